@@ -1,8 +1,9 @@
-//! Compiles the C shim against the installed DPDK and binds to the shim's own header.
+//! Compiles the C shim against the installed DPDK and generates bindings for the shim's own header.
 //!
-//! DPDK's compiler flags (`-include rte_config.h`, `-march=...`) come from pkg-config and apply to the shim alone. The
-//! libraries are DPDK's shared ones; drivers are plugins that DPDK loads from its own folder. Packages that depend on this one
-//! and have C of their own find the flags in the environment of their build scripts, as `DEP_WEIR_DPDK_SHIM_CFLAGS`.
+//! DPDK's compiler flags (`-include rte_config.h`, `-march=...`) come from pkg-config and apply to
+//! the shim alone. The libraries are DPDK's shared ones; drivers are plugins that DPDK loads from
+//! its own folder. Packages that depend on this one and have C code of their own find the flags in
+//! the environment of their build scripts, as `DEP_WEIR_DPDK_SHIM_CFLAGS`.
 
 use std::env;
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use std::process::Command;
 const SOURCES: [&str; 5] =
     ["shim/log.c", "shim/eal.c", "shim/mbuf.c", "shim/port.c", "shim/burst.c"];
 const HEADER: &str = "shim/weir_dpdk.h";
-/// The libraries the shim calls; pkg-config would name all fifty.
+/// The libraries that the shim calls; pkg-config would name all fifty.
 const LIBRARIES: [&str; 4] = ["rte_eal", "rte_ethdev", "rte_mbuf", "rte_mempool"];
 
 fn pkg_config(arguments: &[&str]) -> Vec<String> {
@@ -43,7 +44,7 @@ fn main() {
         .extra_warnings(true)
         .opt_level(3)
         .std("gnu11");
-    // The sources are compared with DPDK's inline functions at DPDK's own warning level, not at ours.
+    // DPDK's inline functions are compiled at DPDK's own warning level, not at the shim's.
     let flags = pkg_config(&["--cflags"]);
     println!("cargo::metadata=CFLAGS={}", flags.join(" "));
     for flag in flags {

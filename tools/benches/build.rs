@@ -1,4 +1,5 @@
-//! Compiles the shim over `rte_hash` with the DPDK flags that weir's own shim is compiled with; its libraries are the shared ones.
+//! Compiles the shim over `rte_hash` with the same DPDK flags as weir's own shim. It links the
+//! shared libraries of DPDK.
 
 const LIBRARIES: [&str; 3] = ["rte_eal", "rte_hash", "rte_ring"];
 

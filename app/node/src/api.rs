@@ -1,22 +1,29 @@
-//! What the admin API says, as JSON. The server fills these; the commands print them.
+//! Requests and answers of the admin API, as JSON. The server fills these types; the commands print
+//! them.
 //!
 //! | request | answer |
 //! |---|---|
 //! | `GET /status` | [`Status`] |
 //! | `GET /shards` | `[ShardStatus]` |
-//! | `GET /member` | [`MemberStatus`]: the node's part in its cluster; 404 on a node of its own |
+//! | `GET /member` | [`MemberStatus`]: the node as a member; 404 on a standalone node |
 //! | `GET /drops` | `[DropCount]`, every reason of every worker |
-//! | `GET /sessions?subscriber=&inside=&public=&remote=&protocol=&state=&older=&younger=&limit=` | one [`Session`] per line, as the reader takes them; an empty line is a sign of life |
-//! | `GET /subscribers?shard=` | one [`SubscriberStatus`] without blocks per line, as `/sessions` |
-//! | `GET /subscriber/ADDRESS` | `[SubscriberStatus]`, one per shard or key the home is seated in |
+//! | `GET /sessions?FILTERS` | one [`Session`] per line; an empty line is a heartbeat |
+//! | `GET /subscribers?shard=` | one [`SubscriberStatus`] without blocks per line |
+//! | `GET /subscriber/ADDRESS` | `[SubscriberStatus]`, one per shard or key that has the home |
 //! | `POST /subscriber/ADDRESS/flush` | [`Flushed`]; root only |
-//! | `GET /capture?worker=&side=&inner=&filter=&count=` | a pcapng file that grows until the reader goes away |
-//! | `GET /metrics` | OpenMetrics text for a scraper that asks for it, else Prometheus' text format 0.0.4 |
-//! | `GET /report` | what the controller of a cluster asks a node for |
+//! | `GET /capture?OPTIONS` | a pcapng file that grows until the reader disconnects |
+//! | `GET /metrics` | OpenMetrics text if asked for, else Prometheus' text format 0.0.4 |
+//! | `GET /report` | the node's answer to the controller of its cluster |
 //!
-//! While the node starts, `/status` says what it waits for, and all but `/metrics` is refused with 503.
+//! FILTERS are `subscriber=&inside=&public=&remote=&protocol=&state=&older=&younger=&limit=`,
+//! OPTIONS `worker=&side=&inner=&filter=&count=`. The lines of `/sessions` and `/subscribers` come
+//! as the reader takes them.
 //!
-//! Anything else than 200 carries a [`Problem`]; but what is no HTTP at all gets a 400 without a body.
+//! While the node starts, `/status` reports what it waits for, and any other path but `/metrics` is
+//! refused with 503.
+//!
+//! Every status but 200 carries a [`Problem`], except that bytes that are not HTTP get a 400
+//! without a body.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
@@ -24,21 +31,21 @@ use serde::{Deserialize, Serialize};
 /// All values of [`Session::state`].
 pub use weir_nat::SESSION_STATES;
 
-/// How the node is, in one word. The exit code of `weir status` is the discriminant.
+/// State of the node in one word. The exit code of `weir status` is the discriminant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 #[repr(u8)]
 pub enum Verdict {
     /// Everything forwards.
     Ok = 0,
-    /// Packets are forwarded, but something needs a look.
+    /// Packets are forwarded, but something needs attention.
     Degraded = 1,
     /// No worker forwards.
     Down = 2,
 }
 
 impl Verdict {
-    /// As it is printed.
+    /// Returns the word that is printed.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ok => "OK",
@@ -48,7 +55,7 @@ impl Verdict {
     }
 }
 
-/// The node at one moment.
+/// State of the node at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     pub verdict: Verdict,
@@ -56,20 +63,20 @@ pub struct Status {
     pub reasons: Vec<String>,
     pub node: String,
     pub version: String,
-    /// All ports were up and all gateways answered at least once.
+    /// Whether all ports were up and all gateways answered at least once.
     pub has_been_ready: bool,
     pub uptime_sec: u64,
     pub has_huge_pages: bool,
     /// Path of the block log, when there is one.
     pub block_log: Option<String>,
     pub workers: Vec<WorkerStatus>,
-    /// Those that do not forward: admin API, roles, routes, etcd, the logs.
+    /// Threads that do not forward: admin API, roles, routes, etcd, the logs.
     #[serde(default)]
     pub threads: Vec<ThreadStatus>,
-    /// Its part in its cluster; none on a node of its own.
+    /// The node's membership in its cluster; none on a standalone node.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub membership: Option<MembershipStatus>,
-    /// While the node starts, what it waits for; its workers are not there yet.
+    /// What the node waits for while it starts; it has no workers then.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub waiting: Option<WaitingStatus>,
 }
@@ -77,7 +84,8 @@ pub struct Status {
 /// The wait of a node that starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingStatus {
-    /// etcd, cluster-file, controller, or start: its own tables, devices and threads.
+    /// `etcd`, `cluster-file`, `controller` or `start`, which stands for the node's own tables,
+    /// devices and threads.
     #[serde(rename = "for")]
     pub awaited: String,
     pub why: String,
@@ -86,18 +94,19 @@ pub struct WaitingStatus {
     pub since_unix_sec: u64,
 }
 
-/// A node's part in its cluster in short, as [`MemberStatus`] tells it in full.
+/// Summary of a node's membership in its cluster; [`MemberStatus`] has the details.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MembershipStatus {
     pub cluster: String,
-    /// What could end flows at the next failure, or sets the node apart; empty: it is OK.
+    /// Conditions that could end flows at the next failure, or that set the node apart from its
+    /// cluster; empty if there are none.
     pub risks: Vec<String>,
     pub is_registered: bool,
     /// Milliseconds since etcd was last known to answer.
     pub etcd_silent_ms: u64,
-    /// What etcd tells of the map is complete and of now.
+    /// Whether the node's copy of the map in etcd is complete and current.
     pub is_map_fresh: bool,
-    /// Shards by the role that a worker here has for them; roles that none has are left out.
+    /// Number of shards by the role that a worker here has for them; unused roles are left out.
     pub shards: Vec<(String, u64)>,
     /// Lanes of shards whose copy at other workers is not complete.
     pub copies_missing: u64,
@@ -107,7 +116,7 @@ pub struct MembershipStatus {
     pub peers_silent: u64,
     pub routes: u64,
     pub routes_not_set: u64,
-    /// By side; empty: BIRD is not watched, or was not looked at yet.
+    /// By side; empty if BIRD is not watched, or was not polled yet.
     #[serde(default)]
     pub bird: Vec<BirdSideStatus>,
 }
@@ -117,14 +126,15 @@ pub struct MembershipStatus {
 pub struct BirdSideStatus {
     /// access or internet.
     pub side: String,
-    /// up, down (it does not answer, or no session is established), not-exporting, unknown or not-watched.
+    /// up, down (BIRD does not answer, or no session is established), not-exporting, unknown or
+    /// not-watched.
     pub state: String,
     pub sessions_established: u64,
     /// BGP protocols that are watched.
     pub sessions: u64,
-    /// What is wrong; empty when nothing is.
+    /// Reason for the state; empty if nothing is wrong.
     pub why: String,
-    /// Milliseconds that the state has been counted.
+    /// Milliseconds for which this state has been in effect.
     pub since_ms: u64,
 }
 
@@ -132,30 +142,31 @@ pub struct BirdSideStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadStatus {
     pub thread: String,
-    /// Milliseconds since it last went round its loop; of a thread that writes, since its reader or disk took nothing.
+    /// Milliseconds since the thread's last loop turn; for a thread that writes, the time for which
+    /// its reader or disk has taken nothing.
     pub turn_age_ms: u64,
-    /// It stands still.
+    /// Whether the thread has stalled.
     pub is_late: bool,
 }
 
-/// One worker at one moment.
+/// State of one worker at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerStatus {
     pub worker: usize,
     pub core: usize,
-    /// Milliseconds since the worker last went round its loop.
+    /// Milliseconds since the worker's last loop turn.
     pub silent_ms: u64,
     /// Share of the last second spent on packets, 0 to 1.
     pub busy_ratio: f64,
     pub flows: u64,
     pub flows_max: u64,
     pub subscribers: u64,
-    /// Of its tables and indexes.
+    /// Memory of its tables and indexes.
     pub memory_bytes: u64,
-    /// How full its bounded tables are; none in the answer of an older node.
+    /// Fill levels of its bounded tables; none in the answer of an older node.
     #[serde(default)]
     pub tables: Vec<TableStatus>,
-    /// In the last second or so.
+    /// Rates over the last second or so.
     #[serde(default)]
     pub rates: WorkerRates,
     pub access: SideStatus,
@@ -170,11 +181,11 @@ pub struct WorkerRates {
     pub internet_rx_packets: f64,
     pub internet_tx_packets: f64,
     pub new_flows: f64,
-    /// Packets dropped, for whatever reason.
+    /// Packets dropped, for any reason.
     pub drops: f64,
 }
 
-/// How full a bounded table of a worker is.
+/// Fill level of a bounded table of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableStatus {
     pub table: String,
@@ -182,7 +193,7 @@ pub struct TableStatus {
     pub max: u64,
 }
 
-/// One port of a worker at one moment. Totals are since start.
+/// State of one port of a worker at one moment. Totals are since start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SideStatus {
     pub device: String,
@@ -190,22 +201,25 @@ pub struct SideStatus {
     /// The worker's address with its prefix length.
     pub address: String,
     pub gateways: Vec<String>,
-    /// Advice for the other end of a virtual link (veth, virtio), where packets get lost without it; empty: none.
+    /// Advice for the other end of a virtual link (veth, virtio) that loses packets without it;
+    /// empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hint: String,
     pub is_link_up: bool,
     pub is_gateway_up: bool,
-    /// ARP messages that claimed a gateway's or another worker's address for a MAC that it does not have, and the last such MAC.
+    /// ARP messages that claimed a gateway's or another worker's address for a MAC that it does not
+    /// have; `arp_claimant` is the last such MAC.
     #[serde(default)]
     pub arp_claims_refused_total: u64,
     #[serde(default)]
     pub arp_claimant: String,
-    /// How often a gateway was found at another MAC than before, and the last of these.
+    /// Times that a gateway was found at another MAC than before; `gateway_moved_to` is the last of
+    /// these MACs.
     #[serde(default)]
     pub gateway_moves_total: u64,
     #[serde(default)]
     pub gateway_moved_to: String,
-    /// TCP SYNs from this side with a wrong checksum, of those that were looked at, one in 64.
+    /// TCP SYNs from this side with a wrong checksum, among those that were checked: one in 64.
     #[serde(default)]
     pub checksums_wrong_total: u64,
     pub rx_packets_total: u64,
@@ -214,7 +228,7 @@ pub struct SideStatus {
     pub tx_dropped_total: u64,
 }
 
-/// One shard at one moment.
+/// State of one shard at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ShardStatus {
     pub shard: u32,
@@ -251,19 +265,20 @@ pub struct Session {
     pub inside: SocketAddrV4,
     pub public: SocketAddrV4,
     pub remote: SocketAddrV4,
-    /// TCP state, or how a datagram session stands.
+    /// TCP state, or the state of a datagram session.
     pub state: String,
-    /// Since the mapping was made.
+    /// Age of the mapping.
     pub age_sec: u32,
     pub idle_sec: u32,
     /// Idle time at which the session ends.
     pub timeout_sec: u32,
-    /// The worker's role for the shard: primary, acting, or one of those that have a copy; none on a node of its own.
+    /// The worker's role for the shard: primary, acting, or a role that has a copy; none on a
+    /// standalone node.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub role: Option<String>,
 }
 
-/// A seated subscriber.
+/// A subscriber that a worker holds state for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubscriberStatus {
     pub worker: usize,
@@ -271,10 +286,10 @@ pub struct SubscriberStatus {
     pub subscriber: Ipv4Addr,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub gre_key: Option<u32>,
-    /// None without translation.
+    /// Paired address; none without translation.
     pub public_address: Option<Ipv4Addr>,
     pub blocks: Vec<Block>,
-    /// Of all protocols, those in quarantine included.
+    /// Leased ports of all protocols, those in quarantine included.
     pub ports_used: u32,
     /// Live mappings and ports in quarantine.
     pub mappings: u32,
@@ -283,20 +298,20 @@ pub struct SubscriberStatus {
     /// Further sessions.
     #[serde(default)]
     pub sessions: u32,
-    /// Also where they are not listed.
+    /// Number of blocks, given also where `blocks` lists none.
     #[serde(default)]
     pub blocks_held: u32,
-    /// Flows that it may still begin in this second.
+    /// Flows that the home may still begin in this second.
     #[serde(default)]
     pub new_flows_left: u32,
     #[serde(default)]
     pub limits: SubscriberLimits,
-    /// As of [`Session`].
+    /// Same as in [`Session`].
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub role: Option<String>,
 }
 
-/// Limits of a home on its worker; none: as much as there is.
+/// Limits of a home on its worker; none if there is no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubscriberLimits {
     pub blocks: Option<u32>,
@@ -314,59 +329,59 @@ pub struct Block {
     pub port_last: u16,
 }
 
-/// What a flush removed.
+/// Result of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flushed {
     pub mappings: usize,
 }
 
-/// Why a request was refused.
+/// Reason why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     pub error: String,
 }
 
-/// A node's part in its cluster at one moment.
+/// State of a node's membership in its cluster at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemberStatus {
     pub cluster: String,
-    /// Copies wanted of each shard beside the primary's.
+    /// Wanted copies of each shard beside the primary's.
     pub replicas: u64,
     /// Whether etcd has this node's key, as far as the node can know.
     pub is_registered: bool,
-    /// It was started without etcd and has not joined yet.
+    /// Present if the node was started without etcd and has not joined yet.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub without_etcd: Option<OutsideStatus>,
-    /// Why etcd does not answer; none: it does.
+    /// Reason why etcd does not answer; none if it does.
     pub etcd_error: Option<String>,
     /// Milliseconds since etcd was last known to answer.
     pub etcd_silent_ms: u64,
     pub etcd_errors_total: u64,
-    /// Names of the cluster keys in use, the one to send with first; a name gives nothing of its key away.
+    /// Names of the cluster keys in use, the sending key first; a name reveals nothing of its key.
     #[serde(default)]
     pub cluster_keys: Vec<String>,
-    /// Why the key file was refused when it was read last; the former keys are in use.
+    /// Reason why the last read of the key file was refused; the former keys stay in use.
     #[serde(default)]
     pub key_file_error: Option<String>,
-    /// What etcd tells of the map is complete and of now.
+    /// Whether the node's copy of the map in etcd is complete and current.
     pub is_map_fresh: bool,
-    /// It hands its shards over and will end.
+    /// Whether the node hands its shards over in order to end.
     pub is_stopping: bool,
     pub map_epoch_max: u64,
-    /// Entries that were older than what this node had seen.
+    /// Map entries rejected because this node had seen a newer one.
     pub map_rejected_total: u64,
     pub guard_restarts_total: u64,
-    /// What is wrong with the guard of the routes; none: it works.
+    /// Fault of the route guard; none if it works.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub guard_trouble: Option<String>,
-    /// Milliseconds since the oldest epoch that is not on disk was seen; 0: all are.
+    /// Milliseconds since the oldest epoch that is not on disk was seen; 0 if all are on disk.
     #[serde(default)]
     pub epochs_unsaved_ms: u64,
-    /// Why the epochs could not be written; none: they could.
+    /// Reason why the epochs could not be written; none if they could.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub epochs_error: Option<String>,
     pub watchdog_trips_total: u64,
-    /// Events that the roles thread never read, since it stood still or was far behind.
+    /// Events that the roles thread never read, because it had stalled or was far behind.
     #[serde(default)]
     pub events_lost_total: u64,
     /// Workers whose routes are held off.
@@ -375,15 +390,15 @@ pub struct MemberStatus {
     /// Times that the routes of a worker were held off.
     #[serde(default)]
     pub hold_offs_total: u64,
-    /// By cause.
+    /// Number of failovers by cause.
     pub failovers_total: Vec<(String, u64)>,
     pub shards: Vec<RoleStatus>,
     pub peers: Vec<PeerStatus>,
-    /// By worker.
+    /// Replication state by worker.
     pub replication: Vec<ReplicationStatus>,
-    /// As the guard was last told, by worker.
+    /// Routes as last sent to the guard, by worker.
     pub routes: Vec<RouteStatus>,
-    /// By side; empty: BIRD is not watched, or was not looked at yet.
+    /// By side; empty if BIRD is not watched, or was not polled yet.
     #[serde(default)]
     pub bird: Vec<BirdSideStatus>,
 }
@@ -391,23 +406,26 @@ pub struct MemberStatus {
 /// A node that was started while etcd did not answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutsideStatus {
-    /// Shards whose newest entry on its disk names it; it makes no new flows in any of them.
+    /// Shards whose newest entry on the node's disk names the node; it opens no flows in any of
+    /// them.
     pub shards: Vec<u32>,
-    /// etcd answers, and holds the cluster of this id.
+    /// Id of the cluster that etcd holds, if etcd answers and holds another cluster than this
+    /// node's.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub other_cluster: Option<String>,
 }
 
-/// A worker that was fenced again and again: its routes are a last resort for a while, where others serve.
+/// A worker that was fenced repeatedly: for a while its routes are a last resort in shards that
+/// another worker serves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldOffStatus {
     pub worker: usize,
     pub shards: usize,
-    /// Milliseconds until its routes are as before, unless it is fenced again.
+    /// Milliseconds until its routes are restored, unless it is fenced again.
     pub left_ms: u64,
 }
 
-/// What one worker is for one shard.
+/// Role of one worker for one shard.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RoleStatus {
     pub shard: u32,
@@ -418,68 +436,71 @@ pub struct RoleStatus {
     pub epoch: u64,
     /// In rank order, each with its state: `n1/0 primary`, `n2/0 synced`.
     pub members: Vec<String>,
-    /// Members with a full copy on other nodes.
+    /// Number of members with a full copy on other nodes.
     pub others_synced: usize,
-    /// Of its routes; none: withdrawn.
+    /// Metric of its routes; none if they are withdrawn.
     pub metric: Option<u32>,
-    /// Milliseconds that it has had this role.
+    /// Milliseconds since the worker took this role.
     pub since_ms: u64,
-    /// The kernel has its routes as they are wanted.
+    /// Whether the kernel has its routes as wanted.
     pub is_route_out: bool,
-    /// Packets keep coming to this replica while its primary is heard: a switch has the wrong route.
+    /// Whether packets keep arriving at this replica although its primary is heard: a switch has a
+    /// wrong route.
     pub is_misdirected: bool,
-    /// The store has forgotten what was seen of it here.
+    /// Whether etcd has lost the shard's entry, or was set back behind what this node has seen of
+    /// it.
     pub is_set_back: bool,
-    /// Why it is not as it should be.
+    /// Fault of this role; none if it is as it should be.
     pub trouble: Option<String>,
 }
 
-/// A worker of another node, as one of ours hears it.
+/// A worker of another node, as seen by a worker of this node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PeerStatus {
     pub worker: usize,
     pub peer: String,
     pub address: SocketAddr,
-    /// Version of the replication protocol that both speak; none: there is no session.
+    /// Version of the replication protocol that both speak; none without a session.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub version: Option<u8>,
     pub silent_ms: u64,
-    /// What it has not acknowledged.
+    /// Records that the peer has not acknowledged.
     pub lag_records: u64,
-    /// Age of the oldest of that.
+    /// Age of the oldest unacknowledged record.
     pub lag_ms: u64,
     pub resyncs_total: u64,
     pub gaps_total: u64,
     pub sent_bytes_total: u64,
-    /// Why its sessions are refused: the part of the configuration that differs.
+    /// Reason why its sessions are refused: the part of the configuration that differs.
     pub difference: Option<String>,
 }
 
-/// What a worker copies, and what it refused.
+/// Copies at other workers and here, and refused datagrams of one worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReplicationStatus {
     pub worker: usize,
-    /// Lanes of shards at other workers: waiting, copying, synced.
+    /// Lane copies at other workers: waiting, copying, synced.
     pub copies: [u64; 3],
-    /// Slots walked of the copies under way, and all that they have.
+    /// Table slots walked for the copies under way; `slots_total` counts all their slots.
     pub slots_done: u64,
     pub slots_total: u64,
-    /// Lanes that others write and whose copy is awaited here, and those of them that are complete and followed.
+    /// Lanes written by other workers whose copy is expected here; `lanes_followed` counts those
+    /// whose copy is complete and followed.
     pub lanes_awaited: u64,
     pub lanes_followed: u64,
     /// Lanes whose copy lacks flows for want of room.
     pub lanes_full: u64,
-    /// Changes that fewer copies than wanted had when packets went on.
+    /// Changes that had reached fewer copies than wanted when their packets were released.
     #[serde(default)]
     pub changes_degraded_total: u64,
-    /// Shards with fewer copies than packets are to wait for.
+    /// Shards with fewer copies than their packets should wait for.
     #[serde(default)]
     pub shards_short: Vec<u32>,
     /// Datagrams refused, by reason.
     pub refusals_total: Vec<(String, u64)>,
 }
 
-/// A route that the switches shall have.
+/// A route that the switches should have.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RouteStatus {
     pub worker: usize,
@@ -488,6 +509,6 @@ pub struct RouteStatus {
     pub prefix: String,
     pub next_hop: Ipv4Addr,
     pub metric: u32,
-    /// The guard has said that the kernel took it.
+    /// Whether the guard has confirmed that the kernel took the route.
     pub is_set: bool,
 }

@@ -1,12 +1,13 @@
 //! How long a worker with `poll = "adaptive"` rests between two empty polls.
 //!
-//! Under load it never rests: any packet starts the count of idle polls anew. A packet that ends a sleep only takes some
-//! polls off that count, so that a trickle, such as the heartbeats of a cluster at rest, is looked for a few times a packet
-//! and keeps no core awake. The first packet after a quiet time waits for the longest sleep at most.
+//! Under load it never rests: a packet between two polls without sleep restarts the count of idle
+//! polls. A packet that ends a sleep only takes some polls off that count, so that a trickle, such
+//! as the heartbeats of an idle cluster, causes a few polls per packet and keeps no core awake. The
+//! first packet after a quiet time waits for the longest sleep at most.
 
 use std::time::Duration;
 
-/// What to do before the next poll.
+/// The pause before the next poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
     /// A pause instruction: the sibling hyper-thread gets the core's units.
@@ -19,21 +20,22 @@ const SPINS: u32 = 256;
 /// Polls at each length of sleep before it doubles.
 const SLEEPS_PER_STEP: u32 = 64;
 const SLEEP_FIRST: Duration = Duration::from_micros(10);
-/// How often it doubles: the longest sleep takes 640 us.
+/// Number of times that it doubles: the longest sleep takes 640 us.
 const DOUBLINGS: u32 = 6;
-/// From here on every sleep is the longest.
+/// Idle polls from which on every sleep is the longest.
 const IDLE_POLLS_MAX: u32 = SPINS + 1 + DOUBLINGS * SLEEPS_PER_STEP;
-/// What a packet takes off when it ends a sleep; so a trickle is polled for so often for each of its packets.
+/// Idle polls that a packet takes off the count when it ends a sleep: a trickle causes this many
+/// polls per packet.
 const POLLS_PER_PACKET: u32 = 8;
 
-/// One worker's count.
+/// One worker's count of idle polls.
 #[derive(Debug, Default)]
 pub(crate) struct BackOff {
     idle_polls: u32,
 }
 
 impl BackOff {
-    /// A poll brought packets.
+    /// Notes that a poll brought packets.
     pub(crate) fn found(&mut self, packets: usize) {
         self.idle_polls = self.idle_polls.saturating_sub(packets as u32 * POLLS_PER_PACKET);
         if self.idle_polls <= SPINS {
@@ -41,12 +43,12 @@ impl BackOff {
         }
     }
 
-    /// Something else wants the next polls soon.
+    /// Restarts the count, because something else needs the next polls soon.
     pub(crate) fn wake(&mut self) {
         self.idle_polls = 0;
     }
 
-    /// A poll brought nothing.
+    /// Notes that a poll brought nothing, and returns the pause before the next one.
     pub(crate) fn rest(&mut self) -> Rest {
         self.idle_polls = (self.idle_polls + 1).min(IDLE_POLLS_MAX);
         match self.idle_polls.checked_sub(SPINS + 1) {
@@ -80,8 +82,8 @@ mod tests {
         assert_eq!(back_off.rest(), Rest::Spin);
     }
 
-    /// Polls and sleeps in a second with a packet each so many microseconds, behind a quiet one. A poll takes 1 us, and
-    /// whoever sleeps is woken 50 us late.
+    /// Returns the polls and sleeps in a second with one packet every `gap_us` microseconds, after
+    /// a quiet second. A poll takes 1 us, and every sleep ends 50 us late.
     fn second_of(gap_us: u64) -> (u64, u64) {
         const QUIET_US: u64 = 1_000_000;
         let (mut back_off, mut now, mut taken) = (BackOff::default(), 0, 0);

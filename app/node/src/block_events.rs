@@ -1,4 +1,4 @@
-//! Block events of the NAT on their way out: to the block log and to collectors, in the words of each.
+//! Hands block events of the NAT to the block log and to collectors, in the format of each.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,7 +10,7 @@ use weir_nat_log::BlockLogSender;
 use weir_nat_log_export::{EventSender, Home, NatEvent, NatEventKind, Quota, Session};
 use weir_worker::to_log;
 
-/// Blocks looked at for a listing per turn. Between two pieces of it the events of both are handed on.
+/// Blocks visited for a listing per turn. Events are handed on between two pieces of a listing.
 const LISTED_PER_TURN: u32 = 64;
 
 /// A worker's end of the block log and of the collectors.
@@ -18,16 +18,17 @@ const LISTED_PER_TURN: u32 = 64;
 pub(crate) struct BlockEventLog {
     file: Option<BlockLogSender>,
     collectors: Option<EventSender>,
-    /// Its observation domain of IPFIX.
+    /// The worker's observation domain of IPFIX.
     domain: u32,
-    /// Events that the NAT has lost, as far as the log was told.
+    /// Events lost by the NAT, as far as the loss has been reported to the log.
     lost_total: u64,
-    /// The same of session events, and the collectors.
+    /// Session events lost by the NAT, as far as reported to the collectors.
     sessions_lost_total: u64,
 }
 
 impl BlockEventLog {
-    /// Of the worker with this number in the file; `None` if nobody is to be told.
+    /// Creates the log of the worker with this number in the file; `None` without a block log and
+    /// collectors.
     pub(crate) fn new(
         file: Option<BlockLogSender>,
         collectors: Option<EventSender>,
@@ -43,7 +44,8 @@ impl BlockEventLog {
         })
     }
 
-    /// Lets the NAT tell a piece of what its lanes hold, if that is due and the threads of the logs keep up.
+    /// Lets the NAT list a piece of what its lanes hold, if that is due and the threads of the logs
+    /// keep up.
     pub(crate) fn list(&self, nat: &mut Nat) {
         if nat.is_listing_due()
             && self.file.as_ref().is_none_or(BlockLogSender::has_room)
@@ -53,7 +55,8 @@ impl BlockEventLog {
         }
     }
 
-    /// The NAT has lost so many events in all; gaps in the indexes tell the reader where.
+    /// Notes that the NAT has lost so many events in all; gaps in the indexes show the reader
+    /// where.
     pub(crate) fn note_lost(&mut self, lost_total: u64) {
         let lost = lost_total - self.lost_total;
         if lost > 0 {
@@ -67,7 +70,8 @@ impl BlockEventLog {
         }
     }
 
-    /// What finds no room is counted by the log and by each collector, and their readers are told.
+    /// Hands on an event. The log and each collector count the events that find no room, and report
+    /// the loss to their readers.
     pub(crate) fn push(&mut self, event: &BlockEvent, at: SystemTime) {
         if let Some(file) = &mut self.file {
             let _ = file.push(to_log(event), at);
@@ -79,7 +83,7 @@ impl BlockEventLog {
         }
     }
 
-    /// What the NAT has told of sessions and refusals since the last call, for the collectors.
+    /// Hands the NAT's session events and refusals since the last call to the collectors.
     pub(crate) fn tell_sessions(&mut self, nat: &mut Nat) {
         let Some(collectors) = &mut self.collectors else { return };
         let lost = nat.session_events_lost() - self.sessions_lost_total;
@@ -146,7 +150,7 @@ fn home(subscriber: Subscriber) -> Home {
     Home { address: Ipv4Addr::from(subscriber.address), gre_key: subscriber.gre_key }
 }
 
-/// The same event for collectors, which hear of blocks alone.
+/// Converts an event for collectors, which receive only events about blocks.
 fn to_collectors(event: &BlockEvent, at: SystemTime, domain: u32) -> Option<NatEvent> {
     let block = |block: weir_nat::Block| weir_nat_log_export::Block {
         home: Home { address: Ipv4Addr::from(block.subscriber), gre_key: block.gre_key },

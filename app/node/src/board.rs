@@ -1,7 +1,7 @@
-//! What a worker shows of itself: numbers with one writer, read by anyone at any time.
+//! Numbers that a worker publishes: each has one writer, and any thread may read it at any time.
 //!
-//! Other threads never look into a worker's tables. The worker copies its gauges here a few times a second, one
-//! shard per turn, so a thousand shards cost no more per turn than one.
+//! Other threads never look into a worker's tables. The worker copies its gauges here a few times a
+//! second, one shard per turn, so a thousand shards cost no more per turn than one.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,7 @@ use weir_engine::{Counter, Counters, TABLES};
 
 use crate::duration_histogram::DurationHistogram;
 
-/// Housekeeping that takes less found nothing to do: most turns of a loop that polls without rest.
+/// Shorter housekeeping found nothing to do, as in most turns of a loop that polls without rest.
 const TICK_LEAST: Duration = Duration::from_micros(1);
 
 /// A value with one writer.
@@ -35,7 +35,7 @@ impl Gauge {
 pub(crate) struct Board {
     /// Counted by the engine.
     pub engine: Arc<Counters>,
-    /// Monotonic milliseconds when the worker last went round its loop.
+    /// Monotonic milliseconds of the worker's last loop turn.
     pub seen_ms: Gauge,
     /// Timestamp-counter cycles spent in loops that received packets.
     pub busy_cycles: Counter,
@@ -45,7 +45,7 @@ pub(crate) struct Board {
     pub busy_ppm: Gauge,
     /// Turns of the loop that had work.
     pub turns: DurationHistogram,
-    /// Of those, the housekeeping alone.
+    /// The housekeeping alone, in those turns.
     pub ticks: DurationHistogram,
     /// The longest turn with work within the last minute, nanoseconds.
     pub turn_max_ns: Gauge,
@@ -53,14 +53,14 @@ pub(crate) struct Board {
     pub tx_dropped: [Gauge; 2],
     /// Frames a running capture had no room for.
     pub capture_dropped: Counter,
-    /// Packets that had waited when the worker went on after it had stood still, fenced by its guard or not, and were dealt
-    /// with as late ones.
+    /// Packets that had waited while the worker stalled, fenced by its guard or not, and that were
+    /// handled as late ones.
     pub late_packets: Counter,
-    /// Packets that had waited for too long then and were thrown away.
+    /// Packets that had waited too long during a stall and were discarded.
     pub late_discarded: Counter,
     /// Packets that wait for copies.
     pub held: Gauge,
-    /// Changes in shards without any copy, of those that are to wait for some.
+    /// Changes that should wait for copies, in shards that have none.
     pub commits_alone: Gauge,
     pub flows: Gauge,
     pub flows_max: Gauge,
@@ -75,7 +75,7 @@ pub(crate) struct Board {
     /// In the order of [`weir_engine::Engine::table_uses`]: name, used, most.
     pub uses: [TableBoard; TABLES],
     pub homes_displaced: Gauge,
-    /// By the places of the worker's shards.
+    /// By the index of a shard at this worker.
     pub shards: Vec<ShardBoard>,
 }
 

@@ -1,4 +1,4 @@
-//! The asking side of the admin API, for the commands: one request per connection on the Unix socket.
+//! The client of the admin API, for the commands: one request per connection on the Unix socket.
 
 use std::future::Future;
 use std::io;
@@ -16,13 +16,13 @@ use tokio::net::UnixStream;
 
 use crate::api::Problem;
 
-/// Where admin sockets are when none is named.
+/// Folder of the admin sockets if none is named.
 pub const SOCKET_FOLDER: &str = "/run/weir";
-/// Longest silence of a node that is waited for, unless another one is asked for: a node gives a worker five seconds to
-/// answer.
+/// Longest silence of a node that a client waits for, unless it asks for another: a node gives a
+/// worker five seconds to answer.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Speaks to one node.
+/// A client of one node.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
@@ -45,7 +45,7 @@ pub enum ClientError {
          (--timeout SEC waits longer)"
     )]
     Silent { socket: PathBuf, seconds: u64 },
-    /// The node's own words.
+    /// The error text of the node.
     #[error("{error}")]
     Refused { code: u16, error: String },
     #[error("the connection to the node broke: {0}")]
@@ -61,18 +61,19 @@ impl Client {
         Self { socket, patience: PATIENCE }
     }
 
-    /// The same with another longest silence of the node.
+    /// Returns the same client with another longest silence of the node.
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// Longest silence of the node that is waited for.
+    /// Returns the longest silence of the node that is waited for.
     pub fn patience(&self) -> Duration {
         self.patience
     }
 
-    /// The one socket in `folder`; of several, the one that is not left over from a killed process.
+    /// Finds the one socket in `folder`; if there are several, sockets left over from killed
+    /// processes do not count.
     ///
     /// # Errors
     /// When there is none, or more than one.
@@ -115,11 +116,13 @@ impl Client {
         String::from_utf8(body).map_err(|error| ClientError::Broken(error.to_string()))
     }
 
-    /// Hands over the answer piece by piece, until it ends, `take` breaks or SIGINT comes. `silence_max`: longest time
-    /// between two pieces; none where the node has nothing to say for as long as nothing happens.
+    /// Hands over the answer piece by piece, until it ends, `take` breaks or SIGINT comes.
+    /// `silence_max`: longest time between two pieces; none for an answer that is silent as long as
+    /// nothing happens.
     ///
     /// # Errors
-    /// When the node does not answer with 200, the connection breaks, or the node is silent for too long.
+    /// When the node does not answer with 200, the connection breaks, or the node is silent for too
+    /// long.
     pub fn stream(
         &self,
         path: &str,
@@ -186,7 +189,7 @@ impl Client {
     }
 }
 
-/// The answer to one request, if it is 200.
+/// Sends one request and returns the answer if it is 200.
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     method: Method,
@@ -225,7 +228,8 @@ fn block_on<T>(future: impl Future<Output = Result<T, ClientError>>) -> Result<T
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
 }
 
-/// A socket file that no process listens on. Does not wait for one that takes no connections.
+/// True if no process listens on a socket file. Does not wait for a process that accepts no
+/// connections.
 fn is_left_over(path: &Path) -> bool {
     let connected = block_on(async { Ok(UnixStream::connect(path).await?) });
     connected.is_err_and(|error| match error {
@@ -234,7 +238,8 @@ fn is_left_over(path: &Path) -> bool {
     })
 }
 
-/// A value for a query string: what is not unreserved (RFC 3986 section 2.3) as percent and hexadecimal.
+/// Encodes a value for a query string: bytes that are not unreserved (RFC 3986 section 2.3) become
+/// a percent sign and two hexadecimal digits.
 pub fn query_value(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -272,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_left_over_does_not_stand_in_the_way() {
+    fn a_left_over_socket_is_ignored_if_another_node_runs() {
         let folder = tempfile::tempdir().unwrap();
         let listen = |name| UnixListener::bind(folder.path().join(name)).unwrap();
         drop(listen("n1.sock"));
@@ -290,7 +295,7 @@ mod tests {
     fn a_node_that_takes_a_connection_and_never_answers_is_given_up_with_a_sentence() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("n1.sock");
-        // The kernel takes connections for it.
+        // The kernel accepts connections for this listener.
         let _listener = UnixListener::bind(&path).unwrap();
         let client = Client::new(path).with_patience(Duration::from_millis(20));
         let errors = [
@@ -313,7 +318,7 @@ mod tests {
         let node = std::thread::spawn(move || {
             let mut streams = Vec::new();
             for (mut stream, _) in std::iter::repeat_with(|| listener.accept().unwrap()).take(2) {
-                // An answer before its question is none.
+                // An answer before its request would not count.
                 assert!(io::Read::read(&mut stream, &mut [0; 1024]).unwrap() > 0);
                 let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n";
                 io::Write::write_all(&mut stream, head).unwrap();
@@ -337,13 +342,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_told_once() {
+    fn a_cause_appears_once_in_the_error() {
         let error = Client::new("/nonexistent.sock".into()).get_text("/status").unwrap_err();
         assert!(error.to_string().contains("No such file"), "{error}");
         assert!(std::error::Error::source(&error).is_none());
     }
 
-    /// What one who is no weir may answer: pieces of HTTP in any order.
+    /// Pieces of HTTP, in any order, that a server other than weir may answer with.
     const WORDS: [&str; 20] = [
         "HTTP/1.1 200 OK\r\n",
         "HTTP/1.1 404 Not Found\r\n",
@@ -371,7 +376,7 @@ mod tests {
         let (ours, mut theirs) = duplex(64 << 10);
         tokio::spawn(async move {
             let mut asked = [0; 1024];
-            // Nobody answers before it was asked.
+            // The server answers only after a request.
             let _ = theirs.read(&mut asked).await;
             let _ = theirs.write_all(&answer).await;
             let _ = theirs.shutdown().await;
@@ -379,7 +384,7 @@ mod tests {
         read_whole(exchange(ours, Method::GET, "/status").await?).await
     }
 
-    /// Whatever answers, there is an answer or a sentence for people.
+    /// Whatever the server answers, the client returns an answer or a readable error.
     #[test]
     fn answer() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -389,7 +394,7 @@ mod tests {
             for answer in [[&answer, &any[..]].concat(), [&any[..], &answer].concat()] {
                 let refused = runtime.block_on(async {
                     let patience = Duration::from_secs(20);
-                    tokio::time::timeout(patience, ask(answer)).await.expect("an end").err()
+                    tokio::time::timeout(patience, ask(answer)).await.expect("ends in time").err()
                 });
                 let Some(error) = refused else { continue };
                 assert!(!error.to_string().is_empty(), "{error:?}");

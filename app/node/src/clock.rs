@@ -2,22 +2,23 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Copies share the same zero.
+/// A monotonic clock; copies share the same zero.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start: Instant,
 }
 
 impl Clock {
-    /// A clock that starts now. It starts at one second so that no time is ever zero, which tables use for "never".
+    /// A clock that starts now. It starts at one second so that no time is ever zero, which tables
+    /// use for "never".
     pub(crate) fn start() -> Self {
         Self { start: Instant::now() }
     }
 
-    /// A clock that has run for so long already.
+    /// Returns a clock that has run for `time`.
     #[cfg(test)]
     pub(crate) fn started_before(time: Duration) -> Self {
-        Self { start: Instant::now().checked_sub(time).expect("a machine that runs for longer") }
+        Self { start: Instant::now().checked_sub(time).expect("the machine is up for longer") }
     }
 
     /// Time since start, plus one second.
@@ -26,7 +27,7 @@ impl Clock {
         self.start.elapsed() + Duration::from_secs(1)
     }
 
-    /// Wall-clock time of a moment of this clock, since the Unix epoch.
+    /// Returns the wall-clock time of a moment of this clock, since the Unix epoch.
     pub(crate) fn wall(&self, at: Duration) -> Duration {
         let wall_now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         wall_now.saturating_sub(self.now().saturating_sub(at))

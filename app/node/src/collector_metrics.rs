@@ -1,4 +1,4 @@
-//! How the NAT log on its way to collectors stands, for Prometheus.
+//! Metrics of the export of the NAT log to collectors, for Prometheus.
 
 use std::fmt::Error;
 
@@ -6,7 +6,7 @@ use weir_nat_log_export::CollectorCounters;
 
 use crate::metrics::{Family, Labels, NO_LABEL};
 
-/// Of each collector of the NAT log.
+/// Writes the metrics of each collector of the NAT log.
 pub(crate) fn collectors(
     family: &mut Family<'_, '_>,
     all: &[CollectorCounters],

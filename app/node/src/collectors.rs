@@ -1,4 +1,5 @@
-//! The NAT log on its way to collectors: from the file to the exporter, and what is shown of it.
+//! Exports the NAT log to collectors: turns the file's settings into those of the exporter, and
+//! reports its losses.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -14,13 +15,15 @@ use crate::log_loss::LogLoss;
 
 /// Records between a worker and the thread of a collector.
 const QUEUE_RECORDS: usize = 65_536;
-/// After a break what was acknowledged within this time is sent again: the collector may not have read it.
+/// After a break, records acknowledged within this time are sent again: the collector may not have
+/// read them.
 const RESEND: Duration = Duration::from_secs(5);
-/// A record waits no longer for others to fill its message.
+/// Longest time that a record waits for others to fill its message.
 const FLUSH: Duration = Duration::from_millis(500);
-/// Of each home and kind one refusal in this time is sent.
+/// For each home and kind, one refusal in this time is sent.
 const REFUSALS_EVERY: Duration = Duration::from_secs(60);
-/// Over UDP templates come again so often: a datagram may be lost, and a collector may have started anew.
+/// How often templates are repeated over UDP: a datagram may be lost, and a collector may have
+/// restarted.
 const TEMPLATES_REPEAT: TemplatesRepeat = TemplatesRepeat { messages: 1_000, ms: 60_000 };
 /// Severity "informational" (RFC 5424, section 6.2.1).
 const INFORMATIONAL: u8 = 6;
@@ -34,10 +37,11 @@ pub(crate) struct Collectors {
 }
 
 impl Collectors {
-    /// Starts a thread for each collector; one sender for each of `workers`. Without collectors there are no senders.
+    /// Starts a thread for each collector, and returns one sender for each of `workers`. Without
+    /// collectors there are no senders.
     ///
     /// # Errors
-    /// Names the collector and what is wrong.
+    /// When a collector cannot be served; the error names it and the cause.
     pub(crate) fn start(
         node: &NodeConfig,
         workers: usize,
@@ -52,13 +56,13 @@ impl Collectors {
         Ok((collectors, senders))
     }
 
-    /// Of each collector, in the order of the file.
+    /// Returns the counters of each collector, in the order of the file.
     pub(crate) fn counters(&self) -> Vec<CollectorCounters> {
         let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
         handle.as_ref().map(ExportHandle::counters).unwrap_or_default()
     }
 
-    /// Notes losses since the last look, and says so in the log.
+    /// Notes losses since the last call, and logs them.
     pub(crate) fn look(&self, now: Instant) {
         let mut losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
         for counters in self.counters() {
@@ -70,7 +74,7 @@ impl Collectors {
         }
     }
 
-    /// What is wrong: collectors that have lost records in the last minutes.
+    /// Returns one sentence for each collector that has lost records in the last minutes.
     pub(crate) fn troubles(&self, now: Instant) -> Vec<String> {
         let losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
         let lately = losses.iter().filter(|(_, loss)| loss.is_recent(now));

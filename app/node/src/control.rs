@@ -25,7 +25,7 @@ use crate::turns::Thread;
 use crate::watch::{Notice, Watch};
 use crate::worker_thread::Ended;
 
-/// Between two looks at the workers.
+/// Time between two checks of the workers.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The signals a node listens to. Made before anything is started, so that none is missed.
@@ -37,7 +37,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Call inside the runtime.
+    /// Installs the handlers. Must be called inside the runtime.
     ///
     /// # Errors
     /// When the kernel refuses a handler.
@@ -53,7 +53,7 @@ impl Signals {
 /// Serves and watches until a signal asks to stop or a worker panics.
 ///
 /// # Errors
-/// The panic of a worker.
+/// When a worker panics.
 pub(crate) async fn control(
     node: Arc<Node>,
     membership: Option<&Membership>,
@@ -84,7 +84,7 @@ pub(crate) async fn control(
             }
             signal = ended_by(&mut signals.terminate, &mut signals.interrupt) => {
                 tracing::info!(event = "stop-requested", signal, "stopping");
-                // Who asks twice does not want to wait.
+                // A second signal ends the node without waiting for the hand-over.
                 match membership.filter(|_| !is_ending) {
                     Some(membership) => handing_over = Box::pin(membership.hand_over()),
                     None => return Ok(()),
@@ -101,7 +101,7 @@ pub(crate) async fn control(
     }
 }
 
-/// The name of the signal that asks the node to end.
+/// Returns the name of the signal that asks the node to end.
 async fn ended_by(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str {
     tokio::select! {
         _ = terminate.recv() => "SIGTERM",
@@ -133,7 +133,8 @@ fn look_at_workers(node: &Node, watch: &mut Watch, started: Instant) {
     }
 }
 
-/// A closed stdout is no reason to stop forwarding, and one that nobody reads none to wait.
+/// Writes `ready` to stdout in a thread of its own: a closed stdout is no reason to stop
+/// forwarding, and an unread one no reason to wait.
 fn say_ready() {
     let said = thread::Builder::new().name("weir-ready".into()).spawn(|| {
         let _ = writeln!(io::stdout(), "ready");

@@ -21,10 +21,10 @@ pub struct ControllerNumbers {
     pub turns_total: u64,
 }
 
-/// Serves `/metrics` on a TCP address by a thread that goes on until the process ends.
+/// Serves `/metrics` on a TCP address from a thread that runs until the process ends.
 ///
 /// # Errors
-/// When the address is in use or not of this machine, or the system gives no thread.
+/// When the address is in use or does not belong to this machine, or the system gives no thread.
 pub fn serve_controller(
     address: SocketAddr,
     numbers: impl Fn() -> ControllerNumbers + Send + Sync + 'static,
@@ -37,7 +37,7 @@ fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
-/// As OpenMetrics.
+/// Returns the numbers as OpenMetrics text.
 pub(crate) fn text(numbers: &ControllerNumbers, unix_ms: u64) -> String {
     encoded(Scrape { numbers: numbers.clone(), unix_ms })
 }
@@ -83,7 +83,7 @@ impl Collector for Scrape {
     }
 }
 
-/// A controller that leads, with one drain under way and one that is done.
+/// Returns the numbers of a controller that leads, with one drain under way and one that is done.
 #[cfg(test)]
 pub(crate) fn sample() -> ControllerNumbers {
     let drain = |shards| Drain { by: "ann".into(), since_ms: 10_000, shards, waits: String::new() };
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn its_metrics_are_served_and_nothing_else_is() {
+    fn controller_metrics_are_served_and_nothing_else_is() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         admin::serve_text(listener, Arc::new(|| text(&sample(), 70_000))).unwrap();

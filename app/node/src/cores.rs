@@ -1,11 +1,11 @@
-//! Which cores the machine has, and who runs where.
+//! The cores of the machine, and the threads that run on them.
 
 use std::fs;
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// The cores this process may run workers on: those that are online.
+/// Returns the cores that this process may run workers on: those that are online.
 ///
 /// # Errors
 /// When `/sys` cannot be read.
@@ -13,7 +13,8 @@ pub(crate) fn online() -> std::io::Result<Vec<usize>> {
     Ok(parse_list(&fs::read_to_string("/sys/devices/system/cpu/online")?))
 }
 
-/// The cores of the control threads: as configured, else those no worker uses, else the first.
+/// Returns the cores of the control threads: the configured ones, else those that no worker uses,
+/// else the first.
 pub(crate) fn control(
     configured: Option<&[usize]>,
     online: &[usize],
@@ -29,12 +30,12 @@ pub(crate) fn control(
 /// Keeps the calling thread, and those that it starts, to these cores.
 pub(crate) fn keep_to(cores: &[usize]) {
     let mut set = CpuSet::new();
-    // What cannot be kept to costs time, not truth.
+    // A thread that cannot be pinned costs time, not correctness.
     let _ = cores.iter().try_for_each(|&core| set.set(core));
     let _ = sched_setaffinity(Pid::from_raw(0), &set);
 }
 
-/// A kernel list of cores such as `0-3,8,10-11`.
+/// Parses a kernel list of cores such as `0-3,8,10-11`.
 fn parse_list(text: &str) -> Vec<usize> {
     let mut cores = Vec::new();
     for part in text.trim().split(',') {

@@ -1,5 +1,5 @@
-//! Where a worker answers requests: a bounded piece of one per turn, so that no question ever stalls it. The asker brings
-//! the room for an answer, so that the worker does not allocate.
+//! Answers requests to a worker: a bounded piece of one per turn, so that no request ever stalls
+//! the worker. The requester brings the room for an answer, so that the worker does not allocate.
 
 use std::time::Duration;
 
@@ -9,13 +9,15 @@ use weir_nat::{Flush, Nat, SessionFilter, ShardId, Tick};
 use crate::capture::Tap;
 use crate::request::{HomesPage, Mailbox, Page, Request, SubscriberPage};
 
-/// Table slots looked at per turn for a dump: some microseconds.
+/// Table slots visited per turn for a dump: some microseconds.
 const SLOTS_PER_TURN: usize = 256;
 
-/// Turns that a page of a dump takes at most, so that its answer comes in time however few sessions match.
+/// Most turns that a page of a dump takes, so that its answer comes in time however few sessions
+/// match.
 const TURNS_PER_PAGE: usize = 4096;
 
-/// Places, homes and blocks looked at per turn for what an address holds. A place is a look-up in the index at most.
+/// Positions, homes and blocks visited per turn to show what an address holds. A position costs one
+/// look-up in the index at most.
 const PARTS_PER_TURN: usize = 256;
 
 /// The worker's open work besides packets.
@@ -26,7 +28,7 @@ pub(crate) struct Desk {
     tap: Option<Box<Tap>>,
 }
 
-/// What is done piece by piece.
+/// Work that is done piece by piece.
 #[derive(Debug)]
 enum Work {
     Dump(Dump),
@@ -73,13 +75,14 @@ impl Desk {
         Self { mailbox, work: None, tap: None }
     }
 
-    /// The running capture, if there is one.
+    /// Returns the running capture, if there is one.
     #[inline]
     pub(crate) fn tap(&mut self) -> Option<&mut Tap> {
         self.tap.as_deref_mut()
     }
 
-    /// Call once per turn. True while there is more to do.
+    /// Works on the requests for one turn. Must be called once per turn. True while there is more
+    /// to do.
     #[inline]
     pub(crate) fn serve(&mut self, nat: &mut Nat, now: Duration) -> bool {
         if self.tap.as_ref().is_some_and(|tap| tap.is_closed()) {
@@ -100,7 +103,7 @@ impl Desk {
 
     #[cold]
     fn begin(&mut self, request: Request, nat: &Nat) {
-        // Whoever asked may have gone: an answer that nobody takes is dropped.
+        // The requester may have gone: an answer without a receiver is dropped.
         match request {
             Request::Sessions { page, filter, reply } => {
                 let turns_left = TURNS_PER_PAGE;
@@ -138,14 +141,14 @@ impl Desk {
     }
 }
 
-/// Whether what the slots of another turn may add fits into a page.
+/// Whether the entries that the slots of another turn may add fit into a page.
 fn has_room<T>(page: &Vec<T>) -> bool {
     page.len() + SLOTS_PER_TURN <= page.capacity()
 }
 
 impl Dump {
-    /// Looks at the next slots. Nothing is left once the page is full or complete, has taken long, or nobody waits for
-    /// it.
+    /// Visits the next slots. Returns `None` once the page is full or complete, has taken long, or
+    /// has no receiver any more.
     fn go_on(mut self, nat: &Nat) -> Option<Self> {
         if self.reply.is_closed() {
             return None;
@@ -163,7 +166,7 @@ impl Dump {
 }
 
 impl Listing {
-    /// Looks at the next homes, as [`Dump::go_on`].
+    /// Visits the next homes, as [`Dump::go_on`].
     fn go_on(mut self, nat: &Nat) -> Option<Self> {
         if self.reply.is_closed() {
             return None;
@@ -180,7 +183,7 @@ impl Listing {
 }
 
 impl Homes {
-    /// Looks at the next places, as [`Dump::go_on`].
+    /// Visits the next positions, as [`Dump::go_on`].
     fn go_on(mut self, nat: &Nat) -> Option<Self> {
         if self.reply.is_closed() {
             return None;
@@ -198,7 +201,7 @@ impl Homes {
 }
 
 impl Flushing {
-    /// Ends a piece. It goes on when nobody waits for its answer any more: what was ordered is done.
+    /// Flushes the next piece. A flush goes on even if its answer has no receiver any more.
     fn go_on(mut self, nat: &mut Nat, now: Duration) -> Option<Self> {
         if nat.flush(&mut self.flush, Tick(now.as_secs() as u32)) {
             return Some(self);
@@ -248,7 +251,7 @@ mod tests {
         nat
     }
 
-    /// Turns of the loop until the request is answered.
+    /// Returns the turns of the loop until the request is answered.
     fn turns(desk: &mut Desk, nat: &mut Nat) -> usize {
         let mut turns = 1;
         while desk.serve(nat, Duration::from_secs(5)) {
@@ -288,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_address_holds_is_told_in_many_short_turns() {
+    fn homes_and_blocks_of_an_address_are_listed_in_many_short_turns() {
         let mut nat = nat_with_sessions();
         let (_requester, mailbox) = mailbox();
         let mut desk = Desk::new(mailbox);
@@ -305,13 +308,13 @@ mod tests {
             parts.extend(page.parts);
             (cursor, has_more, pages) = (page.cursor, page.has_more, pages + 1);
         }
-        // A place, a home and its blocks.
+        // A position, a home and its blocks.
         assert_eq!(pages, 1 + parts.len() / PARTS_PER_TURN);
         assert_eq!(subscriber_views(parts), nat.subscriber(0x0ac8_0001));
     }
 
     #[test]
-    fn a_question_that_nobody_waits_for_is_dropped_and_an_order_is_not() {
+    fn an_abandoned_query_is_dropped_and_an_abandoned_flush_is_not() {
         let mut nat = nat_with_sessions();
         let (_requester, mailbox) = mailbox();
         let mut desk = Desk::new(mailbox);
@@ -368,7 +371,7 @@ mod tests {
         assert!(page.has_more && page.sessions.is_empty());
         let (reply, _answer) = oneshot::channel();
         let mut dump = Dump { page, filter, turns_left: TURNS_PER_PAGE, reply };
-        // It goes on where it was.
+        // The dump goes on where it was.
         let before = dump.page.cursor;
         dump = dump.go_on(&nat).unwrap();
         assert_ne!(dump.page.cursor, before);
@@ -387,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_nobody_waits_for_is_dropped() {
+    fn an_abandoned_dump_is_dropped() {
         let mut nat = nat_with_sessions();
         let (_requester, mailbox) = mailbox();
         let mut desk = Desk::new(mailbox);

@@ -1,4 +1,5 @@
-//! Hot: a worker's two DPDK ports as its turn sees them, with counters, captures and the time that expiry takes.
+//! Hot: a worker's two DPDK ports as its turn sees them, with counters, captures and the time that
+//! expiry takes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::capture::Tap;
 use crate::clock::Clock;
 use crate::desk::Desk;
 
-/// One side's port in the worker's hands.
+/// One side's port, owned by the worker.
 #[derive(Debug)]
 pub(crate) struct PortQueues {
     pub rx: RxQueue,
@@ -27,10 +28,10 @@ pub(crate) struct DpdkPorts {
     pub access: PortQueues,
     pub internet: PortQueues,
     pub board: Arc<Board>,
-    /// It has the running capture, if there is one.
+    /// Holds the running capture, if there is one.
     pub desk: Desk,
     pub clock: Clock,
-    /// The timers of the last turn took long enough to count.
+    /// Whether the timers of the last turn took long enough to count.
     pub has_ticked: bool,
 }
 
@@ -70,7 +71,8 @@ impl Ports for DpdkPorts {
         let tx = &mut self.port(side).tx;
         let sent = tx.burst(frames) as u64;
         let dropped = tx.dropped();
-        // What the device did not take is freed already; its bytes are taken as average.
+        // Frames that the device did not take are freed already; their length is taken as the
+        // average.
         self.board.engine.count(side, Direction::Transmit, sent, bytes * sent / offered);
         self.board.tx_dropped[side as usize].set(dropped);
     }
@@ -90,7 +92,7 @@ impl Ports for DpdkPorts {
     }
 }
 
-/// Off the straight path: only while a capture runs.
+/// Off the fast path: runs only during a capture.
 #[cold]
 fn copy(
     tap: &mut Tap,

@@ -1,13 +1,15 @@
-//! How often something took how long. Hot: a worker enters every turn of its loop.
+//! A histogram of durations. Hot: a worker enters every turn of its loop.
 //!
-//! One writer, the worker; anyone reads at any time, and may see a duration in the sum that is not yet in its bucket. Durations
-//! are cycles of the timestamp counter until they are read: nothing is divided in the loop.
+//! The worker is the only writer; any thread reads at any time, and may see a duration in the sum
+//! that is not yet in its bucket. Durations are cycles of the timestamp counter until they are
+//! read: nothing is divided in the loop.
 
 use std::time::Duration;
 
 use weir_engine::Counter;
 
-/// Upper bounds of the buckets but the last one, which has none. A millisecond is what expiry may take of the packets' time.
+/// Upper bounds of the buckets but the last one, which has none. A millisecond is what expiry may
+/// take of the packets' time.
 const BOUNDS: [Duration; 8] = [
     Duration::from_micros(10),
     Duration::from_micros(30),
@@ -24,7 +26,7 @@ const BUCKETS: usize = BOUNDS.len() + 1;
 pub(crate) struct DurationHistogram {
     /// Cycles per second.
     hz: u64,
-    /// What is shorter is not entered, cycles.
+    /// Shortest duration that is entered, in cycles.
     least: u64,
     /// [`BOUNDS`] in cycles.
     bounds: [u64; BOUNDS.len()],
@@ -36,12 +38,14 @@ pub(crate) struct DurationHistogram {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Durations {
     pub sum_sec: f64,
-    /// Upper bound in seconds, and how many durations were longer than the bound before and not longer than this one.
+    /// Upper bound in seconds, and number of durations longer than the bound before and not longer
+    /// than this one.
     pub buckets: [(f64, u64); BUCKETS],
 }
 
 impl DurationHistogram {
-    /// Of what takes `least` or longer, told in cycles of a counter of `hz` cycles per second.
+    /// Creates a histogram of durations of `least` or longer, given in cycles of a counter of `hz`
+    /// cycles per second.
     pub(crate) fn new(hz: u64, least: Duration) -> Self {
         Self {
             hz,
@@ -52,7 +56,7 @@ impl DurationHistogram {
         }
     }
 
-    /// Enters a duration; whether it was long enough.
+    /// Enters a duration; returns whether it was long enough.
     #[inline]
     pub(crate) fn enter(&self, cycles: u64) -> bool {
         if cycles < self.least {
@@ -107,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_short_is_not_entered() {
+    fn a_duration_that_is_too_short_is_not_entered() {
         let histogram = DurationHistogram::new(HZ, Duration::from_micros(1));
         assert!(!histogram.enter(MICROSECOND - 1));
         assert!(histogram.enter(MICROSECOND));

@@ -1,4 +1,4 @@
-//! From the configuration file to what one worker's engine is told.
+//! Turns the configuration file into the configuration of one worker's engine.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,7 +13,7 @@ use weir_nat::{
 use weir_node_core::setup::{engine_shard, nat_shard};
 use weir_wire::ethernet::Mac;
 
-/// What a worker of a cluster has room for, beyond what its file says.
+/// Room that a worker of a cluster has, beyond the settings of its file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub shards: ShardRoom,
@@ -23,12 +23,12 @@ pub(crate) struct Room {
     pub peers: usize,
     /// UDP port of copies.
     pub replication_port: u16,
-    /// Of packets that wait for copies; none ever waits without.
+    /// Limits of packets that wait for copies; without limits none ever waits.
     pub commit: Option<CommitLimits>,
 }
 
-/// The configuration of the engine of worker `worker`; its shards in file order. The MACs are known only
-/// when the ports are attached, after the tables are built.
+/// Returns the configuration of the engine of worker `worker`, with its shards in file order. The
+/// MACs are known only when the ports are attached, after the tables are built.
 ///
 /// # Errors
 /// When the system has no randomness.
@@ -73,13 +73,13 @@ pub(crate) fn engine_config(
     })
 }
 
-/// The public addresses of all shards, whichever worker has them.
+/// Returns the public addresses of all shards, whichever worker has them.
 pub(crate) fn all_public(config: &Config) -> AddressRanges {
     let public = config.shards.iter().flat_map(|shard| &shard.public);
     AddressRanges::new(public.map(|&net| (net, ShardIndex(0))))
 }
 
-/// The shards of a worker, in file order.
+/// Returns the shards of a worker, in file order.
 pub(crate) fn shards_of(config: &Config, worker: usize) -> impl Iterator<Item = &Shard> {
     config.shards.iter().filter(move |shard| shard.worker == worker)
 }
@@ -95,7 +95,7 @@ fn side(interface: &Interface) -> SideConfig {
     }
 }
 
-/// The configuration of the NAT of worker `worker`.
+/// Returns the configuration of the NAT of worker `worker`.
 pub(crate) fn nat_config(
     config: &Config,
     worker: usize,
@@ -148,11 +148,12 @@ pub(crate) fn nat_config(
     }
 }
 
-/// Flows and further sessions of a home, unless the file says how many: more than a house needs, whatever it does.
+/// Flows and further sessions of a home, unless the file says how many: more than a house needs,
+/// whatever it does.
 const HOME_FLOWS: u32 = 16_384;
 const HOME_SESSIONS: u32 = 4096;
 
-/// A small part of a table, too, so that it takes many homes to fill it.
+/// Limits a home to a small part of a table, too, so that it takes many homes to fill the table.
 fn share(limit: u32, table: u32) -> u32 {
     limit.min((table / 16).max(16))
 }
@@ -174,13 +175,14 @@ fn timeouts(seconds: &weir_config::Timeouts) -> Timeouts {
     }
 }
 
-/// Fresh randomness for hashes and ports, so that neither can be guessed from outside (RFC 6056 section 3.1).
+/// Returns fresh randomness for hashes and ports, so that neither can be guessed from outside
+/// (RFC 6056 section 3.1).
 fn seed() -> io::Result<[u64; 4]> {
     let (one, other) = (random()?, random()?);
     Ok([one as u64, (one >> 64) as u64, other as u64, (other >> 64) as u64])
 }
 
-/// 128 bits that nobody can guess.
+/// Returns 128 bits that no attacker can guess.
 ///
 /// # Errors
 /// When the system has none.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Exit code of a process that is ended where it stands.
+/// Exit code of a process that is ended by force.
 pub const FORCED_END: u8 = 71;
 
 /// Exit codes of `weir run`, for its help and the documentation.
@@ -70,7 +70,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// One of [`EXIT_CODES`].
+    /// Returns one of [`EXIT_CODES`].
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::CoreMissing { .. } | Self::ControlCoreMissing { .. } => 12,

@@ -1,12 +1,13 @@
-//! The end of the process does not depend on its threads: who is asked to end does so within a bound.
+//! Bounds the end of the process, whatever its threads do: a process that is asked to end does so
+//! in time.
 //!
 //! ```text
 //!   SIGTERM, SIGINT --> weir-signals --+
-//!   the end of the node begins --------+--> the time by which all has to be over --> weir-end: ends the process
+//!   the end of the node begins --------+--> deadline of the end --> weir-end: ends the process
 //! ```
 //!
-//! Two threads that wait for nothing else. A signal before the node listens to signals itself ends the process at once,
-//! as if nobody had handled it.
+//! The two threads wait for nothing else. A signal before the node listens to signals itself ends
+//! the process at once, as if there were no handler.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,11 +19,11 @@ use signal_hook::low_level;
 
 use crate::failure::FORCED_END;
 
-/// Time for all that has to end once nothing is handed over any more: threads, ports, gigabytes of memory, the block log,
-/// a last word to etcd.
+/// Time for the end of all parts once the hand-over is over: threads, ports, gigabytes of memory,
+/// the block log, the shutdown notice to etcd.
 pub(crate) const END_MAX: Duration = Duration::from_secs(20);
 
-/// The way to the two threads.
+/// Handle of the two threads.
 #[derive(Clone, Debug)]
 pub(crate) struct ForcedEnd(Arc<Shared>);
 
@@ -34,33 +35,33 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The node listens to signals, and needs so long for an orderly end. None: it only starts.
+    /// Time that an orderly end needs, once the node listens to signals. None while it starts.
     patience: Option<Duration>,
     has_been_asked: bool,
-    /// By then the process has ended, or is ended.
+    /// Time by which the process has ended, or is ended.
     deadline: Option<Instant>,
 }
 
-/// Why the process is ended where it stands.
+/// Reason why the process is ended by force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// Nothing of it runs yet that could end in order.
+    /// No part that could end in order runs yet.
     SignalAtStart,
     /// It did not end in time.
     Late,
 }
 
-/// What a signal asks for.
+/// Effect of a signal.
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
-    /// Nothing runs yet that could end in order.
+    /// No part that could end in order runs yet.
     EndNow,
     EndBy(Instant),
 }
 
 impl ForcedEnd {
-    /// Starts the threads, which begin with `on_start`. `before_end` is called before the process is
-    /// ended, and must not wait for long.
+    /// Starts the threads, which begin with `on_start`. `before_end` is called before the process
+    /// is ended, and must not wait for long.
     ///
     /// # Errors
     /// When the system gives no thread or no handler.
@@ -91,12 +92,13 @@ impl ForcedEnd {
         Ok(Self(shared))
     }
 
-    /// The node listens to signals itself now, and needs `patience` at most for an orderly end.
+    /// Notes that the node listens to signals itself from then on, and needs `patience` at most for
+    /// an orderly end.
     pub(crate) fn node_listens(&self, patience: Duration) {
         self.0.lock().patience = Some(patience);
     }
 
-    /// The end has begun, for whatever reason: nothing is handed over any more.
+    /// Notes that the end has begun, for any reason: the hand-over is over.
     pub(crate) fn end_begins(&self) {
         self.0.lock().end_by(Instant::now() + END_MAX);
         self.0.changed.notify_all();
@@ -114,7 +116,7 @@ impl Shared {
         asked
     }
 
-    /// Returns when the time is over.
+    /// Returns once the deadline has passed.
     fn wait(&self) {
         let mut state = self.lock();
         loop {
@@ -132,14 +134,14 @@ impl Shared {
 }
 
 impl State {
-    /// A second signal takes the time for an orderly end away.
+    /// Takes a signal. A second one takes the time for an orderly end away.
     fn asked(&mut self, now: Instant) -> Asked {
         let Some(patience) = self.patience else { return Asked::EndNow };
         let was_asked = std::mem::replace(&mut self.has_been_asked, true);
         Asked::EndBy(self.end_by(if was_asked { now } else { now + patience } + END_MAX))
     }
 
-    /// A time that was set is only ever made shorter.
+    /// Sets the deadline, unless an earlier one is set, and returns it.
     fn end_by(&mut self, deadline: Instant) -> Instant {
         *self.deadline.insert(self.deadline.map_or(deadline, |set| set.min(deadline)))
     }

@@ -9,11 +9,12 @@
 //!     capture    <---- tap (ring of copies) ----------
 //!     signals    ---- stop flag --------------------->
 //!   block log thread <---- ring of block events ------
-//!   in a cluster: roles thread <--- orders, news ---> worker's part; etcd thread; routes thread, guard process
+//!   in a cluster: roles thread <-- commands, events --> worker; etcd, routes thread, guard process
 //! ```
 //!
 //! A worker never waits for the control side. The control side never reads a worker's tables.
-//! [`run`] is the whole process; [`client`] is how commands talk to it; [`api`] is what they say.
+//! [`run`] is the whole process, [`client`] the commands' connection to it, and [`api`] lists
+//! requests and answers.
 
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,12 @@
-//! A node from start to end. Each step needs the ones before it; a step that fails undoes them all by being dropped.
+//! A node from start to end. Each step needs the ones before it; a step that fails undoes them all
+//! by being dropped.
 //!
 //! ```text
-//!   cores -> admin socket, metrics address (which say what is waited for) -> (a member: guard, etcd, what the cluster
-//!   is) -> memory -> EAL without devices -> block log -> per worker: pool, thread with its tables, ports -> all
-//!   workers go -> (a member: roles) -> ready -> (signal or panic) -> (a member: shards handed over) -> workers stop ->
-//!   ports close -> block log is written out -> socket file goes
+//!   cores -> admin socket, metrics address (which report what is waited for)
+//!   -> (a member: guard, etcd, settings of the cluster) -> memory -> EAL without devices
+//!   -> block log -> per worker: pool, thread with its tables, ports -> all workers go
+//!   -> (a member: roles) -> ready -> (signal or panic) -> (a member: shards handed over)
+//!   -> workers stop -> block log is written out -> ports close -> socket file goes
 //! ```
 
 use std::path::Path;
@@ -40,7 +42,7 @@ use crate::turns::Turns;
 use crate::worker_thread::{Ended, Parts, WorkerPorts, WorkerThread};
 use crate::{cores, panic_place, ports};
 
-/// What a node is told in its file.
+/// The node's file.
 enum File<'a> {
     Single(&'a Config),
     Member(&'a Member),
@@ -62,17 +64,18 @@ impl File<'_> {
     }
 }
 
-/// Runs a node on its own until SIGTERM or SIGINT. `warnings`: what the check of its configuration found.
+/// Runs a standalone node until SIGTERM or SIGINT. `warnings`: findings of the check of its
+/// configuration.
 ///
 /// # Errors
-/// Why it did not start, or ended by itself; already written to the log.
+/// When it did not start, or ended by itself; the reason is already in the log.
 pub fn run(config: &Config, warnings: &[Diagnostic]) -> Result<(), Failure> {
     run_file(&File::Single(config), warnings, None)
 }
 
 /// Runs a node of a cluster until SIGTERM or SIGINT; it hands its shards over before it ends.
 ///
-/// `recording`: where all that the node is told is written down, for `weir replay`.
+/// `recording`: the file to which all input of the node's core is written, for `weir replay`.
 ///
 /// # Errors
 /// As [`run`].
@@ -131,7 +134,7 @@ fn run_file(
     result
 }
 
-/// Writes out what the log holds, however the node ends.
+/// Writes out the lines that the log holds, however the node ends.
 struct FlushAtEnd(Log);
 
 impl Drop for FlushAtEnd {
@@ -140,7 +143,7 @@ impl Drop for FlushAtEnd {
     }
 }
 
-/// Cores for threads that begin before the cores are checked.
+/// Returns the cores for threads that begin before the cores are checked.
 fn expected_control_cores(node: &NodeConfig, workers: &[WorkerConfig]) -> Vec<usize> {
     let workers: Vec<usize> = workers.iter().map(|worker| worker.core).collect();
     let online = cores::online().unwrap_or_default();
@@ -237,8 +240,8 @@ fn start_and_control(
         ended,
     ));
     forced_end.end_begins();
-    // The order of the end: routes, workers, tasks (which hold the node), the log of what the workers did last, ports,
-    // the word that all this has ended, socket.
+    // The order of the end: routes, workers, tasks (which hold the node), the log of the workers'
+    // last events, the shutdown notice, ports, socket.
     let farewell = membership.map(Membership::withdraw);
     drop(threads);
     drop(runtime);
@@ -254,7 +257,7 @@ fn start_and_control(
     result
 }
 
-/// Every core exists; returns those of the control threads.
+/// Checks that every core exists; returns those of the control threads.
 fn check_cores(node: &NodeConfig, workers: &[WorkerConfig]) -> Result<Vec<usize>, Failure> {
     let online = cores::online().map_err(Failure::Control)?;
     let listed = || online.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -276,7 +279,7 @@ fn claim_socket(node: &NodeConfig) -> Result<AdminSocket, Failure> {
         .map_err(|error| socket_failure(node, &error))
 }
 
-/// Both listeners answer from now on, while the node starts.
+/// Lets both listeners answer from then on, while the node starts.
 fn serve_start(
     node: &NodeConfig,
     progress: &StartProgress,
@@ -337,7 +340,7 @@ fn dpdk_failure(error: DpdkError) -> Failure {
     }
 }
 
-/// The log and one sender per worker; without a log no senders.
+/// Returns the log and one sender per worker; without a log no senders.
 fn start_block_log(
     config: &Config,
     is_clustered: bool,
@@ -352,10 +355,10 @@ fn start_block_log(
     Ok((Some(log), senders))
 }
 
-/// What every worker's start shares.
+/// Inputs that all workers' starts share.
 struct Start<'a> {
     config: &'a Config,
-    /// Of each worker, in a cluster.
+    /// Room of each worker, in a cluster.
     rooms: Vec<Room>,
     all_public: Arc<AddressRanges>,
     eal: &'a Eal,

@@ -1,9 +1,12 @@
-//! The operational log: lines on stderr, text or JSON, each with an `event` field that names its kind.
+//! The operational log: lines on stderr, text or JSON, each with an `event` field that names its
+//! kind.
 //!
-//! The names are stable, operators alert on them; they are listed in [`EVENTS`]. Each kind is rate-limited alone.
+//! The names are stable, operators alert on them; they are listed in [`EVENTS`]. Each kind is
+//! rate-limited by itself.
 //!
-//! A line goes into a bounded queue, and a thread of its own writes it: whoever logs never waits for the reader of stderr.
-//! Where that is systemd's journal, each line begins with its priority.
+//! A line goes into a bounded queue, and a thread of its own writes it: a thread that logs never
+//! waits for the reader of stderr. If that reader is systemd's journal, each line begins with its
+//! priority.
 
 use std::fs::File;
 use std::io;
@@ -23,7 +26,7 @@ use weir_log::{LineQueue, LineWriter, Priority, Reading, is_journal};
 
 use crate::log_rate::LogRate;
 
-/// Every kind of event and what it means.
+/// Every kind of event and its meaning.
 pub const EVENTS: &[(&str, &str)] = &[
     ("admin-change", "Someone changed state through the admin API."),
     (
@@ -201,12 +204,12 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("worker-resumed", "A worker that hung goes round its loop again."),
 ];
 
-/// Where the number of lines kept back is read.
+/// The rate limit of the log, and its number of suppressed lines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LogLimit(Arc<Mutex<LogRate>>);
 
 impl LogLimit {
-    /// Lines kept back since start.
+    /// Returns the number of lines suppressed since start.
     pub(crate) fn suppressed(&self) -> u64 {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).suppressed()
     }
@@ -219,21 +222,21 @@ impl LogLimit {
 /// Longest wait for the reader of the log when the process ends.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 
-/// The log of the process, as those see it who do not write it.
+/// Handle of the process's log, for its numbers and its end.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     limit: LogLimit,
-    /// None: in tests without a log.
+    /// None in tests without a log.
     queue: Option<LineQueue>,
 }
 
 impl Log {
-    /// Lines kept back since start, as their kind came too often.
+    /// Returns the number of lines suppressed since start, because their kind came too often.
     pub(crate) fn suppressed(&self) -> u64 {
         self.limit.suppressed()
     }
 
-    /// How the reader of stderr keeps up.
+    /// Returns how the reader of stderr keeps up.
     pub(crate) fn reading(&self) -> Reading {
         self.queue.as_ref().map(LineQueue::reading).unwrap_or_default()
     }
@@ -246,8 +249,8 @@ impl Log {
     }
 }
 
-/// Sends the log of the whole process to stderr, by a thread that begins with `on_start`. Only the first call of a
-/// process has an effect.
+/// Sends the log of the whole process to stderr, from a thread that begins with `on_start`. Only
+/// the first call of a process has an effect.
 ///
 /// # Errors
 /// When the system gives no thread.
@@ -267,8 +270,8 @@ pub fn to_stderr(
     Ok(Log { limit, queue: Some(queue) })
 }
 
-/// Standard error by a descriptor of its own: while the EAL starts, descriptor 2 leads elsewhere, to hold back what it
-/// prints.
+/// Returns standard error with a descriptor of its own: while the EAL starts, descriptor 2 leads
+/// elsewhere, to hold back its output.
 fn own_stderr() -> Box<dyn io::Write + Send> {
     match io::stderr().as_fd().try_clone_to_owned() {
         Ok(stderr) => Box::new(File::from(stderr)),
@@ -282,7 +285,7 @@ fn writer_of(queue: &LineQueue) -> impl Fn() -> LineWriter + Send + Sync + 'stat
     move || queue.writer()
 }
 
-/// Says in the log's own format that lines are missing.
+/// Returns a line in the log's own format that reports missing lines.
 fn lost_line(format: LogFormat, is_journal: bool, lost: u64) -> Vec<u8> {
     let line = Line::default();
     let sink = line.clone();
@@ -299,13 +302,13 @@ fn lost_line(format: LogFormat, is_journal: bool, lost: u64) -> Vec<u8> {
     std::mem::take(&mut *line.0.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Makes writers of lines that begin with the priority of their event where the journal reads them.
+/// Makes writers of lines that begin with the priority of their event if the journal reads them.
 struct Marked<M> {
     writer: M,
     is_journal: bool,
 }
 
-/// Each call is a line.
+/// Writes one line per call.
 struct MarkedLine<W> {
     writer: W,
     priority: Option<Priority>,
@@ -409,7 +412,7 @@ impl<S: Subscriber + for<'s> LookupSpan<'s>> Filter<S> for Limited {
     }
 }
 
-/// Reads the `event` field; without one, the place in the code is the kind.
+/// Reads the `event` field; without one, the kind is the place in the code.
 struct Kind(String);
 
 impl Visit for Kind {
@@ -488,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_nobody_reads_holds_nobody_up_and_says_what_it_lost() {
+    fn an_unread_log_blocks_no_thread_and_reports_its_lost_lines() {
         let (reader, writer) = io::pipe().unwrap();
         let gap = |lost| lost_line(LogFormat::Json, false, lost);
         let queue = LineQueue::start("test-log", writer, gap, || ()).unwrap();
@@ -497,7 +500,7 @@ mod tests {
             subscriber(LogLevel::Info, LogFormat::Json, log.limit.clone(), writer_of(&queue));
         let text = "x".repeat(100_000);
         tracing::subscriber::with_default(subscriber, || {
-            // 2 MB, of which a pipe and the queue take the half; this comes to its end.
+            // The lines have 2 MB, of which a pipe and the queue take half; the loop still ends.
             for _ in 0..20 {
                 tracing::warn!(event = "link-down", text);
             }

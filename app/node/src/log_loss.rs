@@ -1,8 +1,8 @@
-//! Whether a log has lost records lately: a verdict must not stay bad for ever after one loss.
+//! Tracks whether a log has lost records lately: one loss must not spoil the verdict permanently.
 
 use std::time::{Duration, Instant};
 
-/// So long after the last loss the log counts as failing.
+/// Time after the last loss for which the log counts as failing.
 const RECENT: Duration = Duration::from_secs(300);
 
 /// The losses seen so far.

@@ -1,4 +1,4 @@
-//! No kind of log event may flood the log: a token bucket per kind.
+//! Keeps any kind of log event from flooding the log: a token bucket per kind.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ impl LogRate {
         is_admitted
     }
 
-    /// Lines kept back since start.
+    /// Returns the number of lines suppressed since start.
     pub(crate) fn suppressed(&self) -> u64 {
         self.suppressed
     }

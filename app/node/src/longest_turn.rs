@@ -1,14 +1,15 @@
 //! The longest turn of a worker's loop: packets that arrived meanwhile waited that long.
 //!
-//! A turn lasts from its begin to the begin of the next one or of a rest, so everything counts that can delay packets: a burst,
-//! expiry, a request, the log, and the kernel when it gave the core to somebody else. A turn without work does not count.
+//! A turn lasts from its beginning to the beginning of the next one or of a rest, so everything
+//! counts that can delay packets: a burst, expiry, a request, the log, and the kernel when it gave
+//! the core to another thread. A turn without work does not count.
 
 use std::time::Duration;
 
 /// Two such spans make the time over which the longest turn is kept.
 const SPAN: Duration = Duration::from_secs(30);
 
-/// In cycles of the timestamp counter.
+/// The longest turns, in cycles of the timestamp counter.
 #[derive(Debug, Default)]
 pub(crate) struct LongestTurn {
     /// When the last turn began, if it had work and has not ended.
@@ -19,8 +20,8 @@ pub(crate) struct LongestTurn {
 }
 
 impl LongestTurn {
-    /// A turn began at `cycles`, which ended the one before; `has_work`: it counts. Returns how long the ended one took, if it
-    /// counts.
+    /// Notes that a turn began at `cycles`, which ended the one before; it counts if `has_work`.
+    /// Returns how long the ended one took, if it counts.
     #[inline]
     pub(crate) fn turn(&mut self, cycles: u64, has_work: bool) -> Option<u64> {
         let ended = self.end(cycles);
@@ -28,7 +29,8 @@ impl LongestTurn {
         ended
     }
 
-    /// The last turn ends at `cycles`, before another one begins. Returns how long it took, if it counts.
+    /// Notes that the last turn ends at `cycles`, before another one begins. Returns how long it
+    /// took, if it counts.
     #[inline]
     pub(crate) fn end(&mut self, cycles: u64) -> Option<u64> {
         let took = cycles.wrapping_sub(self.began.take()?);
@@ -36,7 +38,8 @@ impl LongestTurn {
         Some(took)
     }
 
-    /// The longest turn of the last 30 to 60 seconds. Call about once a second or more often.
+    /// Returns the longest turn of the last 30 to 60 seconds. Must be called about once a second or
+    /// more often.
     pub(crate) fn within_last_minute(&mut self, now: Duration) -> u64 {
         if now.saturating_sub(self.span_began) >= SPAN {
             self.span_began = now;

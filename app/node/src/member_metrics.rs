@@ -1,4 +1,4 @@
-//! The metrics of a node's part in its cluster.
+//! The metrics of a node's membership in its cluster.
 
 use std::fmt::Error;
 
@@ -12,7 +12,7 @@ use crate::node::Node;
 
 const ROLES: [&str; 6] = ["syncing", "out-of-sync", "synced", "acting", "primary", "leaving"];
 
-/// Nothing on a node of its own.
+/// Writes the metrics of a member; none on a standalone node.
 pub(crate) fn member(
     family: &mut Family<'_, '_>,
     node: &Node,
@@ -136,7 +136,7 @@ fn copies(
     family.counter("weir_redirects", "Packets handed to the worker that knows them.", redirects)
 }
 
-/// Packets that wait until copies have what they depend on.
+/// Writes the metrics of packets that wait until copies have the changes they depend on.
 fn commits(
     family: &mut Family<'_, '_>,
     status: &MemberStatus,
@@ -213,7 +213,7 @@ fn routes(
     family.counter("weir_roles_events_lost", help, [(none(), status.events_lost_total)])
 }
 
-/// Nothing of a side that is not watched, or not known yet.
+/// Writes the state of each side; none of a side that is not watched, or not known yet.
 fn bird(family: &mut Family<'_, '_>, status: &MemberStatus) -> Result<(), Error> {
     let sides = || {
         let is_known = |side: &&BirdSideStatus| match side.state.as_str() {
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_copies_are_wanted_none_is_missed() {
+    fn a_shard_without_wanted_copies_is_not_unprotected() {
         let of = |replicas: u64| MemberStatus {
             replicas,
             shards: vec![served_alone()],

@@ -1,24 +1,26 @@
-//! The verdict on a node's part in its cluster: what could end flows at the next failure, or sets the node apart?
+//! The verdict on a node's membership in its cluster: which conditions could end flows at the next
+//! failure, or set the node apart?
 //!
-//! It judges what this node knows. Whether the cluster as a whole is well, `weir cluster status` asks etcd.
+//! It judges this node's knowledge alone. `weir cluster status` asks etcd for the state of the
+//! whole cluster.
 
 use crate::api::{
     BirdSideStatus, HeldOffStatus, MemberStatus, MembershipStatus, OutsideStatus, PeerStatus,
     RoleStatus,
 };
 
-/// A disk that works has taken them long before.
+/// A disk that works has taken the epochs long before.
 const EPOCHS_UNSAVED_MS: u64 = 5_000;
-/// By then a heartbeat was lost a hundred times over.
+/// By then a hundred heartbeats were lost.
 const PEER_SILENT_MS: u64 = 1_000;
-/// By then the lease of a node that is not heard has ended.
+/// By then the lease of a silent node has ended.
 const ETCD_SILENT_MS: u64 = 10_000;
 /// Shards or peers that a sentence names.
 const NAMED_MAX: usize = 10;
-/// In the order of a shard's life.
+/// Roles in the order in which they are shown.
 const ROLES: [&str; 6] = ["primary", "acting", "leaving", "synced", "syncing", "out-of-sync"];
 
-/// What `weir status` says of a member.
+/// Returns the summary of a membership for `weir status`.
 pub(crate) fn membership(member: &MemberStatus) -> MembershipStatus {
     let count = |count: usize| count as u64;
     let roles = ROLES.map(|role| {
@@ -48,7 +50,8 @@ pub(crate) fn membership(member: &MemberStatus) -> MembershipStatus {
     }
 }
 
-/// What needs a look without being a risk: shards that are not served as the cluster file says.
+/// Returns conditions that need attention without being a risk: shards that are not served as the
+/// cluster file says.
 pub(crate) fn troubles(member: &MemberStatus) -> Vec<String> {
     let shards = member.shards.iter().filter(|shard| !shard.is_set_back);
     let shards = shards.filter_map(|shard| Some((shard.shard, shard.trouble.as_ref()?)));
@@ -62,12 +65,13 @@ pub(crate) fn troubles(member: &MemberStatus) -> Vec<String> {
     by_words.into_iter().map(|(words, ids)| format!("{}: {words}", shards_named(&ids))).collect()
 }
 
-/// Served here, and nobody else has a synced copy. Where no copies are wanted, none is missed.
+/// True if the shard is served here and no other node has a synced copy. A cluster that wants no
+/// copies misses none.
 pub(crate) fn is_unprotected(member: &MemberStatus, shard: &RoleStatus) -> bool {
     member.replicas > 0 && is_served(shard) && shard.others_synced == 0
 }
 
-/// Workers that others stand in for, as they do not stand still for once only.
+/// Returns a sentence for each worker whose routes are held off because it stalls repeatedly.
 pub(crate) fn held_off(member: &MemberStatus) -> impl Iterator<Item = String> {
     member.held_off.iter().map(|HeldOffStatus { worker, left_ms, .. }| {
         let seconds = left_ms.div_ceil(1000);
@@ -123,7 +127,8 @@ fn risks(member: &MemberStatus) -> Vec<String> {
     risks
 }
 
-/// Until it joins it is not registered either: one reason for both.
+/// Returns one reason for a node that was started without etcd: until it joins it is not registered
+/// either.
 fn started_outside(outside: &OutsideStatus) -> String {
     let serves = match outside.shards.as_slice() {
         [] => "it serves nothing".to_owned(),
@@ -143,7 +148,8 @@ fn started_outside(outside: &OutsideStatus) -> String {
     format!("started without etcd: {serves} {until}")
 }
 
-/// What no switch is told gets no traffic here: it comes to the copies, and ends with them.
+/// Returns the reason of a side whose routes BIRD does not announce: their traffic goes to the
+/// members with copies, and ends if those fail.
 fn unannounced(side: &BirdSideStatus) -> Option<String> {
     let BirdSideStatus { side, state, why, .. } = side;
     let is = match state.as_str() {
@@ -155,7 +161,8 @@ fn unannounced(side: &BirdSideStatus) -> Option<String> {
     Some(format!("BIRD {is} on the {side} side: {why}"))
 }
 
-/// What keeps a restored etcd from undoing what is newer is not on disk.
+/// Returns the reason if epochs are not on disk, where they keep a restored etcd from undoing newer
+/// entries.
 pub(crate) fn unsaved_epochs(member: &MemberStatus) -> Option<String> {
     let seconds = member.epochs_unsaved_ms / 1000;
     match &member.epochs_error {
@@ -179,8 +186,8 @@ fn silence(peers: &[&PeerStatus]) -> Option<String> {
     (!names.is_empty()).then(|| format!("not heard: {}{}", names.join(", "), more(peers.len())))
 }
 
-/// A list that the kernel refused in part is not set at all, as far as the node knows; a list that cannot be made
-/// leaves shards without their routes.
+/// Returns the reason if routes are missing. A list that the kernel refused in part is not set at
+/// all, as far as the node knows; a list that cannot be made leaves shards without their routes.
 fn missing_routes(member: &MemberStatus) -> Option<String> {
     let count = member.routes.iter().filter(|route| !route.is_set).count();
     if count > 0 {
@@ -192,7 +199,7 @@ fn missing_routes(member: &MemberStatus) -> Option<String> {
     (!shards.is_empty()).then(|| format!("{}: {words}", shards_named(&shards)))
 }
 
-/// Sorted, each once.
+/// Returns the numbers of the matching shards, sorted and without duplicates.
 fn ids(member: &MemberStatus, is_it: impl Fn(&RoleStatus) -> bool) -> Vec<u32> {
     let found = member.shards.iter().filter(|shard| is_it(shard)).map(|shard| shard.shard);
     let mut ids: Vec<u32> = found.collect();

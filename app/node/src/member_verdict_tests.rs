@@ -1,4 +1,4 @@
-//! Each way to be at risk alone, and a member that is well.
+//! Tests each risk by itself, and a member without risks.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -75,7 +75,7 @@ fn a_side_that_bird_does_not_announce_is_a_risk_and_an_unwatched_one_is_not() {
     }
 }
 
-/// Primary of one shard, replica of another; all is well.
+/// Returns a member without risks: primary of one shard, replica of another.
 fn member() -> MemberStatus {
     MemberStatus {
         cluster: "north".into(),
@@ -176,7 +176,7 @@ fn a_cluster_without_copies_misses_none() {
 }
 
 #[test]
-fn what_is_under_way_is_counted() {
+fn unfinished_copies_and_unset_routes_are_counted() {
     let mut member = member();
     member.replication[0].copies = [3, 2, 8];
     member.replication[0].lanes_followed = 1;

@@ -1,4 +1,5 @@
-//! How many packet buffers a worker needs, how much memory all of it takes, and whether the machine has it.
+//! Computes the packet buffers that a worker needs and the memory of the process, and checks
+//! whether the machine has that much.
 
 use std::{fmt, fs};
 
@@ -11,13 +12,13 @@ use crate::engine_config::{Room, nat_config};
 
 /// Buffers an AF_XDP socket keeps in its rings, whatever the descriptors.
 const XDP_BUFFERS_PER_PORT: u32 = 4096 + 64;
-/// In caches of the pool and in bursts under way.
+/// Buffers in caches of the pool and in bursts under way.
 const SPARE_BUFFERS: u32 = 2048;
 /// Rings, port structures and DPDK's own needs, without the pools.
 const BASE_MB: usize = 64;
 const PER_WORKER_MB: usize = 16;
 
-/// Ordinary memory that is left to the rest of this process and of the machine.
+/// Ordinary memory left to the rest of this process and of the machine.
 const RESERVE_MB: usize = 256;
 
 /// One worker's pool.
@@ -28,8 +29,8 @@ pub(crate) struct PoolSize {
     pub data_room: u16,
 }
 
-/// Enough that full rings on both ports, a full output and all that is held, `held_max` fragments and packets that wait for
-/// copies, leave buffers for the next burst.
+/// Returns a pool large enough that full rings on both ports, a full output and `held_max` held
+/// packets (fragments, and packets that wait for copies) leave buffers for the next burst.
 pub(crate) fn pool_size(worker: &Worker, held_max: u32) -> PoolSize {
     let rings = 2 * (u32::from(worker.rx_descriptors) + u32::from(worker.tx_descriptors));
     let mtu = worker.access.mtu.max(worker.internet.mtu);
@@ -43,13 +44,14 @@ pub(crate) fn pool_size(worker: &Worker, held_max: u32) -> PoolSize {
     }
 }
 
-/// Packets that a worker holds at most.
+/// Returns the most packets that a worker holds.
 pub(crate) fn held_max(config: &Config, room: Option<&Room>) -> u32 {
     let commit = room.and_then(|room| room.commit).map_or(0, |limits| limits.held_max);
     config.fragments.held_max + commit as u32
 }
 
-/// Packet memory of the whole process, in MiB. `rooms`: of the workers of a cluster.
+/// Returns the packet memory of the whole process, in MiB. `rooms`: room of the workers of a
+/// cluster.
 pub(crate) fn total_mb(config: &Config, rooms: &[Room]) -> usize {
     let pools: usize = config
         .workers
@@ -61,7 +63,7 @@ pub(crate) fn total_mb(config: &Config, rooms: &[Room]) -> usize {
     pools.div_ceil(1 << 20) + BASE_MB + PER_WORKER_MB * config.workers.len()
 }
 
-/// What the tables of one worker take. Displays as `60,000,000 flows: 5.6 GB, 94 B per flow`.
+/// Memory of the tables of one worker. Displays as `60,000,000 flows: 5.6 GB, 94 B per flow`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableMemory {
     pub flows_max: u32,
@@ -69,7 +71,7 @@ pub struct TableMemory {
 }
 
 impl TableMemory {
-    /// Of worker `worker`, without building anything.
+    /// Computes the memory of worker `worker`, without building anything.
     pub fn of(config: &Config, worker: usize) -> Self {
         Self::with_room(config, worker, None)
     }
@@ -79,7 +81,7 @@ impl TableMemory {
         Self { flows_max: nat.flows_max, tables: TableBytes::of(&nat) }
     }
 
-    /// Bytes of all tables, shared out among the flows.
+    /// Returns the bytes of all tables per flow.
     pub fn bytes_per_flow(&self) -> f64 {
         self.tables.total() as f64 / f64::from(self.flows_max.max(1))
     }
@@ -94,7 +96,7 @@ impl fmt::Display for TableMemory {
     }
 }
 
-/// 1,234,567
+/// Formats a number as 1,234,567.
 fn with_commas(number: u32) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> = (0..digits.len().div_ceil(3))
@@ -115,7 +117,8 @@ struct Free {
 }
 
 impl Free {
-    /// Takes each piece from huge pages where all of it fits, as the tables do, else from ordinary memory.
+    /// True if all pieces fit. Takes each piece from huge pages if all of it fits there, as the
+    /// tables do, else from ordinary memory.
     fn holds(mut self, pieces_mb: impl IntoIterator<Item = usize>) -> bool {
         pieces_mb.into_iter().all(|piece| {
             let from =
@@ -127,13 +130,13 @@ impl Free {
     }
 }
 
-/// Refuses what does not fit before anything is touched: the kernel would not refuse the tables, it would end
-/// the process while they are being filled.
+/// Refuses a configuration that does not fit, before any memory is touched: the kernel would not
+/// refuse the tables, but end the process while they are being filled.
 ///
 /// # Errors
 /// One sentence with what is needed, what there is, and what to change.
 ///
-/// `rooms`: of each worker, in a cluster.
+/// `rooms`: room of each worker, in a cluster.
 pub(crate) fn check(config: &Config, rooms: &[Room]) -> Result<(), String> {
     let ordinary_mb = available_mb().saturating_sub(RESERVE_MB);
     check_against(config, rooms, Free { huge_mb: free_huge_pages_mb(), ordinary_mb })
@@ -162,7 +165,8 @@ fn check_against(config: &Config, rooms: &[Room], free: Free) -> Result<(), Stri
     ))
 }
 
-/// What is taken in one piece, in the order in which it is taken: the packet buffers, then each worker's tables.
+/// Returns the sizes of the pieces, in the order in which they are taken: the packet buffers, then
+/// each worker's tables.
 fn pieces_mb(config: &Config, rooms: &[Room]) -> Vec<usize> {
     let mut pieces =
         vec![config.node.memory_mb.map_or_else(|| total_mb(config, rooms), |mb| mb as usize)];
@@ -173,7 +177,8 @@ fn pieces_mb(config: &Config, rooms: &[Room]) -> Vec<usize> {
     pieces
 }
 
-/// The largest `nat.flows_max`, in thousands, with which `config` fits; `None` if not even the least does.
+/// Returns the largest `nat.flows_max`, in thousands, with which `config` fits; `None` if not even
+/// the least does.
 fn flows_that_fit(config: &Config, rooms: &[Room], free: Free) -> Option<u32> {
     let fits = |thousands: u32| {
         let mut config = config.clone();
@@ -188,7 +193,8 @@ fn flows_that_fit(config: &Config, rooms: &[Room], free: Free) -> Option<u32> {
     (fitting > 1).then_some(fitting * 1000)
 }
 
-/// Memory that can be had without swapping, in MiB; without `/proc` as much as anybody likes.
+/// Returns the memory available without swapping, in MiB; without `/proc` a value that refuses
+/// nothing.
 fn available_mb() -> usize {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     parse_available_mb(&text).unwrap_or(usize::MAX / 2)
@@ -200,7 +206,7 @@ fn parse_available_mb(text: &str) -> Option<usize> {
     Some(kib / 1024)
 }
 
-/// Bytes of the largest frame of any port: MTU, Ethernet header, one VLAN tag.
+/// Returns the bytes of the largest frame of any port: MTU, Ethernet header, one VLAN tag.
 pub(crate) fn frame_max(config: &Config) -> usize {
     let interfaces = config.workers.iter().flat_map(|worker| [&worker.access, &worker.internet]);
     interfaces.map(|interface| usize::from(interface.mtu) + 18).max().unwrap_or(1518)
@@ -262,7 +268,7 @@ public = ["203.0.113.0/28"]
     }
 
     #[test]
-    fn what_no_table_can_change_is_said() {
+    fn a_refusal_that_no_table_size_can_change_says_so() {
         let text = check_against(&config(), &[], Free { huge_mb: 0, ordinary_mb: 10 }).unwrap_err();
         assert!(text.ends_with("lower node.memory_mb or add memory"), "{text}");
         let buffers = total_mb(&config(), &[]);
@@ -271,7 +277,8 @@ public = ["203.0.113.0/28"]
         assert!(text.ends_with("everything else: add memory"), "{text}");
     }
 
-    /// A table lies on huge pages as a whole or not at all: what is left of them helps no other.
+    /// A table lies on huge pages as a whole or not at all: remaining huge pages help no other
+    /// table.
     #[test]
     fn huge_pages_and_ordinary_memory_do_not_add_up() {
         check_against(&config(), &[], Free { huge_mb: 6000, ordinary_mb: 0 }).unwrap();

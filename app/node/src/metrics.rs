@@ -1,4 +1,5 @@
-//! The node's numbers as OpenMetrics text. Never a series per subscriber; every series exists from the start, at 0.
+//! The node's numbers as OpenMetrics text. Never a series per subscriber; every series exists from
+//! the start, at 0.
 
 use std::fmt::Error;
 use std::sync::Arc;
@@ -23,12 +24,12 @@ use crate::member_metrics::member;
 use crate::node::{Node, WorkerHandle};
 use crate::start_progress::{StartProgress, awaited_names};
 
-/// All metrics at this moment.
+/// Returns all metrics at this moment.
 pub(crate) fn text(node: &Arc<Node>) -> String {
     encoded(Scrape(Arc::clone(node)))
 }
 
-/// Those of a node that starts.
+/// Returns the metrics of a node that starts.
 pub(crate) fn text_of_start(progress: &StartProgress) -> String {
     encoded(StartScrape(progress.clone()))
 }
@@ -64,7 +65,7 @@ impl EncodeLabelSet for Labels<'_> {
 
 impl EncodeMetric for Durations {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), Error> {
-        // The count is that of the buckets read, also while the worker counts on.
+        // The count is that of the buckets read, even while the worker goes on counting.
         encoder.encode_histogram::<NoLabelSet>(self.sum_sec, self.count(), &self.buckets, None)
     }
 
@@ -518,7 +519,7 @@ mod tests {
         }
     }
 
-    /// As they are written: families of the text, by the names that their series have.
+    /// Returns the families of a text, by the names of their series.
     fn families(text: &str) -> BTreeSet<String> {
         let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
         types
@@ -530,7 +531,7 @@ mod tests {
             .collect()
     }
 
-    /// Every name of a metric in a document, without what a histogram adds.
+    /// Returns every metric name in a document, without the suffixes of histograms.
     fn named(document: &str) -> BTreeSet<String> {
         let words = document.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
         words.filter(|word| word.starts_with("weir_")).map(|name| plain(name).to_owned()).collect()

@@ -1,4 +1,4 @@
-//! What the control side knows of the process: its workers, their ports, shards and boards.
+//! The control side's view of the process: its workers, their ports, shards and boards.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -31,7 +31,7 @@ use crate::turns::{self, Turns};
 pub(crate) struct Node {
     pub name: String,
     pub clock: Clock,
-    /// Packet buffers and tables lie on huge pages.
+    /// Whether packet buffers and tables lie on huge pages.
     pub has_huge_pages: bool,
     pub workers: Vec<WorkerHandle>,
     pub block_log: Option<NodeBlockLog>,
@@ -50,7 +50,7 @@ pub(crate) struct Node {
     pub member: OnceLock<Arc<MemberBoard>>,
 }
 
-/// The block log and where it goes.
+/// The block log and its path.
 #[derive(Debug)]
 pub(crate) struct NodeBlockLog {
     pub path: PathBuf,
@@ -58,7 +58,7 @@ pub(crate) struct NodeBlockLog {
     pub handle: Mutex<Option<BlockLogHandle>>,
 }
 
-/// One worker from outside.
+/// One worker as the control side sees it.
 #[derive(Debug)]
 pub(crate) struct WorkerHandle {
     pub worker: usize,
@@ -70,7 +70,7 @@ pub(crate) struct WorkerHandle {
     pub shards: Arc<Shards>,
 }
 
-/// The shards of a worker, by their place on its board; those of a cluster come and go.
+/// The shards of a worker, by their index on its board; in a cluster they come and go.
 #[derive(Debug, Default)]
 pub(crate) struct Shards(Mutex<Vec<Option<ShardHandle>>>);
 
@@ -79,7 +79,7 @@ impl Shards {
         Self(Mutex::new(shards.into_iter().map(Some).collect()))
     }
 
-    /// Puts a shard in its place, or takes it away.
+    /// Sets or removes the shard at an index.
     pub(crate) fn set(&self, place: usize, shard: Option<ShardHandle>) {
         let mut shards = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if shards.len() <= place {
@@ -88,7 +88,7 @@ impl Shards {
         shards[place] = shard;
     }
 
-    /// Those there are now, with their places.
+    /// Returns the present shards with their indexes.
     pub(crate) fn list(&self) -> Vec<(usize, ShardHandle)> {
         let shards = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let places = shards.iter().cloned().enumerate();
@@ -106,20 +106,20 @@ impl Roles {
     }
 }
 
-/// One port from outside.
+/// One port as the control side sees it.
 pub(crate) struct PortHandle {
     pub device: String,
     pub mac: String,
     /// The worker's address with its prefix length.
     pub address: String,
     pub gateways: Vec<String>,
-    /// Advice for the other end of the link; empty: none.
+    /// Advice for the other end of the link; empty if there is none.
     pub hint: String,
     /// Asks the device; may take microseconds.
     pub sample: Box<dyn Fn() -> PortSample + Send + Sync>,
 }
 
-/// What a device says of itself.
+/// Statistics of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PortSample {
     pub is_link_up: bool,
@@ -127,7 +127,7 @@ pub(crate) struct PortSample {
     pub rx_missed_total: u64,
 }
 
-/// One shard's fixed part.
+/// The fixed properties of one shard.
 #[derive(Clone, Debug)]
 pub(crate) struct ShardHandle {
     pub id: u32,
@@ -143,7 +143,7 @@ impl std::fmt::Debug for PortHandle {
 }
 
 impl NodeBlockLog {
-    /// For so long the disk has not taken what is to be written.
+    /// Returns for how long the disk has not taken the pending records.
     pub(crate) fn stalled(&self) -> Duration {
         let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
         handle.as_ref().map(BlockLogHandle::stalled).unwrap_or_default()
@@ -172,7 +172,7 @@ impl NodeBlockLog {
 }
 
 impl Node {
-    /// Everything at this moment, with the verdict.
+    /// Returns the node's state at this moment, with the verdict.
     pub(crate) fn status(&self) -> Status {
         let workers = self.worker_statuses();
         let is_failing = self.is_block_log_failing.load(Relaxed);
@@ -202,7 +202,8 @@ impl Node {
         }
     }
 
-    /// What a controller that asks is told: what the roles have shown, and what is wrong now, also with the roles.
+    /// Returns the answer to a controller: the state that the roles thread published, and the
+    /// present faults, also those of the roles thread.
     pub(crate) fn answer(&self) -> Option<NodeAnswer> {
         let board = self.member.get()?;
         let (status, answer) = (board.status(), board.answer());
@@ -222,7 +223,7 @@ impl Node {
         })
     }
 
-    /// The control threads that run.
+    /// Returns the status of the control threads that run.
     pub(crate) fn threads(&self) -> Vec<ThreadStatus> {
         let mut threads = self.turns.statuses();
         threads.push(turns::writer("log", self.log.reading().stalled));
@@ -240,14 +241,14 @@ impl Node {
         self.workers.iter().flat_map(WorkerHandle::shards).collect()
     }
 
-    /// The role of each worker for each shard; empty on a node of its own.
+    /// Returns the role of each worker for each shard; empty on a standalone node.
     pub(crate) fn roles(&self) -> Roles {
         let status = self.member.get().map(|board| board.status());
         let shards = status.iter().flat_map(|status| &status.shards);
         Roles(shards.map(|it| ((it.worker, it.shard), it.role.clone())).collect())
     }
 
-    /// Every reason of every worker, also those at 0.
+    /// Returns the count of every reason of every worker, zeros included.
     pub(crate) fn drops(&self) -> Vec<DropCount> {
         let mut counts = Vec::new();
         for worker in &self.workers {
@@ -347,7 +348,7 @@ mod tests {
     use crate::turns::Thread;
 
     #[test]
-    fn a_node_whose_roles_stand_still_is_degraded_and_tells_the_controller() {
+    fn a_node_whose_roles_thread_stalls_is_degraded_and_reports_it() {
         let (node, _mailbox) = sample_node();
         let mut node = Arc::into_inner(node).unwrap();
         let board = Arc::<MemberBoard>::default();
@@ -359,7 +360,7 @@ mod tests {
         assert!(!is_late(&node.status()));
         assert_eq!(node.answer().unwrap().troubles, [""; 0]);
 
-        // It shows the same as ever, and turns no more.
+        // The roles thread's state stays as it was, but the thread turns no more.
         let later = Clock::started_before(Duration::from_secs(60));
         let turns = Turns::new(later, None);
         turns.turned_at(Thread::Roles, Duration::from_secs(31));

@@ -2,7 +2,7 @@
 
 use crate::watch::{Notice, Place};
 
-/// Writes it with its event name.
+/// Logs the notice with its event name.
 pub(crate) fn log_notice(notice: &Notice) {
     match notice {
         Notice::Ready => tracing::info!(event = "node-ready", "ready"),

@@ -1,4 +1,4 @@
-//! Where and why a thread panicked, for the report of whoever catches it.
+//! Records where and why a thread panicked, for the report of the code that catches it.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{self, PanicHookInfo};
@@ -8,7 +8,7 @@ thread_local! {
     static LAST: RefCell<Option<Panic>> = const { RefCell::new(None) };
 }
 
-/// A panic, once it is over.
+/// A panic that was caught or logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Panic {
     /// `file:line`.
@@ -16,7 +16,8 @@ pub(crate) struct Panic {
     pub message: String,
 }
 
-/// From now on panics go to the log, except in threads that [`catch`] their own. Replaces the default hook.
+/// Sends panics to the log from then on, except in threads that [`catch`] their own. Replaces the
+/// default hook.
 pub(crate) fn install() {
     panic::set_hook(Box::new(|info| {
         let panic = describe(info);
@@ -38,7 +39,7 @@ pub(crate) fn install() {
 /// Runs `body`.
 ///
 /// # Errors
-/// Its panic. The place is known when [`install`] was called before.
+/// When `body` panics, with the panic. Its place is known if [`install`] was called before.
 pub(crate) fn catch<T>(body: impl FnOnce() -> T) -> Result<T, Panic> {
     IS_CAUGHT.set(true);
     let result = panic::catch_unwind(panic::AssertUnwindSafe(body));

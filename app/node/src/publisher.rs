@@ -10,12 +10,12 @@ use weir_wire::frame::Frame;
 use crate::board::Board;
 use crate::longest_turn::LongestTurn;
 
-/// Between two copies of the same gauge.
+/// Time between two copies of the same gauge.
 const PERIOD: Duration = Duration::from_millis(100);
-/// Over this long the busy ratio is averaged.
+/// Time over which the busy ratio is averaged.
 const RATIO_PERIOD: Duration = Duration::from_secs(1);
 
-/// When what was copied.
+/// Progress of the copies, and the values at the last ones.
 #[derive(Debug, Default)]
 pub(crate) struct Publisher {
     published: Duration,
@@ -28,7 +28,8 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// Call once per turn. `cycles`: the timestamp counter at the turn's begin; `has_work`: the turn counts.
+    /// Copies the gauges that are due. Must be called once per turn. `cycles`: the timestamp
+    /// counter at the turn's beginning; `has_work`: the turn counts.
     #[inline]
     pub(crate) fn publish<F: Frame>(
         &mut self,
@@ -56,14 +57,14 @@ impl Publisher {
         }
     }
 
-    /// The worker rests from `cycles` on: the rest is no part of the turn.
+    /// Notes that the worker rests from `cycles` on: the rest is no part of the turn.
     pub(crate) fn rest(&mut self, cycles: u64, board: &Board) {
         if let Some(took) = self.longest_turn.end(cycles) {
             board.turns.enter(took);
         }
     }
 
-    /// Everything at once, at the end.
+    /// Copies all gauges at once, at the start and at the end.
     pub(crate) fn publish_all<F: Frame>(&mut self, engine: &Engine<F>, board: &Board) {
         publish_worker(engine, board);
         for shard in 0..board.shards.len() {
@@ -84,13 +85,13 @@ impl Publisher {
     }
 }
 
-/// `busy` of `elapsed` cycles in millionths, at most 1,000,000.
+/// Returns `busy` of `elapsed` cycles in millionths, at most 1,000,000.
 fn busy_ppm(busy: u64, elapsed: u64) -> u64 {
     let ppm = u128::from(busy) * 1_000_000 / u128::from(elapsed.max(1));
     u64::try_from(ppm).unwrap_or(u64::MAX).min(1_000_000)
 }
 
-/// `cycles` of a counter of `hz` cycles per second; 0 while the frequency is not known.
+/// Converts `cycles` of a counter of `hz` cycles per second; 0 while the frequency is not known.
 fn nanoseconds(cycles: u64, hz: u64) -> u64 {
     let ns = (u128::from(cycles) * 1_000_000_000).checked_div(u128::from(hz)).unwrap_or(0);
     u64::try_from(ns).unwrap_or(u64::MAX)

@@ -8,10 +8,11 @@ use weir_engine::{Direction, DropReason, Side};
 use crate::api::WorkerRates;
 use crate::board::Board;
 
-/// Time that a rate is of, at least.
+/// Shortest time that a rate is computed over.
 const SPAN: Duration = Duration::from_secs(1);
 
-/// The rates of all workers. The control thread looks, and whoever is asked for a status reads.
+/// The rates of all workers. The control thread updates them, and a request for the status reads
+/// them.
 #[derive(Debug, Default)]
 pub(crate) struct Rates(Mutex<State>);
 
@@ -48,7 +49,7 @@ impl Rates {
         state.looked = Some((now, totals));
     }
 
-    /// The rates of one worker; zeros until two looks have been taken.
+    /// Returns the rates of one worker; zeros until the counters have been taken twice.
     pub(crate) fn of(&self, worker: usize) -> WorkerRates {
         self.state().rates.get(worker).cloned().unwrap_or_default()
     }
@@ -58,7 +59,7 @@ impl Rates {
     }
 }
 
-/// The counters that the rates are of, since start.
+/// Returns the counters that the rates are computed from, since start.
 fn totals(board: &Board) -> WorkerRates {
     let engine = &board.engine;
     let packets = |side, direction| engine.packets(side, direction) as f64;
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_of_the_time_between_two_looks_that_lie_a_second_apart() {
+    fn rates_cover_the_time_between_two_samples_a_second_apart() {
         let counters = Arc::new(Counters::default());
         let board = Board::new(Arc::clone(&counters), 1, 2_000_000_000);
         let rates = Rates::default();
@@ -104,7 +105,7 @@ mod tests {
         };
         assert_eq!(rates.of(0), expected);
         look(8_000);
-        assert_eq!(rates.of(0), WorkerRates::default(), "it does nothing any more");
+        assert_eq!(rates.of(0), WorkerRates::default(), "the worker is idle");
         assert_eq!(rates.of(1), WorkerRates::default(), "there is no such worker");
     }
 }

@@ -1,4 +1,4 @@
-//! Questions to a worker and the way they travel.
+//! Requests to a worker and the queue that carries them.
 //!
 //! ```text
 //!   admin task --SyncSender--> [bounded queue] --> worker, one look per loop
@@ -6,7 +6,7 @@
 //!        +-------------- oneshot <----------------------+
 //! ```
 //!
-//! The worker only looks at the flag, a relaxed load, as long as nobody asks.
+//! As long as there is no request, the worker only reads the flag, with a relaxed load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,9 +21,9 @@ use weir_nat::{
 
 use crate::capture::Tap;
 
-/// Requests that wait for one worker at once.
+/// Most requests that wait for one worker at once.
 const QUEUE: usize = 16;
-/// After this long a worker counts as not answering.
+/// Time after which a worker counts as not answering.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A page of a session dump.
@@ -34,7 +34,7 @@ pub(crate) struct Page {
     pub has_more: bool,
 }
 
-/// A page of what the homes of one outer address hold.
+/// A page of the homes and blocks of one outer address.
 #[derive(Debug)]
 pub(crate) struct SubscriberPage {
     pub cursor: SubscriberCursor,
@@ -50,17 +50,17 @@ pub(crate) struct HomesPage {
     pub has_more: bool,
 }
 
-/// What one can ask of a worker.
+/// A request to a worker.
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// Fills `page` up to the capacity of its vector, going on from its cursor. It comes back earlier, even without a
-    /// session, when many slots have been looked at.
+    /// Fills `page` up to the capacity of its vector, going on from its cursor. It comes back
+    /// earlier, even without a session, when many slots have been visited.
     Sessions { page: Page, filter: SessionFilter, reply: oneshot::Sender<Page> },
     /// Fills `page` up to the capacity of its vector, going on from its cursor.
     Subscriber { outer: u32, page: SubscriberPage, reply: oneshot::Sender<SubscriberPage> },
     /// As [`Sessions`](Self::Sessions), with all homes, or those of one shard.
     Homes { page: HomesPage, shard: Option<ShardId>, reply: oneshot::Sender<HomesPage> },
-    /// Answers how many mappings were removed.
+    /// Removes the mappings of an outer address; answers how many there were.
     Flush { outer: u32, reply: oneshot::Sender<usize> },
     /// Copies frames into the tap until its reader goes away; false when a capture already runs.
     Capture { tap: Box<Tap>, reply: oneshot::Sender<bool> },
@@ -77,7 +77,7 @@ pub(crate) enum AskError {
     Stopped,
 }
 
-/// The asking end.
+/// The requester's end.
 #[derive(Clone, Debug)]
 pub(crate) struct Requester {
     queue: SyncSender<Request>,
@@ -91,7 +91,7 @@ pub(crate) struct Mailbox {
     is_pending: Arc<AtomicBool>,
 }
 
-/// Both ends of a worker's queue.
+/// Creates both ends of a worker's queue.
 pub(crate) fn mailbox() -> (Requester, Mailbox) {
     let (sender, receiver) = sync_channel(QUEUE);
     let is_pending = Arc::new(AtomicBool::new(false));
@@ -123,13 +123,13 @@ impl Requester {
 }
 
 impl Mailbox {
-    /// The next request, if there is one. Never blocks.
+    /// Returns the next request, if there is one. Never blocks.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Request> {
         if !self.is_pending.load(Ordering::Relaxed) {
             return None;
         }
-        // Lowered before looking, so that a request sent meanwhile raises it again.
+        // Cleared before the check, so that a request sent meanwhile sets it again.
         self.is_pending.swap(false, Ordering::AcqRel);
         let request = self.queue.try_recv().ok()?;
         self.is_pending.store(true, Ordering::Release);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_worker_is_told_from_a_full_queue() {
+    fn a_stopped_worker_and_a_full_queue_give_different_errors() {
         let (requester, mailbox) = mailbox();
         runtime().block_on(async {
             let (replies, _answers): (Vec<_>, Vec<_>) =

@@ -1,4 +1,5 @@
-//! A node without DPDK for tests: real boards and mailboxes, a thread of the test in the worker's place.
+//! A node without DPDK for tests: real boards and mailboxes, a thread of the test in the worker's
+//! place.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::AtomicBool;
@@ -22,7 +23,8 @@ const TSC_HZ: u64 = 2_000_000_000;
 /// The home that the node knows: 10.200.0.1.
 pub(crate) const HOME: u32 = 0x0ac8_0001;
 
-/// One worker, one shard, some traffic; the mailbox is for the test.
+/// Returns a node with one worker, one shard and some traffic, and the worker's mailbox for the
+/// test.
 pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {
     let clock = Clock::start();
     let counters = Arc::new(Counters::default());
@@ -88,7 +90,7 @@ fn port(device: &str) -> PortHandle {
     }
 }
 
-/// A session of [`HOME`]'s.
+/// Returns a session of [`HOME`].
 pub(crate) fn session(number: u16) -> SessionView {
     SessionView {
         shard: ShardId(7),
@@ -105,14 +107,14 @@ pub(crate) fn session(number: u16) -> SessionView {
     }
 }
 
-/// What its worker says of a home.
+/// Fills in a worker's answer about a home.
 pub(crate) fn show_subscriber(outer: u32, page: &mut SubscriberPage) {
     let parts = if outer == HOME { subscriber_parts() } else { Vec::new() };
     page.parts.extend(parts);
     page.has_more = false;
 }
 
-/// Its worker's homes.
+/// Fills in the homes of a worker.
 pub(crate) fn show_homes(shard: Option<ShardId>, page: &mut HomesPage) {
     page.homes.extend(shard.is_none_or(|shard| shard == ShardId(7)).then(home));
     page.has_more = false;

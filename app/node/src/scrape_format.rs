@@ -1,4 +1,5 @@
-//! The formats of the metrics: OpenMetrics 1.0.0 for a scraper that asks for it, else Prometheus' text format 0.0.4.
+//! The formats of the metrics: OpenMetrics 1.0.0 for a scraper that asks for it, else Prometheus'
+//! text format 0.0.4.
 
 use axum::http::HeaderMap;
 use axum::http::header::ACCEPT;
@@ -13,14 +14,14 @@ pub(crate) enum ScrapeFormat {
 }
 
 impl ScrapeFormat {
-    /// The format that the `Accept` headers of a request ask for (RFC 9110 section 12.5.1).
+    /// Returns the format that the `Accept` headers of a request ask for (RFC 9110 section 12.5.1).
     pub(crate) fn asked_for(headers: &HeaderMap) -> Self {
         let values = headers.get_all(ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
         let mut ranges = values.flat_map(|value| value.split(','));
         if ranges.any(is_open_metrics) { Self::OpenMetrics } else { Self::Text }
     }
 
-    /// For the header of the answer.
+    /// Returns the content type for the header of the answer.
     pub(crate) const fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -28,7 +29,7 @@ impl ScrapeFormat {
         }
     }
 
-    /// The metrics in this format, made of OpenMetrics text.
+    /// Returns the metrics in this format, made of OpenMetrics text.
     pub(crate) fn of(self, open_metrics: String) -> String {
         match self {
             Self::OpenMetrics => open_metrics,
@@ -45,7 +46,8 @@ fn is_open_metrics(range: &str) -> bool {
     is_named && weight.and_then(|weight| weight.parse().ok()).unwrap_or(1.0_f32) > 0.0
 }
 
-/// A family has the name of its series here, with `_total` or `_info`; an info is a gauge. Nothing marks the end.
+/// Converts OpenMetrics text to Prometheus' text format: a family has the name of its series, with
+/// `_total` or `_info`; an info is a gauge; nothing marks the end.
 fn text(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());
     let mut help = "";

@@ -7,7 +7,7 @@ use weir_node_core::first_look::{Awaited, Wait};
 
 use crate::api::{Status, Verdict, WaitingStatus};
 
-/// The label of a node that waits for nothing else than its own start: tables, devices, threads.
+/// Label of a node that waits for nothing but its own start: tables, devices, threads.
 const START: &str = "start";
 
 /// The start of a node, as its admin API shows it.
@@ -30,24 +30,24 @@ struct Waiting {
 }
 
 impl StartProgress {
-    /// The start begins now.
+    /// Begins the start of a node.
     pub(crate) fn begin(node: &str) -> Self {
         let (began, wait) = (Instant::now(), Mutex::default());
         Self(Arc::new(Shared { node: node.to_owned(), began, wait }))
     }
 
-    /// The node waits. `began`: the zero of the wait's own time.
+    /// Notes that the node waits. `began`: the zero of the wait's own time.
     pub(crate) fn waits(&self, wait: &Wait, began: Instant) {
         let (awaited, since, why) = (wait.awaited.name(), began + wait.since, wait.why.clone());
         *self.wait() = Some(Waiting { awaited, since, why });
     }
 
-    /// Nothing is waited for any more; the start goes on.
+    /// Notes that the wait is over; the start goes on.
     pub(crate) fn goes_on(&self) {
         *self.wait() = None;
     }
 
-    /// The node as it is now: it forwards nothing.
+    /// Returns the node's present status; the node forwards nothing.
     pub(crate) fn status(&self) -> Status {
         let waiting = self.waiting();
         Status {
@@ -66,12 +66,12 @@ impl StartProgress {
         }
     }
 
-    /// Why another request than for the status is not answered.
+    /// Returns the reason why requests other than for the status are refused.
     pub(crate) fn problem(&self) -> String {
         format!("the node {}", said(&self.waiting()))
     }
 
-    /// The values of `weir_waiting_seconds`.
+    /// Returns the values of `weir_waiting_seconds`.
     pub(crate) fn waiting_seconds(&self) -> Vec<(&'static str, f64)> {
         let waiting = self.waiting();
         let seconds = |name: &'static str| {
@@ -103,7 +103,7 @@ impl StartProgress {
     }
 }
 
-/// Values of the label `for` of `weir_waiting_seconds`.
+/// Returns the values of the label `for` of `weir_waiting_seconds`.
 pub(crate) fn awaited_names() -> impl Iterator<Item = &'static str> {
     Awaited::ALL.map(Awaited::name).into_iter().chain([START])
 }

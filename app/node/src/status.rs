@@ -2,15 +2,16 @@
 
 use crate::api::{ShardStatus, SideStatus, ThreadStatus, Verdict, WorkerStatus};
 
-/// A worker that has not gone round its loop for this long does not forward.
+/// A worker whose last loop turn is this long ago does not forward.
 pub(crate) const HUNG_MS: u64 = 1000;
 /// A table this full, in percent, is worth a look before it refuses flows.
 const TABLE_WARN_PERCENT: u64 = 90;
 
-/// The verdict and the reasons why it is not OK, the gravest first.
+/// Returns the verdict and the reasons why it is not OK, the gravest first.
 ///
-/// `is_block_log_failing`: records were lost or could not be written in the last minutes. `of_member`: what there is to
-/// say of the node's part in a cluster; none of it stops the node from forwarding.
+/// `is_block_log_failing`: records were lost or could not be written in the last minutes.
+/// `of_member`: further reasons, such as those of the node's membership in a cluster; none of them
+/// stops the node from forwarding.
 pub(crate) fn judge(
     workers: &[WorkerStatus],
     shards: &[ShardStatus],
@@ -29,7 +30,7 @@ pub(crate) fn judge(
             let percent = worker.flows * 100 / worker.flows_max;
             reasons.push(format!("worker {}: flow table {percent} % full", worker.worker));
         }
-        // Flows have their own line, and each shard says that its homes or blocks run out.
+        // Flows have their own line, and lines of shards report that homes or blocks run out.
         for table in worker.tables.iter().filter(|table| {
             !["flows", "homes", "blocks"].contains(&table.table.as_str())
                 && table.max > 0
@@ -58,7 +59,7 @@ pub(crate) fn judge(
     (verdict, reasons)
 }
 
-/// Why a worker forwards nothing; nothing added when it forwards.
+/// Adds the reasons why a worker forwards nothing; none if it forwards.
 fn not_forwarding(worker: &WorkerStatus, reasons: &mut Vec<String>) {
     let number = worker.worker;
     if worker.silent_ms >= HUNG_MS {
@@ -74,7 +75,7 @@ fn not_forwarding(worker: &WorkerStatus, reasons: &mut Vec<String>) {
     }
 }
 
-/// A thread that stands still, in words.
+/// Returns a sentence for each thread that has stalled.
 pub(crate) fn late_threads(threads: &[ThreadStatus]) -> impl Iterator<Item = String> + '_ {
     threads.iter().filter(|thread| thread.is_late).map(
         |ThreadStatus { thread, turn_age_ms, .. }| {

@@ -1,7 +1,8 @@
-//! When each thread of the control side last went round its loop: one that stands still decides nothing.
+//! The last loop turn of each thread of the control side: a thread that has stalled decides
+//! nothing.
 //!
-//! Workers have that on their boards. The age of the two threads that write (log, block log) is the time that what they
-//! write to has not taken a line.
+//! Workers have theirs on their boards. The age of the two writing threads (log, block log) is the
+//! time for which their reader or disk has taken no line.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,7 +13,7 @@ use weir_routes::{Decider, SharedWords};
 use crate::api::ThreadStatus;
 use crate::clock::Clock;
 
-/// A thread that says when it turns.
+/// A thread that reports its turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Thread {
     /// Admin API, metrics, the watch over the workers.
@@ -37,7 +38,7 @@ impl Thread {
         }
     }
 
-    /// What the guard calls it.
+    /// Returns the guard's name of the thread, if the guard watches it.
     const fn decider(self) -> Option<Decider> {
         match self {
             Self::Control => Some(Decider::Control),
@@ -46,8 +47,8 @@ impl Thread {
         }
     }
 
-    /// A turn that takes longer needs a look. Those that decide turn many times a second; a guard that does not answer is
-    /// waited for.
+    /// Returns the longest normal turn in milliseconds. Threads that decide turn many times a
+    /// second; the routes thread waits for a guard that does not answer.
     const fn limit_ms(self) -> u64 {
         match self {
             Self::Control | Self::Roles => 2_000,
@@ -57,16 +58,16 @@ impl Thread {
     }
 }
 
-/// What stands still for longer has a log or a disk that does not take what is written.
+/// Age beyond which the reader or disk of a writing thread counts as stalled.
 pub(crate) const WRITER_LIMIT_MS: u64 = 5_000;
 
 /// The last turn of each thread.
 #[derive(Debug)]
 pub(crate) struct Turns {
     clock: Clock,
-    /// In a cluster: the guard of the routes watches the threads that decide.
+    /// In a cluster, the guard of the routes watches the threads that decide.
     words: Option<Arc<SharedWords>>,
-    /// Time of the node's clock; 0: it has not begun, or has ended.
+    /// Last turn by the node's clock; 0 if the thread has not begun, or has ended.
     last_ms: [AtomicU64; Thread::ALL.len()],
 }
 
@@ -75,7 +76,7 @@ impl Turns {
         Self { clock, words, last_ms: Default::default() }
     }
 
-    /// Once in each turn of the thread.
+    /// Notes a turn of the thread. Must be called once in each turn.
     pub(crate) fn turned(&self, thread: Thread) {
         self.last_ms[thread as usize].store(self.now_ms(), Relaxed);
         if let (Some(words), Some(decider)) = (&self.words, thread.decider()) {
@@ -83,13 +84,13 @@ impl Turns {
         }
     }
 
-    /// As if its last turn had been then, by the node's clock.
+    /// Sets the last turn of a thread to a time of the node's clock.
     #[cfg(test)]
     pub(crate) fn turned_at(&self, thread: Thread, at: Duration) {
         self.last_ms[thread as usize].store(at.as_millis() as u64, Relaxed);
     }
 
-    /// The thread ends in order.
+    /// Notes that the thread ends in order.
     pub(crate) fn ended(&self, thread: Thread) {
         self.last_ms[thread as usize].store(0, Relaxed);
         if let (Some(words), Some(decider)) = (&self.words, thread.decider()) {
@@ -97,7 +98,7 @@ impl Turns {
         }
     }
 
-    /// Since the thread's last turn; none while it does not run.
+    /// Returns the time since the thread's last turn; `None` while it does not run.
     pub(crate) fn age(&self, thread: Thread) -> Option<Duration> {
         let last_ms = self.last_ms[thread as usize].load(Relaxed);
         let age_ms = self.now_ms().saturating_sub(last_ms);
@@ -109,7 +110,7 @@ impl Turns {
         self.age(thread).is_some_and(|age| age.as_millis() as u64 >= thread.limit_ms())
     }
 
-    /// Those that run.
+    /// Returns the status of the threads that run.
     pub(crate) fn statuses(&self) -> Vec<ThreadStatus> {
         let status = |thread: Thread| {
             let turn_age_ms = self.age(thread)?.as_millis() as u64;
@@ -124,7 +125,7 @@ impl Turns {
     }
 }
 
-/// The age of a thread that writes lines.
+/// Returns the status of a thread that writes lines.
 pub(crate) fn writer(thread: &str, stalled: Duration) -> ThreadStatus {
     let turn_age_ms = stalled.as_millis() as u64;
     ThreadStatus { thread: thread.into(), turn_age_ms, is_late: turn_age_ms >= WRITER_LIMIT_MS }
@@ -141,7 +142,7 @@ mod tests {
         turns.turned(Thread::Roles);
         let age = turns.age(Thread::Roles).unwrap();
         assert!(age < Duration::from_secs(1), "{age:?}");
-        // A clock begins at one second: as if its last turn had been long ago.
+        // A clock begins at one second, so this turn was long ago.
         turns.last_ms[Thread::Etcd as usize].store(1, Relaxed);
         let limit = Duration::from_millis(Thread::Etcd.limit_ms());
         let turns = Turns { clock: Clock::started_before(limit), ..turns };

@@ -1,9 +1,10 @@
-//! Notices what changes on a node: gateways, links, workers, readiness. Pure: statuses in, notices out.
+//! Notices changes on a node: gateways, links, workers, readiness. Pure: statuses in, notices out.
 
 use crate::api::{SideStatus, WorkerStatus};
 use crate::status::{HUNG_MS, is_side_up};
 
-/// A gateway that has not answered for this long since start is reported, and again after each such time.
+/// A gateway that has not answered for this long since start is reported, and again after each such
+/// time.
 const SILENT_REPORT_MS: u64 = 5000;
 
 /// A change worth a log line.
@@ -22,13 +23,14 @@ pub(crate) enum Notice {
     LinkDown(Place),
     GatewayUp(Place),
     GatewayDown(Place),
-    /// It has never answered; the worker keeps asking.
+    /// The gateway has never answered; the worker keeps asking.
     GatewaySilent(Place),
-    /// It is reached at another MAC than before.
+    /// The gateway is reached at another MAC than before.
     GatewayMoved(Place, String),
-    /// So many ARP messages claimed its address, or another worker's, for a MAC that it does not have, this one last.
+    /// The number of ARP messages that claimed a gateway's or another worker's address for a MAC
+    /// that it does not have, and the last such MAC.
     ClaimRefused(Place, u64, String),
-    /// TCP comes from there with wrong checksums: said once.
+    /// TCP comes from this side with wrong checksums; reported once.
     ChecksumsWrong(Place),
 }
 
@@ -41,7 +43,7 @@ pub(crate) struct Place {
     pub gateways: String,
 }
 
-/// What was seen last.
+/// The state at the last call.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     workers: Vec<Seen>,
@@ -56,7 +58,7 @@ struct Seen {
 
 #[derive(Clone, Debug, Default)]
 struct SeenSide {
-    /// `None` before the first look.
+    /// `None` before the first call.
     is_link_up: Option<bool>,
     is_gateway_up: bool,
     has_answered: bool,
@@ -67,7 +69,8 @@ struct SeenSide {
 }
 
 impl Watch {
-    /// `now_ms`: monotonic, since start. Call a few times a second.
+    /// Returns the changes since the last call. `now_ms`: monotonic, since start. Must be called a
+    /// few times a second.
     pub(crate) fn observe(&mut self, now_ms: u64, workers: &[WorkerStatus]) -> Vec<Notice> {
         self.workers.resize(workers.len(), Seen::default());
         let mut notices = Vec::new();
@@ -185,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_claims_and_moves_of_a_gateway_are_told_once_each() {
+    fn refused_claims_and_moves_of_a_gateway_are_reported_once_each() {
         let mut watch = Watch::default();
         let mut status = worker(0);
         watch.observe(0, &[status.clone()]);
@@ -203,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_checksums_are_told_once() {
+    fn wrong_checksums_are_reported_once() {
         let mut watch = Watch::default();
         let mut status = worker(0);
         watch.observe(0, &[status.clone()]);
@@ -216,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_told_once_each_way() {
+    fn changes_are_reported_once_each_way() {
         let mut watch = Watch::default();
         watch.observe(0, &[worker(0)]);
         let mut broken = worker(0);

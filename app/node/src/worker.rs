@@ -1,12 +1,12 @@
-//! The worker's loop: turns over DPDK ports, and what is done between two of them. Hot: no allocation, lock, system
-//! call or log line per packet.
+//! The worker's loop: turns over DPDK ports, and the work between two of them. Hot: no allocation,
+//! lock, system call or log line per packet.
 //!
 //! ```text
 //!   now -> turn (`weir_worker`) -> request -> events -> board -> rest
 //! ```
 //!
-//! The clock is read once per turn, the timestamp counter also around the tick. Everything besides packets has a
-//! budget per turn.
+//! The clock is read once per turn, the timestamp counter also around the tick. Everything besides
+//! packets has a budget per turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -35,10 +35,10 @@ pub(crate) struct Worker {
     pub is_stopping: Arc<AtomicBool>,
 }
 
-/// What a turn did.
+/// Result of a turn.
 struct Turn {
     packets: usize,
-    /// Something else than packets wants the next turn soon.
+    /// Whether other work than packets needs the next turn soon.
     is_busy_elsewhere: bool,
 }
 
@@ -93,8 +93,8 @@ impl Worker {
         Turn { packets, is_busy_elsewhere }
     }
 
-    /// Hands block events to the log's own thread; without a log they are only taken out of the NAT's ring. When none
-    /// is left, the next piece of a listing follows.
+    /// Hands block events to the log's own thread; without a log they are only taken out of the
+    /// NAT's ring. When no event is left, the next piece of a listing follows.
     fn log_blocks(&mut self, events_max: usize) {
         let engine = &mut self.core.engine;
         let Some(first) = engine.next_event() else {
@@ -118,7 +118,7 @@ impl Worker {
         }
     }
 
-    /// Hands what homes began, ended and were refused to the collectors.
+    /// Hands begun, ended and refused sessions of homes to the collectors.
     fn log_sessions(&mut self) {
         if let Some(log) = &mut self.block_log {
             log.tell_sessions(self.core.engine.nat_mut());

@@ -32,7 +32,8 @@ const FLOWS: u16 = 40;
 const WARM_PACKETS: u64 = 10_000;
 const PACKETS: u64 = 100_000;
 
-/// What a port receives over and over: its gateway's ARP reply, and on the access side packets of some homes.
+/// Returns the frames that a port receives over and over: its gateway's ARP reply, and on the
+/// access side packets of some homes.
 fn frames(side: Side) -> Vec<Vec<u8>> {
     let (worker, gateway) = (WORKER[side as usize], GATEWAY[side as usize]);
     let bits = |text: &str| text.parse::<std::net::Ipv4Addr>().unwrap().to_bits();

@@ -1,11 +1,13 @@
-//! A worker's thread from start to end: pinned, known to DPDK, its tables on its own memory, its panics reported.
+//! A worker's thread from start to end: pinned, known to DPDK, its tables on its own memory, its
+//! panics reported.
 //!
 //! ```text
 //!   node:    spawn ----------------- attach ports -- go(ports) ------ stop -- join
 //!   thread:  pin, register, build tables -- built --- run ... run ... --- end (panic?)
 //! ```
 //!
-//! The tables are built in the thread, so that the memory first touched lies on the core's own NUMA node.
+//! The tables are built in the thread, so that the memory first touched lies on the core's own NUMA
+//! node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -32,13 +34,13 @@ use crate::publisher::Publisher;
 use crate::request::{Mailbox, Requester, mailbox};
 use crate::worker::Worker;
 
-/// What a worker thread is made of.
+/// Inputs of a worker thread.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub worker: usize,
     pub core: usize,
     pub engine: EngineConfig,
-    /// Public addresses of all workers of the node; those of a cluster come as orders.
+    /// Public addresses of all workers of the node; in a cluster they come as commands.
     pub all_public: Arc<AddressRanges>,
     pub pool: MbufPool,
     pub block_log: Option<BlockEventLog>,
@@ -46,7 +48,7 @@ pub(crate) struct Parts {
     pub poll: Poll,
     pub is_stopping: Arc<AtomicBool>,
     pub part: Option<Box<WorkerPart>>,
-    /// Of packets that wait for copies.
+    /// Limits of packets that wait for copies.
     pub commit: Option<CommitLimits>,
     /// Shards that its board has room for.
     pub shards_max: usize,
@@ -57,7 +59,7 @@ pub(crate) struct Parts {
 pub(crate) struct WorkerPorts {
     pub access: PortQueues,
     pub internet: PortQueues,
-    /// Access, internet.
+    /// MACs of access and internet.
     pub macs: [Mac; 2],
 }
 
@@ -65,11 +67,12 @@ pub(crate) struct WorkerPorts {
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub worker: usize,
-    /// None: the guard had taken it for dead.
+    /// The panic that ended it.
     pub panic: Panic,
 }
 
-/// A worker whose tables are built and that waits for [`WorkerThread::go`]. Dropping it stops the thread and waits for its end.
+/// A worker whose tables are built and that waits for [`WorkerThread::go`]. Dropping it stops the
+/// thread and waits for its end.
 #[derive(Debug)]
 pub(crate) struct WorkerThread {
     pub requester: Requester,
@@ -79,7 +82,7 @@ pub(crate) struct WorkerThread {
     is_stopping: Arc<AtomicBool>,
 }
 
-/// What the thread needs besides its parts.
+/// Channels that the thread needs besides its parts.
 struct Wiring {
     mailbox: Mailbox,
     built: Sender<Result<Arc<Board>, Failure>>,
@@ -117,7 +120,7 @@ impl WorkerThread {
         }
     }
 
-    /// Gives it its ports and lets it forward.
+    /// Gives the thread its ports and lets it forward.
     pub(crate) fn go(&mut self, ports: WorkerPorts) {
         // Dropping the sender without a message would end the thread instead.
         if let Some(go) = self.go.take() {
@@ -141,10 +144,10 @@ fn thread_main(parts: Parts, wiring: Wiring) {
     report_panic(parts.worker, &ended, || build_and_run(parts, wiring));
 }
 
-/// Runs a worker's whole life; the node learns of its panic.
+/// Runs a worker from start to end; reports its panic to the node.
 fn report_panic(worker: usize, ended: &UnboundedSender<Ended>, life: impl FnOnce()) {
     if let Err(panic) = panic_place::catch(life) {
-        // Nobody listens when the node is stopping already.
+        // A node that is stopping has no receiver any more.
         let _ = ended.send(Ended { worker, panic });
     }
 }
@@ -232,7 +235,7 @@ fn engine_failure(worker: usize, error: &EngineError) -> Failure {
     }
 }
 
-/// To a node that waits; when it has gone, the thread ends by itself.
+/// Sends the result to a node that waits; if the node has gone, the thread ends by itself.
 fn send(built: &Sender<Result<Arc<Board>, Failure>>, result: Result<Arc<Board>, Failure>) {
     let _ = built.send(result);
 }

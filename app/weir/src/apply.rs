@@ -1,4 +1,4 @@
-//! `weir apply`: what the whole cluster is to be.
+//! `weir apply`: writes the settings of the whole cluster to etcd.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -90,7 +90,7 @@ fn say(text: &str) -> io::Result<()> {
     writeln!(io::stdout(), "{text}")
 }
 
-/// What a dry run says with its exit code.
+/// Returns the exit code of a dry run.
 fn verdict(comparison: &Comparison) -> ExitCode {
     match comparison {
         same if same.is_same() => ExitCode::SUCCESS,
@@ -125,7 +125,7 @@ fn print_comparison(wish: &Desired, comparison: &Comparison) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns when it is done; says what happens meanwhile.
+/// Returns when the file has taken effect; prints the progress meanwhile.
 async fn wait(operator: &Operator, revision: Revision) -> anyhow::Result<()> {
     let mut said = String::new();
     loop {
@@ -138,7 +138,7 @@ async fn wait(operator: &Operator, revision: Revision) -> anyhow::Result<()> {
         if progress.is_done() {
             return Ok(());
         }
-        // This command has nothing else to do meanwhile.
+        // A blocking sleep: this command has nothing else to do meanwhile.
         sleep(LOOK_INTERVAL);
     }
 }

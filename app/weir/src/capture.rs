@@ -13,9 +13,9 @@ use crate::node_socket::NodeSocket;
 
 /// Capture packets into a pcapng file until Ctrl-C or -c packets.
 ///
-/// Sees what the workers receive and send, on any kind of device, with the direction of each packet.
-/// A worker never waits for a capture: what it has no room for is counted and noted in the file.
-/// One capture at a time for each worker.
+/// Sees what the workers receive and send, on any kind of device, with the direction of each
+/// packet. A worker never waits for a capture: what it has no room for is counted and noted in the
+/// file. One capture at a time for each worker.
 ///
 ///   weir capture --side internet --filter 'udp port 53' -c 100 -w dns.pcapng
 ///   weir capture --side access --inner -w - | tcpdump -nr -
@@ -30,7 +30,8 @@ pub(crate) struct Args {
     /// Only this side.
     #[arg(long)]
     side: Option<Side>,
-    /// The homes' packets alone: without Ethernet, outer IPv4 and GRE. The filter sees them so, too.
+    /// The homes' packets alone: without Ethernet, outer IPv4 and GRE. The filter sees them so,
+    /// too.
     #[arg(long)]
     inner: bool,
     /// A filter in tcpdump's language (pcap-filter(7)).
@@ -54,10 +55,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let client = args.node.client()?;
     let mut out: Option<Box<dyn Write>> = None;
     let mut tally = Tally::default();
-    // Silent for as long as no packet comes.
+    // The node is silent as long as no packet comes, so there is no limit.
     client.stream(&path(args), None, |bytes| {
         tally.add(bytes);
-        // Opened with the first bytes: a refused capture leaves no empty file behind.
+        // The file is opened with the first bytes: a refused capture leaves no empty file behind.
         let out = match &mut out {
             Some(out) => out,
             None => out.insert(open(&args.write)?),

@@ -1,4 +1,4 @@
-//! `weir check`: what is wrong with the files of a node or a cluster.
+//! `weir check`: finds errors in the files of a node or a cluster.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,10 +10,10 @@ use weir_node::TableMemory;
 
 /// Check configuration files: all errors and warnings at once, each with line and column.
 ///
-/// Says how much memory the tables of each worker will take, and how homes share public addresses and
-/// ports; of a cluster file which shards it makes and what the replicas' reserve lanes cost. The files
-/// of nodes are checked to fit their cluster file and each other, in whatever order they are given.
-/// Needs no root and touches no device.
+/// Says how much memory the tables of each worker will take, and how homes share public addresses
+/// and ports; of a cluster file which shards it makes and what the replicas' reserve lanes cost.
+/// The files of nodes are checked to fit their cluster file and each other, in whatever order they
+/// are given. Needs no root and touches no device.
 ///
 ///   weir check /etc/weir/weir.toml
 ///   weir check cluster.toml node-1.toml node-2.toml node-3.toml
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     files: Vec<PathBuf>,
 }
 
-/// A file that can be read, and what its parser says.
+/// A readable file, and the result of its parser.
 struct Input {
     name: String,
     text: String,
@@ -76,7 +76,7 @@ fn is_member(input: &Input) -> bool {
     matches!(input.parsed, Ok((File::Member(_), _)))
 }
 
-/// The valid cluster file with its place among the files. A further one is an error.
+/// Returns the valid cluster file with its index among the files. A further one is an error.
 fn take_one_cluster(inputs: &mut [Input]) -> Option<(usize, Desired)> {
     let mut found: Option<(usize, Desired)> = None;
     let mut first_name = String::new();
@@ -98,7 +98,7 @@ fn take_one_cluster(inputs: &mut [Input]) -> Option<(usize, Desired)> {
     found
 }
 
-/// Each node's file beside the cluster file and the nodes' files before it.
+/// Checks each node's file beside the cluster file and the nodes' files before it.
 fn compare(desired: &Desired, inputs: &mut [Input]) {
     let mut members: Vec<(String, Member)> = Vec::new();
     for input in inputs.iter_mut().filter(|input| is_member(input)) {
@@ -110,7 +110,7 @@ fn compare(desired: &Desired, inputs: &mut [Input]) {
     }
 }
 
-/// All nodes' files together; `index` is the place of the cluster file.
+/// Checks all nodes' files together; `index` is that of the cluster file.
 fn compare_nodes(index: usize, desired: &Desired, inputs: &mut [Input]) {
     let cluster = Checked { name: &inputs[index].name, text: &inputs[index].text, value: desired };
     let nodes = inputs.iter().filter_map(|input| match &input.parsed {
@@ -129,7 +129,8 @@ fn compare_nodes(index: usize, desired: &Desired, inputs: &mut [Input]) {
     }
 }
 
-/// Prints what is found, then the line with the verdict. `access`: of the cluster, if it is known.
+/// Prints the findings, then the line with the verdict. `access`: access settings of the cluster,
+/// if they are known.
 fn report(input: &Input, access: Option<&Access>) {
     let name = &input.name;
     let print = |kind: &str, found: &[Diagnostic]| {
@@ -149,7 +150,7 @@ fn report(input: &Input, access: Option<&Access>) {
     }
 }
 
-/// Prints what follows from the file, and returns what is in it, in numbers.
+/// Prints the figures that follow from the file, and returns a summary of its contents.
 fn print_file(file: &File, access: Option<&Access>) -> String {
     match file {
         File::Single(config) => {
@@ -169,10 +170,11 @@ fn print_file(file: &File, access: Option<&Access>) -> String {
     }
 }
 
-/// The tunnel with its key.
+/// Bytes of a tunnel's headers with a GRE key.
 const TUNNEL_BYTES_MAX: u16 = 28;
 
-/// What fits a sealed redirect whole; what is larger is cut, or its sender told.
+/// Prints the size up to which a packet fits into a sealed redirect as a whole. A larger packet is
+/// fragmented, or its sender gets an ICMP error.
 fn print_redirects(member: &Member, access: Option<&Access>) {
     let overhead = REDIRECT_BYTES + access.map_or(TUNNEL_BYTES_MAX, Access::tunnel_bytes);
     for (index, worker) in member.workers.iter().enumerate() {
@@ -211,7 +213,7 @@ fn numbers(first: u32, last: u32) -> String {
     if first == last { format!("shard {first}") } else { format!("shards {first}..={last}") }
 }
 
-/// A line for each run of shards that are alike.
+/// Prints a line for each run of shards that are alike.
 fn print_port_shares(shards: impl Iterator<Item = (u32, Option<PortShare>)>) {
     let shards: Vec<_> = shards.filter_map(|(id, share)| Some((id, share?))).collect();
     let is_same = |one: &(u32, PortShare), next: &(u32, PortShare)| {
@@ -224,7 +226,8 @@ fn print_port_shares(shards: impl Iterator<Item = (u32, Option<PortShare>)>) {
     }
 }
 
-/// What the tables of each worker take when the shards and their copies are shared out by weight.
+/// Prints the memory of each worker's tables if the shards and their copies are shared out by
+/// weight.
 fn print_workers(desired: &Desired, inputs: &[Input]) {
     let nodes = inputs.iter().filter_map(|input| match &input.parsed {
         Ok((File::Member(member), _)) => Some((&input.name, &**member)),

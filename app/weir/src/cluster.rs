@@ -11,7 +11,7 @@ use weir_controller::records::{ControllerState, Report, WorkerReport};
 use crate::etcd::EtcdArgs;
 use crate::table::{Align, Table};
 
-/// When etcd does not answer, nothing is known.
+/// Exit code if etcd does not answer, so that nothing is known.
 const EXIT_UNKNOWN: u8 = 3;
 
 /// Say how the cluster is: nodes, shards, what the controller does and waits for.
@@ -115,7 +115,8 @@ fn shards(report: &Report) -> String {
     format!("{shards} shards, {whole} of them whole and at rest; spread by {by}")
 }
 
-/// The ports in use of these workers' shards, and how many they can carry where all say so.
+/// Returns the leased ports of these workers' shards, and the most they can carry if all workers
+/// say so.
 fn load(workers: &[WorkerReport]) -> String {
     let load = workers.iter().fold(0_u64, |sum, worker| sum.saturating_add(worker.load));
     let maxima: Option<Vec<u64>> = workers.iter().map(|worker| worker.load_max).collect();

@@ -1,4 +1,5 @@
-//! `weir controller`: the process that keeps the map of shards right, and its brake.
+//! `weir controller`: the process that keeps the map of shards right, and the commands that freeze
+//! it.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -21,13 +22,14 @@ use weir_node::{ControllerNumbers, log_to_stderr, serve_controller};
 use crate::etcd::{EtcdArgs, machine, random, unix_ms};
 use crate::say_error;
 
-/// Between two looks whether the controller turns.
+/// Time between two checks whether the controller turns.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Looks without a turn, of which there are several a second, until another one is to lead.
+/// Checks without a turn until another controller is to lead; a controller turns several times a
+/// second.
 const STANDSTILL_LOOKS: u32 = 15;
 /// Time for the answer to a last write, and for stepping down.
 const END_MAX: Duration = Duration::from_secs(10);
-/// Time for a last word.
+/// Time to write the reason of a forced end.
 const SAY_MAX: Duration = Duration::from_millis(200);
 
 /// Keep the map of shards right: repair, fill, drain and balance nodes.
@@ -55,7 +57,8 @@ pub(crate) struct Args {
     /// Moves that begin in any minute at most; failures are repaired whatever it says.
     #[arg(long, value_name = "N", default_value_t = 30)]
     moves_per_min: usize,
-    /// Serve metrics for Prometheus at this address: whether it leads, is frozen or halted, and drains.
+    /// Serve metrics for Prometheus at this address: whether it leads, is frozen or halted, and
+    /// drains.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
 }
@@ -70,12 +73,15 @@ enum ControllerOrder {
     },
     /// Go on.
     Unfreeze,
-    /// What keeps shards from going on after etcd was restored from a backup; with --yes, let them go on.
+    /// What keeps shards from going on after etcd was restored from a backup; with --yes, let them
+    /// go on.
     ///
-    /// A shard goes on with the newest entry that a node still holds; by itself when every member of it answers or is
-    /// fenced. Exit code 0: no shard is in doubt and nothing is frozen; 1: some are, or nobody knows.
+    /// A shard goes on with the newest entry that a node still holds; by itself when every member
+    /// of it answers or is fenced. Exit code 0: no shard is in doubt and nothing is frozen; 1: some
+    /// are, or nobody knows.
     Rebase {
-        /// Although it is not certain that no node has seen a newer one. Only when every node that runs is registered.
+        /// Although it is not certain that no node has seen a newer one. Only when every node that
+        /// runs is registered.
         #[arg(long)]
         yes: bool,
     },
@@ -130,8 +136,8 @@ fn show_doubts(etcd: &EtcdArgs) -> anyhow::Result<()> {
     anyhow::bail!("shards in doubt: {}", report.in_doubt)
 }
 
-/// Returns when `turns` has not changed over so many looks that lie one `pause` apart: time in which this thread stood
-/// still as well does not count.
+/// Returns when `turns` has not changed over [`STANDSTILL_LOOKS`] checks that lie one `pause`
+/// apart: time in which this thread stalled as well does not count.
 fn wait_for_standstill(turns: impl Fn() -> u64, pause: impl Fn()) {
     let (mut last, mut looks) = (turns(), 0);
     while looks < STANDSTILL_LOOKS {
@@ -142,7 +148,7 @@ fn wait_for_standstill(turns: impl Fn() -> u64, pause: impl Fn()) {
     }
 }
 
-/// Says why, to whoever reads it within a moment.
+/// Ends the process by force. Writes the reason to stderr, and gives its reader a moment.
 fn end_by_force(why: &str) {
     let text = format!("the controller is ended: {why}");
     thread::spawn(move || say_error(&text));
@@ -150,7 +156,8 @@ fn end_by_force(why: &str) {
     low_level::exit(weir_node::FORCED_END.into());
 }
 
-/// That no doubt is reported says something only where somebody looks and all goes on.
+/// Reports that no shard is in doubt only if a controller leads and has reported, and nothing is
+/// frozen.
 fn no_doubts(
     leader: Option<String>,
     has_report: bool,
@@ -195,7 +202,7 @@ fn lead_until_told(args: &Args) -> anyhow::Result<()> {
         };
         serve_controller(address, numbers).with_context(|| format!("metrics address {address}"))?;
     }
-    // A reader of stdout that stands still must not keep signals away.
+    // A stalled reader of stdout must not keep signals away.
     thread::spawn(|| say("running"));
     thread::spawn(move || {
         wait_for_standstill(|| turns.get(), || sleep(LOOK_INTERVAL));
@@ -217,11 +224,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_controller_that_turns_is_left_alone_and_one_that_stands_still_is_not() {
+    fn a_controller_that_turns_is_left_alone_and_a_stalled_one_is_ended() {
         let (looks, turns) = (Cell::new(0_u32), Cell::new(0_u64));
         let pause = || {
             looks.set(looks.get() + 1);
-            // It turns for a hundred seconds, now and then with a rest.
+            // The controller turns for a hundred seconds, now and then with a rest.
             if looks.get() <= 100 && looks.get().is_multiple_of(14) {
                 turns.set(turns.get() + 1);
             }
@@ -231,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_doubt_is_said_only_when_somebody_looks_and_nothing_is_frozen() {
+    fn no_doubt_is_reported_only_if_a_controller_leads_and_nothing_is_frozen() {
         let said = |leader: Option<&str>, has_report: bool, freeze: Option<&str>| {
             no_doubts(leader.map(str::to_owned), has_report, freeze.map(str::to_owned))
                 .map_err(|error| error.to_string())

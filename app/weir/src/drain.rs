@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             if progress.left == 0 || !args.wait {
                 return Ok(());
             }
-            // This command has nothing else to do meanwhile.
+            // A blocking sleep: this command has nothing else to do meanwhile.
             sleep(LOOK_INTERVAL);
             if operator.is_undrained(&args.node).await? {
                 bail!("somebody has undrained {} meanwhile", args.node);

@@ -12,8 +12,8 @@ use crate::table::{Align, Table};
 
 /// Count dropped packets by reason, since the node started.
 ///
-/// A packet is counted where it ended: on a node of a cluster also packets of shards of which it has
-/// copies, which came to it by a switch or from another node.
+/// A packet is counted where it ended: on a node of a cluster also packets of shards of which it
+/// has copies, which came to it by a switch or from another node.
 ///
 ///   weir drops
 ///   weir drops --watch          (each second what came on top, until Ctrl-C)
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// On a node of a cluster: of how many shards it is primary, and of how many it has copies.
+/// Prints, on a node of a cluster, of how many shards it is primary and of how many it has copies.
 fn print_roles(client: &Client, out: &mut impl Write) -> anyhow::Result<()> {
     let status: Status = client.get("/status")?;
     if let Some(membership) = &status.membership {

@@ -1,4 +1,4 @@
-//! Which cluster a command is about, and how its etcd is reached.
+//! Finds the cluster that a command is about, and connects to its etcd.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use weir_config::{File, Membership};
 use weir_controller::operate::Operator;
 use weir_etcd::{Cause, Cluster, Key, Options, Password, Store, TlsFiles, User};
 
-/// A connection to a member that answers is sought so often.
+/// Number of tries to connect to a member that answers.
 const MEMBER_TRIES: usize = 4;
-/// Longer than the connection itself rests after each of them.
+/// Pause after a try: longer than the connection itself pauses then.
 const MEMBER_PAUSE: Duration = Duration::from_millis(500);
 
 /// For every command that reads or writes the keys of a cluster.
@@ -50,12 +50,13 @@ impl EtcdArgs {
     /// Starts the connection; does not wait for etcd.
     ///
     /// # Errors
-    /// When something is missing or wrong.
+    /// When an argument is missing or wrong.
     pub(crate) fn connect(&self) -> anyhow::Result<Cluster> {
         self.connect_to(None)
     }
 
-    /// As [`connect`](Self::connect); `known` is the name of the cluster, if something else than the arguments tells it.
+    /// As [`connect`](Self::connect); `known` is the name of the cluster, if it is known from
+    /// elsewhere than the arguments.
     fn connect_to(&self, known: Option<&str>) -> anyhow::Result<Cluster> {
         let file = self.config.as_deref().map(membership).transpose()?;
         let name = self.name(known, file.as_ref())?;
@@ -113,10 +114,10 @@ impl EtcdArgs {
         Ok(Some(User { name: user.name, password: Password::File(user.password_file) }))
     }
 
-    /// Runs what an operator asks for.
+    /// Connects to the cluster and runs `ask` on it.
     ///
     /// # Errors
-    /// Of the connection and of `ask`.
+    /// Those of the connection and of `ask`.
     pub(crate) fn operate<T, E>(
         &self,
         ask: impl AsyncFnOnce(Operator) -> Result<T, E>,
@@ -127,10 +128,11 @@ impl EtcdArgs {
         self.operate_on(None, ask)
     }
 
-    /// As [`operate`](Self::operate), on the cluster of this name if something else than the arguments tells it.
+    /// As [`operate`](Self::operate), on the cluster of this name if it is known from elsewhere
+    /// than the arguments.
     ///
     /// # Errors
-    /// When the arguments name another one too; of the connection and of `ask`.
+    /// When the arguments name another cluster; those of the connection and of `ask`.
     pub(crate) fn operate_on<T, E>(
         &self,
         known: Option<&str>,
@@ -148,8 +150,8 @@ impl EtcdArgs {
     }
 }
 
-/// A member that is down or slow is no reason to give up: each try uses the next one. What none of them answers is
-/// said by the command itself.
+/// Looks for a member of etcd that answers. A member that is down or slow is no reason to give up:
+/// each try uses the next one. If no member answers, the command itself reports it.
 async fn find_member(store: &Store) {
     for _ in 1..MEMBER_TRIES {
         match store.get(&Key::Meta).await {
@@ -169,7 +171,7 @@ fn read(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| path.display().to_string())
 }
 
-/// What the file of a node says of its cluster.
+/// Returns the cluster settings in the file of a node.
 fn membership(path: &Path) -> anyhow::Result<Membership> {
     let name = path.display().to_string();
     match weir_config::parse_file(&read(path)?, &name) {
@@ -179,20 +181,20 @@ fn membership(path: &Path) -> anyhow::Result<Membership> {
     }
 }
 
-/// Who orders and events show: the person behind sudo, at this machine.
+/// Returns the author that commands and events show: the person behind sudo, at this machine.
 pub(crate) fn who() -> String {
     let names = ["SUDO_USER", "USER", "LOGNAME"].iter();
     let name = names.filter_map(|name| std::env::var(name).ok()).find(|name| !name.is_empty());
     format!("{}@{}", name.unwrap_or_else(|| "somebody".into()), machine())
 }
 
-/// Name of this machine.
+/// Returns the name of this machine.
 pub(crate) fn machine() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     if name.trim().is_empty() { "unknown".into() } else { name.trim().to_owned() }
 }
 
-/// 128 bits that no other process has.
+/// Returns 128 bits that no other process has.
 ///
 /// # Errors
 /// When the system gives none.
@@ -202,7 +204,7 @@ pub(crate) fn random() -> anyhow::Result<u128> {
     Ok(u128::from_ne_bytes(bytes))
 }
 
-/// Milliseconds since 1970.
+/// Returns the milliseconds since 1970.
 pub(crate) fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }

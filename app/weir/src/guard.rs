@@ -19,6 +19,6 @@ pub(crate) fn run(_: &Args) -> ExitCode {
         (Ok(socket), Ok(words)) => weir_routes::guard::run(socket, words).is_ok(),
         (Err(_), _) | (_, Err(_)) => false,
     };
-    // It has said why: its log never waits for a reader.
+    // The guard has logged the reason; its log never waits for a reader.
     if ended { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,4 +1,4 @@
-//! Any words on the command line: they are understood or refused with a sentence.
+//! Fuzzes the command line: any words are understood or refused with a sentence.
 
 use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
@@ -8,7 +8,7 @@ use clap::{Command, CommandFactory, FromArgMatches};
 
 use crate::Arguments;
 
-/// Right for one argument and wrong for most others.
+/// Values that are valid for one argument and invalid for most others.
 const VALUES: [&str; 32] = [
     "",
     "-",
@@ -68,7 +68,7 @@ impl Value {
     }
 }
 
-/// The words that a command and its own commands have.
+/// Returns the names of a command's own commands, and its flags.
 fn words(command: &Command) -> (Vec<String>, Vec<String>) {
     let commands = command.get_subcommands().map(|it| it.get_name().to_owned()).collect();
     let long = command.get_arguments().filter_map(|it| Some(format!("--{}", it.get_long()?)));
@@ -76,20 +76,20 @@ fn words(command: &Command) -> (Vec<String>, Vec<String>) {
     (commands, long.chain(short).collect())
 }
 
-/// The command line: the first word is a command's name, the others are mostly its own.
+/// Builds a command line: the first word names a command, and most others belong to it.
 fn line<'a>(root: &'a Command, first: u8, given: &[Word]) -> Vec<String> {
     let pick = |from: &[String], at: u8| {
         from.get(usize::from(at) % from.len().max(1)).cloned().unwrap_or_default()
     };
     let (commands, _) = words(root);
     let mut line = vec!["weir".to_owned(), pick(&commands, first)];
-    let mut command: &'a Command = root.find_subcommand(&line[1]).expect("its name");
+    let mut command: &'a Command = root.find_subcommand(&line[1]).expect("a known command");
     for word in given.iter().take(10) {
         let (commands, flags) = words(command);
         match word {
             Word::Command(at) if !commands.is_empty() => {
                 line.push(pick(&commands, *at));
-                command = command.find_subcommand(line.last().expect("it")).expect("its name");
+                command = command.find_subcommand(line.last().expect("a word")).expect("a command");
             }
             Word::Command(at) | Word::Flag(at) => line.push(pick(&flags, *at)),
             Word::Given(at, value) => line.push(format!("{}={}", pick(&flags, *at), value.text())),

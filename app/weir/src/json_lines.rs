@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 use weir_node::api::Problem;
 use weir_node::client::{Client, ClientError};
 
-/// Hands over each line of an answer as it comes, as a value and as text. A line that says what is missing goes to
-/// stderr; an empty one is a sign of life.
+/// Hands over each line of an answer as it comes, as a value and as text. A line that reports what
+/// is missing goes to stderr; an empty one is a heartbeat.
 ///
 /// # Errors
 /// When the node does not answer, or falls silent, or `take` fails.

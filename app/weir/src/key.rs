@@ -45,13 +45,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let KeyOrder::New { file } = &args.order;
     let text = format!("{:032x}{:032x}\n", random()?, random()?);
     let names = ClusterKeys::parse(&text)?.names();
-    // The files of nodes name it by its whole path.
+    // The nodes' files name the key file by its whole path.
     let path = std::path::absolute(file)?;
     write_new(&path, &text)?;
     say(&path, &names.join(", "))
 }
 
-/// Nothing is left of a file that could not be written.
+/// Writes a new file. Nothing is left of a file that could not be written.
 fn write_new(path: &Path, text: &str) -> anyhow::Result<()> {
     let name = path.display();
     let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
@@ -75,7 +75,8 @@ fn write_new(path: &Path, text: &str) -> anyhow::Result<()> {
     })
 }
 
-/// A node refuses a key file of another user, and as the user weir it cannot read one of root.
+/// Gives the file to the user of the services: a node refuses a key file of another user, and as
+/// the user weir it cannot read one of root.
 fn give_to_service(file: &File) -> io::Result<()> {
     if !geteuid().is_root() {
         return Ok(());

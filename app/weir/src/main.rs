@@ -45,9 +45,10 @@ use weir_node::client::ClientError;
 
 /// A software NAT and stateful firewall for Internet providers, on DPDK.
 ///
-/// A node runs with `weir run`, a cluster's controller with `weir controller`; every other command asks a running node
-/// through its admin socket, reads or writes the cluster's keys in etcd, reads a file, or plays a home gateway. Reading
-/// needs membership in the socket's group, changing needs root.
+/// A node runs with `weir run`, a cluster's controller with `weir controller`; every other command
+/// asks a running node through its admin socket, reads or writes the cluster's keys in etcd, reads
+/// a file, or plays a home gateway. Reading needs membership in the socket's group, changing needs
+/// root.
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, propagate_version = true, max_term_width = 100)]
 struct Arguments {
@@ -85,9 +86,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // Before anything else: all that follows is compiled for x86-64-v3 and may use its instructions anywhere. What ran
-    // before this line is the C library, DPDK's constructors and the start of Rust's runtime, all of them built for any
-    // x86-64 processor.
+    // The check comes before anything else: all code that follows is compiled for x86-64-v3 and may
+    // use its instructions anywhere. Only the C library, DPDK's constructors and the start of
+    // Rust's runtime ran before this line, all of them built for any x86-64 processor.
     #[cfg(target_arch = "x86_64")]
     if !processor::is_sufficient() {
         return ExitCode::from(processor::EXIT_CODE);
@@ -95,7 +96,8 @@ fn main() -> ExitCode {
     run_command()
 }
 
-/// A function of its own: `main` must not share a stack frame, and so a prologue, with it.
+/// Runs the command. A function of its own: `main` must not share a stack frame, and so a prologue,
+/// with it.
 #[inline(never)]
 fn run_command() -> ExitCode {
     let done = match Arguments::parse().command {
@@ -134,7 +136,7 @@ fn run_command() -> ExitCode {
     }
 }
 
-/// Says on stderr why the command fails; with its priority where the journal reads that.
+/// Writes to stderr why the command fails, with a priority if the journal reads it.
 fn say_error(error: &str) {
     let line = format!("weir: {error}");
     if is_journal(io::stderr()) {
@@ -144,7 +146,7 @@ fn say_error(error: &str) {
     }
 }
 
-/// The reader of our output has seen enough (`weir sessions | head`).
+/// True if the reader of the output has seen enough (`weir sessions | head`).
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let error = match cause.downcast_ref::<ClientError>() {
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn help_fits_a_terminal_without_being_broken_anew() {
+    fn help_fits_a_terminal_without_being_wrapped_again() {
         for command in Arguments::command().get_subcommands_mut() {
             let about = command.get_about().unwrap_or_default().to_string();
             assert!(!about.contains('\n'), "{about}");

@@ -1,4 +1,4 @@
-//! `weir metrics`: what Prometheus would read.
+//! `weir metrics`: prints the metrics as Prometheus would read them.
 
 use std::io::{self, Write};
 

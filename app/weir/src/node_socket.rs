@@ -1,4 +1,4 @@
-//! Which node a command asks.
+//! Finds the node that a command asks.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,13 +22,13 @@ pub(crate) struct NodeSocket {
 }
 
 impl NodeSocket {
-    /// Whether the command line names one.
+    /// Whether the command line names a socket.
     pub(crate) fn is_given(&self) -> bool {
         self.socket.is_some()
     }
 
     /// # Errors
-    /// When none is named and there is not exactly one.
+    /// When no socket is named and there is not exactly one.
     pub(crate) fn client(&self) -> Result<Client, ClientError> {
         let client = match &self.socket {
             Some(path) => Client::new(path.clone()),
@@ -41,10 +41,10 @@ impl NodeSocket {
         client.with_patience(Duration::from_secs(self.timeout))
     }
 
-    /// The node whose file this is.
+    /// Returns a client of the node whose file this is.
     ///
     /// # Errors
-    /// When it cannot be read, is not valid or not of a node.
+    /// When the file cannot be read, is not valid or not that of a node.
     pub(crate) fn of_file(&self, path: &Path) -> anyhow::Result<Client> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).with_context(|| name.clone())?;

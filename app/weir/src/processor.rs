@@ -1,18 +1,21 @@
-//! Whether this processor can run weir at all: the build is for x86-64-v3 with AES (`.cargo/config.toml`).
+//! Checks whether this processor can run weir at all: the build is for x86-64-v3 with AES
+//! (`.cargo/config.toml`).
 //!
-//! Without this check an older processor would end the process with SIGILL somewhere, and say nothing.
+//! Without this check an older processor would end the process with SIGILL somewhere, and say
+//! nothing.
 
 use std::io::{Write, stderr};
 
 use weir_dpdk::ProcessorFeatures;
 
-/// Of `weir_node::EXIT_CODES`.
+/// Exit code of an insufficient processor, one of `weir_node::EXIT_CODES`.
 pub(crate) const EXIT_CODE: u8 = 22;
 
-/// XCR0: XMM and YMM registers.
+/// Bits of XCR0 for the XMM and YMM registers.
 const AVX_STATE: u64 = 0b110;
 
-/// A need: what it is called, and whether it is met. Bits from Intel's manual, volume 2A, instruction CPUID.
+/// A required feature: its name, and a test whether the processor has it. Bits from Intel's manual,
+/// volume 2A, instruction CPUID.
 type Need = (&'static str, fn(&ProcessorFeatures) -> bool);
 
 const NEEDS: [Need; 8] = [
@@ -32,7 +35,7 @@ const PROCESSOR_ADVICE: &str = "weir is built for x86-64-v3 with AES: Intel sinc
 const SYSTEM_ADVICE: &str = "the operating system does not save AVX registers: start the kernel without `noxsave` and \
      `clearcpuid`, and let the hypervisor offer XSAVE";
 
-/// What is missing, in the order of `NEEDS`.
+/// Returns the names of the missing features, in the order of `NEEDS`.
 fn missing(features: &ProcessorFeatures) -> impl Iterator<Item = &'static str> {
     NEEDS.iter().filter(|(_, is_met)| !is_met(features)).map(|(name, _)| *name)
 }
@@ -41,16 +44,17 @@ fn saves_avx_state(features: &ProcessorFeatures) -> bool {
     features.xcr0 & AVX_STATE == AVX_STATE
 }
 
-/// Whether weir can run here; if not, stderr says why and what to do.
+/// Whether weir can run here; if not, stderr gets the reason and the remedy.
 ///
-/// Plain integer code without formatting, so that nothing on this way is worth a newer instruction to the compiler.
+/// Integer code without formatting, so that the compiler has no use for a newer instruction on this
+/// path.
 pub(crate) fn is_sufficient() -> bool {
     let features = ProcessorFeatures::read();
     let lacks_some = missing(&features).next().is_some();
     if !lacks_some && saves_avx_state(&features) {
         return true;
     }
-    // Nobody reads a stderr that is closed.
+    // A closed stderr has no reader.
     let _ = explain(&features, &mut stderr());
     false
 }

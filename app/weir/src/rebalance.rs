@@ -1,4 +1,4 @@
-//! `weir rebalance`: do not wait whether an imbalance lasts.
+//! `weir rebalance`: balances shards without waiting whether an imbalance lasts.
 
 use std::io::{self, Write};
 
@@ -6,9 +6,9 @@ use crate::etcd::{EtcdArgs, unix_ms};
 
 /// Balance the shards now.
 ///
-/// Otherwise an imbalance must last a minute before anything moves. The pace is the same, and shards
-/// move only while all have their copies. A node that failed several times within an
-/// hour, and would get no shards for up to 15 minutes, gets its share now.
+/// Otherwise an imbalance must last a minute before anything moves. The pace is the same, and
+/// shards move only while all have their copies. A node that failed several times within an hour,
+/// and would get no shards for up to 15 minutes, gets its share now.
 ///
 ///   weir rebalance
 #[derive(Debug, clap::Args)]

@@ -1,4 +1,4 @@
-//! `weir replay`: what a node decided, from a recording of what it was told.
+//! `weir replay`: shows what a node decided, from a recording of its input.
 
 use std::fs::File;
 use std::io::{BufReader, Write};
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use weir_node_core::recording::{Told, replay};
 
-/// Replay a recording of `weir run --record`: what the node was told, and what it decided.
+/// Replay a recording of `weir run --record`: the node's input, and what it decided.
 ///
 /// Nothing is sent and nothing is written. Prints a line for each action of the node, and with
 /// `--events` for each event, with its time in seconds since the node began.
@@ -19,7 +19,7 @@ pub(crate) struct Args {
     /// The recording.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Also what the node was told.
+    /// Also the node's input.
     #[arg(long)]
     events: bool,
 }

@@ -1,6 +1,6 @@
-//! A worker's role for a shard, in words; nothing on a node of its own.
+//! A worker's role for a shard, in words; empty on a standalone node.
 
-/// In a column.
+/// Returns the words for a column.
 pub(crate) fn words(role: Option<&str>) -> String {
     match role {
         None => String::new(),
@@ -9,7 +9,7 @@ pub(crate) fn words(role: Option<&str>) -> String {
     }
 }
 
-/// Behind the name of the worker.
+/// Returns the words behind the name of the worker.
 pub(crate) fn suffix(role: Option<&str>) -> String {
     role.map_or_else(String::new, |_| format!(", {}", words(role)))
 }

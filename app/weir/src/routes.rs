@@ -1,4 +1,5 @@
-//! `weir routes`: what the switches shall learn of a node, and what became of it.
+//! `weir routes`: compares the routes that a node wants with the kernel's and with those that BIRD
+//! exports.
 
 mod show;
 
@@ -18,13 +19,13 @@ use weir_routes::{Options, Route, Side, bird, dump};
 
 use crate::node_socket::NodeSocket;
 
-/// A change that is on its way is no difference: it is done when looked at again.
+/// Most looks: a change that is under way is no difference, since it is done by a later look.
 const LOOKS: usize = 3;
-/// Longer than between two of the node's own looks at itself.
+/// Time between two looks: longer than between two updates of the node's own status.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Nothing differs as far as is known, but somebody did not answer.
+/// Exit code if nothing differs as far as is known, but the node or BIRD did not answer.
 const EXIT_UNKNOWN: u8 = 3;
-/// What the node answers when there is nothing to ask about.
+/// Status code of a node that is in no cluster.
 const NOT_FOUND: u16 = 404;
 
 /// List the routes of a node in a cluster: as it wants them, in the kernel, and as BIRD exports them.
@@ -60,14 +61,14 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// All that was asked at one moment.
+/// State of all routes at one moment.
 struct Look {
     cluster: String,
-    /// The node's own word on each route it wants.
+    /// The node's own status of each route that it wants.
     wanted: BTreeMap<Route, RouteStatus>,
     shards: BTreeMap<(Side, Ipv4Net), u32>,
     lines: Vec<Line>,
-    /// Why BIRD did not tell what it exports, by side.
+    /// Reasons why BIRD did not report its exports, by side.
     silences: Vec<(Side, String)>,
 }
 
@@ -81,7 +82,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     };
     let printed = if args.json { show::json(&look) } else { show::table(&look) };
     match printed {
-        // The reader of our output may have seen enough.
+        // The reader of the output may have seen enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(EXIT_UNKNOWN),
         _ => look.exit_code(),
     }
@@ -139,8 +140,8 @@ fn by_route(statuses: Vec<RouteStatus>) -> anyhow::Result<BTreeMap<Route, RouteS
     statuses.into_iter().map(pair).collect()
 }
 
-/// Whose each prefix is, as far as the node's shards tell: the address that a shard without a tunnel is steered by is
-/// not among what they tell.
+/// Returns the shard of each prefix, as far as the node's shards show it: they do not show the
+/// address by which the switches steer a shard without a tunnel.
 fn shards_by_prefix(shards: &[ShardStatus]) -> BTreeMap<(Side, Ipv4Net), u32> {
     let mut by_prefix = BTreeMap::new();
     for shard in shards {
@@ -153,7 +154,7 @@ fn shards_by_prefix(shards: &[ShardStatus]) -> BTreeMap<(Side, Ipv4Net), u32> {
 }
 
 impl Look {
-    /// Routes with something to say about them.
+    /// Returns the number of routes with differences.
     fn differences(&self) -> usize {
         self.lines.iter().filter(|line| !line.differences.is_empty()).count()
     }

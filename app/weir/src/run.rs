@@ -10,8 +10,8 @@ use crate::say_error;
 /// Run a node in the foreground until SIGTERM or SIGINT.
 ///
 /// Logs to stderr, one line per event; prints `ready` on stdout when all ports are up and all
-/// gateways answer ARP. SIGHUP reopens the block log after a rotation. A node of a cluster takes what
-/// all nodes share from etcd, and hands its shards over before it ends.
+/// gateways answer ARP. SIGHUP reopens the block log after a rotation. A node of a cluster takes
+/// what all nodes share from etcd, and hands its shards over before it ends.
 ///
 ///   weir run --config /etc/weir/weir.toml
 #[derive(Debug, clap::Args)]
@@ -20,8 +20,8 @@ pub(crate) struct Args {
     /// The configuration file; check it first with `weir check`.
     #[arg(long, short, value_name = "FILE")]
     config: PathBuf,
-    /// Write all that this node of a cluster is told by etcd, its guard and its workers to a file, up to 1 GiB, for
-    /// `weir replay`.
+    /// Write all input of this node of a cluster, from etcd, its guard and its workers, to a file,
+    /// up to 1 GiB, for `weir replay`.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 }
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
-        // The node has logged it.
+        // The node has logged the failure.
         Err(failure) => ExitCode::from(failure.exit_code()),
     }
 }

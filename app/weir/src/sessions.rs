@@ -16,7 +16,7 @@ use crate::role;
 ///
 /// An endpoint is an address, a prefix, or an address with a port (for ICMP: the identifier). On a
 /// node of a cluster the last column says whether the node is primary of the session's shard or
-/// has a copy, which knows of a session's last packets what its primary told.
+/// has a copy, which knows of a session's last packets what its primary reported.
 ///
 ///   weir sessions --subscriber 10.200.0.1
 ///   weir sessions --public 203.0.113.5:40000
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// # Errors
-/// How to write it.
+/// When the text has another form; the error shows how to write it.
 fn endpoints(text: &str) -> Result<String, String> {
     let is_known = text.parse::<SocketAddrV4>().is_ok()
         || text.parse::<Ipv4Addr>().is_ok()

@@ -1,4 +1,5 @@
-//! `weir shards`: who is served from which addresses and how full it is; in a cluster, by whom.
+//! `weir shards`: lists shards with their addresses and how full they are; in a cluster, with their
+//! workers.
 
 mod map;
 
@@ -13,8 +14,8 @@ use crate::table::{Align, Table};
 
 /// List the shards of a node, or all shards of a cluster.
 ///
-/// Of the node on this machine: tunnel endpoint, public prefixes, homes, ports.
-/// Of a cluster, as etcd has it (with --cluster, --etcd, --config or --watch): which worker is
+/// For the node on this machine: tunnel endpoint, public prefixes, homes, ports.
+/// For a cluster, as etcd has it (with --cluster, --etcd, --config or --watch): which worker is
 /// primary, which have copies, and how each shard is. --watch then says what changes, line by line.
 ///
 ///   weir shards

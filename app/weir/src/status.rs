@@ -16,9 +16,9 @@ use crate::table::{Align, Table};
 /// Say in one word how the node is, and why.
 ///
 /// OK: everything forwards. DEGRADED: packets are forwarded, something needs a look. DOWN: nothing
-/// forwards, or no node runs. The exit code is 0, 1 or 2 accordingly. A node that starts is DOWN and
-/// says what it waits for: etcd, its cluster's file, or its own tables and devices. Rates are those
-/// of the last second.
+/// forwards, or no node runs. The exit code is 0, 1 or 2 accordingly. A node that starts is DOWN
+/// and says what it waits for: etcd, its cluster's file, or its own tables and devices. Rates are
+/// those of the last second.
 ///
 /// A node of a cluster also judges its part in it: OK, or AT RISK when the next failure could end
 /// flows or the node stands apart, which makes it DEGRADED.
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// Without an answer the node is down, as far as this command can know.
+/// Reports the node as down: without an answer this command cannot know more.
 fn unreachable(error: &ClientError, json: bool) -> ExitCode {
     if json {
         let answer = serde_json::json!({"verdict": Verdict::Down, "reasons": [error.to_string()]});
@@ -120,7 +120,8 @@ fn print(status: &Status) -> io::Result<()> {
     print_hints(&status.workers, &mut out)
 }
 
-/// What was seen of wrong checksums, and advice for the other end of virtual links, each hint once.
+/// Prints wrong checksums that were seen, and advice for the other end of virtual links, each hint
+/// once.
 fn print_hints(workers: &[WorkerStatus], out: &mut impl Write) -> io::Result<()> {
     for WorkerStatus { worker, access, internet, .. } in workers {
         for (name, side) in [("access", access), ("internet", internet)] {
@@ -187,7 +188,7 @@ fn bird_line(sides: &[BirdSideStatus]) -> String {
     if sides.is_empty() { "not watched".into() } else { sides.join("; ") }
 }
 
-/// When a wait began.
+/// Returns when a wait began.
 fn since(waiting: &WaitingStatus) -> String {
     let seconds = i64::try_from(waiting.since_unix_sec).ok();
     let time = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());

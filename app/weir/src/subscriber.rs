@@ -1,4 +1,4 @@
-//! `weir subscriber`: what one home holds, and which homes there are.
+//! `weir subscriber`: shows what one home holds, and lists homes.
 
 mod check;
 
@@ -17,7 +17,8 @@ use crate::table::{Align, Table};
 
 /// Show or flush what one home holds: public address, port blocks, mappings. List homes.
 ///
-/// A home is named by the outer source address of its tunnel, or by its own address with plain access.
+/// A home is named by the outer source address of its tunnel, or by its own address with plain
+/// access.
 ///
 /// On a node of a cluster it says whether the node is primary of the home's shard or has a copy.
 ///
@@ -44,7 +45,8 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Compare what the home holds with its limits, over a second, and count what its worker refuses meanwhile.
+    /// Compare what the home holds with its limits, over a second, and count what its worker
+    /// refuses meanwhile.
     Check { address: Ipv4Addr },
     /// The homes that hold state on the node.
     List {
@@ -126,7 +128,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All homes of the node, or of a shard, by shard and address.
+/// Returns all homes of the node, or of a shard, by shard and address.
 fn homes(client: &Client, shard: Option<u32>) -> Result<Vec<SubscriberStatus>, ClientError> {
     let path = match shard {
         Some(shard) => format!("/subscribers?shard={shard}"),

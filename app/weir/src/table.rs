@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-/// Which side of a column its values stand on.
+/// Side of a column on which its values stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,
@@ -21,15 +21,15 @@ impl Table {
         Self { columns: columns.to_vec(), rows: Vec::new() }
     }
 
-    /// One value per column.
+    /// Adds a row with one value per column.
     pub(crate) fn row(&mut self, values: Vec<String>) {
         self.rows.push(values);
     }
 
-    /// Each column as wide as its widest value, two spaces between columns.
+    /// Prints the table: each column as wide as its widest value, two spaces between columns.
     ///
     /// # Errors
-    /// Of the writer.
+    /// Those of the writer.
     pub(crate) fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let widths: Vec<usize> = self
             .columns

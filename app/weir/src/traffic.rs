@@ -15,7 +15,8 @@ use weir_traffic::run::{self as generator, Event, RunPlan, SidePlan, Task};
 use weir_traffic::scenario::{Access, Protocol, SUBSCRIBERS_PER_SHARD, Scenario};
 use weir_traffic::table::Device;
 
-/// Draws the order in which flows are flooded: any number, but always the same one, so that rounds are alike.
+/// Seed of the order in which flows are flooded: an arbitrary but constant number, so that rounds
+/// are alike.
 const SEED: u64 = 1;
 
 /// Generate traffic and measure a NAT with it.
@@ -77,13 +78,14 @@ struct TrafficArgs {
     #[arg(long, value_name = "N", default_value_t = SUBSCRIBERS_PER_SHARD)]
     subscribers_per_shard: u32,
 
-    /// Where in the address plan the shards begin: generators beside each other have no home, tunnel endpoint or
-    /// public prefix in common when each begins behind the shards of the one before.
+    /// Where in the address plan the shards begin: generators beside each other have no home,
+    /// tunnel endpoint or public prefix in common when each begins behind the shards of the one
+    /// before.
     #[arg(long, value_name = "N", default_value_t = 0)]
     first_shard: u32,
 
-    /// Size of the plain Ethernet frame with its 4 bytes of FCS, 64 to 1518, or `imix`: 64, 594 and 1518 as 7:4:1.
-    /// Through a tunnel a packet has 24 bytes more.
+    /// Size of the plain Ethernet frame with its 4 bytes of FCS, 64 to 1518, or `imix`: 64, 594 and
+    /// 1518 as 7:4:1. Through a tunnel a packet has 24 bytes more.
     #[arg(long, value_name = "BYTES", default_value = "64", value_parser = size)]
     size: Size,
 
@@ -91,7 +93,8 @@ struct TrafficArgs {
     #[arg(long, value_name = "PERCENT", default_value = "50", value_parser = percent)]
     up_share: f64,
 
-    /// What the flows are. TCP flows are opened by a handshake; their packets need 76 bytes at least.
+    /// What the flows are. TCP flows are opened by a handshake; their packets need 76 bytes at
+    /// least.
     #[arg(long, value_name = "PROTOCOL", default_value = "udp")]
     protocol: ProtocolName,
 
@@ -130,7 +133,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 }
 
 impl TrafficArgs {
-    /// `flows` established before the flood, `new_flows` opened later.
+    /// Returns a scenario with `flows` established before the flood, and `new_flows` opened later.
     fn scenario(&self, flows: u32, new_flows: u32) -> anyhow::Result<Scenario> {
         let access = match self.access_mode {
             AccessMode::Gre => Access::Gre,
@@ -197,7 +200,7 @@ fn print_json(value: &impl Serialize) -> io::Result<()> {
     output.flush()
 }
 
-/// Events that flood and search have in common, or what `special` makes of the others.
+/// Shows events that flood and search have in common; `special` formats the others.
 fn show_text(event: &Event, special: impl Fn(&Event) -> Option<String>) -> io::Result<()> {
     let text = match event {
         Event::Started { huge_pages: true } => "ports up, huge pages\n".into(),
@@ -234,7 +237,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// A share from 0 to 1.
+/// Parses a percentage as a share from 0 to 1.
 fn percent(text: &str) -> Result<f64, String> {
     let percent: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if !(0.0..=100.0).contains(&percent) {
@@ -243,7 +246,7 @@ fn percent(text: &str) -> Result<f64, String> {
     Ok(percent / 100.0)
 }
 
-/// A rate per second.
+/// Parses a rate per second.
 fn rate(text: &str) -> Result<f64, String> {
     let rate: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if !(1.0..=1e9).contains(&rate) {

@@ -1,4 +1,4 @@
-//! `weir traffic linux`: how fast the kernel's own NAT is on this machine.
+//! `weir traffic linux`: measures how fast the kernel's own NAT is on this machine.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -8,9 +8,9 @@ use weir_traffic::linux_nat::{LinuxNatPlan, LinuxNatResult, Skipped, measure};
 
 /// Measure source NAT by the Linux kernel (nftables, conntrack) on one core.
 ///
-/// The frames are made and counted inside the kernel, in a network namespace that is gone afterwards;
-/// nothing on the host changes. Needs root, nft and Linux 5.18; where something is missing, it says
-/// what, and that is no error.
+/// The frames are made and counted inside the kernel, in a network namespace that is gone
+/// afterwards; nothing on the host changes. Needs root, nft and Linux 5.18; where something is
+/// missing, it says what, and that is no error.
 ///
 ///   weir traffic linux
 ///   weir traffic linux --flows 60000 --seconds 5 --core 1 --json
@@ -58,7 +58,7 @@ fn as_text(plan: &LinuxNatPlan, measured: &Result<LinuxNatResult, Skipped>) -> S
     }
 }
 
-/// More than nothing and at most an hour: sessions are kept alive by the flood alone.
+/// Parses seconds, more than zero and at most an hour: sessions are kept alive by the flood alone.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if !(0.001..=3600.0).contains(&seconds) {

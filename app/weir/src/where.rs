@@ -1,4 +1,4 @@
-//! `weir where`: who had a public address and port at a time, from the block logs.
+//! `weir where`: finds the home that had a public address and port at a time, from the block logs.
 
 mod json;
 mod text;
@@ -17,17 +17,18 @@ use weir_node::api::Status;
 use crate::node_socket::NodeSocket;
 
 const EXIT_NOBODY: u8 = 1;
-/// A question that cannot be asked, or a log that cannot be read.
+/// Exit code of an invalid question, or of a log that cannot be read.
 const EXIT_ERROR: u8 = 2;
 const EXIT_CANNOT_SAY: u8 = 3;
 
 /// Tell which home had a public address and port at a time.
 ///
-/// Reads the block logs with their rotated files, plain or packed by gzip or zstd; without --log, the
-/// log of the node that runs here. In a cluster, give the logs of all nodes: a home keeps its ports
-/// when another node goes on. Where a log is missing, weir says so and names nobody.
+/// Reads the block logs with their rotated files, plain or packed by gzip or zstd; without --log,
+/// the log of the node that runs here. In a cluster, give the logs of all nodes: a home keeps its
+/// ports when another node goes on. Where a log is missing, weir says so and names nobody.
 ///
-/// Without a port, lists all who had ports of the address; with --home, all ports that the home had.
+/// Without a port, lists all who had ports of the address; with --home, all ports that the home
+/// had.
 ///
 ///   weir where 203.0.113.5:40000 --at 2026-03-01T12:00:00Z
 ///   weir where 203.0.113.5:40000 --at 2026-03-01T13:00:00+01:00 --log n1.jsonl --log n2.jsonl
@@ -46,7 +47,8 @@ pub(crate) struct Args {
     /// When, as RFC 3339 with a time zone; without it, at the end of the logs.
     #[arg(long, value_name = "TIME", value_parser = instant, conflicts_with = "home")]
     at: Option<Timestamp>,
-    /// The ports of this home: its tunnel address (in plain mode its own), perhaps with its GRE key.
+    /// The ports of this home: its tunnel address (in plain mode its own), perhaps with its GRE
+    /// key.
     #[arg(long, value_name = "HOME[,KEY]", value_parser = home, requires_all = ["from", "to"])]
     home: Option<About>,
     /// The begin of the time to list the ports of a home for.
@@ -58,7 +60,8 @@ pub(crate) struct Args {
     /// How far the clocks of the nodes, and the one that the time was read from, may be apart.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1")]
     clock_error: Duration,
-    /// A block log; its rotated files beside it are read, too. May be repeated, for the logs of several nodes.
+    /// A block log; its rotated files beside it are read, too. May be repeated, for the logs of
+    /// several nodes.
     #[arg(long, value_name = "FILE")]
     log: Vec<PathBuf>,
     /// As JSON.
@@ -149,7 +152,7 @@ fn logs(args: &Args) -> anyhow::Result<Vec<PathBuf>> {
     }
 }
 
-/// The logs and their rotated files, each once.
+/// Returns the logs and their rotated files, each once.
 fn files(logs: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for log in logs {
@@ -167,7 +170,7 @@ fn files(logs: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Notes on the logs, for whoever must vouch for the answer.
+/// Prints notes on the logs, for the person who must vouch for the answer.
 fn notes(question: &Question, answer: &Answer) {
     if answer.records_lost > 0 {
         eprintln!("weir: {} records were lost when these logs were written", answer.records_lost);
@@ -185,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_a_port_and_a_home_are_told_apart() {
+    fn an_address_a_port_and_a_home_are_distinguished() {
         let address = Ipv4Addr::new(203, 0, 113, 5);
         assert_eq!(public("203.0.113.5:40000"), Ok(About::Port(address, 40000)));
         assert_eq!(public("203.0.113.5"), Ok(About::Address(address)));

@@ -1,4 +1,5 @@
-//! The operator's commands on a cluster whose nodes only register: a real etcd, a controller, the program.
+//! Tests the operator's commands on a cluster whose nodes only register: a real etcd, a controller,
+//! the program.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -30,7 +31,7 @@ impl Bench {
         Self { etcd: Etcd::start(), folder: tempfile::tempdir().unwrap() }
     }
 
-    /// The cluster file with so many shards.
+    /// Writes the cluster file with so many shards.
     fn file(&self, shards: u32, more: &str) -> PathBuf {
         let mut text = format!(
             "[cluster]\nname = \"north\"\nreplicas = 0\n[access]\nsubscribers = [\"10.200.0.0/16\"]\n{more}\n"
@@ -45,7 +46,7 @@ impl Bench {
         file
     }
 
-    /// A node's file that names this etcd.
+    /// Writes a node's file that names this etcd.
     fn node_file(&self) -> PathBuf {
         let text = format!(
             r#"
@@ -83,7 +84,7 @@ impl Bench {
         told(output)
     }
 
-    /// A process that goes on; it is killed with the test, however that ends.
+    /// Starts a process that keeps running; it is killed with the test, however the test ends.
     fn start(&self, words: &[&str]) -> Running {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", WEIR]).args(words);
@@ -106,7 +107,7 @@ impl Drop for Running {
     }
 }
 
-/// A node that registers and does nothing else.
+/// Registers a node that does nothing else.
 fn register(etcd: &Etcd) -> (Cluster, Session, NodeRecord) {
     let options = Options::new("north".parse().unwrap(), vec![etcd.endpoint()], 7);
     let cluster = Cluster::start(options, || ()).unwrap();
@@ -164,7 +165,7 @@ fn a_cluster_file_is_applied_and_its_exit_code_tells_what_it_does() {
         err.contains("by 2 of these changes, so nothing was written; accept it with --force"),
         "{err}"
     );
-    assert_eq!(dry(&hard).0, Some(4), "it was not written");
+    assert_eq!(dry(&hard).0, Some(4), "the refused file was not written");
     assert_eq!(bench.apply(&hard, &["--force"]).0, Some(0));
     assert_eq!(dry(&hard).0, Some(0));
 }
@@ -236,7 +237,7 @@ fn output_commit_of_a_cluster_and_of_its_shards_is_shown_before_it_is_applied() 
         assert!(err.contains(place) && err.contains("nothing was written"), "{place}\n{err}");
     }
     let one = keys("replicas = 1", "commit = \"replicated\"");
-    assert_eq!(dry(&one).0, Some(0), "what was refused or only asked about changed nothing");
+    assert_eq!(dry(&one).0, Some(0), "refused files and dry runs changed nothing");
 }
 
 #[test]
@@ -255,7 +256,7 @@ fn a_member_of_etcd_that_is_down_does_not_stop_a_command() {
 }
 
 #[test]
-fn what_the_controller_makes_of_it_is_seen() {
+fn decisions_of_the_controller_are_shown_by_the_commands() {
     let bench = Bench::new();
     let (cluster, session, record) = register(&bench.etcd);
     let _controller = bench.start(&["controller", "--name", "c1"]);
@@ -267,7 +268,7 @@ fn what_the_controller_makes_of_it_is_seen() {
     let (sender, received) = mpsc::channel();
     std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
     let next = |is_it: &dyn Fn(&serde_json::Value) -> bool| loop {
-        let line = received.recv_timeout(PATIENCE).expect("another line of the watch");
+        let line = received.recv_timeout(PATIENCE).expect("the watch prints another line");
         let line: serde_json::Value = serde_json::from_str(&line).unwrap();
         if is_it(&line) {
             return line;

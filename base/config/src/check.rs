@@ -1,4 +1,4 @@
-//! What the values must be together: the checks that need more than one key.
+//! Checks of values that need more than one key.
 
 mod addresses;
 mod balance;
@@ -29,7 +29,7 @@ use crate::cluster_types::{ClusterFile, Member};
 use crate::findings::Findings;
 use crate::types::{AccessMode, Config, Interface, Node, Shard, Worker};
 
-/// Checks a single node whose single values have been read. Values with an error are left out.
+/// Checks the file of a single node. Values with an error are left out.
 pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
     machine(&config.node, &config.workers, &config.shards, findings);
     shards::single(config, findings);
@@ -45,13 +45,13 @@ pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
     timeouts::check(&config.timeouts, findings);
 }
 
-/// The same for a node of a cluster, whose shards are in the cluster file.
+/// Checks the file of a cluster's node, whose shards are in the cluster file.
 pub(crate) fn member(member: &Member, findings: &mut Findings<'_>) {
     machine(&member.node, &member.workers, &[], findings);
     paths::check(&member.node, Some(&member.cluster), findings);
 }
 
-/// The same for a cluster file. What it needs to know of the machines is in their files.
+/// Checks a cluster file. Facts about the machines are in the nodes' files.
 pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
     shards::cluster(file, findings);
     overlaps::cluster(file, findings);
@@ -80,7 +80,7 @@ fn machine(node: &Node, workers: &[Worker], shards: &[Shard], findings: &mut Fin
     addresses::check(workers, shards, findings);
 }
 
-/// Both sides of every worker, with their key paths.
+/// Returns both sides of every worker, with their key paths.
 fn interfaces(workers: &[Worker]) -> impl Iterator<Item = (String, &Interface)> {
     workers.iter().enumerate().flat_map(|(index, worker)| {
         [
@@ -97,7 +97,8 @@ fn mode_name(mode: AccessMode) -> &'static str {
     }
 }
 
-/// Reports each value that an earlier key already has. `named` gives the values to compare with the keys they stand at.
+/// Reports each value that an earlier key already has. `named` are the values to compare, with
+/// their keys.
 fn refuse_repeats<T: Ord + std::fmt::Display>(
     named: impl IntoIterator<Item = (String, T)>,
     what: &str,

@@ -1,4 +1,4 @@
-//! What a cluster's two kinds of files say once they are parsed: plain values, defaults filled in, no spans.
+//! The parsed values of a cluster's two kinds of files: plain values, defaults filled in, no spans.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -8,31 +8,32 @@ use serde::Serialize;
 
 use crate::types::{Access, Fragments, Limits, Nat, Node, Timeouts, Worker};
 
-/// `[cluster]` of the cluster file: what all nodes share.
+/// `[cluster]` of the cluster file: the settings that all nodes share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cluster {
     pub name: String,
-    /// Copies of each shard beside its primary, at most 4. Each has a reserve lane.
+    /// Number of copies of each shard beside its primary, at most 4. Each has a reserve lane.
     pub replicas: u8,
     pub balance: Balance,
     pub commit: Commit,
-    /// Copies that are to have a change before packets that depend on it leave, 1 to `replicas`. `None`: all.
+    /// Number of copies that must have a change before packets that depend on it leave, 1 to
+    /// `replicas`. `None`: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit_replicas: Option<u8>,
-    /// Longest time that a packet waits for that, milliseconds.
+    /// Longest time that a packet waits for these copies, milliseconds.
     pub commit_timeout_ms: u32,
     pub commit_on_timeout: CommitOnTimeout,
     /// UDP port of every worker for copies of flows, on its replication address.
     pub replication_port: u16,
-    /// Prefixes a switch can forward. `None`: not checked.
+    /// Number of prefixes a switch can forward. `None`: not checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_routes: Option<u32>,
-    /// Next hops a switch can hold. `None`: not checked.
+    /// Number of next hops a switch can hold. `None`: not checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_next_hops: Option<u32>,
 }
 
-/// What the controller spreads over the workers by their weight.
+/// Quantity that the controller spreads over the workers in proportion to their weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Balance {
@@ -42,27 +43,27 @@ pub enum Balance {
     Load,
 }
 
-/// When a packet that makes or changes a flow leaves.
+/// Time at which a packet that creates or changes a flow leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Commit {
-    /// At once: a flow younger than the replication lag can be lost with its worker.
+    /// At once: the loss of a worker can lose flows younger than the replication lag.
     Async,
-    /// When `commit_replicas` copies have it.
+    /// When `commit_replicas` copies have the change.
     Replicated,
 }
 
-/// What becomes of a packet that cannot be committed: in time, or at all.
+/// Treatment of a packet whose change cannot be committed, in time or at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CommitOnTimeout {
-    /// It leaves.
+    /// The packet leaves.
     Release,
-    /// It is dropped, and what it began is ended.
+    /// The packet is dropped, and the flow that it began is ended.
     Drop,
 }
 
-/// A shard of a cluster. Which worker serves it is the controller's to say.
+/// A shard of a cluster. The controller decides which worker serves it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClusterShard {
     pub id: u32,
@@ -75,31 +76,31 @@ pub struct ClusterShard {
     /// The homes' prefixes; plain mode only, empty in gre mode.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subscribers: Vec<Ipv4Net>,
-    /// Never empty: a firewall in plain mode has the homes' prefixes here, too.
+    /// Public prefixes, never empty: for a firewall in plain mode they are the homes' prefixes.
     pub public: Vec<Ipv4Net>,
     pub subscribers_max: u32,
-    /// `None`: as `[cluster]` says.
+    /// `None`: as set in `[cluster]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<Commit>,
 }
 
-/// `[[pool]]`: prefixes that are cut into shards of one size.
+/// `[[pool]]`: prefixes that are cut into shards of equal size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pool {
     pub(crate) first_id: u32,
     pub(crate) endpoints: Vec<Ipv4Net>,
     pub(crate) steer: Vec<Ipv4Net>,
     pub(crate) subscribers: Vec<Ipv4Net>,
-    /// Prefix length.
+    /// Prefix length of a shard's subscribers.
     pub(crate) subscribers_per_shard: u8,
     pub(crate) public: Vec<Ipv4Net>,
-    /// Prefix length.
+    /// Prefix length of a shard's public prefix.
     pub(crate) per_shard: u8,
     pub(crate) subscribers_max: u32,
     pub(crate) commit: Option<Commit>,
 }
 
-/// The cluster file as it is written, pools not yet cut.
+/// The cluster file as written, with pools that are not cut yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClusterFile {
     pub(crate) cluster: Cluster,
@@ -117,48 +118,49 @@ pub(crate) struct ClusterFile {
 pub struct Member {
     pub node: Node,
     pub cluster: Membership,
-    /// At least one; in file order.
+    /// The workers, at least one; in file order.
     pub workers: Vec<Worker>,
 }
 
-/// `[cluster]` of a node's file: which cluster, and how to reach it.
+/// `[cluster]` of a node's file: the name of the cluster, and the access to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
     pub name: String,
-    /// At least one, `http://host:port` or `https://host:port`, all with the same scheme.
+    /// Endpoints of etcd, at least one, `http://host:port` or `https://host:port`, all with the
+    /// same scheme.
     pub etcd: Vec<String>,
     /// `Some` exactly with `https`.
     pub tls: Option<TlsFiles>,
     pub user: Option<User>,
     /// File of the key that authenticates copies of flows.
     pub key_file: PathBuf,
-    /// The BIRD that announces the routes; none: it is not watched.
+    /// The BIRD that announces the routes; none: no BIRD is watched.
     pub bird: Option<Bird>,
 }
 
-/// Which BIRD is watched.
+/// The BIRD to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bird {
-    /// Its control socket.
+    /// BIRD's control socket.
     pub socket: PathBuf,
-    /// Its BGP protocols to the access switches; none: the side is not watched.
+    /// BIRD's BGP protocols to the access switches; empty: the side is not watched.
     pub access: Vec<String>,
-    /// Its BGP protocols to the internet switches; none: the side is not watched.
+    /// BIRD's BGP protocols to the internet switches; empty: the side is not watched.
     pub internet: Vec<String>,
 }
 
-/// Files of a connection with TLS, PEM.
+/// PEM files of a TLS connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Authorities that the server's certificate is checked against.
     pub ca: PathBuf,
-    /// Our certificate and its key, if the server asks for one.
+    /// This node's certificate and its key, if the server requires one.
     pub client: Option<(PathBuf, PathBuf)>,
-    /// The name in the server's certificate, if it is not the host of the address.
+    /// Name in the server's certificate, if it is not the host of the address.
     pub server_name: Option<String>,
 }
 
-/// User of etcd.
+/// A user of etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     pub name: String,

@@ -1,14 +1,16 @@
-//! What the operator wants of a cluster: the cluster file, checked, every shard by itself.
+//! The desired state of a cluster: the checked cluster file, with every shard listed.
 //!
 //! ```text
-//!   cluster file --parse_cluster--> Desired --serde--> JSON in etcd --serde--> Desired on every node
-//!                                      |                   (the same checks again)
-//!                                      +-- fingerprint: what two workers must agree on to replicate
-//!                                      +-- difference:  what a new one changes, and for which live flows
+//!   cluster file --parse_cluster--> Desired --serde--> JSON in etcd --serde--> Desired
+//!                                      |               on every node (the same checks again)
+//!                                      +-- fingerprint: settings two replicating workers share
+//!                                      +-- difference:  changes of a new one, and their effect
+//!                                                       on live flows
 //! ```
 //!
-//! Invariants: it has passed the checks of the file, also when it comes out of etcd; shards stand in order of their
-//! numbers, prefixes in order of their addresses, so equal wishes are equal values. It does not say who serves a shard.
+//! Invariants: the value has passed the checks of the file, also when it is read from etcd; shards
+//! are in order of their numbers, prefixes in order of their addresses, so that equal states are
+//! equal values. It does not state which worker serves a shard.
 
 pub(crate) mod difference;
 mod fingerprint;
@@ -25,10 +27,11 @@ use crate::types::{Access, Config, Fragments, Limits, Nat, Shard, Timeouts, Work
 pub use fingerprint::Fingerprint;
 pub use json::DesiredError;
 
-/// Shards that a worker keeps room for, unless its file says more.
+/// Number of shards that a worker has room for, unless its file sets another number.
 const SHARD_ROOM_MAX: usize = 1024;
 
-/// The cluster-wide facts. Its JSON has the keys of the cluster file, a `format` number and no pools.
+/// The cluster-wide settings. Their JSON has the keys of the cluster file, a `format` number and no
+/// pools.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(into = "json::Stored")]
 pub struct Desired {
@@ -38,7 +41,7 @@ pub struct Desired {
     pub timeouts: Timeouts,
     pub fragments: Fragments,
     pub limits: Limits,
-    /// At least one, those of the pools among them; by number.
+    /// The shards, at least one, including those of the pools; by number.
     pub shards: Vec<ClusterShard>,
 }
 
@@ -60,7 +63,7 @@ impl Desired {
         Self { cluster, access, nat, timeouts, fragments, limits, shards }
     }
 
-    /// The shard of a number.
+    /// Returns the shard with a number.
     pub fn shard(&self, id: u32) -> Option<&ClusterShard> {
         let position = self.shards.binary_search_by_key(&id, |shard| shard.id).ok()?;
         self.shards.get(position)
@@ -71,44 +74,47 @@ impl Desired {
         shard.commit.unwrap_or(self.cluster.commit) == Commit::Replicated
     }
 
-    /// Whether those of any shard may. Where the cluster's own word is `async`, only those that say otherwise.
+    /// Whether packets of any shard wait for copies: by the cluster's setting or by a shard's own.
     pub fn is_any_committed(&self) -> bool {
         self.cluster.commit == Commit::Replicated
             || self.shards.iter().any(|shard| self.is_committed(shard))
     }
 
-    /// Copies that packets wait for.
+    /// Number of copies that packets wait for.
     pub fn commit_replicas(&self) -> u8 {
         self.cluster.commit_replicas.unwrap_or(self.cluster.replicas)
     }
 
-    /// Public addresses of all shards.
+    /// Number of public addresses of all shards.
     pub fn public_addresses(&self) -> u64 {
         addresses(self.shards.iter().flat_map(|shard| &shard.public))
     }
 
-    /// How many of them the reserve lanes cost: their share of the ports, in whole addresses. 0 without translation.
+    /// Number of public addresses that the reserve lanes cost: their share of the ports, in whole
+    /// addresses. 0 without translation.
     pub fn reserved_addresses(&self) -> u64 {
         let lanes = if self.nat.enabled { u64::from(self.cluster.replicas) } else { 0 };
         (self.public_addresses() * lanes).div_ceil(u64::from(LANES))
     }
 
-    /// Homes that all shards serve at once: in plain mode no more than their prefixes have addresses.
+    /// Number of homes that all shards serve at once: in plain mode at most the addresses of their
+    /// prefixes.
     pub fn homes(&self) -> u64 {
         self.shards.iter().map(homes_of).sum()
     }
 
-    /// Addresses that weir answers for on the access side, one a shard: endpoints or steering addresses.
+    /// Number of addresses that weir answers for on the access side, one per shard: endpoints or
+    /// steering addresses.
     pub fn access_routes(&self) -> usize {
         self.shards.len()
     }
 
-    /// Public prefixes, as many routes for the internet switch.
+    /// Number of public prefixes, which equals the number of routes for the internet switch.
     pub fn internet_routes(&self) -> usize {
         self.shards.iter().map(|shard| shard.public.len()).sum()
     }
 
-    /// Shards that `worker` keeps room for.
+    /// Number of shards that `worker` has room for.
     pub fn shard_room(&self, worker: &Worker) -> usize {
         match worker.shards_max {
             0 => self.shards.len().min(SHARD_ROOM_MAX),
@@ -116,7 +122,8 @@ impl Desired {
         }
     }
 
-    /// Shards, copies included, that `worker` gets when all are shared out by weight to the workers of `members`.
+    /// Number of shards, copies included, that `worker` gets when all are distributed by weight to
+    /// the workers of `members`.
     pub fn share(&self, worker: &Worker, members: &[&Member]) -> usize {
         let workers = members.iter().flat_map(|member| &member.workers);
         let sum: u64 = workers.map(|worker| u64::from(worker.weight)).sum();
@@ -125,13 +132,13 @@ impl Desired {
         (all * copies * u64::from(worker.weight)).div_ceil(sum.max(1)).min(all) as usize
     }
 
-    /// How the homes of a shard share its public addresses. `None` without translation.
+    /// Returns how the homes of a shard share its public addresses. `None` without translation.
     pub fn port_share(&self, shard: &ClusterShard) -> Option<PortShare> {
         PortShare::of(&self.nat, self.cluster.replicas, homes_of(shard), addresses(&shard.public))
     }
 
-    /// The configuration of `member` as if it were alone with some of the shards: pairs of a shard's number and the
-    /// index of its worker. Numbers that there are not are passed over.
+    /// Returns the configuration of `member` as if it were a single node with some of the shards:
+    /// pairs of a shard's number and the index of its worker. Unknown numbers are skipped.
     pub fn config_of(
         &self,
         member: &Member,
@@ -161,7 +168,7 @@ impl Desired {
     }
 }
 
-/// Without a tunnel no more than its prefixes have addresses.
+/// Number of homes of a shard; without a tunnel at most the addresses of its prefixes.
 fn homes_of(shard: &ClusterShard) -> u64 {
     check::homes(shard.subscribers_max, &shard.subscribers)
 }

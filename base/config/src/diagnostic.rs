@@ -1,4 +1,4 @@
-//! What is wrong at which place of the file, and what to do about it.
+//! An error or a warning, its position in the file, and the fix.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     pub file: String,
-    /// From 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// In characters, from 1.
+    /// Column in characters, from 1.
     pub column: usize,
     /// The key as a path, e.g. `worker[0].access.mtu`; empty for a syntax error.
     pub key: String,
     pub message: String,
-    /// What to write instead; empty when the message says it all.
+    /// Text to write instead; empty when the message suffices.
     pub fix: String,
 }
 

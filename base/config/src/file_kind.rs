@@ -1,31 +1,35 @@
-//! The kinds of files, and which keys may stand in which.
+//! The kinds of files, and the keys that each may contain.
 //!
 //! ```text
-//!   single node     [node] [[worker]]             [access] [nat] [timeouts] [fragments] [limits] [[shard]]
-//!   node of a       [node] [[worker]] [cluster]
-//!   cluster file                      [cluster]   [access] [nat] [timeouts] [fragments] [limits] [[shard]] [[pool]]
+//!   single node        [node] [[worker]]            service [[shard]]
+//!   node of a cluster  [node] [[worker]] [cluster]
+//!   cluster file                         [cluster]  service [[shard]] [[pool]]
+//!
+//!   service: [access] [nat] [timeouts] [fragments] [limits]
 //! ```
 //!
-//! A fact stands in one place: what concerns one machine in its node's file, what concerns all of them in the cluster
-//! file.
+//! Each fact has one place: facts about one machine in its node's file, facts about all machines in
+//! the cluster file.
 
 use toml::de::DeTable;
 
-/// What a document describes.
+/// Kind of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
-    /// A node that is all there is.
+    /// A node without a cluster.
     Single,
     /// A node of a cluster.
     Member,
-    /// What all nodes of a cluster share.
+    /// The settings that all nodes of a cluster share.
     Cluster,
-    /// The checked cluster file as it lies in etcd: every shard by itself, and keys of newer versions.
+    /// The checked cluster file as stored in etcd: every shard listed, possibly with keys of newer
+    /// versions.
     Stored,
 }
 
 impl FileKind {
-    /// What `document` seems to be: with pools or `[cluster]` part of a cluster, with a process or workers a node.
+    /// Guesses the kind of `document`: with pools or `[cluster]` it is part of a cluster, with a
+    /// process or workers a node.
     pub(crate) fn of(document: &DeTable<'_>) -> Self {
         let has = |names: [&str; 2]| names.iter().any(|name| document.contains_key(*name));
         match (has(["cluster", "pool"]), has(["node", "worker"])) {
@@ -35,12 +39,12 @@ impl FileKind {
         }
     }
 
-    /// Whether keys that nobody knows are passed over.
+    /// Whether unknown keys are skipped.
     pub(crate) fn takes_unknown_keys(self) -> bool {
         self == Self::Stored
     }
 
-    /// What is wrong with a key of `files` in a file of this kind, and what to do.
+    /// Returns the error for a key of `files` in a file of this kind, and the fix.
     pub(crate) fn misplaced(self, files: Files) -> (&'static str, String) {
         let (message, fix) = match self {
             Self::Member => ("the same for the whole cluster", "write it in the cluster file"),
@@ -57,7 +61,7 @@ impl FileKind {
     }
 }
 
-/// Some of the kinds of files.
+/// A set of kinds of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Files(u8);
 
@@ -66,9 +70,9 @@ impl Files {
     pub(crate) const MEMBER: Self = Self(2);
     pub(crate) const CLUSTER: Self = Self(4);
     pub(crate) const ALL: Self = Self(7);
-    /// What concerns one machine.
+    /// Kinds with keys of one machine.
     pub(crate) const NODE: Self = Self::SINGLE.or(Self::MEMBER);
-    /// What all homes get, wherever they are served.
+    /// Kinds with the service that all homes get, whichever worker serves them.
     pub(crate) const SERVICE: Self = Self::SINGLE.or(Self::CLUSTER);
     pub(crate) const OF_CLUSTERS: Self = Self::MEMBER.or(Self::CLUSTER);
 
@@ -85,7 +89,7 @@ impl Files {
         self.0 & bits.0 != 0
     }
 
-    /// As the reference calls them.
+    /// Returns the names of the kinds in the reference.
     pub(crate) fn words(self) -> String {
         let words = [
             (Self::SINGLE, "single node"),

@@ -1,21 +1,21 @@
-//! Collects what is wrong while the file is read and checked, with the place of every key.
+//! Collects errors and warnings while a file is read and checked, with the position of every key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Diagnostic;
 
-/// Findings are capped: a file of junk must not give a report as long as itself.
+/// Limit of findings: a file of junk must not produce a report as long as itself.
 const FINDINGS_MAX: usize = 200;
 
-/// Errors and warnings so far, and where each key stands.
+/// The errors and warnings so far, and the position of each key.
 ///
-/// Keys are paths such as `worker[0].access.mtu`. A key has at most one error: the later checks leave it alone, so one
-/// mistake is reported once.
+/// Keys are paths such as `worker[0].access.mtu`. A key has at most one error: later checks skip
+/// it, so one mistake is reported once.
 #[derive(Debug)]
 pub(crate) struct Findings<'t> {
     file: &'t str,
     text: &'t str,
-    /// Byte offsets.
+    /// Byte offsets of the keys.
     places: BTreeMap<String, usize>,
     bad: BTreeSet<String>,
     errors: Vec<Diagnostic>,
@@ -34,7 +34,7 @@ impl<'t> Findings<'t> {
         }
     }
 
-    /// Notes that `key` stands at byte `at`.
+    /// Records that `key` is at byte `at`.
     pub(crate) fn place(&mut self, key: &str, at: usize) {
         self.places.insert(key.to_owned(), at);
     }
@@ -44,7 +44,7 @@ impl<'t> Findings<'t> {
         self.places.contains_key(key)
     }
 
-    /// Whether `key`, or the value it is part of, has no error so far: later checks may trust it.
+    /// Whether `key`, or the value it is part of, has no error so far: later checks may rely on it.
     pub(crate) fn is_good(&self, key: &str) -> bool {
         !self.bad.contains(key) && parent(key).is_none_or(|parent| self.is_good(parent))
     }
@@ -56,7 +56,8 @@ impl<'t> Findings<'t> {
             && parts.filter(|bad| bad[key.len()..].starts_with(['.', '['])).count() == 0
     }
 
-    /// The path of element `index` of a list; the list itself where the file gives one value instead of a list.
+    /// Returns the path of element `index` of a list; that of the list itself where the file gives
+    /// one value instead of a list.
     pub(crate) fn element(&self, key: &str, index: usize) -> String {
         let element = format!("{key}[{index}]");
         if self.places.contains_key(&element) { element } else { key.to_owned() }
@@ -67,7 +68,7 @@ impl<'t> Findings<'t> {
         self.error_at(at, key, message, fix);
     }
 
-    /// An error at byte `at` instead of the place of `key`.
+    /// Adds an error at byte `at` instead of the position of `key`.
     pub(crate) fn error_at(
         &mut self,
         at: usize,
@@ -95,7 +96,7 @@ impl<'t> Findings<'t> {
         }
     }
 
-    /// Keeps the places of the keys and nothing that was found.
+    /// Forgets all findings, and keeps the positions of the keys.
     pub(crate) fn forget(&mut self) {
         self.bad.clear();
         self.errors.clear();
@@ -106,14 +107,14 @@ impl<'t> Findings<'t> {
         !self.errors.is_empty()
     }
 
-    /// Errors and warnings, each in file order.
+    /// Returns the errors and the warnings, each in file order.
     pub(crate) fn into_parts(mut self) -> (Vec<Diagnostic>, Vec<Diagnostic>) {
         self.errors.sort_by_key(|found| (found.line, found.column));
         self.warnings.sort_by_key(|found| (found.line, found.column));
         (self.errors, self.warnings)
     }
 
-    /// Byte offset of a key; of what it stands in, when the file does not have it.
+    /// Returns the byte offset of a key, or of its closest parent that the file contains.
     fn place_of(&self, key: &str) -> usize {
         match self.places.get(key) {
             Some(at) => *at,
@@ -136,7 +137,7 @@ impl<'t> Findings<'t> {
     }
 }
 
-/// `a.b[1].c` -> `a.b[1]` -> `a.b` -> `a`.
+/// Returns the parent of a key: `a.b[1].c` -> `a.b[1]` -> `a.b` -> `a`.
 fn parent(key: &str) -> Option<&str> {
     key.rfind(['.', '[']).map(|cut| &key[..cut])
 }

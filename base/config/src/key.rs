@@ -1,13 +1,13 @@
-//! What a key of the file is: the shape that parser and reference share.
+//! The description of a key, which parser and reference share.
 
 use crate::file_kind::{FileKind, Files};
 use crate::key_table::{KEYS, SECTIONS};
 use crate::types::TimeoutProfile;
 
-/// One key. The parser takes range and default from here, and so does the reference in `docs/config.md`.
+/// One key. Both the parser and the reference in `docs/config.md` take range and default from here.
 #[derive(Debug)]
 pub(crate) struct Key {
-    /// `SectionDoc::id` of the section it stands in.
+    /// `SectionDoc::id` of the key's section.
     pub(crate) section: &'static str,
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
@@ -15,7 +15,7 @@ pub(crate) struct Key {
     pub(crate) unit: &'static str,
     pub(crate) default: Preset,
     pub(crate) about: &'static str,
-    /// Where it may stand, if not in every file that its section may stand in.
+    /// Kinds of files that may contain the key, if they are fewer than those of its section.
     only: Option<Files>,
 }
 
@@ -31,62 +31,64 @@ impl Key {
         Self { section, name, kind, unit, default, about, only: None }
     }
 
-    /// This key, in `files` only.
+    /// Restricts the key to `files`.
     pub(crate) const fn only(mut self, files: Files) -> Self {
         self.only = Some(files);
         self
     }
 
-    /// The files it may stand in.
+    /// Returns the kinds of files that may contain the key.
     pub(crate) fn files(&self) -> Files {
         self.only.unwrap_or_else(|| section(self.section).files)
     }
 
-    /// The files it may stand in, where they are fewer than those of its section.
+    /// Returns the kinds of files that may contain the key, if they are fewer than those of its
+    /// section.
     pub(crate) fn narrower_files(&self) -> Option<Files> {
         self.only.filter(|files| *files != section(self.section).files)
     }
 }
 
-/// What a value may be.
+/// The permitted values of a key.
 #[derive(Debug)]
 pub(crate) enum Kind {
     Boolean,
-    /// Both bounds belong to the range.
+    /// A range that includes both bounds.
     Integer(u64, u64),
     Choice(&'static [&'static str]),
-    /// TOML type, and what it must say.
+    /// TOML type, and the rule for its content.
     Form(&'static str, &'static str),
 }
 
-/// What counts when the key is absent.
+/// The value of a key that is absent.
 #[derive(Debug)]
 pub(crate) enum Preset {
     Required,
     /// A TOML literal.
     Value(&'static str),
-    /// No value: what happens then.
+    /// No value: the text describes the effect.
     Absent(&'static str),
     /// Seconds in the profiles "rfc" and "carrier".
     Profile(u32, u32),
 }
 
-/// A section as the reference introduces it.
+/// A section, as the reference introduces it.
 #[derive(Debug)]
 pub(crate) struct SectionDoc {
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
     pub(crate) about: &'static str,
-    /// The files it may stand in.
+    /// Kinds of files that may contain the section.
     pub(crate) files: Files,
 }
 
-/// The key `name` of `section` in a file of the kind `file`.
+/// Finds the key `name` of `section` in a file of the kind `file`.
 pub(crate) fn find(section: &str, name: &str, file: FileKind) -> Option<&'static Key> {
     named(section, name).find(|key| key.files().has(file))
 }
 
-/// The files in which `section` has a key `name`; `None` if there is no such key at all.
+/// Returns the kinds of files in which `section` has a key `name`; `None` if there is no such key
+/// at all.
 pub(crate) fn files(section: &str, name: &str) -> Option<Files> {
     named(section, name).map(Key::files).reduce(Files::or)
 }
@@ -102,7 +104,7 @@ fn section(id: &str) -> &'static SectionDoc {
         .unwrap_or_else(|| panic!("section {id:?} is not in the key table"))
 }
 
-/// The key of `section` that was most likely meant by `name` in a file of the kind `file`.
+/// Returns the key of `section` that `name` most likely stands for, in a file of the kind `file`.
 pub(crate) fn nearest(section: &str, name: &str, file: FileKind) -> Option<&'static str> {
     let names = KEYS.iter().filter(|key| key.section == section && key.files().has(file));
     names
@@ -115,7 +117,7 @@ pub(crate) fn nearest(section: &str, name: &str, file: FileKind) -> Option<&'sta
         .map(|(_, known)| known)
 }
 
-/// A timer of `[timeouts]` in a profile, in seconds.
+/// Returns a timer of `[timeouts]` in a profile, in seconds.
 pub(crate) fn profile_sec(name: &str, profile: TimeoutProfile) -> u32 {
     match (find("timeouts", name, FileKind::Single).map(|key| &key.default), profile) {
         (Some(Preset::Profile(rfc, _)), TimeoutProfile::Rfc) => *rfc,

@@ -1,4 +1,5 @@
-//! Every key of the files, with type, range, unit, default and meaning. The one list behind parser and reference.
+//! Every key of the files, with type, range, unit, default and meaning: the only list, used by
+//! parser and reference.
 
 use crate::file_kind::Files;
 use crate::key::{Key, Kind, Preset, SectionDoc};

@@ -6,9 +6,10 @@
 //!                     +------------- findings: line, column --------+--> or every error at once
 //! ```
 //!
-//! Three kinds of files: a single node ([`Config`]), a node of a cluster ([`Member`]) and the cluster file
-//! ([`Desired`]). Parsing is a pure function of the text: it looks at no file, device or core of the machine. Syntax
-//! errors are reported alone, since what follows them would be guesses; all others together.
+//! There are three kinds of files: a single node ([`Config`]), a node of a cluster ([`Member`]) and
+//! the cluster file ([`Desired`]). Parsing is a pure function of the text: it examines no file,
+//! device or core of the machine. Syntax errors are reported alone, since later errors would be
+//! guesses; all others are reported together.
 
 #![forbid(unsafe_code)]
 
@@ -48,28 +49,31 @@ pub use types::{
     Shard, Spool, TimeoutProfile, Timeouts, Worker,
 };
 
-/// Headers and seal of a packet that goes on to another worker over the access side, the tunnel's apart: IPv4 and UDP,
-/// the header of replication, the tag.
+/// Bytes added to a packet that is redirected to another worker over the access side, without the
+/// tunnel's: IPv4 and UDP headers, the replication header, the authentication tag.
 pub const REDIRECT_BYTES: u16 = 28 + 24 + 16;
 
-/// What a file says, and warnings in file order; or everything that is wrong, in file order, each with line and column.
+/// The value of a file with its warnings in file order; or all errors in file order, each with line
+/// and column.
 pub type Parsed<T> = Result<(T, Vec<Diagnostic>), Vec<Diagnostic>>;
 
-/// A file of any kind, every default filled in.
+/// A file of any kind, with every default filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum File {
-    /// Without `[cluster]` or `[[pool]]`: a node that is all there is.
+    /// Without `[cluster]` or `[[pool]]`: a node without a cluster.
     Single(Box<Config>),
     /// With `[cluster]`, and with `[node]` or `[[worker]]`: a node of a cluster.
     Member(Box<Member>),
-    /// With `[cluster]` or `[[pool]]`, without `[node]` and `[[worker]]`: what all nodes of a cluster share.
+    /// With `[cluster]` or `[[pool]]`, without `[node]` and `[[worker]]`: the settings that all
+    /// nodes of a cluster share.
     Cluster(Box<Desired>),
 }
 
-/// Parses and checks a file of any kind; its sections tell which. `file_name` only names the place in what it reports.
+/// Parses and checks a file of any kind, which is determined by its sections. `file_name` is used
+/// in findings only.
 ///
 /// # Errors
-/// Everything that is wrong.
+/// All errors in the file.
 pub fn parse_file(text: &str, file_name: &str) -> Parsed<File> {
     let mut findings = Findings::new(text, file_name);
     let Some(document) = document(text, &mut findings) else { return Err(findings.into_parts().0) };
@@ -87,7 +91,7 @@ pub fn parse_file(text: &str, file_name: &str) -> Parsed<File> {
 /// Parses and checks the file of a single node.
 ///
 /// # Errors
-/// Everything that is wrong. The file of a cluster's node, or of the cluster, is refused as such.
+/// All errors in the file. The file of a cluster's node, or of the cluster, is refused as such.
 pub fn parse(text: &str, file_name: &str) -> Parsed<Config> {
     match parse_file(text, file_name)? {
         (File::Single(config), warnings) => Ok((*config, warnings)),
@@ -106,7 +110,7 @@ pub fn parse(text: &str, file_name: &str) -> Parsed<Config> {
 /// Parses and checks the cluster file, and cuts its pools into shards.
 ///
 /// # Errors
-/// Everything that is wrong; what belongs into the files of the nodes is refused.
+/// All errors in the file; keys that belong in the files of the nodes are refused.
 pub fn parse_cluster(text: &str, file_name: &str) -> Parsed<Desired> {
     let mut findings = Findings::new(text, file_name);
     let desired =
@@ -117,11 +121,11 @@ pub fn parse_cluster(text: &str, file_name: &str) -> Parsed<Desired> {
     }
 }
 
-/// Parses and checks the file of a cluster's node, beside what the cluster is and the files of other nodes (with their
-/// names).
+/// Parses and checks the file of a cluster's node, against the desired state of the cluster and the
+/// files of other nodes (with their names).
 ///
 /// # Errors
-/// Everything that is wrong with it alone, with the cluster, and with the other nodes.
+/// All errors in the file itself, and all conflicts with the cluster and with the other nodes.
 pub fn parse_member(
     text: &str,
     file_name: &str,
@@ -135,7 +139,7 @@ pub fn parse_member(
     finished(member, findings)
 }
 
-/// A valid file: its name, its text and what it says.
+/// A valid file: its name, its text and its value.
 #[derive(Debug)]
 pub struct Checked<'t, T> {
     pub name: &'t str,
@@ -143,8 +147,8 @@ pub struct Checked<'t, T> {
     pub value: &'t T,
 }
 
-/// Warnings about all nodes of a cluster beside each other and the cluster file; each names the file that it is about.
-/// `nodes` fit the cluster file, as [`parse_member`] says.
+/// Returns the warnings that need the cluster file and all its nodes' files together; each names
+/// the file that it concerns. `nodes` must fit the cluster file, as [`parse_member`] checks.
 pub fn check_nodes(
     cluster: Checked<'_, Desired>,
     nodes: &[Checked<'_, Member>],
@@ -166,7 +170,7 @@ pub fn check_nodes(
     [in_cluster].into_iter().chain(in_nodes).flat_map(|findings| findings.into_parts().1).collect()
 }
 
-/// The places of the keys in a valid file.
+/// Records the positions of the keys in a valid file.
 fn places<'t, T>(
     file: &Checked<'t, T>,
     read: impl FnOnce(&DeTable<'_>, &mut Findings<'_>),
@@ -179,7 +183,7 @@ fn places<'t, T>(
     findings
 }
 
-/// The document, or `None` and syntax errors.
+/// Parses the document. `None` after syntax errors, which are reported.
 fn document<'t>(text: &'t str, findings: &mut Findings<'_>) -> Option<DeTable<'t>> {
     let (document, syntax_errors) = DeTable::parse_recoverable(text);
     for error in &syntax_errors {
@@ -204,7 +208,7 @@ fn member(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Member {
     member
 }
 
-/// `None` after an error: what does not fit cannot be cut.
+/// Reads, checks and cuts a cluster file. `None` after an error: inconsistent pools cannot be cut.
 fn cluster(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Option<Desired> {
     let file = read::cluster(document, FileKind::Cluster, findings);
     check::cluster(&file, findings);

@@ -1,15 +1,17 @@
-//! How a pool is cut into shards.
+//! The division of a pool into shards.
 //!
 //! ```text
-//!   first_id = 1   endpoints = 10.100.0.0/24   public = 203.0.113.0/26, 198.51.100.0/27   per_shard = 28
+//!   first_id = 1   endpoints = 10.100.0.0/24
+//!   public = 203.0.113.0/26, 198.51.100.0/27   per_shard = 28
 //!
 //!   shard 1  10.100.0.1  203.0.113.0/28       shard 5  10.100.0.5  198.51.100.0/28
 //!   shard 2  10.100.0.2  203.0.113.16/28      shard 6  10.100.0.6  198.51.100.16/28
 //!   shard 3  ...                              (10.100.0.7 and on: for growth)
 //! ```
 //!
-//! Invariant: shard n is made of the n-th piece of each list. So a list may grow at its end, by a further prefix or by
-//! a shorter length of the last one, if that keeps its first address: no shard that there was changes.
+//! Invariant: shard n consists of the n-th piece of each list. So a list may grow at its end, by a
+//! further prefix or by a shorter length of the last one that keeps its first address: no existing
+//! shard changes.
 
 use std::net::Ipv4Addr;
 
@@ -18,7 +20,7 @@ use ipnet::Ipv4Net;
 use crate::cluster_types::{ClusterShard, Pool};
 
 impl Pool {
-    /// How many shards it makes, if its lists fit together.
+    /// Number of shards in the pool, if its lists fit together.
     pub(crate) fn shard_count(&self) -> u64 {
         if self.public.is_empty() {
             pieces(&self.subscribers, self.subscribers_per_shard)
@@ -27,7 +29,8 @@ impl Pool {
         }
     }
 
-    /// Its shards. Its lists must fit together, and its numbers end before they wrap.
+    /// Returns the shards of the pool. Its lists must fit together, and its numbers must not
+    /// overflow.
     pub(crate) fn shards(&self) -> impl Iterator<Item = ClusterShard> + '_ {
         let mut endpoints = addresses(&self.endpoints);
         let mut steer = addresses(&self.steer);
@@ -48,13 +51,13 @@ impl Pool {
     }
 }
 
-/// How many prefixes of `length` bits `nets` can be cut into.
+/// Number of prefixes of `length` bits that `nets` can be cut into.
 pub(crate) fn pieces(nets: &[Ipv4Net], length: u8) -> u64 {
     let longer = |net: &Ipv4Net| length.checked_sub(net.prefix_len());
     nets.iter().filter_map(longer).map(|bits| 1 << bits).sum()
 }
 
-/// How many addresses can be dealt out of `nets`.
+/// Number of addresses that can be assigned from `nets`.
 pub(crate) fn address_count(nets: &[Ipv4Net]) -> u64 {
     nets.iter().map(|net| (1 << (32 - net.prefix_len())) - 1).sum()
 }
@@ -63,8 +66,9 @@ fn cut(nets: &[Ipv4Net], length: u8) -> impl Iterator<Item = Ipv4Net> + '_ {
     nets.iter().flat_map(move |net| net.subnets(length).into_iter().flatten())
 }
 
-/// All but the first of each prefix: many a device refuses a destination that looks like a network. The last ones are
-/// dealt out, too: a prefix that gets shorter must not change what was dealt.
+/// Returns all but the first address of each prefix, since many devices refuse a destination that
+/// looks like a network. The last addresses are included: a prefix that gets shorter must not
+/// change earlier assignments.
 fn addresses(nets: &[Ipv4Net]) -> impl Iterator<Item = Ipv4Addr> + '_ {
     nets.iter().flat_map(|net| {
         (u32::from(net.network())..=u32::from(net.broadcast())).skip(1).map(Ipv4Addr::from)

@@ -1,24 +1,24 @@
-//! How the homes of a shard share its public addresses and their ports.
+//! The division of a shard's public addresses and their ports among its homes.
 
 use std::fmt;
 
 use crate::check::{addresses, blocks_of_primary, homes, quota_blocks};
 use crate::types::{Config, Nat, Shard};
 
-/// The share of a home in the public addresses of its shard. Displays as a line for an operator.
+/// The share of one home in the public addresses of its shard. Displays as a line for an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortShare {
-    /// Homes at once.
+    /// Number of homes served at once.
     pub homes: u64,
-    /// Public addresses.
+    /// Number of public addresses.
     pub addresses: u64,
-    /// Ports of a block.
+    /// Ports per block.
     pub port_block: u16,
-    /// Blocks of an address that are not held in reserve.
+    /// Blocks per address that are not held in reserve.
     pub blocks_of_address: u64,
     /// Blocks that a home may open.
     pub quota_blocks: u64,
-    /// Copies, each with a reserve lane.
+    /// Number of copies, each with a reserve lane.
     pub replicas: u8,
 }
 
@@ -34,12 +34,12 @@ impl PortShare {
         })
     }
 
-    /// Homes on each address when all are there.
+    /// Homes per address when all are present.
     pub fn homes_of_address(&self) -> u64 {
         self.homes.div_ceil(self.addresses.max(1))
     }
 
-    /// Blocks for each home when all want many.
+    /// Blocks per home when all need many.
     pub fn blocks_of_home(&self) -> u64 {
         self.blocks_of_address / self.homes_of_address().max(1)
     }
@@ -72,7 +72,7 @@ impl fmt::Display for PortShare {
 }
 
 impl Config {
-    /// How the homes of a shard share its public addresses. `None` without translation.
+    /// Returns how the homes of a shard share its public addresses. `None` without translation.
     pub fn port_share(&self, shard: &Shard) -> Option<PortShare> {
         let homes = homes(shard.subscribers_max, &shard.subscribers);
         PortShare::of(&self.nat, 0, homes, addresses(&shard.public))

@@ -1,4 +1,5 @@
-//! From the document to values: each section's types, ranges and formats. What values mean together is checked after.
+//! Reads the document into values: types, ranges and formats of each section. Checks that need
+//! several keys come later.
 
 mod access;
 pub(crate) mod address;
@@ -22,7 +23,7 @@ use crate::findings::Findings;
 use crate::section::Section;
 use crate::types::{Access, Config, Fragments, Limits, Nat, Node, SessionLog, Timeouts, Worker};
 
-/// Reads the file of a single node. The result counts only if there are no errors.
+/// Reads the file of a single node. The result is valid only if there are no errors.
 pub(crate) fn single(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Config {
     let root = Section::root(document, FileKind::Single, findings);
     let (node, workers) = machine(&root, findings);
@@ -36,7 +37,7 @@ pub(crate) fn single(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Con
     Config { node, workers, access, nat, timeouts, fragments, limits, shards }
 }
 
-/// Reads the file of a cluster's node. The result counts only if there are no errors.
+/// Reads the file of a cluster's node. The result is valid only if there are no errors.
 pub(crate) fn member(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Member {
     let root = Section::root(document, FileKind::Member, findings);
     let (node, workers) = machine(&root, findings);
@@ -44,8 +45,8 @@ pub(crate) fn member(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Mem
     Member { node, workers, cluster: cluster::membership(&cluster, findings) }
 }
 
-/// Reads a cluster file, or with [`FileKind::Stored`] what was made of one. The result counts only if there are no
-/// errors.
+/// Reads a cluster file, or with [`FileKind::Stored`] its form in etcd. The result is valid only if
+/// there are no errors.
 pub(crate) fn cluster(
     document: &DeTable<'_>,
     file: FileKind,
@@ -64,7 +65,7 @@ pub(crate) fn cluster(
     ClusterFile { cluster, access, nat, timeouts, fragments, limits, pools, shards }
 }
 
-/// What concerns one machine.
+/// Reads the keys of one machine.
 fn machine(root: &Section<'_>, findings: &mut Findings<'_>) -> (Node, Vec<Worker>) {
     let mut node = node::read(&root.section("node", "node", findings), findings);
     let collectors = root.sections("collector", "collector", findings);
@@ -78,7 +79,7 @@ fn machine(root: &Section<'_>, findings: &mut Findings<'_>) -> (Node, Vec<Worker
     (node, workers.iter().map(|section| worker::read(section, findings)).collect())
 }
 
-/// What all homes get, wherever they are served.
+/// The service that all homes get, whichever worker serves them.
 struct Service {
     access: Access,
     nat: Nat,

@@ -6,7 +6,8 @@ use crate::file_kind::Files;
 use crate::key::{Key, Kind, Preset};
 use crate::key_table::{KEYS, SECTIONS};
 
-/// Every key with type, range, unit, default and meaning, as Markdown: one table for each section.
+/// Returns every key with type, range, unit, default and meaning, as Markdown: one table per
+/// section.
 pub fn key_reference() -> String {
     let mut text = String::new();
     for section in SECTIONS {

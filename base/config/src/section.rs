@@ -1,7 +1,8 @@
 //! One table of the file, read key by key with the ranges and defaults of the key table.
 //!
-//! A read always gives a value, so that reading goes on and every mistake is found in one run. After an error the value
-//! is only a stand-in: [`Findings::is_good`] tells them apart, and no configuration leaves the parser.
+//! A read always returns a value, so that reading continues and every mistake is found in one run.
+//! After an error the value is only a stand-in: [`Findings::is_good`] distinguishes them, and the
+//! parser returns no configuration.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -13,12 +14,12 @@ use crate::key::{self, Key, Kind, Preset};
 /// A table of the document, or the absence of one.
 #[derive(Debug)]
 pub(crate) struct Section<'d> {
-    /// Where its keys are in the key table.
+    /// Section of its keys in the key table.
     id: &'static str,
-    /// Its own key path, e.g. `worker[0].access`.
+    /// Key path of the table, e.g. `worker[0].access`.
     path: String,
     table: Option<&'d DeTable<'d>>,
-    /// The file it stands in.
+    /// Kind of its file.
     file: FileKind,
 }
 
@@ -31,7 +32,7 @@ pub(crate) struct Entry<'d> {
 }
 
 impl<'d> Section<'d> {
-    /// The whole document.
+    /// Creates the section of the whole document.
     pub(crate) fn root(
         table: &'d DeTable<'d>,
         file: FileKind,
@@ -40,7 +41,8 @@ impl<'d> Section<'d> {
         Self::new("", String::new(), Some(table), file, findings)
     }
 
-    /// The section `id` at `path`; reports every key in it that the key table does not have for this kind of file.
+    /// Creates the section `id` at `path`; reports every key in it that the key table does not have
+    /// for this kind of file.
     fn new(
         id: &'static str,
         path: String,
@@ -66,7 +68,7 @@ impl<'d> Section<'d> {
         section
     }
 
-    /// The kind of file it stands in.
+    /// Returns the kind of its file.
     pub(crate) fn file(&self) -> FileKind {
         self.file
     }
@@ -75,7 +77,7 @@ impl<'d> Section<'d> {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
-    /// The value of `name`, its place noted. An absent required key is an error.
+    /// Returns the value of `name`, and records its position. An absent required key is an error.
     pub(crate) fn entry(&self, name: &str, findings: &mut Findings<'_>) -> Option<Entry<'d>> {
         let key = self.key(name);
         let path = self.path_of(name);
@@ -109,7 +111,7 @@ impl<'d> Section<'d> {
         })
     }
 
-    /// An integer within the key's range; the default where the file has none.
+    /// Returns an integer within the key's range; the default where the file has none.
     pub(crate) fn integer<T: TryFrom<u64> + Default>(
         &self,
         name: &str,
@@ -119,7 +121,7 @@ impl<'d> Section<'d> {
         given.or_else(|| self.default_integer(name)).unwrap_or_default()
     }
 
-    /// An integer within the key's range; `None` where the file has none.
+    /// Returns an integer within the key's range; `None` where the file has none.
     pub(crate) fn optional_integer<T: TryFrom<u64>>(
         &self,
         name: &str,
@@ -136,7 +138,7 @@ impl<'d> Section<'d> {
         number.and_then(|number| T::try_from(number).ok())
     }
 
-    /// One of the key's words; the default, else the first, where the file has none.
+    /// Returns one of the key's words; where the file has none the default, or else the first.
     pub(crate) fn choice(&self, name: &str, findings: &mut Findings<'_>) -> &'static str {
         let Kind::Choice(words) = self.key(name).kind else {
             panic!("{} is not a choice in the key table", self.path_of(name))
@@ -150,7 +152,7 @@ impl<'d> Section<'d> {
         })
     }
 
-    /// A string that `accepts` takes; `None` where the file has none.
+    /// Returns a string that `accepts` permits; `None` where the file has none.
     pub(crate) fn text(
         &self,
         name: &str,
@@ -165,7 +167,7 @@ impl<'d> Section<'d> {
         text
     }
 
-    /// The table `name` in this one, as section `id`.
+    /// Returns the table `name` in this one, as section `id`.
     pub(crate) fn section(
         &self,
         name: &str,
@@ -180,7 +182,7 @@ impl<'d> Section<'d> {
         Section::new(id, self.path_of(name), table, self.file, findings)
     }
 
-    /// The repeated tables `name` in this one, as sections `id`.
+    /// Returns the repeated tables `name` in this one, as sections `id`.
     pub(crate) fn sections(
         &self,
         name: &str,
@@ -208,7 +210,7 @@ impl<'d> Section<'d> {
             .unwrap_or_else(|| panic!("{}.{name} is not in the key table", self.id))
     }
 
-    /// The TOML literal that counts when the key is absent.
+    /// Returns the TOML literal of the default.
     fn default_of(&self, name: &str) -> Option<&'static str> {
         match self.key(name).default {
             Preset::Value(literal) => Some(literal),
@@ -223,7 +225,7 @@ impl<'d> Section<'d> {
 }
 
 impl<'d> Entry<'d> {
-    /// Reports that the value is not what the key table asks for.
+    /// Reports that the value is not what the key table requires.
     pub(crate) fn refuse(&self, findings: &mut Findings<'_>) {
         let message = match integer(self.value) {
             Some(number) if matches!(self.key.kind, Kind::Integer(..)) => {
@@ -239,7 +241,8 @@ impl<'d> Entry<'d> {
         findings.error(&self.path, message, format!("must be {}", expectation(self.key)));
     }
 
-    /// The elements of a list with their key paths, places noted. Anything but a list is an error.
+    /// Returns the elements of a list with their key paths, and records their positions. Anything
+    /// but a list is an error.
     pub(crate) fn elements(
         &self,
         findings: &mut Findings<'_>,
@@ -257,13 +260,13 @@ impl<'d> Entry<'d> {
     }
 }
 
-/// A TOML integer that is not negative; `None` for everything else.
+/// Parses a TOML integer that is not negative; `None` for everything else.
 pub(crate) fn integer(value: &DeValue<'_>) -> Option<u64> {
     let number = value.as_integer()?;
     u64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
-/// What a value of `key` must be, as the end of a sentence.
+/// Describes the permitted values of `key`, as the end of a sentence.
 pub(crate) fn expectation(key: &Key) -> String {
     let unit = if key.unit.is_empty() { String::new() } else { format!(" {}", key.unit) };
     match key.kind {

@@ -8,18 +8,18 @@ use serde::{Serialize, Serializer};
 
 use crate::cluster_types::TlsFiles;
 
-/// A node that is all there is.
+/// The configuration of a single node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     pub node: Node,
-    /// At least one; in file order. `Shard::worker` is an index into it.
+    /// The workers, at least one; in file order. `Shard::worker` is an index into this list.
     pub workers: Vec<Worker>,
     pub access: Access,
     pub nat: Nat,
     pub timeouts: Timeouts,
     pub fragments: Fragments,
     pub limits: Limits,
-    /// At least one; in file order.
+    /// The shards, at least one; in file order.
     pub shards: Vec<Shard>,
 }
 
@@ -27,12 +27,13 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub name: String,
-    /// What fails together with it. `None`: nothing is known of racks, as on a single node.
+    /// Failure domain of the node. `None`: racks are unknown, as on a single node.
     pub rack: Option<String>,
-    /// Whether it gives up its shards and gets none. False on a single node.
+    /// Whether the node gives up its shards and gets none. False on a single node.
     pub drain: bool,
     pub poll: Poll,
-    /// Cores of every thread that is not a worker. `None`: all cores no worker uses, or core 0 when there are none.
+    /// Cores of every thread that is not a worker. `None`: all cores no worker uses, or core 0 when
+    /// there are none.
     pub control_cores: Option<Vec<usize>>,
     pub hugepages: HugePages,
     /// Memory for packet buffers given to the EAL, in MiB. `None`: computed from the workers.
@@ -40,45 +41,47 @@ pub struct Node {
     /// Extra EAL arguments, appended to those weir builds.
     pub eal: Vec<String>,
     pub admin_socket: PathBuf,
-    /// Group that may read the admin socket. `None`: "weir" where that group exists, else the process's own.
+    /// Group that may read the admin socket. `None`: "weir" where that group exists, else the
+    /// process's own group.
     pub admin_group: Option<String>,
-    /// Where `/metrics` is served. `None`: nowhere.
+    /// Address that serves `/metrics`. `None`: metrics are not served.
     pub metrics: Option<SocketAddr>,
     pub log_level: LogLevel,
     pub log_format: LogFormat,
     /// File of the NAT block log. `None`: no block log.
     pub block_log: Option<PathBuf>,
-    /// Sessions that the collectors get.
+    /// Sessions that are sent to the collectors.
     pub session_log: SessionLog,
-    /// In file order.
+    /// The collectors, in file order.
     pub collectors: Vec<Collector>,
 }
 
-/// Which sessions are logged, each when it begins and when it ends.
+/// Sessions that are logged, each at its start and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionLog {
     None,
-    /// Without their remotes.
+    /// All sessions, without their remotes.
     Mappings,
-    /// With their remotes.
+    /// All sessions, with their remotes.
     Destinations,
 }
 
-/// `[[collector]]`: where the NAT log is sent.
+/// `[[collector]]`: a destination of the NAT log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collector {
-    /// No two of a node have the same.
+    /// Name, unique in the node.
     pub name: String,
     /// `host:port`
     pub address: String,
     pub format: CollectorFormat,
-    /// Private enterprise number of what the standards have no name for. `None`: it is left out.
+    /// Private enterprise number for values without a name in the standards. `None`: they are left
+    /// out.
     pub enterprise: Option<u32>,
-    /// `None`: what the collector cannot take is lost while it is away.
+    /// Storage for records while the collector is away. `None`: they are lost.
     pub spool: Option<Spool>,
 }
 
-/// What a collector gets, and over what.
+/// Format and transport of a collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CollectorFormat {
     /// RFC 7011 and RFC 8158, in packets of at most this size.
@@ -86,7 +89,7 @@ pub enum CollectorFormat {
         mtu: u16,
     },
     IpfixTcp,
-    /// RFC 5424 with this facility, RFC 6587.
+    /// RFC 5424 with this facility, over RFC 6587.
     SyslogTcp {
         facility: u8,
     },
@@ -97,15 +100,15 @@ pub enum CollectorFormat {
     },
 }
 
-/// Where records wait on disk for a collector that is away.
+/// Storage on disk for the records of a collector that is away.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spool {
-    /// Absolute.
+    /// Absolute path.
     pub folder: PathBuf,
     pub megabytes_max: u64,
 }
 
-/// How a worker waits for packets.
+/// The way a worker waits for packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poll {
     /// Sleeps in steps when idle.
@@ -146,15 +149,17 @@ pub struct Worker {
     pub rx_descriptors: u16,
     /// Transmit descriptors of each port; a power of two.
     pub tx_descriptors: u16,
-    /// Its share of the cluster's shards, relative to other workers; 0: none. Without meaning on a single node.
+    /// Its share of the cluster's shards, relative to other workers; 0: none. No effect on a single
+    /// node.
     pub weight: u32,
-    /// Most shards that it keeps room for; 0: see [`Desired::shard_room`](crate::Desired::shard_room). Without meaning on
-    /// a single node.
+    /// Most shards that it has room for; 0: see
+    /// [`Desired::shard_room`](crate::Desired::shard_room). No effect on a single node.
     pub shards_max: u16,
-    /// Public ports in use that the shards that it is primary of may have together. `None`: not checked. Without meaning
-    /// on a single node.
+    /// Most public ports in use, in total, of the shards that it is primary of. `None`: not
+    /// checked. No effect on a single node.
     pub load_max: Option<u64>,
-    /// Where copies of flows are sent to and from; inside the access side's connected prefix.
+    /// Address for sending and receiving copies of flows; inside the access side's connected
+    /// prefix.
     pub replication_address: Ipv4Addr,
 }
 
@@ -165,9 +170,9 @@ pub struct Interface {
     pub device: String,
     /// The worker's own address and the length of the connected prefix.
     pub address: Ipv4Net,
-    /// At least one, each inside `address`'s prefix.
+    /// The gateways, at least one, each inside `address`'s prefix.
     pub gateways: Vec<Ipv4Addr>,
-    /// The only MAC address of each gateway, in their order; empty: any.
+    /// The only permitted MAC address of each gateway, in their order; empty: any.
     pub gateway_macs: Vec<[u8; 6]>,
     pub vlan: Option<u16>,
     /// Largest IPv4 packet in bytes, without Ethernet and VLAN headers.
@@ -176,11 +181,11 @@ pub struct Interface {
     pub mac: Option<[u8; 6]>,
 }
 
-/// `[access]`: how homes reach weir.
+/// `[access]`: the connection of homes to weir.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Access {
     pub mode: AccessMode,
-    /// Only homes inside these are served: outer sources in gre mode, inside addresses in plain mode.
+    /// Prefixes of the served homes: outer sources in gre mode, inside addresses in plain mode.
     pub subscribers: Vec<Ipv4Net>,
     pub gre_key: GreKey,
 }
@@ -191,7 +196,7 @@ impl Access {
     /// The key field (RFC 2890).
     const KEY_BYTES: u16 = 4;
 
-    /// Bytes that the tunnel takes from a packet on the access side.
+    /// Number of bytes that the tunnel takes from a packet on the access side.
     pub fn tunnel_bytes(&self) -> u16 {
         match (self.mode, self.gre_key) {
             (AccessMode::Plain, _) => 0,
@@ -213,9 +218,9 @@ pub enum AccessMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GreKey {
-    /// Remembered and echoed only.
+    /// The key is only remembered and returned.
     Ignore,
-    /// Part of the subscriber's identity, with the outer source.
+    /// The key is part of the subscriber's identity, with the outer source.
     Subscriber,
 }
 
@@ -231,26 +236,27 @@ pub struct Nat {
     pub ports_per_subscriber: u32,
     /// Sessions per worker.
     pub flows_max: u32,
-    /// `None`: a share of `flows_max`.
+    /// Sessions per worker that may share a port with an older one. `None`: a share of `flows_max`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions_max: Option<u32>,
-    /// The former name of [`Limits::flows`].
+    /// Alias of [`Limits::flows`] in older files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flows_per_subscriber: Option<u32>,
-    /// How long a released block stays unused, in seconds (RFC 6888 REQ-8).
+    /// Time that a released block stays unused, in seconds (RFC 6888 REQ-8).
     pub quarantine_sec: u32,
     pub pooling: Pooling,
     /// Whether an inbound packet refreshes a UDP or ICMP session (RFC 4787 REQ-6).
     pub udp_inbound_refresh: bool,
     /// TCP sessions of a mapping that remotes may open (RFC 7857 section 5).
     pub inbound_sessions_max: u16,
-    /// Whether packets with a source route pass (RFC 7126 section 4.3). Unsaid if not: earlier versions do not know it.
+    /// Whether packets with a source route pass (RFC 7126 section 4.3). Written only if set:
+    /// earlier versions do not know it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub forward_source_routes: bool,
     pub mss_clamp: MssClamp,
 }
 
-/// Who outside may answer a mapping (RFC 4787 section 5).
+/// The outside hosts that may answer a mapping (RFC 4787 section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Filtering {
@@ -259,7 +265,7 @@ pub enum Filtering {
     EndpointIndependent,
 }
 
-/// What happens when a subscriber's public address has no block left (RFC 7857 section 4).
+/// Behavior when a subscriber's public address has no block left (RFC 7857 section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pooling {
@@ -273,13 +279,13 @@ pub enum Pooling {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MssClamp {
     Off,
-    /// To what the MTUs and the tunnel leave.
+    /// To the size that the MTUs and the tunnel permit.
     Auto,
     /// To this many bytes.
     Max(u16),
 }
 
-/// As the file writes it: `false`, `true`, a number.
+/// Serializes as the file does: `false`, `true`, or a number.
 impl Serialize for MssClamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -290,7 +296,7 @@ impl Serialize for MssClamp {
     }
 }
 
-/// `[timeouts]`: idle time of a session until it is removed, in seconds.
+/// `[timeouts]`: idle time after which a session is removed, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Timeouts {
     pub profile: TimeoutProfile,
@@ -301,11 +307,11 @@ pub struct Timeouts {
     pub tcp_close_wait_sec: u32,
     pub tcp_last_ack_sec: u32,
     pub tcp_time_wait_sec: u32,
-    /// After an RST that nothing speaks against.
+    /// After an RST that nothing contradicts.
     pub tcp_close_sec: u32,
-    /// After an RST of the remote alone in an open connection.
+    /// After an RST of only the remote in an open connection.
     pub tcp_reset_sec: u32,
-    /// Until the first answer.
+    /// Before the first answer.
     pub udp_sec: u32,
     /// After an answer.
     pub udp_stream_sec: u32,
@@ -317,51 +323,53 @@ pub struct Timeouts {
 pub enum TimeoutProfile {
     /// The values of RFC 4787, 5382, 5508.
     Rfc,
-    /// The short values mobile carriers run with.
+    /// Short values that mobile carriers use.
     Carrier,
 }
 
-/// `[fragments]`: limits of a worker for packets that arrive in pieces.
+/// `[fragments]`: limits of a worker for packets that arrive in fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Fragments {
-    /// Datagrams followed at once.
+    /// Datagrams tracked at once.
     pub datagrams_max: u32,
-    /// Fragments held, in all, while their first one is missing.
+    /// Fragments held in total while their first one is missing.
     pub held_max: u32,
     /// Fragments held for one datagram.
     pub held_per_datagram_max: u32,
     pub timeout_sec: u32,
 }
 
-/// `[limits]`: what one home may take of what all homes of a worker share.
+/// `[limits]`: the most that one home may take of the resources that all homes of a worker share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Limits {
-    /// Sessions of a home (RFC 6888 REQ-5). `None`: `Nat::flows_per_subscriber`, or a share of `Nat::flows_max`.
+    /// Sessions of a home (RFC 6888 REQ-5). `None`: `Nat::flows_per_subscriber`, or a share of
+    /// `Nat::flows_max`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flows: Option<u32>,
-    /// Sessions of a home that share a port with an older one. `None`: a share of `Nat::sessions_max`.
+    /// Sessions of a home that share a port with an older one. `None`: a share of
+    /// `Nat::sessions_max`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions: Option<u32>,
-    /// Of a home.
+    /// New flows of a home per second.
     pub new_flows_per_sec: u32,
-    /// Of a home, at once after a rest.
+    /// New flows of a home at once, after a pause.
     pub new_flows_burst: u16,
-    /// Of a shard. `None`: a share of its `subscribers_max`.
+    /// New homes of a shard per second. `None`: a share of its `subscribers_max`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new_homes_per_sec: Option<u32>,
-    /// Share of the room for fragments that a home may hold.
+    /// Percentage of the fragment store that a home may hold.
     pub fragments_percent: u8,
-    /// For a home.
+    /// ICMP errors for a home per second.
     pub icmp_errors_per_sec: u32,
-    /// Whether any are made for homes.
+    /// Whether ICMP errors are sent to homes.
     pub icmp_errors_to_homes: bool,
-    /// Whether any are made for senders on the internet side.
+    /// Whether ICMP errors are sent to senders on the internet side.
     pub icmp_errors_to_internet: bool,
-    /// Of a worker, in all.
+    /// ICMP errors of a worker per second, in total.
     pub worker_icmp_errors_per_sec: u32,
-    /// Packets of a home that are sent to another worker.
+    /// Packets of a home per second that are redirected to another worker.
     pub redirects_per_sec: u32,
-    /// Of a home, each way.
+    /// Slow-path packets of a home per second, in each direction.
     pub slow_path_packets_per_sec: u32,
 }
 
@@ -373,7 +381,7 @@ pub struct Shard {
     pub endpoint: Option<Ipv4Addr>,
     /// The homes' prefixes; plain mode only, empty in gre mode.
     pub subscribers: Vec<Ipv4Net>,
-    /// Never empty: a firewall in plain mode has the homes' prefixes here, too.
+    /// Public prefixes, never empty: for a firewall in plain mode they are the homes' prefixes.
     pub public: Vec<Ipv4Net>,
     pub subscribers_max: u32,
     /// Index into `Config::workers` of the worker that owns the shard.

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 pub struct Epoch(pub u64);
 
 impl Epoch {
-    /// One change a nanosecond would take 292 years to reach it. It lies below the end of u64: its successor exists.
+    /// At one change per nanosecond it takes 292 years to reach. Below the end of u64, so its
+    /// successor exists.
     pub const MAX: Self = Self(1 << 63);
 }
 
@@ -30,7 +31,7 @@ impl fmt::Display for Epoch {
 pub struct Term(pub u32);
 
 impl Term {
-    /// Metrics of routes begin at 2^31 and fall by 8 a term.
+    /// Metrics of routes begin at 2^31 and fall by 8 per term.
     pub const MAX: Self = Self((1 << 28) - 2);
 }
 

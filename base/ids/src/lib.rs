@@ -1,5 +1,5 @@
-//! Identities of a cluster, one type each. A text becomes an identity once, where a file, a key or a message is read;
-//! inside, no number or name is converted by hand.
+//! Identities of a cluster, one type each. A text becomes an identity once, where a file, a key or
+//! a message is read; elsewhere no number or name is converted by hand.
 //!
 //! ```text
 //!   ClusterName  north                      name of a cluster
@@ -7,10 +7,10 @@
 //!   NodeId       n1                         name of a node
 //!   WorkerId     n1/0                       a worker of a node
 //!   PeerId       address and port           where replication reaches a worker
-//!   BootId       32 hexadecimal digits      one life of a worker
-//!   Incarnation  worker + boot id           what roles are granted to
+//!   BootId       32 hexadecimal digits      one incarnation of a worker
+//!   Incarnation  worker + boot id           holder of granted roles
 //!   Lane         0 to 7                     a lane of a shard
-//!   Epoch, Term  count changes of a shard's map entry, and of its primary
+//!   Epoch, Term  number of changes of a shard's map entry, and of its primary
 //! ```
 
 #![forbid(unsafe_code)]

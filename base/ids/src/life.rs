@@ -1,4 +1,4 @@
-//! One life of a worker.
+//! One incarnation of a worker.
 
 use std::fmt;
 
@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::name::NameError;
 use crate::worker::WorkerId;
 
-/// One life of a worker: 128 bits, drawn at random when it starts and again when its guard has fenced it, so that no
-/// two lives are ever equal. Written as 32 hexadecimal digits.
+/// Identifies one incarnation of a worker: 128 bits, drawn at random when the worker starts and
+/// again when its guard has fenced it, so that no two are ever equal. Written as 32 hexadecimal
+/// digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct BootId(pub u128);
@@ -41,7 +42,7 @@ impl From<BootId> for String {
     }
 }
 
-/// A worker and one of its lives, from a start to its end: what roles are granted to.
+/// A worker and one of its runs, from a start to its end: the holder of granted roles.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Incarnation {
     pub worker: WorkerId,
@@ -65,14 +66,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_boot_id_reads_as_it_is_written() {
+    fn a_boot_id_is_parsed_as_it_is_written() {
         let boot_id = BootId(0xfe);
         assert_eq!(boot_id.to_string(), "000000000000000000000000000000fe");
         assert_eq!(BootId::try_from(boot_id.to_string()), Ok(boot_id));
     }
 
     #[test]
-    fn other_than_32_hexadecimal_digits_are_no_boot_id() {
+    fn a_text_other_than_32_hexadecimal_digits_is_no_boot_id() {
         for text in ["", "fe", &"0".repeat(31), &"0".repeat(33), &format!("+{}", "0".repeat(31))] {
             assert!(BootId::try_from(text.to_owned()).is_err(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! Names of clusters and nodes, and the error that says why a text is no identity.
+//! Names of clusters and nodes, and the error that explains why a text is no identity.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use thiserror::Error;
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 63;
 
-/// Why a text is no identity.
+/// Reason that a text is no identity.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum NameError {
     #[error(
@@ -27,8 +27,8 @@ pub enum NameError {
     Boot(String),
 }
 
-/// Whether a text can name a cluster or a node: 1 to 63 letters, digits, `.`, `_`, `-`, the first a letter or digit. So no
-/// name can leave its folder of keys in etcd or of files.
+/// Whether a text can name a cluster or a node: 1 to 63 letters, digits, `.`, `_`, `-`, the first a
+/// letter or digit. So no name can leave its folder of keys in etcd or of files.
 pub fn is_name(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     text.len() <= NAME_BYTES_MAX

@@ -1,24 +1,24 @@
-//! Number of a worker as its peers know it.
+//! A worker as its peers identify it.
 
 use std::fmt;
 use std::net::SocketAddrV4;
 
 use serde::{Deserialize, Serialize};
 
-/// A worker by where its peers reach it: its replication address, with the port in the low 16 bits. Datagrams of
-/// replication carry it as a u64.
+/// A worker's replication address, with the port in the low 16 bits. Datagrams of replication carry
+/// it as a u64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PeerId(pub u64);
 
 impl PeerId {
-    /// The worker that is reached at an address.
+    /// Creates the identity of the worker with this address.
     #[inline]
     pub fn at(address: SocketAddrV4) -> Self {
         Self(u64::from(u32::from(*address.ip())) << 16 | u64::from(address.port()))
     }
 
-    /// Where the worker is reached.
+    /// Returns the worker's address.
     #[inline]
     pub fn address(self) -> SocketAddrV4 {
         SocketAddrV4::new(((self.0 >> 16) as u32).into(), self.0 as u16)

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_reads_as_it_is_written() {
+    fn a_worker_is_parsed_as_it_is_written() {
         let worker = WorkerId { node: NodeId::new("rack1.node-7").unwrap(), index: 65_535 };
         assert_eq!(worker.to_string(), "rack1.node-7/65535");
         assert_eq!(worker.to_string().parse(), Ok(worker));

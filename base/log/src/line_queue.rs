@@ -5,40 +5,41 @@ use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Lines that may wait.
+/// Most lines that may wait.
 const LINES_MAX: usize = 4096;
-/// Bytes that may wait.
+/// Most bytes that may wait.
 const BYTES_MAX: usize = 1 << 20;
 
-/// A queue of lines with a writer thread of its own. The thread ends with the process, or when the last handle is
-/// dropped and all lines are written.
+/// A queue of lines with its own writer thread. The thread ends with the process, or when the last
+/// handle is dropped and all lines are written.
 #[derive(Clone, Debug)]
 pub struct LineQueue(Arc<Handle>);
 
-/// Counts the handles: the writer thread holds the queue, not a handle.
+/// Detects the drop of the last handle: the writer thread holds the queue, not a handle.
 #[derive(Debug)]
 struct Handle(Arc<Queue>);
 
-/// How the reader keeps up.
+/// How well the reader keeps up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// Lines that were lost because the queue was full, or their writing failed.
     pub lost_total: u64,
-    /// For so long the reader has not taken the line that is being written; 0 while there is none.
+    /// Time for which the reader has not taken the line that is being written; 0 while there is
+    /// none.
     pub stalled: Duration,
 }
 
-/// As an [`io::Write`], of which each call is a line.
+/// A queue as an [`io::Write`]; each call writes one line.
 #[derive(Clone, Debug)]
 pub struct LineWriter(LineQueue);
 
 struct Queue {
     state: Mutex<State>,
-    /// Lines have come, or the last handle has gone.
+    /// Signaled when a line is pushed, or the last handle is dropped.
     has_work: Condvar,
-    /// The last line was written.
+    /// Signaled when the last line has been written.
     is_idle: Condvar,
-    /// The line that stands for lost ones.
+    /// Makes the line that replaces a number of lost ones.
     lost_line: Box<dyn Fn(u64) -> Vec<u8> + Send + Sync>,
 }
 
@@ -47,19 +48,20 @@ struct State {
     lines: VecDeque<Vec<u8>>,
     bytes: usize,
     lost_total: u64,
-    /// Lost after the last line of the queue, and not said yet.
+    /// Lines lost after the last line of the queue, and not reported yet.
     unsaid: u64,
-    /// Since when a line is being written.
+    /// Start of the write of the current line.
     writing: Option<Instant>,
     is_closed: bool,
 }
 
 impl LineQueue {
-    /// Starts the thread, named `name`, that writes to `writer`. `lost_line` makes the line that stands for a number of
-    /// lost ones; `on_start` runs first on the thread, to keep it off the cores of workers.
+    /// Starts a thread, named `name`, that writes to `writer`. `lost_line` makes the line that
+    /// replaces a number of lost ones; `on_start` runs first on the thread, to keep it off the
+    /// cores of workers.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system cannot start a thread.
     pub fn start(
         name: &str,
         writer: impl Write + Send + 'static,
@@ -80,20 +82,20 @@ impl LineQueue {
         Ok(Self(Arc::new(Handle(queue))))
     }
 
-    /// Hands a line in, its end of line included. Never waits for the writer. False: the queue is full and the line is
-    /// lost.
+    /// Queues a line, which includes its line end. Never waits for the writer. False: the queue is
+    /// full and the line is lost.
     pub fn push(&self, line: &[u8]) -> bool {
         self.queue().push(line)
     }
 
-    /// How the reader keeps up.
+    /// Returns how well the reader keeps up.
     pub fn reading(&self) -> Reading {
         let state = self.queue().lock();
         let stalled = state.writing.map(|since| since.elapsed()).unwrap_or_default();
         Reading { lost_total: state.lost_total, stalled }
     }
 
-    /// Waits until all lines are written, `patience` at most. False: some are not.
+    /// Waits until all lines are written, at most for `patience`. False: some are not.
     pub fn flush(&self, patience: Duration) -> bool {
         let end = Instant::now() + patience;
         let mut state = self.queue().lock();
@@ -108,7 +110,7 @@ impl LineQueue {
         true
     }
 
-    /// A writer of lines.
+    /// Returns a writer of lines.
     pub fn writer(&self) -> LineWriter {
         LineWriter(self.clone())
     }
@@ -127,7 +129,7 @@ impl Drop for Handle {
 
 impl Write for LineWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        // A lost line is counted: its writer can do nothing about it.
+        // A lost line is only counted: the writer of the line could do nothing about the loss.
         self.0.push(line);
         Ok(line.len())
     }
@@ -165,7 +167,7 @@ impl Queue {
             let mut state = self.lock();
             state.writing = None;
             state.bytes -= line.len();
-            // A reader that has gone: there is nobody to tell but the counter.
+            // The reader is gone: the loss can only be counted.
             state.lost_total += u64::from(written.is_err());
             if state.is_idle() {
                 self.is_idle.notify_all();
@@ -173,7 +175,7 @@ impl Queue {
         }
     }
 
-    /// The next line to write. None: there is none, and none will come.
+    /// Waits for the next line to write. None: there is none, and the queue is closed.
     fn next(&self) -> Option<Vec<u8>> {
         let mut state = self.lock();
         loop {
@@ -194,7 +196,8 @@ impl Queue {
 }
 
 impl State {
-    /// Once lines were lost, half of the queue has to be free: a gap is then said once, not once a line.
+    /// Whether a line fits. After a loss half of the queue must be free, so that a gap is reported
+    /// once and not per line.
     fn has_room(&self, bytes: usize) -> bool {
         let share = if self.unsaid > 0 { 2 } else { 1 };
         self.lines.len() < LINES_MAX / share && self.bytes + bytes <= BYTES_MAX / share
@@ -228,7 +231,7 @@ mod tests {
         format!("lost {lost}\n").into_bytes()
     }
 
-    /// A pipe that nobody reads until the test does.
+    /// Returns a queue that writes to a pipe, which is read only by the test.
     fn pipe() -> (LineQueue, BufReader<PipeReader>) {
         let (reader, writer) = io::pipe().unwrap();
         let queue = LineQueue::start("test-log", writer, lost_line, || ()).unwrap();
@@ -239,13 +242,13 @@ mod tests {
         format!("{number:0>200}\n")
     }
 
-    /// A pipe holds 64 KiB and the queue a mebibyte: more than both together.
+    /// More lines than a pipe (64 KiB) and the queue (1 MiB) hold together.
     const LINES: usize = 10_000;
 
     #[test]
-    fn a_full_pipe_loses_lines_whole_and_the_gap_says_how_many() {
+    fn a_full_pipe_loses_whole_lines_and_the_gap_states_their_number() {
         let (queue, mut reader) = pipe();
-        // Nobody reads, and this comes to its end all the same.
+        // The pushes complete although the pipe is not read.
         let taken = (0..LINES).filter(|&number| queue.push(line(number).as_bytes())).count();
         assert!(taken < LINES);
         assert_eq!(queue.reading().lost_total, (LINES - taken) as u64);
@@ -256,7 +259,7 @@ mod tests {
             reader.read_line(&mut text).unwrap();
             assert_eq!(text, line(number));
         }
-        // Said although no other line comes.
+        // The gap is reported although no further line comes.
         let mut text = String::new();
         reader.read_line(&mut text).unwrap();
         assert_eq!(text, format!("lost {}\n", LINES - taken));
@@ -265,11 +268,11 @@ mod tests {
         text.clear();
         reader.read_line(&mut text).unwrap();
         assert_eq!(text, "after\n");
-        assert_eq!(queue.reading().lost_total, (LINES - taken) as u64, "and no more");
+        assert_eq!(queue.reading().lost_total, (LINES - taken) as u64, "no more lines are lost");
     }
 
     #[test]
-    fn a_gap_is_said_before_the_line_that_comes_after_it() {
+    fn a_gap_is_reported_before_the_line_that_follows_it() {
         let (queue, mut reader) = pipe();
         let mut sent = 0;
         while queue.push(line(sent).as_bytes()) {
@@ -278,7 +281,7 @@ mod tests {
         let mut lost = 1;
         let mut read = 0;
         let mut text = String::new();
-        // The reader goes on, but slower than lines come.
+        // The reader continues, but slower than lines come.
         while !queue.push(b"after\n") {
             lost += 1;
             reader.read_line(&mut text).unwrap();
@@ -294,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_has_gone_costs_lines_and_no_thread() {
+    fn lines_for_a_closed_pipe_are_lost_and_the_thread_goes_on() {
         let (queue, reader) = pipe();
         drop(reader);
         for _ in 0..3 {
@@ -305,12 +308,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_handed_in_is_written_after_the_last_handle_has_gone() {
+    fn pushed_lines_are_written_after_the_last_handle_is_dropped() {
         let (queue, reader) = pipe();
         queue.push(b"one\n");
         queue.push(b"two\n");
         drop(queue);
-        // Ends when the thread has dropped its end of the pipe.
+        // The lines end when the thread has dropped its end of the pipe.
         let lines: Vec<String> = reader.lines().map(Result::unwrap).collect();
         assert_eq!(lines, ["one", "two"]);
     }

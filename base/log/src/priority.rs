@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
-/// How grave a line is: the numbers of syslog(3).
+/// Severity of a line, with the numbers of syslog(3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
     Error,
@@ -15,7 +15,7 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// The mark at the beginning of a line, which the journal takes off (sd-daemon(3)).
+    /// Returns the mark for the beginning of a line, which the journal removes (sd-daemon(3)).
     pub const fn prefix(self) -> &'static str {
         match self {
             Self::Error => "<3>",
@@ -25,7 +25,8 @@ impl Priority {
         }
     }
 
-    /// `text` with the prefix before each of its lines: the journal takes each as an entry of its own.
+    /// Puts the prefix before each line of `text`: the journal stores each line as an entry of its
+    /// own.
     pub fn mark(self, text: &[u8]) -> Vec<u8> {
         let mut marked = Vec::with_capacity(text.len() + self.prefix().len());
         for line in text.split_inclusive(|byte| *byte == b'\n') {
@@ -36,8 +37,9 @@ impl Priority {
     }
 }
 
-/// Whether the journal reads `stream`: `JOURNAL_STREAM` names its device and inode (systemd.exec(5)).
-/// The variable alone says nothing, since a process that was started with another stderr inherits it, too.
+/// Whether the journal reads `stream`: `JOURNAL_STREAM` names its device and inode
+/// (systemd.exec(5)). The variable alone is no proof, since a process that was started with another
+/// stderr inherits it, too.
 pub fn is_journal(stream: impl AsFd) -> bool {
     let Some(named) = env::var_os("JOURNAL_STREAM") else { return false };
     let file = stream.as_fd().try_clone_to_owned().map(File::from);

@@ -1,6 +1,6 @@
-//! Asks nodes for their reports over HTTP, one request a connection.
+//! Asks nodes for their reports over HTTP, one request per connection.
 //!
-//! It does not say why nobody answers: a node that cannot be asked is not thereby lost.
+//! It does not report why a node gave no answer: a node that cannot be asked is not thereby lost.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -20,11 +20,12 @@ use crate::records::{ActingAnswer, DoubtAnswer, NodeAnswer, TROUBLES_MAX};
 use crate::run::Reports;
 use crate::state::{BirdDown, NodeDoubts, NodeReport, NodeTroubles};
 
-/// Characters of a sentence that a node says of itself.
+/// Longest text, in characters, that is kept of a trouble that a node reports of itself.
 const WORDS_MAX: usize = 200;
 
 const PATH: &str = "/report";
-/// Longest answer: that of a worker that acts for all shards of the largest cluster has 1 MiB.
+/// Longest answer: a worker that is acting primary of all shards of the largest cluster answers
+/// with 1 MiB.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 type AskError = Box<dyn Error + Send + Sync>;
@@ -58,7 +59,7 @@ async fn fetch(admin: SocketAddr) -> Result<Bytes, AskError> {
         }
         Ok(Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await?.to_bytes())
     };
-    // It ends with this request. If it ends before, the answer says so.
+    // The connection ends with this request. If it ends before, `send_request` returns the error.
     let carry = async {
         let _ = connection.await;
         std::future::pending::<Infallible>().await
@@ -76,7 +77,7 @@ fn understand(asked: &NodeId, body: &[u8]) -> Result<NodeReport, AskError> {
     }
     let hears = answer.hears.into_iter();
     let hears = hears.map(|(node, is_heard)| NodeId::new(&node).map(|node| (node, is_heard)));
-    // Of what cannot be read nobody can say what it is.
+    // Doubts that cannot be parsed are dropped: there is no telling which shards they name.
     let doubts = doubts_of(answer.doubts, answer.doubts_total).unwrap_or_default();
     let own = answer.acting.into_iter().filter(|acting| acting.worker.node == *asked);
     let bird_down = answer.bird_down.iter().filter_map(|it| BirdDown::new(&it.side, &it.cause));
@@ -102,7 +103,7 @@ fn understand(asked: &NodeId, body: &[u8]) -> Result<NodeReport, AskError> {
     })
 }
 
-/// What a report in etcd has room for.
+/// Cuts a text to the length that a report in etcd has room for.
 fn shortened(words: &str) -> String {
     words.chars().take(WORDS_MAX).collect()
 }
@@ -113,7 +114,7 @@ fn doubts_of(doubts: Vec<DoubtAnswer>, total: Option<usize>) -> Result<NodeDoubt
         Ok((ShardId(doubt.shard), (doubt.known, held.transpose()?)))
     });
     let shards: BTreeMap<_, _> = doubts.collect::<Result<_, EntryError>>()?;
-    // A node of an earlier version does not say how many there are.
+    // A node of an earlier version does not state the total.
     let are_all = total.is_some_and(|total| total <= shards.len());
     Ok(NodeDoubts { shards, are_all })
 }
@@ -124,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// Pieces of an answer, each as often and in what order it likes.
+    /// Pieces of an answer, joined in any order and any number of times.
     const FIELDS: [&str; 16] = [
         r#""node":"n1""#,
         r#""node":"n2""#,
@@ -144,7 +145,8 @@ mod tests {
         r#""later":{"a":[]}"#,
     ];
 
-    /// Whoever answers, what is taken comes from the node that was asked and is about its own workers.
+    /// Checks that an accepted answer names the node that was asked and reports only that node's
+    /// own workers.
     #[test]
     fn answer() {
         let asked = NodeId::new("n1").unwrap();
@@ -164,7 +166,7 @@ mod tests {
                     assert!(report.acting.iter().all(|(_, who, _)| who.worker.node == asked));
                     assert_eq!(report.loads.len(), answer.loads.len());
                     assert!(report.bird_down.len() <= answer.bird_down.len().min(2));
-                    // What it does not say whole it does not say.
+                    // The doubts count as complete only if the answer stated their total.
                     assert!(!report.doubts.are_all || answer.doubts_total.is_some());
                     let again = serde_json::to_vec(&answer).unwrap();
                     assert_eq!(serde_json::from_slice::<NodeAnswer>(&again).unwrap(), answer);

@@ -1,4 +1,4 @@
-//! The controller: keeps the map of shards right. Any number run, one leads.
+//! The controller: keeps the map of shards right. Any number of controllers run, one leads.
 //!
 //! ```text
 //!   operator --orders--> etcd <---compare and swap, leader's key compared too---+
@@ -11,15 +11,16 @@
 //!                       [run]: sockets, clocks, HTTP
 //! ```
 //!
-//! - [`state`] decides, and knows no I/O, no clock and no chance. [`process`] joins it with etcd and the questions to
-//!   nodes, without I/O too. A simulator runs both unchanged.
-//! - [`run`] carries a process on a thread, and decides nothing; [`ask`] asks nodes over HTTP.
+//! - [`state`] decides, without I/O, clock or randomness. [`process`] joins it with etcd and with
+//!   the questions to nodes, also without I/O. A simulator runs both unchanged.
+//! - [`run`] drives a process on a thread, and decides nothing; [`ask`] asks nodes over HTTP.
 //! - [`records`] are the JSON values that the controller, its operators and the nodes share.
-//! - [`standing`] is what a controller shows of itself, in its metrics and as lines of its log.
+//! - [`standing`] is the state that a controller shows in its metrics and its log.
 //! - [`operate`] is the operator's side: orders, their progress, the events, the state in words.
 //!
-//! The data path never waits for a controller: a failover is over before this one has seen it. It
-//! moves no packets, announces no routes, and asks no more of a node than its report.
+//! The data path never waits for a controller: a failover is complete before the controller sees
+//! it. The controller moves no packets, announces no routes, and asks a node for nothing but its
+//! report.
 #![forbid(unsafe_code)]
 
 pub mod ask;

@@ -1,7 +1,7 @@
-//! The operator's side: orders to the controllers, and what they make of them.
+//! The operator's side: orders to the controllers, and their results.
 //!
-//! An order is a key of etcd: it needs no controller that runs just now, and survives all of them.
-//! Every order is a compare and swap, and is repeated when somebody else wrote at the same time.
+//! An order is a key of etcd: it can be given while no controller runs, and outlives every
+//! controller. Every order is a compare and swap, and is retried when another writer was faster.
 
 mod apply;
 mod map;

@@ -1,5 +1,5 @@
-//! A controller's process, without I/O: a [`Controller`] with its link to etcd, its election, its mirror, its writes,
-//! and the questions to nodes.
+//! A controller's process, without I/O: a [`Controller`] with its link to etcd, its election, its
+//! mirror, its writes, and the questions to nodes.
 //!
 //! ```text
 //!   etcd <--orders---- Link <-- Claim (leader's key) ---> leadership ----+
@@ -9,10 +9,11 @@
 //!         ---report----------> answered ---------------------------------> Event::Report
 //! ```
 //!
-//! One write or read is under way at a time. Whether this process leads is asked of the election before each event and
-//! again before each write, with the clock of that moment: a process that was stopped knows at once that its time is
-//! over, and if it did not, etcd would refuse its write. Whatever owns it carries its orders and questions, and tells
-//! it events, reports and the time.
+//! One write or read is under way at a time. The election is asked whether this process leads
+//! before each event and again before each write, with the clock of that moment: a process that was
+//! stalled knows at once that its leadership has expired, and if it did not, etcd would refuse its
+//! write. The owner carries out the orders and questions of the process, and passes it events,
+//! reports and the time.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -39,19 +40,19 @@ pub const ASK_INTERVAL: Duration = Duration::from_secs(1);
 /// One moment on the clocks of a process.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
-    /// What the waits for etcd and for nodes are measured with.
+    /// Clock for the waits on etcd and on nodes.
     pub instant: Instant,
-    /// What the controller is told.
+    /// Time that is passed to the controller.
     pub now: Now,
 }
 
-/// A node is to be asked for its report.
+/// A request to ask a node for its report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// For the answer.
+    /// Identifies the answer.
     pub number: u64,
     pub node: NodeId,
-    /// Where its record says that it answers.
+    /// Address that the node's record names for questions.
     pub admin: Option<SocketAddr>,
 }
 
@@ -60,7 +61,7 @@ enum Tag {
     Claim,
     Mirror(Job),
     Write(Leadership),
-    /// The position of a key among those that are read.
+    /// Position of a key in the list of keys to read.
     Read(usize),
     Revoke,
 }
@@ -78,7 +79,7 @@ enum Stop {
     Stopped(Result<(), Error>),
 }
 
-/// Lives as long as its process.
+/// One controller process, from its start to its end.
 #[derive(Debug)]
 pub struct Process {
     link: Link<Tag>,
@@ -87,20 +88,20 @@ pub struct Process {
     controller: Controller,
     elected_at: Option<Revision>,
     under_way: Option<UnderWay>,
-    /// Found out without etcd: told after what is being handled.
+    /// Answer found without asking etcd: handled after the current event.
     answer: Option<Event>,
     tick: Duration,
     tick_at: Instant,
     ask_at: Instant,
     questions: u64,
-    /// Questions that may still be answered, and until when.
+    /// Questions that may still be answered, and their deadlines.
     asking: BTreeMap<u64, Instant>,
     asked: Vec<Question>,
     stop: Option<Stop>,
 }
 
 impl Process {
-    /// Stands for election from now on. What it does at etcd is counted in `contact`.
+    /// Stands for election from now on. Its traffic with etcd is counted in `contact`.
     pub fn new(
         etcd: &EtcdOptions,
         contact: &Arc<Contact>,
@@ -126,23 +127,24 @@ impl Process {
         }
     }
 
-    /// Whether it acts as the leader, by the clock.
+    /// Whether it acts as the leader, according to the clock.
     pub fn is_leading(&self, now: Instant) -> bool {
         self.leadership(now).is_some()
     }
 
-    /// The state as of its last look as a leader.
+    /// Returns the state as of its last decision round as a leader.
     pub fn standing(&self) -> &Standing {
         self.controller.standing()
     }
 
-    /// Waits for the answer to what is under way, and steps down: another one is elected at once.
+    /// Waits for the answer to the write or read under way, then steps down: another controller is
+    /// elected at once.
     pub fn stop(&mut self) {
         self.stop.get_or_insert(Stop::Ordered);
     }
 
-    /// Whether it has stepped down. The error is that etcd could not be told: another one is then elected when the
-    /// lease ends.
+    /// Returns the result once it has stepped down. An error means that the lease could not be
+    /// revoked: another controller is then elected when the lease ends.
     pub fn stopped(&self) -> Option<&Result<(), Error>> {
         match &self.stop {
             Some(Stop::Stopped(result)) => Some(result),
@@ -150,17 +152,17 @@ impl Process {
         }
     }
 
-    /// Questions to be carried to their nodes.
+    /// Takes the questions that are to be carried to their nodes.
     pub fn take_questions(&mut self) -> Vec<Question> {
         std::mem::take(&mut self.asked)
     }
 
-    /// The next thing that the transport is to do.
+    /// Returns the next order for the transport.
     pub fn next_order(&mut self) -> Option<Order> {
         self.link.next_order()
     }
 
-    /// A node's answer. One that comes too late is not taken.
+    /// Takes a node's answer. An answer after the deadline is dropped.
     pub fn answered(&mut self, at: Moment, number: u64, report: NodeReport) {
         if self.asking.remove(&number).is_some_and(|until| at.instant < until) {
             self.tell(at, Event::Report(report));
@@ -168,7 +170,7 @@ impl Process {
         self.poll(at);
     }
 
-    /// When [`poll`](Self::poll) is due, if nothing is told before.
+    /// Returns the time at which [`poll`](Self::poll) is due, if no event comes before.
     pub fn deadline(&self) -> Option<Instant> {
         let deadlines = [self.link.deadline(), self.election.deadline(), self.mirror.deadline()];
         let ticks = [self.tick_at, self.ask_at];
@@ -177,12 +179,12 @@ impl Process {
         first.filter(|_| self.stopped().is_none())
     }
 
-    /// Takes what the transport tells.
+    /// Takes an event of the transport.
     pub fn event(&mut self, at: Moment, event: Told) {
         if let Some((watch, news)) = self.link.event(at.instant, event) {
             self.mirror.news(watch, news, at.instant);
         }
-        // The clock is not looked at: other events may have waited longer.
+        // Timers do not run here: other events may have waited longer.
         self.advance(at, false);
     }
 
@@ -228,7 +230,7 @@ impl Process {
         Leadership::of(self.election.held(), now)
     }
 
-    /// Tells the state when the leadership has come, gone, or been another one meanwhile.
+    /// Notifies the controller when the leadership was won, lost, or replaced by another one.
     fn follow_election(&mut self, at: Moment) {
         let elected_at = self.leadership(at.instant).map(|leadership| leadership.create_revision);
         if elected_at == self.elected_at {
@@ -251,7 +253,7 @@ impl Process {
     }
 
     fn handle(&mut self, at: Moment, event: Event) {
-        // Once it is to stop, the answer to its last write is waited for, and nothing decided on it.
+        // A stopping process waits for the answer to its last write, and decides nothing on it.
         if self.stop.is_some() {
             return;
         }
@@ -313,7 +315,7 @@ impl Process {
         if let Some(request) = self.election.next_request(at.instant) {
             self.link.ask(at.instant, Tag::Claim, request);
         }
-        // What it says is looked up when something is told.
+        // The election's events are dropped: its state is looked up before each event.
         while self.election.next_event().is_some() {}
         self.mirror.ask(&mut self.link, at.instant, Tag::Mirror);
     }
@@ -342,7 +344,7 @@ impl Process {
 
     fn has_read(&mut self, at: Moment, position: usize, got: Result<Got, Failed>) {
         let Some(UnderWay::Read { found, .. }) = &mut self.under_way else { return };
-        debug_assert_eq!(position, found.len(), "one at a time");
+        debug_assert_eq!(position, found.len(), "keys are read one at a time, in order");
         match got {
             Ok(Got::Answer(Answer::Range { found: one, .. })) => {
                 found.push(one.into_iter().next().map(|(_, held)| held));
@@ -352,7 +354,7 @@ impl Process {
         }
     }
 
-    /// Only the leader asks, and no node is asked twice at once.
+    /// Asks all registered nodes, as the leader only. No node is asked twice at once.
     fn ask_nodes(&mut self, now: Instant) {
         self.asking.retain(|_, until| now < *until);
         if self.elected_at.is_none() || !self.asking.is_empty() {

@@ -1,7 +1,7 @@
 //! The JSON values that the controller shares with operators and nodes.
 //!
-//! Fields that are unknown are kept where a value is written again, so that versions can work side
-//! by side. Times are milliseconds since 1970.
+//! Unknown fields are kept where a value is rewritten, so that versions can work side by side.
+//! Times are milliseconds since 1970.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +12,23 @@ use weir_map::{BootId, Epoch, Term, WorkerId};
 
 /// Highest `format` of `/meta` and `/desired` that is read.
 pub const FORMAT: u64 = 1;
-/// Events that are kept.
+/// Number of events that are kept.
 pub const EVENTS_MAX: u32 = 512;
-/// Sentences on its own troubles that are taken of a node.
+/// Most troubles that are taken from one node's report.
 pub const TROUBLES_MAX: usize = 8;
-/// The word of `/desired` for shards that are spread by load.
+/// Value of `balance` in `/desired` for shards that are spread by load.
 pub const BY_LOAD: &str = "load";
-/// Doubts that a node names at a time.
+/// Most doubts that a node reports at a time.
 pub const DOUBTS_MAX: usize = 256;
 
-/// Who wants something, and since when.
+/// The author of an order, and its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     pub by: String,
     pub at_ms: u64,
 }
 
-/// `/intents/<node>`: what the operator wants of a node.
+/// `/intents/<node>`: the operator's orders for a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,17 +45,17 @@ impl Intent {
     }
 }
 
-/// The node is to be emptied, and to stay empty.
+/// An order to empty the node and keep it empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainOrder {
     #[serde(flatten)]
     pub order: Order,
-    /// Even where shards are left with fewer copies than wanted.
+    /// Accepts that shards are left with fewer copies than wanted.
     #[serde(default)]
     pub force: bool,
 }
 
-/// These lives of the node's workers have certainly ended.
+/// A statement that these incarnations of the node's workers have certainly ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FenceOrder {
     #[serde(flatten)]
@@ -63,41 +63,42 @@ pub struct FenceOrder {
     pub boot_ids: Vec<BootId>,
 }
 
-/// `/control`: what the operator wants of the controller.
+/// `/control`: the operator's orders for the controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Control {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub freeze: Option<FreezeOrder>,
-    /// Balance now, without waiting whether the imbalance lasts.
+    /// Balance at once, without waiting for the imbalance to last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebalance: Option<Order>,
-    /// Go on with the newest entries that nodes hold, although not all is certain.
+    /// Continue with the newest entries that nodes hold, although not everything is certain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebase: Option<Order>,
-    /// Shards whose entries are to go, if they are not desired any more.
+    /// Shards whose entries are to be deleted, if they are not desired.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retire: Vec<u32>,
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
 
-/// Nothing is to be moved.
+/// An order to move nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FreezeOrder {
     #[serde(flatten)]
     pub order: Order,
     #[serde(default)]
     pub why: String,
-    /// Not even what follows from a failure is written: the map itself is in doubt.
+    /// Not even the consequences of a failure are written: the map itself is in doubt.
     #[serde(default)]
     pub is_total: bool,
 }
 
-/// `/meta`: what the cluster is. Written once, by the first leader or the first who applies a cluster file.
+/// `/meta`: the identity of the cluster. Written once, by the first leader or by the first operator
+/// that applies a cluster file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     pub format: u64,
-    /// 32 hexadecimal digits; never the same for two clusters.
+    /// 32 hexadecimal digits; unique to the cluster.
     pub cluster_id: String,
 }
 
@@ -108,13 +109,13 @@ pub struct Desired {
     pub cluster: DesiredCluster,
     #[serde(rename = "shard", default)]
     pub shards: Vec<DesiredShard>,
-    /// Who applied it.
+    /// Author and time of the cluster file.
     #[serde(default)]
     pub applied: Option<Order>,
 }
 
 impl Desired {
-    /// Whether there is to be a shard of this number.
+    /// Whether a shard of this number is desired.
     pub fn has(&self, shard: u32) -> bool {
         self.shards.iter().any(|wanted| wanted.id == shard)
     }
@@ -122,9 +123,9 @@ impl Desired {
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct DesiredCluster {
-    /// Copies beside the primary.
+    /// Number of copies beside the primary.
     pub replicas: u8,
-    /// What is spread over the workers: [`BY_LOAD`], or the number of shards.
+    /// Quantity that is spread over the workers: [`BY_LOAD`], or the number of shards.
     #[serde(default)]
     pub balance: String,
 }
@@ -134,8 +135,8 @@ pub struct DesiredShard {
     pub id: u32,
 }
 
-/// `/events/<number mod 512>`: something that was decided or seen. A decision's event is written in
-/// the same transaction, so there is never one without the other.
+/// `/events/<number mod 512>`: a decision or an observation. The event of a decision is written in
+/// the same transaction, so neither exists without the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// Counts the events of the cluster, without gaps.
@@ -149,45 +150,47 @@ pub struct Event {
     pub shard: Option<u32>,
     pub what: String,
     pub why: String,
-    /// It began a move: such are limited in a minute, over changes of the leader too.
+    /// Whether the event began a move: moves per minute are limited, across changes of the leader
+    /// too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_move: bool,
 }
 
-/// `/report`: what the leader sees and waits for, written when it changes.
+/// `/report`: what the leader observes and waits for, written when it changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     pub by: String,
     pub at_ms: u64,
     pub state: ControllerState,
-    /// Why it is in that state; empty when there is nothing to say.
+    /// Reason of the state; empty if there is none.
     pub why: String,
     pub shards: usize,
-    /// Shards are spread by load, not by number.
+    /// Whether shards are spread by load, not by number.
     #[serde(default)]
     pub is_by_load: bool,
-    /// The revision of `/desired` that it decides on.
+    /// The revision of `/desired` that the leader decides on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired: Option<Revision>,
-    /// Shards with all their copies, synced and at rest.
+    /// Shards that have all their copies synced and are not moving.
     pub whole: usize,
-    /// Shards without any synced copy beside the primary.
+    /// Shards whose synced copies are on fewer registered nodes than wanted.
     pub unprotected: usize,
-    /// Shards of which etcd has forgotten what nodes have seen: nothing is decided on them.
+    /// Shards in doubt: nodes have seen newer entries of them than etcd holds, and nothing is
+    /// decided on them.
     #[serde(default)]
     pub in_doubt: usize,
-    /// Why the first twenty of them do not go on, and what to do.
+    /// Reasons that the first twenty shards in doubt do not continue, and what to do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
-    /// Lives of nodes that are not registered and whose word is missing.
+    /// Incarnations on unregistered nodes whose statement is missing, by node.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub missing: BTreeMap<String, Vec<BootId>>,
     pub nodes: Vec<NodeReport>,
-    /// What is not as it should be, and what to do about it; the first twenty.
+    /// Everything that is not normal, and what to do about it; the first twenty.
     pub notes: Vec<String>,
 }
 
-/// What the leader is doing.
+/// The leader's activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ControllerState {
@@ -195,53 +198,57 @@ pub enum ControllerState {
     #[default]
     Resting,
     Working,
-    /// Only what has happened already is written.
+    /// Only the consequences of failures are written.
     Frozen,
-    /// So many nodes look gone that nothing moves.
+    /// Nothing moves, because too many nodes look gone.
     Halted,
 }
 
 /// What a node answers to `GET /report` at the `admin` address of its record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeAnswer {
-    /// Its name: what comes from another node than was asked is not taken.
+    /// The node's name: an answer from another node than the one asked is rejected.
     pub node: String,
-    /// Whether heartbeats of replication come from each node that it replicates with.
+    /// Whether replication heartbeats arrive from each node that it replicates with.
     #[serde(default)]
     pub hears: BTreeMap<String, bool>,
-    /// Of the shards that it is primary of: public ports in use.
+    /// Public ports in use, of each shard that it is primary of.
     #[serde(default)]
     pub loads: BTreeMap<u32, u64>,
-    /// Its workers with a port or gateway that is down, or not up yet, so that they announce no routes.
+    /// Its workers with a port or gateway that is down or not up yet: these workers announce no
+    /// routes.
     #[serde(default)]
     pub broken: Vec<u16>,
-    /// Sides whose routes its BIRD does not announce, once that has lasted. Empty also where BIRD is not watched.
+    /// Sides whose routes its BIRD has not announced for a while. Also empty where BIRD is not
+    /// watched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bird_down: Vec<BirdAnswer>,
-    /// Where one of its workers is acting primary.
+    /// Shards of which one of its workers is acting primary.
     #[serde(default)]
     pub acting: Vec<ActingAnswer>,
-    /// Shards whose entries in etcd it does not obey, since it has seen newer ones: the first [`DOUBTS_MAX`] by number.
+    /// Shards whose entries in etcd it does not obey, because it has seen newer ones: the first
+    /// [`DOUBTS_MAX`] by number.
     #[serde(default)]
     pub doubts: Vec<DoubtAnswer>,
-    /// How many there are. None: an earlier version, which does not say.
+    /// Total number of such shards. None: an earlier version, which does not state it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubts_total: Option<usize>,
-    /// Its guard of the routes or its thread of the roles stands still: a move would not be followed.
+    /// Whether its route guard or its roles thread is stalled: the node would not follow a move.
     #[serde(default)]
     pub is_still: bool,
-    /// What is wrong with it beside its ports: threads, disks, the guard; the first [`TROUBLES_MAX`].
+    /// Everything wrong with the node except its ports: threads, disks, the guard; the first
+    /// [`TROUBLES_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub troubles: Vec<String>,
 }
 
-/// A shard of which etcd has forgotten what a node has seen.
+/// A shard of which a node has seen a newer entry than etcd holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DoubtAnswer {
     pub shard: u32,
     /// The highest epoch that it has seen.
     pub known: Epoch,
-    /// The entry that it obeys, as in etcd. None: it has begun anew since.
+    /// The entry that it obeys, in the format of etcd. None: it has begun again since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<Value>,
 }
@@ -261,41 +268,41 @@ pub struct ActingAnswer {
     pub shard: u32,
     pub worker: WorkerId,
     pub boot_id: BootId,
-    /// Of the entry that it holds.
+    /// Term of the entry that the worker holds.
     pub term: Term,
 }
 
-/// A node as the leader sees it.
+/// The state of a node as the leader reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReport {
     pub node: String,
     /// alive, cut-off, stopping, suspect, dead, fenced.
     pub life: String,
     pub why: String,
-    /// Its workers that run but are of no use now; of a cut-off node all.
+    /// Its workers that run but are cut off; all workers of a cut-off node.
     #[serde(default)]
     pub cut_off: Vec<u16>,
     pub is_drained: bool,
-    /// Shards it is a member of.
+    /// Number of shards that it is a member of.
     pub shards: usize,
-    /// Of these, as primary.
+    /// Those of these shards that it is primary of.
     pub primaries: usize,
-    /// Why a drain does not go on; empty if it does.
+    /// Reason that its drain does not proceed; empty if it does.
     pub waits: String,
-    /// Of its registered workers, in their order. Empty in a report of an earlier version.
+    /// Its registered workers, in their order. Empty in a report of an earlier version.
     #[serde(default)]
     pub workers: Vec<WorkerReport>,
 }
 
-/// What a worker carries.
+/// The load of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerReport {
     /// Its position in the node's configuration.
     pub worker: u16,
-    /// Public ports in use of the shards that it is primary of, as when it was reported last that they were another
-    /// number: what has changed since is less than an eighth, or than 100.
+    /// Public ports in use, of the shards that it is primary of. The value is that of the last
+    /// reported change; the actual value differs from it by at most an eighth, or at most 100.
     pub load: u64,
-    /// Most that it can carry, as its node's file says.
+    /// Highest load that it can carry, as its node's file says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_max: Option<u64>,
 }

@@ -1,4 +1,5 @@
-//! The task that joins a [`Process`] with etcd and the nodes: sockets, clocks and HTTP. It decides nothing.
+//! The task that joins a [`Process`] with etcd and the nodes: sockets, clocks and HTTP. It decides
+//! nothing.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,16 +15,16 @@ use crate::process::{ASK_INTERVAL, Moment, Process, Question};
 use crate::standing::Standing;
 use crate::state::{NodeReport, Now, Options};
 
-/// Events of etcd that are taken before the clock is looked at.
+/// Most events of etcd that are taken before the clock is read.
 const EVENTS_MAX: usize = 256;
 
-/// An etcd that has been silent for so long is named in the log.
+/// Time without an answer after which etcd is named as lost in the log.
 const ETCD_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How nodes are asked for their load and whom they hear.
+/// Asks nodes for their reports: loads, heard peers, troubles.
 pub trait Reports: Send + Sync + 'static {
-    /// `admin` is where its record says that it answers. None: it did not. Dropped when it takes
-    /// longer than a second.
+    /// Asks one node. `admin` is the address that the node's record names; none: the record names
+    /// none. The future is dropped after one second.
     fn ask(
         &self,
         node: &NodeId,
@@ -31,7 +32,7 @@ pub trait Reports: Send + Sync + 'static {
     ) -> impl Future<Output = Option<NodeReport>> + Send;
 }
 
-/// Nobody is asked. A lost node then stays suspect until it is fenced, unless nobody replicates with
+/// Asks no node. A lost node then stays suspect until it is fenced, unless no node replicates with
 /// it, and shards are balanced by number.
 #[derive(Clone, Copy, Debug)]
 pub struct NoReports;
@@ -42,8 +43,8 @@ impl Reports for NoReports {
     }
 }
 
-/// A controller that runs on the cluster's thread. Dropped, it stops, and another one is elected
-/// when its lease ends.
+/// A controller that runs on the cluster's thread. When dropped it stops, and another one is
+/// elected when its lease ends.
 #[derive(Debug)]
 pub struct Runner {
     stop: Option<oneshot::Sender<()>>,
@@ -53,7 +54,7 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Starts to stand for election.
+    /// Starts the controller, which stands for election.
     pub fn start(
         cluster: &Cluster,
         record: &LeaderRecord,
@@ -78,26 +79,27 @@ impl Runner {
         Self { stop: Some(stop), standing, turns, task: Some(task) }
     }
 
-    /// Whether it leads, as it last knew.
+    /// Whether it leads, as of its last turn.
     pub fn is_leading(&self) -> bool {
         self.standing.borrow().is_leading
     }
 
-    /// The state that it shows.
+    /// Returns a receiver of the state that the controller shows.
     pub fn standing(&self) -> watch::Receiver<Standing> {
         self.standing.clone()
     }
 
-    /// Turns of its loop, several a second: one whose turns stand still decides nothing.
+    /// Returns the counter of its loop's turns, several per second: while it does not change, the
+    /// controller decides nothing.
     pub fn turns(&self) -> TurnCount {
         TurnCount(Arc::clone(&self.turns))
     }
 
-    /// Waits for the answer to a write that is under way, and steps down: another one is elected at
-    /// once.
+    /// Waits for the answer to a write that is under way, then steps down: another controller is
+    /// elected at once.
     ///
     /// # Errors
-    /// When etcd could not be told; another one is then elected when the lease ends.
+    /// When the lease could not be revoked; another controller is then elected when the lease ends.
     pub async fn stop(mut self) -> Result<(), Error> {
         drop(self.stop.take());
         match self.task.take() {
@@ -107,7 +109,7 @@ impl Runner {
     }
 }
 
-/// The turns of a runner, for whoever watches it.
+/// The turn counter of a runner, for a watchdog.
 #[derive(Clone, Debug)]
 pub struct TurnCount(Arc<AtomicU64>);
 
@@ -136,7 +138,7 @@ struct Running<R> {
     turns: Arc<AtomicU64>,
 }
 
-/// Says when etcd is silent for long, and when it answers again.
+/// Logs when etcd has been silent for long, and when it answers again.
 struct EtcdWatch {
     contact: Arc<Contact>,
     is_lost: bool,
@@ -188,7 +190,7 @@ impl<R: Reports> Running<R> {
                 }
                 () = time => {}
             }
-            // What etcd says goes before the clock: it may have waited for this task.
+            // Events of etcd are handled before timers: they may have waited for this task.
             for _ in 0..EVENTS_MAX {
                 let Some(event) = self.transport.ready_event().await else { break };
                 self.process.event(self.moment(), event);
@@ -204,7 +206,8 @@ impl<R: Reports> Running<R> {
         Moment { instant, now: Now { monotonic_ms, unix_ms } }
     }
 
-    /// A process that was stopped leads no more, whatever it knew before.
+    /// Publishes the standing. A process that was stalled past its lease does not lead, whatever
+    /// its last state was.
     fn show(&self) {
         let is_leading = self.process.is_leading(Instant::now());
         let not_leading = Standing::default();
@@ -218,7 +221,7 @@ impl<R: Reports> Running<R> {
         });
     }
 
-    /// What the process has ordered and asked until now.
+    /// Carries out the orders and questions that the process has issued.
     async fn carry_out(&mut self) {
         self.show();
         self.etcd.look(self.started_at, Instant::now());

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-/// The state of a controller at one moment. One that does not lead has the default.
+/// The state of a controller at one moment. A controller that does not lead has the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     pub is_leading: bool,
-    /// Why only what has happened already is written; none: it is not frozen.
+    /// Reason that only the consequences of failures are written; none: the map is not frozen.
     pub frozen: Option<String>,
-    /// Why nothing moves: so many nodes look gone.
+    /// Reason that nothing moves: too many nodes look gone.
     pub halted: Option<String>,
-    /// Shards of which etcd has forgotten what nodes have seen.
+    /// Number of shards of which nodes have seen newer entries than etcd holds.
     pub in_doubt: usize,
-    /// By node, orders to empty it; one that is done stays until it is taken back.
+    /// Drain orders, by node; a completed one stays until it is withdrawn.
     pub drains: BTreeMap<String, Drain>,
 }
 
@@ -20,10 +20,10 @@ pub struct Standing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drain {
     pub by: String,
-    /// When it was given, since 1970.
+    /// Time of the order, in milliseconds since 1970.
     pub since_ms: u64,
-    /// Shards that it is still a member of.
+    /// Number of shards that the node is still a member of.
     pub shards: usize,
-    /// Why it does not go on; empty if it does.
+    /// Reason that the drain does not proceed; empty if it does.
     pub waits: String,
 }

@@ -9,17 +9,18 @@
 //!   outcome ---> one write at a time <------- jobs, each with its event <---------+
 //! ```
 //!
-//! - It decides only as the leader, on a complete view that holds its own election, and so all that
-//!   earlier leaders wrote, and when the last write is answered. A write of unknown outcome is read
-//!   before anything else is written.
-//! - Every write is a compare and swap on the revisions that it was decided on, and holds the event
-//!   that tells of it.
-//! - An incarnation is fenced only if its node is registered without it, or the operator says so and
-//!   the node is not registered: both are conditions of the write.
-//! - On a shard of which etcd has forgotten what nodes have seen nothing is decided but how it goes on: `doubts`.
-//! - All that it remembers can be lost: a new leader goes on from what stands in etcd.
+//! - The controller decides only as the leader, on a complete view that includes its own election
+//!   (and so everything that earlier leaders wrote), and only after its last write is answered. A
+//!   write of unknown outcome is read before anything else is written.
+//! - Every write is a compare and swap on the revisions that it was decided on, and includes the
+//!   event that describes it.
+//! - An incarnation is fenced only if its node is registered without it, or the operator states
+//!   that it ended and the node is not registered: both are conditions of the write.
+//! - A shard is in doubt when nodes have seen a newer entry of it than etcd holds. Nothing is
+//!   decided on such a shard but how it continues: see `doubts`.
+//! - Everything in memory can be lost: a new leader continues from the state in etcd.
 //!
-//! The order of everything is fixed, and nothing is random: equal events give equal actions.
+//! Every order of processing is fixed, and nothing is random: equal events give equal actions.
 
 mod decide;
 mod doubts;
@@ -64,7 +65,7 @@ use view::Held;
 pub(crate) use view::View;
 pub(crate) use words::{CUT_OFF, frozen};
 
-/// How long nothing is tried after etcd refused a write.
+/// Pause after etcd has refused a write.
 const REFUSED_WAIT_MS: u64 = 10_000;
 
 /// One controller, leading or not.
@@ -72,29 +73,29 @@ const REFUSED_WAIT_MS: u64 = 10_000;
 pub struct Controller {
     options: Options,
     view: View,
-    /// Everything there is has been reported, and etcd gives news.
+    /// The mirror is complete and not stale.
     is_fresh: bool,
-    /// etcd tells another history than it did, and nobody has been told yet.
+    /// etcd has been restored, and no total freeze is written for it yet.
     is_restored: bool,
-    /// The revision of our election, while we lead.
+    /// The create revision of this controller's leader key, while it leads.
     elected_at: Option<Revision>,
-    /// The newest election that the mirror has told of.
+    /// The newest election that the mirror has reported.
     election_seen: Revision,
-    /// The moves of earlier leaders are counted.
+    /// The moves of earlier leaders have been counted.
     has_inherited: bool,
     lives: Lives,
-    /// What each node was last told to be.
+    /// The liveness that was last reported for each node.
     told: BTreeMap<NodeId, Liveness>,
     loads: BTreeMap<ShardId, u64>,
-    /// Who says to be acting primary, and when it said so.
+    /// The acting primaries that nodes report, with the time of the report.
     acting: BTreeMap<ShardId, (Acting, u64)>,
     doubts: Doubts,
     troubles: Troubles,
     pace: Pace,
-    /// Since when there is something to balance.
+    /// Time since which there is something to balance.
     uneven_since_ms: Option<u64>,
     journal: Journal,
-    /// As it was at the last look.
+    /// The state as of the last decision round.
     standing: Standing,
     jobs: VecDeque<Job>,
     under_way: Option<UnderWay>,
@@ -105,22 +106,22 @@ pub struct Controller {
     decided_at_ms: Option<u64>,
     /// Something has changed since then that may need an answer soon.
     is_stirred: bool,
-    /// Steps that one transaction may hold. Where others write the same entries, fewer.
+    /// Limit of steps per transaction; lower after races with other writers of the same entries.
     together: usize,
 }
 
-/// The write that is not answered yet, or the read.
+/// The write or read that is not answered yet.
 #[derive(Debug)]
 enum UnderWay {
     Write {
         swaps: Vec<Swap>,
-        /// Waiting events that it holds.
+        /// Number of waiting events that it includes.
         along: usize,
-        /// The events of what is decided in it.
+        /// The events of the decisions in it.
         decided: Vec<Telling>,
-        /// What is to be tried again if somebody wrote first.
+        /// Steps to retry if another writer was faster.
         steps: Vec<Job>,
-        /// etcd has told another history since.
+        /// etcd has been restored since.
         is_void: bool,
     },
     Read,
@@ -157,13 +158,13 @@ impl Controller {
         }
     }
 
-    /// Registered nodes: who is to be asked for a report, and where it answers.
+    /// Returns the registered nodes that are to be asked for a report, with their addresses for it.
     pub fn registered(&self) -> impl Iterator<Item = (&NodeId, Option<SocketAddr>)> {
         let admin = |held: &Held<NodeRecord>| held.value.as_ref()?.admin;
         self.view.nodes.iter().map(move |(node, held)| (node, admin(held)))
     }
 
-    /// The state as of its last look.
+    /// Returns the state as of the last decision round.
     pub fn standing(&self) -> &Standing {
         &self.standing
     }
@@ -199,7 +200,7 @@ impl Controller {
         self.unsure.clear();
         self.acting.clear();
         if let Some(UnderWay::Write { along, steps, .. }) = &mut self.under_way {
-            // What waited with it is gone.
+            // The waiting events that it included are gone.
             *along = 0;
             steps.clear();
         }
@@ -294,7 +295,7 @@ impl Controller {
         }
     }
 
-    /// What was decided before an order or a node changed is decided anew.
+    /// Drops pending jobs when an order or a node has changed: they are decided again.
     fn reconsider(&mut self, key: &Key) {
         self.is_stirred |= !matches!(key, Key::Event(_) | Key::Report);
         if !matches!(key, Key::Shard(_) | Key::Event(_) | Key::Report | Key::Leader) {
@@ -320,7 +321,8 @@ impl Controller {
         control.and_then(|control| control.freeze).is_some_and(|freeze| freeze.is_total)
     }
 
-    /// The view is complete: nodes that entries name and that have no key are gone.
+    /// Records the nodes that entries name and that have no key as absent; the view must be
+    /// complete.
     fn miss_nodes(&mut self, now: Now) {
         let members = self.view.entries().flat_map(|(_, entry)| entry.members());
         let named: Vec<NodeId> =
@@ -333,7 +335,7 @@ impl Controller {
 
     fn reported(&mut self, report: NodeReport, now: Now) {
         if self.lives.hear(&report, now) {
-            // What is brought to a worker that flaps leaves it again: only from now on an imbalance can last.
+            // A move onto a flapping worker would be undone: restart the imbalance timer.
             self.uneven_since_ms = None;
         }
         self.doubts.hear(&report, now);
@@ -372,7 +374,7 @@ impl Controller {
                 self.is_restored &= !self.is_frozen_whole();
             }
             Outcome::LostRace(current) => {
-                // Of nodes the mirror tells: their loss has to be seen in its order.
+                // Node keys are learned from the mirror only: losses must be seen in its order.
                 let keys = swaps.iter().map(|swap| &swap.key);
                 let known = keys.zip(&current).filter(|(key, _)| !matches!(key, Key::Node(_)));
                 known.for_each(|(key, found)| self.view.learn(key, found.as_ref()));
@@ -397,8 +399,9 @@ impl Controller {
         }
     }
 
-    /// Of many steps only those went wrong whose entries somebody wrote: these are dropped when the steps are made
-    /// anew, by halves. Of a single one nothing is left.
+    /// Handles a lost race. Of several steps only those fail whose entries another writer has
+    /// changed: the batch is retried in halves, and a step that does not fit its entry is dropped
+    /// when it is made again. A single step is dropped at once, with all other jobs.
     fn lost_race(&mut self, steps: Vec<Job>) {
         if steps.len() < 2 {
             self.jobs.clear();

@@ -1,10 +1,11 @@
-//! How long to wait before the next attempt: longer after each failure, never the same for two nodes.
+//! The wait before the next attempt: longer after each failure, and different on each node.
 //!
-//! A whole cluster loses etcd at one moment; without jitter it would come back in one moment too, every time.
+//! A whole cluster loses etcd at the same moment; without jitter all nodes would also return at the
+//! same moment, every time.
 
 use std::time::Duration;
 
-/// Doubles from `first` to `max`; each wait is drawn from the upper half of its step.
+/// A wait that doubles from `first` to `max`; each wait is drawn from the upper half of its step.
 #[derive(Clone, Debug)]
 pub struct BackOff {
     first: Duration,
@@ -14,31 +15,32 @@ pub struct BackOff {
 }
 
 impl BackOff {
-    /// No failure yet. `seed`, another one in each process, draws the jitter.
+    /// Creates a back-off without failures. `seed`, which must differ between processes, draws the
+    /// jitter.
     pub fn new(first: Duration, max: Duration, seed: u64) -> Self {
         Self { first, max, failures: 0, random: seed }
     }
 
-    /// The wait after one more failure.
+    /// Returns the wait after one more failure.
     pub fn next_wait(&mut self) -> Duration {
         let step = self.first.saturating_mul(1 << self.failures.min(16)).min(self.max);
         self.failures = self.failures.saturating_add(1);
         self.jitter(step)
     }
 
-    /// Between half of `step` and all of it.
+    /// Returns a random time between half of `step` and all of it.
     pub fn jitter(&mut self, step: Duration) -> Duration {
         let share = next(&mut self.random) >> 48;
         step / 2 + (step / 2).mul_f64(share as f64 / f64::from(1 << 16))
     }
 
-    /// An attempt succeeded.
+    /// Resets the wait after a success.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): any seed will do.
+/// SplitMix64 (Steele, Lea, Flood 2014): any seed works.
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;

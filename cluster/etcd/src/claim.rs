@@ -1,5 +1,5 @@
-//! A lease and the one key held with it: [`ClaimState`] decides when to ask, [`Claim`] makes the requests of it and
-//! reads their answers.
+//! A lease and the one key held with it: [`ClaimState`] decides when to ask, [`Claim`] makes the
+//! requests and reads their answers.
 
 pub mod state;
 pub mod transactions;
@@ -25,7 +25,7 @@ enum Asked {
     Replace(Revision),
 }
 
-/// Claims a key for as long as it lives. One request is under way at a time; does no I/O.
+/// Claims a key as long as it exists. One request is under way at a time; does no I/O.
 #[derive(Debug)]
 pub struct Claim {
     state: ClaimState,
@@ -33,19 +33,19 @@ pub struct Claim {
     boot_id: String,
     ended: Vec<String>,
     value: Vec<u8>,
-    /// The value has not been sent yet.
+    /// Whether the value has not been sent yet.
     is_changed: bool,
     ttl: Duration,
     asked: Option<Asked>,
-    /// Nothing is to be asked before.
+    /// Time before which no request is made.
     waits_until: Option<Instant>,
     events: VecDeque<ClaimEvent>,
     is_over: bool,
 }
 
 impl Claim {
-    /// Begins to claim `key`. `boot_id` is the claimant's, which `value` begins with; `margin` is the part of the
-    /// lease's time that its owner does not use.
+    /// Begins to claim `key`. `boot_id` is the claimant's, which `value` begins with; `margin` is
+    /// the part of the lease's time that its owner does not use.
     pub fn new(
         options: &Options,
         key: &Key,
@@ -71,35 +71,37 @@ impl Claim {
         }
     }
 
-    /// Holders of these boot ids have certainly ended: their key is taken over.
+    /// Takes over the key of a holder with one of these boot ids, which has certainly ended.
     pub fn after(self, ended: Vec<String>) -> Self {
         Self { ended, ..self }
     }
 
-    /// The key, if it is ours. It is up to the caller to compare `valid_until` with the clock.
+    /// Returns the key, if it is held. The caller must compare `valid_until` with the clock.
     pub fn held(&self) -> Option<Held> {
         self.state.held().filter(|_| !self.is_over)
     }
 
-    /// Another value is written at the next occasion.
+    /// Replaces the value; it is written at the next opportunity.
     pub fn replace(&mut self, value: Vec<u8>, now: Instant) {
         (self.value, self.is_changed) = (value, true);
         self.waits_until = Some(now);
     }
 
-    /// Nothing is claimed any more. The lease, to be revoked.
+    /// Ends the claim. Returns the lease to revoke.
     pub fn close(&mut self) -> Option<LeaseId> {
         self.is_over = true;
         self.state.lease()
     }
 
-    /// When to call [`next_request`](Self::next_request) again, if no answer comes before.
+    /// Returns the time at which to call [`next_request`](Self::next_request) again, if no answer
+    /// comes before.
     pub fn deadline(&self) -> Option<Instant> {
         let wait = self.waits_until.filter(|_| self.asked.is_none());
         self.state.expiry().into_iter().chain(wait).min().filter(|_| !self.is_over)
     }
 
-    /// The next request, if it is time for one. The end of the lease is told even while one is under way.
+    /// Returns the next request, if one is due. The end of the lease is reported even while one is
+    /// under way.
     pub fn next_request(&mut self, now: Instant) -> Option<Request> {
         if self.is_over {
             return None;
@@ -145,14 +147,14 @@ impl Claim {
         request
     }
 
-    /// Takes the end of a request; there may be another one that belongs to it.
+    /// Takes the result of a request. Returns a follow-up request, if there is one.
     pub fn done(&mut self, got: Result<Got, Failed>, now: Instant) -> Option<Request> {
         let asked = self.asked.take().filter(|_| !self.is_over)?;
         let answer = match (asked, got) {
             (_, Err(Failed::NoSuchLease)) => Answer::NoSuchLease,
             (_, Err(Failed::Etcd(error))) if error.cause.is_silence() => Answer::Silence,
             (Asked::Grant { sent_at }, Ok(Got::Answer(Said::Granted { lease, ttl_sec }))) => {
-                // etcd may grant more than was asked for, never less.
+                // etcd may grant a longer time than requested, never a shorter one.
                 Answer::Granted { lease, ttl: Duration::from_secs(ttl_sec), sent_at }
             }
             (Asked::KeepAlive { sent_at }, Ok(Got::Answer(Said::KeptAlive))) => {
@@ -179,7 +181,7 @@ impl Claim {
         None
     }
 
-    /// The next thing that happened to the claim.
+    /// Returns the next event of the claim.
     pub fn next_event(&mut self) -> Option<ClaimEvent> {
         self.events.pop_front()
     }

@@ -9,7 +9,7 @@ fn claim(now: Instant) -> Claim {
     Claim::new(&options, &Key::Leader, "b1".into(), Duration::ZERO, VALUE.to_vec(), now)
 }
 
-/// The value that a request writes.
+/// Returns the value that a request writes.
 fn written(request: Option<Request>) -> Vec<u8> {
     let Some(Request::Transact(Transaction { then, .. })) = request else { panic!("{request:?}") };
     let [Operation::Put { value, .. }] = &then[..] else { panic!("{then:?}") };
@@ -22,7 +22,7 @@ fn created() -> Result<Got, Failed> {
 }
 
 #[test]
-fn a_value_that_is_replaced_while_its_key_is_being_written_is_written_next() {
+fn a_value_replaced_during_a_write_is_written_next() {
     let now = Instant::now();
     let mut claim = claim(now);
     assert_eq!(claim.next_request(now), Some(Request::Grant { ttl_sec: 10 }));
@@ -30,7 +30,7 @@ fn a_value_that_is_replaced_while_its_key_is_being_written_is_written_next() {
     assert_eq!(claim.done(Ok(Got::Answer(granted)), now), None);
     assert_eq!(written(claim.next_request(now)), VALUE);
     claim.replace(OTHER.to_vec(), now);
-    assert_eq!(claim.next_request(now), None, "one request at a time");
+    assert_eq!(claim.next_request(now), None, "one request is under way at a time");
     assert_eq!(claim.done(created(), now), None);
     assert_eq!(claim.deadline(), Some(now));
     assert_eq!(written(claim.next_request(now)), OTHER);
@@ -40,7 +40,7 @@ fn a_value_that_is_replaced_while_its_key_is_being_written_is_written_next() {
 }
 
 #[test]
-fn the_end_of_the_lease_is_told_while_a_renewal_is_under_way() {
+fn the_end_of_the_lease_is_reported_while_a_renewal_is_under_way() {
     let now = Instant::now();
     let mut claim = claim(now);
     claim.next_request(now);

@@ -1,4 +1,4 @@
-//! The thread that talks to etcd, and what it offers.
+//! The thread for etcd, and the clients that it serves.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,22 +19,23 @@ use crate::store::Store;
 use crate::tasks::{Commands, Tasks};
 use crate::transport::read_tls;
 
-/// Access to one cluster's keys, on a thread of its own. Sessions, elections and mirrors end with it.
+/// Access to one cluster's keys, on a thread of its own. Sessions, elections and mirrors end with
+/// it.
 #[derive(Debug)]
 pub struct Cluster {
     options: Options,
     contact: Arc<Contact>,
     commands: Commands,
-    /// Taken when dropped.
+    /// Taken on drop.
     runtime: Option<Runtime>,
 }
 
 impl Cluster {
-    /// Starts the thread; does not wait for etcd. `on_thread_start` runs first on each thread made here, to keep it off
-    /// the cores of workers.
+    /// Starts the thread; does not wait for etcd. `on_thread_start` runs first on each thread made
+    /// here, to keep it off the cores of workers.
     ///
     /// # Errors
-    /// Everything that is wrong with the options, or that a file of TLS or of the password cannot be read.
+    /// All errors in the options, or a file of TLS or of the password that cannot be read.
     pub fn start(
         options: Options,
         on_thread_start: impl Fn() + Send + Sync + 'static,
@@ -48,7 +49,7 @@ impl Cluster {
         }
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
-            // Looking names up.
+            // For name look-ups.
             .max_blocking_threads(1)
             .thread_name("etcd")
             .on_thread_start(on_thread_start)
@@ -67,8 +68,8 @@ impl Cluster {
         self.session_after(name, record, Vec::new())
     }
 
-    /// Registers a node whose processes of these boot ids have certainly ended: their key is taken over without waiting
-    /// for the end of their lease.
+    /// Registers a node whose processes of these boot ids have certainly ended: their key is taken
+    /// over without waiting for the end of their lease.
     pub fn session_after(&self, name: NodeId, record: &NodeRecord, ended: Vec<String>) -> Session {
         let registration = registration(&self.options, name, record, ended, Instant::now());
         Session::open(self.commands.clone(), &self.options, registration)
@@ -79,48 +80,49 @@ impl Cluster {
         Election::open(self.commands.clone(), &self.options, record)
     }
 
-    /// Mirrors a range. `seen` is the last place that an earlier process kept: an etcd restored since is noticed.
+    /// Mirrors a range. `seen` is the last position that an earlier process stored: it reveals an
+    /// etcd restored since.
     pub fn mirror(&self, range: Range, seen: Option<Place>) -> Mirror {
         Mirror::open(self.commands.clone(), &self.options, range, seen)
     }
 
-    /// Reads and writes single keys.
+    /// Returns access to single keys.
     pub fn store(&self) -> Store {
         let keys = Keys::new(self.options.cluster.clone());
         let contact = Arc::clone(&self.contact);
         Store::new(self.commands.clone(), keys, self.options.keys_max, contact)
     }
 
-    /// How etcd is reached, for a client with a link of its own.
+    /// Returns the options, for a client with a link of its own.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Where the links of this process count.
+    /// Returns the counters that the links of this process share.
     pub fn contact(&self) -> &Arc<Contact> {
         &self.contact
     }
 
-    /// The counters now.
+    /// Returns the current counters.
     pub fn counts(&self) -> Counts {
         self.contact.counts(Instant::now())
     }
 
-    /// The last failure, if nothing has worked since.
+    /// Returns the last failure, if nothing has succeeded since.
     pub fn last_error(&self) -> Option<Error> {
         self.contact.last_error()
     }
 
-    /// For tasks of the owner on this thread.
+    /// Returns a handle to run the owner's tasks on this thread.
     pub fn handle(&self) -> &Handle {
-        self.runtime.as_ref().expect("taken only when dropped").handle()
+        self.runtime.as_ref().expect("the runtime is taken only on drop").handle()
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Works inside another runtime too, where waiting would panic.
+            // This works inside another runtime too, where waiting would panic.
             runtime.shutdown_background();
         }
     }

@@ -1,4 +1,4 @@
-//! What a process knows of its contact with etcd: counters, and the last failure.
+//! The contact of a process with etcd: counters, and the last failure.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::counters::{Counters, Counts};
 use crate::error::Error;
 
-/// Shared by the links of a process, which write it, and by those who show it.
+/// Shared by the links of a process, which write it, and its readers, which show it.
 #[derive(Debug)]
 pub struct Contact {
     pub(crate) counters: Counters,
@@ -14,17 +14,17 @@ pub struct Contact {
 }
 
 impl Contact {
-    /// No contact yet.
+    /// Creates a contact without any answer yet.
     pub fn new(now: Instant) -> Arc<Self> {
         Arc::new(Self { counters: Counters::new(now), last_error: Mutex::new(None) })
     }
 
-    /// The counters now.
+    /// Returns the current counters.
     pub fn counts(&self, now: Instant) -> Counts {
         self.counters.read(now)
     }
 
-    /// The last failure, if nothing has worked since.
+    /// Returns the last failure, if nothing has succeeded since.
     pub fn last_error(&self) -> Option<Error> {
         self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

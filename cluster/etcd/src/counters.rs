@@ -1,4 +1,4 @@
-//! What happened between this process and etcd, for the metrics.
+//! Counters of the traffic between this process and etcd, for the metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -9,15 +9,15 @@ macro_rules! counters {
         #[derive(Debug)]
         pub(crate) struct Counters {
             start: Instant,
-            /// Microseconds from `start` to the last answer; 0 is none yet.
+            /// Microseconds from `start` to the last answer; 0: none yet.
             last_answer_us: AtomicU64,
             $(pub(crate) $name: AtomicU64,)*
         }
 
-        /// The counters of one moment. All but the age only grow.
+        /// The counters at one moment. All values except the age only grow.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct Counts {
-            /// Time since etcd last answered anything; none before its first answer.
+            /// Time since etcd's last answer of any kind; none before the first answer.
             pub last_contact_age: Option<Duration>,
             $($(#[$doc])* pub $name: u64,)*
         }
@@ -43,35 +43,35 @@ macro_rules! counters {
 counters! {
     /// Connections made, the first included.
     connects_total,
-    /// Requests that failed for want of an answer: unreachable, too slow, no quorum.
+    /// Requests that failed for lack of an answer: unreachable, too slow, no quorum.
     failures_total,
-    /// Watches that ended because etcd had compacted what they still needed.
+    /// Watches that ended because etcd had compacted revisions that they needed.
     compactions_total,
-    /// Watches given up because nothing came any more, not even an answer to a progress request.
+    /// Watches given up because nothing arrived, not even an answer to a progress request.
     stalls_total,
-    /// Keys that a full list showed and a running watch had not.
+    /// Keys that a full list contained and a running watch had not delivered.
     list_differences_total,
-    /// Times etcd's history was found to be another one.
+    /// Times that etcd's history was found to have changed.
     restores_total,
     /// Keys inside the cluster's prefix that this version does not know.
     unknown_keys_total,
-    /// Leases that ended, or had to be taken for ended, while they were wanted.
+    /// Leases that ended, or had to be treated as ended, while they were wanted.
     lease_losses_total,
-    /// Writes refused because somebody else wrote first.
+    /// Writes refused because another client wrote first.
     conflicts_total,
-    /// Notices that their owner did not take in time.
+    /// Events that their owner did not take in time.
     notices_dropped_total,
 }
 
 impl Counters {
-    /// etcd answered.
+    /// Records an answer of etcd.
     pub(crate) fn heard(&self, now: Instant) {
         let age = now.saturating_duration_since(self.start).as_micros();
         self.last_answer_us.fetch_max(u64::try_from(age).unwrap_or(u64::MAX).max(1), Relaxed);
     }
 }
 
-/// One more.
+/// Adds one.
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Relaxed);
 }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_age_of_the_last_contact_starts_with_the_first() {
+    fn there_is_no_age_of_the_last_contact_before_the_first() {
         let start = Instant::now();
         let counters = Counters::new(start);
         assert_eq!(counters.read(start + Duration::from_secs(9)).last_contact_age, None);

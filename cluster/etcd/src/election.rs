@@ -1,8 +1,9 @@
-//! Which controller acts: the one that holds the leader's key.
+//! The acting controller: the one that holds the leader's key.
 //!
-//! A leader stops at `lease - margin` after it sent its last successful renewal, and etcd gives the key to another one
-//! only at `lease` after it received it, so two never act at once on sound clocks. On any clocks, each of its
-//! writes compares the create revision and the lease of its key ([`Store`](crate::Store)), and fails once it is not the leader any more.
+//! A leader stops acting at `lease - margin` after it sent its last successful renewal. etcd gives
+//! the key to another controller only at `lease` after it received the renewal, so two never act at
+//! once if their clocks are sound. On any clocks, each of its writes compares the create revision
+//! and the lease of its key ([`Store`](crate::Store)), and fails once it is not the leader.
 
 use std::time::Instant;
 
@@ -21,19 +22,19 @@ use crate::tasks::Commands;
 /// The value of the leader's key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaderRecord {
-    /// Different each time that the process starts.
+    /// Changes with each start of the process.
     pub boot_id: String,
     /// Where the controller runs, for the operator.
     pub name: String,
 }
 
-/// The claim of the leader's key.
+/// Creates the claim of the leader's key.
 pub fn candidacy(options: &Options, record: &LeaderRecord, now: Instant) -> Claim {
     let boot_id = record.boot_id.clone();
     Claim::new(options, &Key::Leader, boot_id, options.leader_margin, json(record), now)
 }
 
-/// A candidate; it stands until it is closed or dropped.
+/// A candidate; it stands for election until it is closed or dropped.
 #[derive(Debug)]
 pub struct Election {
     claim: ClaimOwner,
@@ -45,14 +46,14 @@ impl Election {
         Self { claim: ClaimOwner::open(commands, options, claim) }
     }
 
-    /// What happened next: `Held` is elected, `HeldByOther` is following, `Expired` or `TakenAway` is to stop at once.
-    /// Cancel safe.
+    /// Returns the next event. `Held`: elected. `HeldByOther`: another controller leads. `Expired`
+    /// or `TakenAway`: stop acting at once. Cancel safe.
     pub async fn next_event(&mut self) -> Option<ClaimEvent> {
         self.claim.next_event().await
     }
 
-    /// The leadership, while it lasts: the clock is looked at now, whatever the tasks are doing. To be asked for before
-    /// each step, not kept.
+    /// Returns the leadership, while it lasts: the clock is read now, whatever the tasks are doing.
+    /// To be asked for before each step, not stored.
     pub fn leadership(&self) -> Option<Leadership> {
         Leadership::of(self.claim.held(), Instant::now())
     }
@@ -60,7 +61,7 @@ impl Election {
     /// Steps down at once.
     ///
     /// # Errors
-    /// When etcd could not be told; another one is then elected when the lease ends.
+    /// When the lease could not be revoked; another controller is then elected when the lease ends.
     pub async fn close(self) -> Result<(), Error> {
         self.claim.close().await
     }

@@ -1,4 +1,4 @@
-//! What went wrong between this process and etcd: where, at what, why, and what to do about it.
+//! Failures between this process and etcd: where, in which operation, why, and what to do about it.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -11,46 +11,46 @@ use etcd_client::Error as ClientError;
 pub struct Error {
     /// The member that was asked, or all of them if none could be reached.
     pub endpoint: String,
-    /// What was asked.
+    /// The operation that was requested.
     pub operation: String,
     pub cause: Cause,
-    /// The words of the layer that noticed.
+    /// Message of the layer that detected the failure.
     pub detail: String,
-    /// Whether etcd may have carried the request out all the same.
+    /// Whether etcd may have carried the request out despite the failure.
     pub may_have_happened: bool,
 }
 
-/// Why a request failed.
+/// Cause of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// No connection, or it broke.
+    /// There is no connection, or it broke.
     Unreachable,
     /// No answer in time.
     Timeout,
-    /// A file of the TLS connection cannot be used, or one side does not believe the other.
+    /// A file of the TLS connection cannot be used, or one side does not trust the other.
     Tls,
-    /// User or password are wrong, or etcd wants some.
+    /// The user or password is wrong, or etcd requires them.
     NotAuthenticated,
-    /// The role does not allow it.
+    /// The user's role does not permit the request.
     PermissionDenied,
-    /// The member has no leader, or etcd no quorum.
+    /// The member has no leader, or etcd has no quorum.
     NoQuorum,
     /// The database has reached its quota.
     NoSpace,
-    /// etcd has too much to do.
+    /// etcd is overloaded.
     Overloaded,
-    /// The revision asked for is gone.
+    /// The requested revision has been compacted.
     Compacted,
     /// The request is larger than etcd or this crate accepts.
     TooLarge,
-    /// The request contradicts itself.
+    /// The request is inconsistent.
     Invalid,
     /// Anything else.
     Other,
 }
 
 impl Cause {
-    /// What the operator can do.
+    /// Advice for the operator.
     pub fn advice(self) -> &'static str {
         match self {
             Self::Unreachable => "check that etcd runs there and that no firewall is between",
@@ -72,7 +72,7 @@ impl Cause {
         }
     }
 
-    /// Whether another connection, perhaps to another member, may help.
+    /// Whether a new connection, perhaps to another member, may help.
     pub fn wants_another_connection(self) -> bool {
         matches!(
             self,
@@ -80,12 +80,12 @@ impl Cause {
         )
     }
 
-    /// Whether etcd gave no real answer.
+    /// Whether etcd gave no answer of its own.
     pub fn is_silence(self) -> bool {
         matches!(self, Self::Unreachable | Self::Timeout | Self::Tls | Self::NoQuorum)
     }
 
-    /// Whether etcd itself said no: the request did not happen.
+    /// Whether etcd itself refused: the request was not carried out.
     fn is_refusal(self) -> bool {
         !matches!(self, Self::Unreachable | Self::Timeout | Self::NoQuorum | Self::Other)
     }
@@ -111,7 +111,7 @@ impl fmt::Display for Cause {
 }
 
 impl Error {
-    /// A request that was never sent.
+    /// Creates the error of a request that was never sent.
     pub fn unsent(endpoint: &str, operation: &str, cause: Cause, detail: String) -> Self {
         Self {
             endpoint: endpoint.to_owned(),
@@ -122,7 +122,7 @@ impl Error {
         }
     }
 
-    /// A request without an answer in time.
+    /// Creates the error of a request without an answer in time.
     pub fn timeout(endpoint: &str, operation: &str, after: std::time::Duration) -> Self {
         let detail = format!("none within {after:?}");
         Self {
@@ -131,7 +131,7 @@ impl Error {
         }
     }
 
-    /// A request that was sent and failed.
+    /// Creates the error of a request that was sent and failed.
     pub fn asked(endpoint: &str, operation: &str, cause: Cause, detail: String) -> Self {
         Self {
             may_have_happened: !cause.is_refusal(),
@@ -140,13 +140,14 @@ impl Error {
     }
 }
 
-/// What the client library reports, and the words of the layer that noticed.
+/// Returns the cause of a client library error, and the message of the layer that detected it.
 pub(crate) fn classify(error: &ClientError) -> (Cause, String) {
     match error {
         ClientError::GRpcStatus(status) => {
-            // What broke the connection says more than the status that reports it.
+            // The error that broke the connection is more specific than the status that reports it.
             let detail = status.source().map_or_else(|| status.message().to_owned(), chain);
-            // `Code` belongs to a crate that is not ours to name; its `Debug` is the name in the gRPC specification.
+            // `Code` is of a crate that is no direct dependency; its `Debug` is the name in the
+            // gRPC specification.
             (cause_of(&format!("{:?}", status.code()), &detail), detail)
         }
         ClientError::TransportError(error) => {
@@ -158,7 +159,8 @@ pub(crate) fn classify(error: &ClientError) -> (Cause, String) {
     }
 }
 
-/// From the words of etcd (`api/v3rpc/rpctypes/error.go`) first, since several causes share a code.
+/// Matches etcd's messages (`api/v3rpc/rpctypes/error.go`) first, since several causes share a
+/// code.
 fn cause_of(code: &str, words: &str) -> Cause {
     let says = |text: &str| words.contains(text);
     if says("database space exceeded") {
@@ -193,7 +195,7 @@ fn cause_of(code: &str, words: &str) -> Cause {
     }
 }
 
-/// Why etcd canceled a watch, from its words.
+/// Returns the cause for which etcd canceled a watch, from etcd's message.
 pub(crate) fn cause_of_cancel(words: &str) -> Cause {
     cause_of("", words)
 }
@@ -203,7 +205,7 @@ fn is_about_trust(words: &str) -> bool {
     ["certificate", "tls", "fatal alert"].iter().any(|word| words.contains(word))
 }
 
-/// An error and what it came from.
+/// Joins an error and its sources.
 fn chain(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -222,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn causes_follow_the_words_of_etcd() {
+    fn causes_follow_from_the_messages_of_etcd() {
         let cases = [
             ("ResourceExhausted", "etcdserver: mvcc: database space exceeded", Cause::NoSpace),
             ("ResourceExhausted", "etcdserver: too many requests", Cause::Overloaded),
@@ -248,14 +250,14 @@ mod tests {
     }
 
     #[test]
-    fn only_a_refusal_is_sure_not_to_have_happened() {
+    fn only_a_refused_request_has_certainly_not_happened() {
         assert!(Error::timeout("a", "put", std::time::Duration::from_secs(1)).may_have_happened);
         assert!(Cause::NoSpace.is_refusal() && Cause::PermissionDenied.is_refusal());
         assert!(!Cause::NoQuorum.is_refusal() && !Cause::Other.is_refusal());
     }
 
     #[test]
-    fn an_error_says_where_what_why_and_what_to_do() {
+    fn an_error_names_endpoint_operation_cause_and_advice() {
         let error =
             Error::unsent("http://a", "put /weir/n/meta", Cause::NoSpace, "full".to_owned());
         assert_eq!(

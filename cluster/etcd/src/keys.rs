@@ -1,18 +1,19 @@
 //! The keys of one cluster in etcd.
 //!
 //! ```text
-//!   /weir/<cluster>/meta            what the cluster is
-//!   /weir/<cluster>/desired         what the operator wants
+//!   /weir/<cluster>/meta            the identity of the cluster
+//!   /weir/<cluster>/desired         the desired state
 //!   /weir/<cluster>/nodes/<node>    a live node; goes with its lease
-//!   /weir/<cluster>/shards/<id>     who serves a shard
-//!   /weir/<cluster>/intents/<node>  what the operator wants of a node
-//!   /weir/<cluster>/control         what the operator wants of the controller
-//!   /weir/<cluster>/report          what the controller sees and waits for
-//!   /weir/<cluster>/events/<place>  what it decided last, in a ring of places
-//!   /weir/<cluster>/leader/elected  the controller that acts; goes with its lease
+//!   /weir/<cluster>/shards/<id>     a shard's members
+//!   /weir/<cluster>/intents/<node>  the operator's orders for a node
+//!   /weir/<cluster>/control         the operator's orders for the controller
+//!   /weir/<cluster>/report          what the controller observes and waits for
+//!   /weir/<cluster>/events/<slot>   its last decisions, in a ring of slots
+//!   /weir/<cluster>/leader/elected  the acting controller; goes with its lease
 //! ```
 //!
-//! A key has one spelling: `parse` refuses what `path` would not have written. The types of names keep them in their folders.
+//! A key has one spelling: `parse` refuses a path that `path` would not have written. The types of
+//! names confine each name to its folder.
 
 use serde::{Deserialize, Serialize};
 use weir_ids::{ClusterName, NodeId, ShardId};
@@ -44,18 +45,18 @@ pub enum Range {
     Events,
 }
 
-/// Why a path is no [`Key`].
+/// Reason that a path is no [`Key`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// It lies outside `/weir/<cluster>/`.
+    /// The path is outside `/weir/<cluster>/`.
     #[error("{0} is not a key of cluster {1}")]
     Foreign(String, ClusterName),
-    /// It lies inside, but this version knows no such key.
+    /// The path is inside, but this version knows no such key.
     #[error("{0} is not a key that this version of weir knows")]
     Unknown(String),
 }
 
-/// Writes and reads the paths of one cluster's keys.
+/// Formats and parses the paths of one cluster's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
     cluster: ClusterName,
@@ -68,17 +69,17 @@ impl Keys {
         Self { cluster, prefix }
     }
 
-    /// The cluster whose keys these are.
+    /// Returns the cluster that the keys belong to.
     pub fn cluster(&self) -> &ClusterName {
         &self.cluster
     }
 
-    /// `/weir/<cluster>/`: what a role of etcd must be allowed to read and write.
+    /// Returns `/weir/<cluster>/`: a role of etcd must be allowed to read and write below it.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// The prefix that the paths of `range`, and no others, share.
+    /// Returns the prefix that the paths of `range`, and no others, share.
     pub fn range(&self, range: Range) -> String {
         let folder = match range {
             Range::All => "",
@@ -90,7 +91,7 @@ impl Keys {
         format!("{}{folder}", self.prefix)
     }
 
-    /// The path of a key in etcd.
+    /// Returns the path of a key in etcd.
     pub fn path(&self, key: &Key) -> String {
         let prefix = &self.prefix;
         match key {
@@ -106,7 +107,7 @@ impl Keys {
         }
     }
 
-    /// The key of a path.
+    /// Parses a path.
     ///
     /// # Errors
     /// When the path is not one that [`path`](Self::path) writes.
@@ -131,7 +132,7 @@ impl Keys {
     }
 }
 
-/// A number as [`Keys::path`] writes it: neither sign nor leading zero.
+/// Parses a number as [`Keys::path`] writes it: without sign or leading zero.
 fn parse_number(text: &str) -> Option<u32> {
     let number: u32 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)

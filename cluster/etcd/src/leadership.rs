@@ -1,23 +1,25 @@
-//! What a process knows of its being the leader.
+//! The evidence that a process is the leader.
 
 use std::time::Instant;
 
 use crate::claim::state::Held;
 use crate::revision::{LeaseId, Revision};
 
-/// That this process was elected, and until when it may rely on it.
+/// The election of this process, and the time until which it may rely on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leadership {
     /// Create revision of the leader's key: different for each leader.
     pub create_revision: Revision,
-    /// Its lease: different too, even when etcd was restored and counts the same revisions again.
+    /// Lease of the leader's key: different as well, even when etcd was restored and counts the
+    /// same revisions again.
     pub lease: LeaseId,
     /// Grows with each renewal.
     pub valid_until: Instant,
 }
 
 impl Leadership {
-    /// That of the holder of the leader's key, while it lasts: to be asked for before each step, not kept.
+    /// Returns the leadership of the holder of the leader's key, while it lasts: to be asked for
+    /// before each step, not stored.
     pub fn of(held: Option<Held>, now: Instant) -> Option<Self> {
         let Held { create_revision, lease, valid_until } =
             held.filter(|it| now < it.valid_until)?;

@@ -1,4 +1,4 @@
-//! etcd for the nodes and the controller: who is there, who leads, what the map says.
+//! etcd for the nodes and the controller: membership, the leader, the map.
 //!
 //! ```text
 //!   owners on any thread        thread "etcd"
@@ -11,13 +11,15 @@
 //!   in a simulator        the same claim, mirror and link --orders--> a model of etcd
 //! ```
 //!
-//! [`Link`](link::Link), [`Claim`](claim::Claim) and [`MirrorClient`](mirror::MirrorClient) decide and know no I/O and
-//! no clock: requests, events and the time go in, orders and events come out ([`message`]). A simulator runs them
-//! unchanged, and so may whatever has a link of its own, over a [`Transport`]. The transport and the loop do the I/O
-//! and decide nothing. Everything is bounded: queues, lists, the time of a request, and the pace of attempts.
+//! [`Link`](link::Link), [`Claim`](claim::Claim) and [`MirrorClient`](mirror::MirrorClient) decide,
+//! without I/O and clock: requests, events and the time go in, orders and events come out
+//! ([`message`]). A simulator runs them unchanged, and so can any program that has a link of its
+//! own, over a [`Transport`]. The transport and the loop do the I/O and decide nothing. Everything
+//! is bounded: queues, lists, the time of a request, and the pace of attempts.
 //!
-//! Values are bytes (JSON) to this crate: it knows where things are, not what the map means. It knows no shard, no
-//! data path and no packet, and nothing that is urgent waits for it: when etcd is gone, the data path goes on.
+//! Values are bytes (JSON) to this crate: it knows where things are, not what the map means. It
+//! knows no shard, no data path and no packet, and nothing urgent waits for it: without etcd the
+//! data path continues.
 
 #![forbid(unsafe_code)]
 

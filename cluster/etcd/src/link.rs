@@ -1,17 +1,20 @@
-//! A process's way to etcd: requests with their time, one connection for all of them, another one after a failure.
+//! A process's link to etcd: requests with deadlines, one connection for all of them, a new one
+//! after a failure.
 //!
 //! ```text
-//!   ask(tag, request) --> queued --+ connected                     +--> next_done() -> tag, answer or error
-//!                           |      +---> Order::Ask ---> event() --+
+//!   ask(tag, request) --> queued --+ connected                     +--> next_done():
+//!                           |      +---> Order::Ask ---> event() --+    tag, answer or error
 //!                           +--> Order::Connect, to one endpoint after the other
 //! ```
 //!
-//! A connection is made when something is asked and there is none, by reading a key: that shows trust, user, role and
-//! quorum at once. Each failure that another connection may cure gives the connection up; what is under way on it goes
-//! on there. After an attempt to connect that failed, requests fail at once for a while, with that error. Every request
-//! has its time, connecting included; none is repeated here.
+//! A connection is made when a request needs one, by reading a key: that checks trust, user, role
+//! and quorum at once. A failure that another connection may cure gives the connection up; requests
+//! under way continue on the old one. For a while after a failed attempt to connect, requests fail
+//! at once, with the error of the attempt. Every request has a deadline that includes connecting;
+//! no request is retried here.
 //!
-//! Does no I/O and has no clock: whatever owns it carries its orders out, tells it the events and the time.
+//! The link does no I/O and has no clock: its owner carries out the orders, and passes in events
+//! and the time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -28,28 +31,28 @@ use crate::message::{Answer, Event, Failure, Order, Request, RequestId, WatchNew
 use crate::options::Options;
 use crate::swap::Outcome;
 
-/// Why there is no answer.
+/// Reason that a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failed {
     NoSuchLease,
     Etcd(Error),
 }
 
-/// What a request has come to.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Got {
     Answer(Answer),
-    /// A watch is open, on the connection of this generation.
+    /// A watch is open on the connection of this generation.
     Opened {
         watch: RequestId,
         generation: u64,
     },
 }
 
-/// The end of a request.
+/// A completed request.
 #[derive(Debug)]
 pub struct Done<T> {
-    /// What it was asked for.
+    /// Tag that the request was made with.
     pub tag: T,
     pub got: Result<Got, Failed>,
 }
@@ -77,27 +80,27 @@ struct Probe {
     endpoint: usize,
 }
 
-/// `T` names what a request is for.
+/// A link; `T` identifies the purpose of a request.
 #[derive(Debug)]
 pub struct Link<T> {
     pub keys: Keys,
     pub options: Options,
     contact: Arc<Contact>,
     back_off: BackOff,
-    /// The newest connection's: each has the next number.
+    /// Generation of the newest connection: the generations are numbered.
     generation: u64,
-    /// And its endpoint.
+    /// Endpoint of the newest connection.
     endpoint: usize,
     is_connected: bool,
-    /// The connection that is being made.
+    /// The connection attempt under way.
     probe: Option<Probe>,
-    /// The endpoint that is tried next.
+    /// Endpoint to try next.
     next_endpoint: usize,
-    /// Until when no connection is tried, and why.
+    /// Time until which no connection is tried, and the error of the last attempt.
     rest: Option<(Instant, Error)>,
-    /// They wait for a connection, the oldest first.
+    /// Requests that wait for a connection, the oldest first.
     queued: Vec<Queued<T>>,
-    /// Sent in the order in which they were asked: the first is the first that takes too long.
+    /// Requests in the order in which they were sent: the first one times out first.
     pending: BTreeMap<RequestId, Pending<T>>,
     ids: u64,
     orders: VecDeque<Order>,
@@ -105,10 +108,10 @@ pub struct Link<T> {
 }
 
 impl<T> Link<T> {
-    /// Not connected yet. What it does is counted in `contact`.
+    /// Creates a link that is not connected. Its traffic is counted in `contact`.
     pub fn new(options: Options, contact: Arc<Contact>) -> Self {
         let back_off = BackOff::new(options.retry_first, options.retry_max, options.seed);
-        // Nodes begin with different members.
+        // Nodes begin with different members of etcd.
         let next_endpoint = (options.seed % options.endpoints.len().max(1) as u64) as usize;
         Self {
             keys: Keys::new(options.cluster.clone()),
@@ -129,12 +132,12 @@ impl<T> Link<T> {
         }
     }
 
-    /// Where it counts.
+    /// Returns the counters and errors of the link.
     pub fn contact(&self) -> &Contact {
         &self.contact
     }
 
-    /// Asks; the end comes from [`next_done`](Self::next_done).
+    /// Makes a request; its result comes from [`next_done`](Self::next_done).
     pub fn ask(&mut self, now: Instant, tag: T, request: Request) {
         let until = now + self.options.request_timeout;
         if self.is_connected {
@@ -150,18 +153,18 @@ impl<T> Link<T> {
         self.queued.push(Queued { tag, request, until });
     }
 
-    /// Asks what is not answered: `Progress` and `Cancel`.
+    /// Sends a request that has no answer: `Progress` or `Cancel`.
     pub fn say(&mut self, request: Request) {
         let id = self.next_id();
         self.orders.push_back(Order::Ask { id, request });
     }
 
-    /// Gives a connection up: the next request makes another one.
+    /// Gives a connection up: the next request makes a new one.
     pub fn distrust(&mut self, generation: u64) {
         self.is_connected &= self.generation > generation;
     }
 
-    /// When something takes too long.
+    /// Returns the time of the next time-out.
     pub fn deadline(&self) -> Option<Instant> {
         let probe = self.probe.iter().map(|probe| probe.until);
         let queued = self.queued.first().map(|queued| queued.until);
@@ -169,11 +172,11 @@ impl<T> Link<T> {
         probe.chain(queued).chain(pending).min()
     }
 
-    /// Gives up what has taken too long.
+    /// Gives up the requests and attempts that have timed out.
     pub fn tick(&mut self, now: Instant) {
         if let Some(probe) = self.probe.take_if(|probe| now >= probe.until) {
             self.orders.push_back(Order::Forget(probe.request));
-            // Half of a request's time: the other half is for the request.
+            // Connecting may take half of a request's time: the other half is for the request.
             let limit = self.options.request_timeout / 2;
             let error = Error::timeout(self.endpoint_name(probe.endpoint), "connect", limit);
             self.not_connected(now, error);
@@ -196,7 +199,7 @@ impl<T> Link<T> {
         }
     }
 
-    /// Takes what the transport tells. News of a watch that was opened are given back.
+    /// Takes an event of the transport. Returns the news of an open watch.
     pub fn event(&mut self, now: Instant, event: Event) -> Option<(RequestId, WatchNews)> {
         match event {
             Event::Answered { request, answer } => {
@@ -207,7 +210,7 @@ impl<T> Link<T> {
                     let got = got.map_err(|failure| self.failed(&pending, failure));
                     self.end(now, pending, got);
                 }
-                // An answer that comes too late is not waited for any more.
+                // An answer after the time-out is dropped.
                 None
             }
             Event::Watched { watch, news } => {
@@ -234,7 +237,8 @@ impl<T> Link<T> {
         }
     }
 
-    /// What a write has come to, whose transaction compared the leadership of `leader`. A lost race is counted.
+    /// Returns the outcome of a write whose transaction compared the leadership of `leader`. Counts
+    /// a lost race.
     pub fn outcome(&self, got: Result<Got, Failed>, leader: Option<Leadership>) -> Outcome {
         let outcome = match got {
             Ok(Got::Answer(Answer::Decided(decided))) => Outcome::of_decided(decided, leader),
@@ -250,12 +254,12 @@ impl<T> Link<T> {
         outcome
     }
 
-    /// The next request that has ended.
+    /// Returns the next completed request.
     pub fn next_done(&mut self) -> Option<Done<T>> {
         self.done.pop_front()
     }
 
-    /// The next thing that the transport is to do.
+    /// Returns the next order for the transport.
     pub fn next_order(&mut self) -> Option<Order> {
         self.orders.pop_front()
     }
@@ -301,7 +305,7 @@ impl<T> Link<T> {
 
     fn not_connected(&mut self, now: Instant, error: Error) {
         count(&self.contact.counters.failures_total);
-        // The requests themselves were never sent.
+        // The requests that wait for the connection were never sent.
         let error = Error { may_have_happened: false, ..error };
         for Queued { tag, request, .. } in self.queued.drain(..) {
             let error = Error { operation: request.operation(), ..error.clone() };
@@ -326,13 +330,13 @@ impl<T> Link<T> {
         self.done.push_back(Done { tag: pending.tag, got });
     }
 
-    /// etcd answered.
+    /// Records an answer of etcd.
     fn heard(&self, now: Instant) {
         self.contact.counters.heard(now);
         self.contact.set_error(None);
     }
 
-    /// A request failed; `generation` is its connection's.
+    /// Records a failed request; `generation` is that of its connection.
     fn note(&mut self, now: Instant, generation: Option<u64>, error: &Error) {
         if error.cause.is_silence() {
             self.contact.counters.failures_total.fetch_add(1, Relaxed);

@@ -5,7 +5,7 @@ use crate::revision::{LeaseId, Place, Revision};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A link to two members, which begins with the first.
+/// Returns a link to two endpoints, which begins with the first.
 fn link(now: Instant) -> Link<u32> {
     let endpoints = vec!["http://a".to_owned(), "http://b".to_owned()];
     let options = Options::new("north".parse().unwrap(), endpoints, 2);
@@ -21,7 +21,7 @@ fn broken() -> Failure {
     Failure::Failed { cause: Cause::Unreachable, detail: "refused".to_owned() }
 }
 
-/// The connection that is wanted now: the id of its probe, and its endpoint.
+/// Takes the order to connect: the id of its probe, and its endpoint.
 fn connect(link: &mut Link<u32>) -> (RequestId, usize) {
     match link.next_order() {
         Some(Order::Connect { id, endpoint, .. }) => (id, endpoint),
@@ -75,7 +75,7 @@ fn requests_wait_for_one_connection_and_share_it() {
 }
 
 #[test]
-fn after_an_attempt_that_failed_requests_fail_at_once_and_then_the_next_member_is_tried() {
+fn requests_fail_at_once_until_the_next_member_is_tried() {
     let now = Instant::now();
     let mut link = link(now);
     link.ask(now, 1, Request::get("/x"));
@@ -91,7 +91,7 @@ fn after_an_attempt_that_failed_requests_fail_at_once_and_then_the_next_member_i
         );
         assert!(!error.may_have_happened && error.endpoint == "http://a", "{error}");
     }
-    assert_eq!(link.next_order(), None, "nothing is tried meanwhile");
+    assert_eq!(link.next_order(), None, "no connection is tried during the wait");
     link.ask(now + link.options.retry_max, 3, Request::get("/x"));
     assert_eq!(connect(&mut link).1, 1);
 }
@@ -109,7 +109,7 @@ fn a_request_without_an_answer_is_given_up_with_its_connection() {
     let (_, error) = error(&mut link);
     assert!(error.cause == Cause::Timeout && error.may_have_happened, "{error}");
     assert_eq!(link.contact().last_error(), Some(error));
-    // Its answer finds nobody, and the next request goes to the next member.
+    // The late answer is dropped, and the next request uses the next endpoint.
     link.event(now + TIMEOUT, Event::Answered { request: late, answer: found() });
     assert!(link.next_done().is_none());
     link.ask(now + TIMEOUT, 2, Request::get("/x"));
@@ -117,7 +117,7 @@ fn a_request_without_an_answer_is_given_up_with_its_connection() {
 }
 
 #[test]
-fn an_attempt_to_connect_may_take_half_of_the_time_of_a_request() {
+fn a_connection_attempt_may_take_half_the_time_of_a_request() {
     let now = Instant::now();
     let mut link = link(now);
     link.ask(now, 1, Request::get("/x"));
@@ -130,7 +130,7 @@ fn an_attempt_to_connect_may_take_half_of_the_time_of_a_request() {
 }
 
 #[test]
-fn news_of_a_watch_are_given_back_once_it_is_open() {
+fn news_of_a_watch_are_returned_once_it_is_open() {
     let now = Instant::now();
     let mut link = link(now);
     link.ask(now, 1, Request::Watch { prefix: "/x/".into(), from: Revision(3) });
@@ -139,7 +139,7 @@ fn news_of_a_watch_are_given_back_once_it_is_open() {
     assert_eq!(link.event(now, Event::Watched { watch, news: WatchNews::Created }), None);
     let Some(Done { got: Ok(Got::Opened { watch: opened, generation }), .. }) = link.next_done()
     else {
-        panic!("not opened")
+        panic!("the watch is not open")
     };
     assert_eq!(opened, watch);
     let news = link.event(now, Event::Watched { watch, news: WatchNews::Progress });

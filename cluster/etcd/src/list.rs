@@ -1,34 +1,35 @@
-//! A whole range at one revision, page by page.
+//! A list of a whole range at one revision, page by page.
 
 use crate::error::Cause;
 use crate::message::{Answer, Failure, Request, end_of};
 use crate::revision::{Place, Versioned};
 
-/// Keys of one page: with values of 4 KiB a quarter of what one message may have.
+/// Keys of one page: with values of 4 KiB a page takes a quarter of the largest message.
 const PAGE_KEYS: usize = 256;
 
 /// A list under way. The first page is linearizable, the others are of the same revision.
 #[derive(Debug)]
 pub(crate) struct Listing {
     end: String,
-    /// Where the page that is asked for begins.
+    /// Path at which the next page begins.
     next: String,
     place: Option<Place>,
     found: Vec<(String, Versioned)>,
     keys_max: usize,
 }
 
-/// The paths of a range, with what they hold, in their order.
+/// The paths of a range with their values, in order.
 pub(crate) type Listed = (Place, Vec<(String, Versioned)>);
 
 impl Listing {
-    /// Of the paths that begin with `prefix`; a list of more than `keys_max` fails.
+    /// Starts a list of the paths that begin with `prefix`; a list of more than `keys_max` keys
+    /// fails.
     pub(crate) fn new(prefix: &str, keys_max: usize) -> Self {
         let (end, next) = (end_of(prefix), prefix.to_owned());
         Self { end, next, place: None, found: Vec::new(), keys_max }
     }
 
-    /// The request for the next page.
+    /// Returns the request for the next page.
     pub(crate) fn request(&self) -> Request {
         Request::Range {
             start: self.next.clone(),
@@ -38,10 +39,10 @@ impl Listing {
         }
     }
 
-    /// Takes a page. None: another page is to be asked for.
+    /// Takes a page. None: another page is to be requested.
     ///
     /// # Errors
-    /// When there are more keys than `keys_max`, or it is no page that can follow.
+    /// When there are more keys than `keys_max`, or the page cannot follow the previous one.
     pub(crate) fn take(&mut self, page: Answer) -> Result<Option<Listed>, Failure> {
         let failed = |cause, detail| Err(Failure::Failed { cause, detail });
         let Answer::Range { place, found, has_more } = page else {
@@ -56,7 +57,7 @@ impl Listing {
             Some((last, _)) if has_more => format!("{last}\0"),
             _ => return Ok(Some((place, std::mem::take(&mut self.found)))),
         };
-        // A path that is not UTF-8 may be read as one that lies before it.
+        // A path that is not UTF-8 may be decoded to one that sorts before it.
         if next <= self.next {
             return failed(
                 Cause::Other,

@@ -1,12 +1,12 @@
-//! What a client asks of etcd and what etcd tells it, apart from how either travels. Keys are paths.
+//! Requests to etcd and its answers, independent of how they are carried. Keys are paths.
 //!
-//! A client gives each of its requests an id of its own; whatever carries the requests uses it for the answer.
+//! A client gives each of its requests an id of its own; the transport uses the id for the answer.
 
 use crate::error::Cause;
 use crate::revision::{LeaseId, Place, Revision, Versioned};
 use crate::transaction::{Decided, Operation, Transaction};
 
-/// A request of one client; of a watch, the watch too. Never used twice by a client.
+/// Identifies a request of one client, and the watch that it opens. A client never reuses an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
@@ -17,7 +17,7 @@ pub enum Request {
         ttl_sec: u64,
     },
     KeepAlive(LeaseId),
-    /// Takes the lease and its keys away.
+    /// Ends the lease and deletes its keys.
     Revoke(LeaseId),
     Transact(Transaction),
     /// Keys from `start` up to, but not including, `end`, at most `limit`.
@@ -25,30 +25,30 @@ pub enum Request {
         start: String,
         end: String,
         limit: usize,
-        /// None: as of now.
+        /// None: the current revision.
         revision: Option<Revision>,
     },
-    /// Everything below a prefix from this revision on.
+    /// Opens a watch on every key below a prefix from this revision on.
     Watch {
         prefix: String,
         from: Revision,
     },
-    /// Asks a watch for a sign of life.
+    /// Asks a watch for its progress, which shows that it is alive.
     Progress(RequestId),
     /// Ends a watch.
     Cancel(RequestId),
 }
 
-/// What a transport carries out for a client.
+/// An order from a client to its transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Makes a connection to the endpoint of this index, and answers with what `probe` is answered on it. If it is
-    /// answered, everything that is ordered afterwards goes over this connection.
+    /// Connects to the endpoint of this index, and returns the answer to `probe` on the new
+    /// connection. If the probe is answered, all later requests use this connection.
     Connect { id: RequestId, endpoint: usize, probe: Request },
-    /// Asks over the newest connection. `Progress` and `Cancel` go over the connection of their watch, and are not
-    /// answered.
+    /// Sends a request on the newest connection. `Progress` and `Cancel` use the connection of
+    /// their watch, and have no answer.
     Ask { id: RequestId, request: Request },
-    /// The client waits for no answer any more: the transport may give the request up.
+    /// The client does not wait for the answer: the transport may abandon the request.
     Forget(RequestId),
 }
 
@@ -62,40 +62,40 @@ pub enum Answer {
     Range { place: Place, found: Vec<(String, Versioned)>, has_more: bool },
 }
 
-/// Why a request failed, as the transport saw it.
+/// Cause of a failed request, as the transport saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     NoSuchLease,
     Failed {
         cause: Cause,
-        /// The words of the layer that noticed.
+        /// Message of the layer that detected the failure.
         detail: String,
     },
 }
 
-/// What a transport tells a client.
+/// An event from a transport to its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     Answered { request: RequestId, answer: Result<Answer, Failure> },
     Watched { watch: RequestId, news: WatchNews },
 }
 
-/// What a watch says. After `Compacted` or `Ended` it says nothing.
+/// News of a watch. Nothing follows `Compacted` or `Ended`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchNews {
-    /// It is open. The first news of each watch that could be opened.
+    /// The watch is open: the first news of every watch that could be opened.
     Created,
     /// Changes in the order of their revisions; a revision is never split.
     Changes(Vec<Changed>),
     /// The answer to `Progress`.
     Progress,
-    /// It ended: what it would need from this revision on is gone.
+    /// The watch ended: it needs revisions before this one, which etcd has compacted.
     Compacted(Revision),
-    /// It ended for another reason, or could not be opened.
+    /// The watch ended for another reason, or could not be opened.
     Ended(Failure),
 }
 
-/// A key that was written, or deleted.
+/// A key that was written or deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
     pub path: String,
@@ -105,12 +105,12 @@ pub struct Changed {
 }
 
 impl Request {
-    /// Reads one key as of now.
+    /// Returns a request that reads one key at the current revision.
     pub fn get(path: &str) -> Self {
         Self::Range { start: path.to_owned(), end: format!("{path}\0"), limit: 1, revision: None }
     }
 
-    /// For messages about a failure.
+    /// Describes the request in messages about a failure.
     pub(crate) fn operation(&self) -> String {
         match self {
             Self::Grant { .. } => "grant a lease".to_owned(),
@@ -131,7 +131,8 @@ impl Request {
     }
 }
 
-/// The first path behind all that begin with `prefix`, which ends with a character of ASCII.
+/// Returns the first path after all paths that begin with `prefix`, whose last character must be
+/// ASCII.
 ///
 /// # Panics
 /// When `prefix` ends with another character.
@@ -140,5 +141,5 @@ pub fn end_of(prefix: &str) -> String {
     if let Some(last) = end.last_mut() {
         *last += 1;
     }
-    String::from_utf8(end).expect("a prefix ends with a character of ASCII")
+    String::from_utf8(end).expect("a prefix ends with an ASCII character")
 }

@@ -1,5 +1,5 @@
-//! A copy of a range of keys: [`MirrorState`] decides, [`MirrorClient`] makes the requests of it and reads their
-//! answers.
+//! A copy of a range of keys: [`MirrorState`] decides, [`MirrorClient`] turns its actions into
+//! requests and reads their answers.
 
 mod check;
 pub mod event;
@@ -23,22 +23,22 @@ use crate::mirror::state::{MirrorState, Times};
 use crate::options::Options;
 use crate::revision::{Place, Revision};
 
-/// What a mirror asks for.
+/// A command of a mirror to its link.
 #[derive(Clone, Debug)]
 enum Wish {
-    /// A request, and the job that it belongs to.
+    /// Make a request for this job.
     Ask(Job, Request),
-    /// Nothing comes back of this but news.
+    /// Send a request that has no answer.
     Say(Request),
-    /// Of the connection of this generation.
+    /// Distrust the connection of this generation.
     Distrust(u64),
 }
 
-/// A list or the opening of a watch; a newer one replaces it.
+/// A list or the opening of a watch; a newer job replaces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job(u64);
 
-/// Copies a range of keys for as long as it lives. Does no I/O.
+/// Copies a range of keys as long as it exists. Does no I/O.
 #[derive(Debug)]
 pub struct MirrorClient {
     state: MirrorState,
@@ -49,14 +49,15 @@ pub struct MirrorClient {
     jobs: u64,
     listing: Option<(Job, Listing)>,
     opening: Option<Job>,
-    /// And the generation of its connection.
+    /// The open watch, and the generation of its connection.
     watch: Option<(RequestId, u64)>,
     wishes: VecDeque<Wish>,
     events: VecDeque<MirrorEvent>,
 }
 
 impl MirrorClient {
-    /// Begins to mirror. `seen` is the last place that an earlier process kept: an etcd restored since is noticed.
+    /// Begins to mirror. `seen` is the last position that an earlier process stored: it reveals an
+    /// etcd restored since.
     pub fn new(
         options: &Options,
         contact: Arc<Contact>,
@@ -88,19 +89,20 @@ impl MirrorClient {
         }
     }
 
-    /// When [`tick`](Self::tick) is due, if nothing happens before.
+    /// Returns the time at which [`tick`](Self::tick) is due, if no input comes before.
     pub fn deadline(&self) -> Option<Instant> {
         self.state.deadline()
     }
 
-    /// Time went by. To be called after everything that etcd has told: a watch is given up for its silence.
+    /// Runs the timers. To be called after all pending events of etcd: a watch is given up for its
+    /// silence.
     pub fn tick(&mut self, now: Instant) {
         if self.state.deadline().is_some_and(|deadline| now >= deadline) {
             self.handle(Input::Tick, now);
         }
     }
 
-    /// Gives what is to be asked to the link; `tag` names a job of this mirror there.
+    /// Passes the pending commands to the link; `tag` identifies a job of this mirror there.
     pub fn ask<T>(&mut self, link: &mut Link<T>, now: Instant, tag: impl Fn(Job) -> T) {
         for wish in self.wishes.drain(..) {
             match wish {
@@ -111,7 +113,7 @@ impl MirrorClient {
         }
     }
 
-    /// The next thing for the owner.
+    /// Returns the next event for the owner.
     pub fn next_event(&mut self) -> Option<MirrorEvent> {
         self.events.pop_front()
     }
@@ -120,12 +122,12 @@ impl MirrorClient {
         !self.events.is_empty()
     }
 
-    /// The watch that is open.
+    /// Returns the open watch.
     pub(crate) fn watch(&self) -> Option<RequestId> {
         self.watch.map(|(watch, _)| watch)
     }
 
-    /// The owner is gone: nothing is mirrored any more.
+    /// Stops mirroring, because the owner is gone.
     pub(crate) fn close(&mut self) {
         self.carry_out(Action::Close);
     }
@@ -194,7 +196,7 @@ impl MirrorClient {
         self.listing = Some((job, listing));
     }
 
-    /// Takes the end of a request.
+    /// Takes the result of a request.
     pub fn done(&mut self, job: Job, got: Result<Got, Failed>, now: Instant) {
         if self.opening == Some(job) {
             self.opening = None;
@@ -277,7 +279,7 @@ impl MirrorClient {
         })
     }
 
-    /// None: a key that this version does not know.
+    /// Parses a key. None: this version does not know it.
     fn entry(&self, path: &str, value: Vec<u8>, mod_revision: Revision) -> Option<Entry> {
         let key = self.keys.parse(path.as_bytes());
         if key.is_err() {

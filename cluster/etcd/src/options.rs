@@ -1,4 +1,4 @@
-//! How etcd is reached, and every time and limit of this crate.
+//! The access to etcd, and every time and limit of this crate.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,30 +7,31 @@ use weir_ids::ClusterName;
 
 use crate::secret_file::{SecretFileError, read_secret_line};
 
-/// etcd itself grants no shorter lease than one and a half election timeouts, 2 s as it is shipped.
+/// etcd grants no lease shorter than one and a half election timeouts, 2 s by default.
 const LEASE_TTL_MIN: Duration = Duration::from_secs(2);
 const LEASE_TTL_MAX: Duration = Duration::from_secs(600);
 const ENDPOINTS_MAX: usize = 32;
 
-/// Files of the TLS connection, PEM. They are read anew for each connection, so they may be renewed at any time.
+/// PEM files of the TLS connection. They are read again for each connection, so they may be renewed
+/// at any time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Authorities that etcd's certificate is checked against.
     pub ca: PathBuf,
-    /// Our certificate and its key, if etcd asks for one.
+    /// This process's certificate and its key, if etcd requires one.
     pub client: Option<(PathBuf, PathBuf)>,
-    /// The name in etcd's certificate, if it is not the one in the endpoint.
+    /// Name in etcd's certificate, if it is not the one in the endpoint.
     pub server_name: Option<String>,
 }
 
-/// User of etcd. Its password does not appear in `Debug`.
+/// A user of etcd. Its password does not appear in `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct User {
     pub name: String,
     pub password: Password,
 }
 
-/// A password, or where it is.
+/// A password, or the file that holds it.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Password {
     Given(String),
@@ -39,10 +40,10 @@ pub enum Password {
 }
 
 impl Password {
-    /// The password now.
+    /// Returns the current password.
     ///
     /// # Errors
-    /// When its file cannot be read, or others can read it.
+    /// When its file cannot be read, or other users can read it.
     pub(crate) fn read(&self) -> Result<String, SecretFileError> {
         match self {
             Self::Given(password) => Ok(password.clone()),
@@ -66,41 +67,42 @@ impl std::fmt::Debug for User {
     }
 }
 
-/// How to reach etcd. [`Options::new`] gives the defaults.
+/// The access to etcd. [`Options::new`] sets the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     pub cluster: ClusterName,
-    /// `http://` or `https://` addresses of members; one is used at a time, the next after a failure.
+    /// `http://` or `https://` addresses of members; one is used at a time, the next one after a
+    /// failure.
     pub endpoints: Vec<String>,
     pub tls: Option<TlsFiles>,
     pub user: Option<User>,
     /// Longest time for one request, connecting included. Default 2 s.
     pub request_timeout: Duration,
-    /// Lease of a node's key or of the leader's. Whole seconds; default 10 s.
+    /// Time of the lease of a node's key or of the leader's. Whole seconds; default 10 s.
     pub lease_ttl: Duration,
-    /// The part of its lease that a leader does not use: more than its longest step takes. Default 3 s.
+    /// Part of its lease that a leader does not use: longer than its longest step. Default 3 s.
     pub leader_margin: Duration,
-    /// First wait after a failure; doubles up to [`retry_max`](Self::retry_max). Default 100 ms.
+    /// First wait after a failure; it doubles up to [`retry_max`](Self::retry_max). Default 100 ms.
     pub retry_first: Duration,
     /// Longest wait after a failure. Default 5 s.
     pub retry_max: Duration,
-    /// Time between two looks at a key that another process holds. Default 1 s.
+    /// Time between two reads of a key that another process holds. Default 1 s.
     pub claim_interval: Duration,
     /// Silence of a watch after which it is asked for its progress. Default 5 s.
     pub progress_interval: Duration,
     /// Time between two full lists beside a running watch. Default 60 s.
     pub list_interval: Duration,
-    /// How long a running watch may take to deliver what a full list shows. Default 5 s.
+    /// Time that a running watch may take to deliver what a full list contains. Default 5 s.
     pub list_grace: Duration,
     /// Events a mirror holds before it stops reading from etcd. Default 1,024.
     pub queue_len: usize,
     /// Most keys in the range of a mirror; a longer list is refused. Default 1,000,000.
     pub keys_max: usize,
-    /// Seed of the jitter: different in each process.
+    /// Seed of the jitter; must differ between processes.
     pub seed: u64,
 }
 
-/// What is wrong with [`Options`].
+/// An error in [`Options`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
     #[error("etcd needs 1 to {ENDPOINTS_MAX} endpoints, not {0}")]
@@ -117,7 +119,7 @@ pub enum OptionsError {
     Zero(&'static str),
     #[error("{0} cannot be read: {1}")]
     File(PathBuf, String),
-    /// A key or password that cannot be read, or that others can read.
+    /// A key or password file that cannot be read, or that other users can read.
     #[error(transparent)]
     Secret(#[from] SecretFileError),
     #[error("the thread for etcd cannot be started: {0}")]
@@ -146,7 +148,7 @@ impl Options {
         }
     }
 
-    /// Everything that is wrong, not just the first.
+    /// Reports all errors, not only the first one.
     ///
     /// # Errors
     /// See [`OptionsError`].

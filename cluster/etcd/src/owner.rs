@@ -1,4 +1,4 @@
-//! The ends of a claim and of a mirror that their owners on other threads have.
+//! The ends of a claim and of a mirror that their owners on other threads hold.
 
 use tokio::sync::{mpsc, watch};
 
@@ -11,7 +11,7 @@ use crate::options::Options;
 use crate::revision::Place;
 use crate::tasks::{Command, Commands};
 
-/// The claim ends when this is dropped; its lease then ends by itself.
+/// Owns a claim. The claim ends when this is dropped; its lease then expires.
 #[derive(Debug)]
 pub(crate) struct ClaimOwner {
     number: u64,
@@ -34,12 +34,12 @@ impl ClaimOwner {
         self.events.recv().await
     }
 
-    /// The key, if it is ours. It is up to the caller to compare `valid_until` with the clock.
+    /// Returns the key, if it is held. The caller must compare `valid_until` with the clock.
     pub(crate) fn held(&self) -> Option<Held> {
         *self.held.borrow()
     }
 
-    /// Writes another value at the next occasion.
+    /// Replaces the value; it is written at the next opportunity.
     pub(crate) fn replace(&self, value: Vec<u8>) {
         self.commands.send(Command::Replace { number: self.number, value });
     }
@@ -47,7 +47,7 @@ impl ClaimOwner {
     /// Gives the key up at once.
     ///
     /// # Errors
-    /// When etcd could not be told; the key then goes when the lease ends.
+    /// When the lease could not be revoked; the key then goes when the lease ends.
     pub(crate) async fn close(self) -> Result<(), Error> {
         self.commands.revoke(self.number).await
     }
@@ -59,10 +59,11 @@ impl Drop for ClaimOwner {
     }
 }
 
-/// A copy of a range of keys, told as events. Ends when dropped.
+/// A copy of a range of keys, reported as events. Ends when dropped.
 ///
-/// An owner that does not take its events holds the mirror up; etcd then keeps what is to come, and if it compacts
-/// that, everything is listed again. So memory is bounded by one list and the queue.
+/// An owner that does not take its events holds the mirror up: etcd then retains further changes,
+/// and if it compacts them, everything is listed again. So memory is bounded by one list and the
+/// queue.
 #[derive(Debug)]
 pub struct Mirror {
     number: u64,
@@ -83,7 +84,7 @@ impl Mirror {
         Self { number, events, commands }
     }
 
-    /// What happened next. Cancel safe.
+    /// Returns the next event. Cancel safe.
     pub async fn next_event(&mut self) -> Option<MirrorEvent> {
         self.events.recv().await
     }

@@ -1,8 +1,10 @@
-//! Files with a secret: a password, a private key, the key of replication. One rule for all of them.
+//! Files with a secret: a password, a private key, the key of replication. One rule for all of
+//! them.
 //!
-//! The file is regular, belongs to root or to the user of the process, and nobody else may read or change it. What counts
-//! is the file that is opened, so a symbolic link is judged by its target; the link itself must belong to root or to that
-//! user, too, since its owner decides what is read.
+//! The file is regular, belongs to root or to the user of the process, and no other user may read
+//! or change it. The rule applies to the file that is opened, so a symbolic link is judged by its
+//! target; the link itself must also belong to root or to that user, since its owner decides what
+//! is read.
 
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions, symlink_metadata};
@@ -13,7 +15,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::OFlag;
 use nix::unistd::geteuid;
 
-/// Longest file: certificates' keys take a few kilobytes.
+/// Longest file: keys of certificates take a few kilobytes.
 const BYTES_MAX: u64 = 64 << 10;
 
 /// A secret that cannot be used, and what to do about it. It never shows the secret.
@@ -24,14 +26,14 @@ pub struct SecretFileError {
     pub reason: SecretFileReason,
 }
 
-/// Why a file with a secret is refused.
+/// Reason that a file with a secret is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretFileReason {
     Unreadable(String),
     NotRegular,
-    /// Permission bits.
+    /// The permission bits, and the path.
     Mode(u32, PathBuf),
-    /// User that owns it, and the user of the process.
+    /// The user that owns the file, and the user of the process.
     Owner {
         owner: u32,
         user: u32,
@@ -70,7 +72,7 @@ impl fmt::Display for SecretFileReason {
     }
 }
 
-/// The rule, for a file of this mode and owner.
+/// Checks the mode and the owner of a file.
 fn judge(path: &Path, mode: u32, owner: u32, user: u32) -> Result<(), SecretFileReason> {
     if owner != 0 && owner != user {
         return Err(SecretFileReason::Owner { owner, user });
@@ -81,19 +83,19 @@ fn judge(path: &Path, mode: u32, owner: u32, user: u32) -> Result<(), SecretFile
     Ok(())
 }
 
-/// The bytes of a file with a secret.
+/// Reads a file with a secret.
 ///
 /// # Errors
-/// When the file cannot be read, or somebody else can read or change it.
+/// When the file cannot be read, or another user can read or change it.
 pub fn read_secret(path: &Path) -> Result<Vec<u8>, SecretFileError> {
     let refused = |reason| SecretFileError { path: path.to_owned(), reason };
     read(path, geteuid().as_raw()).map_err(refused)
 }
 
-/// The same as text, without the end of its last line; a secret of no characters is none.
+/// Reads a secret as text, without the end of its last line; an empty secret is an error.
 ///
 /// # Errors
-/// As [`read_secret`], and when it is no text.
+/// As [`read_secret`], and when the secret is not UTF-8 or empty.
 pub fn read_secret_line(path: &Path) -> Result<String, SecretFileError> {
     let refused = |reason| SecretFileError { path: path.to_owned(), reason };
     let text = String::from_utf8(read_secret(path)?);
@@ -108,11 +110,11 @@ fn read(path: &Path, user: u32) -> Result<Vec<u8>, SecretFileReason> {
     if link.is_symlink() && link.uid() != 0 && link.uid() != user {
         return Err(SecretFileReason::LinkOwner { owner: link.uid(), user });
     }
-    // A pipe or a device would be waited for.
+    // Opening a pipe or a device could block.
     let flags = (OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY).bits();
     let file: File =
         OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(unreadable)?;
-    // Of the file that is open, not of whatever the path names by now.
+    // The metadata must be of the open file: the path may name another one by now.
     let metadata = file.metadata().map_err(unreadable)?;
     if !metadata.is_file() {
         return Err(SecretFileReason::NotRegular);
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_others_may_read_or_change_is_refused_with_its_fix() {
+    fn a_secret_that_others_may_read_or_change_is_refused_with_advice() {
         let folder = Folder::new();
         for mode in [0o600, 0o400, 0o700] {
             let path = folder.secret("good", mode);
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_or_holds_no_secret_is_refused_and_never_waited_for() {
+    fn a_path_without_a_readable_secret_is_refused_without_blocking() {
         let folder = Folder::new();
         let pipe = folder.0.path().join("pipe");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).unwrap();

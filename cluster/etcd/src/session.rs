@@ -1,9 +1,10 @@
 //! A node's membership: its key under `/nodes/`, which lives as long as its lease.
 //!
-//! A second process of the same name is refused while the first one's lease lives ([`ClaimEvent::HeldByOther`]) and
-//! takes over by itself when it has ended, at once if it knows that the first one has ended. A node that lost its lease
-//! registers again by itself.
-//! Does not decide what an expired lease means: the data path goes on without etcd.
+//! A second process of the same name is refused while the first one's lease is alive
+//! ([`ClaimEvent::HeldByOther`]). It takes over automatically when the lease has ended, or at once
+//! if it knows that the first process has ended. A node that lost its lease registers again
+//! automatically.
+//! A session does not decide what an expired lease means: the data path continues without etcd.
 
 use std::net::{SocketAddr, SocketAddrV4};
 use std::time::{Duration, Instant};
@@ -23,25 +24,27 @@ use crate::tasks::Commands;
 /// The value of a node's key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
-    /// Different each time that the process starts.
+    /// Changes with each start of the process.
     pub boot_id: String,
     /// Version of weir.
     pub version: String,
-    /// What fails together with the node.
+    /// Failure domain of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rack: Option<String>,
-    /// How much the node can serve, in the operator's own unit.
+    /// Capacity of the node, in the operator's own unit.
     pub capacity: u32,
-    /// Every worker that can hold shards. Empty: the node does not say, so nothing is decided on it.
+    /// Every worker that can hold shards. Empty: the node does not list them, so nothing is decided
+    /// on it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<WorkerRecord>,
-    /// Where it answers what controllers ask, over HTTP. None: nobody can ask.
+    /// Address of its HTTP interface for controllers. None: it cannot be asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin: Option<SocketAddr>,
-    /// It is about to end: others take its shards over while it still serves them.
+    /// Whether it is about to end: others take its shards over while it still serves them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_stopping: bool,
-    /// It began without etcd, and has taken copies of shards that only former lives of it are members of.
+    /// Whether it started without etcd and has copies of shards of which only its earlier
+    /// incarnations are members.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_copies: bool,
 }
@@ -51,20 +54,22 @@ pub struct NodeRecord {
 pub struct WorkerRecord {
     /// Its position in the node's configuration.
     pub index: u16,
-    /// 32 hexadecimal digits; different each time that the worker starts, or had been fenced.
+    /// 32 hexadecimal digits; changes when the worker starts, and after it was fenced.
     pub boot_id: String,
-    /// The boot id of the former life whose seats it has resumed without etcd, until all entries name this life.
+    /// Boot id of the earlier incarnation whose seats this one has resumed without etcd, until all
+    /// entries name this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumes: Option<String>,
-    /// Its share, relative to others. 0: none.
+    /// Its share of the shards, relative to others. 0: none.
     pub weight: u32,
-    /// What it can carry, in the unit of the shards' load.
+    /// Highest load that it can carry, in the unit of the shards' load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_max: Option<u64>,
-    /// Shards that it has room for, copies included. None: registered by a version that does not say so.
+    /// Most shards that it has room for, copies included. None: registered by a version that does
+    /// not state it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shards_max: Option<u32>,
-    /// Where copies of flows are sent to and from. None: it takes and sends none.
+    /// Address for sending and receiving copies of flows. None: it replicates nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replication: Option<SocketAddrV4>,
 }
@@ -75,7 +80,8 @@ pub struct Session {
     claim: ClaimOwner,
 }
 
-/// The claim of a node's key. `ended` are boot ids of processes of this node that have certainly ended.
+/// Creates the claim of a node's key. `ended` are boot ids of processes of this node that have
+/// certainly ended.
 pub fn registration(
     options: &Options,
     name: NodeId,
@@ -92,18 +98,18 @@ impl Session {
         Self { claim: ClaimOwner::open(commands, options, registration) }
     }
 
-    /// What happened next. Cancel safe. Never none: the session tries for as long as it lives.
+    /// Returns the next event. Cancel safe. Never none: the session tries as long as it exists.
     pub async fn next_event(&mut self) -> Option<ClaimEvent> {
         self.claim.next_event().await
     }
 
-    /// The create revision of our key, if we are registered as far as we can know.
+    /// Returns the create revision of the node's key, if it is registered as far as can be known.
     pub fn registered(&self) -> Option<Revision> {
         let held = self.claim.held()?;
         (Instant::now() < held.valid_until).then_some(held.create_revision)
     }
 
-    /// Writes another record, with the same boot id.
+    /// Replaces the record, with the same boot id.
     pub fn update(&self, record: &NodeRecord) {
         self.claim.replace(json(record));
     }
@@ -111,13 +117,13 @@ impl Session {
     /// Leaves the cluster at once.
     ///
     /// # Errors
-    /// When etcd could not be told; the key then goes when the lease ends.
+    /// When the lease could not be revoked; the key then goes when the lease ends.
     pub async fn close(self) -> Result<(), Error> {
         self.claim.close().await
     }
 }
 
-/// A record as its key holds it.
+/// Serializes a record as its key holds it.
 pub fn json(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).expect("a record of texts and numbers is JSON")
 }

@@ -1,8 +1,9 @@
-//! Reading, and writing only what nobody else has written meanwhile.
+//! Reads of keys, and writes that fail if another client has written meanwhile.
 //!
-//! Every write is a compare-and-swap: each key that it touches has the revision that its writer saw, or is absent.
-//! The transactions of a controller compare its leadership too. Nothing is repeated here: a write without an answer
-//! may have happened, and only its writer knows whether reading again and comparing is right.
+//! Every write is a compare-and-swap: each key that it touches must have the revision that its
+//! writer saw, or be absent. The transactions of a controller also compare its leadership. Nothing
+//! is retried here: a write without an answer may have happened, and only its writer knows whether
+//! reading again and comparing is right.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::revision::{Place, Revision, Versioned};
 use crate::swap::{Change, Outcome, Swap, transaction};
 use crate::tasks::Commands;
 
-/// etcd's store, as far as the keys of this cluster go. Clones share one connection.
+/// Access to the keys of this cluster. Clones share one connection.
 #[derive(Clone, Debug)]
 pub struct Store {
     commands: Commands,
@@ -38,12 +39,12 @@ impl Store {
         Self { commands, keys, keys_max, contact }
     }
 
-    /// The cluster whose keys these are.
+    /// Returns the cluster that the keys belong to.
     pub fn cluster(&self) -> &ClusterName {
         self.keys.cluster()
     }
 
-    /// One key, as of now (linearizable).
+    /// Reads one key at the current revision (linearizable).
     ///
     /// # Errors
     /// When etcd does not answer or refuses.
@@ -56,7 +57,7 @@ impl Store {
         }
     }
 
-    /// Every key of a range that this version knows, at one revision.
+    /// Reads every key of a range that this version knows, at one revision.
     ///
     /// # Errors
     /// When etcd does not answer or refuses, or the range has more keys than `keys_max`.
@@ -81,12 +82,13 @@ impl Store {
         Ok((place, known.collect()))
     }
 
-    /// Writes one key if nobody else has since `expected`; none: if it does not exist.
+    /// Writes one key, if its revision is still `expected`; none: if it does not exist.
     pub async fn put(&self, key: Key, expected: Option<Revision>, value: Vec<u8>) -> Outcome {
         self.transact(&[Swap { key, expected, change: Change::Put(value) }], None).await
     }
 
-    /// Writes all or nothing: every key as expected, and `leader`, if given, still the leader.
+    /// Writes all or nothing: every key must be as expected, and `leader`, if given, must still
+    /// lead.
     pub async fn transact(&self, swaps: &[Swap], leader: Option<Leadership>) -> Outcome {
         let outcome = self.try_transact(swaps, leader).await.unwrap_or_else(Outcome::of_error);
         if matches!(outcome, Outcome::LostRace(_)) {

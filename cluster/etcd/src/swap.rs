@@ -1,7 +1,8 @@
-//! Compare-and-swap: what a write of some keys asks of etcd, and what the answer means.
+//! Compare-and-swap: the transaction for a write of several keys, and the meaning of its answer.
 //!
-//! Each key has the revision that its writer saw, or is absent; a controller's writes compare its leadership too: the
-//! create revision and the lease of the leader's key. Pure: [`Store`](crate::Store) asks.
+//! Each key must have the revision that its writer saw, or be absent; a controller's writes also
+//! compare its leadership: the create revision and the lease of the leader's key. Pure:
+//! [`Store`](crate::Store) does the requests.
 
 use std::collections::BTreeSet;
 
@@ -25,34 +26,35 @@ pub struct Swap {
     pub change: Change,
 }
 
-/// What becomes of a key.
+/// The change of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     Put(Vec<u8>),
     Delete,
-    /// It is only compared.
+    /// The key is only compared.
     Keep,
 }
 
-/// How a write ended.
+/// The outcome of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Written: the mod revision of everything that was put.
+    /// Written; holds the mod revision of every key that was put.
     Done(Revision),
-    /// Not written: somebody wrote first. What each key of the transaction is now, in its order.
+    /// Not written: another writer was faster. Holds the current state of each key of the
+    /// transaction, in its order.
     LostRace(Vec<Option<Versioned>>),
-    /// Not written: another one is the leader, or nobody.
+    /// Not written: another controller is the leader, or none is.
     NotLeader,
-    /// Not written: etcd cannot be reached or takes no writes now. May be tried again.
+    /// Not written: etcd cannot be reached or takes no writes. May be retried.
     Unavailable(Error),
-    /// **Perhaps written**: no answer. Read the keys before trying again.
+    /// **Perhaps written**: no answer. Read the keys before a retry.
     Unknown(Error),
-    /// Not written, and trying again does not help.
+    /// Not written, and a retry does not help.
     Refused(Error),
 }
 
 impl Outcome {
-    /// What the answer to [`transaction`] means; the leader is the same that was asked for.
+    /// Interprets the answer to [`transaction`]; `leader` must be the same as there.
     pub fn of_decided(decided: Decided, leader: Option<Leadership>) -> Self {
         if decided.has_held {
             return Self::Done(decided.revision);
@@ -70,7 +72,7 @@ impl Outcome {
         Self::LostRace(current)
     }
 
-    /// What a write that failed has come to.
+    /// Interprets the error of a failed write.
     pub fn of_error(error: Error) -> Self {
         match error.cause {
             _ if error.may_have_happened => Self::Unknown(error),
@@ -80,11 +82,12 @@ impl Outcome {
     }
 }
 
-/// All or nothing: every key as expected, and `leader`, if given, still the leader. Where it is refused the keys are
-/// read, and the leader's after them.
+/// Builds a transaction that writes all or nothing: every key must be as expected, and `leader`, if
+/// given, must still lead. If the comparison fails, the transaction reads the keys, and the
+/// leader's key after them.
 ///
 /// # Errors
-/// Why no etcd would take it, and which limit it exceeds.
+/// When etcd would refuse the transaction, with the limit that it exceeds.
 pub fn transaction(
     keys: &Keys,
     swaps: &[Swap],
@@ -177,12 +180,12 @@ mod tests {
         ];
         assert_eq!(asked.compares, compares);
         let put = Operation::Put { path: one.clone(), value: b"x".to_vec(), lease: None };
-        assert_eq!(asked.then, [put], "what is only compared is not written");
+        assert_eq!(asked.then, [put], "a key that is only compared is not written");
         assert_eq!(asked.otherwise, [one, two, leader].map(Operation::Get));
     }
 
     #[test]
-    fn who_lost_the_lead_is_told_that_and_not_that_it_lost_a_race() {
+    fn a_deposed_leader_gets_not_leader_and_not_a_lost_race() {
         let refused = |leader| {
             let found = vec![found(4, 0), leader];
             let decided = Decided { has_held: false, revision: Revision(9), found };

@@ -1,7 +1,8 @@
-//! The task on the thread `etcd`: one link, and all claims, mirrors and requests of the process that go over it.
+//! The task on the thread `etcd`: one link, and all claims, mirrors and requests of the process
+//! that use it.
 //!
-//! It decides nothing: it hands the time, the events of the transport and the commands of the owners to the clients,
-//! and what they ask and tell to the transport and the owners.
+//! It decides nothing: it passes the time, the events of the transport and the commands of the
+//! owners to the clients, and the clients' requests and events to the transport and the owners.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,12 +26,12 @@ use crate::options::Options;
 use crate::revision::Place;
 use crate::transport::Transport;
 
-/// Events that are taken before the clock is looked at: a claim is not to wait for a long queue.
+/// Most events that are taken before the clock is read: a claim must not wait for a long queue.
 const EVENTS_MAX: usize = 256;
 
 type Reply = oneshot::Sender<Result<Got, Failed>>;
 
-/// What owners want. Each claim and mirror has a number.
+/// A command of an owner. Each claim and mirror has a number.
 #[derive(Debug)]
 pub(crate) enum Command {
     Claim {
@@ -39,7 +40,7 @@ pub(crate) enum Command {
         events: mpsc::Sender<ClaimEvent>,
         held: watch::Sender<Option<Held>>,
     },
-    /// Another value of a claim.
+    /// Replaces the value of a claim.
     Replace {
         number: u64,
         value: Vec<u8>,
@@ -63,7 +64,8 @@ pub(crate) enum Command {
     },
 }
 
-/// The owners' end. Not bounded: an owner has few commands under way, and a command that ends something must not wait.
+/// The owners' end. Unbounded: an owner has few commands under way, and a command that ends
+/// something must not wait.
 #[derive(Clone, Debug)]
 pub(crate) struct Commands {
     sender: mpsc::UnboundedSender<Command>,
@@ -81,7 +83,7 @@ impl Commands {
     }
 
     pub(crate) fn send(&self, command: Command) {
-        // After the thread nothing is left that a command could be for.
+        // Once the thread has ended, no command can have an effect.
         let _ = self.sender.send(command);
     }
 
@@ -102,7 +104,7 @@ impl Commands {
     /// Gives a claim up.
     ///
     /// # Errors
-    /// When etcd could not be told.
+    /// When the lease could not be revoked.
     pub(crate) async fn revoke(&self, number: u64) -> Result<(), Error> {
         match self.reply(|reply| Command::Revoke { number, reply }).await {
             Some(Err(Failed::Etcd(error))) => Err(error),
@@ -117,7 +119,7 @@ impl Commands {
     }
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Debug)]
 enum Tag {
     Claim(u64),
@@ -136,11 +138,11 @@ struct OwnedClaim {
 struct OwnedMirror {
     mirror: MirrorClient,
     events: mpsc::Sender<MirrorEvent>,
-    /// The owner does not take its events: nothing is read for it, and its time stands still.
+    /// Whether the owner does not take its events: nothing is read for it, and its timers stop.
     is_held_up: bool,
 }
 
-/// Runs until it is dropped.
+/// The loop's state; it runs until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Tasks {
     link: Link<Tag>,
@@ -148,7 +150,7 @@ pub(crate) struct Tasks {
     transport: Transport,
     claims: BTreeMap<u64, OwnedClaim>,
     mirrors: BTreeMap<u64, OwnedMirror>,
-    /// Wait for room in the queue of a mirror that is held up.
+    /// Tasks that wait for room in the queue of a mirror that is held up.
     room: JoinSet<u64>,
 }
 
@@ -183,7 +185,8 @@ impl Tasks {
                 Some(number) = self.room.join_next() => self.has_room(number.ok()),
                 () = time => {}
             }
-            // What a watch says goes before the clock: it may have waited for the owner, or for this task.
+            // News of a watch go before timers: they may have waited for the owner, or for this
+            // task.
             for _ in 0..EVENTS_MAX {
                 let Some(event) = self.transport.ready_event().await else { break };
                 self.event(event);
@@ -239,7 +242,7 @@ impl Tasks {
                     self.link.say(Request::Cancel(watch));
                 }
             }
-            // Whoever asked may be gone.
+            // The asker may be gone.
             Tag::Reply(reply) => drop(reply.send(got)),
         }
     }
@@ -314,7 +317,7 @@ impl Tasks {
             if owned.is_held_up {
                 let events = owned.events.clone();
                 self.room.spawn(async move {
-                    // Also when the owner is gone, whose end follows.
+                    // This also ends when the owner is gone; the end of the mirror follows then.
                     drop(events.reserve().await);
                     number
                 });
@@ -336,7 +339,7 @@ impl OwnedClaim {
             if event == ClaimEvent::Expired {
                 count(&contact.counters.lease_losses_total);
             }
-            // The lease is kept, whether its owner listens or not.
+            // The lease is kept, whether its owner takes events or not.
             if self.events.try_send(event).is_err() {
                 count(&contact.counters.notices_dropped_total);
             }

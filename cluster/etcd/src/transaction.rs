@@ -1,8 +1,8 @@
-//! What a transaction asks of etcd and what etcd says to it, apart from how either travels.
+//! Transactions and their results, independent of how they are carried.
 
 use crate::revision::{LeaseId, Revision, Versioned};
 
-/// All comparisons hold and `then` is done, or `otherwise` is: at one revision.
+/// Either all comparisons hold and `then` is done, or `otherwise` is: at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
     pub compares: Vec<Compare>,
@@ -10,7 +10,8 @@ pub struct Transaction {
     pub otherwise: Vec<Operation>,
 }
 
-/// What a key, by its path, must be equal in. Of a key that does not exist everything is 0.
+/// A property of a key, by its path, that must have this value. For a key that does not exist every
+/// property is 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Compare {
     CreateRevision(String, Revision),
@@ -18,7 +19,7 @@ pub enum Compare {
     Lease(String, LeaseId),
 }
 
-/// What is done to a key, by its path.
+/// An operation on a key, by its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     Get(String),
@@ -26,19 +27,19 @@ pub enum Operation {
     Delete(String),
 }
 
-/// How a transaction ended.
+/// The result of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided {
-    /// The comparisons held.
+    /// Whether the comparisons held.
     pub has_held: bool,
-    /// The store's revision then: of everything that was written, if anything was.
+    /// The store's revision after the transaction: that of everything written, if anything was.
     pub revision: Revision,
-    /// What each `Get` that was done has found, in their order.
+    /// The results of the `Get` operations that were done, in their order.
     pub found: Vec<Option<Versioned>>,
 }
 
 impl Compare {
-    /// The key must not exist.
+    /// Requires that the key does not exist.
     pub(crate) fn absent(path: &str) -> Self {
         Self::CreateRevision(path.to_owned(), Revision(0))
     }

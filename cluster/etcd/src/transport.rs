@@ -1,5 +1,5 @@
-//! Carries the orders of a client to etcd itself, over the client library, and brings the answers back. It decides
-//! nothing: which connection is used, what is given up and when is the client's.
+//! Carries out a client's orders on etcd, with the client library, and returns the answers. It
+//! decides nothing: the client chooses the connection, and what is given up and when.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -20,10 +20,11 @@ use crate::revision::{LeaseId, Place, Revision, Versioned};
 use crate::secret_file::read_secret;
 use crate::txn::{decided, txn_of, versioned};
 
-/// Pings on a connection without traffic. etcd ends connections that ping more often than every 5 s.
+/// Time between pings on an idle connection. etcd ends connections that ping more often than every
+/// 5 s.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How a request ended.
+/// The result of a request.
 enum Done {
     /// The connection is used if its probe was answered.
     Connected(Box<Client>, Result<Answer, Failure>),
@@ -37,7 +38,8 @@ struct Watch {
     is_paused: bool,
 }
 
-/// The requests and watches of one client. They end when it is dropped; to be used inside a runtime.
+/// The requests and watches of one client. They end when it is dropped; to be used inside a
+/// runtime.
 pub struct Transport {
     options: Options,
     /// The newest connection.
@@ -58,7 +60,7 @@ impl std::fmt::Debug for Transport {
 }
 
 impl Transport {
-    /// Not connected yet.
+    /// Creates a transport without a connection.
     pub fn new(options: Options) -> Self {
         Self {
             options,
@@ -69,7 +71,7 @@ impl Transport {
         }
     }
 
-    /// Begins to carry an order out; what follows from it comes from [`next_event`](Self::next_event).
+    /// Begins to carry out an order; its results come from [`next_event`](Self::next_event).
     pub async fn carry_out(&mut self, order: Order) {
         match order {
             Order::Connect { id, endpoint, probe } => {
@@ -78,7 +80,7 @@ impl Transport {
             }
             Order::Ask { request: Request::Progress(watch), .. } => {
                 if let Some(watch) = self.watches.get_mut(&watch) {
-                    // A watch that cannot be asked does not answer, which ends it.
+                    // A watch that cannot be asked will not answer, which ends it.
                     let _ = watch.stream.request_progress().await;
                 }
             }
@@ -100,14 +102,14 @@ impl Transport {
         self.aborts.insert(id, handle);
     }
 
-    /// Nothing is read from a paused watch: etcd keeps what it would say.
+    /// Pauses or resumes a watch. Nothing is read from a paused watch: etcd retains its news.
     pub fn pause(&mut self, watch: RequestId, is_paused: bool) {
         if let Some(watch) = self.watches.get_mut(&watch) {
             watch.is_paused = is_paused;
         }
     }
 
-    /// What etcd tells next. Cancel safe.
+    /// Returns the next event of etcd. Cancel safe.
     pub async fn next_event(&mut self) -> Event {
         loop {
             let Self { requests, watches, .. } = self;
@@ -122,7 +124,7 @@ impl Transport {
         }
     }
 
-    /// As [`next_event`](Self::next_event), if there is one without waiting.
+    /// Returns the next event, if there is one without waiting.
     pub async fn ready_event(&mut self) -> Option<Event> {
         tokio::select! {
             biased;
@@ -131,7 +133,7 @@ impl Transport {
         }
     }
 
-    /// None: of a request that was forgotten.
+    /// Returns the event of a completed request. None: the request was forgotten.
     fn done(&mut self, done: Result<(RequestId, Done), JoinError>) -> Option<Event> {
         let (request, done) = done.ok()?;
         self.aborts.remove(&request)?;
@@ -185,7 +187,8 @@ type Message = Result<Option<WatchResponse>, ClientError>;
 async fn next_message(watches: &mut BTreeMap<RequestId, Watch>) -> (RequestId, Message) {
     poll_fn(|context| {
         for (id, watch) in watches.iter_mut().filter(|(_, watch)| !watch.is_paused) {
-            // Nothing is lost with the future: what has arrived of a message stays in the stream.
+            // Dropping the future loses nothing: the received part of a message stays in the
+            // stream.
             if let Poll::Ready(message) = pin!(watch.stream.message()).poll(context) {
                 return Poll::Ready((*id, message));
             }
@@ -264,7 +267,7 @@ async fn answer(mut client: Client, request: Request) -> Result<Answer, Failure>
             })
         }
         Request::KeepAlive(lease) => match client.lease_keep_alive(lease.0).await {
-            // So the client library says that etcd answered with no time left.
+            // The client library returns this error when etcd answered with no time left.
             Err(ClientError::LeaseKeepAliveError(_)) => return Err(Failure::NoSuchLease),
             answer => answer.map(|_| Answer::KeptAlive),
         },
@@ -299,7 +302,7 @@ async fn answer(mut client: Client, request: Request) -> Result<Answer, Failure>
     answer.map_err(|error| failure_of(&error))
 }
 
-/// A key outside of UTF-8 is none of ours, however it is read.
+/// Converts a key to a path. A key that is not UTF-8 is none of weir's, whatever path it becomes.
 fn path_of(key: &[u8]) -> String {
     String::from_utf8_lossy(key).into_owned()
 }

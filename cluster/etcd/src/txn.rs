@@ -1,4 +1,4 @@
-//! Transactions as the client library speaks them.
+//! Conversion of transactions to and from the client library.
 
 use etcd_client::{Compare as ClientCompare, CompareOp, KeyValue, PutOptions};
 use etcd_client::{Txn, TxnOp, TxnOpResponse, TxnResponse};

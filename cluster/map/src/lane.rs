@@ -1,18 +1,18 @@
-//! Lanes and seats: who owns a lane is told by the number of a seat.
+//! Lanes and seats: an entry names the owner of a lane by the number of its seat.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use weir_ids::{Epoch, LANES};
 
-/// A member's place in a shard's entry, 0 to 7, kept as long as it is a member, whatever its rank.
-/// It is also the number of the member's reserve lane: the one lane that it keeps as a replica.
+/// A member's number in a shard's entry, 0 to 7, kept as long as it is a member, whatever its rank.
+/// It is also the number of the member's reserve lane: the one lane that it owns as a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Seat(pub u8);
 
 impl Seat {
-    /// Position of the reserve lane.
+    /// Index of the reserve lane.
     pub fn lane(self) -> usize {
         usize::from(self.0)
     }
@@ -75,7 +75,7 @@ impl LaneSet {
     pub const EMPTY: Self = Self(0);
     pub const ALL: Self = Self(0xff);
 
-    /// The lanes for which `is_in` says so.
+    /// Returns the lanes for which `is_in` is true.
     pub fn of(is_in: impl Fn(usize) -> bool) -> Self {
         (0..LANES).filter(|&lane| is_in(lane)).fold(Self::EMPTY, Self::with)
     }
@@ -110,7 +110,8 @@ impl fmt::Debug for LaneSet {
     }
 }
 
-/// A lane to be given: flush its stream to the end, then send `GRANT(lane, since, sequence)`. `T` names its new owner.
+/// A lane to be given: flush its stream to the end, then send `GRANT(lane, since, sequence)`. `T`
+/// names its new owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant<T> {
     pub lane: usize,
@@ -120,7 +121,7 @@ pub struct Grant<T> {
 }
 
 impl<T> Grant<T> {
-    /// The same grant with another name for the new owner; none without such a name.
+    /// Returns the same grant with another name for the new owner, or `None` if `name` has none.
     pub fn map<U>(&self, name: impl FnOnce(&T) -> Option<U>) -> Option<Grant<U>> {
         let &Self { lane, since, ref to } = self;
         name(to).map(|to| Grant { lane, since, to })

@@ -1,4 +1,4 @@
-//! Which worker holds which shard in which role: shard map, roles and allocator.
+//! Which worker holds which shard in which role: shard map and allocator.
 //!
 //! ```text
 //!    nodes, load --> allocate --> Transition --> [store: compare and swap] --> ShardEntry
@@ -9,10 +9,11 @@
 //!                                                     +--> lanes, misses, route, grants
 //! ```
 //!
-//! - [`map`]: what is held for a shard, [`ShardEntry`], and the only ways to change it,
+//! - [`map`]: the entry of each shard, [`ShardEntry`], and the only ways to change it,
 //!   [`Transition`]. Its header says why a lane never has two writers.
-//! - [`role`]: what one worker does for one shard, from what it has seen so far.
 //! - [`allocate`]: which transitions bring the map nearer to redundant and balanced.
+//! - The role machine, what one worker does for one shard from what it has seen so far, is in the
+//!   crate `weir-roles`.
 //!
 //! Everything here is a pure function or a plain state machine: the time and all events are
 //! arguments, the order of every list is fixed, nothing is random. The crate does no I/O and moves

@@ -1,4 +1,4 @@
-//! What a node wants done.
+//! The actions that a node wants carried out.
 
 use weir_etcd::{NodeRecord, Revision};
 use weir_map::{ShardEntry, ShardId};
@@ -7,27 +7,33 @@ use weir_routes::{Fence, Route, Stake};
 
 use crate::known_map::KnownMap;
 
-/// Something to be carried out by whoever drives the [`Core`](crate::Core), in this order for each worker.
+/// Something to be carried out by the driver of the [`Core`](crate::Core), in this order for each
+/// worker.
 #[derive(Debug)]
 pub enum Action {
-    /// A worker is to obey this, after all that it was ordered before.
+    /// A worker is to obey this command, after all earlier ones.
     Order { worker: usize, order: Order },
-    /// A shard's entry is to be written if it still has this revision. [`Event::Written`](crate::Event::Written) answers.
+    /// A shard's entry is to be written if it still has this revision.
+    /// [`Event::Written`](crate::Event::Written) answers.
     Write { shard: ShardId, expected: Revision, entry: Box<ShardEntry> },
-    /// These, sorted, are to be all the routes of a worker. `GuardNews::Set` or `NotSet` answers; nothing where the worker
-    /// has been fenced since: it goes on and says so, or its process ends.
+    /// These routes, sorted, are to be all the routes of a worker. `GuardNews::Set` or `NotSet`
+    /// answers; no answer comes if the worker has been fenced since: it goes on and reports that,
+    /// or its process ends.
     SetRoutes { worker: usize, number: u64, fence: Fence, routes: Vec<Route> },
-    /// What would end with a worker: how long the guard may wait for one that hangs.
+    /// The loss to shards if a worker ends: it decides how long the guard may wait for one that
+    /// hangs.
     SetStake { worker: usize, stake: Stake },
-    /// The map is to be written to disk. [`Event::Saved`](crate::Event::Saved) answers; until then none follows.
+    /// The map is to be written to disk. [`Event::Saved`](crate::Event::Saved) answers; until then
+    /// no other save follows.
     Save(Box<KnownMap>),
     /// The keys of etcd are to be mirrored, and the node registered with this record.
     Join(Box<NodeRecord>),
-    /// The node's record is this one from now on.
+    /// The node's record is to be replaced by this one.
     Register(Box<NodeRecord>),
     /// Nothing is left to be handed over, or it takes too long: the node may end.
     HandedOver,
-    /// After [`Event::End`](crate::Event::End): the map is on disk. Routes are withdrawn and workers ended next, then others
-    /// are told ([`Farewell`](crate::farewell::Farewell)).
+    /// Follows [`Event::End`](crate::Event::End): the map is on disk. Next, routes are withdrawn
+    /// and workers ended, and then the shutdown notice is sent
+    /// ([`Farewell`](crate::farewell::Farewell)).
     Ended,
 }

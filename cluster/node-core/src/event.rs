@@ -1,6 +1,6 @@
-//! What a node is told: everything that its decisions depend on, but the time.
+//! The events of a node: everything that its decisions depend on, except the time.
 //!
-//! All of it can be written down and read again ([`recording`](crate::recording)).
+//! All events can be written down and read again ([`recording`](crate::recording)).
 
 use serde::{Deserialize, Serialize};
 use weir_etcd::{ClaimEvent, MirrorEvent, Outcome};
@@ -9,28 +9,30 @@ use weir_replication::News;
 use weir_routes::{Fence, WorkerIndex};
 use weir_stream::{PeerIndex, PeerSigns};
 
-/// Something that happened. Workers are named by their positions on the node.
+/// An event. Workers are named by their indices on the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// The keys of the cluster, in etcd's order.
     Mirror(MirrorEvent),
     /// The node's own registration.
     Registration(Registration),
-    /// To a node that started without etcd: etcd answers, and holds the cluster that the node knows, or the one of this id.
+    /// For a node that started without etcd: etcd answers, and holds the cluster that the node
+    /// knows, or the one of this id.
     ClusterFound(Result<(), String>),
-    /// How the write of a shard's entry ended ([`Action::Write`](crate::Action::Write)).
+    /// The result of the write of a shard's entry ([`Action::Write`](crate::Action::Write)).
     Written {
         shard: ShardId,
         how: Written,
     },
-    /// A save of the map has ended ([`Action::Save`](crate::Action::Save)): on disk, or why not.
+    /// A save of the map has ended ([`Action::Save`](crate::Action::Save)): it is on disk, or
+    /// failed for this reason.
     Saved(Result<(), String>),
     Guard(GuardNews),
     News {
         worker: usize,
         news: News,
     },
-    /// A worker that the guard took for dead goes on: its routes are to be set under this fence.
+    /// A worker that the guard counted as dead goes on: its routes are to be set under this fence.
     Rejoined {
         worker: usize,
         fence: Fence,
@@ -39,14 +41,15 @@ pub enum Event {
     },
     /// A slot of 10 ms has ended: what each worker shows.
     Slot(Vec<WorkerSlot>),
-    /// The node is asked to end: it hands over what others can serve ([`Action::HandedOver`](crate::Action::HandedOver)).
+    /// The node is asked to end: it hands over what other nodes can serve
+    /// ([`Action::HandedOver`](crate::Action::HandedOver)).
     HandOver,
-    /// It ends now.
+    /// The node ends now.
     End,
 }
 
 impl Event {
-    /// Workers that a node must have to be told of it.
+    /// Returns the number of workers that a node must have to be handed the event.
     pub(crate) fn workers(&self) -> usize {
         match self {
             Self::News { worker, .. } | Self::Rejoined { worker, .. } => worker.saturating_add(1),
@@ -61,12 +64,13 @@ impl Event {
     }
 }
 
-/// What a worker shows at the end of a slot.
+/// The state that a worker shows at the end of a slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerSlot {
-    /// Slots that it has ended itself. The same as before: it stands still, and knows nothing of its peers' silence.
+    /// Slots that it has ended itself. If the number is the same as before, it stalls, and knows
+    /// nothing of its peers' silence.
     pub slots: u64,
-    /// Signs of life of its peers, by their places.
+    /// Heartbeats of its peers, by their indices.
     pub peers: Vec<(PeerIndex, PeerSigns)>,
     /// Shards that had packets.
     pub busy: Vec<ShardId>,
@@ -75,13 +79,13 @@ pub struct WorkerSlot {
     pub is_internet_up: bool,
 }
 
-/// What became of the node's registration.
+/// The state of the node's registration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Registration {
     Held,
     /// etcd does not answer.
     Silent,
-    /// The lease has ended, or somebody took the key away.
+    /// The lease has ended, or the key was deleted.
     Gone,
     /// Another process has the node's name.
     HeldByOther {
@@ -90,7 +94,7 @@ pub enum Registration {
 }
 
 impl Registration {
-    /// None: nothing that counts.
+    /// Returns the registration that an event reports, or `None` if it reports none.
     pub fn of(event: &ClaimEvent) -> Option<Self> {
         Some(match event {
             ClaimEvent::Connected => return None,
@@ -102,13 +106,13 @@ impl Registration {
     }
 }
 
-/// How a write ended.
+/// The result of a write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Written {
     Done,
-    /// It was not, or perhaps: the entry tells.
+    /// The entry was not written, or perhaps it was: the entry itself shows that.
     NotDone,
-    /// etcd refuses it for good.
+    /// etcd refuses the write permanently.
     Refused(String),
 }
 
@@ -122,22 +126,22 @@ impl Written {
     }
 }
 
-/// What the guard of the routes did.
+/// Events of the guard of the routes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GuardNews {
     /// The list of this number is in the kernel.
     Set { worker: WorkerIndex, number: u64 },
-    /// It is there in part, or not at all; it is set again in a while.
+    /// The list is there in part, or not at all; it is set again in a while.
     NotSet { worker: WorkerIndex, number: u64, why: String },
-    /// The guard took the worker for dead: its routes are withdrawn.
+    /// The guard counted the worker as dead: its routes are withdrawn.
     Fenced { worker: WorkerIndex },
-    /// The guard stands still: a worker's end withdraws nothing. It goes on, or is replaced.
+    /// The guard stalls: a worker's end withdraws nothing. It goes on, or is replaced.
     Silent,
     /// The guard goes on.
     Awake,
     /// There is no guard, and no route is announced.
     Absent { why: String },
-    /// Another guard runs, or what it could not do.
+    /// Another guard runs, or this one reports what it could not do.
     Said { text: String },
 }
 

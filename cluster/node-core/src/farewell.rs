@@ -1,9 +1,9 @@
-//! The last word of a node: its lives have ended, and nothing of it can come back, so whoever is left may have its lanes at
-//! once. To be said when no worker runs any more.
+//! The shutdown notice of a node: its incarnations have ended, and nothing of it can come back, so
+//! the members that are left may have its lanes at once. To be sent when no worker runs any more.
 //!
 //! ```text
-//!   Read --(intent)--> Write --done-----------------------> Leave
-//!     ^                  |  \--not written, or perhaps----> Leave, and its next start is told
+//!   Read --(intent)--> Write --done, or perhaps---> Leave
+//!     ^                  |  \--certainly not-------> Leave; its next start may be a guest
 //!     +--another wrote --+
 //! ```
 
@@ -12,10 +12,10 @@ use weir_etcd::swap::{Change, Swap};
 use weir_etcd::{Key, NodeId, Outcome, Revision, Versioned};
 use weir_map::BootId;
 
-/// So often the last word is tried when others write at the same time.
+/// Number of tries of the shutdown notice while others write at the same time.
 const TRIES: u32 = 5;
 
-/// What it has come to.
+/// The progress of a shutdown notice.
 #[derive(Debug)]
 pub struct Farewell {
     name: NodeId,
@@ -24,16 +24,17 @@ pub struct Farewell {
     tries: u32,
 }
 
-/// What to do next.
+/// The next step of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// This key is to be read; [`Farewell::read`] follows.
     Read(Key),
-    /// To be written; [`Farewell::written`] follows.
+    /// This change is to be written; [`Farewell::written`] follows.
     Write(Swap),
     /// The node's registration is to be given up, and that is all.
     Leave {
-        /// Nobody knows of the end of this process, for certain: its next one may begin where it was a member.
+        /// Whether it is certain that no other node knows of this process's end: the next process
+        /// may begin where this one was a member.
         is_unsaid: bool,
     },
 }
@@ -45,7 +46,7 @@ impl Farewell {
         (Self { name, boot_ids, at_ms, tries: TRIES }, read)
     }
 
-    /// The key as it is, some of none if there is none; or why there is no answer.
+    /// Takes the key as it is: `Some` value, `None` if there is none, or why there is no answer.
     pub fn read(&self, found: Result<Option<Versioned>, String>) -> Step {
         let found = match found {
             Ok(found) => found,
@@ -80,7 +81,7 @@ impl Farewell {
     }
 }
 
-/// Unsaid for certain: its lanes wait for its next start.
+/// Leaves with the notice certainly not sent: the node's lanes wait for its next start.
 fn unsaid(why: &str) -> Step {
     tracing::warn!(event = "farewell-unsaid", "{why}");
     Step::Leave { is_unsaid: true }
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_fences_its_lives_and_keeps_the_rest_of_the_intent() {
+    fn a_shutdown_notice_fences_its_incarnations_and_keeps_the_intent() {
         let drained: Intent =
             serde_json::from_str(r#"{"drain":{"by":"op","at_ms":1,"force":false}}"#).unwrap();
         let Step::Write(swap) = begin().read(Ok(held(&drained, 5))) else { panic!() };
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_was_faster_is_read_again_a_few_times() {
+    fn an_intent_that_another_wrote_first_is_read_again_a_few_times() {
         let mut farewell = begin();
         for _ in 1..TRIES {
             let again = farewell.written(&Outcome::LostRace(Vec::new()));
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_was_perhaps_written_counts_as_said() {
+    fn a_shutdown_notice_that_was_perhaps_written_counts_as_sent() {
         let leave = |is_unsaid| Step::Leave { is_unsaid };
         assert_eq!(begin().written(&Outcome::Done(Revision(6))), leave(false));
         assert_eq!(begin().written(&Outcome::Unknown(error(true))), leave(false));

@@ -1,4 +1,5 @@
-//! What the cluster is: etcd says so, or the disk of a node that was part of it, while etcd does not answer.
+//! Which cluster a node belongs to: etcd reports it, or, while etcd does not answer, the disk of a
+//! node that was part of it.
 
 use std::time::Duration;
 
@@ -7,35 +8,35 @@ use weir_controller::records::Meta;
 
 use crate::known_map::KnownMap;
 
-/// Between two looks.
+/// Time between two looks.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// While it waits it says so this often.
+/// Time between two log lines while the node waits.
 pub const SAY_INTERVAL: Duration = Duration::from_secs(10);
-/// An etcd that has not answered for so long is not waited for by a node that knows its cluster.
+/// An etcd that has not answered for this long is not waited for by a node that knows its cluster.
 const ETCD_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a node starts with.
+/// The cluster that a node starts with.
 #[derive(Debug)]
 pub struct Found {
     pub cluster_id: String,
     pub desired: Desired,
-    /// As the disk has it.
+    /// Whether the settings are those on disk.
     pub is_without_etcd: bool,
 }
 
-/// Why there is nothing yet.
+/// Why there is no cluster yet.
 #[derive(Debug)]
 pub enum NotFound {
     /// etcd does not answer, or refuses to.
     Silent(String),
-    /// It has answered: there is something for an operator to do.
+    /// etcd has answered, but an operator has to act.
     Missing(Awaited, String),
 }
 
 /// The thing that a node waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
-    /// Its answer.
+    /// An answer of etcd.
     Etcd,
     /// A cluster file that this version can read.
     ClusterFile,
@@ -65,7 +66,7 @@ pub struct Wait {
     pub why: String,
 }
 
-/// The looks so far.
+/// The result of the looks so far.
 #[derive(Debug)]
 pub struct FirstLook {
     began: Duration,
@@ -77,7 +78,7 @@ pub struct FirstLook {
 
 impl FirstLook {
     pub fn new(began: Duration) -> Self {
-        // What waits for an answer to the first look waits for etcd.
+        // Until the first look is answered, the node waits for etcd.
         let why = "it has not answered yet".to_owned();
         let wait = Wait { awaited: Awaited::Etcd, since: began, why };
         Self { began, said: None, silent: Some(began), wait }
@@ -88,7 +89,8 @@ impl FirstLook {
         &self.wait
     }
 
-    /// A look has ended like this. The start, once there is one. `name`: the cluster that the node's file names.
+    /// Takes the result of a look. Returns what the node starts with, once there is that. `name`:
+    /// the cluster that the node's file names.
     pub fn take(
         &mut self,
         now: Duration,
@@ -129,7 +131,7 @@ impl FirstLook {
     }
 }
 
-/// What the disk knows of the cluster, or why that is not enough to start.
+/// Returns what the disk knows of the cluster, or why that is not enough to start.
 fn on_disk(map: &KnownMap, name: &str) -> Result<(String, Desired), String> {
     match map.cluster() {
         Ok(Some((id, desired))) if desired.cluster.name == name => Ok((id.to_owned(), desired)),
@@ -141,10 +143,11 @@ fn on_disk(map: &KnownMap, name: &str) -> Result<(String, Desired), String> {
     }
 }
 
-/// The id of the cluster and what the operator wants of it, from the keys of both as etcd has them.
+/// Returns the id of the cluster and what the operator wants of it, from the keys of both as etcd
+/// has them.
 ///
 /// # Errors
-/// What an operator has to do.
+/// [`NotFound::Missing`], with what an operator has to do.
 pub fn found(desired: Option<&[u8]>, meta: Option<&[u8]>) -> Result<(String, Desired), NotFound> {
     let missing = |awaited, why: &str| NotFound::Missing(awaited, why.to_owned());
     let unreadable = |awaited, what: &str, error: &dyn std::fmt::Display| {
@@ -163,8 +166,8 @@ pub fn found(desired: Option<&[u8]>, meta: Option<&[u8]>) -> Result<(String, Des
     Ok((meta.cluster_id, desired))
 }
 
-/// Whether etcd holds the cluster of this id, or of which id the one is that it holds. None: it holds none, or does not
-/// answer.
+/// Returns whether etcd holds the cluster of this id, or the id of the one that it holds. None: it
+/// holds none, or does not answer.
 pub fn is_known(
     looked: Result<(String, Desired), NotFound>,
     known: &str,

@@ -33,17 +33,17 @@ fn a_node_that_knows_its_cluster_starts_without_an_etcd_that_is_silent_for_five_
 }
 
 #[test]
-fn an_etcd_that_answers_is_believed_and_not_the_disk() {
+fn an_etcd_that_answers_takes_precedence_over_the_disk() {
     let map = map(Some(&desired().to_json()));
     let began = Duration::from_secs(7);
     let mut looks = FirstLook::new(began);
-    // It has lost everything: an operator has to look.
+    // etcd has lost everything: an operator has to look.
     for second in 0..100 {
         let now = began + Duration::from_secs(second);
         assert!(looks.take(now, missing(), &map, "edge").is_none());
     }
     let later = began + Duration::from_secs(100);
-    assert!(looks.take(later, silent(), &map, "edge").is_none(), "it was heard just now");
+    assert!(looks.take(later, silent(), &map, "edge").is_none(), "etcd was heard just before");
     let found = looks.take(later, Ok(("c2".into(), desired())), &map, "edge").unwrap();
     assert!(!found.is_without_etcd && found.cluster_id == "c2");
 }

@@ -1,4 +1,4 @@
-//! A node that is asked to end: others take its shards over while it still serves them.
+//! A node that is asked to end: other nodes take its shards over while it still serves them.
 //!
 //! ```text
 //!   asked --guard goes on--> its record says so --> nothing is left for a second --> handed over
@@ -10,19 +10,19 @@ use std::time::Duration;
 
 /// The longest time for a hand-over. A service manager must wait longer before it kills.
 pub const HAND_OVER_MAX: Duration = Duration::from_secs(60);
-/// After the last shard was handed over: both switches have settled, and no straggler comes.
+/// Time after the last shard was handed over: both switches have settled, and no straggler comes.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// How far it is.
+/// The progress of a hand-over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum HandOver {
     #[default]
     NotAsked,
-    /// The cluster does not know yet.
+    /// The cluster has not been notified yet.
     Asked {
         began: Duration,
     },
-    /// Nothing is left since then.
+    /// The cluster has been notified. Nothing is left since `quiet_since`.
     Told {
         began: Duration,
         quiet_since: Duration,
@@ -37,8 +37,9 @@ impl HandOver {
         }
     }
 
-    /// The cluster is asked to take the shards over, once the routes can follow: a guard that stands still withdraws nothing.
-    /// It goes on or is replaced within seconds. True: it is to be told now.
+    /// True if the cluster is to be asked now to take the shards over. That waits until the routes
+    /// can follow: a guard that stalls withdraws nothing, and goes on or is replaced within
+    /// seconds.
     pub(crate) fn tell(&mut self, now: Duration, can_routes_follow: bool) -> bool {
         match *self {
             Self::Asked { began } if can_routes_follow => {
@@ -49,8 +50,8 @@ impl HandOver {
         }
     }
 
-    /// A slot has ended. `is_left`: a shard is served here, or announced better than by a replica, that another node could
-    /// serve. True: it is over.
+    /// Ends a slot. `is_left`: a shard is served here, or announced better than by a replica, that
+    /// another node could serve. True if the hand-over is over.
     pub(crate) fn slot(&mut self, now: Duration, is_left: bool) -> bool {
         let (began, is_quiet) = match self {
             Self::NotAsked | Self::Over => return false,
@@ -73,7 +74,7 @@ impl HandOver {
         true
     }
 
-    /// The cluster has been told that the node ends.
+    /// True if the cluster has been notified that the node ends.
     pub(crate) fn is_told(&self) -> bool {
         matches!(self, Self::Told { .. } | Self::Over)
     }
@@ -87,9 +88,9 @@ mod tests {
     const SLOT: Duration = Duration::from_millis(10);
 
     #[test]
-    fn it_is_over_when_nothing_was_left_for_a_second() {
+    fn a_hand_over_ends_when_nothing_was_left_for_a_second() {
         let mut hand_over = HandOver::default();
-        assert!(!hand_over.slot(NOW, false), "nobody has asked");
+        assert!(!hand_over.slot(NOW, false), "no hand-over was asked for");
         hand_over.ask(NOW);
         assert!(hand_over.tell(NOW, true) && !hand_over.tell(NOW, true), "once");
         assert!(!hand_over.slot(NOW, true));
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_ends_it_after_a_minute() {
+    fn a_hand_over_ends_after_a_minute_with_shards_that_no_node_takes() {
         let mut hand_over = HandOver::default();
         hand_over.ask(NOW);
         hand_over.tell(NOW, true);
@@ -110,11 +111,11 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_that_stands_still_is_waited_for_and_counts_into_the_minute() {
+    fn a_stalled_guard_is_waited_for_and_counts_into_the_minute() {
         let mut hand_over = HandOver::default();
         hand_over.ask(NOW);
         assert!(!hand_over.tell(NOW, false) && !hand_over.is_told());
-        assert!(!hand_over.slot(NOW + SETTLE, false), "nobody knows that it ends");
+        assert!(!hand_over.slot(NOW + SETTLE, false), "the cluster is not notified yet");
         assert!(hand_over.tell(NOW + SETTLE, true) && hand_over.is_told());
         assert!(hand_over.slot(NOW + HAND_OVER_MAX, true));
     }

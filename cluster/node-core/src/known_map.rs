@@ -1,9 +1,11 @@
-//! What a node remembers over its restarts: the newest entry of each shard that it has seen and its epoch, where the workers
-//! of each node are reached, what the operator wants of the cluster, and which cluster that is.
+//! The map that a node keeps across restarts: the newest entry of each shard that it has seen and
+//! its epoch, where the workers of each node are reached, what the operator wants of the cluster,
+//! and which cluster that is.
 //!
-//! An etcd that was restored from a backup tells older entries again; a node that has seen newer ones must not obey
-//! them. A node that starts while etcd does not answer knows its cluster from this map. Its text on disk is JSON and
-//! replaced as a whole, so that a crash leaves the old one or the new one; values of etcd lie in it as they were read there.
+//! An etcd that was restored from a backup reports older entries again; a node that has seen newer
+//! ones must not obey them. A node that starts while etcd does not answer knows its cluster from
+//! this map. Its text on disk is JSON and is replaced as a whole, so that a crash leaves the old
+//! one or the new one; values of etcd lie in it as they were read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,24 +14,24 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weir_config::Desired;
 use weir_map::{BootId, Epoch, Member, ShardEntry, ShardId};
 
-/// The newest of the map. A clone costs a few pointers for each shard.
+/// The newest of the map that a node has seen. A clone costs a few pointers for each shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownMap {
-    /// Of `/meta`; empty until it was seen.
+    /// The cluster id of `/meta`; empty until it was seen.
     cluster_id: String,
     epochs: BTreeMap<u32, u64>,
-    /// Entries of some of them, each of that epoch.
+    /// Entries of some of these shards, each of the shard's epoch.
     #[serde(default)]
     entries: BTreeMap<u32, Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     desired: Option<Text>,
-    /// The record of each node as it was last.
+    /// The last record of each node.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     nodes: BTreeMap<String, Text>,
-    /// Of each worker the boot id of the last process that has told etcd of itself.
+    /// By worker: the boot id of the last process that has registered in etcd.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     lives: Vec<String>,
-    /// The node's last process may have told etcd that it has ended.
+    /// Whether the node's last process may have sent its shutdown notice.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_ended: bool,
 }
@@ -51,15 +53,15 @@ impl<'de> Deserialize<'de> for Text {
 }
 
 impl KnownMap {
-    /// What a node has written.
+    /// Reads what a node has written.
     ///
     /// # Errors
-    /// When it is anything else.
+    /// The text is anything else.
     pub fn from_json(text: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(text)
     }
 
-    /// As it lies on disk.
+    /// Returns the text as it lies on disk.
     pub fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("texts and numbers")
     }
@@ -72,7 +74,7 @@ impl KnownMap {
         self.epochs.get(&shard.0).copied().map(Epoch)
     }
 
-    /// Those of the highest epoch seen; without those that this version cannot read.
+    /// Returns the entries of the highest epoch seen, without those that this version cannot read.
     pub fn entries(&self) -> impl Iterator<Item = (ShardId, ShardEntry)> + '_ {
         self.entries.iter().filter_map(|(&shard, text)| {
             let entry = ShardEntry::from_json(text.0.as_bytes()).ok()?;
@@ -80,10 +82,10 @@ impl KnownMap {
         })
     }
 
-    /// The cluster and what was wanted of it, where both were seen.
+    /// Returns the cluster's id and settings, if both were seen.
     ///
     /// # Errors
-    /// Why this version cannot read the latter.
+    /// This version cannot read the settings.
     pub fn cluster(&self) -> Result<Option<(&str, Desired)>, serde_json::Error> {
         let Some(desired) = self.desired.as_ref().filter(|_| !self.cluster_id.is_empty()) else {
             return Ok(None);
@@ -91,14 +93,15 @@ impl KnownMap {
         Ok(Some((self.cluster_id.as_str(), serde_json::from_str(&desired.0)?)))
     }
 
-    /// This is the node's cluster from now on; what was seen of another one means nothing in it.
+    /// Sets the node's cluster. Everything seen of another cluster is dropped: it means nothing in
+    /// this one.
     pub fn set_cluster(&mut self, cluster_id: &str) {
         if self.cluster_id != cluster_id {
             *self = Self { cluster_id: cluster_id.to_owned(), ..Self::default() };
         }
     }
 
-    /// None: the shard is no more. Whether that is new.
+    /// Sets an epoch. None: the shard is no more. Returns whether that is new.
     pub fn set_epoch(&mut self, shard: ShardId, epoch: Option<Epoch>) -> bool {
         if self.epoch(shard) == epoch {
             return false;
@@ -111,14 +114,14 @@ impl KnownMap {
         true
     }
 
-    /// An entry that is to be obeyed, with its epoch. Whether that is new.
+    /// Sets an entry that is to be obeyed, with its epoch. Returns whether that is new.
     pub fn set_entry(&mut self, shard: ShardId, entry: &ShardEntry) -> bool {
         let text = Text(entry.to_json().into());
         let is_new = self.set_epoch(shard, Some(entry.epoch()));
         self.entries.insert(shard.0, text.clone()).as_ref() != Some(&text) || is_new
     }
 
-    /// What the operator wants, as etcd has it. Whether that is new.
+    /// Sets what the operator wants, as etcd has it. Returns whether that is new.
     pub fn set_desired(&mut self, text: &str) -> bool {
         let is_new = self.desired.as_ref().is_none_or(|desired| *desired.0 != *text);
         if is_new {
@@ -127,13 +130,13 @@ impl KnownMap {
         is_new
     }
 
-    /// By name, as etcd had them.
+    /// Returns the records of nodes, by name, as etcd had them.
     pub fn nodes(&self) -> impl Iterator<Item = (&str, &str)> {
         self.nodes.iter().map(|(name, text)| (name.as_str(), &*text.0))
     }
 
-    /// None: the node is not registered any more. It is kept while it is a member of a shard, as it may still run. Whether
-    /// that is new.
+    /// Sets a node's record. None: the node is not registered any more; its record is kept while it
+    /// is a member of a shard, as it may still run. Returns whether that is new.
     pub fn set_node(&mut self, name: &str, text: Option<&str>) -> bool {
         let Some(text) = text.map(|text| Text(text.into())) else {
             let is_its = |member: &Member| member.incarnation.worker.node.as_str() == name;
@@ -147,25 +150,25 @@ impl KnownMap {
         is_new
     }
 
-    /// Whether others may have been told that the processes of this node have ended: who would be a guest in their place has
-    /// no place.
+    /// True if other nodes may have got the notice that the processes of this node have ended: then
+    /// its workers may not be guests in their seats.
     pub fn is_ended(&self) -> bool {
         self.is_ended
     }
 
-    /// The life of a worker that etcd was told of last, as far as is known.
+    /// Returns the incarnation of a worker that etcd was last sent, as far as is known.
     pub fn life(&self, worker: usize) -> Option<BootId> {
         BootId::try_from(self.lives.get(worker)?.clone()).ok()
     }
 
-    /// A process takes part, with these lives of its workers: that one before it has ended says nothing any more. To be on
-    /// disk before etcd is told of it.
+    /// Notes that a process takes part with these incarnations of its workers: the end of an
+    /// earlier process does not matter any more. To be on disk before etcd is sent the record.
     pub fn begin_lives(&mut self, boot_ids: &[BootId]) {
         self.is_ended = false;
         self.lives = boot_ids.iter().map(ToString::to_string).collect();
     }
 
-    /// Whether that is new.
+    /// Notes whether the node's process has ended. Returns whether that is new.
     pub fn set_ended(&mut self, is_ended: bool) -> bool {
         std::mem::replace(&mut self.is_ended, is_ended) != is_ended
     }
@@ -177,7 +180,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// The entry of a shard of n1 after so many changes.
+    /// Returns the entry of a shard of n1 after this many changes.
     pub(crate) fn entry(epoch: u64) -> ShardEntry {
         let life = |node: &str, boot_id: u64| Incarnation {
             worker: WorkerId { node: NodeId::new(node).unwrap(), index: 0 },
@@ -192,13 +195,13 @@ pub(crate) mod tests {
         entry
     }
 
-    /// After a restart.
+    /// The map as read after a restart.
     fn read(known: &KnownMap) -> KnownMap {
         KnownMap::from_json(&known.to_json()).unwrap()
     }
 
     #[test]
-    fn what_was_saved_is_known_after_a_restart() {
+    fn a_saved_map_is_known_after_a_restart() {
         let mut known = KnownMap::default();
         known.set_cluster("c1");
         assert!(known.set_entry(ShardId(7), &entry(12)));
@@ -213,8 +216,8 @@ pub(crate) mod tests {
         again.set_cluster("c1");
         assert_eq!(again.epochs().count(), 2);
         again.set_cluster("c2");
-        assert_eq!(again.epochs().count(), 0, "another cluster counts anew");
-        assert_eq!(again.entries().count(), 0, "and has entries of its own");
+        assert_eq!(again.epochs().count(), 0, "another cluster has epochs of its own");
+        assert_eq!(again.entries().count(), 0, "another cluster has entries of its own");
     }
 
     #[test]
@@ -234,7 +237,7 @@ pub(crate) mod tests {
         assert!(!known.set_node("n1", Some("{}")), "nothing new");
         let mut again = read(&known);
         assert_eq!(again.nodes().collect::<Vec<_>>(), [("n1", "{}"), ("n3", "[]")]);
-        assert!(!again.set_node("n1", None), "it may still run");
+        assert!(!again.set_node("n1", None), "a member's node may still run");
         assert!(again.set_node("n3", None));
         again.set_epoch(ShardId(7), None);
         assert!(again.set_node("n1", None));
@@ -242,7 +245,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn that_the_node_has_said_its_end_is_known_until_it_takes_part_again() {
+    fn a_shutdown_notice_is_known_until_the_node_takes_part_again() {
         let mut known = KnownMap::default();
         assert!(!known.is_ended() && known.set_ended(true) && !known.set_ended(true));
         assert_eq!(known.life(0), None);
@@ -261,11 +264,11 @@ pub(crate) mod tests {
         let mut known = KnownMap::default();
         assert!(known.set_desired("{"));
         assert!(!known.set_desired("{"));
-        assert!(known.cluster().unwrap().is_none(), "of which cluster?");
+        assert!(known.cluster().unwrap().is_none(), "the id of the cluster is not known");
         known.set_cluster("c1");
-        assert!(known.cluster().unwrap().is_none(), "it was of another cluster");
+        assert!(known.cluster().unwrap().is_none(), "the file was of another cluster");
         known.set_desired("{");
-        assert!(known.cluster().is_err(), "what cannot be read is not taken for nothing");
+        assert!(known.cluster().is_err(), "a file that cannot be read does not count as absent");
     }
 
     #[test]
@@ -275,7 +278,8 @@ pub(crate) mod tests {
         assert!(known.entries().next().is_none() && known.cluster().unwrap().is_none());
     }
 
-    /// What is read is what was written: any other bytes are refused, not taken for nothing.
+    /// Text that is read is what was written: any other bytes are refused, not counted as an empty
+    /// map.
     #[test]
     fn text() {
         type Values = (Vec<(u32, String)>, Option<String>);
@@ -311,7 +315,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_file_of_something_else_is_not_taken_for_nothing() {
+    fn a_map_file_of_something_else_is_refused() {
         assert!(KnownMap::from_json(b"{}garbage").is_err());
     }
 }

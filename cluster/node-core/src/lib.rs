@@ -1,25 +1,29 @@
-//! What a node of a cluster decides beside its packets: events and the time in, actions out.
+//! The decisions of a cluster's node beside its packets: events and the time in, actions out.
 //!
 //! ```text
-//!   Event                                    Core                                             Action
-//!   etcd: keys, registration, writes --+    news queue --> Roles ------------------- Order --> workers
-//!   disk: a save has ended ------------+       |  ^         |  |  |
-//!   workers: news, slots, rejoined ----+--> map keeper      |  |  +-- Write, Join, Register --> etcd
-//!   guard: routes set, fences ---------+       |            |  +----- SetRoutes, SetStake --> guard
-//!   process: hand over, end -----------+       +-- Save     +-- HandOver --> HandedOver, Ended --> process
+//!   Event                                  Core                                  Action
+//!   etcd: keys, registration, writes --+   news queue --> Roles -------- Order --> workers
+//!   disk: a save has ended ------------+      |  ^         | | |
+//!   workers: events, slots, rejoined --+-> map keeper      | | +-- Write, Join, Register --> etcd
+//!   guard: routes set, fences ---------+      |            | +--- SetRoutes, SetStake --> guard
+//!   process: hand over, end -----------+      +-- Save     +-- HandedOver, Ended --> process
 //! ```
 //!
-//! - It has no thread, clock, socket or file: `weir run` drives it with real ones, the simulator with simulated ones, and
-//!   [`recording`] with what a node was told before. The same events at the same times lead to the same actions.
-//! - A driver hands in what has happened ([`Core::step`]), then turns it ([`Core::turn`]) and carries out what it wants
-//!   ([`Core::next_action`]); it turns at least every 10 ms, when it hands in what the workers show ([`Event::Slot`]).
-//! - An entry of the map is obeyed once it is on disk (`news_queue`), and etcd hears of a node once its lives are
-//!   (`node_core/joining.rs`).
-//! - What comes while the driver stands still waits as [`Notices`] and [`Standstill`] decide, and is handed in
-//!   [`InTurn`].
-//! - Events come late, in any order between their senders, and as often as they like; an answer may never come.
+//! - The core has no thread, clock, socket or file: `weir run` drives it with real ones, the
+//!   simulator with simulated ones, and [`recording`] with the recorded events of a node. The same
+//!   events at the same times lead to the same actions.
+//! - A driver hands in what has happened ([`Core::step`]), then turns the core ([`Core::turn`]) and
+//!   carries out what it wants ([`Core::next_action`]); it turns at least every 10 ms, when it
+//!   hands in what the workers show ([`Event::Slot`]).
+//! - An entry of the map is obeyed once it is on disk (`news_queue`), and etcd hears of a node once
+//!   its incarnations are on disk (`node_core/joining.rs`).
+//! - Messages that come while the driver stalls wait as [`Notices`] and [`Standstill`] decide, and
+//!   are handed in [`InTurn`].
+//! - Events come late, in any order between their senders, and more than once; an answer may never
+//!   come.
 //!
-//! Beside the core: what a node starts with ([`first_look`]), and its last word ([`farewell`]).
+//! Beside the core: what a node starts with ([`first_look`]), and its shutdown notice
+//! ([`farewell`]).
 
 #![forbid(unsafe_code)]
 

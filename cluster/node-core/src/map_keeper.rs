@@ -1,9 +1,9 @@
-//! When the newest of the map is to be saved, and what of it is on disk: a disk takes its time, and one that stands still
-//! must hold up neither a failover nor the end of the process.
+//! When the newest of the map is to be saved, and what of it is on disk. A disk takes its time, and
+//! one that stalls must hold up neither a failover nor the end of the process.
 //!
-//! One save is under way at a time, and has all that was seen before it began. A save that entries wait for (see
-//! [`news_queue`](crate::news_queue)) begins at once. How long the oldest of what is not on disk has been waiting is
-//! shown.
+//! One save is under way at a time, and has everything that was seen before it began. A save that
+//! entries wait for (see [`news_queue`](crate::news_queue)) begins at once. The keeper shows how
+//! long the oldest change that is not on disk has been waiting.
 
 use std::time::Duration;
 
@@ -11,27 +11,28 @@ use weir_map::{BootId, Epoch, ShardEntry, ShardId};
 
 use crate::known_map::KnownMap;
 
-/// What nobody waits for is saved at most this often; so is what could not be saved.
+/// Changes that nothing waits for are saved at most this often; so are changes that could not be
+/// saved.
 const SAVE_INTERVAL: Duration = Duration::from_secs(1);
 /// The last save waits for the disk no longer than this.
 const LAST_SAVE_MAX: Duration = Duration::from_secs(3);
-/// A disk that has not ended a save for so long stands still.
+/// A disk that has not ended a save for this long has stalled.
 const STALL: Duration = Duration::from_secs(1);
 
 /// The map, and what of it is on disk.
 #[derive(Debug)]
 pub struct MapKeeper {
     map: KnownMap,
-    /// Counts what was seen.
+    /// The number of changes that were seen.
     seen: Change,
-    /// Up to which it is on disk.
+    /// The last change that is on disk.
     saved: Change,
     is_urgent: bool,
     began: Option<Duration>,
-    /// Since when something waits for its save to begin.
+    /// Since when a change waits for its save to begin.
     waiting: Option<Duration>,
     saving: Option<Saving>,
-    /// Why the last save failed.
+    /// The reason why the last save failed.
     error: Option<String>,
     last: Option<Last>,
 }
@@ -39,19 +40,19 @@ pub struct MapKeeper {
 /// The last save of a process.
 #[derive(Debug)]
 struct Last {
-    /// Until then it is waited for.
+    /// Time up to which it is waited for.
     until: Duration,
     has_begun: bool,
 }
 
-/// Names what was seen, to ask whether it is on disk.
+/// Names a change that was seen, to ask whether it is on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Change(u64);
 
 /// A save under way.
 #[derive(Debug)]
 struct Saving {
-    /// Since when the oldest in it has been waiting.
+    /// Since when the oldest change in it has been waiting.
     waiting: Option<Duration>,
     seen: Change,
 }
@@ -75,7 +76,8 @@ impl MapKeeper {
         &self.map
     }
 
-    /// None: the shard is no more. One that is lower than what was seen changes nothing.
+    /// Sets an epoch. None: the shard is no more. An epoch lower than one that was seen changes
+    /// nothing.
     pub(crate) fn set_epoch(&mut self, now: Duration, shard: ShardId, epoch: Option<Epoch>) {
         let is_lower = epoch.is_some() && self.map.epoch(shard) >= epoch;
         if !is_lower && self.map.set_epoch(shard, epoch) {
@@ -83,7 +85,8 @@ impl MapKeeper {
         }
     }
 
-    /// An entry that somebody waits to obey. It is on disk once what is returned is.
+    /// Sets an entry that is to be obeyed once it is saved. It is on disk once the returned change
+    /// is.
     pub(crate) fn set_entry(
         &mut self,
         now: Duration,
@@ -103,14 +106,14 @@ impl MapKeeper {
         }
     }
 
-    /// A node's record; none: it is not registered any more.
+    /// Sets a node's record. None: the node is not registered any more.
     pub(crate) fn set_node(&mut self, now: Duration, name: &str, text: Option<&str>) {
         if self.map.set_node(name, text) {
             self.changed(now);
         }
     }
 
-    /// As [`KnownMap::begin_lives`]. It is on disk once what is returned is.
+    /// As [`KnownMap::begin_lives`]. The incarnations are on disk once the returned change is.
     pub(crate) fn begin_lives(&mut self, now: Duration, boot_ids: &[BootId]) -> Change {
         self.map.begin_lives(boot_ids);
         self.changed(now);
@@ -127,13 +130,13 @@ impl MapKeeper {
         self.saved >= change
     }
 
-    /// Nothing is to be waited for: the disk has refused the last save, or stands still.
+    /// True if the disk is not to be waited for: it has refused the last save, or stalls.
     pub(crate) fn is_stalled(&self, now: Duration) -> bool {
         let is_late = |began: Duration| now.saturating_sub(began) >= STALL;
         self.error.is_some() || self.saving.is_some() && self.began.is_some_and(is_late)
     }
 
-    /// The map, if it is to be saved now. [`saved`](Self::saved) tells the end.
+    /// Returns the map, if it is to be saved now. [`saved`](Self::saved) reports the end.
     pub(crate) fn next_save(&mut self, now: Duration) -> Option<KnownMap> {
         let is_awaited = self.is_urgent && self.error.is_none();
         let is_due = is_awaited || self.began.is_none_or(|began| now >= began + SAVE_INTERVAL);
@@ -148,7 +151,8 @@ impl MapKeeper {
         Some(self.map.clone())
     }
 
-    /// The save under way has ended: it is on disk, or could not be written for this reason.
+    /// Notes that the save under way has ended: it is on disk, or could not be written for this
+    /// reason.
     pub(crate) fn saved(&mut self, ended: Result<(), String>) {
         let Some(saving) = self.saving.take() else { return };
         match ended {
@@ -161,14 +165,16 @@ impl MapKeeper {
         }
     }
 
-    /// The last save begins as soon as it can, with the word that the process has ended: before others are told so.
+    /// Begins the last save as soon as possible, with a mark that the process has ended, before the
+    /// shutdown notice is sent.
     pub(crate) fn finish(&mut self, now: Duration) {
         self.map.set_ended(true);
         self.changed(now);
         self.last = Some(Last { until: now + LAST_SAVE_MAX, has_begun: false });
     }
 
-    /// After [`finish`](Self::finish): the last save has ended. A disk that stands still is given up.
+    /// True if, after [`finish`](Self::finish), the last save has ended. A disk that stalls is
+    /// given up.
     pub(crate) fn has_finished(&self, now: Duration) -> bool {
         let Some(last) = &self.last else { return false };
         let is_over = last.has_begun && self.saving.is_none();
@@ -180,14 +186,14 @@ impl MapKeeper {
         is_over || is_late
     }
 
-    /// Since the oldest that is not on disk was seen; 0: all is.
+    /// Returns the time since the oldest change that is not on disk was seen; 0: all are on disk.
     pub fn unsaved(&self, now: Duration) -> Duration {
         let of_save = self.saving.as_ref().and_then(|saving| saving.waiting);
         let oldest = [of_save, self.waiting].into_iter().flatten().min();
         oldest.map(|since| now.saturating_sub(since)).unwrap_or_default()
     }
 
-    /// Why the last save failed; none: it did not.
+    /// Returns why the last save failed, or `None` if it did not.
     pub fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }
@@ -205,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_stands_still_holds_nobody_up_and_the_age_of_the_oldest_epoch_grows() {
+    fn a_stalled_disk_holds_nothing_up_and_the_age_of_the_oldest_epoch_grows() {
         let mut keeper = keeper();
         let start = Duration::from_secs(100);
         assert_eq!(keeper.unsaved(start), Duration::ZERO);
@@ -217,7 +223,7 @@ mod tests {
             assert!(keeper.next_save(now).is_none(), "one save at a time");
             assert_eq!(keeper.unsaved(now), now - start);
         }
-        // The first save ends: what has come since is waiting, and is saved next.
+        // The first save ends: changes that have come since wait, and are saved next.
         let now = start + Duration::from_secs(30);
         keeper.saved(Ok(()));
         assert_eq!(keeper.unsaved(now), Duration::from_secs(29));
@@ -230,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_a_reason_until_a_save_succeeds() {
+    fn a_full_disk_is_reported_until_a_save_succeeds() {
         let mut keeper = keeper();
         let start = Duration::from_secs(1);
         keeper.set_epoch(start, ShardId(1), Some(Epoch(7)));
@@ -239,7 +245,7 @@ mod tests {
         assert_eq!(keeper.error(), Some(FULL));
         let later = start + SAVE_INTERVAL;
         assert!(keeper.next_save(later - Duration::from_millis(1)).is_none());
-        assert_eq!(keeper.unsaved(later), SAVE_INTERVAL, "it counts from the first try");
+        assert_eq!(keeper.unsaved(later), SAVE_INTERVAL, "the age counts from the first try");
         keeper.next_save(later).unwrap();
         keeper.saved(Ok(()));
         assert!(keeper.unsaved(later).is_zero());
@@ -257,14 +263,14 @@ mod tests {
         assert_eq!(keeper.set_entry(now, ShardId(3), &entry(1)), third, "nothing new");
         assert!(!keeper.is_saved(first));
         keeper.saved(Ok(()));
-        assert!(keeper.is_saved(first) && !keeper.is_saved(second), "it came meanwhile");
+        assert!(keeper.is_saved(first) && !keeper.is_saved(second), "it came during the save");
         keeper.next_save(now).unwrap();
         keeper.saved(Ok(()));
-        assert!(keeper.is_saved(second) && keeper.is_saved(third), "both by one save");
+        assert!(keeper.is_saved(second) && keeper.is_saved(third), "one save covers both entries");
     }
 
     #[test]
-    fn a_disk_that_refuses_or_stands_still_is_not_waited_for() {
+    fn a_disk_that_refuses_or_stalls_is_not_waited_for() {
         let mut keeper = keeper();
         let start = Duration::from_secs(1);
         keeper.set_entry(start, ShardId(1), &entry(1));
@@ -280,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_waits_for_the_last_save_and_not_for_a_disk_that_stands_still() {
+    fn the_end_waits_for_the_last_save_but_not_for_a_stalled_disk() {
         let mut keeper = keeper();
         let start = Duration::from_secs(1);
         keeper.set_epoch(start, ShardId(1), Some(Epoch(7)));
@@ -288,7 +294,7 @@ mod tests {
         keeper.set_entry(start, ShardId(1), &entry(8));
         keeper.finish(start);
         assert!(keeper.next_save(start).is_none() && !keeper.has_finished(start));
-        assert!(keeper.has_finished(start + LAST_SAVE_MAX), "it is given up");
+        assert!(keeper.has_finished(start + LAST_SAVE_MAX), "the disk is given up");
         keeper.saved(Ok(()));
         assert!(!keeper.has_finished(start), "that save was of older entries");
         let last = keeper.next_save(start).unwrap();

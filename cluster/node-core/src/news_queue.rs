@@ -1,9 +1,11 @@
-//! What etcd tells of the map, in its order, on its way to the roles: an entry is obeyed once it is on disk.
+//! Reports of etcd on the map, in etcd's order, on their way to the roles: an entry is obeyed once
+//! it is on disk.
 //!
-//! So no entry is ever obeyed that a restart could forget: of two members of which one has obeyed a newer entry, that
-//! one knows it after any restart. What the roles would refuse is not kept. A disk that refuses to save, or stands still
-//! for longer than a failover may wait for its repair, is not waited for: `epochs-not-kept` says so, and until it works
-//! again a restart may forget what was obeyed.
+//! So no entry is ever obeyed that a restart could forget: if one of two members has obeyed a newer
+//! entry, that member knows it after any restart. Entries that the roles would refuse are not kept.
+//! A disk that refuses to save, or stalls for longer than a failover may wait for its repair, is
+//! not waited for: `epochs-not-kept` reports that, and until the disk works again a restart may
+//! forget what was obeyed.
 //!
 //! Nothing else waits: a replica acts, copies go on and duties are obeyed without an entry.
 
@@ -26,7 +28,8 @@ enum Waiting {
 }
 
 impl NewsQueue {
-    /// An entry is on its way to the disk from now on, so that many are saved together.
+    /// Adds an input. An entry is on its way to the disk from here on, so that many are saved
+    /// together.
     pub(crate) fn push(
         &mut self,
         now: Duration,
@@ -46,7 +49,8 @@ impl NewsQueue {
         self.0.push_back(waiting);
     }
 
-    /// The next one that the roles may have now. What they have kept of the ones before must be with the keeper.
+    /// Returns the next input that the roles may have now. Epochs that they have noted from earlier
+    /// ones must be with the keeper.
     pub(crate) fn next(
         &mut self,
         now: Duration,

@@ -40,7 +40,7 @@ impl Hand {
         self.told(Input::Entry { shard: ShardId(shard), entry: Box::new(entry(epoch)) });
     }
 
-    /// As the core turns.
+    /// Turns as the core does.
     fn turn(&mut self) {
         self.keeper.next_save(self.now);
         while let Some(input) = self.queue.next(self.now, &self.roles, &mut self.keeper) {
@@ -59,7 +59,7 @@ impl Hand {
     }
 
     fn obeyed(&self, shard: u32) -> bool {
-        // Handed in again, it would be nothing new.
+        // If it were handed in again, it would be nothing new.
         !self.roles.would_obey(ShardId(shard), &entry(self.known(shard)))
     }
 
@@ -113,9 +113,9 @@ fn an_entry_that_is_refused_is_not_kept() {
     assert_eq!(hand.known(1), 5);
 }
 
-/// Whoever hears that all is told must have heard of all.
+/// An input that reports the map complete follows all its entries.
 #[test]
-fn what_follows_an_entry_waits_for_it() {
+fn an_input_that_follows_an_entry_waits_for_it() {
     let mut hand = Hand::new();
     hand.entry(1, 2);
     hand.told(Input::Fresh);
@@ -125,15 +125,15 @@ fn what_follows_an_entry_waits_for_it() {
 }
 
 #[test]
-fn a_disk_that_stands_still_is_not_waited_for_longer_than_a_second() {
+fn a_stalled_disk_is_not_waited_for_longer_than_a_second() {
     let mut hand = Hand::new();
     hand.entry(1, 2);
     hand.now += Duration::from_secs(1);
     hand.turn();
     assert!(hand.obeyed(1));
     hand.entry(2, 2);
-    assert!(hand.obeyed(2), "nor is the next one held up");
-    assert_eq!(hand.keeper.unsaved(hand.now), Duration::from_secs(1), "which is shown");
+    assert!(hand.obeyed(2), "the next entry is not held up either");
+    assert_eq!(hand.keeper.unsaved(hand.now), Duration::from_secs(1), "the age is shown");
 }
 
 #[test]
@@ -147,19 +147,19 @@ fn a_disk_that_refuses_holds_no_entry_up() {
     assert!(hand.keeper.error().is_some());
 }
 
-/// A shard that ends is forgotten, also where an entry of its next life is behind it.
+/// A shard that ends is forgotten, also where an entry of its next incarnation is behind it.
 #[test]
-fn a_shard_that_begins_anew_is_kept_with_its_new_entry() {
+fn a_shard_that_starts_over_is_kept_with_its_new_entry() {
     let mut hand = Hand::new();
     hand.told(Input::Desired { shards: Vec::new(), fingerprint: Fingerprint::default() });
     hand.entry(1, 5);
     hand.disk(Ok(()));
-    // Something holds the queue up.
+    // Another entry holds the queue up.
     hand.entry(9, 2);
     hand.told(Input::EntryGone(ShardId(1)));
     hand.entry(1, 6);
     hand.disk(Ok(()));
-    assert!(!hand.obeyed(1), "what was on its way to the disk was forgotten with the shard");
+    assert!(!hand.obeyed(1), "the entry on its way to the disk was forgotten with the shard");
     for _ in 0..2 {
         hand.disk(Ok(()));
     }

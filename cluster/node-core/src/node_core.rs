@@ -1,4 +1,4 @@
-//! The core of a node: what joins its roles with etcd, its workers, its guard and its disk.
+//! The core of a node, which joins its roles with etcd, its workers, its guard and its disk.
 
 mod from_etcd;
 pub(crate) mod joining;
@@ -26,41 +26,41 @@ use crate::routes::{RouteList, lists};
 use crate::setup::workers_of;
 use joining::{Joining, Outside};
 
-/// Changes of entries that are written together.
+/// Largest number of changes of entries that are written together.
 const CHANGES_MAX: usize = 256;
-/// Between two looks at what would end with each worker.
+/// Time between two looks at what shards would lose with each worker.
 const STAKE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What a node begins with.
+/// The state with which a node begins.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Start {
     pub node: NodeId,
-    /// As it is to be registered: every worker says where it is reached.
+    /// The record as it is to be registered: every worker states where it is reached.
     pub record: NodeRecord,
     /// Addresses of each worker: access, internet.
     pub addresses: Vec<[Ipv4Addr; 2]>,
-    /// As it lies on disk, of this cluster.
+    /// The map as it lies on disk, of this cluster.
     pub map: KnownMap,
     pub desired: Desired,
-    /// What the cluster is was known from the disk.
+    /// Whether the cluster's settings were read from disk.
     pub is_without_etcd: bool,
 }
 
 impl Start {
-    /// Whether every worker says where it is reached, and has its addresses.
+    /// True if every worker states where it is reached, and has its addresses.
     pub(crate) fn is_whole(&self) -> bool {
         let own = workers_of(&self.record).len();
         own == self.record.workers.len() && own == self.addresses.len() && own > 0
     }
 }
 
-/// The guard of the routes, as it was heard last.
+/// The state of the guard of the routes, as it was heard last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GuardState {
     Works,
-    /// It stands still: no route is set or withdrawn.
+    /// The guard stalls: no route is set or withdrawn.
     Silent,
-    /// There is none, for this reason; and so no route.
+    /// There is no guard, for this reason, and so no route.
     Absent(String),
 }
 
@@ -70,21 +70,21 @@ pub struct Core {
     node: NodeId,
     now: Duration,
     roles: Roles,
-    /// The store's entries, with what they are compared by when they are written.
+    /// The store's entries, each with the revision that it is compared by when it is written.
     entries: BTreeMap<ShardId, (Revision, ShardEntry)>,
-    /// What etcd has told and the roles do not know yet.
+    /// Reports of etcd that the roles do not know yet.
     news: NewsQueue,
     keeper: MapKeeper,
-    /// None: it takes part.
+    /// None: the node takes part.
     joining: Option<Joining>,
     record: NodeRecord,
-    /// This life of each worker, and the last one that etcd was told of before.
+    /// The current incarnation of each worker, and the last one before it that etcd was sent.
     boot_ids: Vec<BootId>,
     formers: Vec<Option<BootId>>,
     desired: Desired,
     addresses: Vec<[Ipv4Addr; 2]>,
     routes: Vec<RouteList>,
-    /// Slots that each worker had ended when it was looked at last.
+    /// Number of slots that each worker had ended when it was looked at last.
     slots: Vec<u64>,
     sides: Vec<SidesUp>,
     stakes: Vec<Option<Stake>>,
@@ -95,7 +95,7 @@ pub struct Core {
     guard: GuardState,
     guard_restarts_total: u64,
     watchdog_trips_total: u64,
-    /// The last save is under way, then it ends.
+    /// Whether the last save is under way, after which the node ends.
     is_ending: bool,
     has_ended: bool,
     actions: VecDeque<Action>,
@@ -158,7 +158,8 @@ impl Core {
         core
     }
 
-    /// Takes what happened at `now`, which never goes back. What follows from it comes with the next [`turn`](Self::turn).
+    /// Handles what happened at `now`, which never goes back. The consequences come with the next
+    /// [`turn`](Self::turn).
     pub fn step(&mut self, now: Duration, event: Event) {
         self.now = now.max(self.now);
         if self.is_ending && !matches!(event, Event::Saved(_)) {
@@ -182,7 +183,7 @@ impl Core {
         }
     }
 
-    /// Everything that follows from what was told so far, and from the time.
+    /// Computes everything that follows from the events so far, and from the time.
     pub fn turn(&mut self, now: Duration) {
         self.now = now.max(self.now);
         self.save();
@@ -204,7 +205,7 @@ impl Core {
         self.save();
     }
 
-    /// The next thing to be done.
+    /// Returns the next action.
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
@@ -217,12 +218,13 @@ impl Core {
         self.roles.on(self.now_ms(), input);
     }
 
-    /// As [`tell`](Self::tell), in the order in which etcd has told it and once its entries are on disk.
+    /// As [`tell`](Self::tell), in the order in which etcd reports and once the entries are on
+    /// disk.
     fn queue(&mut self, input: Input) {
         self.news.push(self.now, input, &self.roles, &mut self.keeper);
     }
 
-    /// Tells the roles what need not wait any more.
+    /// Hands the roles what need not wait any more.
     fn hand_in(&mut self) {
         while let Some(input) = self.news.next(self.now, &self.roles, &mut self.keeper) {
             self.tell(input);
@@ -285,7 +287,7 @@ impl Core {
         }
     }
 
-    /// Its routes were withdrawn: they are set again, as the roles want them now.
+    /// Has a worker's withdrawn routes set again, as the roles want them now.
     fn rejoined(&mut self, worker: usize, fence: Fence, waited: usize) {
         tracing::info!(event = "worker-rejoined", worker, waited, "a worker goes on");
         self.routes[worker].rejoined(self.now, fence);
@@ -302,7 +304,7 @@ impl Core {
         }
     }
 
-    /// What the workers show, and the end of a slot.
+    /// Takes what the workers show, and ends a slot.
     fn slot(&mut self, workers: Vec<WorkerSlot>) {
         for (worker, shown) in workers.into_iter().enumerate() {
             // A worker that has not looked knows nothing of its peers' silence.
@@ -357,13 +359,13 @@ impl Core {
                 Some((expected, entry)) => {
                     self.actions.push_back(Action::Write { shard, expected, entry });
                 }
-                // The entry has moved on already; the role will see.
+                // The entry has moved on already; the role will see that.
                 None => self.tell(Input::Written { shard, is_done: false }),
             }
         }
     }
 
-    /// Lists that changed, and lists that are to be tried again.
+    /// Sends the guard route lists that changed, and lists that are to be tried again.
     fn order_routes(&mut self) {
         let now = self.now;
         let is_due =

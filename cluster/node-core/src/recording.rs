@@ -1,7 +1,8 @@
-//! What a node was told, as text: to be replayed where there is time to look.
+//! The events of a node as text, to be replayed where there is time to look.
 //!
-//! A recording is JSON, a line each: first what the node began with, then every event with its time, and a line for each
-//! turn. The keys of the cluster are not in it; names, addresses and the map are.
+//! A recording is JSON, one line each: first the state with which the node began, then every event
+//! with its time, and a line for each turn. The keys of the cluster are not in it; names, addresses
+//! and the map are.
 
 use std::io::{self, BufRead, Write};
 use std::time::Duration;
@@ -12,10 +13,10 @@ use crate::action::Action;
 use crate::event::Event;
 use crate::node_core::{Core, Start};
 
-/// A line of a recording. Times are those of the core, microseconds.
+/// A line of a recording. Times are those of the core, in microseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Line {
-    /// The version of weir, and what the node began with.
+    /// The version of weir, and the state with which the node began.
     Start {
         version: String,
         at_us: u64,
@@ -30,7 +31,7 @@ pub enum Line {
     },
 }
 
-/// Writes a recording, up to so many bytes.
+/// Writes a recording of at most `bytes_max` bytes.
 #[derive(Debug)]
 pub struct Recorder<W> {
     out: W,
@@ -39,7 +40,7 @@ pub struct Recorder<W> {
 
 impl<W: Write> Recorder<W> {
     /// # Errors
-    /// When it cannot be written.
+    /// The recording cannot be written.
     pub fn new(out: W, bytes_max: u64, now: Duration, start: &Start) -> io::Result<Self> {
         let mut recorder = Self { out, left: bytes_max };
         let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -48,15 +49,16 @@ impl<W: Write> Recorder<W> {
         Ok(recorder)
     }
 
-    /// To be called with every event that the core is told.
+    /// Records an event. To be called with every event that the core is handed.
     ///
     /// # Errors
-    /// When it cannot be written, or is as long as it may be: nothing more is to be recorded.
+    /// The recording cannot be written, or has reached its length limit: nothing more is to be
+    /// recorded.
     pub fn event(&mut self, now: Duration, event: &Event) -> io::Result<()> {
         self.write(&Line::Event { at_us: micros(now), event: event.clone() })
     }
 
-    /// To be called with every turn of the core.
+    /// Records a turn. To be called with every turn of the core.
     ///
     /// # Errors
     /// As for [`event`](Self::event).
@@ -78,10 +80,12 @@ fn micros(now: Duration) -> u64 {
     now.as_micros() as u64
 }
 
-/// Replays a recording; `tell` hears each line before it is played, and each action after the turn that led to it.
+/// Replays a recording; `tell` is called with each event before it is played, and with each action
+/// after the turn that led to it.
 ///
 /// # Errors
-/// Which line cannot be read, and why. A last line that was not written to its end ends the recording.
+/// The line that cannot be read, and why. A last line that was not written to its end ends the
+/// recording.
 pub fn replay(
     text: impl BufRead,
     mut tell: impl FnMut(Duration, Told<'_>),
@@ -122,12 +126,12 @@ pub fn replay(
     Ok(core)
 }
 
-/// `number`: of the line, from 0.
+/// Returns the error of a line; `number` counts from 0.
 fn invalid(number: usize, why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("line {}: {why}", number + 1))
 }
 
-/// What a replay shows.
+/// An event or action that a replay shows.
 #[derive(Debug)]
 pub enum Told<'a> {
     Event(&'a Event),
@@ -177,7 +181,7 @@ mod tests {
         }
     }
 
-    /// From the registration over a role to the hand-over and the end.
+    /// Events from the registration over a role to the hand-over and the end.
     fn events() -> Vec<Event> {
         let node = NodeId::new("n1").unwrap();
         let me = Incarnation { worker: WorkerId { node, index: 0 }, boot_id: BootId(7) };
@@ -216,7 +220,7 @@ mod tests {
         events
     }
 
-    /// What the core wants, as text, and the recording.
+    /// Returns the actions of the core, as text, and the recording.
     fn play(bytes_max: u64) -> (Vec<String>, Vec<u8>) {
         let mut text = Vec::new();
         let mut now = Duration::from_millis(1);
@@ -278,7 +282,7 @@ mod tests {
         assert!(replay(&b""[..], |_, _| {}).unwrap().is_none());
     }
 
-    /// Any bytes are a recording or refused with their line.
+    /// Any bytes are a recording or are refused with their line.
     #[test]
     fn text() {
         let (_, whole) = play(u64::MAX);

@@ -1,4 +1,4 @@
-//! The lists of routes of a node's workers: what the guard is to set, when, and whether it has.
+//! The route lists of a node's workers: what the guard is to set, when, and whether it has.
 //!
 //! ```text
 //!   wanted (numbered) --> ordered --Set--> in the kernel
@@ -15,42 +15,43 @@ use weir_roles::{SidesUp, WantedRoute};
 use weir_routes::wanted::{self, Limits, WantedError};
 use weir_routes::{Fence, Route, WorkerIndex};
 
-/// A list of routes that the guard has not answered for so long is not waited for.
+/// A list of routes that the guard has not answered for this long is not waited for.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// A list of routes that the kernel refused in part is set again after this.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The routes of a worker as they were ordered last.
+/// The routes of a worker as they were last sent to the guard.
 #[derive(Clone, Debug, Default)]
 pub struct RouteList {
-    /// As the roles count them.
+    /// The number by which the roles count the list.
     number: u64,
-    /// The last one that the worker has acknowledged.
+    /// The last fence that the worker has acknowledged.
     fence: Fence,
     pub routes: Vec<Route>,
     pub is_set: bool,
     retry: Option<Duration>,
-    /// When the list was ordered, until the guard has answered: changes gather meanwhile.
+    /// When the list was sent, until the guard has answered: changes gather meanwhile.
     ordered: Option<Duration>,
 }
 
 impl RouteList {
-    /// Whether a list is to be ordered now, where the roles want the one of this number. One at a time: a list costs as much
-    /// as it is long, so what changes while the guard sets one goes with the next.
+    /// True if a list is to be sent now, when the roles want the one of this number. One list is
+    /// under way at a time: its cost grows with its length, so changes that come while the guard
+    /// sets one go with the next.
     pub(crate) fn is_due(&self, now: Duration, wanted: u64) -> bool {
         let is_awaited = self.ordered.is_some_and(|ordered| now < ordered + PATIENCE);
         let is_new = wanted != self.number;
         !is_awaited && (is_new || self.retry.is_some_and(|retry| now >= retry))
     }
 
-    /// The list of this number goes to the guard, under the fence that is returned.
+    /// Notes that the list of this number goes to the guard, and returns the fence to send with it.
     pub(crate) fn order(&mut self, now: Duration, number: u64, routes: Vec<Route>) -> Fence {
         let fence = self.fence;
         *self = Self { number, fence, routes, is_set: false, retry: None, ordered: Some(now) };
         fence
     }
 
-    /// There is no list of this number that could be set.
+    /// Notes that the list of this number cannot be set, and is to be tried again.
     pub(crate) fn impossible(&mut self, now: Duration, number: u64) {
         self.number = number;
         self.retry = Some(now + RETRY);
@@ -68,18 +69,19 @@ impl RouteList {
         }
     }
 
-    /// The guard has taken the worker for dead: the routes are withdrawn.
+    /// Notes that the guard has counted the worker as dead: the routes are withdrawn.
     pub(crate) fn fenced(&mut self) {
         self.is_set = false;
     }
 
-    /// The worker goes on under this fence: its routes are set again, as the roles want them now.
+    /// Notes that the worker goes on under this fence: its routes are set again, as the roles want
+    /// them now.
     pub(crate) fn rejoined(&mut self, now: Duration, fence: Fence) {
         (self.fence, self.retry, self.ordered) = (fence, Some(now), None);
     }
 }
 
-/// The routes of all workers, sorted. `addresses`: of each worker, access and internet.
+/// Returns the routes of all workers, sorted. `addresses`: of each worker, access and internet.
 pub(crate) fn lists(
     addresses: &[[std::net::Ipv4Addr; 2]],
     sides: &[SidesUp],
@@ -136,7 +138,7 @@ mod tests {
         let mut list = ordered();
         list.not_set(NOW, 1);
         assert!(!list.is_due(NOW, 1) && list.is_due(NOW + RETRY, 1));
-        assert!(list.is_due(NOW, 2), "another one goes at once");
+        assert!(list.is_due(NOW, 2), "a new list goes at once");
     }
 
     #[test]
@@ -144,19 +146,19 @@ mod tests {
         let mut list = ordered();
         list.set(1);
         list.fenced();
-        assert!(!list.is_set && !list.is_due(NOW, 1), "the worker stands still");
+        assert!(!list.is_set && !list.is_due(NOW, 1), "the worker stalls");
         list.rejoined(NOW, Fence(1));
         assert!(list.is_due(NOW, 1));
         assert_eq!(list.order(NOW, 1, Vec::new()), Fence(1));
     }
 
     #[test]
-    fn an_answer_to_a_former_list_says_nothing_of_this_one() {
+    fn an_answer_to_a_former_list_does_not_count_for_the_current_one() {
         let mut list = ordered();
         list.set(1);
         list.order(NOW, 2, Vec::new());
         list.set(1);
         list.not_set(NOW, 1);
-        assert!(!list.is_set && !list.is_due(NOW, 3), "the second one is under way");
+        assert!(!list.is_set && !list.is_due(NOW, 3), "the second list is under way");
     }
 }

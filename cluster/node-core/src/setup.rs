@@ -1,4 +1,4 @@
-//! What etcd's values mean to the roles of a node.
+//! From etcd's values to the settings of a node's roles.
 
 use weir_config::{ClusterShard, Desired, Shard};
 use weir_etcd::NodeRecord;
@@ -7,7 +7,7 @@ use weir_replication::order::ShardSetup;
 use weir_roles::{DesiredShard, Input, NodeWorker};
 use weir_stream::{Fingerprint, FingerprintPart};
 
-/// The cluster's file as roles take it.
+/// Returns the cluster's file as roles take it.
 pub fn desired_input(desired: &Desired) -> Input {
     let shards = desired.shards.iter().filter_map(|shard| desired_shard(desired, shard));
     Input::Desired { shards: shards.collect(), fingerprint: fingerprint(desired) }
@@ -29,7 +29,7 @@ fn desired_shard(desired: &Desired, shard: &ClusterShard) -> Option<DesiredShard
     Some(DesiredShard { id: ShardId(shard.id), access, setup })
 }
 
-/// A shard as the data path knows it.
+/// Returns a shard as the data path knows it.
 pub fn engine_shard(shard: &Shard) -> weir_engine::ShardConfig {
     weir_engine::ShardConfig {
         id: ShardId(shard.id),
@@ -38,7 +38,8 @@ pub fn engine_shard(shard: &Shard) -> weir_engine::ShardConfig {
     }
 }
 
-/// A shard as the NAT knows it. Without translation the homes' own addresses stand where public ones would.
+/// Returns a shard as the NAT knows it. Without translation the homes' own addresses stand where
+/// public ones would.
 pub fn nat_shard(shard: &Shard, is_translating: bool) -> weir_nat::ShardConfig {
     let has_public = is_translating || !shard.public.is_empty();
     weir_nat::ShardConfig {
@@ -48,7 +49,7 @@ pub fn nat_shard(shard: &Shard, is_translating: bool) -> weir_nat::ShardConfig {
     }
 }
 
-/// Those workers that say where they are reached.
+/// Returns the workers that state where they are reached.
 pub(crate) fn workers_of(record: &NodeRecord) -> Vec<NodeWorker> {
     let workers = record.workers.iter().filter_map(|worker| {
         let boot_id = BootId::try_from(worker.boot_id.clone()).ok()?;
@@ -58,7 +59,7 @@ pub(crate) fn workers_of(record: &NodeRecord) -> Vec<NodeWorker> {
     workers.collect()
 }
 
-/// What sessions between workers compare.
+/// Returns the fingerprint that sessions between workers compare.
 pub fn fingerprint(desired: &Desired) -> Fingerprint {
     let digests = desired.fingerprint();
     Fingerprint::default()
@@ -91,7 +92,7 @@ public = ["198.51.100.0/28"]
     }
 
     #[test]
-    fn worker_with_a_wrong_life_or_address_in_its_record_is_left_out() {
+    fn worker_with_a_wrong_boot_id_or_address_in_its_record_is_left_out() {
         let record = |boot_id: &str, replication: &str| -> NodeRecord {
             let text = format!(
                 r#"{{"boot_id":"b","version":"0","capacity":1,"workers":[

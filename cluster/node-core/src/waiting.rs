@@ -1,14 +1,16 @@
-//! Messages that wait for the driver of a core while it stands still or falls behind. Their number is bounded, and the
-//! core never gets an older state after a newer one.
+//! Messages that wait for the driver of a core while it stalls or falls behind. Their number is
+//! bounded, and the core never gets an older state after a newer one.
 //!
 //! ```text
-//!   each worker - ring of news (full: the worker keeps them); one Standstill that found no room --+
-//!   etcd mirror - queue in its order (full: the mirror waits) -----------------------------------+-- InTurn --> Core
-//!   all others -- Notices: the newest of each state; events of the guard in a short list --------+
+//!   each worker - ring of events (full: the worker keeps them); --+
+//!                 one Standstill that found no room               |
+//!   etcd mirror - queue in its order (full: the mirror waits) ----+-- InTurn --> Core
+//!   all others -- Notices: the newest of each state; -------------+
+//!                 events of the guard in a short list
 //! ```
 //!
-//! Lost, and counted by the driver, are only events that no later message repeats: those of the guard above
-//! [`GUARD_EVENTS_MAX`], and a standstill of a worker that follows another unread one.
+//! Only events that no later message repeats are lost, and the driver counts them: those of the
+//! guard above [`GUARD_EVENTS_MAX`], and a stall of a worker that follows another unread one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
@@ -18,10 +20,11 @@ use weir_routes::{Fence, WorkerIndex};
 
 use crate::event::{Event, GuardNews, Registration, Written};
 
-/// Events of the guard that wait: many more than it has in the time that the driver of a core may take.
+/// Limit of waiting events of the guard: many more than it has in the time that the driver of a
+/// core may take.
 pub const GUARD_EVENTS_MAX: usize = 256;
 
-/// An event of anything but the workers and the mirror of etcd.
+/// An event of any source but the workers and the mirror of etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     Registration(Registration),
@@ -33,7 +36,7 @@ pub enum Notice {
     End,
 }
 
-/// The state that a notice tells of: a later notice of the same one replaces it.
+/// The state that a notice reports: a later notice of the same state replaces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum State {
     Connection,
@@ -48,7 +51,8 @@ enum State {
 }
 
 impl Notice {
-    /// None: an event of the guard. What is said of its life is one order of events, and workers' fences are counted.
+    /// None: an event of the guard. The events of its running and stalling are one sequence, and
+    /// workers' fences are counted.
     fn state(&self) -> Option<State> {
         Some(match self {
             Self::Registration(Registration::Silent) => State::Connection,
@@ -89,7 +93,8 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// Returns whether an event was lost by that: the oldest one of the guard, where there is no room for the new one.
+    /// Adds a notice. True if an event was lost by that: the oldest one of the guard, if there is
+    /// no room for the new one.
     pub fn push(&mut self, notice: Notice) -> bool {
         let number = self.next;
         self.next += 1;
@@ -100,7 +105,7 @@ impl Notices {
                 self.guard_events += 1;
                 None
             }
-            // How the guard is comes from the newest.
+            // The newest events show the state of the guard.
             None => {
                 let mut events = self.waiting.iter().filter(|(_, it)| it.state().is_none());
                 events.next().map(|(&oldest, _)| oldest)
@@ -111,7 +116,7 @@ impl Notices {
         replaced.is_some() && state.is_none()
     }
 
-    /// The next one that the core is to be told.
+    /// Takes the next notice for the core.
     pub fn pop(&mut self) -> Option<Notice> {
         let (_, notice) = self.waiting.pop_first()?;
         match notice.state() {
@@ -121,7 +126,7 @@ impl Notices {
         Some(notice)
     }
 
-    /// How many wait.
+    /// Returns the number of waiting notices.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -131,14 +136,14 @@ impl Notices {
     }
 }
 
-/// The end of a worker's standstill that waits for room. Where another one follows, both are told as one: under the
-/// newest fence, with the packets that had waited through both.
+/// The end of a worker's stall, which waits for room. If another one follows, both are reported as
+/// one: under the newest fence, with the packets that had waited through both.
 #[derive(Debug, Default)]
 pub struct Standstill(Option<(Fence, usize)>);
 
 impl Standstill {
-    /// A worker goes on under this fence; `waited`: packets that had waited. Returns whether a former standstill is
-    /// told with this one.
+    /// Notes that a worker goes on under this fence; `waited`: packets that had waited. True if an
+    /// earlier stall is reported together with this one.
     pub fn add(&mut self, fence: Fence, waited: usize) -> bool {
         let former = self.0.take();
         self.0 = Some((fence, former.map_or(0, |(_, packets)| packets) + waited));
@@ -149,19 +154,19 @@ impl Standstill {
         self.0.is_some()
     }
 
-    /// Fence and packets, once there is room.
+    /// Takes fence and packets, once there is room.
     pub fn take(&mut self) -> Option<(Fence, usize)> {
         mem::take(&mut self.0)
     }
 }
 
-/// The way that a message was taken from last. Each way has its turn, so none waits for more than one message of each
-/// other.
+/// The source that a message was taken from last. Each source has its turn, so none waits for more
+/// than one message of each other.
 #[derive(Debug, Default)]
 pub struct InTurn(usize);
 
 impl InTurn {
-    /// The next message of so many ways, each of which `take` looks at once at most.
+    /// Takes the next message of this many sources, each of which `take` looks at once at most.
     pub fn next<T>(&mut self, ways: usize, mut take: impl FnMut(usize) -> Option<T>) -> Option<T> {
         for _ in 0..ways {
             self.0 = (self.0 + 1) % ways;

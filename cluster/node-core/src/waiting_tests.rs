@@ -1,4 +1,4 @@
-//! Floods of notices while nobody reads, standstills without room, and ways that take turns.
+//! Floods of notices that are not read, stalls without room, and sources that take turns.
 
 use super::*;
 
@@ -53,7 +53,7 @@ fn events_of_the_guard_above_the_bound_are_counted_and_the_newest_stay_in_order(
     let said = |number: usize| Notice::Guard(GuardNews::Said { text: number.to_string() });
     let (beyond, mut lost) = (1000, 0);
     for number in 0..GUARD_EVENTS_MAX + beyond {
-        // States between them count for nothing.
+        // States between them do not count.
         assert!(!notices.push(Notice::Saved(Ok(()))));
         lost += usize::from(notices.push(said(number)));
     }
@@ -69,17 +69,17 @@ fn events_of_the_guard_above_the_bound_are_counted_and_the_newest_stay_in_order(
 }
 
 #[test]
-fn of_two_standstills_without_room_one_is_told_with_the_packets_of_both() {
+fn two_stalls_without_room_are_reported_as_one_with_the_packets_of_both() {
     let mut standstill = Standstill::default();
     assert!(!standstill.add(Fence(1), 10));
-    assert!(standstill.add(Fence(2), 20), "the first one is not told by itself");
+    assert!(standstill.add(Fence(2), 20), "the first stall is not reported by itself");
     assert!(standstill.is_waiting());
     assert_eq!(standstill.take(), Some((Fence(2), 30)));
     assert!(!standstill.is_waiting() && standstill.take().is_none());
 }
 
 #[test]
-fn a_full_way_holds_up_no_other_and_an_empty_one_is_passed_over() {
+fn a_full_source_holds_up_no_other_and_an_empty_one_is_skipped() {
     let (mut in_turn, mut left) = (InTurn::default(), [5, 0, 2]);
     let mut next = || {
         in_turn.next(left.len(), |way| {

@@ -1,4 +1,4 @@
-//! Hot. Which changes enough replicas have: up to where the journal is committed.
+//! Hot. Tracks which changes enough replicas have: up to where the journal is committed.
 //!
 //! ```text
 //!   journal --tell_changes--> streams
@@ -6,15 +6,19 @@
 //!   acknowledgements -------> the oldest awaited change is on enough replicas? the next one, ...
 //! ```
 //!
-//! - Only changes of shards that await replicas are kept, and of those only what begins or changes in lanes of ours. One
-//!   entry is for all changes of a shard that go with the same datagrams: whoever has the first has the last.
-//! - A replica has a change when it follows its copy of the lane, as it says itself, and what went through the stream is
-//!   acknowledged. What it got before its copy was complete, or in a stream that has begun anew since, came with the copy.
-//! - Fewer replicas than wanted: who is not strict waits for those that are there and heard, and counts.
-//! - What no packet waits for any more, since its time is over, holds up nothing behind it: who is strict would wait until
-//!   there are replicas again, with all shards of the worker.
-//! - A lane that is not ours any more, or a shard that is gone, is waited for no longer: its new owner has all of it, or
-//!   nobody will.
+//! - Only changes of shards that await replicas are tracked, and of those only creations and
+//!   changes in lanes of ours. One entry stands for all changes of a lane that go with the same
+//!   datagrams: a replica that has the first has the last.
+//! - A replica has a change when it follows its copy of the lane, as it confirms itself, and has
+//!   acknowledged what went through the stream. Changes that it got before its copy was complete,
+//!   or in an earlier epoch of the stream, came with the copy.
+//! - With fewer replicas than wanted, a worker that is not strict waits for the replicas that are
+//!   present and heard, and counts the change as degraded.
+//! - A change that no packet waits for any more, because the wait timed out, holds up nothing
+//!   behind it: otherwise a strict worker would wait, with all its shards, until there are replicas
+//!   again.
+//! - A lane that another worker owns by now, or a removed shard, is not waited for: the new owner
+//!   has all of it, or no worker ever will.
 
 use std::collections::VecDeque;
 
@@ -27,28 +31,31 @@ use super::outgoing::Outgoing;
 use super::part::{LanePart, Part};
 use super::state::State;
 
-/// A replica that was not heard for so long is not waited for: as long as a primary may be silent.
+/// A replica that has been silent for this long is not waited for: as long as a primary may be
+/// silent.
 const SILENCE_MS: u64 = 30;
 
-/// Without an acknowledgement it is looked again after this time whether what waits still has to: a peer may have fallen
-/// silent, a copy or a lane have ended.
+/// Without an acknowledgement the oldest entry is looked at again after this time: a peer may have
+/// fallen silent, a copy or a lane have ended.
 const LOOK_US: u64 = 1_000;
 
-/// How output commit is done.
+/// Settings of output commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommitOptions {
     /// Replicas that are to have a change.
     pub replicas: usize,
-    /// Fewer are not enough, however few there are.
+    /// Never release packets while fewer replicas than that have their changes.
     pub is_strict: bool,
     /// Changes that packets wait for at once: as many as the engine keeps.
     pub changes_max: usize,
-    /// Changes that packets wait for are sent at once, but to each replica no more often than every so many microseconds.
+    /// Changes that packets wait for are sent at once, but to each replica at most once per this
+    /// many microseconds.
     pub pace_us: u64,
 }
 
 impl CommitOptions {
-    /// Changes that are kept. What packets do not wait for any more goes a moment later, when as many may wait again.
+    /// Entries that are kept. An entry that no packet waits for is dropped a moment later, when as
+    /// many changes may wait again.
     fn kept_max(&self) -> usize {
         4 * self.changes_max
     }
@@ -56,7 +63,7 @@ impl CommitOptions {
 
 #[derive(Debug)]
 struct Awaited {
-    /// Of the first of its changes in the journal.
+    /// Journal position of the first of its changes.
     position: u64,
     shard: ShardIndex,
     number: ShardId,
@@ -64,17 +71,17 @@ struct Awaited {
     lane: Lane,
 }
 
-/// How a change stands.
+/// State of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Waits,
     Committed,
-    /// As many have it as there are, and those are too few.
+    /// Every present replica has it, but these are too few.
     Degraded,
 }
 
-/// The change that stands there in the journal was not committed when so many acknowledgements had come. It is looked at
-/// again when another comes, or at that time.
+/// Last look at the oldest entry: the change at this journal position was not committed after so
+/// many acknowledgements. It is looked at again at the next acknowledgement, or at `until_us`.
 #[derive(Clone, Copy, Debug)]
 struct Waits {
     position: u64,
@@ -86,16 +93,16 @@ struct Waits {
 pub(super) struct Commits {
     options: Option<CommitOptions>,
     awaited: VecDeque<Awaited>,
-    /// The oldest, when it was last looked at.
+    /// The oldest entry, when it was last looked at.
     waits: Waits,
-    /// Up to where in the journal no packet waited when the oldest was last looked at.
+    /// Journal position up to which no packet waited when the oldest entry was last looked at.
     unawaited: u64,
-    /// The shard that is looked at next for how many replicas it has.
+    /// Index of the shard whose replicas are counted next.
     swept: usize,
 }
 
 impl Waits {
-    /// Whether nothing has happened since that could have ended it.
+    /// True if nothing has happened since the last look that could have ended the wait.
     #[inline]
     fn still(&self, position: u64, acknowledgements: u64, now_us: u64) -> bool {
         (self.position, self.acknowledgements) == (position, acknowledgements)
@@ -113,20 +120,21 @@ impl Commits {
         self.options.is_some()
     }
 
-    /// Whether changes of this shard are awaited.
+    /// True if changes of this shard are awaited.
     #[inline]
     pub(super) fn awaits(&self, part: &Part) -> bool {
         part.awaits_replicas && self.options.is_some()
     }
 
-    /// Whether the change that stands there in the journal, which was kept, still waits, and packets for it.
+    /// True if the tracked change at this journal position still waits, and packets wait for it.
     #[inline]
     fn is_waiting(&self, position: u64) -> bool {
         self.awaited.front().is_some_and(|oldest| oldest.position <= position)
             && self.unawaited < position
     }
 
-    /// Tells a change that packets wait for. `position`: in the journal. Whether it can be followed.
+    /// Appends a change that packets wait for to its lane's streams. `position`: in the journal.
+    /// Returns whether the change can be tracked.
     #[inline(never)]
     pub(super) fn tell(
         &mut self,
@@ -144,7 +152,7 @@ impl Commits {
         let (ticket, since) = awaited;
         let is_elsewhere = endpoint.append_next(readers, record, now_us, ticket);
         if !is_elsewhere && self.is_waiting(*since) {
-            // Who has the one that waits has this one.
+            // A replica that has the waiting change has this one.
             return true;
         }
         for &peer in &*readers {
@@ -161,14 +169,16 @@ impl Commits {
 }
 
 impl Replication {
-    /// From now on changes of shards that [await replicas](crate::order::ShardSetup::awaits_replicas) are followed until
-    /// enough have them. To be called once, before the first order: takes memory.
+    /// Turns output commit on: changes of shards which
+    /// [await replicas](crate::order::ShardSetup::awaits_replicas) are tracked until enough
+    /// replicas have them. Call it once, before the first command; allocates.
     pub fn await_replicas(&mut self, options: CommitOptions) {
         let awaited = VecDeque::with_capacity(options.kept_max());
         self.commits = Commits { options: Some(options), awaited, ..Commits::none() };
     }
 
-    /// Up to where enough replicas have the NAT's journal: to be asked after a poll, for packets that wait for it.
+    /// Returns the position up to which enough replicas have the NAT's journal. Call it after a
+    /// poll, for the packets that wait for it.
     #[inline]
     pub fn committed(&mut self, now_us: u64, nat: &Nat) -> u64 {
         let Self { commits, endpoint, state, .. } = self;
@@ -195,7 +205,7 @@ impl Replication {
         nat.journal_taken()
     }
 
-    /// Looks at some shards for how many replicas they have.
+    /// Counts the replicas of some shards.
     pub(super) fn sweep_commits(&mut self, shards: usize, now_us: u64, nat: &mut Nat) {
         let Self { commits, endpoint, state, .. } = self;
         let Some(options) = &commits.options else { return };
@@ -215,7 +225,8 @@ impl Replication {
     }
 }
 
-/// Replicas that have all lanes of ours and are heard. Without a lane of ours nothing is to be had.
+/// Number of heard replicas that have all lanes of ours; `usize::MAX` if this worker writes no lane
+/// of the shard.
 fn replicas_of(part: &Part, endpoint: &Endpoint, now_us: u64) -> usize {
     let own = part.duties.lanes.iter().map(|lane| {
         let outgoing = part.lanes[lane].outgoing.iter();
@@ -232,7 +243,7 @@ pub(super) fn is_heard(endpoint: &Endpoint, peer: PeerIndex, now_us: u64) -> boo
     endpoint.silent_ms(peer, now_us).is_some_and(|silent_ms| silent_ms < SILENCE_MS)
 }
 
-/// Whether no packet waits for any of the changes that it is for.
+/// True if no packet waits for any of the changes that the entry stands for.
 fn is_over(awaited: &Awaited, state: &State, unawaited: u64) -> bool {
     let part = state.part(awaited.shard).filter(|part| part.number == awaited.number);
     let lane = usize::from(awaited.lane.number());

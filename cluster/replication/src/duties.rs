@@ -1,6 +1,7 @@
-//! What a worker is ordered to do for a shard, done: lanes, copies, sources, grants, misses.
+//! Carries out a worker's duties for a shard: lanes, copies, sources, grants, misses.
 //!
-//! Duties are levels: what is done already stays as it is. What names a peer that is not known yet waits for it.
+//! Duties are levels: what is done already stays as it is. A duty that names an unknown peer waits
+//! until the peer is added.
 
 use weir_engine::Engine;
 use weir_map::{Epoch, LANES};
@@ -15,20 +16,21 @@ use super::tell::{message, pair};
 use super::world::tick;
 use crate::order::{CopyOrder, GrantOrder, Misses, ShardDuties};
 
-/// Spreads the reigns of one life.
+/// Spreads the lineages of one incarnation.
 const REIGN_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-/// A reign of this bit was begun by no owner of the lane. Any other begins with the epoch of its ownership:
-/// `0 | epoch: 39 | drawn: 24`, so that who goes on from it can tell the block log which ownership that was.
+/// A lineage with this bit was begun by no owner of the lane. Any other begins with the epoch of
+/// its ownership: `0 | epoch: 39 | drawn: 24`, so that a worker that continues it can name that
+/// ownership in the block log.
 const NO_OWNER: u64 = 1 << 63;
 const EPOCH_SHIFT: u32 = 24;
 
-/// The epoch of the ownership that a reign is of, if it is one's.
+/// Returns the epoch of the ownership that a lineage belongs to, if it belongs to one.
 fn owner_epoch(reign: u64) -> Option<Epoch> {
     (reign != 0 && reign & NO_OWNER == 0).then_some(Epoch(reign >> EPOCH_SHIFT))
 }
 
 impl Replication {
-    /// All that is to be done for a shard. What is known of it is told again.
+    /// Takes all duties for a shard, and reports its state again.
     pub(super) fn take_duties<F: Frame>(
         &mut self,
         duties: ShardDuties,
@@ -60,7 +62,7 @@ impl Replication {
         }
     }
 
-    /// Does what is ordered, as far as the peers are known.
+    /// Carries out the shard's duties, as far as the peers are known.
     pub(super) fn settle<F: Frame>(
         &mut self,
         shard: ShardIndex,
@@ -76,8 +78,8 @@ impl Replication {
         self.settle_service(shard, engine);
     }
 
-    /// What is here of others' lanes, nothing, is all that there is of them. Whoever writes one goes on from that, or has a
-    /// reign that does not, for which it is given up.
+    /// Declares that the others' lanes, which are empty here, are complete. A later writer
+    /// continues that lineage, or has one that does not, for which this one is given up.
     fn begin_empty(&mut self, shard: ShardIndex) {
         let now = self.draw() | NO_OWNER;
         let Some(part) = self.state.part_mut(shard) else { return };
@@ -88,8 +90,8 @@ impl Replication {
         }
     }
 
-    /// The reign of an owner since this epoch. A life that resumes a lane has it since the epoch of its former life: the
-    /// drawn bits tell their reigns apart.
+    /// Draws the lineage of an owner since this epoch. An incarnation that resumes a lane has owned
+    /// it since the epoch of its former incarnation: the drawn bits keep their lineages apart.
     fn next_reign(&mut self, since: Epoch) -> u64 {
         let drawn = self.draw() >> (u64::BITS - EPOCH_SHIFT);
         (since.0 << EPOCH_SHIFT & !NO_OWNER | drawn).max(1)
@@ -101,8 +103,9 @@ impl Replication {
         life.wrapping_add(REIGN_STEP.wrapping_mul(self.reigns))
     }
 
-    /// A lane that is taken goes on from the reign that is here, if all of it is. Who has a copy from here already hears of
-    /// it; what it goes on from is in that copy, or the copy begins anew.
+    /// Takes lanes: a lane continues the lineage that is here, if all of it is here. Peers with a
+    /// copy from here are notified of the new lineage: it continues that of their copy, or their
+    /// copy starts again.
     fn settle_lanes<F: Frame>(&mut self, shard: ShardIndex, engine: &mut Engine<F>, now_us: u64) {
         let Some(part) = self.state.part_mut(shard) else { return };
         let (lanes, lanes_since) = (part.duties.lanes, part.duties.lanes_since);
@@ -123,7 +126,8 @@ impl Replication {
                 let reign = message(Kind::Reign, part.number, &body);
                 self.endpoint.tell(&lane.readers, Lane::ALL[number], &reign, now_us);
             }
-            // A reign of an earlier build is any number, most of them greater than every epoch.
+            // Lineages of an earlier build are arbitrary numbers, most of them greater than every
+            // epoch.
             let owner_before = owner_epoch(before).filter(|&owner_before| owner_before <= since);
             engine.nat_mut().tell_taken(shard, number as u8, since, owner_before);
         }
@@ -171,7 +175,8 @@ impl Replication {
                 if order.is_guest {
                     out.was_guest = true;
                 } else if order.is_awaited && std::mem::take(&mut out.was_guest) {
-                    // It may have forgotten all, and have a copy from another worker now: its confirmations are void.
+                    // The peer may have forgotten all, and have a copy from another worker: its
+                    // confirmations are void.
                     out.restart(&mut self.endpoint);
                 }
             }
@@ -181,7 +186,7 @@ impl Replication {
         part.is_settled &= has_all;
     }
 
-    /// Whose copy of which lane is awaited; and which lanes the NAT journals.
+    /// Sets the peer whose copy of each lane is awaited, and the lanes that the NAT journals.
     fn settle_sources<F: Frame>(&mut self, shard: ShardIndex, engine: &mut Engine<F>, now_us: u64) {
         let Some(part) = self.state.part_mut(shard) else { return };
         let mut replicated = 0;
@@ -192,12 +197,13 @@ impl Replication {
             let source = named.and_then(|peer| self.endpoint.peer(peer));
             part.is_settled &= named.is_none() || source.is_some();
             let lane = &mut part.lanes[number];
-            // Without a source, it was written here or passed on as its writer left it.
+            // A lane without a source was written here, or relayed as its writer left it.
             let was_followed = lane.is_followed() || (lane.source.is_none() && lane.is_whole);
             lane.set_source(source, was_followed, now_us);
             let is_given = part.duties.grants.iter().any(|grant| grant.lane == number);
             if is_given && !lane.is_given && !lane.is_own {
-                // Others have what was here when they were copied to: more may have come since.
+                // Readers have the records that were here when the lane was copied; more may have
+                // come since.
                 lane.outgoing.iter_mut().for_each(|out| out.restart(&mut self.endpoint));
             }
             lane.set_given(is_given, now_us);
@@ -248,7 +254,7 @@ impl Replication {
     }
 }
 
-/// Who is to have a lane's changes: those that get copies, and whom it is given to.
+/// Peers that get a lane's changes: those with copies, and the peer that the lane is given to.
 fn readers_of(
     duties: &ShardDuties,
     lane: usize,

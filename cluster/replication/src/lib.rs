@@ -1,20 +1,22 @@
-//! Does what a worker is ordered to do for the cluster: carries changes between the NAT and the streams.
+//! Carries out a worker's commands for the cluster: moves changes between the NAT and the streams.
 //!
 //! ```text
-//!   Order --> obey: peers, shards, duties      duties --> lanes, misses --> engine, NAT
-//!                                                    \--> copies, grants, announcements --> endpoint
+//!   command --> obey: peers, shards, duties   duties --> lanes, misses --> engine, NAT
+//!                                                 \--> copies, grants, announcements --> endpoint
 //!   NAT's journal --> poll: tell_changes --> endpoint --> datagrams
-//!   datagrams --> receive: endpoint --> world --> NAT's copies --> News
+//!   datagrams --> receive: endpoint --> world --> NAT's copies --> event
 //!   committed: how much of the journal enough replicas have --> engine, for packets that wait
 //! ```
 //!
-//! - Each copy of a lane goes through the stream of its lane, so a lane is followed when its copy is complete and the
-//!   stream goes on. Who lacks a copy asks its source for it, again and again.
-//! - A lane changes hands behind a grant: the giver sends it after all that it wrote, the taker counts it when it has
-//!   all of that.
+//! - Each copy of a lane goes through the stream of its lane, so a lane is followed when its copy
+//!   is complete and the stream goes on. A worker that lacks a copy asks its source for it until it
+//!   comes.
+//! - A lane changes hands behind a grant: the giver sends it after all that it wrote, the taker
+//!   counts it when it has all of that.
 //! - Time is microseconds of the clock whose milliseconds the engine is given.
 //!
-//! It decides nothing: which lanes are whose, and who copies to whom, is ordered.
+//! It decides nothing: commands say which worker writes which lane, and which worker copies to
+//! which.
 
 #![forbid(unsafe_code)]
 
@@ -61,44 +63,45 @@ use world::World;
 
 pub use weir_ids::PeerId;
 
-/// Records that one turn forgets of a lane whose writer began anew.
+/// Records that one turn forgets of a lane whose writer began a new lineage.
 const FORGET_PER_TURN: usize = 64;
 
-/// Shards that one turn tells of streams that began anew.
+/// Shards that one turn notifies of restarted streams.
 const LOST_PER_TURN: usize = 64;
 
 /// Time between two looks at what is seldom due.
 const SWEEP_US: u64 = 1_000;
 
-/// A worker's part in the cluster, without decisions: one thread owns it, as it owns the engine.
+/// A worker's replication, without decisions: one thread owns it, as it owns the engine.
 #[derive(Debug)]
 pub struct Replication {
     endpoint: Endpoint,
     boot: BootId,
     peers: Peers,
     state: State,
-    /// Lanes taken in this life.
+    /// Lineages drawn in this incarnation.
     reigns: u64,
     /// Shards with grants or announcements under way.
     busy: VecDeque<ShardIndex>,
-    /// Shards that are on their way out of the NAT.
+    /// Shards whose removal from the NAT is under way.
     removing: Vec<(ShardIndex, ShardId)>,
     swept: usize,
     commits: Commits,
     counted: Counted,
     sweep_due_us: u64,
-    /// What peers have said of shards that they came back to, as it was told last.
+    /// Last reported state of each shard that a peer came back to.
     comebacks: BTreeMap<(PeerId, ShardId), Comeback>,
-    /// Others than those ordered may have copies.
+    /// The map may be old: workers other than the ordered ones may have copies.
     is_map_stale: bool,
-    /// Some peer is reached in another way than the data path was told.
+    /// Some peer is reached in another way than the data path knows.
     tells_redirects: bool,
-    /// Of the change that is being told.
+    /// Body of the change that is being appended.
     body: [u8; BODY_MAX],
 }
 
 impl Replication {
-    /// A worker that takes part in nothing yet; `shards_max` is how many shards it may be given.
+    /// Returns a replication without peers and shards; `shards_max` is how many shards it may be
+    /// given.
     ///
     /// # Errors
     /// [`OptionError`].
@@ -128,12 +131,13 @@ impl Replication {
         })
     }
 
-    /// Whether orders are best given now: one that is given all the same first ends what goes on piece by piece.
+    /// True if commands are best given now. A command given at another time first completes the
+    /// work that goes on piece by piece.
     pub fn takes_orders(&self) -> bool {
         !self.state.is_losing()
     }
 
-    /// Does what is ordered. May allocate: orders are rare.
+    /// Carries out a command. May allocate: commands are rare.
     pub fn obey<F: Frame>(&mut self, order: Order, engine: &mut Engine<F>, now_us: u64) {
         if self.state.is_losing() {
             self.state.lose_some(usize::MAX, engine.nat());
@@ -232,7 +236,7 @@ impl Replication {
             self.state.answers.push_back(News::ShardAdded(number));
             return;
         }
-        // Its index may be the next to be used.
+        // Removals are reported first: the index of a removed shard may be the next to be used.
         self.tell_removed(engine.nat());
         let added = match self.state.has_room() {
             true => engine
@@ -273,8 +277,9 @@ impl Replication {
         self.removing.push((shard, number));
     }
 
-    /// Takes a datagram (UDP payload), which is decrypted in place. What it brings is applied before this returns, but for a
-    /// packet that the peer redirected: that is for [`Engine::receive_redirected`].
+    /// Takes a datagram (UDP payload), which is decrypted in place. Its content is applied before
+    /// this returns, except for a packet that the peer redirected: that is for
+    /// [`Engine::receive_redirected`].
     ///
     /// # Errors
     /// Why it was not used; counted already.
@@ -289,7 +294,8 @@ impl Replication {
         self.endpoint.receive(SocketAddr::V4(from), datagram, now_us, world)
     }
 
-    /// Seals and sends what the engine has for other workers: once in each turn of the worker's loop.
+    /// Seals and sends the packets that the engine redirects to other workers: once in each turn of
+    /// the worker's loop.
     #[inline]
     pub fn redirect<F: Frame>(&mut self, engine: &mut Engine<F>, out: &mut Output<F>) {
         if std::mem::take(&mut self.tells_redirects) {
@@ -302,7 +308,7 @@ impl Replication {
         });
     }
 
-    /// Which peers have a session that seals, or an earlier one, or none.
+    /// Sets in the engine which peers have a session that seals, an earlier one, or none.
     #[cold]
     fn tell_redirects<F: Frame>(&mut self, engine: &mut Engine<F>) {
         for peer in &mut self.peers.0 {
@@ -343,7 +349,7 @@ impl Replication {
             if let (true, Some(boot)) = (peer.met != boot, boot) {
                 peer.met = Some(boot);
                 let (place, peer) = (peer.place, peer.id);
-                // What its former life has said is of no worth; this one says it again.
+                // Reports of its former incarnation are void; this one repeats its own.
                 self.comebacks.retain(|&(of, _), _| of != peer);
                 self.state.comebacks.retain(|&(of, _)| of != place);
                 self.state.tell_met(peer, place, boot);
@@ -360,7 +366,7 @@ impl Replication {
         self.sweep_commits(SHARDS_PER_SWEEP, now_us, nat);
     }
 
-    /// What peers have said that they had not said before.
+    /// Reports the comebacks that differ from those reported before.
     fn tell_comebacks(&mut self) {
         for (place, comeback) in self.state.comebacks.drain(..) {
             let Some(peer) = self.peers.0.iter().find(|peer| peer.place == place) else { continue };
@@ -384,7 +390,8 @@ impl Replication {
         });
     }
 
-    /// Goes on with the first lane that is to be emptied. Then its source is asked for a copy.
+    /// Goes on with the first lane that is to be emptied. When the lane is empty, its source is
+    /// asked for a copy.
     fn forget_some(&mut self, nat: &mut Nat) {
         let Some(&(shard, number)) = self.state.forgetting.first() else { return };
         let Some(part) = self.state.part_mut(shard) else { return };
@@ -399,17 +406,17 @@ impl Replication {
         }
     }
 
-    /// The next thing that happened.
+    /// Returns the next event.
     pub fn next_news(&mut self) -> Option<News> {
         self.state.next_news()
     }
 
-    /// Where the NAT has a shard. None: it was not added, or is removed.
+    /// Returns the NAT's index of a shard. None: it was not added, or is removed.
     pub fn place(&self, shard: ShardId) -> Option<ShardIndex> {
         self.state.index(shard)
     }
 
-    /// Signs of life of a peer. None if there is none.
+    /// Returns the heartbeat state of a peer. None if there is no such peer.
     pub fn signs(&self, place: PeerIndex, now_us: u64) -> Option<PeerSigns> {
         self.endpoint.signs(place, now_us)
     }

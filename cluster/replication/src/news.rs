@@ -1,4 +1,4 @@
-//! What a worker tells of its part in the cluster.
+//! Events that a worker's replication reports to its roles.
 
 use serde::{Deserialize, Serialize};
 use weir_map::{Epoch, ShardId, Term};
@@ -10,14 +10,15 @@ use crate::PeerId;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum News {
     ShardAdded(ShardId),
-    /// There was no room for it.
+    /// The worker had no room for the shard.
     ShardRefused {
         shard: ShardId,
         why: String,
     },
-    /// Its flows and tables are gone.
+    /// Flows and tables of the shard are gone.
     ShardRemoved(ShardId),
-    /// A session with this life of the peer is set up; signs of life are told by its place.
+    /// A session with this incarnation of the peer is set up; its heartbeats are reported under its
+    /// index `place`.
     PeerMet {
         peer: PeerId,
         place: PeerIndex,
@@ -25,7 +26,7 @@ pub enum News {
     },
     /// The copy of every lane that has a source is complete and followed.
     CopyDone(ShardId),
-    /// Some lane's stream has begun anew: its copy may be out of date.
+    /// Some lane's stream restarted: its copy may be out of date.
     StreamLost(ShardId),
     /// The grant of a lane has come, and everything before it is applied.
     Granted {
@@ -33,7 +34,7 @@ pub enum News {
         lane: usize,
         since: Epoch,
     },
-    /// What the life of a peer that was met last says of a shard that it came back to.
+    /// Report of a peer's last met incarnation on a shard that it came back to.
     CameBack {
         peer: PeerId,
         shard: ShardId,

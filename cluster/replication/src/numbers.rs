@@ -1,23 +1,23 @@
-//! Hot. Which shard of this worker has a number: open addressing, at most half full.
+//! Hot. Index of shards by number: open addressing, at most half full.
 
 use weir_nat::ShardIndex;
 
-/// Positions of shards by the number that all nodes know them by. The numbers are the operator's own, so no secret is
-/// mixed in.
+/// Indexes of shards by the number that all nodes know them by. The operator chooses the numbers,
+/// so no secret is mixed in.
 #[derive(Debug)]
 pub(super) struct Numbers {
-    /// A power of two of places.
+    /// Slots; their count is a power of two.
     places: Box<[Option<(u32, ShardIndex)>]>,
 }
 
 impl Numbers {
-    /// For so many shards at most.
+    /// Returns an empty table for at most `shards_max` shards.
     pub(super) fn new(shards_max: usize) -> Self {
         let places = (2 * shards_max).next_power_of_two().max(2);
         Self { places: vec![None; places].into() }
     }
 
-    /// The places of a number, the likeliest first. Fibonacci hashing (Knuth, volume 3, section 6.4).
+    /// Slots of a number, the likeliest first. Fibonacci hashing (Knuth, volume 3, section 6.4).
     #[inline]
     fn probe(&self, number: u32) -> impl Iterator<Item = usize> + use<> {
         let mask = self.places.len() - 1;
@@ -38,17 +38,20 @@ impl Numbers {
     }
 
     /// # Panics
-    /// If it is there already, or there are more than were planned for.
+    /// If the number is there already, or there are more than were planned for.
     pub(super) fn insert(&mut self, number: u32, index: ShardIndex) {
         let is_free = |&place: &usize| {
-            assert!(self.places[place].is_none_or(|(known, _)| known != number), "inserted once");
+            assert!(
+                self.places[place].is_none_or(|(known, _)| known != number),
+                "a number is inserted once"
+            );
             self.places[place].is_none()
         };
-        let place = self.probe(number).find(is_free).expect("half of the places are free");
+        let place = self.probe(number).find(is_free).expect("half of the slots are free");
         self.places[place] = Some((number, index));
     }
 
-    /// Takes a number out. Those behind it move up, so that no probe ends too early.
+    /// Removes a number. Those behind it move up, so that no probe ends too early.
     pub(super) fn remove(&mut self, number: u32) {
         let Some(gone) = self
             .probe(number)
@@ -72,7 +75,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn as_a_map() {
+    fn numbers_agree_with_a_map() {
         let mut seed = 7_u64;
         let mut random = |below: u32| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -1,4 +1,4 @@
-//! What a worker is told to do for the cluster.
+//! Commands to a worker's replication.
 
 use std::net::SocketAddrV4;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ pub use weir_wire::Misses;
 
 use crate::PeerId;
 
-/// An order of the control thread to a worker. They are obeyed in their order.
+/// A command of the control thread to a worker. Commands are carried out in their order.
 #[derive(Clone, Debug)]
 pub enum Order {
-    /// Exchange datagrams with this worker. Known already: its address is replaced.
+    /// Exchange datagrams with this worker. The address of a known peer is replaced.
     AddPeer {
         peer: PeerId,
         address: SocketAddrV4,
@@ -28,23 +28,26 @@ pub enum Order {
     RemovePeer(PeerId),
     /// Make room for a shard: no lane, nothing served, until its duties come.
     AddShard(Box<ShardSetup>),
-    /// Forget a shard and all its flows. Ordered only when it has no duties any more.
+    /// Forget a shard and all its flows. Given only for a shard without duties.
     RemoveShard(ShardId),
-    /// All that is to be done for a shard.
+    /// All duties for a shard.
     Duties(Box<ShardDuties>),
-    /// What new sessions with peers compare.
+    /// Fingerprint that new sessions with peers compare.
     SetFingerprint(Fingerprint),
     SetKeys(ClusterKeys),
     /// The public addresses of all shards, whichever worker serves them.
     SetAllPublic(Arc<AddressRanges>),
-    /// What peers are told of shards that this worker came back to while the store could not be asked.
+    /// Reports that heartbeats carry on shards that this worker came back to while etcd did not
+    /// answer.
     SetComebacks(Vec<Comeback>),
-    /// The map may have changed unheard: others may have copies that nobody has ordered here, or not.
+    /// True if the map may have changed without notice: workers other than the ordered ones may
+    /// have copies.
     SetMapStale(bool),
 }
 
 impl Order {
-    /// Whether it may take as long as there are shards: such orders are better not obeyed in one turn.
+    /// True if the command may take time in proportion to the number of shards: only one such
+    /// command is carried out in a turn.
     pub fn takes_long(&self) -> bool {
         use Order::{AddPeer, AddShard, RemovePeer, RemoveShard};
         matches!(self, AddPeer { .. } | RemovePeer(_) | AddShard(_) | RemoveShard(_))
@@ -56,12 +59,12 @@ impl Order {
 pub struct ShardSetup {
     pub engine: ShardConfig,
     pub nat: weir_nat::ShardConfig,
-    /// Packets that make or change its flows wait until replicas have that, if the worker
+    /// Packets that make or change its flows wait until replicas have the change, if the worker
     /// [waits at all](crate::Replication::await_replicas).
     pub awaits_replicas: bool,
 }
 
-/// The duties of a worker for a shard, with names turned into peers.
+/// The duties of a worker for a shard, with names resolved to peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardDuties {
     pub shard: ShardId,
@@ -69,23 +72,25 @@ pub struct ShardDuties {
     pub serves_hits: bool,
     /// Lanes that this worker writes.
     pub lanes: LaneSet,
-    /// Of each of them, the epoch of the map entry since which it does; 0 of the others.
+    /// For each of these lanes, the epoch of the map entry since which this worker writes it; 0 for
+    /// the others.
     pub lanes_since: [Epoch; LANES],
-    /// When this is first ordered nobody has anything of the shard: what is here of others' lanes, nothing, is all of them.
+    /// When a command first sets this, no worker has records of the shard: the others' lanes, which
+    /// are empty here, are complete.
     pub begins_empty: bool,
     pub misses: Misses<PeerId>,
-    /// Who is to have copies from here.
+    /// Peers that get copies from here.
     pub copies: Vec<CopyOrder>,
-    /// From whom the copy of each lane comes here. None: from nobody, so nothing of it is awaited; or the lane is ours.
+    /// Peer that each lane's copy comes from. None: no copy is awaited, or the lane is ours.
     pub sources: [Option<PeerId>; LANES],
     /// Lanes to be given away.
     pub grants: Vec<GrantOrder>,
-    /// The routes of this term are out: these peers are to hear it, in this life of theirs.
+    /// Term whose routes are out, and the incarnations of peers to notify of it.
     pub announced: Option<(Term, Vec<(PeerId, BootId)>)>,
 }
 
 impl ShardDuties {
-    /// Nothing is to be done.
+    /// Returns duties that ask for nothing.
     pub fn none(shard: ShardId) -> Self {
         Self {
             shard,
@@ -107,13 +112,15 @@ impl ShardDuties {
 pub struct CopyOrder {
     pub peer: PeerId,
     pub boot: BootId,
-    /// Lanes that this worker writes, and frozen ones, which it passes on as it got them.
+    /// Lanes that this worker writes, and frozen ones, which it relays as it got them.
     pub lanes: LaneSet,
-    /// Packets may wait for it: it has no reason to forget its copies.
+    /// Packets may wait for the peer: it has no reason to forget its copies.
     pub is_awaited: bool,
-    /// The entry names its former life. It may forget its copies when the entry names it in its place.
+    /// The entry names the peer's former incarnation. The peer may forget its copies when the entry
+    /// names it instead.
     pub is_guest: bool,
 }
 
-/// A lane that this worker has put down and gives to this life of a peer: all changes first, then the grant.
+/// A lane that this worker has put down and gives to this incarnation of a peer: all changes first,
+/// then the grant.
 pub type GrantOrder = Grant<(PeerId, BootId)>;

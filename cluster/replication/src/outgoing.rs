@@ -1,4 +1,4 @@
-//! Copies at peers, and what tells their writer that they are followed.
+//! Copies at peers, and the confirmations that report to a writer that its copies are followed.
 
 use weir_stream::{BootId, CopyId, CopyState, Endpoint, Lane, PeerIndex, Reign, Ticket};
 
@@ -8,8 +8,8 @@ pub(super) struct Outgoing {
     pub(super) peer: PeerIndex,
     pub(super) boot: BootId,
     pub(super) copy: CopyId,
-    /// The epoch of the stream to the peer, and the reign, in which it follows its copy, as it has said. None: it has not
-    /// said so of the last copy.
+    /// Epoch of the stream to the peer, and lineage, in which the peer confirmed that it follows
+    /// its copy. None: it has not confirmed the last copy.
     pub(super) followed_in: Option<(u64, u64)>,
     /// Packets may wait for the peer.
     pub(super) is_awaited: bool,
@@ -22,14 +22,15 @@ impl Outgoing {
         Self { peer, boot, copy, followed_in: None, is_awaited: false, was_guest: false }
     }
 
-    /// It is made anew.
+    /// Starts the copy again; its confirmation is void.
     pub(super) fn restart(&mut self, endpoint: &mut Endpoint) {
         endpoint.restart_copy(self.copy);
         self.followed_in = None;
     }
 
-    /// Whether the peer has all of it, follows, and stays: what is acknowledged from then on is in its tables. Who does not
-    /// know the shard yet, or has to forget another reign first, acknowledges a copy that he does not take.
+    /// True if the peer has all of the lane, follows, and stays: what it acknowledges is in its
+    /// tables then. A peer that does not know the shard yet, or has to forget another lineage
+    /// first, acknowledges a copy that it does not apply.
     pub(super) fn counts(&self, endpoint: &Endpoint, lane: Lane, reign: Reign) -> bool {
         let status = endpoint.copy_status(self.copy);
         let is_synced = status.is_some_and(|status| status.state == CopyState::Synced);
@@ -39,7 +40,8 @@ impl Outgoing {
     }
 }
 
-/// A writer that is to hear that his copy of a lane is followed: the epoch of his stream, and the reign.
+/// A confirmation for a writer that its copy of a lane is followed: the epoch of its stream, and
+/// the lineage.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Confirmation {
     pub(super) peer: PeerIndex,

@@ -1,4 +1,5 @@
-//! A shard as this worker takes part in it, and each of its lanes: what goes out, what comes in, what was told.
+//! A worker's copies of one shard, lane by lane: outgoing copies, incoming copies, unreported
+//! events.
 
 use weir_map::{Epoch, LANES, ShardId, Term};
 use weir_nat::{Nat, ShardIndex};
@@ -8,20 +9,23 @@ use super::outgoing::{Confirmation, Outgoing};
 use crate::PeerId;
 use crate::order::{GrantOrder, ShardDuties};
 
-/// Peers whose copies of one lane may be under way here at once: its source, the one before it, and others in doubt.
+/// Peers whose copies of one lane may be under way here at once: its source, the previous source,
+/// and up to two others.
 const FEEDS_MAX: usize = 4;
 
-/// How long a lane passes for followed after it changed hands, while its new source has not begun a copy.
+/// Microseconds for which a lane counts as followed after it changed hands, while its new source
+/// has not begun a copy.
 const CARRIED_US: u64 = 5_000_000;
 
-/// A copy that is missing is asked for again after this time, then after twice as long, up to 64 times as long.
+/// A missing copy is asked for again after this time, then after twice as long, up to 64 times as
+/// long.
 const WANT_US: u64 = 100_000;
 const WANT_DOUBLINGS: u32 = 6;
 
 /// A copy that found no room is asked for again after this time.
 const WANT_FULL_US: u64 = 60_000_000;
 
-/// A copy that comes from a peer, from its start until it is stopped or its stream begins anew.
+/// A copy that comes from a peer, from its start until it is stopped or its stream restarts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Feed {
     peer: PeerIndex,
@@ -29,33 +33,35 @@ pub(super) struct Feed {
     is_complete: bool,
 }
 
-/// One lane of the shard.
+/// The copies of one lane of the shard.
 #[derive(Debug)]
 pub(super) struct LanePart {
-    /// Who has copies from here, and the same as [`weir_stream::Endpoint::tell`] takes it.
+    /// Peers that have copies from here, and the same list as [`weir_stream::Endpoint::tell`] takes
+    /// it.
     pub(super) outgoing: Vec<Outgoing>,
     pub(super) readers: Vec<PeerIndex>,
     feeds: Vec<Feed>,
-    /// Whose copy is awaited.
+    /// Peer whose copy is awaited.
     pub(super) source: Option<PeerIndex>,
-    /// Under whose reign the records here were written.
+    /// Lineage of the records here.
     pub(super) reign: Reign,
-    /// All of that reign was here once, or it is this worker's own.
+    /// All of that lineage was here once, or it is this worker's own.
     pub(super) is_whole: bool,
-    /// All of the reign before it was here when this one was first heard of.
+    /// All of the lineage before it was here when this one became known.
     had_before: bool,
-    /// The reign is this worker's own: it knows of none later.
+    /// The lineage is this worker's own: the worker knows of none later.
     pub(super) is_own: bool,
-    /// It is on its way from here to its source, so nobody writes it.
+    /// The lane is on its way from here to its source, so no worker writes it.
     pub(super) is_given: bool,
-    /// Records of a reign that the source's does not go on from are on their way out.
+    /// Records are being removed, since the source's lineage does not continue theirs.
     pub(super) is_forgetting: bool,
-    /// Where the last change went that packets wait for, and where in the journal the first stands that went there with it;
-    /// 0: it is not followed.
+    /// Ticket of the last change that packets wait for, and the journal position of the first
+    /// change that went in the same datagrams; 0: it is not tracked.
     pub(super) awaited: (Ticket, u64),
-    /// Where in the journal the last change stands that packets wait for.
+    /// Journal position of the last change that packets wait for.
     pub(super) last_awaited: u64,
-    /// The lane was followed when its source changed; until when it may pass for that without a feed.
+    /// Set if the lane was followed when its source changed: until when it counts as followed
+    /// without an incoming copy.
     carried_until_us: Option<u64>,
     wants: u32,
     want_due_us: u64,
@@ -82,7 +88,7 @@ impl LanePart {
         }
     }
 
-    /// Whether what this peer says of the lane is taken.
+    /// True if this peer's records of the lane are accepted.
     #[inline]
     pub(super) fn is_fed_by(&self, peer: PeerIndex) -> bool {
         let is_of_here =
@@ -90,20 +96,21 @@ impl LanePart {
         self.feed(peer).is_some_and(is_of_here) && !self.is_forgetting
     }
 
-    /// Does what is here go on from that reign? Then what is told of it can only add something.
+    /// True if the records here continue that lineage. Records of it can only add something then.
     #[inline]
     fn is_ahead_of(&self, reign: Reign) -> bool {
         let may_add = self.is_whole || self.had_before || reign.is_passed_on();
         reign.now != 0 && reign.now == self.reign.before && may_add
     }
 
-    /// Whether the peer's copy is complete and followed.
+    /// True if the peer's copy is complete and followed.
     pub(super) fn has_all_of(&self, peer: PeerIndex) -> bool {
         self.is_fed_by(peer) && self.feed(peer).is_some_and(|feed| feed.is_complete)
     }
 
-    /// Whether all that the peer can tell of a lane that it gives is here. One who has nothing, or only what cannot be
-    /// compared and did not write it, tells nothing.
+    /// True if everything that the peer, which gives the lane, can send of it is here. A peer
+    /// without records, or a relay whose lineage cannot be compared with the one here, has nothing
+    /// to send.
     pub(super) fn may_be_taken_from(&self, peer: PeerIndex) -> bool {
         let is_complete = self.feed(peer).is_some_and(|feed| feed.is_complete);
         is_complete && !self.is_forgetting
@@ -114,28 +121,30 @@ impl LanePart {
         self.feeds.iter().find(|feed| feed.peer == peer)
     }
 
-    /// Under whose reign the peer's copy is.
+    /// Returns the lineage of the peer's copy.
     pub(super) fn reign_of(&self, peer: PeerIndex) -> Option<Reign> {
         self.feed(peer).map(|feed| feed.reign)
     }
 
-    /// Do versions of that reign go on from those here? They do if there are none.
+    /// True if versions of that lineage continue those here, or there are none here.
     fn goes_on_in(&self, reign: Reign) -> bool {
         let known = self.reign.now;
         reign.now != 0 && (known == 0 || known == reign.now || known == reign.before)
     }
 
-    /// A peer begins a copy. `is_ours`: this worker writes the lane, whatever others say.
+    /// Notes that a peer begins a copy. `is_ours`: this worker writes the lane, whatever other
+    /// workers say.
     pub(super) fn begin_feed(&mut self, peer: PeerIndex, reign: Reign, is_ours: bool, now_us: u64) {
         let was_followed = self.is_followed();
         self.end_feed(peer);
-        // What is given is as it is: a word of its former writer that is late would not be given with it.
+        // A lane that is being given stays as it is: a late record of its former writer would not
+        // be given with it.
         if self.is_given && self.source != Some(peer) {
             return;
         }
         if self.feeds.len() == FEEDS_MAX {
             let other = self.feeds.iter().position(|feed| Some(feed.peer) != self.source);
-            self.feeds.swap_remove(other.expect("one of several is not the source"));
+            self.feeds.swap_remove(other.expect("at most one incoming copy is the source's"));
         }
         self.feeds.push(Feed { peer, reign, is_complete: false });
         if !is_ours && self.goes_on_in(reign) && self.reign.now != reign.now {
@@ -143,14 +152,15 @@ impl LanePart {
             self.had_before = self.is_whole;
             (self.is_whole, self.is_own) = (false, false);
             if was_followed && self.source != Some(peer) {
-                // The new writer is known before he is ordered to be the source.
+                // The copy of the new writer begins before a command names it as the source.
                 self.carried_until_us = Some(now_us + CARRIED_US);
             }
         }
     }
 
-    /// A peer whose copy is followed takes the lane over: its copy is of a reign of its own from here on. One that was not
-    /// taken may have more to tell now, so it ends, and is asked for again.
+    /// Notes that a peer takes the lane over. If its copy is followed, the copy continues in the
+    /// peer's own lineage. If it was not accepted, the peer may have more to send, so the copy ends
+    /// and is asked for again.
     pub(super) fn begin_reign(&mut self, peer: PeerIndex, reign: Reign) {
         let is_followed = self.is_fed_by(peer) && reign.before == self.reign.now;
         let Some(feed) = self.feeds.iter_mut().find(|feed| feed.peer == peer) else { return };
@@ -171,7 +181,7 @@ impl LanePart {
         }
         feed.is_complete = true;
         let is_all = feed.reign.word != Word::PassedOnInPart;
-        // In no reign the peer knows nothing of the lane, though others may.
+        // With lineage 0 the peer knows nothing of the lane; another member may.
         let is_known = feed.reign.now != 0;
         self.is_whole |= is_fed && is_all && is_known && feed.reign.now == self.reign.now;
         self.wants = 0;
@@ -181,7 +191,8 @@ impl LanePart {
         self.feeds.retain(|feed| feed.peer != peer);
     }
 
-    /// The peer follows no more; if its copy was complete, the lane is as it left it.
+    /// Notes that the peer sends no more changes; if its copy was complete, the lane is as the peer
+    /// left it.
     pub(super) fn stop_feed(&mut self, peer: PeerIndex, now_us: u64) {
         if self.source == Some(peer) && self.has_all_of(peer) {
             self.carried_until_us = Some(now_us + CARRIED_US);
@@ -189,7 +200,7 @@ impl LanePart {
         self.end_feed(peer);
     }
 
-    /// The peer's stream has begun anew, or the peer is gone.
+    /// Notes that the peer's stream restarted, or that the peer is gone.
     pub(super) fn lose(&mut self, peer: PeerIndex) {
         let was_fed = self.feed(peer).is_some();
         self.end_feed(peer);
@@ -199,7 +210,8 @@ impl LanePart {
         }
     }
 
-    /// The lane's copy comes from another peer now, or from nobody. `was_followed`: it is as its writer left it.
+    /// Sets the peer that the lane's copy comes from, if any. `was_followed`: the lane is as its
+    /// writer left it.
     pub(super) fn set_source(
         &mut self,
         source: Option<PeerIndex>,
@@ -214,7 +226,8 @@ impl LanePart {
         self.want_soon(now_us);
     }
 
-    /// The lane is given to its source, or not any more. Until the source writes it, the lane is as it is here.
+    /// Notes whether the lane is being given to its source. Until the source writes it, the lane is
+    /// as it is here.
     pub(super) fn set_given(&mut self, is_given: bool, now_us: u64) {
         if is_given {
             let source = self.source;
@@ -230,8 +243,8 @@ impl LanePart {
         (self.wants, self.want_due_us) = (0, now_us);
     }
 
-    /// Does the source's reign not go on from what is here? A copy that could have been taken from its start, but was
-    /// not, is ended: it is asked for again.
+    /// True if the source's lineage does not continue the one here. Ends a copy that could have
+    /// been accepted from its start but was not: it is asked for again.
     pub(super) fn is_source_foreign(&mut self) -> bool {
         let Some((source, feed)) = self.source.and_then(|peer| Some((peer, *self.feed(peer)?)))
         else {
@@ -244,12 +257,12 @@ impl LanePart {
         if goes_on && feed.reign.now != self.reign.now {
             self.end_feed(source);
         }
-        // For what others passed on nobody gives up what he has all of.
+        // A complete copy is never discarded in favour of a relayed one.
         let is_believed = !feed.reign.is_passed_on() || !self.is_whole;
         !goes_on && feed.reign.now != 0 && is_believed
     }
 
-    /// All records are gone.
+    /// Notes that all records are gone.
     pub(super) fn forgotten(&mut self) {
         self.reign = Reign::default();
         (self.is_whole, self.had_before, self.is_own) = (false, false, false);
@@ -259,13 +272,13 @@ impl LanePart {
         self.want_soon(0);
     }
 
-    /// Whether the lane is as its source has it, as far as is known.
+    /// True if the lane is as its source has it, as far as is known.
     pub(super) fn is_followed(&self) -> bool {
         let is_fed = self.source.is_some_and(|source| self.has_all_of(source)) && self.is_whole;
         is_fed || (self.carried_until_us.is_some() && !self.is_forgetting)
     }
 
-    /// Time has passed: whether the lane does not pass for followed any more.
+    /// Returns true if the time has passed in which the lane counted as followed without a copy.
     pub(super) fn has_carry_ended(&mut self, now_us: u64) -> bool {
         let is_fed = self.source.is_some_and(|source| self.is_fed_by(source));
         let is_due = self.carried_until_us.is_some_and(|until_us| now_us >= until_us);
@@ -276,7 +289,8 @@ impl LanePart {
         is_over
     }
 
-    /// Whether time alone changes nothing: no copy is missing, and none passes for followed for a while.
+    /// True if time alone changes nothing: no copy is missing, and the lane does not count as
+    /// followed for a limited time.
     pub(super) fn is_at_rest(&self, is_full: bool) -> bool {
         let is_there = self.source.is_none_or(|source| self.feed(source).is_some());
         let is_fed = self.source.is_some_and(|source| self.is_fed_by(source));
@@ -284,7 +298,7 @@ impl LanePart {
         is_there && !is_full && !self.is_forgetting && !waits
     }
 
-    /// The peer to ask for a copy now, if one is missing.
+    /// Returns the peer to ask for a copy now, if one is missing.
     pub(super) fn next_want(&mut self, is_full: bool, now_us: u64) -> Option<PeerIndex> {
         let source = self.source?;
         let is_missing = self.feed(source).is_none() || (is_full && self.has_all_of(source));
@@ -302,13 +316,13 @@ impl LanePart {
 #[derive(Debug)]
 pub(super) struct Grant {
     pub(super) order: GrantOrder,
-    /// Where the journal ended when the lane had been put down.
+    /// Journal end when the lane had been put down.
     pub(super) journal_end: u64,
-    /// Epoch of the stream it was last sent in, and when.
+    /// Epoch of the stream in which it was last sent, and when.
     pub(super) sent: Option<(u32, u64)>,
 }
 
-/// A peer that is to hear that the routes of a term are out.
+/// A peer to notify that the routes of a term are out.
 #[derive(Debug)]
 pub(super) struct Announcement {
     pub(super) term: Term,
@@ -318,7 +332,7 @@ pub(super) struct Announcement {
     pub(super) is_delivered: bool,
 }
 
-/// What has not been told of a shard yet.
+/// Events of a shard that have not been reported yet.
 #[derive(Debug, Default)]
 pub(super) struct Untold {
     pub(super) is_queued: bool,
@@ -327,29 +341,29 @@ pub(super) struct Untold {
     pub(super) announced: Option<Term>,
 }
 
-/// One shard.
+/// A worker's copies of one shard.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) number: ShardId,
     pub(super) duties: ShardDuties,
     /// Packets wait until replicas have the changes that they depend on.
     pub(super) awaits_replicas: bool,
-    /// Fewer than wanted have it, as far as is known.
+    /// Fewer replicas than wanted have the shard, as far as is known.
     pub(super) is_short: bool,
-    /// All peers that the duties name are known, and all copies found a place.
+    /// All peers that the duties name are known, and there was room for all copies.
     pub(super) is_settled: bool,
     pub(super) lanes: [LanePart; LANES],
     pub(super) grants: Vec<Grant>,
     pub(super) announcements: Vec<Announcement>,
     pub(super) confirmations: Vec<Confirmation>,
-    /// Whether all lanes that have a source were followed when that was last looked at.
+    /// All lanes that have a source were followed at the last look.
     pub(super) is_done: bool,
-    /// The last term whose primary said that its routes are out.
+    /// The last term whose primary reported that its routes are out.
     pub(super) announced: Option<Term>,
     pub(super) untold: Untold,
-    /// It is in the queue of those with grants or announcements under way.
+    /// The shard is in the queue of those with grants or announcements under way.
     pub(super) is_busy: bool,
-    /// Nothing is missing, and no time is to be waited for, until something of it changes.
+    /// No copy is missing and no time is awaited, until something of the shard changes.
     pub(super) is_at_rest: bool,
 }
 
@@ -373,12 +387,12 @@ impl Part {
         }
     }
 
-    /// Whether a lane's copy is to come from a peer.
+    /// True if a lane's copy is to come from a peer.
     pub(super) fn has_source(&self, lane: usize) -> bool {
         self.duties.sources[lane].is_some() && !self.duties.lanes.contains(lane)
     }
 
-    /// Whether all lanes that have a source are followed, and none is full.
+    /// True if all lanes that have a source are followed, and none is full.
     pub(super) fn is_done_now(&self, shard: ShardIndex, nat: &Nat) -> bool {
         let mut lanes = (0..LANES).filter(|&lane| self.has_source(lane)).peekable();
         let is_good =
@@ -386,7 +400,7 @@ impl Part {
         lanes.peek().is_some() && lanes.all(is_good)
     }
 
-    /// Whether something is to be repeated until it is heard.
+    /// True if some message is to be repeated until it is heard.
     pub(super) fn has_messages(&self) -> bool {
         let is_any = !(self.grants.is_empty() && self.confirmations.is_empty());
         is_any || self.announcements.iter().any(|to| !to.is_delivered)
@@ -413,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hears_of_a_new_writer_early_still_follows_the_one_before() {
+    fn a_lane_follows_its_writer_when_the_next_one_begins_early() {
         let mut lane = followed();
         lane.begin_feed(NEW, SECOND, false, 1);
         assert!(lane.is_fed_by(OLD) && lane.is_fed_by(NEW));
@@ -424,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn who_had_a_part_of_a_reign_does_not_take_it_for_known_under_the_next() {
+    fn an_incomplete_lineage_is_not_accepted_once_the_next_one_begins() {
         let mut lane = LanePart::new(Lane::ALL[0]);
         lane.set_source(Some(OLD), false, 0);
         lane.begin_feed(OLD, FIRST, false, 0);
@@ -432,15 +446,19 @@ mod tests {
         assert!(!lane.is_fed_by(OLD) && lane.is_fed_by(NEW));
     }
 
-    /// Who has begun after the lane's writer ended, and is to give it, knows nothing of it; another member may.
+    /// A member that began after the lane's writer ended, and is to give the lane, knows nothing of
+    /// it; another member may.
     #[test]
-    fn a_copy_in_no_reign_is_no_full_copy() {
+    fn a_copy_without_a_lineage_is_not_complete() {
         let mut lane = LanePart::new(Lane::ALL[0]);
         lane.set_source(Some(OLD), false, 0);
         lane.begin_feed(OLD, Reign::default(), false, 0);
         lane.complete_feed(OLD);
         assert!(!lane.is_followed());
-        assert!(lane.may_be_taken_from(OLD), "it holds up nobody who is to write the lane");
+        assert!(
+            lane.may_be_taken_from(OLD),
+            "an empty giver does not hold up the lane's new writer"
+        );
         lane.begin_feed(NEW, FIRST, false, 1);
         lane.set_source(Some(NEW), lane.is_followed(), 1);
         lane.complete_feed(NEW);
@@ -448,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_was_forgotten_had_nothing_before() {
+    fn a_forgotten_lane_accepts_only_the_new_lineage() {
         let mut lane = followed();
         lane.begin_feed(NEW, SECOND, false, 1);
         lane.forgotten();

@@ -12,13 +12,13 @@ pub(super) struct Peer {
     pub(super) id: PeerId,
     pub(super) place: PeerIndex,
     pub(super) address: SocketAddrV4,
-    /// The life that was told of last.
+    /// The incarnation that was reported last.
     pub(super) met: Option<BootId>,
-    /// How packets reach it that this worker cannot serve, as the data path was told last.
+    /// Form of packets that are redirected to the peer, as last set in the data path.
     pub(super) redirects: Option<Redirects>,
 }
 
-/// All of them, in no order: they are few.
+/// All peers, in no order: they are few.
 #[derive(Debug, Default)]
 pub(super) struct Peers(pub(super) Vec<Peer>);
 
@@ -36,7 +36,7 @@ impl Peers {
         Some(self.0.swap_remove(place))
     }
 
-    /// Whether another peer is reached at the same address, as workers that share one are.
+    /// True if another peer is reached at the same address, as workers that share one are.
     pub(super) fn has_address(&self, address: SocketAddrV4) -> bool {
         self.0.iter().any(|peer| peer.address.ip() == address.ip())
     }

@@ -1,4 +1,5 @@
-//! Ports of our lanes that rest, since who has a copy of them may not hear that their mappings have ended.
+//! Ports of our lanes that rest, since a peer with a copy of them may not hear that their mappings
+//! have ended.
 
 use weir_nat::{Nat, ShardIndex};
 use weir_stream::CopyState;
@@ -9,7 +10,8 @@ use super::outgoing::Outgoing;
 use super::world::tick;
 
 impl Replication {
-    /// Tells the NAT whether copies of a shard's lanes are behind. Late by a round over all shards: ports rest for longer.
+    /// Sets in the NAT whether copies of a shard's lanes are behind. Late by a round over all
+    /// shards: ports rest for longer.
     pub(super) fn rest_ports(&self, shard: ShardIndex, now_us: u64, nat: &mut Nat) {
         let Some(part) = self.state.part(shard) else { return };
         let is_behind = |out: &Outgoing| {

@@ -1,7 +1,7 @@
-//! The shards that a worker takes part in, and what it has not told of them yet.
+//! The shards of a worker, and the events of them that have not been reported yet.
 //!
-//! News of a shard wait at the shard, each kind once, so nothing is lost however late they are asked for: a queue names
-//! the shards that have some. Answers to orders wait in their order.
+//! Events of a shard wait at the shard, each kind once, so none is lost however late it is fetched:
+//! a queue names the shards that have some. Answers to commands wait in their order.
 
 use std::collections::VecDeque;
 
@@ -14,48 +14,52 @@ use super::outgoing::Confirmation;
 use super::part::Part;
 use crate::{News, PeerId};
 
-/// Peers' questions for copies that one turn takes; more are asked again.
+/// Peers' requests for copies that one turn takes; peers repeat the others.
 const WANTS_MAX: usize = 256;
 
-/// Comebacks that one turn takes; all are said again.
+/// Comebacks that one turn takes; peers repeat all of them.
 const COMEBACKS_MAX: usize = 256;
 
-/// Peers that may lose streams at once without taking memory.
+/// Restarted streams of this many peers fit without allocation.
 const LOST_MAX: usize = 64;
 
-/// What was dropped or refused since the start.
+/// Counters of replication since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplicationCounters {
     /// Records of shards that this worker does not have.
     pub records_unknown_total: u64,
-    /// Records of lanes that their sender has begun no copy of, or one that does not go on from what is here.
+    /// Records of lanes that their sender has begun no copy of, or a copy that does not continue
+    /// what is here.
     pub records_unwanted_total: u64,
-    /// Records of a kind or body that has no meaning here.
+    /// Records whose kind or body has no meaning here.
     pub records_invalid_total: u64,
     /// Grants that came before the copy was complete.
     pub grants_early_total: u64,
-    /// Copies that peers have asked for again.
+    /// Copies restarted because a peer asked for them again.
     pub copies_restarted_total: u64,
     /// Copies that this worker has asked for.
     pub copies_wanted_total: u64,
-    /// Copies made anew since the journal had lost changes of their lane.
+    /// Lanes whose copies restarted because the journal had lost changes of them.
     pub lanes_lost_total: u64,
-    /// Lanes emptied since their writers began anew.
+    /// Lanes emptied because the source's lineage did not continue the one here.
     pub lanes_forgotten_total: u64,
-    /// Changes, those of a shard in a datagram counted as one, that fewer replicas than wanted had when packets went on.
+    /// Changes, those of a lane in a datagram counted as one, that fewer replicas than wanted had
+    /// when packets left.
     pub changes_degraded_total: u64,
-    /// Changes that packets did not wait for, since more waited than may.
+    /// Changes that packets did not wait for, since more waited than the limit allows.
     pub changes_untracked_total: u64,
-    /// Copies, or peers, that `copies_max`, `peers_max` or four replicas left no place for.
+    /// Peers refused: `peers_max` was reached, the id is this worker's own, or the engine had no
+    /// room.
     pub refused_total: u64,
-    /// Shards that polls have looked at, one by one, besides what records and orders are about.
+    /// Shards that polls have looked at one by one, besides those that records and commands
+    /// concern.
     pub shards_looked_at_total: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct State {
     numbers: Numbers,
-    /// By position of the shard in the NAT.
+    /// By the NAT's index of the shard.
     parts: Vec<Option<Box<Part>>>,
     shards_max: usize,
     shards: usize,
@@ -63,13 +67,14 @@ pub(super) struct State {
     pub(super) answers: VecDeque<News>,
     /// Copies that peers ask for.
     pub(super) wanted: Vec<(PeerIndex, ShardIndex, usize)>,
-    /// What peers have said in this turn of shards that they came back to.
+    /// Reports of this turn on shards that peers came back to.
     pub(super) comebacks: Vec<(PeerIndex, Comeback)>,
-    /// Lanes whose records are on their way out.
+    /// Lanes whose records are being removed.
     pub(super) forgetting: Vec<(ShardIndex, usize)>,
-    /// Shards whose writers are to hear that their copies are followed, until they are busy with that.
+    /// Shards whose writers are to get a confirmation that their copies are followed; moved to the
+    /// busy queue in the next poll.
     pub(super) confirming: Vec<ShardIndex>,
-    /// Streams that have begun anew, by peer, a bit for each lane, and the next shard that is to hear of it.
+    /// Restarted streams, by peer, a bit for each lane; and the index of the next shard to notify.
     lost: Vec<(PeerIndex, u8)>,
     lost_next: usize,
     pub(super) counters: ReplicationCounters,
@@ -104,7 +109,7 @@ impl State {
         self.parts.get(usize::from(shard.0))?.as_deref()
     }
 
-    /// To be changed: it is looked at again.
+    /// Returns a shard's copies to change them: the sweep looks at the shard again.
     #[inline]
     pub(super) fn part_mut(&mut self, shard: ShardIndex) -> Option<&mut Part> {
         let part = self.parts.get_mut(usize::from(shard.0))?.as_deref_mut()?;
@@ -117,7 +122,7 @@ impl State {
         indexes.zip(&self.parts).filter_map(|(index, part)| Some((index, part.as_deref()?)))
     }
 
-    /// Positions that a shard has had.
+    /// Number of shard indexes used so far, freed ones included.
     pub(super) fn places(&self) -> usize {
         self.parts.len()
     }
@@ -136,14 +141,14 @@ impl State {
         self.shards += 1;
     }
 
-    /// To note where its changes went, and who follows its copies: the sweep, which looks at what was touched, does not ask
-    /// for that.
+    /// Returns a shard's copies to note where changes went and which peers follow. The sweep, which
+    /// looks at shards that were changed, does not depend on that.
     #[inline]
     pub(super) fn part_to_tell(&mut self, shard: ShardIndex) -> Option<&mut Part> {
         self.parts.get_mut(usize::from(shard.0))?.as_deref_mut()
     }
 
-    /// Whether fewer replicas than wanted have it; nothing else depends on that.
+    /// Notes whether fewer replicas than wanted have the shard; nothing else depends on that.
     pub(super) fn set_short(&mut self, shard: ShardIndex, is_short: bool) {
         if let Some(Some(part)) = self.parts.get_mut(usize::from(shard.0)) {
             part.is_short = is_short;
@@ -160,8 +165,9 @@ impl State {
         }
     }
 
-    /// A stream has begun anew: what it brought of any shard may be out of date. The shards hear of it piece by piece, by
-    /// [`lose_some`](Self::lose_some); nothing is taken from any stream until all have.
+    /// Notes that a stream restarted: what it brought of any shard may be out of date.
+    /// [`lose_some`](Self::lose_some) notifies the shards piece by piece; nothing is accepted from
+    /// any stream until all are notified.
     pub(super) fn begin_loss(&mut self, peer: PeerIndex, lane: usize) {
         self.lost_next = 0;
         match self.lost.iter_mut().find(|(other, _)| *other == peer) {
@@ -174,7 +180,7 @@ impl State {
         !self.lost.is_empty()
     }
 
-    /// Up to `max` shards hear which streams have begun anew.
+    /// Notifies up to `max` shards of the restarted streams.
     pub(super) fn lose_some(&mut self, max: usize, nat: &Nat) {
         let lost = std::mem::take(&mut self.lost);
         let end = self.lost_next.saturating_add(max).min(self.parts.len());
@@ -202,7 +208,7 @@ impl State {
         Some(part)
     }
 
-    /// Looks whether the copies of a shard are complete, and tells if that has changed.
+    /// Checks whether the copies of a shard are complete, and reports it if that has changed.
     pub(super) fn review(&mut self, shard: ShardIndex, nat: &Nat) {
         let Some(part) = self.part_mut(shard) else { return };
         let is_done = part.is_done_now(shard, nat);
@@ -230,7 +236,8 @@ impl State {
         }
     }
 
-    /// A session with this life of a peer is set up. One that was not told yet is over: of each peer at most one waits.
+    /// Reports a session with this incarnation of a peer. It replaces one that was not fetched yet:
+    /// at most one waits per peer.
     pub(super) fn tell_met(&mut self, peer: PeerId, place: PeerIndex, boot: BootId) {
         self.answers
             .retain(|news| !matches!(news, News::PeerMet { peer: met, .. } if *met == peer));
@@ -254,7 +261,8 @@ impl State {
         }
     }
 
-    /// A copy has come to its end: if it is followed, its writer is to hear that, where packets wait for it.
+    /// Handles the end of a copy: if it is followed and packets wait for replicas, its writer is to
+    /// get a confirmation.
     pub(super) fn confirm(&mut self, origin: Origin, shard: ShardIndex) {
         let Some(part) = self.part_to_tell(shard).filter(|part| part.awaits_replicas) else {
             return;
@@ -270,7 +278,8 @@ impl State {
         }
     }
 
-    /// A peer says that it follows the copy that went to it in this epoch of our stream, and of this reign.
+    /// Notes that a peer follows the copy that went to it in this epoch of our stream, and of this
+    /// lineage.
     pub(super) fn note_followed(
         &mut self,
         origin: Origin,
@@ -291,7 +300,7 @@ impl State {
         }
     }
 
-    /// A peer asks for a copy.
+    /// Notes that a peer asks for a copy.
     pub(super) fn note_want(&mut self, peer: PeerIndex, shard: ShardIndex, lane: usize) {
         if self.wanted.len() < WANTS_MAX {
             self.wanted.push((peer, shard, lane));
@@ -299,7 +308,7 @@ impl State {
     }
 }
 
-/// The next of a shard's news: what makes it lose something first.
+/// Returns the next event of a shard: a change of its copies, which may be a loss, goes first.
 fn next_of(part: &mut Part) -> Option<News> {
     let (shard, untold) = (part.number, &mut part.untold);
     if let Some(is_done) = untold.is_done.take() {
@@ -317,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lives_of_a_peer_that_nobody_asks_for_leave_the_newest_one_alone() {
+    fn unfetched_sessions_of_a_peer_leave_only_the_newest() {
         let mut state = State::new(1);
         let peers = [7, 8].map(PeerId);
         state.answers.push_back(News::ShardAdded(ShardId(1)));

@@ -1,4 +1,4 @@
-//! How replication stands, for metrics and operators.
+//! The state of replication, for metrics and operators.
 
 use weir_map::ShardId;
 use weir_nat::{Nat, ShardIndex};
@@ -10,7 +10,7 @@ use super::state::ReplicationCounters;
 /// Shards whose copies are counted each millisecond.
 const SHARDS_PER_COUNT: usize = 8;
 
-/// Copies of lanes.
+/// Counts of lane copies by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyCounts {
     /// Not begun: they wait for their turn, or for the peer.
@@ -19,12 +19,12 @@ pub struct CopyCounts {
     pub copying: usize,
     /// Complete, and followed by changes.
     pub synced: usize,
-    /// Slots that those under way have walked over, and all that they have.
+    /// Slots walked over by the copies under way, and all slots of these.
     pub slots_done: u64,
     pub slots_total: u64,
 }
 
-/// Replication as it stands.
+/// The state of replication.
 #[derive(Clone, Debug)]
 pub struct ReplicationStatus {
     pub peers: Vec<PeerStatus>,
@@ -33,19 +33,19 @@ pub struct ReplicationStatus {
     /// Lanes whose copy here is complete and followed, and all that have a source.
     pub lanes_followed: usize,
     pub lanes_awaited: usize,
-    /// Lanes that our tables had no room for.
+    /// Lanes that did not fit into our tables.
     pub lanes_full: usize,
     pub counters: ReplicationCounters,
     /// Shards that await replicas and have fewer than are wanted.
     pub shards_short: Vec<ShardId>,
-    /// Datagrams refused that no peer could be blamed for.
+    /// Datagrams refused that could not be attributed to a peer.
     pub refused: Refusals,
     /// Datagram buffers in use, and all there are.
     pub buffers_used: usize,
     pub buffers_total: usize,
 }
 
-/// Copies as they were counted in one round over all shards, and the round that is under way.
+/// Counts of the last complete round over all shards, and of the round that is under way.
 #[derive(Debug, Default)]
 pub(super) struct Counted {
     next: usize,
@@ -62,8 +62,9 @@ struct Sums {
 }
 
 impl Replication {
-    /// Replication as it stands; what is counted over all shards is of the last round over them. A round over 4,000
-    /// takes half a second of polls. Takes memory: not for every turn.
+    /// Returns the state of replication. Counts over all shards are those of the last complete
+    /// round; a round over 4,000 shards takes half a second of polls. Allocates: not for every
+    /// turn.
     pub fn status(&self, now_us: u64) -> ReplicationStatus {
         let (buffers_used, buffers_total) = self.endpoint.buffers_used();
         let peers = self.peers.0.iter();
@@ -83,17 +84,18 @@ impl Replication {
     }
 
     fn shards_short(&self) -> Vec<ShardId> {
-        // A look at each shard is a miss: those of thousands are for who needs them.
+        // Each shard costs a cache miss: thousands are worth it only with output commit.
         if !self.commits.is_on() {
             return Vec::new();
         }
         let parts = self.state.parts().map(|(_, part)| part);
         let short = parts.filter(|part| self.commits.awaits(part) && part.is_short);
-        // Who writes no lane of a shard makes nothing in it that could wait.
+        // A worker that writes no lane of a shard makes no change in it that could wait.
         short.filter(|part| !part.duties.lanes.is_empty()).map(|part| part.number).collect()
     }
 
-    /// Looks at the copies of some shards more: counts them, and whether ports are to rest for them.
+    /// Looks at the copies of the next few shards: counts them, and sets whether ports are to rest
+    /// for them.
     pub(super) fn look_at_copies(&mut self, now_us: u64, nat: &mut Nat) {
         let places = self.state.places();
         let Counted { next, mut round, last } = std::mem::take(&mut self.counted);

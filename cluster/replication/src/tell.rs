@@ -1,4 +1,5 @@
-//! Hot. What goes out besides copies: changes from the journal, and what is said of a lane until it is heard.
+//! Hot. What goes out besides copies: changes from the journal, and messages about a lane that are
+//! repeated until they are heard.
 
 use weir_nat::{ChangeKind, Nat, ShardIndex};
 use weir_stream::{CopyState, Kind, Lane, Record, ShardId};
@@ -7,24 +8,25 @@ use super::Replication;
 use super::part::Part;
 use super::world::kind_of;
 
-/// Changes that one turn tells: twice what two bursts of new flows make. More wait in the journal.
+/// Changes that one turn appends: twice what two bursts of new flows make. More wait in the
+/// journal.
 const CHANGES_MAX: usize = 512;
 
 /// Time between two repetitions of a grant, and between two tries to announce.
 const REPEAT_US: u64 = 100_000;
 
-/// Shards that are looked at each millisecond for what is missing. Those at rest cost a glance.
+/// Shards that are checked each millisecond for missing copies. Those at rest cost one look.
 pub(super) const SHARDS_PER_SWEEP: usize = 64;
 
 /// Shards with messages under way that one turn looks at.
 const MESSAGES_PER_TURN: usize = 32;
 
-/// A message is of no slot.
+/// Returns a message about a lane or a shard: a record without slot and version.
 pub(super) fn message<'a>(kind: Kind, number: ShardId, body: &'a [u8]) -> Record<'a> {
     Record { kind, shard: number, slot: 0, version: 0, body }
 }
 
-/// The body of a message of two numbers, and the two again.
+/// The body of a message of two numbers, 16 bytes, big-endian; [`read_pair`] returns the two.
 pub(super) fn pair(first: u64, second: u64) -> [u8; 16] {
     (u128::from(first) << 64 | u128::from(second)).to_be_bytes()
 }
@@ -35,7 +37,7 @@ pub(super) fn read_pair(body: &[u8]) -> Option<(u64, u64)> {
 }
 
 impl Replication {
-    /// Appends what the journal has to the streams of those who keep copies.
+    /// Appends the changes in the journal to the streams of the peers that keep copies.
     #[inline]
     pub(super) fn tell_changes(&mut self, now_us: u64, nat: &mut Nat) {
         let Self { commits, endpoint, state, body, .. } = self;
@@ -66,8 +68,9 @@ impl Replication {
         }
     }
 
-    /// All that the journal has, before an order changes whom it is told: what a lane has changed that loses its last copy
-    /// would be told to nobody then, and so not be waited for.
+    /// Appends all changes in the journal before a command changes the readers of lanes. Otherwise
+    /// the changes of a lane that loses its last copy would go to no stream, and no packet would
+    /// wait for them.
     pub(super) fn tell_all_changes(&mut self, now_us: u64, nat: &mut Nat) {
         let journal_end = nat.journal_end();
         while !nat.is_told(journal_end) {
@@ -75,7 +78,7 @@ impl Replication {
         }
     }
 
-    /// Copies whose changes were lost here begin anew.
+    /// Restarts the copies of lanes whose changes were lost in the journal.
     #[inline]
     pub(super) fn restart_lost(&mut self, nat: &mut Nat) {
         while let Some((shard, lane)) = nat.take_lost() {
@@ -87,7 +90,8 @@ impl Replication {
         }
     }
 
-    /// Peers have asked for copies that they lack. One that is on its way is not begun again.
+    /// Answers peers that ask for copies that they lack. A copy that is on its way is not
+    /// restarted.
     pub(super) fn answer_wants(&mut self) {
         let mut wanted = std::mem::take(&mut self.state.wanted);
         for (peer, shard, lane) in wanted.drain(..) {
@@ -105,7 +109,7 @@ impl Replication {
         self.state.wanted = wanted;
     }
 
-    /// Grants and announcements that are due.
+    /// Sends the grants, announcements and confirmations that are due.
     pub(super) fn send_messages(&mut self, now_us: u64, nat: &Nat) {
         for _ in 0..MESSAGES_PER_TURN.min(self.busy.len()) {
             let Some(shard) = self.busy.pop_front() else { return };
@@ -121,7 +125,8 @@ impl Replication {
         }
     }
 
-    /// A grant goes behind everything that was written of the lane, once the peer has the whole of it.
+    /// Sends each grant behind everything that was written in its lane, once the peer has the whole
+    /// of it.
     fn send_grants(endpoint: &mut weir_stream::Endpoint, part: &mut Part, now_us: u64, nat: &Nat) {
         for grant in &mut part.grants {
             let order = grant.order;
@@ -162,7 +167,7 @@ impl Replication {
         }
     }
 
-    /// Packets wait until it is known that a copy is followed: it goes at once.
+    /// Sends confirmations at once: packets wait until their writer knows that a copy is followed.
     fn send_confirmations(endpoint: &mut weir_stream::Endpoint, part: &mut Part, now_us: u64) {
         let Part { lanes, confirmations, number, .. } = part;
         confirmations.retain_mut(|it| {
@@ -182,7 +187,7 @@ impl Replication {
         });
     }
 
-    /// Looks at some shards for copies that nobody has begun, and counts those of some others.
+    /// Checks some shards for copies that no peer has begun, and counts the copies of some others.
     pub(super) fn sweep(&mut self, now_us: u64, nat: &mut Nat) {
         let places = self.state.places();
         for _ in 0..SHARDS_PER_SWEEP.min(places) {

@@ -1,14 +1,16 @@
 //! Hot. The NAT as streams see it: lanes to copy from, and lanes to copy to.
 //!
-//! What a peer says of a lane is taken from the start of its copy on, and only if its versions go on where those here
-//! end. Each time in which one worker writes a lane is a *reign*. Who takes a lane over with all of the reign before goes
-//! on from it, and so do his copies. Who begins with nothing, or with less, may give lower versions to newer records:
-//! whoever has more than he then empties the lane before he takes the copy. Who takes over what he has passed on says so to
-//! those that he has copied to: his copies go on in his own reign.
+//! Records of a peer are accepted from the start of its copy on, and only if its versions continue
+//! those here. One uninterrupted history of one writer of a lane is a *lineage* (`Reign`). A worker
+//! that takes a lane over with all of the former lineage continues it, and so do its copies. A
+//! worker that begins with nothing, or with less, may give lower versions to newer records: a
+//! worker that holds more then empties the lane before it accepts the copy. A relay that takes the
+//! lane over notifies the peers that it has copied it to: their copies continue in its own lineage.
 //!
-//! A lane whose writer has ended is given by those that heard him, who say that it is not their word. Of that the taker
-//! adds what is newer or not here, and gives nothing up for it; and late words of the writer are not taken by who has
-//! begun to give, since they would not be passed on.
+//! A lane whose writer has ended is given by the members that heard the writer; they mark their
+//! copies as relayed. From a relayed copy the taker adds records that are newer or missing, and
+//! discards nothing in its favour. A member that has begun to give a lane accepts no late records
+//! of the writer, since it would not relay them.
 
 use std::ops::Range;
 
@@ -21,7 +23,7 @@ use weir_stream::{
 use super::state::State;
 use super::tell::read_pair;
 
-/// Shards that hear at once that a stream began anew.
+/// Shards that are notified at once of a restarted stream.
 const LOST_AT_ONCE: usize = 8;
 
 pub(super) struct World<'a> {
@@ -30,7 +32,7 @@ pub(super) struct World<'a> {
     pub(super) now_us: u64,
 }
 
-/// Seconds of the same clock.
+/// Converts microseconds to seconds of the same clock.
 pub(super) fn tick(now_us: u64) -> Tick {
     Tick((now_us / 1_000_000) as u32)
 }
@@ -40,10 +42,10 @@ impl World<'_> {
         self.state.index(shard)
     }
 
-    /// Applies changes of one shard that follow each other.
+    /// Applies consecutive changes of one shard.
     #[inline]
     fn apply_changes(&mut self, origin: Origin, shard: ShardIndex, records: &[Record<'_>]) {
-        let part = self.state.part(shard).expect("a numbered shard has its part");
+        let part = self.state.part(shard).expect("a numbered shard has its copies");
         let own = &part.lanes[origin.lane.index()];
         let is_fed = own.is_fed_by(origin.peer);
         let is_passed_on = own.reign_of(origin.peer).is_some_and(Reign::is_passed_on);
@@ -61,7 +63,7 @@ impl World<'_> {
         self.nat.apply_burst(changes, is_passed_on, tick(self.now_us));
     }
 
-    /// What is said of a lane or a shard as a whole.
+    /// Takes a record that concerns a lane or a shard as a whole.
     #[cold]
     fn take_message(&mut self, origin: Origin, shard: ShardIndex, record: &Record<'_>) {
         let word = record.body.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
@@ -81,10 +83,10 @@ impl World<'_> {
         }
     }
 
-    /// A grant counts if everything before it is here: otherwise the giver repeats it.
+    /// Takes a grant. It counts if everything before it is here: otherwise the giver repeats it.
     fn take_grant(&mut self, origin: Origin, shard: ShardIndex, since: Epoch) {
         let lane = origin.lane.index();
-        let part = self.state.part(shard).expect("a numbered shard has its part");
+        let part = self.state.part(shard).expect("a numbered shard has its copies");
         let is_complete = part.lanes[lane].may_be_taken_from(origin.peer)
             && !self.nat.is_copy_full(shard, origin.lane.number());
         if is_complete {
@@ -94,7 +96,7 @@ impl World<'_> {
         }
     }
 
-    /// The peer writes what it only passed on before.
+    /// Notes that the peer writes a lane that it only relayed before.
     fn begin_reign(&mut self, origin: Origin, shard: ShardIndex, reign: Reign) {
         let is_ours = self.nat.owned_lanes(shard) >> origin.lane.number() & 1 != 0;
         let lane = origin.lane.index();
@@ -124,7 +126,8 @@ impl World<'_> {
 }
 
 impl State {
-    /// If the reign of the lane's source does not go on from what is here, that has to go.
+    /// If the lineage of the lane's source does not continue the one here, begins to forget the
+    /// records here.
     pub(super) fn forget_if_foreign(&mut self, shard: ShardIndex, lane: usize) {
         let Some(part) = self.part_mut(shard) else { return };
         let own = &mut part.lanes[lane];
@@ -137,7 +140,7 @@ impl State {
 }
 
 impl Sink for World<'_> {
-    /// None while shards have not heard that a stream began anew.
+    /// Returns 0 until all shards have been notified of a restarted stream.
     fn room(&self) -> usize {
         if self.state.is_losing() { 0 } else { usize::MAX }
     }
@@ -197,8 +200,9 @@ impl Sink for World<'_> {
 }
 
 impl Source for World<'_> {
-    /// Who has not all of a reign must not tell others what is not in it; who gives a lane that it did not write tells
-    /// what it has, as that.
+    /// A worker that holds only part of a lineage offers none, since its copy must not clear
+    /// records that it never had. A worker that gives a lane which it did not write offers what it
+    /// has, as relayed.
     fn reign(&self, shard: ShardId, lane: Lane) -> Reign {
         let part = self.index(shard).and_then(|shard| self.state.part(shard));
         match part.map(|part| &part.lanes[lane.index()]) {
@@ -235,7 +239,7 @@ impl Source for World<'_> {
     }
 }
 
-/// A change of the NAT as it travels.
+/// Converts a change of the NAT to the record kind that carries it.
 #[inline]
 pub(super) fn kind_of(kind: ChangeKind) -> Kind {
     match kind {
@@ -247,7 +251,8 @@ pub(super) fn kind_of(kind: ChangeKind) -> Kind {
     }
 }
 
-/// The change that a record of this kind tells. None: it is about the lane or the shard as a whole.
+/// Returns the change that a record of this kind carries. None: it concerns the lane or the shard
+/// as a whole.
 #[inline(always)]
 fn change_of(kind: Kind) -> Option<ChangeKind> {
     match kind {

@@ -1,7 +1,8 @@
-//! What the roles of a worker with 4,000 shards cost, in microseconds.
+//! Cost of the roles of a worker with 4,000 shards, in microseconds.
 //!
-//! `cargo bench -p weir-replication --bench roles`: half of the shards are primaries with packets in every slot, half are
-//! replicas of eight other workers. A slot has 10,000 us. Each figure is the best of some rounds.
+//! `cargo bench -p weir-roles --bench roles`: the worker is primary of half of the shards, with
+//! packets in every slot, and a replica of eight other workers in the other half. A slot has 10,000
+//! us. Each figure is the best of some rounds.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
@@ -46,7 +47,7 @@ fn desired(id: u32) -> DesiredShard {
     }
 }
 
-/// A primary and a synced replica at rest: even shards are ours.
+/// A primary and a synced replica at rest: this worker is primary of the even shards.
 fn entry(id: u32) -> ShardEntry {
     let other = life(1 + (id / 2) as u16 % OTHERS);
     let (primary, replica) = if id.is_multiple_of(2) { (life(0), other) } else { (other, life(0)) };
@@ -60,7 +61,7 @@ fn entry(id: u32) -> ShardEntry {
     })
 }
 
-/// Orders as they come out, answered with what lets the roles begin.
+/// Takes the commands as they come out and answers those that let the roles begin.
 fn answer(roles: &mut Roles, now_ms: u64) -> usize {
     let mut orders = 0;
     while let Some(order) = roles.next_order(0) {
@@ -80,7 +81,7 @@ fn answer(roles: &mut Roles, now_ms: u64) -> usize {
     orders
 }
 
-/// A worker at rest, and how long it took from nothing.
+/// Returns a worker at rest, and how long it took from nothing.
 fn begin() -> (Roles, u64, Duration) {
     let worker = LocalWorker { boot_id: life(0).boot_id, replication: address(0), former: None };
     let mut roles = Roles::new(RolesConfig {
@@ -126,7 +127,8 @@ fn register(roles: &mut Roles, now_ms: u64, node: u16) {
     roles.on(now_ms, Input::Node { node: life.worker.node, workers: Some(vec![worker]) });
 }
 
-/// One slot in which the first `heard` others are heard, and packets come for our shards and those of the `lost`th.
+/// Plays one slot in which the first `heard` other workers are heard, and packets come for this
+/// worker's shards and those of the worker `lost`.
 fn slot(roles: &mut Roles, now_ms: &mut u64, heard: u16, lost: u16) -> Duration {
     *now_ms += 10;
     let is_lost = |id: u32| 1 + (id / 2) as u16 % OTHERS == lost;
@@ -166,7 +168,8 @@ fn main() {
         node = node.min(micros(began.elapsed()));
         register(&mut roles, now_ms, 3);
 
-        // The last of them falls silent; the longest of the slots until all of its shards are taken over.
+        // The last worker falls silent; the longest of the slots until all of its shards are taken
+        // over.
         let slots = (0..6).map(|_| {
             let took = slot(&mut roles, &mut now_ms, OTHERS - 1, OTHERS);
             let began = Instant::now();

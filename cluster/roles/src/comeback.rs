@@ -1,23 +1,29 @@
-//! A whole site that begins again while the store cannot be asked: when a guest resumes the seat of its former life.
+//! A whole site that restarts while the store is unreachable: when a guest resumes the seat of its
+//! former incarnation.
 //!
 //! ```text
-//!   the other members have come back, and say of the newest entry that we know     we resume, after the quarantine
-//!     all of them that they have nothing                                           at once, empty; or with our full copy
-//!     some that they have resumed                                                  with a full copy of what those have
-//!     none that it has resumed, some that they have copies                         not: the store has to say who is asked
-//!   one of them is missing, or knows another entry                                 not
+//!   the other members have come back, and report of      this worker resumes, after the quarantine
+//!   the newest entry that it knows
+//!     all of them: no copy                               at once, empty; or with its full copy
+//!     some: resumed                                      with a full copy of what those have
+//!     none: resumed, some: copies                        not: the store has to name the giver
+//!   one of them is missing, or knows another entry       not
 //! ```
 //!
-//! - Members obey an entry only when its epoch is on disk. So if all of them know the same one, no newer one was obeyed by
-//!   any, and each lane is its former owner's: of the lives of one worker only the last one runs.
-//! - What the entry gives an earlier life than the last one that the store was told of may be another's: its end is proven.
-//! - The first to resume has all that is left of the shard's flows, since all others have nothing. Whoever resumes
-//!   later has taken its copy.
-//! - Ports of flows that all have forgotten are free when the quarantine is over. It begins when all are back.
-//! - What is said goes with the heartbeats of a session, so it is of the life that was met last, and is said again and
-//!   again.
-//! - Who has resumed writes that into the entry (`Transition::Resume`). Until all entries say so, the record that its node
-//!   registers with names the former life, too: without that, the record would prove its end.
+//! - Members obey an entry only when its epoch is on disk. So if all of them know the same one, no
+//!   newer one was obeyed by any, and each lane is its former owner's: only the last incarnation of
+//!   a worker runs.
+//! - A lane that the entry gives to an earlier incarnation than the one that the store was last
+//!   sent may be another worker's: that incarnation's end is proven.
+//! - The first member to resume has all that is left of the shard's flows, since all others have
+//!   nothing. A member that resumes later has taken the first one's copy.
+//! - Ports of flows that all members have forgotten are free when the quarantine is over. It begins
+//!   when all are back.
+//! - Reports go with the heartbeats of a session, so each is of the incarnation that was met last,
+//!   and is repeated again and again.
+//! - A worker that has resumed writes that into the entry (`Transition::Resume`). Until all entries
+//!   say so, the record that its node registers names the former incarnation, too: without it, the
+//!   record would prove that incarnation's end.
 
 use std::collections::BTreeMap;
 
@@ -30,20 +36,20 @@ use super::worker::{Shared, Worker};
 use weir_ids::PeerId;
 use weir_replication::order::Order;
 
-/// Between two looks.
+/// Time between two looks.
 const LOOK_MS: u64 = 100;
 
-/// What one part knows of the other members that have come back.
+/// One shard role's knowledge of the other members that have come back.
 #[derive(Debug, Default)]
 pub(super) struct Comeback {
     said: BTreeMap<PeerId, Said>,
-    /// A member was heard that has copies, so what this worker has may not be nothing.
+    /// Whether a member with copies was heard, so that this worker may have received some.
     was_told: bool,
-    /// Since when all are back, so that it may resume after the quarantine.
+    /// Since when all members are back, so that this worker may resume after the quarantine.
     since_ms: Option<u64>,
 }
 
-/// What a peer said last, in this life of it.
+/// The last report of a peer, and the incarnation that sent it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Said {
     pub(super) boot_id: BootId,
@@ -56,23 +62,23 @@ impl Comeback {
         self.said.insert(peer, said);
     }
 
-    /// The time until it resumes.
+    /// Returns the time until the worker resumes.
     pub(super) fn left_ms(&self, now_ms: u64, quarantine_ms: u64) -> Option<u64> {
         Some((self.since_ms? + quarantine_ms).saturating_sub(now_ms))
     }
 }
 
-/// How another member is seen.
+/// Another member, as this worker sees it.
 enum Other {
-    /// Not heard; or it knows another entry, or says nothing.
+    /// It is not heard, or it knows another entry, or it reports nothing.
     Missing,
-    /// It lives on, or the store names its new life already.
+    /// It runs on, or the store names its new incarnation already.
     Living,
     Back(Incarnation, PeerId, ComebackState),
 }
 
 impl Worker {
-    /// Looks at all parts that came back, and tells peers how they stand.
+    /// Looks at all shards whose members come back, and sends this worker's reports to peers.
     pub(super) fn look_at_comebacks(&mut self, shared: &mut Shared) {
         let is_over = shared.kept.is_empty() && self.comebacks.is_empty();
         if is_over || shared.now_ms < self.comebacks_due_ms {
@@ -115,7 +121,7 @@ impl Worker {
             let Other::Back(life, peer, state) = other else {
                 are_back = false;
                 part.comeback.was_told |= matches!(other, Other::Living);
-                // Who has resumed and is not heard now keeps its seat.
+                // A member that has resumed and is not heard now keeps its seat.
                 let is_its = |life: &&Incarnation| life.worker == former.worker;
                 let kept = part.machine.resumed().iter().find(is_its);
                 lives.extend(kept.filter(|_| matches!(other, Other::Missing)).cloned());
@@ -148,7 +154,7 @@ impl Worker {
         }
     }
 
-    /// The other members of a part's entry.
+    /// Returns the other members of a shard's entry, and how this worker sees them.
     fn others(&self, shared: &Shared, shard: ShardId) -> Vec<(Incarnation, Other)> {
         let Some(part) = self.parts.get(&shard) else { return Vec::new() };
         let Some(entry) = part.machine.stored_entry() else { return Vec::new() };

@@ -1,6 +1,7 @@
 //! Where each worker of the cluster is reached, as its node registered it last.
 //!
-//! A registration that ends is no proof of an end: address and life are kept until the node comes back with others.
+//! The end of a registration does not prove the end of a process: address and incarnation are kept
+//! until the node comes back with others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddrV4;
@@ -10,7 +11,7 @@ use weir_map::{BootId, Incarnation, NodeId, WorkerId};
 use super::input::NodeWorker;
 use weir_ids::PeerId;
 
-/// Stands for a worker whose address is not known yet: it is awaited, and never comes.
+/// Stands for a worker whose address is not known yet: a copy from it is awaited, and never comes.
 pub const NOBODY: PeerId = PeerId(0);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,18 +25,19 @@ struct Life {
 pub(super) struct Directory {
     workers: BTreeMap<WorkerId, Life>,
     by_peer: BTreeMap<PeerId, WorkerId>,
-    /// Of each worker the life that ended last while it was known, and where another one was met.
+    /// By worker: the incarnation that ended last while it was known, and the peer at which another
+    /// one was met.
     ended: BTreeMap<WorkerId, (BootId, PeerId)>,
 }
 
-/// The number of a node in the heartbeats of all builds: FNV-1a of its name, 64 bits.
+/// Returns the number of a node in the heartbeats of all builds: FNV-1a of its name, 64 bits.
 pub(super) fn number_of(node: &NodeId) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     node.as_str().bytes().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 impl Directory {
-    /// Takes a node's record and tells whether it says anything new.
+    /// Takes a node's record and returns whether it says anything new.
     pub(super) fn register(&mut self, node: &NodeId, workers: Option<&[NodeWorker]>) -> bool {
         let of_node = |id: &WorkerId| id.node == *node;
         let Some(workers) = workers else {
@@ -43,12 +45,13 @@ impl Directory {
                 self.workers.iter_mut().filter(|(id, life)| of_node(id) && life.is_registered);
             return lives.by_ref().map(|(_, life)| life.is_registered = false).count() > 0;
         };
-        // A node registers all its workers: one that is missing has ended.
+        // A node registers all its workers: a worker that is missing has ended.
         let mut after: BTreeMap<WorkerId, Life> = BTreeMap::new();
         for &NodeWorker { index, boot_id, replication } in workers {
             let id = WorkerId { node: node.clone(), index };
             let life = Life { boot_id, address: replication, is_registered: true };
-            // The store may still have the record of a life after which another one was met.
+            // The store may still have the record of an incarnation after which another one was
+            // met.
             let is_over = self.ended.get(&id).is_some_and(|&(ended, _)| ended == boot_id);
             let known = self.workers.get(&id).filter(|_| is_over).copied();
             after.insert(id, known.unwrap_or(life));
@@ -65,7 +68,7 @@ impl Directory {
         true
     }
 
-    /// Nodes with a record, as far as was told.
+    /// Returns the nodes with a record, as far as the store has reported.
     pub(super) fn registered(&self) -> BTreeSet<NodeId> {
         let lives = self.workers.iter().filter(|(_, life)| life.is_registered);
         lives.map(|(id, _)| id.node.clone()).collect()
@@ -75,7 +78,7 @@ impl Directory {
         self.workers.iter().any(|(id, life)| id.node == *node && life.is_registered)
     }
 
-    /// Another life was met where this one was: it is over, whatever its node's record still says.
+    /// Ends an incarnation: another one was met at its peer, whatever its node's record still says.
     pub(super) fn end(&mut self, peer: PeerId, boot_id: BootId) {
         if let Some(worker) = self.by_peer.get(&peer)
             && self.workers.get(worker).is_some_and(|life| life.boot_id == boot_id)
@@ -85,7 +88,8 @@ impl Directory {
         }
     }
 
-    /// This life, which was met there, has resumed the seat of one that has ended. The store does not name it yet.
+    /// Notes that an incarnation, met at this peer, has resumed the seat of one that has ended. The
+    /// store does not name it yet.
     pub(super) fn resumed(&mut self, life: &Incarnation, peer: PeerId) {
         let Incarnation { worker, boot_id } = life.clone();
         self.by_peer.insert(peer, worker.clone());
@@ -97,12 +101,13 @@ impl Directory {
         self.workers.get(&who.worker).filter(|life| life.boot_id == who.boot_id)
     }
 
-    /// None for a life that is not, or no more, the worker's known one.
+    /// Returns the peer of an incarnation. None if it is not, or not any more, the worker's known
+    /// one.
     pub(super) fn peer_of(&self, who: &Incarnation) -> Option<PeerId> {
         self.life(who).map(|life| PeerId::at(life.address))
     }
 
-    /// Where a later life of a worker was met than this one.
+    /// Returns the peer at which a later incarnation of the worker was met than this one.
     pub(super) fn successor_of(&self, who: &Incarnation) -> Option<PeerId> {
         let &(boot_id, peer) = self.ended.get(&who.worker)?;
         (boot_id == who.boot_id).then_some(peer)
@@ -139,32 +144,33 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_registered_any_more_is_still_reached() {
+    fn a_worker_that_is_not_registered_any_more_is_still_reached() {
         let mut directory = Directory::default();
         let node = NodeId::new("n1").expect("a name");
         assert!(directory.register(&node, Some(&[worker(0, 1), worker(1, 2)])));
         assert!(!directory.register(&node, Some(&[worker(0, 1), worker(1, 2)])), "nothing new");
         let peer = directory.peer_of(&life(0, 1)).expect("registered");
         assert_eq!(peer.address(), worker(0, 1).replication);
-        assert_eq!(directory.peer_of(&life(0, 9)), None, "another life");
+        assert_eq!(directory.peer_of(&life(0, 9)), None, "another incarnation is not known");
         assert!(directory.register(&node, None));
         assert!(!directory.is_registered(&life(0, 1)));
         assert_eq!(directory.peer_of(&life(0, 1)), Some(peer));
         directory.end(peer, BootId(9));
-        assert!(directory.peer_of(&life(0, 1)).is_some(), "that was not it");
+        assert!(directory.peer_of(&life(0, 1)).is_some(), "another incarnation has ended");
         directory.end(peer, BootId(1));
-        assert_eq!(directory.peer_of(&life(0, 1)), None, "another life answers there");
+        assert_eq!(directory.peer_of(&life(0, 1)), None, "another incarnation answers there");
         assert_eq!(directory.successor_of(&life(0, 1)), Some(peer));
-        assert_eq!(directory.successor_of(&life(0, 9)), None, "of that life nothing was known");
+        assert_eq!(directory.successor_of(&life(0, 9)), None, "that incarnation was never known");
         assert!(!directory.is_registered(&life(0, 1)));
-        // The store may tell an old record again, and the life that was met has resumed the seat.
+        // The store may report an old record again, though the incarnation that was met has resumed
+        // the seat.
         directory.resumed(&life(0, 8), peer);
         directory.register(&node, Some(&[worker(0, 1), worker(1, 2)]));
         assert_eq!(directory.peer_of(&life(0, 8)), Some(peer));
         assert_eq!(directory.peer_of(&life(0, 1)), None);
         assert!(directory.register(&node, Some(&[worker(0, 3)])));
-        assert_eq!(directory.peer_of(&life(0, 1)), None, "it came back as another");
-        assert_eq!(directory.peer_of(&life(1, 2)), None, "a worker that is not there any more");
+        assert_eq!(directory.peer_of(&life(0, 1)), None, "it has another incarnation");
+        assert_eq!(directory.peer_of(&life(1, 2)), None, "it is not registered any more");
         assert_eq!(directory.worker_at(peer), Some(&life(0, 3).worker));
     }
 }

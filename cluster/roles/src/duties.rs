@@ -1,24 +1,29 @@
-//! From the duties of a role to those of a worker: who copies what to whom, in numbers of peers.
+//! From the duties of a role to the command for its worker: which member copies what to which, by
+//! peer.
 //!
 //! ```text
-//!   lane       who streams it                              to whom               who has it as a source
-//!   at rest    its owner                                   all other members     all other members
-//!   moving     `from`, to the end; with the grant, the     all other members     members: `from`; `from`: the new
-//!              new owner too                                                     owner, whose changes come next
-//!   frozen     the stand-in: the first member, in rank     all other members     members, but the stand-in
-//!              order, with a full copy that is present
+//!   lane      streamed by                            to           source
+//!   at rest   its owner                              all others   at those: the owner
+//!   moving    `from`, to the end; with the grant,    all others   at those: `from`; at `from`: the
+//!             the new owner too                                   new owner, which writes next
+//!   frozen    the relay: the first member, in rank   all others   at those: the relay
+//!             order, with a full copy that is
+//!             present
 //! ```
 //!
-//! - A lane whose writer has ended moves from each of the others in turn: `from` passes on what it has heard, as a giver
-//!   does, and the new owner merges it. Nobody writes it before. What a giver without a full copy passes on is not the
-//!   whole lane: members without one await that from the new owner.
-//! - A lane is frozen when its writer is neither registered nor heard, or was not heard for longer than a failover takes:
-//!   a worker that has just died or fallen silent keeps its lanes, since nobody else needs a copy of them until another
-//!   member is added.
-//! - A member that has ended and whose worker was met in another life, which no entry names yet, has that for a *guest*
-//!   ([`weir_map::map`]): it gets every lane that is streamed here, in the member's place. A guest itself streams nothing.
-//! - No source, None, only where nothing is to be awaited: what this worker writes, gives or stands in for. A copy that
-//!   nobody can send yet has the source [`NOBODY`], so that it is never taken for complete.
+//! - A lane whose writer has ended moves from each of the others in turn: `from` relays what it has
+//!   received, as a giver does, and the new owner merges it. No member writes the lane before.
+//!   A giver without a full copy does not relay the whole lane: members without one await the rest
+//!   from the new owner.
+//! - A lane is frozen when its writer is neither registered nor heard, or was not heard for longer
+//!   than a failover takes: a worker that has just died or fallen silent keeps its lanes, since no
+//!   other member needs a copy of them until a member is added.
+//! - If a member has ended and its worker was met in another incarnation, which no entry names yet,
+//!   that one is the member's *guest* ([`weir_map::map`]): it gets every lane that is streamed
+//!   here, in the member's place. A guest itself streams nothing.
+//! - The source of a lane is None only where nothing is to be awaited: this worker writes, gives or
+//!   relays the lane. A copy that no member can send yet has the source [`NOBODY`], so that it
+//!   never counts as complete.
 
 use crate::role::{Duties, Misses, Role, RoleMachine};
 use weir_map::{BootId, Incarnation, LaneSet, Member, MemberState, ShardEntry, ShardId};
@@ -29,12 +34,12 @@ use super::worker::Shared;
 use weir_ids::PeerId;
 use weir_replication::order::{CopyOrder, GrantOrder, ShardDuties};
 
-/// What one worker knows of all others.
+/// One worker's knowledge of all others.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Others<'a> {
     pub(super) directory: &'a Directory,
     pub(super) peers: &'a Peers,
-    /// The store is heard: guests will soon be members, or nothing.
+    /// Whether the store is heard: guests will soon be members, or end.
     pub(super) is_store_heard: bool,
 }
 
@@ -53,7 +58,7 @@ impl Others<'_> {
         self.peers.is_present(self.directory, who)
     }
 
-    /// The life that goes on in a member's place and may have copies.
+    /// Returns the incarnation that goes on in a member's place and may have copies.
     fn guest_of(&self, entry: &ShardEntry, member: &Member) -> Option<(PeerId, BootId)> {
         let peer = self.directory.successor_of(&member.incarnation)?;
         let boot_id = self.peers.met_boot(peer)?;
@@ -72,7 +77,8 @@ struct Reached<'a> {
     is_guest: bool,
 }
 
-/// The duties of a worker as its role has them now. `is_route_out`: the switches have been told its route.
+/// Returns the duties of a worker as its role has them now. `is_route_out`: the kernel has its
+/// route.
 pub(super) fn of(
     shard: ShardId,
     machine: &RoleMachine,
@@ -103,7 +109,7 @@ fn misses(duties: &Duties, others: Others<'_>) -> Misses<PeerId> {
     duties.misses.map(|to| others.peer_of(to))
 }
 
-/// Peers that a worker must know for its duties, whoever is to be reached of the members among them.
+/// Returns the peers that a worker must know for its duties, whichever members can be reached.
 pub(super) fn peers_needed(machine: &RoleMachine, others: Others<'_>) -> Vec<PeerId> {
     let mut needed = Vec::new();
     if let Misses::Redirect(peer) = misses(machine.duties(), others) {
@@ -111,7 +117,7 @@ pub(super) fn peers_needed(machine: &RoleMachine, others: Others<'_>) -> Vec<Pee
     }
     if let Some(seen) = Seen::of(machine, others) {
         needed.extend(seen.others_reached().map(|other| other.peer));
-        // Where a guest was met by another worker, this one will meet it, too.
+        // Where another worker has met a guest, this one will meet it, too.
         let hosts = seen.entry.members().iter().filter(|member| seen.entry.owns_a_lane(member));
         needed.extend(hosts.filter_map(|it| others.directory.successor_of(&it.incarnation)));
     }
@@ -126,14 +132,14 @@ struct Seen<'a> {
     me: &'a Member,
     duties: &'a Duties,
     others: Others<'a>,
-    /// This worker has a full copy.
+    /// Whether this worker has a full copy.
     has_copy: bool,
-    /// Who passes frozen lanes on.
+    /// The member that relays frozen lanes.
     stand_in: Option<&'a Member>,
 }
 
 impl<'a> Seen<'a> {
-    /// None for a worker that is no member, or not any more.
+    /// Returns None for a worker that is not a member, or not any more.
     fn of(machine: &'a RoleMachine, others: Others<'a>) -> Option<Self> {
         let duties = machine.duties();
         if matches!(duties.role, Role::None | Role::Leaving) {
@@ -166,18 +172,19 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// Who has written a lane last as far as the entry tells: its new owner is not known to have begun.
+    /// Returns the member that wrote a lane last as far as the entry shows: its new owner is not
+    /// known to have begun.
     fn writer(&self, lane: usize) -> &'a Member {
         let lane = self.entry.lanes()[lane];
         let seat = lane.moving.map_or(lane.owner, |moving| moving.from);
-        self.entry.at_seat(seat).expect("an entry's lanes are of its members")
+        self.entry.at_seat(seat).expect("the entry names a member at each lane's seat")
     }
 
     fn is_mine(&self, lane: usize) -> bool {
         self.writer(lane).seat == self.me.seat || self.duties.lanes.contains(lane)
     }
 
-    /// Lanes of others that this worker passes on as it got them.
+    /// True for a lane of another member that this worker relays as it got it.
     fn is_passed_on(&self, lane: usize) -> bool {
         let stands_in = self.stand_in.is_some_and(|member| member.seat == self.me.seat);
         stands_in && !self.is_mine(lane) && !self.others.is_present(&self.writer(lane).incarnation)
@@ -187,13 +194,13 @@ impl<'a> Seen<'a> {
         let mine = LaneSet::of(|lane| self.is_mine(lane));
         let passed_on = LaneSet::of(|lane| self.is_passed_on(lane));
         let copies = self.others_reached().map(|Reached { member, peer, boot, is_guest }| {
-            // It may still run and write: nobody else tells it of its own lanes.
+            // The lane's writer may still run and write: it is not sent its own lanes.
             let its_own = |lane: usize| !is_guest && self.writer(lane).seat == member.seat;
             let lanes = LaneSet::of(|lane| {
                 mine.contains(lane) || passed_on.contains(lane) && !its_own(lane)
             });
-            // A guest that becomes a member may have to forget its copies, and will soon be one if the store is heard. The
-            // entry calls it synced once it has copies as a member.
+            // A guest that becomes a member may have to forget its copies, and will soon be one if
+            // the store is heard. The entry marks it synced once it has copies as a member.
             let stays = match is_guest {
                 true => !self.others.is_store_heard,
                 false => member.state == MemberState::Synced,
@@ -210,13 +217,14 @@ impl<'a> Seen<'a> {
         let state = self.entry.lanes()[lane];
         let given = state.moving.filter(|moving| moving.from == self.me.seat);
         let is_given = given.is_some();
-        // It is to give what it has heard of one who has ended, and has not heard all itself.
+        // This worker is to give what it has received from an ended writer, and has not received
+        // all.
         let is_part = given.is_some_and(|moving| moving.then.is_some()) && !self.has_copy;
         let writer = if is_given { self.entry.at_seat(state.owner)? } else { self.writer(lane) };
         if writer.seat == self.me.seat {
             return None;
         }
-        // So is what another gives that has no full copy: only the new owner gets what all have.
+        // The same holds for another giver without a full copy: only the new owner gets all copies.
         let is_gathered = state.moving.is_some_and(|moving| moving.then.is_some());
         let is_part_of_giver = is_gathered
             && !is_given

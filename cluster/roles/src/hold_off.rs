@@ -1,38 +1,39 @@
-//! For how long the routes of a worker are held off that stands still again and again.
+//! How long the routes of a worker that stalls again and again are held off.
 //!
 //! ```text
 //!   fences   1   2   3         4         5              ... none for a minute: forgotten
 //!   held off         1 s       2 s       4 s ... 30 s
 //! ```
 //!
-//! Under stolen CPU the members of a shard are fenced in turn. Each fence moves a shard, and a worker that had its routes set
-//! again at once would have it moved back by the next one. Held off, its routes are a last resort: switches take them while
-//! nobody else announces the shard, so that two members that are both held off do not take turns at all.
+//! Under stolen CPU the members of a shard are fenced in turn. Each fence moves a shard, and if a
+//! worker's routes were set again at once, the next fence would move the shard back. Held off, its
+//! routes are a last resort: switches take them while no other worker announces the shard, so that
+//! two members that are both held off do not take turns at all.
 
-/// Fences within `WINDOW_MS` by which the routes are held off.
+/// Number of fences within `WINDOW_MS` from which on the routes are held off.
 pub const FENCES: usize = 3;
 pub const WINDOW_MS: u64 = 10_000;
-/// The first time; each further fence doubles it.
+/// Length of the first hold-off; each further fence doubles it.
 pub const FIRST_MS: u64 = 1_000;
 pub const MAX_MS: u64 = 30_000;
-/// Without a fence for so long all is forgotten.
+/// After this long without a fence, all fences are forgotten.
 pub const FORGOTTEN_MS: u64 = 60_000;
-/// A shard is held off no longer when no other member with a full copy was heard for so long: longer than a core is taken
-/// away from one that goes on.
+/// A shard is not held off any more when no other member with a full copy was heard for this long:
+/// longer than a core is taken away from a worker that goes on.
 pub const OTHERS_SILENT_MS: u64 = 300;
 
 /// The fences of one worker. Time is an argument, and never goes back.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HoldOff {
-    /// Oldest first.
+    /// Times of the last fences, oldest first.
     fenced_ms: [Option<u64>; FENCES],
-    /// How long the routes were held off last; 0: they were not.
+    /// Length of the last hold-off; 0: there was none.
     length_ms: u64,
     until_ms: u64,
 }
 
 impl HoldOff {
-    /// The worker goes on after a fence. Whether its routes are held off from now on.
+    /// Notes that the worker goes on after a fence. True if its routes are held off from here on.
     pub fn rejoined(&mut self, now_ms: u64) -> bool {
         let last_ms = self.fenced_ms[FENCES - 1];
         if last_ms.is_some_and(|last_ms| now_ms >= last_ms + FORGOTTEN_MS) {
@@ -48,7 +49,7 @@ impl HoldOff {
         self.left_ms(now_ms) > 0
     }
 
-    /// For how long the routes are still held off.
+    /// Returns for how long the routes are still held off.
     pub fn left_ms(&self, now_ms: u64) -> u64 {
         self.until_ms.saturating_sub(now_ms)
     }
@@ -83,7 +84,7 @@ mod tests {
             })
             .collect();
         assert_eq!(seconds, [0, 0, 1, 2, 4, 8, 16, 30, 30, 30]);
-        // Also long after the window, while it is not forgotten.
+        // Long after the window, too, while the fences are not forgotten.
         assert!(it.rejoined(60_000));
         assert_eq!(it.left_ms(60_000), MAX_MS);
     }

@@ -1,4 +1,4 @@
-//! What [`Roles`](crate::Roles) are told.
+//! The input of [`Roles`](crate::Roles).
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -9,25 +9,25 @@ use weir_stream::{Fingerprint, PeerIndex, PeerSigns};
 
 use weir_replication::{News, order::ShardSetup};
 
-/// What a node begins with.
+/// The configuration with which a node's roles begin.
 #[derive(Clone, Debug)]
 pub struct RolesConfig {
     pub node: NodeId,
-    /// By their positions in the node's configuration.
+    /// By index in the node's configuration.
     pub workers: Vec<LocalWorker>,
-    /// The highest epoch of each shard that this node has ever seen, kept over its restarts.
+    /// The highest epoch of each shard that this node has ever seen, kept across restarts.
     pub known_epochs: BTreeMap<ShardId, Epoch>,
     pub options: RolesOptions,
 }
 
-/// This life of a worker of the node.
+/// The current incarnation of a worker of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalWorker {
     pub boot_id: BootId,
-    /// Where it is reached by others' copies.
+    /// Address at which other workers' replication reaches it.
     pub replication: SocketAddrV4,
-    /// The life of it that the store was told of last, on disk before that: what an entry gave an earlier one may be
-    /// another's since.
+    /// The incarnation that the store was last sent, on disk before that: a lane that an entry
+    /// gives to an earlier one may belong to another worker since.
     pub former: Option<BootId>,
 }
 
@@ -35,27 +35,31 @@ pub struct LocalWorker {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RolesOptions {
     pub role: RoleOptions,
-    /// A worker that is not registered and was not heard for so long is gone: others pass its lanes on.
+    /// A worker that is not registered and was not heard for this long is gone: others relay its
+    /// lanes.
     pub gone_ms: u64,
-    /// A worker that is registered and was not heard for so long cannot be reached: others pass its lanes on until it is
-    /// heard. Not before a failover is over: whose source changes gets a full copy.
+    /// A worker that is registered and was not heard for this long cannot be reached: others relay
+    /// its lanes until it is heard. It is longer than a failover takes: a member whose source
+    /// changes gets a full copy.
     pub cut_off_ms: u64,
-    /// Another node that was not heard for so long is no witness of who else is silent.
+    /// Another node that was not heard for this long is no witness of which nodes are silent.
     pub witness_ms: u64,
-    /// Replicas of a primary that nobody hears act one after the other, if the one in front does not.
+    /// Replicas of a primary that no node hears act one after another, this far apart, if the one
+    /// in front does not.
     pub rank_step_ms: u64,
-    /// A stream that is lost for less than this was no loss: its source has ended, and another one follows.
+    /// A stream that is lost for less than this counts as not lost: its source has ended, and
+    /// another one follows.
     pub lost_stream_ms: u64,
-    /// Workers that only former lives are named for forget their copies when the store, which may know of their end, was not
-    /// heard for so long.
+    /// Guests forget their copies when the store, which may know of their former incarnations' end,
+    /// was not heard for this long.
     pub guest_ms: u64,
-    /// Ports of flows that are forgotten are given to nobody for so long.
+    /// Ports of forgotten flows are not leased for this long.
     pub quarantine_ms: u64,
-    /// A peer that no shard needs is kept for so long.
+    /// A peer that no shard needs is kept for this long.
     pub idle_peer_ms: u64,
-    /// A worker without room for a shard is asked again after so long.
+    /// A worker without room for a shard is asked again after this long.
     pub room_retry_ms: u64,
-    /// A change that was not taken is offered again after so long; doubled each time.
+    /// A change that was not taken is offered again after this long; doubled each time.
     pub pause_ms: u64,
     pub pause_max_ms: u64,
 }
@@ -83,13 +87,14 @@ impl Default for RolesOptions {
 #[derive(Clone, Debug)]
 pub struct DesiredShard {
     pub id: ShardId,
-    /// Where its homes' packets come in: the tunnel endpoint; in plain mode the address that is steered to.
+    /// Address at which its homes' packets come in: the tunnel endpoint; in plain mode the address
+    /// that is steered to.
     pub access: Ipv4Addr,
     pub setup: ShardSetup,
 }
 
 impl DesiredShard {
-    /// Whether tables made for the one serve the other.
+    /// True if tables made for the one serve the other.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let (one, two) = (&self.setup.engine, &other.setup.engine);
         self.access == other.access
@@ -109,7 +114,7 @@ pub struct NodeWorker {
 /// A worker's ports and gateways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SidesUp {
-    /// Both sides have been up since the start.
+    /// Whether both sides have been up since the start.
     pub is_ready: bool,
     pub is_access_up: bool,
     pub is_internet_up: bool,
@@ -121,7 +126,7 @@ impl SidesUp {
     }
 }
 
-/// Something that happened. Workers are named by their positions.
+/// An input. Workers are named by their indices.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// The cluster's file: every shard.
@@ -129,37 +134,42 @@ pub enum Input {
         shards: Vec<DesiredShard>,
         fingerprint: Fingerprint,
     },
-    /// The store's entry of a shard, in any order and as often as it likes.
+    /// The store's entry of a shard. Entries may come in any order and more than once.
     Entry {
         shard: ShardId,
         entry: Box<ShardEntry>,
     },
-    /// To a node that began while the store could not be asked: the newest entry that it has kept of a shard. A worker that
-    /// the entry names in a former life takes copies and translates them, and makes nothing.
+    /// For a node that started while the store was unreachable: the newest entry that it has kept
+    /// of a shard. A worker that the entry names in a former incarnation takes copies and
+    /// translates them, and creates nothing.
     Kept {
         shard: ShardId,
         entry: Box<ShardEntry>,
     },
-    /// The store is asked again, and told of this node: it may know from now on that the former lives have ended.
+    /// The store is reachable again and is being sent this node's record: from here on it may know
+    /// that the former incarnations have ended.
     Joining,
-    /// The store has the node's record: of this life, and with the former ones whose seats it has resumed.
+    /// The store has the node's record, of the current incarnations and with the former ones whose
+    /// seats they have resumed.
     Registered,
-    /// The node's record names no former life of a worker any more: its end is proven.
+    /// The node's record names no former incarnation of a worker any more, which proves their end.
     Resumed,
-    /// The store has no entry of it any more.
+    /// The store has no entry of the shard any more.
     EntryGone(ShardId),
-    /// A node's record: all its workers, those without an address left out. None: it is not registered.
+    /// A node's record: all its workers, except those without an address. None: it is not
+    /// registered.
     Node {
         node: NodeId,
         workers: Option<Vec<NodeWorker>>,
     },
-    /// All that the store holds has been handed in.
+    /// Everything that the store holds has been handed in.
     Fresh,
-    /// The store tells another history than before: every entry follows anew, then `Fresh`.
+    /// The store reports another history than before: every entry follows again, then `Fresh`.
     Restored,
-    /// No news of the store: what it told may be old.
+    /// The store is not heard: what it reported may be old.
     Stale,
-    /// How a change ended that was taken from [`Roles::take_changes`](crate::Roles::take_changes).
+    /// The result of a change that was taken from
+    /// [`Roles::take_changes`](crate::Roles::take_changes).
     Written {
         shard: ShardId,
         is_done: bool,
@@ -173,7 +183,7 @@ pub enum Input {
         worker: usize,
         shards: Vec<ShardId>,
     },
-    /// Signs of life of a peer, by its place, as the worker has them now.
+    /// Heartbeats of a peer, by its index, as the worker has them now.
     Heard {
         worker: usize,
         place: PeerIndex,
@@ -183,11 +193,11 @@ pub enum Input {
         worker: usize,
         sides: SidesUp,
     },
-    /// The guard had fenced the worker, which goes on.
+    /// The guard had fenced the worker, and the worker goes on.
     Rejoined {
         worker: usize,
     },
-    /// The routes of this number, and all before, are in the kernel.
+    /// The routes of this number, and all earlier ones, are in the kernel.
     RoutesOut {
         worker: usize,
         number: u64,

@@ -1,30 +1,39 @@
-//! A node's roles: for each of its workers and shards a role machine, and what follows from them all.
+//! A node's roles: a role machine for each of its workers and shards, and what follows from them
+//! all.
 //!
 //! ```text
-//!   Input                                                                          next_order: of each worker
-//!   store: entries, nodes, file ----+    +-- directory: where each worker is --+   take_changes: for the store
-//!   worker: news, traffic, silences-+--> |                                     +-> wanted_routes: for the guard
-//!   guard: routes out --------------+    +-- worker: peers, and a part in     -+   report: for the controller
-//!   time ---------------------------+        each shard: tables, RoleMachine       statuses, counters
+//!   Input                                                                        for each worker:
+//!   store: entries, nodes, file --+    +-- directory: where each worker is --+   next_order
+//!   worker: events, traffic, -----+--> |                                     +-> wanted_routes
+//!     heartbeats                  |    +-- worker: peers, and a shard role --+
+//!   guard: routes out ------------+        in each shard: tables, RoleMachine    for the node:
+//!   time -------------------------+                                              take_changes
+//!                                                                                report, statuses
 //! ```
 //!
-//! - Everything is a level: orders are differences to what was ordered last, a change is offered again until the entry
-//!   is another one, routes are a numbered list. So whatever is late or lost is made good by what comes next.
-//! - A role begins when the worker has made room, and room is given back when its route is withdrawn.
-//! - A node that begins while the store cannot be asked is told what entries it has kept (`Kept`): its workers are guests of
-//!   the shards that their former lives are members of, until an entry says otherwise. The copies of a guest whose
-//!   entry may not be followed (`RoleMachine::keeps_copies_under`) are forgotten, tables and all, before it is a member.
-//!   When all members of a shard are guests, they resume their seats (`comeback`).
-//! - A part rests until something happens: its primary's heartbeats are remembered by peer, and handed to the role
-//!   before the next event. So 4,000 quiet shards cost nothing in a slot.
-//! - An entry older than any that was seen is not obeyed. After the store was set back (`Restored`), a shard whose entry
-//!   is older than what was seen here, or another one of the same epoch, obeys none any more: the two histories may give a
-//!   lane to two workers. It is served as before and named in its status and in `doubts`, until an entry comes that was
-//!   rebased above all that was seen here (`Rebase`): that one is obeyed whatever the store had said meanwhile.
+//! - Commands go to the workers' replication (`next_order`), routes to the guard, changes to the
+//!   store, and the report to the controller.
+//! - Everything is a level: commands are differences to the last ones sent, a change is offered
+//!   again until the entry is another one, routes are a numbered list. So anything late or lost is
+//!   repaired by what comes next.
+//! - A role begins when the worker has made room for its tables, and the room is given back when
+//!   its route is withdrawn.
+//! - A node that starts while the store is unreachable is handed the entries that it has kept
+//!   (`Kept`): its workers are guests of the shards that name their former incarnations as members,
+//!   until an entry says otherwise. The copies of a guest whose entry may not be followed
+//!   (`RoleMachine::keeps_copies_under`) are forgotten, together with the tables, before it is a
+//!   member. When all members of a shard are guests, they resume their seats (`comeback`).
+//! - A shard role rests until something happens: its primary's heartbeats are remembered by peer,
+//!   and handed to the role before the next event. So 4,000 quiet shards cost nothing in a slot.
+//! - An entry older than any that was seen is not obeyed. After the store was set back
+//!   (`Restored`), a shard whose entry is older than what was seen here, or another one of the same
+//!   epoch, obeys no entry: the two histories may give a lane to two workers. The shard is served
+//!   as before and named in its status and in `doubts`, until an entry comes that was rebased above
+//!   everything seen here (`Rebase`): that one is obeyed whatever the store held in the meantime.
 //!
-//! Orders wait here until they are taken, and nothing is left out of them: whoever takes none for long holds a long list.
-//! A worker goes on with its lanes until it is ordered otherwise.
-//! It does no I/O, knows no etcd and no kernel, and does not read a clock.
+//! Commands wait here until they are taken, and none is left out: the list grows while a worker
+//! takes none. A worker goes on with its lanes until a command says otherwise. This crate does no
+//! I/O, knows neither etcd nor the kernel, and reads no clock.
 
 #![forbid(unsafe_code)]
 
@@ -68,21 +77,22 @@ pub struct Roles {
     shared: Shared,
     workers: Vec<Worker>,
     fingerprint: Option<Fingerprint>,
-    /// As the workers know them; sorted.
+    /// Public addresses of all shards as the workers know them; sorted.
     all_public: Vec<Ipv4Net>,
     known_epochs: BTreeMap<ShardId, Epoch>,
-    /// Those that were not kept yet. None: to be forgotten.
+    /// Known epochs that were not kept on disk yet. None: to be forgotten.
     unsaved_epochs: BTreeMap<ShardId, Option<Epoch>>,
     set_back: BTreeMap<ShardId, SetBack>,
-    /// After a restore: entries and nodes that the store has not told anew.
+    /// After a restore: entries and nodes that the store has not reported again.
     unconfirmed: BTreeSet<ShardId>,
     unconfirmed_nodes: BTreeSet<NodeId>,
     /// Desired shards whose entry was deleted.
     entry_gone: BTreeSet<ShardId>,
-    /// Histories of the store cannot be told from epochs alone any more.
+    /// Whether the store was restored: epochs alone cannot tell its histories apart any more.
     was_restored: bool,
     lost: lost::Lost,
-    /// Since the store is told of this node: up to when guests go on without hearing of it.
+    /// Set once the store is sent this node's record: up to when guests go on without hearing the
+    /// store.
     guests_until_ms: Option<u64>,
 }
 
@@ -131,7 +141,7 @@ impl Roles {
         }
     }
 
-    /// Takes what happened at `now_ms`, which never goes back.
+    /// Handles what happened at `now_ms`, which never goes back.
     pub fn on(&mut self, now_ms: u64, input: Input) {
         self.shared.now_ms = now_ms.max(self.shared.now_ms);
         match input {
@@ -208,7 +218,8 @@ impl Roles {
         self.each_worker(|worker, shared| worker.ask_for_tables(shared));
     }
 
-    /// Workers know the public addresses of shards that they do not serve, too.
+    /// Sends the public addresses of all shards to the workers, which need those of other workers'
+    /// shards, too.
     fn tell_all_public(&mut self) {
         let desired = self.shared.desired.values();
         let mut public: Vec<Ipv4Net> =
@@ -224,17 +235,18 @@ impl Roles {
         }
     }
 
-    /// Whether an entry that is handed in now would be obeyed, and is not yet. To be asked before it is kept for the next
-    /// start.
+    /// True if an entry that is handed in now would be obeyed, and is not yet. To be asked before
+    /// the entry is kept for the next start.
     pub fn would_obey(&self, shard: ShardId, entry: &ShardEntry) -> bool {
         self.shared.entries.get(&shard) != Some(entry) && !self.is_refused(shard, entry)
     }
 
-    /// Whether an entry that is not held is of the past, or of another history.
+    /// True if an entry that is not held is of the past, or of another history.
     fn is_refused(&self, shard: ShardId, entry: &ShardEntry) -> bool {
         let known = self.known_epochs.get(&shard).copied().unwrap_or_default();
         let offered = entry.epoch();
-        // Who obeys no entry of one history may obey those of another. What was rebased above all that was seen is ours.
+        // A node that holds no entry may obey those of either history. An entry that was rebased
+        // above everything seen here continues the history that this node knows.
         let is_ours = entry.rebased().is_some_and(|rebased| rebased > known);
         let is_held = self.shared.entries.contains_key(&shard);
         let is_doubted = self.entry_gone.contains(&shard) || self.set_back.contains_key(&shard);
@@ -267,7 +279,7 @@ impl Roles {
         self.each_worker(|worker, shared| worker.entry_changed(shared, shard));
     }
 
-    /// An entry that this node had obeyed before it began.
+    /// Takes an entry that this node had obeyed before it started.
     fn kept(&mut self, shard: ShardId, entry: ShardEntry) {
         if self.known_epochs.get(&shard).is_some_and(|known| entry.epoch() < *known) {
             return;
@@ -280,7 +292,8 @@ impl Roles {
         self.guests_until_ms = Some(self.shared.now_ms + self.shared.options.guest_ms);
     }
 
-    /// Once the store may know that former lives have ended, who does not hear of it is a guest no more.
+    /// Ends guests that do not hear the store, once it may know that their former incarnations have
+    /// ended.
     fn look_at_guests(&mut self) {
         match self.guests_until_ms {
             None => {}
@@ -293,7 +306,8 @@ impl Roles {
         }
     }
 
-    /// The highest epoch that was seen of a shard, which is to be kept. None: it begins anew.
+    /// Notes the highest epoch that was seen of a shard, which is to be kept. None: the shard
+    /// starts over.
     fn know(&mut self, shard: ShardId, epoch: Option<Epoch>) {
         let before = match epoch {
             Some(epoch) => self.known_epochs.insert(shard, epoch),
@@ -304,8 +318,8 @@ impl Roles {
         }
     }
 
-    /// A shard without an entry that is not desired any more has ended. One that is desired goes on as it was: an
-    /// entry that is deleted by mistake must not stop anybody.
+    /// Ends a shard that has no entry and is not desired any more. A desired shard goes on as it
+    /// was: an entry that is deleted by mistake must not stop any worker.
     fn retire(&mut self, shard: ShardId) {
         if self.fingerprint.is_none() || self.shared.desired.contains_key(&shard) {
             return;
@@ -321,7 +335,7 @@ impl Roles {
 
     fn node(&mut self, node: &NodeId, workers: Option<&[NodeWorker]>) {
         self.unconfirmed_nodes.remove(node);
-        // Of itself a node knows best.
+        // A node knows itself better than its record does.
         if *node != self.node && self.shared.directory.register(node, workers) {
             self.each_worker(|worker, shared| worker.node_changed(shared, node));
         }
@@ -345,7 +359,7 @@ impl Roles {
         for node in std::mem::take(&mut self.unconfirmed_nodes) {
             self.node(&node, None);
         }
-        // A shard that has ended while this node was away may begin anew.
+        // A shard that has ended while this node was away may start over.
         let Shared { entries, desired, .. } = &self.shared;
         let has_ended =
             |shard: &&ShardId| !entries.contains_key(*shard) && !desired.contains_key(*shard);
@@ -356,9 +370,9 @@ impl Roles {
         }
     }
 
-    /// A write of the shard's entry has ended. While the roles thread stands still only the newest answer is kept, so one
-    /// answer ends the wait of every worker of this node that has a write out. A write that is still under way and is
-    /// offered again fails its comparison of revisions.
+    /// A write of the shard's entry has ended. While the roles thread stalls only the newest answer
+    /// is kept, so one answer ends the wait of every worker of this node that has a write out. A
+    /// write that is still under way and is offered again fails its comparison of revisions.
     fn written(&mut self, shard: ShardId, is_done: bool) {
         let Self { workers, shared, .. } = self;
         let mut is_any = false;
@@ -374,12 +388,12 @@ impl Roles {
         self.look_for_lost();
     }
 
-    /// The next order of a worker; they are to be handed on in this order.
+    /// Returns the next command of a worker; commands are to be handed on in this order.
     pub fn next_order(&mut self, worker: usize) -> Option<Order> {
         self.workers.get_mut(worker)?.orders.pop_front()
     }
 
-    /// Changes that are to be written now, `max` at most; `Input::Written` answers each.
+    /// Returns changes that are to be written now, `max` at most; `Input::Written` answers each.
     pub fn take_changes(&mut self, max: usize) -> Vec<Change> {
         let Self { workers, shared, set_back, .. } = self;
         let mut changes = Vec::new();
@@ -389,18 +403,21 @@ impl Roles {
         changes
     }
 
-    /// Number of the routes that a worker wants: it rises when they change. 0: none yet.
+    /// Returns the number of the routes that a worker wants: it rises when they change. 0: none
+    /// yet.
     pub fn routes_number(&self, worker: usize) -> u64 {
         self.workers.get(worker).map_or(0, |worker| worker.routes_number)
     }
 
-    /// The routes that a worker wants now, by shard; `Input::RoutesOut` tells when they are out.
+    /// Returns the routes that a worker wants now, by shard; `Input::RoutesOut` reports when they
+    /// are out.
     pub fn wanted_routes(&self, worker: usize) -> Vec<WantedRoute> {
         self.workers.get(worker).map(Worker::wanted_routes).unwrap_or_default()
     }
 
-    /// The routes that all workers of the node want now, each with the position of its worker. Of a shard that two of
-    /// them are leaving only one is named: one route of a metric is enough.
+    /// Returns the routes that all workers of the node want now, each with the index of its worker.
+    /// If two workers are leaving the same shard, only one of their routes is returned: one route
+    /// of a metric is enough.
     pub fn all_wanted_routes(&self) -> Vec<(usize, WantedRoute)> {
         let mut taken = BTreeSet::new();
         let routes = self.workers.iter().enumerate();
@@ -410,13 +427,14 @@ impl Roles {
         routes.filter(|(_, route)| taken.insert((route.shard.id, route.metric.0))).collect()
     }
 
-    /// For how many milliseconds the routes of a worker are held off, and of how many shards.
+    /// Returns for how many milliseconds the routes of a worker are held off, and of how many
+    /// shards.
     pub fn held_off(&self, worker: usize) -> Option<(u64, usize)> {
         let worker = self.workers.get(worker).filter(|worker| !worker.held_off.is_empty())?;
         Some((worker.hold_off.left_ms(self.shared.now_ms), worker.held_off.len()))
     }
 
-    /// What would end with a worker.
+    /// Returns what shards would lose with a worker.
     pub fn at_stake(&self, worker: usize) -> AtStake {
         let parts = self.workers.get(worker).into_iter().flat_map(|worker| worker.parts.values());
         parts.map(Part::at_stake).fold(AtStake::default(), |all, one| AtStake {
@@ -425,19 +443,21 @@ impl Roles {
         })
     }
 
-    /// Some worker has full copies of a shard that only a former life of it is a member of.
+    /// True if some worker has full copies of a shard that names only a former incarnation of it.
     pub fn has_guests_with_copies(&self) -> bool {
         self.parts().any(|(_, _, part)| part.machine.is_guest() && part.role() == Role::Synced)
     }
 
-    /// Some worker has resumed the seat of a former life, and the entry does not say so yet: until then the node's record has
-    /// to name that life, since a record without it proves its end.
+    /// True if some worker has resumed the seat of a former incarnation, and the entry does not say
+    /// so yet: until then the node's record has to name that incarnation, since a record without it
+    /// proves its end.
     pub fn is_resuming(&self) -> bool {
         let is_in_doubt = |shard| self.set_back.contains_key(&shard);
         self.parts().any(|(_, shard, part)| part.machine.has_resumed() && !is_in_doubt(shard))
     }
 
-    /// Highest epochs that have changed since the last call, to be kept for the next start. None: forget it.
+    /// Returns the highest epochs that have changed since the last call, to be kept for the next
+    /// start. None: forget it.
     pub fn take_epochs(&mut self) -> BTreeMap<ShardId, Option<Epoch>> {
         std::mem::take(&mut self.unsaved_epochs)
     }
@@ -446,7 +466,7 @@ impl Roles {
         self.shared.counters
     }
 
-    /// The store's state is known in full, and as of now.
+    /// True if the store's state is known in full and is current.
     pub fn is_fresh(&self) -> bool {
         self.shared.is_fresh
     }
@@ -458,8 +478,9 @@ impl Roles {
         })
     }
 
-    /// A worker of this node serves a shard, or announces it better than a replica, that a worker of another node has a full
-    /// copy of: a node that ends in order waits until there is none.
+    /// True if a worker of this node serves a shard, or announces it better than a replica, while a
+    /// worker of another node has a full copy of it: a node that ends in order waits until there is
+    /// no such shard.
     pub fn has_to_hand_over(&self) -> bool {
         self.parts().any(|(_, _, part)| {
             let is_served = matches!(part.role(), Role::Primary | Role::Acting);
@@ -468,15 +489,16 @@ impl Roles {
         })
     }
 
-    /// The store is known, and nothing is under way in any shard of this node.
+    /// True if the store is known, and nothing is under way in any shard of this node.
     pub fn has_settled(&self) -> bool {
         self.shared.is_fresh
             && self.set_back.is_empty()
             && self.workers.iter().all(Worker::has_settled)
     }
 
-    /// Shards whose entries in the store are not obeyed, or are gone: the highest epoch that was seen of each, and the
-    /// entry that is obeyed instead. None: none, since this node has begun anew.
+    /// Returns the shards whose entries in the store are not obeyed, or are gone, each with the
+    /// highest epoch that was seen of it and the entry that is obeyed instead. None: no entry is,
+    /// since this node has restarted.
     pub fn doubts(&self) -> impl Iterator<Item = (ShardId, Epoch, Option<&ShardEntry>)> {
         let shards: BTreeSet<ShardId> =
             self.set_back.keys().chain(&self.entry_gone).copied().collect();
@@ -485,7 +507,8 @@ impl Roles {
         })
     }
 
-    /// Shards whose entries are not obeyed since the store was set back, on this node or not.
+    /// Returns the shards whose entries are not obeyed since the store was set back, whether this
+    /// node serves them or not.
     pub fn set_back(&self) -> impl Iterator<Item = (ShardId, SetBack)> {
         self.set_back.iter().map(|(&shard, &set_back)| (shard, set_back))
     }

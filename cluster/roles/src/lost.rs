@@ -1,7 +1,9 @@
-//! Nodes that nobody hears: their routes may be in the switches all the same, so that no packet comes to the replicas.
+//! Nodes that no node hears: their routes may still be in the switches, so that no packet comes to
+//! the replicas.
 //!
-//! A node whose process stands still together with its guard withdraws nothing, while its kernel and its BIRD live on. It
-//! is told apart from one that is only cut off from this node by those that would hear it:
+//! A node whose process stalls together with its guard withdraws nothing, while its kernel and its
+//! BIRD live on. The nodes that would hear it distinguish it from a node that is only cut off from
+//! this one:
 //!
 //! ```text
 //!   its workers, heard here last ----------+
@@ -9,10 +11,12 @@
 //!   this node and a witness went on since -+
 //! ```
 //!
-//! - Witnesses are all other nodes that are heard. One that does not say whom it hears is of an earlier build: then nothing
-//!   is known. One that has just come, or was silent for a moment itself, has not listened for long enough.
-//! - Of several registered nodes none is heard: it is this node that is cut off. With two nodes there is nobody to ask.
-//! - A stop of this node, or of one of its workers, makes the count start over.
+//! - Witnesses are all other nodes that are heard. A witness that does not report which nodes it
+//!   hears is of an earlier build: then nothing is known. A witness that has just come, or was
+//!   silent for a moment itself, has not listened for long enough.
+//! - If none of several registered nodes is heard, it is this node that is cut off. With two nodes
+//!   there is no other node to ask.
+//! - A stall of this node, or of one of its workers, makes the count start over.
 
 use std::collections::BTreeMap;
 
@@ -26,30 +30,32 @@ use super::part::Part;
 use super::worker::{Shared, Worker};
 use weir_replication::STANDSTILL_US;
 
-/// No tick, or no look of a worker, for so long: it stood still.
+/// A node without a tick, or a worker without a look, for this long has stalled.
 const STANDSTILL_MS: u64 = STANDSTILL_US / 1_000;
 
-/// Parts are told again after so long: what kept one from acting may be over.
+/// Shard roles are notified again after this long: what kept one from acting may be over.
 const REPEAT_MS: u64 = 50;
 
-/// Signs of life of all workers of one node.
+/// Heartbeats of all workers of one node.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NodeSigns {
-    /// One of them was heard here, or by another node.
+    /// When one of them was last heard here; `seen_ms`: by another node.
     pub(super) heard_ms: u64,
     pub(super) seen_ms: u64,
-    /// Those that are heard now: since when without a gap, and whether all say whom they hear.
+    /// Since when those that are heard now have been heard without a gap. `is_mute`: one of them
+    /// does not report which nodes it hears.
     pub(super) steady_since_ms: Option<u64>,
     pub(super) is_mute: bool,
 }
 
-/// What is remembered from tick to tick.
+/// State that is kept from tick to tick.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
     ticked_ms: Option<u64>,
-    /// No tick was late since then.
+    /// Since when no tick was late.
     awake_since_ms: u64,
-    /// Nodes that nobody hears, and how many replicas may act by now; and when the parts were told.
+    /// Nodes that no node hears, each with the number of replicas that may act by now; `told_ms`:
+    /// when the shard roles were notified.
     told: BTreeMap<NodeId, u64>,
     told_ms: u64,
 }
@@ -58,7 +64,7 @@ pub(super) struct Lost {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Look {
     pub(super) last_ms: Option<u64>,
-    /// It did not stand still since then.
+    /// Since when the worker has not stalled.
     pub(super) since_ms: u64,
 }
 
@@ -70,7 +76,7 @@ impl Look {
         self.last_ms = Some(now_ms);
     }
 
-    /// Since when it has looked without a pause. None: it stands still.
+    /// Returns since when the worker has looked without a pause. None: it stalls.
     fn awake_since(&self, now_ms: u64) -> Option<u64> {
         let last_ms = self.last_ms?;
         (now_ms < last_ms + STANDSTILL_MS).then_some(self.since_ms)
@@ -78,7 +84,7 @@ impl Look {
 }
 
 impl Roles {
-    /// The end of a slot: replicas of a node that nobody hears are told.
+    /// Ends a slot: notifies the replicas of nodes that no node hears.
     pub(super) fn look_for_lost(&mut self) {
         let now_ms = self.shared.now_ms;
         let is_late =
@@ -99,7 +105,8 @@ impl Roles {
         self.lost.told = steps;
     }
 
-    /// Nodes that nobody has heard for as long as a lone replica waits, and for how long.
+    /// Returns the nodes that no node has heard for as long as a lone replica waits, and for how
+    /// long.
     fn lost_nodes(&self) -> BTreeMap<NodeId, u64> {
         let (now_ms, options) = (self.shared.now_ms, &self.shared.options);
         let min_ms = options.role.lone_silence_ms;
@@ -118,7 +125,7 @@ impl Roles {
         lost.collect()
     }
 
-    /// Since when all that are to be asked would have heard a node. None: it is not known.
+    /// Returns since when all nodes that are to be asked would have heard a node. None: not known.
     fn witnessed_since(&self, of: &NodeId, nodes: &BTreeMap<&NodeId, NodeSigns>) -> Option<u64> {
         let others = nodes.iter().filter(|(node, _)| **node != of);
         let (mut is_any_absent, mut since_ms) = (false, None);
@@ -156,14 +163,14 @@ impl Roles {
     }
 }
 
-/// How many replicas of a shard may act by now: they go one after the other, in rank order.
+/// Returns how many replicas of a shard may act by now: they act one after another, in rank order.
 fn steps(lost_ms: u64, options: &RolesOptions) -> u64 {
     let over_ms = lost_ms.saturating_sub(options.role.lone_silence_ms);
     1 + over_ms / options.rank_step_ms
 }
 
 impl Worker {
-    /// Nobody hears these nodes.
+    /// Notifies the replicas of primaries on these nodes, which no node hears.
     fn primaries_lost(&mut self, shared: &mut Shared, lost: &BTreeMap<NodeId, u64>) {
         let Some(awake_since_ms) = self.look.awake_since(shared.now_ms) else { return };
         let awake_ms = shared.now_ms - awake_since_ms;
@@ -180,7 +187,8 @@ impl Worker {
         }
     }
 
-    /// Replicas in front of this one that are heard and have a full copy: it is theirs to act first.
+    /// Returns the number of replicas in front of this one that are heard and have a full copy:
+    /// those are to act first.
     fn ahead_of(&self, shared: &Shared, part: &Part) -> u64 {
         let Some(entry) = part.machine.entry() else { return 0 };
         let others = Others::of(shared, &self.peers);

@@ -4,7 +4,7 @@ use weir_map::{Epoch, Transition};
 
 use super::input::RolesOptions;
 
-/// The changes that one part wants, one after the other.
+/// The changes that one shard role wants, one after another.
 #[derive(Debug, Default)]
 pub(super) struct Offer {
     last: Option<(Epoch, Transition)>,
@@ -14,8 +14,9 @@ pub(super) struct Offer {
 }
 
 impl Offer {
-    /// Whether the change is to be handed out now; then it is out until [`answered`](Self::answered). What is wanted
-    /// again, at the same epoch, waits longer each time.
+    /// True if the change is to be handed out now; then it is out until
+    /// [`answered`](Self::answered). A change that is wanted again at the same epoch waits longer
+    /// each time.
     pub(super) fn take(
         &mut self,
         now_ms: u64,

@@ -1,4 +1,4 @@
-//! What [`Roles`](crate::Roles) want done, beside orders, and what they tell.
+//! The output of [`Roles`](crate::Roles) besides commands: changes, routes, reports.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,37 +23,38 @@ pub struct Change {
 pub struct WantedRoute {
     pub shard: Arc<DesiredShard>,
     pub metric: Metric,
-    /// No other member has a full copy: half a path is better than none.
+    /// Whether no other member has a full copy: half a path is better than none.
     pub is_last_copy: bool,
-    /// The worker stands still again and again: a last resort for a while.
+    /// Whether the worker stalls again and again: its route is a last resort for a while.
     pub is_held_off: bool,
 }
 
-/// What shards would lose with a worker.
+/// The loss to shards if a worker ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AtStake {
-    /// It is primary of a shard, or acts as one.
+    /// Whether the worker is primary of a shard, or acts as one.
     pub is_serving: bool,
-    /// Of such a shard no other node has a full copy.
+    /// Whether no other node has a full copy of such a shard.
     pub is_only_copy: bool,
 }
 
-/// What the controller asks a node for.
+/// A node's answer to the controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Of the nodes that this one copies with: whether one of their workers is heard.
+    /// By node that this one copies with: whether one of its workers is heard.
     pub hears: BTreeMap<NodeId, bool>,
-    /// Of the shards that this node is primary of.
+    /// Loads of the shards that this node is primary of.
     pub loads: Vec<(ShardId, u64)>,
-    /// Where a worker of this node acts as primary, in the term of the entry that it holds.
+    /// Shards in which a worker of this node acts as primary, in the term of the entry that it
+    /// holds.
     pub acting: Vec<(ShardId, Incarnation, Term)>,
 }
 
-/// A worker's part in a shard.
+/// The state of a worker's shard role.
 #[derive(Clone, Debug)]
 pub struct ShardStatus<'a> {
     pub shard: ShardId,
-    /// Position of the worker.
+    /// Index of the worker.
     pub worker: usize,
     pub role: Role,
     /// When the role began.
@@ -61,7 +62,7 @@ pub struct ShardStatus<'a> {
     /// The entry that is obeyed: epoch, term, members and how complete their copies are.
     pub entry: Option<&'a ShardEntry>,
     pub metric: Option<Metric>,
-    /// Its routes are in the kernel as wanted.
+    /// Whether its routes are in the kernel as wanted.
     pub is_route_out: bool,
     pub trouble: Option<Trouble>,
 }
@@ -73,16 +74,16 @@ pub enum Trouble {
     NotDesired,
     NoRoom(String),
     SetBack(SetBack),
-    /// The store has no entry of a shard that is desired; what was obeyed before still is.
+    /// The store has no entry of a desired shard; the entry obeyed before still is.
     EntryGone,
-    /// The entry names a former life of the worker.
+    /// The entry names a former incarnation of the worker.
     Guest,
-    /// So it does, and all other members have come back, too: in so many seconds the worker resumes its seat, if its copies
-    /// are complete by then.
+    /// As `Guest`, and all other members have come back, too: in this many seconds the worker
+    /// resumes its seat, if its copies are complete by then.
     Resumes {
         in_sec: u64,
     },
-    /// The file has changed: the worker serves it as it was, until it starts anew.
+    /// The file has changed: the worker serves the shard by the old setup until it restarts.
     OldSetup,
 }
 
@@ -91,7 +92,7 @@ pub enum Trouble {
 pub struct SetBack {
     /// The newest epoch that was seen here.
     pub known: Epoch,
-    /// What the store has. None: nothing.
+    /// The epoch that the store has. None: it has no entry.
     pub offered: Option<Epoch>,
 }
 
@@ -123,21 +124,21 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// What happened so far.
+/// Totals since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// A worker began to act since it did not hear the primary.
+    /// Takeovers by a worker that acts because it does not hear the primary.
     pub failovers_silence_total: u64,
-    /// A worker became primary since the former one had certainly ended.
+    /// Takeovers by a worker that became primary after the former one had certainly ended.
     pub failovers_fenced_total: u64,
-    /// A worker became primary in place of one that is still a member.
+    /// Takeovers by a worker that became primary in place of one that is still a member.
     pub failovers_promoted_total: u64,
     /// Entries not obeyed: older than what was seen, or of a store that was set back.
     pub entries_refused_total: u64,
-    /// A worker was fenced again and again, and its routes were held off.
+    /// Times that a worker was fenced again and again, and its routes were held off.
     pub hold_offs_total: u64,
     /// Changes handed out to be written.
     pub changes_total: u64,
-    /// Those of them that were not taken.
+    /// Handed-out changes that were not taken.
     pub changes_failed_total: u64,
 }

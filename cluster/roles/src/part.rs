@@ -1,4 +1,4 @@
-//! One worker's part in one shard: its role, its tables, and what was ordered of it.
+//! One worker's role in one shard: its role machine, its tables, and the commands that were sent.
 
 use std::sync::Arc;
 
@@ -19,19 +19,19 @@ const SLOT_MS: u64 = 10;
 /// The tables of a shard at its worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Tables {
-    /// To be asked for at this time.
+    /// To be asked for at `ask_ms`.
     Missing {
         ask_ms: u64,
         refused: Option<String>,
     },
     Asked,
-    /// Only now there are duties.
+    /// Duties exist only in this state.
     There,
-    /// To be forgotten: nothing else is ordered until they are.
+    /// To be removed: no other command is sent until they are.
     Going,
 }
 
-/// A route as it is wanted.
+/// The route that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RouteState {
     pub(super) metric: Metric,
@@ -41,30 +41,31 @@ pub(super) struct RouteState {
 
 #[derive(Debug)]
 pub(super) struct Part {
-    /// As its tables were made. None until they are asked for.
+    /// The shard as its tables were made. None until they are asked for.
     pub(super) shard: Option<Arc<DesiredShard>>,
     pub(super) machine: RoleMachine,
     pub(super) tables: Tables,
-    /// None: nothing since the tables are there.
+    /// The duties that were sent last. None: none since the tables are there.
     pub(super) ordered: Option<ShardDuties>,
-    /// Those it has hold of.
+    /// The peers that it holds.
     pub(super) peers: Vec<PeerId>,
     pub(super) route: Option<RouteState>,
-    /// Number of the routes in which the metric is as it is.
+    /// Number of the routes since which the metric is as it is.
     pub(super) route_number: u64,
     pub(super) offer: Offer,
     pub(super) comeback: Comeback,
-    /// Nothing begins before its tables are gone.
+    /// Whether the role is over: nothing begins before its tables are gone.
     pub(super) is_over: bool,
     /// When the role began.
     pub(super) since_ms: u64,
-    /// Up to when it was told of heartbeats.
+    /// Up to when it has been handed heartbeats.
     told_ms: u64,
-    /// When the worker lost a stream, until its copy is complete again or the role has heard of it.
+    /// When the worker lost a stream, until its copy is complete again or the role has been
+    /// notified.
     pub(super) lost_ms: Option<u64>,
-    /// When something changed that the time may follow up.
+    /// When something last changed whose effects may follow with time.
     stirred_ms: u64,
-    /// There were packets since the last slot, and in it.
+    /// Whether there were packets since the last slot; `had_packets`: in the last slot.
     pub(super) has_packets: bool,
     had_packets: bool,
 }
@@ -99,8 +100,8 @@ impl Part {
         Some(&self.machine.entry()?.primary().incarnation)
     }
 
-    /// Hands an event to the role, and before it the primary's last sign of life, in its own time. Whether the duties
-    /// changed.
+    /// Hands an event to the role, and before it the primary's last heartbeat, at its own time.
+    /// Returns whether the duties changed.
     pub(super) fn take(&mut self, now_ms: u64, event: Event, others: Others<'_>) -> bool {
         let mut has_changed = false;
         let role = self.role();
@@ -124,19 +125,20 @@ impl Part {
         has_changed
     }
 
-    /// From now on it is restless until a primary that is not heard has been silent for long enough.
+    /// Makes the role restless until a primary that is not heard has been silent for long enough.
     pub(super) fn stir(&mut self, now_ms: u64) {
         self.stirred_ms = now_ms;
     }
 
-    /// The end of a slot, as far as it concerns the role.
+    /// Returns the event of a slot's end, as far as it concerns the role.
     pub(super) fn slot(&mut self) -> Event {
         let packets = u32::from(std::mem::take(&mut self.has_packets));
         if self.counts_packets() { Event::Slot { packets } } else { Event::Tick }
     }
 
-    /// Whether the stream has been lost for so long that the role is to hear of it, once. Where nothing is awaited any
-    /// more, since this worker stands in for those that wrote it, nothing is lost.
+    /// True, once, if the stream has been lost for so long that the role is to be notified. If
+    /// nothing is awaited any more, since this worker relays for those that wrote it, nothing is
+    /// lost.
     pub(super) fn is_stream_lost(&mut self, now_ms: u64, options: &RolesOptions) -> bool {
         let is_over = |lost_ms: &mut u64| now_ms >= *lost_ms + options.lost_stream_ms;
         let sources = self.ordered.as_ref().map_or(&[][..], |ordered| &ordered.sources);
@@ -148,7 +150,8 @@ impl Part {
         matches!(self.role(), Role::Synced | Role::Leaving)
     }
 
-    /// Whether it waits for the time: it is handed every slot. All others rest until something happens.
+    /// True if the role waits for time to pass: it is handed every slot. All others rest until
+    /// something happens.
     pub(super) fn is_restless(&self, now_ms: u64, options: &RolesOptions) -> bool {
         let role = self.role();
         let keeps_route = role == Role::Synced && self.keeps_former_route();
@@ -158,13 +161,15 @@ impl Part {
         role == Role::Leaving || waits
     }
 
-    /// A synced replica with a better route than a replica's was the primary, or acted.
+    /// True for a synced replica with a better route than a replica's: it was the primary, or
+    /// acted.
     pub(super) fn keeps_former_route(&self) -> bool {
         let metric = self.machine.duties().metric;
         metric.is_some_and(|metric| metric < Metric::replica(weir_map::Rank::PRIMARY))
     }
 
-    /// `is_held_off`: that of the worker's routes where others serve the shard.
+    /// Returns the wanted route. `is_held_off`: the worker's routes are held off where others serve
+    /// the shard.
     pub(super) fn wanted_route(&self, is_held_off: bool) -> Option<RouteState> {
         let metric = self.machine.duties().metric?;
         let is_last_copy = self.is_last_copy();
@@ -175,7 +180,7 @@ impl Part {
         self.others_synced().next().is_none()
     }
 
-    /// The other members that have full copies.
+    /// Returns the other members that have full copies.
     pub(super) fn others_synced(&self) -> impl Iterator<Item = &Incarnation> {
         let entry: Option<&ShardEntry> = self.machine.entry();
         let members = entry.map_or(&[][..], |entry| entry.members()).iter();
@@ -185,12 +190,13 @@ impl Part {
             .map(|member| &member.incarnation)
     }
 
-    /// Whether homes lose this shard with the worker, and with it all that is known of their flows.
+    /// Returns whether homes lose this shard with the worker, and with it all that is known of
+    /// their flows.
     pub(super) fn at_stake(&self) -> AtStake {
         let is_serving = matches!(self.role(), Role::Primary | Role::Acting);
         let node = &self.machine.incarnation().worker.node;
         let is_only = !self.others_synced().any(|other| other.worker.node != *node);
-        // A guest never acts, and no entry says who is left.
+        // A guest never acts, and no entry says which members are left.
         let duties = self.machine.duties();
         let is_left = self.machine.is_guest()
             && duties.role == Role::Synced
@@ -201,7 +207,7 @@ impl Part {
         }
     }
 
-    /// Whether the entry it holds names this life of the worker.
+    /// True if the entry that it holds names this incarnation of the worker.
     pub(super) fn is_member(&self) -> bool {
         let entry = self.machine.entry();
         entry.is_some_and(|entry| entry.member(self.machine.incarnation()).is_some())

@@ -11,27 +11,28 @@ use weir_replication::order::Order;
 
 #[derive(Debug, Default)]
 struct Peer {
-    /// Shards that need it.
+    /// Number of shards that need it.
     shards: usize,
-    /// When the last shard let go of it.
+    /// When the last shard released it.
     idle_since_ms: u64,
     session: Option<(PeerIndex, BootId)>,
     heard_ms: Option<u64>,
-    /// The number of its node, as it was ordered.
+    /// The number of its node, as it was last sent to the worker.
     node: Option<u64>,
-    /// When another node heard its node last, as far as was told.
+    /// When another node last heard its node, as far as was reported.
     seen_ms: Option<u64>,
     /// Since when it has been heard without a long gap.
     steady_since_ms: u64,
-    /// It says which nodes it hears.
+    /// Whether it reports which nodes it hears.
     is_witness: bool,
-    /// Heard within the time of a silent primary, when it was looked at last.
+    /// Whether it was heard within the time of a silent primary, when it was looked at last.
     is_heard: bool,
-    /// Heard within the longer time after which it is gone.
+    /// Whether it was heard within the longer time after which it is gone.
     is_near: bool,
     /// When it was first needed.
     known_ms: u64,
-    /// Neither heard nor first needed within the time after which a registered worker counts as cut off.
+    /// Whether it was neither heard nor first needed within the time after which a registered
+    /// worker counts as cut off.
     is_cut_off: bool,
 }
 
@@ -41,10 +42,10 @@ pub(super) struct Peers {
     places: BTreeMap<u16, PeerId>,
 }
 
-/// What a new session with a peer tells.
+/// The finding of a new session with a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Met {
-    /// The life that was met there before, if it was another: it is over.
+    /// The incarnation that was met there before, if it was another: it has ended.
     pub(super) ended: Option<BootId>,
 }
 
@@ -57,20 +58,20 @@ pub(super) struct Silence {
     pub(super) cut_off_ms: u64,
 }
 
-/// What the signs of life of a peer say of its node.
+/// The state of a peer's node, as the peer's heartbeats show it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Signs {
     pub(super) heard_ms: u64,
-    /// 0: by nobody.
+    /// When another node last heard it; 0: never.
     pub(super) seen_ms: u64,
-    /// It is heard now, since then without a long gap.
+    /// Since when it has been heard without a long gap, if it is heard now.
     pub(super) steady_since_ms: Option<u64>,
-    /// It is heard now, and does not say whom it hears.
+    /// Whether it is heard now and does not report which nodes it hears.
     pub(super) is_mute: bool,
 }
 
 impl Peers {
-    /// A shard needs the peer. `node`: the number of its node, if it is known.
+    /// Notes that a shard needs the peer. `node`: the number of its node, if it is known.
     pub(super) fn hold(
         &mut self,
         peer: PeerId,
@@ -89,7 +90,7 @@ impl Peers {
         }
     }
 
-    /// A shard needs it no more.
+    /// Notes that a shard does not need the peer any more.
     pub(super) fn release(&mut self, peer: PeerId, now_ms: u64) {
         if let Some(known) = self.peers.get_mut(&peer) {
             known.shards -= 1;
@@ -97,7 +98,7 @@ impl Peers {
         }
     }
 
-    /// Lets go of peers that no shard has needed for so long.
+    /// Releases peers that no shard has needed for `idle_ms`.
     pub(super) fn forget_idle(
         &mut self,
         now_ms: u64,
@@ -119,7 +120,8 @@ impl Peers {
         self.places.retain(|_, peer| peers.contains_key(peer));
     }
 
-    /// A session with this life is set up, which is a sign of life. None: nobody needs the peer any more.
+    /// Notes a new session with this incarnation, which counts as a heartbeat. None: no shard needs
+    /// the peer any more.
     pub(super) fn met(
         &mut self,
         peer: PeerId,
@@ -142,7 +144,7 @@ impl Peers {
         Some(Met { ended })
     }
 
-    /// Takes signs of life of a peer; the peer, if it was taken for silent until now.
+    /// Takes heartbeats of a peer. Returns the peer if it counted as silent until now.
     pub(super) fn heard(
         &mut self,
         place: PeerIndex,
@@ -166,7 +168,7 @@ impl Peers {
         (was != (peer.is_heard, peer.is_near, peer.is_cut_off)).then_some(id)
     }
 
-    /// Peers that have fallen silent, or are gone, since the last look.
+    /// Returns the peers that have fallen silent, or are gone, since the last look.
     pub(super) fn fallen_silent(&mut self, now_ms: u64, limits: Silence) -> Vec<PeerId> {
         let mut silent = Vec::new();
         for (&id, peer) in &mut self.peers {
@@ -184,12 +186,12 @@ impl Peers {
         silent
     }
 
-    /// Some peer that was heard is silent.
+    /// True if some peer that was heard is silent.
     pub(super) fn is_any_silent(&self) -> bool {
         self.peers.values().any(|peer| !peer.is_heard && peer.heard_ms.is_some())
     }
 
-    /// Signs of life of all peers that were ever heard.
+    /// Returns the heartbeats of all peers that were ever heard.
     pub(super) fn signs(
         &self,
         now_ms: u64,
@@ -198,7 +200,8 @@ impl Peers {
         self.peers.iter().filter_map(move |(&id, peer)| {
             let heard_ms = peer.heard_ms?;
             let is_there = now_ms < heard_ms + witness_ms;
-            // One that no shard needs any more may have let go of this worker: its silence says nothing.
+            // A peer that no shard needs any more may have released this worker: its silence says
+            // nothing.
             if peer.shards == 0 && !is_there {
                 return None;
             }
@@ -212,17 +215,17 @@ impl Peers {
         })
     }
 
-    /// Whether this life of a worker is heard now.
+    /// True if this incarnation of a worker is heard now.
     pub(super) fn is_heard(&self, directory: &Directory, who: &Incarnation) -> bool {
         self.in_this_life(directory, who).is_some_and(|peer| peer.is_heard)
     }
 
-    /// The life that was met last.
+    /// Returns the incarnation that was met last.
     pub(super) fn met_boot(&self, peer: PeerId) -> Option<BootId> {
         self.peers.get(&peer)?.session.map(|(_, boot_id)| boot_id)
     }
 
-    /// It was heard a short time ago.
+    /// True if the peer was heard a short time ago.
     pub(super) fn is_near(&self, peer: PeerId) -> bool {
         self.peers.get(&peer).is_some_and(|peer| peer.is_near)
     }
@@ -233,20 +236,20 @@ impl Peers {
         Some(peer)
     }
 
-    /// When this life of a worker was heard last.
+    /// Returns when this incarnation of a worker was heard last.
     pub(super) fn heard_ms(&self, directory: &Directory, who: &Incarnation) -> Option<u64> {
         self.in_this_life(directory, who)?.heard_ms
     }
 
-    /// Whether this life of a worker goes on and can be reached as far as can be told: it is heard, or registered and
-    /// silent for a short time only.
+    /// True if this incarnation of a worker goes on and can be reached as far as is known: it is
+    /// heard, or registered and silent for a short time only.
     pub(super) fn is_present(&self, directory: &Directory, who: &Incarnation) -> bool {
         let peer = directory.peer_of(who).and_then(|peer| self.peers.get(&peer));
         directory.is_registered(who) && !peer.is_some_and(|peer| peer.is_cut_off)
             || self.in_this_life(directory, who).is_some_and(|peer| peer.is_near)
     }
 
-    /// Each peer that a shard needs, and whether it is heard.
+    /// Returns each peer that a shard needs, and whether it is heard.
     pub(super) fn hears(&self) -> impl Iterator<Item = (PeerId, bool)> {
         let needed = self.peers.iter().filter(|(_, peer)| peer.shards > 0);
         needed.map(|(&id, peer)| (id, peer.is_near))

@@ -1,11 +1,11 @@
-//! What one worker does for one shard: state and events in, duties out.
+//! The role of one worker for one shard: state and events in, duties out.
 //!
 //! ```text
 //!              entry: added              entry: synced          entry: promoted, term + 1
 //!    none ------------------> syncing ------------------> synced ------------------------> primary
 //!     ^                        ^    \                    ^  |  ^                             |  ^
 //!     |                        |     \ stream lost      /   |  |  entry: another is promoted |  |
-//!     |     entry: copies anew |      v                /    |  +-----------------------------+  |
+//!     |    entry: copies again |      v                /    |  +-----------------------------+  |
 //!     |                        +-- out of sync -------+     |                                   |
 //!     |                                ^       entry: synced|  primary silent >= 30 ms and      |
 //!     |                                |                    |  packets in 3 slots running       |
@@ -14,22 +14,25 @@
 //!               (from synced, acting,  entry: out of sync      entry: promoted, term + 1
 //!                primary)
 //!
-//!    from any, when the guard fenced this worker: none, for ever; it begins under a new boot id
+//!    from any, when the guard fenced this worker: none, permanently; it begins under a new boot id
 //! ```
 //!
-//! - It obeys only entries that name its own boot id, and never one older than it has seen.
-//! - It writes a lane only if its newest entry names it the owner and the lane rests, or it holds
-//!   the grant of that very move and no other is to follow. So two primaries after a split do no
-//!   harm: each creates in its own lanes.
-//! - A synced replica does not wait for the store: it becomes acting primary, serves, then bids a
-//!   better route. It does not step back when the primary is heard again (no automatic fail-back):
-//!   only a new entry ends the role.
-//! - The former primary keeps its route as it is until the new one has said that its own is out.
-//! - A worker that only a former life of it is named for is a guest: syncing, then synced, but it writes nothing, never
-//!   acts and wants no change. A newer entry ends that.
-//! - Duties are levels, not edges: a lost message is repaired by doing them again.
+//! - The machine obeys only entries that name its own boot id, and never one older than it has
+//!   seen.
+//! - It writes a lane only if its newest entry names it the owner and the lane rests, or if it
+//!   holds the grant of that very move and no other grant is to follow. So two primaries after a
+//!   split do no harm: each creates in its own lanes.
+//! - A synced replica does not wait for the store: it becomes acting primary, serves, then
+//!   announces a better route. It does not step back when the primary is heard again (no automatic
+//!   fail-back): only a new entry ends the role.
+//! - The former primary keeps its route as it is until the new one has reported that its own is
+//!   out.
+//! - A worker of which the entry names only a former incarnation is a guest: syncing, then synced,
+//!   but it writes nothing, never acts and wants no change. A newer entry ends that.
+//! - Duties are levels, not edges: a lost message is repaired by performing them again.
 //!
-//! It does not copy, flush or announce, does not know why packets come, and does not read a clock.
+//! The machine does not copy, flush or announce, does not know why packets come, and reads no
+//! clock.
 
 mod duties;
 mod event;

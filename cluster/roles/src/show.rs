@@ -1,4 +1,4 @@
-//! How a node's roles stand, for the controller and for people.
+//! The state of a node's roles, for the controller and for people.
 
 use crate::role::Role;
 use weir_map::ShardId;
@@ -9,7 +9,8 @@ use super::part::{Part, Tables};
 use super::worker::Shared;
 
 impl Roles {
-    /// The node's answer to the controller; `load` is asked for each shard that a worker, by its position, is primary of.
+    /// Returns the node's answer to the controller; `load` is called for each shard that a worker,
+    /// by its index, is primary of.
     pub fn report(&self, load: impl Fn(usize, ShardId) -> u64) -> Report {
         let mut report = Report::default();
         for (peer, is_heard) in self.workers.iter().flat_map(|worker| worker.peers.hears()) {
@@ -19,7 +20,8 @@ impl Roles {
             }
         }
         for (worker, shard, part) in self.parts() {
-            // One that was gone before this node began is nobody's peer, and not heard either.
+            // A member that was gone before this node began is no worker's peer, and not heard
+            // either.
             let members = part.machine.entry().into_iter().flat_map(|entry| entry.members());
             let nodes = members.map(|member| &member.incarnation.worker.node);
             for node in nodes.filter(|node| **node != self.node) {
@@ -37,7 +39,7 @@ impl Roles {
         report
     }
 
-    /// Every part that a worker of this node has in a shard, by worker.
+    /// Returns the state of every shard role of this node, by worker.
     pub fn statuses(&self) -> impl Iterator<Item = ShardStatus<'_>> {
         self.parts().map(|(worker, shard, part)| ShardStatus {
             shard,

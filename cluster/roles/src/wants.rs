@@ -1,4 +1,4 @@
-//! What follows from a worker's roles: orders, changes of entries, routes.
+//! Results of a worker's roles: commands, changes of entries, routes.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,8 @@ impl Worker {
         }
     }
 
-    /// Orders and wishes as they follow from the role now: only differences are ordered.
+    /// Renews commands and wanted changes as they follow from the role now: only differences are
+    /// sent.
     pub(super) fn renew(&mut self, shared: &Shared, shard: ShardId) {
         let Some(part) = self.parts.get_mut(&shard) else { return };
         if part.tables != Tables::There {
@@ -62,7 +63,7 @@ impl Worker {
         }
         if part.role() == Role::None && !part.is_member() && is_route_out && !part.offer.is_out() {
             let is_written = part.ordered.as_ref().is_some_and(|ordered| !ordered.lanes.is_empty());
-            assert!(!is_written, "shard {shard}: tables that go are of no lane that is written");
+            assert!(!is_written, "shard {shard}: no lane of tables to be removed is written");
             part.tables = Tables::Going;
             self.orders.push_back(Order::RemoveShard(shard));
         }
@@ -75,7 +76,7 @@ impl Worker {
         }
     }
 
-    /// Adds changes that parts want now to a list, up to `max`, of shards that are not in doubt.
+    /// Adds changes that shard roles want to a list, up to `max`, of shards that are not in doubt.
     pub(super) fn take_changes(
         &mut self,
         shared: &mut Shared,
@@ -90,12 +91,13 @@ impl Worker {
             let Some(part) = self.parts.get_mut(&shard) else { continue };
             let Some(at) = part.machine.entry().map(|entry| entry.epoch()) else { continue };
             let Some(wanted) = &part.machine.duties().write else { continue };
-            // It has resumed without the store. The entry may name it once the record does.
+            // The worker has resumed without the store. The entry may name it once the record does.
             let is_told = shared.is_registered && shared.entries.contains_key(&shard);
             if part.machine.has_resumed() && !is_told {
                 continue;
             }
-            // It had all; what it has of a lane whose stream it has lost may be on its way out.
+            // The copy was complete, but what it holds of a lane whose stream is lost may be about
+            // to go.
             if matches!(wanted, Transition::Synced(_)) && part.lost_ms.is_some() {
                 continue;
             }
@@ -106,7 +108,7 @@ impl Worker {
         }
     }
 
-    /// How the change ended that this worker had wanted. False: it had not.
+    /// Ends the wait for a change that this worker had wanted. Returns false if it had wanted none.
     pub(super) fn written(&mut self, shared: &Shared, shard: ShardId) -> bool {
         let Some(part) = self.parts.get_mut(&shard).filter(|part| part.offer.is_out()) else {
             return false;
@@ -126,7 +128,7 @@ impl Worker {
         routes.collect()
     }
 
-    /// Nothing is under way: neither tables, nor a copy, nor a lane, nor a route.
+    /// True if nothing is under way: neither tables, nor a copy, nor a lane, nor a route.
     pub(super) fn has_settled(&self) -> bool {
         let is_at_rest = |part: &Part| {
             let is_moving = part.machine.entry().is_none_or(|entry| entry.is_moving());

@@ -1,11 +1,12 @@
-//! One worker of the node: its parts in all shards, and what is ordered of it.
+//! One worker of the node: its roles in all shards, and the commands to it.
 //!
-//! A part lasts from the entry that names this life of the worker until its tables are gone again:
+//! A shard role lasts from the entry that names this incarnation of the worker until its tables are
+//! gone again:
 //!
 //! ```text
-//!   entry names us --> AddShard --> ShardAdded: now the role begins --> ... --> no role --> routes withdrawn
-//!                          ^              |                                                     |
-//!                          +-- refused: later again            part ends <-- ShardRemoved <-- RemoveShard
+//!   entry names us -> AddShard -> ShardAdded: role begins -> ... -> no role -> routes withdrawn
+//!                       ^             |                                              |
+//!                       +-- refused: later again     role ends <- ShardRemoved <- RemoveShard
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -28,29 +29,30 @@ use weir_ids::PeerId;
 use weir_replication::News;
 use weir_replication::order::Order;
 
-/// What the parts of all workers share.
+/// The state that the shard roles of all workers share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) now_ms: u64,
-    /// The store is not told yet of this process, whose record proves the end of former lives, but of those that it names.
+    /// Whether seats may be resumed: the store has not been sent this process's record yet, which
+    /// proves the end of former incarnations, except of those that it names.
     pub(super) may_resume: bool,
-    /// The store is heard, and all that it has is known.
+    /// Whether the store is heard, and everything that it has is known.
     pub(super) is_fresh: bool,
-    /// The store has had the node's record.
+    /// Whether the store has had the node's record.
     pub(super) is_registered: bool,
     pub(super) options: RolesOptions,
     pub(super) directory: Directory,
     pub(super) desired: BTreeMap<ShardId, Arc<DesiredShard>>,
     /// The newest entry of each shard that is to be obeyed.
     pub(super) entries: BTreeMap<ShardId, ShardEntry>,
-    /// Those that were kept from before the start, while workers may be guests.
+    /// Entries that were kept from before the start, while workers may be guests.
     pub(super) kept: BTreeMap<ShardId, ShardEntry>,
-    /// The store was asked at this time and confirmed this node.
+    /// Totals of all workers since the start.
     pub(super) counters: Counters,
 }
 
 impl Shared {
-    /// The newest that is known of a shard, from the store or not.
+    /// Returns the newest known entry of a shard, from the store or kept.
     fn newest(&self, shard: ShardId) -> Option<&ShardEntry> {
         let entries = [self.kept.get(&shard), self.entries.get(&shard)];
         entries.into_iter().flatten().max_by_key(|entry| entry.epoch())
@@ -60,30 +62,31 @@ impl Shared {
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) me: Incarnation,
-    /// The life that the store was told of last.
+    /// The incarnation that the store was last sent.
     pub(super) former: Option<BootId>,
     pub(super) parts: BTreeMap<ShardId, Part>,
     pub(super) peers: Peers,
     pub(super) orders: VecDeque<Order>,
     ports: Ports,
     pub(super) look: Look,
-    /// Counts the changes of the wanted routes.
+    /// Number of changes of the wanted routes.
     pub(super) routes_number: u64,
-    /// Up to which they are in the kernel.
+    /// Number of the routes that are in the kernel.
     pub(super) routes_out: u64,
-    /// Parts that wait for the next slot.
+    /// Shards whose role waits for the next slot.
     restless: BTreeSet<ShardId>,
-    /// Parts without tables.
+    /// Shards whose role has no tables.
     homeless: BTreeSet<ShardId>,
-    /// Parts that want to change their entry.
+    /// Shards whose role wants to change the entry.
     pub(super) wishing: BTreeSet<ShardId>,
-    /// Parts that wait until their routes are out.
+    /// Shards whose role waits until its routes are out.
     pub(super) unannounced: BTreeSet<ShardId>,
     pub(super) hold_off: HoldOff,
-    /// Parts whose routes are a last resort for as long, or until nobody else is heard that has a copy.
+    /// Shards whose routes are a last resort for as long, or until no other member with a copy is
+    /// heard.
     pub(super) held_off: BTreeSet<ShardId>,
     rejoined_ms: u64,
-    /// What peers are told of shards that it came back to, and when that is looked at again.
+    /// Reports to peers on shards whose members come back, and when they are looked at again.
     pub(super) comebacks: Vec<weir_stream::Comeback>,
     pub(super) comebacks_due_ms: u64,
 }
@@ -112,7 +115,7 @@ impl Worker {
         }
     }
 
-    /// The entry of a shard as it is obeyed now, or that there is none any more.
+    /// Applies the entry of a shard as it is obeyed now, or that it has none any more.
     pub(super) fn entry_changed(&mut self, shared: &mut Shared, shard: ShardId) {
         let entry = shared.newest(shard);
         let names_us = entry.is_some_and(|entry| self.is_named(entry));
@@ -145,12 +148,13 @@ impl Worker {
                 self.renew(shared, shard);
             }
             (Tables::Missing { .. }, _) if !names_us && !is_guest => self.end(shard),
-            // What has become of it is looked at when the worker has answered.
+            // The entry is looked at again when the worker has answered.
             (Tables::Missing { .. } | Tables::Asked | Tables::Going, _) => {}
         }
     }
 
-    /// Nothing of a shard may be served any more, and nothing of it may stay: a part in it begins with new tables.
+    /// Stops serving a shard and drops all that is kept of it: a later role in it begins with new
+    /// tables.
     fn forget(&mut self, shared: &mut Shared, shard: ShardId) {
         let Some(part) = self.parts.get_mut(&shard) else { return };
         part.is_over = true;
@@ -158,12 +162,13 @@ impl Worker {
         self.renew(shared, shard);
     }
 
-    /// Workers that only former lives are named for forget what they have.
+    /// Makes guests forget what they have.
     pub(super) fn end_guests(&mut self, shared: &mut Shared) {
         self.forget_those(shared, |part| part.machine.is_guest());
     }
 
-    /// Once the node's record names no former lives any more, nobody may go on with the seat of one.
+    /// Once the node's record names no former incarnation any more, no worker may go on with the
+    /// seat of one.
     pub(super) fn end_resumed(&mut self, shared: &mut Shared) {
         self.forget_those(shared, |part| part.machine.has_resumed());
     }
@@ -196,7 +201,7 @@ impl Worker {
         }
     }
 
-    /// Asks for tables for all parts whose shard is known and whose time has come.
+    /// Asks for tables for all roles whose shard is known and whose time has come.
     pub(super) fn ask_for_tables(&mut self, shared: &Shared) {
         let Self { homeless, parts, orders, .. } = self;
         homeless.retain(|id| {
@@ -237,14 +242,15 @@ impl Worker {
                 self.peer_changed(shared, peer);
             }
             News::CopyDone(shard) => {
-                // What was complete before this worker left is worth nothing when it comes back.
+                // A copy that was complete before this worker left is worth nothing when it comes
+                // back.
                 let part = self.part_with(shard, &Tables::There);
                 let Some(part) = part.filter(|part| part.is_member()) else { return };
                 part.lost_ms = None;
                 self.tell(shared, shard, Event::CopyDone);
             }
-            // When its source ends, a lane is no worse than before, but the worker cannot know: it gets time to be
-            // ordered another source.
+            // When its source ends, a lane copy is no worse than before, but the worker cannot
+            // know: it gets time until a command names another source.
             News::StreamLost(shard) => {
                 if let Some(part) = self.part_with(shard, &Tables::There) {
                     part.lost_ms.get_or_insert(shared.now_ms);
@@ -277,12 +283,12 @@ impl Worker {
         self.renew(shared, shard);
     }
 
-    /// What a new role has to know of its worker.
+    /// Hands a new role what it has to know of its worker.
     fn introduce(&mut self, shared: &mut Shared, shard: ShardId) {
         self.tell(shared, shard, Event::Ports(self.ports));
     }
 
-    /// Hands an event to the role of a shard whose tables are there, and does what follows.
+    /// Hands an event to the role of a shard whose tables are there, and applies what follows.
     pub(super) fn tell(&mut self, shared: &mut Shared, shard: ShardId, event: Event) {
         let Some(part) = self.parts.get_mut(&shard) else { return };
         if part.tables != Tables::There {
@@ -311,7 +317,7 @@ impl Worker {
         }
     }
 
-    /// A node has registered otherwise than before, or not any more.
+    /// Applies that a node has registered differently, or is not registered any more.
     pub(super) fn node_changed(&mut self, shared: &Shared, node: &NodeId) {
         let is_there = |part: &Part| {
             let mut members = part.machine.entry().into_iter().flat_map(ShardEntry::members);
@@ -323,7 +329,8 @@ impl Worker {
         }
     }
 
-    /// A peer is heard again or not any more: those that it is primary of are told, and what others copy may change.
+    /// Applies that a peer is heard again or not any more: the roles of its shards are notified,
+    /// and the copies that other members get may change.
     fn peer_changed(&mut self, shared: &mut Shared, peer: PeerId) {
         let of_peer = |(&shard, part): (&ShardId, &Part)| {
             part.peers.binary_search(&peer).is_ok().then_some(shard)
@@ -369,14 +376,14 @@ impl Worker {
         }
     }
 
-    /// It goes on after a fence.
+    /// Notes that the worker goes on after a fence.
     pub(super) fn rejoined(&mut self, shared: &mut Shared) {
         self.rejoined_ms = shared.now_ms;
         if !self.hold_off.rejoined(shared.now_ms) {
             return;
         }
         shared.counters.hold_offs_total += 1;
-        // It stood still itself, and may not have heard those that are well.
+        // The worker stalled itself, and may not have heard members that are well.
         let since_ms = shared.now_ms.saturating_sub(shared.options.gone_ms);
         let heard = self.heard_others(shared, self.parts.keys().copied(), since_ms);
         for &shard in &heard {
@@ -385,7 +392,8 @@ impl Worker {
         }
     }
 
-    /// Of these parts those of which another worker with a full copy was heard after that time.
+    /// Returns those of these shards of which another worker with a full copy was heard after that
+    /// time.
     fn heard_others(
         &self,
         shared: &Shared,
@@ -402,7 +410,8 @@ impl Worker {
         shards.filter(has_others).collect()
     }
 
-    /// Routes are held off for some time, and those of a shard while another worker serves it.
+    /// Ends hold-offs: all when their time is over, and that of a shard when no other worker serves
+    /// it.
     fn look_at_held_off(&mut self, shared: &Shared) {
         if self.held_off.is_empty() {
             return;
@@ -410,7 +419,7 @@ impl Worker {
         let mut held_off = BTreeSet::new();
         if self.hold_off.left_ms(shared.now_ms) > 0 {
             let since_ms = shared.now_ms.saturating_sub(OTHERS_SILENT_MS);
-            // Just after its own standstill it has heard nobody.
+            // Just after its own stall the worker has heard no peer.
             held_off = match since_ms < self.rejoined_ms {
                 true => self.held_off.clone(),
                 false => {
@@ -446,7 +455,7 @@ impl Worker {
     }
 }
 
-/// A role without an entry.
+/// Returns a role without an entry.
 fn new_machine(me: &Incarnation, shared: &Shared) -> RoleMachine {
     RoleMachine::new(me.clone(), shared.options.role.clone())
 }

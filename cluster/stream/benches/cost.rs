@@ -1,7 +1,9 @@
-//! What replication costs: nanoseconds per record and per datagram, at the sender and at the receiver.
+//! The cost of replication: nanoseconds per record and per datagram, at the sender and at the
+//! receiver.
 //!
-//! `cargo bench -p weir-stream`: two endpoints hand each other datagrams in memory, in bursts of a turn; the
-//! sink only counts. Each figure is the best of some rounds, since the machine only ever adds.
+//! `cargo bench -p weir-stream`: two endpoints exchange datagrams in memory, in bursts of a turn;
+//! the sink only counts. Each figure is the best of some rounds, since the machine's other load
+//! only adds.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -203,7 +205,7 @@ fn report(name: &str, is_encrypted: bool) {
     let idle: Vec<Spent> = (0..ROUNDS).map(|_| pair.round(0)).collect();
     let idle = nanoseconds(idle.iter().map(|spent| (spent.send, BURSTS)));
     println!("  poll when idle     {idle:7.1} ns a turn of 100 us, heartbeats included");
-    assert!(pair.world.applied >= records, "what was appended was applied");
+    assert!(pair.world.applied >= records, "all appended records were applied");
 }
 
 fn main() {

@@ -1,4 +1,5 @@
-//! A pool of datagram bodies: what waits for an acknowledgement, and what came before one that is missing.
+//! A pool of datagram bodies: those that wait for an acknowledgement, and those that came before a
+//! missing one.
 
 use crate::datagram::BODY_MAX;
 

@@ -1,4 +1,5 @@
-//! Big-endian fields, read and written in turn. A reader that runs out of bytes says None, a writer is given room.
+//! Big-endian fields, read and written in turn. A reader returns None at the end of its bytes; a
+//! writer gets enough room.
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
@@ -41,8 +42,8 @@ impl<'a> Reader<'a> {
         self.array().map(u128::from_be_bytes)
     }
 
-    /// The next field of type, length and value; the reader of the value ends with it. None at the end, also if the
-    /// length reaches beyond it.
+    /// Returns the next field of type, length and value; the reader of the value ends with it. None
+    /// at the end, and if the length reaches beyond the end.
     #[inline(always)]
     pub(crate) fn field(&mut self) -> Option<(u8, Reader<'a>)> {
         let [kind, length] = self.array()?;
@@ -53,7 +54,7 @@ impl<'a> Reader<'a> {
 /// Writes from the start of a buffer on.
 ///
 /// # Panics
-/// Every write panics if the buffer is too short: its length is the caller's business.
+/// Every write panics if the buffer is too short: the caller provides the length.
 #[derive(Debug)]
 pub(crate) struct Writer<'a> {
     buffer: &'a mut [u8],

@@ -1,22 +1,23 @@
 //! The cluster's secret: one key, or two while they are being changed.
 //!
-//! A key file holds a key a line, 64 hexadecimal digits; empty lines and lines that begin with `#` do not count. The
-//! first key is used to send, all are accepted, so a change is: add the new key as second everywhere, make it first
-//! everywhere, remove the old one. This module reads no file; that nobody else can read it is asked where it is read.
+//! A key file holds a key a line, 64 hexadecimal digits; empty lines and lines that begin with `#`
+//! do not count. The first key is used to send, all are accepted, so a change is: add the new key
+//! as second everywhere, make it first everywhere, remove the old one. This module reads no file;
+//! its caller checks that no other user can read the file.
 
 use std::fmt;
 
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 use thiserror::Error;
 
-/// Keys at most.
+/// Largest number of keys.
 pub(crate) const KEYS_MAX: usize = 2;
 
-/// One or two keys. What is kept is derived from them.
+/// One or two keys. Only values derived from them are kept.
 #[derive(Clone)]
 pub struct ClusterKeys(Vec<ClusterKey>);
 
-/// A key's root of derivation, and a name that gives nothing of it away.
+/// A key's root of derivation, and a name that reveals nothing of the key.
 #[derive(Clone)]
 pub(crate) struct ClusterKey {
     pub(crate) root: Prk,
@@ -61,13 +62,14 @@ impl ClusterKeys {
         Ok(Self(secrets.iter().map(ClusterKey::new).collect()))
     }
 
-    /// A name for each key, in their order, which gives nothing of it away: for logs, to compare nodes by.
+    /// Returns a name for each key, in their order, which reveals nothing of the key: for logs, to
+    /// compare nodes by.
     pub fn names(&self) -> Vec<String> {
         let hex = |key: &ClusterKey| key.name.iter().map(|byte| format!("{byte:02x}")).collect();
         self.0.iter().map(hex).collect()
     }
 
-    /// The key to send with comes first.
+    /// Returns all keys, the one to send with first.
     pub(crate) fn all(&self) -> &[ClusterKey] {
         &self.0
     }
@@ -90,7 +92,7 @@ impl ClusterKey {
     }
 }
 
-/// HKDF-Expand (RFC 5869 section 2.3) of the parts in a row, each of fixed length.
+/// HKDF-Expand (RFC 5869 section 2.3) of the concatenated parts, each of fixed length.
 pub(crate) fn expand<const N: usize>(root: &Prk, info: &[&[u8]], output: &mut [u8; N]) {
     struct Length(usize);
     impl KeyType for Length {
@@ -100,7 +102,7 @@ pub(crate) fn expand<const N: usize>(root: &Prk, info: &[&[u8]], output: &mut [u
     }
     root.expand(info, Length(N))
         .and_then(|material| material.fill(output))
-        .expect("HKDF gives up to 255 hashes");
+        .expect("the output is shorter than 255 hashes");
 }
 
 /// Keys stay out of logs.
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn one_or_two_keys() {
+    fn a_key_file_holds_one_or_two_keys() {
         let (a, b) = ("0f".repeat(32), "F0".repeat(32));
         let one = parse(&format!("# cluster lab\n\n  {a}\n")).unwrap();
         let two = parse(&format!("{b}\n{a}\n")).unwrap();
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn key_files_with_mistakes_are_refused() {
         let key = |digit: &str| digit.repeat(64);
         let a = key("a");
         let error = |text: &str| parse(text).unwrap_err();

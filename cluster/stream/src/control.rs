@@ -1,17 +1,22 @@
-//! Control datagrams: the heartbeat, and in it where each stream stands. Fields of type, length and value.
+//! Control datagrams: the heartbeat, with the position of each stream. Fields of type, length and
+//! value.
 //!
 //! ```text
 //!  position         1   lane u8 | epoch u32 | last sequence that was sent u64
-//!  acknowledgement  2   lane u8 | flags u8 (bit 0: the sums of `check` differ) | window u16 | epoch u32
-//!                       | all up to here u64 | map u64 (bit i: here + 2 + i too) | check u32
-//!  sightings        3   of each of up to 16 nodes: node u64 | milliseconds since the sender heard it u16
+//!  acknowledgement  2   lane u8 | flags u8 (bit 0: the sums of `check` differ) | window u16
+//!                       | epoch u32 | all up to here u64 | map u64 (bit i: here + 2 + i too)
+//!                       | check u32
+//!  sightings        3   of each of up to 16 nodes:
+//!                       node u64 | milliseconds since the sender heard it u16
 //!  comebacks        4   of each of up to 16 shards: shard u32 | state u8 | epoch u64
 //! ```
 //!
-//! Every heartbeat has one field of sightings, which may be empty: it tells its receiver that the sender is a witness, so
-//! that a node that it does not name is one that it does not hear. A sender of an earlier build has none.
+//! Every heartbeat has one field of sightings, which may be empty: it marks the sender as a
+//! witness, so a node that it never names is one that it does not hear. Heartbeats of an earlier
+//! build have none.
 //!
-//! Only a worker that came back while the store could not be asked tells of comebacks, in all its heartbeats in turn.
+//! Only a worker that came back while etcd did not answer sends comebacks, in turn over all its
+//! heartbeats.
 
 use weir_ids::{LANES, ShardId};
 
@@ -29,10 +34,10 @@ const SIGHTING_LEN: usize = 10;
 const COMEBACK_LEN: usize = 13;
 const DIFFERS: u8 = 1;
 
-/// Sightings that one heartbeat tells. Of more nodes the next ones tell the others.
+/// Sightings in one heartbeat. If there are more nodes, the next heartbeats have the others.
 pub(crate) const SIGHTINGS_MAX: usize = 16;
 
-/// Comebacks that one heartbeat tells.
+/// Comebacks in one heartbeat.
 const COMEBACKS_MAX: usize = 16;
 
 /// Bytes of the longest control body of ours.
@@ -43,7 +48,7 @@ pub(crate) const CONTROL_LEN_MAX: usize = LANES * (4 + POSITION_LEN + ACKNOWLEDG
 const _: () = assert!(CONTROL_LEN_MAX <= BODY_MAX);
 const _: () = assert!(SIGHTINGS_MAX * SIGHTING_LEN < 256 && COMEBACKS_MAX * COMEBACK_LEN < 256);
 
-/// How far the sender's stream is.
+/// Position of the sender's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) lane: u8,
@@ -51,7 +56,7 @@ pub(crate) struct Position {
     pub(crate) last: u64,
 }
 
-/// How far the receiver of a stream is.
+/// Position of a stream's receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Acknowledgement {
     pub(crate) lane: u8,
@@ -74,23 +79,24 @@ pub(crate) struct Sighting {
     pub(crate) silent_ms: u16,
 }
 
-/// What a worker says of a shard that a former life of it was a member of, while the store cannot be asked.
+/// A worker's report on a shard that its former incarnation was a member of, while etcd does not
+/// answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Comeback {
     pub shard: ShardId,
-    /// Of the newest entry that it knows.
+    /// Epoch of the newest entry that it knows.
     pub epoch: u64,
     pub state: ComebackState,
 }
 
-/// What a worker has that came back.
+/// State of a shard at a worker that came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum ComebackState {
-    /// Nothing, and nobody has told it anything of the shard.
+    /// The worker has nothing, and no peer has sent it anything of the shard.
     Empty,
-    /// It has copies, or part of them.
+    /// The worker has copies, or some of them.
     Copying,
-    /// It has resumed the seat of its former life.
+    /// The worker has resumed the seat of its former incarnation.
     Resumed,
 }
 
@@ -98,7 +104,8 @@ impl ComebackState {
     const ALL: [Self; 3] = [Self::Empty, Self::Copying, Self::Resumed];
 }
 
-/// Writes the field of comebacks: those whose turn it is, from `turn` on. Returns the next turn. Nothing to tell: no field.
+/// Writes the field of comebacks: those whose turn it is, from `turn` on. Returns the next turn.
+/// Writes no field if there is no comeback.
 pub(crate) fn emit_comebacks(
     comebacks: &[Comeback],
     turn: usize,
@@ -116,7 +123,7 @@ pub(crate) fn emit_comebacks(
     turn + told.len()
 }
 
-/// Comebacks as they came; those of an unknown state are passed over.
+/// Comebacks as received; those of an unknown state are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Comebacks<'a>(&'a [u8]);
 
@@ -131,7 +138,7 @@ impl Comebacks<'_> {
     }
 }
 
-/// Writes the field of sightings; no more than [`SIGHTINGS_MAX`].
+/// Writes the field of sightings, at most [`SIGHTINGS_MAX`].
 pub(crate) fn emit_sightings(sightings: &[Sighting], writer: &mut Writer<'_>) {
     writer.u8(SIGHTINGS).u8((sightings.len() * SIGHTING_LEN) as u8);
     for sighting in sightings {
@@ -139,7 +146,7 @@ pub(crate) fn emit_sightings(sightings: &[Sighting], writer: &mut Writer<'_>) {
     }
 }
 
-/// Sightings as they came.
+/// Sightings as received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sightings<'a>(&'a [u8]);
 
@@ -180,7 +187,7 @@ impl Field<'_> {
     }
 }
 
-/// The fields of a control body; unknown ones and those too short are passed over.
+/// Returns the fields of a control body; unknown and truncated ones are skipped.
 pub(crate) fn fields(body: &[u8]) -> impl Iterator<Item = Field<'_>> {
     let mut reader = Reader(body);
     std::iter::from_fn(move || reader.field()).filter_map(|(kind, value)| read(kind, value))
@@ -216,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_the_unknown_is_passed_over() {
+    fn control_fields_read_back_equal_and_unknown_ones_are_skipped() {
         let all = [
             Field::Position(Position { lane: 7, epoch: 3, last: 1 << 40 }),
             Field::Acknowledgement(Acknowledgement {
@@ -240,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn sightings_are_read_as_they_were_written_and_half_a_sighting_is_passed_over() {
+    fn sightings_read_back_equal_and_a_partial_one_is_skipped() {
         let told = [Sighting { node: 1 << 60, silent_ms: 3 }, Sighting { node: 7, silent_ms: 199 }];
         let mut buffer = [0; CONTROL_LEN_MAX];
         for count in 0..=2 {
@@ -248,17 +255,19 @@ mod tests {
             emit_sightings(&told[..count], &mut writer);
             let length = writer.len();
             let Some(Field::Sightings(read)) = fields(&buffer[..length]).next() else {
-                panic!("an empty field says that the sender is a witness, too");
+                panic!("an empty field of sightings is sent, too");
             };
             assert_eq!(read.iter().collect::<Vec<_>>(), told[..count]);
         }
         buffer[1] -= 1;
-        let Some(Field::Sightings(read)) = fields(&buffer).next() else { panic!("a field") };
+        let Some(Field::Sightings(read)) = fields(&buffer).next() else {
+            panic!("the body has the field")
+        };
         assert_eq!(read.iter().collect::<Vec<_>>(), told[..1]);
     }
 
     #[test]
-    fn comebacks_are_told_in_turn_and_read_as_they_were_written() {
+    fn comebacks_are_sent_in_turn_and_read_back_equal() {
         let all: Vec<Comeback> = (0..40)
             .map(|shard| Comeback {
                 shard: ShardId(shard),
@@ -273,18 +282,24 @@ mod tests {
             turn = emit_comebacks(&all, turn, &mut writer);
             let length = writer.len();
             let Some(Field::Comebacks(told)) = fields(&buffer[..length]).next() else {
-                panic!("a field")
+                panic!("the body has the field")
             };
             read.extend(told.iter());
         }
         assert_eq!(read, all);
         let mut buffer = [0; CONTROL_LEN_MAX];
         let mut writer = Writer::new(&mut buffer);
-        assert_eq!(emit_comebacks(&all, turn, &mut writer), 16, "from the first one again");
+        assert_eq!(
+            emit_comebacks(&all, turn, &mut writer),
+            16,
+            "the next turn begins with the first comeback again"
+        );
         assert_eq!(emit_comebacks(&[], 5, &mut writer), 0);
         // A state of a later build.
         buffer[2 + 4] = 99;
-        let Some(Field::Comebacks(told)) = fields(&buffer).next() else { panic!("a field") };
+        let Some(Field::Comebacks(told)) = fields(&buffer).next() else {
+            panic!("the body has the field")
+        };
         assert_eq!(told.iter().collect::<Vec<_>>(), all[1..16]);
     }
 }

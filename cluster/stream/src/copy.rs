@@ -7,13 +7,15 @@
 //!      +-------------------- the stream fell out of sync -----------------+
 //! ```
 //!
-//! Each stream has two chains of copies: those that wait, and those begun in its present epoch, or put aside since they
-//! are for another life of the peer. A stream that falls out of sync joins them, however many there are: a copy of
-//! another epoch than the stream's waits. The next copy begins behind the end mark of the last, which is synced when
-//! the stream is acknowledged up to there: nobody has to look at it then.
+//! Each stream has two chains of copies: those that wait, and those begun in its present epoch, or
+//! put aside since they are for another incarnation of the peer. When a stream falls out of sync,
+//! the second chain is appended to the first in one step, however long it is: a copy whose epoch
+//! differs from the stream's waits. The next copy begins behind the end mark of the last, which is
+//! synced when the stream is acknowledged up to there, without another look at it.
 //!
-//! The walk's records go through the stream that carries the changes, so a slot's records keep their order and the
-//! copy needs no freeze. Deletes that a receiver missed reach it as [`Clear`](crate::Kind::Clear).
+//! The walk's records go through the stream that carries the changes, so a slot's records keep
+//! their order and the copy needs no freeze. Deletes that a receiver missed reach it as
+//! [`Clear`](crate::Kind::Clear).
 
 use weir_ids::{BootId, Lane, ShardId};
 
@@ -23,10 +25,11 @@ use crate::identity::PeerIndex;
 use crate::record::{Item, Record};
 use crate::send_stream::SendStream;
 
-/// How far a copy is.
+/// State of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyState {
-    /// Not begun: the stream is not open, another copy has its turn, or the peer lives under another boot id.
+    /// Not begun: the stream is not open, another copy has its turn, or the peer has another boot
+    /// id.
     Empty,
     /// The walk is under way, or its end is not acknowledged.
     Syncing,
@@ -37,11 +40,11 @@ pub enum CopyState {
 /// Progress of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyStatus {
-    /// How far it is.
+    /// Its state.
     pub state: CopyState,
-    /// Slots walked over.
+    /// Slots that the walk has passed.
     pub slots_done: u32,
-    /// Slots there were when the walk began.
+    /// Slots in use when the walk began.
     pub slots_total: u32,
 }
 
@@ -61,11 +64,12 @@ pub(crate) enum Phase {
 #[derive(Clone, Debug)]
 pub(crate) struct Copy {
     pub(crate) peer: PeerIndex,
-    /// The life of the peer that is to have it.
+    /// The incarnation of the peer that is to have it.
     pub(crate) boot: BootId,
     pub(crate) lane: Lane,
     pub(crate) shard: ShardId,
-    /// Of the stream when it was begun or put aside: all below is of that epoch.
+    /// Epoch of the stream when the copy was begun or put aside: all fields below are of that
+    /// epoch.
     epoch: u32,
     pub(crate) phase: Phase,
     pub(crate) cursor: u32,
@@ -81,7 +85,7 @@ impl Copy {
         Self { peer, boot, lane, shard, epoch, phase, cursor, total, before, after }
     }
 
-    /// Whether it is in the chain of those that wait.
+    /// True if it is in the chain of those that wait.
     pub(crate) fn waits(&self, stream: &SendStream) -> bool {
         self.epoch != stream.epoch()
     }
@@ -108,7 +112,7 @@ impl Copy {
 /// The end of a chain.
 const NONE: u32 = u32::MAX;
 
-/// Copies in a row, linked by their places.
+/// A chain of copies, linked by their indexes.
 #[derive(Debug)]
 pub(crate) struct Chain {
     first: u32,
@@ -123,7 +127,7 @@ impl Chain {
     }
 }
 
-/// All copies, in places that stay.
+/// All copies, at fixed indexes.
 #[derive(Debug)]
 pub(crate) struct Copies {
     places: Box<[Option<Copy>]>,
@@ -136,7 +140,7 @@ impl Copies {
         Self { places: (0..max).map(|_| None).collect(), free }
     }
 
-    /// A copy that waits.
+    /// Adds a copy that waits.
     pub(crate) fn insert(&mut self, copy: Copy, waiting: &mut Chain) -> Option<CopyId> {
         let place = self.free.pop()?;
         self.places[place as usize] = Some(copy);
@@ -144,7 +148,7 @@ impl Copies {
         Some(CopyId(place))
     }
 
-    /// Takes a copy out of its chain, and away.
+    /// Removes a copy, from its chain and altogether.
     pub(crate) fn remove(&mut self, id: CopyId, chain: &mut Chain) {
         self.unlink(chain, id.0);
         self.places[id.0 as usize] = None;
@@ -163,7 +167,7 @@ impl Copies {
         self.places.len()
     }
 
-    /// The first copy that waits is begun in the stream's present epoch, or put aside.
+    /// Begins the first copy that waits in the stream's present epoch, or puts it aside.
     pub(crate) fn begin(
         &mut self,
         waiting: &mut Chain,
@@ -179,14 +183,14 @@ impl Copies {
         Some(CopyId(place))
     }
 
-    /// A copy that was begun waits again.
+    /// Makes a copy that was begun wait again.
     pub(crate) fn restart(&mut self, id: CopyId, waiting: &mut Chain, begun: &mut Chain) {
         self.unlink(begun, id.0);
         self.linked(id.0).epoch = 0;
         self.link(waiting, id.0);
     }
 
-    /// All that were begun wait again, as the stream has another epoch now.
+    /// Makes all copies that were begun wait again, as the stream has a new epoch.
     pub(crate) fn restart_all(&mut self, waiting: &mut Chain, begun: &mut Chain) {
         let (first, last) = (begun.first, begun.last);
         *begun = Chain::EMPTY;
@@ -203,7 +207,7 @@ impl Copies {
         waiting.last = last;
     }
 
-    /// All copies of a chain are gone.
+    /// Removes all copies of a chain.
     pub(crate) fn remove_all(&mut self, chain: &mut Chain) {
         while chain.first != NONE {
             self.remove(CopyId(chain.first), chain);
@@ -211,7 +215,7 @@ impl Copies {
     }
 
     fn linked(&mut self, place: u32) -> &mut Copy {
-        self.places[place as usize].as_mut().expect("a chain is of copies")
+        self.places[place as usize].as_mut().expect("a chain links existing copies")
     }
 
     fn link(&mut self, chain: &mut Chain, place: u32) {
@@ -251,10 +255,10 @@ impl Allowance {
         Self { bytes_per_sec, bytes: 0, filled_us: 0 }
     }
 
-    /// Fills up; returns what there is.
+    /// Fills the bucket; returns the bytes in it.
     pub(crate) fn fill(&mut self, now_us: u64) -> i64 {
         let passed_us = now_us.saturating_sub(self.filled_us).min(1_000_000);
-        // Asked again and again in one poll: nothing is earned, and nothing to be divided.
+        // Repeated calls in one poll: no time has passed, so the division is skipped.
         if passed_us == 0 {
             return self.bytes;
         }
@@ -274,14 +278,14 @@ impl Allowance {
     }
 }
 
-/// Where a [`Source`](crate::Source) puts the records of a walk.
+/// Destination of the records of a [`Source`](crate::Source)'s walk.
 #[derive(Debug)]
 pub struct CopyRoom<'a> {
     pub(crate) stream: &'a mut SendStream,
     pub(crate) buffers: &'a mut Buffers,
     pub(crate) counters: &'a mut PeerCounters,
     pub(crate) now_us: u64,
-    /// Bytes that may still be appended; the last record may go beyond.
+    /// Bytes that may still be appended; the last record may exceed them.
     pub(crate) bytes: i64,
 }
 
@@ -297,7 +301,7 @@ impl CopyRoom<'_> {
         self.append(&Item::Record(*record)).is_some()
     }
 
-    /// Appends an item whatever its length; returns its sequence.
+    /// Appends an item regardless of its length; returns its sequence.
     pub(crate) fn append(&mut self, item: &Item<'_>) -> Option<u64> {
         let sequence = self.stream.append(self.buffers, self.now_us, item).ok()?;
         self.counters.records_sent += 1;
@@ -310,9 +314,10 @@ impl CopyRoom<'_> {
 mod tests {
     use super::*;
 
-    /// Copies come, begin, begin anew, go, alone or all at once: the chains are as lists would be.
+    /// Copies are inserted, begun, restarted, removed, alone or all at once: the chains stay equal
+    /// to plain lists.
     #[test]
-    fn chains_are_as_lists() {
+    fn copy_chains_agree_with_lists() {
         let mut copies = Copies::new(16);
         let (mut waiting, mut begun) = (Chain::EMPTY, Chain::EMPTY);
         let (mut waits, mut runs) = (Vec::new(), Vec::new());
@@ -349,7 +354,7 @@ mod tests {
                 let mut place = chain.first;
                 for id in list {
                     assert_eq!(place, id.0);
-                    place = copies.get(*id).expect("it is there").after;
+                    place = copies.get(*id).expect("a listed copy exists").after;
                 }
                 assert_eq!(place, NONE);
                 assert_eq!(chain.last, list.last().map_or(NONE, |id| id.0));
@@ -368,6 +373,6 @@ mod tests {
             }
         }
         assert!((980_000..1_020_000).contains(&spent), "{spent} bytes in a second");
-        assert_eq!(allowance.fill(60_000_000), 10_000, "what was not used is not saved up");
+        assert_eq!(allowance.fill(60_000_000), 10_000, "the unused allowance is not saved up");
     }
 }

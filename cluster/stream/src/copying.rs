@@ -1,4 +1,4 @@
-//! Copies and the scrub, a bounded piece with each poll.
+//! Copies and the scrub, advanced by a bounded step with each poll.
 
 use weir_ids::{LANES, Lane};
 
@@ -12,11 +12,11 @@ use crate::traits::Source;
 /// Slots that a stream's copies look at before the next stream has its turn.
 const SLOTS_PER_TURN: u32 = 64;
 
-/// What beginning, ending or passing over a copy counts for.
+/// Slots that beginning, ending or skipping a copy counts for.
 const SLOTS_PER_STEP: u32 = 8;
 
 impl Endpoint {
-    /// Walks on with the copies under way, stream by stream, within the budget of slots and bytes.
+    /// Advances the copies under way, stream by stream, within the budget of slots and bytes.
     pub(crate) fn advance_copies<S: Source>(&mut self, now_us: u64, source: &mut S) {
         if !self.is_copying {
             return;
@@ -51,8 +51,8 @@ impl Endpoint {
         self.copy_turn = (turn + 1) % streams;
     }
 
-    /// Walks on with the stream's copy, or begins the next. Returns the slots that this counts for; 0 if there was
-    /// nothing to do.
+    /// Advances the stream's copy, or begins the next. Returns the slots that this counts for; 0 if
+    /// there was nothing to do.
     fn advance_copy<S: Source>(
         &mut self,
         index: PeerIndex,
@@ -113,7 +113,7 @@ impl Endpoint {
         looked_at.max(SLOTS_PER_STEP)
     }
 
-    /// The scrub's next step.
+    /// Takes the scrub's next step.
     pub(crate) fn advance_scrub<S: Source>(&mut self, now_us: u64, source: &mut S) {
         if self.setting.options.scrub_us == 0 || now_us < self.scrub.due_us {
             return;
@@ -126,7 +126,8 @@ impl Endpoint {
         match self.scrub.stage {
             Stage::Pausing => self.send_sum(&target, false, now_us, source),
             Stage::Settling => self.send_sum(&target, true, now_us, source),
-            // No verdict came: the next extent, this one again in the next round.
+            // No verdict came: go on to the next extent, and compare this one again in the next
+            // round.
             Stage::Comparing { .. } => self.scrub.next_extent(now_us, &self.setting.options),
             Stage::Repairing { cursor } => self.repair(&target, cursor, now_us, source),
         }
@@ -143,7 +144,7 @@ impl Endpoint {
         }
     }
 
-    /// What is compared now: an extent of a copy that is synced, whose stream is nearly idle.
+    /// Returns the extent to compare now: one of a synced copy whose stream is nearly idle.
     fn scrub_target<S: Source>(&mut self, source: &S) -> Option<Target> {
         let id = CopyId(self.scrub.copy);
         let copy = self.copies.get(id)?;

@@ -1,4 +1,4 @@
-//! What happened, per peer, since the endpoint started. One writer; the owner publishes copies.
+//! Events since the endpoint started, counted per peer. One writer; the owner publishes copies.
 
 use crate::refusal::Refusals;
 
@@ -15,17 +15,17 @@ pub struct PeerCounters {
     pub records_sent: u64,
     /// Records given to the sink.
     pub records_applied: u64,
-    /// Items of unknown type, or too short, that were passed over.
+    /// Items of unknown type, or truncated ones, that were skipped.
     pub items_skipped: u64,
     /// Datagrams sent again.
     pub retransmissions: u64,
-    /// Datagrams that came before one that is missing.
+    /// Datagrams that came before a missing one.
     pub gaps: u64,
     /// Datagrams of a stream that came again.
     pub duplicates: u64,
     /// Streams that fell out of sync: the peer did not keep up or did not answer.
     pub resyncs: u64,
-    /// Heartbeats that did not come when they should have.
+    /// Heartbeats that did not come in time.
     pub heartbeats_missed: u64,
     /// Sessions set up.
     pub sessions: u64,
@@ -39,7 +39,7 @@ pub struct PeerCounters {
     pub refused: Refusals,
 }
 
-/// What a peer has not acknowledged yet.
+/// Amount that a peer has not acknowledged yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lag {
     /// Records and marks.

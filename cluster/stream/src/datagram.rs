@@ -1,12 +1,15 @@
-//! The frame of a datagram: at most 1,400 bytes of UDP payload, but for redirected packets, which are as long as they are.
+//! The frame of a datagram: at most 1,400 bytes of UDP payload, except for redirected packets,
+//! which may be longer.
 //!
 //! ```text
-//!  0 magic u16   2 version u8   3 kind u8 (bit 7: encrypted)   4 session u32   8 sender u64   16 number u64
+//!  0 magic u16   2 version u8   3 kind u8 (bit 7: encrypted)   4 session u32   8 sender u64
+//! 16 number u64
 //! 24 body, up to 1,360 bytes
 //! -16 authentication tag
 //! ```
 //!
-//! The number counts the sender's datagrams of a session, repetitions included: it is the nonce, so each is new.
+//! The number counts the sender's datagrams of a session, repetitions included: it is the nonce, so
+//! each is new.
 
 use weir_ids::PeerId;
 
@@ -14,7 +17,7 @@ use crate::bytes::{Reader, Writer};
 use crate::later_version::{MARK_LEN_MAX, mark};
 use crate::refusal::Refusal;
 
-/// Bytes of UDP payload of the longest datagram of any version, but for redirected packets.
+/// Bytes of UDP payload of the longest datagram of any version, except redirected packets.
 pub const DATAGRAM_MAX: usize = HEADER_LEN + MARK_LEN_MAX + BODY_MAX + TAG_LEN;
 
 /// Bytes of the header, which is authenticated and never encrypted.
@@ -31,12 +34,14 @@ const MAGIC: u16 = 0x7752;
 
 const ENCRYPTED: u8 = 0x80;
 
-/// The oldest protocol version: each speaks its own and the one before, if there is one. A HELLO has this version.
+/// The oldest protocol version: each version speaks itself and the one before, if there is one. A
+/// HELLO has this version.
 pub const VERSION_MIN: u8 = 1;
 /// The newest protocol version.
 pub const VERSION_MAX: u8 = 2;
 
-/// The first version whose sessions seal redirected packets; before it they went in IPIP, in the clear.
+/// The first version whose sessions seal redirected packets; earlier ones send them in IPIP, in the
+/// clear.
 pub(crate) const SEALS_REDIRECTS: u8 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +67,8 @@ pub(crate) struct Header {
 
 impl Header {
     /// # Errors
-    /// [`Refusal::Truncated`] if these are too few bytes for header and tag, [`Refusal::Malformed`] if it is another
-    /// protocol's or of a kind we do not know.
+    /// [`Refusal::Truncated`] if there are too few bytes for header and tag, [`Refusal::Malformed`]
+    /// if the datagram is of another protocol, of an unknown kind, or too long.
     #[inline]
     pub(crate) fn parse(bytes: &[u8]) -> Result<Header, Refusal> {
         if bytes.len() < HEADER_LEN + TAG_LEN {
@@ -111,7 +116,7 @@ impl Header {
     }
 }
 
-/// In front of the records of a datagram: where they belong.
+/// Header in front of a datagram's records: the stream and the position that they belong to.
 ///
 /// ```text
 ///  0 length of this header u8   1 lane u8   2 items u16   4 epoch u32   8 sequence u64
@@ -126,7 +131,7 @@ pub(crate) struct StreamHeader {
 pub(crate) const STREAM_HEADER_LEN: usize = 16;
 
 impl StreamHeader {
-    /// The header and the items behind it; a longer header's further fields are skipped.
+    /// Returns the header and the items behind it; further fields of a longer header are skipped.
     #[inline]
     pub(crate) fn parse(body: &[u8]) -> Option<(StreamHeader, &[u8])> {
         let mut reader = Reader(body);

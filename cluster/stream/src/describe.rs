@@ -1,4 +1,4 @@
-//! One line about a datagram, as tcpdump would say it: for captures of workers that do not encrypt.
+//! One line about a datagram, in the style of tcpdump: for captures of workers that do not encrypt.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use crate::hello::Hello;
 use crate::later_version::mark;
 use crate::record::{Item, Items};
 
-/// Describes a datagram (UDP payload) in one line. Whether it is authentic is not looked at.
+/// Describes a datagram (UDP payload) in one line, without a check whether it is authentic.
 pub fn describe(datagram: &[u8]) -> String {
     let header = match Header::parse(datagram) {
         Ok(header) => header,

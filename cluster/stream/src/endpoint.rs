@@ -1,8 +1,8 @@
 //! One worker's end of all its streams.
 //!
-//! The owner of the endpoint (a worker loop, or a simulator) hands in datagrams as they come, appends records as they
-//! happen, and polls once a turn. Time is microseconds of any clock that does not go back. Memory is taken by
-//! [`Endpoint::new`] and [`Endpoint::add_peer`] alone.
+//! The owner of the endpoint (a worker loop, or a simulator) hands in datagrams as they come,
+//! appends records as they happen, and polls once a turn. Time is microseconds of any clock that
+//! does not go back. Only [`Endpoint::new`] and [`Endpoint::add_peer`] allocate.
 
 use std::net::SocketAddr;
 
@@ -26,7 +26,7 @@ use crate::send_stream::SendStream;
 use crate::session::Identity;
 use crate::witness::Witness;
 
-/// Replicas of a shard at most.
+/// Largest number of replicas of a shard.
 pub const REPLICAS_MAX: usize = 4;
 
 /// One worker's end of all its streams.
@@ -36,21 +36,22 @@ pub struct Endpoint {
     pub(crate) peers: Box<[Option<Peer>]>,
     /// Sorted by worker.
     pub(crate) by_worker: Vec<(PeerId, PeerIndex)>,
-    /// Of the streams of who comes to a peer's place next: a ticket for one who was there is of no epoch of theirs.
+    /// First epoch of the next peer's streams at each index: tickets of a former peer there have
+    /// another epoch.
     next_epochs: Box<[u32]>,
     pub(crate) buffers: Buffers,
     pub(crate) copies: Copies,
     pub(crate) allowance: Allowance,
     pub(crate) scrub: Scrub,
     pub(crate) scratch: Box<[u8; DATAGRAM_MAX]>,
-    /// Peers that something is due for, a bit each.
+    /// Peers with something due, a bit each.
     pub(crate) due: Box<[u64]>,
-    /// When the timers of all peers are looked at again.
+    /// When the timers of all peers are checked again.
     pub(crate) timers_us: u64,
     /// The stream whose copies, and the peer whose datagrams, go first.
     pub(crate) copy_turn: usize,
     pub(crate) send_turn: usize,
-    /// Some copy may have something to do.
+    /// True if some copy may have something to do.
     pub(crate) is_copying: bool,
     pub(crate) refused: Refusals,
     pub(crate) witness: Witness,
@@ -59,26 +60,28 @@ pub struct Endpoint {
     incarnations: u64,
 }
 
-/// What an endpoint keeps of one peer.
+/// State of one peer.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) link: Link,
-    /// The peer's last known life; its streams belong to it.
+    /// The peer's last known incarnation; its streams belong to it.
     pub(crate) boot: Option<BootId>,
-    /// Of the peer's link to us, which it may have removed and added again: then its streams began anew, too.
+    /// How often the peer had added this worker: if it removed and added this worker again, its
+    /// streams restarted, too.
     pub(crate) incarnation: u64,
     pub(crate) lanes: [OwnLane; LANES],
     pub(crate) streams: [ReceiveStream; LANES],
     /// When the next heartbeat is due.
     pub(crate) heartbeat_due_us: u64,
-    /// When what was received is acknowledged; u64::MAX: nothing was.
+    /// When received datagrams are acknowledged; u64::MAX: nothing was received.
     pub(crate) acknowledgement_due_us: u64,
-    /// When what is being filled goes out since somebody waits for it; u64::MAX: nobody does. And when it last did.
+    /// When datagrams that are being filled go out because packets wait for them; u64::MAX: no
+    /// packet waits. And when they last did.
     pub(crate) hasten_due_us: u64,
     pub(crate) hastened_us: u64,
-    /// Windows were small when they were last told.
+    /// Windows were small when they were last sent.
     pub(crate) told_little_room: bool,
-    /// The node that it belongs to, by a number that all nodes know it by. None: not told.
+    /// The peer's node, by a number that all nodes know it by. None: not set.
     pub(crate) node: Option<u64>,
     /// The sighting that its next heartbeat begins with.
     pub(crate) sighting: usize,
@@ -96,11 +99,12 @@ pub(crate) struct OwnLane {
     pub(crate) copying: Option<CopyId>,
     /// Copies that wait for their turn.
     pub(crate) waiting: Chain,
-    /// Those that had it in this epoch of the stream, and those for another life of the peer.
+    /// Copies that had their turn in this epoch of the stream, and those for another incarnation of
+    /// the peer.
     pub(crate) begun: Chain,
 }
 
-/// Where a record went: which datagram of which streams.
+/// Position of a record: its datagram in each stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     pub(crate) lane: Lane,
@@ -109,7 +113,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Of nothing yet.
+    /// Returns a ticket of no record yet.
     pub const fn new(lane: Lane) -> Self {
         let none = Place { peer: PeerIndex(0), epoch: 0, sequence: Sequence(0) };
         Self { lane, count: 0, places: [none; REPLICAS_MAX] }
@@ -139,7 +143,7 @@ pub enum PeerError {
 }
 
 impl Endpoint {
-    /// An endpoint without peers.
+    /// Returns an endpoint without peers.
     ///
     /// # Errors
     /// [`OptionError`].
@@ -173,7 +177,7 @@ impl Endpoint {
         })
     }
 
-    /// Adds a worker that datagrams are exchanged with; takes its memory.
+    /// Adds a worker to exchange datagrams with; allocates its state.
     ///
     /// # Errors
     /// [`PeerError`].
@@ -220,38 +224,39 @@ impl Endpoint {
         Ok(peer)
     }
 
-    /// A peer is reached at another address.
+    /// Sets the address of a peer.
     pub fn set_address(&mut self, peer: PeerIndex, address: SocketAddr) {
         if let Some(Some(peer)) = self.peers.get_mut(peer.index()) {
             peer.link.address = address;
         }
     }
 
-    /// How packets that this worker cannot serve reach a peer now.
+    /// Returns how packets that this worker cannot serve reach a peer now.
     pub fn redirects(&self, peer: PeerIndex) -> RedirectForm {
         let peer = self.peers.get(peer.index()).and_then(Option::as_ref);
         peer.map_or(RedirectForm::Refused, |peer| peer.link.redirects())
     }
 
-    /// Seals a packet for a peer, which lies in `buffer` behind `front` bytes and in front of those of the tag. False, and it
-    /// must not be sent: there is no session that seals, or it needs other room.
+    /// Seals a packet for a peer, which lies in `buffer` between `front` bytes and the bytes of the
+    /// tag. Returns false if there is no session that seals, or the room in front does not fit:
+    /// then it must not be sent.
     #[inline]
     pub fn seal_redirect(&mut self, peer: PeerIndex, front: usize, buffer: &mut [u8]) -> bool {
         let Some(Some(peer)) = self.peers.get_mut(peer.index()) else { return false };
         peer.link.seal_redirect(&self.setting, front, buffer)
     }
 
-    /// What later sessions compare. Those that are set up go on.
+    /// Sets the fingerprint that later sessions compare. Those that are set up go on.
     pub fn set_fingerprint(&mut self, fingerprint: Fingerprint) {
         self.setting.fingerprint = fingerprint;
     }
 
-    /// What all heartbeats tell from now on of shards that this worker came back to.
+    /// Sets what all later heartbeats report of shards that this worker came back to.
     pub fn set_comebacks(&mut self, comebacks: Vec<Comeback>) {
         self.setting.comebacks = comebacks;
     }
 
-    /// Forgets a peer, its streams and its copies. The sink is not told: who removes a peer knows.
+    /// Forgets a peer, its streams and its copies. The sink is not notified: the caller knows.
     pub fn remove_peer(&mut self, peer: PeerIndex) {
         let Some(mut gone) = self.peers.get_mut(peer.index()).and_then(Option::take) else {
             return;
@@ -268,8 +273,8 @@ impl Endpoint {
         self.keep_nodes();
     }
 
-    /// Takes new cluster keys. Sessions made with a key that is gone end at once, the others are replaced without
-    /// a pause; streams go on.
+    /// Takes new cluster keys. Sessions made with a removed key end at once, the others are
+    /// replaced without a pause; streams go on.
     pub fn set_keys(&mut self, keys: ClusterKeys, now_us: u64) {
         self.setting.keys = keys;
         for peer in self.peers.iter_mut().flatten() {
@@ -278,8 +283,8 @@ impl Endpoint {
         self.timers_us = 0;
     }
 
-    /// Appends a record to the lane's streams to these peers. It goes out with the next poll. A stream that is not
-    /// open, or whose log is full, is passed over: its copy will bring the record.
+    /// Appends a record to the lane's streams to these peers. It goes out with the next poll. A
+    /// stream that is not open, or whose log is full, is left out: its copy will bring the record.
     ///
     /// # Panics
     /// If there are more than [`REPLICAS_MAX`] peers, or the body is too long.
@@ -296,8 +301,8 @@ impl Endpoint {
         ticket
     }
 
-    /// The same for a further record of the ticket's lane. From then on the ticket says where this one went; returns whether
-    /// it is another place than before.
+    /// Appends a further record of the ticket's lane, as [`append`](Self::append) does, and sets
+    /// the ticket to its position. Returns whether that differs from the position before.
     ///
     /// # Panics
     /// As [`append`](Self::append).
@@ -322,7 +327,8 @@ impl Endpoint {
         is_elsewhere
     }
 
-    /// The same, for who will not ask what became of the record.
+    /// Appends a record without a ticket, for callers that need not know whether it was
+    /// acknowledged.
     ///
     /// # Panics
     /// If the body is too long.
@@ -333,8 +339,8 @@ impl Endpoint {
         }
     }
 
-    /// Somebody waits for what was appended to streams to the peer: it goes with the next poll, all lanes' together, but
-    /// not before `pace_us` have passed since the last that was hastened.
+    /// Flushes pending records to `peer` at the next poll, all lanes together, at most once per
+    /// `pace_us`.
     #[inline]
     pub fn hasten(&mut self, peer: PeerIndex, now_us: u64, pace_us: u64) {
         if let Some(Some(peer)) = self.peers.get_mut(peer.index()) {
@@ -367,8 +373,9 @@ impl Endpoint {
         None
     }
 
-    /// A log is full, or the pool is empty: the stream with the longest log falls out of sync, and the one that wanted
-    /// to append, since an item of it was lost.
+    /// Makes room when a log is full or the pool is empty: if the pool is empty, the stream with
+    /// the longest log falls out of sync. The stream that wanted to append does in any case, since
+    /// it has lost an item.
     #[cold]
     pub(crate) fn make_room(&mut self, index: PeerIndex, lane: Lane) {
         if self.buffers.available() == 0 {
@@ -387,7 +394,7 @@ impl Endpoint {
         self.fall_out_of_sync(index, lane);
     }
 
-    /// Starts a stream over; its copies start over too.
+    /// Restarts a stream; its copies restart too.
     pub(crate) fn fall_out_of_sync(&mut self, index: PeerIndex, lane: Lane) {
         let Some(peer) = self.peers[index.index()].as_mut() else { return };
         let own = &mut peer.lanes[lane.index()];
@@ -407,8 +414,8 @@ impl Endpoint {
         self.due[peer.index() / 64] |= 1 << (peer.index() % 64);
     }
 
-    /// Wants the slabs (shard, lane) of this worker copied to a peer, in the life `boot` of it, and kept in sync.
-    /// None if `copies_max` is reached or there is no such peer.
+    /// Starts to copy a slab (shard, lane) of this worker to a peer, for its incarnation `boot`,
+    /// and to keep it in sync. None if `copies_max` is reached or there is no such peer.
     pub fn start_copy(
         &mut self,
         peer: PeerIndex,
@@ -423,7 +430,8 @@ impl Endpoint {
         Some(id)
     }
 
-    /// Makes a copy anew, if it has begun: changes were lost before they were appended, or the peer has lost it.
+    /// Restarts a copy, if it has begun: changes were lost before they were appended, or the peer
+    /// has lost it.
     pub fn restart_copy(&mut self, id: CopyId) {
         let Some(copy) = self.copies.get(id) else { return };
         let Some(peer) = self.peers[copy.peer.index()].as_mut() else { return };
@@ -437,7 +445,7 @@ impl Endpoint {
         self.is_copying = true;
     }
 
-    /// Wants a slab no longer kept in sync at a peer, which is told so. It keeps what it has.
+    /// Ends the copy of a slab and notifies the peer, which keeps what it has.
     pub fn stop_copy(&mut self, id: CopyId, now_us: u64) {
         let Some(copy) = self.copies.get(id).cloned() else { return };
         let Some(peer) = self.peers[copy.peer.index()].as_mut() else { return };

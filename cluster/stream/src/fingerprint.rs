@@ -1,4 +1,5 @@
-//! What two workers must agree on before one may keep the other's records, part by part.
+//! Configuration that two workers must agree on before one may keep the other's records, part by
+//! part.
 
 /// A part of the configuration that replication depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -8,7 +9,7 @@ pub enum FingerprintPart {
     Prefixes = 1,
     /// Ports of a block.
     BlockSize = 2,
-    /// How lanes are dealt.
+    /// Distribution of lanes.
     Lanes = 3,
     /// Shards, their numbers and endpoints.
     Shards = 4,
@@ -25,7 +26,7 @@ impl FingerprintPart {
         FingerprintPart::Shards,
     ];
 
-    /// Its name, as an operator knows it.
+    /// Returns its name, as an operator knows it.
     pub fn name(self) -> &'static str {
         match self {
             FingerprintPart::Prefixes => "prefixes",
@@ -36,19 +37,19 @@ impl FingerprintPart {
     }
 }
 
-/// A digest of each part. How a part is digested is the caller's.
+/// A digest of each part. The caller defines how a part is digested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fingerprint([u64; PARTS]);
 
 impl Fingerprint {
-    /// This one with the digest of a part.
+    /// Returns this fingerprint with the digest of a part.
     #[must_use]
     pub fn with(mut self, part: FingerprintPart, digest: u64) -> Self {
         self.0[part as usize - 1] = digest;
         self
     }
 
-    /// The digest of a part; 0 if it was not given.
+    /// Returns the digest of a part; 0 if it was not given.
     pub fn of(&self, part: FingerprintPart) -> u64 {
         self.0[part as usize - 1]
     }

@@ -1,19 +1,22 @@
-//! HELLO: what sets up a session. Authenticated under a cluster key, never encrypted.
+//! HELLO: the datagram that sets up a session. Authenticated under a cluster key, never encrypted.
 //!
 //! ```text
-//!  0 length of the fixed part u8 = 60   1 version min u8   2 version max u8   3 flags u8 (bit 0: has the session)
+//!  0 length of the fixed part u8 = 60   1 version min u8   2 version max u8
+//!  3 flags u8 (bit 0: has the session)
 //!  4 receiver u64   12 boot u128   28 challenge 16 B   44 echo 16 B
 //! 60 parts of the fingerprint: type u8, length u8, digest u64
 //! ```
 //!
-//! Parts of unknown type, fields behind those known here and parts that the sender does not name are not compared.
+//! Parts of unknown type, fields behind those known here and parts that the sender does not name
+//! are not compared.
 
 use weir_ids::{BootId, PeerId};
 
 use crate::bytes::{Reader, Writer};
 use crate::fingerprint::{Fingerprint, FingerprintPart};
 
-/// A number drawn for one handshake: who repeats it lives now.
+/// A number drawn for one handshake: a peer that repeats it has received it, so its HELLO is
+/// current.
 pub(crate) type Challenge = [u8; 16];
 
 const FIXED_LEN: usize = 60;
@@ -37,13 +40,13 @@ pub(crate) struct Hello {
 }
 
 impl Hello {
-    /// The boot id alone, which names the key that the rest must be authentic under.
+    /// Returns the boot id alone, which names the key that the rest must be authentic under.
     pub(crate) fn boot_of(body: &[u8]) -> Option<BootId> {
         let mut reader = Reader(body.get(12..)?);
         reader.u128().map(BootId)
     }
 
-    /// `own` is what the parts that are not there are read as.
+    /// Parses a HELLO; `own` supplies the parts that are missing.
     pub(crate) fn parse(body: &[u8], own: &Fingerprint) -> Option<Hello> {
         let mut reader = Reader(body);
         let [length, version_min, version_max, flags] = reader.array()?;

@@ -1,29 +1,30 @@
-//! Types of streams: a reign of a slab, a peer's place, a datagram's number, a stream's origin.
+//! Types of streams: a slab's lineage, a peer's index, a datagram's number, a stream's origin.
 
 use serde::{Deserialize, Serialize};
 use weir_ids::{Lane, PeerId};
 
-/// The time in which one worker writes a slab. Versions go on from reign to reign only if the writer had all of the
-/// reign before: otherwise they say nothing of each other, and who has the slab of another reign has to begin anew.
+/// A lineage: one uninterrupted history of one writer of a slab. Versions continue from lineage to
+/// lineage only if the writer had all of the former one: otherwise they are not comparable, and a
+/// worker with the slab of another lineage has to start again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reign {
-    /// A number that no other reign of the slab has. 0: there is nothing.
+    /// A number that no other lineage of the slab has. 0: there is nothing.
     pub now: u64,
-    /// The reign that this one goes on from. 0: it began with nothing, or not with all.
+    /// The lineage that this one continues. 0: it began with nothing, or not with all.
     pub before: u64,
-    /// Who tells of it.
+    /// Provenance of the copy.
     pub word: Word,
 }
 
-/// Whose word a copy of a slab is.
+/// Provenance of a slab's copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Word {
-    /// Of the worker that writes it or wrote it last, or of one that stands in for it.
+    /// The worker that writes the slab or wrote it last, or one that stands in for it.
     #[default]
     Writer,
-    /// Of one of several that have heard the writer, each perhaps something else.
+    /// A relay: one of several workers that heard the writer, each perhaps something else.
     PassedOn,
-    /// The same, of one that has not all of the reign.
+    /// A relay that does not have all of the lineage.
     PassedOnInPart,
 }
 
@@ -33,7 +34,8 @@ impl Reign {
     }
 }
 
-/// A peer's place in the table of one [`Endpoint`](crate::Endpoint); used again after the peer was removed.
+/// A peer's index in the table of one [`Endpoint`](crate::Endpoint); reused after the peer was
+/// removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PeerIndex(pub u16);
 
@@ -43,18 +45,18 @@ impl PeerIndex {
     }
 }
 
-/// Number of a datagram of a stream, from 1 in each epoch. 0 = none yet.
+/// Number of a datagram of a stream, from 1 in each epoch. 0: none yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sequence(pub u64);
 
-/// Where a stream comes from, as a receiver sees it.
+/// Origin of a stream, as a receiver sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Origin {
-    /// The sender's place in the receiver's table.
+    /// The sender's index in the receiver's table.
     pub peer: PeerIndex,
     /// The sender.
     pub worker: PeerId,
-    /// The lane that the stream is about.
+    /// The lane of the stream.
     pub lane: Lane,
     /// The stream's epoch; 0: its former epoch is void.
     pub epoch: u32,

@@ -1,4 +1,5 @@
-//! Hot: a datagram that came in: whose it is, whether it is authentic, and what it brings.
+//! Hot: takes a datagram that came in: finds its sender, authenticates it, and delivers its
+//! content.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -18,24 +19,26 @@ use crate::refusal::Refusal;
 use crate::send_stream::WINDOW;
 use crate::traits::Sink;
 
-/// Items of a datagram at most: what a [`Sink`] must have room for to be given one.
+/// Items of a datagram at most: a [`Sink`] gets a datagram only if it has room for so many.
 pub const ITEMS_MAX: usize = (crate::datagram::BODY_MAX - STREAM_HEADER_LEN) / RECORD_HEADER_LEN;
 
-/// Records that a sink is given at once.
+/// Records that a sink gets in one call.
 const BURST: usize = 32;
 
-/// What a datagram was for.
+/// Receiver of a datagram's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// The streams: the sink has it.
+    /// The streams: the sink has got it.
     Stream,
-    /// The data path: these bytes of the datagram, now in the clear, are a packet that the peer redirected here.
+    /// The data path: these bytes of the datagram, now in the clear, are a packet that the peer
+    /// redirected here.
     Redirect(Range<usize>),
 }
 
 impl Endpoint {
-    /// Takes a datagram (UDP payload), which is decrypted in place. What it brings is given to the sink before this
-    /// returns, but for a redirected packet, which is the caller's; answers go out with the next poll.
+    /// Takes a datagram (UDP payload), which is decrypted in place. Its content is given to the
+    /// sink before this returns, except for a redirected packet, which is the caller's; answers go
+    /// out with the next poll.
     ///
     /// # Errors
     /// Why it was not used; counted already.
@@ -106,7 +109,8 @@ impl Endpoint {
         }
     }
 
-    /// A new session; if the peer lives a new life, or has added us anew, the streams in both directions are void.
+    /// Begins a session. If the peer has a new incarnation, or has added us again, the streams in
+    /// both directions are void.
     fn session_begins<S: Sink>(&mut self, index: PeerIndex, sink: &mut S) {
         let Some(peer) = self.peers[index.index()].as_mut() else { return };
         let boot = peer.link.session.as_ref().map(|session| session.peer_boot);
@@ -254,7 +258,7 @@ impl Peer {
         }
     }
 
-    /// Delivers what was held and is in turn now, as far as the sink has room.
+    /// Delivers held datagrams whose turn has come, as far as the sink has room.
     pub(crate) fn deliver_held<S: Sink>(
         &mut self,
         origin: Origin,
@@ -273,7 +277,8 @@ impl Peer {
     }
 }
 
-/// Gives the items of a datagram to the sink: records in bursts, marks between them. Returns the last comparison.
+/// Gives the items of a datagram to the sink: records in bursts, marks between them. Returns the
+/// last comparison.
 #[inline]
 fn deliver<S: Sink>(
     items: &[u8],
@@ -319,7 +324,7 @@ fn deliver<S: Sink>(
     check
 }
 
-/// Datagrams that a sink with this much room may be sent.
+/// Returns how many datagrams may be sent to a sink with this much room.
 pub(crate) fn window(room: usize) -> u16 {
     (room / ITEMS_MAX).min(WINDOW as usize) as u16
 }

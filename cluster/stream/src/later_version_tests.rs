@@ -1,4 +1,5 @@
-//! A peer of another protocol version, written out by hand: what it adds is skipped, what we know works.
+//! A peer of another protocol version, encoded by hand: its additions are skipped, and everything
+//! known here works.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -28,7 +29,7 @@ const PEER: PeerId = PeerId(2);
 const OWN_BOOT: BootId = BootId(11);
 const PEER_BOOT: BootId = BootId(22);
 const PEER_CHALLENGE: Challenge = [7; 16];
-/// In front of each body of version 3.
+/// Mark in front of each body of version 3.
 const MARK: &[u8] = b"\0\xFFlater!";
 
 fn mark(version: u8) -> &'static [u8] {
@@ -43,7 +44,7 @@ fn keys() -> ClusterKeys {
     ClusterKeys::parse(&"3c".repeat(32)).unwrap()
 }
 
-/// Notes what is applied; has no slabs.
+/// A sink that notes what is applied, and a source without slabs.
 #[derive(Default)]
 struct Notes {
     applied: Vec<(u32, Vec<u8>)>,
@@ -106,7 +107,8 @@ struct Meeting {
     keys: Option<(SealKey, u32, SealKey)>,
 }
 
-/// The bytes of a HELLO: versions, our challenge as echo, and what a later version adds.
+/// Returns the bytes of a HELLO: versions, our challenge as echo, and the additions of a later
+/// version.
 fn hello_body(versions: [u8; 2], echo: &Challenge, fixed_more: usize, parts: &[u8]) -> Vec<u8> {
     let mut body = vec![60 + fixed_more as u8, versions[0], versions[1], 0];
     body.extend(OWN.0.to_be_bytes());
@@ -123,7 +125,7 @@ impl Meeting {
         Self::of(Options::default())
     }
 
-    /// Our endpoint speaks the later version, too.
+    /// An endpoint of ours that speaks the later version, too.
     fn later() -> Self {
         Self::of(Options { versions: VERSION_MIN..=VERSION_LATER, ..Options::default() })
     }
@@ -164,7 +166,7 @@ impl Meeting {
         self.endpoint.receive(from, datagram, self.now_us, &mut self.notes).map(|_| ())
     }
 
-    /// The peer's HELLO of these versions, in answer to ours.
+    /// Sends the peer's HELLO of these versions, in answer to ours.
     fn shake_hands(&mut self, versions: [u8; 2], more: usize, parts: &[u8]) -> Result<(), Refusal> {
         let first = self.poll().remove(0);
         let ours = Hello::parse(&first[HEADER_LEN..], &Fingerprint::default()).unwrap();
@@ -177,12 +179,14 @@ impl Meeting {
         Ok(())
     }
 
-    /// As [`Meeting::send`] in a session of this version: version 3 has its mark in front of each body.
+    /// Sends a body as [`Meeting::send`] does, in a session of this version: version 3 has its mark
+    /// in front of each body.
     fn speak(&mut self, version: u8, kind: DatagramKind, body: &[u8]) -> Result<(), Refusal> {
         self.send(version, kind, &[mark(version), body].concat())
     }
 
-    /// Whether our answer is one that a peer of this version can read: its first datagram is acknowledged.
+    /// True if our answer is one that a peer of this version can read: its first datagram is
+    /// acknowledged.
     fn is_acknowledged(&mut self, version: u8) -> bool {
         let sent = self.poll();
         let (_, _, key) = self.keys.as_ref().unwrap();
@@ -204,7 +208,7 @@ impl Meeting {
     }
 }
 
-/// Items in front of which a stream header of `length` bytes stands.
+/// Returns items behind a stream header of `length` bytes.
 fn records(length: u8, sequence: u64, items: &[u8]) -> Vec<u8> {
     let mut body = vec![length, 0, 0, 9];
     body.extend(1u32.to_be_bytes());
@@ -226,7 +230,7 @@ fn create(slot: u32, body: &[u8]) -> Vec<u8> {
     item(1, &fields)
 }
 
-/// The next version speaks to us in ours, with fields and types that we do not know.
+/// The next version speaks ours to us, with fields and types that we do not know.
 #[test]
 fn the_next_version_is_understood() {
     check_next_version_is_understood(Meeting::new(), VERSION_MAX);
@@ -253,12 +257,12 @@ fn check_next_version_is_understood(mut meeting: Meeting, own: u8) {
     let status = meeting.endpoint.peer_status(meeting.peer, meeting.now_us).unwrap();
     assert_eq!(status.counters.items_skipped, 2);
     assert_eq!(status.version, Some(own));
-    // What was settled on is our version.
+    // The session settled on our version.
     let refused = meeting.speak(own + 1, DatagramKind::Control, &[]);
     assert_eq!((refused, meeting.refused(Refusal::Version)), (Err(Refusal::Version), 1));
 }
 
-/// The version before: the newest that both speak is taken.
+/// The version before: the newest that both ends speak is used.
 #[test]
 fn the_version_before_is_understood() {
     let mut meeting = Meeting::new();
@@ -267,9 +271,10 @@ fn the_version_before_is_understood() {
     assert_eq!(meeting.notes.applied, [(1, b"x".to_vec())]);
 }
 
-/// A peer of an earlier build tells nothing of other nodes: it must not pass for one that hears none.
+/// A peer of an earlier build reports nothing of other nodes: it must not pass for one that hears
+/// none.
 #[test]
-fn a_heartbeat_without_sightings_is_of_no_witness() {
+fn a_peer_without_sightings_is_no_witness() {
     let mut meeting = Meeting::new();
     meeting.shake_hands([1, 2], 0, &[]).unwrap();
     let signs = |meeting: &Meeting| meeting.endpoint.signs(meeting.peer, meeting.now_us).unwrap();
@@ -277,10 +282,11 @@ fn a_heartbeat_without_sightings_is_of_no_witness() {
     meeting.speak(2, DatagramKind::Control, &position).unwrap();
     assert!(!signs(&meeting).is_witness);
     meeting.speak(2, DatagramKind::Control, &[position, item(3, &[])].concat()).unwrap();
-    assert!(signs(&meeting).is_witness, "it hears nobody else");
+    assert!(signs(&meeting).is_witness, "a witness that hears no other node");
 }
 
-/// A rolling upgrade: whoever speaks version 1 gets redirected packets in IPIP, and sealed ones mean nothing to it.
+/// A rolling upgrade: a peer that speaks version 1 gets redirected packets in IPIP, and refuses
+/// sealed ones.
 #[test]
 fn a_session_of_version_1_redirects_in_the_clear_and_one_of_version_2_seals() {
     let mut meeting = Meeting::new();
@@ -307,7 +313,8 @@ fn a_session_of_version_1_redirects_in_the_clear_and_one_of_version_2_seals() {
     assert_eq!(meeting.send(1, DatagramKind::Redirect, b"packet"), Err(Refusal::Version));
 }
 
-/// An endpoint that speaks the later version beside one that does not: they speak the earlier, and nothing else.
+/// An endpoint that speaks the later version next to one that does not: they use the earlier one
+/// only.
 #[test]
 fn a_mixed_pair_speaks_the_earlier_version() {
     let mut meeting = Meeting::later();
@@ -320,7 +327,7 @@ fn a_mixed_pair_speaks_the_earlier_version() {
     assert!(meeting.is_acknowledged(2));
 }
 
-/// Two endpoints that speak the later version: what version 2 would say is no longer understood.
+/// Two endpoints that speak the later version: a body of version 2 is refused.
 #[test]
 fn a_later_pair_speaks_the_later_version() {
     let mut meeting = Meeting::later();
@@ -335,9 +342,9 @@ fn a_later_pair_speaks_the_later_version() {
     assert!(meeting.is_acknowledged(3));
 }
 
-/// What version 1 makes of a body of version 3, should its header be no warning.
+/// Version 1 must not accept a body of version 3, even if the header says version 1.
 #[test]
-fn a_marked_body_is_no_body_of_version_1() {
+fn version_1_does_not_read_a_body_of_version_3() {
     let mut meeting = Meeting::new();
     meeting.shake_hands([1, 1], 0, &[]).unwrap();
     let marked = |body: &[u8]| [MARK, body].concat();
@@ -361,7 +368,7 @@ fn no_version_in_common_is_refused_by_name() {
     }
 }
 
-/// A peer that has the key and sends nonsense: nothing panics, nothing is kept beyond the bounds.
+/// A peer that has the key sends nonsense: nothing panics, and memory stays within its bounds.
 #[test]
 fn authentic_nonsense_does_no_harm() {
     let inputs = std::panic::AssertUnwindSafe(std::cell::Cell::new(0));

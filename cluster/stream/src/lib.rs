@@ -1,26 +1,29 @@
-//! Replication between workers: the owner of a lane keeps copies of its records equal on other workers.
+//! Replication between workers: the owner of a lane keeps copies of its records equal on other
+//! workers.
 //!
 //! ```text
 //!   owner of the lane                                                   replica
-//!   NAT --append--> log --datagrams, at most 64 on the way--> reorder --in order--> Sink: one store if newer
-//!        Source ----walk (copy, scrub)---^   <--acknowledgements--
+//!   NAT --append--> log --datagrams, at most 64 on the way--> reorder --in order--> Sink
+//!        Source ----walk (copy, scrub)---^   <--acknowledgements--          one store if newer
 //! ```
 //!
-//! One stream per pair of workers, lane and direction. Datagrams are numbered, kept until they are acknowledged, sent
-//! again when lost, delivered in order. An owner never waits: a peer that does not keep up falls out of sync when the
-//! bounded log is full, costs nothing from then on, and is copied to again when it answers. The copy goes through the
-//! stream too, while changes flow; a slot's version makes it idempotent. What was acknowledged has been applied.
+//! One stream per pair of workers, lane and direction. Datagrams are numbered, kept until they are
+//! acknowledged, sent again when lost, delivered in order. An owner never waits: a peer that does
+//! not keep up falls out of sync when the bounded log is full, costs nothing from then on, and is
+//! copied to again when it answers. The copy goes through the stream too, while changes flow; a
+//! slot's version makes it idempotent. What was acknowledged has been applied.
 //!
 //! ```text
 //!   endpoint      one worker's end of everything: peers, append, poll, receive
-//!     link        a peer on the network: HELLO, session keys, who was heard when
+//!     link        a peer on the network: HELLO, session keys, when it was heard
 //!     send_stream, receive_stream, copy, scrub
 //!   datagram, record, control, hello      the encodings; seal, session: authentic and secret
 //! ```
 //!
-//! The crate has no I/O, clock, thread or source of randomness: datagrams, microseconds and a secret are arguments,
-//! so a simulator runs it from a seed. After construction it allocates nothing per datagram or record. It does not
-//! know what a record means, which worker should be whose replica, or when a lane changes hands.
+//! The crate has no I/O, clock, thread or source of randomness: datagrams, microseconds and a
+//! secret are arguments, so a simulator runs it from a seed. After construction it allocates
+//! nothing per datagram or record. It does not know what a record means, which worker should be
+//! whose replica, or when a lane changes hands.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! One peer as the network sees it: handshake, session, times, and what comes in authentic.
+//! One peer on the network: handshake, session, times, and the authentication of its datagrams.
 
 use std::net::SocketAddr;
 
@@ -19,30 +19,31 @@ use crate::round_trip::RoundTrip;
 use crate::session::{Handshake, Heard, Identity, Session, hello_key, incarnation_of};
 use crate::traits::Transmit;
 
-/// HELLOs of a peer that are checked in a heartbeat's time: each costs a few key derivations, some microseconds.
+/// HELLOs of a peer that are checked per heartbeat interval: each costs a few key derivations, some
+/// microseconds.
 const HELLO_CHECKS: u32 = 16;
 
-/// A peer that missed so many heartbeats may have lost the session.
+/// A peer that missed this many heartbeats may have lost the session.
 const SILENT_BEATS: u64 = 3;
 
-/// No two HELLOs closer than this.
+/// Least time between two HELLOs.
 const HELLO_GAP_US: u64 = 1_000;
 
 /// Ids of sessions that are over, kept to tell them from unknown ones.
 const ENDED: usize = 4;
 
-/// What does not change while an endpoint lives, but for the keys.
+/// Settings that all peers of an endpoint share. Fingerprint, keys and comebacks can be replaced.
 #[derive(Debug)]
 pub(crate) struct Setting {
     pub(crate) options: Options,
     pub(crate) identity: Identity,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) keys: ClusterKeys,
-    /// What heartbeats tell of shards that this worker came back to.
+    /// Reports that heartbeats carry on shards that this worker came back to.
     pub(crate) comebacks: Vec<Comeback>,
 }
 
-/// The way out during one poll.
+/// Everything that sending needs during one poll.
 #[derive(Debug)]
 pub(crate) struct Exit<'a, T> {
     pub(crate) scratch: &'a mut [u8; DATAGRAM_MAX],
@@ -52,18 +53,18 @@ pub(crate) struct Exit<'a, T> {
     pub(crate) budget: u32,
 }
 
-/// How packets that a worker cannot serve reach a peer.
+/// Form in which packets that a worker cannot serve reach a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RedirectForm {
     /// Not at all: there is no session.
     Refused,
     /// In IPIP, in the clear: the peer speaks an earlier version.
     Plain,
-    /// Sealed as a datagram of the session, with so many bytes in front of the packet and behind it.
+    /// Sealed as a datagram of the session, with room in front of the packet and behind it.
     Sealed {
-        /// Header and mark of the version.
+        /// Bytes of the header and of the version's mark.
         front: usize,
-        /// Tag.
+        /// Bytes of the tag.
         behind: usize,
     },
 }
@@ -77,7 +78,7 @@ pub(crate) struct Link {
     pub(crate) peer_incarnation: u64,
     pub(crate) round_trip: RoundTrip,
     pub(crate) counters: PeerCounters,
-    /// The part of the fingerprint that the peer's last HELLO differed in.
+    /// The part of the fingerprint in which the peer's last HELLO differed.
     pub(crate) difference: Option<FingerprintPart>,
     /// When something authentic of a session came, or when the peer was added.
     pub(crate) heard_us: u64,
@@ -122,7 +123,7 @@ impl Link {
         now_us.saturating_sub(self.heard_us)
     }
 
-    /// The cluster's keys changed. Sessions of a key that is gone end; others are replaced.
+    /// Takes new cluster keys. Sessions of a removed key end; others are replaced.
     pub(crate) fn keys_changed(&mut self, keys: &ClusterKeys, now_us: u64) {
         self.handshake.keys_changed();
         let may_go_on = self.session.as_mut().is_some_and(|session| session.keys_changed(keys));
@@ -141,7 +142,7 @@ impl Link {
         }
     }
 
-    /// Asks for a HELLO when none is on its way to be sent and there is a reason for one.
+    /// Schedules a HELLO if there is a reason for one and none is scheduled yet.
     pub(crate) fn plan_hello(&mut self, options: &Options, now_us: u64) {
         let wants = match &self.session {
             None => true,
@@ -201,7 +202,7 @@ impl Link {
         self.pass_on(length, exit)
     }
 
-    /// How packets that this worker cannot serve reach the peer now.
+    /// Returns how packets that this worker cannot serve reach the peer now.
     pub(crate) fn redirects(&self) -> RedirectForm {
         match &self.session {
             None => RedirectForm::Refused,
@@ -213,8 +214,8 @@ impl Link {
         }
     }
 
-    /// Seals a packet that lies in `buffer` behind `front` bytes and in front of those of the tag. False, and nothing was done:
-    /// there is no session that seals, or it needs other room.
+    /// Seals a packet that lies in `buffer` between `front` bytes and the bytes of the tag. Returns
+    /// false and does nothing if there is no session that seals, or the room in front does not fit.
     #[inline]
     pub(crate) fn seal_redirect(
         &mut self,
@@ -249,7 +250,8 @@ impl Link {
         is_taken
     }
 
-    /// Opens a datagram of a session; the body in the clear, without the mark of its version.
+    /// Opens a datagram of a session; returns the body in the clear, without the mark of its
+    /// version.
     #[inline]
     pub(crate) fn open<'a>(
         &mut self,
@@ -281,7 +283,8 @@ impl Link {
         if header.session != 0 && self.ended.contains(&header.session) {
             return Refusal::OldBoot;
         }
-        // Perhaps the peer's confirmation was lost. Who forges such datagrams gains a HELLO now and then.
+        // Perhaps the peer's confirmation was lost. An attacker that forges such datagrams gains an
+        // occasional HELLO.
         let is_silent = self.silent_us(now_us) >= SILENT_BEATS * options.heartbeat_us;
         let is_due = |sent| now_us >= sent + 2 * options.heartbeat_us;
         if (self.session.is_none() || is_silent) && self.hello_sent_us.is_none_or(is_due) {
@@ -292,13 +295,13 @@ impl Link {
 
     fn note_heard(&mut self, options: &Options, now_us: u64) {
         let beats = self.silent_us(now_us) / options.heartbeat_us;
-        // One may be late by as much as its own time.
+        // A heartbeat may be late by up to its own interval.
         self.counters.heartbeats_missed += beats.saturating_sub(1);
         self.counters.datagrams_received += 1;
         self.heard_us = now_us;
     }
 
-    /// A HELLO came. Returns whether a session was set up.
+    /// Takes a HELLO. Returns whether a session was set up.
     pub(crate) fn hear_hello(
         &mut self,
         header: &Header,
@@ -322,7 +325,7 @@ impl Link {
         let boot = Hello::boot_of(&datagram[HEADER_LEN..]).ok_or(Refusal::Truncated)?;
         let opens = |key: &&crate::cluster_keys::ClusterKey| {
             let key = hello_key(key, self.worker, boot, identity.worker);
-            // A tag alone leaves what it was computed over as it is, so a second key can be tried.
+            // Opening a tag alone leaves the input unchanged, so a second key can be tried.
             let mut copy = [0; DATAGRAM_MAX];
             let copy = &mut copy[..datagram.len()];
             copy.copy_from_slice(datagram);
@@ -335,7 +338,7 @@ impl Link {
             .ok_or(Refusal::Malformed)?;
         let before = self.session.as_ref().map(|session| session.receive_id);
         let context = (identity, keys, fingerprint);
-        // A peer that is heard has no reason to begin anew, unless its key changed.
+        // A peer that is heard has no reason to start again, unless its key changed.
         let is_alive = self.silent_us(now_us) < SILENT_BEATS * options.heartbeat_us;
         let is_wanted =
             !self.session.as_ref().is_some_and(|session| is_alive && session.is_of(key));

@@ -10,48 +10,50 @@ use crate::later_version::VERSION_LATER;
 /// Limits and times; the defaults are for workers of one site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Protocol versions that this endpoint speaks; with a peer the newest that both speak. Tests of upgrades go up to
-    /// [`VERSION_LATER`].
+    /// Protocol versions that this endpoint speaks; a session uses the newest that both ends speak.
+    /// Tests of upgrades go up to [`VERSION_LATER`].
     pub versions: RangeInclusive<u8>,
-    /// Encrypt what is sent. Authenticated it is in any case; encrypting costs less than authenticating alone, so
-    /// turn it off only to read along.
+    /// Encrypt datagrams. They are authenticated in any case; encryption costs less than
+    /// authentication alone, so turn it off only to capture the traffic in the clear.
     pub is_encrypted: bool,
-    /// Peers at most.
+    /// Largest number of peers.
     pub peers_max: u16,
-    /// Copies of slabs to keep at most, over all peers.
+    /// Largest number of slab copies, over all peers.
     pub copies_max: usize,
     /// Datagram buffers of 1,360 bytes for all streams together.
     pub buffers: u32,
-    /// Datagrams that a stream may keep unacknowledged, sent or not, before it falls out of sync. A power of two.
+    /// Datagrams that a stream may keep unacknowledged, sent or not, before it falls out of sync. A
+    /// power of two.
     pub log_datagrams: u32,
     /// Bytes that a stream may have on the way; datagrams: at most 64.
     pub window_bytes: u32,
-    /// A datagram that has room is held back for so long, so that what comes next goes with it, and so is an
-    /// acknowledgement. Less than `retransmit_min_us`.
+    /// A datagram with room left is held back this long, so that later records go with it, and so
+    /// is an acknowledgement. Less than `retransmit_min_us`.
     pub linger_us: u64,
-    /// A peer from whom nothing else is due hears a heartbeat this often.
+    /// Interval of the heartbeats to each peer.
     pub heartbeat_us: u64,
-    /// What was received is acknowledged after this time, together with what comes until then; 0 = by the next poll.
+    /// Received datagrams are acknowledged after this time, together with those that come until
+    /// then; 0: with the next poll.
     pub acknowledge_us: u64,
     /// Time between two HELLOs to a peer without session.
     pub hello_us: u64,
-    /// After so long without a sign of a peer a new session is tried.
+    /// After a peer's silence of this length a new session is tried.
     pub silence_us: u64,
-    /// After so long without a sign of a peer its streams fall out of sync, full or not.
+    /// After a peer's silence of this length its streams fall out of sync, full or not.
     pub give_up_us: u64,
     /// Bounds of the retransmission timeout.
     pub retransmit_min_us: u64,
-    /// See `retransmit_min_us`.
+    /// The upper bound.
     pub retransmit_max_us: u64,
     /// Rate of the copy over all streams, in bytes of records per second.
     pub copy_bytes_per_sec: u64,
     /// Slots that one poll looks at for the copy.
     pub copy_slots_per_poll: u32,
-    /// Time between two sums of the scrub over all streams; 0 = no scrub.
+    /// Time between two sums of the scrub over all streams; 0: no scrub.
     pub scrub_us: u64,
     /// An extent that differed is compared again after this time before it is copied.
     pub settle_us: u64,
-    /// Datagrams that one poll sends at most.
+    /// Largest number of datagrams per poll.
     pub burst: u32,
 }
 
@@ -82,10 +84,10 @@ impl Default for Options {
     }
 }
 
-/// An option that makes no sense.
+/// An invalid option.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum OptionError {
-    /// None, or one that is not known.
+    /// An empty range, or an unknown version.
     #[error("versions are {0:?}: a range of 1 to 3")]
     Versions(RangeInclusive<u8>),
     /// Not a power of two, or too small to hold a window.
@@ -94,20 +96,20 @@ pub enum OptionError {
     /// Less than two datagrams for each peer.
     #[error("buffers is {buffers}: at least {min} for {peers_max} peers")]
     Buffers {
-        /// As given.
+        /// The value given.
         buffers: u32,
-        /// The least.
+        /// The least value allowed.
         min: u32,
-        /// Peers they are for.
+        /// Number of peers they are for.
         peers_max: u16,
     },
-    /// A time, rate or limit of nothing.
+    /// A time, rate or limit of 0.
     #[error("{0} is 0")]
     Zero(&'static str),
-    /// The retransmission timeout has a lower bound above its upper.
+    /// The lower bound of the retransmission timeout is above the upper.
     #[error("retransmit_min_us is above retransmit_max_us")]
     Retransmit,
-    /// What is held back would be sent again before it is acknowledged.
+    /// A datagram would be sent again before its acknowledgement, which is held back.
     #[error("linger_us or acknowledge_us is not below retransmit_min_us")]
     Linger,
     /// Less than one datagram.

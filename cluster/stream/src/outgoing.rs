@@ -1,7 +1,7 @@
-//! Hot: what is due to go out: new datagrams, lost ones again, acknowledgements, heartbeats, HELLOs.
+//! Hot: sends what is due: new datagrams, lost ones again, acknowledgements, heartbeats, HELLOs.
 //!
-//! Peers that something may be due for are marked, so that a poll with nothing to do looks at a few words; all timers
-//! are looked at once a millisecond.
+//! Peers with something due are marked, so that a poll with nothing to do looks at a few words; all
+//! timers are checked once a millisecond.
 
 use weir_ids::{LANES, Lane};
 
@@ -16,10 +16,10 @@ use crate::link::{Exit, Link, Setting};
 use crate::traits::{Sink, Source, Transmit};
 use crate::witness::Witness;
 
-/// Time between two looks at the timers.
+/// Time between two checks of the timers.
 const TIMERS_US: u64 = 1_000;
 
-/// A smaller window than this is told anew as soon as it has grown.
+/// A window smaller than this is sent again as soon as it has grown.
 const LITTLE_ROOM: u16 = 16;
 
 impl Endpoint {
@@ -39,7 +39,8 @@ impl Endpoint {
         self.send_due(now_us, window(world.room()), transmit);
     }
 
-    /// What a peer has missed for so long is better copied than kept.
+    /// Gives up the streams of peers that are silent for long: what they have missed is cheaper to
+    /// copy than to keep.
     fn give_up_silent(&mut self, now_us: u64) {
         for place in 0..self.peers.len() {
             for lane in Lane::ALL {
@@ -120,7 +121,7 @@ impl Peer {
         self.link.hello_due_us <= now_us || (self.link.session.is_some() && is_session_due)
     }
 
-    /// Sends what is due. Whether that was all of it.
+    /// Sends what is due. Returns true if that was all of it.
     fn send_due<T: Transmit>(
         &mut self,
         setting: &Setting,
@@ -133,7 +134,7 @@ impl Peer {
             self.link.send_hello(setting, exit);
         }
         if self.link.session.is_none() {
-            // What is left has to wait for a session.
+            // Everything else has to wait for a session.
             return self.link.hello_due_us == u64::MAX;
         }
         self.send_control(setting, window, witness, exit);
@@ -146,7 +147,7 @@ impl Peer {
         is_done && self.acknowledgement_due_us == u64::MAX
     }
 
-    /// Lanes go together, so that the peer acknowledges them together.
+    /// Hastens all lanes together, so that the peer acknowledges them together.
     #[inline]
     fn hasten_due(&mut self, now_us: u64) {
         if now_us >= self.hasten_due_us {
@@ -155,7 +156,8 @@ impl Peer {
         }
     }
 
-    /// A heartbeat says where all streams stand; between two of them only what was received is acknowledged.
+    /// Sends a heartbeat with the positions of all streams, or, between two of them,
+    /// acknowledgements of received datagrams only.
     fn send_control<T: Transmit>(
         &mut self,
         setting: &Setting,
@@ -200,7 +202,7 @@ impl Peer {
 }
 
 impl OwnLane {
-    /// Sends what was lost, then what is new. Whether that was all the window has room for.
+    /// Sends lost datagrams, then new ones. Returns true if the window has room for no more.
     #[inline]
     fn send<T: Transmit>(
         &mut self,

@@ -6,12 +6,12 @@ use crate::buffers::{Buffer, Buffers};
 use crate::control::Acknowledgement;
 use crate::send_stream::WINDOW;
 
-/// What to do with a datagram.
+/// Handling of a datagram that arrives.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// Deliver it now, then what [`ReceiveStream::pop_held`] gives.
+    /// Deliver it now, then what [`ReceiveStream::pop_held`] returns.
     Next,
-    /// It came before one that is missing, and is held.
+    /// It came before a missing one, and is held.
     Held,
     /// It was there already.
     Again,
@@ -24,12 +24,12 @@ pub(crate) struct ReceiveStream {
     lane: Lane,
     /// 0: none yet.
     pub(crate) epoch: u32,
-    /// The first that was not delivered.
+    /// The first sequence that was not delivered.
     next: u64,
     /// Bit i: `next + 1 + i` is held.
     map: u64,
     held: Box<[Option<(Buffer, u16)>]>,
-    /// The last that was sent, as far as is known.
+    /// The last sequence that was sent, as far as is known.
     last_sent: u64,
     /// Number of the last sum that was compared, and whether it differed.
     pub(crate) check: (u32, bool),
@@ -50,7 +50,7 @@ impl ReceiveStream {
         }
     }
 
-    /// Begins an epoch; 0 = the peer's streams are void.
+    /// Begins an epoch; 0: the peer's streams are void.
     pub(crate) fn reset(&mut self, epoch: u32, buffers: &mut Buffers) {
         for held in &mut self.held {
             if let Some((buffer, _)) = held.take() {
@@ -62,7 +62,7 @@ impl ReceiveStream {
         self.needs_acknowledgement = epoch != 0;
     }
 
-    /// Looks at a datagram of the current epoch; holds a copy of its items if it came too early.
+    /// Classifies a datagram of the current epoch; holds a copy of its items if it came too early.
     #[inline]
     pub(crate) fn arrive(&mut self, sequence: u64, items: &[u8], buffers: &mut Buffers) -> Arrival {
         self.needs_acknowledgement = true;
@@ -80,7 +80,7 @@ impl ReceiveStream {
         if self.map & 1 << ahead != 0 {
             return Arrival::Again;
         }
-        // The last eighth of the pool is for what this worker sends.
+        // The last eighth of the pool is reserved for what this worker sends.
         let is_scarce = buffers.available() <= buffers.total() / 8;
         let Some(buffer) = (!is_scarce).then(|| buffers.take()).flatten() else {
             return Arrival::NoRoom;
@@ -91,7 +91,7 @@ impl ReceiveStream {
         Arrival::Held
     }
 
-    /// The datagram in turn is delivered.
+    /// Notes that the datagram in turn was delivered.
     #[inline]
     pub(crate) fn delivered(&mut self) {
         self.next += 1;
@@ -103,12 +103,12 @@ impl ReceiveStream {
         self.last_sent = self.last_sent.max(sequence);
     }
 
-    /// Datagrams that were sent and not delivered, as far as is known.
+    /// Returns how many datagrams were sent and not delivered, as far as is known.
     pub(crate) fn behind(&self) -> u64 {
         (self.last_sent + 1).saturating_sub(self.next)
     }
 
-    /// Whether the datagram in turn is held.
+    /// True if the datagram in turn is held.
     pub(crate) fn has_held(&self) -> bool {
         self.held[(self.next % WINDOW) as usize].is_some()
     }
@@ -118,7 +118,7 @@ impl ReceiveStream {
         self.held[(self.next % WINDOW) as usize].take()
     }
 
-    /// How far it is, with room for so many datagrams more.
+    /// Returns the stream's acknowledgement, with room for `window` more datagrams.
     pub(crate) fn acknowledgement(&self, window: u16) -> Acknowledgement {
         Acknowledgement {
             lane: self.lane.number(),

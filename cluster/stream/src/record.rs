@@ -1,16 +1,18 @@
-//! Hot: what a stream carries. Each item is a type, a length and fields, big-endian, never the memory image.
+//! Hot: the items of a stream. Each is a type, a length and fields, big-endian, never the memory
+//! image.
 //!
 //! ```text
 //!  0 type u8   1 length u8 of what follows   2 fields
 //!  record      1..=11  shard u32 | slot u32 | version u32 | body, 0 to 200 bytes
-//!  copy start  32      shard u32 | slots u32 | reign u64 | reign before u64, each 0 if it is not there
+//!  copy start  32      shard u32 | slots u32 | lineage u64 | lineage before u64 | provenance u8
+//!                      (lineages: 0 if not there; provenance: left out if it is the writer)
 //!  copy end    33      shard u32
 //!  copy stop   35      shard u32
 //!  sum         34      shard u32 | first slot u32 | slot after the last u32 | number u32 | sum u64
 //! ```
 //!
-//! Unknown types are skipped, and so are fields behind those known here. The body is the caller's, who parses it by
-//! the same rule.
+//! Unknown types are skipped, and so are fields behind those known here. The caller encodes and
+//! parses the body, by the same rule.
 
 use std::ops::Range;
 
@@ -28,33 +30,34 @@ pub const RECORD_HEADER_LEN: usize = 14;
 /// Bytes of the longest item.
 pub(crate) const ITEM_LEN_MAX: usize = RECORD_HEADER_LEN + RECORD_BODY_MAX;
 
-/// What happened to a slot.
+/// A change of a slot, or a message about its slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// The slot holds this from now on; the copy walk sends it too.
+    /// The slot holds this body from here on; the copy walk sends it too.
     Create = 1,
     /// The slot's content changed.
     Change = 2,
     /// The slot's record ended.
     Delete = 3,
-    // 4 is taken: earlier versions know it as a port block that was given or taken back.
-    /// A worker that does not own the lane saw traffic of the record.
+    // Type 4 is taken: earlier versions know it as a port block that was given or taken back.
+    /// Owner update: a worker that does not own the lane saw traffic of the record.
     Touch = 5,
-    /// No slot from `slot` on holds a record of `version` or earlier; the body tells how many slots (the copy walk's
-    /// way to say what ended while the receiver did not listen).
+    /// No slot from `slot` on holds a record of `version` or earlier; the body holds the number of
+    /// slots. The copy walk clears with it what ended while the receiver did not listen.
     Clear = 6,
     /// The lane of the shard is handed over: all that the sender wrote in it came before.
     Grant = 7,
-    /// The sender's routes of the shard are out. It is of no slot.
+    /// The sender's routes of the shard are out. Concerns no slot.
     Announced = 8,
-    /// The sender lacks the lane's slab of the shard and asks for a copy. It is of no slot.
+    /// The sender lacks the lane's slab of the shard and asks for a copy. Concerns no slot.
     Want = 9,
-    /// The sender writes the lane's slab of the shard from now on, in the reign that the body tells as a copy start does. It
-    /// goes on from all that he has copied. It is of no slot.
+    /// The sender writes the lane's slab of the shard from here on, in the lineage that the body
+    /// gives, encoded as in a copy start. The lineage continues all that the sender has copied.
+    /// Concerns no slot.
     Reign = 10,
-    /// The copy of the lane's slab of the shard that came in this epoch of the receiver's stream, and is of this reign now,
-    /// is complete and followed. It is of no slot.
+    /// The copy of the lane's slab of the shard that came in this epoch of the receiver's stream,
+    /// and has this lineage, is complete and followed. Concerns no slot.
     Followed = 11,
 }
 
@@ -88,16 +91,16 @@ impl Kind {
     }
 }
 
-/// Something about one slot of the slab (shard, lane of the stream).
+/// A change of one slot of the slab (shard, lane of the stream).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// What happened.
+    /// Kind of the change.
     pub kind: Kind,
     /// The shard of the slab; its lane is the stream's.
     pub shard: ShardId,
-    /// The slot in the owner's slab, and so in every copy.
+    /// The slot in the owner's slab, and thus in every copy.
     pub slot: u32,
-    /// Of the slot, in serial number arithmetic (RFC 1982).
+    /// Version of the slot, in serial number arithmetic (RFC 1982).
     pub version: u32,
     /// At most [`RECORD_BODY_MAX`] bytes.
     pub body: &'a [u8],
@@ -110,12 +113,15 @@ impl Record<'_> {
     /// If the body is longer than [`RECORD_BODY_MAX`].
     #[inline(always)]
     fn len(&self) -> usize {
-        assert!(self.body.len() <= RECORD_BODY_MAX, "a record's body fits in it");
+        assert!(
+            self.body.len() <= RECORD_BODY_MAX,
+            "a record's body has at most RECORD_BODY_MAX bytes"
+        );
         RECORD_HEADER_LEN + self.body.len()
     }
 
-    /// Writes the item. Each field goes where it belongs at once: what is put together elsewhere and copied in larger
-    /// pieces waits for its stores.
+    /// Writes the item. Each field is stored in its final position: a load that gathers several
+    /// smaller stores would wait for them.
     #[inline(always)]
     fn emit(&self, room: &mut [u8]) {
         let Some((head, body)) = room.split_first_chunk_mut::<RECORD_HEADER_LEN>() else { return };
@@ -128,14 +134,15 @@ impl Record<'_> {
     }
 }
 
-/// Copies all bytes. A mapping's body is so short that a call would cost more than the copy: two pieces that overlap.
+/// Copies all bytes. A mapping's body is so short that a call would cost more than the copy: two
+/// pieces that overlap.
 #[inline(always)]
 fn copy(to: &mut [u8], from: &[u8]) {
     const PIECE: usize = 32;
     if !(PIECE..=2 * PIECE).contains(&from.len()) {
         return to.copy_from_slice(from);
     }
-    assert_eq!(to.len(), from.len(), "as much room as there are bytes");
+    assert_eq!(to.len(), from.len(), "the room is as long as the bytes");
     let (first, last) = (from.first_chunk::<PIECE>(), from.last_chunk::<PIECE>());
     if let (Some(first), Some(last)) = (first, last) {
         to[..PIECE].copy_from_slice(first);
@@ -148,11 +155,12 @@ const COPY_END: u8 = 33;
 const SUM: u8 = 34;
 const COPY_STOP: u8 = 35;
 
-/// Behind a reign that its teller did not write. Who does not know the field takes it for the writer's word.
+/// Provenance behind the lineage of a relayed copy. A receiver that does not know the field takes
+/// the copy for the writer's.
 const PASSED_ON: u8 = 1;
 const PASSED_ON_IN_PART: u8 = 2;
 
-/// What a stream carries: records, and marks between them.
+/// Items of a stream: records, and marks between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Item<'a> {
     Record(Record<'a>),
@@ -177,7 +185,7 @@ impl Item<'_> {
         }
     }
 
-    /// Writes the item, which the room is as long as.
+    /// Writes the item into a room of exactly its length.
     #[inline(always)]
     pub(crate) fn emit(&self, room: &mut [u8]) {
         match self {
@@ -210,7 +218,7 @@ impl Item<'_> {
     }
 }
 
-/// Reads items; what it does not know it skips and counts.
+/// Reads items; skips and counts unknown ones.
 #[derive(Debug)]
 pub(crate) struct Items<'a> {
     reader: Reader<'a>,
@@ -243,7 +251,7 @@ impl<'a> Iterator for Items<'a> {
     }
 }
 
-/// The item; None if its type is unknown or its fields are too short.
+/// Returns the item; None if its type is unknown or its fields are too short.
 #[inline(always)]
 fn read<'a>(kind: u8, mut fields: Reader<'a>) -> Option<Item<'a>> {
     if let Some(kind) = Kind::of(kind) {
@@ -278,7 +286,7 @@ fn read<'a>(kind: u8, mut fields: Reader<'a>) -> Option<Item<'a>> {
     }
 }
 
-/// Three words and the rest, behind one length check.
+/// Returns three words and the rest, behind one length check.
 #[inline(always)]
 fn words(bytes: &[u8]) -> Option<([u32; 3], &[u8])> {
     let (head, rest) = bytes.split_first_chunk::<12>()?;
@@ -335,9 +343,9 @@ mod tests {
         assert_eq!(items.skipped, 2);
     }
 
-    /// A record that is cut off, and a length beyond the end: skipped, counted, the rest is read.
+    /// A truncated record, and a length beyond the end: skipped and counted, the rest is read.
     #[test]
-    fn what_is_too_short_is_skipped() {
+    fn truncated_items_are_skipped_and_counted() {
         let good = emitted(&Item::CopyEnd { shard: ShardId(1) });
         let bytes = [vec![Kind::Create as u8, 11], vec![0; 11], good, vec![1, 200, 0]].concat();
         let mut items = Items::new(&bytes);

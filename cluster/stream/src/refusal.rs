@@ -1,32 +1,33 @@
-//! Why a datagram that came in was not used.
+//! Reasons why a received datagram was not used.
 
-/// Each datagram that is not used is counted under one of these.
+/// Reason under which a datagram that is not used is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Refusal {
-    /// Source address and sender are not those of a peer; nothing else was looked at.
+    /// Source address and sender are not those of a peer; nothing else was checked.
     NotAPeer,
     /// Shorter than header and tag.
     Truncated,
     /// Of another protocol, too long, or authentic with fields that contradict each other.
     Malformed,
-    /// A protocol version we do not speak, or that the session did not settle on.
+    /// A protocol version we do not speak, or that the session did not negotiate.
     Version,
-    /// Made under the key of a session that is over: mostly of an earlier boot of the peer or of ours.
+    /// Sealed with the key of a session that is over: mostly of an earlier boot of the peer or of
+    /// ours.
     OldBoot,
-    /// Made under the key of a session that we do not have (yet).
+    /// Sealed with the key of a session that we do not have (yet).
     NoSession,
     /// The authentication tag is wrong.
     BadMac,
-    /// A number that was received before, or is too old to tell.
+    /// A number that was received before, or is too old to be checked.
     Replayed,
-    /// About a stream as it was before it started over.
+    /// About an epoch of a stream before it restarted.
     StaleEpoch,
     /// The peer's configuration differs in what replication depends on.
     Fingerprint,
     /// More HELLOs than are checked in this time.
     HelloRate,
-    /// There was no room to hold or apply it; it comes again.
+    /// There was no room to hold or apply it; the sender repeats it.
     NoRoom,
 }
 
@@ -47,7 +48,7 @@ impl Refusal {
         Refusal::NoRoom,
     ];
 
-    /// Its name in metrics.
+    /// Returns its name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Refusal::NotAPeer => "not-a-peer",
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reason_has_its_own_place_and_name() {
+    fn each_refusal_has_its_own_index_and_name() {
         let mut refusals = Refusals::default();
         for (place, refusal) in Refusal::ALL.into_iter().enumerate() {
             assert_eq!(refusal as usize, place);

@@ -1,4 +1,5 @@
-//! Hot: which numbers of a session were received: each is accepted once, and never after 1,024 later ones.
+//! Hot: which numbers of a session were received: each is accepted once, and never after 1,024
+//! later ones.
 
 const WORDS: usize = 16;
 const NUMBERS: u64 = WORDS as u64 * 64;
@@ -22,7 +23,7 @@ impl ReplayWindow {
             return true;
         }
         let (word, bit) = Self::place(number);
-        // The word that `highest` lies in is shared with the oldest ones: those count as too old.
+        // The word of `highest` is shared with the oldest numbers: those count as too old.
         number != 0 && self.highest - number < NUMBERS - 64 && self.seen[word] & bit == 0
     }
 
@@ -50,9 +51,10 @@ mod tests {
 
     use super::*;
 
-    /// Against a set: nothing twice, and what is new and not far behind is accepted.
+    /// Against a set: no number is accepted twice, and a new one that is not far behind is
+    /// accepted.
     #[test]
-    fn as_a_set() {
+    fn the_replay_window_agrees_with_a_set() {
         check!().with_type::<Vec<(bool, u16)>>().for_each(|steps| {
             let mut window = ReplayWindow::default();
             let mut seen = HashSet::new();

@@ -1,4 +1,4 @@
-//! How long to wait for an acknowledgement: RFC 6298 with bounds fit for a data centre.
+//! The time to wait for an acknowledgement: RFC 6298 with bounds fit for a data centre.
 
 use crate::options::Options;
 
@@ -21,7 +21,8 @@ impl RoundTrip {
         }
     }
 
-    /// RFC 6298 section 2. Only of datagrams that were sent once (Karn's rule, section 3).
+    /// Takes a sample (RFC 6298 section 2), only of a datagram that was sent once (Karn's rule,
+    /// section 3).
     pub(crate) fn measured(&mut self, sample_us: u64) {
         let sample = sample_us.max(1);
         if self.smoothed_us == 0 {
@@ -33,8 +34,8 @@ impl RoundTrip {
         self.smoothed_us = ((7 * self.smoothed_us + sample) / 8).max(1);
     }
 
-    /// After so long without acknowledgement a datagram is sent again; each time in vain doubles it, up to the
-    /// maximum.
+    /// Returns the time without acknowledgement after which a datagram is sent again; each timeout
+    /// doubles it, up to the maximum.
     pub(crate) fn timeout_us(&self, times_in_vain: u32) -> u64 {
         let timeout = match self.smoothed_us {
             0 => 4 * self.min_us,
@@ -43,12 +44,12 @@ impl RoundTrip {
         timeout.max(self.min_us).saturating_mul(1 << times_in_vain.min(16)).min(self.max_us)
     }
 
-    /// Within this time nothing that overtook a datagram proves that it is lost.
+    /// Returns the time within which an overtaken datagram is not taken for lost.
     pub(crate) fn reordering_us(&self) -> u64 {
         self.smoothed_us + self.smoothed_us / 4
     }
 
-    /// Smoothed round trip in microseconds, 0 = not measured yet.
+    /// Returns the smoothed round trip in microseconds; 0: not measured yet.
     pub(crate) fn smoothed_us(&self) -> u64 {
         self.smoothed_us
     }

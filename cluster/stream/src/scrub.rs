@@ -1,8 +1,8 @@
 //! The scrub: sums of extents, compared one after the other over all copies that are synced.
 //!
-//! A sum travels in the stream, so the receiver compares it when it has applied exactly what the owner had written:
-//! changes on their way do not count. A difference is looked at a second time after a pause before the extent is
-//! copied again.
+//! A sum travels in the stream, so the receiver compares it when it has applied exactly what the
+//! owner had written: changes on their way do not count. A difference is checked a second time
+//! after a pause before the extent is copied again.
 //!
 //! ```text
 //!   pausing --> comparing --equal--> pausing, next extent
@@ -22,7 +22,7 @@ use crate::options::Options;
 /// Slots that one sum covers: an extent of a slab.
 pub(crate) const SLOTS: u32 = 1024;
 
-/// A verdict that has not come by then does not come.
+/// A verdict that has not come after this time, in microseconds, is given up.
 const VERDICT_US: u64 = 1_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(crate) enum Stage {
         is_again: bool,
     },
     Settling,
-    /// None: not begun.
+    /// Next slot to copy; None: not begun.
     Repairing {
         cursor: Option<u32>,
     },
@@ -49,12 +49,12 @@ pub(crate) struct Target {
 
 #[derive(Debug)]
 pub(crate) struct Scrub {
-    /// Place of the copy that has its turn, and the extent of it.
+    /// Index of the copy that has its turn, and the extent of it.
     pub(crate) copy: u32,
     extent: u32,
     pub(crate) stage: Stage,
     pub(crate) due_us: u64,
-    /// Of the last sum.
+    /// Number of the last sum.
     number: u32,
     stream: (PeerIndex, Lane),
 }
@@ -73,8 +73,8 @@ impl Default for Scrub {
 }
 
 impl Scrub {
-    /// The slots of the extent that has its turn; behind the last one, all slots that the owner does not have. None
-    /// if the turn is over.
+    /// Returns the slots of the extent that has its turn; after the last one, all slots that the
+    /// owner does not have. None if the turn is over.
     pub(crate) fn slots(&self, total: u32) -> Option<Range<u32>> {
         let extents = total.div_ceil(SLOTS);
         let start = self.extent.checked_mul(SLOTS)?;
@@ -100,7 +100,7 @@ impl Scrub {
         self.copy = (self.copy + 1) % (copies as u32).max(1);
     }
 
-    /// A sum is sent; returns its number.
+    /// Notes that a sum is sent; returns its number.
     pub(crate) fn compare(
         &mut self,
         peer: PeerIndex,
@@ -115,7 +115,7 @@ impl Scrub {
         self.number
     }
 
-    /// A receiver's last comparison.
+    /// Takes a receiver's last comparison.
     pub(crate) fn verdict(
         &mut self,
         peer: PeerIndex,

@@ -1,9 +1,9 @@
 //! Hot: authentication and encryption of datagrams by AES-256-GCM.
 //!
-//! The header is authenticated, the body authenticated and, if wished, encrypted. Keys are derived (HKDF-SHA256) from
-//! a cluster key and all that names a direction of a session, so no two sessions share one and a number can be the
-//! nonce. Encrypting is the cheaper way: 365 ns for 1,368 bytes against 987 ns for the tag alone, since GCM's fast
-//! path is the one that encrypts.
+//! The header is authenticated, the body authenticated and, if configured, encrypted. Keys are
+//! derived (HKDF-SHA256) from a cluster key and everything that names a direction of a session, so
+//! no two sessions share one and a number can be the nonce. Encryption is cheaper: 365 ns for 1,368
+//! bytes against 987 ns for the tag alone, since GCM's fast path is the one that encrypts.
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
@@ -21,7 +21,7 @@ fn nonce(number: u64) -> Nonce {
 }
 
 impl SealKey {
-    /// The key for what `info` names; its parts have fixed lengths.
+    /// Derives the key for what `info` names; its parts have fixed lengths.
     pub(crate) fn derive(key: &ClusterKey, info: &[&[u8]]) -> Self {
         let mut bytes = [0; 32];
         expand(&key.root, info, &mut bytes);
@@ -29,7 +29,8 @@ impl SealKey {
         Self(LessSafeKey::new(key))
     }
 
-    /// Seals a datagram whose header and body lie in `buffer`, with room for the tag behind them. Returns its length.
+    /// Seals a datagram whose header and body lie in `buffer`, with room for the tag behind them.
+    /// Returns its length.
     #[inline]
     pub(crate) fn seal(
         &self,
@@ -50,7 +51,7 @@ impl SealKey {
         length + TAG_LEN
     }
 
-    /// The body in the clear, if the datagram is authentic.
+    /// Returns the body in the clear, if the datagram is authentic.
     #[inline]
     pub(crate) fn open<'a>(
         &self,

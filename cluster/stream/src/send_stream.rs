@@ -1,4 +1,5 @@
-//! Hot: the owner's end of a stream: records become datagrams, which are kept until they are acknowledged.
+//! Hot: the owner's end of a stream: records become datagrams, which are kept until they are
+//! acknowledged.
 //!
 //! ```text
 //!   acknowledged |  on the way: at most 64  |  waiting  | being filled |
@@ -6,9 +7,10 @@
 //!                +----------- the log: at most `log_datagrams` --------+
 //! ```
 //!
-//! A stream is *opening* until the peer has acknowledged its epoch; what is appended then goes nowhere, as the copy
-//! walk brings it later. It falls *out of sync* when its log is full: all buffers go back, the epoch rises, it opens
-//! again. So a peer that does not answer costs nothing and holds nobody up.
+//! A stream is *opening* until the peer has acknowledged its epoch; records appended before are
+//! dropped, as the copy walk brings them later. It falls *out of sync* when its log is full: all
+//! buffers go back, the epoch rises, it opens again. So a peer that does not answer costs nothing
+//! and holds up no other peer.
 
 use weir_ids::Lane;
 
@@ -19,10 +21,11 @@ use crate::options::Options;
 use crate::record::Item;
 use crate::round_trip::RoundTrip;
 
-/// Datagrams on the way at most: what an acknowledgement's map can tell apart.
+/// Datagrams on the way at most: as many as an acknowledgement's map can distinguish.
 pub(crate) const WINDOW: u64 = 64;
 
-/// This many later datagrams acknowledged: it was lost, not overtaken (RFC 5681 section 3.2).
+/// A datagram is taken for lost, not overtaken, after this many later ones were acknowledged (RFC
+/// 5681 section 3.2).
 const OVERTAKEN: u32 = 3;
 
 #[derive(Debug)]
@@ -50,12 +53,13 @@ pub(crate) struct SendStream {
     bytes_on_the_way: u32,
     window_bytes: u32,
     linger_us: u64,
-    /// When what is being filled goes out, full or not.
+    /// When the datagram that is being filled goes out, full or not.
     ripe_us: u64,
     times_in_vain: u32,
-    /// The first on the way was sent again since [`SendStream::looked`] because its time was over.
+    /// The first datagram on the way was sent again since [`SendStream::looked`] because it timed
+    /// out.
     is_in_vain: bool,
-    /// When the next one on the way is looked at again; u64::MAX: never.
+    /// When the next datagram on the way is checked again; u64::MAX: never.
     pub(crate) timer_us: u64,
     items: u64,
     bytes: u64,
@@ -66,7 +70,7 @@ pub(crate) struct SendStream {
 pub(crate) struct LogFull;
 
 impl SendStream {
-    /// `epoch`: its first, not 0.
+    /// Returns a stream in its first epoch, which is not 0.
     pub(crate) fn new(lane: Lane, epoch: u32, options: &Options) -> Self {
         let entry = || Entry {
             buffer: None,
@@ -112,22 +116,22 @@ impl SendStream {
         self.is_open
     }
 
-    /// All datagrams up to this one were applied by the peer.
+    /// Returns the sequence up to which the peer has applied all datagrams.
     pub(crate) fn acknowledged(&self) -> u64 {
         self.first - 1
     }
 
-    /// The last datagram that was sent.
+    /// Returns the sequence of the last datagram that was sent.
     pub(crate) fn last_sent(&self) -> u64 {
         self.sent - 1
     }
 
-    /// Datagrams in the log.
+    /// Returns the number of datagrams in the log.
     pub(crate) fn logged(&self) -> u64 {
         self.next - self.first + u64::from(self.is_filling())
     }
 
-    /// Whether `next` has items. A full log has no place for it: that one is the oldest's.
+    /// True if `next` has items. A full log has no slot for it: that slot is the oldest's.
     fn is_filling(&self) -> bool {
         let mask = self.entries.len() - 1;
         !self.is_full() && self.entries[self.next as usize & mask].buffer.is_some()
@@ -137,7 +141,7 @@ impl SendStream {
         self.next - self.first >= self.entries.len() as u64
     }
 
-    /// (items, bytes, when the oldest was appended) of what is not acknowledged.
+    /// Returns (items, bytes, when the oldest was appended) of everything that is not acknowledged.
     pub(crate) fn lag(&self) -> (u64, u64, Option<u64>) {
         let oldest = &self.entries[self.first as usize & (self.entries.len() - 1)];
         (self.items, self.bytes, oldest.buffer.as_ref().map(|_| oldest.appended_us))
@@ -172,7 +176,7 @@ impl SendStream {
         self.begin(buffers, now_us, item)
     }
 
-    /// The first item of a datagram.
+    /// Begins a datagram with its first item.
     #[inline(never)]
     fn begin(
         &mut self,
@@ -202,20 +206,20 @@ impl SendStream {
         Ok(next)
     }
 
-    /// What is being filled waits no longer.
+    /// Makes the datagram that is being filled due at once.
     #[inline]
     pub(crate) fn hasten(&mut self, now_us: u64) {
         self.ripe_us = self.ripe_us.min(now_us);
     }
 
-    /// Whether [`SendStream::take_new`] has one now.
+    /// True if [`SendStream::take_new`] returns a datagram now.
     #[inline]
     pub(crate) fn has_new(&self, now_us: u64) -> bool {
         self.is_window_open()
             && (self.sent < self.next || (self.is_filling() && self.is_ripe(now_us)))
     }
 
-    /// Whether it will have one soon, without anything being appended or acknowledged.
+    /// True if it will return one soon, without anything being appended or acknowledged.
     pub(crate) fn lingers(&self) -> bool {
         self.is_window_open() && self.is_filling()
     }
@@ -225,12 +229,12 @@ impl SendStream {
         on_the_way < self.peer_window.min(WINDOW) && self.bytes_on_the_way < self.window_bytes
     }
 
-    /// Whether what is being filled has waited for long enough.
+    /// True if the datagram that is being filled has waited long enough.
     fn is_ripe(&self, now_us: u64) -> bool {
         now_us >= self.ripe_us
     }
 
-    /// The body of the next datagram that was never sent, if the window has room for it.
+    /// Returns the body of the next datagram that was never sent, if the window has room for it.
     #[inline]
     pub(crate) fn take_new<'a>(
         &mut self,
@@ -248,17 +252,18 @@ impl SendStream {
         let entry = self.entry(sequence);
         (entry.transmissions, entry.sent_us) = (1, now_us);
         let (length, items) = (usize::from(entry.length), entry.items);
-        let body = buffers.get_mut(entry.buffer.as_ref().expect("what was not sent is in the log"));
+        let body =
+            buffers.get_mut(entry.buffer.as_ref().expect("an unsent datagram is in the log"));
         header.emit(items, body);
         self.bytes_on_the_way += length as u32;
         self.timer_us = self.timer_us.min(now_us + timeout_us);
         Some(&body[..length])
     }
 
-    /// The body of a datagram that seems lost, from `from` on, with its sequence.
+    /// Returns the body of a datagram that seems lost, from `from` on, with its sequence.
     ///
-    /// The first time of waiting in vain all are sent again whose time is over; after that only the first, until an
-    /// acknowledgement comes.
+    /// At the first timeout all datagrams that have timed out are sent again; at later ones only
+    /// the first, until an acknowledgement comes.
     pub(crate) fn take_lost<'a>(
         &mut self,
         buffers: &'a Buffers,
@@ -283,7 +288,7 @@ impl SendStream {
             let length = usize::from(entry.length);
             self.is_in_vain |= sequence == self.first && waited_us >= timeout_us;
             let entry = self.entry(sequence);
-            let buffer = entry.buffer.as_ref().expect("what is not acknowledged is in the log");
+            let buffer = entry.buffer.as_ref().expect("an unacknowledged datagram is in the log");
             return Some((sequence, &buffers.get(buffer)[..length]));
         }
         None
@@ -295,7 +300,7 @@ impl SendStream {
         (sequence + 1..self.sent).filter(|&later| is_acknowledged(later)).take(3).count() as u32
     }
 
-    /// What was lost has been sent again: when to look again.
+    /// Sets the next timer, after lost datagrams have been sent again.
     pub(crate) fn looked(&mut self, now_us: u64, round_trip: &RoundTrip) {
         self.times_in_vain += u32::from(std::mem::take(&mut self.is_in_vain));
         let timeout_us = round_trip.timeout_us(self.times_in_vain);
@@ -309,8 +314,8 @@ impl SendStream {
         }
     }
 
-    /// Takes an acknowledgement of the current epoch. Returns a round trip if one was measured. None: it
-    /// acknowledges what was never sent.
+    /// Takes an acknowledgement of the current epoch. Returns a round trip if one was measured.
+    /// None: it acknowledges a datagram that was never sent.
     pub(crate) fn acknowledge(
         &mut self,
         ack: &Acknowledgement,
@@ -326,14 +331,15 @@ impl SendStream {
             sample = self.settle(self.first, now_us).or(sample);
             let entry = self.entry(self.first);
             let (items, length) = (entry.items, usize::from(entry.length));
-            buffers.give(entry.buffer.take().expect("the log holds what is not acknowledged"));
+            buffers.give(entry.buffer.take().expect("the log holds every unacknowledged datagram"));
             self.items -= u64::from(items);
             self.bytes -= (length - STREAM_HEADER_LEN) as u64;
             self.first += 1;
             self.times_in_vain = 0;
         }
         if self.acknowledged() != ack.cumulative {
-            // An older one that was overtaken: its map is about datagrams that are gone.
+            // An older acknowledgement that was overtaken: its map is about datagrams that are
+            // gone.
             return Some(sample);
         }
         self.peer_window = u64::from(ack.window);
@@ -342,7 +348,7 @@ impl SendStream {
             let sequence = ack.cumulative + 2 + u64::from(map.trailing_zeros());
             if sequence < self.sent {
                 sample = self.settle(sequence, now_us).or(sample);
-                // What was overtaken is looked for at once.
+                // Datagrams that were overtaken are checked at once.
                 self.timer_us = 0;
             }
             map &= map - 1;
@@ -366,7 +372,7 @@ impl SendStream {
         sample
     }
 
-    /// Starts over: the log is emptied, a new epoch begins.
+    /// Restarts the stream: the log is emptied, a new epoch begins.
     pub(crate) fn reset(&mut self, buffers: &mut Buffers) {
         for entry in &mut self.entries {
             if let Some(buffer) = entry.buffer.take() {
@@ -380,12 +386,12 @@ impl SendStream {
         (self.times_in_vain, self.peer_window, self.timer_us) = (0, 0, u64::MAX);
     }
 
-    /// Whether a sum may go with it: little is under way.
+    /// True if the scrub may append a sum: little is under way.
     pub(crate) fn has_room_for_scrub(&self) -> bool {
         self.is_open && self.logged() < WINDOW / 4
     }
 
-    /// Whether the copy may append: it leaves half of the log to changes.
+    /// True if the copy may append: it leaves half of the log to changes.
     pub(crate) fn has_room_for_copy(&self, buffers: &Buffers) -> bool {
         self.is_open
             && self.logged() < self.entries.len() as u64 / 2

@@ -1,8 +1,8 @@
 //! A session: the keys that two boots of two workers share, found in one round trip.
 //!
-//! Each side draws a challenge and takes the other's HELLO for current only if it repeats that challenge. The keys are
-//! derived from both boot ids and both challenges, so what was recorded in an earlier session opens nothing, and a
-//! HELLO that was recorded sets nothing up.
+//! Each side draws a challenge and accepts the other's HELLO as current only if it repeats that
+//! challenge. The keys are derived from both boot ids and both challenges, so a recording of an
+//! earlier session opens nothing, and a recorded HELLO sets nothing up.
 //!
 //! ```text
 //!   A                                   B
@@ -14,8 +14,9 @@
 //!   |---------------------------------->|   session (a, b)
 //! ```
 //!
-//! Who has no session says HELLO again and again; who gets a HELLO without "has it" answers, unless its own session is
-//! alive: then the HELLO is an old one. A challenge serves one session.
+//! A worker without a session repeats its HELLO; a worker that gets a HELLO without "has it"
+//! answers, unless its own session is alive: then the HELLO is an old one. A challenge serves one
+//! session.
 
 use std::ops::RangeInclusive;
 
@@ -28,22 +29,24 @@ use crate::hello::{Challenge, Hello};
 use crate::replay_window::ReplayWindow;
 use crate::seal::SealKey;
 
-/// A HELLO's number names in its upper bits which adding of the receiver it belongs to.
+/// The upper bits of a HELLO's number count how often its sender has added the receiver.
 const INCARNATION_SHIFT: u32 = 40;
 
-/// How often the sender of a HELLO of this number had added its receiver: its streams begin anew each time.
+/// Returns how often the sender of a HELLO of this number had added its receiver: its streams
+/// restart each time.
 pub(crate) fn incarnation_of(hello_number: u64) -> u64 {
     hello_number >> INCARNATION_SHIFT
 }
 
 const NO_CHALLENGE: Challenge = [0; 16];
 
-/// Who this end is. The secret must be random and new in each boot: challenges come from it.
+/// Identity of this end. The secret must be random and new in each boot: challenges are derived
+/// from it.
 #[derive(Clone)]
 pub struct Identity {
     /// This worker.
     pub worker: PeerId,
-    /// This life of its process.
+    /// The incarnation of its process.
     pub boot: BootId,
     /// 32 random bytes.
     pub secret: [u8; 32],
@@ -76,7 +79,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// The number of the next datagram, and the key.
+    /// Returns the number of the next datagram, and the key.
     #[inline]
     pub(crate) fn next_number(&mut self) -> (u64, &SealKey) {
         self.last_number += 1;
@@ -84,7 +87,7 @@ impl Session {
     }
 }
 
-/// What a HELLO led to.
+/// Outcome of a HELLO.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     /// A session was set up.
@@ -93,7 +96,7 @@ pub(crate) enum Heard {
     Nothing,
     /// No version in common.
     Version,
-    /// These parts of the configuration differ.
+    /// This part of the configuration differs.
     Differs(FingerprintPart),
 }
 
@@ -109,7 +112,7 @@ pub(crate) struct Handshake {
     is_confirming: bool,
 }
 
-/// A stream of numbers that nobody can foretell.
+/// A stream of unpredictable numbers.
 #[derive(Debug)]
 struct Challenges {
     root: Prk,
@@ -137,21 +140,22 @@ impl Handshake {
         salt[8..].copy_from_slice(&incarnation.to_be_bytes());
         let root = Salt::new(HKDF_SHA256, &salt).extract(&identity.secret);
         let mut challenges = Challenges { root, drawn: 0 };
-        // A peer that was removed and added again: its HELLO numbers go on where no earlier ones were.
+        // A peer that was removed and added again: its HELLO numbers continue above all earlier
+        // ones.
         let hello_number = incarnation << INCARNATION_SHIFT;
         let next = challenges.draw();
         let (peer, is_confirming) = (NO_CHALLENGE, false);
         Self { versions, challenges, next, peer, hello_number, is_confirming }
     }
 
-    /// Keys changed: whatever was under way starts over.
+    /// Restarts a handshake that is under way, since the keys have changed.
     pub(crate) fn keys_changed(&mut self) {
         self.next = self.challenges.draw();
         self.peer = NO_CHALLENGE;
         self.is_confirming = false;
     }
 
-    /// The HELLO to send now, and its number.
+    /// Returns the HELLO to send now, and its number.
     pub(crate) fn hello(
         &mut self,
         identity: &Identity,
@@ -174,8 +178,9 @@ impl Handshake {
         (self.hello_number, hello)
     }
 
-    /// An authentic HELLO of the peer; `key` is the cluster key that opened it. `is_wanted` says whether one that knows
-    /// nothing of us is answered. Returns what it led to and whether a HELLO is due.
+    /// Takes an authentic HELLO of the peer; `key` is the cluster key that opened it. `is_wanted`:
+    /// a HELLO that knows nothing of us is answered. Returns its outcome and whether a HELLO is
+    /// due.
     pub(crate) fn heard(
         &mut self,
         hello: &Hello,
@@ -206,7 +211,7 @@ impl Handshake {
         (Heard::Session, !hello.has_session)
     }
 
-    /// A HELLO that sets nothing up. Whether it is to be answered.
+    /// Returns whether a HELLO that sets nothing up is to be answered.
     fn answers(&mut self, hello: &Hello, session: Option<&Session>, is_wanted: bool) -> bool {
         match session {
             Some(session) if session.peer_boot == hello.boot && session.peer == hello.challenge => {
@@ -224,14 +229,14 @@ impl Handshake {
     }
 }
 
-/// All that a session's keys are derived from, but for the cluster keys.
+/// All inputs of a session's keys, except the cluster keys.
 struct Ends<'a> {
     own: (&'a Identity, Challenge),
     peer: (PeerId, BootId, Challenge),
 }
 
 impl Ends<'_> {
-    /// Each direction is derived from the key that its sender uses first.
+    /// Derives the session: each direction from the key that its sender uses first.
     fn session(&self, own_key: &ClusterKey, peer_key: &ClusterKey, version: u8) -> Session {
         let (identity, own) = self.own;
         let (peer_worker, peer_boot, peer) = self.peer;
@@ -256,18 +261,18 @@ impl Ends<'_> {
 }
 
 impl Session {
-    /// The cluster's keys changed. Whether the session may go on.
+    /// Takes new cluster keys. Returns whether the session may go on.
     pub(crate) fn keys_changed(&mut self, keys: &ClusterKeys) -> bool {
         self.is_confirmable = self.key_names[0] == keys.first().name;
         self.key_names.iter().all(|name| keys.has(*name))
     }
 
-    /// Whether the peer's direction is derived from this key.
+    /// True if the peer's direction is derived from this key.
     pub(crate) fn is_of(&self, peer_key: &ClusterKey) -> bool {
         self.key_names[1] == peer_key.name
     }
 
-    /// Whether a new session should replace it: it was not made with our first key.
+    /// True if a new session should replace it: it was not made with our first key.
     pub(crate) fn is_outdated(&self) -> bool {
         !self.is_confirmable
     }
@@ -275,7 +280,7 @@ impl Session {
 
 pub(crate) type End = (PeerId, BootId, Challenge);
 
-/// Key and id of the direction from one end to the other.
+/// Returns key and id of the direction from one end to the other.
 pub(crate) fn direction(key: &ClusterKey, from: End, to: End) -> (SealKey, u32) {
     let words = [from.0.0.to_be_bytes(), to.0.0.to_be_bytes()];
     let boots = [from.1.0.to_be_bytes(), to.1.0.to_be_bytes()];
@@ -288,7 +293,7 @@ pub(crate) fn direction(key: &ClusterKey, from: End, to: End) -> (SealKey, u32) 
     (SealKey::derive(key, &info(b"session")), u32::from_be_bytes(id).max(1))
 }
 
-/// The key of the HELLOs of one boot of a worker to another worker.
+/// Returns the key of the HELLOs of one boot of a worker to another worker.
 pub(crate) fn hello_key(key: &ClusterKey, from: PeerId, boot: BootId, to: PeerId) -> SealKey {
     let (from, boot, to) = (from.0.to_be_bytes(), boot.0.to_be_bytes(), to.0.to_be_bytes());
     SealKey::derive(key, &[b"hello", &from, &boot, &to])

@@ -1,4 +1,4 @@
-//! What an endpoint tells of itself: who has what, how far behind, what happened.
+//! The state of an endpoint: which peer has what, how far it is behind, what has happened.
 
 use std::net::SocketAddr;
 
@@ -11,55 +11,57 @@ use crate::fingerprint::FingerprintPart;
 use crate::identity::{PeerIndex, Sequence};
 use crate::refusal::Refusals;
 
-/// A peer as it stands.
+/// State of a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerStatus {
     /// The peer.
     pub worker: PeerId,
-    /// Where it is reached.
+    /// Its address.
     pub address: SocketAddr,
-    /// Its last known life; None before the first session.
+    /// Its last known incarnation; None before the first session.
     pub boot: Option<BootId>,
     /// Protocol version of the session. None: there is no session.
     pub version: Option<u8>,
     /// Milliseconds since something authentic came from it.
     pub silent_ms: u64,
-    /// Smoothed round trip in microseconds, 0 = not measured yet.
+    /// Smoothed round trip in microseconds; 0: not measured yet.
     pub round_trip_us: u64,
-    /// What it has not acknowledged, over all lanes.
+    /// Lag of the peer over all lanes.
     pub lag: Lag,
     /// The part of the configuration that it was last refused for.
     pub difference: Option<FingerprintPart>,
-    /// What happened so far.
+    /// Counters since the start.
     pub counters: PeerCounters,
 }
 
 impl Endpoint {
-    /// How far a copy is. None after it was stopped or its peer was removed.
+    /// Returns the progress of a copy. None after it was stopped or its peer was removed.
     pub fn copy_status(&self, id: CopyId) -> Option<CopyStatus> {
         let copy = self.copies.get(id)?;
         let own = &self.peers.get(copy.peer.index())?.as_ref()?.lanes[copy.lane.index()];
         Some(copy.status(&own.stream))
     }
 
-    /// The place of a worker that is a peer.
+    /// Returns the index of a worker that is a peer.
     pub fn peer(&self, worker: PeerId) -> Option<PeerIndex> {
         let place = self.by_worker.binary_search_by_key(&worker, |&(worker, _)| worker).ok()?;
         Some(self.by_worker[place].1)
     }
 
-    /// The last known life of a peer. None: there was no session yet, or there is no such peer.
+    /// Returns the last known incarnation of a peer. None: there was no session yet, or there is no
+    /// such peer.
     pub fn boot(&self, peer: PeerIndex) -> Option<BootId> {
         self.peers.get(peer.index())?.as_ref()?.boot
     }
 
-    /// Milliseconds since something authentic came from the peer, or since it was added. None if there is none.
+    /// Returns the milliseconds since something authentic came from the peer, or since it was
+    /// added. None if there is no such peer.
     pub fn silent_ms(&self, peer: PeerIndex, now_us: u64) -> Option<u64> {
         let peer = self.peers.get(peer.index())?.as_ref()?;
         Some(peer.link.silent_us(now_us) / 1000)
     }
 
-    /// How many replicas have applied the record.
+    /// Returns how many replicas have applied the record.
     pub fn replicated_on(&self, ticket: &Ticket) -> usize {
         let has_it = |place: &&Place| {
             let (epoch, sequence) = self.acknowledged(place.peer, ticket.lane);
@@ -68,8 +70,8 @@ impl Endpoint {
         ticket.places().iter().filter(has_it).count()
     }
 
-    /// Whether the record is in the present stream to the peer and not acknowledged. What is in none, or in one that has
-    /// begun anew since, its copy brings.
+    /// True if the record is in the present stream to the peer and not acknowledged. A record that
+    /// is in no stream, or in an earlier epoch, is brought by the copy.
     pub fn is_on_its_way(&self, ticket: &Ticket, peer: PeerIndex) -> bool {
         let place = ticket.places().iter().find(|place| place.peer == peer);
         place.is_some_and(|place| {
@@ -78,7 +80,8 @@ impl Endpoint {
         })
     }
 
-    /// Whether no replica will acknowledge the record any more: it went to no stream, or all of them started over.
+    /// True if no replica will acknowledge the record any more: it went to no stream, or all of
+    /// them have restarted.
     pub fn is_void(&self, ticket: &Ticket) -> bool {
         ticket
             .places()
@@ -86,13 +89,13 @@ impl Endpoint {
             .all(|place| self.acknowledged(place.peer, ticket.lane).0 != place.epoch)
     }
 
-    /// Counts up whenever something may have been acknowledged.
+    /// Returns a count that rises whenever something may have been acknowledged.
     #[inline]
     pub fn acknowledgements(&self) -> u64 {
         self.acknowledgements
     }
 
-    /// Epoch of a stream, and up to where its peer has applied it.
+    /// Returns the epoch of a stream, and the sequence up to which its peer has applied it.
     pub fn acknowledged(&self, peer: PeerIndex, lane: Lane) -> (u32, Sequence) {
         match self.peers.get(peer.index()) {
             Some(Some(peer)) => {
@@ -103,13 +106,13 @@ impl Endpoint {
         }
     }
 
-    /// Whether records that are appended go to the peer: it has acknowledged the stream's epoch.
+    /// True if appended records go to the peer: it has acknowledged the stream's epoch.
     pub fn is_open(&self, peer: PeerIndex, lane: Lane) -> bool {
         let peer = self.peers.get(peer.index()).and_then(Option::as_ref);
         peer.is_some_and(|peer| peer.lanes[lane.index()].stream.is_open())
     }
 
-    /// What the peer has not acknowledged of a lane.
+    /// Returns what the peer has not acknowledged of a lane.
     pub fn lag(&self, peer: PeerIndex, lane: Lane, now_us: u64) -> Lag {
         match self.peers.get(peer.index()) {
             Some(Some(peer)) => peer.lanes[lane.index()].lag(now_us),
@@ -117,13 +120,14 @@ impl Endpoint {
         }
     }
 
-    /// Datagrams of a peer's stream that were sent and not applied here, as far as is known.
+    /// Returns how many datagrams of a peer's stream were sent and not applied here, as far as is
+    /// known.
     pub fn behind(&self, peer: PeerIndex, lane: Lane) -> u64 {
         let peer = self.peers.get(peer.index()).and_then(Option::as_ref);
         peer.map_or(0, |peer| peer.streams[lane.index()].behind())
     }
 
-    /// The peer as it stands. None if there is none.
+    /// Returns the state of a peer. None if there is no such peer.
     pub fn peer_status(&self, peer: PeerIndex, now_us: u64) -> Option<PeerStatus> {
         let Peer { link, boot, lanes, .. } = self.peers.get(peer.index())?.as_ref()?;
         let mut lag = Lag::default();
@@ -146,12 +150,12 @@ impl Endpoint {
         })
     }
 
-    /// Datagrams refused that no peer could be blamed for.
+    /// Returns the datagrams refused that could not be attributed to a peer, by reason.
     pub fn refused(&self) -> Refusals {
         self.refused
     }
 
-    /// Datagram buffers in use, and all there are.
+    /// Returns the datagram buffers in use, and the number of all buffers.
     pub fn buffers_used(&self) -> (usize, usize) {
         (self.buffers.total() - self.buffers.available(), self.buffers.total())
     }

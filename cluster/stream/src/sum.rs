@@ -1,6 +1,7 @@
 //! A sum over records that does not depend on their order: what the scrub compares.
 
-/// Adds up live records. It finds differences by accident, not by intent: streams are authenticated.
+/// Adds up live records. It detects accidental differences, not malicious ones: streams are
+/// authenticated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum(u64);
 
@@ -19,7 +20,7 @@ impl Sum {
         self.0 = self.0.wrapping_add(hash);
     }
 
-    /// The sum so far; 0 of no records.
+    /// Returns the sum so far; 0 of no records.
     pub fn value(self) -> u64 {
         self.0
     }
@@ -44,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn order_does_not_matter_and_all_else_does() {
+    fn a_sum_ignores_record_order_and_nothing_else() {
         let base = sum(&[(1, 1, b"ab"), (2, 1, b"cd")]);
         assert_eq!(base, sum(&[(2, 1, b"cd"), (1, 1, b"ab")]));
         let others: [&[(u32, u32, &[u8])]; 5] = [

@@ -1,4 +1,5 @@
-//! What an endpoint needs of its owner: slabs to copy from, slabs to copy to, and a way out for datagrams.
+//! Interfaces that an endpoint needs from its owner: slabs to copy from, slabs to copy to, and a
+//! way to send datagrams.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -10,19 +11,22 @@ use crate::copy::CopyRoom;
 use crate::identity::{Origin, PeerIndex, Reign};
 use crate::record::Record;
 
-/// The slabs that others have copies of from here.
+/// The slabs of this worker that other workers have copies of.
 pub trait Source {
-    /// Whose word the slab is.
+    /// Returns lineage and provenance of the slab.
     fn reign(&self, shard: ShardId, lane: Lane) -> Reign;
 
-    /// One slot behind the last that is in use: what the progress of a copy is measured against.
+    /// Returns the slot after the last that is in use: the progress of a copy is measured against
+    /// it.
     fn slots(&self, shard: ShardId, lane: Lane) -> u32;
 
-    /// Says what the slots hold: a [`Create`](crate::Kind::Create) for each live one, and for each run of others a
-    /// [`Clear`](crate::Kind::Clear), whose version no earlier record of the run exceeds; runs reach to the end of
-    /// `slots`, however far that is. Looks at no more than `budget` slots that exist.
+    /// Walks over slots: adds a [`Create`](crate::Kind::Create) for each live one, and for each run
+    /// of others a [`Clear`](crate::Kind::Clear), whose version no earlier record of the run
+    /// exceeds; runs reach to the end of `slots`, however far that is. Looks at no more than
+    /// `budget` slots that exist.
     ///
-    /// Returns the slot to go on from: `slots.end` if all was said, or that of the record which `room` did not take.
+    /// Returns the slot to go on from: `slots.end` if all records were added, or that of the record
+    /// which `room` did not take.
     fn walk(
         &mut self,
         shard: ShardId,
@@ -32,43 +36,47 @@ pub trait Source {
         room: &mut CopyRoom<'_>,
     ) -> u32;
 
-    /// The [`Sum`](crate::Sum) of the live records in these slots, over what replication keeps equal.
+    /// Returns the [`Sum`](crate::Sum) of the live records in these slots, over the fields that
+    /// replication keeps equal.
     fn sum(&self, shard: ShardId, lane: Lane, slots: Range<u32>) -> u64;
 }
 
 /// The slabs that this worker keeps for their owners.
 pub trait Sink {
-    /// Records that can be applied now. Nothing is delivered while it is less than
-    /// [`ITEMS_MAX`](crate::ITEMS_MAX), and the sender is told to wait.
+    /// Returns how many records can be applied now. Nothing is delivered while there are fewer than
+    /// [`ITEMS_MAX`](crate::ITEMS_MAX), and the sender gets a window of 0.
     fn room(&self) -> usize;
 
-    /// Applies records in order: each is one store, unless its version is older than the slot's. A stream delivers a
-    /// record once, but a copy repeats what changes brought, and a repair brings a version that is there already.
+    /// Applies records in order: each is one store, unless its version is older than the slot's. A
+    /// stream delivers a record once, but a copy repeats what changes brought, and a repair brings
+    /// a version that is there already.
     fn apply(&mut self, origin: Origin, records: &[Record<'_>]);
 
-    /// The stream started over: what it brought may be out of date until it is copied again.
+    /// Notes that the stream restarted: what it brought may be out of date until it is copied
+    /// again.
     fn stream_reset(&mut self, origin: Origin);
 
-    /// The copy of a slab, of this reign, begins; it has about `slots` slots.
+    /// Notes that the copy of a slab, of this lineage, begins; it has about `slots` slots.
     fn copy_started(&mut self, origin: Origin, shard: ShardId, slots: u32, reign: Reign);
 
-    /// All records of the slab at the copy's start, and all changes since, have been applied.
+    /// Notes that all records of the slab at the copy's start, and all changes since, have been
+    /// applied.
     fn copy_finished(&mut self, origin: Origin, shard: ShardId);
 
-    /// No changes of the slab will follow, until it is copied again.
+    /// Notes that no changes of the slab will follow, until it is copied again.
     fn copy_stopped(&mut self, origin: Origin, shard: ShardId);
 
-    /// The same sum as [`Source::sum`], of the copy.
+    /// Returns the same sum as [`Source::sum`], of the copy.
     fn sum(&self, origin: Origin, shard: ShardId, slots: Range<u32>) -> u64;
 
-    /// What a peer says of a shard that it came back to; it says it again and again. Nothing is done about it unless this is
-    /// implemented.
+    /// Takes a peer's report on a shard that it came back to; the peer repeats it. By default it is
+    /// ignored.
     fn came_back(&mut self, _peer: PeerIndex, _comeback: Comeback) {}
 }
 
-/// Takes datagrams to the network.
+/// Sends datagrams to the network.
 pub trait Transmit {
-    /// Sends a datagram. False if it could not be taken: it counts as lost on the way, and nothing more is sent in
-    /// this poll.
+    /// Sends a datagram. False if it could not be sent: it counts as lost on the way, and nothing
+    /// more is sent in this poll.
     fn send(&mut self, to: SocketAddr, datagram: &[u8]) -> bool;
 }

@@ -1,11 +1,13 @@
-//! Which nodes are heard by whom: a worker tells its peers in each heartbeat, and takes what they tell.
+//! Tracks which nodes are heard by which others: a worker reports its sightings in each heartbeat,
+//! and takes those of its peers.
 //!
-//! A node that stands still and one that is cut off from this worker alone look alike from here. Other nodes can tell
-//! them apart: they still hear the second.
+//! A node that stalls and one that is cut off from this worker alone look alike from here. Other
+//! nodes can tell them apart: they still hear the second.
 //!
-//! - A node is heard when any of its workers is: only what all of a node's workers share can silence all of them.
-//! - Nodes that are not heard are not told. A peer whose heartbeats have no sightings at all is of an earlier build: what
-//!   it hears is not known.
+//! - A node is heard when any of its workers is: only what all of a node's workers share can
+//!   silence all of them.
+//! - Nodes that are not heard are not reported. A peer whose heartbeats have no sightings at all is
+//!   of an earlier build: what it hears is not known.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,28 +16,28 @@ use crate::control::{SIGHTINGS_MAX, Sighting, Sightings, emit_sightings};
 use crate::endpoint::{Endpoint, Peer};
 use crate::identity::PeerIndex;
 
-/// A node that was silent for longer is not told of any more.
+/// A node that was silent for longer is not reported, in microseconds.
 const TOLD_US: u64 = 1_000_000;
 
-/// Signs of life of one peer.
+/// Heartbeat state of one peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerSigns {
-    /// Milliseconds since something authentic came from it, or since it was added.
+    /// Milliseconds since something authentic came from the peer, or since it was added.
     pub silent_ms: u64,
-    /// Milliseconds since a worker of another node heard any worker of the peer's node, as far as that was told here. None: no
-    /// peer has told.
+    /// Milliseconds since a worker of another node heard any worker of the peer's node, as far as
+    /// peers have reported. None: no peer has reported it.
     pub seen_ms: Option<u64>,
-    /// It tells which nodes it hears.
+    /// The peer reports which nodes it hears.
     pub is_witness: bool,
 }
 
-/// One node that peers belong to.
+/// A node that peers belong to.
 #[derive(Clone, Copy, Debug)]
 struct Node {
     node: u64,
     /// When one of its workers was heard here; 0: none was.
     heard_us: u64,
-    /// When one of them was heard by a worker of another node.
+    /// When a worker of another node heard one of them.
     seen_us: Option<u64>,
 }
 
@@ -46,7 +48,7 @@ pub(crate) struct Witness {
 }
 
 impl Witness {
-    /// Of no node yet, with room for one of each peer.
+    /// Returns an empty table with room for one node per peer.
     pub(crate) fn new(peers_max: usize) -> Self {
         Self { nodes: Vec::with_capacity(peers_max) }
     }
@@ -60,7 +62,7 @@ impl Witness {
         Some(&mut self.nodes[place])
     }
 
-    /// Looks when each node was heard last: before heartbeats go out.
+    /// Notes when each node was heard last: before heartbeats go out.
     pub(crate) fn look(&mut self, peers: &[Option<Peer>]) {
         for peer in peers.iter().flatten().filter(|peer| peer.boot.is_some()) {
             if let Some(node) = peer.node.and_then(|node| self.get_mut(node)) {
@@ -69,7 +71,8 @@ impl Witness {
         }
     }
 
-    /// Writes the sightings of a heartbeat: those whose turn it is for this peer, from `turn` on. Returns the next turn.
+    /// Writes the sightings of a heartbeat: those whose turn it is for this peer, from `turn` on.
+    /// Returns the next turn.
     pub(crate) fn emit(
         &self,
         receiver: Option<u64>,
@@ -97,14 +100,14 @@ impl Witness {
 }
 
 impl Endpoint {
-    /// Tells which node a peer belongs to: a number that all nodes know it by.
+    /// Sets the node that a peer belongs to: a number that all nodes know it by.
     pub fn set_node(&mut self, peer: PeerIndex, node: u64) {
         let Some(Some(known)) = self.peers.get_mut(peer.index()) else { return };
         known.node = Some(node);
         self.keep_nodes();
     }
 
-    /// As many nodes as peers belong to.
+    /// Keeps exactly the nodes that peers belong to.
     pub(crate) fn keep_nodes(&mut self) {
         let Endpoint { peers, witness, .. } = self;
         let is_named = |node: u64| peers.iter().flatten().any(|peer| peer.node == Some(node));
@@ -116,7 +119,7 @@ impl Endpoint {
         }
     }
 
-    /// What a peer says of the nodes that it hears.
+    /// Takes a peer's sightings of the nodes that it hears.
     pub(crate) fn take_sightings(
         &mut self,
         from: PeerIndex,
@@ -127,7 +130,7 @@ impl Endpoint {
         peer.is_witness = true;
         let own = peer.node;
         for Sighting { node, silent_ms } in sightings.iter() {
-            // Its own silence is not for others of its node to deny.
+            // A worker cannot vouch for its own node.
             if Some(node) == own {
                 continue;
             }
@@ -138,7 +141,7 @@ impl Endpoint {
         }
     }
 
-    /// Signs of life of a peer. None if there is no such peer.
+    /// Returns the heartbeat state of a peer. None if there is no such peer.
     pub fn signs(&self, peer: PeerIndex, now_us: u64) -> Option<PeerSigns> {
         let peer = self.peers.get(peer.index())?.as_ref()?;
         let place = peer.node.and_then(|node| self.witness.place(node).ok());

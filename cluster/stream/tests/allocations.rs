@@ -1,4 +1,5 @@
-//! Nothing is allocated per record or datagram: appending, sending, receiving, copying, sending again.
+//! Nothing is allocated per record or datagram: appending, sending, receiving, copying, sending
+//! again.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -62,7 +63,7 @@ impl Sink for Table {
     }
 }
 
-/// Datagrams on their way, in places made before; each seventh is lost.
+/// Datagrams on their way, in buffers allocated before; each seventh is lost.
 struct Wire {
     places: Vec<([u8; DATAGRAM_MAX], usize)>,
     count: usize,
@@ -100,7 +101,7 @@ fn endpoint(worker: u64, peer: u64) -> (Endpoint, PeerIndex) {
 }
 
 #[test]
-fn nothing_is_allocated() {
+fn streams_allocate_nothing_per_datagram() {
     let ((mut owner, replica), (mut other, _)) = (endpoint(1, 2), endpoint(2, 1));
     let (mut source, mut sink) = (Table::default(), Table::default());
     let wire = || Wire { places: vec![([0; DATAGRAM_MAX], 0); 256], count: 0, sent: 0 };

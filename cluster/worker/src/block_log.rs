@@ -1,10 +1,10 @@
-//! Block events of the NAT in the words of the block log.
+//! Converts block events of the NAT to those of the block log.
 
 use std::net::Ipv4Addr;
 
 use weir_nat_log::{Block, BlockEvent, BlockEventKind};
 
-/// The same event, its addresses as the log writes them.
+/// Returns the same event, with addresses as the log writes them.
 pub fn to_log(event: &weir_nat::BlockEvent) -> BlockEvent {
     use weir_nat::BlockEventKind as Told;
     let block = |block: weir_nat::Block| Block {

@@ -1,18 +1,21 @@
-//! One turn of a worker's loop, for the node, the simulator, benchmarks and tests: the same code, over their ports.
+//! One turn of a worker's loop, for the node, the simulator, benchmarks and tests: the same code,
+//! over their ports.
 //!
 //! ```text
-//!   driver:   now -----> turn ------------------------------------------------------------------> Turn
-//!                         |  after a standstill or a fence: late packets
+//!   driver:   now -----> turn ------------------------------------------------------------> Turn
+//!                         |  after a stall or a fence: late packets
 //!   Ports     receive --> |  internet -> engine, access -> engine
-//!   Link      orders ---> |  in a cluster (Member): orders, datagrams, streams, redirects, output commit
-//!   Link      <--- news   |                         news, end of a slot
+//!   Link      commands -> |  in a cluster (Member): commands, datagrams, streams, redirects,
+//!                         |                         output commit
+//!   Link      <-- events  |                         events, end of a slot
 //!   Ports     <---- send  |  the engine's timers, then both sides
 //! ```
 //!
 //! - [`Worker`] owns the engine and runs the turn.
 //! - [`Member`] is a worker's part of a turn in a cluster; a node of its own has none.
-//! - [`Ports`] is where frames come from and go to, [`Link`] joins a worker with the threads that watch and order it.
-//! - [`to_log`]: what the NAT says for the block log, in its words.
+//! - [`Ports`] is where frames come from and go to, [`Link`] joins a worker with the threads that
+//!   watch and command it.
+//! - [`to_log`] converts block events of the NAT to those of the block log.
 //! - [`Rings`] and [`LocalLink`] are both in ordinary memory, for drivers of one thread.
 //!
 //! It has no thread, clock or system call: time is an argument.

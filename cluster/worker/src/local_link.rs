@@ -1,4 +1,4 @@
-//! A link in ordinary memory: for drivers that are roles thread and guard themselves.
+//! A link in ordinary memory: for drivers that act as roles thread and guard themselves.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,24 +9,25 @@ use weir_stream::{PeerIndex, PeerSigns};
 
 use crate::link::{Link, PEERS_MAX};
 
-/// Both ends: the driver fills and empties its fields between turns.
+/// Both ends of the link: the driver fills and empties its fields between turns.
 #[derive(Debug)]
 pub struct LocalLink {
     pub orders: VecDeque<Order>,
     pub news: Vec<News>,
-    /// The most news that `news` may hold; the worker keeps the rest.
+    /// The most events that `news` may hold; the worker keeps the rest.
     pub room: usize,
-    /// Shards that had packets since the driver has looked last.
+    /// Shards that had packets since the driver last looked.
     pub busy: BTreeSet<ShardId>,
-    /// Signs of life of each peer, by its place, at the end of the last slot.
+    /// Heartbeat state of each peer, by its index, at the end of the last slot.
     pub signs: [Option<PeerSigns>; PEERS_MAX],
     /// Slots that have ended.
     pub slots: u64,
     /// Turns that have begun.
     pub beat: u64,
-    /// The guard's word: raised when it takes the worker for dead.
+    /// Count of the guard's fences: raised when it declares the worker dead.
     pub fence: u32,
-    /// The fence that the worker has gone on under, and how many packets had waited, until the driver takes it.
+    /// The fence after which the worker went on, and how many packets had waited, until the driver
+    /// takes it.
     pub rejoined: Option<(u32, usize)>,
     acknowledged: u32,
 }

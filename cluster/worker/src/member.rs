@@ -1,6 +1,7 @@
-//! Hot: a worker's part of a turn in a cluster: orders in, news out, datagrams with other workers, signs of life.
+//! Hot: a worker's part of a turn in a cluster: commands in, events out, datagrams with other
+//! workers, heartbeats.
 //!
-//! One look at a flag, two words and the streams' own timers in a turn without anything to do.
+//! A turn without anything to do costs one look at a flag, two words and the streams' own timers.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,28 +15,28 @@ use weir_wire::frame::{Frame, Pool};
 use crate::link::{Link, PEERS_MAX};
 use crate::worker::{Turn, engine_now};
 
-/// Length of a slot: packets are told by slots.
+/// Length of a slot: traffic is reported by slots.
 const SLOT: Duration = Duration::from_millis(10);
-/// Between two reports of how the copies stand.
+/// Time between two reports on the state of the copies.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-/// Orders obeyed in a turn; of those that take long one.
+/// Commands carried out in a turn; only one of them if it takes long.
 const ORDERS_PER_TURN: usize = 16;
-/// News told in a turn.
+/// Events reported in a turn.
 const NEWS_PER_TURN: usize = 64;
 
-/// What a worker has in a cluster besides its engine.
+/// A worker's cluster state besides its engine.
 #[derive(Debug)]
 pub struct Member<L> {
     pub replication: Replication,
     pub link: L,
     standstill: Standstill,
-    /// Shards by their place in the engine.
+    /// Shards by their index in the engine.
     shards: Vec<ShardId>,
     slot_began: Duration,
     reported: Duration,
 }
 
-/// The way out during one poll.
+/// The transmit path during one poll.
 struct Posting<'a, P: Pool> {
     post: Post<'a>,
     pool: &'a mut P,
@@ -64,15 +65,15 @@ impl<L: Link> Member<L> {
         }
     }
 
-    /// For how many microseconds the worker stood still before this turn, if it did, whatever the guard has seen of
-    /// that.
+    /// Returns for how many microseconds the worker stalled before this turn, if it did, whatever
+    /// the guard has noticed.
     #[inline]
     pub(crate) fn standstill_us(&mut self, now: Duration) -> Option<u64> {
         self.standstill.ended(now.as_micros() as u64)
     }
 
-    /// Takes what other workers have sent: after each burst from the access side, of which the engine keeps the
-    /// datagrams.
+    /// Takes datagrams of other workers: after each burst from the access side, of which the engine
+    /// keeps the datagrams.
     #[inline]
     pub(crate) fn take_datagrams<P: Pool>(
         &mut self,
@@ -83,7 +84,7 @@ impl<L: Link> Member<L> {
     ) {
         let now_us = now.as_micros() as u64;
         while let Some((from, mut frame)) = engine.take_datagram() {
-            // What is refused is counted by its reason.
+            // Refused datagrams are counted by reason.
             let nat = engine.nat_mut();
             let received = self.replication.receive(from, frame.data_mut(), now_us, nat);
             if let Ok(Received::Redirect(packet)) = received {
@@ -93,7 +94,7 @@ impl<L: Link> Member<L> {
         }
     }
 
-    /// After the bursts were received, before frames are sent.
+    /// Runs the cluster's part of the turn: after bursts were received, before frames are sent.
     #[inline]
     pub(crate) fn turn<P: Pool>(
         &mut self,
@@ -125,7 +126,8 @@ impl<L: Link> Member<L> {
         }
     }
 
-    /// Always true: orders were there, or what they wait for goes on.
+    /// Carries out commands. Always returns true: commands were there, or the work that they wait
+    /// for goes on.
     #[cold]
     fn obey<F: Frame>(&mut self, now_us: u64, engine: &mut Engine<F>) -> bool {
         if !self.replication.takes_orders() {
@@ -142,11 +144,11 @@ impl<L: Link> Member<L> {
         true
     }
 
-    /// Whether there was news.
+    /// Reports events. Returns whether there were any.
     #[inline]
     fn tell(&mut self) -> bool {
         let mut told = 0;
-        // What finds no room stays where news of the same shard or peer replace it.
+        // An event without room stays where a later one of the same shard or peer can replace it.
         while told < NEWS_PER_TURN && self.link.has_room() {
             let Some(news) = self.replication.next_news() else { break };
             self.tell_one(news);

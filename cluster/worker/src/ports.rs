@@ -1,25 +1,28 @@
-//! The ports of a worker, as its turn needs them. Two real users: DPDK queues and [`Rings`](crate::Rings).
+//! The ports of a worker, as its turn needs them. Implemented by DPDK queues and by
+//! [`Rings`](crate::Rings).
 
 use std::time::Duration;
 
 use weir_engine::{Direction, Side};
 use weir_wire::frame::{Frame, Pool};
 
-/// The two ports of a worker, the pool of their frames, and what a driver observes of them.
+/// The two ports of a worker, the pool of their frames, and the driver's view of both.
 pub trait Ports {
     type Frame: Frame;
     type Pool: Pool<Frame = Self::Frame>;
 
-    /// Where new frames come from.
+    /// Returns the pool that new frames come from.
     fn pool(&mut self) -> &mut Self::Pool;
 
-    /// The time now, read again: between bursts of late packets, whose turn takes long.
+    /// Reads the time again: between bursts of late packets, since their turn takes long.
     fn now(&mut self) -> Duration;
 
-    /// Appends a burst of received frames, at most [`BURST_MAX`](weir_engine::BURST_MAX), and returns how many.
+    /// Appends a burst of received frames, at most [`BURST_MAX`](weir_engine::BURST_MAX), and
+    /// returns how many.
     fn receive(&mut self, side: Side, frames: &mut Vec<Self::Frame>) -> usize;
 
-    /// Sends all frames, of which there is at least one, and leaves the vector empty, with its capacity.
+    /// Sends all frames, of which there is at least one, and leaves the vector empty, with its
+    /// capacity.
     fn send(&mut self, side: Side, frames: &mut Vec<Self::Frame>);
 
     /// Sees each burst before the engine gets it, and before it is sent: for captures.

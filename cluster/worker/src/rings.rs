@@ -8,16 +8,16 @@ use weir_wire::frame::Pool;
 
 use crate::ports::Ports;
 
-/// Frames that a ring holds; what comes on top is lost, as in a NIC.
+/// Frames that a ring holds; further ones are lost, as in a NIC.
 const RING_MAX: usize = 512;
 
-/// Two rings of received frames, and what was sent until the driver takes it.
+/// Two rings of received frames, and the frames that were sent, until the driver takes them.
 #[derive(Debug)]
 pub struct Rings<P: Pool> {
     pub pool: P,
     /// By side.
     pub sent: [Vec<P::Frame>; 2],
-    /// It stands still during a turn.
+    /// Time of the turn; it does not advance during a turn.
     pub now: Duration,
     received: [VecDeque<P::Frame>; 2],
 }
@@ -32,7 +32,7 @@ impl<P: Pool> Rings<P> {
         }
     }
 
-    /// A frame has come to a port; it is lost if the ring is full.
+    /// Adds a frame that has come to a port; it is lost if the ring is full.
     pub fn arrive(&mut self, side: Side, frame: P::Frame) {
         let ring = &mut self.received[side as usize];
         if ring.len() < RING_MAX {
@@ -40,7 +40,7 @@ impl<P: Pool> Rings<P> {
         }
     }
 
-    /// Whether no frame waits to be received.
+    /// True if no frame waits to be received.
     pub fn is_empty(&self) -> bool {
         self.received.iter().all(VecDeque::is_empty)
     }

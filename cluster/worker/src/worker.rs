@@ -1,7 +1,8 @@
 //! The turn of a worker's loop. Hot: no allocation, lock, system call or log line per packet.
 //!
 //! ```text
-//!   rx internet -> engine -> rx access -> engine -> (a member: orders, datagrams, streams, news) -> timers -> tx both
+//!   rx internet -> engine -> rx access -> engine
+//!   -> (a member: commands, datagrams, streams, events) -> timers -> tx both
 //! ```
 //!
 //! Everything besides packets has a budget per turn.
@@ -16,10 +17,10 @@ use crate::link::Link;
 use crate::member::Member;
 use crate::ports::Ports;
 
-/// Bursts that are late in a port's ring, at most: more than fit into any.
+/// Largest number of late bursts in a port's ring: more than fit into any.
 const LATE_BURSTS_MAX: usize = 512;
 
-/// An engine with all that its turns need, besides the ports.
+/// An engine and the state that its turns need, besides the ports.
 #[derive(Debug)]
 pub struct Worker<F: Frame, L> {
     pub engine: Engine<F>,
@@ -29,18 +30,18 @@ pub struct Worker<F: Frame, L> {
     out: Output<F>,
 }
 
-/// What a turn did.
+/// Outcome of a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
     /// Packets received, without those that were late.
     pub packets: usize,
-    /// There were orders or news, so more may follow at once.
+    /// There were commands or events, so more may follow at once.
     pub is_busy: bool,
     /// Packets wait for replicas.
     pub is_holding: bool,
-    /// Packets that waited while the worker stood still and were translated.
+    /// Packets that waited while the worker stalled, and were handled as late.
     pub late: usize,
-    /// Packets that waited for too long and were thrown away.
+    /// Packets that waited for too long and were discarded.
     pub discarded: usize,
 }
 
@@ -55,7 +56,7 @@ impl<F: Frame, L: Link> Worker<F, L> {
         self.send(now, ports);
     }
 
-    /// One turn of the loop.
+    /// Runs one turn of the loop.
     #[inline]
     pub fn turn(&mut self, now: Duration, ports: &mut impl Ports<Frame = F>) -> Turn {
         let mut turn = Turn::default();
@@ -66,7 +67,8 @@ impl<F: Frame, L: Link> Worker<F, L> {
                 self.go_on(standstill_us.unwrap_or_default(), is_fenced, ports, &mut turn);
             }
         }
-        // The internet first: in a replay of capture files its gateway's ARP reply is there before the homes' packets.
+        // The internet first: in a replay of capture files its gateway's ARP reply is there before
+        // the homes' packets.
         turn.packets = self.receive(Side::Internet, now, ports);
         turn.packets += self.receive(Side::Access, now, ports);
         let Self { engine, member, out, .. } = self;
@@ -78,7 +80,7 @@ impl<F: Frame, L: Link> Worker<F, L> {
         turn
     }
 
-    /// The end: nothing waits for replicas any more.
+    /// Sends all packets that wait for replicas: at the end of the worker.
     pub fn let_go(&mut self, now: Duration, ports: &mut impl Ports<Frame = F>) {
         let mut is_more = true;
         while is_more {
@@ -87,7 +89,7 @@ impl<F: Frame, L: Link> Worker<F, L> {
         }
     }
 
-    /// Goes on after it stood still, or after the guard took it for dead.
+    /// Resumes after a stall, or after the guard declared the worker dead.
     #[cold]
     fn go_on(
         &mut self,
@@ -96,7 +98,7 @@ impl<F: Frame, L: Link> Worker<F, L> {
         ports: &mut impl Ports<Frame = F>,
         turn: &mut Turn,
     ) {
-        // What waited for copies has been sent again by now; it counts as a drop.
+        // Packets that waited for copies have been sent again by now; they count as drops.
         self.engine.discard_held(engine_now(ports.now()));
         match standstill_us <= LATE_MAX_US {
             true => turn.late = self.forward_late(ports),
@@ -107,8 +109,8 @@ impl<F: Frame, L: Link> Worker<F, L> {
         }
     }
 
-    /// What waits in its rings is late, and others may serve its shards by now: what has a mapping is translated,
-    /// nothing begins. Returns how many packets there were.
+    /// Forwards late packets from the rings. Other workers may serve the shards by now: packets
+    /// with a mapping are translated, no flow begins. Returns how many packets there were.
     #[cold]
     fn forward_late(&mut self, ports: &mut impl Ports<Frame = F>) -> usize {
         let mut waited = 0;
@@ -132,7 +134,8 @@ impl<F: Frame, L: Link> Worker<F, L> {
         waited
     }
 
-    /// What waits in its rings is too late for anybody. Returns how many packets there were.
+    /// Discards packets in the rings that are too late for any receiver. Returns how many packets
+    /// there were.
     #[cold]
     fn discard_waiting(&mut self, ports: &mut impl Ports<Frame = F>) -> usize {
         let mut discarded = 0;

@@ -1,4 +1,5 @@
-//! The turn over recorded ports and a recorded link: its steps, what waits during a standstill, and the end.
+//! The turn over recorded ports and a recorded link: its steps, packets that wait during a stall,
+//! and the end.
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -31,7 +32,7 @@ const PEER: PeerId = PeerId(2);
 
 type Steps = Rc<RefCell<Vec<&'static str>>>;
 
-/// Ports or a link whose calls are written down.
+/// Ports or a link that record their calls.
 struct Recorded<T> {
     inner: T,
     steps: Steps,
@@ -235,7 +236,7 @@ impl Case {
         case
     }
 
-    /// It makes flows of a shard, of which this worker of another node is to have copies.
+    /// A worker that opens flows of a shard; a worker of another node is to have copies of it.
     fn serving(engine: Engine<VecFrame>, replication: Replication) -> Self {
         let mut case = Self::new(engine, replication);
         let address = SocketAddrV4::new(on_link(Side::Access, 2), PORT);
@@ -276,7 +277,7 @@ impl Case {
         self.ports.steps.take()
     }
 
-    /// A packet of the n-th flow of the homes.
+    /// Receives a packet of the n-th flow of the homes.
     fn ask(&mut self, n: u16) {
         let inner = build::ipv4("192.168.1.10", "198.51.100.1").udp(10_000 + n, 443, b"request");
         let home = format!("10.200.0.{}", 1 + n % 16);
@@ -285,7 +286,7 @@ impl Case {
         self.ports.inner.arrive(Side::Access, VecFrame::new(&frame));
     }
 
-    /// How many IP packets were sent to a side since the last look.
+    /// Returns how many IP packets were sent to a side since the last call.
     fn sent(&mut self, side: Side) -> usize {
         let frames = self.ports.inner.sent[side as usize].drain(..);
         frames.filter(|frame| frame.data()[12..14] == [8, 0]).count()
@@ -331,31 +332,31 @@ fn a_turn_takes_its_steps_in_order() {
 }
 
 #[test]
-fn a_worker_without_a_cluster_has_no_part_of_it_in_its_turn() {
+fn a_worker_on_its_own_skips_the_cluster_steps_of_its_turn() {
     let steps = Steps::default();
     let mut ports = Recorded { inner: Rings::new(VecPool::new()), steps: Rc::clone(&steps) };
     let mut worker = Worker::<_, Recorded<LocalLink>>::new(engine(), None);
     worker.start(START, &mut ports);
     steps.take();
-    // A pause is nothing to it: nobody else serves its shards.
+    // A stall does not matter to it: no other worker serves its shards.
     assert_eq!(worker.turn(START + Duration::from_secs(9), &mut ports).discarded, 0);
     assert_eq!(steps.take()[..3], ["receive internet", "receive access", "timers"]);
 }
 
 #[test]
-fn a_fenced_worker_forwards_what_waited_and_acknowledges_the_fence() {
+fn a_fenced_worker_forwards_waiting_packets_and_acknowledges_the_fence() {
     let mut case = Case::serving(engine(), replication());
     case.ask(1);
     case.turn(Duration::from_millis(1));
     assert_eq!(case.sent(Side::Internet), 1);
-    // More than a burst of a known flow, and one that would begin.
+    // More packets of a known flow than a burst, and one that would open a flow.
     (0..70).for_each(|_| case.ask(1));
     case.ask(2);
     case.link().fence = 5;
     case.steps();
     let turn = case.turn(Duration::from_millis(1));
     assert_eq!((turn.late, turn.discarded, turn.packets), (71, 0, 0));
-    assert_eq!(case.sent(Side::Internet), 70, "nothing begins");
+    assert_eq!(case.sent(Side::Internet), 70, "no flow begins");
     assert_eq!(case.link().rejoined.take(), Some((5, 71)));
     let steps = case.steps();
     let place = |wanted| steps.iter().position(|step| *step == wanted).unwrap();
@@ -364,11 +365,11 @@ fn a_fenced_worker_forwards_what_waited_and_acknowledges_the_fence() {
     let turn = case.turn(Duration::from_millis(1));
     assert_eq!((turn.late, turn.packets), (0, 1));
     assert_eq!(case.sent(Side::Internet), 1);
-    assert_eq!(case.link().rejoined, None, "once");
+    assert_eq!(case.link().rejoined, None, "the fence is acknowledged once");
 }
 
 #[test]
-fn after_a_short_standstill_packets_with_a_mapping_pass_and_after_a_long_one_none() {
+fn only_a_short_stall_lets_waiting_packets_with_a_mapping_pass() {
     let mut case = Case::serving(engine(), replication());
     case.ask(1);
     case.turn(Duration::from_millis(1));
@@ -386,11 +387,11 @@ fn after_a_short_standstill_packets_with_a_mapping_pass_and_after_a_long_one_non
     assert_eq!(case.sent(Side::Internet), 0);
     case.ask(1);
     case.turn(Duration::from_millis(1));
-    assert_eq!(case.sent(Side::Internet), 1, "it goes on");
+    assert_eq!(case.sent(Side::Internet), 1, "new packets are forwarded again");
 }
 
 #[test]
-fn at_the_end_all_that_waits_for_replicas_leaves() {
+fn let_go_sends_all_packets_that_wait_for_replicas() {
     let (mut engine, mut replication) = (engine(), replication());
     engine.hold_uncommitted(CommitLimits {
         held_max: 4096,
@@ -405,7 +406,7 @@ fn at_the_end_all_that_waits_for_replicas_leaves() {
         pace_us: 120,
     });
     let mut case = Case::serving(engine, replication);
-    // More than one output has room for.
+    // More packets than one output has room for.
     let packets = weir_engine::OUTPUT_MAX + 100;
     for first in (0..packets).step_by(BURST_MAX) {
         (first..packets.min(first + BURST_MAX)).for_each(|n| case.ask(n as u16));

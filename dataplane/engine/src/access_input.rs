@@ -1,4 +1,5 @@
-//! Hot. From the access side: out of the tunnel (or not), whose packet is it, and what does it want?
+//! Hot. Input of the access side: decapsulates the packet (in GRE mode), finds its home and decides
+//! on the next step.
 
 use weir_nat::{Home, ShardIndex};
 use weir_wire::frame::{Frame, Pool};
@@ -25,7 +26,7 @@ impl<F: Frame> Engine<F> {
         let mut slots = std::mem::take(&mut self.upstream);
         let burst = &mut slots[..frames.len()];
         self.read_access(frames, burst);
-        // Frames that the home bucket names no record for, a bit each.
+        // Frames without a record in the primary bucket, one bit each.
         let mut elsewhere = 0_u64;
         for (at, packet) in burst.iter_mut().enumerate() {
             if packet.step == Step::Translate {
@@ -51,7 +52,7 @@ impl<F: Frame> Engine<F> {
         self.upstream = slots;
     }
 
-    /// Finds out what each frame wants.
+    /// Decides on the step of each frame.
     #[inline(always)]
     fn read_access(&self, frames: &mut [F], burst: &mut [Upstream]) {
         frames.iter().take(PREFETCH_AHEAD).for_each(|frame| frame.prefetch(0));
@@ -70,7 +71,8 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// Finds out what a frame wants, cuts it to the part that this is about, and asks for its index line.
+    /// The slow path of `read_access`: decides on the step of a frame, cuts the frame to the part
+    /// that the step concerns, and prefetches its index line.
     #[inline(never)]
     fn read_otherwise_access(&self, frame: &mut F, packet: &mut Upstream) {
         packet.step = self.access_input(frame, packet).unwrap_or_else(Step::Discard);
@@ -87,7 +89,7 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// A frame that wants something else than to be translated.
+    /// Carries out any step other than a translation.
     #[inline(never)]
     pub(crate) fn serve_access<P: Pool<Frame = F>>(
         &mut self,
@@ -112,7 +114,7 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// Any frame. Fills in `packet` as far as the step needs it.
+    /// Decides on the step of any frame. Fills in `packet` as far as the step needs it.
     #[inline(never)]
     pub(crate) fn access_input(
         &self,
@@ -134,7 +136,8 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// An IPv4 packet that should be a tunnel packet: outer destination = endpoint, outer source = home.
+    /// Reads an IPv4 packet that should be a tunnel packet: outer destination = endpoint, outer
+    /// source = home.
     fn gre_input(
         &self,
         frame: &F,
@@ -153,7 +156,7 @@ impl<F: Frame> Engine<F> {
         self.tunnel_input(outer, shard, packet)
     }
 
-    /// A GRE packet to the tunnel endpoint of a shard.
+    /// Reads a GRE packet to the tunnel endpoint of a shard.
     pub(crate) fn tunnel_input(
         &self,
         outer: &Packet<'_>,
@@ -169,7 +172,8 @@ impl<F: Frame> Engine<F> {
             return Err(DropReason::GreProtocol);
         }
         let tunnel_len = outer.header_len + header.len;
-        // It would not take the fast path. A key's home may: only now it is known that there is none.
+        // A packet without a key that gets here would take the slow path. A packet with a key may
+        // still take the fast path, and only here it is known whether there is a key.
         let home = Home { shard, outer: source, gre_key: header.key };
         if header.key.is_none() && self.slow_path.is_over(&Party::Home(home), Way::Up) {
             return Err(DropReason::SlowPathLimit);
@@ -185,14 +189,14 @@ impl<F: Frame> Engine<F> {
                 false => Err(DropReason::NotSubscriber),
             };
         }
-        // Congestion met inside the tunnel goes on with the inner packet (RFC 6040).
+        // A congestion mark made inside the tunnel is carried over to the inner packet (RFC 6040).
         let tos = ecn::decapsulate(outer.ip.tos, inner.ip.tos).ok_or(DropReason::EcnCongestion)?;
         packet.tos = tos;
         packet.is_remarked = tos != inner.ip.tos;
         self.inner_input(&inner, packet)
     }
 
-    /// An IPv4 packet of a home itself: its source says which shard.
+    /// Reads a home's own IPv4 packet: its source address determines the shard.
     fn plain_input(
         &self,
         frame: &F,
@@ -205,7 +209,7 @@ impl<F: Frame> Engine<F> {
         self.home_input(whole, packet)
     }
 
-    /// A packet to the internet with a home's address.
+    /// Reads a packet to the internet whose source is a home's address.
     pub(crate) fn home_input(
         &self,
         whole: &Packet<'_>,
@@ -224,7 +228,7 @@ impl<F: Frame> Engine<F> {
         self.inner_input(whole, packet)
     }
 
-    /// The home's own packet, toward the internet.
+    /// Reads the home's own packet on its way to the internet.
     fn inner_input(&self, inner: &Packet<'_>, packet: &mut Upstream) -> Result<Step, DropReason> {
         if is_martian(inner.ip) {
             return Err(DropReason::Martian);
@@ -242,7 +246,8 @@ impl<F: Frame> Engine<F> {
         Ok(Step::Translate)
     }
 
-    /// A packet that is for the worker's access address, or for nobody.
+    /// Reads a packet that is addressed to the worker's access address, or to no address served
+    /// here.
     fn local_input(
         &self,
         frame: &F,
@@ -261,7 +266,7 @@ impl<F: Frame> Engine<F> {
     }
 }
 
-/// A packet to a tunnel endpoint that is not GRE.
+/// Reads a packet to a tunnel endpoint that is not GRE.
 fn endpoint_input<F: Frame>(
     frame: &F,
     whole: &Packet<'_>,
@@ -280,7 +285,8 @@ fn endpoint_input<F: Frame>(
     }
 }
 
-/// A GRE keepalive is a tunnel packet whose inside is a GRE packet from the endpoint back to the home.
+/// True for a GRE keepalive: a tunnel packet that carries a GRE packet from the endpoint back to
+/// the home.
 #[inline]
 fn is_keepalive(inner: &Packet<'_>, endpoint: u32, home: u32) -> bool {
     inner.ip.protocol == ipv4::PROTOCOL_GRE

@@ -1,4 +1,5 @@
-//! ARP (RFC 826): answering for the worker's own addresses, resolving the gateways, announcing itself (RFC 5227).
+//! ARP (RFC 826): answers for the worker's own addresses, resolves the gateways, and announces the
+//! worker (RFC 5227).
 
 use weir_wire::arp::{self, Arp};
 use weir_wire::ethernet::Mac;
@@ -9,7 +10,7 @@ use crate::neighbor::Heard;
 use crate::{DropReason, Side};
 
 impl<F: Frame> Engine<F> {
-    /// A received ARP message, without its Ethernet header.
+    /// Handles a received ARP message, without its Ethernet header.
     pub(crate) fn arp_input<P: Pool<Frame = F>>(
         &mut self,
         side: Side,
@@ -21,8 +22,8 @@ impl<F: Frame> Engine<F> {
             Ok(message) if message.is_valid_ipv4_ethernet() => *message,
             _ => return self.discard(DropReason::ArpMalformed),
         };
-        // RFC 1812 section 3.3.2: a router must not believe an ARP reply that claims a broadcast or multicast MAC. Nor
-        // is a neighbour at our own.
+        // RFC 1812 section 3.3.2: a router must not believe an ARP reply that claims a broadcast or
+        // multicast MAC. A neighbour with the worker's own MAC is not believed either.
         if !message.sender_mac.is_unicast() || message.sender_mac == link.mac {
             return self.discard(DropReason::ArpMalformed);
         }
@@ -56,7 +57,8 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// Tells both networks where the worker is, so that switches and neighbours forget a predecessor.
+    /// Announces the worker's addresses on both networks, so that switches and neighbours replace
+    /// the entries of a predecessor.
     pub(crate) fn announce<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
         for side in Side::ALL {
             let link = self.link(side);
@@ -65,7 +67,7 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// Asks the gateways and the other workers whose time has come.
+    /// Sends ARP requests to the gateways and the other workers that are due.
     pub(crate) fn ask_neighbors<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
         for side in Side::ALL {
             let mut gateways = std::mem::take(&mut self.link_mut(side).gateways);
@@ -78,7 +80,7 @@ impl<F: Frame> Engine<F> {
         self.publish_gateways();
     }
 
-    /// `mac`: where the station is asked; `None`: everywhere.
+    /// Sends a request for `address` to `mac`, or to all stations if `mac` is `None`.
     fn ask<P: Pool<Frame = F>>(
         &self,
         side: Side,

@@ -1,6 +1,7 @@
-//! Hot. The packet that nearly all packets are, recognised in one pass over headers at fixed places: no IP option, no
-//! GRE key, no fragment, UDP or TCP, every check passed. Whatever else takes the general way, which finds the same in
-//! a common packet (the test below holds one against the other) and the right reason in any other.
+//! Hot. Recognises fast-path packets, which nearly all packets are, in one pass over headers at
+//! fixed offsets: no IP option, no GRE key, no fragment, UDP or TCP, every check passed. Any other
+//! packet is read by the slow path, which finds the same values in a fast-path packet (the test
+//! below compares the two) and the right drop reason in any other.
 
 use weir_nat::{Home, Protocol};
 use weir_wire::frame::Frame;
@@ -17,7 +18,7 @@ use crate::link_header::{TAGGED, UNTAGGED};
 use crate::upstream::Upstream;
 use crate::{AccessMode, Side};
 
-/// IP without options and the first 8 bytes of the transport header, which are UDP's.
+/// An IP header without options and the first 8 bytes of the transport header, read as UDP's.
 #[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Headers {
@@ -25,7 +26,7 @@ struct Headers {
     udp: Udp,
 }
 
-/// The tunnel header of a home that sends no key, and what it carries.
+/// The tunnel header of a home that sends no key, and the inner headers.
 #[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct TunnelHeaders {
@@ -35,11 +36,11 @@ struct TunnelHeaders {
 }
 
 const TUNNEL_LEN: usize = Ipv4::LEN + Gre::LEN;
-/// Version 4, five words.
+/// Version 4, a header of five words.
 const NO_OPTIONS: u8 = 0x45;
 
 impl<F: Frame> Engine<F> {
-    /// Fills in `packet` and returns true for a common packet from a home.
+    /// Fills in `packet` and returns true for a fast-path packet from a home.
     #[inline(always)]
     pub(crate) fn common_up(&self, frame: &F, packet: &mut Upstream) -> bool {
         match self.link(Side::Access).is_tagged() {
@@ -64,7 +65,7 @@ impl<F: Frame> Engine<F> {
                     && usize::from(outer.total_length.get()) == TUNNEL_LEN + inner_len
                     && gre.flags_version.get() == 0
                     && gre.protocol.get() == gre::PROTOCOL_IPV4
-                    // RFC 6040: these two leave the inner header as it is.
+                    // RFC 6040: with either of these the inner header stays as it is.
                     && (outer.ecn() == 0 || outer.ecn() == inner.ip.ecn())
                     && is_forwardable(&inner.ip, bytes.len() - TUNNEL_LEN)
                     && self.duties.serves(shard);
@@ -95,8 +96,8 @@ impl<F: Frame> Engine<F> {
         true
     }
 
-    /// Fills in `packet` and returns true for a common packet from the internet. Whether its destination is a public
-    /// address is left to the look-up: who has a mapping has one.
+    /// Fills in `packet` and returns true for a fast-path packet from the internet. Whether its
+    /// destination is a public address is left to the look-up: every mapping has a public address.
     #[inline(always)]
     pub(crate) fn common_down(&self, frame: &F, packet: &mut Downstream) -> bool {
         match self.link(Side::Internet).is_tagged() {
@@ -123,7 +124,7 @@ impl<F: Frame> Engine<F> {
     }
 }
 
-/// A sound header without options, of a whole packet that lies in `room` bytes.
+/// True for a valid header without options, of a whole packet that fits in `room` bytes.
 #[inline(always)]
 fn is_common_header(ip: &Ipv4, room: usize) -> bool {
     ip.version_ihl == NO_OPTIONS
@@ -132,13 +133,14 @@ fn is_common_header(ip: &Ipv4, room: usize) -> bool {
         && ip.is_checksum_right()
 }
 
-/// The same, and it may take another hop.
+/// True if [`is_common_header`] holds and the packet may take another hop.
 #[inline(always)]
 fn is_forwardable(ip: &Ipv4, room: usize) -> bool {
     is_common_header(ip, room) && ip.ttl > 1 && !is_martian(ip)
 }
 
-/// Reads the transport header of a packet whose IP header is common; false when it is not.
+/// Reads the transport header of a packet whose IP header passed the checks; false if the slow path
+/// has to read the packet.
 #[inline(always)]
 fn read_common(key: &mut FlowKey, headers: &Headers, packet: &[u8]) -> bool {
     let Headers { ip, udp } = headers;

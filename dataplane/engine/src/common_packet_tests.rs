@@ -1,5 +1,6 @@
-//! The short way against the general way: whatever the first takes, the second must take for the same. Sound frames of
-//! every kind, with bytes changed, cut or padded, checksums right again or not.
+//! Compares the fast path with the slow path: any packet that the first takes, the second must read
+//! alike. The input is valid frames of every kind, with bytes changed, cut or padded, and with
+//! checksums corrected or not.
 
 use std::sync::Mutex;
 
@@ -22,13 +23,14 @@ use world::*;
 const VLAN: u16 = 100;
 const HOME_PLAIN: &str = "192.168.1.10";
 
-/// A frame to be. Most octets only say "as usual" or "not so", and the unusual is rare, or no packet would be common.
+/// Description of a frame. Most values of an octet mean the usual form and few mean an unusual one;
+/// otherwise hardly any packet would be a fast-path packet.
 #[derive(Clone, Debug, TypeGenerator)]
 struct Shape {
-    /// Tagged although the port is not, or not although it is.
+    /// Whether the frame is tagged on an untagged port, or untagged on a tagged one.
     is_tag_wrong: u8,
     is_mac_wrong: u8,
-    /// Which protocol, and which of its kinds.
+    /// Selects the protocol, and the kind of its packet.
     transport: u8,
     ports: [u8; 2],
     tcp_flags: u8,
@@ -42,12 +44,12 @@ struct Shape {
     /// Outer address, outer protocol, GRE options.
     tunnel: [u8; 3],
     changes: [Change; 4],
-    /// How many of them are made.
+    /// Number of changes that are made.
     #[generator(0..=4_u8)]
     changed: u8,
-    /// Are the checksums made right again after the change?
+    /// Whether the checksums are corrected after the changes.
     is_repaired: bool,
-    /// Bytes that are put behind it, or that are cut off.
+    /// Bytes appended to the frame, or cut off.
     padding: u8,
     cut: u8,
     cut_at: u8,
@@ -55,11 +57,11 @@ struct Shape {
 
 #[derive(Clone, Copy, Debug, TypeGenerator)]
 struct Change {
-    /// From the first network header on.
+    /// Offset from the first network header.
     #[generator(0..72_u8)]
     at: u8,
     value: u8,
-    /// Flip the lowest bits instead of writing the value.
+    /// Whether the lowest bits are flipped instead of writing the value.
     is_flip: bool,
 }
 
@@ -67,14 +69,14 @@ fn is_rare(octet: u8) -> bool {
     octet < 10
 }
 
-/// One of the usual, or rarely one of the others.
+/// Returns one of the usual values, or rarely one of the others.
 fn choose<T: Copy>(octet: u8, usual: &[T], others: &[T]) -> T {
     let from = if is_rare(octet) { others } else { usual };
     from[usize::from(octet) % from.len()]
 }
 
 impl Shape {
-    /// A transport header and its payload in an IP packet.
+    /// Builds an IP packet with a transport header and its payload.
     fn inner(&self, source: &str, destination: &str, ports: [u16; 2]) -> Vec<u8> {
         let payload = vec![0x5a; usize::from(self.payload % 48)];
         let [mut sport, mut dport] = ports;
@@ -116,7 +118,7 @@ impl Shape {
         }
     }
 
-    /// Around it the tunnel of a home.
+    /// Puts a packet into the tunnel of a home.
     fn tunnelled(&self, inner: &[u8]) -> Vec<u8> {
         let home = choose(self.tunnel[0], &[HOME_A, HOME_B], &["10.9.9.9", "127.0.0.1", "0.0.0.0"]);
         let endpoint =
@@ -144,7 +146,7 @@ impl Shape {
         }
     }
 
-    /// The frame around a packet, changed.
+    /// Builds the frame around a packet and applies the changes.
     fn frame(&self, side: Side, vlan: Option<u16>, packet: &[u8]) -> Vec<u8> {
         let to = match self.is_mac_wrong {
             0..4 => Mac::BROADCAST,
@@ -185,7 +187,7 @@ impl Shape {
     }
 }
 
-/// Makes the checksum of what may be an IP header right.
+/// Corrects the checksum of what may be an IP header.
 fn repair(frame: &mut [u8], at: usize) {
     let Some(&first) = frame.get(at) else { return };
     let Some(header) = frame.get_mut(at..at + usize::from(first & 15) * 4) else { return };
@@ -200,7 +202,7 @@ fn repair(frame: &mut [u8], at: usize) {
 #[derive(Debug, Default)]
 struct Ways {
     common: u32,
-    /// Not common, but translated all the same.
+    /// Refused by the fast path, but translated.
     general: u32,
     refused: u32,
     foreign: u32,
@@ -218,7 +220,8 @@ fn configured(mode: AccessMode, vlan: Option<u16>) -> EngineConfig {
     config
 }
 
-/// A worker that answers whatever comes; its gateways stay silent, which concerns only what it sends.
+/// A worker that translates whatever arrives; its gateways do not answer, which affects only what
+/// it sends.
 fn world(mode: AccessMode, vlan: Option<u16>) -> World {
     let mut world = World::unstarted(configured(mode, vlan));
     world.is_input_sound = false;
@@ -226,7 +229,7 @@ fn world(mode: AccessMode, vlan: Option<u16>) -> World {
     world
 }
 
-/// What another packet of an earlier burst may have left, different in every field.
+/// Values that a packet of an earlier burst may have left, different in every field.
 fn stale_up(n: u8) -> Upstream {
     let mut packet = Upstream::EMPTY;
     packet.hash = weir_nat::Hash(u64::from(n));
@@ -260,7 +263,8 @@ fn stale_key(n: u8) -> FlowKey {
     }
 }
 
-/// Sends the frame through the engine and checks that it was dropped for `reason`, once, and that nothing came of it.
+/// Sends the frame through the engine and checks that it was dropped once, for `reason`, and that
+/// nothing was sent.
 fn assert_dropped(world: &mut World, side: Side, bytes: &[u8], reason: DropReason) {
     let before = (world.dropped(reason), world.drops());
     assert!(world.frame(side, bytes).is_nothing(), "dropped as {reason:?}, and yet something left");
@@ -296,7 +300,7 @@ fn compare_down(world: &mut World, bytes: &[u8], ways: &mut Ways) {
     let is_common = world.engine.common_down(&frame, &mut common);
     let step = world.engine.internet_input(&frame, &mut general);
     match step {
-        // The short way leaves it to the look-up to find out whose the destination is.
+        // The fast path leaves it to the look-up to find out to whom the destination belongs.
         Err(DropReason::NotLocal) if is_common => ways.foreign += 1,
         _ if is_common => {
             ways.common += 1;
@@ -316,7 +320,7 @@ fn compare_down(world: &mut World, bytes: &[u8], ways: &mut Ways) {
     }
 }
 
-/// The same property for both modes and both kinds of link.
+/// Runs the same property for both modes and both kinds of link.
 fn each_way_often(run: impl Fn(&Mutex<(World, Ways)>, AccessMode, Option<u16>)) {
     for mode in [AccessMode::Gre, AccessMode::Plain] {
         for vlan in [None, Some(VLAN)] {
@@ -333,7 +337,7 @@ fn each_way_often(run: impl Fn(&Mutex<(World, Ways)>, AccessMode, Option<u16>)) 
 }
 
 #[test]
-fn a_common_packet_from_a_home_is_the_same_to_the_general_way() {
+fn fast_path_packet_from_a_home_is_read_alike_by_the_slow_path() {
     each_way_often(|played, mode, vlan| {
         check!().with_iterations(50_000).with_type::<Shape>().for_each(|shape| {
             let source = match mode {
@@ -359,7 +363,7 @@ fn a_common_packet_from_a_home_is_the_same_to_the_general_way() {
 }
 
 #[test]
-fn a_common_packet_from_the_internet_is_the_same_to_the_general_way() {
+fn fast_path_packet_from_the_internet_is_read_alike_by_the_slow_path() {
     each_way_often(|played, _, vlan| {
         check!().with_iterations(50_000).with_type::<Shape>().for_each(|shape| {
             let source =
@@ -374,13 +378,14 @@ fn a_common_packet_from_the_internet_is_the_same_to_the_general_way() {
             let (world, ways) = &mut *played.lock().unwrap();
             compare_down(world, &shape.frame(Side::Internet, vlan, &packet), ways);
         });
-        assert!(played.lock().unwrap().1.foreign > 1_000, "common, but nobody's here");
+        assert!(played.lock().unwrap().1.foreign > 1_000, "to unserved addresses");
     });
 }
 
-/// What is common is no accident of the shapes: these are, and each of their neighbours is not.
+/// Fast-path packets are no accident of the generated shapes: these are fast-path packets, and none
+/// of their close variants is.
 #[test]
-fn the_packets_of_a_download_are_common() {
+fn packets_of_a_download_take_the_fast_path() {
     for vlan in [None, Some(VLAN)] {
         let tagged = |frame: Vec<u8>| vlan.map_or(frame.clone(), |id| build::vlan(id, frame));
         let worlds = [AccessMode::Gre, AccessMode::Plain].map(|mode| world(mode, vlan));

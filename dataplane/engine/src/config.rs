@@ -1,4 +1,4 @@
-//! What an engine is told at start. Checked here once; valid everywhere behind.
+//! Configuration of an engine. It is checked once at the start; the code behind relies on it.
 
 use std::net::Ipv4Addr;
 
@@ -19,8 +19,8 @@ pub enum AccessMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MssClamp {
     Off,
-    /// What fits the smaller of the two sides: min(access MTU - tunnel overhead, internet MTU) - 40. The overhead has a GRE
-    /// key once a home has sent one.
+    /// The value that fits the smaller of the two sides: min(access MTU - tunnel overhead, internet
+    /// MTU) - 40. The overhead includes a GRE key once a home has sent one.
     Auto,
     /// A fixed maximum, in bytes.
     Max(u16),
@@ -29,15 +29,16 @@ pub enum MssClamp {
 /// One side (port) of a worker.
 #[derive(Clone, Debug)]
 pub struct SideConfig {
-    /// The port's address; [`crate::Engine::set_mac`] when it is known only later.
+    /// The port's address; [`crate::Engine::set_mac`] sets it when it is known only later.
     pub mac: Mac,
     /// The worker's own address with the length of its subnet.
     pub address: Ipv4Net,
     /// Next hops on this side, at least one; live ones share the flows by hash.
     pub gateways: Vec<Ipv4Addr>,
-    /// The MACs of the gateways, in their order; a gateway beyond the list may have any.
+    /// The MACs of the gateways, in the order of `gateways`; a gateway without an entry may have
+    /// any MAC.
     pub gateway_macs: Vec<Mac>,
-    /// 802.1Q VLAN id; frames without it are not ours.
+    /// 802.1Q VLAN id; frames without it are dropped.
     pub vlan: Option<u16>,
     /// Largest IP packet on this side, bytes (on the access side: the outer packet).
     pub mtu: u16,
@@ -53,25 +54,27 @@ pub struct ShardConfig {
     pub subscribers: Vec<Ipv4Net>,
 }
 
-/// Bounds of what inner fragments may hold.
+/// Limits of what inner fragments may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct FragmentLimits {
-    /// Datagrams remembered at once, half of them in each direction. A quarter of the half toward homes is for those
-    /// that another worker delivers.
+    /// Datagrams remembered at once, half of them in each direction. A quarter of the half toward
+    /// homes is reserved for datagrams that another worker delivers.
     pub datagrams_max: usize,
-    /// Fragments held, in all, until their first fragment comes; half of them in each direction.
+    /// Fragments held until their first fragment comes, in total; half of them in each direction.
     pub held_max: usize,
     /// Fragments held for one datagram.
     pub held_per_datagram_max: usize,
     /// How long a datagram is remembered, milliseconds (RFC 6146 section 3.4: at least 2 s).
     pub timeout_ms: u64,
-    /// Percent of the datagrams and of the held fragments of a direction that one party may have, 1 to 100: a home, or
-    /// a remote whose fragments are for a home that is not known yet.
+    /// Largest share of one party in the datagrams and in the held fragments of a direction, in
+    /// percent, 1 to 100. A party is a home, or a remote whose fragments are for a home that is not
+    /// known yet.
     ///
-    /// A party beyond that, or the greediest one in a full table, is not refused but loses its oldest datagram, so a share
-    /// says how far apart the fragments of a datagram may be, and not how many datagrams pass. A quarter is some hundred
-    /// datagrams, more than a network reorders, and leaves room for three further floods before anyone else must wait for
-    /// the greediest to give way.
+    /// A party beyond its share, or the party with the most entries in a full table, is not refused
+    /// but loses its oldest datagram. So a share limits how far apart the fragments of a datagram
+    /// may be, and not how many datagrams pass. A quarter is some hundred datagrams, more than a
+    /// network reorders, and leaves room for three further floods before any other party has to
+    /// wait until the largest one gives way.
     pub percent: u8,
 }
 
@@ -87,24 +90,27 @@ impl Default for FragmentLimits {
     }
 }
 
-/// What parties share of a worker: homes, and remotes on the internet.
+/// Limits on resources of a worker that its parties share: homes, and remotes on the internet.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// ICMP errors of the worker about packets of one home or of one remote, or to packets to one home, in a second; as
-    /// many at once. "Fragmentation needed" counts apart from the others. 20: each of some computers of a home may run a
-    /// traceroute.
+    /// ICMP errors of the worker a second about packets of one home or of one remote, or to packets
+    /// to one home; the burst is as large. "Fragmentation needed" is counted apart from the others.
+    /// Default 20: several computers of a home may each run a traceroute.
     pub icmp_errors_per_sec: u32,
-    /// ICMP errors of the worker in all, in a second (RFC 1812 section 4.3.2.8). Half of them are kept for "fragmentation
-    /// needed", and half of what remains of each for parties that cause few.
+    /// ICMP errors of the worker a second in total (RFC 1812 section 4.3.2.8). Half of them are
+    /// reserved for "fragmentation needed", and half of what remains of each kind for parties that
+    /// cause few errors.
     pub worker_icmp_errors_per_sec: u32,
     /// Whether the worker sends ICMP errors to homes, and to senders on the internet.
     pub icmp_errors_to_homes: bool,
     pub icmp_errors_to_internet: bool,
-    /// Packets of one home, or of one remote, that are redirected to other workers in a second; as many at once. 10,000:
-    /// a hand-over redirects all that a home sends at 100 Mbit/s.
+    /// Packets of one home, or of one remote, that are redirected to other workers a second; the
+    /// burst is as large. Default 10,000: a hand-over redirects all that a home sends at 100
+    /// Mbit/s.
     pub redirects_per_sec: u32,
-    /// Packets of one home that take the slow path in a second, each way; a tenth of them at once. 200,000: a home of
-    /// 1 Gbit/s sends and gets as many packets of 600 bytes, and they take some percent of a core.
+    /// Packets of one home that take the slow path a second, each way; the burst is a tenth of
+    /// them. Default 200,000: a home with 1 Gbit/s sends and receives as many packets of 600 bytes,
+    /// and they take some percent of a core.
     pub slow_path_packets_per_sec: u32,
 }
 
@@ -121,7 +127,8 @@ impl Default for Limits {
     }
 }
 
-/// Everything an engine needs to know; `nat.shards` and `shards` are in the same order, and `nat.room` is for both.
+/// The whole configuration of an engine; `nat.shards` and `shards` are in the same order, and
+/// `nat.room` is for both.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
     pub mode: AccessMode,
@@ -132,16 +139,17 @@ pub struct EngineConfig {
     pub nat: NatConfig,
     pub fragments: FragmentLimits,
     pub limits: Limits,
-    /// Whether packets with a source route (RFC 791) pass, either way. RFC 7126 sections 4.3 and 4.4: they lead around
-    /// firewalls, so the default should be to drop them.
+    /// Whether packets with a source route (RFC 791) pass, either way. RFC 7126 sections 4.3 and
+    /// 4.4: source routes lead around firewalls, so the default should be to drop these packets.
     pub forward_source_routes: bool,
-    /// Other workers that may be known at once ([`crate::Engine::add_peer`]); 0: no cluster.
+    /// Largest number of other workers known at once ([`crate::Engine::add_peer`]); 0: no cluster.
     pub peers_max: usize,
-    /// UDP port of replication, on both ends; `None`: its datagrams are like any other packet to the worker.
+    /// UDP port of replication, on both ends; `None`: its datagrams are handled like any other
+    /// packet to the worker.
     pub replication_port: Option<u16>,
 }
 
-/// Why an engine cannot be built.
+/// Reasons why an engine cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     #[error(transparent)]

@@ -11,7 +11,7 @@ use crate::{DropReason, Side};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Only the worker that owns the counter may call this.
+    /// Adds `n`. Only the worker that owns the counter may call this.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
@@ -23,29 +23,29 @@ impl Counter {
     }
 }
 
-/// Of so many TCP SYNs the checksum of one is looked at.
+/// One TCP SYN in so many has its checksum verified.
 const SYNS_PER_LOOK: u64 = 64;
 
-/// Seen from the worker.
+/// Direction of a packet, as the worker sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     Receive,
     Transmit,
 }
 
-/// Why a packet did not wait until what it depends on was on replicas.
+/// Why a packet was sent before its dependency was on the replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Early {
-    /// It had waited for the longest time.
+    /// It had waited for the longest permitted time.
     Timeout,
-    /// As much waited as may.
+    /// The limit of waiting packets was reached.
     Limit,
 }
 
 impl Early {
     pub const ALL: [Self; 2] = [Self::Timeout, Self::Limit];
 
-    /// The label in metrics.
+    /// Returns the label in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
@@ -54,7 +54,7 @@ impl Early {
     }
 }
 
-/// What one worker has done since it started.
+/// Counters of one worker since it started.
 #[derive(Debug)]
 pub struct Counters {
     drops: [Counter; DropReason::ALL.len()],
@@ -68,10 +68,10 @@ pub struct Counters {
     /// 1 while a gateway of the side answers ARP.
     gateway_up: [AtomicU64; 2],
     refused_claims: [Counter; 2],
-    /// The MAC of the last of them, as a number.
+    /// The MAC of the last refused claim, as a number.
     claimant: [AtomicU64; 2],
     gateway_moves: [Counter; 2],
-    /// Where a gateway moved last, as a number.
+    /// The MAC to which a gateway moved last, as a number.
     moved_to: [AtomicU64; 2],
     syns: [Counter; 2],
     wrong_checksums: [Counter; 2],
@@ -100,43 +100,45 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Packets dropped for `reason`.
+    /// Returns the packets dropped for `reason`.
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.drops[reason as usize].get()
     }
 
-    /// Packets seen on a side.
+    /// Returns the packets seen on a side.
     pub fn packets(&self, side: Side, direction: Direction) -> u64 {
         self.packets[side as usize][direction as usize].get()
     }
 
-    /// Bytes of Ethernet frames (without FCS) seen on a side.
+    /// Returns the bytes of Ethernet frames (without FCS) seen on a side.
     pub fn bytes(&self, side: Side, direction: Direction) -> u64 {
         self.bytes[side as usize][direction as usize].get()
     }
 
-    /// Packets that other workers redirected here, or that were redirected to them. What there was no leave for is
-    /// dropped as [`DropReason::RedirectLimit`].
+    /// Returns the packets that other workers redirected here, or that were redirected to them.
+    /// Packets beyond the limit are dropped as [`DropReason::RedirectLimit`].
     pub fn redirected(&self, direction: Direction) -> u64 {
         self.redirected[direction as usize].get()
     }
 
-    /// ICMP errors of the worker itself to homes ([`Side::Access`]) or to senders on the internet.
+    /// Returns the ICMP errors of the worker itself to homes ([`Side::Access`]) or to senders on
+    /// the internet.
     pub fn icmp_errors(&self, to: Side) -> u64 {
         self.icmp_errors[to as usize].get()
     }
 
-    /// Those that were not sent, because a limit was reached.
+    /// Returns the ICMP errors that were not sent because a limit was reached.
     pub fn icmp_errors_limited(&self, to: Side) -> u64 {
         self.icmp_errors_limited[to as usize].get()
     }
 
-    /// Packets that waited until what they depend on was on replicas, or for as long as they could.
+    /// Returns the packets that waited until their dependency was on replicas, or until the longest
+    /// permitted time had passed.
     pub fn held(&self) -> u64 {
         self.held.get()
     }
 
-    /// Packets that left before that.
+    /// Returns the packets that were sent before their dependency was on replicas.
     pub fn early(&self, why: Early) -> u64 {
         self.early[why as usize].get()
     }
@@ -146,23 +148,25 @@ impl Counters {
         self.gateway_up[side as usize].load(Relaxed) != 0
     }
 
-    /// ARP messages that claimed the address of a gateway or of another worker for a MAC that it does not have, and the MAC
-    /// that was claimed last.
+    /// Returns the number of ARP messages that claimed the address of a gateway or of another
+    /// worker for a MAC that it does not have, and the MAC of the last such claim.
     pub fn refused_claims(&self, side: Side) -> (u64, Mac) {
         (self.refused_claims[side as usize].get(), load_mac(&self.claimant[side as usize]))
     }
 
-    /// How often a gateway was found at another MAC than before, and the last of these.
+    /// Returns how often a gateway was found at another MAC than before, and its last new MAC.
     pub fn gateway_moves(&self, side: Side) -> (u64, Mac) {
         (self.gateway_moves[side as usize].get(), load_mac(&self.moved_to[side as usize]))
     }
 
-    /// TCP SYNs that came from a side with a wrong checksum, of those that were looked at: the first of every 64.
+    /// Returns the TCP SYNs received from a side with a wrong checksum, among those verified: the
+    /// first of every 64.
     pub fn wrong_checksums(&self, from: Side) -> u64 {
         self.wrong_checksums[from as usize].get()
     }
 
-    /// Adds a burst. The engine counts what it receives; the owner of the ports what it sent.
+    /// Adds a burst. The engine counts what it receives; the owner of the ports counts what it
+    /// sent.
     #[inline]
     pub fn count(&self, side: Side, direction: Direction, packets: u64, bytes: u64) {
         self.packets[side as usize][direction as usize].add(packets);
@@ -194,7 +198,7 @@ impl Counters {
         self.early[why as usize].add(packets);
     }
 
-    /// Counts a TCP SYN; whether its checksum is to be looked at.
+    /// Counts a TCP SYN; true if its checksum is to be verified.
     pub(crate) fn count_syn(&self, from: Side) -> bool {
         let syns = &self.syns[from as usize];
         let is_due = syns.get().is_multiple_of(SYNS_PER_LOOK);

@@ -1,6 +1,8 @@
-//! Datagrams between workers, which replication exchanges: UDP from access address to access address, the same port on both ends.
+//! Datagrams that workers exchange for replication: UDP from access address to access address, with
+//! the same port on both ends.
 //!
-//! What comes from a known worker is kept for the caller, a burst of them at most; what it says is not looked at here.
+//! Datagrams from a known worker are kept for the caller, at most a burst of them; their payload is
+//! not read here.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -17,15 +19,16 @@ use crate::peer::Peers;
 use crate::upstream::{Step, Upstream};
 use crate::{BURST_MAX, DropReason, Output, Side};
 
-/// RFC 2474 section 4.2.2: class selector 6, network control. Lost sessions are worse than lost packets.
+/// RFC 2474 section 4.2.2: class selector 6, network control. Lost sessions are worse than lost
+/// packets.
 const TOS: u8 = 48 << 2;
 
 const HEADERS: usize = Ipv4::LEN + Udp::LEN;
 
-/// The datagrams that wait to be taken, and the port they come to.
+/// The received datagrams that the caller has not taken yet, and their UDP port.
 #[derive(Debug)]
 pub(crate) struct Datagrams<F> {
-    /// None: none are exchanged.
+    /// `None`: no datagrams are exchanged.
     pub(crate) port: Option<u16>,
     waiting: VecDeque<(SocketAddrV4, F)>,
 }
@@ -37,7 +40,7 @@ impl<F> Datagrams<F> {
     }
 }
 
-/// The payload of a datagram of a known worker to our port.
+/// Reads a datagram of a known worker to the replication port and cuts it to its payload.
 pub(crate) fn datagram_input(
     outer: &Packet<'_>,
     packet: &mut Upstream,
@@ -70,8 +73,9 @@ pub struct Post<'a> {
 }
 
 impl Post<'_> {
-    /// Sends a datagram to a known worker. False, and nothing is sent: no port was configured, the worker is unknown or does
-    /// not answer ARP, the datagram exceeds the access MTU, or there is no buffer.
+    /// Sends a datagram to a known worker. Returns false and sends nothing if no port was
+    /// configured, the worker is unknown or does not answer ARP, the datagram exceeds the access
+    /// MTU, or there is no buffer.
     pub fn send<P: Pool>(
         &self,
         to: SocketAddrV4,
@@ -98,7 +102,7 @@ impl Post<'_> {
         let udp_len = (len - Ipv4::LEN) as u16;
         let mut ip = Ipv4::new(source, destination, ipv4::PROTOCOL_UDP, udp_len);
         ip.tos = TOS;
-        // Never cut, so RFC 6864 section 4.1 lets its identification be anything.
+        // The datagram is never fragmented, so RFC 6864 section 4.1 permits any identification.
         ip.set_fragment(true, false, 0);
         ip.set_checksum();
         let bytes = frame.data_mut();
@@ -115,19 +119,20 @@ impl Post<'_> {
 }
 
 impl<F: Frame> Engine<F> {
-    /// The oldest datagram of another worker that was not taken yet: its sender, and the frame cut to what it says.
-    /// To be emptied after each [`receive`](Self::receive): more than a burst do not wait.
+    /// Removes and returns the oldest received datagram: its sender, and the frame cut to its
+    /// payload. The caller empties the queue after each [`receive`](Self::receive): it holds at
+    /// most a burst.
     pub fn take_datagram(&mut self) -> Option<(SocketAddrV4, F)> {
         self.datagrams.waiting.pop_front()
     }
 
-    /// The NAT, and beside it the way out for datagrams that tell of it.
+    /// Returns the NAT together with the [`Post`] that sends datagrams about its changes.
     pub fn nat_and_post(&mut self) -> (&mut Nat, Post<'_>) {
         let link = &self.links[Side::Access as usize];
         (&mut self.nat, Post { link, peers: &self.peers, port: self.datagrams.port })
     }
 
-    /// Keeps a checked datagram for the caller.
+    /// Queues a checked datagram for the caller.
     pub(crate) fn keep_datagram(&mut self, frame: F, packet: &Upstream) {
         let waiting = &mut self.datagrams.waiting;
         match self.datagrams.port {

@@ -1,4 +1,4 @@
-//! Hot. A packet from the internet (or from another home) on its way to a home.
+//! Hot. Translation of a packet from the internet (or from another home) on its way to a home.
 
 use weir_nat::{Delivery, Hash, Home, Inbound, RecordId, ShardIndex};
 use weir_wire::checksum::Delta;
@@ -20,36 +20,37 @@ use crate::rewrite::{self, End};
 use crate::slow_path::Way;
 use crate::{AccessMode, DropReason, Side, ecn};
 
-/// What a frame from the internet side wants.
+/// Next step of a frame from the internet side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Translate,
-    /// To be translated, but another worker redirected it here.
+    /// Translate a packet that another worker redirected here.
     Stray,
-    /// To be translated, but it comes from a home of ours, or from us.
+    /// Translate a packet that comes from a home served here, or from this worker itself.
     Hairpin,
     Arp,
-    /// The answer to a ping of the worker.
+    /// Answer a ping of the worker.
     Pong,
     Discard(DropReason),
 }
 
-/// What is known of a frame from the internet side while its burst is under way; filled in as
+/// State of a frame from the internet side while its burst is processed; filled in as
 /// [`Upstream`](crate::upstream::Upstream) is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Downstream {
     pub(crate) hash: Hash,
     pub(crate) key: FlowKey,
     pub(crate) header_len: usize,
-    /// The record that the index named: probably its mapping.
+    /// The record that the index returned: probably the packet's mapping.
     pub(crate) candidate: Option<RecordId>,
-    /// The part of the frame that the step is about.
+    /// Offset of the part of the frame that the step concerns.
     pub(crate) offset: usize,
     pub(crate) len: usize,
-    /// TCP or UDP without IP options, no fragment, with a hop left, and it fits any tunnel.
+    /// Whether the fast path may take the packet: TCP or UDP without IP options, no fragment, TTL
+    /// above 1, and it fits any tunnel.
     pub(crate) is_straight: bool,
     pub(crate) step: Step,
-    /// Who sent a ping on the link.
+    /// Link-layer sender of a ping.
     pub(crate) from: Mac,
 }
 
@@ -113,7 +114,7 @@ impl<F: Frame> Engine<F> {
         self.encapsulate(frame, &delivery.home, (hash.0 >> 32) as u32, cx);
     }
 
-    /// Whatever is not a straight packet of an established session.
+    /// The slow path: any packet that is not a fast-path packet of an established session.
     #[inline(never)]
     fn translate_down_otherwise<P: Pool<Frame = F>>(
         &mut self,
@@ -134,7 +135,7 @@ impl<F: Frame> Engine<F> {
             Kind::Session | Kind::FirstFragment => engine.session_down(frame, packet, shard, cx),
             Kind::LaterFragment => engine.later_fragment_down(frame, packet, shard, cx),
             Kind::IcmpError => engine.icmp_error_down(frame, packet, shard, cx),
-            // Of packets from homes alone.
+            // `FlowKey::read` returns this kind only for packets from homes.
             Kind::IcmpReply => Err(DropReason::IcmpUnsolicited),
         });
         if let Err(reason) = done {
@@ -142,9 +143,10 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// Whether packets with this source turn around here, so that the internet cannot have any: a public address of a
-    /// shard that no other worker serves. In a cluster any member may have translated one of its shard, and sent it out
-    /// because it does not serve the destination's shard.
+    /// Whether packets with this source address turn around here, so that none may come from the
+    /// internet: true for a public address of a shard that no other worker serves. In a cluster any
+    /// member of the shard may have translated such a packet, and sent it out because it does not
+    /// serve the destination's shard.
     fn is_ours_alone(&self, source: u32) -> bool {
         !self.peers.is_clustered() && self.nat.is_public(source)
     }
@@ -203,7 +205,8 @@ impl<F: Frame> Engine<F> {
         rewrite::forward(bytes, *header_len, key.protocol, End::Destination, inside);
     }
 
-    /// An error from the internet about a home's packet: the quoted source becomes the home's own again.
+    /// Translates an ICMP error from the internet about a home's packet: the quoted source becomes
+    /// the home's own again.
     fn icmp_error_down<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
@@ -214,7 +217,8 @@ impl<F: Frame> Engine<F> {
         let Downstream { header_len, key, .. } = packet;
         let (_, icmp) = frame.data_mut().split_at_mut(*header_len);
         let quote = Quote::read(icmp, End::Source)?;
-        // Whoever sends it (RFC 4787 REQ-12a), it comes to the address that it quotes.
+        // Any host may send the error (RFC 4787 REQ-12a), but its destination has to be the address
+        // that it quotes.
         if quote.source.address != key.destination.address {
             return Err(DropReason::IcmpErrorUnmatched);
         }
@@ -245,7 +249,8 @@ impl<F: Frame> Engine<F> {
         Ok(())
     }
 
-    /// Whether a packet may take one more hop into the tunnel; its sender is told if not.
+    /// Checks that a packet may take one more hop into the tunnel; otherwise sends an ICMP error to
+    /// its sender, if one is due.
     pub(crate) fn check_hop<P: Pool<Frame = F>>(
         &mut self,
         packet: &[u8],
@@ -280,7 +285,7 @@ impl<F: Frame> Engine<F> {
         Ok(())
     }
 
-    /// Bytes of inner packet that fit one tunnel packet.
+    /// Returns the largest inner packet that fits in one tunnel packet of this home, in bytes.
     #[inline]
     fn tunnel_mtu(&self, home: &Home) -> usize {
         let mtu = self.link(Side::Access).mtu;
@@ -290,7 +295,7 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// A translated packet leaves toward its home, in pieces if it must.
+    /// Sends a translated packet to its home, in fragments if it exceeds the tunnel MTU.
     pub(crate) fn deliver<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
@@ -325,7 +330,8 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// The tunnel header in front (RFC 2784): from the shard's endpoint to the home, with the home's own key.
+    /// Prepends the tunnel header (RFC 2784): from the shard's endpoint to the home, with the
+    /// home's own key.
     #[inline(always)]
     fn encapsulate<P: Pool<Frame = F>>(
         &mut self,
@@ -351,7 +357,8 @@ impl<F: Frame> Engine<F> {
         self.emit(Side::Access, frame, cx);
     }
 
-    /// `packet` is the inner packet behind `tunnel_len` bytes, where the header goes.
+    /// Writes the tunnel header into the first `tunnel_len` bytes of `packet`; the inner packet
+    /// follows them.
     #[inline(always)]
     fn write_tunnel_header(&self, packet: &mut [u8], tunnel_len: usize, home: &Home) {
         let len = packet.len() as u16;
@@ -365,7 +372,8 @@ impl<F: Frame> Engine<F> {
         outer.identification = self.outer_identification.into();
         outer.set_fragment(inner.dont_fragment(), false, 0);
         outer.destination = home.outer.into();
-        // The template's checksum is right without all this.
+        // The template's checksum was computed with its own total length and zeros in the other
+        // fields.
         let delta = Delta::new()
             .replace16(0, u16::from(outer.tos))
             .replace16(template.total_length.get(), len)
@@ -376,7 +384,8 @@ impl<F: Frame> Engine<F> {
         gre::emit(gre, gre::PROTOCOL_IPV4, home.gre_key);
     }
 
-    /// Tells a home what became of its packet; the worker speaks from the tunnel endpoint.
+    /// Sends an ICMP error to a home about its packet; the source is the tunnel endpoint, or in
+    /// plain mode the worker's access address.
     pub(crate) fn complain_to_home<P: Pool<Frame = F>>(
         &mut self,
         complaint: Complaint,
@@ -388,7 +397,8 @@ impl<F: Frame> Engine<F> {
             AccessMode::Gre => self.shards.endpoint(home.shard),
             AccessMode::Plain => self.link(Side::Access).address,
         };
-        // A spoofed outer source must not aim errors at strangers, nor use up the homes' share of them.
+        // A spoofed outer source must neither direct errors at strangers nor use up the homes'
+        // share of them.
         if !self.nat.is_subscriber(home) {
             return;
         }
@@ -402,8 +412,8 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// Tells a sender on the internet, or another home that hairpinned it, what became of its packet to `home`, if that is
-    /// known.
+    /// Sends an ICMP error to a sender on the internet, or to another home whose packet was
+    /// hairpinned, about its packet to `home` (if the home is known).
     pub(crate) fn complain_to_internet<P: Pool<Frame = F>>(
         &mut self,
         complaint: Complaint,
@@ -423,7 +433,8 @@ impl<F: Frame> Engine<F> {
         let error = errors.complain(&notice, original, cx.now.ms, counters, cx.pool);
         let Some(error) = error else { return };
         match ipv4::parse(error.data()) {
-            // RFC 5508 REQ-7a: errors hairpin too. No error is sent about this one, so it turns around once.
+            // RFC 5508 REQ-7a: errors hairpin too. No error is sent about this one, so it turns
+            // around once.
             Ok((ip, _, _)) if self.nat.is_public(ip.destination.get()) => {
                 self.hairpin(error, cx);
             }
@@ -431,8 +442,8 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// The sender of a packet to a public address: a remote, or the home behind a public address of ours, which others
-    /// share. `None`: no error may be sent about it.
+    /// Returns the sender of a packet to a public address: a remote, or the home behind one of this
+    /// worker's public addresses, which homes share. `None`: no error may be sent about the packet.
     fn sender(&mut self, packet: &[u8]) -> Option<Party> {
         let packet = Packet::read(packet).ok()?;
         let source = packet.ip.source.get();

@@ -1,10 +1,11 @@
-//! Every way a packet can end inside the worker. A drop is not an error: it is counted under its reason.
+//! All reasons for which a packet can end inside the worker. A drop is not an error: it is counted
+//! under its reason.
 
 use weir_nat::Refusal;
 
 macro_rules! drop_reasons {
     ($($variant:ident $name:literal $help:literal;)+) => {
-        /// Why a packet was dropped. One packet, one reason.
+        /// Reason for which a packet was dropped. One packet, one reason.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum DropReason { $(#[doc = $help] $variant,)+ }
@@ -13,12 +14,12 @@ macro_rules! drop_reasons {
             /// All reasons, in the order of their discriminants.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// The label in metrics and commands.
+            /// Returns the label in metrics and commands.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// One sentence for an operator.
+            /// Returns one sentence for an operator.
             pub const fn help(self) -> &'static str {
                 match self { $(Self::$variant => $help,)+ }
             }

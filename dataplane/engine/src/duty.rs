@@ -1,7 +1,9 @@
-//! Hot. What a worker does for each shard, told at run time, and for which of them packets have come.
+//! Hot. The duties of a worker for each shard, set at run time, and the shards whose packets have
+//! arrived here.
 //!
-//! At the start every shard is served and flows are made in it: a single node hears of nothing else. A packet asks one
-//! octet of its shard. There is one for each number that a shard can have, so that no bounds are checked.
+//! At the start every shard is served and flows are made in it, which is all that a single node
+//! needs. A packet reads one octet of its shard. There is an octet for each possible shard number,
+//! so that no bounds are checked.
 
 use std::net::Ipv4Addr;
 
@@ -11,35 +13,36 @@ use weir_wire::frame::Frame;
 
 use crate::engine::Engine;
 
-/// Numbers that a shard can have.
+/// Number of possible shard numbers.
 const SHARDS: usize = 1 << 16;
 
-/// The shard's packets are translated, its endpoint answers.
+/// The shard's packets are translated, and its endpoint answers pings.
 const SERVES: u8 = 1;
-/// Mappings are made in it.
+/// Mappings are made in the shard.
 const CREATES: u8 = 2;
-/// A packet of it has come since somebody asked.
+/// A packet of the shard has arrived since the last call of `take_heard`.
 const HEARD: u8 = 4;
 
 #[derive(Debug)]
 pub(crate) struct DutyTable {
     shards: Box<[u8; SHARDS]>,
-    /// Where the misses of a shard without [`CREATES`] go; 0: nowhere.
+    /// Worker to which the misses of a shard without [`CREATES`] are redirected, by address; 0:
+    /// none.
     redirects: Box<[u32]>,
-    /// The octets of `shards` as they are when no packet is late.
+    /// Copy of `shards` made by [`begin_late`](Self::begin_late), restored afterwards.
     in_time: Box<[u8]>,
-    /// What is received is late: see [`begin_late`](Self::begin_late).
+    /// Whether the packets being received are late: see [`begin_late`](Self::begin_late).
     is_late: bool,
-    /// No shard that is known has this number or a higher one.
+    /// One more than the highest shard number that is known.
     end: usize,
 }
 
 impl DutyTable {
-    /// For shards 0 to `end`, and any that is told of later.
+    /// Makes a table for shards 0 to `end` (exclusive); a shard that is set later extends it.
     pub(crate) fn new(end: usize) -> Self {
         let every = vec![SERVES | CREATES; SHARDS].into_boxed_slice();
         let redirects = vec![0; SHARDS].into_boxed_slice();
-        let shards = every.try_into().expect("as many as there are");
+        let shards = every.try_into().expect("the vector has SHARDS octets");
         let in_time = vec![0; SHARDS].into_boxed_slice();
         Self { shards, redirects, in_time, is_late: false, end }
     }
@@ -54,13 +57,13 @@ impl DutyTable {
         self.shards[usize::from(shard.0)] & CREATES != 0
     }
 
-    /// To whom a miss of the shard goes.
+    /// Returns the worker to which a miss of the shard is redirected.
     pub(crate) fn redirect(&self, shard: ShardIndex) -> Option<u32> {
         let to = self.redirects[usize::from(shard.0)];
         (to != 0 && !self.is_late).then_some(to)
     }
 
-    /// Notes a packet of the shard.
+    /// Notes that a packet of the shard has arrived.
     #[inline(always)]
     pub(crate) fn hear(&mut self, shard: ShardIndex) {
         self.shards[usize::from(shard.0)] |= HEARD;
@@ -82,9 +85,10 @@ impl DutyTable {
         };
     }
 
-    /// From now on no shard creates or redirects, and what is heard is forgotten in the end. No order comes meanwhile.
+    /// Begins a burst of late packets: until [`end_late`](Self::end_late) no shard creates or
+    /// redirects, and shards noted as heard are forgotten at the end. No duty may be set meanwhile.
     pub(crate) fn begin_late(&mut self) {
-        assert!(!self.is_late, "late packets among late packets");
+        assert!(!self.is_late, "bursts of late packets do not nest");
         self.is_late = true;
         let shards = &mut self.shards[..self.end];
         self.in_time[..self.end].copy_from_slice(shards);
@@ -107,18 +111,20 @@ impl DutyTable {
 }
 
 impl<F: Frame> Engine<F> {
-    /// Whether packets of the shard are translated and its endpoint answers; else they are dropped as `not-serving`.
+    /// Sets whether packets of the shard are translated and its endpoint answers; otherwise they
+    /// are dropped as `not-serving`.
     pub fn set_serving(&mut self, shard: ShardIndex, is_serving: bool) {
         self.duties.set(shard, SERVES, is_serving);
     }
 
-    /// What becomes of packets of the shard without a mapping.
+    /// Sets what happens to packets of the shard without a mapping.
     pub fn set_misses(&mut self, shard: ShardIndex, misses: Misses<Ipv4Addr>) {
         self.duties.set_misses(shard, misses);
     }
 
-    /// The shards whose routes lead here: since the last call a packet of a configured home has come, or one from the
-    /// internet with a mapping. What another worker redirected does not count, nor what turned around here.
+    /// Calls `out` for each shard whose routes lead here: since the last call a packet of a
+    /// configured home has arrived, or one from the internet with a mapping. Packets that another
+    /// worker redirected, or that turned around here, do not count.
     pub fn take_traffic(&mut self, out: impl FnMut(ShardIndex)) {
         self.duties.take_heard(out);
     }
@@ -155,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_replace_each_other_and_leave_the_others_alone() {
+    fn setting_one_duty_of_a_shard_leaves_other_shards_and_duties_unchanged() {
         let mut duties = DutyTable::new(8);
         assert!(duties.serves(SHARD) && duties.creates(SHARD));
         duties.set_misses(SHARD, Misses::Redirect(Ipv4Addr::new(10, 0, 0, 1)));
@@ -172,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_heard_is_told_once_and_changes_no_order() {
+    fn heard_shard_is_reported_once_and_keeps_its_duties() {
         let mut duties = DutyTable::new(8);
         duties.set(SHARD, SERVES, false);
         duties.hear(SHARD);
@@ -180,7 +186,7 @@ mod tests {
         assert!(!duties.serves(SHARD) && duties.creates(SHARD));
         assert_eq!(heard(&mut duties), [2, 7]);
         assert_eq!(heard(&mut duties), [0; 0]);
-        // A shard that came later.
+        // A shard with a higher number is set later.
         duties.set(ShardIndex(u16::MAX), SERVES, true);
         duties.hear(ShardIndex(u16::MAX));
         assert_eq!(heard(&mut duties), [u16::MAX]);

@@ -1,18 +1,20 @@
-//! DSCP and ECN across the tunnel (RFC 6040, RFC 2983 uniform on the way in, pipe on the way out).
+//! DSCP and ECN across the tunnel (RFC 6040; RFC 2983: uniform model on the way in, pipe model on
+//! the way out).
 
 const NOT_ECT: u8 = 0b00;
 const ECT_1: u8 = 0b01;
 const CE: u8 = 0b11;
 
-/// The traffic class octet of the outer header for a packet that enters the tunnel: the normal mode of
-/// RFC 6040 section 4.1 copies ECN; DSCP is copied too, so that the access network can schedule it.
+/// Returns the traffic class octet of the outer header for a packet that enters the tunnel: the
+/// normal mode of RFC 6040 section 4.1 copies ECN. DSCP is copied too, so that the access network
+/// can schedule the packet.
 #[inline]
 pub(crate) fn encapsulate(inner_tos: u8) -> u8 {
     inner_tos
 }
 
-/// The inner traffic class octet of a packet that leaves the tunnel; `None`: it must be dropped.
-/// RFC 6040 section 4.2, figure 4. The inner DSCP stays.
+/// Returns the inner traffic class octet of a packet that leaves the tunnel; `None`: the packet
+/// must be dropped. RFC 6040 section 4.2, figure 4. The inner DSCP is kept.
 #[inline]
 pub(crate) fn decapsulate(outer_tos: u8, inner_tos: u8) -> Option<u8> {
     let (outer, inner) = (outer_tos & 0b11, inner_tos & 0b11);
@@ -31,7 +33,8 @@ pub(crate) fn decapsulate(outer_tos: u8, inner_tos: u8) -> Option<u8> {
 mod tests {
     use super::*;
 
-    /// RFC 6040 figure 4: rows are the inner codepoint, columns the outer Not-ECT, ECT(0), ECT(1), CE.
+    /// RFC 6040 figure 4: rows are the inner codepoint, columns the outer Not-ECT, ECT(0), ECT(1),
+    /// CE.
     #[test]
     fn rfc6040_figure_4() {
         const ECT_0: u8 = 0b10;

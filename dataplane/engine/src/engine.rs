@@ -1,4 +1,4 @@
-//! The engine of one worker: its links, its shards, its NAT, and the order of the steps.
+//! The engine of one worker: its links, its shards, its NAT, and the order of the processing steps.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,29 +27,31 @@ use crate::slow_path::SlowPathLimit;
 use crate::upstream::Upstream;
 use crate::{AccessMode, Counters, DropReason, MssClamp, Output, Side};
 
-/// Frames that one call of [`Engine::receive`] takes at most.
+/// Largest number of frames that one call of [`Engine::receive`] takes.
 pub const BURST_MAX: usize = 64;
 
-/// Frames whose headers are asked for before the first is read: the sender's core has them in its cache.
+/// Number of frames whose headers are prefetched before the first is read: the sender's core has
+/// them in its cache.
 pub(crate) const PREFETCH_AHEAD: usize = 8;
 
-/// The whole table is walked about this often, so an expired flow goes at most so much too late.
+/// Time in which the whole table is swept, milliseconds: an expired flow is removed at most about
+/// this much late.
 const SWEEP_MS: u64 = 4_000;
-/// Slots that one call of [`Engine::tick`] looks at, at most.
+/// Largest number of slots that one call of [`Engine::tick`] looks at.
 const SWEEP_SLOTS_MAX: u64 = 16_384;
-/// Flows that one call ends, about: an end costs as much as many looks, and packets must not wait when everything ends at
-/// once.
+/// Approximate limit on the flows that one call ends: an end costs as much as many look-ups, and
+/// packets must not wait when all flows end at once.
 const SWEEP_ENDS_MAX: usize = 256;
-/// Fragmented datagrams that one call forgets, at most.
+/// Largest number of fragmented datagrams that one call forgets.
 const FRAGMENT_SWEEP_MAX: usize = 64;
 
-/// Packets redirected to other workers in a second, at most; as many at once. Each costs its receiver a look-up, and a
-/// worker that is told wrong must not drown another.
+/// Limit on the packets redirected to other workers a second; the burst is as large. Each costs its
+/// receiver a look-up, and a worker with wrong information must not overload another.
 const REDIRECTS_PER_SEC: u32 = 100_000;
-/// Homes, and remotes, whose redirected packets are counted at once.
+/// Number of homes and remotes whose redirected packets are counted at once.
 const REDIRECT_PARTIES: usize = 4096;
 
-/// The moment of a burst: milliseconds of a monotonic clock whose zero is free.
+/// Time of a burst: milliseconds of a monotonic clock with an arbitrary zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Now {
     pub ms: u64,
@@ -61,18 +63,19 @@ impl Now {
     }
 }
 
-/// What every step needs besides the engine: buffers, the way out, the time.
+/// Arguments of every step besides the engine: the buffers, the output, the time.
 pub(crate) struct Context<'a, P: Pool> {
     pub(crate) pool: &'a mut P,
     pub(crate) out: &'a mut Output<P::Frame>,
     pub(crate) now: Now,
 }
 
-/// The data path of one worker. `F` is its kind of packet buffer.
+/// The data path of one worker. `F` is the type of its packet buffers.
 #[derive(Debug)]
 pub struct Engine<F: Frame> {
     pub(crate) mode: AccessMode,
-    /// Largest segment that SYNs may announce, bytes; `None`: left alone. The second once a home has sent a GRE key.
+    /// Largest segment that SYNs may announce, bytes; `None`: unchanged. The second value applies
+    /// once a home has sent a GRE key.
     pub(crate) mss_max: [Option<u16>; 2],
     /// Whether packets with a source route pass.
     pub(crate) forwards_source_routes: bool,
@@ -91,26 +94,26 @@ pub struct Engine<F: Frame> {
     pub(crate) identifications: Identifications,
     /// Identification of the last tunnel packet.
     pub(crate) outer_identification: u16,
-    /// Room for what is known of a burst's frames, one place each.
+    /// State of the frames of a burst, one slot for each.
     pub(crate) upstream: Box<[Upstream]>,
     pub(crate) downstream: Box<[Downstream]>,
     pub(crate) new_flows: NewFlows<F>,
     pub(crate) held: Held<F>,
-    /// Bytes of a packet that fit the tunnel of any home that is known.
+    /// Largest packet that fits the tunnel of every known home, bytes.
     pub(crate) tunnel_mtu_least: usize,
-    /// The same once a home has sent a GRE key.
+    /// Value of `tunnel_mtu_least` once a home has sent a GRE key.
     pub(crate) tunnel_mtu_keyed: usize,
     pub(crate) links: [Link; 2],
     flows_max: u64,
     swept_ms: u64,
-    /// Slots that the sweep is behind.
+    /// Slots that the sweep still has to look at.
     sweep_due: u64,
     /// Public addresses of all shards, whichever worker serves them.
     all_public: Arc<AddressRanges>,
 }
 
 impl<F: Frame> Engine<F> {
-    /// Builds the tables; the only place that allocates.
+    /// Builds the tables. No other function allocates.
     pub fn new(config: EngineConfig) -> Result<Self, EngineError> {
         if config.shards.len() != config.nat.shards.len() {
             let (engine, nat) = (config.shards.len(), config.nat.shards.len());
@@ -162,18 +165,19 @@ impl<F: Frame> Engine<F> {
         })
     }
 
-    /// The public addresses of all shards of the cluster, or of the node, whichever worker serves them: between homes that
-    /// have them ICMP queries pass in both directions (RFC 5508 REQ-7). Not called: those of this worker alone.
+    /// Sets the public addresses of all shards of the cluster or node, whichever worker serves
+    /// them: between homes with these addresses ICMP queries pass in both directions (RFC 5508
+    /// REQ-7). Without a call, only this worker's own addresses count.
     pub fn set_all_public(&mut self, public: Arc<AddressRanges>) {
         self.all_public = public;
     }
 
-    /// Whether a home has this public address, be it another worker's.
+    /// Whether a home has this public address, on this worker or another.
     pub(crate) fn is_public_of_any(&self, address: u32) -> bool {
         self.nat.is_public(address) || self.all_public.contains(address)
     }
 
-    /// The MAC address of a port that was attached after the tables were built.
+    /// Sets the MAC address of a port that was attached after the tables were built.
     pub fn set_mac(&mut self, side: Side, mac: Mac) {
         self.link_mut(side).set_mac(mac);
         if side == Side::Access {
@@ -181,13 +185,14 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// From now on the gateways are asked all the time: a worker whose place another can take has to know within 200 ms
-    /// that one of its sides is cut off.
+    /// Makes the worker ask its gateways continuously: a worker that another can replace has to
+    /// detect within 200 ms that one of its sides is cut off.
     pub fn watch_gateways(&mut self) {
         self.links.iter_mut().for_each(|link| link.gateways.set_pace(Pace::WATCH));
     }
 
-    /// Announces the worker on both sides and asks for its gateways. Call once, when the ports are up.
+    /// Announces the worker on both sides and asks for its gateways. To be called once, when the
+    /// ports are up.
     pub fn start<P: Pool<Frame = F>>(&mut self, now: Now, pool: &mut P, out: &mut Output<F>) {
         self.swept_ms = now.ms;
         let cx = &mut Context { pool, out, now };
@@ -195,7 +200,8 @@ impl<F: Frame> Engine<F> {
         self.ask_neighbors(cx);
     }
 
-    /// One burst from one side: at most [`BURST_MAX`] frames, which are taken out of `frames`.
+    /// Processes one burst from one side: at most [`BURST_MAX`] frames, which are taken out of
+    /// `frames`.
     pub fn receive<P: Pool<Frame = F>>(
         &mut self,
         side: Side,
@@ -204,7 +210,7 @@ impl<F: Frame> Engine<F> {
         pool: &mut P,
         out: &mut Output<F>,
     ) {
-        // There is one place a frame; what had none would vanish uncounted.
+        // There is one slot for each frame; a frame without a slot would vanish uncounted.
         assert!(frames.len() <= BURST_MAX, "a burst is at most {BURST_MAX} frames");
         let bytes = frames.iter().map(|frame| frame.data().len() as u64).sum();
         self.counters.count(side, Direction::Receive, frames.len() as u64, bytes);
@@ -216,7 +222,8 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// Housekeeping, a bounded piece of it: expiry, gateways, fragments. Call once per loop, also when idle.
+    /// Does a bounded piece of housekeeping: expiry, gateways, fragments. To be called once per
+    /// loop, also when idle.
     pub fn tick<P: Pool<Frame = F>>(&mut self, now: Now, pool: &mut P, out: &mut Output<F>) {
         let elapsed_ms = now.ms.saturating_sub(self.swept_ms);
         if self.sweep_due > 0 || elapsed_ms > 0 {
@@ -231,34 +238,35 @@ impl<F: Frame> Engine<F> {
         self.ask_neighbors(&mut Context { pool, out, now });
     }
 
-    /// A piece of the walk that ends what has run out.
+    /// Sweeps a piece of the table and ends the expired flows.
     fn sweep(&mut self, now: Now, elapsed_ms: u64) {
-        // A small table gets on too, but only with time: otherwise the debt would never be paid.
+        // A small table makes progress too, but only as time passes: otherwise the debt would never
+        // be paid.
         let least = if elapsed_ms > 0 { 64 } else { 0 };
         let due = self.sweep_due + self.flows_max * elapsed_ms / SWEEP_MS + least;
-        // Who sleeps for long owes one lap, not all he missed.
+        // After a long pause of the worker one full sweep is due, not all that it missed.
         self.sweep_due = due.min(self.flows_max.max(SWEEP_SLOTS_MAX));
         let budget = self.sweep_due.min(SWEEP_SLOTS_MAX);
         let seen = self.nat.expire(now.tick(), budget as usize, SWEEP_ENDS_MAX);
         self.sweep_due -= (seen as u64).min(budget);
     }
 
-    /// What was counted; other threads may read it at any time.
+    /// Returns the counters; other threads may read them at any time.
     pub fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.counters)
     }
 
-    /// The state of the NAT, for questions.
+    /// Returns the NAT for reading.
     pub fn nat(&self) -> &Nat {
         &self.nat
     }
 
-    /// The state of the NAT, for the changes that an operator asks for.
+    /// Returns the NAT for the changes that an operator requests.
     pub fn nat_mut(&mut self) -> &mut Nat {
         &mut self.nat
     }
 
-    /// The next port block that was allocated or released, for the log.
+    /// Returns the next port block event (allocated or released), for the log.
     pub fn next_event(&mut self) -> Option<BlockEvent> {
         self.nat.next_event()
     }
@@ -283,13 +291,13 @@ impl<F: Frame> Engine<F> {
         &mut self.links[side as usize]
     }
 
-    /// Counts a packet that ends here. Its frame is freed by the caller's return.
+    /// Counts a dropped packet. Its frame is freed when the caller returns.
     #[inline]
     pub(crate) fn discard(&self, reason: DropReason) {
         self.counters.count_drops(reason, 1);
     }
 
-    /// A finished frame leaves.
+    /// Sends a finished frame.
     #[inline]
     pub(crate) fn emit<P: Pool<Frame = F>>(&self, side: Side, frame: F, cx: &mut Context<'_, P>) {
         if !cx.out.push(side, frame) {
@@ -298,10 +306,11 @@ impl<F: Frame> Engine<F> {
     }
 }
 
-/// Bytes of a GRE key (RFC 2890), which a home may or may not send.
+/// Bytes of a GRE key (RFC 2890), which is optional.
 const KEY_LEN: u16 = 4;
 
-/// Bytes of a packet that fit a tunnel with so many bytes of key.
+/// Returns the largest packet that fits a tunnel with a key of `key_len` bytes (0: no key), in
+/// bytes.
 fn tunnel_mtu(config: &EngineConfig, key_len: u16) -> u16 {
     match config.mode {
         AccessMode::Gre => config.access.mtu.saturating_sub(24 + key_len),
@@ -309,7 +318,8 @@ fn tunnel_mtu(config: &EngineConfig, key_len: u16) -> u16 {
     }
 }
 
-/// 20 bytes of IP and 20 of TCP.
+/// Returns the largest MSS that SYNs may announce, bytes; `None`: they stay unchanged. `Auto`
+/// subtracts 20 bytes of IP and 20 bytes of TCP header from the MTU.
 fn mss_max(config: &EngineConfig, key_len: u16) -> Option<u16> {
     match config.mss_clamp {
         MssClamp::Off => None,

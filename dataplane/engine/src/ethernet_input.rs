@@ -1,4 +1,5 @@
-//! Hot. The first step of every frame: is it for this port, and what does it carry?
+//! Hot. Ethernet input, the first step of every frame: checks that it is for this port and finds
+//! what it carries.
 
 use weir_wire::arp::Arp;
 use weir_wire::ethernet::{
@@ -11,7 +12,7 @@ use crate::link_header::LinkHeader;
 use crate::neighbor::Gateways;
 use crate::{DropReason, SideConfig};
 
-/// One side of the worker: who it is on that network, and its next hops.
+/// One side of the worker: its addresses on that network, and its next hops.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) mac: Mac,
@@ -21,14 +22,14 @@ pub(crate) struct Link {
     vlan: Option<u16>,
 }
 
-/// What follows the Ethernet header.
+/// Protocol that follows the Ethernet header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
     Ipv4,
     Arp,
 }
 
-/// Who sent a frame on its link.
+/// Returns the link-layer sender of a frame.
 pub(crate) fn sender<F: Frame>(frame: &F) -> Mac {
     ethernet::parse(frame.data()).map_or(Mac::ZERO, |header| header.source)
 }
@@ -48,7 +49,8 @@ impl Link {
         }
     }
 
-    /// Reads the Ethernet header (and VLAN tag): what follows, and how long it is.
+    /// Reads the Ethernet header (and VLAN tag) and returns the protocol that follows and the
+    /// header's length.
     #[inline(always)]
     pub(crate) fn input<F: Frame>(&self, frame: &F) -> Result<(Network, usize), DropReason> {
         if !frame.is_contiguous() {
@@ -63,7 +65,8 @@ impl Link {
             ETHERTYPE_ARP => Network::Arp,
             _ => return Err(DropReason::EtherType),
         };
-        // RFC 1122 section 3.3.6: an IP packet in a link-layer broadcast is discarded; ARP requests are broadcast.
+        // RFC 1122 section 3.3.6: an IP packet in a link-layer broadcast is discarded; ARP requests
+        // are broadcast.
         let is_ours = header.destination == self.mac
             || (network == Network::Arp && header.destination == Mac::BROADCAST);
         if !is_ours {
@@ -72,8 +75,8 @@ impl Link {
         Ok((network, header.len))
     }
 
-    /// What follows the Ethernet header (and VLAN tag), `LEN` bytes, of an IPv4 frame for this port; None for any other
-    /// frame.
+    /// Returns the packet behind an Ethernet header (and VLAN tag) of `LEN` bytes if the frame is
+    /// an IPv4 frame for this port; `None` for any other frame.
     #[inline(always)]
     pub(crate) fn common<'a, const LEN: usize, F: Frame>(&self, frame: &'a F) -> Option<&'a [u8]> {
         let (head, packet) = frame.data().split_first_chunk::<LEN>()?;
@@ -96,7 +99,7 @@ impl Link {
         self.vlan.is_some()
     }
 
-    /// The header of an IPv4 packet to a station of this link.
+    /// Returns the header of an IPv4 packet to a station of this link.
     pub(crate) fn header_to(&self, to: Mac) -> LinkHeader {
         LinkHeader::new(to, self.mac, self.vlan, ETHERTYPE_IPV4)
     }
@@ -106,7 +109,8 @@ impl Link {
         self.gateways.set_header(self.header_to(Mac::ZERO));
     }
 
-    /// Makes `frame`, which must be empty, an ARP message ready to send.
+    /// Turns `frame`, which must be empty, into an ARP message ready to send; false if it has no
+    /// room.
     pub(crate) fn fill_arp<F: Frame>(&self, frame: &mut F, message: &Arp, to: Mac) -> bool {
         if !frame.extend(Arp::LEN) {
             return false;

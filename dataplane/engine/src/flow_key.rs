@@ -1,4 +1,4 @@
-//! What the NAT needs to know of a packet's transport header.
+//! The fields of a packet's transport header that the NAT needs.
 
 use weir_nat::{Endpoint, Protocol};
 use weir_wire::ipv4;
@@ -7,22 +7,24 @@ use weir_wire::{icmp, tcp, udp};
 use crate::DropReason;
 use crate::ip_input::Packet;
 
-/// RFC 791: the total length has 16 bits. A fragment that reaches further cannot be part of a datagram; cut again,
-/// its offset would run over and its pieces would land at the front, behind the firewall's back.
+/// RFC 791: the total length has 16 bits. A fragment that reaches further cannot be part of a
+/// datagram; if it was fragmented again, its offset would overflow and its pieces would land at the
+/// front, unseen by the firewall.
 const DATAGRAM_MAX: usize = 65_535;
 
-/// What a packet is to the NAT.
+/// Kind of a packet from the NAT's point of view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// TCP, UDP or an ICMP query: has (or makes) a session of its own.
+    /// TCP, UDP or an ICMP query, which has (or creates) a session of its own.
     Session,
-    /// The same, and more fragments follow.
+    /// Like `Session`, and more fragments follow.
     FirstFragment,
-    /// No transport header here: follows its first fragment.
+    /// A fragment without a transport header: it follows its first fragment.
     LaterFragment,
-    /// About another packet, which it quotes.
+    /// An ICMP error about another packet, which it quotes.
     IcmpError,
-    /// A home's answer to an ICMP query. Only a query of another home reaches a home, so it turns around here.
+    /// A home's answer to an ICMP query. Only a query of another home reaches a home, so the answer
+    /// turns around here.
     IcmpReply,
 }
 
@@ -33,21 +35,22 @@ pub(crate) struct FlowKey {
     pub(crate) protocol: Protocol,
     pub(crate) source: Endpoint,
     pub(crate) destination: Endpoint,
-    /// TCP flags; 0 otherwise.
+    /// TCP flags; 0 for other protocols.
     pub(crate) tcp_flags: u8,
 }
 
-/// Which ICMP queries pass: requests leave, replies come back (RFC 5508 section 3). Between homes both do.
+/// Direction of a packet, which determines the ICMP queries that pass: requests leave, replies come
+/// back (RFC 5508 section 3). Between homes both pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Toward {
     Internet,
     Home,
-    /// From a home of ours, whichever worker serves it, or from the worker itself, to another.
+    /// From a home of the cluster (on any worker), or from this worker itself, to another home.
     Neighbor,
 }
 
 impl FlowKey {
-    /// Nothing read yet.
+    /// A key before anything is read.
     pub(crate) const EMPTY: Self = Self {
         kind: Kind::Session,
         protocol: Protocol::Udp,
@@ -56,7 +59,8 @@ impl FlowKey {
         tcp_flags: 0,
     };
 
-    /// TCP or UDP behind an IP header, `header_len` bytes, without options, and no fragment.
+    /// True for TCP or UDP behind an IP header without options (`header_len` bytes), and no
+    /// fragment.
     #[inline]
     pub(crate) fn is_plain(&self, header_len: usize) -> bool {
         self.kind == Kind::Session
@@ -89,14 +93,16 @@ impl FlowKey {
 
     fn read_udp(&mut self, transport: &[u8]) -> Result<(), DropReason> {
         let (source, destination) = if self.kind == Kind::FirstFragment {
-            // The UDP length counts the fragments to come, so only the header can be checked here.
+            // The UDP length includes the fragments to come, so only the header can be checked
+            // here.
             let bytes = transport.first_chunk::<8>().ok_or(DropReason::FragmentTiny)?;
             (u16::from_be_bytes([bytes[0], bytes[1]]), u16::from_be_bytes([bytes[2], bytes[3]]))
         } else {
             let udp = udp::parse(transport).map_err(|_| DropReason::TransportMalformed)?;
             (udp.source_port.get(), udp.destination_port.get())
         };
-        // RFC 768 lets a sender that wants no answer write source port 0. A mapping needs a port on either side.
+        // RFC 768 lets a sender that wants no answer write source port 0. A mapping needs a port on
+        // either side.
         if source == 0 || destination == 0 {
             return Err(DropReason::PortZero);
         }
@@ -124,9 +130,9 @@ impl FlowKey {
         (self.source.port, self.destination.port) = (0, 0);
         let icmp = icmp::parse(transport).map_err(|_| DropReason::TransportMalformed)?;
         if icmp::is_error(icmp.kind) {
-            // An error in fragments quotes more than RFC 1812 allows; nobody sends it.
-            // A redirect concerns the sender's own link and names a router that no translation can name (RFC 792);
-            // from the internet it could only lead a home's traffic astray.
+            // An ICMP error in fragments quotes more than RFC 1812 allows, and no host sends one. A
+            // redirect concerns the sender's own link and names a router that no translation can
+            // name (RFC 792); from the internet it could only lead a home's traffic astray.
             if self.kind == Kind::FirstFragment || icmp.kind == icmp::REDIRECT {
                 return Err(DropReason::IcmpKind);
             }
@@ -151,7 +157,7 @@ impl FlowKey {
     }
 }
 
-/// The protocols that are translated.
+/// Returns the protocol with this IP number if it is translated.
 #[inline]
 pub(crate) fn protocol(number: u8) -> Option<Protocol> {
     match number {
@@ -162,7 +168,8 @@ pub(crate) fn protocol(number: u8) -> Option<Protocol> {
     }
 }
 
-/// First or later. RFC 3128: a fragment at offset 8 could overwrite the TCP flags that the firewall saw.
+/// Tells a first fragment from a later one. RFC 3128: a fragment at offset 8 could overwrite the
+/// TCP flags that the firewall saw.
 #[cold]
 fn fragment_kind(
     packet: &Packet<'_>,

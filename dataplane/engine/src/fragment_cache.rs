@@ -1,22 +1,27 @@
-//! Inner fragments follow their first fragment (RFC 4787 REQ-14, RFC 6146 section 3.4).
+//! Translation of inner fragments: each follows its first fragment (RFC 4787 REQ-14, RFC 6146
+//! section 3.4).
 //!
-//! A datagram is remembered from its first fragment on, so that later ones, which have no ports, get the same
-//! translation. Fragments that come before their first are held. Both are bounded in number and in time, and nothing
-//! here touches packets that are not fragments: a flood of fragments hurts only fragments.
+//! A datagram is remembered from its first fragment on, so that later ones, which have no ports,
+//! get the same translation. Fragments that come before their first are held. Both are bounded in
+//! number and in time, and packets that are not fragments use nothing of this module: a flood of
+//! fragments hurts only fragments.
 //!
-//! And it hurts those of its own party first. Each fragment is charged to a party, in a room of its kind:
+//! It hurts the fragments of its own party first. Each fragment is charged to a party, in the room
+//! of its kind:
 //!
 //! ```text
-//!                  first fragment passed (datagrams)      first fragment awaited (packets)
-//!   from a home    Up: the home                           EarlyUp: the home
-//!   to a home      Down: the home addressed               EarlyDown: the remote, since the home is not known yet
+//!                  first fragment passed (datagrams)   first fragment awaited (packets)
+//!   from a home    Up: the home                        EarlyUp: the home
+//!   to a home      Down: the home addressed            EarlyDown: the remote, since the home
+//!                                                      is not known yet
 //!                  Away: the remote; another worker
 //!                  knows the home
 //! ```
 //!
-//! A party takes at most its share of a room; beyond it, its own oldest datagram is forgotten. When a room is full, the
-//! oldest datagram of the party that takes most is. So a first fragment is never refused, and packets of forged remotes
-//! push out only what is charged to remotes.
+//! A party takes at most its share of a room; beyond it, its own oldest datagram is forgotten. In a
+//! full room the oldest datagram of the party with the most entries is forgotten. So a first
+//! fragment is never refused, and packets of forged remotes displace only entries that are charged
+//! to remotes.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -28,11 +33,12 @@ use crate::config::FragmentLimits;
 use crate::fragment_room::{Link, List, NONE, Room};
 use crate::party::{Party, words_of};
 
-/// Which datagram a fragment belongs to (RFC 791), and from which home.
+/// Identifies the datagram that a fragment belongs to (RFC 791), and its home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DatagramKey {
-    /// The home that sent it, as [`weir_nat::Nat::identity`] tells it apart: homes may use the same addresses, and
-    /// with keys that identify them the same outer source. `None` for datagrams from the internet.
+    /// The home that sent it, as [`weir_nat::Nat::identity`] distinguishes it: homes may use the
+    /// same addresses, and with keys that identify them the same outer source. `None` for datagrams
+    /// from the internet.
     pub(crate) home: Option<Home>,
     pub(crate) source: u32,
     pub(crate) destination: u32,
@@ -40,7 +46,7 @@ pub(crate) struct DatagramKey {
     pub(crate) protocol: u8,
 }
 
-/// Three words that are no other datagram's.
+/// Writes three words that differ between any two keys.
 impl Hash for DatagramKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let (first, second) = self.home.as_ref().map_or((0, 0), words_of);
@@ -51,24 +57,24 @@ impl Hash for DatagramKey {
 }
 
 impl DatagramKey {
-    /// The party that its fragments are charged to while no home is known that it is for.
+    /// Returns the party that is charged for the fragments while the destination home is unknown.
     pub(crate) fn sender(&self) -> Party {
         self.home.map_or(Party::Remote(self.source), Party::Home)
     }
 }
 
-/// What the first fragment's look-up decided.
+/// Result of the first fragment's look-up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Translation {
     /// Toward the internet: the public source address and the new identification.
     Up { public: u32, identification: u16 },
     /// Toward a home.
     Down(Delivery),
-    /// To another worker, which knows more of its shard.
+    /// To another worker, which knows more about the shard.
     Away,
 }
 
-/// The rooms, each with its own parties.
+/// Kind of a room; each room has its own parties.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Up,
@@ -84,11 +90,12 @@ const KINDS: usize = 5;
 enum State {
     /// Its first fragment has passed.
     Known { translation: Translation, dependency: Dependency },
-    /// Its first fragment is awaited; these wait for it.
+    /// Its first fragment is awaited by these held fragments.
     Early(Early),
 }
 
-/// Held fragments of one datagram, in order of arrival. To be emptied by [`FragmentCache::release`].
+/// Held fragments of one datagram, in order of arrival. The caller empties the list with
+/// [`FragmentCache::release`].
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub(crate) struct Early {
@@ -106,7 +113,7 @@ struct Datagram {
     key: DatagramKey,
     deadline_ms: u64,
     kind: Kind,
-    /// Its party, by its place in the room.
+    /// The party's index in the room.
     member: u32,
     state: State,
 }
@@ -125,10 +132,10 @@ pub(crate) struct FragmentCache<F> {
     index: HashMap<DatagramKey, u32, HashKey>,
     datagrams: Box<[Option<Datagram>]>,
     free: Vec<u32>,
-    /// In order of arrival, which with one time-out is the order of expiry.
+    /// All datagrams in order of arrival, which with one time-out is the order of expiry.
     by_age: List,
     age_links: Box<[Link]>,
-    /// Of each party, in order of arrival.
+    /// The datagrams of each party, in order of arrival.
     party_links: Box<[Link]>,
     rooms: [Room; KINDS],
     slots: Box<[Slot<F>]>,
@@ -145,13 +152,15 @@ impl<F> FragmentCache<F> {
         };
         let (up, early) = (datagrams_max / 2, held_max / 2);
         let away = (datagrams_max - up) / 4;
-        // A share in which not even one datagram of as many fragments as may wait has room would hold none.
+        // A smaller share would leave no room for even one datagram with as many waiting fragments
+        // as allowed.
         let early_room = || room(early, held_per_datagram_max);
         let count = datagrams_max + 2 * early;
         Self {
             timeout_ms: limits.timeout_ms,
             held_per_datagram_max: held_per_datagram_max as u32,
-            // Twice the limit: a map that is at most half full re-hashes in place and never allocates.
+            // Twice the limit: a map that is at most half full re-hashes in place and never
+            // allocates.
             index: HashMap::with_capacity_and_hasher(count * 2, key.clone()),
             datagrams: vec![None; count].into(),
             free: (0..count as u32).rev().collect(),
@@ -175,12 +184,12 @@ impl<F> FragmentCache<F> {
         }
     }
 
-    /// The translation of a datagram whose first fragment has passed.
+    /// Returns the translation of a datagram whose first fragment has passed.
     pub(crate) fn translation(&self, key: &DatagramKey) -> Option<Translation> {
         self.learned(key).map(|(translation, _)| translation)
     }
 
-    /// The same, and what the first fragment had to wait for.
+    /// Returns the translation, and the dependency that the first fragment had to wait for.
     pub(crate) fn learned(&self, key: &DatagramKey) -> Option<(Translation, Dependency)> {
         match self.datagrams[*self.index.get(key)? as usize]?.state {
             State::Known { translation, dependency } => Some((translation, dependency)),
@@ -188,8 +197,9 @@ impl<F> FragmentCache<F> {
         }
     }
 
-    /// Remembers what the first fragment's look-up decided, and what it rests on; `party` is the home that the datagram
-    /// comes from or goes to, or else the remote. Returns the fragments that waited for it.
+    /// Remembers the result of the first fragment's look-up and its dependency; `party` is the home
+    /// that the datagram comes from or goes to, or else the remote. Returns the fragments that
+    /// waited for the first one.
     pub(crate) fn learn(
         &mut self,
         key: DatagramKey,
@@ -207,7 +217,8 @@ impl<F> FragmentCache<F> {
         if self.rooms[kind as usize].is_none() {
             return early;
         }
-        // None of them is held: only what has passed is charged to this room.
+        // These datagrams hold no fragments: only datagrams whose first fragment has passed are
+        // charged to this room.
         while let Some(oldest) = self.rooms[kind as usize].to_go(&party) {
             self.drop_held(oldest);
         }
@@ -215,7 +226,7 @@ impl<F> FragmentCache<F> {
         early
     }
 
-    /// No later fragment goes where the first fragments of this shard went: what they decided is forgotten.
+    /// Forgets the translations of a shard's datagrams, so that no later fragment follows them.
     pub(crate) fn forget(&mut self, shard: ShardIndex) {
         for entry in 0..self.datagrams.len() {
             let Some(Datagram { key, state, .. }) = &self.datagrams[entry] else { continue };
@@ -229,8 +240,9 @@ impl<F> FragmentCache<F> {
         }
     }
 
-    /// Holds a fragment until its first comes, and returns how many fragments had to fall for it. Gives it back when it
-    /// has none to push out but those of its own datagram.
+    /// Holds a fragment until its first fragment comes, and returns the number of held fragments
+    /// that were dropped for it. Returns the fragment itself if only fragments of its own datagram
+    /// could make room.
     pub(crate) fn hold(&mut self, key: DatagramKey, frame: F, now_ms: u64) -> Result<u64, F> {
         let (kind, party) = match key.home {
             Some(_) => (Kind::EarlyUp, key.sender()),
@@ -272,7 +284,7 @@ impl<F> FragmentCache<F> {
         Ok(fallen)
     }
 
-    /// The next of the fragments that waited, in order of arrival.
+    /// Returns the next of the fragments that waited, in order of arrival.
     pub(crate) fn release(&mut self, early: &mut Early) -> Option<F> {
         let slot = self.slots.get_mut(early.first as usize)?;
         let next = std::mem::replace(&mut slot.next, self.free_slot);
@@ -281,7 +293,8 @@ impl<F> FragmentCache<F> {
         slot.frame.take()
     }
 
-    /// Forgets datagrams whose time is over, at most `budget` of them; returns how many held fragments fell.
+    /// Forgets expired datagrams, at most `budget` of them; returns the number of held fragments
+    /// that were dropped.
     pub(crate) fn expire(&mut self, now_ms: u64, budget: usize) -> u64 {
         let mut fallen = 0;
         for _ in 0..budget {
@@ -296,7 +309,7 @@ impl<F> FragmentCache<F> {
         fallen
     }
 
-    /// How full each room is.
+    /// Returns the usage of each room.
     pub(crate) fn uses(&self) -> [TableUse; KINDS] {
         let names = [
             "datagrams-from-homes",
@@ -311,14 +324,15 @@ impl<F> FragmentCache<F> {
         })
     }
 
-    /// Forgets a datagram with all that waits for its first fragment; returns how many fragments that were.
+    /// Forgets a datagram and all fragments that wait for its first; returns the number of these
+    /// fragments.
     fn drop_held(&mut self, entry: u32) -> u64 {
         let mut early = self.remove(entry);
         std::iter::from_fn(|| self.release(&mut early)).count() as u64
     }
 
     fn insert(&mut self, key: DatagramKey, kind: Kind, party: Party, state: State, now_ms: u64) {
-        let entry = self.free.pop().expect("there are as many entries as places in all rooms");
+        let entry = self.free.pop().expect("there are as many entries as slots in all rooms");
         let member = self.rooms[kind as usize].enter(party, entry, &mut self.party_links);
         let deadline_ms = now_ms + self.timeout_ms;
         self.datagrams[entry as usize] = Some(Datagram { key, deadline_ms, kind, member, state });

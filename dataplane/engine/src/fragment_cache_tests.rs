@@ -1,4 +1,4 @@
-//! The table of fragments against floods, and against a plain model of its bounds.
+//! The fragment table under floods, and compared with a simple model of its limits.
 
 use std::collections::HashMap;
 
@@ -59,7 +59,7 @@ fn held_fragments_come_back_in_order_of_arrival() {
 }
 
 #[test]
-fn a_datagram_is_remembered_for_its_time_and_holds_its_number() {
+fn datagram_is_forgotten_at_its_time_out_and_holds_a_limited_number() {
     let mut cache = cache();
     cache.hold(key(1), 10, 0).unwrap();
     cache.hold(key(1), 11, 0).unwrap();
@@ -77,12 +77,12 @@ fn a_datagram_is_remembered_for_its_time_and_holds_its_number() {
 #[test]
 fn a_party_beyond_its_share_loses_its_own_oldest_datagram() {
     let mut cache = cache();
-    // The room of early fragments from homes has 8 places, the share is 4.
+    // The room of early fragments from homes has 8 slots; the share is 4.
     assert_eq!(cache.hold(of_home(2, 0), 99, 0), Ok(0));
     for n in 0..4 {
         assert_eq!(cache.hold(of_home(1, n), n.into(), 0), Ok(0));
     }
-    assert_eq!(cache.hold(of_home(1, 4), 4, 0), Ok(1), "the first of its own fell");
+    assert_eq!(cache.hold(of_home(1, 4), 4, 0), Ok(1), "its own first one is dropped");
     assert_eq!(up(&mut cache, of_home(1, 0), 0), []);
     assert_eq!(up(&mut cache, of_home(1, 1), 0), [1]);
     assert_eq!(up(&mut cache, of_home(2, 0), 0), [99]);
@@ -104,7 +104,7 @@ fn in_a_full_room_the_greediest_party_gives_way() {
 }
 
 #[test]
-fn forged_remotes_push_out_remotes_only() {
+fn forged_remotes_displace_remotes_only() {
     let mut cache = cache();
     let delivery = Delivery { home: HOME, inside: weir_nat::Endpoint::new(1, 1) };
     for n in 0..2 {
@@ -126,13 +126,13 @@ fn forged_remotes_push_out_remotes_only() {
 }
 
 #[test]
-fn a_datagram_that_fills_its_partys_share_does_not_push_itself_out() {
+fn datagram_that_fills_its_partys_share_does_not_displace_itself() {
     let mut cache = FragmentCache::new(
         FragmentLimits { held_max: 8, held_per_datagram_max: 64, percent: 1, ..limits() },
         SEED,
     );
     for frame in 0..4 {
-        assert_eq!(cache.hold(key(1), frame, 0), Ok(0), "the share is the room");
+        assert_eq!(cache.hold(key(1), frame, 0), Ok(0), "the share is the whole room");
     }
     assert_eq!(cache.hold(key(1), 4, 0), Err(4));
     assert_eq!(up(&mut cache, key(1), 0), [0, 1, 2, 3]);
@@ -148,7 +148,7 @@ fn without_room_first_fragments_pass_and_early_ones_are_given_back() {
     assert!(cache.translation(&key(1)).is_none());
 }
 
-/// One thing that happens to the table.
+/// One event for the table.
 #[derive(Debug, TypeGenerator)]
 enum Act {
     Hold { home: u8, identification: u8 },
@@ -178,8 +178,8 @@ struct Sizes {
     percent: u8,
 }
 
-/// In any order of events: every room keeps its bound, each held fragment comes back exactly once or is counted as
-/// fallen, and nothing is left when all time is over.
+/// In any order of events every room keeps its limit, each held fragment is returned exactly once
+/// or counted as dropped, and nothing is left after all time-outs.
 #[test]
 fn table() {
     check!().with_type::<(Sizes, Vec<Act>)>().for_each(|(sizes, acts)| {

@@ -1,4 +1,4 @@
-//! Fragments of a datagram to a home: later ones go the way of the first, wherever that is.
+//! Fragments of a datagram to a home: later fragments take the route of the first one.
 
 use weir_nat::{Delivery, Hash, ShardIndex};
 use weir_wire::frame::{Frame, Pool};
@@ -13,7 +13,7 @@ use crate::party::Party;
 use crate::rewrite::{self, End};
 
 impl<F: Frame> Engine<F> {
-    /// Goes its way, with all that waited for it.
+    /// Delivers a first fragment and all fragments that waited for it.
     pub(crate) fn first_fragment_down<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
@@ -51,11 +51,11 @@ impl<F: Frame> Engine<F> {
                 Some(to) => self.redirect(frame, None, to, cx),
                 None => Err(DropReason::MissRefused),
             },
-            // It would be held for a first fragment that goes elsewhere.
+            // It would be held for a first fragment that goes to another worker.
             _ if packet.step == Step::Stray && !self.duties.creates(shard) => {
                 Err(DropReason::MissRefused)
             }
-            // Its first has passed the home that sent it before, and found no way down.
+            // The first fragment passed earlier on its sender's side, and did not reach a home.
             _ if packet.step == Step::Hairpin => Err(DropReason::FragmentTimeout),
             _ if !self.may_remote_take_slow_path(datagram.source) => Err(DropReason::SlowPathLimit),
             _ => self.hold_fragment(datagram, frame, cx.now),
@@ -77,12 +77,13 @@ impl<F: Frame> Engine<F> {
     }
 }
 
-/// All fragments of a datagram take the same gateway.
+/// All fragments of a datagram use the same gateway.
 fn fragment_flow(datagram: &DatagramKey) -> Hash {
     Hash(u64::from(datagram.identification) << 32)
 }
 
-/// Destination and identification as the sender knows them.
+/// Returns the key of a fragment's datagram: its destination and identification as the sender wrote
+/// them.
 pub(crate) fn datagram_key(packet: &[u8], key: &FlowKey) -> DatagramKey {
     let identification = ipv4::parse(packet).map_or(0, |(ip, _, _)| ip.identification.get());
     DatagramKey {

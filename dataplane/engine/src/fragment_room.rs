@@ -1,7 +1,8 @@
-//! A room that parties share: when it is full, the party that takes most of it gives way first.
+//! A room that parties share: when it is full, the party that uses most of it loses an entry first.
 //!
-//! Parties stand in lists by what they take, so that the greediest is known at once: what a party takes changes by a
-//! few places, and so does the highest list. Nothing is allocated after [`Room::new`].
+//! Parties are kept in lists by the number of slots that they use, so that the largest user is
+//! known at once: this number changes by a few slots at a time, and so does the number of the
+//! highest list. Nothing is allocated after [`Room::new`].
 
 use std::collections::HashMap;
 
@@ -9,7 +10,7 @@ use weir_flow::HashKey;
 
 use crate::party::Party;
 
-/// An index that names nothing.
+/// Index of no entry.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// The neighbours of an entry in a list.
@@ -23,7 +24,7 @@ impl Link {
     pub(crate) const NONE: Self = Self { previous: NONE, next: NONE };
 }
 
-/// A list of entries that are numbered; their links lie in an array beside them.
+/// A list of numbered entries; their links are in a separate array.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List {
     pub(crate) first: u32,
@@ -59,37 +60,40 @@ impl List {
 struct Member {
     party: Party,
     used: u32,
-    /// What it has in the room, oldest first.
+    /// The party's datagrams in the room, oldest first.
     datagrams: List,
 }
 
-/// A number of places, and who takes how many of them.
+/// A number of slots, and how many of them each party uses.
 #[derive(Debug)]
 pub(crate) struct Room {
     places: u32,
-    /// Places that one party may take.
+    /// Largest number of slots for one party.
     share: u32,
     used: u32,
     index: HashMap<Party, u32, HashKey>,
     members: Box<[Member]>,
-    /// Members that are free.
+    /// Indices of unused members.
     free: Vec<u32>,
     links: Box<[Link]>,
-    /// Members by the number of places that they take; in each list the one that came to this number first is first.
+    /// Members by the number of slots that they use; the members of a list are in the order in
+    /// which they reached this number.
     by_use: Box<[List]>,
-    /// The highest of these lists that is not empty, or 0.
+    /// The highest number with a list that is not empty, or 0.
     most: u32,
 }
 
 impl Room {
-    /// `share`: between 1 and `places`, if there are places.
+    /// Makes a room with `places` slots, of which one party may use `share`: between 1 and
+    /// `places`, if there are any.
     pub(crate) fn new(places: usize, share: usize, key: HashKey) -> Self {
         let nobody = Member { party: Party::Remote(0), used: 0, datagrams: List::EMPTY };
         Self {
             places: places as u32,
             share: share.clamp(1, places.max(1)) as u32,
             used: 0,
-            // Twice the number: a map that is at most half full re-hashes in place and never allocates.
+            // Twice the number: a map that is at most half full re-hashes in place and never
+            // allocates.
             index: HashMap::with_capacity_and_hasher(places * 2, key),
             members: vec![nobody; places].into(),
             free: (0..places as u32).rev().collect(),
@@ -99,24 +103,25 @@ impl Room {
         }
     }
 
-    /// Are there no places at all?
+    /// True if the room has no slots at all.
     pub(crate) fn is_none(&self) -> bool {
         self.places == 0
     }
 
-    /// Places taken, and all.
+    /// Returns the number of used slots and of all slots.
     pub(crate) fn usage(&self) -> (u32, u32) {
         (self.used, self.places)
     }
 
-    /// The datagram that must go before `party` can take one more place; `None`: there is one for it.
+    /// Returns the datagram to remove before `party` can use one more slot; `None`: there is a slot
+    /// for it.
     pub(crate) fn to_go(&self, party: &Party) -> Option<u32> {
         let member = self.index.get(party).copied();
         let used = member.map_or(0, |member| self.members[member as usize].used);
         if used < self.share && self.used < self.places {
             return None;
         }
-        // One more would make it the greediest of all, if it is not already.
+        // With one more slot the party would use the most, if it does not already.
         let greediest = match member {
             Some(member) if used >= self.share || used >= self.most => member,
             _ => self.by_use[self.most as usize].first,
@@ -124,12 +129,13 @@ impl Room {
         self.members.get(greediest as usize).map(|member| member.datagrams.first)
     }
 
-    /// A place for a datagram that is not in the room; [`to_go`](Self::to_go) has said that there is one.
+    /// Adds a datagram that is not in the room; [`to_go`](Self::to_go) has reported that there is a
+    /// slot. Returns its party's member index.
     pub(crate) fn enter(&mut self, party: Party, datagram: u32, links: &mut [Link]) -> u32 {
         let member = match self.index.get(&party) {
             Some(&member) => member,
             None => {
-                let member = self.free.pop().expect("a member takes a place, and one is free");
+                let member = self.free.pop().expect("every member uses a slot, and a slot is free");
                 self.members[member as usize] = Member { party, used: 0, datagrams: List::EMPTY };
                 self.index.insert(party, member);
                 member
@@ -140,14 +146,14 @@ impl Room {
         member
     }
 
-    /// One place more for a member's datagram.
+    /// Uses one more slot for a member's datagram.
     pub(crate) fn grow(&mut self, member: u32) {
         let used = self.members[member as usize].used;
         self.used += 1;
         self.list(member, used + 1);
     }
 
-    /// A datagram leaves the room, and with it the places that it took.
+    /// Removes a datagram from the room and frees the slots that it used.
     pub(crate) fn leave(&mut self, member: u32, datagram: u32, places: u32, links: &mut [Link]) {
         let Member { party, used, ref mut datagrams } = self.members[member as usize];
         datagrams.remove(links, datagram);
@@ -159,7 +165,7 @@ impl Room {
         }
     }
 
-    /// Moves a member to the list of what it takes now.
+    /// Moves a member to the list of the number of slots that it uses.
     fn list(&mut self, member: u32, used: u32) {
         let before = std::mem::replace(&mut self.members[member as usize].used, used);
         if before > 0 {
@@ -174,7 +180,7 @@ impl Room {
         }
     }
 
-    /// Every sum is right.
+    /// Asserts that every sum is consistent.
     #[cfg(test)]
     pub(crate) fn audit(&self) {
         assert!(self.used <= self.places);

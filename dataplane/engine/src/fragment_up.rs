@@ -1,4 +1,4 @@
-//! Fragments of a home's datagram: later ones go the way of the first, wherever that is.
+//! Fragments of a home's datagram: later fragments take the route of the first one.
 
 use weir_nat::{Endpoint, Hash, Home};
 use weir_wire::frame::{Frame, Pool};
@@ -14,7 +14,7 @@ use crate::rewrite::{self, End};
 use crate::upstream::{Step, Upstream, destination};
 
 impl<F: Frame> Engine<F> {
-    /// Goes its way, with all that waited for it.
+    /// Forwards a first fragment and all fragments that waited for it.
     pub(crate) fn first_fragment_up<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
@@ -25,7 +25,8 @@ impl<F: Frame> Engine<F> {
     ) {
         let home = self.nat.identity(home);
         let datagram = datagram_key(frame.data(), &home, key);
-        // A first fragment that comes twice must not part the later ones between two identifications.
+        // A duplicate of a first fragment must not split the later fragments between two
+        // identifications.
         let identification = match self.fragments.translation(&datagram) {
             Some(Translation::Up { public: known, identification }) if known == public.address => {
                 identification
@@ -65,13 +66,13 @@ impl<F: Frame> Engine<F> {
                 self.follow_up(frame, public, identification, cx);
                 Ok(())
             }
-            // No mapping has vouched for the home yet.
+            // The home is not checked yet: no mapping was found for it.
             _ if !self.nat.is_subscriber(&home) => Err(DropReason::NotSubscriber),
             Some(Translation::Away) => match self.redirect_up_to(packet) {
                 Some(to) => self.redirect(frame, Some(&packet.home), to, cx),
                 None => Err(DropReason::MissRefused),
             },
-            // It would be held for a first fragment that goes elsewhere.
+            // It would be held for a first fragment that goes to another worker.
             _ if packet.step == Step::Stray && !self.duties.creates(home.shard) => {
                 Err(DropReason::MissRefused)
             }
@@ -79,7 +80,8 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// Holds a fragment until its first comes. The party that it is charged to, or the greediest, may lose another one.
+    /// Holds a fragment until its first fragment comes. The party that is charged for it, or the
+    /// party that holds the most, may lose another one.
     pub(crate) fn hold_fragment(
         &mut self,
         datagram: DatagramKey,
@@ -92,7 +94,7 @@ impl<F: Frame> Engine<F> {
         Ok(())
     }
 
-    /// A later fragment goes the way of its first.
+    /// Forwards a later fragment as its first fragment was forwarded.
     fn follow_up<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
@@ -109,7 +111,8 @@ impl<F: Frame> Engine<F> {
     }
 }
 
-/// Read before the edits, or with the identification as the home sent it; `home` is its identity.
+/// Returns the key of a fragment's datagram. To be read before the edits, or with the
+/// identification that the home sent; `home` is the home's identity.
 pub(crate) fn datagram_key(packet: &[u8], home: &Home, key: &FlowKey) -> DatagramKey {
     let identification = ipv4::parse(packet).map_or(0, |(ip, _, _)| ip.identification.get());
     DatagramKey {

@@ -1,14 +1,15 @@
 //! The frames that wait for replicas, by the batch of changes that they wait for.
 //!
-//! All memory is taken at the start. Frames of a batch come back in the order in which they came; a slot that is free again
-//! is the next to be filled. What becomes of frames is decided in `output_commit.rs`.
+//! All memory is allocated at the start. Frames of a batch are returned in the order in which they
+//! were added; the slot freed last is filled next. `output_commit.rs` decides what happens to the
+//! frames.
 
 use weir_nat::Batch;
 
 use crate::output_commit::{CommitLimits, Uncommitted};
 use crate::{Output, Side};
 
-/// No slot.
+/// Index of no slot.
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -18,12 +19,12 @@ struct Slot<F> {
     next: u32,
 }
 
-/// The frames that wait for a batch, in their order.
+/// The frames that wait for one batch, in their order.
 #[derive(Clone, Copy, Debug)]
 struct List {
     first: u32,
     last: u32,
-    /// When the first of them came.
+    /// When the first of them was added.
     since_ms: u64,
 }
 
@@ -31,25 +32,25 @@ impl List {
     const EMPTY: Self = Self { first: NONE, last: NONE, since_ms: 0 };
 }
 
-/// The frames that wait.
+/// All frames that wait for replicas.
 #[derive(Debug)]
 pub(crate) struct Held<F> {
     limits: Option<CommitLimits>,
-    /// A packet is dealt with whose frames may have to wait.
+    /// Whether a packet is being processed whose frames may have to wait.
     pub(crate) is_in_packet: bool,
-    /// Its frames, while room is made for them.
+    /// That packet's frames, while room is made for them.
     pub(crate) aside: Output<F>,
     slots: Box<[Slot<F>]>,
     free: u32,
     held: usize,
-    /// By [`Batch::place`].
+    /// Indexed by [`Batch::place`].
     lists: Box<[List]>,
-    /// When it was last asked what is late.
+    /// Time of the last check for late frames.
     pub(crate) looked_ms: u64,
 }
 
 impl<F> Held<F> {
-    /// Nothing ever waits.
+    /// Makes an instance that never holds a frame.
     pub(crate) fn none() -> Self {
         Self {
             limits: None,
@@ -83,7 +84,7 @@ impl<F> Held<F> {
         self.limits.is_some()
     }
 
-    /// How many wait.
+    /// Returns the number of frames that may wait at once.
     pub(crate) fn max(&self) -> usize {
         self.slots.len()
     }
@@ -105,7 +106,7 @@ impl<F> Held<F> {
         &mut self.lists[batch.place()]
     }
 
-    /// There is room, as the caller has asked.
+    /// Adds a frame. The caller has checked that there is room.
     pub(crate) fn push(&mut self, batch: Batch, side: Side, frame: F, now_ms: u64) {
         let at = self.free;
         let slot = &mut self.slots[at as usize];
@@ -119,7 +120,7 @@ impl<F> Held<F> {
         }
     }
 
-    /// The side of the batch's oldest frame.
+    /// Returns the side of the batch's oldest frame.
     pub(crate) fn peek(&mut self, batch: Batch) -> Option<Side> {
         let first = self.list(batch).first;
         self.slots.get(first as usize).map(|slot| slot.side)
@@ -140,7 +141,8 @@ impl<F> Held<F> {
         Some((side, frame))
     }
 
-    /// When the oldest frame of the batch has waited for too long. None: nothing waits for it.
+    /// Returns the time at which the wait of the batch's oldest frame exceeds the limit; `None`: no
+    /// frame waits for the batch.
     pub(crate) fn deadline_ms(&mut self, batch: Batch) -> Option<u64> {
         let timeout_ms = self.limits?.timeout_ms;
         let list = self.list(batch);

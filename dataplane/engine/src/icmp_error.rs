@@ -1,7 +1,9 @@
-//! ICMP errors about translated packets: the packet they quote is translated too (RFC 5508 section 4).
+//! ICMP errors about translated packets: the packet that they quote is translated too (RFC 5508
+//! section 4).
 //!
-//! An error never creates, refreshes or deletes state (RFC 4787 REQ-12, RFC 5382 REQ-10, RFC 5508 REQ-6): it is
-//! only looked up. Checksums change incrementally, so RFC 4884 extensions behind the quote stay valid (REQ-3d).
+//! An error never creates, refreshes or deletes state (RFC 4787 REQ-12, RFC 5382 REQ-10, RFC 5508
+//! REQ-6): the session is only looked up. Checksums change incrementally, so RFC 4884 extensions
+//! behind the quote stay valid (REQ-3d).
 
 use weir_nat::{Endpoint, Protocol};
 use weir_wire::checksum::Delta;
@@ -24,7 +26,7 @@ pub(crate) struct Quote {
     pub(crate) protocol: Protocol,
     pub(crate) source: Endpoint,
     pub(crate) destination: Endpoint,
-    /// Of a first fragment.
+    /// Identification of the quoted packet if that is a first fragment; `None` for a whole packet.
     pub(crate) identification: Option<u16>,
     header_len: usize,
 }
@@ -32,16 +34,18 @@ pub(crate) struct Quote {
 impl Quote {
     /// Reads the quoted packet of an ICMP error; `icmp` starts at the ICMP header.
     ///
-    /// `local` is the end of the quoted packet that the NAT translates: an ICMP query has its identifier there.
+    /// `local` is the end of the quoted packet that the NAT translates: the identifier of an ICMP
+    /// query counts as its port at that end.
     pub(crate) fn read(icmp: &[u8], local: End) -> Result<Self, DropReason> {
-        // RFC 5508 REQ-3a: a wrong ICMP checksum drops the error.
+        // RFC 5508 REQ-3a: an error with a wrong ICMP checksum is dropped.
         if !icmp::checksum_ok(icmp) {
             return Err(DropReason::IcmpChecksum);
         }
         let quoted = icmp.get(ICMP_HEADER..).ok_or(DropReason::TransportMalformed)?;
         let (ip, header_len, _) =
             ipv4::parse_quoted(quoted).map_err(|_| DropReason::TransportMalformed)?;
-        // REQ-3b: so does a wrong checksum of the quoted IP header; REQ-3c: its options are skipped.
+        // REQ-3b: an error is also dropped for a wrong checksum of the quoted IP header; REQ-3c:
+        // its options are skipped.
         if !ipv4::header_checksum_ok(quoted) {
             return Err(DropReason::IcmpChecksum);
         }
@@ -61,7 +65,8 @@ impl Quote {
         })
     }
 
-    /// Gives one end of the quoted packet its translated endpoint, in the error's own `icmp` bytes.
+    /// Replaces one endpoint of the quoted packet with its translation, in the error's own `icmp`
+    /// bytes.
     pub(crate) fn rewrite(&self, icmp: &mut [u8], end: End, new: Endpoint) -> Option<()> {
         let (header, quoted) = icmp.split_at_mut_checked(ICMP_HEADER)?;
         let (ip_bytes, transport) = quoted.split_at_mut_checked(self.header_len)?;
@@ -78,7 +83,8 @@ impl Quote {
         Some(())
     }
 
-    /// Gives the quoted packet another identification. RFC 5508 REQ-4a: the quote is to be what the home sent.
+    /// Replaces the identification of the quoted packet. RFC 5508 REQ-4a: the quote has to match
+    /// what the home sent.
     pub(crate) fn rewrite_identification(&self, icmp: &mut [u8], new: u16) -> Option<()> {
         let (header, quoted) = icmp.split_at_mut_checked(ICMP_HEADER)?;
         let (ip, _) = Ipv4::mut_from_prefix(quoted).ok()?;
@@ -90,12 +96,13 @@ impl Quote {
     }
 }
 
-/// Ports of the quoted transport header, or the identifier of the quoted query at its local end.
+/// Returns the ports of the quoted transport header, or the identifier of the quoted query as the
+/// port of its local end.
 fn ports(transport: &[u8; 8], protocol: Protocol, local: End) -> Result<(u16, u16), DropReason> {
     let word = |at: usize| u16::from_be_bytes([transport[at], transport[at + 1]]);
     match (protocol, local) {
         (Protocol::Tcp | Protocol::Udp, _) => Ok((word(0), word(2))),
-        // A query that left was a request, one that came in was a reply.
+        // A query that left was a request; a query that came in was a reply.
         (Protocol::Icmp, End::Source) if icmp::is_query_request(transport[0]) => Ok((word(4), 0)),
         (Protocol::Icmp, End::Destination) if icmp::is_query_reply(transport[0]) => {
             Ok((0, word(4)))
@@ -104,8 +111,8 @@ fn ports(transport: &[u8; 8], protocol: Protocol, local: End) -> Result<(u16, u1
     }
 }
 
-/// Edits the quoted transport header, as far as it is there (eight bytes at least); returns all changes.
-/// The quoted checksum is never validated (REQ-3c of RFC 5508), only kept in step.
+/// Edits the quoted transport header, as far as it is present (eight bytes at least); returns all
+/// changes. The quoted checksum is never validated (REQ-3c of RFC 5508), only updated.
 fn rewrite_transport(
     transport: &mut [u8],
     protocol: Protocol,

@@ -1,12 +1,13 @@
-//! New identifications for fragments that leave (RFC 6864 section 5.3.1), and which ones the homes had given.
+//! New identifications for outgoing fragments (RFC 6864 section 5.3.1), with the identifications
+//! that the homes had assigned.
 //!
-//! An ICMP error about a fragment quotes the new identification, and the home knows only its own (RFC 5508 REQ-4a). So the
-//! last ones are kept, each until its place is taken by the one that comes so much later.
+//! An ICMP error about a fragment quotes the new identification, and the home knows only its own
+//! (RFC 5508 REQ-4a). So the latest replacements are kept, each until a later one takes its slot.
 
-/// Datagrams that are kept: some tenths of a second of a flood, minutes of what is usual.
+/// Number of datagrams that are kept: some tenths of a second of a flood, minutes of usual traffic.
 const KEPT: usize = 16_384;
 
-/// The datagram of a fragment that has left, as the internet sees it.
+/// The datagram of an outgoing fragment, as the internet sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fragmented {
     pub(crate) public: u32,
@@ -18,7 +19,7 @@ pub(crate) struct Fragmented {
 #[derive(Debug)]
 pub(crate) struct Identifications {
     last: u16,
-    /// With the home's own identification.
+    /// Each datagram with the home's own identification.
     kept: Box<[(Fragmented, u16)]>,
 }
 
@@ -28,8 +29,9 @@ impl Identifications {
         Self { last, kept: vec![(none, 0); KEPT].into() }
     }
 
-    /// An identification for a datagram, whose own one is replaced. The counter is not the tunnel headers', which would
-    /// carry it round many times while a datagram lives (RFC 6864 section 5.3.1).
+    /// Returns a new identification for a datagram and remembers the one that it replaces. The
+    /// counter is not shared with the tunnel headers, which would make it wrap around many times
+    /// during the life of a datagram (RFC 6864 section 5.3.1).
     pub(crate) fn replace(&mut self, datagram: Fragmented) -> u16 {
         self.last = self.last.wrapping_add(1);
         let (identification, own) = (self.last, datagram.identification);
@@ -38,7 +40,7 @@ impl Identifications {
         identification
     }
 
-    /// The home's own identification of a datagram that is quoted.
+    /// Returns the home's own identification of a quoted datagram.
     pub(crate) fn own(&self, quoted: &Fragmented) -> Option<u16> {
         let (kept, own) = &self.kept[usize::from(quoted.identification) % KEPT];
         (kept == quoted).then_some(*own)
@@ -50,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_ones_are_known_and_no_others() {
+    fn latest_replaced_identifications_are_known_and_no_others() {
         let datagram = |n: u32| Fragmented {
             public: n,
             destination: 2,

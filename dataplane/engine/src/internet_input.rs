@@ -1,4 +1,5 @@
-//! Hot. From the internet side: is it for a public address, and which mapping does it ask for?
+//! Hot. Input of the internet side: checks that the packet is for a public address and finds the
+//! key of its mapping.
 
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4;
@@ -11,7 +12,8 @@ use crate::ip_input::{Packet, is_martian};
 use crate::local::check_ping;
 use crate::{DropReason, Side};
 
-/// Headers of a packet that goes into a tunnel grow by so much, in front of what was received.
+/// Bytes by which the headers of a packet grow in front of the received ones when it enters a
+/// tunnel.
 const TUNNEL_ROOM: usize = 64;
 
 impl<F: Frame> Engine<F> {
@@ -20,14 +22,14 @@ impl<F: Frame> Engine<F> {
         frames: &mut Vec<F>,
         cx: &mut Context<'_, P>,
     ) {
-        // A mapping may have brought the first key since the last burst.
+        // The first mapping of a home with a key may have been made since the last burst.
         if self.nat.has_keyed_homes() {
             self.tunnel_mtu_least = self.tunnel_mtu_keyed;
         }
         let mut slots = std::mem::take(&mut self.downstream);
         let burst = &mut slots[..frames.len()];
         self.read_internet(frames, burst);
-        // Frames that the home bucket names no record for, a bit each.
+        // Frames without a record in the primary bucket, one bit each.
         let mut elsewhere = 0_u64;
         for (at, packet) in burst.iter_mut().enumerate() {
             if packet.step == Step::Translate {
@@ -52,7 +54,7 @@ impl<F: Frame> Engine<F> {
         self.downstream = slots;
     }
 
-    /// Finds out what each frame wants.
+    /// Decides on the step of each frame.
     #[inline(always)]
     fn read_internet(&self, frames: &mut [F], burst: &mut [Downstream]) {
         frames.iter().take(PREFETCH_AHEAD).for_each(|frame| frame.prefetch(TUNNEL_ROOM));
@@ -71,7 +73,8 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// Finds out what a frame wants, cuts it to its packet, and asks for its index line.
+    /// The slow path of `read_internet`: decides on the step of a frame, cuts the frame to its
+    /// packet, and prefetches its index line.
     #[inline(never)]
     fn read_otherwise_internet(&self, frame: &mut F, packet: &mut Downstream) {
         packet.step = self.internet_input(frame, packet).unwrap_or_else(Step::Discard);
@@ -84,7 +87,7 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// A frame that wants something else than to be translated.
+    /// Carries out any step other than a translation.
     #[inline(never)]
     fn serve_internet<P: Pool<Frame = F>>(
         &mut self,
@@ -93,7 +96,7 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) {
         match packet.step {
-            // The other two do not come from this link.
+            // Frames of this link never have the other two steps.
             Step::Translate | Step::Stray | Step::Hairpin => self.translate_down(frame, packet, cx),
             Step::Arp => self.arp_input(Side::Internet, frame, cx),
             Step::Pong => self.answer_ping(Side::Internet, frame, packet.from, cx),
@@ -101,7 +104,7 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// Any frame. Fills in `packet` as far as the step needs it.
+    /// Decides on the step of any frame. Fills in `packet` as far as the step needs it.
     #[inline(never)]
     pub(crate) fn internet_input(
         &self,
@@ -130,7 +133,8 @@ impl<F: Frame> Engine<F> {
         if !self.nat.is_public(destination) {
             return Err(DropReason::NotLocal);
         }
-        // A query of a home of another worker comes from here. No other request does.
+        // An ICMP query of a home on another worker comes from this side. Other requests from here
+        // do not pass.
         let is_query = whole.ip.protocol == ipv4::PROTOCOL_ICMP;
         let is_neighbor = is_query && self.is_public_of_any(whole.ip.source.get());
         let toward = if is_neighbor { Toward::Neighbor } else { Toward::Home };
@@ -138,7 +142,7 @@ impl<F: Frame> Engine<F> {
         Ok(Step::Translate)
     }
 
-    /// A packet to the holder of its destination.
+    /// Reads a packet to the holder of its destination address.
     pub(crate) fn public_input(
         &self,
         whole: &Packet<'_>,

@@ -9,13 +9,13 @@ use crate::party::{Demand, Party, PartyTable};
 use crate::rate_limit::SharedRate;
 use crate::{Counters, Side};
 
-/// Homes, and remotes, whose errors are counted at once.
+/// Number of homes, and of remotes, whose errors are counted at once.
 const PARTIES: usize = 4096;
-/// RFC 1812 section 4.3.2.3: as much of the original as fits 576 bytes.
+/// RFC 1812 section 4.3.2.3: an error quotes as much of the original as fits in 576 bytes.
 const PACKET_MAX: usize = 576;
 const HEADERS: usize = 28;
 
-/// What to tell the sender.
+/// Kind of an error that the worker sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Complaint {
     /// Type 11 code 0.
@@ -44,43 +44,45 @@ impl Complaint {
         header
     }
 
-    /// Path MTU discovery must not wait for those that probe: it has a rate of its own.
+    /// Whether the error is for path MTU discovery, which has a rate of its own: probes must not
+    /// delay it.
     fn is_about_size(self) -> bool {
         matches!(self, Self::FragmentationNeeded { .. })
     }
 }
 
-/// An error that is to be sent, and to whom it is charged.
+/// An error to be sent, and the parties that are charged for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Notice {
     pub(crate) complaint: Complaint,
-    /// Where the sender is.
+    /// The side of the sender.
     pub(crate) to: Side,
-    /// The sender of the packet that it is about.
+    /// The sender of the packet that the error is about.
     pub(crate) sender: Party,
-    /// The home that the packet was addressed to, if it is known: senders on the internet may be forged.
+    /// The home to which the packet was addressed, if it is known: senders on the internet may be
+    /// forged.
     pub(crate) addressed: Option<Party>,
-    /// The address of the worker that speaks.
+    /// The worker's address that is the source of the error.
     pub(crate) from: u32,
-    /// Of the way back: a tunnel may carry less than the 576 bytes of RFC 1812.
+    /// MTU of the way back, bytes: a tunnel may carry less than the 576 bytes of RFC 1812.
     pub(crate) mtu: usize,
 }
 
-/// Makes the errors, no more than there may be.
+/// Makes the errors within the limits.
 ///
 /// ```text
 ///                          worker_icmp_errors_per_sec
 ///              half: fragmentation needed    half: all others
-///   half of each for any party  /  a quarter each kept for those to homes and to the internet,
-///                                  of parties that cause few
+///   half of each for any party  /  a quarter each kept for errors to homes and to the internet,
+///                                  about packets of parties that cause few
 /// ```
 #[derive(Debug)]
 pub(crate) struct ErrorLimiter {
-    /// By side that they are sent to.
+    /// Whether errors are sent at all, by the side to which they go.
     is_on: [bool; 2],
     homes: PartyTable,
     remotes: PartyTable,
-    /// Of "fragmentation needed", and of all others.
+    /// The worker's limit for "fragmentation needed", and for all others.
     worker: [SharedRate; 2],
 }
 
@@ -97,8 +99,8 @@ impl ErrorLimiter {
         }
     }
 
-    /// Builds the packet (from its IP header on) that complains about `original` to its source; `None` when
-    /// no error may be sent about it, a limit is reached, or there is no buffer.
+    /// Builds an error about `original` to its source (from the IP header on); `None` if no error
+    /// may be sent about it, a limit is reached, or there is no buffer.
     pub(crate) fn complain<P: Pool>(
         &mut self,
         notice: &Notice,
@@ -130,7 +132,7 @@ impl ErrorLimiter {
             parties.ask(party, role << 1 | u8::from(is_about_size), now_ms)
         };
         let mut demand = ask(&notice.sender, 0);
-        // A forged sender always looks modest; the home that it sends to is a real one.
+        // A forged sender always looks modest; the home to which it sends is a real one.
         if let (Some(addressed), true) = (notice.addressed, demand != Demand::Excessive) {
             demand = ask(&addressed, 1);
         }
@@ -147,7 +149,7 @@ fn build<P: Pool>(notice: &Notice, to: u32, original: &[u8], pool: &mut P) -> Op
     }
     let payload_len = (HEADERS + quote.len() - Ipv4::LEN) as u16;
     let mut header = Ipv4::new(notice.from, to, ipv4::PROTOCOL_ICMP, payload_len);
-    // RFC 1812 section 4.3.2.5: the precedence of network control.
+    // RFC 1812 section 4.3.2.5: the precedence is that of network control.
     header.tos = 0xc0;
     header.set_fragment(true, false, 0);
     header.set_checksum();
@@ -159,7 +161,8 @@ fn build<P: Pool>(notice: &Notice, to: u32, original: &[u8], pool: &mut P) -> Op
     Some(frame)
 }
 
-/// RFC 1812 section 4.3.2.7: never about an ICMP error, nor about a fragment other than the first.
+/// True if an error may be sent about a packet. RFC 1812 section 4.3.2.7: never about an ICMP
+/// error, nor about a fragment other than the first.
 fn may_complain(ip: &Ipv4, transport: &[u8]) -> bool {
     let is_icmp_error = ip.protocol == ipv4::PROTOCOL_ICMP
         && transport.first().is_none_or(|&kind| icmp::is_error(kind));

@@ -1,4 +1,4 @@
-//! Cutting an IPv4 packet to an MTU (RFC 791 section 3.2).
+//! Fragmentation of an IPv4 packet to an MTU (RFC 791 section 3.2).
 
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4::Ipv4;
@@ -8,11 +8,12 @@ use crate::DropReason;
 
 const MORE_FRAGMENTS: u16 = 0x2000;
 const OFFSET: u16 = 0x1fff;
-/// In the option type octet: copy this option into every fragment.
+/// Bit of the option type octet: copy this option into every fragment.
 const COPIED: u8 = 0x80;
 
-/// Emits `packet` (a whole IPv4 packet, possibly itself a fragment, that may be fragmented) as fragments of at
-/// most `mtu` bytes, in order. `emit` gets frames that start at the IP header.
+/// Emits `packet` as fragments of at most `mtu` bytes, in order. `packet` is a whole IPv4 packet
+/// that may be fragmented, possibly itself a fragment. `emit` gets frames that start at the IP
+/// header.
 pub(crate) fn fragment<P: Pool>(
     packet: &[u8],
     header_len: usize,
@@ -63,7 +64,8 @@ fn copy<P: Pool>(ip: &Ipv4, options: &[u8], part: &[u8], pool: &mut P) -> Option
     Some(frame)
 }
 
-/// The options that every fragment carries, padded to whole words.
+/// Returns the options that every fragment carries, padded to whole words, and their length in
+/// bytes.
 fn copied_options(options: &[u8]) -> ([u8; 40], usize) {
     let mut copied = [0; 40];
     let mut len = 0;
@@ -113,7 +115,7 @@ mod tests {
         out
     }
 
-    /// Puts fragments together again by offset.
+    /// Reassembles fragments by offset.
     fn reassemble(fragments: &[Vec<u8>]) -> Vec<u8> {
         let mut payload = Vec::new();
         for (index, bytes) in fragments.iter().enumerate() {
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn every_size_comes_together_again_within_the_mtu() {
+    fn every_payload_size_is_reassembled_from_fragments_within_the_mtu() {
         for payload_len in [1, 8, 1479, 1480, 1481, 3000, 9000] {
             let packet = packet(&[], payload_len, 0);
             let fragments = fragments(&packet, 1400);
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fragment_is_cut_again_at_its_own_offset() {
+    fn fragment_is_fragmented_again_at_its_own_offset() {
         let packet = packet(&[], 1480, MORE_FRAGMENTS | 185);
         let fragments = fragments(&packet, 1000);
         let heads: Vec<_> = fragments

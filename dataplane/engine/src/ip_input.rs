@@ -1,4 +1,4 @@
-//! What every IPv4 header is checked for, on either side, inside the tunnel and out.
+//! Checks of every IPv4 header, on either side, inside the tunnel and outside.
 
 use weir_wire::frame::Frame;
 use weir_wire::ipv4::{self, Ipv4};
@@ -6,7 +6,7 @@ use weir_wire::ipv4::{self, Ipv4};
 use crate::DropReason;
 use crate::engine::Engine;
 
-/// What is wrong with an IPv4 header.
+/// Fault of an IPv4 header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum IpHeaderError {
     Malformed,
@@ -22,18 +22,18 @@ impl IpHeaderError {
     }
 }
 
-/// A sound IPv4 packet, without what followed it in the frame.
+/// A valid IPv4 packet, without the bytes that followed it in the frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packet<'a> {
     pub(crate) ip: &'a Ipv4,
     /// Header and payload.
     pub(crate) bytes: &'a [u8],
-    /// Bytes of the header, options included.
+    /// Length of the header, options included, bytes.
     pub(crate) header_len: usize,
 }
 
 impl<'a> Packet<'a> {
-    /// Reads the packet at the front of `bytes`; its header must be sound (RFC 1812 section 5.2.2).
+    /// Reads the packet at the front of `bytes`; its header must be valid (RFC 1812 section 5.2.2).
     pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, IpHeaderError> {
         let (ip, header_len, total_length) =
             ipv4::parse(bytes).map_err(|_| IpHeaderError::Malformed)?;
@@ -49,8 +49,9 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Addresses that no forwarded packet has (RFC 1812 section 5.3.7, RFC 6890): this network, loopback, multicast,
-/// reserved and broadcast; and the land attack, source equal to destination.
+/// True if the packet has an address that no forwarded packet may have (RFC 1812 section 5.3.7, RFC
+/// 6890): this network, loopback, multicast, reserved or broadcast; or if its source equals its
+/// destination (land attack).
 #[inline]
 pub(crate) fn is_martian(ip: &Ipv4) -> bool {
     let (source, destination) = (ip.source.get(), ip.destination.get());
@@ -63,12 +64,14 @@ fn is_martian_address(address: u32) -> bool {
     address.wrapping_sub(1 << 24) >= 223 << 24 || address >> 24 == 127
 }
 
-/// RFC 791 section 3.1: the types of the options that route a packet by addresses which its sender chose.
+/// RFC 791 section 3.1: the types of the options that route a packet by addresses that its sender
+/// chose.
 const LOOSE_SOURCE_ROUTE: u8 = 131;
 const STRICT_SOURCE_ROUTE: u8 = 137;
 
 impl<F: Frame> Engine<F> {
-    /// RFC 7126 sections 4.3 and 4.4: packets with a source route are dropped, unless the operator wants them.
+    /// Refuses a packet with a source route (RFC 7126 sections 4.3 and 4.4), unless the operator
+    /// permits source routes.
     #[inline]
     pub(crate) fn check_options(&self, packet: &Packet<'_>) -> Result<(), DropReason> {
         let options = packet.bytes.get(Ipv4::LEN..packet.header_len).unwrap_or_default();
@@ -79,7 +82,8 @@ impl<F: Frame> Engine<F> {
     }
 }
 
-/// An option list that is malformed ends where it cannot be read, as for the routers behind.
+/// True if the options contain a source route. A malformed list ends where it cannot be read, as it
+/// does for the routers behind.
 #[cold]
 fn has_source_route(mut options: &[u8]) -> bool {
     loop {

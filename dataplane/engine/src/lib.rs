@@ -1,4 +1,4 @@
-//! One worker's life of a burst: decapsulate, look up, translate, encapsulate.
+//! The data path of one worker: each burst is decapsulated, looked up, translated, encapsulated.
 //!
 //! ```text
 //!   access side                                                        internet side
@@ -14,18 +14,20 @@
 //! In a cluster the access side leads to the other workers too:
 //!
 //! ```text
-//!   no mapping, of a shard whose flows another worker makes -> redirect -> sealed -> that worker's peer_input
+//!   no mapping, in a shard whose flows another worker makes:
+//!               redirect -> sealed -> that worker's peer_input
 //!   peer_input: a datagram -> take_datagram -> opened by the owner of the sessions
-//!               redirected to us -> receive_redirected -> upstream or downstream, finally
+//!               redirected here -> receive_redirected -> upstream or downstream, finally
 //! ```
 //!
-//! The engine knows neither DPDK nor a clock nor a thread: frames, buffers ([`weir_wire::frame`]), time
-//! ([`Now`]) and seeds are arguments, so the same code runs in a worker, in a test and in a simulator.
-//! A frame that enters either leaves through [`Output`], is held for a bounded time, as a fragment or until replicas
-//! have what it depends on, or is dropped under exactly one [`DropReason`].
+//! The engine knows neither DPDK nor a clock nor a thread: frames, buffers ([`weir_wire::frame`]),
+//! time ([`Now`]) and seeds are arguments, so the same code runs in a worker, in a test and in a
+//! simulator. Each frame that enters either leaves through [`Output`], or is held for a bounded
+//! time (as a fragment, or until replicas have its dependency), or is dropped under exactly one
+//! [`DropReason`].
 //!
-//! Invariants of the data path: no allocation after [`Engine::new`], no lock, no system call, no log line,
-//! every loop bounded by the burst or by a configured limit.
+//! Invariants of the data path: no allocation after [`Engine::new`], no lock, no system call, no
+//! log line, and every loop is bounded by the burst or by a configured limit.
 
 #![forbid(unsafe_code)]
 
@@ -71,7 +73,8 @@ mod slow_path;
 mod table_use;
 mod upstream;
 
-/// The unit tests share the world of the tests in `tests/`, which names this crate from outside.
+/// The unit tests use the `world` module of the tests in `tests/`, which refers to this crate by
+/// its external name.
 #[cfg(test)]
 extern crate self as weir_engine;
 

@@ -1,17 +1,19 @@
-//! Hot. What stands in front of a packet on its link: the Ethernet header and perhaps a VLAN tag, ready made.
+//! Hot. Link-layer header of an outgoing packet, precomputed: the Ethernet header and possibly a
+//! VLAN tag.
 
 use weir_wire::ethernet::{ETHERTYPE_VLAN, Ethernet, Mac, Vlan};
 use weir_wire::frame::Frame;
 use zerocopy::IntoBytes;
 
-/// Bytes without and with a VLAN tag. Constants, so that what follows lies at fixed places from one pointer.
+/// Header lengths in bytes without and with a VLAN tag. They are constants, so that all that
+/// follows is at fixed offsets from one pointer.
 pub(crate) const UNTAGGED: usize = Ethernet::LEN;
 pub(crate) const TAGGED: usize = Ethernet::LEN + Vlan::LEN;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LinkHeader {
     is_tagged: bool,
-    /// The first [`UNTAGGED`] or all [`TAGGED`] count.
+    /// The header: the first [`UNTAGGED`] or all [`TAGGED`] bytes.
     bytes: [u8; TAGGED],
 }
 
@@ -29,20 +31,20 @@ impl LinkHeader {
         Self { is_tagged: vlan.is_some(), bytes }
     }
 
-    /// The same header to another station.
+    /// Returns the same header for another station.
     pub(crate) fn to(mut self, mac: Mac) -> Self {
         self.bytes[..mac.as_bytes().len()].copy_from_slice(mac.as_bytes());
         self
     }
 
-    /// Puts the header in front of a packet; false when there is no headroom.
+    /// Prepends the header to a packet; false if there is no headroom.
     #[inline(always)]
     pub(crate) fn push<F: Frame>(&self, frame: &mut F) -> bool {
         self.push_before(frame, 0).is_some()
     }
 
-    /// Puts the header and `room` bytes, whose content is unspecified, in front of a packet; returns those and the packet.
-    /// None when there is no headroom.
+    /// Prepends the header and `room` bytes, whose content is unspecified, to a packet; returns
+    /// those bytes and the packet. `None` if there is no headroom.
     #[inline(always)]
     pub(crate) fn push_before<'a, F: Frame>(
         &self,

@@ -1,4 +1,4 @@
-//! Packets to the worker itself: ping of its addresses and of the tunnel endpoints (RFC 792).
+//! Packets to the worker itself: pings of its addresses and of the tunnel endpoints (RFC 792).
 
 use weir_wire::checksum::Delta;
 use weir_wire::ethernet::Mac;
@@ -13,7 +13,7 @@ use crate::{DropReason, Side};
 
 const REPLY_TTL: u8 = 64;
 
-/// Whether a packet to one of our addresses is a ping that can be answered.
+/// Checks that a packet to one of the worker's addresses is a ping that can be answered.
 pub(crate) fn check_ping(ip: &Ipv4, transport: &[u8]) -> Result<(), DropReason> {
     let is_request = ip.protocol == ipv4::PROTOCOL_ICMP
         && !ip.is_fragment()
@@ -21,7 +21,8 @@ pub(crate) fn check_ping(ip: &Ipv4, transport: &[u8]) -> Result<(), DropReason> 
     if !is_request {
         return Err(DropReason::LocalProtocol);
     }
-    // RFC 1122 section 3.2.1.3: what claims an impossible source is not answered; the answer would go there.
+    // RFC 1122 section 3.2.1.3: a packet from an impossible source is not answered; the answer
+    // would go there.
     if is_martian(ip) {
         return Err(DropReason::Martian);
     }
@@ -32,7 +33,7 @@ pub(crate) fn check_ping(ip: &Ipv4, transport: &[u8]) -> Result<(), DropReason> 
 }
 
 impl<F: Frame> Engine<F> {
-    /// Turns a checked ping around and sends it back to the station it came from.
+    /// Turns a checked ping into its answer and sends it back to the station from which it came.
     pub(crate) fn answer_ping<P: Pool<Frame = F>>(
         &mut self,
         side: Side,
@@ -40,7 +41,8 @@ impl<F: Frame> Engine<F> {
         from: Mac,
         cx: &mut Context<'_, P>,
     ) {
-        // The answer goes to the station itself, so it must be one: a group would multiply it.
+        // The answer goes to a station's MAC, which must be unicast: a group address would multiply
+        // it.
         if !from.is_unicast() {
             return self.discard(DropReason::Martian);
         }

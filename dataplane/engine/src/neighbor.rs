@@ -1,87 +1,92 @@
-//! Stations of a link that are resolved ahead, and the next hops of one side: whether they answer, when to ask them again.
+//! Stations of a link that are resolved in advance, and the next hops of one side: whether they
+//! answer, and when to send the next request.
 //!
-//! A neighbour is asked every second until it answers, confirmed again every 20 s also when idle (so that a
-//! failover never waits for ARP), and considered down after three unanswered confirmations. The gateways of a worker in a
-//! cluster are asked all the time: one that is cut off has to notice before its homes do. Only an answer to our own request
-//! counts: a station that asks or announces itself may not hear us.
+//! A neighbour gets a request every second until it answers, is confirmed every 20 s also when idle
+//! (so that a failover never waits for ARP), and is considered down after three unanswered
+//! confirmations. The gateways of a worker in a cluster get requests continuously: a worker that is
+//! cut off has to notice it before its homes do. Only an answer to the worker's own request counts:
+//! a station that sends requests or announces itself may not receive anything.
 //!
-//! ARP is not authenticated, so a known MAC holds while it answers. A message that names another MAC is a *claim*: the known
-//! MAC is asked at once, alone. Its answer refuses the claim. Only when three such requests were not answered
-//! the address is asked for by broadcast, and the MAC that answers that is taken. So a router that takes over an address is
-//! used after 750 ms (200 ms in a cluster), and no number of claims moves a gateway that answers. A pinned MAC never moves.
+//! ARP is not authenticated, so a known MAC holds while it answers. A message that names another
+//! MAC is a *claim*: a request is sent at once, to the known MAC only. Its answer refuses the
+//! claim. Only if three such requests stay unanswered is the address requested by broadcast, and
+//! the MAC that answers that is accepted. So a router that takes over an address is used after 750
+//! ms (200 ms in a cluster), and no number of claims moves a gateway that answers. A pinned MAC
+//! never moves.
 //!
 //! ```text
 //!   known --claim--> claimed --the known MAC answers--> known            (claims refused)
 //!                       \--3 requests to it unanswered--> open --another answers--> known  (moved)
-//!                                                           \--nobody answers--> down
+//!                                                           \--no answer--> down
 //! ```
 
 use weir_wire::ethernet::Mac;
 
 use crate::link_header::LinkHeader;
 
-/// Between two requests to a neighbour that has never answered, or that is down, milliseconds.
+/// Interval of requests to a neighbour that has never answered, or that is down, milliseconds.
 const RETRY_MS: u64 = 1_000;
-/// Unanswered confirmations after which a neighbour is down.
+/// Number of unanswered confirmations after which a neighbour is down.
 const RETRIES_MAX: u8 = 3;
-/// Between two requests to a neighbour whose address another MAC claims, at most, milliseconds.
+/// Longest interval of requests to a neighbour whose address another MAC claims, milliseconds.
 const CLAIMED_RETRY_MS: u64 = 250;
 
-/// How often a neighbour is asked.
+/// Intervals at which a neighbour gets requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pace {
-    /// Between two confirmations of one that answers, milliseconds.
+    /// Interval of confirmations of a neighbour that answers, milliseconds.
     refresh_ms: u64,
-    /// Between two requests to one that has just not answered, milliseconds.
+    /// Interval of requests to a neighbour that has not answered the last one, milliseconds.
     retry_ms: u64,
 }
 
 impl Pace {
-    /// To keep an entry fresh.
+    /// Keeps an entry fresh.
     pub(crate) const REFRESH: Self = Self { refresh_ms: 20_000, retry_ms: RETRY_MS };
-    /// To notice within 200 ms that it is gone.
+    /// Detects within 200 ms that a neighbour is gone.
     pub(crate) const WATCH: Self = Self { refresh_ms: 50, retry_ms: 50 };
 
-    /// Between two requests while another MAC claims the address, milliseconds.
+    /// Returns the interval of requests while another MAC claims the address, milliseconds.
     fn claimed_ms(self) -> u64 {
         self.retry_ms.min(CLAIMED_RETRY_MS)
     }
 }
 
-/// What an ARP message about a neighbour led to.
+/// Result of an ARP message about a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
-    /// Nothing that others have to know.
+    /// No change to report.
     Nothing,
-    /// It is reached for the first time, or again.
+    /// The neighbour is reached for the first time, or again.
     Found,
-    /// It is reached at another MAC than before.
+    /// The neighbour is reached at another MAC than before.
     Moved,
-    /// So many messages claimed its address for another MAC, this one last, and it is where it was.
+    /// The neighbour answered at its known MAC, after so many messages had claimed its address for
+    /// another MAC (the last one is given).
     Refused(u32, Mac),
 }
 
-/// A station of the link whose MAC address is wanted.
+/// A station of the link whose MAC address the worker needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Neighbor {
     address: u32,
     pace: Pace,
-    /// The only MAC that it may have.
+    /// The only MAC that it may have, if the operator pinned one.
     pin: Option<Mac>,
     mac: Option<Mac>,
-    /// Where it was when it answered last, also if it is down since.
+    /// Its MAC at its last answer, also if it has been down since.
     former: Option<Mac>,
     next_request_ms: u64,
     last_request_ms: Option<u64>,
     unanswered: u8,
-    /// Messages since it answered last that claim its address for another MAC.
+    /// Messages since its last answer that claim its address for another MAC.
     claims: u32,
-    /// The MAC of the last of them.
+    /// The MAC of the last claim.
     claimant: Mac,
 }
 
 impl Neighbor {
-    /// One that is to be asked at once.
+    /// Makes a neighbour whose first request is due at once.
     pub(crate) const fn new(address: u32, pace: Pace) -> Self {
         Self {
             address,
@@ -97,22 +102,23 @@ impl Neighbor {
         }
     }
 
-    /// One that has this MAC and no other.
+    /// Makes a neighbour that may have only this MAC.
     pub(crate) const fn pinned(address: u32, pace: Pace, mac: Mac) -> Self {
         Self { pin: Some(mac), ..Self::new(address, pace) }
     }
 
-    /// None: it does not answer.
+    /// Returns its MAC; `None` if it does not answer.
     pub(crate) fn mac(&self) -> Option<Mac> {
         self.mac
     }
 
-    /// When it is to be asked next.
+    /// Returns the time of its next request.
     pub(crate) fn next_request_ms(&self) -> u64 {
         self.next_request_ms
     }
 
-    /// What a station said of this address, in an answer to us or not.
+    /// Handles a station's ARP message about this address; `is_answer`: whether it answers a
+    /// request of the worker.
     pub(crate) fn hear(&mut self, mac: Mac, is_answer: bool, now_ms: u64) -> Heard {
         if self.pin.is_some_and(|pin| pin != mac) {
             return Heard::Refused(1, mac);
@@ -129,7 +135,7 @@ impl Neighbor {
                 Heard::Nothing
             }
             None if is_answer => self.answered(mac, now_ms),
-            // It is there; whether it hears us is to be asked.
+            // The station is there; a request shows whether it receives anything.
             None => {
                 self.ask_soon(now_ms);
                 Heard::Nothing
@@ -137,7 +143,7 @@ impl Neighbor {
         }
     }
 
-    /// Another MAC claims the address, and the known one does not answer.
+    /// True if another MAC claims the address and the known one does not answer.
     fn is_open(&self) -> bool {
         self.claims > 0 && self.unanswered > RETRIES_MAX
     }
@@ -156,19 +162,22 @@ impl Neighbor {
         }
     }
 
-    /// Brings the next request forward; however often that happens, requests keep their distance.
+    /// Brings the next request forward, but never closer to the last one than the interval for
+    /// claims.
     fn ask_soon(&mut self, now_ms: u64) {
         let gap_ms = self.pace.claimed_ms();
         let earliest_ms = self.last_request_ms.map_or(now_ms, |last| now_ms.max(last + gap_ms));
         self.next_request_ms = self.next_request_ms.min(earliest_ms);
     }
 
-    /// Whether it is to be asked now, and where; `Some(None)`: by broadcast. One that was silent too often has no MAC any more.
+    /// Returns the destination if a request is due: `Some(None)` means broadcast. A neighbour that
+    /// left too many requests unanswered loses its MAC.
     pub(crate) fn due(&mut self, now_ms: u64) -> Option<Option<Mac>> {
         if now_ms < self.next_request_ms {
             return None;
         }
-        // Who may have taken over the address gets one request to answer before the neighbour counts as down.
+        // A station that may have taken over the address gets one request to answer before the
+        // neighbour counts as down.
         let is_claimed = self.claims > 0;
         if self.unanswered >= RETRIES_MAX + u8::from(is_claimed) {
             (self.mac, self.claims) = (None, 0);
@@ -189,14 +198,15 @@ impl Neighbor {
 #[derive(Debug, Default)]
 pub(crate) struct Gateways {
     all: Box<[Neighbor]>,
-    /// Headers of packets to the live ones, kept at hand for the data path.
+    /// Headers of packets to the gateways that answer, ready for the data path.
     live: Vec<LinkHeader>,
-    /// What they are made of.
+    /// The header from which they are made.
     header: LinkHeader,
 }
 
 impl Gateways {
-    /// `header` is that of IPv4 packets to nobody yet; `pins`: the MACs of the first ones, which have no others.
+    /// Makes the gateways of a side. `header` is that of IPv4 packets without a destination MAC;
+    /// `pins`: the MACs of the first gateways, which may have no others.
     pub(crate) fn new(
         addresses: impl Iterator<Item = u32>,
         pins: &[Mac],
@@ -215,7 +225,8 @@ impl Gateways {
         self.all.iter_mut().for_each(|gateway| gateway.pace = pace);
     }
 
-    /// The header that takes a packet of this flow to its gateway; `None` while no gateway answers.
+    /// Returns the header that takes a packet of this flow to its gateway; `None` while no gateway
+    /// answers.
     #[inline(always)]
     pub(crate) fn choose(&self, flow: u32) -> Option<&LinkHeader> {
         match self.live.as_slice() {
@@ -229,7 +240,7 @@ impl Gateways {
         !self.live.is_empty()
     }
 
-    /// What a station said of an address in ARP; ignored unless it is a gateway's.
+    /// Handles a station's ARP message about an address; ignored unless the address is a gateway's.
     pub(crate) fn hear(&mut self, address: u32, mac: Mac, is_answer: bool, now_ms: u64) -> Heard {
         let Some(gateway) = self.all.iter_mut().find(|gateway| gateway.address == address) else {
             return Heard::Nothing;
@@ -241,7 +252,8 @@ impl Gateways {
         heard
     }
 
-    /// The addresses that are to be asked now, and where; `None`: by broadcast.
+    /// Calls `ask` for each address whose request is due, with the MAC to send it to; `None`: by
+    /// broadcast.
     pub(crate) fn due(&mut self, now_ms: u64, mut ask: impl FnMut(u32, Option<Mac>)) {
         let mut has_lost = false;
         for gateway in &mut self.all {
@@ -255,7 +267,7 @@ impl Gateways {
         }
     }
 
-    /// Another header than the one they were built with.
+    /// Replaces the header given to `new`.
     pub(crate) fn set_header(&mut self, header: LinkHeader) {
         self.header = header;
         self.update_live();
@@ -305,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn asks_every_second_until_answered_then_every_twenty() {
+    fn gateway_is_asked_every_second_until_it_answers_then_every_20_s() {
         let mut gateways = gateways([1]);
         assert_eq!(asked(&mut gateways, 0), [1]);
         assert_eq!(asked(&mut gateways, 999), [0; 0]);
@@ -317,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn down_after_three_silent_confirmations_and_up_again() {
+    fn gateway_is_down_after_three_unanswered_confirmations() {
         let mut gateways = gateways([1]);
         gateways.hear(1, A, true, 0);
         for now_ms in [20_000, 21_000, 22_000] {
@@ -335,7 +347,7 @@ mod tests {
     fn a_watched_gateway_is_down_within_200_ms() {
         let mut gateways = paced([1], Pace::WATCH);
         assert_eq!(asked(&mut gateways, 0), [1]);
-        assert_eq!(asked(&mut gateways, 999), [0; 0], "one that never answered is not flooded");
+        assert_eq!(asked(&mut gateways, 999), [0; 0], "a silent gateway is asked once a second");
         gateways.hear(1, A, true, 1_000);
         for now_ms in [1_050, 1_100, 1_150] {
             assert_eq!(asked(&mut gateways, now_ms), [1]);
@@ -346,7 +358,7 @@ mod tests {
         assert_eq!(asked(&mut gateways, 2_199), [0; 0]);
         assert_eq!(asked(&mut gateways, 2_200), [1]);
         gateways.hear(1, A, false, 2_300);
-        assert!(!gateways.is_up(), "it speaks, but does it hear?");
+        assert!(!gateways.is_up(), "it has announced itself, but not answered a request");
         assert_eq!(asked(&mut gateways, 2_300), [1]);
         gateways.hear(1, A, true, 2_301);
     }
@@ -355,7 +367,8 @@ mod tests {
         [(Pace::REFRESH, 250), (Pace::WATCH, 50)]
     }
 
-    /// Asked where, at each of these times; the gateway of MAC `A` was confirmed at 0.
+    /// Claims against a gateway that was confirmed at 0 with MAC `A`; `answers` are the times at
+    /// which it answers. Returns the times and destinations of the requests.
     fn claimed(pace: Pace, answers: &[u64], claims: impl Fn(u64) -> Vec<(Mac, bool)>) -> Claimed {
         let mut gateways = paced([1], pace);
         gateways.due(0, |_, _| {});
@@ -381,7 +394,8 @@ mod tests {
         chosen: Option<LinkHeader>,
     }
 
-    /// Whatever the rate, the order and the kind of the claims: an answer within the time of two requests keeps the gateway.
+    /// Whatever the rate, order and kind of the claims, an answer within the time of two requests
+    /// keeps the gateway.
     #[test]
     fn claims_move_nothing_while_the_gateway_answers() {
         for (pace, interval_ms) in paces() {
@@ -405,13 +419,13 @@ mod tests {
                             answer_at = None;
                         }
                         gateways.due(now_ms, |_, to| {
-                            assert_eq!(to, Some(A), "it is asked alone");
+                            assert_eq!(to, Some(A), "the request goes to the known MAC only");
                             answer_at = answer_at.or(Some(now_ms + 2 * interval_ms - 5));
                             requests += 1;
                         });
                         assert_eq!(chosen(&gateways, 0), header(A));
                     }
-                    assert!(requests <= 20_000 / interval_ms, "claims do not make it ask faster");
+                    assert!(requests <= 20_000 / interval_ms, "claims cause no extra requests");
                     assert!(refused > 0);
                 }
             }
@@ -421,7 +435,8 @@ mod tests {
     #[test]
     fn a_gateway_that_moved_is_taken_within_a_second_and_within_250_ms_in_a_cluster() {
         for (pace, interval_ms) in paces() {
-            // The new router announces itself once at 10 ms, and answers what it is asked by broadcast.
+            // The new router announces itself once at 10 ms, and answers the request sent by
+            // broadcast.
             let at = |n: u64| 10.max(if pace == Pace::WATCH { 50 } else { 250 }) + n * interval_ms;
             let taken_ms = at(3) + 5;
             let claims = |now_ms| match now_ms {
@@ -443,12 +458,12 @@ mod tests {
             let told =
                 claimed(pace, &[], |now_ms| if now_ms < 150 { vec![(B, true)] } else { vec![] });
             assert_eq!(told.heard, []);
-            assert_eq!(told.chosen, None, "the gateway is down, and nobody answered");
+            assert_eq!(told.chosen, None, "the gateway is down, and no station answered");
         }
     }
 
     #[test]
-    fn a_pinned_gateway_has_no_other_mac_whoever_claims_it_and_even_while_it_is_down() {
+    fn pinned_gateway_accepts_no_other_mac_even_while_it_is_down() {
         let header_of = LinkHeader::new(Mac::ZERO, OWN, VLAN, ETHERTYPE_IPV4);
         let mut gateways = Gateways::new([1].into_iter(), &[A], header_of);
         for now_ms in 0..30_000 {
@@ -463,14 +478,14 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_that_is_back_at_another_mac_has_moved() {
+    fn gateway_that_comes_back_at_another_mac_has_moved() {
         let mut gateways = gateways([1]);
         assert_eq!(gateways.hear(1, A, true, 0), Heard::Found);
         for now_ms in [20_000, 21_000, 22_000, 23_000] {
             gateways.due(now_ms, |_, _| {});
         }
         assert!(!gateways.is_up());
-        assert_eq!(gateways.hear(1, A, false, 23_100), Heard::Nothing, "does it hear?");
+        assert_eq!(gateways.hear(1, A, false, 23_100), Heard::Nothing, "not an answer");
         assert!(!gateways.is_up());
         assert_eq!(asked(&mut gateways, 23_250), [1]);
         assert_eq!(gateways.hear(1, B, true, 23_300), Heard::Moved);
@@ -478,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_header_counts_at_once() {
+    fn new_link_header_is_used_at_once() {
         let mut gateways = gateways([1]);
         gateways.hear(1, A, true, 0);
         let renamed = LinkHeader::new(Mac::ZERO, B, None, ETHERTYPE_IPV4);

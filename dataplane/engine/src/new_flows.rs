@@ -1,7 +1,9 @@
-//! Hot. The packets of a burst that have no mapping: they wait until the rest of their burst is dealt with, and then
-//! their mappings are made together, each step for all of them, so that the misses of a step overlap.
+//! Hot. The packets of a burst without a mapping: they wait until the rest of their burst is
+//! processed, and then their mappings are made together, each step for all of them, so that the
+//! cache misses of a step overlap.
 //!
-//! Packets of a flow stay in their order: the second one waits behind the first. Nothing waits longer than its burst.
+//! Packets of a flow stay in their order: the second one waits behind the first. No packet waits
+//! longer than its burst.
 
 use weir_nat::{Endpoint, Hash, Nat, Opening, Refusal, SubscriberSlot, Tick};
 use weir_wire::frame::{Frame, Pool};
@@ -10,33 +12,34 @@ use crate::engine::{Context, Engine};
 use crate::upstream::Upstream;
 use crate::{BURST_MAX, DropReason};
 
-/// What is known of a packet that waits.
+/// State of a waiting packet.
 #[derive(Debug)]
 struct Waiting {
     packet: Upstream,
     home: Hash,
-    /// Whose packet it probably is.
+    /// The subscriber to whom the packet probably belongs.
     subscriber: Option<SubscriberSlot>,
-    /// Another packet of its flow waits before it.
+    /// Whether another packet of its flow waits before it.
     is_behind: bool,
-    /// The mapping it gets, once that is prepared; never if it is behind another.
+    /// The prepared mapping or its refusal; stays `None` if the packet waits behind another.
     opening: Option<Result<Opening, Refusal>>,
 }
 
-/// The packets that wait, in their order. Their frames are apart, so that what is known of a packet stays where it was
-/// written.
+/// The waiting packets, in their order. Their frames are in a separate vector, so that the state of
+/// a packet stays where it was written.
 #[derive(Debug)]
 pub(crate) struct NewFlows<F> {
     frames: Vec<F>,
     packets: Vec<Waiting>,
-    /// Bits of the hashes of `packets`: nearly always tells without a search that no other packet of a flow waits.
+    /// Bits of the hashes of `packets`: a clear bit, the usual case, shows without a search that no
+    /// other packet of a flow waits.
     seen: [u64; SEEN_WORDS],
 }
 
-/// 16 bits a packet of a full burst.
+/// 16 bits for each packet of a full burst.
 const SEEN_WORDS: usize = BURST_MAX * 16 / 64;
 
-/// Word and bit of a hash in `seen`.
+/// Returns the word and the bit of a hash in `seen`.
 #[inline]
 fn place(hash: Hash) -> (usize, u64) {
     (hash.0 as usize / 64 % SEEN_WORDS, 1 << (hash.0 % 64))
@@ -51,7 +54,7 @@ impl<F: Frame> NewFlows<F> {
         }
     }
 
-    /// Does a packet with this hash wait?
+    /// True if a packet with this hash waits.
     #[inline]
     fn has(&self, hash: Hash) -> bool {
         let (word, bit) = place(hash);
@@ -67,7 +70,8 @@ impl<F: Frame> NewFlows<F> {
         self.packets.push(Waiting { packet, home, subscriber, is_behind, opening });
     }
 
-    /// Flows that nobody could tell are committed do not begin, and nothing waits behind them.
+    /// Refuses the flows of shards with too few replicas, since their changes could not be
+    /// committed; packets behind them are refused too.
     #[cold]
     fn refuse_short(&mut self, nat: &Nat) {
         for waiting in &mut self.packets {
@@ -77,7 +81,7 @@ impl<F: Frame> NewFlows<F> {
         }
     }
 
-    /// Every step but the last.
+    /// Does every step but the last.
     #[inline]
     fn prepare(&mut self, nat: &mut Nat, now: Tick) {
         for waiting in &mut self.packets {
@@ -105,11 +109,11 @@ impl<F: Frame> NewFlows<F> {
 }
 
 impl<F: Frame> Engine<F> {
-    /// Keeps a packet without a mapping until [`open_mappings`](Self::open_mappings). Refused is only what opens no
-    /// flow, and nobody is told of that.
+    /// Keeps a packet without a mapping until [`open_mappings`](Self::open_mappings). Refuses only
+    /// packets that cannot open a flow; no ICMP error is sent about these.
     #[inline]
     pub(crate) fn wait(&mut self, frame: F, packet: &Upstream) -> Result<(), DropReason> {
-        // A segment may be behind its own SYN.
+        // A segment may wait behind the SYN of its own flow.
         let is_behind = self.new_flows.has(packet.hash);
         if !is_behind {
             let checked = self.nat.check_opening(packet.key.protocol, packet.key.tcp_flags);
@@ -123,7 +127,7 @@ impl<F: Frame> Engine<F> {
         Ok(())
     }
 
-    /// Makes the mappings that the packets of a burst wait for, and sends the packets on.
+    /// Makes the mappings for which the packets of a burst wait, and sends the packets.
     #[inline]
     pub(crate) fn open_mappings<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
         if !self.new_flows.frames.is_empty() {
@@ -151,7 +155,8 @@ impl<F: Frame> Engine<F> {
         self.new_flows = NewFlows { frames, packets, seen: [0; SEEN_WORDS] };
     }
 
-    /// The same where packets may wait for replicas. Apart, so that what is said above stays one straight piece of code.
+    /// Does the same as the loop in `open_waiting` where packets may wait for replicas. It is a
+    /// separate function, so that the other case stays one straight piece of code.
     #[inline(never)]
     fn open_and_commit<P: Pool<Frame = F>>(
         &mut self,

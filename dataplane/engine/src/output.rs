@@ -1,4 +1,4 @@
-//! What a burst produced, for the owner of the ports to send.
+//! The frames that a burst produced, for the owner of the ports to send.
 
 use std::vec::Drain;
 
@@ -12,7 +12,7 @@ pub enum Side {
 impl Side {
     pub const ALL: [Self; 2] = [Self::Access, Self::Internet];
 
-    /// The label in metrics and commands.
+    /// Returns the label in metrics and commands.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Access => "access",
@@ -21,8 +21,8 @@ impl Side {
     }
 }
 
-/// Frames that one output holds per side; what comes on top is dropped as `no-buffer`. Fragmenting multiplies
-/// packets, so this is larger than a burst.
+/// Largest number of frames that one output holds per side; further frames are dropped as
+/// `no-buffer`. Fragmentation multiplies packets, so this is larger than a burst.
 pub const OUTPUT_MAX: usize = 2048;
 
 /// Frames to send, complete with Ethernet header. Preallocated; never grows.
@@ -32,7 +32,7 @@ pub struct Output<F> {
     pub internet: Vec<F>,
 }
 
-/// How many frames each side held at a time.
+/// Number of frames of each side at some time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lengths([usize; 2]);
 
@@ -45,7 +45,7 @@ impl<F> Output<F> {
         Self { access: Vec::with_capacity(OUTPUT_MAX), internet: Vec::with_capacity(OUTPUT_MAX) }
     }
 
-    /// Without room for any.
+    /// Makes an output without room for any frame.
     pub(crate) fn empty() -> Self {
         Self { access: Vec::new(), internet: Vec::new() }
     }
@@ -77,7 +77,7 @@ impl<F> Output<F> {
         Lengths([self.access.len(), self.internet.len()])
     }
 
-    /// Frames on both sides that came after `before`.
+    /// Returns the number of frames on both sides that were added after `before`.
     #[inline]
     pub(crate) fn count(&self, before: Lengths) -> u64 {
         (self.access.len() + self.internet.len() - before.0.iter().sum::<usize>()) as u64
@@ -88,13 +88,13 @@ impl<F> Output<F> {
         self.side(side).len() > before.0[side as usize]
     }
 
-    /// Takes out what came to a side after `before`.
+    /// Removes and returns the frames that were added to a side after `before`.
     #[inline]
     pub(crate) fn drain(&mut self, side: Side, before: Lengths) -> Drain<'_, F> {
         self.side_mut(side).drain(before.0[side as usize]..)
     }
 
-    /// False, and the frame is freed, when the side is full.
+    /// Adds a frame; if the side is full, frees the frame and returns false.
     #[inline]
     pub(crate) fn push(&mut self, side: Side, frame: F) -> bool {
         let frames = self.side_mut(side);

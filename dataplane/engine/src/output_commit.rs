@@ -1,20 +1,24 @@
-//! Output commit: packets that depend on changes which are not on enough replicas yet wait here, as finished frames.
+//! Output commit: packets that depend on changes which are not on enough replicas yet wait here, as
+//! finished frames.
 //!
 //! ```text
-//!   general way, new flows --frames--> output: they stay there if they have nothing to wait for
-//!                                        |  depends on a batch of changes: taken out again
-//!                                        +--> list of that batch --committed--> output
-//!                                                                \--given up--> output, or dropped
+//!   slow path, new flows --frames--> output: they stay there if they have nothing to wait for
+//!                                      |  depends on a batch of changes: taken out again
+//!                                      +--> list of that batch --committed--> output
+//!                                                              \--given up--> output, or dropped
 //! ```
 //!
-//! - What a packet depends on the NAT says, once the packet is dealt with (`weir_nat::Dependency`). The short way never
-//!   meets an uncommitted mapping, so nothing of this is asked there.
-//! - Batches are over in order, and a batch's frames leave in theirs before its mappings are live again: packets of a flow
-//!   keep their order. One that changes nothing waits for the last change of its mapping, not for later ones.
-//! - Held frames are bounded in number and in time. What is over the one or the other is released, the oldest first, or
-//!   dropped with what it began, as configured; both are counted.
+//! - The NAT determines the dependency of a packet once the packet is processed
+//!   (`weir_nat::Dependency`). The fast path never meets an uncommitted mapping, so it never asks.
+//! - Batches end in order, and a batch's frames leave in their order before its mappings are live
+//!   again: packets of a flow keep their order. A packet that changes nothing waits for the last
+//!   change of its mapping, not for later ones.
+//! - Held frames are bounded in number and in time. Frames beyond either limit are released, the
+//!   oldest first, or dropped together with the flows that they began, as configured; both are
+//!   counted.
 //!
-//! It does not know who has which change: the caller says up to where the journal is on replicas.
+//! This module does not know which replica has which change: the caller passes the position up to
+//! which the journal is on replicas.
 
 use weir_nat::{Batch, Dependency};
 use weir_wire::frame::{Frame, Pool};
@@ -25,16 +29,17 @@ use crate::held::Held;
 use crate::output::Lengths;
 use crate::{DropReason, Output, Side};
 
-/// What becomes of packets that cannot be committed.
+/// Handling of packets that cannot be committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uncommitted {
-    /// They leave: the network goes on.
+    /// They are sent: forwarding goes on.
     Release,
-    /// They are dropped, and what they began is ended: nothing is used that could be lost.
+    /// They are dropped, and the flows that they began are ended: no flow is used that could be
+    /// lost.
     Drop,
 }
 
-/// Bounds of what waits for replicas.
+/// Limits of what waits for replicas.
 #[derive(Clone, Copy, Debug)]
 pub struct CommitLimits {
     /// Frames held at once.
@@ -47,27 +52,30 @@ pub struct CommitLimits {
 }
 
 impl<F: Frame> Engine<F> {
-    /// From now on packets of shards whose changes are awaited ([`weir_nat::Nat::set_commit`]) wait until
-    /// [`release_committed`](Self::release_committed) says so. To be called once, before the first packet: allocates.
+    /// Makes packets of shards whose changes are awaited ([`weir_nat::Nat::set_commit`]) wait until
+    /// [`release_committed`](Self::release_committed) releases them. To be called once, before the
+    /// first packet: allocates.
     pub fn hold_uncommitted(&mut self, limits: CommitLimits) {
         self.nat.keep_commits(limits.changes_max, limits.policy == Uncommitted::Drop);
         self.held = Held::new(limits);
     }
 
-    /// Frames that wait for replicas.
+    /// Returns the number of frames that wait for replicas.
     pub fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// The end of a turn of the loop: replicas have all of the NAT's journal up to `committed`, so what depends on no more
-    /// leaves; and what has waited for too long leaves or falls.
+    /// Ends a turn of the loop: replicas have the NAT's journal up to `committed`, so frames that
+    /// depend on nothing beyond it are sent; frames that have waited for too long are sent or
+    /// dropped.
     pub fn release_committed(&mut self, committed: u64, now: Now, out: &mut Output<F>) {
         if !self.held.is_on() {
             return;
         }
         self.nat.close_batch();
         while let Some(batch) = self.nat.next_committed(committed) {
-            // What finds no place in the output leaves next turn, before anything behind it.
+            // Frames without room in the output leave in the next turn, before any frame behind
+            // them.
             while let Some(side) = self.held.peek(batch) {
                 if !out.has_room(side) {
                     return;
@@ -82,7 +90,8 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// The worker stops: what waits leaves or falls, as configured. Whether there is more than the output has room for.
+    /// Ends all waits because the worker stops: waiting frames are sent or dropped, as configured.
+    /// True if there are more than the output has room for.
     pub fn release_all(&mut self, now: Now, out: &mut Output<F>) -> bool {
         while let Some(batch) = self.next_batch() {
             if !(out.has_room(Side::Access) && out.has_room(Side::Internet)) {
@@ -93,7 +102,8 @@ impl<F: Frame> Engine<F> {
         false
     }
 
-    /// All that waits is out of date: others serve its flows by now. Returns how many packets that were.
+    /// Drops all waiting frames as out of date: other workers serve their flows. Returns the number
+    /// of these frames.
     pub fn discard_held(&mut self, now: Now) -> usize {
         let discarded = self.held.len();
         while let Some(batch) = self.next_batch() {
@@ -106,7 +116,7 @@ impl<F: Frame> Engine<F> {
         discarded
     }
 
-    /// The oldest batch, closed if it has to be.
+    /// Returns the oldest batch, after closing it if necessary.
     fn next_batch(&mut self) -> Option<Batch> {
         if self.nat.oldest_batch().is_none() {
             self.nat.close_batch();
@@ -114,8 +124,8 @@ impl<F: Frame> Engine<F> {
         self.nat.oldest_batch()
     }
 
-    /// Deals with a packet; what it makes goes out when what it depends on is committed. A packet inside a packet, that
-    /// turns around, goes with it.
+    /// Processes a packet with `step`; its frames leave when its dependency is committed. A packet
+    /// that turns around during the step waits together with the outer one.
     #[inline(always)]
     pub(crate) fn commit_first<P: Pool<Frame = F>, R>(
         &mut self,
@@ -130,7 +140,8 @@ impl<F: Frame> Engine<F> {
         done
     }
 
-    /// Where the packet's frames will begin in the output. None: it is inside another.
+    /// Returns the position in the output from which the packet's frames will follow; `None`: this
+    /// packet is processed inside another one.
     #[inline(never)]
     fn begin_packet<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) -> Option<Lengths> {
         if self.held.is_in_packet {
@@ -142,7 +153,7 @@ impl<F: Frame> Engine<F> {
         Some(cx.out.lengths())
     }
 
-    /// The frames behind `before` stay in the output if they need not wait.
+    /// Leaves the frames behind `before` in the output if they need not wait.
     #[inline(never)]
     fn end_packet<P: Pool<Frame = F>>(&mut self, before: Lengths, cx: &mut Context<'_, P>) {
         self.held.is_in_packet = false;
@@ -172,7 +183,7 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// Takes the packet's frames out of the output again.
+    /// Takes the packet's frames out of the output and holds them.
     #[inline]
     fn hold<P: Pool<Frame = F>>(
         &mut self,
@@ -195,8 +206,9 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// Whether the frames behind `before` are to wait, and have room to. Who releases ends the oldest batches for it, whose
-    /// frames leave first; the packet's own at last: then it has nothing to wait for.
+    /// Makes room for the frames behind `before`. True if they are to wait and have room. Under
+    /// `Release` the oldest batches are ended, whose frames leave first. If the packet's own batch
+    /// is ended too, it has nothing left to wait for.
     #[cold]
     fn make_room<P: Pool<Frame = F>>(
         &mut self,
@@ -226,7 +238,7 @@ impl<F: Frame> Engine<F> {
         !is_over && self.held.has_room(frames)
     }
 
-    /// So that every change of the next packet can be followed.
+    /// Makes room so that every change of the next packet can be tracked.
     #[inline]
     fn make_room_for_changes<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
         while self.nat.are_commits_full() {
@@ -235,7 +247,7 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// The oldest batch, if it may be ended to make room.
+    /// Returns the oldest batch, if it may be ended to make room.
     #[cold]
     fn oldest_to_release(&mut self) -> Option<Batch> {
         if self.held.policy() == Uncommitted::Drop {
@@ -244,8 +256,9 @@ impl<F: Frame> Engine<F> {
         self.next_batch()
     }
 
-    /// What has waited for too long ends, and with it all batches before. A batch whose own packet left nothing may have
-    /// got its first frame after those of later ones.
+    /// Ends each batch with a frame that has waited for too long, and all batches before it. All
+    /// batches are checked: one whose own packet left no frame may have got its first frame after
+    /// those of later batches.
     fn end_overdue(&mut self, now: Now, out: &mut Output<F>) {
         let (mut next, mut last_late) = (self.nat.oldest_batch(), None);
         while let Some(batch) = next {
@@ -260,7 +273,7 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// The oldest batch is over without being committed.
+    /// Ends the oldest batch without a commit.
     #[cold]
     fn end_batch(&mut self, batch: Batch, why: Early, now: Now, out: &mut Output<F>) {
         match self.held.policy() {
@@ -277,7 +290,7 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// The batch's oldest frame leaves, if there is one.
+    /// Sends the batch's oldest frame; false if there is none.
     fn let_out(&mut self, batch: Batch, out: &mut Output<F>) -> bool {
         let Some((side, frame)) = self.held.pop(batch) else { return false };
         self.put_out(side, frame, out);

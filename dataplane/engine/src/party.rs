@@ -1,21 +1,23 @@
-//! The parties that share what a worker has for all: homes and remotes, and how often each asks.
+//! The parties (homes and remotes) that share a worker's common resources, and the rate of each
+//! party's requests.
 
 use std::hash::{Hash, Hasher};
 
 use weir_flow::HashKey;
 use weir_nat::Home;
 
-/// The one to whom something is charged.
+/// The party that is charged for something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Party {
-    /// A home, as [`weir_nat::Nat::identity`] tells it apart: it sent the packet, or it is the one addressed.
+    /// A home, as [`weir_nat::Nat::identity`] distinguishes it: the sender of the packet, or its
+    /// destination.
     Home(Home),
     /// An address on the internet.
     Remote(u32),
 }
 
 impl Party {
-    /// Two words that are no other party's; of a home those of [`words_of`].
+    /// Returns two words that differ from any other party's; for a home those of [`words_of`].
     fn words(&self) -> (u64, u64) {
         match self {
             Self::Home(home) => words_of(home),
@@ -32,58 +34,60 @@ impl Hash for Party {
     }
 }
 
-/// Two words that are no other home's, of 49 and 33 bits; the first is never 0.
+/// Returns two words that differ from any other home's, of 49 and 33 bits; the first is never 0.
 pub(crate) fn words_of(&Home { shard, outer, gre_key }: &Home) -> (u64, u64) {
     let first = 1 << 48 | u64::from(shard.0) << 32 | u64::from(outer);
     (first, gre_key.map_or(0, |key| 1 << 32 | u64::from(key)))
 }
 
-/// How a party's requests compare with what it may have.
+/// How a party's requests compare with its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Demand {
-    /// Few: what is kept for such parties is open to it too.
+    /// Few requests: the party may use the reserved part of a shared rate too.
     Modest,
-    /// Many, within its own limit.
+    /// Many requests, within the party's own limit.
     High,
-    /// Beyond its limit.
+    /// More requests than the party's limit.
     Excessive,
 }
 
-/// Thousandths of a request.
+/// One request, in thousandths.
 const REQUEST: i64 = 1000;
-/// A party that asks for less than this part of its limit is modest.
+/// A party with a request rate below this part of its limit is modest.
 const MODEST_PART: i64 = 4;
-/// A modest party may ask so often at once: the probes of one hop of a traceroute come together.
+/// Number of requests that a modest party may make at once: the probes of one hop of a traceroute
+/// come together.
 const MODEST_BURST: i64 = 4;
-/// Parties that share a line of the table.
+/// Parties that share one line of the table.
 const WAYS: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 struct Account {
-    /// Hash of the party, with what it asks for; 0: nobody's.
+    /// Hash of the party and of the kind of its requests; 0: unused.
     tag: u64,
     asked_ms: u64,
-    /// Requests that it has left, in thousandths.
+    /// Requests that the party has left, in thousandths.
     tokens: i64,
-    /// The same for modesty. Each request counts, whether it is granted or not, so it can fall below 0: a party that asks
-    /// without end is never modest.
+    /// Modest requests that the party has left, in thousandths. Each request counts, granted or
+    /// not, so the value can fall below 0: a party that never stops asking is never modest.
     modest: i64,
 }
 
-/// What the parties that asked last have left. A party that is not in the table has everything left; in a full line the one
-/// that has not asked for the longest time is forgotten.
+/// The allowances of the parties that asked last. A party that is not in the table has its whole
+/// allowance; in a full line the party that has not asked for the longest time is forgotten.
 #[derive(Debug)]
 pub(crate) struct PartyTable {
     key: HashKey,
     per_sec: i64,
-    /// Thousandths of a request.
+    /// Largest allowance, in thousandths of a request.
     most: i64,
     modest_per_sec: i64,
     lines: Box<[[Account; WAYS]]>,
 }
 
 impl PartyTable {
-    /// Room for `parties`; each may ask `per_sec` times a second, and `at_once` times after a rest.
+    /// Makes room for `parties`; each may make `per_sec` requests a second, and `at_once` requests
+    /// after a rest.
     pub(crate) fn new(parties: usize, per_sec: u32, at_once: u32, seed: [u64; 2]) -> Self {
         let nobody = Account { tag: 0, asked_ms: 0, tokens: 0, modest: 0 };
         let lines = (parties / WAYS).next_power_of_two();
@@ -97,12 +101,13 @@ impl PartyTable {
         }
     }
 
-    /// Notes a request of `kind`; each kind is counted on its own.
+    /// Counts a request of `kind`; each kind is counted separately.
     pub(crate) fn ask(&mut self, party: &Party, kind: u8, now_ms: u64) -> Demand {
         let (most, modest_most) = (self.most, self.modest_most());
         let (per_sec, modest_per_sec) = (self.per_sec, self.modest_per_sec);
         let account = self.account(party, kind, now_ms);
-        // So many requests a second are so many thousandths a millisecond. In a long time all is earned.
+        // A rate in requests a second is the same number of thousandths a millisecond. A long time
+        // earns the whole allowance.
         let earned_ms = now_ms.saturating_sub(account.asked_ms).min(1 << 30) as i64;
         account.asked_ms = now_ms.max(account.asked_ms);
         account.tokens = (account.tokens + earned_ms * per_sec).min(most);
@@ -136,7 +141,7 @@ impl PartyTable {
 
     fn tag(&self, party: &Party, kind: u8) -> u64 {
         let (first, second) = party.words();
-        // 0 is nobody's.
+        // 0 marks an unused account.
         self.key.hash([first, second, u64::from(kind)]).0 | 1
     }
 }
@@ -161,7 +166,7 @@ mod tests {
         assert_eq!(granted(5000), 20);
         assert_eq!(granted(5050), 1);
         assert_eq!(granted(5075), 0);
-        assert_eq!(granted(5100), 1, "nothing is lost between two requests");
+        assert_eq!(granted(5100), 1, "fractions earned between two requests are kept");
         assert_eq!(granted(1_000_000), 20);
     }
 
@@ -173,7 +178,7 @@ mod tests {
         assert!(demands[5..].iter().all(|demand| *demand != Demand::Modest));
         let granted = demands.iter().filter(|demand| **demand != Demand::Excessive).count();
         assert!((200..=220).contains(&granted), "{granted}");
-        assert_eq!(ask(&mut table, 1, 12_000), Demand::Modest, "after a rest it is again");
+        assert_eq!(ask(&mut table, 1, 12_000), Demand::Modest, "modest again after a rest");
     }
 
     #[test]
@@ -208,9 +213,10 @@ mod tests {
         }
     }
 
-    /// However many ask, the table keeps its size, and parties that ask all the time stay in it.
+    /// However many parties ask, the table keeps its size, and parties that ask all the time stay
+    /// in it.
     #[test]
-    fn a_crowd_pushes_out_only_parties_that_ask_no_more() {
+    fn crowd_of_parties_displaces_only_parties_that_have_stopped_asking() {
         let mut table = PartyTable::new(64, 20, 20, [1, 2]);
         let mut granted = 0;
         for ms in 0..100_000_u64 {
@@ -232,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_of_none_grants_none() {
+    fn rate_of_zero_grants_no_request() {
         let mut table = PartyTable::new(64, 0, 0, [1, 2]);
         assert!((0..10_000).all(|ms| ask(&mut table, 1, ms) == Demand::Excessive));
     }

@@ -1,7 +1,9 @@
-//! The other workers of the cluster that this one exchanges packets with: who they are, and how they are reached.
+//! The other workers of the cluster with which this one exchanges packets: their addresses, and how
+//! they are reached.
 //!
-//! All are on the access side. One on the worker's own subnet is resolved ahead, as a gateway is; one beyond goes through
-//! the gateways. Bounded; nothing is allocated after the start.
+//! All are on the access side. A peer on the worker's own subnet is resolved in advance, like a
+//! gateway; a peer beyond it is reached through the gateways. The table is bounded; nothing is
+//! allocated after the start.
 
 use std::net::Ipv4Addr;
 
@@ -14,15 +16,16 @@ use crate::engine::Engine;
 use crate::link_header::LinkHeader;
 use crate::neighbor::{Gateways, Heard, Neighbor, Pace};
 
-/// How packets without a mapping go to another worker, and come from it.
+/// How packets without a mapping are redirected to another worker, and are received from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Redirects {
-    /// Not at all: there is no session with it.
+    /// No redirects: there is no session with it.
     #[default]
     Refused,
-    /// In IPIP, in the clear: it speaks a version of replication that does not seal them.
+    /// In IPIP, in the clear: the peer speaks a version of replication that does not seal packets.
     Plain,
-    /// Sealed by the session, with so many bytes in front of the packet and behind it, as a datagram of replication.
+    /// Sealed by the session, as a datagram of replication with so many bytes before and after the
+    /// packet.
     Sealed { front: usize, behind: usize },
 }
 
@@ -30,20 +33,20 @@ pub enum Redirects {
 struct Peer {
     address: u32,
     redirects: Redirects,
-    /// None: it is beyond the gateways.
+    /// `None`: the peer is reached through the gateways.
     neighbor: Option<Neighbor>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
-    /// By address.
+    /// Sorted by address.
     all: Vec<Peer>,
     peers_max: usize,
     /// The worker's own address with its subnet.
     subnet: Ipv4Net,
-    /// Of IPv4 packets to nobody yet.
+    /// Header of IPv4 packets without a destination MAC.
     header: LinkHeader,
-    /// Nobody is to be asked before.
+    /// Time before which no ARP request is due.
     next_request_ms: u64,
 }
 
@@ -53,7 +56,7 @@ impl Peers {
         Self { all, peers_max, subnet, header, next_request_ms: 0 }
     }
 
-    /// Can there be any?
+    /// True if there can be any peer.
     #[inline]
     pub(crate) fn is_clustered(&self) -> bool {
         self.peers_max > 0
@@ -63,7 +66,7 @@ impl Peers {
         self.all.binary_search_by_key(&address, |peer| peer.address)
     }
 
-    /// False: there is no room.
+    /// Adds a peer; false if there is no room.
     fn add(&mut self, address: Ipv4Addr) -> bool {
         let Err(place) = self.place(address.to_bits()) else { return true };
         if self.all.len() >= self.peers_max {
@@ -83,7 +86,8 @@ impl Peers {
         }
     }
 
-    /// The header that takes a packet to a peer; None if it is none, or if it or every gateway is silent.
+    /// Returns the header that takes a packet to a peer; `None` if the address is no peer's, or if
+    /// the peer or every gateway does not answer.
     pub(crate) fn header_to(&self, address: u32, gateways: &Gateways) -> Option<LinkHeader> {
         let peer = &self.all[self.place(address).ok()?];
         match &peer.neighbor {
@@ -92,7 +96,7 @@ impl Peers {
         }
     }
 
-    /// None: it is no peer.
+    /// Returns how packets are redirected; `None` if the address is no peer's.
     pub(crate) fn redirects(&self, address: u32) -> Option<Redirects> {
         self.place(address).ok().map(|place| self.all[place].redirects)
     }
@@ -103,7 +107,7 @@ impl Peers {
         }
     }
 
-    /// What a station said of an address in ARP; ignored unless it is a peer's.
+    /// Handles a station's ARP message about an address; ignored unless the address is a peer's.
     pub(crate) fn hear(&mut self, address: u32, mac: Mac, is_answer: bool, now_ms: u64) -> Heard {
         let Ok(place) = self.place(address) else { return Heard::Nothing };
         let Some(neighbor) = &mut self.all[place].neighbor else { return Heard::Nothing };
@@ -112,7 +116,7 @@ impl Peers {
         heard
     }
 
-    /// The addresses that are to be asked now.
+    /// Calls `ask` for each address whose request is due.
     pub(crate) fn due(&mut self, now_ms: u64, mut ask: impl FnMut(u32, Option<Mac>)) {
         if now_ms < self.next_request_ms {
             return;
@@ -133,18 +137,19 @@ impl Peers {
 }
 
 impl<F: Frame> Engine<F> {
-    /// Exchanges packets with the worker that has this access address. False: there are
-    /// [`peers_max`](crate::EngineConfig::peers_max) already.
+    /// Starts to exchange packets with the worker that has this access address. False if there are
+    /// [`peers_max`](crate::EngineConfig::peers_max) peers already.
     pub fn add_peer(&mut self, address: Ipv4Addr) -> bool {
         self.peers.add(address)
     }
 
-    /// What comes from this worker is dropped from now on.
+    /// Stops the exchange with this worker: packets from it are dropped.
     pub fn remove_peer(&mut self, address: Ipv4Addr) {
         self.peers.remove(address);
     }
 
-    /// How redirected packets go to this worker, and come from it; not at all before this is called.
+    /// Sets how redirected packets go to this worker and come from it; before the first call none
+    /// do.
     pub fn set_redirects(&mut self, address: Ipv4Addr, redirects: Redirects) {
         self.peers.set_redirects(address, redirects);
     }
@@ -180,10 +185,10 @@ mod tests {
     }
 
     #[test]
-    fn a_near_one_is_resolved_and_a_far_one_goes_through_the_gateways() {
+    fn near_peer_is_resolved_and_far_peer_is_reached_through_the_gateways() {
         let (mut peers, mut gateways) = (peers(), Gateways::new([1].into_iter(), &[], header()));
         assert!(peers.add(FAR) && peers.add(NEAR) && peers.add(NEAR));
-        assert!(!peers.add(Ipv4Addr::new(10, 1, 0, 8)), "two are enough");
+        assert!(!peers.add(Ipv4Addr::new(10, 1, 0, 8)), "the table has room for two peers");
         assert_eq!(asked(&mut peers, 5000), [NEAR.to_bits()]);
         assert_eq!(asked(&mut peers, 5999), [0; 0]);
         assert_eq!(asked(&mut peers, 6000), [NEAR.to_bits()]);
@@ -195,7 +200,7 @@ mod tests {
         gateways.hear(1, OWN, true, 6100);
         assert_eq!(near(&peers), Some(header().to(MAC)));
         assert_eq!(far(&peers, &gateways), Some(header().to(OWN)));
-        // Asked again in time, also when nothing happens, and lost when it stays silent.
+        // The peer is asked again in time, also without traffic, and lost when it stays silent.
         assert_eq!(asked(&mut peers, 26_099), [0; 0]);
         for now_ms in [26_100, 27_100, 28_100, 29_100] {
             assert!(near(&peers).is_some());
@@ -205,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_removed_is_unknown() {
+    fn removed_peer_is_unknown_until_it_is_added_and_resolved_again() {
         let mut peers = peers();
         assert!(peers.is_clustered() && peers.add(NEAR));
         peers.hear(NEAR.to_bits(), MAC, true, 0);
@@ -214,6 +219,6 @@ mod tests {
         assert_eq!(peers.redirects(NEAR.to_bits()), None);
         assert_eq!(peers.header_to(NEAR.to_bits(), &Gateways::default()), None);
         assert!(peers.add(NEAR));
-        assert_eq!(peers.header_to(NEAR.to_bits(), &Gateways::default()), None, "asked anew");
+        assert_eq!(peers.header_to(NEAR.to_bits(), &Gateways::default()), None, "not resolved");
     }
 }

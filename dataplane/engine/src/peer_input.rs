@@ -1,11 +1,15 @@
-//! From another worker of the cluster: datagrams of replication, and packets that it redirected here.
+//! Input from another worker of the cluster: datagrams of replication, and packets that it
+//! redirected here.
 //!
-//! A redirected packet is inside what it was before: a tunnel packet of a home (plain mode: a home's packet),
-//! or a packet from the internet to a public address. It is dealt with as if it had come so, but never redirected again.
+//! A redirected packet has its original form: a tunnel packet of a home (in plain mode a home's
+//! packet), or a packet from the internet to a public address. It is processed as if it had come
+//! directly, but never redirected again.
 //!
-//! It comes as a datagram of replication, sealed by the session with the other worker, so nobody else can make one and none
-//! counts twice; the owner of the sessions opens it and hands it to [`Engine::receive_redirected`]. A worker of an earlier
-//! version sends it in IPIP (RFC 2003), in the clear; in that form it is taken only while the session with it is of that version.
+//! It comes as a datagram of replication, sealed by the session with the other worker, so no other
+//! host can make one and none counts twice; the owner of the sessions opens it and passes it to
+//! [`Engine::receive_redirected`]. A worker of an earlier version sends it in IPIP (RFC 2003), in
+//! the clear; that form is accepted only while the session with that worker is of the earlier
+//! version.
 
 use weir_nat::{Home, ShardIndex};
 use weir_wire::frame::{Frame, Pool};
@@ -21,7 +25,8 @@ use crate::upstream::{Step, Upstream};
 use crate::{AccessMode, Direction, DropReason, Now, Output, rewrite};
 
 impl<F: Frame> Engine<F> {
-    /// A packet to the worker's access address. `Ok(None)`: of none of the kinds that workers exchange.
+    /// Reads a packet to the worker's access address. `Ok(None)`: not a packet of a kind that
+    /// workers exchange.
     pub(crate) fn peer_input(
         &self,
         outer: &Packet<'_>,
@@ -39,7 +44,7 @@ impl<F: Frame> Engine<F> {
         if redirects != Redirects::Plain {
             return Err(DropReason::RedirectUnsealed);
         }
-        // They are cut inside, if at all.
+        // Redirected packets are fragmented inside, if at all.
         if outer.ip.is_fragment() {
             return Err(DropReason::OuterFragment);
         }
@@ -47,7 +52,8 @@ impl<F: Frame> Engine<F> {
         self.stray_input(outer.payload(), packet).map(Some)
     }
 
-    /// What another worker could not serve, without what brought it here.
+    /// Reads a packet that another worker could not serve, without the headers that brought it
+    /// here.
     fn stray_input(&self, bytes: &[u8], packet: &mut Upstream) -> Result<Step, DropReason> {
         let stray = Packet::read(bytes)
             .map_err(|error| error.reason(DropReason::InnerMalformed, DropReason::InnerChecksum))?;
@@ -61,7 +67,7 @@ impl<F: Frame> Engine<F> {
                 }
                 self.tunnel_input(&stray, shard, packet)?
             }
-            // No packet from the internet with a home's address was redirected here.
+            // No packet from the internet with a home's address as source was redirected here.
             AccessMode::Plain if self.is_home(stray.ip.source.get()) => {
                 self.home_input(&stray, packet)?
             }
@@ -72,17 +78,18 @@ impl<F: Frame> Engine<F> {
         match step {
             Step::Translate => Ok(Step::Stray),
             Step::TimeExceeded => Ok(step),
-            // A worker answers itself what needs no mapping.
+            // Packets that need no mapping are answered by the worker that receives them.
             _ => Err(DropReason::NotLocal),
         }
     }
 
-    /// Plain mode: is this an address of a home, whatever its shard?
+    /// True if this is the address of a home in plain mode, in whichever shard.
     pub(crate) fn is_home(&self, address: u32) -> bool {
         self.nat.is_subscriber(&Home { shard: ShardIndex(0), outer: address, gre_key: None })
     }
 
-    /// A packet that another worker redirected here and sealed, opened: `frame` is cut to it. It is never redirected again.
+    /// Processes a packet that another worker redirected here and sealed, after it was opened:
+    /// `frame` is cut to it. It is never redirected again.
     pub fn receive_redirected<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
@@ -105,7 +112,7 @@ impl<F: Frame> Engine<F> {
         self.open_mappings(cx);
     }
 
-    /// A redirected packet of a home, cut to what goes to the internet.
+    /// Translates a redirected packet of a home, cut to the packet for the internet.
     pub(crate) fn stray_up<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
@@ -114,7 +121,8 @@ impl<F: Frame> Engine<F> {
     ) {
         self.counters.count_redirected(Direction::Receive);
         let mut packet = *packet;
-        // Few come, so each is looked up on its own, and none goes the straight way, which asks nothing.
+        // Such packets are few, so each is looked up on its own, and none takes the fast path,
+        // which asks nothing.
         packet.is_straight = false;
         packet.candidate = self.nat.prefetch_outbound_record(packet.hash);
         if packet.candidate.is_none() {
@@ -123,7 +131,7 @@ impl<F: Frame> Engine<F> {
         self.translate_up_otherwise(frame, &packet, cx);
     }
 
-    /// A redirected packet to a public address.
+    /// Translates a redirected packet to a public address.
     pub(crate) fn stray_down<P: Pool<Frame = F>>(&mut self, frame: F, cx: &mut Context<'_, P>) {
         self.counters.count_redirected(Direction::Receive);
         self.translate_down_alone(frame, downstream::Step::Stray, cx);

@@ -1,14 +1,15 @@
-//! Token buckets over the worker's clock: so many a second, and as many at once; and a rate that parties share.
+//! Token buckets over the worker's clock, with a rate a second and a burst of the same size; and a
+//! rate that parties share.
 
 use crate::party::{Demand, Party, PartyTable};
 
-/// Thousandths of a token.
+/// One token, in thousandths.
 const TOKEN: u64 = 1000;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RateLimit {
     per_sec: u64,
-    /// In thousandths.
+    /// Tokens left, in thousandths.
     tokens: u64,
     refilled_ms: u64,
 }
@@ -18,9 +19,9 @@ impl RateLimit {
         Self { per_sec, tokens: per_sec * TOKEN, refilled_ms: 0 }
     }
 
-    /// Takes a token, if there is one.
+    /// Takes a token; false if there is none.
     pub(crate) fn admit(&mut self, now_ms: u64) -> bool {
-        // So many tokens a second are so many thousandths a millisecond.
+        // A rate in tokens a second is the same number of thousandths a millisecond.
         let earned = now_ms.saturating_sub(self.refilled_ms).min(1000) * self.per_sec;
         self.refilled_ms = now_ms.max(self.refilled_ms);
         self.tokens = (self.tokens + earned).min(self.per_sec * TOKEN);
@@ -32,8 +33,8 @@ impl RateLimit {
     }
 }
 
-/// A worker's rate. Half of it is for anybody, a quarter each is kept for modest parties of two groups: neither greedy
-/// parties nor the other group can take that.
+/// A worker's rate. Half of it is for any party, a quarter each is reserved for modest parties of
+/// two groups: neither parties with a high demand nor the other group can use it.
 #[derive(Debug)]
 pub(crate) struct SharedRate {
     open: RateLimit,
@@ -55,17 +56,17 @@ impl SharedRate {
     }
 }
 
-/// A rate of each party, within one of the worker.
+/// A rate for each party, within a rate of the worker.
 #[derive(Debug)]
 pub(crate) struct PartyLimit {
-    /// Apart, so that forged remotes do not push homes out.
+    /// Kept apart from the remotes, so that forged remotes do not displace homes.
     homes: PartyTable,
     remotes: PartyTable,
     worker: SharedRate,
 }
 
 impl PartyLimit {
-    /// For `parties` homes and as many remotes that are known at once.
+    /// Makes limits for `parties` homes and as many remotes that are known at once.
     pub(crate) fn new(parties: usize, per_sec: u32, worker_per_sec: u32, seed: [u64; 2]) -> Self {
         Self {
             homes: PartyTable::new(parties, per_sec, per_sec, seed),
@@ -74,7 +75,7 @@ impl PartyLimit {
         }
     }
 
-    /// Takes a token of the party and one of the worker, if there are.
+    /// Takes a token of the party and one of the worker; false if either is missing.
     pub(crate) fn admit(&mut self, party: &Party, now_ms: u64) -> bool {
         let (parties, group) = match party {
             Party::Home(_) => (&mut self.homes, 0),
@@ -121,7 +122,7 @@ mod tests {
         let admitted = (0..100_000_u32)
             .filter(|n| limit.admit(&Party::Remote(n % 5000), u64::from(n / 10)))
             .count();
-        // The quarter of the homes stays.
+        // The quarter reserved for homes is left.
         assert!((750..=825).contains(&admitted), "{admitted} in ten seconds");
     }
 }

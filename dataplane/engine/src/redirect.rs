@@ -1,17 +1,21 @@
-//! Packets without a mapping that another worker may know: they go to it, once.
+//! Packets without a mapping here that another worker may know: they are redirected to it, once.
 //!
-//! They go as datagrams of replication, sealed by the session with the other worker. This step only makes room and puts them
-//! aside; the owner of the sessions seals them at the end of its turn ([`Engine::post_redirects`]). A worker of an earlier
-//! version gets them in IPIP (RFC 2003), in the clear; one without a session gets none.
+//! They go as datagrams of replication, sealed by the session with the other worker. This step only
+//! makes room and queues them; the owner of the sessions seals them at the end of its turn
+//! ([`Engine::post_redirects`]). A worker of an earlier version gets them in IPIP (RFC 2003), in
+//! the clear; a worker without a session gets none.
 //!
-//! So are served the stragglers of a hand-over, packets that one switch already sends to the new worker and the other still
-//! to the old one, flows that replication has not told of yet, and a wrong route on a switch. A tunnel packet of a home gets
-//! its tunnel header again; whose address it carries then leads it to the other worker's same step. How a packet that came
-//! so ends is in `peer_input.rs`: here it is only known as a stray, which is final.
+//! This serves late packets of a hand-over, packets while one switch sends to the new worker
+//! already and another still to the old one, flows that replication has not reported yet, and a
+//! wrong route on a switch. A home's packet gets its tunnel header again; its address then leads it
+//! to the same step of the other worker. `peer_input.rs` handles a packet that was redirected here:
+//! in this module it is only known as a stray, which is never redirected again.
 //!
-//! The link is not larger for these packets than for others, and no worker puts fragments together. So a packet that does
-//! not fit is cut inside, before it is sealed or goes into IPIP, and follows its first fragment there as any other; one that may not be
-//! cut is dropped, and its sender told the size that fits (RFC 2003 section 5.1).
+//! The link's MTU is no larger for these packets than for others, and no worker reassembles
+//! fragments. So a packet that does not fit is fragmented inside, before it is sealed or put into
+//! IPIP, and each fragment follows its first fragment there like any other. A packet that may not
+//! be fragmented is dropped, and an ICMP error reports the size that fits to its sender (RFC 2003
+//! section 5.1).
 
 use std::net::Ipv4Addr;
 
@@ -34,43 +38,45 @@ use crate::{
     AccessMode, BURST_MAX, Direction, DropReason, Output, Side, ecn, fragment_down, fragment_up,
 };
 
-/// The bits of ECN in the traffic class octet. The outer header says "not capable", so nothing it meets is to be
-/// carried inside (RFC 6040 section 4.1, compatibility mode).
+/// The ECN bits of the traffic class octet. The outer header says "not capable", so no congestion
+/// mark that it gets is carried inside (RFC 6040 section 4.1, compatibility mode).
 const ECN: u8 = 0b11;
 
-/// Headers in front of a sealed packet, without that of the link.
+/// Length of the headers in front of a sealed packet, without the link header, bytes.
 const SEALED_HEADERS: usize = Ipv4::LEN + Udp::LEN;
 
-/// Packets that wait to be sealed at most: pieces and held fragments of a burst, too.
+/// Largest number of packets that wait to be sealed, including the fragments made and released in a
+/// burst.
 pub(crate) const UNSEALED_MAX: usize = 8 * BURST_MAX;
 
-/// A packet for another worker, whole but for the seal and what goes before it.
+/// A packet for another worker, complete except for the seal and the headers before it.
 #[derive(Debug)]
 pub(crate) struct Unsealed<F> {
     to: u32,
-    /// Traffic class octet of what brings it.
+    /// Traffic class octet of the outer header.
     tos: u8,
     frame: F,
 }
 
 impl<F: Frame> Engine<F> {
-    /// To whom a packet of a home goes that is not known here.
+    /// Returns the worker to which a packet of a home without a mapping here is redirected.
     pub(crate) fn redirect_up_to(&self, packet: &Upstream) -> Option<u32> {
         let is_final = packet.step == upstream::Step::Stray;
         let may_go = !is_final && self.nat.is_subscriber(&packet.home);
         may_go.then(|| self.duties.redirect(packet.home.shard)).flatten()
     }
 
-    /// To whom a packet to a public address of the shard goes that is not known here.
+    /// Returns the worker to which a packet to a public address of the shard is redirected that has
+    /// no mapping here.
     pub(crate) fn redirect_down_to(&self, packet: &Downstream, shard: ShardIndex) -> Option<u32> {
         let is_final = packet.step == downstream::Step::Stray;
-        // Without a tunnel the source tells the other worker which side a packet came from.
+        // Without a tunnel the source address shows the other worker from which side a packet came.
         let is_forged = self.mode == AccessMode::Plain && self.is_home(packet.key.source.address);
         let may_go = !is_final && !is_forged;
         may_go.then(|| self.duties.redirect(shard)).flatten()
     }
 
-    /// A packet of a home without a mapping, of a shard in which none is to be made here.
+    /// Handles a packet of a home without a mapping, in a shard in which none is to be made here.
     #[cold]
     pub(crate) fn miss_elsewhere_up<P: Pool<Frame = F>>(
         &mut self,
@@ -84,13 +90,15 @@ impl<F: Frame> Engine<F> {
         let shard = packet.home.shard;
         match (self.redirect_up_to(packet), self.duties.redirect(shard)) {
             (Some(to), _) => self.redirect_session_up(frame, packet, to, cx),
-            // Each of two workers takes the other for the one that knows: better a flow in a lane of ours than none.
+            // Each of two workers believes that the other knows the flow: a flow in a lane of this
+            // worker is better than none.
             (None, Some(_)) if self.nat.owned_lanes(shard) != 0 => self.wait(frame, packet),
             _ => Err(DropReason::MissRefused),
         }
     }
 
-    /// A packet of a home that has ports goes elsewhere, and so will the later fragments of its datagram.
+    /// Redirects a packet of a home that has ports, and with it the later fragments of its
+    /// datagram.
     pub(crate) fn redirect_session_up<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
@@ -104,7 +112,8 @@ impl<F: Frame> Engine<F> {
         self.redirect_with_held(frame, datagram, Some(home), to, cx)
     }
 
-    /// A packet from the internet that the NAT refused, of a shard in which no mapping is to be made here.
+    /// Handles a packet from the internet that the NAT refused, in a shard in which no mapping is
+    /// to be made here.
     #[cold]
     pub(crate) fn miss_elsewhere_down<P: Pool<Frame = F>>(
         &mut self,
@@ -122,7 +131,8 @@ impl<F: Frame> Engine<F> {
         self.redirect_with_held(frame, datagram, None, to, cx)
     }
 
-    /// `datagram`: of a first fragment.
+    /// Redirects a packet; `datagram` is the key of a first fragment, whose held fragments follow
+    /// it.
     fn redirect_with_held<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
@@ -144,7 +154,8 @@ impl<F: Frame> Engine<F> {
         done
     }
 
-    /// A packet to another worker, from its home if it has one; in pieces if it must.
+    /// Redirects a packet to another worker; `home` is its sender if that is a home. The packet is
+    /// fragmented if necessary.
     pub(crate) fn redirect<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
@@ -182,7 +193,7 @@ impl<F: Frame> Engine<F> {
         })
     }
 
-    /// Bytes of the tunnel header that a home's packet gets again.
+    /// Returns the length of the tunnel header that a home's packet gets again, bytes.
     fn tunnel_room(&self, home: Option<&Home>) -> usize {
         match home {
             Some(home) if self.mode == AccessMode::Gre => Ipv4::LEN + gre::header_len(home.gre_key),
@@ -244,9 +255,10 @@ impl<F: Frame> Engine<F> {
         ip.emit(buffer);
     }
 
-    /// Sends what waits to be sealed for other workers. `seal` gets the worker's address, how many bytes lie in front of the
-    /// packet, and all of them with the room behind it; false: there is no session, and the packet is dropped. To be called
-    /// after the bursts of a turn were received: little more than a burst waits.
+    /// Sends the packets that wait to be sealed for other workers. `seal` gets the worker's
+    /// address, the number of bytes in front of the packet, and all of them with the room behind
+    /// it. If it returns false there is no session, and the packet is dropped. To be called after
+    /// the bursts of a turn were received: little more than a burst waits.
     pub fn post_redirects(
         &mut self,
         out: &mut Output<F>,
@@ -270,7 +282,7 @@ impl<F: Frame> Engine<F> {
         seal: &mut impl FnMut(Ipv4Addr, usize, &mut [u8]) -> bool,
     ) -> Result<F, DropReason> {
         let Unsealed { to, tos, mut frame } = unsealed;
-        // It may have changed since the packet was put aside.
+        // It may have changed since the packet was queued.
         let redirects = self.peers.redirects(to);
         let (Some(Redirects::Sealed { front, behind }), Some(port)) =
             (redirects, self.datagrams.port)
@@ -288,7 +300,7 @@ impl<F: Frame> Engine<F> {
         let outer = header.push_before(&mut frame, SEALED_HEADERS).ok_or(DropReason::NoBuffer)?;
         let udp_len = payload_len + Udp::LEN as u16;
         self.emit_outer(outer, to, ipv4::PROTOCOL_UDP, tos, udp_len);
-        // No checksum (RFC 768): the seal is a better one.
+        // No UDP checksum (RFC 768): the seal is stronger.
         Udp::new(port, port, payload_len).emit(&mut outer[Ipv4::LEN..]);
         Ok(frame)
     }

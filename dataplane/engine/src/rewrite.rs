@@ -1,4 +1,4 @@
-//! Hot. Edits of the packet that is being translated: endpoints, time to live, checksums (RFC 1624).
+//! Hot. Edits of the packet that is being translated: endpoints, TTL, checksums (RFC 1624).
 
 use weir_nat::{Endpoint, Protocol};
 use weir_wire::checksum::Delta;
@@ -9,14 +9,14 @@ use weir_wire::udp::{self, Udp};
 use zerocopy::FromBytes;
 use zerocopy::byteorder::big_endian::{U16, U32};
 
-/// Which end of the packet changes.
+/// The end of the packet that changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Source,
     Destination,
 }
 
-/// As [`forward`], for UDP or TCP behind an IP header without options.
+/// Fast path of [`forward`]: UDP or TCP behind an IP header without options.
 #[inline(always)]
 pub(crate) fn forward_straight(packet: &mut [u8], protocol: Protocol, end: End, new: Endpoint) {
     if let Ok((ip, transport)) = Ipv4::mut_from_prefix(packet) {
@@ -25,11 +25,11 @@ pub(crate) fn forward_straight(packet: &mut [u8], protocol: Protocol, end: End, 
     }
 }
 
-/// One hop of a translated packet: one end gets a new address and a new port (for ICMP queries: identifier), the
-/// time to live goes down by one. Does nothing to a transport header that is cut off; the callers have checked that it
-/// is not, and that there is a hop left.
+/// Does one hop of a translated packet: one end gets a new address and a new port (for ICMP
+/// queries: identifier), and the TTL is decremented. Leaves a truncated transport header unchanged;
+/// the callers have checked that it is whole, and that the TTL is above 1.
 ///
-/// `packet` starts at the IP header, `header_len` is its length in bytes.
+/// `packet` starts at the IP header, whose length is `header_len` bytes.
 pub(crate) fn forward(
     packet: &mut [u8],
     header_len: usize,
@@ -46,11 +46,11 @@ pub(crate) fn forward(
     let Ok(query) = icmp::parse_mut(transport) else { return };
     let old = query.identifier();
     query.set_identifier(new.port);
-    // ICMP has no pseudo-header: the address does not count.
+    // ICMP has no pseudo-header: the address does not enter its checksum.
     icmp::apply_delta(transport, Delta::new().replace16(old, new.port));
 }
 
-/// The IP header's part; returns the change that counts for the pseudo-header too.
+/// Edits the IP header; returns the change that enters the checksum of the pseudo-header too.
 #[inline(always)]
 fn hop(ip: &mut Ipv4, end: End, new: u32) -> Delta {
     let field = match end {
@@ -63,7 +63,7 @@ fn hop(ip: &mut Ipv4, end: End, new: u32) -> Delta {
     address
 }
 
-/// The part of UDP or TCP.
+/// Edits the UDP or TCP header.
 #[inline(always)]
 fn transport_endpoint(
     transport: &mut [u8],
@@ -91,7 +91,8 @@ fn transport_endpoint(
     }
 }
 
-/// Gives one end of an IPv4 header a new address; for packets whose transport checksum lies elsewhere.
+/// Replaces one address of an IPv4 header; for packets whose transport checksum lies elsewhere
+/// (later fragments, quotes).
 #[inline]
 pub(crate) fn address(header: &mut [u8], end: End, new: u32) {
     if let Ok((ip, _)) = Ipv4::mut_from_prefix(header) {
@@ -103,7 +104,7 @@ pub(crate) fn address(header: &mut [u8], end: End, new: u32) {
     }
 }
 
-/// One hop less. The caller has checked that more than one was left.
+/// Decrements the TTL. The caller has checked that it is above 1.
 #[inline]
 pub(crate) fn decrement_ttl(packet: &mut [u8]) {
     if let Ok((ip, _)) = Ipv4::mut_from_prefix(packet) {
@@ -111,7 +112,7 @@ pub(crate) fn decrement_ttl(packet: &mut [u8]) {
     }
 }
 
-/// A new traffic class octet (DSCP and ECN).
+/// Replaces the traffic class octet (DSCP and ECN).
 #[inline]
 pub(crate) fn traffic_class(packet: &mut [u8], tos: u8) {
     if let Ok((ip, _)) = Ipv4::mut_from_prefix(packet) {
@@ -122,7 +123,8 @@ pub(crate) fn traffic_class(packet: &mut [u8], tos: u8) {
     }
 }
 
-/// A new identification, so that the fragments of two homes behind one address never mix (RFC 6864 section 5.3.1).
+/// Replaces the identification, so that the fragments of two homes behind one address never mix
+/// (RFC 6864 section 5.3.1).
 #[inline]
 pub(crate) fn identification(packet: &mut [u8], new: u16) {
     if let Ok((ip, _)) = Ipv4::mut_from_prefix(packet) {

@@ -1,4 +1,4 @@
-//! Which shard a packet belongs to: by tunnel endpoint, or by the prefix of its source.
+//! The shard of a packet, by tunnel endpoint or by the prefix of its source.
 
 use std::net::Ipv4Addr;
 
@@ -8,14 +8,14 @@ use weir_wire::ipv4::{self, Ipv4};
 
 use crate::{AccessMode, Engine, EngineConfig, EngineError, Now, ShardConfig};
 
-/// Time to live of the tunnel packets.
+/// TTL of the tunnel packets.
 const OUTER_TTL: u8 = 64;
 
-/// Tunnel endpoints by address: open addressing, at most a quarter full, so that the first place nearly always decides.
-/// The keys are the operator's own, so no secret is mixed in.
+/// Tunnel endpoints by address: open addressing, at most a quarter full, so that the first slot
+/// nearly always decides. The operator chooses the keys, so no secret is mixed in.
 #[derive(Debug)]
 struct Endpoints {
-    /// A power of two of places. Address 0 is nobody's endpoint and marks a free one.
+    /// The slots, a power of two. Address 0 is no endpoint and marks a free slot.
     places: Box<[(u32, ShardIndex)]>,
 }
 
@@ -25,7 +25,8 @@ impl Endpoints {
         Self { places: vec![(0, ShardIndex(0)); places].into_boxed_slice() }
     }
 
-    /// The places of an address, the likeliest first. Fibonacci hashing (Knuth, volume 3, section 6.4).
+    /// Returns the slots of an address, the likeliest first. Fibonacci hashing (Knuth, volume 3,
+    /// section 6.4).
     #[inline]
     fn probe(&self, address: u32) -> impl Iterator<Item = usize> + use<> {
         let mask = self.places.len() - 1;
@@ -33,12 +34,12 @@ impl Endpoints {
         (0..=mask).map(move |step| (first + step) & mask)
     }
 
-    /// Returns the shard that has this endpoint already, if one has.
+    /// Adds an endpoint. Returns the shard that has this endpoint already, if there is one.
     fn insert(&mut self, address: u32, shard: ShardIndex) -> Option<ShardIndex> {
         let place = self
             .probe(address)
             .find(|&place| [0, address].contains(&self.places[place].0))
-            .expect("three of four places are free");
+            .expect("three of four slots are free");
         if self.places[place].0 == address {
             return Some(self.places[place].1);
         }
@@ -46,7 +47,8 @@ impl Endpoints {
         None
     }
 
-    /// Takes an endpoint out. Those behind it are entered anew, until the next free place: a look-up ends there.
+    /// Removes an endpoint. The endpoints behind it, up to the next free slot, are inserted again:
+    /// a look-up ends at a free slot.
     fn remove(&mut self, address: u32) {
         let mut is_behind = false;
         for place in self.probe(address) {
@@ -94,10 +96,10 @@ pub(crate) struct Shards {
     mode: AccessMode,
     by_endpoint: Endpoints,
     by_source: AddressRanges,
-    /// Per shard that there is room for the header of a tunnel packet from its endpoint: whole but for what differs from
-    /// packet to packet.
+    /// For each possible shard index, the header of a tunnel packet from the shard's endpoint,
+    /// complete except for the fields that differ from packet to packet.
     tunnel_headers: Box<[Ipv4]>,
-    /// Per shard that there is room for its number, for errors.
+    /// For each possible shard index, the shard's id, for errors.
     ids: Box<[ShardId]>,
 }
 
@@ -137,7 +139,7 @@ impl Shards {
         }
     }
 
-    /// May this shard stand beside those that are here?
+    /// Checks that this shard is compatible with the present ones.
     fn check(&self, shard: &ShardConfig) -> Result<(), EngineError> {
         self.check_endpoint(shard)?;
         for &net in &shard.subscribers {
@@ -158,7 +160,7 @@ impl Shards {
         }
     }
 
-    /// From now on packets of the shard's homes belong to none.
+    /// Removes a shard: packets of its homes belong to no shard.
     fn remove(&mut self, index: ShardIndex) {
         let endpoint = self.endpoint(index);
         if self.by_endpoint.get(endpoint) == Some(index) {
@@ -167,26 +169,26 @@ impl Shards {
         self.by_source.remove(index);
     }
 
-    /// The shard whose tunnel endpoint this is.
+    /// Returns the shard with this tunnel endpoint.
     #[inline]
     pub(crate) fn of_endpoint(&self, endpoint: u32) -> Option<ShardIndex> {
         self.by_endpoint.get(endpoint)
     }
 
-    /// The shard that a plain-mode home belongs to.
+    /// Returns the shard of a plain-mode home.
     #[inline]
     pub(crate) fn of_source(&self, source: u32) -> Option<ShardIndex> {
         self.by_source.shard_of(source)
     }
 
-    /// The tunnel endpoint of a shard, host order.
+    /// Returns the tunnel endpoint of a shard, host order.
     #[inline]
     pub(crate) fn endpoint(&self, shard: ShardIndex) -> u32 {
         self.tunnel_header(shard).source.get()
     }
 
-    /// The header of a tunnel packet of a shard without payload, traffic class, identification, flags and
-    /// destination, its checksum right for that.
+    /// Returns the header of a shard's tunnel packets with no payload, and with traffic class,
+    /// identification, flags and destination 0; its checksum is right for these values.
     #[inline]
     pub(crate) fn tunnel_header(&self, shard: ShardIndex) -> &Ipv4 {
         &self.tunnel_headers[usize::from(shard.0)]
@@ -201,11 +203,13 @@ fn tunnel_header(endpoint: Option<u32>) -> Ipv4 {
 }
 
 impl<F: Frame> Engine<F> {
-    /// Makes a shard known; packets of its homes find it from now on. Both descriptions are of the same shard;
-    /// `owned_lanes` of it are ours, a bit each. What there was room for is [`weir_nat::NatConfig::room`].
+    /// Adds a shard; packets of its homes are accepted from then on. Both descriptions are of the
+    /// same shard; `owned_lanes` has one bit for each of its lanes that this worker owns.
+    /// [`weir_nat::NatConfig::room`] sets how many shards there is room for.
     ///
     /// # Errors
-    /// As at the start, or there is no room; nothing is changed then. See [`Nat::add_shard`](weir_nat::Nat::add_shard).
+    /// The same errors as at the start, or there is no room; nothing is changed then. See
+    /// [`Nat::add_shard`](weir_nat::Nat::add_shard).
     pub fn add_shard(
         &mut self,
         shard: &ShardConfig,
@@ -220,18 +224,20 @@ impl<F: Frame> Engine<F> {
         Ok(index)
     }
 
-    /// Packets of the shard's homes, and to its public addresses, are nobody's from now on. What it holds is removed by
-    /// [`tick`](Self::tick), piece by piece; then [`is_removed`](Self::is_removed) and the index is used again.
+    /// Removes a shard: packets of its homes, and to its public addresses, belong to no shard from
+    /// then on. [`tick`](Self::tick) removes its state piece by piece; once
+    /// [`is_removed`](Self::is_removed) returns true, the index may be used again.
     ///
     /// # Panics
-    /// If there is no such shard.
+    /// Panics if there is no such shard.
     pub fn remove_shard(&mut self, shard: ShardIndex) {
         self.nat.begin_removal(shard);
         self.shards.remove(shard);
         self.fragments.forget(shard);
     }
 
-    /// Is nothing left of the shard that had this index? To be asked before a further shard is added, which may get it.
+    /// True if no state is left of the shard that had this index. To be asked before a further
+    /// shard is added, which may get the index.
     pub fn is_removed(&self, shard: ShardIndex) -> bool {
         self.nat.is_removed(shard)
     }
@@ -260,9 +266,9 @@ mod tests {
         assert_eq!(Endpoints::new(0).get(1), None);
     }
 
-    /// In a table that is three quarters full, more than it ever is, against a map.
+    /// Compares a table that is three quarters full, more than it ever is, with a map.
     #[test]
-    fn endpoints_come_and_go() {
+    fn table_of_endpoints_equals_a_map_while_endpoints_come_and_go() {
         let mut endpoints = Endpoints::new(16);
         let mut present = HashMap::new();
         let mut random = 1_u64;

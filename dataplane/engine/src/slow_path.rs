@@ -1,15 +1,18 @@
-//! Hot. What one home, or one remote, may have of the slow path. A packet there takes several times as long as on the fast
-//! path, so a home that sends nothing else would take the worker's time from all others, whatever becomes of its packets.
+//! Hot. Limit on the use of the slow path by one home or one remote. A packet on it takes several
+//! times as long as on the fast path, so a home that sends nothing else would take the worker's
+//! time from all others, whatever happens to its packets.
 //!
 //! ```text
-//!   packet on the slow path, either way:  its home is over its limit in this millisecond  -->  dropped
-//!                                         else it passes; one in 32 is charged to its home, for all 32
+//!   packet on the slow path, either way:
+//!       its home is over its limit in this millisecond  -->  dropped
+//!       else it passes; one in 32 is charged to its home, for all 32
 //! ```
 //!
-//! A home is charged as often as it sends, and nearly every packet costs a count. A home over its limit is known by
-//! its address, so that its packets are dropped before the slow path reads them. It is over until the next millisecond,
-//! in which it has earned some packets more. A remote stands for the home where that is not known: its fragments that come
-//! before their first.
+//! A home is charged as often as it sends, and nearly every packet costs only a count. A home over
+//! its limit is recognised by its address, so that its packets are dropped before the slow path
+//! reads them. It stays over its limit until the next millisecond, in which it has earned some
+//! packets more. A remote is charged where the home is not known: for fragments that come before
+//! their first.
 
 use weir_nat::Home;
 use weir_wire::frame::Frame;
@@ -19,14 +22,15 @@ use crate::party::{Demand, Party, PartyTable};
 
 /// One packet in so many is charged to its party.
 const SAMPLE: u32 = 32;
-/// Parties whose packets are counted at once.
+/// Number of parties whose packets are counted at once.
 const PARTIES: usize = 4096;
-/// A party may have a second's packets by this part at once.
+/// The burst of a party is its packets a second divided by this.
 const BURST_PART: u32 = 10;
-/// Places for parties that are over their limit.
+/// Slots for parties that are over their limit, base-2 logarithm.
 const PLACES_LOG2: u32 = 6;
 
-/// Where the packets of a home go. Each way has its own limit: a remote must not stop what the home sends.
+/// Direction of the packets of a home. Each has its own limit: a remote must not stop what the home
+/// sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Up,
@@ -41,14 +45,14 @@ struct Over {
     ms: u64,
 }
 
-/// The limit of each party of a worker.
+/// The slow-path limit of each party of a worker.
 #[derive(Debug)]
 pub(crate) struct SlowPathLimit {
-    /// A request is [`SAMPLE`] packets.
+    /// One request stands for [`SAMPLE`] packets.
     parties: PartyTable,
-    /// Packets until one is looked at; each is while a party is over its limit.
+    /// Packets until one is checked; while a party is over its limit, every packet is checked.
     left: u32,
-    /// Packets until one is charged, of those that were looked at while a party was over its limit.
+    /// Packets until one is charged, among those that are checked while a party is over its limit.
     uncharged: u32,
     now_ms: u64,
     /// The last millisecond in which a party was over its limit.
@@ -57,7 +61,8 @@ pub(crate) struct SlowPathLimit {
 }
 
 impl SlowPathLimit {
-    /// Each party may have `per_sec` packets a second each way, and a tenth of that at once.
+    /// Makes a limit of `per_sec` packets a second for each party each way, with a burst of a tenth
+    /// of that.
     pub(crate) fn new(per_sec: u32, seed: [u64; 2]) -> Self {
         let per_sec = (per_sec / SAMPLE).max(1);
         Self {
@@ -70,23 +75,25 @@ impl SlowPathLimit {
         }
     }
 
-    /// What follows comes now.
+    /// Sets the time of the packets that follow.
     #[inline(always)]
     pub(crate) fn set_now(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
     }
 
-    /// Counts a packet on the slow path. Whether it is to be looked at: one is charged, or a party may be over its limit.
+    /// Counts a packet on the slow path. True if it has to be checked: it is charged, or a party
+    /// may be over its limit.
     #[inline(always)]
     fn count(&mut self) -> bool {
         self.left -= 1;
         self.left == 0
     }
 
-    /// May a packet that is to be looked at take the slow path?
+    /// True if a packet that has to be checked may take the slow path.
     fn admit(&mut self, party: &Party, way: Way) -> bool {
         let is_over = self.is_over(party, way);
-        // While a party is over its limit those of the others are charged as seldom as before.
+        // While a party is over its limit, the packets of the other parties are charged as seldom
+        // as before.
         if !is_over && (self.over_ms != self.now_ms || self.is_next_charged()) {
             self.charge(party, way);
         }
@@ -99,7 +106,7 @@ impl SlowPathLimit {
         self.uncharged == 0
     }
 
-    /// Is the party over its limit? Counts nothing.
+    /// True if the party is over its limit. Counts nothing.
     #[inline]
     pub(crate) fn is_over(&self, party: &Party, way: Way) -> bool {
         let is_it = |over: Over| over.ms == self.now_ms && over.way == way && over.party == *party;
@@ -116,7 +123,7 @@ impl SlowPathLimit {
 }
 
 impl<F: Frame> Engine<F> {
-    /// May this packet of a home take the slow path?
+    /// True if this packet of a home may take the slow path.
     #[inline(always)]
     pub(crate) fn may_take_slow_path(&mut self, home: &Home, way: Way) -> bool {
         !self.slow_path.count() || self.may_take_slow_path_otherwise(home, way)
@@ -127,13 +134,14 @@ impl<F: Frame> Engine<F> {
         self.slow_path.admit(&Party::Home(self.nat.identity(home)), way)
     }
 
-    /// May this packet of a remote, to a home that is not known yet, take the slow path?
+    /// True if this packet of a remote, to a home that is not known yet, may take the slow path.
     pub(crate) fn may_remote_take_slow_path(&mut self, remote: u32) -> bool {
         !self.slow_path.count() || self.slow_path.admit(&Party::Remote(remote), Way::Down)
     }
 }
 
-/// Parties at one place displace each other, and then both get some packets more.
+/// Returns the slot of a party. Parties with the same slot displace each other, and then both get
+/// some packets more.
 #[inline]
 fn place(party: &Party) -> usize {
     let (Party::Home(Home { outer: address, .. }) | Party::Remote(address)) = party;
@@ -156,7 +164,7 @@ mod tests {
         Party::Home(Home { shard: ShardIndex(shard), outer, gre_key })
     }
 
-    /// Packets of `sent` that pass in a millisecond.
+    /// Returns the number of packets, of `sent`, that pass in a millisecond.
     fn pass(limit: &mut SlowPathLimit, party: &Party, way: Way, ms: u64, sent: u32) -> u32 {
         limit.set_now(ms);
         (0..sent).map(|_| u32::from(!limit.count() || limit.admit(party, way))).sum()
@@ -186,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_to_a_home_leaves_what_it_sends_alone() {
+    fn packets_to_a_home_do_not_count_against_packets_that_it_sends() {
         let mut limit = SlowPathLimit::new(PER_SEC, [1, 2]);
         let one = home(1);
         assert!(pass(&mut limit, &one, Way::Down, 1000, 100_000) < 100_000);
@@ -204,6 +212,6 @@ mod tests {
             assert!(!limit.is_over(&other, Way::Up));
         }
         limit.set_now(1001);
-        assert!(!limit.is_over(&one, Way::Up), "until the next millisecond");
+        assert!(!limit.is_over(&one, Way::Up), "only until the next millisecond");
     }
 }

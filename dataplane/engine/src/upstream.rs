@@ -1,4 +1,4 @@
-//! Hot. A home's packet on its way to the internet.
+//! Hot. Translation of a home's packet on its way to the internet.
 
 use weir_nat::{Endpoint, Hash, Home, Outbound, RecordId, Refusal, ShardIndex};
 use weir_wire::ethernet::Mac;
@@ -19,45 +19,46 @@ use crate::rewrite::{self, End};
 use crate::slow_path::Way;
 use crate::{DropReason, Side};
 
-/// What a frame from the access side wants.
+/// Next step of a frame from the access side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Translate,
     Arp,
-    /// The answer to a ping of the worker or of a tunnel endpoint.
+    /// Answer a ping of the worker or of a tunnel endpoint.
     Pong,
-    /// A GRE keepalive: the packet inside is the answer, ready made by the home.
+    /// Send back a GRE keepalive: its inner packet is the answer, ready made by the home.
     KeepaliveBack,
     TimeExceeded,
-    /// To be translated as [`Translate`](Self::Translate), but another worker redirected it here.
+    /// Translate, as [`Translate`](Self::Translate), a packet that another worker redirected here.
     Stray,
-    /// A packet from the internet that another worker redirected here.
+    /// Translate a packet from the internet that another worker redirected here.
     StrayDown,
-    /// Replication's.
+    /// Queue a datagram of replication.
     Datagram,
     Discard(DropReason),
 }
 
-/// What is known of a frame from the access side while its burst is under way. Written field by field where it
-/// lies: a copy right after would wait for the stores.
+/// State of a frame from the access side while its burst is processed. It is written field by field
+/// in place: a copy right after would wait for the stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Upstream {
     pub(crate) hash: Hash,
     pub(crate) home: Home,
     pub(crate) key: FlowKey,
     pub(crate) header_len: usize,
-    /// The record that the index named: probably its mapping.
+    /// The record that the index returned: probably the packet's mapping.
     pub(crate) candidate: Option<RecordId>,
-    /// The part of the frame that the step is about.
+    /// Offset of the part of the frame that the step concerns.
     pub(crate) offset: usize,
     pub(crate) len: usize,
-    /// The traffic class octet it leaves the tunnel with, and whether that is another one than it had.
+    /// The traffic class octet with which the packet leaves the tunnel.
     pub(crate) tos: u8,
     pub(crate) is_remarked: bool,
-    /// TCP or UDP without IP options, no fragment, and it fits the link ahead.
+    /// Whether the fast path may take the packet: TCP or UDP without IP options, no fragment, and
+    /// it fits the link ahead.
     pub(crate) is_straight: bool,
     pub(crate) step: Step,
-    /// Who sent a ping on the link.
+    /// Link-layer sender of a ping.
     pub(crate) from: Mac,
 }
 
@@ -124,7 +125,7 @@ impl<F: Frame> Engine<F> {
         self.send(Side::Internet, frame, (hash.0 >> 32) as u32, cx);
     }
 
-    /// Whatever is not a straight packet of an established session.
+    /// The slow path: any packet that is not a fast-path packet of an established session.
     #[inline(never)]
     pub(crate) fn translate_up_otherwise<P: Pool<Frame = F>>(
         &mut self,
@@ -173,12 +174,12 @@ impl<F: Frame> Engine<F> {
             self.complain_to_home(complaint, &packet.home, frame.data(), cx);
             return Err(DropReason::DontFragment);
         }
-        // The look-up has told already that there is no mapping, and none was made since.
+        // The look-up has reported already that there is no mapping, and none was made since.
         let known = match packet.candidate {
             None => Ok(None),
             Some(_) => self.nat.outbound_known(packet.hash, &packet.outbound(), cx.now.tick()),
         };
-        // Perhaps another worker knows the connection.
+        // Another worker may know the connection.
         let elsewhere = match known {
             Err(Refusal::TcpNotSyn) => self.redirect_up_to(packet),
             _ => None,
@@ -202,7 +203,7 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// A packet that has its public endpoint and may be a first fragment.
+    /// Sends a packet whose public endpoint is known; it may be a first fragment.
     pub(crate) fn translated_up<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
@@ -234,7 +235,8 @@ impl<F: Frame> Engine<F> {
         self.forward_up(frame, key.destination.address, *hash, cx);
     }
 
-    /// RFC 5508 REQ-8, RFC 6888 REQ-11: a home that gets no session for want of room is told so.
+    /// RFC 5508 REQ-8, RFC 6888 REQ-11: sends an ICMP error to a home that gets no session for lack
+    /// of resources.
     pub(crate) fn refuse<P: Pool<Frame = F>>(
         &mut self,
         refusal: Refusal,
@@ -257,7 +259,8 @@ impl<F: Frame> Engine<F> {
         refusal.into()
     }
 
-    /// An error from a home about a packet that it got: the quoted destination becomes the public endpoint again.
+    /// Translates an ICMP error from a home about a packet that it received: the quoted destination
+    /// becomes the public endpoint again.
     fn icmp_error_up<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
@@ -275,15 +278,16 @@ impl<F: Frame> Engine<F> {
             };
         };
         quote.rewrite(icmp, End::Destination, public).ok_or(DropReason::TransportMalformed)?;
-        // RFC 5508 REQ-5: whichever inside host or router speaks, the NAT's public address is its source.
+        // RFC 5508 REQ-5: whichever inside host or router sends it, the NAT's public address is its
+        // source.
         rewrite::address(frame.data_mut(), End::Source, public.address);
         rewrite::decrement_ttl(frame.data_mut());
         self.forward_up(frame, key.destination.address, Hash(u64::from(public.port) << 32), cx);
         Ok(())
     }
 
-    /// A home's reply to an ICMP query of another home, or of its own (RFC 5508 REQ-7a). It makes and refreshes nothing: the
-    /// mapping is of the home's own queries.
+    /// Translates a home's reply to an ICMP query of another home, or of its own (RFC 5508 REQ-7a).
+    /// It creates and refreshes nothing: the mapping belongs to the home's own queries.
     fn icmp_reply_up<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
@@ -306,8 +310,9 @@ impl<F: Frame> Engine<F> {
         Ok(())
     }
 
-    /// A translated packet leaves toward the internet, in pieces if it must; or turns around (hairpinning,
-    /// RFC 4787 REQ-9) when its destination is one of our own public addresses.
+    /// Sends a translated packet to the internet, in fragments if necessary. If its destination is
+    /// one of this worker's own public addresses, the packet turns around (hairpinning, RFC 4787
+    /// REQ-9).
     pub(crate) fn forward_up<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
@@ -321,7 +326,7 @@ impl<F: Frame> Engine<F> {
         self.leave(frame, flow, cx);
     }
 
-    /// To the internet, in pieces if it must.
+    /// Sends a packet to the internet, in fragments if necessary.
     fn leave<P: Pool<Frame = F>>(&mut self, frame: F, flow: Hash, cx: &mut Context<'_, P>) {
         if frame.data().len() > self.link(Side::Internet).mtu {
             return self.send_in_pieces_up(frame, flow, cx);
@@ -339,12 +344,13 @@ impl<F: Frame> Engine<F> {
         let Ok((ip, header_len, _)) = ipv4::parse(frame.data()) else {
             return self.discard(DropReason::InnerMalformed);
         };
-        // Sessions were asked for DF before they made state. Here it is a later fragment or an ICMP error, about
-        // which no error may be sent (RFC 1812 section 4.3.2.7).
+        // DF of a session's packet was checked before it made state. Here it is a later fragment or
+        // an ICMP error, about which no error may be sent (RFC 1812 section 4.3.2.7).
         if ip.dont_fragment() {
             return self.discard(DropReason::DontFragment);
         }
-        // A fragment has its new identification already; what becomes fragments here needs one too.
+        // A fragment has its new identification already; a packet that is fragmented here needs one
+        // too.
         if !ip.is_fragment() {
             let datagram = Fragmented {
                 public: ip.source.get(),
@@ -367,18 +373,18 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// Toward the home that holds the public address a packet is sent to.
+    /// Turns a packet around to the home that holds its public destination address.
     #[cold]
     pub(crate) fn hairpin<P: Pool<Frame = F>>(&mut self, frame: F, cx: &mut Context<'_, P>) {
         let shard = self.nat.shard_of_public(destination(frame.data()));
         if shard.is_some_and(|shard| !self.duties.serves(shard)) {
-            // The routes lead to the worker that does.
+            // The routes lead to the worker that serves it.
             return self.leave(frame, Hash(0), cx);
         }
         self.translate_down_alone(frame, downstream::Step::Hairpin, cx);
     }
 
-    /// A packet to a public address that did not come in a burst from the internet.
+    /// Translates a packet to a public address that did not come in a burst from the internet.
     pub(crate) fn translate_down_alone<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
@@ -395,7 +401,7 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// Puts the next hop in front and emits.
+    /// Prepends the header of the next hop and sends the frame.
     #[inline(always)]
     pub(crate) fn send<P: Pool<Frame = F>>(
         &self,
@@ -413,7 +419,8 @@ impl<F: Frame> Engine<F> {
         self.emit(side, frame, cx);
     }
 
-    /// SYN segments announce no more than both sides carry. Of some the checksum is looked at, as it came.
+    /// Limits the MSS of a SYN segment to what both sides carry. The checksum of some SYNs is
+    /// verified first, as received.
     #[inline(always)]
     pub(crate) fn edit_syn(&self, frame: &mut F, header_len: usize, key: &FlowKey, from: Side) {
         if key.tcp_flags & tcp::SYN != 0 {
@@ -421,7 +428,7 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// Of a TCP segment that is all there.
+    /// Verifies the checksum of a TCP segment that is all in this packet, and counts a wrong one.
     #[cold]
     #[inline(never)]
     fn look_at_checksum(&self, packet: &[u8], header_len: usize, from: Side) {

@@ -10,7 +10,7 @@ use weir_wire::frame::{Frame, Pool};
 use world::pair::{A, B, PORT, SHARD, clustered};
 use world::*;
 
-/// A frame of fixed size and a pool that recycles: what mbufs are, without DPDK.
+/// A frame of fixed size and a pool that recycles: the behaviour of mbufs, without DPDK.
 #[derive(Debug)]
 struct FixedFrame {
     bytes: Box<[u8; 4096]>,
@@ -50,7 +50,7 @@ impl Frame for FixedFrame {
     }
 }
 
-/// Frames are made before the measurement and thrown away after it.
+/// Holds frames that are made before the measurement and thrown away after it.
 struct FixedPool(Vec<FixedFrame>);
 
 impl FixedPool {
@@ -79,7 +79,7 @@ struct Bench {
     pool: FixedPool,
     out: Output<FixedFrame>,
     frames: Vec<FixedFrame>,
-    /// Where frames go after sending; nothing is freed while measuring, as DPDK frees into its own pool.
+    /// Frames that were sent; nothing is freed while measuring, as DPDK frees into its own pool.
     sent: Vec<FixedFrame>,
     now: Now,
 }
@@ -117,7 +117,7 @@ impl Bench {
         bench
     }
 
-    /// Allocations made while one burst passes through the engine.
+    /// Returns the number of allocations made while one burst passes through the engine.
     fn burst(&mut self, side: Side, packets: &[Vec<u8>]) -> u64 {
         for packet in packets {
             let frame = self.pool.filled(packet);
@@ -148,7 +148,7 @@ fn new_flows(base: u16) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn the_counter_counts() {
+fn allocation_counter_counts_an_allocation() {
     assert_eq!(measure(|| drop(std::hint::black_box(Box::new(7)))).count_total, 1);
 }
 
@@ -194,9 +194,10 @@ fn refusals_errors_and_fragments_allocate_nothing() {
     assert_eq!(bench.burst(Side::Access, &pieces), 0, "fragments");
 }
 
-/// What comes from other workers, what goes to them, and being told so.
+/// Packets from other workers, packets redirected to them, and the commands that set duties and
+/// peers.
 #[test]
-fn a_part_in_a_cluster_allocates_nothing() {
+fn cluster_traffic_and_duties_allocate_nothing() {
     let mut bench = Bench::with(clustered(config()));
     let made = measure(|| {
         assert!(bench.engine.add_peer(B));
@@ -204,7 +205,7 @@ fn a_part_in_a_cluster_allocates_nothing() {
         bench.engine.set_misses(SHARD, Misses::Redirect(B));
         bench.engine.tick(bench.now, &mut bench.pool, &mut bench.out);
     });
-    assert_eq!(made.count_total, 0, "orders");
+    assert_eq!(made.count_total, 0, "commands to the engine");
     bench.sent.append(&mut bench.out.access);
     let announced =
         build::arp(Arp::reply(build::mac(3), B.to_bits(), worker_mac(Side::Access), A.to_bits()));
@@ -243,9 +244,10 @@ fn a_part_in_a_cluster_allocates_nothing() {
     assert_eq!((made.count_total, bench.out.access.len()), (0, 64), "datagrams out");
 }
 
-/// Tables do not grow for a shard that comes; what little is allocated is its lists, and nothing of it is left over.
+/// Tables do not grow for a shard that is added. The few allocations are its lists, and they leave
+/// nothing behind.
 #[test]
-fn a_shard_that_comes_and_goes_allocates_little() {
+fn adding_and_removing_a_shard_allocates_little() {
     let mut bench = Bench::new();
     let tables = bench.engine.nat().gauges().tables;
     let endpoint = "10.100.7.1";

@@ -1,6 +1,6 @@
-//! Bursts against single packets: the same frames through two engines, one of which gets each frame alone. What leaves,
-//! what is dropped and what the tables hold must be the same. Which public endpoint a flow got, and which flow of a burst
-//! went first, may differ.
+//! Compares bursts with single packets: the same frames go through two engines, one of which gets
+//! each frame alone. What is sent, what is dropped and what the tables hold must be the same. The
+//! public endpoint of a flow, and which flow of a burst went first, may differ.
 
 mod world;
 
@@ -40,7 +40,7 @@ struct Packet {
     is_syn: bool,
 }
 
-/// A burst: from the homes, or from the servers back to flows that are known.
+/// A burst: from the homes, or from the servers back to known flows.
 #[derive(Clone, Debug, TypeGenerator)]
 struct Burst {
     is_up: bool,
@@ -48,7 +48,7 @@ struct Burst {
     packets: Vec<Packet>,
 }
 
-/// What a play may use.
+/// Limits of a play.
 #[derive(Clone, Copy)]
 struct Crowd {
     hosts: u8,
@@ -66,14 +66,14 @@ fn public(host: u8) -> u32 {
 }
 
 const MANY: Crowd = Crowd { hosts: 6, servers: 3, has_hairpins: true, inside: private };
-/// One remote each: a flow is a mapping.
+/// One remote for each host: a flow is a mapping.
 const MAPPINGS: Crowd = Crowd { hosts: 12, servers: 1, has_hairpins: false, inside: private };
-/// More flows than a block has ports.
+/// More flows than a port block has ports.
 const PORTS: Crowd = Crowd { hosts: 100, servers: 1, has_hairpins: false, inside: private };
 const FIREWALL: Crowd = Crowd { inside: public, hosts: 16, ..MANY };
 
 impl Crowd {
-    /// The packet within these bounds.
+    /// Returns the packet changed to fit these limits.
     fn fit(&self, packet: Packet) -> Packet {
         let flow = |flow: Flow| Flow { host: flow.host % self.hosts, ..flow };
         let remote = match packet.remote {
@@ -100,17 +100,17 @@ impl Flow {
         5000 + u16::from(self.host)
     }
 
-    /// The payload that tells a packet from all others: flow and number.
+    /// Returns the payload that distinguishes a packet from all others: flow and number.
     fn tag(self, number: u32) -> Vec<u8> {
         [&[self.home, self.host, self.protocol, 0][..], &number.to_be_bytes()].concat()
     }
 }
 
-/// What leaves, in order: by flow, by the home that gets it (None: the internet), and by whether it is an ICMP error
-/// about the flow.
+/// The sent packets in order: by flow, by the home that gets them (`None`: the internet), and by
+/// whether they are ICMP errors about the flow.
 type Seen = BTreeMap<(Flow, Option<u32>, bool), Vec<String>>;
 
-/// An engine, and who has which public endpoint.
+/// An engine, and the public endpoints of its flows.
 struct Player {
     world: World,
     crowd: Crowd,
@@ -132,7 +132,7 @@ impl Player {
         }
     }
 
-    /// The frame of a packet; None if it is about a flow that has no public endpoint.
+    /// Returns the frame of a packet; `None` if it belongs to a flow without a public endpoint.
     fn frame(&self, is_up: bool, packet: Packet, number: u32) -> Option<VecFrame> {
         let Packet { flow, is_syn, .. } = packet;
         let remote = match packet.remote {
@@ -181,7 +181,7 @@ impl Player {
             }));
         }
         if is_up {
-            // A query that a home got has that home's identifier, and its sender's no longer.
+            // A query delivered to a home has that home's identifier instead of its sender's.
             let is_query = |packet: &[u8]| tag_of(packet).0.protocol() == Protocol::Icmp;
             for (home, packet) in &found {
                 if home.is_none() || !is_query(packet) {
@@ -200,7 +200,7 @@ impl Player {
         }
     }
 
-    /// Who a translated packet of a home shows to be behind its public endpoint.
+    /// Learns the public endpoint of a home's flow from a translated packet.
     fn learn(&mut self, packet: &[u8]) {
         if is_error(packet) {
             return;
@@ -213,7 +213,7 @@ impl Player {
         assert_eq!(owner, flow, "a public endpoint has one owner");
     }
 
-    /// A packet without what two engines may choose differently.
+    /// Describes a packet without the values that two engines may choose differently.
     fn describe(&self, packet: &[u8]) -> String {
         let (flow, _) = tag_of(packet);
         let (ip, header_len, len) = ipv4::parse(packet).unwrap();
@@ -221,7 +221,7 @@ impl Player {
         let [source, destination] = [(source, sport), (destination, dport)].map(|end| {
             match self.owners.get(&(end.0, end.1, flow.protocol)) {
                 Some(owner) => format!("{owner:?}"),
-                // An identifier belongs to the asking side alone.
+                // An identifier belongs to the sender of the query alone.
                 None if flow.protocol() == Protocol::Icmp => dotted(end.0),
                 None => format!("{}:{}", dotted(end.0), end.1),
             }
@@ -234,7 +234,7 @@ impl Player {
         format!("{source} > {destination} ttl {ttl} tos {tos} len {len} flags {flags:#x}")
     }
 
-    /// All that must not depend on how packets come, but for what left.
+    /// Returns all sums that must not depend on how packets arrive, except for what was sent.
     fn balance(&self) -> (Vec<(&'static str, u64)>, Vec<u64>) {
         let drops = DropReason::ALL
             .iter()
@@ -266,7 +266,7 @@ fn is_error(packet: &[u8]) -> bool {
     ip.protocol == ipv4::PROTOCOL_ICMP && icmp::is_error(packet[header_len])
 }
 
-/// Flow and number of a packet, or of the packet that an error quotes to its end.
+/// Returns flow and number of a packet, or of the packet that an error quotes to its end.
 fn tag_of(packet: &[u8]) -> (Flow, u32) {
     let &[home, host, protocol, 0, a, b, c, d] = packet.last_chunk().unwrap() else {
         panic!("a packet without a tag");
@@ -274,14 +274,15 @@ fn tag_of(packet: &[u8]) -> (Flow, u32) {
     (Flow { home, host, protocol }, u32::from_be_bytes([a, b, c, d]))
 }
 
-/// Names the first flow whose packets differ.
+/// Compares the sent packets; a failure names the first flow whose packets differ.
 fn assert_same_seen(together: &Player, alone: &Player) {
     for key in together.seen.keys().chain(alone.seen.keys()) {
         assert_eq!(together.seen.get(key), alone.seen.get(key), "{key:?}");
     }
 }
 
-/// Plays the same to both engines and compares them after each burst; returns the one that got bursts.
+/// Plays the same bursts to both engines and compares them after each; returns the player of whole
+/// bursts.
 fn compare(config: &EngineConfig, crowd: Crowd, bursts: &[Burst]) -> Player {
     let [mut alone, mut together] = [(), ()].map(|()| Player::new(config.clone(), crowd));
     let mut number = 0;
@@ -307,7 +308,7 @@ fn compare(config: &EngineConfig, crowd: Crowd, bursts: &[Burst]) -> Player {
 /// How often each reason dropped a packet, and how many packets were hairpinned.
 type Sums = (BTreeMap<&'static str, u64>, u32);
 
-/// Random plays, summed up.
+/// Plays random bursts and returns the sums.
 fn play(config: EngineConfig, crowd: Crowd) -> Sums {
     let sums = Mutex::new(Sums::default());
     play_into(&sums, &config, crowd);
@@ -368,7 +369,7 @@ fn bursts_are_as_single_packets_when_ports_run_out() {
     let mut config = eager();
     config.nat.port_block = 64;
     config.nat.ports_per_subscriber = 64;
-    // All of one home and protocol.
+    // All packets are of one home and protocol.
     let crowded: Vec<_> = (0..6)
         .map(|burst| Burst {
             is_up: true,
@@ -400,7 +401,7 @@ fn up(packets: impl IntoIterator<Item = Packet>) -> Burst {
     Burst { is_up: true, packets: packets.into_iter().collect() }
 }
 
-/// New flows and their followers, mixed.
+/// New flows, mixed with further packets of the same flows.
 #[test]
 fn first_packets_and_followers_in_one_burst_all_leave_in_order() {
     let packets = (0..BURST_MAX as u8).map(|n| udp(n % 3, n % 5, Remote::Server(n % 2)));
@@ -422,12 +423,13 @@ fn a_refused_flow_is_refused_with_its_followers() {
     assert_eq!(player.world.dropped(DropReason::TableFull), 5);
     assert_eq!(player.world.drops(), 5);
     let errors = player.seen.iter().filter(|((.., is_error), _)| *is_error);
-    assert_eq!(errors.map(|(_, told)| told.len()).sum::<usize>(), 5, "the home is told of each");
+    assert_eq!(errors.map(|(_, told)| told.len()).sum::<usize>(), 5, "an ICMP error for each");
 }
 
-/// Ports in quarantine fill the table but for one place, for which three flows of two homes come at once.
+/// Ports in quarantine fill the table except for one slot, which three flows of two homes want at
+/// once.
 #[test]
-fn the_last_place_goes_to_the_first_of_a_burst() {
+fn last_slot_of_the_table_goes_to_the_first_flow_of_a_burst() {
     let mut config = config();
     config.nat.flows_max = 8;
     let mut players = [1, BURST_MAX].map(|at_once| (at_once, Player::new(config.clone(), MANY)));
@@ -451,7 +453,7 @@ fn the_last_place_goes_to_the_first_of_a_burst() {
 fn hairpins_of_a_burst_reach_each_other() {
     let flow = |home| Flow { home, host: 0, protocol: 0 };
     let between = |n: u8| udp(n % 2, 0, Remote::Public(flow(1 - n % 2)));
-    // A third home's first packet goes to the second, between the packets of the two.
+    // A third home's first packets go to both, between the packets of the two.
     let strangers = [udp(2, 1, Remote::Public(flow(1))), udp(2, 2, Remote::Public(flow(0)))];
     let bursts = [
         up([udp(0, 0, Remote::Server(0)), udp(1, 0, Remote::Server(0))]),
@@ -462,7 +464,7 @@ fn hairpins_of_a_burst_reach_each_other() {
 }
 
 #[test]
-fn two_homes_that_claim_one_endpoint_in_one_burst() {
+fn first_home_of_a_burst_that_claims_an_endpoint_gets_it() {
     let mut config = config();
     config.nat.enabled = false;
     let homes = [1, 0, 0, 1, 2, 1];

@@ -1,5 +1,5 @@
-//! Wrong checksums of TCP are passed on as they are, and seen: of the SYNs from each side one in 64 is looked at, the first
-//! one included.
+//! TCP segments with wrong checksums are forwarded unchanged, and counted: one in 64 SYNs from each
+//! side is verified, the first one included.
 
 mod world;
 
@@ -11,7 +11,7 @@ fn syn(port: u16) -> Vec<u8> {
     build::ipv4(PC, SERVER).tcp(build::tcp(port, 80).syn().mss(1460))
 }
 
-/// As a kernel leaves it that expects a network card to finish it.
+/// Returns the packet as a kernel leaves it that expects a network card to complete the checksum.
 fn unfinished(mut packet: Vec<u8>) -> Vec<u8> {
     packet[36] ^= 0x55;
     packet
@@ -24,16 +24,16 @@ fn world() -> World {
 }
 
 #[test]
-fn the_first_syn_with_a_wrong_checksum_is_seen_and_passed_on() {
+fn first_syn_with_a_wrong_checksum_is_counted_and_forwarded() {
     let mut world = world();
     let out = world.up(HOME_A, unfinished(syn(40_000)));
-    assert_eq!(out.internet.len(), 1, "the receiver judges it");
+    assert_eq!(out.internet.len(), 1, "the checksum is left to the receiver");
     assert_eq!(world.counters.wrong_checksums(Side::Access), 1);
     assert_eq!(world.counters.wrong_checksums(Side::Internet), 0);
 }
 
 #[test]
-fn of_many_syns_one_in_sixty_four_is_looked_at() {
+fn one_in_64_syns_has_its_checksum_verified() {
     let mut world = world();
     for port in 0..640 {
         world.up(HOME_A, unfinished(syn(40_000 + port)));
@@ -42,7 +42,7 @@ fn of_many_syns_one_in_sixty_four_is_looked_at() {
 }
 
 #[test]
-fn right_ones_and_answers_are_told_apart_by_side() {
+fn wrong_checksums_are_counted_for_the_side_they_come_from() {
     let mut world = world();
     let out = world.up(HOME_A, syn(40_000)).into_internet();
     let (_, port, _, _) = ends(&out);

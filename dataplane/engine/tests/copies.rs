@@ -1,4 +1,4 @@
-//! Flows of another worker that were copied here: a burst that meets them is served at once.
+//! Flows of another worker that were copied here: a burst that uses them is translated at once.
 
 mod world;
 
@@ -39,9 +39,10 @@ fn up(world: &mut World, packets: &[Vec<u8>]) -> Vec<(u32, u16, u32, u16)> {
     sent.iter().map(|packet| ends(packet)).collect()
 }
 
-/// TCP in the middle of its connection and UDP, first packets that this worker sees, in one burst with new flows.
+/// TCP in the middle of its connection and UDP, the first packets that this worker sees, in one
+/// burst with new flows.
 #[test]
-fn a_burst_finds_what_was_copied() {
+fn burst_uses_flows_that_were_copied_from_another_worker() {
     let (mut primary, mut replica) = (worker(0x7f), worker(0x80));
     let opening: Vec<_> = (0..20).map(|n| packet(5000 + n, (n % 2 == 0).then_some(SYN))).collect();
     let given = up(&mut primary, &opening);

@@ -22,7 +22,7 @@ fn with(mut frame: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
     frame
 }
 
-/// An inner packet with one byte of its header changed and the checksum made right again.
+/// Returns an inner packet with one byte of its header changed and the checksum corrected.
 fn inner_with(at: usize, byte: u8) -> Vec<u8> {
     let mut packet = build::ipv4(PC, SERVER).udp(5000, 53, b"x");
     packet[at] = byte;
@@ -37,7 +37,7 @@ const ROUTE: [u8; 7] = [131, 7, 4, 192, 0, 2, 1];
 
 #[test]
 fn rfc7126_source_routes_pass_only_if_configured_and_other_options_always() {
-    // Router alert; a source route behind the end of the list; a length that leads nowhere.
+    // Router alert; a source route behind the end of the list; a length that points nowhere.
     let harmless: [&[u8]; 3] = [&[148, 4, 0, 0], &[1, 0, 131, 3], &[7, 0, 131, 3]];
     let mut world = World::default();
     for options in harmless {
@@ -59,7 +59,7 @@ fn rfc7126_source_routes_pass_only_if_configured_and_other_options_always() {
 }
 
 #[test]
-fn from_the_access_side() {
+fn packets_from_the_access_side_are_dropped_for_one_reason_each() {
     use DropReason::*;
     let good = || build::ipv4(PC, SERVER).udp(5000, 53, b"x");
     let arp = weir_wire::arp::Arp::request(build::mac(9), 1, 2);
@@ -147,7 +147,7 @@ fn from_the_access_side() {
 }
 
 #[test]
-fn from_the_internet_side() {
+fn packets_from_the_internet_side_are_dropped_for_one_reason_each() {
     use DropReason::*;
     let cases: Vec<(DropReason, Vec<u8>)> = vec![
         (NotLocal, build::ipv4(SERVER, "192.0.2.1").udp(1, 2, b"x")),
@@ -198,7 +198,7 @@ fn subscribers_ports_and_buffers_run_out_one_by_one() {
 }
 
 #[test]
-fn filtered_and_inbound_limit() {
+fn filtering_and_the_inbound_session_limit_drop_packets() {
     let mut world = World::default();
     let public =
         ends(&world.up(HOME_A, build::ipv4(PC, SERVER).udp(5000, 53, b"x")).into_internet());
@@ -231,7 +231,7 @@ fn a_home_may_not_take_the_whole_table() {
 }
 
 #[test]
-fn a_home_is_told_what_it_may_not_have_and_others_have_it() {
+fn home_over_its_limits_gets_icmp_errors_and_others_are_served() {
     let mut limited = config();
     limited.nat.sessions_per_subscriber = 2;
     limited.nat.new_flows_per_sec = 1;
@@ -253,9 +253,9 @@ fn a_home_is_told_what_it_may_not_have_and_others_have_it() {
     }
 }
 
-/// A source that may be forged is told nothing.
+/// No error is sent to a source that may be forged.
 #[test]
-fn homes_come_at_the_pace_of_their_shard() {
+fn new_homes_are_admitted_at_the_rate_of_their_shard() {
     let mut paced = config();
     paced.nat.new_homes_per_sec = Some(1);
     paced.nat.shards[0].subscribers_max = 3;
@@ -271,7 +271,7 @@ fn homes_come_at_the_pace_of_their_shard() {
 }
 
 #[test]
-fn foreign_addresses_in_firewall_mode() {
+fn foreign_addresses_are_dropped_in_firewall_mode() {
     let mut firewall = config();
     firewall.nat.enabled = false;
     let mut world = World::new(firewall);
@@ -280,9 +280,9 @@ fn foreign_addresses_in_firewall_mode() {
     assert_eq!(world.dropped(DropReason::InsideNotPublic), 1);
 }
 
-/// A reason that no test of this crate names is a reason that nothing provokes.
+/// A reason that no test of this crate names is a reason that no packet provokes.
 #[test]
-fn no_reason_is_forgotten() {
+fn every_drop_reason_is_named_by_a_test() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let tests: String = std::fs::read_dir(folder)
         .unwrap()
@@ -296,13 +296,13 @@ fn no_reason_is_forgotten() {
 }
 
 #[test]
-fn the_land_of_gre_in_gre_and_padding() {
+fn gre_in_gre_is_dropped_and_ethernet_padding_is_not_forwarded() {
     let mut world = World::default();
     let inner = build::ipv4(PC, SERVER).udp(5000, 53, b"x");
     let nested = build::ipv4(HOME_A, ENDPOINT).gre(build::gre(), &inner);
     assert!(world.up(HOME_A, nested).is_nothing());
     assert_eq!(world.dropped(DropReason::Protocol), 1);
-    // Ethernet pads short frames; the padding must not reach anybody.
+    // Ethernet pads short frames; the padding must not be forwarded.
     let mut padded = tunnel(&inner);
     padded.extend([0xaa; 20]);
     let sent = world.frame(Side::Access, &padded).into_internet();

@@ -1,4 +1,4 @@
-//! Shards that a worker serves, or not, and whose packets it has seen.
+//! Shards that a worker serves or does not serve, and shards whose packets it has seen.
 
 mod world;
 
@@ -54,7 +54,7 @@ fn a_shard_that_is_not_served_is_silent() {
 }
 
 #[test]
-fn a_plain_home_of_a_shard_that_is_not_served() {
+fn plain_home_of_a_shard_that_is_not_served_is_dropped() {
     let mut plain = config();
     plain.mode = AccessMode::Plain;
     plain.shards[0].subscribers = vec!["10.200.0.0/16".parse().unwrap()];
@@ -67,9 +67,9 @@ fn a_plain_home_of_a_shard_that_is_not_served() {
     world.packet(Side::Access, &ping).into_access();
 }
 
-/// Another worker serves the shard: the switches know where it is.
+/// Another worker serves the shard: the switches have its route.
 #[test]
-fn a_home_calls_another_of_a_shard_that_is_served_elsewhere() {
+fn home_reaches_a_home_of_a_shard_that_another_worker_serves() {
     let mut open = config();
     open.nat.filtering = Filtering::EndpointIndependent;
     let mut world = World::new(open);
@@ -84,17 +84,17 @@ fn a_home_calls_another_of_a_shard_that_is_served_elsewhere() {
 }
 
 #[test]
-fn without_a_mapping_and_without_leave_to_make_one() {
+fn packet_without_a_mapping_is_dropped_where_none_may_be_made() {
     let mut world = World::default();
     let (address, port, ..) = ends(&world.up(HOME_A, udp(5000)).into_internet());
     world.engine.set_misses(SHARD, Misses::Refuse);
-    assert!(world.up(HOME_A, udp(6000)).is_nothing(), "nobody is told");
+    assert!(world.up(HOME_A, udp(6000)).is_nothing(), "no ICMP error is sent");
     let ping = build::ipv4(PC, SERVER).icmp_echo_request(7, 8, b"hello");
     assert!(world.up(HOME_A, ping).is_nothing());
     assert_eq!((world.dropped(DropReason::MissRefused), world.drops()), (2, 2));
     world.down(build::ipv4(SERVER, address).udp(53, 65_000, b"y"));
     assert_eq!(world.dropped(DropReason::NoMapping), 1);
-    // What has one goes on.
+    // Flows with a mapping go on.
     world.up(HOME_A, udp(5000)).into_internet();
     world.down(build::ipv4(SERVER, address).udp(53, port, b"y")).into_home();
     let of_shard_2 = build::ipv4(HOME_B, ENDPOINT_2).gre(build::gre(), udp(5000));
@@ -102,7 +102,7 @@ fn without_a_mapping_and_without_leave_to_make_one() {
 }
 
 #[test]
-fn packets_of_homes_show_whose_routes_lead_here() {
+fn packets_of_homes_count_as_traffic_of_their_shard() {
     let mut world = World::default();
     assert_eq!(traffic(&mut world), [0; 0]);
     world.up("10.201.0.1", udp(5000));
@@ -112,7 +112,7 @@ fn packets_of_homes_show_whose_routes_lead_here() {
     assert_eq!(traffic(&mut world), [0; 0], "strangers, scans and pings are no traffic");
     let sent = world.up(HOME_A, udp(5000)).into_internet();
     assert_eq!(traffic(&mut world), [0]);
-    assert_eq!(traffic(&mut world), [0; 0], "told once");
+    assert_eq!(traffic(&mut world), [0; 0], "reported once");
     world.up(HOME_A, udp(5000));
     assert_eq!(traffic(&mut world), [0]);
     let answer = build::ipv4(SERVER, ends(&sent).0).udp(53, ends(&sent).1, b"y");
@@ -120,7 +120,7 @@ fn packets_of_homes_show_whose_routes_lead_here() {
     assert_eq!(traffic(&mut world), [0]);
     world.down(build::ipv4(SERVER_2, ends(&sent).0).time_exceeded(&sent)).into_home();
     assert_eq!(traffic(&mut world), [0]);
-    // A home is a home, whatever becomes of its packet.
+    // A packet of a home counts, even if it is dropped.
     world.up(HOME_A, build::ipv4(PC, SERVER).tcp(build::tcp(1, 2).ack()));
     assert_eq!((traffic(&mut world), world.dropped(DropReason::TcpNotSyn)), (vec![0], 1));
     world.engine.set_misses(SHARD_2, Misses::Refuse);
@@ -130,7 +130,7 @@ fn packets_of_homes_show_whose_routes_lead_here() {
 }
 
 #[test]
-fn strays_and_hairpins_show_nothing() {
+fn redirected_and_hairpinned_packets_are_no_traffic_of_a_shard() {
     let mut open = config();
     open.nat.filtering = Filtering::EndpointIndependent;
     let mut pair = Pair::new(open);
@@ -139,9 +139,9 @@ fn strays_and_hairpins_show_nothing() {
     let sent = pair.deliver(&out).into_internet();
     let out = pair.a.down(build::ipv4(SERVER, ends(&sent).0).udp(53, ends(&sent).1, b"y"));
     pair.deliver(&out).into_home();
-    assert_eq!(traffic(&mut pair.a), [0], "the home's packet, not the scan that it may have been");
+    assert_eq!(traffic(&mut pair.a), [0], "the home's packet; not the one without a mapping");
     assert_eq!(traffic(&mut pair.b), [0; 0]);
-    // The same flow and one of a hairpin at B.
+    // The same flow, redirected, and a hairpinned packet at B.
     let stray = build::ipv4(HOME_A, ENDPOINT).gre(build::gre(), udp(5000));
     pair.b.packet(Side::Access, &build::ipv4(A.to_bits(), B.to_bits()).ipip(stray)).into_internet();
     let call = build::ipv4(PC, ends(&sent).0).udp(5000, ends(&sent).1, b"hello");
@@ -160,7 +160,8 @@ fn late_packets_with_a_mapping_are_translated_and_the_others_begin_nothing() {
     assert_eq!(world.up(HOME_A, udp(5000)).into_internet(), sent);
     let answer = build::ipv4(SERVER, address).udp(53, port, b"y");
     world.down(&answer).into_home();
-    // Neither a flow of this home, nor the first one of another, nor a datagram in pieces.
+    // Neither a flow of this home is made, nor the first one of another, nor one for a fragmented
+    // datagram.
     assert!(world.up(HOME_A, udp(6000)).is_nothing());
     assert!(world.up(HOME_B, udp(5000)).is_nothing());
     for piece in build::fragments(build::ipv4(PC, SERVER).udp(7000, 53, [0; 3000]), 1400) {
@@ -168,7 +169,7 @@ fn late_packets_with_a_mapping_are_translated_and_the_others_begin_nothing() {
     }
     assert_eq!(world.dropped(DropReason::MissRefused), world.drops());
     world.engine.end_late();
-    assert_eq!(traffic(&mut world), [] as [u16; 0], "no route has led them here now");
+    assert_eq!(traffic(&mut world), [] as [u16; 0], "late packets do not count as traffic");
     world.up(HOME_A, udp(6000)).into_internet();
     world.up(HOME_B, udp(5000)).into_internet();
     assert_eq!(traffic(&mut world), [SHARD.0]);

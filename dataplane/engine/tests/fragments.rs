@@ -14,7 +14,7 @@ fn datagram() -> (Vec<u8>, Vec<Vec<u8>>) {
     (payload, pieces)
 }
 
-/// Puts IP fragments together by offset; all must agree on addresses and identification.
+/// Reassembles IP fragments by offset; all must agree on addresses and identification.
 fn reassemble(pieces: &[Vec<u8>]) -> Vec<u8> {
     let mut sorted: Vec<_> = pieces.iter().map(|piece| ipv4::parse(piece).unwrap().0).collect();
     let heads: Vec<_> =
@@ -88,15 +88,15 @@ fn two_homes_never_share_an_identification() {
     assert!(seen[3..].iter().all(|id| *id == seen[3] && *id != seen[0]), "RFC 6864");
 }
 
-/// RFC 6864 lets atomic datagrams have any identification. Whole ones without DF keep their home's, see SPECIFICATION.md:
-/// the counter of fragments must not be used up by them.
+/// RFC 6864 lets atomic datagrams have any identification. Whole packets without DF keep the home's
+/// identification, see SPECIFICATION.md: they must not use up the counter of fragments.
 #[test]
 fn b11_a_whole_packet_keeps_its_identification() {
     let mut world = World::default();
     let identification = |sent: &[u8]| ipv4::parse(sent).unwrap().0.identification.get();
     for n in 1..20_u16 {
         let head = build::ipv4(PC, SERVER).df(n % 2 == 0).identification(n);
-        // The general way, the short one, and one with IP options.
+        // The slow path, the fast path, and a packet with IP options.
         let head = if n % 3 == 0 { head.options(&[1, 1, 1, 1]) } else { head };
         let sent = world.up(HOME_A, head.udp(5000, 53, b"x")).into_internet();
         assert_eq!(identification(&sent), n);
@@ -119,7 +119,7 @@ fn fragments_without_their_first_are_held_for_a_time_only() {
     assert_eq!(world.up(HOME_A, &pieces[0]).internet.len(), 1);
 }
 
-/// One fragment behind the first, of a datagram that has no first one.
+/// Returns a fragment behind the first, of a datagram without a first one.
 fn tail(from: &str, to: &str, identification: u16) -> Vec<u8> {
     build::ipv4(from, to).identification(identification).fragment(1480, false).payload(17, [0; 100])
 }
@@ -130,7 +130,7 @@ fn u14a_a_flood_of_fragments_hurts_only_fragments() {
     for identification in 0..2000 {
         world.up(HOME_B, tail(PC, SERVER, identification));
     }
-    // A quarter of the half of 512 that homes have.
+    // A quarter of the homes' half of 512.
     assert_eq!(world.dropped(DropReason::FragmentLimit), 2000 - 64);
     world.up(HOME_A, build::ipv4(PC, SERVER).udp(5000, 53, b"x")).into_internet();
     world.pass_sec(7);
@@ -141,7 +141,7 @@ fn u14a_a_flood_of_fragments_hurts_only_fragments() {
     }
 }
 
-/// Sends a datagram of a home in pieces with something between them; all must leave.
+/// Sends a datagram of a home in fragments with something between them; all must be sent.
 fn passes_up(world: &mut World, home: &str, round: usize, mut between: impl FnMut(&mut World)) {
     let (payload, _) = datagram();
     let packet = build::ipv4(PC, SERVER).identification(round as u16).udp(5000, 53, &payload);
@@ -155,7 +155,7 @@ fn passes_up(world: &mut World, home: &str, round: usize, mut between: impl FnMu
     assert_eq!(reassemble(&sent)[8..], payload);
 }
 
-/// The same of a datagram to a home, from a server.
+/// Sends a datagram to a home from a server, like [`passes_up`].
 fn passes_down(
     world: &mut World,
     server: &str,
@@ -179,13 +179,14 @@ fn passes_down(
 
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
-/// The public endpoint of a home's socket that talks to port 53 of a server.
+/// Returns the public endpoint of a home's socket that talks to port 53 of a server.
 fn public_of(world: &mut World, home: &str, port: u16, server: &str) -> (u32, u16) {
     let sent = world.up(home, build::ipv4(PC, server).udp(port, 53, b"q")).into_internet();
     (ends(&sent).0, ends(&sent).1)
 }
 
-/// What floods here is limited by the room for fragments alone, not by its share of the slow path.
+/// Makes a world in which floods are limited by the room for fragments alone, not by the home's
+/// share of the slow path.
 fn world_of_floods() -> World {
     let mut config = config();
     config.limits.slow_path_packets_per_sec = u32::MAX;
@@ -202,7 +203,7 @@ fn u14a_a_home_that_floods_fragments_takes_none_from_others() {
         for _ in 0..100 {
             number += 1;
             let identification = number as u16;
-            // As long as all of its first fragments are sent, they leave.
+            // First fragments of the flooding home are forwarded all the time.
             if number.is_multiple_of(3) {
                 let first = build::ipv4(PC, SERVER)
                     .identification(identification)
@@ -221,7 +222,7 @@ fn u14a_a_home_that_floods_fragments_takes_none_from_others() {
     assert!(number > 100_000);
 }
 
-/// A UDP header and 24 bytes of a datagram of `len` bytes.
+/// Returns a UDP header of a datagram with `len` bytes of payload, and the first 24 bytes of it.
 fn udp_head(source: u16, destination: u16, len: u16) -> Vec<u8> {
     let ports = [source.to_be_bytes(), destination.to_be_bytes(), (len + 8).to_be_bytes()];
     [&ports.concat()[..], &[0; 26]].concat()
@@ -238,7 +239,7 @@ fn u14a_a_remote_that_floods_fragments_takes_none_from_others() {
             number += 1;
             let target = dotted([public.0, own.0][number as usize % 2]);
             world.down(tail(SERVER_2, &target, number as u16));
-            // It may speak to home B: its first fragments take places of that home.
+            // The remote talks to home B: its first fragments take slots of that home.
             let first = build::ipv4(SERVER_2, own.0)
                 .identification(number as u16)
                 .fragment(0, true)
@@ -252,7 +253,8 @@ fn u14a_a_remote_that_floods_fragments_takes_none_from_others() {
     }
 }
 
-/// Remotes that are forged cannot be told from others; what is charged to a home is out of their reach.
+/// Forged remotes cannot be distinguished from others; datagrams that are charged to a home are out
+/// of their reach.
 #[test]
 fn u14a_forged_remotes_stop_no_datagram_whose_first_fragment_comes_first() {
     let mut world = World::default();
@@ -267,12 +269,13 @@ fn u14a_forged_remotes_stop_no_datagram_whose_first_fragment_comes_first() {
     };
     for round in 0..60 {
         passes_up(&mut world, HOME_A, round, &mut flood);
-        // The first fragment is the first in rounds that are multiples of six.
+        // In rounds that are multiples of six the first fragment comes first.
         passes_down(&mut world, SERVER, public, 6 * round, &mut flood);
     }
 }
 
-/// 300 homes are more than there are places for early fragments, so that these go in order of arrival.
+/// 300 homes are more than there are slots for early fragments, so these are dropped in order of
+/// arrival.
 #[test]
 fn u14a_many_homes_that_flood_stop_no_datagram_whose_first_fragment_comes_first() {
     let mut world = World::default();
@@ -292,7 +295,7 @@ fn u14a_many_homes_that_flood_stop_no_datagram_whose_first_fragment_comes_first(
 }
 
 #[test]
-fn u14a_fewer_homes_than_places_stop_no_datagram_at_all() {
+fn u14a_fewer_homes_than_slots_stop_no_datagram_at_all() {
     let mut world = World::default();
     let mut number = 0_u32;
     let mut flood = |world: &mut World| {
@@ -307,8 +310,8 @@ fn u14a_fewer_homes_than_places_stop_no_datagram_at_all() {
     }
 }
 
-/// Behind its public address a home is a remote that it shares with others: what it sends back inside must not count
-/// against those.
+/// Behind its public address a home is a remote that it shares with other homes: packets that it
+/// hairpins must not count against those.
 #[test]
 fn u14a_hairpinned_fragments_of_one_home_take_none_from_others() {
     let mut config = config();
@@ -339,7 +342,7 @@ fn u14a_hairpinned_fragments_of_one_home_take_none_from_others() {
         // Early fragments from the internet still wait.
         passes_down(&mut world, SERVER_2, public, 1 + usize::from(round), |_| ());
     }
-    assert_eq!(world.dropped(DropReason::FragmentLimit), 0, "no place was taken");
+    assert_eq!(world.dropped(DropReason::FragmentLimit), 0, "no slot was taken from others");
     assert_eq!(world.dropped(DropReason::FragmentTimeout), u64::from(number));
 }
 
@@ -392,7 +395,7 @@ fn a_refused_first_fragment_takes_the_others_with_it() {
 }
 
 #[test]
-fn homes_told_apart_by_key_never_share_a_datagram() {
+fn homes_distinguished_by_key_never_share_a_datagram() {
     let mut config = config();
     config.nat.gre_key_identifies_home = true;
     let mut world = World::new(config);
@@ -404,7 +407,7 @@ fn homes_told_apart_by_key_never_share_a_datagram() {
     let first = keyed(1, &pieces[0]);
     assert!(
         keyed(2, &pieces[1]).is_empty(),
-        "another home's first fragment speaks for nobody else"
+        "a first fragment counts for the fragments of its own home only"
     );
     let second = keyed(2, &pieces[0]);
     assert_eq!(second.len(), 2, "the first fragment and the held one");
@@ -429,7 +432,7 @@ fn a_key_that_is_only_an_echo_may_change_between_fragments() {
 }
 
 #[test]
-fn a_first_fragment_that_comes_twice_parts_nothing() {
+fn duplicate_first_fragment_keeps_one_identification_for_all() {
     let mut world = World::default();
     let (payload, pieces) = datagram();
     let mut sent = Vec::new();
@@ -457,7 +460,7 @@ fn traffic_toward_homes_uses_up_no_identifications_of_fragments() {
 }
 
 #[test]
-fn what_the_worker_cuts_itself_gets_an_identification_of_its_own() {
+fn packet_that_the_worker_fragments_gets_a_new_identification() {
     let mut config = config();
     config.internet.mtu = 1400;
     let mut world = World::new(config);
@@ -471,7 +474,8 @@ fn what_the_worker_cuts_itself_gets_an_identification_of_its_own() {
     assert_ne!(seen[0], seen[1], "RFC 6864: two homes behind one address");
 }
 
-/// RFC 791: a datagram has at most 65,535 bytes. Cut once more, the offset of such a fragment would run over.
+/// RFC 791: a datagram has at most 65,535 bytes. If this fragment was fragmented again, its offset
+/// would overflow.
 #[test]
 fn a_fragment_beyond_the_longest_datagram_is_refused() {
     let mut world = World::default();

@@ -1,5 +1,5 @@
-//! Packets between homes: turned around in one worker, or through the internet side to another; and those from the
-//! internet that only look like that.
+//! Packets between homes: turned around in one worker, or sent through the internet side to another
+//! worker; and packets from the internet that only look like them.
 
 mod world;
 
@@ -19,7 +19,7 @@ fn open_filter() -> EngineConfig {
     config
 }
 
-/// A worker with one of the two shards; a node on its own.
+/// Makes a worker with one of the two shards: a node on its own.
 fn with_shard(index: usize) -> World {
     with_shard_of(open_filter(), index)
 }
@@ -31,7 +31,7 @@ fn with_shard_of(mut config: EngineConfig, index: usize) -> World {
     World::new(config)
 }
 
-/// Through the tunnel to the second shard.
+/// Sends a packet through the tunnel to the second shard.
 fn up_second(world: &mut World, home: &str, inner: impl AsRef<[u8]>) -> Out {
     let packet = build::ipv4(home, ENDPOINT_2).gre(build::gre(), inner);
     world.packet(Side::Access, &packet)
@@ -44,7 +44,7 @@ fn u9_homes_of_two_nodes_reach_each_other_through_the_internet_side() {
     let b = ends(&up_second(&mut second, HOME_B, to_server).into_internet());
     let mut a = None;
     for n in 0..3 {
-        // The first of the flow, and two of an established one.
+        // The first packet of the flow, then two of the established flow.
         let hello = build::ipv4(PC, b.0).udp(5000, b.1, [n]);
         let sent = first.up(HOME_A, hello).into_internet();
         let (source, port, destination, destination_port) = ends(&sent);
@@ -62,11 +62,12 @@ fn u9_homes_of_two_nodes_reach_each_other_through_the_internet_side() {
     assert_eq!((first.drops(), second.drops()), (0, 0));
 }
 
-/// The second node has a copy of the first one's shard as well, so it knows the source as one of its own.
+/// The second node has a copy of the first one's shard as well, so the source belongs to one of its
+/// own shards.
 #[test]
 fn u9_a_source_of_a_shard_that_another_node_serves_too_is_delivered() {
     let mut pair = Pair::new(open_filter());
-    // Homes of the first shard go to A, which does not serve the second; those of the second to B.
+    // Homes of the first shard use A, which does not serve the second; homes of the second use B.
     pair.a.engine.set_serving(OTHER, false);
     pair.b.engine.nat_mut().set_owned_lanes(OTHER, 0xff, Tick(1));
     let to_server = build::ipv4(PC, SERVER).udp(6000, 53, b"x");
@@ -92,7 +93,7 @@ fn a_packet_from_the_internet_with_a_source_of_ours_is_dropped() {
             build::ipv4(source, tcp.0).tcp(build::tcp(80, tcp.1).syn()),
         ]
     };
-    // Of either shard, held by somebody or not.
+    // Sources in either shard's prefix, whether or not a home has the address.
     for source in ["203.0.113.6", "203.0.113.15"] {
         for packet in of(source, 1) {
             assert!(world.down(&packet).is_nothing());
@@ -105,7 +106,7 @@ fn a_packet_from_the_internet_with_a_source_of_ours_is_dropped() {
     assert_eq!(world.drops(), 6);
 }
 
-/// One block an address, so that identifiers of two addresses meet.
+/// One port block for each address, so that identifiers of two addresses coincide.
 fn one_block() -> EngineConfig {
     let mut config = config();
     config.nat.port_block = 8192;
@@ -118,14 +119,14 @@ fn ping(to: u32, identifier: u16) -> Vec<u8> {
     build::ipv4(PC, to).icmp_echo_request(identifier, 1, b"ping")
 }
 
-/// (public address, its identifier) of a home's query.
+/// Sends a home's query; returns its public address and identifier.
 fn query(world: &mut World, home: &str, to: u32, identifier: u16) -> (u32, u16) {
     let out = world.up(home, ping(to, identifier));
     let sent = ends(&out.into_internet());
     (sent.0, sent.1)
 }
 
-/// Identifiers of A and of B that have the same public one, and the two public addresses.
+/// Returns identifiers of A and of B with the same public identifier, and their public endpoints.
 fn meeting_queries(world: &mut World) -> [(u16, (u32, u16)); 2] {
     world.engine.nat_mut().set_owned_lanes(SHARD, 1, Tick(1));
     let of = |world: &mut World, home| -> Vec<_> {
@@ -133,18 +134,18 @@ fn meeting_queries(world: &mut World) -> [(u16, (u32, u16)); 2] {
     };
     let (a, b) = (of(world, HOME_A), of(world, HOME_B));
     let pair = a.iter().find_map(|a| Some((a, b.iter().find(|b| b.1.1 == a.1.1)?)));
-    let (a, b) = pair.expect("two of 500 in 8,192 meet");
+    let (a, b) = pair.expect("two of 500 identifiers out of 8,192 coincide");
     assert_ne!(a.1.0, b.1.0, "an address each");
     [*a, *b]
 }
 
-/// RFC 7857 extends RFC 5508 REQ-7a to NAPT. A query has one identifier, so it reaches the home whose mapping has the
-/// public identifier that the query got.
+/// RFC 7857 extends RFC 5508 REQ-7a to NAPT. A query has one identifier, so it reaches the home
+/// whose mapping has the public identifier that the query got.
 #[test]
 fn i7a_b13_a_query_to_a_neighbour_is_answered() {
     let mut world = World::new(one_block());
     let [(own_a, a), (own_b, b)] = meeting_queries(&mut world);
-    // Without a packet of B to A's address the filter stands before it.
+    // Before B has sent a packet to A's address, the filter drops the query.
     assert!(world.up(HOME_A, ping(b.0, own_a)).is_nothing());
     assert_eq!(world.dropped(DropReason::Filtered), 1);
     let (to, _, request) = world.up(HOME_B, ping(a.0, own_b)).into_home();
@@ -177,7 +178,7 @@ fn i7a_a_query_between_homes_without_translation_is_answered() {
     let mut world = World::new(config);
     let (a, b) = ("203.0.113.1", "203.0.113.2");
     let ping = |from: &str, to: &str| build::ipv4(from, to).icmp_echo_request(9, 1, b"ping");
-    assert!(world.up(HOME_A, ping(a, b)).is_nothing(), "B has asked nobody");
+    assert!(world.up(HOME_A, ping(a, b)).is_nothing(), "B has sent no query yet");
     assert_eq!(world.dropped(DropReason::NoMapping), 1);
     let (to, _, request) = world.up(HOME_B, ping(b, a)).into_home();
     assert_eq!((to, ends(&request).0), (HOME_A.to_bits(), b.to_bits()));
@@ -186,7 +187,7 @@ fn i7a_a_query_between_homes_without_translation_is_answered() {
     assert_eq!((to, ends(&reply).0), (HOME_B.to_bits(), a.to_bits()));
 }
 
-/// A reply opens nothing, and none leaves to the internet, whence no request comes.
+/// A reply creates no state, and none leaves to the internet, because no request comes from there.
 #[test]
 fn i7a_replies_to_nothing_are_dropped() {
     let mut world = World::default();
@@ -195,7 +196,8 @@ fn i7a_replies_to_nothing_are_dropped() {
     let flows = world.engine.nat().gauges().flows;
     let fragment = build::ipv4(PC, public).fragment(0, true).icmp_echo_reply(7, 1, [0; 24]);
     let replies = [
-        // To a server, known or not; to a public address that it never asked; with an identifier that it never used.
+        // To a server with or without a session; to a public address that it never queried; with an
+        // identifier that it never used.
         reply(SERVER.to_bits(), 7),
         reply(SERVER_2.to_bits(), 7),
         reply(public, 7),
@@ -206,7 +208,7 @@ fn i7a_replies_to_nothing_are_dropped() {
         assert!(world.up(HOME_A, packet).is_nothing());
         assert_eq!((world.dropped(DropReason::IcmpUnsolicited), world.drops()), (n, n));
     }
-    // Nor does a request from the internet come in, whatever the filter.
+    // A request from the internet does not come in either, whatever the filter.
     let mut world = World::new(open_filter());
     let (public, mapped) = query(&mut world, HOME_A, SERVER.to_bits(), 7);
     let request = build::ipv4(SERVER, public).icmp_echo_request(mapped, 1, b"x");
@@ -215,7 +217,7 @@ fn i7a_replies_to_nothing_are_dropped() {
     assert_eq!(flows, world.engine.nat().gauges().flows);
 }
 
-/// One block an address, in each of the two shards.
+/// One port block for each address, in each of the two shards.
 fn one_block_each() -> EngineConfig {
     let mut config = one_block();
     config.nat.shards[1].public = vec!["203.0.113.8/31".parse().unwrap()];
@@ -227,8 +229,8 @@ fn ranges(nets: &[&str]) -> Arc<AddressRanges> {
     Arc::new(AddressRanges::new(nets))
 }
 
-/// A home of the first shard at one worker and a home of the second at another ask each other; the internet side of each
-/// leads to the other.
+/// A home of the first shard at one worker and a home of the second at another send queries to each
+/// other; the internet side of each leads to the other.
 fn queries_meet_between(first: &mut World, second: &mut World) {
     let public = |out: Out| {
         let sent = ends(&out.into_internet());
@@ -240,8 +242,8 @@ fn queries_meet_between(first: &mut World, second: &mut World) {
     let of_b: Vec<_> =
         (1..500).map(|own| (own, public(up_second(second, HOME_B, to_server(own))))).collect();
     let pair = of_a.iter().find_map(|a| Some((*a, *of_b.iter().find(|b| b.1.1 == a.1.1)?)));
-    let ((own_a, a), (own_b, b)) = pair.expect("two of 500 in 8,192 meet");
-    // B has asked nobody of A's address yet: its filter stands before it.
+    let ((own_a, a), (own_b, b)) = pair.expect("two of 500 identifiers out of 8,192 coincide");
+    // B has not sent a query to A's address yet: its filter drops the request.
     let request = first.up(HOME_A, ping(b.0, own_a)).into_internet();
     assert_eq!(ends(&request), (a.0, a.1, b.0, a.1));
     assert!(second.down(&request).is_nothing());
@@ -290,7 +292,8 @@ fn i7a_b13_queries_between_homes_of_two_nodes_with_copies_are_answered() {
     queries_meet_between(&mut pair.a, &mut pair.b);
 }
 
-/// A request or a reply that comes to a worker without the mapping goes to the one that has it, as any other packet.
+/// A request or a reply that arrives at a worker without the mapping is redirected to the worker
+/// that has it, like any other packet.
 #[test]
 fn i7a_b13_a_query_from_another_worker_is_redirected_to_the_owner_of_the_mapping() {
     let (neighbor, id) = ("203.0.113.40", 7);
@@ -298,7 +301,7 @@ fn i7a_b13_a_query_from_another_worker_is_redirected_to_the_owner_of_the_mapping
     let (public, mapped) = query(&mut pair.b, HOME_A, SERVER.to_bits(), id);
     pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
     let request = |from: &str| build::ipv4(from, public).icmp_echo_request(mapped, 1, b"ping");
-    // Nobody knows yet that the source is a home's.
+    // The source is not known as a home's yet.
     assert!(pair.a.down(request(neighbor)).is_nothing());
     assert_eq!((pair.a.dropped(DropReason::IcmpUnsolicited), pair.drops()), (1, 1));
     for world in [&mut pair.a, &mut pair.b] {
@@ -313,12 +316,12 @@ fn i7a_b13_a_query_from_another_worker_is_redirected_to_the_owner_of_the_mapping
     let reply = pair.deliver(&redirected).into_internet();
     assert_eq!(ends(&reply), (public, mapped, neighbor.to_bits(), mapped));
     assert_eq!(pair.drops(), 1);
-    // A stranger's request is not let in, nor redirected.
+    // A request from an unknown source is neither let in nor redirected.
     assert!(pair.a.down(request(SERVER)).is_nothing());
     assert_eq!((pair.a.dropped(DropReason::IcmpUnsolicited), pair.drops()), (2, 2));
 }
 
-/// With a node of its own, whose packets never leave it to come back.
+/// On a single node, whose packets never leave it and come back.
 #[test]
 fn i7a_b13_a_query_from_the_internet_with_a_source_of_this_worker_alone_is_dropped() {
     let mut world = World::new(open_filter());

@@ -1,4 +1,4 @@
-//! ICMP errors, time to live, path MTU.
+//! ICMP errors, TTL, path MTU.
 
 mod world;
 
@@ -6,7 +6,8 @@ use weir_engine::{DropReason, MssClamp, Side};
 use weir_wire::{build, gre, icmp, ipv4, tcp};
 use world::*;
 
-/// A UDP session from home A; returns its public endpoint and the packet as the internet saw it.
+/// Opens a UDP session from home A; returns its public endpoint and the packet as the internet saw
+/// it.
 fn session(world: &mut World) -> (u32, u16, Vec<u8>) {
     let sent = world.up(HOME_A, build::ipv4(PC, SERVER).udp(5000, 53, b"question")).into_internet();
     let (address, port, _, _) = ends(&sent);
@@ -23,7 +24,7 @@ fn i4_u12_an_error_from_any_router_finds_the_home() {
     let (ip, at, _) = ipv4::parse(&inner).unwrap();
     assert_eq!((ip.source.get(), ip.destination.get()), ("192.0.2.99".to_bits(), PC.to_bits()));
     assert_eq!(ends(&inner[at + 8..]), (PC.to_bits(), 5000, SERVER.to_bits(), 53));
-    // RFC 5508 REQ-6: the session is as it was.
+    // RFC 5508 REQ-6: the session is unchanged.
     let answer = build::ipv4(SERVER, address).udp(53, ends(&sent).1, b"answer");
     world.down(answer).into_home();
 }
@@ -72,7 +73,7 @@ fn errors_about_tcp_and_ping_are_translated_too() {
         let (quoted, _) = (ends(&inner[at + 8..]), ());
         assert_eq!(quoted, ends(&packet));
     }
-    // The quote of TCP may be cut to eight bytes behind the IP header (RFC 792).
+    // The quote of a TCP packet may end eight bytes behind the IP header (RFC 792).
     let sent =
         world.up(HOME_A, build::ipv4(PC, SERVER).tcp(build::tcp(40000, 80).syn())).into_internet();
     let error = build::ipv4("192.0.2.99", ends(&sent).0).time_exceeded(&sent[..28]);
@@ -80,7 +81,7 @@ fn errors_about_tcp_and_ping_are_translated_too() {
 }
 
 #[test]
-fn ttl_ends_here_in_both_directions() {
+fn expired_ttl_is_reported_in_both_directions() {
     let mut world = World::default();
     let probe = build::ipv4(PC, SERVER).ttl(1).udp(5000, 33434, b"traceroute");
     let (to, _, error) = world.up(HOME_A, &probe).into_home();
@@ -100,7 +101,7 @@ fn ttl_ends_here_in_both_directions() {
 }
 
 #[test]
-fn u13_too_big_for_the_tunnel() {
+fn u13_packet_too_big_for_the_tunnel_is_refused_or_fragmented() {
     let mut world = World::default();
     let (address, port, _) = session(&mut world);
     let payload = vec![7; 1460];
@@ -130,7 +131,7 @@ fn u13_too_big_for_the_tunnel() {
 }
 
 #[test]
-fn u13_too_big_for_the_internet_side() {
+fn u13_packet_too_big_for_the_internet_is_refused_or_fragmented() {
     let mut config = config();
     config.internet.mtu = 1400;
     let mut world = World::new(config);
@@ -157,7 +158,7 @@ fn a_keyed_tunnel_carries_four_bytes_less() {
 }
 
 #[test]
-fn i8_c11_a_refused_session_is_told() {
+fn i8_c11_refused_session_is_reported_by_an_icmp_error() {
     let mut config = config();
     config.nat.flows_max = 2;
     let mut world = World::new(config);
@@ -191,7 +192,7 @@ fn clamping_can_be_off() {
     assert_eq!(sent[20 + 22..20 + 24], 1460_u16.to_be_bytes());
 }
 
-/// Homes A and B with a session to each other; returns both public endpoints.
+/// Opens sessions between homes A and B; returns both public endpoints.
 fn neighbours(world: &mut World) -> [(u32, u16); 2] {
     let open = |world: &mut World, home, port, to: (u32, u16)| {
         let sent = world.up(home, build::ipv4(PC, to.0).udp(port, to.1, b"x"));
@@ -218,9 +219,9 @@ fn i7a_an_error_about_a_hairpinned_packet_is_translated_twice() {
     assert_eq!(ends(&error[at + 8..]), (PC.to_bits(), 5000, b.0, b.1));
 }
 
-/// What the worker has to say of a hairpinned packet stays inside too (RFC 5508 REQ-7a).
+/// ICMP errors of the worker about a hairpinned packet stay inside too (RFC 5508 REQ-7a).
 #[test]
-fn complaints_about_hairpinned_packets_turn_around() {
+fn icmp_errors_about_hairpinned_packets_are_hairpinned() {
     let mut config = config();
     config.internet.mtu = 1600;
     let mut world = World::new(config);
@@ -245,9 +246,9 @@ fn errors_fit_the_smallest_tunnel() {
     assert!(world.up(HOME_A, &probe).into_access().len() <= 576);
 }
 
-/// The engine is told MTUs by others; none makes it panic.
+/// The MTUs come from the configuration; no value makes the engine panic.
 #[test]
-fn an_mtu_below_the_headers_drops() {
+fn mtu_below_the_header_length_drops_packets() {
     let mut config = config();
     config.access.mtu = 20;
     let mut world = World::new(config);
@@ -281,7 +282,7 @@ fn nothing_is_sent_to_an_outer_source_that_is_no_home() {
     assert_eq!(world.drops(), 2);
 }
 
-/// A packet of a home whose time to live ends at the worker.
+/// A packet of a home whose TTL expires at the worker.
 fn probe(port: u16) -> Vec<u8> {
     build::ipv4(PC, SERVER).ttl(1).udp(port, 33434, b"traceroute")
 }
@@ -297,8 +298,8 @@ fn small_internet() -> World {
     World::new(config)
 }
 
-/// How many packets of 100 a millisecond from home B, for two seconds, get an error; and home A's, three together every
-/// 200 ms, all do.
+/// Returns how many of the packets that home B floods for two seconds, 50 a millisecond, get an
+/// error; all of home A's, three together every 800 ms, do.
 fn flood_beside(flood: impl Fn(u16) -> Vec<u8>, modest: impl Fn(u16) -> Vec<u8>) -> usize {
     let mut world = small_internet();
     let mut answered = 0;
@@ -326,7 +327,7 @@ fn i9_a_home_that_floods_gets_its_rate_and_others_their_errors() {
     }
 }
 
-/// So many homes that together they exceed the worker's rate in any second.
+/// So many homes flood that together they exceed the worker's rate in any second.
 #[test]
 fn i9_many_homes_that_flood_leave_a_modest_one_its_errors() {
     let mut world = small_internet();
@@ -338,7 +339,7 @@ fn i9_many_homes_that_flood_leave_a_modest_one_its_errors() {
             let packet = if n.is_multiple_of(2) { probe(9) } else { oversized(9) };
             answered += world.up(&home, packet).access.len();
         }
-        // The greedy ones were modest for their first requests.
+        // The flooding homes were modest for their first requests.
         if ms >= 1000 && ms.is_multiple_of(500) {
             for n in 1..=3 {
                 world.up(HOME_A, probe(n)).into_home();
@@ -385,7 +386,7 @@ fn i9_forged_remotes_cannot_silence_the_errors_about_other_homes() {
     assert!(answered <= 2 * (20 + 60), "of each kind the home's rate: {answered}");
 }
 
-/// Homes behind one public address are told apart when they speak to each other through it.
+/// Homes behind one public address are distinguished when they talk to each other through it.
 #[test]
 fn i9_a_home_that_floods_its_neighbours_takes_no_errors_from_them() {
     let mut config = config();
@@ -404,7 +405,7 @@ fn i9_a_home_that_floods_its_neighbours_takes_no_errors_from_them() {
             assert_eq!(to, HOME_B.to_bits());
         }
     }
-    assert_eq!(world.counters.icmp_errors(Side::Internet), 0, "they went to homes");
+    assert_eq!(world.counters.icmp_errors(Side::Internet), 0, "the errors went to homes");
 }
 
 #[test]
@@ -422,7 +423,7 @@ fn i9_errors_can_be_off_for_homes_and_for_the_internet() {
     world.up(HOME_A, probe(9)).into_home();
     let (address, port, _) = session(&mut world);
     assert!(world.down(build::ipv4(SERVER, address).ttl(1).udp(53, port, b"late")).is_nothing());
-    assert_eq!(world.counters.icmp_errors_limited(Side::Internet), 0, "off is no limit");
+    assert_eq!(world.counters.icmp_errors_limited(Side::Internet), 0, "off is not limited");
     assert_eq!(world.dropped(DropReason::TtlExceeded), 2);
 }
 
@@ -439,7 +440,7 @@ fn i9_the_rates_are_those_configured() {
     assert_eq!(world.counters.icmp_errors_limited(Side::Access), 1);
 }
 
-/// Sends a segment of a home in fragments; returns what left, the first fragment first.
+/// Sends a segment of a home in fragments; returns the sent fragments, the first one first.
 fn fragmented(world: &mut World, home: &str, identification: u16, port: u16) -> Vec<Vec<u8>> {
     let packet =
         build::ipv4(PC, SERVER).identification(identification).udp(port, 53, vec![7; 2000]);
@@ -454,7 +455,7 @@ fn quoted_identification(error: &[u8]) -> u16 {
     ipv4::parse_quoted(&error[at + 8..]).unwrap().0.identification.get()
 }
 
-/// RFC 5508 REQ-4a: the quoted packet is what the home has sent, its identification too.
+/// RFC 5508 REQ-4a: the quoted packet matches what the home sent, including its identification.
 #[test]
 fn i4a_an_error_about_a_fragment_quotes_the_homes_own_identification() {
     let mut world = World::default();
@@ -469,9 +470,9 @@ fn i4a_an_error_about_a_fragment_quotes_the_homes_own_identification() {
     }
 }
 
-/// The same where the worker has cut the packet itself.
+/// The same as above for a packet that the worker itself fragmented.
 #[test]
-fn i4a_an_error_about_a_packet_that_was_cut_here_quotes_the_homes_own_identification() {
+fn i4a_error_about_a_fragmented_packet_quotes_the_homes_identification() {
     let mut world = small_internet();
     let packet = build::ipv4(PC, SERVER).identification(99).udp(5000, 53, vec![7; 1400]);
     let sent = world.up(HOME_A, packet).internet;
@@ -489,7 +490,7 @@ fn i4a_the_quote_of_a_whole_packet_or_of_a_datagram_long_gone_keeps_its_identifi
     let mut world = World::new(config);
     let sent = fragmented(&mut world, HOME_A, 77, 5000);
     let identification = ipv4::parse(&sent[0]).unwrap().0.identification.get();
-    // A whole packet that bears the same number by chance.
+    // A whole packet that has the same identification by chance.
     let public = ends(&sent[0]);
     let whole = build::ipv4(public.0, SERVER).identification(identification);
     let whole = whole.udp(public.1, 53, b"x");
@@ -500,12 +501,13 @@ fn i4a_the_quote_of_a_whole_packet_or_of_a_datagram_long_gone_keeps_its_identifi
     }
     let late = build::ipv4(SERVER, public.0).time_exceeded(&sent[0]);
     let (_, _, inner) = world.down(late).into_home();
-    assert_eq!(quoted_identification(&inner), identification, "only this is lost");
+    assert_eq!(quoted_identification(&inner), identification, "the home's own one is lost");
 }
 
-/// A packet that fits the tunnel of one home and not that of another, whose key came with a copy of its mapping.
+/// A packet fits the tunnel of one home and not that of another, whose key arrived with a copy of
+/// its mapping.
 #[test]
-fn a_key_of_any_home_is_noticed_before_a_packet_is_too_big_for_it() {
+fn copied_key_of_a_home_lowers_the_mtu_before_a_packet_exceeds_it() {
     let big = |public: (u32, u16), len: usize| {
         build::ipv4(SERVER, public.0).df(true).udp(53, public.1, vec![0; len - 28])
     };
@@ -528,7 +530,7 @@ fn a_key_of_any_home_is_noticed_before_a_packet_is_too_big_for_it() {
 }
 
 #[test]
-fn a_home_that_begins_to_send_a_key_is_noticed() {
+fn home_that_begins_to_send_a_key_lowers_its_tunnel_mtu() {
     let mut world = World::default();
     let question = || build::ipv4(PC, SERVER).udp(5000, 53, b"x");
     let public = ends(&world.up(HOME_A, question()).into_internet());

@@ -66,7 +66,7 @@ fn gateways_are_confirmed_also_when_idle_and_lost_when_silent() {
     assert_eq!(
         ethernet::parse(&out.other[0].1).unwrap().destination,
         gateway_mac(out.other[0].0),
-        "to the gateway it knows"
+        "sent to the known MAC of the gateway"
     );
     world.pass_sec(3);
     assert!(!world.engine.gateway_up(Side::Internet));
@@ -147,7 +147,7 @@ fn k08_a_side_may_be_a_vlan() {
 }
 
 #[test]
-fn a_gateway_is_one_station_and_another() {
+fn gateway_at_a_group_mac_or_at_the_workers_own_is_refused() {
     let mut world = World::default();
     let side = Side::Internet;
     let gateway = gateway_ip(side).to_bits();
@@ -167,7 +167,7 @@ fn a_gateway_is_one_station_and_another() {
 }
 
 #[test]
-fn pings_from_nobody_get_no_answer() {
+fn pings_from_impossible_sources_get_no_answer() {
     let mut world = World::default();
     for (side, address) in
         [(Side::Access, WORKER_ACCESS), (Side::Access, ENDPOINT), (Side::Internet, WORKER_INTERNET)]
@@ -239,7 +239,7 @@ fn a_pinned_gateway_never_moves() {
         world.pass_ms(1_000);
         world.frame(side, &gateway_at(liar, side, true));
     }
-    assert!(!world.engine.gateway_up(side), "it does not answer");
+    assert!(!world.engine.gateway_up(side), "the pinned gateway does not answer");
     world.gateway_answers(side);
     assert_eq!(next_hop(&mut world), [gateway_mac(side)]);
     assert_eq!(world.engine.counters().refused_claims(side), (200, liar));

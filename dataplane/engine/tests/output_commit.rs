@@ -1,4 +1,5 @@
-//! Packets that depend on changes wait until replicas have those, in order, bounded, and nothing else waits.
+//! Packets that depend on changes wait until replicas have them, in order and bounded; other
+//! packets do not wait.
 
 mod world;
 
@@ -13,7 +14,7 @@ const OTHER_SHARD: ShardIndex = ShardIndex(1);
 const LIMITS: CommitLimits =
     CommitLimits { held_max: 16, changes_max: 512, timeout_ms: 50, policy: Uncommitted::Release };
 
-/// All lanes of both shards are replicated; packets of the first one wait.
+/// All lanes of both shards are replicated; packets of the first shard wait.
 fn committing(config: EngineConfig, limits: CommitLimits) -> World {
     let mut world = World::new(clustered(config));
     world.engine.hold_uncommitted(limits);
@@ -37,14 +38,14 @@ fn query(port: u16, text: &str) -> Vec<u8> {
     build::ipv4(PC, SERVER).udp(port, 53, text.as_bytes())
 }
 
-/// What the packets say, in their order.
+/// Returns the last two characters of each packet, in order.
 fn says(packets: &[Vec<u8>]) -> Vec<String> {
     let last = |packet: &Vec<u8>| String::from_utf8_lossy(&packet[packet.len() - 2..]).into_owned();
     packets.iter().map(last).collect()
 }
 
 #[test]
-fn a_first_packet_waits_and_what_changes_nothing_goes() {
+fn first_packet_waits_and_packets_without_a_change_do_not() {
     let mut world = releasing();
     assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
     let first = world.tell();
@@ -52,7 +53,8 @@ fn a_first_packet_waits_and_what_changes_nothing_goes() {
     assert_eq!(world.engine.held(), 1);
     assert_eq!(says(&world.release(first).internet), ["01"]);
     assert_eq!((world.engine.held(), world.counters.held()), (0, 1));
-    // It is committed: packets of the flow do not wait, in either direction, even while another flow does.
+    // The flow is committed: its packets do not wait, in either direction, even while another flow
+    // does.
     let sent = world.up(HOME_A, query(5000, "02")).into_internet();
     let public = ends(&sent);
     assert!(world.up(HOME_A, query(5001, "03")).is_nothing());
@@ -68,7 +70,7 @@ fn packets_of_a_flow_keep_their_order() {
     assert!(world.up(HOME_A, syn).is_nothing());
     let opened = world.tell();
     let public = ends(&world.release(opened).into_internet());
-    // The answer changes the session: it waits, and what is behind it waits for that alone.
+    // The answer changes the session: it waits, and packets behind it wait for that change alone.
     let answer = build::ipv4(SERVER, public.0).tcp(build::tcp(80, public.1).syn().ack());
     assert!(world.down(answer).is_nothing());
     let answered = world.tell();
@@ -79,7 +81,7 @@ fn packets_of_a_flow_keep_their_order() {
         let data = build::ipv4(SERVER, public.0).tcp(build::tcp(80, public.1).ack().payload(text));
         assert!(world.down(data).is_nothing());
     }
-    // Another flow's change is behind, and not waited for.
+    // Another flow's change is later, and is not waited for.
     let out = world.release(answered);
     assert_eq!((out.access.len(), out.internet.len()), (3, 0));
     assert_eq!(says(&out.access)[1..], ["01", "02"]);
@@ -105,7 +107,7 @@ fn a_burst_with_two_packets_of_a_new_flow_leaves_in_order() {
 }
 
 #[test]
-fn what_relies_on_an_uncommitted_mapping_waits_too() {
+fn packets_that_rely_on_an_uncommitted_mapping_wait_too() {
     let mut open = config();
     open.nat.filtering = Filtering::EndpointIndependent;
     let mut world = committing(open, LIMITS);
@@ -120,11 +122,11 @@ fn what_relies_on_an_uncommitted_mapping_waits_too() {
     assert!(
         world.down(build::ipv4("198.51.100.77", public.0).udp(9, public.1, b"03")).is_nothing()
     );
-    // An error about the first packet.
+    // An ICMP error about the first packet.
     let quoted = build::ipv4(public.0, SERVER).udp(public.1, 53, b"01");
     let error = build::ipv4(SERVER, public.0).port_unreachable(&quoted);
     assert!(world.down(error).is_nothing());
-    // Another home that turns around to it: its own mapping is new, too.
+    // Another home whose packet turns around to this one: its own mapping is new, too.
     let hairpin = build::ipv4(PC, public.0).udp(7000, public.1, b"04");
     assert!(world.up(HOME_B, hairpin).is_nothing());
     let told = world.tell();
@@ -135,7 +137,7 @@ fn what_relies_on_an_uncommitted_mapping_waits_too() {
 }
 
 #[test]
-fn later_fragments_wait_for_what_the_first_waits_for() {
+fn later_fragments_wait_as_long_as_their_first_fragment() {
     let mut world = releasing();
     let whole = build::ipv4(PC, SERVER).identification(7).udp(5000, 53, vec![b'x'; 1600]);
     let pieces = build::fragments(&whole, 800);
@@ -149,7 +151,7 @@ fn later_fragments_wait_for_what_the_first_waits_for() {
 }
 
 #[test]
-fn a_shard_that_does_not_ask_for_it_waits_for_nothing() {
+fn packets_of_a_shard_without_output_commit_do_not_wait() {
     let mut world = releasing();
     let packet = build::ipv4(HOME_A, ENDPOINT_2).gre(build::gre(), query(5000, "01"));
     world.packet(weir_engine::Side::Access, &packet).into_internet();
@@ -167,14 +169,14 @@ fn late_packets_are_released_in_order() {
     world.now.ms += 20;
     assert_eq!(says(&world.release(0).internet), ["01"]);
     assert_eq!(world.counters.early(Early::Timeout), 1);
-    // The flow goes on: nobody waits for it any more.
+    // The flow goes on: it counts as committed.
     world.up(HOME_A, query(5000, "03")).into_internet();
     assert_eq!(world.engine.held(), 1);
 }
 
-/// The first frame of an older batch may come after that of a newer one.
+/// The first frame of an older batch may be added after that of a newer one.
 #[test]
-fn no_packet_is_late_for_one_that_came_later() {
+fn batch_that_times_out_ends_all_older_batches_before_it() {
     let mut world = releasing();
     world.pass_sec(24);
     assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
@@ -192,7 +194,7 @@ fn no_packet_is_late_for_one_that_came_later() {
 }
 
 #[test]
-fn late_packets_are_dropped_with_what_they_began() {
+fn late_packets_are_dropped_with_the_flows_that_they_began() {
     let mut world = dropping();
     assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
     assert!(world.release(0).is_nothing());
@@ -219,14 +221,14 @@ fn a_session_that_was_given_up_is_ended_and_its_mapping_is_not() {
     world.now.ms += 50;
     assert!(world.release(told).is_nothing());
     assert_eq!(world.engine.nat().gauges().flows, 1);
-    // The mapping is there, and that a session of it has ended is a change, too.
+    // The mapping is there, and the end of one of its sessions is a change, too.
     assert!(world.up(HOME_A, query(5000, "03")).is_nothing());
     let told = world.tell();
     assert_eq!(says(&world.release(told).internet), ["03"]);
 }
 
 #[test]
-fn no_more_than_the_bound_is_held() {
+fn held_packets_never_exceed_their_limit() {
     let mut world = releasing();
     let mut sent = Vec::new();
     for port in 0..20 {
@@ -244,7 +246,7 @@ fn no_more_than_the_bound_is_held() {
 }
 
 #[test]
-fn one_packet_behind_a_full_bound_is_not_overtaken() {
+fn packet_beyond_the_limit_leaves_behind_the_held_ones_of_its_batch() {
     let mut world = releasing();
     // All sixteen are of one batch, and so is the next.
     for number in 0..16 {
@@ -256,7 +258,7 @@ fn one_packet_behind_a_full_bound_is_not_overtaken() {
 }
 
 #[test]
-fn without_enough_replicas_nothing_begins_where_loss_is_not_taken() {
+fn no_flow_begins_with_too_few_replicas_under_the_drop_policy() {
     let mut world = dropping();
     assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
     let told = world.tell();
@@ -273,7 +275,7 @@ fn without_enough_replicas_nothing_begins_where_loss_is_not_taken() {
 }
 
 #[test]
-fn changes_that_find_no_place_release_the_oldest() {
+fn changes_beyond_their_limit_release_the_oldest_batch() {
     let limits = CommitLimits { held_max: 1024, changes_max: 256, ..LIMITS };
     let mut world = committing(config(), limits);
     let mut sent = 0;
@@ -287,7 +289,7 @@ fn changes_that_find_no_place_release_the_oldest() {
 }
 
 #[test]
-fn more_batches_than_can_be_told_apart_are_one() {
+fn batches_beyond_the_number_of_batch_numbers_become_one() {
     let limits = CommitLimits { held_max: 1024, changes_max: 1024, timeout_ms: 10_000, ..LIMITS };
     let mut world = committing(config(), limits);
     for port in 0..600 {

@@ -1,4 +1,4 @@
-//! Other workers: how they are reached, and the datagrams that are exchanged with them.
+//! The peers of a worker: how they are reached, and the datagrams that are exchanged with them.
 
 mod world;
 
@@ -27,7 +27,7 @@ fn datagram(from: Ipv4Addr, source_port: u16, port: u16) -> Vec<u8> {
     build::ipv4(from.to_bits(), A.to_bits()).udp(source_port, port, b"hello")
 }
 
-/// Whom a worker asks for by ARP.
+/// Returns the destinations and targets of a worker's ARP requests.
 fn asked(out: &Out) -> Vec<(Mac, Ipv4Addr)> {
     let request = |(_, frame): &(Side, Vec<u8>)| {
         let message = arp::parse(&frame[Ethernet::LEN..]).unwrap();
@@ -60,11 +60,11 @@ fn datagrams_go_both_ways_as_large_as_replication_makes_them() {
 }
 
 #[test]
-fn a_worker_is_asked_for_at_once_and_again_in_time() {
+fn peer_is_resolved_at_once_and_confirmed_also_when_idle() {
     let mut world = World::new(clustered(config()));
-    assert!(world.send_datagram(TO_B, b"x").is_none(), "nobody knows it");
+    assert!(world.send_datagram(TO_B, b"x").is_none(), "the peer is unknown");
     assert!(world.engine.add_peer(B));
-    assert!(world.send_datagram(TO_B, b"x").is_none(), "nobody knows where it is");
+    assert!(world.send_datagram(TO_B, b"x").is_none(), "the peer is not resolved yet");
     let first = world.pass_sec(1);
     assert_eq!(asked(&first)[0], (Mac::BROADCAST, B));
     let says = |world: &mut World, side: Side, n: u8, is_answer: bool| {
@@ -78,7 +78,8 @@ fn a_worker_is_asked_for_at_once_and_again_in_time() {
     let next_hops = |world: &mut World| world.send_datagram(TO_B, b"x").map(|out| out.next_hops);
     says(&mut world, Side::Access, 50, true);
     assert_eq!(next_hops(&mut world), Some(vec![build::mac(50)]));
-    // Another station claims its address, and it answers; then it has moved, and does not.
+    // Another station claims the address, and the peer answers; then the peer has moved, and does
+    // not answer.
     for is_answer in [false, true] {
         says(&mut world, Side::Access, 51, is_answer);
         world.pass_ms(300);
@@ -93,11 +94,12 @@ fn a_worker_is_asked_for_at_once_and_again_in_time() {
     let asked: Vec<_> = asked(&world.pass_sec(21)).into_iter().filter(|one| one.1 == B).collect();
     assert_eq!(asked, [(build::mac(51), B); 2], "confirmed also when idle");
     world.pass_sec(4);
-    assert_eq!(next_hops(&mut world), None, "it is silent");
-    // The internet side has no other workers.
+    assert_eq!(next_hops(&mut world), None, "the peer does not answer");
+    // The internet side has no peers.
     says(&mut world, Side::Internet, 52, true);
     assert_eq!(next_hops(&mut world), None);
-    // It is asked at once when it asks for another, and found when it answers.
+    // A request is sent at once when the peer itself sends one, and the peer is found when it
+    // answers.
     let asks = Arp::request(build::mac(53), B.to_bits(), A.to_bits());
     assert_eq!(world.frame(Side::Access, &build::arp(asks)).other.len(), 1);
     assert_eq!(next_hops(&mut world), None);
@@ -108,7 +110,7 @@ fn a_worker_is_asked_for_at_once_and_again_in_time() {
 }
 
 #[test]
-fn another_mac_of_the_port_is_the_source_of_all() {
+fn new_mac_of_the_port_is_the_source_of_all_frames() {
     let mut pair = Pair::new(config());
     pair.a.macs[Side::Access as usize] = build::mac(40);
     pair.a.engine.set_mac(Side::Access, build::mac(40));
@@ -116,18 +118,18 @@ fn another_mac_of_the_port_is_the_source_of_all() {
 }
 
 #[test]
-fn beyond_the_subnet_workers_are_behind_the_gateways() {
+fn workers_beyond_the_subnet_are_reached_through_the_gateways() {
     let mut world = World::new(clustered(config()));
     assert!(world.engine.add_peer(FAR));
     let out = world.send_datagram("10.9.0.1:7473", b"x").unwrap();
     assert_eq!(out.next_hops, [gateway_mac(Side::Access)]);
-    assert!(asked(&world.pass_sec(1)).iter().all(|one| one.1 != FAR), "nobody on the link is it");
+    assert!(asked(&world.pass_sec(1)).iter().all(|one| one.1 != FAR), "FAR gets no ARP request");
     world.packet(Side::Access, &datagram(FAR, PORT, PORT));
     assert_eq!(taken(&mut world), [("10.9.0.1:7473".to_owned(), b"hello".to_vec())]);
 }
 
 #[test]
-fn only_known_workers_are_listened_to() {
+fn datagrams_are_accepted_from_known_workers_only() {
     let mut world = World::new(clustered(config()));
     let dropped = |world: &mut World, packet: &[u8], reason| {
         let before = (world.dropped(reason), world.drops());
@@ -158,7 +160,7 @@ fn only_known_workers_are_listened_to() {
 }
 
 #[test]
-fn a_single_node_knows_nobody() {
+fn single_node_has_no_peers() {
     let mut world = World::default();
     assert!(!world.engine.add_peer(B));
     let stray = build::ipv4(B.to_bits(), A.to_bits()).ipip(datagram(B, 1, 2));
@@ -170,7 +172,7 @@ fn a_single_node_knows_nobody() {
 }
 
 #[test]
-fn no_more_than_a_burst_waits() {
+fn at_most_a_burst_of_datagrams_waits() {
     let mut pair = Pair::new(config());
     for n in 0..65_u8 {
         let out = pair.b.send_datagram("10.1.0.1:7473", &[n]).unwrap();

@@ -1,4 +1,5 @@
-//! What a worker does not know goes to the one that does, once, and is dealt with there as if it had come so.
+//! Packets without a mapping at one worker are redirected once, to the worker that has it, and
+//! processed there as if they had come directly.
 
 mod world;
 
@@ -21,7 +22,7 @@ fn redirected(world: &World) -> [u64; 2] {
     [Direction::Receive, Direction::Transmit].map(|direction| world.counters.redirected(direction))
 }
 
-/// What is in an IPIP packet of A to B.
+/// Returns the packet inside an IPIP packet of A to B.
 fn in_ipip(packet: &[u8]) -> &[u8] {
     let (ip, header_len, _) = ipv4::parse(packet).unwrap();
     assert_eq!(ip.protocol, ipv4::PROTOCOL_IPIP);
@@ -29,7 +30,7 @@ fn in_ipip(packet: &[u8]) -> &[u8] {
     &packet[header_len..]
 }
 
-/// Tells A of all that B has made.
+/// Applies all changes of B at A.
 fn replicate(pair: &mut Pair) {
     let mut body = [0; BODY_MAX];
     while let Some((change, len)) = pair.b.engine.nat_mut().next_change(&mut body) {
@@ -38,7 +39,7 @@ fn replicate(pair: &mut Pair) {
 }
 
 #[test]
-fn a_new_flow_is_made_where_it_is_to_be_made() {
+fn new_flow_is_redirected_and_made_at_the_other_worker() {
     let mut pair = Pair::redirecting();
     pair.b.engine.nat_mut().set_replicated_lanes(SHARD, 0xff);
     let packet = build::ipv4(HOME_A, ENDPOINT).tos(0x48).gre(build::gre().key(77), udp());
@@ -58,19 +59,19 @@ fn a_new_flow_is_made_where_it_is_to_be_made() {
     assert_eq!((dotted(to), port), (SERVER.to_owned(), 53));
     assert_eq!(ipv4::parse(&sent).unwrap().0.ttl, 63, "one hop");
     assert_eq!((redirected(&pair.a), redirected(&pair.b)), ([0, 1], [1, 0]));
-    // The answer comes to B, and goes home from there.
+    // The answer arrives at B, and goes to the home from there.
     let (home, header, inner) = pair.b.down(reply((ends(&sent).0, ends(&sent).1))).into_home();
     assert_eq!((dotted(home), header.key), (HOME_A.to_owned(), Some(77)));
     assert_eq!(dotted(ends(&inner).2), PC);
     assert_eq!((pair.a.engine.nat().gauges().flows, pair.b.engine.nat().gauges().flows), (0, 1));
-    // Once A has been told, it translates itself, to the same.
+    // Once A has the changes, it translates itself, to the same endpoint.
     replicate(&mut pair);
     assert_eq!(pair.a.packet(Side::Access, &packet).into_internet()[..20], sent[..20]);
     assert_eq!(pair.drops(), 0);
 }
 
 #[test]
-fn what_comes_from_the_internet_is_asked_for_there_too() {
+fn packet_from_the_internet_is_redirected_to_the_worker_with_its_flow() {
     let mut pair = Pair::redirecting();
     let sent = pair.b.up(HOME_A, udp()).into_internet();
     let answer = reply((ends(&sent).0, ends(&sent).1));
@@ -78,7 +79,7 @@ fn what_comes_from_the_internet_is_asked_for_there_too() {
     assert_eq!(in_ipip(&out.access[0]), answer);
     let (home, _, inner) = pair.deliver(&out).into_home();
     assert_eq!((dotted(home), dotted(ends(&inner).2)), (HOME_A.to_owned(), PC.to_owned()));
-    // Nobody's port: dropped by the second, not by the first.
+    // A port without a mapping: dropped by the second worker, not by the first.
     let out = pair.a.down(reply((ends(&sent).0, 65_000)));
     assert!(pair.deliver(&out).is_nothing());
     assert_eq!(pair.b.dropped(DropReason::NoMapping), 1);
@@ -86,7 +87,7 @@ fn what_comes_from_the_internet_is_asked_for_there_too() {
 }
 
 #[test]
-fn what_a_mapping_keeps_out_is_not_sent_elsewhere() {
+fn packet_that_a_mapping_filters_is_not_redirected() {
     let mut pair = Pair::new(config());
     let sent = pair.a.up(HOME_A, udp()).into_internet();
     pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
@@ -97,9 +98,10 @@ fn what_a_mapping_keeps_out_is_not_sent_elsewhere() {
     assert_eq!(redirected(&pair.a), [0, 0]);
 }
 
-/// In the middle of a connection, of which only B knows; at A there is nothing, or the mapping for another remote.
+/// In the middle of a connection that only B knows; A has nothing, or the mapping for another
+/// remote.
 #[test]
-fn segments_of_a_connection_go_to_who_knows_it() {
+fn segments_are_redirected_to_the_worker_that_knows_the_connection() {
     for is_mapping_known in [false, true] {
         let mut pair = Pair::new(config());
         let syn = |server| build::ipv4(PC, server).tcp(build::tcp(5000, 80).syn());
@@ -116,7 +118,7 @@ fn segments_of_a_connection_go_to_who_knows_it() {
 }
 
 #[test]
-fn fragments_follow_their_first_one_elsewhere() {
+fn later_fragments_are_redirected_with_their_first_fragment() {
     let datagram = build::ipv4(PC, SERVER).identification(9).udp(5000, 53, [7; 4000]);
     let pieces = build::fragments(&datagram, 1400);
     for order in [[0, 1, 2], [2, 0, 1], [2, 1, 0]] {
@@ -131,7 +133,7 @@ fn fragments_follow_their_first_one_elsewhere() {
         }
         assert_eq!((sent.len(), bytes), (3, 4008), "{order:?}");
         assert_eq!((pair.drops(), redirected(&pair.a)), (0, [0, 3]));
-        // And back.
+        // The answer, in fragments too.
         let (address, port, ..) = ends(&sent[0]);
         let answer = build::ipv4(SERVER, address).identification(5).udp(53, port, [8; 4000]);
         let pieces = build::fragments(&answer, 1400);
@@ -145,9 +147,9 @@ fn fragments_follow_their_first_one_elsewhere() {
     }
 }
 
-/// The datagram began to go to B; then A was told to deal with it itself.
+/// The datagram began to go to B; then A was ordered to translate the shard itself.
 #[test]
-fn what_follows_a_redirected_fragment_is_dropped_when_the_duty_changes() {
+fn rest_of_a_redirected_datagram_is_dropped_when_the_duty_changes() {
     let datagram = build::ipv4(PC, SERVER).identification(9).udp(5000, 53, [7; 3000]);
     let pieces = build::fragments(&datagram, 1400);
     let mut pair = Pair::redirecting();
@@ -155,16 +157,16 @@ fn what_follows_a_redirected_fragment_is_dropped_when_the_duty_changes() {
     pair.a.engine.set_misses(SHARD, Misses::Create);
     assert!(pair.a.up(HOME_A, &pieces[1]).is_nothing());
     assert_eq!((pair.a.dropped(DropReason::MissRefused), pair.drops()), (1, 1));
-    // The whole datagram again goes its new way.
+    // The whole datagram, sent again, takes the new way.
     for piece in &pieces {
         pair.a.up(HOME_A, piece).into_internet();
     }
 }
 
 #[test]
-fn what_does_not_fit_is_cut_inside_or_its_sender_told() {
+fn redirected_packet_beyond_the_mtu_is_fragmented_inside_or_refused() {
     let mut pair = Pair::redirecting();
-    // 1,500 without two outer headers and that of GRE.
+    // 1,500 bytes without two outer headers and the GRE header.
     let inner = |len: usize, df| build::ipv4(PC, SERVER).df(df).udp(5000, 53, vec![1; len - 28]);
     let out = pair.a.up(HOME_A, inner(1456, true));
     assert_eq!(out.access[0].len(), 1500);
@@ -180,11 +182,11 @@ fn what_does_not_fit_is_cut_inside_or_its_sender_told() {
     assert_eq!(out.access.len(), 2);
     let sent = pair.deliver(&out).internet;
     assert_eq!(sent.iter().map(|piece| piece.len() - 20).sum::<usize>(), 1437);
-    // From the internet: 20 bytes more.
+    // From the internet, without a tunnel: 24 bytes more.
     let (address, port, ..) = ends(&sent[0]);
     let answer =
         |len: usize, df| build::ipv4(SERVER, address).df(df).udp(53, port, vec![1; len - 28]);
-    // The link carries 1,480 of it to B, but the tunnel of the home no more than 1,476.
+    // The link carries 1,480 bytes of it to B, but the home's tunnel no more than 1,476.
     let out = pair.a.down(answer(1476, true));
     assert_eq!(out.access[0].len(), 1496);
     pair.deliver(&out).into_home();
@@ -200,7 +202,7 @@ fn what_does_not_fit_is_cut_inside_or_its_sender_told() {
 }
 
 #[test]
-fn errors_about_flows_go_where_the_flow_is() {
+fn icmp_errors_are_redirected_to_the_worker_with_the_flow() {
     let mut pair = Pair::redirecting();
     let sent = pair.b.up(HOME_A, udp()).into_internet();
     let answer = reply((ends(&sent).0, ends(&sent).1));
@@ -212,14 +214,14 @@ fn errors_about_flows_go_where_the_flow_is() {
     let (home, _, told) = pair.deliver(&out).into_home();
     assert_eq!((dotted(home), told[20]), (HOME_A.to_owned(), icmp::TIME_EXCEEDED));
     assert_eq!(pair.drops(), 0);
-    // Not to the address that it quotes.
+    // Not addressed to the address that it quotes.
     let forged = build::ipv4("192.0.2.9", ends(&sent).0 ^ 1).time_exceeded(&sent);
     assert!(pair.a.down(forged).is_nothing());
     assert_eq!(pair.a.dropped(DropReason::IcmpErrorUnmatched), 1);
 }
 
 #[test]
-fn no_way_to_the_other_worker() {
+fn packet_is_dropped_while_the_other_worker_cannot_be_reached() {
     let mut pair = Pair::strangers(config());
     pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
     assert!(pair.a.up(HOME_A, udp()).is_nothing());
@@ -232,9 +234,10 @@ fn no_way_to_the_other_worker() {
     assert_eq!(redirected(&pair.a), [0, 0]);
 }
 
-/// What is taken in the clear depends on the session alone, and changes with it in either direction.
+/// Whether redirected packets in the clear are accepted depends on the session alone, and changes
+/// with it in either direction.
 #[test]
-fn packets_in_the_clear_are_taken_only_of_a_worker_of_the_earlier_version() {
+fn unsealed_redirects_are_accepted_only_from_an_earlier_version() {
     let mut pair = Pair::redirecting();
     let sealed = Redirects::Sealed { front: 24, behind: 16 };
     let forms = [sealed, Redirects::Refused, Redirects::Plain, sealed, Redirects::Plain];
@@ -248,13 +251,13 @@ fn packets_in_the_clear_are_taken_only_of_a_worker_of_the_earlier_version() {
 }
 
 #[test]
-fn a_flood_of_strangers_does_not_drown_the_other_worker() {
+fn flood_of_forged_remotes_does_not_overload_the_other_worker() {
     let mut pair = Pair::redirecting();
     let scan = |n: u32| {
         let forged = "100.64.0.0".to_bits() + n;
         build::ipv4(forged, "203.0.113.1").udp(53, 1024 + (n / 6) as u16, b"x")
     };
-    // All but what is kept for homes.
+    // All but the quarter reserved for homes.
     for n in 0..75_100 {
         assert_eq!(pair.a.down(scan(n)).access.len(), usize::from(n < 75_000));
     }
@@ -289,7 +292,7 @@ fn plain() -> EngineConfig {
 }
 
 #[test]
-fn homes_without_tunnels() {
+fn plain_mode_packets_are_redirected_without_a_tunnel() {
     let mut pair = Pair::new(plain());
     pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
     let packet = build::ipv4(HOME_A, SERVER).ttl(64).udp(5000, 53, b"query");
@@ -302,7 +305,7 @@ fn homes_without_tunnels() {
     let home = pair.deliver(&out).into_access();
     assert_eq!(dotted(ends(&home).2), HOME_A);
     assert_eq!(pair.drops(), 0);
-    // B would take it for a home's own.
+    // B would take these for packets of a home.
     for forged in [HOME_A, HOME_B, "10.200.200.1"] {
         let packet = build::ipv4(forged, ends(&sent).0).udp(53, 65_000, b"forged");
         assert!(pair.a.down(packet).is_nothing());
@@ -338,7 +341,8 @@ fn homes_that_flood_the_other_worker_leave_a_modest_one_its_redirects() {
             *sent += pair.a.up(&home, packet).access.len();
         }
     }
-    // The first flooders take the half of 100,000 that is for anybody, and a bit of what is kept.
+    // The flooding homes first take the half of 100,000 that is open to any party, and some of the
+    // reserved part.
     assert!(sent.iter().all(|&sent| sent <= 10_000), "{sent:?}");
     assert!(sent.iter().sum::<usize>() <= 75_000, "{sent:?}");
     for port in 1..100 {

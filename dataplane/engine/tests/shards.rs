@@ -1,4 +1,4 @@
-//! Shards that come and go between two bursts.
+//! Shards that are added and removed between two bursts.
 
 mod world;
 
@@ -10,7 +10,7 @@ use world::*;
 const ENDPOINT_3: &str = "10.100.0.3";
 const GUEST: ShardIndex = ShardIndex(2);
 
-/// Room for one shard more than those of the start.
+/// Room for one shard more than the configured ones.
 fn roomy() -> EngineConfig {
     let mut config = config();
     config.nat.room = ShardRoom { shards: 3, public_addresses: 24, subscribers: 48 };
@@ -47,7 +47,7 @@ fn query(port: u16) -> Vec<u8> {
     build::ipv4(PC, SERVER).udp(port, 53, b"question")
 }
 
-/// Where a packet to a home was encapsulated.
+/// Returns the endpoint from which a packet to a home was encapsulated.
 fn endpoint_of(packet: &[u8]) -> String {
     dotted(ipv4::parse(packet).unwrap().0.source.get())
 }
@@ -65,7 +65,8 @@ fn a_shard_serves_from_the_moment_it_came_until_it_goes() {
         let answer = build::ipv4(SERVER, sent.0).udp(53, sent.1, b"answer");
         let packet = world.down(&answer).into_access();
         assert_eq!(endpoint_of(&packet), endpoint);
-        // Another shard's home is turned around, and filtered: it was not asked.
+        // A packet of another shard's home turns around and is filtered: no packet went to that
+        // home before.
         assert!(world.up(HOME_B, build::ipv4(PC, sent.0).udp(5001, sent.1, b"x")).is_nothing());
         let drops = world.drops();
         world.remove();
@@ -77,7 +78,7 @@ fn a_shard_serves_from_the_moment_it_came_until_it_goes() {
     assert_eq!(endpoint_of(&world.down(answer).into_access()), ENDPOINT);
 }
 
-/// What first fragments decided is not for the shard that has the index next.
+/// Translations of first fragments are not used by the next shard with the same index.
 #[test]
 fn fragments_do_not_outlive_their_shard() {
     let payload = vec![7; 4000];
@@ -100,7 +101,7 @@ fn fragments_do_not_outlive_their_shard() {
 }
 
 #[test]
-fn what_is_refused_leaves_nothing_behind() {
+fn refused_shard_leaves_no_state_behind() {
     let mut world = World::new(roomy());
     let error = world.add(&tunnel(7, ENDPOINT), "203.0.113.64/29").unwrap_err();
     assert_eq!(
@@ -112,16 +113,16 @@ fn what_is_refused_leaves_nothing_behind() {
     assert!(matches!(error, EngineError::NoEndpoint(ShardId(7))));
     let error = world.add(&tunnel(7, ENDPOINT_3), "203.0.113.64/28").unwrap_err();
     assert!(matches!(error, EngineError::Nat(NatError::NoRoomForAddresses { .. })));
-    assert!(world.up_to(ENDPOINT_3, query(5000)).is_nothing(), "its endpoint is nobody's");
+    assert!(world.up_to(ENDPOINT_3, query(5000)).is_nothing(), "its endpoint belongs to no shard");
     assert_eq!(world.add(&tunnel(7, ENDPOINT_3), "203.0.113.64/29").unwrap(), GUEST);
     world.up_to(ENDPOINT_3, query(5000)).into_internet();
     let error = world.add(&tunnel(8, "10.100.0.4"), "203.0.113.72/29").unwrap_err();
     assert!(matches!(error, EngineError::Nat(NatError::NoRoomForShard { .. })));
 }
 
-/// Without tunnels the prefix of a home tells its shard.
+/// Without tunnels the prefix of a home determines its shard.
 #[test]
-fn plain_prefixes_come_and_go() {
+fn plain_mode_prefixes_come_and_go_with_their_shard() {
     let mut config = roomy();
     config.mode = AccessMode::Plain;
     config.nat.subscribers = vec!["100.64.0.0/10".parse().unwrap()];

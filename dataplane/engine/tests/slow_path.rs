@@ -1,4 +1,5 @@
-//! The slow path is shared: no home takes more of it than its limit, either way, and what the fast path takes does not count.
+//! The slow path is shared: no home uses more of it than its limit, either way, and packets of the
+//! fast path do not count.
 
 mod world;
 
@@ -20,14 +21,14 @@ fn established() -> Vec<u8> {
     build::ipv4(PC, SERVER).udp(5000, 53, b"x")
 }
 
-/// The first fragment of the n-th datagram of the established flow.
+/// Returns the first fragment of the n-th datagram of the established flow.
 fn first_fragment(n: u16) -> Vec<u8> {
     let datagram = build::ipv4(PC, SERVER).identification(n).udp(5000, 53, [7; 100]);
     build::fragments(datagram, 60).swap_remove(0)
 }
 
 #[test]
-fn a_home_over_its_limit_loses_what_the_slow_path_would_take_and_nothing_else() {
+fn home_over_its_limit_loses_slow_path_packets_only() {
     let mut world = World::new(limited());
     world.up(HOME_A, established()).into_internet();
     world.up(HOME_B, established()).into_internet();
@@ -36,7 +37,7 @@ fn a_home_over_its_limit_loses_what_the_slow_path_would_take_and_nothing_else() 
     assert!((100..AT_ONCE_MAX).contains(&passed), "{passed}");
     assert_eq!(world.dropped(DropReason::SlowPathLimit), 10_000 - passed as u64);
     world.up(HOME_A, established()).into_internet();
-    // New flows and further remotes of the home do count, those of others are theirs.
+    // New flows and further remotes of the home count; those of other homes count for these.
     assert!(world.up(HOME_A, build::ipv4(PC, SERVER).udp(5001, 53, b"x")).is_nothing());
     assert!(world.up(HOME_A, build::ipv4(PC, SERVER_2).udp(5000, 53, b"x")).is_nothing());
     world.up(HOME_B, build::ipv4(PC, SERVER).udp(5001, 53, b"x")).into_internet();
@@ -62,9 +63,9 @@ fn a_remote_that_floods_a_home_takes_nothing_of_what_the_home_sends() {
     }
 }
 
-/// Which home they are for is not known, so the remote is charged.
+/// The home to which the fragments go is not known, so the remote is charged.
 #[test]
-fn a_remote_that_floods_fragments_before_their_first_leaves_other_remotes_theirs() {
+fn remote_that_floods_early_fragments_does_not_limit_other_remotes() {
     let mut world = World::new(limited());
     let public = ends(&world.up(HOME_A, established()).into_internet());
     let pieces = |from: &str, n| {
@@ -101,7 +102,7 @@ fn homes_without_tunnels_are_limited_alike() {
     world.packet(Side::Access, &packet(HOME_B, 5000)).into_internet();
 }
 
-/// Homes behind one address that their keys tell apart do not share a limit.
+/// Homes behind one address that are distinguished by their keys do not share a limit.
 #[test]
 fn a_home_of_another_key_has_a_limit_of_its_own() {
     let mut config = limited();

@@ -1,4 +1,5 @@
-//! Redirected packets where they arrive: a stray is final, whoever sends it and whatever it is.
+//! Redirected packets at their receiver: a stray is never redirected again, whichever worker sent
+//! it and whatever its kind.
 
 mod world;
 
@@ -28,7 +29,7 @@ fn nothing_is_redirected_twice() {
     // B has a lane of its own and makes the flow in it.
     let out = pair.a.up(HOME_A, udp());
     pair.deliver(&out).into_internet();
-    // Without one it cannot.
+    // Without a lane it cannot.
     pair.b.engine.nat_mut().set_owned_lanes(SHARD, 0, Tick(1));
     let out = pair.a.up(HOME_B, udp());
     assert!(pair.deliver(&out).is_nothing());
@@ -53,7 +54,7 @@ fn nothing_is_redirected_twice() {
 }
 
 #[test]
-fn strangers_get_nothing_redirected() {
+fn packets_of_unknown_homes_are_not_redirected() {
     let mut pair = Pair::redirecting();
     for inner in [
         udp(),
@@ -63,7 +64,7 @@ fn strangers_get_nothing_redirected() {
         assert!(pair.a.up("10.201.0.1", inner).is_nothing());
     }
     assert_eq!((pair.a.dropped(DropReason::NotSubscriber), pair.drops()), (3, 3));
-    // Nor does a stranger redirect.
+    // An unknown sender cannot redirect either.
     let stray = build::ipv4(HOME_A, B.to_bits())
         .ipip(build::ipv4(HOME_A, ENDPOINT).gre(build::gre(), udp()));
     assert!(pair.b.packet(Side::Access, &stray).is_nothing());
@@ -71,7 +72,7 @@ fn strangers_get_nothing_redirected() {
 }
 
 #[test]
-fn a_peer_redirects_nonsense() {
+fn malformed_redirected_packets_are_dropped_for_their_reason() {
     use DropReason::*;
     let tunnel = |inner: &[u8]| build::ipv4(HOME_A, ENDPOINT).gre(build::gre(), inner);
     let mut wrong = tunnel(&udp());
@@ -101,7 +102,7 @@ fn a_peer_redirects_nonsense() {
         assert!(pair.b.packet(Side::Access, &stray).is_nothing(), "{reason:?}");
         assert_eq!((pair.b.dropped(reason), pair.drops()), (1, 1), "{reason:?}");
     }
-    // Its time has run out: the home is told, as it would have been by the first.
+    // The TTL has expired: the home gets an ICMP error, as it would have got from the first worker.
     let mut pair = Pair::new(config());
     let last = build::ipv4(PC, SERVER).ttl(1).udp(1, 2, b"x");
     let stray = build::ipv4(A.to_bits(), B.to_bits()).ipip(tunnel(&last));
@@ -110,7 +111,7 @@ fn a_peer_redirects_nonsense() {
 }
 
 #[test]
-fn a_redirected_burst_keeps_its_order_with_what_came_itself() {
+fn redirected_and_direct_packets_of_a_burst_keep_their_order() {
     let mut pair = Pair::new(config());
     let packet = |n: u8| build::ipv4(PC, SERVER).udp(5000, 53, [n]);
     let frames = (0..20_u8).map(|n| {

@@ -1,4 +1,5 @@
-//! The main job: homes behind tunnels reach the internet, and only what they asked for comes back.
+//! The main function: homes behind tunnels reach the internet, and only answers to their packets
+//! come back.
 
 mod world;
 
@@ -137,7 +138,7 @@ fn i1_a_ping_and_its_reply() {
     let (_, _, inner) = world.down(reply).into_home();
     assert_eq!(ends(&inner), (SERVER.to_bits(), 77, PC.to_bits(), 77));
     let request = build::ipv4(SERVER, public.0).icmp_echo_request(public.1, 1, b"payload");
-    assert!(world.down(request).is_nothing(), "nobody pings a home");
+    assert!(world.down(request).is_nothing(), "no request from the internet reaches a home");
     assert_eq!(world.dropped(DropReason::IcmpUnsolicited), 1);
 }
 
@@ -243,7 +244,7 @@ fn k02_a_firewall_without_translation() {
     assert_eq!(ends(&sent), (pc.to_bits(), 5000, SERVER.to_bits(), 53));
     let (to, _, inner) = world.down(&unasked).into_home();
     assert_eq!((to, ends(&inner).2), (HOME_A.to_bits(), pc.to_bits()));
-    // Another home has no packet through from that address, whatever its port and protocol.
+    // Another home gets no packet through from that address, whatever its port and protocol.
     for packet in [
         build::ipv4(pc, SERVER).udp(5000, 53, b"x"),
         build::ipv4(pc, SERVER_2).udp(5001, 53, b"x"),
@@ -274,7 +275,7 @@ fn mss_is_clamped_to_what_the_tunnel_carries() {
     assert_eq!(mss(&inner), 1500 - 24 - 40);
     let small = build::ipv4(PC, SERVER).tcp(build::tcp(40001, 80).syn().mss(536));
     assert_eq!(mss(&world.up(HOME_A, small).into_internet()), 536, "only ever lowered");
-    // Once a home sends a key, there is room for it.
+    // Once a home sends a key, the MSS leaves room for it.
     let keyed = build::ipv4(PC, SERVER).tcp(build::tcp(40000, 80).syn().mss(1460));
     let keyed = build::ipv4(HOME_B, ENDPOINT).gre(build::gre().key(1), keyed);
     assert_eq!(mss(&world.packet(Side::Access, &keyed).into_internet()), 1500 - 28 - 40);

@@ -7,17 +7,20 @@
 //!       +------------------+-------------------------------+-----------+-----------+
 //! ```
 //!
-//! Tag 0 marks an empty slot. An entry lives in its home bucket or in the one other bucket its tag leads to. Bit s of
-//! `away` is 1 if slot s holds an entry away from home, so the two kinds are never confused. Count c, 4 bits, is the number of entries at
-//! home here that live elsewhere and have c as the lowest bits of their tag: at 0 a miss needs no second line. One
-//! count for all would send six of ten misses to the second line when the table is full; 16 send one of twelve.
+//! Tag 0 marks an empty slot. An entry is in its primary bucket, or in its alternate bucket, which
+//! its tag leads to. Bit s of `away` is 1 if slot s holds an entry whose primary bucket is another
+//! one, so the two kinds are never confused. Count c, 4 bits, is the number of entries that have
+//! this primary bucket, are in their alternate bucket, and have c as the lowest bits of their tag:
+//! at 0 a miss needs no second line. One count for all tags would send six of ten misses to the
+//! second line when the table is full; 16 counts send one of twelve.
 
 use crate::tags::equal;
 
 /// Entries in a bucket.
 pub(crate) const SLOTS: usize = 8;
 
-/// A count goes no higher: an insertion that would need it fails. With random hashes none comes near.
+/// Largest value of a count: an insertion that would need more fails. With random hashes no count
+/// comes near it.
 const COUNT_MAX: u64 = 15;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +34,11 @@ pub(crate) struct Bucket {
 
 const _: () = assert!(size_of::<Bucket>() == 64 && align_of::<Bucket>() == 64);
 
-/// The 16 bits of a hash kept beside the record id, never 0.
+/// The 16 bits of a hash that are kept with the record id, never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag(pub(crate) u16);
 
-/// What a slot holds.
+/// Content of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) tag: Tag,
@@ -47,30 +50,31 @@ impl Bucket {
     pub(crate) const EMPTY: Bucket =
         Bucket { tags: [0; SLOTS], ids: [0; SLOTS], counts: 0, away: 0 };
 
-    /// The slots with this tag whose home is this bucket.
+    /// Returns the slots with this tag whose primary bucket is this one.
     #[inline(always)]
     pub(crate) fn at_home(&self, tag: Tag) -> Slots {
         Slots(equal(&self.tags, tag.0) & !self.away)
     }
 
-    /// The slots with this tag whose home is the other bucket.
+    /// Returns the slots with this tag whose alternate bucket is this one.
     #[inline(always)]
     pub(crate) fn away(&self, tag: Tag) -> Slots {
         Slots(equal(&self.tags, tag.0) & self.away)
     }
 
-    /// The slots with entries whose home is another bucket.
+    /// Returns the slots of all entries whose primary bucket is another one.
     pub(crate) fn all_away(&self) -> Slots {
         Slots(self.away)
     }
 
-    /// Whether an entry with this tag may be at home here and live in its other bucket.
+    /// Whether an entry with this tag and this primary bucket may be in its alternate bucket.
     #[inline(always)]
     pub(crate) fn overflows(&self, tag: Tag) -> bool {
         self.count(tag) != 0
     }
 
-    /// Whether one more entry with this tag that is at home here may live elsewhere.
+    /// Whether one more entry with this tag and this primary bucket may be put into its alternate
+    /// bucket.
     #[inline(always)]
     pub(crate) fn can_overflow(&self, tag: Tag) -> bool {
         self.count(tag) < COUNT_MAX
@@ -91,7 +95,7 @@ impl Bucket {
         self.ids[slot]
     }
 
-    /// What a slot in use holds.
+    /// Returns the content of a slot in use.
     #[inline]
     pub(crate) fn entry(&self, slot: usize) -> Entry {
         Entry { tag: Tag(self.tags[slot]), id: self.ids[slot], is_away: self.away & bit(slot) != 0 }
@@ -111,13 +115,13 @@ impl Bucket {
         self.away &= !bit(slot);
     }
 
-    /// An entry at home here now lives elsewhere.
+    /// Counts an entry of this primary bucket that was put into its alternate bucket.
     #[inline]
     pub(crate) fn count_out(&mut self, tag: Tag) {
         self.counts += 1 << count_shift(tag);
     }
 
-    /// One that lived elsewhere no longer does.
+    /// Uncounts an entry of this primary bucket that has left its alternate bucket.
     #[inline]
     pub(crate) fn count_in(&mut self, tag: Tag) {
         self.counts -= 1 << count_shift(tag);

@@ -1,23 +1,26 @@
-//! Makes room in a full bucket: sends an entry home that is away there, else does a breadth-first search for the
-//! shortest chain of entries that can each move to their other bucket, the last of them to a free slot.
+//! Makes room in a full bucket: moves an entry that is in its alternate bucket there back to its
+//! primary bucket; otherwise does a breadth-first search for the shortest chain of entries that can
+//! each move to their other bucket, the last of them to a free slot.
 //!
-//! Breadth first keeps chains short (Li, Andersen, Kaminsky, Freedman, EuroSys 2014, section 4.3.2), and no chain
-//! visits a bucket twice: its first visit would have led to the end sooner. Nothing is moved before the end of a
-//! chain is known, so a failed search changes nothing.
+//! Breadth first keeps chains short (Li, Andersen, Kaminsky, Freedman, EuroSys 2014, section
+//! 4.3.2), and no chain visits a bucket twice: its first visit would have led to the end sooner. No
+//! entry is moved before the end of a chain is known, so a failed search changes nothing.
 
 use crate::bucket::{Bucket, Entry, SLOTS};
 use crate::index::Geometry;
 use crate::prefetch::prefetch;
 
-/// Buckets looked at before giving up: the two of the new entry, those their entries lead to, and as many of the
-/// next generation as fit. Below a load of 0.9 a search of more than a dozen does not happen with random hashes.
+/// Number of buckets searched before giving up: the two of the new entry, those to which their
+/// entries lead, and as many of the next generation as fit. Below a load of 0.9 a search of more
+/// than a dozen does not happen with random hashes.
 const SEARCHED_MAX: usize = 256;
 
-/// Buckets that are asked for before the first is looked at. Eight are no faster.
+/// Number of buckets that are prefetched before the first is read. Eight are no faster.
 const ENDS_AHEAD: usize = 4;
 
-/// Frees a slot of a full bucket by sending home an entry that is away here and whose home has room again. Without
-/// this, turnover at a load of 0.9 drives every third entry from home; with it, every fifth.
+/// Frees a slot of a full bucket: moves an entry that is in its alternate bucket here back to its
+/// primary bucket, if that has room again. Without this, turnover at a load of 0.9 drives every
+/// third entry from its primary bucket; with it, every fifth.
 #[inline(never)]
 pub(crate) fn send_home(
     buckets: &mut [Bucket],
@@ -42,7 +45,7 @@ pub(crate) fn make_room(
     geometry: Geometry,
     roots: [usize; 2],
 ) -> Option<(usize, usize)> {
-    // Nearly always one move will do; its end is in no cache.
+    // Nearly always one move is enough; its end is in no cache.
     for root in roots {
         for (_, next) in movable(buckets[root], root, geometry).take(ENDS_AHEAD) {
             prefetch(buckets, next);
@@ -57,7 +60,8 @@ pub(crate) fn make_room(
     search(buckets, geometry, roots)
 }
 
-/// The slots of a full bucket whose entries may move, and the buckets they would move to.
+/// Returns the slots of a full bucket whose entries may move, and the buckets to which they would
+/// move.
 #[inline(always)]
 fn movable(
     bucket: Bucket,
@@ -71,17 +75,18 @@ fn movable(
     })
 }
 
-/// A bucket reached, and the entry that would move into it.
+/// A bucket that the search reached, and the entry that would move into it.
 #[derive(Clone, Copy)]
 struct Node {
     bucket: u32,
-    /// Position in the queue of the bucket it was reached from; its own position for the two first.
+    /// Position in the queue of the bucket from which it was reached; its own position for the
+    /// first two.
     parent: u16,
-    /// Slot in the parent's bucket of the entry that would move here.
+    /// Slot of the entry that would move here, in the parent's bucket.
     slot: u8,
 }
 
-/// As [`make_room`], by a chain of any length.
+/// Does what [`make_room`] does with a chain of any length.
 #[cold]
 fn search(buckets: &mut [Bucket], geometry: Geometry, roots: [usize; 2]) -> Option<(usize, usize)> {
     let mut queue = [Node { bucket: 0, parent: 0, slot: 0 }; SEARCHED_MAX];
@@ -108,7 +113,8 @@ fn search(buckets: &mut [Bucket], geometry: Geometry, roots: [usize; 2]) -> Opti
     None
 }
 
-/// Moves the entries of the chain that ends at `position`, last one first, and returns the place that got free.
+/// Moves the entries of the chain that ends at `position`, the last one first, and returns the slot
+/// that became free, as (bucket, slot).
 fn shift(
     buckets: &mut [Bucket],
     queue: &[Node],
@@ -126,7 +132,7 @@ fn shift(
     (queue[position].bucket as usize, free)
 }
 
-/// Moves an entry to a free slot of its other bucket. Places are (bucket, slot).
+/// Moves an entry to a free slot of its other bucket. `from` and `to` are (bucket, slot).
 fn move_entry(buckets: &mut [Bucket], from: (usize, usize), to: (usize, usize)) {
     let entry = buckets[from.0].entry(from.1);
     buckets[from.0].clear(from.1);

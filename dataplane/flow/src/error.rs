@@ -1,11 +1,12 @@
-//! What can go wrong: no memory at start, no place in an index later.
+//! Errors of the flow table: no memory at the start, no slot in an index later.
 
 use std::{error, fmt};
 
-/// The memory for a table could not be had. Only constructors return it: nothing is allocated later.
+/// The memory for a table was refused. Only constructors return it: nothing is allocated later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory {
-    /// Bytes of the mapping that was refused; `usize::MAX` when the size does not fit the address space.
+    /// Bytes of the mapping that was refused; `usize::MAX` when the size does not fit the address
+    /// space.
     pub bytes: usize,
 }
 
@@ -17,7 +18,7 @@ impl fmt::Display for OutOfMemory {
 
 impl error::Error for OutOfMemory {}
 
-/// No place for an entry was found within the bound. The index is as it was before.
+/// No slot for an entry was found within the bound. The index is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 

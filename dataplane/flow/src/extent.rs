@@ -1,46 +1,49 @@
-//! An extent: 1,024 records that are handed to a slab together. Here is what the slab knows of one, and the lists
-//! of extents, whose links lie in the extents.
+//! An extent: 1,024 records that are assigned to a slab together. This module has the state of an
+//! extent, and the lists of extents, whose links are inside the extents.
 
 use crate::region::Region;
 
-/// Records in an extent.
+/// Number of records in an extent.
 pub const RECORDS: u32 = 1024;
-/// The record id is extent << OFFSET_BITS | offset.
+/// Bits of the offset in a record id: the id is extent << OFFSET_BITS | offset.
 pub const OFFSET_BITS: u32 = RECORDS.trailing_zeros();
-/// No extent, no record, no slab.
+/// Number of no extent, no record and no slab.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// State of an extent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
-    /// The slab it is attached to, or `NONE`.
+    /// The slab to which it is attached, or `NONE`.
     pub(crate) slab: u32,
     /// Its number within the slab.
     pub(crate) position: u32,
-    /// Neighbours in the slab's list of extents with room; `next` also links the arena's free extents.
+    /// Neighbours in the slab's list of extents with room; `next` also links the arena's free
+    /// extents.
     pub(crate) next: u32,
     pub(crate) previous: u32,
     /// Version before the first use of a slot since the extent was attached.
     pub(crate) base_version: u32,
-    /// The highest version of any slot since then.
+    /// The highest version of any slot since the extent was attached.
     pub(crate) high_version: u32,
     /// Offset of the first record of the free list, or `END`.
     pub(crate) free_head: u16,
-    /// Records from this offset on were not used since the extent was attached; they are in no list.
+    /// Records from this offset on have not been used since the extent was attached; they are in no
+    /// list.
     pub(crate) fresh: u16,
-    /// Records allocated.
+    /// Number of allocated records.
     pub(crate) live: u16,
-    /// Its slots were given by another table's owner, in no order of ours: it has no free list.
+    /// Whether its slots were chosen by another table's owner, in an order of its own: the extent
+    /// has no free list.
     pub(crate) is_mirrored: bool,
 }
 
 const _: () = assert!(size_of::<Extent>() == 32);
 
-/// End of an extent's free list.
+/// End mark of an extent's free list.
 pub(crate) const END: u16 = u16::MAX;
 
 impl Extent {
-    /// Nobody's.
+    /// State of an extent that belongs to no slab.
     pub(crate) const DETACHED: Extent = Extent {
         slab: NONE,
         position: 0,
@@ -59,15 +62,16 @@ impl Extent {
         u32::from(self.live) < RECORDS
     }
 
-    /// Mirrored and empty.
+    /// True if the extent is mirrored and empty.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.is_mirrored && self.live == 0
     }
 }
 
-/// All extents of an arena, the stack of those attached to no slab, and the list of those that are mirrored and empty:
-/// they keep the versions of their slots for as long as nobody needs the room.
+/// All extents of an arena, the stack of those that are attached to no slab, and the list of those
+/// that are mirrored and empty: these keep the versions of their slots as long as no slab needs the
+/// room.
 #[derive(Debug)]
 pub(crate) struct Extents {
     pub(crate) all: Region<Extent>,

@@ -1,16 +1,17 @@
 //! Hot: the keyed hash of a flow key of three words.
 //!
-//! Each step folds a 64 x 64 -> 128 bit product to its halves' exclusive or, the construction of wyhash and
-//! foldhash. It is not linear, unlike a seeded CRC: who does not know the key cannot write down packets that
-//! share a bucket.
+//! Each step multiplies 64 x 64 -> 128 bits and combines the halves by exclusive or, the
+//! construction of wyhash and foldhash. Unlike a seeded CRC it is not linear: without the key no
+//! attacker can construct packets that share a bucket.
 
 use std::hash::{BuildHasher, Hasher};
 
-/// The hash of a key. The index takes the bucket from the upper half and the tag from the lowest 16 bits.
+/// The hash of a key. The index takes the bucket from the upper half and the tag from the lowest 16
+/// bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hash(pub u64);
 
-/// The secret of one table's hash.
+/// The secret key of one table's hash.
 #[derive(Clone)]
 pub struct HashKey {
     words: [u64; 4],
@@ -39,7 +40,8 @@ impl HashKey {
     }
 }
 
-/// For maps of the standard library. A key that hands in three words with `write_u64` costs three products.
+/// Lets maps of the standard library use the hash. A key that writes three words with `write_u64`
+/// costs three products.
 impl BuildHasher for HashKey {
     type Hasher = WordHasher;
 
@@ -54,7 +56,7 @@ impl BuildHasher for HashKey {
 pub struct WordHasher {
     key: HashKey,
     words: [u64; 3],
-    /// Words that were taken and not hashed yet.
+    /// Number of words that were written and not hashed yet.
     count: usize,
 }
 
@@ -69,7 +71,7 @@ impl Hasher for WordHasher {
         self.count += 1;
     }
 
-    /// In words of eight bytes, and the length.
+    /// Writes the bytes in words of eight, then their number.
     fn write(&mut self, bytes: &[u8]) {
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];
@@ -85,7 +87,7 @@ impl Hasher for WordHasher {
     }
 }
 
-/// The key stays out of logs.
+/// Keeps the key out of logs.
 impl std::fmt::Debug for HashKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("HashKey(..)")
@@ -98,7 +100,8 @@ const fn fold(a: u64, b: u64) -> u64 {
     (product as u64) ^ ((product >> 64) as u64)
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): equal or zero seeds still give different, well mixed words.
+/// SplitMix64 (Steele, Lea, Flood 2014): equal or zero seeds still give different, well mixed
+/// words.
 const fn expand(seed: u64, step: u64) -> u64 {
     let mut z = seed.wrapping_add(step.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,11 +1,13 @@
-//! Whether the kernel gave the huge pages it was asked for: it may promise and then run out of them.
+//! Checks whether the kernel provided the huge pages it was asked for: it may promise them and then
+//! run out.
 
 /// Whether at least half of the resident memory around `address` lies on transparent huge pages.
 pub(crate) fn backs(address: usize) -> bool {
     std::fs::read_to_string("/proc/self/smaps").is_ok_and(|smaps| is_huge_in(&smaps, address))
 }
 
-/// `smaps` is the text of proc_pid_smaps(5): a line `start-end perms ...` per mapping, then `Name:  n kB` lines.
+/// Reads `smaps`, the text of proc_pid_smaps(5): a line `start-end perms ...` for each mapping,
+/// then lines `Name:  n kB`.
 fn is_huge_in(smaps: &str, address: usize) -> bool {
     let mut is_here = false;
     let mut resident_kb = 0;

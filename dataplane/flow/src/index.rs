@@ -7,8 +7,8 @@ use crate::hash::Hash;
 use crate::prefetch::prefetch;
 use crate::region::Region;
 
-/// A multimap from hash to record id. It keeps 16 bits of the hash per entry, not the key: the caller's closure
-/// decides whether a record is the one sought.
+/// A multimap from hash to record id. It keeps 16 bits of the hash per entry, not the key: the
+/// caller's closure decides whether a record is the one sought.
 #[derive(Debug)]
 pub struct Index {
     buckets: Region<Bucket>,
@@ -17,7 +17,7 @@ pub struct Index {
     capacity: usize,
 }
 
-/// Which buckets an entry may live in.
+/// Computes the two buckets of an entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
     /// Number of buckets, even.
@@ -30,8 +30,8 @@ impl Geometry {
         (((hash.0 >> 32) * u64::from(self.buckets)) >> 32) as usize
     }
 
-    /// The second bucket of an entry with this tag in `bucket`: (h(tag) - bucket) mod n, its own inverse, for any
-    /// n. h is odd and n even, so the two buckets differ.
+    /// Returns the second bucket of an entry with this tag in `bucket`: (h(tag) - bucket) mod n,
+    /// its own inverse, for any n. h is odd and n even, so the two buckets differ.
     #[inline(always)]
     pub(crate) fn other(self, bucket: usize, tag: Tag) -> usize {
         let spread = u64::from(u32::from(tag.0).wrapping_mul(0x9E37_79B9));
@@ -40,9 +40,9 @@ impl Geometry {
     }
 }
 
-/// Buckets for `entries_max` entries, an even number.
+/// Returns the number of buckets for `entries_max` entries, which is even.
 fn buckets_for(entries_max: usize) -> usize {
-    // A tenth stays free; eight buckets more keep small tables from being unlucky.
+    // A tenth stays free; eight more buckets give small tables a margin.
     (entries_max.saturating_mul(10).div_ceil(9 * SLOTS) + 8).next_multiple_of(2)
 }
 
@@ -52,8 +52,8 @@ fn tag_of(hash: Hash) -> Tag {
 }
 
 impl Index {
-    /// Room for `entries_max` entries with random hashes at a load of at most 0.9. At most 16 entries can have
-    /// the same hash.
+    /// Makes an index with room for `entries_max` entries with random hashes at a load of at most
+    /// 0.9. At most 16 entries can have the same hash.
     ///
     /// # Errors
     /// [`OutOfMemory`], or more buckets than 32 bits can number.
@@ -69,20 +69,21 @@ impl Index {
         })
     }
 
-    /// Bytes of memory that `Index::new(entries_max)` takes.
+    /// Returns the bytes of memory that `Index::new(entries_max)` takes.
     pub fn bytes_for(entries_max: usize) -> usize {
         Region::<Bucket>::bytes_for(buckets_for(entries_max))
     }
 
-    /// Prefetches the home bucket: step 1 of a look-up, an insertion or a removal. Do it for a whole burst, then step
-    /// 2 for the whole burst, and so on.
+    /// Prefetches the primary bucket: step 1 of a look-up, an insertion or a removal. Do it for a
+    /// whole burst, then step 2 for the whole burst, and so on.
     #[inline(always)]
     pub fn prefetch(&self, hash: Hash) {
         prefetch(&self.buckets, self.geometry.home(hash));
     }
 
-    /// Step 2 of a look-up: the first entry of the home bucket whose tag fits, worth prefetching its record. It may be
-    /// the wrong one. If there is none but the entry may live in its other bucket, prefetches that one.
+    /// Step 2 of a look-up: returns the first entry of the primary bucket with a matching tag, so
+    /// that its record can be prefetched. It may be the wrong one. If there is none and the entry
+    /// may be in its alternate bucket, prefetches that bucket.
     #[inline]
     pub fn candidate(&self, hash: Hash) -> Option<u32> {
         let (home, tag) = (self.geometry.home(hash), tag_of(hash));
@@ -96,8 +97,9 @@ impl Index {
         None
     }
 
-    /// Step 3 of a look-up, for a hash without a candidate at home: the first entry of the other bucket whose tag fits.
-    /// Reads the other bucket only if [`Index::candidate`] has prefetched it: for about one miss of twelve at full load.
+    /// Step 3 of a look-up, for a hash without a candidate in the primary bucket: returns the first
+    /// entry of the alternate bucket with a matching tag. Reads the alternate bucket only if
+    /// [`Index::candidate`] has prefetched it: for about one miss of twelve at full load.
     #[inline]
     pub fn candidate_elsewhere(&self, hash: Hash) -> Option<u32> {
         let (home, tag) = (self.geometry.home(hash), tag_of(hash));
@@ -108,8 +110,8 @@ impl Index {
         Some(bucket.id(bucket.away(tag).next()?))
     }
 
-    /// Step 2 of an insertion: prefetches what [`Index::insert`] will read beside the home bucket, which is nothing
-    /// unless that one is full.
+    /// Step 2 of an insertion: prefetches what [`Index::insert`] will read besides the primary
+    /// bucket, which is nothing unless that is full.
     #[inline]
     pub fn prefetch_insert(&self, hash: Hash) {
         let home = self.geometry.home(hash);
@@ -122,8 +124,8 @@ impl Index {
         }
     }
 
-    /// The first entry with this hash that `is_it` accepts. `is_it` also sees entries of other hashes with the same
-    /// home and tag, about one in 8,000 look-ups.
+    /// Returns the first entry with this hash that `is_it` accepts. `is_it` also sees entries of
+    /// other hashes with the same primary bucket and tag, in about one of 8,000 look-ups.
     #[inline]
     pub fn find(&self, hash: Hash, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let (home, tag) = (self.geometry.home(hash), tag_of(hash));
@@ -145,7 +147,7 @@ impl Index {
         None
     }
 
-    /// Whether an entry may have this hash. False is certain; true is wrong for few.
+    /// Whether an entry may have this hash. False is certain; true is rarely wrong.
     #[inline(always)]
     pub fn may_hold(&self, hash: Hash) -> bool {
         let (bucket, tag) = (&self.buckets[self.geometry.home(hash)], tag_of(hash));
@@ -155,7 +157,7 @@ impl Index {
     /// Adds an entry. The same id may be added under several hashes, and several ids under one.
     ///
     /// # Errors
-    /// [`Full`] if no place was found in a bounded search; nothing has changed then.
+    /// [`Full`] if no slot was found in a bounded search; nothing has changed then.
     #[inline]
     pub fn insert(&mut self, hash: Hash, id: u32) -> Result<(), Full> {
         let (home, tag) = (self.geometry.home(hash), tag_of(hash));
@@ -166,7 +168,7 @@ impl Index {
         Ok(())
     }
 
-    /// The home bucket has no room.
+    /// Inserts an entry whose primary bucket is full.
     #[inline(never)]
     fn insert_into_full(&mut self, hash: Hash, id: u32) -> Result<(), Full> {
         let (home, tag) = (self.geometry.home(hash), tag_of(hash));
@@ -190,7 +192,7 @@ impl Index {
         Ok(())
     }
 
-    /// Removes one entry with this hash and id. False if there is none.
+    /// Removes one entry with this hash and id; false if there is none.
     pub fn remove(&mut self, hash: Hash, id: u32) -> bool {
         let (home, tag) = (self.geometry.home(hash), tag_of(hash));
         let bucket = &mut self.buckets[home];
@@ -212,22 +214,22 @@ impl Index {
         true
     }
 
-    /// Entries in the index.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// True if the index has no entries.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Entries it was sized for. More may fit.
+    /// Returns the number of entries for which the index was sized. More may fit.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory that the index takes.
     pub fn bytes(&self) -> usize {
         self.buckets.bytes()
     }
@@ -244,7 +246,8 @@ mod tests {
         KEY.hash([number, 0, 0])
     }
 
-    /// Every entry has its home among its two buckets, and each bucket counts its entries that live elsewhere.
+    /// Asserts that the two buckets of every entry lead to each other, and that each bucket counts
+    /// its entries that are in their alternate bucket.
     fn assert_consistent(index: &Index) {
         let mut overflow = vec![0; index.buckets.len()];
         let mut len = 0;
@@ -297,7 +300,8 @@ mod tests {
         assert!(index.is_empty());
     }
 
-    /// 8 entries at home and 15 away exhaust a count; then none of them may be moved from home either.
+    /// 8 entries in the primary bucket and 15 in the alternate one exhaust a count; then none of
+    /// the former may be moved either.
     #[test]
     fn a_count_is_never_exceeded() {
         let mut index = Index::new(1000).unwrap();
@@ -351,7 +355,8 @@ mod tests {
             || bucket.entries().next().is_none() && bucket.overflow() == 0));
     }
 
-    /// A tag collision shows records of other keys to the closure; the right one is found behind them.
+    /// After a tag collision the closure sees records of other keys; the right one is found behind
+    /// them.
     #[test]
     fn a_tag_collision_is_resolved_by_the_closure() {
         let mut index = Index::new(1000).unwrap();

@@ -1,36 +1,41 @@
 //! The flow table: records in slabs, found through private indexes.
 //!
-//! Records and indexes are apart. A record is as large as its owner likes and never moves; an index maps the hash of
-//! a key to a record id and can be had as often as a record has keys (a NAT mapping: one for each direction). The
-//! record holds the keys, so the index asks the caller's closure whether a record is the one sought.
+//! Records and indexes are separate. A record is as large as its owner likes and never moves; an
+//! index maps the hash of a key to a record id, and there can be as many indexes as a record has
+//! keys (for a NAT mapping one for each direction). The record holds the keys, so the index asks
+//! the caller's closure whether a record is the one sought.
 //!
 //! ```text
 //!   key --HashKey--> Hash --Index--> RecordId --Slabs--> record
 //!
-//!   Index: buckets of one cache line, an entry is in its home bucket or in one other
+//!   Index: buckets of one cache line; an entry is in its primary or in its alternate bucket
 //!   +----------------------------------------------------------------+
-//!   | 8 tags (16 bits of hash) | 8 record ids | 16 counts | 8 x away |  <- home: tag found, or count 0: one line
-//!   +----------------------------------------------------------------+
-//!   | 8 tags                   | 8 record ids | 16 counts | 8 x away |  <- other: computed from home and tag alone,
-//!   +----------------------------------------------------------------+     so no record is read to move an entry
+//!   | 8 tags (16 bits of hash) | 8 record ids | 16 counts | 8 x away | <- primary: tag found,
+//!   +----------------------------------------------------------------+    or count 0: one line
+//!   | 8 tags                   | 8 record ids | 16 counts | 8 x away | <- alternate: computed from
+//!   +----------------------------------------------------------------+    primary and tag alone,
+//!                                               so no record is read to move an entry
 //!
 //!   Slabs: an arena of extents of 1,024 records; an extent belongs to one slab, or is free
 //!   extent     0              1              2              3
 //!          +--------------+--------------+--------------+--------------+
-//!          | slab 7       | slab 0       | free         | slab 7       |   RecordId = extent * 1,024 + offset
-//!          | position 0   | position 0   |              | position 1   |   slot     = position * 1,024 + offset
+//!          | slab 7       | slab 0       | free         | slab 7       |
+//!          | position 0   | position 0   |              | position 1   |
 //!          +--------------+--------------+--------------+--------------+
-//!            |       ^ dead -> dead -> end   each extent's free list: its links lie in the dead records
-//!            +--- next with room ---------------------------> 3 -> end   each slab's list: links in the extents
+//!            |       ^ dead -> dead -> end   each extent's free list: links are in dead records
+//!            +--- next with room ---------------------------> 3 -> end   each slab's list: links
+//!                                                                        are in the extents
+//!   RecordId = extent * 1,024 + offset
+//!   slot     = position * 1,024 + offset
 //! ```
 //!
-//! A slab is one lane of one shard: what one writer owns and replicas mirror slot by slot. A record's slot does not
-//! change while it lives, and the version of a slot only rises, also when the slab gives the extent back and later
-//! gets another at the same position. So (slab, slot, version) names one record for ever, as long as no slot falls
-//! 2^31 uses behind another of its slab.
+//! A slab is one lane of one shard: what one writer owns and replicas mirror slot by slot. A
+//! record's slot does not change while it lives, and the version of a slot only rises, even if the
+//! slab gives the extent back and later gets another at the same position. So (slab, slot, version)
+//! permanently names one record, as long as no slot falls 2^31 uses behind another of its slab.
 //!
-//! All memory is mapped and touched by the constructors, on the thread that calls them; nothing is allocated later.
-//! There are no threads here: one worker owns a table.
+//! All memory is mapped and touched by the constructors, on the thread that calls them; nothing is
+//! allocated later. There are no threads here: one worker owns a table.
 
 pub mod hash;
 pub mod index;

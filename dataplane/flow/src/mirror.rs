@@ -1,30 +1,34 @@
-//! Slabs of another table, mirrored slot by slot: the owner says which slot holds which version, and this table puts
-//! its copy of the record there.
+//! Slabs of another table, mirrored slot by slot: the owner reports which slot holds which version,
+//! and this table puts its copy of the record there.
 //!
 //! ```text
-//!   owner's alloc  ~~ (slab, slot, version) ~~>  put      free, forget      extent keeps its versions while empty,
-//!   owner's free   ~~ (slab, slot, version) ~~>  bury                       until somebody needs its room
-//!                                                take_over: alloc works here from now on
+//!   owner's alloc  ~~ (slab, slot, version) ~~>  put      free, forget   an empty extent keeps
+//!   owner's free   ~~ (slab, slot, version) ~~>  bury                    its versions until its
+//!                                                                        room is needed
+//!                                                take_over: alloc works here from then on
 //! ```
 //!
-//! - A mirrored extent has no free list: slots come in the owner's order. The first `alloc` in it after a take-over
-//!   makes the list, one extent at a time, so that taking over a slab of millions of records costs nothing at once.
-//! - A slab's floor is at least every version that was put or buried in it, and a take-over leaps ahead of it: what the
-//!   former owner wrote unheard has other versions than what is written here.
-//! - There is one writer of a slab at a time; that is the caller's to know.
+//! - A mirrored extent has no free list: slots come in the owner's order. The first `alloc` in it
+//!   after a take-over makes the list, one extent at a time, so that taking over a slab of millions
+//!   of records costs nothing at once.
+//! - A slab's floor is at least every version that was put or buried in it, and a take-over leaps
+//!   ahead of it: records that the former owner wrote and did not report have other versions than
+//!   those written here.
+//! - There is one writer of a slab at a time; the caller has to ensure that.
 
 use crate::extent::{END, OFFSET_BITS, RECORDS};
 use crate::record::{Record, RecordId, SlabId, is_later_version, later_version, previous_version};
 use crate::slabs::{Slab, Slabs, parts};
 
-/// Versions that a slot may have had unheard when its slab is taken over: as often as a port can be used again in the
-/// seconds that a stream lags.
+/// Number of unreported versions that a slot may have had when its slab is taken over: as often as
+/// a port can be used again in the seconds that a stream lags.
 const LEAP: u32 = 1 << 20;
 
 impl<R: Record> Slabs<R> {
-    /// Allocates the record at a free slot that the slab's owner chose: [`Record::EMPTY`] but for `version`. Attaches
-    /// the extent at that position if there is none. None if `capacity` records are allocated, if no extent is free,
-    /// or if the slot is beyond those that this arena could have.
+    /// Allocates the record at a free slot that the slab's owner chose: [`Record::EMPTY`] except
+    /// for `version`. Attaches the extent at that position if there is none. `None` if `capacity`
+    /// records are allocated, if no extent is free, or if the slot is beyond those that this arena
+    /// could have.
     ///
     /// # Panics
     /// If `slab` is not below the number of slabs.
@@ -47,7 +51,7 @@ impl<R: Record> Slabs<R> {
         let extent = self.extents.get_mut(number);
         for skipped in u32::from(extent.fresh)..offset {
             let record = &mut self.records[(number << OFFSET_BITS | skipped) as usize];
-            // What the owner had there is unknown: whatever comes is newer.
+            // The owner's record in this slot is unknown: any version that arrives is newer.
             *record = R::EMPTY;
         }
         extent.fresh = extent.fresh.max(offset as u16 + 1);
@@ -65,7 +69,8 @@ impl<R: Record> Slabs<R> {
         Some(RecordId(id))
     }
 
-    /// Frees a record of a mirrored extent. The extent stays its slab's, with the versions of its slots.
+    /// Frees a record of a mirrored extent. The slab keeps the extent, with the versions of its
+    /// slots.
     #[cold]
     pub(crate) fn free_mirrored(&mut self, id: RecordId) {
         let (number, _) = parts(id);
@@ -89,7 +94,7 @@ impl<R: Record> Slabs<R> {
         }
     }
 
-    /// An empty mirrored extent gets a record.
+    /// Takes an empty mirrored extent off the idle list, because it gets a record.
     #[cold]
     fn wake(&mut self, number: u32) {
         let mut idle_head = self.extents.idle_head;
@@ -99,7 +104,7 @@ impl<R: Record> Slabs<R> {
         self.extents.link(&mut self.slabs[slab as usize].mirrored_head, number);
     }
 
-    /// Makes an extent a mirrored one, if it is not: its free list is given up.
+    /// Makes an extent a mirrored one, if it is not: its free list is discarded.
     #[cold]
     fn mirror(&mut self, number: u32) {
         let extent = self.extents.get_mut(number);
@@ -118,15 +123,15 @@ impl<R: Record> Slabs<R> {
     /// Frees an allocated record as if it had never been put: the same version may be put again.
     ///
     /// # Panics
-    /// As [`Slabs::free`].
+    /// Panics as [`Slabs::free`] does.
     pub fn forget(&mut self, id: RecordId) {
         self.free(id);
         let record = &mut self.records[id.0 as usize];
         record.set_version(previous_version(record.version()));
     }
 
-    /// Notes that a free slot has had this version: neither it nor an earlier one is put or allocated there again, for
-    /// as long as the slab has the extent.
+    /// Notes that a free slot has had this version: neither it nor an earlier one is put or
+    /// allocated there again, as long as the slab has the extent.
     pub fn bury(&mut self, slab: SlabId, slot: u32, version: u32) {
         self.raise_floor(slab, version);
         let Some(id) = self.id_of(slab, slot) else { return };
@@ -145,20 +150,22 @@ impl<R: Record> Slabs<R> {
         *floor = later_version(*floor, version);
     }
 
-    /// No slot of an extent that the slab gave back had a later version.
+    /// Returns the slab's floor: no slot of an extent that the slab gave back had a later version.
     pub fn floor(&self, slab: SlabId) -> u32 {
         self.slabs[slab.0 as usize].floor_version
     }
 
-    /// No slot of the extent at this position, or if there is none, of any that was there, had a later version.
+    /// Returns an upper bound of the versions of the extent at this position, or if there is none,
+    /// of any extent that was there.
     pub fn ceiling(&self, slab: SlabId, position: u32) -> u32 {
         let floor = self.slabs[slab.0 as usize].floor_version;
         let number = self.extent_at(slab, position);
         number.map_or(floor, |number| later_version(self.extents.get(number).high_version, floor))
     }
 
-    /// From now on records are allocated here. Their versions are later than any the former owner is known to have
-    /// given, and by a leap, so that they differ from those that it gave unheard.
+    /// Makes this table the writer of the slab: records are allocated here from then on. Their
+    /// versions are later than any that the former owner is known to have assigned, by a leap, so
+    /// that they differ from versions that it assigned and did not report.
     pub fn take_over(&mut self, slab: SlabId) {
         let mut from = 0;
         while let Some(position) = self.next_extent(slab, from) {
@@ -171,7 +178,8 @@ impl<R: Record> Slabs<R> {
         *floor = floor.wrapping_add(LEAP).max(1);
     }
 
-    /// Makes the free list of a mirrored extent with room, whose free slots go on from the slab's floor.
+    /// Makes the free list of a mirrored extent with room; the versions of its free slots continue
+    /// from the slab's floor.
     #[cold]
     pub(crate) fn adopt(&mut self, number: u32) {
         let Slab { room_head, mirrored_head, floor_version: floor } =

@@ -1,8 +1,9 @@
-//! Which positions of a slab have an extent: a bitmap per slab, and above it one with a bit per word.
+//! The positions of a slab that have an extent: a bitmap per slab, and above it one with a bit per
+//! word.
 //!
-//! An extent takes the lowest free position, so a slab's slot numbers stay dense, and since a slab never has more
-//! extents than the arena, positions never exceed their number. All searches take a bounded number of words:
-//! 16 for 60 million records.
+//! An extent takes the lowest free position, so a slab's slot numbers stay dense, and since a slab
+//! never has more extents than the arena, positions never exceed their number. All searches read a
+//! bounded number of words: 16 for 60 million records.
 
 use crate::error::OutOfMemory;
 use crate::region::Region;
@@ -21,14 +22,14 @@ pub(crate) struct Positions {
     summary_words: usize,
 }
 
-/// Words of a slab's bitmap and of the one above it.
+/// Returns the number of words of a slab's bitmap and of the bitmap above it.
 fn words_for(positions: usize) -> (usize, usize) {
     let taken_words = positions.div_ceil(WORD).max(1);
     (taken_words, taken_words.div_ceil(WORD))
 }
 
 impl Positions {
-    /// For `slabs` slabs with positions below `positions`.
+    /// Makes bitmaps for `slabs` slabs with positions below `positions`.
     pub(crate) fn new(slabs: usize, positions: usize) -> Result<Positions, OutOfMemory> {
         let (taken_words, summary_words) = words_for(positions);
         Ok(Positions {
@@ -40,14 +41,14 @@ impl Positions {
         })
     }
 
-    /// Bytes of memory that `Positions::new(slabs, positions)` takes.
+    /// Returns the bytes of memory that `Positions::new(slabs, positions)` takes.
     pub(crate) fn bytes_for(slabs: usize, positions: usize) -> usize {
         let (taken_words, summary_words) = words_for(positions);
         Region::<u64>::bytes_for(slabs.saturating_mul(taken_words))
             + 2 * Region::<u64>::bytes_for(slabs.saturating_mul(summary_words))
     }
 
-    /// The lowest free position. There must be one.
+    /// Returns the lowest free position. There must be one.
     pub(crate) fn lowest_free(&self, slab: usize) -> u32 {
         let summary = &self.full[slab * self.summary_words..][..self.summary_words];
         let group = summary
@@ -72,7 +73,7 @@ impl Positions {
         self.some[group] |= 1 << (word % WORD);
     }
 
-    /// Gives a position back.
+    /// Releases a position.
     pub(crate) fn release(&mut self, slab: usize, position: u32) {
         let (word, bit) = (position as usize / WORD, position as usize % WORD);
         let group = slab * self.summary_words + word / WORD;
@@ -84,7 +85,7 @@ impl Positions {
         }
     }
 
-    /// The lowest position in use that is not below `from`.
+    /// Returns the lowest position in use that is not below `from`.
     pub(crate) fn next_taken(&self, slab: usize, from: u32) -> Option<u32> {
         let (word, bit) = (from as usize / WORD, from as usize % WORD);
         if word >= self.taken_words {
@@ -121,7 +122,7 @@ mod tests {
 
     /// 5,000 positions make 79 words: two groups of the summary.
     #[test]
-    fn agrees_with_a_set() {
+    fn positions_agree_with_a_set_under_random_steps() {
         let count = 5000;
         let mut positions = Positions::new(2, count).unwrap();
         let mut model = BTreeSet::new();
@@ -130,7 +131,7 @@ mod tests {
         for step in 0..60_000 {
             random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
             let draw = (random >> 33) as usize;
-            // Fill first, then thin out, then mix.
+            // First fill, then empty nearly all, then mix.
             let is_take = match step {
                 0..5000 => true,
                 5000..9900 => false,
@@ -138,7 +139,7 @@ mod tests {
             };
             if let (true, Some(lowest)) = (is_take, free.first().copied()) {
                 assert_eq!(positions.lowest_free(1), lowest);
-                // Now and then not the lowest: slots of a mirrored slab are given elsewhere.
+                // Sometimes not the lowest: another table chooses the slots of a mirrored slab.
                 let from = if draw.is_multiple_of(5) { (draw >> 4) % count } else { 0 } as u32;
                 let position = free.range(from..).next().copied().unwrap_or(lowest);
                 positions.take(1, position);

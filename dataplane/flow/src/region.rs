@@ -1,7 +1,9 @@
-//! A fixed array in memory of its own: huge pages if there are any, left out of core dumps, touched once at start.
+//! A fixed array in memory of its own: on huge pages if there are any, excluded from core dumps,
+//! touched once at the start.
 //!
-//! Every page is written by the thread that creates the region. So no page fault waits in the data path, and the
-//! pages lie on the NUMA node of that thread: a worker creates its tables itself, after it was pinned.
+//! Every page is written by the thread that creates the region. So no page fault occurs in the data
+//! path, and the pages are on the NUMA node of that thread: a worker creates its tables itself,
+//! after it was pinned.
 #![allow(unsafe_code)]
 
 use std::ops::{Deref, DerefMut};
@@ -16,7 +18,8 @@ use crate::prefetch::prefetch;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 const SMALL_PAGE_BYTES: usize = 4 << 10;
 
-/// An array of `len` elements of plain data (`Copy`, so nothing is dropped), aligned to at least 4 KiB.
+/// An array of `len` elements of plain data (`Copy`, so nothing is dropped), aligned to at least 4
+/// KiB.
 pub struct Region<T: Copy> {
     start: NonNull<T>,
     len: usize,
@@ -47,10 +50,12 @@ impl<T: Copy> Region<T> {
         let start = mapping.start.cast::<T>();
         for index in 0..len {
             // JUSTIFICATION: the elements must be written before a slice over them may exist.
-            // SAFETY: index < len and len * size_of::<T>() <= the bytes mapped, so the address is inside.
+            // SAFETY: index < len and len * size_of::<T>() <= the bytes mapped, so the address is
+            // inside.
             let element = unsafe { start.add(index) };
             // JUSTIFICATION: as above.
-            // SAFETY: the element is mapped, writable, aligned (page aligned start) and belongs to nobody else.
+            // SAFETY: the element is mapped, writable, aligned (page aligned start) and no other
+            // code has a reference to it.
             unsafe { element.write(value) };
         }
         let has_huge_pages = mapping.is_hugetlb
@@ -58,23 +63,24 @@ impl<T: Copy> Region<T> {
         Ok(Region { start, len, mapped_bytes: mapping.bytes, has_huge_pages })
     }
 
-    /// Bytes of memory that a region of `len` elements takes, whole pages.
+    /// Returns the bytes of memory that a region of `len` elements takes, in whole pages.
     pub fn bytes_for(len: usize) -> usize {
         whole_pages(len.max(1).saturating_mul(size_of::<T>()))
     }
 
-    /// Bytes of memory the region takes, whole pages.
+    /// Returns the bytes of memory that the region takes, in whole pages.
     pub fn bytes(&self) -> usize {
         self.mapped_bytes
     }
 
-    /// Prefetches the first cache line of an element, in any state. An index out of range is harmless.
+    /// Prefetches the first cache line of an element, in any state. An index out of range is
+    /// harmless.
     #[inline(always)]
     pub fn prefetch(&self, index: usize) {
         prefetch(self, index);
     }
 
-    /// Whether the memory lies on huge pages, for the greater part at least.
+    /// Whether at least the greater part of the memory is on huge pages.
     pub fn has_huge_pages(&self) -> bool {
         self.has_huge_pages
     }
@@ -85,9 +91,9 @@ impl<T: Copy> Deref for Region<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // JUSTIFICATION: the memory comes from mmap, a slice has to be made of it somewhere.
-        // SAFETY: `new` wrote all `len` elements, the mapping lives as long as self, and T: Copy has no drop that
-        // could invalidate them. &self forbids writers.
+        // JUSTIFICATION: the memory comes from mmap, so a slice has to be made from a raw pointer.
+        // SAFETY: `new` wrote all `len` elements, the mapping lives as long as self, and T: Copy
+        // has no drop that could invalidate them. &self forbids writers.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -107,7 +113,8 @@ impl<T: Copy> Drop for Region<T> {
     }
 }
 
-// JUSTIFICATION: a table is built by one thread and may be handed to another; a raw pointer hides that it is owned.
+// JUSTIFICATION: a table is built by one thread and may be moved to another; a raw pointer hides
+// that it is owned.
 // SAFETY: the region owns its mapping alone, like a Box<[T]>.
 unsafe impl<T: Copy + Send> Send for Region<T> {}
 // JUSTIFICATION: as above.
@@ -124,8 +131,8 @@ impl<T: Copy> fmt::Debug for Region<T> {
     }
 }
 
-/// Maps at least `bytes`, on reserved huge pages if the system has enough, else on memory the kernel is asked to
-/// back with transparent ones.
+/// Maps at least `bytes`: on reserved huge pages if the system has enough, otherwise on memory that
+/// the kernel is asked to back with transparent huge pages.
 fn map(bytes: usize) -> Result<Mapping, OutOfMemory> {
     let is_small = bytes < HUGE_PAGE_BYTES;
     let bytes = whole_pages(bytes);
@@ -142,13 +149,14 @@ fn map(bytes: usize) -> Result<Mapping, OutOfMemory> {
     Ok(mapping)
 }
 
-/// `bytes` rounded up to the pages that [`map`] uses for them.
+/// Returns `bytes` rounded up to the pages that [`map`] uses for them.
 fn whole_pages(bytes: usize) -> usize {
     let page = if bytes < HUGE_PAGE_BYTES { SMALL_PAGE_BYTES } else { HUGE_PAGE_BYTES };
     bytes.checked_next_multiple_of(page).unwrap_or(usize::MAX)
 }
 
-/// Transparent huge pages need an address that is a multiple of their size: maps one page more and cuts the ends.
+/// Maps memory at a multiple of the huge page size, which transparent huge pages need: maps one
+/// huge page more and unmaps the ends.
 fn map_transparent(bytes: usize) -> Result<Mapping, OutOfMemory> {
     let start = mmap(bytes + HUGE_PAGE_BYTES, 0).ok_or(OutOfMemory { bytes })?;
     let head = start.align_offset(HUGE_PAGE_BYTES);
@@ -177,8 +185,10 @@ fn mmap_hugetlb(_bytes: usize) -> Option<NonNull<u8>> {
 }
 
 fn mmap(bytes: usize, flags: libc::c_int) -> Option<NonNull<u8>> {
-    // JUSTIFICATION: allocators of the standard library give neither huge pages nor memory kept out of core dumps.
-    // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing memory.
+    // JUSTIFICATION: allocators of the standard library provide neither huge pages nor memory
+    // excluded from core dumps.
+    // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing
+    // memory.
     let address = unsafe {
         libc::mmap(
             ptr::null_mut(),
@@ -195,11 +205,13 @@ fn mmap(bytes: usize, flags: libc::c_int) -> Option<NonNull<u8>> {
     NonNull::new(address.cast())
 }
 
-/// Advice that is refused (an old kernel, a container's policy) costs speed or disk, never correctness.
+/// Gives advice to the kernel. A refusal (an old kernel, a container's policy) costs speed or disk
+/// space, never correctness.
 #[cfg(target_os = "linux")]
 fn madvise(mapping: &Mapping, advice: libc::c_int) {
-    // JUSTIFICATION: there is no other way to ask for huge pages or to keep the table out of core dumps.
-    // SAFETY: the range is a mapping of ours; neither advice used here changes its content.
+    // JUSTIFICATION: there is no other way to request huge pages or to exclude the table from core
+    // dumps.
+    // SAFETY: the range is a mapping made here; neither advice used here changes its content.
     unsafe { libc::madvise(mapping.start.as_ptr().cast(), mapping.bytes, advice) };
 }
 
@@ -207,8 +219,8 @@ fn unmap(start: NonNull<u8>, bytes: usize) {
     if bytes == 0 {
         return;
     }
-    // JUSTIFICATION: what mmap gave has to be given back by munmap.
-    // SAFETY: the callers pass whole pages of a mapping of theirs to which no reference remains.
+    // JUSTIFICATION: memory from mmap has to be released by munmap.
+    // SAFETY: the callers pass whole pages of their own mapping, to which no reference remains.
     unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
 }
 

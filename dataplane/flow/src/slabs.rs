@@ -18,7 +18,8 @@ pub struct Slabs<R: Record> {
     pub(crate) positions: Positions,
     /// Finds the extent at (slab, position).
     places: Index,
-    /// Guesses at that, which the extent itself confirms: the last one whose (slab, position) falls here.
+    /// Guesses of that look-up, which the extent itself confirms: each is the extent used last
+    /// whose (slab, position) maps to this index.
     guesses: Box<[u32; GUESSES]>,
     pub(crate) live: usize,
     pub(crate) capacity: usize,
@@ -28,16 +29,16 @@ pub struct Slabs<R: Record> {
 pub(crate) struct Slab {
     /// First of the slab's extents with room.
     pub(crate) room_head: u32,
-    /// First of its mirrored extents with room that are not empty.
+    /// First of its mirrored extents that have room and are not empty.
     pub(crate) mirrored_head: u32,
-    /// No slot of an extent that was given back, or of a mirrored one, had a later version.
+    /// Floor: no slot of an extent that was given back, or of a mirrored one, had a later version.
     pub(crate) floor_version: u32,
 }
 
-/// Slab and position are numbers of ours, not of a stranger: a fixed key will do.
+/// Slab and position are numbers that this program assigns, so a fixed hash key is safe.
 const PLACES: HashKey = HashKey::new([0x7765_6972, 0x666C_6F77]);
 
-/// Extents that a worker which mirrors others' slabs writes in at a time, and some more.
+/// More than the number of extents to which a worker that mirrors other slabs writes at a time.
 const GUESSES: usize = 1024;
 
 fn place_of_guess(slab: SlabId, position: u32) -> usize {
@@ -57,15 +58,16 @@ fn extents_for(records_max: usize, slabs: usize) -> usize {
 }
 
 impl<R: Record> Slabs<R> {
-    /// Room for `records_max` records, however they are spread over `slabs` slabs numbered from 0: each slab may
-    /// leave one extent partly unused, so the arena has `slabs` - 1 extents more than the records fill.
+    /// Makes room for `records_max` records, however they are spread over `slabs` slabs numbered
+    /// from 0: each slab may leave one extent partly unused, so the arena has `slabs` - 1 extents
+    /// more than the records fill.
     ///
     /// # Errors
     /// [`OutOfMemory`], or more records than 32 bits can number.
     pub fn new(records_max: usize, slabs: usize) -> Result<Slabs<R>, OutOfMemory> {
         let count = extents_for(records_max, slabs);
         let records = count.saturating_mul(RECORDS as usize);
-        // The last extent number is not used: RecordId::NONE lies in it.
+        // The last extent number is not used: RecordId::NONE is in it.
         if count >= 1 << (u32::BITS - OFFSET_BITS) {
             let bytes = records.saturating_mul(size_of::<R>());
             return Err(OutOfMemory { bytes });
@@ -76,7 +78,7 @@ impl<R: Record> Slabs<R> {
             extents: Extents::new(Region::new(count, Extent::DETACHED)?),
             slabs: Region::new(slabs, slab)?,
             positions: Positions::new(slabs, count)?,
-            // Half empty: an insertion that finds no place is out of the question.
+            // Half empty, so an insertion cannot fail to find a slot.
             places: Index::new(2 * count)?,
             guesses: Box::new([0; GUESSES]),
             live: 0,
@@ -84,8 +86,8 @@ impl<R: Record> Slabs<R> {
         })
     }
 
-    /// Prefetches the record that the next [`Slabs::alloc`] of `slab` hands out. That one in turn prefetches its
-    /// successor, so a burst of creations needs one call per slab.
+    /// Prefetches the record that the next [`Slabs::alloc`] of `slab` returns. That call in turn
+    /// prefetches the next record, so a burst of creations needs one call per slab.
     ///
     /// # Panics
     /// If `slab` is not below the number of slabs.
@@ -100,14 +102,15 @@ impl<R: Record> Slabs<R> {
         }
     }
 
-    /// Prefetches the record of an extent that is handed out next.
+    /// Prefetches the record of an extent that will be allocated next.
     #[inline(always)]
     fn prefetch_room(&self, number: u32, extent: &Extent) {
         let offset = if extent.free_head == END { extent.fresh } else { extent.free_head };
         prefetch(&self.records, (number << OFFSET_BITS) as usize + offset as usize);
     }
 
-    /// Bytes of memory that `Slabs::new(records_max, slabs)` takes, bookkeeping included.
+    /// Returns the bytes of memory that `Slabs::new(records_max, slabs)` takes, bookkeeping
+    /// included.
     pub fn bytes_for(records_max: usize, slabs: usize) -> usize {
         let count = extents_for(records_max, slabs);
         Region::<R>::bytes_for(count.saturating_mul(RECORDS as usize))
@@ -117,9 +120,10 @@ impl<R: Record> Slabs<R> {
             + Index::bytes_for(2 * count)
     }
 
-    /// Allocates a record in `slab`: [`Record::EMPTY`] but for its version, which is later than any version this
-    /// slot of this slab ever had. None if `capacity` records are allocated, or if this slab's extents are full and
-    /// no other is free: frees in no order leave holes that only their own slab can fill.
+    /// Allocates a record in `slab`: [`Record::EMPTY`] except for its version, which is later than
+    /// any version that this slot of this slab ever had. `None` if `capacity` records are
+    /// allocated, or if this slab's extents are full and no extent is free: frees in random order
+    /// leave holes that only their own slab can fill.
     ///
     /// # Panics
     /// If `slab` is not below the number of slabs.
@@ -144,10 +148,11 @@ impl<R: Record> Slabs<R> {
             extent.free_head = record.next_free() as u16;
             next_version(record.version())
         };
-        // A free record is EMPTY but for its version and its link: the rest is written once, by its owner.
+        // A free record is EMPTY except for its version and its link: the rest is written once, by
+        // its owner.
         record.set_next_free(R::EMPTY.next_free());
         record.set_version(version);
-        // No slot is ahead of high_version, so this is the one way it can grow, also past the wrap.
+        // No slot is ahead of high_version, so it can grow in this way only, also past the wrap.
         if version == next_version(extent.high_version) {
             extent.high_version = version;
         }
@@ -163,10 +168,11 @@ impl<R: Record> Slabs<R> {
         Some(RecordId(id))
     }
 
-    /// Frees an allocated record, once. Its version stays; its extent goes back to the arena if it was the last.
+    /// Frees an allocated record, once. Its version stays; its extent goes back to the arena if
+    /// this was its last record.
     ///
     /// # Panics
-    /// If no record of the extent is allocated: a record was freed twice.
+    /// Panics if no record of the extent is allocated: a record was freed twice.
     pub fn free(&mut self, id: RecordId) {
         let (number, offset) = parts(id);
         let extent = self.extents.get_mut(number);
@@ -195,8 +201,8 @@ impl<R: Record> Slabs<R> {
         }
     }
 
-    /// Finds an extent with room for `slab`: a mirrored one of its own, or a free one, which gets the lowest free
-    /// position.
+    /// Finds an extent with room for `slab`: a mirrored one of its own, or a free one, which gets
+    /// the lowest free position.
     fn attach(&mut self, slab: SlabId) -> Option<u32> {
         let mirrored = self.slabs[slab.0 as usize].mirrored_head;
         if mirrored != NONE {
@@ -261,25 +267,27 @@ impl<R: Record> Slabs<R> {
         self.extents.push_free(number);
     }
 
-    /// The record, allocated or not.
+    /// Returns the record, allocated or not.
     ///
     /// # Panics
-    /// If `id` is outside the arena, as [`RecordId::NONE`] is.
+    /// Panics if `id` is outside the arena, as [`RecordId::NONE`] is.
     #[inline(always)]
     pub fn get(&self, id: RecordId) -> &R {
         &self.records[id.0 as usize]
     }
 
-    /// The record, to be changed. Only an allocated one may be, and never its version.
+    /// Returns the record to be changed. Only an allocated record may be changed, and never its
+    /// version.
     ///
     /// # Panics
-    /// As [`Slabs::get`].
+    /// Panics as [`Slabs::get`] does.
     #[inline(always)]
     pub fn get_mut(&mut self, id: RecordId) -> &mut R {
         &mut self.records[id.0 as usize]
     }
 
-    /// Prefetches the record at a slot of a slab that will be put, or was, and remembers its extent.
+    /// Prefetches the record at a slot of a slab that will be put, or has been, and remembers its
+    /// extent.
     #[inline]
     pub fn prefetch_slot(&mut self, slab: SlabId, slot: u32) {
         let (position, offset) = (slot >> OFFSET_BITS, slot % RECORDS);
@@ -295,22 +303,22 @@ impl<R: Record> Slabs<R> {
         prefetch(&self.records, id.0 as usize);
     }
 
-    /// The slab of an allocated record.
+    /// Returns the slab of an allocated record.
     #[inline]
     pub fn slab_of(&self, id: RecordId) -> SlabId {
         SlabId(self.extents.get(parts(id).0).slab)
     }
 
-    /// The slot of an allocated record within its slab: position of its extent * 1,024 + offset. It is the same for
-    /// the record's whole life.
+    /// Returns the slot of an allocated record within its slab: position of its extent * 1,024 +
+    /// offset. It stays the same for the record's whole life.
     #[inline]
     pub fn slot_of(&self, id: RecordId) -> u32 {
         let (number, offset) = parts(id);
         self.extents.get(number).position << OFFSET_BITS | offset
     }
 
-    /// The record at a slot of a slab, allocated or not. None if the slab has no such slot at present, or did not
-    /// use it since it got the extent.
+    /// Returns the record at a slot of a slab, allocated or not. `None` if the slab has no such
+    /// slot at present, or has not used it since it got the extent.
     pub fn id_of(&self, slab: SlabId, slot: u32) -> Option<RecordId> {
         let (position, offset) = (slot >> OFFSET_BITS, slot % RECORDS);
         let number = self.extent_at(slab, position)?;
@@ -318,7 +326,7 @@ impl<R: Record> Slabs<R> {
             .then_some(RecordId(number << OFFSET_BITS | offset))
     }
 
-    /// The extent at a position of a slab.
+    /// Returns the extent at a position of a slab.
     #[inline]
     pub(crate) fn extent_at(&self, slab: SlabId, position: u32) -> Option<u32> {
         let guess = self.guesses[place_of_guess(slab, position)];
@@ -337,17 +345,17 @@ impl<R: Record> Slabs<R> {
         })
     }
 
-    /// Records allocated.
+    /// Returns the number of allocated records.
     pub fn live(&self) -> usize {
         self.live
     }
 
-    /// Records that can be allocated at once: `records_max`.
+    /// Returns the number of records that can be allocated at once: `records_max`.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Bytes of memory, bookkeeping included.
+    /// Returns the bytes of memory, bookkeeping included.
     pub fn bytes(&self) -> usize {
         self.records.bytes()
             + self.extents.all.bytes()
@@ -356,7 +364,7 @@ impl<R: Record> Slabs<R> {
             + self.places.bytes()
     }
 
-    /// Whether the records lie on huge pages.
+    /// Whether the records are on huge pages.
     pub fn huge_pages(&self) -> bool {
         self.records.has_huge_pages()
     }
@@ -391,7 +399,7 @@ mod tests {
         }
     }
 
-    /// The wrap skips 0, within an extent's stay and over its return.
+    /// The wrap skips 0, while an extent is attached and when it is attached again.
     #[test]
     fn versions_wrap_and_skip_0() {
         let mut slabs = Slabs::<Flow>::new(10, 1).unwrap();

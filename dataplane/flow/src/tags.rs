@@ -3,11 +3,12 @@
 
 use crate::bucket::SLOTS;
 
-/// Bit s is set if tag s equals `tag`.
+/// Returns a bit set: bit s is set if tag s equals `tag`.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn equal(tags: &[u16; SLOTS], tag: u16) -> u32 {
-    // JUSTIFICATION: six instructions instead of two dozen, for each look-up; the compiler finds no such form.
+    // JUSTIFICATION: six instructions instead of two dozen, for each look-up; the compiler does not
+    // find this form.
     // SAFETY: SSE2 is part of x86_64.
     unsafe { equal_sse2(tags, tag) }
 }
@@ -20,7 +21,7 @@ fn equal_sse2(tags: &[u16; SLOTS], tag: u16) -> u32 {
         _mm_cmpeq_epi16, _mm_movemask_epi8, _mm_packs_epi16, _mm_set_epi16, _mm_set1_epi16,
         _mm_setzero_si128,
     };
-    // Becomes one load.
+    // Compiles to one load.
     let [a, b, c, d, e, f, g, h] = tags.map(u16::cast_signed);
     let tags = _mm_set_epi16(h, g, f, e, d, c, b, a);
     let equal = _mm_cmpeq_epi16(tags, _mm_set1_epi16(tag.cast_signed()));
@@ -28,7 +29,7 @@ fn equal_sse2(tags: &[u16; SLOTS], tag: u16) -> u32 {
     _mm_movemask_epi8(_mm_packs_epi16(equal, _mm_setzero_si128())).cast_unsigned()
 }
 
-/// Bit s is set if tag s equals `tag`.
+/// Returns a bit set: bit s is set if tag s equals `tag`.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn equal(tags: &[u16; SLOTS], tag: u16) -> u32 {
     tags.iter().rev().fold(0, |bits, &other| bits << 1 | u32::from(other == tag))

@@ -1,15 +1,16 @@
-//! A slab whose records are all gone, and that gets another use: its empty extents go back to the arena, and what it
-//! remembers of versions belongs to a history that is over.
+//! A slab without records that gets another use: its empty extents go back to the arena, and the
+//! versions that it remembers belong to a lineage that has ended.
 
 use crate::record::{Record, SlabId};
 use crate::slabs::Slabs;
 
 impl<R: Record> Slabs<R> {
-    /// Gives back up to `limit` extents of a slab without records: mirrored ones, which stay while they are empty. What
-    /// their slots remember is forgotten but for the slab's floor. Returns whether the slab has no extent any more.
+    /// Gives back up to `limit` extents of a slab without records; these are mirrored extents,
+    /// which stay with the slab while they are empty. The versions of their slots are forgotten;
+    /// only the slab's floor is kept. Returns true if the slab has no extents left.
     ///
     /// # Panics
-    /// If one of them has a record, or `slab` is not below the number of slabs.
+    /// Panics if one of the extents has a record, or if `slab` is not below the number of slabs.
     pub fn give_back(&mut self, slab: SlabId, limit: usize) -> bool {
         for _ in 0..limit {
             let Some(position) = self.next_extent(slab, 0) else { return true };
@@ -20,13 +21,14 @@ impl<R: Record> Slabs<R> {
         self.next_extent(slab, 0).is_none()
     }
 
-    /// From now on the slab's slots have another history, which another table writes: no version is known of it. Versions
-    /// are serial numbers, so an old floor could pass for a later one than any of the new history.
+    /// Forgets all versions of a slab whose slots get another lineage, which another table writes.
+    /// Versions are serial numbers, so an old floor could look later than any version of the new
+    /// lineage.
     ///
     /// # Panics
-    /// If the slab has an extent, or is not below the number of slabs.
+    /// Panics if the slab has an extent, or is not below the number of slabs.
     pub fn forget_versions(&mut self, slab: SlabId) {
-        assert!(self.next_extent(slab, 0).is_none(), "a slab that forgets has no slots");
+        assert!(self.next_extent(slab, 0).is_none(), "the slab has no extents");
         self.slabs[slab.0 as usize].floor_version = 0;
     }
 }

@@ -1,5 +1,5 @@
-//! Walks over records in slot order, a bounded number of slots at a time: expiry over the whole arena, dumps over
-//! one slab.
+//! Walks over records in slot order, a bounded number of slots at a time: expiry over the whole
+//! arena, dumps over one slab.
 
 use std::ops::ControlFlow;
 
@@ -8,22 +8,23 @@ use crate::prefetch::prefetch;
 use crate::record::{Record, RecordId, SlabId};
 use crate::slabs::Slabs;
 
-/// Where a walk over an arena goes on. It starts over at the end.
+/// Where a walk over an arena continues. After the end it starts again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     extent: u32,
     offset: u32,
 }
 
-/// Records a walk prefetches ahead. The processor's own prefetcher stops at each 4 KiB; and a walk of a few slots per
-/// burst finds its first records in the cache.
+/// Number of records that a walk prefetches ahead. The processor's own prefetcher stops at each 4
+/// KiB, and a walk of a few slots per burst finds its first records in the cache.
 const AHEAD: usize = 16;
 
 impl<R: Record> Slabs<R> {
-    /// Shows `visit` the live records, with their slabs, among the next slots, at most `budget` of them and none twice. The unused rest
-    /// of an extent, or all of one that no slab has, counts as one slot.
+    /// Calls `visit` for the live records, with their slabs, among the next slots: at most `budget`
+    /// slots, none of them twice. The unused rest of an extent, or a whole extent without a slab,
+    /// counts as one slot.
     ///
-    /// Returns whether the walk came to the end of the arena, where the cursor starts over.
+    /// Returns whether the walk came to the end of the arena, where the cursor starts again.
     pub fn walk(
         &mut self,
         cursor: &mut Cursor,
@@ -34,7 +35,7 @@ impl<R: Record> Slabs<R> {
         let start = *cursor;
         let mut budget = budget.min(self.records.len()) as u32;
         let mut has_wrapped = false;
-        // The extent of the start may be entered twice: behind the cursor, and a lap later before it.
+        // The first extent may be entered twice: behind the cursor, and a lap later before it.
         for lap_step in 0..=extents {
             let end = match u32::from(self.extents.get(cursor.extent).fresh) {
                 fresh if lap_step == extents => fresh.min(start.offset),
@@ -69,10 +70,11 @@ impl<R: Record> Slabs<R> {
         has_wrapped
     }
 
-    /// Shows `visit` the live records of one slab from slot `from_slot` on, looking at no more than `budget` slots
-    /// (at least one). Returns the slot to go on from, None at the end.
+    /// Calls `visit` for the live records of one slab from slot `from_slot` on, looking at no more
+    /// than `budget` slots (at least one). Returns the slot from which to continue; `None` at the
+    /// end.
     ///
-    /// A record that is live throughout a dump of several calls is shown exactly once.
+    /// A record that is live throughout a dump of several calls is visited exactly once.
     ///
     /// # Panics
     /// If `slab` is not below the number of slabs.
@@ -112,8 +114,8 @@ impl<R: Record> Slabs<R> {
         }
     }
 
-    /// Shows `visit` the live records of the extent at a position of a slab from `offset` on, with their offsets,
-    /// until it says stop. Nothing if there is no such extent.
+    /// Calls `visit` for the live records of the extent at a position of a slab from `offset` on,
+    /// with their offsets, until it returns `Break`. Does nothing if there is no such extent.
     pub fn walk_extent(
         &self,
         slab: SlabId,
@@ -132,7 +134,7 @@ impl<R: Record> Slabs<R> {
         }
     }
 
-    /// The lowest position of a slab, not below `from`, that has an extent.
+    /// Returns the lowest position of a slab, not below `from`, that has an extent.
     pub fn next_extent(&self, slab: SlabId, from: u32) -> Option<u32> {
         self.positions.next_taken(slab.0 as usize, from)
     }

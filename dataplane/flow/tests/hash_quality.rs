@@ -54,9 +54,10 @@ fn sequential_keys_fill_an_index() {
     }
 }
 
-/// The tags come from the lowest 16 bits: sequential keys use them evenly (chi-squared over 256 classes).
+/// The tags come from the lowest 16 bits: sequential keys use them evenly (chi-squared over 256
+/// classes).
 #[test]
-fn low_bits_are_even() {
+fn low_bits_of_the_hash_are_evenly_distributed() {
     for key in keys() {
         let mut counts = [0_u32; 256];
         for number in 0..256_000 {
@@ -78,9 +79,9 @@ fn another_key_gives_another_hash() {
     assert_eq!(format!("{a:?}"), "HashKey(..)");
 }
 
-/// As maps of the standard library ask for them.
+/// Writes words one by one, as maps of the standard library do.
 #[test]
-fn words_that_are_handed_in_one_by_one_are_all_hashed() {
+fn words_that_are_written_one_by_one_are_all_hashed() {
     use std::hash::{BuildHasher, Hasher};
     let key = HashKey::new([1, 2]);
     let hash = |words: &[u64]| {

@@ -1,4 +1,4 @@
-//! The index against a naive multimap, under random operations up to the full table.
+//! Compares the index with a naive multimap, under random operations up to the full table.
 
 use std::collections::HashMap;
 
@@ -7,14 +7,14 @@ use weir_flow::{Hash, HashKey, Index};
 
 #[derive(Clone, Copy, Debug, TypeGenerator)]
 enum Step {
-    /// Twice as likely as removals, so that tables fill up.
+    /// Insertions are twice as likely as removals, so that tables fill up.
     Insert(Key),
     InsertAgain(Key),
     Remove(Key),
     Find(Key),
 }
 
-/// Few homes, few tags and hash bits that are neither: collisions of every kind.
+/// Few primary buckets, few tags, and few values of the other hash bits: collisions of every kind.
 #[derive(Clone, Copy, Debug, TypeGenerator)]
 struct Key {
     #[generator(0..40_u8)]
@@ -33,7 +33,8 @@ impl Key {
         Hash(home | u64::from(self.rest) << 16 | u64::from(self.tag))
     }
 
-    /// The id names the hash too, as a record names its key: the closure can tell entries of equal tags apart.
+    /// The id identifies the hash too, as a record contains its key: the closure can distinguish
+    /// entries of equal tags.
     fn id(self) -> u32 {
         u32::from_le_bytes([self.home, self.tag, self.rest, self.id])
     }
@@ -55,7 +56,8 @@ fn run(steps: &[Step]) {
                     model.ids.entry(key.hash().0).or_default().push(key.id());
                     model.len += 1;
                 } else {
-                    // Full happens when a few buckets or equal hashes overflow, never in an empty table.
+                    // Full happens when a few buckets or equal hashes overflow, never in an empty
+                    // table.
                     assert!(index.len() >= 16);
                     assert_same(&index, &model);
                 }
@@ -82,7 +84,7 @@ fn run(steps: &[Step]) {
     assert_steps_agree(&index);
 }
 
-/// All keys there can be: the steps of a look-up come to the first entry with the key's tag.
+/// For all possible keys: the steps of a look-up find the first entry with the key's tag.
 fn assert_steps_agree(index: &Index) {
     for number in 0..40 * 36 {
         let [home, tag, rest] = [number / 36, number / 3 % 12, number % 3].map(|part| part as u8);
@@ -90,11 +92,11 @@ fn assert_steps_agree(index: &Index) {
         let first = index.find(hash, |_| true);
         let candidate = index.candidate(hash).or_else(|| index.candidate_elsewhere(hash));
         assert_eq!(candidate, first, "the first entry with this tag");
-        assert!(first.is_none() || index.may_hold(hash), "what is there may be there");
+        assert!(first.is_none() || index.may_hold(hash), "may_hold is true for a present entry");
     }
 }
 
-/// Shows the closure each entry under its hash, as often as it was inserted.
+/// Asserts that the closure sees each entry under its hash as often as it was inserted.
 fn assert_same(index: &Index, model: &Model) {
     for (&hash, ids) in &model.ids {
         let mut seen = Vec::new();
@@ -110,13 +112,13 @@ fn assert_same(index: &Index, model: &Model) {
 }
 
 #[test]
-fn agrees_with_a_multimap() {
+fn index_agrees_with_a_multimap() {
     check!().with_type::<Vec<Step>>().for_each(|steps| run(steps));
 }
 
 /// Long runs fill the table, which a fuzzer's short inputs seldom do.
 #[test]
-fn agrees_with_a_multimap_when_full() {
+fn index_agrees_with_a_multimap_when_full() {
     let key = HashKey::new([3, 4]);
     for seed in 0..30 {
         let steps: Vec<Step> = (0..4000)
@@ -137,7 +139,7 @@ fn agrees_with_a_multimap_when_full() {
 
 /// The promise of `Index::new`, over sizes from one entry to more buckets than tags.
 #[test]
-fn random_keys_fill_it_to_its_capacity() {
+fn random_keys_fill_an_index_to_its_capacity() {
     for (entries, seeds) in [(1, 100), (16, 100), (100, 100), (5000, 20), (1_000_000, 1)] {
         for seed in 0..seeds {
             let key = HashKey::new([seed, 9]);

@@ -1,4 +1,5 @@
-//! A mirror against its owner: same slots, same versions, in whatever order the news come; then the mirror takes over.
+//! Compares a mirror with its owner: same slots, same versions, in whatever order the changes
+//! arrive; then the mirror takes over.
 
 use std::collections::HashMap;
 
@@ -29,7 +30,7 @@ impl Record for Flow {
     }
 }
 
-/// Payloads of live records lie above any link.
+/// Payloads of live records are above any link.
 const LIVE: u32 = 1 << 20;
 const SLABS: u32 = 2;
 
@@ -56,7 +57,7 @@ impl Dice {
     }
 }
 
-/// What a replica does with news.
+/// Applies a change as a replica does.
 fn apply(mirror: &mut Slabs<Flow>, news: News) {
     let (slab, slot) = news.place();
     let held = mirror.id_of(SlabId(slab), slot);
@@ -84,7 +85,7 @@ fn records(slabs: &Slabs<Flow>, slab: u32) -> HashMap<u32, Flow> {
     records
 }
 
-/// Fills, thins out and mixes the owner's slabs; returns the news in order.
+/// Fills, empties and mixes the owner's slabs; returns the changes in order.
 fn history(owner: &mut Slabs<Flow>, dice: &mut Dice, steps: usize) -> Vec<News> {
     let (mut news, mut live) = (Vec::new(), Vec::<RecordId>::new());
     for step in 0..steps {
@@ -106,7 +107,7 @@ fn history(owner: &mut Slabs<Flow>, dice: &mut Dice, steps: usize) -> Vec<News> 
     news
 }
 
-/// Moves news about, but never past news of the same slot.
+/// Moves changes about, but never past a change of the same slot.
 fn shuffle(news: &mut [News], dice: &mut Dice) {
     for _ in 0..news.len() * 4 {
         let at = dice.below(news.len() - 1);
@@ -116,9 +117,9 @@ fn shuffle(news: &mut [News], dice: &mut Dice) {
     }
 }
 
-/// Many records of both live and dead slots, in the free lists and out of them.
+/// Many records in slots that are live and that were freed, inside the free lists and outside.
 #[test]
-fn a_mirror_equals_its_owner_and_goes_on_where_it_ended() {
+fn mirror_equals_its_owner_and_continues_where_the_owner_ended() {
     for seed in 0..6 {
         let mut dice = Dice(seed << 32);
         let mut owner = Slabs::<Flow>::new(6000, SLABS as usize).unwrap();
@@ -139,7 +140,8 @@ fn a_mirror_equals_its_owner_and_goes_on_where_it_ended() {
     }
 }
 
-/// The mirror allocates to the brim: no slot twice, each version later than any the owner gave there.
+/// The mirror allocates until it is full: no slot twice, each version later than any that the owner
+/// assigned there.
 fn goes_on(mirror: &mut Slabs<Flow>, news: &[News]) {
     let mut last: HashMap<(u32, u32), u32> = HashMap::new();
     for item in news {
@@ -157,7 +159,7 @@ fn goes_on(mirror: &mut Slabs<Flow>, news: &[News]) {
     while let Some(id) = mirror.alloc(SlabId(round % SLABS)) {
         let (slab, slot) = (mirror.slab_of(id).0, mirror.slot_of(id));
         let version = mirror.get(id).version();
-        assert!(version > last.get(&(slab, slot)).copied().unwrap_or(0) + 1000, "unheard ones too");
+        assert!(version > last.get(&(slab, slot)).copied().unwrap_or(0) + 1000, "unreported too");
         assert_eq!(taken.insert((slab, slot), version), None, "the slot was free");
         mirror.get_mut(id).payload = LIVE + round;
         round += 1;
@@ -170,7 +172,7 @@ fn goes_on(mirror: &mut Slabs<Flow>, news: &[News]) {
         seen += 1;
     });
     assert_eq!(seen, mirror.capacity());
-    // All of it can be freed, and the arena serves one slab alone.
+    // All records can be freed, and then one slab can use the whole arena.
     for slab in 0..SLABS {
         for &slot in records(mirror, slab).keys() {
             let id = mirror.id_of(SlabId(slab), slot).unwrap();
@@ -184,15 +186,16 @@ fn goes_on(mirror: &mut Slabs<Flow>, news: &[News]) {
     assert_eq!(mirror.live(), mirror.capacity());
 }
 
-/// Some slot of the slab that holds this version; live records of a slab may share one.
+/// Returns some slot of the slab that holds this version; live records of a slab may share a
+/// version.
 fn mirror_slot(taken: &HashMap<(u32, u32), u32>, slab: u32, flow: &Flow) -> u32 {
     let found = taken.iter().find(|(place, version)| place.0 == slab && **version == flow.version);
-    found.expect("a live record is known").0.1
+    found.expect("every live record has an entry in `taken`").0.1
 }
 
-/// Extents that were mirrored and are empty keep their versions until the room is needed, by whichever slab.
+/// Empty mirrored extents keep their versions until their room is needed, by any slab.
 #[test]
-fn an_empty_extent_remembers_until_it_is_needed() {
+fn empty_mirrored_extent_keeps_its_versions_until_it_is_needed() {
     let mut mirror = Slabs::<Flow>::new(2048, 1).unwrap();
     for position in 0..2 {
         let id = mirror.put(SlabId(0), position * 1024 + 7, 5).unwrap();
@@ -217,7 +220,7 @@ fn an_empty_extent_remembers_until_it_is_needed() {
 }
 
 #[test]
-fn what_was_forgotten_can_be_put_again() {
+fn forgotten_version_can_be_put_again() {
     let mut mirror = Slabs::<Flow>::new(1024, 1).unwrap();
     for _ in 0..3 {
         let id = mirror.put(SlabId(0), 9, 1).unwrap();
@@ -229,9 +232,9 @@ fn what_was_forgotten_can_be_put_again() {
     assert_eq!(mirror.live(), 0);
 }
 
-/// A slab is emptied and given to another history, whose versions are those of long ago.
+/// A slab is emptied and used for another lineage, whose versions are far behind.
 #[test]
-fn a_slab_that_was_vacated_takes_any_version() {
+fn vacated_slab_accepts_any_version() {
     let mut mirror = Slabs::<Flow>::new(4096, 2).unwrap();
     let (slab, old, new) = (SlabId(0), 3_000_000_000, 7);
     for slot in [5, 6, 1024 + 5, 3 * 1024 + 5] {
@@ -251,7 +254,7 @@ fn a_slab_that_was_vacated_takes_any_version() {
     mirror.take_over(slab);
     let id = mirror.alloc(slab).unwrap();
     assert!(is_later_version(mirror.get(id).version(), new + 1000));
-    // What went back serves any slab.
+    // Any slab can use the extents that were given back.
     let taken = (0..3 * 1024).filter(|_| {
         let id = mirror.alloc(SlabId(1));
         id.is_some_and(|id| {

@@ -1,4 +1,5 @@
-//! The slabs against a naive model: slots stay, versions only rise, extents go round, walks see each live record.
+//! Compares the slabs with a naive model: slots stay, versions only rise, extents are reused, walks
+//! visit each live record.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -34,7 +35,7 @@ impl Record for Flow {
 
 const SLABS: u32 = 3;
 const RECORDS_MAX: usize = 4000;
-/// 4,000 records fill four extents; each slab but one may leave one more unused in part.
+/// 4,000 records fill four extents; each slab except one may leave one more extent partly unused.
 const EXTENTS: usize = 6;
 
 #[derive(Clone, Copy, Debug, TypeGenerator)]
@@ -61,9 +62,9 @@ enum Step {
 
 struct Model {
     slabs: Slabs<Flow>,
-    /// Allocated: id -> (slab, slot, version, payload).
+    /// Allocated records: id -> (slab, slot, version, payload).
     live: BTreeMap<u32, (u32, u32, u32, u32)>,
-    /// The last version of each (slab, slot) ever used.
+    /// The last version of each (slab, slot) that was ever used.
     versions: HashMap<(u32, u32), u32>,
     cursor: Cursor,
     payload: u32,
@@ -148,7 +149,8 @@ impl Model {
         assert_eq!(self.slabs.live(), self.live.len());
     }
 
-    /// A lap of budgeted walks sees each live record once, in order; no walk sees more than its budget.
+    /// A lap of budgeted walks visits each live record once, in order; no walk visits more than its
+    /// budget.
     fn walk(&mut self, budget: usize) {
         while !self.slabs.walk(&mut self.cursor, budget, |_, _, _| {}) {}
         self.cursor = Cursor::default();
@@ -161,7 +163,7 @@ impl Model {
                 break;
             }
         }
-        // The last walk may have gone on into the next lap.
+        // The last walk may have continued into the next lap.
         let all: Vec<u32> = self.live.keys().copied().collect();
         assert_eq!(seen[..all.len()], all);
         assert!(seen[all.len()..].iter().zip(&all).all(|(a, b)| a == b));
@@ -179,13 +181,13 @@ impl Model {
         for slab in 0..SLABS {
             self.check_slab(slab);
         }
-        // A budget for everything sees everything once, wherever the cursor stands.
+        // A budget for everything visits everything once, wherever the cursor is.
         let mut seen = 0;
         self.slabs.walk(&mut self.cursor, usize::MAX, |_, _, _| seen += 1);
         assert_eq!(seen, self.live.len());
     }
 
-    /// A dump of a slab in pages shows its live records in slot order.
+    /// A dump of a slab in pages visits its live records in slot order.
     fn check_slab(&self, slab: u32) {
         let mut seen = Vec::new();
         let mut from = Some(0);
@@ -210,7 +212,7 @@ fn run(steps: &[Step]) {
         model.step(step);
     }
     model.check();
-    // Everything goes back; then the arena serves any slab again.
+    // All records are freed; then any slab can use the arena again.
     for slab in 0..SLABS {
         model.step(Step::FreeSlab { slab: slab as u8 });
     }
@@ -219,12 +221,12 @@ fn run(steps: &[Step]) {
 }
 
 #[test]
-fn agrees_with_a_naive_model() {
+fn slabs_agree_with_a_naive_model() {
     check!().with_type::<Vec<Step>>().for_each(|steps| run(&steps[..steps.len().min(12)]));
 }
 
 #[test]
-fn agrees_with_a_naive_model_over_long_runs() {
+fn slabs_agree_with_a_naive_model_over_long_runs() {
     let key = HashKey::new([5, 6]);
     for seed in 0..8 {
         let steps: Vec<Step> = (0..60)
@@ -243,7 +245,7 @@ fn agrees_with_a_naive_model_over_long_runs() {
     }
 }
 
-/// However few records are asked for, each slab can have some.
+/// However few records are requested, each slab can have some.
 #[test]
 fn few_records_suffice_for_many_slabs() {
     let mut slabs = Slabs::<Flow>::new(16, 16).unwrap();
@@ -256,20 +258,21 @@ fn few_records_suffice_for_many_slabs() {
 
 /// A free extent costs one slot of the budget, as does the unused rest of one.
 #[test]
-fn an_empty_arena_is_walked_quickly_but_not_for_nothing() {
+fn free_extent_costs_a_walk_one_slot_of_its_budget() {
     let mut slabs = Slabs::<Flow>::new(RECORDS_MAX, SLABS as usize).unwrap();
     let mut cursor = Cursor::default();
     let walks: Vec<bool> = (0..6).map(|_| slabs.walk(&mut cursor, 2, |_, _, _| {})).collect();
     assert_eq!(walks, [false, false, true, false, false, true]);
 }
 
-/// A position that changes its extent keeps its versions rising.
+/// A slab whose extent at a position changes keeps its versions rising.
 #[test]
 fn versions_survive_the_return_of_an_extent() {
     let mut slabs = Slabs::<Flow>::new(2048, 2).unwrap();
     let mut last = 0;
     for round in 0..10 {
-        // The other slab takes an extent first in every other round, so that ours gets different ones.
+        // In every other round the other slab takes an extent first, so that this slab gets
+        // different ones.
         let other = (round % 2 == 0).then(|| slabs.alloc(SlabId(1)).unwrap());
         let id = slabs.alloc(SlabId(0)).unwrap();
         assert_eq!(slabs.slot_of(id), 0);

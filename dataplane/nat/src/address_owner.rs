@@ -1,17 +1,19 @@
 //! Without translation: the home that an inside address belongs to.
 //!
 //! ```text
-//!   first flow of a home from an address --> owned --last record of it ends--> resting --hold--> nobody's
-//!                                              ^                                  |
-//!                                              +--- a flow of the same home ------+
+//!   first flow of a home from an address --> owned --last record ends--> resting --hold--> free
+//!                                              ^                            |
+//!                                              +- a flow of the same home --+
 //! ```
 //!
-//! An address belongs to the home that was first to open a flow from it, for every port and protocol, until its last
-//! record has been gone for `quarantine_sec`. Another home is refused meanwhile. A home may own many addresses.
+//! An address belongs to the home that was first to open a flow from it, for every port and
+//! protocol, until its last record has been gone for `quarantine_sec`. Another home is refused
+//! meanwhile. A home may own many addresses.
 //!
-//! Copies count like flows of ours, so a replica knows the owner when it has to open flows itself. Two workers that did
-//! not hear each other may each have let another home in: then both homes have an entry, their flows go on, and only
-//! the home that was first opens more. An established packet asks nothing here: its mapping names its home.
+//! Copies count like flows in owned lanes, so a replica knows the address's owner when it has to
+//! open flows itself. Two workers that did not reach each other may each have let another home in:
+//! then both homes have an entry, their flows go on, and only the home that was first opens more.
+//! An established packet needs no look-up here: its mapping names its home.
 
 use std::collections::HashMap;
 
@@ -25,11 +27,11 @@ use crate::nat::Nat;
 use crate::packet::Refusal;
 
 const NONE: u32 = u32::MAX;
-/// Addresses that there is room for: so many, and some for each home.
+/// Addresses that there is room for: this many, and some for each home.
 const OWNERS_MIN: u64 = 65_536;
 const OWNERS_PER_HOME: u64 = 4;
 
-/// A home as the log names it. By the shard's own number: it outlives the index.
+/// A home as the log names it. It has the shard's id, which outlives the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     shard: ShardId,
@@ -49,12 +51,14 @@ struct Entry {
     since: Tick,
     /// When the last record went; valid while it rests.
     idle_since: Tick,
-    /// The list of those that rest, longest first; `NONE` at its ends and outside of it.
+    /// Links of the list of resting entries, longest rest first; `NONE` at its ends and outside of
+    /// it.
     previous: u32,
     next: u32,
-    /// Has a flow stood here, or only been attempted?
+    /// Whether a flow has stood here, or has only been attempted.
     is_used: bool,
-    /// Did we tell the log that the home has the address? The owner of one lane does, of its own flows and of copies.
+    /// Whether this worker has logged that the home has the address. The owner of one lane logs it,
+    /// for its own flows and for copies.
     is_logged: bool,
 }
 
@@ -75,7 +79,8 @@ impl Entry {
         self.records == 0 && now.since(self.idle_since) >= hold_sec
     }
 
-    /// Was it there before the other? Workers with the same records agree, but for the second that an age is rounded to.
+    /// True if it was there before the other. Workers with the same records agree, but for the
+    /// second that an age is rounded to.
     fn is_before(&self, other: &Self) -> bool {
         match (other.since.since(self.since), self.since.since(other.since)) {
             (0, 0) => {
@@ -85,7 +90,7 @@ impl Entry {
         }
     }
 
-    /// As the log names it: all ports of the address.
+    /// Returns the address as the log names it: with all its ports.
     fn block(&self) -> Block {
         Block {
             subscriber: self.owner.outer,
@@ -106,7 +111,7 @@ pub(crate) struct AddressOwners {
     hash_key: HashKey,
     hold_sec: u32,
     free_head: u32,
-    /// The ends of the list of those that rest.
+    /// The ends of the list of resting entries.
     oldest: u32,
     newest: u32,
 }
@@ -117,7 +122,7 @@ impl AddressOwners {
         if config.enabled { 0 } else { addresses.min(config.flows_max.into()) as usize }
     }
 
-    /// Bytes of memory that `AddressOwners::new(config)` takes.
+    /// Returns the bytes of memory that `AddressOwners::new(config)` takes.
     pub(crate) fn bytes_for(config: &NatConfig) -> usize {
         let capacity = Self::capacity(config);
         Region::<Entry>::bytes_for(capacity) + Index::bytes_for(capacity)
@@ -155,7 +160,7 @@ impl AddressOwners {
         })
     }
 
-    /// One more record of the owner with this address, if no other home has it.
+    /// Adds a record of the owner with this address, if no other home has it.
     fn claim(
         &mut self,
         address: u32,
@@ -164,7 +169,8 @@ impl AddressOwners {
         events: &mut BlockEvents,
     ) -> Result<u32, Refusal> {
         let hold_sec = self.hold_sec;
-        // Nobody's any more; or of a shard that has lost the address.
+        // Other homes' entries whose rest is over, or that rest in a shard that has lost the
+        // address.
         while let Some(over) = self.find(address, |entry| {
             entry.owner != owner
                 && (entry.is_over(hold_sec, now)
@@ -184,7 +190,8 @@ impl AddressOwners {
         self.enter(address, owner, own, now, events).ok_or(Refusal::TableFull)
     }
 
-    /// One more record, of a copy: what its lane's owner decided is not judged. None if there is no room.
+    /// Adds a record of a copy: its lane's owner has decided, so nothing is checked. None if there
+    /// is no room.
     fn hold(
         &mut self,
         address: u32,
@@ -230,7 +237,7 @@ impl AddressOwners {
         events: &mut BlockEvents,
     ) -> Option<u32> {
         if self.free_head == NONE && self.oldest != NONE {
-            // Whoever has flows comes before who had some.
+            // A home with flows comes before a home that had some.
             self.free(self.oldest, events);
         }
         let slot = self.free_head;
@@ -243,7 +250,7 @@ impl AddressOwners {
         Some(slot)
     }
 
-    /// A flow of ours stands.
+    /// Records that a flow in an owned lane stands.
     fn note_use(&mut self, slot: u32, now: Tick, events: &mut BlockEvents) {
         let entry = &mut self.slots[slot as usize];
         if !std::mem::replace(&mut entry.is_used, true) {
@@ -252,7 +259,7 @@ impl AddressOwners {
         self.tell_use(slot, events);
     }
 
-    /// The log has it that the home has the address, if that is ours to tell.
+    /// Logs that the home has the address, if this worker is the one to log it.
     fn tell_use(&mut self, slot: u32, events: &mut BlockEvents) {
         let entry = &mut self.slots[slot as usize];
         if !entry.is_logged {
@@ -261,8 +268,9 @@ impl AddressOwners {
         }
     }
 
-    /// Tells of up to `budget` slots, from this one on, which home of the shard has which address. Returns the slot to
-    /// go on from, how many addresses were told, and whether there are no more.
+    /// Logs for up to `budget` slots, from this one on, which home of the shard has which address.
+    /// Returns the slot to continue from, how many addresses were logged, and whether there are no
+    /// more.
     pub(crate) fn list(
         &mut self,
         shard: ShardId,
@@ -283,7 +291,8 @@ impl AddressOwners {
         (until, told, until == all)
     }
 
-    /// One record less. After the last the address rests; one that no flow stood on is free at once.
+    /// Removes a record. After the last one the address rests; one that no flow stood on is free at
+    /// once.
     fn release(&mut self, slot: u32, now: Tick, events: &mut BlockEvents) {
         let entry = &mut self.slots[slot as usize];
         entry.records -= 1;
@@ -346,10 +355,10 @@ impl AddressOwners {
         self.free_head = slot;
     }
 
-    /// For tests: `records` are those of the mappings by slot.
+    /// For tests; `records` holds the number of mapping records by slot.
     ///
     /// # Panics
-    /// Where an address is lost or counted wrongly.
+    /// If an address is lost or counted wrongly.
     #[cfg_attr(not(any(test, feature = "audit")), expect(dead_code, reason = "for audits"))]
     pub(crate) fn audit(&self, records: &HashMap<u32, u32>) {
         let (mut resting, mut slot, mut previous) = (0, self.oldest, NONE);
@@ -363,7 +372,7 @@ impl AddressOwners {
         for (&slot, &records) in records {
             assert_eq!(self.slots[slot as usize].records, records, "records of an address");
         }
-        assert_eq!(self.index.len(), records.len() + resting, "no address without a reason");
+        assert_eq!(self.index.len(), records.len() + resting, "an address has records or rests");
     }
 }
 
@@ -373,8 +382,9 @@ impl Nat {
         Owner { shard: self.shards.id(shard), outer, gre_key }
     }
 
-    /// Without translation an inside address must be its shard's to announce, and belongs to one home. Returns the slot
-    /// to remember in the mapping's record.
+    /// Claims an inside address for a home, without translation: the address must be one that its
+    /// shard announces, and belongs to one home. Returns the slot to remember in the mapping's
+    /// record.
     ///
     /// # Errors
     /// [`Refusal::InsideNotPublic`], [`Refusal::AddressConflict`], [`Refusal::TableFull`]
@@ -399,19 +409,19 @@ impl Nat {
         self.owners.hold(address, owner, created, &mut self.events)
     }
 
-    /// The flow that an address was claimed for stands.
+    /// Records that the flow that an address was claimed for stands.
     #[cold]
     pub(crate) fn note_address_use(&mut self, slot: u32, now: Tick) {
         self.owners.note_use(slot, now, &mut self.events);
     }
 
-    /// The record that an address was claimed or held for is gone.
+    /// Removes the record that an address was claimed or held for.
     #[cold]
     pub(crate) fn release_address(&mut self, slot: u32) {
         self.owners.release(slot, self.now, &mut self.events);
     }
 
-    /// Addresses whose rest is over are nobody's.
+    /// Frees the addresses whose rest is over.
     pub(crate) fn expire_addresses(&mut self, now: Tick, ends_max: usize) {
         self.owners.expire(now, ends_max, &mut self.events);
     }

@@ -1,11 +1,11 @@
-//! Hot. Which addresses are ours: homes, public addresses and their shards.
+//! Hot. Sets of addresses: those of homes, and public addresses with their shards.
 
 use ipnet::Ipv4Net;
 
 use crate::config::ShardConfig;
 use crate::endpoint::ShardIndex;
 
-/// Addresses, inclusive, and what they belong to.
+/// Addresses, inclusive, and the shard that they belong to.
 #[derive(Clone, Copy, Debug)]
 struct Range {
     first: u32,
@@ -13,9 +13,10 @@ struct Range {
     shard: ShardIndex,
 }
 
-/// Disjoint ranges of addresses, each with its shard. A look-up is one bit of the upper halves of all addresses, which
-/// decides for nearly every stranger, then the first range that reaches into the address's /24, which is the right one
-/// unless ranges are smaller than that, then a binary search among those of that /24.
+/// Disjoint ranges of addresses, each with its shard. A look-up is one bit of the upper halves of
+/// all addresses, which decides for nearly every other address, then the first range that reaches
+/// into the address's /24, which is the right one unless ranges are smaller than that, then a
+/// binary search among those of that /24.
 #[derive(Clone, Debug)]
 pub struct AddressRanges {
     /// Bit by bit, the upper halves that any range has a part in: 8 KiB.
@@ -24,12 +25,14 @@ pub struct AddressRanges {
     ranges: Vec<Range>,
     /// For each upper half that has a page, where it begins in `firsts`.
     pages: Box<[u32]>,
-    /// A page: for each /24 of a half, and for the end, the position of the first range that does not end below it.
+    /// A page: for each /24 of a half, and for the end, the position of the first range that does
+    /// not end below it.
     firsts: Vec<u32>,
 }
 
 impl AddressRanges {
-    /// Prefixes in any order. Nested and repeated ones are fine as long as they are of one shard.
+    /// Builds ranges from prefixes in any order. Nested and repeated prefixes are accepted if they
+    /// are of one shard.
     pub fn new(prefixes: impl IntoIterator<Item = (Ipv4Net, ShardIndex)>) -> Self {
         let mut found = Self {
             halves: Box::new([0; 1024]),
@@ -56,13 +59,13 @@ impl AddressRanges {
         self.number();
     }
 
-    /// Removes all that belongs to a shard.
+    /// Removes all ranges of a shard.
     pub fn remove(&mut self, shard: ShardIndex) {
         self.ranges.retain(|range| range.shard != shard);
         self.number();
     }
 
-    /// A shard that a part of the prefix belongs to.
+    /// Returns a shard that a part of the prefix belongs to.
     pub fn overlapping(&self, net: Ipv4Net) -> Option<ShardIndex> {
         let (first, last) = (net.network().to_bits(), net.broadcast().to_bits());
         let at = self.ranges.partition_point(|range| range.last < first);
@@ -70,7 +73,7 @@ impl AddressRanges {
         (range.first <= last).then_some(range.shard)
     }
 
-    /// Makes what look-ups begin with from the ranges.
+    /// Rebuilds from the ranges the tables that look-ups begin with.
     fn number(&mut self) {
         self.halves.fill(0);
         self.firsts.clear();
@@ -79,7 +82,7 @@ impl AddressRanges {
         }
     }
 
-    /// The pages of the halves that a range has a part in. Halves that it covers share one.
+    /// Adds the pages of the halves that a range has a part in. Halves that it covers share one.
     fn add_pages(&mut self, number: usize) {
         let Range { first, last, .. } = self.ranges[number];
         let mut shared = None;
@@ -112,7 +115,7 @@ impl AddressRanges {
         page
     }
 
-    /// The shard of an address that is in a range.
+    /// Returns the shard of an address that is in a range.
     #[inline(always)]
     pub fn shard_of(&self, address: u32) -> Option<ShardIndex> {
         let is_near = self.halves[(address >> 22) as usize] >> (address >> 16 & 63) & 1 != 0;
@@ -141,7 +144,7 @@ impl AddressRanges {
     }
 }
 
-/// Adds ranges, sorted and disjoint as they are to be.
+/// Adds ranges, and keeps them sorted and disjoint.
 fn add(ranges: &mut Vec<Range>, prefixes: impl IntoIterator<Item = (Ipv4Net, ShardIndex)>) {
     ranges.extend(prefixes.into_iter().map(|(net, shard)| Range {
         first: net.network().to_bits(),
@@ -158,12 +161,12 @@ fn add(ranges: &mut Vec<Range>, prefixes: impl IntoIterator<Item = (Ipv4Net, Sha
     });
 }
 
-/// The addresses of all homes.
+/// Returns the addresses of all homes.
 pub(crate) fn home_addresses(prefixes: &[Ipv4Net]) -> AddressRanges {
     AddressRanges::new(prefixes.iter().map(|&net| (net, ShardIndex(0))))
 }
 
-/// The public addresses of all shards.
+/// Returns the public addresses of all shards.
 pub(crate) fn public_addresses(shards: &[ShardConfig]) -> AddressRanges {
     AddressRanges::new(
         shards.iter().zip(0..).flat_map(|(shard, index)| {
@@ -202,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_public_address_tells_its_shard() {
+    fn the_shard_of_a_public_address_is_found() {
         let shard = |id, public: &[&str]| ShardConfig {
             id: ShardId(id),
             public: public.iter().map(|net| net.parse().unwrap()).collect(),
@@ -219,9 +222,9 @@ mod tests {
         assert_eq!(public.shard_of(address("0.0.0.0")), None);
     }
 
-    /// Shards come and go: as if all were made anew.
+    /// Shards are added and removed: the ranges are as if they were made from the start.
     #[test]
-    fn ranges_of_a_shard_come_and_go() {
+    fn ranges_are_added_and_removed_with_their_shards() {
         let nets = ["10.0.0.0/15", "10.2.0.64/26", "10.2.0.0/27", "10.2.3.0/24", "203.0.113.7/32"];
         let nets: Vec<Ipv4Net> = nets.iter().map(|net| net.parse().unwrap()).collect();
         let mut ranges = AddressRanges::new([]);
@@ -254,7 +257,7 @@ mod tests {
         }
     }
 
-    /// Against a plain search, at the edges of ranges and of upper halves.
+    /// Compares with a linear search, at the edges of ranges and of upper halves.
     #[test]
     fn ranges_across_upper_halves_are_found_from_each_of_them() {
         let nets = [

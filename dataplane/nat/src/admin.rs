@@ -1,5 +1,5 @@
-//! What an operator asks of a running worker. Listings look at a bounded number of slots per call;
-//! nothing here is on a packet's path.
+//! An operator's questions to a running worker. Listings look at a bounded number of slots per
+//! call; nothing here is on a packet's path.
 
 use weir_flow::SlabId;
 use weir_ids::ShardId;
@@ -41,7 +41,7 @@ impl Nat {
         cursor.stage != PageStage::Done
     }
 
-    /// First sessions by index; the cursor is left at the slab that holds the further ones.
+    /// Appends first sessions by index; the cursor is left at the slab that holds the further ones.
     fn page_of_public(
         &self,
         cursor: &mut PageCursor,
@@ -94,7 +94,7 @@ impl Nat {
         cursor.slot = 0;
         let local = self.lanes.local().0;
         let has_local = self.policy.is_replicated && cursor.stage == PageStage::Further;
-        // Sessions that only we know lie in a slab of their own, behind all others.
+        // Sessions that only this worker has lie in a slab of their own, behind all others.
         let is_last = match (cursor.slab == local, has_local) {
             (true, _) => true,
             (false, true) if filter.public_endpoint().is_some() => {
@@ -151,15 +151,16 @@ impl Nat {
             remote: remote.endpoint(),
             state,
             age_sec,
-            // A copy that has seen no packet here has been idle for as long as we know.
+            // The copy of a flow that has seen no packet here has been idle for as long as this
+            // worker knows it.
             idle_sec: lane.idle_sec(remote.last_seen, self.now).min(age_sec),
             timeout_sec: remote.timeout_sec(mapping.protocol, &self.policy.timeouts),
         });
     }
 
-    /// Appends to `out` what the subscribers with this outer address hold: one per shard and, if keys tell homes apart, per
-    /// key. Looks at `budget` places, homes and blocks at most, and at no more than `out` has room for: it does not
-    /// allocate. Returns whether there may be more.
+    /// Appends to `out` what the subscribers with this outer address hold: one per shard and, if
+    /// keys tell homes apart, per key. Looks at `budget` positions, homes and blocks at most, and
+    /// at no more than `out` has room for: it does not allocate. Returns whether there may be more.
     pub fn subscriber_parts(
         &self,
         outer: u32,
@@ -197,9 +198,10 @@ impl Nat {
         cursor.place < places
     }
 
-    /// Appends the next homes that hold state to `out`, without their blocks; `shard`: of one shard alone. Looks at
-    /// `budget` slots at most, and at no more than `out` has room for: it does not allocate. `cursor` begins at 0.
-    /// Returns whether there may be more. A home that is there throughout is shown once.
+    /// Appends the next homes that hold state to `out`, without their blocks; with `shard`, those
+    /// of one shard. Looks at `budget` slots at most, and at no more than `out` has room for: it
+    /// does not allocate. `cursor` begins at 0. Returns whether there may be more. A home that is
+    /// there throughout is shown once.
     pub fn homes(
         &self,
         cursor: &mut u32,
@@ -221,7 +223,8 @@ impl Nat {
         end < slots
     }
 
-    /// All of [`subscriber_parts`](Self::subscriber_parts) at once; for callers that share their thread with no packets.
+    /// Returns all of [`subscriber_parts`](Self::subscriber_parts) at once; for callers whose
+    /// thread carries no packets.
     pub fn subscriber(&self, outer: u32) -> Vec<SubscriberView> {
         let (mut cursor, mut parts) = (SubscriberCursor::default(), Vec::new());
         let mut has_more = true;

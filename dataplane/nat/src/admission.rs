@@ -1,25 +1,27 @@
-//! Admission: the homes without state that a shard takes in, and the homes that make room for them.
+//! Admission: the homes without state that a shard admits, and the homes that make room for them.
 //!
-//! Whoever can forge a source inside the homes' prefixes can make up homes, each of which takes a seat. Three things
-//! keep the seats for homes that are there:
+//! An attacker that can forge a source inside the homes' prefixes can make up homes, each of which
+//! uses up capacity. Homes are of one of three kinds, so that the capacity goes to homes that
+//! exist:
 //!
 //! ```text
-//!   known      had an answered flow when it was last here          admitted at once
-//!   returning  was refused 1 to 60 s ago, and has come again       admitted at the pace of a shard
-//!   stranger   was never seen                                      the same, with tokens of its own, and only
-//!                                                                  while a seat is free
+//!   known      had an answered flow when it was last here      admitted at once
+//!   returning  was refused 1 to 60 s ago, and has come again   admitted at the pace of a shard
+//!   stranger   was never seen                                  the same, with tokens of its own,
+//!                                                              and only while capacity is left
 //! ```
 //!
-//! - When all seats are taken, a known or returning home gets that of the home that has waited longest for its first
-//!   answer, ten seconds at least. A home that has had an answered flow keeps its seat until its last record is gone.
-//! - The displaced home's mappings are ended by the walk (`expire.rs`); their ports rest, and its slot is one of the
-//!   spare ones until then. Of a shard half as many homes as it has seats may be displaced at once: what they hold in
-//!   quarantine is bounded.
-//! - A displaced home with a flow that is answered before the walk comes by gets its seat back: no answered mapping ends
-//!   (RFC 6888 REQ-11).
+//! - When the capacity is used up, a known or returning home displaces the home that has waited
+//!   longest for its first answer, ten seconds at least. A home that has had an answered flow stays
+//!   admitted until its last record is gone.
+//! - The displaced home's mappings are ended by the walk (`expire.rs`); their ports rest, and its
+//!   slot is one of the spare ones until then. At most half as many homes as a shard's capacity may
+//!   be displaced at once, so what they hold in quarantine is bounded.
+//! - A displaced home with a flow that is answered before the walk comes by is admitted again: no
+//!   answered mapping ends (RFC 6888 REQ-11).
 //!
-//! Both memories are bounded tables of hash tags. A flood that overflows that of refused homes makes returning homes
-//! strangers again; that of known homes takes only homes that were answered.
+//! Both memories are bounded tables of hash tags. A flood that overflows that of refused homes
+//! makes returning homes strangers again; that of known homes takes only homes that were answered.
 
 use weir_flow::{Hash, OutOfMemory, RecordId, Region};
 
@@ -30,30 +32,32 @@ use crate::nat::Nat;
 use crate::packet::Refusal;
 use crate::session_state::SessionState;
 
-/// A home has as long for its first answer before its seat may be another's. More than the walk takes for a lap, which
-/// notes answers.
+/// Time that a home has for its first answer before it may be displaced. It exceeds a lap of the
+/// walk, which notes answers.
 const UNANSWERED_MIN_SEC: u16 = 10;
 /// A refused home that comes again within this time is a returning one.
 const RETURN_SEC: u32 = 60;
-/// Homes displaced for one that comes, at most: more than one only after displaced homes got their seats back.
+/// Maximum number of homes displaced for one that comes: more than one only after displaced homes
+/// were admitted again.
 const DISPLACED_AT_ONCE: usize = 8;
 /// Entries of a bucket.
 const WAYS: usize = 4;
 const ENTRIES_MIN: usize = 256;
 const REFUSED_MAX: usize = 1 << 16;
 
-/// Homes of a shard that may be displaced at once, beside the `subscribers_max` that have a seat.
+/// Returns how many homes of a shard may be displaced at once, beside its `subscribers_max`
+/// admitted ones.
 pub(crate) const fn spare_slots(subscribers_max: u32) -> u32 {
     subscribers_max.div_ceil(2)
 }
 
-/// Homes admitted in a second, unless the configuration says how many.
+/// Returns the homes admitted in a second, unless the configuration sets them.
 const fn default_per_sec(subscribers_max: u32) -> u32 {
     let share = subscribers_max / 8;
     if share < 16 { 16 } else { share }
 }
 
-/// What is known of a home that asks for a seat.
+/// What is known of a home that asks for admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Known,
@@ -61,7 +65,7 @@ pub(crate) enum Standing {
     Stranger,
 }
 
-/// How fast a shard admits homes.
+/// The rate at which a shard admits homes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
     per_sec: u32,
@@ -78,7 +82,8 @@ impl Pace {
         Self { per_sec, burst, returning: burst, strangers: burst, refilled: Tick(0) }
     }
 
-    /// Takes a token of its kind, if there is one.
+    /// Takes a token for a home of this standing. Returns whether there was one; a known home needs
+    /// none.
     fn admit(&mut self, standing: Standing, now: Tick) -> bool {
         if self.refilled != now {
             let earned = self.per_sec.saturating_mul(now.since(self.refilled));
@@ -102,7 +107,8 @@ impl Pace {
 pub(crate) struct Memory {
     /// Tags; 0: free.
     known: Region<u32>,
-    /// A tag in the upper 20 bits, its lowest set, above the lower 12 bits of the tick of the refusal; 0: free.
+    /// A tag in the upper 20 bits, its lowest set, above the lower 12 bits of the tick of the
+    /// refusal; 0: free.
     refused: Region<u32>,
     /// The way that a full bucket of `known` gives up next.
     victim: usize,
@@ -145,7 +151,7 @@ impl Memory {
         self.known[from..from + WAYS].contains(&Self::known_tag(hash))
     }
 
-    /// A home that had an answered flow has gone.
+    /// Remembers a home that had an answered flow and has gone.
     pub(crate) fn note_known(&mut self, hash: Hash) {
         if self.is_known(hash) {
             return;
@@ -157,7 +163,8 @@ impl Memory {
         ways[way] = Self::known_tag(hash);
     }
 
-    /// Whether a home was refused before this second and within the last minute; notes the refusal if it was not.
+    /// True if a home was refused before this second and within the last minute; otherwise notes
+    /// the refusal.
     fn has_returned(&mut self, hash: Hash, now: Tick) -> bool {
         let tag = Self::refused_tag(hash);
         let age = |entry: u32| now.0.wrapping_sub(entry) & TICK_MASK;
@@ -179,13 +186,13 @@ impl Memory {
     }
 }
 
-/// The first entry of a hash's bucket in a table of a power of two entries.
+/// Returns the first entry of a hash's bucket in a table of a power of two entries.
 fn bucket(hash: Hash, entries: usize) -> usize {
     hash.0 as usize & (entries - 1) & !(WAYS - 1)
 }
 
 impl Nat {
-    /// Whether a home without a seat gets one; if need be another home gives it up.
+    /// Decides whether a home is admitted; another home may be displaced for it.
     #[cold]
     pub(crate) fn admit(&mut self, home: &Home, now: Tick) -> Result<(), Refusal> {
         let shard = home.shard;
@@ -213,7 +220,7 @@ impl Nat {
         if homes.is_shard_full(shard) { Err(Refusal::SubscribersMax) } else { Ok(()) }
     }
 
-    /// A displaced home opens a flow: it needs a seat again.
+    /// Admits a displaced home again because it opens a flow.
     #[cold]
     pub(crate) fn admit_displaced(&mut self, slot: u32, now: Tick) -> Result<(), Refusal> {
         let home = self.subscribers.get(slot).home();
@@ -222,7 +229,7 @@ impl Nat {
         Ok(())
     }
 
-    /// A flow of the mapping's home was answered. Replicas hear of the first.
+    /// Records that a flow of the mapping's home was answered. The first is sent to replicas.
     pub(crate) fn note_answered(&mut self, id: RecordId) {
         let mapping = self.mappings.get_mut(id);
         mapping.flags |= Mapping::ANSWERED;
@@ -232,7 +239,7 @@ impl Nat {
         }
     }
 
-    /// The same for a session that ends, if it was answered.
+    /// As [`note_answered`](Self::note_answered), for a session that ends, if it was answered.
     #[inline]
     pub(crate) fn note_if_answered(&mut self, id: RecordId, state: SessionState) {
         let mapping = self.mappings.get(id);
@@ -266,7 +273,7 @@ impl Nat {
         self.end_mapping(id, now);
     }
 
-    /// Homes of a shard that have lost their seats and still hold ports.
+    /// Returns the number of displaced homes of a shard, which still hold ports.
     pub fn displaced(&self, shard: ShardIndex) -> u32 {
         self.subscribers.displaced(shard)
     }

@@ -1,5 +1,5 @@
-//! Random homes, forged and real, at a shard with few seats and small limits: all counts agree after every step, and no
-//! answered flow ends.
+//! Random homes, forged and real, at a shard of small capacity and small limits: all counts agree
+//! after every step, and no answered flow ends.
 
 use std::collections::HashMap;
 
@@ -63,8 +63,8 @@ fn counts_agree_and_answered_flows_stay_whatever_homes_come() {
 fn play(config: &NatConfig, steps: &[Step]) {
     let mut nat = Nat::new(config.clone()).unwrap();
     let mut now = Tick(1000);
-    // Flows that were let in, by home, inside endpoint and remote: the public endpoint and when it was last used, and
-    // whether it was answered.
+    // Flows that were let in, by home, inside endpoint and remote: the public endpoint, when it was
+    // last used, and whether it was answered.
     let mut flows: HashMap<(u8, u8, u8), (Endpoint, Tick, bool)> = HashMap::new();
     for &step in steps {
         match step {
@@ -123,7 +123,7 @@ fn play(config: &NatConfig, steps: &[Step]) {
         nat.audit();
         let shard = ShardIndex(0);
         let (seated, displaced) = (nat.subscribers.count(shard), nat.subscribers.displaced(shard));
-        // A displaced home that is answered gets its seat back, whoever has it.
+        // A displaced home that is answered is admitted again, even beyond the shard's capacity.
         assert!(displaced <= SEATS / 2 && seated + displaced <= SEATS + SEATS / 2);
         for slot in (0..=u8::MAX).filter_map(|home| nat.subscribers.find(&home_of(home))) {
             let home = nat.subscribers.get(slot);

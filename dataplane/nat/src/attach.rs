@@ -1,13 +1,14 @@
-//! Hot. What follows from the record of a copy: its home, its block and port, its entries in both indexes.
+//! Hot. Attaching a copied mapping: its home, its block and port, its entries in both indexes.
 //!
 //! ```text
-//!   for each change of a burst: record in its slot, WAITING; ask for the lines of what follows from it
-//!   for each record: ask for its home
+//!   for each change of a burst: record in its slot, WAITING; prefetch the lines of what follows
+//!   for each record: prefetch its home
 //!   for each record: home, block, port, both indexes
 //! ```
 //!
-//! So the cache misses of a datagram's changes overlap each other and the work on the records. Between two bursts nothing
-//! waits, and who changes a record that does attaches them all before.
+//! The cache misses of a datagram's changes thus overlap each other and the work on the records.
+//! Between two bursts no copy waits, and code that changes a waiting record first attaches them
+//! all.
 
 use weir_flow::{Hash, RecordId, SlabId};
 
@@ -22,7 +23,7 @@ use crate::port_choice::Seat;
 /// Copies attached together: the mappings of a datagram, and some more.
 const BURST: usize = 32;
 
-/// Where a copy will be found, and the block of its port.
+/// Hashes under which a copy will be found, and the block of its port.
 #[derive(Clone, Copy, Debug)]
 struct Keys {
     outbound: Hash,
@@ -41,7 +42,7 @@ impl Waiting {
 }
 
 impl Nat {
-    /// A copy is in its slot: asks for the lines that attaching it will read.
+    /// Queues a copy that is in its slot, and prefetches the lines that attaching it will read.
     #[inline(always)]
     pub(crate) fn wait_to_attach(&mut self, id: RecordId) {
         if self.waiting.0.len() == BURST {
@@ -57,7 +58,7 @@ impl Nat {
         self.waiting.0.push((id, keys));
     }
 
-    /// Makes all copies that wait known to look-ups.
+    /// Attaches all copies that wait, so that look-ups find them.
     #[inline(never)]
     pub(crate) fn attach_waiting(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting.0);
@@ -70,7 +71,7 @@ impl Nat {
         self.waiting.0 = waiting;
     }
 
-    /// Asks for the home that has the block.
+    /// Prefetches the home that has the block.
     #[inline]
     fn prefetch_owner(&self, block: BlockId) {
         if block != BlockId::NONE {
@@ -90,7 +91,8 @@ impl Nat {
         Keys { outbound, inbound, block }
     }
 
-    /// Makes a waiting copy a mapping like any other. If there is no room for what belongs to it, it is forgotten.
+    /// Makes a waiting copy a mapping like any other. If there is no room for what belongs to it,
+    /// the copy is forgotten.
     #[inline]
     fn attach(&mut self, id: RecordId, keys: &Keys) {
         let mapping = *self.mappings.get(id);
@@ -105,7 +107,7 @@ impl Nat {
         }
     }
 
-    /// Whether another holds here what was passed on by one who did not write it: that may be what is over.
+    /// True if a relayed mapping conflicts with one held here; the relayed one may be stale.
     #[cold]
     fn gives_way(&self, slab: SlabId, mapping: &Mapping, block: BlockId) -> bool {
         let is_anothers = |owner: u32| !self.subscribers.is_of(owner, &mapping.home());
@@ -114,7 +116,8 @@ impl Nat {
         self.is_hearsay && is_held
     }
 
-    /// None, and nothing changed but what stood in the way, if there is no room or it gives way itself.
+    /// None if there is no room or the copy gives way itself; only records that conflicted with it
+    /// may then be gone.
     #[inline]
     fn try_attach(&mut self, id: RecordId, mapping: &Mapping, keys: &Keys) -> Option<()> {
         let is_live = mapping.kind == Kind::Live;
@@ -170,8 +173,8 @@ impl Nat {
         Some(subscriber)
     }
 
-    /// Without translation no other mapping of the lane may have the inside endpoint; and its address counts as the
-    /// home's.
+    /// Takes the mapping's address for its home; returns the home's slot. Without translation no
+    /// other mapping of the lane may have the inside endpoint.
     #[cold]
     fn hold_address(&mut self, id: RecordId, mapping: &Mapping) -> Option<u32> {
         self.evict_holder(id, mapping)?;
@@ -194,7 +197,7 @@ impl Nat {
         }
     }
 
-    /// The block is not the home's yet: it becomes so.
+    /// Gives the home the mapping's block, which is not the home's yet; returns the home's slot.
     #[inline(never)]
     fn claim(
         &mut self,
@@ -224,7 +227,7 @@ impl Nat {
         Some(subscriber)
     }
 
-    /// Both indexes, or none.
+    /// Enters a record into both indexes, or into none. Returns whether there was room.
     #[inline]
     fn index(&mut self, id: RecordId, is_live: bool, keys: &Keys) -> bool {
         if self.inbound_index.insert(keys.inbound, id.0).is_err() {
@@ -237,7 +240,8 @@ impl Nat {
         true
     }
 
-    /// The former mapping's end has not come here yet. None if it stays.
+    /// Removes the former mapping of a public endpoint, whose end has not arrived yet. None if that
+    /// mapping stays.
     #[cold]
     fn evict_holder(&mut self, id: RecordId, mapping: &Mapping) -> Option<()> {
         let slab = self.mappings.slab_of(id);
@@ -255,14 +259,15 @@ impl Nat {
             self.release_address(self.mappings.get(id).address);
         } else {
             let block = self.ports.block_of(mapping.address, mapping.public_port);
-            let subscriber = self.ports.owner(block).expect("the block was claimed");
+            let subscriber = self.ports.owner(block).expect("the port's block has an owner");
             let public = mapping.public();
             let seat = Seat { subscriber, block, public };
             self.give_port_back(&seat, mapping.protocol);
         }
     }
 
-    /// The block's lane has given it to another home, and the ends of the former home's mappings have not come here.
+    /// Removes the former home's mappings from a block that the lane's owner has given to another
+    /// home: their ends have not arrived yet.
     #[cold]
     fn evict(&mut self, former: u32, block: BlockId) {
         let lane = self.ports.lane(block);

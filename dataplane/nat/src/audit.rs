@@ -1,4 +1,4 @@
-//! For tests: counts everything anew and compares with what the tables say of themselves.
+//! For tests: counts everything again and compares it with the counts that the tables keep.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use crate::port_block::BlockId;
 use crate::session::Session;
 use crate::session_state::SessionState;
 
-/// What the mapping records add up to.
+/// Sums over the mapping records.
 #[derive(Default)]
 struct Sums {
     live: u32,
@@ -30,16 +30,17 @@ struct Sums {
 }
 
 impl Nat {
-    /// For tests and simulations: counts everything anew, which takes as long as there are records.
+    /// For tests and simulations: counts everything again, which takes time in proportion to the
+    /// records.
     ///
     /// # Panics
-    /// Where state is lost, doubled or counted wrongly.
+    /// If state is lost, duplicated or counted wrongly.
     pub fn audit(&self) {
         audit(self);
     }
 }
 
-/// Panics where state is lost, doubled or counted wrongly.
+/// Panics if state is lost, duplicated or counted wrongly.
 pub(crate) fn audit(nat: &Nat) {
     let mut sums = Sums::default();
     audit_local(nat);
@@ -121,7 +122,7 @@ fn audit_mapping(nat: &Nat, id: RecordId, mapping: &Mapping, sums: &mut Sums) {
     sums.session_records += audit_addresses(nat, id, &chain);
 }
 
-/// The further sessions, whose links must fit.
+/// Returns the further sessions of a mapping, whose links must fit.
 fn chain(nat: &Nat, id: RecordId, mapping: &Mapping) -> Vec<Session> {
     let mut chain = Vec::new();
     let (mut previous, mut next) = (RecordId::NONE, mapping.sessions_head);
@@ -134,8 +135,8 @@ fn chain(nat: &Nat, id: RecordId, mapping: &Mapping) -> Vec<Session> {
     chain
 }
 
-/// The number of address records of a mapping, whose references must be the sessions with that
-/// address.
+/// Returns the number of address records of a mapping, whose references must be the sessions with
+/// that address.
 fn audit_addresses(nat: &Nat, id: RecordId, chain: &[Session]) -> usize {
     let mut counted = 0;
     let slab = match nat.policy.is_replicated {
@@ -153,7 +154,7 @@ fn audit_addresses(nat: &Nat, id: RecordId, chain: &[Session]) -> usize {
     counted
 }
 
-/// The slab of sessions that are nobody else's has those of live mappings only.
+/// Checks that the slab of sessions that only this worker has holds sessions of live mappings only.
 fn audit_local(nat: &Nat) {
     if nat.policy.is_replicated {
         nat.sessions.walk_slab(nat.lanes.local(), 0, usize::MAX, |_, session| {
@@ -162,7 +163,7 @@ fn audit_local(nat: &Nat) {
     }
 }
 
-/// Where there is no shard, there is nothing.
+/// Checks that an index without a shard holds nothing.
 fn audit_absent(nat: &Nat) {
     for shard in (0..nat.shards.len() as u16).map(ShardIndex) {
         if !nat.shards.is_free(shard) {

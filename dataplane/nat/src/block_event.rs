@@ -1,13 +1,14 @@
-//! What the owner of a lane did with its port blocks, for the log: a ring of fixed size between the data path and its
-//! reader.
+//! Events of a lane's port blocks, logged by the lane's owner: a ring of fixed size between the
+//! data path and its reader.
 //!
 //! ```text
-//!   Taken   Held Held Allocated Held Released Held   Listed   Allocated Released ...   (each hour again: Held .. Listed)
+//!   Taken   Held Held Allocated Held Released Held   Listed   Allocated Released ...
 //!   index 1 2    3    4         5    6        7      8        9
+//!           (each hour again: Held .. Listed)
 //! ```
 //!
-//! Of each lane only its owner speaks. It counts its statements from 1 when it takes the lane, those that the ring has
-//! no room for included, so that a reader sees where one is missing.
+//! Only the owner of a lane logs its events. It counts them from 1 when it takes the lane, those
+//! that the ring has no room for included, so that a reader sees where one is missing.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,10 +22,10 @@ use crate::lane::slab_of;
 /// one block at most.
 const EVENTS_MAX: usize = 16_384;
 
-/// All lanes are looked at once in this time.
+/// Every lane is looked at once in this time.
 const ROUND_SEC: usize = 60;
 
-/// The lane whose owner speaks of the addresses of a shard that translates nothing.
+/// The lane whose owner logs the addresses of a shard that translates nothing.
 pub(crate) const ADDRESS_LANE: u32 = 0;
 
 /// A port block and the home it belongs to; without translation an address with all its ports.
@@ -32,7 +33,7 @@ pub(crate) const ADDRESS_LANE: u32 = 0;
 pub struct Block {
     /// Outer address of the home; its inside address where homes have no tunnel.
     pub subscriber: u32,
-    /// Given where it tells homes apart.
+    /// Present if it tells homes apart.
     pub gre_key: Option<u32>,
     pub public_address: u32,
     /// First and last port, both included, for TCP, UDP and ICMP identifiers alike.
@@ -42,47 +43,50 @@ pub struct Block {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockEventKind {
-    /// The lane is ours from now on; a listing of what it holds follows. The first statement of an ownership.
+    /// This worker has taken the lane; a listing of what the lane holds follows. The first event of
+    /// an ownership.
     Taken {
         /// Epoch of the ownership before this one, if it is known.
         before: Option<Epoch>,
     },
-    /// The lane is ours no longer.
+    /// This worker has given up the lane.
     Left,
     Allocated(Block),
     Released(Block),
-    /// Part of a listing: the home has the block now.
+    /// Part of a listing: the home has the block at present.
     Held(Block),
     /// A listing is complete.
     Listed {
         /// Blocks that it named.
         blocks: u32,
-        /// Index of the last statement before it.
+        /// Index of the last event before the listing.
         from: u64,
     },
 }
 
-/// A statement of a lane's owner. All of them together answer who had a public endpoint at a time.
+/// An event of a lane, logged by its owner. All events together answer which home had a public
+/// endpoint at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockEvent {
     pub shard: ShardId,
     pub lane: u8,
-    /// Epoch of the shard's map entry since which the lane is ours; 0 on a node of its own.
+    /// Epoch of the shard's map entry since which this worker owns the lane; 0 on a node of its
+    /// own.
     pub epoch: Epoch,
-    /// 1, 2, 3, ... over the statements of this ownership.
+    /// 1, 2, 3, ... over the events of this ownership.
     pub index: u64,
     pub kind: BlockEventKind,
 }
 
-/// What is told of a lane.
+/// State of the log of one lane.
 #[derive(Clone, Copy, Debug)]
 struct LaneLog {
     epoch: Epoch,
-    /// Of the last statement.
+    /// Index of the last event.
     index: u64,
     /// When its last listing was due.
     listed: Tick,
-    /// It was said that the lane is ours.
+    /// Whether the log says that this worker owns the lane.
     is_taken: bool,
 }
 
@@ -96,7 +100,7 @@ pub(crate) struct Listing {
     pub(crate) slab: SlabId,
     from: u64,
     pub(crate) blocks: u32,
-    /// Where the walk goes on.
+    /// Position from which the walk continues.
     pub(crate) position: u32,
 }
 
@@ -104,20 +108,21 @@ pub(crate) struct Listing {
 pub(crate) struct BlockEvents {
     ring: VecDeque<BlockEvent>,
     lost_total: u64,
-    /// By slab.
+    /// Indexed by slab.
     lanes: Box<[LaneLog]>,
-    /// Shards whose addresses are ours to tell of, and their places here.
+    /// Shards whose addresses this worker logs, and their indexes here.
     shards: BTreeMap<ShardId, ShardIndex>,
     /// Lanes to be listed.
     unlisted: VecDeque<SlabId>,
     listing: Option<Listing>,
-    /// The lane that is looked at next, and when lanes were looked at last.
+    /// The lane that is looked at next, and when lanes were last looked at.
     looked_at: u32,
     looked: Tick,
 }
 
 impl BlockEvents {
-    /// Of `shards`, all of whose lanes are ours; there is room for `shards_max`.
+    /// Builds the log for `shards`, all of whose lanes this worker owns, with room for
+    /// `shards_max`.
     pub(crate) fn new(shards: impl Iterator<Item = ShardId>, shards_max: usize) -> Self {
         Self {
             ring: VecDeque::with_capacity(EVENTS_MAX),
@@ -131,7 +136,8 @@ impl BlockEvents {
         }
     }
 
-    /// Counts the statement, and keeps it or counts it as lost: the data path does not wait for a reader.
+    /// Counts the event, and keeps it or counts it as lost: the data path does not wait for a
+    /// reader.
     pub(crate) fn push(&mut self, slab: SlabId, shard: ShardId, kind: BlockEventKind) {
         let log = &mut self.lanes[slab.0 as usize];
         log.index += 1;
@@ -144,22 +150,24 @@ impl BlockEvents {
         }
     }
 
-    /// Whether it is ours to tell of the shard's addresses; it was told if so.
+    /// Logs an event of an address, if this worker logs the shard's addresses. Returns whether it
+    /// does.
     pub(crate) fn push_address(&mut self, shard: ShardId, kind: BlockEventKind) -> bool {
         let Some(&index) = self.shards.get(&shard) else { return false };
         self.push(slab_of(index, ADDRESS_LANE), shard, kind);
         true
     }
 
-    /// A lane is ours, and what happens in it ours to tell.
+    /// Records that this worker owns a lane and logs what happens in it.
     pub(crate) fn own(&mut self, (shard, index): (ShardId, ShardIndex), lane: u32) {
         if lane == ADDRESS_LANE {
             self.shards.insert(shard, index);
         }
     }
 
-    /// A lane is ours since this epoch. Was it ours since then before, nobody else had it meanwhile, and the same count goes
-    /// on.
+    /// Begins the log of a lane that this worker has owned since this epoch. If it has owned the
+    /// lane since that epoch before, no other worker had it meanwhile, and the same count
+    /// continues.
     pub(crate) fn begin(
         &mut self,
         (shard, index): (ShardId, ShardIndex),
@@ -178,7 +186,7 @@ impl BlockEvents {
         self.unlisted.push_back(slab);
     }
 
-    /// A lane is ours no longer.
+    /// Ends the log of a lane that this worker does not own any more.
     pub(crate) fn end(&mut self, (shard, index): (ShardId, ShardIndex), lane: u32) {
         let slab = slab_of(index, lane);
         if lane == ADDRESS_LANE {
@@ -191,7 +199,7 @@ impl BlockEvents {
         }
     }
 
-    /// A shard is gone: another may get its place.
+    /// Forgets a shard that is gone: another may get its index.
     pub(crate) fn forget(&mut self, (shard, index): (ShardId, ShardIndex)) {
         for lane in 0..LANES as u32 {
             self.end((shard, index), lane);
@@ -199,8 +207,9 @@ impl BlockEvents {
         }
     }
 
-    /// Looks once a second at a part of the lanes, so that each is looked at every minute: `is_due` tells of a lane, and
-    /// of when its last listing was due, whether it is time for another. Whether a listing is under way or to begin.
+    /// Looks once a second at a part of the lanes, so that each is looked at every minute: given a
+    /// lane and the time its last listing was due, `is_due` decides whether another is due. Returns
+    /// whether a listing is under way or to begin.
     pub(crate) fn is_listing_due(
         &mut self,
         now: Tick,
@@ -221,7 +230,7 @@ impl BlockEvents {
         self.listing.is_some() || !self.unlisted.is_empty()
     }
 
-    /// The listing that is under way, or else begins.
+    /// Returns the listing that is under way, or begins the next one.
     pub(crate) fn next_listing(&mut self) -> Option<Listing> {
         if self.listing.is_none() {
             let slab = self.unlisted.pop_front()?;
@@ -231,19 +240,19 @@ impl BlockEvents {
         self.listing
     }
 
-    /// How far the listing has come.
+    /// Records how far the listing has come.
     pub(crate) fn note_listing(&mut self, listing: Listing) {
         self.listing = Some(listing);
     }
 
-    /// The listing named all that there was.
+    /// Logs that the listing has named all that there was.
     pub(crate) fn finish_listing(&mut self, listing: Listing, shard: ShardId) {
         let Listing { slab, from, blocks, .. } = listing;
         self.push(slab, shard, BlockEventKind::Listed { blocks, from });
         self.listing = None;
     }
 
-    /// Since which epoch the lane is ours.
+    /// Returns the epoch since which this worker owns the lane.
     pub(crate) fn epoch(&self, slab: SlabId) -> Epoch {
         self.lanes.get(slab.0 as usize).map_or(Epoch(0), |log| log.epoch)
     }
@@ -315,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_comes_back_under_the_same_epoch_goes_on() {
+    fn a_lane_taken_again_under_the_same_epoch_continues_its_count() {
         let mut events = events();
         let shard = (SHARD, ShardIndex(0));
         for before in [None, Some(Epoch(5))] {
@@ -330,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_is_gone_is_not_listed() {
+    fn a_lane_that_was_given_up_is_not_listed() {
         let mut events = events();
         let shard = (SHARD, ShardIndex(0));
         events.begin(shard, 2, Epoch(3), None, Tick(0));

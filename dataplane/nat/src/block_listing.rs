@@ -1,4 +1,4 @@
-//! Listings for the block log: what a lane of ours holds, told a piece at a time.
+//! Listings for the block log: what a lane owned here holds, logged a piece at a time.
 
 use weir_flow::SlabId;
 use weir_ids::{Epoch, ShardId};
@@ -8,26 +8,27 @@ use crate::endpoint::{ShardIndex, Tick};
 use crate::lane::{lane_of, slab_of};
 use crate::nat::Nat;
 
-/// A lane is listed when it is taken and again after this time: with the minute until it is looked at, and its turn
-/// behind others, a log that begins anywhere stands alone after an hour.
+/// A lane is listed when it is taken and again after this time. With the minute until it is looked
+/// at, and its turn behind others, a log that is read from any point is complete after an hour.
 const LISTING_SEC: u32 = 3000;
 
 impl Nat {
-    /// Tells the block log that a lane, which has just become ours, is so since this epoch of its shard's map entry,
-    /// and which epoch the ownership before it had, if that is known.
+    /// Logs that this worker has owned a lane, which it has just taken, since this epoch of its
+    /// shard's map entry, and which epoch the ownership before it had, if that is known.
     ///
     /// # Panics
-    /// If the lane is not ours.
+    /// If this worker does not own the lane.
     pub fn tell_taken(&mut self, shard: ShardIndex, lane: u8, epoch: Epoch, before: Option<Epoch>) {
         let slab = slab_of(shard, lane.into());
-        assert!(self.lanes.get(slab).is_owned, "a lane is told of by its owner");
+        assert!(self.lanes.get(slab).is_owned, "only the owner of a lane logs that it was taken");
         if speaks(self.policy.enabled, slab) {
             let shard = (self.shards.id(shard), shard);
             self.events.begin(shard, lane.into(), epoch, before, self.now);
         }
     }
 
-    /// Whether the block log is to be told what a lane of ours holds: one that was taken, and each lane every hour.
+    /// True if a listing is due or under way: of a lane that was taken, and of each owned lane
+    /// every hour.
     pub fn is_listing_due(&mut self) -> bool {
         let Self { lanes, policy, now, .. } = self;
         let is_due = |slab: SlabId, listed: Tick| {
@@ -40,7 +41,7 @@ impl Nat {
         self.events.is_listing_due(*now, is_due)
     }
 
-    /// Tells the block log a piece of that. Looks at `budget` blocks at most.
+    /// Logs a piece of the listing that is due. Looks at `budget` blocks at most.
     pub fn list_blocks(&mut self, budget: u32) {
         let Some(listing) = self.events.next_listing() else { return };
         let shard = self.shards.id(lane_of(listing.slab).0);
@@ -84,7 +85,7 @@ impl Nat {
     }
 }
 
-/// Whether the log hears of this lane: without translation one lane speaks for all.
+/// Whether events of this lane are logged: without translation one lane stands for all.
 fn speaks(is_translating: bool, slab: SlabId) -> bool {
     is_translating || lane_of(slab).1 == ADDRESS_LANE as u8
 }

@@ -1,59 +1,61 @@
-//! What one worker tells another of a lane: changes to its records, by slot.
+//! Changes that one worker sends another about a lane: its records, by slot.
 //!
-//! A lane has two tables, mappings and further sessions, dealt into one space of slots, 1,024 of the one, then 1,024
-//! of the other. A slot is the owner's on every copy:
+//! A lane has two tables, mappings and further sessions, dealt into one space of slots, 1,024 of
+//! the one, then 1,024 of the other. Every copy uses the slots of the owner:
 //!
 //! ```text
-//!   slot = position of the extent << 11 | table << 10 | offset        table: 0 mappings, 1 sessions
+//!   slot = position of the extent << 11 | table << 10 | offset     table: 0 mappings, 1 sessions
 //! ```
 
 use weir_flow::OFFSET_BITS;
 
 use crate::endpoint::ShardIndex;
 
-/// Bytes that a change's body can have at most.
+/// Maximum bytes of a change's body.
 pub const BODY_MAX: usize = 200;
 
 /// What happened to a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChangeKind {
-    /// The slot holds this record from now on. A copy says it too.
+    /// The slot holds this record from this change on. A full copy of the lane sends it too.
     Create,
-    /// The record in the slot is now this.
+    /// The record in the slot has changed to this.
     Change,
     /// The record ended.
     Delete,
-    /// For the owner: a worker that does not own the lane saw traffic of the record.
+    /// An owner update: a worker that does not own the lane saw traffic of the record.
     Touch,
-    /// No slot of a run that begins here holds a record of this version or an earlier one; the body has the length.
+    /// No slot of a run that begins here holds a record of this version or an earlier one; the body
+    /// has the run's length.
     Clear,
 }
 
-/// A change without its body. Streams keep the order of changes of the same slot; that of different slots is free.
+/// A change without its body. Streams keep the order of changes of the same slot; the order across
+/// slots is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     pub kind: ChangeKind,
-    /// Position of the shard in the order of the configuration.
+    /// Index of the shard in the order of the configuration.
     pub shard: ShardIndex,
     /// 0 to 7.
     pub lane: u8,
     pub slot: u32,
-    /// Of the slot, in serial number arithmetic (RFC 1982).
+    /// Version of the slot, in serial number arithmetic (RFC 1982).
     pub version: u32,
 }
 
-/// What became of a change that was brought by another worker.
+/// Outcome of a change that another worker sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// The copy is now as the change says.
+    /// The copy has become as the change says.
     Done,
-    /// It already was, or is newer.
+    /// The copy already was as the change says, or is newer.
     Old,
-    /// The lane is ours: nobody else's word counts.
+    /// This worker owns the lane: no other worker's change counts.
     Ours,
     /// The body is no record of this lane, or the lane's shard is not here.
     Invalid,
-    /// No table has room for it: the copy is incomplete.
+    /// No table has room for the record: the copy is incomplete.
     Full,
 }
 
@@ -64,13 +66,13 @@ pub(crate) enum Table {
     Sessions = 1,
 }
 
-/// A lane's slot from a table's.
+/// Returns a lane's slot from a table's.
 pub(crate) fn lane_slot(table: Table, slot: u32) -> u32 {
     let (position, offset) = (slot >> OFFSET_BITS, slot & OFFSET_MASK);
     (position << 1 | table as u32) << OFFSET_BITS | offset
 }
 
-/// The table of a lane's slot and the slot in it.
+/// Returns the table of a lane's slot and the slot in that table.
 pub(crate) fn table_slot(slot: u32) -> (Table, u32) {
     let extent = slot >> OFFSET_BITS;
     let table = if extent & 1 == 0 { Table::Mappings } else { Table::Sessions };

@@ -1,25 +1,29 @@
-//! Hot. The body of a change: parts, each a type, a length and fields, big-endian, never the memory image.
+//! Hot. The body of a change: parts, each a type, a length and fields, big-endian, never the memory
+//! image.
 //!
 //! ```text
 //!  0 type u8   1 length u8 of what follows   2 fields
-//!  mapping  1   kind u8 (1 live, 2 quarantined) | protocol u8 | flags u8 (1 GRE key known, 2 unclean end,
-//!               4 a flow of the home was answered)
-//!               | outer address u32 | GRE key u32 | inside address u32, port u16 | public address u32, port u16
-//!               | first remote address u32, port u16, state u16 | age in seconds u32
+//!  mapping  1   kind u8 (1 live, 2 quarantined) | protocol u8
+//!               | flags u8 (1 GRE key known, 2 unclean end, 4 a flow of the home was answered)
+//!               | outer address u32 | GRE key u32 | inside address u32, port u16
+//!               | public address u32, port u16 | first remote address u32, port u16, state u16
+//!               | age in seconds u32
 //!  session  2   slot u32 and version u32 of its mapping | remote address u32, port u16, state u16
-//!  seat     3   public address u32 that the home is seated on, if not the mapping's
+//!  seat     3   paired address u32 of the home, if it is not the mapping's public address
 //!  idle     4   seconds u32 since the last packet
 //!  run      5   slots u32
-//!  segment  6   remote address u32, port u16 | sender u8 (1 inside, 2 remote) | TCP flags u8 (RFC 9293 section 3.1)
+//!  segment  6   remote address u32, port u16 | sender u8 (1 inside, 2 remote)
+//!               | TCP flags u8 (RFC 9293 section 3.1)
 //!  state    7   remote address u32, port u16 | state u16
 //!
 //!  Create, Change   of a mapping: mapping [seat]      of a session: session mapping [seat]
 //!  Touch            idle [segment] [state]     Clear   run     Delete   nothing
 //! ```
 //!
-//! Parts of unknown type are skipped, and so are fields behind those known here. A session brings its mapping along, a
-//! mapping its home and so the owner of its port block: a change needs no other to have come before. Bits of a state:
-//! 0 to 8 TCP (`tcp_state.rs`), 9 the inside has sent, 10 the remote has sent, 11 the remote opened the session.
+//! Parts of unknown type are skipped, and so are fields behind those known here. A session brings
+//! its mapping along, a mapping its home and so the owner of its port block: a change needs no
+//! other to have come before. Bits of a state: 0 to 8 TCP (`tcp_state.rs`), 9 the inside has sent,
+//! 10 the remote has sent, 11 the remote opened the session.
 
 use crate::change::BODY_MAX;
 use crate::endpoint::{Endpoint, Protocol};
@@ -51,7 +55,7 @@ const ANSWERED: u8 = 4;
 const FROM_INSIDE: u8 = 1;
 const FROM_REMOTE: u8 = 2;
 
-/// What a replica keeps of a mapping.
+/// The mapping as a replica keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MappingBody {
     pub(crate) is_quarantined: bool,
@@ -68,10 +72,10 @@ pub(crate) struct MappingBody {
     pub(crate) age_sec: u32,
 }
 
-/// What a replica keeps of a further session.
+/// The further session as a replica keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SessionBody {
-    /// Of the mapping: the lane's slot, and its version.
+    /// The lane's slot of the session's mapping, and the mapping's version.
     pub(crate) mapping_slot: u32,
     pub(crate) mapping_version: u32,
     pub(crate) remote: Endpoint,
@@ -85,14 +89,14 @@ pub(crate) struct SegmentBody {
     pub(crate) segment: Segment,
 }
 
-/// How far a session is for another worker.
+/// The state that a session has reached on another worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StateBody {
     pub(crate) remote: Endpoint,
     pub(crate) state: SessionState,
 }
 
-/// A body as it was read.
+/// The parts of a body that was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Body {
     pub(crate) mapping: Option<MappingBody>,
@@ -104,7 +108,7 @@ pub(crate) struct Body {
     pub(crate) state: Option<StateBody>,
 }
 
-/// Writes parts one after the other.
+/// Writes the parts of a body one after the other.
 #[derive(Debug)]
 pub(crate) struct BodyWriter<'a> {
     bytes: &'a mut [u8; BODY_MAX],
@@ -187,7 +191,7 @@ impl<'a> BodyWriter<'a> {
 }
 
 impl Body {
-    /// None if a part is cut off or says what cannot be.
+    /// Reads a body. None if a part is cut off or has a value that cannot occur.
     #[inline]
     pub(crate) fn read(mut bytes: &[u8]) -> Option<Body> {
         let mut body = Body::default();
@@ -210,7 +214,7 @@ impl Body {
 }
 
 impl MappingBody {
-    /// The body that is one mapping, as it is written here, and nothing else.
+    /// Reads a body that is one mapping, as it is written here, and nothing else.
     #[inline]
     pub(crate) fn read_alone(bytes: &[u8]) -> Option<MappingBody> {
         match bytes.split_first_chunk::<2>() {
@@ -361,14 +365,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_body_reads_back_the_same() {
         check!().with_type::<Fields>().for_each(|fields| {
             let body = fields.body();
             assert_eq!(Body::read(&written(&body)), Some(body));
         });
     }
 
-    /// A later version adds parts, and fields behind those we know.
+    /// A later version of weir adds parts, and fields behind the known ones.
     #[test]
     fn unknown_parts_and_trailing_fields_are_skipped() {
         check!().with_type::<(Fields, Vec<u8>)>().for_each(|(fields, news)| {
@@ -387,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_refused() {
+    fn a_body_that_is_cut_off_is_refused() {
         let whole = Fields { flags: u16::MAX, protocol: 0, words: [7; 8], halves: [9; 5] }.body();
         let bytes = written(&whole);
         for len in 1..bytes.len() {

@@ -1,17 +1,21 @@
-//! Output commit: which records have changed and are not yet on as many replicas as wanted, and what a packet depends on.
+//! Output commit: which records have changed and are not yet on as many replicas as wanted, and
+//! what a packet depends on.
 //!
 //! ```text
-//!   change of a record   -->  Kind::Uncommitted, in the batch that is open       one batch a turn of the worker's loop
-//!   close_batch          -->  the batch ends where the journal ends now
-//!   next_committed       -->  replicas have the journal up to there: the batch is over, its records are Live again
+//!   change of a record  -->  Kind::Uncommitted, in the open batch      one batch per turn
+//!   close_batch         -->  the batch ends where the journal ends now
+//!   next_committed      -->  replicas have the journal up to there: the batch is over,
+//!                            its records are Live again
 //! ```
 //!
-//! A packet depends on the newest batch of every mapping that it asked for; a session's changes count as its mapping's.
-//! The short way takes live mappings only, so packets of an uncommitted one come to the general way, which notes what it
-//! relies on. Batches are over in their order, and so are the packets that wait for them.
+//! A packet depends on the newest batch of every mapping that it asked for; a session's changes
+//! count as its mapping's. The fast path takes live mappings only, so packets of an uncommitted one
+//! come to the slow path, which notes what they depend on. Batches are over in their order, and so
+//! are the packets that wait for them.
 //!
-//! A mapping keeps the lower byte of its batch's number, so no more batches than that can tell apart are open at once: the
-//! newest then takes in what comes. Who waits, where, and for how long is not known here.
+//! A mapping keeps the lower byte of its batch's number, so at most as many batches are open at
+//! once as that byte can tell apart: beyond that, the newest batch takes all further changes. Which
+//! packets wait, where, and for how long is decided by the caller.
 
 use std::collections::VecDeque;
 
@@ -30,22 +34,23 @@ const NUMBERS: usize = 256;
 /// Batches that may be open at once; one number stays unused.
 const OPEN_MAX: u64 = NUMBERS as u64 - 1;
 
-/// Changes that replicas are told of together. They count up.
+/// Changes that are sent to replicas together. Batches are numbered upwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Batch(pub(crate) u64);
 
 impl Batch {
-    /// The n-th batch; the first is 1.
+    /// Returns the n-th batch; the first is 1.
     pub const fn numbered(number: u64) -> Self {
         Self(number)
     }
 
-    /// Tells it from all others that are open at the same time.
+    /// Returns an index that differs from those of all other batches that are open at the same
+    /// time.
     pub fn place(self) -> usize {
         self.0 as usize % NUMBERS
     }
 
-    /// Places of batches.
+    /// Number of indexes that [`place`](Self::place) returns.
     pub const PLACES: usize = NUMBERS;
 }
 
@@ -53,17 +58,18 @@ impl Batch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dependency {
     Nothing,
-    /// That all changes of this batch, and of those before it, are on replicas.
+    /// All changes of this batch, and of those before it, must be on replicas.
     Batch(Batch),
-    /// It changed something that cannot be known to be on replicas: too few have the shard, or too much waits already.
+    /// The packet changed something that cannot be known to be on replicas: too few have the shard,
+    /// or too much waits already.
     Unknowable,
 }
 
-/// Records that are changed at most before it is asked again whether there is room: by a burst of new flows and a packet
-/// that turns around.
+/// Maximum number of records that change before the room is checked again: those of a burst of new
+/// flows and of a hairpinned packet.
 const MARGIN: usize = 128;
 
-/// `0`: on nothing. As the highest counts, what cannot be known is above all batches.
+/// The packet depends on no batch. The highest value counts, so `UNKNOWABLE` is above all batches.
 const NOTHING: u64 = 0;
 const UNKNOWABLE: u64 = u64::MAX;
 
@@ -73,26 +79,27 @@ struct Changed {
     id: RecordId,
     version: u32,
     table: Table,
-    /// It did not exist before.
+    /// The record did not exist before the batch.
     has_begun: bool,
     number: u8,
 }
 
 #[derive(Debug)]
 pub(crate) struct Commits {
-    /// In order of their batches.
+    /// Changed records in the order of their batches.
     changed: VecDeque<Changed>,
     changed_max: usize,
-    /// What cannot be committed is not to be used: a shard with too few replicas gets no new state.
+    /// Set if an uncommitted change must not be used: a shard with too few replicas then gets no
+    /// new state.
     is_strict: bool,
-    /// The batch that takes in changes, and the last that is over.
+    /// The batch that takes changes, and the last one that is over.
     open: u64,
     over: u64,
-    /// Where each closed batch ends in the journal, by its place.
+    /// Where each closed batch ends in the journal, by the batch's index.
     ends: [u64; NUMBERS],
-    /// The highest batch that the packet in hand relies on.
+    /// The highest batch that the packet in hand depends on.
     relies_on: u64,
-    /// Changes of shards that no worker mirrors.
+    /// Changes of shards that no worker copies.
     alone: u64,
 }
 
@@ -110,7 +117,7 @@ impl Commits {
         }
     }
 
-    /// The batch of an uncommitted mapping; `NOTHING` if that is over.
+    /// Returns the batch of an uncommitted mapping; `NOTHING` if that batch is over.
     fn batch_of(&self, mapping: &Mapping) -> u64 {
         let age = (self.open as u8).wrapping_sub(mapping.batch());
         match self.open - u64::from(age).min(self.open) {
@@ -119,7 +126,8 @@ impl Commits {
         }
     }
 
-    /// The packet in hand relies on something of which nobody will know when it is committed.
+    /// Makes the packet in hand depend on a change of which it cannot be known when it is
+    /// committed.
     pub(crate) fn cannot_know(&mut self) {
         self.rely_on(UNKNOWABLE);
     }
@@ -131,7 +139,8 @@ impl Commits {
 }
 
 impl Nat {
-    /// Makes room for `changed_max` changed records that wait for replicas. To be called once, before the first packet.
+    /// Makes room for `changed_max` changed records that wait for replicas. To be called once,
+    /// before the first packet.
     ///
     /// `is_strict`: a shard that [has too few replicas](Self::set_short) gets no new flows.
     pub fn keep_commits(&mut self, changed_max: usize, is_strict: bool) {
@@ -139,7 +148,8 @@ impl Nat {
         self.commits = Commits { changed, changed_max, is_strict, ..Commits::new() };
     }
 
-    /// Whether changes of the shard are to be on replicas before a packet that depends on them leaves.
+    /// Sets whether changes of the shard must be on replicas before a packet that depends on them
+    /// leaves.
     ///
     /// # Panics
     /// If there is no such shard.
@@ -149,20 +159,21 @@ impl Nat {
         }
     }
 
-    /// Whether fewer replicas than wanted have the shard; only who is strict asks.
+    /// Sets whether fewer replicas than wanted have the shard. Without `is_strict` it has no
+    /// effect.
     pub fn set_short(&mut self, shard: ShardIndex, is_short: bool) {
         for slab in (0..LANES).map(|lane| slab_of(shard, lane)) {
             self.lanes.get_mut(slab).is_short = is_short && self.commits.is_strict;
         }
     }
 
-    /// Another packet is dealt with: it depends on nothing yet.
+    /// Begins the next packet: it depends on nothing yet.
     #[inline]
     pub fn begin_packet(&mut self) {
         self.commits.relies_on = NOTHING;
     }
 
-    /// What the packet in hand depends on so far.
+    /// Returns what the packet in hand depends on so far.
     #[inline]
     pub fn dependency(&self) -> Dependency {
         match self.commits.relies_on {
@@ -172,7 +183,8 @@ impl Nat {
         }
     }
 
-    /// The packet in hand also depends on what an earlier one did: a later fragment on its first.
+    /// Makes the packet in hand depend on what an earlier one depends on: a later fragment on its
+    /// first.
     pub fn depend_on(&mut self, earlier: Dependency) {
         match earlier {
             Dependency::Batch(Batch(batch)) if batch > self.commits.over => {
@@ -183,7 +195,7 @@ impl Nat {
         }
     }
 
-    /// The packet in hand relies on a mapping.
+    /// Makes the packet in hand depend on a mapping.
     #[inline]
     pub(crate) fn rely_on(&mut self, id: RecordId) {
         let mapping = self.mappings.get(id);
@@ -193,8 +205,9 @@ impl Nat {
         }
     }
 
-    /// May something begin in the shard? Not if nobody could tell when it is committed. To be asked before a mapping is
-    /// prepared; what begins with an existing one asks itself.
+    /// Checks whether something may begin in the shard: not if it could not be known when it is
+    /// committed. To be called before a mapping is prepared; a session that begins on an existing
+    /// mapping is checked inside.
     ///
     /// # Errors
     /// [`Refusal::TooFewReplicas`].
@@ -215,7 +228,8 @@ impl Nat {
         }
     }
 
-    /// A mapping of ours, or a session of it, has begun or changed in a shard whose changes are awaited.
+    /// Records that an owned mapping, or a session of it, has begun or changed in a shard whose
+    /// changes are awaited.
     #[inline(never)]
     pub(crate) fn await_mapping(&mut self, slab: SlabId, id: RecordId, has_begun: bool) {
         let lane = self.lanes.get(slab);
@@ -240,19 +254,19 @@ impl Nat {
                 mapping.kind = Kind::Uncommitted;
                 mapping.set_batch(number);
             }
-            // It ended: no packet made it.
+            // The mapping ended: no packet made it.
             Kind::Free | Kind::Quarantined => return,
         }
         self.commits.rely_on(open);
     }
 
-    /// A session has begun or changed, see [`await_mapping`](Self::await_mapping).
+    /// Records that a session has begun or changed, see [`await_mapping`](Self::await_mapping).
     pub(crate) fn await_session(&mut self, slab: SlabId, id: RecordId, has_begun: bool) {
         let session = self.sessions.get(id);
         let (mapping, version) = (session.mapping, session.version());
         self.await_mapping(slab, mapping, false);
         let is_awaited = self.mappings.get(mapping).kind == Kind::Uncommitted;
-        // Only who gives up what has begun looks for it.
+        // Only a strict worker gives up records that have begun, and looks for them.
         if has_begun && is_awaited && self.commits.is_strict {
             let number = self.commits.open as u8;
             let table = Table::Sessions;
@@ -260,7 +274,8 @@ impl Nat {
         }
     }
 
-    /// The end of a turn: what changed so far is one batch. Does nothing if nothing changed, or too many are open.
+    /// Closes the open batch at the end of a turn. Does nothing if nothing has changed, or if too
+    /// many batches are open.
     pub fn close_batch(&mut self) {
         let end = self.journal_end();
         let commits = &mut self.commits;
@@ -272,10 +287,11 @@ impl Nat {
         }
     }
 
-    /// The next batch in turn, if it is closed and replicas have all of the journal up to `committed`.
+    /// Returns the next batch in turn, if it is closed and replicas have all of the journal up to
+    /// `committed`.
     ///
     /// # Panics
-    /// If replicas are said to have more than the journal holds.
+    /// If `committed` lies beyond the end of the journal.
     pub fn next_committed(&self, committed: u64) -> Option<Batch> {
         assert!(
             committed <= self.journal_end(),
@@ -284,18 +300,18 @@ impl Nat {
         self.oldest_batch().filter(|batch| self.commits.ends[batch.place()] <= committed)
     }
 
-    /// The oldest batch that is closed and not over.
+    /// Returns the oldest batch that is closed and not over.
     pub fn oldest_batch(&self) -> Option<Batch> {
         let next = self.commits.over + 1;
         (next < self.commits.open).then_some(Batch(next))
     }
 
-    /// The closed batch behind this one.
+    /// Returns the closed batch after this one.
     pub fn batch_behind(&self, batch: Batch) -> Option<Batch> {
         (batch.0 + 1 < self.commits.open).then_some(Batch(batch.0 + 1))
     }
 
-    /// The oldest batch is over: packets need not wait for it any more.
+    /// Commits the oldest batch, which is over: packets need not wait for it any more.
     ///
     /// # Panics
     /// If it is not the oldest.
@@ -307,8 +323,9 @@ impl Nat {
         }
     }
 
-    /// The oldest batch is over although replicas may lack it: what began with it, as far as it is ours, is ended. Of what
-    /// only changed nothing is taken back.
+    /// Gives up the oldest batch, which is over although replicas may lack it: ends the records
+    /// that began with it, as far as this worker owns them. Records that only changed keep their
+    /// changes.
     ///
     /// # Panics
     /// If it is not the oldest.
@@ -321,7 +338,7 @@ impl Nat {
         }
     }
 
-    /// Up to where in the journal no packet waits for anything any more.
+    /// Returns the end of the part of the journal that no packet waits for any more.
     pub fn journal_unawaited(&self) -> u64 {
         match self.commits.changed.is_empty() {
             true => self.journal_end(),
@@ -329,18 +346,19 @@ impl Nat {
         }
     }
 
-    /// May another burst change more records than there is room for?
+    /// True if another burst may change more records than there is room for.
     #[inline]
     pub fn are_commits_full(&self) -> bool {
         self.commits.is_full()
     }
 
-    /// Changes so far of shards that were to wait for replicas and that no worker mirrored.
+    /// Returns the number of changes so far of shards that were to wait for replicas and that no
+    /// worker copied.
     pub fn commits_alone(&self) -> u64 {
         self.commits.alone
     }
 
-    /// The next record of a batch that is over now.
+    /// Takes the next record of a batch that is over.
     fn take_changed(&mut self, batch: Batch) -> Option<Changed> {
         let commits = &mut self.commits;
         assert!(batch.0 == commits.over + 1 || batch.0 == commits.over, "batches end in order");
@@ -350,14 +368,15 @@ impl Nat {
         commits.changed.pop_front()
     }
 
-    /// The mapping is live again, unless a later batch has it.
+    /// Makes the mapping live again, unless a later batch has it.
     fn settle(&mut self, id: RecordId, number: u8) {
         let mapping = self.mappings.get(id);
-        // Its slot may be nobody's by now, or another's.
+        // Its slot may be free by now, or hold another mapping.
         if mapping.kind != Kind::Uncommitted {
             return;
         }
-        // Who has given the lane away may have noted a touch where the number was.
+        // If the lane was given up meanwhile, an owner update may be noted where the batch number
+        // was.
         if mapping.batch() == number || !self.is_mapping_ours(id) {
             self.mappings.get_mut(id).kind = Kind::Live;
         }
@@ -384,7 +403,7 @@ impl Nat {
         }
     }
 
-    /// Of a record that is in use.
+    /// True if this worker owns the lane of a mapping that is in use.
     fn is_mapping_ours(&self, id: RecordId) -> bool {
         self.lanes.get(self.mappings.slab_of(id)).is_owned
     }
@@ -395,7 +414,8 @@ impl Commits {
         self.changed.len() + MARGIN > self.changed_max
     }
 
-    /// Whether there was room. Nobody will know when the change that found none is on replicas.
+    /// Adds a changed record. Without room it returns false, and it cannot be known when the change
+    /// is on replicas.
     fn push(&mut self, changed: Changed) -> bool {
         let has_room = self.changed.len() < self.changed_max;
         match has_room {

@@ -1,4 +1,4 @@
-//! What an operator decides about the translation.
+//! The operator's decisions about the translation.
 
 use ipnet::Ipv4Net;
 use weir_ids::ShardId;
@@ -15,7 +15,7 @@ pub enum Filtering {
     AddressAndPortDependent,
 }
 
-/// What happens when a home's public address has no free block left (RFC 7857 section 4, paired
+/// Behaviour when a home's public address has no free block left (RFC 7857 section 4, paired
 /// pooling).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pooling {
@@ -37,13 +37,14 @@ pub struct ShardConfig {
 }
 
 impl ShardConfig {
-    /// Its public addresses.
+    /// Returns the number of its public addresses.
     pub(crate) fn addresses(&self) -> u64 {
         self.public.iter().map(|net| 1_u64 << (32 - net.prefix_len())).sum()
     }
 }
 
-/// How much of a kind a worker has room for, the shards of its start included. What those need is there in any case.
+/// The room of a worker for shards of all times, those of its start included. What those need is
+/// there in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardRoom {
     pub shards: u16,
@@ -79,31 +80,33 @@ pub struct NatConfig {
     pub new_flows_per_sec: u32,
     /// Flows that it may begin at once, after a rest.
     pub new_flows_burst: u16,
-    /// Homes without state that a shard admits in a second; `None`: an eighth of its `subscribers_max`, at least 16;
-    /// `u32::MAX`: no limit.
+    /// Homes without state that a shard admits in a second; `None`: an eighth of its
+    /// `subscribers_max`, at least 16; `u32::MAX`: no limit.
     pub new_homes_per_sec: Option<u32>,
     pub timeouts: Timeouts,
     /// How long a port rests before it is given again.
     pub quarantine_sec: u32,
     /// Ports below this one are never given.
     pub port_min: u16,
-    /// Do inbound packets keep UDP and ICMP sessions alive (RFC 4787 REQ-6a)?
+    /// Whether inbound packets keep UDP and ICMP sessions alive (RFC 4787 REQ-6a).
     pub udp_inbound_refresh: bool,
     /// TCP sessions per mapping that remotes may open (RFC 7857 section 13); needs a filtering that
     /// lets them.
     pub inbound_sessions_max: u16,
     pub pooling: Pooling,
-    /// Homes are told apart by (outer source, GRE key), not by the outer source alone.
+    /// Whether a home is identified by (outer source, GRE key), not by the outer source alone.
     pub gre_key_identifies_home: bool,
-    /// Prefixes of the homes' outer addresses. Nobody else becomes a subscriber.
+    /// Prefixes of the homes' outer addresses. No other address becomes a subscriber.
     pub subscribers: Vec<Ipv4Net>,
     pub shards: Vec<ShardConfig>,
-    /// For shards that come at run time ([`Nat::add_shard`](crate::Nat::add_shard)); by default there is none.
+    /// Room for shards that are added at run time ([`Nat::add_shard`](crate::Nat::add_shard)); by
+    /// default there is none.
     pub room: ShardRoom,
-    /// Other workers that mirror each shard, 0 to 4. Not 0: room for their lanes' blocks in the lists of the homes, a
-    /// journal of changes, 1 MiB. Which lanes are ours and which are replicated is told at run time.
+    /// Other workers that have a copy of each shard, 0 to 4. Not 0: room for their lanes' blocks in
+    /// the lists of the homes, a journal of changes, 1 MiB. The lanes that this worker owns and
+    /// those that are replicated are set at run time.
     pub replicas: u8,
-    /// Sessions that collectors get.
+    /// Sessions that are sent to collectors.
     pub session_log: SessionLog,
     /// Secret randomness for hashes and ports: fresh at every start, except in tests.
     pub seed: [u64; 4],
@@ -143,23 +146,25 @@ impl Default for NatConfig {
 }
 
 impl NatConfig {
-    /// Each worker that may own lanes of a shard may give a home its whole quota.
+    /// Returns the whole quotas that a home's list has room for: each worker that may own lanes of
+    /// a shard may give it one.
     pub(crate) fn lists_per_home(&self) -> u32 {
         1 + u32::from(self.replicas)
     }
 
-    /// Shards that there is room for.
+    /// Returns the number of shards that there is room for.
     pub fn shards_max(&self) -> usize {
         self.shards.len().max(self.room.shards.into())
     }
 
-    /// Public addresses that there is room for; without translation they need none.
+    /// Returns the number of public addresses that there is room for; without translation they need
+    /// none.
     pub(crate) fn public_addresses_max(&self) -> u64 {
         let given: u64 = self.shards.iter().map(ShardConfig::addresses).sum();
         given.max(self.room.public_addresses.into())
     }
 
-    /// Subscribers that there is room for.
+    /// Returns the number of subscribers that there is room for.
     pub(crate) fn subscribers_max(&self) -> u64 {
         let given: u64 = self.shards.iter().map(|shard| u64::from(shard.subscribers_max)).sum();
         given.max(self.room.subscribers.into())

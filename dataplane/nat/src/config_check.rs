@@ -10,15 +10,17 @@ use crate::lane::LANES;
 use crate::seats::blocks_usable;
 use crate::subscriber::{BLOCK_LISTS_MAX, SUBSCRIBERS_TOTAL_MAX};
 
-/// Public addresses of all shards together: each takes 24 KiB of port bitmaps once it is in use.
+/// Maximum number of public addresses of all shards together: each takes 24 KiB of port bitmaps
+/// once it is in use.
 pub const PUBLIC_ADDRESSES_MAX: u64 = 65_536;
-/// Shards of one worker: a shard's position is a u16.
+/// Maximum number of shards of one worker: a shard's index is a u16.
 pub const SHARDS_MAX: usize = 65_535;
-/// Keeps record ids, with room for part-filled extents, inside a u32.
+/// Maximum of `flows_max`: keeps record ids, with room for part-filled extents, inside a u32.
 pub const FLOWS_MAX: u32 = 1 << 31;
-/// With replicas two tables share the slots of a lane.
+/// Maximum of `flows_max` with replicas: two tables share the slots of a lane.
 pub const FLOWS_MAX_REPLICATED: u32 = 1 << 30;
-/// Other workers that can mirror a shard: each has a lane in reserve, and the primary needs some for itself.
+/// Maximum number of other workers that copy a shard: each has a lane in reserve, and the primary
+/// needs some for itself.
 pub const REPLICAS_MAX: u8 = 4;
 pub const PORT_BLOCK_MIN: u16 = 64;
 pub const PORT_BLOCK_MAX: u16 = 8192;
@@ -127,9 +129,10 @@ pub(crate) fn check_shards(shards: &[&ShardConfig]) -> Result<(), NatError> {
     check_public_prefixes(shards)
 }
 
-/// Can every home of a public address have a block in each lane that a replica holds in reserve? If not, some home of a
-/// full shard could open no flow between the failure of its primary and the take-over of his lanes. For `weir check`;
-/// `config` must have passed the checks of [`Nat::new`](crate::Nat::new), which works without.
+/// Checks that every home of a public address can have a block in each lane that a replica holds in
+/// reserve. If not, some home of a full shard could open no flow between the failure of its primary
+/// and the take-over of the primary's lanes. For `weir check`; `config` must have passed the checks
+/// of [`Nat::new`](crate::Nat::new), which accepts such a configuration.
 ///
 /// # Errors
 /// [`NatError::ReserveLane`] for the first shard whose homes do not fit.
@@ -138,7 +141,7 @@ pub fn check_reserve_lanes(config: &NatConfig) -> Result<(), NatError> {
         return Ok(());
     }
     for shard in &config.shards {
-        // Homes are seated where most blocks are free, so evenly.
+        // Homes are paired with the address that has the most free blocks, so evenly.
         let homes = u64::from(shard.subscribers_max).div_ceil(shard.addresses());
         // Usable blocks follow each other, so the poorest lane has its share, rounded down.
         let blocks = u64::from(blocks_usable(config) / LANES);
@@ -195,7 +198,7 @@ fn check_scalars(config: &NatConfig) -> Result<(), NatError> {
     Ok(())
 }
 
-/// Checks how much there is of everything, with the room for what comes later.
+/// Checks the amounts of everything, with the room for shards that are added later.
 fn check_room(config: &NatConfig) -> Result<(), NatError> {
     let count = config.shards_max();
     if count == 0 {
@@ -290,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_refused_wherever_it_would_serve_nobody() {
+    fn zero_is_refused_wherever_no_home_could_be_served() {
         assert!(refusal(|config| config.subscribers.clear()).contains("subscribers"));
         assert!(refusal(|config| config.shards.clear()).contains("no shard"));
         assert!(refusal(|config| config.shards[0].public.clear()).contains("no public prefix"));

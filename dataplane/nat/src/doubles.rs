@@ -1,10 +1,11 @@
-//! Two mappings of one inside endpoint, and how they become one again.
+//! Duplicate mappings: two mappings of one inside endpoint, and how they become one again.
 //!
-//! Each is right by itself and has a port of its own. They come about where a worker gets a packet of a flow that it has
-//! no copy of: on both sides of a split, or within the lag of a stream. Then packets go by the mapping that is in use:
-//! [`preferred`](Nat::preferred) is asked for each packet, so nothing in the index decides it. Who uses one and has never
-//! seen a packet of the other says so to the other's owner, by a touch that is as old as a copy without packets
-//! (`touch.rs`): the owner ends it, unless there has been traffic that it knows of.
+//! Each is valid by itself and has a port of its own. A duplicate arises where a worker gets a
+//! packet of a flow that it has no copy of: on both sides of a network split, or within the lag of
+//! a stream. Packets then use the mapping that is in use: [`preferred`](Nat::preferred) is asked
+//! for each packet, so nothing in the index decides it. A worker that uses one mapping and has
+//! never seen a packet of the other informs the other's owner, by an owner update that is as old as
+//! a copy without packets (`touch.rs`). The owner ends its mapping, unless it knows of traffic.
 
 use std::cmp::Reverse;
 
@@ -20,13 +21,15 @@ use crate::touch::is_never;
 /// A mapping that has had a packet within this time is in use.
 const IN_USE_SEC: u32 = 2;
 
-/// One that has had none for this time may be ended for another. Two that are told at once that the other is in use must
-/// not both be: a touch would have to be under way for longer than the difference.
+/// A mapping without a packet for this time may be ended in favour of its duplicate. Two owners
+/// that learn at the same time that the other mapping is in use must not both end theirs: that
+/// would take an owner update that is under way for longer than the difference to [`IN_USE_SEC`].
 const DISUSED_SEC: u32 = 5;
 
 impl Nat {
-    /// Which of two mappings of an inside endpoint a packet to `remote` goes by: one that has a session with it, the one
-    /// whose last packet here is the later, the one with the lower public endpoint.
+    /// Returns the one of two mappings of an inside endpoint that packets to `remote` use: the one
+    /// that has a session with it, then the one whose last packet here is the later, then the one
+    /// with the lower public endpoint.
     #[cold]
     pub(crate) fn preferred(&self, one: RecordId, other: RecordId, remote: Endpoint) -> RecordId {
         let rank = |id: RecordId| {
@@ -39,7 +42,8 @@ impl Nat {
         if rank(one) < rank(other) { other } else { one }
     }
 
-    /// The last packet that passed here between a mapping and a remote, if it has a session with it.
+    /// Returns the time of the last packet here between a mapping and a remote, if the mapping has
+    /// a session with it.
     fn seen(&self, id: RecordId, remote: Endpoint) -> Option<Tick> {
         let first = &self.mappings.get(id).first;
         if first.is(remote) {
@@ -49,8 +53,8 @@ impl Nat {
         Some(self.sessions.get(session).remote.last_seen)
     }
 
-    /// The other mapping of the inside endpoint that serves the first session of this one too; of several the one that is
-    /// in use. `hash` is of its home, inside endpoint and protocol.
+    /// Returns the duplicate of this mapping that serves its first session too; among several, the
+    /// one that is in use. `hash` is that of its home, inside endpoint and protocol.
     fn double_of(&self, hash: Hash, id: RecordId) -> Option<RecordId> {
         let mapping = self.mappings.get(id);
         let (home, inside, protocol) = (mapping.home(), mapping.inside(), mapping.protocol);
@@ -60,7 +64,8 @@ impl Nat {
         })
     }
 
-    /// The mapping of a copy is known to look-ups now; its inside endpoint may have had one.
+    /// Looks for a duplicate of a copied mapping that has just become visible to look-ups, marks
+    /// both and settles them.
     #[cold]
     pub(crate) fn look_for_double(&mut self, hash: Hash, id: RecordId) {
         if let Some(other) = self.double_of(hash, id) {
@@ -70,8 +75,8 @@ impl Nat {
         }
     }
 
-    /// Ends a mapping that is not in use, or has its owner end it, if another is in use in its place. To be repeated: what
-    /// is in use shows by and by.
+    /// Ends a mapping that is not in use, or has its owner end it, if its duplicate is in use. To
+    /// be repeated: only traffic over time shows which of the two is in use.
     #[cold]
     pub(crate) fn settle_double(&mut self, id: RecordId) {
         let mapping = self.mappings.get(id);
@@ -94,12 +99,12 @@ impl Nat {
         }
     }
 
-    /// Another worker uses another mapping in place of this one, which is ours.
+    /// Ends an owned mapping, as another worker uses its duplicate in place of it.
     #[cold]
     pub(crate) fn supersede(&mut self, id: RecordId) -> Applied {
         let (hash, _) = self.hashes_of(self.mappings.get(id));
         if self.double_of(hash, id).is_none() {
-            // Here it is the only one: the other is under way, or has ended.
+            // No duplicate is known here: the other mapping is still under way, or has ended.
             return Applied::Old;
         }
         self.end_disused(id)

@@ -1,4 +1,5 @@
-//! Hot. Look-ups on a worker that shares its shards: mappings that there are two of, and copies whose times say nothing.
+//! Hot. Replica look-ups, on a worker that shares its shards: duplicate mappings, and copies whose
+//! times say nothing.
 
 use weir_flow::{Hash, RecordId};
 
@@ -7,7 +8,8 @@ use crate::nat::Nat;
 use crate::packet::Outbound;
 
 impl Nat {
-    /// The mapping of an inside endpoint. With replicas there may be more than one, see `doubles.rs`.
+    /// Returns the mapping of an inside endpoint. With replicas there may be more than one, see
+    /// `doubles.rs`.
     #[inline]
     pub(crate) fn find_outbound_of(&self, hash: Hash, packet: &Outbound) -> Option<RecordId> {
         let Outbound { home, inside, remote, protocol, .. } = packet;
@@ -17,7 +19,7 @@ impl Nat {
         self.find_outbound_to(hash, home, *inside, *remote, *protocol)
     }
 
-    /// The mapping of an inside endpoint that a packet to this remote goes by.
+    /// Returns the mapping of an inside endpoint that packets to this remote use.
     pub(crate) fn find_outbound_to(
         &self,
         hash: Hash,
@@ -29,7 +31,8 @@ impl Nat {
         self.find_preferred(hash, home, inside, remote, protocol, |_| true)
     }
 
-    /// Of the mappings of an inside endpoint that will do the one that a packet to this remote goes by.
+    /// Among the mappings of an inside endpoint for which `will_do` holds, returns the one that
+    /// packets to this remote use.
     #[inline]
     pub(crate) fn find_preferred(
         &self,
@@ -54,8 +57,9 @@ impl Nat {
         found
     }
 
-    /// With replicas: is it the remote of the mapping's first session, and is that not over? The straight way leaves to
-    /// the general one what replicas must know, and copies whose own times say nothing.
+    /// True if, with replicas, `remote` is the remote of the mapping's first session and that
+    /// session has not run out. The fast path leaves two cases to the slow path: changes that
+    /// replicas must know, and copies whose own times say nothing.
     pub(crate) fn is_held_first(&self, id: RecordId, remote: Endpoint, now: Tick) -> bool {
         self.policy.is_replicated
             && self.mappings.get(id).first.is(remote)

@@ -1,4 +1,4 @@
-//! Who talks to whom: endpoints, protocols, homes, shards, and the coarse clock.
+//! The parties of a flow: endpoints, protocols, homes, shards; and the coarse clock.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -36,7 +36,7 @@ pub enum Protocol {
 impl Protocol {
     pub const ALL: [Self; 3] = [Self::Icmp, Self::Tcp, Self::Udp];
 
-    /// The protocol with this IANA number, if it is one that carries state.
+    /// Returns the protocol with this IANA number, if it is one that carries state.
     pub const fn from_number(number: u8) -> Option<Self> {
         match number {
             1 => Some(Self::Icmp),
@@ -55,7 +55,7 @@ impl Protocol {
         }
     }
 
-    /// Position of the protocol's port space: 0, 1 or 2.
+    /// Returns the index of the protocol's port space: 0, 1 or 2.
     #[inline]
     pub(crate) const fn space(self) -> usize {
         // A sixth of 1, 6 and 17: a multiplication instead of comparisons.
@@ -69,7 +69,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// Position of a shard in the order of the configuration.
+/// Index of a shard in the order of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardIndex(pub u16);
 
@@ -90,13 +90,13 @@ pub struct Home {
 pub struct Tick(pub u32);
 
 impl Tick {
-    /// Seconds from `earlier` to `self`; 0 if `earlier` lies in the future.
+    /// Returns the seconds from `earlier` to `self`; 0 if `earlier` lies in the future.
     pub const fn since(self, earlier: Tick) -> u32 {
         let elapsed = self.0.wrapping_sub(earlier.0);
         if elapsed > u32::MAX / 2 { 0 } else { elapsed }
     }
 
-    /// The later of two moments in the past.
+    /// Returns the later of two moments in the past.
     pub(crate) const fn later(self, other: Tick, now: Tick) -> Tick {
         if now.since(other) < now.since(self) { other } else { self }
     }

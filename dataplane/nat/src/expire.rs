@@ -1,13 +1,15 @@
-//! The end of things: idle sessions, mappings without sessions, ports whose quarantine is over.
+//! Expiry: idle sessions, mappings without sessions, ports whose quarantine is over.
 //!
 //! ```text
 //!   first session idle, others left  ->  promote one
 //!   first session idle, none left    ->  out of the outbound index  ->  quarantine
-//!                                        ->  port free, out of the inbound index  ->  block free  ->  home gone
+//!                                        ->  port free, out of the inbound index
+//!                                        ->  block free  ->  home gone
 //! ```
 //!
-//! Only what lies in our lanes ends. Of others' mappings the walk tells the owner that they are in use (`touch.rs`).
-//! TCP closed by two FINs skips the quarantine, and without translation there is none.
+//! Only records in lanes owned here end. For mappings of other workers' lanes that are in use, the
+//! walk sends the owner updates (`touch.rs`). TCP closed by two FINs skips the quarantine, and
+//! without translation there is none.
 
 use weir_flow::{Hash, Record, RecordId};
 
@@ -19,9 +21,10 @@ use crate::nat::{Nat, WALK_STEP};
 use crate::port_choice::Seat;
 
 impl Nat {
-    /// Looks at the next `budget` slots of the mappings, and as great a part of the sessions, in slot order, and ends
-    /// what has run out, but of each no more than about `ends_max`: an end costs many times a look. To be called once
-    /// per burst. While a shard leaves, half of `ends_max` is for what it holds, and half for each of the others.
+    /// Looks at the next `budget` slots of the mappings, and as great a part of the sessions, in
+    /// slot order, and ends what has run out, but of each no more than about `ends_max`: an end
+    /// costs many times a look. To be called once per burst. While a shard is being removed, half
+    /// of `ends_max` is for what it holds, and half for each of the others.
     ///
     /// Returns how many slots of the mappings it looked at.
     pub fn expire(&mut self, now: Tick, budget: usize, ends_max: usize) -> usize {
@@ -67,7 +70,8 @@ impl Nat {
                 } else if slab == lanes.local()
                     && !lanes.get(mappings.slab_of(session.mapping)).is_owned
                 {
-                    // The mapping's owner knows nothing of this remote: it is the mapping that is in use.
+                    // The mapping's owner knows nothing of this remote: report the mapping as in
+                    // use.
                     let first = &mut mappings.get_mut(session.mapping).first;
                     first.last_seen = first.last_seen.later(session.remote.last_seen, now);
                 }
@@ -80,7 +84,7 @@ impl Nat {
             }
             left -= step;
             laps += u32::from(has_wrapped);
-            // Two ends passed: everything was seen, however large the budget.
+            // The walk has wrapped twice: every slot was seen, however large the budget.
             if laps == 2 {
                 return;
             }
@@ -163,7 +167,7 @@ impl Nat {
         budget - left
     }
 
-    /// What the walk has found to be answered is noted for the homes.
+    /// Marks the homes of all mappings that the walk has found to be answered.
     fn note_all_answered(&mut self) {
         for &id in &self.answered {
             self.subscribers.prefetch(self.mappings.get(id).subscriber);
@@ -173,12 +177,13 @@ impl Nat {
         }
     }
 
-    /// Ports that rest longer than they must leave a quarter of the table to others.
+    /// True while ports may rest longer than they must: a quarter of the table stays free for other
+    /// flows.
     fn has_room_to_rest(&self) -> bool {
         self.flows + self.quarantined < self.policy.flows_max / 4 * 3
     }
 
-    /// Asks for the lines that the end of a mapping, or of its quarantine, will write.
+    /// Prefetches the lines that the end of a mapping, or of its quarantine, will write.
     fn prefetch_end(&self, id: RecordId) {
         let mapping = self.mappings.get(id);
         let (outbound, inbound) = self.hashes_of(mapping);
@@ -194,7 +199,7 @@ impl Nat {
         self.subscribers.prefetch(mapping.subscriber);
     }
 
-    /// The keys of a mapping in the two indexes.
+    /// Returns the hashes of a mapping in the outbound and the inbound index.
     pub(crate) fn hashes_of(&self, mapping: &Mapping) -> (Hash, Hash) {
         let outbound = self.outbound_hash(&mapping.home(), mapping.inside(), mapping.protocol);
         (outbound, self.inbound_hash(mapping.public(), mapping.protocol))
@@ -215,13 +220,13 @@ impl Nat {
         }
     }
 
-    /// Has a mapping run out that the walk has not collected yet?
+    /// True if a mapping has run out that the walk has not collected yet.
     pub(crate) fn is_mapping_over(&self, id: RecordId, now: Tick) -> bool {
         let mapping = self.mappings.get(id);
         mapping.sessions == 0 && self.has_first_run_out(id, now)
     }
 
-    /// Has the first session of a mapping been silent for too long?
+    /// True if the first session of a mapping has been silent for too long.
     pub(crate) fn has_first_run_out(&self, id: RecordId, now: Tick) -> bool {
         let mapping = self.mappings.get(id);
         let lane = self.lanes.get(self.mappings.slab_of(id));
@@ -233,7 +238,8 @@ impl Nat {
     /// RFC 6888 REQ-8: "Once an external port is deallocated, it SHOULD NOT be reallocated to a new
     /// mapping until at least 120 seconds have passed, with the exceptions being: If the CGN tracks
     /// TCP sessions (e.g., with a state machine, as in Section 3.5.2.2 of [RFC6146]), TCP ports MAY
-    /// be reused immediately." We use the exception for connections that both sides have closed, unless a copy is behind.
+    /// be reused immediately." The exception is used for connections that both sides have closed,
+    /// unless a copy is behind.
     pub(crate) fn end_mapping(&mut self, id: RecordId, now: Tick) {
         self.note_if_answered(id, self.mappings.get(id).first.state);
         self.log_mapping(false, id);
@@ -264,7 +270,7 @@ impl Nat {
         }
     }
 
-    /// Gives port and slot back; the home goes with its last record.
+    /// Gives the port and the slot back; the home goes with its last record.
     fn free_mapping(&mut self, id: RecordId) {
         self.note_mapping(News::Ended, id);
         let mapping = self.release_holding(id);
@@ -273,7 +279,8 @@ impl Nat {
         self.dismiss_home(mapping.subscriber);
     }
 
-    /// Takes a mapping that holds its port and nothing else out of the inbound index, and gives the port back.
+    /// Takes a mapping that holds its port and nothing else out of the inbound index, and gives the
+    /// port back.
     pub(crate) fn release_holding(&mut self, id: RecordId) -> Mapping {
         let mapping = *self.mappings.get(id);
         assert!(mapping.is_live(), "a record is freed once");

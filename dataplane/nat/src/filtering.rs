@@ -9,8 +9,8 @@ use crate::packet::Delivery;
 use crate::session::SessionKey;
 
 impl Nat {
-    /// Does the filter let a remote without a session through? With `now`, a first session that has
-    /// run out lets nobody in.
+    /// True if the filter lets a remote without a session through. With `now`, a first session that
+    /// has run out lets no remote in.
     ///
     /// RFC 4787 REQ-8: "If application transparency is most important, it is RECOMMENDED that a NAT
     /// have an "Endpoint-Independent Filtering" behavior. If a more stringent filtering behavior is
@@ -38,9 +38,9 @@ impl Nat {
             || self.find_session(id, SessionKey::Remote(remote)).is_some()
     }
 
-    /// The public endpoint of a packet that an ICMP error from inside quotes (its destination, seen
-    /// from inside: `inside`; its source: `remote`). None if no such packet can have been
-    /// delivered.
+    /// Returns the public endpoint of a packet that an ICMP error from inside quotes (its
+    /// destination, seen from inside: `inside`; its source: `remote`). None if no such packet can
+    /// have been delivered.
     ///
     /// Never creates, refreshes or deletes. RFC 5508 REQ-6: "While processing an ICMP Error packet
     /// pertaining to an ICMP Query or Query response, a NAT device MUST NOT refresh or delete the
@@ -61,9 +61,10 @@ impl Nat {
         was_delivered.then(|| self.mappings.get(id).public())
     }
 
-    /// Who sent the packet that an ICMP error from outside quotes (its source: `public`; its
-    /// destination: `remote`). None if the inside never sent it: an error about a remote without a
-    /// session is forged, whatever the filtering. Never creates, refreshes or deletes.
+    /// Returns the sender of the packet that an ICMP error from outside quotes (its source:
+    /// `public`; its destination: `remote`). None if the inside never sent it: an error about a
+    /// remote without a session is forged, whatever the filtering. Never creates, refreshes or
+    /// deletes.
     pub fn peek_inbound(
         &mut self,
         public: Endpoint,

@@ -1,4 +1,5 @@
-//! Ending everything a home holds, in pieces between bursts: a home may hold a whole public address.
+//! Ending everything a home holds, in pieces between bursts: a home may hold a whole public
+//! address.
 
 use weir_flow::RecordId;
 
@@ -6,7 +7,7 @@ use crate::endpoint::{Protocol, Tick};
 use crate::lane::{LANES, slab_of};
 use crate::nat::Nat;
 
-/// Places, slots of a slab or ports of a block that one piece looks at.
+/// Homes' positions, slots of a slab or ports of a block that one piece looks at.
 const LOOKS_PER_PIECE: u32 = 256;
 /// Mappings and further sessions that one piece ends.
 const ENDS_PER_PIECE: usize = 256;
@@ -15,11 +16,11 @@ const ENDS_PER_PIECE: usize = 256;
 #[derive(Debug)]
 pub struct Flush {
     outer: u32,
-    /// Where the next home is looked for: shard, or slot if keys tell homes apart.
+    /// Where the next home is looked for: a shard, or a slot if keys tell homes apart.
     next_home: u32,
-    /// The subscriber slot in work, and how far it is done.
+    /// Slot of the subscriber in work, and how far it is done.
     home: Option<(u32, Place)>,
-    /// Its mappings found last; what is left of them is to be ended.
+    /// The mappings found last that are still to be ended.
     ids: Vec<RecordId>,
     ended: usize,
 }
@@ -28,42 +29,47 @@ pub struct Flush {
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Start,
-    /// Ports of blocks below this position, of this one those of the protocols behind the given one, and of that the ports
-    /// from an offset on are left. Downward, because a released block's place in the list is taken by the last one, which
-    /// is done already.
+    /// Left are the ports of blocks below this position and, of the block at this position, those
+    /// of the protocols behind the given one and those of the given one from an offset on.
+    /// Downward, because a released block's slot in the list is taken by the last one, which is
+    /// done already.
     Block {
         position: usize,
         protocol: usize,
         offset: u32,
     },
-    /// Slots of the shard's slab from this one on are left (without translation there are no blocks).
+    /// Slots of the shard's slab from this one on are left (without translation there are no
+    /// blocks).
     Slot(u32),
-    /// Nothing is left but what was found last.
+    /// Only the mappings found last are left.
     Done,
 }
 
 impl Flush {
-    /// Mappings ended so far.
+    /// Returns the number of mappings ended so far.
     pub fn ended(&self) -> usize {
         self.ended
     }
 }
 
 impl Nat {
-    /// Prepares to end all mappings of the homes with this outer address, as far as they lie in our lanes.
+    /// Prepares to end all mappings of the homes with this outer address, as far as they lie in
+    /// lanes owned here.
     pub fn begin_flush(&self, outer: u32) -> Flush {
         let ids = Vec::with_capacity(LOOKS_PER_PIECE as usize);
         Flush { outer, next_home: 0, home: None, ids, ended: 0 }
     }
 
-    /// Does a piece of it: looks at 256 places, ports or slots, and ends at most 256 mappings and further sessions. The
-    /// ports go through the quarantine. A home that comes meanwhile may be left alone. Returns whether there is more to do.
+    /// Does a piece of a flush: looks at 256 positions, ports or slots, and ends at most 256
+    /// mappings and further sessions. The ports go through the quarantine. A home that appears
+    /// meanwhile may be left alone. Returns whether there is more to do.
     pub fn flush(&mut self, flush: &mut Flush, now: Tick) -> bool {
         match flush.home {
             _ if !flush.ids.is_empty() => {}
             None => self.find_home(flush),
             Some((home, place)) => {
-                // Between two pieces the home may have gone and its slot may have been given to another.
+                // Between two pieces the home may have gone and its slot may have been given to
+                // another.
                 let is_still_it = self.is_home(home, flush.outer);
                 let next = if is_still_it { self.find_piece(home, place, flush) } else { None };
                 if next.is_none() && flush.ids.is_empty() {
@@ -87,7 +93,7 @@ impl Nat {
         }
     }
 
-    /// Ends mappings that were found, each behind its further sessions.
+    /// Ends mappings that were found, each after its further sessions.
     fn end_some(&mut self, flush: &mut Flush, now: Tick) {
         let Some((home, _)) = flush.home else { return };
         if !self.is_home(home, flush.outer) {
@@ -118,7 +124,8 @@ impl Nat {
         self.lanes.get(self.mappings.slab_of(mapping)).is_owned
     }
 
-    /// Collects the next mappings of a home and returns where to go on; `None` when it is done.
+    /// Collects the next mappings of a home and returns where to continue; `None` when the home is
+    /// done.
     fn find_piece(&self, home: u32, place: Place, flush: &mut Flush) -> Option<Place> {
         match place {
             Place::Done => None,
@@ -164,8 +171,8 @@ impl Nat {
         }
     }
 
-    /// Ends all mappings of the homes with this outer address at once and returns their number; for callers
-    /// that share their thread with no packets.
+    /// Ends all mappings of the homes with this outer address at once and returns their number; for
+    /// callers whose thread carries no packets.
     pub fn flush_subscriber(&mut self, outer: u32, now: Tick) -> usize {
         let mut flush = self.begin_flush(outer);
         while self.flush(&mut flush, now) {}

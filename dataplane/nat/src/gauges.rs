@@ -1,4 +1,4 @@
-//! Numbers for metrics and `weir status`: reading them costs nothing worth counting.
+//! Numbers for metrics and `weir status`: the cost of reading them is negligible.
 
 use crate::endpoint::ShardIndex;
 use crate::nat::Nat;
@@ -13,25 +13,25 @@ pub struct Gauges {
     pub flow_creates_total: u64,
     /// Flows whose timer ran out.
     pub flow_expired_total: u64,
-    /// Flows whose inside endpoint had another mapping that was in use.
+    /// Flows that were ended because their inside endpoint had a duplicate mapping that was in use.
     pub flow_superseded_total: u64,
     pub subscribers: u32,
     /// Ports that rest before they are given again.
     pub quarantined: u32,
-    /// Homes that have lost their seats to others, none of which had had an answered flow.
+    /// Homes that were displaced by others, none of which had had an answered flow.
     pub homes_displaced_total: u64,
     /// Memory of each table.
     pub tables: TableBytes,
     /// Memory of all tables.
     pub memory_bytes: usize,
-    /// Do the mapping records lie on huge pages?
+    /// Whether the mapping records lie on huge pages.
     pub huge_pages: bool,
 }
 
 /// How full a bounded table is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableUse {
-    /// As metrics label it.
+    /// Name of the table as metrics label it.
     pub table: &'static str,
     pub used: u64,
     pub max: u64,
@@ -47,21 +47,21 @@ impl TableUse {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardGauges {
     pub subscribers: u32,
-    /// Ports taken, of all protocols, those in quarantine included.
+    /// Leased ports of all protocols, those in quarantine included.
     pub ports_used: u32,
     pub blocks_free: u32,
     pub blocks_total: u32,
 }
 
-/// What is on its way to and from other workers.
+/// Changes on their way to and from other workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MirrorGauges {
-    /// Marks of changes that nobody has read yet.
+    /// Marks of changes that were not read yet.
     pub journal: usize,
     pub changes_applied_total: u64,
     /// Changes of which the same or something newer was known.
     pub changes_old_total: u64,
-    /// Changes of lanes that are ours.
+    /// Changes of lanes that this worker owns.
     pub changes_ours_total: u64,
     /// Changes that are no record of their lane, or of a shard that is not here.
     pub changes_invalid_total: u64,
@@ -98,7 +98,7 @@ impl Nat {
         }
     }
 
-    /// How full the tables are that all homes share, always in the same order.
+    /// Returns how full the tables are that all homes share, always in the same order.
     pub fn table_uses(&self) -> [TableUse; 6] {
         let (seated, seats) = self.subscribers.seats();
         let (blocks, blocks_total) = self.ports.blocks_in_use();
@@ -113,7 +113,7 @@ impl Nat {
         ]
     }
 
-    /// Gauges of the shard at this position of the configuration.
+    /// Returns the gauges of the shard at this index of the configuration.
     ///
     /// # Panics
     /// If there is no such shard.

@@ -11,8 +11,9 @@ use crate::session_state::{Sender, SessionState};
 use crate::tcp_state;
 
 impl Nat {
-    /// Step 4 of a burst, the straight case: `candidate`, the record of step 2 or 3, is this packet's mapping and the
-    /// mapping's first session this packet's. Otherwise None, and nothing is changed: ask [`inbound`](Self::inbound).
+    /// Step 4 of a burst, the fast path: `candidate`, the record of step 2 or 3, is this packet's
+    /// mapping, and the packet belongs to the mapping's first session. Otherwise returns None and
+    /// changes nothing: call [`inbound`](Self::inbound).
     #[inline(always)]
     pub fn inbound_established(
         &mut self,
@@ -25,8 +26,8 @@ impl Nat {
         if is_it { mapping.inbound_first(packet, &self.policy, now) } else { None }
     }
 
-    /// Translates a packet from the Internet: finds whom it is for and whether its sender may reach
-    /// him.
+    /// Translates a packet from the Internet: finds the inside endpoint that it is for and whether
+    /// its sender may reach that endpoint.
     ///
     /// `hash` is [`inbound_hash`](Self::inbound_hash) of the packet's public endpoint and protocol.
     ///
@@ -58,7 +59,8 @@ impl Nat {
         Ok(delivery)
     }
 
-    /// A packet of a remote that is not, or no longer, the first session's.
+    /// Processes a packet of a remote that is not that of the first session, or of one that has run
+    /// out.
     fn inbound_further(
         &mut self,
         id: RecordId,
@@ -103,8 +105,8 @@ impl Mapping {
         Delivery { home: self.home(), inside: self.inside() }
     }
 
-    /// Notes a packet of the first session; None, and nothing changed, if it is another's, if the session has run out,
-    /// or if replicas must know of the packet.
+    /// Notes a packet of the first session; None, and nothing changed, if the packet belongs to
+    /// another session, if the session has run out, or if replicas must know of the packet.
     #[inline(always)]
     fn inbound_first(&mut self, packet: &Inbound, policy: &Policy, now: Tick) -> Option<Delivery> {
         let first = &mut self.first;
@@ -120,7 +122,7 @@ impl Mapping {
     }
 }
 
-/// What an inbound packet does to a session. Which of them keep it alive:
+/// The effect of an inbound packet on a session. These packets keep it alive:
 /// - TCP: those of a connection that the inside has a part in; a remote alone keeps nothing alive.
 /// - UDP and ICMP: RFC 4787 REQ-6a: "The NAT mapping Refresh Direction MAY have a "NAT Inbound
 ///   refresh behavior" of "True"."
@@ -136,8 +138,8 @@ fn seen_inbound(remote: &Remote, packet: &Inbound, policy: &Policy) -> (SessionS
     (state, refresh)
 }
 
-/// Notes an inbound packet. Returns whether replicas must know: what TCP has seen; which sides of the others have
-/// spoken the next packet shows.
+/// Notes an inbound packet. Returns whether replicas must know of it: only of a change of TCP
+/// state. For other protocols the next packet shows which sides have spoken.
 #[inline]
 fn note_inbound(remote: &mut Remote, packet: &Inbound, policy: &Policy, now: Tick) -> bool {
     let (state, refresh) = seen_inbound(remote, packet, policy);

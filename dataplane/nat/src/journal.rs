@@ -1,13 +1,14 @@
-//! Hot. What is still to be told of the lanes that are replicated: a ring of marks, a record each.
+//! Hot. Changes of the replicated lanes that are still to be sent: a ring of marks, one per record.
 //!
-//! A mark is made where a record begins, ends or changes in a way that a replica must know; its bytes are made from the
-//! record when they are sent. So a record that changes again before that is told once, as it is then: while a mark of it
-//! waits, its `MARKED` bit is set and no other is made. Beginnings and ends are told one by one, in order: a port is
-//! never said to be taken again before it was said to be free.
+//! A mark is made where a record begins, ends or changes in a way that a replica must know; its
+//! bytes are made from the record when they are sent. A record that changes again before it is sent
+//! is thus sent once, in its latest state: while a mark of it waits, its `MARKED` bit is set and no
+//! other is made. Beginnings and ends are sent one by one, in order: a port is never reported taken
+//! again before it was reported free.
 //!
-//! Packets that only keep a session alive are not told. Of another's record its owner is told what was seen, see
-//! `touch.rs`. A ring that is full loses marks, and the lane says so: whoever
-//! mirrors it has to copy it anew.
+//! Packets that only keep a session alive are not sent. For a record of another worker's lane, what
+//! was seen here is sent to its owner, see `touch.rs`. A full ring loses marks and sets a flag on
+//! the lane: every worker that holds a copy of it has to copy it again.
 
 use std::collections::VecDeque;
 
@@ -25,19 +26,21 @@ use crate::session_state::Sender;
 /// Marks that can wait. A poll that makes more than a ring full of them is a flood, not a burst.
 pub(crate) const MARKS_MAX: usize = 65_536;
 
-/// What is to be told of a record.
+/// The kind of change that a mark reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     Begun,
     Changed,
     Ended,
-    /// A packet of TCP has changed what is known of its connection. To the lane's owner, if that is another.
+    /// A TCP packet has changed what is known of its connection. Goes to the lane's owner, if that
+    /// is another worker.
     Segment(Segment),
-    /// The first flow of its home was answered. No packet waits for that, and no copy begins anew without it.
+    /// The first flow of the record's home was answered. No packet waits for this change, and its
+    /// loss requires no new copy.
     Answered,
-    /// A session of another's lane has seen traffic here.
+    /// A session of another worker's lane has seen traffic here.
     Touched,
-    /// Its shard is gone.
+    /// The shard of the record is gone.
     Void,
 }
 
@@ -48,7 +51,7 @@ impl News {
     }
 }
 
-/// What TCP tracking knows of a segment.
+/// The part of a segment that TCP tracking uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) sender: Sender,
@@ -61,26 +64,26 @@ struct Mark {
     table: Table,
     slab: SlabId,
     version: u32,
-    /// The record; of one that ended, its slot.
+    /// Id of the record; for a record that ended, its slot.
     place: u32,
 }
 
-/// The ring.
+/// The ring of marks.
 #[derive(Debug)]
 pub(crate) struct Journal {
     ring: VecDeque<Mark>,
     capacity: usize,
-    /// Marks taken from it so far.
+    /// Marks taken from the ring so far.
     taken: u64,
 }
 
 impl Journal {
-    /// `capacity` marks: 0 on a worker without replicas.
+    /// A ring for `capacity` marks: 0 on a worker without replicas.
     pub(crate) fn new(capacity: usize) -> Self {
         Self { ring: VecDeque::with_capacity(capacity), capacity, taken: 0 }
     }
 
-    /// Whether there was room.
+    /// Appends a mark. Returns whether there was room.
     #[inline]
     fn push(&mut self, mark: Mark) -> bool {
         let has_room = self.ring.len() < self.capacity;
@@ -97,7 +100,8 @@ impl Journal {
         Some(mark)
     }
 
-    /// A session of a lane that is another's has seen traffic. Whether it will be told.
+    /// Appends an owner update: a session of another worker's lane has seen traffic. Returns
+    /// whether it will be sent.
     pub(crate) fn touch(&mut self, table: Table, slab: SlabId, version: u32, id: RecordId) -> bool {
         self.tell_owner(News::Touched, table, slab, version, id)
     }
@@ -114,7 +118,7 @@ impl Journal {
         self.push(Mark { news, table, slab, version, place: id.0 })
     }
 
-    /// Voids the marks of a shard that is gone. They keep their places, which others may count.
+    /// Voids the marks of a shard that is gone. They keep their positions, which callers may count.
     pub(crate) fn forget(&mut self, shard: ShardIndex) {
         for mark in self.ring.iter_mut().filter(|mark| lane_of(mark.slab).0 == shard) {
             mark.news = News::Void;
@@ -127,7 +131,7 @@ impl Journal {
 }
 
 impl Nat {
-    /// A mapping has begun, in a lane of ours.
+    /// Appends that a mapping has begun, in a lane that this worker owns.
     #[inline]
     pub(crate) fn mark_begun(&mut self, slab: SlabId, id: RecordId) {
         let lane = self.lanes.get(slab);
@@ -148,7 +152,8 @@ impl Nat {
         }
     }
 
-    /// The lane is to be copied anew: nobody can tell when the change is on replicas.
+    /// Records a lost mark: the lane is to be copied again, and it cannot be known when the change
+    /// is on replicas.
     #[cold]
     fn lose_mark(&mut self, slab: SlabId) {
         self.lanes.note(Mishap::Lost, slab);
@@ -157,7 +162,7 @@ impl Nat {
         }
     }
 
-    /// A mapping has changed or ended.
+    /// Appends that a mapping has changed or ended.
     #[inline]
     pub(crate) fn note_mapping(&mut self, news: News, id: RecordId) {
         if self.lanes.are_any_told {
@@ -201,7 +206,7 @@ impl Nat {
         }
     }
 
-    /// A further session has begun, changed or ended.
+    /// Appends that a further session has begun, changed or ended.
     #[inline]
     pub(crate) fn note_session(&mut self, news: News, id: RecordId) {
         if self.lanes.are_any_told {
@@ -244,7 +249,8 @@ impl Nat {
         }
     }
 
-    /// The next change to tell and the length of its body, which is written to `body`. None if all is told.
+    /// Returns the next change to send and the length of its body, which is written to `body`. None
+    /// if there is none left.
     #[inline]
     pub fn next_change(&mut self, body: &mut [u8; BODY_MAX]) -> Option<(Change, usize)> {
         loop {
@@ -261,18 +267,19 @@ impl Nat {
         }
     }
 
-    /// Where the journal ends now: all that has happened so far is told when [`is_told`](Self::is_told) says so of it.
+    /// Returns the end of the journal: all changes so far are sent once [`is_told`](Self::is_told)
+    /// is true of it.
     pub fn journal_end(&self) -> u64 {
         self.journal.taken + self.journal.len() as u64
     }
 
-    /// How much of the journal [`next_change`](Self::next_change) has given.
+    /// Returns how much of the journal [`next_change`](Self::next_change) has returned.
     #[inline]
     pub fn journal_taken(&self) -> u64 {
         self.journal.taken
     }
 
-    /// Has [`next_change`](Self::next_change) given everything up to there?
+    /// True if [`next_change`](Self::next_change) has returned everything up to `journal_end`.
     pub fn is_told(&self, journal_end: u64) -> bool {
         self.journal.taken >= journal_end
     }
@@ -283,7 +290,8 @@ impl Nat {
         lane.is_replicated.then_some((change, 0))
     }
 
-    /// None if the record has ended, which has a mark of its own, or the lane is not to be told of any more.
+    /// None if the record has ended, which has a mark of its own, or if changes of the lane are not
+    /// to be sent any more.
     #[inline]
     fn tell_mapping(&mut self, mark: &Mark, body: &mut [u8; BODY_MAX]) -> Option<(Change, usize)> {
         let id = RecordId(mark.place);
@@ -335,7 +343,7 @@ impl Nat {
         Some((change(kind, mark, self.sessions.slot_of(id)), writer.len()))
     }
 
-    /// None if the lane has become ours, or its shard is to go.
+    /// None if this worker has become the lane's owner, or its shard is being removed.
     fn tell_touch(
         &self,
         mark: &Mark,

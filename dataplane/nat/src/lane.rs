@@ -1,13 +1,16 @@
-//! Lanes: who may write which part of a shard.
+//! Lanes: which worker may write which part of a shard.
 //!
-//! A shard's ports are dealt to eight lanes, block by block, and so are its records: a slab is one lane of one shard.
-//! A lane has one writer in the cluster, its owner. He alone opens blocks, makes, ends, refreshes and versions records
-//! in it; all others mirror them and translate what hits them. A worker on its own owns every lane and replicates none.
+//! A shard's ports are dealt to eight lanes, block by block, and so are its records: a slab is one
+//! lane of one shard. A lane has one writer in the cluster, its owner. Only the owner opens blocks
+//! in it and makes, ends, refreshes and versions its records; all other workers hold copies of them
+//! and translate packets that hit them. A worker on its own owns every lane and replicates none.
 //!
-//! What a worker does with a mapping of a lane that is not its own:
-//! - translate, both ways, whatever its timers say: they run at the owner, who is told of traffic by *touches*;
-//! - note the state of TCP and the time of packets in its own copy, until the owner's next change overwrites them;
-//! - keep further remotes as sessions of its own, in a slab that nobody mirrors.
+//! With a mapping of a lane that it does not own, a worker does the following:
+//! - it translates, both ways, whatever the mapping's timers say: they run at the owner, which
+//!   learns of traffic from *owner updates* ([`Touch`](crate::ChangeKind::Touch));
+//! - it records the TCP state and the time of packets in its own copy, until the owner's next
+//!   change overwrites them;
+//! - it keeps further remotes as sessions of its own, in a slab that is not replicated.
 
 use weir_flow::SlabId;
 
@@ -15,33 +18,35 @@ use crate::endpoint::{Protocol, ShardIndex, Tick};
 use crate::mapping::Remote;
 use crate::timeouts::Timeouts;
 
-/// Lanes of a shard, as wide as the number of a slab.
+/// Lanes of a shard, in the type of a slab's number.
 pub(crate) const LANES: u32 = weir_ids::LANES as u32;
-/// Ports rest for a copy that is behind, but not for more quarantines than this: they would run out.
+/// The longest time that ports rest for a copy that is behind, in quarantine periods: without a
+/// limit the ports would run out.
 const BEHIND_MAX: u32 = 5;
-/// A node on its own writes in all lanes.
+/// All lanes of a shard, a bit each: a node on its own writes in all of them.
 pub(crate) const ALL_LANES: u8 = 0xff;
 
-/// A lane of a shard, by the number of its slab.
+/// State of one lane of one shard, indexed by the number of its slab.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LaneState {
-    /// Its shard is here and is to stay.
+    /// Whether the lane's shard is here and is not being removed.
     pub(crate) is_present: bool,
-    /// True where there is no shard.
+    /// Whether this worker owns the lane; true where there is no shard.
     pub(crate) is_owned: bool,
-    /// Its changes are to be journalled.
+    /// Whether changes of the lane go to the journal.
     pub(crate) is_replicated: bool,
-    /// Its changes are to be on replicas before packets that depend on them leave.
+    /// Whether changes must be on replicas before the packets that depend on them leave.
     pub(crate) is_awaited: bool,
-    /// As that cannot be, nothing begins in it.
+    /// Set while changes cannot reach the replicas they must be on: nothing begins in the lane.
     pub(crate) is_short: bool,
-    /// A change found no place in the journal, until it is asked.
+    /// Set when a change found no room in the journal, until [`Lanes::take`] reports it.
     has_lost: bool,
-    /// A record found no place in our tables.
+    /// Whether a record found no room in the tables here.
     pub(crate) is_full: bool,
-    /// The same, until it is asked.
+    /// As `is_full`, until [`Lanes::take`] reports it.
     has_filled: bool,
-    /// When it was taken over: timers count from here at the earliest. None: ours from the start.
+    /// Time of the last change of owner: timers count from here at the earliest. None: owned from
+    /// the start.
     owned_since: Option<Tick>,
 }
 
@@ -58,14 +63,15 @@ impl LaneState {
         owned_since: None,
     };
 
-    /// Seconds that a record of this lane has been idle, for its owner.
+    /// Returns the seconds that a record of this lane has been idle, by the owner's count.
     #[inline]
     pub(crate) fn idle_sec(&self, last_seen: Tick, now: Tick) -> u32 {
         let idle_sec = now.since(last_seen);
         self.owned_since.map_or(idle_sec, |since| idle_sec.min(now.since(since)))
     }
 
-    /// Has the session been silent for too long? Never, for whoever does not own it.
+    /// True if the session has been silent for too long; never true for a worker that does not own
+    /// the lane.
     #[inline]
     pub(crate) fn has_run_out(
         &self,
@@ -80,24 +86,27 @@ impl LaneState {
     }
 }
 
-/// All lanes of all shards, and one more for sessions that are nobody else's.
+/// All lanes of all shards, and one more for the sessions that only this worker has.
 #[derive(Debug)]
 pub(crate) struct Lanes {
     all: Box<[LaneState]>,
-    /// Of each shard: since when somebody has a copy of a lane of ours and does not hear of its changes.
+    /// Indexed by shard: the time since when some worker has a copy of a lane owned here and does
+    /// not receive its changes.
     behind_since: Box<[Option<Tick>]>,
-    /// Is any lane replicated or another's, or are changes of any to wait for replicas?
+    /// True if any lane is replicated, is owned by another worker, or has changes that must wait
+    /// for replicas.
     pub(crate) are_any_told: bool,
-    /// Is none another's?
+    /// True if no lane is owned by another worker.
     pub(crate) are_all_owned: bool,
     replicated: usize,
     awaited: usize,
     owned: usize,
-    /// Some lane may have lost changes, or have become full, since that was asked.
+    /// Indexed by [`Mishap`]: whether some lane may have lost changes, or have become full, since
+    /// the last [`Lanes::take`].
     has_news: [bool; 2],
 }
 
-/// What may happen to any lane at any time.
+/// The lane faults that can happen to any lane at any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mishap {
     Lost = 0,
@@ -105,7 +114,8 @@ pub(crate) enum Mishap {
 }
 
 impl Lanes {
-    /// `shards` of `shards_max` shards are here, and all their lanes ours.
+    /// Lanes of `shards` shards that are here, all owned by this worker, with room for `shards_max`
+    /// shards.
     pub(crate) fn new(shards: usize, shards_max: usize) -> Self {
         let mut all = vec![LaneState::ABSENT; shards_max * LANES as usize + 1];
         let present = all.iter_mut().take(shards * LANES as usize);
@@ -137,19 +147,21 @@ impl Lanes {
         *since = are_copies_behind.then(|| since.unwrap_or(now));
     }
 
-    /// Whether no port of a mapping's lane is to be given again: in a copy it could still be another's.
+    /// True if no port of a mapping's lane may be given again yet: a lagging copy could still hold
+    /// it for its former holder.
     pub(crate) fn keeps_ports(&self, slab: SlabId, quarantine_sec: u32, now: Tick) -> bool {
         let behind_max_sec = quarantine_sec.saturating_mul(BEHIND_MAX);
         let since = self.behind_since[usize::from(lane_of(slab).0.0)];
         since.is_some_and(|since| now.since(since) < behind_max_sec)
     }
 
-    /// The slab of sessions that only this worker knows.
+    /// Returns the slab of the sessions that only this worker has.
     pub(crate) fn local(&self) -> SlabId {
         SlabId(self.all.len() as u32 - 1)
     }
 
-    /// A change of the lane found no place in the journal, or a record none in our tables.
+    /// Records that a change of the lane found no room in the journal, or that a record found none
+    /// in the tables.
     #[cold]
     pub(crate) fn note(&mut self, mishap: Mishap, slab: SlabId) {
         let lane = self.get_mut(slab);
@@ -161,7 +173,8 @@ impl Lanes {
         self.has_news[mishap as usize] = true;
     }
 
-    /// A lane that this has happened to; asked once.
+    /// Returns a lane that has suffered this fault, and clears its flag: each fault is reported
+    /// once.
     #[inline]
     pub(crate) fn take(&mut self, mishap: Mishap) -> Option<SlabId> {
         if self.has_news[mishap as usize] { self.find(mishap) } else { None }
@@ -187,13 +200,13 @@ impl Lanes {
         self.look_who_is_told();
     }
 
-    /// A lane of a shard that comes, where there was none.
+    /// Begins a lane of a new shard at a slab that had no shard.
     pub(crate) fn begin(&mut self, slab: SlabId, is_owned: bool, now: Tick) {
         *self.get_mut(slab) = LaneState { is_present: true, ..LaneState::ABSENT };
         self.set_owned(slab, is_owned, now);
     }
 
-    /// A shard leaves. Who owns its lanes is known until it is gone.
+    /// Marks a shard's lanes as being removed. Their owner stays known until the shard is gone.
     pub(crate) fn leave(&mut self, shard: ShardIndex) {
         for slab in (0..LANES).map(|lane| slab_of(shard, lane)) {
             self.set_replicated(slab, false);
@@ -202,7 +215,7 @@ impl Lanes {
         }
     }
 
-    /// A shard is gone.
+    /// Resets the lanes of a shard that is gone.
     pub(crate) fn end(&mut self, shard: ShardIndex) {
         self.behind_since[usize::from(shard.0)] = None;
         for slab in (0..LANES).map(|lane| slab_of(shard, lane)) {
@@ -233,13 +246,13 @@ impl Lanes {
     }
 }
 
-/// The slab of a lane of a shard.
+/// Returns the slab of a lane of a shard.
 #[inline]
 pub(crate) fn slab_of(shard: ShardIndex, lane: u32) -> SlabId {
     SlabId(u32::from(shard.0) * LANES + lane)
 }
 
-/// The lane of a slab and its shard.
+/// Returns the shard of a slab, and its lane.
 #[inline]
 pub(crate) fn lane_of(slab: SlabId) -> (ShardIndex, u8) {
     (ShardIndex((slab.0 / LANES) as u16), (slab.0 % LANES) as u8)

@@ -1,7 +1,10 @@
-//! A lane for others: a copy in slot order while traffic flows, and sums to compare copies by.
+//! Full copies of a lane: its records in slot order while traffic flows, and sums that compare two
+//! copies.
 //!
-//! Of a lane of ours we know which slots are free. Of one that is passed on we know which were free when we heard of it
-//! last: who has heard more of its writer keeps what is there. So only versions are told of them, for who takes the lane.
+//! The owner of a lane knows which slots are free, so its copy clears them. A relay only knows
+//! which slots were free at the last change that it received: a receiver that has received more
+//! from the writer must keep its records. A relayed copy therefore clears no slot. It carries only
+//! versions of free slots, for a worker that takes the lane over.
 
 use std::ops::{ControlFlow, Range};
 
@@ -15,7 +18,7 @@ use crate::mapping::{Kind, Mapping};
 use crate::nat::Nat;
 use crate::session::Session;
 
-/// Both ends sum with it; it is no secret.
+/// Hash key of the sums. Both ends of a comparison use it; it is not a secret.
 const SUMS: HashKey = HashKey::new([0x6c61_6e65, 0x7375_6d73]);
 
 /// A walk over the slots of a lane.
@@ -25,13 +28,14 @@ struct Walk<'a, O> {
     lane: u8,
     slab: SlabId,
     is_ours: bool,
-    /// First slot of which nothing was said yet.
+    /// First slot that no change has covered yet.
     unsaid: u32,
     out: O,
 }
 
 impl Nat {
-    /// One slot behind the last of a lane that may be in use.
+    /// Returns the number of slots to walk in a lane: one more than the last slot that may be in
+    /// use.
     pub fn lane_slots(&self, shard: ShardIndex, lane: u8) -> u32 {
         let slab = slab_of(shard, lane.into());
         let mut slots = 0;
@@ -41,13 +45,13 @@ impl Nat {
         slots
     }
 
-    /// Says what a lane's slots hold: a [`Create`](ChangeKind::Create) for each record and a
-    /// [`Clear`](ChangeKind::Clear) for each run without any, whose version no earlier record of the run exceeds; in a
-    /// lane that is not ours it is of no slot.
-    /// `out` gets each change with its body and returns whether it took it. Looks at `budget` slots at most, or a few
-    /// more.
+    /// Copies the slots of a lane: a [`Create`](ChangeKind::Create) for each record, and a
+    /// [`Clear`](ChangeKind::Clear) for each run of slots without one. The version of a `Clear` is
+    /// not exceeded by any earlier record in the run; in a lane that this worker does not own, its
+    /// run has no slots. `out` gets each change with its body and returns whether it took it. Looks
+    /// at `budget` slots at most, or a few more.
     ///
-    /// Returns the slot to go on from: `slots.end` when all was said.
+    /// Returns the slot to continue from: `slots.end` when all slots are covered.
     pub fn copy_lane(
         &self,
         shard: ShardIndex,
@@ -63,7 +67,7 @@ impl Nat {
             let extent = self.next_lane_extent(slab, from >> OFFSET_BITS);
             let start = extent.map_or(slots.end, |extent| (extent << OFFSET_BITS).min(slots.end));
             if start > from {
-                // No extent here: nothing was given later than the slab's floors.
+                // No extent here: no record in this gap had a version later than the slab's floors.
                 let floors = [self.mappings.floor(slab), self.sessions.floor(slab)];
                 if !walk.say_cleared(start, later(floors)) {
                     return walk.unsaid;
@@ -82,8 +86,9 @@ impl Nat {
         from
     }
 
-    /// A sum over the records in these slots of a lane, whatever their order: of their identities, not of what a
-    /// worker that serves a flow may know better (TCP state, GRE key to echo, times). Equal on the owner and on a copy.
+    /// Returns a sum over the records in these slots of a lane, in any order. It covers their
+    /// identities and leaves out what a worker that serves a flow may know better (TCP state, GRE
+    /// key to echo, times). Equal on the owner and on a copy.
     pub fn sum_lane(&self, shard: ShardIndex, lane: u8, slots: Range<u32>) -> u64 {
         let (slab, mut sum, mut from) = (slab_of(shard, lane.into()), 0_u64, slots.start);
         while let Some(extent) = self.next_lane_extent(slab, from >> OFFSET_BITS) {
@@ -116,7 +121,8 @@ impl Nat {
         sum
     }
 
-    /// The first extent of a lane's slots, not below `from`, that exists: mappings and sessions in turn.
+    /// Returns the first extent of a lane's slots, not below `from`, that exists: mappings and
+    /// sessions alternate.
     fn next_lane_extent(&self, slab: SlabId, from: u32) -> Option<u32> {
         let mappings = self.mappings.next_extent(slab, from.div_ceil(2)).map(|at| at << 1);
         let sessions = self.sessions.next_extent(slab, from / 2).map(|at| at << 1 | 1);
@@ -125,7 +131,7 @@ impl Nat {
 
     fn mapping_term(&self, slot: u32, mapping: &Mapping) -> u64 {
         let key = if self.policy.by_key { mapping.gre_key().map_or(1 << 32, u64::from) } else { 0 };
-        // Whether it is committed only its owner knows.
+        // Only the owner knows whether a mapping is committed: all kinds in use count as live.
         let kind = if mapping.kind.is_in_use() { Kind::Live } else { mapping.kind };
         let kinds = u64::from(kind as u8) << 8 | mapping.protocol as u64;
         let first = SUMS.hash([
@@ -150,7 +156,7 @@ impl Nat {
 }
 
 impl<O: FnMut(&Change, &[u8]) -> bool> Walk<'_, O> {
-    /// Says what the slots of one extent hold. False if something was not taken.
+    /// Covers the slots of one extent. False if `out` did not take a change.
     fn say_extent(&mut self, from: u32, end: u32) -> bool {
         let (nat, slab) = (self.nat, self.slab);
         let (table, own_slot) = table_slot(from);
@@ -166,7 +172,7 @@ impl<O: FnMut(&Change, &[u8]) -> bool> Walk<'_, O> {
             if slot >= end {
                 return ControlFlow::Break(());
             }
-            // Of a lane that is not ours the versions are told once, at the end.
+            // In another worker's lane, versions go out once, at the end of the extent.
             is_taken = (!self.is_ours || self.say_cleared(slot, ceiling))
                 && self.say_record(slot, version, body);
             if is_taken { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -196,8 +202,8 @@ impl<O: FnMut(&Change, &[u8]) -> bool> Walk<'_, O> {
         is_taken
     }
 
-    /// Says that there is nothing from the first unsaid slot to `end`, and was nothing later than `version`. Of a
-    /// version 0 there never was anything.
+    /// Reports that no record lies between the first uncovered slot and `end`, and that none there
+    /// was later than `version`. For version 0 there never was a record, so nothing is reported.
     fn say_cleared(&mut self, end: u32, version: u32) -> bool {
         if version != 0 && end > self.unsaid {
             let mut bytes = [0; BODY_MAX];
@@ -222,7 +228,7 @@ fn word(endpoint: Endpoint) -> u64 {
     u64::from(endpoint.address) << 16 | u64::from(endpoint.port)
 }
 
-/// The later of two versions, of which 0 is the earliest.
+/// Returns the later of two versions, of which 0 is the earliest.
 fn later([a, b]: [u32; 2]) -> u32 {
     if a != 0 && weir_flow::is_later_version(a, b) { a } else { b }
 }

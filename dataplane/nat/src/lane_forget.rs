@@ -1,18 +1,20 @@
-//! A lane whose writer has lost everything and began anew: what is here of it belongs to a history that is over.
+//! Forgets a lane whose writer lost all its state and began a new lineage: all records here are of
+//! a lineage that is over.
 
 use crate::endpoint::ShardIndex;
 use crate::lane::slab_of;
 use crate::nat::Nat;
 
 impl Nat {
-    /// Removes about `budget` copies of another worker's lane, and with the last of them all that is known of versions:
-    /// whatever is applied then is new. Returns whether it is done.
+    /// Removes about `budget` copies of another worker's lane, and with the last of them all
+    /// knowledge of versions: whatever is applied afterwards is new. Returns whether the lane is
+    /// empty.
     ///
     /// # Panics
-    /// If the lane is ours, or there is no such shard.
+    /// If this worker owns the lane, or there is no such shard.
     pub fn forget_lane(&mut self, shard: ShardIndex, lane: u8, budget: usize) -> bool {
         let slab = slab_of(shard, lane.into());
-        assert!(!self.lanes.get(slab).is_owned, "a lane of ours is not forgotten");
+        assert!(!self.lanes.get(slab).is_owned, "an owned lane is never forgotten");
         let mut left = budget.max(1);
         while self.mappings.next_extent(slab, 0).is_some() {
             left = left.saturating_sub(self.remove_of_lane(slab, left));
@@ -20,7 +22,7 @@ impl Nat {
                 return false;
             }
         }
-        // Sessions go with their mappings; mirrored extents stay.
+        // Sessions go with their mappings; extents of copied records stay.
         if !self.sessions.give_back(slab, left) {
             return false;
         }

@@ -1,8 +1,8 @@
 //! Mappings, port blocks, filtering, TCP tracking, timeouts: the policy of the NAT.
 //!
 //! [`Nat`] is the state of one worker. It knows no packet bytes, no clock and no I/O: the engine
-//! hands in who talks to whom and the current [`Tick`], and gets the translated endpoint or a
-//! [`Refusal`].
+//! passes in both endpoints of a packet and the current [`Tick`], and gets the translated endpoint
+//! or a [`Refusal`].
 //!
 //! ```text
 //!                     outbound index                              inbound index
@@ -11,17 +11,18 @@
 //!                          session index             |
 //!          (mapping, version, remote) --> session <--+ list of further sessions, 32 bytes each
 //!
-//!   subscriber --> seat on a public address, blocks --> bitmaps of ports
-//!                                                       (touched when mappings begin and end)
+//!   subscriber --> paired address, blocks --> bitmaps of ports
+//!                                             (accessed when mappings begin and end)
 //! ```
 //!
 //! Invariants:
 //! - No two inside endpoints hold the same public (address, port, protocol): a port has one bit,
 //!   and each set bit one record, live or in quarantine.
 //! - A record lies in the slab (shard, lane of its public port's block).
-//! - Only what lies in lanes of ours begins, changes or ends here; of others' lanes there are copies (`lane.rs`).
-//! - Nothing is allocated after [`Nat::new`], except the vectors that admin calls return and a little for shards that come
-//!   at run time; the tables never grow.
+//! - Records begin, change and end here only in lanes that this worker owns; of other workers'
+//!   lanes it holds copies (`lane.rs`).
+//! - Nothing is allocated after [`Nat::new`], except the vectors that admin calls return and a
+//!   little for shards that are added at run time; the tables never grow.
 #![forbid(unsafe_code)]
 
 mod address_owner;

@@ -8,11 +8,11 @@
 //!                      23 kind          34 state
 //! ```
 //!
-//! Each public port that is not free has exactly one record: `Live` or `Uncommitted` while it is in use, then
-//! `Quarantined` in the same slot until the port may be given again. A record in quarantine is in
-//! the inbound index alone, as the holder of its port, and counts as no flow; its `last_seen` is
-//! when it ended. While a record is free,
-//! `sessions_head` carries the link of the slab's free list.
+//! Each public port that is not free has exactly one record: `Live` or `Uncommitted` while it is in
+//! use, then `Quarantined` in the same slot until the port may be given again. A record in
+//! quarantine is in the inbound index alone, as the holder of its port, and counts as no flow; its
+//! `last_seen` is when it ended. While a record is free, `sessions_head` carries the link of the
+//! slab's free list.
 
 use weir_flow::{Record, RecordId};
 
@@ -20,14 +20,15 @@ use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
 use crate::session_state::{Sender, SessionState};
 use crate::timeouts::Timeouts;
 
-/// What a record holds.
+/// State of a mapping record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
     Free = 0,
     Live = 1,
     Quarantined = 2,
-    /// As `Live`, but not all of it is on as many replicas as wanted (`commit.rs`). The short way takes it for no mapping.
+    /// As `Live`, but not all of it is on as many replicas as wanted (`commit.rs`). The fast path
+    /// does not take it.
     Uncommitted = 3,
 }
 
@@ -81,8 +82,8 @@ impl Remote {
         timeouts.of(self.state.phase(protocol))
     }
 
-    /// Has it been silent for too long? Within one tick of its last packet it cannot have: no timer
-    /// is 0.
+    /// True if it has been silent for too long. Within one tick of its last packet it cannot have:
+    /// no timer is 0.
     #[inline]
     pub(crate) fn is_expired(&self, protocol: Protocol, timeouts: &Timeouts, now: Tick) -> bool {
         now != self.last_seen && now.since(self.last_seen) >= self.timeout_sec(protocol, timeouts)
@@ -103,7 +104,7 @@ impl Remote {
     }
 }
 
-/// See the module's drawing.
+/// A mapping; its layout is drawn in the module's documentation.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Mapping {
@@ -130,7 +131,8 @@ pub(crate) struct Mapping {
     pub(crate) sessions_inbound: u16,
     pub(crate) flags: u16,
     pub(crate) created: Tick,
-    /// Position of the public address in the pool; without translation the slot of its owner (`address_owner.rs`).
+    /// Position of the public address in the pool; without translation the slot of its owner
+    /// (`address_owner.rs`).
     pub(crate) address: u32,
 }
 
@@ -141,16 +143,17 @@ impl Mapping {
     pub(crate) const KEYED: u16 = 1 << 0;
     /// A session has ended otherwise than by two FINs, so the port needs its quarantine.
     pub(crate) const UNCLEAN: u16 = 1 << 1;
-    /// A mark in the journal waits for it.
+    /// A mark in the journal waits for the mapping.
     pub(crate) const MARKED: u16 = 1 << 2;
-    /// A copy that will be attached at the end of its burst: it is in no index and has no subscriber.
+    /// A copy that will be attached at the end of its burst: it is in no index and has no
+    /// subscriber.
     pub(crate) const WAITING: u16 = 1 << 3;
-    /// Its inside endpoint had another mapping when it was last looked at.
+    /// Its inside endpoint had a duplicate mapping when it was last looked at.
     pub(crate) const DOUBLE: u16 = 1 << 4;
     /// A flow of its home was answered.
     pub(crate) const ANSWERED: u16 = 1 << 5;
-    /// The upper byte of a copy: when its owner was last told of traffic, see `touch.rs`. Of an uncommitted mapping, which
-    /// is ours: its batch, see `commit.rs`.
+    /// Shift of the upper byte. In a copy it holds the window of the last owner update, see
+    /// `touch.rs`; in an uncommitted mapping, which this worker owns, the batch, see `commit.rs`.
     pub(crate) const TOUCHED_SHIFT: u32 = 8;
 
     pub(crate) fn inside(&self) -> Endpoint {
@@ -169,7 +172,7 @@ impl Mapping {
         Home { shard: self.shard, outer: self.outer, gre_key: self.gre_key() }
     }
 
-    /// The lower byte of the batch's number, if it is uncommitted.
+    /// Returns the lower byte of the batch's number, if the mapping is uncommitted.
     #[inline]
     pub(crate) fn batch(&self) -> u8 {
         (self.flags >> Self::TOUCHED_SHIFT) as u8
@@ -215,7 +218,7 @@ impl Mapping {
             && self.protocol == protocol
     }
 
-    /// Takes note of the end of a session, first or further.
+    /// Records the end of a session, first or further.
     pub(crate) fn note_end(&mut self, state: SessionState) {
         if !(self.protocol == Protocol::Tcp && state.is_closed_cleanly()) {
             self.flags |= Self::UNCLEAN;

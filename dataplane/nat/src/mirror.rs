@@ -1,15 +1,21 @@
-//! Copies of other workers' lanes: what a change does here.
+//! Copies of other workers' lanes: how a change is applied here.
 //!
-//! The slot number is the owner's, so a change is one store if its version is newer. What follows from a mapping's
-//! record - index entries, its home, its port and block - is made at the end of its burst, see `attach.rs`.
+//! The slot number is the owner's, so a change is one store if its version is newer. What follows
+//! from a mapping's record - index entries, its home, its port and block - is made at the end of
+//! its burst, see `attach.rs`.
 //!
-//! - A version that was deleted stays deleted, a mapping in quarantine does not come back to life, and a change of the
-//!   version that is here replaces what its owner decides: the order of changes within a slot is the stream's.
-//! - Changes of different slots come in any order: a session brings its mapping along, a mapping its home.
-//! - What was passed on by one who did not write it takes no port and no block from who holds it here: the end of it may
-//!   have come here alone. And it takes no session back to where it was before.
-//! - Nor does the writer's copy, if packets have come here that he has not seen: he is told how far the session is.
-//! - What no table has room for is refused and the lane is called full, until it is copied anew.
+//! - A version that was deleted stays deleted, a mapping in quarantine does not come back to life,
+//!   and a change of the version held here replaces what its owner decides: the order of changes
+//!   within a slot is the stream's.
+//! - Changes of different slots come in any order: a session brings its mapping along, a mapping
+//!   its home.
+//! - A relayed change takes no port and no block from the home that holds it here: the end of the
+//!   relayed mapping may have arrived here alone. Nor does it take a session back to an earlier
+//!   state.
+//! - The writer's own copy does not take a session back either, if packets have arrived here that
+//!   the writer has not seen: it is sent the state that the session has here.
+//! - A change that no table has room for is refused, and the lane is marked full until it is copied
+//!   again.
 
 use weir_flow::{Record, RecordId, SlabId, is_later_version};
 
@@ -23,17 +29,19 @@ use crate::session_state::SessionState;
 use crate::subscriber::NO_ADDRESS;
 use crate::touch::{Touch, never};
 
-/// How a copy of a record goes.
+/// How the copy of a record is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Its owner ended it.
+    /// The owner of the lane ended the record.
     Ended,
-    /// It stands in the way of a newer one, had no room, or its slot is said to be free: the same version may come again.
+    /// The copy conflicts with a newer one, found no room, or its slot is reported free: the same
+    /// version may come again.
     Forgotten,
 }
 
 impl Nat {
-    /// Applies a change of a lane that another worker owns, or a touch of a record of ours.
+    /// Applies a change of a lane that another worker owns, or an owner update for a lane owned
+    /// here.
     ///
     /// The same change may come again, and changes of different slots in any order.
     pub fn apply(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
@@ -43,10 +51,12 @@ impl Nat {
         applied
     }
 
-    /// The same for changes that came together, their cache misses overlapped: better a datagram's at a time than one.
+    /// Applies changes that arrived together and overlaps their cache misses: call it once per
+    /// datagram, not once per change.
     ///
-    /// `is_passed_on`: by one who did not write them, and who may have missed the end of what it tells. They add to what is
-    /// here, and take no port and no block from whoever holds it here.
+    /// `is_passed_on`: the changes are relayed, by a worker that did not write them and may have
+    /// missed the end of what it reports. They add to what is here, and take no port and no block
+    /// from a home that holds it here.
     #[inline]
     pub fn apply_burst<'a>(
         &mut self,
@@ -64,7 +74,7 @@ impl Nat {
         self.attach_waiting();
     }
 
-    /// Asks for the record that a change is about.
+    /// Prefetches the record that a change is about.
     #[inline(always)]
     fn prefetch_change(&mut self, change: &Change) {
         let Change { shard, lane, slot, .. } = *change;
@@ -77,7 +87,7 @@ impl Nat {
         }
     }
 
-    /// Copies of mappings may wait to be attached when this returns.
+    /// Applies one change. Copies of mappings may still wait to be attached when this returns.
     #[inline(always)]
     fn apply_to_slot(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
         let Change { kind, shard, lane, slot, version } = *change;
@@ -125,7 +135,7 @@ impl Nat {
         let &LaneState { is_present, is_owned, .. } = self.lanes.get(slab);
         let Some(body) = Body::read(body) else { return Applied::Invalid };
         match kind {
-            // It is leaving, or gone.
+            // The shard is being removed, or gone.
             _ if !is_present => Applied::Invalid,
             ChangeKind::Touch if is_owned => {
                 let Some(idle_sec) = body.idle_sec else { return Applied::Invalid };
@@ -133,7 +143,7 @@ impl Nat {
                 let touch = Touch { seen, segment: body.segment, state: body.state };
                 self.apply_touch(table, slab, own_slot, version, &touch, now)
             }
-            // The lane has changed hands since it was sent.
+            // The lane has changed its owner since the update was sent.
             ChangeKind::Touch => Applied::Old,
             _ if is_owned => Applied::Ours,
             ChangeKind::Clear => match body.run {
@@ -155,7 +165,8 @@ impl Nat {
         }
     }
 
-    /// The record that a slot has, attached, and its version; 0 if nothing is known of the slot.
+    /// Returns the record in a slot, attached, and the slot's version; 0 if nothing is known of the
+    /// slot.
     #[inline(always)]
     pub(crate) fn held_mapping(&mut self, slab: SlabId, slot: u32) -> (Option<RecordId>, u32) {
         let held = self.known_mapping(slab, slot);
@@ -179,7 +190,8 @@ impl Nat {
         (session.is_live().then_some(id), session.version())
     }
 
-    /// Into both callers: the fields of a body that is read there stay in registers.
+    /// Inlined into both callers, so that the fields of a body that is read there stay in
+    /// registers.
     #[inline(always)]
     pub(crate) fn apply_mapping(
         &mut self,
@@ -198,7 +210,7 @@ impl Nat {
             if self.is_same_mapping(id, body) {
                 return self.change_mapping(id, kind, body, now);
             }
-            // Never from an honest owner.
+            // A correct owner never gives one version to two mappings.
             self.remove_mapping(id, Exit::Forgotten);
         } else if !is_later_version(version, version_held) {
             return Applied::Old;
@@ -212,13 +224,14 @@ impl Nat {
         fill(mapping, lane_of(slab).0, body, now);
         self.policy.has_keyed |= body.gre_key.is_some();
         mapping.address = address;
-        // Its seat, until it has a subscriber.
+        // The paired address, until the copy is attached to a subscriber.
         mapping.subscriber = seat;
         self.wait_to_attach(id);
         Applied::Done
     }
 
-    /// Positions of the public address and of the seat, if such a mapping can lie in this lane.
+    /// Returns the positions of the public and the paired address, if such a mapping can lie in
+    /// this lane.
     #[inline(always)]
     fn place_of(&self, slab: SlabId, body: &MappingBody, seat: Option<u32>) -> Option<(u32, u32)> {
         let (shard, lane) = lane_of(slab);
@@ -253,7 +266,7 @@ impl Nat {
             && (!self.policy.by_key || mapping.gre_key() == body.gre_key)
     }
 
-    /// What the owner decides of a mapping that is here.
+    /// Applies what the owner decides of a mapping that is here.
     #[inline(never)]
     fn change_mapping(
         &mut self,
@@ -295,7 +308,7 @@ impl Nat {
         Applied::Done
     }
 
-    /// A mapping that is in use here has ended at its owner, and its port rests.
+    /// Quarantines a mapping that is in use here: it has ended at its owner, and its port rests.
     fn quarantine_copy(&mut self, id: RecordId) {
         self.end_sessions(id, Exit::Ended);
         let mapping = self.mappings.get_mut(id);
@@ -364,7 +377,7 @@ impl Nat {
         }
     }
 
-    /// The mapping of this lane that holds a public endpoint, in use or in quarantine.
+    /// Returns the mapping of this lane that holds a public endpoint, in use or in quarantine.
     pub(crate) fn find_holder(
         &self,
         slab: SlabId,
@@ -381,7 +394,7 @@ impl Nat {
 }
 
 impl Mapping {
-    /// Counts a session that a remote has opened in (1) or out (-1).
+    /// Counts a session that a remote has opened: in (1) or out (-1).
     pub(crate) fn count_inbound(&mut self, state: SessionState, count: i16) {
         if state.has(SessionState::OPENED_BY_REMOTE) {
             self.sessions_inbound = self.sessions_inbound.wrapping_add_signed(count);
@@ -389,7 +402,7 @@ impl Mapping {
     }
 }
 
-/// A copy that waits to be attached.
+/// Fills the record of a copy that waits to be attached.
 #[inline(always)]
 fn fill(mapping: &mut Mapping, shard: ShardIndex, body: &MappingBody, now: Tick) {
     mapping.kind = if body.is_quarantined { Kind::Quarantined } else { Kind::Live };

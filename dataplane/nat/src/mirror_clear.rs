@@ -1,8 +1,9 @@
-//! What a copy says is not there: runs of slots whose records have ended unheard.
+//! Clears: runs of slots that hold no record at the owner, because it ended there unnoticed here.
 //!
-//! It is true when its owner says it, of all versions up to the latest of so many slots. A record of such a version may begin
-//! there afterwards, and be heard of from somebody else before this is: so it is forgotten, not ended, and comes again with
-//! what its owner says next.
+//! A clear is true when its owner sends it, for all versions up to the given one in the slots of
+//! its run. A record of such a version may begin there afterwards, and arrive from another worker
+//! before the clear does. The copy is therefore forgotten, not ended, and comes back with the
+//! owner's next change of that version.
 
 use weir_flow::{SlabId, is_later_version};
 
@@ -10,11 +11,12 @@ use crate::change::{Applied, OFFSET_MASK, Table, lane_slot, table_slot};
 use crate::mirror::Exit;
 use crate::nat::Nat;
 
-/// Slots that a step of clearing looks at.
+/// Slots that one step of a clear looks at.
 const CLEAR_STEP: usize = 64;
 
 impl Nat {
-    /// Forgets the copies of this version or an earlier one in a run of a lane's slots: as many as have ended unheard.
+    /// Forgets the copies of this version or an earlier one in a run of a lane's slots: their ends
+    /// were missed here.
     pub(crate) fn clear(&mut self, slab: SlabId, first: u32, run: u32, version: u32) -> Applied {
         let end = first.saturating_add(run);
         for table in [Table::Mappings, Table::Sessions] {
@@ -41,11 +43,12 @@ impl Nat {
         Applied::Done
     }
 
-    /// The first slot of a lane, not below `from`, in which this table has a record.
+    /// Returns the first slot of a lane, not below `from`, in which this table has a record.
     fn next_held(&self, table: Table, slab: SlabId, from: u32) -> Option<u32> {
         let own_from = match table_slot(from) {
             (of, slot) if of == table => slot,
-            // Among the other's 1,024: those of the sessions follow those of the mappings.
+            // `from` lies in 1,024 slots of the other table: those of the sessions follow those of
+            // the mappings.
             (Table::Mappings, slot) => slot & !OFFSET_MASK,
             (Table::Sessions, slot) => (slot | OFFSET_MASK).saturating_add(1),
         };
@@ -58,7 +61,7 @@ impl Nat {
         found.map(|slot| lane_slot(table, slot))
     }
 
-    /// One step of a walk over a table's slots of a lane.
+    /// Takes one step of a walk over a table's slots of a lane.
     fn walk_slots(
         &self,
         table: Table,

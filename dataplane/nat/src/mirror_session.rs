@@ -1,4 +1,5 @@
-//! Copies of further sessions. Each brings its mapping along, so it needs no other change to have come before.
+//! Copies of further sessions. Each brings its mapping along, so it needs no other change to have
+//! come before.
 
 use weir_flow::{RecordId, SlabId, is_later_version};
 
@@ -62,7 +63,7 @@ impl Nat {
         let Some(mapping) = self.live_mapping(slab, mapping_slot, mapping_version) else {
             return Applied::Old;
         };
-        // One of our own, or one whose end is still to come.
+        // A session that only this worker has, or one whose end is still to come.
         if let Some(other) = self.find_session(mapping, SessionKey::Remote(body.remote)) {
             self.end_copy(other, Exit::Forgotten);
         }
@@ -98,14 +99,15 @@ impl Nat {
         Applied::Done
     }
 
-    /// Takes all further sessions from the copy of a mapping.
+    /// Removes all further sessions from the copy of a mapping.
     pub(crate) fn end_sessions(&mut self, mapping: RecordId, exit: Exit) {
         while self.mappings.get(mapping).sessions > 0 {
             self.end_copy(self.mappings.get(mapping).sessions_head, exit);
         }
     }
 
-    /// Takes a further session from a mapping of another's, one of his or one that is only ours.
+    /// Removes a further session from the copy of a mapping: a copied session, or one that only
+    /// this worker has.
     pub(crate) fn end_copy(&mut self, id: RecordId, exit: Exit) {
         let session = self.sessions.get(id);
         let (mapping, remote) = (session.mapping, session.remote);

@@ -1,5 +1,5 @@
-//! Two NATs that share shards: random traffic at the owner of lanes, its changes brought to the other in any order, late,
-//! twice or not at all; then the other serves.
+//! Two NATs that share shards: random traffic at the owner of lanes, its changes delivered to the
+//! other in any order, late, twice or not at all; then the other serves.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use crate::model_tests::world::*;
 const PRIMARY: u8 = 0x7f;
 const RESERVE: u8 = 0x80;
 const SHARDS: [ShardIndex; 2] = [ShardIndex(0), ShardIndex(1)];
-/// More than a pair needs, fewer than make both full of each other's.
+/// More than a pair needs, but too few for either to be filled up by copies.
 const HOMES: u32 = 24;
 
 fn pair_config(filtering: Filtering, seed: u64) -> NatConfig {
@@ -50,7 +50,7 @@ impl Pair {
     fn new(filtering: Filtering, seed: u64) -> Self {
         let mut pair = Self {
             primary: World::new(pair_config(filtering, seed)),
-            // Its own secrets: what is replicated depends on none.
+            // Secrets of its own: nothing that is replicated depends on them.
             replica: World::new(pair_config(filtering, seed + 1000)),
             dice: Dice(seed + 1),
             down: Vec::new(),
@@ -101,7 +101,7 @@ impl Pair {
         self.replica.wait_and_collect(seconds);
     }
 
-    /// Takes what each has to tell onto its way.
+    /// Puts the pending changes of both workers on their way.
     fn tell(&mut self) {
         for (world, way) in [(&mut self.primary, &mut self.down), (&mut self.replica, &mut self.up)]
         {
@@ -110,7 +110,7 @@ impl Pair {
         }
     }
 
-    /// Delivers what is on its way, in order.
+    /// Delivers the changes that are on their way, in order.
     fn deliver(&mut self) {
         let length = 1 + self.dice.below(80) as usize;
         for news in self.down.chunks(length) {
@@ -123,7 +123,7 @@ impl Pair {
         self.up.clear();
     }
 
-    /// Mixes what is on its way to the replica, loses some and doubles some.
+    /// Shuffles the changes on their way to the replica, loses some and duplicates some.
     fn scramble(&mut self) {
         let len = self.down.len() as u32;
         for _ in 0..len {
@@ -141,13 +141,13 @@ impl Pair {
         self.down.extend(doubled);
     }
 
-    /// The replica gets a copy of the primary's lanes, in pieces, while traffic flows.
+    /// Gives the replica a copy of the primary's lanes, in pieces, while traffic flows.
     fn copy(&mut self) {
         for shard in SHARDS {
             for lane in 0..7 {
                 self.replica.nat.begin_copy(shard, lane);
                 let mut from = 0;
-                // Whatever lies behind the primary's last slot has ended.
+                // Everything behind the primary's last slot has ended.
                 while from < u32::MAX {
                     let (primary, replica) = (&self.primary.nat, &mut self.replica);
                     let mut room = 1 + self.dice.below(40);
@@ -172,7 +172,7 @@ impl Pair {
         }
     }
 
-    /// The replica holds what the primary does, and finds every flow of it, both ways.
+    /// Checks that the replica holds what the primary does, and finds every flow of it, both ways.
     fn check_equal(&mut self) {
         audit(&self.primary.nat);
         audit(&self.replica.nat);
@@ -202,7 +202,8 @@ impl Pair {
         }
     }
 
-    /// The replica serves the primary's flows as he does, whatever its own clock says of them.
+    /// Checks that the replica serves the primary's flows as the primary does, whatever its own
+    /// timers say.
     fn check_served(&mut self) {
         let live = live_at(&self.primary);
         for (&(n, inside, remote, protocol), &public) in &live {
@@ -216,7 +217,7 @@ impl Pair {
     }
 }
 
-/// What a NAT has to tell.
+/// Returns the pending changes of a NAT.
 fn changes(nat: &mut Nat) -> Vec<News> {
     let mut body = [0; BODY_MAX];
     std::iter::from_fn(|| {
@@ -233,7 +234,7 @@ fn deliver(world: &mut World, news: &[News]) {
     assert_eq!(world.nat.mirror_gauges().changes_invalid_total, invalid, "{news:?}");
 }
 
-/// The flows that a NAT lists, in lanes of its own.
+/// Returns the flows that a NAT lists in lanes of its own.
 fn live_at(world: &World) -> HashMap<Flow, Endpoint> {
     let shard_of = |session: &SessionView| SHARDS[(session.shard.0 - 11) as usize];
     let sessions = world.list(&SessionFilter::default());
@@ -263,7 +264,7 @@ fn plays(seeds: u64) -> impl Iterator<Item = Pair> {
     })
 }
 
-/// Changes in order, with what a stream does to them: delay.
+/// Changes in order, with the delay of a stream.
 #[test]
 fn a_replica_follows_its_primary() {
     for mut pair in plays(4) {
@@ -295,7 +296,7 @@ fn a_replica_follows_its_primary() {
     }
 }
 
-/// Delay, disorder, loss and doubles; nothing breaks, and a copy puts it right.
+/// Delay, disorder, loss and duplicates: no invariant breaks, and a copy repairs the replica.
 #[test]
 fn a_copy_repairs_what_a_stream_has_lost() {
     for mut pair in plays(4) {
@@ -324,7 +325,8 @@ fn a_copy_repairs_what_a_stream_has_lost() {
     }
 }
 
-/// A shard leaves the replica, in pieces, while the primary goes on; then it comes back and is copied anew.
+/// A shard is removed from the replica, in pieces, while the primary goes on; then it is added and
+/// copied again.
 #[test]
 fn a_shard_that_left_a_replica_comes_back() {
     for mut pair in plays(2) {
@@ -374,7 +376,7 @@ fn changes_of_different_slots_come_in_any_order() {
             if pair.dice.below(10) == 0 {
                 let seconds = pair.dice.below(60);
                 pair.wait(seconds);
-                // Beginnings, changes and ends of a slot then come together.
+                // Beginnings, changes and ends of a slot then arrive together.
                 pair.tell();
             }
         }
@@ -390,8 +392,9 @@ fn changes_of_different_slots_come_in_any_order() {
         }
         pair.deliver();
         audit(&pair.replica.nat);
-        // A port that changed hands may have been said to be taken before it was said to be free: then the last word
-        // was the end of the former mapping, and what it stood in the way of is brought by the scrub.
+        // A port that changed its mapping may have been reported taken before it was reported free:
+        // then the last change was the end of the former mapping, and the scrub restores the
+        // mapping that this end displaced.
         pair.copy();
         pair.tell();
         pair.deliver();
@@ -399,8 +402,8 @@ fn changes_of_different_slots_come_in_any_order() {
     }
 }
 
-/// Both serve all homes, each creating in its own lanes; then the primary dies, and later its lanes are taken over. At
-/// no time is a public endpoint given to two inside endpoints.
+/// Both serve all homes, each creating in its own lanes; then the primary fails, and later its
+/// lanes are taken over. At no time is a public endpoint given to two inside endpoints.
 #[test]
 fn a_port_is_never_given_twice() {
     for mut pair in plays(4) {
@@ -434,7 +437,7 @@ fn a_port_is_never_given_twice() {
     }
 }
 
-/// No public endpoint belongs to two inside endpoints.
+/// Checks that no public endpoint belongs to two inside endpoints.
 fn assert_unique<'a>(flows: impl Iterator<Item = (&'a Flow, &'a Endpoint)>) {
     let mut holders = HashMap::new();
     for (&(n, inside, _, protocol), &public) in flows {
@@ -443,7 +446,7 @@ fn assert_unique<'a>(flows: impl Iterator<Item = (&'a Flow, &'a Endpoint)>) {
     }
 }
 
-/// The primary dies mid-stream; its lanes become the replica's.
+/// The primary fails mid-stream; its lanes become the replica's.
 fn take_over(mut pair: Pair) {
     pair.tell();
     pair.deliver();
@@ -455,7 +458,7 @@ fn take_over(mut pair: Pair) {
     }
     let replica = &mut pair.replica;
     assert!(replica.nat.gauges().quarantined >= before.quarantined, "quarantines are kept");
-    // Timers start again in full: a flow that was idle for long here is as good as new.
+    // Timers start again in full: a flow that was idle for long here counts as just used.
     replica.wait_and_collect(50);
     for (&(n, inside, remote, protocol), &public) in &dead {
         assert_eq!(replica.out(Pair::home(n), inside, remote, protocol, ACK), Ok(public));
@@ -476,7 +479,8 @@ fn take_over(mut pair: Pair) {
     }
     replica.assert_empty();
     audit(&replica.nat);
-    // Every block that the log says was released was opened by someone: by the replica or by the one that died.
+    // Every block that the log reports as released was opened before: by the replica or by the
+    // failed primary.
     let mut open = HashSet::new();
     for event in pair.primary.events().into_iter().chain(pair.replica.events()) {
         match event.kind {

@@ -2,7 +2,7 @@
 //!
 //! The model keeps for each inside endpoint its public one and when each remote was last sent to.
 //! It answers exactly which UDP and ICMP packets pass. For TCP it checks what holds whatever the
-//! segments are: nobody shares a public endpoint, and in the end everything comes back.
+//! segments are: no public endpoint is shared, and in the end everything comes back.
 
 #[path = "../tests/world/mod.rs"]
 pub(crate) mod world;
@@ -16,7 +16,7 @@ use crate::audit::audit;
 
 const QUARANTINE_SEC: u32 = 120;
 
-/// xorshift64*: the test must not lean on the generator under test.
+/// xorshift64*: the test must not depend on the generator under test.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -40,7 +40,7 @@ struct NaiveMapping {
 #[derive(Default)]
 struct Model {
     mappings: HashMap<InsideKey, NaiveMapping>,
-    /// Who used a public endpoint last, and when its last session ends at the earliest.
+    /// By public endpoint: its last user, and when the user's last session ends at the earliest.
     users: HashMap<(Endpoint, Protocol), (InsideKey, u32)>,
 }
 
@@ -57,7 +57,7 @@ fn is_live(last: Tick, protocol: Protocol, now: Tick) -> bool {
 }
 
 impl Model {
-    /// Notes what a packet from inside got.
+    /// Notes the public endpoint that a packet from inside got.
     fn sent(&mut self, key: InsideKey, remote: Endpoint, public: Endpoint, now: Tick) {
         let protocol = key.2;
         let is_held = |mapping: &&NaiveMapping| {
@@ -82,7 +82,7 @@ impl Model {
         mapping.remotes.insert(remote, now);
     }
 
-    /// Who gets a packet from outside, if anyone.
+    /// Returns the inside endpoint that gets a packet from outside, if there is one.
     fn receiver(
         &self,
         public: Endpoint,
@@ -151,7 +151,7 @@ struct Play {
     refusals: HashSet<Refusal>,
     /// Public endpoints seen, for packets from outside.
     publics: Vec<Endpoint>,
-    /// The index that the guest, a third shard, had last, and how far its stay is.
+    /// The index that the guest, a third shard, had last, and the state of its stay.
     guest: (ShardIndex, Guest),
     /// Stays of the guest that are over.
     stays: u32,
@@ -164,7 +164,7 @@ enum Guest {
     Leaving,
 }
 
-/// Its homes have numbers of their own.
+/// The homes of the guest have numbers of their own.
 const GUESTS: u32 = 100;
 
 impl Play {
@@ -245,7 +245,7 @@ impl Play {
     }
 
     fn receive(&mut self) {
-        // Mostly one of the newest, now and then one that may have ended long ago.
+        // Mostly one of the newest; sometimes one that may have ended long ago.
         let known = self.publics.len() as u32;
         let recent = if self.dice.below(8) == 0 { known } else { known.min(100) };
         let public = self.publics[(known - 1 - self.dice.below(recent)) as usize];
@@ -266,7 +266,7 @@ impl Play {
         assert_eq!(got, receiver.map(|(n, inside, _)| (home(n).outer, inside)), "to {public}");
     }
 
-    /// Now and then an operator throws a home out; the model forgets it, its ports still rest.
+    /// Sometimes flushes a home, as an operator may; the model forgets it, its ports still rest.
     fn flush(&mut self) {
         let n = self.dice.below(7);
         if self.dice.below(4) > 0 {
@@ -281,7 +281,7 @@ impl Play {
         }
     }
 
-    /// The third shard comes, leaves or is found to be gone.
+    /// Adds the third shard, begins to remove it, or finds that it is gone.
     fn move_guest(&mut self) {
         let (index, stay) = self.guest;
         let stay = match stay {
@@ -363,21 +363,22 @@ fn play(filtering: Filtering) {
 }
 
 #[test]
-fn u3_t7_as_the_model_with_address_and_port_dependent_filtering() {
+fn u3_t7_matches_the_model_with_address_and_port_dependent_filtering() {
     play(Filtering::AddressAndPortDependent);
 }
 
 #[test]
-fn u3_t7_as_the_model_with_address_dependent_filtering() {
+fn u3_t7_matches_the_model_with_address_dependent_filtering() {
     play(Filtering::AddressDependent);
 }
 
 #[test]
-fn u3_t7_as_the_model_with_endpoint_independent_filtering() {
+fn u3_t7_matches_the_model_with_endpoint_independent_filtering() {
     play(Filtering::EndpointIndependent);
 }
 
-/// Without translation there is nothing to model but whose an endpoint and an address are: conflicts, ends and counts.
+/// Without translation the model only tracks which home owns each endpoint and address: conflicts,
+/// ends and counts.
 #[test]
 fn a_crowded_firewall_loses_nothing() {
     for seed in 0..6 {

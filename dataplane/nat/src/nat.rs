@@ -1,5 +1,5 @@
-//! The state of one worker: tables, indexes, pool. The steps of a packet's life are in
-//! `outbound.rs`, `inbound.rs` and `expire.rs`.
+//! The state of one worker: tables, indexes, pool. The steps that a packet takes are in
+//! `outbound.rs` and `inbound.rs`, the ends of records in `expire.rs`.
 
 use weir_flow::{Cursor, Hash, HashKey, Index, RecordId, Slabs};
 
@@ -46,14 +46,15 @@ pub(crate) struct Policy {
     pub(crate) new_flows_burst: u16,
     pub(crate) quarantine_sec: u32,
     pub(crate) timeouts: Timeouts,
-    /// Are there other workers that mirror our lanes, and whose lanes we mirror?
+    /// Whether other workers copy the lanes owned here, and this worker copies theirs.
     pub(crate) is_replicated: bool,
-    /// Translating, and on its own: what nearly every mapping is made under.
+    /// Whether the worker translates and has no replicas: nearly every mapping is made under this
+    /// policy.
     pub(crate) is_plain: bool,
     pub(crate) session_log: SessionLog,
 }
 
-/// What has happened so far.
+/// Counts of what has happened so far.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) flow_creates: u64,
@@ -67,7 +68,8 @@ pub(crate) struct Totals {
 }
 
 /// Mappings, sessions, subscribers and ports of the shards of one worker. One thread owns it;
-/// nothing is allocated after [`Nat::new`] except by the admin calls that return a `Vec` and for shards that come.
+/// nothing is allocated after [`Nat::new`] except by the admin calls that return a `Vec` and for
+/// shards that are added.
 pub struct Nat {
     pub(crate) policy: Policy,
     pub(crate) shards: ShardTable,
@@ -83,7 +85,7 @@ pub struct Nat {
     pub(crate) sessions: Slabs<Session>,
     pub(crate) ports: PortBlocks,
     pub(crate) subscribers: Subscribers,
-    /// Without translation.
+    /// Holders of the inside addresses, without translation.
     pub(crate) owners: AddressOwners,
     pub(crate) random: Random,
     pub(crate) events: BlockEvents,
@@ -93,7 +95,8 @@ pub struct Nat {
     pub(crate) journal: Journal,
     pub(crate) commits: Commits,
     pub(crate) waiting: Waiting,
-    /// What is being applied was passed on by one who did not write it, and who may have missed what became of it.
+    /// Whether the changes that are being applied are relayed: the relay may have missed what
+    /// became of them.
     pub(crate) is_hearsay: bool,
     /// Live mappings plus further sessions.
     pub(crate) flows: u32,
@@ -101,11 +104,12 @@ pub struct Nat {
     pub(crate) now: Tick,
     pub(crate) mapping_cursor: Cursor,
     pub(crate) session_cursor: Cursor,
-    /// Ids found by a step of a walk, to be dealt with after it.
+    /// Ids found by a step of a walk, to be processed after it.
     pub(crate) due: Vec<RecordId>,
-    /// What the walk has found marked as one of two, empty between two steps.
+    /// Duplicate mappings that the walk has found, empty between two steps.
     pub(crate) doubles: Vec<RecordId>,
-    /// Mappings that the walk has found to be the first of their home with an answer, empty between two steps.
+    /// Mappings that the walk has found to be the first of their home with an answer, empty between
+    /// two steps.
     pub(crate) answered: Vec<RecordId>,
     /// Mappings of displaced homes that the walk has found, empty between two steps.
     pub(crate) unseated: Vec<RecordId>,
@@ -210,20 +214,20 @@ impl Nat {
         self.session_key.hash([u64::from(mapping.0) << 32 | u64::from(version), key.word(), 0])
     }
 
-    /// Step 1 of a burst: asks for the index line.
+    /// Step 1 of a burst: prefetches the index line.
     #[inline]
     pub fn prefetch_outbound(&self, hash: Hash) {
         self.outbound_index.prefetch(hash);
     }
 
-    /// Step 1 of a burst: asks for the index line.
+    /// Step 1 of a burst: prefetches the index line.
     #[inline]
     pub fn prefetch_inbound(&self, hash: Hash) {
         self.inbound_index.prefetch(hash);
     }
 
-    /// Step 2: the record that the index line points to, asked for. It may be another flow's. None: there is none, or
-    /// step 3 knows one.
+    /// Step 2: prefetches the record that the index line points to. It may be another flow's. None:
+    /// there is none, or only step 3 finds it.
     #[inline(always)]
     pub fn prefetch_outbound_record(&self, hash: Hash) -> Option<RecordId> {
         self.prefetch_record(self.outbound_index.candidate(hash))
@@ -235,7 +239,7 @@ impl Nat {
         self.prefetch_record(self.inbound_index.candidate(hash))
     }
 
-    /// Step 3, for what step 2 has no candidate for: the same from the other bucket.
+    /// Step 3, where step 2 has no candidate: prefetches the record from the alternate bucket.
     #[inline]
     pub fn prefetch_outbound_elsewhere(&self, hash: Hash) -> Option<RecordId> {
         self.prefetch_record(self.outbound_index.candidate_elsewhere(hash))
@@ -285,46 +289,50 @@ impl Nat {
             .map(RecordId)
     }
 
-    /// May this home hold state? Asked on the rare paths that do something for a home before a mapping vouches
-    /// for it: a spoofed outer source must not make the worker send or hold anything.
+    /// Whether this home may hold state. Asked on the slow path where it does something for a home
+    /// before a mapping vouches for it: a spoofed outer source must not make the worker send or
+    /// hold anything.
     pub fn is_subscriber(&self, home: &Home) -> bool {
         self.homes.contains(home.outer)
     }
 
-    /// Is there a home whose tunnel packets carry a GRE key? It stays true once a mapping has had one.
+    /// True if there is a home whose tunnel packets carry a GRE key. It stays true once a mapping
+    /// has had one.
     #[inline]
     pub fn has_keyed_homes(&self) -> bool {
         self.policy.has_keyed
     }
 
-    /// The home without what does not tell it apart: the GRE key is only an echo unless it identifies homes.
+    /// Returns the home without what does not tell it apart: the GRE key is only an echo unless it
+    /// identifies homes.
     pub fn identity(&self, home: &Home) -> Home {
         Home { gre_key: home.gre_key.filter(|_| self.policy.by_key), ..*home }
     }
 
-    /// The shard that this public address belongs to, if it is one of ours.
+    /// Returns the shard that this public address belongs to, if it belongs to one of this worker's
+    /// shards.
     #[inline]
     pub fn shard_of_public(&self, address: u32) -> Option<ShardIndex> {
         self.public.shard_of(address)
     }
 
-    /// Is this one of our public addresses?
+    /// True if this is a public address of one of this worker's shards.
     #[inline]
     pub fn is_public(&self, address: u32) -> bool {
         self.public.contains(address)
     }
 
-    /// The oldest block event that has not been read.
+    /// Returns the oldest block event that has not been read.
     pub fn next_event(&mut self) -> Option<BlockEvent> {
         self.events.pop()
     }
 
-    /// Block events that nobody read in time.
+    /// Returns the number of block events that were not read in time.
     pub fn events_lost(&self) -> u64 {
         self.events.lost_total()
     }
 
-    /// Tells what became of a block that a subscriber has.
+    /// Logs an event of a block that a subscriber has.
     pub(crate) fn push_block_event(
         &mut self,
         kind: impl FnOnce(Block) -> BlockEventKind,
@@ -359,13 +367,14 @@ fn endpoint_word(endpoint: Endpoint) -> u64 {
     u64::from(endpoint.address) << 16 | u64::from(endpoint.port)
 }
 
-/// Blocks in a quota; 0 without translation. No list is longer than what the largest shard has.
+/// Returns the blocks in a quota; 0 without translation. No list is longer than the blocks of the
+/// largest shard.
 pub(crate) fn quota_blocks(config: &NatConfig) -> Result<u32, NatError> {
     if !config.enabled {
         return Ok(0);
     }
     let of_given = config.shards.iter().map(|shard| seats(shard, config).blocks_total).max();
-    // One that comes later may be as large as the room.
+    // A shard that is added later may be as large as the room.
     let of_later = u64::from(config.room.public_addresses) * u64::from(blocks_usable(config));
     let blocks_max = of_given.unwrap_or(0).max(of_later);
     let quota = quota_blocks_of(config).min(u32::try_from(blocks_max).unwrap_or(u32::MAX));

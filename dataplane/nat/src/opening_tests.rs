@@ -13,7 +13,7 @@ fn flow(home: Home, n: u16) -> Outbound {
     Outbound { home, inside, remote, protocol: Protocol::Udp, tcp_flags: 0 }
 }
 
-/// Steps 1 to 3.
+/// Takes steps 1 to 3.
 fn look_up_home(world: &World, packet: &Outbound) -> Option<SubscriberSlot> {
     let home = world.nat.prefetch_home(&packet.home);
     let candidate = world.nat.prefetch_subscriber(home)?;
@@ -26,7 +26,7 @@ fn prepare(world: &mut World, packet: &Outbound) -> Result<Opening, Refusal> {
     world.nat.prepare_mapping(packet, candidate, world.now)
 }
 
-/// Looks up all homes, prepares all, then opens what could be prepared.
+/// Looks up all homes, prepares all flows, then opens those that could be prepared.
 fn burst(world: &mut World, packets: &[Outbound]) -> Vec<Result<Endpoint, Refusal>> {
     let candidates: Vec<_> = packets.iter().map(|packet| look_up_home(world, packet)).collect();
     let prepared = packets.iter().zip(candidates);
@@ -50,7 +50,7 @@ fn is_ok(results: &[Result<Endpoint, Refusal>]) -> Vec<bool> {
     results.iter().map(Result::is_ok).collect()
 }
 
-/// Every block that homes hold, as (home, public address, first port).
+/// Returns every block that homes hold, as (home, public address, first port).
 fn held(world: &World, homes: impl Iterator<Item = Home>) -> HashSet<(u32, u32, u16)> {
     let views = homes.flat_map(|home| world.nat.subscriber(home.outer));
     views
@@ -64,7 +64,7 @@ fn held(world: &World, homes: impl Iterator<Item = Home>) -> HashSet<(u32, u32, 
         .collect()
 }
 
-/// Reads the log and keeps `open` up to date: what is allocated was free, what is released was allocated.
+/// Reads the log and updates `open`: an allocated block was free, a released block was allocated.
 fn follow(world: &mut World, open: &mut HashSet<(u32, u32, u16)>) {
     for event in world.events() {
         let name = |block: Block| (block.subscriber, block.public_address, block.port_first);
@@ -81,7 +81,7 @@ fn follow(world: &mut World, open: &mut HashSet<(u32, u32, u16)>) {
 }
 
 #[test]
-fn flows_prepared_together_are_as_good_as_flows_one_by_one() {
+fn flows_prepared_in_a_burst_work_like_flows_opened_one_by_one() {
     let mut world = World::new(config());
     let mut packets = Vec::new();
     for n in 0..16 {
@@ -99,7 +99,7 @@ fn flows_prepared_together_are_as_good_as_flows_one_by_one() {
         .zip(&publics)
         .map(|(packet, public)| (public.expect("there is room"), packet.protocol))
         .collect();
-    assert_eq!(distinct.len(), packets.len(), "no two share a public endpoint");
+    assert_eq!(distinct.len(), packets.len(), "no two flows share a public endpoint");
     for (packet, public) in packets.iter().zip(&publics) {
         let public = public.unwrap();
         let again = world.out(packet.home, packet.inside, packet.remote, packet.protocol, ACK);
@@ -113,9 +113,9 @@ fn flows_prepared_together_are_as_good_as_flows_one_by_one() {
     assert_eq!(world.nat.gauges().flow_creates_total, packets.len() as u64);
 }
 
-/// What step 2 named is only a candidate: the subscriber may be another by then.
+/// Step 2 names only a candidate: the slot may hold another subscriber by then.
 #[test]
-fn a_slot_that_has_changed_hands_is_not_the_homes() {
+fn a_candidate_slot_that_was_given_to_another_home_is_not_used() {
     let mut world = World::new(config());
     let (old, new) = (flow(home(1), 0), flow(home(2), 0));
     world.udp_out(home(1), inside(0), server(0)).unwrap();
@@ -125,7 +125,7 @@ fn a_slot_that_has_changed_hands_is_not_the_homes() {
     world.wait_and_collect(120);
     world.assert_empty();
     burst(&mut world, &[new])[0].expect("there is room");
-    assert_eq!(look_up_home(&world, &new), candidate, "it lies where the other lay");
+    assert_eq!(look_up_home(&world, &new), candidate, "the new home has that slot");
     let opening = world.nat.prepare_mapping(&old, candidate, world.now).unwrap();
     let hash = world.nat.outbound_hash(&old.home, old.inside, old.protocol);
     let public = world.nat.open_mapping(hash, &old, &opening, world.now).unwrap();
@@ -135,7 +135,7 @@ fn a_slot_that_has_changed_hands_is_not_the_homes() {
 }
 
 #[test]
-fn what_is_prepared_counts_in_flows_max() {
+fn a_prepared_flow_counts_in_flows_max() {
     let mut world = World::new(NatConfig { flows_max: 4, ..config() });
     let packets: Vec<_> = (0..6).map(|n| flow(home(u32::from(n)), n)).collect();
     let results = burst(&mut world, &packets);
@@ -147,7 +147,7 @@ fn what_is_prepared_counts_in_flows_max() {
 }
 
 #[test]
-fn what_is_prepared_counts_in_flows_per_subscriber() {
+fn a_prepared_flow_counts_in_flows_per_subscriber() {
     let mut world = World::new(NatConfig { flows_per_subscriber: 3, ..config() });
     let packets: Vec<_> = (0..5).map(|n| flow(home(1), n)).chain([flow(home(2), 0)]).collect();
     let results = burst(&mut world, &packets);
@@ -157,7 +157,7 @@ fn what_is_prepared_counts_in_flows_per_subscriber() {
 }
 
 #[test]
-fn what_is_prepared_counts_in_the_quota() {
+fn a_prepared_flow_counts_in_the_quota() {
     let mut world = World::new(NatConfig { port_block: 64, ports_per_subscriber: 64, ..config() });
     let packets: Vec<_> = (0..66).map(|n| flow(home(1), n)).chain([flow(home(2), 0)]).collect();
     let results = burst(&mut world, &packets);
@@ -169,7 +169,7 @@ fn what_is_prepared_counts_in_the_quota() {
 }
 
 #[test]
-fn what_is_prepared_counts_in_subscribers_max() {
+fn a_prepared_flow_counts_in_subscribers_max() {
     let mut config = config();
     config.shards[0].subscribers_max = 2;
     let mut world = World::new(config);
@@ -181,7 +181,7 @@ fn what_is_prepared_counts_in_subscribers_max() {
     audit(&world.nat);
 }
 
-/// The table is full of ports in quarantine but for one record.
+/// A table with one free record, and otherwise full of ports in quarantine.
 fn nearly_full(flows_max: u32) -> World {
     let mut world = World::new(NatConfig { flows_max, ..config() });
     for n in 0..flows_max as u16 - 1 {
@@ -195,7 +195,7 @@ fn nearly_full(flows_max: u32) -> World {
 }
 
 #[test]
-fn the_last_record_goes_to_the_first_and_the_others_leave_no_trace() {
+fn the_first_flow_gets_the_last_record_and_refused_ones_leave_no_trace() {
     let mut world = nearly_full(8);
     let before = world.nat.shard_gauges(SHARD);
     // The last two are of one home, which needs a block: the second finds it opened by the first.
@@ -237,7 +237,7 @@ fn a_block_is_logged_with_the_first_mapping_that_stands() {
     let [opening, other] = [first, second].map(|packet| prepare(&mut world, &packet).unwrap());
     let refused = world.nat.open_mapping(crowded, &first, &opening, world.now);
     assert_eq!(refused, Err(Refusal::TableFull));
-    assert_eq!(world.events(), [], "nobody uses the block yet");
+    assert_eq!(world.events(), [], "no mapping uses the block yet");
     let hash = world.nat.outbound_hash(&second.home, second.inside, second.protocol);
     let public = world.nat.open_mapping(hash, &second, &other, world.now).unwrap();
     audit(&world.nat);
@@ -279,7 +279,8 @@ impl Dice {
     }
 }
 
-/// The same new flows in bursts and one by one: the same ones stand, nothing is lost, and the log is whole.
+/// The same new flows in bursts and one by one: the same flows stand, nothing is lost, and the log
+/// is complete.
 #[test]
 fn bursts_admit_what_single_packets_admit() {
     let (mut stood, mut refused) = (0, HashSet::new());
@@ -321,7 +322,7 @@ fn bursts_admit_what_single_packets_admit() {
             });
             assert_eq!(of_both[0], of_both[1]);
             follow(&mut bursts, &mut logged);
-            assert_eq!(logged, held(&bursts, (0..4).map(home)), "the log tells who holds what");
+            assert_eq!(logged, held(&bursts, (0..4).map(home)), "the log names all holders");
             let pause = dice.below(60);
             bursts.wait_and_collect(pause);
             singles.wait_and_collect(pause);

@@ -16,29 +16,29 @@ use crate::session_state::{Sender, SessionState};
 use crate::subscriber::Subscriber;
 use crate::tcp_state;
 
-/// Where a subscriber lies, until anything is ended.
+/// Slot of a subscriber, valid until anything is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscriberSlot(u32);
 
-/// A mapping that is about to be made: its port is taken and counted. It is to be opened, once.
+/// A mapping that is about to be made: its port is leased and counted. It must be opened, once.
 #[derive(Debug)]
 #[must_use = "what was prepared must be opened, or its port is lost"]
 pub struct Opening {
     inbound_hash: Hash,
-    /// Without translation its endpoint is the inside one, and there is no block.
+    /// The leased port. Without translation the endpoint is the inside one, and there is no block.
     seat: Seat,
     /// As [`Mapping::address`].
     address: u32,
     slab: SlabId,
 }
 
-/// Blocks of a home that are asked for ahead.
+/// Number of a home's blocks that are prefetched.
 const BLOCKS_AHEAD: usize = 4;
 
 impl Nat {
-    /// Step 4 of a burst, the straight case: `candidate`, the record of step 2 or 3, is this packet's mapping and the
-    /// mapping's first session this packet's. Otherwise None, and nothing is changed: ask
-    /// [`outbound_known`](Self::outbound_known).
+    /// Step 4 of a burst, the fast path: `candidate`, the record of step 2 or 3, is this packet's
+    /// mapping, and the packet belongs to the mapping's first session. Otherwise returns None and
+    /// changes nothing: call [`outbound_known`](Self::outbound_known).
     #[inline(always)]
     pub fn outbound_established(
         &mut self,
@@ -52,8 +52,9 @@ impl Nat {
         if is_it { mapping.outbound_first(packet, &self.policy, now) } else { None }
     }
 
-    /// Translates a packet from a home that has its mapping, whatever its session: returns the public endpoint.
-    /// `Ok(None)`: there is no mapping yet, see [`prepare_mapping`](Self::prepare_mapping).
+    /// Translates a packet from a home that has its mapping, whatever its session: returns the
+    /// public endpoint. `Ok(None)`: there is no mapping yet, see
+    /// [`prepare_mapping`](Self::prepare_mapping).
     ///
     /// `hash` is [`outbound_hash`](Self::outbound_hash) of the packet's home, inside endpoint and
     /// protocol.
@@ -90,8 +91,8 @@ impl Nat {
         Ok(Some(public))
     }
 
-    /// Translates a packet from a home, on its own instead of in a burst: finds or makes its mapping and session and
-    /// returns the public endpoint.
+    /// Translates a packet from a home, on its own instead of in a burst: finds or makes its
+    /// mapping and session and returns the public endpoint.
     ///
     /// # Errors
     /// A [`Refusal`]; the tables are then as before.
@@ -108,7 +109,8 @@ impl Nat {
         self.open_mapping(hash, packet, &opening, now)
     }
 
-    /// A packet to a remote that is not, or no longer, the first session's.
+    /// Processes a packet to a remote that is not that of the first session, or of one that has run
+    /// out.
     fn outbound_further(
         &mut self,
         id: RecordId,
@@ -127,8 +129,8 @@ impl Nat {
         self.open_session(id, remote, now)
     }
 
-    /// May this packet open a flow? "TCP not SYN" keeps segments of forgotten connections, and the
-    /// scans that look like them, out.
+    /// Checks whether this packet may open a flow. "TCP not SYN" keeps segments of forgotten
+    /// connections, and the scans that look like them, out.
     #[inline]
     pub fn check_opening(&self, protocol: Protocol, tcp_flags: u8) -> Result<(), Refusal> {
         if protocol == Protocol::Tcp && !tcp_state::is_opening(tcp_flags) {
@@ -137,7 +139,7 @@ impl Nat {
         Ok(())
     }
 
-    /// Is there room for one more further session of this subscriber?
+    /// Checks whether there is room for one more further session of this subscriber.
     pub(crate) fn check_room(&self, subscriber: u32, opener: Sender) -> Result<(), Refusal> {
         if self.flows >= self.policy.flows_max {
             return Err(Refusal::TableFull);
@@ -145,7 +147,7 @@ impl Nat {
         self.check_share(subscriber)?;
         let most = match opener {
             Sender::Inside => self.policy.sessions_per_subscriber,
-            // What strangers open leaves the home its half.
+            // Sessions that remotes open leave the home its half.
             Sender::Remote => self.policy.sessions_per_subscriber / 2,
         };
         if self.subscribers.get(subscriber).sessions >= most {
@@ -164,7 +166,7 @@ impl Nat {
         Ok(())
     }
 
-    /// May this subscriber begin a flow now? What it begins takes one of its tokens.
+    /// Checks whether this subscriber may begin a flow. What it begins takes one of its tokens.
     #[inline]
     pub(crate) fn check_tokens(&mut self, subscriber: u32, now: Tick) -> Result<(), Refusal> {
         let home = self.subscribers.get(subscriber);
@@ -174,7 +176,7 @@ impl Nat {
         }
     }
 
-    /// The first flow of a home in a second, or one more than it has tokens for.
+    /// Called for the first flow of a home in a second, and for one more than it has tokens for.
     #[inline(never)]
     fn refill_tokens(&mut self, subscriber: u32, now: Tick) -> Result<(), Refusal> {
         if self.subscribers.get(subscriber).is_displaced() {
@@ -187,7 +189,7 @@ impl Nat {
         if home.tokens == 0 { Err(Refusal::NewFlows) } else { Ok(()) }
     }
 
-    /// The tokens of a home, filled up for this moment.
+    /// Returns the tokens of a home, filled up for this moment.
     #[inline]
     pub(crate) fn tokens_at(&self, home: &Subscriber, now: Tick) -> u16 {
         let (per_sec, burst) = (self.policy.new_flows_per_sec, self.policy.new_flows_burst);
@@ -196,8 +198,8 @@ impl Nat {
         if per_sec == u32::MAX { burst } else { tokens as u16 }
     }
 
-    /// Step 1 of the new flows of a burst: asks for what is known of a home and returns its hash. Each step is for all
-    /// new flows before the next, so that their misses overlap.
+    /// Step 1 of the new flows of a burst: prefetches what is known of a home and returns its hash.
+    /// Each step is for all new flows before the next, so that their misses overlap.
     #[inline]
     pub fn prefetch_home(&self, home: &Home) -> Hash {
         let hash = self.subscribers.hash(home);
@@ -205,13 +207,13 @@ impl Nat {
         hash
     }
 
-    /// Step 2: the subscriber that the home's hash leads to, asked for. It may be another home's.
+    /// Step 2: prefetches the subscriber that the home's hash leads to. It may be another home's.
     #[inline]
     pub fn prefetch_subscriber(&self, home: Hash) -> Option<SubscriberSlot> {
         self.subscribers.candidate(home).map(SubscriberSlot)
     }
 
-    /// Step 3: asks for the blocks that the port is probably chosen from, the newest.
+    /// Step 3: prefetches the blocks that the port is probably chosen from, the newest.
     #[inline]
     pub fn prefetch_blocks(&self, subscriber: SubscriberSlot, protocol: Protocol) {
         for &block in self.subscribers.blocks(subscriber.0).iter().rev().take(BLOCKS_AHEAD) {
@@ -219,8 +221,9 @@ impl Nat {
         }
     }
 
-    /// Step 4, the first packet of an inside endpoint: takes its port and asks for the lines that
-    /// [`open_mapping`](Self::open_mapping) will write. `candidate` is the subscriber of step 2, if there was one.
+    /// Step 4, the first packet of an inside endpoint: leases its port and prefetches the lines
+    /// that [`open_mapping`](Self::open_mapping) will write. `candidate` is the subscriber of step
+    /// 2, if there was one.
     ///
     /// # Errors
     /// A [`Refusal`]; the tables are then as before.
@@ -239,7 +242,7 @@ impl Nat {
         }
         let subscriber = match candidate {
             Some(SubscriberSlot(slot)) if self.subscribers.is_of(slot, &packet.home) => slot,
-            // What a function call is shown lies in memory: only a copy, and only here.
+            // Pass a copy: a reference would force `packet` out of registers.
             _ => self.admit_home(&{ packet.home }, now)?,
         };
         let prepared = self.prepare_for(subscriber, packet, now);
@@ -264,7 +267,7 @@ impl Nat {
         } else {
             let lanes = self.ports.lanes(packet.home.shard);
             let seat = Seat { subscriber, block: BlockId::NONE, public: packet.inside };
-            // Without blocks any lane of ours will do.
+            // Without blocks any lane that this worker owns will do.
             let lane = (lanes != 0).then(|| lanes.trailing_zeros());
             let lane = lane.ok_or(Refusal::PortsExhausted)?;
             (seat, self.claim_address(&{ packet.home }, packet.inside.address)?, lane)
@@ -282,14 +285,15 @@ impl Nat {
         Ok(Opening { inbound_hash, seat, address, slab })
     }
 
-    /// Is step 5 worth its instructions? In a table that is half empty few buckets are full.
+    /// True if step 5 is worth its instructions: in a table that is half empty few buckets are
+    /// full.
     #[inline]
     pub fn is_crowded(&self) -> bool {
         2 * self.mappings.live() > self.mappings.capacity()
     }
 
-    /// Step 5: asks for the lines that are read and written too where a bucket of an index is full. `hash` as in
-    /// [`open_mapping`](Self::open_mapping).
+    /// Step 5: prefetches the lines that are also read and written where a bucket of an index is
+    /// full. `hash` as in [`open_mapping`](Self::open_mapping).
     #[inline]
     pub fn prefetch_opening(&self, hash: Hash, opening: &Opening) {
         self.outbound_index.prefetch_insert(hash);
@@ -354,7 +358,7 @@ impl Nat {
         self.open_mapping(hash, packet, opening, now)
     }
 
-    /// Takes back what was prepared for a mapping that did not come to be.
+    /// Takes back what was prepared for a mapping that was not opened.
     #[cold]
     fn undo(&mut self, opening: &Opening, protocol: Protocol) {
         self.flows -= 1;
@@ -371,7 +375,7 @@ impl Nat {
     }
 
     /// Fills a record and enters it into both indexes; None, and nothing changed, if one of the
-    /// three has no place.
+    /// three has no room.
     #[inline]
     fn write_mapping(
         &mut self,
@@ -401,7 +405,8 @@ impl Nat {
         Some(id)
     }
 
-    /// Without translation an inside endpoint can have one mapping only. The home has its address already.
+    /// Without translation an inside endpoint can have one mapping only. The home owns its address
+    /// already.
     fn check_inside_is_free(&mut self, packet: &Outbound, now: Tick) -> Result<(), Refusal> {
         if self.policy.enabled {
             return Ok(());
@@ -420,8 +425,9 @@ impl Nat {
 }
 
 impl Mapping {
-    /// Notes a packet of the first session and returns the public endpoint; None, and nothing changed, if it is
-    /// another's, if the session has run out, or if replicas must know of the packet.
+    /// Notes a packet of the first session and returns the public endpoint; None, and nothing
+    /// changed, if the packet belongs to another session, if the session has run out, or if
+    /// replicas must know of the packet.
     #[inline(always)]
     fn outbound_first(
         &mut self,
@@ -448,8 +454,8 @@ impl Mapping {
     }
 }
 
-/// RFC 4787 REQ-6: "The NAT mapping Refresh Direction MUST have a "NAT Outbound refresh behavior" of
-/// "True"." A RST in answer to a stranger is the exception, see `is_refreshed_by`.
+/// RFC 4787 REQ-6: "The NAT mapping Refresh Direction MUST have a "NAT Outbound refresh behavior"
+/// of "True"." A RST in answer to an unsolicited segment is the exception, see `is_refreshed_by`.
 ///
 /// Returns the state after the packet, and whether it refreshes.
 #[inline(always)]
@@ -459,15 +465,15 @@ fn seen_outbound(remote: &Remote, packet: &Outbound) -> (SessionState, bool) {
     (remote.state.after(packet.protocol, Sender::Inside, packet.tcp_flags), refresh)
 }
 
-/// Notes an outbound packet. Returns whether replicas must know: what TCP has seen; which sides of the others have
-/// spoken the next packet shows.
+/// Notes an outbound packet. Returns whether replicas must know of it: only of a change of TCP
+/// state. For other protocols the next packet shows which sides have spoken.
 #[inline]
 fn note_outbound(remote: &mut Remote, packet: &Outbound, now: Tick) -> bool {
     let (state, refresh) = seen_outbound(remote, packet);
     remote.note(state, refresh, now) && packet.protocol == Protocol::Tcp
 }
 
-/// Everything but version, subscriber and position of the address.
+/// Fills everything but the version, the subscriber and the position of the address.
 #[inline]
 fn fill(mapping: &mut Mapping, packet: &Outbound, public: Endpoint, now: Tick) {
     mapping.outer = packet.home.outer;

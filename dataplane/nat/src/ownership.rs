@@ -1,19 +1,22 @@
-//! Which lanes are ours to write, and which of them others mirror: told at run time, by whoever holds the shard map.
+//! Which lanes this worker owns, and which of them other workers copy: set at run time by the
+//! holder of the shard map.
 
 use crate::endpoint::{ShardIndex, Tick};
 use crate::lane::{LANES, Mishap, lane_of, slab_of};
 use crate::nat::Nat;
 
 impl Nat {
-    /// From now on exactly these lanes of the shard are ours, a bit each. At the start all are. Of a shard that is being
-    /// removed nothing changes, as with the calls below.
+    /// Sets the lanes of the shard that this worker owns, a bit each. At the start it owns all. For
+    /// a shard that is being removed, this call and the ones below change nothing.
     ///
-    /// A lane that is taken may be allocated in at once: quarantines are kept and
-    /// all timers start again in full. A lane that is given up is served as before, but nothing begins or ends in it.
-    /// Tell what is journalled of it before, see [`next_change`](Self::next_change).
+    /// Blocks and mappings may be allocated in a lane at once when it is taken over: quarantines
+    /// are kept and all timers start again in full. A lane that is given up is served as before,
+    /// but nothing begins or ends in it. Drain its journalled changes first, see
+    /// [`next_change`](Self::next_change).
     ///
-    /// There is one owner of a lane in the cluster at a time, and a copy that is full or not finished knows not all
-    /// ports that are taken: that is the caller's to know.
+    /// The caller ensures that a lane has one owner in the cluster at a time, and that a lane is
+    /// taken over only with a complete copy: a copy that is full or not finished does not know all
+    /// ports that are taken.
     ///
     /// # Panics
     /// If there is no such shard.
@@ -40,7 +43,7 @@ impl Nat {
         self.ports.set_lanes(shard, lanes);
     }
 
-    /// The lanes of the shard that are ours, a bit each.
+    /// Returns the lanes of the shard that this worker owns, a bit each.
     ///
     /// # Panics
     /// If there is no such shard.
@@ -48,11 +51,12 @@ impl Nat {
         self.ports.lanes(shard)
     }
 
-    /// From now on changes of exactly these lanes of the shard are journalled as far as they are ours, and touches of
-    /// them as far as they are not. At the start none are.
+    /// Sets the replicated lanes of the shard, a bit each: changes are journalled in those that
+    /// this worker owns, owner updates in the others. At the start no lane is replicated.
     ///
     /// # Panics
-    /// If there is no such shard, or any lane and [`replicas`](crate::NatConfig::replicas) is 0.
+    /// If there is no such shard, or if any bit is set and [`replicas`](crate::NatConfig::replicas)
+    /// is 0.
     pub fn set_replicated_lanes(&mut self, shard: ShardIndex, lanes: u8) {
         assert!(self.policy.is_replicated || lanes == 0, "without replicas there is no journal");
         if !self.shards.is_staying(shard) {
@@ -63,10 +67,11 @@ impl Nat {
         }
     }
 
-    /// Whether somebody has a copy of a lane of ours of the shard and does not hear of its changes, as we know or must
-    /// fear. He would translate what comes to a port that has been given again as if it were its former holder's. So as
-    /// long as that is so, but for no more than five times `quarantine_sec`, and while a quarter of the table is free, ports
-    /// rest, those of TCP connections too that both sides have closed.
+    /// Sets whether another worker is known or feared to have a copy of an owned lane of the shard
+    /// without receiving its changes. Such a worker would translate packets to a port that was
+    /// given again as if they were for the port's former holder. While `are_behind` holds, but for
+    /// at most five times `quarantine_sec`, and while a quarter of the table is free, ports
+    /// therefore rest, those of TCP connections that both sides have closed included.
     ///
     /// # Panics
     /// If there is no such shard.
@@ -74,23 +79,25 @@ impl Nat {
         self.lanes.set_behind(shard, are_behind, now);
     }
 
-    /// A lane whose changes were lost since the last call, because nobody read the journal in time: its copies are to
-    /// be made anew. None if there is no other.
+    /// Returns a lane whose changes were lost since the last call because the journal was not read
+    /// in time: its copies must be made again. None if there is no further one.
     pub fn take_lost(&mut self) -> Option<(ShardIndex, u8)> {
         self.lanes.take(Mishap::Lost).map(lane_of)
     }
 
-    /// A lane of another's whose copy has become full since the last call. None if there is no other.
+    /// Returns a lane of another worker whose copy has become full since the last call. None if
+    /// there is no further one.
     pub fn take_filled(&mut self) -> Option<(ShardIndex, u8)> {
         self.lanes.take(Mishap::Filled).map(lane_of)
     }
 
-    /// Does our copy of the lane lack records that no table had room for?
+    /// True if the copy of the lane here lacks records because a table had no room for them.
     pub fn is_copy_full(&self, shard: ShardIndex, lane: u8) -> bool {
         self.lanes.get(slab_of(shard, lane.into())).is_full
     }
 
-    /// Another worker's lane is about to be copied here from its beginning: what was lacking is forgotten.
+    /// Prepares for a new copy of another worker's lane from its first slot: clears the flag that
+    /// records are missing.
     pub fn begin_copy(&mut self, shard: ShardIndex, lane: u8) {
         self.lanes.get_mut(slab_of(shard, lane.into())).is_full = false;
     }

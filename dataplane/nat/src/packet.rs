@@ -1,4 +1,4 @@
-//! What the engine asks about a packet, and the answers.
+//! The engine's questions about a packet, and the answers.
 
 use crate::endpoint::{Endpoint, Home, Protocol};
 
@@ -45,13 +45,14 @@ pub enum Refusal {
     TableFull,
     /// The home has used up its share of the flow table (`flows_per_subscriber`).
     FlowsPerSubscriber,
-    /// The home has used up its further sessions (`sessions_per_subscriber`), or remotes half of them.
+    /// The home has used up its further sessions (`sessions_per_subscriber`), or remotes half of
+    /// them.
     SessionsPerSubscriber,
     /// The home has begun more flows than it may (`new_flows_per_sec`, `new_flows_burst`).
     NewFlows,
     /// The shard has admitted as many homes as it may in this second (`new_homes_per_sec`).
     NewHomes,
-    /// Nobody holds this public endpoint.
+    /// No mapping holds this public endpoint.
     NoMapping,
     /// The mapping exists, but filtering does not let this remote in.
     Filtered,
@@ -63,6 +64,7 @@ pub enum Refusal {
     InsideNotPublic,
     /// Remotes have opened `inbound_sessions_max` sessions on this mapping.
     InboundSessionsMax,
-    /// Fewer replicas have the shard than are to have what begins in it.
+    /// Fewer replicas have the shard than new state in it requires, or too many changes wait for
+    /// them.
     TooFewReplicas,
 }

@@ -3,15 +3,16 @@
 //!
 //! ```text
 //!   203.0.113.1   block: 0 .. 3   4     5      6     7     8   ...  255   (256 ports each)
-//!                 lane:  0 .. 3   4     5      6     7     0   ...   7    block mod 8, for ever
+//!                 lane:  0 .. 3   4     5      6     7     0   ...   7    block mod 8, permanently
 //!                       below    free  owned  free  owned
 //!                       port_min        |
 //!                                       +-- TCP bits, UDP bits, ICMP bits: three spaces
 //! ```
 //!
 //! Invariants: a block has no owner or one; a port bit is set only in an owned block; a block whose
-//! bits are all clear is released by its owner. In a block that straddles `port_min` the ports below
-//! it are marked taken at the start and never counted. An address of the pool that no shard has is as at the start.
+//! bits are all clear is released by its owner. In a block that straddles `port_min` the ports
+//! below it are marked taken at the start and never counted. An address of the pool that no shard
+//! has is as at the start.
 
 use std::ops::Range;
 
@@ -43,7 +44,8 @@ struct Block {
     owner: u32,
     /// Ports taken per protocol.
     used: [u16; SPACES],
-    /// Has a mapping stood in it since it was opened? Only then its owner is in the log.
+    /// Whether a mapping has stood in the block since it was opened. Only then its owner is in the
+    /// log.
     is_logged: bool,
 }
 
@@ -53,7 +55,7 @@ const FREE_BLOCK: Block = Block { owner: NO_OWNER, used: [0; SPACES], is_logged:
 #[derive(Clone, Copy, Debug)]
 struct PublicAddress {
     address: u32,
-    /// Free blocks in the lanes we write.
+    /// Free blocks in the lanes that this worker owns.
     blocks_free: u32,
     shard: ShardIndex,
 }
@@ -62,7 +64,7 @@ struct PublicAddress {
 const NO_ADDRESS: PublicAddress =
     PublicAddress { address: 0, blocks_free: 0, shard: ShardIndex(u16::MAX) };
 
-/// Public addresses that follow each other and lie in positions that follow each other.
+/// Consecutive public addresses in consecutive positions.
 #[derive(Clone, Copy, Debug)]
 struct AddressRun {
     address: u32,
@@ -72,11 +74,12 @@ struct AddressRun {
 
 #[derive(Clone, Debug, Default)]
 struct ShardPool {
-    /// Positions of its addresses.
+    /// Positions of the shard's addresses.
     positions: Box<[u32]>,
-    /// The lanes we write, repeated over a word of the free bitmap: bit i stands for a block of lane i mod 8.
+    /// The lanes that this worker owns, repeated over a word of the free bitmap: bit i stands for a
+    /// block of lane i mod 8.
     lanes: u64,
-    /// Free blocks in those lanes, and all of them.
+    /// Free blocks in those lanes, and all of their blocks.
     blocks_free: u32,
     blocks_total: u32,
     ports_used: u32,
@@ -85,7 +88,7 @@ struct ShardPool {
 /// All public ports of a worker.
 #[derive(Debug)]
 pub(crate) struct PortBlocks {
-    /// Powers of two, so that places are found without a division.
+    /// The three sizes are powers of two, so that positions are found without a division.
     block_ports: u32,
     blocks_per_address: u32,
     address_shift: u32,
@@ -104,7 +107,7 @@ pub(crate) struct PortBlocks {
     ports: Region<u64>,
 }
 
-/// Elements of the three tables.
+/// Number of elements of the three tables.
 struct Sizes {
     free_words: usize,
     blocks: usize,
@@ -128,7 +131,7 @@ impl Sizes {
 }
 
 impl PortBlocks {
-    /// Bytes of memory that the pool of `config` takes.
+    /// Returns the bytes of memory that the pool of `config` takes.
     pub(crate) fn bytes_for(config: &NatConfig) -> usize {
         let addresses = config.public_addresses_max() as usize;
         let sizes = Sizes::new(config, addresses);
@@ -137,7 +140,8 @@ impl PortBlocks {
             + Region::<u64>::bytes_for(sizes.port_words)
     }
 
-    /// The pool of all shards, all blocks free, all lanes ours. Without translation it is empty.
+    /// Builds the pool of all shards: all blocks free, all lanes owned by this worker. Without
+    /// translation it is empty.
     pub(crate) fn new(config: &NatConfig) -> Result<Self, OutOfMemory> {
         let block_ports = u32::from(config.port_block);
         let blocks_per_address = if config.enabled { 65_536 / block_ports } else { 0 };
@@ -164,7 +168,8 @@ impl PortBlocks {
         Ok(pool)
     }
 
-    /// Marks every block of an address that can be given free, and the ports below `port_min` taken.
+    /// Marks every block of an address that can be given free, and the ports below `port_min`
+    /// taken.
     fn free_address(&mut self, address: u32) {
         let words = self.blocks_per_address.div_ceil(WORD_BITS);
         for number in self.first_usable..self.blocks_per_address {
@@ -200,7 +205,7 @@ impl PortBlocks {
         }
     }
 
-    /// (position of its address, its number on the address)
+    /// Returns (position of the block's address, the block's number on the address).
     fn place(&self, block: BlockId) -> (u32, u32) {
         (block.0 >> self.address_shift, block.0 & (self.blocks_per_address - 1))
     }
@@ -209,7 +214,7 @@ impl PortBlocks {
         self.place(block).1 * self.block_ports
     }
 
-    /// Index of the word and mask of a port's bit.
+    /// Returns the index of the word and the mask of a port's bit.
     fn port_bit(&self, block: BlockId, protocol: Protocol, port: u16) -> (usize, u64) {
         let offset = u32::from(port) & (self.block_ports - 1);
         let word = self.space_start(block, protocol) + (offset / WORD_BITS) as usize;
@@ -221,22 +226,23 @@ impl PortBlocks {
         (block.0 as usize * SPACES + protocol.space()) * words
     }
 
-    /// Asks for what [`take`](Self::take) reads of a block, as far as it is known before.
+    /// Prefetches what [`take`](Self::take) reads of a block, as far as it is known before.
     #[inline]
     pub(crate) fn prefetch_take(&self, block: BlockId, protocol: Protocol) {
         self.blocks.prefetch(block.0 as usize);
         self.ports.prefetch(self.space_start(block, protocol));
     }
 
-    /// Asks for the block and for the word of the port's bit.
+    /// Prefetches the block and the word of the port's bit.
     #[inline]
     pub(crate) fn prefetch(&self, block: BlockId, protocol: Protocol, port: u16) {
         self.blocks.prefetch(block.0 as usize);
         self.ports.prefetch(self.port_bit(block, protocol, port).0);
     }
 
-    /// The shard's address with the most free blocks, None if all are taken. Equal ones are chosen
-    /// from at random, so that homes spread and an outsider cannot foretell the seat.
+    /// Returns the shard's address with the most free blocks, None if all are taken. Equal ones are
+    /// chosen from at random, so that homes spread and an outsider cannot foretell the paired
+    /// address.
     pub(crate) fn least_loaded(&self, shard: ShardIndex, random: &mut Random) -> Option<u32> {
         let pool = &self.shards[usize::from(shard.0)];
         if pool.blocks_free == 0 {
@@ -244,13 +250,14 @@ impl PortBlocks {
         }
         let start = random.below(pool.positions.len() as u32) as usize;
         let (before, from) = pool.positions.split_at(start);
-        // max_by_key takes the last of equal ones; going backwards, that is the first one from the start on.
+        // max_by_key takes the last of equal ones; going backwards, that is the first one from the
+        // start on.
         let round = from.iter().chain(before).rev();
         round.max_by_key(|&&address| self.addresses[address as usize].blocks_free).copied()
     }
 
     /// Opens a random free block of the address for a subscriber. None if the address has none in
-    /// our lanes.
+    /// the lanes that this worker owns.
     pub(crate) fn open(
         &mut self,
         address: u32,
@@ -275,7 +282,8 @@ impl PortBlocks {
         Some(block)
     }
 
-    /// A mapping stands in the block. True if it is the first since the block was opened: to be logged.
+    /// Records that a mapping stands in the block. True if it is the first since the block was
+    /// opened: to be logged.
     #[inline]
     pub(crate) fn note_use(&mut self, block: BlockId) -> bool {
         !std::mem::replace(&mut self.blocks[block.0 as usize].is_logged, true)
@@ -329,7 +337,7 @@ impl PortBlocks {
         record.used == [0; SPACES]
     }
 
-    /// Ports of the block that can be given, per protocol.
+    /// Returns the ports of the block that can be given, per protocol.
     pub(crate) fn capacity(&self, block: BlockId) -> u32 {
         let first = self.first_port(block);
         let below = u32::from(self.port_min).saturating_sub(first);
@@ -341,7 +349,7 @@ impl PortBlocks {
         u32::from(used) == self.capacity(block)
     }
 
-    /// The block of a port.
+    /// Returns the block of a port.
     #[inline]
     pub(crate) fn block_of(&self, address: u32, port: u16) -> BlockId {
         BlockId((address << 16 | u32::from(port)) >> (u16::BITS - self.address_shift))
@@ -351,12 +359,12 @@ impl PortBlocks {
         self.place(block).1 % LANES
     }
 
-    /// Position of the block's address in the pool.
+    /// Returns the position of the block's address in the pool.
     pub(crate) fn address_of(&self, block: BlockId) -> u32 {
         self.place(block).0
     }
 
-    /// The address at a position of the pool.
+    /// Returns the address at a position of the pool.
     pub(crate) fn public_address(&self, address: u32) -> u32 {
         self.addresses[address as usize].address
     }
@@ -365,14 +373,15 @@ impl PortBlocks {
         self.addresses[self.place(block).0 as usize].shard
     }
 
-    /// First and last port of the block, both included; ports below `port_min` are never given.
+    /// Returns the first and last port of the block, both included; ports below `port_min` are
+    /// never given.
     pub(crate) fn port_range(&self, block: BlockId) -> (u16, u16) {
         let first = self.first_port(block);
         let last = first + self.block_ports - 1;
         (first.max(u32::from(self.port_min)) as u16, last as u16)
     }
 
-    /// Shows the taken ports of a block.
+    /// Calls `visit` for each taken port of a block.
     pub(crate) fn each_taken(
         &self,
         block: BlockId,
@@ -382,7 +391,8 @@ impl PortBlocks {
         self.each_taken_of(block, protocol, 0..self.block_ports, visit);
     }
 
-    /// The same for those of its ports that are so many behind the first one.
+    /// As [`each_taken`](Self::each_taken), for the ports at these offsets behind the block's first
+    /// port.
     pub(crate) fn each_taken_of(
         &self,
         block: BlockId,
@@ -402,7 +412,7 @@ impl PortBlocks {
         }
     }
 
-    /// Ports of a block.
+    /// Returns the number of ports of a block.
     pub(crate) fn block_ports(&self) -> u32 {
         self.block_ports
     }
@@ -419,7 +429,8 @@ impl PortBlocks {
         self.shards[usize::from(shard.0)].blocks_total
     }
 
-    /// Blocks of all shards in lanes of ours: those that are held, and all.
+    /// Returns, over all shards and the lanes that this worker owns, the number of held blocks and
+    /// of all blocks.
     pub(crate) fn blocks_in_use(&self) -> (u64, u64) {
         let sum =
             |of: fn(&ShardPool) -> u32| self.shards.iter().map(|pool| u64::from(of(pool))).sum();
@@ -433,13 +444,13 @@ impl PortBlocks {
     }
 }
 
-/// A bit per lane, repeated for all blocks of a word.
+/// Returns a bit per lane, repeated for all blocks of a word.
 fn lanes_word(lanes: u8) -> u64 {
     u64::from_ne_bytes([lanes; 8])
 }
 
-/// Position of the first set bit at or after `start`, going round. `view` turns a word of the
-/// bitmap into the one to search in.
+/// Returns the position of the first set bit at or after `start`, going round. `view` turns a word
+/// of the bitmap into the one to search in.
 #[inline]
 fn first_set_from(bitmap: &[u64], start: u32, view: impl Fn(u64) -> u64) -> Option<u32> {
     let first = (start / WORD_BITS) as usize;
@@ -450,7 +461,8 @@ fn first_set_from(bitmap: &[u64], start: u32, view: impl Fn(u64) -> u64) -> Opti
     }
 }
 
-/// The same when no bit from the start on is set in word `first`; `below_start` masks the others of it.
+/// Continues [`first_set_from`] when word `first` has no bit set from the start on; `below_start`
+/// masks its other bits.
 #[inline(never)]
 fn first_set_behind(
     bitmap: &[u64],

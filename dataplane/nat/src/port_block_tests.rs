@@ -1,5 +1,5 @@
 //! The allocator against a set: no port twice, every port owned or free, ports come back, blocks
-//! come back, lanes right.
+//! come back, lanes are correct.
 
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
@@ -96,7 +96,7 @@ fn a_lane_is_the_block_number_mod_8_and_foreign_lanes_stay_closed() {
 }
 
 #[test]
-fn u2_a_new_home_is_seated_where_most_blocks_are_free() {
+fn u2_a_new_home_is_paired_with_the_address_with_most_free_blocks() {
     let mut random = Random::new([3, 4]);
     let mut pool = pool("203.0.113.0/30", 256, ALL_LANES);
     for _ in 0..4 * 252 {
@@ -119,7 +119,8 @@ fn a_block_with_a_taken_port_cannot_be_released() {
     pool.release(block);
 }
 
-/// Random takes, returns, opens and releases against sets of what is out.
+/// Random takes, returns, opens and releases, compared with sets of the ports and blocks that are
+/// out.
 #[test]
 fn u3_the_allocator_never_gives_a_port_twice() {
     for seed in 0..20 {
@@ -186,7 +187,7 @@ fn taken_ports_are_shown_as_public_endpoints() {
 }
 
 #[test]
-fn searching_goes_round() {
+fn a_search_for_a_set_bit_wraps_around() {
     assert_eq!(first_set_from(&[0b1000, 0], 3, |word| word), Some(3));
     assert_eq!(first_set_from(&[0b1000, 0], 4, |word| word), Some(3));
     assert_eq!(first_set_from(&[0b1000, 1 << 63], 4, |word| word), Some(127));
@@ -194,7 +195,8 @@ fn searching_goes_round() {
     assert_eq!(first_set_from(&[1], 63, |word| word), Some(0));
 }
 
-/// Lanes change hands while blocks are open: what is free is counted anew, what is open stays.
+/// Lanes change their owner while blocks are open: free blocks are counted again, open blocks stay
+/// open.
 #[test]
 fn lanes_can_change_at_any_time() {
     let mut random = Random::new([5, 6]);
@@ -218,7 +220,7 @@ fn lanes_can_change_at_any_time() {
 }
 
 #[test]
-fn an_address_tells_its_position() {
+fn the_position_of_an_address_is_found() {
     let mut config = config("203.0.113.0/30", 64);
     config.shards[0].public.push("192.0.2.8/31".parse().unwrap());
     let pool = PortBlocks::new(&config).unwrap();
@@ -230,9 +232,10 @@ fn an_address_tells_its_position() {
     }
 }
 
-/// Shards with one to nine addresses come and go: no address is lost, none is two shards', all of them are as new.
+/// Shards with one to nine addresses are added and removed: no address is lost or in two shards,
+/// and all are as at the start.
 #[test]
-fn addresses_come_and_go() {
+fn addresses_are_added_and_removed_with_their_shards() {
     let room = ShardRoom { shards: 12, public_addresses: 40, subscribers: 0 };
     let base = NatConfig { room, shards: vec![], port_min: 1040, ..config("192.0.2.0/32", 64) };
     let mut random = Random::new([5, 8]);

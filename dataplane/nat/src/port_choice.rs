@@ -1,4 +1,4 @@
-//! Which public port a new mapping gets, and from which block and address.
+//! Choice of the public port of a new mapping, and of its block and address.
 //!
 //! A block is opened only when the home's blocks are full for the protocol: few blocks use the
 //! addresses best and log least (RFC 6888 REQ-13, REQ-14). Block and port are random (REQ-15): an
@@ -13,7 +13,7 @@ use crate::nat::Nat;
 use crate::packet::Refusal;
 use crate::port_block::BlockId;
 
-/// A port taken for a subscriber.
+/// A port leased for a subscriber.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seat {
     pub(crate) subscriber: u32,
@@ -22,7 +22,7 @@ pub(crate) struct Seat {
 }
 
 impl Nat {
-    /// The subscriber of a home, made one if it may be.
+    /// Returns the subscriber of a home, and makes the home a subscriber if it may be one.
     #[inline(never)]
     pub(crate) fn admit_home(&mut self, home: &Home, now: Tick) -> Result<u32, Refusal> {
         if let Some(slot) = self.subscribers.find(home) {
@@ -41,7 +41,7 @@ impl Nat {
         self.subscribers.create(home, seat, now)
     }
 
-    /// Takes a port for a subscriber. Nothing is changed on refusal.
+    /// Leases a port for a subscriber. Nothing is changed on refusal.
     ///
     /// RFC 4787 REQ-3: "A NAT MUST NOT have a "Port assignment" behavior of "Port overloading"." A
     /// full quota refuses.
@@ -54,7 +54,7 @@ impl Nat {
         let (home, blocks) = self.subscribers.with_blocks(subscriber);
         let has_room = home.ports_used[protocol.space()] < home.capacity;
         let block = match *blocks {
-            // The home's only block: nothing is to be chosen.
+            // The home's only block: there is no choice.
             [block] if has_room && self.may_open_in(home.shard, block) => block,
             _ if has_room => match self.block_with_room(subscriber, protocol) {
                 Some(block) => block,
@@ -70,14 +70,15 @@ impl Nat {
         Ok(Seat { subscriber, block, public })
     }
 
-    /// Does the block, which is of this shard, lie in a lane of ours?
+    /// True if the block, which is of this shard, lies in a lane that this worker owns.
     #[inline]
     fn may_open_in(&self, shard: ShardIndex, block: BlockId) -> bool {
         self.lanes.are_all_owned || self.ports.is_ours(shard, block)
     }
 
-    /// A random block of the subscriber in a lane of ours with a free port; None if only others' have one. The
-    /// home's own address comes first: with soft pooling other addresses serve only what does not fit there.
+    /// Returns a random block of the subscriber that has a free port and lies in a lane that this
+    /// worker owns; None if no such block has one. The home's paired address comes first: with soft
+    /// pooling other addresses serve only what does not fit there.
     #[inline(never)]
     fn block_with_room(&mut self, subscriber: u32, protocol: Protocol) -> Option<BlockId> {
         let (home, blocks) = self.subscribers.with_blocks(subscriber);
@@ -119,12 +120,13 @@ impl Nat {
         Ok(block)
     }
 
-    /// RFC 6888 REQ-4: "A CGN MUST support limiting the number of external ports (or, equivalently, "identifiers" for
-    /// ICMP) that are assigned per subscriber."
+    /// RFC 6888 REQ-4: "A CGN MUST support limiting the number of external ports (or, equivalently,
+    /// "identifiers" for ICMP) that are assigned per subscriber."
     pub(crate) fn has_all_its_blocks(&self, subscriber: u32) -> bool {
         let (home, blocks) = self.subscribers.with_blocks(subscriber);
         let lanes = self.ports.lanes(home.shard);
-        // What other workers gave is not refused to them, nor does it keep a home from being served here.
+        // Blocks in other workers' lanes do not count: what their owners gave does not keep a home
+        // from being served here.
         let ours = match lanes {
             ALL_LANES => home.blocks,
             _ => {
@@ -143,7 +145,8 @@ impl Nat {
         }
         let capacity = self.ports.capacity(seat.block);
         self.subscribers.remove_block(seat.subscriber, seat.block, capacity);
-        // A block that was opened for mappings that failed was never logged; one of another's lane he logs.
+        // A block that was opened for mappings that failed was never logged; in another worker's
+        // lane its owner logs it.
         let shard = self.subscribers.get(seat.subscriber).shard;
         let is_ours = self.ports.lanes(shard) >> self.ports.lane(seat.block) & 1 != 0;
         if self.ports.release(seat.block) && is_ours {
@@ -151,7 +154,7 @@ impl Nat {
         }
     }
 
-    /// The home ceases to be a subscriber when nothing of it is left.
+    /// Removes the subscriber of a home when no record of it is left.
     pub(crate) fn dismiss_home(&mut self, subscriber: u32) {
         if self.subscribers.get(subscriber).records == 0 {
             self.subscribers.remove(subscriber);

@@ -2,8 +2,8 @@
 
 /// A small generator in the manner of wyrand: a Weyl sequence folded through a 64 x 64 bit
 /// multiplication. The seed must be secret and fresh (the configuration's `seed`), then RFC 6056
-/// section 3.3.1 is met as far as an attacker outside can see: he does not see consecutive outputs
-/// of one home's choices apart from everyone else's.
+/// section 3.3.1 is met as far as an attacker outside can see: the attacker cannot tell consecutive
+/// outputs for one home's choices from those for all other homes.
 #[derive(Clone)]
 pub(crate) struct Random {
     state: u64,
@@ -22,8 +22,8 @@ impl Random {
         (product as u64) ^ ((product >> 64) as u64)
     }
 
-    /// A number below `bound`, which is not 0. The bias of the multiplication method is below 2^-32
-    /// for our bounds.
+    /// Returns a number below `bound`, which is not 0. The bias of the multiplication method is
+    /// below 2^-32 for weir's bounds.
     #[inline]
     pub(crate) fn below(&mut self, bound: u32) -> u32 {
         debug_assert!(bound > 0, "a choice needs at least one possibility");

@@ -1,28 +1,29 @@
-//! How many homes a shard's pool can seat: arithmetic for `weir check`.
+//! How many homes the pool of a shard can take: arithmetic for `weir check`.
 
 use crate::config::{NatConfig, Pooling, ShardConfig};
 
-/// What the public addresses of a shard can carry. Without translation nothing is limited:
-/// `blocks_total` is 0 and the seats are `u64::MAX`.
+/// Capacity of a shard's public addresses. Without translation nothing is limited: `blocks_total`
+/// is 0 and both numbers of homes are `u64::MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seats {
     /// Blocks of all addresses, without those wholly below `port_min`.
     pub blocks_total: u64,
-    /// Homes that can hold one block each: with more of them some home gets no port at all.
+    /// Number of homes that can hold one block each: with more of them some home gets no port at
+    /// all.
     pub seats_min: u64,
-    /// Homes that can hold their whole quota at the same time. With hard pooling a home's quota
-    /// lies on one address.
+    /// Number of homes that can hold their whole quota at the same time. With hard pooling a home's
+    /// quota lies on one address.
     pub seats_full_quota: u64,
 }
 
-/// Blocks of one address that can be given: those that end at or above `port_min`.
+/// Returns the blocks of one address that can be given: those that end at or above `port_min`.
 pub(crate) fn blocks_usable(config: &NatConfig) -> u32 {
     65_536 / u32::from(config.port_block)
         - u32::from(config.port_min) / u32::from(config.port_block)
 }
 
-/// Blocks a home may open: `ports_per_subscriber` rounded up to blocks. With hard pooling that is a
-/// whole address at most.
+/// Returns the blocks that a home may open: `ports_per_subscriber` rounded up to blocks. With hard
+/// pooling that is a whole address at most.
 pub(crate) fn quota_blocks(config: &NatConfig) -> u32 {
     let quota = config.ports_per_subscriber.div_ceil(u32::from(config.port_block));
     match config.pooling {
@@ -31,9 +32,9 @@ pub(crate) fn quota_blocks(config: &NatConfig) -> u32 {
     }
 }
 
-/// What `shard` can seat under `config`. A pure function; `config` must have passed the checks of
-/// [`Nat::new`](crate::Nat::new) on `port_block` and `ports_per_subscriber`, otherwise all numbers
-/// are 0.
+/// Returns the capacity of `shard` under `config`. A pure function; `config` must have passed the
+/// checks of [`Nat::new`](crate::Nat::new) on `port_block` and `ports_per_subscriber`, otherwise
+/// all numbers are 0.
 pub fn seats(shard: &ShardConfig, config: &NatConfig) -> Seats {
     if !config.enabled {
         return Seats { blocks_total: 0, seats_min: u64::MAX, seats_full_quota: u64::MAX };
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_seats_31_homes_with_full_quota_on_an_address() {
+    fn the_default_takes_31_homes_with_full_quota_per_address() {
         let seats = seats(&shard("203.0.113.1/32"), &NatConfig::default());
         // 65,536 / 256 blocks, 4 of them below port 1024; 2,048 ports are 8 blocks.
         assert_eq!(seats.blocks_total, 252);

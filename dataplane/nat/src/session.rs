@@ -9,14 +9,15 @@
 //! address-dependent filtering there is also one `Address` record per remote address of further
 //! sessions, counting them in `references`: it answers "is there a session with this address,
 //! whatever the port" in one look-up and goes with the last of them. Address records are in no list
-//! and count as no flow. In a session `references` has notes of replication, and its highest bit set. While a record is free, `next` carries the link of the slab's free list.
+//! and count as no flow. In a session `references` holds notes for replication, with its highest
+//! bit set. While a record is free, `next` carries the link of the slab's free list.
 
 use weir_flow::{Record, RecordId};
 
 use crate::endpoint::Endpoint;
 use crate::mapping::Remote;
 
-/// See the module's drawing.
+/// A further session; its layout is drawn in the module's documentation.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Session {
@@ -26,20 +27,21 @@ pub(crate) struct Session {
     pub(crate) next: RecordId,
     pub(crate) previous: RecordId,
     pub(crate) remote: Remote,
-    /// In an address record the number of further sessions with that address; in a session 0 or `NOTES` with the
-    /// bits below it.
+    /// In an address record the number of further sessions with that address; in a session 0 or
+    /// `NOTES` with the bits below it.
     pub(crate) references: u32,
 }
 
-/// `references` of a session has notes: here, and in the lowest byte when its owner was last told of traffic.
+/// Set in `references` of a session that holds notes: [`MARKED`], and in [`TOUCHED`] the window of
+/// its last owner update.
 const NOTES: u32 = 1 << 31;
-/// A mark in the journal waits for it.
+/// A mark in the journal waits for the session.
 const MARKED: u32 = 1 << 8;
 const TOUCHED: u32 = 0xff;
 
 const _: () = assert!(size_of::<Session>() == 32);
 
-/// What is looked up in the session index.
+/// A key of the session index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionKey {
     Remote(Endpoint),
@@ -48,7 +50,7 @@ pub(crate) enum SessionKey {
 }
 
 impl SessionKey {
-    /// The key as one word of the hash: 49 bits.
+    /// Returns the key as one word of the hash: 49 bits.
     pub(crate) fn word(self) -> u64 {
         match self {
             Self::Remote(remote) => u64::from(remote.address) << 16 | u64::from(remote.port),
@@ -71,7 +73,7 @@ impl Session {
         self.references = NOTES | (self.references & !MARKED) | bit;
     }
 
-    /// When its owner was last told of traffic, see `touch.rs`.
+    /// Returns the window of the last owner update, see `touch.rs`.
     pub(crate) fn touched(&self) -> u8 {
         (self.references & TOUCHED) as u8
     }

@@ -23,9 +23,9 @@ impl Nat {
             .map(RecordId)
     }
 
-    /// The further session with this remote. One that has run out but was not collected yet is
-    /// ended on the way, so that what a packet meets does not depend on how far the walk has come
-    /// (RFC 4787 REQ-11, determinism).
+    /// Returns the further session with this remote. One that has run out but was not collected yet
+    /// is ended on the way, so that what a packet meets does not depend on how far the walk has
+    /// come (RFC 4787 REQ-11, determinism).
     pub(crate) fn live_session(
         &mut self,
         mapping: RecordId,
@@ -48,7 +48,8 @@ impl Nat {
     /// further one.
     ///
     /// # Errors
-    /// No room, nothing changed.
+    /// A [`Refusal`] if there is no room or the subscriber or its shard may begin nothing; nothing
+    /// is changed then.
     pub(crate) fn open_session(
         &mut self,
         mapping: RecordId,
@@ -85,7 +86,8 @@ impl Nat {
         Ok(())
     }
 
-    /// A further session of our own. None, and nothing changed, if there is no place.
+    /// Adds a further session that this worker opens. None, and nothing changed, if there is no
+    /// room.
     fn add_session(&mut self, mapping: RecordId, remote: Remote) -> Option<()> {
         let slab = self.mappings.slab_of(mapping);
         let slab = if self.lanes.get(slab).is_owned { slab } else { self.lanes.local() };
@@ -98,8 +100,8 @@ impl Nat {
         Some(())
     }
 
-    /// Makes an allocated record a further session of a mapping. None, and nothing changed, if there is no place in
-    /// the index or for its address.
+    /// Makes an allocated record a further session of a mapping. None, and nothing changed, if
+    /// there is no room in the index or for its address.
     pub(crate) fn link_session(
         &mut self,
         mapping: RecordId,
@@ -139,8 +141,8 @@ impl Nat {
         self.session_index.insert(hash, id.0).ok()
     }
 
-    /// Where address records lie: with replicas in a slab of their own, as they follow from the sessions and the
-    /// owner's slots are not ours to use.
+    /// Returns the slab of address records: with replicas one of their own, as they follow from the
+    /// sessions and only the lane's owner may use its slots.
     fn address_slab(&self, mapping: RecordId) -> SlabId {
         match self.policy.is_replicated {
             true => self.lanes.local(),
@@ -157,7 +159,7 @@ impl Nat {
         assert!(was_indexed, "a session is in the index");
     }
 
-    /// One more further session with this remote address.
+    /// Counts one more further session with this remote address.
     fn count_address(&mut self, mapping: RecordId, address: u32) -> Option<()> {
         let key = SessionKey::Address(address);
         let id = match self.find_session(mapping, key) {
@@ -178,7 +180,7 @@ impl Nat {
         Some(())
     }
 
-    /// One less; the address record goes with the last.
+    /// Counts one less; the address record goes with the last.
     fn uncount_address(&mut self, mapping: RecordId, address: u32) {
         let hash = self.session_hash(
             mapping,
@@ -200,7 +202,8 @@ impl Nat {
         }
     }
 
-    /// Ends a further session: out of the list, the index and the counts. The mapping stays.
+    /// Ends a further session: removes it from the list, the index and the counts. The mapping
+    /// stays.
     pub(crate) fn end_session(&mut self, id: RecordId) {
         let session = self.sessions.get(id);
         let (mapping, state) = (session.mapping, session.remote.state);
@@ -218,7 +221,8 @@ impl Nat {
         self.sessions.free(id);
     }
 
-    /// Takes a further session out of the list, the index and the counts. Its record stays, to be freed.
+    /// Removes a further session from the list, the index and the counts. Its record stays, to be
+    /// freed.
     pub(crate) fn unlink_session(&mut self, id: RecordId) {
         let session = *self.sessions.get(id);
         assert!(!session.is_address(), "an address record ends with its last session");
@@ -244,14 +248,14 @@ impl Nat {
         self.flows -= 1;
     }
 
-    /// Puts the newest further session in the place of the first one, which has ended.
+    /// Replaces the first session, which has ended, by the newest further one.
     pub(crate) fn promote_session(&mut self, mapping: RecordId) {
         self.note_if_answered(mapping, self.mappings.get(mapping).first.state);
         let record = self.mappings.get_mut(mapping);
         record.note_end(record.first.state);
         let (newest, former) = (record.sessions_head, record.first);
         self.log_remote(false, mapping, former);
-        // The promoted session goes on: its move is no end.
+        // The promoted session goes on: log no end of it.
         self.note_session(News::Ended, newest);
         self.unlink_session(newest);
         let remote = self.sessions.get(newest).remote;

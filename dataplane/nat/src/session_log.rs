@@ -1,8 +1,8 @@
-//! Sessions that begin and end, and what is refused to homes, for collectors: two rings of fixed size between the data
-//! path and their reader.
+//! Sessions that begin and end, and refusals to homes, for collectors: two rings of fixed size
+//! between the data path and their reader.
 //!
-//! The owner of a mapping logs it, and the worker that made a further session logs that. What goes on at another worker
-//! does not end: the worker that ends it logs the end.
+//! The owner of a mapping logs it, and the worker that made a further session logs that. A session
+//! that goes on at another worker has not ended: the worker that ends it logs the end.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,8 @@ use crate::packet::Refusal;
 
 /// Sessions that can wait to be read. A worker's turn begins and ends fewer.
 const SESSIONS_MAX: usize = 16_384;
-/// Refusals that can wait to be read: more in a turn are a flood, of which a part tells enough.
+/// Refusals that can wait to be read: more in a turn are a flood, and a part of them is enough to
+/// show it.
 const REFUSALS_MAX: usize = 256;
 
 /// Which sessions are logged.
@@ -25,14 +26,14 @@ const REFUSALS_MAX: usize = 256;
 pub enum SessionLog {
     #[default]
     None,
-    /// Mappings, without their remotes. RFC 6888 REQ-12: "A CGN SHOULD NOT log destination addresses or ports unless
-    /// required to do so for administrative reasons."
+    /// Mappings, without their remotes. RFC 6888 REQ-12: "A CGN SHOULD NOT log destination
+    /// addresses or ports unless required to do so for administrative reasons."
     Mappings,
     /// Every session with its remote.
     Destinations,
 }
 
-/// A mapping, or with `remote` a session of one, has begun or ended.
+/// Event: a mapping, or with `remote` a session of one, has begun or ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionEvent {
     pub is_begin: bool,
@@ -51,11 +52,11 @@ pub struct SessionEvent {
 pub struct Subscriber {
     /// Outer address; the inside address where homes have no tunnel.
     pub address: u32,
-    /// Given where it tells homes apart.
+    /// Present if it tells homes apart.
     pub gre_key: Option<u32>,
 }
 
-/// A home got no mapping or session.
+/// A refusal: a home got no mapping or session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HomeRefused {
     pub shard: ShardId,
@@ -64,7 +65,7 @@ pub struct HomeRefused {
     pub why: HomeLimit,
 }
 
-/// What a home has none of left.
+/// The limit that a home has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HomeLimit {
     /// `ports_per_subscriber`.
@@ -96,22 +97,23 @@ impl SessionEvents {
 }
 
 impl Nat {
-    /// The oldest session event that has not been read.
+    /// Returns the oldest session event that has not been read.
     pub fn next_session_event(&mut self) -> Option<SessionEvent> {
         self.session_events.sessions.pop_front()
     }
 
-    /// The oldest refusal that has not been read.
+    /// Returns the oldest refusal that has not been read.
     pub fn next_refusal(&mut self) -> Option<HomeRefused> {
         self.session_events.refusals.pop_front()
     }
 
-    /// Session events that nobody read in time.
+    /// Returns the number of session events that were not read in time.
     pub fn session_events_lost(&self) -> u64 {
         self.session_events.lost_total
     }
 
-    /// A mapping has begun, or ended with its last session, as it was.
+    /// Logs that a mapping has begun, or has ended with its last session; called while the record
+    /// still holds that session.
     pub(crate) fn log_mapping(&mut self, is_begin: bool, id: RecordId) {
         let remote = match self.policy.session_log {
             SessionLog::None => return,
@@ -121,7 +123,7 @@ impl Nat {
         self.log_session(is_begin, id, remote);
     }
 
-    /// A session of a mapping has begun or ended, and the mapping goes on.
+    /// Logs that a session of a mapping has begun or ended while the mapping goes on.
     pub(crate) fn log_remote(&mut self, is_begin: bool, mapping: RecordId, remote: Remote) {
         if self.policy.session_log == SessionLog::Destinations {
             self.log_session(is_begin, mapping, Some(remote.endpoint()));
@@ -154,7 +156,8 @@ impl Nat {
         Subscriber { address: home.outer, gre_key: home.gre_key.filter(|_| self.policy.by_key) }
     }
 
-    /// Logs that a home was refused a mapping or session, if that was for want of ports, sessions or addresses.
+    /// Logs that a home was refused a mapping or session, if it was for lack of ports, sessions or
+    /// addresses.
     pub fn log_refused(&mut self, refusal: Refusal, home: &Home, protocol: Protocol) {
         if self.session_events.refusals.len() == REFUSALS_MAX {
             return;
@@ -178,7 +181,7 @@ impl Nat {
         self.session_events.refusals.push_back(refused);
     }
 
-    /// Which ports a home lacks.
+    /// Returns which ports a home lacks.
     fn ports_missing(&self, home: &Home) -> HomeLimit {
         let Some(slot) = self.subscribers.find(home) else { return HomeLimit::Addresses };
         match self.has_all_its_blocks(slot) {

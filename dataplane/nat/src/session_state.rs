@@ -1,12 +1,12 @@
-//! Hot. What a session has seen so far, as bits; the phase of its life, and with it its timer,
-//! follows from them.
+//! Hot. What a session has seen so far, as bits; its phase, and with it its timer, follows from
+//! them.
 //!
 //! One u16 per session. The TCP bits are in `tcp_state.rs`; UDP and ICMP only know which sides have
 //! spoken.
 
 use crate::endpoint::Protocol;
 
-/// Who sent the packet.
+/// The side that sent the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
     Inside,
@@ -26,10 +26,10 @@ impl SessionState {
     pub(crate) const SEEN_REMOTE: u16 = 1 << 10;
     /// The remote opened it, so it counts against `inbound_sessions_max` of its mapping.
     pub(crate) const OPENED_BY_REMOTE: u16 = 1 << 11;
-    /// The bits that are accounting, kept when a connection is opened anew.
+    /// The bits that are accounting, kept when a connection is opened again.
     pub(crate) const ACCOUNTING: u16 = Self::OPENED_BY_REMOTE;
 
-    /// A state that came from another worker: bits that mean nothing here are left out.
+    /// Returns a state that came from another worker, without the bits that mean nothing here.
     pub(crate) const fn known(bits: u16) -> Self {
         Self(bits & 0x0fff)
     }
@@ -46,7 +46,7 @@ impl SessionState {
         Self(self.0 & !Self::ACCOUNTING | other.0 & Self::ACCOUNTING)
     }
 
-    /// The state of a session that this packet opens.
+    /// Returns the state of a session that this packet opens.
     pub(crate) fn opened(protocol: Protocol, sender: Sender, tcp_flags: u8) -> Self {
         let accounting = match sender {
             Sender::Inside => 0,
@@ -55,7 +55,7 @@ impl SessionState {
         Self(accounting).after(protocol, sender, tcp_flags)
     }
 
-    /// The state after a packet of `sender`.
+    /// Returns the state after a packet of `sender`.
     #[inline]
     pub(crate) fn after(self, protocol: Protocol, sender: Sender, tcp_flags: u8) -> Self {
         match (protocol, sender) {
@@ -65,7 +65,8 @@ impl SessionState {
         }
     }
 
-    /// Has the remote answered what the inside began? Of TCP with a handshake that the inside completed.
+    /// True if the remote has answered what the inside began; for TCP, by a handshake that the
+    /// inside completed.
     #[inline]
     pub(crate) fn is_answered(self, protocol: Protocol) -> bool {
         match protocol {
@@ -84,7 +85,7 @@ impl SessionState {
     }
 }
 
-/// The phase of a session's life; each has its timer in [`Timeouts`](crate::Timeouts).
+/// The phase of a session; each has its timer in [`Timeouts`](crate::Timeouts).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     SynSent,
@@ -119,7 +120,7 @@ impl Phase {
         Self::Icmp,
     ];
 
-    /// As `weir sessions` prints it.
+    /// Returns the name that `weir sessions` prints.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::SynSent => "syn-sent",

@@ -1,4 +1,4 @@
-//! What an operator sees of a session and of a subscriber.
+//! An operator's view of sessions and subscribers.
 
 use weir_ids::ShardId;
 
@@ -33,7 +33,7 @@ impl SessionFilter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndpointRange {
     pub network: u32,
-    /// Bits of an address that have to be those of `network`.
+    /// Bits of an address that must be those of `network`.
     pub mask: u32,
     pub port: Option<u16>,
 }
@@ -46,7 +46,7 @@ impl From<Endpoint> for EndpointRange {
 }
 
 impl EndpointRange {
-    /// The endpoint, if it is one alone.
+    /// Returns the endpoint, if the range is one endpoint alone.
     pub(crate) fn single(&self) -> Option<Endpoint> {
         let port = self.port.filter(|_| self.mask == u32::MAX)?;
         Some(Endpoint::new(self.network, port))
@@ -82,11 +82,11 @@ pub struct SessionView {
     pub remote: Endpoint,
     /// `established`, `syn-sent`, ..., `one-way` and `stream` (UDP), `query` (ICMP).
     pub state: &'static str,
-    /// Since the mapping was made.
+    /// Seconds since the mapping was made.
     pub age_sec: u32,
-    /// Since the last packet that counts.
+    /// Seconds since the last packet that counts.
     pub idle_sec: u32,
-    /// Idle time at which it ends.
+    /// Idle time in seconds at which it ends.
     pub timeout_sec: u32,
 }
 
@@ -96,12 +96,12 @@ pub struct SubscriberView {
     pub shard: ShardId,
     pub outer: u32,
     pub gre_key: Option<u32>,
-    /// The address it is seated on; None without translation.
+    /// The paired address; None without translation.
     pub public_address: Option<u32>,
     /// First and last port of each block, with the block's address: with soft pooling not all lie
     /// on `public_address`.
     pub blocks: Vec<BlockView>,
-    /// Ports taken, of all protocols, those in quarantine included.
+    /// Leased ports of all protocols, those in quarantine included.
     pub ports_used: u32,
     /// Live mappings and ports in quarantine.
     pub mappings: u32,
@@ -109,14 +109,14 @@ pub struct SubscriberView {
     pub flows: u32,
     /// Further sessions.
     pub sessions: u32,
-    /// Also where they are not listed.
+    /// Number of blocks, also where `blocks` does not list them.
     pub blocks_held: u32,
     /// Flows that it may still begin in this second.
     pub new_flows_left: u32,
     pub limits: HomeLimits,
 }
 
-/// Limits of one home; `u32::MAX`: as much as there is.
+/// Limits of one home; `u32::MAX`: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HomeLimits {
     /// Blocks that this worker may give it.
@@ -143,41 +143,42 @@ pub enum SubscriberPart {
     Block(BlockView),
 }
 
-/// The homes of all pieces, in their order, each with its blocks sorted.
+/// Joins all pieces: returns their homes in order, each with its blocks sorted.
 pub fn subscriber_views(parts: impl IntoIterator<Item = SubscriberPart>) -> Vec<SubscriberView> {
     let mut views: Vec<SubscriberView> = Vec::new();
     for part in parts {
         match part {
             SubscriberPart::Home(view) => views.push(view),
             SubscriberPart::Block(block) => {
-                let view = views.last_mut().expect("a block comes behind its home");
+                let view = views.last_mut().expect("a block follows its home");
                 view.blocks.push(block);
             }
         }
     }
     for view in &mut views {
         view.blocks.sort_unstable();
-        // One that moved in the list between two pieces.
+        // Drops a block that moved in the list between two pieces and was shown twice.
         view.blocks.dedup();
     }
     views
 }
 
-/// Where a question about the homes of one outer address goes on. It stays valid while the tables change: a home that is
-/// there throughout is shown once. One that comes or goes meanwhile may be missing, and so may a block that is opened or
-/// given back meanwhile, or whose place in its home's list a block that was given back leaves to it.
+/// Position from which a question about the homes of one outer address continues. It stays valid
+/// while the tables change: a home that is there throughout is shown once. A home that is added or
+/// removed meanwhile may be missing, and so may a block that is opened or given back meanwhile, or
+/// that takes the slot of such a block in its home's list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SubscriberCursor {
-    /// Shard, or slot if keys tell homes apart.
+    /// A shard, or a slot if keys tell homes apart.
     pub(crate) place: u32,
-    /// The home there that is being shown.
+    /// Identity of the home that is being shown.
     pub(crate) home: Option<(ShardIndex, Option<u32>)>,
-    /// Its blocks that were shown.
+    /// Number of its blocks that were shown.
     pub(crate) blocks: u32,
 }
 
-/// Where a listing goes on. It stays valid while the tables change: a session that lives throughout
-/// is listed once, unless it became the first of its mapping meanwhile.
+/// Position from which a listing continues. It stays valid while the tables change: a session that
+/// lives throughout is listed once, unless it became the first of its mapping meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageCursor {
     pub(crate) stage: PageStage,

@@ -1,15 +1,19 @@
-//! Shards that come and go while packets pass.
+//! Shards that are added and removed while packets pass.
 //!
 //! ```text
-//!   add_shard  -->  lanes are owned, copied, served  -->  begin_removal  --expire, piece by piece-->  is_removed
+//!   add_shard  -->  lanes are owned, copied, served  -->  begin_removal
+//!              --expire, piece by piece-->  is_removed
 //! ```
 //!
-//! - The tables were made with room for them ([`ShardRoom`](crate::ShardRoom)); what does not fit is refused.
-//! - A shard that leaves keeps its index, its addresses and its place in the checks until nothing of it is left: no
-//!   record, no home, no port. Then its index and its addresses are used again.
-//! - Versions belong to a lane of a shard in the whole cluster, not to an index here. A lane that another worker writes
-//!   begins without any: copies bring its owner's, and what the index's former shard had does not stand in their way.
-//!   A lane that is ours from the start goes on above all that its index has had.
+//! - The tables were made with room for added shards ([`ShardRoom`](crate::ShardRoom)); what does
+//!   not fit is refused.
+//! - A shard that is being removed keeps its index, its addresses and its part in the checks until
+//!   nothing of it is left: no record, no home, no port. Then its index and its addresses are used
+//!   again.
+//! - Versions belong to a lane of a shard in the whole cluster, not to an index here. A lane that
+//!   another worker writes begins without any: copies bring its owner's versions, and those of the
+//!   index's former shard do not block them. A lane that this worker owns from the start continues
+//!   above all versions that its index has had.
 
 use weir_flow::{RECORDS, RecordId, SlabId};
 use weir_ids::ShardId;
@@ -22,12 +26,13 @@ use crate::mirror::Exit;
 use crate::nat::{Nat, WALK_STEP};
 
 impl Nat {
-    /// Makes a shard known, without any flow: `owned_lanes` of it are ours, a bit each. In a cluster that is none until
-    /// they are given to us ([`set_owned_lanes`](Self::set_owned_lanes)). No lane is replicated yet. Allocates a little.
+    /// Adds a shard without any flow; this worker owns its `owned_lanes`, a bit each. In a cluster
+    /// these are none until lanes are assigned to this worker
+    /// ([`set_owned_lanes`](Self::set_owned_lanes)). No lane is replicated yet. Allocates a little.
     ///
     /// # Errors
-    /// [`NatError`] as at the start, or that there is no room; nothing is changed then. A shard that is still being
-    /// removed cannot be added again, nor one with its addresses.
+    /// [`NatError`] as at the start, or that there is no room; nothing is changed then. A shard
+    /// that is still being removed cannot be added again, nor one with its addresses.
     pub fn add_shard(
         &mut self,
         shard: &ShardConfig,
@@ -53,7 +58,7 @@ impl Nat {
         Ok(index)
     }
 
-    /// The index that a new shard would get.
+    /// Returns the index that a new shard would get.
     fn check_new(&self, shard: &ShardConfig) -> Result<ShardIndex, NatError> {
         let id = shard.id;
         config_check::check_shards(&[shard])?;
@@ -61,7 +66,7 @@ impl Nat {
             match is_leaving {
                 true if other.id == id => return Err(NatError::ShardLeaving { id }),
                 false if other.id == id => return Err(NatError::ShardTwice { id }),
-                // Its addresses are nobody's, and not free yet.
+                // Its addresses belong to no shard any more, and are not free yet.
                 true => config_check::check_shards(&[other, shard])?,
                 false => {}
             }
@@ -83,11 +88,13 @@ impl Nat {
         Ok(index)
     }
 
-    /// From now on the shard is not ours: nothing is told of it, no change of it is taken, its addresses are nobody's,
-    /// no home becomes a subscriber of it. [`expire`](Self::expire) removes what it holds, piece by piece, whoever owns
-    /// its lanes, without quarantine; of blocks in lanes of ours the log hears.
+    /// Begins to remove the shard: no change of it is sent or taken, its addresses cease to be
+    /// public addresses here, and no home becomes a subscriber of it. [`expire`](Self::expire)
+    /// removes what it holds, piece by piece and without quarantine, whichever worker owns its
+    /// lanes; releases of blocks in lanes that this worker owns are logged.
     ///
-    /// No packet of its homes is to be handed in any more: a flow that begins would be removed, too.
+    /// No packet of its homes may be passed in from here on: a flow that begins would be removed,
+    /// too.
     ///
     /// # Panics
     /// If there is no such shard.
@@ -98,18 +105,20 @@ impl Nat {
         self.lanes.leave(shard);
     }
 
-    /// Is nothing left of the shard that had this index? To be asked before a further shard is added, which may get it.
+    /// True if nothing is left of the shard that had this index. To be asked before a further shard
+    /// is added, which may get the index.
     pub fn is_removed(&self, shard: ShardIndex) -> bool {
         self.shards.is_free(shard)
     }
 
-    /// The shards that are here and are to stay, by index.
+    /// Returns the shards that are here and are not being removed, by index.
     pub fn shards(&self) -> impl Iterator<Item = (ShardIndex, ShardId)> {
         let all = self.shards.all();
         all.filter(|(_, _, is_leaving)| !is_leaving).map(|(index, shard, _)| (index, shard.id))
     }
 
-    /// Removes a piece of a shard that leaves: about `ends_max` mappings and further sessions.
+    /// Removes a piece of a shard that is being removed: about `ends_max` mappings and further
+    /// sessions.
     pub(crate) fn remove_piece(&mut self, shard: ShardIndex, ends_max: usize) {
         if ends_max == 0 {
             return;
@@ -122,7 +131,7 @@ impl Nat {
                     return;
                 }
             }
-            // Sessions go with their mappings; mirrored extents stay.
+            // Sessions go with their mappings; extents of copied records stay.
             if !self.sessions.give_back(slab, left) {
                 return;
             }
@@ -130,8 +139,8 @@ impl Nat {
         self.finish_removal(shard);
     }
 
-    /// Removes up to `left`, which is not 0, of what the first extent of a lane holds, or the extent. Returns how much
-    /// that was.
+    /// Removes up to `left`, which is not 0, of the records in the first extent of a lane, or the
+    /// empty extent. Returns how much that was.
     pub(crate) fn remove_of_lane(&mut self, slab: SlabId, left: usize) -> usize {
         let Self { mappings, due, .. } = self;
         mappings.walk_slab(slab, 0, RECORDS as usize, |id, _| {
@@ -152,7 +161,8 @@ impl Nat {
         done
     }
 
-    /// Removes a mapping, or as many of its further sessions as may be; returns how much that was.
+    /// Removes a mapping, or as many of its further sessions as `left` allows; returns how much
+    /// that was.
     fn remove_with_sessions(&mut self, id: RecordId, left: usize) -> usize {
         let mut done = 0;
         while self.mappings.get(id).sessions > 0 {
@@ -167,7 +177,7 @@ impl Nat {
     }
 
     fn finish_removal(&mut self, shard: ShardIndex) {
-        // What waits there was told of records by slot, which a later shard of this index uses again.
+        // Waiting marks name records by slot, and a later shard of this index uses the slots again.
         self.journal.forget(shard);
         self.events.forget((self.shards.id(shard), shard));
         self.ports.remove(shard);

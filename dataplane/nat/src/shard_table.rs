@@ -1,4 +1,4 @@
-//! The shards of a worker by their index, those that are leaving included.
+//! The shards of a worker by their index, those that are being removed included.
 
 use weir_ids::ShardId;
 
@@ -11,16 +11,17 @@ struct Shard {
     is_leaving: bool,
 }
 
-/// A place for each shard that there is room for. A place is used again once its shard is gone.
+/// A position for each shard that there is room for. A position is used again once its shard is
+/// gone.
 #[derive(Debug)]
 pub(crate) struct ShardTable {
     places: Box<[Option<Shard>]>,
-    /// The one among those that leave that is being emptied.
+    /// Among the shards that are being removed, the one that is being emptied.
     pub(crate) leaving: Option<ShardIndex>,
 }
 
 impl ShardTable {
-    /// The shards of the configuration, in its order.
+    /// Builds the table with the shards of the configuration, in their order.
     pub(crate) fn new(config: &NatConfig) -> Self {
         let given = config.shards.iter().cloned();
         let given = given.map(|config| Some(Shard { config, is_leaving: false }));
@@ -28,12 +29,12 @@ impl ShardTable {
         Self { places: places.collect(), leaving: None }
     }
 
-    /// Places, taken or not.
+    /// Returns the number of positions, taken or not.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// The number of a shard.
+    /// Returns the id of a shard.
     ///
     /// # Panics
     /// If there is no such shard.
@@ -41,27 +42,27 @@ impl ShardTable {
         self.config(shard).id
     }
 
-    /// What was said of a shard. Panics like [`id`](Self::id).
+    /// Returns the configuration of a shard. Panics like [`id`](Self::id).
     pub(crate) fn config(&self, shard: ShardIndex) -> &ShardConfig {
         let place = self.places[usize::from(shard.0)].as_ref();
-        &place.expect("a shard that holds something is in the table").config
+        &place.expect("the index names a shard in the table").config
     }
 
-    /// Whether the shard is here and is to stay.
+    /// Whether the shard is here and is not being removed.
     ///
     /// # Panics
     /// If there is no such shard.
     pub(crate) fn is_staying(&self, shard: ShardIndex) -> bool {
         let place = self.places.get(usize::from(shard.0)).and_then(Option::as_ref);
-        !place.expect("there is such a shard").is_leaving
+        !place.expect("the index names a shard in the table").is_leaving
     }
 
-    /// Is there no shard at this index any more?
+    /// True if there is no shard at this index, or the one it had is gone.
     pub(crate) fn is_free(&self, shard: ShardIndex) -> bool {
         self.places.get(usize::from(shard.0)).is_none_or(Option::is_none)
     }
 
-    /// The lowest free index.
+    /// Returns the lowest free index.
     pub(crate) fn free_index(&self) -> Option<ShardIndex> {
         self.places.iter().position(Option::is_none).map(|place| ShardIndex(place as u16))
     }
@@ -70,14 +71,14 @@ impl ShardTable {
         self.places[usize::from(shard.0)] = Some(Shard { config, is_leaving: false });
     }
 
-    /// The shard is to go. Panics like [`is_staying`](Self::is_staying).
+    /// Marks the shard as being removed. Panics like [`is_staying`](Self::is_staying).
     pub(crate) fn leave(&mut self, shard: ShardIndex) {
         let place = self.places.get_mut(usize::from(shard.0)).and_then(Option::as_mut);
-        place.expect("there is such a shard").is_leaving = true;
+        place.expect("a shard that is removed is in the table").is_leaving = true;
         self.leaving = self.leaving.or(Some(shard));
     }
 
-    /// The shard is gone.
+    /// Frees the index of a shard that is gone.
     pub(crate) fn remove(&mut self, shard: ShardIndex) {
         self.places[usize::from(shard.0)] = None;
         let next = self
@@ -87,7 +88,7 @@ impl ShardTable {
         self.leaving = next.map(|place| ShardIndex(place as u16));
     }
 
-    /// Whatever holds addresses and room: shards, and whether they are leaving.
+    /// Returns all shards that hold addresses and room, and whether they are being removed.
     pub(crate) fn all(&self) -> impl Iterator<Item = (ShardIndex, &ShardConfig, bool)> {
         self.places.iter().zip(0..).filter_map(|(place, index)| {
             place.as_ref().map(|shard| (ShardIndex(index), &shard.config, shard.is_leaving))

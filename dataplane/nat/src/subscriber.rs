@@ -1,7 +1,7 @@
 //! Homes that hold state: their public address, their blocks, their share of the table.
 //!
 //! A home becomes a subscriber with its first mapping and ceases to be one when its last record is
-//! gone, quarantine included. The table is touched when mappings and sessions begin and end, never
+//! gone, quarantine included. The table is accessed when mappings and sessions begin and end, never
 //! for an established packet.
 
 mod shard_homes;
@@ -15,29 +15,30 @@ use crate::packet::Refusal;
 use crate::port_block::BlockId;
 use shard_homes::{ShardHomes, shard_maxima};
 
-/// Subscribers of all shards of a worker.
+/// Maximum number of subscribers of all shards of a worker.
 pub const SUBSCRIBERS_TOTAL_MAX: u64 = 1 << 22;
-/// Subscribers * blocks of a quota: one u32 each.
+/// Limit of subscribers * blocks of a quota: one u32 each.
 pub(crate) const BLOCK_LISTS_MAX: u64 = 1 << 28;
 
-/// No seat: without translation.
+/// No paired address: without translation.
 pub(crate) const NO_ADDRESS: u32 = u32::MAX;
 const NONE: u32 = u32::MAX;
 
-/// A home that holds state: one cache line. While the slot is free, `outer` links to the next free slot.
+/// A home that holds state: one cache line. While the slot is free, `outer` links to the next free
+/// slot.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(crate) struct Subscriber {
     pub(crate) outer: u32,
     /// Valid with `KEYED`.
     gre_key: u32,
-    /// Position in the pool of the public address it is seated on.
+    /// Position in the pool of its paired address.
     pub(crate) seat: u32,
-    /// Blocks it holds.
+    /// Number of blocks it holds.
     pub(crate) blocks: u32,
     /// Ports per protocol that its blocks offer.
     pub(crate) capacity: u32,
-    /// Ports taken per protocol, those in quarantine included.
+    /// Leased ports per protocol, those in quarantine included.
     pub(crate) ports_used: [u32; Protocol::ALL.len()],
     /// Mapping records, those in quarantine included.
     pub(crate) records: u32,
@@ -53,7 +54,7 @@ pub(crate) struct Subscriber {
     pub(crate) shard: ShardIndex,
     /// Flows that it may begin before tokens are filled up.
     pub(crate) tokens: u16,
-    /// Lower half of the tick at which it got its seat.
+    /// Lower half of the tick at which it was admitted.
     admitted: u16,
     flags: u8,
 }
@@ -62,9 +63,9 @@ const _: () = assert!(size_of::<Subscriber>() == 64);
 
 const LIVE: u8 = 1 << 0;
 const KEYED: u8 = 1 << 1;
-/// It has had an answered flow, or did not ask for its seat here.
+/// It has had an answered flow, here or at another worker.
 const ANSWERED: u8 = 1 << 2;
-/// Its seat is another's; it has no place in the queue.
+/// Its share of the shard's capacity has gone to another home; it is not in the queue.
 const DISPLACED: u8 = 1 << 3;
 
 impl Subscriber {
@@ -109,7 +110,7 @@ impl Subscriber {
         self.flags & DISPLACED != 0
     }
 
-    /// Does it wait in the queue of its shard?
+    /// True if it waits in the queue of its shard.
     fn is_queued(&self) -> bool {
         self.flags & (LIVE | ANSWERED | DISPLACED) == LIVE
     }
@@ -132,17 +133,17 @@ pub(crate) struct Subscribers {
     block_lists: Region<BlockId>,
     /// Blocks that one worker may give a home.
     quota_blocks: u32,
-    /// Blocks that all workers together may have given it.
+    /// Blocks that all workers together may have given a home.
     list_blocks: u32,
     index: Index,
     hash_key: HashKey,
     by_key: bool,
     free_head: u32,
-    /// Per shard that there is room for.
+    /// One element per shard that there is room for.
     shards: Vec<ShardHomes>,
     new_homes_per_sec: Option<u32>,
     new_flows_burst: u16,
-    /// Seats that shards may be promised.
+    /// Capacity that shards may be promised, in homes.
     seats_total: u64,
     /// Displaced homes of all shards, and how many there have been.
     pub(crate) displaced: u32,
@@ -151,7 +152,7 @@ pub(crate) struct Subscribers {
 }
 
 impl Subscribers {
-    /// Bytes of memory that `Subscribers::new(config, quota_blocks)` takes.
+    /// Returns the bytes of memory that `Subscribers::new(config, quota_blocks)` takes.
     pub(crate) fn bytes_for(config: &NatConfig, quota_blocks: u32) -> usize {
         let total = Self::slots_for(config);
         Region::<Subscriber>::bytes_for(total)
@@ -162,7 +163,7 @@ impl Subscribers {
             + Memory::bytes_for(config.subscribers_max() as usize)
     }
 
-    /// A slot for each seat and the spare ones.
+    /// Returns the number of slots: one for each home of the capacity, and the spare ones.
     fn slots_for(config: &NatConfig) -> usize {
         let seats = config.subscribers_max();
         // Every shard rounds up for itself.
@@ -209,7 +210,7 @@ impl Subscribers {
         self.find_by(self.hash(home), home)
     }
 
-    /// The same by the home's hash.
+    /// As [`find`](Self::find), by the home's hash.
     #[inline]
     pub(crate) fn find_by(&self, hash: Hash, home: &Home) -> Option<u32> {
         self.index.find(hash, |slot| self.slots[slot as usize].is(home, self.by_key))
@@ -227,27 +228,27 @@ impl Subscribers {
         &mut self.of_mut(shard).pace
     }
 
-    /// Are all seats taken?
+    /// True if the shard's capacity is used up.
     pub(crate) fn is_shard_full(&self, shard: ShardIndex) -> bool {
         let homes = self.of(shard);
         homes.seated >= homes.max
     }
 
-    /// How many more a further shard may be promised.
+    /// Returns how many homes a further shard may be promised.
     pub(crate) fn room(&self) -> u64 {
         let promised: u64 =
             self.shards.iter().map(|homes| u64::from(homes.held().max(homes.max))).sum();
         self.seats_total.saturating_sub(promised)
     }
 
-    /// From now on there may be so many in a shard; those that there are stay.
+    /// Sets the capacity of a shard; homes above it stay.
     pub(crate) fn set_max(&mut self, shard: ShardIndex, max: u32) {
         let per_sec = self.new_homes_per_sec;
         let homes = self.of_mut(shard);
         (homes.max, homes.pace) = (max, Pace::new(per_sec, max));
     }
 
-    /// A slot for a home that has none, and a seat.
+    /// Creates a slot for a home that has none, within the shard's capacity.
     ///
     /// # Errors
     /// [`Refusal::SubscribersMax`]
@@ -258,7 +259,8 @@ impl Subscribers {
         self.create_copy(home, seat, now)
     }
 
-    /// The same for a home that another worker has admitted. Those that it has displaced may not have gone here yet.
+    /// As [`create`](Self::create), for a home that another worker has admitted. Homes that it
+    /// displaced may not have gone here yet, so spare slots may be used.
     ///
     /// # Errors
     /// [`Refusal::SubscribersMax`]
@@ -315,7 +317,7 @@ impl Subscribers {
         self.free_head = slot;
     }
 
-    /// At the end of the queue, if it belongs there.
+    /// Appends the home to its shard's queue, if it belongs there.
     fn queue(&mut self, slot: u32, now: Tick) {
         let subscriber = self.slots[slot as usize];
         if !subscriber.is_queued() {
@@ -332,7 +334,7 @@ impl Subscribers {
         subscriber.admitted = now.0 as u16;
     }
 
-    /// Out of the queue, if it is there.
+    /// Removes the home from its shard's queue, if it is there.
     fn unqueue(&mut self, slot: u32) {
         let subscriber = self.slots[slot as usize];
         if !subscriber.is_queued() {
@@ -349,7 +351,8 @@ impl Subscribers {
         }
     }
 
-    /// A flow of the home was answered: it keeps its seat, or gets it back. Returns whether that is new.
+    /// Records that a flow of the home was answered: it stays admitted, or is admitted again.
+    /// Returns whether that is new.
     pub(crate) fn set_answered(&mut self, slot: u32) -> bool {
         let subscriber = self.slots[slot as usize];
         if subscriber.is_answered() {
@@ -373,14 +376,14 @@ impl Subscribers {
         self.displaced -= 1;
     }
 
-    /// A displaced home was admitted again.
+    /// Admits a displaced home again.
     pub(crate) fn seat_again(&mut self, slot: u32, now: Tick) {
         self.take_seat_back(slot);
         self.queue(slot, now);
     }
 
-    /// Takes the seat of the home that waits longest for its first answer, if it has waited so many seconds and the
-    /// shard may have one more that is displaced.
+    /// Displaces the home that has waited longest for its first answer, if it has waited `min_sec`
+    /// and the shard may have one more displaced home. Returns whether it did.
     pub(crate) fn displace_oldest(&mut self, shard: ShardIndex, min_sec: u16, now: Tick) -> bool {
         let homes = *self.of(shard);
         let Some(oldest) = self.slots.get(homes.oldest as usize) else { return false };
@@ -391,7 +394,7 @@ impl Subscribers {
         self.unqueue(homes.oldest);
         let displaced = self.get_mut(homes.oldest);
         displaced.flags |= DISPLACED;
-        // The next flow that it begins asks for a seat.
+        // The next flow that it begins has to ask for admission.
         displaced.tokens = 0;
         let homes = self.of_mut(shard);
         homes.seated -= 1;
@@ -405,13 +408,15 @@ impl Subscribers {
         self.of(shard).displaced
     }
 
-    /// Asks for the index line of the home with this hash: step 1 of [`find`](Self::find) in a burst.
+    /// Prefetches the index line of the home with this hash: step 1 of [`find`](Self::find) in a
+    /// burst.
     #[inline]
     pub(crate) fn prefetch_home(&self, hash: Hash) {
         self.index.prefetch(hash);
     }
 
-    /// Step 2: the slot that the index names, asked for with its list of blocks. It may be another home's.
+    /// Step 2: returns the slot that the index names, and prefetches it with its list of blocks. It
+    /// may be another home's.
     #[inline]
     pub(crate) fn candidate(&self, hash: Hash) -> Option<u32> {
         let candidate = self.index.candidate(hash);
@@ -421,14 +426,14 @@ impl Subscribers {
         Some(slot)
     }
 
-    /// Is the slot this home's?
+    /// True if the slot is this home's.
     #[inline]
     pub(crate) fn is_of(&self, slot: u32, home: &Home) -> bool {
         let subscriber = &self.slots[slot as usize];
         subscriber.is_live() && subscriber.is(home, self.by_key)
     }
 
-    /// Asks for the slot.
+    /// Prefetches the slot.
     pub(crate) fn prefetch(&self, slot: u32) {
         self.slots.prefetch(slot as usize);
     }
@@ -448,7 +453,7 @@ impl Subscribers {
         self.with_blocks(slot).1
     }
 
-    /// A subscriber and its blocks.
+    /// Returns a subscriber and its blocks.
     #[inline]
     pub(crate) fn with_blocks(&self, slot: u32) -> (&Subscriber, &[BlockId]) {
         let start = slot as usize * self.list_blocks as usize;
@@ -456,12 +461,12 @@ impl Subscribers {
         (subscriber, &self.block_lists[start..start + subscriber.blocks as usize])
     }
 
-    /// Blocks of ours that a home may have.
+    /// Returns the number of blocks that this worker may give a home.
     pub(crate) fn quota_blocks(&self) -> u32 {
         self.quota_blocks
     }
 
-    /// May a home that has this many blocks of ours have no more?
+    /// True if a home that has this many blocks from this worker may have no more.
     pub(crate) fn is_at_quota(&self, blocks: u32) -> bool {
         blocks >= self.quota_blocks
     }
@@ -492,17 +497,18 @@ impl Subscribers {
         self.block_lists[start + at] = self.block_lists[start + subscriber.blocks as usize];
     }
 
-    /// Slots, free ones included.
+    /// Returns the number of slots, free ones included.
     pub(crate) fn slots(&self) -> u32 {
         self.slots.len() as u32
     }
 
-    /// Places where homes of one outer address may be: the shards, or every slot if keys tell homes apart.
+    /// Returns the number of positions where homes of one outer address may be: shards, or slots if
+    /// keys tell homes apart.
     pub(crate) fn home_places(&self) -> u32 {
         if self.by_key { self.slots() } else { self.shards.len() as u32 }
     }
 
-    /// The slot of the home with this outer address at a place, if there is one.
+    /// Returns the slot of the home with this outer address at a position, if there is one.
     pub(crate) fn home_at(&self, place: u32, outer: u32) -> Option<u32> {
         if self.by_key {
             let subscriber = self.get(place);
@@ -511,35 +517,35 @@ impl Subscribers {
         self.find(&Home { shard: ShardIndex(place as u16), outer, gre_key: None })
     }
 
-    /// What tells a home from others with its outer address.
+    /// Returns what tells a home from others with its outer address.
     pub(crate) fn identity(&self, slot: u32) -> (ShardIndex, Option<u32>) {
         let subscriber = self.get(slot);
         (subscriber.shard, subscriber.gre_key().filter(|_| self.by_key))
     }
 
-    /// Homes of a shard with a seat.
+    /// Returns the number of admitted homes of a shard.
     pub(crate) fn count(&self, shard: ShardIndex) -> u32 {
         self.of(shard).seated
     }
 
-    /// Homes of a shard, with a seat or displaced.
+    /// Returns the number of homes of a shard, admitted or displaced.
     pub(crate) fn held(&self, shard: ShardIndex) -> u32 {
         self.of(shard).held()
     }
 
-    /// Homes of all shards, with a seat or displaced.
+    /// Returns the number of homes of all shards, admitted or displaced.
     pub(crate) fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Seats that are taken of all that the shards may have.
+    /// Returns the number of admitted homes of all shards, and their capacity.
     pub(crate) fn seats(&self) -> (u64, u64) {
         let sum =
             |of: fn(&ShardHomes) -> u32| self.shards.iter().map(|homes| u64::from(of(homes))).sum();
         (sum(|homes| homes.seated), sum(|homes| homes.max))
     }
 
-    /// Homes of all shards that may be displaced at once.
+    /// Returns how many homes of all shards may be displaced at once.
     pub(crate) fn spare(&self) -> u64 {
         self.shards.iter().map(|homes| u64::from(spare_slots(homes.max))).sum()
     }
@@ -551,7 +557,7 @@ impl Subscribers {
 
 #[cfg(any(test, feature = "audit"))]
 impl Subscribers {
-    /// Panics where the seats or the queues of the shards are not those of these homes, which are all.
+    /// Panics if the counts or the queues of the shards do not match these homes, which are all.
     pub(crate) fn audit(&self, homes: impl Iterator<Item = u32>) {
         let mut counts = vec![(0, 0, 0); self.shards.len()];
         for slot in homes {

@@ -1,4 +1,4 @@
-//! How large the tables are: slots from the configuration, bytes before and after they are built.
+//! Sizes of the tables: slots from the configuration, bytes before and after they are built.
 
 use weir_flow::{Index, Slabs};
 
@@ -23,7 +23,7 @@ pub(crate) struct Slots {
     pub(crate) sessions: usize,
     /// Slabs of each: one per lane of each shard that there is room for.
     pub(crate) slabs: usize,
-    /// Slabs of the sessions: with replicas one more, for those that nobody else knows.
+    /// Slabs of the sessions: with replicas one more, for those that only this worker has.
     pub(crate) session_slabs: usize,
 }
 
@@ -45,9 +45,9 @@ impl Slots {
 }
 
 impl NatConfig {
-    /// Further sessions (all but the first of each mapping) that the tables have room for: what
-    /// `sessions_max` says, else a quarter of `flows_max`, but at least 65,536; never more than
-    /// `flows_max`.
+    /// Returns the further sessions (all but the first of each mapping) that the tables have room
+    /// for: `sessions_max` if it is set, else a quarter of `flows_max`, but at least 65,536; never
+    /// more than `flows_max`.
     pub fn sessions_max(&self) -> u32 {
         let default = (self.flows_max / 4).max(SESSIONS_MIN);
         self.sessions_max.unwrap_or(default).min(self.flows_max)
@@ -67,14 +67,14 @@ pub struct TableBytes {
     /// Port bitmaps and block owners: 27 KiB a public address with blocks of 256.
     pub ports: usize,
     pub subscribers: usize,
-    /// Without translation: which home an address belongs to.
+    /// Without translation: the table of which home an address belongs to.
     pub addresses: usize,
 }
 
 impl TableBytes {
-    /// What [`Nat::new`] will take for `config`, to the byte. Pure arithmetic, for a refusal before
-    /// anything is touched; `config` must have passed the checks of [`Nat::new`], or the numbers
-    /// mean nothing.
+    /// Returns what [`Nat::new`] will take for `config`, to the byte. Pure arithmetic, for a
+    /// refusal before any memory is touched; `config` must have passed the checks of [`Nat::new`],
+    /// or the numbers mean nothing.
     pub fn of(config: &NatConfig) -> Self {
         let slots = Slots::new(config);
         let quota_blocks = quota_blocks(config).unwrap_or(0);
@@ -90,7 +90,7 @@ impl TableBytes {
         }
     }
 
-    /// Each table with its name, as metrics label it.
+    /// Returns each table with its name, as metrics label it.
     pub const fn named(&self) -> [(&'static str, usize); 8] {
         [
             ("mappings", self.mappings),
@@ -104,14 +104,14 @@ impl TableBytes {
         ]
     }
 
-    /// All tables.
+    /// Returns the bytes of all tables.
     pub fn total(&self) -> usize {
         self.named().iter().map(|(_, bytes)| bytes).sum()
     }
 }
 
 impl Nat {
-    /// What the tables take.
+    /// Returns the bytes that the tables take.
     pub(crate) fn table_bytes(&self) -> TableBytes {
         TableBytes {
             mappings: self.mappings.bytes(),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reckoning_is_what_built_tables_take() {
+    fn the_computed_table_sizes_equal_those_of_built_tables() {
         let base = config(300_000, 5);
         let room = ShardRoom { shards: 20, public_addresses: 100, subscribers: 5000 };
         let configs = [

@@ -14,15 +14,15 @@
 //!                             time-wait <-- last ACK -- last-ack <------+---------------'
 //!   RST of the inside, or of the remote unless established or close-wait: closed.
 //!   RST of the remote in established or close-wait: reset.
-//!   SYN of either side in last-ack, time-wait or closed, of the inside in reset too: opens anew.
+//!   SYN of either side in last-ack, time-wait or closed, of the inside in reset too: opens again.
 //! ```
 //!
 //! Sequence numbers are not tracked: a RST or FIN never deletes anything, it only shortens the
-//! timer. Anybody can forge a segment of the remote. One RST of it far outside the window, which the
-//! inside ignores, must not cost an idle connection its mapping after 4 minutes, nor may a forged SYN
-//! behind it wipe out what is known. So *reset* keeps the session much longer, and ends with the
-//! next segment of the remote that goes on with the connection. What the inside sends comes through
-//! its own tunnel and is believed.
+//! timer. Anyone can forge a segment of the remote. One forged RST far outside the window, which
+//! the inside ignores, must not cost an idle connection its mapping after 4 minutes, nor may a
+//! forged SYN behind it wipe out what is known. So *reset* keeps the session much longer, and ends
+//! with the next segment of the remote that goes on with the connection. What the inside sends
+//! comes through its own tunnel and is believed.
 
 use crate::session_state::{Phase, Sender, SessionState};
 
@@ -45,8 +45,8 @@ const BOTH_ACK: u16 = ACK_INSIDE | ACK_REMOTE;
 const BOTH_FIN: u16 = FIN_INSIDE | FIN_REMOTE;
 const ANY_RST: u16 = RST_INSIDE | RST_REMOTE;
 
-/// Does a segment with these flags open a connection? A SYN alone; the ECN bits (RFC 3168) and PSH
-/// may come with it.
+/// True if a segment with these flags opens a connection: a SYN alone; the ECN bits (RFC 3168) and
+/// PSH may come with it.
 pub(crate) const fn is_opening(tcp_flags: u8) -> bool {
     tcp_flags & (SYN | ACK | RST | FIN) == SYN
 }
@@ -122,8 +122,8 @@ impl SessionState {
         }
     }
 
-    /// A RST that is not only the word of the remote against an inside that goes on: the inside has aborted too, or is
-    /// done sending, or the connection was not established.
+    /// True for a RST that is not only the remote's claim against an inside that goes on: the
+    /// inside has aborted too, or has finished sending, or the connection was not established.
     fn is_reset_credibly(self) -> bool {
         self.has(RST_INSIDE)
             || (self.has(RST_REMOTE) && (self.has(FIN_INSIDE) || !self.has(BOTH_ACK)))
@@ -145,26 +145,26 @@ impl SessionState {
         }
     }
 
-    /// Has the handshake been completed?
+    /// True if the handshake has been completed.
     #[inline]
     pub(crate) fn has_been_established(self) -> bool {
         self.has(BOTH_ACK)
     }
 
-    /// Has the inside opened or accepted this connection?
+    /// True if the inside has opened or accepted this connection.
     pub(crate) fn is_joined_by_inside(self) -> bool {
         self.has(SYN_INSIDE)
     }
 
-    /// Does this segment of the inside keep the session alive? RFC 7857 section 7.1: "TCP RST
+    /// True if this segment of the inside keeps the session alive. RFC 7857 section 7.1: "TCP RST
     /// outbound packets sent as a response to inbound packets SHOULD NOT refresh the mapping." Only
     /// the RST that ends an established connection counts: it starts the timer of the end.
     pub(crate) fn is_refreshed_by(self, tcp_flags: u8) -> bool {
         tcp_flags & RST == 0 || (self.has(BOTH_ACK) && !self.is_reset_credibly())
     }
 
-    /// Both sides have said FIN and neither RST: RFC 6888 REQ-8 lets such a port be given again at
-    /// once.
+    /// True if both sides have sent FIN and neither RST: RFC 6888 REQ-8 lets such a port be given
+    /// again at once.
     pub(crate) fn is_closed_cleanly(self) -> bool {
         self.has(BOTH_FIN) && !self.has_any(ANY_RST)
     }
@@ -180,7 +180,7 @@ mod tests {
     const FIN_ACK: u8 = FIN | ACK;
     const RST_ACK: u8 = RST | ACK;
 
-    /// Plays segments and tells the phase after each.
+    /// Plays segments and returns the phase after each.
     fn play(segments: &[(Sender, u8)]) -> Vec<&'static str> {
         let mut state = SessionState::NONE;
         segments
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_reset_by_the_remote_is_opened_anew_by_either_side() {
+    fn a_connection_reset_by_the_remote_is_opened_again_by_either_side() {
         assert_eq!(
             after_handshake(&[(Remote, RST), (Inside, SYN), (Remote, SYN_ACK), (Inside, ACK)]),
             ["established", "reset", "syn-sent", "syn-received", "established"]

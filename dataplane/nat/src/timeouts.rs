@@ -1,4 +1,4 @@
-//! Idle timers: how long a session may stay silent in each phase of its life.
+//! Idle timers: how long a session may stay silent in each of its phases.
 
 use crate::session_state::Phase;
 
@@ -18,7 +18,7 @@ pub struct Timeouts {
     pub tcp_last_ack: u32,
     /// FIN from both, acknowledged.
     pub tcp_time_wait: u32,
-    /// After a RST that nothing speaks against.
+    /// After a RST that no segment speaks against.
     pub tcp_close: u32,
     /// After a RST of the remote alone in an established connection: it may be forged.
     pub tcp_reset: u32,
@@ -42,7 +42,7 @@ impl Default for Timeouts {
             // less than 2 hours 4 minutes."
             tcp_established: 7440,
             // A half-closed connection may go on carrying data one way: RFC 6146 section 3.5.2.2
-            // keeps the established timer (TCP_EST) until the second FIN, and so do we.
+            // keeps the established timer (TCP_EST) until the second FIN, and so does weir.
             tcp_fin_wait: 7440,
             tcp_close_wait: 7440,
             tcp_last_ack: 240,
@@ -50,8 +50,9 @@ impl Default for Timeouts {
             // RFC 7857 section 2.2: "the NAT SHOULD wait for 4 minutes before deleting the
             // session".
             tcp_close: 240,
-            // The same section asks to verify that a RST belongs to the connection. Sequence numbers are not tracked, so
-            // an idle connection gets time for its next keepalive instead.
+            // The same section asks to verify that a RST belongs to the connection. Sequence
+            // numbers are not tracked, so an idle connection gets time for its next keepalive
+            // instead.
             tcp_reset: 1800,
             // RFC 4787 REQ-5: at least two minutes, and 5c: "A default value of five minutes or
             // more for the NAT UDP mapping timer is RECOMMENDED."
@@ -84,7 +85,7 @@ impl Timeouts {
         }
     }
 
-    /// The timers as (configuration key, seconds).
+    /// Returns the timers as (configuration key, seconds).
     pub const fn named(&self) -> [(&'static str, u32); Phase::COUNT] {
         [
             ("tcp_syn_sent", self.tcp_syn_sent),

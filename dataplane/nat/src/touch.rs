@@ -1,22 +1,28 @@
-//! Touches: what a worker tells a lane's owner of the traffic that it carries for him.
+//! Owner updates ([`Touch`](ChangeKind::Touch)): reports to a lane's owner of the traffic that
+//! another worker carries.
 //!
-//! The owner's timers see only the packets that the owner sees. Whoever else translates packets of a mapping tells him
-//! once per quarter of its timeout that it is in use, and for how long it has been idle: so a timer is as exact as if
-//! he had seen the last packet himself, but for the time that a walk and a stream take. Time is cut into windows of a
-//! quarter of the timeout. The lower byte of a window's number is kept in the record; a flow that pauses for exactly
-//! 256 windows is told a window late.
+//! The owner's timers see only the packets that reach the owner. Any other worker that translates
+//! packets of a mapping reports to the owner, once per quarter of the mapping's timeout, how long
+//! the mapping has been idle. A timer is thus as exact as if the owner had seen the last packet
+//! itself, but for the time that a walk and a stream take. Time is cut into windows of a quarter of
+//! the timeout. The lower byte of a window's number is kept in the record; the update for a flow
+//! that pauses for exactly 256 windows is a window late.
 //!
-//! A segment of TCP that changes what the copy knows of its connection is told at once, with the remote that it is of or
-//! for: the owner plays it as if it had come there, and tells all copies what follows. So the end of a connection is the
-//! end for its owner, wherever it was seen. Told are segments and not states: two workers may each see one direction of a
-//! connection, and then neither state is the later one.
+//! A TCP segment that changes the connection's state in the copy is reported at once, with its
+//! remote (sender or receiver): the owner processes it as if it had arrived there, and replicates
+//! the result to all copies. The end of a connection thus reaches its owner, wherever it was seen.
+//! Updates carry segments and not states: two workers may each see one direction of a connection,
+//! and then neither state is the later one.
 //!
-//! A segment may be lost: the lane has no owner for a while, or he is out of reach for so long that his stream ends. So
-//! every touch says how far the session is here. The owner takes that if it goes on from what he has, and he has had no
-//! later packet: what has ended ends, and what was opened anew since does not. Who is copied to anew by an owner that is
-//! behind keeps what packets have shown here, and touches at once.
+//! A segment may be lost: the lane may have no owner for a while, or its owner may be unreachable
+//! for so long that the stream to it ends. Every owner update therefore carries the state that the
+//! session has here. The owner adopts that state if it continues its own and the owner has had no
+//! later packet: a connection that has ended ends, and one that was opened again since does not. A
+//! worker that receives a new copy from an owner that is behind keeps what packets have shown here,
+//! and sends an owner update at once.
 //!
-//! A touch as old as a copy without packets says that another mapping is used in place of this one, see `doubles.rs`.
+//! An owner update as old as a copy without packets means that a duplicate is used in place of this
+//! mapping, see `doubles.rs`.
 
 use weir_flow::{Record, RecordId, SlabId};
 
@@ -30,36 +36,36 @@ use crate::session::Session;
 use crate::session_state::SessionState;
 use crate::timeouts::Timeouts;
 
-/// Touches per timeout.
+/// Owner updates per timeout.
 const TOUCHES: u32 = 4;
 
-/// The last packet of a copy that has seen none here: longer ago than any timer.
+/// Age of the last packet of a copy that has seen none here: longer than any timer.
 const NEVER_SEC: u32 = 1 << 30;
 
-/// When a copy without packets was last seen.
+/// Returns the time of the last packet for a copy without packets.
 pub(crate) fn never(now: Tick) -> Tick {
     Tick(now.0.wrapping_sub(NEVER_SEC))
 }
 
-/// Is it a copy without packets?
+/// True if this is the time of a copy without packets.
 pub(crate) fn is_never(last_seen: Tick, now: Tick) -> bool {
     now.since(last_seen) >= NEVER_SEC
 }
 
-/// What another worker tells of a record of ours.
+/// An owner update: another worker's report of a record that this worker owns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Touch {
-    /// When it saw the last packet.
+    /// Time of the last packet that the other worker saw.
     pub(crate) seen: Tick,
     pub(crate) segment: Option<SegmentBody>,
     pub(crate) state: Option<StateBody>,
 }
 
-/// Two workers' clocks count the seconds from different moments.
+/// Tolerance between the clocks of two workers, which count the seconds from different moments.
 const SLACK_SEC: u32 = 1;
 
 impl Touch {
-    /// The session's state with what is told.
+    /// Returns the session's state with the report applied.
     fn state(&self, known: &Remote, now: Tick) -> SessionState {
         let state = match self.segment.filter(|told| known.is(told.remote)) {
             Some(SegmentBody { segment, .. }) => {
@@ -69,7 +75,7 @@ impl Touch {
         };
         let is_late = now.since(self.seen) > now.since(known.last_seen) + SLACK_SEC;
         let told = self.state.filter(|told| known.is(told.remote) && !is_late);
-        // Who opened a session its owner knows, and counts.
+        // The owner knows which side opened the session, and counts it: those bits stay its own.
         let told = told.map(|told| told.state.with_accounting_of(state));
         told.filter(|told| told.has(state.0)).unwrap_or(state)
     }
@@ -91,7 +97,7 @@ impl Remote {
 }
 
 impl Mapping {
-    /// Is its owner to be told of traffic?
+    /// True if an owner update for the mapping's first session is due.
     #[inline]
     pub(crate) fn is_touch_due(&self, timeouts: &Timeouts, now: Tick) -> bool {
         let told = (self.flags >> Self::TOUCHED_SHIFT) as u8;
@@ -118,7 +124,8 @@ impl Session {
 }
 
 impl Nat {
-    /// Another worker has last seen traffic of a record of ours at `seen`, or uses another mapping in its place.
+    /// Applies an owner update: another worker last saw traffic of an owned record at `touch.seen`,
+    /// or uses its duplicate.
     pub(crate) fn apply_touch(
         &mut self,
         table: Table,
@@ -159,7 +166,7 @@ impl Nat {
             }
         }
         if is_answered {
-            // The answer may never come here.
+            // The answering packet may never pass this worker.
             let mapping = match table {
                 Table::Mappings => id,
                 Table::Sessions => self.sessions.get(id).mapping,
@@ -169,8 +176,10 @@ impl Nat {
         Applied::Done
     }
 
-    /// The state of a session of another's lane that is here, and is told in the same version. News are as they are. What
-    /// is copied may be older than what is here: if packets have shown that here, or if who passes it on did not write it.
+    /// Returns the state that the copy of a session gets from a `Create` or `Change` of the version
+    /// held here. A `Change` is taken as it is. A `Create` of TCP comes from a copy of the lane and
+    /// may be behind: the state held here stays if it continues the copied one and either packets
+    /// were seen here or a relay sent the copy.
     pub(crate) fn state_told(
         &self,
         known: &Remote,
@@ -187,7 +196,8 @@ impl Nat {
         if is_copied && is_further && (was_seen || self.is_hearsay) { known.state } else { state }
     }
 
-    /// The owner of a record that is copied here is behind: he is told how far it is.
+    /// Sends the owner of a copied record, which is behind, an owner update with the state reached
+    /// here.
     pub(crate) fn tell_further(&mut self, table: Table, id: RecordId) {
         let (slab, version) = match table {
             Table::Mappings => (self.mappings.slab_of(id), self.mappings.get(id).version()),
@@ -198,7 +208,7 @@ impl Nat {
         }
     }
 
-    /// The live mapping of this version in a slot.
+    /// Returns the live mapping of this version in a slot.
     pub(crate) fn live_mapping(&self, slab: SlabId, slot: u32, version: u32) -> Option<RecordId> {
         let id = self.mappings.id_of(slab, slot)?;
         let mapping = self.mappings.get(id);

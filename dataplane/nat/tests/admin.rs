@@ -69,7 +69,7 @@ fn homes_are_listed_once_each_in_bounded_pieces() {
 }
 
 #[test]
-fn a_home_is_shown_with_what_it_may_still_begin() {
+fn a_home_is_shown_with_the_flows_it_may_still_begin() {
     let config =
         NatConfig { flows_per_subscriber: 5, new_flows_per_sec: 2, new_flows_burst: 4, ..config() };
     let mut world = World::new(config);
@@ -227,14 +227,14 @@ fn gauges_count() {
     assert_eq!(world.nat.shard_gauges(ShardIndex(1)).subscribers, 0);
 }
 
-/// All pieces of a question about an address, at most `budget` looks each, in pages of 64.
+/// Asks for all pieces of an answer about an address, at most `budget` looks each, in pages of 64.
 fn pieces(world: &World, outer: u32, budget: usize) -> (usize, Vec<SubscriberView>) {
     let (mut cursor, mut all, mut pieces) = (SubscriberCursor::default(), Vec::new(), 0);
     let mut has_more = true;
     while has_more {
         let mut page = Vec::with_capacity(64);
         has_more = world.nat.subscriber_parts(outer, &mut cursor, budget, &mut page);
-        assert!(page.len() <= budget.min(64) && page.capacity() == 64, "it does not allocate");
+        assert!(page.len() <= budget.min(64) && page.capacity() == 64, "a piece does not allocate");
         all.append(&mut page);
         pieces += 1;
     }
@@ -242,7 +242,7 @@ fn pieces(world: &World, outer: u32, budget: usize) -> (usize, Vec<SubscriberVie
 }
 
 #[test]
-fn a_question_about_an_address_looks_at_a_bounded_number_of_seats_a_piece() {
+fn a_piece_of_an_address_question_looks_at_a_bounded_number_of_slots() {
     let seats = 4_000;
     let large = ShardConfig { subscribers_max: seats, ..shard(11, "203.0.113.0/30") };
     let mut world =
@@ -261,7 +261,7 @@ fn a_question_about_an_address_looks_at_a_bounded_number_of_seats_a_piece() {
 }
 
 #[test]
-fn the_blocks_of_a_home_are_shown_a_bounded_number_a_piece() {
+fn a_piece_of_an_address_question_shows_a_bounded_number_of_blocks() {
     let mut world = World::new(NatConfig { port_block: 64, ..config() });
     for n in 0..1_900 {
         world.udp_out(home(1), inside(n), server(0)).unwrap();
@@ -276,7 +276,7 @@ fn the_blocks_of_a_home_are_shown_a_bounded_number_a_piece() {
 }
 
 #[test]
-fn a_home_that_goes_while_it_is_shown_takes_no_other_along() {
+fn a_home_removed_while_it_is_shown_hides_no_other_home() {
     let mut world = World::new(NatConfig { port_block: 64, ..config() });
     for n in 0..300 {
         world.udp_out(home(1), inside(n), server(0)).unwrap();
@@ -288,7 +288,7 @@ fn a_home_that_goes_while_it_is_shown_takes_no_other_along() {
     assert!(world.nat.subscriber_parts(home(1).outer, &mut cursor, 3, &mut parts));
     assert_eq!(world.nat.flush_subscriber(home(1).outer, world.now), 600);
     world.wait_and_collect(130);
-    // Another home in its place, then the same address again in the other shard.
+    // Another home in its slot, then the same address again in the other shard.
     world.udp_out(home(2), inside(0), server(0)).unwrap();
     world.udp_out(Home { shard: ShardIndex(1), ..home(1) }, inside(0), server(0)).unwrap();
     while world.nat.subscriber_parts(home(1).outer, &mut cursor, 3, &mut parts) {}
@@ -322,7 +322,7 @@ fn a_piece_of_a_flush_ends_a_bounded_number_of_mappings_and_sessions() {
 }
 
 #[test]
-fn a_flush_whose_mappings_end_meanwhile_takes_those_of_no_other_home() {
+fn a_flush_whose_mappings_end_meanwhile_spares_all_other_homes() {
     let mut world = World::new(NatConfig { quarantine_sec: 0, ..config() });
     for n in 0..256 {
         for remote in 0..3 {
@@ -333,7 +333,7 @@ fn a_flush_whose_mappings_end_meanwhile_takes_those_of_no_other_home() {
     while flush.ended() == 0 {
         assert!(world.nat.flush(&mut flush, world.now));
     }
-    // All that is left runs out, and another home gets the seat and the records.
+    // All that is left runs out, and another home gets the slot and the records.
     world.wait_and_collect(1_000);
     world.wait_and_collect(1_000);
     assert_eq!(world.nat.gauges().subscribers, 0);

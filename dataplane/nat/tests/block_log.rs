@@ -1,4 +1,4 @@
-//! What the owner of a lane tells the block log: statements in order, listings when it takes a lane and each hour.
+//! The block log of a lane's owner: events in order, listings when it takes a lane and each hour.
 
 mod world;
 
@@ -11,12 +11,12 @@ use world::*;
 
 type Lane = (ShardId, u8);
 
-/// What the statements of all lanes add up to.
+/// The sum of the events of all lanes.
 #[derive(Default)]
 struct Log {
     held: BTreeMap<Lane, BTreeSet<(u32, u32, u16)>>,
     indexes: BTreeMap<(Lane, u64), u64>,
-    /// What a listing has named so far, begun with the first statement after which one may have begun.
+    /// Events since the earliest one after which a listing may have begun.
     since: BTreeMap<Lane, Vec<BlockEvent>>,
     listings: usize,
 }
@@ -32,7 +32,7 @@ impl Log {
         let lane = (event.shard, event.lane);
         let index = self.indexes.entry((lane, event.epoch.0)).or_default();
         *index += 1;
-        assert_eq!(event.index, *index, "statements are counted without a gap: {event:?}");
+        assert_eq!(event.index, *index, "events are counted without a gap: {event:?}");
         let held = self.held.entry(lane).or_default();
         let name = |block: Block| (block.subscriber, block.public_address, block.port_first);
         match event.kind {
@@ -60,7 +60,7 @@ impl Log {
                 }
             }
             assert_eq!(blocks, named);
-            assert_eq!(&stated, held, "after a listing its statements alone tell what is held");
+            assert_eq!(&stated, held, "the events since a listing began name all that is held");
             since.clear();
         }
     }
@@ -70,14 +70,14 @@ impl Log {
     }
 }
 
-/// A connection that lasts for hours.
+/// Opens a connection that lasts for hours.
 fn open(world: &mut World, n: u32) {
     let public = world.tcp_out(home(n), inside(0), server(0), SYN).unwrap();
     world.tcp_back(public, server(0), SYN_ACK).unwrap();
     world.tcp_out(home(n), inside(0), server(0), ACK).unwrap();
 }
 
-/// Until every lane was looked at.
+/// Lets time pass until every lane was looked at.
 fn list_all(world: &mut World) {
     for _ in 0..70 {
         world.wait_and_collect(1);
@@ -106,7 +106,8 @@ fn each_hour_every_lane_is_listed() {
     assert_eq!(log.listings, 16);
 }
 
-/// Whatever begins and ends between two pieces of a listing: its statements tell what is held when it is complete.
+/// Blocks begin and end between two pieces of a listing: when it is complete, its events name all
+/// that is held.
 #[test]
 fn a_listing_under_traffic_is_complete() {
     let config = NatConfig { port_block: 64, ports_per_subscriber: 64, ..config() };
@@ -124,7 +125,7 @@ fn a_listing_under_traffic_is_complete() {
             world.wait_and_collect(1);
         }
         if turn % 50 == 0 {
-            // Of a pool of homes one begins, and what is over ends.
+            // One home of a pool begins a flow, and flows that are over end.
             let home = home(100 + turn / 50 % 97);
             let _ = world.udp_out(home, inside((turn % 7) as u16), server(0));
             if turn % 4_000 == 0 {
@@ -138,7 +139,7 @@ fn a_listing_under_traffic_is_complete() {
 }
 
 #[test]
-fn a_lane_that_is_taken_is_told_with_the_ownership_before_and_listed() {
+fn a_lane_that_is_taken_is_logged_with_the_former_epoch_and_listed() {
     let (mut primary, mut replica) = pair(&pair_config());
     for lane in 0..7 {
         primary.nat.tell_taken(SHARD, lane, Epoch(3), None);
@@ -151,7 +152,7 @@ fn a_lane_that_is_taken_is_told_with_the_ownership_before_and_listed() {
     let mut log = Log::default();
     let told = primary.events();
     let left = told.iter().filter(|event| event.kind == Left && event.epoch == Epoch(3)).count();
-    assert_eq!(left, 7, "it says of each lane that it has it no longer: {told:?}");
+    assert_eq!(left, 7, "the worker logs that it has left each lane: {told:?}");
     told.into_iter().for_each(|event| log.take(event));
     assert_eq!(log.blocks(), 30);
 
@@ -167,19 +168,20 @@ fn a_lane_that_is_taken_is_told_with_the_ownership_before_and_listed() {
     taken.into_iter().for_each(|event| log.take(event));
     list_all(&mut replica);
     log.read(&mut replica);
-    assert_eq!((log.listings, log.blocks()), (7, 30), "each lane that was taken, all its blocks");
-    // What the one before gave out ends here, and is told here.
+    assert_eq!((log.listings, log.blocks()), (7, 30), "all blocks of each taken lane");
+    // Blocks that the former owner gave out end here, and their ends are logged here.
     for _ in 0..3 {
         replica.wait_and_collect(301);
     }
     log.read(&mut replica);
     assert_eq!(log.blocks(), 0);
-    assert_eq!(primary.events(), [], "of a lane of another's nothing is told");
+    assert_eq!(primary.events(), [], "nothing is logged of another worker's lane");
 }
 
-/// Without translation one lane speaks for all addresses: its owner tells of flows of ours and of copies.
+/// Without translation one lane stands for all addresses: its owner logs its own flows and the
+/// copied ones.
 #[test]
-fn without_translation_one_lane_tells_who_has_an_address() {
+fn without_translation_one_lane_logs_the_homes_of_all_addresses() {
     let firewall = NatConfig { enabled: false, replicas: 1, ..config() };
     let (mut primary, mut replica) = pair(&firewall);
     for lane in 0..7 {
@@ -191,11 +193,11 @@ fn without_translation_one_lane_tells_who_has_an_address() {
     let other = Endpoint::new(address("203.0.113.2"), 5000);
     primary.udp_out(home(1), inside(1), server(1)).unwrap();
     replica.udp_out(home(2), other, server(1)).unwrap();
-    assert_eq!(replica.events(), [], "it does not own the lane that speaks");
+    assert_eq!(replica.events(), [], "the replica does not own the lane that logs addresses");
     tell(&mut primary, &mut replica);
     tell(&mut replica, &mut primary);
     log.read(&mut primary);
-    assert_eq!(log.blocks(), 2, "of its own flow, and of the copy");
+    assert_eq!(log.blocks(), 2, "one for its own flow and one for the copy");
 
     primary.nat.set_owned_lanes(SHARD, 0, primary.now);
     log.read(&mut primary);

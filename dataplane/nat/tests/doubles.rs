@@ -1,4 +1,5 @@
-//! Two mappings of one inside endpoint, made on both sides of a split: the one in use stays.
+//! Duplicate mappings of one inside endpoint, made on both sides of a network split: the one in use
+//! stays.
 
 mod world;
 
@@ -6,9 +7,9 @@ use weir_nat::*;
 use world::pair::*;
 use world::*;
 
-/// A mapping made by the replica while the primary's was under way: each flow keeps the one it has.
+/// The replica makes a mapping while the primary's is under way: each flow keeps the one it has.
 #[test]
-fn two_mappings_of_an_inside_endpoint_keep_their_flows() {
+fn duplicate_mappings_keep_their_flows() {
     let (mut primary, mut replica) = pair(&pair_config());
     let old = primary.udp_out(home(1), inside(1), server(1)).unwrap();
     let new = replica.udp_out(home(1), inside(1), server(2)).unwrap();
@@ -25,7 +26,8 @@ fn two_mappings_of_an_inside_endpoint_keep_their_flows() {
     }
 }
 
-/// Two workers that did not hear each other have each made mappings of the same inside endpoints, for the same server.
+/// Two workers that did not reach each other have each made mappings of the same inside endpoints,
+/// for the same server.
 fn two_mappings_each(count: u16) -> (World, World, Vec<Endpoint>, Vec<Endpoint>) {
     let (mut primary, mut replica) = pair(&pair_config());
     let open = |world: &mut World| -> Vec<_> {
@@ -39,17 +41,17 @@ fn endpoints_of(world: &mut World, count: u16) -> Vec<Endpoint> {
     (0..count).map(|n| world.udp_out(home(1), inside(n), server(1)).unwrap()).collect()
 }
 
-/// Whose mapping has no packets any more gives it up, and whatever of both lies first in an index: who takes over then
-/// goes on with the one that is in use.
+/// A mapping without packets ends at its owner, whichever of the two comes first in an index: after
+/// that, all workers use the one that is in use.
 #[test]
-fn of_two_mappings_the_one_in_use_stays() {
+fn the_duplicate_mapping_in_use_stays() {
     let (mut primary, mut replica, former, later) = two_mappings_each(50);
     for _ in 0..8 {
         primary.wait_and_collect(1);
         replica.wait_and_collect(1);
         assert_eq!(endpoints_of(&mut replica, 50), later);
     }
-    // They hear each other again.
+    // The workers reach each other again.
     tell(&mut primary, &mut replica);
     assert_eq!(endpoints_of(&mut replica, 50), later, "a copy changes nothing");
     tell(&mut replica, &mut primary);
@@ -68,7 +70,7 @@ fn of_two_mappings_the_one_in_use_stays() {
 
 /// As long as both are in use, both stay, and each worker goes on with its own.
 #[test]
-fn two_mappings_in_use_both_stay() {
+fn duplicate_mappings_that_are_both_in_use_stay() {
     let (mut primary, mut replica, former, later) = two_mappings_each(20);
     for _ in 0..30 {
         tell(&mut primary, &mut replica);
@@ -81,9 +83,9 @@ fn two_mappings_in_use_both_stay() {
     assert_eq!((primary.flows(), replica.flows()), (40, 40));
 }
 
-/// A third, which has seen packets of neither, decides as any other that has not.
+/// A third worker, which has seen packets of neither, decides as any other worker that has not.
 #[test]
-fn who_has_used_neither_of_two_mappings_takes_the_lower() {
+fn a_worker_that_used_neither_duplicate_takes_the_lower_endpoint() {
     let (mut primary, mut replica, former, later) = two_mappings_each(50);
     let lower: Vec<_> = former.iter().zip(&later).map(|(&one, &other)| one.min(other)).collect();
     let changes = |world: &mut World| -> Vec<_> {
@@ -99,7 +101,7 @@ fn who_has_used_neither_of_two_mappings_takes_the_lower() {
             assert_eq!(third.nat.apply(change, body, third.now), Applied::Done);
         }
         assert_eq!(endpoints_of(&mut third, 50), lower);
-        // And stays with it.
+        // It stays with its choice.
         third.wait_and_collect(1);
         assert_eq!(endpoints_of(&mut third, 50), lower);
     }

@@ -31,7 +31,7 @@ fn u6_outbound_refreshes_inbound_only_if_configured() {
 }
 
 #[test]
-fn u11_what_a_packet_meets_does_not_depend_on_the_walk() {
+fn u11_the_fate_of_a_packet_does_not_depend_on_the_walk() {
     for is_walking in [false, true] {
         let mut world = World::new(config());
         let public = world.udp_out(home(1), inside(0), server(0)).unwrap();
@@ -97,8 +97,8 @@ fn b2_a_rst_of_a_long_idle_connection_still_leaves_it_four_minutes() {
     assert!(world.tcp_back(public, server(0), ACK).is_ok());
 }
 
-/// Nobody but the remote is to know the sequence numbers, and weir does not look at them: a RST of the remote alone may
-/// be forged. An idle connection lives on until its next keepalive.
+/// Only the remote should know the sequence numbers, and weir does not look at them: a RST of the
+/// remote alone may be forged. An idle connection lives on until its next keepalive.
 #[test]
 fn b2_a_rst_of_the_remote_alone_leaves_an_idle_connection_half_an_hour() {
     let mut world = World::new(config());
@@ -110,11 +110,11 @@ fn b2_a_rst_of_the_remote_alone_leaves_an_idle_connection_half_an_hour() {
         assert_eq!(world.tcp_out(home(1), inside(0), server(0), ACK), Ok(public));
         assert!(world.tcp_back(public, server(0), ACK).is_ok());
     }
-    // The keepalive has undone it: the full time of an established connection.
+    // The keepalive has undone the reset: the full time of an established connection.
     world.wait_and_collect(7439);
     assert!(world.tcp_back(public, server(0), RST).is_ok());
     world.wait_and_collect(1800);
-    assert_eq!(world.flows(), 0, "what nobody goes on with ends");
+    assert_eq!(world.flows(), 0, "a connection that neither side continues ends");
 }
 
 /// The home's own RST is believed, whenever it comes: its four minutes begin with it.
@@ -132,7 +132,7 @@ fn b2_a_rst_of_the_home_after_one_of_the_remote_begins_the_four_minutes() {
 }
 
 #[test]
-fn a_host_that_refuses_a_stranger_does_not_keep_him_alive() {
+fn a_host_that_refuses_a_remote_does_not_keep_its_session_alive() {
     let filtering = Filtering::EndpointIndependent;
     let mut world = World::new(NatConfig { filtering, ..config() });
     let public = world.connect(inside(0), server(0));
@@ -168,7 +168,7 @@ fn i2_a_query_lives_a_minute() {
 }
 
 #[test]
-fn c8_a_port_rests_two_minutes_then_all_comes_back() {
+fn c8_a_port_rests_two_minutes_and_is_then_free_again() {
     let mut world = World::new(config());
     let public = world.udp_out(home(1), inside(0), server(0)).unwrap();
     world.wait_and_collect(300);
@@ -188,7 +188,7 @@ fn c8_a_port_rests_two_minutes_then_all_comes_back() {
 
 #[test]
 fn c8_a_port_in_quarantine_is_not_given() {
-    // A quota of 64 ports, all taken, all ended: the quarantine holds them, then they are there
+    // A quota of 64 ports, all taken, all ended: the quarantine holds them, then they are free
     // again.
     let mut world = World::new(NatConfig { port_block: 64, ports_per_subscriber: 64, ..config() });
     for n in 0..64 {
@@ -236,7 +236,7 @@ fn c8_ports_rest_while_a_copy_is_behind() {
 }
 
 #[test]
-fn c8_ports_do_not_rest_for_ever_for_a_copy() {
+fn c8_ports_do_not_rest_permanently_for_a_copy() {
     let mut world = World::new(config());
     world.udp_out(home(1), inside(0), server(0)).unwrap();
     world.nat.set_copies_behind(SHARD, true, world.now);
@@ -347,7 +347,8 @@ fn the_walk_is_bounded_and_gets_everywhere() {
     assert_eq!(world.nat.gauges().flow_expired_total, 2000);
 }
 
-/// However many flows run out at once: of mappings no more than the limit and one step of the walk, 256 slots.
+/// However many flows run out at once, no more mappings end than the limit and one step of the
+/// walk, 256 slots.
 #[test]
 fn no_sweep_ends_more_than_its_limit() {
     let mut world = World::new(NatConfig { quarantine_sec: 0, ..config() });
@@ -361,7 +362,7 @@ fn no_sweep_ends_more_than_its_limit() {
         let seen = world.nat.expire(world.now, 100_000, 10);
         let ended = before - world.flows();
         assert!((1..=10 + 256).contains(&ended), "{ended} ends");
-        assert!(seen < 100_000, "what it did not come to is not counted as seen");
+        assert!(seen < 100_000, "slots that were not reached are not counted as seen");
         slots += seen;
     }
     assert!(slots >= 1000, "{slots} slots seen");
@@ -369,7 +370,7 @@ fn no_sweep_ends_more_than_its_limit() {
 }
 
 #[test]
-fn events_tell_who_had_which_ports() {
+fn events_name_the_home_of_each_port_block() {
     let mut world = World::new(config());
     let keyed = Home { gre_key: Some(5), ..home(1) };
     let public = world.udp_out(keyed, inside(0), server(0)).unwrap();
@@ -378,7 +379,7 @@ fn events_tell_who_had_which_ports() {
     let BlockEventKind::Allocated(block) = event.kind else { panic!("{event:?}") };
     assert_eq!((event.shard, event.index), (ShardId(11), 1));
     assert_eq!((block.subscriber, block.public_address), (home(1).outer, public.address));
-    assert_eq!(block.gre_key, None, "a key that is only echoed names no home");
+    assert_eq!(block.gre_key, None, "a key that is only echoed is not logged");
     assert!((block.port_first..=block.port_last).contains(&public.port));
     assert_eq!(block.port_last - block.port_first, 255);
     let lane = u32::from(public.port) / 256 % 8;

@@ -1,4 +1,4 @@
-//! Filtering: who may send to a mapping.
+//! Filtering: which remotes may send to a mapping.
 
 mod world;
 
@@ -9,7 +9,8 @@ fn world(filtering: Filtering) -> World {
     World::new(NatConfig { filtering, ..config() })
 }
 
-/// What the three modes say to a packet of each kind of remote, after one packet to 192.0.2.1:53.
+/// The verdict of the three modes on a packet of each kind of remote, after one packet to
+/// 192.0.2.1:53.
 #[test]
 fn u8_t3_the_three_modes() {
     let remotes = ["192.0.2.1:53", "192.0.2.1:54", "192.0.2.2:53"];
@@ -32,7 +33,7 @@ fn u8_t3_the_three_modes() {
 }
 
 #[test]
-fn nobody_holds_a_port_that_was_not_given() {
+fn a_packet_to_a_port_that_was_not_given_has_no_mapping() {
     let mut world = world(Filtering::EndpointIndependent);
     let public = world.udp_out(home(1), inside(0), server(0)).unwrap();
     let neighbour = Endpoint::new(public.address, public.port ^ 1);
@@ -65,7 +66,7 @@ fn address_dependent_counts_further_sessions_and_forgets_them() {
     world.wait_and_collect(100);
     assert_eq!(world.flows(), 2);
     assert!(world.udp_back(public, at("192.0.2.2:9")).is_ok());
-    // Only 192.0.2.1 is kept alive: 192.0.2.2 is a stranger again.
+    // Only 192.0.2.1 is kept alive: 192.0.2.2 has no session any more.
     world.udp_out(home(1), inside(0), at("192.0.2.1:1")).unwrap();
     world.wait_and_collect(200);
     assert_eq!(world.flows(), 1);
@@ -124,7 +125,7 @@ fn b6_tcp_sessions_from_outside_are_limited_per_mapping() {
         world.tcp_back(public, server(n), SYN).unwrap();
     }
     assert_eq!(world.tcp_back(public, server(4), SYN), Err(Refusal::InboundSessionsMax));
-    // What the inside opens does not count, what has ended does not either.
+    // Sessions that the inside opens do not count, nor do sessions that have ended.
     world.tcp_out(home(1), inside(0), server(4), SYN).unwrap();
     world.wait_and_collect(240);
     assert_eq!(world.flows(), 1);
@@ -170,7 +171,7 @@ fn t4_an_unsolicited_syn_is_silent_and_a_later_outbound_syn_is_a_simultaneous_op
 }
 
 #[test]
-fn u12_t10_i6_icmp_errors_only_look() {
+fn u12_t10_i6_icmp_errors_change_no_state() {
     let mut world = world(Filtering::AddressAndPortDependent);
     let public = world.udp_out(home(1), inside(0), server(0)).unwrap();
     let delivery = Delivery { home: home(1), inside: inside(0) };
@@ -186,12 +187,12 @@ fn u12_t10_i6_icmp_errors_only_look() {
 }
 
 #[test]
-fn i4_an_error_about_a_remote_never_spoken_to_is_forged() {
+fn i4_an_outside_error_about_a_remote_without_a_session_is_refused() {
     for filtering in [Filtering::EndpointIndependent, Filtering::AddressAndPortDependent] {
         let mut world = world(filtering);
         let public = world.udp_out(home(1), inside(0), server(0)).unwrap();
         assert_eq!(world.nat.peek_inbound(public, server(1), Protocol::Udp), None);
-        // From inside it depends on whether the packet it answers was let in.
+        // An error from inside passes if the packet that it answers was let in.
         let quoted = world.nat.peek_outbound(&home(1), inside(0), server(1), Protocol::Udp);
         assert_eq!(quoted.is_some(), filtering == Filtering::EndpointIndependent);
         assert_eq!(world.nat.peek_outbound(&home(2), inside(0), server(0), Protocol::Udp), None);

@@ -13,7 +13,7 @@ fn host(n: u32) -> Endpoint {
     Endpoint::new(address("203.0.113.0") + n, 5000)
 }
 
-/// Of all that the log was told: an address that was given or taken back.
+/// Returns the addresses that the log reports as given or taken back.
 fn blocks(world: &mut World) -> Vec<Block> {
     let block = |event: BlockEvent| match event.kind {
         BlockEventKind::Allocated(block) | BlockEventKind::Released(block) => block,
@@ -33,14 +33,14 @@ fn the_inside_endpoint_is_the_public_one() {
 }
 
 #[test]
-fn the_inside_address_must_be_the_shards() {
+fn the_inside_address_must_belong_to_the_shard() {
     let mut world = firewall();
     for foreign in ["192.168.1.1:5000", "198.51.100.1:5000"] {
         assert_eq!(world.udp_out(home(1), at(foreign), server(0)), Err(Refusal::InsideNotPublic));
     }
 }
 
-/// The n-th host on another port.
+/// Returns the n-th host on another port.
 fn other_port(n: u32, port: u16) -> Endpoint {
     Endpoint { port, ..host(n) }
 }
@@ -49,7 +49,7 @@ fn other_port(n: u32, port: u16) -> Endpoint {
 fn an_address_belongs_to_the_home_that_opened_its_first_flow() {
     let mut world = firewall();
     world.udp_out(home(1), host(1), server(0)).unwrap();
-    // Neither its endpoint nor another port, protocol or server.
+    // Another home is refused its endpoint, and another port, protocol or server.
     let refused = Err(Refusal::AddressConflict);
     for inside in [host(1), other_port(1, 5001)] {
         assert_eq!(world.udp_out(home(2), inside, server(1)), refused);
@@ -68,7 +68,7 @@ fn an_address_belongs_to_the_home_that_opened_its_first_flow() {
 }
 
 #[test]
-fn an_address_stays_its_homes_for_quarantine_sec_after_the_last_flow() {
+fn an_address_stays_with_its_home_for_quarantine_sec_after_its_last_flow() {
     let mut world = firewall();
     world.udp_out(home(1), host(1), server(0)).unwrap();
     world.tcp_out(home(1), host(1), server(0), SYN).unwrap();
@@ -132,13 +132,14 @@ fn homes_told_apart_by_key_do_not_share_an_address() {
     assert_eq!(world.udp_out(keyed(2), other_port(1, 9), server(0)), refused);
     assert_eq!(world.udp_out(home(1), other_port(1, 9), server(0)), refused);
     assert_eq!(blocks(&mut world)[0].gre_key, Some(1));
-    // Otherwise a key is an echo.
+    // Without `gre_key_identifies_home` a key is only echoed.
     let mut world = firewall();
     world.udp_out(keyed(1), host(1), server(0)).unwrap();
     assert!(world.udp_out(keyed(2), other_port(1, 9), server(0)).is_ok());
 }
 
-/// A home that owns an address has opened a flow from it: what is refused for another reason owns nothing.
+/// A home owns an address only after it has opened a flow from it: a packet refused for another
+/// reason claims nothing.
 #[test]
 fn a_refused_packet_owns_no_address() {
     let mut world = World::new(NatConfig { enabled: false, flows_max: 1, ..config() });
@@ -150,7 +151,8 @@ fn a_refused_packet_owns_no_address() {
     assert_eq!(world.udp_out(home(3), host(2), server(0)), Ok(host(2)));
 }
 
-/// More addresses than there is room for: those at rest go first, the one that rests longest before all.
+/// More addresses than there is room for: those at rest go first, beginning with the one that rests
+/// longest.
 #[test]
 fn a_full_table_of_owners_takes_the_address_that_rests_longest() {
     let mut world = World::new(NatConfig { enabled: false, flows_max: 2, ..config() });

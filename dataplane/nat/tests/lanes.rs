@@ -1,4 +1,5 @@
-//! Lanes of two workers: who writes, who mirrors and who serves what he does not own.
+//! Lanes of two workers: which worker writes and copies a lane, and how a worker serves lanes that
+//! it does not own.
 
 mod world;
 
@@ -7,21 +8,22 @@ use world::pair::*;
 use world::*;
 
 #[test]
-fn each_creates_in_its_own_lanes_and_serves_the_others() {
+fn each_worker_creates_in_its_own_lanes_and_serves_all_lanes() {
     let (mut primary, mut replica) = pair(&pair_config());
     let first = primary.udp_out(home(1), inside(1), server(1)).unwrap();
     assert_ne!(lane_of(first), 7);
     assert_eq!(tell(&mut primary, &mut replica), [ChangeKind::Create]);
     assert_eq!(replica.udp_back(first, server(1)).unwrap().inside, inside(1));
     assert_eq!(replica.udp_out(home(1), inside(1), server(1)), Ok(first));
-    // A new inside endpoint: on the home's address, in the lane that is ours.
+    // A new inside endpoint: on the home's address, in the replica's own lane.
     let second = replica.udp_out(home(1), inside(2), server(1)).unwrap();
     assert_eq!((lane_of(second), second.address), (7, first.address));
     assert_eq!(tell(&mut replica, &mut primary), [ChangeKind::Create]);
     assert_eq!(primary.udp_back(second, server(1)).unwrap().inside, inside(2));
 }
 
-/// The block lists hold what each worker gives: what a primary gave up to the quota refuses nothing to a replica.
+/// The block lists have room for each worker's blocks: the quota that the primary used up does not
+/// count at the replica.
 #[test]
 fn a_home_at_its_quota_is_served_by_the_replica_at_once() {
     let (mut primary, mut replica) = pair(&pair_config());
@@ -39,7 +41,8 @@ fn a_home_at_its_quota_is_served_by_the_replica_at_once() {
     assert_eq!(replica.nat.subscriber(home(1).outer)[0].blocks.len(), 2);
 }
 
-/// The copy's timers are the owner's: at the replica nothing ends, however long it sees nothing.
+/// The timers of a copy run at the owner: nothing ends at the replica, however long it sees no
+/// packet.
 #[test]
 fn a_copy_outlives_all_timers() {
     let (mut primary, mut replica) = pair(&pair_config());
@@ -81,7 +84,7 @@ fn a_lane_that_was_given_up_is_served_but_not_written() {
     replica.wait_and_collect(120);
     tell(&mut replica, &mut primary);
     primary.assert_empty_but_lanes();
-    // And back again.
+    // The lane goes back to its first owner.
     replica.nat.set_owned_lanes(SHARD, 0, replica.now);
     primary.nat.set_owned_lanes(SHARD, 0xff, primary.now);
     let fourth = primary.udp_out(home(1), inside(1), server(1)).unwrap();
@@ -89,9 +92,9 @@ fn a_lane_that_was_given_up_is_served_but_not_written() {
     assert_eq!(replica.udp_back(fourth, server(1)).unwrap().inside, inside(1));
 }
 
-/// Timers and quarantines start again in full at whoever takes a lane over.
+/// Timers and quarantines start again in full at the worker that takes a lane over.
 #[test]
-fn a_taker_restarts_timers_and_keeps_the_state_of_tcp() {
+fn a_take_over_restarts_timers_and_keeps_the_tcp_state() {
     let (mut primary, mut replica) = pair(&pair_config());
     let tcp = primary.connect(inside(1), server(1));
     let udp = primary.udp_out(home(1), inside(2), server(1)).unwrap();
@@ -124,7 +127,7 @@ fn a_taker_restarts_timers_and_keeps_the_state_of_tcp() {
     assert_eq!(replica.flows(), 0);
 }
 
-/// A state of TCP that a non-owner saw is in his copy, and is what he goes on with.
+/// A TCP state that a non-owner saw is in its copy, and is what it continues with.
 #[test]
 fn a_handshake_across_a_failure_is_completed() {
     let (mut primary, mut replica) = pair(&pair_config());
@@ -137,7 +140,7 @@ fn a_handshake_across_a_failure_is_completed() {
 }
 
 #[test]
-fn nobody_else_writes_in_our_lanes() {
+fn changes_of_an_owned_lane_from_other_workers_are_refused() {
     let (mut primary, mut replica) = pair(&pair_config());
     let public = primary.udp_out(home(1), inside(1), server(1)).unwrap();
     let mut body = [0; BODY_MAX];
@@ -156,7 +159,8 @@ fn nobody_else_writes_in_our_lanes() {
     assert_eq!(replica.nat.apply(&elsewhere, &body[..len], replica.now), Applied::Invalid);
 }
 
-/// A body that names a port of another lane, another shard or nobody is no record of this lane.
+/// A body that names a port of another lane, of another shard or of no shard is no record of this
+/// lane.
 #[test]
 fn a_record_lies_in_the_lane_of_its_port() {
     let (mut primary, mut replica) = pair(&pair_config());
@@ -171,8 +175,8 @@ fn a_record_lies_in_the_lane_of_its_port() {
     let other_lane = Change { lane: (create.lane + 1) % 7, ..create };
     assert_eq!(apply(other_lane, |_| ()), Applied::Invalid);
     assert_eq!(apply(Change { shard: ShardIndex(1), ..create }, |_| ()), Applied::Ours);
-    assert_eq!(apply(create, |body| body[19] ^= 1), Applied::Invalid, "not our public address");
-    assert_eq!(apply(create, |body| body[5] ^= 1), Applied::Invalid, "not our subscriber");
+    assert_eq!(apply(create, |body| body[19] ^= 1), Applied::Invalid, "not the shard's address");
+    assert_eq!(apply(create, |body| body[5] ^= 1), Applied::Invalid, "not a subscriber");
     assert_eq!(apply(create, |body| body[3] = 47), Applied::Invalid, "GRE has no ports");
     assert_eq!(apply(Change { version: 0, ..create }, |_| ()), Applied::Invalid);
     assert_eq!(apply(create, |_| ()), Applied::Done);
@@ -180,7 +184,7 @@ fn a_record_lies_in_the_lane_of_its_port() {
 }
 
 #[test]
-fn changes_that_nobody_reads_are_lost_and_the_lane_says_so() {
+fn unread_changes_are_lost_and_their_lanes_are_reported() {
     let config = NatConfig {
         flows_max: 100_000,
         ports_per_subscriber: 65_536,
@@ -204,9 +208,10 @@ fn changes_that_nobody_reads_are_lost_and_the_lane_says_so() {
     assert_eq!(told, 65_536);
 }
 
-/// A replica that is smaller than its primary says what it lacks; what it has it serves.
+/// A replica that is smaller than its primary reports a full copy, and serves the records that it
+/// has.
 #[test]
-fn a_copy_that_does_not_fit_is_full() {
+fn a_copy_that_does_not_fit_is_marked_full() {
     let config = NatConfig { ports_per_subscriber: 2048, ..pair_config() };
     let mut primary = worker(config.clone(), PRIMARY);
     let mut replica = worker(NatConfig { flows_max: 50, ..config }, RESERVE);
@@ -247,7 +252,7 @@ fn a_firewall_is_mirrored_and_taken_over() {
     replica.assert_empty_but_lanes();
 }
 
-/// A replica that has to open flows itself knows from its records whose an address is.
+/// A replica that has to open flows itself knows from its copies which home owns an address.
 #[test]
 fn a_replica_knows_the_home_of_an_address_from_its_copies() {
     let config = NatConfig { enabled: false, ..pair_config() };
@@ -258,9 +263,9 @@ fn a_replica_knows_the_home_of_an_address_from_its_copies() {
     let refused = Err(Refusal::AddressConflict);
     assert_eq!(replica.udp_out(home(2), other, server(1)), refused);
     assert_eq!(replica.udp_out(home(1), other, server(1)), Ok(other));
-    // Of addresses one lane speaks, and that is the primary's.
+    // One lane logs all addresses, and the primary owns it.
     assert_eq!(replica.events(), []);
-    // The primary's end reaches it: only its own flow is left, then the rest.
+    // The primary's end arrives: only the replica's own flow is left, then the rest.
     primary.wait_and_collect(300);
     tell(&mut primary, &mut replica);
     assert_eq!(replica.udp_out(home(2), host, server(1)), refused);
@@ -273,10 +278,10 @@ fn a_replica_knows_the_home_of_an_address_from_its_copies() {
     assert_eq!(replica.udp_out(home(2), host, server(1)), Ok(host));
 }
 
-/// Two workers that do not hear each other let one home each in. Then all agree on the one that was first; the flows of
-/// both go on.
+/// Two workers that do not reach each other let in one home each. Later both agree on the home that
+/// was first; the flows of both homes go on.
 #[test]
-fn of_two_homes_of_an_address_the_first_opens_flows() {
+fn the_first_of_two_homes_with_one_address_opens_flows() {
     let config = NatConfig { enabled: false, ..pair_config() };
     let (mut primary, mut replica) = pair(&config);
     let at = |port| Endpoint::new(address("203.0.113.1"), port);
@@ -297,11 +302,11 @@ fn of_two_homes_of_an_address_the_first_opens_flows() {
     }
 }
 
-/// Who passes a lane on may have missed a mapping's end, and its port or its block be another's by now: that one keeps it.
-/// What the lane's writer says replaces it.
+/// A relay may have missed a mapping's end, and the mapping's port or block may belong to another
+/// home by then: its holder keeps it. A change from the lane's writer replaces the holder.
 #[test]
-fn what_is_passed_on_takes_nothing_from_its_holder() {
-    // Where in the body of a mapping its home and its inside port lie.
+fn a_relayed_mapping_takes_no_port_or_block_from_its_holder() {
+    // Offsets of the home and of the inside port in the body of a mapping.
     const OUTER: usize = 8;
     const INSIDE: usize = 18;
     for (place, by_writer) in [(INSIDE, inside(2)), (OUTER, inside(1))] {
@@ -311,7 +316,7 @@ fn what_is_passed_on_takes_nothing_from_its_holder() {
             let mut body = [0; BODY_MAX];
             let (change, len) = primary.nat.next_change(&mut body).unwrap();
             assert_eq!(replica.nat.apply(&change, &body[..len], replica.now), Applied::Done);
-            // The same port of another home, or of another of its inside endpoints.
+            // The same port for another home, or for another inside endpoint of the home.
             body[place] += 1;
             let other = Change { slot: change.slot + 1, ..change };
             let told = std::iter::once((other, &body[..len]));
@@ -329,12 +334,12 @@ fn what_is_passed_on_takes_nothing_from_its_holder() {
     }
 }
 
-/// What a copy says of free slots may be late: by then what begins in them may have come another way. As its owner tells of
-/// it after that, it comes again.
+/// A clear of free slots may be late: a mapping that began in them may have arrived another way. It
+/// comes back with its owner's next change.
 #[test]
-fn what_is_cleared_by_an_earlier_word_comes_again() {
+fn a_record_removed_by_a_late_clear_comes_back() {
     let (mut primary, mut replica) = pair(&pair_config());
-    // One has ended: as far as others know, so may have what was in any slot.
+    // One mapping has ended: as far as other workers know, the record of any slot may have ended.
     for n in 1..=2 {
         primary.udp_out(home(1), inside(n), server(1)).unwrap();
     }

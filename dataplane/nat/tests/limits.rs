@@ -1,4 +1,4 @@
-//! What one home may take of what all share, and how a shard's seats are kept for homes that are there.
+//! The share of one home in common tables, and how a shard's capacity is kept for homes that exist.
 
 mod world;
 
@@ -8,7 +8,7 @@ use world::*;
 
 const SESSIONS: u32 = 64;
 
-/// A table of further sessions with room for sixteen homes that have all they may have.
+/// A table of further sessions with room for sixteen homes that each use their whole limit.
 fn limited() -> NatConfig {
     NatConfig {
         sessions_max: Some(16 * SESSIONS),
@@ -23,7 +23,7 @@ fn spray(world: &mut World, remotes: u32) -> usize {
 }
 
 #[test]
-fn a_home_with_one_port_and_100_000_remotes_leaves_the_table_of_sessions_to_others() {
+fn a_home_with_100_000_remotes_leaves_the_session_table_to_others() {
     for (enabled, filtering) in [
         (true, Filtering::AddressAndPortDependent),
         (true, Filtering::AddressDependent),
@@ -41,7 +41,7 @@ fn a_home_with_one_port_and_100_000_remotes_leaves_the_table_of_sessions_to_othe
             Err(Refusal::SessionsPerSubscriber)
         );
         for n in 2..16 {
-            // Without translation an inside endpoint is one home's.
+            // Without translation an inside endpoint belongs to one home.
             let inside = Endpoint::new(inside(0).address + n, 5000);
             for remote in 0..=SESSIONS {
                 world.udp_out(home(n), inside, server(remote)).unwrap();
@@ -54,11 +54,11 @@ fn a_home_with_one_port_and_100_000_remotes_leaves_the_table_of_sessions_to_othe
 }
 
 #[test]
-fn a_replica_has_room_for_the_sessions_of_all_homes_beside_one_that_has_all_it_may() {
+fn a_home_at_its_session_limit_leaves_a_replica_room_for_all_others() {
     let (mut primary, mut replica) = pair(&limited());
     spray(&mut primary, 100_000);
     tell(&mut primary, &mut replica);
-    // What comes to the replica itself, of the same home: it knows how many there are.
+    // The replica itself gets packets of the same home: it knows how many sessions there are.
     let new =
         (0..100_000).filter(|&n| replica.udp_out(home(1), inside(0), server(200_000 + n)).is_ok());
     assert_eq!(new.count(), 0);
@@ -99,7 +99,7 @@ fn a_home_begins_flows_at_its_pace_and_a_burst_after_a_rest() {
     let mut begin = |world: &mut World, number: u32, tries: u16| {
         let begun = (0..tries).filter(|_| {
             next += 1;
-            // Mappings and further sessions by turns.
+            // Mappings and further sessions in turn.
             let from = if next % 2 == 0 { inside(0) } else { inside(next) };
             match world.udp_out(home(number), from, server(u32::from(next))) {
                 Ok(_) => true,
@@ -112,7 +112,7 @@ fn a_home_begins_flows_at_its_pace_and_a_burst_after_a_rest() {
         begun.count()
     };
     assert_eq!(begin(&mut world, 1, 100), 20);
-    assert_eq!(begin(&mut world, 2, 20), 20, "another home has its own");
+    assert_eq!(begin(&mut world, 2, 20), 20, "another home has tokens of its own");
     for _ in 0..4 {
         world.wait(1);
         assert_eq!(begin(&mut world, 1, 100), 5);
@@ -120,14 +120,14 @@ fn a_home_begins_flows_at_its_pace_and_a_burst_after_a_rest() {
     world.wait(2);
     assert_eq!(begin(&mut world, 1, 3), 3);
     world.wait(1);
-    assert_eq!(begin(&mut world, 1, 100), 12, "what it did not use it has left");
-    assert!(world.udp_out(home(1), inside(1), server(1)).is_ok(), "flows that are there go on");
+    assert_eq!(begin(&mut world, 1, 100), 12, "unused tokens are left");
+    assert!(world.udp_out(home(1), inside(1), server(1)).is_ok(), "existing flows go on");
     world.wait(1000);
     assert_eq!(begin(&mut world, 1, 100), 20);
 }
 
 #[test]
-fn what_is_refused_costs_a_home_no_token() {
+fn a_refused_flow_costs_the_home_no_token() {
     let mut world = World::new(NatConfig {
         new_flows_per_sec: 1,
         new_flows_burst: 3,
@@ -145,7 +145,7 @@ fn what_is_refused_costs_a_home_no_token() {
     assert_eq!(world.udp_out(home(1), inside(1), server(1)), Err(Refusal::NewFlows));
 }
 
-/// Seats of the shard, and homes that it admits in a second.
+/// Capacity of the shard, and homes that it admits in a second.
 const SEATS: u32 = 64;
 const PACE: u32 = 8;
 
@@ -164,8 +164,8 @@ fn ask(world: &mut World, number: u32) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Lets a second pass in which this many forged homes send a packet each, no two the same, and the walk goes round as
-/// far as it does in a second.
+/// Lets a second pass in which this many forged homes, all different, send a packet each, and the
+/// walk goes as far as it does in a second.
 fn flood(world: &mut World, forged: u32, next: &mut u32) {
     world.wait(1);
     for _ in 0..forged {
@@ -183,8 +183,9 @@ fn real_homes_are_admitted_while_forged_ones_come_at_ten_times_the_pace() {
     for _ in 0..30 {
         flood(&mut world, 10 * PACE, &mut forged);
     }
-    assert_eq!(world.nat.shard_gauges(SHARD).subscribers, SEATS, "forged homes have all seats");
-    // For four minutes, every ten seconds another home, which sends once a second until it is in.
+    assert_eq!(world.nat.shard_gauges(SHARD).subscribers, SEATS, "forged homes fill the shard");
+    // For four minutes, every ten seconds another home, which sends once a second until it is
+    // admitted.
     let mut longest = 0;
     for number in 0..24 {
         let mut tries = 0;
@@ -198,7 +199,7 @@ fn real_homes_are_admitted_while_forged_ones_come_at_ten_times_the_pace() {
             flood(&mut world, 10 * PACE, &mut forged);
         }
         for earlier in 0..=number {
-            ask(&mut world, earlier).expect("an answered home keeps its seat");
+            ask(&mut world, earlier).expect("an answered home stays admitted");
         }
     }
     assert!(longest <= 2, "{longest} s");
@@ -226,14 +227,14 @@ fn a_home_that_was_answered_before_does_not_wait_behind_forged_ones() {
 }
 
 #[test]
-fn strangers_come_at_the_pace_while_seats_are_free() {
+fn strangers_are_admitted_at_the_pace_while_capacity_is_left() {
     let mut config = seated();
     config.shards[0].subscribers_max = 400;
     config.shards[0].public = vec!["203.0.113.0/26".parse().unwrap()];
     let mut world = World::new(config);
     let admitted =
         |world: &mut World, from: u32| (0..300).filter(|n| ask(world, from + n).is_ok()).count();
-    assert_eq!(admitted(&mut world, 0), 200, "half of the seats at once");
+    assert_eq!(admitted(&mut world, 0), 200, "half of the capacity at once");
     assert_eq!(ask(&mut world, 299), Err(Refusal::NewHomes));
     world.wait(1);
     assert_eq!(admitted(&mut world, 1000), PACE as usize);
@@ -249,7 +250,7 @@ fn a_displaced_home_loses_no_answered_mapping_and_its_ports_rest() {
     let late = world.udp_out(home(2), inside(0), server(0)).unwrap();
     assert_eq!(ask(&mut world, 3), Err(Refusal::SubscribersMax));
     world.wait(1);
-    assert_eq!(ask(&mut world, 3), Err(Refusal::SubscribersMax), "they have ten seconds");
+    assert_eq!(ask(&mut world, 3), Err(Refusal::SubscribersMax), "homes have ten seconds");
     world.wait(10);
     ask(&mut world, 3).unwrap();
     assert_eq!((world.nat.displaced(SHARD), world.nat.shard_gauges(SHARD).subscribers), (1, 2));
@@ -271,7 +272,7 @@ fn a_displaced_home_loses_no_answered_mapping_and_its_ports_rest() {
 }
 
 #[test]
-fn an_answer_gives_a_displaced_home_its_seat_back() {
+fn an_answer_readmits_a_displaced_home() {
     for is_further in [false, true] {
         let mut config = seated();
         config.shards[0].subscribers_max = 2;
@@ -287,14 +288,14 @@ fn an_answer_gives_a_displaced_home_its_seat_back() {
         world.udp_back(first, server(u32::from(is_further))).unwrap();
         world.wait_and_collect(0);
         assert_eq!(world.nat.displaced(SHARD), 0);
-        assert_eq!(world.nat.shard_gauges(SHARD).subscribers, 3, "one more than there are seats");
+        assert_eq!(world.nat.shard_gauges(SHARD).subscribers, 3, "one more than the capacity");
         assert_eq!(world.flows(), 4, "nothing has ended");
         assert!(world.udp_back(first, server(0)).is_ok());
     }
 }
 
 #[test]
-fn a_displaced_home_that_opens_a_flow_asks_for_a_seat_again() {
+fn a_displaced_home_that_opens_a_flow_needs_admission_again() {
     let mut config = seated();
     config.shards[0].subscribers_max = 1;
     let mut world = World::new(config);
@@ -306,7 +307,7 @@ fn a_displaced_home_that_opens_a_flow_asks_for_a_seat_again() {
         let refused = world.udp_out(home(1), from, server(7));
         assert_eq!(refused, Err(Refusal::SubscribersMax));
     }
-    assert!(world.udp_out(home(1), inside(0), server(0)).is_ok(), "what is there goes on");
+    assert!(world.udp_out(home(1), inside(0), server(0)).is_ok(), "an existing flow goes on");
     world.nat.flush_subscriber(home(2).outer, world.now);
     world.wait_and_collect(120);
     assert!(world.udp_out(home(1), inside(1), server(7)).is_ok());
@@ -328,7 +329,7 @@ fn replicas_follow_when_homes_are_displaced_and_know_which_were_answered() {
     for number in 8..12 {
         ask(&mut primary, number).unwrap();
     }
-    // The ends come after the homes that got the seats.
+    // The ends of the displaced homes' mappings arrive after the homes that displaced them.
     tell(&mut primary, &mut replica);
     primary.wait_and_collect(0);
     tell(&mut primary, &mut replica);
@@ -341,7 +342,8 @@ fn replicas_follow_when_homes_are_displaced_and_know_which_were_answered() {
     tell(&mut primary, &mut replica);
     assert_eq!(replica.nat.gauges().subscribers, primary.nat.gauges().subscribers);
 
-    // The primary dies. The replica makes room, and not where an answer was heard, if only by the primary.
+    // The primary fails. The replica makes room, but spares homes that were answered, even if only
+    // the primary saw the answer.
     replica.now = primary.now;
     replica.nat.set_owned_lanes(SHARD, 0xff, replica.now);
     replica.wait_and_collect(20);
@@ -356,7 +358,7 @@ fn replicas_follow_when_homes_are_displaced_and_know_which_were_answered() {
 }
 
 #[test]
-fn an_owner_whose_home_is_answered_through_another_worker_hears_of_it() {
+fn an_answer_seen_by_another_worker_is_reported_to_the_lane_owner() {
     let mut config = NatConfig { replicas: 1, ..seated() };
     config.shards[0].subscribers_max = 2;
     let (mut primary, mut replica) = pair(&config);
@@ -377,6 +379,6 @@ fn an_owner_whose_home_is_answered_through_another_worker_hears_of_it() {
     ask(&mut primary, 3).unwrap();
     assert_eq!(ask(&mut primary, 4), Err(Refusal::SubscribersMax));
     primary.wait_and_collect(1);
-    assert!(primary.udp_out(home(1), inside(1), server(1)).is_ok(), "it keeps its seat");
+    assert!(primary.udp_out(home(1), inside(1), server(1)).is_ok(), "home 1 stays admitted");
     assert_eq!(primary.udp_out(home(2), inside(1), server(1)), Err(Refusal::SubscribersMax));
 }

@@ -156,7 +156,7 @@ fn u9_t8_b13_hairpinning_shows_the_public_source() {
             assert!(world.nat.is_public(caller.address));
             let arrived = world.back(called, caller, protocol, SYN);
             assert_eq!(arrived.is_ok(), is_let_in, "{protocol} {filtering:?}");
-            // The called one sends too: then both ways are open whatever the filtering.
+            // The called side sends too: then both ways are open whatever the filtering.
             assert_eq!(world.out(home(2), inside(2), caller, protocol, SYN), Ok(called));
             assert_eq!(world.back(caller, called, protocol, SYN).unwrap().home, home(1));
             assert_eq!(world.back(called, caller, protocol, SYN).unwrap().home, home(2));

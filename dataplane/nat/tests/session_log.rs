@@ -1,5 +1,5 @@
-//! What collectors are told of sessions and refusals: each session begins once and ends once, with no remote unless it
-//! is asked for.
+//! The events of sessions and refusals for collectors: each session begins once and ends once, with
+//! its remote only if that is configured.
 
 mod world;
 
@@ -51,7 +51,7 @@ fn name(home: Home, inside: Endpoint, public: Endpoint, remote: Option<Endpoint>
 }
 
 #[test]
-fn without_a_session_log_nothing_is_told() {
+fn without_a_session_log_no_event_is_logged() {
     let mut world = world(SessionLog::None);
     world.udp_out(home(1), inside(0), server(0)).unwrap();
     world.udp_out(home(1), inside(0), server(1)).unwrap();
@@ -60,7 +60,7 @@ fn without_a_session_log_nothing_is_told() {
 }
 
 #[test]
-fn mappings_are_told_without_their_remotes() {
+fn mappings_are_logged_without_their_remotes() {
     let mut world = world(SessionLog::Mappings);
     let mut open = Open::default();
     let public = world.udp_out(home(1), inside(0), server(0)).unwrap();
@@ -78,18 +78,18 @@ fn mappings_are_told_without_their_remotes() {
 }
 
 #[test]
-fn every_session_is_told_with_its_remote() {
+fn every_session_is_logged_with_its_remote() {
     let mut world = world(SessionLog::Destinations);
     let mut open = Open::default();
     let public = world.udp_out(home(1), inside(0), server(0)).unwrap();
     world.udp_out(home(1), inside(0), server(1)).unwrap();
-    // Packets of known sessions tell nothing.
+    // Packets of known sessions log nothing.
     world.udp_out(home(1), inside(0), server(1)).unwrap();
     world.udp_back(public, server(0)).unwrap();
     open.read(&mut world);
     let of = |n| name(home(1), inside(0), public, Some(server(n)));
     assert_eq!(open.sessions, BTreeSet::from([of(0), of(1)]));
-    // The first ends, another takes its place and goes on.
+    // The first session ends, another takes its position and goes on.
     let udp_sec = Timeouts::default().udp_stream.max(Timeouts::default().udp);
     for _ in 0..4 {
         world.wait_and_collect(udp_sec / 2);
@@ -97,7 +97,7 @@ fn every_session_is_told_with_its_remote() {
     }
     open.read(&mut world);
     assert_eq!(open.sessions, BTreeSet::from([of(1)]));
-    // A packet takes the place of a first session that has run out and was not collected.
+    // A packet replaces a first session that has run out and was not collected.
     world.wait(udp_sec + 1);
     world.udp_out(home(1), inside(0), server(3)).unwrap();
     open.read(&mut world);
@@ -109,7 +109,7 @@ fn every_session_is_told_with_its_remote() {
 }
 
 #[test]
-fn of_any_traffic_every_session_ends_once() {
+fn every_session_ends_once_whatever_the_traffic() {
     let mut world = world(SessionLog::Destinations);
     let (mut open, mut random) = (Open::default(), 7_u64);
     let mut below = |bound: u64| {
@@ -140,7 +140,7 @@ fn of_any_traffic_every_session_ends_once() {
     for view in world.list(&SessionFilter::default()) {
         listed.push((view.public, view.remote));
     }
-    assert_eq!(listed.len(), open.sessions.len(), "what has begun and not ended is there");
+    assert_eq!(listed.len(), open.sessions.len(), "all open sessions are listed");
     world.wait_and_collect(100_000);
     world.wait_and_collect(100_000);
     open.read(&mut world);
@@ -148,7 +148,7 @@ fn of_any_traffic_every_session_ends_once() {
 }
 
 #[test]
-fn refusals_say_what_the_home_has_none_of_left() {
+fn refusals_name_the_limit_that_the_home_has_reached() {
     let refused = |config: NatConfig, packets: u32| {
         let mut world = World::new(config);
         for n in 0..packets {
@@ -173,21 +173,21 @@ fn refusals_say_what_the_home_has_none_of_left() {
         ..config()
     };
     let told = refused(one, 65_536);
-    assert!(!told.is_empty() && told.len() <= 256, "a flood is told in part: {}", told.len());
+    assert!(!told.is_empty() && told.len() <= 256, "a flood is logged in part: {}", told.len());
     let is_it = |why: &HomeLimit| match why {
         HomeLimit::AddressPorts { public_address: it } => *it == public_address,
         HomeLimit::Addresses => true,
         _ => false,
     };
     assert!(told.iter().all(is_it), "{told:?}");
-    // What is no want of room is no matter of the home's limits.
+    // A refusal that is not for lack of room is not logged as a limit of the home.
     let mut world = World::new(config());
     world.nat.log_refused(Refusal::TcpNotSyn, &home(1), Protocol::Tcp);
     assert_eq!(world.nat.next_refusal(), None);
 }
 
 #[test]
-fn a_mapping_is_told_by_its_owner_and_a_session_of_another_worker_by_that_one() {
+fn the_owner_logs_a_mapping_and_another_worker_its_own_session() {
     let config = NatConfig {
         session_log: SessionLog::Destinations,
         filtering: Filtering::EndpointIndependent,
@@ -196,7 +196,7 @@ fn a_mapping_is_told_by_its_owner_and_a_session_of_another_worker_by_that_one() 
     let (mut owner, mut other) = pair(&config);
     let public = owner.udp_out(home(1), inside(0), server(0)).unwrap();
     tell(&mut owner, &mut other);
-    // Packets of the same mapping come to the other worker.
+    // Packets of the same mapping arrive at the other worker.
     assert_eq!(other.udp_out(home(1), inside(0), server(1)), Ok(public));
     let mut told = [Open::default(), Open::default()];
     let read = |told: &mut [Open; 2], owner: &mut World, other: &mut World| {
@@ -206,7 +206,7 @@ fn a_mapping_is_told_by_its_owner_and_a_session_of_another_worker_by_that_one() 
     };
     let of = |n| vec![name(home(1), inside(0), public, Some(server(n)))];
     assert_eq!(read(&mut told, &mut owner, &mut other), [of(0), of(1)]);
-    // The owner ends the mapping, and with its copy goes what the other worker had of it.
+    // The owner ends the mapping; the other worker's session goes with its copy of the mapping.
     owner.wait_and_collect(10_000);
     tell(&mut owner, &mut other);
     assert_eq!(read(&mut told, &mut owner, &mut other), [const { Vec::<String>::new() }; 2]);

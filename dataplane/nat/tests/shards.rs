@@ -1,4 +1,5 @@
-//! Shards that come and go: what they need, what they leave, and what a later shard of the same index may not notice.
+//! Shards that are added and removed: what they need, what they leave, and what a later shard of
+//! the index must not see.
 
 mod world;
 
@@ -20,7 +21,7 @@ impl World {
         self.nat.add_shard(shard, 0xff, self.now)
     }
 
-    /// Without waiting: what goes, goes because the shard does.
+    /// Removes a shard without letting time pass: what ends, ends because of the removal.
     fn remove(&mut self, shard: ShardIndex) {
         self.nat.begin_removal(shard);
         assert!(!self.nat.is_removed(shard));
@@ -31,7 +32,7 @@ impl World {
         assert_eq!(self.nat.shard_gauges(shard), ShardGauges::default());
     }
 
-    /// What is to be told, and with which version.
+    /// Returns the pending changes with their bodies.
     fn told(&mut self) -> Vec<(Change, Vec<u8>)> {
         let mut body = [0; BODY_MAX];
         std::iter::from_fn(|| {
@@ -42,7 +43,7 @@ impl World {
 }
 
 #[test]
-fn a_shard_comes_serves_and_goes_without_a_trace() {
+fn a_shard_is_added_serves_and_is_removed_without_a_trace() {
     for filtering in [Filtering::AddressDependent, Filtering::AddressAndPortDependent] {
         let mut world = World::new(NatConfig { filtering, ..roomy() });
         world.udp_out(home(1), inside(1), server(1)).unwrap();
@@ -64,7 +65,7 @@ fn a_shard_comes_serves_and_goes_without_a_trace() {
                 let back = world.udp_back(public, server(12)).unwrap();
                 assert_eq!(back.home, at_index(index, n));
             }
-            // Some rest, some live.
+            // Some ports rest, some flows live.
             world.wait_and_collect(301);
             world.udp_out(home(1), inside(1), server(1)).unwrap();
             for n in 20..60 {
@@ -87,7 +88,7 @@ fn a_shard_comes_serves_and_goes_without_a_trace() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_words() {
+fn a_shard_that_does_not_fit_is_refused_with_the_reason() {
     let mut world = World::new(roomy());
     let mut refused = |change: fn(&mut ShardConfig), wanted: &str| {
         let mut shard = shard(13, "192.0.2.64/29");
@@ -112,7 +113,7 @@ fn what_does_not_fit_is_refused_with_words() {
     assert_eq!(world.add(&shard(14, "192.0.2.68/30")), Ok(ShardIndex(3)));
     let error = world.add(&shard(15, "192.0.2.72/30")).unwrap_err();
     assert_eq!(error, NatError::NoRoomForShard { id: ShardId(15), shards: 4 });
-    // One that leaves keeps what it has until it is gone.
+    // A shard that is being removed keeps what it has until it is gone.
     world.udp_out(home(1), inside(1), server(1)).unwrap();
     world.nat.begin_removal(SHARD);
     let again = world.add(&shard(11, "203.0.113.0/30"));
@@ -124,7 +125,7 @@ fn what_does_not_fit_is_refused_with_words() {
     assert_eq!(alone, NatError::NoRoomForShard { id: ShardId(13), shards: 2 }, "none by default");
 }
 
-/// A worker of a cluster begins with nothing at all.
+/// A worker of a cluster begins without any shard.
 #[test]
 fn a_worker_may_begin_without_shards() {
     let none = NatConfig { shards: vec![], ..roomy() };
@@ -137,7 +138,7 @@ fn a_worker_may_begin_without_shards() {
     assert_eq!(error, NatError::NoShard);
 }
 
-/// A call of `expire` removes no more than it ends, and what stays goes on.
+/// A call of `expire` removes no more records than it may end, and the other shard is not affected.
 #[test]
 fn a_shard_is_removed_in_pieces() {
     let mut world = World::new(NatConfig { ports_per_subscriber: 1024, ..roomy() });
@@ -147,7 +148,7 @@ fn a_shard_is_removed_in_pieces() {
         let public = world.udp_out(home(n % 7), inside(n as u16), server(1)).unwrap();
         assert_eq!(world.udp_out(home(n % 7), inside(n as u16), server(2)), Ok(public));
     }
-    // One mapping with more sessions than a piece has.
+    // One mapping with more sessions than a piece ends.
     for n in 0..100 {
         world.udp_out(home(8), inside(1), server(n)).unwrap();
     }
@@ -166,9 +167,9 @@ fn a_shard_is_removed_in_pieces() {
     assert_eq!(world.udp_back(stays, server(1)).unwrap().inside, inside(1));
 }
 
-/// Several may leave at once; each is removed in its turn.
+/// Several shards may be removed at once; each is emptied in its turn.
 #[test]
-fn all_shards_may_leave_at_once() {
+fn all_shards_may_be_removed_at_once() {
     let mut world = World::new(roomy());
     for n in 0..100 {
         world.udp_out(at_index(ShardIndex((n % 2) as u16), n), inside(1), server(1)).unwrap();
@@ -216,7 +217,7 @@ fn addresses_of_a_shard_need_not_lie_together() {
 }
 
 #[test]
-fn nothing_is_told_or_taken_of_a_shard_that_leaves() {
+fn no_change_of_a_shard_under_removal_is_sent_or_applied() {
     let config = NatConfig { replicas: 1, ..roomy() };
     let (mut primary, mut replica) = (World::new(config.clone()), World::new(config));
     replica.nat.set_owned_lanes(SHARD, 0, replica.now);
@@ -234,7 +235,7 @@ fn nothing_is_told_or_taken_of_a_shard_that_leaves() {
     for n in 0..20 {
         replica.udp_out(home(1), inside(n), server(1)).unwrap();
     }
-    // The owner's marks: changed, begun and ended. The replica's: touches.
+    // The owner's marks: changed, begun and ended. The replica's: owner updates.
     primary.wait_and_collect(300);
     primary.udp_out(home(2), inside(1), server(1)).unwrap();
     replica.nat.begin_removal(SHARD);
@@ -251,16 +252,16 @@ fn nothing_is_told_or_taken_of_a_shard_that_leaves() {
         assert_eq!(world.nat.apply(&creates[0].0, &creates[0].1, world.now), Applied::Invalid);
         assert_eq!(world.add(&shard(13, "192.0.2.64/30")), Ok(SHARD));
         world.nat.set_replicated_lanes(SHARD, 0xff);
-        assert_eq!(world.told(), [], "ends of the former shard are not told as the new one's");
+        assert_eq!(world.told(), [], "ends of the former shard are not sent as the new one's");
         assert_eq!(world.nat.take_lost(), None);
     }
     let logged = replica.events().len();
-    assert_eq!(logged, 0, "blocks of lanes that are another's are his to log");
+    assert_eq!(logged, 0, "blocks of another worker's lanes are logged by their owner");
 }
 
-/// Ends are told by slot, so what nobody has read of a shard goes with it.
+/// Ends name records by slot, so unread ones of a shard go with it.
 #[test]
-fn unread_ends_are_not_told_of_the_shard_that_has_the_index_next() {
+fn unread_ends_are_not_sent_for_the_next_shard_of_the_index() {
     let mut world = World::new(NatConfig { replicas: 1, ..roomy() });
     world.nat.set_replicated_lanes(SHARD, 0xff);
     for n in 0..20 {
@@ -276,7 +277,7 @@ fn unread_ends_are_not_told_of_the_shard_that_has_the_index_next() {
     assert_eq!(world.told(), []);
 }
 
-/// Brings a copy of all lanes of a shard; returns the latest version that a clear had.
+/// Copies all lanes of a shard to another worker; returns the latest version of a clear.
 fn copy(from: &World, at: ShardIndex, to: &mut World, to_at: ShardIndex) -> u32 {
     let mut cleared = 0;
     for lane in 0..8 {
@@ -296,11 +297,12 @@ fn copy(from: &World, at: ShardIndex, to: &mut World, to_at: ShardIndex) -> u32 
     cleared
 }
 
-/// Versions of a lane are one history in the cluster, whoever writes it, and each shard has its own.
+/// The versions of a lane are one sequence in the cluster, whichever worker writes it, and each
+/// shard has its own.
 #[test]
 fn versions_follow_the_shard_and_not_its_index() {
     let config = NatConfig { replicas: 1, ports_per_subscriber: 512, ..roomy() };
-    // Shard 11 is written here, after a take-over or two: its versions are high.
+    // Shard 11 is written here, after several take-overs: its versions are high.
     let mut here = World::new(config.clone());
     for _ in 0..3 {
         here.nat.set_owned_lanes(SHARD, 0, here.now);
@@ -312,15 +314,16 @@ fn versions_follow_the_shard_and_not_its_index() {
     }
     let highest = here.told().iter().map(|(change, _)| change.version).max().unwrap();
     assert!(highest > 3 << 20);
-    // It moves to another worker, who goes on above that.
+    // It moves to another worker, which continues above those versions.
     let mut other = World::new(NatConfig { shards: vec![], ..config.clone() });
     other.nat.add_shard(&shard(11, "203.0.113.0/30"), 0, other.now).unwrap();
     copy(&here, SHARD, &mut other, SHARD);
     other.nat.set_owned_lanes(SHARD, 0xff, other.now);
     other.nat.set_replicated_lanes(SHARD, 0xff);
     here.remove(SHARD);
-    // Its index here gets a shard that a third worker writes, whose versions are low. All of it is taken, also in slots
-    // that the former shard used, and what is passed on of it says nothing of the former one.
+    // Its index here gets a shard that a third worker writes and whose versions are low. All of it
+    // is applied, also in slots that the former shard used, and a relayed copy of it carries
+    // nothing of the former shard.
     let mut third =
         World::new(NatConfig { shards: vec![shard(30, "192.0.2.64/30")], ..config.clone() });
     for n in 0..300 {
@@ -333,7 +336,8 @@ fn versions_follow_the_shard_and_not_its_index() {
     fourth.nat.add_shard(&shard(30, "192.0.2.64/30"), 0, fourth.now).unwrap();
     assert_eq!(copy(&here, index, &mut fourth, SHARD), low);
     assert!(low < 1000);
-    // The first shard comes back, at another index: what it had here is old, what was written elsewhere counts.
+    // The first shard comes back, at another index: its former state here is old, the changes
+    // written elsewhere count.
     let index = here.nat.add_shard(&shard(11, "203.0.113.0/30"), 0, here.now).unwrap();
     assert_eq!(index, ShardIndex(2));
     for n in 0..50 {
@@ -348,16 +352,16 @@ fn versions_follow_the_shard_and_not_its_index() {
     assert!(here.told()[0].0.version > later);
 }
 
-/// Lanes that are ours from the start go on above all that their slabs have had: nobody who remembers takes a new
-/// record for an old one.
+/// Lanes that this worker owns from the start continue above all versions that their slabs have
+/// had: no worker that remembers an old record takes a new one for it.
 #[test]
-fn versions_of_our_own_lanes_never_go_back() {
+fn versions_of_owned_lanes_never_go_back() {
     let mut world = World::new(NatConfig { replicas: 1, shards: vec![], ..roomy() });
     let mut last = 0;
     for _ in 0..5 {
         world.add(&shard(11, "203.0.113.0/30")).unwrap();
         world.nat.set_replicated_lanes(SHARD, 0xff);
-        // One lane is enough to meet its versions again.
+        // One lane is enough to reach its former versions again.
         world.nat.set_owned_lanes(SHARD, 1, world.now);
         for n in 0..30 {
             world.udp_out(home(1), inside(n), server(1)).unwrap();
@@ -369,9 +373,10 @@ fn versions_of_our_own_lanes_never_go_back() {
     }
 }
 
-/// Without translation there are no ports; lanes and inside addresses come and go all the same.
+/// Without translation there are no ports; lanes and inside addresses are added and removed in the
+/// same way.
 #[test]
-fn a_firewall_has_shards_that_come_and_go() {
+fn a_firewall_adds_and_removes_shards() {
     let mut world = World::new(NatConfig { enabled: false, ..roomy() });
     for _ in 0..3 {
         let index = world.add(&shard(13, "172.16.0.0/12")).unwrap();

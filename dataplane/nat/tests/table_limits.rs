@@ -1,4 +1,4 @@
-//! What fills a worker's table: flows, ports in quarantine, further sessions.
+//! Use of a worker's table: flows, ports in quarantine, further sessions.
 
 mod world;
 

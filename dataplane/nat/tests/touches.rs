@@ -1,4 +1,5 @@
-//! What the owner of a lane learns of flows that another worker serves, and what a copy made anew takes back: nothing.
+//! Owner updates: what the owner of a lane learns of flows that another worker serves, and that a
+//! new copy takes none back.
 
 mod world;
 
@@ -8,14 +9,14 @@ use world::pair::*;
 use world::*;
 
 #[test]
-fn nothing_is_told_of_packets_that_only_keep_a_session_alive() {
+fn packets_that_only_keep_a_session_alive_are_not_replicated() {
     let (mut primary, mut replica) = pair(&pair_config());
     let public = primary.udp_out(home(1), inside(1), server(1)).unwrap();
     let tcp = primary.connect(inside(2), server(1));
     tell(&mut primary, &mut replica);
     primary.wait_and_collect(1);
     let told = tell(&mut primary, &mut replica);
-    assert_eq!(told, [ChangeKind::Change], "that the home has had an answer, once");
+    assert_eq!(told, [ChangeKind::Change], "the first answer of the home is sent once");
     for _ in 0..20 {
         primary.wait_and_collect(10);
         primary.udp_back(public, server(1)).unwrap();
@@ -25,12 +26,13 @@ fn nothing_is_told_of_packets_that_only_keep_a_session_alive() {
     assert_eq!(tell(&mut primary, &mut replica), []);
     primary.tcp_back(tcp, server(1), FIN_ACK).unwrap();
     primary.tcp_out(home(1), inside(2), server(1), FIN_ACK).unwrap();
-    assert_eq!(tell(&mut primary, &mut replica), [ChangeKind::Change], "told once, as it is");
+    assert_eq!(tell(&mut primary, &mut replica), [ChangeKind::Change], "only its last state");
 }
 
-/// A flow whose packets all go through the other worker lives as long as if they came here, and no longer.
+/// A flow whose packets all pass the other worker lives as long as if they passed its owner, and no
+/// longer.
 #[test]
-fn touches_keep_a_flow_alive_that_another_worker_serves() {
+fn owner_updates_keep_a_flow_alive_that_another_worker_serves() {
     let (mut primary, mut replica) = pair(&pair_config());
     let public = primary.udp_out(home(1), inside(1), server(1)).unwrap();
     tell(&mut primary, &mut replica);
@@ -42,7 +44,8 @@ fn touches_keep_a_flow_alive_that_another_worker_serves() {
     };
     let mut touches = 0;
     for number in 0..400 {
-        // A packet every 290 seconds: the longest pause that a timer of 300 allows, with 5 seconds until the touch.
+        // A packet every 290 seconds: the longest pause that a timer of 300 allows, with 5 seconds
+        // until the owner update.
         if number % 58 == 0 {
             assert_eq!(replica.udp_out(home(1), inside(1), server(1)), Ok(public));
         }
@@ -59,9 +62,10 @@ fn touches_keep_a_flow_alive_that_another_worker_serves() {
     assert!((7..=8).contains(&left), "ended {left} steps later");
 }
 
-/// A connection that ends where its lane's owner does not see it holds its port no longer than one that he served.
+/// A connection that ends where its lane's owner does not see it holds its port no longer than one
+/// that the owner served.
 #[test]
-fn the_end_of_a_connection_is_told_to_the_owner() {
+fn the_end_of_a_connection_is_reported_to_the_owner() {
     let (mut primary, mut replica) = pair(&pair_config());
     let (first, further) = (server(1), server(2));
     let public = primary.connect(inside(1), first);
@@ -81,10 +85,11 @@ fn the_end_of_a_connection_is_told_to_the_owner() {
     primary.assert_empty_but_lanes();
 }
 
-/// Whatever segments come, and by whichever worker: the owner knows what it would know if all had come to it. Also if each
-/// direction has its own way, if a reset was forged, or if the connection is opened anew.
+/// Whichever segments pass, and whichever worker they pass: the owner's state is as if all had
+/// passed the owner. Also if each direction passes a worker of its own, if a reset was forged, or
+/// if the connection is opened again.
 #[test]
-fn segments_by_two_workers_are_as_if_by_one() {
+fn segments_through_two_workers_give_the_state_of_one() {
     const FLAGS: [u8; 6] = [SYN, SYN_ACK, ACK, FIN_ACK, RST, RST | ACK];
     check!().with_type::<(bool, Vec<(bool, bool, u8)>)>().for_each(|(is_further, segments)| {
         let (mut primary, mut replica) = pair(&pair_config());
@@ -119,9 +124,10 @@ fn segments_by_two_workers_are_as_if_by_one() {
     });
 }
 
-/// What the owner was told was lost, and he copies the lane anew: the copy keeps what it has seen, and tells him.
+/// An owner update was lost, and the owner copies the lane again: the copy keeps what it has seen,
+/// and reports it again.
 #[test]
-fn an_owner_that_missed_the_end_of_a_connection_is_told_again() {
+fn an_owner_that_missed_the_end_of_a_connection_gets_it_again() {
     let (mut primary, mut replica) = pair(&pair_config());
     let (first, further) = (server(1), server(2));
     let public = primary.connect(inside(1), first);
@@ -138,12 +144,12 @@ fn an_owner_that_missed_the_end_of_a_connection_is_told_again() {
     assert_eq!(states(&primary), ["last-ack"; 2]);
     assert_eq!(tell(&mut primary, &mut replica), [ChangeKind::Change; 2]);
     copy(&primary, &mut replica, false);
-    assert_eq!(tell(&mut replica, &mut primary), [], "both know the same");
+    assert_eq!(tell(&mut replica, &mut primary), [], "both have the same state");
 }
 
-/// Of a connection that was opened anew at its owner nothing of before comes back, neither to him nor from him.
+/// When a connection goes on at its owner, a late owner update brings no earlier state back.
 #[test]
-fn a_touch_ends_nothing_that_has_begun_since() {
+fn a_late_owner_update_does_not_end_a_live_connection() {
     let (mut primary, mut replica) = pair(&pair_config());
     let public = primary.connect(inside(1), server(1));
     tell(&mut primary, &mut replica);
@@ -163,9 +169,9 @@ fn a_touch_ends_nothing_that_has_begun_since() {
     assert_eq!(states(&primary), ["reset"]);
 }
 
-/// Sessions that a remote opened are counted by their owner, whatever a peer says of them.
+/// The owner counts the sessions that a remote opened, whatever a peer reports of them.
 #[test]
-fn a_touch_changes_no_accounting() {
+fn an_owner_update_leaves_the_session_accounting_unchanged() {
     let (mut primary, mut replica) = pair(&pair_config());
     let public = primary.connect(inside(1), server(1));
     tell(&mut primary, &mut replica);
@@ -180,9 +186,9 @@ fn a_touch_changes_no_accounting() {
     primary.assert_empty_but_lanes();
 }
 
-/// Who passes a lane on may have heard less of it.
+/// A relay may have received less of a lane.
 #[test]
-fn what_is_passed_on_takes_no_session_back() {
+fn a_relayed_copy_takes_no_session_back() {
     let (mut primary, mut replica) = pair(&pair_config());
     let (_, mut third) = pair(&pair_config());
     let public = primary.connect(inside(1), server(1));
@@ -196,16 +202,17 @@ fn what_is_passed_on_takes_no_session_back() {
     copy(&third, &mut replica, true);
     assert_eq!(states(&replica), ["close-wait"]);
     copy(&replica, &mut third, true);
-    assert_eq!(states(&third), ["close-wait"], "nor does who has heard less keep it");
+    assert_eq!(states(&third), ["close-wait"], "the copy that was behind");
     copy(&primary, &mut replica, false);
     assert_eq!(
         (states(&replica), replica.nat.journal_end()),
         (vec!["close-wait"], 0),
-        "nothing to tell"
+        "no change to send"
     );
 }
 
-/// What was seen is of the remote that it names, or of none: the owner may have another in its place by now.
+/// A segment counts only for the remote that it names: the owner may have another in its place by
+/// then.
 #[test]
 fn a_segment_of_another_remote_ends_nothing() {
     let (mut primary, mut replica) = pair(&pair_config());
@@ -229,9 +236,9 @@ fn a_segment_of_another_remote_ends_nothing() {
     assert_eq!(primary.list(&SessionFilter::default())[0].state, "reset");
 }
 
-/// A copy is no traffic: what the owner tells does not come back as a touch.
+/// A copy is no traffic: the owner's changes do not come back as owner updates.
 #[test]
-fn a_copy_without_packets_touches_nothing() {
+fn a_copy_without_packets_sends_no_owner_update() {
     let (mut primary, mut replica) = pair(&pair_config());
     primary.udp_out(home(1), inside(1), server(1)).unwrap();
     primary.connect(inside(2), server(1));
@@ -243,9 +250,9 @@ fn a_copy_without_packets_touches_nothing() {
     }
 }
 
-/// With strict filtering an answer needs a session: the non-owner keeps one of his own.
+/// With strict filtering an answer needs a session: the non-owner keeps one of its own.
 #[test]
-fn a_new_remote_of_anothers_mapping_is_answered() {
+fn a_new_remote_of_another_workers_mapping_is_answered() {
     for filtering in [Filtering::AddressDependent, Filtering::AddressAndPortDependent] {
         let config = NatConfig { filtering, ..pair_config() };
         let (mut primary, mut replica) = pair(&config);
@@ -254,7 +261,7 @@ fn a_new_remote_of_anothers_mapping_is_answered() {
         assert_eq!(replica.udp_back(public, server(2)), Err(Refusal::Filtered));
         assert_eq!(replica.udp_out(home(1), inside(1), server(2)), Ok(public));
         assert_eq!(replica.udp_back(public, server(2)).unwrap().inside, inside(1));
-        // It keeps the mapping alive at its owner, who knows nothing of the remote.
+        // It keeps the mapping alive at its owner, which knows nothing of the remote.
         for _ in 0..20 {
             primary.wait_and_collect(100);
             replica.wait_and_collect(100);
@@ -266,7 +273,7 @@ fn a_new_remote_of_anothers_mapping_is_answered() {
             assert_eq!(primary.flows(), 1);
         }
         assert_eq!(primary.udp_back(public, server(2)), Err(Refusal::Filtered));
-        // Once told by its owner the session is the owner's.
+        // Once its owner has sent it, the session is the owner's.
         primary.udp_out(home(1), inside(1), server(2)).unwrap();
         tell(&mut primary, &mut replica);
         assert_eq!(replica.flows(), 2);
@@ -280,9 +287,9 @@ fn a_new_remote_of_anothers_mapping_is_answered() {
     }
 }
 
-/// A session that only the non-owner knows ends by his own timers.
+/// A session that only the non-owner has ends by the non-owner's timers.
 #[test]
-fn a_session_of_our_own_ends_by_itself() {
+fn a_session_that_only_the_replica_has_ends_by_its_timer() {
     let (mut primary, mut replica) = pair(&pair_config());
     primary.udp_out(home(1), inside(1), server(1)).unwrap();
     tell(&mut primary, &mut replica);

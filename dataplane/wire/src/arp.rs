@@ -8,7 +8,8 @@ pub const HARDWARE_ETHERNET: u16 = 1;
 pub const REQUEST: u16 = 1;
 pub const REPLY: u16 = 2;
 
-/// An ARP packet for IPv4 over Ethernet: 28 bytes. Addresses in network order on the wire, `get()` gives host order.
+/// An ARP packet for IPv4 over Ethernet: 28 bytes. Addresses are in network order on the wire;
+/// `get()` returns host order.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -28,17 +29,18 @@ pub struct Arp {
 impl Arp {
     pub const LEN: usize = size_of::<Arp>();
 
-    /// "Who has `target_ip`?" from `sender`.
+    /// Makes a request of `sender` for the MAC of `target_ip`.
     pub fn request(sender_mac: Mac, sender_ip: u32, target_ip: u32) -> Arp {
         Arp::new(REQUEST, (sender_mac, sender_ip), (Mac::ZERO, target_ip))
     }
 
-    /// "`sender_ip` is at `sender_mac`", to one asker.
+    /// Makes the answer "`sender_ip` is at `sender_mac`" to one station.
     pub fn reply(sender_mac: Mac, sender_ip: u32, target_mac: Mac, target_ip: u32) -> Arp {
         Arp::new(REPLY, (sender_mac, sender_ip), (target_mac, target_ip))
     }
 
-    /// An announcement (RFC 5227 section 1.1): a request for one's own address, which every station's cache takes up.
+    /// Makes an announcement (RFC 5227 section 1.1): a request for the sender's own address, which
+    /// every station enters in its cache.
     pub fn gratuitous(mac: Mac, ip: u32) -> Arp {
         Arp::new(REQUEST, (mac, ip), (Mac::ZERO, ip))
     }
@@ -57,7 +59,8 @@ impl Arp {
         }
     }
 
-    /// Whether the types and lengths are those of IPv4 over Ethernet; the other fields mean nothing if not.
+    /// Whether the types and lengths are those of IPv4 over Ethernet; otherwise the other fields
+    /// have no meaning.
     #[inline]
     pub fn is_valid_ipv4_ethernet(&self) -> bool {
         self.hardware_type.get() == HARDWARE_ETHERNET
@@ -76,7 +79,7 @@ impl Arp {
         self.operation.get() == REPLY
     }
 
-    /// Whether sender and target address are the same: an announcement.
+    /// True for an announcement: sender and target address are the same.
     #[inline]
     pub fn is_gratuitous(&self) -> bool {
         self.sender_ip == self.target_ip
@@ -88,8 +91,8 @@ impl Arp {
     }
 }
 
-/// The packet at the front of `bytes` (Ethernet padding may follow). Types and lengths are not checked here:
-/// [`Arp::is_valid_ipv4_ethernet`].
+/// Returns the packet at the front of `bytes` (Ethernet padding may follow). Does not check types
+/// and lengths: [`Arp::is_valid_ipv4_ethernet`].
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<&Arp, Malformed> {
     Arp::ref_from_prefix(bytes).map(|(arp, _)| arp).map_err(|_| Malformed::Truncated)
@@ -101,14 +104,14 @@ mod tests {
     use crate::build;
 
     #[test]
-    fn announces_with_a_request_for_the_own_address() {
+    fn announcement_is_a_request_for_the_senders_own_address() {
         let arp = Arp::gratuitous(build::mac(1), 0x0a01_0001);
         assert!(arp.is_gratuitous() && arp.is_request() && arp.is_valid_ipv4_ethernet());
         assert_eq!(arp.target_mac, Mac::ZERO);
     }
 
     #[test]
-    fn answers_the_asker() {
+    fn arp_reply_is_addressed_to_the_requesting_station() {
         let request = Arp::request(build::mac(2), 0x0a01_0002, 0x0a01_0001);
         let reply = Arp::reply(
             build::mac(1),
@@ -121,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn other_hardware_is_not_ours() {
+    fn arp_of_other_hardware_is_not_valid_ipv4_ethernet() {
         let mut arp = Arp::request(build::mac(2), 1, 2);
         arp.hardware_len = 8;
         assert!(!arp.is_valid_ipv4_ethernet());

@@ -1,18 +1,20 @@
 //! The Internet checksum (RFC 1071) and its incremental update (RFC 1624). Hot: per packet.
 
-/// The ones' complement checksum of `bytes`, complemented, in host order: the value to put in a checksum field.
-/// Over bytes that contain their right checksum the result is 0. An odd last byte is padded with zero.
+/// Returns the ones' complement checksum of `bytes`, complemented, in host order: the value for a
+/// checksum field. Over bytes that contain their right checksum the result is 0. An odd last byte
+/// is padded with zero.
 #[inline]
 pub fn sum(bytes: &[u8]) -> u16 {
     finish(partial(bytes))
 }
 
-/// The ones' complement sum of `bytes`, folded to 16 bits, not complemented. Parts may be added with `+` and given to [`finish`];
-/// every part but the last must have an even length.
+/// Returns the ones' complement sum of `bytes`, folded to 16 bits, not complemented. Parts may be
+/// added with `+` and passed to [`finish`]; every part except the last must have an even length.
 #[inline]
 pub fn partial(bytes: &[u8]) -> u32 {
-    // RFC 1071 section 2(B): the sum does not depend on byte order, so words are added as they lie in memory and only the
-    // result is swapped. Four bytes at a time (section 2(C)); 2^32 such words fit the accumulator.
+    // RFC 1071 section 2(B): the sum does not depend on byte order, so words are added as they lie
+    // in memory and only the result is swapped. Four bytes at a time (section 2(C)); 2^32 such
+    // words fit the accumulator.
     let words = bytes.chunks_exact(4);
     let tail = words.remainder();
     let mut last = [0u8; 4];
@@ -29,25 +31,28 @@ pub fn finish(sum: u32) -> u16 {
     !fold(u64::from(sum))
 }
 
-/// The sum of the TCP and UDP pseudo header (RFC 9293 section 3.1, RFC 768): addresses in host order, `len` = bytes of the
-/// segment with its header. To be added to the [`partial`] of the segment.
+/// Returns the sum of the TCP and UDP pseudo header (RFC 9293 section 3.1, RFC 768): addresses in
+/// host order, `len` = bytes of the segment with its header. To be added to the [`partial`] of the
+/// segment.
 #[inline]
 pub fn pseudo_header(source: u32, destination: u32, protocol: u8, len: u16) -> u32 {
     let sum = u64::from(source) + u64::from(destination) + u64::from(protocol) + u64::from(len);
     u32::from(fold(sum))
 }
 
-/// The difference that a set of field edits makes to a checksum: collected once, applied to every checksum that covers the
-/// edited fields (an address counts for IP, TCP and UDP; a port for TCP and UDP).
+/// The difference that a set of field edits makes to a checksum: collected once, applied to every
+/// checksum that covers the edited fields (an address is covered by IP, TCP and UDP checksums; a
+/// port by TCP and UDP).
 ///
-/// RFC 1624 equation 3: HC' = ~(~HC + ~m + m'). The form of equation 4 and of RFC 1141 is wrong for a sum of zero.
+/// RFC 1624 equation 3: HC' = ~(~HC + ~m + m'). The form of equation 4 and of RFC 1141 is wrong for
+/// a sum of zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
     sum: u64,
 }
 
 impl Delta {
-    /// No edit.
+    /// Returns the delta of no edit.
     #[inline]
     pub const fn new() -> Delta {
         Delta { sum: 0 }
@@ -64,26 +69,29 @@ impl Delta {
     #[inline]
     #[must_use]
     pub const fn replace32(self, old: u32, new: u32) -> Delta {
-        // 2^16 = 1 modulo 0xffff: a 32-bit word is the sum of its halves, and folding restores that.
+        // 2^16 = 1 modulo 0xffff: a 32-bit word is the sum of its halves, and folding reduces it to
+        // that.
         Delta { sum: self.sum + !old as u64 + new as u64 }
     }
 
-    /// One less in the upper byte of a 16-bit field that is not below 256 in host order: ~m + m - 0x100, whatever m.
+    /// Adds a decrement of the upper byte of a 16-bit field that is not below 256 in host order: ~m
+    /// + m - 0x100, whatever m.
     #[inline]
     #[must_use]
     pub const fn decrement_upper(self) -> Delta {
         Delta { sum: self.sum + 0xfeff }
     }
 
-    /// Both sets of edits.
+    /// Returns the delta of both sets of edits.
     #[inline]
     #[must_use]
     pub const fn then(self, other: Delta) -> Delta {
         Delta { sum: self.sum + other.sum }
     }
 
-    /// The checksum after the edits; a wrong checksum stays wrong by the same difference. UDP and ICMP have corner cases of
-    /// their own: [`crate::udp::apply_delta`], [`crate::icmp::apply_delta`].
+    /// Returns the checksum after the edits; a wrong checksum stays wrong by the same difference.
+    /// UDP and ICMP have corner cases of their own: [`crate::udp::apply_delta`],
+    /// [`crate::icmp::apply_delta`].
     #[inline]
     #[must_use]
     pub const fn apply(self, checksum: u16) -> u16 {
@@ -94,8 +102,8 @@ impl Delta {
 /// Folds to 16 bits with end-around carry. A sum that is not 0 never becomes 0: it becomes 0xffff.
 #[inline(always)]
 pub(crate) const fn fold(sum: u64) -> u16 {
-    // A word plus itself turned by half its width: the upper half is the sum of both halves, the carry of the lower half
-    // brought round.
+    // A word plus itself rotated by half its width: the upper half is the sum of both halves,
+    // including the end-around carry of the lower half.
     let sum = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;
     (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
@@ -105,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_the_example_of_rfc_1071() {
+    fn checksum_of_the_example_in_rfc_1071_is_right() {
         // Section 3: the sum of these bytes is 0xddf2.
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
         assert_eq!(partial(&bytes), 0xddf2);
@@ -113,28 +121,29 @@ mod tests {
     }
 
     #[test]
-    fn pads_an_odd_byte_with_zero() {
+    fn odd_last_byte_is_padded_with_zero() {
         assert_eq!(sum(&[0x12, 0x34, 0x56]), sum(&[0x12, 0x34, 0x56, 0x00]));
         assert_eq!(sum(&[0xab]), !0xab00);
         assert_eq!(sum(&[]), 0xffff);
     }
 
     #[test]
-    fn even_parts_add_up() {
+    fn sums_of_even_parts_add_up_to_the_whole() {
         let bytes: Vec<u8> = (0..=255).collect();
         let parts = partial(&bytes[..2]) + partial(&bytes[2..100]) + partial(&bytes[100..]);
         assert_eq!(finish(parts), sum(&bytes));
     }
 
     #[test]
-    fn holds_the_largest_packet() {
+    fn accumulator_holds_the_largest_packet() {
         assert_eq!(sum(&[0xff; 65_535]), 0x00ff);
         assert_eq!(sum(&[0xff; 65_536]), 0);
     }
 
     #[test]
-    fn updates_the_example_of_rfc_1624() {
-        // Section 4: HC = 0xdd2f, m = 0x5555, m' = 0x3285 must give 0x0000, where RFC 1141 gave 0xffff.
+    fn update_of_the_example_in_rfc_1624_is_right() {
+        // Section 4: HC = 0xdd2f, m = 0x5555, m' = 0x3285 must give 0x0000, where RFC 1141 gave
+        // 0xffff.
         assert_eq!(Delta::new().replace16(0x5555, 0x3285).apply(0xdd2f), 0x0000);
     }
 
@@ -147,7 +156,7 @@ mod tests {
 
     /// Folding keeps a sum modulo 0xffff and gives 0 for 0 alone.
     #[test]
-    fn folds_to_the_remainder() {
+    fn folding_gives_the_remainder_modulo_ffff() {
         let near_powers = (0..64).flat_map(|bit| {
             let power = 1u64 << bit;
             [power - 1, power, power.wrapping_add(0xffff), power.wrapping_mul(0xffff)]

@@ -6,7 +6,8 @@
 //! let tunnelled = build::ipv4("10.200.0.7", "10.100.0.1").gre(build::gre().key(7), query);
 //! assert_eq!(
 //!     describe_packet(&tunnelled),
-//!     "10.200.0.7 > 10.100.0.1 ttl 64 gre key 7 | 192.168.1.10:40000 > 198.51.100.53:53 ttl 64 udp 5"
+//!     "10.200.0.7 > 10.100.0.1 ttl 64 gre key 7 | \
+//!      192.168.1.10:40000 > 198.51.100.53:53 ttl 64 udp 5"
 //! );
 //! ```
 
@@ -18,7 +19,8 @@ use crate::{Malformed, arp, gre, icmp, ipv4, ports, tcp, udp};
 use core::fmt::{self, Write};
 use core::net::Ipv4Addr;
 
-/// Describes an Ethernet frame, through tags, tunnels and quotes; what does not parse is named, never a panic.
+/// Describes an Ethernet frame, through tags, tunnels and quotes; bytes that cannot be parsed are
+/// reported in the text, never by a panic.
 pub fn describe(frame: &[u8]) -> String {
     into_line(|line| write_frame(line, frame))
 }
@@ -28,7 +30,8 @@ pub fn describe_packet(packet: &[u8]) -> String {
     into_line(|line| write_packet(line, packet))
 }
 
-/// Packets inside one another that are described; deeper ones are only mentioned. Keeps the recursion bounded for hostile frames.
+/// Largest number of nested packets that are described; deeper ones are only mentioned. Bounds the
+/// recursion for hostile frames.
 const DEPTH_MAX: u32 = 8;
 
 struct Line {
@@ -102,7 +105,7 @@ fn write_packet(line: &mut Line, bytes: &[u8]) -> fmt::Result {
     }
 }
 
-/// A packet in an ICMP error, which may be cut.
+/// Describes a packet quoted in an ICMP error, which may be truncated.
 fn write_quoted(line: &mut Line, bytes: &[u8]) -> fmt::Result {
     match ipv4::parse_quoted(bytes) {
         Ok((header, header_len, total_length)) => {
@@ -113,7 +116,7 @@ fn write_quoted(line: &mut Line, bytes: &[u8]) -> fmt::Result {
     }
 }
 
-/// `whole_len` = bytes of the payload as the header says; `payload` may be shorter.
+/// `whole_len` = bytes of the payload according to the header; `payload` may be shorter.
 fn write_ipv4(line: &mut Line, header: &Ipv4, payload: &[u8], whole_len: usize) -> fmt::Result {
     line.depth += 1;
     if line.depth > DEPTH_MAX {
@@ -243,7 +246,7 @@ mod tests {
     use crate::build;
 
     #[test]
-    fn tells_frames_apart() {
+    fn frames_are_described_by_kind() {
         let (gateway, worker) = (build::mac(1), build::mac(2));
         let syn = build::ipv4("10.0.0.1", "10.0.0.2")
             .df(true)
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_the_place_of_a_fragment() {
+    fn fragment_is_described_with_its_offset() {
         let whole = build::ipv4("10.0.0.1", "10.0.0.2").identification(3).udp(4, 5, [0; 1000]);
         let lines: Vec<String> =
             build::fragments(whole, 620).iter().map(|part| describe_packet(part)).collect();
@@ -288,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn stops_in_a_tunnel_without_end() {
+    fn description_stops_at_the_depth_limit_of_nested_tunnels() {
         let inner = build::ipv4("10.0.0.1", "10.0.0.2").udp(4, 5, b"x");
         let nested = (0..1000)
             .fold(inner, |packet, _| build::ipv4("10.0.0.1", "10.0.0.2").gre(build::gre(), packet));

@@ -34,13 +34,13 @@ impl Mac {
     pub const BROADCAST: Mac = Mac([0xff; 6]);
     pub const ZERO: Mac = Mac([0; 6]);
 
-    /// Group bit (IEEE 802 section 8.2): multicast or broadcast.
+    /// True for multicast and broadcast: the group bit is set (IEEE 802 section 8.2).
     #[inline]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// An address that one station can own: not a group address and not zero.
+    /// True for an address that one station can own: not a group address and not zero.
     #[inline]
     pub fn is_unicast(self) -> bool {
         !self.is_multicast() && self != Mac::ZERO
@@ -97,7 +97,7 @@ impl FromStr for Mac {
 pub struct Ethernet {
     pub destination: Mac,
     pub source: Mac,
-    /// Ethertype; a value below 0x0600 is an 802.3 length, which no caller serves.
+    /// Ethertype; a value below 0x0600 is an 802.3 length, which no caller supports.
     pub ethertype: U16,
 }
 
@@ -116,7 +116,8 @@ impl Ethernet {
     }
 }
 
-/// The 802.1Q tag that follows the addresses when the ethertype is [`ETHERTYPE_VLAN`]: 4 bytes, counted from behind that ethertype.
+/// The 802.1Q tag that follows the addresses if the ethertype is [`ETHERTYPE_VLAN`]: 4 bytes,
+/// counted from behind that ethertype.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -124,20 +125,20 @@ impl Ethernet {
 pub struct Vlan {
     /// Priority (3 bits), drop eligible (1 bit), VLAN identifier (12 bits).
     pub tci: U16,
-    /// Ethertype of what follows.
+    /// Ethertype of the payload.
     pub ethertype: U16,
 }
 
 impl Vlan {
     pub const LEN: usize = size_of::<Vlan>();
 
-    /// The tag of VLAN `id` (1 to 4094) with priority 0.
+    /// Makes the tag of VLAN `id` (1 to 4094) with priority 0.
     #[inline]
     pub fn new(id: u16, ethertype: u16) -> Vlan {
         Vlan { tci: U16::new(id & 0x0fff), ethertype: U16::new(ethertype) }
     }
 
-    /// VLAN identifier; 0 = priority tag only.
+    /// Returns the VLAN identifier; 0 = priority tag only.
     #[inline]
     pub fn id(&self) -> u16 {
         self.tci.get() & 0x0fff
@@ -155,7 +156,7 @@ impl Vlan {
     }
 }
 
-/// What lies in front of the network layer.
+/// The headers in front of the network layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
     /// Bytes up to the network layer: 14, or 18 with a tag.
@@ -164,29 +165,29 @@ pub struct Link {
     pub source: Mac,
     /// The outermost VLAN identifier (0 to 4095), if the frame is tagged.
     pub vlan: Option<u16>,
-    /// Ethertype of what follows; [`ETHERTYPE_VLAN`] again for a frame with two tags.
+    /// Ethertype of the payload; [`ETHERTYPE_VLAN`] again for a frame with two tags.
     pub ethertype: u16,
 }
 
-/// The header at the front of `bytes`.
+/// Returns the header at the front of `bytes`.
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<&Ethernet, Malformed> {
     Ethernet::ref_from_prefix(bytes).map(|(header, _)| header).map_err(|_| Malformed::Truncated)
 }
 
-/// The header at the front of `bytes`, to edit in place.
+/// Returns the header at the front of `bytes`, to edit in place.
 #[inline]
 pub fn parse_mut(bytes: &mut [u8]) -> Result<&mut Ethernet, Malformed> {
     Ethernet::mut_from_prefix(bytes).map(|(header, _)| header).map_err(|_| Malformed::Truncated)
 }
 
-/// The tag at the front of `bytes` (14 bytes into the frame).
+/// Returns the tag at the front of `bytes` (14 bytes into the frame).
 #[inline]
 pub fn parse_vlan(bytes: &[u8]) -> Result<&Vlan, Malformed> {
     Vlan::ref_from_prefix(bytes).map(|(tag, _)| tag).map_err(|_| Malformed::Truncated)
 }
 
-/// The header and, if there is one, the first 802.1Q tag.
+/// Returns the header and, if there is one, the first 802.1Q tag.
 #[inline]
 pub fn parse_link(bytes: &[u8]) -> Result<Link, Malformed> {
     let header = parse(bytes)?;
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_station_owns_a_unicast_mac() {
+    fn group_and_zero_macs_are_not_unicast() {
         assert!(build::mac(1).is_unicast());
         assert!(!Mac::BROADCAST.is_unicast() && Mac::BROADCAST.is_multicast());
         assert!(!Mac::ZERO.is_unicast() && !Mac::ZERO.is_multicast());

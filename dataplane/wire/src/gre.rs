@@ -19,9 +19,9 @@ const CHECKSUM_PRESENT: u16 = 0x8000;
 const KEY_PRESENT: u16 = 0x2000;
 const SEQUENCE_PRESENT: u16 = 0x1000;
 const VERSION: u16 = 0x0007;
-/// Bits 1, 4 and 5: routing, strict source route and recursion control of RFC 1701. RFC 2784 section 2.3: a receiver that does not
-/// implement RFC 1701 MUST discard a packet with bits 1 to 5 set; RFC 2890 gave bits 2 and 3 back to key and sequence number.
-/// Bits 6 to 12 MUST be ignored.
+/// Bits 1, 4 and 5: routing, strict source route and recursion control of RFC 1701. RFC 2784
+/// section 2.3: a receiver that does not implement RFC 1701 MUST discard a packet with bits 1 to 5
+/// set; RFC 2890 reassigned bits 2 and 3 to key and sequence number. Bits 6 to 12 MUST be ignored.
 const MUST_BE_ZERO: u16 = 0x4c00;
 
 /// The base header: 4 bytes, optional fields follow.
@@ -48,12 +48,13 @@ pub struct Header {
     pub protocol: u16,
     pub key: Option<u32>,
     pub sequence: Option<u32>,
-    /// The checksum was there, and right.
+    /// Whether a checksum was present (and right).
     pub has_checksum: bool,
 }
 
-/// The header at the front of `bytes`, which must be exactly the GRE packet: header and payload, no padding behind. A checksum is
-/// verified over all of it (RFC 2784 section 2.5). The order of sequence numbers is not looked at.
+/// Reads the header at the front of `bytes`, which must be exactly the GRE packet: header and
+/// payload, no padding behind. A checksum is verified over all of it (RFC 2784 section 2.5). The
+/// order of sequence numbers is not checked.
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<Header, Malformed> {
     let (base, _) = Gre::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
@@ -99,7 +100,7 @@ fn take_u32(bytes: &[u8], at: &mut usize) -> Result<u32, Malformed> {
     Ok(u32::from_be_bytes([field[0], field[1], field[2], field[3]]))
 }
 
-/// Bytes of the header that [`emit`] writes: 4, or 8 with a key.
+/// Returns the length of the header that [`emit`] writes, bytes: 4, or 8 with a key.
 #[inline]
 pub const fn header_len(key: Option<u32>) -> usize {
     match key {
@@ -121,19 +122,19 @@ pub fn emit(buffer: &mut [u8], protocol: u16, key: Option<u32>) {
 }
 
 impl Header {
-    /// A header without optional fields.
+    /// Makes a header without optional fields.
     pub fn new(protocol: u16) -> Header {
         Header { len: Gre::LEN, protocol, key: None, sequence: None, has_checksum: false }
     }
 
-    /// Bytes of the header with the optional fields it has now.
+    /// Returns the length of the header with its present optional fields, bytes.
     pub fn emitted_len(&self) -> usize {
         let optional = [self.has_checksum, self.key.is_some(), self.sequence.is_some()];
         Gre::LEN + 4 * optional.into_iter().filter(|&present| present).count()
     }
 
-    /// Writes the header to the front of `packet`, whose payload already lies behind it and ends with it, and computes the checksum if
-    /// it has one.
+    /// Writes the header to the front of `packet`, which ends with the payload and already contains
+    /// it, and computes the checksum if the header has one.
     pub fn emit(&self, packet: &mut [u8]) {
         let checksum_flag = if self.has_checksum { CHECKSUM_PRESENT } else { 0 };
         let key_flag = if self.key.is_some() { KEY_PRESENT } else { 0 };
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_rfc_2784_tells_to_discard() {
+    fn bits_that_rfc_2784_says_to_discard_are_refused() {
         let with_flags = |flags: u16| {
             let mut packet = build::gre().build(&[0; 16]);
             packet[..2].copy_from_slice(&flags.to_be_bytes());

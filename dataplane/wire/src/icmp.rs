@@ -36,19 +36,20 @@ pub struct Icmp {
     pub kind: u8,
     pub code: u8,
     pub checksum: U16,
-    /// Queries: identifier, sequence. Errors: by kind; the MTU of "fragmentation needed" in the last two bytes.
+    /// Queries: identifier, sequence. Errors: by kind; the MTU of "fragmentation needed" in the
+    /// last two bytes.
     pub rest: [u8; 4],
 }
 
 impl Icmp {
     pub const LEN: usize = size_of::<Icmp>();
 
-    /// A header without checksum.
+    /// Makes a header without checksum.
     pub fn new(kind: u8, code: u8, rest: [u8; 4]) -> Icmp {
         Icmp { kind, code, checksum: U16::ZERO, rest }
     }
 
-    /// Identifier of a query.
+    /// Returns the identifier of a query.
     #[inline]
     pub fn identifier(&self) -> u16 {
         u16::from_be_bytes([self.rest[0], self.rest[1]])
@@ -60,13 +61,14 @@ impl Icmp {
         [self.rest[0], self.rest[1]] = identifier.to_be_bytes();
     }
 
-    /// Sequence number of a query.
+    /// Returns the sequence number of a query.
     #[inline]
     pub fn sequence(&self) -> u16 {
         u16::from_be_bytes([self.rest[2], self.rest[3]])
     }
 
-    /// MTU in bytes of the next hop, of "fragmentation needed" (RFC 1191 section 4); 0 from routers older than that.
+    /// Returns the next-hop MTU of "fragmentation needed", bytes (RFC 1191 section 4); 0 from
+    /// routers older than that RFC.
     #[inline]
     pub fn next_hop_mtu(&self) -> u16 {
         u16::from_be_bytes([self.rest[2], self.rest[3]])
@@ -85,19 +87,20 @@ impl Icmp {
     }
 }
 
-/// The header at the front of a message.
+/// Returns the header at the front of a message.
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<&Icmp, Malformed> {
     Icmp::ref_from_prefix(bytes).map(|(header, _)| header).map_err(|_| Malformed::Truncated)
 }
 
-/// As [`parse`], to edit in place.
+/// Like [`parse`], to edit in place.
 #[inline]
 pub fn parse_mut(bytes: &mut [u8]) -> Result<&mut Icmp, Malformed> {
     Icmp::mut_from_prefix(bytes).map(|(header, _)| header).map_err(|_| Malformed::Truncated)
 }
 
-/// Whether messages of this kind report an error and quote the packet that caused it (RFC 1122 section 3.2.2).
+/// Whether messages of this kind report an error and quote the packet that caused it (RFC 1122
+/// section 3.2.2).
 #[inline]
 pub const fn is_error(kind: u8) -> bool {
     matches!(
@@ -106,7 +109,8 @@ pub const fn is_error(kind: u8) -> bool {
     )
 }
 
-/// Whether messages of this kind ask something a NAT can match to its answer (RFC 5508 section 3): echo, timestamp.
+/// Whether messages of this kind are queries that a NAT can match to their answers (RFC 5508
+/// section 3): echo, timestamp.
 #[inline]
 pub const fn is_query_request(kind: u8) -> bool {
     matches!(kind, ECHO_REQUEST | TIMESTAMP_REQUEST)
@@ -124,7 +128,7 @@ pub fn checksum_ok(bytes: &[u8]) -> bool {
     checksum::sum(bytes) == 0
 }
 
-/// Computes the checksum of `message` anew; a message shorter than its header is left alone.
+/// Computes the checksum of `message`; a message shorter than its header is left unchanged.
 #[inline]
 pub fn set_checksum(message: &mut [u8]) {
     if let Ok(header) = parse_mut(message) {
@@ -136,8 +140,9 @@ pub fn set_checksum(message: &mut [u8]) {
 
 /// Updates the checksum of `message` after the edits of `delta` have been made to it.
 ///
-/// ICMP has no pseudo header, so an echo reply can consist of zeros only (identifier, sequence and data 0). Its checksum is
-/// 0xffff, and RFC 1624 yields 0 there, which a receiver would refuse: both are "zero" in ones' complement, told apart by looking.
+/// ICMP has no pseudo header, so an echo reply can consist of zeros only (identifier, sequence and
+/// data 0). Its checksum is 0xffff, and RFC 1624 yields 0 there, which a receiver would refuse:
+/// both are "zero" in ones' complement, and only the message's bytes distinguish them.
 #[inline]
 pub fn apply_delta(message: &mut [u8], delta: Delta) {
     if let Ok(header) = parse_mut(message) {
@@ -165,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_at_most_one_thing() {
+    fn every_kind_is_at_most_one_of_error_request_and_reply() {
         let things = |kind| [is_error(kind), is_query_request(kind), is_query_reply(kind)];
         for kind in 0..=255 {
             assert!(things(kind).iter().filter(|&&is| is).count() <= 1, "type {kind}");

@@ -40,8 +40,8 @@ impl Ipv4 {
     /// Bytes of a header without options.
     pub const LEN: usize = size_of::<Ipv4>();
 
-    /// A header without options for `payload_len` bytes: TTL 64, not fragmented, DF clear, identification 0, checksum set.
-    /// Addresses in host order.
+    /// Makes a header without options for `payload_len` bytes: TTL 64, not fragmented, DF clear,
+    /// identification 0, checksum set. Addresses in host order.
     #[inline]
     pub fn new(source: u32, destination: u32, protocol: u8, payload_len: u16) -> Ipv4 {
         let mut header = Ipv4 {
@@ -65,7 +65,7 @@ impl Ipv4 {
         self.version_ihl >> 4
     }
 
-    /// Bytes of the header with its options, 0 to 60 as the header says.
+    /// Returns the length of the header with its options, 0 to 60 bytes as the header says.
     #[inline]
     pub fn header_len(&self) -> usize {
         usize::from(self.version_ihl & 0x0f) * 4
@@ -81,19 +81,20 @@ impl Ipv4 {
         self.flags_fragment.get() & MORE_FRAGMENTS != 0
     }
 
-    /// Where this fragment's payload belongs in the packet, in bytes.
+    /// Returns the offset of this fragment's payload in the packet, bytes.
     #[inline]
     pub fn fragment_offset(&self) -> usize {
         usize::from(self.flags_fragment.get() & OFFSET_MASK) * 8
     }
 
-    /// Whether the packet is a part of one: first, middle or last.
+    /// Whether the packet is a fragment: first, middle or last.
     #[inline]
     pub fn is_fragment(&self) -> bool {
         self.flags_fragment.get() & (MORE_FRAGMENTS | OFFSET_MASK) != 0
     }
 
-    /// Sets DF, MF and the offset, which must be a multiple of 8 bytes. The checksum is not updated.
+    /// Sets DF, MF and the offset, which must be a multiple of 8 bytes. The checksum is not
+    /// updated.
     #[inline]
     pub fn set_fragment(&mut self, dont_fragment: bool, more_fragments: bool, offset: usize) {
         debug_assert!(
@@ -115,7 +116,8 @@ impl Ipv4 {
         self.tos & 0b11
     }
 
-    /// Whether the checksum of a header without options is right: its words add up to -0 (RFC 1071).
+    /// Whether the checksum of a header without options is right: its words add up to -0 (RFC
+    /// 1071).
     #[inline(always)]
     pub fn is_checksum_right(&self) -> bool {
         let words: &[[u8; 4]; 5] = zerocopy::transmute_ref!(self);
@@ -146,8 +148,9 @@ impl Ipv4 {
     }
 }
 
-/// The header at the front of `bytes`, the bytes of header with options, and the bytes of the whole packet. Bytes behind the packet
-/// (Ethernet padding) are allowed; the header checksum is not looked at: [`header_checksum_ok`].
+/// Returns the header at the front of `bytes`, its length with options, and the length of the whole
+/// packet, in bytes. Bytes behind the packet (Ethernet padding) are allowed; the header checksum is
+/// not verified: [`header_checksum_ok`].
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<(&Ipv4, usize, usize), Malformed> {
     let (header, header_len, total_length) = parse_quoted(bytes)?;
@@ -157,7 +160,7 @@ pub fn parse(bytes: &[u8]) -> Result<(&Ipv4, usize, usize), Malformed> {
     Ok((header, header_len, total_length))
 }
 
-/// As [`parse`], to edit in place.
+/// Like [`parse`], to edit in place.
 #[inline]
 pub fn parse_mut(bytes: &mut [u8]) -> Result<(&mut Ipv4, usize, usize), Malformed> {
     let (_, header_len, total_length) = parse(bytes)?;
@@ -165,8 +168,8 @@ pub fn parse_mut(bytes: &mut [u8]) -> Result<(&mut Ipv4, usize, usize), Malforme
     Ok((header, header_len, total_length))
 }
 
-/// As [`parse`], for a packet quoted in an ICMP error (RFC 792): the header must be whole, the payload may be cut, so the packet
-/// may be longer than `bytes`.
+/// Like [`parse`], for a packet quoted in an ICMP error (RFC 792): the header must be whole, the
+/// payload may be truncated, so the packet may be longer than `bytes`.
 #[inline]
 pub fn parse_quoted(bytes: &[u8]) -> Result<(&Ipv4, usize, usize), Malformed> {
     let (header, _) = Ipv4::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
@@ -187,7 +190,7 @@ pub fn parse_quoted(bytes: &[u8]) -> Result<(&Ipv4, usize, usize), Malformed> {
     Ok((header, header_len, total_length))
 }
 
-/// As [`parse_quoted`], to edit in place.
+/// Like [`parse_quoted`], to edit in place.
 #[inline]
 pub fn parse_quoted_mut(bytes: &mut [u8]) -> Result<(&mut Ipv4, usize, usize), Malformed> {
     let (_, header_len, total_length) = parse_quoted(bytes)?;
@@ -195,7 +198,8 @@ pub fn parse_quoted_mut(bytes: &mut [u8]) -> Result<(&mut Ipv4, usize, usize), M
     Ok((header, header_len, total_length))
 }
 
-/// Whether the checksum of the header at the front of `bytes` is right, options included; `false` when the header is not whole.
+/// Whether the checksum of the header at the front of `bytes` is right, options included; `false`
+/// if the header is not whole.
 #[inline]
 pub fn header_checksum_ok(bytes: &[u8]) -> bool {
     bytes
@@ -247,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_lengths_that_lie() {
+    fn wrong_lengths_are_refused() {
         let good = packet();
         assert_eq!(parse(&good).map(|(_, header_len, total)| (header_len, total)), Ok((24, 37)));
         let edited = |at: usize, value: u8| {

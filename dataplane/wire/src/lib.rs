@@ -1,18 +1,19 @@
 //! Packet views and edits: Ethernet, VLAN, ARP, IPv4, GRE, UDP, TCP, ICMP, checksums.
 //!
-//! A header is a `#[repr(C)]` struct without padding that is laid over the bytes of a frame (zerocopy); its fields are big-endian
-//! types. `parse` functions check every length they rely on against the bytes that are there and never panic; they look at one
-//! layer only. `emit` functions write a header into the front of a buffer and panic when the buffer is shorter than the header:
+//! A header is a `#[repr(C)]` struct without padding that is laid over the bytes of a frame
+//! (zerocopy); its fields are big-endian types. `parse` functions check every length they rely on
+//! against the bytes that are present and never panic; each reads one layer only. `emit` functions
+//! write a header into the front of a buffer and panic if the buffer is shorter than the header:
 //! that is a mistake of the caller, never of a packet.
 //!
 //! ```text
-//!   frame (the packet buffer seam)
-//!   ethernet ── vlan ─┬─ arp
-//!                     └─ ipv4 ─┬─ udp, tcp ── ports
-//!                              ├─ icmp ── a quoted ipv4
-//!                              └─ gre ── ipv4
+//!   frame (interface of a packet buffer)
+//!   ethernet -- vlan -+- arp
+//!                     +- ipv4 -+- udp, tcp -- ports
+//!                              +- icmp -- a quoted ipv4
+//!                              +- gre -- ipv4
 //!   checksum (RFC 1071, RFC 1624) under all of them
-//!   build, verify, describe: whole packets for tests, tools and the traffic generator; they allocate
+//!   build, verify, describe: whole packets for tests, tools and the traffic generator (allocate)
 //! ```
 #![forbid(unsafe_code)]
 

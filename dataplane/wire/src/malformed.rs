@@ -1,17 +1,19 @@
-//! Why bytes were refused by a parser.
+//! The reasons for which a parser refuses bytes.
 
 use core::fmt;
 
-/// What is wrong with a header. Each variant is one test of one field, so that a drop can be counted by its cause.
+/// Fault of a header. Each variant is one test of one field, so that a drop can be counted by its
+/// cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Malformed {
-    /// Fewer bytes than the fixed header, or than the header says it is long.
+    /// Fewer bytes than the fixed header, or than the length that the header states.
     Truncated,
-    /// A version or address family this parser does not speak.
+    /// A version or address family that this parser does not support.
     Version,
     /// A header length field (IHL, TCP data offset, TCP option length) below its minimum.
     HeaderLength,
-    /// A length field of the whole packet that is shorter than its header or longer than the bytes present.
+    /// A length field of the whole packet that is shorter than its header or longer than the bytes
+    /// present.
     TotalLength,
     /// A checksum that does not match.
     Checksum,

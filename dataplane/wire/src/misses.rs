@@ -1,10 +1,12 @@
-//! The verdict on a packet without a mapping, whatever names the worker that it may go to.
+//! The verdict on a packet without a mapping, generic over the name of the worker to which it may
+//! go.
 
-/// What becomes of a packet without a mapping. `T` names another worker: an incarnation to the role of a worker, a peer to
-/// replication, an access address to the data path.
+/// Handling of a packet without a mapping. `T` names another worker: an incarnation in the role of
+/// a worker, a peer in replication, an access address in the data path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misses<T> {
-    /// From a home: a mapping is created in a lane of this worker. From the internet: the packet is dropped.
+    /// From a home: a mapping is created in a lane of this worker. From the internet: the packet is
+    /// dropped.
     Create,
     /// The packet goes to this worker, once.
     Redirect(T),
@@ -13,7 +15,8 @@ pub enum Misses<T> {
 }
 
 impl<T> Misses<T> {
-    /// The same verdict with another name for the worker. Without such a name a redirected packet is refused.
+    /// Returns the same verdict with another name for the worker. Without such a name a redirect
+    /// becomes a refusal.
     pub fn map<U>(&self, name: impl FnOnce(&T) -> Option<U>) -> Misses<U> {
         match self {
             Self::Create => Misses::Create,

@@ -1,7 +1,7 @@
 //! The first four bytes that TCP and UDP share. Hot: per packet.
 //!
-//! A quoted packet in an ICMP error may end eight bytes after its IP header (RFC 792), too early for a TCP header; a NAT needs
-//! no more than this.
+//! A quoted packet in an ICMP error may end eight bytes after its IP header (RFC 792), too early
+//! for a TCP header; a NAT needs no more than these bytes.
 
 use crate::{Malformed, U16};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -16,13 +16,13 @@ pub struct Ports {
     pub destination: U16,
 }
 
-/// The ports at the front of a TCP or UDP header.
+/// Returns the ports at the front of a TCP or UDP header.
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<&Ports, Malformed> {
     Ports::ref_from_prefix(bytes).map(|(ports, _)| ports).map_err(|_| Malformed::Truncated)
 }
 
-/// The ports at the front of a TCP or UDP header, to edit in place.
+/// Returns the ports at the front of a TCP or UDP header, to edit in place.
 #[inline]
 pub fn parse_mut(bytes: &mut [u8]) -> Result<&mut Ports, Malformed> {
     Ports::mut_from_prefix(bytes).map(|(ports, _)| ports).map_err(|_| Malformed::Truncated)

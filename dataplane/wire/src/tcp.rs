@@ -37,7 +37,7 @@ impl Tcp {
     /// Bytes of a header without options.
     pub const LEN: usize = size_of::<Tcp>();
 
-    /// Bytes of the header with its options, 0 to 60 as the header says.
+    /// Returns the length of the header with its options, 0 to 60 bytes as the header says.
     #[inline]
     pub fn header_len(&self) -> usize {
         usize::from(self.offset_reserved >> 4) * 4
@@ -56,7 +56,8 @@ impl Tcp {
     }
 }
 
-/// The header at the front of `bytes`; its data offset must be at least 5 words and the options must be there.
+/// Returns the header at the front of `bytes`; its data offset must be at least 5 words and the
+/// options must be present.
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<&Tcp, Malformed> {
     let (header, _) = Tcp::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
@@ -69,14 +70,15 @@ pub fn parse(bytes: &[u8]) -> Result<&Tcp, Malformed> {
     Ok(header)
 }
 
-/// As [`parse`], to edit in place.
+/// Like [`parse`], to edit in place.
 #[inline]
 pub fn parse_mut(bytes: &mut [u8]) -> Result<&mut Tcp, Malformed> {
     parse(bytes)?;
     Tcp::mut_from_prefix(bytes).map(|(header, _)| header).map_err(|_| Malformed::Truncated)
 }
 
-/// The value for the checksum field of `segment` (header and payload, its own checksum field taken as 0).
+/// Returns the value for the checksum field of `segment` (header and payload, its own checksum
+/// field taken as 0).
 pub fn checksum(source: u32, destination: u32, segment: &[u8]) -> u16 {
     let present = segment.get(16..18).map_or(0, |field| u16::from_be_bytes([field[0], field[1]]));
     checksum::finish(sum(source, destination, segment) + u32::from(!present))

@@ -22,7 +22,7 @@ pub struct Udp {
 impl Udp {
     pub const LEN: usize = size_of::<Udp>();
 
-    /// A header for `payload_len` bytes, without checksum.
+    /// Makes a header for `payload_len` bytes, without checksum.
     pub fn new(source_port: u16, destination_port: u16, payload_len: u16) -> Udp {
         Udp {
             source_port: U16::new(source_port),
@@ -39,7 +39,8 @@ impl Udp {
     }
 }
 
-/// The header at the front of a whole datagram; its length must be at least 8 and not above `bytes.len()`.
+/// Returns the header at the front of a whole datagram; its length must be at least 8 and not above
+/// `bytes.len()`.
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<&Udp, Malformed> {
     let header = parse_header(bytes)?;
@@ -50,26 +51,28 @@ pub fn parse(bytes: &[u8]) -> Result<&Udp, Malformed> {
     Ok(header)
 }
 
-/// As [`parse`], to edit in place.
+/// Like [`parse`], to edit in place.
 #[inline]
 pub fn parse_mut(bytes: &mut [u8]) -> Result<&mut Udp, Malformed> {
     parse(bytes)?;
     parse_header_mut(bytes)
 }
 
-/// The header alone, its length field not checked: for first fragments and quoted packets, which end before the datagram does.
+/// Returns the header alone, without a check of its length field: for first fragments and quoted
+/// packets, which end before the datagram does.
 #[inline]
 pub fn parse_header(bytes: &[u8]) -> Result<&Udp, Malformed> {
     Udp::ref_from_prefix(bytes).map(|(header, _)| header).map_err(|_| Malformed::Truncated)
 }
 
-/// As [`parse_header`], to edit in place.
+/// Like [`parse_header`], to edit in place.
 #[inline]
 pub fn parse_header_mut(bytes: &mut [u8]) -> Result<&mut Udp, Malformed> {
     Udp::mut_from_prefix(bytes).map(|(header, _)| header).map_err(|_| Malformed::Truncated)
 }
 
-/// The checksum field after edits: 0 (none computed) stays 0, RFC 3022 section 4.1; a computed 0 is sent as 0xffff, RFC 768.
+/// Returns the checksum field after edits: 0 (none computed) stays 0, RFC 3022 section 4.1; a
+/// computed 0 is sent as 0xffff, RFC 768.
 #[inline]
 #[must_use]
 pub fn apply_delta(checksum: u16, delta: Delta) -> u16 {
@@ -79,7 +82,8 @@ pub fn apply_delta(checksum: u16, delta: Delta) -> u16 {
     }
 }
 
-/// The value for the checksum field of `datagram` (header and payload, its own checksum field taken as 0), never 0.
+/// Returns the value for the checksum field of `datagram` (header and payload, its own checksum
+/// field taken as 0), never 0.
 pub fn checksum(source: u32, destination: u32, datagram: &[u8]) -> u16 {
     let pseudo = checksum::pseudo_header(source, destination, PROTOCOL_UDP, datagram.len() as u16);
     let present = datagram.get(6..8).map_or(0, |field| u16::from_be_bytes([field[0], field[1]]));

@@ -1,5 +1,5 @@
-//! Frames in ordinary memory: for tests, the simulator and tools. A pool recycles its buffers, so that after the first round
-//! a test that counts allocations sees none from here.
+//! Frames in ordinary memory: for tests, the simulator and tools. A pool recycles its buffers, so
+//! that after the first round a test that counts allocations sees none from here.
 
 use crate::frame::{Frame, Pool};
 use std::fmt;
@@ -21,7 +21,8 @@ pub struct VecFrame {
 }
 
 impl VecFrame {
-    /// A frame that holds a copy of `bytes`, with 128 bytes of headroom and 2,048 of tailroom.
+    /// Makes a frame that holds a copy of `bytes`, with 128 bytes of headroom and 2,048 of
+    /// tailroom.
     pub fn new(bytes: &[u8]) -> VecFrame {
         let mut buffer = vec![0; HEADROOM + bytes.len() + TAILROOM];
         buffer[HEADROOM..HEADROOM + bytes.len()].copy_from_slice(bytes);
@@ -34,13 +35,14 @@ impl VecFrame {
         }
     }
 
-    /// The same frame, claiming to be the first buffer of a chain: what a jumbo frame looks like to the engine.
+    /// Makes the frame claim to be the first buffer of a chain, as a jumbo frame appears to the
+    /// engine.
     pub fn into_chained(mut self) -> VecFrame {
         self.is_contiguous = false;
         self
     }
 
-    /// The bytes of the frame as a `Vec`.
+    /// Returns the bytes of the frame as a `Vec`.
     pub fn to_vec(&self) -> Vec<u8> {
         self.data().to_vec()
     }
@@ -86,7 +88,7 @@ impl Frame for VecFrame {
         has_room
     }
 
-    /// A test waits for its memory.
+    /// Does nothing: a test has no need to hide memory latency.
     #[inline]
     fn prefetch(&self, _headroom: usize) {}
 
@@ -97,7 +99,7 @@ impl Frame for VecFrame {
 }
 
 impl Clone for VecFrame {
-    /// A copy that belongs to no pool.
+    /// Makes a copy that belongs to no pool.
     fn clone(&self) -> VecFrame {
         let mut copy = VecFrame::new(self.data());
         copy.is_contiguous = self.is_contiguous;
@@ -132,8 +134,8 @@ impl Drop for VecFrame {
     }
 }
 
-/// A pool of [`VecFrame`]s that knows how many are alive, so that a test can find a leak, and that can be exhausted.
-/// A clone is a second handle to the same pool.
+/// A pool of [`VecFrame`]s that counts its live frames, so that a test can find a leak, and that
+/// can be exhausted. A clone is a second handle to the same pool.
 #[derive(Clone, Debug, Default)]
 pub struct VecPool {
     limit: Option<usize>,
@@ -141,25 +143,25 @@ pub struct VecPool {
 }
 
 impl VecPool {
-    /// A pool without a limit.
+    /// Makes a pool without a limit.
     pub fn new() -> VecPool {
         VecPool::default()
     }
 
-    /// A pool that has at most `limit` frames alive.
+    /// Makes a pool that has at most `limit` frames alive.
     pub fn with_limit(limit: usize) -> VecPool {
         VecPool { limit: Some(limit), ..VecPool::default() }
     }
 
-    /// Frames allocated here and not dropped yet.
+    /// Returns the number of frames allocated here and not dropped yet.
     pub fn alive(&self) -> usize {
         self.shared.alive.load(Ordering::Relaxed)
     }
 
-    /// A frame of this pool that holds a copy of `bytes`; `None` when the pool is exhausted.
+    /// Returns a frame of this pool that holds a copy of `bytes`; `None` if the pool is exhausted.
     ///
     /// # Panics
-    /// When `bytes` is longer than a pooled buffer (4,096 bytes after the headroom).
+    /// Panics if `bytes` is longer than a pooled buffer (4,096 bytes after the headroom).
     pub fn frame(&mut self, bytes: &[u8]) -> Option<VecFrame> {
         let mut frame = self.alloc()?;
         assert!(frame.extend(bytes.len()), "longer than a pooled buffer");
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_does_not_fit_and_stays_as_it_is() {
+    fn frame_without_room_refuses_to_grow_and_stays_unchanged() {
         let mut frame = VecFrame::new(b"payload");
         assert!(!frame.push(HEADROOM + 1) && !frame.extend(TAILROOM + 1));
         assert_eq!(frame.data(), b"payload");

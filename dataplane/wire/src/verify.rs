@@ -1,11 +1,12 @@
-//! Is a whole packet right, down to the innermost layer? For tests and tools: what a strict receiver would refuse.
+//! Verifies a whole packet down to the innermost layer, as strictly as a receiver: for tests and
+//! tools.
 
 use crate::ethernet::{self, ETHERTYPE_ARP, ETHERTYPE_IPV4};
 use crate::ipv4::{PROTOCOL_GRE, PROTOCOL_ICMP, PROTOCOL_IPIP, PROTOCOL_TCP, PROTOCOL_UDP};
 use crate::{Malformed, arp, gre, icmp, ipv4, tcp, udp};
 use core::fmt;
 
-/// What is wrong, and in which layer.
+/// A fault and its layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wrong {
     pub layer: &'static str,
@@ -28,7 +29,8 @@ fn require(ok: bool, layer: &'static str) -> Result<(), Wrong> {
     if ok { Ok(()) } else { Err(Wrong { layer, why: Malformed::Checksum }) }
 }
 
-/// Checks an Ethernet frame with at most one tag: every length and every checksum, through GRE and IPIP. Unknown ethertypes and protocols pass.
+/// Checks an Ethernet frame with at most one tag: every length and every checksum, through GRE and
+/// IPIP. Unknown ethertypes and protocols pass.
 pub fn frame(bytes: &[u8]) -> Result<(), Wrong> {
     let link = ethernet::parse_link(bytes).map_err(in_layer("ethernet"))?;
     let payload = &bytes[link.len..];
@@ -39,10 +41,10 @@ pub fn frame(bytes: &[u8]) -> Result<(), Wrong> {
     }
 }
 
-/// Checks an IPv4 packet in the same way. Of a fragment only the IP header can be checked.
+/// Checks an IPv4 packet in the same way. A fragment has only its IP header checked.
 pub fn packet(bytes: &[u8]) -> Result<(), Wrong> {
     let mut rest = bytes;
-    // Each round takes at least 20 bytes off: tunnels in tunnels end.
+    // Each round removes at least 20 bytes, so nested tunnels end.
     loop {
         let (header, header_len, total_length) = ipv4::parse(rest).map_err(in_layer("ipv4"))?;
         require(ipv4::header_checksum_ok(rest), "ipv4")?;
@@ -85,8 +87,9 @@ fn transport(protocol: u8, source: u32, destination: u32, payload: &[u8]) -> Res
     }
 }
 
-/// A quoted packet: its header must be whole with a right checksum; the payload is checked only when all of it is there, because a
-/// receiver matches by addresses and ports and sees only a part.
+/// Checks a quoted packet: its header must be whole with a right checksum; the payload is checked
+/// only if all of it is present, because a receiver matches by addresses and ports and sees only a
+/// part.
 fn quoted(bytes: &[u8]) -> Result<(), Wrong> {
     let (header, header_len, total_length) =
         ipv4::parse_quoted(bytes).map_err(in_layer("quoted ipv4"))?;
@@ -117,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn sees_an_error_in_every_layer() {
+    fn fault_is_reported_in_every_layer() {
         let tunnelled = build::ipv4("10.0.0.1", "10.0.0.2").gre(build::gre().key(7), inner());
         let good = build::vlan(5, build::ethernet(build::mac(1), build::mac(2), tunnelled));
         assert_eq!(frame(&good), Ok(()));
@@ -130,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_into_a_quote() {
+    fn fault_in_a_quoted_packet_is_reported() {
         let error = |quote: &[u8]| build::ipv4("10.9.9.9", "192.168.1.10").time_exceeded(quote);
         assert_eq!(packet(&error(&inner())), Ok(()));
         assert_eq!(packet(&error(&inner()[..28])), Ok(()), "the least a router quotes");
@@ -143,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_udp_without_checksum() {
+    fn udp_without_checksum_passes() {
         assert_eq!(
             packet(&build::ipv4("10.0.0.1", "10.0.0.2").udp_without_checksum(1, 2, b"x")),
             Ok(())

@@ -1,17 +1,17 @@
-//! What the kernel allows this thread, as `/proc/thread-self/status` says.
+//! The capabilities of this thread, as `/proc/thread-self/status` reports them.
 
 use std::fs;
 
 /// CAP_SYS_ADMIN of linux/capability.h.
 const SYS_ADMIN: u64 = 1 << 21;
 
-/// Whether CAP_SYS_ADMIN is not among the effective capabilities. What cannot be read is not blamed.
+/// True if CAP_SYS_ADMIN is not among the effective capabilities. False if these cannot be read.
 pub(crate) fn lacks_sys_admin() -> bool {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     effective(&status).is_some_and(|effective| effective & SYS_ADMIN == 0)
 }
 
-/// The line `CapEff` of proc(5): 16 hexadecimal digits.
+/// Returns the value of the line `CapEff` of proc(5): 16 hexadecimal digits.
 fn effective(status: &str) -> Option<u64> {
     let digits = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
     u64::from_str_radix(digits.trim(), 16).ok()

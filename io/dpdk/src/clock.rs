@@ -2,7 +2,7 @@
 
 use weir_dpdk_sys as sys;
 
-/// The time stamp counter of this CPU, in cycles.
+/// Returns the time stamp counter of this CPU, in cycles.
 #[inline]
 pub fn tsc() -> u64 {
     // JUSTIFICATION: the counter is read through the shim, as DPDK does on each architecture.
@@ -10,9 +10,9 @@ pub fn tsc() -> u64 {
     unsafe { sys::weir_tsc() }
 }
 
-/// Cycles of [`tsc`] per second; 0 before [`crate::Eal::init`].
+/// Returns the cycles of [`tsc`] per second; 0 before [`crate::Eal::init`].
 pub fn tsc_hz() -> u64 {
-    // JUSTIFICATION: DPDK measured it at start.
+    // JUSTIFICATION: DPDK measured the frequency at start.
     // SAFETY: returns a number kept by the EAL, 0 before it started.
     unsafe { sys::weir_tsc_hz() }
 }

@@ -1,4 +1,4 @@
-//! Which cores a thread may run on, and which memory is near a core.
+//! The cores on which a thread may run, and the NUMA node of a core.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 
 use crate::error::Error;
 
-/// Pins the calling thread to one core. Threads started later by this thread inherit it.
+/// Pins the calling thread to one core. Threads that it starts later inherit the pinning.
 pub fn pin_current_thread(core: usize) -> Result<(), Error> {
     pin_current_thread_to(&[core])
 }
@@ -33,7 +33,7 @@ pub fn pin_current_thread_to(cores: &[usize]) -> Result<(), Error> {
     })
 }
 
-/// The NUMA node of a core; 0 on a machine without NUMA.
+/// Returns the NUMA node of a core; 0 on a machine without NUMA.
 pub fn socket_of_core(core: usize) -> i32 {
     let Ok(entries) = fs::read_dir(format!("/sys/devices/system/cpu/cpu{core}")) else {
         return 0;
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_core_that_does_not_exist_is_named() {
-        let error = pin_current_thread(1000).expect_err("no machine of ours has core 1000");
+        let error = pin_current_thread(1000).expect_err("no test machine has core 1000");
         assert!(error.to_string().starts_with("core 1000: "), "{error}");
     }
 

@@ -1,11 +1,11 @@
-//! What a device string says: `net_af_xdp0,iface=acc0`, `0000:01:00.0`, `pci:01:00.0,option=1`.
+//! Parser of device strings: `net_af_xdp0,iface=acc0`, `0000:01:00.0`, `pci:01:00.0,option=1`.
 
 use crate::error::Error;
 
-/// A device as the operator wrote it, taken apart.
+/// A device string of the operator, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Device {
-    /// As DPDK is given it.
+    /// The device string that DPDK gets.
     pub(crate) devargs: String,
     /// DPDK's name of the device: the virtual device's name or the full PCI address.
     pub(crate) name: String,
@@ -53,12 +53,12 @@ impl Device {
         Ok(Device { devargs: full, name, kind, options })
     }
 
-    /// The value of an option, if it was given.
+    /// Returns the value of an option, if it was given.
     pub(crate) fn option(&self, key: &str) -> Option<&str> {
         self.options.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    /// An error about this device.
+    /// Makes an error about this device.
     pub(crate) fn error(
         &self,
         problem: impl Into<String>,
@@ -93,7 +93,7 @@ fn classify(first: &str) -> Option<(Kind, String)> {
     Some((kind, name.to_owned()))
 }
 
-/// `01:00.0` and `0000:01:00.0` in DPDK's full form.
+/// Returns `01:00.0` and `0000:01:00.0` in DPDK's full form.
 fn pci_address(text: &str) -> Option<String> {
     let (bus_part, function) = text.split_once('.')?;
     let fields: Vec<&str> = bus_part.split(':').collect();
@@ -122,7 +122,8 @@ fn malformed(devargs: &str, problem: &str) -> Error {
 mod tests {
     use super::*;
 
-    /// Any text is a device or refused by name; what DPDK is given means the same.
+    /// Any text is parsed as a device or refused by name; the string that DPDK gets means the same
+    /// device.
     #[test]
     fn text() {
         const WORDS: [&str; 20] = [
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_virtual_devices_apart() {
+    fn options_of_a_virtual_device_are_parsed() {
         let device =
             Device::parse("net_af_xdp0, iface=acc0,start_queue=2").expect("is well formed");
         assert_eq!((device.kind, device.name.as_str()), (Kind::AfXdp, "net_af_xdp0"));
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn completes_pci_addresses() {
+    fn short_pci_addresses_are_completed() {
         for text in ["01:00.0", "0000:01:00.0", "pci:01:0.0", "pci:0000:01:00.0"] {
             let device = Device::parse(text).expect("is well formed");
             assert_eq!(
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong_with_a_device_string() {
+    fn malformed_device_string_is_refused_with_its_fault() {
         for (text, expected) in [
             ("", "neither"),
             ("eth0", "neither"),

@@ -1,13 +1,14 @@
-//! The cause of a failure, out of what DPDK and its drivers logged while they failed.
+//! Finds the cause of a failure in the log that DPDK and its drivers wrote meanwhile.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use weir_dpdk_sys as sys;
 
-/// One watched operation at a time: the captured lines belong to it.
+/// Allows one watched operation at a time: the captured lines belong to it.
 static ONE_OPERATION: Mutex<()> = Mutex::new(());
 
-/// These come with any failure and explain none. (Without a BPF file system libxdp attaches its program directly.)
+/// Lines that come with any failure and explain none. (Without a BPF file system libxdp attaches
+/// its program directly.)
 const NOISE: [&str; 6] = [
     "Failed to attach device on primary process",
     "Driver cannot attach the device",
@@ -16,17 +17,19 @@ const NOISE: [&str; 6] = [
     "No bpffs found",
     "Can't use dispatcher without a working bpffs",
 ];
-/// The kernel's own words (extended netlink acknowledgement) explain more than any driver.
+/// Prefix of the kernel's own message (extended netlink acknowledgement), which explains more than
+/// any driver's.
 const KERNEL_WORDS: &str = "Kernel error message: ";
 const CAUSE_LINES_MAX: usize = 3;
 
-/// Watches the log from its creation on.
+/// A captured part of the log, from its creation on.
 #[derive(Debug)]
 pub(crate) struct DriverLog {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// Forgets what was captured so far. Hold the result during the operation. Not re-entrant.
+/// Discards the lines captured so far and starts a capture. Hold the result during the operation.
+/// Not re-entrant.
 pub(crate) fn start() -> DriverLog {
     let alone = ONE_OPERATION.lock().unwrap_or_else(PoisonError::into_inner);
     // JUSTIFICATION: the lines are kept by the shim.
@@ -36,7 +39,7 @@ pub(crate) fn start() -> DriverLog {
 }
 
 impl DriverLog {
-    /// What was logged since [`start`], the explaining lines in one.
+    /// Returns the explaining lines logged since [`start`], joined to one line.
     pub(crate) fn cause(&self) -> Option<String> {
         let mut buffer = [0u8; 4096];
         // JUSTIFICATION: the lines are kept by the shim.
@@ -46,7 +49,8 @@ impl DriverLog {
     }
 }
 
-/// The first lines that say something: a driver logs the cause first and the consequences after it.
+/// Returns the first lines with a cause: a driver logs the cause first and the consequences after
+/// it.
 pub(crate) fn explain(log: &str) -> Option<String> {
     if let Some((_, words)) = log.lines().find_map(|line| line.split_once(KERNEL_WORDS)) {
         return Some(format!("the kernel says: {}", tidy(words)));
@@ -64,7 +68,8 @@ pub(crate) fn explain(log: &str) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("; "))
 }
 
-/// Without the function name that some drivers put in front (`memif_socket_create(): Failed`) and without a full stop.
+/// Removes the function name that some drivers put in front (`memif_socket_create(): Failed`), and
+/// a full stop.
 fn tidy(line: &str) -> &str {
     let line = line.trim();
     let text = match line.split_once("(): ") {
@@ -79,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_the_cause_and_drops_the_consequences() {
+    fn cause_is_kept_and_its_consequences_are_dropped() {
         let log = "memif_socket_create(): Failed to setup socket /run/x: Permission denied\n\
                    EAL: Driver cannot attach the device (net_memif0)\n\
                    EAL: Failed to attach device on primary process\n";
@@ -90,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_the_kernel_are_enough() {
+    fn message_of_the_kernel_replaces_all_other_lines() {
         let log = "libxdp: No bpffs found at /sys/fs/bpf\n\
                    libbpf: Kernel error message: veth: too few queues\n\
                    xsk_configure(): Failed to create xsk socket.\n";
@@ -98,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_logged_is_no_cause() {
+    fn empty_log_gives_no_cause() {
         assert_eq!(explain("\n \n"), None);
     }
 }

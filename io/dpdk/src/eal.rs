@@ -22,7 +22,7 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 /// Packet memory in MB that cannot grow; 0 with huge pages.
 static FIXED_MEMORY_MB: AtomicUsize = AtomicUsize::new(0);
 
-/// Where packet memory comes from.
+/// Kind of memory for packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HugePages {
     /// Huge pages if enough are free for `memory_mb`, ordinary memory otherwise.
@@ -35,12 +35,13 @@ pub enum HugePages {
 /// How to start DPDK.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EalConfig {
-    /// Tells this process's files from those of other DPDK processes.
+    /// Distinguishes this process's files from those of other DPDK processes.
     pub file_prefix: String,
-    /// Cores of the calling thread and of DPDK's own threads (link state, memif control). Empty: where the caller runs now.
+    /// Cores of the calling thread and of DPDK's own threads (link state, memif control). Empty:
+    /// the cores on which the caller may run.
     pub control_cores: Vec<usize>,
-    /// Packet memory of the whole process in MB: the pools, rings and driver state. With huge pages it is only a measure of
-    /// whether enough are free; without, it is reserved and cannot grow.
+    /// Packet memory of the whole process in MB: the pools, rings and driver state. With huge pages
+    /// it only decides whether enough are free; without them it is reserved and cannot grow.
     pub memory_mb: usize,
     pub hugepages: HugePages,
     /// Further EAL arguments. `--log-level=...` also sends DPDK's log to stderr.
@@ -59,7 +60,7 @@ impl Default for EalConfig {
     }
 }
 
-/// The started EAL. Proof that devices can be attached; DPDK runs until the process ends.
+/// The started EAL: proof that devices can be attached. DPDK runs until the process ends.
 #[derive(Debug)]
 pub struct Eal {
     uses_huge_pages: bool,
@@ -67,14 +68,15 @@ pub struct Eal {
 }
 
 impl Eal {
-    /// Starts DPDK without any device. The calling thread ends up on `control_cores`, and so do the threads it starts later
-    /// unless they pin themselves. Nothing is printed. A failed start cannot be repeated in the same process.
+    /// Starts DPDK without any device. Afterwards the calling thread runs on `control_cores`, and
+    /// so do the threads that it starts later unless they pin themselves. Nothing is printed. A
+    /// failed start cannot be repeated in the same process.
     pub fn init(config: EalConfig) -> Result<Eal, Error> {
         let mut config = config;
         if config.control_cores.is_empty() {
             config.control_cores = current_cores();
         }
-        // DPDK's control threads inherit the affinity the caller has now.
+        // DPDK's control threads inherit the affinity that the caller has at this point.
         pin_current_thread_to(&config.control_cores)?;
         let (has_huge_pages, memory) = choose_memory(&config)?;
         if STARTED.swap(true, Ordering::AcqRel) {
@@ -84,11 +86,11 @@ impl Eal {
         start(arguments, eal_arguments::wants_log(&config.extra))?;
         // rte_eal_init has pinned the caller to the first control core.
         pin_current_thread_to(&config.control_cores)?;
-        // JUSTIFICATION: the libraries were loaded by DPDK just now.
+        // JUSTIFICATION: DPDK has just loaded the libraries.
         // SAFETY: takes no argument; a library that is not loaded is left alone.
         unsafe { sys::weir_log_capture_xdp() };
         remove_runtime_folder();
-        // JUSTIFICATION: `extra` may have changed what we asked for.
+        // JUSTIFICATION: `extra` may have changed the requested kind of memory.
         // SAFETY: the EAL has started.
         let uses_huge_pages = unsafe { sys::weir_eal_has_huge_pages() } != 0;
         FIXED_MEMORY_MB
@@ -96,18 +98,19 @@ impl Eal {
         Ok(Eal { uses_huge_pages, memory })
     }
 
-    /// Whether packet memory lies on huge pages.
+    /// Whether packet memory is on huge pages.
     pub fn uses_huge_pages(&self) -> bool {
         self.uses_huge_pages
     }
 
-    /// Which memory is used and why, for the log: `huge pages`, `ordinary memory, 512 MB: no huge pages are free`.
+    /// Returns which memory is used and why, for the log: `huge pages`, `ordinary memory, 512 MB:
+    /// no huge pages are free`.
     pub fn memory(&self) -> &str {
         &self.memory
     }
 }
 
-/// What there is for packets, for a message about a shortage.
+/// Returns the memory that is available for packets, for a message about a shortage.
 pub(crate) fn packet_memory_left() -> String {
     match FIXED_MEMORY_MB.load(Ordering::Relaxed) {
         0 => huge_pages::shortage_text(),
@@ -115,7 +118,7 @@ pub(crate) fn packet_memory_left() -> String {
     }
 }
 
-/// Whether to use huge pages, and the sentence about it.
+/// Returns whether to use huge pages, and the reason in words.
 fn choose_memory(config: &EalConfig) -> Result<(bool, String), Error> {
     let wanted_mb = config.memory_mb;
     let free_mb = huge_pages::free_huge_pages_mb();
@@ -141,15 +144,15 @@ fn choose_memory(config: &EalConfig) -> Result<(bool, String), Error> {
     }
 }
 
-/// DPDK makes a folder for shared files even when it shares none, and never removes it.
+/// Removes the folder for shared files, which DPDK makes even if it shares none, and never removes.
 fn remove_runtime_folder() {
-    // JUSTIFICATION: DPDK chooses the place.
+    // JUSTIFICATION: DPDK chooses the path.
     // SAFETY: the EAL has started; it returns a string that is never freed.
     let folder = unsafe { sys::weir_eal_runtime_dir() };
     // JUSTIFICATION: as above.
     // SAFETY: the string ends with NUL and is never freed.
     let folder = unsafe { CStr::from_ptr(folder) };
-    // A folder that is in use after all is not empty, and stays.
+    // A folder that is in use is not empty, so it is not removed.
     let _ = fs::remove_dir(Path::new(OsStr::from_bytes(folder.to_bytes())));
 }
 
@@ -165,7 +168,7 @@ fn start(arguments: Vec<String>, echo: bool) -> Result<(), Error> {
         .iter()
         .map(|argument| CString::new(argument.as_str()).unwrap_or_default())
         .collect();
-    // DPDK keeps pointers into its arguments, as a C program may for its whole life.
+    // DPDK keeps pointers into its arguments, as a C program may do for its whole life.
     let argv: &'static [CString] = argv.leak();
     let mut pointers: Vec<*mut libc::c_char> =
         argv.iter().map(|argument| argument.as_ptr().cast_mut()).collect();
@@ -176,8 +179,8 @@ fn start(arguments: Vec<String>, echo: bool) -> Result<(), Error> {
     unsafe { sys::weir_log_capture(i32::from(echo)) };
     let output = OutputCapture::start();
     // JUSTIFICATION: there is no other way to start DPDK.
-    // SAFETY: `pointers` is an argv as C wants it: argc strings and a null pointer, all of them alive. STARTED makes this the
-    // only call in the process.
+    // SAFETY: `pointers` is an argv as C requires it: argc strings and a null pointer, all of them
+    // alive. STARTED makes this the only call in the process.
     let code = unsafe { sys::weir_eal_init(arguments.len() as i32, pointers.as_mut_ptr()) };
     let printed = output.finish();
     if code == 0 {
@@ -186,7 +189,7 @@ fn start(arguments: Vec<String>, echo: bool) -> Result<(), Error> {
         }
         return Ok(());
     }
-    // getopt complains under the program's name, before DPDK prints its usage.
+    // getopt reports errors under the program's name, before DPDK prints its usage.
     let refused = printed.lines().find_map(|line| line.strip_prefix("weir: ")).map(str::to_owned);
     let cause = refused.or_else(|| log.cause()).unwrap_or_else(|| errno_text(code));
     Err(Error::Eal { cause: format!("{cause} (arguments: {})", arguments[1..].join(" ")) })

@@ -1,14 +1,15 @@
-//! The command line weir gives to the EAL. Operators never write one: `extra` only adds to it.
+//! The command line that weir gives to the EAL. Operators never write one: `extra` only adds to it.
 
 use std::fmt::Write;
 
 use crate::eal::EalConfig;
 
-/// A PCI address that no machine has. An allow list keeps the EAL from taking every NIC bound to user space at start; a list
-/// without any real device takes none, and (unlike `--no-pci`) still lets a port be attached by its address later.
+/// A PCI address that no machine has. An allow list keeps the EAL from taking every NIC that is
+/// bound to user space at start; a list without any real device takes none, and (unlike `--no-pci`)
+/// still lets a port be attached by its address later.
 const NO_DEVICE: &str = "ffff:ff:1f.7";
 
-/// Arguments, the program name first. `iova_mode` is added unless `extra` has its own.
+/// Returns the arguments, the program name first. `iova_mode` is added unless `extra` has its own.
 pub(crate) fn build(
     config: &EalConfig,
     has_huge_pages: bool,
@@ -21,7 +22,8 @@ pub(crate) fn build(
     if has_huge_pages {
         arguments.push("--in-memory".to_owned());
     } else {
-        // --no-huge excludes --in-memory; without shared configuration it leaves no file behind either.
+        // `--no-huge` excludes `--in-memory`; without shared configuration it leaves no file behind
+        // either.
         arguments.extend(["--no-huge", "--no-shconf", "-m"].map(str::to_owned));
         arguments.push(config.memory_mb.to_string());
     }
@@ -33,7 +35,7 @@ pub(crate) fn build(
     arguments
 }
 
-/// Whether the operator asked to see DPDK's log.
+/// Whether the operator requested DPDK's log.
 pub(crate) fn wants_log(extra: &[String]) -> bool {
     extra.iter().any(|argument| argument.starts_with("--log-level"))
 }
@@ -42,7 +44,7 @@ fn core_list(cores: &[usize]) -> String {
     let mut list = String::new();
     for core in cores {
         let comma = if list.is_empty() { "" } else { "," };
-        write!(list, "{comma}{core}").expect("a String takes everything");
+        write!(list, "{comma}{core}").expect("writing to a String does not fail");
     }
     list
 }

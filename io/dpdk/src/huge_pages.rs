@@ -1,11 +1,11 @@
-//! How much memory is there: huge pages of any size, and ordinary memory.
+//! Available memory: huge pages of any size, and ordinary memory.
 
 use std::fs;
 use std::path::Path;
 
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
 
-/// Free memory in huge pages of all sizes and nodes, in MB.
+/// Returns the free memory in huge pages of all sizes and nodes, in MB.
 pub fn free_huge_pages_mb() -> usize {
     free_in(Path::new(HUGE_PAGES))
 }
@@ -20,18 +20,19 @@ fn free_in(folder: &Path) -> usize {
             let text = fs::read_to_string(entry.path().join(file)).unwrap_or_default();
             text.trim().parse().unwrap_or(0)
         };
-        // Free pages may be promised already to mappings that have not touched them yet.
+        // Free pages may be reserved already for mappings that have not touched them yet.
         page_kb * pages("free_hugepages").saturating_sub(pages("resv_hugepages"))
     });
     free_kb.sum::<usize>() / 1024
 }
 
-/// `hugepages-2048kB` is 2048.
+/// Returns 2048 for `hugepages-2048kB`.
 fn page_kb(name: &str) -> Option<usize> {
     name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()
 }
 
-/// Ordinary memory the machine can give without swapping, in MB; `None` where the kernel does not say.
+/// Returns the ordinary memory that the machine can provide without swapping, in MB; `None` if the
+/// kernel does not report it.
 pub(crate) fn available_mb() -> Option<usize> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -39,7 +40,7 @@ pub(crate) fn available_mb() -> Option<usize> {
     Some(kb / 1024)
 }
 
-/// What is left, for a message about a shortage.
+/// Returns the available memory in words, for a message about a shortage.
 pub(crate) fn shortage_text() -> String {
     let ordinary = available_mb().map_or("unknown".to_owned(), |mb| format!("{mb} MB"));
     format!(
@@ -53,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn adds_up_the_free_pages_of_all_sizes() {
+    fn free_pages_of_all_sizes_are_added_up() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         for (size, free) in
             [("hugepages-2048kB", "4\n"), ("hugepages-1048576kB", "3\n"), ("other", "9\n")]

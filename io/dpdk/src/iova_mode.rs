@@ -1,17 +1,19 @@
-//! Which addresses devices see: virtual ones, or physical ones where a device can use nothing else.
+//! The addresses that devices see: virtual ones, or physical ones where a device can use nothing
+//! else.
 //!
-//! DPDK picks physical addresses on every machine without an IOMMU, although only a NIC that DMAs without one needs them.
-//! Virtual addresses keep each pool in one piece, which AF_XDP relies on, so they are used wherever possible.
+//! DPDK picks physical addresses on every machine without an IOMMU, although only a NIC that does
+//! DMA without one needs them. Virtual addresses keep each pool contiguous, which AF_XDP relies on,
+//! so they are used wherever possible.
 
 use std::fs;
 use std::path::Path;
 
-/// The argument to add, if any: nothing where DPDK should decide itself.
+/// Returns the argument to add; `None` where DPDK should decide.
 pub(crate) fn argument() -> Option<&'static str> {
     (!needs_physical_addresses(Path::new("/sys"))).then_some("--iova-mode=va")
 }
 
-/// A PCI device handed to user space while the machine has no IOMMU.
+/// True if a PCI device is bound to user space and the machine has no IOMMU.
 fn needs_physical_addresses(sys: &Path) -> bool {
     let has_iommu = fs::read_dir(sys.join("kernel/iommu_groups"))
         .is_ok_and(|mut groups| groups.next().is_some());

@@ -1,4 +1,5 @@
-//! The link of a kernel interface under an AF_XDP port, whose driver says "up" whatever happens to the interface.
+//! Link state of a kernel interface under an AF_XDP port, whose driver reports "up" whatever
+//! happens to the interface.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,7 +11,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use crate::device::{Device, Kind};
 
-/// The kernel interface that a device uses; `None` for devices that use none.
+/// Returns the kernel interface that a device uses; `None` for devices that use none.
 pub(crate) fn interface_of(device: &Device) -> Option<String> {
     match device.kind {
         Kind::AfXdp => device.option("iface").map(str::to_owned),
@@ -18,7 +19,8 @@ pub(crate) fn interface_of(device: &Device) -> Option<String> {
     }
 }
 
-/// What an interface with several receive queues loses at a port that reads the first. `interfaces`: /sys/class/net.
+/// Returns a warning if an interface has several receive queues, because the port reads only the
+/// first. `interfaces`: /sys/class/net.
 pub(crate) fn unread_queues(interfaces: &Path, interface: &str) -> Option<String> {
     let queues = fs::read_dir(interfaces.join(interface).join("queues")).ok()?.flatten();
     let is_receiving = |name: &OsStr| name.as_encoded_bytes().starts_with(b"rx-");
@@ -35,9 +37,11 @@ mod request {
     nix::ioctl_read_bad!(flags, libc::SIOCGIFFLAGS, libc::ifreq);
 }
 
-/// Whether the interface is there, switched on and has a link. `None` when the kernel does not say.
+/// Whether the interface exists, is switched on and has a link. `None` if the kernel does not
+/// report it.
 ///
-/// Cheap enough to be asked a hundred times a second: it is about this interface alone (netdevice(7)), not a list of all.
+/// Cheap enough for a hundred calls a second: it queries this interface alone (netdevice(7)), not a
+/// list of all.
 pub(crate) fn is_up(interface: &str) -> Option<bool> {
     let domain = AddressFamily::Inet;
     let socket = socket(domain, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).ok()?;
@@ -51,7 +55,7 @@ pub(crate) fn is_up(interface: &str) -> Option<bool> {
     for (to, from) in about.ifr_name.iter_mut().zip(interface.bytes()) {
         *to = from as libc::c_char;
     }
-    // JUSTIFICATION: no library asks about one interface without listing all.
+    // JUSTIFICATION: no library queries one interface without listing all.
     // SAFETY: the kernel reads the name, which ends in 0, and writes within `about`.
     match unsafe { request::flags(socket.as_raw_fd(), &raw mut about) } {
         Ok(_) => {}

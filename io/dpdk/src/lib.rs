@@ -1,18 +1,21 @@
 //! EAL, ports, mbufs, bursts: the safe layer over DPDK.
 //!
 //! ```text
-//!   Eal::init ──> MbufPool::new ──> Port::attach ──> (RxQueue, TxQueue)     one pair per worker thread
-//!                      │                                 │        ▲
-//!                      └───────── Mbuf ──────────────────┘────────┘         owned: dropped = freed, sent = moved
+//!   Eal::init --> MbufPool::new --> Port::attach --> (RxQueue, TxQueue)     one pair per worker
+//!                      |                                 |        ^         thread
+//!                      +--------- Mbuf ------------------+--------+      owned: dropped = freed,
+//!                                                                        sent = moved
 //! ```
 //!
-//! Rules the types hold: one EAL per process; a device is touched only after the EAL started; a queue is polled by one
-//! thread at a time; an [`Mbuf`] has one owner; a port closes when its handle and both its queues are gone.
+//! Rules that the types enforce: one EAL per process; a device is touched only after the EAL
+//! started; a queue is polled by one thread at a time; an [`Mbuf`] has one owner; a port closes
+//! when its handle and both its queues are gone.
 //!
-//! What it does not do: no offload is requested and no offload flag is read or set; no multi-queue ports (a worker has its
-//! own ports); no secondary processes.
+//! Not supported: no offload is requested and no offload flag is read or set; no multi-queue ports
+//! (a worker has its own ports); no secondary processes.
 //!
-//! `unsafe` is here for the calls into the C shim and for packet memory that DPDK owns, one operation per block.
+//! `unsafe` is used for the calls into the C shim and for packet memory that DPDK owns, one
+//! operation per block.
 #![allow(unsafe_code)]
 
 mod capability;

@@ -1,7 +1,8 @@
 //! Hot: a packet buffer owned by Rust and allocated by DPDK.
 //!
-//! Reading and editing a packet makes no call into C: the layout of an mbuf's first fields is asserted in the shim. Every
-//! function here works on the first segment; a chain (jumbo frame in small buffers) says so through `is_contiguous`.
+//! Reading and editing a packet makes no call into C: the layout of an mbuf's first fields is
+//! asserted in the shim. Every function here works on the first segment; for a chain (a jumbo frame
+//! in small buffers) `is_contiguous` returns false.
 
 use std::fmt;
 use std::mem::size_of;
@@ -12,12 +13,13 @@ use weir_dpdk_sys as sys;
 use weir_wire::frame::Frame;
 
 use crate::prefetch;
-/// RTE_PKTMBUF_HEADROOM as Debian and upstream build DPDK; any value that fits the buffer would do.
+/// RTE_PKTMBUF_HEADROOM as Debian and upstream build DPDK; any value that fits the buffer would
+/// work.
 const HEADROOM: u16 = 128;
 
-/// One DPDK packet buffer. Dropping it gives it back to its pool; sending it moves it to the driver.
+/// One DPDK packet buffer. Dropping it returns it to its pool; sending it moves it to the driver.
 ///
-/// Exactly one pointer wide, so that a `Vec<Mbuf>` is the array DPDK's bursts take.
+/// Exactly one pointer wide, so that a `Vec<Mbuf>` is the array that DPDK's bursts take.
 #[repr(transparent)]
 pub struct Mbuf(NonNull<sys::weir_mbuf>);
 
@@ -25,11 +27,12 @@ const _: () = assert!(size_of::<Mbuf>() == size_of::<*mut sys::weir_mbuf>());
 const _: () = assert!(size_of::<Option<Mbuf>>() == size_of::<*mut sys::weir_mbuf>());
 
 // JUSTIFICATION: packets move from the thread that received them to others (capture, tests).
-// SAFETY: an Mbuf is the only owner of its buffer, and DPDK pools take buffers back from any thread.
+// SAFETY: an Mbuf is the only owner of its buffer, and DPDK pools take buffers back from any
+// thread.
 unsafe impl Send for Mbuf {}
 
 impl Mbuf {
-    /// Takes ownership of a buffer, `None` for a null pointer.
+    /// Takes ownership of a buffer; `None` for a null pointer.
     ///
     /// # Safety
     /// The pointer is null or a buffer that the caller owns, and is not used again.
@@ -42,16 +45,17 @@ impl Mbuf {
     pub fn free_all(frames: &mut Vec<Mbuf>) {
         let count = frames.len() as u32;
         let first = frames.as_mut_ptr().cast::<*mut sys::weir_mbuf>();
-        // JUSTIFICATION: the frames are given away below, in one call for all.
+        // JUSTIFICATION: the frames are freed below, in one call for all.
         // SAFETY: 0 is within the capacity. From here on the vector no longer owns the frames.
         unsafe { frames.set_len(0) };
         // JUSTIFICATION: one call per burst instead of one per frame.
-        // SAFETY: `first` points to `count` pointers to buffers we own, because Mbuf is transparent.
+        // SAFETY: `first` points to `count` pointers to buffers owned by this function, because
+        // Mbuf is transparent.
         unsafe { sys::weir_mbuf_free_bulk(first, count) }
     }
 
-    /// Makes this an empty buffer again and gives it `len` bytes behind the default headroom, whose contents are whatever lay
-    /// there. `None`, and no change, when it is a chain or has no room for them.
+    /// Empties this buffer and gives it `len` bytes behind the default headroom, with unspecified
+    /// content. Returns `None` and changes nothing if it is a chain or has no room for them.
     #[inline]
     pub fn reset(&mut self, len: u16) -> Option<&mut [u8]> {
         let view = self.view_mut();
@@ -66,8 +70,9 @@ impl Mbuf {
 
     #[inline]
     fn view(&self) -> &sys::weir_mbuf {
-        // JUSTIFICATION: a call into C for every look at a packet would cost more than the look.
-        // SAFETY: the pointer is valid while we own the mbuf; nobody else writes to it; the shim asserts the layout.
+        // JUSTIFICATION: a call into C for every read of a packet would cost more than the read.
+        // SAFETY: the pointer is valid while the mbuf is owned; no other code writes to it; the
+        // shim asserts the layout.
         unsafe { self.0.as_ref() }
     }
 
@@ -86,7 +91,7 @@ impl Mbuf {
         view.data_len = len;
     }
 
-    /// The first byte of the data.
+    /// Returns the address of the first byte of the data.
     #[inline]
     fn first(&self) -> *mut u8 {
         let view = self.view();
@@ -99,8 +104,8 @@ impl Frame for Mbuf {
     fn data(&self) -> &[u8] {
         let len = usize::from(self.view().data_len);
         // JUSTIFICATION: packet bytes are read in place.
-        // SAFETY: DPDK keeps data_off + data_len <= buf_len, and so does every function here; the buffer is mapped and
-        // initialised for the life of the pool, and lives as long as `self`.
+        // SAFETY: DPDK keeps data_off + data_len <= buf_len, and so does every function here; the
+        // buffer is mapped and initialised for the life of the pool, and lives as long as `self`.
         unsafe { slice::from_raw_parts(self.first(), len) }
     }
 
@@ -108,7 +113,8 @@ impl Frame for Mbuf {
     fn data_mut(&mut self) -> &mut [u8] {
         let len = usize::from(self.view().data_len);
         // JUSTIFICATION: packet bytes are edited in place.
-        // SAFETY: as in `data`; `&mut self` makes the access exclusive, and no buffer of ours is shared (no clones).
+        // SAFETY: as in `data`; `&mut self` makes the access exclusive, and no buffer of this crate
+        // is shared (no clones).
         unsafe { slice::from_raw_parts_mut(self.first(), len) }
     }
 
@@ -180,7 +186,7 @@ impl Frame for Mbuf {
 impl Drop for Mbuf {
     fn drop(&mut self) {
         // JUSTIFICATION: only DPDK can put a buffer back into its pool.
-        // SAFETY: we own the buffer, and pools are never freed.
+        // SAFETY: the buffer is owned here, and pools are never freed.
         unsafe { sys::weir_mbuf_free(self.0.as_ptr()) }
     }
 }
@@ -202,7 +208,8 @@ mod tests {
 
     use super::*;
 
-    /// Runs on a buffer of this test, which belongs to no pool and so must not be dropped as an Mbuf.
+    /// Runs on a buffer of this test, which belongs to no pool and so must not be dropped as an
+    /// Mbuf.
     fn with_buffer(check: impl FnOnce(&mut Mbuf)) {
         let mut bytes = [0u8; 512];
         let mut view = sys::weir_mbuf {
@@ -230,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_a_part_and_no_more_than_there_is() {
+    fn keep_cuts_a_part_and_never_beyond_the_data() {
         with_buffer(|mbuf| {
             assert!(mbuf.extend(100));
             mbuf.data_mut()[40] = 7;
@@ -244,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_more_than_the_buffer_has() {
+    fn push_and_extend_beyond_the_buffer_are_refused() {
         with_buffer(|mbuf| {
             assert!(!mbuf.push(129));
             assert!(mbuf.push(128));

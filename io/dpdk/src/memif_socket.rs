@@ -1,4 +1,5 @@
-//! The socket file of a memif server: a killed process leaves it behind, and a new one could not listen on it.
+//! The socket file of a memif server: a killed process leaves it behind, and a new server could not
+//! listen on it.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -15,7 +16,8 @@ use crate::error::Error;
 /// DPDK's own default.
 const DEFAULT_SOCKET: &str = "/run/memif.sock";
 
-/// Checks the socket of a memif device and removes a stale file. Abstract sockets (DPDK's default) have no file.
+/// Checks the socket of a memif device and removes a stale file. Abstract sockets (DPDK's default)
+/// have no file.
 pub(crate) fn prepare(device: &Device) -> Result<(), Error> {
     if device.option("socket-abstract") != Some("no") {
         return Ok(());
@@ -59,7 +61,8 @@ fn remove_stale(device: &Device, path: &Path) -> Result<(), Error> {
     })
 }
 
-/// Only a refused connection proves that nobody listens. (A listener of another type answers with EPROTOTYPE.)
+/// True unless a refused connection proves that no process listens. (A listener of another type
+/// answers with EPROTOTYPE.)
 fn is_served(path: &Path) -> bool {
     let probe = || -> nix::Result<()> {
         let client = socket(
@@ -88,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn removes_a_socket_nobody_listens_on() {
+    fn socket_without_a_listener_is_removed() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("memif.sock");
         drop(UnixListener::bind(&path).expect("binds"));
@@ -97,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_a_live_socket_and_other_files_alone() {
+    fn live_socket_and_other_files_are_not_removed() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("memif.sock");
         let listener = UnixListener::bind(&path).expect("binds");

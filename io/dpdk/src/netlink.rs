@@ -1,4 +1,4 @@
-//! The little of route netlink (rtnetlink(7)) weir needs: one request, its answers.
+//! The part of route netlink (rtnetlink(7)) that weir needs: one request, its answers.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -11,7 +11,7 @@ const HEADER_BYTES: usize = 16;
 const NLMSG_ERROR: u16 = 2;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
-/// The kernel sends no longer datagram than this in answer to one request.
+/// Longest datagram that the kernel sends in answer to one request, bytes.
 const DATAGRAM_BYTES_MAX: usize = 32 * 1024;
 
 /// Sends one request and returns the payloads of its answers.
@@ -26,14 +26,15 @@ pub(crate) fn request(kind: u16, payload: &[u8]) -> nix::Result<Vec<Vec<u8>>> {
     message.extend(((HEADER_BYTES + payload.len()) as u32).to_ne_bytes());
     message.extend(kind.to_ne_bytes());
     message.extend((NLM_F_REQUEST | NLM_F_ACK).to_ne_bytes());
-    // Sequence number and port id: there is one request on the socket, and the kernel fills in the port.
+    // Sequence number and port id: there is one request on the socket, and the kernel fills in the
+    // port.
     message.extend([0; 8]);
     message.extend(payload);
     send(socket.as_raw_fd(), &message, MsgFlags::empty())?;
     answers(&socket)
 }
 
-/// Reads until the acknowledgement.
+/// Reads answers until the acknowledgement.
 fn answers(socket: &OwnedFd) -> nix::Result<Vec<Vec<u8>>> {
     let mut answers = Vec::new();
     let mut datagram = vec![0; DATAGRAM_BYTES_MAX];
@@ -57,7 +58,7 @@ fn answers(socket: &OwnedFd) -> nix::Result<Vec<Vec<u8>>> {
     }
 }
 
-/// The attributes in `bytes`, as (kind, value).
+/// Returns the attributes in `bytes`, as (kind, value).
 pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -72,7 +73,7 @@ pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// One attribute, padded to four bytes.
+/// Returns one attribute, padded to four bytes.
 pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(4 + value.len());
     bytes.extend(((4 + value.len()) as u16).to_ne_bytes());
@@ -82,7 +83,7 @@ pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The native-endian number at `offset`; 0 where the bytes end before it.
+/// Returns the native-endian number at `offset`; 0 if the bytes end before it.
 pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     bytes
         .get(offset..offset + 4)

@@ -1,4 +1,5 @@
-//! Holds back what the EAL prints to stdout and stderr while it starts: usage texts and a second copy of each fatal error.
+//! Holds back the EAL's output on stdout and stderr while it starts: usage texts and a second copy
+//! of each fatal error.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -7,10 +8,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::{dup2_stderr, dup2_stdout};
 
-/// Both streams go to memory until it is finished or dropped. Only the thread that starts the process may use it.
+/// Redirects both streams to memory until it is finished or dropped. Only the thread that starts
+/// the process may use it.
 #[derive(Debug)]
 pub(crate) struct OutputCapture {
-    /// Where the streams went before, and the memory they go to now. `None` if redirecting failed: output stays as it is.
+    /// The original streams, and the memory to which they go meanwhile. `None` if redirecting
+    /// failed: the output is not captured.
     redirected: Option<(OwnedFd, OwnedFd, File)>,
 }
 
@@ -23,7 +26,7 @@ impl OutputCapture {
     pub(crate) fn finish(mut self) -> String {
         let mut text = Vec::new();
         if let Some(mut file) = self.restore() {
-            // What cannot be read back is only an explanation lost.
+            // Output that cannot be read back only costs an explanation.
             let _ = file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut text));
         }
         String::from_utf8_lossy(&text).into_owned()

@@ -11,15 +11,16 @@ use crate::eal;
 use crate::error::{Error, errno_text};
 use crate::mbuf::Mbuf;
 
-/// DPDK's mbuf header, and the bookkeeping of the pool around each buffer.
+/// DPDK's mbuf header and the pool's bookkeeping for each buffer, bytes.
 const OVERHEAD_BYTES: usize = 192;
-/// The headroom DPDK leaves at the front of each buffer, and what AF_XDP takes on top of it.
+/// The headroom that DPDK leaves at the front of each buffer, and what AF_XDP takes in addition.
 const HEADROOM_BYTES: usize = 128;
 const XDP_HEADROOM_BYTES: usize = 256;
 /// Ethernet header, one VLAN tag, frame check sequence.
 const LINK_BYTES: usize = 14 + 4 + 4;
 
-/// A handle to a pool of mbufs. Clones name the same pool; a thread allocates through its own clone.
+/// A handle to a pool of mbufs. Clones refer to the same pool; a thread allocates through its own
+/// clone.
 ///
 /// A pool is never freed: an [`Mbuf`] is one pointer and carries no reference to its pool.
 #[derive(Debug, Clone)]
@@ -36,15 +37,16 @@ unsafe impl Send for MbufPool {}
 unsafe impl Sync for MbufPool {}
 
 impl MbufPool {
-    /// A pool of `count` buffers on NUMA node `socket` (-1 = any). `data_room` is the size of a buffer in bytes, headroom
-    /// included: see [`MbufPool::data_room_for`]. The name must be unique in the process and shorter than 26 bytes. The EAL
-    /// must have started.
+    /// Makes a pool of `count` buffers on NUMA node `socket` (-1 = any). `data_room` is the size of
+    /// a buffer in bytes, headroom included: see [`MbufPool::data_room_for`]. The name must be
+    /// unique in the process and shorter than 26 bytes. The EAL must have started.
     pub fn new(name: &str, count: u32, data_room: u16, socket: i32) -> Result<MbufPool, Error> {
         let c_name = CString::new(name).unwrap_or_default();
         let log = driver_log::start();
         let mut code = 0;
         // JUSTIFICATION: only DPDK can make a pool that its drivers use.
-        // SAFETY: the name and the place for the error code live during the call; every other value is checked by DPDK.
+        // SAFETY: the name and the error code's variable live during the call; DPDK checks every
+        // other value.
         let pool = unsafe {
             sys::weir_pool_create(c_name.as_ptr(), count, data_room, socket, &raw mut code)
         };
@@ -54,23 +56,24 @@ impl MbufPool {
         }
     }
 
-    /// The `data_room` that holds any frame of this MTU on every kind of device, in bytes.
+    /// Returns the `data_room` that holds any frame of this MTU on every kind of device, in bytes.
     pub fn data_room_for(mtu: u16) -> u16 {
         let bytes = HEADROOM_BYTES + XDP_HEADROOM_BYTES + LINK_BYTES + usize::from(mtu);
         u16::try_from(bytes.max(2048 + HEADROOM_BYTES).next_multiple_of(64)).unwrap_or(u16::MAX)
     }
 
-    /// The memory a pool takes, in bytes.
+    /// Returns the memory that a pool takes, in bytes.
     pub fn bytes(count: u32, data_room: u16) -> usize {
         count as usize * (usize::from(data_room) + OVERHEAD_BYTES)
     }
 
-    /// Bytes of each buffer, with the headroom.
+    /// Returns the size of each buffer with the headroom, in bytes.
     pub fn data_room(&self) -> u16 {
         self.data_room
     }
 
-    /// Buffers that are not in the pool: in device rings, in queues, held by someone. Walks all caches: not for the hot path.
+    /// Returns the number of buffers that are not in the pool: in device rings, in queues, held by
+    /// a thread. Walks all caches: not for the hot path.
     pub fn in_use(&self) -> u32 {
         // JUSTIFICATION: only DPDK knows its caches.
         // SAFETY: the pool is never freed.
@@ -91,7 +94,7 @@ impl Pool for MbufPool {
         // SAFETY: the pool is never freed.
         let buffer = unsafe { sys::weir_mbuf_alloc(self.pool.as_ptr()) };
         // JUSTIFICATION: ownership comes from DPDK.
-        // SAFETY: a buffer just allocated, if any, is ours alone.
+        // SAFETY: a buffer just allocated, if any, has no other owner.
         unsafe { Mbuf::from_raw(buffer) }
     }
 }
@@ -103,7 +106,7 @@ fn creation_error(
     code: i32,
     cause: Option<String>,
 ) -> Error {
-    // DPDK says ENOBUFS when memory ran out half-way.
+    // DPDK returns ENOBUFS if memory ran out half-way.
     if code != -libc::ENOMEM && code != -libc::ENOBUFS {
         let cause = cause.unwrap_or_else(|| errno_text(code));
         return Error::Eal {

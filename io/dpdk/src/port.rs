@@ -1,4 +1,4 @@
-//! A started port: what it is, how it does, and its end.
+//! A started port: its properties, its counters, and its end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use crate::port_attach;
 use crate::queue::{RxQueue, TxQueue};
 use crate::xdp_claim::Claim;
 
-/// How to set a port up.
+/// Configuration of a port.
 #[derive(Debug, Clone)]
 pub struct PortConfig {
     /// Receive ring size; adjusted to what the device allows.
@@ -25,7 +25,7 @@ pub struct PortConfig {
     pub mtu: u16,
     /// The MAC address to use instead of the device's own.
     pub mac: Option<Mac>,
-    /// Where received frames are put. AF_XDP needs more than 4,096 buffers per port.
+    /// Pool of the received frames. AF_XDP needs more than 4,096 buffers per port.
     pub pool: MbufPool,
     /// NUMA node of the rings, -1 for any.
     pub socket: i32,
@@ -38,11 +38,11 @@ pub struct PortStats {
     pub tx_packets: u64,
     pub rx_bytes: u64,
     pub tx_bytes: u64,
-    /// Arrived and lost because nobody emptied the receive ring in time.
+    /// Packets that arrived and were lost because the receive ring was not emptied in time.
     pub rx_missed: u64,
     pub rx_errors: u64,
     pub tx_errors: u64,
-    /// Lost because the pool had no buffer left.
+    /// Packets lost because the pool had no buffer left.
     pub rx_no_mbuf: u64,
 }
 
@@ -60,50 +60,51 @@ pub struct Port {
 }
 
 impl Port {
-    /// Probes a device (`net_af_xdp0,iface=acc0`, `0000:01:00.0`), gives it one receive and one transmit queue, and starts it.
+    /// Probes a device (`net_af_xdp0,iface=acc0`, `0000:01:00.0`), gives it one receive and one
+    /// transmit queue, and starts it.
     ///
-    /// What a killed process left behind on the device (an XDP program, a memif socket file) is removed first. On failure
-    /// everything is undone and the error says in one sentence what to do.
+    /// Remains of a killed process on the device (an XDP program, a memif socket file) are removed
+    /// first. On failure everything is undone and the error says in one sentence what to do.
     pub fn attach(_eal: &Eal, devargs: &str, config: PortConfig) -> Result<Port, Error> {
         port_attach::attach(devargs, config)
     }
 
-    /// The port's two queues, to be moved to the thread that polls them.
+    /// Returns the port's two queues, to be moved to the thread that polls them.
     ///
     /// # Panics
-    /// When called a second time: a queue has one owner.
+    /// Panics on a second call: a queue has one owner.
     pub fn queues(&self) -> (RxQueue, TxQueue) {
         let is_second_call = self.queues_taken.swap(true, Ordering::AcqRel);
         assert!(!is_second_call, "the queues of port {} were already taken", self.device);
         (RxQueue::new(Arc::clone(&self.open)), TxQueue::new(Arc::clone(&self.open)))
     }
 
-    /// The address of the port's frames: the configured one, or the device's own.
+    /// Returns the MAC address of the port's frames: the configured one, or the device's own.
     pub fn mac(&self) -> Mac {
         self.mac
     }
 
-    /// The device as it was attached.
+    /// Returns the device string with which the port was attached.
     pub fn device(&self) -> &str {
         &self.device
     }
 
-    /// The name of its DPDK driver, `net_af_xdp`.
+    /// Returns the name of its DPDK driver, such as `net_af_xdp`.
     pub fn driver(&self) -> &str {
         &self.driver
     }
 
-    /// What works less well than asked, one sentence each.
+    /// Returns what works less well than requested, one sentence each.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Advice for the other end of a virtual link, where packets get lost without it.
+    /// Returns advice for the other end of a virtual link on which packets get lost without it.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 
-    /// Counters of the device; zeros if it keeps none.
+    /// Returns the counters of the device; zeros if it keeps none.
     pub fn stats(&self) -> PortStats {
         let mut stats = sys::weir_port_stats::default();
         // JUSTIFICATION: only the driver has the counters.
@@ -124,13 +125,14 @@ impl Port {
         }
     }
 
-    /// Whether the link is up: for memif, whether the peer is connected; for AF_XDP, what the kernel says of the interface.
+    /// Whether the link is up: for memif, whether the peer is connected; for AF_XDP, what the
+    /// kernel reports about the interface.
     pub fn link_up(&self) -> bool {
         let kernel_link = self.kernel_interface.as_deref().and_then(kernel_link::is_up);
         if kernel_link == Some(false) {
             return false;
         }
-        // JUSTIFICATION: only the driver knows.
+        // JUSTIFICATION: only the driver knows the link state.
         // SAFETY: the port is open while `self.open` lives.
         unsafe { sys::weir_port_link_up(self.open.id()) != 0 }
     }
@@ -140,9 +142,9 @@ impl Port {
 #[derive(Debug)]
 pub(crate) struct OpenPort {
     id: u16,
-    /// Receive rings hold its buffers.
+    /// The pool whose buffers are in the receive ring.
     _pool: MbufPool,
-    /// Of an AF_XDP port; given back after the port is closed.
+    /// The queue claim of an AF_XDP port; released after the port is closed.
     _claim: Option<Claim>,
 }
 
@@ -158,7 +160,7 @@ impl OpenPort {
 
 impl Drop for OpenPort {
     fn drop(&mut self) {
-        // A device that does not close cleanly is closed by the end of the process.
+        // A device that does not close cleanly is closed when the process ends.
         // JUSTIFICATION: the counterpart of the probe.
         // SAFETY: this is the last owner, so no queue of the port is in use.
         unsafe { sys::weir_port_remove(self.id) };

@@ -1,6 +1,7 @@
-//! From a device string to a started port, step by step; a step that fails undoes those before it.
+//! Makes a started port of a device string, step by step; a step that fails undoes those before it.
 //!
-//! Probe and start follow each other at once: a memif peer that connects in between would never recover.
+//! Probe and start follow each other immediately: a memif peer that connects in between would never
+//! recover.
 
 use std::ffi::{CStr, CString};
 use std::path::Path;
@@ -21,7 +22,7 @@ use crate::virtual_link;
 use crate::xdp_claim::Claim;
 use crate::xdp_program;
 
-/// DPDK leaves this much of each buffer to headers put in front later.
+/// Bytes that DPDK leaves in each buffer for headers that are prepended later.
 const HEADROOM_BYTES: u16 = 128;
 const LINK_BYTES: u16 = 22;
 
@@ -40,7 +41,7 @@ pub(crate) fn attach(devargs: &str, config: PortConfig) -> Result<Port, Error> {
     let kernel_interface = kernel_link::interface_of(&device);
     let interfaces = Path::new(virtual_link::INTERFACES);
     let used = kernel_interface.as_deref();
-    // Several ports may share an interface: then each names its queue.
+    // Several ports may share an interface: then each specifies its queue.
     let unread = used.filter(|_| device.option("start_queue").is_none());
     warnings.extend(unread.and_then(|it| kernel_link::unread_queues(interfaces, it)));
     let hint = used.and_then(|interface| virtual_link::hint(interfaces, interface, config.mtu));
@@ -56,7 +57,8 @@ pub(crate) fn attach(devargs: &str, config: PortConfig) -> Result<Port, Error> {
     })
 }
 
-/// Everything that can be said about the device without DPDK, and the removal of what a killed process left on it.
+/// Checks everything about the device that needs no DPDK, and removes what a killed process left on
+/// it.
 fn prepare(device: &Device, warnings: &mut Vec<String>) -> Result<Option<Claim>, Error> {
     match device.kind {
         Kind::AfXdp => xdp_program::prepare(device, warnings).map(Some),
@@ -101,7 +103,8 @@ fn probe(device: &Device, config: &PortConfig, claim: Option<Claim>) -> Result<O
     let log = driver_log::start();
     let mut id = 0;
     // JUSTIFICATION: only DPDK can probe a device.
-    // SAFETY: both strings and the place for the port id live during the call; an Eal exists, so DPDK has started.
+    // SAFETY: both strings and the port id's variable live during the call; an Eal exists, so DPDK
+    // has started.
     let code = unsafe { sys::weir_port_probe(devargs.as_ptr(), name.as_ptr(), &raw mut id) };
     if code == 0 {
         return Ok(OpenPort::new(id, config.pool.clone(), claim));
@@ -219,7 +222,8 @@ fn queue_fix(device: &Device) -> &'static str {
     }
 }
 
-/// libxdp looks programs up by number, which the kernel allows to CAP_SYS_ADMIN alone.
+/// Returns the fix for a failed AF_XDP device. libxdp looks programs up by number, which the kernel
+/// permits to CAP_SYS_ADMIN alone.
 fn xdp_fix(otherwise: &'static str) -> &'static str {
     if lacks_sys_admin() {
         "weir lacks CAP_SYS_ADMIN, which AF_XDP needs beside CAP_NET_ADMIN and CAP_NET_RAW: give it that \
@@ -229,10 +233,11 @@ fn xdp_fix(otherwise: &'static str) -> &'static str {
     }
 }
 
-/// Sets the MTU where the driver has one. A virtual device without one carries any frame that fits its buffers.
+/// Sets the MTU if the driver has one. A virtual device without one carries any frame that fits its
+/// buffers.
 fn set_mtu(device: &Device, id: u16, mtu: u16, info: &sys::weir_port_info) -> Result<(), Error> {
     let log = driver_log::start();
-    // JUSTIFICATION: only the driver can set it.
+    // JUSTIFICATION: only the driver can set the MTU.
     // SAFETY: the port is open and configured.
     let code = unsafe { sys::weir_port_set_mtu(id, mtu) };
     if code == 0 || code == -libc::ENOTSUP {
@@ -246,7 +251,8 @@ fn set_mtu(device: &Device, id: u16, mtu: u16, info: &sys::weir_port_info) -> Re
     Err(device.error(format!("does not take an MTU of {mtu}"), Some(cause), fix))
 }
 
-/// The MAC address of the port. A device that cannot change its own still works as long as it accepts every frame.
+/// Sets the MAC address of the port and returns the address in use. A device that cannot change its
+/// own still works as long as it accepts every frame.
 fn set_mac(
     device: &Device,
     id: u16,
@@ -258,7 +264,7 @@ fn set_mac(
     let Some(mac) = config.mac.filter(|mac| *mac != own) else {
         return Ok(own);
     };
-    // JUSTIFICATION: only the driver can set it.
+    // JUSTIFICATION: only the driver can set the address.
     // SAFETY: the address is 6 bytes long and lives during the call; the port is open.
     let code = unsafe { sys::weir_port_set_mac(id, mac.0.as_ptr()) };
     if code == 0 {
@@ -272,7 +278,7 @@ fn set_mac(
             fix,
         ));
     }
-    // JUSTIFICATION: the device shall deliver frames to an address that is not its own.
+    // JUSTIFICATION: the device has to deliver frames to an address that is not its own.
     // SAFETY: the port is open.
     let promiscuous = unsafe { sys::weir_port_set_promiscuous(id) };
     if promiscuous != 0 && device.kind == Kind::Pci {

@@ -1,13 +1,15 @@
-//! Kernel interfaces under AF_XDP that are no wire: a pair of veth, a virtio card. A kernel that sends on the other end
-//! leaves the checksums of TCP and UDP to a network card, and there is none, so the receiver behind weir drops them.
+//! Kernel interfaces under AF_XDP without a physical link: a pair of veth, a virtio card. A kernel
+//! that sends on the other end leaves the checksums of TCP and UDP to a network card, and there is
+//! none, so the receiver behind weir drops the packets.
 
 use std::fs;
 use std::path::Path;
 
-/// The folder in which the kernel shows the interfaces of the network namespace.
+/// The folder in which the kernel lists the interfaces of the network namespace.
 pub(crate) const INTERFACES: &str = "/sys/class/net";
 
-/// Advice for the other end of the interface, if it is such a link. `interfaces`: [`INTERFACES`].
+/// Returns advice for the other end of the interface, if it is such a link. `interfaces`:
+/// [`INTERFACES`].
 pub(crate) fn hint(interfaces: &Path, interface: &str, mtu: u16) -> Option<String> {
     let (what, far_end) = if is_virtio(&interfaces.join(interface)) {
         ("a virtio card", "the interface of the host behind it".to_owned())
@@ -26,7 +28,8 @@ fn is_virtio(interface: &Path) -> bool {
     driver.is_ok_and(|driver| driver.file_name().is_some_and(|name| name == "virtio_net"))
 }
 
-/// None: it is no veth. Some of none: its other end is in another network namespace.
+/// Returns `None` if it is no veth, and `Some(None)` if its other end is in another network
+/// namespace.
 fn veth_peer(interfaces: &Path, interface: &str) -> Option<Option<String>> {
     let folder = interfaces.join(interface);
     let number = |folder: &Path, name: &str| -> Option<u32> {
@@ -34,7 +37,7 @@ fn veth_peer(interfaces: &Path, interface: &str) -> Option<Option<String>> {
     };
     let (own, other) = (number(&folder, "ifindex")?, number(&folder, "iflink")?);
     let uevent = fs::read_to_string(folder.join("uevent")).unwrap_or_default();
-    // Interfaces of other kinds that lie on another one (VLANs, macvlan) name their kind.
+    // Interfaces of other kinds that are on top of another one (VLANs, macvlan) state their kind.
     let is_veth = own != other && !uevent.contains("DEVTYPE=") && !folder.join("device").exists();
     is_veth.then(|| {
         let all = fs::read_dir(interfaces).into_iter().flatten().flatten();
@@ -69,7 +72,7 @@ mod tests {
         interface(all, "acc0", 7, 8, "");
         interface(all, "peer0", 8, 7, "");
         interface(all, "net0", 9, 3, "");
-        // Its other end has a number that another interface has here.
+        // Its other end has an index that another interface has here.
         interface(all, "other", 3, 3, "");
         interface(all, "eth1", 4, 4, "");
         interface(all, "eth1.100", 10, 4, "vlan");

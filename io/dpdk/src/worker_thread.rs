@@ -1,4 +1,5 @@
-//! A thread of ours that DPDK knows: its mbufs go through a private cache instead of the pool's shared ring.
+//! A thread that is registered with DPDK: its mbufs go through a private cache instead of the
+//! pool's shared ring.
 
 use std::marker::PhantomData;
 
@@ -6,7 +7,7 @@ use weir_dpdk_sys as sys;
 
 use crate::error::{Error, errno_text};
 
-/// Keeps the calling thread registered; dropping it on the same thread gives the place back.
+/// Keeps the calling thread registered; dropping it on the same thread ends the registration.
 #[derive(Debug)]
 #[must_use = "the thread is registered for as long as this lives"]
 pub struct WorkerThread {
@@ -14,11 +15,12 @@ pub struct WorkerThread {
     stays_on_its_thread: PhantomData<*const ()>,
 }
 
-/// Registers the calling thread with the EAL, which must have started. Call it once in each worker, after pinning: DPDK
-/// derives the thread's NUMA node from its cores.
+/// Registers the calling thread with the EAL, which must have started. Call it once in each worker,
+/// after pinning: DPDK derives the thread's NUMA node from its cores.
 pub fn register_worker_thread() -> Result<WorkerThread, Error> {
     // JUSTIFICATION: DPDK keeps per-thread state that only it can set up.
-    // SAFETY: takes no pointer; the EAL checks that it started and that the thread is not registered yet.
+    // SAFETY: takes no pointer; the EAL checks that it started and that the thread is not
+    // registered yet.
     let code = unsafe { sys::weir_thread_register() };
     if code != 0 {
         return Err(Error::Thread { cause: errno_text(code) });

@@ -1,8 +1,9 @@
-//! Who uses which queue of an interface for AF_XDP, among all processes in this network namespace.
+//! Claims on the AF_XDP queues of an interface, among all processes in this network namespace.
 //!
-//! The kernel does not tell (its AF_XDP diagnostics are left out of many builds), so each port holds an abstract Unix socket
-//! named after its queue. Such a name leaves no file, belongs to the network namespace as the interface does, and is free
-//! again when its process is dead, however it died.
+//! The kernel does not report their users (its AF_XDP diagnostics are left out of many builds), so
+//! each port holds an abstract Unix socket named after its queue. Such a name leaves no file,
+//! belongs to the network namespace as the interface does, and is free again when its process is
+//! dead, however it died.
 
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,20 +14,22 @@ use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, socket};
 
 const PREFIX: &str = "weir-xdp";
-/// A killed process holds its sockets until the kernel has freed its memory, which comes first.
+/// How long to wait for a killed process: it holds its sockets until the kernel has freed its
+/// memory, which comes first.
 const DYING_PROCESS_WAIT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// The kernel gives a dead process's AF_XDP queue back from a work queue, some milliseconds after its sockets.
+/// How long to wait for the queue: the kernel releases a dead process's AF_XDP queue from a work
+/// queue, some milliseconds after its sockets.
 const QUEUE_RELEASE_WAIT: Duration = Duration::from_millis(100);
 
-/// Queues that are ours for as long as this lives.
+/// Claimed queues; the claim lasts as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Claim {
     _sockets: Vec<OwnedFd>,
 }
 
-/// Claims `count` queues of an interface from `first` on. Waits for a process that is being killed. The error is the queue
-/// that somebody else holds.
+/// Claims `count` queues of an interface from `first` on. Waits for a process that is being killed.
+/// The error is the queue that another port holds.
 pub(crate) fn claim(interface_index: u32, first: u32, count: u32) -> Result<Claim, u32> {
     let mut sockets = Vec::new();
     for queue in first..first.saturating_add(count) {
@@ -35,7 +38,7 @@ pub(crate) fn claim(interface_index: u32, first: u32, count: u32) -> Result<Clai
     Ok(Claim { _sockets: sockets })
 }
 
-/// How many queues of the interface are claimed, ours included.
+/// Returns how many queues of the interface are claimed, including this process's.
 pub(crate) fn claimed_queues(interface_index: u32) -> usize {
     // The calling thread may be in another network namespace than the process.
     let list = fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
@@ -80,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_claim_is_seen_and_ends_with_its_holder() {
-        let claim = claim(INDEX, 2, 2).expect("nobody else does this");
+        let claim = claim(INDEX, 2, 2).expect("no other process claims queues of this index");
         assert_eq!(claimed_queues(INDEX), 2);
         assert_eq!(claimed_queues(INDEX - 1), 0);
         drop(claim);

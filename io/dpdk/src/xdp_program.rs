@@ -1,12 +1,15 @@
-//! The XDP program on an interface: what a killed process left is replaced, what is in use or foreign is left alone.
+//! The XDP program on an interface: remains of a killed process are replaced; a program that is in
+//! use or foreign is left alone.
 //!
-//! AF_XDP delivers through a small program that libxdp attaches to the interface. It outlives a killed process, and the
-//! driver would then join the old program, whose socket map is gone. The claims of the ports tell what it is:
+//! AF_XDP delivers through a small program that libxdp attaches to the interface. It outlives a
+//! killed process, and the driver would then join the old program, whose socket map is gone. The
+//! claims of the ports show its state:
 //!
 //! ```text
 //!   our queue is claimed, also after a while      in use by another process: error
 //!   another queue is claimed                      the program is alive and shared: leave it
-//!   no other claim                                stale if it is libxdp's (or the operator named the program): detach
+//!   no other claim                                stale if it is libxdp's (or the operator
+//!                                                 named the program): detach
 //! ```
 
 use std::fs;
@@ -29,9 +32,10 @@ const IFLA_XDP_FD: u16 = 1;
 const IFLA_XDP_ATTACHED: u16 = 2;
 const IFLA_XDP_FLAGS: u16 = 3;
 const IFLA_XDP_PROG_ID: u16 = 4;
-/// The names of libxdp's programs: the dispatcher, and the redirect program where dispatching is not possible.
+/// The names of libxdp's programs: the dispatcher, and the redirect program where dispatching is
+/// not possible.
 const LIBXDP_NAMES: [&str; 2] = ["xdp_dispatcher", "xsk_def_prog"];
-/// What the kernel says about an interface.
+/// State of an interface, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Interface {
     is_up: bool,
@@ -45,7 +49,8 @@ struct Program {
     mode: u8,
 }
 
-/// Makes the interface of an AF_XDP device ready for a new program, and claims its queues. The port keeps the claim.
+/// Makes the interface of an AF_XDP device ready for a new program, and claims its queues. The port
+/// keeps the claim.
 pub(crate) fn prepare(device: &Device, warnings: &mut Vec<String>) -> Result<Claim, Error> {
     let Some(name) = device.option("iface") else {
         return Err(device.error("names no interface", None, "add iface=NAME"));
@@ -129,7 +134,8 @@ fn look(index: u32) -> nix::Result<Interface> {
 }
 
 fn detach(index: u32, program: Program) -> nix::Result<()> {
-    // XDP_FLAGS_SKB_MODE, _DRV_MODE and _HW_MODE by XDP_ATTACHED_*: a program is removed only in its own mode.
+    // XDP_FLAGS_SKB_MODE, _DRV_MODE and _HW_MODE by XDP_ATTACHED_*: a program is removed only in
+    // its own mode.
     let flags: u32 = match program.mode {
         1 => 1 << 2,
         2 => 1 << 1,
@@ -149,14 +155,16 @@ fn ifinfomsg(index: u32) -> [u8; IFINFOMSG_BYTES] {
     message
 }
 
-/// libxdp pins what belongs to a dispatcher, where a BPF file system is mounted; without this it would stay for ever.
+/// Removes the pins of a dispatcher, which libxdp makes where a BPF file system is mounted;
+/// otherwise they would stay permanently.
 fn forget_pins(index: u32, program_id: u32) {
     let folder = format!("/sys/fs/bpf/xdp/dispatch-{index}-{program_id}");
-    // Absent on most machines, and never in the way of the next program.
+    // Absent on most machines; remains never prevent the next program.
     let _ = fs::remove_dir_all(folder);
 }
 
-/// The name a BPF program was loaded with, up to 15 bytes; `None` if we may not ask.
+/// Returns the name with which a BPF program was loaded, up to 15 bytes; `None` if this process may
+/// not query it.
 fn program_name(id: u32) -> Option<String> {
     const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
     const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
@@ -173,7 +181,7 @@ fn program_name(id: u32) -> Option<String> {
         return None;
     }
     // JUSTIFICATION: the descriptor must be closed.
-    // SAFETY: the kernel has just returned it, and nobody else has it.
+    // SAFETY: the kernel has just returned it, and no other code has it.
     let program = unsafe { OwnedFd::from_raw_fd(fd as i32) };
     let mut info = [0u8; INFO_BYTES];
     let by_fd = BpfInfoByFd {
@@ -182,7 +190,8 @@ fn program_name(id: u32) -> Option<String> {
         info: info.as_mut_ptr() as u64,
     };
     // JUSTIFICATION: libc has no wrapper of bpf(2).
-    // SAFETY: the kernel reads the struct, whose size is given, and writes at most `info_bytes` to `info`.
+    // SAFETY: the kernel reads the struct, whose size is given, and writes at most `info_bytes` to
+    // `info`.
     let code = unsafe {
         libc::syscall(
             libc::SYS_bpf,

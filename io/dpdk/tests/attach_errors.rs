@@ -1,4 +1,5 @@
-//! What an operator reads when a device cannot be used: one line, the device, the cause, what to do; and no trace of it left.
+//! Errors that an operator reads when a device cannot be used: one line with the device, the cause
+//! and the fix; and the failed attempt leaves nothing behind.
 
 mod setup;
 #[path = "setup/veth.rs"]

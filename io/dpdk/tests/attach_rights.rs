@@ -1,6 +1,8 @@
-//! An AF_XDP port without CAP_SYS_ADMIN: what is missing is named, and where it is given.
+//! An AF_XDP port without CAP_SYS_ADMIN: the error names the missing capability and the file that
+//! grants it.
 //!
-//! The process without the right is this same test binary, run again by setpriv(1) with an environment variable.
+//! The process without the capability is this same test binary, run again by setpriv(1) with an
+//! environment variable.
 
 mod setup;
 #[path = "setup/veth.rs"]
@@ -36,5 +38,5 @@ fn a_missing_capability_is_named() {
     assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
     let error = printed.lines().find_map(|line| line.split_once(SAID)).expect("it says why").1;
     assert!(error.contains("CAP_SYS_ADMIN") && error.contains("weir-af_xdp.conf"), "{error}");
-    assert!(!veth::has_xdp_program("wa"), "nothing of it is left");
+    assert!(!veth::has_xdp_program("wa"), "the failed port leaves no program behind");
 }

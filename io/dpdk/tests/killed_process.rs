@@ -1,4 +1,5 @@
-//! A process that is killed leaves its XDP program and its memif socket behind; the next one starts at once and works.
+//! A killed process leaves its XDP program and its memif socket behind; the next process starts at
+//! once and works.
 //!
 //! The victim is this same test binary, run again with an environment variable.
 

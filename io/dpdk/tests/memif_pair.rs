@@ -1,4 +1,5 @@
-//! `net_memif`: server and client in one process, over a socket file that a killed server left behind.
+//! `net_memif`: server and client in one process, over a socket file that a killed server left
+//! behind.
 
 mod setup;
 
@@ -42,7 +43,7 @@ fn both_ends_exchange_frames_over_a_stale_socket_file() {
         assert_eq!(received, expected);
     }
 
-    // Without its peer an end gives bursts up instead of blocking, and frees them.
+    // Without its peer an end drops bursts and frees them instead of blocking.
     drop((client, client_tx, client_rx));
     setup::wait_until("the server notices", || !server.link_up());
     let in_use = pool.in_use();

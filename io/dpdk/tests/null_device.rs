@@ -1,4 +1,5 @@
-//! `net_null`: frames come from nowhere and go nowhere. Ownership of buffers is counted exactly.
+//! `net_null`: a device that produces frames and discards frames. Ownership of buffers is counted
+//! exactly.
 
 mod setup;
 
@@ -47,7 +48,7 @@ fn a_worker_receives_and_sends_and_every_buffer_comes_back() {
     assert_eq!(port.stats().tx_packets, 100 * 21);
     drop((port, queues));
 
-    // The device is free again, and takes an address.
+    // The device is free again, and accepts an address.
     let mac: Mac = "02:00:00:00:00:07".parse().expect("is an address");
     let config = weir_dpdk::PortConfig { mac: Some(mac), ..setup::port_config(&pool) };
     let again = Port::attach(&eal, "net_null0", config).expect("was detached");

@@ -1,4 +1,5 @@
-//! `net_pcap`: frames read from a file, edited at both ends, written to another, compared byte by byte.
+//! `net_pcap`: frames read from a file, edited at both ends, written to another, compared byte by
+//! byte.
 
 mod setup;
 
@@ -55,7 +56,8 @@ fn edited(bytes: &[u8]) -> Vec<u8> {
     edited
 }
 
-/// The classic format: a 24-byte header (magic, 2.4, zone, figures, snapshot length, Ethernet), 16 bytes before each packet.
+/// Writes the classic format: a 24-byte header (magic, 2.4, zone, figures, snapshot length,
+/// Ethernet), 16 bytes before each packet.
 fn write_pcap(path: &Path, packets: impl Iterator<Item = Vec<u8>>) {
     let mut file = Vec::new();
     for field in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1] {

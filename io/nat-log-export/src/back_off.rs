@@ -1,13 +1,13 @@
-//! When a collector that is away is tried again.
+//! Pauses between attempts to reach a collector that is away.
 
 use std::time::{Duration, Instant};
 
 const FIRST: Duration = Duration::from_millis(200);
 const LAST: Duration = Duration::from_secs(30);
-/// A connection that lasted so long was a good one.
+/// A connection that lasted this long counts as a success.
 const GOOD: Duration = Duration::from_secs(10);
 
-/// Twice as long after each failure.
+/// Doubles the pause after each failure.
 #[derive(Debug)]
 pub(crate) struct BackOff {
     pause: Duration,
@@ -19,7 +19,7 @@ impl BackOff {
         Self { pause: FIRST, connected_at: None }
     }
 
-    /// Whether the last try was no failure.
+    /// True if the last attempt did not fail.
     pub(crate) fn is_first(&self) -> bool {
         self.pause == FIRST
     }
@@ -28,7 +28,7 @@ impl BackOff {
         self.connected_at = Some(now);
     }
 
-    /// A connection broke, or could not be made: when to try again.
+    /// Handles a connection that broke or could not be made: returns the time of the next attempt.
     pub(crate) fn failed(&mut self, now: Instant) -> Instant {
         let connected_at = self.connected_at.take();
         if connected_at.is_some_and(|at| now.saturating_duration_since(at) >= GOOD) {
@@ -52,7 +52,8 @@ mod tests {
             (0..10).map(|_| back_off.failed(begin).duration_since(begin).as_millis()).collect();
         assert_eq!(pauses[..4], [200, 400, 800, 1600]);
         assert_eq!(pauses[9], 30_000);
-        // A collector that takes connections and drops them at once is no better than one that is away.
+        // A collector that accepts connections and drops them at once is no better than one that is
+        // away.
         back_off.connected(begin);
         assert_eq!(back_off.failed(begin + FIRST), begin + FIRST + LAST);
         back_off.connected(begin);

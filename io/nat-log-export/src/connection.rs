@@ -1,6 +1,6 @@
-//! The way to a collector: a UDP socket, a TCP connection, TLS on one.
+//! Connection to a collector: a UDP socket, a TCP connection, or TLS over TCP.
 //!
-//! Connecting may wait for seconds: it is done on a thread of its own. Afterwards nothing waits.
+//! Connecting may take seconds: it runs on a thread of its own. Afterwards no call waits.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,17 +15,17 @@ use socket2::{SockRef, TcpKeepalive};
 use crate::tls::{self, TlsError, TlsOptions};
 use crate::unacknowledged::unacknowledged;
 
-/// One address, and then its handshake, is waited for so long.
+/// Longest wait for a connection to one address, and then for its handshake.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
-/// A collector that acknowledges nothing for so long is away.
+/// A collector that acknowledges nothing for this long is considered gone.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// A collector has nothing to say: more than this of it waits for the next turn.
+/// Reads in one turn: a collector has nothing to send, so anything beyond waits for the next turn.
 const READS_MAX: usize = 16;
-/// After the first datagram: time for an ICMP error to say that nobody listens.
+/// Pause after the first datagram: time for an ICMP error to report that no process listens.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Where to, and how.
+/// Address of a collector, and how to reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     /// Host and port.
@@ -40,7 +40,7 @@ pub(crate) enum Transport {
     Tls(TlsOptions),
 }
 
-/// Why there is no connection.
+/// Reasons why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
     #[error("cannot resolve {address}: {source}")]
@@ -58,7 +58,7 @@ pub(crate) enum ConnectError {
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: Socket,
-    /// Bytes of messages that were taken from the caller.
+    /// Bytes of messages that were accepted from the caller.
     taken: u64,
 }
 
@@ -75,16 +75,17 @@ struct Tls {
     session: ClientConnection,
     /// Bytes written to `stream`.
     written: u64,
-    /// When all that was taken had been written: bytes taken, bytes written.
+    /// Marks of moments at which all accepted bytes had been written: bytes accepted, bytes
+    /// written.
     marks: VecDeque<(u64, u64)>,
     acknowledged: u64,
 }
 
 impl Connection {
-    /// Looks the address up and connects to the first that answers. Waits.
+    /// Resolves the address and connects to the first one that answers. Blocks.
     ///
     /// # Errors
-    /// The one of the last address.
+    /// The error of the last address.
     pub(crate) fn connect(target: &Target) -> Result<Self, ConnectError> {
         let address = || target.address.clone();
         let addresses = target
@@ -105,15 +106,15 @@ impl Connection {
         matches!(self.socket, Socket::Udp { .. })
     }
 
-    /// Bytes taken so far.
+    /// Returns the number of bytes accepted so far.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Takes bytes, over UDP one message, and gives how many: 0 if there is no room now.
+    /// Accepts bytes, over UDP one message, and returns how many: 0 if there is no room at present.
     ///
     /// # Errors
-    /// The connection is over.
+    /// Any error means that the connection has ended.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let taken = match &mut self.socket {
             Socket::Udp { socket, first_sent } => send(socket, first_sent, bytes)?,
@@ -124,10 +125,10 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Whether the other end is still there. Bytes that it sends are read and mean nothing.
+    /// Checks that the other end is still there. Bytes that it sends are read and ignored.
     ///
     /// # Errors
-    /// It is not.
+    /// Any error means that it is not.
     pub(crate) fn check(&mut self) -> io::Result<()> {
         match &mut self.socket {
             Socket::Udp { socket, .. } => read_datagrams(socket),
@@ -139,7 +140,8 @@ impl Connection {
         }
     }
 
-    /// Bytes taken of which the other end's kernel has said that it has them. Nobody says so over UDP: there it is all.
+    /// Returns how many of the accepted bytes the other end's kernel has acknowledged. UDP has no
+    /// acknowledgements: there it returns all accepted bytes.
     ///
     /// # Errors
     /// The error of the kernel.
@@ -151,7 +153,7 @@ impl Connection {
         }
     }
 
-    /// Waits until there is something to read, or room to write if that is wanted.
+    /// Waits until there is something to read, or room to write if `is_room_wanted`.
     pub(crate) fn wait(&self, is_room_wanted: bool, patience: Duration) {
         let socket = match &self.socket {
             Socket::Udp { socket, .. } => socket.as_fd(),
@@ -160,24 +162,24 @@ impl Connection {
         };
         let room = match &self.socket {
             Socket::Tls(tls) => is_room_wanted || tls.session.wants_write(),
-            // It always has room, but may have to settle.
+            // A UDP socket always has room, but may have to wait for `SETTLE`.
             Socket::Udp { .. } => false,
             Socket::Tcp(_) => is_room_wanted,
         };
         let events = if room { PollFlags::POLLIN | PollFlags::POLLOUT } else { PollFlags::POLLIN };
         let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO);
-        // An error of poll(2) is one of the socket, which the next call shows, or a signal.
+        // An error of poll(2) is one of the socket, which the next call reports, or a signal.
         let _ = nix::poll::poll(&mut [PollFd::new(socket, events)], patience);
     }
 
-    /// Says to the other end that nothing more comes.
+    /// Signals the end of the data to the other end.
     pub(crate) fn close(mut self) {
         let stream = match &mut self.socket {
             Socket::Udp { .. } => return,
             Socket::Tcp(stream) => stream,
             Socket::Tls(tls) => {
                 tls.session.send_close_notify();
-                // It is an orderly end only if there is room for it at once.
+                // The close notification is sent only if there is room for it at once.
                 let _ = tls.flush(self.taken);
                 &mut tls.stream
             }
@@ -236,7 +238,7 @@ fn send(socket: &UdpSocket, first_sent: &mut Option<Instant>, message: &[u8]) ->
         return Ok(0);
     }
     let sent = match socket.send(message) {
-        // The queue of the interface is full: for datagrams that is no end.
+        // The queue of the interface is full: for datagrams this is not the end of the connection.
         Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => 0,
         result => or_zero(result)?,
     };
@@ -267,7 +269,8 @@ impl Tls {
                 _ => {}
             }
             if let Err(error) = session.process_new_packets() {
-                // The alert says to the collector why; without room for it the end says enough.
+                // The alert tells the collector the reason; without room for it the end of the
+                // connection has to be enough.
                 let _ = session.write_tls(&mut stream);
                 return Err(io::Error::new(ErrorKind::InvalidData, error));
             }
@@ -285,7 +288,7 @@ impl Tls {
         Ok(count)
     }
 
-    /// Writes what the session has made. Gives whether that is all.
+    /// Writes the bytes that the session has produced. True if no more are left.
     fn flush(&mut self, taken: u64) -> io::Result<bool> {
         while self.session.wants_write() {
             match or_zero(self.session.write_tls(&mut self.stream))? {
@@ -326,7 +329,8 @@ impl Tls {
     }
 }
 
-/// Reads the datagrams that came, up to a limit. An ICMP error comes in the place of one.
+/// Reads the datagrams that have arrived, up to a limit. An ICMP error is returned in place of a
+/// datagram.
 fn read_datagrams(socket: &UdpSocket) -> io::Result<()> {
     for _ in 0..READS_MAX {
         match socket.recv(&mut [0]) {
@@ -338,7 +342,7 @@ fn read_datagrams(socket: &UdpSocket) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads the bytes that came, up to a limit.
+/// Reads the bytes that have arrived, up to a limit.
 fn read_all(from: &mut impl Read) -> io::Result<()> {
     let mut bytes = [0; 4096];
     for _ in 0..READS_MAX {
@@ -376,9 +380,9 @@ mod tests {
         connection.write(b"message").unwrap();
         let (_, sender) = collector.recv_from(&mut [0; 64]).unwrap();
         collector.send_to(b"answer", sender).unwrap();
-        // It lies in the buffer of the socket by now: loopback delivers within the call.
+        // It is in the socket's buffer already: loopback delivers within the call.
         connection.check().unwrap();
-        let Socket::Udp { socket, .. } = &connection.socket else { panic!("it is UDP") };
+        let Socket::Udp { socket, .. } = &connection.socket else { panic!("not UDP") };
         assert_eq!(socket.recv(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
     }
 }

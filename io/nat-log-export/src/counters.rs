@@ -5,33 +5,35 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::spool::Refused;
 
-/// Totals since the start, and how it is now.
+/// Totals since the start, and the present state.
 ///
-/// No record is unaccounted for. Once the thread has ended, records that were in the spool at the start + `given_total`
-/// = `confirmed_total` + `spool_records` + the four `lost_*_total`.
+/// Every record is accounted for: once the thread has ended, records that were in the spool at the
+/// start + `given_total` = `confirmed_total` + `spool_records` + the four `lost_*_total`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CollectorCounters {
     pub name: String,
     /// Whether the collector's thread runs: until the end, unless it has panicked.
     pub is_running: bool,
-    /// Records that senders have handed in, those that a ring refused included, and the thread's own statements of
-    /// how many are missing.
+    /// Records that senders have passed in, including those that a ring refused, and the thread's
+    /// own statements of how many are missing.
     pub given_total: u64,
-    /// Records that are not sent again: the collector's kernel has them. Over UDP they were sent.
+    /// Records that will not be sent again: the collector's kernel has acknowledged them, or over
+    /// UDP they were sent.
     pub confirmed_total: u64,
-    /// Records written to the collector, those sent again included.
+    /// Records written to the collector, including those sent again.
     pub sent_total: u64,
     /// Records sent again after a break.
     pub resent_total: u64,
-    /// Records written to the spool, also where memory has them too.
+    /// Records written to the spool, including those that are in memory too.
     pub spooled_total: u64,
-    /// Records lost because a queue was full: before the collector's thread, or in its memory without a spool.
+    /// Records lost because a queue was full: before the collector's thread, or in its memory
+    /// without a spool.
     pub lost_queue_full_total: u64,
     /// Records lost because the spool was full.
     pub lost_spool_full_total: u64,
-    /// Records lost because the disk refused them, or gave something else back.
+    /// Records lost because the disk refused them, or returned other data.
     pub lost_disk_error_total: u64,
-    /// Records lost at the end of the process because there was no spool to take them.
+    /// Records lost at the end of the process because there was no spool for them.
     pub lost_at_end_total: u64,
     /// Connections made.
     pub connects_total: u64,
@@ -44,17 +46,17 @@ pub struct CollectorCounters {
     pub is_connected: bool,
     /// Records in the memory of the collector's thread: waiting, or to be sent again after a break.
     pub held_records: u64,
-    /// Records in the spool that the collector does not have for sure.
+    /// Records in the spool whose receipt the collector has not confirmed.
     pub spool_records: u64,
     pub spool_bytes: u64,
-    /// Why it is not connected, or was not before.
+    /// Error of the present or last failure to connect.
     pub last_error: Option<String>,
     /// The last error of the spool's disk that was logged.
     pub last_spool_error: Option<String>,
 }
 
 impl CollectorCounters {
-    /// Records lost for whatever reason.
+    /// Returns the records lost for any reason.
     pub fn lost_total(&self) -> u64 {
         self.lost_queue_full_total
             + self.lost_spool_full_total
@@ -86,7 +88,7 @@ pub(crate) struct Counters {
     last_spool_error: Mutex<Option<String>>,
 }
 
-/// Why records are lost.
+/// Reasons for which records are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     QueueFull,
@@ -104,7 +106,7 @@ impl From<Refused> for Loss {
     }
 }
 
-/// Counts; each counter has one writer.
+/// Adds to a counter; each counter has one writer.
 pub(crate) fn add(counter: &AtomicU64, count: u64) {
     counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
 }

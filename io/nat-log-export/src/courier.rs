@@ -1,17 +1,20 @@
 //! The thread that brings events to one collector.
 //!
 //! ```text
-//!   rings --> take --> accept --+--> flight ----------> encoder --> outgoing --> connection --> collector
-//!                               |      ^  |
-//!                 away or slow: |      |  | spill: what memory has and the spool has not
-//!                               v      |  v
-//!                              spool --+ read, before what is new
+//!   rings -> take -> accept --+--> flight -----> encoder -> outgoing -> connection -> collector
+//!                             |      ^  |
+//!               away or slow: |      |  | spill: what memory has and the spool has not
+//!                             v      |  v
+//!                            spool --+ read, before new events
 //! ```
 //!
-//! - The order is that of the rings. While something in the spool is unread, new events go behind it there.
-//! - An event leaves the flight when the collector's kernel has acknowledged its bytes and `resend` has passed since;
-//!   until then a break makes it wait again. A collector may so get an event twice, equal in every field.
-//! - What is lost is counted, and the next event that the collector gets says how many are missing before it.
+//! - Events keep the order of the rings. While something in the spool is unread, new events are
+//!   appended to the spool.
+//! - An event leaves the flight when the collector's kernel has acknowledged its bytes and `resend`
+//!   has passed since; until then a break makes it wait again. So a collector may get an event
+//!   twice, equal in every field.
+//! - Lost events are counted, and the next event that the collector gets states how many are
+//!   missing before it.
 
 mod delivery;
 mod intake;
@@ -32,26 +35,26 @@ use crate::sender::Inlet;
 use crate::spool::{Position, Spool};
 use link::Link;
 
-/// Events taken from one ring before the next one has its turn.
+/// Largest number of events taken from one ring before the next ring has its turn.
 const TURN_EVENTS: usize = 1024;
-/// How long a turn rests when there was nothing to do.
+/// Pause after a turn without anything to do.
 const IDLE_PAUSE: Duration = Duration::from_millis(5);
-/// How long it rests after datagrams.
+/// Pause after a turn that sent datagrams.
 const DATAGRAMS_PAUSE: Duration = Duration::from_millis(1);
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_millis(500);
-/// At the end the collector has so long to acknowledge.
+/// Time that the collector has at the end to acknowledge.
 const END_PATIENCE: Duration = Duration::from_secs(2);
-/// One line about a disk that fails.
+/// Shortest interval of log lines about a disk that fails.
 const DISK_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Shared by the thread and its handle.
+/// State shared by the thread and its handle.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) is_stop_asked: AtomicBool,
 }
 
-/// A courier's task.
+/// Configuration of a courier.
 pub(crate) struct Orders {
     pub(crate) name: String,
     pub(crate) target: Target,
@@ -69,24 +72,24 @@ pub(crate) struct Courier {
     link: Link,
     back_off: BackOff,
     flight: Flight,
-    /// Taken from the rings, not accepted yet.
+    /// Events taken from the rings and not accepted yet.
     fresh: Vec<NatEvent>,
-    /// Read from the spool.
+    /// Events read from the spool.
     read: Vec<(NatEvent, Position)>,
     outgoing: Outgoing,
-    /// Bytes acknowledged, and since when.
+    /// Numbers of acknowledged bytes, each with the time of its acknowledgement.
     acknowledged: VecDeque<(u64, Instant)>,
-    /// Since when events wait for their message to fill.
+    /// Time since which events have been waiting for their message to fill.
     waiting_since: Option<Instant>,
-    /// Lost, and not yet said to the collector.
+    /// Lost events that have not been reported to the collector yet.
     untold: u64,
-    /// Of the last event: for what the courier itself has to say.
+    /// Node of the last event, for the courier's own statements.
     node: u32,
     kept_house_at: Instant,
     disk_logged_at: Option<Instant>,
 }
 
-/// Bytes of messages that the connection is to take.
+/// Bytes of messages that are to be written to the connection.
 #[derive(Debug, Default)]
 struct Outgoing {
     bytes: Vec<u8>,
@@ -120,7 +123,7 @@ impl Courier {
     pub(crate) fn run(mut self) {
         self.show();
         loop {
-            // Read before the rings: what was handed in before is then taken.
+            // Read before the rings: events passed in before the stop are then taken.
             let is_stop_asked = self.shared.is_stop_asked.load(Ordering::Acquire);
             let is_anything_new = self.take();
             self.turn_link();
@@ -148,7 +151,7 @@ impl Courier {
         }
     }
 
-    /// Duties of twice a second.
+    /// Does the work that is due twice a second.
     fn keep_house(&mut self) {
         if self.kept_house_at.elapsed() < HOUSEKEEPING_INTERVAL {
             return;
@@ -175,10 +178,12 @@ impl Courier {
         }
     }
 
-    /// Sends what the collector takes in a moment; the rest is for the spool, and the next process.
+    /// Sends what the collector accepts within a short time; the rest is left in the spool for the
+    /// next process.
     fn end(mut self) {
         let end = Instant::now() + END_PATIENCE;
-        // Senders may go on without end: taken is what waits now, and then the statement of what is missing.
+        // Senders may continue without end: only the events that wait at this point are taken, and
+        // then the statement of what is missing.
         let waiting = self.orders.inlets.iter().map(Inlet::waiting).max().unwrap_or(0);
         let mut takes = waiting.div_ceil(TURN_EVENTS) + 1;
         while Instant::now() < end && self.is_worth_waiting(takes) {
@@ -198,7 +203,7 @@ impl Courier {
             self.let_go(acknowledged);
         }
         self.spill();
-        // Without a spool, or where the spool refuses, these are never sent.
+        // Without a spool, or where the spool refuses them, these events are never sent.
         let alone = self.flight.without_position().count() as u64;
         self.shared.counters.lost(Loss::AtEnd, alone);
         if let Some(spool) = &mut self.orders.spool {
@@ -211,7 +216,8 @@ impl Courier {
         self.shared.counters.is_connected.store(false, Ordering::Relaxed);
     }
 
-    /// Whether the collector is there and has not acknowledged all, with so many takes from the rings to come.
+    /// Whether the collector is connected and has not acknowledged everything, with `takes` further
+    /// takes from the rings to come.
     fn is_worth_waiting(&mut self, takes: usize) -> bool {
         let is_all_sent = takes == 0 && self.flight.waiting() == 0 && !self.has_unread();
         let is_all_out = is_all_sent && self.outgoing.bytes.is_empty();

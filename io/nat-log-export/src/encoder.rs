@@ -1,10 +1,10 @@
-//! Makes bytes of events: IPFIX or syslog.
+//! Encodes events as bytes: IPFIX or syslog.
 
 use crate::ipfix::IpfixEncoder;
 use crate::nat_event::NatEvent;
 use crate::syslog::SyslogEncoder;
 
-/// The time, for an encoder: it reads no clock.
+/// Time for an encoder, which reads no clock itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     /// Milliseconds since 1970.
@@ -21,7 +21,7 @@ pub enum Encoder {
 }
 
 impl Encoder {
-    /// A new connection, or over UDP a new socket.
+    /// Begins a session: a new connection, or over UDP a new socket.
     pub fn begin_session(&mut self) {
         match self {
             Self::Ipfix(ipfix) => ipfix.begin_session(),
@@ -29,7 +29,8 @@ impl Encoder {
         }
     }
 
-    /// Appends one message and gives the number of events that it took, from the first on: 0 if it has templates only.
+    /// Appends one message and returns the number of events in it, from the first on: 0 if it has
+    /// templates only.
     pub fn next<'a>(
         &mut self,
         events: impl IntoIterator<Item = &'a NatEvent>,

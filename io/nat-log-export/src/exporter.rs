@@ -14,7 +14,7 @@ use crate::pacing::Pacer;
 use crate::sender::{EventSender, Inlet, ring};
 use crate::spool::Spool;
 
-/// A disk or a collector that stands still holds the end up no longer than this.
+/// Longest time for which a stalled disk or collector delays the end.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 const END_POLL: Duration = Duration::from_millis(2);
 
@@ -37,11 +37,11 @@ struct Collector {
 }
 
 impl Exporter {
-    /// Opens the spools and starts a thread for each collector. The threads run where the caller may run. As many
-    /// senders come back as were asked for: one for each thread that makes events.
+    /// Opens the spools and starts a thread for each collector. The threads may run on the cores of
+    /// the caller. Returns `senders` senders: one for each thread that makes events.
     ///
     /// # Errors
-    /// Names the collector and what is wrong; no thread is left then.
+    /// Names the collector and the fault; no thread is left running then.
     pub fn start(
         options: &ExportOptions,
         senders: usize,
@@ -96,20 +96,22 @@ impl Collector {
 }
 
 impl ExportHandle {
-    /// Of each collector, in the order of the options.
+    /// Returns the counters of each collector, in the order of the options.
     pub fn counters(&self) -> Vec<CollectorCounters> {
         let read = |it: &Collector| it.shared.counters.read(&it.name, !it.is_finished());
         self.collectors.iter().map(read).collect()
     }
 
-    /// Refusals that were not sent because one of the same home and kind was sent a moment before.
+    /// Returns the refusals that were not sent because one of the same home and kind had been sent
+    /// shortly before.
     pub fn suppressed_total(&self) -> u64 {
         self.suppressed.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// Sends the events that the senders have handed in, for about two seconds; those that a collector has not
-    /// acknowledged then go to its spool. Gives the last counters. A disk that stands still is given up after five
-    /// seconds: its thread is left alone. So is a thread that is connecting; it ends within seconds.
+    /// Sends the events that the senders have passed in, for about two seconds; events that a
+    /// collector has not acknowledged by then are written to its spool. Returns the last counters.
+    /// A stalled disk is waited for five seconds at most: its thread is then left running. So is a
+    /// thread that is connecting; it ends within seconds.
     pub fn stop(mut self) -> Vec<CollectorCounters> {
         self.join();
         self.counters()
@@ -136,7 +138,7 @@ impl ExportHandle {
         for collector in &mut self.collectors {
             let is_finished = collector.is_finished();
             if let Some(thread) = collector.thread.take().filter(|_| is_finished) {
-                // A panic has been reported by the panic hook; the thread is at its end either way.
+                // A panic has been reported by the panic hook; the thread has ended either way.
                 let _ = thread.join();
             }
         }

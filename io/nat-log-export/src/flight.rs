@@ -1,4 +1,5 @@
-//! Events on their way to the collector: those that wait to be sent, and those that may have to be sent again.
+//! Events on their way to the collector: those that wait to be sent, and those that may have to be
+//! sent again.
 //!
 //! ```text
 //!   oldest                                      newest
@@ -11,24 +12,24 @@ use std::collections::VecDeque;
 use crate::nat_event::NatEvent;
 use crate::spool::Position;
 
-/// Records held at most: 28 MB.
+/// Largest number of records held: 28 MB.
 pub(crate) const HELD_MAX: usize = 1 << 18;
 
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) event: NatEvent,
-    /// Where the spool has it too.
+    /// Position in the spool, if the event is there too.
     pub(crate) position: Option<Position>,
-    /// Bytes of the connection up to the end of its message, once it was sent.
+    /// Position in the bytes of the connection at which its message ends, once it was sent.
     end: u64,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
     held: VecDeque<Held>,
-    /// Sent on this connection: the first ones.
+    /// Number of events sent on this connection: the first ones.
     sent: usize,
-    /// Sent on a former one: the first ones.
+    /// Number of events sent on a former connection: the first ones.
     sent_before: usize,
 }
 
@@ -37,7 +38,7 @@ impl Flight {
         self.held.len()
     }
 
-    /// How many more may be held.
+    /// Returns how many more events may be held.
     pub(crate) fn room(&self) -> usize {
         HELD_MAX.saturating_sub(self.held.len())
     }
@@ -58,7 +59,8 @@ impl Flight {
         self.held.range(self.sent..).map(|held| &held.event)
     }
 
-    /// The first waiting ones were sent in a message that ends at `end`. Gives how many of them for another time.
+    /// Marks the first `count` waiting events as sent in a message that ends at `end`. Returns how
+    /// many of them were sent again.
     pub(crate) fn sent(&mut self, count: usize, end: u64) -> usize {
         let again = self.sent_before.saturating_sub(self.sent).min(count);
         for held in self.held.range_mut(self.sent..self.sent + count) {
@@ -68,8 +70,8 @@ impl Flight {
         again
     }
 
-    /// All bytes up to `end` need not be sent again. Gives the number of events that leave, and the last position in
-    /// the spool among them.
+    /// Removes the events whose bytes up to `end` need not be sent again. Returns their number, and
+    /// the last position in the spool among them.
     pub(crate) fn confirm(&mut self, end: u64) -> (u64, Option<Position>) {
         let (mut count, mut position) = (0, None);
         while self.sent > 0 && self.held.front().is_some_and(|held| held.end <= end) {
@@ -82,13 +84,14 @@ impl Flight {
         (count, position)
     }
 
-    /// The connection is over: all waits again. It has not taken all of the last `unsent` ones.
+    /// Makes all events wait again after the end of the connection, which has not taken all of the
+    /// last `unsent` ones.
     pub(crate) fn rewind(&mut self, unsent: usize) {
         self.sent_before = self.sent_before.max(self.sent.saturating_sub(unsent));
         self.sent = 0;
     }
 
-    /// Those that the spool does not have: the last ones.
+    /// Returns the events that the spool does not have: the last ones.
     pub(crate) fn without_position(&mut self) -> impl Iterator<Item = &mut Held> {
         let first = self.held.partition_point(|held| held.position.is_some());
         self.held.range_mut(first..)

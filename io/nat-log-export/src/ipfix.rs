@@ -1,13 +1,13 @@
 //! Messages of IPFIX (RFC 7011) with events of a NAT (RFC 8158).
 //!
 //! ```text
-//!   message:  header  set 256: record, record  set 260: record  set 256: record ...      MTU at most
+//!   message:  header  set 256: record, record  set 260: record  set 256: record ...  (MTU at most)
 //!             |length, export time, sequence number, observation domain
 //! ```
 //!
-//! Templates are known to the collector for each observation domain of a transport session: they are sent once on a
-//! TCP connection, and over UDP again and again, as a datagram may be lost (section 8.4). The sequence number counts
-//! data records of the domain in the session (section 3.1).
+//! The collector knows templates per observation domain of a transport session: they are sent once
+//! on a TCP connection, and repeatedly over UDP, because a datagram may be lost (section 8.4). The
+//! sequence number counts data records of the domain in the session (section 3.1).
 
 mod element;
 mod template;
@@ -22,35 +22,35 @@ const SET_HEADER_BYTES: usize = 4;
 const TEMPLATE_SET: u16 = 2;
 const OPTIONS_TEMPLATE_SET: u16 = 3;
 
-/// Every template and every record fits a message of this size.
+/// Smallest size of a message, bytes: every template and every record fits in it.
 pub const MESSAGE_BYTES_MIN: usize = 512;
-/// The length of a message is a 16-bit number.
+/// Largest size of a message, bytes: its length is a 16-bit number.
 pub const MESSAGE_BYTES_MAX: usize = 65_535;
 
-/// How messages are made.
+/// Options of the encoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpfixOptions {
-    /// Private enterprise number under which lane, epoch, index, GRE key and the beginning of what is held are sent;
-    /// `None`: they are left out.
+    /// Private enterprise number under which lane, epoch, index, GRE key and the time since which a
+    /// block is held are sent; `None`: they are left out.
     pub enterprise: Option<u32>,
-    /// Bytes of a message: over UDP the MTU without the IP and UDP headers.
+    /// Largest message, bytes: over UDP the MTU without the IP and UDP headers.
     pub message_bytes_max: usize,
-    /// When templates are sent again; `None`: once in a session, as over TCP.
+    /// Repetition of templates; `None`: once in a session, as over TCP.
     pub templates_repeat: Option<TemplatesRepeat>,
 }
 
-/// Templates are sent again after this many messages, or this long, whatever comes first.
+/// Templates are sent again after this many messages, or this long, whichever comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TemplatesRepeat {
     pub messages: u32,
     pub ms: u64,
 }
 
-/// Makes messages of events.
+/// Encodes events as messages.
 #[derive(Debug)]
 pub struct IpfixEncoder {
     options: IpfixOptions,
-    /// Bytes of a record, by template.
+    /// Length of a record in bytes, by template.
     record_bytes: [usize; TEMPLATES.len()],
     domains: Vec<Domain>,
 }
@@ -59,17 +59,18 @@ pub struct IpfixEncoder {
 #[derive(Debug)]
 struct Domain {
     id: u32,
-    /// Data records sent.
+    /// Number of data records sent.
     sequence: u32,
-    /// Templates that are still to be sent now.
+    /// Templates that still have to be sent.
     templates_left: &'static [Template],
     templates_at_ms: u64,
-    /// With data, since the templates.
+    /// Messages with data since the templates.
     messages: u32,
 }
 
 impl IpfixEncoder {
-    /// `message_bytes_max` counts as [`MESSAGE_BYTES_MIN`] if it is less, as [`MESSAGE_BYTES_MAX`] if it is more.
+    /// Makes an encoder. `message_bytes_max` is raised to [`MESSAGE_BYTES_MIN`] if it is less, and
+    /// lowered to [`MESSAGE_BYTES_MAX`] if it is more.
     pub fn new(mut options: IpfixOptions) -> Self {
         options.message_bytes_max =
             options.message_bytes_max.clamp(MESSAGE_BYTES_MIN, MESSAGE_BYTES_MAX);
@@ -80,13 +81,13 @@ impl IpfixEncoder {
         Self { options, record_bytes, domains: Vec::new() }
     }
 
-    /// A new transport session: templates are unknown there and nothing has been counted.
+    /// Begins a transport session, in which templates are unknown and nothing has been counted.
     pub fn begin_session(&mut self) {
         self.domains.clear();
     }
 
-    /// Appends one message and gives the number of events that it took, from the first on: 0 if the message has
-    /// templates. Appends nothing if there are no events.
+    /// Appends one message and returns the number of events in it, from the first on: 0 if the
+    /// message has templates. Appends nothing if there are no events.
     pub fn next<'a>(
         &mut self,
         events: impl IntoIterator<Item = &'a NatEvent>,
@@ -118,7 +119,7 @@ impl IpfixEncoder {
         count
     }
 
-    /// Where the domain stands; a new one begins.
+    /// Returns the index of the domain; begins a new one if necessary.
     fn domain(&mut self, id: u32, now: Now) -> usize {
         if let Some(place) = self.domains.iter().position(|domain| domain.id == id) {
             return place;
@@ -176,7 +177,7 @@ impl Domain {
     }
 }
 
-/// As many templates as fit the message.
+/// Writes as many templates as fit in the message.
 fn put_templates(domain: &mut Domain, enterprise: Option<u32>, end: usize, out: &mut Vec<u8>) {
     let mut set: Option<(u16, usize)> = None;
     while let Some((template, rest)) = domain.templates_left.split_first() {
@@ -198,7 +199,8 @@ fn put_templates(domain: &mut Domain, enterprise: Option<u32>, end: usize, out: 
     end_set(set, out);
 }
 
-/// Version, length, export time, sequence number, observation domain (RFC 7011, section 3.1).
+/// Writes version, length, export time, sequence number, observation domain (RFC 7011, section
+/// 3.1).
 fn put_header(domain: &Domain, now: Now, out: &mut Vec<u8>) {
     let begin = out.len();
     out.extend_from_slice(&VERSION.to_be_bytes());
@@ -209,7 +211,7 @@ fn put_header(domain: &Domain, now: Now, out: &mut Vec<u8>) {
     debug_assert_eq!(out.len() - begin, HEADER_BYTES);
 }
 
-/// Gives the place of the set.
+/// Begins a set and returns its offset.
 fn begin_set(id: u16, out: &mut Vec<u8>) -> usize {
     let begin = out.len();
     out.extend_from_slice(&id.to_be_bytes());
@@ -223,7 +225,7 @@ fn end_set(set: Option<(u16, usize)>, out: &mut [u8]) {
     }
 }
 
-/// Writes at `place` how long it is from `begin` to the end.
+/// Writes the length from `begin` to the end at offset `place`.
 fn put_length(place: usize, begin: usize, out: &mut [u8]) {
     let length = u16::try_from(out.len() - begin).expect("a message has 65,535 bytes at most");
     out[place..place + 2].copy_from_slice(&length.to_be_bytes());

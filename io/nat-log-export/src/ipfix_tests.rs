@@ -3,7 +3,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use super::*;
 use crate::nat_event::{Block, Home, NatEventKind, Quota, Session, any_event};
 
-/// The number that RFC 5612 sets aside for examples.
+/// The number that RFC 5612 reserves for examples.
 const ENTERPRISE: u32 = 32473;
 const NOW: Now = Now { unix_ms: 1_772_366_400_500, steady_ms: 0 };
 /// 2026-03-01T12:00:00.123Z
@@ -35,7 +35,7 @@ fn event(kind: NatEventKind) -> NatEvent {
     NatEvent { time_ms: TIME_MS, node: 7, shard: 3, lane: 5, epoch: 9, index: 258, kind }
 }
 
-/// Bytes of a text of hexadecimal digits and spaces.
+/// Converts a text of hexadecimal digits and spaces to bytes.
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u32> = text.chars().filter_map(|digit| digit.to_digit(16)).collect();
     digits.chunks(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect()
@@ -47,7 +47,7 @@ fn message(encoder: &mut IpfixEncoder, events: &[NatEvent], now: Now) -> (usize,
     (count, out)
 }
 
-/// The messages of all events, templates apart.
+/// Returns the number of template messages and the data messages of all events.
 fn messages(encoder: &mut IpfixEncoder, mut events: &[NatEvent]) -> (usize, Vec<Vec<u8>>) {
     let (mut templates, mut data) = (0, Vec::new());
     while !events.is_empty() {
@@ -62,7 +62,7 @@ fn messages(encoder: &mut IpfixEncoder, mut events: &[NatEvent]) -> (usize, Vec<
     (templates, data)
 }
 
-/// The first data message of a session.
+/// Returns the first data message of a session.
 fn data(enterprise: Option<u32>, events: &[NatEvent]) -> Vec<u8> {
     let mut encoder = IpfixEncoder::new(options(enterprise));
     let (_, data) = messages(&mut encoder, events);
@@ -75,7 +75,7 @@ fn templates_are_those_of_rfc_7011() {
     let (count, bytes) =
         message(&mut encoder, &[event(NatEventKind::BlockAllocated(block(home(None))))], NOW);
     assert_eq!(count, 0);
-    // Version 10, length, export time, sequence number 0, domain 7; the set of templates has id 2.
+    // Version 10, length, export time, sequence number 0, domain 7; the template set has id 2.
     assert_eq!(bytes[..2], hex("000a"));
     assert_eq!(usize::from(u16::from_be_bytes([bytes[2], bytes[3]])), bytes.len());
     assert_eq!(bytes[4..16], hex("69a42a40 00000000 00000007"));
@@ -107,7 +107,8 @@ fn a_block_is_allocated_and_released() {
         event(NatEventKind::BlockAllocated(block(home(None)))),
         event(NatEventKind::BlockReleased(block(home(None)))),
     ];
-    // Time, natEvent 16 and 17, instance 3, source, public address, first and last port, step 1, 256 ports.
+    // Time, natEvent 16 and 17, instance 3, source, public address, first and last port, step 1,
+    // 256 ports.
     let plain = hex("000a 004e 69a42a40 00000000 00000007  0100 003e
          0000019ca9450a7b 10 00000003 0ac80001 cb007101 0400 04ff 0001 0100
          0000019ca9450a7b 11 00000003 0ac80001 cb007101 0400 04ff 0001 0100");
@@ -129,7 +130,7 @@ fn a_home_with_a_gre_key_is_a_realm() {
 }
 
 #[test]
-fn a_listing_says_since_when_a_block_is_held() {
+fn listing_states_since_when_a_block_is_held() {
     let held = |since_ms| event(NatEventKind::BlockHeld { block: block(home(None)), since_ms });
     let whole = hex(
         "000a 0080 69a42a40 00000000 00000007  0102 0070
@@ -140,7 +141,7 @@ fn a_listing_says_since_when_a_block_is_held() {
 }
 
 #[test]
-fn a_session_has_its_remote_only_when_told() {
+fn session_has_its_remote_only_if_destinations_are_logged() {
     let remote = SocketAddrV4::new(Ipv4Addr::new(198, 51, 100, 9), 443);
     let events = [
         event(NatEventKind::SessionBegun(session(home(None), None))),
@@ -186,14 +187,14 @@ fn the_sequence_number_counts_data_records_of_each_domain() {
     assert_eq!(templates, 2, "each domain has templates of its own");
     let seen: Vec<_> = data.iter().map(|bytes| sequence(bytes)).collect();
     assert_eq!(seen, [(0, 7), (0, 8), (2, 7)]);
-    // A new connection knows no templates and has counted nothing.
+    // A new session knows no templates and has counted nothing.
     encoder.begin_session();
     let (templates, data) = messages(&mut encoder, &[first]);
     assert_eq!((templates, sequence(&data[0])), (1, (0, 7)));
 }
 
 #[test]
-fn templates_come_again_after_messages_and_after_time() {
+fn templates_are_repeated_after_messages_and_after_time() {
     let repeat = TemplatesRepeat { messages: 3, ms: 60_000 };
     let mut encoder =
         IpfixEncoder::new(IpfixOptions { templates_repeat: Some(repeat), ..options(None) });
@@ -246,7 +247,7 @@ fn templates_fit_the_smallest_message() {
     assert_eq!(ids, (FIRST_ID..FIRST_ID + TEMPLATES.len() as u16).collect::<Vec<_>>());
 }
 
-/// Walks template sets.
+/// Returns the ids of the templates in a message's template sets.
 fn template_ids(message: &[u8]) -> Vec<u16> {
     let number = |at: usize| u16::from_be_bytes([message[at], message[at + 1]]);
     let (mut at, mut ids) = (HEADER_BYTES, Vec::new());

@@ -1,19 +1,19 @@
-//! The NAT log for collectors outside the box: IPFIX (RFC 7011, RFC 8158) and syslog (RFC 5424).
+//! The NAT log for external collectors: IPFIX (RFC 7011, RFC 8158) and syslog (RFC 5424).
 //!
 //! ```text
-//!   worker 1: EventSender --ring--+--> collector A's thread: encoder --> UDP, TCP --> nfcapd, pmacct, ...
-//!   worker 2: EventSender --ring--+      |  ^
-//!              |                         v  |  away, slow
-//!              |                        spool
-//!              +----------------ring------> collector B's thread: encoder --> TCP, TLS --> rsyslog, ...
+//!   worker 1: EventSender -ring-+-> thread of collector A: encoder -> UDP, TCP -> nfcapd, ...
+//!   worker 2: EventSender -ring-+     |  ^
+//!              |                      v  |  away, slow
+//!              |                     spool
+//!              +--------------ring--> thread of collector B: encoder -> TCP, TLS -> rsyslog, ...
 //! ```
 //!
-//! - A sender never waits: what a full ring does not take is lost for that collector and counted, and the collector
-//!   hears how many are missing.
+//! - A sender never waits: an event that a full ring does not take is lost for that collector and
+//!   counted, and the collector is sent the number of missing events.
 //! - The encoders do no I/O: [`IpfixEncoder`], [`SyslogEncoder`].
-//! - [`Exporter::start`] gives the senders and a handle.
+//! - [`Exporter::start`] returns the senders and a handle.
 //!
-//! `docs/nat-log-export.md` says what a collector sees.
+//! `docs/nat-log-export.md` describes what a collector receives.
 
 mod back_off;
 mod connection;

@@ -1,4 +1,4 @@
-//! An event of the NAT, as a node hands it to its collectors.
+//! An event of the NAT, as a node sends it to its collectors.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -13,9 +13,11 @@ pub struct NatEvent {
     pub shard: u32,
     /// Lane of the block, 0 to 7.
     pub lane: u8,
-    /// Epoch of the shard's entry since which the writer owns the lane; 0 on a node of its own.
+    /// Epoch of the shard's map entry since which the writer has owned the lane; 0 on a single
+    /// node.
     pub epoch: u64,
-    /// Place among the records of this lane under this ownership, from 1; 0 for events that are not counted there.
+    /// Position among the records of this lane under this ownership, from 1; 0 for events that are
+    /// not counted there.
     pub index: u64,
     pub kind: NatEventKind,
 }
@@ -25,7 +27,7 @@ pub struct NatEvent {
 pub struct Home {
     /// Outer source address in gre mode, inside address in plain mode.
     pub address: Ipv4Addr,
-    /// Given where the key is part of the home's identity.
+    /// The key, where it is part of the home's identity.
     pub gre_key: Option<u32>,
 }
 
@@ -35,7 +37,7 @@ pub struct Block {
     pub home: Home,
     pub public: Ipv4Addr,
     pub port_first: u16,
-    /// Inclusive.
+    /// The last port, inclusive.
     pub port_last: u16,
 }
 
@@ -45,7 +47,7 @@ pub struct Session {
     pub home: Home,
     pub inside: SocketAddrV4,
     pub public: SocketAddrV4,
-    /// Given only where destinations are logged (RFC 6888, REQ-12).
+    /// The remote, only where destinations are logged (RFC 6888, REQ-12).
     pub remote: Option<SocketAddrV4>,
     /// Number of the protocol in the IP header.
     pub protocol: u8,
@@ -62,7 +64,7 @@ pub enum Quota {
 pub enum NatEventKind {
     BlockAllocated(Block),
     BlockReleased(Block),
-    /// A listing states that the home holds the block at `time_ms`.
+    /// Statement of a listing that the home holds the block at `time_ms`.
     BlockHeld {
         block: Block,
         /// Milliseconds since 1970 from which the home is known to have held it.
@@ -85,17 +87,17 @@ pub enum NatEventKind {
     AddressesExhausted {
         home: Home,
     },
-    /// Written by the exporter itself: events are missing at this place.
+    /// Written by the exporter itself: events are missing at this position.
     RecordsLost {
-        /// Since the last such event.
+        /// Number of events lost since the last such event.
         count: u64,
-        /// Since the process began.
+        /// Number of events lost since the process began.
         total: u64,
     },
 }
 
 impl NatEventKind {
-    /// The home that the event is about.
+    /// Returns the home of the event; `None` if it concerns no home.
     pub fn home(&self) -> Option<Home> {
         match self {
             Self::BlockAllocated(block)

@@ -9,34 +9,34 @@ use crate::spool::{SpoolError, SpoolOptions};
 use crate::syslog::{SyslogEncoder, SyslogError, SyslogOptions};
 use crate::tls::{self, TlsError, TlsOptions};
 
-/// IPv6 and UDP, or less.
+/// Length of the IPv6 and UDP headers, the longest ones, bytes.
 const DATAGRAM_HEADERS_BYTES: usize = 48;
-/// A message on a TCP connection.
+/// Largest message on a TCP connection, bytes.
 const STREAM_MESSAGE_BYTES: usize = 16 << 10;
 
 /// An exporter with its collectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportOptions {
     pub collectors: Vec<CollectorOptions>,
-    /// Of each home and kind one refusal (quota, exhaustion) in this time is sent.
+    /// Interval in which one refusal (quota, exhaustion) of each home and kind is sent.
     pub refusals_every: Duration,
 }
 
 /// A collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorOptions {
-    /// Names it in log lines and counters, and its thread.
+    /// Name of the collector in log lines and counters, and of its thread.
     pub name: String,
-    /// Host and port; a name is looked up at each connection.
+    /// Host and port; a host name is resolved for each connection.
     pub address: String,
     pub format: Format,
-    /// `None`: what does not fit the memory while the collector is away is lost.
+    /// `None`: events beyond the memory's room are lost while the collector is away.
     pub spool: Option<SpoolOptions>,
-    /// Records that may wait between one sender and the thread of the collector.
+    /// Number of records that may wait between one sender and the thread of the collector.
     pub queue_records: usize,
-    /// After a break what was acknowledged for less than this is sent again.
+    /// After a break, records that were acknowledged less than this long ago are sent again.
     pub resend: Duration,
-    /// An event waits no longer than this for others to fill its message.
+    /// Longest wait of an event for others to fill its message.
     pub flush: Duration,
 }
 
@@ -49,7 +49,7 @@ pub enum Format {
     SyslogTls(SyslogOptions, TlsOptions),
 }
 
-/// Why the exporter does not start.
+/// Reasons why the exporter does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     #[error(

@@ -1,4 +1,5 @@
-//! Refusals come at the pace of packets: of one home and kind one event in an interval is sent.
+//! Limits refusals, which occur at the rate of packets: one event of each home and kind is sent in
+//! an interval.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -8,8 +9,9 @@ use crate::nat_event::{Home, NatEvent, NatEventKind, Quota};
 const WAYS: usize = 4;
 const SETS: usize = 2048;
 
-/// Remembers of which home an event was sent when. Its memory is fixed: where more homes than it has room for are
-/// refused within the interval, nothing is sent of the others, so never more than 8,192 events leave in one interval.
+/// Remembers for which homes an event was sent, and when. Its memory is fixed: if more homes than
+/// it has room for are refused within the interval, no event is sent for the others, so never more
+/// than 8,192 events are sent in one interval.
 #[derive(Debug)]
 pub struct Pacer {
     interval_ms: u64,
@@ -37,8 +39,8 @@ impl Pacer {
         Self { interval_ms, hasher: RandomState::new(), entries }
     }
 
-    /// Whether the event is to be sent. Events that are no refusals always are. A clock that is set back by more than
-    /// an interval begins all intervals again.
+    /// True if the event is to be sent. Events that are no refusals always are. If the clock is set
+    /// back by more than an interval, all intervals begin again.
     pub fn admits(&mut self, event: &NatEvent) -> bool {
         let Some(what) = refusal(&event.kind) else { return true };
         let set = self.hasher.hash_one(what) as usize % SETS;
@@ -92,7 +94,7 @@ mod tests {
     fn kinds_and_homes_are_paced_apart() {
         let mut pacer = Pacer::new(1000);
         let first = refused(1, 5_000);
-        let Some(home) = first.kind.home() else { panic!("it has a home") };
+        let Some(home) = first.kind.home() else { panic!("the event has a home") };
         let quota = Quota::SessionsPerHome;
         let sessions = NatEventKind::QuotaExceeded { home, quota, limit: 1 };
         let key = Home { gre_key: Some(7), ..home };
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_silences_nobody() {
+    fn clock_that_was_set_back_suppresses_no_home() {
         let mut pacer = Pacer::new(1000);
         assert!(pacer.admits(&refused(1, 9_000_000)));
         assert!(pacer.admits(&refused(1, 5_000)));

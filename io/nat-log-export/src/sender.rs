@@ -1,4 +1,4 @@
-//! A producer's end: a ring to each collector, and the pace of its refusals.
+//! A producer's end: a ring to each collector, and the limit on its refusals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use crate::pacing::Pacer;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) event: NatEvent,
-    /// Events that did not fit this ring before this one, in all.
+    /// Total number of events that did not fit in this ring before this one.
     pub(crate) lost_before: u64,
 }
 
@@ -25,11 +25,11 @@ pub struct EventSender {
 #[derive(Debug)]
 pub(crate) struct Outlet {
     ring: rtrb::Producer<Entry>,
-    /// Written by this sender only.
+    /// Number of events lost on this ring; written by this sender only.
     lost: Arc<AtomicU64>,
 }
 
-/// The thread's end of a ring.
+/// The collector thread's end of a ring.
 #[derive(Debug)]
 pub(crate) struct Inlet {
     ring: rtrb::Consumer<Entry>,
@@ -37,7 +37,7 @@ pub(crate) struct Inlet {
     lost_seen: u64,
 }
 
-/// A ring of so many records.
+/// Makes a ring of `records` records.
 pub(crate) fn ring(records: usize) -> (Outlet, Inlet) {
     let (producer, consumer) = rtrb::RingBuffer::new(records);
     let lost = Arc::new(AtomicU64::new(0));
@@ -50,8 +50,9 @@ impl EventSender {
         Self { outlets, pacer, suppressed }
     }
 
-    /// Hands an event to all collectors. Never waits, allocates or calls the system. `false`: the ring to one was
-    /// full; it loses the event, counts it, and will hear that events are missing there. After
+    /// Passes an event to all collectors. Never waits, allocates or calls the system. `false`: the
+    /// ring to one collector was full; that collector loses the event, which is counted, and will
+    /// be sent the number of missing events. After
     /// [`ExportHandle::stop`](crate::ExportHandle::stop) events are lost without being counted.
     pub fn push(&mut self, event: NatEvent) -> bool {
         if !self.pacer.admits(&event) {
@@ -70,7 +71,7 @@ impl EventSender {
         is_taken
     }
 
-    /// So many events were lost on their way here.
+    /// Counts `count` events that were lost before they reached this sender.
     pub fn lose(&mut self, count: u64) {
         for outlet in &mut self.outlets {
             let lost = outlet.lost.load(Ordering::Relaxed) + count;
@@ -78,7 +79,7 @@ impl EventSender {
         }
     }
 
-    /// At least half of the ring to each collector is free: their threads keep up.
+    /// True if at least half of the ring to each collector is free: their threads keep up.
     pub fn has_room(&self) -> bool {
         let has_room = |it: &Outlet| 2 * it.ring.slots() >= it.ring.buffer().capacity();
         self.outlets.iter().all(has_room)
@@ -86,15 +87,15 @@ impl EventSender {
 }
 
 impl Inlet {
-    /// Events in the ring.
+    /// Returns the number of events in the ring.
     pub(crate) fn waiting(&self) -> usize {
         self.ring.slots()
     }
 
-    /// The next event, and how many were lost before it since the last call; without an event how many were lost by
-    /// now.
+    /// Returns the next event and the number of events lost before it since the last call; without
+    /// an event, the number lost so far.
     pub(crate) fn pop(&mut self) -> (Option<NatEvent>, u64) {
-        // Read before the ring is seen empty: these were lost before whatever comes later.
+        // Read before the ring is seen empty: these events were lost before any that comes later.
         let lost_now = self.lost.load(Ordering::Acquire);
         let entry = self.ring.pop().ok();
         let lost = entry.map_or(lost_now, |entry| entry.lost_before);

@@ -1,22 +1,25 @@
 //! Events on disk while the collector is away or slow.
 //!
 //! ```text
-//!   append --> [segment 7 ][segment 8 ][segment 9 ..   each: 16 bytes of header, then records of 72 bytes
-//!                    |taken      |read       |written
+//!   append --> [segment 7 ][segment 8 ][segment 9 ..   each: 16 bytes of header, then records
+//!                    |taken      |read       |written        of 72 bytes
 //! ```
 //!
-//! - A segment is written once, from its beginning on, and removed when the collector has taken all of it. How far it
-//!   has taken the first one stands in that one's header, which is written twice a second: after a crash the events that
-//!   it took since come again.
-//! - After a start the segments that are there are read first, by number; new events go to new ones.
-//! - A write that fails leaves the records that were there before; those of the failed write are cut off.
-//! - Nothing that the files contain makes this panic, and no damage passes for data: records with a wrong checksum are
-//!   passed over and counted, a header with one says nothing, so all of its segment comes again.
+//! - A segment is written once, from its beginning on, and removed when the collector has taken all
+//!   of it. The number of records taken of the first segment is in its header, which is written
+//!   twice a second: after a crash the events taken since then are sent again.
+//! - After a start the existing segments are read first, by number; new events go to new segments.
+//! - A write that fails leaves the records that were there before; those of the failed write are
+//!   cut off.
+//! - Nothing that the files contain makes this code panic, and damaged data is never used: records
+//!   with a wrong checksum are skipped and counted; a header with a wrong checksum is ignored, so
+//!   all of its segment is sent again.
 //!
-//! Written bytes are in the hands of the kernel: a restart of the process loses none of them, a machine without power
-//! those of the last seconds.
+//! Written bytes are in the kernel's page cache: a restart of the process loses none of them, a
+//! power failure those of the last seconds.
 //!
-//! A header is a magic number of 8 bytes, 4 bytes of records taken, big-endian, and the CRC-32 of both.
+//! A header is a magic number of 8 bytes, 4 bytes of records taken, big-endian, and the CRC-32 of
+//! both.
 
 mod record;
 
@@ -34,36 +37,36 @@ use nix::fcntl::{Flock, FlockArg};
 use crate::nat_event::NatEvent;
 use record::RECORD_BYTES;
 
-/// Contains the format's number.
+/// Magic number; contains the format's version.
 const MAGIC: &[u8; 8] = b"weirnat1";
 const HEADER_BYTES: usize = 16;
 const TAKEN_AT: usize = 8;
 const HEADER_SUM_AT: usize = 12;
 const SUFFIX: &str = "spool";
 const UNREADABLE: &str = "unreadable";
-/// A record of the users of an address is personal data.
+/// Records of the users of an address are personal data.
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 const SEGMENT_BYTES_MAX: u64 = 4 << 20;
 const SEGMENT_BYTES_MIN: u64 = 16 << 10;
-/// A spool has room for about this many segments.
+/// Approximate number of segments that a spool has room for.
 const SEGMENTS: u64 = 16;
-/// A disk that has failed is not tried again before.
+/// Pause before a disk that has failed is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// Records that cannot be read are given up after this time. The events behind them wait so long.
+/// Time after which unreadable records are given up. The events behind them wait until then.
 const READ_PATIENCE: Duration = Duration::from_secs(60);
-/// Records read at once.
+/// Largest number of records read at once.
 const READ_RECORDS: u64 = 512;
 
-/// Where the spool is and how large it may be.
+/// Path and largest size of a spool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpoolOptions {
-    /// Of this collector alone; made if it is not there.
+    /// Folder of this collector alone; made if it does not exist.
     pub folder: PathBuf,
     pub megabytes_max: u64,
 }
 
-/// Why the spool cannot be used.
+/// Reasons why the spool cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SpoolError {
     #[error(
@@ -78,18 +81,18 @@ pub enum SpoolError {
     InUse(PathBuf),
 }
 
-/// Why an event was not kept.
+/// Reasons why an event was not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     Full,
     Disk,
 }
 
-/// A record's place: it and all before it.
+/// Position of a record; it stands for the record and all before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
     segment: u64,
-    /// Records of the segment up to and including it.
+    /// Number of records of the segment up to and including this one.
     records: u64,
 }
 
@@ -98,21 +101,21 @@ pub(crate) struct Spool {
     folder: PathBuf,
     bytes_max: u64,
     segment_bytes: u64,
-    /// By number.
+    /// Sorted by number.
     segments: VecDeque<Segment>,
     /// Bytes of all segments.
     bytes: u64,
     next_number: u64,
-    /// The last segment, if it was begun by this process.
+    /// File of the last segment, if this process began it.
     writer: Option<File>,
-    /// The file being read, by the number of its segment.
+    /// The file being read, with the number of its segment.
     reader: Option<(u64, File)>,
-    /// The last failure of a write.
+    /// Time of the last failed write.
     failed_at: Option<Instant>,
-    /// Reads fail since then, and the last one at that time.
+    /// Times since which reads have been failing, and of the last failed read.
     read_failing: Option<(Instant, Instant)>,
     last_error: Option<io::Error>,
-    /// Of records that could not be read.
+    /// Number of records that could not be read.
     unreadable: u64,
     buffer: Vec<u8>,
     _lock: Flock<File>,
@@ -121,13 +124,13 @@ pub(crate) struct Spool {
 #[derive(Debug)]
 struct Segment {
     number: u64,
-    /// Written in full.
+    /// Number of records written in full.
     records: u64,
-    /// Handed out, or passed over as unreadable.
+    /// Number of records handed out, or skipped as unreadable.
     read: u64,
     taken: u64,
     taken_saved: u64,
-    /// Unreadable records behind the last one that was handed out.
+    /// Number of unreadable records behind the last one that was handed out.
     unreadable_tail: u64,
 }
 
@@ -142,10 +145,11 @@ impl Segment {
 }
 
 impl Spool {
-    /// Makes the folder if it is not there, and looks what a former process has left in it.
+    /// Makes the folder if it does not exist, and recovers the segments that a former process left
+    /// in it.
     ///
     /// # Errors
-    /// When the folder cannot be used, or is used by another.
+    /// If the folder cannot be used, or is in use by another process or collector.
     pub(crate) fn open(options: &SpoolOptions) -> Result<Self, SpoolError> {
         let folder = options.folder.clone();
         let failed = |source| SpoolError::Folder { folder: folder.clone(), source };
@@ -184,7 +188,8 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Takes up a segment of a former process. A file that is none is set aside, and its records count as unreadable.
+    /// Recovers a segment of a former process. A file that is no segment is set aside, and its
+    /// records count as unreadable.
     fn recover(&mut self, number: u64) {
         let path = self.path(number);
         let found = Found::at(&path);
@@ -220,7 +225,7 @@ impl Spool {
         self.segments.iter().any(|segment| segment.read < segment.records)
     }
 
-    /// Records that the collector has not taken.
+    /// Returns the number of records that the collector has not taken.
     pub(crate) fn records(&self) -> u64 {
         self.segments.iter().map(|segment| segment.records.saturating_sub(segment.taken)).sum()
     }
@@ -229,17 +234,18 @@ impl Spool {
         self.bytes
     }
 
-    /// Records lost since the last call because they could not be read.
+    /// Returns the number of records lost since the last call because they could not be read.
     pub(crate) fn take_unreadable(&mut self) -> u64 {
         std::mem::take(&mut self.unreadable)
     }
 
-    /// The last error of the disk, once.
+    /// Returns the last error of the disk, once.
     pub(crate) fn take_error(&mut self) -> Option<io::Error> {
         self.last_error.take()
     }
 
-    /// Writes events, as many as there is room for. Gives how many, and why not the others.
+    /// Writes as many events as there is room for. Returns their number, and the reason why the
+    /// others were not written.
     pub(crate) fn append(&mut self, events: &[NatEvent]) -> (usize, Option<Refused>) {
         self.append_in(events, false)
     }
@@ -263,8 +269,8 @@ impl Spool {
         (done, None)
     }
 
-    /// Writes events that the caller has at hand, as many as fit one segment: they count as read. Gives their
-    /// positions. There must be an event, and nothing may be unread.
+    /// Writes events that the caller has in memory, as many as fit in one segment: they count as
+    /// read. Returns their positions. There must be an event, and no record may be unread.
     pub(crate) fn append_as_read(
         &mut self,
         events: &[NatEvent],
@@ -280,7 +286,8 @@ impl Spool {
         Ok((first + 1..=segment.records).map(move |records| Position { segment: number, records }))
     }
 
-    /// Writes the events that fit the last segment, after having begun a new one if need be. 0: the spool is full.
+    /// Writes the events that fit in the last segment, after beginning a new one if necessary.
+    /// Returns 0 if the spool is full.
     fn append_to_segment(&mut self, events: &[NatEvent]) -> io::Result<usize> {
         let record = RECORD_BYTES as u64;
         let is_room = |segment: &Segment| segment.bytes() + record <= self.segment_bytes;
@@ -303,7 +310,8 @@ impl Spool {
         }
         let end = segment.bytes();
         if let Err(error) = file.write_all_at(&self.buffer, end) {
-            // Where the disk refuses this too, a restart may find whole records of it: then they come twice.
+            // If the disk refuses this too, a restart may find whole records of the failed write:
+            // then they are sent twice.
             let _ = file.set_len(end);
             self.give_up_segment();
             return Err(error);
@@ -316,7 +324,7 @@ impl Spool {
     fn begin_segment(&mut self) -> io::Result<()> {
         let number = self.next_number;
         let path = self.path(number);
-        // A number is used once, also if its file can be neither written nor removed.
+        // A number is used once, even if its file can be neither written nor removed.
         self.next_number = number.saturating_add(1);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(FILE_MODE);
@@ -339,7 +347,8 @@ impl Spool {
         Ok(())
     }
 
-    /// The next events go to another file. An empty one is of no use.
+    /// Closes the last segment, so that the next events go to another file. Removes the segment if
+    /// it is empty.
     fn give_up_segment(&mut self) {
         self.writer = None;
         if self.segments.back().is_some_and(|segment| segment.records == 0) {
@@ -350,7 +359,8 @@ impl Spool {
         }
     }
 
-    /// Hands out the next records, some hundred at most. Gives whether it went on: not while the disk refuses to read.
+    /// Hands out the next records, some hundred at most. Returns whether it made progress: false
+    /// while the disk refuses to read.
     pub(crate) fn read(&mut self, out: &mut Vec<(NatEvent, Position)>) -> bool {
         let unread = self.segments.iter().position(|segment| segment.read < segment.records);
         let Some(place) = unread else { return false };
@@ -381,8 +391,9 @@ impl Spool {
         true
     }
 
-    /// A disk may fail for a moment. Records that are gone, or that cannot be read for long, are given up: the collector
-    /// gets the events behind them. Gives whether it is so.
+    /// Handles a failed read. A disk may fail for a moment. Records that are gone, or that could
+    /// not be read for `READ_PATIENCE`, are given up: the collector gets the events behind them.
+    /// Returns whether they were given up.
     fn cannot_read(&mut self, place: usize, error: io::Error) -> bool {
         let is_gone =
             matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof);
@@ -417,7 +428,7 @@ impl Spool {
         }
     }
 
-    /// The collector has taken the record and all before it.
+    /// Notes that the collector has taken the record and all before it.
     pub(crate) fn taken(&mut self, position: Position) {
         for segment in &mut self.segments {
             if segment.number < position.segment {
@@ -429,12 +440,12 @@ impl Spool {
         self.remove_over();
     }
 
-    /// Removes the first segments that are over.
+    /// Removes the first segments that are completed.
     fn remove_over(&mut self) {
         while self.segments.front().is_some_and(Segment::is_over) {
             let Some(segment) = self.segments.pop_front() else { return };
             self.bytes -= segment.bytes();
-            // An open file would keep its room on the disk.
+            // An open file would keep its space on the disk.
             self.reader.take_if(|(number, _)| *number == segment.number);
             remove(&self.path(segment.number));
             if self.segments.is_empty() {
@@ -443,7 +454,8 @@ impl Spool {
         }
     }
 
-    /// Writes down how far the collector has taken the first segment.
+    /// Writes the number of records that the collector has taken of the first segment to its
+    /// header.
     pub(crate) fn save_taken(&mut self) {
         let Some(segment) = self.segments.front_mut() else { return };
         if segment.taken == segment.taken_saved {
@@ -469,7 +481,7 @@ impl Spool {
     }
 }
 
-/// The numbers of the segments in a folder, in order.
+/// Returns the numbers of the segments in a folder, in order.
 fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for entry in std::fs::read_dir(folder)? {
@@ -477,7 +489,7 @@ fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
         if path.extension() != Some(OsStr::new(SUFFIX)) {
             continue;
         }
-        // Only the form that `path` writes, so that no other file is touched.
+        // Only names of the form that `path` returns, so that no other file is touched.
         let stem = path.file_stem().and_then(OsStr::to_str).unwrap_or_default();
         if stem.len() == 20 && stem.bytes().all(|byte| byte.is_ascii_digit()) {
             numbers.extend(stem.parse::<u64>());
@@ -487,7 +499,7 @@ fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// The header of a segment of which so many records were taken, or more.
+/// Returns the header of a segment of which `taken` records were taken, capped at `u32::MAX`.
 fn header(taken: u64) -> [u8; HEADER_BYTES] {
     let taken = u32::try_from(taken).unwrap_or(u32::MAX);
     let mut header = [0; HEADER_BYTES];
@@ -498,11 +510,11 @@ fn header(taken: u64) -> [u8; HEADER_BYTES] {
     header
 }
 
-/// A file of a former process.
+/// Content of a file of a former process.
 struct Found {
-    /// Those that are whole.
+    /// Number of whole records.
     records: u64,
-    /// `None` if the file is no segment of this version.
+    /// Number of records taken; `None` if the file is no segment of this version.
     taken: Option<u64>,
 }
 
@@ -522,7 +534,7 @@ impl Found {
         }
         let taken = u32::from_be_bytes(found[TAKEN_AT..HEADER_SUM_AT].try_into().expect("4 bytes"));
         let taken = u64::from(taken);
-        // A number that cannot be right is worth nothing: all comes again.
+        // An impossible number is ignored: all records are sent again.
         let is_right = taken <= records && header(taken) == found;
         Ok(Self { records, taken: Some(if is_right { taken } else { 0 }) })
     }

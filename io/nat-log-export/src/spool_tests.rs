@@ -59,13 +59,13 @@ fn events_come_back_in_order_and_segments_go_when_they_were_taken() {
     spool.taken(read[4999].1);
     assert_eq!((spool.records(), spool.bytes()), (0, 0));
     assert!(segment_files(folder.path()).is_empty());
-    // It goes on as if nothing had been.
+    // The spool works as if it were new.
     assert_eq!(spool.append(&events(5000..5001)), (1, None));
     assert_eq!(indices(&read_all(&mut spool)), [5000]);
 }
 
 #[test]
-fn a_restart_goes_on_where_the_collector_had_taken() {
+fn restart_continues_behind_the_last_record_taken() {
     let folder = tempfile::tempdir().unwrap();
     let mut spool = open(folder.path());
     spool.append(&events(0..3000));
@@ -150,7 +150,7 @@ fn a_folder_that_vanishes_is_an_error_of_the_disk() {
     std::fs::remove_dir_all(folder.path().join("spool")).unwrap();
     assert_eq!(spool.append(&events(0..2)), (0, Some(Refused::Disk)));
     assert!(spool.take_error().is_some());
-    // At once it is not even tried.
+    // For a moment the disk is not even tried.
     assert_eq!(spool.append(&events(0..2)), (0, Some(Refused::Disk)));
     assert!(spool.take_error().is_none());
 }
@@ -192,7 +192,7 @@ fn damaged_records_are_passed_over_and_counted() {
     assert!(segment_files(folder.path()).is_empty());
 }
 
-/// Ten events, of which five were taken; gives the file.
+/// Makes a segment of ten events, of which five were taken; returns its file.
 fn half_taken(folder: &Path) -> PathBuf {
     let mut spool = open(folder);
     spool.append(&events(0..10));
@@ -229,7 +229,7 @@ fn a_segment_cut_at_any_length_gives_its_whole_records() {
     for length in 0..=whole.len() {
         std::fs::write(&file, &whole[..length]).unwrap();
         let records = length.saturating_sub(HEADER_BYTES) / RECORD_BYTES;
-        // A file that is shorter than its header says is not believed to be taken.
+        // If a file is shorter than its header's number of records taken, that number is ignored.
         let first = if records < 5 { 0 } else { 5 };
         let mut spool = open(folder.path());
         assert_eq!(indices(&read_all(&mut spool)), (first..records as u64).collect::<Vec<_>>());
@@ -249,11 +249,11 @@ fn a_disk_that_refuses_to_read_for_a_moment_loses_nothing() {
         assert!(!spool.read(&mut Vec::new()) && spool.has_unread());
     }
     assert!(spool.take_error().is_some());
-    // Writes go on meanwhile.
+    // Writes continue meanwhile.
     assert_eq!(spool.append(&events(10..11)), (1, None));
     std::fs::remove_dir(&file).unwrap();
     std::fs::rename(&away, &file).unwrap();
-    // The pause after an error is not what is tested.
+    // The pause after an error is not tested here.
     spool.read_failing = None;
     assert_eq!(indices(&read_all(&mut spool)), (0..11).collect::<Vec<_>>());
     assert_eq!(spool.take_unreadable(), 0);
@@ -280,7 +280,7 @@ fn a_file_in_the_way_stops_one_segment_only() {
     let mut spool = open(folder.path());
     std::fs::write(spool.path(spool.next_number), "").unwrap();
     assert_eq!(spool.append(&events(0..1)), (0, Some(Refused::Disk)));
-    // The pause after an error is not what is tested.
+    // The pause after an error is not tested here.
     spool.failed_at = None;
     assert_eq!(spool.append(&events(0..1)), (1, None));
     assert_eq!(indices(&read_all(&mut spool)), [0]);
@@ -361,7 +361,7 @@ fn any_events_come_back_over_restarts() {
     });
 }
 
-/// A limit on the size of files is that of a process: a child has it.
+/// A limit on the size of files applies to a whole process: a child process gets it.
 #[test]
 fn a_file_that_cannot_grow_loses_only_what_was_refused() {
     let script =
@@ -382,7 +382,7 @@ fn under_a_limit() {
         let (count, refused) = spool.append(&events(first..first + 100));
         accepted.extend(first..first + count as u64);
         refusals += u64::from(refused == Some(Refused::Disk));
-        // The pause after an error is not what is tested.
+        // The pause after an error is not tested here.
         spool.failed_at = None;
     }
     assert!(refusals > 0 && accepted.len() >= 200, "{refusals} refusals, {} taken", accepted.len());

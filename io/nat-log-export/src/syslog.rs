@@ -1,18 +1,20 @@
-//! Messages of syslog (RFC 5424), each behind its length (RFC 6587, section 3.4.1; RFC 5425, section 4.3).
+//! Messages of syslog (RFC 5424), each preceded by its length (RFC 6587, section 3.4.1; RFC 5425,
+//! section 4.3).
 //!
 //! ```text
-//! 223 <134>1 2026-03-01T12:00:00.123Z n1 weir - block-allocated [weir@32473 node="1" shard="1" lane="0" epoch="5"
-//!  index="7" subscriber="10.200.0.1" public="203.0.113.1" ports="1024-1279"]
+//! 223 <134>1 2026-03-01T12:00:00.123Z n1 weir - block-allocated [weir@32473 node="1" shard="1"
+//!  lane="0" epoch="5" index="7" subscriber="10.200.0.1" public="203.0.113.1" ports="1024-1279"]
 //! ```
 //!
-//! The names of the parameters are those of the block log. Without a private enterprise number there is no name that
-//! the structured data may have (RFC 5424, section 7): the same parameters are then the text of the message.
+//! The names of the parameters are those of the block log. Without a private enterprise number
+//! there is no name that the structured data may have (RFC 5424, section 7): the same parameters
+//! are then the text of the message.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use crate::nat_event::{Block, Home, NatEvent, NatEventKind, Quota, Session};
 
-/// Length of a host name (RFC 5424, section 6).
+/// Largest length of a host name (RFC 5424, section 6).
 const HOST_CHARACTERS_MAX: usize = 255;
 const APP_CHARACTERS_MAX: usize = 48;
 const NIL: &str = "-";
@@ -20,22 +22,23 @@ const MS_PER_DAY: u64 = 86_400_000;
 /// The end of the year 9999: a later time has no form in RFC 3339.
 const TIME_MS_MAX: u64 = 253_402_300_799_999;
 
-/// How messages are made.
+/// Options of the encoder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyslogOptions {
-    /// 0 to 23 (RFC 5424, section 6.2.1).
+    /// Facility, 0 to 23 (RFC 5424, section 6.2.1).
     pub facility: u8,
-    /// 0 to 7.
+    /// Severity, 0 to 7.
     pub severity: u8,
     /// HOSTNAME: the name of the node.
     pub host: String,
     /// APP-NAME.
     pub app: String,
-    /// Private enterprise number of the structured data; `None`: the parameters are the text of the message.
+    /// Private enterprise number of the structured data; `None`: the parameters are the text of the
+    /// message.
     pub enterprise: Option<u32>,
 }
 
-/// Options that syslog has no form for.
+/// Options that cannot be expressed in syslog.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SyslogError {
     #[error("facility {0}: give 0 to 23 (16 to 23 are local0 to local7)")]
@@ -48,14 +51,14 @@ pub enum SyslogError {
     Name { what: &'static str, text: String, most: usize },
 }
 
-/// Makes messages of events.
+/// Encodes events as messages.
 #[derive(Debug)]
 pub struct SyslogEncoder {
     /// `<PRI>1 `
     before_time: Vec<u8>,
     /// ` HOSTNAME APP-NAME - `
     after_time: Vec<u8>,
-    /// They open and close the parameters.
+    /// Bytes that open and close the parameters.
     open: Vec<u8>,
     close: &'static [u8],
     message: Vec<u8>,
@@ -87,7 +90,8 @@ impl SyslogEncoder {
         })
     }
 
-    /// Appends the message of the first event, if there is one, behind its length. Gives the number of events taken.
+    /// Appends the message of the first event, if there is one, preceded by its length. Returns the
+    /// number of events in it.
     pub fn next<'a>(
         &mut self,
         events: impl IntoIterator<Item = &'a NatEvent>,
@@ -133,7 +137,7 @@ fn check(what: &'static str, text: &str, most: usize) -> Result<(), SyslogError>
     Err(SyslogError::Name { what, text: text.to_owned(), most })
 }
 
-/// MSGID.
+/// Returns the MSGID.
 fn message_id(kind: &NatEventKind) -> &'static str {
     match kind {
         NatEventKind::BlockAllocated(_) => "block-allocated",
@@ -148,7 +152,8 @@ fn message_id(kind: &NatEventKind) -> &'static str {
     }
 }
 
-/// `name="value"`, each behind a space. No value has a character that must be escaped (RFC 5424, section 6.3.3).
+/// Writer of parameters `name="value"`, each preceded by a space. No value has a character that
+/// must be escaped (RFC 5424, section 6.3.3).
 struct Parameters<'a>(&'a mut Vec<u8>);
 
 impl Parameters<'_> {
@@ -239,7 +244,7 @@ impl Parameters<'_> {
     }
 }
 
-/// Decimal.
+/// Appends a decimal number.
 fn put_number(out: &mut Vec<u8>, mut value: u64) {
     let mut digits = [0; 20];
     let mut first = digits.len();
@@ -254,7 +259,7 @@ fn put_number(out: &mut Vec<u8>, mut value: u64) {
     out.extend_from_slice(&digits[first..]);
 }
 
-/// Decimal with leading zeros.
+/// Appends a decimal number with leading zeros.
 fn put_padded(out: &mut Vec<u8>, mut value: u64, width: usize) {
     let begin = out.len();
     out.resize(begin + width, b'0');
@@ -273,7 +278,7 @@ fn put_address(out: &mut Vec<u8>, address: Ipv4Addr) {
     }
 }
 
-/// RFC 3339 with milliseconds, UTC.
+/// Appends a time in RFC 3339 form with milliseconds, UTC.
 fn put_time(out: &mut Vec<u8>, unix_ms: u64) {
     let unix_ms = unix_ms.min(TIME_MS_MAX);
     let (year, month, day) = date(unix_ms / MS_PER_DAY);
@@ -293,10 +298,11 @@ fn put_time(out: &mut Vec<u8>, unix_ms: u64) {
     }
 }
 
-/// Year, month and day of a number of days since 1970. Years are counted from March on, so the leap day is the last
-/// of its year; 400 of them have 146,097 days, and the months from March on have 153 days in five.
+/// Returns year, month and day of a number of days since 1970. Years are counted from March on, so
+/// the leap day is the last of its year; 400 of them have 146,097 days, and the months from March
+/// on have 153 days in five.
 fn date(days: u64) -> (u64, u64, u64) {
-    /// From 0000-03-01 to 1970-01-01.
+    /// Days from 0000-03-01 to 1970-01-01.
     const DAYS_TO_1970: u64 = 719_468;
     let days = days + DAYS_TO_1970;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

@@ -88,7 +88,7 @@ fn each_kind_has_its_message_id_and_parameters() {
 }
 
 #[test]
-fn events_outside_the_count_of_a_lane_name_none() {
+fn events_that_are_not_counted_in_a_lane_name_no_lane() {
     let event =
         NatEvent { index: 0, ..event(NatEventKind::AddressesExhausted { home: home(None) }) };
     let text = text(&options(Some(32473)), event);
@@ -113,7 +113,7 @@ fn options_that_rfc_5424_forbids_are_refused() {
 
 #[test]
 fn times_are_those_of_the_calendar() {
-    /// The library knows no later time: it leaves room for time zones.
+    /// The library supports no later time: it leaves room for time zones.
     const LIBRARY_MS_MAX: u64 = 253_402_207_200_000;
     bolero::check!().with_type::<u64>().for_each(|ms| {
         for ms in [*ms % (LIBRARY_MS_MAX + 1), *ms % 86_400_000_000] {

@@ -8,19 +8,19 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
-/// The authorities to believe and our own certificate. The files are read at each connection, so a renewed certificate
-/// is used from the next one on.
+/// The trusted authorities and this node's certificate. The files are read for each connection, so
+/// a renewed certificate is used from the next one on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsOptions {
     /// Authorities for the collector's certificate, PEM.
     pub ca: PathBuf,
-    /// Our certificate and its key, PEM; `None`: we show none.
+    /// This node's certificate and its key, PEM; `None`: no client certificate is sent.
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// Name in the collector's certificate; `None`: the host of its address.
     pub server_name: Option<String>,
 }
 
-/// Why the files of TLS cannot be used.
+/// Reasons why the files of TLS cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("cannot read {} {}: {source}: give a PEM file", .what, path.display())]
@@ -33,10 +33,10 @@ pub enum TlsError {
     Refused(#[from] rustls::Error),
 }
 
-/// Reads the files.
+/// Reads the files and makes the client's configuration.
 ///
 /// # Errors
-/// Names the file that is wrong.
+/// Names the faulty file.
 pub(crate) fn client_config(options: &TlsOptions) -> Result<Arc<ClientConfig>, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates("the authorities", &options.ca)? {
@@ -58,10 +58,10 @@ pub(crate) fn client_config(options: &TlsOptions) -> Result<Arc<ClientConfig>, T
     Ok(Arc::new(config))
 }
 
-/// The name that the collector's certificate must have.
+/// Returns the name that the collector's certificate must have.
 ///
 /// # Errors
-/// When it can be none.
+/// If the name cannot be in a certificate.
 pub(crate) fn server_name(
     options: &TlsOptions,
     address: &str,

@@ -1,4 +1,4 @@
-//! The way of an event through an encoder and a sender takes no memory.
+//! An event on its way through an encoder and a sender allocates no memory.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -18,7 +18,7 @@ fn event(index: u64) -> NatEvent {
     NatEvent { time_ms: 1_772_366_400_123, node: 1, shard: 1, lane: 0, epoch: 5, index, kind }
 }
 
-/// Allocations while 10,000 events become messages of an encoder that has begun before.
+/// Returns the allocations while an encoder that has begun before encodes 10,000 events.
 fn allocations(mut encoder: Encoder) -> u64 {
     let events: Vec<_> = (1..=10_000).map(event).collect();
     let mut out = Vec::with_capacity(8 << 20);
@@ -54,7 +54,7 @@ fn a_sender_allocates_nothing() {
     let syslog = SyslogOptions { facility: 16, severity: 6, host, app, enterprise: None };
     let collector = CollectorOptions {
         name: "c1".to_owned(),
-        // Nobody is there: the ring fills, which costs no memory either.
+        // No process listens there: the ring fills, which allocates nothing either.
         address: "127.0.0.1:9".to_owned(),
         format: Format::SyslogTcp(syslog),
         spool: None,
@@ -65,7 +65,7 @@ fn a_sender_allocates_nothing() {
     let refusals_every = std::time::Duration::from_secs(60);
     let options = ExportOptions { collectors: vec![collector], refusals_every };
     let (mut senders, _handle) = Exporter::start(&options, 1).unwrap();
-    // Counted on this thread alone.
+    // Only this thread's allocations are counted.
     let info = allocation_counter::measure(|| {
         for index in 1..=10_000 {
             senders[0].push(event(index));

@@ -1,4 +1,4 @@
-//! An exporter and collectors that are away, come back, break, are slow, or refuse.
+//! An exporter and collectors that are away, come back, disconnect, are slow, or refuse.
 
 #[path = "collectors/certificates.rs"]
 mod certificates;
@@ -16,7 +16,7 @@ use weir_nat_log_export::*;
 
 const ENTERPRISE: u32 = 32473;
 const PATIENCE: Duration = Duration::from_secs(60);
-/// As long as a test lasts.
+/// Longer than a test lasts.
 const LONG: Duration = Duration::from_secs(600);
 
 fn event(index: u64) -> NatEvent {
@@ -62,7 +62,7 @@ fn counters(handle: &ExportHandle) -> CollectorCounters {
     handle.counters().remove(0)
 }
 
-/// Ends the export; no record may be unaccounted for.
+/// Ends the export and asserts that every record is accounted for.
 #[track_caller]
 fn stop(handle: ExportHandle, in_spool_before: u64) -> CollectorCounters {
     let it = handle.stop().remove(0);
@@ -76,7 +76,7 @@ fn stop(handle: ExportHandle, in_spool_before: u64) -> CollectorCounters {
     it
 }
 
-/// Waits until the counters are as wanted.
+/// Waits until the counters satisfy `is_so`.
 #[track_caller]
 fn wait(handle: &ExportHandle, what: &str, is_so: impl Fn(&CollectorCounters) -> bool) {
     let end = Instant::now() + PATIENCE;
@@ -86,12 +86,12 @@ fn wait(handle: &ExportHandle, what: &str, is_so: impl Fn(&CollectorCounters) ->
     }
 }
 
-/// A port on which nobody listens.
+/// Returns a port on which no process listens.
 fn free_port() -> u16 {
     Listener::bind(0).port()
 }
 
-/// Each once, the first times in order.
+/// Asserts that each index up to `last` is present, and that their first occurrences are in order.
 #[track_caller]
 fn assert_complete(seen: &[u64], last: u64) {
     let mut highest = 0;
@@ -103,7 +103,7 @@ fn assert_complete(seen: &[u64], last: u64) {
 }
 
 #[test]
-fn an_absent_collector_gets_everything_in_order_when_it_comes() {
+fn absent_collector_gets_all_events_in_order_when_it_comes() {
     let folder = tempfile::tempdir().unwrap();
     let port = free_port();
     let (mut sender, handle) =
@@ -135,7 +135,7 @@ fn a_break_in_the_middle_of_a_message_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let listener = Listener::bind(0);
     let mut options = collector(listener.port(), Format::SyslogTcp(syslog()), Some(folder.path()));
-    // Bytes acknowledged a moment ago may not have been read.
+    // Bytes acknowledged shortly before the break may not have been read.
     options.resend = LONG;
     let (mut sender, handle) = start(options);
     let mut seen = Vec::new();
@@ -144,7 +144,8 @@ fn a_break_in_the_middle_of_a_message_loses_nothing() {
         push(&mut sender, life * 5000 + 1..=(life + 1) * 5000);
         let mut part =
             indices_of_syslog(&mut stream, |part| part.len() as u64 >= life * 5000 + 1234);
-        // The rest of what was read, and what the kernel holds, is thrown away with the connection.
+        // The rest of the bytes that were read, and those that the kernel holds, are discarded with
+        // the connection.
         part.truncate(life as usize * 5000 + 1234);
         seen.extend(part);
         wait(&handle, "all sent", |it| it.sent_total >= (life + 1) * 5000);
@@ -157,7 +158,7 @@ fn a_break_in_the_middle_of_a_message_loses_nothing() {
 }
 
 #[test]
-fn a_slow_collector_holds_nobody_up_and_gets_each_event_once() {
+fn slow_collector_delays_no_sender_and_gets_each_event_once() {
     const EVENTS: u64 = 600_000;
     let folder = tempfile::tempdir().unwrap();
     let listener = Listener::bind(0).with_a_small_buffer();
@@ -176,7 +177,7 @@ fn a_slow_collector_holds_nobody_up_and_gets_each_event_once() {
 }
 
 #[test]
-fn a_collector_that_never_reads_holds_up_neither_senders_nor_the_end() {
+fn collector_that_never_reads_delays_neither_senders_nor_the_end() {
     const EVENTS: u64 = 60_000;
     let folder = tempfile::tempdir().unwrap();
     let listener = Listener::bind(0).with_a_small_buffer();
@@ -197,7 +198,7 @@ fn a_collector_that_never_reads_holds_up_neither_senders_nor_the_end() {
 }
 
 #[test]
-fn senders_that_go_on_do_not_hold_up_the_end() {
+fn senders_that_continue_do_not_delay_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let (mut sender, handle) =
         start(collector(free_port(), Format::SyslogTcp(syslog()), Some(folder.path())));
@@ -229,7 +230,7 @@ fn without_a_spool_memory_bridges_a_short_absence() {
 }
 
 #[test]
-fn a_full_spool_loses_what_is_new_and_the_collector_hears_how_much() {
+fn full_spool_loses_new_events_and_the_collector_gets_their_number() {
     let folder = tempfile::tempdir().unwrap();
     let port = free_port();
     let mut options = collector(port, Format::SyslogTcp(syslog()), Some(folder.path()));
@@ -251,7 +252,7 @@ fn a_full_spool_loses_what_is_new_and_the_collector_hears_how_much() {
 }
 
 #[test]
-fn a_full_ring_loses_events_and_the_collector_hears_how_many() {
+fn full_ring_loses_events_and_the_collector_gets_their_number() {
     let listener = Listener::bind(0);
     let mut options = collector(listener.port(), Format::SyslogTcp(syslog()), None);
     options.queue_records = 16;
@@ -286,13 +287,14 @@ fn a_restart_sends_the_spool_of_the_former_process_first() {
 }
 
 #[test]
-fn an_orderly_end_sends_what_was_handed_in() {
+fn orderly_end_sends_all_events_that_were_passed_in() {
     let listener = Listener::bind(0);
     let (mut sender, handle) = start(collector(listener.port(), Format::SyslogTcp(syslog()), None));
     let mut stream = listener.accept();
     wait(&handle, "a connection", |it| it.is_connected);
     push(&mut sender, 1..=5000);
-    // The connection outlives the reader: a break before the acknowledgement is seen would count as a loss.
+    // The connection outlives the reader: a break before the acknowledgement is seen would count as
+    // a loss.
     let reader = std::thread::spawn(move || {
         (indices_of_syslog(&mut stream, |seen| seen.len() == 5000), stream)
     });
@@ -302,7 +304,7 @@ fn an_orderly_end_sends_what_was_handed_in() {
 }
 
 #[test]
-fn an_end_without_collector_and_spool_counts_what_is_lost() {
+fn end_without_collector_and_spool_counts_the_lost_events() {
     let (mut sender, handle) = start(collector(free_port(), Format::SyslogTcp(syslog()), None));
     push(&mut sender, 1..=300);
     assert_eq!(stop(handle, 0).lost_at_end_total, 300);
@@ -358,7 +360,7 @@ fn syslog_goes_over_tls_to_a_collector_that_shows_the_right_certificate() {
     push(&mut sender, 1..=30_000);
     let seen = indices_of_syslog(&mut stream, |seen| seen.len() == 30_000);
     assert!(seen.into_iter().eq(1..=30_000));
-    // Of bytes sent through TLS it is known when they are acknowledged.
+    // It is known when bytes sent through TLS are acknowledged.
     wait(&handle, "nothing to send again", |it| it.confirmed_total == 30_000);
     drop(stream);
     wait(&handle, "the break is seen without anything to send", |it| it.breaks_total == 1);

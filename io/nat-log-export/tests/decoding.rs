@@ -1,4 +1,4 @@
-//! Messages of the encoder, read by decoders of others.
+//! Messages of the encoder, read by independent decoders.
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::process::{Child, Command};
@@ -64,10 +64,12 @@ fn messages(enterprise: Option<u32>) -> Vec<Vec<u8>> {
     messages
 }
 
-/// The number of an element, as its value's bytes; those of the enterprise are `e1`, `e2`, ...
+/// The fields of a record: the number of an element, or `e1`, `e2`, ... for an enterprise-specific
+/// one, with the bytes of its value.
 type Fields = Vec<(String, Vec<u8>)>;
 
-/// Decodes with the crate `netflow_parser`; each record is named by the numbers of its template.
+/// Decodes with the crate `netflow_parser`; the fields of each record are named by the numbers of
+/// its template.
 fn decode(messages: &[Vec<u8>]) -> Vec<Fields> {
     let mut parser = NetflowParser::default();
     let (mut records, mut names) = (Vec::new(), std::collections::HashMap::new());
@@ -191,7 +193,7 @@ fn another_decoder_reads_every_element() {
         }
         let key = (place >= 9).then_some(77);
         assert_eq!(get("e4"), key);
-        // This decoder makes text of octets: the bytes are compared in the encoder's own tests.
+        // This decoder converts octets to text: the encoder's own tests compare the bytes.
         assert_eq!(get("464").is_some(), matches!(kind, 3 | 4) || key.is_some());
     }
     let lost = &records[18];
@@ -220,7 +222,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Whether `condition` comes true in time.
+/// Whether `condition` becomes true in time.
 fn comes(mut condition: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(30);
     while !condition() {
@@ -232,7 +234,8 @@ fn comes(mut condition: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Bytes that wait at a UDP port of this machine, if somebody listens there.
+/// Returns the number of bytes that wait at a UDP port of this machine; `None` if no process
+/// listens there.
 fn waiting_bytes(port: u16) -> Option<u64> {
     let sockets = std::fs::read_to_string("/proc/net/udp").unwrap();
     let port = format!(":{port:04X}");
@@ -243,7 +246,7 @@ fn waiting_bytes(port: u16) -> Option<u64> {
     u64::from_str_radix(waiting, 16).ok()
 }
 
-/// Debian's nfdump takes the records over UDP. Version 1.7.1 passes over the elements of port blocks.
+/// Debian's nfdump accepts the records over UDP. Version 1.7.1 skips the elements of port blocks.
 #[test]
 fn nfdump_shows_blocks_and_sessions() {
     let is_installed = |program| Command::new(program).arg("-V").output().is_ok();

@@ -1,4 +1,4 @@
-//! What a search says.
+//! The result of a search.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -8,36 +8,38 @@ use std::time::SystemTime;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub verdict: Verdict,
-    /// The times asked about, the error of the clocks included; `None`: the logs know nothing of what was asked.
+    /// The times asked about, widened by the clock error; `None` if the logs know nothing of the
+    /// subject.
     pub asked: Option<(SystemTime, SystemTime)>,
-    /// The tenancies that touch that time, in order of their beginning.
+    /// The tenancies that touch that time, in order of their start.
     pub holders: Vec<Holder>,
-    /// Why the logs do not tell all of that time.
+    /// Why the logs do not cover all of that time.
     pub missing: Vec<Missing>,
-    /// Records the nodes reported as lost, in the logs that were read.
+    /// Records that nodes reported as lost, in the logs that were read.
     pub records_lost: u64,
     /// Lines that are no records, such as one that a crash cut off.
     pub lines_unreadable: u64,
-    /// Files that were not read, since those around the time asked about have the answer.
+    /// Files that were not read, because those around the time asked about have the answer.
     pub files_skipped: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// By one home; where an address or a home was asked for: by these and no others.
+    /// By one home; if the question is about an address or a home: by the holders listed and no
+    /// others.
     Held,
     Nobody,
-    /// More than one home comes into question, or a part of the time is not known.
+    /// More than one home may have held it, or a part of the time is not covered.
     CannotSay,
 }
 
 /// A home that held a block.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Holder {
-    /// As `begin` says.
+    /// The time to which `begin` refers.
     pub from: Option<SystemTime>,
     pub begin: Begin,
-    /// As `end` says.
+    /// The time to which `end` refers.
     pub until: Option<SystemTime>,
     pub end: End,
     /// The nodes that had the block in that time, in order.
@@ -56,9 +58,9 @@ pub struct Holder {
 pub enum Begin {
     /// At `from`.
     Allocated,
-    /// At `from` or before: a listing says so.
+    /// At `from` or before: a listing names the home.
     Listed,
-    /// The logs do not say when; it was held at `from`.
+    /// The logs do not show when; the home held the block at `from`.
     Unknown,
 }
 
@@ -71,36 +73,36 @@ pub enum End {
     NodeStopped,
     /// At `until` or before: the node started again.
     NodeRestarted,
-    /// At `until` or before: another worker took the lane, and did not find the home there.
+    /// At `until` or before: another worker took the lane, and did not list the home.
     NotListed,
     /// At `until` or before: another home has the block, and the record of the release is missing.
     GivenToAnother,
-    /// At `until` or later: then the logs do not say more.
+    /// At `until` or later: the logs say nothing about the time after it.
     Unknown,
     /// It had not ended at the end of these logs; no `until`.
     Open,
 }
 
-/// A time of which the logs do not tell all.
+/// A time that the logs do not cover completely.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Missing {
-    /// `None`: since ever.
+    /// `None`: without a beginning.
     pub from: Option<SystemTime>,
-    /// `None`: for ever.
+    /// `None`: without an end.
     pub until: Option<SystemTime>,
     pub shard: Option<u32>,
     pub lane: Option<u8>,
     pub reason: Reason,
-    /// The node and the epoch that `reason` is about.
+    /// The node and the epoch that `reason` refers to.
     pub node: Option<String>,
     pub epoch: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// No record names what was asked for.
+    /// No record names the subject of the question.
     NotNamed,
-    /// No record is of this lane.
+    /// There is no record of this lane.
     LaneMissing,
     /// The logs begin later.
     BeforeLogs,
@@ -108,17 +110,17 @@ pub enum Reason {
     OwnerMissing,
     /// The owner before `epoch` is not known.
     OwnerUnknown,
-    /// The beginning of what `node` wrote is missing.
+    /// The first records of `node` are missing.
     BeginMissing,
-    /// The log of `node` ends without a word that it gave the lane away.
+    /// The log of `node` ends without a record that it gave the lane away.
     CutOff,
-    /// `node` took the lane and did not list what it held.
+    /// `node` took the lane and did not list the blocks that it held.
     NotListed,
     /// Records of `node` are missing.
     RecordsMissing,
-    /// Records of `node` do not go with those before.
+    /// Records of `node` contradict those before.
     Contradiction,
-    /// A life of `node` may be missing.
+    /// An incarnation of `node` may be missing.
     LifeMissing,
     /// The log of `node` ends.
     EndOfLog,
@@ -127,7 +129,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// For programs.
+    /// Returns a code for programs.
     pub fn code(self) -> &'static str {
         match self {
             Self::NotNamed => "not-named",
@@ -147,7 +149,7 @@ impl Reason {
     }
 }
 
-/// The reason as a sentence, without the times.
+/// Formats the reason as a sentence, without the times.
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let (Some(shard), Some(lane)) = (self.shard, self.lane) {

@@ -1,14 +1,15 @@
-//! Lines on their way to the file.
+//! Lines that wait to be written to the file.
 //!
-//! A write may take part of the bytes or none (disk full). The backlog keeps what is left and never tears a line: within
-//! one file it goes on at the very byte, in a new file it begins the line again.
+//! A write may take only part of the bytes or none (disk full). The backlog keeps the rest and
+//! never tears a line: within one file it continues at the exact byte, in a new file it repeats the
+//! line from its start.
 
 use std::io::{ErrorKind, Write};
 
-/// Beyond this many bytes nothing more is taken from the rings.
+/// With this many bytes the backlog takes no more records from the rings.
 const BACKLOG_BYTES_MAX: usize = 1 << 20;
 
-/// Whole lines; those before `sent` are written, the first one perhaps in part.
+/// Whole lines; the bytes before `sent` are written, of the first line perhaps only a part.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     bytes: Vec<u8>,
@@ -24,17 +25,17 @@ impl Backlog {
         self.bytes.is_empty()
     }
 
-    /// Where the next line is to be appended, with its newline.
+    /// Returns the buffer to which the next line is to be appended, with its newline.
     pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// Lines not written in full.
+    /// Returns the number of lines that are not written completely.
     pub(crate) fn lines(&self) -> u64 {
         newlines(&self.bytes)
     }
 
-    /// Writes all there is. Gives the lines that were completed, and why the rest was not.
+    /// Writes all lines. Returns how many were completed, and why the rest was not written.
     pub(crate) fn write_to(&mut self, file: &mut impl Write) -> (u64, std::io::Result<()>) {
         let result = loop {
             if self.sent == self.bytes.len() {
@@ -56,7 +57,7 @@ impl Backlog {
         (lines, result)
     }
 
-    /// The file is another one now: a line of which the old one has a part begins again.
+    /// Repeats a line of which the old file has a part, for a new file.
     pub(crate) fn begin_line_again(&mut self) {
         self.sent = 0;
     }

@@ -1,7 +1,8 @@
-//! Reads what a search must know of every line without reading it as JSON: nearly all of a log, many times faster.
+//! Reads the fields that a search needs of every line without parsing it as JSON: many times
+//! faster, for nearly all lines of a log.
 //!
-//! Only whole lines about blocks, in the form the writer gives them, are read here; every other line is left to
-//! [`crate::line`].
+//! Only whole lines about blocks, in the writer's own format, are read here; every other line is
+//! left to [`crate::line`].
 
 use std::net::Ipv4Addr;
 
@@ -13,7 +14,7 @@ use crate::line::{LANES, PREFIX, parse_boot, time_ms};
 const TIME_BYTES: usize = 24;
 const DATE_BYTES: usize = 10;
 
-/// What every line about a block says.
+/// The fields of every line about a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Glimpse<'a> {
     pub(crate) time_ms: u64,
@@ -28,11 +29,11 @@ pub(crate) struct Glimpse<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writer<'a> {
     Boot(u128),
-    /// Of an older version.
+    /// Name of the node, in a line of an older version.
     Node(&'a str),
 }
 
-/// Remembers the date of the last line, which is one, and where it begins.
+/// Reads lines, and remembers the date of the last one and the time at which that day begins.
 #[derive(Debug)]
 pub(crate) struct Glance {
     public: Finder<'static>,
@@ -45,7 +46,7 @@ impl Glance {
         Self { public: Finder::new("\"public\":\""), date: [0; DATE_BYTES], date_ms: 0 }
     }
 
-    /// `None`: a line that must be read as JSON.
+    /// Reads a line; `None` if it must be parsed as JSON.
     pub(crate) fn read<'a>(&mut self, text: &'a [u8]) -> Option<Glimpse<'a>> {
         let rest = text.strip_prefix(PREFIX)?;
         let (time, rest) = rest.split_first_chunk::<TIME_BYTES>()?;
@@ -77,7 +78,8 @@ impl Glance {
         Some(Glimpse { time_ms, shard, lane, writer, sequence, text })
     }
 
-    /// The public address that a line is about, as it stands there; `None`: it must be read as JSON.
+    /// Returns the public address of a line, as it is written there; `None` if the line must be
+    /// parsed as JSON.
     pub(crate) fn public<'a>(&self, line: &Glimpse<'a>) -> Option<&'a [u8]> {
         let rest = &line.text[self.public.find(line.text)? + self.public.needle().len()..];
         let public = &rest[..memchr::memchr(b'"', rest)?];
@@ -85,7 +87,7 @@ impl Glance {
         public.iter().all(is_address).then_some(public)
     }
 
-    /// A date is looked up in the calendar once.
+    /// Parses a time; a date is looked up in the calendar only once.
     fn time_ms(&mut self, time: &[u8; TIME_BYTES]) -> Option<u64> {
         let (date, clock) = time.split_first_chunk::<DATE_BYTES>()?;
         let clock_ms = clock_ms(clock)?;
@@ -98,7 +100,8 @@ impl Glance {
 }
 
 impl Writer<'_> {
-    /// The name of a node has none; in a line that is not ours the quote before it may be the end of an escape.
+    /// Returns `None` for a node name with a backslash: the writer's names have none, and in a
+    /// foreign line the quote before the name may be the end of an escape.
     fn without_escapes(self) -> Option<Self> {
         match self {
             Self::Node(name) if name.contains('\\') => None,
@@ -107,7 +110,7 @@ impl Writer<'_> {
     }
 }
 
-/// The milliseconds of `T12:00:00.123Z`, a time that every day has.
+/// Returns the milliseconds of `T12:00:00.123Z`, a time that every day has.
 fn clock_ms(text: &[u8]) -> Option<u64> {
     let form = b"T29:59:59.999Z";
     let fits = |(byte, most): (&u8, &u8)| match most {
@@ -124,13 +127,13 @@ fn clock_ms(text: &[u8]) -> Option<u64> {
     Some(((digits(1..3) * 60 + digits(4..6)) * 60 + digits(7..9)) * 1000 + digits(10..13))
 }
 
-/// A number of at most 19 digits, as JSON has it, and what follows.
+/// Parses a number of at most 19 digits in JSON format; returns it and the text behind it.
 fn number(text: &[u8]) -> Option<(u64, &[u8])> {
     let count = text.iter().take(20).take_while(|byte| byte.is_ascii_digit()).count();
     Some((parse(&text[..count])?, &text[count..]))
 }
 
-/// The number at the end, and what stands before it.
+/// Parses the number at the end; returns it and the text before it.
 fn last_number(text: &[u8]) -> Option<(u64, &[u8])> {
     let count = text.iter().rev().take(20).take_while(|byte| byte.is_ascii_digit()).count();
     let (before, digits) = text.split_at(text.len() - count);
@@ -195,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_glance_sees_what_the_parser_reads() {
+    fn a_glance_reads_the_same_fields_as_the_parser() {
         type Case = (u64, u32, u32, u8, u64, u64, u128, u64);
         bolero::check!().with_type::<Case>().for_each(|case| {
             let (time_ms, public, shard, lane, epoch, index, boot, sequence) = *case;
@@ -216,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_glance_reads_the_parser_reads_the_same() {
+    fn a_damaged_line_that_a_glance_reads_is_parsed_to_the_same() {
         let content = Content::Old { shard: 1, block: block(7), is_release: false };
         let old = Line { time_ms: 1, node: "n".into(), boot: None, sequence: 1, content };
         let mut good = Vec::new();
@@ -234,7 +237,7 @@ mod tests {
             else {
                 return;
             };
-            // A glance does not look at the middle of a line, which the parser may refuse.
+            // A glance skips the middle of a line, which the parser may refuse.
             if let Ok(Some(line)) = Line::parse(&text) {
                 assert_eq!(seen, (line.time_ms, line.sequence));
             }

@@ -1,4 +1,5 @@
-//! What is kept of the logs: the lives of the nodes, and the ownerships of the lanes that a question is about.
+//! The data kept from the logs: the incarnations of the nodes, and the ownerships of the lanes that
+//! a question is about.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv4Addr;
@@ -8,7 +9,7 @@ use crate::glance::{Glimpse, Writer};
 use crate::line::{Content, Line, unix_ms};
 use crate::runs::{Point, Runs};
 
-/// A life of a node's process, by its place in [`History::lives`].
+/// An incarnation of a node's process, as its index in [`History::lives`].
 pub(crate) type LifeId = usize;
 /// Shard and lane.
 pub(crate) type LaneId = (u32, u8);
@@ -16,15 +17,16 @@ pub(crate) type LaneId = (u32, u8);
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
     pub(crate) node: String,
-    /// `None`: written by an older version.
+    /// Boot id; `None` if an older version wrote the log.
     pub(crate) boot: Option<u128>,
     pub(crate) opened: Option<Opened>,
     pub(crate) closed: Option<Point>,
-    /// By `sequence`.
+    /// Runs of its records by `sequence`.
     pub(crate) runs: Runs,
-    /// The earliest time it named.
+    /// The earliest time of its records.
     pub(crate) first_ms: u64,
-    /// A node of its own, by its records; `None` before the first one that tells.
+    /// Whether it is a standalone node, by its records; `None` before the first record that shows
+    /// it.
     is_own: Option<bool>,
     /// The records of an older version, which name no lane.
     pub(crate) old: Ownership,
@@ -37,24 +39,26 @@ pub(crate) struct Opened {
     pub(crate) boot_before: Option<u128>,
 }
 
-/// What a worker said of a lane from the time it owned it.
+/// The records of one worker about a lane that it owned.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ownership {
     pub(crate) epoch: u64,
     pub(crate) life: LifeId,
-    /// By `index`; by `sequence` in the records of an older version.
+    /// Runs of its records by `index`; by `sequence` for an older version.
     pub(crate) runs: Runs,
-    /// The epoch of the ownership before, if the worker knew it.
+    /// The epoch of the previous ownership, if the worker knew it.
     pub(crate) before: Option<u64>,
-    /// All of them but the last are followed by more: it got the lane back at the same epoch.
+    /// Records that the lane was given away. All but the last are followed by more records: the
+    /// worker got the lane back at the same epoch.
     pub(crate) left: Vec<Point>,
     pub(crate) listings: Vec<Listing>,
-    /// Of each block the first of a run without a gap, and those that change something.
+    /// For each block the first statement of a run without a gap, and the statements that change
+    /// its state.
     pub(crate) statements: Vec<Statement>,
     latest: HashMap<(Ipv4Addr, u16), Statement>,
 }
 
-/// Complete at `at`; begun after the record `from`.
+/// A listing, complete at `at`; it began after the record `from`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listing {
     pub(crate) from: u64,
@@ -73,11 +77,11 @@ pub(crate) struct Statement {
 pub(crate) enum Says {
     Allocated,
     Released,
-    /// Since a time, if that is known.
+    /// With the time since which it was held, if that is known.
     Held(Option<u64>),
 }
 
-/// The life that a node of an older version is in, and its last record.
+/// The current incarnation of a node of an older version, and its last record.
 #[derive(Clone, Copy, Debug)]
 struct OldLife {
     life: LifeId,
@@ -89,7 +93,7 @@ struct OldLife {
 pub(crate) struct History {
     pub(crate) lives: Vec<Life>,
     by_boot: HashMap<u128, LifeId>,
-    /// By node.
+    /// By name of the node.
     old: HashMap<String, OldLife>,
     pub(crate) lanes: BTreeMap<LaneId, BTreeMap<(u64, LifeId), Ownership>>,
     wanted: BTreeSet<LaneId>,
@@ -98,7 +102,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Keeps the records of these lanes alone.
+    /// Creates a history that keeps only the records of these lanes.
     pub(crate) fn of(wanted: BTreeSet<LaneId>) -> Self {
         Self { wanted, ..Self::default() }
     }
@@ -107,7 +111,8 @@ impl History {
         self.wanted.contains(&lane)
     }
 
-    /// A line about a block that the question is not about, of a life that has a name.
+    /// Notes a line about a block that the question is not about, of an incarnation whose node is
+    /// known.
     pub(crate) fn pass(&mut self, seen: &Glimpse<'_>) {
         let (time_ms, sequence) = (seen.time_ms, seen.sequence);
         match (seen.lane, seen.writer) {
@@ -128,7 +133,7 @@ impl History {
         }
     }
 
-    /// A line in full. `is_subject`: the question is about its block.
+    /// Takes a parsed line. `is_subject`: the question is about its block.
     pub(crate) fn take(&mut self, line: &Line, is_subject: bool) {
         let (sequence, time_ms) = (line.sequence, line.time_ms);
         let is_opened = matches!(line.content, Content::Opened { .. });
@@ -141,12 +146,12 @@ impl History {
             }
             None => self.old_life(&line.node, sequence, time_ms, is_opened),
         };
-        // It bears the number of the last one that is missing.
+        // The record of a loss has the number of the last lost record.
         if let Content::Lost(count) = line.content {
             self.records_lost = self.records_lost.saturating_add(count);
             return;
         }
-        // Of an older version every record is a record of the one lane there is.
+        // In the log of an older version every record belongs to the only lane there is.
         let is_mark = line.boot.is_none() || matches!(line.content, Content::Mark);
         self.lives[life].note(sequence, time_ms, is_mark);
         let point = Point { number: sequence, time_ms, sequence };
@@ -217,8 +222,9 @@ impl History {
         life
     }
 
-    /// Files are read in the order of time. A number that does not rise begins another life, of which the beginning is
-    /// missing, or a log that is given twice.
+    /// Returns the incarnation that a record of an older version belongs to. Files are read in the
+    /// order of time. A number that does not rise belongs to another incarnation, whose beginning
+    /// is missing, or to a log that is given twice.
     fn old_life(&mut self, node: &str, sequence: u64, time_ms: u64, is_opened: bool) -> LifeId {
         let going_on = self.old.get_mut(node).filter(|old| !is_opened && sequence > old.sequence);
         let going_on = going_on.map(|old| {
@@ -257,7 +263,8 @@ impl History {
         life
     }
 
-    /// A life of which no line was read in full names no node.
+    /// Whether the node of this writer is known: an incarnation of which no line was parsed
+    /// completely has no node name.
     pub(crate) fn is_named(&self, writer: Writer<'_>) -> bool {
         match (writer, self.last_boot) {
             (Writer::Node(_), _) => true,
@@ -266,7 +273,7 @@ impl History {
         }
     }
 
-    /// Puts all that was read in order.
+    /// Sorts all records that were read.
     pub(crate) fn sort(&mut self) {
         for life in &mut self.lives {
             life.runs.sort();
@@ -285,7 +292,7 @@ impl Life {
         self.runs.note(Point { number: sequence, time_ms, sequence }, is_mark);
     }
 
-    /// Of an older version: was this record read before?
+    /// Whether this record was read before, for an older version.
     fn has(&self, sequence: u64, time_ms: u64, is_opened: bool) -> bool {
         if is_opened {
             return self.opened.is_some_and(|opened| opened.time_ms == time_ms);
@@ -296,19 +303,20 @@ impl Life {
         })
     }
 
-    /// A node of its own has epoch 0 for ever.
+    /// Notes an epoch: a standalone node has epoch 0 in all its records.
     fn note_epoch(&mut self, epoch: u64) {
         self.is_own.get_or_insert(epoch == 0);
     }
 
-    /// Is it a node of its own? `None`: nothing that was read says so.
+    /// Whether it is a standalone node; `None` if no record that was read shows it.
     pub(crate) fn is_of_its_own(&self) -> Option<bool> {
         self.is_own.or(self.opened.map(|opened| !opened.is_clustered))
     }
 }
 
 impl Ownership {
-    /// A listing repeats what is known; a year of hourly listings takes no room.
+    /// Adds a statement, unless it is a listing's and repeats a known one: so a year of hourly
+    /// listings takes no space.
     fn state(&mut self, statement: Statement) {
         let (block, run) = (statement.block, self.runs.all().last());
         let before = self.latest.insert((block.public, block.port_first), statement);
@@ -322,7 +330,8 @@ impl Ownership {
         }
     }
 
-    /// A listing that follows repeats nothing.
+    /// Notes that the worker gave the lane away; a listing that follows does not count as a
+    /// repetition.
     fn leave(&mut self, at: Point) {
         self.left.push(at);
         self.latest.clear();
@@ -338,7 +347,7 @@ impl Ownership {
         self.listings.dedup_by_key(|listing| listing.at.number);
     }
 
-    /// Its first record, if it is the first that there was.
+    /// Returns its first record, if that is the first one the worker wrote.
     pub(crate) fn begin(&self) -> Option<Point> {
         self.runs.all().first().map(|run| run.first).filter(|first| first.number == 1)
     }

@@ -1,19 +1,22 @@
-//! NAT logs: who held which public ports when.
+//! NAT logs: which home held which public ports at which time.
 //!
 //! ```text
 //!   worker 1 --ring--+
-//!   worker 2 --ring--+--> writer thread --> block log (JSON lines) --> search: who held address:port at a time?
-//!   worker n --ring--+     rotated by SIGHUP
+//!   worker 2 --ring--+--> writer thread --> block log (JSON lines) --> search: which home
+//!   worker n --ring--+     rotated by SIGHUP                         held address:port at a time?
 //! ```
 //!
-//! A line stands for a port block, not for a session: it is written when a block is given to a subscriber and when it is
-//! taken back. A block lies in a lane, and a lane has one owner at a time, on any node: what a new owner found is listed
-//! in its log, so that the logs of all nodes together tell the life of each block. Workers never wait: a full ring loses
-//! the record, counts it, and the log says so itself at that place. When a file cannot be written the writer keeps its
-//! lines and tries again, so rings are the only place where records are lost while the process lives.
+//! A line stands for a port block, not for a session: it is written when a block is assigned to a
+//! subscriber and when it is released. A block lies in a lane, and a lane has one owner at a time,
+//! on any node: a new owner lists in its log the blocks that it found, so that the logs of all
+//! nodes together contain the history of each block. Workers never wait: a full ring loses the
+//! record and counts the loss, which the log records at that position. While a file cannot be
+//! written the writer keeps its lines and tries again, so records are lost only in the rings while
+//! the process runs.
 //!
-//! A search never guesses: each record has its place in the history of its lane, so that a record, a file or the log of
-//! a node that is missing is noticed, and the answer for that time is that the logs cannot say.
+//! A search never guesses: each record has its position in the history of its lane, so that a
+//! missing record, file or log of a node is detected, and the answer for that time is that the logs
+//! cannot say.
 
 #![forbid(unsafe_code)]
 

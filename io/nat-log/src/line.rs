@@ -1,16 +1,20 @@
 //! A line of the block log.
 //!
 //! ```text
-//! {"time":"2026-03-01T11:59:59.000Z","event":"log-opened","clustered":true,"node":"n1","boot":"4f..","sequence":1}
-//! {"time":"2026-03-01T12:00:00.100Z","event":"lane-taken","shard":1,"lane":3,"epoch":17,"index":1,"before":12,
-//!  "node":"n1","boot":"4f..","sequence":2}
-//! {"time":"2026-03-01T12:00:00.123Z","event":"block-allocated","shard":1,"lane":3,"epoch":17,"index":2,
-//!  "subscriber":"10.200.0.1","public":"203.0.113.1","ports":"1024-1279","node":"n1","boot":"4f..","sequence":3}
-//! {"time":"2026-03-01T12:00:01.000Z","event":"records-lost","count":3,"node":"n1","boot":"4f..","sequence":6}
+//! {"time":"2026-03-01T11:59:59.000Z","event":"log-opened","clustered":true,
+//!  "node":"n1","boot":"4f..","sequence":1}
+//! {"time":"2026-03-01T12:00:00.100Z","event":"lane-taken","shard":1,"lane":3,"epoch":17,
+//!  "index":1,"before":12,"node":"n1","boot":"4f..","sequence":2}
+//! {"time":"2026-03-01T12:00:00.123Z","event":"block-allocated","shard":1,"lane":3,"epoch":17,
+//!  "index":2,"subscriber":"10.200.0.1","public":"203.0.113.1","ports":"1024-1279",
+//!  "node":"n1","boot":"4f..","sequence":3}
+//! {"time":"2026-03-01T12:00:01.000Z","event":"records-lost","count":3,
+//!  "node":"n1","boot":"4f..","sequence":6}
 //! ```
 //!
-//! docs/operations.md says what each event means. `sequence` counts the records of one life of a node, those that were
-//! lost included. Lines without `boot`, `lane`, `epoch` and `index` are those of an older version.
+//! docs/operations.md describes the meaning of each event. `sequence` counts the records of one
+//! incarnation of a node, including lost ones. Lines without `boot`, `lane`, `epoch` and `index`
+//! are those of an older version.
 
 use std::borrow::Cow;
 use std::net::Ipv4Addr;
@@ -23,29 +27,29 @@ use crate::event::{Block, BlockEvent, BlockEventKind};
 
 /// Lanes of a shard.
 pub(crate) const LANES: u8 = 8;
-/// Without translation the owner of this lane speaks of all addresses of the shard.
+/// Without translation, the owner of this lane records all addresses of the shard.
 pub(crate) const ADDRESS_LANE: u8 = 0;
-/// A mark is dated so long before the rings were empty: a worker sends packets, then stamps the record of a new block,
-/// then hands it in.
+/// How far a mark is dated back from the time at which the rings were empty: a worker sends
+/// packets, then stamps the record of a new block, then hands it in.
 pub(crate) const MARK_MARGIN_MS: u64 = 1000;
 
-/// What a line says.
+/// The content of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// The process started.
     Opened {
         is_clustered: bool,
-        /// The life that wrote the record before this one in the same file.
+        /// The incarnation that wrote the previous record in the same file.
         boot_before: Option<u128>,
     },
-    /// The process ended in order.
+    /// The process ended in an orderly way.
     Closed,
-    /// Every record from before this time is above.
+    /// Every record from before this time is above this line.
     Mark,
     /// This many records are missing here.
     Lost(u64),
     Lane(BlockEvent),
-    /// A block given or taken back, in a line without lane, epoch and index.
+    /// A block assigned or released, in a line without lane, epoch and index.
     Old {
         shard: u32,
         block: Block,
@@ -65,7 +69,7 @@ pub(crate) struct Line {
     pub(crate) content: Content,
 }
 
-/// How every line begins; the time follows, always of the same length.
+/// The beginning of every line; the time follows, always of the same length.
 pub(crate) const PREFIX: &[u8] = b"{\"time\":\"";
 
 const OPENED: &str = "log-opened";
@@ -79,7 +83,8 @@ const ALLOCATED: &str = "block-allocated";
 const RELEASED: &str = "block-released";
 const HELD: &str = "block-held";
 
-/// The fields in the order they are written; unknown ones are skipped, so that a log of a newer version can be read.
+/// The fields in the order in which they are written; unknown ones are skipped, so that the log of
+/// a newer version can be read.
 #[derive(Default, Serialize, Deserialize)]
 struct Fields<'a> {
     #[serde(borrow)]
@@ -149,12 +154,13 @@ impl Line {
                 fields.set_block(block);
             }
         }
-        // Writing to memory; strings and numbers always have a JSON form.
+        // This writes to memory; strings and numbers always have a JSON form.
         serde_json::to_writer(&mut *out, &fields).expect("a line is plain JSON");
         out.push(b'\n');
     }
 
-    /// Reads one line. `Ok(None)`: a kind of record this version does not know; `Err`: not a record, e.g. cut off.
+    /// Parses one line. `Ok(None)`: a kind of record that this version does not know; `Err`: not a
+    /// record, e.g. cut off.
     pub(crate) fn parse(text: &[u8]) -> Result<Option<Self>, NotARecord> {
         let fields: Fields<'_> = serde_json::from_slice(text).map_err(|_| NotARecord)?;
         let Some(content) = fields.content().transpose() else { return Ok(None) };
@@ -210,7 +216,7 @@ impl Fields<'_> {
         self.ports = Some(format!("{}-{}", block.port_first, block.port_last));
     }
 
-    /// `None`: an event that this version does not know.
+    /// Returns the content; `None` for an event that this version does not know.
     fn content(&self) -> Result<Option<Content>, NotARecord> {
         let content = match &*self.event {
             OPENED => {
@@ -274,13 +280,13 @@ fn boot_text(boot: u128) -> String {
     format!("{boot:032x}")
 }
 
-/// 32 hexadecimal digits.
+/// Parses 32 hexadecimal digits.
 pub(crate) fn parse_boot(text: &[u8]) -> Option<u128> {
     let digit = |boot: u128, byte: &u8| Some(boot << 4 | u128::from((*byte as char).to_digit(16)?));
     if text.len() == 32 { text.iter().try_fold(0, digit) } else { None }
 }
 
-/// Milliseconds since 1970; a clock before that counts as 1970.
+/// Returns the milliseconds since 1970; a time before 1970 counts as 0.
 pub(crate) fn unix_ms(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
@@ -289,13 +295,14 @@ pub(crate) fn system_time(ms: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(ms)
 }
 
-/// Milliseconds since 1970 of an RFC 3339 time.
+/// Parses an RFC 3339 time into milliseconds since 1970.
 pub(crate) fn time_ms(text: &[u8]) -> Option<u64> {
     let time: Timestamp = std::str::from_utf8(text).ok()?.parse().ok()?;
     u64::try_from(time.as_millisecond()).ok()
 }
 
-/// A millisecond since 1970 as RFC 3339; the end of jiff's calendar, the year 9999, at most.
+/// Formats milliseconds since 1970 as RFC 3339; a time beyond jiff's calendar, the year 9999,
+/// becomes the last one.
 fn time_text(ms: u64) -> String {
     let ms = i64::try_from(ms).unwrap_or(i64::MAX);
     let time = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX);

@@ -47,7 +47,7 @@ fn a_line_reads_as_documented() {
 }
 
 #[test]
-fn a_line_of_the_older_version_reads_as_it_did() {
+fn a_line_of_the_older_version_is_still_read() {
     let content = Content::Old { shard: 1, block: block(), is_release: true };
     let old = Line { boot: None, ..line(content) };
     assert_eq!(emitted(&old), OLD_LINE);
@@ -103,7 +103,7 @@ fn each_event_is_read_as_it_is_written() {
 }
 
 #[test]
-fn lines_of_a_newer_version_are_read_as_far_as_they_are_known() {
+fn unknown_fields_and_events_of_a_newer_version_are_skipped() {
     let more = ALLOCATED_LINE.replace("\"shard\"", "\"colour\":[\"blue\"],\"shard\"");
     assert_eq!(Line::parse(more.as_bytes()), Ok(Some(of_lane(BlockEventKind::Allocated(block())))));
     let other = ALLOCATED_LINE.replace("block-allocated", "quota-reached");
@@ -133,7 +133,7 @@ fn a_line_cut_off_anywhere_is_not_a_record() {
 }
 
 #[test]
-fn no_bytes_make_the_reader_panic_and_what_it_reads_it_can_write() {
+fn any_bytes_are_parsed_without_panic_and_any_line_round_trips() {
     bolero::check!().with_type::<Vec<u8>>().for_each(|bytes| {
         let _ = Line::parse(bytes);
     });

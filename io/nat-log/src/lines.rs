@@ -1,8 +1,8 @@
-//! The lines of a log, one after the other, without copying them.
+//! Reads a log line by line, without copying.
 
 use std::io::{ErrorKind, Read};
 
-/// Longer lines are none of ours: they are cut off, their rest is passed over.
+/// Longest line, in bytes. Records are shorter: longer lines are cut off and their rest is skipped.
 const LINE_BYTES_MAX: usize = 4096;
 const BUFFER_BYTES: usize = 256 << 10;
 
@@ -14,7 +14,7 @@ pub(crate) struct Lines<R> {
     end: usize,
     has_ended: bool,
     bytes_read: u64,
-    /// The rest of a line that is longer than the buffer.
+    /// True while the rest of a line that is longer than the buffer is skipped.
     is_passing: bool,
 }
 
@@ -24,12 +24,12 @@ impl<R: Read> Lines<R> {
         Self { input, buffer, start: 0, end: 0, has_ended: false, bytes_read: 0, is_passing: false }
     }
 
-    /// At the end of a log: its length.
+    /// Returns the bytes read so far: at the end of a log, its length.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.bytes_read
     }
 
-    /// The next line with its newline, if it has one.
+    /// Returns the next line with its newline, if it has one.
     pub(crate) fn next(&mut self) -> std::io::Result<Option<&[u8]>> {
         let mut looked = self.start;
         loop {
@@ -57,7 +57,8 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// Moves the begun line to the front and reads on. What was looked at before is looked at again; it is short.
+    /// Moves the incomplete line to the front and reads more. Its bytes are searched for a newline
+    /// again; it is short.
     fn fill(&mut self) -> std::io::Result<()> {
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
@@ -84,7 +85,7 @@ fn cut_off(line: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
-    /// Gives its bytes in small pieces.
+    /// Returns its bytes in small pieces.
     struct Drip<'a>(&'a [u8], usize);
 
     impl Read for Drip<'_> {

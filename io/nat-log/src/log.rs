@@ -11,10 +11,10 @@ use crate::event::NodeLife;
 use crate::sender::BlockLogSender;
 use crate::writer::{Inlet, Writer};
 
-/// Records a ring holds: at two records a flow set-up burst of a whole shard is a few thousand.
+/// Records of a ring: at two records per flow, the set-up burst of a whole shard is a few thousand.
 const RING_RECORDS: usize = 65_536;
 
-/// The end of the log waits for its disk no longer than this.
+/// How long the end of the log waits for its disk.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 const END_POLL: Duration = Duration::from_millis(2);
 
@@ -34,22 +34,22 @@ pub enum BlockLogError {
     Thread(std::io::Error),
 }
 
-/// Totals since the start.
+/// Totals since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogCounters {
     /// Lines written.
     pub written_total: u64,
     /// Records lost: a ring was full, or the process ended while the file could not be written.
     pub lost_total: u64,
-    /// Failed writes and reopenings.
+    /// Failed writes and failed attempts to reopen the file.
     pub write_errors_total: u64,
 }
 
-/// What the handle and the writer thread share.
+/// Data shared by the handle and the writer thread.
 #[derive(Debug)]
 pub(crate) struct Shared {
     began: Instant,
-    /// Milliseconds from `began` to the writer's last turn: a disk that stands still holds it up.
+    /// Milliseconds from `began` to the writer's last turn: a stalled disk delays it.
     turned_ms: AtomicU64,
     pub(crate) is_reopen_asked: AtomicBool,
     pub(crate) is_stop_asked: AtomicBool,
@@ -57,7 +57,7 @@ pub(crate) struct Shared {
     /// Lines that the writer has made, written or not.
     pub(crate) taken_total: AtomicU64,
     pub(crate) write_errors_total: AtomicU64,
-    /// Lines that were taken from the rings but never written.
+    /// Lines that were made from the rings' records but never written.
     pub(crate) abandoned_total: AtomicU64,
 }
 
@@ -75,7 +75,7 @@ impl Shared {
         }
     }
 
-    /// The writer begins a turn.
+    /// Marks the start of a turn of the writer.
     pub(crate) fn turned(&self) {
         self.turned_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
@@ -89,11 +89,11 @@ pub struct BlockLogHandle {
 }
 
 impl BlockLog {
-    /// Opens the file, writes that the node started, and starts the writer thread. The senders are one for each of
-    /// `workers`, in order. The thread runs where its caller may run.
+    /// Opens the file, records the start of the node, and starts the writer thread. Returns one
+    /// sender for each of `workers`, in order. The thread inherits the CPU affinity of its caller.
     ///
     /// # Errors
-    /// When the file cannot be opened or the thread not started.
+    /// The file cannot be opened, or the thread cannot be started.
     pub fn start(
         path: &Path,
         life: NodeLife<'_>,
@@ -118,7 +118,8 @@ impl BlockLog {
 }
 
 impl BlockLogHandle {
-    /// Asks the writer to close the file and open its path again: after a rotation, on SIGHUP. Returns at once.
+    /// Asks the writer to close the file and open its path again: after a rotation, on SIGHUP.
+    /// Returns at once.
     pub fn reopen(&self) {
         self.shared.is_reopen_asked.store(true, Ordering::Release);
         self.wake();
@@ -134,14 +135,16 @@ impl BlockLogHandle {
         }
     }
 
-    /// Since the writer's last turn, of which there are many a second unless the disk stands still.
+    /// Returns the time since the writer's last turn; it turns many times a second unless the disk
+    /// stalls.
     pub fn stalled(&self) -> Duration {
         let turned = Duration::from_millis(self.shared.turned_ms.load(Ordering::Relaxed));
         self.shared.began.elapsed().saturating_sub(turned)
     }
 
-    /// Writes what the senders have handed in so far, ends the thread, and gives the last totals. A disk that stands
-    /// still is given up after five seconds; what it did not take is lost.
+    /// Writes the records that the senders have handed in so far, ends the thread, and returns the
+    /// last totals. After five seconds a stalled disk is given up; the records that it did not take
+    /// are lost.
     pub fn stop(mut self) -> LogCounters {
         self.join();
         self.counters()
@@ -164,14 +167,16 @@ impl BlockLogHandle {
                 }
                 std::thread::sleep(END_POLL);
             }
-            // A panic of the writer has already been reported by the panic hook; the log is at its end either way.
+            // The panic hook has already reported a panic of the writer; the log ends in either
+            // case.
             let _ = thread.join();
         }
     }
 }
 
 impl BlockLogHandle {
-    /// What the writer has taken and the disk has not is lost; what still lies in the rings nobody can count.
+    /// Counts the lines that the writer has made and the disk has not taken as lost; records still
+    /// in the rings cannot be counted.
     fn abandon(&self) {
         let shared = &self.shared;
         let taken = shared.taken_total.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The file the block log is appended to.
+//! The file to which the block log is appended.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -7,14 +7,14 @@ use std::path::Path;
 
 use crate::line::Line;
 
-/// Who used an address when is personal data: readable for the owner and the group only.
+/// The use of an address is personal data: readable for the owner and the group only.
 const MODE: u32 = 0o640;
 
-/// The last record of a file lies within its last bytes, but for one that a crash cut off.
+/// The last record of a file lies within its last bytes, unless a crash cut it off.
 pub(crate) const TAIL_BYTES: u64 = 8192;
 
-/// Opens `path` for appending. A last line that a crash cut off is ended, so that the next one stands alone. Gives the
-/// last record of the file, too.
+/// Opens `path` for appending. Terminates a last line that a crash cut off, so that the next one is
+/// separate. Returns also the last record of the file.
 pub(crate) fn open(path: &Path) -> std::io::Result<(File, Option<Line>)> {
     let mut options = OpenOptions::new();
     let mut file = options.append(true).read(true).create(true).mode(MODE).open(path)?;
@@ -25,7 +25,7 @@ pub(crate) fn open(path: &Path) -> std::io::Result<(File, Option<Line>)> {
     Ok((file, last_record(&tail)))
 }
 
-/// The last bytes of a file. Pipes and devices have none.
+/// Returns the last bytes of a file; none for a pipe or device.
 pub(crate) fn tail(file: &mut File) -> std::io::Result<Vec<u8>> {
     let mut tail = Vec::new();
     if file.metadata()?.is_file() {

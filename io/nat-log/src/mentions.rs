@@ -8,14 +8,14 @@ use crate::history::LaneId;
 use crate::line::{ADDRESS_LANE, Content, LANES, Line};
 use crate::search::About;
 
-/// Whoever gives out the ports of an address: a shard of a cluster, or a node of its own.
+/// The system that assigns the ports of an address: a shard of a cluster, or a standalone node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum System {
     Shard(u32),
     Node(String),
 }
 
-/// The ports of a block, whoever holds it.
+/// The address and ports of a block, whichever home holds it.
 pub(crate) type Ports = (Ipv4Addr, u16, u16);
 
 #[derive(Debug)]
@@ -24,13 +24,13 @@ pub(crate) struct Mentions {
     systems: BTreeMap<System, Named>,
 }
 
-/// What a system says of the address, or of the home.
+/// What the records of a system name of the address, or of the home.
 #[derive(Debug, Default)]
 pub(crate) struct Named {
-    /// The blocks asked for, each with the lanes that it was named in.
+    /// The blocks asked for, each with the lanes in which records name it.
     pub(crate) blocks: BTreeMap<Ports, BTreeSet<LaneId>>,
     pub(crate) shards: BTreeSet<u32>,
-    /// Ports of a block, in all its records.
+    /// Numbers of ports per block in all its records.
     sizes: BTreeSet<u32>,
 }
 
@@ -67,7 +67,7 @@ impl Mentions {
         self.systems.iter()
     }
 
-    /// Every lane that a block asked for may lie in.
+    /// Returns every lane that a block asked for may lie in.
     pub(crate) fn lanes(&self) -> BTreeSet<LaneId> {
         self.systems.values().flat_map(Named::all_lanes).collect()
     }
@@ -76,7 +76,8 @@ impl Mentions {
         self.systems.values().flat_map(|named| named.blocks.keys()).map(|block| block.0).collect()
     }
 
-    /// Is the line about a block that was asked for? Of a home: also when others have it.
+    /// Whether the line is about a block that was asked for. For a question about a home: also if
+    /// another home holds the block.
     pub(crate) fn is_subject(&self, line: &Line) -> bool {
         let Some((block, _)) = block_of(line) else { return false };
         match self.about {
@@ -89,7 +90,8 @@ impl Mentions {
 }
 
 impl Named {
-    /// The lanes in which one of these blocks may lie: a block lies in one, unless the size of the blocks was changed.
+    /// Returns the lanes in which one of these blocks may lie: a block lies in one lane, unless the
+    /// block size was changed.
     pub(crate) fn lanes<'a>(&'a self, blocks: impl Iterator<Item = &'a Ports>) -> BTreeSet<LaneId> {
         let lanes: BTreeSet<LaneId> =
             blocks.filter_map(|block| self.blocks.get(block)).flatten().copied().collect();
@@ -97,7 +99,7 @@ impl Named {
         if lanes.is_empty() || !is_settled { self.all_lanes().collect() } else { lanes }
     }
 
-    /// The lanes of its shards; without translation one lane is for all addresses.
+    /// Returns all lanes of its shards; without translation one lane is for all addresses.
     fn all_lanes(&self) -> impl Iterator<Item = LaneId> {
         let is_whole = self.sizes.len() == 1 && self.sizes.contains(&(1 << 16));
         let lanes = if is_whole { ADDRESS_LANE..ADDRESS_LANE + 1 } else { 0..LANES };

@@ -1,11 +1,12 @@
-//! One ownership of a lane in the logs that were read: where it begins and ends, and what may be missing around it.
+//! The lineage of a lane's owner in the logs that were read: where it begins and ends, and what may
+//! be missing around it.
 
 use crate::answer::Reason;
 use crate::history::{Life, LifeId, Ownership};
 use crate::line::MARK_MARGIN_MS;
 use crate::runs::Point;
 
-/// An ownership, or a life of a node of its own.
+/// An ownership of a lane, or an incarnation of a standalone node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reign<'a> {
     pub(crate) owner: &'a Ownership,
@@ -17,20 +18,22 @@ pub(crate) struct Reign<'a> {
 pub(crate) enum Kind {
     /// In a cluster.
     Member,
-    /// Of a node of its own, whose restart ends all.
+    /// A standalone node, whose restart releases all blocks.
     Own,
-    /// A life in a cluster of a node that was one of its own: as such it gives nothing out.
+    /// An incarnation in a cluster of a node that was standalone before: as a standalone node it
+    /// assigns no blocks.
     Elsewhere,
 }
 
-/// The end of what is known of a reign.
+/// The end of the time for which a lineage is known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tail {
-    /// Up to here it owned the lane, and nothing is missing.
+    /// Until this time it owned the lane, and no record is missing.
     pub(crate) ms: u64,
-    /// Up to here nothing is missing of what its process wrote of the lane, be it that it had left.
+    /// Until this time no record of its process about the lane is missing, even if the process no
+    /// longer owned it.
     pub(crate) log_ms: u64,
-    /// Then the process ended, in order.
+    /// True if the process ended then in an orderly way.
     pub(crate) is_closed: bool,
 }
 
@@ -43,28 +46,31 @@ impl Reign<'_> {
         self.owner.runs.all().last().map(|run| run.last)
     }
 
-    /// Of a life of a node of its own: nothing of this lane is missing at its start.
+    /// Whether no record of this lane is missing at its start; for an incarnation of a standalone
+    /// node.
     pub(crate) fn is_from_its_start(&self) -> bool {
         self.owner.runs.all().is_empty() || self.owner.begin().is_some()
     }
 
-    /// When its first record was written, of those that were read.
+    /// Returns the time of its first record, of those that were read.
     pub(crate) fn first_ms(&self) -> u64 {
         let first = self.owner.runs.all().first();
         first.map_or(self.life.first_ms, |run| run.first.time_ms)
     }
 
-    /// Nothing that was read of it comes after the word that it left.
+    /// True if its last record that was read is the one that gives the lane away.
     pub(crate) fn has_left(&self) -> bool {
         let left = self.owner.left.last();
         self.last().is_some_and(|last| left.is_some_and(|left| left.number == last.number))
     }
 
-    /// Why it may not be the next owner after `before`, and the epoch that is about.
+    /// Returns why it may not be the next owner after `before`, and the epoch to which that refers;
+    /// `None` if it is the next owner.
     pub(crate) fn gap_behind(&self, before: &Self) -> Option<(Reason, u64)> {
         let (epoch, last) = (self.owner.epoch, before.owner.epoch);
         if epoch == last {
-            // A site was started without its store: a worker resumed the lane that its node had before.
+            // A site was started without its store: a worker resumed the lane that its node had
+            // before.
             let boot_before = self.life.opened.and_then(|opened| opened.boot_before);
             let is_next = self.life.node == before.life.node && boot_before == before.life.boot;
             return (!is_next).then_some((Reason::LifeMissing, epoch));
@@ -75,15 +81,15 @@ impl Reign<'_> {
         }
     }
 
-    /// Its node wrote records after a gap behind the last one of this lane.
+    /// Whether its node wrote records after a gap behind the last record of this lane.
     pub(crate) fn goes_on(&self) -> bool {
         let last = self.life.runs.all().last().map(|run| run.first.number);
         let here = self.last().map_or(1, |last| last.sequence);
         last.is_some_and(|first| first > here)
     }
 
-    /// When the gap between two of its records begins: at the last mark before it, where the node counts what it lost and
-    /// the lane was its own.
+    /// Returns when the gap between two of its records begins: at the last mark before it, if the
+    /// node counts its lost records and owned the lane.
     pub(crate) fn gap_ms(&self, last: Point, next: Point) -> u64 {
         if self.owner.left.iter().any(|left| left.number == last.number) {
             return last.time_ms;
@@ -119,8 +125,9 @@ impl Reign<'_> {
     }
 }
 
-/// How far a lane is known by its last record and a mark behind it. The mark may bear the earlier time, since it is dated
-/// back; where it is earlier than that, the clock was set back, and the time between comes twice.
+/// Returns until when a lane is known by its last record and a mark behind it. The mark may have
+/// the earlier time, since it is dated back; if it is earlier than that explains, the clock was set
+/// back, and the time between occurs twice.
 fn complete_ms(last: Point, mark: Point) -> u64 {
     let is_dated_back = mark.time_ms.saturating_add(MARK_MARGIN_MS) >= last.time_ms;
     if is_dated_back { mark.time_ms.max(last.time_ms) } else { mark.time_ms }

@@ -1,23 +1,24 @@
-//! The files a rotation has left beside the block log.
+//! Finds the files that a rotation has left beside the block log.
 
 use std::path::{Path, PathBuf};
 
-/// Files that must be unpacked before they can be searched.
+/// Name endings of files that must be unpacked before they can be searched.
 const UNREADABLE: [&str; 4] = [".xz", ".bz2", ".lz4", ".lzma"];
 
-/// What belongs to a block log.
+/// The files of a block log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RotatedFiles {
     /// The log and its rotated predecessors, in no order of time.
     pub readable: Vec<PathBuf>,
-    /// Predecessors that a search cannot read: their compression is not gzip or zstd.
+    /// Predecessors that a search cannot read: their compression is neither gzip nor zstd.
     pub unreadable: Vec<PathBuf>,
 }
 
-/// The files of the block log at `path`: `blocks.jsonl`, `blocks.jsonl.1`, `blocks.jsonl-20260301`, ...
+/// Returns the files of the block log at `path`: `blocks.jsonl`, `blocks.jsonl.1`,
+/// `blocks.jsonl-20260301`, ...
 ///
 /// # Errors
-/// When the folder cannot be read.
+/// The folder cannot be read.
 pub fn rotated_files(path: &Path) -> std::io::Result<RotatedFiles> {
     let mut files = RotatedFiles::default();
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -1,11 +1,11 @@
-//! Which numbers of a count 1, 2, 3, ... have been read: runs without a gap.
+//! Keeps which numbers of a count 1, 2, 3, ... have been read, as runs without a gap.
 
-/// A record in a count.
+/// A record with its number in a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Point {
     pub(crate) number: u64,
     pub(crate) time_ms: u64,
-    /// Its number among all records of its life.
+    /// Its number among all records of its incarnation.
     pub(crate) sequence: u64,
 }
 
@@ -13,16 +13,16 @@ pub(crate) struct Point {
 pub(crate) struct Run {
     pub(crate) first: Point,
     pub(crate) last: Point,
-    /// The last record that says that all before it is there.
+    /// The last record that states that all records before it are there.
     pub(crate) mark: Option<Point>,
 }
 
-/// Runs in order once [`Runs::sort`] was called.
+/// Runs, in order once [`Runs::sort`] was called.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Runs(Vec<Run>);
 
 impl Runs {
-    /// Takes a record; files are read in their order, so nearly every one extends the last run.
+    /// Adds a record; files are read in their order, so nearly every record extends the last run.
     pub(crate) fn note(&mut self, point: Point, is_mark: bool) {
         let mark = is_mark.then_some(point);
         match self.0.last_mut() {
@@ -34,7 +34,7 @@ impl Runs {
         }
     }
 
-    /// Puts runs in order and joins those that touch or overlap: a log may be given twice.
+    /// Sorts the runs and joins those that touch or overlap: a log may be given twice.
     pub(crate) fn sort(&mut self) {
         self.0.sort_by_key(|run| (run.first.number, run.last.number));
         let mut joined: Vec<Run> = Vec::with_capacity(self.0.len());

@@ -1,15 +1,15 @@
-//! Puts the records of a node's life into lines: counts them, does no I/O.
+//! Formats the records of a node's incarnation as lines: counts them, does no I/O.
 
 use crate::event::{BlockEvent, NodeLife};
 use crate::line::{Content, Line};
 
-/// Writes the lines of one life of a node. Times are milliseconds since 1970.
+/// Writes the lines of one incarnation of a node. Times are milliseconds since 1970.
 #[derive(Debug)]
 pub struct Scribe {
     node: String,
     boot: u128,
     is_clustered: bool,
-    /// Records of this life, lost ones included.
+    /// Records of this incarnation, including lost ones.
     sequence: u64,
 }
 
@@ -19,7 +19,8 @@ impl Scribe {
         Self { node: node.to_owned(), boot, is_clustered, sequence: 0 }
     }
 
-    /// The process started. `boot_before`: the life that wrote the last record of the same file.
+    /// Records the start of the process. `boot_before`: the incarnation that wrote the last record
+    /// of the same file.
     pub fn opened(&mut self, out: &mut Vec<u8>, time_ms: u64, boot_before: Option<u128>) {
         let content = Content::Opened { is_clustered: self.is_clustered, boot_before };
         self.append(out, time_ms, content);
@@ -29,18 +30,18 @@ impl Scribe {
         self.append(out, time_ms, Content::Lane(event));
     }
 
-    /// Every record from before this time stands above.
+    /// Records that every record from before this time is above.
     pub fn mark(&mut self, out: &mut Vec<u8>, time_ms: u64) {
         self.append(out, time_ms, Content::Mark);
     }
 
-    /// So many records, at least one, are missing here.
+    /// Records that `count` records, at least one, are missing here.
     pub fn lost(&mut self, out: &mut Vec<u8>, time_ms: u64, count: u64) {
         self.sequence += count - 1;
         self.append(out, time_ms, Content::Lost(count));
     }
 
-    /// The process ended in order.
+    /// Records the orderly end of the process.
     pub fn closed(&mut self, out: &mut Vec<u8>, time_ms: u64) {
         self.append(out, time_ms, Content::Closed);
     }

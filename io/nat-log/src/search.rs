@@ -1,4 +1,4 @@
-//! Who held a public address and port at a time: the question that a block log exists to answer.
+//! Searches block logs for the home that held a public address and port at a time.
 //!
 //! ```text
 //!   files near the time --> which lanes? --> records of these lanes --> timelines --> answer
@@ -6,8 +6,9 @@
 //!        +------ all files <---------------------- cannot say --------------------------+
 //! ```
 //!
-//! A search needs no more memory for a log of a year than for one of an hour: it keeps what is said of the blocks that
-//! are asked for, and of each lane they lie in where records are missing.
+//! A search needs no more memory for a log of a year than for one of an hour: it keeps the
+//! statements about the blocks that are asked for and, for each lane in which these lie, the gaps
+//! between its records.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -23,33 +24,35 @@ use crate::mentions::Mentions;
 use crate::source::{Extent, SearchError, Source};
 use crate::verdict::Court;
 
-/// Listings are repeated within an hour, so a log of two hours before a time knows every block at that time.
+/// How far before a time files are read: listings are repeated within an hour, so two hours of log
+/// name every block.
 const BEFORE_MS: u64 = 2 * 3_600_000;
-/// A mark that says that nothing is missing comes within seconds, the next owner of a lane within minutes.
+/// How far after a time files are read: a mark that confirms completeness follows within seconds,
+/// the next owner of a lane within minutes.
 const AFTER_MS: u64 = 600_000;
 
 /// A question to block logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     pub about: About,
-    /// `None`: the end of what the logs tell.
+    /// The interval asked about; `None`: the end of the logs.
     pub time: Option<(SystemTime, SystemTime)>,
-    /// How far the clocks of the nodes, and the one that the time was read from, may be apart.
+    /// How far apart the clocks of the nodes, and the clock that the time was read from, may be.
     pub clock_error: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
-    /// Who had this port?
+    /// Which home had this port?
     Port(Ipv4Addr, u16),
-    /// Who had ports of this address?
+    /// Which homes had ports of this address?
     Address(Ipv4Addr),
     /// Which ports had this home? Without a key: with any.
     Home(Ipv4Addr, Option<u32>),
 }
 
 impl About {
-    /// Lines that do not name it are about something else.
+    /// Returns the address: lines that do not name it are about something else.
     pub(crate) fn address(self) -> Ipv4Addr {
         match self {
             Self::Port(address, _) | Self::Address(address) | Self::Home(address, _) => address,
@@ -70,7 +73,7 @@ impl About {
 }
 
 impl Question {
-    /// The times asked about, clock error included.
+    /// Returns the interval asked about in milliseconds, widened by the clock error.
     pub(crate) fn interval_ms(&self) -> Option<(u64, u64)> {
         let (from, until) = self.time?;
         let error_ms = self.clock_error_ms();
@@ -106,17 +109,17 @@ pub fn search_files(paths: &[PathBuf], question: &Question) -> Result<Answer, Se
     search(&all, question)
 }
 
-/// As [`search_files`], from logs in memory, in order of time.
+/// Answers as [`search_files`] does, from logs in memory, in order of time.
 ///
 /// # Errors
-/// None but those of the machine.
+/// Only those of reading memory: none in practice.
 pub fn search_logs(logs: &[&[u8]], question: &Question) -> Result<Answer, SearchError> {
     let sources: Vec<_> = logs.iter().map(|log| Source::Memory(log)).collect();
     search(&sources, question)
 }
 
-/// The files that lie near the time asked about. An answer from some of the logs is never wrong, so these may be enough.
-/// `None`: no file would be left out.
+/// Returns the files that lie near the time asked about. An answer from only some of the logs is
+/// never wrong, so these may be enough. `None` if no file would be left out.
 fn near<'a>(files: &[(Extent, Source<'a>)], interval: (u64, u64)) -> Option<Vec<Source<'a>>> {
     let (from, until) = (interval.0.saturating_sub(BEFORE_MS), interval.1.saturating_add(AFTER_MS));
     let is_near = |extent: &Extent| {
@@ -139,7 +142,8 @@ fn search(logs: &[Source<'_>], question: &Question) -> Result<Answer, SearchErro
         lines_unreadable: 0,
     };
     for (log, length) in logs.iter().zip(lengths) {
-        // A log that grows meanwhile may name blocks that the first pass has not seen.
+        // Read only as far as the first pass did: a log that grows meanwhile may name blocks which
+        // that pass has not seen.
         let mut lines = log.lines_up_to(length)?;
         while let Some(text) = lines.next().map_err(|source| log.named(source))? {
             reading.take(text);
@@ -150,7 +154,8 @@ fn search(logs: &[Source<'_>], question: &Question) -> Result<Answer, SearchErro
     Ok(Answer { lines_unreadable: reading.lines_unreadable, ..court.answer() })
 }
 
-/// The first pass: which blocks, in which lanes, the question is about; and how long each log is.
+/// The first pass: finds the blocks, with their lanes, that the question is about, and the length
+/// of each log.
 fn find(logs: &[Source<'_>], question: &Question) -> Result<(Mentions, Vec<u64>), SearchError> {
     let (mut mentions, mention) =
         (Mentions::new(question.about), Mention::new(question.about.address()));
@@ -169,10 +174,10 @@ fn find(logs: &[Source<'_>], question: &Question) -> Result<(Mentions, Vec<u64>)
     Ok((mentions, lengths))
 }
 
-/// The second pass.
+/// The state of the second pass.
 struct Reading<'a> {
     mentions: &'a Mentions,
-    /// The addresses of the blocks asked for, as a line has them.
+    /// The addresses of the blocks asked for, as lines contain them.
     publics: BTreeSet<Vec<u8>>,
     history: History,
     glance: Glance,

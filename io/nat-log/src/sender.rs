@@ -13,7 +13,7 @@ pub(crate) struct Entry {
     pub(crate) event: BlockEvent,
     /// Milliseconds since 1970.
     pub(crate) at_ms: u64,
-    /// Records this sender had lost before this one, in all.
+    /// Total of the records that this sender had lost before this one.
     pub(crate) lost_before: u64,
 }
 
@@ -30,10 +30,10 @@ impl BlockLogSender {
         Self { ring, lost_total }
     }
 
-    /// Hands an event to the writer. Never waits, allocates or calls the system.
+    /// Hands an event to the writer. Never waits, allocates or makes a system call.
     ///
-    /// `at` is the wall clock, read once for the events of a burst. `false`: the ring was full; the record is lost, counted, and
-    /// the log will say so.
+    /// `at` is the wall clock, read once for the events of a burst. Returns false if the ring was
+    /// full: the record is lost and counted, and the log will report the loss.
     pub fn push(&mut self, event: BlockEvent, at: SystemTime) -> bool {
         let lost_before = self.lost_total.load(Ordering::Relaxed);
         let is_taken = self.ring.push(Entry { event, at_ms: unix_ms(at), lost_before }).is_ok();
@@ -43,12 +43,13 @@ impl BlockLogSender {
         is_taken
     }
 
-    /// At least half of the ring is free: the writer keeps up.
+    /// True if at least half of the ring is free: the writer keeps up.
     pub fn has_room(&self) -> bool {
         2 * self.ring.slots() >= self.ring.buffer().capacity()
     }
 
-    /// Records that were lost before they came here: the log says so at the place of the next one.
+    /// Counts records that were lost before they came here: the log reports the loss at the
+    /// position of the next record.
     pub fn lose(&mut self, count: u64) {
         let lost = self.lost_total.load(Ordering::Relaxed);
         self.lost_total.store(lost + count, Ordering::Relaxed);

@@ -28,16 +28,16 @@ pub(crate) enum Source<'a> {
     Memory(&'a [u8]),
 }
 
-/// Where a log lies in time, by the clock of its node.
+/// The time span of a log, by the clock of its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) first_ms: u64,
-    /// `None`: known only to who reads it to its end.
+    /// `None` if only a reader of the whole log can know it.
     pub(crate) last_ms: Option<u64>,
 }
 
 impl<'a> Source<'a> {
-    /// The lines within its first `length` bytes, unpacked.
+    /// Returns the lines within its first `length` bytes, unpacked.
     pub(crate) fn lines_up_to(
         &self,
         length: u64,
@@ -49,7 +49,7 @@ impl<'a> Source<'a> {
         Ok(Lines::new(input.take(length)))
     }
 
-    /// `None`: it holds no record.
+    /// Returns its time span; `None` if it holds no record.
     pub(crate) fn extent(&self) -> Result<Option<Extent>, SearchError> {
         let first_ms = {
             let mut lines = self.lines_up_to(u64::MAX)?;
@@ -87,7 +87,8 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The content of a file, and whether it is compressed: by its first bytes, not by its name.
+/// Opens a file; returns its unpacked content, and whether it is compressed, by its first bytes,
+/// not by its name.
 fn unpacked(path: &Path) -> io::Result<(Box<dyn Read>, bool)> {
     let mut file = BufReader::with_capacity(128 << 10, File::open(path)?);
     let head = file.fill_buf()?;
@@ -100,10 +101,10 @@ fn unpacked(path: &Path) -> io::Result<(Box<dyn Read>, bool)> {
     })
 }
 
-/// Frames one after the other, as `zstd` appends them.
+/// Concatenated zstd frames, as appending with `zstd` makes them.
 struct Zstd {
     frame: Option<StreamingDecoder<BufReader<File>, ruzstd::decoding::FrameDecoder>>,
-    /// What follows, between two frames.
+    /// The remaining input, between two frames.
     rest: Option<BufReader<File>>,
 }
 

@@ -1,16 +1,18 @@
-//! Plays the records of one lane back: who held a block from when to when, and of which times the logs cannot tell.
+//! Replays the records of one lane: which home held a block from when to when, and which times the
+//! logs do not cover.
 //!
 //! ```text
 //!   ownerships in the order of epochs    n1, epoch 3              n2, epoch 7
 //!   records in the order of `index`      1 2 3 4 . . 7 8 9        1 2 3 4 5
-//!                                             gap     end without a word
-//!   of a block                         --held--|?|--held--|? ? ?|--held (listed)--
+//!                                             gap     end without a record of it
+//!   one block                          --held--|?|--held--|? ? ?|--held (listed)--
 //! ```
 //!
-//! The order never comes from times: these only place the result on the clock. A doubt begins where records may be
-//! missing and ends with the next statement about the block, or with a complete listing, which is a statement about
-//! every block of the lane. A block that the listing has for the home that held it before was held throughout, if the
-//! listing says since when or if nobody can have given it away meanwhile.
+//! The order never comes from times: these only place the result on the clock. A doubt begins where
+//! records may be missing and ends with the next statement about the block, or with a complete
+//! listing, which is a statement about every block of the lane. A block that the listing names for
+//! the home that held it before was held throughout, if the listing states since when, or if no
+//! other home can have had it meanwhile.
 
 use crate::answer::{Begin, End, Reason};
 use crate::event::Block;
@@ -18,11 +20,13 @@ use crate::history::{LifeId, Listing, Says, Statement};
 use crate::reign::{Kind, Reign};
 use crate::runs::{Point, Run};
 
-/// A home that held a block at the last mark of a log that was cut off, and is listed for it so soon after, held it all
-/// the time: the block would have had to end, rest for `quarantine_sec`, serve another home, end and rest again. At most
-/// nobody had it for a moment, if its node lost its state and gave it to the same home in a life whose log is missing.
+/// Longest time from the last mark of a log that was cut off to the next listing in which a home
+/// with the same block before and after counts as having held it throughout. For another home to
+/// hold it in between, the block would have had to be released, rest for `quarantine_sec`, serve
+/// the other home, be released and rest again. At most the block was free for a moment, if its node
+/// lost its state and assigned it to the same home in an incarnation whose log is missing.
 const SHORT_MS: u64 = 30_000;
-/// In so little time no process starts or joins again, gets a lane back, and loses it to another.
+/// Within this time no process starts or rejoins, gets a lane back, and loses it to another.
 const LIFE_MS: u64 = 2000;
 
 /// A time in which a home held a block. Milliseconds since 1970, both ends included.
@@ -30,70 +34,73 @@ const LIFE_MS: u64 = 2000;
 pub(crate) struct Tenancy {
     pub(crate) shard: u32,
     pub(crate) block: Block,
-    /// The lives that had it, in order.
+    /// The incarnations that had the block, in order.
     pub(crate) lives: Vec<LifeId>,
-    /// The first time for which it is known.
+    /// The first time at which the home is known to hold it.
     pub(crate) begin_ms: u64,
     pub(crate) begin: Begin,
-    /// `None`: it goes on at the end of the logs.
+    /// `None`: it lasts beyond the end of the logs.
     pub(crate) end_ms: Option<u64>,
     pub(crate) end: End,
-    /// Where a doubt ended it: it may have lasted until then, since nobody else had the block before.
+    /// If a doubt ended it: it may have lasted until this time, since no other home had the block
+    /// before.
     pub(crate) may_last_ms: Option<u64>,
 }
 
-/// A time of which the logs do not tell whether somebody held the block.
+/// A time for which the logs do not show whether a home held the block.
 #[derive(Clone, Debug)]
 pub(crate) struct Doubt {
-    /// `None`: since ever.
+    /// `None`: without a beginning.
     pub(crate) from_ms: Option<u64>,
-    /// `None`: for ever.
+    /// `None`: without an end.
     pub(crate) until_ms: Option<u64>,
     pub(crate) reason: Reason,
-    /// The life and the epoch that it is about.
+    /// The incarnation and the epoch that it is about.
     pub(crate) owner: Option<(LifeId, u64)>,
-    /// Before the first and after the last word of a log that may well have been another system's time.
+    /// True before the first and after the last record of a log, where the address may well have
+    /// belonged to another system.
     pub(crate) is_outside: bool,
 }
 
-/// What the records of a lane say of a block.
+/// What the records of a lane show about a block.
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
     pub(crate) tenancies: Vec<Tenancy>,
     pub(crate) doubts: Vec<Doubt>,
-    /// The end of what is known.
+    /// The end of the time that is known.
     pub(crate) end_ms: Option<u64>,
 }
 
-/// What allows a home that held the block before a doubt, and after it, to have held it throughout.
+/// The condition under which a home that held the block before and after a doubt held it
+/// throughout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trust {
-    /// Nothing was given out meanwhile.
+    /// No block was assigned meanwhile: always.
     Clean,
-    /// A log was cut off, and the next owner is known: the doubt may be short.
+    /// A log was cut off, and the next owner is known: if the doubt is short.
     Short,
-    /// Only a listing that says since when.
+    /// Only if a listing states since when.
     Proof,
 }
 
 #[derive(Clone, Debug)]
 enum State {
     Free,
-    /// By this tenancy.
+    /// Held by the home of this tenancy.
     Held(usize),
     Unknown(Open),
 }
 
-/// A doubt that lasts.
+/// A doubt that has not ended.
 #[derive(Clone, Debug)]
 struct Open {
-    /// Its first part in `doubts`.
+    /// Index of its first part in `doubts`.
     first: usize,
     since_ms: Option<u64>,
-    /// Who held the block when it began.
+    /// The tenancy that held the block when the doubt began.
     held: Option<usize>,
     trust: Trust,
-    /// The part that lasts; an earlier part has another reason.
+    /// The part that has not ended; earlier parts have other reasons.
     part: Doubt,
 }
 
@@ -106,7 +113,7 @@ struct Found {
 }
 
 impl Found {
-    /// Who had the block just before this statement; `None`: nobody.
+    /// Returns the home that had the block just before this statement; `None` if it was free.
     fn by(statement: &Statement) -> Option<Self> {
         let statement = *statement;
         match statement.says {
@@ -117,7 +124,7 @@ impl Found {
     }
 }
 
-/// Plays reigns in their order. `is_subject` chooses the statements about the block.
+/// Replays lineages in their order. `is_subject` chooses the statements about the block.
 pub(crate) fn play(
     reigns: &[Reign<'_>],
     clock_error_ms: u64,
@@ -149,14 +156,14 @@ pub(crate) fn play(
 struct Player<F> {
     out: Timeline,
     state: State,
-    /// When the state was last known for certain.
+    /// The last time at which the state was certain.
     confirmed_ms: u64,
     clock_error_ms: u64,
     is_subject: F,
 }
 
 impl<F: Fn(&Block) -> bool> Player<F> {
-    /// The next ownership of a lane of a cluster.
+    /// Moves on to the next ownership of a lane of a cluster.
     fn enter(&mut self, before: Option<&Reign<'_>>, next: &Reign<'_>) {
         let Some(before) = before else { return };
         let (tail, first_ms) = (before.tail(), next.first_ms());
@@ -172,8 +179,10 @@ impl<F: Fn(&Block) -> bool> Player<F> {
         let is_known = if next.owner.epoch == before.owner.epoch {
             tail.is_closed
         } else {
-            // Meanwhile the owner before, or a later life of its node, may have had the lane again at its epoch; and where
-            // the next one knows of none before, an earlier life of its node at the epoch that it resumed.
+            // Meanwhile the previous owner, or a later incarnation of its node, may have had the
+            // lane again at its epoch; and if the next owner does not know the previous one, an
+            // earlier incarnation of the next owner's node may have had it at the epoch that was
+            // resumed.
             let knows = next.owner.before.is_some();
             let is_outlived = tail.log_ms >= first_ms.saturating_add(self.clock_error_ms);
             let ended_ms = if tail.is_closed && knows { tail.log_ms } else { tail.ms };
@@ -191,14 +200,15 @@ impl<F: Fn(&Block) -> bool> Player<F> {
         self.doubt(at, reason, trust, Some(owner.name()));
     }
 
-    /// The lane goes on with another owner, or with the same one after it had left, and nothing was given out meanwhile.
+    /// Continues the lane with another owner, or with the same one after it gave it away; no block
+    /// was assigned meanwhile.
     fn hand_over(&mut self, at_ms: u64, next: &Reign<'_>) {
         if matches!(self.state, State::Held(_)) {
             self.doubt(at_ms, Reason::NotListed, Trust::Clean, Some(next.name()));
         }
     }
 
-    /// The next life of a node of its own, or that it stopped to be one.
+    /// Moves on to the next incarnation of a standalone node, or to its first in a cluster.
     fn enter_own(&mut self, before: Option<&Reign<'_>>, next: &Reign<'_>) {
         let opened = next.life.opened.filter(|_| next.is_from_its_start());
         if let Some(before) = before.filter(|before| before.kind == Kind::Own) {
@@ -212,7 +222,8 @@ impl<F: Fn(&Block) -> bool> Player<F> {
                     self.doubt(tail.ms, Reason::LifeMissing, Trust::Proof, Some(next.name()));
                 }
             } else if !is_old || opened.is_none() {
-                // Before there were marks a log that ended told no more than one that goes on.
+                // The versions without marks showed no difference between a log that ended and one
+                // that continues.
                 self.doubt(tail.ms, Reason::CutOff, Trust::Proof, Some(before.name()));
             }
         }
@@ -231,7 +242,7 @@ impl<F: Fn(&Block) -> bool> Player<F> {
         }
     }
 
-    /// Whatever a node of its own had given out ended then, or before.
+    /// Ends every block that a standalone node had assigned, then or earlier.
     fn end_all(&mut self, at_ms: u64, end: End) {
         match std::mem::replace(&mut self.state, State::Free) {
             State::Free => {}
@@ -257,7 +268,8 @@ impl<F: Fn(&Block) -> bool> Player<F> {
                 let at_ms = reign.gap_ms(owner.runs.all()[number - 1].last, run.first);
                 self.doubt(at_ms, Reason::RecordsMissing, Trust::Proof, Some(reign.name()));
             }
-            // Where it left and goes on it got the lane back at the same epoch: nobody else had it, and a listing follows.
+            // If it gave the lane away and continues, it got the lane back at the same epoch: no
+            // other worker had it, and a listing follows.
             let mut part = *run;
             let left = within(&owner.left, run, |left| *left).iter();
             for left in left.filter(|left| left.number < run.last.number) {
@@ -269,7 +281,7 @@ impl<F: Fn(&Block) -> bool> Player<F> {
         }
     }
 
-    /// Records of one ownership without a gap.
+    /// Replays records of one ownership without a gap.
     fn play_run(&mut self, run: &Run, reign: &Reign<'_>) {
         let statements = within(&reign.owner.statements, run, |statement| statement.at);
         let is_subject = &self.is_subject;
@@ -284,8 +296,9 @@ impl<F: Fn(&Block) -> bool> Player<F> {
         }
     }
 
-    /// Within a run nothing is missing, so what its first statement says of a block, or the first complete listing, was
-    /// so since the begin of the run.
+    /// Ends a doubt at the start of a run: no record is missing within a run, so the state before
+    /// its first statement about a block, or before its first complete listing, has lasted since
+    /// the run began.
     fn look_up(
         &mut self,
         run: &Run,
@@ -310,7 +323,7 @@ impl<F: Fn(&Block) -> bool> Player<F> {
         match (&self.state, statement.says) {
             (State::Free, Says::Allocated) => {}
             (State::Held(tenancy), Says::Allocated) if !is_held => {
-                // Its release is missing: it was over by now.
+                // The record of its release is missing: it was over by then.
                 let tenancy = *tenancy;
                 self.out.doubts.push(Doubt {
                     from_ms: Some(self.confirmed_ms),
@@ -324,7 +337,8 @@ impl<F: Fn(&Block) -> bool> Player<F> {
             }
             _ if is_held => {}
             _ => {
-                // The block was thought to be free, or another's: a statement is missing that nothing else misses.
+                // The block was thought to be free, or another home's: a statement is missing
+                // without a gap in the numbers.
                 let owner = Some(reign.name());
                 self.doubt(self.confirmed_ms, Reason::Contradiction, Trust::Proof, owner);
                 self.resolve(at_ms, Found::by(statement), reign);
@@ -346,7 +360,7 @@ impl<F: Fn(&Block) -> bool> Player<F> {
         self.confirmed_ms = at_ms;
     }
 
-    /// From `at_ms` on, records may be missing.
+    /// Begins a doubt: from `at_ms` on, records may be missing.
     fn doubt(&mut self, at_ms: u64, reason: Reason, trust: Trust, owner: Option<(LifeId, u64)>) {
         let part = Doubt { from_ms: Some(at_ms), until_ms: None, reason, owner, is_outside: false };
         let first = self.out.doubts.len();
@@ -365,7 +379,7 @@ impl<F: Fn(&Block) -> bool> Player<F> {
         self.state = State::Unknown(Open { first, since_ms: Some(at_ms), held, trust, part });
     }
 
-    /// The block is free, or held, at `at_ms`: the doubt ends.
+    /// Ends a doubt: the block is free, or held, at `at_ms`.
     fn resolve(&mut self, at_ms: u64, found: Option<Found>, reign: &Reign<'_>) {
         let open = match std::mem::replace(&mut self.state, State::Free) {
             State::Unknown(open) => open,
@@ -455,7 +469,7 @@ impl<F: Fn(&Block) -> bool> Player<F> {
         (tenancy.end_ms, tenancy.end) = (Some(at_ms), end);
     }
 
-    /// The end of the logs.
+    /// Ends the timeline at the end of the logs.
     fn finish(mut self, last: Option<&Reign<'_>>) -> Timeline {
         let mut reason = Reason::EndOfLog;
         let (mut from_ms, mut is_outside) = (None, false);
@@ -491,7 +505,7 @@ impl<F: Fn(&Block) -> bool> Player<F> {
     }
 }
 
-/// Of things in the order of their numbers, those of a run.
+/// Returns the elements of a run from a slice that is sorted by their numbers.
 fn within<'a, T>(things: &'a [T], run: &Run, at: impl Fn(&T) -> Point) -> &'a [T] {
     let from = things.partition_point(|thing| at(thing).number < run.first.number);
     let to = things.partition_point(|thing| at(thing).number <= run.last.number);

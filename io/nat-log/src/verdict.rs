@@ -1,4 +1,4 @@
-//! Puts the timelines of all lanes and systems together to an answer.
+//! Combines the timelines of all lanes and systems into an answer.
 
 use std::collections::BTreeSet;
 
@@ -17,23 +17,23 @@ pub(crate) struct Court<'a> {
     pub(crate) history: &'a History,
 }
 
-/// What one lane says of a block.
+/// What one lane shows about a block.
 struct Testimony {
     lane: LaneId,
     timeline: Timeline,
 }
 
-/// The times asked about.
+/// The interval asked about.
 #[derive(Clone, Copy)]
 struct Interval {
     from_ms: u64,
     until_ms: u64,
-    /// It is the last moment that the logs know of: what is unknown after it does not matter.
+    /// True if it is the last moment that the logs cover: what is unknown after it does not matter.
     is_end: bool,
 }
 
 impl Answer {
-    /// Other logs would add nothing to who it was, nor to when it began.
+    /// Whether other logs could add neither to the holders nor to the start of a tenancy.
     pub(crate) fn is_complete(&self) -> bool {
         let is_dated = |holder: &Holder| holder.begin != Begin::Unknown;
         self.verdict != Verdict::CannotSay && self.holders.iter().all(is_dated)
@@ -72,7 +72,8 @@ impl Court<'_> {
             let tenancies = testimony.timeline.tenancies.iter();
             let tenancies = tenancies.filter(|it| interval.has(it) && self.is_asked(&it.block));
             holders.extend(tenancies.map(|it| self.holder(it)));
-            // Where a home of one system has the block, another one that had not begun, or had ended, did not have the address.
+            // If a home of one system has the block, another system whose records had not begun, or
+            // had ended, did not have the address.
             let doubts = testimony.timeline.doubts.iter();
             let doubts = doubts.filter(|it| interval.meets(it) && !(has_holder && it.is_outside));
             missing.extend(doubts.map(|it| self.missing(it, testimony.lane)));
@@ -94,7 +95,8 @@ impl Court<'_> {
         }
     }
 
-    /// What is asked, or the last moment for which a system knows all the lanes that it has.
+    /// Returns the interval asked about, or the last moment for which a system knows all of its
+    /// lanes.
     fn interval(&self, systems: &[Vec<Testimony>]) -> Option<Interval> {
         if let Some((from_ms, until_ms)) = self.question.interval_ms() {
             return Some(Interval { from_ms, until_ms, is_end: false });
@@ -104,7 +106,8 @@ impl Court<'_> {
         Some(Interval { from_ms: end_ms, until_ms: end_ms, is_end: true })
     }
 
-    /// The timelines of the blocks asked for, in every lane of the system that they may lie in.
+    /// Returns the timelines of the blocks asked for, in every lane of the system in which they may
+    /// lie.
     fn hear(&self, system: &System, named: &Named) -> Vec<Testimony> {
         let mut all = Vec::new();
         let mut hear = |lanes: BTreeSet<LaneId>, is_subject: &dyn Fn(&Block) -> bool| {
@@ -128,7 +131,7 @@ impl Court<'_> {
         all
     }
 
-    /// Who gave out blocks of a lane, one after the other.
+    /// Returns the owners of a lane, one after the other.
     fn reigns(&self, system: &System, lane: LaneId) -> Vec<Reign<'_>> {
         let owners = self.history.lanes.get(&lane);
         let node = match system {
@@ -140,7 +143,7 @@ impl Court<'_> {
                     kind: Kind::Member,
                 });
                 let mut reigns: Vec<Reign<'_>> = reigns.collect();
-                // Lives of one node that have an epoch in common are in the order of its clock.
+                // Incarnations of one node that share an epoch are in the order of its clock.
                 reigns.sort_by_key(|reign| (reign.owner.epoch, reign.life.first_ms));
                 return reigns;
             }
@@ -178,7 +181,7 @@ impl Court<'_> {
         Holder {
             from: Some(system_time(tenancy.begin_ms)),
             begin: tenancy.begin,
-            // Clocks that differ may have put the end before the beginning.
+            // Differing clocks may have put the end before the beginning.
             until: tenancy.end_ms.map(|end_ms| system_time(end_ms.max(tenancy.begin_ms))),
             end: tenancy.end,
             nodes,
@@ -192,7 +195,7 @@ impl Court<'_> {
 
     fn missing(&self, doubt: &Doubt, (shard, lane): LaneId) -> Missing {
         let (mut from_ms, mut until_ms) = (doubt.from_ms, doubt.until_ms);
-        // Clocks that differ may have put the end before the beginning.
+        // Differing clocks may have put the end before the beginning.
         if until_ms.is_some_and(|until_ms| from_ms.is_some_and(|from_ms| until_ms < from_ms)) {
             std::mem::swap(&mut from_ms, &mut until_ms);
         }
@@ -242,13 +245,14 @@ impl Interval {
     fn meets(self, doubt: &Doubt) -> bool {
         match (doubt.from_ms, doubt.until_ms) {
             (Some(from_ms), None) if self.is_end => from_ms < self.from_ms,
-            // Up to its last mark a log is complete.
+            // A log is complete up to its last mark.
             (from_ms, None) => from_ms.is_none_or(|from_ms| from_ms < self.until_ms),
             (from_ms, Some(until_ms)) => self.overlaps(from_ms.unwrap_or(0), until_ms),
         }
     }
 
-    /// A clock that was set back may have put the end before the beginning: the time between counts either way.
+    /// A clock that was set back may have put the end before the beginning: the time between counts
+    /// in both cases.
     fn overlaps(self, begin_ms: u64, end_ms: u64) -> bool {
         begin_ms.min(end_ms) <= self.until_ms && self.from_ms <= begin_ms.max(end_ms)
     }

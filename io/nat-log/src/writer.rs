@@ -13,13 +13,13 @@ use crate::log::{Clock, Shared};
 use crate::log_file;
 use crate::sender::Entry;
 
-/// Records taken from one ring before the next one has its turn.
+/// Most records taken from one ring before the next ring has its turn.
 const TURN_RECORDS: usize = 1024;
-/// How long the rings rest when they were empty.
+/// Pause after a turn in which all rings were empty.
 const IDLE_PAUSE: Duration = Duration::from_millis(20);
-/// How long until a failed write is tried again.
+/// Pause before a failed write is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
-/// The log says at least so often how far it is complete.
+/// Longest time between two marks, which state how far the log is complete.
 const MARK_INTERVAL_MS: u64 = 10_000;
 
 /// The reading end of one sender's ring.
@@ -27,7 +27,7 @@ const MARK_INTERVAL_MS: u64 = 10_000;
 pub(crate) struct Inlet {
     ring: rtrb::Consumer<Entry>,
     lost_total: Arc<AtomicU64>,
-    /// How many of the lost ones the log has mentioned.
+    /// Number of lost records that the log has reported.
     lost_reported: u64,
 }
 
@@ -46,15 +46,15 @@ pub(crate) struct Writer {
     shared: Arc<Shared>,
     clock: Clock,
     backlog: Backlog,
-    /// Records of this node since its start, lost ones included.
+    /// Records of this node since its start, including lost ones.
     sequence: u64,
-    /// When the log was last said to be complete.
+    /// Time of the last mark.
     marked_ms: u64,
     is_failing: bool,
 }
 
 impl Writer {
-    /// Opens the file and notes the start of the process.
+    /// Opens the file and records the start of the process.
     pub(crate) fn open(
         path: &Path,
         life: NodeLife<'_>,
@@ -85,7 +85,7 @@ impl Writer {
 
     pub(crate) fn run(mut self) {
         loop {
-            // Read before the rings: what was handed in before the request is then written.
+            // Read before the rings: so records that were handed in before the request are written.
             self.shared.turned();
             let is_stop_asked = self.shared.is_stop_asked.load(Ordering::Acquire);
             let now_ms = unix_ms((self.clock)());
@@ -109,8 +109,8 @@ impl Writer {
         }
     }
 
-    /// Moves records from the rings to the backlog, as many as it has room for. Gives their number, and whether each
-    /// ring was seen empty.
+    /// Moves records from the rings to the backlog, as many as it has room for. Returns their
+    /// number, and whether each ring was seen empty.
     fn take_all(&mut self) -> (usize, bool) {
         let mut inlets = std::mem::take(&mut self.inlets);
         let (mut taken, mut is_all) = (0, true);
@@ -128,7 +128,7 @@ impl Writer {
             if !self.backlog.has_room() {
                 return (taken, false);
             }
-            // Read before the ring is seen empty: these were lost before whatever comes later.
+            // Read before the ring is seen empty: these records were lost before any later one.
             let lost_total = inlet.lost_total.load(Ordering::Relaxed);
             match inlet.ring.pop() {
                 Ok(entry) => {
@@ -145,8 +145,9 @@ impl Writer {
         (TURN_RECORDS, false)
     }
 
-    /// Notes now and then how far the log is complete, when each ring has been seen empty after `now_ms`. A record of one
-    /// worker says nothing of the others, whose rings may be behind.
+    /// Writes a mark from time to time, which states how far the log is complete; for a moment at
+    /// which each ring has been seen empty after `now_ms`. A record of one worker shows nothing
+    /// about the others, whose rings may lag behind.
     fn mark(&mut self, now_ms: u64) {
         let is_set_back = now_ms < self.marked_ms;
         if is_set_back || now_ms - self.marked_ms >= MARK_INTERVAL_MS {
@@ -155,7 +156,7 @@ impl Writer {
         }
     }
 
-    /// Says in the log that records are missing here.
+    /// Records that records are missing here.
     fn report_lost(&mut self, inlet: &mut Inlet, lost_total: u64, at_ms: u64) {
         let count = lost_total.saturating_sub(inlet.lost_reported);
         if count > 0 {
@@ -196,7 +197,7 @@ impl Writer {
                 self.file = file;
                 self.backlog.begin_line_again();
             }
-            // Goes on in the old file: a rotation that fails loses nothing.
+            // The old file stays in use: a failed rotation loses nothing.
             Err(error) => {
                 self.shared.write_errors_total.fetch_add(1, Ordering::Relaxed);
                 let path = self.path.display();
@@ -215,7 +216,7 @@ impl Writer {
         }
     }
 
-    /// The last record. What cannot be written now is lost, and counted.
+    /// Writes the last record. Records that cannot be written at this point are lost, and counted.
     fn end(mut self) {
         if !self.is_failing {
             self.append(unix_ms((self.clock)()), Content::Closed);

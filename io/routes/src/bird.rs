@@ -1,7 +1,8 @@
-//! What BIRD announces: its control socket asked, its answer read.
+//! Asks BIRD over its control socket which routes it announces, and reads the answer.
 //!
-//! The socket is spoken to directly, as birdc does: a line asks; each line of the answer starts with a code of four
-//! digits and `-` (more follows) or a space (the last one), or with a space, which repeats the code before.
+//! The protocol is that of birdc: a question is one line; each line of the answer starts with a
+//! code of four digits and `-` (more lines follow) or a space (the last line), or with a space,
+//! which repeats the previous code.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::Ipv4Addr;
@@ -13,19 +14,20 @@ use std::time::{Duration, Instant};
 use ipnet::Ipv4Net;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
-/// BIRD 2 of Debian listens here.
+/// Control socket of BIRD 2 on Debian.
 pub const SOCKET: &str = "/run/bird/bird.ctl";
 
-/// BIRD answers at once unless it is stuck.
+/// Longest time for a whole conversation: BIRD answers at once unless it is stuck.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Longest answers read in one conversation: far more than the routes that fit a switch.
+/// Most lines of one answer and most bytes of one conversation: far more than the routes that fit a
+/// switch.
 const ANSWER_LINES_MAX: usize = 1 << 20;
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// A route as the switch gets it.
+/// A route as BIRD announces it to a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExportedRoute {
-    /// Where to.
+    /// Destination.
     pub prefix: Ipv4Net,
     /// MED; `None` if the filter sets none.
     pub med: Option<u32>,
@@ -33,49 +35,50 @@ pub struct ExportedRoute {
     pub next_hop: Option<Ipv4Addr>,
 }
 
-/// Why there is no answer.
+/// Why BIRD's routes are not known.
 #[derive(Debug, thiserror::Error)]
 pub enum BirdError {
-    /// Nobody listens on the socket.
+    /// No process listens on the socket.
     #[error("BIRD does not run here ({socket}: {source}): nothing is announced to the switches")]
     NotRunning {
         /// The path tried.
         socket: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The socket may not be used.
+    /// This process lacks the right to use the socket.
     #[error("no right to ask BIRD ({socket}): run as root or as a member of the group bird")]
     NotAllowed {
         /// The path tried.
         socket: PathBuf,
     },
-    /// BIRD refuses the question: no such protocol, or it is down.
+    /// BIRD refuses the question: the protocol does not exist or is down.
     #[error("BIRD on {protocol}: {reason}")]
     Refused {
         /// The protocol asked about.
         protocol: String,
-        /// BIRD's own words.
+        /// BIRD's reason, word for word.
         reason: String,
     },
-    /// The answer broke off or makes no sense.
+    /// The answer broke off or cannot be parsed.
     #[error("BIRD's answer: {0}")]
     Answer(#[from] io::Error),
 }
 
-/// What BIRD announces to the peer of the BGP protocol `protocol`, sorted.
+/// Returns the routes that BIRD announces to the peer of the BGP protocol `protocol`, sorted.
 ///
 /// # Errors
-/// [`BirdError`], in words for an operator.
+/// [`BirdError`], worded for an operator.
 pub fn exported(socket: &Path, protocol: &str) -> Result<Vec<ExportedRoute>, BirdError> {
     if !is_protocol_name(protocol) {
         let reason = "not the name of a protocol".to_owned();
         return Err(BirdError::Refused { protocol: protocol.to_owned(), reason });
     }
     let mut bird = Conversation::begin(socket, DEADLINE)?;
-    // A protocol that is down exports nothing, but would name what it might export.
+    // For a protocol that is down, BIRD would list the routes that it might export: refuse it
+    // first.
     let refused = |reason| BirdError::Refused { protocol: protocol.to_owned(), reason };
-    // For a name it does not know BIRD blames the syntax.
+    // BIRD answers an unknown name with a syntax error.
     let no_such = "its configuration has no such protocol".to_owned();
     let state = bird.ask(&format!("show protocols {protocol}"))?.map_err(|reason| {
         refused(if reason.contains("syntax error") { no_such } else { reason })
@@ -87,18 +90,19 @@ pub fn exported(socket: &Path, protocol: &str) -> Result<Vec<ExportedRoute>, Bir
     Ok(parse(&text.map_err(refused)?))
 }
 
-/// Whether a word can be the name of a protocol. What can is safe in a question.
+/// Whether `word` can be the name of a protocol. Such a word is safe to put into a question.
 pub(crate) fn is_protocol_name(word: &str) -> bool {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     !word.is_empty() && word.bytes().all(is_name)
 }
 
-/// Questions and answers over one connection, which ends in time whatever BIRD does.
+/// Questions and answers over one connection with one deadline, whatever BIRD does.
 #[derive(Debug)]
 pub(crate) struct Conversation(BufReader<io::Take<Timed>>);
 
 impl Conversation {
-    /// Connects and reads the greeting. From now on everything together takes `time` at most.
+    /// Connects and reads the greeting. The connection, all questions and all answers together may
+    /// take `time`.
     pub(crate) fn begin(socket: &Path, time: Duration) -> Result<Self, BirdError> {
         let stream = connect_to(socket).map_err(|source| match source.kind() {
             ErrorKind::PermissionDenied => BirdError::NotAllowed { socket: socket.to_owned() },
@@ -110,14 +114,16 @@ impl Conversation {
         Ok(bird)
     }
 
-    /// The inner error is a refusal in BIRD's words.
+    /// Sends a question and returns the lines of the answer; the inner error is BIRD's refusal,
+    /// word for word.
     pub(crate) fn ask(&mut self, question: &str) -> io::Result<Result<Vec<String>, String>> {
         self.0.get_mut().get_mut().write_all(format!("{question}\n").as_bytes())?;
         read_answer(&mut self.0)
     }
 }
 
-/// A BIRD that stands still takes no connections: when its queue is full this is an error, not a wait.
+/// Connects to a Unix socket without waiting: a stalled BIRD accepts no connections, and a full
+/// queue is an error.
 pub(crate) fn connect_to(path: &Path) -> io::Result<UnixStream> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
@@ -127,7 +133,7 @@ pub(crate) fn connect_to(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// A stream with one end of time for all that is read and written, however slowly it comes.
+/// A stream with one deadline for everything read and written, however slowly the bytes arrive.
 #[derive(Debug)]
 struct Timed {
     stream: UnixStream,
@@ -145,7 +151,8 @@ fn too_late() -> io::Error {
     io::Error::new(ErrorKind::TimedOut, "it does not answer in time")
 }
 
-/// The kernel's word for a time-out of a socket says nothing to an operator.
+/// Replaces the kernel's `WouldBlock` for an expired socket timeout by a sentence that an operator
+/// understands.
 fn in_words(error: io::Error) -> io::Error {
     if error.kind() == ErrorKind::WouldBlock { too_late() } else { error }
 }
@@ -168,7 +175,8 @@ impl Write for Timed {
     }
 }
 
-/// The lines of an answer without their codes; the inner error is a refusal in BIRD's words.
+/// Reads the lines of an answer, without their codes; the inner error is BIRD's refusal, word for
+/// word.
 pub(crate) fn read_answer(lines: &mut impl BufRead) -> io::Result<Result<Vec<String>, String>> {
     let mut answer = Vec::new();
     for _ in 0..ANSWER_LINES_MAX {
@@ -183,7 +191,7 @@ pub(crate) fn read_answer(lines: &mut impl BufRead) -> io::Result<Result<Vec<Str
             continue;
         }
         let text = line.get(5..).unwrap_or("");
-        // 8xxx: it cannot be done; 9xxx: the question is wrong.
+        // 8xxx: the request cannot be carried out; 9xxx: the question is malformed.
         if code.starts_with(['8', '9']) {
             return Ok(Err(text.to_owned()));
         }
@@ -197,7 +205,8 @@ pub(crate) fn read_answer(lines: &mut impl BufRead) -> io::Result<Result<Vec<Str
     Err(io::Error::new(ErrorKind::InvalidData, "it does not end"))
 }
 
-/// Why the protocol of `show protocols` announces nothing: its line is name, type, table, state, since, information.
+/// Returns why a protocol in the answer to `show protocols` is not established, if so. Its line is
+/// name, type, table, state, since, information.
 fn not_up(lines: &[String]) -> Option<String> {
     let line = lines.iter().find(|line| line.split_whitespace().nth(1) == Some("BGP"));
     let Some(line) = line else { return Some("it is no BGP protocol".to_owned()) };
@@ -206,7 +215,7 @@ fn not_up(lines: &[String]) -> Option<String> {
     (!is_up).then(|| format!("not established: {}", fields.get(3..).unwrap_or(&[]).join(" ")))
 }
 
-/// A route is a line that starts with its prefix, then lines of attributes, indented.
+/// Parses routes: a line that starts with the prefix, then indented lines of attributes.
 pub(crate) fn parse(lines: &[String]) -> Vec<ExportedRoute> {
     let mut routes: Vec<ExportedRoute> = Vec::new();
     for line in lines {

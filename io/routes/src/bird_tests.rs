@@ -1,4 +1,4 @@
-//! Answers of BIRD 2.0.12 as they come over the socket, and what nobody expects.
+//! Answers of BIRD 2.0.12 as they arrive over the socket, and malformed ones.
 
 use std::io::Cursor;
 use std::os::unix::net::UnixListener;
@@ -31,13 +31,13 @@ fn route(prefix: &str, med: Option<u32>, next_hop: Option<[u8; 4]>) -> ExportedR
     ExportedRoute { prefix: prefix.parse().unwrap(), med, next_hop: next_hop.map(Ipv4Addr::from) }
 }
 
-/// Asks a BIRD that gives these answers and records the questions.
+/// Asks a fake BIRD that gives these answers, and records the questions.
 fn ask_one_that_answers(
     answers: &'static [&str],
 ) -> (Result<Vec<ExportedRoute>, BirdError>, String) {
     let name = format!("weir-bird-test-{}-{:?}", std::process::id(), thread::current().id());
     let path = std::env::temp_dir().join(name);
-    // Left by a test that was killed, if at all.
+    // The file exists only if an earlier run of the test was killed.
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path).unwrap();
     let bird = thread::spawn(move || {
@@ -75,7 +75,7 @@ fn exported_routes_are_read_with_med_and_next_hop() {
 }
 
 #[test]
-fn what_bird_cannot_tell_is_said_in_words() {
+fn bird_errors_are_worded_for_an_operator() {
     let said = |answers| ask_one_that_answers(answers).0.unwrap_err().to_string();
     assert_eq!(
         said(&[START]),

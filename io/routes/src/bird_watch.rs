@@ -1,19 +1,23 @@
-//! Whether BIRD announces what the guard has put into the kernel tables, looked at again and again.
+//! Checks again and again whether BIRD announces what the guard has put into the kernel tables.
 //!
 //! ```text
-//!   show protocols ------------> sessions of a side --+
-//!   show route export PROTO ---> prefixes exported ---+--> Seen --> Damping --> state of the side, what changed
-//!   routes in the kernel ------> prefixes due --------+
+//!   show protocols ----------> sessions of a side --+
+//!   show route export PROTO -> prefixes exported ---+--> Seen --> Damping --> state of the side,
+//!   routes in the kernel ----> prefixes due --------+                         changes
 //! ```
 //!
-//! - A side is up while one of its sessions is established and exports every prefix that is due. A prefix is due when
-//!   it was in the kernel at this look and at the one before: BIRD needs a moment to learn it.
-//! - What was not exported for [`LASTS_MS`] counts as not exported until it is due again and exported, or BIRD has
-//!   another configuration or other protocols: a node that is emptied because of it has no routes any more that could
-//!   show it. A shorter lack proves nothing: a BIRD that starts or takes another configuration exports a moment later.
-//! - A look ends within [`LOOK_DEADLINE`]. No answer, half an answer and nonsense count as no answer.
-//! - What is seen counts when it has lasted for [`LASTS_MS`]; only a side that nothing is known of yet is up at once.
-//!   Looks that are further apart than [`GAP_MAX_MS`] prove nothing about the time between them.
+//! - A side is up while one of its sessions is established and exports every prefix that is due. A
+//!   prefix is due if the kernel had it at this look and at the previous one: BIRD needs a moment
+//!   to learn it.
+//! - A prefix that was not exported for [`LASTS_MS`] counts as missing until it is due again and
+//!   exported, or until BIRD has another configuration or other protocols: a node that is drained
+//!   because of the missing export has no routes left that could prove the opposite. A shorter lack
+//!   proves nothing: a BIRD that starts or takes another configuration exports a moment later.
+//! - A look ends within [`LOOK_DEADLINE`]. No answer, half an answer and nonsense all count as no
+//!   answer.
+//! - An observation counts once it has lasted for [`LASTS_MS`]; only a side of which nothing is
+//!   known yet is up at once. Looks that are further apart than [`GAP_MAX_MS`] prove nothing about
+//!   the time between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -24,47 +28,50 @@ use ipnet::Ipv4Net;
 use crate::bird::{BirdError, Conversation, is_protocol_name, parse};
 use crate::route::Side;
 
-/// The longest time that a look takes.
+/// Longest duration of a look.
 pub const LOOK_DEADLINE: Duration = Duration::from_secs(1);
 /// Time between two looks.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-/// Lists of what is exported are long: while nothing has changed and nothing was missing they are read this often.
+/// Interval at which the long lists of exported routes are read while nothing has changed and
+/// nothing was missing.
 pub const LIST_INTERVAL: Duration = Duration::from_secs(2);
-/// What is seen for so long counts.
+/// An observation counts after it has lasted this long.
 pub const LASTS_MS: u64 = 3_000;
-/// Between looks that are further apart anything may have happened.
+/// Longest gap between looks; in a longer one anything may have happened.
 pub const GAP_MAX_MS: u64 = 2_500;
 
 const SIDES: [Side; 2] = [Side::Access, Side::Internet];
 
-/// What is watched.
+/// The BIRD and the protocols that are watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
     /// BIRD's control socket.
     pub socket: PathBuf,
-    /// Names of the BGP protocols by side: access, internet. A side without any is not watched.
+    /// Names of the BGP protocols by side: access, internet. A side without a protocol is not
+    /// watched.
     pub protocols: [Vec<String>; 2],
 }
 
-/// How a side is announced.
+/// Whether a side is announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// There are no protocols to watch.
     NotWatched,
-    /// Nothing has lasted yet, or BIRD may not be asked.
+    /// No observation has lasted yet, or this process may not ask BIRD.
     Unknown,
-    /// A session is established and exports what is due.
+    /// A session is established and exports every due prefix.
     Up,
     /// BIRD does not answer.
     NoAnswer,
     /// No session is established.
     NoSession,
-    /// Sessions are established, and routes of the kernel are not exported.
+    /// Sessions are established, but routes of the kernel are not exported.
     NotExporting,
 }
 
 impl State {
-    /// One word for people and metrics: what a side without an answer or a session is, is `down`.
+    /// Returns one word for people and metrics: `down` for a side without an answer and for one
+    /// without a session.
     pub fn name(self) -> &'static str {
         match self {
             Self::NotWatched => "not-watched",
@@ -75,7 +82,8 @@ impl State {
         }
     }
 
-    /// Why it is down, as nodes tell controllers; none: it is not known to be down.
+    /// Returns why the side is down, as nodes report it to controllers; `None` if it is not known
+    /// to be down.
     pub fn cause(self) -> Option<&'static str> {
         match self {
             Self::NotWatched | Self::Unknown | Self::Up => None,
@@ -86,47 +94,47 @@ impl State {
     }
 }
 
-/// A side at one look, or as it counts.
+/// A side as one look sees it, or as it counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SideView {
-    /// How it is announced.
+    /// Whether it is announced.
     pub state: State,
-    /// Sessions that are established.
+    /// Number of established sessions.
     pub established: usize,
-    /// Protocols that are watched.
+    /// Number of watched protocols.
     pub protocols: usize,
-    /// What is wrong, for people; empty when nothing is.
+    /// The fault, for people; empty if there is none.
     pub why: String,
 }
 
-/// A side is another than before.
+/// A change of a side's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Which one.
+    /// The side.
     pub side: Side,
-    /// How it was.
+    /// The state before.
     pub before: State,
-    /// How it is.
+    /// The state after.
     pub now: State,
-    /// What is wrong.
+    /// The fault, for people; empty if there is none.
     pub why: String,
 }
 
-/// Looks at BIRD, and remembers how long what it saw has lasted.
+/// Looks at BIRD, and remembers for how long each observation has lasted.
 #[derive(Debug)]
 pub struct BirdWatch {
     watched: Watched,
-    /// Prefixes in the kernel at the last look.
+    /// Prefixes in the kernel at the last look, by side.
     known: [BTreeSet<Ipv4Net>; 2],
-    /// What each side did not export when it last lacked something.
+    /// Prefixes that each side did not export when it last lacked one.
     lacks: [Lack; 2],
-    /// The newest lists, while they need not be read again.
+    /// The newest lists of exported prefixes, while they need not be read again.
     listed: Option<Listed>,
     damping: [Damping; 2],
 }
 
 impl BirdWatch {
-    /// Nothing is known yet.
+    /// Creates a watch that has seen nothing yet.
     pub fn new(watched: Watched) -> Self {
         let damping = [0, 1].map(|at| Damping::new(watched.protocols[at].len()));
         Self {
@@ -138,7 +146,8 @@ impl BirdWatch {
         }
     }
 
-    /// Asks BIRD, within [`LOOK_DEADLINE`]. `in_kernel` are the prefixes that the guard has set, by side.
+    /// Asks BIRD, within [`LOOK_DEADLINE`]. `in_kernel` holds the prefixes that the guard has set,
+    /// by side.
     pub fn look(&mut self, in_kernel: [BTreeSet<Ipv4Net>; 2]) -> [SideView; 2] {
         let is_same = self.known == in_kernel;
         let listed = self.listed.take().filter(|it| is_same && it.at.elapsed() < LIST_INTERVAL);
@@ -173,7 +182,7 @@ impl BirdWatch {
         views
     }
 
-    /// Takes what a look saw; which sides have changed by it.
+    /// Records the result of a look; returns the sides whose state it changed.
     pub fn observe(&mut self, now_ms: u64, seen: [SideView; 2]) -> Vec<Change> {
         let sides = SIDES.into_iter().zip(&mut self.damping).zip(seen);
         let changes = sides.filter_map(|((side, damping), seen)| {
@@ -185,13 +194,14 @@ impl BirdWatch {
         changes.collect()
     }
 
-    /// The sides as they count, each with the milliseconds since which it is so.
+    /// Returns the sides as they count, each with the time in milliseconds since which it is in its
+    /// state.
     pub fn sides(&self) -> [(Side, &SideView, u64); 2] {
         [0, 1].map(|at| (SIDES[at], &self.damping[at].shown, self.damping[at].shown_since_ms))
     }
 }
 
-/// What the sessions export of all that is in the kernel.
+/// Prefixes that the sessions export, as of one reading of all lists.
 #[derive(Debug)]
 struct Listed {
     at: Instant,
@@ -199,28 +209,29 @@ struct Listed {
     exported: BTreeMap<String, Result<BTreeSet<Ipv4Net>, String>>,
 }
 
-/// Prefixes that were due and not exported.
+/// Prefixes that were due and not exported, and BIRD's setting at that time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Lack {
     setting: Vec<String>,
     missing: BTreeSet<Ipv4Net>,
 }
 
-/// What lasts of what is seen.
+/// Turns the observations of a side into the state that counts: one that has lasted.
 #[derive(Debug)]
 struct Damping {
     shown: SideView,
     shown_since_ms: u64,
-    /// Whether the last looks saw it up, down or neither, and since when.
+    /// The kind of state in the latest looks without a break (up, down or neither), and since when.
     run: Option<(Kind, u64)>,
-    /// Since when every look saw it not export something.
+    /// Start of the uninterrupted series of looks that saw a prefix not exported.
     lacks_since_ms: Option<u64>,
-    /// It is shown as not exporting, and that alone has lasted.
+    /// True if the side is shown as not exporting, and that observation by itself has lasted.
     has_lacked: bool,
     looked_ms: u64,
 }
 
-/// What has to last: a side that is down for one reason and then for another is down all the time.
+/// The kind of state that has to last: a side that is down for one reason and then for another is
+/// down all the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Up,
@@ -252,7 +263,7 @@ impl Damping {
         }
     }
 
-    /// What it does not export from now on has to last by itself.
+    /// Starts the time of a lack from zero: an older lack does not count for this one.
     fn lack_begins(&mut self) {
         self.lacks_since_ms = None;
         self.has_lacked = false;
@@ -280,7 +291,7 @@ impl Damping {
             return;
         }
         if is_first_word && kind == Kind::Unknown && now_ms - since_ms < LASTS_MS {
-            // Not even that BIRD may not be asked has lasted.
+            // An observation that BIRD may not be asked has to last, too, before it counts.
             return;
         }
         if seen.state != self.shown.state {
@@ -293,23 +304,25 @@ impl Damping {
     }
 }
 
-/// What BIRD said at one look.
+/// BIRD's answer at one look.
 #[derive(Debug)]
 enum Answer {
     Said(Said),
-    /// It may not be asked.
+    /// This process may not ask BIRD.
     NotAllowed(String),
     Nothing(String),
 }
 
-/// Of the protocols that are watched.
+/// What BIRD reports of the watched protocols.
 #[derive(Debug, Default)]
 struct Said {
-    /// By name: how BGP stands, if it is not established. Protocols that BIRD does not have are missing.
+    /// State of each BGP session by protocol name, the error being BIRD's words if it is not
+    /// established. Protocols that BIRD does not have are missing.
     sessions: BTreeMap<String, Result<(), String>>,
-    /// Prefixes that each established session exports, or BIRD's refusal to tell.
+    /// Prefixes that each established session exports, or BIRD's refusal to list them.
     exported: BTreeMap<String, Result<BTreeSet<Ipv4Net>, String>>,
-    /// When BIRD was started and configured, and how its protocols stand since when: what is exported changes with it.
+    /// When BIRD was started and configured, and the states of its protocols with their times:
+    /// exports change only together with these.
     setting: Vec<String>,
 }
 
@@ -342,7 +355,7 @@ fn said(watched: &Watched, listed: Option<&Listed>) -> Result<Said, BirdError> {
     Ok(said)
 }
 
-/// Lines of `show protocols`: name, type, table, state, since, information.
+/// Parses the lines of `show protocols`: name, type, table, state, since, information.
 fn sessions(lines: &[String]) -> BTreeMap<String, Result<(), String>> {
     let fields = lines.iter().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let found = fields.filter_map(|fields| {
@@ -360,7 +373,8 @@ fn prefixes(lines: &[String]) -> BTreeSet<Ipv4Net> {
     parse(lines).into_iter().map(|route| route.prefix).collect()
 }
 
-/// A side from an answer, and what it does not export. `due` are the prefixes that it has to export.
+/// Judges a side by an answer; returns also the prefixes that it does not export. `due` holds the
+/// prefixes that it has to export.
 fn judge(
     names: &[String],
     answer: &Answer,
@@ -388,7 +402,7 @@ fn judge(
         return view(State::NoSession, 0, format!("no BGP session is established ({why})"));
     }
     let faults = names.iter().filter(is_established).map(|name| not_exported(name, said, due));
-    // One that exports everything is enough.
+    // One session that exports everything is enough.
     let Some(faults) = faults.collect::<Option<Vec<_>>>() else {
         return view(State::Up, established, String::new());
     };
@@ -396,7 +410,8 @@ fn judge(
     (view(State::NotExporting, established, why).0, missing)
 }
 
-/// What an established session does not export of what is due, if anything.
+/// Returns the due prefixes that an established session does not export, with a sentence about
+/// them; `None` if it exports all.
 fn not_exported(
     name: &str,
     said: &Said,

@@ -1,4 +1,5 @@
-//! Answers of BIRD 2.0.12 as they come over the socket, sockets that misbehave, and what lasts of it.
+//! Answers of BIRD 2.0.12 as they arrive over the socket, misbehaving sockets, and the damping of
+//! what they show.
 
 use std::io::{BufRead, BufReader, Cursor, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -68,7 +69,7 @@ fn a_prefix_that_is_due_and_not_exported_is_named() {
 }
 
 #[test]
-fn a_side_without_an_established_session_says_how_each_stands() {
+fn a_side_without_an_established_session_names_the_state_of_each() {
     let (side, _) =
         judge(&names(&["internet_switch", "nobody", "weir_access"]), &answer(), &nets(&[]));
     assert_eq!((side.state, side.established), (State::NoSession, 0));
@@ -119,7 +120,7 @@ fn long_lists_are_not_read_at_every_look_but_at_once_when_routes_change() {
     for _ in 0..20 {
         assert_eq!(watch.look([one.clone(), nets(&[])])[0].state, State::Up);
     }
-    // The first two, and then one for each interval that has gone by.
+    // The first two looks read the lists, and then one look in each interval that has passed.
     let intervals = begun.elapsed().as_millis() / LIST_INTERVAL.as_millis();
     let lists = *asked.lock().unwrap();
     assert!(lists <= 3 + intervals as i32 && lists < 20, "{lists}");
@@ -128,7 +129,8 @@ fn long_lists_are_not_read_at_every_look_but_at_once_when_routes_change() {
     assert_eq!(*asked.lock().unwrap(), lists + 1);
 }
 
-/// A node that is emptied for it has no routes left, and would else get them again.
+/// A node that is drained because of the missing export has no routes left: without this rule it
+/// would be counted as up and get them again.
 #[test]
 fn a_side_that_does_not_export_stays_so_without_routes_until_it_could_have_changed() {
     let later = reconfigured();
@@ -141,16 +143,17 @@ fn a_side_that_does_not_export_stays_so_without_routes_until_it_could_have_chang
     let mut now_ms = 0;
     let mut looks = |watch: &mut BirdWatch, due: &[&str]| looks(watch, &mut now_ms, 10, due);
     let mut watch = BirdWatch::new(watched(&path));
-    // For a moment only: it did not count.
+    // A short lack does not count.
     assert_eq!(looks(&mut watch, &["10.100.0.1/32"]), State::Up);
     assert_eq!(looks(&mut watch, &["10.100.0.1/32", "10.100.0.9/32"]), State::NotExporting);
     assert_eq!(looks(&mut watch, &["10.100.0.1/32"]), State::NotExporting);
     assert_eq!(looks(&mut watch, &[]), State::NotExporting);
     *status.lock().unwrap() = later;
-    assert_eq!(looks(&mut watch, &[]), State::Up, "BIRD was configured anew");
+    assert_eq!(looks(&mut watch, &[]), State::Up, "BIRD was reconfigured");
 }
 
-/// The routes go to other nodes while BIRD starts: none is left that could show that it exports.
+/// The routes move to other nodes while BIRD starts: none is left that could show that BIRD
+/// exports.
 #[test]
 fn a_side_that_did_not_export_for_a_moment_after_its_bird_started_is_up_without_routes() {
     let path = std::env::temp_dir().join(format!("weir-watch-{}-start", std::process::id()));
@@ -158,7 +161,7 @@ fn a_side_that_did_not_export_for_a_moment_after_its_bird_started_is_up_without_
     let mut now_ms = 0;
     let due = ["10.100.0.9/32"];
     assert_eq!(looks(&mut watch, &mut now_ms, 10, &due), State::NoAnswer);
-    // It has not learned the route yet.
+    // BIRD has not learned the route yet.
     fake("start", |stream| {
         converse(stream, &[PROTOCOLS, STATUS, ROUTES]);
         true
@@ -171,7 +174,8 @@ fn a_side_that_did_not_export_for_a_moment_after_its_bird_started_is_up_without_
     assert_eq!(looks(&mut watch, &mut now_ms, 10, &[]), State::Up);
 }
 
-/// BIRD reads its routes again after it has said that it has another filter, and the node is on its way to have none.
+/// BIRD reports its new filter first and reads its routes again afterwards, while the node is
+/// losing its routes.
 #[test]
 fn a_filter_that_was_mended_while_the_routes_left_makes_the_side_up() {
     let status = Arc::new(Mutex::new(STATUS.to_owned()));
@@ -193,7 +197,7 @@ fn reconfigured() -> String {
     STATUS.replace("reconfiguration on 2026-11-23 19:15", "reconfiguration on 2026-11-23 20:00")
 }
 
-/// Looks every 500 ms, so many times; how the access side counts then.
+/// Looks `count` times, every 500 ms; returns the state of the access side that counts after them.
 fn looks(watch: &mut BirdWatch, now_ms: &mut u64, count: usize, due: &[&str]) -> State {
     for _ in 0..count {
         *now_ms += 500;
@@ -208,10 +212,10 @@ fn watched(socket: &Path) -> Watched {
     Watched { socket: socket.to_owned(), protocols }
 }
 
-/// A socket of its own; each connection is given to `serve` until it says that no other is to be taken.
+/// Listens on a socket of its own and passes each connection to `serve` until that returns false.
 fn fake(name: &str, serve: impl Fn(UnixStream) -> bool + Send + 'static) -> PathBuf {
     let path = std::env::temp_dir().join(format!("weir-watch-{}-{name}", std::process::id()));
-    // Left by a test that was killed, if at all.
+    // The file exists only if an earlier run of the test was killed.
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path).unwrap();
     thread::spawn(move || while serve(listener.accept().unwrap().0) {});
@@ -229,7 +233,7 @@ fn converse(mut stream: UnixStream, answers: &[&str]) {
     }
 }
 
-/// What a look sees, and that it ends.
+/// Returns what a look at `socket` sees, and checks that the look ends.
 fn look_at(socket: &Path) -> SideView {
     let mut watch = BirdWatch::new(watched(socket));
     let begun = Instant::now();
@@ -275,7 +279,8 @@ fn a_bird_that_dies_hangs_drips_or_babbles_does_not_answer() {
     assert!(absent.why.starts_with("BIRD does not run here"), "{absent:?}");
 }
 
-/// A stopped process leaves its queue of connections full, and then a connect that waits would wait for ever.
+/// A stopped process leaves its queue of connections full, and a blocking connect would then wait
+/// forever.
 #[test]
 fn a_stopped_bird_does_not_hold_a_look_up_however_often_it_is_asked() {
     let path = std::env::temp_dir().join(format!("weir-watch-{}-stopped", std::process::id()));
@@ -300,7 +305,7 @@ fn seen(state: State) -> [SideView; 2] {
     [view.clone(), SideView { state: State::Up, why: String::new(), ..view }]
 }
 
-/// Looks every 500 ms; what changed on the access side, with the time.
+/// Looks every 500 ms; returns the changes of the access side, each with its time.
 fn watch(states: &[(State, u64)]) -> Vec<(u64, State)> {
     let mut watch = BirdWatch::new(watched(Path::new("/x")));
     let (mut now_ms, mut changes) = (0, Vec::new());
@@ -320,10 +325,10 @@ fn a_side_is_down_and_up_again_only_after_it_has_lasted() {
     let flaps = [(Up, 5_000), (NoSession, 7_500), (Up, 8_000), (NoAnswer, 10_500), (Up, 20_000)];
     assert_eq!(watch(&flaps), [(0, Up)], "nothing lasted three seconds");
     let down = [(Up, 5_000), (NoSession, 9_000), (Up, 11_500), (NoAnswer, 12_000), (Up, 20_000)];
-    // Up for too short a time is still down, for the newest reason.
+    // A side that is up for too short a time still counts as down, with the newest reason.
     let expected = [(0, Up), (8_000, NoSession), (11_500, NoAnswer), (15_000, Up)];
     assert_eq!(watch(&down), expected);
-    // Down for one reason, then for another: the newest counts at once.
+    // A side that is down for one reason and then for another shows the newest at once.
     let other = [(Up, 1_000), (NoAnswer, 2_500), (NoSession, 5_000), (NotExporting, 6_000)];
     assert_eq!(watch(&other), [(0, Up), (4_000, NoSession), (5_000, NotExporting)]);
     assert_eq!(watch(&[(NoAnswer, 4_000)]), [(3_000, NoAnswer)], "down from the start");
@@ -351,12 +356,12 @@ fn a_bird_that_may_not_be_asked_is_unknown_and_not_down() {
     for now_ms in (0..4_000).step_by(500) {
         assert_eq!(watch.observe(now_ms, [denied.clone(), denied.clone()]), []);
     }
-    assert_eq!(watch.sides()[0].1.why, "no right", "it is said once it has lasted");
+    assert_eq!(watch.sides()[0].1.why, "no right", "the reason is shown once it has lasted");
 }
 
-/// Whatever BIRD says, a side is up only with a session that exports all that is due.
+/// A side is up only with a session that exports all due prefixes, whatever BIRD answers.
 #[test]
-fn any_answer_is_judged_and_only_a_whole_one_is_up() {
+fn any_answer_is_judged_and_only_a_complete_one_makes_a_side_up() {
     let due = nets(&["10.100.0.1/32", "10.100.0.2/32"]);
     let watched = names(&["access_switch"]);
     bolero::check!().with_type::<(Vec<(u16, u8)>, Vec<u8>)>().for_each(|(edits, any)| {

@@ -1,8 +1,9 @@
-//! What is wanted, what the kernel holds and what BIRD exports, side by side.
+//! Compares the wanted routes, the kernel's routes and the routes that BIRD exports.
 //!
-//! Invariant: each route that any of the three has stands in exactly one line. Of the routes of one prefix those stand
-//! together that are the same, else those that have the next hop in common, else what is left. It asks nobody:
-//! [`dump`](crate::dump) and [`bird::exported`](crate::bird::exported) do.
+//! Invariant: each route that any of the three has is in exactly one line. The routes of one prefix
+//! are put into one line if they are equal; of the rest, if they have the next hop in common; and
+//! of the rest in any order. This module makes no queries: [`dump`](crate::dump) and
+//! [`bird::exported`](crate::bird::exported) do.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -13,53 +14,53 @@ use crate::bird::ExportedRoute;
 use crate::route::{Route, Side};
 use crate::route_socket::KernelRoute;
 
-/// Where a route leads and what it costs, as the kernel or BIRD has it.
+/// Next hop and cost of a route, as the kernel or BIRD has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// `None`: it has none of its own.
+    /// Next hop; `None` if the route has none of its own.
     pub next_hop: Option<Ipv4Addr>,
-    /// Linux metric or MED; `None`: it has none.
+    /// Linux metric or MED; `None` if the route has none.
     pub metric: Option<u32>,
 }
 
 /// One prefix of one side, and the routes to it that belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Whose switch it is for.
+    /// The side whose switch learns the route.
     pub side: Side,
-    /// Where to.
+    /// Destination.
     pub prefix: Ipv4Net,
-    /// As the node wants it; `None`: it does not.
+    /// The route as the node wants it; `None` if it does not want one.
     pub wanted: Option<Route>,
-    /// As the kernel has it; `None`: it does not.
+    /// The route as the kernel has it; `None` if it has none.
     pub kernel: Option<Seen>,
-    /// As BIRD exports it; `None`: it does not, or did not tell.
+    /// The route as BIRD exports it; `None` if BIRD exports none, or its exports are not known.
     pub exported: Option<Seen>,
-    /// What is not as wanted; empty if all is.
+    /// Deviations from the wanted route; empty if there are none.
     pub differences: Vec<Difference>,
 }
 
-/// How a line is not as wanted.
+/// A deviation of a line from the wanted route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Difference {
-    /// Wanted, and the kernel has no route to the prefix that is left for it.
+    /// The route is wanted, and the kernel has no route to the prefix that is left to pair with it.
     MissingInKernel,
     /// The kernel has another next hop.
     KernelNextHop,
     /// The kernel has another metric.
     KernelMetric,
-    /// Wanted, and BIRD does not tell the switch.
+    /// The route is wanted, and BIRD does not export it to the switch.
     NotExported,
-    /// BIRD tells the switch another next hop.
+    /// BIRD exports another next hop to the switch.
     ExportedNextHop,
-    /// BIRD tells the switch another metric.
+    /// BIRD exports another metric to the switch.
     ExportedMetric,
     /// The kernel or BIRD has a route that the node does not want.
     NotWanted,
 }
 
 impl Difference {
-    /// For people.
+    /// Returns a phrase for people.
     pub fn words(self) -> &'static str {
         match self {
             Self::MissingInKernel => "missing in the kernel",
@@ -73,21 +74,22 @@ impl Difference {
     }
 }
 
-/// What one side has.
+/// Routes that the kernel and BIRD have for one side.
 #[derive(Clone, Copy, Debug)]
 pub struct SideRoutes<'a> {
     /// The side.
     pub side: Side,
     /// The side's kernel table.
     pub kernel: &'a [KernelRoute],
-    /// What BIRD exports to the side's switch; `None`: it did not tell.
+    /// Routes that BIRD exports to the side's switch; `None` if they are not known.
     pub exported: Option<&'a [ExportedRoute]>,
 }
 
-/// Lines of one prefix.
+/// The lines of one prefix.
 type Group = Vec<Line>;
 
-/// All routes of a side, by prefix. Of `wanted` those of the other side are left out.
+/// Returns all routes of a side, by prefix. Routes in `wanted` that belong to the other side are
+/// left out.
 pub fn compare(wanted: &[Route], seen: SideRoutes<'_>) -> Vec<Line> {
     let side = seen.side;
     let mut groups: BTreeMap<Ipv4Net, Group> = BTreeMap::new();
@@ -121,7 +123,8 @@ pub fn compare(wanted: &[Route], seen: SideRoutes<'_>) -> Vec<Line> {
     for group in groups.values_mut() {
         let best = group.iter().filter_map(|line| line.exported?.metric).min();
         for line in group {
-            // BGP tells its best route of a prefix only: a worse one of another worker here waits behind it.
+            // BGP exports only its best route to a prefix: a worse one, of another worker of this
+            // node, is held back.
             let is_behind = line.wanted.zip(best).is_some_and(|(it, best)| best < it.metric);
             line.differences = differences(line, seen.exported.is_some() && !is_behind);
         }
@@ -171,7 +174,8 @@ fn enter(
 }
 
 impl Line {
-    /// What else is to be like: what is wanted, or if nothing is, what the kernel has.
+    /// Returns the route that the others are compared with: the wanted one, or the kernel's if none
+    /// is wanted.
     fn expected(&self) -> Option<Seen> {
         let wanted = self
             .wanted

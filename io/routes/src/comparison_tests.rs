@@ -1,4 +1,5 @@
-//! Lines as an operator would draw them, and for any routes: each stands in one line, and none is forgotten.
+//! Lines as an operator would draw them, and a property for any routes: each is in one line, and
+//! none is lost.
 
 use super::*;
 
@@ -36,7 +37,7 @@ fn found(
 }
 
 #[test]
-fn what_is_as_wanted_has_no_difference() {
+fn routes_as_wanted_have_no_difference() {
     let routes = [wanted(0, 10, 7), wanted(1, 11, 8)];
     let (in_kernel, out) =
         ([kernel(0, 10, 7), kernel(1, 11, 8)], [exported(0, 10, 7), exported(1, 11, 8)]);
@@ -47,7 +48,7 @@ fn what_is_as_wanted_has_no_difference() {
         assert_eq!((line.wanted, line.differences.len()), (Some(route), 0), "{line:?}");
         assert_eq!((line.kernel, line.exported), (line.expected(), line.expected()));
     }
-    // What the other side's switch is to learn is no affair of this one.
+    // Routes for the other side's switch are not compared with this one's.
     let access = SideRoutes { side: Side::Access, kernel: &[], exported: Some(&[]) };
     assert_eq!(compare(&routes, access), []);
 }
@@ -71,28 +72,28 @@ fn every_way_to_differ_has_its_words() {
 }
 
 #[test]
-fn a_bird_that_does_not_tell_is_no_difference() {
+fn unknown_exports_of_bird_are_no_difference() {
     assert_eq!(found(&[wanted(0, 10, 7)], &[kernel(0, 10, 7)], None), [(prefix(0), vec![])]);
 }
 
 #[test]
 fn the_routes_of_two_workers_to_one_prefix_are_not_mixed_up() {
-    // One worker hands the shard to another of the same node: BGP tells the better route only.
+    // One worker hands the shard to another of the same node: BGP exports only the better route.
     let both = [wanted(0, 10, 7), wanted(0, 11, 20)];
     let in_kernel = [kernel(0, 11, 20), kernel(0, 10, 7)];
     let better = found(&both, &in_kernel, Some(&[exported(0, 10, 7)]));
     assert_eq!(better, [(prefix(0), vec![]), (prefix(0), vec![])]);
-    // The worse one alone means that the better one got lost.
+    // If only the worse one is exported, the better one got lost.
     let worse = found(&both, &in_kernel, Some(&[exported(0, 11, 20)]));
     assert_eq!(worse, [(prefix(0), vec![Difference::NotExported]), (prefix(0), vec![])]);
-    // A leftover of one worker's stands beside what is wanted of the other.
+    // A leftover route of one worker gets a line of its own beside the wanted route of the other.
     let leftover = found(&both[1..], &in_kernel, Some(&[exported(0, 10, 7)]));
     assert_eq!(leftover.len(), 2);
     assert_eq!(leftover[1].1, [Difference::NotWanted]);
 }
 
 #[test]
-fn each_route_stands_in_one_line() {
+fn each_route_is_in_exactly_one_line() {
     type Numbers = Vec<(u8, u8, u8)>;
     bolero::check!().with_type::<(Numbers, Numbers, Numbers)>().for_each(|(ours, theirs, out)| {
         let small = |(number, next_hop, metric): &(u8, u8, u8)| {
@@ -100,7 +101,7 @@ fn each_route_stands_in_one_line() {
         };
         let mut routes: Vec<Route> =
             ours.iter().map(small).map(|(n, h, m)| wanted(n, h, m)).collect();
-        // The kernel, and so the list, has one next hop for a prefix and metric.
+        // The kernel, and so the list, has one next hop per prefix and metric.
         routes.sort_unstable();
         routes.dedup_by_key(|route| route.key());
         let in_kernel: Vec<_> = theirs.iter().map(small).map(|(n, h, m)| kernel(n, h, m)).collect();
@@ -118,7 +119,7 @@ fn each_route_stands_in_one_line() {
             let is_missing = line.differences.contains(&Difference::MissingInKernel);
             assert_eq!(is_missing, line.wanted.is_some() && line.kernel.is_none(), "{line:?}");
         }
-        // What the kernel has as wanted is found so, whatever else it has.
+        // A kernel route that is as wanted is paired with it, whatever else the kernel has.
         for route in &routes {
             let is_there = in_kernel.iter().any(|it| {
                 (it.prefix, it.metric, it.next_hop)

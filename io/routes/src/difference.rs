@@ -1,23 +1,24 @@
-//! From the routes that are there to the routes that shall be, step by step.
+//! Computes the steps from the present routes to the wanted ones.
 //!
-//! Every announcement comes before every withdrawal: a prefix that stays is never without a route, also while its
-//! metric changes, because routes of different metric are different routes.
+//! Every announcement precedes every withdrawal: a prefix that stays always has a route, even while
+//! its metric changes, because routes of different metrics are different routes.
 
 use crate::route::Route;
 
 /// One change of a kernel table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A route that is not there yet.
+    /// Adds a route whose key is not present.
     Announce(Route),
-    /// Another next hop for a prefix and metric that is there: one change in place, without a gap.
+    /// Changes the next hop of a prefix and metric that are present: one change in place, without a
+    /// gap.
     Replace(Route),
-    /// A route that shall go.
+    /// Removes a route.
     Withdraw(Route),
 }
 
 impl Step {
-    /// The route it is about.
+    /// Returns the route that the step adds, changes or removes.
     pub fn route(&self) -> Route {
         match self {
             Step::Announce(route) | Step::Replace(route) | Step::Withdraw(route) => *route,
@@ -25,7 +26,8 @@ impl Step {
     }
 }
 
-/// The steps from `from` to `to`. Both are sorted, and no two routes of one have the same key.
+/// Returns the steps from `from` to `to`. Both are sorted, and no two routes in one list have the
+/// same key.
 pub fn difference(from: &[Route], to: &[Route]) -> Vec<Step> {
     debug_assert!(is_ordered(from) && is_ordered(to));
     let find = |routes: &[Route], route: &Route| {
@@ -40,7 +42,7 @@ pub fn difference(from: &[Route], to: &[Route]) -> Vec<Step> {
     come.chain(go).collect()
 }
 
-/// The same routes as a last resort, in order.
+/// Returns the same routes as routes of last resort, sorted.
 pub fn last_resort(routes: &[Route]) -> Vec<Route> {
     let mut last: Vec<Route> = routes.iter().copied().map(Route::last_resort).collect();
     last.sort_unstable();
@@ -48,7 +50,7 @@ pub fn last_resort(routes: &[Route]) -> Vec<Route> {
     last
 }
 
-/// Whether the routes are sorted and no key comes twice.
+/// True if the routes are sorted and no key occurs twice.
 pub fn is_ordered(routes: &[Route]) -> bool {
     routes.is_sorted_by(|one, next| one.key() < next.key())
 }
@@ -63,7 +65,7 @@ mod tests {
     use super::*;
     use crate::route::Side;
 
-    /// Few prefixes, metrics and next hops, so that lists meet often.
+    /// Makes routes of few prefixes, metrics and next hops, so that two lists often share keys.
     fn routes(picks: &[(bool, u8, u8, u8)]) -> Vec<Route> {
         let by_key: BTreeMap<_, _> = picks
             .iter()
@@ -79,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_steps_lead_there_and_no_prefix_that_stays_is_ever_without_a_route() {
+    fn steps_reach_the_target_and_no_kept_prefix_is_ever_without_a_route() {
         type Picks = Vec<(bool, u8, u8, u8)>;
         bolero::check!().with_type::<(Picks, Picks)>().for_each(|(from, to)| {
             let (from, to) = (routes(from), routes(to));

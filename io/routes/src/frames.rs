@@ -1,7 +1,8 @@
 //! Frames over a stream socket that never blocks: a length in 4 bytes, then that many bytes.
 //!
-//! Neither end waits for the other by reading or writing: the guard of a stopped node goes on watching it. What the
-//! socket does not take is kept, and whoever has too much kept reads no further requests.
+//! Neither end blocks in reading or writing: the guard of a stopped node continues to watch it.
+//! Bytes that the socket does not take are kept, and an end that has kept too many reads no further
+//! requests.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -14,15 +15,15 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::route::ROUTES_MAX;
 
-/// Longest frame: more than the routes of a worker take, 14 bytes each.
+/// Longest frame in bytes: more than the routes of a worker take, at 14 bytes each.
 const FRAME_BYTES_MAX: usize = 1 << 20;
-/// Bytes kept for a peer that does not read.
+/// Most bytes kept for a peer that does not read.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 const READ_BYTES: usize = 16 << 10;
 
 const _: () = assert!(FRAME_BYTES_MAX > ROUTES_MAX * 14 + 64);
 
-/// A socket, what came over it and what has to go.
+/// A socket, the bytes received over it and the bytes still to be sent.
 #[derive(Debug)]
 pub(crate) struct Frames {
     stream: UnixStream,
@@ -37,10 +38,10 @@ impl Frames {
         Ok(Self { stream, input: Vec::new(), output: Vec::new(), is_closed: false })
     }
 
-    /// The next frame that is there whole.
+    /// Returns the next frame that has arrived completely.
     ///
     /// # Errors
-    /// `InvalidData` for one that is longer than any.
+    /// `InvalidData` for a length above the longest frame.
     pub(crate) fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         let Some((length, rest)) = self.input.split_first_chunk::<4>() else {
             return Ok(None);
@@ -56,12 +57,12 @@ impl Frames {
         Ok(Some(frame))
     }
 
-    /// Whether the peer is gone. Frames that came before may still be there.
+    /// True if the peer is gone. Frames that arrived before may still be unread.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Whether the peer leaves too much unread.
+    /// True if the peer leaves too many bytes unread.
     pub(crate) fn is_congested(&self) -> bool {
         self.output.len() > KEPT_BYTES_MAX
     }
@@ -69,7 +70,7 @@ impl Frames {
     /// Sends a frame, or keeps it for the next [`wait`](Self::wait).
     ///
     /// # Errors
-    /// `InvalidInput` for a frame that is too long. A peer that is gone is no error here.
+    /// `InvalidInput` for a frame that is too long. A peer that is gone is not an error here.
     pub(crate) fn send(&mut self, frame: &[u8]) -> io::Result<()> {
         if frame.len() > FRAME_BYTES_MAX {
             return Err(io::Error::new(ErrorKind::InvalidInput, "more routes than fit a message"));
@@ -79,13 +80,15 @@ impl Frames {
         self.write()
     }
 
-    /// Waits until something can be read or written, or for `timeout` (`None`: for ever), then reads and writes what
-    /// goes without waiting. A congested peer is not read from.
+    /// Waits until the socket is readable or writable, or for `timeout` (`None`: without limit),
+    /// then reads and writes as much as possible without blocking. Nothing is read from a congested
+    /// peer.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.wait_or_wake(timeout, None).map(drop)
     }
 
-    /// As [`wait`](Self::wait), but also until `waker` can be read; tells whether it can.
+    /// Waits as [`wait`](Self::wait) does, but also until `waker` is readable; returns whether it
+    /// is.
     pub(crate) fn wait_or_wake(
         &mut self,
         timeout: Option<Duration>,
@@ -113,9 +116,9 @@ impl Frames {
         Ok(is_woken)
     }
 
-    /// Says goodbye: the peer sees the end after what was sent.
+    /// Closes the connection: the peer sees the end after the bytes that were sent.
     pub(crate) fn close(&mut self) {
-        // A peer that is gone needs no goodbye.
+        // The peer may be gone already: an error does not matter.
         let _ = self.stream.shutdown(Shutdown::Both);
         self.is_closed = true;
     }
@@ -158,7 +161,7 @@ impl Frames {
     }
 }
 
-/// Rounded up, so that a wait is never a busy loop.
+/// Converts a timeout, rounded up, so that a wait never becomes a busy loop.
 fn poll_timeout(timeout: Option<Duration>) -> PollTimeout {
     timeout.map_or(PollTimeout::NONE, |timeout| {
         PollTimeout::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::MAX)
@@ -197,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_gone_is_noticed_after_its_last_words() {
+    fn a_closed_peer_is_noticed_after_its_last_frame() {
         let (mut one, mut other) = pair();
         one.send(b"last").unwrap();
         drop(one);
@@ -239,7 +242,8 @@ mod tests {
         assert_eq!(other.next().unwrap_err().kind(), ErrorKind::InvalidData);
     }
 
-    /// However the bytes are cut, the frames are those that they say, up to a length that no frame has.
+    /// However the bytes are cut, the frames are those in the bytes, up to a length that no frame
+    /// has.
     #[test]
     fn stream() {
         type Sent = (Vec<Vec<u8>>, Vec<u8>, Vec<u16>);
@@ -277,7 +281,7 @@ mod tests {
                     }
                 }
             }
-            // Nothing that is whole is left.
+            // No complete frame is left.
             if let Some((length, rest)) = expected.split_first_chunk() {
                 assert!(u32::from_le_bytes(*length) as usize > rest.len());
             }

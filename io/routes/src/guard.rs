@@ -1,30 +1,39 @@
-//! The guard: a small process that alone holds the TUN device and the netlink socket, and outlives nobody.
+//! The guard: a small process that alone holds the TUN device and the netlink socket, and ends with
+//! its node.
 //!
 //! ```text
 //!   node --- socket (standard input) ---> requests --\
-//!   node <-- answers, "fenced" ---------------------- guard --- netlink ---> tables 4242, 4243 on weir0 ---> BIRD
-//!   workers --- heartbeats, fences (standard output, mapped) --/
+//!   node <-- answers, "fenced" ---------------------- guard --- netlink ---> tables 4242, 4243
+//!   workers --- heartbeats, fences ------------------/                         on weir0 ---> BIRD
+//!               (standard output, mapped)
 //! ```
 //!
-//! Routes die with their owner, in whatever way it ends:
+//! Routes are withdrawn when their owner ends, in whatever way:
 //!
-//! | what ends | what the guard does |
+//! | end of | reaction of the guard |
 //! |---|---|
-//! | the node's process | the socket closes: withdraw all, end |
-//! | a worker's thread | fence it, withdraw its routes, within a tenth of `silence` (`life.rs`): sooner than the socket tells |
-//! | a worker's turns | silent for `silence`: fence it, make its routes a last resort; silent for its grace, too (`watchdog.rs`): kill the process |
-//! | the guard | the kernel closes the TUN device, which takes its routes along; the node starts another guard |
+//! | the node's process | the socket closes: withdraw all routes, end |
+//! | a worker's thread | fence the worker, withdraw its routes (1) |
+//! | a worker's turns | fence it, make its routes a last resort; later kill the process (2) |
+//! | the guard | the kernel removes the TUN device and its routes; the node starts another guard |
 //!
-//! A worker that is silent may go on in a moment, and those who would serve instead may be silent, too, unseen by the guard.
-//! So its routes stay, with metrics that are worse than any role's ([`Route::last_resort`]): switches leave it for every
-//! other worker that announces the shard, and no shard is without a route because all its members waited for a core.
+//! (1) Within a tenth of `silence` (`life.rs`): sooner than the socket shows the end of the
+//! process. (2) It is fenced after `silence`, and the process is killed when the worker's grace has
+//! passed as well (`watchdog.rs`).
 //!
-//! The guard's own turns are counted in the shared words: a node replaces a guard that stands still. When the node ends
-//! while the guard is stopped (SIGSTOP), the kernel lets the guard go on (SIGCONT), and it withdraws all.
+//! A silent worker may continue in a moment, and the workers that would serve instead may be
+//! silent, too, which the guard cannot see. So its routes stay, with metrics that are worse than
+//! those of any role ([`Route::last_resort`]): switches prefer every other worker that announces
+//! the shard, and no shard is without a route because all its members waited for a core.
 //!
-//! So the device is not persistent: for the moment without a guard the replicas are announced instead. Nothing here
-//! waits for the node: its socket is never blocked on, and the signals that end a node are its own affair, so that a
-//! stopping node can move its shards before its routes go.
+//! The guard's own turns are counted in the shared words: a node replaces a guard that stalls. When
+//! the node ends while the guard is stopped (SIGSTOP), the kernel resumes the guard (SIGCONT), and
+//! it withdraws all routes.
+//!
+//! The device is not persistent, so that its routes go with the guard: for the moment without a
+//! guard the replicas are announced instead. The guard never waits for the node: it never blocks on
+//! its socket, and it blocks the signals that end a node, so that a stopping node can move its
+//! shards before its routes are withdrawn.
 
 use std::fs;
 use std::io;
@@ -48,48 +57,52 @@ use crate::route::{Route, WorkerIndex};
 use crate::shared_words::{Decider, Fence, SharedWords};
 use crate::watchdog::{Alarm, Watchdog};
 
-/// A name may be taken for a moment by a guard that is just ending.
+/// How long to wait for a device name that an ending guard still holds.
 const DEVICE_PATIENCE: Duration = Duration::from_secs(2);
 const DEVICE_POLL: Duration = Duration::from_millis(10);
-/// The guard's own heartbeat comes at least so often.
+/// Longest interval between two of the guard's own heartbeats.
 const BEAT: Duration = Duration::from_millis(100);
-/// A thread of the node that decides and has not turned for so long is named in the log.
+/// A deciding thread of the node that has made no turn for so long is reported in the log.
 const DECIDER_SILENCE: Duration = Duration::from_secs(5);
-/// Longest wait for the reader of the log at the end.
+/// Longest wait for the reader of the log when the guard ends.
 const FLUSH_MAX: Duration = Duration::from_millis(200);
 
-/// Why a guard ended other than because its node wanted it, or ended.
+/// Why a guard ended, other than by its node's request or end.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
-    /// Standard input is no socket, or standard output no heartbeats: it was not started by a node.
+    /// Standard input is no socket, or standard output holds no heartbeats: no node started this
+    /// guard.
     #[error("the guard is started by a weir node, not by hand: {0}")]
     NotANode(io::Error),
-    /// The node speaks another language.
+    /// The node speaks another version of the protocol.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// The TUN device cannot be had.
+    /// The TUN device cannot be created.
     #[error(
         "TUN device {interface}: {source} (it takes /dev/net/tun, CAP_NET_ADMIN and a free name)"
     )]
     Device {
-        /// Its name.
+        /// Name of the device.
         interface: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The socket to the node or to the kernel fails.
+    /// The socket to the node or to the kernel failed.
     #[error("the guard's sockets: {0}")]
     Socket(#[from] io::Error),
 }
 
-/// Runs a guard until its node ends, or ends it. `socket` and `words` are the descriptors that
-/// [`Guard::start`](crate::Guard::start) gives to the process as standard input and standard output.
+/// Runs a guard until its node ends or tells it to quit. `socket` and `words` are the descriptors
+/// that [`Guard::start`](crate::Guard::start) passes to the process as standard input and standard
+/// output.
 ///
 /// # Errors
-/// [`GuardError`], which is in the log already. The routes are gone when this returns, one way or the other.
+/// [`GuardError`], which has been logged already. The routes are gone in any case when this
+/// returns.
 pub fn run(socket: OwnedFd, words: OwnedFd) -> Result<(), GuardError> {
     let unblocked = protect_from_signals();
-    // After the signals are blocked: its thread would get them.
+    // Start the log's thread after the signals are blocked: otherwise the thread would receive
+    // them.
     let log = Log::start()?;
     unblocked.iter().for_each(|refused| log.say(refused));
     let ended = watch_until_the_end(socket, words, &log);
@@ -123,17 +136,18 @@ fn watch_until_the_end(socket: OwnedFd, words: OwnedFd, log: &Log) -> Result<(),
     let (node, start) = (getppid(), Instant::now());
     let mut guard = Watch { frames, words, tables, watchdog, deciders, node, start, log };
     let result = guard.run();
-    // The device would take them along; said explicitly it reaches BIRD some milliseconds earlier.
+    // The end of the device would remove the routes, too; a withdrawal reaches BIRD some
+    // milliseconds earlier.
     let withdrawn = guard.tables.withdraw_all();
     result?;
     withdrawn?;
     Ok(())
 }
 
-/// Standard error, which is the node's: a guard never waits for its reader.
+/// The log on standard error, which is the node's: a guard never waits for its reader.
 struct Log {
     queue: LineQueue,
-    /// Every line is a warning, and is marked as one where the journal reads it.
+    /// Prefix of a line: every line is a warning, marked as one if the journal reads it.
     mark: &'static str,
 }
 
@@ -157,12 +171,13 @@ impl Log {
     }
 }
 
-/// What can be refused here costs a little safety, not the service: one line on standard error each.
+/// Formats a refusal for standard error, one line each: it costs a little safety, not the service.
 fn refused(what: &str, error: &dyn std::fmt::Display) -> String {
     format!("{what}: {error}")
 }
 
-/// The signals that end a node are its own affair; its end lets a stopped guard go on.
+/// Blocks the signals that end a node, and has the kernel resume a stopped guard when its node
+/// ends.
 fn protect_from_signals() -> Vec<String> {
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
@@ -182,7 +197,7 @@ fn protect_memory() -> Vec<String> {
     [kept.err(), locked.err()].into_iter().flatten().collect()
 }
 
-/// The options; `None` if the node ended before it said anything.
+/// Waits for the options; `None` if the node ended before it sent a request.
 fn first_request(frames: &mut Frames) -> Result<Option<Options>, GuardError> {
     loop {
         if let Some(frame) = frames.next()? {
@@ -213,13 +228,13 @@ fn open_device(options: &Options, workers: usize) -> io::Result<KernelTables> {
     }
 }
 
-/// A guard on duty.
+/// A running guard.
 struct Watch<'a> {
     frames: &'a mut Frames,
     words: SharedWords,
     tables: KernelTables,
     watchdog: Watchdog,
-    /// Each with its pulse, and whether it was named as standing still.
+    /// Each deciding thread with its pulse, and whether it was reported as stalled.
     deciders: [(Decider, Pulse, bool); Decider::ALL.len()],
     node: Pid,
     start: Instant,
@@ -227,7 +242,7 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Until the node says quit or its socket closes.
+    /// Runs until the node sends quit or its socket closes.
     fn run(&mut self) -> Result<(), GuardError> {
         loop {
             let interval = self.watchdog.interval().map_or(BEAT, |interval| interval.min(BEAT));
@@ -280,7 +295,8 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// The number is still the node's as long as it is our parent: a dead node's guard has another parent.
+    /// Kills the node. Its process id is still valid as long as it is our parent: the guard of a
+    /// dead node has another parent.
     fn kill_node(&self, worker: WorkerIndex) {
         if getppid() != self.node {
             return;
@@ -340,7 +356,7 @@ impl Watch<'_> {
     }
 }
 
-/// Names those that stand still, and those that go on.
+/// Reports deciding threads that stall, and those that continue.
 fn look_at_deciders(
     words: &SharedWords,
     deciders: &mut [(Decider, Pulse, bool)],
@@ -366,7 +382,7 @@ fn done(number: u32, failures: Vec<Failure>, routes: usize) -> Answer {
     Answer::Failed { number, total, failures: failures.into_iter().take(FAILURES_MAX).collect() }
 }
 
-/// Failures that nobody asked about.
+/// Logs failures that no request waits for.
 fn report(log: &Log, failures: &[Failure]) {
     for failure in failures.iter().take(FAILURES_MAX) {
         log.say(&failure.to_string());

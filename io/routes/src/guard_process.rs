@@ -1,7 +1,8 @@
-//! The process of a guard as its node sees it: started, spoken to, ended and reaped.
+//! The guard's process as its node sees it: started, asked, ended and reaped.
 //!
-//! Its socket is its standard input, the heartbeats are its standard output: so both reach it without a descriptor that
-//! another child could inherit too. Errors are sentences, for the event that tells of them.
+//! Its socket is its standard input and the heartbeats are its standard output, so both reach it
+//! without a descriptor that another child could inherit, too. Errors are sentences for the event
+//! that reports them.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,9 +16,9 @@ use crate::options::Options;
 use crate::protocol::{Answer, ProtocolError, Request};
 use crate::shared_words::SharedWords;
 
-/// Time a guard has to make its device.
+/// Time in which a guard has to create its device.
 const START_DEADLINE: Duration = Duration::from_secs(5);
-/// Time a guard has to withdraw its routes after its socket closed.
+/// Time in which a guard has to withdraw its routes after its socket was closed.
 const END_DEADLINE: Duration = Duration::from_secs(1);
 const END_POLL: Duration = Duration::from_millis(2);
 
@@ -28,7 +29,7 @@ pub(crate) struct GuardProcess {
 }
 
 impl GuardProcess {
-    /// Starts it and waits until it has its device.
+    /// Starts a guard and waits until it has its device.
     pub(crate) fn spawn(
         mut command: Command,
         words: &SharedWords,
@@ -39,10 +40,10 @@ impl GuardProcess {
         let frames = Frames::new(ours).map_err(io)?;
         let words = words.as_fd().try_clone_to_owned().map_err(io)?;
         command.stdin(OwnedFd::from(theirs)).stdout(words);
-        // A Ctrl-C at the terminal is for the node.
+        // A Ctrl-C at the terminal is meant for the node alone.
         command.process_group(0);
         let child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
-        // Its copies of the guard's ends have to go: they would keep the socket open.
+        // Drop the command's copies of the guard's ends: they would keep the socket open.
         drop(command);
         let mut process = Self { child, frames };
         process.send(&Request::Start(options.clone()))?;
@@ -68,7 +69,7 @@ impl GuardProcess {
         }
     }
 
-    /// Waits for something to read; tells whether the waker ended the wait.
+    /// Waits until the guard has sent something; returns whether the waker ended the wait.
     pub(crate) fn wait(
         &mut self,
         timeout: Duration,
@@ -77,7 +78,7 @@ impl GuardProcess {
         self.frames.wait_or_wake(Some(timeout), waker).map_err(|error| error.to_string())
     }
 
-    /// The next thing it said, if it is there.
+    /// Returns the guard's next message, if one has arrived.
     pub(crate) fn next(&mut self) -> Result<Option<Answer>, String> {
         let Some(frame) = self.frames.next().map_err(|error| error.to_string())? else {
             return Ok(None);
@@ -85,30 +86,31 @@ impl GuardProcess {
         Answer::decode(&frame).map(Some).map_err(|error| error.to_string())
     }
 
-    /// Asks, without waiting for the answer.
+    /// Sends a request, without waiting for the answer.
     pub(crate) fn send(&mut self, request: &Request) -> Result<(), String> {
         self.frames.send(&request.encode()).map_err(|error| error.to_string())
     }
 
-    /// Whether it is gone; its last words may still be there.
+    /// True if the guard is gone; its last messages may still be unread.
     pub(crate) fn is_closed(&self) -> bool {
         self.frames.is_closed()
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ends it without a farewell.
+    /// Kills the guard without closing its socket first.
     pub(crate) fn kill(&mut self) {
-        // One that has ended is what is wanted.
+        // The kill fails only if the process has ended, which is the aim.
         let _ = self.child.kill();
     }
 }
 
 impl Drop for GuardProcess {
-    /// The closed socket ends the guard in an orderly way; one that is stuck is killed. Either way it is reaped.
+    /// Closes the socket, which ends the guard in an orderly way; a stuck guard is killed. The
+    /// process is reaped in both cases.
     fn drop(&mut self) {
         self.frames.close();
         let end = Instant::now() + END_DEADLINE;

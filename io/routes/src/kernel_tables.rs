@@ -1,10 +1,12 @@
 //! The routes of all workers in the kernel, as the guard knows them.
 //!
-//! Invariant: for each worker a sorted list of what the kernel has acknowledged and, as of the last look at its tables,
-//! still held. What the kernel refused is not in it, so it is tried again with the next list.
+//! Invariant: for each worker a sorted list of the routes that the kernel has acknowledged and, as
+//! of the last look at its tables, still holds. A route that the kernel refused is not in the list,
+//! so it is tried again with the next list.
 //!
-//! A look costs as much as there are routes, a change as much as it changes. So the changes of a list go first, and a
-//! look follows where a list is set again or the last look was a while ago.
+//! A look costs as much as there are routes, a change only as much as it changes. So the changes of
+//! a list go first, and a look follows only if the same list is set again or the last look is a
+//! while ago.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,26 +19,27 @@ use crate::protocol::Failure;
 use crate::route::{Route, Side, Tables, WorkerIndex};
 use crate::route_socket::{KernelRoute, RouteSocket};
 
-/// Between two looks at the kernel's tables, while lists change.
+/// Time between two looks at the kernel's tables while lists change.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The TUN device, the socket and the lists. The routes go with the device, and the device with this process.
+/// The TUN device, the socket and the lists. The routes end with the device, and the device with
+/// this process.
 pub(crate) struct KernelTables {
-    /// Held open, never read: nothing is routed to it, its tables are not consulted.
+    /// Held open, never read: no packet is routed to it, as its tables are not consulted.
     _device: SyncDevice,
     interface: u32,
     tables: Tables,
     socket: RouteSocket,
     workers: Vec<Vec<Route>>,
-    /// When a list was compared with the kernel's tables.
+    /// When each worker's list was last compared with the kernel's tables.
     looked: Vec<Option<Instant>>,
 }
 
 impl KernelTables {
-    /// Makes the device and brings it up.
+    /// Creates the device and brings it up.
     ///
     /// # Errors
-    /// What the kernel says: no right (`CAP_NET_ADMIN`), no /dev/net/tun, name taken.
+    /// The kernel's error: no right (`CAP_NET_ADMIN`), no /dev/net/tun, name taken.
     pub(crate) fn open(interface: &str, tables: Tables, workers: usize) -> io::Result<Self> {
         let device = DeviceBuilder::new().name(interface).build_sync()?;
         let index = device.if_index()?;
@@ -50,18 +53,18 @@ impl KernelTables {
         })
     }
 
-    /// Routes of a worker in the kernel.
+    /// Returns how many routes of a worker are in the kernel.
     pub(crate) fn count(&self, worker: WorkerIndex) -> usize {
         self.workers[usize::from(worker)].len()
     }
 
-    /// Makes `routes` the worker's routes; returns what the kernel refused.
+    /// Makes `routes` the worker's routes; returns those that the kernel refused.
     ///
-    /// Somebody may have flushed a table or switched the device off and on: a list that is set again repairs that, and
-    /// so does the first one after a while.
+    /// An operator may have flushed a table or switched the device off and on: setting the same
+    /// list again repairs that, and so does the first list after a while.
     ///
     /// # Errors
-    /// When the kernel cannot be talked to at all.
+    /// The socket to the kernel failed.
     pub(crate) fn set(
         &mut self,
         worker: WorkerIndex,
@@ -81,17 +84,17 @@ impl KernelTables {
         self.apply(at, &steps)
     }
 
-    /// Makes all routes of a worker a last resort, without a question before.
+    /// Makes all routes of a worker a last resort, without looking at the kernel's tables first.
     ///
     /// # Errors
-    /// When the kernel cannot be talked to at all.
+    /// The socket to the kernel failed.
     pub(crate) fn make_last_resort(&mut self, worker: WorkerIndex) -> io::Result<Vec<Failure>> {
         let at = usize::from(worker);
         let steps = difference(&self.workers[at], &last_resort(&self.workers[at]));
         self.apply(at, &steps)
     }
 
-    /// Withdraws all routes of a worker, without a question before.
+    /// Withdraws all routes of a worker, without looking at the kernel's tables first.
     pub(crate) fn withdraw(&mut self, worker: WorkerIndex) -> io::Result<Vec<Failure>> {
         let at = usize::from(worker);
         let steps: Vec<Step> = self.workers[at].iter().copied().map(Step::Withdraw).collect();
@@ -132,7 +135,7 @@ impl KernelTables {
         self.socket.apply(steps, self.tables, self.interface, |step, result| {
             match (step, result) {
                 (_, Ok(())) => changed.push(step),
-                // It is not there: that is what was wanted.
+                // The route is not there, as wanted.
                 (Step::Withdraw(_), Err(error)) if error.raw_os_error() == Some(NO_SUCH_ROUTE) => {
                     changed.push(step);
                 }
@@ -155,5 +158,5 @@ impl KernelTables {
     }
 }
 
-/// `ESRCH`: what the kernel answers to the withdrawal of a route it does not have.
+/// `ESRCH`: the kernel's answer to the withdrawal of a route that it does not have.
 const NO_SUCH_ROUTE: i32 = nix::errno::Errno::ESRCH as i32;

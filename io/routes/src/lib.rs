@@ -1,19 +1,26 @@
-//! Routes for the switches that die with their owner, and the guard process that holds them.
+//! Routes for the switches, which are withdrawn when their owner ends, and the guard process that
+//! holds them.
 //!
 //! ```text
-//!   roles, liveness --> wanted --> Guard (in the node) ==socket== guard process --netlink--> kernel tables
-//!                                    ^                                ^                          |
-//!   workers: Heartbeat ------------- shared words --------------------+                          v
-//!                                                             switches <--BGP, BFD-- BIRD <-- learns
+//!   roles, liveness --> wanted --> Guard (in the node) ==socket== guard process --netlink--+
+//!                                    ^                                ^                    v
+//!   workers: Heartbeat ------------- shared words --------------------+             kernel tables
+//!                                                                                          |
+//!                                                                                          v
+//!                                                  switches <--BGP, BFD-- BIRD <-------- learns
 //! ```
 //!
-//! - [`wanted`] says which routes there shall be, [`difference`](difference::difference) in which steps;
-//! - the [`Guard`] has them set by the guard process ([`guard`]), which withdraws them when its node or a worker
-//!   ends, and makes them a last resort while a worker is silent;
-//! - [`dump`] and [`bird::exported`] read back what became of them, [`comparison`] puts it beside what was wanted;
-//! - [`bird_watch`] looks all the time whether BIRD announces anything, and says so when that has lasted.
+//! - [`wanted`] computes which routes there shall be, [`difference`](difference::difference) the
+//!   steps to them;
+//! - the [`Guard`] has them set by the guard process ([`guard`]), which withdraws them when its
+//!   node or a worker ends, and makes them a last resort while a worker is silent;
+//! - [`dump`] and [`bird::exported`] read the routes back, [`comparison`] compares them with the
+//!   wanted ones;
+//! - [`bird_watch`] checks all the time whether BIRD announces the routes, and reports a change
+//!   once it has lasted.
 //!
-//! Metrics are plain numbers here: what they mean is the roles' affair. weir speaks no BGP: `packaging/bird` does.
+//! Metrics are plain numbers here, whose meaning the roles define. weir speaks no BGP:
+//! `packaging/bird` does.
 
 mod frames;
 mod guard_process;

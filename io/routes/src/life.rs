@@ -1,21 +1,24 @@
-//! A lock in shared memory that says whether the thread that took it still lives.
+//! A lock in shared memory that shows whether the thread that took it is still alive.
 //!
 //! ```text
 //!   worker:  hold ------------------------------------- SIGKILL, or its end
-//!   kernel:                                             marks the lock: its owner is dead (set_robust_list(2))
+//!   kernel:                                             marks the lock: its owner is dead
+//!                                                       (set_robust_list(2))
 //!   guard:   is_over? no ... is_over? no ............... is_over? yes
 //! ```
 //!
-//! When a process is killed the kernel gives its memory back before it closes its files: sockets, pipes and pidfds tell
-//! of the death of a process with gigabytes of tables only tens of milliseconds later. The locks of its threads are
-//! marked first. A process that writes a core dump is not dead until that is written; its heartbeats end at once.
+//! When a process is killed the kernel frees its memory before it closes its files: sockets, pipes
+//! and pidfds show the death of a process with gigabytes of tables only tens of milliseconds later.
+//! The locks of its threads are marked first. A process that writes a core dump is not dead until
+//! the dump is written; its heartbeats end at once.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
 use std::io;
 use std::mem::MaybeUninit;
 
-/// Zeros until [`make`](Self::make) was called. Nothing waits for it: who looks only tries.
+/// A robust mutex: zeros until [`make`](Self::make) was called. No thread waits for it: an observer
+/// only tries.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Life(UnsafeCell<libc::pthread_mutex_t>);
@@ -25,45 +28,49 @@ pub(crate) struct Life(UnsafeCell<libc::pthread_mutex_t>);
 unsafe impl Sync for Life {}
 
 impl Life {
-    /// Makes the lock, held by nobody.
+    /// Makes the lock, held by no thread.
     ///
     /// # Errors
-    /// What the C library refuses.
+    /// The C library's refusal.
     ///
     /// # Safety
-    /// Once, before anybody else knows of it.
+    /// To be called once, before any other thread or process knows of the lock.
     pub(crate) unsafe fn make(&self) -> io::Result<()> {
         let mut attributes = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
         let attributes = attributes.as_mut_ptr();
-        // JUSTIFICATION: a lock whose owner's death is seen by another process exists in the C library only.
+        // JUSTIFICATION: only the C library has a lock that shows its owner's death to another
+        // process.
         // SAFETY: it fills memory of the right size.
         told(unsafe { libc::pthread_mutexattr_init(attributes) })?;
         // JUSTIFICATION: as above.
-        // SAFETY: the attributes are made.
+        // SAFETY: the attributes are initialised.
         told(unsafe {
             libc::pthread_mutexattr_setpshared(attributes, libc::PTHREAD_PROCESS_SHARED)
         })?;
         // JUSTIFICATION: as above.
-        // SAFETY: the attributes are made.
+        // SAFETY: the attributes are initialised.
         told(unsafe { libc::pthread_mutexattr_setrobust(attributes, libc::PTHREAD_MUTEX_ROBUST) })?;
-        // A second `hold` is an error instead of a wait for oneself.
+        // Makes a second `hold` by the same thread an error instead of a deadlock.
         // JUSTIFICATION: as above.
-        // SAFETY: the attributes are made.
+        // SAFETY: the attributes are initialised.
         told(unsafe {
             libc::pthread_mutexattr_settype(attributes, libc::PTHREAD_MUTEX_ERRORCHECK)
         })?;
         // JUSTIFICATION: as above.
-        // SAFETY: the attributes are made; the memory is of the right size, and the caller sees to it that nobody uses it yet.
+        // SAFETY: the attributes are initialised; the memory is of the right size, and the caller
+        // ensures that no thread uses it yet.
         told(unsafe { libc::pthread_mutex_init(self.0.get(), attributes) })
     }
 
-    /// The calling thread lives until it ends, in whatever way.
+    /// Takes the lock: the calling thread counts as alive until it ends, in whatever way.
     ///
     /// # Errors
-    /// `EDEADLK` if it holds it already, `EAGAIN` or the like if it cannot be had; then only heartbeats tell of this thread.
+    /// `EDEADLK` if the thread holds it already, `EAGAIN` or the like if it cannot be had; then
+    /// only the heartbeats of this thread show its end.
     ///
     /// # Safety
-    /// The memory of the lock stays mapped, at its place, until the calling thread has ended: the kernel writes to it then.
+    /// The memory of the lock stays mapped, at its address, until the calling thread has ended: the
+    /// kernel writes to it then.
     pub(crate) unsafe fn hold(&self) -> io::Result<()> {
         // JUSTIFICATION: as above.
         // SAFETY: the lock was made, and its memory is mapped for as long as the caller promises.
@@ -73,7 +80,8 @@ impl Life {
         }
     }
 
-    /// Whether a thread that held it has died since the last look. One that never held it is not dead.
+    /// Whether a thread that held the lock has died since the last look. A thread that never held
+    /// it is not dead.
     pub(crate) fn is_over(&self) -> bool {
         // JUSTIFICATION: as above.
         // SAFETY: the lock was made, and its memory is mapped as long as `self` is borrowed.
@@ -83,7 +91,7 @@ impl Life {
                 false
             }
             libc::EOWNERDEAD => {
-                // What it guarded is nothing but itself.
+                // The lock guards no data that could be inconsistent.
                 let is_sound = self.renew().is_ok();
                 self.give_back();
                 is_sound
@@ -92,7 +100,7 @@ impl Life {
         }
     }
 
-    /// For its holder, who has it from a dead one.
+    /// Marks the lock as consistent; its holder calls it when the previous holder died.
     fn renew(&self) -> io::Result<()> {
         // JUSTIFICATION: as above.
         // SAFETY: as above; the calling thread holds it.
@@ -106,7 +114,7 @@ impl Life {
     }
 }
 
-/// The C library's threads return their error numbers.
+/// Converts a return code of the C library's thread functions: they return their error numbers.
 fn told(code: i32) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
 }
@@ -120,19 +128,19 @@ mod tests {
 
     use super::*;
 
-    /// For the tests alone: memory of this process.
+    /// Makes a lock in this process's memory, for the tests alone.
     fn life() -> Arc<Life> {
         // JUSTIFICATION: zeros are what shared memory begins with.
         // SAFETY: a pthread_mutex_t is plain data, for which zeros are valid.
         let life = Arc::new(Life(UnsafeCell::new(unsafe { std::mem::zeroed() })));
         // JUSTIFICATION: as above.
-        // SAFETY: nobody else knows of it.
+        // SAFETY: no other thread knows of it.
         unsafe { life.make() }.unwrap();
         life
     }
 
     #[test]
-    fn a_thread_lives_until_it_ends_and_dies_once() {
+    fn a_thread_is_alive_until_it_ends_and_its_death_is_seen_once() {
         let life = life();
         assert!(!life.is_over());
         for _ in 0..3 {
@@ -156,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_holds_it_already_is_told() {
+    fn a_second_hold_by_the_same_thread_is_an_error() {
         let life = life();
         let theirs = Arc::clone(&life);
         let (said_in, said) = channel();
@@ -170,7 +178,7 @@ mod tests {
             Ok(codes) => assert_eq!(codes, [Ok(()), Err(Some(libc::EDEADLK))]),
             Err(_) => {
                 std::mem::forget(life);
-                panic!("it waits for itself");
+                panic!("a second hold deadlocks");
             }
         }
         thread.join().unwrap();

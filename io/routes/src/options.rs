@@ -1,4 +1,4 @@
-//! What the guard is told at its start.
+//! The options that the node sends to the guard at its start.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use crate::route::Tables;
 /// Options of the guard. Times are whole milliseconds on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Name of the TUN device, at most 15 bytes. One for each node of a machine.
+    /// Name of the TUN device, at most 15 bytes. Each node of a machine has its own.
     pub interface: String,
     /// Kernel tables that BIRD learns from.
     pub tables: Tables,
-    /// Silence of a worker until its routes are withdrawn.
+    /// Silence of a worker after which it is fenced and its routes become a last resort.
     pub silence: Duration,
-    /// Further silence until the process is killed; `None` leaves it, for a debugger.
+    /// Further silence after which the process is killed; `None` never kills it, for a debugger.
     pub kill_after: Option<Duration>,
 }
 

@@ -1,8 +1,9 @@
-//! The node's end of the guard: starts it, asks it, starts another when it is gone.
+//! The node's end of the guard: starts it, sends requests, starts another when it is gone.
 //!
-//! One thread owns a [`Guard`] and calls [`wait`](Guard::wait) between its requests. The guard has no state that the
-//! node has not: a new one is given every worker's last list, under the fence it was first set with. A list that the
-//! guard withdrew (a fence) is forgotten here too, so it never comes back by a restart.
+//! One thread owns a [`Guard`] and calls [`wait`](Guard::wait) between its requests. The guard has
+//! no state that the node lacks: a new guard is given every worker's last list, under the fence it
+//! was first set with. A list that the guard withdrew (a fence) is forgotten here, too, so a
+//! restart never brings it back.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -18,13 +19,13 @@ use crate::pulse::Pulse;
 use crate::route::{ROUTES_MAX, Route, WorkerIndex};
 use crate::shared_words::{Fence, SharedWords};
 
-/// Time a guard has to answer; one that takes longer is stuck and replaced.
+/// Time in which a guard has to answer; a slower one is stuck and is replaced.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(2);
-/// Between two looks at the guard's own heartbeat.
+/// Time between two looks at the guard's own heartbeat.
 const LOOK: Duration = Duration::from_millis(100);
-/// A guard that has not beaten for so long stands still: it withdraws nothing when a worker ends.
+/// A guard without a heartbeat for so long has stalled: it withdraws nothing when a worker ends.
 const SILENCE: Duration = Duration::from_millis(500);
-/// A guard is started no sooner than this after the last start.
+/// Shortest time between two starts of a guard.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A running guard process.
@@ -32,7 +33,7 @@ pub struct Guard {
     command: Box<dyn FnMut() -> Command + Send>,
     words: Arc<SharedWords>,
     options: Options,
-    /// `None` while there is none: the last start failed.
+    /// `None` while there is no guard: the last start failed.
     process: Option<GuardProcess>,
     last_start: Instant,
     /// The routes of each worker and the fence they were set under.
@@ -44,38 +45,38 @@ pub struct Guard {
     is_silent: bool,
 }
 
-/// What the guard did unasked.
+/// What the guard did without a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The worker was silent: it is fenced, its routes are withdrawn.
+    /// The worker was silent or died: it is fenced, and its routes are a last resort or withdrawn.
     Fenced {
-        /// Which worker.
+        /// The worker.
         worker: WorkerIndex,
-        /// How often it was fenced now.
+        /// How often it has been fenced, this time included.
         fence: Fence,
     },
-    /// The guard was gone, and all routes with it; another one has set them again.
+    /// The guard was gone, and all routes with it; another guard has set them again.
     Restarted {
-        /// How the old one ended.
+        /// How the old guard ended.
         reason: String,
     },
-    /// The kernel refused some routes to the new guard. The others are set.
+    /// The kernel refused some routes of the new guard. The others are set.
     Incomplete {
-        /// Whose routes.
+        /// The worker whose routes were refused.
         worker: WorkerIndex,
-        /// How many.
+        /// Number of refused routes.
         total: u32,
-        /// The first of them.
+        /// The first refused routes.
         failures: Vec<Failure>,
     },
-    /// The guard stands still: routes stay as they are, also those of a worker that ends. It goes on ([`Event::Awake`]), or
-    /// is replaced.
+    /// The guard has stalled: routes stay as they are, even those of a worker that ends. The guard
+    /// continues ([`Event::Awake`]), or is replaced.
     Silent,
-    /// The guard that stood still goes on.
+    /// The guard that had stalled continues.
     Awake,
-    /// There is no guard and no route. It is tried again.
+    /// There is no guard and no route. The start will be tried again.
     Absent {
-        /// Why it does not start.
+        /// Why the guard does not start.
         reason: String,
     },
 }
@@ -83,36 +84,38 @@ pub enum Event {
 /// Why a request was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// The worker has been fenced since: it must acknowledge that first.
+    /// The worker has been fenced since: it must acknowledge the fence first.
     #[error(
         "worker {worker} was fenced: it has to drop its roles and acknowledge before it announces routes again"
     )]
     Fenced {
-        /// Which worker.
+        /// The worker.
         worker: WorkerIndex,
     },
     /// The kernel refused some routes. The others are set.
     #[error("the kernel refused {total} routes, the first: {}", show(.failures))]
     Kernel {
-        /// How many.
+        /// Number of refused routes.
         total: u32,
-        /// The first of them.
+        /// The first refused routes.
         failures: Vec<Failure>,
     },
-    /// The list is unsorted, has a key twice or more than [`ROUTES_MAX`] routes, or there is no such worker.
+    /// The list is unsorted, has a key twice or more than [`ROUTES_MAX`] routes, or the worker does
+    /// not exist.
     #[error("a route list that is unsorted or too long, or a worker that does not exist")]
     Invalid,
-    /// There is no guard just now; the list is kept for the next one.
+    /// There is no guard at present; the list is kept for the next one.
     #[error("no guard process: {0}")]
     NoGuard(String),
 }
 
 impl Guard {
-    /// Starts a guard: `command` gives the command that runs [`guard::run`](crate::guard::run), as often as one is
-    /// needed. Best at the very start of the node, before it is large and has threads.
+    /// Starts a guard. `command` returns the command that runs [`guard::run`](crate::guard::run);
+    /// it is called for each start. Best called at the very start of the node, before the process
+    /// is large and has threads.
     ///
     /// # Errors
-    /// Why it does not start; nothing is left behind.
+    /// [`RequestError::NoGuard`] with the reason; nothing is left behind.
     pub fn start(
         command: impl FnMut() -> Command + Send + 'static,
         words: Arc<SharedWords>,
@@ -135,9 +138,10 @@ impl Guard {
         Ok(guard)
     }
 
-    /// Makes `routes` (sorted, see [`is_ordered`]) all the routes of a worker, and has it watched from now on if there
-    /// are any. `fence` is what the worker acknowledged last; at first it is [`Fence::default`]. A list that is set
-    /// again repairs what somebody else removed from the kernel.
+    /// Makes `routes` (sorted, see [`is_ordered`]) all the routes of a worker, and has the guard
+    /// watch the worker if there are any. `fence` is the fence that the worker acknowledged last;
+    /// at first it is [`Fence::default`]. Setting the same list again repairs what another process
+    /// removed from the kernel.
     ///
     /// # Errors
     /// [`RequestError`]; after `NoGuard` the list is set as soon as there is a guard.
@@ -157,7 +161,6 @@ impl Guard {
 
     /// Withdraws all routes of a worker.
     ///
-    /// # Errors
     /// [`RequestError`]; without a guard there is no route either.
     pub fn withdraw(&mut self, worker: WorkerIndex) -> Result<(), RequestError> {
         *self.wanted.get_mut(usize::from(worker)).ok_or(RequestError::Invalid)? = None;
@@ -173,8 +176,8 @@ impl Guard {
         self.request(|number| Request::WithdrawAll { number })
     }
 
-    /// Waits for the next event, `timeout` at most, and no longer than until `waker` can be read: so a thread can wait
-    /// for its own orders at the same time. Restarts a guard that is gone.
+    /// Waits for the next event, for `timeout` at most, and only until `waker` is readable: so a
+    /// thread can wait for its own commands at the same time. Restarts a guard that is gone.
     pub fn wait(&mut self, timeout: Duration, waker: Option<BorrowedFd<'_>>) -> Option<Event> {
         let end = Instant::now() + timeout;
         while self.events.is_empty() {
@@ -203,7 +206,8 @@ impl Guard {
         self.events.pop_front()
     }
 
-    /// Notices a guard that stands still, and replaces it when it has for as long as an answer may take.
+    /// Notices a guard that has stalled, and replaces it if the stall lasts as long as an answer
+    /// may take.
     fn look_at_guard(&mut self) {
         let silent = self.pulse.look(self.start.elapsed(), self.words.guard_beat());
         if silent >= ANSWER_DEADLINE {
@@ -215,12 +219,12 @@ impl Guard {
         }
     }
 
-    /// Time until a guard may be started again.
+    /// Returns the time until a guard may be started again.
     fn pause(&self) -> Duration {
         RETRY_INTERVAL.saturating_sub(self.last_start.elapsed())
     }
 
-    /// Routes of a worker as last set here, and not fenced since.
+    /// Returns the routes of a worker as last set here, unless it was fenced since.
     pub fn wanted(&self, worker: WorkerIndex) -> &[Route] {
         match self.wanted.get(usize::from(worker)) {
             Some(Some((_, routes))) => routes,
@@ -228,12 +232,13 @@ impl Guard {
         }
     }
 
-    /// Process id of the guard, while there is one.
+    /// Returns the process id of the guard, if there is one.
     pub fn process_id(&self) -> Option<u32> {
         self.process.as_ref().map(|process| process.id())
     }
 
-    /// Withdraws all routes and ends the guard. One that does not answer ends all the same, as when this is dropped.
+    /// Withdraws all routes and ends the guard. A guard that does not answer is ended, too, as when
+    /// this is dropped.
     ///
     /// # Errors
     /// [`RequestError::NoGuard`] if there was none, or a stuck one; then its routes went with it.
@@ -243,8 +248,8 @@ impl Guard {
         answer.map(drop).map_err(RequestError::NoGuard)
     }
 
-    /// Asks and waits for the answer. Without a guard, or when it ends meanwhile, another one is started, which is
-    /// given all lists; then there is nothing more to ask.
+    /// Sends a request and waits for the answer. If there is no guard, or it ends meanwhile, starts
+    /// another one, which is given all lists; then the request needs no answer.
     fn request(&mut self, request: impl Fn(u32) -> Request) -> Result<(), RequestError> {
         let number = self.next_number();
         let answer = self.ask(&request(number), number);
@@ -280,7 +285,7 @@ impl Guard {
         }
     }
 
-    /// Reads what is there, until the answer to `number`. Fences become events.
+    /// Reads the messages that have arrived, up to the answer to `number`. Fences become events.
     fn receive(&mut self, number: Option<u32>) -> Result<Option<Answer>, String> {
         let Some(process) = &mut self.process else { return Ok(None) };
         while let Some(answer) = process.next()? {
@@ -296,22 +301,23 @@ impl Guard {
                 {
                     return Ok(Some(answer));
                 }
-                // An answer that was waited for too long.
+                // A late answer: its request has timed out.
                 _ => {}
             }
         }
         if process.is_closed() { Err("it ended".to_owned()) } else { Ok(None) }
     }
 
-    /// Ends what is left of the guard, starts another one, gives it all lists. Not at once after the last start: routes
-    /// that come and go many times a second are worse for the switches than none.
+    /// Ends what is left of the guard, starts another one and gives it all lists. Does not start
+    /// one soon after the last start: routes that come and go many times a second are worse for the
+    /// switches than none.
     fn restart(&mut self, reason: String) {
         let is_early = !self.pause().is_zero();
         if let Some(mut process) = self.process.take() {
             if is_early {
                 self.events.push_back(Event::Absent { reason: reason.clone() });
             }
-            // Its end closes the device and takes the old routes along.
+            // The end of the process closes the device, which removes the old routes.
             process.kill();
         }
         if is_early {
@@ -335,7 +341,7 @@ impl Guard {
             let Some((fence, routes)) = self.wanted[at].clone() else { continue };
             let (number, worker) = (self.next_number(), at as WorkerIndex);
             match self.ask(&Request::Set { number, worker, fence, routes }, number)? {
-                // The old guard fenced it and did not come to tell.
+                // The old guard fenced the worker and ended before it reported it.
                 Answer::Refused { fence, .. } => {
                     forget(&mut self.wanted, worker, fence);
                     self.events.push_back(Event::Fenced { worker, fence });
@@ -362,7 +368,7 @@ impl Guard {
     }
 }
 
-/// A list set after the fence stays: its number tells.
+/// Forgets the list of a fenced worker. A list that was set under this fence stays.
 fn forget(wanted: &mut [Option<(Fence, Vec<Route>)>], worker: WorkerIndex, fence: Fence) {
     if let Some(list) = wanted.get_mut(usize::from(worker))
         && list.as_ref().is_some_and(|(under, _)| *under != fence)

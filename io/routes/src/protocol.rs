@@ -1,20 +1,22 @@
-//! What a node and its guard say to each other, and how it is written.
+//! The messages between a node and its guard, and their encoding.
 //!
-//! Numbers are little endian. A list starts with its length in 4 bytes, a text is a list of bytes. Every frame on the
-//! socket is a length in 4 bytes and that many bytes, the first of which names the kind.
+//! Numbers are little endian. A list starts with its length in 4 bytes; a text is a list of bytes.
+//! Every frame on the socket is a length in 4 bytes and that many bytes, the first of which is the
+//! kind.
 //!
 //! | request | fields |   | answer | fields |
 //! |---|---|---|---|---|
 //! | 1 start | version 2, options | | 1 started | |
 //! | 2 set | number 4, worker 2, fence 4, routes | | 2 done | number 4, routes in the kernel 4 |
-//! | 3 withdraw | number 4, worker 2 | | 3 failed | number 4, failures of all 4, first failures |
+//! | 3 withdraw | number 4, worker 2 | | 3 failed | number 4, all failures 4, first failures |
 //! | 4 withdraw all | number 4 | | 4 refused | number 4, worker 2, fence 4 |
 //! | 5 quit | number 4 | | 5 fenced | worker 2, fence 4 |
 //! | | | | 6 cannot start | text |
 //!
-//! A route takes 14 bytes: side 1, prefix 4, length 1, next hop 4, metric 4. The guard answers each request once, under
-//! its number; only "fenced" comes unasked. Both ends are one binary, so an unknown kind is an error, not a newer
-//! peer; the version tells a binary that was replaced under a running node.
+//! A route takes 14 bytes: side 1, prefix 4, length 1, next hop 4, metric 4. The guard answers each
+//! request once, under its number; only "fenced" comes without a request. Both ends are the same
+//! binary, so an unknown kind is an error, not a newer peer; the version detects a binary that was
+//! replaced under a running node.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -28,28 +30,28 @@ use crate::route::{Route, Side, Tables, WorkerIndex};
 use crate::shared_words::Fence;
 
 const VERSION: u8 = 2;
-/// Failures told one by one; the rest is a number.
+/// Most failures that one answer lists; the rest is only counted.
 pub(crate) const FAILURES_MAX: usize = 16;
 
-/// What the node asks of the guard.
+/// A request of the node to the guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// The first one.
+    /// The first request.
     Start(Options),
-    /// All routes of a worker, valid only while the worker was fenced as often as said.
+    /// Sets all routes of a worker; valid only while `fence` is the worker's current fence.
     Set { number: u32, worker: WorkerIndex, fence: Fence, routes: Vec<Route> },
-    /// No route of a worker.
+    /// Withdraws all routes of a worker.
     Withdraw { number: u32, worker: WorkerIndex },
-    /// No route at all.
+    /// Withdraws all routes of all workers.
     WithdrawAll { number: u32 },
-    /// Withdraw all and end.
+    /// Withdraws all routes and ends the guard.
     Quit { number: u32 },
 }
 
 /// A route that the kernel did not add or remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Which one.
+    /// The route.
     pub route: Route,
     /// The kernel's error number.
     pub errno: i32,
@@ -61,38 +63,38 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What the guard says.
+/// A message of the guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The TUN device is there.
     Started,
-    /// The request is done: so many routes of those it spoke of are in the kernel now.
+    /// The request was carried out: `routes` of the routes it concerns are in the kernel.
     Done { number: u32, routes: u32 },
-    /// The kernel refused something.
+    /// The kernel refused some changes.
     Failed { number: u32, total: u32, failures: Vec<Failure> },
-    /// The routes belong to a life of the worker that is over.
+    /// The routes were set under an outdated fence of the worker.
     Refused { number: u32, worker: WorkerIndex, fence: Fence },
-    /// A worker was silent: it is fenced and its routes are withdrawn.
+    /// A worker was silent or died: it is fenced, and its routes are a last resort or withdrawn.
     Fenced { worker: WorkerIndex, fence: Fence },
-    /// Why there is no guard.
+    /// Why the guard cannot start.
     CannotStart(String),
 }
 
 /// A frame that no weir of this version writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
-    /// It ends too early or goes on too long.
+    /// The frame is too short or too long.
     #[error("a message of a wrong length between node and guard")]
     Length,
     /// A kind, side or prefix length that does not exist.
     #[error("a message with an unknown value between node and guard")]
     Value,
-    /// The other end is another version.
+    /// The other end has another version.
     #[error(
         "node and guard are different versions: the weir binary was replaced; restart the node"
     )]
     Version,
-    /// A route list out of order.
+    /// The route list is not sorted.
     #[error("a message with unsorted routes between node and guard")]
     Order,
 }
@@ -245,7 +247,7 @@ fn put_route(out: &mut Vec<u8>, route: &Route) {
     put_u32(out, route.metric);
 }
 
-/// What is left to read.
+/// The bytes left to read.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
@@ -271,7 +273,8 @@ impl Reader<'_> {
         Ok(Ipv4Addr::from(self.bytes::<4>()?))
     }
 
-    /// A list whose length is a claim: nothing is reserved for it, and it ends where the frame ends.
+    /// Reads a list. Its length is only a claim: no memory is reserved for it, and the list ends
+    /// where the frame ends.
     fn list<T>(
         &mut self,
         mut item: impl FnMut(&mut Self) -> Result<T, ProtocolError>,

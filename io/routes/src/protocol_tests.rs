@@ -1,4 +1,4 @@
-//! What is written is read again; what nobody writes is refused.
+//! Encoded messages decode to the same; bytes that no encoder writes are refused.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn answers() -> Vec<Answer> {
 }
 
 #[test]
-fn what_is_written_is_read_and_every_cut_is_refused() {
+fn encoded_messages_decode_and_every_truncation_is_refused() {
     for request in requests() {
         let bytes = request.encode();
         assert_eq!(Request::decode(&bytes), Ok(request));
@@ -60,7 +60,7 @@ fn what_is_written_is_read_and_every_cut_is_refused() {
 }
 
 #[test]
-fn any_bytes_are_refused_or_mean_what_they_say() {
+fn any_bytes_are_refused_or_encode_to_themselves() {
     bolero::check!().with_type::<(usize, Vec<(u16, u8)>, Vec<u8>)>().for_each(
         |(which, edits, any)| {
             let requests = requests();
@@ -82,7 +82,7 @@ fn any_bytes_are_refused_or_mean_what_they_say() {
 }
 
 #[test]
-fn another_version_is_named() {
+fn another_version_of_the_protocol_is_a_version_error() {
     let mut bytes = Request::Start(Options::default()).encode();
     bytes[1] += 1;
     assert_eq!(Request::decode(&bytes), Err(ProtocolError::Version));

@@ -1,27 +1,28 @@
-//! For how long a count has stood still: the liveness of a thread or process that counts its turns in shared words.
+//! Measures for how long a counter has stood still: the liveness of a thread or process that counts
+//! its turns in shared words.
 //!
-//! Silence is counted in the observer's own waking time: when the observer itself stood still, so may the other have, and
-//! nobody is to blame for that time.
+//! Silence is measured in the observer's own running time: when the observer itself stalled, the
+//! other may have stalled with it, so that time counts little.
 
 use std::time::Duration;
 
-/// One count under observation. Time is an argument.
+/// One counter under observation. Time is an argument.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pulse {
     beat: u64,
     silent: Duration,
-    /// Between two looks, as intended.
+    /// Intended time between two looks.
     interval: Duration,
     last_look: Option<Duration>,
 }
 
 impl Pulse {
-    /// To be looked at once in each `interval`.
+    /// Creates a pulse that is to be looked at once per `interval`.
     pub(crate) fn new(interval: Duration) -> Self {
         Self { beat: 0, silent: Duration::ZERO, interval, last_look: None }
     }
 
-    /// The silence as of this look. `now` is the time since any fixed moment.
+    /// Returns the silence as of this look. `now` is the time since any fixed moment.
     pub(crate) fn look(&mut self, now: Duration, beat: u64) -> Duration {
         let since = now.saturating_sub(self.last_look.replace(now).unwrap_or(now));
         if beat != std::mem::replace(&mut self.beat, beat) {
@@ -32,7 +33,7 @@ impl Pulse {
         self.silent
     }
 
-    /// Another one is observed from now on.
+    /// Starts to observe another counter.
     pub(crate) fn begin_again(&mut self) {
         *self = Self::new(self.interval);
     }

@@ -1,11 +1,11 @@
-//! A route as the switches shall learn it.
+//! A route for the switches.
 
 use std::fmt;
 use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
 
-/// Which switch learns a route; each side has a kernel table of its own.
+/// The switch that learns a route; each side has a kernel table of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
     /// Tunnel endpoints, for the access switch. The next hop is the worker's access address.
@@ -26,33 +26,34 @@ pub struct Tables {
 /// Number of a worker on its node, from 0, below [`WORKERS_MAX`].
 pub type WorkerIndex = u16;
 
-/// Workers of one node at most: more than a server has cores.
+/// Most workers of one node: more than a server has cores.
 pub const WORKERS_MAX: usize = 1024;
 
-/// Routes of one worker at most: more than a switch holds of them.
+/// Most routes of one worker: more than a switch holds.
 pub const ROUTES_MAX: usize = 1 << 16;
 
-/// Least metric of a route of last resort: above all that roles give.
+/// Lowest metric of a route of last resort: above all metrics that roles give.
 const LAST_RESORT_MIN: u32 = (1 << 31) + 8;
-/// What a metric of a role becomes larger by. The least one, that of the last terms, would fall short of the least of last
-/// resort, and is raised to it.
+/// Added to the metric of a role. The lowest metric, that of the last terms, would stay below the
+/// lowest of last resort, and is raised to that.
 const LAST_RESORT_ADDED: u32 = (1 << 31) - 16;
 
-/// One route. The kernel tells routes of a table apart by prefix and metric, so there is one next hop for these.
+/// One route. The kernel distinguishes the routes of a table by prefix and metric, so there is one
+/// next hop for each pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
-    /// Whose switch learns it.
+    /// The side whose switch learns it.
     pub side: Side,
-    /// Where to; no bits beyond the prefix length.
+    /// Destination; no bits beyond the prefix length.
     pub prefix: Ipv4Net,
-    /// Linux metric, which becomes the MED on the way: the lower one wins.
+    /// Linux metric, which BIRD exports as the MED: the lower one wins.
     pub metric: u32,
     /// The worker's address on that side.
     pub next_hop: Ipv4Addr,
 }
 
 impl Tables {
-    /// The table of a side.
+    /// Returns the table of a side.
     pub fn of(&self, side: Side) -> u32 {
         match side {
             Side::Access => self.access,
@@ -68,8 +69,9 @@ impl Default for Tables {
 }
 
 impl Route {
-    /// The same route with a metric that is worse than any role's: a switch takes it only while no other worker announces
-    /// the prefix. Of two of last resort the one that was better before is better. One of last resort stays as it is.
+    /// Returns the same route with a metric that is worse than any role's: a switch takes it only
+    /// while no other worker announces the prefix. The order of two routes stays the same as routes
+    /// of last resort. A route of last resort is returned unchanged.
     #[must_use]
     pub fn last_resort(self) -> Self {
         if self.metric >= LAST_RESORT_MIN {
@@ -79,7 +81,7 @@ impl Route {
         Self { metric, ..self }
     }
 
-    /// What the kernel tells routes apart by.
+    /// Returns the fields by which the kernel distinguishes routes.
     pub fn key(&self) -> (Side, Ipv4Net, u32) {
         (self.side, self.prefix, self.metric)
     }
@@ -108,7 +110,8 @@ mod tests {
     #[test]
     fn routes_of_last_resort_are_worse_than_all_others_and_keep_their_order() {
         const MIDDLE: u32 = 1 << 31;
-        // Primaries and acting primaries of old and new terms, replicas, one that leaves.
+        // Metrics of primaries and acting primaries of old and new terms, of replicas, and of one
+        // that leaves.
         let metrics = [24, 8_000, MIDDLE - 16, MIDDLE - 13, MIDDLE - 8, MIDDLE + 1, MIDDLE + 7];
         let route = |metric| Route {
             side: Side::Access,
@@ -120,6 +123,6 @@ mod tests {
         assert!(last.is_sorted_by(|better, worse| better < worse), "{last:?}");
         assert!(last[0] > MIDDLE + 7);
         assert_eq!(last, last.iter().map(|&it| route(it).last_resort().metric).collect::<Vec<_>>());
-        assert_eq!(route(0).last_resort().metric, MIDDLE + 8, "no role has it");
+        assert_eq!(route(0).last_resort().metric, MIDDLE + 8, "no role has this metric");
     }
 }

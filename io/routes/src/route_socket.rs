@@ -1,7 +1,8 @@
-//! The kernel's routes over rtnetlink(7): steps applied in batches, a table read back.
+//! Reads and changes the kernel's routes over rtnetlink(7): steps applied in batches, a table read
+//! back.
 //!
-//! Routes are `proto static`, so that `ip route` shows them like an operator's, and `onlink`: the next hop is a
-//! worker's address, which the kernel cannot reach and never needs to.
+//! Routes are `proto static`, so that `ip route` shows them like an operator's, and `onlink`: the
+//! next hop is a worker's address, which the kernel cannot reach and never needs to.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -22,15 +23,16 @@ use netlink_sys::{Socket, SocketAddr};
 use crate::difference::Step;
 use crate::route::{Route, Tables};
 
-/// Steps in one datagram: their acknowledgements (about 800 bytes of socket buffer each) fit the default buffer.
+/// Most steps in one datagram: their acknowledgements (about 800 bytes of socket buffer each) fit
+/// the default buffer.
 const BATCH_MAX: usize = 64;
 
 /// A route as the kernel holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KernelRoute {
-    /// Where to.
+    /// Destination.
     pub prefix: Ipv4Net,
-    /// Linux metric; 0 if it has none.
+    /// Linux metric; 0 if the route has none.
     pub metric: u32,
     /// Next hop; `None` for a route without one.
     pub next_hop: Option<Ipv4Addr>,
@@ -38,10 +40,11 @@ pub struct KernelRoute {
     pub interface: Option<u32>,
 }
 
-/// All routes of a kernel table of this network namespace, sorted. A table that does not exist is empty.
+/// Returns all routes of a kernel table of this network namespace, sorted. A table that does not
+/// exist is empty.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn dump(table: u32) -> io::Result<Vec<KernelRoute>> {
     RouteSocket::open()?.dump(table)
 }
@@ -58,12 +61,14 @@ impl RouteSocket {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
-        // The kernel then leaves out other tables itself. One that cannot (before 4.20) sends all; `dump` looks again.
+        // The kernel then leaves out other tables itself. One that cannot (before 4.20) sends all
+        // tables; `dump` filters again.
         let _ = socket.set_netlink_get_strict_chk(true);
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Applies the steps in their order; tells each result. A refused step does not stop the others.
+    /// Applies the steps in their order; calls back with each result. A refused step does not stop
+    /// the others.
     pub(crate) fn apply(
         &mut self,
         steps: &[Step],
@@ -94,7 +99,7 @@ impl RouteSocket {
         Ok(())
     }
 
-    /// All routes of a table, sorted.
+    /// Returns all routes of a table, sorted.
     pub(crate) fn dump(&mut self, table: u32) -> io::Result<Vec<KernelRoute>> {
         let mut message = RouteMessage::default();
         message.header.address_family = AddressFamily::Inet;
@@ -113,7 +118,8 @@ impl RouteSocket {
                     NetlinkPayload::Done(_) => is_open = false,
                     NetlinkPayload::Error(error) => {
                         is_open = false;
-                        // With strict checks the kernel says so when nobody ever used the table.
+                        // With strict checks the kernel reports an error for a table that was never
+                        // used.
                         if error.to_io().kind() != io::ErrorKind::NotFound {
                             return Err(error.to_io());
                         }
@@ -138,7 +144,7 @@ impl RouteSocket {
         message.serialize(&mut datagram[at..]);
     }
 
-    /// Reads one datagram; `told` gets each message with its sequence number.
+    /// Reads one datagram; calls back with each message and its sequence number.
     fn receive(
         &mut self,
         told: impl FnMut(u32, NetlinkPayload<RouteNetlinkMessage>) -> io::Result<()>,
@@ -148,7 +154,7 @@ impl RouteSocket {
     }
 }
 
-/// Tells each message of a datagram with its sequence number.
+/// Calls back with each message of a datagram and its sequence number.
 fn messages(
     mut rest: &[u8],
     mut told: impl FnMut(u32, NetlinkPayload<RouteNetlinkMessage>) -> io::Result<()>,
@@ -225,9 +231,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_local_table_holds_the_loopback_and_a_table_nobody_uses_nothing() {
-        // Table 255 is the kernel's own; anyone may read it.
-        let local = dump(255).expect("anyone may read routes");
+    fn the_local_table_has_the_loopback_and_an_unused_table_is_empty() {
+        // Table 255 is the kernel's own; any user may read it.
+        let local = dump(255).expect("any user may read routes");
         assert!(local.iter().any(|route| route.prefix.to_string() == "127.0.0.1/32"), "{local:?}");
         assert_eq!(dump(987_654_321).unwrap(), []);
     }
@@ -243,7 +249,7 @@ mod tests {
         }
     }
 
-    /// As the kernel lists a route.
+    /// Encodes a route as the kernel lists it.
     fn listed(route: &KernelRoute, sequence: u32) -> Vec<u8> {
         let mut message = RouteMessage::default();
         message.header.address_family = AddressFamily::Inet;
@@ -263,7 +269,7 @@ mod tests {
         bytes
     }
 
-    /// What the kernel lists is read as it lists it; any other datagram is read to its end or refused.
+    /// Routes are read as the kernel lists them; any other datagram is read to its end or refused.
     #[test]
     fn datagram() {
         type Datagram = (Vec<Row>, Vec<(u16, u8)>, Vec<u8>);

@@ -1,21 +1,26 @@
-//! The memory that a node shares with its guard: for each worker a heartbeat, a fence word, a lock and a flag, 256 bytes, then
-//! 256 bytes for the heartbeats of the guard itself and of the threads that decide.
+//! The memory that a node shares with its guard: for each worker a heartbeat, a fence word, a lock
+//! and a flag, 256 bytes, then 256 bytes for the heartbeats of the guard itself and of the threads
+//! that decide.
 //!
 //! ```text
 //!   line 0   beat  u64   written by the worker at each turn of its loop, read by the guard
-//!   line 1   fence u32   written by the guard, read by the worker at each turn: how often it was fenced
-//!   line 2   life        held by the worker's thread until its end, looked at by the guard
-//!   line 3   stake u32   written by the node's thread of the roles, read by the guard: what would end with the worker
+//!   line 1   fence u32   written by the guard, read by the worker at each turn:
+//!                        how often it was fenced
+//!   line 2   life        held by the worker's thread until its end, tried by the guard
+//!   line 3   stake u32   written by the node's roles thread, read by the guard:
+//!                        what homes would lose with the worker
 //!   last:
 //!   line 0   guard   u64 written by the guard at each turn of its loop, read by the node
-//!   line 1   roles   u64 written by the node's thread of the roles, read by the guard; 0: it does not run
-//!   line 2   control u64 the same of the thread of the admin API
+//!   line 1   roles   u64 written by the node's roles thread, read by the guard;
+//!                        0: the thread does not run
+//!   line 2   control u64 the same for the thread of the admin API
 //! ```
 //!
-//! Every word has one writer. The fence word counts, so that "I have seen the third fence" cannot be mistaken for the
-//! fourth: a worker is fenced while the word differs from the number it has acknowledged, and routes are set
-//! under such a number (see [`Request::Set`](crate::protocol::Request::Set)). The memory is a sealed memfd of fixed
-//! length and outlives the guard, so a new guard goes on counting.
+//! Every word has one writer. The fence word counts, so that an acknowledgement of the third fence
+//! cannot be mistaken for one of the fourth: a worker is fenced while the word differs from the
+//! number it has acknowledged, and routes are set under such a number (see
+//! [`Request::Set`](crate::protocol::Request::Set)). The memory is a sealed memfd of fixed length
+//! and outlives the guard, so a new guard continues the counts.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -52,7 +57,7 @@ struct Words {
 
 const _: () = assert!(size_of::<Words>() == 256);
 
-/// The words of no worker.
+/// The words that belong to no worker.
 #[derive(Debug)]
 #[repr(C)]
 struct ProcessWords {
@@ -64,19 +69,19 @@ struct ProcessWords {
 const _: () = assert!(size_of::<ProcessWords>() == size_of::<Words>());
 const _: () = assert!(align_of::<ProcessWords>() <= align_of::<Words>());
 
-/// A thread of the node that decides, and that the guard watches.
+/// A thread of the node that makes decisions, and that the guard watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decider {
-    /// On the roles of the workers.
+    /// Decides on the roles of the workers.
     Roles,
-    /// Admin API, metrics, the end of the process.
+    /// Serves the admin API and metrics, and ends the process.
     Control,
 }
 
 impl Decider {
     pub(crate) const ALL: [Self; 2] = [Self::Roles, Self::Control];
 
-    /// As the node calls its thread.
+    /// Returns the name that the node gives the thread.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Roles => "roles",
@@ -85,19 +90,20 @@ impl Decider {
     }
 }
 
-/// What homes would lose with a worker, as the node's thread of the roles saw it last.
+/// What homes would lose with a worker, as the node's roles thread saw it last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stake {
-    /// Other workers serve its shards, or it has none.
+    /// Other workers serve its shards, or it has no shard.
     Nothing,
-    /// It serves a shard of which others have full copies.
+    /// It serves a shard of which other workers have full copies.
     Served,
     /// It serves a shard and has the only full copy.
     OnlyCopy,
 }
 
 impl Stake {
-    /// `is_serving`: it serves a shard; `is_only_copy`: of such a one nobody else has a full copy.
+    /// `is_serving`: it serves a shard; `is_only_copy`: no other worker has a full copy of such a
+    /// shard.
     pub fn new(is_serving: bool, is_only_copy: bool) -> Self {
         match (is_serving, is_only_copy) {
             (_, true) => Self::OnlyCopy,
@@ -118,18 +124,20 @@ pub struct SharedWords {
     file: OwnedFd,
 }
 
-// JUSTIFICATION: a raw pointer makes the type neither Send nor Sync, but both sides of it are needed by several threads.
-// SAFETY: the memory holds atomics and locks only, is mapped until the value is dropped, and belongs to no thread.
+// JUSTIFICATION: a raw pointer makes the type neither Send nor Sync, but several threads need both.
+// SAFETY: the memory holds atomics and locks only, is mapped until the value is dropped, and
+// belongs to no thread.
 unsafe impl Send for SharedWords {}
 // JUSTIFICATION: as above.
-// SAFETY: as above: every access is through a shared reference, an atomic load or store or one of a lock.
+// SAFETY: as above: every access is through a shared reference, an atomic load or store or one of a
+// lock.
 unsafe impl Sync for SharedWords {}
 
 impl SharedWords {
-    /// New memory for `workers` workers (1 to [`WORKERS_MAX`]), all words 0, all locks held by nobody.
+    /// Creates memory for `workers` workers (1 to [`WORKERS_MAX`]), all words 0, all locks free.
     ///
     /// # Errors
-    /// What the kernel or the C library refuses; `EINVAL` for a number of workers out of range.
+    /// The refusal of the kernel or the C library; `EINVAL` for a number of workers out of range.
     pub fn new(workers: usize) -> io::Result<Self> {
         if !(1..=WORKERS_MAX).contains(&workers) {
             return Err(Errno::EINVAL.into());
@@ -141,16 +149,16 @@ impl SharedWords {
         let words = Self::open(OwnedFd::from(file))?;
         for worker in 0..workers {
             // JUSTIFICATION: a lock is made where it lies.
-            // SAFETY: the memory is new, so nobody else knows of it.
+            // SAFETY: the memory is new, so no other thread or process knows of it.
             unsafe { words.words(worker as WorkerIndex).life.0.make() }?;
         }
         Ok(words)
     }
 
-    /// The memory behind a descriptor that [`new`](Self::new) made, in another process.
+    /// Maps the memory behind a descriptor that [`new`](Self::new) made, in another process.
     ///
     /// # Errors
-    /// `EINVAL` for anything else than such a descriptor.
+    /// `EINVAL` for any other kind of descriptor.
     pub fn open(file: OwnedFd) -> io::Result<Self> {
         let file = File::from(file);
         let bytes = file.metadata()?.len() as usize;
@@ -164,45 +172,46 @@ impl SharedWords {
         }
         let length = NonZeroUsize::new(bytes).ok_or(Errno::EINVAL)?;
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // JUSTIFICATION: memory shared between processes can only be had by mmap.
-        // SAFETY: a fresh mapping at an address of the kernel's choice. The file is sealed against shrinking, so no
-        // page of it can vanish, and all who map it access it as the same atomics and locks.
+        // JUSTIFICATION: only mmap gives memory that is shared between processes.
+        // SAFETY: a fresh mapping at an address of the kernel's choice. The file is sealed against
+        // shrinking, so no page of it can vanish, and all processes that map it access it as the
+        // same atomics and locks.
         let start = unsafe { mmap(None, length, access, MapFlags::MAP_SHARED, &file, 0) }?;
         Ok(Self { start: start.cast(), workers, file: OwnedFd::from(file) })
     }
 
-    /// Workers there is room for.
+    /// Returns the number of workers there is room for.
     pub fn workers(&self) -> usize {
         self.workers
     }
 
-    /// How often the worker was fenced until now.
+    /// Returns how often the worker has been fenced.
     pub fn fence(&self, worker: WorkerIndex) -> Fence {
         Fence(self.words(worker).fence.0.load(Ordering::Relaxed))
     }
 
-    /// The guard's "I am alive": once a turn.
+    /// Counts the guard's heartbeat; called once per turn.
     pub(crate) fn beat_guard(&self) {
         self.process_words().guard.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The node's look at the guard.
+    /// Returns the guard's heartbeat, for the node.
     pub(crate) fn guard_beat(&self) -> u64 {
         self.process_words().guard.0.load(Ordering::Relaxed)
     }
 
-    /// A deciding thread's "I am alive": once a turn.
+    /// Counts the heartbeat of a deciding thread; called once per turn.
     pub fn beat_decider(&self, decider: Decider) {
-        // 0 stands for a thread that does not run.
+        // The count leaves 0, which stands for a thread that does not run.
         self.decider(decider).fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A deciding thread ends in order.
+    /// Marks a deciding thread as ended in an orderly way.
     pub fn end_decider(&self, decider: Decider) {
         self.decider(decider).store(0, Ordering::Relaxed);
     }
 
-    /// The guard's look at a deciding thread; 0: it does not run.
+    /// Returns the heartbeat of a deciding thread, for the guard; 0 if it does not run.
     pub(crate) fn decider_beat(&self, decider: Decider) -> u64 {
         self.decider(decider).load(Ordering::Relaxed)
     }
@@ -211,22 +220,22 @@ impl SharedWords {
         &self.process_words().deciders[decider as usize].0
     }
 
-    /// The guard's look at a heartbeat.
+    /// Returns a worker's heartbeat, for the guard.
     pub(crate) fn beat(&self, worker: WorkerIndex) -> u64 {
         self.words(worker).beat.0.load(Ordering::Relaxed)
     }
 
-    /// The guard's look at a life: whether the worker's thread has died since the last one.
+    /// Whether the worker's thread has died since the last look, for the guard.
     pub(crate) fn is_over(&self, worker: WorkerIndex) -> bool {
         self.words(worker).life.0.is_over()
     }
 
-    /// What would end with the worker. For the node's thread of the roles alone.
+    /// Sets what homes would lose with the worker. For the node's roles thread alone.
     pub fn set_stake(&self, worker: WorkerIndex, stake: Stake) {
         self.words(worker).stake.0.store(stake as u32, Ordering::Relaxed);
     }
 
-    /// The guard's look at that.
+    /// Returns what homes would lose with the worker, for the guard.
     pub(crate) fn stake(&self, worker: WorkerIndex) -> Stake {
         match self.words(worker).stake.0.load(Ordering::Relaxed) {
             0 => Stake::Nothing,
@@ -237,8 +246,8 @@ impl SharedWords {
 
     /// Fences the worker. For the guard alone, the only writer of the word.
     ///
-    /// The system calls that withdraw its routes follow, so the worker can see the fence before any switch sees a
-    /// withdrawal.
+    /// The system calls that withdraw its routes or make them a last resort follow, so the worker
+    /// can see the fence before any switch sees the change.
     pub(crate) fn raise_fence(&self, worker: WorkerIndex) -> Fence {
         let word = &self.words(worker).fence.0;
         let next = word.load(Ordering::Relaxed).wrapping_add(1);
@@ -246,7 +255,7 @@ impl SharedWords {
         Fence(next)
     }
 
-    /// Those of all workers and those of none.
+    /// Returns the length of the memory in bytes: the words of all workers and those of no worker.
     const fn bytes(workers: usize) -> usize {
         workers * size_of::<Words>() + size_of::<ProcessWords>()
     }
@@ -256,7 +265,8 @@ impl SharedWords {
         // SAFETY: size_of::<ProcessWords>() bytes are mapped behind those of the workers.
         let words = unsafe { self.start.add(self.workers) }.cast::<ProcessWords>();
         // JUSTIFICATION: as above.
-        // SAFETY: aligned to a line as all words are; atomics, for which any bits are valid, mapped as long as `self` lives.
+        // SAFETY: aligned to a line as all words are; atomics, for which any bits are valid, mapped
+        // as long as `self` lives.
         unsafe { words.as_ref() }
     }
 
@@ -264,25 +274,25 @@ impl SharedWords {
         SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL
     }
 
-    /// Panics if there is no such worker.
+    /// Panics if the worker does not exist.
     fn words(&self, worker: WorkerIndex) -> &Words {
         let worker = usize::from(worker);
         assert!(worker < self.workers, "worker {worker} of {}", self.workers);
-        // JUSTIFICATION: what mmap gave is a pointer.
+        // JUSTIFICATION: mmap returns a pointer.
         // SAFETY: worker < workers, and workers * size_of::<Words>() bytes are mapped.
         let words = unsafe { self.start.add(worker) };
         // JUSTIFICATION: as above.
-        // SAFETY: page aligned memory of atomics, for which any bits are valid, and of locks that `new` has made, mapped
-        // as long as `self` lives.
+        // SAFETY: page aligned memory of atomics, for which any bits are valid, and of locks that
+        // `new` has made, mapped as long as `self` lives.
         unsafe { words.as_ref() }
     }
 }
 
 impl Drop for SharedWords {
     fn drop(&mut self) {
-        // JUSTIFICATION: what mmap gave has to be given back by munmap.
-        // SAFETY: the whole of one mapping of ours; references into it borrow `self` and are gone. A refusal would
-        // leave it mapped until the process ends, which harms nobody.
+        // JUSTIFICATION: memory of mmap has to be returned by munmap.
+        // SAFETY: the whole of one mapping of ours; references into it borrow `self` and are gone.
+        // A refusal would leave it mapped until the process ends, which does no harm.
         let _ = unsafe { munmap(self.start.cast(), Self::bytes(self.workers)) };
     }
 }
@@ -299,7 +309,7 @@ impl fmt::Debug for SharedWords {
     }
 }
 
-/// A worker's end of its words. Hot: one store and one load a turn, none a packet.
+/// A worker's end of its words. Hot: one store and one load per turn, none per packet.
 #[derive(Debug)]
 pub struct Heartbeat {
     words: Arc<SharedWords>,
@@ -309,7 +319,8 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// The heartbeat of a worker, which counts as acknowledged whatever happened before. One for each worker.
+    /// Creates the heartbeat of a worker, one for each worker. All earlier fences count as
+    /// acknowledged.
     ///
     /// # Panics
     /// If there is no room for such a worker.
@@ -318,34 +329,38 @@ impl Heartbeat {
         Self { words, worker, count, acknowledged }
     }
 
-    /// Has the guard learn at once when the calling thread, the worker's, ends in whatever way. To be called once.
+    /// Lets the guard detect at once when the calling thread, the worker's, ends in whatever way.
+    /// To be called once.
     ///
     /// # Errors
-    /// What the C library refuses: then the end of the thread is noticed by its silence.
+    /// The C library's refusal: then the guard notices the end of the thread by its silence.
     pub fn begin(&self) -> io::Result<()> {
-        // The kernel marks the lock after the thread's last instruction: it has to be mapped until then.
+        // The kernel marks the lock after the thread's last instruction: the memory has to be
+        // mapped until then.
         std::mem::forget(Arc::clone(&self.words));
-        // JUSTIFICATION: the kernel tells of the end of a thread in memory that is given to it (set_robust_list(2)).
-        // SAFETY: the reference that is never given back keeps the memory mapped.
+        // JUSTIFICATION: the kernel reports the end of a thread in memory that is given to it
+        // (set_robust_list(2)).
+        // SAFETY: the leaked reference keeps the memory mapped.
         unsafe { self.words.words(self.worker).life.0.hold() }
     }
 
-    /// "I am alive": once a turn.
+    /// Counts the worker's heartbeat; called once per turn.
     #[inline]
     pub fn beat(&mut self) {
         self.count = self.count.wrapping_add(1);
         self.words.words(self.worker).beat.0.store(self.count, Ordering::Relaxed);
     }
 
-    /// Whether the guard took this worker for dead: its routes are gone or going, and a replica may serve its shards.
-    /// Once a turn, before a burst is received: a worker that stood still in the middle of a burst finishes that one.
+    /// True if the guard took this worker for dead: its routes are a last resort, gone or going,
+    /// and a replica may serve its shards. Called once per turn, before a burst is received: a
+    /// worker that stalled in the middle of a burst finishes that one.
     #[inline]
     pub fn is_fenced(&self) -> bool {
         self.words.fence(self.worker) != self.acknowledged
     }
 
-    /// To be called by a fenced worker that has discarded its rings and dropped its roles. The number is what its next
-    /// routes are set under.
+    /// Acknowledges the fence; for a fenced worker that has discarded its rings and dropped its
+    /// roles. Returns the number under which its next routes are set.
     pub fn acknowledge(&mut self) -> Fence {
         self.acknowledged = self.words.fence(self.worker);
         self.acknowledged
@@ -357,7 +372,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_end_writes_the_other_end_reads() {
+    fn one_mapping_reads_what_the_other_writes() {
         let ours = Arc::new(SharedWords::new(3).unwrap());
         let theirs = SharedWords::open(ours.as_fd().try_clone_to_owned().unwrap()).unwrap();
         assert_eq!(theirs.workers(), 3);

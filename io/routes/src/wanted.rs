@@ -1,8 +1,10 @@
-//! Which routes the switches shall have: from workers, shards, roles and liveness to a list for each worker.
+//! Computes the routes that the switches shall have: from workers, shards, roles and liveness to a
+//! list for each worker.
 //!
-//! Invariants: both sides of a worker share fate, since half a path loses every packet of the other half; no two
-//! routes of the result have the same key; nothing is returned that exceeds what the switches were said to hold.
-//! It reads no clock, no kernel and no role machine: a shard comes with the metric its role gives it.
+//! Invariants: both sides of a worker share fate, since half a path loses every packet of the other
+//! half; no two routes of the result have the same key; no result exceeds the stated limits of the
+//! switches. It reads no clock, no kernel and no role machine: each shard carries the metric that
+//! its role gives it.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -11,7 +13,7 @@ use ipnet::Ipv4Net;
 
 use crate::route::{Route, Side, WorkerIndex};
 
-/// Where a worker is, and whether its two sides work (link up, a gateway answers).
+/// Addresses of a worker, and whether its two sides work (link up, a gateway answers).
 #[derive(Clone, Copy, Debug)]
 pub struct Worker {
     /// Its address on the access side: next hop of the tunnel endpoints.
@@ -27,31 +29,32 @@ pub struct Worker {
 /// A shard that a worker serves.
 #[derive(Clone, Copy, Debug)]
 pub struct Shard<'a> {
-    /// Addresses on the access side: the tunnel endpoint, or in plain mode the address that the BNG steers to.
+    /// Addresses on the access side: the tunnel endpoint, or in plain mode the address that the BNG
+    /// steers traffic to.
     pub endpoints: &'a [Ipv4Addr],
     /// Its public prefixes.
     pub prefixes: &'a [Ipv4Net],
-    /// The worker, an index into the workers.
+    /// The worker, an index into the list of workers.
     pub worker: WorkerIndex,
-    /// The metric of the worker's role; `None` for a role that announces nothing.
+    /// The metric of the worker's role; `None` if the role announces nothing.
     pub metric: Option<u32>,
-    /// Whether no other worker has a synced copy. With one side down half a path is then all there is, and stays
-    /// announced; with both sides down there is nothing to announce.
+    /// True if no other worker has a synced copy. With one side down, half a path is then all there
+    /// is, and stays announced; with both sides down there is nothing to announce.
     pub is_last_copy: bool,
-    /// Its routes are a last resort, whatever the metric.
+    /// True if its routes are a last resort, whatever the metric.
     pub is_held_off: bool,
 }
 
-/// What the switches hold of this cluster. Each limit counts for each switch alone.
+/// What the switches can hold of this cluster. Each limit applies to each switch by itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Routes a switch takes.
+    /// Most routes of a switch.
     pub max_routes: usize,
-    /// Different next hops a switch takes.
+    /// Most different next hops of a switch.
     pub max_next_hops: usize,
 }
 
-/// Why there is no list of routes.
+/// Why no list of routes can be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WantedError {
     /// A shard names a worker that does not exist.
@@ -59,17 +62,17 @@ pub enum WantedError {
     NoWorker {
         /// The worker named.
         worker: WorkerIndex,
-        /// Workers there are.
+        /// Number of workers.
         workers: usize,
     },
-    /// Two shards announce the same prefix with the same metric: no switch could tell them apart.
+    /// Two shards announce the same prefix with the same metric: no switch could distinguish them.
     #[error(
         "{one} and {other} differ only in the next hop or the shard: a prefix belongs to one shard"
     )]
     Twice {
-        /// The one.
+        /// One of the two routes.
         one: Route,
-        /// The other.
+        /// The other route.
         other: Route,
     },
     /// More routes than the switch holds.
@@ -77,7 +80,7 @@ pub enum WantedError {
         "{wanted} routes for the {side} switch, which holds {max} (max_routes): use larger prefixes or fewer shards"
     )]
     TooManyRoutes {
-        /// Which switch.
+        /// The side of the switch.
         side: Side,
         /// Routes wanted.
         wanted: usize,
@@ -89,7 +92,7 @@ pub enum WantedError {
         "{wanted} next hops for the {side} switch, which holds {max} (max_next_hops): use fewer workers"
     )]
     TooManyNextHops {
-        /// Which switch.
+        /// The side of the switch.
         side: Side,
         /// Next hops wanted.
         wanted: usize,
@@ -98,10 +101,10 @@ pub enum WantedError {
     },
 }
 
-/// The routes of each worker, in the order of `workers`, each list sorted.
+/// Returns the routes of each worker, in the order of `workers`, each list sorted.
 ///
 /// # Errors
-/// [`WantedError`]: nothing is announced in part.
+/// [`WantedError`]: there is no partial result.
 pub fn wanted(
     workers: &[Worker],
     shards: &[Shard<'_>],

@@ -16,7 +16,7 @@ fn worker(number: usize, sides: u8) -> Worker {
     }
 }
 
-/// Addresses of shard `number`, all its own.
+/// Addresses of shard `number`; no other shard has them.
 struct Addresses {
     endpoints: Vec<Ipv4Addr>,
     prefixes: Vec<Ipv4Net>,
@@ -78,7 +78,7 @@ fn a_primary_announces_its_endpoint_and_its_prefixes_each_on_its_side() {
 }
 
 #[test]
-fn both_sides_share_fate_and_the_rest_is_untouched() {
+fn both_sides_of_a_worker_share_fate_and_others_are_untouched() {
     type Case = (Vec<u8>, Vec<(u8, u8, Option<u32>, bool)>);
     bolero::check!().with_type::<Case>().for_each(|(sides, shards)| {
         let workers: Vec<Worker> =
@@ -130,13 +130,13 @@ fn both_sides_share_fate_and_the_rest_is_untouched() {
                 assert_eq!(owner.access, worker.access);
             }
         }
-        // Whatever is not announced by a shard with both feet on the ground is not announced at all.
+        // No route is announced without a shard that announces it.
         assert!(rest.is_empty());
     });
 }
 
 #[test]
-fn limits_are_named_with_what_was_wanted() {
+fn an_exceeded_limit_is_named_with_the_wanted_number() {
     let workers = [worker(1, 3), worker(2, 3)];
     let (one, other) = (addresses(1, 3), addresses(2, 1));
     let shards = [shard(&one, 0, Some(7), false), shard(&other, 1, Some(7), false)];
@@ -159,12 +159,12 @@ fn limits_are_named_with_what_was_wanted() {
 }
 
 #[test]
-fn a_prefix_of_two_shards_and_a_worker_that_is_not_there_are_refused() {
+fn a_prefix_of_two_shards_and_an_unknown_worker_are_refused() {
     let workers = [worker(1, 3), worker(2, 3)];
     let own = addresses(1, 1);
     let twice = [shard(&own, 0, Some(7), false), shard(&own, 1, Some(7), false)];
     assert!(matches!(wanted(&workers, &twice, NO_LIMITS), Err(WantedError::Twice { .. })));
-    // With different metrics it is one shard on its way from one worker to the other.
+    // With different metrics it is one shard that is moving from one worker to the other.
     let moving = [shard(&own, 0, Some(7), false), shard(&own, 1, Some(8), false)];
     assert!(wanted(&workers, &moving, NO_LIMITS).is_ok());
     let nowhere = [shard(&own, 2, Some(7), false)];

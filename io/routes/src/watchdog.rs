@@ -1,45 +1,47 @@
-//! Which workers have been silent for too long: the guard's judgement over the heartbeats, pure.
+//! Decides which workers have been silent for too long, from the heartbeats that the guard reads;
+//! pure.
 //!
 //! ```text
-//!            watch       silent for `silence`           silent for its grace
-//!   unwatched ----> watched ------------------> fenced ---------------------> hung (said once)
-//!                    ^  |                         | |                           ^
-//!                    |  |       beats again       | |                           | silent for `silence` and its grace
-//!                    +--|-------------------------+ |                           |
-//!                       +---------------------------+--> gone ------------------+
+//!            watch       silent for `silence`         silent for its grace
+//!   unwatched ----> watched ------------------> fenced -------------------> hung
+//!                    ^  |                         | |                       ^ (reported once)
+//!                    |  |       beats again       | |                       |
+//!                    +--|-------------------------+ |                       | silent for `silence`
+//!                       +---------------------------+--> gone --------------+ and its grace
 //!                              its thread has died
 //! ```
 //!
-//! A worker that is silent may only wait for a core, and so may those who have copies: its routes become a last resort. A
-//! worker whose thread has died loses them.
+//! A silent worker may only be waiting for a core, and so may the workers that have copies: its
+//! routes become a last resort. A worker whose thread has died loses its routes.
 //!
-//! The grace is `kill_after` once others serve the worker's shards. Until then it is ten seconds, and 30 if the worker has
-//! the only full copy of one: with its process connections would end, while it may only wait for a core, and while those who
-//! have copies may wait for one, too.
+//! The grace is `kill_after` once other workers serve the worker's shards. Until then it is at
+//! least ten seconds, and 30 if the worker has the only full copy of a shard: the end of its
+//! process would end connections, although it may only be waiting for a core, as the holders of
+//! copies may.
 //!
-//! Silence is counted in the guard's own waking time: when the guard itself stood still (a paused machine, a busy
-//! one), the workers stood still with it, and nobody is to blame for that time.
+//! Silence is measured in the guard's own running time: when the guard itself stalled (a paused
+//! machine, a busy one), the workers stalled with it, so that time counts little.
 
 use std::time::Duration;
 
 use crate::route::WorkerIndex;
 use crate::shared_words::Stake;
 
-/// Looks within the time that a worker may be silent.
+/// Number of looks within the time that a worker may be silent.
 const LOOKS: u32 = 10;
-/// Least grace of a worker whose shards nobody else is known to serve.
+/// Least grace of a worker whose shards no other worker is known to serve.
 pub const SERVED_GRACE: Duration = Duration::from_secs(10);
-/// The same if it has the only full copy of one.
+/// Least grace of a worker that has the only full copy of a shard.
 pub const ONLY_COPY_GRACE: Duration = Duration::from_secs(30);
-/// Looks do not come faster than this.
+/// Shortest time between two looks.
 const INTERVAL_MIN: Duration = Duration::from_millis(1);
 
-/// What a look found.
+/// The finding of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alarm {
-    /// Silent for too long: fence this worker, then make its routes a last resort.
+    /// Silent for too long: the guard fences this worker, then makes its routes a last resort.
     Silent(WorkerIndex),
-    /// Its thread has died: fence this worker, then withdraw its routes.
+    /// Its thread has died: the guard fences this worker, then withdraws its routes.
     Gone(WorkerIndex),
     /// Fenced or gone, and still silent after the grace.
     Hung(WorkerIndex),
@@ -71,20 +73,21 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Nobody is watched at first. `silence` is what a worker may be silent for, `kill_after` the grace after that.
+    /// Creates a watchdog that watches no worker. `silence` is how long a worker may be silent,
+    /// `kill_after` the grace after that.
     pub fn new(workers: usize, silence: Duration, kill_after: Option<Duration>) -> Self {
         let nobody = State { watch: Watch::Unwatched, beat: 0, silent: Duration::ZERO };
         Self { silence, kill_after, last_look: None, workers: vec![nobody; workers] }
     }
 
-    /// Time between two looks; `None` while nobody needs one.
+    /// Returns the time between two looks; `None` while no worker needs one.
     pub fn interval(&self) -> Option<Duration> {
         let is_idle =
             self.workers.iter().all(|state| matches!(state.watch, Watch::Unwatched | Watch::Hung));
         (!is_idle).then(|| (self.silence / LOOKS).max(INTERVAL_MIN))
     }
 
-    /// Watches a worker from now on; one that is watched already keeps its count.
+    /// Starts to watch a worker; one that is watched already keeps its silence.
     pub fn watch(&mut self, worker: WorkerIndex, beat: u64) {
         let state = &mut self.workers[usize::from(worker)];
         if state.watch != Watch::Watched {
@@ -92,7 +95,7 @@ impl Watchdog {
         }
     }
 
-    /// Watches a worker no longer: it has no routes.
+    /// Stops watching a worker that has no routes.
     pub fn unwatch(&mut self, worker: WorkerIndex) {
         let state = &mut self.workers[usize::from(worker)];
         if matches!(state.watch, Watch::Watched | Watch::Fenced) {
@@ -100,8 +103,8 @@ impl Watchdog {
         }
     }
 
-    /// Looks at all workers. `now` is the time since any fixed moment, `is_over` whether a worker's thread has died since
-    /// the last look, `stake` what would end with it.
+    /// Looks at all workers. `now` is the time since any fixed moment, `is_over` whether a worker's
+    /// thread has died since the last look, `stake` what homes would lose with it.
     pub fn look(
         &mut self,
         now: Duration,
@@ -123,7 +126,7 @@ impl Watchdog {
             } else if current != state.beat {
                 (state.beat, state.silent) = (current, Duration::ZERO);
                 state.watch = match state.watch {
-                    // It has its routes of last resort.
+                    // It still has its routes of last resort.
                     Watch::Watched | Watch::Fenced => Watch::Watched,
                     _ => Watch::Unwatched,
                 };
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_fences_and_the_grace_ends_once() {
+    fn a_silent_worker_is_fenced_and_after_the_grace_hung_once() {
         let mut dog = Watchdog::new(2, SILENCE, Some(GRACE));
         dog.watch(0, 0);
         dog.watch(1, 0);
@@ -195,14 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_wakes_up_in_the_grace_is_watched_on_with_its_routes_of_last_resort() {
+    fn a_worker_that_beats_in_its_grace_stays_watched_with_its_last_resort() {
         let mut dog = Watchdog::new(1, SILENCE, Some(GRACE));
         dog.watch(0, 7);
         assert_eq!(looks(&mut dog, 0, 500, |_, _| 7), [(SILENCE, Alarm::Silent(0))]);
         let again = looks(&mut dog, 500, 600, |_, _| 8);
         assert_eq!(again, [(Duration::from_millis(550), Alarm::Silent(0))], "a second silence");
         assert_eq!(dog.interval(), Some(STEP));
-        // A list that is set under a newer fence changes nothing of that.
+        // A list that is set under a newer fence changes none of that.
         assert_eq!(looks(&mut dog, 600, 700, |now, _| now.as_millis() as u64), []);
         dog.watch(0, 9);
         let died = dog.look(Duration::from_millis(700), |_| 9, |_| true, |_| Stake::Nothing);
@@ -227,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_nobody_replaces_is_fenced_as_soon_and_hung_later() {
+    fn a_worker_without_replacement_is_fenced_as_soon_but_hung_later() {
         let stakes = [Stake::Nothing, Stake::Served, Stake::OnlyCopy];
         let mut dog = Watchdog::new(3, SILENCE, Some(GRACE));
         (0..3).for_each(|worker| dog.watch(worker, 0));
@@ -259,14 +262,14 @@ mod tests {
     }
 
     #[test]
-    fn without_a_grace_nobody_is_hung() {
+    fn without_a_grace_no_worker_is_hung() {
         let mut dog = Watchdog::new(1, SILENCE, None);
         dog.watch(0, 0);
         assert_eq!(looks(&mut dog, 0, 60_000, |_, _| 0).len(), 1);
     }
 
     #[test]
-    fn a_pause_of_the_guard_is_nobody_elses_silence() {
+    fn a_pause_of_the_guard_is_not_counted_as_a_workers_silence() {
         let mut dog = Watchdog::new(1, SILENCE, Some(GRACE));
         dog.watch(0, 1);
         assert_eq!(looks(&mut dog, 0, 20, |_, _| 1), []);
@@ -276,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_dies_is_gone_at_the_next_look() {
+    fn a_worker_that_dies_is_gone_at_the_next_look() {
         let mut dog = Watchdog::new(2, SILENCE, Some(GRACE));
         dog.watch(0, 0);
         // It may have beaten since the last look.
@@ -285,12 +288,12 @@ mod tests {
             [Alarm::Gone(0)]
         );
         assert_eq!(dog.look(2 * STEP, |_| 1, |_| false, |_| Stake::Nothing), []);
-        // One without routes dies unnoticed.
+        // The death of a worker without routes raises no alarm.
         assert_eq!(dog.look(3 * STEP, |_| 1, |worker| worker == 1, |_| Stake::Nothing), []);
     }
 
     #[test]
-    fn one_without_routes_may_be_silent() {
+    fn a_worker_without_routes_may_be_silent() {
         let mut dog = Watchdog::new(1, SILENCE, Some(GRACE));
         dog.watch(0, 0);
         dog.unwatch(0);

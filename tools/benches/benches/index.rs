@@ -1,7 +1,9 @@
-//! The flow table and its rivals under criterion: `cargo bench -p weir-benches --bench index [-- FILTER]`.
+//! The flow table and its rivals under criterion: `cargo bench -p weir-benches --bench index [--
+//! FILTER]`.
 //!
-//! An iteration is a batch of 4,096 keys; of a sweep or a walk, the whole table. The benchmarks run one after the other
-//! for a second each: on a machine whose speed changes meanwhile, believe the ratios of `index_table` instead.
+//! An iteration is a batch of 4,096 keys; for a sweep or a walk it is the whole table. The
+//! benchmarks run one after the other for a second each: on a machine whose speed changes
+//! meanwhile, believe the ratios of `index_table` instead.
 
 use std::time::Duration;
 
@@ -36,7 +38,8 @@ fn measure(criterion: &mut Criterion, point: Point, bench: &mut Bench, burst: us
         group.throughput(Throughput::Elements(elements as u64));
         for subject in &mut bench.subjects {
             let can_do = !is_whole || subject.name != "rte_hash";
-            // A whole table of millions is swept once per sample: ten times a second at most.
+            // Skips the sweep and the walk of a table of millions: each is one sample, of which at
+            // most ten run in a second.
             if !can_do || (is_whole && point.entries > 1 << 21) {
                 continue;
             }
@@ -45,7 +48,7 @@ fn measure(criterion: &mut Criterion, point: Point, bench: &mut Bench, burst: us
                     let batches = if is_whole { 1 } else { iterations as usize };
                     let runs = if is_whole { iterations } else { 1 };
                     (0..runs)
-                        .map(|_| subject.run(operation, batches).expect("it can do this").0)
+                        .map(|_| subject.run(operation, batches).expect("it is supported").0)
                         .sum()
                 });
             });

@@ -1,8 +1,10 @@
-//! One table of what the flow table does beside its rivals and the machine's memory: `cargo bench -p weir-benches
-//! --bench index_table`. All subjects take turns of a few milliseconds in each round; a ratio is the median over the
-//! rounds of the ratio within a round, so that a machine whose speed changes does no harm.
+//! One table with the operations of the flow table beside its rivals and the machine's memory:
+//! `cargo bench -p weir-benches --bench index_table`. All subjects take turns of a few milliseconds
+//! in each round; a ratio is the median over the rounds of the ratio within a round, so that a
+//! machine whose speed changes does no harm.
 //!
-//! `WEIR_BENCH_ROUNDS` is the number of rounds (7); see `weir_benches::point` for the other variables.
+//! `WEIR_BENCH_ROUNDS` is the number of rounds (7); see `weir_benches::point` for the other
+//! variables.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,12 +17,13 @@ use weir_benches::subject::Operation;
 
 /// Batches per turn: 131,072 keys, two to twenty milliseconds.
 const BATCHES: usize = 32;
-/// Batches before a turn that are not timed: what fits of a table is in the caches again, as if it ran alone. Fewer
-/// have shown the last-level cache of the other tables.
+/// Batches before a turn that are not timed. After them the part of a table that fits into the
+/// caches is there again, as if the table ran alone; with fewer, the last-level cache still held
+/// the other tables.
 const WARM_UP_BATCHES: usize = 192;
-/// The same before insertions and deletions, which come after many look-ups in real life too.
+/// Untimed batches before insertions and deletions, which come after many look-ups in real use too.
 const TURNOVER_WARM_UP_BATCHES: usize = 16;
-/// Rounds of what takes a whole table.
+/// Rounds of an operation on a whole table (sweep, walk).
 const WHOLE_ROUNDS: usize = 3;
 
 #[derive(Debug)]
@@ -54,7 +57,8 @@ struct Row {
     mops: Vec<Rate>,
     /// weir's rate divided by the subject's: median, least and greatest over the rounds.
     ratio_to: Vec<Rate>,
-    /// Of the machine's lines: random ones, two per hit and one per miss; for a walk and a sweep lines in order.
+    /// The rate of cache lines as a fraction of the machine's: random lines, two per hit and one
+    /// per miss; lines in order for a walk and a sweep. Median, least and greatest.
     line_fraction: Option<[f64; 3]>,
     mlines: Option<f64>,
 }
@@ -154,8 +158,8 @@ fn row(operation: Operation, bench: &mut Bench, burst: usize, rounds: usize) -> 
     }
 }
 
-/// The machine's rate of lines that bounds an operation, at weir's footprint. Insertions and deletions have none: how
-/// many lines they touch depends on the load.
+/// The machine's rate of cache lines that bounds an operation, at weir's footprint. None for
+/// insertions and deletions: how many lines they touch depends on the load.
 fn line_rate(operation: Operation, bench: &mut Bench, burst: usize) -> Option<f64> {
     let (index, records) = (bench.index_bytes, bench.record_bytes);
     let mut random = |bytes| {
@@ -221,8 +225,9 @@ fn print(report: &PointReport) {
     }
 }
 
-/// Writes `target/bench/index.json` of the workspace, wherever the program was started. The points of former runs stay
-/// unless they were measured again: a machine that is shared is asked for in pieces.
+/// Writes `target/bench/index.json` of the workspace, whatever the current directory is. The points
+/// of earlier runs stay unless they were measured again: a shared machine is measured one point at
+/// a time.
 fn write(report: &Report) {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("a workspace");
     let folder: PathBuf = workspace.join("target/bench");

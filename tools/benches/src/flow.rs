@@ -1,20 +1,22 @@
-//! The keys and records of all subjects, shaped as those of the NAT.
+//! The keys and records of all subjects, laid out like those of the NAT.
 
 use weir_flow::{Hash, HashKey, Record};
 
-/// The words of an outbound key, 16 bytes: home (shard, protocol, outer address), then inside endpoint.
+/// The words of an outbound key, 16 bytes: home (shard, protocol, outer address), then inside
+/// endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct FlowKey(pub [u64; 2]);
 
-/// Spreads port numbers; any odd number does.
+/// Multiplier that spreads the port numbers; any odd number does.
 const PORT_STEP: u32 = 0x9E37_79B1;
 
-/// Numbers from here on are never inserted: their keys are those of misses.
+/// First flow number that is never inserted: keys from here on are misses.
 pub const STRANGERS: u32 = 3 << 30;
 
 impl FlowKey {
-    /// The key of flow `number`, another one for each: 64 flows per home, 16 per inside address.
+    /// Returns the key of flow `number`, distinct for each: 64 flows per home, 16 per inside
+    /// address.
     #[inline]
     pub fn of(number: u32) -> FlowKey {
         let (home, inside) = (number / 64, 0xC0A8_0102 + number / 16 % 4);
@@ -27,14 +29,14 @@ impl FlowKey {
         ])
     }
 
-    /// As `Nat::outbound_hash`.
+    /// Hashes the key as `Nat::outbound_hash` does.
     #[inline(always)]
     pub fn hash(self, key: &HashKey) -> Hash {
         key.hash([self.0[0], self.0[1], 0])
     }
 }
 
-/// A record of one cache line.
+/// A record of one cache line, 64 bytes.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub struct FlowRecord {
@@ -61,7 +63,7 @@ impl FlowRecord {
     }
 }
 
-/// One flow in this many ends in a sweep.
+/// Number of residue classes: a sweep ends one flow in this many.
 pub const CLASSES: u32 = 64;
 
 impl Record for FlowRecord {

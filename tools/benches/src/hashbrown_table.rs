@@ -14,8 +14,8 @@ pub struct HashbrownTable {
 }
 
 impl HashbrownTable {
-    /// A table with room for `entries`, in as many slots as hashbrown takes for them: a power of two, filled to 7/8
-    /// at most.
+    /// Makes a table with room for `entries`, in as many slots as hashbrown takes for them: a power
+    /// of two, filled to 7/8 at most.
     pub fn new(entries: usize) -> HashbrownTable {
         HashbrownTable {
             table: HashTable::with_capacity_in(entries, HugePages),

@@ -1,4 +1,5 @@
-//! An allocator that takes each allocation from the kernel as a [`Region`]: on huge pages, as weir's own tables.
+//! An allocator that takes each allocation from the kernel as a [`Region`]: on huge pages, like
+//! weir's own tables.
 #![allow(unsafe_code)]
 
 use std::alloc::Layout;
@@ -11,19 +12,19 @@ use weir_flow::Region;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 const SMALL_PAGE_BYTES: usize = 4 << 10;
 
-/// Whole pages for each allocation.
+/// An allocator that gives each allocation whole pages of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct HugePages;
 
-/// The bytes of a region of this length.
+/// Returns the bytes that a region of this length maps.
 fn mapped_bytes(len: usize) -> usize {
     let page = if len.max(1) < HUGE_PAGE_BYTES { SMALL_PAGE_BYTES } else { HUGE_PAGE_BYTES };
     len.max(1).next_multiple_of(page)
 }
 
 // JUSTIFICATION: hashbrown takes huge pages only through an allocator.
-// SAFETY: each block is a mapping of its own, of the size asked for at least and aligned to a page, that stays until
-// it is deallocated; the allocator has no state, so any copy may free it.
+// SAFETY: each block is a separate mapping, at least as large as requested and aligned to a page,
+// that stays until it is deallocated; the allocator has no state, so any copy may free it.
 unsafe impl Allocator for HugePages {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         if layout.align() > SMALL_PAGE_BYTES {
@@ -37,8 +38,10 @@ unsafe impl Allocator for HugePages {
     }
 
     unsafe fn deallocate(&self, start: NonNull<u8>, layout: Layout) {
-        // JUSTIFICATION: the region was forgotten so that its memory stays; somebody has to unmap it.
-        // SAFETY: the caller gives back a block of `allocate`, which is the whole of a mapping of this many bytes.
+        // JUSTIFICATION: the region was forgotten so that its memory stays; it must be unmapped
+        // here.
+        // SAFETY: the caller returns a block of `allocate`, which is the whole of a mapping of this
+        // size.
         unsafe { libc::munmap(start.as_ptr().cast(), mapped_bytes(layout.size())) };
     }
 }

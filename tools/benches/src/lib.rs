@@ -1,19 +1,21 @@
-//! The flow table beside DPDK's `rte_hash`, hashbrown and the machine's memory: the same keys in the same random
-//! order, the same bursts, all on huge pages.
+//! The flow table beside DPDK's `rte_hash`, hashbrown and the machine's memory: the same keys in
+//! the same random order, the same bursts, all on huge pages.
 //!
 //! | subject | a hit | memory |
 //! |---|---|---|
-//! | weir | index line, record: compares the whole key there | index + 64-byte records |
-//! | `rte_hash` | two bucket lines, its copy of the key; returns a position | buckets + keys, no record |
-//! | `rte_hash` + record | the same, then the 64-byte record at the position | buckets + keys + records |
-//! | hashbrown | a group of control bytes, then the 64-byte record in the slot; no prefetch, one by one | slots + control bytes |
+//! | weir | index line, record with the whole key to compare | index + 64-byte records |
+//! | `rte_hash` | two bucket lines, its copy of the key; returns a position | buckets + keys |
+//! | `rte_hash` + record | the same, then the 64-byte record there | buckets + keys + records |
+//! | hashbrown | control bytes, 64-byte record; no prefetch, no burst | slots + control bytes |
 //!
-//! hashbrown hashes with weir's keyed hash, so that only the tables differ; `rte_hash` with its own default.
-//! The memory's own speed is the last subject: random cache lines in bursts, and lines in order.
+//! hashbrown hashes with weir's keyed hash, so that only the tables differ; `rte_hash` with its own
+//! default. The memory's own speed is the last subject: random cache lines in bursts, and lines in
+//! order.
 //!
-//! `cargo bench -p weir-benches` runs two programs: `index`, with criterion, and `index_table`, which alternates the
-//! subjects every few milliseconds, prints one table of ratios and writes it to `target/bench/index.json`. Both take
-//! their points from `WEIR_BENCH_POINTS`, see [`point::from_environment`].
+//! `cargo bench -p weir-benches` runs two programs: `index`, with criterion, and `index_table`,
+//! which alternates the subjects every few milliseconds, prints one table of ratios and writes it
+//! to `target/bench/index.json`. Both take their points from `WEIR_BENCH_POINTS`, see
+//! [`point::from_environment`].
 
 pub mod flow;
 pub mod hashbrown_table;
@@ -25,5 +27,5 @@ pub mod rte_hash;
 pub mod subject;
 pub mod weir_table;
 
-/// Keys of the longest burst: as many cache misses as a core keeps under way, and then some.
+/// Keys of the longest burst: more cache misses than a core keeps in flight.
 pub const BURST_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! The machine's own speed at the footprint of a table: what no table can exceed.
+//! The machine's own memory speed at the footprint of a table: an upper bound for every table.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// An array of about `bytes`.
+    /// Makes an array of about `bytes`.
     ///
     /// # Errors
     /// [`OutOfMemory`].
@@ -29,8 +29,8 @@ impl Lines {
         Ok(Lines { lines, random: 1, places: Vec::with_capacity(BATCH) })
     }
 
-    /// Reads `batches` batches of random lines of the first `bytes`, in bursts: prefetches a burst, then reads it.
-    /// Returns the time and the lines.
+    /// Reads `batches` batches of random lines of the first `bytes`, in bursts: prefetches a burst,
+    /// then reads it. Returns the time and the number of lines.
     pub fn read_random(&mut self, bytes: usize, burst: usize, batches: usize) -> (Duration, usize) {
         let lines = (bytes / size_of::<Line>()).clamp(1, self.lines.len()) as u64;
         let mut time = Duration::ZERO;
@@ -59,7 +59,8 @@ impl Lines {
         (time, batches * BATCH)
     }
 
-    /// Reads the lines of the first `bytes` in order, all of each. Returns the time and the lines.
+    /// Reads the first `bytes` in order, every word of each line. Returns the time and the number
+    /// of lines.
     pub fn read_in_order(&self, bytes: usize) -> (Duration, usize) {
         let lines = &self.lines[..(bytes / size_of::<Line>()).clamp(1, self.lines.len())];
         let start = Instant::now();

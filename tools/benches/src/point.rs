@@ -1,4 +1,4 @@
-//! What sizes and loads are measured.
+//! The table sizes and loads that are measured.
 
 use std::env;
 use std::fmt;
@@ -11,13 +11,13 @@ use crate::rte_hash::{RteHash, start_eal};
 use crate::subject::{Operation, Subject, Table};
 use crate::weir_table::WeirTable;
 
-/// Entries in tables of a given number of slots.
+/// A measured size: entries in tables of given numbers of slots.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     pub entries: usize,
-    /// Of weir's index.
+    /// Slots of weir's index.
     pub weir_slots: usize,
-    /// Of `rte_hash`, a power of two. hashbrown has as many as it takes for the entries.
+    /// Slots of `rte_hash`, a power of two. hashbrown chooses its own number for the entries.
     pub rte_slots: usize,
 }
 
@@ -29,15 +29,16 @@ impl fmt::Display for Point {
     }
 }
 
-/// 16 Ki flows fit into a core's own cache, 236 k into the last one, the others into neither. 10 million are 0.6 of
-/// 2^24 slots, which is what `rte_hash` takes for them; "own": weir takes what it wants for them.
+/// 16 Ki slots fit into a core's own cache, 256 Ki into the last level, the others into neither. 10
+/// million entries fill 0.6 of 2^24 slots, which `rte_hash` takes for them; with "own", weir takes
+/// as many slots as it needs for them.
 const USUAL: &str = "14x0.9 18x0.9 21x0.9 24x0.6 10000000own 24x0.9 24x0.95";
 
-/// The points of `WEIR_BENCH_POINTS`, or the usual ones. A point is `BITSxLOAD`: tables of 2^BITS slots, filled to
-/// LOAD; or `ENTRIESown`: each table as its user would make it for ENTRIES.
+/// Returns the points of `WEIR_BENCH_POINTS`, or the usual ones. A point is `BITSxLOAD`: tables of
+/// 2^BITS slots, filled to LOAD; or `ENTRIESown`: each table as its user would make it for ENTRIES.
 ///
 /// # Panics
-/// If the variable holds something else.
+/// If the variable holds anything else.
 pub fn from_environment() -> Vec<Point> {
     let text = env::var("WEIR_BENCH_POINTS").unwrap_or_else(|_| USUAL.to_owned());
     text.split_whitespace()
@@ -59,7 +60,7 @@ fn parse(word: &str) -> Option<Point> {
     Some(Point { entries: (slots as f64 * load) as usize, weir_slots: slots, rte_slots: slots })
 }
 
-/// Keys per burst: `WEIR_BENCH_BURST`, or 32.
+/// Returns the keys per burst: `WEIR_BENCH_BURST`, or 32.
 ///
 /// # Panics
 /// If it is not a number from 1 to 64.
@@ -69,13 +70,14 @@ pub fn burst() -> usize {
     burst.unwrap_or_else(|| panic!("WEIR_BENCH_BURST: `{text}` is not a number from 1 to 64"))
 }
 
-/// Whether `WEIR_BENCH_SUBJECTS`, words of `rte_hash`, `record` and `hashbrown`, names a rival; unset, it names all.
-/// The largest tables do not fit into memory together.
+/// Whether `WEIR_BENCH_SUBJECTS`, a list of the words `rte_hash`, `record` and `hashbrown`, names
+/// this rival; unset, it names all. The largest tables do not fit into memory together.
 fn is_wanted(subject: &str) -> bool {
     is_named("WEIR_BENCH_SUBJECTS", subject)
 }
 
-/// What is measured: `WEIR_BENCH_OPERATIONS`, words of `hit`, `miss`, `insert`, `delete`, `sweep`, `walk`; unset, all.
+/// Returns the operations to measure: `WEIR_BENCH_OPERATIONS`, a list of the words `hit`, `miss`,
+/// `insert`, `delete`, `sweep`, `walk`; unset, all of them.
 pub fn operations() -> impl Iterator<Item = Operation> {
     Operation::ALL
         .into_iter()
@@ -86,16 +88,16 @@ fn is_named(variable: &str, name: &str) -> bool {
     env::var(variable).map_or(true, |words| words.split_whitespace().any(|word| word == name))
 }
 
-/// All that is measured at a point.
+/// The subjects of a point, their tables filled, and the memory beside them.
 #[derive(Debug)]
 pub struct Bench {
-    /// weir first.
+    /// The tables, weir's first.
     pub subjects: Vec<Subject>,
-    /// As large as weir's table.
+    /// An array of cache lines as large as weir's table.
     pub lines: Lines,
-    /// Bytes of weir's index alone: what a miss touches.
+    /// Bytes of weir's index alone: the memory that a miss touches.
     pub index_bytes: usize,
-    /// Bytes of weir's records alone: what a walk touches.
+    /// Bytes of weir's records alone: the memory that a walk touches.
     pub record_bytes: usize,
 }
 
@@ -107,7 +109,8 @@ impl Point {
     pub fn prepare(self, burst: usize) -> Result<Bench, String> {
         start_eal()?;
         let population = Population::new(self.entries);
-        // DPDK takes reserved huge pages only, the others do without if they must: it is served first.
+        // DPDK takes reserved huge pages only; the other tables can do without. So `rte_hash`
+        // allocates first.
         let mut tables: Vec<(&'static str, Box<dyn Table>)> = Vec::new();
         if is_wanted("rte_hash") {
             tables.push(("rte_hash", Box::new(self.rte_hash(false)?)));

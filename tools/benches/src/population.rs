@@ -1,8 +1,8 @@
-//! Which flows a table holds, in random order, and which keys are asked for next.
+//! The flows that a table holds, in random order, and the keys of the next batches.
 
 use crate::flow::{FlowKey, STRANGERS};
 
-/// Keys made ready before the clock starts: 64 KiB.
+/// Keys prepared before the clock starts: 64 KiB.
 pub const BATCH: usize = 4096;
 
 /// The flows of a table.
@@ -10,7 +10,7 @@ pub const BATCH: usize = 4096;
 pub struct Population {
     /// Numbers of the flows in the table, shuffled.
     present: Vec<u32>,
-    /// Where the next batch starts.
+    /// Position in `present` where the next batch starts.
     cursor: usize,
     next_new: u32,
     next_stranger: u32,
@@ -47,7 +47,7 @@ impl Population {
         place
     }
 
-    /// A batch of keys that are in the table, in random order.
+    /// Writes a batch of keys that are in the table, in random order.
     pub fn some_present(&mut self, keys: &mut Vec<FlowKey>) {
         keys.clear();
         for _ in 0..BATCH {
@@ -56,7 +56,7 @@ impl Population {
         }
     }
 
-    /// A batch of keys that never were in the table.
+    /// Writes a batch of keys that were never in the table.
     pub fn some_absent(&mut self, keys: &mut Vec<FlowKey>) {
         keys.clear();
         for _ in 0..BATCH {
@@ -65,7 +65,8 @@ impl Population {
         }
     }
 
-    /// A batch of keys that leave, and of new ones that take their place, with the numbers of these.
+    /// Writes a batch of keys that leave, and of new ones that replace them, with their flow
+    /// numbers.
     pub fn replace(
         &mut self,
         old: &mut Vec<FlowKey>,

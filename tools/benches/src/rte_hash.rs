@@ -1,4 +1,5 @@
-//! DPDK's `rte_hash`, through its own functions; a C file makes the table, as its parameters are a C structure.
+//! DPDK's `rte_hash`, through its own functions; a C file makes the table, as its parameters are a
+//! C structure.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -44,15 +45,15 @@ unsafe extern "C" {
     ) -> i32;
 }
 
-/// Starts DPDK's environment, once per process: huge pages, no device. It pins the calling thread to the core the
-/// thread runs on.
+/// Starts DPDK's environment, once per process: huge pages, no device. It pins the calling thread
+/// to the core that the thread runs on.
 ///
 /// # Errors
-/// A sentence: not enough rights or no huge pages.
+/// A sentence, if there are not enough rights or no huge pages.
 pub fn start_eal() -> Result<(), String> {
     static STARTED: OnceLock<c_int> = OnceLock::new();
     let code = *STARTED.get_or_init(|| {
-        // JUSTIFICATION: the standard library does not tell the core.
+        // JUSTIFICATION: the standard library does not say which core a thread runs on.
         // SAFETY: the function takes nothing and touches no memory of ours.
         let core = unsafe { libc::sched_getcpu() };
         let core = CString::new(core.max(0).to_string()).expect("digits have no NUL");
@@ -66,11 +67,11 @@ pub fn start_eal() -> Result<(), String> {
     }
 }
 
-/// A table of `rte_hash`, if wished with the 64-byte records that its positions lead to.
+/// A table of `rte_hash`, with or without the 64-byte records that its positions lead to.
 #[derive(Debug)]
 pub struct RteHash {
     table: NonNull<Opaque>,
-    /// By position.
+    /// Records by position.
     records: Option<Region<FlowRecord>>,
     slots: usize,
 }
@@ -82,10 +83,10 @@ impl std::fmt::Debug for Opaque {
 }
 
 impl RteHash {
-    /// A table of `slots` slots, a power of two. The EAL must have been started.
+    /// Makes a table of `slots` slots, a power of two. The EAL must have been started.
     ///
     /// # Errors
-    /// [`OutOfMemory`]: there are not enough free huge pages.
+    /// [`OutOfMemory`], if there are not enough free huge pages.
     pub fn new(slots: usize, has_records: bool) -> Result<RteHash, OutOfMemory> {
         assert!(slots.is_power_of_two(), "rte_hash would round {slots} slots up");
         let name = if has_records { c"records" } else { c"positions" };
@@ -102,7 +103,8 @@ impl RteHash {
         Ok(table)
     }
 
-    /// Up to [`BURST_MAX`] look-ups: the position of each key, negative where there is none.
+    /// Looks up to [`BURST_MAX`] keys up. Returns the position of each key, negative for an absent
+    /// one.
     #[inline(always)]
     fn look_up(&self, keys: &[FlowKey]) -> [i32; BURST_MAX] {
         assert!(keys.len() <= BURST_MAX);
@@ -112,7 +114,8 @@ impl RteHash {
             *pointer = ptr::from_ref(key).cast();
         }
         // JUSTIFICATION: DPDK is C.
-        // SAFETY: as many pointers to keys of the table's length, and as many places, as the count says.
+        // SAFETY: `pointers` and `positions` have at least as many elements as the count; each
+        // pointer leads to a key of the table's length.
         unsafe {
             rte_hash_lookup_bulk(
                 self.table.as_ptr(),
@@ -126,12 +129,12 @@ impl RteHash {
 
     fn remove_one(&mut self, key: &FlowKey) {
         // JUSTIFICATION: DPDK is C.
-        // SAFETY: the key has the table's key length; &mut self: nobody reads meanwhile.
+        // SAFETY: the key has the table's key length; &mut self: no reader runs meanwhile.
         let position = unsafe { rte_hash_del_key(self.table.as_ptr(), ptr::from_ref(key).cast()) };
-        assert!(position >= 0, "the flow is there");
+        assert!(position >= 0, "a removed flow was in the table");
     }
 
-    /// Shows `visit` each key and its position.
+    /// Calls `visit` with each key and its position.
     fn iterate(&self, mut visit: impl FnMut(&FlowKey, usize)) {
         let (mut key, mut data, mut next) = (ptr::null(), ptr::null_mut(), 0);
         loop {
@@ -141,15 +144,17 @@ impl RteHash {
                 unsafe { rte_hash_iterate(self.table.as_ptr(), &mut key, &mut data, &mut next) };
             let Ok(position) = usize::try_from(position) else { return };
             // JUSTIFICATION: the key lies in the table of DPDK.
-            // SAFETY: a pointer to a key of the table's length in a 16-byte aligned slot, valid until the key is deleted.
+            // SAFETY: a pointer to a key of the table's length in a 16-byte aligned slot, valid
+            // until the key is deleted.
             let key = unsafe { &*key.cast::<FlowKey>() };
             visit(key, position);
         }
     }
 }
 
-/// By the layout of rte_hash 22.11: 64 bytes per bucket of eight slots; a slot for a key of 16 bytes, with 8 bytes of
-/// data, takes 32; the ring of free slots 4 and is a power of two.
+/// Returns the bytes of a table, by the layout of rte_hash 22.11: a bucket of eight slots takes 64;
+/// a slot for a key of 16 bytes, with 8 bytes of data, takes 32; the ring of free slots takes 4 per
+/// slot and is a power of two long.
 fn bytes_of(slots: usize) -> usize {
     slots / 8 * 64 + slots * 32 + (slots + 1).next_power_of_two() * 4
 }
@@ -157,7 +162,7 @@ fn bytes_of(slots: usize) -> usize {
 impl Drop for RteHash {
     fn drop(&mut self) {
         // JUSTIFICATION: DPDK is C.
-        // SAFETY: made by rte_hash_create, freed once, used by nobody afterwards.
+        // SAFETY: made by rte_hash_create, freed once and not used afterwards.
         unsafe { rte_hash_free(self.table.as_ptr()) };
     }
 }
@@ -189,7 +194,8 @@ impl Table for RteHash {
             assert!(positions[..keys.len()].iter().all(|&position| position < 0), "flows are new");
             for (&key, &number) in keys.iter().zip(numbers) {
                 // JUSTIFICATION: DPDK is C.
-                // SAFETY: the key has the table's key length and is copied; &mut self: nobody reads meanwhile.
+                // SAFETY: the key has the table's key length and is copied; &mut self: no reader
+                // runs meanwhile.
                 let position =
                     unsafe { rte_hash_add_key(self.table.as_ptr(), ptr::from_ref(&key).cast()) };
                 assert!(position >= 0, "rte_hash is full: error {}", -position);

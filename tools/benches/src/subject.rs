@@ -1,4 +1,4 @@
-//! What is timed of each table, one batch at a time.
+//! The timed operations of each table, one batch at a time.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -8,30 +8,33 @@ use crate::population::{BATCH, Population};
 
 /// A table under test.
 pub trait Table {
-    /// Looks the keys up in bursts. Returns how many are there.
+    /// Looks the keys up in bursts. Returns how many are present.
     fn find(&mut self, keys: &[FlowKey], burst: usize) -> usize;
 
-    /// Looks each key up, as a NAT does, and inserts it, as it is not there. `numbers` are those of the keys.
+    /// Looks each key up, as a NAT does, then inserts it, as it is absent. `numbers` holds the
+    /// keys' flow numbers.
     fn insert(&mut self, keys: &[FlowKey], numbers: &[u32], burst: usize);
 
-    /// Removes keys that are there.
+    /// Removes keys that are present.
     fn remove(&mut self, keys: &[FlowKey], burst: usize);
 
-    /// Visits all records and removes those of a residue class, whose flow numbers are added to `ended`. False if the
-    /// table keeps no records.
+    /// Visits all records and removes those of a residue class, whose flow numbers are appended to
+    /// `ended`. Returns false if the table keeps no records.
     fn sweep(&mut self, class: u32, ended: &mut Vec<u32>) -> bool;
 
-    /// Visits all records and adds up their flow numbers. None if the table keeps no records.
+    /// Visits all records and returns the sum of their flow numbers. None if the table keeps no
+    /// records.
     fn walk(&mut self) -> Option<u64>;
 
-    /// Bytes of memory, as far as the table's library tells or its layout is known.
+    /// Returns the bytes of memory, as far as the table's library reports them or its layout is
+    /// known.
     fn bytes(&self) -> usize;
 
-    /// Entries divided by slots.
+    /// Returns entries divided by slots.
     fn load(&self, entries: usize) -> f64;
 }
 
-/// What is timed.
+/// A timed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Hit,
@@ -111,8 +114,9 @@ impl Subject {
         }
     }
 
-    /// Times `batches` batches; a sweep or a walk is one of the whole table. Returns the time and what was done in
-    /// it: keys, or records visited. None if the table cannot do this.
+    /// Times `batches` batches; a sweep or a walk counts as one batch and covers the whole table.
+    /// Returns the time and the amount of work: keys, or records visited. None if the table does
+    /// not support the operation.
     ///
     /// # Panics
     /// If the table does not find what it should.
@@ -159,7 +163,8 @@ impl Subject {
         (between - start, between.elapsed())
     }
 
-    /// Ends one residue class; its flows come back before the next batch.
+    /// Times a sweep that ends one residue class; its flows are inserted again before the next
+    /// batch.
     fn sweep(&mut self) -> Option<(Duration, usize)> {
         let class = self.next_class;
         self.next_class = (class + 1) % crate::flow::CLASSES;

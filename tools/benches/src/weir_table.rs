@@ -8,7 +8,7 @@ use crate::subject::Table;
 
 const SLAB: SlabId = SlabId(0);
 
-/// Slots a sweep looks at before it removes what it found, as the NAT does.
+/// Slots that a sweep examines before it removes the records found, as the NAT does.
 const STEP: usize = 64;
 
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct WeirTable {
 }
 
 impl WeirTable {
-    /// An index of about `slots` slots, and records for `entries`.
+    /// Makes an index of about `slots` slots, and records for `entries`.
     ///
     /// # Errors
     /// [`OutOfMemory`].
@@ -33,7 +33,7 @@ impl WeirTable {
         })
     }
 
-    /// Step 1 of everything.
+    /// Step 1 of every operation: hashes the keys and prefetches their index lines.
     #[inline(always)]
     fn hash_and_prefetch(&self, keys: &[FlowKey], hashes: &mut [Hash]) {
         for (key, hash) in keys.iter().zip(hashes) {
@@ -68,14 +68,14 @@ impl WeirTable {
         let (hashes, found) = (&mut hashes[..keys.len()], &mut found[..keys.len()]);
         self.find_burst(keys, hashes, found);
         for (&hash, found) in hashes.iter().zip(found) {
-            let id = found.expect("the flow is there");
+            let id = found.expect("a removed flow is in the table");
             let was_there = self.index.remove(hash, id);
-            assert!(was_there, "what was found can be removed");
+            assert!(was_there, "a record that was found can be removed");
             self.records.free(RecordId(id));
         }
     }
 
-    /// The steps of a look-up, each for the whole burst, as the data path takes them.
+    /// Runs the steps of a look-up, each for the whole burst, as the data path takes them.
     #[inline(always)]
     fn find_burst(&self, keys: &[FlowKey], hashes: &mut [Hash], found: &mut [Option<u32>]) {
         self.hash_and_prefetch(keys, hashes);

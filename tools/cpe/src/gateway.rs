@@ -1,8 +1,8 @@
 //! The devices of a home gateway and its two threads, one per direction.
 //!
-//! Both threads block in a read. The process ends on a signal or when a thread can go on no
-//! longer; the TUN device, its address and its routes live as long as its descriptor, so they are
-//! gone with the process, whatever way it ended.
+//! Both threads block in a read. The process ends on a signal or when a thread cannot continue. The
+//! TUN device, its address and its routes live as long as its descriptor, so they disappear with
+//! the process, whichever way it ends.
 
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -22,23 +22,23 @@ use crate::tunnel::Tunnel;
 
 /// Longest IPv4 packet in bytes.
 const PACKET_MAX: usize = 65_535;
-/// Packets the kernel holds while the gateway is not on a core: about 20 ms at 1 Gbit/s.
+/// Packets that the kernel queues while the gateway is not on a core: about 20 ms at 1 Gbit/s.
 const TUN_QUEUE: u32 = 2000;
-/// Receive and send buffer asked of the raw socket, bytes; the kernel may give less.
+/// Receive and send buffer requested for the raw socket, bytes; the kernel may give less.
 const SOCKET_BUFFER: usize = 4 << 20;
 
 /// Why a gateway does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The TUN device could not be made: no right, no /dev/net/tun, name taken.
+    /// The TUN device could not be made: no permission, no /dev/net/tun, or the name is taken.
     #[error("TUN device {name}")]
     Tun {
-        /// Name asked for.
+        /// Requested name.
         name: String,
         /// The kernel's answer.
         source: io::Error,
     },
-    /// The raw socket could not be opened or bound: no right, or no such local address.
+    /// The raw socket could not be opened or bound: no permission, or no such local address.
     #[error("GRE socket {local} -> {remote}")]
     Socket {
         /// Outer source.
@@ -51,11 +51,11 @@ pub enum OpenError {
     /// A route through the tunnel was refused.
     #[error("route {route} via {tun}: {reason}")]
     Route {
-        /// The prefix asked for.
+        /// Requested prefix.
         route: String,
         /// The TUN device.
         tun: String,
-        /// What `ip route` said.
+        /// Output of `ip route`.
         reason: String,
     },
     /// Signals could not be caught.
@@ -77,7 +77,7 @@ pub struct Totals {
     pub sent: u64,
     /// Received from the tunnel and given to the TUN device.
     pub received: u64,
-    /// Dropped in either direction.
+    /// Sent into the tunnel.
     pub dropped: u64,
 }
 
@@ -140,7 +140,7 @@ impl Gateway {
             self.signals.forever().next();
             Ok(())
         })?;
-        // Every sender reports before it goes, so this never sees a closed channel.
+        // Every sender reports before it is dropped, so this never sees a closed channel.
         end.recv().unwrap_or(Ok(()))?;
         Ok(Totals {
             sent: self.link.sent.load(Relaxed),
@@ -162,12 +162,12 @@ impl Link {
                 Err(error) if is_transient(&error) => continue,
                 Err(error) => return Err(error),
             };
-            // The kernel replaces 0 by an identification of its own.
+            // The kernel would replace 0 by an identification that it chooses.
             identification = identification.wrapping_add(1).max(1);
             let packet = &mut buffer[..headroom + length];
             let sent = match self.tunnel.encapsulate(packet, identification) {
-                // No route, a full queue, an outer packet too big for the access link: the
-                // packet is lost, the tunnel is not.
+                // No route, a full queue, an outer packet too big for the access link: the packet
+                // is lost, the tunnel is not.
                 Ok(()) => self.socket.send(packet).is_ok(),
                 Err(_) => false,
             };
@@ -183,7 +183,8 @@ impl Link {
         loop {
             let length = match socket.read(&mut buffer) {
                 Ok(length) => length,
-                // ICMP errors about what we sent (nobody there yet) come back as errors here.
+                // ICMP errors about packets sent earlier (the peer is not up yet) come back as
+                // errors here.
                 Err(error) if is_transient(&error) => continue,
                 Err(error) => return Err(error),
             };
@@ -197,8 +198,8 @@ impl Link {
     }
 }
 
-/// Errors that tell of one packet and not of the socket: what the kernel makes of the ICMP errors
-/// that come back, and an interrupted call.
+/// True for an error that concerns one packet and not the socket: the kernel's errors for ICMP
+/// errors that come back, and an interrupted call.
 fn is_transient(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -217,7 +218,7 @@ fn is_transient(error: &io::Error) -> bool {
     )
 }
 
-/// A raw socket that takes whole IPv4 packets and receives only what comes from the endpoint.
+/// Opens a raw socket that takes whole IPv4 packets and receives only packets from the endpoint.
 fn open_socket(config: &Config) -> io::Result<Socket> {
     let gre = Protocol::from(i32::from(weir_wire::ipv4::PROTOCOL_GRE));
     let socket = Socket::new(Domain::IPV4, Type::RAW, Some(gre))?;

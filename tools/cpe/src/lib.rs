@@ -1,15 +1,16 @@
 //! A home gateway: a TUN device on one side, GRE over a raw IPv4 socket on the other.
 //!
-//! It stands in for the GRE interface of a home router on machines whose kernel has none.
+//! It replaces the GRE interface of a home router on machines whose kernel has none.
 //!
 //! ```text
-//!   home's TCP/IP stack --> TUN --> tunnel::encapsulate --> raw socket (protocol 47) --> access network
-//!   home's TCP/IP stack <-- TUN <-- tunnel::decapsulate <-- raw socket               <-- access network
+//!   home's TCP/IP stack --> TUN --> tunnel::encapsulate --> raw socket --> access network
+//!   home's TCP/IP stack <-- TUN <-- tunnel::decapsulate <-- raw socket <-- access network
+//!                                                           (protocol 47)
 //! ```
 //!
-//! The TUN device carries the MTU of the tunnel, so the kernel fragments, or tells its own
-//! sockets to send less, before a packet gets here. Nothing here translates addresses: that is
-//! weir's work at the other end.
+//! The TUN device carries the MTU of the tunnel, so the kernel fragments, or makes its own sockets
+//! send less, before a packet gets here. This crate translates no addresses: weir does at the other
+//! end.
 
 #![forbid(unsafe_code)]
 
@@ -22,7 +23,7 @@ use ipnet::Ipv4Net;
 
 pub use gateway::{Gateway, OpenError, Totals};
 
-/// What a home gateway needs to know.
+/// Configuration of a home gateway.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Name of the TUN device to make; it must not exist.
@@ -33,7 +34,7 @@ pub struct Config {
     pub local: Ipv4Addr,
     /// Outer destination: the tunnel endpoint of the home's shard.
     pub remote: Ipv4Addr,
-    /// GRE key (RFC 2890). A packet that comes back must carry the same one.
+    /// GRE key (RFC 2890). A packet that comes back must carry the same key.
     pub key: Option<u32>,
     /// MTU of the tunnel in bytes of inner packet. 1500 less 20 (IPv4) and 4 (GRE) is 1476;
     /// a key takes 4 more.

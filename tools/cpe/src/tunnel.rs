@@ -1,6 +1,7 @@
 //! The two directions of the tunnel, on bytes: no device, no socket.
 //!
-//! Outbound the caller leaves [`headroom`] bytes before the inner packet, so nothing is copied.
+//! For outbound packets the caller leaves [`headroom`] bytes before the inner packet, so no byte is
+//! copied.
 
 use std::net::Ipv4Addr;
 
@@ -12,7 +13,7 @@ use zerocopy::IntoBytes;
 const IPV4_LEN: usize = 20;
 /// "Don't fragment" in `Ipv4::flags_fragment`.
 const DONT_FRAGMENT: u16 = 0x4000;
-/// Outer time to live. RFC 2784 leaves it open; 64 is what RFC 1700 recommends.
+/// Outer time to live. RFC 2784 leaves it open; RFC 1700 recommends 64.
 const TTL: u8 = 64;
 
 const ECN: u8 = 0b11;
@@ -24,24 +25,25 @@ const CE: u8 = 0b11;
 /// The ends of one tunnel.
 #[derive(Clone, Copy, Debug)]
 pub struct Tunnel {
-    /// Outer source of what we send.
+    /// Outer source of sent packets.
     pub local: Ipv4Addr,
-    /// Outer destination of what we send: weir's tunnel endpoint.
+    /// Outer destination of sent packets: weir's tunnel endpoint.
     pub remote: Ipv4Addr,
     /// GRE key, in both directions.
     pub key: Option<u32>,
 }
 
-/// Why a packet goes no further.
+/// Why a packet is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The inner packet is not IPv4, or a header lies about its length.
+    /// The inner packet is not IPv4, or a length field does not fit the bytes.
     Malformed,
-    /// GRE carries something else than IPv4.
+    /// GRE carries a protocol other than IPv4.
     Protocol,
-    /// The key is not ours.
+    /// The key is not the tunnel's.
     Key,
-    /// The outer header says "congestion experienced", the inner one cannot (RFC 6040 section 4.2).
+    /// The outer header says "congestion experienced", but the inner one does not support ECN (RFC
+    /// 6040 section 4.2).
     Congestion,
 }
 
@@ -51,11 +53,11 @@ impl Tunnel {
         IPV4_LEN + gre::header_len(self.key)
     }
 
-    /// Writes the outer headers into the first [`headroom`](Self::headroom) bytes of `buffer`;
-    /// the inner packet is the rest.
+    /// Writes the outer headers into the first [`headroom`](Self::headroom) bytes of `buffer`; the
+    /// inner packet is the rest.
     ///
     /// DSCP and ECN are the inner ones (RFC 2983 uniform model, RFC 6040 section 4.1 normal mode),
-    /// and so is "don't fragment": a path MTU that is smaller than ours must reach the sender.
+    /// and so is "don't fragment": a path MTU below the tunnel's must reach the sender.
     /// `identification` matters only to packets that may be fragmented (RFC 6864).
     pub fn encapsulate(&self, buffer: &mut [u8], identification: u16) -> Result<(), Refused> {
         let headroom = self.headroom();
@@ -81,8 +83,8 @@ impl Tunnel {
         Ok(())
     }
 
-    /// The inner packet of what the raw socket received, outer header first, with the outer
-    /// congestion mark brought in (RFC 6040 section 4.2).
+    /// Returns the inner packet of a datagram from the raw socket, which begins with the outer
+    /// header. The outer congestion mark is merged into it (RFC 6040 section 4.2).
     pub fn decapsulate<'a>(&self, packet: &'a mut [u8]) -> Result<&'a [u8], Refused> {
         let (outer, outer_len, outer_end) = ipv4::parse(packet).map_err(|_| Refused::Malformed)?;
         let outer_ecn = outer.tos & ECN;
@@ -106,7 +108,7 @@ impl Tunnel {
     }
 }
 
-/// RFC 6040 figure 4: the ECN field to forward, given the arriving inner and outer ones.
+/// RFC 6040 figure 4: returns the ECN field to forward for the given arriving inner and outer ones.
 fn merge_ecn(inner: u8, outer: u8) -> Result<u8, Refused> {
     match (inner, outer) {
         (NOT_ECT, CE) => Err(Refused::Congestion),
@@ -125,7 +127,7 @@ mod tests {
         Tunnel { local: Ipv4Addr::new(10, 200, 0, 1), remote: Ipv4Addr::new(10, 100, 0, 1), key }
     }
 
-    /// An inner packet of 28 bytes with the given type of service and flags.
+    /// Returns an inner packet of 28 bytes with the given type of service and flags.
     fn inner(tos: u8, flags_fragment: u16) -> Vec<u8> {
         let mut head = Ipv4 {
             version_ihl: 0x45,
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out() {
+    fn decapsulation_restores_the_encapsulated_packet() {
         for key in [None, Some(0xdead_beef)] {
             let there = tunnel(key);
             let packet = inner(0, DONT_FRAGMENT);

@@ -1,7 +1,7 @@
 use bolero::check;
 use weir_wire::arp::{self, Arp};
 
-/// 28 bytes are a packet, fewer are none; written again it is the same.
+/// 28 bytes are a packet, fewer are not; emitting it again gives the same bytes.
 #[test]
 fn parse() {
     check!().for_each(|bytes: &[u8]| {

@@ -6,10 +6,10 @@ use weir_nat_log::{About, Answer, Question, Verdict, search_logs};
 
 const PUBLIC: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 const PORT: u16 = 1100;
-/// Of 2026.
+/// Start of the records: a time in 2026, seconds since the epoch.
 const START_SEC: u64 = 1_772_323_200;
 
-/// A line that a node wrote, or nobody.
+/// A line of a block log: from a node, or junk.
 #[derive(Clone, Debug, TypeGenerator)]
 enum Line {
     Record(Record),
@@ -17,7 +17,8 @@ enum Line {
     Junk(Junk),
 }
 
-/// Of a node of its own (epoch 0) or of a member, of this version or of the one before.
+/// A record of a stand-alone node (epoch 0) or of a cluster member, in this version's format or the
+/// previous one's.
 #[derive(Clone, Debug, TypeGenerator)]
 struct Record {
     second: u8,
@@ -35,12 +36,12 @@ struct Record {
 #[derive(Clone, Debug, TypeGenerator)]
 enum Junk {
     Bytes(Vec<u8>),
-    /// A record in which some byte is another.
+    /// A record in which one byte is changed.
     Damaged {
         at: u16,
         byte: u8,
     },
-    /// A time that is none, in a line that is about another address.
+    /// An invalid time, in a line about another address.
     Time([u8; 10]),
     Long(u16),
 }
@@ -102,7 +103,7 @@ fn record(second: u8, event: &str, rest: &str, node: u8, boot: &str, sequence: u
 }
 
 impl Junk {
-    /// Its one line, never a record of a block in use.
+    /// Returns its one line, which is never a record of a block in use.
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = match self {
             Self::Bytes(bytes) => bytes.clone(),
@@ -111,7 +112,7 @@ impl Junk {
                 let mut bytes = record(1, "block-allocated", rest, 1, "", 1);
                 let at = usize::from(*at) % bytes.len();
                 bytes[at] = *byte;
-                // Without its end it is none, whatever the byte is.
+                // Without its end the line is not a record, whatever the changed byte is.
                 bytes.truncate(bytes.len() - 2);
                 bytes
             }
@@ -134,8 +135,9 @@ fn ask_about(log: &[u8], about: About) -> Answer {
     let at = UNIX_EPOCH + Duration::from_secs(START_SEC + 100);
     let time = Some((at, at));
     let question = Question { about, time, clock_error: Duration::from_secs(1) };
-    let answer = search_logs(&[log], &question).expect("memory is read");
-    let at_end = search_logs(&[log], &Question { time: None, ..question }).expect("memory is read");
+    let answer = search_logs(&[log], &question).expect("reading from memory cannot fail");
+    let at_end = search_logs(&[log], &Question { time: None, ..question })
+        .expect("reading from memory cannot fail");
     assert!(at_end.verdict != Verdict::Held || !at_end.holders.is_empty());
     answer
 }
@@ -144,7 +146,7 @@ fn ask(log: &[u8]) -> Answer {
     ask_about(log, About::Port(PUBLIC, PORT))
 }
 
-/// What every answer has.
+/// Checks what holds for every answer.
 fn is_sound(answer: &Answer) {
     assert!(answer.holders.iter().all(|it| (it.ports.0..=it.ports.1).contains(&PORT)));
     match answer.verdict {
@@ -154,7 +156,7 @@ fn is_sound(answer: &Answer) {
     }
 }
 
-/// Any bytes are searched; each line counts at most once as unreadable.
+/// Any bytes can be searched; each line counts at most once as unreadable.
 #[test]
 fn bytes() {
     check!().for_each(|bytes: &[u8]| {
@@ -165,7 +167,7 @@ fn bytes() {
     });
 }
 
-/// What nobody can read changes nothing of what the readable lines say.
+/// Unreadable lines do not change the answer that the readable lines give.
 #[test]
 fn junk_between() {
     check!().with_type::<Vec<Line>>().for_each(|lines| {

@@ -3,7 +3,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bolero::{TypeGenerator, check};
 use weir_nat::*;
 
-/// A change as an attacker within the cluster would write it: fields at will, a body that is sound down to some byte.
+/// A change as an attacker within the cluster would write it: arbitrary fields, and a body that is
+/// valid up to some byte.
 #[derive(Clone, Debug, TypeGenerator)]
 struct Hostile {
     kind: u8,
@@ -18,7 +19,7 @@ struct Hostile {
 #[derive(Clone, Debug, TypeGenerator)]
 enum Body {
     Bytes(Vec<u8>),
-    /// A mapping of a home, at a port, with some byte changed.
+    /// A mapping of a home, at a port, with one byte changed.
     Mapping {
         home: u8,
         inside: u8,
@@ -35,7 +36,7 @@ enum Body {
         version: u8,
         remote: u8,
     },
-    /// What was seen of a connection of ours, or of nobody's.
+    /// TCP segments seen of a connection of this worker, or of an unknown one.
     Segment {
         remote: u8,
         sender: u8,
@@ -48,7 +49,7 @@ enum Body {
     },
 }
 
-/// Changes told: what counts as an input.
+/// Number of changes applied: what counts as an input.
 static INPUTS: AtomicU64 = AtomicU64::new(0);
 
 const PUBLIC: [u8; 4] = [203, 0, 113, 1];
@@ -61,7 +62,7 @@ impl Body {
             Self::Bytes(bytes) => bytes[..bytes.len().min(BODY_MAX)].to_vec(),
             Self::Mapping { home, inside, port, kind, at, byte } => {
                 let mut bytes = mapping(*home, *inside, *port, 1 + kind % 2);
-                // Mostly sound.
+                // The body stays valid in half of the cases.
                 if *at >= 128 {
                     let at = usize::from(*at) % bytes.len();
                     bytes[at] = *byte;
@@ -111,7 +112,7 @@ impl Hostile {
             },
             shard: ShardIndex(u16::from(self.shard >= 250)),
             lane: self.lane % 9,
-            // Mostly slots that are used.
+            // Mostly slots that are in use.
             slot: if self.slot.is_multiple_of(4) { self.slot } else { self.slot % 4096 },
             version: u32::from(self.version % 4),
         }
@@ -130,7 +131,7 @@ fn nat() -> Nat {
             public: vec!["203.0.113.0/31".parse().unwrap()],
             subscribers_max: 6,
         }],
-        // A second index without a shard.
+        // A second shard index without a shard.
         room: ShardRoom { shards: 2, ..ShardRoom::default() },
         replicas: 1,
         seed: [1, 2, 3, 4],
@@ -158,7 +159,7 @@ fn send(
     nat.outbound(hash, &packet, now)
 }
 
-/// The remote answers a flow of [`send`].
+/// Lets the remote answer a flow of [`send`].
 fn answer(nat: &mut Nat, public: Endpoint, protocol: Protocol, now: Tick) {
     let remote = Endpoint::new(0xc000_0201, 53);
     let hash = nat.inbound_hash(public, protocol);
@@ -166,8 +167,9 @@ fn answer(nat: &mut Nat, public: Endpoint, protocol: Protocol, now: Tick) {
     nat.inbound(hash, &packet, now).unwrap();
 }
 
-/// Whatever other workers say, nothing breaks: an answered flow in a lane of ours stays, what was copied can be taken over, and
-/// everything ends, by its timers or with its shard.
+/// Whatever changes other workers send, the NAT stays consistent: an answered flow in a lane of
+/// this worker stays, copied lanes can be taken over, and everything ends, by its timers or with
+/// its shard.
 #[test]
 fn apply() {
     check!().with_type::<Vec<Hostile>>().for_each(|script| {

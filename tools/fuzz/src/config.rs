@@ -10,13 +10,13 @@ const EXAMPLES: [&str; 6] = [
     include_str!("../../../examples/pcap.toml"),
 ];
 
-/// Any text is a file of some kind or refused, with reasons at places that exist.
+/// Any text is a valid file of some kind, or is refused with reasons whose positions exist.
 #[test]
 fn text() {
     check!().for_each(|bytes: &[u8]| parse(&String::from_utf8_lossy(bytes)));
 }
 
-/// The same for what people write: a working file with mistakes in it.
+/// The same for files that people write: a working file with mistakes in it.
 #[test]
 fn edited_example() {
     check!().with_type::<(u8, Vec<Edit>)>().for_each(|(example, edits)| {
@@ -38,7 +38,7 @@ enum Edit {
     Value(u16, u8),
 }
 
-/// Values that are right for one key and wrong for most others.
+/// Values that are valid for one key and invalid for most others.
 const VALUES: [&str; 12] = [
     "0",
     "-1",
@@ -87,7 +87,7 @@ impl Edit {
     }
 }
 
-/// Gives another value to the `at`-th line of the form `key = value`.
+/// Sets another value in the `at`-th line of the form `key = value`.
 fn replace_value(lines: &mut [String], at: u16, value: &str) {
     let mut assignments: Vec<&mut String> =
         lines.iter_mut().filter(|line| line.contains('=')).collect();
@@ -96,7 +96,7 @@ fn replace_value(lines: &mut [String], at: u16, value: &str) {
     }
     let place = usize::from(at) % assignments.len();
     let line = &mut assignments[place];
-    let key_len = line.find('=').expect("it was filtered by this");
+    let key_len = line.find('=').expect("the line contains an equals sign");
     line.truncate(key_len);
     line.push_str("= ");
     line.push_str(value);
@@ -123,15 +123,16 @@ fn parse(text: &str) {
     }
 }
 
-/// What goes into etcd comes out of it, and is no change.
+/// The document written to etcd is read back equal, and without a difference.
 fn stored(desired: &Desired) {
-    let read = Desired::from_json(&desired.to_json()).expect("what was written is read");
+    let read =
+        Desired::from_json(&desired.to_json()).expect("a document that was written can be read");
     assert_eq!(&read, desired);
     assert_eq!(weir_config::difference(desired, &read), []);
     assert_eq!(read.fingerprint(), desired.fingerprint());
 }
 
-/// Whatever lies in etcd is a cluster or refused.
+/// Any document in etcd is a valid cluster or is refused.
 #[test]
 fn desired() {
     check!().for_each(|bytes: &[u8]| {

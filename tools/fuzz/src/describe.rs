@@ -4,7 +4,8 @@ use weir_wire::verify;
 
 use crate::layers::frames_around;
 
-/// A description is one line of bounded length, whatever the frame; checking a frame in depth never panics.
+/// A description is one line of bounded length, whatever the frame; checking a frame in depth never
+/// panics.
 #[test]
 fn frame() {
     check!().for_each(|bytes: &[u8]| {

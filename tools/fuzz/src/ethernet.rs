@@ -2,7 +2,8 @@ use bolero::check;
 use weir_wire::Malformed;
 use weir_wire::ethernet::{self, ETHERTYPE_VLAN, Ethernet, Mac, Vlan};
 
-/// The link header ends within the frame, is 4 bytes longer with a tag, and says what lies on the wire.
+/// The link header ends within the frame, is 4 bytes longer with a tag, and holds the fields on the
+/// wire.
 #[test]
 fn parse() {
     check!().for_each(|bytes: &[u8]| {

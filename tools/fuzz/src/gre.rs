@@ -2,7 +2,8 @@ use bolero::check;
 use weir_wire::Malformed;
 use weir_wire::gre;
 
-/// The header ends within the packet; written again in front of the same payload it parses to the same.
+/// The header ends within the packet; emitted again in front of the same payload it parses to the
+/// same.
 #[test]
 fn parse() {
     check!().for_each(|bytes: &[u8]| {
@@ -30,12 +31,12 @@ fn header(bytes: &[u8]) {
 
     let mut short = vec![0; gre::header_len(header.key)];
     gre::emit(&mut short, header.protocol, header.key);
-    let parsed = gre::parse(&short).expect("what is written is right");
+    let parsed = gre::parse(&short).expect("an emitted header is valid");
     assert_eq!((parsed.protocol, parsed.key), (header.protocol, header.key));
     assert_eq!(parsed.len, short.len());
 }
 
-/// With a right checksum the packet is accepted, with one bit of the payload flipped it is not.
+/// With a correct checksum the packet is accepted, with one bit of the payload flipped it is not.
 fn checksummed(bytes: &[u8]) {
     let mut without = bytes.to_vec();
     if let Some(flags) = without.first_mut() {

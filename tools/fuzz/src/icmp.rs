@@ -2,7 +2,7 @@ use bolero::check;
 use weir_wire::checksum::Delta;
 use weir_wire::icmp::{self, Icmp};
 
-/// 8 bytes are a header; a checksum that was right stays right when the identifier is translated.
+/// 8 bytes are a header; a correct checksum stays correct when the identifier is translated.
 #[test]
 fn parse() {
     check!().for_each(|bytes: &[u8]| {
@@ -11,7 +11,7 @@ fn parse() {
         let mut message = bytes.to_vec();
         icmp::set_checksum(&mut message);
         let Ok(header) = icmp::parse_mut(&mut message) else {
-            assert_eq!(message, bytes, "what has no header is left alone");
+            assert_eq!(message, bytes, "a message without a whole header is left alone");
             return;
         };
         let kinds = [icmp::is_error, icmp::is_query_request, icmp::is_query_reply];

@@ -1,7 +1,7 @@
 use bolero::check;
 use weir_wire::ipv4::{self, Ipv4};
 
-/// Header and packet end within the bytes; a quoted packet may go on behind them.
+/// Header and packet end within the bytes; only a quoted packet may extend beyond them.
 #[test]
 fn parse() {
     check!().for_each(|bytes: &[u8]| {
@@ -12,7 +12,7 @@ fn parse() {
         }
         lengths(&version_4);
         without_options(&version_4);
-        // A packet that ends with the bytes, one byte before and one behind.
+        // A packet that ends with the bytes, one byte before their end and one byte after it.
         for total_length in [bytes.len(), bytes.len().wrapping_sub(1), bytes.len() + 1] {
             if let Some(field) = version_4.get_mut(2..4) {
                 field.copy_from_slice(&(total_length as u16).to_be_bytes());
@@ -51,7 +51,7 @@ fn lengths(bytes: &[u8]) {
     }
 }
 
-/// A checksum that was right stays right when the header is edited.
+/// A correct checksum stays correct when the header is edited.
 fn without_options(bytes: &[u8]) {
     let Ok((header, Ipv4::LEN, _)) = ipv4::parse_quoted(bytes) else { return };
     let mut header = *header;

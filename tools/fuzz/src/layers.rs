@@ -1,14 +1,14 @@
-//! Right outer layers for a hostile inner one: random bytes alone seldom pass even an ethertype.
+//! Valid outer layers for a hostile inner one: random bytes alone seldom pass even an ethertype.
 
 use weir_wire::build;
 use weir_wire::ethernet::{ETHERTYPE_ARP, ETHERTYPE_IPV4};
 use weir_wire::ipv4::{PROTOCOL_GRE, PROTOCOL_ICMP, PROTOCOL_IPIP, PROTOCOL_TCP, PROTOCOL_UDP};
 
-/// More bytes do not fit in an IPv4 packet inside an IPv4 packet.
+/// Longest payload in bytes: more do not fit in an IPv4 packet inside an IPv4 packet.
 const PAYLOAD_MAX: usize = 60_000;
 
-/// `bytes` as an ARP packet, as an IPv4 packet, as the payload of each protocol that is parsed, and as a tunnelled
-/// and a quoted packet: frames that are right down to there.
+/// Returns `bytes` as an ARP packet, as an IPv4 packet, as the payload of each protocol that is
+/// parsed, and as a tunnelled and a quoted packet: frames that are valid down to that layer.
 pub(crate) fn frames_around(bytes: &[u8]) -> Vec<Vec<u8>> {
     let bytes = &bytes[..bytes.len().min(PAYLOAD_MAX)];
     let ip = || build::ipv4("192.0.2.1", "198.51.100.1");

@@ -1,8 +1,9 @@
 //! Fuzz targets: every parser and the engine.
 //!
-//! Each target is a property: whatever the input, nothing panics, every length that is reported lies within the
-//! input, and what is edited stays right. It runs as a test with random inputs and all files kept for it, and under
-//! a coverage-guided fuzzer (README.md). An input is the bytes a parser gets, so a file is a packet.
+//! Each target is a property: whatever the input, nothing panics, every reported length lies within
+//! the input, and edited packets stay valid. It runs as a test with random inputs and all files
+//! kept for it, and under a coverage-guided fuzzer (README.md). An input is the bytes that a parser
+//! gets, so a file is a packet.
 
 #![forbid(unsafe_code)]
 #![cfg(test)]

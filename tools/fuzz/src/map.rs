@@ -3,14 +3,15 @@ use weir_map::map::{Stand, Witness, needs_rebase, rebase};
 use weir_map::*;
 use weir_roles::role::{Event, Ports, RoleMachine, RoleOptions};
 
-/// An entry as somebody could write it into etcd: mostly sound, each part sometimes not.
+/// An entry as an operator could write it into etcd: mostly valid, with each field invalid now and
+/// then.
 #[derive(Clone, Debug, TypeGenerator)]
 struct Entry {
     epoch: Number,
     term: Number,
     count: u8,
     members: [Seated; MEMBERS],
-    /// A lane's owner, where it is not the rightful one.
+    /// Lane owners, used where an owner is not the rightful one.
     owners: [u8; LANES],
     moves: [Option<Moving>; 2],
     rebased: u8,
@@ -34,7 +35,7 @@ struct Moving {
     then: u8,
 }
 
-/// Small, now and then any, or at an end of its type.
+/// A number that is mostly small, sometimes arbitrary, sometimes at an end of its type.
 #[derive(Clone, Copy, Debug, TypeGenerator)]
 struct Number(u8, u64);
 
@@ -49,7 +50,7 @@ impl Number {
     }
 }
 
-/// Mostly 1.
+/// Returns a term that is mostly 1 or 2.
 fn term(number: Number) -> u64 {
     if number.0 < 200 { 1 + u64::from(number.0 % 2) } else { number.value() }
 }
@@ -57,7 +58,7 @@ fn term(number: Number) -> u64 {
 const STATES: [&str; 4] = ["synced", "synced", "syncing", "out-of-sync"];
 
 fn who(any: u8) -> Incarnation {
-    let node = NodeId::new(&format!("n{}", any % 6)).expect("a name");
+    let node = NodeId::new(&format!("n{}", any % 6)).expect("`n` and a digit make a node name");
     let worker = WorkerId { node, index: u16::from(any >> 7) };
     Incarnation { worker, boot_id: BootId(u128::from(any % 12)) }
 }
@@ -67,7 +68,7 @@ impl Entry {
         let mut seats = Vec::new();
         let count = 1 + usize::from(self.count) % if self.count < 240 { 5 } else { MEMBERS };
         let members = self.members[..count].iter().enumerate().map(|(rank, member)| {
-            // Mostly a node and a seat that no other has, and a primary that is synced.
+            // Mostly a distinct node and seat for each member, and a synced primary.
             let is_sound = rank == 0 || member.seat < 235;
             let own = rank as u8;
             let node = if is_sound { own + member.who / 64 % 2 * 6 } else { member.who };
@@ -129,7 +130,11 @@ impl Entry {
 
 fn stored(entry: &ShardEntry) {
     assert_eq!(entry.check(), Ok(()));
-    assert_eq!(&ShardEntry::from_json(entry.to_json().as_bytes()).expect("written"), entry);
+    assert_eq!(
+        &ShardEntry::from_json(entry.to_json().as_bytes())
+            .expect("an entry that was written can be read"),
+        entry
+    );
 }
 
 fn transitions(entry: &ShardEntry, any: u8, number: Number) -> Vec<Transition> {
@@ -152,7 +157,7 @@ fn transitions(entry: &ShardEntry, any: u8, number: Number) -> Vec<Transition> {
     ]
 }
 
-/// Whatever entry is taken from etcd, every change of it is refused or gives a sound one that is newer.
+/// For any entry in etcd, every transition is refused or gives a valid entry that is newer.
 #[test]
 fn entry() {
     check!().with_type::<(Entry, u8, Number)>().for_each(|(entry, any, number)| {
@@ -166,7 +171,7 @@ fn entry() {
     });
 }
 
-/// Any bytes are an entry that is written again the same, or refused.
+/// Any bytes are refused, or are an entry that is written back the same.
 #[test]
 fn entry_text() {
     check!().with_type::<(Entry, Vec<(u16, u8)>, Vec<u8>)>().for_each(|(entry, edits, any)| {
@@ -183,8 +188,8 @@ fn entry_text() {
     });
 }
 
-/// What an etcd that was set back has, and what nodes say that they have seen: a shard goes on with a sound entry that is
-/// newer than all of that, or not at all.
+/// Given the entry of an etcd that was set back and what the nodes report to have seen, a shard
+/// continues with a valid entry that is newer than all of them, or not at all.
 #[test]
 fn set_back() {
     type Said = (u8, Vec<u8>, Option<(Number, Option<Entry>)>);
@@ -218,7 +223,8 @@ fn set_back() {
     );
 }
 
-/// A name that is read is written the same, up to leading zeros and capital letters; one that is written is read.
+/// A name that is read is written back the same, up to leading zeros and capital letters; a name
+/// that is written can be read.
 #[test]
 fn names() {
     check!().with_type::<(Vec<u8>, u16, u128)>().for_each(|(bytes, index, boot_id)| {
@@ -231,7 +237,7 @@ fn names() {
         let tail: String = text.chars().take(5).collect();
         for text in [text.clone().into_owned(), format!("n1/{tail}"), format!("{tail}/1")] {
             if let Ok(worker) = text.parse::<WorkerId>() {
-                let (node, index) = text.split_once('/').expect("two parts");
+                let (node, index) = text.split_once('/').expect("a worker name has two parts");
                 assert_eq!(worker.node.as_str(), node);
                 assert_eq!(worker.index, index.parse::<u16>().unwrap());
                 assert_eq!(worker.to_string().parse(), Ok(worker));
@@ -258,8 +264,8 @@ enum Told {
     PrimaryLost,
 }
 
-/// Whatever entries come and in whatever order: a worker never goes back, writes only lanes that its entry gives it,
-/// and grants none that it writes.
+/// Whatever entries arrive and in whatever order: the epoch of a worker's entry never falls, the
+/// worker writes only lanes that its entry gives to it, and it grants no lane that it writes.
 #[test]
 fn role() {
     check!().with_type::<(u8, Vec<Told>)>().for_each(|(me, told)| {

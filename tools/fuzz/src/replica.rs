@@ -6,11 +6,11 @@ use weir_stream::{
     Record, Reign, ShardId, Sink, describe,
 };
 
-/// What says that it is a replication datagram, of each kind, encrypted or not.
+/// The first four bytes of a replication datagram, for each kind, encrypted or not.
 const KINDS: [[u8; 4]; 4] =
     [[0x77, 0x52, 1, 1], [0x77, 0x52, 1, 2], [0x77, 0x52, 1, 3], [0x77, 0x52, 1, 0x82]];
 
-/// A description is one line of bounded length, whatever the datagram: all decoders are behind it.
+/// A description is one line of bounded length, whatever the datagram: it calls all decoders.
 #[test]
 fn decode() {
     check!().for_each(|bytes: &[u8]| {
@@ -24,11 +24,11 @@ fn decode() {
 fn one_line(datagram: &[u8]) {
     let text = describe(datagram);
     assert!(!text.is_empty() && !text.contains(char::is_control), "{text:?}");
-    // The shortest field of a control datagram is 15 bytes and says no more than 60.
+    // The shortest field of a control datagram has 15 bytes and prints no more than 60.
     assert!(text.len() < 200 + 4 * datagram.len(), "{} bytes of description", text.len());
 }
 
-/// Any text is a file of one or two keys or refused, and no refusal shows a digit of a key.
+/// Any text is a file of one or two keys, or is refused; no refusal shows a digit of a key.
 #[test]
 fn key_file() {
     type Case = (Vec<(u8, [u8; 32])>, Vec<(u16, u8)>, Vec<u8>);
@@ -54,11 +54,11 @@ fn key_file() {
                 Ok(keys) => {
                     let count = ["ClusterKeys(1)", "ClusterKeys(2)"];
                     assert!(count.contains(&format!("{keys:?}").as_str()));
-                    // The same key once more.
+                    // The same key a second time.
                     let lines = text.lines().map(str::trim);
                     let key = lines.clone().find(|line| !line.is_empty() && !line.starts_with('#'));
                     let doubled = format!("{text}\n{}", key.expect("a key"));
-                    ClusterKeys::parse(&doubled).expect_err("a key that was there before")
+                    ClusterKeys::parse(&doubled).expect_err("a repeated key is refused")
                 }
                 Err(error) => error,
             };
@@ -69,7 +69,8 @@ fn key_file() {
     });
 }
 
-/// Who lacks the key reaches nothing: each datagram is refused and counted, none is answered with more than a HELLO.
+/// A sender without the key has no effect: each datagram is refused and counted, and none is
+/// answered with more than a HELLO.
 #[test]
 fn receive() {
     check!().for_each(|bytes: &[u8]| {
@@ -80,7 +81,7 @@ fn receive() {
         for (number, kind) in KINDS.into_iter().enumerate() {
             let mut datagram = [&kind, &[0; 4], &sender[..], bytes].concat();
             assert!(endpoint.receive(from, &mut datagram, 0, &mut Nothing).is_err());
-            let peer = endpoint.peer_status(PeerIndex(0), 0).expect("a peer");
+            let peer = endpoint.peer_status(PeerIndex(0), 0).expect("the peer was added");
             let refused = peer.counters.refused.total() + endpoint.refused().total();
             assert_eq!(refused, number as u64 + 1);
             assert!(peer.version.is_none());
@@ -91,11 +92,11 @@ fn receive() {
 fn endpoint() -> Endpoint {
     let options = Options { buffers: 128, peers_max: 2, copies_max: 2, ..Options::default() };
     let identity = Identity { worker: PeerId(1), boot: BootId(1), secret: [1; 32] };
-    let keys = ClusterKeys::parse(&"42".repeat(32)).expect("a key");
-    Endpoint::new(options, identity, Fingerprint::default(), keys).expect("options that hold")
+    let keys = ClusterKeys::parse(&"42".repeat(32)).expect("64 hex digits are a key");
+    Endpoint::new(options, identity, Fingerprint::default(), keys).expect("the options are valid")
 }
 
-/// Has nothing, and is given nothing.
+/// A sink that holds no records; any call but `room` is a failure.
 struct Nothing;
 
 impl Sink for Nothing {
@@ -103,21 +104,21 @@ impl Sink for Nothing {
         usize::MAX
     }
     fn apply(&mut self, _: Origin, _: &[Record<'_>]) {
-        panic!("a record of a forger");
+        panic!("a record was applied without the key");
     }
     fn stream_reset(&mut self, _: Origin) {
-        panic!("a forger reset a stream");
+        panic!("a stream was reset without the key");
     }
     fn copy_started(&mut self, _: Origin, _: ShardId, _: u32, _: Reign) {
-        panic!("a copy of a forger");
+        panic!("a copy was started without the key");
     }
     fn copy_finished(&mut self, _: Origin, _: ShardId) {
-        panic!("a copy of a forger");
+        panic!("a copy was finished without the key");
     }
     fn copy_stopped(&mut self, _: Origin, _: ShardId) {
-        panic!("a copy of a forger");
+        panic!("a copy was stopped without the key");
     }
     fn sum(&self, _: Origin, _: ShardId, _: std::ops::Range<u32>) -> u64 {
-        panic!("a sum of a forger");
+        panic!("a sum was asked for without the key");
     }
 }

@@ -16,7 +16,8 @@ fn parse() {
     });
 }
 
-/// The option is only lowered, only in a SYN; the checksum stays right and all else as it was.
+/// The option is only lowered, and only in a SYN; the checksum stays correct and all other bytes
+/// unchanged.
 #[test]
 fn clamp_mss() {
     check!().for_each(|bytes: &[u8]| {
@@ -27,7 +28,7 @@ fn clamp_mss() {
             offset_and_flags[1] |= SYN;
         }
         clamp(&syn, 1400);
-        // Random options are seldom the one that counts: put it behind the first byte or two.
+        // Random options are seldom the MSS option: put one behind the first byte or two.
         for at in 21..23 {
             if let Some(option) = syn.get_mut(at..at + 2) {
                 option.copy_from_slice(&[2, 4]);
@@ -52,7 +53,7 @@ fn clamp(segment: &[u8], max: u16) {
     if !has_changed {
         return;
     }
-    let header = tcp::parse(&before).expect("only a whole header is edited");
+    let header = tcp::parse(&before).expect("an edited segment has a whole header");
     assert!(header.has(SYN));
     assert!(tcp::checksum_ok(source, destination, &after));
     assert_eq!(before[..16], after[..16]);

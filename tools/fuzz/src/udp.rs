@@ -1,7 +1,7 @@
 use bolero::check;
 use weir_wire::udp::{self, Udp};
 
-/// The datagram ends within the bytes; a checksum that is computed is right and never 0 (RFC 768).
+/// The datagram ends within the bytes; a computed checksum is correct and never 0 (RFC 768).
 #[test]
 fn parse() {
     check!().for_each(|bytes: &[u8]| {

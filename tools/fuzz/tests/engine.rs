@@ -1,7 +1,8 @@
-//! The engine under fire: raw frames, good packets with bytes changed, redirected ones, answers to what it sent, time.
+//! The engine under hostile input: raw frames, good packets with bytes changed, redirected packets,
+//! answers to packets that it sent, and time.
 //!
-//! Whatever comes in, it must not panic, must leave with right IP headers, must hold no more frames than its limit,
-//! and must serve a good packet afterwards.
+//! Whatever comes in, it must not panic, must emit correct IP headers only, must hold no more
+//! frames than its limit, and must serve a good packet afterwards.
 
 #[path = "../../../dataplane/engine/tests/world/mod.rs"]
 mod world;
@@ -17,13 +18,13 @@ use weir_wire::frame::Frame;
 use world::pair::{A, B, PORT, clustered};
 use world::*;
 
-/// Bytes of a script: some hundred packets.
+/// Longest script in bytes: some hundred packets.
 const SCRIPT_MAX: usize = 2048;
 
-/// Packets, orders and pauses played: what counts as an input.
+/// Number of packets, commands and pauses played: what counts as an input.
 static INPUTS: AtomicU64 = AtomicU64::new(0);
 
-/// Reads a script out of bytes; what is missing reads as zero.
+/// A script read from bytes; bytes beyond the end read as zero.
 struct Script<'a>(&'a [u8]);
 
 impl<'a> Script<'a> {
@@ -42,7 +43,8 @@ impl<'a> Script<'a> {
     }
 }
 
-/// A sound packet of every kind, shaped by the script. `public` is an endpoint that the engine has given out.
+/// Returns a valid packet of any kind, shaped by the script. `public` is an endpoint that the
+/// engine has assigned.
 fn inner(script: &mut Script<'_>, source: &str, destination: &str, port: u16) -> Vec<u8> {
     let kind = script.byte();
     let len = usize::from(script.word() % 3000);
@@ -72,7 +74,7 @@ fn inner(script: &mut Script<'_>, source: &str, destination: &str, port: u16) ->
     }
 }
 
-/// Most packets stay whole, or nothing would ever get past the first checks.
+/// Changes or cuts a frame. Most frames stay whole: otherwise none would get past the first checks.
 fn mutate(script: &mut Script<'_>, frame: &mut Vec<u8>) {
     let choice = script.byte();
     if choice >= 64 {
@@ -106,7 +108,8 @@ fn short_timers() -> Timeouts {
     }
 }
 
-/// What another worker sends, or somebody who claims to be one: a redirected packet, or a datagram.
+/// Returns a frame from another worker, or from a sender that claims to be one: a redirected
+/// packet, or a datagram.
 fn from_worker(script: &mut Script<'_>, public: &(String, u16)) -> Vec<u8> {
     let from = ["10.1.0.3", "10.9.0.1", "10.1.0.4"][usize::from(script.byte() % 3)];
     let head = build::ipv4(from, WORKER_ACCESS).df(script.byte() & 1 != 0);
@@ -129,7 +132,8 @@ fn from_worker(script: &mut Script<'_>, public: &(String, u16)) -> Vec<u8> {
     }
 }
 
-/// What another worker sealed, opened: it may have any bug, and what it passes on any content.
+/// Returns the decrypted content of another worker's redirect: the worker may have any bug, and the
+/// packet that it redirects any content.
 fn redirected(script: &mut Script<'_>, public: &(String, u16)) -> Vec<u8> {
     let port = script.word() % 4 + 5000;
     let home = [HOME_A, HOME_B, "10.9.9.9"][usize::from(script.byte() % 3)];
@@ -146,7 +150,7 @@ fn redirected(script: &mut Script<'_>, public: &(String, u16)) -> Vec<u8> {
     }
 }
 
-/// Another order of the cluster's control, or what control asks.
+/// Runs a command or a query of the cluster's control plane.
 fn order(script: &mut Script<'_>, world: &mut World) {
     let shard = ShardIndex(u16::from(script.byte() % 2));
     let address = [B, "10.9.0.1".parse().unwrap()][usize::from(script.byte() % 2)];
@@ -240,7 +244,7 @@ fn run(bytes: &[u8]) {
         }
         assert!(world.pool.alive() <= held_max, "frames leak");
     }
-    // Everything ends by itself, and then the engine is as good as new.
+    // Everything ends by its timers, and then the engine is as good as new.
     world.pass_sec(60);
     assert_eq!(world.pool.alive(), 0);
     assert_eq!(world.engine.nat().gauges().flows, 0);

@@ -1,4 +1,5 @@
-//! A packet buffer as lean as DPDK's: one pointer that knows where its data begins and how long it is.
+//! A packet buffer as lean as DPDK's: one pointer to the buffer, which records where its data
+//! begins and how long it is.
 
 use weir_wire::frame::{Frame, Pool};
 
@@ -17,7 +18,7 @@ struct Buffer {
 pub struct BufferFrame(Box<Buffer>);
 
 impl BufferFrame {
-    /// A frame with these bytes, at most 1,920.
+    /// Makes a frame with these bytes, at most 1,920.
     pub(crate) fn new(bytes: &[u8]) -> Self {
         let mut frame = Self::empty();
         assert!(frame.extend(bytes.len()), "{} bytes fit a buffer", bytes.len());
@@ -91,7 +92,7 @@ impl Frame for BufferFrame {
     }
 }
 
-/// Makes frames; no limit.
+/// A pool that makes frames without a limit.
 #[derive(Debug)]
 pub struct Buffers;
 

@@ -1,4 +1,4 @@
-//! Runs a part under callgrind and reads how many instructions it counted.
+//! Runs a part under callgrind and reads how many instructions callgrind counted.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,10 +7,10 @@ use anyhow::{Context, bail, ensure};
 
 use crate::Part;
 
-/// Counting is on inside this function only: building, filling and packet making are left out.
+/// Limits counting to this function: set-up, filling of tables and packet making are left out.
 pub const TOGGLE: &str = "--toggle-collect=*measured_burst*";
 
-/// Instructions per packet of `part`, run by `program`, this crate's binary.
+/// Returns the instructions per packet of `part`, run by `program`, this crate's binary.
 ///
 /// # Errors
 /// When valgrind is missing, the part fails under it, or nothing was counted.
@@ -35,7 +35,7 @@ pub fn instructions_per_packet(program: &Path, part: &Part) -> anyhow::Result<f6
     Ok(instructions as f64 / packets as f64)
 }
 
-/// The number in valgrind's line `==4711== Collected : 123456`.
+/// Returns the number in valgrind's line `==4711== Collected : 123456`.
 fn collected(log: &str) -> Option<u64> {
     let line = log.lines().find_map(|line| line.split_once("Collected :"))?;
     line.1.trim().parse().ok()

@@ -1,12 +1,15 @@
 //! The instruction gate: how many instructions the engine spends on a packet, and how many it may.
 //!
 //! ```text
-//!   weir-gate            for each part: valgrind --tool=callgrind weir-gate run PART  ->  instructions / packets <= limit
-//!   weir-gate run PART   builds an engine, fills it, sends the part's bursts through `measured_burst`
+//!   weir-gate            for each part: valgrind --tool=callgrind weir-gate run PART
+//!                        ->  instructions / packets <= limit
+//!   weir-gate run PART   builds an engine, fills it,
+//!                        sends the part's bursts through `measured_burst`
 //! ```
 //!
-//! Noise cannot move the counts: packets, their order, hash keys and time are fixed, there is no device and no thread.
-//! Only release code counts. What it does not see: cache misses, packet input and output, the worker's loop.
+//! Noise cannot move the counts: packets, their order, hash keys and time are fixed, there is no
+//! device and no thread. Only release builds count. The gate does not see cache misses, packet
+//! input and output, or the worker's loop.
 
 #![forbid(unsafe_code)]
 
@@ -21,14 +24,14 @@ pub mod world;
 pub struct Part {
     pub name: &'static str,
     pub about: &'static str,
-    /// Instructions per packet, a few percent above what it takes at present (rustc 1.95, x86-64-v3). Lower it when the
-    /// code gets better; raise it only with a reason in the commit.
+    /// Instructions per packet, a few percent above the measured count (rustc 1.95, x86-64-v3).
+    /// Lower it when the code gets better; raise it only with a reason in the commit.
     pub limit: f64,
     pub run: fn() -> usize,
 }
 
-/// Every part. `run` sends it through [`world::measured_burst`], or changes of flows through a function named alike, and
-/// returns how many packets or flows that were.
+/// Every part. `run` sends its packets through [`world::measured_burst`], or its flow changes
+/// through a function with the same prefix, and returns the number of packets or flows.
 pub const PARTS: [Part; 15] = [
     part("gre-udp-up", "established UDP, home to internet", 527.0, trace::gre_udp_up),
     part("gre-udp-down", "established UDP, internet to home", 518.0, trace::gre_udp_down),

@@ -1,4 +1,5 @@
-//! Two NATs that share a shard: what a new flow costs to tell, and to take over as a copy.
+//! Two NATs that share a shard: the cost of a new flow's change in the journal, and of applying it
+//! as a copy.
 
 use std::hint::black_box;
 
@@ -12,17 +13,18 @@ const BURST: usize = 32;
 const HOMES: u32 = 100;
 const NOW: Tick = Tick(1000);
 const SHARD: ShardIndex = ShardIndex(0);
-/// Seven lanes for the primary, one in reserve for the replica.
+/// Lanes of the primary, seven of them; the eighth is the replica's reserve lane.
 const PRIMARY: u8 = 0x7f;
 
-/// A change as it travels.
+/// A change with its body, as sent to a replica.
 struct Told {
     change: Change,
     body: [u8; BODY_MAX],
     len: usize,
 }
 
-/// As [`measured_burst`](crate::world::measured_burst): tells what waits in the journal.
+/// Takes all changes from the journal; counted like
+/// [`measured_burst`](crate::world::measured_burst).
 #[inline(never)]
 fn measured_burst_told(nat: &mut Nat, told: &mut Vec<Told>) {
     let mut body = [0; BODY_MAX];
@@ -32,7 +34,8 @@ fn measured_burst_told(nat: &mut Nat, told: &mut Vec<Told>) {
     black_box(told.len());
 }
 
-/// As [`measured_burst`](crate::world::measured_burst): applies the changes of a datagram.
+/// Applies the changes of a datagram; counted like
+/// [`measured_burst`](crate::world::measured_burst).
 #[inline(never)]
 fn measured_burst_applied(nat: &mut Nat, told: &[Told]) {
     nat.apply_burst(told.iter().map(|told| (told.change, &told.body[..told.len])), false, NOW);
@@ -75,7 +78,8 @@ fn bursts() -> impl Iterator<Item = std::ops::Range<u32>> {
     (0..FLOWS).step_by(BURST).map(|first| first..(first + BURST as u32).min(FLOWS))
 }
 
-/// Reading the journal and writing the bodies; making the marks is in `replica-open`.
+/// Measures reading the journal and writing the bodies; marking the changed records is part of
+/// `replica-open`.
 pub(crate) fn journal() -> usize {
     let mut primary = nat(PRIMARY);
     let mut told = Vec::with_capacity(FLOWS as usize);
@@ -83,7 +87,7 @@ pub(crate) fn journal() -> usize {
         open(&mut primary, burst);
         measured_burst_told(&mut primary, &mut told);
     }
-    assert_eq!(told.len(), FLOWS as usize, "each flow is told once");
+    assert_eq!(told.len(), FLOWS as usize, "each flow is one change");
     told.len()
 }
 
@@ -95,11 +99,11 @@ pub(crate) fn apply() -> usize {
     for burst in told.chunks(BURST) {
         measured_burst_applied(&mut replica, burst);
     }
-    assert_eq!(replica.gauges().flows, FLOWS, "every copy is known");
+    assert_eq!(replica.gauges().flows, FLOWS, "the replica holds every flow");
     told.len()
 }
 
-/// The journal of all flows, not counted.
+/// Takes the journal of all flows, not counted.
 fn tell_uncounted(nat: &mut Nat, told: &mut Vec<Told>) {
     let mut body = [0; BODY_MAX];
     while let Some((change, len)) = nat.next_change(&mut body) {

@@ -1,4 +1,5 @@
-//! The fixed packets of each part: 1,000 flows of 100 homes in four shards, in an order that is not that of their creation.
+//! The fixed packets of each part: 1,000 flows of 100 homes in four shards, in an order that is not
+//! that of their creation.
 
 use weir_engine::{AccessMode, DropReason, Side};
 use weir_wire::build;
@@ -9,7 +10,7 @@ use crate::world::{SHARDS, World, endpoint, home};
 
 const FLOWS: u32 = 1000;
 const HOMES_PER_SHARD: u32 = 25;
-/// How often each established flow sends.
+/// Packets of each established flow.
 const ROUNDS: u32 = 4;
 const PAYLOAD: [u8; 18] = [7; 18];
 const SERVER_PORT: u16 = 443;
@@ -17,11 +18,11 @@ const SERVER_PORT: u16 = 443;
 #[derive(Clone, Copy)]
 enum Transport {
     Udp,
-    /// With these flags.
+    /// A segment with these flags.
     Tcp(u8),
 }
 
-/// The n-th flow: home, remote and ports.
+/// A flow: home, remote and ports.
 #[derive(Clone, Copy)]
 struct Flow {
     shard: u32,
@@ -42,7 +43,8 @@ fn flow(mode: AccessMode, number: u32) -> Flow {
     Flow { shard, home, inside, port: 10_000 + number as u16, server }
 }
 
-/// 613 is prime to 1,000: each flow once a round, neighbours far apart.
+/// Returns flow numbers. 613 is coprime to 1,000: each flow comes once a round, and neighbours lie
+/// far apart.
 fn permuted() -> impl Iterator<Item = u32> {
     (0..ROUNDS * FLOWS).map(|step| step * 613 % FLOWS)
 }
@@ -74,7 +76,7 @@ fn open(world: &mut World, mode: AccessMode, transport: Transport) -> Vec<(u32, 
     sent.iter().map(|packet| source_of(packet)).collect()
 }
 
-/// Opens every flow from inside, then lets its server answer.
+/// Opens every flow from inside, then sends its server's answer.
 fn establish(mode: AccessMode, first: Transport, answer: Transport) -> (World, Vec<(u32, u16)>) {
     let mut world = World::new(mode);
     let public = open(&mut world, mode, first);
@@ -143,7 +145,8 @@ pub(crate) fn gre_tcp_open() -> usize {
     opening(World::new(AccessMode::Gre), Transport::Tcp(SYN))
 }
 
-/// As `gre_udp_open`, on a worker that owns seven lanes of each shard and notes what is to be told of them.
+/// Like `gre_udp_open`, on a worker that owns seven lanes of each shard and marks changes for
+/// replicas.
 pub(crate) fn replica_open() -> usize {
     opening(World::replicated(), Transport::Udp)
 }
@@ -168,10 +171,10 @@ pub(crate) fn no_mapping() -> usize {
     world.measure(Side::Internet, &packets, Some(DropReason::NoMapping))
 }
 
-/// Packets of a flooding home that come before those that count: it is over its limit of the slow path then.
+/// Packets of a flooding home before the counted ones; after them it is over its slow-path limit.
 const BEFORE: u32 = 1024;
 
-/// A packet of a home that floods: `transport` from `port` of one host to `remote`.
+/// Returns a packet of a flooding home: `transport` from `port` of one host to `remote`.
 fn of_flood(transport: Transport, port: u16, remote: (u32, u16)) -> Vec<u8> {
     tunnelled(segment(transport, (FLOODING, port), remote))
 }
@@ -182,7 +185,7 @@ fn tunnelled(inner: Vec<u8>) -> Vec<u8> {
     build::ipv4(home(0, 0), endpoint(0)).gre(build::gre(), inner)
 }
 
-/// A home floods with what `packet` makes of the numbers from 0 on.
+/// Measures a home that floods with the packets that `packet` makes of the numbers from 0 on.
 fn flood(packet: impl Fn(u32) -> Vec<u8>) -> usize {
     let mut world = World::with_slow_path(1000);
     let before: Vec<_> = (0..BEFORE).map(&packet).collect();
@@ -201,7 +204,7 @@ pub(crate) fn flood_remotes() -> usize {
     flood(|n| of_flood(Transport::Udp, 5000, (net + 1 + n, SERVER_PORT)))
 }
 
-/// First fragments of ever new datagrams of one flow.
+/// First fragments of one flow, each of a new datagram.
 pub(crate) fn flood_fragments() -> usize {
     let server = u32::from_be_bytes([198, 51, 100, 1]);
     flood(|n| {

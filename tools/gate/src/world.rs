@@ -17,7 +17,7 @@ use crate::buffer::{BufferFrame, Buffers};
 pub(crate) const SHARDS: u32 = 4;
 const NOW: Now = Now { ms: 1_000_000 };
 
-/// The instructions of this function, and of what it calls, are those that count.
+/// The measured function: only its instructions and those of its callees count.
 #[inline(never)]
 pub fn measured_burst(
     engine: &mut Engine<BufferFrame>,
@@ -27,11 +27,11 @@ pub fn measured_burst(
     out: &mut Output<BufferFrame>,
 ) {
     engine.receive(side, NOW, frames, pool, out);
-    // Not the last call, which would be a jump: valgrind counts until the function returns.
+    // This is not the last call, which would be a jump: valgrind counts until the function returns.
     black_box(out.access.len());
 }
 
-/// An engine whose gateways have answered.
+/// An engine whose gateways have answered ARP.
 #[derive(Debug)]
 pub(crate) struct World {
     engine: Engine<BufferFrame>,
@@ -44,7 +44,7 @@ impl World {
         Self::with(config(mode))
     }
 
-    /// A worker whose shards another mirrors.
+    /// Makes a worker whose shards another worker mirrors.
     pub(crate) fn replicated() -> Self {
         let mut config = config(AccessMode::Gre);
         config.nat.replicas = 1;
@@ -56,7 +56,7 @@ impl World {
         world
     }
 
-    /// Each home may have so many packets a second on the slow path.
+    /// Makes a worker that limits each home to this many packets a second on the slow path.
     pub(crate) fn with_slow_path(packets_per_sec: u32) -> Self {
         let mut config = config(AccessMode::Gre);
         config.limits.slow_path_packets_per_sec = packets_per_sec;
@@ -82,7 +82,8 @@ impl World {
         world
     }
 
-    /// Sends IP packets in at `side`, not counted, and returns the IP packets that come out on the other side.
+    /// Sends IP packets in at `side`, not counted, and returns the IP packets that come out on the
+    /// other side.
     ///
     /// # Panics
     /// When not every packet comes out.
@@ -97,7 +98,7 @@ impl World {
         passed
     }
 
-    /// Sends IP packets in at `side`, not counted, whatever becomes of them.
+    /// Sends IP packets in at `side`, not counted, without checking whether they come out.
     pub(crate) fn offer(&mut self, side: Side, packets: &[Vec<u8>]) {
         for burst in packets.chunks(BURST_MAX) {
             let mut frames = Self::framed(side, burst);
@@ -109,7 +110,8 @@ impl World {
     /// Sends IP packets in at `side`, counted, and returns how many they are.
     ///
     /// # Panics
-    /// When not every packet comes out on the other side, or, with a `drop`, is dropped for that reason.
+    /// When a packet does not come out on the other side, or, with a `drop`, is not dropped for
+    /// that reason.
     pub(crate) fn measure(
         &mut self,
         side: Side,
@@ -167,18 +169,18 @@ fn gateway_mac(side: Side) -> Mac {
     build::mac(11 + side as u8)
 }
 
-/// The worker's and its gateway's.
+/// Returns the address of the worker and that of its gateway.
 fn addresses(side: Side) -> [u32; 2] {
     let net = u32::from_be_bytes([10, 1 + side as u8, 0, 0]);
     [net + 1, net + 2]
 }
 
-/// The tunnel endpoint of a shard.
+/// Returns the tunnel endpoint of a shard.
 pub(crate) fn endpoint(shard: u32) -> u32 {
     u32::from_be_bytes([10, 100, 0, 1]) + shard
 }
 
-/// The n-th home of a shard: shards have a /24 each.
+/// Returns the n-th home of a shard: each shard has a /24.
 pub(crate) fn home(shard: u32, n: u32) -> u32 {
     u32::from_be_bytes([10, 200, 0, 1]) + (shard << 8) + n
 }

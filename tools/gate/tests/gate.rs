@@ -1,4 +1,4 @@
-//! The gate as `cargo test` runs it: on the release build, which it makes first.
+//! Runs the gate in `cargo test`, on the release build, which it makes first.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use weir_gate::PARTS;
 
-/// The release binary of this crate, built by the cargo that runs this test.
+/// Builds the release binary of this crate with the cargo that runs this test, and returns its
+/// path.
 fn release_binary() -> PathBuf {
     let cargo = std::env::var_os("CARGO").expect("cargo runs this test");
     let output = Command::new(cargo)

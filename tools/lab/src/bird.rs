@@ -11,17 +11,18 @@ use crate::lab::Lab;
 use crate::namespace::Namespace;
 use crate::process::Process;
 
-/// Time BIRD has to open its control socket.
+/// Time limit for BIRD to open its control socket.
 const START_DEADLINE: Duration = Duration::from_secs(10);
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 
-/// A file below `packaging/`.
+/// Reads a file below `packaging/`.
 pub fn packaged(path: &str) -> Result<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(path);
     fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
-/// `config` with other values in its `define NAME = value;` lines. Each name must be there.
+/// Returns `config` with other values in its `define NAME = value;` lines. Each name must be
+/// present.
 pub fn with_settings(config: &str, settings: &[(&str, &str)]) -> Result<String> {
     let mut lines: Vec<String> = config.lines().map(str::to_owned).collect();
     for (name, value) in settings {
@@ -35,7 +36,7 @@ pub fn with_settings(config: &str, settings: &[(&str, &str)]) -> Result<String> 
     Ok(lines.join("\n") + "\n")
 }
 
-/// A BIRD.
+/// A running BIRD daemon.
 #[derive(Debug)]
 pub struct Bird {
     name: String,
@@ -46,7 +47,7 @@ pub struct Bird {
 }
 
 impl Bird {
-    /// Starts BIRD in the namespace; returns when it answers.
+    /// Starts BIRD in the namespace; returns once it answers.
     pub fn start(lab: &Lab, namespace: &Namespace, name: &str, config: &str) -> Result<Self> {
         let file = |end: &str| lab.directory().join(format!("{name}.{end}"));
         let (config_path, socket) = (file("conf"), file("ctl"));
@@ -63,13 +64,14 @@ impl Bird {
         Ok(bird)
     }
 
-    /// Starts it after its end, with the configuration that it had first; returns when it answers.
+    /// Starts BIRD again after its end, with its first configuration; returns once it answers.
     pub fn start_again(&mut self, lab: &Lab) -> Result<()> {
         self.process = Self::run(lab, &self.namespace, &self.name)?;
         self.wait_answer()
     }
 
-    /// Makes it take another configuration without an end of its sessions. The file of its next start stays as it is.
+    /// Loads another configuration without ending the sessions. The file of the next start stays as
+    /// it is.
     pub fn configure(&self, config: &str) -> Result<()> {
         let path = self.config.with_extension("other");
         fs::write(&path, config)?;
@@ -78,14 +80,15 @@ impl Bird {
         Ok(())
     }
 
-    /// The configuration that it was started with.
+    /// Returns the configuration that BIRD was started with.
     pub fn config(&self) -> Result<String> {
         fs::read_to_string(&self.config).with_context(|| self.config.display().to_string())
     }
 
     fn run(lab: &Lab, namespace: &Namespace, name: &str) -> Result<Process> {
         let file = |end: &str| lab.directory().join(format!("{name}.{end}"));
-        // A router has a processor for its BFD; here a busy neighbour would look like a dead one.
+        // A router has a processor for its BFD; here a busy neighbour process would look like a
+        // dead router.
         let mut command = namespace.command("nice");
         command.args(["-n", "-15", "bird"]);
         command.arg("-f").arg("-c").arg(file("conf")).arg("-s").arg(file("ctl"));
@@ -100,7 +103,7 @@ impl Bird {
         answered.with_context(|| self.process.log_tail())
     }
 
-    /// Its control socket.
+    /// The path of the control socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -110,7 +113,7 @@ impl Bird {
         &self.process
     }
 
-    /// What birdc prints to a question.
+    /// Returns the output of birdc for a question.
     pub fn ask(&self, question: &str) -> Result<String> {
         let mut command = std::process::Command::new("birdc");
         command.arg("-s").arg(&self.socket).args(question.split_whitespace());

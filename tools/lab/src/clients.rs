@@ -1,4 +1,4 @@
-//! Real clients run in a home, and what they found out.
+//! Real clients that run in a home, and their results.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -9,14 +9,14 @@ use serde_json::Value;
 use crate::home::Home;
 use crate::services::{BIG_NAME, BIG_TEXT_LEN, Download, IPERF3_PORTS, SERVER, WWW_NAME};
 
-/// Longest download.
+/// Time limit of a download.
 const DOWNLOAD_DEADLINE: Duration = Duration::from_secs(120);
-/// What a short question may take, retries of the client included.
+/// Time limit of a short question, retries of the client included.
 const QUESTION_DEADLINE: Duration = Duration::from_secs(30);
 /// Time beyond its own run time that iperf3 may take.
 const IPERF3_MARGIN: Duration = Duration::from_secs(20);
 
-/// Fetches the file with curl and compares its checksum. Returns Mbit/s of content.
+/// Fetches the file with curl and compares its checksum. Returns the rate of content in Mbit/s.
 pub fn download(home: &Home, file: &Download) -> Result<f64> {
     let start = Instant::now();
     let size = "%{stderr}%{size_download}";
@@ -32,7 +32,7 @@ pub fn download(home: &Home, file: &Download) -> Result<f64> {
     Ok(bytes * 8.0 / took.as_secs_f64() / 1e6)
 }
 
-/// Which way iperf3 sends.
+/// The direction in which iperf3 sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Home to server.
@@ -41,16 +41,16 @@ pub enum Direction {
     Down,
 }
 
-/// What an iperf3 run over TCP measured.
+/// The result of an iperf3 run over TCP.
 #[derive(Clone, Copy, Debug)]
 pub struct Throughput {
     /// Received, Mbit/s.
     pub mbps: f64,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmits: u64,
 }
 
-/// Runs iperf3 over TCP with two streams. A stream that is reset makes it fail.
+/// Runs iperf3 over TCP with two streams. Fails if a stream is reset.
 pub fn iperf3(home: &Home, direction: Direction, seconds: u32) -> Result<Throughput> {
     let port = match direction {
         Direction::Up => IPERF3_PORTS[0],
@@ -75,7 +75,7 @@ pub fn iperf3(home: &Home, direction: Direction, seconds: u32) -> Result<Through
     })
 }
 
-/// What `turnutils_natdiscovery` calls the NAT it is behind (RFC 5780).
+/// The behaviour that `turnutils_natdiscovery` reports for the NAT (RFC 5780).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatBehaviour {
     /// "Endpoint Independent Mapping".
@@ -84,7 +84,7 @@ pub struct NatBehaviour {
     pub filtering: String,
 }
 
-/// Has coturn's client discover mapping and filtering behaviour.
+/// Discovers mapping and filtering behaviour with coturn's client.
 pub fn nat_behaviour(home: &Home) -> Result<NatBehaviour> {
     let server = SERVER.to_string();
     let said = home.run(QUESTION_DEADLINE, "turnutils_natdiscovery", &["-m", "-f", &server])?;
@@ -116,7 +116,7 @@ pub fn ping(home: &Home, address: Ipv4Addr, count: u32, size: u32) -> Result<f64
         .with_context(|| said.stdout.clone())
 }
 
-/// Probes of traceroute.
+/// Probe packets of traceroute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
     /// UDP to unlikely ports: the end answers "port unreachable".
@@ -125,7 +125,7 @@ pub enum Probe {
     Icmp,
 }
 
-/// The addresses on the way to `address`; "*" for a hop that is silent.
+/// Returns the addresses on the path to `address`; "*" for a silent hop.
 pub fn traceroute(home: &Home, address: Ipv4Addr, probe: Probe) -> Result<Vec<String>> {
     let address = address.to_string();
     let method = match probe {

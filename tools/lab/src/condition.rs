@@ -1,14 +1,14 @@
-//! Waiting for a condition, never for a time.
+//! Waiting for a condition instead of for a fixed time.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// Time between two looks at a condition.
+/// Time between two checks of a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Looks until `look` gives a value; an error when `deadline` has passed without one.
+/// Calls `look` until it returns a value; fails when `deadline` has passed without one.
 pub fn wait_for<T>(
     what: &str,
     deadline: Duration,

@@ -1,4 +1,4 @@
-//! Servers that send back what they get and remember who sent it.
+//! Servers that send back what they receive and record the senders.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
@@ -11,7 +11,7 @@ use anyhow::Result;
 use crate::namespace::Namespace;
 use crate::threads::{Stop, Threads};
 
-/// How often a server looks whether it shall end.
+/// Interval at which a server checks whether it must end.
 const STOP_POLL: Duration = Duration::from_millis(50);
 
 /// A running echo server; it ends when dropped.
@@ -23,7 +23,7 @@ pub struct Echo {
 }
 
 impl Echo {
-    /// UDP: every datagram goes back to its sender.
+    /// Starts a UDP server: every datagram goes back to its sender.
     pub fn udp(namespace: &Namespace, local: SocketAddrV4) -> Result<Self> {
         let socket = namespace.enter(|| Ok(UdpSocket::bind(local)?))?;
         socket.set_read_timeout(Some(STOP_POLL))?;
@@ -32,14 +32,14 @@ impl Echo {
             while !stop.is_set() {
                 if let Ok((length, peer)) = socket.recv_from(&mut buffer) {
                     remember(peers, peer);
-                    // A home that is gone loses its answer.
+                    // The answer to a home that is gone is lost.
                     let _ = socket.send_to(&buffer[..length], peer);
                 }
             }
         })
     }
 
-    /// TCP: every byte goes back on its connection.
+    /// Starts a TCP server: every byte goes back on its connection.
     pub fn tcp(namespace: &Namespace, local: SocketAddrV4) -> Result<Self> {
         let listener = namespace.enter(|| Ok(TcpListener::bind(local)?))?;
         listener.set_nonblocking(true)?;
@@ -56,18 +56,18 @@ impl Echo {
                 }
             }
             for stream in streams {
-                // A broken connection is the client's to notice.
+                // A broken connection is reported by the client.
                 let _ = stream.join();
             }
         })
     }
 
-    /// Where it listens.
+    /// Returns the address on which the server listens.
     pub fn local(&self) -> SocketAddrV4 {
         self.local
     }
 
-    /// Every sender it has seen, each once, in order of appearance.
+    /// Returns every sender seen, each once, in order of appearance.
     pub fn peers(&self) -> Vec<SocketAddr> {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

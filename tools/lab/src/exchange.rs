@@ -1,4 +1,4 @@
-//! Questions to an echo server over sockets of a home.
+//! Questions to an echo server, sent over sockets of a home.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddrV4, TcpStream, UdpSocket};
@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-/// Time between two sendings of a datagram: UDP may lose one.
+/// Time between two transmissions of a datagram: UDP may lose one.
 const RESEND: Duration = Duration::from_millis(250);
-/// Longest answer.
+/// Longest answer in bytes.
 const ANSWER_MAX: usize = 65_535;
-/// Sendings before a datagram counts as refused.
+/// Transmissions before a datagram counts as refused.
 const ATTEMPTS: usize = 4;
 
-/// Sends `payload` and waits for it to come back; an error if it comes back changed. False: no
-/// answer to any of several sendings.
+/// Sends `payload` and waits for it to come back; fails if it comes back changed. Returns false if
+/// none of several transmissions is answered.
 pub fn udp(socket: &UdpSocket, remote: SocketAddrV4, payload: &[u8]) -> Result<bool> {
     let mut answer = vec![0; ANSWER_MAX];
     for _ in 0..ATTEMPTS {
@@ -24,7 +24,7 @@ pub fn udp(socket: &UdpSocket, remote: SocketAddrV4, payload: &[u8]) -> Result<b
             socket.set_read_timeout(Some(left))?;
             let Ok((length, peer)) = socket.recv_from(&mut answer) else { continue };
             ensure!(peer == remote.into(), "answer from {peer}");
-            // Another length: the late answer to an earlier question that was sent twice.
+            // Another length means a late answer to an earlier question that was sent twice.
             if length == payload.len() {
                 ensure!(answer[..length] == *payload, "another answer than expected");
                 return Ok(true);

@@ -1,8 +1,9 @@
-//! Faults, one after the other, on a cluster under load: what homes saw of each, and whether that is what is promised.
+//! Faults, one after the other, on a cluster under load: what homes saw of each, and whether the
+//! promise was kept.
 //!
 //! ```text
-//!   event --> before | fault | until every shard has its copies, and a while longer | all connections are called
-//!             '------------------------- window: probes, connections, map, routes -------------------------'
+//!   event --> before | fault | until every shard has its copies, and longer | connections called
+//!             '----------------- window: probes, connections, map, routes ------------------'
 //!                                          --> observation --> promise kept? --> table, picture
 //! ```
 

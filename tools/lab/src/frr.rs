@@ -13,7 +13,7 @@ use crate::lab::Lab;
 use crate::namespace::Namespace;
 use crate::process::run;
 
-/// Debian puts the daemons here.
+/// Debian installs the daemons here.
 const DAEMONS: &str = "/usr/lib/frr";
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 const START_DEADLINE: Duration = Duration::from_secs(20);
@@ -22,7 +22,8 @@ fn directory(lab: &Lab, name: &str) -> PathBuf {
     lab.directory().join(name)
 }
 
-/// The JSON that the daemons of `name` print to a question of vtysh, which ends in `json`.
+/// Returns the JSON that the daemons of `name` print to a question of vtysh, which must end in
+/// `json`.
 pub fn ask(lab: &Lab, name: &str, question: &str) -> Result<serde_json::Value> {
     let mut command = Command::new("vtysh");
     command.arg("--vty_socket").arg(directory(lab, name)).args(["-c", question]);
@@ -30,11 +31,12 @@ pub fn ask(lab: &Lab, name: &str, question: &str) -> Result<serde_json::Value> {
     serde_json::from_str(&answer).with_context(|| format!("{question}: {answer}"))
 }
 
-/// Starts zebra, staticd, bfdd and bgpd in the namespace with one configuration for all; each takes its part of it.
+/// Starts zebra, staticd, bfdd and bgpd in the namespace with one configuration for all; each reads
+/// its part of it.
 pub fn start(lab: &Lab, namespace: &Namespace, name: &str, config: &str) -> Result<()> {
     let directory = directory(lab, name);
     fs::create_dir_all(&directory)?;
-    // The daemons give up root for a user of their own, who has to make sockets here.
+    // The daemons give up root for a user of their own, which must be able to make sockets here.
     fs::set_permissions(&directory, Permissions::from_mode(0o777))?;
     let config_path = directory.join("frr.conf");
     fs::write(&config_path, config)?;

@@ -1,4 +1,5 @@
-//! One thread of a process stands still while the others go on, as a thread does that the kernel no longer runs.
+//! Stops one thread of a process while the others go on, like a thread that the kernel does not
+//! run.
 
 use std::fs;
 use std::thread;
@@ -9,22 +10,23 @@ use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-/// Time between two looks.
+/// Time between two checks.
 const POLL: Duration = Duration::from_millis(5);
 
-/// Stops the thread of a name for so long, then lets it go on. Whether it ended meanwhile, killed with its process.
+/// Stops the thread named `name` for `time`, then resumes it. Returns whether it ended meanwhile,
+/// killed with its process.
 ///
 /// # Errors
-/// When there is no such thread, or it cannot be traced.
+/// When no such thread exists, or it cannot be traced.
 pub(crate) fn hold_thread(process: i32, name: &str, time: Duration) -> Result<bool> {
     let thread = thread_of(process, name)?;
-    // Only the thread that traces may wait and let go, and all of that is done here.
+    // Only the tracing thread may wait and detach, so all of it is done here.
     ptrace::seize(thread, ptrace::Options::empty())
         .with_context(|| format!("tracing {name} of process {process}"))?;
     ptrace::interrupt(thread)?;
     let end = Instant::now() + time;
     while Instant::now() < end {
-        // What it is killed by waits until somebody has seen its end.
+        // A killed tracee stays a zombie until its tracer has waited for it.
         if has_ended(thread)? {
             return Ok(true);
         }
@@ -62,7 +64,7 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_secs(10);
 
-    /// The state letter of proc_pid_stat(5), behind the name in brackets.
+    /// Returns the state letter of proc_pid_stat(5), which follows the name in parentheses.
     fn state(process: i32) -> Option<char> {
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
         stat.rsplit_once(") ")?.1.chars().next()
@@ -71,13 +73,13 @@ mod tests {
     fn sleeper() -> (Child, i32) {
         let child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
         let id = child.id() as i32;
-        // It bears another name until it has become the program.
+        // The child has another name until it has executed the program.
         wait_for("the program", DEADLINE, || thread_of(id, "sleep").ok()).unwrap();
         (child, id)
     }
 
     #[test]
-    fn a_held_thread_stands_still_and_goes_on_unless_its_process_is_killed() {
+    fn held_thread_stops_and_resumes_unless_its_process_is_killed() {
         let (mut child, id) = sleeper();
         thread::scope(|scope| {
             let held = scope.spawn(|| hold_thread(id, "sleep", Duration::from_millis(300)));

@@ -9,30 +9,30 @@ use socket2::{Domain, Socket, Type};
 use crate::namespace::Namespace;
 use crate::process::{Finished, Process};
 
-/// Patience of every socket of a home.
+/// Time limit of every socket of a home.
 pub const SOCKET_DEADLINE: Duration = Duration::from_secs(5);
 
 /// One home of the laboratory.
 #[derive(Debug)]
 pub struct Home {
-    /// Where its programs run.
+    /// The namespace in which its programs run.
     pub namespace: Namespace,
     /// Its address on the access network; in plain mode the same as `inside`.
     pub outer: Ipv4Addr,
-    /// Its address as its programs see it.
+    /// Its address as its own programs see it.
     pub inside: Ipv4Addr,
     /// The gateway, in gre mode.
     pub gateway: Option<Process>,
 }
 
 impl Home {
-    /// Runs a program in the home; an error if it fails or takes longer than `deadline`.
+    /// Runs a program in the home; fails if the program fails or takes longer than `deadline`.
     pub fn run(&self, deadline: Duration, program: &str, args: &[&str]) -> Result<Finished> {
         let finished = self.namespace.run(deadline, program, args)?;
         finished.success().with_context(|| format!("{program} {}", args.join(" ")))
     }
 
-    /// A UDP socket of the home on the given local port (0: any).
+    /// Opens a UDP socket of the home on the given local port (0: any).
     pub fn udp(&self, port: u16) -> Result<UdpSocket> {
         let local = SocketAddrV4::new(self.inside, port);
         self.namespace.enter(|| {
@@ -42,7 +42,7 @@ impl Home {
         })
     }
 
-    /// A TCP connection from the given local port (0: any).
+    /// Opens a TCP connection from the given local port (0: any).
     pub fn tcp(&self, port: u16, remote: SocketAddrV4) -> Result<TcpStream> {
         let local = SocketAddrV4::new(self.inside, port);
         self.namespace.enter(|| {

@@ -1,4 +1,5 @@
-//! Huge pages of 2 MiB for the time of a lab, put back as they were when it is removed.
+//! Huge pages of 2 MiB for the lifetime of a lab; the earlier number is restored when it is
+//! removed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 const RESERVED: &str = "/proc/sys/vm/nr_hugepages";
 const COMPACT: &str = "/proc/sys/vm/compact_memory";
 
-/// A reservation; dropping it restores what was there before.
+/// A reservation; dropping it restores the earlier number of pages.
 #[derive(Debug)]
 pub(crate) struct HugePages {
     file: PathBuf,
@@ -16,19 +17,19 @@ pub(crate) struct HugePages {
 }
 
 impl HugePages {
-    /// Reserves so many beyond those that there are.
+    /// Reserves `pages` pages beyond the existing ones.
     ///
     /// # Errors
-    /// When the kernel cannot have them all: memory is in use, or in pieces.
+    /// When the kernel cannot provide all of them: memory is in use, or fragmented.
     pub(crate) fn reserve(pages: u64) -> Result<Self> {
         Self::reserve_in(Path::new(RESERVED), pages)
     }
 
     fn reserve_in(file: &Path, pages: u64) -> Result<Self> {
         let before = read(file)?;
-        // Free memory that lies in pieces is put together; a kernel that cannot do so may still have enough.
+        // Compacts fragmented free memory; a kernel that cannot do so may still have enough.
         let _ = fs::write(COMPACT, "1");
-        // From here on dropped, and so restored, whatever fails.
+        // From here on the value is dropped, and so the number restored, whatever fails.
         let reserved = Self { file: file.to_owned(), before };
         fs::write(file, (before + pages).to_string())
             .with_context(|| file.display().to_string())?;
@@ -40,7 +41,7 @@ impl HugePages {
 
 impl Drop for HugePages {
     fn drop(&mut self) {
-        // Nobody could do anything about it.
+        // A failure cannot be handled here.
         let _ = fs::write(&self.file, self.before.to_string());
     }
 }
@@ -56,7 +57,7 @@ mod tests {
     use crate::Lab;
 
     #[test]
-    fn what_was_reserved_before_is_put_back() {
+    fn earlier_reservation_of_huge_pages_is_restored() {
         let lab = Lab::open().unwrap();
         let file = lab.directory().join("nr_hugepages");
         fs::write(&file, "7\n").unwrap();

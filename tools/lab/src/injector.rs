@@ -1,4 +1,4 @@
-//! Frames of our own making, put on a link as they are: malformed traffic.
+//! Hand-made frames, sent on a link unchanged: malformed traffic.
 
 use std::fs;
 use std::time::Duration;
@@ -9,10 +9,11 @@ use weir_wire::ethernet::Mac;
 use crate::lab::Lab;
 use crate::namespace::Namespace;
 
-/// Time to send one batch.
+/// Time limit for sending one batch.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Sends each line of a file, in hexadecimal, as one frame. A packet socket needs no library here.
+/// Sends each line of a file, in hexadecimal, as one frame. Python needs no library for a packet
+/// socket.
 const SENDER: &str = "\
 import socket, sys
 link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
@@ -21,7 +22,7 @@ for line in open(sys.argv[2]):
     link.send(bytes.fromhex(line))
 ";
 
-/// A link seen from the end that faces weir.
+/// The end of a link that faces weir.
 #[derive(Debug)]
 pub struct Injector<'a> {
     lab: &'a Lab,
@@ -30,12 +31,12 @@ pub struct Injector<'a> {
 }
 
 impl<'a> Injector<'a> {
-    /// Puts frames on `interface` of `namespace`.
+    /// Makes an injector on `interface` of `namespace`.
     pub fn new(lab: &'a Lab, namespace: &'a Namespace, interface: &'a str) -> Self {
         Self { lab, namespace, interface }
     }
 
-    /// MAC address of this end.
+    /// Returns the MAC address of this end.
     pub fn mac(&self) -> Result<Mac> {
         mac_of(self.namespace, self.interface)
     }
@@ -53,7 +54,7 @@ impl<'a> Injector<'a> {
     }
 }
 
-/// MAC address of an interface.
+/// Returns the MAC address of an interface.
 pub fn mac_of(namespace: &Namespace, interface: &str) -> Result<Mac> {
     let path = format!("/sys/class/net/{interface}/address");
     let finished = namespace.run(DEADLINE, "cat", &[&path])?.success()?;

@@ -14,10 +14,10 @@ static HANDLER: Once = Once::new();
 /// Exit status of a process that a signal ended, as shells write it.
 const SIGNALLED: i32 = 128;
 
-/// Has `contents` removed if a signal ends the process.
+/// Registers `contents` for removal when a signal ends the process.
 pub(crate) fn guard(contents: Weak<Contents>) {
     HANDLER.call_once(|| {
-        // Without a handler a signal leaves the lab behind, for the next start to find.
+        // Without a handler a signal leaves the lab behind; the next start removes it.
         if let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) {
             thread::spawn(move || {
                 if let Some(signal) = signals.forever().next() {

@@ -1,4 +1,4 @@
-//! A laboratory: namespaces, processes and a directory under names of its own, gone when it is
+//! A laboratory: namespaces, processes and a directory with unique names, all removed when it is
 //! dropped.
 
 use std::fs;
@@ -19,22 +19,23 @@ use crate::{interrupt, stale};
 
 pub use crate::stale::remove_kept;
 
-/// Start of every name a lab gives: `weir-lab-<process id>-<number>-<role>`.
+/// Prefix of every name that a lab assigns: `weir-lab-<process id>-<number>-<role>`.
 pub(crate) const PREFIX: &str = "weir-lab-";
 
 /// A file system in memory.
 const MEMORY: &str = "/dev/shm";
-/// Bytes that are free where a lab lies in memory: etcd reserves 64 MB for each part of its log.
+/// Free bytes needed for a lab in memory: etcd reserves 64 MB for each part of its log.
 const MEMORY_MIN: u64 = 1 << 30;
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Where labs lie: in `TMPDIR` if that is set, else in memory if there is room. A disk that others write to, too, can take
-/// a minute to store a line of etcd's, and a cluster whose etcd stands still is not what a test is about.
+/// Returns the directory of labs: `TMPDIR` if that is set, else memory if it has room. A disk that
+/// other processes write to, too, can take a minute to store a line of etcd's, and tests are not
+/// about a cluster whose etcd stalls.
 fn parent() -> PathBuf {
     let has_room = |memory: Statvfs| {
         let free = memory.blocks_available() * memory.fragment_size();
-        // Some tests start a copy of a program there.
+        // Some tests execute a copy of a program there.
         free >= MEMORY_MIN && !memory.flags().contains(FsFlags::ST_NOEXEC)
     };
     match std::env::var_os("TMPDIR") {
@@ -43,7 +44,7 @@ fn parent() -> PathBuf {
     }
 }
 
-/// Where labs may lie that were opened when there was more room, or less.
+/// Returns the directories in which earlier labs may lie, opened when there was more room, or less.
 pub(crate) fn parents() -> [PathBuf; 2] {
     [MEMORY.into(), std::env::temp_dir()]
 }
@@ -54,7 +55,7 @@ pub struct Lab {
     contents: Arc<Contents>,
 }
 
-/// What a lab owns; shared with the signal handler.
+/// The resources that a lab owns; shared with the signal handler.
 #[derive(Debug)]
 pub(crate) struct Contents {
     name: String,
@@ -66,14 +67,14 @@ pub(crate) struct Contents {
     removal: Mutex<()>,
 }
 
-/// An error with the way out, when this is not root's process.
+/// Fails with advice if this process does not run as root.
 pub(crate) fn need_root() -> Result<()> {
     ensure!(geteuid().is_root(), "network namespaces need root: run as root, or with sudo");
     Ok(())
 }
 
 impl Lab {
-    /// An empty lab. Needs root.
+    /// Opens an empty lab. Needs root.
     pub fn open() -> Result<Self> {
         need_root()?;
         stale::remove_abandoned();
@@ -94,7 +95,7 @@ impl Lab {
         Ok(Self { contents })
     }
 
-    /// Directory for configuration, logs and sockets of this lab.
+    /// Returns the directory for configuration, logs and sockets of this lab.
     pub fn directory(&self) -> &Path {
         &self.contents.directory
     }
@@ -108,7 +109,8 @@ impl Lab {
         Ok(namespace)
     }
 
-    /// Reserves so many huge pages of 2 MiB for as long as there is this lab, in place of those of the last call.
+    /// Reserves `pages` huge pages of 2 MiB for the lifetime of this lab, replacing the reservation
+    /// of the previous call.
     pub fn reserve_huge_pages(&self, pages: u64) -> Result<()> {
         let mut reserved = lock(&self.contents.huge_pages);
         self.contents.still_open()?;
@@ -122,12 +124,12 @@ impl Lab {
         self.contents.start(name, command)
     }
 
-    /// What starts daemons in this lab from another thread.
+    /// Returns a handle that starts daemons in this lab from another thread.
     pub fn starter(&self) -> Starter {
         Starter { contents: Arc::downgrade(&self.contents) }
     }
 
-    /// The last lines of every daemon's log: what a failed test shows.
+    /// Returns the last lines of every daemon's log, for the report of a failed test.
     pub fn logs(&self) -> String {
         let processes = lock(&self.contents.processes).clone();
         processes
@@ -137,7 +139,7 @@ impl Lab {
             .collect()
     }
 
-    /// False once a signal has begun to remove it.
+    /// False once a signal has begun to remove the lab.
     pub fn is_open(&self) -> bool {
         !self.contents.is_removed.load(Ordering::Relaxed)
     }
@@ -150,14 +152,14 @@ impl Lab {
     }
 }
 
-/// Starts daemons in a lab as long as there is one.
+/// Starts daemons in a lab as long as the lab exists.
 #[derive(Clone, Debug)]
 pub struct Starter {
     contents: Weak<Contents>,
 }
 
 impl Starter {
-    /// As [`Lab::start`].
+    /// Like [`Lab::start`].
     pub fn start(&self, name: &str, command: &mut Command) -> Result<Process> {
         self.contents.upgrade().context("the laboratory is gone")?.start(name, command)
     }
@@ -186,17 +188,17 @@ impl Contents {
 
     /// Ends the processes, the last started first, then removes namespaces and directory.
     ///
-    /// A signal may come while another thread adds something: the flag is set first, and whoever
-    /// adds looks at it under the lock, so nothing is added behind our back.
+    /// A signal may arrive while another thread adds a resource: the flag is set first, and each
+    /// adding thread checks it under the lock, so nothing is added after the removal.
     pub(crate) fn remove(&self) {
-        // Whoever comes second returns when the first one is done, and may then end the process.
+        // A second caller returns when the first one is done, and may then end the process.
         let _removal = lock(&self.removal);
         if self.is_removed.swap(true, Ordering::Relaxed) {
             return;
         }
         let processes = std::mem::take(&mut *lock(&self.processes));
         for process in &processes {
-            // All end at the same time; `stop` then waits for each and insists.
+            // All end at the same time; `stop` then waits for each and kills it if necessary.
             let _ = process.signal(Signal::SIGTERM);
         }
         for process in processes.iter().rev() {
@@ -206,9 +208,9 @@ impl Contents {
             stale::kill_all(&namespace);
             namespace.remove();
         }
-        // Nobody uses them any more.
+        // No process uses the huge pages any more.
         drop(lock(&self.huge_pages).take());
-        // A leftover file is found by name at the next start.
+        // The next start finds a leftover file by its name.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Each box is a network namespace, each line a veth pair. A [`Lab`] owns what it makes
-//! (namespaces, processes, a directory for logs) under names that carry its process id, and
-//! removes it when it is dropped, when a test panics and when a signal ends the process; what a
-//! killed process left behind goes with the next start. Nothing else on the machine is touched.
+//! (namespaces, processes, a directory for logs) under names that contain its process id, and
+//! removes it when it is dropped, when a test panics and when a signal ends the process; the next
+//! start removes the remains of a killed process. Nothing else on the machine is touched.
 
 #![forbid(unsafe_code)]
 

@@ -1,16 +1,16 @@
-//! Traffic through weir that notices everything: each lost packet, each silence, each broken connection.
+//! Traffic through weir that records each lost packet, each silence and each broken connection.
 //!
 //! ```text
 //!   probes        a numbered datagram each way and millisecond, on a flow of each of several homes
-//!   connections   TCP between two kernels' stacks: downloads, dialogues, idle ones that speak when called,
-//!                 and short ones that come and go
-//!   new flows     first datagrams of flows, and whether what follows comes from the same endpoint
-//!   tunnelled     flows of thousands of homes that nobody answers, and the public endpoint that each came from
-//!   pauses        times in which the machine, a sender or a worker got no core: no fault of what is measured
+//!   connections   TCP between two kernels' stacks: downloads, dialogues, idle ones that send when
+//!                 called, and short ones that come and go
+//!   new flows     first datagrams of flows, and whether later ones come from the same endpoint
+//!   tunnelled     unanswered flows of thousands of homes, and the public endpoint of each
+//!   pauses        times in which the machine, a sender or a worker got no core: not weir's fault
 //! ```
 //!
-//! All times are microseconds of one [`Clock`]. Nothing here knows what fails; windows of time are cut out of what was
-//! recorded.
+//! All times are microseconds of one [`Clock`]. This module knows nothing of the faults; windows of
+//! time are cut out of the recorded data.
 
 mod client;
 mod clock;

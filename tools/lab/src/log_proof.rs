@@ -1,14 +1,16 @@
-//! Proves the block logs: after faults under load the logs of all nodes are asked who had the endpoints that a server saw.
+//! Proves the block logs: after faults under load the logs of all nodes are asked who had the
+//! endpoints that a server saw.
 //!
 //! ```text
 //!   datagrams at the server --> sample --.
-//!   block logs --> log book: takeovers,   +--> questions --> weir where, with all logs and without some --> verdicts --> table
-//!       |          ends of nodes --------'                    ^
+//!   block logs --> log book: takeovers,   +--> questions --> weir where, with all logs and
+//!       |          ends of nodes --------'                   without some --> verdicts --> table
+//!       |                                                     ^
 //!       '--> times moved, as if clocks differed --------------'
 //! ```
 //!
-//! The truth comes from the homes alone: the log book only says which questions are hard, and which of them may stay without
-//! an answer since a node ended without a word.
+//! The truth comes from the homes alone: the log book only determines which questions are hard, and
+//! which may stay without an answer since a node ended without closing its log.
 
 mod ask;
 mod log_book;

@@ -1,5 +1,5 @@
-//! A look at the machine before promises about milliseconds are made on it. What the texts of `/proc` say, and whether
-//! that is too little or too busy, is pure.
+//! Examines the machine before promises about milliseconds are made on it. Parsing the texts of
+//! `/proc`, and judging whether the machine is too small or too busy, is pure.
 
 use std::fmt;
 use std::fs;
@@ -15,36 +15,36 @@ const STAT: &str = "/proc/stat";
 const LOADAVG: &str = "/proc/loadavg";
 const MEMINFO: &str = "/proc/meminfo";
 const CORES_MIN: usize = 2;
-/// With more, workers and senders wait for a core again and again.
+/// Above this, workers and senders wait for a core again and again.
 const BUSY_MAX_PERCENT: f64 = 40.0;
 const STOLEN_MAX_PERCENT: f64 = 2.0;
-/// Processes, etcd's files in memory, packets on their way.
+/// Memory for processes, etcd's files in memory, and packets in flight.
 const MEMORY_MIN_BYTES: u64 = 1 << 30;
 const HUGE_PAGE_KIB: u64 = 2048;
 
-/// What a laboratory needs besides time.
+/// Requirements of a laboratory besides processor time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Needs {
     /// Bytes of all tables and packet buffers.
     pub table_bytes: u64,
-    /// Whether these are huge pages of 2 MiB, reserved for the time of the laboratory.
+    /// Whether these are in huge pages of 2 MiB, reserved for the lifetime of the laboratory.
     pub has_huge_pages: bool,
 }
 
-/// What the machine was like during a look.
+/// The state of the machine during an examination.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Machine {
     /// Cores that this process may use.
     pub cores: usize,
-    /// Time of all cores that somebody used.
+    /// Time of all cores that was used.
     pub busy_percent: f64,
-    /// Time of all cores that the host of a virtual machine gave to others.
+    /// Time of all cores that the host of a virtual machine gave to other guests.
     pub stolen_percent: f64,
-    /// Threads that ran or wanted to, the mean of the last minute.
+    /// Threads that ran or were ready to run, the mean of the last minute.
     pub load: f64,
-    /// The longest time that a core stood still for a thread that goes before all others.
+    /// The longest time for which a core did not run a real-time thread.
     pub core_pause: Micros,
-    /// Memory that can be had without swapping.
+    /// Memory that is available without swapping.
     pub available_bytes: u64,
     /// Size of a huge page in KiB; 0: the kernel has none.
     pub huge_page_kib: u64,
@@ -59,7 +59,8 @@ struct Ticks {
 }
 
 impl Ticks {
-    /// proc(5): user, nice, system, idle, iowait, irq, softirq, steal; those of guests are in user.
+    /// Parses the line of proc(5): user, nice, system, idle, iowait, irq, softirq, steal; times of
+    /// guests are part of user.
     fn parse(stat: &str) -> Option<Self> {
         let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let ticks: Option<Vec<u64>> =
@@ -70,17 +71,18 @@ impl Ticks {
     }
 }
 
-/// A number of `/proc/meminfo`.
+/// Returns a number of `/proc/meminfo`.
 fn memory(meminfo: &str, name: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
 impl Machine {
-    /// Looks for so long.
+    /// Examines the machine for `time`.
     ///
     /// # Errors
-    /// When this process is not root's, so no thread may become a real-time one, or `/proc` is not readable.
+    /// When this process does not run as root, so no thread may become a real-time thread, or
+    /// `/proc` is not readable.
     pub fn look(time: Duration) -> Result<Self> {
         need_root()?;
         let read = |file: &str| fs::read_to_string(file).with_context(|| file.to_owned());
@@ -97,7 +99,7 @@ impl Machine {
             .with_context(|| format!("{STAT}, {LOADAVG} or {MEMINFO} is not as proc(5) has it"))
     }
 
-    /// From the texts of the files: the first one before and after.
+    /// Computes the state from the texts of the files: `stat` from before and after.
     fn of(
         cores: usize,
         core_pause: Micros,
@@ -121,7 +123,7 @@ impl Machine {
         })
     }
 
-    /// What is in the way of the promises, a sentence each; none: nothing is.
+    /// Returns the obstacles to the promises, a sentence each; empty if there are none.
     pub fn faults(&self, needs: Needs) -> Vec<String> {
         let mut faults = Vec::new();
         let mut find = |is_found: bool, sentence: String| {
@@ -205,7 +207,7 @@ mod tests {
 
     const BEFORE: &str =
         "cpu  1000 50 200 9000 100 10 20 30 7 0\ncpu0 500 25 100 4500 50 5 10 15 3 0\nctxt 4\n";
-    /// A thousand ticks later: 500 idle, 40 stolen.
+    /// A thousand ticks later: 500 of them idle, 40 stolen.
     const AFTER: &str =
         "cpu  1300 100 300 9450 150 15 25 70 9 0\ncpu0 1 1 1 1 1 1 1 1 1 1\nctxt 9\n";
     const LOADAVG_TEXT: &str = "2.55 4.14 4.48 3/411 12345\n";
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_texts_of_the_kernel_are_understood() {
+    fn proc_files_are_parsed() {
         let machine = machine();
         assert!((machine.busy_percent - 46.0).abs() < 1e-9, "{machine:?}");
         assert!((machine.stolen_percent - 4.0).abs() < 1e-9, "{machine:?}");
@@ -260,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_can_be_looked_at() {
+    fn this_machine_can_be_examined() {
         let machine = Machine::look(Duration::from_millis(100)).unwrap();
         assert!(machine.cores > 0 && machine.available_bytes > 0, "{machine:?}");
     }

@@ -1,4 +1,5 @@
-//! Frames no honest host sends, each with the drop reason weir must count it under.
+//! Frames that no well-behaved host sends, each with the drop reason under which weir must count
+//! it.
 
 use weir_wire::build;
 use weir_wire::ethernet::{ETHERTYPE_ARP, ETHERTYPE_IPV6, Mac};
@@ -12,7 +13,7 @@ const INSIDE: &str = "192.168.1.2";
 const SERVER: &str = "198.51.100.1";
 const PUBLIC: &str = "203.0.113.3";
 
-/// An honest inner packet.
+/// Returns a valid inner packet.
 fn query() -> Vec<u8> {
     build::ipv4(INSIDE, SERVER).udp(40_000, 53, b"query")
 }
@@ -21,11 +22,11 @@ fn tunnelled(inner: impl AsRef<[u8]>) -> Vec<u8> {
     build::ipv4(HOME, ENDPOINT).gre(build::gre(), inner)
 }
 
-/// Where the checksum of an IPv4 header is.
+/// Offset of the checksum in an IPv4 header.
 const CHECKSUM_AT: usize = 10;
 
-/// `bytes` with the 16-bit field at `at` replaced, and the IPv4 checksum made right again when
-/// another field of the header was.
+/// Returns `bytes` with the 16-bit field at `at` replaced, and the IPv4 checksum corrected if
+/// another field of the header was replaced.
 fn with_field(mut bytes: Vec<u8>, at: usize, value: u16) -> Vec<u8> {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
     if at < 20 && at != CHECKSUM_AT {
@@ -41,7 +42,7 @@ fn truncated(mut bytes: Vec<u8>, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// What a hostile home or access network may send to weir's access port.
+/// Returns frames that a hostile home or access network may send to weir's access port.
 pub fn access_cases(weir: Mac, sender: Mac) -> Vec<Case> {
     let packets: Vec<Case> = outer_cases().into_iter().chain(inner_cases()).collect();
     let mut cases: Vec<Case> = packets
@@ -66,7 +67,7 @@ pub fn access_cases(weir: Mac, sender: Mac) -> Vec<Case> {
     cases
 }
 
-/// Outer header and GRE.
+/// Returns cases in the outer header and GRE.
 fn outer_cases() -> Vec<Case> {
     let whole = tunnelled(query());
     let gre_version = with_field(whole.clone(), 20, 1);
@@ -109,7 +110,7 @@ fn outer_cases() -> Vec<Case> {
     ]
 }
 
-/// What a home puts into its tunnel.
+/// Returns cases in the packet that a home puts into its tunnel.
 fn inner_cases() -> Vec<Case> {
     let land = build::ipv4(SERVER, SERVER).tcp(build::tcp(80, 80).syn());
     let from = |source| tunnelled(build::ipv4(source, SERVER).udp(1, 2, b"x"));
@@ -160,7 +161,7 @@ fn inner_cases() -> Vec<Case> {
     ]
 }
 
-/// What a hostile host may send to weir's internet port.
+/// Returns frames that a hostile host may send to weir's internet port.
 pub fn internet_cases(weir: Mac, sender: Mac) -> Vec<Case> {
     let packets = [
         (
@@ -194,8 +195,8 @@ pub fn internet_cases(weir: Mac, sender: Mac) -> Vec<Case> {
         .collect()
 }
 
-/// `count` frames to `weir` of random length, with random bytes after a plausible beginning, the
-/// same for the same seed.
+/// Returns `count` frames to `weir` of random length, with random bytes after a plausible
+/// beginning, the same for the same seed.
 pub fn random_frames(weir: Mac, sender: Mac, count: usize, seed: u64) -> Vec<Vec<u8>> {
     let mut state = seed | 1;
     let mut next = move || {

@@ -1,6 +1,7 @@
-//! What the text of `/metrics` says. Pure.
+//! Reads the text of `/metrics`. Pure.
 
-/// Sum of a metric over those of its series whose labels contain `label`, as `cause="timeout"`; none: there is no such series.
+/// Returns the sum of a metric over its series whose labels contain `label`, such as
+/// `cause="timeout"`. None if there is no such series.
 pub fn metric_sum(text: &str, name: &str, label: &str) -> Option<u64> {
     let values = text.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;
@@ -16,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_metric_is_summed_over_its_labels_and_told_from_longer_names() {
+    fn metric_is_summed_over_its_labels_without_longer_names() {
         let text = "# HELP weir_flows Flows.\nweir_flows{worker=\"0\"} 3\nweir_flows{worker=\"1\"} 4\n\
                     weir_flows_max{worker=\"0\"} 100\nweir_subscribers 2\n";
         assert_eq!(metric_sum(text, "weir_flows", ""), Some(7));

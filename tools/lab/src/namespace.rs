@@ -1,4 +1,4 @@
-//! A network namespace: commands run in it, closures run in it.
+//! A network namespace, in which commands and closures can be run.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -13,7 +13,7 @@ use nix::sched::{CloneFlags, setns};
 
 use crate::process::{self, Finished};
 
-/// Deadline of commands that set something up.
+/// Time limit of set-up commands.
 const SETUP_DEADLINE: Duration = Duration::from_secs(20);
 
 /// A handle to a namespace; its [`Lab`](crate::Lab) removes it.
@@ -30,43 +30,44 @@ impl Namespace {
         namespace.ip("link set lo up")?;
         namespace.sysctl("ipv4/conf/all/rp_filter", 0)?;
         namespace.sysctl("ipv4/conf/default/rp_filter", 0)?;
-        // Router solicitations and the like would only blur counters.
+        // Router solicitations and the like would only distort counters.
         namespace.sysctl("ipv6/conf/all/disable_ipv6", 1)?;
         namespace.sysctl("ipv6/conf/default/disable_ipv6", 1)?;
         Ok(namespace)
     }
 
-    /// The name `ip netns` knows.
+    /// Returns the name as used by `ip netns`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A command that will run here. `ip netns exec` replaces itself by the program, so the
-    /// child's process id is the program's.
+    /// Returns a command that will run in this namespace. `ip netns exec` replaces itself by the
+    /// program, so the child's process id is the program's.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name, program]);
         command
     }
 
-    /// Runs a program to its end; an error if it cannot start or runs past the deadline. Its exit
-    /// status is the caller's to judge.
+    /// Runs a program to its end; fails if it cannot start or exceeds the deadline. The caller
+    /// judges its exit status.
     pub fn run(&self, deadline: Duration, program: &str, args: &[&str]) -> Result<Finished> {
         process::run(self.command(program).args(args), deadline)
             .with_context(|| format!("{program} {} in {}", args.join(" "), self.name))
     }
 
-    /// `ip` with the words of `line`, here. An error if it fails.
+    /// Runs `ip` with the words of `line` in this namespace. Fails if the command fails.
     pub fn ip(&self, line: &str) -> Result<()> {
         let mut args = vec!["-n", &self.name];
         args.extend(line.split_whitespace());
         setup("ip", &args)
     }
 
-    /// Sets a key below `net`, as `ipv4/ip_forward`. A key this kernel does not have is not an error.
+    /// Sets a key below `net`, such as `ipv4/ip_forward`. A key that this kernel does not have is
+    /// not an error.
     pub fn sysctl(&self, key: &str, value: u8) -> Result<()> {
         self.enter(|| {
-            // This file speaks for the namespace of the thread that opens it.
+            // This file belongs to the namespace of the thread that opens it.
             match fs::write(format!("/proc/sys/net/{key}"), value.to_string()) {
                 Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
                 _ => Ok(()),
@@ -75,8 +76,8 @@ impl Namespace {
         .with_context(|| format!("sysctl {key}"))
     }
 
-    /// Runs `body` on a thread that lives in this namespace. Sockets opened there stay in the
-    /// namespace whoever uses them later.
+    /// Runs `body` on a thread in this namespace. Sockets opened there stay in the namespace,
+    /// whichever thread uses them later.
     pub fn enter<T: Send>(&self, body: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         let file = File::open(self.path()).with_context(|| format!("namespace {}", self.name))?;
         let joined = thread::scope(|scope| {
@@ -93,7 +94,7 @@ impl Namespace {
         }
     }
 
-    /// Starts a thread that lives in this namespace, and the threads that it starts.
+    /// Starts a thread in this namespace; threads that it starts are in the namespace, too.
     pub fn spawn(
         &self,
         name: &str,
@@ -104,7 +105,7 @@ impl Namespace {
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
             let inside = setns(file, CloneFlags::CLONE_NEWNET);
             let is_inside = inside.is_ok();
-            // The starter waits for it.
+            // The caller waits for this result.
             let _ = entered.send(inside);
             if is_inside {
                 body();
@@ -114,7 +115,7 @@ impl Namespace {
         Ok(thread)
     }
 
-    /// Process ids of all that run here.
+    /// Returns the ids of all processes in this namespace.
     pub(crate) fn process_ids(&self) -> Vec<i32> {
         let Ok(output) = Command::new("ip").args(["netns", "pids", &self.name]).output() else {
             return Vec::new();
@@ -128,7 +129,7 @@ impl Namespace {
     /// Removes the name. The namespace ends with its last process.
     pub(crate) fn remove(&self) {
         if self.path().exists() {
-            // Already on the way out: what cannot be removed now is found by the next start.
+            // A namespace that cannot be removed at this point is found by the next start.
             let _ = setup("ip", &["netns", "delete", &self.name]);
         }
     }

@@ -35,14 +35,14 @@ pub const WEIR_ACCESS: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
 pub const WEIR_INTERNET: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 1);
 /// MTU of the tunnel: Ethernet's 1500 less IPv4 and GRE.
 pub const TUNNEL_MTU: u16 = 1476;
-/// What a GRE key takes away from it.
+/// Bytes of the tunnel MTU that a GRE key takes.
 const GRE_KEY_LEN: u16 = 4;
 
-/// Time a home gateway has to start.
+/// Time limit for a home gateway to start.
 const GATEWAY_DEADLINE: Duration = Duration::from_secs(10);
 
-/// One topology at a time in a process: the machine has few cores, and a busy neighbour would
-/// make a condition's deadline a matter of luck.
+/// Held by a topology, one at a time in a process: the machine has few cores, and a busy neighbour
+/// would make deadlines a matter of luck.
 static EXCLUSIVE: Mutex<()> = Mutex::new(());
 
 /// How homes reach weir.
@@ -54,7 +54,7 @@ pub enum Access {
     Plain,
 }
 
-/// What weir's ports are.
+/// The kind of weir's ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Datapath {
     /// AF_XDP sockets on the veth ends.
@@ -63,7 +63,7 @@ pub enum Datapath {
     Memif,
 }
 
-/// What to build.
+/// Options of the topology to build.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// weir's configuration; its devices follow `datapath`.
@@ -96,13 +96,13 @@ pub struct OneNode {
     pub homes: Vec<Home>,
     /// The router between the homes and weir; its link to weir is `weir0`.
     pub access: Namespace,
-    /// Where weir runs; its ports are `acc0` and `net0`.
+    /// The namespace in which weir runs; its ports are `acc0` and `net0`.
     pub node: Namespace,
     /// The router between weir and the internet; its links are `weir0` and `net0`.
     pub core: Namespace,
     /// The server; its link is `core0`.
     pub internet: Namespace,
-    /// Everything above lives in it.
+    /// The laboratory that contains everything above.
     pub lab: Lab,
     _exclusive: MutexGuard<'static, ()>,
 }
@@ -113,7 +113,7 @@ impl OneNode {
         Self::start_with_progress(options, |_| ())
     }
 
-    /// As [`start`](Self::start), telling what it is about to do.
+    /// Like [`start`](Self::start); `progress` is called with each step before it is taken.
     pub fn start_with_progress(options: &Options, progress: impl Fn(&str)) -> Result<Self> {
         let exclusive = EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner);
         let lab = Lab::open()?;
@@ -145,7 +145,7 @@ impl OneNode {
         })
     }
 
-    /// Runs a test in a fresh topology. What it fails with comes with everybody's log.
+    /// Runs a test in a new topology. A failure is reported with the logs of all daemons.
     pub fn test(options: &Options, body: impl FnOnce(&mut Self) -> Result<()>) {
         let mut net = match Self::start(options) {
             Ok(net) => net,
@@ -157,7 +157,7 @@ impl OneNode {
     }
 }
 
-/// Every namespace but the homes.
+/// Every namespace except the homes.
 struct Networks {
     access: Namespace,
     node: Namespace,

@@ -1,4 +1,5 @@
-//! Processes: short ones run to their end, daemons with a log and a gentle end.
+//! Processes: short ones that run to their end, and daemons with a log that are stopped with
+//! SIGTERM first.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -15,9 +16,9 @@ use nix::unistd::Pid;
 
 use crate::condition::wait_for;
 
-/// Time a daemon has to end after SIGTERM before it is killed.
+/// Time limit for a daemon to end after SIGTERM before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
-/// Time between two looks whether a child has ended.
+/// Time between two checks whether a child has ended.
 const CHILD_POLL: Duration = Duration::from_millis(5);
 /// Lines of a log shown in an error.
 const TAIL_LINES: usize = 40;
@@ -25,7 +26,7 @@ const TAIL_LINES: usize = 40;
 /// A program that has ended.
 #[derive(Debug)]
 pub struct Finished {
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
     /// All it wrote to standard output.
     pub stdout: String,
@@ -34,7 +35,7 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// Itself if the program ended with 0, otherwise an error with what it said.
+    /// Returns itself if the program ended with 0, otherwise an error with its output.
     pub fn success(self) -> Result<Self> {
         if !self.status.success() {
             bail!("{}\n{}{}", self.status, self.stdout.trim_end(), self.stderr.trim_end());
@@ -43,7 +44,7 @@ impl Finished {
     }
 }
 
-/// Runs a command to its end and collects what it says. Past the deadline it is killed.
+/// Runs a command to its end and collects its output. Past the deadline it is killed.
 pub fn run(command: &mut Command, deadline: Duration) -> Result<Finished> {
     let mut child = command
         .stdin(Stdio::null())
@@ -80,7 +81,7 @@ fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u
     thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
-            // A pipe that breaks ends the text; the exit status tells the rest.
+            // A broken pipe ends the text; the exit status shows the cause.
             let _ = pipe.read_to_end(&mut bytes);
         }
         bytes
@@ -97,7 +98,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command` in a process group of its own (a Ctrl-C is the lab's to handle), standard
+    /// Starts `command` in its own process group (Ctrl-C is handled by the lab), with standard
     /// output and error in `log`.
     pub(crate) fn spawn(name: &str, command: &mut Command, log: PathBuf) -> Result<Self> {
         let file = File::create(&log).with_context(|| log.display().to_string())?;
@@ -116,42 +117,42 @@ impl Process {
         })
     }
 
-    /// The name given at the start.
+    /// Returns the name given at the start.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Process id.
+    /// Returns the process id.
     pub fn id(&self) -> i32 {
         self.id
     }
 
-    /// File with everything it wrote.
+    /// Returns the path of the file with all its output.
     pub fn log_path(&self) -> &Path {
         &self.log
     }
 
-    /// Everything it wrote until now.
+    /// Returns its output so far.
     pub fn log(&self) -> String {
         fs::read(&self.log)
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
 
-    /// The last lines it wrote.
+    /// Returns the last lines of its output.
     pub fn log_tail(&self) -> String {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
     }
 
-    /// Waits until a line of the log is `text`; an error with the log if the process ends before,
-    /// or at the deadline.
+    /// Waits until a line of the log is `text`; fails with the log if the process ends before, or
+    /// at the deadline.
     pub fn wait_line(&self, text: &str, deadline: Duration) -> Result<()> {
         self.wait_log(text, deadline, |line| line.trim_end() == text)
     }
 
-    /// As [`wait_line`](Self::wait_line), for a line that contains `text`.
+    /// Like [`wait_line`](Self::wait_line), for a line that contains `text`.
     pub fn wait_words(&self, text: &str, deadline: Duration) -> Result<()> {
         self.wait_log(text, deadline, |line| line.contains(text))
     }
@@ -164,7 +165,7 @@ impl Process {
     ) -> Result<()> {
         let what = format!("\"{text}\" from {}", self.name);
         let seen = wait_for(&what, deadline, || {
-            // Looked at before the log: what it wrote last is then in the log.
+            // Checked before the log is read, so that the log contains the last output.
             let has_ended = self.ended().is_some();
             let is_there = self.log().lines().any(&matches);
             (is_there || has_ended).then_some(is_there)
@@ -176,7 +177,7 @@ impl Process {
         }
     }
 
-    /// How it ended, if it has.
+    /// Returns its exit status, if it has ended.
     pub fn ended(&self) -> Option<ExitStatus> {
         self.child().try_wait().ok().flatten()
     }
@@ -186,9 +187,10 @@ impl Process {
         wait_for(&format!("end of {}", self.name), deadline, || self.ended())
     }
 
-    /// Sends a signal, if it still runs.
+    /// Sends a signal, if the process still runs.
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        // Held while signalling: nobody reaps the child in between, so the id is still its own.
+        // The lock is held while signalling: the child cannot be reaped in between, so the id is
+        // still its own.
         let mut child = self.child();
         if child.try_wait()?.is_none() {
             kill(Pid::from_raw(self.id), signal)
@@ -197,9 +199,9 @@ impl Process {
         Ok(())
     }
 
-    /// SIGTERM, and SIGKILL for one that does not listen.
+    /// Sends SIGTERM, and SIGKILL if the process does not end.
     pub fn stop(&self) {
-        // A process that is gone is what is wanted.
+        // An error means that the process is gone, as wanted.
         let _ = self.signal(Signal::SIGTERM);
         if self.wait(GRACE).is_err() {
             let _ = self.signal(Signal::SIGKILL);

@@ -1,11 +1,12 @@
-//! What the programs of the laboratory have in common.
+//! Functions shared by the programs of the laboratory.
 
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 
-/// The end of a program that says whether all was as promised.
+/// Returns the exit code of a program whose outcome is whether every promise was kept; prints an
+/// error.
 pub fn exit_code(program: &str, outcome: Result<bool>) -> ExitCode {
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -17,7 +18,7 @@ pub fn exit_code(program: &str, outcome: Result<bool>) -> ExitCode {
     }
 }
 
-/// A seed from the clock.
+/// Returns a seed from the clock.
 pub fn clock_seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

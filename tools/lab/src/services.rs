@@ -1,4 +1,4 @@
-//! The internet's daemons: web server, DNS, iperf3, STUN, and echo servers of our own.
+//! The internet's daemons: web server, DNS, iperf3, STUN, and the laboratory's own echo servers.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -12,12 +12,12 @@ use crate::condition::wait_for;
 use crate::lab::Lab;
 use crate::namespace::Namespace;
 
-/// The server's addresses; the second one is there for STUN (RFC 5780).
+/// The server's addresses; the second one exists for STUN (RFC 5780).
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 /// See [`SERVER`].
 pub const SERVER_ALTERNATE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 
-/// Time a daemon has to open its port.
+/// Time limit for a daemon to open its port.
 const START_DEADLINE: Duration = Duration::from_secs(10);
 /// A name whose TXT answer is longer than any Ethernet frame.
 pub const BIG_NAME: &str = "big.weir.test";
@@ -29,7 +29,7 @@ pub const BIG_TEXT_LEN: usize = 9 * 250;
 /// A file on the web server.
 #[derive(Clone, Debug)]
 pub struct Download {
-    /// Where it is.
+    /// URL of the file.
     pub url: String,
     /// Its SHA-256, hexadecimal.
     pub sha256: String,
@@ -77,7 +77,7 @@ http {{
     )
 }
 
-/// A file no link could compress and that is the same in every run (xorshift64).
+/// Writes a file that no link can compress and that is the same in every run (xorshift64).
 fn write_noise(path: &Path, length: usize) -> Result<()> {
     let mut file = BufWriter::new(File::create(path)?);
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -110,8 +110,8 @@ pub fn start_dns(lab: &Lab, internet: &Namespace) -> Result<()> {
 }
 
 /// Ports of the iperf3 servers, for tests towards the server and towards the home. Between two
-/// tests a server closes its port for a moment, so that a second client may be reset; each
-/// direction has a server of its own.
+/// tests a server closes its port for a moment, in which another client may be reset; so each
+/// direction has its own server.
 pub const IPERF3_PORTS: [u16; 2] = [5201, 5202];
 
 /// Starts the iperf3 servers.

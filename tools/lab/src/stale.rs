@@ -1,4 +1,4 @@
-//! What labs of dead processes left behind (SIGKILL, power): found by name, removed.
+//! Finds labs of dead processes (SIGKILL, power failure) by name and removes them.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use crate::lab::{PREFIX, parents};
 use crate::namespace::Namespace;
 
-/// A file in a lab's directory that says: the process ended on purpose and left it running.
+/// Name of a file in a lab's directory: the process ended on purpose and left the lab running.
 pub(crate) const KEPT: &str = "kept";
 
 /// Removes labs whose process is gone, except those that were kept.
@@ -34,21 +34,21 @@ fn remove(is_wanted: impl Fn(&str) -> bool) {
     }
     for parent in parents() {
         for name in names(&parent).into_iter().filter(is_abandoned) {
-            // A directory in use by somebody else's rights stays.
+            // A directory that this process has no permission to remove stays.
             let _ = fs::remove_dir_all(parent.join(name));
         }
     }
 }
 
-/// Kills what runs in a namespace: it can only have been started by the lab that made it.
+/// Kills all processes in a namespace: only the lab that made it can have started them.
 pub(crate) fn kill_all(namespace: &Namespace) {
     for id in namespace.process_ids() {
-        // It may have ended meanwhile.
+        // The process may have ended meanwhile.
         let _ = kill(Pid::from_raw(id), Signal::SIGKILL);
     }
 }
 
-/// The process id and the lab in `weir-lab-<process id>-<number>[-<role>]`.
+/// Returns the process id and the lab's name in `weir-lab-<process id>-<number>[-<role>]`.
 fn owner(name: &str) -> Option<(u32, String)> {
     let mut parts = name.strip_prefix(PREFIX)?.split('-');
     let id: u32 = parts.next()?.parse().ok()?;

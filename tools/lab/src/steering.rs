@@ -1,9 +1,12 @@
 //! Two nodes without a data path, each with a guard and BIRD, and a switch on each side.
 //!
 //! ```text
-//!   node1: 10.9.0.1 acc0 ---- access switch, 10.9.0.254          the workers' addresses are next hops and nothing else:
-//!          10.10.0.1 net0 --- internet switch, 10.10.0.254         node n, worker w: 10.9.0.(10n + w), 10.10.0.(10n + w)
+//!   node1: 10.9.0.1 acc0 ---- access switch, 10.9.0.254
+//!          10.10.0.1 net0 --- internet switch, 10.10.0.254
 //!   node2: likewise, .2
+//!
+//!   the workers' addresses are next hops only:
+//!          node n, worker w: 10.9.0.(10n + w), 10.10.0.(10n + w)
 //! ```
 
 use std::fmt::Write;
@@ -27,11 +30,11 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const MAIN_TABLE: u32 = 254;
 /// Interval of BFD in the packaged configurations.
 pub(crate) const PACKAGED_BFD: Duration = Duration::from_millis(50);
-/// Nodes that the packaged configurations of switches name.
+/// Number of nodes that the packaged configurations of switches name.
 const PACKAGED_NODES: u8 = 3;
 const ROUTE_POLL: Duration = Duration::from_micros(500);
 
-/// What the switches run.
+/// The routing daemon of the switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwitchKind {
     /// BIRD 2.
@@ -52,34 +55,34 @@ pub enum Network {
 /// A switch: a bridge with an address, and a routing daemon.
 #[derive(Debug)]
 pub struct Switch {
-    /// Where it is.
+    /// Its namespace.
     pub namespace: Namespace,
-    /// Its BIRD, if it runs that.
+    /// Its BIRD. None if it runs FRR.
     pub bird: Option<Bird>,
 }
 
-/// A node.
+/// A steering node.
 #[derive(Debug)]
 pub struct Node {
-    /// Where it is.
+    /// Its namespace.
     pub namespace: Namespace,
     /// Its BIRD.
     pub bird: Bird,
-    /// The owner of the guard.
+    /// The process that owns the guard.
     pub process: Process,
     orders: PathBuf,
 }
 
-/// The laboratory.
+/// The laboratory: nodes and switches.
 #[derive(Debug)]
 pub struct Steering {
     /// The nodes 1 and 2.
     pub nodes: [Node; 2],
-    /// Where endpoints are announced.
+    /// The switch to which endpoints are announced.
     pub access: Switch,
-    /// Where prefixes are announced.
+    /// The switch to which prefixes are announced.
     pub internet: Switch,
-    /// Removes it all.
+    /// The laboratory that contains everything above.
     pub lab: Lab,
 }
 
@@ -93,7 +96,7 @@ pub struct Watch {
 }
 
 impl Network {
-    /// The address that ends in `last`.
+    /// Returns the address that ends in `last`.
     pub fn address(self, last: u8) -> Ipv4Addr {
         match self {
             Network::Access => Ipv4Addr::new(10, 9, 0, last),
@@ -101,7 +104,7 @@ impl Network {
         }
     }
 
-    /// The next hop of worker `worker` of node `node` (1 or 2).
+    /// Returns the next hop of worker `worker` of node `node` (1 or 2).
     pub fn worker(self, node: u8, worker: u8) -> Ipv4Addr {
         self.address(10 * node + worker)
     }
@@ -115,7 +118,8 @@ impl Network {
 }
 
 impl Steering {
-    /// Starts everything; returns when every node has its BGP sessions. `program` is the steering node.
+    /// Starts everything; returns when every node has its BGP sessions. `program` is the path of
+    /// the steering node.
     pub fn open(kind: SwitchKind, program: &str, watch: Watch) -> Result<Self> {
         let lab = Lab::open()?;
         let switches = [lab.namespace("access")?, lab.namespace("internet")?];
@@ -150,7 +154,7 @@ impl Steering {
 }
 
 impl Switch {
-    /// Starts its daemon, a neighbour of the nodes 1 to `nodes`, and of node 3 in any case.
+    /// Starts the routing daemon with the nodes 1 to `nodes` as neighbours, and node 3 in any case.
     pub(crate) fn start(
         lab: &Lab,
         namespace: Namespace,
@@ -174,8 +178,8 @@ impl Switch {
         Ok(Self { namespace, bird })
     }
 
-    /// Waits until the kernel of the switch sends `prefix` to `next_hop` (`None`: nowhere) and nowhere else. Returns
-    /// the time it took, looked at every half millisecond.
+    /// Waits until the kernel of the switch has `next_hop` (`None`: no route) as the only next hop
+    /// of `prefix`. Returns the time it took, measured every half millisecond.
     pub fn wait_route(&self, prefix: &str, next_hop: Option<Ipv4Addr>) -> Result<Duration> {
         let prefix = prefix.parse()?;
         let start = Instant::now();
@@ -194,7 +198,7 @@ impl Switch {
         })
     }
 
-    /// The MEDs of all announcements of `prefix`, the best one first.
+    /// Returns the MEDs of all announcements of `prefix`, the best one first.
     pub fn meds(&self, prefix: &str) -> Result<Vec<u32>> {
         let bird = self.bird.as_ref().context("a switch without BIRD")?;
         let answer = bird.ask(&format!("show route {prefix} all"))?;
@@ -213,8 +217,8 @@ impl Switch {
     }
 }
 
-/// The packaged configuration with the lab's addresses and routes. It names the nodes 1 to 3; further ones are written
-/// as an operator would.
+/// Returns the packaged configuration with the lab's addresses and routes. It names the nodes 1 to
+/// 3; further ones are added as an operator would add them.
 fn bird_config(network: Network, nodes: u8, bfd: Duration) -> Result<String> {
     let (file, routes) = match network {
         Network::Access => ("switch/bird-access.conf", "[ 10.100.0.0/16{32,32} ]"),
@@ -240,7 +244,7 @@ fn bird_config(network: Network, nodes: u8, bfd: Duration) -> Result<String> {
     with_bfd(&config, "interval 50 ms;", &format!("interval {} ms;", bfd.as_millis()))
 }
 
-/// As [`bird_config`], by replacement: FRR's file has no settings.
+/// Like [`bird_config`], by text replacement: FRR's file has no settings.
 fn frr_config(network: Network, nodes: u8, bfd: Duration) -> Result<String> {
     let (file, subnet, routes, lab_routes): (_, _, _, &[&str]) = match network {
         Network::Access => (
@@ -275,7 +279,8 @@ fn frr_config(network: Network, nodes: u8, bfd: Duration) -> Result<String> {
     let last = format!(" neighbor {} peer-group weir\n", network.address(PACKAGED_NODES));
     for node in (PACKAGED_NODES + 1..=nodes).rev() {
         let address = network.address(node);
-        // In its place: each daemon reads the whole file and obeys what it understands, `exit` behind each peer of BFD, too.
+        // At the right position: each daemon reads the whole file and obeys the lines that it
+        // understands, including the `exit` after each BFD peer.
         config = config.replace(&last, &format!("{last} neighbor {address} peer-group weir\n"));
         writeln!(
             config,
@@ -285,7 +290,7 @@ fn frr_config(network: Network, nodes: u8, bfd: Duration) -> Result<String> {
     with_bfd(&config, "-interval 50\n", &format!("-interval {}\n", bfd.as_millis()))
 }
 
-/// The configuration with another interval of BFD.
+/// Returns the configuration with another interval of BFD.
 pub(crate) fn with_bfd(config: &str, packaged: &str, wanted: &str) -> Result<String> {
     ensure!(config.contains(packaged), "no \"{packaged}\" in the configuration");
     Ok(config.replace(packaged, wanted))
@@ -315,7 +320,7 @@ impl Node {
         Ok(Self { namespace, bird, process, orders })
     }
 
-    /// Tells the process something and waits until it is done.
+    /// Sends a command to the process and waits until it is done.
     pub fn order(&self, order: &str) -> Result<()> {
         let done = |log: &str| log.lines().filter(|line| *line == format!("done: {order}")).count();
         let before = done(&self.process.log());
@@ -326,25 +331,25 @@ impl Node {
         carried_out.with_context(|| self.process.log_tail())
     }
 
-    /// Tells the process something.
+    /// Sends a command to the process.
     pub fn send(&self, order: &str) -> Result<()> {
         UnixDatagram::unbound()?.send_to(order.as_bytes(), &self.orders)?;
         Ok(())
     }
 
-    /// Process id of the newest guard.
+    /// Returns the process id of the newest guard.
     pub fn guard(&self) -> Result<i32> {
         let log = self.process.log();
         let newest = log.lines().rev().find_map(|line| line.split_once("guard ").map(|(_, id)| id));
         Ok(newest.context("no guard yet")?.parse()?)
     }
 
-    /// The kernel table `table` of the node.
+    /// Returns the routes of kernel table `table` of the node.
     pub fn table(&self, table: u32) -> Result<Vec<KernelRoute>> {
         self.namespace.enter(|| Ok(dump(table)?))
     }
 
-    /// Waits until both BGP sessions are there.
+    /// Waits until both BGP sessions are established.
     pub fn wait_established(&self) -> Result<()> {
         let mut last = String::new();
         let both = wait_for("two BGP sessions", DEADLINE, || {

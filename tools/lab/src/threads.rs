@@ -8,11 +8,11 @@ use anyhow::Result;
 
 use crate::namespace::Namespace;
 
-/// Says whether a thread shall end.
+/// Flag that asks a thread to end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop(Arc<AtomicBool>);
 
-/// Running threads. Dropping this tells all of them to end and joins them.
+/// Running threads. Dropping this asks all of them to end and joins them.
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
     stop: Stop,
@@ -26,7 +26,7 @@ impl Stop {
 }
 
 impl Threads {
-    /// Starts a thread. `body` looks at the stop again and again.
+    /// Starts a thread. `body` must check the flag regularly.
     pub(crate) fn spawn(
         &mut self,
         name: &str,
@@ -38,7 +38,7 @@ impl Threads {
         Ok(())
     }
 
-    /// The same, of a thread that lives in a namespace.
+    /// Like `spawn`, for a thread in a namespace.
     pub(crate) fn spawn_in(
         &mut self,
         namespace: &Namespace,
@@ -55,7 +55,7 @@ impl Drop for Threads {
     fn drop(&mut self) {
         self.stop.0.store(true, Ordering::Relaxed);
         for thread in self.running.drain(..) {
-            // It ended with a panic: that was printed.
+            // A thread that panicked has printed its panic.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! The weir under test: its process, its commands, what they say.
+//! The weir under test: its process, its commands and their output.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use crate::namespace::Namespace;
 use crate::process::{Finished, Process};
 use crate::weir_config::METRICS_PORT;
 
-/// Time weir has to say `ready`: tables, ports, ARP.
+/// Time limit for weir to print `ready`: tables, ports, ARP.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
-/// Time a command has to answer.
+/// Time limit for a command to answer.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Path of the weir binary: `$WEIR_BIN`, or the one built beside this program.
+/// Returns the path of the weir binary: `$WEIR_BIN`, or the one built beside this program.
 pub fn binary() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("WEIR_BIN") {
         return Ok(PathBuf::from(path));
@@ -52,19 +52,19 @@ impl Weir {
         Ok(Self { namespace: namespace.clone(), binary, directory, process })
     }
 
-    /// Waits for the line that says every port forwards.
+    /// Waits for the line that reports that every port forwards.
     pub fn wait_ready(&self) -> Result<()> {
         self.process.wait_line("ready", READY_DEADLINE)?;
         Ok(())
     }
 
-    /// Starts it again after it ended.
+    /// Starts weir again after its end.
     pub fn restart(&mut self, lab: &Lab) -> Result<()> {
         self.process = start_process(lab, &self.namespace, &self.binary, &self.directory)?;
         self.wait_ready()
     }
 
-    /// Starts it again with this as its standard error, after it ended.
+    /// Starts weir again after its end, with `log` as its standard error.
     pub fn restart_with_log(&mut self, lab: &Lab, log: &Path) -> Result<()> {
         let mut command = self.namespace.command("sh");
         command.args(["-c", "exec \"$0\" run --config \"$1\" 2> \"$2\""]);
@@ -78,17 +78,17 @@ impl Weir {
         &self.process
     }
 
-    /// Configuration file.
+    /// Returns the path of the configuration file.
     pub fn config_path(&self) -> PathBuf {
         self.directory.join("weir.toml")
     }
 
-    /// Block log file.
+    /// Returns the path of the block log.
     pub fn block_log(&self) -> PathBuf {
         self.directory.join("blocks.jsonl")
     }
 
-    /// A command line an operator can paste: `weir <words>` against this node.
+    /// Returns a command line that an operator can paste: `weir <words>` against this node.
     pub fn command_line(&self, words: &str) -> String {
         format!("{} {words} --socket {}", self.binary.display(), self.socket().display())
     }
@@ -101,18 +101,18 @@ impl Weir {
         self.offline(&[command, &["--socket", &socket], arguments].concat())
     }
 
-    /// Runs `weir <args>` as it is: commands that ask no node.
+    /// Runs `weir <args>` without a socket: for commands that ask no node.
     pub fn offline(&self, args: &[&str]) -> Result<Finished> {
         self.namespace.run(COMMAND_DEADLINE, &self.binary.to_string_lossy(), args)
     }
 
-    /// What a command says with `--json`: one value, or a list of one per line.
+    /// Returns the output of a command with `--json`: one value, or a list with a value per line.
     pub fn json(&self, args: &[&str]) -> Result<Value> {
         let finished = self.cli(&[args, &["--json"]].concat())?.success()?;
         parse_json(&finished.stdout).with_context(|| format!("weir {}", args.join(" ")))
     }
 
-    /// Packets dropped for `reason`, all workers.
+    /// Returns the number of packets dropped for `reason`, all workers together.
     pub fn drops(&self, reason: &str) -> Result<u64> {
         let counts = self.json(&["drops"])?;
         let counts = counts.as_array().context("drops: no list")?;
@@ -123,7 +123,7 @@ impl Weir {
             .sum())
     }
 
-    /// Sessions, with more arguments to select some.
+    /// Returns the sessions; more arguments select some of them.
     pub fn sessions(&self, args: &[&str]) -> Result<Vec<Value>> {
         match self.json(&[&["sessions"], args].concat())? {
             Value::Array(sessions) => Ok(sessions),
@@ -132,7 +132,7 @@ impl Weir {
         }
     }
 
-    /// The whole `/metrics` page.
+    /// Returns the whole `/metrics` page.
     pub fn metrics(&self) -> Result<String> {
         let url = format!("http://127.0.0.1:{METRICS_PORT}/metrics");
         let finished =
@@ -140,7 +140,7 @@ impl Weir {
         Ok(finished.stdout)
     }
 
-    /// A command of this node to run in the background (a capture).
+    /// Starts a command of this node in the background (a capture).
     pub fn background(&self, lab: &Lab, name: &str, args: &[&str]) -> Result<Process> {
         let mut command = self.namespace.command(&self.binary.to_string_lossy());
         command.args(args).arg("--socket").arg(self.socket());

@@ -1,4 +1,4 @@
-//! The configuration of the weir under test, as the file an operator would write.
+//! The configuration of the weir under test, as an operator would write its file.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::one_node::Access;
 /// Port of `/metrics` on the loopback of weir's namespace.
 pub const METRICS_PORT: u16 = 9477;
 
-/// Keys tests set; everything else keeps weir's default.
+/// Keys that tests set; every other key keeps weir's default.
 #[derive(Clone, Debug)]
 pub struct WeirConfig {
     /// gre or plain.
@@ -25,7 +25,7 @@ pub struct WeirConfig {
     pub nat_enabled: bool,
     /// `nat.filtering`.
     pub filtering: &'static str,
-    /// `nat.flows_max`: small, so that tables are made in no time.
+    /// `nat.flows_max`: small, so that tables are made quickly.
     pub flows_max: u32,
     /// More keys of `[nat]`, as TOML: `("port_block", "64")`.
     pub nat: Vec<(&'static str, &'static str)>,
@@ -35,7 +35,7 @@ pub struct WeirConfig {
     pub timeouts: Vec<(&'static str, u32)>,
     /// `session_log` of `[node]`.
     pub session_log: &'static str,
-    /// Sections `[[collector]]`; `{directory}` is where sockets and logs go.
+    /// Sections `[[collector]]`; `{directory}` is replaced by the directory of sockets and logs.
     pub collectors: &'static str,
 }
 
@@ -60,7 +60,7 @@ impl Default for WeirConfig {
 }
 
 impl WeirConfig {
-    /// The file. Sockets and logs go to `directory`.
+    /// Returns the file. Sockets and logs go to `directory`.
     pub fn render(&self, directory: &Path) -> String {
         let mut text = format!(
             r#"[node]

@@ -8,7 +8,7 @@ use weir_lab::clients::{self, Direction};
 use weir_lab::services::{self, SERVER};
 use weir_lab::{Access, Echo, OneNode, Options, WeirConfig, exchange, wait_for};
 
-/// Time until a drop is counted.
+/// Time until a drop must be counted.
 const DROP_DEADLINE: Duration = Duration::from_secs(5);
 
 #[test]
@@ -51,7 +51,7 @@ fn firewall(inside: fn(u8) -> (Ipv4Addr, u8)) -> Options {
 }
 
 #[test]
-fn the_firewall_keeps_addresses_and_lets_nobody_in() {
+fn firewall_keeps_addresses_and_drops_unsolicited_packets() {
     let options = firewall(|number| (Ipv4Addr::new(203, 0, 113, number), 32));
     OneNode::test(&options, |net| {
         let server = SocketAddrV4::new(SERVER, 7000);

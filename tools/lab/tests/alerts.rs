@@ -1,4 +1,5 @@
-//! packaging/alerts.yml: Prometheus takes it, every alert fires when it should, and the documents know what it names.
+//! packaging/alerts.yml: Prometheus accepts it, every alert fires when it should, and the documents
+//! contain every name in it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +20,7 @@ fn document(name: &str) -> String {
     fs::read_to_string(root().join("docs").join(name)).unwrap()
 }
 
-/// One alert as the file has it.
+/// One alert of the file.
 #[derive(Debug, Default)]
 struct Alert {
     name: String,
@@ -50,14 +51,14 @@ fn alert(text: &str) -> Alert {
     }
 }
 
-/// Entries of the runbook: heading and text.
+/// Returns the entries of the runbook: heading and text.
 fn entries(runbook: &str) -> Vec<(String, &str)> {
     let sections = runbook.split("\n## ").skip(1);
     let sections = sections.filter_map(|section| section.split_once('\n'));
     sections.map(|(name, text)| (name.to_owned(), text.split("\n# ").next().unwrap())).collect()
 }
 
-/// Names of metrics in a text, without what a histogram adds.
+/// Returns the names of metrics in a text, without the suffixes of histograms.
 fn metrics(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     let metrics = words.filter(|word| word.starts_with("weir_"));
@@ -68,13 +69,13 @@ fn metrics(text: &str) -> BTreeSet<String> {
     metrics.map(plain).collect()
 }
 
-/// Those of the table in the operator's guide.
+/// Returns the metrics of the table in the operator's guide.
 fn known_metrics(guide: &str) -> BTreeSet<String> {
     let rows = guide.lines().filter(|line| line.starts_with("| `weir_"));
     rows.flat_map(|row| metrics(row.split(" | ").next().unwrap())).collect()
 }
 
-/// What the selectors of an expression compare labels with.
+/// Returns the values that the selectors of an expression compare labels with.
 fn label_values(expression: &str) -> Vec<String> {
     let pieces: Vec<_> = expression.split('"').collect();
     let compared = pieces.chunks(2).filter(|pair| pair.len() == 2 && !pair[0].ends_with("job="));
@@ -137,7 +138,7 @@ fn links_within_the_documents_lead_somewhere() {
     }
 }
 
-/// As the usual viewers make it.
+/// Returns the anchor of a heading as the usual viewers make it.
 fn anchor_of(heading: &str) -> String {
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || ['-', '_', ' '].contains(c));
     kept.collect::<String>().to_lowercase().replace(' ', "-")
@@ -161,12 +162,13 @@ fn the_operators_guide_has_every_metric_and_label_that_is_named() {
     }
 }
 
-/// Words may name a family of metrics by how its names begin.
+/// Checks that the guide has every metric in a text. A text may name a family of metrics by its
+/// common prefix.
 fn named(known: &BTreeSet<String>, place: &str, text: &str) {
     for metric in metrics(text) {
         let is_known =
             known.iter().any(|it| *it == metric || it.starts_with(&format!("{metric}_")));
-        // Names of settings in BIRD's configuration, beside the metrics.
+        // Names of settings in BIRD's configuration, which look like metrics.
         let is_setting =
             ["weir_endpoints", "weir_node", "weir_prefixes"].contains(&metric.as_str());
         assert!(is_known || is_setting, "{place}: {metric} is not in docs/operations.md");
@@ -192,7 +194,7 @@ fn the_commands_to_run_first_are_those_of_weir() {
     let mut count = 0;
     for command in first.chain(quoted).filter_map(|command| command.strip_prefix("weir ")) {
         let command = command.split(" | ").next().unwrap();
-        // What stands in quotes is an argument, whatever it looks like.
+        // A quoted text is an argument, whatever it looks like.
         let unquoted: String = command.split('\'').step_by(2).collect();
         let words: Vec<_> = unquoted.split_whitespace().collect();
         let is_name = |word: &&&str| word.chars().all(|c| c.is_ascii_lowercase());

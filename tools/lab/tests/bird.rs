@@ -1,4 +1,5 @@
-//! A node whose BIRD announces nothing says so, gives its shards away, and gets some again when BIRD is back.
+//! A node whose BIRD announces nothing reports it, hands its shards over, and gets some again when
+//! BIRD is back.
 
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use weir_lab::bird::Bird;
 use weir_lab::cluster::{ClusterLab, ClusterNode, ClusterOptions};
 use weir_lab::wait_for;
 
-/// BIRD is asked twice a second, what it says lasts three seconds, and the controller waits two more.
+/// BIRD is queried twice a second, its answer is valid for three seconds, and the controller waits
+/// two more.
 const NOTICED: Duration = Duration::from_secs(60);
 const BFD: Duration = Duration::from_millis(300);
 
@@ -16,7 +18,7 @@ fn bird(node: &ClusterNode) -> Result<&Bird> {
     node.bird.as_ref().context("a node without BIRD")
 }
 
-/// Waits until `weir status` of node 1 ends with this code and says this.
+/// Waits until `weir status` of node 1 ends with this code and contains these words.
 fn wait_status(lab: &ClusterLab, code: i32, words: &str) -> Result<()> {
     let mut last = String::new();
     let seen = wait_for(&format!("status {code}, \"{words}\""), NOTICED, || {
@@ -34,7 +36,8 @@ fn has_metric(lab: &ClusterLab, side: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until `weir cluster status` names the node, the side and the cause, and the node is primary of nothing.
+/// Waits until `weir cluster status` names the node, the side and the cause, and the node is
+/// primary of no shard.
 fn wait_noticed(lab: &ClusterLab, cause: &str) -> Result<()> {
     let mut last = String::new();
     let seen = wait_for(&format!("\"{cause}\" of node1"), NOTICED, || {
@@ -68,7 +71,7 @@ fn a_dead_bird_is_seen_and_counts(lab: &mut ClusterLab) -> Result<()> {
     Ok(())
 }
 
-/// Its shards leave, and do not come back while it has none that could show the filter.
+/// The node's shards leave, and do not come back while it has no route that could show the filter.
 fn a_filter_that_drops_routes_is_named(lab: &ClusterLab) -> Result<()> {
     wait_for("shards of node1", NOTICED, || {
         lab.control().ok()?.weir(&["rebalance"]).ok()?;

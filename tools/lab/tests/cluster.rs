@@ -1,5 +1,5 @@
-//! A cluster: what its nodes say of themselves, and under load what homes see of each fault that `docs/failover.md` knows.
-//! An upgrade has a test of its own.
+//! A cluster: what its nodes report about themselves, and under load what homes see of each fault
+//! in `docs/failover.md`. An upgrade has its own test.
 
 use std::process::Command;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use weir_lab::failover::{Event, Observer, Pace, TRIES_MAX, render};
 use weir_lab::wait_for;
 
 const SETTLED: Duration = Duration::from_secs(10);
-/// Longer than as shipped: a machine that runs tests has something else to do for a tenth of a second now and then.
+/// Longer than the shipped value: a machine that runs tests may not run a thread for a tenth of a
+/// second now and then.
 const BFD: Duration = Duration::from_millis(300);
 const EVENTS: [&str; 18] = [
     "nothing",
@@ -48,9 +49,10 @@ fn promises_are_kept(lab: &mut ClusterLab) -> Result<()> {
     logs_name_the_homes(lab)
 }
 
-/// After all that: the block logs of all nodes, those that have died among them, name the home of each session there is.
+/// After all faults: the block logs of all nodes, including those that died, name the home of each
+/// existing session.
 fn logs_name_the_homes(lab: &ClusterLab) -> Result<()> {
-    // Each log has said since then that it is complete up to the time asked about.
+    // Each log has been marked complete since then, up to the time asked about.
     let at = run("date", &["-u", "-d", "-15 seconds", "+%FT%TZ"])?.1;
     let folder = lab.lab.directory();
     let logs = (1..=9).map(|node| folder.join(format!("node{node}-blocks.jsonl")));
@@ -84,16 +86,17 @@ fn logs_name_the_homes(lab: &ClusterLab) -> Result<()> {
     Ok(())
 }
 
-/// Exit code and output of a command.
+/// Runs a command. Returns its exit code and output.
 fn run(command: &str, args: &[&str]) -> Result<(Option<i32>, String)> {
     let ended = Command::new(command).args(args).output().with_context(|| command.to_owned())?;
     Ok((ended.status.code(), String::from_utf8_lossy(&ended.stdout).into_owned()))
 }
 
-/// On every node: its part in the cluster is well, and what it wants is in the kernel and with the switches.
+/// Checks on every node that its membership is well, and that the wanted routes are in the kernel
+/// and on the switches.
 fn nodes_are_well(lab: &ClusterLab) -> Result<()> {
-    // Of each shard the primary and one replica announce an endpoint and a prefix. The map is whole a little sooner than
-    // each node, its guard and its BIRD have done and said so.
+    // For each shard, the primary and one replica announce an endpoint and a prefix. The map is
+    // whole slightly earlier than each node, its guard and its BIRD have finished and reported it.
     let announced = usize::from(SHARDS) * 2 * 2;
     let are_set = || {
         let routes: Result<Vec<_>> = lab.nodes.iter().map(routes_of).collect();
@@ -116,10 +119,10 @@ fn nodes_are_well(lab: &ClusterLab) -> Result<()> {
             table.stderr
         );
         ensure!(table.stdout.contains("in the kernel and exported as wanted"), "{}", table.stdout);
-        // Without BIRD's word nothing is claimed of it, and the rest is told.
+        // Without an answer of BIRD nothing is claimed about it, and the rest is shown.
         let silent = node.cli(&["routes", "--bird", "/nonexistent/bird.ctl"])?;
         ensure!(silent.status.code() == Some(3), "{}", silent.stdout);
-        // A node may have no shard yet: whoever registers first is given all of them.
+        // A node may have no shard yet: the first node to register is given all of them.
         let has_routes = !routes_of(node)?.is_empty();
         let is_told = silent.stdout.contains("as wanted  no answer");
         ensure!(is_told == has_routes, "{}", silent.stdout);
@@ -130,7 +133,8 @@ fn nodes_are_well(lab: &ClusterLab) -> Result<()> {
     Ok(())
 }
 
-/// Each node shows what it has heard of the map a moment later than the map is whole.
+/// Waits until a node's status has no finding: it shows changes of the map slightly later than the
+/// map is whole.
 fn is_well(node: &ClusterNode) -> Result<()> {
     let mut last = String::new();
     let seen = wait_for("status without a finding", SETTLED, || {
@@ -153,7 +157,8 @@ fn routes_of(node: &ClusterNode) -> Result<Vec<serde_json::Value>> {
     Ok(said["routes"].as_array().context("no routes")?.clone())
 }
 
-/// Also before BIRD tells a switch of it.
+/// Checks that a foreign route in the kernel table is named, even before BIRD announces it to a
+/// switch.
 fn a_foreign_route_is_named(lab: &ClusterLab) -> Result<()> {
     let node = lab.node(1)?;
     let socket = socket_of(node)?;

@@ -1,5 +1,5 @@
-//! A cluster under load: its nodes get new keys of replication while they run, and a node whose log nobody reads dies and
-//! ends as any other.
+//! A cluster under load: its nodes get new replication keys while they run, and a node whose log
+//! has no reader dies and ends as any other node.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,18 +12,19 @@ use weir_lab::cluster::{ClusterLab, ClusterNode, ClusterOptions};
 use weir_lab::failover::{Event, Observation, Observer, Pace, Promise, render};
 use weir_lab::wait_for;
 
-/// Longer than as shipped: a machine that runs tests has something else to do for a tenth of a second now and then.
+/// Longer than the shipped value: a machine that runs tests may not run a thread for a tenth of a
+/// second now and then.
 const BFD: Duration = Duration::from_millis(300);
 const DEADLINE: Duration = Duration::from_secs(30);
 const SETTLE: Duration = Duration::from_secs(3);
-/// How often a change is tried, as long as pauses of the machine explain what was lost.
+/// How often a change is tried, as long as pauses of the machine explain the losses.
 const TRIES_MAX: usize = 3;
 
 fn key_file(lab: &ClusterLab) -> PathBuf {
     lab.lab.directory().join("cluster.key")
 }
 
-/// What a node says of its keys: their names, and why the file was refused.
+/// Returns a node's keys: their names, and why the file was refused.
 fn keys_of(node: &ClusterNode) -> Result<(Vec<String>, Option<String>)> {
     let member = node.get("/member")?;
     let names = member["cluster_keys"].as_array().with_context(|| format!("no keys: {member}"))?;
@@ -31,7 +32,7 @@ fn keys_of(node: &ClusterNode) -> Result<(Vec<String>, Option<String>)> {
     Ok((names, member["key_file_error"].as_str().map(str::to_owned)))
 }
 
-/// Writes the key file and has every node read it, one after the other.
+/// Writes the key file and makes every node read it, one after the other.
 fn roll(lab: &ClusterLab, keys: &[&str]) -> Result<()> {
     fs::write(key_file(lab), keys.iter().map(|key| format!("{key}\n")).collect::<String>())?;
     let mut agreed: Option<Vec<String>> = None;
@@ -50,7 +51,7 @@ fn roll(lab: &ClusterLab, keys: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Does something under load that loses nothing, and changes no primary.
+/// Runs an act under load that must lose no packet and change no primary.
 fn lose_nothing(
     lab: &ClusterLab,
     observer: &mut Observer,
@@ -67,7 +68,7 @@ fn is_kept(seen: &Observation) -> bool {
     Promise::NothingLost.missed(seen).is_empty()
 }
 
-/// As `docs/security.md` has it: the new key second, then first, then alone.
+/// Changes the keys as `docs/security.md` describes it: the new key second, then first, then alone.
 fn keys_change_under_load(lab: &ClusterLab, observer: &mut Observer) -> Result<()> {
     for round in 1..=TRIES_MAX {
         let old = fs::read_to_string(key_file(lab))?.trim().to_owned();
@@ -90,7 +91,8 @@ fn keys_change_under_load(lab: &ClusterLab, observer: &mut Observer) -> Result<(
     Ok(())
 }
 
-/// The former keys stay in use, and the node says why until a file is taken.
+/// Checks that the old keys stay in use, and that the node reports the reason until a file is
+/// accepted.
 fn a_refused_key_file_changes_nothing(lab: &ClusterLab, observer: &mut Observer) -> Result<()> {
     let node = lab.node(1)?;
     let path = key_file(lab);
@@ -104,7 +106,7 @@ fn a_refused_key_file_changes_nothing(lab: &ClusterLab, observer: &mut Observer)
         let refused = wait_for("the reason of the refusal", DEADLINE, || {
             let (names, error) = keys_of(node).ok()?;
             let error = error.filter(|error| error.contains(reason))?;
-            // The reason before was that of the mode.
+            // The previous reason was the one of the mode.
             (reason == "chmod 600" || !error.contains("chmod 600")).then_some((names, error))
         })?;
         ensure!(refused.0 == before.0, "{refused:?}, before {before:?}");
@@ -127,7 +129,7 @@ fn a_refused_key_file_changes_nothing(lab: &ClusterLab, observer: &mut Observer)
     lab.wait_ok()
 }
 
-fn a_log_that_nobody_reads_changes_no_promise(
+fn unread_log_of_a_node_changes_no_promise(
     lab: &mut ClusterLab,
     observer: &mut Observer,
 ) -> Result<()> {
@@ -139,13 +141,13 @@ fn a_log_that_nobody_reads_changes_no_promise(
 }
 
 #[test]
-fn new_keys_by_sighup_and_a_log_that_nobody_reads_break_no_promise() {
+fn new_keys_by_sighup_and_an_unread_log_break_no_promise() {
     let options = ClusterOptions { bfd: BFD, ..ClusterOptions::default() };
     let mut lab = ClusterLab::start(options, |what| println!("{what}")).unwrap();
     let result = Observer::start(&lab, Pace::short()).and_then(|mut observer| {
         keys_change_under_load(&lab, &mut observer)?;
         a_refused_key_file_changes_nothing(&lab, &mut observer)?;
-        a_log_that_nobody_reads_changes_no_promise(&mut lab, &mut observer)
+        unread_log_of_a_node_changes_no_promise(&mut lab, &mut observer)
     });
     if let Err(error) = result {
         panic!("{error:#}\n{}", lab.lab.logs());

@@ -1,4 +1,4 @@
-//! Limits: what is refused, what goes on, what comes back.
+//! Limits: which flows are refused, which go on, and when resources become free.
 
 use std::net::{SocketAddrV4, UdpSocket};
 use std::time::Duration;
@@ -7,17 +7,17 @@ use anyhow::{Result, ensure};
 use weir_lab::services::SERVER;
 use weir_lab::{Echo, Home, OneNode, Options, exchange, wait_for};
 
-/// Idle seconds of a UDP session here.
+/// Idle seconds of a UDP session in these tests.
 const UDP_SEC: u32 = 5;
-/// The same while a whole table is being filled: none may end before the last is opened.
+/// Idle seconds while a whole table is being filled: no session may end before the last is opened.
 const UDP_LONG_SEC: u32 = 20;
-/// Quarantine of a block here, as TOML.
+/// Quarantine of a block in these tests, as TOML.
 const QUARANTINE_SEC: &str = "2";
-/// Time for expiry, quarantine and the walk that finds them.
+/// Time for expiry, quarantine and the sweep that finds expired sessions.
 const RETURN_DEADLINE: Duration = Duration::from_secs(40);
 /// Ports of a home in the quota test.
 const QUOTA: usize = 64;
-/// Sessions of the worker in the table test: the least a configuration may say.
+/// Sessions of the worker in the table test: the smallest valid value.
 const FLOWS_MAX: usize = 1024;
 
 fn options(nat: &[(&'static str, &'static str)], udp_sec: u32) -> Options {
@@ -58,7 +58,7 @@ fn an_exhausted_quota_refuses_new_flows_only() {
         let flows = fill(home, 2 * QUOTA)?;
         ensure!((QUOTA - 1..=QUOTA).contains(&flows.len()), "{} flows", flows.len());
         ensure!(net.weir.drops("ports-exhausted")? > 0, "not counted");
-        // The old ones go on, and the neighbour has a quota of its own.
+        // The old flows go on, and the neighbour has its own quota.
         exchange::tcp(&mut old, b"during")?;
         ensure!(exchange::udp(&flows[QUOTA / 2], server(), b"during")?);
         ensure!(exchange::udp(&neighbour.udp(0)?, server(), b"neighbour")?);
@@ -75,7 +75,7 @@ fn an_exhausted_quota_refuses_new_flows_only() {
 fn a_full_table_refuses_new_flows_only() {
     let mut options = options(&[("ports_per_subscriber", "4096")], UDP_LONG_SEC);
     options.config.flows_max = FLOWS_MAX as u32;
-    // One home may take it all.
+    // One home may fill the whole table.
     options.config.limits.push(("flows", "2048"));
     OneNode::test(&options, |net| {
         let _udp = Echo::udp(&net.internet, server())?;

@@ -1,10 +1,10 @@
-//! What is measured around a fault, on a node alone: a measurement that cannot fail shows nothing.
+//! Measures a fault on a stand-alone node: a measurement that cannot fail shows nothing.
 
 use anyhow::{Result, ensure};
 use weir_lab::cluster::ClusterLab;
 use weir_lab::failover::{CONTROL, Event, Observer, Pace, Promise, render};
 
-/// How many of the connections that were open the end of a node without copies must break at least, in percent.
+/// Least percentage of open connections that must break when a node without copies ends.
 const BROKEN_LEAST: usize = 90;
 
 fn quiet_then_killed(lab: &mut ClusterLab) -> Result<()> {
@@ -27,7 +27,7 @@ fn quiet_then_killed(lab: &mut ClusterLab) -> Result<()> {
     ensure!(connections.idle > 0 && connections.causes.len() < 4, "{connections:?}");
     for side in [&seen.up, &seen.down] {
         ensure!(side.lost > 0 && side.gap_max > side.pause, "{side:?}");
-        // What was lost was sent within the gaps, one packet each five milliseconds.
+        // The lost packets were sent within the gaps, one every five milliseconds.
         ensure!(side.lost * 5_000 <= 8 * (side.gap_max + 1_000_000), "{side:?}");
     }
     ensure!(!seen.moved_endpoints.is_empty(), "the node came back with the mappings it had lost");
@@ -35,7 +35,7 @@ fn quiet_then_killed(lab: &mut ClusterLab) -> Result<()> {
 }
 
 #[test]
-fn a_kill_without_copies_is_seen_and_quiet_is_quiet() {
+fn kill_without_copies_is_measured_and_a_quiet_node_misses_no_promise() {
     let mut lab = ClusterLab::start_alone().unwrap();
     if let Err(error) = quiet_then_killed(&mut lab) {
         panic!("{error:#}\n{}", lab.lab.logs());

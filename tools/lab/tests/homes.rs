@@ -1,4 +1,4 @@
-//! Homes that look the same from inside stay apart.
+//! Homes that look the same from inside are kept apart.
 
 use std::collections::HashSet;
 use std::net::{SocketAddrV4, UdpSocket};
@@ -11,11 +11,11 @@ use weir_lab::{Echo, OneNode, Options, exchange, wait_for};
 
 /// The same local port in every home.
 const PORT: u16 = 40_000;
-/// Time until a drop is counted.
+/// Time until a drop must be counted.
 const DROP_DEADLINE: Duration = Duration::from_secs(5);
 
 #[test]
-fn the_same_inside_address_and_port_in_three_homes_to_one_server() {
+fn three_homes_with_the_same_inside_address_and_port_reach_one_server() {
     OneNode::test(&Options::default(), |net| {
         let server = SocketAddrV4::new(SERVER, 7000);
         let udp_echo = Echo::udp(&net.internet, server)?;
@@ -82,13 +82,13 @@ fn unsolicited_traffic_does_not_get_in() {
         wait_for("drop of an uninvited sender", DROP_DEADLINE, || {
             (net.weir.drops("filtered").ok()? > filtered).then_some(())
         })?;
-        // An address of the pool that nobody uses on that port.
+        // An address of the pool, on a port without a mapping.
         let no_mapping = net.weir.drops("no-mapping")?;
         stranger.send_to(b"anybody there", (public.ip(), public.port() ^ 1))?;
         wait_for("drop without a mapping", DROP_DEADLINE, || {
             (net.weir.drops("no-mapping").ok()? > no_mapping).then_some(())
         })?;
-        // The socket has got nothing but its own echo.
+        // The socket has received only its own echo.
         ensure!(exchange::udp(&socket, server, b"still here")?);
         Ok(())
     });

@@ -1,4 +1,4 @@
-//! Start, end, and what goes wrong in between.
+//! Start, end, and faults in between.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,7 +16,7 @@ use weir_lab::services::SERVER;
 use weir_lab::weir_config::METRICS_PORT;
 use weir_lab::{Echo, Lab, Namespace, OneNode, Options, Weir, WeirConfig, exchange, wait_for};
 
-/// Time weir has to end, whatever made it.
+/// Time limit for weir to end, whatever the cause.
 const END_DEADLINE: Duration = Duration::from_secs(20);
 
 fn server() -> SocketAddrV4 {
@@ -24,7 +24,7 @@ fn server() -> SocketAddrV4 {
 }
 
 #[test]
-fn sigterm_ends_it_cleanly() {
+fn sigterm_ends_the_node_cleanly() {
     OneNode::test(&Options::default(), |net| {
         net.weir.process().signal(Signal::SIGTERM)?;
         let status = net.weir.process().wait(END_DEADLINE)?;
@@ -34,9 +34,9 @@ fn sigterm_ends_it_cleanly() {
     });
 }
 
-/// The reader of its log has stopped: the pipe is full before the first line.
+/// The reader of the node's log has stopped: the pipe is full before the first line.
 #[test]
-fn a_log_that_nobody_reads_stops_neither_the_node_nor_its_end() {
+fn unread_log_stops_neither_the_node_nor_its_end() {
     OneNode::test(&Options::default(), |net| {
         net.weir.process().signal(Signal::SIGTERM)?;
         net.weir.process().wait(END_DEADLINE)?;
@@ -48,11 +48,12 @@ fn a_log_that_nobody_reads_stops_neither_the_node_nor_its_end() {
         while pipe.write(&[b'x'; 4096]).is_ok() {}
         net.weir.restart_with_log(&net.lab, &path)?;
 
-        // It forwards and answers; the threads that decide go on turning while the log stands still.
+        // The node forwards and answers; the deciding threads keep turning while the log is
+        // blocked.
         let echo = Echo::udp(&net.internet, server())?;
         ensure!(exchange::udp(&net.homes[0].udp(0)?, echo.local(), b"unread")?);
         let age = |thread: &str| -> Result<(u64, bool)> {
-            // Its exit code is the verdict.
+            // The exit code is the verdict, so it is not checked.
             let said = net.weir.cli(&["status", "--json"])?.stdout;
             let status: serde_json::Value = serde_json::from_str(&said)?;
             let threads = status["threads"].as_array().context("no threads")?;
@@ -103,7 +104,7 @@ fn a_second_process_with_the_same_name_is_refused() {
     });
 }
 
-/// Starts weir in a namespace without the interfaces it wants; returns what it said.
+/// Starts weir in a namespace without the interfaces it needs. Returns its output.
 fn fails_to_start(config: &WeirConfig) -> Result<String> {
     let lab = Lab::open()?;
     let node = lab.namespace("weir")?;
@@ -113,7 +114,7 @@ fn fails_to_start(config: &WeirConfig) -> Result<String> {
     Ok(said)
 }
 
-/// What weir says when it ends with an error, which it must.
+/// Returns weir's output when it ends with an error, which it must.
 fn refusal(lab: &Lab, node: &Namespace, config: &WeirConfig) -> Result<String> {
     let weir = Weir::start(lab, node, &config.render(lab.directory()))?;
     let status = weir.process().wait(END_DEADLINE)?;

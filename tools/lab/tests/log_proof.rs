@@ -1,4 +1,4 @@
-//! The proof of the block logs finds an answer that is not so: without that it would show nothing.
+//! The proof of the block logs detects a wrong answer: otherwise it would prove nothing.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -15,10 +15,10 @@ const CLOCK_ERROR: Duration = Duration::from_millis(500);
 /// 2026-03-01T12:00:10Z.
 const USED_US: u64 = 1_772_366_410_000_000;
 
-/// Lanes of a shard.
+/// Number of lanes of a shard.
 const LANES: u32 = 8;
 
-/// The log of a node that owns a shard, in which `home` is given one block at 12:00:05.
+/// Returns the log of a node that owns a shard, in which `home` gets one block at 12:00:05.
 fn log(home: &str) -> String {
     let block =
         format!("\"subscriber\":\"{home}\",\"public\":\"198.18.0.1\",\"ports\":\"1024-1087\"");
@@ -44,7 +44,7 @@ fn of_lane(lane: u32, index: u32, fields: &str) -> String {
     format!("\"shard\":1,\"lane\":{lane},\"epoch\":1,\"index\":{index},{fields}")
 }
 
-/// What the log of one node, whose clock is ahead, is asked and says about a datagram of a home.
+/// Asks the log of one node, whose clock is ahead, about a datagram of a home.
 fn ask(name: &str, log: &str, home: Ipv4Addr) -> Result<Vec<Asked>> {
     let public = SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, 1), 1030);
     let mut sample = Sample::new(1, 1);
@@ -85,7 +85,7 @@ fn a_log_that_names_another_home_is_found() {
     let complaints = tally.complaints().iter().filter(|line| line.starts_with("WRONG"));
     assert_eq!(complaints.count(), 3, "{:?}", tally.complaints());
 
-    // Without its record the block was nobody's, and a datagram came from it.
+    // Without its record the block belonged to no home, although a datagram came from it.
     let forgets = log("10.200.1.7").replace("block-allocated", "block-forgotten");
     let free = ask("free.jsonl", &forgets, home).unwrap();
     assert!(!free.iter().any(|it| it.outcome == Outcome::Right), "{free:?}");

@@ -1,4 +1,4 @@
-//! Malformed and hostile traffic: each packet ends under its reason, weir goes on.
+//! Malformed and hostile traffic: each packet is dropped under its reason, and weir goes on.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
@@ -10,14 +10,14 @@ use weir_lab::malformed::{self, Case};
 use weir_lab::services::SERVER;
 use weir_lab::{Echo, OneNode, Options, exchange, wait_for};
 
-/// Time until the drops of a batch are counted.
+/// Time until the drops of a batch must be counted.
 const DROP_DEADLINE: Duration = Duration::from_secs(5);
 /// Copies of each malformed frame.
 const COPIES: usize = 10;
 /// Random frames on each side.
 const RANDOM_FRAMES: usize = 5000;
 
-/// Sends every case on its own and looks that its reason, and only it, counts it.
+/// Sends every case separately and checks that it is counted under its reason, and only there.
 fn every_reason(net: &OneNode, injector: &Injector<'_>, cases: &[Case]) -> Result<()> {
     let mut wrong = Vec::new();
     for (name, frame, reason) in cases {
@@ -60,7 +60,7 @@ fn difference(
         .collect()
 }
 
-/// A client still works.
+/// Checks that a client still works.
 fn still_works(net: &OneNode) -> Result<()> {
     let server = SocketAddrV4::new(SERVER, 7000);
     let _echo = Echo::udp(&net.internet, server)?;

@@ -1,4 +1,4 @@
-//! What an operator asks of a running node.
+//! Questions of an operator to a running node.
 
 use std::fs;
 use std::io::Read;
@@ -10,14 +10,14 @@ use nix::sys::signal::Signal;
 use weir_lab::services::SERVER;
 use weir_lab::{Echo, OneNode, Options, WeirConfig, exchange, wait_for};
 
-/// Time until something asked for has happened.
+/// Time limit for a requested effect.
 const DEADLINE: Duration = Duration::from_secs(15);
 
 fn server() -> SocketAddrV4 {
     SocketAddrV4::new(SERVER, 7000)
 }
 
-/// A UDP flow of the given home; returns its public endpoint.
+/// Opens a UDP flow of the given home; returns its public endpoint.
 fn flow(net: &OneNode, echo: &Echo, home: usize) -> Result<SocketAddr> {
     let known = echo.peers();
     ensure!(exchange::udp(&net.homes[home].udp(0)?, server(), b"flow")?, "no answer");
@@ -66,7 +66,7 @@ fn a_subscriber_is_shown_and_flushed() {
 }
 
 #[test]
-fn the_block_log_says_who_had_a_port_also_after_rotation() {
+fn block_log_names_the_home_of_a_port_even_after_rotation() {
     OneNode::test(&Options::default(), |net| {
         let echo = Echo::udp(&net.internet, server())?;
         let log = net.weir.block_log();
@@ -98,7 +98,7 @@ enterprise = 32473
 spool = "{directory}/north"
 "#;
 
-/// It is away when the block is given out, and has the record once it is there.
+/// The collector is absent when the block is assigned, and gets the record once it listens.
 #[test]
 fn a_collector_gets_the_blocks_of_a_node() {
     let config = WeirConfig { collectors: COLLECTOR, ..WeirConfig::default() };
@@ -121,7 +121,7 @@ fn a_collector_gets_the_blocks_of_a_node() {
     });
 }
 
-/// The connection of the node to the collector of its file, which is there from now on.
+/// Starts the collector of the node's file, and returns the node's connection to it.
 fn collector(net: &OneNode) -> Result<TcpStream> {
     let listener = net.node.enter(|| Ok(TcpListener::bind("127.0.0.1:6514")?))?;
     listener.set_nonblocking(true)?;
@@ -132,7 +132,7 @@ fn collector(net: &OneNode) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// Adds what the collector is told, up to the end of a record, until it is enough.
+/// Appends the received bytes to `said`, up to the end of a record, until `is_enough` is true.
 fn hear(stream: &mut TcpStream, said: &mut String, is_enough: impl Fn(&str) -> bool) -> Result<()> {
     let mut part = [0; 4096];
     while !is_enough(said) || !said.ends_with(']') {
@@ -144,7 +144,7 @@ fn hear(stream: &mut TcpStream, said: &mut String, is_enough: impl Fn(&str) -> b
 }
 
 #[test]
-fn a_collector_gets_sessions_and_what_was_refused() {
+fn collector_gets_sessions_and_refused_flows() {
     const SESSIONS_MAX: usize = 16;
     let config = WeirConfig {
         session_log: "destinations",
@@ -262,7 +262,7 @@ fn status_shards_and_metrics_agree() {
     });
 }
 
-/// The value of the first series of a name.
+/// Returns the value of the first series with a name.
 fn value(metrics: &str, name: &str) -> Option<f64> {
     metrics
         .lines()

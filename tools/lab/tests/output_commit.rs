@@ -1,8 +1,9 @@
-//! Output commit on a whole cluster: a packet that makes a flow leaves when a copy has it, so that whatever the server has
-//! seen of it survives the death of a node; and what becomes of packets when there is no copy.
+//! Output commit on a whole cluster: a packet that makes a flow leaves when a copy has the flow, so
+//! that every flow that the server has seen survives the death of a node; and the fate of packets
+//! when there is no copy.
 //!
-//! Two nodes, so that a node that is gone leaves no copy, under connections and a hundred new flows a second. All times
-//! are conditions: a busy machine takes longer, and fails nothing.
+//! Two nodes, so that no copy is left when a node is gone, under connections and a hundred new
+//! flows a second. All waits are for conditions: a busy machine takes longer, but fails no test.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,12 +16,13 @@ use weir_lab::load::{Clock, Micros, Mixture, NewFlowReport, NewFlows, Window};
 use weir_lab::metrics::metric_sum;
 use weir_lab::wait_for;
 
-/// Longer than as shipped: a machine that runs tests has something else to do for a tenth of a second now and then.
+/// Longer than the shipped value: a machine that runs tests may not run a thread for a tenth of a
+/// second now and then.
 const BFD: Duration = Duration::from_millis(300);
-/// Longer than any pause of a machine that is merely busy: nothing is late while a copy is there.
+/// Longer than any pause of a machine that is merely busy: no packet is late while a copy exists.
 const TIMEOUT_MS: u32 = 1_500;
 const FLOWS_PER_SEC: u32 = 100;
-/// How many flows say something.
+/// Number of flows that gives a meaningful result.
 const SOME: usize = 20;
 const LATE: (&str, &str) = ("weir_commit_early_total", "cause=\"timeout\"");
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -47,7 +49,7 @@ impl<'a> Trial<'a> {
         Ok(Self { lab, observer, flows, clock, rows: Vec::new() })
     }
 
-    /// Does something under load, and waits until every shard has its copies again.
+    /// Runs an act under load, and waits until every shard has its copies again.
     fn moment(
         &mut self,
         what: &str,
@@ -65,7 +67,7 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// What became of the flows that began since, as far as they have sent their last datagram.
+    /// Waits until the flows begun since `start` have sent their last datagram. Returns their fate.
     fn wait_flows_since(&self, start: Micros) -> Result<NewFlowReport> {
         let end = self.clock.now();
         let age = (NewFlows::AGE_MAX + SETTLE).as_micros() as Micros;
@@ -75,14 +77,14 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// The entry of every shard, by how often it changed.
+/// Returns the epoch of every shard's entry, which counts its changes.
 fn epochs(lab: &ClusterLab) -> Result<BTreeMap<u32, u64>> {
     let map = lab.map.as_ref().context("no map")?.read()?;
     Ok(map.shards.into_iter().map(|(number, shard)| (number, shard.epoch)).collect())
 }
 
-/// Lets a node end, and start again after `gone`. Returns when the map knows of its new life: with two nodes that is an
-/// entry of every shard.
+/// Ends a node, and starts it again after `gone`. Returns when the map names its new incarnation:
+/// with two nodes that changes the entry of every shard.
 fn end_and_start(lab: &ClusterLab, victim: u8, gone: impl FnOnce() -> Result<()>) -> Result<()> {
     let (before, weir) = (epochs(lab)?, &lab.node(victim)?.weir);
     weir.end(Signal::SIGKILL)?;
@@ -94,7 +96,7 @@ fn end_and_start(lab: &ClusterLab, victim: u8, gone: impl FnOnce() -> Result<()>
     })
 }
 
-/// Sum over all nodes that run.
+/// Returns the sum of a metric over all running nodes.
 fn sum(lab: &ClusterLab, name: &str, label: &str) -> Result<u64> {
     let running = lab.nodes.iter().filter(|node| node.weir.is_running());
     let sums = running.map(|node| sum_of(node, name, label)).collect::<Result<Vec<u64>>>()?;
@@ -105,14 +107,14 @@ fn sum_of(node: &ClusterNode, name: &str, label: &str) -> Result<u64> {
     metric_sum(&node.metrics()?, name, label).with_context(|| format!("no {name} {label}"))
 }
 
-/// The number of the node with the most primaries.
+/// Returns the number of the node with the most primaries.
 fn busiest(lab: &ClusterLab) -> Result<u8> {
     let map = lab.map.as_ref().context("no map")?.read()?;
     let nodes = lab.nodes.iter().max_by_key(|node| map.primaries(&node.name()));
     Ok(nodes.context("no nodes")?.number)
 }
 
-/// Waits until the sum is more than it is now, and `is_enough`.
+/// Waits until the sum of a metric has increased, and `is_enough` is true.
 fn wait_more(
     lab: &ClusterLab,
     (name, label): (&str, &str),
@@ -124,7 +126,7 @@ fn wait_more(
     })
 }
 
-/// Flows that began since `start`.
+/// Returns the flows that began since `start`.
 fn since(flows: &NewFlows, clock: Clock, start: Micros) -> NewFlowReport {
     flows.report(Window { start, end: clock.now() })
 }
@@ -135,7 +137,7 @@ fn wait_seen(flows: &NewFlows, clock: Clock) -> Result<()> {
     wait_for("new flows at the server", DEADLINE, is_seen)
 }
 
-/// With all well every packet that makes a flow waits, and leaves because a copy has it.
+/// Without a fault every packet that makes a flow waits, and leaves because a copy has the flow.
 fn packets_wait_and_leave(trial: &mut Trial<'_>) -> Result<()> {
     let promise = Promise::NoneBrokenHoweverYoung;
     trial.moment("nothing", promise, |_, flows, clock| wait_seen(flows, clock))?;
@@ -143,15 +145,16 @@ fn packets_wait_and_leave(trial: &mut Trial<'_>) -> Result<()> {
     ensure!(waited >= SOME as u64, "{waited} packets waited");
     for reason in ["commit-timeout", "commit-limit"] {
         let count = sum(trial.lab, "weir_drops_total", &format!("reason=\"{reason}\""))?;
-        // A worker that stood still on a busy machine drops what waited.
+        // A worker that stalled on a busy machine drops the waiting packets.
         let stood_still = sum(trial.lab, "weir_late_packets_total", "")?;
         ensure!(count == 0 || stood_still > 0, "{reason}: {count}, {waited} packets waited");
     }
     Ok(())
 }
 
-/// Whose copies do not come, drops what waits when the time is over; nothing of it was seen, and with its end nothing is lost.
-fn what_has_no_copy_is_not_seen(trial: &mut Trial<'_>) -> Result<()> {
+/// A node whose records reach no copy drops the waiting packets at the time-out; the server has
+/// seen none of their flows, so none is lost when the node ends.
+fn uncopied_packets_are_not_seen_by_the_server(trial: &mut Trial<'_>) -> Result<()> {
     let promise = Promise::NoneBrokenHoweverYoung;
     trial.moment("no copies, then kill -9", promise, |lab, flows, clock| {
         let victim = busiest(lab)?;
@@ -166,8 +169,8 @@ fn what_has_no_copy_is_not_seen(trial: &mut Trial<'_>) -> Result<()> {
     })
 }
 
-/// With the other node gone there is no copy: nothing begins, and what there is goes on.
-fn nothing_begins_without_a_copy(trial: &mut Trial<'_>) -> Result<()> {
+/// With the other node gone there is no copy: no flow begins, and existing flows go on.
+fn no_flow_begins_without_a_copy(trial: &mut Trial<'_>) -> Result<()> {
     let promise = Promise::NoneBrokenHoweverYoung;
     trial.moment("a node is gone: drop", promise, |lab, flows, clock| {
         let victim = busiest(lab)?;
@@ -183,7 +186,7 @@ fn nothing_begins_without_a_copy(trial: &mut Trial<'_>) -> Result<()> {
     })
 }
 
-/// With the other node gone the network goes on, and says what it does not keep.
+/// With the other node gone the network goes on, and the node reports that flows are not protected.
 fn flows_begin_without_a_copy(trial: &mut Trial<'_>) -> Result<()> {
     trial.moment("a node is gone: release", Promise::NothingBroken, |lab, flows, clock| {
         let victim = busiest(lab)?;
@@ -200,8 +203,9 @@ fn flows_begin_without_a_copy(trial: &mut Trial<'_>) -> Result<()> {
     })
 }
 
-/// As [`what_has_no_copy_is_not_seen`], but what waited leaves in the end: it is counted, and dies with the node.
-fn what_leaves_late_is_counted_and_can_be_lost(trial: &mut Trial<'_>) -> Result<()> {
+/// Like [`uncopied_packets_are_not_seen_by_the_server`], but the waiting packets leave in the end:
+/// they are counted, and their flows die with the node.
+fn late_packets_are_counted_and_their_flows_can_be_lost(trial: &mut Trial<'_>) -> Result<()> {
     let start = trial.clock.now();
     let late = sum(trial.lab, LATE.0, LATE.1)?;
     ensure!(late == 0, "{late} packets were late while there was a copy");
@@ -218,7 +222,7 @@ fn what_leaves_late_is_counted_and_can_be_lost(trial: &mut Trial<'_>) -> Result<
     Ok(())
 }
 
-/// Nodes take these keys when they start.
+/// Applies new settings and restarts all nodes: nodes read these keys at their start.
 fn restart_with(lab: &mut ClusterLab, commit: OutputCommit) -> Result<()> {
     lab.options.commit = Some(commit);
     lab.control()?.apply(lab.options.files())?;
@@ -236,8 +240,8 @@ fn commit_keeps_its_promise(lab: &mut ClusterLab) -> Result<()> {
     trial.moment("kill -9", Promise::NoneBrokenHoweverYoung, |lab, _, _| {
         end_and_start(lab, busiest(lab)?, || Ok(()))
     })?;
-    what_has_no_copy_is_not_seen(&mut trial)?;
-    nothing_begins_without_a_copy(&mut trial)?;
+    uncopied_packets_are_not_seen_by_the_server(&mut trial)?;
+    no_flow_begins_without_a_copy(&mut trial)?;
     let report = trial.wait_flows_since(start)?;
     println!("{} flows begun, {} seen, {} moved", report.begun, report.seen, report.moved.len());
     ensure!(report.moved.is_empty(), "flows that the server had seen were lost");
@@ -246,14 +250,14 @@ fn commit_keeps_its_promise(lab: &mut ClusterLab) -> Result<()> {
     let commit = OutputCommit { timeout_ms: TIMEOUT_MS, on_timeout: OnTimeout::Release };
     restart_with(trial.lab, commit)?;
     flows_begin_without_a_copy(&mut trial)?;
-    // At last: a connection that is lost here breaks later.
-    what_leaves_late_is_counted_and_can_be_lost(&mut trial)?;
+    // Last, since a connection whose state is lost here breaks later.
+    late_packets_are_counted_and_their_flows_can_be_lost(&mut trial)?;
     println!("{}", render(&trial.rows));
     Ok(())
 }
 
 #[test]
-fn what_the_server_has_seen_survives_the_death_of_a_node() {
+fn flows_seen_by_the_server_survive_the_death_of_a_node() {
     let commit = Some(OutputCommit { timeout_ms: TIMEOUT_MS, on_timeout: OnTimeout::Drop });
     let options = ClusterOptions { nodes: 2, bfd: BFD, commit, ..ClusterOptions::default() };
     let mut lab = ClusterLab::start(options, |what| println!("{what}")).unwrap();

@@ -16,10 +16,10 @@ use weir_routes::dump;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 const STEERING_NODE: &str = env!("CARGO_BIN_EXE_steering_node");
-/// Nobody in particular.
+/// User and group id without any rights.
 const USER: &str = "65534";
 
-/// A directory that goes with the test.
+/// A directory that is removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -39,12 +39,12 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left lies in the system's own folder for such things.
+        // A leftover lies in the system's directory for temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// A unit that runs the weir under test, with its files in `folder` instead of /etc/weir.
+/// Returns a unit that runs the weir under test, with its files in `folder` instead of /etc/weir.
 fn unit(name: &str, folder: &Path) -> String {
     let binary = weir_lab::weir::binary().unwrap();
     let text = packaged(&format!("systemd/{name}")).unwrap();
@@ -52,7 +52,7 @@ fn unit(name: &str, folder: &Path) -> String {
         .replace("/etc/weir", &folder.display().to_string())
 }
 
-/// All values of a key, in file order.
+/// Returns all values of a key, in file order.
 fn values<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
     let lines = unit.lines().filter_map(|line| line.split_once('='));
     lines.filter(|(name, _)| *name == key).flat_map(|(_, it)| it.split_whitespace()).collect()
@@ -85,7 +85,7 @@ fn systemd_takes_the_units() {
 }
 
 #[test]
-fn the_node_unit_runs_a_file_of_etc_and_does_not_repeat_what_cannot_succeed() {
+fn node_unit_runs_a_file_of_etc_and_does_not_retry_hopeless_starts() {
     let folder = Folder::new("node-unit");
     let unit = unit("weir@.service", &folder.0).replace("%i", "edge1");
     let command = values(&unit, "ExecStart");
@@ -115,13 +115,13 @@ fn the_controller_unit_and_its_environment_fit_the_command() {
     let words: Vec<_> = command.split_whitespace().collect();
     let mut controller = Command::new(words[0]);
     controller.args(&words[1..]).envs(settings());
-    // All is understood, up to the first file that is not there.
+    // The command accepts all arguments, up to the first file that does not exist.
     let refused = run(&mut controller, DEADLINE).unwrap();
     assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
     assert!(refused.stderr.contains("etcd-ca.pem cannot be read"), "{}", refused.stderr);
 }
 
-/// A command line that becomes an ordinary user with these capabilities and nothing else.
+/// Returns a command line that switches to an ordinary user with these capabilities and no others.
 fn without_root(capabilities: &[&str]) -> Vec<String> {
     let names = capabilities.iter().filter_map(|name| name.strip_prefix("CAP_"));
     let kept: String = names.map(|name| format!(",+{}", name.to_lowercase())).collect();
@@ -131,7 +131,8 @@ fn without_root(capabilities: &[&str]) -> Vec<String> {
     user.iter().map(|&word| word.to_owned()).chain(sets).collect()
 }
 
-/// Opens the lab's directory to everybody and puts the program there: where it was built may be root's alone.
+/// Opens the lab's directory to all users and copies the program there: its own directory may be
+/// accessible to root only.
 fn open_to_all(lab: &Lab, program: &Path) -> Result<PathBuf> {
     fs::set_permissions(lab.directory(), Permissions::from_mode(0o777))?;
     let copy = lab.directory().join("program");
@@ -201,7 +202,7 @@ fn guard_without_root(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// The blocks of the guide that are marked with this word.
+/// Returns the blocks of the guide that are marked with this word.
 fn blocks(mark: &str) -> String {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/topology.md");
     let guide = fs::read_to_string(guide).unwrap();
@@ -213,7 +214,7 @@ fn blocks(mark: &str) -> String {
 }
 
 #[test]
-fn bird_and_frr_take_what_is_shipped_and_what_the_guide_adds() {
+fn bird_and_frr_accept_shipped_files_and_additions_of_the_guide() {
     let folder = Folder::new("guide");
     let birds = [
         ("bird/weir.conf", "bird"),

@@ -18,7 +18,8 @@ fn without_clamp_the_server_learns_the_tunnels_mtu() {
     let mut options = Options::default();
     options.config.nat.push(("mss_clamp", "false"));
     OneNode::test(&options, |net| {
-        // Its own MSS tells the server to send 1476; one that knows no better sends 1500.
+        // The home's own MSS makes the server send 1476 bytes; with this larger MSS the server
+        // sends 1500.
         net.homes[0].namespace.ip("route change default dev gre0 advmss 1460")?;
         let file = services::start_http(&net.lab, &net.internet, FILE_LEN)?;
         clients::download(&net.homes[0], &file)?;
@@ -74,7 +75,7 @@ fn datagrams_of_several_fragments_pass_both_ways() {
     });
 }
 
-/// What path MTU discovery left behind in a namespace.
+/// Returns the results of path MTU discovery in a namespace.
 fn cached_routes(namespace: &Namespace) -> Result<String> {
     let deadline = std::time::Duration::from_secs(5);
     let said = namespace.run(deadline, "ip", &["route", "show", "cache"])?;

@@ -1,10 +1,14 @@
 //! packaging/switch and packaging/bird serve the cluster of examples/cluster.toml, all as shipped.
 //!
 //! ```text
-//!   edge1 .10 --+                      each side: a bridge with the gateway's address, and BIRD or FRR with the file
-//!   edge2 .20 --+-- switch 10.1.0.1    of the side. The nodes have the shipped weir.conf, edge2 and edge3 with their
-//!   edge3 .30 --+                      own addresses, and a guard that announces shards of the example by its workers
+//!   edge1 .10 --+
+//!   edge2 .20 --+-- switch 10.1.0.1
+//!   edge3 .30 --+
 //! ```
+//!
+//! Each side is a bridge with the gateway's address, and BIRD or FRR with the file of the side. The
+//! nodes have the shipped weir.conf, edge2 and edge3 with their own addresses, and a guard that
+//! announces shards of the example by its workers.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -56,7 +60,7 @@ impl Example {
         Self { cluster, nodes: named.into_iter().map(|(_, member)| member).collect() }
     }
 
-    /// The ports of all workers on a side, by node.
+    /// Returns the ports of all workers on a side, by node.
     fn ports(&self, side: Side) -> Vec<&Interface> {
         let workers = self.nodes.iter().flat_map(|node| &node.workers);
         workers
@@ -72,14 +76,15 @@ impl Example {
         self.ports(side)[0].gateways[0]
     }
 
-    /// As many shards as there are workers: the first ones of the pool, its last one, and the one outside of it.
+    /// Returns as many shards as there are workers: the first ones of the pool, its last one, and
+    /// the one outside of it.
     fn shards(&self) -> Vec<&ClusterShard> {
         let (count, shards) = (self.ports(Side::Access).len(), &self.cluster.shards);
         shards[..count - 2].iter().chain(&shards[shards.len() - 2..]).collect()
     }
 }
 
-/// What a shard has announced on a side.
+/// Returns the prefixes of a shard that are announced on a side.
 fn prefixes(shard: &ClusterShard, side: Side) -> Vec<Ipv4Net> {
     match side {
         Side::Access => shard.endpoint.into_iter().map(Ipv4Net::from).collect(),
@@ -91,7 +96,8 @@ fn short_name(side: Side) -> &'static str {
     if side == Side::Access { "access" } else { "internet" }
 }
 
-/// A row of the address table in docs/topology.md: its cell for each side, whose first word may begin further ones.
+/// Returns a row of the address table in docs/topology.md: its cell for each side; the first word
+/// of a cell may begin further rows.
 fn row(name: &str, side: Side) -> Vec<String> {
     let guide = project("docs/topology.md");
     let begin = format!("| {name} |");
@@ -158,7 +164,7 @@ fn the_guide_draws_the_addresses_of_the_examples_and_of_edge1() {
     assert_eq!(count, settings.matches("define ").count());
 }
 
-/// The lines of a BIRD configuration that both ends of a session should agree on.
+/// Returns the lines of a BIRD configuration on which both ends of a session should agree.
 fn timers(config: &str) -> Vec<&str> {
     let names = [
         "interface \"*\"",
@@ -258,7 +264,8 @@ impl Network {
         for side in SIDES {
             ensure!(self.accepted(side)? == self.wanted(side), "{:?}", self.accepted(side)?);
         }
-        // Announcements without MED come last: the copies on edge1 beat those of the primaries on edge3.
+        // Announcements without a MED come last: the copies on edge1 beat those of the primaries on
+        // edge3.
         let (last, config) = (&self.nodes[2], node_config(2)?);
         let med = "  bgp_med = krt_metric;\n";
         ensure!(config.contains(med), "no \"{med}\" in packaging/bird/weir.conf");
@@ -271,7 +278,7 @@ impl Network {
         for side in SIDES {
             self.check_one_path(side)?;
         }
-        // The primary's routes end with it.
+        // The primary's routes end with its process.
         self.nodes[0].process.signal(Signal::SIGKILL)?;
         self.wait_served(0, 2)?;
         self.wait_served(1, 3)
@@ -281,7 +288,7 @@ impl Network {
         &self.switches[side as usize]
     }
 
-    /// What a switch says of its sessions, its limit and its discard routes.
+    /// Checks a switch's sessions, its limit and its discard routes.
     fn check_switch(&self, side: Side) -> Result<()> {
         let switch = self.switch(side);
         let limit = self.example.cluster.cluster.max_routes.context("max_routes")?;
@@ -331,7 +338,7 @@ impl Network {
         Ok(())
     }
 
-    /// Worker 0 announces what no switch may take, and what it just may.
+    /// Lets worker 0 announce routes that no switch may accept, and routes that it may just accept.
     fn announce_foreign(&self) -> Result<()> {
         let (refused, allowed) = (self.refused(), self.allowed());
         self.nodes[0].order(&format!("set 0 {refused} {allowed}"))?;
@@ -348,7 +355,8 @@ impl Network {
         Ok(())
     }
 
-    /// Neighbours of the aggregates, what is too short or as short as they are, and a next hop that is no worker.
+    /// Returns neighbours of the aggregates, prefixes that are too short or as short as the
+    /// aggregates, and a next hop that is no worker.
     fn refused(&self) -> String {
         let mut routes = Vec::new();
         for side in SIDES {
@@ -368,7 +376,8 @@ impl Network {
         written(&routes)
     }
 
-    /// The ends of the aggregates, the shortest prefixes of the internet side, and the last next hop of the subnet.
+    /// Returns the ends of the aggregates, the shortest prefixes of the internet side, and the last
+    /// next hop of the subnet.
     fn allowed(&self) -> String {
         let mut routes = Vec::new();
         for side in SIDES {
@@ -380,17 +389,18 @@ impl Network {
         written(&routes)
     }
 
-    /// What two nodes announce with the same MED.
+    /// Returns the prefixes that two nodes announce with the same MED.
     fn twice(&self, side: Side) -> Vec<Ipv4Net> {
         prefixes(&self.example.cluster.shards[102], side)
     }
 
-    /// What is announced with the last next hop of the subnet.
+    /// Returns the prefixes that are announced with the last next hop of the subnet.
     fn far(&self, side: Side) -> Vec<Ipv4Net> {
         prefixes(&self.example.cluster.shards[101], side)
     }
 
-    /// Each shard has a primary on its worker, and a copy on the worker two further, on the next node.
+    /// Announces each shard with a primary on its worker, and a copy on the worker two further,
+    /// which is on the next node.
     fn announce_shards(&self) -> Result<()> {
         let shards = self.example.shards();
         for worker in 0..shards.len() {
@@ -418,7 +428,7 @@ impl Network {
         Ok(())
     }
 
-    /// Waits until the switches send all of a shard to this worker.
+    /// Waits until the switches send all prefixes of a shard to this worker.
     fn wait_served(&self, shard: usize, worker: usize) -> Result<()> {
         for side in SIDES {
             for prefix in prefixes(self.example.shards()[shard], side) {
@@ -429,7 +439,8 @@ impl Network {
         Ok(())
     }
 
-    /// Two nodes announce a shard with the same MED: the switch knows both, and sends to one.
+    /// Checks a shard that two nodes announce with the same MED: the switch has both routes, and
+    /// sends to one.
     fn check_one_path(&self, side: Side) -> Result<()> {
         let switch = self.switch(side);
         for prefix in self.twice(side) {
@@ -450,7 +461,7 @@ impl Network {
         Ok(())
     }
 
-    /// Everything that a switch took from its nodes.
+    /// Returns every prefix that a switch accepted from its nodes.
     fn accepted(&self, side: Side) -> Result<BTreeSet<Ipv4Net>> {
         if let Some(bird) = &self.switch(side).bird {
             let routes = bird.ask("show route where source = RTS_BGP")?;
@@ -488,7 +499,8 @@ fn written(routes: &[(Side, Ipv4Net, Ipv4Addr)]) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// A bridge with the gateway's address, and one in the network next to it; the nodes' kernels on it.
+/// Makes a bridge with the gateway's address and one in the next network, and connects the nodes'
+/// kernels to it.
 fn cable(example: &Example, side: Side, switch: &Namespace, nodes: &[Namespace]) -> Result<()> {
     let (gateway, length) = (example.switch(side), example.ports(side)[0].address.prefix_len());
     switch.ip("link add br0 type bridge")?;
@@ -520,7 +532,7 @@ fn start_switch(lab: &Lab, kind: SwitchKind, side: Side, namespace: Namespace) -
     Ok(Switch { namespace, bird })
 }
 
-/// The shipped file, which is edge1's; of another node with its own addresses.
+/// Returns the shipped file, which is edge1's; for another node with that node's addresses.
 fn node_config(number: usize) -> Result<String> {
     let config = packaged("bird/weir.conf")?;
     if number == 0 {
@@ -532,7 +544,7 @@ fn node_config(number: usize) -> Result<String> {
     with_settings(&config, &settings)
 }
 
-/// All BFD sessions of a BIRD are up and find a silent peer within three times 50 ms.
+/// True if all BFD sessions of a BIRD are up and detect a silent peer within three times 50 ms.
 fn is_fast(bird: &Bird, count: usize) -> Option<()> {
     let sessions = bird.ask("show bfd sessions").ok()?;
     let fast = sessions.lines().filter(|line| {
@@ -547,7 +559,7 @@ impl Node {
         let bird = Bird::start(lab, namespace, &format!("bird{number}"), &node_config(number)?)?;
         let orders = lab.directory().join(format!("node{number}.orders"));
         let mut command = namespace.command(PROGRAM);
-        // Two workers; none of them is ever silent for so long.
+        // Two workers, neither of which is ever silent for 10 s.
         command.arg("node").arg(&orders).args(["2", "10000"]);
         let process = lab.start(&format!("node{number}"), &mut command)?;
         process.wait_words("guard ", DEADLINE)?;
@@ -570,7 +582,7 @@ impl Node {
         seen.with_context(|| format!("{last}\n{:?}", self.bird.ask("show bfd sessions")))
     }
 
-    /// Tells the process something and waits until it is done.
+    /// Sends a command to the process and waits until it is done.
     fn order(&self, order: &str) -> Result<()> {
         wait_for("socket for orders", DEADLINE, || self.orders.exists().then_some(()))?;
         UnixDatagram::unbound()?.send_to(order.as_bytes(), &self.orders)?;

@@ -1,7 +1,8 @@
 //! Routes that die with their owner: guards, BIRD and switches in namespaces.
 //!
-//! The times are printed, not asserted (`--nocapture`). `WEIR_SILENCE_MS` sets the silence that is allowed to a worker,
-//! 50 for figures on a quiet machine; by default it is long enough for a machine that builds something meanwhile.
+//! The times are printed, not asserted (`--nocapture`). `WEIR_SILENCE_MS` sets the silence that is
+//! allowed to a worker, 50 for figures on a quiet machine; the default is long enough for a machine
+//! that runs a build meanwhile.
 
 use std::net::Ipv4Addr;
 use std::os::unix::process::ExitStatusExt;
@@ -29,17 +30,17 @@ const OTHER_PREFIX: &str = "203.0.113.16/28";
 const ACCESS_TABLE: u32 = 4242;
 const INTERNET_TABLE: u32 = 4243;
 
-/// Metric of the primary of a term.
+/// Returns the metric of the primary of a term.
 fn primary(term: u32) -> u32 {
     (1 << 31) - 8 * term
 }
 
-/// Metric of an acting primary of a rank.
+/// Returns the metric of an acting primary of a rank.
 fn acting(term: u32, rank: u32) -> u32 {
     primary(term) - (6 - rank)
 }
 
-/// Metric of a synced replica of a rank.
+/// Returns the metric of a synced replica of a rank.
 fn replica(rank: u32) -> u32 {
     (1 << 31) + rank
 }
@@ -49,7 +50,7 @@ fn watch(kill_after: Option<Duration>) -> Watch {
     Watch { silence: Duration::from_millis(silence.unwrap_or(300)), kill_after }
 }
 
-/// The order that gives worker `worker` of node `node` one shard.
+/// Returns the command that gives worker `worker` of node `node` one shard.
 fn set(node: u8, worker: u8, endpoint: &str, prefix: &str, metric: u32) -> String {
     let (access, internet) =
         (Network::Access.worker(node, worker), Network::Internet.worker(node, worker));
@@ -58,12 +59,12 @@ fn set(node: u8, worker: u8, endpoint: &str, prefix: &str, metric: u32) -> Strin
     )
 }
 
-/// Node 1 is primary, node 2 has the replica; returns when both switches say so.
+/// Makes node 1 the primary and node 2 the replica; returns when both switches have the routes.
 fn announce(lab: &Steering) -> Result<()> {
     lab.nodes[0].order(&set(1, 0, ENDPOINT, PREFIX, primary(1)))?;
     lab.nodes[1].order(&set(2, 0, ENDPOINT, PREFIX, replica(1)))?;
     wait_node(lab, 1)?;
-    // A switch that runs something else than BIRD is not asked; node 2 is then known by its export.
+    // Only BIRD switches are queried; otherwise node 2 is known by its export.
     for (switch, route) in [(&lab.access, ENDPOINT), (&lab.internet, PREFIX)] {
         if switch.bird.is_some() {
             switch.wait_meds(route, &[primary(1), replica(1)])?;
@@ -77,7 +78,7 @@ fn announce(lab: &Steering) -> Result<()> {
     Ok(())
 }
 
-/// Waits until both switches send the shard to worker 0 of `node`; the time of each.
+/// Waits until both switches send the shard to worker 0 of `node`. Returns the time of each.
 fn wait_node(lab: &Steering, node: u8) -> Result<[Duration; 2]> {
     let access = lab.access.wait_route(ENDPOINT, Some(Network::Access.worker(node, 0)))?;
     let internet = lab.internet.wait_route(PREFIX, Some(Network::Internet.worker(node, 0)))?;
@@ -101,7 +102,8 @@ fn last_resort(metric: u32) -> u32 {
     Route { side: Side::Access, prefix, metric, next_hop }.last_resort().metric
 }
 
-/// The node has routes, and no switch takes them while another node announces the same.
+/// True if the node has routes, and all have the metric of last resort: no switch uses them while
+/// another node announces the same prefix.
 fn are_last_resort(node: &Node) -> Result<bool> {
     let routes = [node.table(ACCESS_TABLE)?, node.table(INTERNET_TABLE)?];
     let is_last = |route: &KernelRoute| route.metric == last_resort(route.metric);
@@ -133,7 +135,7 @@ fn each_switch_learns_its_side_with_the_workers_next_hop_and_the_metric_as_med()
             lab.access.wait_route(PREFIX, None)?;
             lab.internet.wait_route(ENDPOINT, None)?;
 
-            // What is wanted, in the kernel and exported is the same.
+            // The wanted route, the route in the kernel and the exported route are the same.
             let node = &lab.nodes[0];
             let kernel = node.table(INTERNET_TABLE)?;
             ensure!(kernel.len() == 1 && kernel[0].metric == primary(1), "{kernel:?}");
@@ -144,7 +146,7 @@ fn each_switch_learns_its_side_with_the_workers_next_hop_and_the_metric_as_med()
             let other = exported(lab.nodes[1].bird.socket(), "access_switch")?;
             ensure!(other[0].med == Some(replica(1)), "{other:?}");
 
-            // What BIRD has no answer to is said in words.
+            // Queries that BIRD cannot answer are errors in words.
             let unknown = exported(node.bird.socket(), "nobody").unwrap_err();
             ensure!(matches!(unknown, BirdError::Refused { .. }), "{unknown}");
             let absent = exported(Path::new("/nonexistent/bird.ctl"), "access_switch").unwrap_err();
@@ -193,14 +195,14 @@ fn a_silent_node_is_left_by_frr() {
 
 fn silent_node(lab: &Steering) -> Result<()> {
     announce(lab)?;
-    // Before its intervals are agreed on, BFD is slow (RFC 5880 section 6.8.3).
+    // BFD is slow until its intervals are negotiated (RFC 5880 section 6.8.3).
     for node in &lab.nodes {
         wait_for("fast BFD", DEADLINE, || {
             let sessions = node.bird.ask("show bfd sessions").ok()?;
             (sessions.matches("0.150").count() == 2).then_some(())
         })?;
     }
-    // The link stays up and no frame passes: only BFD can tell.
+    // The link stays up and no frame passes: only BFD can detect it.
     for switch in [&lab.access, &lab.internet] {
         let disable = ["link", "set", "dev", "node1", "state", "disabled"];
         switch.namespace.run(DEADLINE, "bridge", &disable)?.success()?;
@@ -223,7 +225,7 @@ fn a_stopped_owner_is_fenced_and_finds_out_when_it_wakes_up() {
             node.process.signal(Signal::SIGCONT)?;
             node.process.wait_line("worker 0 sees its fence", DEADLINE)?;
             node.process.wait_line("fenced 0", DEADLINE)?;
-            // Nobody announces what belongs to the life before.
+            // Routes of the previous incarnation are not announced.
             let old = set(1, 0, ENDPOINT, PREFIX, primary(1)).replacen("set", "set-old", 1);
             node.send(&old)?;
             node.process.wait_words("refused: set-old 0", DEADLINE)?;
@@ -248,10 +250,10 @@ fn a_shard_whose_workers_are_all_silent_keeps_its_routes() {
             let are_fenced =
                 || (are_last_resort(one).ok()? && are_last_resort(two).ok()?).then_some(());
             wait_for("routes of last resort", DEADLINE, are_fenced)?;
-            // The better one of the two that are left.
+            // The better of the two routes of last resort.
             lab.access.wait_meds(ENDPOINT, &[last_resort(primary(1)), last_resort(replica(1))])?;
             wait_node(&lab, 1)?;
-            // A process that ends loses them all the same.
+            // A process that ends loses its routes nevertheless.
             one.process.signal(Signal::SIGKILL)?;
             wait_empty(one)?;
             tell("the better one of last resort ended", wait_node(&lab, 2)?);
@@ -275,14 +277,14 @@ fn a_worker_that_hangs_is_fenced_alone_and_then_the_process_is_killed() {
             let other = Some(Network::Access.worker(1, 1));
             lab.access.wait_route(OTHER_ENDPOINT, other)?;
 
-            // A withdrawal concerns one worker.
+            // A withdrawal affects one worker.
             node.order("withdraw 0")?;
             tell("worker withdrawn", wait_node(&lab, 2)?);
             lab.access.wait_route(OTHER_ENDPOINT, other)?;
             node.order(&set(1, 0, ENDPOINT, PREFIX, primary(1)))?;
             wait_node(&lab, 1)?;
 
-            // So does a fence. The process is killed only a second later.
+            // So does a fence. The process is killed a second later only.
             node.order("hang 0")?;
             tell("worker hangs", wait_node(&lab, 2)?);
             node.process.wait_line("fenced 0", DEADLINE)?;
@@ -304,7 +306,7 @@ fn a_killed_guard_takes_the_routes_along_and_the_next_one_sets_them_again() {
         (|| {
             announce(&lab)?;
             let node = &lab.nodes[0];
-            // The owner cannot react: nobody but the kernel removes the routes.
+            // The owner cannot react: only the kernel can remove the routes.
             let guard = node.guard()?;
             node.process.signal(Signal::SIGSTOP)?;
             kill(Pid::from_raw(guard), Signal::SIGKILL)?;
@@ -316,7 +318,7 @@ fn a_killed_guard_takes_the_routes_along_and_the_next_one_sets_them_again() {
             wait_for("word of another guard", DEADLINE, is_another)?;
             ensure!(node.process.ended().is_none(), "the owner ended with its guard");
 
-            // One that does not answer is replaced.
+            // A guard that does not answer is replaced.
             let stuck = node.guard()?;
             kill(Pid::from_raw(stuck), Signal::SIGSTOP)?;
             node.order(&set(1, 0, ENDPOINT, PREFIX, primary(2)))?;
@@ -342,7 +344,7 @@ fn a_stopped_guard_is_noticed_without_a_list_and_replaced() {
             node.process.wait_line("Awake", DEADLINE)?;
             ensure!(!is_empty(node)?, "a guard that went on has lost its routes");
 
-            // Nobody asks it for anything.
+            // The guard gets no requests meanwhile.
             kill(Pid::from_raw(guard), Signal::SIGSTOP)?;
             wait_for("end of the stopped guard", DEADLINE, || ended(guard).then_some(()))?;
             wait_node(&lab, 1)?;
@@ -386,7 +388,7 @@ fn a_newer_term_beats_a_stale_owner_and_a_change_of_metric_leaves_no_gap() {
             });
             let [on_node, on_switch] = monitors;
             let (on_node, on_switch) = (on_node?, on_switch?);
-            // A mark tells that the monitor listens.
+            // A marker route shows that the monitor listens.
             for (namespace, monitor) in
                 [(&one.namespace, &on_node), (&lab.access.namespace, &on_switch)]
             {
@@ -397,15 +399,16 @@ fn a_newer_term_beats_a_stale_owner_and_a_change_of_metric_leaves_no_gap() {
                 })?;
             }
 
-            // The replica acts: the owner still announces, and loses.
+            // The replica becomes acting primary: the owner still announces, and loses.
             two.order(&set(2, 0, ENDPOINT, PREFIX, acting(1, 1)))?;
             wait_node(&lab, 2)?;
             lab.access.wait_meds(ENDPOINT, &[acting(1, 1), primary(1)])?;
-            // Each term beats the one before, whoever holds it.
+            // Each term beats the previous one, whichever node holds it.
             one.order(&set(1, 0, ENDPOINT, PREFIX, primary(2)))?;
             wait_node(&lab, 1)?;
             lab.access.wait_meds(ENDPOINT, &[primary(2), acting(1, 1)])?;
-            // One steps down behind the other: better, then worse, as in a drain.
+            // One node steps down after the other has taken over: the metric gets better, then
+            // worse, as in a drain.
             two.order(&set(2, 0, ENDPOINT, PREFIX, primary(3)))?;
             one.order(&set(1, 0, ENDPOINT, PREFIX, replica(1)))?;
             wait_node(&lab, 2)?;
@@ -418,7 +421,8 @@ fn a_newer_term_beats_a_stale_owner_and_a_change_of_metric_leaves_no_gap() {
     );
 }
 
-/// Counts the routes to `address` through the lines of `ip monitor`, `present` at first: never none.
+/// Counts the routes to `address` through the lines of `ip monitor`, `present` at first, and checks
+/// that there is always one.
 fn ensure_no_gap(log: &str, address: &str, mut present: i32) -> Result<()> {
     let mut changes = 0;
     for line in log.lines() {
@@ -448,7 +452,7 @@ fn a_flushed_table_is_repaired_by_the_next_list() {
             lab.access.wait_route(ENDPOINT, Some(Network::Access.worker(2, 0)))?;
             node.order(&set(1, 0, ENDPOINT, PREFIX, primary(1)))?;
             wait_node(&lab, 1)?;
-            // A route of somebody else is refused by name, and the others are set.
+            // A foreign route is refused by name, and the others are set.
             let foreign = Ipv4Addr::new(10, 100, 0, 2);
             node.namespace
                 .ip(&format!("route add {foreign} dev weir0 table 4242 metric {}", primary(1)))?;

@@ -1,4 +1,4 @@
-//! Nodes that are started while etcd does not answer: one, one after the other, and all.
+//! Nodes that start while etcd does not answer: one node, two one after the other, and all.
 
 use std::time::Duration;
 
@@ -8,11 +8,12 @@ use weir_lab::cluster::{ClusterLab, ClusterNode, ClusterOptions};
 use weir_lab::load::{Clock, Mixture};
 use weir_lab::wait_for;
 
-/// Longer than as shipped: a machine that runs tests has something else to do for a tenth of a second now and then.
+/// Longer than the shipped value: a machine that runs tests may not run a thread for a tenth of a
+/// second now and then.
 const BFD: Duration = Duration::from_millis(300);
 const DEADLINE: Duration = Duration::from_secs(120);
 
-fn it_runs_says_why_it_makes_no_flows_and_joins(lab: &ClusterLab) -> Result<()> {
+fn node_runs_reports_why_it_makes_no_flows_and_joins(lab: &ClusterLab) -> Result<()> {
     let (control, node) = (lab.control()?, lab.node(1)?);
     lab.wait_ok()?;
     control.kill_store()?;
@@ -24,7 +25,7 @@ fn it_runs_says_why_it_makes_no_flows_and_joins(lab: &ClusterLab) -> Result<()> 
         (says_why && status.status.code() == Some(1)).then_some(())
     })?;
     control.restart_store()?;
-    // The map names its former life until then: it is whole before and after.
+    // Until then the map names the previous incarnation: it looks whole before and after.
     wait_for("status of a node that takes part", DEADLINE, || {
         let status = node.cli(&["status"]).ok()?;
         status.status.success().then_some(())
@@ -39,12 +40,12 @@ fn it_runs_says_why_it_makes_no_flows_and_joins(lab: &ClusterLab) -> Result<()> 
 fn a_node_started_without_etcd_runs_and_joins_when_etcd_is_back() {
     let options = ClusterOptions { nodes: 2, bfd: BFD, ..ClusterOptions::default() };
     let lab = ClusterLab::start(options, |what| println!("{what}")).unwrap();
-    if let Err(error) = it_runs_says_why_it_makes_no_flows_and_joins(&lab) {
+    if let Err(error) = node_runs_reports_why_it_makes_no_flows_and_joins(&lab) {
         panic!("{error:#}\n{}", lab.lab.logs());
     }
 }
 
-/// Whether a node has full copies and routes of so many shards.
+/// Returns whether a node has full copies and routes of `shards` shards.
 fn has_copies(node: &ClusterNode, shards: usize) -> Option<()> {
     let member = node.get("/member").ok()?;
     let member = member.as_object()?;
@@ -56,7 +57,7 @@ fn has_copies(node: &ClusterNode, shards: usize) -> Option<()> {
     (copies == shards).then_some(())
 }
 
-/// One after the other is killed while etcd is away; the first one has begun again meanwhile.
+/// Kills one node after the other while etcd is away; the first one has restarted meanwhile.
 fn no_connection_ends(lab: &ClusterLab) -> Result<()> {
     let (control, first, second) = (lab.control()?, lab.node(1)?, lab.node(2)?);
     lab.wait_ok()?;
@@ -73,7 +74,7 @@ fn no_connection_ends(lab: &ClusterLab) -> Result<()> {
     connections.call().context("after the second failure")?;
     let open = connections.ledger().open(None);
     ensure!(open == connections.lasting(), "{open} connections of {}", connections.lasting());
-    // etcd is back first, then the other node.
+    // etcd comes back first, then the other node.
     control.restart_store()?;
     first.wait_registered()?;
     second.weir.resume()?;
@@ -95,7 +96,7 @@ fn no_connection_ends_when_two_nodes_fail_one_after_the_other_without_etcd() {
 
 const QUARANTINE_SEC: u32 = 10;
 
-/// All nodes are killed at once while etcd is away, and begin again without it.
+/// Kills all nodes at once while etcd is away; they restart without it.
 fn the_site_opens_again(lab: &ClusterLab) -> Result<()> {
     lab.wait_ok()?;
     lab.restart_without_store()?;

@@ -1,16 +1,18 @@
-//! What the processes of a cluster have of etcd and of each other besides packets.
+//! The connections of a cluster's processes to etcd and to each other, besides packets.
 //!
 //! ```text
-//!   NodeClient:        Link, Claim (registration), MirrorClient, writes of entries --> Event of the node's core
+//!   NodeClient:        Link, Claim (registration), MirrorClient, writes of entries
+//!                      --> Event of the node's core
 //!   ControllerProcess: the controller's own Process
 //!   Wire:              between the link of each of them and the model of etcd
 //!   Management:        questions of controllers to nodes, and their reports
-//!   Operator:          orders, written as they are
+//!   Operator:          orders, written past all faults
 //!   Plane:             all of them together
 //! ```
 //!
-//! Everything that decides is production code: the clients of `weir_etcd`, the core of a node, the process of
-//! `weir_controller`. What stands here carries their requests and the time, where the product has a transport and clocks.
+//! Everything that makes decisions is production code: the clients of `weir_etcd`, the core of a
+//! node, the process of `weir_controller`. The code here carries their requests and supplies the
+//! time, for which the product has a transport and clocks.
 
 mod clock;
 mod controller;

@@ -1,4 +1,4 @@
-//! Chances from a seed: everything that is not decided is drawn here, so a seed is a history.
+//! Random numbers from a seed: every random choice is drawn here, so a seed determines a history.
 
 /// xorshift64* behind a mixed seed. Not for secrets.
 #[derive(Clone, Debug)]
@@ -9,7 +9,7 @@ impl Dice {
         Self::stream(seed, 0)
     }
 
-    /// One of several dice of a seed.
+    /// Returns one of several independent dice of a seed.
     pub fn stream(seed: u64, stream: u64) -> Self {
         // SplitMix64, so that neighbouring seeds have nothing in common.
         let mut mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ stream.rotate_left(32);
@@ -25,7 +25,7 @@ impl Dice {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// 0 to `limit` - 1; 0 for a limit of 0.
+    /// Returns a number from 0 to `limit` - 1; 0 for a limit of 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         (self.draw() >> 32) % limit.max(1)
     }
@@ -34,17 +34,17 @@ impl Dice {
         self.below(limit) == 0
     }
 
-    /// From `range`, both ends included.
+    /// Returns a number from `range`, both ends included.
     pub fn between(&mut self, range: (u64, u64)) -> u64 {
         range.0 + self.below(range.1.saturating_sub(range.0) + 1)
     }
 
-    /// A seed for something else, so that its throws do not change these.
+    /// Returns a seed for other dice, whose draws do not change the later draws of these.
     pub fn seed(&mut self) -> u64 {
         self.draw()
     }
 
-    /// So many times in a million.
+    /// True `per_million` times in a million.
     pub fn happens(&mut self, per_million: u64) -> bool {
         per_million > 0 && self.below(1_000_000) < per_million
     }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_is_a_history() {
+    fn equal_seeds_draw_equal_numbers() {
         let draw = |seed, stream| {
             let mut dice = Dice::stream(seed, stream);
             (0..8).map(|_| dice.between((3, 9))).collect::<Vec<_>>()
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_happens_never_and_a_million_in_a_million_always() {
+    fn a_chance_of_zero_never_happens_and_a_million_per_million_always() {
         let mut dice = Dice::new(1);
         assert!((0..100).all(|_| !dice.happens(0) && dice.happens(1_000_000)));
     }

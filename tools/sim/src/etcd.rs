@@ -4,15 +4,16 @@
 //!   request(now, client) --delay--> arrives --> Store --> answer --delay--> poll(now) -> Event
 //!                             |                   |
 //!                             |                   +--> watches --lag, delay--> poll(now) -> Event
-//!                             +-- waits while etcd stands still or has no leader: done later, or never
+//!                             +-- waits while etcd stalls or has no leader: done later, or never
 //! ```
 //!
-//! - Whoever gets no answer cannot know whether its request was done, is still to be done, or never will be.
-//! - Requests of a client may overtake each other; what a watch tells does not.
-//! - Time is microseconds and an argument, all chances come from the seed.
+//! - A client that gets no answer cannot know whether its request was done, is still to be done, or
+//!   never will be.
+//! - Requests of a client may overtake each other; the events of a watch do not.
+//! - Time is in microseconds and an argument; all random choices come from the seed.
 //!
-//! Not modelled: single members (their divergence is a watch that lags, their loss a time without leader), users and
-//! TLS, sizes of messages. Reads are linearizable, as all of weir's are.
+//! Not modelled: single members (their divergence is a watch that lags, their loss a time without a
+//! leader), users and TLS, sizes of messages. Reads are linearizable, as all of weir's are.
 
 mod faults;
 mod message;
@@ -30,19 +31,19 @@ pub use message::{ClientId, Refusal};
 use store::Store;
 use watches::Watches;
 
-/// etcd looks for leases that have ended this often.
+/// Interval at which etcd looks for expired leases.
 const LEASES_INTERVAL_US: u64 = 500_000;
-/// Without a leader for so long, watches are ended (`WithRequireLeader`).
+/// After so long without a leader, watches are ended (`WithRequireLeader`).
 const LEADERLESS_US: u64 = 2_000_000;
-/// What TCP sends again after a cut arrives within this.
+/// Within this time the data arrives that TCP resends after a cut.
 const RESENT_US: (u64, u64) = (1_000, 1_500_000);
 
 /// Times of the model; a pair is the least and the most.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdOptions {
-    /// One way between a client and etcd.
+    /// Delay in one direction between a client and etcd.
     pub delay_us: (u64, u64),
-    /// From a change until a watch is told of it.
+    /// Time from a change until a watch sends it.
     pub watch_lag_us: (u64, u64),
     /// The shortest lease that is granted: one and a half election timeouts.
     pub lease_min_sec: u64,
@@ -63,7 +64,7 @@ enum Mode {
     Up,
     /// Killed: connections are refused.
     Down,
-    /// It stands still, as after SIGSTOP.
+    /// Stalled, as after SIGSTOP.
     Paused,
     Leaderless,
 }
@@ -97,17 +98,17 @@ pub struct Etcd {
     flights: BTreeMap<(u64, u64), Flight>,
     flown: u64,
     leases_due_us: u64,
-    /// Arrived while etcd stood still or had no leader.
+    /// Requests that arrived while etcd stalled or had no leader.
     waiting: VecDeque<(ClientId, RequestId, Request)>,
-    /// Arrived, and not answered as far as the client knows.
+    /// Requests that have arrived, and whose answers the clients have not received.
     unanswered: BTreeSet<(ClientId, RequestId)>,
     cuts: BTreeMap<ClientId, Cut>,
-    /// What was sent into a cut.
+    /// Messages that were sent into a cut.
     held: Vec<(ClientId, Flight)>,
 }
 
 impl Etcd {
-    /// A new store, up.
+    /// Creates an empty store, up.
     pub fn new(options: EtcdOptions, seed: u64) -> Self {
         Self {
             options,
@@ -130,7 +131,8 @@ impl Etcd {
         }
     }
 
-    /// Sends a request; what follows from it comes from [`poll`](Self::poll), if it comes.
+    /// Sends a request; the events that result are returned by [`poll`](Self::poll), if there are
+    /// any.
     pub fn request(&mut self, now_us: u64, client: ClientId, request: Request) -> RequestId {
         self.requests += 1;
         let id = RequestId(self.requests);
@@ -144,14 +146,14 @@ impl Etcd {
         id
     }
 
-    /// When something happens next.
+    /// Returns when the next event is due.
     pub fn next_us(&self) -> Option<u64> {
         let first = self.flights.first_key_value().map(|((due_us, _), _)| *due_us);
         let leases = (self.mode == Mode::Up).then_some(self.leases_due_us);
         first.into_iter().chain(leases).min()
     }
 
-    /// Everything until now; what clients are told is appended.
+    /// Handles everything that is due until `now_us`; appends the events for clients.
     pub fn poll(&mut self, now_us: u64, told: &mut Vec<(ClientId, Event)>) {
         while let Some(due_us) = self.next_us().filter(|due_us| *due_us <= now_us) {
             if self.mode == Mode::Up && self.leases_due_us <= due_us {
@@ -161,7 +163,7 @@ impl Etcd {
                 }
                 continue;
             }
-            let (_, flight) = self.flights.pop_first().expect("it was looked at just now");
+            let (_, flight) = self.flights.pop_first().expect("a flight is due");
             match flight {
                 Flight::ToServer(client, id, request) => self.arrive(due_us, client, id, request),
                 Flight::ToClient(client, event) if self.cut_of(client).to_client => {
@@ -180,32 +182,33 @@ impl Etcd {
         }
     }
 
-    /// What a key holds now, past all faults: for whoever checks, not for processes.
+    /// Returns the present value of a key, past all faults: for checks, not for processes.
     pub fn get(&self, path: &str) -> Option<Versioned> {
         self.store.get(path)
     }
 
-    /// All keys below a prefix now, past all faults.
+    /// Returns all keys below a prefix, past all faults.
     pub fn list(&self, prefix: &str) -> Vec<(String, Versioned)> {
         self.store.range(prefix, &end_of(prefix), usize::MAX, None).map_or(Vec::new(), |it| it.0)
     }
 
-    /// Does a transaction past all faults, as whoever sets the stage does.
+    /// Carries out a transaction past all faults, for tests and scenarios.
     ///
     /// # Panics
-    /// When no etcd would take it.
+    /// If etcd would refuse the transaction.
     pub fn do_now(&mut self, now_us: u64, transaction: &Transaction) -> Decided {
-        let decided = self.store.transact(transaction).expect("a transaction that etcd takes");
+        let decided = self.store.transact(transaction).expect("etcd takes the transaction");
         self.told_watches(now_us);
         decided
     }
 
-    /// All changes of each revision from one on, past all faults. None: they are compacted.
+    /// Returns all changes of each revision from one on, past all faults; `None` if they are
+    /// compacted.
     pub fn changes(&self, from: Revision) -> Option<Vec<Vec<Changed>>> {
         self.store.changes_from("/", from.0)
     }
 
-    /// The store's revision now, past all faults.
+    /// Returns the store's revision, past all faults.
     pub fn revision(&self) -> Revision {
         self.store.revision()
     }
@@ -271,7 +274,8 @@ impl Etcd {
             }
             Request::Progress(watch) => {
                 self.unanswered.remove(&(client, id));
-                // etcd 3.4 answers for watches that are up to date; the others speak soon anyway.
+                // etcd 3.4 answers for watches that are up to date; the others send changes soon
+                // anyway.
                 let is_due = self.watches.is_up_to_date(watch, &self.store);
                 if is_due && !self.watches.is_stalled(watch) {
                     self.watched(now_us, client, watch, WatchNews::Progress);
@@ -287,7 +291,7 @@ impl Etcd {
             Request::Transact(transaction) => {
                 let mut operations = transaction.then.iter().chain(&transaction.otherwise);
                 let may_put = operations.any(|it| matches!(it, Operation::Put { .. }));
-                // Whether its comparisons hold is not asked before (`quotaApplierV3`).
+                // Whether the comparisons hold is not checked first (`quotaApplierV3`).
                 if !self.has_space && may_put {
                     Err(Refusal::NoSpace)
                 } else {
@@ -308,7 +312,7 @@ impl Etcd {
             return Err(Refusal::NoSpace);
         }
         self.leases_given += 1;
-        // Never the same again, also after a restore: etcd draws them at random.
+        // Never reused, even after a restore: etcd draws them at random.
         let lease = LeaseId(self.leases_given);
         let ttl_sec = ttl_sec.max(self.options.lease_min_sec);
         self.store.grant(lease, ttl_sec, now_us);
@@ -320,7 +324,7 @@ impl Etcd {
         Place { cluster_id, revision: self.store.revision(), raft_term }
     }
 
-    /// Watches that have something to be told are looked at after a while.
+    /// Schedules a look at the watches that have something to send.
     fn told_watches(&mut self, now_us: u64) {
         for watch in self.watches.become_due(&self.store) {
             let due_us = now_us + self.dice.between(self.options.watch_lag_us);

@@ -1,4 +1,5 @@
-//! What may go wrong. A history's faults are a plain list, so that events can be dropped from it and the rest run again.
+//! The faults of a history. They are a plain list, so that some can be left out and the rest run
+//! again.
 
 use std::fmt;
 
@@ -6,11 +7,11 @@ use weir_engine::Side;
 
 use crate::dice::Dice;
 
-/// For so long a site that has power again does without etcd: nodes look for it, then members of a shard wait for each other
-/// and for the ports of connections that may live on, and serve.
+/// Time in which a site whose power is back runs without etcd: nodes look for it, then members of a
+/// shard wait for each other and for the ports of connections that may have survived, and serve.
 pub(crate) const SITE_WITHOUT_ETCD_MS: u64 = 25_000;
 
-/// Which way nothing passes, as the machine that is cut off sees it.
+/// The direction of a cut, as seen from the machine that is cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     In,
@@ -24,72 +25,76 @@ impl Way {
     }
 }
 
-/// Something that happens, its end included: what is broken is mended after `ms`. Nodes are named by their numbers.
+/// A fault, its end included: it is mended after `ms`. Nodes are identified by their numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The machine loses power; after `ms` it is up again, with its disk or without.
+    /// The machine loses power; after `ms` it is up again, with or without its disk.
     Crash { node: usize, ms: u64, keeps_disk: bool },
-    /// Machines lose power at one instant; after `ms` they are up again, with nothing on their disks.
+    /// Machines lose power at the same instant; after `ms` they are up again, with empty disks.
     PowerLoss { nodes: Vec<usize>, ms: u64 },
     /// SIGKILL of the process, which is started again.
     Kill { node: usize, ms: u64 },
-    /// SIGSTOP of the process: its guard and its machine go on.
+    /// SIGSTOP of the process: its guard and its machine continue.
     Stop { node: usize, ms: u64 },
-    /// The whole machine stands still, guard and all.
+    /// The whole machine stalls, guard included.
     Freeze { node: usize, ms: u64 },
-    /// The process stands still together with its guard; the machine, its kernel and its BIRD go on, so its routes stay.
+    /// The process stalls together with its guard; the machine, its kernel and its BIRD continue,
+    /// so its routes stay.
     Suspend { node: usize, ms: u64 },
-    /// One worker thread stands still.
+    /// One worker thread stalls.
     Stall { node: usize, worker: usize, ms: u64 },
-    /// The thread that drives the node's core stands still; workers and guard go on.
+    /// The thread that drives the node's core stalls; workers and guard continue.
     StallCore { node: usize, ms: u64 },
     /// The node's routing daemon ends, and is started again.
     BirdDown { node: usize, ms: u64 },
-    /// All nodes lose power and etcd is killed: the nodes are up again after `ms`, with their disks, etcd only when they have
-    /// served their shards without it.
+    /// All nodes lose power and etcd is killed: the nodes are up again after `ms`, with their
+    /// disks; etcd is back only after they have served their shards without it.
     Site { ms: u64 },
-    /// One worker of each of two nodes stands still again and again, in turn: a few times a second, for 43 to 150 ms.
+    /// One worker of each of two nodes stalls repeatedly, in turn: a few times a second, for 43 to
+    /// 150 ms.
     StallInTurn { nodes: [usize; 2], worker: usize, seed: u64, ms: u64 },
-    /// Every turn takes so many times as long.
+    /// Every turn takes `factor` times as long.
     Slow { node: usize, factor: u64, ms: u64 },
-    /// A cable: nothing passes between the node and a switch.
+    /// A cable is unplugged: no frame passes between the node and a switch.
     Unplug { node: usize, side: Side, way: Way, ms: u64 },
-    /// Nothing passes from the workers of one node to those of another.
+    /// No frame passes from the workers of one node to those of another.
     Deafen { from: usize, to: usize, ms: u64 },
-    /// The node and all other nodes hear nothing of each other; the switches are reached.
+    /// No frame passes between the workers of the node and those of all other nodes; the switches
+    /// are reached.
     Isolate { node: usize, ms: u64 },
-    /// Nothing passes between the node and etcd, the controllers and all other nodes; homes and servers reach it.
+    /// The node is cut off from etcd, the controllers and all other nodes; homes and servers reach
+    /// it.
     CutOff { node: usize, ms: u64 },
-    /// All links lose, double and overtake.
+    /// All links lose, duplicate and reorder frames.
     Noise { loss_ppm: u64, duplicate_ppm: u64, reorder_us: u64, ms: u64 },
-    /// A switch learns each change of routes so much later.
+    /// A switch learns each change of routes later by `by_ms`.
     SlowSwitch { side: Side, by_ms: u64, ms: u64 },
     /// SIGTERM: the node hands over, ends, and is started again after `ms`.
     Restart { node: usize, ms: u64 },
-    /// The node does not reach etcd: neither its questions nor the answers pass, or one of the two.
+    /// The node does not reach etcd: no request passes, no answer, or neither.
     CutStore { node: usize, way: Way, ms: u64 },
-    /// What etcd tells the node of changes silently stops.
+    /// etcd's watches of the node stop silently.
     StallWatch { node: usize, ms: u64 },
     /// etcd does not run.
     StoreDown { ms: u64 },
-    /// etcd has no leader: what is asked may be done or not, and is not answered.
+    /// etcd has no leader: requests may be done or not, and are not answered.
     StoreLeaderless { ms: u64 },
-    /// etcd stands still, and then answers what has waited.
+    /// etcd stalls, and then answers the requests that have waited.
     StorePaused { ms: u64 },
-    /// etcd takes its time for everything, its news above all.
+    /// etcd is slow in everything, its watches above all.
     StoreSlow { ms: u64 },
-    /// etcd has no room: it refuses to be written.
+    /// etcd's database is full: it refuses writes.
     StoreFull { ms: u64 },
     /// SIGSTOP of a controller.
     StopController { controller: usize, ms: u64 },
-    /// A controller does not reach etcd: neither its questions nor the answers pass, or one of the two.
+    /// A controller does not reach etcd: no request passes, no answer, or neither.
     CutController { controller: usize, way: Way, ms: u64 },
     /// No controller runs.
     NoController { ms: u64 },
-    /// An operator drains the node, and lets it in again.
+    /// An operator drains the node, and ends the drain.
     Drain { node: usize, ms: u64 },
-    /// The lease of the node's key is revoked in etcd: others hear that the node is gone, until it finds that out
-    /// itself and registers again.
+    /// The lease of the node's key is revoked in etcd: the other nodes see its key removed, until
+    /// it notices that itself and registers again.
     LoseLease { node: usize },
     /// etcd forgets its old revisions.
     Compact,
@@ -98,7 +103,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// How long it lasts, milliseconds.
+    /// Returns its duration in milliseconds.
     pub fn ms(&self) -> u64 {
         use Fault::*;
         match *self {
@@ -117,7 +122,7 @@ impl Fault {
         }
     }
 
-    /// Nodes that it powers off.
+    /// Returns the nodes that it powers off.
     pub(crate) fn dark_nodes(&self) -> &[usize] {
         match self {
             Self::Crash { node, .. } => std::slice::from_ref(node),
@@ -126,12 +131,12 @@ impl Fault {
         }
     }
 
-    /// Processes end, and nothing else happens.
+    /// True if it ends processes and does nothing else.
     pub(crate) fn is_death(&self) -> bool {
         matches!(self, Self::Crash { .. } | Self::PowerLoss { .. } | Self::Kill { .. })
     }
 
-    /// Weather alone: nothing has failed that a flow could be lost with.
+    /// True for mere weather: no failure that a flow could be lost with.
     pub(crate) fn is_weather(&self) -> bool {
         matches!(self, Self::Slow { .. } | Self::Noise { .. } | Self::SlowSwitch { .. })
     }
@@ -201,8 +206,9 @@ impl fmt::Display for Fault {
     }
 }
 
-/// When workers stand still that do so in turn: after the beginning, which of the two, and for how long, milliseconds. The
-/// last one is over before `ms` are. Now and then both stand still at once.
+/// Returns the stalls of two workers that stall in turn: start after the beginning, which of the
+/// two, and duration, in milliseconds. The last one ends before `ms`. From time to time both stall
+/// at once.
 pub(crate) fn standstills(seed: u64, ms: u64) -> Vec<(u64, usize, u64)> {
     let dice = &mut Dice::new(seed);
     let (mut after_ms, mut plan) = (0, Vec::new());
@@ -220,7 +226,8 @@ pub(crate) fn standstills(seed: u64, ms: u64) -> Vec<(u64, usize, u64)> {
 /// A fault and its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timed {
-    /// After the start of the faults; one by one: after the cluster has been whole again.
+    /// After the start of the faults; if they come one by one, after the cluster has become whole
+    /// again.
     pub after_us: u64,
     pub fault: Fault,
 }
@@ -230,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workers_that_stand_still_in_turn_do_so_for_moments_and_now_and_then_both() {
+    fn stalls_in_turn_are_short_and_sometimes_overlap() {
         let mut both = 0;
         for seed in 0..100 {
             let plan = standstills(seed, 6_000);

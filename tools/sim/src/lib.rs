@@ -1,5 +1,6 @@
-//! The whole cluster in virtual time, from one seed: the worker's turn, the node's core, the clients of etcd and the
-//! controller's process are the production code; links, switches, etcd, disks, clocks and homes are simulated.
+//! The whole cluster in virtual time, from one seed: the worker's turn, the node's core, the
+//! clients of etcd and the controller's process are the production code; links, switches, etcd,
+//! disks, clocks and homes are simulated.
 //!
 //! ```text
 //!   seed --> Options (fault model), faults (a plain list) --> World: queue of events --> Outcome
@@ -8,12 +9,14 @@
 //! ```
 //!
 //! - A history is its seed and its list of faults: two runs are equal event by event.
-//! - What must always hold is checked while it runs (`world/checks.rs`, `world/lanes.rs`, `traffic.rs`; of what waits
-//!   for a core `world/messages.rs`, where packets wait for copies `world/commit.rs`); after the last fault the cluster must
-//!   become whole, and lose nothing any more.
-//! - No thread and no clock: time is virtual, microseconds.
+//! - The invariants are checked while it runs (`world/checks.rs`, `world/lanes.rs`, `traffic.rs`;
+//!   for messages that wait for a core `world/messages.rs`, for packets that wait for copies
+//!   `world/commit.rs`); after the last fault the cluster must become whole, and lose nothing from
+//!   then on.
+//! - It uses no threads and no clock: time is virtual, in microseconds.
 //!
-//! Not simulated: ICMP errors, fragments, the kernel, DPDK, BGP itself (routes arrive late), and time that computing takes beyond a fixed cost.
+//! Not simulated: ICMP errors, fragments, the kernel, DPDK, BGP itself (routes arrive late), and
+//! computing time beyond a fixed cost.
 
 #![forbid(unsafe_code)]
 

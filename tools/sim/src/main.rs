@@ -1,4 +1,4 @@
-//! Plays histories from seeds and prints what came of them; a failing one is shrunk and told.
+//! Plays histories from seeds and prints their outcomes; a failing one is shrunk and printed.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -34,8 +34,8 @@ struct Arguments {
     /// Leave out these of the faults, by number from 0.
     #[arg(long, value_delimiter = ',')]
     without: Vec<usize>,
-    /// Plant the bugs of tools/sim/mutations and say how many seeds it takes to find each. Builds a copy of the source tree with
-    /// all of them in it, under target/planted, and plays there.
+    /// Plant the bugs of tools/sim/mutations and say how many seeds it takes to find each. Builds a
+    /// copy of the source tree with all of them in it, under target/planted, and plays there.
     #[arg(long)]
     planted: bool,
     /// Only this bug.
@@ -43,7 +43,7 @@ struct Arguments {
     bug: Option<String>,
 }
 
-/// Histories that are played for each planted bug.
+/// Most histories that are played for each planted bug.
 const PLANTED_SEEDS: u64 = 1_000;
 
 fn main() -> ExitCode {
@@ -104,7 +104,7 @@ fn main() -> ExitCode {
     if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Plays histories of the planted bugs in the copy of the source tree that has them.
+/// Plays histories of the planted bugs in the copy of the source tree that contains them.
 fn play_planted(arguments: &Arguments) -> Result<ExitCode> {
     let mut mutations = planted::mutations()?;
     if let Some(only) = &arguments.bug {
@@ -115,7 +115,7 @@ fn play_planted(arguments: &Arguments) -> Result<ExitCode> {
         mutations.retain(|mutation| mutation.name == only);
     }
     if planted::is_copy() {
-        // A panic is what a bug may be found by: it is told in the table.
+        // A panic may be how a bug is found: the table shows it.
         std::panic::set_hook(Box::new(|_| {}));
         let first = arguments.seed;
         let seeds = first..first + arguments.seeds.unwrap_or(PLANTED_SEEDS);
@@ -131,7 +131,7 @@ fn seconds(us: u64) -> String {
     format!("{:.3}", us as f64 / 1e6)
 }
 
-/// The timeline of a failing history, with as few faults as it takes.
+/// Prints the timeline of a failing history, with as few faults as it takes to fail.
 fn tell(outcome: &Outcome, options: &Options, faults: &[Timed], is_shrunk: bool) {
     let seed = outcome.seed;
     let left = if is_shrunk { shrink(seed, options, faults) } else { faults.to_vec() };

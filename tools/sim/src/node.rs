@@ -1,4 +1,4 @@
-//! A machine of the cluster: its disk, its clock, and the process that runs on it, if one does.
+//! A machine of the cluster: its disk, its clock, and the process that runs on it, if any.
 
 mod guard;
 mod inbox;
@@ -16,27 +16,28 @@ pub(crate) use inbox::{Inbox, Message};
 pub(crate) use process::{Process, ProcessConfig, RouteOrder};
 pub(crate) use worker::{Turn, Worker};
 
-/// What outlives a process.
+/// The state that outlives a process.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) name: NodeId,
     pub(crate) clock: Clock,
-    /// The machine has power.
+    /// True if the machine has power.
     pub(crate) is_up: bool,
     pub(crate) process: Option<Process>,
-    /// Counts the processes: what is on its way to a former one is not for the next.
+    /// Counts the processes: messages on their way to a former one are not for the next.
     pub(crate) life: u64,
-    /// As it lies on the disk.
+    /// The map on the disk.
     pub(crate) disk: KnownMap,
-    /// It is to be started again so long after it has ended in order, milliseconds.
+    /// After an orderly end it is started again after so long, milliseconds.
     pub(crate) stops_for_ms: Option<u64>,
-    /// What the routing daemon would tell a switch that has just come back, by worker: both sides.
+    /// Routes of each worker, both sides, that the routing daemon would announce to a switch that
+    /// has just come back.
     pub(crate) kernel_routes: Vec<Vec<Route>>,
-    /// When the last change of routes comes to each switch: changes stay in their order.
+    /// When the last change of routes reaches each switch: changes stay in their order.
     pub(crate) routes_due_us: [u64; 2],
 }
 
-/// The name of the node of a number.
+/// Returns the name of a node from its number.
 pub(crate) fn name_of(number: usize) -> NodeId {
     NodeId::new(&format!("n{number}")).expect("a name")
 }
@@ -56,7 +57,7 @@ impl Node {
         }
     }
 
-    /// What the node's clock shows, milliseconds.
+    /// Returns the time of the node's clock in milliseconds.
     pub(crate) fn clock_ms(&self, now_us: u64) -> u64 {
         self.clock.at(now_us) / 1_000
     }

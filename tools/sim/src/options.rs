@@ -1,23 +1,25 @@
-//! The fault model: how large the cluster is, what its links and clocks are like, and which faults may come, how often.
+//! The fault model: the size of the cluster, the properties of its links and clocks, and which
+//! faults occur how often.
 
 use crate::dice::Dice;
 
 /// Longer than most faults last.
 const IDLE_SEC: u32 = 12;
 
-/// How packets wait for copies, as the cluster file says it, and how much may wait.
+/// How packets wait for copies, as the cluster file defines it, and how much may wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Commit {
-    /// Copies that are waited for.
+    /// Number of copies that packets wait for.
     pub replicas: u8,
-    /// What cannot be committed is dropped; otherwise it leaves.
+    /// True if packets that cannot be committed are dropped; otherwise they leave.
     pub is_strict: bool,
     pub timeout_ms: u32,
     pub held_max: usize,
     pub changes_max: usize,
 }
 
-/// What a history is drawn from. A seed draws one; any field may be replaced before the history begins.
+/// The parameters of a history. A seed draws them; any field may be replaced before the history
+/// begins.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub nodes: usize,
@@ -25,56 +27,58 @@ pub struct Options {
     pub shards: u32,
     /// Copies of each shard beside its primary.
     pub replicas: u8,
-    /// Packets wait for copies.
+    /// If and how packets wait for copies.
     pub commit: Option<Commit>,
     pub homes_per_shard: u32,
-    /// Flows of each home that last, and the time between two packets of one.
+    /// Lasting flows of each home, and the time between two packets of one.
     pub lasting_flows: u32,
     pub packet_interval_us: u64,
     /// Time between two short flows of a home.
     pub short_flow_interval_us: u64,
-    /// Time between two packets that nobody asked for.
+    /// Time between two unsolicited packets.
     pub probe_interval_us: u64,
-    /// Sessions end when they were silent for so long, and their ports rest for a third of it. None: as by default, which
-    /// is longer than a history.
+    /// Sessions end after so long without a packet, and their ports rest for a third of that.
+    /// `None`: the default times, which are longer than a history.
     pub idle_sec: Option<u32>,
 
-    /// From the first start until faults may come.
+    /// Time from the first start until faults may occur.
     pub start_us: u64,
-    /// Faults, and the time in which they come.
+    /// Number of faults, and the time in which they occur.
     pub faults: usize,
     pub faults_us: u64,
-    /// Faults come one by one, each when the cluster is whole again, or as they like.
+    /// True if faults occur one by one, each when the cluster is whole again; otherwise at any
+    /// time.
     pub is_one_by_one: bool,
-    /// When nothing is broken any more the cluster must become whole within this.
+    /// Longest time in which the cluster must become whole after the last fault is mended.
     pub heal_max_us: u64,
 
-    /// A frame on a link: least time, and what may come on top.
+    /// Delay of a frame on a link: the least, and the most that is added.
     pub link_us: u64,
     pub link_jitter_us: u64,
     pub loss_ppm: u64,
     pub duplicate_ppm: u64,
-    /// A frame that is overtaken is late by this at most.
+    /// Longest delay of a frame that is overtaken.
     pub reorder_ppm: u64,
     pub reorder_us: u64,
-    /// A worker without packets turns this often.
+    /// Interval between the turns of a worker without packets.
     pub idle_turn_us: u64,
-    /// A message between two threads of a node takes this at most.
+    /// Longest delay of a message between two threads of a node.
     pub message_us: u64,
-    /// From a kernel's route to a switch's, each switch on its own.
+    /// Delay from a kernel's route to a switch's, drawn for each switch.
     pub switch_min_us: u64,
     pub switch_max_us: u64,
-    /// A switch notices a dead link after this (BFD), and trusts it again after that.
+    /// Time after which a switch detects a dead link (BFD), and after which it trusts the link
+    /// again.
     pub detect_us: u64,
     pub trust_us: u64,
-    /// Clocks are wrong by this at most, parts in a million.
+    /// Largest error of the clocks, parts per million.
     pub skew_ppm: u64,
 
-    /// Shares of the kinds of faults.
+    /// Relative frequencies of the kinds of faults.
     pub weights: Weights,
 }
 
-/// How likely each kind of fault is, relative to the others.
+/// Relative frequency of each kind of fault.
 #[derive(Clone, Copy, Debug)]
 pub struct Weights {
     pub crash: u64,
@@ -147,8 +151,9 @@ impl Default for Weights {
 }
 
 impl Options {
-    /// What a seed draws: one history in ten is calm, four have their failures one by one, the rest have them anyhow. In one
-    /// of three packets wait for copies, of which as many then end at once.
+    /// Draws the options of a seed: one history in ten is calm, four have their failures one by
+    /// one, the rest have them at any time. In one of three, packets wait for copies; then one more
+    /// fault ends as many copies at once as are waited for.
     pub fn of_seed(seed: u64) -> Self {
         let dice = &mut Dice::stream(seed, 1);
         let kind = seed % 10;
@@ -199,12 +204,12 @@ impl Options {
             .with_short_timers(&mut Dice::stream(seed, 9))
     }
 
-    /// In one history of four, and in every second calm one, sessions end and their ports are given again, from before its
-    /// faults on.
+    /// In one of four histories, and in every second calm one, sessions end and their ports are
+    /// assigned again, beginning before the faults.
     fn with_short_timers(mut self, dice: &mut Dice) -> Self {
         if dice.one_in(if self.faults == 0 { 2 } else { 4 }) {
             self.idle_sec = Some(IDLE_SEC);
-            // Where ports rest for longer nobody would wait for a site to begin again.
+            // If ports rested for longer, a site would take too long to serve again.
             self.weights.site = 2;
             self.start_us += 1_000_000 * u64::from(IDLE_SEC);
         }
@@ -219,12 +224,12 @@ impl Options {
             replicas: dice.between((1, self.replicas.into())) as u8,
             is_strict: dice.one_in(2),
             timeout_ms: *dice.pick(&[20, 100, 500]),
-            // Few are exceeded when a copy is silent.
+            // The low limits are exceeded when a copy is silent.
             held_max: *dice.pick(&[16, 4096]),
             changes_max: *dice.pick(&[160, 16_384]),
         });
         self.weights.power_loss = 3;
-        // One of them at least.
+        // One fault more: the last one of the history is a power loss.
         self.faults += usize::from(self.faults > 0);
         self
     }

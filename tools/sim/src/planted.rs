@@ -1,11 +1,11 @@
-//! Planted bugs: how many histories it takes until one fails of each.
+//! Planted bugs: how many histories it takes until one of them fails for each bug.
 //!
-//! The code under test does not contain them. [`build`] makes a copy of the source tree under `target/planted` with
-//! every mutation of `tools/sim/mutations` in it, each behind its run-time switch, and builds the simulator of that copy,
-//! which plays the histories.
+//! The code under test does not contain the bugs. [`build`] makes a copy of the source tree under
+//! `target/planted` with every mutation of `tools/sim/mutations` in it, each behind its run-time
+//! switch, and builds the simulator of that copy, which plays the histories.
 //!
-//! A bug is there in the thread that plays, and only while it plays. A history that fails without it as well says
-//! nothing of it.
+//! A bug is active only in the thread that plays, and only while it plays. A history that fails
+//! without the bug as well proves nothing about it.
 
 mod table;
 
@@ -22,18 +22,18 @@ pub use table::print_table;
 /// The package of the simulator, in the source tree or in its copy.
 const PACKAGE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// The copy, in the source tree.
+/// The copy, as a path in the source tree.
 const COPY: &str = "target/planted";
 
 /// The history that found a bug.
 #[derive(Clone, Debug)]
 pub struct Found {
     pub seed: u64,
-    /// Histories played, this one included.
+    /// Number of histories played, this one included.
     pub played: u64,
-    /// Events of all of them.
+    /// Number of events in all of them.
     pub events: u64,
-    /// The first line of what was violated.
+    /// The first line of the violation.
     pub violation: String,
 }
 
@@ -42,7 +42,7 @@ pub fn is_copy() -> bool {
     Path::new(PACKAGE).ends_with(Path::new(COPY).join("tools/sim"))
 }
 
-/// The mutations that belong to this simulator.
+/// Returns the mutations that belong to this simulator.
 ///
 /// # Errors
 /// Names the patch that is no mutation.
@@ -50,10 +50,11 @@ pub fn mutations() -> Result<Vec<Mutation>> {
     Mutation::read_all(&Path::new(PACKAGE).join("mutations"))
 }
 
-/// Makes or renews the copy and builds its simulator, in the same profile as this one. Returns the binary.
+/// Makes or updates the copy and builds its simulator, in the same profile as this one. Returns the
+/// binary.
 ///
 /// # Errors
-/// A mutation that does not apply, or a build that fails.
+/// A mutation does not apply, or the build fails.
 pub fn build() -> Result<PathBuf> {
     let root =
         Path::new(PACKAGE).ancestors().nth(2).context("the simulator lies in the source tree")?;
@@ -74,7 +75,8 @@ pub fn build() -> Result<PathBuf> {
     Ok(target.join(folder).join("weir-sim"))
 }
 
-/// Plays the seeds until one fails with this bug planted and not without it. None: none does.
+/// Plays the seeds until one fails with this bug planted and not without it; `None` if there is
+/// none.
 pub fn find(bug: &'static str, seeds: impl IntoIterator<Item = u64>) -> Option<Found> {
     let (mut played, mut events) = (0, 0);
     for seed in seeds {
@@ -84,7 +86,7 @@ pub fn find(bug: &'static str, seeds: impl IntoIterator<Item = u64>) -> Option<F
         plant(None);
         played += 1;
         events += outcome.events;
-        // What fails without it too says nothing of the bug.
+        // A failure without the bug as well proves nothing about it.
         if let Some(violation) = outcome.violation.filter(|_| play(seed).violation.is_none()) {
             let violation = violation.lines().next().unwrap_or_default().to_owned();
             return Some(Found { seed, played, events, violation });

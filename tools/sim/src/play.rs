@@ -7,20 +7,20 @@ use crate::options::Options;
 use crate::schedule;
 use crate::world::{Counts, LogCounts, RoleCounts, World};
 
-/// Between two looks whether the cluster is whole again.
+/// Time between two looks at whether the cluster is whole again.
 const LOOK_US: u64 = 100_000;
-/// Between two looks of an operator.
+/// Time between two interventions of an operator.
 const OPERATOR_US: u64 = 10_000_000;
-/// It must be whole for so long, under traffic that loses nothing.
+/// Time for which the cluster must stay whole, under traffic that loses no packet.
 const CALM_US: u64 = 1_500_000;
-/// Then what is under way may arrive.
+/// Time after that in which packets that are under way may arrive.
 const DRAIN_US: u64 = 2_000_000;
 
-/// How a history ended.
+/// The outcome of a history.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub seed: u64,
-    /// Why it failed. None: it did not.
+    /// Why it failed; `None` if it did not.
     pub violation: Option<String>,
     pub events: u64,
     pub simulated_us: u64,
@@ -39,7 +39,8 @@ pub fn play(seed: u64) -> Outcome {
     play_with(seed, &options, &faults, false)
 }
 
-/// Plays a history with these faults instead of its own. `is_told`: with a timeline. A panic is a failure like others.
+/// Plays a history with these faults instead of its own. `is_told`: with a timeline. A panic is a
+/// failure like any other.
 pub fn play_with(seed: u64, options: &Options, faults: &[Timed], is_told: bool) -> Outcome {
     let mut world = World::new(seed, options, faults, is_told);
     let played = catch_unwind(AssertUnwindSafe(|| run(&mut world, options, faults)));
@@ -91,7 +92,7 @@ fn run(world: &mut World, options: &Options, faults: &[Timed]) {
     }
 }
 
-/// Until the cluster is whole.
+/// Runs until the cluster is whole.
 fn heal(world: &mut World, options: &Options, is_healed: fn(&World) -> bool) {
     let began_us = world.now_us;
     let until_us = began_us + options.heal_max_us;

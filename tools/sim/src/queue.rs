@@ -1,4 +1,5 @@
-//! What is to happen, in the order of virtual time; of things at one moment, what was asked for first comes first.
+//! Future events in the order of virtual time; events of the same moment stay in the order in which
+//! they were added.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -10,7 +11,7 @@ struct Due<E> {
     event: E,
 }
 
-/// Reversed: the heap has its largest on top.
+/// Reversed: the heap has its largest element on top.
 impl<E> Ord for Due<E> {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at_us, other.number).cmp(&(self.at_us, self.number))
@@ -50,7 +51,7 @@ impl<E> Queue<E> {
         self.heap.push(Due { at_us, number: self.pushed, event });
     }
 
-    /// The next event, if it is due by then.
+    /// Returns the next event, if it is due by `by_us`.
     pub(crate) fn pop(&mut self, by_us: u64) -> Option<(u64, E)> {
         if self.heap.peek()?.at_us > by_us {
             return None;
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comes_in_order_of_time_then_of_asking() {
+    fn events_come_in_order_of_time_then_of_insertion() {
         let mut queue = Queue::default();
         for (at_us, event) in [(5, 'c'), (3, 'a'), (5, 'd'), (4, 'b'), (9, 'e')] {
             queue.push(at_us, event);

@@ -7,20 +7,20 @@ use crate::dice::Dice;
 use crate::fault::{Fault, Timed, Way};
 use crate::options::{Options, Weights};
 
-/// Faults that come one by one come at any moment of this time after the cluster has become whole.
+/// If faults occur one by one, each occurs within this time after the cluster has become whole.
 const ONE_BY_ONE_US: u64 = 900_000;
 
-/// Longer than a lease, and than it takes to give a node up for dead.
+/// Longer than a lease, and than it takes until a node counts as dead.
 const LEASE_MS: u64 = 13_000;
 
-/// Longer than a node takes to notice that its routing daemon is gone and the cluster to empty the node, and shorter than
-/// sessions without a packet live where their timers are short.
+/// Longer than a node takes to notice that its routing daemon is gone and the cluster to drain the
+/// node, and shorter than sessions without a packet last if their timers are short.
 const BIRD_MS: u64 = 9_500;
 
-/// Longer than a node takes to find out that its lease was revoked, and to register again.
+/// Longer than a node takes to notice that its lease was revoked, and to register again.
 const UNREGISTERED_MS: (u64, u64) = (3_500, 6_000);
 
-/// The faults of a seed, in the order of their times.
+/// Returns the faults of a seed, in the order of their times.
 pub fn draw(seed: u64, options: &Options) -> Vec<Timed> {
     let dice = &mut Dice::stream(seed, 2);
     let longest_us = if options.is_one_by_one { ONE_BY_ONE_US } else { options.faults_us };
@@ -40,7 +40,8 @@ pub fn draw(seed: u64, options: &Options) -> Vec<Timed> {
     faults
 }
 
-/// Of machines and processes that stand still half do so in another way: the process with its guard, and nothing else.
+/// Replaces half of the stalls of machines and processes by another kind: a stall of the process
+/// with its guard, and of nothing else.
 fn suspend_some(faults: &mut [Timed], dice: &mut Dice) {
     for Timed { fault, .. } in faults {
         if let Fault::Freeze { node, ms } | Fault::Stop { node, ms } = *fault
@@ -51,8 +52,8 @@ fn suspend_some(faults: &mut [Timed], dice: &mut Dice) {
     }
 }
 
-/// At the end of every second history whose faults come one by one: workers of two nodes stand still in turn. Drawn apart,
-/// so that it changes nothing of what comes before.
+/// Adds a stall of workers of two nodes in turn at the end of every second history whose faults
+/// occur one by one. It has dice of its own, so that it changes none of the earlier faults.
 fn stalls_in_turn(seed: u64, options: &Options) -> Option<Timed> {
     let dice = &mut Dice::stream(seed, 10);
     if !options.is_one_by_one || options.faults == 0 || !dice.one_in(2) {
@@ -66,8 +67,8 @@ fn stalls_in_turn(seed: u64, options: &Options) -> Option<Timed> {
     Some(Timed { after_us, fault })
 }
 
-/// In every fourth history whose faults come as they like the roles thread of a node stands still, and meanwhile the
-/// node loses its registration and gets it back. Drawn apart, too.
+/// In every fourth history whose faults occur at any time, stalls the roles thread of a node, which
+/// meanwhile loses its registration and gets it back. It has dice of its own, too.
 fn stall_unregistered(seed: u64, options: &Options) -> Option<[Timed; 2]> {
     let dice = &mut Dice::stream(seed, 12);
     if options.is_one_by_one || options.faults == 0 || !dice.one_in(4) {
@@ -81,7 +82,7 @@ fn stall_unregistered(seed: u64, options: &Options) -> Option<[Timed; 2]> {
     Some([Timed { after_us, fault: stall }, Timed { after_us: lost_us, fault: lost }])
 }
 
-/// Milliseconds: mostly a moment, sometimes long.
+/// Draws a duration in milliseconds: mostly short, sometimes long.
 fn time(dice: &mut Dice, one_by_one: bool) -> u64 {
     match dice.below(4) {
         0 => dice.between((1, 60)),
@@ -110,7 +111,7 @@ fn one(dice: &mut Dice, options: &Options) -> Fault {
         ms,
     };
     let back_ms = dice.between((10, 3_000));
-    // As many as copies are waited for, of which there are two at most.
+    // As many as the copies that packets wait for; these are two at most.
     let dark = options.commit.map_or(1, |commit| usize::from(commit.replicas));
     let nodes = [node, to][..dark].to_vec();
     let weights = &options.weights;

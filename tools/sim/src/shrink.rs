@@ -1,16 +1,18 @@
-//! From a failing history to the few faults that it takes: delta debugging over the list (Zeller and Hildebrandt 2002).
+//! Reduces a failing history to the few faults that make it fail: delta debugging over the list
+//! (Zeller and Hildebrandt 2002).
 
 use crate::fault::Timed;
 use crate::options::Options;
 use crate::play::play_with;
 
-/// The faults without which the history of a seed does not fail. `faults` must fail.
+/// Returns the faults that are needed to make the history of a seed fail. `faults` must fail.
 pub fn shrink(seed: u64, options: &Options, faults: &[Timed]) -> Vec<Timed> {
     let fails = |faults: &[Timed]| play_with(seed, options, faults, false).violation.is_some();
     minimal(faults, fails)
 }
 
-/// The smallest list that `fails` and that is found by leaving out parts, from halves down to single ones.
+/// Returns the smallest list that `fails` and that is found by leaving out parts, from halves down
+/// to single elements.
 fn minimal<T: Clone>(all: &[T], fails: impl Fn(&[T]) -> bool) -> Vec<T> {
     if fails(&[]) {
         return Vec::new();
@@ -41,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_it_takes_is_left() {
+    fn only_the_faults_needed_to_fail_are_left() {
         let all: Vec<u32> = (0..20).collect();
         let fails = |list: &[u32]| list.contains(&3) && list.contains(&17);
         assert_eq!(minimal(&all, fails), [3, 17]);

@@ -1,8 +1,9 @@
-//! Who is where: addresses and MACs of workers, switches, homes and servers, and the shards.
+//! Addresses and MACs of workers, switches, homes and servers, and of the shards.
 //!
 //! ```text
-//!   homes 10.200.shard.home == GRE ==> 10.100.0.shard      access 10.1.node.worker | worker | internet 10.2.node.worker
-//!   203.0.113.0/29, .8/29, ...: public addresses of shard 1, 2, ...                 servers 198.51.100.x
+//!   homes 10.200.shard.home == GRE ==> 10.100.0.shard
+//!   access 10.1.node.worker | worker | internet 10.2.node.worker         servers 198.51.100.x
+//!   203.0.113.0/29, .8/29, ...: public addresses of shard 1, 2, ...
 //! ```
 
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -17,24 +18,24 @@ use crate::options::Options;
 
 /// UDP port of replication.
 pub(crate) const REPLICATION_PORT: u16 = 7473;
-/// Public addresses of a shard, a power of two.
+/// Number of public addresses of a shard, a power of two.
 const ADDRESSES: u32 = 8;
 const PUBLIC: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 0);
 /// Stands for the node in the address and the MAC of a switch.
 const SWITCH: u8 = 255;
-/// Ports that a home gets at once.
+/// Size of a port block: ports that a home gets at once.
 const PORT_BLOCK: u16 = 64;
-/// Subscribers that a shard may have.
+/// Most subscribers of a shard.
 pub(crate) const SUBSCRIBERS_MAX: u32 = 32;
 
-/// A worker's place in the cluster. Its number says nothing of its life.
+/// A worker's position in the cluster. It is the same for all incarnations of the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Place {
     pub(crate) node: usize,
     pub(crate) worker: usize,
 }
 
-/// Something with a MAC on one of the two sides.
+/// A device with a MAC on one of the two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Station {
     Worker(Place),
@@ -61,7 +62,7 @@ pub(crate) fn mac(station: Station, side: Side) -> Mac {
     Mac([2, 0, 0, side as u8, node, worker])
 }
 
-/// Whose MAC it is.
+/// Returns the station that has this MAC.
 pub(crate) fn station(mac: Mac) -> Station {
     let [.., node, worker] = mac.0;
     match node {
@@ -70,14 +71,14 @@ pub(crate) fn station(mac: Mac) -> Station {
     }
 }
 
-/// The worker with this address on a side.
+/// Returns the worker with this address on a side.
 pub(crate) fn worker_at(address: Ipv4Addr) -> Option<Place> {
     let [10, 1 | 2, node, worker] = address.octets() else { return None };
     let is_worker = node != SWITCH && worker > 0;
     is_worker.then(|| Place { node: node.into(), worker: usize::from(worker) - 1 })
 }
 
-/// Shards are numbered from 1.
+/// Returns the tunnel endpoint of a shard. Shards are numbered from 1.
 pub(crate) fn endpoint(shard: u32) -> Ipv4Addr {
     Ipv4Addr::new(10, 100, 0, shard as u8)
 }
@@ -87,12 +88,12 @@ pub(crate) fn public(shard: u32) -> Ipv4Net {
     Ipv4Net::new_assert(first, 32 - ADDRESSES.ilog2() as u8)
 }
 
-/// The prefix of a public address.
+/// Returns the prefix of a public address.
 pub(crate) fn public_prefix_of(address: Ipv4Addr) -> Ipv4Net {
     Ipv4Net::new_assert(address, 32 - ADDRESSES.ilog2() as u8).trunc()
 }
 
-/// The lane that a public port belongs to: blocks are dealt in turn.
+/// Returns the lane that a public port belongs to: blocks are distributed in turn.
 pub(crate) fn lane(port: u16) -> usize {
     usize::from(port / PORT_BLOCK) % LANES
 }
@@ -105,7 +106,7 @@ pub(crate) fn is_home(address: Ipv4Addr) -> bool {
     address.octets()[..2] == [10, 200]
 }
 
-/// How long a port rests where sessions end after so long.
+/// Returns how long a port rests if sessions end after `idle_sec`.
 pub(crate) fn quarantine_sec(idle_sec: u32) -> u32 {
     idle_sec / 3
 }
@@ -128,7 +129,7 @@ pub(crate) fn timeouts(options: &Options) -> Timeouts {
     }
 }
 
-/// The engine of a worker, without a shard yet.
+/// Returns the configuration of a worker's engine, without shards.
 pub(crate) fn engine_config(options: &Options, place: Place, seed: [u64; 4]) -> EngineConfig {
     let side = |side: Side| SideConfig {
         mac: mac(Station::Worker(place), side),
@@ -173,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_is_found_by_address_and_by_mac() {
+    fn every_station_is_found_by_address_and_by_mac() {
         let place = Place { node: 3, worker: 1 };
         for side in Side::ALL {
             assert_eq!(worker_at(address(place, side)), Some(place));

@@ -1,4 +1,5 @@
-//! A switch of one side: it knows the routes that the nodes announce, each change late, and which nodes it reaches.
+//! A switch of one side: it knows the routes that the nodes announce, each change late, and which
+//! nodes it reaches.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -18,9 +19,9 @@ struct Learned {
 #[derive(Debug)]
 pub(crate) struct Switch {
     side: Side,
-    /// By prefix; best first.
+    /// By prefix; the best route first.
     routes: BTreeMap<Ipv4Net, Vec<Learned>>,
-    /// By node: its routes count.
+    /// By node: true if its routes count.
     trusts: Vec<bool>,
 }
 
@@ -33,7 +34,8 @@ impl Switch {
         self.trusts[node]
     }
 
-    /// A link is found dead, and all that was learned over it is forgotten; or it is trusted again.
+    /// Marks the link to a node as dead, and forgets all routes learned over it; or trusts it
+    /// again.
     pub(crate) fn set_trust(&mut self, node: usize, is_trusted: bool) {
         self.trusts[node] = is_trusted;
         if !is_trusted {
@@ -41,8 +43,8 @@ impl Switch {
         }
     }
 
-    /// These are all routes of a worker now. Those of the other side are left out; those of a node that is not trusted are
-    /// not heard.
+    /// Replaces all routes of a worker. Routes of the other side are left out; those of a node that
+    /// is not trusted are ignored.
     pub(crate) fn learn(&mut self, from: Place, routes: &[Route]) {
         if !self.trusts[from.node] {
             return;
@@ -51,7 +53,7 @@ impl Switch {
         for route in routes.iter().filter(|route| route.side as usize == self.side as usize) {
             let known = self.routes.entry(route.prefix).or_default();
             known.push(Learned { metric: route.metric, from });
-            // Of two that are equally good the two switches take another one each.
+            // The two switches choose differently between two equally good routes.
             let is_access = self.side == Side::Access;
             known.sort_by_key(|one| {
                 let node = if is_access { one.from.node } else { usize::MAX - one.from.node };
@@ -60,7 +62,7 @@ impl Switch {
         }
     }
 
-    /// The worker that gets packets to this address.
+    /// Returns the worker that receives packets to this address.
     pub(crate) fn next_hop(&self, to: Ipv4Addr) -> Option<Place> {
         let prefix = match self.side {
             Side::Access => Ipv4Net::from(to),
@@ -91,7 +93,7 @@ mod tests {
         switch.set_trust(1, false);
         assert_eq!(switch.next_hop(to), Some(a));
         switch.learn(b, &routes(1));
-        assert_eq!(switch.next_hop(to), Some(a), "it is not heard");
+        assert_eq!(switch.next_hop(to), Some(a), "routes of an untrusted node are ignored");
         switch.set_trust(1, true);
         switch.learn(b, &routes(8));
         switch.learn(b, &routes(10));

@@ -1,4 +1,4 @@
-//! What happened, in words: written only when a history is played to be read.
+//! What happened, in words: recorded only if a history is played to be read.
 
 /// Lines with their times.
 #[derive(Debug, Default)]
@@ -7,7 +7,7 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// One that keeps what it is told, or not.
+    /// Creates a timeline that keeps its lines, or drops them.
     pub(crate) fn new(is_kept: bool) -> Self {
         Self { lines: is_kept.then(Vec::new) }
     }
@@ -18,7 +18,7 @@ impl Timeline {
         }
     }
 
-    /// A line each: seconds, and what happened.
+    /// Returns one line per event: seconds, and what happened.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> + '_ {
         let lines = self.lines.iter().flatten();
         lines.map(|(at_us, line)| {

@@ -1,14 +1,16 @@
-//! Homes, their servers, and strangers: packets that know what they must look like when they leave.
+//! Homes, their servers, and strangers: packets whose right form when they leave is known.
 //!
 //! ```text
-//!   socket: an inside endpoint of a home; keeps its public endpoint        flow: a socket and a remote
-//!   home --up--> [cluster] --> server: sound? whose? from which public endpoint? --reply--> [cluster] --> home: for it?
+//!   socket: an inside endpoint of a home; keeps its public endpoint    flow: a socket and a remote
+//!   home --up--> [cluster] --> server: sound? whose? from which public endpoint?
+//!   server --reply--> [cluster] --> home: for it?
 //!   stranger --probe--> [cluster]: must not arrive
 //! ```
 //!
-//! Every packet carries its flow's number. A packet at the wrong home or server, or of a stranger at a home, ends the
-//! history; so does another public endpoint of a socket that is protected: whose flow was established when the cluster
-//! was whole, and since when no more than one thing has failed.
+//! Every packet carries its flow's number. A packet at the wrong home or server, or a stranger's
+//! packet at a home, fails the history; so does a change of the public endpoint of a protected
+//! socket: one whose flow was established when the cluster was whole, with at most one failure
+//! since then.
 
 mod flow;
 mod packet;
@@ -26,14 +28,14 @@ use crate::site;
 pub(crate) use flow::{Flow, Inside, Left, Progress, Socket, Stage};
 use packet::{Mark, Seen};
 
-/// Between the first sign of a server and the moment from which its flow counts as established.
+/// Time from the first packet at a server until its flow counts as established.
 const SETTLED_US: u64 = 300_000;
-/// A flow that has sent so much without an answer is dead.
+/// A flow that has sent so many packets without an answer is dead.
 const SILENT: u64 = 30;
 const STRANGER: Endpoint = Endpoint { address: 0xc633_6442, port: 666 };
 const SERVERS: u32 = 0xc633_6401;
 
-/// What was counted.
+/// Totals of the traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub up_sent: u64,
@@ -41,12 +43,13 @@ pub struct Counts {
     pub down_sent: u64,
     pub down_received: u64,
     pub probes: u64,
-    /// ICMP errors to homes.
+    /// ICMP errors that reached homes.
     pub refusals: u64,
     pub flows: u64,
-    /// Mappings that had to survive a failure, once for each.
+    /// Mappings that had to survive a failure, counted once for each failure.
     pub protected: u64,
-    /// Changes whose copies were counted when the first packet left that shows them, and those that need not be copied then.
+    /// Changes whose copies were counted when the first packet left that shows them, and changes
+    /// that need not be copied by then.
     pub committed: u64,
     pub uncommitted: u64,
     /// Public endpoints that were seen with another socket before.
@@ -57,30 +60,33 @@ pub struct Counts {
 pub(crate) struct Traffic {
     pub(crate) sockets: Vec<Socket>,
     pub(crate) flows: Vec<Flow>,
-    /// By public endpoint: the socket that was seen with it last.
+    /// By public endpoint: the socket that was last seen with it.
     holders: BTreeMap<(Endpoint, Protocol), usize>,
-    /// By home: the next port.
+    /// By home: its last port.
     ports: BTreeMap<Ipv4Addr, u16>,
     dice: Dice,
     pub(crate) counts: Counts,
     interval_us: u64,
-    /// A home that has been silent for so long may lose its mapping: its owner hears of packets that others translate a quarter
-    /// of a timer later, and may have stood still.
+    /// A home that has been silent for so long may lose its mapping: the owner of the lane receives
+    /// its owner updates about packets that others translate a quarter of a timer late, and may
+    /// have stalled.
     silent_us: u64,
-    /// Without faults no port is another's sooner than this after its last packet, TCP's excepted.
+    /// Without faults no port is assigned to another socket sooner than this after its last packet,
+    /// except for TCP.
     rest_us: u64,
 }
 
-/// A silent session's time and that of its port, less what both lack of whole seconds.
+/// Returns the time until a silent session ends and its port has rested, less the fractions of a
+/// second that both may lack.
 fn rest_us(idle_sec: u32) -> u64 {
     1_000_000 * u64::from(idle_sec + site::quarantine_sec(idle_sec) - 2)
 }
 
 impl Traffic {
-    /// The homes and their lasting flows, which have sent nothing yet.
+    /// Creates the homes and their lasting flows, which have sent no packet.
     pub(crate) fn new(options: &Options, dice: Dice) -> Self {
         let timers = site::timeouts(options).named().into_iter().map(|(_, seconds)| seconds);
-        let shortest_sec = timers.min().expect("there are timers");
+        let shortest_sec = timers.min().expect("the timeouts are not empty");
         let mut traffic = Self {
             sockets: Vec::new(),
             flows: Vec::new(),
@@ -103,7 +109,7 @@ impl Traffic {
         traffic
     }
 
-    /// A new flow of a home; its number.
+    /// Opens a new flow of a home; returns its number.
     fn open(&mut self, shard: u32, home: u32, protocol: Protocol, is_lasting: bool) -> usize {
         let outer = site::home(shard, home);
         let port = self.ports.entry(outer).or_insert(20_000);
@@ -135,7 +141,7 @@ impl Traffic {
         self.open(shard, home, protocol, false)
     }
 
-    /// A lasting flow in the place of one that is over; its number.
+    /// Opens a lasting flow in place of one that is over; returns its number.
     pub(crate) fn follow(&mut self, over: usize) -> Option<usize> {
         let Flow { socket, is_lasting, .. } = self.flows[over];
         self.flows[over].stage = Stage::Over;
@@ -143,7 +149,8 @@ impl Traffic {
         is_lasting.then(|| self.open(shard, u32::from(home.octets()[3]) - 1, protocol, true))
     }
 
-    /// The next packet of a flow, as its home sends it, and when the one after that is due. None: the flow is over.
+    /// Returns the next packet of a flow, as its home sends it, and when the following one is due;
+    /// `None` if the flow is over.
     pub(crate) fn next_packet(&mut self, now_us: u64, number: usize) -> Option<(Vec<u8>, u64)> {
         let flow = &mut self.flows[number];
         let socket = &self.sockets[flow.socket];
@@ -161,13 +168,13 @@ impl Traffic {
         Some((outer, half_us + self.dice.below(2 * half_us)))
     }
 
-    /// A packet that nobody asked for, to an endpoint that somebody has.
+    /// Makes an unsolicited packet to an endpoint that some socket has.
     pub(crate) fn probe(&mut self) -> Option<(Ipv4Addr, Vec<u8>)> {
         let number = self.dice.below(self.flows.len() as u64) as usize;
         let flow = &self.flows[number];
         let socket = &self.sockets[flow.socket];
         let public = socket.public?;
-        // A stranger, or another port of somebody who was asked.
+        // Its source is a stranger, or another port of a known remote.
         let from = match self.dice.below(2) {
             1 if socket.protocol != Protocol::Icmp => {
                 Endpoint::new(flow.remote.address, flow.remote.port + 1)
@@ -180,7 +187,8 @@ impl Traffic {
         Some((Ipv4Addr::from_bits(public.address), packet))
     }
 
-    /// A packet has come to the internet. What the server answers, or what is wrong.
+    /// Takes a packet that has reached the internet. Returns the server's answer; the error names
+    /// what is wrong.
     pub(crate) fn at_server(&mut self, now_us: u64, bytes: &[u8]) -> Result<Arrived, String> {
         verify::packet(bytes).map_err(|wrong| format!("a packet to the internet: {wrong}"))?;
         let Some(seen) = packet::read(bytes) else {
@@ -220,7 +228,7 @@ impl Traffic {
             let public = packet::show(seen.from);
             return Err(format!("{socket} leaves as {public}, which {robbed} has"));
         }
-        // A socket has one flow, of its number.
+        // A socket has one flow, whose number is the same.
         let rested_us = former.map(|former| now_us - self.flows[former].sent_us);
         if rested_us.is_some_and(|it| it < self.rest_us) && seen.protocol != Protocol::Tcp {
             let public = packet::show(seen.from);
@@ -239,7 +247,7 @@ impl Traffic {
         Some((Ipv4Addr::from_bits(seen.from.address), packet))
     }
 
-    /// A packet has come out of a tunnel's end.
+    /// Takes a packet that has left a tunnel at its home.
     pub(crate) fn at_home(&mut self, now_us: u64, bytes: &[u8]) -> Result<(), String> {
         verify::packet(bytes).map_err(|wrong| format!("a packet to a home: {wrong}"))?;
         let Some((from, home, inner)) = packet::decapsulate(bytes) else {
@@ -272,14 +280,16 @@ impl Traffic {
         Ok(())
     }
 
-    /// From now on nothing may be lost: how many packets of each flow were sent and arrived.
+    /// Begins the calm, in which no packet may be lost: notes how many packets of each flow are
+    /// missing.
     pub(crate) fn begin_calm(&mut self) {
         for flow in &mut self.flows {
             flow.calm = Some(flow.missing());
         }
     }
 
-    /// What was lost since then, or never came to life again. `is_lossless`: no link loses anything.
+    /// Returns the packets that were lost since then, or a flow that has not recovered.
+    /// `is_lossless`: no link loses packets.
     pub(crate) fn lost_in_calm(&self, is_lossless: bool) -> Option<String> {
         self.flows.iter().find_map(|flow| {
             let socket = &self.sockets[flow.socket];
@@ -296,14 +306,14 @@ impl Traffic {
         })
     }
 
-    /// Whether a flow of the socket was established a while ago, and goes on.
+    /// True if a flow was established a while ago, and continues.
     fn is_established(&self, flow: &Flow, now_us: u64) -> bool {
         let is_long_ago = flow.first_us.is_some_and(|at_us| at_us + SETTLED_US <= now_us);
         flow.is_lasting && flow.stage == Stage::Established && is_long_ago
     }
 
-    /// The cluster is whole. Sockets that must keep their public endpoints from now on: those that `holds` says all copies
-    /// have.
+    /// Protects sockets, as the cluster is whole: the sockets whose mapping all copies hold,
+    /// according to `holds`, must keep their public endpoints.
     pub(crate) fn protect(&mut self, now_us: u64, holds: impl Fn(&Socket) -> bool) {
         for number in 0..self.flows.len() {
             let flow = &self.flows[number];
@@ -317,15 +327,16 @@ impl Traffic {
         }
     }
 
-    /// Sockets that must keep their public endpoints now.
+    /// Returns the number of sockets that must keep their public endpoints.
     pub(crate) fn count_protected(&mut self) -> usize {
         let protected = self.sockets.iter().filter(|socket| socket.protected.is_some()).count();
         self.counts.protected += protected as u64;
         protected
     }
 
-    /// What a packet shows that leaves a worker to the internet, or to a home: its flow, its public endpoint on the way up,
-    /// and how far its session is. None: it is of no flow.
+    /// Returns what a packet shows that leaves a worker to the internet or to a home: its flow, its
+    /// public endpoint on the way up, and the progress of its session; `None` if it belongs to no
+    /// flow.
     pub(crate) fn shown(&self, bytes: &[u8], is_up: bool) -> Option<Shown> {
         let inner = if is_up { bytes } else { packet::decapsulate(bytes)?.2 };
         let seen = packet::read(inner)?;
@@ -337,14 +348,14 @@ impl Traffic {
         Some(Shown { flow, public, progress })
     }
 
-    /// Whether the mapping of an inside endpoint may have come to its end.
+    /// Whether the mapping of an inside endpoint may have expired.
     pub(crate) fn is_silent(&self, inside: Inside, now_us: u64) -> bool {
         let is_its = |flow: &&Flow| self.sockets[flow.socket].key() == inside;
         let flow = self.flows.iter().find(is_its);
         flow.is_none_or(|flow| now_us > flow.sent_us + self.silent_us)
     }
 
-    /// Mappings that may have come to their end are not looked for.
+    /// Stops checking mappings that may have expired.
     pub(crate) fn let_go_of_silent(&mut self, now_us: u64) {
         for flow in self.flows.iter().filter(|flow| now_us > flow.sent_us + self.silent_us) {
             let socket = &mut self.sockets[flow.socket];
@@ -352,13 +363,13 @@ impl Traffic {
         }
     }
 
-    /// More has failed than a flow must survive.
+    /// Removes all protection: more has failed than a flow must survive.
     pub(crate) fn unprotect(&mut self) {
         self.sockets.iter_mut().for_each(|socket| socket.protected = None);
     }
 }
 
-/// What a packet shows of its session to whoever gets it.
+/// What a packet shows of its session to its receiver.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shown {
     pub(crate) flow: usize,
@@ -366,14 +377,14 @@ pub(crate) struct Shown {
     pub(crate) progress: Progress,
 }
 
-/// What a packet at a server led to.
+/// The result of a packet at a server.
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub(crate) reply: Option<(Ipv4Addr, Vec<u8>)>,
-    /// From which public endpoint it came, and of which home it is.
+    /// The public endpoint that it came from, and its home.
     pub(crate) used: (Endpoint, Ipv4Addr),
-    /// The socket had another public endpoint before.
+    /// True if the socket had another public endpoint before.
     pub(crate) has_moved: bool,
-    /// Another socket was seen with this public endpoint.
+    /// True if another socket was seen with this public endpoint.
     pub(crate) is_shared: bool,
 }

@@ -1,14 +1,19 @@
-//! The cluster, its networks and its users in virtual time: one queue of events, handled one after the other.
+//! The cluster, its networks and its users in virtual time: one queue of events, handled one after
+//! the other.
 //!
 //! ```text
-//!   homes --> access switch --> [ring] worker: Engine, Replication [ring] <-- internet switch <-- servers, strangers
-//!                 ^                 | news         ^ orders                          ^
-//!                 |                 v              |                                 |
-//!                 +---- routes --- Guard <-- lists -- Core <--> control: etcd, controllers
+//!   homes --> access switch --> [ring] worker [ring] <-- internet switch <-- servers, strangers
+//!                   ^           events |   ^ commands           ^
+//!                   |                  v   |                    |
+//!                   |                  Core <--> control: etcd, controllers
+//!                   |                   | lists                 |
+//!                   |                   v                       |
+//!                   +---- routes ---- Guard ---- routes --------+
 //! ```
 //!
-//! Everything that is decided is decided by production code; drawn are delays, losses and faults. What is on its way to a
-//! process that has ended is lost with it.
+//! A worker has an `Engine` and a `Replication`. All decisions are made by production code; delays,
+//! losses and faults are drawn at random. Messages on their way to a process that has ended are
+//! lost with it.
 
 mod block_logs;
 mod checks;
@@ -58,7 +63,7 @@ use promises::Promises;
 pub use tally::RoleCounts;
 use tally::Tally;
 
-/// Something that is due.
+/// An event that is due.
 #[derive(Debug)]
 pub(crate) enum Event {
     Frame {
@@ -70,12 +75,12 @@ pub(crate) enum Event {
         place: Place,
         life: u64,
     },
-    /// Messages for the roles have come.
+    /// Messages for the roles have arrived.
     Messages {
         node: usize,
         life: u64,
     },
-    /// The end of the roles' slot.
+    /// The slot of the roles ends.
     Slot {
         node: usize,
         life: u64,
@@ -84,24 +89,24 @@ pub(crate) enum Event {
         node: usize,
         life: u64,
     },
-    /// A list of routes has come to the guard.
+    /// A list of routes reaches the guard.
     Routes {
         node: usize,
         life: u64,
         order: Box<crate::node::RouteOrder>,
     },
-    /// A switch hears of the routes of a worker.
+    /// A switch learns the routes of a worker.
     Learn {
         side: Side,
         from: Place,
         routes: Vec<Route>,
     },
-    /// A switch looks whether a link is as it was.
+    /// A switch checks whether the state of a link has lasted.
     Detect {
         node: usize,
         side: Side,
     },
-    /// A link passes again: what was said into the cut is said again.
+    /// A link passes frames again: announcements that were sent into the cut are repeated.
     Resend {
         node: usize,
         side: Side,
@@ -118,34 +123,34 @@ pub(crate) enum Event {
     Start(usize),
     /// A machine has power again.
     PowerOn(usize),
-    /// A worker stands still until then.
+    /// A worker stalls until the given time.
     StandStill {
         place: Place,
         until_us: u64,
     },
-    /// Whether a node has said its last word.
+    /// Checks whether a node has sent its shutdown notice.
     Leave {
         node: usize,
         life: u64,
         began_us: u64,
     },
-    /// A save of a node's map has ended.
+    /// A save of a node's map ends.
     Saved {
         node: usize,
         life: u64,
         map: Box<KnownMap>,
     },
     Check,
-    /// Whether others serve by now what a node served whose routing daemon is gone.
+    /// Checks whether other nodes serve the shards of a node whose routing daemon is gone.
     Emptied {
         node: usize,
         number: u64,
     },
-    /// Whether a site without etcd serves its shards by now.
+    /// Checks whether a site without etcd serves its shards.
     SiteServes {
         number: u64,
     },
-    /// Where the switches lead by now, after a process stood still with its guard.
+    /// Checks where the switches lead after a process stalled together with its guard.
     Taken {
         node: usize,
         number: u64,
@@ -153,7 +158,7 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    /// What two runs are compared by, beside the time.
+    /// Returns the number by which two runs are compared, besides the time.
     fn kind(&self) -> u64 {
         match self {
             Self::Frame { to: Station::Worker(place), frame, .. } => {
@@ -168,14 +173,14 @@ impl Event {
     }
 }
 
-/// Everything there is.
+/// The whole simulated world.
 pub(crate) struct World {
     pub(crate) options: Options,
     pub(crate) now_us: u64,
     queue: Queue<Event>,
-    /// Events handled.
+    /// Number of events handled.
     pub(crate) events: u64,
-    /// Of what happened, to compare two runs.
+    /// A hash of the events, to compare two runs.
     pub(crate) digest: u64,
     pool: VecPool,
     network_dice: Dice,
@@ -186,7 +191,7 @@ pub(crate) struct World {
     traffic: Traffic,
     control: Control,
     faults: Vec<Timed>,
-    /// Faults that last, by their position in the list.
+    /// Faults that last, by their index in the list.
     active: BTreeMap<usize, Fault>,
     checks: Checks,
     promises: Promises,
@@ -194,7 +199,7 @@ pub(crate) struct World {
     tally: Tally,
     commits: Commits,
     block_logs: BlockLogs,
-    /// What waits for the core of each node.
+    /// The notices that must wait for the core of each node.
     expected: Vec<Expected>,
     pub(crate) timeline: Timeline,
     /// Why the history has failed.
@@ -204,7 +209,7 @@ pub(crate) struct World {
     struck_us: Vec<u64>,
 }
 
-/// A node's link to a switch, as the switch may find it.
+/// A node's link to a switch, as the switch can detect it.
 #[derive(Clone, Copy, Debug)]
 struct LinkState {
     is_good: bool,
@@ -212,7 +217,7 @@ struct LinkState {
 }
 
 impl World {
-    /// The world of a seed, with these faults to come. `is_told`: it keeps a timeline.
+    /// Creates the world of a seed, with these faults to come. `is_told`: it keeps a timeline.
     pub(crate) fn new(seed: u64, options: &Options, faults: &[Timed], is_told: bool) -> Self {
         let restores = |timed: &Timed| matches!(timed.fault, Fault::Restore { .. });
         let keeps_backups = faults.iter().any(restores);
@@ -281,12 +286,12 @@ impl World {
         self.wake_control();
     }
 
-    /// A fault strikes after so long.
+    /// Schedules a fault.
     pub(crate) fn strike_after(&mut self, number: usize, after_us: u64) {
         self.queue.push(self.now_us + after_us, Event::Strike(number));
     }
 
-    /// Until the time has come or the history has failed.
+    /// Runs until the time has come or the history has failed.
     pub(crate) fn run_to(&mut self, until_us: u64) {
         while self.violation.is_none() {
             let Some((at_us, event)) = self.queue.pop(until_us) else { break };
@@ -327,13 +332,13 @@ impl World {
         }
     }
 
-    /// Takes a number into what two runs are compared by.
+    /// Adds a number to the hash by which two runs are compared.
     fn note(&mut self, number: u64) {
         self.digest =
             (self.digest ^ number ^ self.now_us).wrapping_mul(0x0100_0000_01b3).rotate_left(29);
     }
 
-    /// The history has failed.
+    /// Marks the history as failed.
     pub(crate) fn fail(&mut self, why: String) {
         self.timeline.say(self.now_us, || format!("FAILED: {why}"));
         self.violation.get_or_insert(why);

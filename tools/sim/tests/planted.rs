@@ -1,4 +1,5 @@
-//! The simulator finds every bug of `tools/sim/mutations` within 1,000 histories that are green without it.
+//! The simulator finds every bug of `tools/sim/mutations` within 1,000 histories that are green
+//! without it.
 
 use std::process::Command;
 

@@ -1,5 +1,6 @@
-//! Histories in which nodes are killed, stopped, drained and cut off, alone or all at once, with etcd and without: no
-//! lane has two writers, a grant of a lane loses nothing of it, and in the end the cluster is whole.
+//! Histories in which nodes are killed, stopped, drained and cut off, alone or all at once, with
+//! and without etcd: no lane has two writers, a grant of a lane loses nothing of it, and in the end
+//! the cluster is whole.
 
 use std::thread;
 
@@ -12,7 +13,7 @@ const SEEDS: u64 = 30;
 const FAULTS: usize = 16;
 const NODES: usize = 5;
 
-/// One thing that happens to a node, or to all.
+/// Draws a fault of a node, or of all.
 fn draw(dice: &mut Dice) -> Vec<Fault> {
     let node = dice.below(NODES as u64) as usize;
     let ms = dice.between((50, 4_000));
@@ -26,7 +27,8 @@ fn draw(dice: &mut Dice) -> Vec<Fault> {
         6 => vec![Fault::Drain { node, ms: 2 * ms }],
         7 => vec![Fault::NoController { ms: 2 * ms }],
         8 => vec![Fault::CutStore { node, way: Way::Both, ms: 3 * ms }],
-        // It begins again, and goes on without etcd after a while.
+        // The node starts again while it is cut off from etcd, and continues without etcd after a
+        // while.
         9 => {
             let ms = ms + 8_000;
             vec![Fault::CutStore { node, way: Way::Both, ms }, Fault::Kill { node, ms: 50 }]
@@ -43,7 +45,8 @@ fn options(seed: u64) -> Options {
         shards: 3,
         replicas: 1 + u8::from(seed.is_multiple_of(3)),
         commit: None,
-        // Ports rest for four seconds: then a site that has begun again without etcd goes on.
+        // Ports rest for four seconds: after that a site that has started again without etcd
+        // continues.
         idle_sec: Some(12),
         start_us: 6_000_000,
         is_one_by_one: false,
@@ -51,7 +54,8 @@ fn options(seed: u64) -> Options {
     }
 }
 
-/// In the order of their times, up to 2.5 s apart, so that most strike before others are mended.
+/// Returns the faults in the order of their times, up to 2.5 s apart, so that most strike before
+/// others are mended.
 fn faults(seed: u64) -> Vec<Timed> {
     let dice = &mut Dice::stream(seed, 20);
     let mut after_us = 0;
@@ -80,7 +84,7 @@ fn after_any_history_the_cluster_is_whole() {
     for outcome in &outcomes {
         assert_eq!(outcome.violation, None, "seed {}", outcome.seed);
     }
-    // Whatever is looked for has happened.
+    // Every kind of role change has happened.
     let sum = |of: fn(&RoleCounts) -> u64| {
         outcomes.iter().map(|outcome| of(&outcome.role_counts)).sum::<u64>()
     };

@@ -1,4 +1,5 @@
-//! 500 histories, two at a time: none fails, those without faults lose nothing, and what is said of them is true.
+//! 500 histories, one thread per core: none fails, those without faults lose nothing, and their
+//! reports are correct.
 
 use std::sync::Mutex;
 use std::thread;
@@ -8,7 +9,7 @@ use weir_sim::{Counts, Outcome, play};
 
 const SEEDS: u64 = 500;
 
-/// Plays every seed and gives the outcomes in their order.
+/// Plays every seed; returns the outcomes in the order of the seeds.
 fn play_all(seeds: std::ops::Range<u64>) -> Vec<Outcome> {
     let workers = thread::available_parallelism().map_or(1, usize::from);
     let next = Mutex::new(seeds);
@@ -49,13 +50,13 @@ fn no_history_fails() {
         })
         .collect();
     assert!(failed.is_empty(), "{} of {SEEDS}:\n{}", failed.len(), failed.join("\n"));
-    // Whatever is checked has happened, often.
+    // Every checked event has happened, often.
     let sum =
         |of: fn(&Counts) -> u64| outcomes.iter().map(|outcome| of(&outcome.counts)).sum::<u64>();
     let packets = [sum(|it| it.up_received), sum(|it| it.down_received), sum(|it| it.probes)];
     assert!(packets.iter().all(|&count| count > 100 * SEEDS), "{packets:?}");
     assert!(sum(|it| it.protected) > 10 * SEEDS, "flows that had to survive a failure");
-    assert!(sum(|it| it.reused) > 10 * SEEDS, "ports that were given again");
+    assert!(sum(|it| it.reused) > 10 * SEEDS, "ports that were assigned again");
     let commits = [sum(|it| it.committed), sum(|it| it.uncommitted)];
     assert!(commits[0] > 100 * SEEDS && commits[0] > commits[1], "{commits:?}");
 }

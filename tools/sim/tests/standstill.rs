@@ -1,5 +1,5 @@
-//! Workers of two nodes stand still in turn, a few times a second, for 43 to 150 ms, and nothing else fails: nothing that waited is
-//! lost, no shard is without a route, and routes move a few times only.
+//! Workers of two nodes stall in turn, a few times a second, for 43 to 150 ms, and nothing else
+//! fails: no waiting packet is lost, no shard is without a route, and routes move only a few times.
 
 use weir_sim::fault::{Fault, Timed};
 use weir_sim::options::Options;
@@ -8,7 +8,7 @@ use weir_sim::play_with;
 const SEEDS: u64 = 12;
 
 #[test]
-fn workers_that_stand_still_in_turn_lose_nothing_and_move_routes_a_few_times() {
+fn workers_that_stall_in_turn_lose_no_packet_and_routes_move_rarely() {
     for seed in 0..SEEDS {
         let options = Options {
             is_one_by_one: true,

@@ -1,8 +1,9 @@
-//! Floods: what one home, or one station on either link, sends to harm others. Pure; hot: one packet written per call.
+//! Floods: packets that one home, or one station on either link, sends to harm others. Pure; hot
+//! path: one packet is written per call.
 //!
 //! | attack | packets |
 //! |---|---|
-//! | harmless | UDP of 64 established flows of one home: what the others are compared with |
+//! | harmless | UDP of 64 established flows of one home: the reference for the others |
 //! | syn | a SYN for a new connection each |
 //! | remotes | one UDP port to ever other remotes |
 //! | fragments | first fragments whose rest never comes |
@@ -12,7 +13,7 @@
 //! | hello | HELLO datagrams of replication from stations on the access link |
 //! | garbage | random bytes to tunnel endpoints, public addresses, and ports of the worker itself |
 //!
-//! Each packet carries a mark of its own, or none, so none counts as one of the generator's flows.
+//! Each packet carries its own mark, or none, so none counts as one of the generator's flows.
 
 mod frames;
 
@@ -32,7 +33,7 @@ use crate::scenario::{Access, ENDPOINTS, FIRST_INSIDE_PORT, HOMES, REMOTE_PORT, 
 /// Established flows of the attacker's home.
 const FLOWS: u64 = 64;
 const REMOTES_MAX: u64 = 4096;
-/// Homes that nobody is: the upper half of 10.128.0.0/9.
+/// First of the homes that do not exist: the upper half of 10.128.0.0/9.
 pub const FORGED_HOMES: u32 = HOMES + FORGED_HOMES_MAX;
 const FORGED_HOMES_MAX: u32 = 1 << 22;
 const FIRST_PORT: u64 = 1024;
@@ -95,7 +96,7 @@ impl FromStr for Attack {
     }
 }
 
-/// The home that attacks, and what it finds around it. Host order.
+/// The attacking home, and the addresses around it, in host byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttackHome {
     pub home: u32,
@@ -103,12 +104,12 @@ pub struct AttackHome {
     pub inside: u32,
     /// A public address of its shard.
     pub public: u32,
-    /// Shards of the device, whose tunnel endpoints follow each other from this one on.
+    /// First shard of the device; the tunnel endpoints of the others follow it.
     pub first_shard: u32,
     pub shards: u32,
 }
 
-/// One link of the device: its own end, and the gateway's.
+/// One link of the device: the device's end, and the gateway's end.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
     pub device_mac: Mac,
@@ -123,7 +124,7 @@ pub enum Side {
     Internet,
 }
 
-/// The next packet: where it goes and how long it is, and what is written into it.
+/// The next packet: its side, its length, and the values written into it.
 #[derive(Clone, Copy, Debug)]
 pub struct Next {
     pub side: Side,
@@ -145,9 +146,9 @@ pub struct Attacker {
 
 #[derive(Debug)]
 enum Form {
-    /// Packets of a home.
+    /// Packets of a home, from a template.
     Home(Template),
-    /// Frames that are sent in turn.
+    /// Fixed frames, sent in turn.
     Frames(Vec<Fixed>),
 }
 
@@ -190,7 +191,7 @@ impl Attacker {
         Next { side, len, count, random }
     }
 
-    /// Writes a packet into `bytes`, which are as many as [`Attacker::step`] says.
+    /// Writes a packet into `bytes`, whose length must be the one that [`Attacker::step`] returned.
     #[inline]
     pub fn write(&self, next: &Next, bytes: &mut [u8]) {
         match &self.form {

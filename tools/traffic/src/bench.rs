@@ -4,17 +4,19 @@
 //!   core 0: generator (a process per round)          core 1: the device of this round
 //!      access port  ◀── memif ──▶  testpmd io  or  weir run  ◀── memif ──▶  internet port
 //!
-//!   rounds:   raw  weir  raw  weir  raw ...          a round counts when the raw rounds around it agree
+//!   rounds:   raw  weir  raw  weir  raw ...   a round counts when the raw rounds around it agree
 //!
 //!   catalogue ─▶ experiments ─▶ points ─▶ rounds ─▶ figures ─▶ report.md, report.json, plots
 //! ```
 //!
-//! The raw figure is what the machine, memif and the generator can move at all: the same packets handed through by testpmd. A
-//! machine that changes its speed between rounds changes both, so the ratio is the result, with the busy cycles per packet of
-//! both devices beside it. Nothing but memif and the two processes takes part: no NIC, no kernel network.
+//! The raw figure is an upper bound of what the machine, memif and the generator can move: the same
+//! packets forwarded by testpmd. A machine that changes its speed between rounds changes both, so
+//! the ratio is the result, with the busy cycles per packet of both devices beside it. Only memif
+//! and the two processes take part: no NIC, no kernel network.
 //!
-//! The generator listens on the memif sockets and starts first; the device connects, and so the packets lie in its memory and
-//! are not copied by it. Everything runs in child processes; a point that this machine cannot measure is skipped with a word.
+//! The generator listens on the memif sockets and starts first; the device connects, so the packets
+//! lie in the generator's memory and the generator does not copy them. Everything runs in child
+//! processes; a point that this machine cannot measure is skipped with a reason.
 
 mod address_plan;
 mod attacks;
@@ -66,28 +68,29 @@ use self::rounds::{Baseline, Measured, Round, State};
 
 #[derive(Clone, Debug)]
 pub struct BenchPlan {
-    /// The benchmark for every day: fewer experiments, fewer and shorter rounds.
+    /// The everyday benchmark: fewer experiments, fewer and shorter rounds.
     pub is_short: bool,
-    /// Names of experiments; all when empty.
+    /// Names of experiments. Empty: all.
     pub only: Vec<String>,
-    /// Rounds of each point that shall count, and how long floods are measured, where not as each experiment says.
+    /// Number of rounds of each point that must count, and measured time of floods. None: as each
+    /// experiment defines them.
     pub rounds: Option<usize>,
     pub measured: Option<Duration>,
-    /// The first generator's core; further ones have every second core after it.
+    /// Core of the first generator; further generators use every second core after it.
     pub generator_core: usize,
     /// The same for the workers of the device.
     pub device_core: usize,
-    /// The `weir` binary: the device, and the generator's process.
+    /// Path of the `weir` binary: the device, and the generator's process.
     pub weir: PathBuf,
-    /// Another build of it: each flood is measured with both, in turn.
+    /// Path of another build: each flood is measured with both builds, in turn.
     pub against: Option<PathBuf>,
-    /// Whether to reserve the huge pages that a point needs, as long as it takes.
+    /// Whether to reserve the huge pages that a point needs while it is measured.
     pub takes_huge_pages: bool,
-    /// Folder for the report.
+    /// Folder of the report.
     pub output: PathBuf,
-    /// How to repeat it, for the report.
+    /// Command line that repeats the benchmark, for the report.
     pub command: String,
-    /// Set from outside to end early and clean up.
+    /// Set by the caller to end early and clean up.
     pub interrupted: Arc<AtomicBool>,
 }
 
@@ -119,16 +122,16 @@ impl BenchPlan {
     }
 }
 
-/// When an experiment runs unless it is named.
+/// The benchmark that runs an experiment unless it is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunsIn {
     Short,
     Full,
-    /// In neither benchmark.
+    /// In neither benchmark: only when named.
     None,
 }
 
-/// Names and titles of all experiments, and which benchmark has them.
+/// Returns names and titles of all experiments, and the benchmark that has them.
 pub fn experiments() -> Vec<(&'static str, &'static str, RunsIn)> {
     let short = catalogue::experiments(true);
     let is_short = |name| short.iter().any(|experiment| experiment.name == name);
@@ -140,12 +143,12 @@ pub fn experiments() -> Vec<(&'static str, &'static str, RunsIn)> {
     full.chain(others.into_iter().map(|known| (known.name, known.title, RunsIn::None))).collect()
 }
 
-/// Runs the experiments and writes the report after each; `say` gets a line per round. Needs two cores, `dpdk-testpmd`, and root
-/// for huge pages (it runs without).
+/// Runs the experiments and writes the report after each; `say` is called with a line per round.
+/// Needs two cores and `dpdk-testpmd`, and root for huge pages (it runs without them).
 ///
 /// # Errors
-/// Where nothing can be measured at all, or when interrupted: the report then has what was measured before. A point that fails
-/// is a fault in the report, and no error.
+/// When nothing can be measured at all, or when interrupted: the report then has the results so
+/// far. A point that fails is a fault in the report, and no error.
 pub fn bench(plan: &BenchPlan, mut say: impl FnMut(&str)) -> Result<Report, BenchError> {
     let experiments = plan.experiments()?;
     let machine = Machine::look(plan)?;
@@ -174,11 +177,12 @@ pub fn bench(plan: &BenchPlan, mut say: impl FnMut(&str)) -> Result<Report, Benc
     Ok(report)
 }
 
-/// A benchmark under way.
+/// A running benchmark.
 struct Run<'a> {
     place: Place<'a>,
     progress: Progress,
-    /// The last rate at which harmless packets of an attacker's home cost the others nothing, packets per second.
+    /// The last rate at which harmless packets of an attacker's home cost the other homes nothing,
+    /// packets per second.
     harmless_pps: Option<f64>,
     say: &'a mut dyn FnMut(&str),
 }
@@ -205,8 +209,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Points that share their raw rounds: raw, each of them, raw, each of them, ..., raw, until enough rounds of each count, or
-    /// twice as many have run.
+    /// Measures points that share their raw rounds: raw, each of them, raw, each of them, ..., raw,
+    /// until enough rounds of each count, or twice as many have run.
     fn group(
         &mut self,
         experiment: &Experiment,
@@ -224,7 +228,7 @@ impl Run<'_> {
         let wanted = if self.place.plan.takes_huge_pages { pages.unwrap_or(0) } else { 0 };
         let reserve = HugePageReserve::take(wanted);
         reserve.sentence().clone_into(huge_pages);
-        // It has no raw rounds, so it stands alone.
+        // An attack has no raw rounds, so it stands alone.
         if let (Probe::Attack(attack), [measured]) = (first_probe, &mut *points) {
             return self.attack(attack, experiment.rounds, measured);
         }
@@ -264,7 +268,7 @@ impl Run<'_> {
         }
     }
 
-    /// A raw round; a failure is that of all points that need it.
+    /// Runs a raw round; its failure is a failure of all points that need it.
     fn raw(
         &mut self,
         load: &load::Load,
@@ -309,7 +313,7 @@ impl Run<'_> {
     }
 }
 
-/// Positions of the points that need another round.
+/// Returns the positions of the points that need another round.
 fn wanting(points: &[Measured], rounds: usize) -> Vec<usize> {
     let wants = |measured: &Measured| measured.state == State::Measured && measured.kept() < rounds;
     (0..points.len()).filter(|&position| wants(&points[position])).collect()
@@ -337,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn another_build_is_refused_where_no_flood_would_run_it() {
+    fn other_build_is_refused_without_a_flood_to_run_it() {
         let other = Some(PathBuf::from("/usr/bin/weir"));
         assert_eq!(plan("established", other.clone()).experiments().unwrap().len(), 1);
         assert_eq!(plan("latency", None).experiments().unwrap().len(), 1);

@@ -1,4 +1,5 @@
-//! The gateway the generator plays on each side, as far as ARP goes (RFC 826): it answers for its address and finds the device.
+//! The gateway that the generator simulates on each side, as far as ARP goes (RFC 826): it answers
+//! for its address and finds the device.
 
 use weir_wire::arp::{self, Arp};
 use weir_wire::ethernet::{ETHERTYPE_ARP, Ethernet, Mac};
@@ -8,33 +9,33 @@ use zerocopy::{FromBytes, IntoBytes};
 /// An ARP frame: 42 bytes.
 pub type ArpFrame = [u8; 42];
 
-/// What a frame was to the gateway.
+/// The meaning of a frame to the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
     NotArp,
     Arp,
-    /// Asks for this gateway: the answer to send.
+    /// A request for this gateway's address, with the answer to send.
     Question(ArpFrame),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Gateway {
     pub mac: Mac,
-    /// Host order.
+    /// Address of this gateway, host order.
     pub address: u32,
     /// The address of the device under test on this side, host order.
     pub device_address: u32,
-    /// Known once the device has said anything.
+    /// Known once the device has sent an ARP packet.
     pub device_mac: Option<Mac>,
 }
 
 impl Gateway {
-    /// "Who has the device's address?"
+    /// Returns the request for the device's address.
     pub fn request(&self) -> ArpFrame {
         frame(Mac::BROADCAST, self.mac, &Arp::request(self.mac, self.address, self.device_address))
     }
 
-    /// Takes a received frame.
+    /// Processes a received frame.
     pub fn receive(&mut self, bytes: &[u8]) -> Heard {
         match self.parse(bytes) {
             None => Heard::NotArp,
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_for_others_and_other_frames_are_left_alone() {
+    fn requests_for_other_addresses_and_other_frames_are_ignored() {
         let mut gateway = gateway();
         let other = frame(Mac::BROADCAST, DEVICE, &Arp::request(DEVICE, 0x0a01_0003, 0x0a01_0004));
         assert_eq!(gateway.receive(&other), Heard::Arp);

@@ -37,7 +37,7 @@ pub enum GeneratorError {
     SharedEndpoints { count: usize },
 }
 
-/// How a long phase comes along, about once a second.
+/// Progress of a long phase, reported about once a second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "phase")]
 pub enum Progress {
@@ -73,7 +73,7 @@ pub struct Generator {
     traffic: Traffic,
     upstream: Templates,
     downstream: Templates,
-    /// The first lap that no packet has had yet.
+    /// The first lap that no packet has used yet.
     next_lap: u32,
 }
 
@@ -92,7 +92,7 @@ impl Generator {
         }
     }
 
-    /// Waits until both ports have a link: what is sent earlier is lost.
+    /// Waits until both ports have a link: packets sent earlier are lost.
     pub fn connect(&self, patience: Duration) -> Result<(), GeneratorError> {
         let give_up = Deadline::after(patience);
         for (side, port) in [("access", &self.access), ("internet", &self.internet)] {
@@ -107,7 +107,8 @@ impl Generator {
         Ok(())
     }
 
-    /// Asks for the device's addresses on both sides until it has answered. Not needed for a device that only passes through.
+    /// Requests the device's addresses on both sides until it has answered. Not needed for a device
+    /// that only forwards.
     pub fn resolve(&mut self, patience: Duration) -> Result<(), GeneratorError> {
         let give_up = Deadline::after(patience);
         let mut next_request = Deadline::after(Duration::ZERO);
@@ -143,7 +144,7 @@ impl Generator {
     }
 }
 
-/// A point of time on the cycle counter: reading it costs no system call.
+/// A point of time on the cycle counter: reading it needs no system call.
 #[derive(Clone, Copy, Debug)]
 struct Deadline {
     cycle: u64,

@@ -1,12 +1,14 @@
-//! Latencies in a histogram of fixed precision. Hot: one entry per packet.
+//! Latencies in a histogram of fixed precision. Hot path: one entry per packet.
 //!
-//! Buckets as in HdrHistogram: each power of two is cut into 64 equal ones, so a value is known to 1.6 %.
+//! Buckets as in HdrHistogram: each power of two is divided into 64 equal buckets, so a value is
+//! known to 1.6 %.
 
 use serde::{Deserialize, Serialize};
 
 const PRECISION_BITS: u32 = 6;
 const CUTS: usize = 1 << PRECISION_BITS;
-/// Below 2^6 every value has its bucket, above there are 64 for each of the 26 powers of two left in 32 bits.
+/// Below 2^6 every value has its own bucket, above there are 64 for each of the remaining 26 powers
+/// of two in 32 bits.
 const BUCKETS: usize = CUTS * (32 - PRECISION_BITS as usize + 1);
 
 #[derive(Clone, Debug)]
@@ -48,7 +50,8 @@ impl Histogram {
         *self = Histogram::default();
     }
 
-    /// The value that `share` (0 to 1) of the samples do not exceed, as the upper end of its bucket; 0 without samples.
+    /// Returns the value that `share` (0 to 1) of the samples do not exceed, as the upper end of
+    /// its bucket; 0 without samples.
     pub fn percentile(&self, share: f64) -> u32 {
         let wanted = (share * self.samples as f64).ceil().max(1.0) as u64;
         let mut below = 0;
@@ -61,7 +64,8 @@ impl Histogram {
         0
     }
 
-    /// `None` without samples. `per_second`: units of the recorded values in a second.
+    /// Returns the percentiles; `None` without samples. `per_second`: units of the recorded values
+    /// in a second.
     pub fn summary(&self, per_second: f64) -> Option<Latency> {
         let us = |value: u32| f64::from(value) / per_second * 1e6;
         (self.samples > 0).then(|| Latency {
@@ -122,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_recorded_is_no_latency() {
+    fn empty_histogram_has_no_latency() {
         let mut histogram = Histogram::default();
         assert_eq!(histogram.summary(1e9), None);
         histogram.record(5);

@@ -1,12 +1,13 @@
-//! The accounts of a flood: every packet sent came back right, came back wrong, or is lost.
+//! The accounts of a flood: every sent packet came back correct, came back wrong, or is lost.
 
 use serde::{Deserialize, Serialize};
 
-/// What one received packet is.
+/// The judgement of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Right,
-    /// Upstream: not the public endpoint or the remote of this flow. Downstream: not its home, its tunnel or its inside endpoint.
+    /// Upstream: not the public endpoint or the remote of this flow. Downstream: not its home, its
+    /// tunnel or its inside endpoint.
     WrongAddress,
     BadChecksum,
     /// The same lap of the same flow a second time.
@@ -14,7 +15,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether the packet is what was sent, if perhaps for the second time.
+    /// True if the packet is the one that was sent, even if it arrived a second time.
     pub fn is_delivered(self) -> bool {
         matches!(self, Verdict::Right | Verdict::Duplicate)
     }
@@ -41,12 +42,13 @@ impl Account {
         }
     }
 
-    /// Packets that never came back. Exact once nothing is under way any more; a duplicate makes up for no loss.
+    /// Returns the number of packets that never came back. Exact once no packet is in flight; a
+    /// duplicate does not offset a loss.
     pub fn lost(&self) -> u64 {
         self.sent.saturating_sub(self.right + self.wrong_address + self.bad_checksum)
     }
 
-    /// Packets that came back and should not have, as they are.
+    /// Returns the number of packets that came back although they should not, or not in this form.
     pub fn wrong(&self) -> u64 {
         self.wrong_address + self.bad_checksum + self.duplicate
     }
@@ -67,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duplicate_makes_up_for_no_loss() {
+    fn duplicate_does_not_offset_a_loss() {
         let mut account = Account { sent: 3, ..Account::default() };
         account.enter(Verdict::Right);
         account.enter(Verdict::Duplicate);

@@ -1,17 +1,19 @@
-//! The baseline that everybody has: source NAT by the Linux kernel (nftables and conntrack), on one core.
+//! The common baseline: source NAT by the Linux kernel (nftables and conntrack), on one core.
 //!
-//! No generator runs beside it: an XDP program makes the frames inside the kernel, and BPF_PROG_RUN with
-//! BPF_F_TEST_XDP_LIVE_FRAMES (Linux 5.18) hands them to the stack as a driver would, 64 at a time. Another XDP program behind
-//! the egress interface counts what arrives and drops it.
+//! No generator runs beside it: an XDP program makes the frames inside the kernel, and BPF_PROG_RUN
+//! with BPF_F_TEST_XDP_LIVE_FRAMES (Linux 5.18) passes them to the stack as a driver would, 64 at a
+//! time. Another XDP program behind the egress interface counts the arriving frames and drops them.
 //!
 //! ```text
 //!   BPF_PROG_RUN ─▶ feeder ─▶ access ▶ forward, conntrack, SNAT ▶ internet ──veth──▶ sink
 //!                             └───────── a network namespace of the thread ────────────┘
 //! ```
 //!
-//! All of it is one thread on one core, softirqs included. First every flow is opened and answered once; then 60-byte frames
-//! (64 with FCS) go up, their flows in an order far from that of creation. What is counted has its source translated; a
-//! sample of it is checked to the last byte. The host keeps nothing: interfaces, ruleset, sessions and programs end with the thread.
+//! All of it is one thread on one core, softirqs included. First every flow is opened and answered
+//! once; then 60-byte frames (64 with FCS) go up, their flows in an order far from that of
+//! creation. Only frames with a translated source are counted; a sample of them is checked to the
+//! last byte. The host keeps nothing: interfaces, ruleset, sessions and programs end with the
+//! thread.
 
 mod assembler;
 mod bpf;
@@ -30,29 +32,31 @@ use feeder::{Feeder, permuting_step};
 use flow::{Direction, FLOWS_MAX};
 use sink::Sink;
 
-/// Frames of the run that warms up and tells how many fit a call.
+/// Frames of the warm-up run, which shows how many fit a call.
 const WARM_UP_FRAMES: u32 = 262_144;
-/// The longest run of one system call. Each call sleeps some 20 ms while the kernel sets up and frees its pages, which is no
-/// cost of a packet: the fewer calls, the better.
+/// Longest run of one system call. Each call sleeps some 20 ms while the kernel sets up and frees
+/// its pages, which is no cost of a packet: the fewer calls, the better.
 const CALL: Duration = Duration::from_secs(10);
 
-/// What to measure.
+/// Parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct LinuxNatPlan {
-    /// UDP flows, each established in both directions: 1 to 4,194,304, and at most `nf_conntrack_max`.
+    /// UDP flows, each established in both directions: 1 to 4,194,304, and at most
+    /// `nf_conntrack_max`.
     pub flows: u32,
-    /// How long to flood, about; from 2 s on the sleeps of the system call are below one percent.
+    /// Approximate length of the flood; from 2 s on the sleeps of the system call are below one
+    /// percent.
     pub seconds: Duration,
-    /// The core that does everything.
+    /// The core that runs everything.
     pub core: usize,
 }
 
-/// What the kernel did while it was flooded.
+/// The result of a flood.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinuxNatResult {
     /// Packets translated and forwarded, in millions a second.
     pub mpps: f64,
-    /// Cycles of the time stamp counter, making and counting the frames included.
+    /// Cycles of the time stamp counter, including those for making and counting the frames.
     pub cycles_per_packet: f64,
     /// Packets translated and forwarded.
     pub packets: u64,
@@ -60,7 +64,7 @@ pub struct LinuxNatResult {
     pub sessions: u64,
 }
 
-/// Why it was not measured, in a sentence.
+/// Why the NAT was not measured, in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{0}")]
 pub struct Skipped(pub String);
@@ -78,18 +82,19 @@ impl Skipped {
     }
 }
 
-/// Measures the kernel's NAT. Needs root, `ip` and `nft`; whatever is missing is the reason of [`Skipped`].
+/// Measures the kernel's NAT. Needs root, `ip` and `nft`; a missing one is the reason of
+/// [`Skipped`].
 pub fn measure(plan: &LinuxNatPlan) -> Result<LinuxNatResult, Skipped> {
     observe(plan).map(|(result, _)| result)
 }
 
-/// As [`measure`], with frames that left the kernel in the measured time: up to 64, each 60 bytes from the Ethernet header on,
-/// all found right.
+/// Like [`measure`], and returns frames that left the kernel in the measured time: up to 64, each
+/// 60 bytes from the Ethernet header on, all verified.
 pub fn observe(plan: &LinuxNatPlan) -> Result<(LinuxNatResult, Vec<Vec<u8>>), Skipped> {
     if !(1..=FLOWS_MAX).contains(&plan.flows) {
         return Err(Skipped(format!("the address plan has room for 1 to {FLOWS_MAX} flows")));
     }
-    // The namespace and the core are the thread's; they end with it.
+    // Namespace and core affinity belong to the thread and end with it.
     thread::scope(|scope| {
         let thread = thread::Builder::new()
             .name("linux-nat".into())
@@ -118,7 +123,8 @@ fn flood(plan: &LinuxNatPlan) -> Result<(LinuxNatResult, Vec<Vec<u8>>), Skipped>
 
     let before = hosts.translated().map_err(Skipped::bpf)?;
     let (start, start_cycles) = (Instant::now(), tsc());
-    // The machine may be faster than it was: a call that ends early is good enough when most of the time is over.
+    // The machine may have become faster: a call that ends early suffices once most of the time is
+    // over.
     while start.elapsed() < plan.seconds * 3 / 4 {
         up.send(frames.max(1)).map_err(Skipped::bpf)?;
     }

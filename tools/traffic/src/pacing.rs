@@ -1,25 +1,27 @@
-//! How many packets are due, and which. Hot, pure: the cycle counter is an argument.
+//! The number of packets that are due, and their kinds. Hot path; pure: the cycle counter is an
+//! argument.
 
-/// Packets behind the plan after which the plan gives way: a generator that was held up does not make up for it with a burst.
+/// Largest number of packets behind the plan that are made up for: a generator that was delayed
+/// does not catch up with a burst.
 const DEBT_MAX: u64 = 256;
 
 /// A steady rate of packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Packets per cycle, in 2^-32.
+    /// Packets per cycle, in units of 2^-32.
     step: u64,
     last: u64,
-    /// Packets due, in 2^-32.
+    /// Packets due, in units of 2^-32.
     due: u64,
 }
 
 impl Pace {
-    /// `rate` packets in a second of `hz` cycles, from cycle `now` on.
+    /// Starts a pace of `rate` packets in a second of `hz` cycles, from cycle `now` on.
     pub fn new(rate: f64, hz: u64, now: u64) -> Self {
         Pace { step: (rate / hz as f64 * (1u64 << 32) as f64) as u64, last: now, due: 0 }
     }
 
-    /// How many packets may be sent at cycle `now`, `max` at most.
+    /// Returns how many packets may be sent at cycle `now`, `max` at most.
     #[inline]
     pub fn take(&mut self, now: u64, max: u32) -> u32 {
         let elapsed = now.saturating_sub(self.last);
@@ -31,16 +33,16 @@ impl Pace {
     }
 }
 
-/// Deals whole packets so that a share of them is of one kind, at every moment.
+/// Distributes whole packets so that a share of them is of one kind, at every point of time.
 #[derive(Clone, Copy, Debug)]
 pub struct Share {
-    /// In 2^-32.
+    /// In units of 2^-32.
     part: u64,
     rest: u64,
 }
 
 impl Share {
-    /// `share` from 0 to 1.
+    /// Makes a share from 0 to 1.
     pub fn new(share: f64) -> Self {
         Share { part: (share.clamp(0.0, 1.0) * (1u64 << 32) as f64).round() as u64, rest: 0 }
     }
@@ -49,7 +51,7 @@ impl Share {
         self.part == 0
     }
 
-    /// How many of the next `count` packets.
+    /// Returns how many of the next `count` packets are of the kind.
     #[inline]
     pub fn of(&mut self, count: u32) -> u32 {
         let sum = self.rest + u64::from(count) * self.part;
@@ -74,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_a_burst_comes_next_but_a_long_pause_is_not_made_up() {
+    fn packets_beyond_a_burst_come_next_but_a_long_pause_is_not_made_up() {
         let mut pace = Pace::new(1.0, 1, 0);
         assert_eq!(pace.take(100, 64), 64);
         assert_eq!(pace.take(100, 64), 36);

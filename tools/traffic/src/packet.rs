@@ -1,15 +1,20 @@
-//! The packets of the generated traffic, as bytes. Hot: one of them is written and one read per packet.
+//! The packets of the generated traffic, as bytes. Hot path: one write and one read per packet.
 //!
 //! ```text
-//!   internet side   Ethernet 14 |                  IPv4 20 | UDP 8 or TCP 20 | mark 16 | padding          64 to 1518 bytes with the FCS
-//!   access side     Ethernet 14 | IPv4 20 | GRE 4 | IPv4 20 | UDP 8 or TCP 20 | mark 16 | padding         24 more; the same in plain mode
+//!   internet side   Ethernet 14 |                  IPv4 20 | UDP 8 or TCP 20 | mark 16 | padding
+//!   access side     Ethernet 14 | IPv4 20 | GRE 4 | IPv4 20 | UDP 8 or TCP 20 | mark 16 | padding
 //! ```
 //!
-//! The mark says which flow, which lap of the flood, which direction, and when it was sent. A device under test cannot know it and
-//! must not change it, so it says what a packet is even where all its addresses are wrong.
+//! A packet of the internet side has 64 to 1518 bytes with the FCS, one of the access side 24 more;
+//! in plain mode both are the same.
 //!
-//! Addresses and ports are held as they lie in the packet, read as little-endian words ("wire words"): they are compared and
-//! copied, never computed with, and the Internet checksum does not depend on the byte order (RFC 1071 section 2(B)).
+//! The mark holds the flow, the lap of the flood, the direction, and the time of sending. A device
+//! under test cannot know it and must not change it, so it identifies a packet even if all
+//! addresses are wrong.
+//!
+//! Addresses and ports are held as they lie in the packet, read as little-endian words ("wire
+//! words"): they are compared and copied, never computed with, and the Internet checksum does not
+//! depend on the byte order (RFC 1071 section 2(B)).
 
 mod variant;
 
@@ -26,7 +31,7 @@ const IPV4_LEN: usize = 20;
 const GRE_LEN: usize = 4;
 const UDP_LEN: usize = 8;
 const TCP_LEN: usize = 20;
-/// What the tunnel adds to a packet.
+/// Bytes that the tunnel adds to a packet.
 pub const TUNNEL_LEN: usize = IPV4_LEN + GRE_LEN;
 /// Mark and two bytes of padding: makes the UDP packet of RFC 2544's 64 bytes.
 const MARK_LEN: usize = 18;
@@ -37,7 +42,7 @@ const TCP_SYN: u8 = 0x02;
 const TCP_PSH: u8 = 0x08;
 const TCP_ACK: u8 = 0x10;
 
-/// Direction of a packet, as its mark carries it.
+/// Direction of a packet, as stored in its mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     Upstream,
@@ -53,37 +58,39 @@ impl Direction {
     }
 }
 
-/// The kind of packet: through a tunnel or not, TCP or UDP. All offsets follow from it at compile time.
+/// The kind of packet: through a tunnel or not, TCP or UDP. All offsets follow from it at compile
+/// time.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind<const TUNNEL: bool, const TCP: bool>;
 
 impl<const TUNNEL: bool, const TCP: bool> Kind<TUNNEL, TCP> {
-    /// Where the inner IPv4 header starts.
+    /// Offset of the inner IPv4 header.
     const IP: usize = ETHERNET_LEN + if TUNNEL { TUNNEL_LEN } else { 0 };
     const L4: usize = Self::IP + IPV4_LEN;
     const L4_LEN: usize = if TCP { TCP_LEN } else { UDP_LEN };
     const L4_CHECKSUM: usize = Self::L4 + if TCP { 16 } else { 6 };
     const PROTOCOL: u8 = if TCP { PROTOCOL_TCP } else { PROTOCOL_UDP };
     const MARK: usize = Self::L4 + Self::L4_LEN;
-    /// Everything that differs from packet to packet, and the shortest packet of the kind.
+    /// Length of everything that differs from packet to packet, and of the shortest packet of the
+    /// kind.
     pub const HEAD: usize = Self::MARK + MARK_LEN;
 }
 
 /// The addresses of a packet as wire words: source in the low half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// Of the tunnel; without meaning where there is none.
+    /// Addresses of the tunnel; meaningless without a tunnel.
     pub outer: u64,
     pub inner: u64,
     pub ports: u32,
 }
 
-/// Which packet of which flow. Laps count from 1.
+/// Identifies a packet of a flow. Laps count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     pub flow: u32,
     pub lap: u32,
-    /// When it was sent, in a unit of the caller.
+    /// Time of sending, in a unit of the caller.
     pub stamp: u32,
 }
 
@@ -96,9 +103,10 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// The segment of a lap: lap 1 opens the connection, each later one carries `payload_len` bytes more. `peer_lap` is the last
-    /// lap received from the other side, 0 for none. A SYN carries its mark as data (RFC 9293 section 3.4 allows it), so that all
-    /// packets are alike.
+    /// Returns the segment of a lap: lap 1 opens the connection, each later one carries
+    /// `payload_len` bytes more. `peer_lap` is the last lap received from the other side, 0 for
+    /// none. A SYN carries its mark as data (RFC 9293 section 3.4 allows it), so that all packets
+    /// are alike.
     #[inline]
     pub fn new(direction: Direction, flow: u32, lap: u32, peer_lap: u32, payload_len: u32) -> Self {
         // Knuth's multiplicative hash: sequence numbers all over the space, wrapping in some flows.
@@ -107,7 +115,7 @@ impl Segment {
             Direction::Upstream => (ours, !ours, TCP_SYN),
             Direction::Downstream => (!ours, ours, TCP_SYN | TCP_ACK),
         };
-        // Data sent before this lap, and the SYN itself.
+        // Bytes sent before this lap, counting the SYN itself.
         let before = (lap - 1).wrapping_mul(payload_len).wrapping_add(u32::from(lap > 1));
         let heard = peer_lap.wrapping_mul(payload_len).wrapping_add(1);
         let opens = lap == 1;
@@ -120,7 +128,7 @@ impl Segment {
     }
 }
 
-/// A packet of no flow yet, and the sums of what does not differ from flow to flow.
+/// A packet without a flow, and the sums of the words that do not differ from flow to flow.
 #[derive(Clone, Debug)]
 pub struct Template {
     bytes: Vec<u8>,
@@ -131,7 +139,8 @@ pub struct Template {
 }
 
 impl Template {
-    /// A packet of `len` bytes without FCS (at least [`Kind::HEAD`]) from `source` to `destination` on the link.
+    /// Makes a packet of `len` bytes without FCS (at least [`Kind::HEAD`]) from `source` to
+    /// `destination` on the link.
     pub fn new<const TUNNEL: bool, const TCP: bool>(
         source: Mac,
         destination: Mac,
@@ -173,22 +182,23 @@ impl Template {
         }
     }
 
-    /// Bytes of the packet, without FCS.
+    /// Returns the bytes of the packet, without FCS.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Never: the shortest packet has 60 bytes.
+    /// Returns false: the shortest packet has 60 bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Bytes of TCP or UDP payload.
+    /// Returns the bytes of TCP or UDP payload.
     pub fn payload_len(&self) -> u32 {
         self.payload_len
     }
 
-    /// Writes a packet into `bytes`, which are [`Template::len`] long (others are left alone). `segment` counts for TCP only.
+    /// Writes a packet into `bytes`, which must be [`Template::len`] long (other lengths are left
+    /// unchanged). `segment` is used for TCP only.
     #[inline(always)]
     pub fn write<const TUNNEL: bool, const TCP: bool>(
         &self,
@@ -244,7 +254,7 @@ impl Template {
     }
 }
 
-/// What a received packet says.
+/// The content of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub addresses: Addresses,
@@ -252,8 +262,9 @@ pub struct Seen {
     pub checksums_right: bool,
 }
 
-/// Reads a packet; `None` when it is not one of the generator's in that direction and of that kind. Every checksum is computed from
-/// all the bytes it covers; a UDP checksum of zero (none) is wrong, the generator sends one.
+/// Reads a packet; `None` if it is not one of the generator's in that direction and of that kind.
+/// Every checksum is computed from all the bytes that it covers; a UDP checksum of zero (none) is
+/// wrong, since the generator sends one.
 #[inline(always)]
 pub fn read<const TUNNEL: bool, const TCP: bool>(
     frame: &[u8],
@@ -286,7 +297,7 @@ pub fn read<const TUNNEL: bool, const TCP: bool>(
         + halves(inner)
         + words(&head[l4..Kind::<TUNNEL, TCP>::HEAD]);
     if !rest.is_empty() {
-        // The part before has an even length.
+        // The preceding part has an even length.
         sum += u64::from((checksum::partial(rest) as u16).swap_bytes());
     }
     is_right = is_right & (fold(words(&head[ip..l4])) == 0xffff) & (fold(sum) == 0xffff);
@@ -305,15 +316,16 @@ pub fn read<const TUNNEL: bool, const TCP: bool>(
     })
 }
 
-/// The flow a packet claims to belong to, unchecked: enough to ask for its record early.
+/// Returns the flow that a packet claims to belong to, unchecked: enough to prefetch its record.
 #[inline(always)]
 pub fn claimed_flow<const TUNNEL: bool, const TCP: bool>(frame: &[u8]) -> Option<u32> {
     let head = frame.get(..Kind::<TUNNEL, TCP>::HEAD)?;
     Some(word32(head, Kind::<TUNNEL, TCP>::MARK + 4))
 }
 
-/// An IPv4 header without options at `at`, not a fragment, of the right protocol and length. The type of service, the
-/// identification, "don't fragment" and the TTL are the device's to change.
+/// True if there is an IPv4 header without options at `at`, not a fragment, of the right protocol
+/// and length. The device may change the type of service, the identification, "don't fragment" and
+/// the TTL.
 #[inline(always)]
 fn is_whole(head: &[u8], at: usize, protocol: u8, len: usize) -> bool {
     const MASK: u64 = u64::from_le_bytes([0xff, 0, 0xff, 0xff, 0, 0, 0x3f, 0xff]);
@@ -331,13 +343,13 @@ fn write_ipv4(header: &mut [u8], protocol: u8, total_len: usize) {
     header[9] = protocol;
 }
 
-/// Protocol and length of the pseudo header (RFC 768, RFC 9293 section 3.1), as wire words.
+/// Returns protocol and length of the pseudo header (RFC 768, RFC 9293 section 3.1), as wire words.
 #[inline(always)]
 fn pseudo_sum(protocol: u8, len: u16) -> u64 {
     u64::from(u16::from(protocol).swap_bytes()) + u64::from(len.swap_bytes())
 }
 
-/// The sum of `bytes` as wire words; an even number of bytes.
+/// Returns the sum of `bytes` as wire words; their number must be even.
 #[inline(always)]
 fn words(bytes: &[u8]) -> u64 {
     let chunks = bytes.chunks_exact(4);

@@ -1,9 +1,10 @@
 //! The order in which flows are visited.
 //!
-//! A table filled and then visited in the same order would let the hardware prefetch the device's records, which no real
-//! traffic allows: flows are created in one order and flooded in another.
+//! A table filled and then visited in the same order would let the hardware prefetch the device's
+//! records, which no real traffic allows: flows are created in one order and flooded in another.
 
-/// `0..len` in an order drawn from `seed`; the same seed gives the same order. `len` below 2^32.
+/// Returns `0..len` in an order drawn from `seed`; the same seed gives the same order. `len` must
+/// be below 2^32.
 pub fn shuffled(len: u32, seed: u64) -> Vec<u32> {
     let mut order: Vec<u32> = (0..len).collect();
     let mut state = seed;
@@ -15,8 +16,8 @@ pub fn shuffled(len: u32, seed: u64) -> Vec<u32> {
     order
 }
 
-/// `0..total` in pieces of `piece`, each shuffled by itself: what is created in a piece is also visited in it. The last piece may be
-/// shorter.
+/// Returns `0..total` in pieces of `piece`, each shuffled separately: flows created in a piece are
+/// also visited in it. The last piece may be shorter.
 pub fn shuffled_in_pieces(total: u32, piece: u32, seed: u64) -> Vec<u32> {
     let mut order = Vec::with_capacity(total as usize);
     let mut start = 0;
@@ -29,7 +30,8 @@ pub fn shuffled_in_pieces(total: u32, piece: u32, seed: u64) -> Vec<u32> {
     order
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): any seed will do, and 64 good bits a call are all that a shuffle needs.
+/// SplitMix64 (Steele, Lea, Flood 2014): accepts any seed and returns 64 random bits a call, which
+/// is all that a shuffle needs.
 #[inline]
 pub fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);

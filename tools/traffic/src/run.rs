@@ -1,4 +1,4 @@
-//! One run in a process of its own: EAL, two ports, one generator.
+//! One run in its own process: EAL, two ports, one generator.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const BUFFERS: u32 = 16_384;
 const DESCRIPTORS: u16 = 1024;
 const MTU: u16 = 1500;
 const MEMORY_MB: usize = 128;
-/// How long the device may take to connect, and to answer ARP.
+/// Time limits for the device to connect, and to answer ARP.
 const DEVICE_PATIENCE: Duration = Duration::from_secs(10);
 /// The same for a device that translates: it may build the tables of sixty million flows first.
 const TRANSLATOR_PATIENCE: Duration = Duration::from_secs(120);
@@ -29,13 +29,13 @@ const TRANSLATOR_PATIENCE: Duration = Duration::from_secs(120);
 pub struct SidePlan {
     /// DPDK device arguments or a PCI address.
     pub device: String,
-    /// The gateway the generator plays, host order.
+    /// Address of the gateway that the generator simulates, host order.
     pub gateway: u32,
     /// The address of the device under test, host order.
     pub device_address: u32,
 }
 
-/// What to do with the device once it is found.
+/// The task once the device is found.
 #[derive(Clone, Copy, Debug)]
 pub enum Task {
     Flood(FloodPlan, Load),
@@ -51,14 +51,14 @@ pub struct RunPlan {
     pub protocol: Protocol,
     pub size: Size,
     pub task: Task,
-    /// How long flows are tried again that the device refuses before the flood.
+    /// How long flows that the device refuses are tried again before the flood.
     pub learn_patience: Duration,
-    /// The core the generator runs on.
+    /// The core that the generator runs on.
     pub core: usize,
     pub file_prefix: String,
 }
 
-/// How far a run has come.
+/// The progress of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "event")]
 pub enum Event {
@@ -70,7 +70,7 @@ pub enum Event {
     Learned {
         sent: u64,
         wrong: u64,
-        /// From the first packet sent to the last flow established.
+        /// Time from the first packet sent to the last flow established.
         #[serde(default)]
         seconds: f64,
         /// Flows established per second.
@@ -99,8 +99,9 @@ pub enum RunError {
     NothingToEstablish,
 }
 
-/// Runs all phases and reports each as it ends; the ports stay up while `report` takes the last event. Once per process: DPDK has one EAL.
-/// The generator runs in the calling thread, which DPDK knows as its main one: its buffers come from a private cache.
+/// Runs all phases and reports each as it ends; the ports stay up while `report` handles the last
+/// event. Once per process: DPDK has one EAL. The generator runs in the calling thread, which is
+/// DPDK's main thread: its buffers come from a private cache.
 pub fn run(plan: &RunPlan, mut report: impl FnMut(Event)) -> Result<(), RunError> {
     let traffic =
         Traffic { access: plan.scenario.access(), protocol: plan.protocol, size: plan.size };

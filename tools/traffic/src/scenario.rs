@@ -1,12 +1,14 @@
-//! Who talks to whom: the address plan of the generated traffic.
+//! The address plan of the generated traffic.
 //!
 //! | what | addresses |
 //! |---|---|
-//! | homes | 10.128.0.0/9, one each: the outer source in GRE mode, the only inside address in plain mode |
+//! | homes | 10.128.0.0/9, one each: outer source (GRE mode) or inside address (plain mode) |
 //! | tunnel endpoints | 10.64.0.0/10, one a shard |
 //! | hosts in a home, GRE mode | 192.168.1.10 to .13, the same in every home |
-//! | public prefixes | 198.18.0.0/16, eight addresses a shard or more (RFC 2544 appendix C.2.2: reserved for benchmarks) |
+//! | public prefixes | 198.18.0.0/16, eight addresses a shard or more (RFC 2544 appendix C.2.2) |
 //! | remote hosts | 198.19.0.0/20, port 443 |
+//!
+//! RFC 2544 reserves 198.18.0.0/15 for benchmarks.
 
 use std::net::Ipv4Addr;
 
@@ -24,7 +26,7 @@ pub(crate) const REMOTE_PORT: u16 = 443;
 pub(crate) const FIRST_INSIDE_PORT: u16 = 20_000;
 const HOSTS_PER_HOME: u32 = 4;
 const PUBLIC_PER_SHARD_MIN: u32 = 8;
-/// Ports of an address a translator gives out, and the block it gives them out in.
+/// Ports of an address that a translator assigns, and the block in which it assigns them.
 const PORTS_PER_ADDRESS: u32 = 64_512;
 const PORT_BLOCK: u32 = 256;
 const FLOWS_MAX: u32 = 1 << 30;
@@ -33,16 +35,16 @@ const FLOWS_PER_SUBSCRIBER_MAX: u32 = 20_000;
 /// weir's default size of a shard.
 pub const SUBSCRIBERS_PER_SHARD: u32 = 256;
 
-/// How homes reach the device.
+/// The access mode: how homes reach the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Each through a GRE tunnel of its own.
+    /// Each home through its own GRE tunnel.
     Gre,
     /// By plain IPv4: the home is the inside address.
     Plain,
 }
 
-/// What the flows are.
+/// The transport protocol of the flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     Udp,
@@ -59,7 +61,7 @@ pub struct Endpoint {
 /// The addresses of one flow. Host order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowPlan {
-    /// The home: outer source in GRE mode.
+    /// Address of the home: outer source in GRE mode.
     pub home: u32,
     /// Outer destination: the tunnel endpoint of the home's shard.
     pub tunnel: u32,
@@ -67,12 +69,12 @@ pub struct FlowPlan {
     pub remote: Endpoint,
 }
 
-/// How many flows, spread over how many homes.
+/// The number of flows and homes, and their place in the address plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scenario {
     flows: u32,
     new_flows: u32,
-    /// Whether flows opened during the flood are those of homes that have flows before it.
+    /// Whether flows opened during the flood belong to homes that have flows before it.
     new_in_known_homes: bool,
     flows_per_subscriber: u32,
     subscribers_per_shard: u32,
@@ -98,7 +100,8 @@ pub enum ScenarioError {
 }
 
 impl Scenario {
-    /// GRE access, shards of 256. `seed` draws the order in which flows are flooded.
+    /// Makes a scenario with GRE access and shards of 256 homes. `seed` draws the order in which
+    /// flows are flooded.
     pub fn new(flows: u32, flows_per_subscriber: u32, seed: u64) -> Result<Self, ScenarioError> {
         Scenario {
             flows,
@@ -113,23 +116,26 @@ impl Scenario {
         .checked()
     }
 
-    /// The same with shards of another size.
+    /// Returns the same scenario with shards of another size.
     pub fn with_subscribers_per_shard(self, subscribers: u32) -> Result<Self, ScenarioError> {
         Scenario { subscribers_per_shard: subscribers, ..self }.checked()
     }
 
-    /// The same with the shards from the `first_shard`-th of the address plan on, and so with other homes, tunnel endpoints and
-    /// public prefixes: generators beside each other share none.
+    /// Returns the same scenario with the shards from the `first_shard`-th of the address plan on,
+    /// and so with other homes, tunnel endpoints and public prefixes: parallel generators share
+    /// none.
     pub fn with_first_shard(self, first_shard: u32) -> Result<Self, ScenarioError> {
         Scenario { first_shard, ..self }.checked()
     }
 
-    /// The same with flows that are opened during the flood, on top of those established before it.
+    /// Returns the same scenario with flows that are opened during the flood, in addition to those
+    /// established before it.
     pub fn with_new_flows(self, new_flows: u32) -> Result<Self, ScenarioError> {
         Scenario { new_flows, ..self }.checked()
     }
 
-    /// The same, and the flows opened during the flood belong in turn to the homes that have flows before it, not to further ones.
+    /// Returns the same scenario with the flows opened during the flood assigned in turn to the
+    /// homes that have flows before it, instead of further homes.
     pub fn with_new_flows_in_known_homes(self) -> Result<Self, ScenarioError> {
         Scenario { new_in_known_homes: true, ..self }.checked()
     }
@@ -162,17 +168,17 @@ impl Scenario {
         Ok(self)
     }
 
-    /// Flows established before the flood.
+    /// Returns the number of flows established before the flood.
     pub fn flows(&self) -> u32 {
         self.flows
     }
 
-    /// Flows that are opened during the flood.
+    /// Returns the number of flows that are opened during the flood.
     pub fn new_flows(&self) -> u32 {
         self.new_flows
     }
 
-    /// Both: what the device's table must hold.
+    /// Returns the sum of both: the number of flows that the device's table must hold.
     pub fn flows_total(&self) -> u32 {
         self.flows + self.new_flows
     }
@@ -185,7 +191,7 @@ impl Scenario {
         self.subscribers_per_shard
     }
 
-    /// Where in the address plan the shards begin, counted from 0.
+    /// Returns the first shard in the address plan, counted from 0.
     pub fn first_shard(&self) -> u32 {
         self.first_shard
     }
@@ -199,7 +205,7 @@ impl Scenario {
         flows.div_ceil(self.flows_per_subscriber)
     }
 
-    /// Flows of a home at most, those opened during the flood included.
+    /// Returns the largest number of flows of a home, including those opened during the flood.
     fn flows_of_a_home(&self) -> u32 {
         let new = match self.new_in_known_homes {
             true => self.new_flows.div_ceil(self.subscribers()),
@@ -208,7 +214,8 @@ impl Scenario {
         self.flows_per_subscriber.saturating_add(new)
     }
 
-    /// The home of the flow that is created as `created`-th, counted from 0, and the flow's number within it.
+    /// Returns the home of the flow that is created as `created`-th, counted from 0, and the flow's
+    /// number within it.
     fn place(&self, created: u32) -> (u32, u32) {
         match created.checked_sub(self.flows) {
             Some(new) if self.new_in_known_homes => {
@@ -219,7 +226,8 @@ impl Scenario {
         }
     }
 
-    /// A home without flows in the last shard, for an attacker; `None` where the shards are full.
+    /// Returns a home without flows in the last shard, for an attacker; `None` if the shards are
+    /// full.
     pub fn spare_home(&self) -> Option<AttackHome> {
         let within = self.subscribers() % self.subscribers_per_shard;
         let shard = self.shards() - 1;
@@ -245,18 +253,18 @@ impl Scenario {
         self.subscribers().div_ceil(self.subscribers_per_shard)
     }
 
-    /// The tunnel endpoint of a shard, counted from 0 at the first one of the scenario.
+    /// Returns the tunnel endpoint of a shard, counted from 0 at the first shard of the scenario.
     pub fn tunnel_endpoint(&self, shard: u32) -> Ipv4Addr {
         Ipv4Addr::from_bits(ENDPOINTS + self.first_shard + shard)
     }
 
-    /// The homes of a shard, counted likewise: network address and prefix length.
+    /// Returns the prefix of a shard's homes, counted likewise: network address and prefix length.
     pub fn source_prefix(&self, shard: u32) -> (Ipv4Addr, u8) {
         let homes = self.homes_per_shard();
         (Ipv4Addr::from_bits(HOMES + (self.first_shard + shard) * homes), prefix_len(homes))
     }
 
-    /// The public prefix of a shard, counted likewise: network address and prefix length.
+    /// Returns the public prefix of a shard, counted likewise: network address and prefix length.
     pub fn public_prefix(&self, shard: u32) -> (Ipv4Addr, u8) {
         let addresses = self.public_per_shard();
         (
@@ -265,18 +273,20 @@ impl Scenario {
         )
     }
 
-    /// Ports a home may hold: a translator that draws them at random from whole blocks needs twice what is used.
+    /// Returns the number of ports that a home may hold: a translator that draws them at random
+    /// from whole blocks needs twice the number in use.
     pub fn ports_per_subscriber(&self) -> u32 {
         (2 * self.flows_of_a_home()).next_multiple_of(PORT_BLOCK)
     }
 
-    /// `order[i]` is the flow number (its place in the flood) of the flow that is created as `i`-th. Flows established before the
-    /// flood come first; new flows are shuffled in pieces of as many.
+    /// Returns the order of creation: element `i` is the flow number (its position in the flood) of
+    /// the flow that is created as `i`-th. Flows established before the flood come first; new flows
+    /// are shuffled in pieces of the same size.
     pub fn creation_order(&self) -> Vec<u32> {
         shuffled_in_pieces(self.flows_total(), self.flows, self.seed)
     }
 
-    /// The addresses of the flow that is created as `created`-th.
+    /// Returns the addresses of the flow that is created as `created`-th.
     pub fn flow(&self, created: u32) -> FlowPlan {
         let (subscriber, within) = self.place(created);
         let shard = self.first_shard + subscriber / self.subscribers_per_shard;
@@ -294,8 +304,8 @@ impl Scenario {
         }
     }
 
-    /// A public endpoint for a flow where nobody translates (raw forwarding): inside its shard's prefix, no two the same
-    /// within one home.
+    /// Returns a public endpoint for a flow if the device does not translate (raw forwarding):
+    /// inside its shard's prefix, unique within one home.
     pub fn assumed_public(&self, created: u32) -> Endpoint {
         let (subscriber, within) = self.place(created);
         let shard = self.first_shard + subscriber / self.subscribers_per_shard;
@@ -306,12 +316,13 @@ impl Scenario {
         }
     }
 
-    /// A power of two, so that a shard's homes are one prefix.
+    /// Returns a power of two, so that a shard's homes are one prefix.
     fn homes_per_shard(&self) -> u32 {
         self.subscribers_per_shard.next_power_of_two()
     }
 
-    /// A power of two: twice the addresses whose ports all homes may hold, so that the last home finds a block, too.
+    /// Returns a power of two: twice the number of addresses whose ports all homes may hold, so
+    /// that the last home finds a block, too.
     fn public_per_shard(&self) -> u32 {
         let ports = u64::from(self.subscribers_per_shard) * u64::from(self.ports_per_subscriber());
         let addresses = (2 * ports).div_ceil(u64::from(PORTS_PER_ADDRESS)) as u32;
@@ -319,7 +330,7 @@ impl Scenario {
     }
 }
 
-/// Of a prefix of `addresses`, a power of two.
+/// Returns the length of a prefix of `addresses` addresses, a power of two.
 fn prefix_len(addresses: u32) -> u8 {
     (32 - addresses.trailing_zeros()) as u8
 }
@@ -445,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_cannot_seat_its_homes_is_refused() {
+    fn plan_without_room_for_its_homes_is_refused() {
         assert_eq!(Scenario::new(0, 64, 1), Err(ScenarioError::Flows));
         assert_eq!(Scenario::new(1, 0, 1), Err(ScenarioError::Flows));
         assert!(matches!(Scenario::new(60_000_000, 1, 1), Err(ScenarioError::Homes { .. })));

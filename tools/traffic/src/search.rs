@@ -1,5 +1,5 @@
-//! Rates found by binary search: the maximum connection establishment rate of RFC 9693, and RFC 2544 section 26.1 with the two
-//! phases of RFC 9693 (throughput without loss).
+//! Rates found by binary search: the maximum connection establishment rate of RFC 9693, and RFC
+//! 2544 section 26.1 with the two phases of RFC 9693 (throughput without loss).
 
 pub mod bisection;
 
@@ -8,15 +8,17 @@ use serde::{Deserialize, Serialize};
 use self::bisection::Bisection;
 use crate::generator::{FloodPlan, Generator, Load};
 
-/// A step whose packets did not leave at its rate has failed: a port whose ring is full waits instead of losing packets. What is
-/// missing to one is left to hiccups of the machine.
+/// Share of its rate that a step must have offered; otherwise it has failed, since a port whose
+/// ring is full waits instead of losing packets. The rest to 1 is a tolerance for hiccups of the
+/// machine.
 const OFFERED_MIN: f64 = 0.95;
 
-/// What is searched.
+/// The searched quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
-    /// New flows per second: every one of a step's flows arrives, and one packet back to each is delivered.
+    /// New flows per second: every flow of a step arrives, and one packet back to each is
+    /// delivered.
     Establish,
     /// Packets per second of both directions through established flows without a loss.
     Throughput,
@@ -27,17 +29,17 @@ pub struct SearchPlan {
     pub metric: Metric,
     /// Independent searches.
     pub trials: u32,
-    /// Where a search ends: the width of the interval that is left, as a share of its upper end.
+    /// End of a search: the width of the remaining interval, as a share of its upper end.
     pub precision: f64,
     /// The highest rate to try.
     pub rate_max: f64,
     /// Flows of each step of `Metric::Establish`.
     pub flows_per_step: u32,
-    /// The rate of the validation by the rate of the step (RFC 9693's alpha).
+    /// Rate of the validation divided by the rate of the step (RFC 9693's alpha).
     pub validation_share: f64,
     /// Length of the steps of `Metric::Throughput`.
     pub flood: FloodPlan,
-    /// Its shares.
+    /// Shares of the packets in these steps.
     pub load: Load,
 }
 
@@ -46,7 +48,7 @@ impl SearchPlan {
         self.metric == Metric::Establish
     }
 
-    /// Steps of all trials: each step of `Metric::Establish` needs flows of its own.
+    /// Returns the steps of all trials: each step of `Metric::Establish` needs new flows.
     pub fn steps(&self) -> u32 {
         self.trials * Bisection::steps(self.precision)
     }
@@ -57,9 +59,9 @@ impl SearchPlan {
 pub struct Step {
     /// Counted from 1.
     pub trial: u32,
-    /// Flows or packets per second that were asked for.
+    /// Requested flows or packets per second.
     pub rate: f64,
-    /// What was offered: less where the generator or the port is the limit.
+    /// Offered rate: lower if the generator or the port is the limit.
     pub offered: f64,
     pub passed: bool,
     pub sent: u64,
@@ -71,7 +73,7 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     pub metric: Metric,
-    /// The highest rate offered in a step that passed, per trial; 0 if none passed.
+    /// The highest rate offered in a passed step, per trial; 0 if none passed.
     pub rates: Vec<f64>,
     pub median: f64,
     pub min: f64,
@@ -94,7 +96,8 @@ impl Found {
     }
 }
 
-/// Runs all trials and reports each step. For `Metric::Throughput` all flows are established before; for `Metric::Establish` none.
+/// Runs all trials and reports each step. For `Metric::Throughput` all flows are established
+/// before; for `Metric::Establish` none.
 pub fn run(generator: &mut Generator, plan: &SearchPlan, mut report: impl FnMut(Step)) -> Found {
     let mut rates = Vec::new();
     let mut place = 0;

@@ -1,12 +1,13 @@
-//! One port of the generator: bursts in and out, and the gateway it plays there. Hot.
+//! One port of the generator: bursts in and out, and the gateway that it simulates there. Hot path.
 
 use weir_dpdk::{Mbuf, MbufPool, Port, RxQueue, TxQueue};
 use weir_wire::frame::{Frame, Pool};
 
 use crate::gateway::{ArpFrame, Gateway, Heard};
 
-/// Packets sent in a burst, and received in one at most. Larger than a device's own bursts: the lines of a memif ring travel between
-/// the two cores once a burst, and 128 moved 10 % more packets than 64 or 256.
+/// Packets sent in a burst, and the most received in one. Larger than a device's own bursts: the
+/// cache lines of a memif ring move between the two cores once a burst, and 128 moved 10 % more
+/// packets than 64 or 256.
 pub const BURST: usize = 128;
 /// Buffers kept between receiving and sending.
 pub const SPARE_MAX: usize = 6 * BURST;
@@ -30,13 +31,14 @@ impl Side {
         Side { gateway, foreign_total: 0, rx, tx, pool, outgoing, port }
     }
 
-    /// Whether a packet sent now has somewhere to go.
+    /// True if a packet sent at this time can reach the device.
     pub fn link_up(&self) -> bool {
         self.port.link_up()
     }
 
-    /// Receives a burst into `spare`, behind what is there; returns the place of its first frame. The buffers stay in `spare` and
-    /// do not go back to the pool: the next packets are written into them while they are warm.
+    /// Receives a burst into `spare`, after its content; returns the position of its first frame.
+    /// The buffers stay in `spare` and do not go back to the pool: the next packets are written
+    /// into them while they are in the cache.
     #[inline(always)]
     pub fn poll(&mut self, spare: &mut Vec<Mbuf>) -> usize {
         // Losses of the device must not let `spare` grow.
@@ -46,8 +48,8 @@ impl Side {
         first
     }
 
-    /// Receives a burst and hands each frame to `enter`; one that it does not know (`false`) goes to the gateway. Returns how many
-    /// frames there were.
+    /// Receives a burst and passes each frame to `enter`; a frame that it does not know (`false`)
+    /// goes to the gateway. Returns the number of frames.
     #[inline(always)]
     pub fn receive(
         &mut self,
@@ -63,7 +65,7 @@ impl Side {
         spare.len() - first
     }
 
-    /// Takes a frame that is not the generator's.
+    /// Handles a frame that is not the generator's.
     #[cold]
     pub fn stranger(&mut self, frame: &[u8]) {
         match self.gateway.receive(frame) {
@@ -73,13 +75,13 @@ impl Side {
         }
     }
 
-    /// Whether the last burst has left; a new one is written only then.
+    /// True if the last burst has left; a new one is written only then.
     #[inline(always)]
     pub fn is_clear(&self) -> bool {
         self.outgoing.is_empty()
     }
 
-    /// Appends a packet of `len` bytes, written by `write`; `false` when there is no buffer left.
+    /// Appends a packet of `len` bytes, written by `write`; `false` if there is no buffer left.
     #[inline(always)]
     pub fn append(
         &mut self,
@@ -94,18 +96,18 @@ impl Side {
         true
     }
 
-    /// Offers what is left of the burst to the port; returns how many packets it took.
+    /// Offers the rest of the burst to the port; returns how many packets it accepted.
     #[inline(always)]
     pub fn send(&mut self) -> u64 {
         if self.outgoing.is_empty() { 0 } else { self.tx.offer(&mut self.outgoing) as u64 }
     }
 
-    /// Gives up what the port did not take.
+    /// Drops the packets that the port did not accept.
     pub fn discard(&mut self) {
         Mbuf::free_all(&mut self.outgoing);
     }
 
-    /// Sends an ARP frame, if there is a buffer and room: ARP repeats itself.
+    /// Sends an ARP frame, if there is a buffer and room: otherwise ARP will repeat it.
     pub fn send_arp(&mut self, bytes: &ArpFrame) {
         let Some(mut frame) = self.pool.alloc() else { return };
         if frame.extend(bytes.len()) {

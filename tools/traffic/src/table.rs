@@ -1,7 +1,9 @@
-//! What the generator knows of each flow, and its judgement of received packets. Hot: two records read per packet.
+//! The state of each flow, and the judgement of received packets. Hot path: two records read per
+//! packet.
 //!
-//! The record of flow number `n` lies at place `n`, and the flood visits places in ascending order: the generator streams through
-//! its own table, while the device under test, which saw the flows created in another order, jumps through its one.
+//! The record of flow number `n` lies at index `n`, and the flood visits the indexes in ascending
+//! order: the generator streams through its own table, while the device under test, which saw the
+//! flows created in another order, accesses its table at random.
 
 use weir_flow::{OutOfMemory, Region, prefetch};
 
@@ -9,12 +11,12 @@ use crate::ledger::Verdict;
 use crate::packet::{Addresses, Direction, Mark, Seen, Segment, Template, read};
 use crate::scenario::{Endpoint, Scenario};
 
-/// What the device under test does with packets.
+/// The behaviour of the device under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// Takes them out of the tunnel, if there is one, translates them, and back.
+    /// Decapsulates tunnelled packets and translates, in both directions.
     Translates,
-    /// Hands them through unchanged (raw forwarding).
+    /// Forwards packets unchanged (raw forwarding).
     PassesThrough,
 }
 
@@ -22,7 +24,7 @@ pub enum Device {
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(32))]
 struct Flow {
-    /// 0 until learned.
+    /// Public address; 0 until learned.
     public: u32,
     remote: u32,
     inside: u32,
@@ -30,7 +32,7 @@ struct Flow {
     tunnel: u32,
     public_port: u16,
     inside_port: u16,
-    /// The last lap seen at the internet side and at the access side; 0 for none.
+    /// The last lap seen on the internet side and on the access side; 0 for none.
     laps_seen: [u32; 2],
 }
 
@@ -40,7 +42,7 @@ const _: () = assert!(size_of::<Flow>() == 32);
 const REMOTE_PORT: u16 = 443u16.swap_bytes();
 
 impl Flow {
-    /// The addresses of an upstream packet as a home sends it.
+    /// Returns the addresses of an upstream packet as a home sends it.
     #[inline(always)]
     fn sent_by_home(&self) -> Addresses {
         Addresses {
@@ -50,7 +52,7 @@ impl Flow {
         }
     }
 
-    /// The same behind a translator.
+    /// Returns the same after translation.
     #[inline(always)]
     fn reaching_remote(&self) -> Addresses {
         Addresses {
@@ -60,7 +62,7 @@ impl Flow {
         }
     }
 
-    /// The addresses of a downstream packet as a remote host sends it.
+    /// Returns the addresses of a downstream packet as a remote host sends it.
     #[inline(always)]
     fn sent_by_remote(&self) -> Addresses {
         Addresses {
@@ -70,7 +72,7 @@ impl Flow {
         }
     }
 
-    /// The same behind a translator.
+    /// Returns the same after translation.
     #[inline(always)]
     fn reaching_home(&self) -> Addresses {
         Addresses {
@@ -107,30 +109,32 @@ fn ports(source: u16, destination: u16) -> u32 {
     u32::from(source) | u32::from(destination) << 16
 }
 
-/// A learned public endpoint, or why there is none.
+/// The outcome of learning a public endpoint from a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lesson {
     Learned,
-    /// The flow has this endpoint already.
+    /// The flow had this endpoint already.
     Known,
-    /// Another endpoint than the one learned before, another remote than was sent to, or a bad checksum.
+    /// An endpoint other than the one learned before, a remote other than the one that was sent to,
+    /// or a bad checksum.
     Wrong,
 }
 
 #[derive(Debug)]
 pub struct Table {
     device: Device,
-    /// Flows established before the flood; those behind are opened during it.
+    /// Flows established before the flood; the following ones are opened during it.
     established: u32,
     flows: Region<Flow>,
     creation_order: Vec<u32>,
 }
 
 impl Table {
-    /// 36 bytes per flow. Where the device passes packets through there is nothing to learn: public endpoints are assumed.
+    /// Makes the table, with 36 bytes per flow. If the device only forwards there is nothing to
+    /// learn: public endpoints are assumed.
     ///
     /// # Errors
-    /// When the memory is not there.
+    /// When there is not enough memory.
     pub fn new(scenario: &Scenario, device: Device) -> Result<Self, OutOfMemory> {
         let creation_order = scenario.creation_order();
         let nothing = Flow {
@@ -170,27 +174,27 @@ impl Table {
         self.device
     }
 
-    /// Flows established before the flood.
+    /// Returns the number of flows established before the flood.
     pub fn established(&self) -> u32 {
         self.established
     }
 
-    /// All flows, those to be opened during the flood too.
+    /// Returns the number of all flows, including those to be opened during the flood.
     pub fn len(&self) -> u32 {
         self.flows.len() as u32
     }
 
-    /// Never: a scenario has at least one flow.
+    /// Returns false: a scenario has at least one flow.
     pub fn is_empty(&self) -> bool {
         self.flows.is_empty()
     }
 
-    /// Flow numbers in the order of creation.
+    /// Returns the flow numbers in the order of creation.
     pub fn creation_order(&self) -> &[u32] {
         &self.creation_order
     }
 
-    /// Asks for the record of a flow that will be needed soon.
+    /// Prefetches the record of a flow that will be needed soon.
     #[inline]
     pub fn prefetch(&self, number: u32) {
         prefetch(&self.flows, number as usize);
@@ -200,7 +204,7 @@ impl Table {
         self.flows[number as usize].public != 0
     }
 
-    /// The last laps of a flow that came through upstream and downstream, 0 for none.
+    /// Returns the last laps of a flow that came through upstream and downstream, 0 for none.
     pub fn laps_seen(&self, number: u32) -> [u32; 2] {
         self.flows[number as usize].laps_seen
     }
@@ -231,7 +235,7 @@ impl Table {
         template.write::<false, TCP>(bytes, flow.sent_by_remote(), mark, segment);
     }
 
-    /// Takes the public endpoint of a flow from its first packet on the internet side.
+    /// Learns the public endpoint of a flow from its first packet on the internet side.
     pub fn learn(&mut self, seen: &Seen) -> Lesson {
         let Some(flow) = self.flows.get_mut(seen.mark.flow as usize) else {
             return Lesson::Wrong;
@@ -243,8 +247,9 @@ impl Table {
         lesson
     }
 
-    /// How many flows share their public endpoint with another one: more than none is a broken translator, since every flow
-    /// has its own inside endpoint. Takes 8 bytes per learned flow while it counts.
+    /// Returns the number of flows that share their public endpoint with another one: more than
+    /// zero means a broken translator, since every flow has its own inside endpoint. Takes 8 bytes
+    /// per learned flow while it counts.
     pub fn shared_endpoints(&self) -> usize {
         let mut endpoints: Vec<u64> = self
             .flows
@@ -256,8 +261,9 @@ impl Table {
         endpoints.windows(2).filter(|pair| pair[0] == pair[1]).count()
     }
 
-    /// Reads and judges a packet received on the internet side. `None`: not a packet of the generator, or not recognisable as one
-    /// any more. A flow that is opened by this packet is learned from it.
+    /// Reads and judges a packet received on the internet side. `None`: not a packet of the
+    /// generator, or no longer recognisable as one. A flow that is opened by this packet is learned
+    /// from it.
     #[inline(always)]
     pub fn judge_upstream<const TUNNEL: bool, const TCP: bool>(
         &mut self,
@@ -277,7 +283,8 @@ impl Table {
         Some((verdict(&seen, is_right, &mut flow.laps_seen[0]), seen))
     }
 
-    /// Reads and judges a packet received on the access side; `None` as in [`Table::judge_upstream`].
+    /// Reads and judges a packet received on the access side; `None` as in
+    /// [`Table::judge_upstream`].
     #[inline(always)]
     pub fn judge_downstream<const TUNNEL: bool, const TCP: bool>(
         &mut self,
@@ -311,8 +318,8 @@ fn segment<const TCP: bool>(
     }
 }
 
-/// Laps of a flow come in ascending order: the device may lose packets but has no reason to reorder two of a flow, which are a
-/// whole lap apart.
+/// Judges a packet by its lap. Laps of a flow arrive in ascending order: the device may lose
+/// packets but has no reason to reorder two packets of a flow, which are a whole lap apart.
 #[inline(always)]
 fn verdict(seen: &Seen, addresses_right: bool, lap_seen: &mut u32) -> Verdict {
     if !seen.checksums_right {

@@ -1,4 +1,4 @@
-//! The kernel's NAT, really driven: needs root, nft and Linux 5.18.
+//! Drives the kernel's real NAT: needs root, nft and Linux 5.18.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,10 +12,10 @@ use weir_wire::{ipv4, udp, verify};
 const PLAN: LinuxNatPlan =
     LinuxNatPlan { flows: 1000, seconds: Duration::from_millis(500), core: 0 };
 
-/// Held by each test: threads of the one would be found left over by the other.
+/// Held by each test: one test would see the threads of another as leftovers.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// What a run could leave on the host or in this process.
+/// Everything that a run could leave on the host or in this process.
 #[derive(Debug, PartialEq)]
 struct Host {
     interfaces: BTreeSet<String>,
@@ -23,15 +23,16 @@ struct Host {
     forwards: String,
     /// The namespaces of this process's threads.
     namespaces: BTreeSet<String>,
-    /// Open descriptors that are BPF's or a namespace's.
+    /// Open descriptors that belong to BPF or to a namespace.
     descriptors: usize,
 }
 
-/// Far longer than the kernel takes to clear away a thread that has been joined.
+/// Far longer than the kernel takes to remove a thread that has been joined.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Host {
-    /// Looks until the host is as it was: a thread that has been joined may still be listed for a moment.
+    /// Waits until the host is as it was: a thread that has been joined may still be listed for a
+    /// moment.
     fn assert_is_again(before: &Host) {
         let start = Instant::now();
         while Host::look() != *before && start.elapsed() < PATIENCE {
@@ -95,7 +96,7 @@ fn packets_come_out_translated_and_nothing_stays_behind() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_prerequisite_is_named() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let before = Host::look().interfaces;
     let why = |plan: LinuxNatPlan| {

@@ -11,14 +11,14 @@ use tokio::sync::mpsc;
 use crate::api::Problem;
 use crate::request::AskError;
 
-/// Pieces waiting for the reader: the maker waits when there are more.
+/// Pieces buffered for the reader; the sender waits for room when there are this many.
 const PIECES: usize = 4;
 
 /// The reading end, given to the HTTP server, which drops it when the peer goes away.
 #[derive(Debug)]
 pub(super) struct PieceBody(mpsc::Receiver<Bytes>);
 
-/// Both ends of a body.
+/// Returns both ends of a body.
 pub(super) fn pieces() -> (mpsc::Sender<Bytes>, PieceBody) {
     let (sender, receiver) = mpsc::channel(PIECES);
     (sender, PieceBody(receiver))
@@ -36,7 +36,7 @@ impl hyper::body::Body for PieceBody {
     }
 }
 
-/// A line for each value; of none an empty line.
+/// Returns one JSON line per value, or one empty line if there is no value.
 pub(super) fn json_lines(values: impl Iterator<Item = impl Serialize>) -> Bytes {
     let mut text = Vec::new();
     for value in values {

@@ -1,4 +1,4 @@
-//! `GET /capture`: a pcapng file as long as the reader stays.
+//! `GET /capture`: a pcapng file that grows until the reader disconnects.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::capture::{Options, Recorder, TapReader, tap};
 use crate::node::{Node, WorkerHandle};
 use crate::request::Request;
 
-/// Between two looks at the workers' rings.
+/// Time between two polls of the workers' rings.
 const POLL: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Deserialize)]
@@ -57,7 +57,7 @@ pub(super) async fn capture(
             (tap, (worker.worker, reader))
         })
         .unzip();
-    // Before any worker copies anything, so that a wrong filter costs nothing.
+    // Compile the filter before any worker copies frames, so that a wrong filter costs nothing.
     let recorder = recorder(&node, &options, readers).await?;
     for (worker, tap) in workers.iter().zip(taps) {
         let make = |reply| Request::Capture { tap: Box::new(tap), reply };
@@ -73,8 +73,9 @@ pub(super) async fn capture(
     Ok(([(CONTENT_TYPE, "application/x-pcapng")], Body::new(body)).into_response())
 }
 
-/// libpcap asks DNS for the names in a filter. It does that on a thread of its own: this one watches over the workers, and
-/// the end of the process waits for nobody.
+/// Builds the recorder on a thread of its own, because libpcap asks DNS for the names in a filter.
+/// The calling thread watches over the workers and must not block, and the end of the process does
+/// not wait for a detached thread.
 async fn recorder(
     node: &Node,
     options: &Options,
@@ -83,7 +84,7 @@ async fn recorder(
     let (name, options, clock) = (node.name.clone(), options.clone(), node.clock);
     let (reply, made) = oneshot::channel();
     let make = move || {
-        // Whoever asked may have gone meanwhile.
+        // The requester may have disconnected meanwhile.
         let _ = reply.send(Recorder::new(&name, &options, readers, clock));
     };
     let failed = |error: &dyn Display| {
@@ -108,7 +109,8 @@ fn options(wanted: Wanted) -> Result<Options, Refused> {
     Ok(Options { worker, side, inner, filter, count })
 }
 
-/// Until enough is recorded or the reader goes away. Dropping the recorder ends the workers' copying.
+/// Sends the file until enough packets are recorded or the reader disconnects. Dropping the
+/// recorder makes the workers stop copying.
 async fn record(mut recorder: Recorder, sender: mpsc::Sender<Bytes>) {
     while let Ok(bytes) = recorder.poll() {
         let is_idle = bytes.is_empty();

@@ -1,9 +1,9 @@
-//! How far one connection is, and whether its time is over. Pure: the clock is an argument.
+//! Tracks the phase of one connection and its deadlines. Pure: the clock is an argument.
 //!
 //! ```text
-//!   (accepted) -> Head --request is whole--> Making --head of the answer--> Taking --all is with the kernel--> Idle
-//!                  ^                                                                                           |
-//!                  +-------------------------------------- first byte -----------------------------------------+
+//!   (accepted) -> Head --whole request--> Making --head of answer--> Taking --all flushed--> Idle
+//!                  ^                                                                          |
+//!                  +------------------------------- first byte -------------------------------+
 //! ```
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,14 +14,15 @@ use tokio::sync::Notify;
 use super::limits::Limits;
 use super::refusals::Refusal;
 
-/// What the server waits for.
+/// The step that the server waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// A request of which something has come; or the first one.
+    /// The rest of a request that has begun, or the first request of the connection.
     Head,
-    /// The answer's head.
+    /// The head of the answer.
     Making,
-    /// The client reads the answer. One of unknown length, such as a capture, may take any time while it is read.
+    /// The client, which reads the answer. An answer of unknown length, such as a capture, may take
+    /// any time as long as it is read.
     Taking { is_open_ended: bool },
     /// The next request.
     Idle,
@@ -31,16 +32,17 @@ enum Phase {
 struct State {
     phase: Phase,
     since: Instant,
-    /// The body of the answer has been handed over; it may be in buffers.
+    /// Whether the whole body of the answer has been produced; parts of it may still be buffered.
     is_body_done: bool,
-    /// Since when the client has not taken enough.
+    /// When the client began to take too few bytes.
     blocked_since: Option<Instant>,
     /// Bytes taken since then.
     taken: usize,
     ended: Option<Refusal>,
 }
 
-/// A connection as its stream, its requests, its deadlines and the table of connections see it.
+/// State of a connection, shared by its stream, its requests, its deadlines and the table of
+/// connections.
 #[derive(Debug)]
 pub(super) struct Connection {
     state: Mutex<State>,
@@ -64,7 +66,7 @@ impl Connection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes have come.
+    /// Notes that bytes have arrived.
     pub(super) fn has_read(&self, now: Instant) {
         let mut state = self.state();
         if state.phase == Phase::Idle {
@@ -72,24 +74,25 @@ impl Connection {
         }
     }
 
-    /// A request is here with its body.
+    /// Notes that a request has arrived with its body.
     pub(super) fn begin_answer(&self, now: Instant) {
         let mut state = self.state();
         state.is_body_done = false;
         state.enter(Phase::Making, now);
     }
 
-    /// The head of the answer is made.
+    /// Notes that the head of the answer is made.
     pub(super) fn begin_body(&self, is_open_ended: bool, now: Instant) {
         self.state().enter(Phase::Taking { is_open_ended }, now);
     }
 
-    /// Nothing of the answer is left to be made.
+    /// Notes that the whole body of the answer has been produced.
     pub(super) fn end_body(&self) {
         self.state().is_body_done = true;
     }
 
-    /// The kernel took bytes, or had no room.
+    /// Notes that the kernel took `taken` bytes, or had no room (`None`). The client is no longer
+    /// blocked once it has taken `bytes_min` bytes.
     pub(super) fn has_written(&self, taken: Option<usize>, bytes_min: usize, now: Instant) {
         let mut state = self.state();
         match taken {
@@ -103,7 +106,7 @@ impl Connection {
         }
     }
 
-    /// All that was written is with the kernel.
+    /// Notes that all written bytes are with the kernel.
     pub(super) fn has_flushed(&self, now: Instant) {
         let mut state = self.state();
         state.unblock();
@@ -112,7 +115,8 @@ impl Connection {
         }
     }
 
-    /// Since when the connection could give its place to another: nothing is being made for it.
+    /// Returns since when the connection may be displaced by another, because nothing is being made
+    /// for it.
     pub(super) fn waits_since(&self) -> Option<Instant> {
         let state = self.state();
         match state.phase {
@@ -121,18 +125,18 @@ impl Connection {
         }
     }
 
-    /// Ends it in favour of another.
+    /// Ends the connection in favour of another.
     pub(super) fn displace(&self) {
         self.state().ended = Some(Refusal::Displaced);
         self.displaced.notify_one();
     }
 
-    /// Returns when it is displaced.
+    /// Returns when the connection is displaced.
     pub(super) async fn displaced(&self) {
         self.displaced.notified().await;
     }
 
-    /// When it has to be looked at again, or why it ends.
+    /// Returns when the deadlines have to be checked again, or why the connection ends.
     pub(super) fn deadline(&self, limits: &Limits, now: Instant) -> Result<Instant, Refusal> {
         let state = self.state();
         if let Some(ended) = state.ended {
@@ -141,7 +145,7 @@ impl Connection {
         let of_phase = match state.phase {
             Phase::Head => Some((limits.head_timeout, Refusal::HeadTimeout)),
             Phase::Idle => Some((limits.idle_timeout, Refusal::Idle)),
-            // Its maker has the first such time for itself, and says that it is over.
+            // `Server::make` applies `answer_timeout` first and answers with an error by itself.
             Phase::Making => Some((2 * limits.answer_timeout, Refusal::AnswerTimeout)),
             Phase::Taking { is_open_ended: true } => None,
             Phase::Taking { is_open_ended: false } => {
@@ -151,7 +155,7 @@ impl Connection {
         let of_phase = of_phase.map(|(time, refusal)| (state.since + time, refusal));
         let blocked = state.blocked_since;
         let of_reader = blocked.map(|since| (since + limits.stall_timeout, Refusal::SlowReader));
-        // A phase may change at any time; no later one asks for a look earlier than this.
+        // The phase may change at any time; no later phase needs an earlier check than this.
         let shortest = limits.head_timeout.min(limits.idle_timeout).min(limits.stall_timeout);
         let mut next = now + shortest.min(limits.answer_timeout);
         for (end, refusal) in of_phase.into_iter().chain(of_reader) {
@@ -184,13 +188,13 @@ mod tests {
 
     const LIMITS: Limits = Limits::ADMIN;
 
-    /// Why a connection ends that far after the start, if it does.
+    /// Returns why a connection ends at the time `at`, if it does.
     fn end(connection: &Connection, at: Instant) -> Option<Refusal> {
         connection.deadline(&LIMITS, at).err()
     }
 
     #[test]
-    fn a_head_that_comes_byte_by_byte_ends_by_its_first_byte() {
+    fn a_head_sent_byte_by_byte_times_out_from_its_first_byte() {
         let start = Instant::now();
         let connection = Connection::new(start);
         for second in 0..9 {
@@ -208,7 +212,7 @@ mod tests {
         connection.begin_body(false, start);
         connection.has_flushed(start);
         connection.end_body();
-        assert_eq!(connection.waits_since(), None, "its answer is not written");
+        assert_eq!(connection.waits_since(), None, "the answer is not flushed");
         connection.has_flushed(start);
         assert_eq!(connection.waits_since(), Some(start));
         let later = start + LIMITS.idle_timeout - Duration::from_millis(1);
@@ -227,7 +231,7 @@ mod tests {
         assert_eq!(end(&connection, later), None);
         connection.has_written(None, LIMITS.stall_bytes_min, later);
         assert_eq!(connection.waits_since(), Some(later));
-        // A trickle is not enough.
+        // A trickle does not count as reading.
         connection.has_written(Some(LIMITS.stall_bytes_min - 1), LIMITS.stall_bytes_min, later);
         let stalled = later + LIMITS.stall_timeout;
         assert_eq!(end(&connection, stalled), Some(Refusal::SlowReader));
@@ -240,14 +244,14 @@ mod tests {
         let start = Instant::now();
         let connection = Connection::new(start);
         connection.begin_answer(start);
-        assert_eq!(end(&connection, start + LIMITS.answer_timeout), None, "its maker answers");
+        assert_eq!(end(&connection, start + LIMITS.answer_timeout), None, "the server answers");
         let made = start + LIMITS.answer_timeout;
         connection.begin_body(false, made);
         assert_eq!(end(&connection, made + LIMITS.answer_timeout), Some(Refusal::AnswerTimeout));
     }
 
     #[test]
-    fn the_next_look_is_never_later_than_the_end_of_any_phase_that_may_follow() {
+    fn the_next_check_is_no_later_than_the_end_of_any_later_phase() {
         let start = Instant::now();
         let connection = Connection::new(start);
         connection.begin_answer(start);

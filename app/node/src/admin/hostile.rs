@@ -1,4 +1,4 @@
-//! The admin API under fire: any bytes on a connection, and requests made of pieces of good ones.
+//! Fuzzes the admin API: arbitrary bytes on a connection, and requests made of valid pieces.
 
 mod pieces;
 mod wire;
@@ -18,19 +18,19 @@ use crate::sample_node::HOME;
 use pieces::{Asked, Part, put};
 use wire::Server;
 
-/// Turns of the server after which it has done what there was to do.
+/// Scheduler turns after which the server has nothing left to do.
 const TURNS: usize = 24;
-/// An answer that takes longer is none.
+/// An answer that takes longer counts as missing.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Each request is answered: with what it asked for, or with a problem that names the fault.
+/// Each request gets the answer it asked for, or a problem that names the fault.
 #[test]
 fn request() {
     let server = Server::start();
     check!().with_type::<Asked>().for_each(|asked| {
         server.runtime.block_on(async {
             let exchange = tokio::time::timeout(PATIENCE, exchange(&server, asked));
-            exchange.await.expect("an answer");
+            exchange.await.expect("the server answers in time");
         });
     });
 }
@@ -42,12 +42,12 @@ async fn exchange(server: &Server, asked: &Asked) {
         .uri(format!("{path}{query}"))
         .header(header::HOST, "weir")
         .body(Full::new(Bytes::copy_from_slice(&asked.body)));
-    // No client sends what is no URI; the bytes of `connection` may say it.
+    // No HTTP client sends an invalid URI; the fuzz target `connection` may send its bytes.
     let Ok(request) = request else { return };
     let stream = TokioIo::new(server.connect(asked.uid()));
     let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
     let connection = tokio::spawn(connection);
-    let response = sender.send_request(request).await.expect("an answer");
+    let response = sender.send_request(request).await.expect("the server answers every request");
     let (code, method) = (response.status().as_u16(), asked.method());
     assert!([200, 400, 403, 404, 405].contains(&code), "{code} to {method} {path}{query}");
     if code != 200 {
@@ -65,14 +65,14 @@ async fn exchange(server: &Server, asked: &Asked) {
             told(&path, response).await;
         }
     }
-    // The server notices it in its own time; a capture ends by it.
+    // The server notices the abort in its own time; a capture ends by it.
     connection.abort();
 }
 
-/// The sentence of a refusal; none where the method forbids a body.
+/// Returns the error text of a refusal; `None` where the method forbids a body.
 async fn problem(response: Response<Incoming>, is_head: bool) -> Option<String> {
     let kind = response.headers().get(header::CONTENT_TYPE).cloned();
-    assert_eq!(kind.expect("a kind"), "application/json");
+    assert_eq!(kind.expect("a refusal has a content type"), "application/json");
     let body = response.into_body().collect().await.expect("a body").to_bytes();
     if is_head {
         assert!(body.is_empty());
@@ -83,7 +83,7 @@ async fn problem(response: Response<Incoming>, is_head: bool) -> Option<String> 
     Some(problem.error)
 }
 
-/// What was asked for, as the commands read it.
+/// Checks that the commands can parse the answer.
 async fn told(path: &str, response: Response<Incoming>) {
     if path == "/capture" {
         return;
@@ -115,8 +115,8 @@ async fn told(path: &str, response: Response<Incoming>) {
     }
 }
 
-/// Whatever comes over a connection: what is answered is HTTP and no failure of the server, the connection ends when
-/// the other end goes, and the next one is served.
+/// Whatever bytes come over a connection, the answer is HTTP and no failure of the server, the
+/// connection ends when the other end closes it, and the next connection is served.
 #[test]
 fn connection() {
     let server = Server::start();
@@ -131,7 +131,7 @@ fn connection() {
             server.runtime.block_on(async {
                 let uid = if *is_root { 0 } else { 1000 };
                 let answer = tokio::time::timeout(PATIENCE, speak(&server, uid, &bytes));
-                let answer = answer.await.expect("an end");
+                let answer = answer.await.expect("the connection ends in time");
                 answers(&answer, bytes.windows(12).any(|part| part == b"PRI * HTTP/2"));
                 if parts.len().is_multiple_of(4) {
                     let next = b"GET /shards HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -143,15 +143,16 @@ fn connection() {
     );
 }
 
-/// What is answered to the bytes until the server has nothing more to do.
+/// Sends the bytes and returns what the server answers until it has nothing more to do.
 async fn speak(server: &Server, uid: u32, bytes: &[u8]) -> Vec<u8> {
     let mut stream = server.connect(uid);
-    // It may refuse and close before it has read all.
+    // The server may refuse and close before it has read all bytes.
     let _ = stream.write_all(bytes).await;
     turns().await;
     let _ = stream.shutdown().await;
     let mut answer = Vec::new();
-    // A capture ends with its reader. That this one only writes no more is not always seen where requests wait behind it.
+    // A capture ends when its reader disconnects. If more requests wait behind it, the server does
+    // not always see that this end has stopped writing.
     if bytes.windows(8).any(|part| part == b"/capture") {
         tokio::select! {
             biased;
@@ -164,15 +165,15 @@ async fn speak(server: &Server, uid: u32, bytes: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// Time for others.
+/// Lets the other tasks run.
 async fn turns() {
     for _ in 0..TURNS {
         yield_now().await;
     }
 }
 
-/// The first answer is HTTP, and so is each that follows one of known length; the last of several may be cut off, since
-/// the other end has gone.
+/// Checks that the first answer is HTTP, and so is each answer that follows one of known length.
+/// The last of several may be cut off, since the other end has closed the connection.
 fn answers(mut bytes: &[u8], is_http2: bool) {
     let mut is_first = true;
     while !bytes.is_empty() {
@@ -187,7 +188,7 @@ fn answers(mut bytes: &[u8], is_http2: bool) {
         let length = text.lines().find_map(|line| line.strip_prefix("content-length: "));
         let Some(length) = length.and_then(|length| length.parse::<usize>().ok()) else { return };
         bytes = bytes.get(head + 4 + length..).unwrap_or_default();
-        // What answers HEAD has a length and no body.
+        // An answer to HEAD has a length and no body.
         if !bytes.starts_with(b"HTTP/1.") {
             return;
         }

@@ -1,33 +1,35 @@
-//! What a client may take of a listener: connections, bytes and time.
+//! Limits on the connections, bytes and time that clients may take of a listener.
 
 use std::time::Duration;
 
 /// The limits of one listener.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Open connections of all remotes together; those of the machine itself (loopback, or root) do not count.
+    /// Open connections of all remotes together; those of the machine itself (loopback, or root) do
+    /// not count.
     pub connections_max: usize,
     /// Open connections of one remote: an IPv4 address, an IPv6 /64, a user of the socket file.
     pub connections_per_remote_max: usize,
-    /// A request must be here, body included, within this time of its first byte; the first one of a connection within this
-    /// time of the connect.
+    /// Time for a request to arrive, body included, from its first byte on; for the first request
+    /// of a connection, from the connect on.
     pub head_timeout: Duration,
-    /// Between two requests of a connection.
+    /// Longest time between two requests of a connection.
     pub idle_timeout: Duration,
-    /// An answer of known length must be made within this time, and then taken within it.
+    /// Time to make an answer of known length, and the same time again for the client to take it.
     pub answer_timeout: Duration,
-    /// While the socket's buffer is full the client must take [`stall_bytes_min`](Self::stall_bytes_min) in each such time.
+    /// Time within which the client must take [`stall_bytes_min`](Self::stall_bytes_min) bytes, as
+    /// long as the socket's buffer is full.
     pub stall_timeout: Duration,
     pub stall_bytes_min: usize,
-    /// Request line and headers.
+    /// Bytes of the request line and headers.
     pub head_bytes_max: usize,
     pub headers_max: usize,
-    /// No request of the API has a use for a body.
+    /// Bytes of a request's body; no request of the API needs one.
     pub body_bytes_max: usize,
 }
 
 impl Limits {
-    /// Of the admin socket: a few operators and scripts.
+    /// Limits of the admin socket, which serves a few operators and scripts.
     pub(crate) const ADMIN: Self = Self {
         connections_max: 64,
         connections_per_remote_max: 32,
@@ -41,7 +43,7 @@ impl Limits {
         body_bytes_max: 16 << 10,
     };
 
-    /// Of the metrics address: Prometheus servers and controllers.
+    /// Limits of the metrics address, which serves Prometheus servers and controllers.
     pub(crate) const METRICS: Self =
         Self { connections_max: 256, connections_per_remote_max: 32, ..Self::ADMIN };
 }

@@ -1,5 +1,5 @@
-//! `/metrics` on its own TCP address, for Prometheus, and `/report`, for the controller of a cluster. Nothing else is
-//! served there.
+//! `/metrics` on its own TCP address, for Prometheus, and `/report`, for the controller of a
+//! cluster. Nothing else is served there.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -31,7 +31,7 @@ pub(crate) struct MetricsServer(TcpListener);
 
 impl MetricsServer {
     /// # Errors
-    /// When the address is in use or not of this machine.
+    /// When the address is in use or does not belong to this machine.
     pub(crate) fn bind(address: SocketAddr) -> io::Result<Self> {
         Ok(Self(TcpListener::bind(address)?))
     }
@@ -54,24 +54,25 @@ impl MetricsServer {
     }
 }
 
-/// The listener with room for the connections of some hundred milliseconds of a flood: those that find none would be tried
-/// again seconds later by the kernel of the client. The standard library asks for 128.
+/// Sets the listener's backlog to [`BACKLOG`], room for the connections of some hundred
+/// milliseconds of a flood: the client's kernel would retry a connection that finds no room only
+/// seconds later. The standard library asks for 128.
 ///
 /// # Errors
-/// When the runtime cannot take the socket. To be called inside of it.
+/// When the runtime cannot take the socket. Must be called inside the runtime.
 pub(super) fn listen(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
     listener.set_nonblocking(true)?;
     let socket = TcpStream::from(OwnedFd::from(listener));
     TcpSocket::from_std_stream(socket).listen(BACKLOG)
 }
 
-/// What answers a connection.
+/// Returns the server of the metrics address.
 pub(super) fn server(node: Arc<Node>, limits: Limits) -> Arc<Server> {
     let numbers = Arc::clone(&node.http);
     Server::new(router().with_state(node), limits, numbers, |numbers| &numbers.metrics)
 }
 
-/// The routes, also part of the admin API.
+/// Returns the routes of the metrics address, which are also part of the admin API.
 pub(super) fn router() -> Router<Arc<Node>> {
     Router::new().route("/metrics", get(numbers)).route("/report", get(report))
 }
@@ -85,7 +86,7 @@ async fn numbers(State(node): State<Arc<Node>>, headers: HeaderMap) -> impl Into
     in_format(&headers, metrics::text(&node))
 }
 
-/// OpenMetrics text in the format that the headers of the request ask for.
+/// Returns the OpenMetrics text in the format that the headers of the request ask for.
 pub(super) fn in_format(headers: &HeaderMap, open_metrics: String) -> impl IntoResponse + use<> {
     let format = ScrapeFormat::asked_for(headers);
     ([(CONTENT_TYPE, format.content_type())], format.of(open_metrics))

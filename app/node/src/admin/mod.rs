@@ -1,7 +1,7 @@
-//! The admin API: HTTP and JSON on a Unix socket. What it says is in [`crate::api`].
+//! The admin API: HTTP and JSON on a Unix socket. [`crate::api`] lists its requests and answers.
 //!
-//! Who may connect is decided by the socket file (mode 0660 and its group); who may change something by the peer's
-//! credentials: root alone.
+//! The socket file (mode 0660 and its group) decides which users may connect. The peer's
+//! credentials decide which user may change state: root alone.
 
 mod body;
 mod capture_route;

@@ -1,4 +1,4 @@
-//! Who is at the other end of the socket, and what they may do.
+//! The peer at the other end of the socket, and its rights.
 
 use axum::extract::Request;
 use axum::extract::connect_info::ConnectInfo;
@@ -19,7 +19,8 @@ fn changes(method: &Method) -> bool {
     !method.is_safe()
 }
 
-/// Reading is for everyone the socket file lets in, changing for root.
+/// True if `peer` may send a request with this method: reading is for every user that the socket
+/// file admits, changing state for root.
 fn may(peer: Peer, method: &Method) -> bool {
     method == Method::GET || method == Method::HEAD || peer.uid == Some(0)
 }

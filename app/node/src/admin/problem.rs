@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use crate::api::Problem;
 use crate::request::AskError;
 
-/// What a handler returns instead of an answer.
+/// The error that a handler returns instead of an answer.
 #[derive(Debug)]
 pub(super) struct Refused {
     code: StatusCode,
@@ -27,7 +27,7 @@ impl IntoResponse for Refused {
     }
 }
 
-/// In axum's words, which name the parameter.
+/// Keeps axum's text, which names the parameter.
 impl From<QueryRejection> for Refused {
     fn from(rejection: QueryRejection) -> Self {
         Self::new(StatusCode::BAD_REQUEST, rejection.body_text())

@@ -1,13 +1,13 @@
-//! Connections of a listener, and how many it ended or refused for which reason.
+//! Counts the open connections of a listener, and those that it ended or refused, by reason.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Why a connection was refused, or ended by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// All places were taken by connections whose answers were being made.
+    /// All slots were taken by connections whose answers were being made.
     Limit,
-    /// Its place was given to a newer connection while it waited.
+    /// Its slot was given to a newer connection while it waited.
     Displaced,
     /// Its request did not come in time.
     HeadTimeout,
@@ -15,11 +15,11 @@ pub(crate) enum Refusal {
     Idle,
     /// Its answer was not made in time, or not taken in time.
     AnswerTimeout,
-    /// It did not read its answer, or too slowly.
+    /// It did not read its answer, or read it too slowly.
     SlowReader,
-    /// No HTTP/1, or a head that is too large.
+    /// Bytes that are not HTTP/1, or a head that is too large.
     Malformed,
-    /// HTTP/2, which is not spoken here.
+    /// HTTP/2, which the server does not support.
     Http2,
     BodyTooLarge,
     /// The process had no file descriptor for it.
@@ -40,7 +40,7 @@ impl Refusal {
         Self::NotAccepted,
     ];
 
-    /// As a label of metrics.
+    /// Returns the reason as a label of metrics.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Limit => "limit",
@@ -77,13 +77,13 @@ impl ListenerNumbers {
         self.open.store(connections as u64, Relaxed);
     }
 
-    /// Connections open now.
+    /// Returns the number of open connections.
     pub(crate) fn open(&self) -> u64 {
         self.open.load(Relaxed)
     }
 }
 
-/// Those of both listeners of a node.
+/// Numbers of both listeners of a node.
 #[derive(Debug, Default)]
 pub(crate) struct HttpNumbers {
     pub admin: ListenerNumbers,
@@ -91,7 +91,7 @@ pub(crate) struct HttpNumbers {
 }
 
 impl HttpNumbers {
-    /// With the value of the label `listener`.
+    /// Returns the numbers of each listener with its value of the label `listener`.
     pub(crate) fn all(&self) -> [(&'static str, &ListenerNumbers); 2] {
         [("admin", &self.admin), ("metrics", &self.metrics)]
     }

@@ -26,7 +26,7 @@ pub(crate) async fn serve(listener: UnixListener, node: Arc<Node>) -> io::Result
     match server(&node, Limits::ADMIN).serve_unix(listener).await {}
 }
 
-/// What answers a connection, whatever it runs over.
+/// Returns the server of the admin API, for connections over any transport.
 pub(super) fn server(node: &Arc<Node>, limits: Limits) -> Arc<Server> {
     let numbers = Arc::clone(&node.http);
     Server::new(router(Arc::clone(node)), limits, numbers, |numbers| &numbers.admin)

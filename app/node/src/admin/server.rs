@@ -1,7 +1,7 @@
-//! HTTP/1 for both listeners: a bounded number of connections, each with its times and sizes.
+//! HTTP/1 for both listeners: a bounded number of connections, each with bounded times and sizes.
 //!
-//! Whatever clients do, a request that comes whole is answered: connections that wait for bytes give way to newer ones, and
-//! each wait has an end. Nothing here is shared with workers.
+//! Whatever clients do, a request that arrives whole is answered: connections that wait for bytes
+//! give way to newer ones, and each wait is bounded. Nothing here is shared with workers.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -34,11 +34,12 @@ use super::refusals::{HttpNumbers, ListenerNumbers, Refusal};
 use super::table::{Remote, Table};
 use super::timed_stream::{TimedBody, TimedStream};
 
-/// Connections taken before others have their turn, and how long that is. A flood of connections displaces one that has
-/// just come after `connections_per_remote_max / 4` such turns, in which its request is read and answered.
+/// Connections accepted before the other tasks get [`TURN`] to run. A flood of connections
+/// displaces a new one only after `connections_per_remote_max / 4` such turns, in which its request
+/// is read and answered.
 const ACCEPTS_PER_TURN: u32 = 4;
 const TURN: Duration = Duration::from_millis(1);
-/// After an accept that failed, as without file descriptors.
+/// Pause after a failed accept, for example without free file descriptors.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2";
@@ -56,7 +57,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// `of`: which of the numbers are those of this listener.
+    /// Creates a server; `of` selects this listener's numbers.
     pub(super) fn new(
         routes: Router,
         limits: Limits,
@@ -86,7 +87,7 @@ impl Server {
         .await
     }
 
-    /// Takes connections and spawns a task for each.
+    /// Accepts connections and spawns a task for each.
     async fn serve<S>(
         self: Arc<Self>,
         mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<(S, Remote, Peer)>>,
@@ -98,7 +99,7 @@ impl Server {
         loop {
             match poll_fn(&mut accept).await {
                 Ok((stream, remote, peer)) => self.admit(stream, remote, peer),
-                // A client that has gone already is no reason to rest.
+                // A client that has already disconnected is no reason to pause.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(_) => {
                     self.numbers().count(Refusal::NotAccepted);
@@ -112,7 +113,7 @@ impl Server {
         }
     }
 
-    /// Takes a connection, if it finds a place.
+    /// Serves a connection if the table has a slot for it; else closes and counts it.
     pub(super) fn admit<S>(self: &Arc<Self>, stream: S, remote: Remote, peer: Peer)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -135,7 +136,8 @@ impl Server {
         });
     }
 
-    /// Answers the requests of a connection until it ends; says why, if its end is counted.
+    /// Answers the requests of a connection until it ends. Returns the reason if this end is
+    /// counted.
     async fn hold<S>(&self, stream: S, peer: Peer, connection: Arc<Connection>) -> Option<Refusal>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -148,7 +150,7 @@ impl Server {
         let answer = service_fn(|request| self.answer(request, peer, &connection));
         let mut exchange = http1::Builder::new()
             .timer(TokioTimer::new())
-            // One set of deadlines, that of `Connection`.
+            // All deadlines are those of `Connection`.
             .header_read_timeout(None)
             .max_headers(self.limits.headers_max)
             .max_header_size(self.limits.head_bytes_max)
@@ -162,7 +164,7 @@ impl Server {
         let parts = exchange.into_parts();
         if parts.read_buf.starts_with(HTTP2_PREFACE) {
             let mut stream = parts.io.into_inner().stream;
-            // Whether it takes the answer is the client's affair.
+            // A client that does not take the answer is no concern of the server.
             let _ = tokio::time::timeout(self.limits.head_timeout, async {
                 stream.write_all(HTTP2_ANSWER).await?;
                 stream.shutdown().await
@@ -173,7 +175,7 @@ impl Server {
         (error.is_parse() || error.is_parse_too_large()).then_some(Refusal::Malformed)
     }
 
-    /// Returns when the connection's time is over.
+    /// Returns once a deadline of the connection has passed, or another displaced it.
     async fn over(&self, connection: &Connection) -> Refusal {
         loop {
             match connection.deadline(&self.limits, Instant::now()) {
@@ -212,7 +214,7 @@ impl Server {
         Ok(response.map(|body| TimedBody { body, connection }))
     }
 
-    /// The request with all of its body.
+    /// Reads the whole body of the request.
     async fn whole(&self, request: Request<Incoming>) -> Result<Request<Body>, Refused> {
         let max = self.limits.body_bytes_max;
         let (head, body) = request.into_parts();
@@ -254,7 +256,7 @@ impl Server {
     }
 }
 
-/// A connection's place in the table; given back however its task ends.
+/// A connection's slot in the table, freed however its task ends.
 struct Place {
     server: Arc<Server>,
     number: u64,

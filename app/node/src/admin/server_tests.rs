@@ -1,4 +1,4 @@
-//! Both listeners over real sockets, with attackers in threads: an honest client is answered meanwhile.
+//! Tests both listeners over real sockets: an honest client is answered while threads attack.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -18,21 +18,21 @@ use crate::node::Node;
 use crate::request::{Mailbox, Request};
 use crate::sample_node::{sample_node, session};
 
-/// Longer than any limit here; an answer that takes longer is none.
+/// Longer than any limit here; an answer that takes longer counts as missing.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(5);
 const GET_METRICS: &[u8] =
     b"GET /metrics HTTP/1.1\r\nHost: weir\r\nAccept: application/openmetrics-text\r\n\
     Connection: close\r\n\r\n";
 
-/// As shipped, with times that a test can wait for.
+/// The shipped limits, with times that a test can wait for.
 const LIMITS: Limits = Limits {
     head_timeout: Duration::from_millis(400),
     idle_timeout: Duration::from_millis(400),
     stall_timeout: Duration::from_millis(400),
     ..Limits::METRICS
 };
-/// Every time is far away: what ends is ended by something else.
+/// No time runs out: a connection that ends has another reason.
 const PATIENT: Limits = Limits {
     head_timeout: PATIENCE,
     idle_timeout: PATIENCE,
@@ -98,10 +98,10 @@ impl Serving {
         stream
     }
 
-    /// All that is answered to some bytes, until the server closes.
+    /// Sends some bytes and returns all that the server answers until it closes.
     fn speak(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect();
-        // It may refuse and close before it has read all.
+        // The server may refuse and close before it has read all bytes.
         let _ = stream.write_all(bytes);
         text_of(&mut stream)
     }
@@ -139,13 +139,13 @@ fn sessions_without_end(mut mailbox: Mailbox, is_over: &AtomicBool) {
                 page.has_more = true;
                 let _ = reply.send(page);
             }
-            Some(_) => unreachable!("nothing else is asked here"),
+            Some(_) => unreachable!("the tests ask for sessions alone"),
             None => thread::sleep(Duration::from_micros(100)),
         }
     }
 }
 
-/// What comes until the server closes, however it does that.
+/// Reads until the server closes the connection, with or without a reset.
 fn text_of(stream: &mut impl Read) -> String {
     let mut bytes = Vec::new();
     let mut buffer = [0; 4096];
@@ -193,10 +193,10 @@ fn under_attack(attack: impl Fn(usize) -> io::Result<()> + Sync, defend: impl Fn
 }
 
 #[test]
-fn heads_that_come_byte_by_byte_are_cut_and_keep_nobody_out() {
+fn slow_heads_are_cut_and_do_not_lock_out_other_clients() {
     let serving = Serving::start(LIMITS);
     let attack = |_| {
-        // More than may be open.
+        // More connections than may be open.
         let mut streams: Vec<_> =
             (0..48).map(|_| TcpStream::connect(serving.metrics)).collect::<Result<_, _>>()?;
         for byte in b"GET /metrics HTTP/1.1\r\nX: yyyy" {
@@ -207,7 +207,7 @@ fn heads_that_come_byte_by_byte_are_cut_and_keep_nobody_out() {
     };
     under_attack(attack, || (0..20).for_each(|_| serving.assert_honest_clients_are_answered()));
     assert!(serving.refused(Refusal::Displaced) > 0);
-    // Without a newer connection it is time that ends one.
+    // Without a newer connection, the timeout ends a slow one.
     let mut slow = serving.connect();
     slow.write_all(b"GET /met").unwrap();
     assert_eq!(text_of(&mut slow), "");
@@ -215,7 +215,7 @@ fn heads_that_come_byte_by_byte_are_cut_and_keep_nobody_out() {
 }
 
 #[test]
-fn ten_thousand_connections_keep_nobody_out() {
+fn ten_thousand_connections_do_not_lock_out_other_clients() {
     let serving = Serving::start(PATIENT);
     let opened = AtomicUsize::new(0);
     let attack = |_| {
@@ -233,13 +233,13 @@ fn ten_thousand_connections_keep_nobody_out() {
     });
     let at_most = LIMITS.connections_per_remote_max as u64;
     wait_for("limit", || serving.node.http.metrics.open() <= at_most);
-    // Those that were still open when they were accepted: more than may be.
+    // More connections were open at once than may be, so some were displaced.
     assert!(serving.refused(Refusal::Displaced) > 0);
     serving.assert_honest_clients_are_answered();
 }
 
 #[test]
-fn connections_of_which_one_side_is_closed_and_garbage_keep_nobody_out() {
+fn half_closed_connections_and_garbage_do_not_lock_out_other_clients() {
     let serving = Serving::start(LIMITS);
     let attack = |number| {
         let mut stream = TcpStream::connect(serving.metrics)?;
@@ -263,7 +263,7 @@ fn a_reader_that_does_not_read_its_answer_is_cut() {
     let numbers = &serving.node.http.admin;
     wait_for("cut", || numbers.refused(Refusal::SlowReader) == 1);
     wait_for("end", || numbers.open() == 0);
-    // One that reads gets far more than any buffer holds, for longer than any time-out.
+    // A client that reads gets far more than any buffer holds, for longer than any timeout.
     let mut fast = serving.connect_unix();
     fast.write_all(b"GET /sessions HTTP/1.1\r\nHost: weir\r\n\r\n").unwrap();
     let (began, mut taken, mut buffer) = (Instant::now(), 0, vec![0; 1 << 20]);
@@ -317,7 +317,7 @@ fn heads_and_bodies_that_are_too_large_are_refused() {
         assert!(answer.starts_with(&start("431")), "{answer}");
     }
     wait_for("count", || serving.refused(Refusal::Malformed) == 2);
-    // One that says so, and one that goes on.
+    // One body declares its size, the other arrives in chunks.
     let length = "GET /metrics HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n".to_owned();
     let chunk = format!("1000\r\n{}\r\n", "z".repeat(0x1000));
     let chunks =
@@ -397,7 +397,7 @@ fn head_answers_as_get_without_a_body_and_only_changes_are_logged() {
         });
         let answer = client.join().unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
-        // The time and the numbers may go on between two answers.
+        // The dates of two answers may differ.
         let head: Vec<_> = head.lines().filter(|line| !line.starts_with("date")).collect();
         (head.join("\n"), body.to_owned())
     };
@@ -411,7 +411,7 @@ fn head_answers_as_get_without_a_body_and_only_changes_are_logged() {
     assert_eq!(log.text().contains("admin-change"), is_root, "{}", log.text());
 }
 
-/// What is logged.
+/// Collects the log output.
 #[derive(Clone, Default)]
 struct Log(Arc<std::sync::Mutex<Vec<u8>>>);
 

@@ -23,7 +23,7 @@ use crate::api::Session;
 use crate::node::{Node, Roles};
 use crate::request::{Page, Request};
 
-/// Room of a page, in sessions.
+/// Sessions in a page.
 const PAGE: usize = 1024;
 
 #[derive(Debug, Deserialize)]
@@ -75,7 +75,7 @@ fn parse<T: std::str::FromStr>(
         .transpose()
 }
 
-/// One of some words.
+/// Parses one of some words.
 fn known<T: Copy, const N: usize>(
     name: &str,
     text: &Option<String>,
@@ -90,7 +90,7 @@ fn known<T: Copy, const N: usize>(
     })
 }
 
-/// An address, a prefix, or an address with a port.
+/// Parses an address, a prefix, or an address with a port.
 fn range(name: &str, text: &Option<String>) -> Result<Option<EndpointRange>, Refused> {
     let Some(text) = text else { return Ok(None) };
     if let Ok(one) = text.parse::<SocketAddrV4>() {
@@ -108,8 +108,9 @@ fn range(name: &str, text: &Option<String>) -> Result<Option<EndpointRange>, Ref
     })
 }
 
-/// Worker after worker, page after page, as long as the reader takes them. An empty page is an empty line, so that the
-/// reader sees that the search goes on. A worker that does not answer is left out after a line that says so.
+/// Sends the sessions of one worker after the other, page by page, as long as the reader takes
+/// them. An empty page becomes an empty line, so that the reader sees that the search goes on. A
+/// worker that does not answer is left out after a line that says so.
 async fn list(node: Arc<Node>, filter: SessionFilter, mut left: u64, sender: mpsc::Sender<Bytes>) {
     let roles = node.roles();
     for worker in &node.workers {

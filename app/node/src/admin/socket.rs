@@ -1,4 +1,4 @@
-//! The socket file: made once, refused when another process answers on it, removed at the end.
+//! The socket file: made once, refused if another process answers on it, removed at the end.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::Group;
 
-/// The group that may read when none is configured and it exists.
+/// Group that may read if none is configured; used if it exists.
 const DEFAULT_GROUP: &str = "weir";
 
-/// A listening socket; its file goes with it.
+/// A listening socket; its file is removed with it.
 #[derive(Debug)]
 pub(crate) struct AdminSocket {
     path: PathBuf,
@@ -34,7 +34,7 @@ pub(crate) enum ClaimError {
 }
 
 impl AdminSocket {
-    /// Makes the socket with mode 0660 and the group; replaces one that nobody answers on.
+    /// Makes the socket with mode 0660 and the group; replaces a file on which no process answers.
     ///
     /// # Errors
     /// When another process answers on it, or the file cannot be made.
@@ -86,7 +86,7 @@ fn remove_stale(path: &Path) -> Result<(), ClaimError> {
         Ok(_) => Err(ClaimError::AlreadyRunning),
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(fs::remove_file(path)?),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        // A full backlog: somebody is there.
+        // A full backlog means that a process listens there.
         Err(error) if error.kind() == ErrorKind::WouldBlock => Err(ClaimError::AlreadyRunning),
         Err(error) => Err(error.into()),
     }

@@ -1,4 +1,5 @@
-//! The admin socket and the metrics address while the node starts: they say what it waits for, and nothing else.
+//! Serves the admin socket and the metrics address while the node starts: they report what it waits
+//! for, and nothing else.
 
 use std::io;
 use std::net::TcpListener;
@@ -31,7 +32,7 @@ pub(crate) struct StartServer {
 }
 
 impl StartServer {
-    /// `on_start` runs first on the thread, to keep it off the cores of workers.
+    /// Starts the thread. It runs `on_start` first, to stay off the cores of workers.
     ///
     /// # Errors
     /// When the system gives no thread, or the runtime cannot take a listener.
@@ -70,7 +71,7 @@ impl StartServer {
                     tokio::spawn(of_metrics.serve_tcp(metrics));
                 }
                 tokio::spawn(of_admin.serve_unix(admin));
-                // Ends when the other end is dropped.
+                // Returns when the `StartServer` is dropped.
                 let _ = stopped.await;
             });
         };
@@ -83,7 +84,7 @@ impl Drop for StartServer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic of it has been logged.
+            // A panic of the thread has been logged.
             let _ = thread.join();
         }
     }
@@ -171,7 +172,7 @@ mod tests {
             assert!(get(path).starts_with("HTTP/1.1 503 "), "{path}");
         }
 
-        // The listeners go on: the next server takes what comes meanwhile.
+        // The sockets stay open: the next server accepts what arrives meanwhile.
         drop(server);
         let (node, _mailbox) = crate::sample_node::sample_node();
         let listener = socket.listener().unwrap();

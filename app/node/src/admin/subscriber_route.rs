@@ -1,4 +1,4 @@
-//! `/subscriber/ADDRESS`: what a home holds, and ending all of it. `/subscribers`: all homes.
+//! `/subscriber/ADDRESS` shows or flushes what a home holds; `/subscribers` lists all homes.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ use crate::api::{Block, Flushed, SubscriberLimits, SubscriberStatus};
 use crate::node::{Node, Roles, WorkerHandle};
 use crate::request::{HomesPage, Request, SubscriberPage};
 
-/// Room of a page, in homes or blocks.
+/// Homes or blocks in a page.
 const PAGE: usize = 1024;
-/// Homes and blocks of a worker in one answer.
+/// Most homes and blocks of a worker in one answer.
 const PARTS_MAX: usize = 1 << 20;
 
 pub(super) async fn show(
@@ -47,7 +47,7 @@ pub(super) async fn show(
     Ok(Json(found))
 }
 
-/// All pieces of a worker's answer, page by page.
+/// Returns all pieces of a worker's answer, fetched page by page.
 async fn parts(worker: &WorkerHandle, outer: u32) -> Result<Vec<SubscriberPart>, Refused> {
     let mut all = Vec::new();
     let mut page = SubscriberPage {
@@ -92,7 +92,7 @@ pub(super) struct Wanted {
     shard: Option<u32>,
 }
 
-/// All homes, or those of a shard, as JSON lines.
+/// Lists all homes, or those of a shard, as JSON lines.
 pub(super) async fn list(
     State(node): State<Arc<Node>>,
     wanted: Result<Query<Wanted>, QueryRejection>,

@@ -1,8 +1,9 @@
-//! The connections of a listener: how many there may be, and which gives its place to a newer one.
+//! The connections of a listener: how many may be open, and which one gives way to a newer one.
 //!
-//! A newer connection takes the place of one that waits: of its own remote if that has as many as it may have, else of the
-//! remote with the most. So no remote locks others out, and a remote that opens connections without end displaces its
-//! own. Places of the machine itself are apart.
+//! At a limit, a newer connection takes the slot of one that waits: of its own remote if that has
+//! as many as it may have, else of the remote with the most. So no remote locks others out, and a
+//! remote that opens connections without end displaces its own. Slots of the machine itself are
+//! separate.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,7 +13,7 @@ use std::time::Instant;
 use super::connection::Connection;
 use super::limits::Limits;
 
-/// The other end, as far as limits go.
+/// The other end of a connection, as the limits distinguish remotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Remote {
     /// The machine itself, over TCP.
@@ -35,7 +36,7 @@ impl Remote {
         }
     }
 
-    /// Whether its places are apart from those of all others.
+    /// Whether its slots are separate from those of all others.
     fn has_own_places(self) -> bool {
         matches!(self, Self::Loopback | Self::User(Some(0)))
     }
@@ -50,7 +51,8 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// A place for a connection of this remote, and its number; `None` when there is none that could be freed.
+    /// Returns a slot for a connection of this remote, and its number; `None` if no slot can be
+    /// freed.
     pub(super) fn admit(
         &mut self,
         remote: Remote,
@@ -72,7 +74,7 @@ impl Table {
         Some((number, connection))
     }
 
-    /// Ends the connection that has waited longest, of those of the remote with the most.
+    /// Ends the connection that has waited longest, among those of the remote with the most.
     fn displace(&mut self, is_among: impl Fn(Remote) -> bool) -> Option<()> {
         let waiting = self.open.iter().filter(|(_, (remote, _))| is_among(*remote));
         let waiting = waiting.filter_map(|(&number, (remote, connection))| {
@@ -86,7 +88,7 @@ impl Table {
         Some(())
     }
 
-    /// A connection has ended; it may have lost its place before.
+    /// Removes a connection that has ended; it may have lost its slot before.
     pub(super) fn remove(&mut self, number: u64) {
         let Some((remote, _)) = self.open.remove(&number) else { return };
         let count = self.counts.get_mut(&remote).expect("a remote with connections is counted");
@@ -158,7 +160,7 @@ mod tests {
             (0..6).map(|last| table.admit(host(last), &LIMITS, start).unwrap()).collect();
         all.iter().for_each(|(_, connection)| connection.begin_answer(start));
         assert!(table.admit(host(9), &LIMITS, start).is_none());
-        // One that does not read its answer.
+        // A connection whose client does not read its answer.
         all[3].1.begin_body(false, start);
         all[3].1.has_written(None, LIMITS.stall_bytes_min, start);
         assert!(table.admit(host(9), &LIMITS, start).is_some());
@@ -178,7 +180,7 @@ mod tests {
                 assert!(table.admit(own, &LIMITS, start).is_some());
             }
         }
-        // Nor do they take those of others.
+        // Nor do they take slots of others.
         for (place, connection) in all.iter().enumerate() {
             assert!(!is_displaced(connection, start), "{place}");
         }

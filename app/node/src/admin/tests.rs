@@ -1,4 +1,5 @@
-//! The admin API over a real socket, with a thread in the worker's place that answers what its mailbox brings.
+//! Tests the admin API over a real socket. A thread stands in for the worker and answers the
+//! requests in its mailbox.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -65,7 +66,8 @@ impl Drop for Serving {
     }
 }
 
-/// A worker that knows one home with many sessions and sees one frame per turn while it is captured.
+/// A worker that knows one home with many sessions and sees one frame per turn while it is
+/// captured.
 fn answer(mut mailbox: Mailbox, is_over: &AtomicBool) {
     let mut captures: Option<Box<Tap>> = None;
     let mut listed = 0;
@@ -149,7 +151,7 @@ fn sessions_come_page_by_page_up_to_the_limit() {
     assert_eq!(lines[0].subscriber.to_string(), "10.200.0.1");
 }
 
-/// The lines of an answer.
+/// Returns the lines of an answer.
 fn lines(client: &Client, path: &str) -> Vec<serde_json::Value> {
     let mut text = Vec::new();
     let collect = |bytes: &[u8]| {
@@ -171,7 +173,7 @@ fn homes_are_listed_by_shard() {
 }
 
 #[test]
-fn what_is_shown_of_a_member_is_marked_as_the_primarys_or_a_copys() {
+fn sessions_and_subscribers_of_a_member_show_its_shard_role() {
     let serving = Serving::start();
     let sessions = "/sessions?limit=1";
     assert_eq!(lines(&serving.client, sessions)[0].get("role"), None);
@@ -215,7 +217,7 @@ fn subscribers_are_shown_and_flushed() {
     assert_eq!(found[0].blocks[0].port_last, 1279);
     let limits = &found[0].limits;
     assert_eq!((limits.blocks, limits.flows, limits.sessions), (Some(16), Some(4), None));
-    // The tests' user decides: root may, anyone else is told why not.
+    // The user of the test decides: root may flush, any other user is refused.
     let flushed = serving.client.post::<Flushed>("/subscriber/10.200.0.1/flush");
     if nix::unistd::geteuid().is_root() {
         assert_eq!(flushed.unwrap().mappings, 12);
@@ -244,13 +246,13 @@ fn wrong_requests_are_refused_with_a_sentence() {
         match serving.client.get_text(path) {
             Err(ClientError::Refused { code, error }) => {
                 assert_eq!(code, expected, "{path}: {error}");
-                // What a client says of an answer without a sentence.
+                // The client's own text for an answer without a sentence.
                 assert!(!error.starts_with("the node answered"), "{path}: {error}");
             }
             other => panic!("{path}: {other:?}"),
         }
     }
-    // 403 where the tests' user is not root.
+    // The code is 403 if the user of the test is not root.
     let posted = serving.client.post::<Problem>("/status");
     assert!(matches!(posted, Err(ClientError::Refused { code: 405 | 403, .. })), "{posted:?}");
     let gone = Client::new(serving.path("gone.sock")).get_text("/status");

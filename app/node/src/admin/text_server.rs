@@ -1,4 +1,4 @@
-//! `/metrics` alone, of a process that is no node.
+//! `/metrics` alone, for a process that is not a node.
 
 use std::io;
 use std::net::TcpListener;
@@ -16,10 +16,10 @@ use super::metrics_server;
 use super::problem::Refused;
 use super::server::Server;
 
-/// Makes OpenMetrics text of this moment.
+/// Returns the present metrics as OpenMetrics text.
 type Text = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// Serves a bound address by a thread that goes on until the process ends.
+/// Serves a bound address from a thread that runs until the process ends.
 ///
 /// # Errors
 /// When the system gives no thread, or the runtime cannot take the listener.

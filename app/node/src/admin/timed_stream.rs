@@ -1,4 +1,4 @@
-//! A stream that tells its [`Connection`] what passes, and a body that tells when it is done.
+//! A stream that reports reads and writes to its [`Connection`], and a body that reports its end.
 
 use std::io;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use super::connection::Connection;
 pub(super) struct TimedStream<S> {
     pub(super) stream: S,
     pub(super) connection: Arc<Connection>,
-    /// Of [`Limits`](super::limits::Limits).
+    /// Same as in [`Limits`](super::limits::Limits).
     pub(super) stall_bytes_min: usize,
 }
 
@@ -108,7 +108,7 @@ impl hyper::body::Body for TimedBody {
     }
 }
 
-/// The server drops it when it has taken all of it, and where the method forbids one.
+/// The server drops the body when it has taken all of it, and where the method forbids one.
 impl Drop for TimedBody {
     fn drop(&mut self) {
         self.connection.end_body();

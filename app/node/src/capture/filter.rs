@@ -2,7 +2,7 @@
 
 use pcap::{BpfProgram, Capture, Linktype};
 
-/// What the first byte of a captured packet is.
+/// The header that a captured packet starts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layer {
     Ethernet,
@@ -28,10 +28,10 @@ pub(crate) struct FilterError {
 }
 
 impl Filter {
-    /// Compiles for packets that start with `layer`.
+    /// Compiles a filter for packets that start with `layer`.
     ///
     /// # Errors
-    /// With libpcap's message.
+    /// When the filter is not valid, with libpcap's message.
     pub(super) fn compile(filter: &str, layer: Layer) -> Result<Self, FilterError> {
         let linktype = match layer {
             Layer::Ethernet => Linktype::ETHERNET,
@@ -48,8 +48,8 @@ impl Filter {
     }
 }
 
-/// libpcap compiles for its own number of "raw IP" (`DLT_RAW`, 12 on Linux), not for the number that stands in
-/// files (`LINKTYPE_RAW`, 101).
+/// libpcap compiles for its own number of "raw IP" (`DLT_RAW`, 12 on Linux), not for the number in
+/// pcap files (`LINKTYPE_RAW`, 101).
 const fn libpcap_raw() -> i32 {
     12
 }

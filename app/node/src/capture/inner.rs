@@ -1,10 +1,10 @@
-//! Taking the outside off a captured frame: Ethernet and VLAN, then outer IPv4 and GRE.
+//! Strips the outer headers of a captured frame: Ethernet and VLAN, then outer IPv4 and GRE.
 
 use weir_wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_VLAN};
 use weir_wire::{gre, ipv4};
 
-/// The IPv4 packet of a home inside the frame; of a frame without a tunnel, its IPv4 packet. `None` for anything
-/// else (ARP, GRE keepalives, malformed packets).
+/// Returns the IPv4 packet of a home inside the frame; for a frame without a tunnel, its IPv4
+/// packet. `None` for anything else (ARP, GRE keepalives, malformed packets).
 pub(super) fn inner(frame: &[u8]) -> Option<&[u8]> {
     let packet = ip_packet(frame)?;
     let (header, header_len, total_len) = ipv4::parse(packet).ok()?;
@@ -18,7 +18,7 @@ pub(super) fn inner(frame: &[u8]) -> Option<&[u8]> {
     (tunnel.protocol == gre::PROTOCOL_IPV4 && ipv4::parse(inner).is_ok()).then_some(inner)
 }
 
-/// What follows the Ethernet header and at most one VLAN tag.
+/// Returns the IPv4 packet behind the Ethernet header and at most one VLAN tag.
 fn ip_packet(frame: &[u8]) -> Option<&[u8]> {
     let mut ethertype_at = 12;
     if ethertype(frame, ethertype_at)? == ETHERTYPE_VLAN {
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ip_packet_is_left_out() {
+    fn frames_without_an_ip_packet_are_left_out() {
         assert_eq!(inner(&ethernet(&[], 0x0806, &[0; 28])), None);
         assert_eq!(inner(&ethernet(&[], 0x0800, &[0x45, 0])), None);
         let keepalive = ip(47, &[0, 0, 0, 0]);

@@ -1,11 +1,13 @@
 //! Capturing frames of any DPDK device, which tcpdump cannot see.
 //!
 //! ```text
-//!   worker: tap (copy, ring) ==> control thread: inner -> filter -> pcapng ==> HTTP body ==> weir capture -w F
+//!   worker: tap (copy, ring) ==> control thread: inner -> filter -> pcapng
+//!                            ==> HTTP body ==> weir capture -w F
 //! ```
 //!
-//! Off, it costs the worker one local branch per burst. On, the worker copies frames into a bounded ring and never
-//! waits: what finds the ring full is counted. Filtering and writing happen on a control core.
+//! A capture that is off costs the worker one local branch per burst. During a capture the worker
+//! copies frames into a bounded ring and never waits: frames that find the ring full are counted.
+//! Filtering and writing happen on a control core.
 
 mod filter;
 mod inner;

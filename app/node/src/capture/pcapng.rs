@@ -1,4 +1,5 @@
-//! Captured frames as pcapng: one interface per worker and side; direction and losses as packet options.
+//! Captured frames as pcapng: one interface per worker and side; direction and losses as packet
+//! options.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use super::filter::Layer;
 /// `if_tsresol`: the library counts timestamps in 10^-9 seconds.
 const NANOSECONDS: u8 = 9;
 
-/// Writes blocks into memory; the owner takes the bytes out as it likes.
+/// Writes blocks into memory; its owner takes the bytes out at any time.
 pub(super) struct Writer {
     file: PcapNgWriter<Vec<u8>>,
     layer: Layer,
@@ -37,7 +38,8 @@ impl Writer {
         let mut file = PcapNgWriter::new(Vec::new())?;
         let linktype = match layer {
             Layer::Ethernet => DataLink::ETHERNET,
-            // Not RAW: libpcap reads 101 back as another number for the second interface and refuses the file.
+            // Not RAW: libpcap reads 101 back as another number for the second interface and
+            // refuses the file.
             Layer::Ip => DataLink::IPV4,
         };
         for worker in workers {
@@ -54,13 +56,13 @@ impl Writer {
         Ok(Self { file, layer })
     }
 
-    /// What packets of this file start with.
+    /// Returns the layer that packets of this file start with.
     pub(super) fn layer(&self) -> Layer {
         self.layer
     }
 
-    /// One packet of the `position`th worker, `at` since the Unix epoch, after `lost` frames of that worker found
-    /// no room in the ring.
+    /// Writes one packet of the `position`th worker, captured `at` since the Unix epoch, after
+    /// `lost` frames of that worker found no room in the ring.
     ///
     /// # Errors
     /// None in practice: memory takes everything.
@@ -92,7 +94,7 @@ impl Writer {
         self.file.write_block(&Block::EnhancedPacket(packet)).map(drop)
     }
 
-    /// The bytes written since the last call.
+    /// Returns the bytes written since the last call.
     pub(super) fn take(&mut self) -> Vec<u8> {
         std::mem::take(self.file.get_mut())
     }

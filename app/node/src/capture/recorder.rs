@@ -11,19 +11,20 @@ use super::pcapng::Writer;
 use super::tap::TapReader;
 use crate::clock::Clock;
 
-/// Frames looked at per call, so that a capture does not hold up the other control tasks.
+/// Frames taken from each worker per call, so that a capture does not hold up the other control
+/// tasks.
 const FRAMES_PER_POLL: usize = 1024;
 
-/// What is wanted of a capture.
+/// Options of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     /// `None`: all workers.
     pub worker: Option<usize>,
     /// `None`: both sides.
     pub side: Option<Side>,
-    /// The homes' packets without Ethernet, outer IPv4 and GRE.
+    /// Whether to record the homes' packets without Ethernet, outer IPv4 and GRE.
     pub inner: bool,
-    /// In tcpdump's language.
+    /// Filter in tcpdump's language.
     pub filter: Option<String>,
     /// Packets after which the capture ends.
     pub count: Option<u64>,
@@ -55,7 +56,7 @@ pub(crate) enum RecorderError {
 }
 
 impl Recorder {
-    /// `readers` with the number of their worker.
+    /// Starts a capture from `readers`, each with the number of its worker.
     ///
     /// # Errors
     /// When the filter is not valid.
@@ -80,7 +81,7 @@ impl Recorder {
         self.left == Some(0)
     }
 
-    /// Frames that found no room since the start.
+    /// Returns the number of frames that found no room since the start.
     pub(crate) fn lost(&self) -> u64 {
         self.taps.iter().map(|tap| tap.reader.lost()).sum()
     }
@@ -100,7 +101,7 @@ impl Recorder {
         Ok(self.writer.take())
     }
 
-    /// One frame of one worker; false when there is none.
+    /// Records one frame of one worker; false if there is none.
     fn record(&mut self, position: usize) -> Result<bool, RecorderError> {
         let tap = &mut self.taps[position];
         let Some(captured) = tap.reader.next() else { return Ok(false) };
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_stand_at_the_next_packet() {
+    fn losses_are_reported_with_the_next_packet() {
         let clock = Clock::start();
         let (mut tap, reader) = tap(None, 2048);
         let mut recorder =

@@ -9,14 +9,14 @@ const DROP_COUNT: u16 = 4;
 /// Larger blocks do not come from weir.
 const BLOCK_LEN: RangeInclusive<usize> = 12..=1 << 20;
 
-/// What has passed by.
+/// Counts of the stream so far.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// The unfinished block.
     pending: Vec<u8>,
     packets: u64,
     lost: u64,
-    /// There was a block that is none.
+    /// Whether a malformed block has come; nothing is counted after it.
     is_lost: bool,
 }
 
@@ -26,13 +26,14 @@ impl Tally {
         self.packets
     }
 
-    /// Frames that the capture could not take, as far as packets after them say so.
+    /// Returns the number of frames that the capture could not take, as far as later packets report
+    /// them.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// The next piece of the stream, in this machine's byte order, as the writer on the same machine made it. From a
-    /// block on that is none, nothing is counted, and nothing kept.
+    /// Counts the next piece of the stream, in this machine's byte order, since the writer runs on
+    /// the same machine. From a malformed block on, nothing is counted and nothing kept.
     pub fn add(&mut self, piece: &[u8]) {
         if self.is_lost {
             return;
@@ -53,7 +54,7 @@ impl Tally {
     }
 }
 
-/// The first block, when it is complete.
+/// Returns the first block if it is complete.
 fn block(bytes: &[u8]) -> Option<&[u8]> {
     let len = read_u32(bytes, 4)? as usize;
     if BLOCK_LEN.contains(&len) { bytes.get(..len) } else { None }
@@ -86,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// A block of a kind with this body; an enhanced packet counts a loss in its options.
+    /// Builds a block of a kind with this body; `dropped` is the drop count in its options.
     fn block_of(kind: u32, body: &[u8], dropped: Option<u64>) -> Vec<u8> {
         let mut bytes = vec![0; 12];
         bytes.extend((body.len() as u32).to_ne_bytes());
@@ -103,7 +104,7 @@ mod tests {
         [&ends, &bytes[..], &len.to_ne_bytes()].concat()
     }
 
-    /// However a stream is cut, it counts the same; of any bytes no more is kept than a block has.
+    /// A stream is counted the same however it is cut; of any bytes, no more than a block is kept.
     #[test]
     fn stream() {
         type Blocks = Vec<(bool, Vec<u8>, Option<u64>)>;
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_capture_is_not_kept() {
+    fn bytes_that_are_not_pcapng_are_not_kept() {
         let mut tally = Tally::default();
         for _ in 0..10 {
             tally.add(&[0; 1000]);

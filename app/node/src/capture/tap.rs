@@ -1,7 +1,7 @@
 //! The worker's side of a capture: hot while a capture runs.
 //!
-//! Two single-producer single-consumer rings between the worker and the reader: full buffers one way, empty ones
-//! back, all allocated before the capture starts.
+//! Two single-producer single-consumer rings between the worker and the reader: full buffers one
+//! way, empty ones back, all allocated before the capture starts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +17,13 @@ const FRAMES: usize = 4096;
 pub(crate) struct Captured {
     /// The whole frame from its Ethernet header on.
     pub bytes: Vec<u8>,
-    /// When the worker's loop that handled it began, on the node's clock.
+    /// When the loop turn that handled the frame began, on the node's clock.
     pub at: Duration,
     pub side: Side,
     pub direction: Direction,
 }
 
-/// Where the worker puts copies.
+/// The worker's end, which takes copies of frames.
 #[derive(Debug)]
 pub(crate) struct Tap {
     full: Producer<Captured>,
@@ -33,7 +33,7 @@ pub(crate) struct Tap {
     lost: Arc<Counter>,
 }
 
-/// Where the reader takes them.
+/// The reader's end, which gives the copies out.
 #[derive(Debug)]
 pub(crate) struct TapReader {
     full: Consumer<Captured>,
@@ -41,7 +41,8 @@ pub(crate) struct TapReader {
     lost: Arc<Counter>,
 }
 
-/// A tap for one worker. `frame_max`: bytes of the largest frame to be copied whole; a larger one is cut.
+/// Creates a tap for one worker. `frame_max`: bytes of the largest frame to be copied whole; a
+/// larger one is cut.
 pub(crate) fn tap(side: Option<Side>, frame_max: usize) -> (Tap, TapReader) {
     let (full_in, full_out) = RingBuffer::new(FRAMES);
     let (mut empty_in, empty_out) = RingBuffer::new(FRAMES);
@@ -91,19 +92,19 @@ impl Tap {
 }
 
 impl TapReader {
-    /// Frames that found no room so far.
+    /// Returns the number of frames that found no room so far.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.get()
     }
 
-    /// The oldest copy, if there is one. Give its buffer back with [`Self::recycle`].
+    /// Returns the oldest copy, if there is one. Give its buffer back with [`Self::recycle`].
     pub(crate) fn next(&mut self) -> Option<Captured> {
         self.full.pop().ok()
     }
 
     /// Hands a buffer back to the worker.
     pub(crate) fn recycle(&mut self, captured: Captured) {
-        // As many slots as buffers exist: never full.
+        // The ring has as many slots as buffers exist, so it is never full.
         let _ = self.empty.push(captured.bytes);
     }
 }

@@ -1,4 +1,5 @@
-//! The thread that looks at BIRD twice a second and tells the roles thread what counts.
+//! The thread that polls BIRD twice a second and reports the state of both sides to the roles
+//! thread.
 //!
 //! ```text
 //!   roles thread --board: routes in the kernel--> bird thread <--control socket--> BIRD
@@ -6,7 +7,7 @@
 //!        +------------- Inbox::Bird, each look -------+
 //! ```
 //!
-//! Nobody waits for it. It ends when nobody takes what it tells.
+//! No thread waits for it. It ends once its reports have no receiver.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -22,12 +23,12 @@ use weir_routes::bird_watch::{BirdWatch, Change, LOOK_INTERVAL, SideView, State,
 use super::inbox::Sender;
 use super::member_board::MemberBoard;
 
-/// A side as it counts.
+/// A side with the state that is in effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BirdSide {
     pub side: Side,
     pub view: SideView,
-    /// Milliseconds that it has been so.
+    /// Milliseconds for which this state has been in effect.
     pub lasts_ms: u64,
 }
 
@@ -38,7 +39,7 @@ pub(super) fn start(bird: &Bird, board: Arc<MemberBoard>, inbox: Sender) -> io::
         socket: bird.socket.clone(),
         protocols: [bird.access.clone(), bird.internet.clone()],
     };
-    // It ends by itself, within a look.
+    // The thread ends by itself, within one poll of BIRD.
     thread::Builder::new()
         .name("weir-bird".into())
         .spawn(move || run(BirdWatch::new(watched), &board, &inbox))
@@ -65,7 +66,7 @@ fn run(mut watch: BirdWatch, board: &MemberBoard, inbox: &Sender) {
     }
 }
 
-/// Prefixes that the guard has set, by side.
+/// Returns the prefixes that the guard has set, by side.
 fn in_kernel(board: &MemberBoard) -> [BTreeSet<Ipv4Net>; 2] {
     let status = board.status();
     [Side::Access, Side::Internet].map(|side| {

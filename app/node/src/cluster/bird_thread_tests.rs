@@ -1,4 +1,4 @@
-//! The thread before a BIRD that answers, stands still, dies, and comes back.
+//! Tests the thread with a BIRD that answers, stalls, dies and comes back.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
@@ -15,15 +15,15 @@ use crate::api::{MemberStatus, RouteStatus};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What the fake does with a connection.
+/// Behaviour of the fake towards a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mood {
     /// Both sessions are established, this prefix is exported to both switches.
     Exports(&'static str),
-    /// It takes connections and says nothing.
+    /// It accepts connections and says nothing.
     Stands,
     Babbles,
-    /// Its socket is there, and no process behind it.
+    /// Its socket is there without a process behind it.
     Dead,
 }
 
@@ -39,7 +39,7 @@ impl FakeBird {
         let (its_path, its_mood) = (path.clone(), Arc::clone(&mood));
         thread::spawn(move || {
             loop {
-                // Left by a run before.
+                // A former run may have left the file.
                 let _ = std::fs::remove_file(&its_path);
                 let listener = UnixListener::bind(&its_path).unwrap();
                 serve(&listener, &its_mood);
@@ -58,7 +58,7 @@ impl FakeBird {
 
     fn become_(&self, mood: Mood) {
         *self.mood.lock().unwrap() = mood;
-        // Wakes it where it waits for a connection.
+        // Wakes the fake, which waits for a connection.
         let _ = UnixStream::connect(&self.path);
     }
 }
@@ -107,11 +107,11 @@ fn start_thread(socket: &Path, board: &Arc<MemberBoard>) -> Receiver {
     receiver
 }
 
-/// Waits until the access side counts as this; what it took, and what is said of it.
+/// Waits until the access side is in `state`; returns how long that took, and the stated reason.
 fn wait_for(news: &mut Receiver, state: State) -> (Duration, String) {
     let begun = Instant::now();
     loop {
-        let news = news.recv_timeout(DEADLINE).expect("a look ends whatever BIRD does");
+        let news = news.recv_timeout(DEADLINE).expect("a poll ends whatever BIRD does");
         let Inbox::Bird(sides) = news else { panic!("{news:?}") };
         if sides[0].view.state == state {
             return (begun.elapsed(), sides[0].view.why.clone());
@@ -134,7 +134,7 @@ fn show_route(board: &MemberBoard, prefix: &str) {
 }
 
 #[test]
-fn a_bird_that_stands_still_dies_babbles_or_drops_routes_is_down_until_it_announces_again() {
+fn bird_is_down_while_it_stalls_is_dead_babbles_or_drops_routes() {
     let board = Arc::<MemberBoard>::default();
     let bird = FakeBird::start(Mood::Exports("10.100.0.1/32"));
     show_route(&board, "10.100.0.1/32");
@@ -143,7 +143,7 @@ fn a_bird_that_stands_still_dies_babbles_or_drops_routes_is_down_until_it_announ
     for mood in [Mood::Stands, Mood::Dead, Mood::Babbles] {
         bird.become_(mood);
         let (took, why) = wait_for(&mut news, State::NoAnswer);
-        assert!(took >= Duration::from_secs(2), "{mood:?} counts only when it lasts: {took:?}");
+        assert!(took >= Duration::from_secs(2), "{mood:?} counts only once it lasts: {took:?}");
         assert!(!why.is_empty());
         bird.become_(Mood::Exports("10.100.0.1/32"));
         wait_for(&mut news, State::Up);

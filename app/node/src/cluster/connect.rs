@@ -1,4 +1,4 @@
-//! How the cluster of a node's file is reached: etcd, and the key of replication.
+//! Connects a node to the cluster of its file: etcd, and the keys of replication.
 
 use std::path::Path;
 
@@ -35,10 +35,10 @@ pub(super) fn start_cluster(
     })
 }
 
-/// The node's name in the cluster.
+/// Returns the node's name in the cluster.
 ///
 /// # Errors
-/// When it cannot be one.
+/// When the name is not valid.
 pub(super) fn node_name(name: &str) -> Result<NodeId, Failure> {
     parse(name)
 }
@@ -47,18 +47,18 @@ fn parse<T: std::str::FromStr<Err = weir_etcd::NameError>>(name: &str) -> Result
     name.parse().map_err(|error: weir_etcd::NameError| Failure::Cluster(error.to_string()))
 }
 
-/// The keys of the file, which nobody else may read.
+/// Reads the keys of the file, which no other user may read.
 ///
 /// # Errors
-/// When it cannot be read, others may read it, or it holds no key.
+/// When it cannot be read, other users may read it, or it holds no key.
 pub(super) fn read_keys(path: &Path) -> Result<ClusterKeys, Failure> {
     let text = read_secret(path).map_err(|error| Failure::Cluster(error.to_string()))?;
     ClusterKeys::parse(&String::from_utf8_lossy(&text))
         .map_err(|error| Failure::Cluster(format!("{}: {error}", path.display())))
 }
 
-/// Reads the keys of the file again, for the roles thread to give them to the workers, or to show why the former ones
-/// stay in use.
+/// Reads the key file again and sends the keys to the roles thread, which gives them to the
+/// workers, or the reason why the former ones stay in use.
 pub(super) fn reload_keys(path: &Path, inbox: &Sender) {
     let keys = read_keys(path).map_err(|error| error.to_string());
     match &keys {
@@ -73,7 +73,7 @@ pub(super) fn reload_keys(path: &Path, inbox: &Sender) {
             );
         }
     }
-    // A node that ends listens no more.
+    // A node that ends has closed its inbox.
     let _ = inbox.send_keys(keys);
 }
 
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_reads_the_keys_of_the_file_and_tells_why_a_file_is_refused() {
+    fn a_reload_reads_the_keys_and_reports_why_a_file_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cluster.key");
         let mode = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();

@@ -1,4 +1,4 @@
-//! The tasks on etcd's own thread: they carry news in and writes out, and decide nothing.
+//! The tasks on the etcd thread: they carry events in and writes out, and decide nothing.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,17 +15,17 @@ use super::first_look::look;
 use super::inbox::{Notice, Sender};
 use crate::turns::{Thread, Turns};
 
-/// Between two turns that are counted.
+/// Time between two turns that are counted.
 const TURN: Duration = Duration::from_millis(500);
 
-/// What the registration is asked to do.
+/// A command to the task that holds the registration.
 #[derive(Debug)]
 enum Order {
     Update(NodeRecord),
     Close(oneshot::Sender<()>),
 }
 
-/// The ways to etcd. Dropped, the registration ends with its lease.
+/// The node's access to etcd. Once it is dropped, the registration ends with its lease.
 #[derive(Debug)]
 pub(super) struct EtcdTasks {
     cluster: Cluster,
@@ -35,7 +35,7 @@ pub(super) struct EtcdTasks {
     joining: Mutex<Option<(Registering, oneshot::Sender<Session>)>>,
 }
 
-/// What a node registers with.
+/// The data that a node registers with.
 #[derive(Debug)]
 pub(super) struct Registering {
     pub(super) name: NodeId,
@@ -44,10 +44,10 @@ pub(super) struct Registering {
 }
 
 impl EtcdTasks {
-    /// The node is not registered yet.
+    /// Starts the tasks; the node is not registered yet.
     pub(super) fn start(cluster: Cluster, joining: Registering, inbox: Sender) -> Self {
         let (session, opened) = oneshot::channel();
-        // Two orders at most: the record of a node that stops, and the end.
+        // There are two commands at most: the record of a node that stops, and the end.
         let (registration, asked) = unbounded_channel();
         cluster.handle().spawn(register(opened, asked, inbox.clone()));
         let joining = Mutex::new(Some((joining, session)));
@@ -71,17 +71,18 @@ impl EtcdTasks {
     pub(super) fn join(&self, record: &NodeRecord) {
         let joining = self.joining.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some((Registering { name, ended }, session)) = joining else { return };
-        // A node that ends registers no more.
+        // A node that ends does not register.
         let _ = session.send(self.cluster.session_after(name, record, ended));
     }
 
-    /// Looks at etcd until it holds the cluster of this id, and tells the roles thread; see [`Notice::ClusterFound`].
+    /// Polls etcd until it holds the cluster of this id, and reports to the roles thread; see
+    /// [`Notice::ClusterFound`].
     pub(super) fn look_for(&self, cluster_id: String) {
         let (store, inbox) = (self.cluster.store(), self.inbox.clone());
         self.cluster.handle().spawn(look_until_found(store, cluster_id, inbox));
     }
 
-    /// Counts the turns of the thread that carries all this.
+    /// Counts the turns of the etcd thread.
     pub(super) fn count_turns(&self, turns: Arc<Turns>) {
         let turns = Arc::downgrade(&turns);
         self.cluster.handle().spawn(async move {
@@ -97,13 +98,14 @@ impl EtcdTasks {
         &self.cluster
     }
 
-    /// Writes another record of this node.
+    /// Replaces this node's record in etcd.
     pub(super) fn update(&self, record: NodeRecord) {
-        // The task lives as long as this.
+        // The task lives as long as this struct.
         let _ = self.registration.send(Order::Update(record));
     }
 
-    /// Writes a shard's entry if it still has this revision. The answer comes as [`Notice::Written`].
+    /// Writes a shard's entry if it still has this revision. The answer comes as
+    /// [`Notice::Written`].
     pub(super) fn write(&self, shard: ShardId, expected: Revision, entry: &ShardEntry) {
         let (store, inbox) = (self.cluster.store(), self.inbox.clone());
         let value = entry.to_json().into_bytes();
@@ -114,7 +116,7 @@ impl EtcdTasks {
         });
     }
 
-    /// Takes the node's key away at once.
+    /// Removes the node's key from etcd at once.
     pub(super) fn leave(&self) {
         let (done, is_done) = oneshot::channel();
         if self.registration.send(Order::Close(done)).is_ok() {
@@ -148,7 +150,7 @@ async fn look_until_found(store: Store, cluster_id: String, inbox: Sender) {
     }
 }
 
-/// The registration before there is one, and then as long as it is held.
+/// Keeps the newest record until the session opens, then holds the registration.
 async fn register(
     mut opened: oneshot::Receiver<Session>,
     mut asked: UnboundedReceiver<Order>,
@@ -189,7 +191,7 @@ async fn hold(mut session: Session, mut asked: UnboundedReceiver<Order>, inbox: 
             order = asked.recv() => match order {
                 Some(Order::Update(record)) => session.update(&record),
                 Some(Order::Close(done)) => {
-                    // Without an answer the key goes with its lease.
+                    // If etcd does not answer, the key goes with its lease.
                     let _ = session.close().await;
                     let _ = done.send(());
                     return;

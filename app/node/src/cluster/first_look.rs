@@ -1,4 +1,5 @@
-//! Looking at etcd for what the cluster is. What a node makes of it is decided by [`weir_node_core::first_look`].
+//! Reads from etcd what the cluster is. [`weir_node_core::first_look`] decides what the node makes
+//! of it.
 
 use std::time::Instant;
 
@@ -9,8 +10,8 @@ use weir_node_core::first_look::{FirstLook, Found, LOOK_INTERVAL, NotFound, foun
 
 use crate::start_progress::StartProgress;
 
-/// The id of the cluster and what the operator wants of it, once both are known. `name`: the cluster that the node's file
-/// names. `progress` shows meanwhile what is waited for.
+/// Waits for the id of the cluster and the operator's settings for it, until both are known.
+/// `name`: the cluster that the node's file names. `progress` shows meanwhile what is waited for.
 pub(super) fn wait_for_cluster(
     cluster: &Cluster,
     map: &KnownMap,
@@ -30,7 +31,7 @@ pub(super) fn wait_for_cluster(
     }
 }
 
-/// The id of the cluster and what the operator wants of it, or what there is to wait for.
+/// Returns the id of the cluster and the operator's settings for it, or what there is to wait for.
 pub(super) async fn look(store: &Store) -> Result<(String, Desired), NotFound> {
     let get = async |key| {
         let held = store.get(&key).await;

@@ -1,4 +1,4 @@
-//! The thread that owns the guard: it has lists of routes set, and tells what became of them.
+//! The thread that owns the guard: it hands lists of routes to the guard and reports the results.
 //!
 //! ```text
 //!   roles thread --SetRoutes--> [newest list of each worker] --> guard thread --> guard process
@@ -6,7 +6,7 @@
 //!        +-------------------- GuardNews ----------------------------+
 //! ```
 //!
-//! Only the newest list of a worker counts, so a slow guard is never behind by more than one.
+//! Only the newest list of a worker counts, so a slow guard is never behind by more than one list.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -24,7 +24,7 @@ use weir_routes::{Event, Fence, Guard, Options, RequestError, Route, SharedWords
 use crate::failure::Failure;
 use crate::turns::{Thread, Turns};
 
-/// The longest wait without a look at what is ordered.
+/// Longest wait between two checks for new lists.
 const WAIT: Duration = Duration::from_millis(500);
 
 /// Routes of a worker, to be set under the fence that it acknowledged last.
@@ -35,14 +35,14 @@ struct List {
     routes: Vec<Route>,
 }
 
-/// Lists that wait, and whether to end.
+/// Lists that wait, and whether the thread is to end.
 #[derive(Debug, Default)]
 struct Orders {
     lists: BTreeMap<WorkerIndex, List>,
     is_over: bool,
 }
 
-/// The thread and the way to it. Dropped, it withdraws all routes and ends the guard.
+/// Handle of the thread. Dropping it withdraws all routes and ends the guard.
 #[derive(Debug)]
 pub(super) struct GuardThread {
     orders: Arc<Mutex<Orders>>,
@@ -50,10 +50,10 @@ pub(super) struct GuardThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Starts the guard process: best before the node is large and has threads.
+/// Starts the guard process, best before the node is large and has threads.
 ///
 /// # Errors
-/// Why it does not start.
+/// When the guard does not start, with the reason.
 pub(super) fn start_guard(words: Arc<SharedWords>) -> Result<Guard, Failure> {
     let program = std::env::current_exe().map_err(Failure::Control)?;
     let command = move || {
@@ -61,7 +61,8 @@ pub(super) fn start_guard(words: Arc<SharedWords>) -> Result<Guard, Failure> {
         command.arg("guard");
         command
     };
-    // A worker that finds that it stood still for so long must not go on as if the guard had not.
+    // The guard fences after the same time that a worker takes for a stall: a worker that finds
+    // that it stalled must not go on as if the guard had not fenced it.
     let silence = Duration::from_micros(STANDSTILL_US);
     Guard::start(command, words, Options { silence, ..Options::default() })
         .map_err(|error| Failure::Cluster(format!("guard of the routes: {error}")))
@@ -87,8 +88,9 @@ impl GuardThread {
         Ok(Self { orders, waker, thread: Some(thread) })
     }
 
-    /// Makes `routes`, sorted, all the routes of a worker. `number` comes back in the news; none come where the worker
-    /// has been fenced since: it acknowledges that, or its process ends.
+    /// Makes `routes`, sorted, all the routes of a worker. `number` comes back in the event. There
+    /// is no event if the worker has been fenced since: it acknowledges that fence, or its process
+    /// ends.
     pub(super) fn set(&self, worker: WorkerIndex, number: u64, fence: Fence, routes: Vec<Route>) {
         self.order(|orders| {
             orders.lists.insert(worker, List { number, fence, routes });
@@ -97,7 +99,7 @@ impl GuardThread {
 
     fn order(&self, change: impl FnOnce(&mut Orders)) {
         change(&mut self.orders.lock().unwrap_or_else(PoisonError::into_inner));
-        // A full pipe has woken it already.
+        // A full pipe has woken the thread already.
         let _ = (&self.waker).write(&[1]);
     }
 }
@@ -127,7 +129,7 @@ fn run(
             (std::mem::take(&mut orders.lists), orders.is_over)
         };
         if is_over {
-            // What is left of the routes goes with the guard in any case.
+            // The remaining routes go with the guard in any case.
             let _ = guard.quit();
             return;
         }

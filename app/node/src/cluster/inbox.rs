@@ -1,15 +1,19 @@
-//! The messages to the roles thread, and the ways to it. All are bounded, and no sender waits for the roles thread.
+//! The messages to the roles thread, and the channels for them. All are bounded, and only the
+//! mirror's task ever waits for room.
 //!
 //! ```text
-//!   worker ------ ring of news (full: the news stay with the worker, which merges them by shard and peer) ---+
-//!          ------ newest report of its copies ---------------------------------------------------------------+
-//!   etcd mirror - queue (full: the mirror's task waits, and etcd keeps what is to come) ---------------------+--> roles thread
-//!   all others -- one place for each state (a newer one replaces it); events of the guard in a short list ---+
+//!   worker -------- ring of events (full: the worker keeps and merges them by shard and peer) --+
+//!          -------- newest report of its copies ------------------------------------------------+
+//!   etcd mirror --- queue (full: the mirror's task waits, and etcd keeps later changes) --------+
+//!   all others ---- one slot for each state (newer replaces older); short list of guard events -+
+//!                                                                                               v
+//!                                                                                    roles thread
 //! ```
 //!
-//! `node-core/src/waiting.rs` decides which notice replaces which, what is lost, and the order between the ways; here
-//! are the threads, locks and rings around it. So a roles thread that stands still finds the newest state of
-//! everything when it goes on, and memory does not grow meanwhile.
+//! `node-core/src/waiting.rs` decides which notice replaces which, which events are lost, and the
+//! order between the channels; this file has the threads, locks and rings around it. So a roles
+//! thread that has stalled finds the newest state of everything when it goes on, and memory does
+//! not grow meanwhile.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,39 +35,39 @@ use super::bird_thread::BirdSide;
 
 pub(crate) use weir_node_core::Notice;
 
-/// News of a worker that wait in its ring.
+/// Most events of a worker that wait in its ring.
 const NEWS_MAX: usize = 1024;
-/// Events of etcd that wait, besides those of the mirror's own queue.
+/// Most events of etcd that wait, besides those in the mirror's own queue.
 const ETCD_EVENTS_MAX: usize = 1024;
 
 /// A message to the roles thread.
 #[derive(Debug)]
 pub(crate) enum Inbox {
-    /// What the core is told as it is.
+    /// An event that goes to the core unchanged.
     Event(Event),
-    /// How BIRD announces each side, as it counts; twice a second where it is watched.
+    /// How BIRD announces each side, in the state in effect; twice a second if BIRD is watched.
     Bird(Vec<BirdSide>),
     Worker {
         worker: usize,
         news: News,
-        /// Of a shard that was added.
+        /// The index of a shard that was added.
         place: Option<ShardIndex>,
     },
-    /// How a worker's copies stand; once a second.
+    /// State of a worker's copies, once a second.
     Replication { worker: usize, status: Box<ReplicationStatus> },
-    /// The keys of replication from now on, or why the former ones go on.
+    /// The new keys of replication, or the reason why the former ones stay in use.
     Keys(Result<ClusterKeys, String>),
 }
 
-/// Nobody reads any more: the node ends.
+/// The inbox has no reader any more, because the node ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gone;
 
-/// What waits of all threads but the workers and the mirror of etcd.
+/// The waiting messages of all threads but the workers and the mirror of etcd.
 #[derive(Debug, Default)]
 struct Places {
     notices: Notices,
-    /// How BIRD announces each side, if that was told since it was looked at.
+    /// How BIRD announces each side, if that was reported since the last read.
     bird: Option<Vec<BirdSide>>,
     keys: Option<Result<ClusterKeys, String>>,
 }
@@ -84,7 +88,7 @@ impl Places {
 struct Shared {
     /// Locked for one insertion or removal at a time; never by a worker.
     places: Mutex<Places>,
-    /// Who reads, once it does.
+    /// The thread that reads, once it does.
     reader: OnceLock<Thread>,
     is_gone: AtomicBool,
     lost_total: AtomicU64,
@@ -95,7 +99,7 @@ impl Shared {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A reader that does not sleep goes on looking; one that does is woken. Takes no lock.
+    /// Wakes a reader that sleeps; one that does not will look again. Takes no lock.
     fn wake(&self) {
         if let Some(reader) = self.reader.get() {
             reader.unpark();
@@ -103,7 +107,7 @@ impl Shared {
     }
 }
 
-/// The way of all threads but the workers.
+/// The channel of all threads but the workers.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender {
     shared: Arc<Shared>,
@@ -112,15 +116,15 @@ pub(crate) struct Sender {
 
 impl Sender {
     /// # Errors
-    /// When nobody reads any more.
+    /// When the inbox has no reader any more.
     pub(crate) fn send(&self, notice: Notice) -> Result<(), Gone> {
         self.put(|places| places.notices.push(notice))
     }
 
-    /// How BIRD announces each side now.
+    /// Reports how BIRD announces each side.
     ///
     /// # Errors
-    /// When nobody reads any more.
+    /// When the inbox has no reader any more.
     pub(crate) fn send_bird(&self, sides: Vec<BirdSide>) -> Result<(), Gone> {
         self.put(|places| {
             places.bird = Some(sides);
@@ -128,10 +132,10 @@ impl Sender {
         })
     }
 
-    /// The keys of replication from now on, or why the former ones go on.
+    /// Sends the new keys of replication, or the reason why the former ones stay in use.
     ///
     /// # Errors
-    /// When nobody reads any more.
+    /// When the inbox has no reader any more.
     pub(crate) fn send_keys(&self, keys: Result<ClusterKeys, String>) -> Result<(), Gone> {
         self.put(|places| {
             places.keys = Some(keys);
@@ -139,7 +143,7 @@ impl Sender {
         })
     }
 
-    /// `put` returns whether an event was lost by what it does.
+    /// Changes what waits; `put` returns whether it lost an event.
     fn put(&self, put: impl FnOnce(&mut Places) -> bool) -> Result<(), Gone> {
         if self.shared.is_gone.load(Ordering::Relaxed) {
             return Err(Gone);
@@ -151,10 +155,11 @@ impl Sender {
         Ok(())
     }
 
-    /// Waits for room: for the mirror's task alone, behind which etcd keeps what is to come.
+    /// Sends an event of the mirror and waits for room. Only the mirror's task may wait, because
+    /// etcd keeps later changes meanwhile.
     ///
     /// # Errors
-    /// When nobody reads any more.
+    /// When the inbox has no reader any more.
     pub(crate) async fn send_etcd(&self, event: MirrorEvent) -> Result<(), Gone> {
         self.etcd.send(event).await.map_err(|_| Gone)?;
         self.shared.wake();
@@ -169,21 +174,21 @@ enum FromWorker {
     Rejoined { fence: Fence, waited: usize },
 }
 
-/// The place of a worker's newest report. Each side only tries to lock it.
+/// The slot of a worker's newest report. Each side only tries to lock it.
 type Report = Arc<Mutex<Option<Box<ReplicationStatus>>>>;
 
-/// The way of a worker, which never waits: neither for room nor for a lock.
+/// The channel of a worker, which never waits for room or for a lock.
 #[derive(Debug)]
 pub(crate) struct WorkerSender {
     shared: Arc<Shared>,
     ring: Producer<FromWorker>,
     report: Report,
-    /// It found no room, and goes before all news.
+    /// The end of a stall that found no room; it goes before all events.
     standstill: Standstill,
 }
 
 impl WorkerSender {
-    /// Whether there is room for news. Without it the worker keeps them.
+    /// True if there is room for an event. Without room the worker keeps its events.
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
         if self.standstill.is_waiting() {
@@ -192,7 +197,8 @@ impl WorkerSender {
         !self.ring.is_full()
     }
 
-    /// To be called where there [is room](Self::has_room): news without room are lost, and counted.
+    /// Sends an event. Call it only if there [is room](Self::has_room): an event without room is
+    /// lost, and counted.
     pub(crate) fn news(&mut self, news: News, place: Option<ShardIndex>) {
         if self.ring.push(FromWorker::News { news, place }).is_err() {
             self.shared.lost_total.fetch_add(1, Ordering::Relaxed);
@@ -200,7 +206,9 @@ impl WorkerSender {
         self.shared.wake();
     }
 
-    /// It goes on under this fence. Without room it is tried again with the next look for room, and the newest fence counts.
+    /// Reports that the worker goes on under this fence after a stall, with the number of packets
+    /// that had waited. Without room the next check for room tries again, and the newest fence
+    /// counts.
     pub(crate) fn rejoined(&mut self, fence: Fence, waited: usize) {
         if self.standstill.add(fence, waited) {
             self.shared.lost_total.fetch_add(1, Ordering::Relaxed);
@@ -219,7 +227,8 @@ impl WorkerSender {
         }
     }
 
-    /// Replaces the former report. False: the roles thread takes it at this moment, and the next one will do.
+    /// Replaces the former report. Returns false if the roles thread is taking it at this moment;
+    /// the next report makes up for it.
     pub(crate) fn report(&self, status: Box<ReplicationStatus>) -> bool {
         let Ok(mut report) = self.report.try_lock() else { return false };
         let former = report.replace(status);
@@ -229,7 +238,7 @@ impl WorkerSender {
     }
 }
 
-/// The end that the roles thread has.
+/// The roles thread's end.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     shared: Arc<Shared>,
@@ -238,7 +247,7 @@ pub(crate) struct Receiver {
     in_turn: InTurn,
 }
 
-/// Both ends, without workers.
+/// Creates both ends, without workers.
 pub(crate) fn inbox() -> (Sender, Receiver) {
     let shared = Arc::<Shared>::default();
     let (etcd, etcd_out) = mpsc::channel(ETCD_EVENTS_MAX);
@@ -247,7 +256,7 @@ pub(crate) fn inbox() -> (Sender, Receiver) {
 }
 
 impl Receiver {
-    /// The way of the next worker.
+    /// Adds the channel of the next worker.
     pub(crate) fn add_worker(&mut self) -> WorkerSender {
         let (ring, news) = RingBuffer::new(NEWS_MAX);
         let report = Report::default();
@@ -260,12 +269,13 @@ impl Receiver {
         }
     }
 
-    /// Events that no message tells of any more.
+    /// Returns the number of lost events.
     pub(crate) fn lost_total(&self) -> u64 {
         self.shared.lost_total.load(Ordering::Relaxed)
     }
 
-    /// The next message, if there is one. No way waits for more than one message of each other.
+    /// Returns the next message, if there is one. No channel waits for more than one message of
+    /// each other channel.
     pub(crate) fn try_recv(&mut self) -> Option<Inbox> {
         let Self { shared, etcd, workers, in_turn } = self;
         in_turn.next(workers.len() + 2, |way| match way {
@@ -275,12 +285,12 @@ impl Receiver {
         })
     }
 
-    /// The next message, waited for so long. All calls are to come from one thread.
+    /// Returns the next message; waits up to `wait` for it. All calls must come from one thread.
     pub(crate) fn recv_timeout(&mut self, wait: Duration) -> Option<Inbox> {
         self.shared.reader.get_or_init(thread::current);
         let end = Instant::now() + wait;
         loop {
-            // What comes after this look wakes.
+            // A message that comes after this check wakes the thread.
             if let Some(message) = self.try_recv() {
                 return Some(message);
             }
@@ -302,7 +312,7 @@ fn take_from_worker(
         Ok(FromWorker::Rejoined { fence, waited }) => {
             Some(Inbox::Event(Event::Rejoined { worker, fence, waited }))
         }
-        // The worker that puts one there at this moment wakes the reader afterwards.
+        // A worker that stores a report at this moment wakes the reader afterwards.
         Err(_) => {
             let status = mem::take(&mut *report.try_lock().ok()?)?;
             Some(Inbox::Replication { worker, status })

@@ -1,4 +1,4 @@
-//! Floods of every way while nobody reads.
+//! Floods every channel while no thread reads.
 
 use std::sync::mpsc::channel;
 
@@ -36,7 +36,7 @@ fn status() -> Box<ReplicationStatus> {
 }
 
 #[test]
-fn of_a_flood_the_newest_looks_at_bird_and_keys_wait_and_lost_events_are_counted() {
+fn a_flood_keeps_the_newest_states_and_counts_lost_events() {
     let (sender, mut receiver) = inbox();
     let lost = 7;
     for number in 0..GUARD_EVENTS_MAX + lost {
@@ -61,7 +61,7 @@ fn of_a_flood_the_newest_looks_at_bird_and_keys_wait_and_lost_events_are_counted
 }
 
 #[test]
-fn worker_without_room_keeps_its_news_and_tells_later_that_it_goes_on() {
+fn worker_without_room_keeps_its_events_and_reports_its_rejoin_later() {
     let (_sender, mut receiver) = inbox();
     let mut worker = receiver.add_worker();
     let mut sent = 0;
@@ -73,7 +73,7 @@ fn worker_without_room_keeps_its_news_and_tells_later_that_it_goes_on() {
     worker.rejoined(Fence::default(), 10);
     worker.rejoined(Fence::default(), 20);
     assert!(!worker.has_room());
-    assert_eq!(receiver.lost_total(), 1, "of two standstills one is told");
+    assert_eq!(receiver.lost_total(), 1, "two stalls are reported as one");
     let epochs = drain(&mut receiver).into_iter().map(|message| match message {
         Inbox::Worker { worker: 0, news: News::Granted { since, .. }, .. } => since.0,
         other => panic!("{other:?}"),
@@ -96,7 +96,7 @@ fn worker_waits_for_no_lock_that_the_reader_holds() {
     assert!(worker.has_room());
     worker.news(news(1), None);
     worker.rejoined(Fence::default(), 0);
-    assert!(!worker.report(status()), "the place is taken");
+    assert!(!worker.report(status()), "the reader holds the lock");
     drop(held);
     assert!(worker.report(status()) && worker.report(status()));
     let messages = drain(&mut receiver);
@@ -142,7 +142,7 @@ fn mirror_waits_for_room_and_no_event_of_it_is_lost() {
 }
 
 #[test]
-fn a_flood_of_one_way_holds_up_no_other() {
+fn a_flood_on_one_channel_holds_up_no_other() {
     let (sender, mut receiver) = inbox();
     let (mut busy, mut quiet) = (receiver.add_worker(), receiver.add_worker());
     while busy.has_room() {
@@ -156,7 +156,7 @@ fn a_flood_of_one_way_holds_up_no_other() {
 }
 
 #[test]
-fn a_message_of_any_way_ends_a_long_wait() {
+fn a_message_on_any_channel_ends_a_long_wait() {
     let (sender, mut receiver) = inbox();
     let mut worker = receiver.add_worker();
     let (took, taken) = channel();

@@ -1,4 +1,4 @@
-//! A member's start, before there are packets: the guard, etcd, and what the cluster is.
+//! A member's start, before there are packets: the guard, etcd, and the settings of the cluster.
 
 use std::net::SocketAddrV4;
 use std::ops::RangeInclusive;
@@ -33,15 +33,17 @@ use crate::start_progress::StartProgress;
 
 /// Packets of a worker that may wait for copies at once: 40 ms of 100,000 new flows a second.
 const COMMIT_HELD_MAX: usize = 4096;
-/// Changes that may wait: more than packets, since what changes without one counts, too.
+/// Changes that may wait: more than packets, since changes without a packet count, too.
 const COMMIT_CHANGES_MAX: usize = 16_384;
-/// What packets wait for goes to each copy no more often than this: a small datagram costs nearly as much as a full one.
+/// Shortest time between two datagrams to one copy with changes that packets wait for: a small
+/// datagram costs nearly as much as a full one.
 const COMMIT_PACE_US: u64 = 120;
 
-/// For tests of upgrades: with the value `3` the node speaks a version of the replication protocol that only they know.
+/// Environment variable for tests of upgrades: with the value `3` the node speaks a version of the
+/// replication protocol that only they know.
 const LATER_VERSION: &str = "WEIR_TEST_LATER_VERSION";
 
-/// A node that knows its cluster and has not told it of itself.
+/// A node that knows its cluster and has not registered in it yet.
 #[derive(Debug)]
 pub(crate) struct Joining {
     pub member: Member,
@@ -53,13 +55,13 @@ pub(crate) struct Joining {
     pub(super) guard: Guard,
     pub(super) map: KnownMap,
     pub(super) map_file: MapFile,
-    /// The cluster is known from the disk, since etcd does not answer.
+    /// Whether the cluster is known from the disk, because etcd does not answer.
     pub(super) is_without_etcd: bool,
     pub(super) cluster_id: String,
     pub(super) life: LifeFile,
-    /// One for each worker: a life of it.
+    /// One for each worker: it identifies an incarnation of the worker.
     pub(super) boot_ids: Vec<BootId>,
-    /// Of the replication protocol.
+    /// Versions of the replication protocol.
     versions: RangeInclusive<u8>,
     pub(super) links: Vec<WorkerLink>,
     pub(super) inbox: Sender,
@@ -67,12 +69,12 @@ pub(crate) struct Joining {
 }
 
 impl Joining {
-    /// Starts the guard and the thread for etcd, and waits until the cluster file has been applied, for as long as it
-    /// takes; `progress` shows what is waited for. A node that was part of the cluster before does not wait for an etcd
-    /// that does not answer.
+    /// Starts the guard and the etcd thread, and waits until the cluster file has been applied, for
+    /// as long as it takes; `progress` shows what is waited for. A node that was part of the
+    /// cluster before does not wait for an etcd that does not answer.
     ///
     /// # Errors
-    /// What is wrong on this machine.
+    /// When something on this machine is wrong; the failure names it.
     pub(crate) fn begin(
         member: &Member,
         control_cores: &[usize],
@@ -89,7 +91,8 @@ impl Joining {
         })?;
         let words = SharedWords::new(member.workers.len()).map_err(Failure::Control)?;
         let words = Arc::new(words);
-        // First of all processes and threads: it is started by a small process, and from it inherits nothing.
+        // The guard starts before all other processes and threads: a small process starts it, and
+        // it inherits nothing from the node.
         let guard = start_guard(Arc::clone(&words))?;
         let name = node_name(&member.node.name)?;
         let cores = control_cores.to_vec();
@@ -125,17 +128,17 @@ impl Joining {
         })
     }
 
-    /// What the node shares with its guard.
+    /// Returns the memory that the node shares with its guard.
     pub(crate) fn words(&self) -> Arc<SharedWords> {
         Arc::clone(&self.words)
     }
 
-    /// Where other workers reach one of ours.
+    /// Returns the address at which other workers reach this one.
     pub(super) fn replication_of(&self, worker: &WorkerConfig) -> SocketAddrV4 {
         SocketAddrV4::new(worker.replication_address, self.desired.cluster.replication_port)
     }
 
-    /// What each worker has room for.
+    /// Returns the room that each worker needs for shards, copies and peers.
     pub(crate) fn rooms(&self) -> Vec<Room> {
         let desired = &self.desired;
         let addresses = |shard: &ClusterShard| -> u64 {
@@ -162,7 +165,7 @@ impl Joining {
         self.member.workers.iter().map(room).collect()
     }
 
-    /// What a worker's thread does for the cluster.
+    /// Returns what a worker's thread needs as a member: its replication and its link.
     ///
     /// # Errors
     /// When the system has no randomness.
@@ -208,13 +211,14 @@ impl Joining {
         Ok(part)
     }
 
-    /// The node as if it were alone, without a shard: they come later, one by one.
+    /// Returns the configuration of a standalone node without a shard: shards are added later, one
+    /// by one.
     pub(crate) fn config(&self) -> Config {
         self.desired.config_of(&self.member, [])
     }
 }
 
-/// How packets wait for copies, if any may.
+/// Returns the limits of packets that wait for copies; `None` if no shard makes packets wait.
 fn commit_limits(desired: &Desired) -> Option<CommitLimits> {
     desired.is_any_committed().then(|| CommitLimits {
         held_max: COMMIT_HELD_MAX,
@@ -227,7 +231,7 @@ fn commit_limits(desired: &Desired) -> Option<CommitLimits> {
     })
 }
 
-/// The versions of the replication protocol that this node speaks.
+/// Returns the versions of the replication protocol that this node speaks.
 fn versions() -> RangeInclusive<u8> {
     let is_later = std::env::var(LATER_VERSION).is_ok_and(|it| it == VERSION_LATER.to_string());
     if !is_later {
@@ -241,14 +245,16 @@ fn versions() -> RangeInclusive<u8> {
     VERSION_MIN..=VERSION_LATER
 }
 
-/// Where packets wait for copies, others' copies are acknowledged at once.
+/// Returns the options of replication. If packets wait for copies, changes of other workers are
+/// acknowledged at once.
 fn replica_options(desired: &Desired) -> weir_stream::Options {
     let defaults = weir_stream::Options::default();
     let acknowledge_us = if desired.is_any_committed() { 0 } else { defaults.acknowledge_us };
     weir_stream::Options { acknowledge_us, ..defaults }
 }
 
-/// Where the node remembers something: in the folder that systemd made for the service, or the one that it would make.
+/// Returns the path of a state file of the node: in the folder that systemd made for the service,
+/// or the one that it would make.
 fn state_path(member: &Member, extension: &str) -> PathBuf {
     let folder = std::env::var_os("STATE_DIRECTORY").filter(|folder| !folder.is_empty());
     let folder = folder.map_or_else(|| PathBuf::from("/var/lib/weir"), PathBuf::from);

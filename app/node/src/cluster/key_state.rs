@@ -5,12 +5,12 @@ use weir_stream::ClusterKeys;
 
 use super::worker_part::WorkerLink;
 
-/// Names of the keys, and what became of the last reload.
+/// Names of the keys, and the result of the last reload.
 #[derive(Debug)]
 pub(super) struct KeyState {
-    /// The key to send with comes first.
+    /// The sending key comes first.
     pub names: Vec<String>,
-    /// Why the key file was refused when it was read last.
+    /// Reason why the last read of the key file was refused.
     pub error: Option<String>,
 }
 
@@ -19,8 +19,8 @@ impl KeyState {
         Self { names: keys.names(), error: None }
     }
 
-    /// The key file was read: its keys go to all workers, whose sessions with peers come to use them. A file that was
-    /// refused changes nothing at the workers.
+    /// Takes the result of a reload: sends the keys to all workers, whose sessions with peers
+    /// switch to them. A refused file changes nothing at the workers.
     pub(super) fn take(&mut self, keys: Result<ClusterKeys, String>, links: &[WorkerLink]) {
         match keys {
             Ok(keys) => {
@@ -48,7 +48,7 @@ mod tests {
         state.take(Err("mode 0644".into()), &links);
         assert_eq!(state.names, keys("5a").names());
         assert_eq!(state.error.as_deref(), Some("mode 0644"));
-        assert!(orders.iter().all(|orders| orders.try_recv().is_err()), "nothing is ordered");
+        assert!(orders.iter().all(|orders| orders.try_recv().is_err()), "no command is sent");
         state.take(Ok(keys("c3")), &links);
         assert_eq!((state.names, state.error), (keys("c3").names(), None));
         for orders in orders {

@@ -1,12 +1,15 @@
-//! Which processes of this node have certainly ended: a file that the one that runs holds locked until its end.
+//! Records which processes of this node have certainly ended: the running process holds a file
+//! locked until its end.
 //!
-//! The kernel gives the lock back when the last thread of its holder is gone. So who gets it knows that all before it, whose
-//! boot ids the file names, translate nothing any more: it takes over their registration without waiting for the end
-//! of their lease, and others may have their lanes at once. Only processes under the same boot of the kernel count:
+//! The kernel releases the lock when the last thread of its holder is gone. So a process that gets
+//! the lock knows that all processes before it, whose boot ids the file names, translate nothing
+//! any more: it takes over their registration without waiting for the end of their lease, and other
+//! workers may have their lanes at once. Only processes under the same boot of the kernel count:
 //! the file may lie in a copy of a machine's disk.
 //!
-//! What cannot be read in it, or written into it, costs the time of a lease after the next restart, nothing else. Without
-//! the file, or the lock, the node does not start: a second process of it could run.
+//! A failure to read or write its content costs the time of a lease after the next restart, and
+//! nothing else. Without the file or the lock the node does not start: a second process of it could
+//! run.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek};
@@ -20,12 +23,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 
-/// A killed process still gives gigabytes of memory back.
+/// Longest wait for the lock: a killed process still has to release gigabytes of memory.
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(10);
-/// Processes that are remembered: one that ended before it registered left the registration of an earlier one.
+/// Number of remembered processes: one that ended before it registered left the registration of an
+/// earlier one in place.
 const REMEMBERED: usize = 16;
-/// Different each time that the kernel starts.
+/// File with an id that changes each time the kernel starts.
 const KERNEL: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The locked file.
@@ -38,12 +42,12 @@ pub(super) struct LifeFile {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Kept {
     kernel: String,
-    /// The newest last.
+    /// Newest last.
     boot_ids: Vec<String>,
 }
 
 impl Kept {
-    /// What a file says under this boot of the kernel.
+    /// Parses a file; a file of another boot of the kernel names no process.
     fn read(text: &str, kernel: String) -> Self {
         let kept = serde_json::from_str(text).ok();
         let kept = kept.filter(|kept: &Self| kept.kernel == kernel && !kernel.is_empty());
@@ -55,7 +59,7 @@ impl LifeFile {
     /// Waits until no other process of this node runs on this machine.
     ///
     /// # Errors
-    /// When one goes on running, or the file cannot be made.
+    /// When such a process goes on running, or the file cannot be made.
     pub(super) fn take(path: &Path) -> Result<Self, Failure> {
         Self::take_within(path, PATIENCE)
     }
@@ -95,12 +99,13 @@ impl LifeFile {
         Ok(Self { file, kept: Kept::read(&text, kernel) })
     }
 
-    /// Boot ids of processes that have ended.
+    /// Returns the boot ids of processes that have ended.
     pub(super) fn ended(&self) -> Vec<String> {
         self.kept.boot_ids.clone()
     }
 
-    /// For who comes after this process. To be called before anybody learns of the boot id.
+    /// Writes this process's boot id for the next process. Must be called before the boot id is
+    /// published.
     pub(super) fn begin(&mut self, boot_id: &str) {
         let ended = &self.kept.boot_ids[self.kept.boot_ids.len().saturating_sub(REMEMBERED - 1)..];
         let boot_ids = ended.iter().cloned().chain([boot_id.to_owned()]).collect();
@@ -127,7 +132,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(50);
 
     #[test]
-    fn who_comes_next_knows_who_has_ended_and_waits_for_who_has_not() {
+    fn next_process_knows_ended_processes_and_waits_for_a_running_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lib/n1.life");
         let mut first = LifeFile::take(&path).unwrap();
@@ -139,7 +144,7 @@ mod tests {
         let mut second = LifeFile::take(&path).unwrap();
         assert_eq!(second.ended(), ["b1"]);
         second.begin("b2");
-        assert_eq!(second.ended(), ["b1"], "it has not ended itself");
+        assert_eq!(second.ended(), ["b1"], "the process itself has not ended");
         drop(second);
         let mut third = LifeFile::take(&path).unwrap();
         assert_eq!(third.ended(), ["b1", "b2"]);
@@ -148,7 +153,7 @@ mod tests {
         assert_eq!(LifeFile::take(&path).unwrap().ended(), ["b1", "b2", "b99"]);
     }
 
-    /// Any file tells of nobody's end, unless it was written under this boot of the kernel.
+    /// No file names an ended process unless it was written under this boot of the kernel.
     #[test]
     fn text() {
         type Case = (Vec<u8>, String, Vec<String>, Vec<(u16, u8)>);
@@ -168,7 +173,7 @@ mod tests {
                 assert!(Kept::read(&text, String::new()).boot_ids.is_empty());
                 let again = serde_json::to_string(&read).unwrap();
                 let other = Kept::read(&again, format!("{kernel}2"));
-                assert!(other.boot_ids.is_empty(), "of another machine");
+                assert!(other.boot_ids.is_empty(), "boot ids of another kernel do not count");
             }
         });
     }
@@ -182,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_kernel_ran_or_nobody_wrote_says_nothing() {
+    fn file_of_another_kernel_or_invalid_file_names_no_ended_process() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("n1.life");
         for text in [r#"{"kernel":"of another machine","boot_ids":["b1"]}"#, "{", ""] {

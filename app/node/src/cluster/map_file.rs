@@ -1,5 +1,5 @@
-//! The file with what a node remembers of the map over its restarts, and the threads that write it: a disk takes its time,
-//! and nobody else waits for it. What is written when is decided by [`weir_node_core`].
+//! The file with what a node remembers of the map over its restarts, and the threads that write it,
+//! so that no other thread waits for the disk. [`weir_node_core`] decides what is written when.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use weir_node_core::KnownMap;
 
 use super::inbox::{Notice, Sender};
 
-/// The file, and who hears of each save.
+/// The file, and the inbox that the result of each save goes to.
 #[derive(Clone, Debug)]
 pub(super) struct MapFile {
     path: PathBuf,
@@ -26,7 +26,8 @@ impl MapFile {
         &self.path
     }
 
-    /// Writes the file in a thread of its own; its end comes as [`Event::Saved`](weir_node_core::Event::Saved).
+    /// Writes the file in a thread of its own; the result comes as
+    /// [`Event::Saved`](weir_node_core::Event::Saved).
     pub(super) fn save_aside(&self, map: KnownMap) {
         let it = self.clone();
         let thread = thread::Builder::new().name("weir-map".into()).spawn(move || {
@@ -39,15 +40,16 @@ impl MapFile {
     }
 
     fn tell(&self, saved: Result<(), String>) {
-        // A node that ends listens no more.
+        // A node that ends has closed its inbox.
         let _ = self.inbox.send(Notice::Saved(saved));
     }
 }
 
-/// What the file says; nothing if there is none.
+/// Reads the file; returns an empty map if there is none.
 ///
 /// # Errors
-/// When it cannot be read, or is not what a node wrote: whoever removes it says that no older etcd can come back.
+/// When it cannot be read, or is not what a node wrote: an operator who removes it asserts that no
+/// older etcd can come back.
 pub(super) fn load(path: &Path) -> io::Result<KnownMap> {
     match fs::read(path) {
         Ok(text) => KnownMap::from_json(&text).map_err(io::Error::other),
@@ -56,10 +58,11 @@ pub(super) fn load(path: &Path) -> io::Result<KnownMap> {
     }
 }
 
-/// Writes the file, its folder too if need be. Once this returns, a loss of power does not bring the old one back.
+/// Writes the file, and makes its folder if there is none. Once this returns, a loss of power does
+/// not bring the old file back.
 ///
 /// # Errors
-/// What the file system refuses; the old file is still there then.
+/// When the file system refuses; the old file is still there then.
 pub(super) fn save(path: &Path, map: &KnownMap) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = folder {
@@ -84,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_map_that_was_saved_aside_is_told_and_read_at_the_next_start() {
+    fn a_saved_map_is_reported_and_read_at_the_next_start() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lib/n1.json");
         assert_eq!(load(&path).unwrap(), KnownMap::default());
@@ -99,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn why_a_map_cannot_be_saved_is_told() {
+    fn a_failed_save_of_the_map_is_reported_with_its_reason() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("lib"), "no folder").unwrap();
         let (sender, mut messages) = inbox();
@@ -110,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_something_else_is_not_taken_for_nothing() {
+    fn a_file_of_something_else_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("n1.json");
         fs::write(&path, "{}garbage").unwrap();

@@ -1,4 +1,4 @@
-//! What the roles thread shows of itself: replaced a few times a second, read by anyone.
+//! The state that the roles thread publishes: replaced a few times a second, read by any thread.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,7 +21,7 @@ impl MemberBoard {
         Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner).status)
     }
 
-    /// For a controller that asks.
+    /// Returns the answer for a controller that asks.
     pub(crate) fn answer(&self) -> Arc<NodeAnswer> {
         Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner).answer)
     }

@@ -1,7 +1,8 @@
-//! A node's membership from the first order to the last word.
+//! A node's membership from the registration to the shutdown notice.
 //!
 //! ```text
-//!   take_part --> hand_over (the core says when) --> withdraw: map on disk, routes gone --> workers end --> Farewell
+//!   take_part --> hand_over (the core says when) --> withdraw: map on disk, routes gone
+//!             --> workers end --> Farewell
 //! ```
 
 use std::fs::File;
@@ -34,15 +35,15 @@ use crate::failure::Failure;
 use crate::node::Node;
 use crate::turns::{Thread, Turns};
 
-/// Time for the roles thread to end: what it waits for is bounded, unless it stands still.
+/// Longest wait for the end of the roles thread: its own waits are bounded, unless it stalls.
 const ROLES_END_MAX: Duration = Duration::from_secs(5);
-/// Between two looks whether the roles thread stands still.
+/// Time between two checks whether the roles thread has stalled.
 const LOOK: Duration = Duration::from_millis(100);
 const END_POLL: Duration = Duration::from_millis(2);
-/// A recording ends when it is as long as this.
+/// Length at which a recording ends.
 const RECORDING_BYTES_MAX: u64 = 1 << 30;
 
-/// A node that takes part.
+/// A node that is a member of its cluster.
 #[derive(Debug)]
 pub(crate) struct Membership {
     inbox: Sender,
@@ -53,12 +54,12 @@ pub(crate) struct Membership {
     farewell: Farewell,
 }
 
-/// What is left to be said once nothing of the node runs any more.
+/// The node's shutdown notice, sent once nothing of the node runs any more.
 #[derive(Debug)]
 pub(crate) struct Farewell {
     etcd: Arc<EtcdTasks>,
     name: NodeId,
-    /// The lives that have ended.
+    /// The incarnations that have ended.
     boot_ids: Vec<BootId>,
     map_path: PathBuf,
     /// Held until the process ends.
@@ -66,8 +67,8 @@ pub(crate) struct Farewell {
 }
 
 impl Joining {
-    /// The node registers and takes roles from now on. Its workers must be running. `recording`: where all that its core is
-    /// told is written down.
+    /// Registers the node, which takes roles from then on. Its workers must be running.
+    /// `recording`: the file to which all input of its core is written.
     ///
     /// # Errors
     /// When the system gives no thread, or the recording cannot be made.
@@ -97,12 +98,12 @@ impl Joining {
         let etcd = Arc::new(etcd);
         let guard_inbox = inbox.clone();
         let guard = GuardThread::start(self.guard, Arc::clone(&node.turns), move |news| {
-            // A node that ends listens no more.
+            // A node that ends has closed its inbox.
             let _ = guard_inbox.send(Notice::Guard(news));
         })
         .map_err(Failure::Control)?;
         let board = Arc::<MemberBoard>::default();
-        // Set once: this is the only place.
+        // This is the only place that sets it.
         let _ = node.member.set(Arc::clone(&board));
         if let Some(bird) = &self.member.cluster.bird {
             bird_thread::start(bird, Arc::clone(&board), inbox.clone())
@@ -167,7 +168,8 @@ impl Joining {
 }
 
 impl Membership {
-    /// Hands over what others have a full copy of; returns when the core says that it has, or when its thread does not.
+    /// Hands over the shards of which others have a full copy. Returns when the core reports that
+    /// this is done, or when the roles thread stalls or takes too long.
     pub(crate) async fn hand_over(&self) {
         let _ = self.inbox.send(Notice::HandOver);
         let end = Instant::now() + HAND_OVER_MAX + LOOK;
@@ -187,12 +189,13 @@ impl Membership {
         }
     }
 
-    /// Reads the key file again, and gives its keys to the workers. A file that is refused leaves the former keys in use.
+    /// Reads the key file again, and gives its keys to the workers. A refused file leaves the
+    /// former keys in use.
     pub(crate) fn read_keys_again(&self) {
         reload_keys(&self.key_file, &self.inbox);
     }
 
-    /// Takes the routes away and stops to decide; the workers go on until they are stopped.
+    /// Withdraws the routes and ends the roles thread; the workers go on until they are stopped.
     pub(crate) fn withdraw(self) -> Farewell {
         let _ = self.inbox.send(Notice::End);
         let end = Instant::now() + ROLES_END_MAX;
@@ -203,7 +206,7 @@ impl Membership {
             // A panic there has been reported.
             let _ = self.thread.join();
         } else {
-            // Its routes go with the beats of the workers, which end next.
+            // The routes go with the heartbeats of the workers, which end next.
             tracing::error!(event = "end-late", thread = "roles", "it stands still");
         }
         self.farewell
@@ -211,8 +214,8 @@ impl Membership {
 }
 
 impl Farewell {
-    /// Says that the node has gone, and that nothing of it can come back: whoever is left may have its lanes at once.
-    /// To be called when no worker runs any more.
+    /// Sends the shutdown notice: the node has gone, and nothing of it can come back, so the
+    /// remaining members may have its lanes at once. Must be called when no worker runs any more.
     pub(crate) fn say(self) {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at_ms = unix.as_millis() as u64;
@@ -226,7 +229,7 @@ impl Farewell {
     }
 }
 
-/// Whether nobody knows of the end for certain.
+/// Sends the shutdown notice step by step. Returns true if it certainly did not reach etcd.
 async fn say(cluster: &Cluster, mut farewell: farewell::Farewell, first: Step) -> bool {
     let store = cluster.store();
     let mut step = first;
@@ -241,7 +244,8 @@ async fn say(cluster: &Cluster, mut farewell: farewell::Farewell, first: Step) -
     }
 }
 
-/// The next process may begin where this one was a member.
+/// Notes on disk that etcd does not know of the end: the next process may resume where this one was
+/// a member.
 fn note_unsaid(path: &Path) -> io::Result<()> {
     let mut map = map_file::load(path)?;
     map.set_ended(false);

@@ -1,15 +1,15 @@
-//! A node's part in a cluster: the threads, sockets and files around [`weir_node_core`], which decides, and
-//! [`weir_replication`], which copies.
+//! Membership of a node in a cluster: the threads, sockets and files around [`weir_node_core`],
+//! which decides, and [`weir_replication`], which copies.
 //!
 //! ```text
-//!   etcd <--mirror, session, writes--> roles thread --lists of routes--> routes thread --> guard process
+//!   etcd <--mirror, session, writes--> roles thread --routes--> routes thread --> guard process
 //!                                        |   ^
-//!                                 orders |   | news, traffic, signs of life
+//!                               commands |   | events, traffic, heartbeats
 //!                                        v   |
 //!                                   worker threads <--datagrams--> workers of other nodes
 //! ```
 //!
-//! Nothing here decides what becomes of a shard, and no packet waits for it.
+//! This module decides nothing about a shard, and no packet waits for it.
 
 mod bird_thread;
 mod connect;

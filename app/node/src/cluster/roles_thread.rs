@@ -1,10 +1,10 @@
-//! The thread that drives the node's [`Core`]: it hands in what the others tell, and carries out what the core wants. It
-//! decides nothing.
+//! The thread that drives the node's [`Core`]: it hands in the events of the other threads, and
+//! carries out the core's actions. It decides nothing.
 //!
 //! ```text
-//!   inbox: etcd, guard, disk, workers --+                              +--> orders of each worker
-//!   what the workers show, every 10 ms -+--> Core: step, turn, action -+--> etcd tasks, routes thread, thread that saves
-//!   time -------------------------------+                              +--> board (status), shared words (stakes)
+//!   inbox: etcd, guard, disk, workers -+                             +-> commands to each worker
+//!   workers' state, every 10 ms -------+-> Core: step, turn, action -+-> etcd, routes, map threads
+//!   time ------------------------------+                             +-> board (status), stakes
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,14 +34,14 @@ use super::worker_part::WorkerLink;
 use crate::node::{Node, ShardHandle};
 use crate::turns::Thread;
 
-/// Between two looks at the workers.
+/// Time between two reads of the workers' state.
 const SLOT: Duration = Duration::from_millis(10);
-/// Messages taken between two looks.
+/// Most messages taken between two turns of the core.
 const MESSAGES_MAX: usize = 4096;
-/// Between two copies of the status for others to read.
+/// Time between two updates of the published status.
 const SHOW_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What the thread begins with.
+/// The parts that the thread begins with.
 pub(super) struct Parts {
     pub start: Start,
     pub inbox: Receiver,
@@ -49,18 +49,18 @@ pub(super) struct Parts {
     pub node: Arc<Node>,
     pub etcd: Arc<EtcdTasks>,
     pub guard: GuardThread,
-    /// What the guard reads of this thread.
+    /// Words of this thread that the guard reads.
     pub words: Arc<SharedWords>,
     pub map_file: MapFile,
     pub board: Arc<MemberBoard>,
     pub keys: KeyState,
     /// Raised when the node has handed over.
     pub handed_over: watch::Sender<bool>,
-    /// Where all that the core is told is written down.
+    /// Writes down all input of the core.
     pub recorder: Option<Recorder<BufWriter<File>>>,
 }
 
-/// The core, and what else is shown of the node.
+/// The core, and the other state of the node that is shown.
 pub(super) struct RolesThread {
     pub(super) core: Core,
     pub(super) inbox: Receiver,
@@ -75,19 +75,19 @@ pub(super) struct RolesThread {
     handed_over: watch::Sender<bool>,
     recorder: Option<Recorder<BufWriter<File>>>,
     began: Instant,
-    /// Where each worker has its shards.
+    /// The index of each shard at each worker.
     pub(super) places: BTreeMap<(usize, ShardId), ShardIndex>,
-    /// Slots with packets of a shard since the status was shown.
+    /// Slots with packets of a shard since the status was last shown.
     pub(super) busy_slots: BTreeMap<(usize, ShardId), u32>,
-    /// As each worker reported it last.
+    /// The last report of each worker.
     pub(super) replication: Vec<Option<Box<ReplicationStatus>>>,
-    /// Empty: BIRD is not watched, or the first look has not ended.
+    /// Empty if BIRD is not watched, or the first poll has not ended.
     pub(super) bird: Vec<BirdSide>,
     shown: Option<Duration>,
     has_ended: bool,
 }
 
-/// Runs until it is told to end, and the map is on disk.
+/// Runs until the core has ended, with the map on disk.
 pub(super) fn run(parts: Parts) {
     let workers = parts.links.len();
     let mut thread = RolesThread {
@@ -119,7 +119,7 @@ pub(super) fn run(parts: Parts) {
         }
         let now = thread.now();
         if now >= slot_ends {
-            // Slots that were slept through are gone: nothing is counted twice.
+            // Slots that passed in sleep are skipped, so that nothing is counted twice.
             slot_ends = now + SLOT;
             thread.end_slot();
         }
@@ -130,7 +130,7 @@ pub(super) fn run(parts: Parts) {
 }
 
 impl RolesThread {
-    /// The core's time.
+    /// Returns the core's time.
     pub(super) fn now(&self) -> Duration {
         self.began.elapsed()
     }
@@ -150,7 +150,7 @@ impl RolesThread {
                 self.note_place(worker, &news, place);
                 self.step(Event::News { worker, news });
             }
-            // No route is withdrawn for it: those that BIRD does not announce no switch has.
+            // No route is withdrawn for this: no switch has routes that BIRD does not announce.
             Inbox::Bird(sides) => self.bird = sides,
             Inbox::Replication { worker, status } => self.replication[worker] = Some(status),
             Inbox::Keys(keys) => self.keys.take(keys, &self.links),
@@ -177,7 +177,7 @@ impl RolesThread {
         }
     }
 
-    /// A recording that cannot go on ends; the node does not.
+    /// Writes to the recording. A recording that cannot go on ends; the node does not.
     fn record(&mut self, what: impl FnOnce(&mut Recorder<BufWriter<File>>) -> std::io::Result<()>) {
         if let Some(recorder) = &mut self.recorder
             && let Err(error) = what(recorder)
@@ -208,7 +208,7 @@ impl RolesThread {
         }
     }
 
-    /// Where a worker has a shard, for whoever asks for it by number.
+    /// Notes the index of a shard at a worker, for look-ups by shard number and by index.
     fn note_place(&mut self, worker: usize, news: &News, place: Option<ShardIndex>) {
         let shards = &self.node.workers[worker].shards;
         match (news, place) {
@@ -236,7 +236,7 @@ impl RolesThread {
         self.step(Event::Slot(slots));
     }
 
-    /// What a worker shows.
+    /// Reads the state that a worker publishes.
     fn look_at(&mut self, worker: usize) -> WorkerSlot {
         let link = &mut self.links[worker];
         let mut busy = BTreeSet::new();

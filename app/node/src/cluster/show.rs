@@ -1,4 +1,4 @@
-//! The status of a member, made of what the roles and the workers show.
+//! Builds the status of a member from the state that the roles and the workers publish.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,13 +18,14 @@ use crate::api::{
     RoleStatus, RouteStatus,
 };
 
-/// Time that switches have to follow a change.
+/// Time within which switches should have followed a change.
 const SETTLE_MS: u64 = 5_000;
-/// Slots with packets, of about twenty that a status is of.
+/// Slots with packets from which on a replica counts as misdirected, of about twenty between two
+/// updates of the status.
 const MISDIRECTED_SLOTS: u32 = 10;
 
 impl RolesThread {
-    /// Lets others read how it stands.
+    /// Publishes the node's state as a member.
     pub(super) fn show(&self, now: Duration) {
         let now_ms = now.as_millis() as u64;
         let core = &self.core;
@@ -75,7 +76,7 @@ impl RolesThread {
         self.board.show(status, self.answer());
     }
 
-    /// What the controller asks a node for. The load of a shard is its ports in use.
+    /// Returns the answer to the controller. The load of a shard is its number of leased ports.
     fn answer(&self) -> NodeAnswer {
         let load = |worker: usize, shard: ShardId| {
             let place = self.places.get(&(worker, shard));
@@ -113,7 +114,7 @@ impl RolesThread {
             doubts: doubts.collect(),
             doubts_total: Some(self.core.roles().doubts().count()),
             is_still: *self.core.guard_state() == GuardState::Silent,
-            // The node knows more of that than its roles.
+            // `Node::answer` fills these in: the node knows more of them than its roles.
             troubles: Vec::new(),
         }
     }
@@ -215,7 +216,8 @@ impl RolesThread {
         shown.collect()
     }
 
-    /// A replica at rest gets a packet now and then while switches settle, but not all the time.
+    /// True if packets keep arriving at a synced replica: while switches settle it gets a packet
+    /// now and then, but not all the time.
     fn is_misdirected(&self, status: &ShardStatus<'_>, now_ms: u64) -> bool {
         let busy_slots = self.busy_slots.get(&(status.worker, status.shard)).copied();
         status.role == Role::Synced
@@ -272,7 +274,7 @@ fn bird_status(side: &BirdSide) -> BirdSideStatus {
     }
 }
 
-/// In rank order.
+/// Returns the members in rank order, each with its state.
 fn members(entry: &ShardEntry) -> Vec<String> {
     let names = entry.members().iter().enumerate().map(|(rank, member)| {
         let state = match member.state {

@@ -1,6 +1,7 @@
-//! The worker thread's end of its link with the roles thread and the guard: orders in, news and signs of life out.
+//! The worker thread's end of its link with the roles thread and the guard: commands in, events and
+//! heartbeats out.
 //!
-//! What it tells at the end of each slot goes through rings and gauges that never make it wait.
+//! The reports at the end of each slot go through rings and gauges that never make the worker wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,17 +18,17 @@ use weir_worker::{Link, Member, PEERS_MAX};
 use super::inbox::WorkerSender;
 use crate::board::Gauge;
 
-/// What a worker shows of its peers, written by it alone.
+/// A worker's view of its peers, written by that worker alone.
 #[derive(Debug)]
 pub(crate) struct Signs {
-    /// Of each peer, by its place, as the worker has seen it last.
+    /// Heartbeats of each peer as the worker has last seen them, by the peer's index.
     peers: [PeerGauges; PEERS_MAX],
     /// Slots that have ended.
     pub slots: Gauge,
 }
 
-/// [`PeerSigns`] of one peer. u64::MAX: none. They are stored one by one: a reader may find one of them older than
-/// another by a slot.
+/// [`PeerSigns`] of one peer; `u64::MAX` means none. The gauges are stored one by one: a reader may
+/// find one of them older than another by a slot.
 #[derive(Debug)]
 struct PeerGauges {
     silent_ms: Gauge,
@@ -36,7 +37,7 @@ struct PeerGauges {
 }
 
 impl PeerGauges {
-    /// Of the place of no peer.
+    /// Returns the gauges of an index without a peer.
     fn none() -> Self {
         let it = Self {
             silent_ms: Gauge::default(),
@@ -69,17 +70,17 @@ impl Signs {
         Self { peers, slots: Gauge::default() }
     }
 
-    /// Signs of life of the peers, each with its place.
+    /// Returns the heartbeats of the peers, each with its index.
     pub(super) fn peers(&self) -> impl Iterator<Item = (PeerIndex, PeerSigns)> {
         let places = (0..).map(PeerIndex).zip(&self.peers);
         places.filter_map(|(place, gauges)| Some((place, gauges.get()?)))
     }
 }
 
-/// A worker's part in a cluster, with its link.
+/// The cluster side of a worker, with its link.
 pub(crate) type WorkerPart = Member<ThreadLink>;
 
-/// In the worker's thread.
+/// The end of the link in the worker's thread.
 #[derive(Debug)]
 pub(crate) struct ThreadLink {
     worker: usize,
@@ -92,7 +93,7 @@ pub(crate) struct ThreadLink {
     busy: Producer<u32>,
 }
 
-/// Outside of it.
+/// The end of the link outside the worker's thread.
 #[derive(Debug)]
 pub(super) struct WorkerLink {
     orders: Sender<Order>,
@@ -101,7 +102,7 @@ pub(super) struct WorkerLink {
     pub(super) busy: Consumer<u32>,
 }
 
-/// Both sides of a worker's part. `shards_max`: shards that it has room for.
+/// Creates both ends of a worker's link. `shards_max`: shards that the worker has room for.
 pub(super) fn worker_part(
     worker: usize,
     replication: Replication,
@@ -109,11 +110,12 @@ pub(super) fn worker_part(
     inbox: WorkerSender,
     shards_max: usize,
 ) -> (WorkerPart, WorkerLink) {
-    // Orders are differences, so none may be left out; there are as many as the map changes.
+    // Commands are differences, so none may be left out; their number follows the changes of the
+    // map.
     let (orders_in, orders) = channel();
     let is_ordered = Arc::new(AtomicBool::new(false));
     let signs = Arc::new(Signs::none());
-    // A few slots' worth: the other side takes them out once a slot.
+    // Room for a few slots: the other end empties the ring once a slot.
     let (busy, busy_out) = RingBuffer::new(4 * shards_max + 64);
     let link = ThreadLink {
         worker,
@@ -129,13 +131,13 @@ pub(super) fn worker_part(
 }
 
 impl WorkerLink {
-    /// Orders it; a worker that has ended obeys nothing.
+    /// Sends a command to the worker; one that has ended ignores it.
     pub(super) fn order(&self, order: Order) {
         let _ = self.orders.send(order);
         self.is_ordered.store(true, Ordering::Release);
     }
 
-    /// One whose orders a test takes.
+    /// Returns a link, and the commands that a test sends over it.
     #[cfg(test)]
     pub(super) fn for_test() -> (Self, Receiver<Order>) {
         let (orders, taken) = channel();
@@ -146,7 +148,8 @@ impl WorkerLink {
 }
 
 impl ThreadLink {
-    /// To be called by the worker's thread before its first turn.
+    /// Lets the guard see the end of the thread at once. Must be called by the worker's thread
+    /// before its first turn.
     pub(crate) fn begin(&self) {
         if let Err(error) = self.heartbeat.begin() {
             tracing::warn!(
@@ -182,7 +185,7 @@ impl Link for ThreadLink {
     }
 
     fn next_order(&mut self) -> Option<Order> {
-        // Lowered before looking, so that an order sent meanwhile raises it again.
+        // Cleared before the check, so that a command sent meanwhile sets it again.
         self.is_ordered.swap(false, Ordering::AcqRel);
         let order = self.orders.try_recv().ok()?;
         self.is_ordered.store(true, Ordering::Release);
@@ -199,7 +202,8 @@ impl Link for ThreadLink {
     }
 
     fn busy(&mut self, shard: ShardId) {
-        // A full ring: nobody has looked for several slots, and who looks next is told of the newest.
+        // If the ring is full, the roles thread has not read it for several slots; a shard that
+        // stays busy is reported again in a later slot.
         let _ = self.busy.push(shard.0);
     }
 
@@ -212,7 +216,7 @@ impl Link for ThreadLink {
     }
 
     fn report(&mut self, replication: &Replication, now_us: u64) {
-        // One that finds the place taken is left out: the next comes in a second.
+        // A report that finds the lock taken is dropped: the next one comes in a second.
         let _ = self.inbox.report(Box::new(replication.status(now_us)));
     }
 }

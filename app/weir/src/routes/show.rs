@@ -1,4 +1,4 @@
-//! A look at the routes as a table with a sum, or as JSON.
+//! Shows the state of the routes as a table with a summary, or as JSON.
 
 use std::io::{self, Write};
 
@@ -65,7 +65,7 @@ fn row(look: &Look, line: &Line) -> Vec<String> {
     ]
 }
 
-/// In full only where it is not as wanted.
+/// Describes a route that was seen, in full only if it is not as wanted.
 fn seen(line: &Line, seen: Option<Seen>, number: &str) -> String {
     let Some(seen) = seen else { return "-".to_owned() };
     let is_as_wanted = line.wanted.is_some_and(|route| {
@@ -123,7 +123,7 @@ fn object(look: &Look) -> Value {
     })
 }
 
-/// The words as one, for programs.
+/// Joins the words of a difference into one, for programs.
 fn name(difference: Difference) -> String {
     difference.words().replace(' ', "-")
 }
@@ -145,8 +145,8 @@ mod tests {
         RouteStatus { worker: 0, side: side.to_owned(), prefix, next_hop, metric, is_set: true }
     }
 
-    /// Two shards, of which the kernel has the first, and one of somebody else; BIRD exports those of the access side
-    /// that it finds there, and does not tell of the other side.
+    /// Returns the routes of two shards. The kernel has those of the first, and a foreign one; BIRD
+    /// exports the access route of the first, and does not answer for the internet side.
     fn sample() -> Look {
         let routes = vec![
             status("access", "10.100.0.1/32", "10.9.0.10", 7),

@@ -21,7 +21,7 @@ pub(super) fn list(etcd: &EtcdArgs, is_json: bool) -> anyhow::Result<()> {
     Ok(print(&lines, &mut out)?)
 }
 
-/// Until the reader has seen enough, or a signal ends the process.
+/// Prints changes until the reader has seen enough, or a signal ends the process.
 pub(super) fn watch(etcd: &EtcdArgs, is_json: bool) -> anyhow::Result<()> {
     let cluster: Cluster = etcd.connect()?;
     let mut watch = MapWatch::open(&cluster);
@@ -80,7 +80,7 @@ fn replicas(line: &ShardLine) -> String {
     if replicas.is_empty() { "-".to_owned() } else { replicas.join(", ") }
 }
 
-/// The worker, and what is not as usual with it.
+/// Returns the worker's name, with marks for what is unusual.
 fn member(member: &MemberLine) -> String {
     let marks = member.marks();
     if marks.is_empty() {
@@ -105,7 +105,7 @@ fn words(news: &MapNews) -> String {
     }
 }
 
-/// One object for each line of the table, or one for what changed.
+/// Returns one object for each line of the table, or one for a change.
 fn objects(news: &MapNews) -> Vec<Value> {
     let of_line = |line: &ShardLine, what: &[String]| {
         let mut object = json!(line);
@@ -125,7 +125,7 @@ fn objects(news: &MapNews) -> Vec<Value> {
     objects
 }
 
-/// To the millisecond, as the order of things within a second tells much.
+/// Returns the time to the millisecond, as the order of changes within a second matters.
 fn now() -> String {
     let now = Timestamp::now();
     now.round(Unit::Millisecond).unwrap_or(now).to_string()

@@ -13,7 +13,7 @@ use weir_node::client::{Client, ClientError};
 use crate::role;
 use crate::table::{Align, Table};
 
-/// Between two looks.
+/// Time between the two readings.
 const SPAN: Duration = Duration::from_secs(1);
 /// Drop reasons of packets that would have opened something.
 const REFUSALS: [&str; 9] = [
@@ -31,12 +31,12 @@ const REFUSALS: [&str; 9] = [
 /// Refused packets by worker and reason.
 type Refused = BTreeMap<(usize, String), u64>;
 
-/// One thing that a home has, and how much of it it may have.
+/// A resource of a home: how much of it the home has and may have.
 struct Share {
     what: &'static str,
     used: u32,
     limit: Option<u32>,
-    /// The drop reason of what comes at the limit; none: something may come still.
+    /// Drop reason of packets at the limit; none if some may still pass.
     reason: Option<&'static str>,
 }
 
@@ -74,7 +74,7 @@ fn refused(client: &Client) -> Result<Refused, ClientError> {
     Ok(refusals.map(|it| ((it.worker, it.reason), it.packets_total)).collect())
 }
 
-/// Prints a home, and returns the reasons for which it is refused something now.
+/// Prints a home, and returns the reasons for which its packets are dropped now.
 fn print(
     out: &mut impl Write,
     home: &SubscriberStatus,

@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As it was called, the path of the binary apart.
+/// Returns the command line as it was given, except for the path of the binary.
 fn command() -> String {
     let arguments = env::args().skip(1);
     std::iter::once("weir".to_owned()).chain(arguments).collect::<Vec<_>>().join(" ")

@@ -16,7 +16,8 @@ use super::{TrafficArgs, percent, rate, seconds};
 /// internet side. First every flow is opened from its home, and what comes out tells its public
 /// endpoint; then both directions are flooded, or loaded at a rate, which also measures latency.
 /// The device must serve the homes 10.128.0.0/9; in gre mode through the tunnel endpoints
-/// 10.64.0.1, 10.64.0.2, ... (--subscribers-per-shard homes each, from --first-shard on). It is waited for two minutes, ten seconds with --pass-through.
+/// 10.64.0.1, 10.64.0.2, ... (--subscribers-per-shard homes each, from --first-shard on). It is
+/// waited for two minutes, ten seconds with --pass-through.
 ///
 ///   weir traffic flood --access 0000:01:00.0 --internet 0000:02:00.0 --flows 100000 --seconds 10
 ///   weir traffic flood ... --rate 5e6 --size imix
@@ -36,7 +37,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "PPS", value_parser = rate)]
     rate: Option<f64>,
 
-    /// Share of the upstream packets that open a flow never seen before, until --new-flows are used up.
+    /// Share of the upstream packets that open a flow never seen before, until --new-flows are used
+    /// up.
     #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = percent, requires = "new_flows")]
     new_share: f64,
 
@@ -44,12 +46,13 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = 0, requires = "new_share")]
     new_flows: u32,
 
-    /// Flows opened during the flood belong to the homes that have flows before it, not to further ones.
+    /// Flows opened during the flood belong to the homes that have flows before it, not to further
+    /// ones.
     #[arg(long, requires = "new_flows")]
     new_in_known_homes: bool,
 
-    /// Send beside the flows what an attacker sends, from a home or a station of its own: harmless, syn, remotes,
-    /// fragments, ttl, forged, arp, hello or garbage.
+    /// Send beside the flows what an attacker sends, from a home or a station of its own: harmless,
+    /// syn, remotes, fragments, ttl, forged, arp, hello or garbage.
     #[arg(long, value_name = "KIND", requires = "rate", conflicts_with = "pass_through")]
     attack: Option<Attack>,
 
@@ -57,7 +60,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "PPS", value_parser = rate, requires = "attack")]
     attack_rate: Option<f64>,
 
-    /// Seconds for which flows are tried again that the device refuses before the flood: it may have limits.
+    /// Seconds for which flows are tried again that the device refuses before the flood: it may
+    /// have limits.
     #[arg(long, value_name = "S", default_value = "0", value_parser = seconds)]
     learn_patience: Duration,
 

@@ -15,8 +15,8 @@ use super::{TrafficArgs, checked_flows, percent, rate, seconds};
 /// packet back to each home is delivered. Every step has flows of its own, so the device's table
 /// must hold --flows times the steps of all trials; the number is printed when it starts.
 ///
-/// throughput: --flows are established once; a step passes when no packet of both directions is lost
-/// or wrong.
+/// throughput: --flows are established once; a step passes when no packet of both directions is
+/// lost or wrong.
 ///
 ///   weir traffic search --metric establish --flows 100000 --access ... --internet ...
 ///   weir traffic search --metric throughput --trials 20 --seconds 60 --access ... --internet ...

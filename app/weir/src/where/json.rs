@@ -1,4 +1,4 @@
-//! An answer for programs.
+//! Formats an answer for programs.
 
 use weir_nat_log::{Answer, Begin, End, Holder, Missing, Verdict};
 

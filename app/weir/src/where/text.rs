@@ -1,4 +1,4 @@
-//! An answer for people.
+//! Formats an answer for people.
 
 use std::io::{self, Write};
 use std::time::SystemTime;
@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use jiff::Timestamp;
 use weir_nat_log::{About, Answer, Begin, End, Holder, Missing, Question, Verdict};
 
-/// More gaps than anybody reads; `--json` has all.
+/// Most gaps that are printed; `--json` has all.
 const MISSING_MAX: usize = 20;
 
 pub(super) fn print(out: &mut impl Write, question: &Question, answer: &Answer) -> io::Result<()> {
@@ -141,7 +141,7 @@ mod tests {
         let at = UNIX_EPOCH + Duration::from_secs(at_sec);
         let time = Some((at, at));
         let question = Question { about, time, clock_error: Duration::from_secs(1) };
-        let answer = search_logs(&[log.as_bytes()], &question).expect("read");
+        let answer = search_logs(&[log.as_bytes()], &question).expect("the log is readable");
         let mut out = Vec::new();
         print(&mut out, &question, &answer).expect("memory takes all");
         (String::from_utf8(out).expect("UTF-8"), answer)

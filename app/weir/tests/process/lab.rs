@@ -26,7 +26,7 @@ impl Lab {
         self.folder.path().join(name)
     }
 
-    /// A configuration on these two devices.
+    /// Writes a configuration on these two devices.
     pub(crate) fn configure(
         &self,
         name: &str,
@@ -69,7 +69,8 @@ impl Lab {
         file
     }
 
-    /// The largest tables for as many workers as there are core numbers: more memory than any machine has.
+    /// Writes a configuration with the largest tables for as many workers as there are core
+    /// numbers: more memory than any machine has.
     pub(crate) fn configure_too_much(&self) -> PathBuf {
         let worker = |n: u32| {
             let (third, fourth) = (n / 200, n % 200 + 2);
@@ -116,7 +117,7 @@ impl Lab {
         file
     }
 
-    /// A node of a cluster whose etcd nobody runs.
+    /// Writes the file of a node of a cluster whose etcd does not run.
     pub(crate) fn configure_member(&self) -> PathBuf {
         let key = self.path("cluster.key");
         fs::write(&key, "1".repeat(64)).unwrap();
@@ -147,14 +148,14 @@ impl Lab {
         file
     }
 
-    /// A pcap device that hears its gateway's ARP answer over and over.
+    /// Returns a pcap device that receives its gateway's ARP answer over and over.
     pub(crate) fn gateway(&self, name: &str, gateway: [u8; 4], worker: [u8; 4]) -> String {
         let (rx, tx) = (self.path(&format!("{name}.rx")), self.path(&format!("{name}.tx")));
         fs::write(&rx, arp_answer(gateway, worker)).unwrap();
         format!("{name},rx_pcap={},tx_pcap={},infinite_rx=1", rx.display(), tx.display())
     }
 
-    /// Starts the node and waits until it says that it is ready.
+    /// Starts the node and waits until it reports that it is ready.
     pub(crate) fn start(&mut self, config: &PathBuf) {
         let mut node = Command::new(WEIR)
             .args(["run", "--config"])
@@ -183,7 +184,7 @@ impl Lab {
         wait_for("the node's end", || node.try_wait().unwrap())
     }
 
-    /// A command to the node.
+    /// Runs a command that asks the node.
     pub(crate) fn ask(&self, words: &[&str]) -> Output {
         Command::new(WEIR).args(words).arg("--socket").arg(self.path("n.sock")).output().unwrap()
     }
@@ -209,7 +210,7 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
     }
 }
 
-/// A pcap file with one frame: `gateway` answers `worker`'s ARP request.
+/// Returns a pcap file with one frame: `gateway` answers `worker`'s ARP request.
 pub(crate) fn arp_answer(gateway: [u8; 4], worker: [u8; 4]) -> Vec<u8> {
     let mac = [2, 0, 0, 0, 0, gateway[1]];
     let mut frame =
@@ -229,14 +230,14 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs a node that cannot start: its exit code and what it said.
+/// Runs a node that cannot start; returns its exit code and its stderr.
 pub(crate) fn fail(config: &PathBuf) -> (Option<i32>, String) {
     let output = Command::new(WEIR).args(["run", "--config"]).arg(config).output().unwrap();
     assert_eq!(text(&output.stdout), "");
     (output.status.code(), text(&output.stderr))
 }
 
-/// As systemd names the stream of a service's stderr.
+/// Returns the name that systemd gives the stream of a service's stderr.
 pub(crate) fn journal_stream(stream: impl Into<OwnedFd>) -> String {
     let metadata = fs::File::from(stream.into()).metadata().unwrap();
     format!("{}:{}", metadata.dev(), metadata.ino())

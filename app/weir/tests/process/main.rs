@@ -1,4 +1,5 @@
-//! The whole process on devices that need no hardware: pcap files that play the gateways' ARP answers, and null.
+//! Tests the whole process on devices that need no hardware: pcap files that play the gateways' ARP
+//! answers, and null.
 
 mod lab;
 
@@ -109,7 +110,7 @@ fn a_silent_gateway_is_named_and_the_node_is_not_ready() {
 }
 
 #[test]
-fn a_node_that_waits_for_etcd_says_so_and_one_that_stands_still_is_given_up() {
+fn a_node_waiting_for_etcd_says_so_and_a_stalled_node_times_out() {
     let mut lab = Lab::new();
     let node = Command::new(WEIR)
         .args(["run", "--config"])
@@ -166,7 +167,7 @@ fn lines_for_the_journal_begin_with_their_priority() {
         let mut command = Command::new(WEIR);
         command.args(["run", "--config"]).arg(config).env("JOURNAL_STREAM", name).stderr(writer);
         let mut node = command.spawn().unwrap();
-        // Its end of the pipe.
+        // Closes this process's end of the pipe for writing.
         drop(command);
         let mut said = String::new();
         reader.read_to_string(&mut said).unwrap();
@@ -252,7 +253,7 @@ fn each_failure_to_start_has_its_line_and_exit_code() {
 }
 
 #[test]
-fn check_tells_valid_from_wrong_from_absent() {
+fn check_distinguishes_valid_wrong_and_absent_files() {
     let lab = Lab::new();
     let config = lab.configure("check", "net_null0", "net_null1", "");
     let check = |file: &PathBuf| Command::new(WEIR).arg("check").arg(file).output().unwrap();
@@ -340,7 +341,8 @@ fn check_compares_the_files_of_a_cluster_in_any_order() {
         assert!(code == Some(1) && said.contains(error), "{said}");
     }
 
-    // A finding of all files together stands with the file in which it is to be mended, and counts there.
+    // A finding about all files together is reported for the file that is to be changed, and counts
+    // there.
     let vlan = copy("node-2.toml", "vlan.toml", "vlan = 100", "vlan = 101");
     let (code, said) = check(&[vlan, one.clone(), three, cluster.clone()]);
     assert_eq!(code, Some(0), "{said}");

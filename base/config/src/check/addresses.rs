@@ -1,4 +1,4 @@
-//! Each of weir's own addresses exists once: those of the workers and the tunnel endpoints.
+//! Each of weir's own addresses is unique: those of the workers and the tunnel endpoints.
 
 use std::net::Ipv4Addr;
 
@@ -8,7 +8,7 @@ use crate::check::{interfaces, refuse_repeats};
 use crate::findings::Findings;
 use crate::types::{Shard, Worker};
 
-/// `shards`: those of a single node, none in a cluster.
+/// Checks addresses; `shards` are those of a single node, none in a cluster.
 pub(crate) fn check(workers: &[Worker], shards: &[Shard], findings: &mut Findings<'_>) {
     let sides =
         interfaces(workers).map(|(path, side)| (format!("{path}.address"), side.address.addr()));
@@ -49,8 +49,8 @@ pub(crate) fn check(workers: &[Worker], shards: &[Shard], findings: &mut Finding
     }
 }
 
-/// The workers' replication addresses that are not their access addresses. One that its link does not reach is
-/// reported.
+/// Returns the workers' replication addresses that are not their access addresses. Reports an
+/// address that is outside the link's prefix.
 fn replication_addresses(
     workers: &[Worker],
     findings: &mut Findings<'_>,

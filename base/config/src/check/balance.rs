@@ -1,4 +1,4 @@
-//! Shards are spread by load only where load is counted.
+//! Shards are balanced by load only where load is counted.
 
 use crate::cluster_types::{Balance, ClusterFile};
 use crate::findings::Findings;

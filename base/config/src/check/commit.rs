@@ -4,7 +4,7 @@ use crate::cluster_types::{ClusterFile, Commit};
 use crate::findings::Findings;
 
 const REPLICAS: &str = "cluster.commit_replicas";
-/// How it is done, for those who ask for it.
+/// The keys that configure output commit where it is used.
 const HOW: [&str; 3] = [REPLICAS, "cluster.commit_timeout_ms", "cluster.commit_on_timeout"];
 
 pub(super) fn check(file: &ClusterFile, findings: &mut Findings<'_>) {
@@ -37,7 +37,7 @@ pub(super) fn check(file: &ClusterFile, findings: &mut Findings<'_>) {
     }
 }
 
-/// The keys that ask for it.
+/// Returns the keys that turn output commit on.
 fn awaiting(file: &ClusterFile) -> Vec<String> {
     let is_replicated = |commit: Option<Commit>| commit == Some(Commit::Replicated);
     let pools = file.pools.iter().map(|pool| pool.commit).enumerate();

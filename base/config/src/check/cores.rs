@@ -1,4 +1,4 @@
-//! One core, one worker; the other threads stay off them.
+//! Each worker has a core of its own; other threads stay off these cores.
 
 use crate::check::refuse_repeats;
 use crate::findings::Findings;

@@ -22,7 +22,7 @@ pub(crate) fn check(workers: &[Worker], findings: &mut Findings<'_>) {
     refuse_repeats(macs.collect::<Vec<_>>(), "MAC address", findings);
 }
 
-/// The commonest slips: the name of a kernel interface, and AF_XDP without one.
+/// Reports the most common slips: the name of a kernel interface, and AF_XDP without one.
 fn form(key: &str, device: &str, findings: &mut Findings<'_>) {
     if !findings.is_good(key) {
         return;
@@ -38,14 +38,15 @@ fn form(key: &str, device: &str, findings: &mut Findings<'_>) {
     }
 }
 
-/// The EAL's name of a device: what stands before the first comma. PCI addresses may leave out domain 0000.
+/// Returns the EAL's name of a device: the text before the first comma. PCI addresses may omit
+/// domain 0000.
 fn name(device: &str) -> Option<String> {
     let name = device.split(',').next().unwrap_or(device).to_ascii_lowercase();
     let is_short_pci = name.len() == 7 && name.as_bytes()[2] == b':' && name.as_bytes()[5] == b'.';
     Some(if is_short_pci { format!("0000:{name}") } else { name })
 }
 
-/// The kernel interface and queue that an AF_XDP device takes for itself.
+/// Returns the kernel interface and queue that an AF_XDP device takes exclusively.
 fn kernel_queue(device: &str) -> Option<String> {
     let argument = |key: &str| {
         let arguments = device.split(',').skip(1);

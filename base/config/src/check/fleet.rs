@@ -1,5 +1,5 @@
-//! All nodes of a cluster beside each other and the cluster file. All findings are warnings: files may be missing among
-//! those that are checked, and some networks want what most do not.
+//! Checks of all nodes of a cluster together with the cluster file. All findings are warnings:
+//! files may be missing among those that are checked, and some networks need unusual settings.
 
 use std::net::Ipv4Addr;
 
@@ -10,18 +10,18 @@ use crate::desired::Desired;
 use crate::findings::Findings;
 use crate::types::{Interface, Worker};
 
-/// Sessions for each home of a worker's shards, copies included, below which its table is too small: the least that
-/// `limits.flows` can allow a home.
+/// Sessions per home of a worker's shards, copies included, below which the worker's table is too
+/// small: the least that `limits.flows` can allow a home.
 const FLOWS_OF_HOME_MIN: u64 = 16;
 
-/// A node's file, and what is found in it.
+/// A node's file, and the findings in it.
 pub(crate) struct NodeFile<'m, 't> {
     pub(crate) name: &'t str,
     pub(crate) member: &'m Member,
     pub(crate) findings: Findings<'t>,
 }
 
-/// `cluster`: what is found in the cluster file.
+/// Checks the nodes; `cluster` are the findings in the cluster file.
 pub(crate) fn check(desired: &Desired, cluster: &mut Findings<'_>, nodes: &mut [NodeFile<'_, '_>]) {
     let members: Vec<&Member> = nodes.iter().map(|node| node.member).collect();
     copies(desired, &members, cluster);
@@ -34,7 +34,7 @@ pub(crate) fn check(desired: &Desired, cluster: &mut Findings<'_>, nodes: &mut [
     sides(nodes, "internet", |worker| &worker.internet);
 }
 
-/// Each copy of a shard is on another node than its primary and the other copies.
+/// Each copy of a shard needs a node other than those of its primary and the other copies.
 fn copies(desired: &Desired, members: &[&Member], findings: &mut Findings<'_>) {
     let takes_shards = |member: &&&Member| {
         !member.node.drain && member.workers.iter().any(|worker| worker.weight > 0)
@@ -53,7 +53,7 @@ fn copies(desired: &Desired, members: &[&Member], findings: &mut Findings<'_>) {
     }
 }
 
-/// Room for the sessions of all homes that a worker serves and has copies of.
+/// A worker needs room for the sessions of all homes that it serves and has copies of.
 fn flows(desired: &Desired, members: &[&Member], findings: &mut Findings<'_>) {
     let workers = members.iter().flat_map(|member| &member.workers);
     let shares = workers.map(|worker| desired.share(worker, members));
@@ -70,7 +70,7 @@ fn flows(desired: &Desired, members: &[&Member], findings: &mut Findings<'_>) {
     }
 }
 
-/// Room for the shards of a worker's share.
+/// A worker needs room for the shards of its share.
 fn room(desired: &Desired, members: &[&Member], node: &mut NodeFile<'_, '_>) {
     for (index, worker) in node.member.workers.iter().enumerate() {
         let (share, room) = (desired.share(worker, members), desired.shard_room(worker));
@@ -84,7 +84,8 @@ fn room(desired: &Desired, members: &[&Member], node: &mut NodeFile<'_, '_>) {
     }
 }
 
-/// Two nodes of one machine cannot serve their metrics at one address, and controllers would ask one node for both.
+/// Two nodes of one machine cannot serve metrics at one address, and controllers would ask one node
+/// for both.
 fn metrics(nodes: &mut [NodeFile<'_, '_>]) {
     for index in 1..nodes.len() {
         let (before, from_here) = nodes.split_at_mut(index);
@@ -102,12 +103,12 @@ fn metrics(nodes: &mut [NodeFile<'_, '_>]) {
     }
 }
 
-/// The network of a side of a worker: the same for most workers, as a rule.
+/// The network of one side of a worker, which is usually the same for most workers.
 #[derive(Debug, PartialEq, Eq)]
 struct Link {
     subnet: Ipv4Net,
     vlan: Option<u16>,
-    /// In order of addresses.
+    /// The gateways, in order of addresses.
     gateways: Vec<Ipv4Addr>,
 }
 
@@ -119,7 +120,7 @@ impl Link {
     }
 }
 
-/// The workers of a side share a subnet, a VLAN and its gateways with most others.
+/// Most workers share subnet, VLAN and gateways on a side: reports those that differ.
 fn sides(nodes: &mut [NodeFile<'_, '_>], side: &str, of: impl Fn(&Worker) -> &Interface) {
     let mut links: Vec<(Link, String)> = Vec::new();
     for node in &*nodes {
@@ -128,7 +129,7 @@ fn sides(nodes: &mut [NodeFile<'_, '_>], side: &str, of: impl Fn(&Worker) -> &In
         }
     }
     let count = |link: &Link| links.iter().filter(|(other, _)| other == link).count();
-    // The first one, where several are equally frequent.
+    // The first link, where several are equally frequent.
     let usual = links.iter().rev().max_by_key(|(link, _)| count(link));
     let Some((usual, place)) = usual else { return };
     for node in nodes {
@@ -144,7 +145,7 @@ fn sides(nodes: &mut [NodeFile<'_, '_>], side: &str, of: impl Fn(&Worker) -> &In
     }
 }
 
-/// `place`: of a worker with the usual link.
+/// Reports the differences from the usual link; `place` is a worker that has it.
 fn odd_link(link: &Link, usual: &Link, place: &str, path: &str, findings: &mut Findings<'_>) {
     if link.vlan != usual.vlan {
         let tag = |vlan: Option<u16>| {

@@ -29,7 +29,7 @@ pub(crate) fn check(workers: &[Worker], findings: &mut Findings<'_>) {
     }
 }
 
-/// Each gateway has one, or none has.
+/// Either every gateway has a MAC address, or none has.
 fn gateway_macs(path: &str, side: &Interface, findings: &mut Findings<'_>) {
     let (key, macs, gateways) =
         (format!("{path}.gateway_mac"), side.gateway_macs.len(), side.gateways.len());

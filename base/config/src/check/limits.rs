@@ -1,4 +1,4 @@
-//! The limits of a home beside the tables that they are shares of.
+//! The limits of a home against the tables that they are shares of.
 
 use crate::findings::Findings;
 use crate::types::{Limits, Nat};

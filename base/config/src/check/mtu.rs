@@ -1,14 +1,15 @@
-//! What a home's packet may measure, and who tells the home.
+//! The largest packet of a home, and how the home learns of it.
 
 use crate::findings::Findings;
 use crate::types::{Access, MssClamp, Nat, Worker};
 
 /// IPv4 and TCP header.
 const TCP_BYTES: u16 = 40;
-/// What a home expects of an Internet line.
+/// The MTU that a home expects of an Internet line.
 const HOME_MTU: u16 = 1500;
 
-/// `redirect`: what is added to a packet that goes on to another worker over the access side; 0 on a single node.
+/// Checks the MTUs. `redirect` is the number of bytes added to a packet that is redirected to
+/// another worker over the access side; 0 on a single node.
 pub(crate) fn check(
     access: &Access,
     nat: &Nat,
@@ -21,7 +22,7 @@ pub(crate) fn check(
         let path = format!("worker[{index}]");
         let keys = [format!("{path}.access.mtu"), format!("{path}.internet.mtu")];
         let mtus = (worker.access.mtu, worker.internet.mtu);
-        // Workers are alike as a rule: one warning for all that are.
+        // Workers are usually alike: those with equal MTUs get one warning.
         if keys.iter().all(|key| findings.is_good(key)) && !reported.contains(&mtus) {
             reported.push(mtus);
             homes(access, &path, worker, redirect, findings);
@@ -30,7 +31,7 @@ pub(crate) fn check(
     }
 }
 
-/// The largest packet between a home and the Internet.
+/// Returns the largest packet between a home and the Internet.
 fn inner_mtu(access: &Access, worker: &Worker) -> u16 {
     (worker.access.mtu - access.tunnel_bytes()).min(worker.internet.mtu)
 }
@@ -57,7 +58,7 @@ fn homes(access: &Access, path: &str, worker: &Worker, redirect: u16, findings: 
     findings.warning(&format!("{path}.{side}.mtu"), message, fix);
 }
 
-/// A home's packets fit the access side once more when they go on to another worker.
+/// A home's packets must also fit the access side when they are redirected to another worker.
 fn redirects(
     path: &str,
     worker: &Worker,

@@ -1,4 +1,4 @@
-//! Public prefixes belong to one shard and are nothing else; a home belongs to one shard.
+//! Each public prefix belongs to one shard and has no other use; each home belongs to one shard.
 
 use std::net::Ipv4Addr;
 
@@ -10,7 +10,7 @@ use crate::findings::Findings;
 use crate::read::address::overlap;
 use crate::types::{AccessMode, Config};
 
-/// A prefix, the key it stands at, and the shard or pool that holds it.
+/// A prefix, its key, and the shard or pool that holds it.
 #[derive(Debug)]
 struct Named {
     key: String,
@@ -18,7 +18,7 @@ struct Named {
     holder: usize,
 }
 
-/// Who says what is whose. Prefixes with an error are left out.
+/// All claims to prefixes. Prefixes with an error are left out.
 #[derive(Debug, Default)]
 struct Claims {
     public: Vec<Named>,
@@ -27,7 +27,7 @@ struct Claims {
     endpoints: Vec<Named>,
     /// The workers' links.
     connected: Vec<Named>,
-    /// What homes have as their addresses.
+    /// Prefixes of the homes' addresses.
     served: Vec<Named>,
 }
 
@@ -75,7 +75,8 @@ pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
     refuse_served(&claims, file.access.mode, findings);
 }
 
-/// The key of what will be public, and its prefixes: without translation the homes' own if nothing else is named.
+/// Returns the public prefixes and their key: without translation the homes' own, if no others are
+/// given.
 fn public<'f>(
     file: &ClusterFile,
     public: &'f [Ipv4Net],
@@ -85,7 +86,7 @@ fn public<'f>(
     if are_own { ("subscribers", subscribers) } else { ("public", public) }
 }
 
-/// The prefixes at `key` that have no error.
+/// Returns the prefixes at `key` that have no error.
 fn named(key: &str, nets: &[Ipv4Net], holder: usize, findings: &Findings<'_>) -> Vec<Named> {
     let elements = nets.iter().enumerate();
     elements
@@ -106,8 +107,8 @@ fn check(claims: &Claims, is_translated: bool, findings: &mut Findings<'_>) {
     endpoints(claims, findings);
 }
 
-/// Reports prefixes that two holders have. In order of address a prefix can only overlap the widest-reaching one before
-/// it, so thousands of shards are no burden.
+/// Reports prefixes that two holders have. In order of addresses a prefix can only overlap the one
+/// before it that reaches furthest, so thousands of shards are checked quickly.
 fn refuse_shared(prefixes: &[Named], fix: &str, findings: &mut Findings<'_>) {
     let mut sorted: Vec<&Named> = prefixes.iter().collect();
     sorted.sort_by_key(|named| (named.net.network(), named.net.prefix_len(), named.holder));
@@ -132,7 +133,8 @@ fn refuse_shared(prefixes: &[Named], fix: &str, findings: &mut Findings<'_>) {
     }
 }
 
-/// What else uses a public prefix. Without translation a home's inside address is its public one.
+/// Describes the other use of a public prefix, if there is one. Without translation a home's inside
+/// address is its public address.
 fn occupied(claims: &Claims, is_translated: bool, public: &Named) -> Option<String> {
     let uses = |named: &&Named| overlap(named.net, public.net);
     if let Some(link) = claims.connected.iter().find(uses) {
@@ -142,7 +144,7 @@ fn occupied(claims: &Claims, is_translated: bool, public: &Named) -> Option<Stri
     Some(format!("the homes' {} ({})", homes.net, homes.key))
 }
 
-/// An endpoint inside a public prefix would be announced to both sides.
+/// Reports endpoints inside a public prefix, which would be announced to both sides.
 fn endpoints(claims: &Claims, findings: &mut Findings<'_>) {
     let mut sorted: Vec<&Named> = claims.public.iter().collect();
     sorted.sort_by_key(|named| named.net.network());
@@ -167,7 +169,7 @@ fn endpoints(claims: &Claims, findings: &mut Findings<'_>) {
     }
 }
 
-/// An address that weir answers for is no home's.
+/// Reports addresses that weir answers for and that are inside the homes' prefixes.
 fn refuse_served(claims: &Claims, mode: AccessMode, findings: &mut Findings<'_>) {
     let what = match mode {
         AccessMode::Gre => "a home would be the end of its own tunnel",
@@ -187,7 +189,7 @@ fn refuse_served(claims: &Claims, mode: AccessMode, findings: &mut Findings<'_>)
     }
 }
 
-/// A single address without its length.
+/// Formats a prefix; a single address without its length.
 fn words(net: Ipv4Net) -> String {
     if net.prefix_len() == 32 { net.addr().to_string() } else { net.to_string() }
 }

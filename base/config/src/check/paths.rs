@@ -1,4 +1,4 @@
-//! Paths that hold wherever the process is started.
+//! Paths must be valid wherever the process is started.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use crate::cluster_types::Membership;
 use crate::findings::Findings;
 use crate::types::Node;
 
-/// `cluster`: of a cluster's node.
+/// Checks paths; `cluster` is set for a cluster's node.
 pub(crate) fn check(node: &Node, cluster: Option<&Membership>, findings: &mut Findings<'_>) {
     let log = node.block_log.as_deref();
     warn_of_relative("node.block_log", log, "/var/log/weir", findings);

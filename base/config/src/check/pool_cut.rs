@@ -7,7 +7,7 @@ use crate::findings::Findings;
 use crate::pool::{address_count, pieces};
 use crate::types::AccessMode;
 
-/// Shards of a cluster: they lie in one value of etcd, which takes 1.5 MB.
+/// Most shards of a cluster: they are stored in one value of etcd, which takes 1.5 MB.
 const SHARDS_MAX: u64 = 8192;
 
 /// Whether every pool can be cut.
@@ -61,7 +61,7 @@ fn large_enough(
     }
 }
 
-/// An address and, in plain mode, homes for each shard.
+/// Checks that each shard gets an address and, in plain mode, homes.
 fn same_number(path: &str, pool: &Pool, mode: AccessMode, findings: &mut Findings<'_>) {
     let shards = pool.shard_count();
     let (name, what, nets) = match mode {

@@ -1,4 +1,4 @@
-//! The public addresses of a shard seat its homes.
+//! The public addresses of a shard suffice for its homes.
 
 use ipnet::Ipv4Net;
 
@@ -7,11 +7,11 @@ use crate::cluster_types::ClusterFile;
 use crate::findings::Findings;
 use crate::types::{Config, Nat, Pooling};
 
-/// Public addresses of all shards of a worker.
+/// Most public addresses of all shards of a worker.
 const ADDRESSES_MAX: u64 = 65_536;
-/// Homes of all shards of a worker.
+/// Most homes of all shards of a worker.
 const HOMES_MAX: u64 = 1 << 22;
-/// Blocks that all homes of a worker may open together.
+/// Most blocks that all homes of a worker may open together.
 const QUOTA_BLOCKS_MAX: u64 = 1 << 28;
 
 pub(crate) fn single(config: &Config, quota_fits: bool, findings: &mut Findings<'_>) {
@@ -25,7 +25,8 @@ pub(crate) fn single(config: &Config, quota_fits: bool, findings: &mut Findings<
     }
 }
 
-/// The same for a cluster, where a part of the ports is in reserve. Which worker has which shards is not known.
+/// Checks a cluster, where a part of the ports is in reserve. It is not known which worker has
+/// which shards.
 pub(crate) fn cluster(file: &ClusterFile, quota_fits: bool, findings: &mut Findings<'_>) {
     let replicas = if findings.is_good("cluster.replicas") { file.cluster.replicas } else { 0 };
     for (index, shard) in file.shards.iter().enumerate() {
@@ -51,7 +52,7 @@ pub(crate) fn cluster(file: &ClusterFile, quota_fits: bool, findings: &mut Findi
     }
 }
 
-/// A shard with homes and public prefixes that the file names.
+/// Checks a shard with the homes and public prefixes of the file.
 fn check_shard(
     nat: &Nat,
     replicas: u8,
@@ -81,7 +82,7 @@ fn is_pool_good(index: usize, findings: &Findings<'_>) -> bool {
         .all(|name| findings.is_good(&format!("shard[{index}].{name}")))
 }
 
-/// What one worker can keep, all its shards together.
+/// Checks the limits of one worker for all its shards together.
 fn workers(config: &Config, findings: &mut Findings<'_>) {
     for index in 0..config.workers.len() {
         let shards = || config.shards.iter().filter(|shard| shard.worker == index);
@@ -110,14 +111,14 @@ pub(crate) fn addresses(nets: &[Ipv4Net]) -> u64 {
     nets.iter().map(|net| 1 << (32 - net.prefix_len())).sum()
 }
 
-/// Homes a shard serves at once: in plain mode no more than its prefixes have addresses.
+/// Number of homes a shard serves at once: in plain mode at most the addresses of its prefixes.
 pub(crate) fn homes(subscribers_max: u32, subscribers: &[Ipv4Net]) -> u64 {
     let limit = u64::from(subscribers_max);
     if subscribers.is_empty() { limit } else { limit.min(addresses(subscribers)) }
 }
 
-/// Every home needs one block; with less than the whole quota for every home, ports run out first come, first served.
-/// `more` says how to have as many addresses as are needed.
+/// Every home needs one block; with less than the whole quota for every home, ports run out first
+/// come, first served. `more` describes how to get a number of addresses.
 fn seats(
     nat: &Nat,
     replicas: u8,
@@ -132,7 +133,8 @@ fn seats(
     let blocks_of_address = u64::from(blocks_of_primary(nat.port_block, replicas)).max(1);
     let blocks = addresses * blocks_of_address;
     let quota_blocks = quota_blocks(nat);
-    // With hard pooling a home stays on one address (RFC 4787 REQ-2), so what an address has left over helps nobody.
+    // With hard pooling a home stays on one address (RFC 4787 REQ-2), so other homes cannot use the
+    // blocks that an address has left over.
     let whole_quotas = match nat.pooling {
         Pooling::Hard => addresses * (blocks_of_address / quota_blocks.max(1)),
         Pooling::Soft => blocks / quota_blocks.max(1),

@@ -3,21 +3,21 @@
 use crate::findings::Findings;
 use crate::types::Nat;
 
-/// Lower ports are never given: RFC 4787 REQ-3 keeps the well-known ones apart.
+/// Lower ports are never assigned: RFC 4787 REQ-3 keeps the well-known ports apart.
 const PORT_MIN: u32 = 1024;
 
-/// Blocks of one public address that have a port to give. Blocks begin at multiples of their size, so a large one reaches below
-/// the least port and has fewer.
+/// Number of blocks of one public address that have a port to assign. Blocks begin at multiples of
+/// their size, so a large block that reaches below the lowest port has fewer ports.
 pub(crate) fn blocks_of_address(port_block: u16) -> u32 {
     65_536 / u32::from(port_block).max(1) - first_block(port_block)
 }
 
-/// Index of the first of them on its address.
+/// Index of the first of these blocks on its address.
 pub(crate) fn first_block(port_block: u16) -> u32 {
     PORT_MIN / u32::from(port_block).max(1)
 }
 
-/// Whether quota and block size fit together, so that pools can be reckoned with them.
+/// Whether quota and block size fit together, so that pools can be checked with them.
 pub(crate) fn check(nat: &Nat, findings: &mut Findings<'_>) -> bool {
     const QUOTA: &str = "nat.ports_per_subscriber";
     if !findings.is_good("nat.port_block") || !findings.is_good(QUOTA) {

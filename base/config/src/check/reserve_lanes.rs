@@ -1,22 +1,25 @@
-//! What the replicas' reserve lanes take from an address, and whether they can seat its homes.
+//! The ports that the replicas' reserve lanes take from an address, and whether they suffice for
+//! its homes.
 //!
-//! An address's blocks are dealt to eight lanes, `block index mod 8`. Each replica of a shard keeps one lane in which
-//! the primary never opens a block. When the primary is lost, the replica creates flows in that lane alone until the
-//! others are given to it, so every home of an address needs a block there.
+//! An address's blocks are assigned to eight lanes, `block index mod 8`. Each replica of a shard
+//! reserves one lane in which the primary never opens a block. When the primary is lost, the
+//! replica creates flows in that lane alone until it is granted the others, so every home of an
+//! address needs a block there.
 
 use crate::check::quota::{blocks_of_address, first_block};
 use crate::findings::Findings;
 use crate::types::Nat;
 
-/// Lanes of a shard, as wide as the number of a block.
+/// Number of lanes of a shard, as a u32 like block numbers.
 pub(crate) const LANES: u32 = weir_ids::LANES as u32;
 
-/// Blocks of an address in the lane that has fewest: any lane may become a reserve.
+/// Number of blocks of an address in its smallest lane: any lane may become a reserve.
 pub(crate) fn blocks_of_smallest_lane(port_block: u16) -> u32 {
     blocks_of_lanes(port_block).min().unwrap_or_default()
 }
 
-/// Blocks of an address that the primary may open beside `replicas` reserve lanes, if these are the largest.
+/// Number of blocks of an address that the primary may open beside `replicas` reserve lanes, if
+/// these are the largest.
 pub(crate) fn blocks_of_primary(port_block: u16, replicas: u8) -> u32 {
     let largest = blocks_of_lanes(port_block).max().unwrap_or_default();
     blocks_of_address(port_block).saturating_sub(u32::from(replicas) * largest)
@@ -28,8 +31,8 @@ fn blocks_of_lanes(port_block: u16) -> impl Iterator<Item = u32> {
     (0..LANES).map(move |lane| below(first + count, lane) - below(first, lane))
 }
 
-/// `homes` on `addresses` fit the reserve lane of every replica. `fix` says how to have more of the addresses that are
-/// needed.
+/// Checks that `homes` on `addresses` fit the reserve lane of every replica. `fix` describes how to
+/// get a number of addresses.
 pub(crate) fn check(
     nat: &Nat,
     replicas: u8,

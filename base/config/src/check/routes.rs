@@ -3,7 +3,7 @@
 use crate::cluster_types::{ClusterFile, Pool};
 use crate::findings::Findings;
 
-/// `are_cut`: whether the sizes of the pools are known.
+/// Checks routes; `are_cut` is whether the sizes of the pools are known.
 pub(crate) fn check(file: &ClusterFile, are_cut: bool, findings: &mut Findings<'_>) {
     const KEY: &str = "cluster.max_routes";
     let Some(max) = file.cluster.max_routes.filter(|_| are_cut && findings.is_good(KEY)) else {

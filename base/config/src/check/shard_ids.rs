@@ -3,7 +3,7 @@
 use crate::cluster_types::ClusterFile;
 use crate::findings::Findings;
 
-/// Numbers of a shard or a pool.
+/// The numbers of a shard or a pool.
 #[derive(Debug)]
 struct Numbers {
     key: String,
@@ -11,7 +11,7 @@ struct Numbers {
     last: u64,
 }
 
-/// `are_cut`: whether the sizes of the pools are known.
+/// Checks numbers; `are_cut` is whether the sizes of the pools are known.
 pub(crate) fn check(file: &ClusterFile, are_cut: bool, findings: &mut Findings<'_>) {
     let pools = file.pools.iter().enumerate().filter(|_| are_cut);
     let pools = pools.map(|(index, pool)| Numbers {

@@ -1,4 +1,4 @@
-//! Each shard has what its access mode asks for, and its own number.
+//! Each shard has the keys that its access mode requires, and its own number.
 
 use crate::check::{mode_name, refuse_repeats};
 use crate::cluster_types::ClusterFile;
@@ -31,7 +31,7 @@ pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
     }
 }
 
-/// The shards and pools of a cluster have what the access mode asks for.
+/// Checks that the shards and pools of a cluster have the keys that the access mode requires.
 pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
     if !findings.is_good("access.mode") {
         return;
@@ -68,7 +68,7 @@ fn idle_workers(config: &Config, findings: &mut Findings<'_>) {
     }
 }
 
-/// The keys that the access mode asks for are there, those of the other mode are not.
+/// Checks that the keys of the access mode are present, and those of the other mode absent.
 fn needs(
     mode: AccessMode,
     path: &str,
@@ -103,7 +103,8 @@ fn example(name: &str) -> &'static str {
     }
 }
 
-/// Only a firewall that sees the homes' own addresses knows them without `public`.
+/// Checks that `public` is present unless weir is a firewall that sees the homes' own
+/// addresses.
 fn public(mode: AccessMode, is_translated: bool, path: &str, findings: &mut Findings<'_>) {
     let key = format!("{path}.public");
     let is_needed = is_translated || mode == AccessMode::Gre;
@@ -113,7 +114,7 @@ fn public(mode: AccessMode, is_translated: bool, path: &str, findings: &mut Find
     }
 }
 
-/// Plain mode: the homes of a shard are homes of the access network.
+/// Checks that in plain mode the homes of a shard are homes of the access network.
 fn homes(access: &Access, path: &str, subscribers: &[Ipv4Net], findings: &mut Findings<'_>) {
     let is_known = findings.is_good("access.subscribers") && !access.subscribers.is_empty();
     if !is_known || access.mode != AccessMode::Plain {

@@ -1,4 +1,4 @@
-//! Timers below the minima of the RFCs cut idle applications off.
+//! Timers below the minima of the RFCs end idle connections of applications.
 
 use crate::findings::Findings;
 use crate::types::{TimeoutProfile, Timeouts};

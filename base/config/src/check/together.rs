@@ -1,4 +1,4 @@
-//! A node's file beside the cluster file and the files of other nodes.
+//! Checks of a node's file against the cluster file and the files of other nodes.
 
 use std::net::Ipv4Addr;
 
@@ -11,7 +11,7 @@ use crate::desired::Desired;
 use crate::findings::Findings;
 use crate::read::address::overlap;
 
-/// `others`: the files of other nodes, with their names.
+/// Checks a node's file; `others` are the files of other nodes, with their names.
 pub(crate) fn check(
     member: &Member,
     desired: &Desired,
@@ -40,7 +40,7 @@ pub(crate) fn check(
     mtu::check(&desired.access, &desired.nat, &member.workers, REDIRECT_BYTES, findings);
 }
 
-/// A lost node is dead only when every node that replicated with it says so.
+/// A lost node counts as dead only when every node that replicated with it reports it silent.
 fn reports(member: &Member, findings: &mut Findings<'_>) {
     let message = match member.node.metrics.map(|address| address.ip()) {
         None => "not set, so controllers cannot ask this node whom it hears",
@@ -70,7 +70,8 @@ fn next_hops(
     }
 }
 
-/// The addresses of a node's workers, with their keys. A replication address that is the access address counts once.
+/// Returns the addresses of a node's workers, with their keys. A replication address that equals
+/// the access address counts once.
 fn own_addresses(member: &Member) -> Vec<(String, Ipv4Addr)> {
     let sides = interfaces(&member.workers)
         .map(|(path, side)| (format!("{path}.address"), side.address.addr()));
@@ -83,7 +84,7 @@ fn own_addresses(member: &Member) -> Vec<(String, Ipv4Addr)> {
     sides.chain(replication).collect()
 }
 
-/// Who else has `address`.
+/// Returns the other holder of `address`, if there is one.
 fn holder(address: Ipv4Addr, desired: &Desired, others: &[(String, Member)]) -> Option<String> {
     for (file, other) in others {
         if let Some((key, _)) = own_addresses(other).into_iter().find(|(_, own)| *own == address) {
@@ -97,7 +98,7 @@ fn holder(address: Ipv4Addr, desired: &Desired, others: &[(String, Member)]) -> 
     Some(format!("the {what} of shard {}", shard.id))
 }
 
-/// The links' prefixes are nobody's public addresses.
+/// Reports connected prefixes that overlap public addresses.
 fn links(member: &Member, desired: &Desired, findings: &mut Findings<'_>) {
     for (path, side) in interfaces(&member.workers) {
         let (key, link): (String, Ipv4Net) = (format!("{path}.address"), side.address.trunc());

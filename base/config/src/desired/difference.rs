@@ -1,4 +1,5 @@
-//! What a new wish changes, in an operator's words, and what each change does to flows that live.
+//! The changes from one desired state to another, in an operator's words, and the effect of each
+//! change on live flows.
 
 use std::fmt;
 
@@ -14,36 +15,37 @@ use crate::read::address::overlap;
 pub struct Change {
     /// The key or the shard.
     pub subject: String,
-    /// What happens to it.
+    /// Description of the change.
     pub what: String,
     pub effect: Effect,
-    /// Nodes that run go on as before until they restart.
+    /// Whether running nodes apply the change only when they restart.
     pub is_for_restarts: bool,
 }
 
-/// What a change does to the flows that live when it is made.
+/// The effect of a change on the flows that are live when it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing.
+    /// No effect.
     None,
-    /// They go on; new ones are made by the new rule.
+    /// Live flows continue; new flows follow the new rule.
     NewFlows,
-    /// Those that have been idle for longer than the new timer end.
+    /// Flows that have been idle for longer than the new timer end.
     IdleFlows,
-    /// Those of public addresses that the shard loses have no way back.
+    /// Flows on public addresses that the shard loses get no answers.
     StrandsPrefix { shard: u32, prefix: Ipv4Net },
-    /// Those of homes that are not served any more end.
+    /// Flows of homes that are not served after the change end.
     StrandsHomes { prefix: Ipv4Net },
-    /// All of a shard have no way to it.
+    /// All flows of the shard lose their path to it.
     StrandsShard { shard: u32 },
-    /// All of the cluster end.
+    /// All flows of the cluster end.
     EndsAll,
-    /// A node takes it when it restarts, and has copies only of and for nodes that have taken it too.
+    /// A node applies the change when it restarts, and replicates only with nodes that have applied
+    /// it, too.
     EndsOnRestart,
 }
 
 impl Effect {
-    /// Whether live flows are lost by it.
+    /// Whether the change loses live flows.
     pub fn is_stranding(&self) -> bool {
         !matches!(self, Self::None | Self::NewFlows | Self::IdleFlows)
     }
@@ -77,7 +79,8 @@ impl fmt::Display for Change {
     }
 }
 
-/// What is different in `new`: keys in the order of the file, then shards by number. Empty exactly if both are equal.
+/// Returns the differences in `new`: keys in the order of the file, then shards by number. Empty
+/// exactly if both are equal.
 pub fn difference(old: &Desired, new: &Desired) -> Vec<Change> {
     let mut changes = Vec::new();
     keys(old, new, &mut changes);
@@ -98,7 +101,7 @@ pub fn difference(old: &Desired, new: &Desired) -> Vec<Change> {
     changes
 }
 
-/// How the new value of a key meets the flows that live.
+/// The effect of a key's new value on live flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     Unnoticed,
@@ -111,16 +114,16 @@ enum Rule {
     KeepsAlive,
 }
 
-/// The rule of a key that is no list; `None` for one that there is not.
+/// Returns the rule of a key that is no list; `None` if there is no such key.
 fn rule(section: &str, name: &str) -> Option<Rule> {
     let rule = match (section, name) {
         ("cluster", "name") => Rule::EndsAll,
         ("cluster", "replicas" | "balance" | "max_routes" | "max_next_hops") => Rule::Unnoticed,
         ("cluster", "commit" | "commit_replicas") => Rule::NewFlows,
         ("cluster", "commit_timeout_ms" | "commit_on_timeout") => Rule::Unnoticed,
-        // Workers with one port have no copies from workers with another.
+        // Workers with different ports do not replicate with each other.
         ("cluster", "replication_port") => Rule::EndsOnRestart,
-        // Who a home is, and which port belongs to which writer.
+        // These keys determine the identity of a home, and which port belongs to which writer.
         ("access", "mode" | "gre_key") => Rule::EndsAll,
         ("nat", "enabled" | "port_block") => Rule::EndsAll,
         ("nat", "udp_inbound_refresh") => Rule::KeepsAlive,
@@ -289,7 +292,7 @@ fn shard_changes(
     homes(&old.subscribers, &new.subscribers, &format!("{subject} subscribers"), changes);
 }
 
-/// As the file writes it.
+/// Returns the shard's setting of `commit`, as the file writes it.
 fn commit(shard: &ClusterShard) -> &'static str {
     match shard.commit {
         None => "as the cluster",
@@ -298,7 +301,7 @@ fn commit(shard: &ClusterShard) -> &'static str {
     }
 }
 
-/// A run of new shards is one change: a pool grows by hundreds.
+/// Adds one change for each run of new shards: a pool may grow by hundreds.
 fn added_shards(old: &Desired, new: &Desired, changes: &mut Vec<Change>) {
     let added: Vec<&ClusterShard> =
         new.shards.iter().filter(|shard| old.shard(shard.id).is_none()).collect();
@@ -317,7 +320,8 @@ fn added_shards(old: &Desired, new: &Desired, changes: &mut Vec<Change>) {
     }
 }
 
-/// Which shard has the first of `public` now: a slip in a pool moves addresses from shard to shard.
+/// Describes which shard has the first of `public` in the new state: a slip in a pool moves
+/// addresses between shards.
 fn whereabouts(public: &[Ipv4Net], desired: &Desired) -> String {
     let holder = public.first().and_then(|net| {
         desired.shards.iter().find(|shard| shard.public.iter().any(|held| overlap(*held, *net)))
@@ -328,7 +332,7 @@ fn whereabouts(public: &[Ipv4Net], desired: &Desired) -> String {
     }
 }
 
-/// Whether every address of `net` is in `nets`, of which no two overlap.
+/// Whether every address of `net` is in `nets`, which must not overlap each other.
 fn is_covered(net: Ipv4Net, nets: &[Ipv4Net]) -> bool {
     let held: u64 = nets
         .iter()

@@ -1,4 +1,5 @@
-//! What two workers must agree on before one may keep the other's records, part by part.
+//! The settings that two workers must agree on before one may keep the other's records, as one
+//! digest per part.
 
 use std::fmt::{self, Write};
 
@@ -6,22 +7,22 @@ use crate::check::LANES;
 use crate::desired::Desired;
 use crate::types::{AccessMode, GreKey};
 
-/// A digest of each part. Equal on every version and machine: what is digested is text, with FNV-1a, 64 bits. It finds
-/// slips, not forgeries.
+/// A digest of each part, equal on every version and machine: the input is text, the digest FNV-1a,
+/// 64 bits. It detects slips, not forgeries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
     /// The public prefixes of every shard.
     pub prefixes: u64,
-    /// Ports of a block; whether there are blocks at all.
+    /// Ports per block, and whether there are blocks at all.
     pub block_size: u64,
-    /// How blocks are dealt to lanes.
+    /// Assignment of blocks to lanes.
     pub lanes: u64,
-    /// The shards' numbers, and whom each serves.
+    /// The shards' numbers, and the homes of each.
     pub shards: u64,
 }
 
 impl Fingerprint {
-    /// The parts with their names.
+    /// Returns the parts with their names.
     pub fn parts(&self) -> [(&'static str, u64); 4] {
         [
             ("prefixes", self.prefixes),
@@ -33,7 +34,7 @@ impl Fingerprint {
 }
 
 impl Desired {
-    /// What replication depends on.
+    /// Returns the fingerprint of all settings that replication depends on.
     pub fn fingerprint(&self) -> Fingerprint {
         let (mut prefixes, mut shards) = (Digest::new(), Digest::new());
         let key = match (self.access.mode, self.access.gre_key) {
@@ -76,7 +77,7 @@ impl Digest {
         digest.0
     }
 
-    /// A value and its end.
+    /// Adds a value and a terminator.
     fn add(&mut self, value: impl fmt::Display) {
         let _ = writeln!(self, "{value}");
     }

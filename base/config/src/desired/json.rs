@@ -4,13 +4,14 @@
 //! {"format":1,
 //!  "cluster":{"name":"edge","replicas":1,"commit":"async","replication_port":7473, ...},
 //!  "access":{...}, "nat":{...}, "timeouts":{...}, "fragments":{...}, "limits":{...},
-//!  "shard":[{"id":1,"endpoint":"10.100.0.1","public":["203.0.113.0/28"],"subscribers_max":256}, ...]}
+//!  "shard":[{"id":1,"endpoint":"10.100.0.1","public":["203.0.113.0/28"],
+//!            "subscribers_max":256}, ...]}
 //! ```
 //!
-//! Keys and words are those of the cluster file, and reading is the file's own reader with its ranges, defaults and
-//! checks: a value that somebody wrote by hand is refused like a file. Keys that are unknown are passed over and keys
-//! that are missing have their default, so that versions can read each other. What would be read wrongly raises
-//! [`FORMAT`].
+//! Keys and words are those of the cluster file, and values are read by the file's own reader with
+//! its ranges, defaults and checks: a value that was written by hand is refused like a file.
+//! Unknown keys are skipped and missing keys have their default, so that versions can read each
+//! other. A change that older versions would misread raises [`FORMAT`].
 
 use std::fmt::Write;
 
@@ -25,14 +26,14 @@ use crate::findings::Findings;
 use crate::types::{Access, Fragments, Limits, Nat, Timeouts};
 use crate::{check, read};
 
-/// Number of the form that is written, and the highest that is read.
+/// The format number that is written, and the highest that is read.
 const FORMAT: u64 = 1;
-/// Bytes of the JSON at most. A request of etcd has 1.5 MiB, with what else is in it.
+/// Most bytes of the JSON. A request to etcd may have 1.5 MiB, including its other parts.
 pub(crate) const BYTES_MAX: usize = 1_400_000;
-/// Mistakes that an error names.
+/// Most mistakes that an error names.
 const NAMED_MAX: usize = 3;
 
-/// Why a value is not what an operator may want.
+/// Reason that a value is no valid desired state.
 #[derive(Debug, thiserror::Error)]
 pub enum DesiredError {
     #[error("no JSON: {0}")]
@@ -45,7 +46,7 @@ pub enum DesiredError {
     Refused(String),
 }
 
-/// What is written.
+/// The serialized form.
 #[derive(Serialize)]
 pub(crate) struct Stored {
     format: u64,
@@ -73,15 +74,15 @@ impl<'de> Deserialize<'de> for Desired {
 }
 
 impl Desired {
-    /// The JSON that [`from_json`](Self::from_json) reads.
+    /// Returns the JSON that [`from_json`](Self::from_json) reads.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("no map in it has keys that are not strings")
     }
 
-    /// Reads and checks what [`to_json`](Self::to_json) of this or another version wrote.
+    /// Reads and checks a value that this or another version wrote with [`to_json`](Self::to_json).
     ///
     /// # Errors
-    /// No JSON, a newer format, or a value that the checks of the cluster file refuse.
+    /// When it is no JSON, of a newer format, or the checks of the cluster file refuse it.
     pub fn from_json(text: &str) -> Result<Self, DesiredError> {
         Self::try_from(serde_json::from_str::<Value>(text)?)
     }
@@ -126,7 +127,8 @@ impl TryFrom<Value> for Desired {
     }
 }
 
-/// `value` as TOML, on one line. TOML has no null: such keys count as missing, such elements of a list as empty text.
+/// Writes `value` as TOML, on one line. TOML has no null: null keys count as missing, null elements
+/// of a list as empty text.
 fn write_value(text: &mut String, value: &Value) {
     match value {
         Value::Null => text.push_str("\"\""),
@@ -158,7 +160,8 @@ fn write_value(text: &mut String, value: &Value) {
     }
 }
 
-/// A JSON string is a TOML string, but for DEL, which TOML wants escaped.
+/// Writes a string. JSON and TOML strings are the same except for DEL, which TOML requires to be
+/// escaped.
 fn write_string(text: &mut String, string: &str) {
     let json = Value::from(string).to_string();
     text.push_str(&json.replace('\u{7f}', "\\u007f"));

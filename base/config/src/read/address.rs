@@ -1,4 +1,4 @@
-//! IPv4 addresses and prefixes, and those that nobody can have.
+//! IPv4 addresses and prefixes, and those that no network may use.
 
 use std::net::Ipv4Addr;
 
@@ -8,10 +8,10 @@ use crate::findings::Findings;
 use crate::key::Kind;
 use crate::section::Section;
 
-/// Stands for an address that could not be read.
+/// Placeholder for an address that could not be read.
 pub(crate) const STAND_IN: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 32);
 
-/// The form of a key that takes one prefix without brackets, too.
+/// The form of a key that also accepts one prefix without brackets.
 const PREFIX_OR_LIST: &str = "string or list of strings";
 
 /// Prefixes that are no unicast addresses of a network (RFC 6890, RFC 1112).
@@ -22,7 +22,7 @@ const SPECIAL: [(Ipv4Net, &str); 4] = [
     (Ipv4Net::new_assert(Ipv4Addr::new(240, 0, 0, 0), 4), "class E (240.0.0.0/4)"),
 ];
 
-/// The unicast address at `name`; `None` where the file has none.
+/// Returns the unicast address at `name`; `None` where the file has none.
 pub(crate) fn unicast(
     section: &Section<'_>,
     name: &str,
@@ -37,7 +37,7 @@ pub(crate) fn unicast(
     Some(address)
 }
 
-/// The special prefix that `net` lies in or contains.
+/// Returns the special prefix that `net` is in or contains.
 pub(crate) fn special(net: Ipv4Net) -> Option<&'static str> {
     SPECIAL.iter().find(|(special, _)| overlap(*special, net)).map(|(_, kind)| *kind)
 }
@@ -46,8 +46,8 @@ pub(crate) fn overlap(one: Ipv4Net, other: Ipv4Net) -> bool {
     one.contains(&other) || other.contains(&one)
 }
 
-/// A list of prefixes, or one where the key takes a string; elements with an error are [`STAND_IN`], so that positions
-/// stay.
+/// Returns a list of prefixes, of one element where the file gives a string; elements with an error
+/// are [`STAND_IN`], so that positions are kept.
 pub(crate) fn prefixes(
     section: &Section<'_>,
     name: &str,

@@ -1,4 +1,5 @@
-//! `[cluster]`: in the cluster file what all nodes share, in a node's file how the cluster is reached.
+//! `[cluster]`: in the cluster file the settings of all nodes, in a node's file the access to the
+//! cluster.
 
 use std::path::PathBuf;
 
@@ -42,7 +43,7 @@ fn commit(section: &Section<'_>, findings: &mut Findings<'_>) -> Commit {
     }
 }
 
-/// Of a shard or a pool that may differ from the rest.
+/// Returns the `commit` of a shard or a pool; none where the file has none.
 pub(super) fn optional_commit(
     section: &Section<'_>,
     findings: &mut Findings<'_>,
@@ -101,13 +102,13 @@ fn scheme(address: &str) -> &str {
     address.split("://").next().unwrap_or(address)
 }
 
-/// A scheme, a host and a port.
+/// Whether a text is a scheme, a host and a port.
 fn is_address(text: &str) -> bool {
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     rest.is_some_and(is_host_and_port)
 }
 
-/// A host (a name, an IPv4 address or an IPv6 address in brackets) and a port.
+/// Whether a text is a host (a name, an IPv4 address or an IPv6 address in brackets) and a port.
 pub(super) fn is_host_and_port(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let is_port = port.parse::<u16>().is_ok_and(|port| port > 0) && !port.starts_with('+');
@@ -176,7 +177,7 @@ fn bird(section: &Section<'_>, findings: &mut Findings<'_>) -> Option<Bird> {
     Some(Bird { socket: socket?, access, internet })
 }
 
-/// As packaged where the file has none.
+/// Returns the names of BGP protocols; those of weir's package where the file has none.
 fn bird_protocols(
     section: &Section<'_>,
     name: &str,
@@ -207,7 +208,7 @@ fn bird_protocols(
     names
 }
 
-/// Two keys that mean something only together.
+/// Reports a key that requires another one which is absent.
 pub(super) fn refuse_half(section: &Section<'_>, pair: [&str; 2], findings: &mut Findings<'_>) {
     let [one, other] = pair.map(|name| section.path_of(name));
     let (given, missing) = match (findings.is_given(&one), findings.is_given(&other)) {

@@ -11,7 +11,7 @@ use crate::read::node::is_printable;
 use crate::section::Section;
 use crate::types::{Collector, CollectorFormat, Spool};
 
-/// As RFC 5424 section 6.2.1 numbers them from 16 on.
+/// First local facility, as numbered in RFC 5424 section 6.2.1.
 const FACILITY_LOCAL0: u8 = 16;
 
 pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Collector {
@@ -90,7 +90,7 @@ fn spool(section: &Section<'_>, name: &str, findings: &mut Findings<'_>) -> Opti
     Some(Spool { folder: folder?, megabytes_max })
 }
 
-/// Each has a name and a spool of its own.
+/// Checks that each collector has a name and a spool of its own.
 pub(crate) fn check_twice(collectors: &[Collector], findings: &mut Findings<'_>) {
     for (index, collector) in collectors.iter().enumerate() {
         let before = &collectors[..index];

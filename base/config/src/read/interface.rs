@@ -47,7 +47,7 @@ fn own_address(section: &Section<'_>, findings: &mut Findings<'_>) -> Ipv4Net {
     net
 }
 
-/// A string, or a list of strings.
+/// Returns the gateways, from a string or a list of strings.
 fn gateways(section: &Section<'_>, findings: &mut Findings<'_>) -> Vec<Ipv4Addr> {
     let Some(entry) = section.entry("gateway", findings) else { return Vec::new() };
     let elements = match entry.value.as_str() {
@@ -72,7 +72,7 @@ fn gateways(section: &Section<'_>, findings: &mut Findings<'_>) -> Vec<Ipv4Addr>
     gateways
 }
 
-/// A string, or a list of strings: the MACs of the gateways, in their order.
+/// Returns the MACs of the gateways, in their order, from a string or a list of strings.
 fn gateway_macs(section: &Section<'_>, findings: &mut Findings<'_>) -> Vec<[u8; 6]> {
     let Some(entry) = section.entry("gateway_mac", findings) else { return Vec::new() };
     let elements = match entry.value.as_str() {
@@ -94,7 +94,7 @@ fn gateway_macs(section: &Section<'_>, findings: &mut Findings<'_>) -> Vec<[u8; 
     macs
 }
 
-/// Six bytes in hex with colons; unicast and not all zero.
+/// Parses a MAC address: six bytes in hex with colons; unicast and not all zero.
 fn mac(text: &str) -> Option<[u8; 6]> {
     let mut bytes = [0; 6];
     let mut parts = text.split(':');

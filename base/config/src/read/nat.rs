@@ -6,7 +6,7 @@ use crate::findings::Findings;
 use crate::section::{self, Section};
 use crate::types::{AccessMode, Filtering, MssClamp, Nat, Pooling};
 
-/// RFC 9293 section 3.7.1: 536 is what every host takes.
+/// RFC 9293 section 3.7.1: every host accepts 536.
 const MSS_MIN: u64 = 536;
 /// The largest MTU without the IPv4 and TCP headers.
 const MSS_MAX: u64 = 9176;

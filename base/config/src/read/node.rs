@@ -9,7 +9,7 @@ use crate::findings::Findings;
 use crate::section::{self, Section};
 use crate::types::{HugePages, LogFormat, LogLevel, Node, Poll, SessionLog};
 
-/// `sun_path` of a Unix socket is 108 bytes with its final zero.
+/// `sun_path` of a Unix socket has 108 bytes with its final zero.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 const CONTROL_CORES_MAX: usize = 1024;
 const CORE_MAX: u64 = 1023;

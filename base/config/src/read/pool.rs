@@ -6,7 +6,7 @@ use crate::read::address;
 use crate::read::cluster::optional_commit;
 use crate::section::Section;
 
-/// Homes of a shard in plain mode, where the file does not say: 256 addresses.
+/// Default prefix length of a shard's homes in plain mode: 256 addresses.
 const SUBSCRIBERS_PER_SHARD: u8 = 24;
 
 pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Pool {

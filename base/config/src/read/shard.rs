@@ -9,7 +9,7 @@ use crate::read::cluster::optional_commit;
 use crate::section::Section;
 use crate::types::{Shard, Worker};
 
-/// `index`: the shard's position in the file.
+/// Reads a shard; `index` is its position in the file.
 pub(crate) fn read(
     section: &Section<'_>,
     index: usize,
@@ -26,7 +26,7 @@ pub(crate) fn read(
     }
 }
 
-/// A shard of the cluster file: the controller gives it to a worker.
+/// Reads a shard of the cluster file: the controller assigns it to a worker.
 pub(crate) fn of_cluster(section: &Section<'_>, findings: &mut Findings<'_>) -> ClusterShard {
     ClusterShard {
         id: section.integer("id", findings),
@@ -39,7 +39,8 @@ pub(crate) fn of_cluster(section: &Section<'_>, findings: &mut Findings<'_>) -> 
     }
 }
 
-/// The worker on the core the file names; else the shards go round the workers.
+/// Returns the worker on the core that the file names; otherwise the shards are assigned round
+/// robin.
 fn owner(
     section: &Section<'_>,
     index: usize,

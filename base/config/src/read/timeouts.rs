@@ -30,7 +30,7 @@ pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Timeou
 }
 
 impl Timeouts {
-    /// The values of a profile.
+    /// Returns the values of a profile.
     pub fn of(profile: TimeoutProfile) -> Self {
         let timer = |name| crate::key::profile_sec(name, profile);
         Self {

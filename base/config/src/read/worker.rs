@@ -41,7 +41,7 @@ fn replication_address(section: &Section<'_>, findings: &mut Findings<'_>) -> Op
     text.parse().ok()
 }
 
-/// Rings of drivers are powers of two.
+/// Reads a number of descriptors: rings of drivers have a power of two.
 fn descriptors(section: &Section<'_>, name: &str, findings: &mut Findings<'_>) -> u16 {
     let count: u16 = section.integer(name, findings);
     if !count.is_power_of_two() {

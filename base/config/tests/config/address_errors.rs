@@ -1,4 +1,4 @@
-//! Addresses that cannot be, and things that must be unique.
+//! Invalid addresses, and values that must be unique.
 
 use crate::base::{BASE, changed, check_errors};
 
@@ -136,7 +136,7 @@ fn addresses() {
 }
 
 #[test]
-fn what_must_be_unique() {
+fn repeated_cores_devices_and_addresses_are_refused() {
     check_errors(
         BASE,
         &[

@@ -1,4 +1,5 @@
-//! The file that the tables of errors and warnings change line by line, and how they are compared.
+//! The file that the tables of errors and warnings change line by line, and the comparison of
+//! findings.
 
 /// Line numbers count from 1 at `[node]`.
 pub(crate) const BASE: &str = r#"[node]
@@ -34,14 +35,14 @@ endpoint = "10.100.0.2"
 public = ["203.0.113.16/28"]
 "#;
 
-/// The same homes without tunnels.
+/// Returns a file with the same homes without tunnels.
 pub(crate) fn plain() -> String {
     BASE.replace("[access]\n", "[access]\nmode = \"plain\"\n")
         .replace("endpoint = \"10.100.0.1\"", "subscribers = [\"10.200.1.0/24\"]")
         .replace("endpoint = \"10.100.0.2\"", "subscribers = [\"10.200.2.0/24\"]")
 }
 
-/// `base` with the first `from` replaced.
+/// Returns `base` with the first `from` replaced.
 pub(crate) fn changed(base: &str, from: &str, to: &str) -> String {
     assert!(base.contains(from), "{from:?} is in the base file");
     base.replacen(from, to, 1)
@@ -63,7 +64,8 @@ pub(crate) fn assert_found(what: &str, found: &[weir_config::Diagnostic], expect
     );
 }
 
-/// One line of a table of errors: in the base file, the first text becomes the second, and that is found.
+/// One row of a table of errors: the first text of the base file, its replacement, and the expected
+/// findings.
 pub(crate) type Case = (&'static str, &'static str, &'static [&'static str]);
 
 pub(crate) fn check_errors(base: &str, cases: &[Case]) {

@@ -1,4 +1,4 @@
-//! The cluster file: pools, shards, lanes, and which key belongs to which file.
+//! The cluster file: pools, shards, lanes, and the kinds of files that a key belongs to.
 
 use ipnet::Ipv4Net;
 use weir_config::{Balance, Desired, File};
@@ -28,7 +28,7 @@ endpoint = "10.101.0.1"
 public = ["198.51.100.0/28"]
 "#;
 
-/// The same homes without tunnels.
+/// Returns a file with the same homes without tunnels.
 pub(crate) fn plain() -> String {
     CLUSTER
         .replace("[access]\n", "[access]\nmode = \"plain\"\n")
@@ -75,7 +75,7 @@ fn a_pool_is_cut_into_shards() {
     let desired = desired(CLUSTER);
     let ids: Vec<u32> = desired.shards.iter().map(|shard| shard.id).collect();
     assert_eq!(ids, [1, 2, 3, 4, 5, 6, 7, 8, 1000]);
-    let second = desired.shard(2).expect("it is there");
+    let second = desired.shard(2).expect("the shard exists");
     assert_eq!(second.endpoint, Some([10, 100, 0, 2].into()));
     assert_eq!(second.public, nets(&["203.0.113.16/28"]));
     assert_eq!((second.steer, second.subscribers_max), (None, 256));
@@ -87,7 +87,7 @@ fn a_pool_is_cut_into_shards() {
 #[test]
 fn a_pool_in_plain_mode_is_cut_by_homes_too() {
     let desired = desired(&plain());
-    let last = desired.shard(8).expect("it is there");
+    let last = desired.shard(8).expect("the shard exists");
     assert_eq!((last.steer, last.endpoint), (Some([10, 100, 0, 8].into()), None));
     assert_eq!(last.subscribers, nets(&["10.200.7.0/24"]));
     assert_eq!(last.public, nets(&["203.0.113.112/28"]));
@@ -111,7 +111,7 @@ fn a_plain_firewall_is_cut_by_homes_alone() {
 }
 
 #[test]
-fn pools_that_cannot_be_cut() {
+fn pools_that_cannot_be_cut_into_shards_are_refused() {
     check_errors(
         CLUSTER,
         &[
@@ -189,7 +189,7 @@ fn pools_that_cannot_be_cut() {
 }
 
 #[test]
-fn what_overlaps() {
+fn overlapping_prefixes_and_endpoints_are_refused() {
     check_errors(
         CLUSTER,
         &[
@@ -264,7 +264,7 @@ fn numbers() {
 }
 
 #[test]
-fn reserve_lanes_seat_every_home_of_an_address() {
+fn reserve_lanes_need_a_block_for_every_home_of_an_address() {
     check_errors(
         CLUSTER,
         &[
@@ -332,7 +332,7 @@ fn copies_have_one_port_for_all_nodes() {
 }
 
 #[test]
-fn keys_of_other_files_are_named() {
+fn keys_of_other_kinds_of_files_are_refused_with_their_place() {
     check_errors(
         CLUSTER,
         &[

@@ -1,4 +1,4 @@
-//! `[[collector]]`: where the NAT log is sent.
+//! `[[collector]]`: the destinations of the NAT log.
 
 use weir_config::{Collector, CollectorFormat, Config, SessionLog, Spool, TlsFiles, parse};
 
@@ -6,7 +6,7 @@ use crate::base::BASE;
 
 fn collectors(text: &str) -> Vec<Collector> {
     let (config, _): (Config, _) =
-        parse(&format!("{BASE}{text}"), "weir.toml").expect("a good file");
+        parse(&format!("{BASE}{text}"), "weir.toml").expect("the file is valid");
     config.node.collectors
 }
 
@@ -62,7 +62,7 @@ spool_mb = 16
 }
 
 #[test]
-fn what_is_wrong_with_a_collector_is_named() {
+fn every_error_of_a_collector_is_reported() {
     let text = r#"
 [[collector]]
 name = "a"
@@ -97,7 +97,7 @@ spool = "spool"
 #[test]
 fn a_collector_without_a_spool_is_warned_of() {
     let text = "[[collector]]\nname = \"a\"\naddress = \"10.0.0.1:4739\"\nformat = \"ipfix-udp\"\n";
-    let (_, warnings) = parse(&format!("{BASE}{text}"), "weir.toml").expect("a good file");
+    let (_, warnings) = parse(&format!("{BASE}{text}"), "weir.toml").expect("the file is valid");
     assert!(warnings.iter().any(|it| it.to_string().contains("is lost while it is away")));
 }
 
@@ -119,7 +119,7 @@ spool = "/var/lib/weir/spool/flows"
         ("destinations", SessionLog::Destinations),
     ] {
         let text = format!("{}{collector}", with(word));
-        assert_eq!(read(&text).expect("a good file"), expected);
+        assert_eq!(read(&text).expect("the file is valid"), expected);
         let lone = read(&with(word));
         assert_eq!(lone.is_ok(), expected == SessionLog::None, "without a collector");
         if let Err(error) = lone {

@@ -57,7 +57,7 @@ fn commit_is_one_of_two_words_in_the_cluster_a_pool_and_a_shard() {
 }
 
 #[test]
-fn how_to_commit_has_limits_and_stands_in_the_cluster_alone() {
+fn options_of_commit_have_limits_and_belong_in_the_cluster_section() {
     for (key, place, message) in [
         ("commit_replicas = 0", "4:19", "0 is out of range (must be an integer 1..=4 copies)"),
         ("commit_replicas = 5", "4:19", "5 is out of range (must be an integer 1..=4 copies)"),
@@ -73,7 +73,7 @@ fn how_to_commit_has_limits_and_stands_in_the_cluster_alone() {
     ] {
         let text = changed(CLUSTER, "replicas = 1", &format!("replicas = 1\n{key}"));
         let errors = weir_config::parse_cluster(&text, "t.toml").expect_err("refused");
-        let (name, _) = key.split_once(' ').expect("a value");
+        let (name, _) = key.split_once(' ').expect("the key has a value");
         assert_found(key, &errors, &[&format!("{place}: cluster.{name}: {message}")]);
     }
     check_errors(
@@ -95,7 +95,7 @@ fn how_to_commit_has_limits_and_stands_in_the_cluster_alone() {
 }
 
 #[test]
-fn how_to_commit_means_nothing_where_nobody_does() {
+fn options_of_commit_are_warned_of_where_no_shard_commits() {
     let warnings = |text: &str| {
         let (_, warnings) = weir_config::parse_cluster(text, "t.toml").expect("valid");
         warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -105,7 +105,7 @@ fn how_to_commit_means_nothing_where_nobody_does() {
         ("commit_timeout_ms = 20", 21),
         ("commit_on_timeout = \"drop\"", 21),
     ] {
-        let (name, _) = key.split_once(' ').expect("a value");
+        let (name, _) = key.split_once(' ').expect("the key has a value");
         let text = changed(CLUSTER, "replicas = 1\n", &format!("replicas = 1\n{key}\n"));
         let expected = format!(
             "t.toml:4:{column}: cluster.{name}: means nothing: no commit is \"replicated\" (write commit = \"replicated\", or remove it)"
@@ -125,7 +125,7 @@ fn how_to_commit_means_nothing_where_nobody_does() {
 fn a_shard_may_commit_otherwise_than_its_cluster() {
     let text = CLUSTER.replace("id = 1000", "id = 1000\ncommit = \"replicated\"");
     let mixed = desired(&text);
-    let committed = |id| mixed.is_committed(mixed.shard(id).expect("it is there"));
+    let committed = |id| mixed.is_committed(mixed.shard(id).expect("the shard exists"));
     assert!(committed(1000) && !committed(1));
     assert!(mixed.is_any_committed());
     assert_eq!(mixed.commit_replicas(), 1);

@@ -1,4 +1,4 @@
-//! What counts when the file is silent.
+//! Values of keys that the file does not contain.
 
 use std::net::Ipv4Addr;
 
@@ -20,7 +20,7 @@ endpoint = "10.100.0.1"
 public = ["203.0.113.0/28"]
 "#;
 
-/// Every default that can be written, written.
+/// A file that states every default that can be written.
 const EXPLICIT: &str = r#"
 [node]
 name = "weir"
@@ -94,7 +94,7 @@ fn valid(text: &str) -> Config {
 }
 
 #[test]
-fn a_silent_file_means_the_defaults_of_the_reference() {
+fn an_absent_key_has_the_default_of_the_reference() {
     assert_eq!(valid(MINIMAL), valid(EXPLICIT));
 }
 

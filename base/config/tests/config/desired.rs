@@ -1,4 +1,4 @@
-//! The cluster as it lies in etcd: how it is cut, written, read and fingerprinted.
+//! The desired state in etcd: division into shards, writing, reading and fingerprints.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use weir_config::{Desired, DesiredError};
 use crate::base::changed;
 use crate::cluster_file::{CLUSTER, desired, plain};
 
-/// A list of a pool: prefixes of 198.18.0.0, 198.19.0.0, ... with these lengths.
+/// Lists of a pool: prefixes of 198.18.0.0, 198.19.0.0, ... with these lengths.
 #[derive(Clone, Debug, TypeGenerator)]
 struct Lists {
     /// 22..=28
@@ -19,7 +19,7 @@ struct Lists {
     first_id: u16,
 }
 
-/// What is done to a pool that grows.
+/// The growth of a pool.
 #[derive(Clone, Debug, TypeGenerator)]
 struct Growth {
     public: Vec<u8>,
@@ -33,7 +33,7 @@ impl Lists {
         bytes.iter().take(3).map(|byte| least + byte % count).collect()
     }
 
-    /// The lengths of both lists, without and with the growth.
+    /// Returns the lengths of both lists, without or with the growth.
     fn grown(&self, growth: Option<&Growth>) -> (Vec<u8>, Vec<u8>) {
         let mut public = Self::lengths(&self.public, 22, 7);
         let mut endpoints = Self::lengths(&self.endpoints, 24, 8);
@@ -90,7 +90,7 @@ fn a_pool_that_grows_at_its_end_keeps_its_shards() {
 }
 
 #[test]
-fn no_two_shards_share_anything() {
+fn no_two_shards_share_an_address() {
     bolero::check!().with_type::<(Lists, Growth)>().for_each(|(lists, growth)| {
         let Some(desired) = parse(&lists.text(Some(growth), "")) else { return };
         let mut nets: Vec<_> = desired.shards.iter().flat_map(|shard| &shard.public).collect();
@@ -104,11 +104,11 @@ fn no_two_shards_share_anything() {
         let (public, _) = lists.grown(Some(growth));
         let held: u64 = public.iter().map(|length| 1 << (32 - length)).sum();
         assert_eq!(desired.public_addresses(), held, "no address is lost");
-        assert_eq!(Desired::from_json(&desired.to_json()).expect("what was written"), desired);
+        assert_eq!(Desired::from_json(&desired.to_json()).expect("it is valid"), desired);
     });
 }
 
-/// Every key with a value that is not its default.
+/// Returns a file in which every key has a value that is not its default.
 fn unusual() -> String {
     let mut text = CLUSTER.replace("replicas = 1", "replicas = 2\nbalance = \"load\"\ncommit = \"replicated\"\ncommit_replicas = 1\ncommit_timeout_ms = 20\ncommit_on_timeout = \"drop\"\nreplication_port = 7000\nmax_routes = 100\nmax_next_hops = 8")
         .replace("[access]\n", "[access]\ngre_key = \"subscriber\"\n")
@@ -132,7 +132,7 @@ fn what_is_written_is_read() {
             .replace("[limits]\n", "[limits]\nflows = 100\n"),
     ] {
         let desired = desired(&text);
-        assert_eq!(Desired::from_json(&desired.to_json()).expect("what was written"), desired);
+        assert_eq!(Desired::from_json(&desired.to_json()).expect("it is valid"), desired);
         let value = serde_json::to_value(&desired).expect("serde");
         assert_eq!(serde_json::from_value::<Desired>(value).expect("serde"), desired);
     }
@@ -159,7 +159,7 @@ fn the_json_is_the_file_without_pools() {
 }
 
 #[test]
-fn other_versions_are_read() {
+fn json_of_other_versions_is_read() {
     let mut value = json_of(CLUSTER);
     let same = Desired::from_json(&value.to_string()).expect("valid");
     value["new"] = json!({"a\u{7f}b \"c\"": [1.5e300, null, {"d": {}}], "none": null});
@@ -177,7 +177,7 @@ fn other_versions_are_read() {
 }
 
 #[test]
-fn what_the_file_would_refuse_is_refused() {
+fn json_that_the_file_checks_would_refuse_is_refused() {
     let refused = |change: fn(&mut Value)| {
         let mut value = json_of(CLUSTER);
         change(&mut value);
@@ -209,13 +209,13 @@ fn hostile_json_is_refused_without_a_panic() {
             bytes[at] = *byte;
         }
         if let Ok(read) = Desired::from_json(&String::from_utf8_lossy(&bytes)) {
-            assert_eq!(Desired::from_json(&read.to_json()).expect("what was written"), read);
+            assert_eq!(Desired::from_json(&read.to_json()).expect("it is valid"), read);
         }
     });
 }
 
 #[test]
-fn as_many_shards_as_can_be_fit_one_value_of_etcd() {
+fn the_largest_number_of_shards_fits_one_value_of_etcd() {
     let pool = |first: u32, public: &str, homes: &str, steer: &str| {
         format!(
             "[[pool]]\nfirst_id = {first}\npublic = \"{public}\"\nsubscribers = \"{homes}\"\nsteer = \"{steer}\"\n"
@@ -234,7 +234,7 @@ fn as_many_shards_as_can_be_fit_one_value_of_etcd() {
     let desired = desired(&text);
     assert_eq!(desired.shards.len(), 8192);
     assert!(desired.to_json().len() <= 1_400_000, "{}", desired.to_json().len());
-    assert_eq!(Desired::from_json(&desired.to_json()).expect("what was written"), desired);
+    assert_eq!(Desired::from_json(&desired.to_json()).expect("it is valid"), desired);
 }
 
 #[test]
@@ -259,9 +259,9 @@ fn a_fingerprint_names_what_differs() {
     );
 }
 
-/// Workers of different versions compare these: they must never change for the same file.
+/// Workers of different versions compare fingerprints: those of a file must never change.
 #[test]
-fn the_fingerprint_is_for_ever() {
+fn the_fingerprint_of_a_file_never_changes() {
     let parts = desired(CLUSTER).fingerprint().parts();
     let expected = [
         ("prefixes", 0xa131_4498_c281_4eb3),

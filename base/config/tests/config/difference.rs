@@ -1,4 +1,4 @@
-//! What a changed cluster file does to the flows that live.
+//! The effects of a changed cluster file on live flows.
 
 use bolero::TypeGenerator;
 use ipnet::Ipv4Net;
@@ -230,9 +230,9 @@ impl Shards {
     }
 }
 
-/// Whoever keeps a flow's shard and its address keeps the flow; every other loss is named.
+/// A flow survives with its shard and its address; every other loss must be reported.
 #[test]
-fn what_is_lost_is_named_and_nothing_else() {
+fn every_lost_prefix_is_reported_and_no_other() {
     bolero::check!().with_type::<(Shards, Shards)>().for_each(|(old, new)| {
         let (Some(old), Some(new)) = (old.desired(), new.desired()) else { return };
         assert_eq!(difference(&old, &old), []);

@@ -6,7 +6,7 @@ use weir_config::{AccessMode, Checked, Config, Desired, Diagnostic, File, Member
 
 fn text(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
-    std::fs::read_to_string(&path).expect("the example is there")
+    std::fs::read_to_string(&path).expect("the example exists")
 }
 
 fn file(name: &str) -> (File, Vec<Diagnostic>) {
@@ -30,7 +30,7 @@ fn cluster(name: &str) -> (Desired, Vec<Diagnostic>) {
     }
 }
 
-/// The nodes of a cluster, which fit its file and each other without a warning.
+/// Returns the nodes of a cluster, which must fit its file and each other without a warning.
 fn members(cluster: &str, desired: &Desired, names: &[&str]) -> Vec<(String, Member)> {
     let mut members: Vec<(String, Member)> = Vec::new();
     for name in names {
@@ -50,7 +50,7 @@ fn members(cluster: &str, desired: &Desired, names: &[&str]) -> Vec<(String, Mem
 #[test]
 fn every_example_is_valid() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    let files = std::fs::read_dir(folder).expect("examples/ is there");
+    let files = std::fs::read_dir(folder).expect("examples/ exists");
     let names = files.map(|file| file.expect("readable").file_name().into_string().expect("UTF-8"));
     let names: Vec<_> = names.filter(|name| name.ends_with(".toml")).collect();
     assert!(names.len() >= 11, "{names:?}");
@@ -78,8 +78,8 @@ fn the_nodes_of_the_plain_cluster_fit_its_file_and_each_other() {
     let (desired, warnings) = cluster("plain-cluster.toml");
     assert_eq!(warnings, []);
     assert_eq!((desired.access.mode, desired.shards.len()), (AccessMode::Plain, 32));
-    assert_eq!(desired.homes(), 1 << 15, "every address of the homes has a seat");
-    let last = desired.shard(32).expect("it is there");
+    assert_eq!(desired.homes(), 1 << 15, "every address of the homes is served");
+    let last = desired.shard(32).expect("the shard exists");
     assert_eq!(last.steer, Some([10, 100, 0, 32].into()));
     assert_eq!(last.subscribers, ["100.64.124.0/22".parse().expect("a prefix")]);
     members("plain-cluster.toml", &desired, &["plain-node-1.toml", "plain-node-2.toml"]);

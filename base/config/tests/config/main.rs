@@ -1,4 +1,4 @@
-//! The files from outside: text in, values or findings out.
+//! The files as a user of the crate sees them: text in, values or findings out.
 
 mod address_errors;
 mod base;

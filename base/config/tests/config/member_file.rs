@@ -1,4 +1,4 @@
-//! The file of a cluster's node: local facts only, and how they fit the cluster.
+//! The file of a cluster's node: its local facts, and its agreement with the cluster.
 
 use weir_config::{File, Member};
 
@@ -107,7 +107,7 @@ fn a_worker_keeps_room_for_shards() {
 }
 
 #[test]
-fn a_worker_says_how_much_load_it_can_carry() {
+fn a_worker_states_the_load_that_it_can_carry() {
     let load_max = |text: &str| member(text).workers[0].load_max;
     assert_eq!(load_max(MEMBER), None);
     assert_eq!(load_max(&changed(MEMBER, "weight = 50", "load_max = 2_000_000")), Some(2_000_000));
@@ -128,7 +128,7 @@ fn a_worker_says_how_much_load_it_can_carry() {
 }
 
 #[test]
-fn a_single_node_has_nothing_of_a_cluster() {
+fn keys_of_a_cluster_are_refused_on_a_single_node() {
     let cases: [Case; 5] = [
         (
             "core = 1",
@@ -162,7 +162,7 @@ fn a_single_node_has_nothing_of_a_cluster() {
 }
 
 #[test]
-fn how_the_cluster_is_reached() {
+fn invalid_endpoints_and_credentials_of_etcd_are_refused() {
     check_errors(&[
         (
             "https://e1:2379",
@@ -221,7 +221,7 @@ fn a_bird_is_watched_as_packaged_or_as_named() {
     assert_eq!(member(MEMBER).cluster.bird, None);
     let with = |keys: &str| {
         let text = MEMBER.replace("tls_ca = ", &format!("{keys}\ntls_ca = "));
-        let bird = member(&text).cluster.bird.expect("it is given");
+        let bird = member(&text).cluster.bird.expect("the file has the key");
         (bird.socket, bird.access, bird.internet)
     };
     let names = |names: &[&str]| names.iter().map(|&it| it.to_owned()).collect::<Vec<String>>();
@@ -270,7 +270,7 @@ fn a_password_in_clear_is_warned_of() {
         .replace("tls_ca = \"/ca.pem\"", "user = \"weir\"\npassword_file = \"/p\"");
     let (file, warnings) = weir_config::parse_file(&text, "t.toml").expect("valid");
     let File::Member(member) = file else { panic!("{file:?}") };
-    assert_eq!(member.cluster.user.expect("it is given").name, "weir");
+    assert_eq!(member.cluster.user.expect("the file has the key").name, "weir");
     assert_found(
         "user",
         &warnings,
@@ -281,7 +281,7 @@ fn a_password_in_clear_is_warned_of() {
 }
 
 #[test]
-fn a_node_that_does_not_fit_its_cluster() {
+fn a_node_that_conflicts_with_its_cluster_is_refused() {
     let desired = desired(&changed(CLUSTER, "replicas = 1", "max_next_hops = 1"));
     let other = changed(MEMBER, "\"n1\"", "\"n2\"").replace("0.1/24", "0.9/24");
     let others = [("other.toml".to_owned(), member(&other))];

@@ -1,4 +1,4 @@
-//! No text makes the parser panic, and what it reports stands inside the text.
+//! No text makes the parser panic, and every finding is at a position inside the text.
 
 use crate::base::{BASE, plain};
 

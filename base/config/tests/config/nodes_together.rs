@@ -1,4 +1,4 @@
-//! All nodes' files beside each other and their cluster file.
+//! All nodes' files together with their cluster file.
 
 use weir_config::{Checked, Desired, File, Member};
 
@@ -25,7 +25,7 @@ internet = {{ device = "net_af_xdp1,iface=net0", address = "10.2.0.{number}/24",
     )
 }
 
-/// The warnings about the nodes of these files, which are n1.toml, n2.toml, ...
+/// Returns the warnings about the nodes of these files, which are n1.toml, n2.toml, ...
 fn found(cluster: &str, texts: &[String]) -> Vec<String> {
     let desired: Desired = desired(cluster);
     let names: Vec<String> = (1..=texts.len()).map(|number| format!("n{number}.toml")).collect();
@@ -54,7 +54,7 @@ fn assert_starts(found: &[String], expected: &[&str]) {
     );
 }
 
-/// Three nodes, the one of this number changed.
+/// Returns the warnings about three nodes, of which the one of this number is changed.
 fn with(number: usize, from: &str, to: &str) -> Vec<String> {
     let mut texts = [1, 2, 3].map(node).to_vec();
     texts[number - 1] = changed(&texts[number - 1], from, to);
@@ -182,7 +182,7 @@ fn room_for_too_few_shards_or_sessions_is_named() {
     let enough = with(2, "core = 1", "core = 1\nshards_max = 6");
     assert_starts(&found(CLUSTER, &enough), &[]);
 
-    // 6 of 9 shards with 256 homes each.
+    // The share is 6 of 9 shards with 256 homes each.
     let flows = |flows: &str| changed(CLUSTER, "port_block = 256", &format!("flows_max = {flows}"));
     let expected = [
         "cluster.toml:9:13: nat.flows_max: 24575 sessions of a worker for the 1536 homes of its share, about 6 shards with the copies: fewer than 16 for each (write at least 24576, or add workers",
@@ -192,9 +192,9 @@ fn room_for_too_few_shards_or_sessions_is_named() {
 }
 
 #[test]
-fn homes_share_addresses_and_ports_as_the_file_says() {
+fn homes_share_addresses_and_ports_as_configured() {
     let desired = desired(CLUSTER);
-    let share = desired.port_share(desired.shard(1).expect("it is there")).expect("translated");
+    let share = desired.port_share(desired.shard(1).expect("it exists")).expect("translated");
     assert_eq!((share.homes_of_address(), share.blocks_of_home()), (16, 13));
     assert_eq!(
         share.to_string(),

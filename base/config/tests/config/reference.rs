@@ -1,4 +1,5 @@
-//! `docs/config.md` lists exactly the keys the parser knows: its tables come from the parser's own key table.
+//! `docs/config.md` lists exactly the keys that the parser knows: its tables come from the parser's
+//! own key table.
 
 use std::path::Path;
 

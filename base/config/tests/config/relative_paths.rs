@@ -1,4 +1,4 @@
-//! Paths that mean another file where a service is started.
+//! Relative paths, which refer to another file when the service starts in another directory.
 
 use weir_config::Diagnostic;
 

@@ -1,4 +1,4 @@
-//! Unknown keys, missing sections, syntax, and how places are counted.
+//! Unknown keys, missing sections, syntax errors, and the counting of positions.
 
 use crate::base::{BASE, assert_found, changed, check_errors, plain};
 
@@ -89,7 +89,7 @@ fn columns_count_characters() {
 }
 
 #[test]
-fn everything_at_once() {
+fn all_errors_are_reported_at_once() {
     let text = BASE
         .replace("core = 2", "core = 1")
         .replace("port_block = 256", "port_block = 300\nfoo = 1")

@@ -1,4 +1,4 @@
-//! Shards that do not fit the access mode, each other, or their homes.
+//! Shards that conflict with the access mode, each other, or their homes.
 
 use crate::base::{BASE, assert_found, changed, check_errors, plain};
 
@@ -95,7 +95,7 @@ fn shards() {
 }
 
 #[test]
-fn pools_that_cannot_seat_their_homes() {
+fn public_addresses_too_few_for_the_homes_are_refused() {
     check_errors(
         BASE,
         &[
@@ -144,7 +144,7 @@ fn pools_that_cannot_seat_their_homes() {
 }
 
 #[test]
-fn more_than_one_worker_can_keep() {
+fn more_shards_than_one_worker_can_keep_are_refused() {
     let text = BASE.replace("id = 1", "id = 1\nworker = 1").replace("id = 2", "id = 2\nworker = 1");
     check_errors(
         &text,
@@ -157,7 +157,7 @@ fn more_than_one_worker_can_keep() {
 }
 
 #[test]
-fn a_firewall_has_no_pools_and_homes_keep_their_addresses() {
+fn a_firewall_needs_no_pools_and_homes_keep_their_addresses() {
     let firewall = changed(&plain(), "[nat]", "[nat]\nenabled = false")
         .replace("203.0.113.0/28", "10.200.1.0/24")
         .replace("203.0.113.16/28", "10.200.2.0/24");

@@ -1,4 +1,4 @@
-//! What works but will hurt.
+//! Settings that work but cause problems.
 
 use crate::base::{BASE, assert_found, changed, plain};
 

@@ -1,6 +1,8 @@
-//! The cluster file: what it changes, its writing, and how far the controller is with it.
+//! The cluster file: comparing it with the one in etcd, writing it, and the progress of the
+//! controller with it.
 //!
-//! What is written was compared with what is replaced, by its revision: nobody's file is written over unseen.
+//! A file is written only over the revision that it was compared with, so no file is replaced that
+//! the operator has not seen.
 
 use serde::Serialize;
 use weir_config::{Change, Desired, DesiredError, difference};
@@ -13,33 +15,33 @@ use super::words;
 use crate::records::{ControllerState, FORMAT, Meta, Order};
 use crate::state::View;
 
-/// A cluster file beside what is wanted now.
+/// A cluster file compared with the desired state in etcd.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     wish: Desired,
-    /// What it was compared with; none: nothing was wanted.
+    /// Revision of `/desired` that the file was compared with; none: there was no such key.
     seen: Option<Revision>,
-    /// Why that cannot be read, if it cannot.
+    /// Error that made the value of `/desired` unreadable, if it was.
     pub unreadable: Option<String>,
-    /// Who applied that.
+    /// Author and time of the value in `/desired`.
     pub applied: Option<Order>,
-    /// What would be different; empty when nothing was wanted, or that cannot be read.
+    /// Differences; empty when there is no `/desired`, or it is unreadable.
     pub changes: Vec<Change>,
-    /// Shards that are served, and not in the file: they stay until they are retired.
+    /// Shards that have a key and are not in the file: they stay until they are retired.
     pub leftover: Vec<u32>,
 }
 
-/// How far the controller is with what was applied.
+/// Progress of the controller with an applied file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ApplyProgress {
-    /// The leading controller decides on it.
+    /// Whether the leading controller decides on this file.
     pub is_taken: bool,
-    /// Shards of the file, and how many of them are served.
+    /// Number of shards in the file; `served` is the number of those that have an entry.
     pub wanted: usize,
     pub served: usize,
-    /// Why it does not go on; empty if it does.
+    /// Reason that nothing proceeds; empty if it does.
     pub waits: String,
-    /// Why one more failure would end flows, or nobody would repair it; none: neither is so.
+    /// Reason that one more failure would end flows or would not be repaired; none: neither is so.
     pub risk: Option<String>,
 }
 
@@ -48,7 +50,7 @@ impl ApplyProgress {
         self.is_taken && self.served == self.wanted
     }
 
-    /// Served, and as safe as the file wants it.
+    /// True if all shards of the file are served and no risk is left.
     pub fn is_done(&self) -> bool {
         self.is_served() && self.risk.is_none()
     }
@@ -63,32 +65,32 @@ struct Applied<'d> {
 }
 
 impl Comparison {
-    /// Nothing was wanted before.
+    /// True if `/desired` does not exist yet.
     pub fn is_first(&self) -> bool {
         self.seen.is_none()
     }
 
-    /// The file says what is wanted already.
+    /// True if the file equals the value of `/desired`.
     pub fn is_same(&self) -> bool {
         !self.is_first() && self.unreadable.is_none() && self.changes.is_empty()
     }
 
-    /// Changes that end live flows.
+    /// Number of changes that end live flows.
     pub fn stranding(&self) -> usize {
         self.changes.iter().filter(|change| change.effect.is_stranding()).count()
     }
 
-    /// Live flows end by it, or nobody can say.
+    /// True if applying the file ends live flows, or if that cannot be determined.
     pub fn needs_force(&self) -> bool {
         self.unreadable.is_some() || self.stranding() > 0
     }
 }
 
 impl Operator {
-    /// What a cluster file would change.
+    /// Compares a cluster file with the value of `/desired`.
     ///
     /// # Errors
-    /// When it is another cluster's, or what is wanted now is of a newer version.
+    /// When the file is of another cluster, or a newer version of weir wrote `/meta` or `/desired`.
     pub async fn compare(&self, wish: Desired) -> Result<Comparison, OperateError> {
         let keys = self.store.cluster().to_string();
         if wish.cluster.name != keys {
@@ -115,11 +117,11 @@ impl Operator {
         })
     }
 
-    /// Writes the file that was compared, unless somebody has applied one since. The first one makes
-    /// the cluster, with the identity `new_cluster_id`, drawn at random. Gives its revision.
+    /// Writes the compared file, unless another file has been applied since. The first file creates
+    /// the cluster, with the random identity `new_cluster_id`. Returns the revision of the write.
     ///
     /// # Errors
-    /// When it ends live flows and that is not forced, or it was not written.
+    /// When the file ends live flows and `force` is not set, or when it was not written.
     pub async fn apply(
         &self,
         comparison: &Comparison,
@@ -163,10 +165,10 @@ impl Operator {
         Err(OperateError::Busy)
     }
 
-    /// How far the controller is with what was applied at `revision`.
+    /// Reports the progress of the controller with the file applied at `revision`.
     ///
     /// # Errors
-    /// When somebody has applied another file since.
+    /// When another file has been applied since.
     pub async fn apply_progress(&self, revision: Revision) -> Result<ApplyProgress, OperateError> {
         let view = self.look().await?;
         if view.revision(&Key::Desired) != Some(revision) {

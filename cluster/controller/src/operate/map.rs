@@ -1,4 +1,4 @@
-//! The map of shards as an operator reads it: who serves each shard, who has copies, how it is.
+//! The map of shards as an operator reads it: the members of each shard, their copies, its state.
 
 use std::collections::BTreeSet;
 
@@ -7,25 +7,26 @@ use weir_map::{Incarnation, MemberState, ShardEntry, ShardId};
 
 use crate::state::{CUT_OFF, View, worker_views};
 
-/// How a shard is: the worst that can be said of it.
+/// State of a shard: the worst of those that apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShardState {
-    /// As many full copies as wanted, and at rest.
+    /// As many synced copies as wanted, and nothing is moving.
     Whole,
-    /// Lanes or members are on their way.
+    /// Lanes or members are being moved.
     Moving,
     /// A copy is being made.
     Copying,
-    /// Fewer full copies than wanted, and none is being made.
+    /// Fewer synced copies than wanted, and none is being made.
     Short,
-    /// Copies are wanted, and nobody has a full one beside the primary.
+    /// Copies are wanted, and no member beside the primary has a synced one.
     Unprotected,
-    /// The primary is not registered: it serves on without etcd, a replica serves in its place, or nobody does.
+    /// The primary is not registered: it serves on without etcd, a replica serves in its place, or
+    /// no worker serves the shard.
     NoPrimary,
-    /// It is in the cluster file, and nobody serves it yet.
+    /// The shard is in the cluster file and has no entry yet.
     Missing,
-    /// Its key cannot be read.
+    /// The shard's key cannot be read.
     Unreadable,
 }
 
@@ -49,25 +50,26 @@ impl ShardState {
 pub struct ShardLine {
     pub shard: u32,
     pub state: ShardState,
-    /// It is in the cluster file.
+    /// Whether the shard is in the cluster file.
     pub is_wanted: bool,
-    /// In rank order, the primary first; empty where there is no entry.
+    /// Members in rank order, the primary first; empty where there is no entry.
     pub members: Vec<MemberLine>,
-    /// 0 where there is no entry.
+    /// Term and `epoch` of the entry; 0 where there is no entry.
     pub term: u32,
     pub epoch: u64,
 }
 
-/// A worker of a shard.
+/// A member of a shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MemberLine {
     /// `node/index`.
     pub worker: String,
     pub state: MemberState,
     pub is_leaving: bool,
-    /// How its node stands, as the leader reported last; `gone` where it is not registered and nothing is reported.
+    /// State of its node in the leader's last report; `gone` where the node is not registered and
+    /// not in the report.
     pub life: String,
-    /// Lanes that it owns, or gives away just now.
+    /// Number of lanes that it owns or is handing over.
     pub lanes: usize,
 }
 
@@ -76,7 +78,7 @@ impl MemberLine {
         self.life == ALIVE
     }
 
-    /// What is not as usual with it, in words.
+    /// Returns everything about the member that is not normal, in words.
     pub fn marks(&self) -> Vec<&str> {
         let state = match self.state {
             MemberState::Synced => None,
@@ -91,7 +93,7 @@ impl MemberLine {
 
 const ALIVE: &str = "alive";
 
-/// Every shard that is or is to be, by number.
+/// Returns a line for every shard that exists or is desired, ordered by number.
 pub(super) fn lines(view: &View) -> Vec<ShardLine> {
     let wanted = view.desired().map_or(&[][..], |desired| &desired.shards);
     let mut ids: Vec<ShardId> = wanted.iter().map(|shard| ShardId(shard.id)).collect();
@@ -149,7 +151,7 @@ fn life(view: &View, who: &Incarnation) -> String {
         }
         .to_owned();
     }
-    // A report from before the loss does not know of it.
+    // A report that was written before the loss still shows the node as running.
     let seen = seen.filter(|seen| ![ALIVE, CUT_OFF, "stopping"].contains(&seen.life.as_str()));
     seen.map_or_else(|| "gone".to_owned(), |seen| seen.life.clone())
 }

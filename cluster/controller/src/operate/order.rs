@@ -1,4 +1,4 @@
-//! Orders: what is refused, and what is written.
+//! Orders: the checks before one is given, and the keys that it writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use super::words;
 use crate::records::{Control, DrainOrder, Event, FenceOrder, FreezeOrder, Intent, Order};
 use crate::state::{CUT_OFF, View};
 
-/// So often an order is tried when others write at the same time.
+/// Attempts to write an order while other writers interfere.
 pub(super) const TRIES: usize = 5;
 
 /// Why an order was not given.
@@ -74,7 +74,7 @@ pub enum OperateError {
     Outrun { by: String },
 }
 
-/// Somebody who gives orders.
+/// A source of orders: an operator, or a node that orders something for itself.
 #[derive(Clone, Debug)]
 pub struct Operator {
     pub(super) store: Store,
@@ -82,16 +82,16 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// `by` is the name that orders and events will show.
+    /// Creates an operator; `by` is the name that orders and events will show.
     pub fn new(store: Store, by: &str) -> Self {
         Self { store, by: by.to_owned() }
     }
 
-    /// The node is to be emptied, and to stay empty until [`undrain`](Self::undrain).
+    /// Orders the node to be emptied, and to stay empty until [`undrain`](Self::undrain).
     ///
     /// # Errors
-    /// When shards would be left with fewer copies than wanted (`force` accepts that), or there is
-    /// nowhere to move them.
+    /// When shards would be left with fewer copies than wanted (`force` accepts that), or no other
+    /// node can take them.
     pub async fn drain(&self, node: &NodeId, force: bool, at_ms: u64) -> Result<(), OperateError> {
         self.intend(node, |view, intent| {
             let id = known(view, node)?;
@@ -104,7 +104,7 @@ impl Operator {
         .await
     }
 
-    /// The node may hold shards again.
+    /// Lets the node hold shards again.
     ///
     /// # Errors
     /// When etcd could not be written.
@@ -116,7 +116,7 @@ impl Operator {
         .await
     }
 
-    /// Nobody wants the node drained.
+    /// True if there is no order to drain the node.
     ///
     /// # Errors
     /// When etcd could not be read.
@@ -126,10 +126,12 @@ impl Operator {
         Ok(intent.is_none_or(|intent| intent.drain.is_none()))
     }
 
-    /// Every life of the node that a shard names has certainly ended. Gives their number.
+    /// States that every incarnation of the node that a shard names has certainly ended. Returns
+    /// the number of these incarnations.
     ///
     /// # Errors
-    /// When the node is registered; or others still hear it, and it is not forced.
+    /// When the node is registered; or when it may still run according to the leader's report, and
+    /// `force` is not set.
     pub async fn fence(
         &self,
         node: &NodeId,
@@ -149,15 +151,15 @@ impl Operator {
                 let boot_ids = boot_ids.into_iter().collect();
                 intent.fence = Some(FenceOrder { order: self.order(at_ms), boot_ids });
             }
-            // If it registers meanwhile, the order is not given.
+            // The order is not given if the node registers meanwhile.
             Ok(vec![Swap { key: Key::Node(node.clone()), expected: None, change: Change::Keep }])
         })
         .await?;
         Ok(count)
     }
 
-    /// For the node itself, as the last thing that it does: these lives of its workers have ended, and
-    /// none of them moves a packet any more. Counts once the node is not registered.
+    /// States that these incarnations of the node's own workers have ended and move no packet. The
+    /// node calls this as its last action. The statement counts once the node is not registered.
     ///
     /// # Errors
     /// When etcd could not be written.
@@ -175,7 +177,7 @@ impl Operator {
         .await
     }
 
-    /// Nothing is to be moved, copied or retired until [`unfreeze`](Self::unfreeze).
+    /// Forbids moving, copying or retiring anything until [`unfreeze`](Self::unfreeze).
     ///
     /// # Errors
     /// When etcd could not be written.
@@ -190,6 +192,8 @@ impl Operator {
         .await
     }
 
+    /// Takes a freeze back, also a total one.
+    ///
     /// # Errors
     /// When etcd could not be written.
     pub async fn unfreeze(&self) -> Result<(), OperateError> {
@@ -200,7 +204,7 @@ impl Operator {
         .await
     }
 
-    /// Balance now, without waiting whether the imbalance lasts.
+    /// Orders a rebalance at once, without waiting for the imbalance to last.
     ///
     /// # Errors
     /// When etcd could not be written.
@@ -212,8 +216,9 @@ impl Operator {
         .await
     }
 
-    /// Shards of which etcd has forgotten what nodes have seen are to go on with the newest entries that nodes hold,
-    /// although it is not certain that nobody has seen newer ones.
+    /// Orders that shards in doubt continue with the newest entries that nodes hold, although a
+    /// node that has not answered may have seen newer ones. A shard is in doubt when nodes have
+    /// seen a newer entry of it than etcd holds.
     ///
     /// # Errors
     /// When etcd could not be written.
@@ -225,7 +230,7 @@ impl Operator {
         .await
     }
 
-    /// The entries of these shards are to go: their flows end.
+    /// Orders the entries of these shards to be deleted: their flows end.
     ///
     /// # Errors
     /// When one of them is still desired, or does not exist.
@@ -251,7 +256,7 @@ impl Operator {
         .await
     }
 
-    /// Every shard that is or is to be, by number.
+    /// Returns every shard that exists or is desired, ordered by number.
     ///
     /// # Errors
     /// When etcd could not be read.
@@ -259,7 +264,7 @@ impl Operator {
         Ok(lines(&self.look().await?))
     }
 
-    /// The last events, oldest first.
+    /// Returns the last events, oldest first.
     ///
     /// # Errors
     /// When etcd could not be read.
@@ -271,7 +276,7 @@ impl Operator {
         Ok(events)
     }
 
-    /// Those of them about `node`.
+    /// Returns the last events about `node`, oldest first.
     ///
     /// # Errors
     /// When neither an event nor the cluster knows the node, or etcd could not be read.
@@ -284,7 +289,7 @@ impl Operator {
         Ok(events)
     }
 
-    /// Every key, at one revision.
+    /// Reads every key, at one revision.
     pub(super) async fn look(&self) -> Result<View, OperateError> {
         Ok(View::of(&self.store.list(Range::All).await?.1))
     }
@@ -321,7 +326,7 @@ impl Operator {
         change: impl Fn(&View, &mut Control) -> Result<(), OperateError>,
     ) -> Result<(), OperateError> {
         self.write(Key::Control, |view| {
-            // One that cannot be read is replaced: it freezes everything until it can.
+            // An unreadable value is replaced: it would freeze everything as long as it stays.
             let mut control = view.control().unwrap_or_default();
             change(view, &mut control)?;
             Ok(Some((put(&control), Vec::new())))
@@ -329,8 +334,8 @@ impl Operator {
         .await
     }
 
-    /// Looks, decides and writes, again when somebody was faster. A write of unknown outcome is an
-    /// error: giving an order twice does no harm.
+    /// Reads, decides and writes, and starts over when another writer was faster. A write of
+    /// unknown outcome is an error: giving an order twice does no harm.
     async fn write(
         &self,
         key: Key,
@@ -358,10 +363,10 @@ impl Operator {
 }
 
 pub(super) fn put(value: &impl Serialize) -> Change {
-    Change::Put(serde_json::to_vec(value).expect("texts and numbers"))
+    Change::Put(serde_json::to_vec(value).expect("texts and numbers serialize to JSON"))
 }
 
-/// The node, if it is registered, a shard names it, or it has orders.
+/// Returns the node if it is registered, named by a shard, or has orders.
 fn known(view: &View, node: &NodeId) -> Result<NodeId, OperateError> {
     let members = view.entries().flat_map(|(_, entry)| entry.members());
     let named = members.map(|member| &member.incarnation.worker.node);
@@ -376,7 +381,7 @@ fn known(view: &View, node: &NodeId) -> Result<NodeId, OperateError> {
     Err(OperateError::NoNode { node: node.to_string(), known })
 }
 
-/// Enough nodes stay to hold all copies.
+/// Checks that enough nodes stay to hold all copies.
 fn check_room(view: &View, drained: &NodeId, force: bool) -> Result<(), OperateError> {
     let is_open = |node: &&NodeId| {
         let is_drained = view.intent(node).is_some_and(|intent| intent.drain.is_some());
@@ -393,7 +398,7 @@ fn check_room(view: &View, drained: &NodeId, force: bool) -> Result<(), OperateE
     }
 }
 
-/// The leader has found that nobody hears it.
+/// Checks that the leader reports the node as dead or fenced, so no peer hears it.
 fn check_silence(view: &View, node: &NodeId, force: bool) -> Result<(), OperateError> {
     let report = view.report.as_ref().and_then(|held| held.value.as_ref());
     let seen = report.and_then(|it| it.nodes.iter().find(|seen| seen.node == node.as_str()));
@@ -415,7 +420,8 @@ fn lives_of(view: &View, node: &NodeId) -> BTreeSet<BootId> {
     lives
 }
 
-/// Lives that only entries name which etcd has forgotten, as the leader reports them.
+/// Returns the incarnations that the leader reports as missing: only entries that etcd has
+/// forgotten name them.
 fn missing(view: &View) -> BTreeMap<NodeId, Vec<BootId>> {
     let report = view.report.as_ref().and_then(|held| held.value.as_ref());
     let missing = report.into_iter().flat_map(|report| &report.missing);

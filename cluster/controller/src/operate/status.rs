@@ -1,4 +1,4 @@
-//! How the cluster is, in one word with reasons; and how far a drain is.
+//! The state of the cluster, as one verdict with its reasons, and the progress of a drain.
 
 use serde::Serialize;
 use weir_etcd::{Key, LeaderRecord, NodeId};
@@ -9,14 +9,14 @@ use super::words;
 use crate::records::{ControllerState, NodeReport, Report};
 use crate::state::{View, frozen};
 
-/// One word on the map.
+/// One word on the state of the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     Ok,
-    /// Every shard has its copies; something needs a look.
+    /// Every shard has its copies; something else needs attention.
     Degraded,
-    /// One more failure would end flows, or nobody would repair it.
+    /// One more failure would end flows, or would not be repaired.
     AtRisk,
 }
 
@@ -34,27 +34,29 @@ impl Verdict {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClusterStatus {
     pub verdict: Verdict,
-    /// What is wrong, and what to do; empty when all is well.
+    /// Everything that is wrong, and what to do about it; empty when all is well.
     pub reasons: Vec<String>,
-    /// Name of the controller that leads; none: nobody does.
+    /// Name of the leading controller; none: no controller leads.
     pub leader: Option<String>,
-    /// The operator that froze the map, and the reason; none: it is not frozen.
+    /// The author and the reason of a freeze; none: the map is not frozen.
     pub freeze: Option<String>,
     pub report: Option<Report>,
 }
 
-/// How far a drain is.
+/// Progress of a drain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DrainProgress {
     /// Shards that the node still holds.
     pub left: usize,
-    /// Of these, as primary.
+    /// Those of these shards that it is primary of.
     pub primaries: usize,
-    /// Why it does not go on; empty if it does.
+    /// Reason that the drain does not proceed; empty if it does.
     pub waits: String,
 }
 
 impl Operator {
+    /// Returns the verdict on the cluster, its reasons, and the leader's report.
+    ///
     /// # Errors
     /// When etcd could not be read.
     pub async fn status(&self) -> Result<ClusterStatus, OperateError> {
@@ -69,6 +71,8 @@ impl Operator {
         Ok(status_of(leader, report, &gap, freeze))
     }
 
+    /// Returns the progress of the node's drain.
+    ///
     /// # Errors
     /// When etcd could not be read.
     pub async fn drain_progress(&self, node: &NodeId) -> Result<DrainProgress, OperateError> {
@@ -91,12 +95,12 @@ impl Operator {
     }
 }
 
-/// Where the map is not that of the cluster file.
+/// Difference between the map and the cluster file.
 #[derive(Default)]
 struct Gap {
-    /// Shards that are still to be created.
+    /// Number of desired shards that have no key yet.
     missing: usize,
-    /// Shards that are served and not wanted.
+    /// Shards that have a key and are not desired.
     leftover: Vec<u32>,
 }
 
@@ -109,7 +113,7 @@ fn gap(view: &View) -> Gap {
     }
 }
 
-/// The order that nothing is moved, and whether the map itself is in doubt.
+/// A freeze, and whether it is total because the map itself is in doubt.
 #[derive(Clone)]
 struct Freeze {
     why: String,
@@ -125,7 +129,8 @@ fn freeze_of(view: &View) -> Option<Freeze> {
     Some(Freeze { why: frozen(&freeze), is_total: freeze.is_total })
 }
 
-/// That one more failure would end flows, or that nobody would repair it; empty: neither is so.
+/// Returns the reasons that one more failure would end flows or would not be repaired; none: the
+/// verdict is better.
 pub(super) fn risk(leader: Option<String>, report: Option<Report>, view: &View) -> Option<String> {
     let status = status_of(leader, report, &Gap::default(), freeze_of(view));
     (status.verdict == Verdict::AtRisk).then(|| status.reasons.join("; "))
@@ -141,7 +146,7 @@ fn status_of(
     if leader.is_none() {
         reasons.push((Verdict::AtRisk, words::NO_LEADER.to_owned()));
     }
-    // The order itself: the leader's report may be older, as after a restore of etcd.
+    // The order itself counts: the leader's report may be older, as after a restore of etcd.
     if let Some(Freeze { why, is_total: true }) = &freeze {
         reasons.push((Verdict::AtRisk, words::map_frozen(why)));
     }
@@ -149,7 +154,7 @@ fn status_of(
         None => reasons.push((Verdict::AtRisk, "no controller has reported yet".to_owned())),
         Some(report) => {
             match report.state {
-                // Said above.
+                // The total freeze is among the reasons already.
                 ControllerState::Frozen if freeze.as_ref().is_some_and(|it| it.is_total) => {}
                 ControllerState::Frozen => reasons.push((
                     Verdict::Degraded,
@@ -170,7 +175,8 @@ fn status_of(
             let is_well = |node: &NodeReport| node.life == "alive" && node.cut_off.is_empty();
             let nodes = report.nodes.iter().filter(|node| !is_well(node));
             reasons.extend(nodes.map(|node| (Verdict::Degraded, words::node(node))));
-            // The note on a halt is the state's own reason.
+            // The note on a halt equals the reason of the state, which is among the reasons
+            // already.
             let notes = report.notes.iter().filter(|note| **note != report.why);
             reasons.extend(notes.map(|note| (Verdict::Degraded, note.clone())));
         }
@@ -197,7 +203,7 @@ mod tests {
         status_of(Some("c1".into()), Some(report), &Gap::default(), None)
     }
 
-    /// The leader's report may be of the history before.
+    /// The leader's report may be of the history before the restore.
     #[test]
     fn a_map_that_is_frozen_as_a_whole_is_at_risk_whatever_the_report_says() {
         let freeze = Freeze { why: "frozen by c1: etcd was restored".into(), is_total: true };
@@ -212,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn one_word_and_every_reason() {
+    fn the_status_has_a_verdict_and_every_reason() {
         assert_eq!((status(|_| ()).verdict, status(|_| ()).reasons.len()), (Verdict::Ok, 0));
         let frozen = status(|report| {
             (report.state, report.why) = (ControllerState::Frozen, "frozen by ann".into());

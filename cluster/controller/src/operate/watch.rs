@@ -8,25 +8,25 @@ use weir_map::{LANES, Member, MemberState, ShardEntry, ShardId};
 use super::map::{ShardLine, line, lines};
 use crate::state::View;
 
-/// What happened.
+/// A change of the map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MapNews {
-    /// All there is: at first, and when etcd was restored.
+    /// The whole map: at the start, and after a restore of etcd.
     All(Vec<ShardLine>),
-    /// A shard is another than before, and in what.
+    /// A shard has changed; the texts describe each difference.
     Shard(ShardLine, Vec<String>),
-    /// Its entry is gone.
+    /// The shard's entry is gone.
     Retired(ShardId),
     Node(String, NodeNews),
-    /// etcd gives no news: what was told may be old.
+    /// etcd does not answer: everything reported may be out of date.
     Silent,
-    /// It does again; what changed meanwhile has been told.
+    /// etcd answers again; changes in between have been reported.
     Again,
-    /// etcd was restored from a backup: what was told is void.
+    /// etcd was restored from a backup: everything reported before is void.
     Restored,
 }
 
-/// What a node's registration says now.
+/// A change of a node's registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeNews {
     Registered,
@@ -46,7 +46,7 @@ impl NodeNews {
     }
 }
 
-/// Tells of the map until it is dropped.
+/// Reports changes of the map until it is dropped.
 #[derive(Debug)]
 pub struct MapWatch {
     mirror: Mirror,
@@ -58,7 +58,7 @@ impl MapWatch {
         Self { mirror: cluster.mirror(Range::All, None), map: Watched::default() }
     }
 
-    /// What happened next, beginning with all there is. None: the connection has ended.
+    /// Returns the next change, beginning with the whole map. None: the connection has ended.
     pub async fn next(&mut self) -> Option<MapNews> {
         loop {
             if let Some(news) = self.map.news.pop_front() {
@@ -69,11 +69,11 @@ impl MapWatch {
     }
 }
 
-/// What has been told, and what is to be.
+/// The keys seen so far, and the changes that are still to be reported.
 #[derive(Debug, Default)]
 struct Watched {
     view: View,
-    /// All there was at first has been told.
+    /// Whether the whole map has been reported.
     is_whole: bool,
     is_silent: bool,
     news: VecDeque<MapNews>,
@@ -147,7 +147,7 @@ impl Watched {
     }
 }
 
-/// In what an entry is another one, in words.
+/// Describes the differences between two entries of a shard, in words.
 fn changes(before: Option<&ShardEntry>, after: &ShardEntry) -> Vec<String> {
     let Some(before) = before else {
         return vec![format!("created, {} is primary", after.primary().incarnation.worker)];
@@ -196,7 +196,7 @@ fn state_words(state: MemberState) -> &'static str {
     }
 }
 
-/// Lanes that begin to move, and that have moved.
+/// Describes the lanes that begin to move, and those that have moved.
 fn lane_changes(before: &ShardEntry, after: &ShardEntry) -> Vec<String> {
     let name = |entry: &ShardEntry, seat| match entry.at_seat(seat) {
         Some(member) => member.incarnation.worker.to_string(),

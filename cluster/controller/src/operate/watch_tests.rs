@@ -1,4 +1,4 @@
-//! What is told of a map, change by change.
+//! The messages of a [`MapWatch`], change by change.
 
 use weir_map::map::Transition;
 use weir_map::{BootId, Incarnation, LaneSet, ShardId};
@@ -17,7 +17,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A whole map of shard 1 on `n1`, which registers with `n2`.
+    /// Creates a bench with a complete map: shard 1 on `n1`, and `n2` registered beside it.
     fn new() -> Self {
         let mut bench = Self::default();
         bench.put(
@@ -27,7 +27,7 @@ impl Bench {
         bench.register("n1", 1, false);
         bench.register("n2", 2, false);
         bench.shard(&ShardEntry::create(who("n1/0", 1)));
-        assert_eq!(bench.news(), [], "nothing before all is there");
+        assert_eq!(bench.news(), [], "nothing is reported before the snapshot is complete");
         let place = weir_etcd::Place { cluster_id: 1, revision: Revision(9), raft_term: 1 };
         bench.map.take(MirrorEvent::SnapshotComplete { place });
         bench
@@ -55,7 +55,7 @@ impl Bench {
         self.map.news.drain(..).collect()
     }
 
-    /// The one shard's news: how it is now, and what changed.
+    /// Applies a transition and takes its only message: the shard's state, and the differences.
     fn step(
         &mut self,
         entry: &mut ShardEntry,
@@ -74,9 +74,9 @@ impl Bench {
 }
 
 #[test]
-fn the_life_of_a_shard_in_words() {
+fn every_change_of_a_shard_is_described_in_words() {
     let mut bench = Bench::new();
-    let [MapNews::All(lines)] = &bench.news()[..] else { panic!("all at first") };
+    let [MapNews::All(lines)] = &bench.news()[..] else { panic!("the whole map comes first") };
     let states: Vec<ShardState> = lines.iter().map(|line| line.state).collect();
     assert_eq!(states, [ShardState::Unprotected, ShardState::Missing]);
 
@@ -105,13 +105,13 @@ fn the_life_of_a_shard_in_words() {
     assert_eq!(state, ShardState::Unprotected);
     assert_eq!(what, ["n1/0 has left", "lane 0 2 3 4 5 6 7: at n2/0"]);
     bench.shard(&entry);
-    assert_eq!(bench.news(), [], "the same again is no news");
+    assert_eq!(bench.news(), [], "an unchanged entry is not reported");
     bench.map.take(MirrorEvent::Delete { key: Key::Shard(ShardId(1)) });
     assert_eq!(bench.news(), [MapNews::Retired(ShardId(1))]);
 }
 
 #[test]
-fn nodes_come_stop_and_go() {
+fn a_node_is_reported_when_it_registers_stops_or_is_gone() {
     let mut bench = Bench::new();
     bench.news();
     let node = |news| vec![MapNews::Node("n1".into(), news)];
@@ -132,7 +132,7 @@ fn nodes_come_stop_and_go() {
 }
 
 #[test]
-fn silence_and_a_restored_etcd_are_told_once() {
+fn silence_and_a_restore_of_etcd_are_reported_once() {
     let mut bench = Bench::new();
     bench.news();
     let place = weir_etcd::Place { cluster_id: 1, revision: Revision(9), raft_term: 1 };

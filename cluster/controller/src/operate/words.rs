@@ -1,8 +1,8 @@
-//! What is wrong, why, and what to do.
+//! The operator's texts: what is wrong, why, and what to do.
 
 use crate::records::NodeReport;
 
-/// Shards that a sentence names.
+/// Most shards that a sentence names.
 const NAMED_MAX: usize = 10;
 
 pub(super) const NO_LEADER: &str = "no controller leads: traffic goes on, but nothing is repaired or moved; start `weir controller`";
@@ -41,7 +41,7 @@ pub(super) fn leftover(shards: &[u32]) -> String {
     )
 }
 
-/// The first of them, and a sign that there are more.
+/// Joins the first numbers, followed by `...` if there are more.
 pub(super) fn ids(shards: &[u32], separator: &str) -> String {
     let mut ids: Vec<String> = shards.iter().take(NAMED_MAX).map(u32::to_string).collect();
     if shards.len() > NAMED_MAX {

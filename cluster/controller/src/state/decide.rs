@@ -1,4 +1,4 @@
-//! One look at everything: what is to be done, what has to wait, and what an operator should know.
+//! One decision round: what is to be done, what has to wait, and what an operator should know.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,30 +18,30 @@ use super::time::Now;
 use super::words;
 use crate::records::{Control, FreezeOrder};
 
-/// What holds steps up, beside what each step itself needs.
+/// Conditions that hold steps up, beside those of each single step.
 #[derive(Debug, Default)]
 pub(super) struct Gates {
-    /// Only what has happened already is written; why.
+    /// Reason that only the consequences of failures are written; none: the map is not frozen.
     pub(super) frozen: Option<String>,
-    /// Not even that.
+    /// Not even the consequences of failures are written.
     pub(super) is_total: bool,
     /// No more moves may begin in this minute.
     pub(super) is_paced: bool,
-    /// Nodes whose moves wait since one of their shards has a member on a node that stands still.
+    /// Nodes whose moves wait because one of their shards has a member on a stalled node.
     pub(super) still: BTreeSet<NodeId>,
-    /// Nodes of the shards whose moves wait since they lack a synced copy.
+    /// Nodes whose moves wait because their shards lack a synced copy.
     pub(super) unprotected: BTreeSet<NodeId>,
     /// Shards on which nothing is decided.
     pub(super) in_doubt: InDoubt,
 }
 
-/// What was seen at one look: what the report is made of.
+/// Everything observed in one round: the source of the report.
 #[derive(Debug)]
 pub(super) struct Sight {
     pub(super) fleet: Fleet,
     pub(super) gates: Gates,
     pub(super) notes: Vec<Note>,
-    /// Steps that are taken now.
+    /// Number of steps that are taken in this round.
     pub(super) taken: usize,
     /// Copies or lanes are under way, or steps wait.
     pub(super) is_busy: bool,
@@ -50,7 +50,7 @@ pub(super) struct Sight {
 impl Controller {
     pub(super) fn decide(&mut self, now: Now) {
         if self.view.meta.as_ref().is_some_and(|meta| meta.value.is_none()) {
-            // A cluster of a newer version: nothing is known of its rules.
+            // The cluster is of a newer version, whose rules are unknown.
             self.journal.clear();
             return;
         }
@@ -100,7 +100,7 @@ impl Controller {
         }
     }
 
-    /// Drops what is known of shards and nodes that nobody names any more.
+    /// Drops the state of shards and nodes that no key and no entry names.
     fn forget(&mut self, now: Now) {
         let view = &self.view;
         self.loads.retain(|shard, _| view.shards.contains_key(shard));
@@ -133,7 +133,7 @@ impl Controller {
         Gates { frozen, is_total, ..Gates::default() }
     }
 
-    /// Every shard that is, in the order of their numbers, and those that are still to be.
+    /// Returns every shard that has an entry or is to be created, ordered by number.
     fn shard_views(&self, now: Now) -> Vec<ShardView> {
         let mut shards: BTreeMap<ShardId, ShardView> = BTreeMap::new();
         let acting = |id: &ShardId| -> Option<Acting> {
@@ -147,7 +147,7 @@ impl Controller {
         }
         for wanted in self.view.desired().map_or(&[][..], |desired| &desired.shards) {
             let id = ShardId(wanted.id);
-            // A key that cannot be read is not a shard that is still to be.
+            // A shard whose key cannot be read is not to be created.
             if !self.view.shards.contains_key(&id) {
                 shards.insert(id, ShardView { id, entry: None, load: 0, acting: None });
             }
@@ -202,8 +202,9 @@ impl Controller {
         Kind::of(&step.change, self.view.entry(step.shard), acting, fleet)
     }
 
-    /// An imbalance lasts, or the operator does not want to wait; and every shard is protected. While somebody is suspect
-    /// nobody knows how the shards would lie with it: only from then on it can last.
+    /// True if an imbalance has lasted or the operator asked to balance at once, and every shard is
+    /// protected. While a node is suspect the shards' final distribution is unknown, so the
+    /// imbalance timer restarts.
     fn may_balance(&mut self, kinds: &[Kind], fleet: &Fleet, is_asked: bool, now: Now) -> bool {
         if fleet.is_any_suspect() {
             self.uneven_since_ms = None;
@@ -248,7 +249,7 @@ impl Controller {
         true
     }
 
-    /// Orders that are done are taken away.
+    /// Queues the removal of orders that are done, and the retirement of shards.
     fn keep_house(&mut self, sight: &Sight, control: Option<&Control>) {
         let fenced = self.view.intents.iter().filter_map(|(node, held)| {
             let fence = held.value.as_ref()?.fence.as_ref()?;
@@ -279,7 +280,7 @@ impl Controller {
         }
     }
 
-    /// Events of nodes that stand differently than before.
+    /// Adds an event for each node whose liveness has changed.
     fn tell_lives(&mut self, fleet: &Fleet) {
         for (node, standing) in &fleet.standings {
             let before = self.told.insert(node.clone(), standing.liveness);

@@ -1,10 +1,12 @@
-//! Shards of which etcd has forgotten what nodes have seen, as after a restore from a backup, and how they go on.
+//! Shards in doubt, and how they continue. A shard is in doubt when nodes have seen a newer entry
+//! of it than etcd holds, as after a restore of etcd from a backup.
 //!
-//! - Nothing is decided on such a shard but how it goes on: with the newest entry that a node still holds. That is
-//!   written by itself where it is certain ([`weir_map::map::rebase`] says when), also while all is frozen; else an
-//!   operator's order is waited for.
-//! - It waits until a node that does not reach this etcd has lost its registration, and each other one has read what
-//!   etcd says now.
+//! - Nothing is decided on such a shard but how it continues: with the newest entry that a node
+//!   still holds. This entry is written automatically where it is certain
+//!   ([`weir_map::map::rebase`] defines when), also while everything is frozen; otherwise it waits
+//!   for the operator's order.
+//! - The shard waits until each node that cannot reach this etcd has lost its registration, and
+//!   every other node has read the current state of etcd.
 //! - The nodes of all members are conditions of the write: registered or not, as they were seen.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,26 +23,26 @@ use super::log_lines::Line;
 use super::time::Now;
 use super::{Controller, words};
 
-/// Sentences in the report.
+/// Most sentences in the report.
 const NAMED_MAX: usize = 20;
 
-/// What nodes have said last, and when.
+/// The last doubts that each node reported, and the time of the report.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Doubts {
     said: BTreeMap<NodeId, (NodeDoubts, u64)>,
-    /// Since when each shard is in doubt.
+    /// Time since which each shard is in doubt.
     since_ms: BTreeMap<ShardId, u64>,
 }
 
-/// The shards in doubt at one look.
+/// The shards in doubt in one decision round.
 #[derive(Clone, Debug, Default)]
 pub(super) struct InDoubt {
     pub(super) shards: BTreeSet<ShardId>,
-    /// Why the first of them do not go on.
+    /// Reasons that the first of them do not continue.
     pub(super) why: Vec<String>,
-    /// Lives of unregistered nodes whose word is missing.
+    /// Incarnations on unregistered nodes whose statement is missing.
     pub(super) missing: BTreeMap<NodeId, BTreeSet<BootId>>,
-    /// Some may go on by themselves, or by order, a little later.
+    /// Whether some of them can continue after the wait, automatically or by order.
     pub(super) is_waiting: bool,
 }
 
@@ -49,7 +51,7 @@ impl Doubts {
         self.said.insert(report.node.clone(), (report.doubts.clone(), now.monotonic_ms));
     }
 
-    /// etcd tells another history: what was said before was said of an earlier one.
+    /// Forgets all reports: etcd was restored, and they refer to its earlier history.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -69,14 +71,14 @@ impl Doubts {
 }
 
 impl Controller {
-    /// Which shards are in doubt; those that can go on get their jobs.
+    /// Returns the shards in doubt; queues jobs for those that can continue.
     pub(super) fn look_at_doubts(&mut self, is_ordered: bool, now: Now) -> InDoubt {
         let said = self.doubts.said.values().flat_map(|(said, _)| said.shards.keys());
         let said: BTreeSet<ShardId> = said.copied().collect();
         let mut found = InDoubt::default();
         for shard in said {
             let is_wanted = self.view.desired().is_some_and(|desired| desired.has(shard.0));
-            // A key that cannot be read is left alone.
+            // A shard whose key cannot be read is left alone.
             let is_readable = self.view.shards.get(&shard).map(|held| held.value.is_some());
             let witnesses = self.witnesses(shard, now);
             if !is_readable.unwrap_or(is_wanted)
@@ -140,7 +142,7 @@ impl Controller {
         }
     }
 
-    /// The operator says so, and its node is not registered.
+    /// True if the operator states that the incarnation has ended, and its node is not registered.
     fn is_said_to_have_ended(&self, who: &Incarnation) -> bool {
         let node = &who.worker.node;
         let fence = self.view.intent(node).and_then(|intent| intent.fence.as_ref());
@@ -148,7 +150,7 @@ impl Controller {
             && fence.is_some_and(|fence| fence.boot_ids.contains(&who.boot_id))
     }
 
-    /// The write of an entry to go on with.
+    /// Returns the write of an entry that a shard continues with.
     pub(super) fn rebase_swaps(
         &self,
         shard: ShardId,

@@ -1,11 +1,11 @@
-//! What the controller is told, and what it wants done.
+//! The events that the controller takes, and the actions that it returns.
 
 use std::collections::BTreeMap;
 
 use weir_etcd::{Key, MirrorEvent, Outcome, Revision, Swap, Versioned};
 use weir_map::{Epoch, Incarnation, NodeId, ShardEntry, ShardId, Term};
 
-/// What happened.
+/// An event for the controller.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// From the mirror of all keys.
@@ -15,38 +15,40 @@ pub enum Event {
     Deposed,
     /// A node's answer.
     Report(NodeReport),
-    /// How the write ended.
+    /// The outcome of the write.
     Written(Outcome),
-    /// What the keys asked for are now, in their order. None: etcd did not answer.
+    /// The current values of the keys that were read, in their order. None: etcd did not answer.
     Read(Option<Vec<Option<Versioned>>>),
-    /// Nothing but time; to be told every [`Options::tick_busy_ms`](super::Options::tick_busy_ms).
+    /// The passage of time; to be sent every
+    /// [`Options::tick_busy_ms`](super::Options::tick_busy_ms).
     Tick,
 }
 
-/// What a node says of itself and of the nodes that it replicates with.
+/// A node's report on itself and on the nodes that it replicates with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeReport {
     pub node: NodeId,
-    /// Whether heartbeats of replication come from there.
+    /// Whether replication heartbeats arrive from each node.
     pub hears: BTreeMap<NodeId, bool>,
-    /// Of the shards that it is primary of: public ports in use.
+    /// Public ports in use, of each shard that it is primary of.
     pub loads: Vec<(ShardId, u64)>,
-    /// Its workers, by their positions, with a port or gateway that is down, or not up yet.
+    /// Its workers, by their positions, with a port or gateway that is down or not up yet.
     pub broken: Vec<u16>,
     /// Sides whose routes its BIRD does not announce, each once.
     pub bird_down: Vec<BirdDown>,
-    /// Where one of its workers is acting primary, in the term of the entry that it holds.
+    /// Shards of which one of its workers is acting primary, in the term of the entry that it
+    /// holds.
     pub acting: Vec<(ShardId, Incarnation, Term)>,
     pub doubts: NodeDoubts,
     pub troubles: NodeTroubles,
 }
 
-/// What a node says is wrong with itself.
+/// Troubles that a node reports of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeTroubles {
-    /// Its routes or its roles do not follow a move now.
+    /// Whether its routes or its roles are stalled and would not follow a move.
     pub is_still: bool,
-    /// In words that change only with what they name.
+    /// Descriptions; they change only when the trouble changes.
     pub why: Vec<String>,
 }
 
@@ -55,12 +57,12 @@ pub struct NodeTroubles {
 pub struct BirdDown {
     /// access or internet.
     pub side: &'static str,
-    /// For people.
+    /// Cause, for people.
     pub why: &'static str,
 }
 
 impl BirdDown {
-    /// As a node says it. None: a side that this version does not know.
+    /// Parses a node's statement. None: a side that this version does not know.
     pub fn new(side: &str, cause: &str) -> Option<Self> {
         let side = ["access", "internet"].into_iter().find(|known| *known == side)?;
         let why = match cause {
@@ -73,16 +75,16 @@ impl BirdDown {
     }
 }
 
-/// Shards whose entries in etcd a node does not obey, since it has seen newer ones.
+/// Shards whose entries in etcd a node does not obey, because it has seen newer ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeDoubts {
     /// The highest epoch that it has seen of each, and the entry that it obeys instead, if any.
     pub shards: BTreeMap<ShardId, (Epoch, Option<ShardEntry>)>,
-    /// There are no others. Else it has named those with the lowest numbers.
+    /// Whether the list is complete. If not, it holds the shards with the lowest numbers.
     pub are_all: bool,
 }
 
-/// What to do. The next action comes only after the answer to this one.
+/// An action to carry out. The next action comes only after the answer to this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// One transaction that also compares the leader's key. [`Event::Written`] follows.

@@ -1,4 +1,4 @@
-//! All nodes of one moment: how each stands, what the allocator is told, and which drains may go on.
+//! All nodes at one moment: their liveness, the allocator's input, and the admission of drains.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,16 +15,16 @@ use super::view::View;
 pub(super) struct Fleet {
     pub(super) nodes: Vec<NodeView>,
     pub(super) standings: BTreeMap<NodeId, Standing>,
-    /// Why a drain does not begin: by node, those that are held up.
+    /// Reasons that drains do not begin, by node.
     pub(super) waiting_drains: BTreeMap<NodeId, String>,
-    /// Nodes that run although the operator said that they had ended.
+    /// Nodes that run although the operator stated that they had ended.
     pub(super) undead: BTreeSet<NodeId>,
-    /// Members that each shard is to have, with the nodes there are.
+    /// Number of members that each shard is to have, given the nodes available.
     pub(super) wanted: usize,
 }
 
 impl Fleet {
-    /// `copies` are the members that the operator wants of each shard.
+    /// Collects the nodes. `copies` is the number of members that the operator wants of each shard.
     pub(super) fn of(
         view: &View,
         lives: &Lives,
@@ -40,7 +40,8 @@ impl Fleet {
             undead: BTreeSet::new(),
             wanted: 0,
         };
-        // An operator who asks for a rebalance wants the node used now, perhaps because it has just been repaired.
+        // An operator that asks for a rebalance wants the node used at once, for example because it
+        // has just been repaired.
         let ends_trials = view.control().is_some_and(|control| control.rebalance.is_some());
         let names: BTreeSet<&NodeId> = view.nodes.keys().chain(named.keys()).collect();
         for node in names {
@@ -78,7 +79,7 @@ impl Fleet {
         fleet
     }
 
-    /// Nodes that can hold shards, without `but`.
+    /// Number of nodes that can hold shards, except `but`.
     fn open(&self, but: Option<&NodeId>) -> usize {
         let is_open = |node: &&NodeView| {
             let has_worker = node.workers.iter().any(|worker| worker.weight > 0);
@@ -87,8 +88,8 @@ impl Fleet {
         self.nodes.iter().filter(is_open).count()
     }
 
-    /// The oldest order goes first; one that would leave shards without a copy that is wanted waits,
-    /// unless it is forced. The last node that can hold shards is never emptied.
+    /// Admits drains, the oldest order first. A drain that would leave shards with fewer copies
+    /// than wanted waits, unless it is forced. The last node that can hold shards is never emptied.
     fn admit_drains(&mut self, view: &View, copies: usize) {
         let mut orders: Vec<(u64, NodeId, bool)> = view
             .intents
@@ -128,39 +129,39 @@ impl Fleet {
         (worker.boot_id == who.boot_id).then_some((node, worker))
     }
 
-    /// Its node is registered with it, and it is not cut off.
+    /// True if its node is registered with it, and it is not cut off.
     fn is_well(&self, who: &Incarnation) -> bool {
         let is_registered = |(node, _): (&NodeView, &WorkerView)| node.liveness.is_registered();
         self.serves(who) && self.worker(who).is_some_and(is_registered)
     }
 
-    /// A node that is not registered may be there all the same.
+    /// True if any node is suspect: not registered, but possibly running.
     pub(super) fn is_any_suspect(&self) -> bool {
         self.nodes.iter().any(|node| node.liveness == Liveness::Suspect)
     }
 
-    /// It still serves, and is about to end.
+    /// True if it still serves, and is about to end.
     pub(super) fn is_stopping(&self, who: &Incarnation) -> bool {
         self.worker(who).is_some_and(|(node, _)| node.liveness == Liveness::Stopping)
     }
 
-    /// It runs, and is not cut off.
+    /// True if it runs, and is not cut off.
     pub(super) fn serves(&self, who: &Incarnation) -> bool {
         self.runs(who) && self.worker(who).is_some_and(|(_, worker)| !worker.is_cut_off)
     }
 
-    /// It runs, as far as anybody can say.
+    /// True if it runs, as far as is known.
     pub(super) fn runs(&self, who: &Incarnation) -> bool {
         self.worker(who).is_some_and(|(node, _)| node.liveness.runs())
     }
 
-    /// It runs, and is to be emptied.
+    /// True if it runs, and is to be emptied.
     pub(super) fn is_unwelcome(&self, who: &Incarnation) -> bool {
         self.runs(who)
             && self.worker(who).is_some_and(|(node, worker)| node.is_drained || worker.weight == 0)
     }
 
-    /// Registered members on as many nodes as wanted, none of them cut off, have a full copy.
+    /// True if registered members on as many nodes as wanted, none of them cut off, are synced.
     pub(super) fn is_protected(&self, entry: &ShardEntry) -> bool {
         let synced = entry.members().iter().filter(|member| {
             member.state == MemberState::Synced && self.is_well(&member.incarnation)
@@ -168,25 +169,25 @@ impl Fleet {
         nodes_of(synced) >= self.wanted
     }
 
-    /// Every registered worker says what it has room for. One that does not is of an earlier version, which also
-    /// refuses two members on one node.
+    /// True if every registered worker states how many shards it has room for. A worker that does
+    /// not is of an earlier version, which also refuses two members on one node.
     pub(super) fn knows_rooms(&self) -> bool {
         let registered = self.nodes.iter().filter(|node| node.liveness.is_registered());
         registered.flat_map(|node| &node.workers).all(|worker| worker.shards_max.is_some())
     }
 
-    /// Protected, with no member more, and at rest.
+    /// True if the shard is protected, has no extra member, and is not moving.
     pub(super) fn is_whole(&self, entry: &ShardEntry) -> bool {
         self.is_protected(entry) && entry.members().len() == self.wanted && !entry.is_moving()
     }
 }
 
-/// On how many nodes these members are: while one moves within its node, two are there.
+/// Number of nodes that these members are on: a member that moves within its node counts once.
 pub(super) fn nodes_of<'a>(members: impl Iterator<Item = &'a Member>) -> usize {
     members.map(|member| &member.incarnation.worker.node).collect::<BTreeSet<_>>().len()
 }
 
-/// Every node that an entry names, with its lives there.
+/// Returns every node that an entry names, with its incarnations there.
 fn named(view: &View) -> BTreeMap<NodeId, Vec<Incarnation>> {
     let mut named: BTreeMap<NodeId, Vec<Incarnation>> = BTreeMap::new();
     for (_, entry) in view.entries() {
@@ -202,7 +203,7 @@ fn named(view: &View) -> BTreeMap<NodeId, Vec<Incarnation>> {
     named
 }
 
-/// Registered nodes that share a shard with this one.
+/// Returns the registered nodes that share a shard with `node`.
 fn peers(view: &View, node: &NodeId) -> BTreeSet<NodeId> {
     let mut peers = BTreeSet::new();
     for (_, entry) in view.entries() {
@@ -215,7 +216,7 @@ fn peers(view: &View, node: &NodeId) -> BTreeSet<NodeId> {
     peers
 }
 
-/// The operator said so of each of its lives, and it is not registered.
+/// True if the operator stated that each incarnation has ended, and the node is not registered.
 fn is_fenced(view: &View, node: &NodeId, lost: &[Incarnation]) -> bool {
     let fence = view.intent(node).and_then(|intent| intent.fence.as_ref());
     let is_ended = |who: &Incarnation| fence.is_some_and(|it| it.boot_ids.contains(&who.boot_id));
@@ -227,8 +228,9 @@ fn is_undead(view: &View, node: &NodeId, workers: &[WorkerView]) -> bool {
     fence.is_some_and(|it| workers.iter().any(|worker| it.boot_ids.contains(&worker.boot_id)))
 }
 
-/// What entries say of a node that has not been seen registered. Where they name two lives of a
-/// worker, either may be the last: that none is fenced for it is up to who writes.
+/// Returns the workers that entries name on a node that has not been seen registered. Where they
+/// name two incarnations of a worker, either may be the last: the conditions of a fence's write
+/// protect the one that runs.
 fn workers_of(lost: &[Incarnation]) -> Vec<WorkerView> {
     let last: BTreeMap<u16, BootId> =
         lost.iter().map(|who| (who.worker.index, who.boot_id)).collect();

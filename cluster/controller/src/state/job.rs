@@ -1,5 +1,5 @@
-//! What is to be written next: each job as a transaction, made when its turn comes. Steps of different shards go
-//! together, since each transaction costs a round trip and a disk write, however small it is.
+//! Pending writes: each job becomes a transaction when its turn comes. Steps of different shards
+//! share one, because each transaction costs a round trip and a disk write, however small it is.
 
 use serde::Serialize;
 use weir_etcd::{Change, Key, Swap, TRANSACTION_KEYS_MAX};
@@ -15,9 +15,9 @@ use super::time::Now;
 use super::{Controller, words};
 use crate::records::{Control, FORMAT, FreezeOrder, Intent, Meta, Order, Report};
 
-/// Steps of one transaction, at most: two keys each, and room for what has to be true of their nodes.
+/// Most steps in one transaction: two keys each, and room for the conditions on their nodes.
 pub(super) const STEPS_MAX: usize = 48;
-/// Keys of a step at most: the entry, its event, and what has to be true when it is written.
+/// Most keys of a step: the entry, its event, and the conditions of the write.
 const STEP_KEYS_MAX: usize = 4;
 
 /// One thing to write.
@@ -29,13 +29,13 @@ pub(super) enum Job {
         why: String,
     },
     Meta,
-    /// etcd was restored: nothing is to be written until an operator has looked.
+    /// etcd was restored: nothing is written until an operator has checked the map.
     FreezeWhole,
-    /// Etcd was set back: a shard goes on with what a node holds.
+    /// etcd was set back: the shard continues with the entry that a node holds.
     Rebase {
         shard: ShardId,
         entry: Box<ShardEntry>,
-        /// What is not certain; empty: nothing.
+        /// Description of what is uncertain; empty: nothing is.
         doubts: String,
     },
     DropFence(NodeId),
@@ -53,16 +53,17 @@ type Written = (Vec<Swap>, Option<Telling>);
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) swaps: Vec<Swap>,
-    /// Waiting events that it holds.
+    /// Number of waiting events that it includes.
     pub(super) along: usize,
-    /// The events of what is decided in it.
+    /// The events of the decisions in it.
     pub(super) decided: Vec<Telling>,
-    /// The steps it is made of, if they may be tried again.
+    /// Its steps, if they may be retried.
     pub(super) steps: Vec<Job>,
 }
 
 impl Controller {
-    /// The next transaction. Jobs that do not fit any more are dropped: the next look decides anew.
+    /// Returns the next transaction. Jobs that do not fit the view are dropped: the next round
+    /// decides again.
     pub(super) fn next_write(&mut self, now: Now) -> Option<Batch> {
         let mut batch = Batch::default();
         let mut tellings = Vec::new();
@@ -71,7 +72,7 @@ impl Controller {
                 Job::Step { kind, .. } => (true, kind.is_move()),
                 _ => (false, false),
             };
-            // A move is counted when it is tried, so it is tried by itself.
+            // A move is counted when it is tried, so it is written alone.
             let goes_along = is_step && !is_move && self.has_room(&batch, tellings.len());
             if !tellings.is_empty() && !goes_along {
                 self.jobs.push_front(job);
@@ -166,7 +167,8 @@ impl Controller {
         let mut swaps = Vec::new();
         let entry = match &step.change {
             ShardChange::Create(who) => {
-                // What has come since that was decided is not absent, even if it cannot be read.
+                // A key that has appeared since the decision is not absent, even if it cannot be
+                // read.
                 if self.view.revision(&key).is_some() {
                     return None;
                 }
@@ -187,7 +189,8 @@ impl Controller {
         Some((swaps, Some(Telling { node, shard, what, why, is_move: kind.is_move(), line })))
     }
 
-    /// What has to be true when it is written that somebody has ended; none if it cannot be shown.
+    /// Returns the conditions under which the incarnation that the transition ends has certainly
+    /// ended; none if that cannot be shown.
     fn proof(&self, transition: &Transition) -> Option<Vec<Swap>> {
         match transition {
             Transition::Fence(ended)
@@ -198,8 +201,8 @@ impl Controller {
         }
     }
 
-    /// Its node is registered without it; or it is not registered, and the operator says that it has
-    /// ended.
+    /// Returns the condition that the node is registered without the incarnation; or that the node
+    /// is not registered and the operator states that the incarnation has ended.
     fn proof_of_end(&self, ended: &Incarnation) -> Option<Vec<Swap>> {
         let node = &ended.worker.node;
         let key = Key::Node(node.clone());
@@ -217,7 +220,7 @@ impl Controller {
         Some(vec![self.keep_absent(key)?, self.keep(Key::Intent(node.clone()))])
     }
 
-    /// The event of a cluster file that no report before this one was decided on.
+    /// Returns the event that a cluster file is taken, if this is the first report decided on it.
     fn taken_with(&self, report: &Report) -> Option<Telling> {
         let before = self.view.report.as_ref().and_then(|held| held.value.as_ref());
         if before.and_then(|before| before.desired) == report.desired {
@@ -245,7 +248,7 @@ impl Controller {
         Swap { expected: self.view.revision(&key), key, change: Change::Put(json(value)) }
     }
 
-    /// The key must be as it was seen.
+    /// Requires the key to be as it was seen.
     fn keep(&self, key: Key) -> Swap {
         Swap { expected: self.view.revision(&key), key, change: Change::Keep }
     }
@@ -256,7 +259,7 @@ impl Controller {
     }
 }
 
-/// Adds swaps. What several steps only compare is compared once.
+/// Adds swaps. A key that several steps only compare is compared once.
 fn add(all: &mut Vec<Swap>, swaps: Vec<Swap>) {
     for swap in swaps {
         if swap.change != Change::Keep || !all.contains(&swap) {
@@ -271,5 +274,5 @@ pub(super) fn say(line: Line, what: &str, why: &str) -> Telling {
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).expect("texts and numbers")
+    serde_json::to_vec(value).expect("texts and numbers serialize to JSON")
 }

@@ -1,8 +1,8 @@
 //! The events: a ring of small keys in etcd.
 //!
-//! They are kept there and not in the process because they are asked for when a controller has just
-//! died. What is decided is written in one transaction with its event; what is only seen goes along
-//! with the next write, or by itself.
+//! They are kept in etcd and not in the process because they are read when a controller has just
+//! died. The event of a decision is written in the same transaction; an observation is written with
+//! the next write, or alone.
 
 use std::collections::VecDeque;
 
@@ -14,14 +14,14 @@ use super::time::Now;
 use super::view::View;
 use crate::records::{EVENTS_MAX, Event};
 
-/// Events that wait to be written; what comes then is dropped.
+/// Most events that wait to be written; further ones are dropped.
 const WAITING_MAX: usize = 64;
-/// Of these, so many go along with a write.
+/// Most waiting events that go along with one write.
 pub(super) const ALONG_MAX: usize = 8;
 /// Highest number of an event.
 const NUMBER_MAX: u64 = 1 << 63;
 
-/// What is to be told, not numbered yet.
+/// An event that has no number yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Telling {
     pub(super) node: Option<NodeId>,
@@ -29,7 +29,7 @@ pub(super) struct Telling {
     pub(super) what: String,
     pub(super) why: String,
     pub(super) is_move: bool,
-    /// In the operational log.
+    /// Its line in the operational log.
     pub(super) line: Line,
 }
 
@@ -56,7 +56,8 @@ impl Journal {
         self.waiting.clear();
     }
 
-    /// The writes of some that wait and of what is decided now; and how many of the former.
+    /// Returns the writes of some waiting events and of the decisions' events, and the number of
+    /// the former.
     pub(super) fn swaps(
         &self,
         decided: &[Telling],
@@ -65,7 +66,7 @@ impl Journal {
         now: Now,
     ) -> (Vec<Swap>, usize) {
         let readable = view.events.values().filter_map(|held| held.value.as_ref());
-        // What has a higher number was written by none who counts, and would leave no numbers to go on with.
+        // No controller writes a higher number, and continuing from one would exhaust the numbers.
         let numbers = readable.map(|event| event.number).filter(|number| *number <= NUMBER_MAX);
         let last = numbers.max().unwrap_or(0);
         let along = self.waiting.iter().take(ALONG_MAX);
@@ -81,14 +82,14 @@ impl Journal {
                 why: telling.why,
                 is_move: telling.is_move,
             };
-            let value = serde_json::to_vec(&event).expect("texts and numbers");
+            let value = serde_json::to_vec(&event).expect("texts and numbers serialize to JSON");
             Swap { expected: view.revision(&key), key, change: Change::Put(value) }
         });
         let swaps: Vec<Swap> = swaps.collect();
         (swaps, self.waiting.len().min(ALONG_MAX))
     }
 
-    /// The first `count` are written.
+    /// Takes the first `count` waiting events: they are written.
     pub(super) fn written(&mut self, count: usize) -> impl Iterator<Item = Telling> + '_ {
         self.waiting.drain(..count.min(self.waiting.len()))
     }

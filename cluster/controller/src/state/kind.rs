@@ -1,4 +1,4 @@
-//! What a step is for. That decides what may hold it up.
+//! The purpose of a step. It decides what may hold the step up.
 
 use weir_map::ShardEntry;
 use weir_map::allocate::{Acting, Change};
@@ -6,25 +6,26 @@ use weir_map::map::Transition;
 
 use super::fleet::{Fleet, nodes_of};
 
-/// Why a step is taken.
+/// Purpose of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A shard begins.
     Create,
-    /// It has happened already, or is about to, whatever is written: an end, a loss, a take-over.
+    /// It records what has happened already, or is about to happen whatever is written: an end, a
+    /// loss, a take-over.
     Follow,
-    /// A shard has fewer members that run than wanted.
+    /// A shard has fewer running members than wanted.
     Repair,
-    /// A move ends: a member that is not needed any more goes, or stays after all.
+    /// A move ends: a member that is not needed goes, or stays after all.
     Finish,
     /// A node is emptied, or a move that has begun goes on.
     Empty,
-    /// A move for balance begins.
+    /// A move that balances begins.
     Balance,
 }
 
 impl Kind {
-    /// `entry` is what the change is to be applied to.
+    /// Classifies a change; `entry` is the entry that it applies to.
     pub(super) fn of(
         change: &Change,
         entry: Option<&ShardEntry>,
@@ -60,8 +61,8 @@ impl Kind {
         }
     }
 
-    /// A new role or copy. Where members are missing it is the way to one more of them, also if a
-    /// drained primary gives its role away first; who is to be replaced counts while it runs.
+    /// Classifies a new role or copy. Where members are missing it is a repair, also if a drained
+    /// primary gives its role away first. A member that is to be replaced counts while it runs.
     fn of_change(entry: &ShardEntry, fleet: &Fleet) -> Self {
         let stays = entry
             .members()
@@ -77,7 +78,7 @@ impl Kind {
         if goes_on || is_emptied { Self::Empty } else { Self::Balance }
     }
 
-    /// It is one of the few in a minute.
+    /// True if the moves of this kind are limited per minute.
     pub(super) fn is_move(self) -> bool {
         matches!(self, Self::Empty | Self::Balance)
     }

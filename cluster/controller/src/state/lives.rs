@@ -1,13 +1,13 @@
-//! The life of each node: registered, suspect, dead, and how often it was lost lately.
+//! The liveness of each node: registered, suspect, dead, and its losses since the last calm period.
 //!
-//! - A key that is gone makes a node *suspect*. It is *dead* only when each node that replicates
-//!   with it, and is registered, has said since then that it does not hear it.
-//! - How long a key has been gone is counted only while this process watches without a gap: after
-//!   any gap the count begins anew, since the key may have been there meanwhile.
-//! - A worker of a registered node may be *cut off*: [`cut_off`] says when.
-//! - A node that comes back for the second time within `calm_ms` is on trial: it keeps what it has and gets
-//!   nothing for a time that doubles with each loss, unless the operator asks for a rebalance. An orderly
-//!   restart begins no trial.
+//! - A node whose key is gone is *suspect*. It is *dead* only when each registered node that
+//!   replicates with it has reported since then that it does not hear it.
+//! - The time that a key has been gone is counted only while this process watches without a gap:
+//!   the count restarts after any gap, since the key may have been there meanwhile.
+//! - A worker of a registered node may be *cut off*: [`cut_off`] defines when.
+//! - A node that comes back for the second time within `calm_ms` is on trial: it keeps its shards
+//!   and gets no others for a time that doubles with each loss, unless the operator asks for a
+//!   rebalance. An orderly restart begins no trial.
 
 mod cut_off;
 
@@ -22,23 +22,23 @@ use super::options::Options;
 use super::time::Now;
 use cut_off::CutOff;
 
-/// What is known of one node.
+/// Everything known of one node.
 #[derive(Clone, Debug, Default)]
 struct Life {
-    /// The last record that could be read.
+    /// The last readable record.
     record: Option<NodeRecord>,
-    /// When the key was first missed; none: it is there.
+    /// Time at which the key was first missed; none: the key is there.
     absent_since_ms: Option<u64>,
-    /// Losses within the last calm time.
+    /// Losses since the last calm period.
     losses: u32,
     lost_at_ms: u64,
     trial_until_ms: u64,
-    /// Who said when whether it hears this node.
+    /// Whether each peer hears this node, and the time of its report.
     hears: BTreeMap<NodeId, (bool, u64)>,
     cut_off: CutOff,
 }
 
-/// How a node stands, and why.
+/// The liveness of a node, and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Standing {
     pub(super) liveness: Liveness,
@@ -48,12 +48,12 @@ pub(super) struct Standing {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lives {
     all: BTreeMap<NodeId, Life>,
-    /// When a node last said something new of its BIRD.
+    /// Time of the last report that changed the state of some node's BIRD.
     bird_changed_ms: Option<u64>,
 }
 
 impl Lives {
-    /// The key is there, with this record if it can be read.
+    /// Records that the key is there, with its record if it can be read.
     pub(super) fn registered(
         &mut self,
         node: &NodeId,
@@ -65,7 +65,7 @@ impl Lives {
         let before = life.record.as_ref().map(|record| record.boot_id.clone());
         let is_restart = record.is_some_and(|record| before.is_some_and(|it| it != record.boot_id));
         if life.absent_since_ms.is_none() && is_restart && !life.said_so() {
-            // It was gone so shortly that nobody saw it.
+            // The key was gone too shortly for the mirror to report it.
             life.lose(options, now);
         }
         if life.absent_since_ms.take().is_some() || is_restart {
@@ -79,7 +79,8 @@ impl Lives {
         }
     }
 
-    /// The key is gone. A node that was to be emptied, or said that it was about to end, is not lost.
+    /// Records that the key is gone. A node that was being drained, or had announced its end, is
+    /// not lost.
     pub(super) fn gone(&mut self, node: &NodeId, is_loss: bool, options: &Options, now: Now) {
         let life = self.all.entry(node.clone()).or_default();
         life.absent_since_ms.get_or_insert(now.monotonic_ms);
@@ -88,7 +89,7 @@ impl Lives {
         }
     }
 
-    /// A node that is named somewhere and has no key.
+    /// Records a node that is named somewhere and has no key.
     pub(super) fn missed(&mut self, node: &NodeId, now: Now) {
         let is_known = self.all.contains_key(node);
         if !is_known {
@@ -97,7 +98,8 @@ impl Lives {
         }
     }
 
-    /// The keys that are there are known: who has none is gone, even if nobody saw it go.
+    /// Records every node without a key as gone, also if its loss was not observed; all keys must
+    /// be known.
     pub(super) fn lost_unseen(
         &mut self,
         is_there: impl Fn(&NodeId) -> bool,
@@ -112,7 +114,7 @@ impl Lives {
         unseen.iter().for_each(|node| self.gone(node, true, options, now));
     }
 
-    /// There was a gap in what this process saw: what is absent counts as absent from now.
+    /// Restarts the count of every absence after a gap in what this process saw.
     pub(super) fn forget_absences(&mut self, now: Now) {
         for life in self.all.values_mut() {
             if let Some(since) = &mut life.absent_since_ms {
@@ -121,7 +123,7 @@ impl Lives {
         }
     }
 
-    /// Forgets nodes that nobody names, once their losses are forgotten too.
+    /// Forgets nodes that no key and no entry names, once their losses are forgotten too.
     pub(super) fn forget_strangers(
         &mut self,
         named: &BTreeSet<NodeId>,
@@ -134,7 +136,8 @@ impl Lives {
         });
     }
 
-    /// Whether a side of one of its workers, or of its BIRD, has gone down or come back since its last report.
+    /// Takes a report. Returns whether a side of one of the node's workers, or of its BIRD, has
+    /// gone down or come back since the node's last report.
     pub(super) fn hear(&mut self, report: &NodeReport, now: Now) -> bool {
         for (about, &is_heard) in &report.hears {
             if let Some(life) = self.all.get_mut(about) {
@@ -154,7 +157,7 @@ impl Lives {
         self.all.get(node)?.record.as_ref()?.rack.clone()
     }
 
-    /// Its workers, as it registered them last; none if it never said.
+    /// Returns its workers, as last registered; none if no readable record named them.
     pub(super) fn workers(&self, node: &NodeId) -> Option<Vec<WorkerView>> {
         let life = self.all.get(node)?;
         let mut workers = worker_views(&life.record.as_ref()?.workers)?;
@@ -168,7 +171,8 @@ impl Lives {
         self.all.get(node).is_some_and(|life| now.monotonic_ms < life.trial_until_ms)
     }
 
-    /// How a node without a key stands. `peers` are the registered nodes that replicate with it.
+    /// Returns the standing of a node without a key. `peers` are the registered nodes that
+    /// replicate with it.
     pub(super) fn standing(
         &self,
         node: &NodeId,
@@ -205,7 +209,7 @@ impl Lives {
 }
 
 impl Life {
-    /// That it is about to end.
+    /// True if the node announced its end.
     fn said_so(&self) -> bool {
         self.record.as_ref().is_some_and(|record| record.is_stopping)
     }
@@ -218,7 +222,7 @@ impl Life {
         self.lost_at_ms = now.monotonic_ms;
     }
 
-    /// How long it is on trial, having come back: not at all the first time.
+    /// Length of its trial after a return: zero the first time.
     fn trial_ms(&self, options: &Options) -> u64 {
         match self.losses {
             0 | 1 => 0,
@@ -230,7 +234,7 @@ impl Life {
     }
 }
 
-/// The workers of a record; none if it names none, or one that cannot be understood.
+/// Returns the workers of a record; none if it names none, or one that cannot be parsed.
 pub(crate) fn worker_views(records: &[WorkerRecord]) -> Option<Vec<WorkerView>> {
     let views = records.iter().map(|record| {
         let boot_id = BootId::try_from(record.boot_id.clone()).ok()?;

@@ -1,4 +1,4 @@
-//! When a node is suspect or dead, and how long it is on trial.
+//! The liveness of nodes, their trials, and cut-offs.
 
 use super::super::event::{NodeDoubts, NodeTroubles};
 use super::cut_off::CutOffChange;
@@ -51,7 +51,7 @@ fn report(from: &str, about: &str, is_heard: bool) -> NodeReport {
     }
 }
 
-/// `n1` is registered at 0 and gone at 1,000.
+/// Returns the lives after `n1` was registered at 0 ms and gone at 1,000 ms.
 fn lost() -> Lives {
     let mut lives = Lives::default();
     lives.registered(&node("n1"), Some(&record("a")), &options(), at(0));
@@ -65,16 +65,16 @@ fn liveness(lives: &Lives, peers: &[&str], ms: u64) -> Liveness {
 }
 
 #[test]
-fn an_expired_lease_alone_is_suspect_whatever_the_time() {
+fn a_node_with_an_expired_lease_alone_stays_suspect() {
     let lives = lost();
     assert_eq!(liveness(&lives, &["n2"], 500_000), Liveness::Suspect);
 }
 
 #[test]
-fn dead_needs_the_silence_that_every_peer_reports() {
+fn a_node_is_dead_once_every_peer_reports_it_silent() {
     let mut lives = lost();
     lives.hear(&report("n2", "n1", false), at(4_000));
-    assert_eq!(liveness(&lives, &["n2", "n3"], 4_000), Liveness::Suspect, "n3 has not said");
+    assert_eq!(liveness(&lives, &["n2", "n3"], 4_000), Liveness::Suspect, "n3 has not reported");
     lives.hear(&report("n3", "n1", true), at(4_000));
     assert_eq!(liveness(&lives, &["n2", "n3"], 4_000), Liveness::Suspect, "n3 hears it");
     lives.hear(&report("n3", "n1", false), at(5_000));
@@ -83,7 +83,7 @@ fn dead_needs_the_silence_that_every_peer_reports() {
 }
 
 #[test]
-fn a_report_from_before_the_loss_says_nothing() {
+fn a_report_from_before_the_loss_does_not_count() {
     let mut lives = Lives::default();
     lives.registered(&node("n1"), Some(&record("a")), &options(), at(0));
     lives.hear(&report("n2", "n1", false), at(900));
@@ -92,13 +92,13 @@ fn a_report_from_before_the_loss_says_nothing() {
 }
 
 #[test]
-fn without_peers_there_is_nobody_to_hear_it() {
+fn a_lost_node_without_peers_is_dead_after_the_wait() {
     assert_eq!(liveness(&lost(), &[], 2_999), Liveness::Suspect);
     assert_eq!(liveness(&lost(), &[], 3_000), Liveness::Dead);
 }
 
 #[test]
-fn an_absence_that_was_not_watched_without_a_gap_counts_from_the_end_of_the_gap() {
+fn an_absence_counts_from_the_end_of_the_last_gap_in_watching() {
     let mut lives = lost();
     assert_eq!(liveness(&lives, &[], 3_000), Liveness::Dead);
     lives.forget_absences(at(100_000));
@@ -138,7 +138,7 @@ fn an_orderly_restart_begins_no_new_trial() {
 }
 
 #[test]
-fn a_restart_that_nobody_saw_the_gap_of_counts_as_a_loss() {
+fn a_restart_without_an_observed_absence_counts_as_a_loss() {
     let mut lives = Lives::default();
     for (ms, boot_id) in [(0, "a"), (10, "b"), (20, "c")] {
         lives.registered(&node("n1"), Some(&record(boot_id)), &options(), at(ms));
@@ -146,7 +146,8 @@ fn a_restart_that_nobody_saw_the_gap_of_counts_as_a_loss() {
     assert!(lives.is_on_trial(&node("n1"), at(21)));
 }
 
-/// `n2` hears `n3`, and what it says of `n1`, each second within these; what was said of cut-off workers.
+/// Lets `n2` report each second of `ms` that it hears `n3`, and whether it hears `n1`. Returns the
+/// changes of cut-offs.
 fn watch(lives: &mut Lives, is_heard: bool, ms: std::ops::Range<u64>) -> Vec<CutOffChange> {
     let mut changes = Vec::new();
     for ms in ms.step_by(1_000) {
@@ -158,7 +159,7 @@ fn watch(lives: &mut Lives, is_heard: bool, ms: std::ops::Range<u64>) -> Vec<Cut
     changes
 }
 
-/// Three nodes, of which `n1` falls silent at 20 s, and is not heard from then on.
+/// Returns three nodes, of which `n1` is silent from 20 s on and counts as cut off.
 fn silent() -> Lives {
     let mut lives = Lives::default();
     for name in ["n1", "n2", "n3"] {
@@ -169,14 +170,14 @@ fn silent() -> Lives {
     lives
 }
 
-/// It is silent, then its lease expires, then it is back and not heard at once: that is one loss.
+/// Silence, expiry of the lease, and a return that is not heard at once are one loss.
 #[test]
 fn a_node_that_dies_is_lost_once() {
     let mut lives = silent();
     lives.gone(&node("n1"), true, &options(), at(26_000));
     watch(&mut lives, false, 26_000..30_000);
     lives.registered(&node("n1"), Some(&record("b")), &options(), at(30_000));
-    assert_eq!(watch(&mut lives, false, 30_000..36_000), [], "nobody has tried again to hear it");
+    assert_eq!(watch(&mut lives, false, 30_000..36_000), [], "no peer has retried yet");
     assert_eq!(watch(&mut lives, true, 36_000..40_000), []);
     assert!(!lives.is_on_trial(&node("n1"), at(40_000)));
     lives.gone(&node("n1"), true, &options(), at(50_000));
@@ -185,9 +186,9 @@ fn a_node_that_dies_is_lost_once() {
     assert!(!lives.is_on_trial(&node("n1"), at(82_000)), "for half a minute");
 }
 
-/// Workers that come and go are lost each time that they are back, though their node never ended.
+/// A worker that flaps is lost at each return, although its node never ended.
 #[test]
-fn a_worker_that_was_cut_off_and_is_back_was_lost_once() {
+fn each_return_of_a_cut_off_worker_counts_as_one_loss() {
     let mut lives = silent();
     assert_eq!(watch(&mut lives, true, 26_000..27_000).len(), 1, "back");
     assert!(!lives.is_on_trial(&node("n1"), at(27_000)));
@@ -197,9 +198,10 @@ fn a_worker_that_was_cut_off_and_is_back_was_lost_once() {
     assert!(!lives.is_on_trial(&node("n1"), at(62_000)));
 }
 
-/// With two nodes there is nobody to ask: neither counts as cut off, but the operator is told.
+/// With two nodes there is no third reporter: neither counts as cut off, but the operator is
+/// notified.
 #[test]
-fn one_of_two_nodes_that_the_other_does_not_hear_is_named() {
+fn a_node_unheard_by_its_only_peer_is_reported_but_not_cut_off() {
     let mut lives = Lives::default();
     for name in ["n1", "n2"] {
         lives.registered(&node(name), Some(&record("a")), &options(), at(0));
@@ -217,7 +219,7 @@ fn one_of_two_nodes_that_the_other_does_not_hear_is_named() {
     assert_eq!(silences_at(24_000, true), [""; 0]);
 }
 
-/// A node that nobody ever hears is of no use, however new it is.
+/// A node that is never heard is cut off, however new it is.
 #[test]
 fn a_node_that_is_not_heard_for_long_after_it_came_is_cut_off() {
     let mut lives = Lives::default();
@@ -228,7 +230,7 @@ fn a_node_that_is_not_heard_for_long_after_it_came_is_cut_off() {
 }
 
 #[test]
-fn workers_that_cannot_be_understood_are_not_taken_for_none() {
+fn unreadable_workers_are_not_taken_for_an_empty_list() {
     let mut bad = record("a").workers;
     bad[0].boot_id = "x".into();
     assert_eq!(worker_views(&bad), None);

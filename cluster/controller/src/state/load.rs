@@ -1,4 +1,4 @@
-//! What workers carry: the public ports in use of the shards that each is primary of.
+//! The load of workers: the public ports in use of the shards that each is primary of.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use weir_map::allocate::NodeView;
 use super::Controller;
 use crate::records::{Report, WorkerReport};
 
-/// A difference that is no news, whatever the load.
+/// Difference of a load that is never reported.
 const WAVER: u64 = 100;
 
 impl Controller {
@@ -24,8 +24,8 @@ impl Controller {
     }
 }
 
-/// What the workers of a node carry. A load that is much as in the report `before` stays as it is there: a report is
-/// written when it has changed, and a load changes with every flow.
+/// Returns the loads of a node's workers. A load close to that of the report `before` keeps its
+/// value: a report is written when it has changed, and a load changes with every flow.
 pub(super) fn worker_reports(
     node: &NodeView,
     loads: &BTreeMap<&WorkerId, u64>,

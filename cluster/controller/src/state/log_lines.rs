@@ -1,7 +1,9 @@
-//! Lines of the operational log: each decision once it is written, and brakes and drains as they come and go.
+//! Lines of the operational log: each decision once it is written, and the start and end of brakes
+//! and drains.
 //!
-//! `weir events` has the same decisions for the whole cluster. These lines are of the controller that made them, in the
-//! log of its machine, and are there also when etcd is not. A write whose answer is lost leaves no line.
+//! `weir events` has the same decisions for the whole cluster. These lines cover the controller
+//! that made them, are in the log of its machine, and are available also when etcd is not. A write
+//! whose answer is lost leaves no line.
 
 use weir_map::allocate::{Change, Liveness, Note};
 use weir_map::map::Transition;
@@ -17,7 +19,7 @@ use crate::standing::{Drain, Standing};
 /// The line of a decision in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// No line: the election has one of its own.
+    /// No line: the election logs one of its own.
     Elected,
     NodeBetter,
     NodeWorse,
@@ -64,7 +66,7 @@ impl Line {
     }
 }
 
-/// Writes the line of a decision that stands in etcd now.
+/// Logs a decision that is written to etcd.
 pub(super) fn log(telling: &Telling) {
     let Telling { line, node, shard, what, why, .. } = telling;
     let node = node.as_ref().map(tracing::field::display);
@@ -80,14 +82,14 @@ pub(super) fn log(telling: &Telling) {
         Line::Repaired => tracing::info!(event = "shard-repaired", shard, node, why, "{what}"),
         Line::Followed => tracing::info!(event = "shard-followed", shard, node, why, "{what}"),
         Line::Retired => tracing::warn!(event = "shard-retired", shard, why, "{what}"),
-        // The standing says so as well, also where an operator has frozen it.
+        // The change of the standing is logged instead, also when an operator has frozen the map.
         Line::Frozen => {}
         Line::Ordered => tracing::info!(event = "order-done", node, why, "{what}"),
     }
 }
 
 impl Controller {
-    /// The brakes on decisions, and the drains.
+    /// Returns the brakes on decisions, and the drains.
     pub(super) fn standing_of(&self, sight: &Sight, now: Now) -> Standing {
         let halted = sight.notes.iter().find(|note| matches!(note, Note::Halted { .. }));
         let held = self.shards_held();
@@ -108,7 +110,7 @@ impl Controller {
     }
 }
 
-/// Writes a line for each difference.
+/// Logs each difference.
 pub(super) fn log_changes(before: &Standing, after: &Standing) {
     match (&before.frozen, &after.frozen) {
         (before, Some(why)) if before.as_ref() != Some(why) => {
@@ -131,7 +133,8 @@ pub(super) fn log_changes(before: &Standing, after: &Standing) {
         if *shards == 0 && known.is_none_or(|known| known.shards > 0) {
             tracing::info!(event = "drain-done", %node, %by, "the node holds no shard");
         }
-        // A few moves in a minute are what was asked for, and no reason to look.
+        // The limit of moves per minute is expected and needs no attention, but its reason is
+        // logged once.
         if !waits.is_empty() && known.is_none_or(|known| known.waits != *waits) {
             tracing::info!(event = "drain-waits", %node, shards, "{waits}");
         }

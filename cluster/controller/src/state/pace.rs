@@ -1,4 +1,4 @@
-//! How many moves may begin in a minute.
+//! The limit of moves per minute.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use crate::records::{EVENTS_MAX, Event};
 
 const MINUTE_MS: u64 = 60_000;
 
-/// Remembers the moves of the last minute, in any sixty seconds at most `max`.
+/// Remembers the moves of the last minute; at most `max` may begin in any sixty seconds.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
     max: usize,
@@ -19,7 +19,7 @@ impl Pace {
         Self { max, begun_ms: VecDeque::new() }
     }
 
-    /// How many more may begin now.
+    /// Number of moves that may still begin.
     pub(super) fn left(&mut self, now: Now) -> usize {
         while self.begun_ms.front().is_some_and(|&begun| now.since(begun) >= MINUTE_MS) {
             self.begun_ms.pop_front();
@@ -31,8 +31,9 @@ impl Pace {
         self.begun_ms.push_back(now.monotonic_ms);
     }
 
-    /// Counts the moves that earlier leaders began within the last minute as begun now. If that many
-    /// events came in a minute that older ones are lost, all of the minute's moves are used up.
+    /// Counts the moves that earlier leaders began within the last minute as begun now. If so many
+    /// events came within the minute that older ones are overwritten, the whole minute's moves are
+    /// used up.
     pub(super) fn inherit<'e>(&mut self, events: impl Iterator<Item = &'e Event>, now: Now) {
         let mut moves = 0;
         let mut recent = 0;
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_leader_goes_on_with_the_minute_of_the_last() {
+    fn a_new_leader_counts_the_moves_of_its_predecessor() {
         let event = |at_ms, is_move| Event {
             number: 1,
             at_ms,

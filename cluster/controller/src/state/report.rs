@@ -1,4 +1,4 @@
-//! What the leader sees, for the operator: written when it has changed.
+//! The leader's report for the operator: written when it has changed.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::records::{ControllerState, NodeReport, Report};
 const NOTES_MAX: usize = 20;
 
 impl Controller {
-    /// None: what stands in etcd says the same.
+    /// Returns the report; none: the one in etcd is the same.
     pub(super) fn report_of(&self, sight: &Sight, now: Now) -> Option<Report> {
         let (state, why) = state_of(sight);
         let before = self.view.report.as_ref().and_then(|held| held.value.as_ref());
@@ -89,7 +89,8 @@ impl Controller {
         nodes.collect()
     }
 
-    /// By node, of how many shards it is a member, and of how many the primary.
+    /// Returns, by node, the number of shards that it is a member of, and of those that it is
+    /// primary of.
     pub(super) fn shards_held(&self) -> BTreeMap<&NodeId, (usize, usize)> {
         let mut held: BTreeMap<&NodeId, (usize, usize)> = BTreeMap::new();
         for (_, entry) in self.view.entries() {
@@ -106,7 +107,7 @@ impl Controller {
         self.view.intent(node).is_some_and(|intent| intent.drain.is_some())
     }
 
-    /// Why the drain of a node does not go on.
+    /// Returns the reason that the drain of a node does not proceed; empty: it does.
     pub(super) fn waits(&self, node: &NodeId, shards: usize, sight: &Sight) -> String {
         if !self.is_drain_ordered(node) || shards == 0 {
             return String::new();

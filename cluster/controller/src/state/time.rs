@@ -1,11 +1,11 @@
-//! The time, as the owner says it.
+//! The time, as the owner of the state passes it in.
 
-/// Both clocks of one moment.
+/// Both clocks at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Now {
-    /// Never goes back: what waits are measured with.
+    /// Never goes back; used for waits.
     pub monotonic_ms: u64,
-    /// Since 1970: what is written for people, and for the next leader.
+    /// Milliseconds since 1970; written for people, and for the next leader.
     pub unix_ms: u64,
 }
 

@@ -1,9 +1,9 @@
-//! What nodes say is wrong with themselves, beside their ports: a thread, a disk or the guard of the routes that stands
-//! still.
+//! Troubles that nodes report of themselves, beside their ports: a stalled thread, a stalled disk,
+//! a stalled route guard.
 //!
-//! - It is a note for the operator while the node goes on saying so.
-//! - A node whose routes or roles do not follow is not moved to or from: a move would be made in the map and not in the
-//!   switches. What follows from a failure is written all the same.
+//! - A trouble is a note for the operator as long as the node reports it.
+//! - No shard is moved to or from a node whose routes or roles are stalled: the move would be made
+//!   in the map and not in the switches. The consequences of a failure are still written.
 
 use std::collections::BTreeMap;
 
@@ -13,25 +13,25 @@ use weir_map::{NodeId, ShardEntry};
 use super::event::{NodeReport, NodeTroubles};
 use super::time::Now;
 
-/// Why a drain or another move waits.
+/// Reason that a drain or another move waits.
 pub(super) const STANDS_STILL: &str = "the guard of the routes or the thread of the roles stands still on a node of its shards: \
      nothing is moved there meanwhile, `weir status` on the nodes says which";
 
-/// What each node said last, and when.
+/// The last troubles of each node, and the time of the report.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Troubles {
     said: BTreeMap<NodeId, (NodeTroubles, u64)>,
 }
 
 impl Troubles {
-    /// Whether it says something else than before.
+    /// Takes a report. Returns whether the node's troubles have changed.
     pub(super) fn hear(&mut self, report: &NodeReport, now: Now) -> bool {
         let said = (report.troubles.clone(), now.monotonic_ms);
         let before = self.said.insert(report.node.clone(), said);
         before.map(|(before, _)| before).unwrap_or_default() != report.troubles
     }
 
-    /// Of nodes that do not answer any more something else is known.
+    /// Forgets nodes that do not answer; other state covers them.
     pub(super) fn forget(&mut self, report_max_ms: u64, now: Now) {
         self.said.retain(|_, (_, at_ms)| now.since(*at_ms) <= report_max_ms);
     }
@@ -46,7 +46,7 @@ impl Troubles {
         self.said.get(node).is_some_and(|(troubles, _)| troubles.is_still)
     }
 
-    /// The nodes of a shard that do not follow a move of it.
+    /// Returns the nodes of a shard that would not follow this move of it.
     pub(super) fn in_the_way<'a>(
         &'a self,
         entry: &'a ShardEntry,

@@ -1,8 +1,8 @@
-//! What etcd says, as far as it is known: the newest value of every key.
+//! The known state of etcd: the newest value of every key.
 //!
-//! Values come from the mirror, from lost races, from reads and from our own writes; an older one
-//! never replaces a newer. A value that cannot be read is kept as such: what it says is unknown,
-//! which is never taken for absent.
+//! Values come from the mirror, from lost races, from reads and from the controller's own writes;
+//! an older value never replaces a newer one. A value that cannot be read is kept as such: its
+//! content is unknown, which is never taken for absence.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::records::{BY_LOAD, Control, Desired, Event, FORMAT, Intent, Meta, Rep
 /// A key's value and the revision that wrote it.
 #[derive(Clone, Debug)]
 pub(crate) struct Held<T> {
-    /// None: not readable.
+    /// None: the value cannot be read.
     pub(crate) value: Option<T>,
     pub(crate) revision: Revision,
 }
@@ -40,7 +40,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Every key, as one list has them.
+    /// Creates the view of one list of all keys.
     pub(crate) fn of(found: &[(Key, Versioned)]) -> Self {
         let mut view = Self::default();
         for (key, held) in found {
@@ -96,7 +96,7 @@ impl View {
         }
     }
 
-    /// What a key is now, as a read or a lost race says.
+    /// Takes the current state of a key from a read or a lost race.
     pub(crate) fn learn(&mut self, key: &Key, found: Option<&Versioned>) {
         match found {
             Some(found) => self.put(key, &found.value, found.mod_revision),
@@ -104,7 +104,7 @@ impl View {
         }
     }
 
-    /// The revision of a key's value; none: it is absent.
+    /// Returns the revision of a key's value; none: the key is absent.
     pub(crate) fn revision(&self, key: &Key) -> Option<Revision> {
         match key {
             Key::Node(name) => self.nodes.get(name).map(|it| it.revision),
@@ -131,7 +131,7 @@ impl View {
         self.intents.get(node)?.value.as_ref()
     }
 
-    /// What is wanted, if it is known.
+    /// Returns the desired state, if it is readable.
     pub(crate) fn desired(&self) -> Option<&Desired> {
         self.desired.as_ref()?.value.as_ref()
     }
@@ -141,7 +141,7 @@ impl View {
         self.desired().is_some_and(|desired| desired.cluster.balance == BY_LOAD)
     }
 
-    /// What the operator wants of the controller; `None` if that cannot be read.
+    /// Returns the operator's orders for the controller; `None` if they cannot be read.
     pub(crate) fn control(&self) -> Option<Control> {
         self.control.as_ref().map_or_else(|| Some(Control::default()), |held| held.value.clone())
     }

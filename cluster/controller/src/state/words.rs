@@ -9,7 +9,7 @@ use super::fleet::Fleet;
 use super::kind::Kind;
 use crate::records::FreezeOrder;
 
-/// The life of a node that is alive and whose workers are all cut off.
+/// State of a node that is alive and whose workers are all cut off.
 pub(crate) const CUT_OFF: &str = "cut-off";
 
 pub(super) fn life(liveness: Liveness) -> &'static str {
@@ -60,7 +60,7 @@ fn what_of(transition: &Transition) -> String {
     }
 }
 
-/// The node that a change is most about.
+/// Returns the node that a change concerns most.
 pub(super) fn node_of(change: &Change) -> Option<NodeId> {
     let who = match change {
         Change::Create(who) => who,
@@ -147,7 +147,8 @@ fn follow(step: &Step, controller: &Controller, fleet: &Fleet) -> String {
     }
 }
 
-/// Why it is not certain how a shard goes on, and what to do about it; empty: it is certain.
+/// Describes why it is uncertain how a shard continues, and what to do about it; empty: it is
+/// certain.
 pub(super) fn doubts(doubts: &[Doubt]) -> String {
     let words = doubts.iter().map(|doubt| match doubt {
         Doubt::Missing(who) => {
@@ -162,7 +163,7 @@ pub(super) fn doubts(doubts: &[Doubt]) -> String {
     words.collect::<Vec<String>>().join("; ")
 }
 
-/// What is not as it should be, and what to do about it.
+/// Describes a condition that is not normal, and what to do about it.
 pub(super) fn note(note: &Note) -> String {
     match note {
         Note::Halted { gone, nodes } => format!(
@@ -185,7 +186,8 @@ pub(super) fn note(note: &Note) -> String {
              raise `shards_max` and restart, or add a node"
         ),
         Note::NoRoom { lost, worker, load, load_max } => {
-            // In tens: a load changes with every flow, and the note is written when it has changed.
+            // Rounded down to tens: a load changes with every flow, and the note is written when it
+            // has changed.
             let tenths = u128::from(*load) * 10 / u128::from((*load_max).max(1));
             format!(
                 "if {lost} is lost, {worker} has to carry {tenths}0 % of its `load_max` of {load_max}: add a node, or \

@@ -1,4 +1,4 @@
-//! The side of a node that answers controllers, and what is understood of its answers.
+//! The admin interface of a node as controllers query it, and the parsing of its answers.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,8 @@ use weir_controller::run::Reports;
 use weir_controller::state::{BirdDown, NodeDoubts, NodeReport, NodeTroubles};
 use weir_map::{BootId, Epoch, Incarnation, NodeId, ShardEntry, ShardId, Term};
 
-/// Answers every request of every connection with the bytes that `answer` gives then. It lives as long as the test's process.
+/// Serves every request on every connection with the current bytes of `answer`, until the test's
+/// process ends.
 pub(crate) fn serve(answer: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -30,11 +31,11 @@ fn respond(mut stream: TcpStream, answer: &dyn Fn() -> Vec<u8>) {
     let Some(Ok(first)) = lines.next() else { return };
     assert_eq!(first, "GET /report HTTP/1.1");
     lines.find(|line| line.as_ref().is_ok_and(String::is_empty));
-    // Who asked may have gone away meanwhile.
+    // The client may have closed the connection meanwhile.
     let _ = stream.write_all(&answer());
 }
 
-/// A whole answer with this body.
+/// A complete response with this body.
 pub(crate) fn ok(body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
@@ -45,7 +46,7 @@ fn ask(admin: Option<SocketAddr>) -> Option<NodeReport> {
     let ask = async {
         tokio::time::timeout(Duration::from_secs(20), HttpReports.ask(&node, admin)).await
     };
-    runtime.block_on(ask).expect("an answer or none, but not silence")
+    runtime.block_on(ask).expect("the question ends within its time-out")
 }
 
 fn answered(bytes: Vec<u8>) -> Option<NodeReport> {
@@ -53,7 +54,7 @@ fn answered(bytes: Vec<u8>) -> Option<NodeReport> {
 }
 
 #[test]
-fn a_report_is_understood() {
+fn a_report_is_parsed_with_all_its_fields() {
     let worker = |node: &str| {
         format!(r#"{{"shard":9,"worker":"{node}/1","boot_id":"{:032x}","term":4,"new":1}}"#, 77)
     };
@@ -71,13 +72,13 @@ fn a_report_is_understood() {
         hears: [(node("n2"), true), (node("n3"), false)].into(),
         loads: vec![(ShardId(9), 1000), (ShardId(12), 0)],
         broken: vec![1],
-        // A cause of a later version counts, a side that is not known here does not.
+        // An unknown cause of a later version counts, an unknown side does not.
         bird_down: ["access later", "internet no-session"]
             .map(|it| {
                 it.split_once(' ').and_then(|(side, cause)| BirdDown::new(side, cause)).unwrap()
             })
             .into(),
-        // Nobody speaks for others.
+        // A node reports only its own workers.
         acting: vec![(ShardId(9), acting, Term(4))],
         doubts: NodeDoubts { shards: doubts.into(), are_all: true },
         troubles: NodeTroubles { is_still: true, why: vec!["epochs are not kept".into()] },
@@ -85,15 +86,15 @@ fn a_report_is_understood() {
     assert_eq!(answered(ok(&body)), Some(report));
     let silent = answered(ok(r#"{"node":"n1"}"#)).unwrap();
     assert_eq!((silent.hears.len(), silent.loads.len(), silent.acting.len()), (0, 0, 0));
-    assert_eq!(silent.doubts, NodeDoubts::default(), "it does not say that it has none");
+    assert_eq!(silent.doubts, NodeDoubts::default(), "a missing list is incomplete");
     let unreadable =
         ok(r#"{"node":"n1","doubts":[{"shard":9,"known":3,"entry":{}}],"doubts_total":1}"#);
     assert_eq!(answered(unreadable).unwrap().doubts, NodeDoubts::default());
 }
 
 #[test]
-fn what_is_no_report_of_the_node_is_none() {
-    assert_eq!(ask(None), None, "it does not say where");
+fn an_answer_that_is_not_the_nodes_own_report_is_rejected() {
+    assert_eq!(ask(None), None, "the record names no address");
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     assert_eq!(ask(Some(nobody)), None);
     for bytes in [
@@ -112,9 +113,9 @@ fn what_is_no_report_of_the_node_is_none() {
 }
 
 #[test]
-fn an_endless_answer_is_given_up() {
+fn an_answer_that_is_too_long_is_rejected() {
     let mut bytes = b"HTTP/1.1 200 OK\r\n\r\n{\"node\":\"n1\"}".to_vec();
-    assert!(answered(bytes.clone()).is_some(), "a body that the connection's end ends");
+    assert!(answered(bytes.clone()).is_some(), "a body may end with its connection");
     bytes.resize(5 << 20, b' ');
     assert_eq!(answered(bytes), None);
 }

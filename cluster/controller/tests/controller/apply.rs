@@ -1,4 +1,5 @@
-//! The cluster file and an etcd: the first one, changes, races, and what must not be written over.
+//! The cluster file on a real etcd: the first file, changes, races, and values that must not be
+//! overwritten.
 
 use weir_config::Desired;
 use weir_controller::operate::{Comparison, OperateError, Operator};
@@ -62,7 +63,7 @@ impl Bench {
     }
 
     fn value(&self, key: &Key) -> Vec<u8> {
-        self.wait(self.cluster.store().get(key)).unwrap().expect("it is there").value
+        self.wait(self.cluster.store().get(key)).unwrap().expect("the key exists").value
     }
 
     fn stored(&self) -> Desired {
@@ -82,12 +83,12 @@ impl Bench {
 }
 
 #[test]
-fn the_first_file_makes_the_cluster() {
+fn the_first_file_creates_the_cluster() {
     let bench = Bench::new();
     let wish = file(3, "");
     let first = bench.compare(&wish);
     assert!(first.is_first() && !first.is_same() && !first.needs_force());
-    assert_eq!((bench.keys(), first.applied.clone()), (0, None), "looking writes nothing");
+    assert_eq!((bench.keys(), first.applied.clone()), (0, None), "a comparison writes nothing");
     bench.apply_as("ann", &first, false).unwrap();
     assert_eq!(bench.stored(), wish);
     let meta: Meta = serde_json::from_slice(&bench.value(&Key::Meta)).unwrap();
@@ -114,7 +115,7 @@ fn a_change_keeps_the_identity_and_is_refused_when_it_ends_flows() {
 }
 
 #[test]
-fn who_was_slower_learns_who_was_faster_and_writes_nothing() {
+fn a_file_applied_after_another_one_is_refused_and_names_its_operator() {
     let bench = Bench::new();
     let (one, two) = (bench.compare(&file(1, "")), bench.compare(&file(2, "")));
     bench.apply_as("ann", &one, false).unwrap();
@@ -131,7 +132,7 @@ fn who_was_slower_learns_who_was_faster_and_writes_nothing() {
 }
 
 #[test]
-fn what_a_newer_version_wrote_stays_and_what_nobody_can_read_needs_force() {
+fn a_value_of_a_newer_version_stays_and_an_unreadable_one_needs_force() {
     let bench = Bench::new();
     let other = bench.wait(bench.operator("ann").compare(Desired {
         cluster: weir_config::Cluster { name: "south".into(), ..file(1, "").cluster },
@@ -152,7 +153,7 @@ fn what_a_newer_version_wrote_stays_and_what_nobody_can_read_needs_force() {
 }
 
 #[test]
-fn the_largest_cluster_fits() {
+fn the_file_of_the_largest_cluster_fits_in_etcd() {
     let bench = Bench::new();
     let pool = |first: u32, public: &str, homes: &str, steer: &str| {
         format!(
@@ -171,7 +172,7 @@ fn the_largest_cluster_fits() {
 }
 
 #[test]
-fn the_controller_takes_it_and_says_so() {
+fn the_controller_takes_an_applied_file_and_reports_it() {
     let bench = Bench::new();
     let operator = bench.operator("ann");
     let revision = bench.apply(&file(4, ""));
@@ -200,7 +201,7 @@ fn the_controller_takes_it_and_says_so() {
             ("a cluster file is taken: shards: 6, replicas: 1", "applied by ann"),
         ]
     );
-    // One less: it stays until it is told to go, and the status says so.
+    // One shard less: its entry stays until it is retired, and the status says so.
     let fewer = bench.compare(&file(5, ""));
     assert_eq!(fewer.leftover, [6]);
     let revision = bench.apply_as("ann", &fewer, true).unwrap();
@@ -225,7 +226,7 @@ fn only_shards_that_exist_and_are_no_longer_wanted_are_retired() {
         let lines = bench.wait(operator.shards()).unwrap();
         lines.iter().any(|line| line.shard == shard)
     };
-    // Together with one that does not exist it stays.
+    // A request that also names a shard that does not exist retires none.
     let refused = retire(&[6, 7]).unwrap_err();
     let expected =
         "there is no shard 7, so nothing was written; served, and not in the cluster file: 6";
@@ -250,10 +251,11 @@ fn a_file_is_not_done_while_the_cluster_is_at_risk() {
     let one = session(1);
     let runner = Runner::start(&bench.cluster, &record("a"), options("a"), NoReports);
     let revision = bench.apply(&file(4, ""));
-    // More copies than there are nodes for are missed, and nobody can make them.
+    // One node cannot hold two copies of a shard, so the missing copies are no risk.
     wait_for("shards", || progress(revision).is_done());
 
-    // With a second node a copy of each shard can be made, and is awaited: nothing runs here that would finish one.
+    // A second node can hold a copy of each shard, so the file is not done: no worker runs here
+    // that would finish a copy.
     let two = session(2);
     wait_for("a second node", || progress(revision).risk.is_some());
     let now = progress(revision);

@@ -1,4 +1,4 @@
-//! The keys of a cluster as etcd would hold them, with its history for mirrors that lag.
+//! The keys of a cluster as etcd would hold them, with their history for mirrors that lag.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,14 @@ use weir_etcd::{
 #[derive(Default)]
 pub(crate) struct FakeEtcd {
     pub(crate) keys: BTreeMap<Key, Versioned>,
-    /// Every change: the place of a mirror is an index of it.
+    /// Every change; a mirror's position is an index into it.
     pub(crate) history: Vec<(Key, Option<Versioned>)>,
     revision: i64,
-    /// Who holds the leader's key.
+    /// The controller that holds the leader's key.
     pub(crate) leader: Option<usize>,
 }
 
-/// A write that took place: what each key was and is.
+/// The changes of a completed write: each key's value before and after.
 pub(crate) type Changes = Vec<(Key, Option<Versioned>, Option<Versioned>)>;
 
 impl FakeEtcd {
@@ -29,7 +29,7 @@ impl FakeEtcd {
         self.keys.get(key).map(|held| held.value.as_slice())
     }
 
-    /// Gives the leader's key to somebody.
+    /// Gives the leader's key to a controller.
     pub(crate) fn elect(&mut self, leader: usize) -> Revision {
         self.delete(Key::Leader);
         self.put(Key::Leader, b"{}".to_vec());
@@ -37,7 +37,7 @@ impl FakeEtcd {
         Revision(self.revision)
     }
 
-    /// As an operator or a node writes: whatever was there.
+    /// Writes a key unconditionally, like an operator or a node.
     pub(crate) fn put(&mut self, key: Key, value: Vec<u8>) {
         let expected = self.keys.get(&key).map(|held| held.mod_revision);
         let swap = Swap { key, expected, change: Change::Put(value) };
@@ -53,7 +53,7 @@ impl FakeEtcd {
 
     pub(crate) fn transact(&mut self, swaps: &[Swap], writer: Option<usize>) -> (Outcome, Changes) {
         let keys: BTreeSet<&Key> = swaps.iter().map(|swap| &swap.key).collect();
-        assert_eq!(keys.len(), swaps.len(), "no key is named twice");
+        assert_eq!(keys.len(), swaps.len(), "a transaction names each key once");
         assert!(keys.len() <= TRANSACTION_KEYS_MAX);
         if writer.is_some() && writer != self.leader {
             return (Outcome::NotLeader, Vec::new());
@@ -89,7 +89,7 @@ impl FakeEtcd {
         (Outcome::Done(revision), changes)
     }
 
-    /// What a mirror tells of one change.
+    /// Returns the mirror's event for one change.
     pub(crate) fn mirror_event(change: &(Key, Option<Versioned>)) -> MirrorEvent {
         let key = change.0.clone();
         match &change.1 {

@@ -16,7 +16,7 @@ use nodes::Node;
 
 pub(crate) const UNIX_MS: u64 = 1_700_000_000_000;
 
-/// What becomes of the next write of a controller.
+/// The fate of a controller's next write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Answered,
@@ -27,7 +27,7 @@ pub(crate) enum Fate {
 
 pub(crate) struct Seat {
     pub(crate) controller: Controller,
-    /// How much of etcd's history its mirror has told.
+    /// Number of changes that its mirror has delivered.
     place: usize,
     seen: BTreeMap<Key, Vec<u8>>,
     answer: VecDeque<Input>,
@@ -43,14 +43,14 @@ pub(crate) struct World {
     pub(crate) weights: Vec<u32>,
     pub(crate) shards_max: u32,
     pub(crate) load_max: Option<u64>,
-    /// The ports in use of each shard, where it is not 0.
+    /// Public ports in use, of each shard where the number is not 0.
     pub(crate) loads: BTreeMap<u32, u64>,
     boots: u128,
-    /// When moves began.
+    /// The times at which moves began.
     pub(crate) moves_ms: Vec<u64>,
-    /// Entries written by controllers.
+    /// Number of entries that controllers wrote.
     pub(crate) entries_written: usize,
-    /// Transactions that controllers tried.
+    /// Number of transactions that controllers tried.
     pub(crate) transactions: usize,
 }
 
@@ -105,7 +105,7 @@ impl World {
 
     pub(crate) fn add_controller(&mut self) {
         let mut controller = Controller::new(self.options.clone());
-        // Its mirror begins with a list.
+        // A mirror begins with a list of all keys.
         let mut seen = BTreeMap::new();
         for (key, held) in &self.etcd.keys {
             let event = FakeEtcd::mirror_event(&(key.clone(), Some(held.clone())));
@@ -118,7 +118,7 @@ impl World {
         self.controllers.push(Seat { controller, place, seen, answer: VecDeque::new() });
     }
 
-    /// A new life of a node's process.
+    /// Starts a new incarnation of a node.
     pub(crate) fn start(&mut self, node: usize) {
         let boots = self.weights.iter().map(|_| {
             self.boots += 1;
@@ -153,7 +153,7 @@ impl World {
         self.etcd.put(Key::Node(name(node)), serde_json::to_vec(&record).unwrap());
     }
 
-    /// The process was told to end: it says so, and goes on serving.
+    /// Asks a node's process to end: it announces its end, and goes on serving.
     pub(crate) fn stop(&mut self, node: usize) {
         if self.nodes[node].is_up && !self.nodes[node].is_cut {
             self.nodes[node].is_stopping = true;
@@ -161,7 +161,8 @@ impl World {
         }
     }
 
-    /// The last thing a process does that ends by itself: it fences itself, and leaves.
+    /// Performs the last action of a process that ends by itself: it states the end of its own
+    /// incarnations.
     pub(crate) fn say_ended(&mut self, node: usize) {
         let order = Order { by: format!("n{node}"), at_ms: UNIX_MS + self.ms };
         let fence = Some(FenceOrder { order, boot_ids: self.nodes[node].boots.clone() });
@@ -172,7 +173,7 @@ impl World {
         self.nodes[node].is_up = false;
     }
 
-    /// The lease of a node that does not renew it ends.
+    /// Ends the lease of a node that does not renew it.
     pub(crate) fn expire(&mut self, node: usize) {
         if !self.nodes[node].is_up || self.nodes[node].is_cut {
             self.etcd.delete(Key::Node(name(node)));
@@ -183,7 +184,7 @@ impl World {
         self.nodes.iter().any(|node| node.is_up && node.boots.contains(&who.boot_id))
     }
 
-    /// Its streams reach others and theirs reach it.
+    /// True if replication streams reach the worker's node, and its streams reach others.
     fn is_in_touch(&self, who: &Incarnation) -> bool {
         let node = self.nodes.iter().find(|node| node.boots.contains(&who.boot_id));
         node.is_some_and(|node| node.is_up && !node.is_unheard && !node.is_deaf)
@@ -228,7 +229,7 @@ impl World {
         self.set_intent(node, &Intent { drain: None, ..self.intent(node) });
     }
 
-    /// What `weir fence` does; the process has really ended.
+    /// Does what `weir fence` does; the process has really ended.
     pub(crate) fn fence(&mut self, node: usize) {
         if self.nodes[node].is_up || self.etcd.keys.contains_key(&Key::Node(name(node))) {
             return;
@@ -264,7 +265,7 @@ impl World {
         serde_json::from_slice(value).unwrap()
     }
 
-    /// What was written of a kind, oldest first.
+    /// Returns the events in etcd, oldest first.
     pub(crate) fn events(&self) -> Vec<Event> {
         let events = self.etcd.keys.iter().filter(|(key, _)| matches!(key, Key::Event(_)));
         let mut events: Vec<Event> =
@@ -273,7 +274,7 @@ impl World {
         events
     }
 
-    /// `controller` is elected; who led before learns it when `depose` is called for it.
+    /// Elects `controller`; the former leader learns it only when `depose` is called for it.
     pub(crate) fn elect(&mut self, controller: usize) {
         let revision = self.etcd.elect(controller);
         self.tell(controller, Input::Elected(revision));
@@ -287,7 +288,7 @@ impl World {
         self.tell(controller, Input::Deposed);
     }
 
-    /// Its mirror tells up to `count` changes more.
+    /// Delivers up to `count` changes through its mirror.
     pub(crate) fn deliver(&mut self, controller: usize, count: usize) {
         for _ in 0..count {
             let seat = &mut self.controllers[controller];
@@ -302,11 +303,12 @@ impl World {
         }
     }
 
-    /// Tells an event, and carries out what follows from it; answers come at once.
+    /// Passes an event to a controller, and carries out its action; the answer is available at
+    /// once.
     pub(crate) fn tell(&mut self, controller: usize, input: Input) {
         let now = self.now();
         let actions = self.controllers[controller].controller.handle(input, now);
-        assert!(actions.len() <= 1, "one at a time");
+        assert!(actions.len() <= 1, "a controller has one action under way");
         for action in actions {
             let answer = match action {
                 Action::Write(swaps) => Input::Written(self.write(controller, &swaps)),
@@ -319,7 +321,7 @@ impl World {
         }
     }
 
-    /// Gives a controller the answers that it waits for. True if there was one.
+    /// Delivers the next answer that a controller waits for. True if there was one.
     pub(crate) fn answer(&mut self, controller: usize) -> bool {
         let Some(answer) = self.controllers[controller].answer.pop_front() else { return false };
         self.tell(controller, answer);
@@ -342,7 +344,7 @@ impl World {
         if fate == Fate::WrittenUnanswered { Outcome::Unknown(silence(true)) } else { outcome }
     }
 
-    /// One tick of everybody, with all news and all answers.
+    /// Runs one tick of every controller, with all changes and all answers delivered.
     pub(crate) fn turn(&mut self) {
         self.turn_after(self.options.tick_ms);
     }
@@ -365,7 +367,7 @@ impl World {
         }
     }
 
-    /// Turns until the map has not changed for a while.
+    /// Runs turns until the map has not changed for a while.
     pub(crate) fn settle(&mut self) {
         let mut quiet_ms = 0;
         for _ in 0..20_000 {
@@ -376,6 +378,6 @@ impl World {
                 return;
             }
         }
-        panic!("it never comes to rest: {:?}", self.report());
+        panic!("the map does not settle: {:?}", self.report());
     }
 }

@@ -1,6 +1,6 @@
-//! The controller through random histories: nodes die, pause, come back, are cut off from etcd,
-//! drained, fenced; mirrors lag, leaders change, answers are lost. `World` checks every write; at the
-//! end the map is whole and at rest, and what was drained is empty.
+//! The controller through random histories: nodes die, stall, return, are cut off from etcd,
+//! drained, fenced; mirrors lag, leaders change, answers are lost. `World` checks every write; at
+//! the end the map is whole and at rest, and drained nodes are empty.
 
 use bolero::{TypeGenerator, check};
 use weir_controller::records::{Control, ControllerState, Order};
@@ -13,15 +13,15 @@ enum Step {
     Kill(u8),
     Expire(u8),
     Stop(u8),
-    /// A node that stops ends: it fences itself, and its key goes at once or with its lease.
+    /// A stopping node ends: it states its own end, and its key goes at once or with its lease.
     End(u8, bool),
     Start(u8),
     Cut(u8),
     Mend(u8),
-    /// Nobody hears its streams, or one of its workers has a side down; or not any more.
+    /// No node hears its streams, or one of its workers has a side down; or the fault ends.
     Unheard(u8, bool),
     Broken(u8, bool),
-    /// Its BIRD announces one side, or both, no more; or does again.
+    /// Its BIRD stops or resumes announcing one side, or both.
     Bird(u8, bool, bool),
     Fence(u8),
     Drain(u8, bool),
@@ -29,16 +29,16 @@ enum Step {
     Freeze(bool),
     Rebalance,
     AddNode,
-    /// The next write of a controller is not answered, or not made.
+    /// The next write of a controller is lost, or its answer is.
     Fail(#[generator(0..3_u8)] u8),
-    /// Somebody else leads; who led before may not know it yet.
+    /// Another controller is elected; the former leader may not know it yet.
     Elect(bool, bool),
     Deliver(bool, u8),
     Report(bool),
     Tick(bool, u8),
     Answer(bool),
     Work,
-    /// More likely than each of the others.
+    /// Makes turns more likely than each of the other steps.
     Turn,
     Turns(u8),
     Time(u16),
@@ -89,7 +89,7 @@ fn happen(world: &mut World, step: Step) {
             }
         }
         Step::End(..) => {}
-        // A second process of a name is refused while the first one's key lives.
+        // A second process of the same name is refused while the first one's key exists.
         Step::Start(any) if !world.nodes[node(any)].is_up => {
             world.expire(node(any));
             world.start(node(any));
@@ -144,14 +144,15 @@ fn happen(world: &mut World, step: Step) {
     }
 }
 
-/// The node reaches etcd again, and registers if its key is gone.
+/// Lets the node reach etcd again, and register if its key is gone.
 fn mend(world: &mut World, node: usize) {
     if world.nodes[node].is_up && std::mem::take(&mut world.nodes[node].is_cut) {
         world.register(node);
     }
 }
 
-/// Everybody is back, one leads, nothing is frozen; two nodes at least are not drained.
+/// Ends all faults: every node is back, one controller leads, nothing is frozen, and at least two
+/// nodes are not drained.
 fn end(world: &mut World, copies: usize) {
     for node in 0..world.nodes.len() {
         mend(world, node);

@@ -1,7 +1,8 @@
-//! The controller among keys that nobody should have written and nodes that say what they like.
+//! The controller among invalid keys, and nodes that report arbitrary values.
 //!
-//! Whatever stands in etcd, it neither panics nor waits for ever, all that it writes can be read again, and it never
-//! writes over an entry, an intent or a `/meta` that it cannot read: what is unknown is not absent.
+//! Whatever etcd holds, the controller neither panics nor waits permanently, all that it writes can
+//! be read back, and it never overwrites an entry, an intent or a `/meta` that it cannot read: an
+//! unknown value is not an absent one.
 
 mod values;
 
@@ -21,7 +22,7 @@ use values::{Number, Said, What, Written, any_key};
 
 const START_MS: u64 = 10_000_000;
 
-/// Steps played: what counts as an input.
+/// Number of steps played, printed as the number of inputs.
 static STEPS: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Clone, Debug, TypeGenerator)]
@@ -30,7 +31,7 @@ enum Step {
     Delete(u8),
     Say(Said),
     Tick(u16),
-    /// More likely than each of the others.
+    /// Makes work more likely than each of the other steps.
     Work,
     Fail(bool),
     Elect,
@@ -60,7 +61,7 @@ impl Place {
         };
         let at = place.etcd.place();
         place.tell(Input::Mirror(MirrorEvent::SnapshotComplete { place: at }));
-        // A cluster that works, as it is found.
+        // The initial cluster is valid and working.
         let desired = What::Desired { format: Number::of(1), replicas: 1, shards: vec![0, 1, 2] };
         let nodes = (0..3).map(|node| What::Node {
             node,
@@ -85,9 +86,9 @@ impl Place {
     fn tell(&mut self, input: Input) {
         let now = Now { monotonic_ms: self.ms, unix_ms: UNIX_MS + self.ms };
         let actions = self.controller.handle(input, now);
-        assert!(actions.len() <= 1, "one at a time");
+        assert!(actions.len() <= 1, "a controller has one action under way");
         for action in actions {
-            assert!(self.answer.is_none(), "the last one is not answered");
+            assert!(self.answer.is_none(), "the last action is answered before the next");
             self.answer = Some(match action {
                 Action::Write(swaps) => Input::Written(self.write(&swaps)),
                 Action::Read(keys) => {
@@ -106,7 +107,7 @@ impl Place {
             if let (Key::Shard(id), Change::Delete) = (&swap.key, &swap.change) {
                 let orders = self.etcd.value(&Key::Control).expect("orders");
                 let orders: Control = serde_json::from_slice(orders).expect("orders");
-                assert!(orders.retire.contains(&id.0), "nobody asked for it");
+                assert!(orders.retire.contains(&id.0), "a shard is deleted only by a retire order");
             }
         }
         match self.is_failing.take() {
@@ -116,7 +117,7 @@ impl Place {
         }
     }
 
-    /// All news, and all that follows from them.
+    /// Delivers all changes, and the answers to all actions that follow.
     fn work(&mut self) {
         for _ in 0..32 {
             while let Some(change) = self.etcd.history.get(self.told) {
@@ -155,7 +156,7 @@ impl Place {
         }
     }
 
-    /// etcd tells all that it has anew.
+    /// Restores etcd: its mirror lists all keys again.
     fn restored(&mut self) {
         let place = self.etcd.place();
         let (before, now) = (Revision::default(), Revision::default());
@@ -169,7 +170,7 @@ impl Place {
     }
 }
 
-/// What is written can be read, and what is written over could be.
+/// Checks that a written value can be read, and that the value it replaces could be.
 fn check_swap(swap: &Swap, before: Option<&[u8]>) {
     fn is<T: serde::de::DeserializeOwned>(value: &[u8]) -> bool {
         serde_json::from_slice::<T>(value).is_ok()
@@ -188,10 +189,11 @@ fn check_swap(swap: &Swap, before: Option<&[u8]>) {
     if swap.change == Change::Keep || is_retired {
         return;
     }
-    // Its own notes it may write anew; over orders that nobody can read, which freeze all, it may write that all is frozen.
+    // The controller may overwrite its own notes. Over unreadable orders, which freeze everything,
+    // it may write only a total freeze.
     if swap.key == Key::Control && before.is_some_and(|before| !is_readable(before)) {
         let Change::Put(value) = &swap.change else { panic!("{swap:?}") };
-        let control: Control = serde_json::from_slice(value).expect("its own");
+        let control: Control = serde_json::from_slice(value).expect("it is valid JSON");
         assert!(control.freeze.is_some_and(|freeze| freeze.is_total));
         return;
     }
@@ -223,9 +225,10 @@ fn keys_and_answers() {
     println!("inputs: {}", STEPS.load(Ordering::Relaxed));
 }
 
-/// Numbers at the end of their type, in keys that whoever has rights in etcd may write.
+/// Events with the highest numbers and times of their types, written by any client with rights in
+/// etcd.
 #[test]
-fn an_event_of_the_last_number_and_time_stops_nothing() {
+fn events_with_the_highest_number_and_time_do_not_stop_the_controller() {
     let mut place = Place::new();
     let event = |number, at_ms| {
         let (by, what, why) = (String::new(), String::new(), String::new());
@@ -245,14 +248,15 @@ fn an_event_of_the_last_number_and_time_stops_nothing() {
     let mut numbers: Vec<u64> =
         written.filter(|event| event.by == "c").map(|event| event.number).collect();
     numbers.sort_unstable();
-    // The first was written before it knew of any.
+    // The first event was written before the controller saw these.
     assert!(numbers.len() > 3 && numbers.remove(0) == 1, "{numbers:?}");
     assert_eq!(numbers, (8..).take(numbers.len()).collect::<Vec<_>>());
 }
 
-/// Of many shards that are to be created, some wait for the next transaction: what stands there by then stays.
+/// Some of many shards to be created wait for the next transaction: an entry that exists by then
+/// stays.
 #[test]
-fn a_shard_that_has_come_meanwhile_is_not_created_over_it() {
+fn a_shard_created_by_another_writer_meanwhile_is_not_overwritten() {
     let mut place = Place::new();
     let shards: Vec<Value> = (1..=200).map(|id| json!({"id": id})).collect();
     let desired = json!({"format": 1, "cluster": {"replicas": 1}, "shard": shards});

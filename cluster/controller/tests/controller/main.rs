@@ -1,4 +1,4 @@
-//! The controller: its decisions on an etcd in memory, and two of them on a real one.
+//! The controller: its decisions on an etcd in memory, and two controllers on a real etcd.
 
 mod admin;
 mod apply;

@@ -1,4 +1,5 @@
-//! Thousands of shards: how many transactions and looks they take, counted in turns of virtual time.
+//! Thousands of shards: the number of transactions and decision rounds, counted in turns of virtual
+//! time.
 
 use weir_controller::state::Options;
 use weir_etcd::Key;
@@ -23,7 +24,8 @@ fn is_whole(world: &World) -> bool {
         })
 }
 
-/// Turns of a tenth of a second until every shard has its copies, where nodes take a turn for theirs.
+/// Returns the number of turns of 100 ms until every shard has its copies; nodes take one turn for
+/// theirs.
 fn turns_until_whole(world: &mut World) -> usize {
     let turns = (0..).take_while(|_| {
         world.turn_after(world.options.tick_busy_ms);
@@ -55,11 +57,13 @@ fn a_node_that_comes_back_gets_all_copies_within_seconds() {
     assert!(transactions <= 120, "{transactions} transactions");
 }
 
-/// Nodes write some of the entries that a transaction is about: the others are written all the same, at this look.
+/// Nodes write some of the entries of a transaction: the other entries are still written in the
+/// same round.
 #[test]
-fn a_lost_race_costs_the_entries_that_were_written_only() {
+fn a_lost_race_delays_only_the_entries_written_by_others() {
     let mut world = world(40);
-    // The first look makes them, the second adds replicas: their mirror has not told of what nodes wrote meanwhile.
+    // The first round creates the shards, the second adds replicas: the mirror has not delivered
+    // the nodes' writes yet.
     while world.entries().is_empty() {
         world.turn_after(500);
     }

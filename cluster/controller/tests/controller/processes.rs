@@ -1,5 +1,5 @@
 //! Controllers as processes on a real etcd: killed, stopped, cut off by a restart of etcd. However
-//! they end, no two of them write in turns.
+//! they end, two of them never write alternately.
 
 mod bench;
 
@@ -43,7 +43,7 @@ pub(crate) fn record(name: &str) -> LeaderRecord {
     LeaderRecord { boot_id: format!("{name}-{}", std::process::id()), name: name.to_owned() }
 }
 
-/// Not a test: the process of a controller that the tests start, stop and kill.
+/// The process of a controller that the tests start, stop and kill; not a test.
 #[test]
 #[ignore = "started by the tests of this file"]
 fn controller_process() {
@@ -55,7 +55,7 @@ fn controller_process() {
     }
 }
 
-/// A process; it dies with the test, however that ends.
+/// A child process; it dies with the test, however the test ends.
 struct Process(Child);
 
 impl Process {
@@ -98,7 +98,7 @@ fn another_controller_goes_on_when_the_leader_is_killed() {
 }
 
 #[test]
-fn a_leader_that_was_stopped_writes_no_more_when_it_goes_on() {
+fn a_leader_that_was_stalled_writes_nothing_when_it_continues() {
     let etcd = Etcd::start();
     let bench = Bench::new(&etcd, 3);
     bench.desire(6);
@@ -120,7 +120,7 @@ fn a_leader_that_was_stopped_writes_no_more_when_it_goes_on() {
 }
 
 #[test]
-fn a_restart_of_etcd_interrupts_and_nothing_is_lost() {
+fn a_restart_of_etcd_interrupts_the_controller_and_loses_nothing() {
     let mut etcd = Etcd::start();
     let bench = Bench::new(&etcd, 3);
     let _first = Process::start(&etcd, "a");
@@ -137,7 +137,7 @@ fn a_restart_of_etcd_interrupts_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_map_that_was_set_back_with_its_etcd_goes_on_with_what_nodes_hold() {
+fn a_map_set_back_with_its_etcd_continues_with_the_entries_of_its_nodes() {
     let mut etcd = Etcd::start();
     let bench = Bench::new(&etcd, 3);
     bench.desire(12);
@@ -173,7 +173,7 @@ fn a_map_that_was_set_back_with_its_etcd_goes_on_with_what_nodes_hold() {
         assert_eq!(entry.members(), new[&shard].members());
         assert_eq!(entry.term(), new[&shard].term());
     }
-    // Everything else waits for an operator.
+    // All other changes wait for an operator.
     wait_for("no doubt", || {
         let status = bench.wait(operator.status()).ok();
         let report = status.and_then(|status| status.report);
@@ -183,7 +183,7 @@ fn a_map_that_was_set_back_with_its_etcd_goes_on_with_what_nodes_hold() {
 }
 
 #[test]
-fn an_operator_drains_fences_and_reads_what_happened() {
+fn an_operator_drains_and_fences_nodes_and_reads_the_events() {
     let etcd = Etcd::start();
     let mut bench = Bench::new(&etcd, 4);
     bench.desire(12);
@@ -225,7 +225,7 @@ fn an_operator_drains_fences_and_reads_what_happened() {
     let events = bench.check_events();
     assert!(events.iter().any(|event| event.what.contains("its lanes are taken")));
 
-    // A node stops in order: its roles go first, and its own fence frees its lanes.
+    // A node stops in an orderly way: its roles move first, and its own fence frees its lanes.
     let last = NodeRecord { is_stopping: true, ..bench.records[1].clone() };
     bench.sessions[1].as_ref().unwrap().update(&last);
     let is_primary = |entry: &ShardEntry| entry.primary().incarnation.worker.node == id(1);

@@ -1,4 +1,4 @@
-//! Each rule on an example that an operator would ask about.
+//! Each rule, on an example that an operator would ask about.
 
 mod bird;
 mod cut_off;
@@ -20,7 +20,7 @@ fn options() -> Options {
     Options { moves_per_min: 10, balance_wait_ms: 5_000, ..Options::new("c", 0xabc) }
 }
 
-/// A map that is whole and at rest.
+/// Creates a world whose map is whole and at rest.
 fn world(nodes: usize, shards: u32) -> World {
     let mut world = World::new(nodes, shards, 1, options());
     world.elect(0);
@@ -43,7 +43,7 @@ fn lose(world: &mut World, node: usize) {
     world.expire(node);
 }
 
-/// The node is lost and comes back, so many times.
+/// Lets the node be lost and come back, `times` times.
 fn flap(world: &mut World, node: usize, times: usize) {
     for _ in 0..times {
         lose(world, node);
@@ -64,7 +64,7 @@ fn a_new_cluster_gets_an_identity_and_a_map() {
 }
 
 #[test]
-fn at_rest_nothing_is_written() {
+fn a_map_at_rest_is_not_written() {
     let mut world = world(3, 12);
     let place = world.etcd.place();
     world.turns(10 * 60_000);
@@ -75,7 +75,7 @@ fn at_rest_nothing_is_written() {
 fn a_dead_node_is_replaced_at_once_and_a_suspect_one_is_not() {
     let mut world = world(4, 20);
     let before = world.entries();
-    // It lost etcd only: its peers hear it.
+    // The node lost only etcd: its peers hear it.
     world.nodes[1].is_cut = true;
     world.expire(1);
     world.turns(120_000);
@@ -94,7 +94,7 @@ fn a_dead_node_is_replaced_at_once_and_a_suspect_one_is_not() {
 }
 
 #[test]
-fn when_more_than_a_third_is_gone_nothing_moves_and_the_report_says_so() {
+fn nothing_moves_when_over_a_third_of_the_nodes_is_gone_and_it_is_reported() {
     let mut world = world(5, 20);
     let before = world.entries();
     lose(&mut world, 0);
@@ -111,7 +111,7 @@ fn when_more_than_a_third_is_gone_nothing_moves_and_the_report_says_so() {
     assert_eq!((report.state, report.unprotected), (ControllerState::Resting, 0));
 }
 
-/// Whoever nobody hears may still run, and give ports: only a fence takes its lanes.
+/// A node that no peer hears may still run and assign ports: only a fence takes its lanes.
 #[test]
 fn lanes_of_a_lost_node_wait_for_its_fence_however_long_it_is_gone() {
     let mut world = world(3, 9);
@@ -141,7 +141,7 @@ fn a_new_node_is_filled_only_after_the_imbalance_has_lasted() {
 }
 
 #[test]
-fn an_imbalance_does_not_last_while_a_node_is_cut_off_from_etcd() {
+fn the_imbalance_timer_restarts_while_a_node_is_cut_off_from_etcd() {
     let mut world = World::new(3, 30, 1, Options { balance_wait_ms: 30_000, ..options() });
     world.elect(0);
     world.settle();
@@ -153,13 +153,13 @@ fn an_imbalance_does_not_last_while_a_node_is_cut_off_from_etcd() {
     world.nodes[0].is_cut = false;
     world.register(0);
     world.turns(25_000);
-    assert_eq!(world.held(3), 0, "only now it begins to last");
+    assert_eq!(world.held(3), 0, "the imbalance timer restarts when the node is back");
     world.turns(60_000);
     assert!(world.held(3) > 0);
 }
 
 #[test]
-fn a_node_that_comes_back_again_and_again_gets_nothing_for_longer_each_time() {
+fn a_flapping_node_gets_no_shards_for_longer_after_each_return() {
     let mut world = world(4, 20);
     flap(&mut world, 0, 3);
     let held = world.held(0);
@@ -187,7 +187,7 @@ fn a_rebalance_fills_a_flapping_node_without_delay() {
 }
 
 #[test]
-fn nothing_moves_while_nobody_says_what_is_wanted() {
+fn nothing_moves_without_a_desired_state() {
     let mut world = world(3, 5);
     world.etcd.delete(Key::Desired);
     world.add_node();
@@ -220,7 +220,7 @@ fn a_cluster_of_a_newer_version_is_left_alone() {
 }
 
 #[test]
-fn a_fleet_without_room_is_told_of() {
+fn a_fleet_without_room_for_all_copies_is_reported() {
     let mut world = World::new(2, 12, 1, options());
     world.shards_max = 5;
     (0..2).for_each(|node| world.start(node));
@@ -262,14 +262,14 @@ fn a_leader_without_news_decides_nothing() {
 }
 
 #[test]
-fn the_next_leader_goes_on_where_the_last_one_ended() {
+fn a_new_leader_continues_a_drain_within_the_same_limit_of_moves() {
     let mut world = world(4, 40);
     world.drain(2, false);
     world.turns(20_000);
     let begun = world.moves_ms.len();
     world.depose(0);
     world.elect(1);
-    // The minute's moves are used up, whoever leads.
+    // The moves of the minute are used up, whichever controller leads.
     world.turns(30_000);
     assert_eq!(world.moves_ms.len(), begun);
     world.settle();

@@ -1,84 +1,88 @@
-//! A lease and the one key held with it: what to do next, told what happened and when.
+//! A lease and the one key held with it: a pure state machine of answers and times.
 //!
 //! ```text
 //!   no lease --grant--> lease --claim--> mine ---------------+
 //!      ^                  |  ^             | renewed         |
-//!      |                  |  +-- other <---+ somebody else's |
+//!      |                  |  +-- other <---+ another's       |
 //!      +--- gone (etcd says so) ---------------------------- +
 //! ```
 //!
-//! The owner acts only before `valid_until`: the moment the last renewal was *sent* plus the lease's time, less a margin.
-//! etcd counts from when it received it, so nobody else can hold the key before. What is claimed is looked at after
-//! every renewal, so a key that somebody deleted is noticed and written again.
+//! The owner acts only before `valid_until`: the moment the last renewal was *sent* plus the
+//! lease's time, less a margin. etcd counts from the moment it received the renewal, so no other
+//! process can hold the key before. The claimed key is read after every renewal, so a key that
+//! another client deleted is noticed and written again.
 //!
-//! Invariants: one request at a time; a lease that may have ended is not acted on. Whose key may be taken over is decided in
-//! [`transactions`](super::transactions). Clocks must be monotonic: a machine that sleeps does not notice the time. That is
-//! why the writes of a leader compare its key as well. Knows no etcd, no task and no clock.
+//! Invariants: one request is under way at a time; a lease that may have ended is not used.
+//! [`transactions`](super::transactions) decides whose key may be taken over. Clocks must be
+//! monotonic. A machine that sleeps does not notice the time, which is why the writes of a leader
+//! also compare its key. The state has no access to etcd, tasks or clocks.
 
 use std::time::{Duration, Instant};
 
 use crate::back_off::BackOff;
 use crate::revision::{LeaseId, Revision};
 
-/// Renewals in the time of a lease: two may be lost.
+/// Renewals within the time of a lease: two may be lost.
 const RENEWALS_PER_LEASE: u32 = 4;
 
-/// What a claim tells its owner.
+/// An event for the owner of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimEvent {
-    /// etcd answers; again, after `Lost`.
+    /// etcd answers, for the first time or again after `Lost`.
     Connected,
-    /// etcd has not answered since then.
+    /// etcd has not answered since `since`.
     Lost { since: Instant },
-    /// The lease ended, or may have: the key is to be taken for gone.
+    /// The lease has ended, or may have: the owner must treat the key as gone.
     Expired,
-    /// The key is ours. The same `create_revision` as before means that it was ours all the time.
+    /// This process holds the key. An unchanged `create_revision` means that it has held the key
+    /// without interruption.
     Held { create_revision: Revision },
     /// Another process holds the key.
     HeldByOther { boot_id: String },
-    /// Somebody took the key away while the lease lived.
+    /// Another client deleted or took the key while the lease was alive.
     TakenAway,
 }
 
-/// What to ask of etcd.
+/// A request to etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// A new lease.
+    /// Grant a new lease.
     Grant,
     /// Renew the lease.
     KeepAlive(LeaseId),
-    /// Create the key if it is missing, say whose it is otherwise.
+    /// Create the key if it is missing, otherwise report its holder.
     Claim(LeaseId),
 }
 
-/// What is to be done now.
+/// The next thing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Ask(Request),
-    /// Nothing until then, unless something happens.
+    /// Nothing until then, unless an event comes before.
     Wait(Instant),
 }
 
-/// How a request ended.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// `ttl`: what etcd gives it, whatever was asked for. `sent_at`: when the request was sent.
+    /// `ttl`: the time that etcd granted, which may differ from the request. `sent_at`: when the
+    /// request was sent.
     Granted { lease: LeaseId, ttl: Duration, sent_at: Instant },
-    /// `sent_at` as above: the lease's time counts from then.
+    /// `sent_at` as above: the time of the lease counts from then.
     KeptAlive { sent_at: Instant },
     /// etcd knows no such lease.
     NoSuchLease,
-    /// The key is held with our lease and has our value.
+    /// The key is held with this lease and has this claim's value.
     Mine { create_revision: Revision },
     /// The key is held by another process.
     Other { boot_id: String },
-    /// No answer at all.
+    /// etcd did not answer.
     Silence,
-    /// An answer that does not help: the request is tried again later.
+    /// An answer that does not help: the request is retried later.
     Refused,
 }
 
-/// A key that is ours until a moment.
+/// A key that is held until `valid_until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
     pub create_revision: Revision,
@@ -101,26 +105,27 @@ enum Holder {
     Other(String),
 }
 
-/// What is known of the lease and the key, and when to ask next.
+/// The state of the lease and the key, and the times of the next requests.
 #[derive(Debug)]
 pub struct ClaimState {
     margin: Duration,
     claim_interval: Duration,
     back_off: BackOff,
     lease: Option<Lease>,
-    /// Whether the end of this lease was told.
+    /// Whether the end of this lease has been reported.
     is_expired: bool,
     holder: Holder,
     claim_at: Instant,
     rest_until: Instant,
-    /// When etcd last answered; the start before its first answer.
+    /// Time of etcd's last answer; the start before the first answer.
     answered_at: Instant,
     is_connected: Option<bool>,
 }
 
 impl ClaimState {
-    /// Nothing is held yet. `margin` is the part of the lease's time that its owner does not use, `claim_interval` the time
-    /// between two looks at a key that another process holds; `back_off` is for requests that fail.
+    /// Creates a state that holds nothing. `margin` is the part of the lease's time that its owner
+    /// does not use, `claim_interval` the time between two reads of a key that another process
+    /// holds; `back_off` is for requests that fail.
     pub fn new(
         margin: Duration,
         claim_interval: Duration,
@@ -141,12 +146,12 @@ impl ClaimState {
         }
     }
 
-    /// The lease that there is, for its end.
+    /// Returns the current lease, so that it can be revoked.
     pub fn lease(&self) -> Option<LeaseId> {
         self.lease.map(|lease| lease.id)
     }
 
-    /// The key, if it is ours.
+    /// Returns the key, if this process holds it.
     pub fn held(&self) -> Option<Held> {
         match (&self.holder, self.lease) {
             (Holder::Mine(create_revision), Some(lease)) => Some(Held {
@@ -158,17 +163,18 @@ impl ClaimState {
         }
     }
 
-    /// When the lease must be taken for ended, if that was not told: looked at even while a request is under way.
+    /// Returns the time at which the lease must be treated as ended, if that has not been reported.
+    /// It applies even while a request is under way.
     pub fn expiry(&self) -> Option<Instant> {
         self.lease.filter(|_| !self.is_expired).map(|lease| lease.valid_until)
     }
 
-    /// The value to be held has changed: claim at once.
+    /// Claims the key at once, because its value has changed.
     pub fn claim_now(&mut self, now: Instant) {
         self.claim_at = now;
     }
 
-    /// Time went by.
+    /// Reports the end of the lease if its time is over.
     pub fn tick(&mut self, now: Instant) -> Vec<ClaimEvent> {
         let mut events = Vec::new();
         if self.expiry().is_some_and(|expiry| now >= expiry) {
@@ -177,7 +183,7 @@ impl ClaimState {
         events
     }
 
-    /// What to do now. To be asked again after each event, answer and wait.
+    /// Returns the next step. The caller asks again after each event, answer and wait.
     pub fn step(&mut self, now: Instant) -> Step {
         if now < self.rest_until {
             return Step::Wait(self.rest_until);
@@ -186,7 +192,7 @@ impl ClaimState {
         if now >= lease.renew_at {
             return Step::Ask(Request::KeepAlive(lease.id));
         }
-        // After the end of its time a lease may live on, but only a renewal can tell.
+        // A lease may outlive its time, but only a renewal can show that.
         if now >= self.claim_at && !self.is_expired {
             return Step::Ask(Request::Claim(lease.id));
         }
@@ -194,9 +200,9 @@ impl ClaimState {
         Step::Wait(lease.renew_at.min(claim_at))
     }
 
-    /// The request that [`step`](Self::step) wanted has ended like this.
+    /// Takes the result of the request that [`step`](Self::step) returned.
     pub fn answer(&mut self, answer: Answer, now: Instant) -> Vec<ClaimEvent> {
-        // An answer may come too late for the lease.
+        // The answer may come after the end of the lease.
         let mut events = self.tick(now);
         match answer {
             Answer::Silence => {
@@ -220,7 +226,7 @@ impl ClaimState {
                 if let Some(lease) = self.lease {
                     self.hold(lease.id, lease.ttl, sent_at);
                 }
-                // One who waits for another's key looks at it at its own pace.
+                // A process that waits for another holder's key reads it at `claim_interval`.
                 if !matches!(self.holder, Holder::Other(_)) {
                     self.claim_at = now;
                 }

@@ -14,7 +14,7 @@ fn granted(sent_at: Instant) -> Answer {
     Answer::Granted { lease: LEASE, ttl: TTL, sent_at }
 }
 
-/// A state that holds its key since `start`.
+/// Returns a state that holds its key since `start`.
 fn holding(start: Instant) -> ClaimState {
     let mut state = state(start);
     assert_eq!(state.step(start), Step::Ask(Request::Grant));
@@ -27,7 +27,7 @@ fn holding(start: Instant) -> ClaimState {
 }
 
 #[test]
-fn a_lease_is_renewed_four_times_in_its_life_and_the_key_looked_at_each_time() {
+fn a_lease_is_renewed_four_times_in_its_ttl_and_the_key_read_each_time() {
     let start = Instant::now();
     let mut state = holding(start);
     let mut now = start;
@@ -90,7 +90,7 @@ fn attempts_go_on_within_a_quarter_of_the_lease() {
 }
 
 #[test]
-fn a_lease_that_outlived_its_time_is_kept_and_its_key_is_the_same() {
+fn a_lease_that_outlived_its_time_is_kept_with_its_key() {
     let start = Instant::now();
     let mut state = holding(start);
     assert_eq!(state.tick(start + TTL), [ClaimEvent::Expired]);
@@ -107,7 +107,7 @@ fn a_lease_that_outlived_its_time_is_kept_and_its_key_is_the_same() {
 }
 
 #[test]
-fn a_lost_lease_is_told_once_and_a_new_one_asked_for() {
+fn a_lost_lease_is_reported_once_and_a_new_one_requested() {
     let start = Instant::now();
     let mut state = holding(start);
     let now = start + TTL / 4;
@@ -129,7 +129,7 @@ fn an_answer_after_the_end_of_the_lease_is_not_acted_on() {
 }
 
 #[test]
-fn another_holder_is_told_once_and_looked_at_again_and_again() {
+fn another_holder_is_reported_once_and_its_key_read_repeatedly() {
     let start = Instant::now();
     let mut state = state(start);
     state.answer(granted(start), start);
@@ -150,7 +150,7 @@ fn another_holder_is_told_once_and_looked_at_again_and_again() {
 }
 
 #[test]
-fn a_key_that_was_taken_away_is_told_even_if_it_was_written_again_at_once() {
+fn the_loss_of_a_key_is_reported_even_if_it_is_held_again_at_once() {
     let start = Instant::now();
     let mut state = holding(start);
     let create_revision = Revision(8);
@@ -170,7 +170,7 @@ fn a_changed_value_is_claimed_at_once() {
 }
 
 #[test]
-fn refusals_are_contact_but_wait() {
+fn a_refusal_counts_as_contact_and_delays_the_next_attempt() {
     let start = Instant::now();
     let mut state = state(start);
     assert_eq!(state.answer(Answer::Refused, start), [ClaimEvent::Connected]);

@@ -1,5 +1,5 @@
-//! The transactions of a claim: create the key, or find whose it is, and take it over if it is one's own: of the same boot id,
-//! or of a process that is known to have ended.
+//! The transactions of a claim: create the key, or find its holder, and take it over if the holder
+//! is this process (the same boot id) or a process that is known to have ended.
 
 use serde::Deserialize;
 
@@ -7,19 +7,19 @@ use crate::claim::state::Answer;
 use crate::revision::{LeaseId, Revision, Versioned};
 use crate::transaction::{Compare, Decided, Operation, Transaction};
 
-/// What every value held with a lease begins with: who holds it.
+/// The beginning of every value held with a lease: the holder's boot id.
 #[derive(Deserialize)]
 struct Holder {
     boot_id: String,
 }
 
-/// What is claimed, by whom, and with which lease and value. etcd's word that it knows no such lease is, at any
-/// transaction, [`Answer::NoSuchLease`].
+/// The key to claim, with the claimant, the lease and the value. If etcd knows no such lease, any
+/// transaction ends with [`Answer::NoSuchLease`].
 #[derive(Clone, Debug)]
 pub struct Claiming {
-    /// Of the key.
+    /// Path of the key.
     pub path: String,
-    /// Of the process that claims; `value` begins with it.
+    /// Boot id of the claimant; `value` begins with it.
     pub boot_id: String,
     /// Boot ids of holders that have certainly ended.
     pub ended: Vec<String>,
@@ -27,11 +27,12 @@ pub struct Claiming {
     pub value: Vec<u8>,
 }
 
-/// What follows from the first transaction.
+/// The result of the first transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     Answer(Answer),
-    /// A key of the same boot id, or of one that has ended, that differs: to be written over, which leaves its create revision.
+    /// The key has the same boot id, or one that has ended, and differs in lease or value: to be
+    /// overwritten, which keeps its create revision.
     OwnOther {
         create_revision: Revision,
         mod_revision: Revision,
@@ -39,18 +40,18 @@ pub enum Found {
 }
 
 impl Claiming {
-    /// Creates the key, or finds whose it is.
+    /// Creates the key, or reads its holder.
     pub fn create(&self) -> Transaction {
         self.put_if(Compare::absent(&self.path))
     }
 
-    /// What the answer to [`create`](Self::create) means.
+    /// Interprets the answer to [`create`](Self::create).
     pub fn created(&self, decided: Decided) -> Found {
         if decided.has_held {
             return Found::Answer(Answer::Mine { create_revision: decided.revision });
         }
         let Some(found) = decided.found.into_iter().flatten().next() else {
-            // No etcd says that there is a key and that there is none.
+            // etcd contradicted itself: the key exists, and it does not.
             return Found::Answer(Answer::Refused);
         };
         let boot_id = serde_json::from_slice::<Holder>(&found.value)
@@ -65,14 +66,15 @@ impl Claiming {
         }
     }
 
-    /// Writes one's own key over, unless it has changed since.
+    /// Overwrites the key, unless it has changed since.
     pub fn replace(&self, mod_revision: Revision) -> Transaction {
         self.put_if(Compare::ModRevision(self.path.clone(), mod_revision))
     }
 
-    /// What the answer to [`replace`](Self::replace) means; `create_revision` as [`created`](Self::created) told it.
+    /// Interprets the answer to [`replace`](Self::replace); `create_revision` is the one from
+    /// [`created`](Self::created).
     pub fn replaced(create_revision: Revision, decided: &Decided) -> Answer {
-        // Somebody was faster, and may have taken the key away: look again.
+        // Another client was faster, and may have deleted the key: try again.
         if decided.has_held { Answer::Mine { create_revision } } else { Answer::Refused }
     }
 
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_went_before_it_was_taken_over_is_not_ours() {
+    fn a_key_deleted_before_its_take_over_is_not_held() {
         let gone = Decided { has_held: false, revision: Revision(9), found: vec![None] };
         assert_eq!(Claiming::replaced(Revision(3), &gone), Answer::Refused);
     }

@@ -1,7 +1,7 @@
-//! The full list beside a watch: what it shows and the watch has not delivered.
+//! The full list beside a watch: the differences that the watch has not delivered.
 //!
-//! The list and the watch are not of one moment. What the watch is ahead with is no difference, and what it is behind with
-//! is one only when it has had its time to deliver.
+//! The list and the watch are not of one moment. A change that the watch has delivered ahead of the
+//! list is no difference, and a change that it has not delivered is one only after its grace time.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,7 +11,7 @@ use crate::keys::Key;
 use crate::mirror::event::Entry;
 use crate::revision::Revision;
 
-/// What the owner has been told of a key.
+/// The state of a key as reported to the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) mod_revision: Revision,
@@ -26,28 +26,29 @@ impl Known {
     }
 }
 
-/// The full list beside a watch.
+/// The state of the check by a full list.
 #[derive(Debug)]
 pub(super) enum Check {
     Due {
         at: Instant,
     },
-    /// Asked for; what the watch deleted meanwhile may still be in it.
+    /// The list is requested; it may still contain keys that the watch has deleted since.
     Listing {
         deleted: BTreeMap<Key, Revision>,
     },
-    /// The list differs; the watch may still deliver.
+    /// The list differs; the watch may still deliver the changes.
     Doubt {
         until: Instant,
         differing: Differing,
     },
 }
 
-/// Keys that a list shows with this revision, or not at all, and the watch has not reported so.
+/// Keys that a list contains with this revision, or not at all, and that the watch has not reported
+/// so.
 pub(super) type Differing = BTreeMap<Key, Option<Revision>>;
 
 impl Check {
-    /// The watch reported a change of `key`.
+    /// Takes the watch's report of a change of `key`.
     pub(super) fn change(&mut self, key: &Key, revision: Revision, is_delete: bool) {
         match self {
             Self::Due { .. } => {}
@@ -66,7 +67,7 @@ impl Check {
     }
 }
 
-/// What a list at `revision` shows and the watch has not reported until now.
+/// Returns the differences between a list at `revision` and the state reported so far.
 pub(super) fn differences(
     known: &BTreeMap<Key, Known>,
     deleted: &BTreeMap<Key, Revision>,

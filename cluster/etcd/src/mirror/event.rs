@@ -1,40 +1,41 @@
-//! What a mirror is told by etcd and the clock, what it wants done, and what it tells its owner.
+//! Inputs of a mirror from etcd and the clock, its actions, and its events for the owner.
 
 use serde::{Deserialize, Serialize};
 
 use crate::keys::Key;
 use crate::revision::{Place, Revision};
 
-/// What a mirror tells its owner, in order.
+/// An event for a mirror's owner, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MirrorEvent {
     /// The key has this value now.
     Put { key: Key, value: Vec<u8>, mod_revision: Revision },
     /// The key is gone.
     Delete { key: Key },
-    /// Everything reported until now is the state at this place, complete.
+    /// Everything reported so far is the complete state at this position.
     SnapshotComplete { place: Place },
-    /// etcd tells another history than before, as after a restore from a backup. All that was reported is void; every key
-    /// follows anew, then `SnapshotComplete`.
+    /// etcd's history differs from the one reported, as after a restore from a backup. Everything
+    /// reported is void; every key is reported again, then `SnapshotComplete`.
     Restored { reason: RestoreReason, place: Place },
-    /// etcd gives no news: what was reported may be old. A `SnapshotComplete` follows when it does again.
+    /// etcd sends no news: the reported state may be out of date. A `SnapshotComplete` follows when
+    /// it does again.
     Stale,
 }
 
-/// How another history was noticed.
+/// The evidence that etcd's history has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RestoreReason {
     /// It is another etcd.
     ClusterId { before: u64, now: u64 },
-    /// The store is at an earlier revision than it was.
+    /// The store is at an earlier revision than before.
     Revision { before: Revision, now: Revision },
-    /// etcd's elections are counted anew.
+    /// The count of etcd's elections has restarted.
     RaftTerm { before: u64, now: u64 },
-    /// A key has an older value than before, or another one of the same revision.
+    /// A key has an older value than before, or a different one of the same revision.
     Key { before: Revision, now: Revision },
 }
 
-/// A key of a list or of a watch.
+/// A key in a list or in a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub key: Key,
@@ -42,56 +43,56 @@ pub struct Entry {
     pub mod_revision: Revision,
 }
 
-/// What a watch reports.
+/// A change that a watch reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     Put(Entry),
     Delete { key: Key, revision: Revision },
 }
 
-/// What happened.
+/// An input of a mirror.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// Nothing but time.
+    /// Only time has passed.
     Tick,
-    /// All keys of the range, at this place.
+    /// All keys of the range, at this position.
     Listed {
         place: Place,
         entries: Vec<Entry>,
     },
     ListFailed,
     WatchOpened,
-    /// Events, or none: an answer to a progress request.
+    /// Changes; none: the answer to a progress request.
     Watched(Vec<Change>),
-    /// etcd ended the watch since it has compacted what it would need.
+    /// etcd ended the watch because it has compacted revisions that the watch needs.
     Compacted,
     /// The watch could not be opened, or ended.
     WatchFailed,
 }
 
-/// What to do. A new `List` or `OpenWatch` replaces one that is under way.
+/// An action for the client. A new `List` or `OpenWatch` replaces one that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Read all keys of the range at one revision.
     List,
     /// Open a watch on everything after this revision.
     OpenWatch(Revision),
-    /// Ask the watch for a sign of life.
+    /// Request the progress of the watch, which shows that it is alive.
     RequestProgress,
     /// Drop the watch and any list under way.
     Close,
-    /// The connection of the watch is not to be trusted: use another one from now on. Comes before `Close`.
+    /// Distrust the connection of the watch: use another one from now on. Comes before `Close`.
     Distrust,
 }
 
-/// What to do and what to tell, in order, and what to count.
+/// Actions and events, in order, and values to count.
 #[derive(Debug, Default)]
 pub struct Output {
     pub actions: Vec<Action>,
     pub events: Vec<MirrorEvent>,
-    /// Keys that a list showed and a running watch did not deliver.
+    /// Number of keys that a list contained and a running watch did not deliver.
     pub list_differences: u64,
-    /// A watch was given up since it did not answer.
+    /// Whether a watch was given up because it did not answer.
     pub is_stalled: bool,
 }
 

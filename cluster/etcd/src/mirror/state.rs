@@ -1,19 +1,23 @@
-//! What a mirror does next: a pure state machine, told what happened and when.
+//! The decisions of a mirror: a pure state machine of events and times.
 //!
 //! ```text
-//!              wait over            listed               created
-//!   resting ------------> listing --------> opening ------------> watching --+
-//!      ^                     |                 |                   | full list: the same, or the watch
-//!      +---------------------+-----------------+-------------------+ delivers what differs
-//!        failed, compacted, stalled, another history, or a difference that the watch did not deliver
+//!            wait over           listed            created
+//!   resting -----------> listing -------> opening ----------> watching <--+
+//!      ^                    |                |                  |  |      | full list: the same,
+//!      |                    |                |                  |  +------+ or the watch delivers
+//!      +--------------------+----------------+------------------+           what differs
+//!        failed, compacted, stalled, another history, or a difference that the watch did not
+//!        deliver
 //! ```
 //!
-//! A watch is a hint. Every connection begins with a list, so nothing that happened meanwhile is missed and another
-//! history is noticed. The progress of a watch shows that it lives, never that it is complete: etcd 3.4.23, as
-//! Debian has it, may answer a progress request ahead of events that are still to come. The full list shows completeness.
+//! A watch is a hint. Every connection begins with a list, so no change in between is missed and
+//! another history is noticed. The progress of a watch shows that it is alive, never that it is
+//! complete: etcd 3.4.23, as packaged by Debian, may answer a progress request ahead of pending
+//! events. Only the full list shows completeness.
 //!
-//! Invariants: events follow each other as in etcd, no value is reported twice, and what was reported before a
-//! `SnapshotComplete` is exactly the list of its revision. Knows no etcd, no task and no clock.
+//! Invariants: events are in etcd's order, no value is reported twice, and the state reported
+//! before a `SnapshotComplete` is exactly the list at its revision. The state has no access to
+//! etcd, tasks or clocks.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -24,11 +28,11 @@ use crate::mirror::check::{Check, Known, differences};
 use crate::mirror::event::{Action, Change, Entry, Input, MirrorEvent, Output, RestoreReason};
 use crate::revision::{Place, Revision};
 
-/// Times of a mirror; see [`Options`](crate::Options).
+/// Timing of a mirror; see [`Options`](crate::Options).
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     pub progress_interval: Duration,
-    /// How long a watch may take to answer that.
+    /// Longest time that a watch may take to answer a progress request.
     pub answer_timeout: Duration,
     pub list_interval: Duration,
     pub list_grace: Duration,
@@ -44,31 +48,32 @@ enum Phase {
 
 #[derive(Debug)]
 struct Watching {
-    /// When the watch last said something.
+    /// Time of the watch's last message.
     heard_at: Instant,
-    /// When it was asked for its progress, until it says something.
+    /// Time of the progress request, until the watch's next message.
     asked_at: Option<Instant>,
     check: Check,
 }
 
-/// What was told of a range of keys, and what the list or the watch that brings news is doing.
+/// The reported state of a range of keys, and the progress of the list or watch that supplies it.
 #[derive(Debug)]
 pub struct MirrorState {
     times: Times,
     back_off: BackOff,
-    /// What the owner has been told.
+    /// State of each key as reported to the owner.
     known: BTreeMap<Key, Known>,
-    /// The newest place seen.
+    /// The newest position seen.
     seen: Option<Place>,
-    /// What was seen when the list under way was asked for: it cannot be older.
+    /// The newest position seen when the list under way was requested: the list cannot be older.
     floor: Option<Place>,
-    /// Whether the owner may rely on what it was told.
+    /// Whether the owner may rely on the reported state.
     is_fresh: bool,
     phase: Phase,
 }
 
 impl MirrorState {
-    /// A mirror that has told nothing yet. `seen` is the place that an earlier process kept.
+    /// Creates a mirror that has reported nothing. `seen` is the position that an earlier process
+    /// stored.
     pub fn new(times: Times, back_off: BackOff, seen: Option<Place>, now: Instant) -> Self {
         Self {
             times,
@@ -81,7 +86,7 @@ impl MirrorState {
         }
     }
 
-    /// When a `Tick` is due, if nothing else happens.
+    /// Returns the time at which a `Tick` is due, if no other input comes before.
     pub fn deadline(&self) -> Option<Instant> {
         match &self.phase {
             Phase::Resting { until } => Some(*until),
@@ -99,14 +104,14 @@ impl MirrorState {
         }
     }
 
-    /// What to do and to tell after something happened.
+    /// Takes an input. Returns the resulting actions and events.
     pub fn handle(&mut self, input: Input, now: Instant) -> Output {
         let mut output = Output::default();
         match input {
             Input::Tick => self.tick(now, &mut output),
             Input::Listed { place, entries } => self.listed(place, entries, now, &mut output),
             Input::ListFailed => match &mut self.phase {
-                // The watch may be well; its progress will tell.
+                // The watch may still be well; its progress will show.
                 Phase::Watching(watching) => {
                     watching.check = Check::Due { at: now + self.times.list_grace };
                 }
@@ -153,7 +158,7 @@ impl MirrorState {
                 output.actions.push(Action::List);
             }
             Check::Doubt { until, differing } if now >= *until => {
-                // The watch had its time: it is not complete, whatever it says about its progress.
+                // The watch has had its time: it is not complete, whatever its progress says.
                 output.list_differences = differing.len() as u64;
                 output.actions.extend([Action::Distrust, Action::Close]);
                 self.list(output);
@@ -200,7 +205,7 @@ impl MirrorState {
         self.adopt(place, entries, restored.is_some(), output);
     }
 
-    /// Makes the list what the owner knows, and watches from there.
+    /// Makes the list the reported state, and opens a watch from there.
     fn adopt(&mut self, place: Place, entries: Vec<Entry>, is_anew: bool, output: &mut Output) {
         let mut before = std::mem::take(&mut self.known);
         if is_anew {
@@ -222,7 +227,7 @@ impl MirrorState {
         self.phase = Phase::Opening;
     }
 
-    /// Why a list cannot come after what was seen, if it cannot.
+    /// Returns the reason that a list cannot follow the state seen before, if there is one.
     fn restored(&self, now: Place, entries: &[Entry]) -> Option<RestoreReason> {
         let before = self.floor?;
         if now.cluster_id != before.cluster_id {
@@ -239,7 +244,7 @@ impl MirrorState {
         }
         entries.iter().find_map(|entry| {
             let known = self.known.get(&entry.key)?;
-            // A watch may be ahead of the list; what is known from before the list cannot be.
+            // A watch may be ahead of the list; a key known from before the list cannot be.
             let is_older =
                 entry.mod_revision < known.mod_revision && known.mod_revision <= now.revision;
             let is_other = entry.mod_revision == known.mod_revision && Known::of(entry) != *known;

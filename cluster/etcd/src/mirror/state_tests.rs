@@ -39,7 +39,7 @@ fn listed(revision: i64, entries: &[Entry]) -> Input {
     Input::Listed { place: place(revision), entries: entries.to_vec() }
 }
 
-/// A mirror that watches shard 1 = "a" of revision 3, listed at 10.
+/// Returns a mirror that watches shard 1 = "a" of revision 3, listed at revision 10.
 fn watching(now: Instant) -> MirrorState {
     let mut state = MirrorState::new(TIMES, back_off(), None, now);
     assert_eq!(state.handle(Input::Tick, now).actions, [Action::List]);
@@ -53,10 +53,10 @@ fn watching(now: Instant) -> MirrorState {
     state
 }
 
-/// Lets a watching mirror ask for its full list.
+/// Advances a watching mirror until it requests its full list.
 fn check_due(state: &mut MirrorState) -> Instant {
     loop {
-        let now = state.deadline().expect("a time to act");
+        let now = state.deadline().expect("a watching mirror has a deadline");
         let actions = state.handle(Input::Tick, now).actions;
         if actions.contains(&Action::RequestProgress) {
             state.handle(Input::Watched(Vec::new()), now);
@@ -68,12 +68,12 @@ fn check_due(state: &mut MirrorState) -> Instant {
 }
 
 #[test]
-fn a_watch_that_says_nothing_is_asked_and_then_given_up() {
+fn a_silent_watch_is_asked_for_progress_and_then_given_up() {
     let start = Instant::now();
     let mut state = watching(start);
     let asked = start + TIMES.progress_interval;
     assert_eq!(state.handle(Input::Tick, asked).actions, [Action::RequestProgress]);
-    // An answer without events is enough.
+    // An answer without events suffices.
     state.handle(Input::Watched(Vec::new()), asked + SECOND);
     assert_eq!(state.deadline(), Some(asked + SECOND + TIMES.progress_interval));
     let asked = asked + SECOND + TIMES.progress_interval;
@@ -87,7 +87,7 @@ fn a_watch_that_says_nothing_is_asked_and_then_given_up() {
 }
 
 #[test]
-fn after_a_compaction_only_what_changed_is_told() {
+fn only_changed_keys_are_reported_after_a_compaction() {
     let start = Instant::now();
     let mut state = watching(start);
     assert_eq!(state.handle(Input::Compacted, start).actions, [Action::Close]);
@@ -101,7 +101,7 @@ fn after_a_compaction_only_what_changed_is_told() {
 }
 
 #[test]
-fn nothing_is_told_twice() {
+fn no_change_is_reported_twice() {
     let start = Instant::now();
     let mut state = watching(start);
     let changes = vec![put(1, "a", 3), put(1, "b", 11), put(1, "b", 11)];
@@ -112,11 +112,12 @@ fn nothing_is_told_twice() {
 }
 
 #[test]
-fn a_full_list_that_the_watch_catches_up_with_is_no_difference() {
+fn a_list_that_the_watch_catches_up_with_counts_no_difference() {
     let start = Instant::now();
     let mut state = watching(start);
     let now = check_due(&mut state);
-    // Ahead of the list: 2 was written and deleted. Behind it: 1 and 3.
+    // The watch is ahead of the list with key 2, written and deleted, and behind it with keys 1 and
+    // 3.
     let gone = Change::Delete { key: Key::Shard(ShardId(2)), revision: Revision(14) };
     state.handle(Input::Watched(vec![put(2, "x", 12), gone]), now);
     let list = [entry(2, "x", 12), entry(3, "c", 13)];
@@ -129,13 +130,13 @@ fn a_full_list_that_the_watch_catches_up_with_is_no_difference() {
 }
 
 #[test]
-fn a_watch_that_does_not_deliver_what_is_listed_is_replaced_and_counted() {
+fn a_watch_that_does_not_deliver_listed_keys_is_replaced_and_counted() {
     let start = Instant::now();
     let mut state = watching(start);
     let now = check_due(&mut state);
     let list = [entry(2, "b", 12)];
     state.handle(listed(13, &list), now);
-    // It answers, but does not deliver.
+    // The watch answers, but does not deliver.
     let late = now + TIMES.list_grace;
     state.handle(Input::Watched(Vec::new()), late - SECOND);
     let output = state.handle(Input::Tick, late);
@@ -155,7 +156,7 @@ fn a_list_that_fails_beside_a_watch_leaves_the_watch_alone() {
 }
 
 #[test]
-fn another_history_is_told_before_everything_anew() {
+fn another_history_is_reported_before_all_keys_again() {
     let cases: [(Place, &str, i64, RestoreReason); 5] = [
         (
             Place { cluster_id: 9, ..place(30) },
@@ -193,7 +194,7 @@ fn another_history_is_told_before_everything_anew() {
 }
 
 #[test]
-fn a_place_kept_over_a_restart_shows_a_restore_meanwhile() {
+fn a_position_stored_over_a_restart_reveals_a_restore_in_between() {
     let start = Instant::now();
     let mut state = MirrorState::new(TIMES, back_off(), Some(place(100)), start);
     state.handle(Input::Tick, start);
@@ -202,7 +203,7 @@ fn a_place_kept_over_a_restart_shows_a_restore_meanwhile() {
 }
 
 #[test]
-fn a_list_asked_for_before_the_watch_went_on_is_no_restore() {
+fn a_list_older_than_the_watch_is_no_restore() {
     let start = Instant::now();
     let mut state = watching(start);
     let now = check_due(&mut state);
@@ -210,11 +211,12 @@ fn a_list_asked_for_before_the_watch_went_on_is_no_restore() {
     assert_eq!(state.handle(listed(40, &[entry(1, "a", 3)]), now).events, []);
 }
 
-/// An etcd with its whole history, a watch that may lose events, and an owner that keeps what it is told.
+/// An etcd with its whole history, a watch that may lose events, and an owner that stores what is
+/// reported.
 struct Simulation {
     now: Instant,
     mirror: MirrorState,
-    /// Each write: key and value, none when deleted. The revision is the index + 1.
+    /// Each write: key and value, none when deleted. Its revision is the index + 1.
     history: Vec<(u32, Option<u8>)>,
     cluster_id: u64,
     compacted: usize,
@@ -296,7 +298,7 @@ impl Simulation {
         }
     }
 
-    /// etcd answers what it was asked, in the order of `first_watch`.
+    /// Answers the pending list, or else the pending opening of a watch.
     fn serve(&mut self) {
         if let Some((place, entries)) = self.list.take() {
             self.tell(Input::Listed { place, entries });
@@ -338,7 +340,7 @@ impl Simulation {
             }
             5 | 6 => self.serve(),
             7..=9 => self.deliver(),
-            // The watch loses an event and does not know.
+            // The watch loses an event without noticing.
             10 => self.watch = self.watch.map(|next| (next + 1).min(self.history.len())),
             11 => self.compacted = self.history.len().saturating_sub(1),
             12 if self.watch.take().is_some() => self.tell(Input::WatchFailed),
@@ -351,7 +353,7 @@ impl Simulation {
         }
     }
 
-    /// An older backup: connections end, and other writes follow.
+    /// Restores an older backup: connections end, and other writes follow.
     fn restore(&mut self) {
         self.history.truncate(self.history.len() / 2);
         self.compacted = self.compacted.min(self.history.len());
@@ -366,13 +368,13 @@ impl Simulation {
 }
 
 #[test]
-fn whatever_happens_the_owner_ends_with_what_etcd_has() {
+fn the_owner_ends_with_the_state_of_etcd_after_any_history() {
     check!().with_iterations(3000).for_each(|bytes: &[u8]| {
         let mut simulation = Simulation::new();
         for byte in bytes {
             simulation.act(*byte);
         }
-        // Quiet and well for longer than a full list and its grace take.
+        // etcd is quiet and well for longer than a full list and its grace time take.
         for _ in 0..200 {
             simulation.serve();
             simulation.deliver();

@@ -1,4 +1,4 @@
-//! What the tests share: a cluster with short times, and waiting for events.
+//! Shared by the tests: a cluster with short times, and waits for events.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) fn cluster(endpoint: String) -> Cluster {
     start(options(&[endpoint]))
 }
 
-/// Waits for something of `cluster`, up to the deadline of every test.
+/// Waits for a future of `cluster`, up to the deadline of every test.
 pub(crate) fn wait<T>(cluster: &Cluster, what: &str, future: impl Future<Output = T>) -> T {
     cluster
         .handle()
@@ -61,7 +61,7 @@ pub(crate) fn node() -> Key {
     Key::Node("n1".parse().unwrap())
 }
 
-/// The next event that is neither `Connected` nor `Lost`.
+/// Returns the next event that is neither `Connected` nor `Lost`.
 pub(crate) async fn next_of_session(session: &mut Session) -> ClaimEvent {
     loop {
         match session.next_event().await.unwrap() {
@@ -88,7 +88,7 @@ pub(crate) fn done(outcome: Outcome) -> Revision {
     }
 }
 
-/// Writes a shard's key whatever it is.
+/// Writes a shard's key, whatever its revision.
 pub(crate) fn write(cluster: &Cluster, shard: u32, value: &str) -> Revision {
     let store = cluster.store();
     wait(cluster, "write", write_shard(store, shard, value.into()))
@@ -100,7 +100,7 @@ pub(crate) async fn write_shard(store: Store, shard: u32, value: Vec<u8>) -> Rev
     done(store.put(key, expected, value).await)
 }
 
-/// What a mirror has told.
+/// A copy of the keys, as a mirror has reported them.
 #[derive(Default)]
 pub(crate) struct Copy {
     pub(crate) keys: BTreeMap<Key, Vec<u8>>,
@@ -125,7 +125,7 @@ impl Copy {
         }
     }
 
-    /// Takes events until `is_so`.
+    /// Takes events until `is_so` holds.
     pub(crate) fn until(
         &mut self,
         cluster: &Cluster,

@@ -24,7 +24,7 @@ fn files(directory: &Path, name: &str) -> Certificate {
 
 const NEW_KEY: [&str; 5] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
 
-/// A new authority.
+/// Creates an authority.
 pub(crate) fn authority(directory: &Path, name: &str) -> Certificate {
     let (pem, key, subject) = (format!("{name}.pem"), format!("{name}.key"), format!("/CN={name}"));
     let mut arguments = vec!["req", "-x509", "-days", "2", "-subj", &subject];
@@ -34,7 +34,7 @@ pub(crate) fn authority(directory: &Path, name: &str) -> Certificate {
     files(directory, name)
 }
 
-/// A certificate for `address` and `subject`, signed by the authority called `by`.
+/// Creates a certificate for `address` and `subject`, signed by the authority called `by`.
 pub(crate) fn certificate(
     directory: &Path,
     by: &str,

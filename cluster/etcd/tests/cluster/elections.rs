@@ -13,7 +13,7 @@ fn swap(shard: u32) -> [Swap; 1] {
 }
 
 #[test]
-fn one_leads_the_other_follows_until_the_first_steps_down() {
+fn a_second_controller_follows_until_the_leader_steps_down() {
     let etcd = Etcd::start();
     let (a, b) = (cluster(etcd.endpoint()), cluster(etcd.endpoint()));
     let mut first = a.election(&leader_record("a"));
@@ -33,7 +33,7 @@ fn one_leads_the_other_follows_until_the_first_steps_down() {
     assert_ne!(old.create_revision, new.create_revision);
     assert_eq!(wait(&a, "refusal", a.store().transact(&swap(2), Some(old))), Outcome::NotLeader);
     done(wait(&b, "write", b.store().transact(&swap(2), Some(new))));
-    // A leader can lose a race all the same.
+    // A leader can lose a race, too.
     let outcome = wait(&b, "conflict", b.store().transact(&swap(2), Some(new)));
     let Outcome::LostRace(current) = outcome else { panic!("{outcome:?}") };
     assert_eq!(current[0].as_ref().unwrap().value, b"{}");
@@ -68,9 +68,9 @@ fn a_leader_that_is_cut_off_stops_before_another_is_elected() {
     let (stopped_at, elected_at) =
         (stopped_at.expect("the first has stopped"), elected_at.unwrap());
     assert!(stopped_at < elected_at);
-    assert!(elected_at - cut_at >= MARGIN, "the margin was kept free");
+    assert!(elected_at - cut_at >= MARGIN, "the old leader stops a margin before the new election");
     assert_eq!(wait(&a, "notice", next_of_election(&mut first)), ClaimEvent::Expired);
-    // Even if its clock had failed, its writes would.
+    // Even if its clock had failed, its writes would be refused.
     proxy.mend();
     wait_for("refusal", || match wait(&a, "outcome", a.store().transact(&swap(1), Some(old))) {
         Outcome::NotLeader => true,
@@ -82,13 +82,13 @@ fn a_leader_that_is_cut_off_stops_before_another_is_elected() {
 }
 
 #[test]
-fn a_leader_stays_one_as_long_as_it_renews() {
+fn a_leader_leads_as_long_as_it_renews_its_lease() {
     let etcd = Etcd::start();
     let a = cluster(etcd.endpoint());
     let mut election = a.election(&leader_record("a"));
     wait(&a, "election", next_of_election(&mut election));
     let first = election.leadership().unwrap();
-    // Past the end of the first lease, with the same key.
+    // The leader outlasts its first lease with the same key.
     wait_for("renewals", || {
         let now = election.leadership().expect("still the leader");
         assert_eq!(now.create_revision, first.create_revision);

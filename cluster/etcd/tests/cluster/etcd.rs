@@ -15,9 +15,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(crate) struct Etcd {
     directory: TempDir,
-    /// Loopback address that only this process uses: its ports are free, also while the daemon is down.
+    /// Loopback address used by this process only: its ports stay free while the daemon is down.
     address: String,
-    /// The client's port; the next is the peers'.
+    /// Port for clients; the next one is for peers.
     port: u32,
     scheme: &'static str,
     arguments: Vec<String>,
@@ -39,7 +39,7 @@ impl Etcd {
         etcd
     }
 
-    /// A daemon that has not been started: what it needs is still to be put into its directory.
+    /// Creates a daemon without starting it, so that its directory can be prepared.
     pub(crate) fn new(scheme: &'static str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Relaxed);
@@ -74,7 +74,7 @@ impl Etcd {
         self.port
     }
 
-    /// What a client connects to.
+    /// Returns the endpoint for clients.
     pub(crate) fn endpoint(&self) -> String {
         format!("{}://{}:{}", self.scheme, self.address, self.port)
     }
@@ -120,7 +120,7 @@ impl Etcd {
         kill(Pid::from_raw(id.try_into().unwrap()), signal).unwrap();
     }
 
-    /// `kill -9`.
+    /// Kills the daemon with `kill -9`.
     pub(crate) fn kill(&mut self) {
         let mut child = self.child.take().expect("etcd runs");
         child.kill().unwrap();
@@ -135,7 +135,7 @@ impl Etcd {
         self.signal(Signal::SIGCONT);
     }
 
-    /// Runs `etcdctl` against this daemon; what it printed.
+    /// Runs `etcdctl` against this daemon. Returns its output.
     pub(crate) fn control(&self, arguments: &[&str]) -> String {
         self.try_control(arguments).unwrap_or_else(|error| panic!("etcdctl {arguments:?}: {error}"))
     }
@@ -156,7 +156,7 @@ impl Etcd {
         }
     }
 
-    /// Runs `etcdctl` without the options of the operator; why etcd refuses it.
+    /// Runs `etcdctl` without the operator's options. Returns etcd's refusal.
     pub(crate) fn refused(&self, arguments: &[&str]) -> String {
         let output = Command::new("etcdctl")
             .env("ETCDCTL_API", "3")
@@ -169,7 +169,7 @@ impl Etcd {
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
-    /// The store's revision now.
+    /// Returns the store's current revision.
     pub(crate) fn revision(&self) -> i64 {
         let status = self.control(&["endpoint", "status", "--write-out", "json"]);
         let status: serde_json::Value = serde_json::from_str(&status).unwrap();
@@ -222,7 +222,7 @@ impl Drop for Etcd {
     }
 }
 
-/// Looks until `look` is true.
+/// Polls until `look` is true.
 pub(crate) fn wait_for(what: &str, mut look: impl FnMut() -> bool) {
     let end = Instant::now() + START_TIMEOUT;
     while !look() {

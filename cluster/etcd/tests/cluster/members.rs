@@ -1,11 +1,11 @@
-//! Nodes register, are refused, lose their lease, come back.
+//! Nodes register, are refused, lose their lease, and return.
 
 use weir_etcd::{ClaimEvent, Cluster, Session};
 
 use crate::bench::{cluster, next_of_session, node, node_record, wait};
 use crate::etcd::{Etcd, wait_for};
 
-/// A process that has registered its node.
+/// Returns a process that has registered its node.
 fn registered(etcd: &Etcd, boot_id: &str) -> (Cluster, Session) {
     let cluster = cluster(etcd.endpoint());
     let mut session = cluster.session("n1".parse().unwrap(), &node_record(boot_id));
@@ -14,7 +14,7 @@ fn registered(etcd: &Etcd, boot_id: &str) -> (Cluster, Session) {
 }
 
 #[test]
-fn a_node_is_there_until_it_leaves() {
+fn a_node_is_registered_until_it_closes_its_session() {
     let etcd = Etcd::start();
     let cluster = cluster(etcd.endpoint());
     let mut session = cluster.session("n1".parse().unwrap(), &node_record("b1"));
@@ -45,7 +45,7 @@ fn a_changed_record_is_written_under_the_same_registration() {
 }
 
 #[test]
-fn a_second_process_of_the_same_name_waits_until_the_first_ones_lease_has_ended() {
+fn a_second_process_of_a_name_waits_for_the_end_of_the_first_lease() {
     let etcd = Etcd::start();
     let (first, session) = registered(&etcd, "b1");
 
@@ -55,7 +55,7 @@ fn a_second_process_of_the_same_name_waits_until_the_first_ones_lease_has_ended(
     assert_eq!(event, ClaimEvent::HeldByOther { boot_id: "b1".to_owned() });
     assert_eq!(successor.registered(), None);
 
-    // As a process that is killed: nothing says good-bye.
+    // The process is killed: no client closes its session.
     drop(session);
     drop(first);
     let event = wait(&second, "take-over", next_of_session(&mut successor));
@@ -63,7 +63,7 @@ fn a_second_process_of_the_same_name_waits_until_the_first_ones_lease_has_ended(
 }
 
 #[test]
-fn a_process_that_knows_that_the_first_one_has_ended_does_not_wait() {
+fn a_process_that_knows_of_the_first_ones_end_registers_at_once() {
     let etcd = Etcd::start();
     let (first, session) = registered(&etcd, "b2");
 
@@ -72,14 +72,14 @@ fn a_process_that_knows_that_the_first_one_has_ended_does_not_wait() {
     let mut successor = second.session_after("n1".parse().unwrap(), &node_record("b3"), ended);
     let event = wait(&second, "take-over", next_of_session(&mut successor));
     assert!(matches!(event, ClaimEvent::Held { .. }), "{event:?}");
-    // The end of the first one's lease takes nothing along.
+    // The end of the first process's lease must not delete the key.
     wait(&first, "end", session.close()).unwrap();
     let found = wait(&second, "answer", second.store().get(&node())).unwrap().unwrap();
     assert!(String::from_utf8(found.value).unwrap().contains("\"boot_id\":\"b3\""));
 }
 
 #[test]
-fn a_process_that_starts_again_with_its_boot_id_takes_its_own_key_over() {
+fn a_process_restarted_with_its_boot_id_takes_its_own_key_over() {
     let etcd = Etcd::start();
     let first = cluster(etcd.endpoint());
     let mut session = first.session("n1".parse().unwrap(), &node_record("b1"));
@@ -135,7 +135,7 @@ fn a_node_outlives_an_etcd_that_is_killed() {
     assert!(error.contains(etcd.address()) && error.contains("check that etcd runs"), "{error}");
 
     etcd.run();
-    // Its lease was kept by etcd: nobody else can have had the key.
+    // etcd kept its lease, so no other process can have held the key.
     assert_eq!(wait(&cluster, "contact", session.next_event()), Some(ClaimEvent::Connected));
     assert_eq!(wait(&cluster, "registration", session.next_event()), Some(before));
     assert!(cluster.counts().connects_total >= 2);
@@ -149,7 +149,7 @@ fn a_node_outlives_an_etcd_that_is_stopped() {
     wait(&cluster, "registration", next_of_session(&mut session));
     etcd.pause();
     assert_eq!(wait(&cluster, "expiry", next_of_session(&mut session)), ClaimEvent::Expired);
-    assert!(cluster.counts().last_contact_age.expect("it answered once") > crate::bench::TTL / 2);
+    assert!(cluster.counts().last_contact_age.expect("etcd answered once") > crate::bench::TTL / 2);
     etcd.resume();
     let event = wait(&cluster, "registration", next_of_session(&mut session));
     assert!(matches!(event, ClaimEvent::Held { .. }), "{event:?}");

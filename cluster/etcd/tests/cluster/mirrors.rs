@@ -1,4 +1,4 @@
-//! A copy of the keys stays one, whatever happens to etcd and to the network.
+//! A mirror stays a true copy of the keys through all faults of etcd and the network.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::etcd::{Etcd, wait_for};
 use crate::proxy::Proxy;
 
 #[test]
-fn events_come_in_the_order_of_etcd_and_unknown_keys_not_at_all() {
+fn events_come_in_the_order_of_etcd_without_unknown_keys() {
     let etcd = Etcd::start();
     let cluster = cluster(etcd.endpoint());
     let first = write(&cluster, 1, "a");
@@ -37,7 +37,7 @@ fn events_come_in_the_order_of_etcd_and_unknown_keys_not_at_all() {
     assert_eq!(cluster.counts().unknown_keys_total, 1);
 }
 
-/// A mirror that has told shard 1 = "a".
+/// Returns a mirror that has reported shard 1 = "a".
 fn mirror_of(cluster: &weir_etcd::Cluster) -> (weir_etcd::Mirror, Copy) {
     write(cluster, 1, "a");
     let mut mirror = cluster.mirror(Range::All, None);
@@ -48,7 +48,7 @@ fn mirror_of(cluster: &weir_etcd::Cluster) -> (weir_etcd::Mirror, Copy) {
 }
 
 #[test]
-fn an_etcd_that_is_killed_is_listed_again() {
+fn a_restarted_etcd_is_listed_again() {
     let mut etcd = Etcd::start();
     let cluster = cluster(etcd.endpoint());
     let (mut mirror, mut copy) = mirror_of(&cluster);
@@ -62,7 +62,7 @@ fn an_etcd_that_is_killed_is_listed_again() {
 }
 
 #[test]
-fn an_etcd_that_is_stopped_is_noticed_and_found_again() {
+fn a_stalled_etcd_makes_the_mirror_stale_until_it_continues() {
     let etcd = Etcd::start();
     let cluster = cluster(etcd.endpoint());
     let (mut mirror, mut copy) = mirror_of(&cluster);
@@ -76,7 +76,7 @@ fn an_etcd_that_is_stopped_is_noticed_and_found_again() {
 }
 
 #[test]
-fn a_watch_that_stalls_without_a_word_is_found_by_its_progress() {
+fn a_silently_stalled_watch_is_detected_by_its_missing_progress() {
     let etcd = Etcd::start();
     let proxy = Proxy::before(&etcd);
     let (cluster, direct) = (cluster(proxy.endpoint()), cluster(etcd.endpoint()));
@@ -90,7 +90,7 @@ fn a_watch_that_stalls_without_a_word_is_found_by_its_progress() {
 }
 
 #[test]
-fn a_slow_etcd_is_still_followed() {
+fn a_mirror_follows_a_slow_etcd() {
     let etcd = Etcd::start();
     let proxy = Proxy::before(&etcd);
     proxy.delay(Duration::from_millis(60));
@@ -104,7 +104,7 @@ fn a_slow_etcd_is_still_followed() {
 }
 
 #[test]
-fn a_full_list_beside_a_good_watch_finds_nothing() {
+fn a_full_list_beside_a_good_watch_finds_no_difference() {
     let etcd = Etcd::start();
     let mut options = options(&[etcd.endpoint()]);
     options.list_interval = Duration::from_millis(10);
@@ -126,14 +126,14 @@ fn a_full_list_beside_a_good_watch_finds_nothing() {
 }
 
 #[test]
-fn an_owner_that_sleeps_through_a_compaction_gets_everything_at_once() {
+fn an_owner_that_misses_a_compaction_gets_the_whole_state_again() {
     let etcd = Etcd::start();
     let mut options = options(&[etcd.endpoint()]);
     options.queue_len = 1;
     let sleepy = start(options);
     let writer = cluster(etcd.endpoint());
     let (mut mirror, mut copy) = mirror_of(&sleepy);
-    // More than the connection and etcd's own queue (1,024 events) hold.
+    // The writes exceed what the connection and etcd's own queue (1,024 events) hold.
     let store = writer.store();
     wait(&writer, "writes", async {
         let tasks: Vec<_> = (0..8)
@@ -158,7 +158,7 @@ fn an_owner_that_sleeps_through_a_compaction_gets_everything_at_once() {
 }
 
 #[test]
-fn a_restore_from_an_older_backup_is_told() {
+fn a_restore_from_an_older_backup_is_reported() {
     let mut etcd = Etcd::start();
     let cluster = cluster(etcd.endpoint());
     let (mut mirror, mut copy) = mirror_of(&cluster);
@@ -174,7 +174,7 @@ fn a_restore_from_an_older_backup_is_told() {
 }
 
 #[test]
-fn a_restore_is_told_even_if_etcd_has_written_more_since_than_before() {
+fn a_restore_is_reported_even_at_a_higher_revision_than_before() {
     let mut etcd = Etcd::start();
     let proxy = Proxy::before(&etcd);
     let cluster = cluster(proxy.endpoint());
@@ -194,7 +194,7 @@ fn a_restore_is_told_even_if_etcd_has_written_more_since_than_before() {
 }
 
 #[test]
-fn a_process_that_kept_its_place_is_told_of_a_restore_while_it_was_down() {
+fn a_process_that_stored_its_position_detects_a_restore_while_it_was_down() {
     let mut etcd = Etcd::start();
     let first = cluster(etcd.endpoint());
     let backup = etcd.back_up();
@@ -212,7 +212,7 @@ fn a_mirror_ends_when_it_is_dropped() {
     let etcd = Etcd::start();
     let cluster = cluster(etcd.endpoint());
     let (mut mirror, mut copy) = mirror_of(&cluster);
-    // Its watch has begun once it brings a change.
+    // The watch is open once it delivers a change.
     etcd.control(&["put", "/weir/north/shards/2", "b"]);
     copy.until(&cluster, &mut mirror, "change", |copy| copy.has(2, "b"));
     let alive = cluster.handle().metrics().num_alive_tasks();

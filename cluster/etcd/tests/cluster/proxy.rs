@@ -1,4 +1,4 @@
-//! A TCP proxy before etcd: the bad network of a test.
+//! A TCP proxy in front of etcd: the faulty network of a test.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -11,9 +11,9 @@ use crate::etcd::Etcd;
 
 struct Line {
     streams: [TcpStream; 2],
-    /// Swallows what comes.
+    /// Drops all data.
     is_hole: AtomicBool,
-    /// Swallows what comes from etcd.
+    /// Drops all data from etcd.
     has_no_answers: AtomicBool,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Listens before `etcd`.
+    /// Starts a proxy in front of `etcd`.
     pub(crate) fn before(etcd: &Etcd) -> Self {
         let listener = TcpListener::bind((etcd.address(), 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -59,7 +59,7 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// Each piece of data waits this long, each way.
+    /// Delays each piece of data by this time, in both directions.
     pub(crate) fn delay(&self, delay: Duration) {
         self.shared.delay_ms.store(delay.as_millis() as u64, Relaxed);
     }
@@ -77,21 +77,21 @@ impl Proxy {
         self.shared.is_hole.store(false, Relaxed);
     }
 
-    /// Today's connections stay open and say nothing any more; new ones work.
+    /// Silences the current connections, which stay open; new ones work.
     pub(crate) fn silence(&self) {
         for line in self.shared.lines.lock().unwrap().iter() {
             line.is_hole.store(true, Relaxed);
         }
     }
 
-    /// What is asked on today's connections arrives, and its answer does not; new ones work.
+    /// Drops the answers on the current connections, while requests arrive; new ones work.
     pub(crate) fn swallow_answers(&self) {
         for line in self.shared.lines.lock().unwrap().iter() {
             line.has_no_answers.store(true, Relaxed);
         }
     }
 
-    /// No connection says anything any more, until [`mend`](Self::mend) for new ones.
+    /// Silences all connections; new ones work only after [`mend`](Self::mend).
     pub(crate) fn silence_all(&self) {
         self.shared.is_hole.store(true, Relaxed);
         self.silence();
@@ -102,7 +102,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.cut();
         self.shared.is_ended.store(true, Relaxed);
-        // Wakes the thread that accepts.
+        // This connection wakes the thread that accepts.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -135,7 +135,7 @@ fn carry(shared: &Shared, line: &Line, is_answer: bool, mut from: TcpStream, mut
         if line.is_hole.load(Relaxed) || is_answer && line.has_no_answers.load(Relaxed) {
             continue;
         }
-        // The delay is the fault itself, not a wait for something.
+        // The delay is the fault itself, not a wait for a condition.
         thread::sleep(Duration::from_millis(shared.delay_ms.load(Relaxed)));
         if to.write_all(&buffer[..len]).is_err() {
             break;

@@ -1,4 +1,5 @@
-//! The roles of docs/security.md in a real etcd: each suffices for its work and allows nothing else.
+//! The roles of docs/security.md in a real etcd: each suffices for its work and allows nothing
+//! else.
 
 use weir_etcd::{
     Cause, Change, ClaimEvent, Cluster, Key, NodeId, Options, Outcome, Password, Range, ShardId,
@@ -13,12 +14,13 @@ use crate::etcd::{Etcd, wait_for};
 
 const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/security.md");
 
-/// An etcd with the roles and users of the guide; each user's password is its name. `edge10` is made as `edge1` is.
+/// Starts an etcd with the roles and users of the guide; each user's password is its name. `edge10`
+/// is created in the same way as `edge1`.
 fn protected() -> Etcd {
     let mut etcd = Etcd::start();
     let guide = std::fs::read_to_string(GUIDE).unwrap();
-    let (_, rest) = guide.split_once("<!-- begin rights").expect("the guide has the commands");
-    let (commands, _) = rest.split_once("<!-- end rights").expect("the guide has their end");
+    let (_, rest) = guide.split_once("<!-- begin rights").expect("the start is marked");
+    let (commands, _) = rest.split_once("<!-- end rights").expect("the end is marked");
     let commands: Vec<&str> =
         commands.lines().filter_map(|line| line.strip_prefix("etcdctl ")).collect();
     assert!(commands.len() >= 20, "{commands:?}");
@@ -27,7 +29,7 @@ fn protected() -> Etcd {
     for command in commands.into_iter().chain(of_other.iter().map(String::as_str)) {
         let words: Vec<&str> = command.split_whitespace().collect();
         match words[..] {
-            // It would ask for the password.
+            // Without a password the command would prompt for one.
             ["user", "add", name] => {
                 drop(etcd.control(&["user", "add", &format!("{name}:{name}")]))
             }
@@ -58,7 +60,7 @@ fn name(node: &str) -> NodeId {
     node.parse().unwrap()
 }
 
-/// Writes a key as it is now, or creates it.
+/// Overwrites a key at its current revision, or creates it.
 fn put(cluster: &Cluster, key: Key) -> Outcome {
     let store = cluster.store();
     wait(cluster, "answer", async {
@@ -97,7 +99,7 @@ fn the_role_of_a_node_suffices_for_all_its_work() {
         record.is_some_and(|record| record.contains("\"is_stopping\":true"))
     });
 
-    // Its process is killed, and the next one knows that; then etcd is away for a while.
+    // The node's process is killed, and its successor knows that; then etcd is away for a while.
     let next = as_user(&etcd, "weir-edge1");
     let mut successor = next.session_after(name("edge1"), &node_record("b2"), vec!["b1".into()]);
     let event = wait(&next, "take-over", next_of_session(&mut successor));
@@ -107,14 +109,14 @@ fn the_role_of_a_node_suffices_for_all_its_work() {
     etcd.run();
     copy.until(&node, &mut mirror, "list", |copy| !copy.is_stale);
 
-    // The last word, and the end of the registration.
+    // The node states its own end, and ends its registration.
     done(put(&next, Key::Intent(name("edge1"))));
     wait(&next, "end", successor.close()).unwrap();
     assert_eq!(wait(&next, "answer", next.store().get(&own)), Ok(None));
 }
 
 #[test]
-fn a_node_may_write_neither_keys_of_another_node_nor_what_the_cluster_is() {
+fn a_node_may_write_neither_keys_of_other_nodes_nor_cluster_keys() {
     let etcd = protected();
     let other = as_user(&etcd, "weir-edge10");
     let mut session = other.session(name("edge10"), &node_record("b9"));
@@ -137,7 +139,7 @@ fn a_node_may_write_neither_keys_of_another_node_nor_what_the_cluster_is() {
     for key in keys {
         assert_refused(&stolen, key);
     }
-    // Nor may it delete the other's key, or end its lease.
+    // It may neither delete the other node's key nor end its lease.
     let as_stolen = ["--user=weir-edge1:weir-edge1"];
     for command in
         [&["del", "/weir/north/nodes/edge10"][..], &["lease", "revoke", &format!("{:x}", lease.0)]]
@@ -147,7 +149,7 @@ fn a_node_may_write_neither_keys_of_another_node_nor_what_the_cluster_is() {
     }
     let still = wait(&other, "record", other.store().get(&Key::Node(name("edge10"))));
     assert_eq!(still.unwrap().unwrap().lease, Some(lease));
-    // Another cluster in the same etcd.
+    // The keys of another cluster in the same etcd are refused.
     let foreign = Options { cluster: "south".parse().unwrap(), ..options_of(&etcd, "weir-edge1") };
     let foreign = start(foreign);
     let outcome = wait(&foreign, "refusal", foreign.store().get(&Key::Meta));
@@ -155,7 +157,7 @@ fn a_node_may_write_neither_keys_of_another_node_nor_what_the_cluster_is() {
 }
 
 #[test]
-fn the_role_of_a_controller_suffices_and_leaves_nodes_and_wishes_alone() {
+fn the_role_of_a_controller_suffices_and_excludes_nodes_and_desired() {
     let etcd = protected();
     let controller = as_user(&etcd, "weir-controller");
     let mut election = controller.election(&leader_record("c1"));
@@ -165,7 +167,7 @@ fn the_role_of_a_controller_suffices_and_leaves_nodes_and_wishes_alone() {
     for key in [Key::Meta, Key::Control, Key::Report, Key::Shard(ShardId(7)), Key::Event(511)] {
         done(put(&controller, key));
     }
-    // A node that ends leaves its last word, which the controller deletes when it is done.
+    // A node that ends leaves a statement, which the controller deletes when it is processed.
     done(put(&as_user(&etcd, "weir-edge1"), intent.clone()));
     let store = controller.store();
     let word = wait(&controller, "last word", store.get(&intent)).unwrap().unwrap();
@@ -176,7 +178,7 @@ fn the_role_of_a_controller_suffices_and_leaves_nodes_and_wishes_alone() {
     }
 }
 
-/// The file is read for each connection: a password is changed without a restart.
+/// The password file is read for each connection, so a password can be changed without a restart.
 #[test]
 fn a_password_is_changed_while_the_node_runs() {
     use std::os::unix::fs::PermissionsExt;

@@ -6,7 +6,7 @@ use crate::bench::{Copy, done, next_of_session, node_record, options, start, wai
 use crate::certificates::{authority, certificate};
 use crate::etcd::{Etcd, wait_for};
 
-/// An etcd that speaks TLS only and wants a certificate of its own authority.
+/// Starts an etcd that speaks only TLS and requires a certificate of its own authority.
 fn encrypted() -> (Etcd, TlsFiles) {
     let mut etcd = Etcd::new("https");
     etcd.argument("--client-cert-auth", "true".as_ref());
@@ -21,7 +21,8 @@ fn encrypted() -> (Etcd, TlsFiles) {
         etcd.control_option(format!("--{option}={}", file.display()));
     }
     etcd.run();
-    // A copy of its own: the test may change what we trust without changing the daemon's.
+    // A copy of the authority: the test may change what the client trusts without changing the
+    // daemon's file.
     let trusted = directory.join("trusted.pem");
     std::fs::copy(&ca.file, &trusted).unwrap();
     let tls = TlsFiles { ca: trusted, client: Some((client.file, client.key)), server_name: None };
@@ -32,7 +33,7 @@ fn with_tls(etcd: &Etcd, tls: &TlsFiles) -> Options {
     Options { tls: Some(tls.clone()), ..options(&[etcd.endpoint()]) }
 }
 
-/// As the operator's guide does it.
+/// Enables authentication as the operator's guide does.
 fn protect(etcd: &mut Etcd) {
     let commands: [&[&str]; 7] = [
         &["role", "add", "weir-north"],
@@ -54,7 +55,7 @@ fn user(password: &str) -> Option<User> {
 }
 
 #[test]
-fn a_role_of_one_prefix_is_all_that_weir_needs_and_all_it_gets() {
+fn a_role_of_one_prefix_suffices_and_excludes_other_clusters() {
     let (mut etcd, tls) = encrypted();
     protect(&mut etcd);
     let permitted = Options { user: user("secret"), ..with_tls(&etcd, &tls) };
@@ -83,13 +84,13 @@ fn a_role_of_one_prefix_is_all_that_weir_needs_and_all_it_gets() {
 }
 
 #[test]
-fn a_wrong_password_is_named_as_such() {
+fn a_wrong_password_is_reported_as_the_cause() {
     let (mut etcd, tls) = encrypted();
     protect(&mut etcd);
     for user in [user("wrong"), None] {
         let cluster = start(Options { user, ..with_tls(&etcd, &tls) });
         let error = wait(&cluster, "refusal", cluster.store().get(&Key::Meta)).unwrap_err();
-        // Without a user, the name in the certificate is one, which etcd does not know.
+        // Without a user, etcd takes the name in the certificate for one, which it does not know.
         let causes = [Cause::NotAuthenticated, Cause::PermissionDenied];
         assert!(causes.contains(&error.cause), "{error}");
         assert!(error.to_string().contains(&etcd.endpoint()), "{error}");
@@ -99,7 +100,7 @@ fn a_wrong_password_is_named_as_such() {
 }
 
 #[test]
-fn a_new_certificate_of_the_same_authority_is_believed_and_another_authority_is_not() {
+fn a_renewed_certificate_is_trusted_and_another_authority_is_not() {
     let (mut etcd, tls) = encrypted();
     let cluster = start(with_tls(&etcd, &tls));
     write(&cluster, 1, "a");
@@ -127,10 +128,11 @@ fn a_new_certificate_of_the_same_authority_is_believed_and_another_authority_is_
 }
 
 #[test]
-fn a_client_without_a_certificate_is_told_that_it_is_about_trust() {
+fn a_client_without_a_certificate_gets_a_tls_error() {
     let (etcd, tls) = encrypted();
     let cluster = start(with_tls(&etcd, &TlsFiles { client: None, ..tls }));
-    // etcd refuses after the client's last word of the handshake: sometimes only the broken connection is seen.
+    // etcd refuses after the client's last handshake message: sometimes only the broken connection
+    // is seen.
     wait_for("distrust", || {
         let error = wait(&cluster, "refusal", cluster.store().get(&Key::Meta)).unwrap_err();
         assert!(!error.may_have_happened);
@@ -139,7 +141,7 @@ fn a_client_without_a_certificate_is_told_that_it_is_about_trust() {
 }
 
 #[test]
-fn a_missing_file_is_named_at_the_start() {
+fn a_missing_tls_file_is_reported_at_the_start() {
     let tls = TlsFiles { ca: "/nonexistent/ca.pem".into(), client: None, server_name: None };
     let mut options = options(&["https://127.0.0.1:1".to_owned()]);
     options.tls = Some(tls);

@@ -1,4 +1,4 @@
-//! Compare-and-swap, and what is known of a write that failed.
+//! Compare-and-swap, and the certainty about a write that failed.
 
 use weir_etcd::{
     Cause, Change, ClaimEvent, Key, Outcome, Range, ShardId, Swap, TRANSACTION_KEYS_MAX,
@@ -9,7 +9,7 @@ use crate::etcd::{Etcd, wait_for};
 use crate::proxy::Proxy;
 
 #[test]
-fn a_write_wins_only_on_the_value_its_writer_saw() {
+fn a_write_succeeds_only_on_the_value_its_writer_saw() {
     let etcd = Etcd::start();
     let cluster = cluster(etcd.endpoint());
     let store = cluster.store();
@@ -17,7 +17,7 @@ fn a_write_wins_only_on_the_value_its_writer_saw() {
         wait(&cluster, "outcome", store.put(Key::Meta, expected, value.into()))
     };
     let first = done(put(None, "1"));
-    let Outcome::LostRace(current) = put(None, "2") else { panic!("written over") };
+    let Outcome::LostRace(current) = put(None, "2") else { panic!("the key was overwritten") };
     assert_eq!(current[0].as_ref().unwrap().mod_revision, first);
     let second = done(put(Some(first), "2"));
     assert!(matches!(put(Some(first), "3"), Outcome::LostRace(_)));
@@ -28,7 +28,7 @@ fn a_write_wins_only_on_the_value_its_writer_saw() {
 }
 
 #[test]
-fn a_transaction_is_written_whole_or_not_at_all() {
+fn a_transaction_is_written_completely_or_not_at_all() {
     let etcd = Etcd::start();
     let cluster = cluster(etcd.endpoint());
     let store = cluster.store();
@@ -70,7 +70,7 @@ fn a_transaction_may_have_as_many_keys_as_etcd_takes() {
         wait(&cluster, "outcome", store.transact(&swaps(TRANSACTION_KEYS_MAX + 1), None));
     assert!(matches!(&too_many, Outcome::Refused(error) if error.cause == Cause::TooLarge));
     done(wait(&cluster, "outcome", store.transact(&swaps(TRANSACTION_KEYS_MAX), None)));
-    // More than one page, and nothing of a neighbour.
+    // The keys take more than one page of a list, and the list excludes keys with a similar prefix.
     let more: Vec<Swap> = swaps(2 * TRANSACTION_KEYS_MAX).split_off(TRANSACTION_KEYS_MAX);
     done(wait(&cluster, "outcome", store.transact(&more, None)));
     for shard in 1000..1010 {
@@ -97,7 +97,7 @@ fn a_list_that_is_too_long_is_refused() {
 }
 
 #[test]
-fn a_write_without_an_answer_is_of_unknown_outcome_and_one_never_sent_is_not() {
+fn only_a_write_that_was_sent_can_have_an_unknown_outcome() {
     let mut etcd = Etcd::start();
     let proxy = Proxy::before(&etcd);
     let cluster = cluster(proxy.endpoint());
@@ -107,7 +107,7 @@ fn a_write_without_an_answer_is_of_unknown_outcome_and_one_never_sent_is_not() {
     let outcome =
         wait(&cluster, "outcome", store.put(Key::Shard(ShardId(1)), Some(seen), "after".into()));
     assert!(matches!(&outcome, Outcome::Unknown(error) if error.cause == Cause::Timeout));
-    // On another connection it turns out that it was written.
+    // A read on another connection shows that it was written.
     wait_for("written value", || {
         let found = wait(&cluster, "answer", store.get(&Key::Shard(ShardId(1))));
         found.is_ok_and(|found| found.unwrap().value == b"after")
@@ -144,7 +144,7 @@ fn a_full_etcd_takes_no_writes_but_keeps_leases_alive() {
     };
     assert_eq!(full.cause, Cause::NoSpace);
     assert!(full.to_string().contains("etcdctl alarm disarm"), "{full}");
-    // A whole lease later the node is still there.
+    // The node's key still exists when a whole lease has passed.
     let end = std::time::Instant::now() + crate::bench::TTL * 3 / 2;
     wait_for("one and a half leases", || {
         let is_there = session.registered();
@@ -163,9 +163,9 @@ fn a_full_etcd_takes_no_writes_but_keeps_leases_alive() {
 }
 
 #[test]
-fn the_next_member_is_asked_when_one_does_not_answer() {
+fn the_next_member_is_used_when_one_does_not_answer() {
     let etcd = Etcd::start();
-    // Port 9 of its address: nobody listens.
+    // No process listens on port 9 of this address.
     let dead = format!("http://{}:9", etcd.address());
     let proxy = Proxy::before(&etcd);
     for first in [dead, proxy.endpoint()] {

@@ -1,4 +1,4 @@
-//! All workers as numbered slots, in the order of their names, and how each member stands.
+//! All workers as numbered slots, in the order of their names, and the standing of each member.
 
 use std::collections::BTreeMap;
 
@@ -16,28 +16,29 @@ pub(super) struct WorkerSlot {
     /// Position of its node.
     pub(super) node: usize,
     pub(super) rack: Option<usize>,
-    /// Of its node.
+    /// Liveness of its node.
     pub(super) liveness: Liveness,
     pub(super) weight: u32,
     pub(super) load_max: Option<u64>,
     pub(super) shards_max: Option<u32>,
     pub(super) is_cut_off: bool,
-    /// Of shards that only a former life of it may be a member of.
+    /// Whether it has copies of shards that may name only a former incarnation of it.
     pub(super) has_copies: bool,
-    /// Shards belong on it: it is neither drained nor gone.
+    /// Whether shards belong on it: its node runs and is not drained, and its weight is not 0.
     is_open: bool,
-    /// Those on it may stay: besides, it is not cut off.
+    /// Whether its shards may stay: it is open, and not cut off.
     pub(super) may_stay: bool,
-    /// It may get more: besides, its node is registered, and not on trial unless the others are too few.
+    /// Whether it may get more shards: it may stay, its node is alive and not stopping, and not on
+    /// trial unless the other nodes are too few.
     pub(super) takes_more: bool,
 }
 
-/// How a member of an entry stands with the fleet.
+/// The standing of an entry's member in the fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It runs; it may stay or is to be moved away.
+    /// The member runs; it may stay or is to be moved away.
     Running(Slot),
-    /// Nobody hears it, but it may still run.
+    /// No worker hears the member, but it may still run.
     Silent,
     /// This incarnation has certainly ended.
     Ended,
@@ -52,7 +53,7 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
-    /// `copies` are the members that each shard is to have.
+    /// `copies` is the number of members that each shard is to have.
     pub(super) fn new(nodes: &[NodeView], copies: usize) -> Self {
         let is_tried = |node: &&NodeView| {
             let is_well = |worker: &WorkerView| worker.weight > 0 && !worker.is_cut_off;
@@ -110,35 +111,39 @@ impl Fleet {
         match (self.liveness.get(&who.worker.node).copied(), slot) {
             _ if self.is_resumed(who) => Standing::Silent,
             (Some(liveness), Some(slot)) if is_same && liveness.runs() => Standing::Running(slot),
-            // A node registers all its workers: under another boot id, or not at all, it has ended.
+            // A node registers all its workers: an incarnation that it does not name has ended.
             (Some(Liveness::Alive | Liveness::Stopping | Liveness::Fenced), _) => Standing::Ended,
             (Some(Liveness::Suspect), Some(_)) => Standing::Ended,
             (Some(Liveness::Suspect | Liveness::Dead) | None, _) => Standing::Silent,
         }
     }
 
-    /// Some node is about to say what it has resumed: what is balanced now would be balanced without that.
+    /// True if some node is about to report resumed seats: a balance struck before that would not
+    /// count them.
     pub(super) fn is_any_resuming(&self) -> bool {
         self.slots.iter().any(|slot| slot.liveness.runs() && slot.resumes.is_some())
     }
 
-    /// Its worker has resumed the seat of this life, and the entry is about to say so.
+    /// True if its worker has resumed the seat of this incarnation, and the entry is about to say
+    /// so.
     pub(super) fn is_resumed(&self, who: &Incarnation) -> bool {
         let slot = self.slot_of(&who.worker).map(|slot| &self.slots[slot]);
         slot.is_some_and(|slot| slot.liveness.runs() && slot.resumes == Some(who.boot_id))
     }
 
-    /// The slot of a worker, whatever its incarnation.
+    /// Returns the slot of a worker, whatever its incarnation.
     pub(super) fn slot_of(&self, worker: &WorkerId) -> Option<Slot> {
         self.by_worker.get(worker).copied()
     }
 
-    /// Some node is about to end: what is balanced now would be balanced anew when it is back.
+    /// True if some node is about to end: a balance struck before that would change when it is
+    /// back.
     pub(super) fn is_any_stopping(&self) -> bool {
         self.slots.iter().any(|slot| slot.liveness == Liveness::Stopping)
     }
 
-    /// Nodes on which a shard may be. One that is cut off counts: a copy that it had is missing until another has one.
+    /// Returns the number of nodes on which a shard may be. A cut-off node counts: its copy is
+    /// missing until another node has one.
     pub(super) fn nodes_open(&self) -> usize {
         let mut nodes: Vec<usize> =
             self.slots.iter().filter(|slot| slot.is_open).map(|slot| slot.node).collect();
@@ -146,14 +151,15 @@ impl Fleet {
         nodes.len()
     }
 
-    /// Every worker of the node at this position is cut off.
+    /// True if every worker of the node at this position is cut off.
     fn is_cut_off(&self, node: usize) -> bool {
         let mut workers = self.slots.iter().filter(|slot| slot.node == node).peekable();
         workers.peek().is_some()
             && workers.all(|slot| slot.is_cut_off && slot.liveness.is_registered())
     }
 
-    /// (nodes that look gone or are cut off, all nodes), without those that are fenced: these are settled.
+    /// Returns (nodes that look gone or are cut off, all nodes), without fenced nodes: those are
+    /// settled.
     pub(super) fn gone(&self, shards: &[ShardView]) -> (usize, usize) {
         let is_unknown = |node: &&NodeId| !self.liveness.contains_key(*node);
         let members = shards.iter().filter_map(|shard| shard.entry.as_ref());

@@ -1,4 +1,4 @@
-//! Where each shard is to lie in the end: its target.
+//! The target of each shard: the workers that are to hold it in the end.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,7 +12,7 @@ use crate::map::{MEMBERS_MAX, Member, MemberState, ShardEntry};
 /// Size of an average shard. An idle one has subscribers too, and counts a fifth.
 const SIZE: u64 = 100;
 const SIZE_IDLE: u64 = SIZE / 5;
-/// No shard counts for more than so many average ones.
+/// Largest size that a shard counts for.
 const SIZE_MAX: u64 = 20 * SIZE;
 
 #[derive(Debug)]
@@ -20,9 +20,10 @@ pub(super) struct Layout {
     pub(super) size: i64,
     /// Slots in rank order, the primary first.
     pub(super) target: Vec<Slot>,
-    /// As many members as wanted, all synced and where they may stay, every lane at rest.
+    /// Whether it has as many members as wanted, all synced and where they may stay, every lane at
+    /// rest.
     pub(super) is_whole: bool,
-    /// Members are missing, and there is a worker for them but for its room.
+    /// Whether members are missing only because no worker has room for them.
     pub(super) lacks_room: bool,
 }
 
@@ -81,7 +82,7 @@ impl<'a> Layouts<'a> {
         members.map(|member| self.fleet.standing(&member.incarnation)).collect()
     }
 
-    /// Who may stay is counted, also where that is one more than wanted.
+    /// Keeps every member that may stay, also where that is one more than wanted.
     fn keep_members(&mut self) {
         for index in 0..self.shards.len() {
             let Some(entry) = &self.shards[index].entry else { continue };
@@ -94,8 +95,8 @@ impl<'a> Layouts<'a> {
         }
     }
 
-    /// Members that may stay, in rank order, one on each node: of two that do not yield, or of two that do, the one
-    /// with the fuller copy.
+    /// Returns the members that may stay, in rank order, one on each node: of two on a node the one
+    /// that does not yield, and if both or neither do, the one with the fuller copy.
     fn stayers(&self, entry: &ShardEntry) -> Vec<Slot> {
         let members = entry.members().iter().zip(self.standings(entry)).enumerate();
         let stayers = members.filter_map(|(rank, (member, standing))| match standing {
@@ -129,7 +130,7 @@ impl<'a> Layouts<'a> {
         self.tally.add(self.fleet, &self.all[index].target, size);
     }
 
-    /// Shards with more members than wanted, in the midst of a move: who of them is to go.
+    /// Takes members from shards that have more than wanted, in the midst of a move.
     fn shed(&mut self) {
         for index in 0..self.shards.len() {
             let Some(entry) = &self.shards[index].entry else { continue };
@@ -142,8 +143,8 @@ impl<'a> Layouts<'a> {
         }
     }
 
-    /// One less. Who yields to another goes first, then who is out of sync, then the one without
-    /// whom the map is best.
+    /// Returns the target with one member less. A member that yields goes first, then one that is
+    /// out of sync, then the one without which the map is best.
     fn without_worst(&self, index: usize, entry: &ShardEntry, target: &[Slot]) -> Vec<Slot> {
         let rest = (0..target.len()).rev().map(|gone| {
             let mut rest = target.to_vec();
@@ -153,15 +154,16 @@ impl<'a> Layouts<'a> {
             let rest = self.with_best_primary(index, entry, rest);
             ((stays, has_copy, self.tally.cost(self.fleet, &rest, self.all[index].size)), rest)
         });
-        rest.min_by_key(|(worth, _)| *worth).expect("a surplus is not empty").1
+        rest.min_by_key(|(worth, _)| *worth).expect("a target with a surplus is not empty").1
     }
 
     fn member<'e>(&self, entry: &'e ShardEntry, slot: Slot) -> Option<&'e Member> {
         Some(entry.member(&self.fleet.slots[slot].incarnation)?.1)
     }
 
-    /// The primary stays where it is among those that stay. If it yields, its successor takes its
-    /// rank; if it is gone, drained or about to end, the best synced one; else the best.
+    /// Keeps the primary if it is among the members that stay. If it yields, its successor takes
+    /// its rank; if it is gone, drained or about to end, the best synced member does; if none is
+    /// synced, the best of all.
     fn with_best_primary(
         &self,
         index: usize,
@@ -189,10 +191,10 @@ impl<'a> Layouts<'a> {
             let cost = self.tally.cost(self.fleet, &order, self.all[index].size);
             ((waits, self.fleet.slots[order[0]].liveness != Liveness::Alive, cost), order)
         });
-        orders.min_by_key(|(worth, _)| *worth).expect("not empty").1
+        orders.min_by_key(|(worth, _)| *worth).expect("the target is not empty").1
     }
 
-    /// The primary is about to end, and another one can take over.
+    /// True if the primary is about to end and another member can take over.
     fn hands_over(&self, primary: Slot, entry: &ShardEntry, target: &[Slot]) -> bool {
         let liveness = |slot: Slot| self.fleet.slots[slot].liveness;
         let is_heir = |&slot: &Slot| {
@@ -202,7 +204,7 @@ impl<'a> Layouts<'a> {
         liveness(primary) == Liveness::Stopping && target.iter().any(is_heir)
     }
 
-    /// Shards with too few members: who has the fewest copies chooses first.
+    /// Adds members to shards that have too few: the shard with the fewest copies chooses first.
     fn fill(&mut self) {
         let mut order: Vec<usize> = (0..self.shards.len()).collect();
         order.retain(|&index| self.all[index].target.len() < self.wanted);
@@ -213,7 +215,7 @@ impl<'a> Layouts<'a> {
                 let new = self.candidates(index, target).into_iter();
                 let targets = new.map(|slot| [target.as_slice(), &[slot]].concat());
                 let size = self.all[index].size;
-                // What it has already is part of the sums, the same for every candidate.
+                // The members already in the target add the same to every candidate's sum.
                 let best = targets.min_by_key(|target| self.tally.cost(self.fleet, target, size));
                 let Some(best) = best else {
                     let target = &self.all[index].target;
@@ -225,12 +227,13 @@ impl<'a> Layouts<'a> {
         }
     }
 
-    /// Slots that a copy may go to.
+    /// Returns the slots that a copy may go to.
     fn candidates(&self, index: usize, target: &[Slot]) -> Vec<Slot> {
         self.free_slots(index, target).filter(|&slot| self.rooms.has_room(slot)).collect()
     }
 
-    /// Slots of nodes that are not those of the target or of any member, but for one that is to leave its worker.
+    /// Returns the slots on nodes without a slot of the target and without a member, except a
+    /// member that is to leave its worker.
     fn free_slots(&self, index: usize, target: &[Slot]) -> impl Iterator<Item = Slot> + use<'a> {
         let fleet = self.fleet;
         let mut used: Vec<usize> = target.iter().map(|&slot| fleet.slots[slot].node).collect();
@@ -248,7 +251,7 @@ impl<'a> Layouts<'a> {
         })
     }
 
-    /// Other workers on the node of a slot that a copy of this may go to.
+    /// Returns the other workers on the node of a slot to which a copy there may move.
     fn neighbours(&self, slot: Slot) -> Vec<Slot> {
         let is_neighbour = |&other: &Slot| {
             let it = &self.fleet.slots[other];
@@ -258,9 +261,9 @@ impl<'a> Layouts<'a> {
         slots.filter(|&other| self.moves_within_nodes && self.rooms.has_room(other)).collect()
     }
 
-    /// Moves whole shards as long as that makes the map better, `moves_max` of them at most, those
-    /// with the greatest gain first: so every worker that has too much gives its part. Gives the
-    /// number of moves.
+    /// Moves shards that are whole as long as that makes the map better, `moves_max` of them at
+    /// most, those with the greatest gain first: so every worker that has too much gives its part.
+    /// Returns the number of moves.
     pub(super) fn balance(&mut self, how: Balance, moves_max: usize) -> usize {
         if moves_max == 0 {
             return 0;
@@ -288,13 +291,14 @@ impl<'a> Layouts<'a> {
         moves
     }
 
-    /// The move of a shard that makes the map better by most, if any is worth it.
+    /// Returns the move of a shard that makes the map better by most, if any is worth it.
     fn best_move(&mut self, index: usize, how: Balance) -> Option<(i64, Vec<Slot>)> {
         let size = self.all[index].size;
         let now = self.all[index].target.clone();
         self.tally.add(self.fleet, &now, -size);
         let cost_now = self.tally.cost(self.fleet, &now, size);
-        // Loads waver, by a twentieth say. A copy is not worth one shard less, unless that is much.
+        // Loads fluctuate, by a twentieth say. A copy is not moved for an imbalance of one shard,
+        // unless that shard is a large part of a worker's share.
         let slack = if self.by_load { self.share / 20 } else { 0 };
         let slack_of_copy = (self.share / 25).max((2 * size).min(self.share / 8));
         let slack = if how == Balance::Copies { slack.max(slack_of_copy) } else { slack };
@@ -315,7 +319,7 @@ impl<'a> Layouts<'a> {
                     other.swap(0, rank);
                 }
             }
-            // A full shard has no seat to copy to.
+            // A full shard cannot take another member to copy to.
             Balance::Copies if now.len() == MEMBERS_MAX => {}
             Balance::Copies => {
                 let new = self.candidates(index, &now);
@@ -337,16 +341,16 @@ impl<'a> Layouts<'a> {
     }
 }
 
-/// What a move for balance changes.
+/// The effect of a move for balance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Balance {
     /// Another member becomes the primary.
     Roles,
-    /// One member is replaced by a worker elsewhere.
+    /// One member is replaced by another worker.
     Copies,
 }
 
-/// The size of each shard: 100 for one, or for the average load.
+/// Returns the size of each shard: 100 for every shard, or for one of the average load.
 fn sizes(shards: &[ShardView], by_load: bool) -> Vec<i64> {
     let total: u128 = shards.iter().map(|shard| u128::from(shard.load)).sum();
     if !by_load || total == 0 {

@@ -1,4 +1,4 @@
-//! The next transition of one shard: first what has happened, then towards its target.
+//! The next transition of one shard: first the answer to an event, then a step towards its target.
 
 use std::collections::BTreeSet;
 
@@ -9,26 +9,27 @@ use super::input::{Liveness, ShardView};
 use super::room::Rooms;
 use crate::map::{MEMBERS_MAX, Member, MemberState, ShardEntry, Transition};
 
-/// What a failure asks for, whatever else is going on.
+/// The transitions that a failure demands, whatever else is going on.
 pub(super) struct Urgent<'a> {
     pub(super) fleet: &'a Fleet,
     pub(super) shard: &'a ShardView,
     pub(super) entry: &'a ShardEntry,
-    /// Where the shard is to lie.
+    /// The slots that are to hold the shard.
     pub(super) target: &'a [Slot],
     pub(super) wanted: usize,
-    /// So many nodes look gone that none is believed to be.
+    /// Whether so many nodes look gone that none is believed to be.
     pub(super) is_halted: bool,
     pub(super) rooms: &'a Rooms,
 }
 
 impl Urgent<'_> {
-    /// An incarnation has ended: its lanes are free. Where nobody can take a primary's seat yet, the
-    /// end of another member comes first: its worker may be the one that can. Of several, the first is one whose worker
-    /// has come back with copies, so that it is a member before nobody else is left.
+    /// Returns the fence of an ended incarnation, which frees its lanes. Where no worker can take a
+    /// primary's seat yet, the end of another member comes first: its worker may be the one that
+    /// can. Among several, a member whose worker has come back with copies comes first, so that
+    /// this worker is a member before the last other one is fenced.
     pub(super) fn fence(&self) -> Option<Transition> {
         let ended = |member: &&Member| self.standing(member) == Standing::Ended;
-        // Of two members on a node only one can begin anew there.
+        // Only one of two members on a node can be restarted there.
         let mut replicas = self.entry.members()[1..].iter().filter(ended);
         if let Some(second) = replicas.find(|member| self.has_neighbour(member)) {
             return Some(Transition::Fence(second.incarnation.clone()));
@@ -73,8 +74,8 @@ impl Urgent<'_> {
         }
     }
 
-    /// The primary's node is about to end: who has a full copy takes over while it still serves. That
-    /// nobody guesses, so it is done in a halt too.
+    /// Promotes a member with a full copy when the primary's node is about to end, while it still
+    /// serves. The node itself says so, so this is done in a halt too.
     pub(super) fn hand_over(&self) -> Option<Transition> {
         if self.liveness(self.entry.primary()) != Some(Liveness::Stopping) {
             return None;
@@ -98,7 +99,7 @@ impl Urgent<'_> {
         }
     }
 
-    /// How the node of a member that runs stands.
+    /// Returns the liveness of the node of a member that runs.
     fn liveness(&self, member: &Member) -> Option<Liveness> {
         match self.standing(member) {
             Standing::Running(slot) => Some(self.fleet.slots[slot].liveness),
@@ -106,7 +107,8 @@ impl Urgent<'_> {
         }
     }
 
-    /// A primary that is gone, or outdone by a replica that acts; members that nobody hears.
+    /// Promotes a replica when the primary is gone, or outdone by that replica, which acts; marks
+    /// members that no worker hears as out of sync.
     pub(super) fn follow(&self) -> Option<Transition> {
         if self.is_halted {
             return None;
@@ -160,14 +162,14 @@ impl Urgent<'_> {
     }
 }
 
-/// What a transition towards the target takes from the budget of moves.
+/// The part of the budget of moves that a transition towards the target takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Price {
     Free,
     Move,
 }
 
-/// The next transition towards the target, if nothing has to be waited for.
+/// Returns the next transition towards the target, if nothing has to be waited for.
 pub(super) fn towards(
     fleet: &Fleet,
     entry: &ShardEntry,
@@ -196,7 +198,7 @@ pub(super) fn towards(
     let retire = surplus.map(|member| Transition::Retire(member.incarnation.clone()));
     if let Some(&new) = target.iter().find(|&&slot| entry.member(who(slot)).is_none()) {
         return match retire {
-            // There is no seat left: one copy goes before the next comes.
+            // The shard is full: one copy goes before the next comes.
             Some(retire) if members.len() == MEMBERS_MAX => Some((retire, Price::Move)),
             _ if members.len() == MEMBERS_MAX => None,
             _ => {
@@ -218,7 +220,7 @@ pub(super) fn towards(
         return None;
     }
     let kept = target.iter().filter_map(|&slot| Some(entry.member(who(slot))?.1));
-    // The map takes no two members on a node of which none yields: the other one is removed first.
+    // The map refuses two members on a node of which neither yields: the other is removed first.
     let is_alone = |member: &Member| {
         let node = &member.incarnation.worker.node;
         members.iter().filter(|other| other.incarnation.worker.node == *node).count() == 1

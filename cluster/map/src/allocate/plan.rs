@@ -18,39 +18,39 @@ pub struct Step {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// There is no entry: [`ShardEntry::create`].
+    /// The shard has no entry: [`ShardEntry::create`].
     Create(Incarnation),
     /// [`ShardEntry::after`] of the entry at this epoch.
     Apply { at: Epoch, transition: Transition },
 }
 
-/// What is not as it should be, and no transition mends it now.
+/// A fault that no transition mends at present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// So many nodes look gone that this may be our own fault: nothing moves.
+    /// So many nodes look gone that the fault may lie with the observer: nothing moves.
     Halted { gone: usize, nodes: usize },
-    /// No node is there to hold this many copies.
+    /// Too few nodes are there to hold this many copies.
     TooFewNodes { wanted: usize, nodes: usize },
     /// Two members are in one rack, since there is no worker in another.
     SameRack(ShardId),
-    /// The primary is gone, and nobody has a full copy: it waits for a fence.
+    /// The primary is gone, and no member has a full copy: the shard waits for a fence.
     Stuck(ShardId),
-    /// So many shards lack a member, and no worker that could be one has room for a shard more.
+    /// This many shards lack a member, and no worker that could be one has room for one more.
     Full { shards: usize },
     /// If the node is lost, the worker has to carry more than it can.
     NoRoom { lost: NodeId, worker: WorkerId, load: u64, load_max: u64 },
 }
 
-/// What to do next. At most one step per shard, in the order of their numbers.
+/// The next steps, at most one per shard in the order of shard numbers, and notes on faults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     pub steps: Vec<Step>,
     pub notes: Vec<Note>,
 }
 
-/// The next transitions for all shards.
+/// Returns the next transitions for all shards.
 ///
-/// `shards` are in the order of their numbers, each once; nodes in any order.
+/// `shards` are in the order of their numbers, each once; nodes are in any order.
 pub fn allocate(nodes: &[NodeView], shards: &[ShardView], options: &AllocateOptions) -> Plan {
     let fleet = Fleet::new(nodes, 1 + usize::from(options.replicas));
     let mut layouts = Layouts::new(&fleet, shards, options);
@@ -71,7 +71,7 @@ pub fn allocate(nodes: &[NodeView], shards: &[ShardView], options: &AllocateOpti
             None => {
                 target.first().map(|&slot| Change::Create(fleet.slots[slot].incarnation.clone()))
             }
-            // Nothing is decided of it before that is written.
+            // The shard is left alone until its entry names the incarnation that resumed the seat.
             Some(entry) if entry.members().iter().any(|it| fleet.is_resumed(&it.incarnation)) => {
                 is_done[index] = true;
                 None
@@ -99,8 +99,8 @@ pub fn allocate(nodes: &[NodeView], shards: &[ShardView], options: &AllocateOpti
     }
     if !is_halted {
         take_steps(&mut plan, &fleet, shards, &layouts, &mut is_done, &mut moves_left);
-        // Balance is sought when nothing else is to be done: roles first, since they cost least,
-        // and copies only when no other is under way, since what those bring may do.
+        // Balance comes when nothing else is to be done: roles first, since they cost least, and
+        // copies only when no other copy is under way, since those copies may restore the balance.
         if plan.steps.is_empty() && !fleet.is_any_stopping() && !fleet.is_any_resuming() {
             let swaps = layouts.balance(Balance::Roles, moves_left);
             if swaps == 0 && copies_under_way == 0 {
@@ -118,7 +118,7 @@ fn apply(entry: &ShardEntry, transition: Transition) -> Change {
     Change::Apply { at: entry.epoch(), transition }
 }
 
-/// The worker that takes the place of an ended one.
+/// Returns the worker that becomes a member for an ended one.
 fn begun_anew(fleet: &Fleet, transition: &Transition) -> Option<Slot> {
     match transition {
         Transition::Restart { ended, .. } | Transition::Resume { ended, .. } => {
@@ -129,7 +129,7 @@ fn begun_anew(fleet: &Fleet, transition: &Transition) -> Option<Slot> {
     }
 }
 
-/// Members that copy now. Those of lost workers do not count: they would never end.
+/// Returns the number of running members that copy. A lost worker's copy would never end.
 fn copies_under_way(fleet: &Fleet, shards: &[ShardView]) -> usize {
     let members = shards.iter().filter_map(|shard| shard.entry.as_ref());
     let members = members.flat_map(|entry| entry.members());
@@ -148,7 +148,7 @@ fn take_steps(
     is_done: &mut [bool],
     moves_left: &mut usize,
 ) {
-    // Who has the fewest copies goes first.
+    // The shard with the fewest copies goes first.
     let copies = |index: usize| {
         let entry: Option<&ShardEntry> = shards[index].entry.as_ref();
         let members = entry.map_or(&[][..], |entry| entry.members());
@@ -194,7 +194,7 @@ fn note(
     }
 }
 
-/// For each node, what its loss would put on each of the others.
+/// Notes, for each node, the workers that could not carry what its loss would put on them.
 fn note_room(plan: &mut Plan, fleet: &Fleet, shards: &[ShardView], layouts: &Layouts<'_>) {
     let slots = fleet.slots.len();
     let mut own = vec![0u64; slots];

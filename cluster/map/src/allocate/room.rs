@@ -1,15 +1,17 @@
-//! What each worker has room for beside what it holds: a new copy is planned only where there is some.
+//! The room that each worker has beside what it holds: a new copy is planned only where there is
+//! room.
 
 use super::fleet::{Fleet, Slot};
 use super::input::ShardView;
 use crate::map::ShardEntry;
 
-/// By slot: shards that the worker could still take. Who has not said what it has room for takes any number.
+/// By slot: shards that the worker could still take. A worker that has not reported its room takes
+/// any number.
 #[derive(Debug)]
 pub(super) struct Rooms(Vec<i64>);
 
 impl Rooms {
-    /// A member takes its worker's room until it is one no more, also while it leaves.
+    /// A member takes its worker's room until it is removed, also while it leaves.
     pub(super) fn new(fleet: &Fleet, shards: &[ShardView]) -> Self {
         let room = |shards_max: Option<u32>| shards_max.map_or(i64::from(u32::MAX), i64::from);
         let mut rooms = Self(fleet.slots.iter().map(|slot| room(slot.shards_max)).collect());
@@ -32,7 +34,8 @@ impl Rooms {
         self.0[slot] -= 1;
     }
 
-    /// A shard is to lie on `after` instead of `before`: what is no member of it yet needs room.
+    /// Moves a shard's claims from `before` to `after`: each slot that is not a member yet needs
+    /// room.
     pub(super) fn claim(
         &mut self,
         fleet: &Fleet,

@@ -1,15 +1,15 @@
 //! How evenly the shards lie: sums per worker, and what one more shard would cost.
 //!
-//! The cost of a map is a sum of squares, each over the worker's weight, so that it is lowest when
-//! the shares are as the weights: 4 x primaries^2 + copies^2 + (what a lost node would hand
-//! over)^2. The first counts most since primaries carry the traffic. A rack that is used twice for
-//! a shard costs more than all of that.
+//! The cost of a map is a sum of squares, each divided by the worker's weight, so that it is lowest
+//! when the shares are proportional to the weights: 4 x primaries^2 + copies^2 + (what a lost node
+//! would hand over)^2. The first term counts most since primaries carry the traffic. A rack that is
+//! used twice for a shard costs more than all of that.
 
 use super::fleet::{Fleet, Slot};
 
 const PRIMARY: i64 = 4;
 const SAME_RACK: i64 = 1 << 58;
-/// Reciprocal of the largest weight. One below a 64th of that counts as a 64th.
+/// Reciprocal of the largest weight. A weight below a 64th of the largest counts as a 64th.
 const RECIPROCAL: u64 = 1 << 16;
 const RECIPROCAL_MAX: u64 = RECIPROCAL * 64;
 
@@ -39,8 +39,8 @@ impl Tally {
         }
     }
 
-    /// Adds a shard of this size that lies on `target`, the primary first; takes it away with the
-    /// size negated.
+    /// Adds a shard of this size that lies on `target`, the primary first; a negated size removes
+    /// it.
     pub(super) fn add(&mut self, fleet: &Fleet, target: &[Slot], size: i64) {
         let Some(&primary) = target.first() else { return };
         self.primaries[primary] += size;
@@ -57,7 +57,7 @@ impl Tally {
         fleet.slots[primary].node * self.copies.len() + next
     }
 
-    /// By how much the cost of the map grows with a shard of this size on `target`.
+    /// Returns by how much the cost of the map grows with a shard of this size on `target`.
     pub(super) fn cost(&self, fleet: &Fleet, target: &[Slot], size: i64) -> i64 {
         let Some(&primary) = target.first() else { return 0 };
         let growth = |sum: i64, slot: Slot| (2 * sum + size) * self.reciprocal[slot] / 64 * size;
@@ -75,13 +75,14 @@ impl Tally {
     }
 }
 
-/// The least gain that is worth a move: that of a shard between workers of the largest weight, of
-/// which one has two more than the other. `slack` more is asked for where little is not worth it.
+/// Returns the least gain that is worth a move: that of a shard between two workers of the largest
+/// weight, of which one has two more than the other. `slack` raises it where a small gain is not
+/// worth a move.
 pub(super) fn gain_min(size: i64, slack: i64) -> i64 {
     2 * (size + slack) * (RECIPROCAL as i64 / 64) * size
 }
 
-/// Is a shard on these slots twice in a rack?
+/// True if the shard on these slots uses a rack twice.
 pub(super) fn shares_rack(fleet: &Fleet, target: &[Slot]) -> bool {
     let racks = target.iter().filter_map(|&slot| fleet.slots[slot].rack);
     let mut racks: Vec<usize> = racks.collect();

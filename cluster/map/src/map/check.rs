@@ -1,5 +1,5 @@
-//! What every entry keeps to. A violation is a broken store or a broken program: the entry is
-//! refused, and whoever holds the one before goes on with it.
+//! Invariants of every entry. A violation means a broken store or a broken program: the entry is
+//! refused, and a worker that holds the entry before it goes on with that one.
 
 use thiserror::Error;
 use weir_ids::{Epoch, LANES, NodeId, Term};
@@ -41,7 +41,8 @@ pub enum Violation {
 }
 
 impl ShardEntry {
-    /// Refuses an entry that breaks an invariant. One owner per lane holds by the entry's shape.
+    /// Refuses an entry that breaks an invariant. The shape of the entry ensures one owner per
+    /// lane.
     pub fn check(&self) -> Result<(), Violation> {
         self.check_members()?;
         if self.term.0 == 0 || self.term > Term::MAX || u64::from(self.term.0) > self.epoch.0 {
@@ -69,7 +70,7 @@ impl ShardEntry {
                 if other.seat == member.seat {
                     return Err(Violation::SeatTwice(member.seat));
                 }
-                // A move within a node: the one leaves as soon as the other is synced.
+                // A move within a node: the yielding member leaves as soon as the other is synced.
                 let is_move = (member.is_yielding || other.is_yielding)
                     && other.incarnation.worker != *worker;
                 if other.incarnation.worker.node == worker.node && !is_move {

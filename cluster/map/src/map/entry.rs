@@ -1,4 +1,4 @@
-//! The entry of one shard. It is valid by construction: made by a transition or read and checked.
+//! The entry of one shard. It is valid by construction: made by a transition, or read and checked.
 
 use serde::{Deserialize, Serialize};
 use weir_ids::{Epoch, Incarnation, LANES, Term};
@@ -15,9 +15,9 @@ pub const MEMBERS_MAX: usize = 5;
 pub enum MemberState {
     /// The initial copy is under way.
     Syncing,
-    /// Has a full copy and follows the changes: may take over.
+    /// The member has a full copy and follows the changes: it may take over.
     Synced,
-    /// Lost the stream of changes, or is silent: needs a new copy.
+    /// The member lost the stream of changes, or is silent: it needs a new copy.
     OutOfSync,
 }
 
@@ -26,9 +26,9 @@ pub struct Member {
     pub incarnation: Incarnation,
     pub seat: Seat,
     pub state: MemberState,
-    /// To leave once those that stay are synced: another was added in its place.
+    /// Whether a replacement was added: the member is to leave once those that stay are synced.
     pub is_yielding: bool,
-    /// Gives its lane back and will be removed.
+    /// Whether the member gives its lane back and will be removed.
     pub is_leaving: bool,
 }
 
@@ -38,7 +38,7 @@ impl Member {
     }
 }
 
-/// Who may write a lane.
+/// The owner of a lane and, while the lane moves, its move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LaneEntry {
     pub owner: Seat,
@@ -46,26 +46,26 @@ pub struct LaneEntry {
     pub moving: Option<Move>,
 }
 
-/// A lane on its way to a new owner, who writes only when `from` has granted this move, and each of
-/// the others a move after it.
+/// The move of a lane to a new owner. The owner writes only when `from` has granted this move, and
+/// each member of `then` a move that follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Move {
     pub from: Seat,
-    /// Epoch of the entry that began the move: the name of the move.
+    /// Epoch of the entry that began the move. It identifies the move.
     pub since: Epoch,
-    /// None: `from` gives what it wrote. Else the lane's writer has ended, and the owner takes the
-    /// copy that `from` has, then those of these members.
+    /// None: `from` gives what it wrote. Otherwise the lane's writer has ended, and the owner takes
+    /// the copy that `from` has, then the copies of these members.
     pub then: Option<SeatSet>,
 }
 
 impl Move {
-    /// Whether the owner writes when this move is granted.
+    /// True if the owner writes when this move is granted.
     pub fn is_last(&self) -> bool {
         self.then.is_none_or(SeatSet::is_empty)
     }
 }
 
-/// What is held for a shard.
+/// The map entry of a shard.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ShardEntry {
     pub(super) term: Term,
@@ -86,13 +86,13 @@ impl ShardEntry {
         self.epoch
     }
 
-    /// None: its store was never set back. Who has seen nothing as new as this may obey it, whatever the store had said
-    /// meanwhile.
+    /// Returns the epoch of the last rebase; `None` if the store was never set back. A worker that
+    /// has seen only epochs below it may obey this entry, whatever the store held in the meantime.
     pub fn rebased(&self) -> Option<Epoch> {
         self.rebased
     }
 
-    /// In rank order.
+    /// Returns the members in rank order.
     pub fn members(&self) -> &[Member] {
         &self.members
     }
@@ -105,7 +105,7 @@ impl ShardEntry {
         &self.lanes
     }
 
-    /// Rank and record of a member.
+    /// Returns rank and record of the member with this incarnation.
     pub fn member(&self, incarnation: &Incarnation) -> Option<(Rank, &Member)> {
         let rank = self.members.iter().position(|member| member.incarnation == *incarnation)?;
         Some((Rank(rank as u8), &self.members[rank]))
@@ -115,7 +115,7 @@ impl ShardEntry {
         self.members.iter().find(|member| member.seat == seat)
     }
 
-    /// Lanes that a seat owns or gives, or whose copy of it is still to be taken.
+    /// Returns the lanes that a seat owns or gives, or of which its copy is still to be taken.
     pub fn lanes_of(&self, seat: Seat) -> LaneSet {
         LaneSet::of(|index| self.lanes[index].concerns(seat))
     }
@@ -124,9 +124,9 @@ impl ShardEntry {
         self.lanes.iter().any(|lane| lane.moving.is_some())
     }
 
-    /// Who should own a lane: the replica of that seat once it is synced, else the primary. A
-    /// replica that falls out of sync keeps its lane: it is the lane's writer, so of this lane
-    /// it knows all. Who leaves gives it back.
+    /// Returns the seat that should own a lane: the replica of that seat once it is synced, else
+    /// the primary. A replica that falls out of sync keeps its lane: as the lane's writer it knows
+    /// all of it. A replica that is leaving gives its lane back.
     pub(super) fn rightful_owner(&self, lane: usize) -> Seat {
         let primary = self.primary().seat;
         let replica = self.members[1..].iter().find(|member| member.seat.lane() == lane);
@@ -144,8 +144,9 @@ impl LaneEntry {
         Self { owner, moving: None }
     }
 
-    /// `owner` takes the copies of all these members, one after the other, and then writes; at once
-    /// if there are none. Who may have written it last is `first`: it stops with the first move.
+    /// Returns the lane of an `owner` that takes the copies of all `others`, one after another, and
+    /// then writes; it writes at once if there are none. `first` is the member that may have
+    /// written the lane last: it gives first, and so stops writing with the first move.
     pub(super) fn gathered(
         owner: Seat,
         first: Option<Seat>,
@@ -158,7 +159,7 @@ impl LaneEntry {
         Self { owner, moving }
     }
 
-    /// Is it of the seat, or on its way from it, now or later?
+    /// True if the seat owns the lane, gives it, or is to give its copy later.
     pub fn concerns(&self, seat: Seat) -> bool {
         let follows = |moving: Move| moving.then.is_some_and(|then| then.contains(seat));
         let gives = |moving: Move| moving.from == seat || follows(moving);

@@ -1,16 +1,19 @@
-//! Guests: a worker that has begun anew while the store cannot be asked takes copies again before any entry names its new
-//! life.
+//! Guests: a worker that has restarted while the store is unreachable takes copies again before any
+//! entry names its new incarnation.
 //!
-//! The entry names its former life, the *host*. A guest has no seat, so it writes nothing and gives nothing; it translates
-//! what members tell it. Nobody asks a guest for its copy when a lane gets a new writer, so it may only be one where no
-//! lane can get one: a host that owns a lane stays a member until it is fenced, and whoever takes the lane of an
-//! ended member waits for all members, the host among them, who does not answer any more. So no lane whose writer
-//! has ended is written again before the host is fenced, and that takes the guest's own registration.
+//! The entry names its former incarnation, the *host*. A guest has no seat, so it writes nothing
+//! and gives nothing; it translates the mappings that members send it. No member asks a guest for
+//! its copy when a lane gets a new writer, so a worker may be a guest only where no lane can get
+//! one: a host that owns a lane stays a member until it is fenced, and a new owner of an ended
+//! member's lane waits for all members, the host among them, which does not answer any more. So no
+//! lane whose writer has ended is written again before the host is fenced, and that takes the
+//! guest's own registration.
 //!
-//! For the same reason nobody else writes the host's own lanes meanwhile, and its worker may go on with them once it has
-//! all that was ever written of the shard: it *resumes* its seat. That is so when all other members have come back as
-//! guests of the same entry, and either nobody has copies, or it alone has them, or one that has resumed has given
-//! them. It writes that to the store, and until then its node's record names the host, too.
+//! For the same reason no other worker writes the host's own lanes meanwhile, and the guest may go
+//! on with them once it has every record that was ever written of the shard: it *resumes* the seat.
+//! That is so when all other members have come back as guests of the same entry, and either none of
+//! them has copies, or this guest alone has them, or a guest that has resumed has given them. The
+//! guest writes the resumption to the store, and until then its node's record names the host, too.
 
 use weir_ids::{Incarnation, LANES};
 
@@ -18,12 +21,13 @@ use super::entry::{Member, MemberState, ShardEntry};
 use crate::lane::Seat;
 
 impl ShardEntry {
-    /// The member whose worker goes on as this guest. None: nobody may be one here, since no lane waits for the member.
+    /// Returns the member whose worker goes on as this guest. None: the worker may not be a guest
+    /// here, since no lane waits for the member.
     pub fn host_of(&self, guest: &Incarnation) -> Option<&Member> {
         self.former_life_of(guest).filter(|member| self.owns_a_lane(member))
     }
 
-    /// The member that is another life of the same worker.
+    /// Returns the member that is another incarnation of the same worker.
     pub fn former_life_of(&self, life: &Incarnation) -> Option<&Member> {
         let is_former = |member: &&Member| {
             let who = &member.incarnation;
@@ -32,7 +36,8 @@ impl ShardEntry {
         self.members.iter().find(is_former)
     }
 
-    /// The entry with these lives in the seats of their workers' former ones. It stands in no store.
+    /// Returns the entry with these incarnations in the seats of their workers' former ones. That
+    /// entry stands in no store.
     pub fn resumed_by(&self, lives: &[Incarnation]) -> Self {
         let mut seen = self.clone();
         for member in &mut seen.members {
@@ -44,13 +49,15 @@ impl ShardEntry {
         seen
     }
 
-    /// Whether the member stays one until it gives a lane or is fenced.
+    /// True if the member owns a lane, so that it stays a member until it gives the lane or is
+    /// fenced.
     pub fn owns_a_lane(&self, member: &Member) -> bool {
         self.lanes.iter().any(|lane| lane.owner == member.seat)
     }
 
-    /// The entry as the role of a guest takes it: the host has no copy any more, and the guest is the last member, without a
-    /// lane. It stands in no store. None: see [`host_of`](Self::host_of).
+    /// Returns the entry as the shard role of a guest takes it: the host has no copy any more, and
+    /// the guest is the last member, without a lane. That entry stands in no store. None: see
+    /// [`host_of`](Self::host_of).
     pub fn seen_by_guest(&self, guest: &Incarnation, has_copy: bool) -> Option<Self> {
         let host = self.host_of(guest)?.seat;
         let seat = (0..LANES as u8).map(Seat).find(|&seat| self.at_seat(seat).is_none())?;
@@ -108,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_a_guest_where_no_lane_waits_for_the_former_life() {
+    fn no_worker_is_a_guest_where_no_lane_waits_for_its_old_incarnation() {
         let guest = life(1, 2);
         let alone = ShardEntry::create(life(1, 1));
         assert_eq!(alone.host_of(&guest).map(|it| &it.incarnation), Some(&life(1, 1)));
@@ -116,7 +123,7 @@ mod tests {
         assert_eq!(pair().host_of(&life(1, 1)), None, "it is a member itself");
         assert_eq!(pair().host_of(&life(3, 1)), None, "a stranger");
         let syncing = after(&pair(), &Transition::AddReplica(life(3, 1)));
-        assert_eq!(syncing.host_of(&life(3, 2)), None, "a member that may be removed unasked");
+        assert_eq!(syncing.host_of(&life(3, 2)), None, "it may be removed unasked: no lane");
         assert_eq!(syncing.seen_by_guest(&life(3, 2), false), None);
         // n2 owned its lane and is giving it: it may have been removed since.
         let leaving = after(&pair(), &Transition::Retire(life(2, 1)));

@@ -8,9 +8,9 @@
 //!  "moves":[{"lane":2,"from":0,"since":8,"then":[3]}]}
 //! ```
 //!
-//! `owners` has a seat for each lane; `then` is left out where `from` has written the lane, `rebased`
-//! where the store was never set back. Fields that are unknown are skipped, so that a newer version
-//! may add some; an entry that breaks an invariant is refused.
+//! `owners` has a seat for each lane; `then` is left out where `from` has written the lane,
+//! `rebased` where the store was never set back. Unknown fields are skipped, so that a newer
+//! version may add some; an entry that breaks an invariant is refused.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -65,7 +65,7 @@ struct MoveJson {
 }
 
 impl ShardEntry {
-    /// The entry as compact JSON.
+    /// Returns the entry as compact JSON.
     pub fn to_json(&self) -> String {
         let members = self.members.iter().map(|member| MemberJson {
             worker: member.incarnation.worker.clone(),

@@ -1,22 +1,28 @@
-//! How a shard goes on after the store was set back, as by a restore from a backup.
+//! How a shard goes on after the store was set back, for example by a restore from a backup.
 //!
 //! ```text
-//!    history that was lost     ... 5 --- 6 --- 7 --- 8        8: the newest entry that a node still holds
-//!    the store, set back           5                \
-//!    what is written                                 9        the same, under numbers above all that was seen
+//!    lost history        ... 5 --- 6 --- 7 --- 8    8: the newest entry that a node still holds
+//!    the store, set back     5                \
+//!    the rebased entry                         9    entry 8 under numbers above all that were seen
 //! ```
 //!
-//! Nodes obey no entry that is older than what they have seen; such a node is *in doubt*, and what it holds stays as it
-//! is until an entry comes that was rebased above all that it has seen. So the newest entry that any node holds is the
-//! newest of the lost history that anybody ever acted on, and whoever may write a lane is its owner or `from` in it:
+//! A node obeys no entry that is older than what it has seen; while the store has only such an
+//! entry, the node is *in doubt*: what it holds stays as it is until an entry comes that was
+//! rebased above everything that the node has seen. So the newest entry that any node holds is the
+//! newest entry of the lost history that any node ever acted on, and each worker that may write a
+//! lane is the lane's owner or `from` in that entry:
 //!
-//! - A lane moves on from a member only by its grant, and who has granted has seen the entry of that move. If all
-//!   members answer, or have certainly ended, nobody beside them has got a lane.
-//! - Moves under way get a new name, so that grants of before are worth nothing and are given again.
-//! - What the store has written since it was set back counts only where those who write follow it, and not what was
-//!   lost: whoever may write has to be named by what goes on.
+//! - A lane moves on from a member only by that member's grant, and a member that has granted has
+//!   seen the entry of the move. If all members answer, or have certainly ended, no other worker
+//!   has got a lane.
+//! - Moves under way get a new epoch as their name, so that earlier grants are void and are given
+//!   again.
+//! - Entries that the store has taken since it was set back count only where the workers that write
+//!   follow them, and not the lost history: the entry that goes on must name every worker that may
+//!   write.
 //!
-//! What is not certain is told; then an operator decides. It does not ask anybody, and does not write.
+//! Any uncertainty is reported as a [`Doubt`]; then an operator decides. This module sends no
+//! questions to nodes, and does not write.
 
 use thiserror::Error;
 use weir_ids::{BootId, Epoch, Incarnation, LANES, NodeId, Term, WorkerId};
@@ -25,32 +31,32 @@ use super::entry::{LaneEntry, ShardEntry};
 use super::transition::{Refused, Transition};
 use crate::lane::Seat;
 
-/// A registered node, and how it stands to a shard.
+/// A registered node, and what it does with the entries of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Witness {
     pub node: NodeId,
-    /// Lives of its workers now.
+    /// Boot ids of its workers' current incarnations.
     pub boot_ids: Vec<BootId>,
     pub stand: Stand,
 }
 
-/// What a node says that it does with the entries of a shard.
+/// The entries of a shard that a node obeys, as it reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stand {
-    /// It has not answered.
+    /// The node has not answered.
     Silent,
-    /// It obeys what the store has.
+    /// The node obeys what the store has.
     Follows,
-    /// It has seen newer entries than the store has, and obeys none of it.
+    /// The node has seen newer entries than the store has, and obeys none of the store's.
     InDoubt {
-        /// The highest epoch that it has seen.
+        /// The highest epoch that the node has seen.
         known: Epoch,
-        /// What it obeys still. None: it has begun anew since, and writes nothing.
+        /// The entry that the node still obeys. None: it has restarted since, and writes nothing.
         held: Option<Box<ShardEntry>>,
     },
 }
 
-/// Why it is not certain that nobody else writes a lane.
+/// Why another writer of a lane cannot be ruled out.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Doubt {
     #[error("{0} does not say what it serves")]
@@ -76,21 +82,22 @@ pub enum NoBase {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rebased {
     pub entry: ShardEntry,
-    /// None: no lane can have two writers.
+    /// Empty: no lane can have two writers.
     pub doubts: Vec<Doubt>,
 }
 
-/// The entry with which a shard goes on that some of the registered nodes are in doubt about. `stored` is what the store
-/// has; `has_ended` knows who has certainly ended although its node is not registered.
+/// Returns the entry with which a shard goes on when some of the registered nodes are in doubt.
+/// `stored` is what the store has; `has_ended` is true for an incarnation that has certainly ended
+/// although its node is not registered.
 ///
 /// # Errors
-/// [`NoBase`], whatever an operator says.
+/// [`NoBase`], which no operator can override.
 pub fn rebase(
     stored: Option<&ShardEntry>,
     nodes: &[Witness],
     has_ended: impl Fn(&Incarnation) -> bool,
 ) -> Result<Rebased, NoBase> {
-    // Who has only not read yet that it was rebased follows the store.
+    // A node follows the store if it merely has not read the rebased entry yet.
     let mut nodes = nodes.to_vec();
     for node in nodes.iter_mut().filter(|node| node.stand.has_its_answer(stored)) {
         node.stand = Stand::Follows;
@@ -107,7 +114,7 @@ pub fn rebase(
         Ok(entry)
     };
     let entry = match (go_on(newest), stored) {
-        // Of what was lost, nobody who writes has seen anything.
+        // No worker that writes has seen any of the lost history: the store's own entry goes on.
         (Err(error @ NoBase::TwoWriters { .. }), Some(stored)) => {
             go_on(stored).map_err(|_| error)?
         }
@@ -126,12 +133,12 @@ pub fn rebase(
     Ok(Rebased { entry, doubts })
 }
 
-/// Whether some node is in doubt, and what the store has does not end that.
+/// True if some node is in doubt, and the store's entry does not end that.
 pub fn needs_rebase(stored: Option<&ShardEntry>, nodes: &[Witness]) -> bool {
     nodes.iter().any(|node| node.stand.known().is_some() && !node.stand.has_its_answer(stored))
 }
 
-/// No route was ever announced in a higher term: each term has taken an epoch.
+/// Returns a term that no announced route exceeds: each term has taken an epoch.
 fn term_seen(base: &ShardEntry, stored: Option<&ShardEntry>, known: Epoch) -> Term {
     let unseen = known.0.saturating_sub(base.epoch().0);
     let unseen = u32::try_from(unseen).unwrap_or(u32::MAX);
@@ -146,7 +153,7 @@ fn doubt_of(
 ) -> Option<Doubt> {
     match nodes.iter().find(|node| node.node == member.worker.node) {
         Some(Witness { stand: Stand::Silent, node, .. }) => Some(Doubt::Unanswered(node.clone())),
-        // In another life: then this one has ended.
+        // The node answers: this incarnation either runs and is known, or has ended.
         Some(_) => None,
         None if has_ended(member) => None,
         None => Some(Doubt::Missing(member.clone())),
@@ -161,7 +168,7 @@ impl Stand {
         }
     }
 
-    /// What the store has was rebased above all that it has seen.
+    /// True if the store's entry was rebased above everything that the node has seen.
     fn has_its_answer(&self, stored: Option<&ShardEntry>) -> bool {
         let rebased = stored.and_then(ShardEntry::rebased);
         self.known().is_some_and(|known| rebased.is_some_and(|rebased| rebased > known))
@@ -183,7 +190,8 @@ impl Stand {
 }
 
 impl Witness {
-    /// Whatever a worker here writes, or would with a grant that is on its way, is its own or its to give in `next`.
+    /// Checks that `next` names each worker of this node as owner or `from` of every lane that the
+    /// worker writes, or would write with a grant under way.
     fn check_claims(
         &self,
         stored: Option<&ShardEntry>,
@@ -206,12 +214,13 @@ impl Witness {
         Ok(())
     }
 
-    /// A worker here, on this seat of the entry that it obeys, writes the lane or may get its grant. What it is to give,
-    /// but may not know of yet, every newer entry says too.
+    /// True if a worker of this node, with this seat in the entry that it obeys, writes the lane or
+    /// may get its grant. A lane that the worker is to give, but does not know of yet, needs no
+    /// check: every newer entry names it as `from`, too.
     fn may_write(&self, entry: &ShardEntry, seat: Seat, lane: usize, nodes: &[Self]) -> bool {
         let LaneEntry { owner, moving } = entry.lanes()[lane];
         let follows = !matches!(self.stand, Stand::InDoubt { .. });
-        // Who is in doubt grants nothing that only the store asks for.
+        // A node in doubt grants no move that only the store's entry asks for.
         let giver = moving.filter(|_| follows).and_then(|moving| entry.at_seat(moving.from));
         let giver = giver.map(|member| &member.incarnation.worker.node);
         let giver = nodes.iter().find(|node| Some(&node.node) == giver);

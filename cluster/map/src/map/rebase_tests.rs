@@ -1,4 +1,4 @@
-//! What is certain, what is in doubt, and what is refused whatever anybody says.
+//! Rebases that are certain, that leave doubts, and that are refused whatever an operator says.
 
 use super::*;
 use crate::lane::LaneSet;
@@ -12,7 +12,7 @@ fn apply(entry: &ShardEntry, transition: Transition) -> ShardEntry {
     entry.after(entry.epoch(), &transition).expect("it fits")
 }
 
-/// Whoever gets a lane takes it.
+/// Lets every member that is to get a lane take it.
 fn settled(mut entry: ShardEntry) -> ShardEntry {
     for node in 1..5 {
         let Some((_, member)) = entry.member(&life(node)) else { continue };
@@ -28,7 +28,7 @@ fn settled(mut entry: ShardEntry) -> ShardEntry {
     entry
 }
 
-/// 1 is primary, 2 has a copy.
+/// n1 is primary, n2 has a copy.
 fn pair() -> ShardEntry {
     let entry = apply(&ShardEntry::create(life(1)), Transition::AddReplica(life(2)));
     settled(apply(&entry, Transition::Synced(life(2))))
@@ -51,7 +51,7 @@ fn nobody(_: &Incarnation) -> bool {
 fn the_newest_entry_goes_on_above_all_that_was_seen() {
     let old = pair();
     let moving = apply(&old, Transition::Promote(life(2)));
-    // 1 has not seen the promotion.
+    // n1 has not seen the promotion.
     let nodes = [holds(1, &old), holds(2, &moving)];
     let rebased = rebase(Some(&ShardEntry::create(life(1))), &nodes, nobody).expect("a base");
     assert_eq!(rebased.doubts, []);
@@ -64,30 +64,30 @@ fn the_newest_entry_goes_on_above_all_that_was_seen() {
         let given = |lane: &LaneEntry| lane.moving.map(|moving| moving.from);
         assert_eq!(given(before), given(after));
         let is_anew = after.moving.is_none_or(|moving| moving.since == entry.epoch());
-        assert!(is_anew, "a grant of before is worth nothing");
+        assert!(is_anew, "a grant of the earlier move is void");
     }
     assert_eq!(ShardEntry::from_json(entry.to_json().as_bytes()).expect("read"), entry);
 }
 
 #[test]
-fn who_has_not_read_its_answer_yet_needs_no_other() {
+fn a_node_that_has_not_read_the_rebased_entry_needs_no_second_rebase() {
     let entry = pair();
     let (old, nodes) = (ShardEntry::create(life(1)), [holds(1, &entry), holds(2, &entry)]);
     assert!(needs_rebase(Some(&old), &nodes) && needs_rebase(None, &nodes));
     let rebased = rebase(Some(&old), &nodes, nobody).expect("a base").entry;
     assert!(!needs_rebase(Some(&rebased), &nodes));
     let later = apply(&rebased, Transition::OutOfSync(life(2)));
-    assert!(!needs_rebase(Some(&later), &nodes), "it may miss the entry itself");
+    assert!(!needs_rebase(Some(&later), &nodes), "a node may miss the rebased entry itself");
 }
 
 #[test]
-fn who_lacks_is_named_and_a_fence_ends_the_doubt() {
+fn a_missing_member_is_a_doubt_until_it_is_fenced() {
     let entry = pair();
     let alone = [holds(1, &entry)];
     let old = ShardEntry::create(life(1));
     let rebased = rebase(Some(&old), &alone, nobody).expect("a base");
     assert_eq!(rebased.doubts, [Doubt::Missing(life(2))]);
-    assert!(rebased.entry.member(&life(2)).is_some(), "its lanes stay its own");
+    assert!(rebased.entry.member(&life(2)).is_some(), "a missing member keeps its lanes");
     let fenced = rebase(Some(&old), &alone, |who| *who == life(2)).expect("a base");
     assert_eq!(fenced.doubts, []);
     let silent = [holds(1, &entry), witness(2, Stand::Silent)];
@@ -96,7 +96,7 @@ fn who_lacks_is_named_and_a_fence_ends_the_doubt() {
 }
 
 #[test]
-fn what_somebody_has_seen_and_nobody_holds_is_a_doubt() {
+fn an_epoch_that_was_seen_but_is_held_by_no_node_is_a_doubt() {
     let (old, entry) = (ShardEntry::create(life(1)), pair());
     let known = Epoch(entry.epoch().0 + 3);
     let anew =
@@ -110,9 +110,10 @@ fn what_somebody_has_seen_and_nobody_holds_is_a_doubt() {
 }
 
 #[test]
-fn who_would_write_beside_another_is_refused() {
+fn a_rebase_that_leaves_a_second_writer_is_refused() {
     let moved = settled(apply(&pair(), Transition::Promote(life(2))));
-    // The store says that 1 has nearly every lane, and 1 believes it, although it has given them away.
+    // The store says that n1 owns nearly every lane, and n1 believes it, although it has given them
+    // away.
     let believes = [witness(1, Stand::Follows), holds(2, &moved)];
     let refused = rebase(Some(&pair()), &believes, nobody);
     let worker = life(1).worker;

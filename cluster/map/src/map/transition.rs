@@ -7,21 +7,21 @@ use super::check::Violation;
 use super::entry::{LaneEntry, MEMBERS_MAX, Member, MemberState, Move, ShardEntry};
 use crate::lane::{LaneSet, Seat, SeatSet};
 
-/// One change of an entry. Who is named must still be a member, in that incarnation.
+/// One change of an entry. A member that it names must still be one, in that incarnation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Transition {
     /// A new replica, of the last rank, begins to copy.
     AddReplica(Incarnation),
-    /// As `AddReplica`; and a member is to leave once those that stay are synced. The entry keeps
-    /// that purpose, so that nobody has to guess it later.
+    /// As `AddReplica`; and `member` is to leave once the members that stay are synced. The entry
+    /// keeps that purpose, so that no later plan has to guess it.
     Replace { member: Incarnation, by: Incarnation },
-    /// A member that was to leave once those that stay are synced stays itself: who came in its place has gone.
+    /// Cancels a `Replace`: the replacement is gone, so the old member stays.
     Keep(Incarnation),
     /// A replica out of sync has begun a new copy.
     Resync(Incarnation),
     /// A replica has a full copy and follows; its reserve lane moves to it.
     Synced(Incarnation),
-    /// A replica has lost the stream, or nobody hears it.
+    /// A replica has lost the stream, or no worker hears it.
     OutOfSync(Incarnation),
     /// The owner has taken the grants of these lanes.
     Settle { by: Incarnation, lanes: LaneSet },
@@ -30,22 +30,22 @@ pub enum Transition {
     Promote(Incarnation),
     /// A replica is to leave; its reserve lane moves to the primary.
     Retire(Incarnation),
-    /// A leaving replica without lanes is no member any more.
+    /// Removes a leaving replica that has no lanes.
     Remove(Incarnation),
     /// An incarnation has certainly ended. Survivors take its lanes; if it was the primary, the
-    /// best of them its rank.
+    /// best survivor takes its rank.
     Fence(Incarnation),
-    /// As `Fence`; and the worker that came back under a new boot id is a replica that begins to
-    /// copy. If nobody survives, it is the primary and begins empty.
+    /// As `Fence`; and the worker that came back under a new boot id becomes a replica that begins
+    /// to copy. If no member survives, it becomes the primary and begins empty.
     Restart { ended: Incarnation, boot_id: BootId },
-    /// A worker that came back under a new boot id while the store could not be asked has taken its seat again: see
-    /// [`crate::map`]'s guests. Lanes stay where they are.
+    /// A worker that came back under a new boot id while the store was unreachable has taken its
+    /// seat again: see the guests in `guest.rs`. Lanes stay where they are.
     Resume { ended: Incarnation, boot_id: BootId },
     /// As `Fence` of the primary when no other member runs: another incarnation takes its seat and
-    /// rank, and begins empty. Lanes of members that are silent stay theirs.
+    /// rank, and begins empty. Silent members keep their lanes.
     Reseat { ended: Incarnation, to: Incarnation },
-    /// The store was set back: the entry goes on above this epoch and term, the highest that anybody
-    /// may have seen. Moves under way begin anew under their new name.
+    /// The store was set back: the entry goes on above this epoch and term, the highest that any
+    /// worker may have seen. Moves under way begin again, identified by the new epoch.
     Rebase { epoch: Epoch, term: Term },
 }
 
@@ -85,7 +85,7 @@ impl ShardEntry {
         }
     }
 
-    /// The entry after a transition that was decided on the entry of epoch `at`.
+    /// Returns the entry after a transition that was decided on the entry of epoch `at`.
     pub fn after(&self, at: Epoch, transition: &Transition) -> Result<Self, Refused> {
         if at != self.epoch {
             return Err(Refused::Stale { at, now: self.epoch });
@@ -135,7 +135,7 @@ impl ShardEntry {
         rank.ok_or_else(|| Refused::NoMember(who.clone()))
     }
 
-    /// Rank of a member that is not the primary.
+    /// Returns the rank of a member that is not the primary.
     fn replica_rank(&self, who: &Incarnation) -> Result<usize, Refused> {
         match self.rank_of(who)? {
             0 => Err(Refused::WrongState(who.clone())),
@@ -259,10 +259,10 @@ impl ShardEntry {
         Ok(())
     }
 
-    /// The former primary is gone from the list: the best of the others takes its rank.
+    /// Gives the rank of the former primary, which is already removed, to the best of the others.
     fn seat_best_survivor(&mut self) -> Result<(), Refused> {
         let worth = |member: &Member| (member.state == MemberState::Synced, !member.is_leaving);
-        // `max_by_key` takes the last of equals: from behind, that is the lowest rank.
+        // `max_by_key` returns the last of equals: counted from behind, that is the lowest rank.
         let ranks = (0..self.members.len()).rev();
         let best = ranks.max_by_key(|&rank| worth(&self.members[rank])).expect("a survivor");
         let mut primary = self.members.remove(best);
@@ -272,9 +272,9 @@ impl ShardEntry {
         self.begin_term()
     }
 
-    /// Takes all lanes from a seat: it will not write them again, nor is its copy awaited.
-    /// Who gets a lane first takes the copies of all other members: each may have heard of its
-    /// writer what nobody else has.
+    /// Takes all lanes from a seat: it will not write them again, nor is its copy awaited. A lane's
+    /// new owner first takes the copies of all other members: each may have received records of the
+    /// ended writer that no other member has.
     fn take_lanes(&mut self, ended: Seat) {
         let others: SeatSet = self.members.iter().map(|member| member.seat).collect();
         let others = others.without(ended);
@@ -316,8 +316,9 @@ impl ShardEntry {
         if self.rank_of(ended)? != 0 || to == *ended {
             return Err(Refused::WrongState(to));
         }
-        // The seat keeps its lanes under a new name. What it was to give, it will not write again;
-        // what it was to get, it gets by the same grant. What the others know is taken first.
+        // The seat keeps its lanes under a new incarnation. Lanes that it was to give, it will not
+        // write again; lanes that it was to get, it still gets from the same member first. The
+        // copies of the other members are taken before it writes.
         let seat = self.members[0].seat;
         self.members[0] = Member::new(to, seat, MemberState::Synced);
         let others: SeatSet = self.members[1..].iter().map(|member| member.seat).collect();
@@ -353,7 +354,7 @@ impl ShardEntry {
         Ok(())
     }
 
-    /// Every lane that rests with another than its rightful owner begins to move there.
+    /// Starts the move of every lane that rests with a member other than its rightful owner.
     fn direct_lanes(&mut self) {
         for index in 0..LANES {
             let lane = self.lanes[index];

@@ -1,5 +1,5 @@
-//! What each transition does, by example; that no sequence of them breaks an invariant; the JSON
-//! form.
+//! The effect of each transition, by example; no sequence of them breaks an invariant; the JSON
+//! form of an entry.
 
 use bolero::{TypeGenerator, check};
 use weir_ids::{BootId, Epoch, Incarnation, NodeId, Term, WorkerId};
@@ -34,7 +34,7 @@ fn refused(entry: &ShardEntry, transition: Transition) -> Refused {
     entry.after(entry.epoch(), &transition).expect_err("it is refused")
 }
 
-/// Every owner takes what is on its way to it.
+/// Lets every owner take the lanes that are on their way to it.
 fn settled(mut entry: ShardEntry) -> ShardEntry {
     while let Some(lane) = entry.lanes().iter().find(|lane| lane.moving.is_some()) {
         let by = entry.at_seat(lane.owner).expect("seated").incarnation.clone();
@@ -64,7 +64,7 @@ fn three() -> ShardEntry {
     settled(apply(&entry, Transition::Synced(c())))
 }
 
-/// A lane whose writer has ended, since this entry: its new owner takes the copies of these seats.
+/// A lane whose writer ended at this entry: its new owner takes the copies of these seats.
 fn taken(entry: &ShardEntry, owner: u8, from: u8, then: &[u8]) -> LaneEntry {
     let then = Some(then.iter().map(|&seat| Seat(seat)).collect());
     LaneEntry {
@@ -76,7 +76,7 @@ fn taken(entry: &ShardEntry, owner: u8, from: u8, then: &[u8]) -> LaneEntry {
 #[test]
 fn a_replica_gets_its_lane_when_it_is_synced() {
     let entry = apply(&ShardEntry::create(a()), Transition::AddReplica(b()));
-    assert_eq!(owners(&entry), [0; 8], "a copy that is not complete writes nothing");
+    assert_eq!(owners(&entry), [0; 8], "a member with an incomplete copy owns no lane");
     let entry = apply(&entry, Transition::Synced(b()));
     let moving = Some(Move { from: Seat(0), since: entry.epoch(), then: None });
     assert_eq!(entry.lanes()[1], LaneEntry { owner: Seat(1), moving });
@@ -94,16 +94,16 @@ fn a_promotion_moves_all_lanes_but_the_reserve_lanes() {
 }
 
 #[test]
-fn a_fence_during_a_move_leaves_the_lane_with_the_other() {
+fn a_fence_of_one_end_of_a_move_leaves_the_lane_with_the_other_end() {
     let moving = apply(&three(), Transition::Promote(b()));
-    // The giver ends: B needs its grant no more, but C may know what it does not.
+    // The giver ends: B needs its grant no more, but C may have records that B lacks.
     let entry = apply(&moving, Transition::Fence(a()));
     for lane in [0, 3, 4, 5, 6, 7] {
         assert_eq!(entry.lanes()[lane], taken(&entry, 1, 2, &[]));
     }
     assert_eq!(owners(&entry), [1, 1, 2, 1, 1, 1, 1, 1]);
     assert_eq!(entry.term(), Term(2), "the primary is the same");
-    // The taker ends: it may have written, and C may have heard it.
+    // The new owner ends: it may have written, and C may have received that.
     let entry = apply(&moving, Transition::Fence(b()));
     assert_eq!(entry.primary().incarnation, a());
     assert_eq!(entry.lanes()[3], taken(&entry, 0, 2, &[]));
@@ -113,32 +113,33 @@ fn a_fence_during_a_move_leaves_the_lane_with_the_other() {
     assert_eq!(entry.term(), Term(3));
 }
 
-/// Each survivor may have heard what the others have not: the new owner takes all their copies, one after the other.
+/// Each survivor may have received records that the others lack: the new owner takes all their
+/// copies, one after another.
 #[test]
 fn a_lane_rests_when_all_survivors_have_given_their_copies() {
     let entry = apply(&three(), Transition::AddReplica(boot(4, 40)));
     let entry = settled(apply(&entry, Transition::Synced(boot(4, 40))));
     let entry = apply(&entry, Transition::Fence(a()));
     assert_eq!(entry.lanes()[5], taken(&entry, 1, 2, &[3]));
-    assert_eq!(entry.lanes()[1], LaneEntry::at_rest(Seat(1)), "its own");
+    assert_eq!(entry.lanes()[1], LaneEntry::at_rest(Seat(1)), "B owned it already");
     let settle = |lanes| Transition::Settle { by: b(), lanes };
     let next = apply(&entry, settle(LaneSet(0b0010_0000)));
     assert_eq!(next.lanes()[5], taken(&next, 1, 3, &[]));
     let last = apply(&next, settle(LaneSet(0b0010_0000)));
     assert_eq!(last.lanes()[5], LaneEntry::at_rest(Seat(1)));
-    assert_eq!(last.lanes()[6], taken(&entry, 1, 2, &[3]), "each lane for itself");
-    // One that was to follow ends: the others are asked as before.
+    assert_eq!(last.lanes()[6], taken(&entry, 1, 2, &[3]), "lanes settle independently");
+    // A member whose move was to follow ends: the others are asked as before.
     let fenced = apply(&entry, Transition::Fence(boot(4, 40)));
     assert_eq!(fenced.lanes()[5], taken(&entry, 1, 2, &[]));
-    // One whose turn it is ends: it may have given something to any of the others.
+    // The member whose copy is being taken ends: it may have sent records to any of the others.
     let fenced = apply(&next, Transition::Fence(boot(4, 40)));
     assert_eq!(fenced.lanes()[5], taken(&fenced, 1, 2, &[]));
-    // One that leaves gives its copy before.
+    // A leaving member gives its copy before it is removed.
     let leaving = apply(&entry, Transition::Retire(boot(4, 40)));
     assert_eq!(refused(&leaving, Transition::Remove(boot(4, 40))), Refused::HasLanes(boot(4, 40)));
     let gone = apply(&settled(leaving), Transition::Remove(boot(4, 40)));
     assert!(!gone.is_moving());
-    // With one survivor nobody has to be asked.
+    // With one survivor no copy has to be taken.
     assert!(!apply(&pair(), Transition::Fence(a())).is_moving());
 }
 
@@ -168,7 +169,7 @@ fn a_restarted_worker_begins_as_a_replica() {
     assert_eq!(entry.members()[1].state, MemberState::Syncing);
     assert_eq!(owners(&entry), [1; 8]);
     assert_eq!(refused(&entry, restart), Refused::NoMember(a()));
-    // Alone, it is the primary of an empty shard.
+    // A worker that is the only member becomes the primary of an empty shard.
     let entry = ShardEntry::create(a());
     let entry = apply(&entry, Transition::Restart { ended: a(), boot_id: again.boot_id });
     assert_eq!((entry.primary().incarnation.clone(), entry.term()), (again, Term(2)));
@@ -177,14 +178,14 @@ fn a_restarted_worker_begins_as_a_replica() {
 }
 
 #[test]
-fn who_begins_anew_beside_silent_members_leaves_them_their_lanes() {
+fn a_reseated_primary_leaves_silent_members_their_lanes() {
     let moving = apply(&three(), Transition::Promote(b()));
     let entry = apply(&moving, Transition::Reseat { ended: b(), to: boot(4, 40) });
     assert_eq!(entry.primary().incarnation, boot(4, 40));
     assert_eq!(entry.primary().seat, Seat(1));
     // A may not know of the move yet.
     assert_eq!(entry.lanes_of(Seat(0)), LaneSet(0b1111_1011));
-    assert_eq!(entry.lanes()[3], taken(&entry, 1, 0, &[2]), "what both know, A's first");
+    assert_eq!(entry.lanes()[3], taken(&entry, 1, 0, &[2]), "the copies of both, A's first");
     assert_eq!(entry.lanes()[1], taken(&entry, 1, 0, &[2]));
     assert_eq!(entry.lanes()[2], moving.lanes()[2], "C keeps its own");
     assert_eq!(
@@ -194,23 +195,23 @@ fn who_begins_anew_beside_silent_members_leaves_them_their_lanes() {
 }
 
 #[test]
-fn without_a_synced_survivor_the_first_of_the_others_begins() {
+fn the_first_unsynced_survivor_is_primary_when_none_is_synced() {
     let entry = apply(&three(), Transition::OutOfSync(b()));
     let entry = apply(&entry, Transition::Fence(a()));
-    assert_eq!(entry.primary().incarnation, c(), "a synced one goes before");
+    assert_eq!(entry.primary().incarnation, c(), "a synced survivor is preferred");
     let entry = apply(&entry, Transition::Fence(c()));
-    assert_eq!(entry.primary().incarnation, b(), "a partial copy goes before none");
+    assert_eq!(entry.primary().incarnation, b(), "a partial copy is better than none");
     assert_eq!(entry.primary().state, MemberState::Synced);
     assert_eq!(refused(&entry, Transition::Fence(b())), Refused::NoSurvivor(b()));
 }
 
 #[test]
-fn who_leaves_gives_its_lane_back_first() {
+fn a_leaving_member_gives_its_lane_back_before_removal() {
     let entry = apply(&three(), Transition::Retire(b()));
     assert_eq!(refused(&entry, Transition::Remove(b())), Refused::HasLanes(b()));
     let entry = apply(&settled(entry), Transition::Remove(b()));
     assert_eq!(owners(&entry), [0, 0, 2, 0, 0, 0, 0, 0]);
-    // Its seat is free for another.
+    // The seat is free for another member.
     let entry = apply(&entry, Transition::AddReplica(boot(4, 40)));
     assert_eq!(entry.members()[2].seat, Seat(1));
 }
@@ -222,7 +223,7 @@ fn a_member_moves_to_another_worker_of_its_node() {
     let twice = Refused::Breaks(Violation::NodeTwice(a().worker.node));
     assert_eq!(refused(&pair(), Transition::AddReplica(neighbour.clone())), twice);
     let replace = |member| Transition::Replace { member, by: neighbour.clone() };
-    assert_eq!(refused(&pair(), replace(b())), twice, "A stays there");
+    assert_eq!(refused(&pair(), replace(b())), twice, "A does not yield");
     let entry = apply(&pair(), replace(a()));
     assert_eq!(ShardEntry::from_json(entry.to_json().as_bytes()).expect("read"), entry);
     let entry = settled(apply(&entry, Transition::Synced(neighbour.clone())));
@@ -237,7 +238,7 @@ fn a_member_moves_to_another_worker_of_its_node() {
 }
 
 #[test]
-fn who_yields_stays_when_it_is_kept() {
+fn a_yielding_member_that_is_kept_stays() {
     let entry = apply(&pair(), Transition::Replace { member: b(), by: boot(3, 30) });
     assert_eq!(refused(&entry, Transition::Keep(a())), Refused::WrongState(a()));
     let entry = apply(&entry, Transition::Fence(boot(3, 30)));
@@ -249,7 +250,7 @@ fn who_yields_stays_when_it_is_kept() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn transitions_that_do_not_fit_the_entry_are_refused() {
     let entry = pair();
     let stale = entry.after(Epoch(2), &Transition::Promote(b()));
     assert_eq!(stale, Err(Refused::Stale { at: Epoch(2), now: entry.epoch() }));
@@ -276,9 +277,9 @@ fn what_does_not_fit_is_refused() {
     assert_eq!(refused(&full, Transition::AddReplica(boot(6, 7))), Refused::Full);
 }
 
-/// Behind the last epoch there is none: an entry that stands there stays as it is.
+/// No epoch follows the last one: an entry that has reached it cannot change.
 #[test]
-fn the_last_epoch_is_the_end() {
+fn an_entry_at_the_last_epoch_cannot_change() {
     let json = pair().to_json();
     let from = format!("\"epoch\":{}", pair().epoch());
     let json = json.replacen(&from, &format!("\"epoch\":{}", Epoch::MAX), 1);
@@ -336,7 +337,7 @@ fn a_broken_entry_is_refused_by_name() {
 }
 
 #[test]
-fn what_is_no_entry_is_refused() {
+fn json_that_is_not_an_entry_is_refused() {
     let good = pair().to_json();
     for (from, to) in [
         ("n2/0", "n2"),
@@ -418,7 +419,7 @@ impl Step {
 }
 
 #[test]
-fn a_life_that_resumes_a_seat_has_all_that_its_former_one_had() {
+fn an_incarnation_that_resumes_a_seat_keeps_rank_lanes_and_term() {
     let entry = ShardEntry::create(boot(1, 0));
     let entry = entry.after(entry.epoch(), &Transition::AddReplica(boot(2, 0))).expect("added");
     let resume = |node| Transition::Resume { ended: boot(node, 0), boot_id: BootId(1) };
@@ -428,13 +429,13 @@ fn a_life_that_resumes_a_seat_has_all_that_its_former_one_had() {
     assert_eq!(next.members()[1], entry.members()[1]);
     assert_eq!(next.members(), entry.resumed_by(&[boot(1, 1)]).members());
     let again = next.after(next.epoch(), &resume(1));
-    assert!(matches!(again, Err(Refused::NoMember(_))), "once");
+    assert!(matches!(again, Err(Refused::NoMember(_))), "a seat is resumed only once");
     let same = Transition::Resume { ended: boot(2, 0), boot_id: BootId(0) };
     assert!(matches!(entry.after(entry.epoch(), &same), Err(Refused::WrongState(_))));
 }
 
-/// Whatever the transitions are: what applies leaves a valid entry that survives its JSON form, and
-/// whoever could write a lane before is named by it after, or has ended.
+/// Every transition that applies leaves a valid entry that survives its JSON form, and every
+/// possible writer of a lane before is named for the lane after, has granted it, or has ended.
 #[test]
 fn transitions_keep_the_invariants() {
     check!().with_type::<Vec<Step>>().with_iterations(3_000).for_each(|steps| {
@@ -480,7 +481,8 @@ fn check_writers(before: &ShardEntry, after: &ShardEntry, transition: &Transitio
                 | Transition::Reseat { ended, .. } => *ended == writer,
                 _ => false,
             };
-            // Where a taker goes, the giver stays; where it stays, nothing is to be asked.
+            // If the new owner ends, the giver stays named. A writer that stays named needs no
+            // reason.
             let stays = after_names.contains(&writer);
             assert!(stays || may_go, "lane {lane}: {writer} by {transition:?}");
         }

@@ -11,7 +11,7 @@ pub(crate) struct World {
     pub(crate) shards: Vec<ShardView>,
     pub(crate) options: AllocateOptions,
     boots: u128,
-    /// Transitions of each kind that were taken.
+    /// Number of transitions of each kind that were applied.
     pub(crate) adds: usize,
     pub(crate) promotions: usize,
 }
@@ -21,7 +21,7 @@ pub(crate) fn name(node: usize) -> NodeId {
 }
 
 impl World {
-    /// Shards that do not exist yet, and no node.
+    /// Returns a world of shards that do not exist yet, without a node.
     pub(crate) fn new(shards: u32, options: AllocateOptions) -> Self {
         let shards = (1..=shards).map(|id| ShardView {
             id: ShardId(id),
@@ -57,7 +57,7 @@ impl World {
         node
     }
 
-    /// The process comes back under new boot ids.
+    /// Restarts the processes of a node under new boot ids.
     pub(crate) fn restart(&mut self, node: usize) {
         self.nodes[node].liveness = Liveness::Alive;
         for worker in &mut self.nodes[node].workers {
@@ -80,7 +80,7 @@ impl World {
         })
     }
 
-    /// Nodes on which a member runs and has a full copy.
+    /// Returns the number of nodes on which a member runs and has a full copy.
     pub(crate) fn synced(&self, entry: &ShardEntry) -> usize {
         self.synced_nodes(entry.members().iter())
     }
@@ -103,7 +103,8 @@ impl World {
         copies.filter(|member| self.runs(&member.incarnation)).count()
     }
 
-    /// Applies a plan. Every step fits, and none takes a copy that is still needed.
+    /// Applies a plan and checks that every step fits and that none takes a copy that is still
+    /// needed.
     pub(crate) fn apply(&mut self, plan: &Plan) {
         let copies_before = self.copies_under_way();
         let mut adds = 0;
@@ -137,7 +138,7 @@ impl World {
         self.check_rooms();
     }
 
-    /// No worker is given more shards than it has room for.
+    /// Checks that no worker is given more shards than it has room for.
     fn check_rooms(&self) {
         for worker in self.nodes.iter().flat_map(|node| &node.workers) {
             let Some(shards_max) = worker.shards_max else { continue };
@@ -178,13 +179,14 @@ impl World {
         member.is_some_and(|(_, member)| member.state == MemberState::Synced)
     }
 
-    /// Workers that run finish their copies and take what is granted. True if anything was done.
+    /// Lets running workers finish their copies and take what is granted. True if anything was
+    /// done.
     pub(crate) fn work(&mut self) -> bool {
         let mut is_busy = false;
         for index in 0..self.shards.len() {
             while let Some(entry) = &self.shards[index].entry {
                 let Some(transition) = self.wish(entry) else { break };
-                let next = entry.after(entry.epoch(), &transition).expect("a worker's wish fits");
+                let next = entry.after(entry.epoch(), &transition).expect("the transition fits");
                 self.shards[index].entry = Some(next);
                 is_busy = true;
             }
@@ -193,7 +195,7 @@ impl World {
     }
 
     fn wish(&self, entry: &ShardEntry) -> Option<Transition> {
-        let seated = |seat| &entry.at_seat(seat).expect("seated").incarnation;
+        let seated = |seat| &entry.at_seat(seat).expect("a seated member").incarnation;
         for (index, lane) in entry.lanes().iter().enumerate() {
             let takes =
                 |moving: &Move| self.runs(seated(moving.from)) && self.runs(seated(lane.owner));
@@ -211,7 +213,7 @@ impl World {
         Some(Transition::Synced(copied.incarnation.clone()))
     }
 
-    /// Plans and works until nothing is left to do; gives the number of plans.
+    /// Plans and works until nothing is left to do; returns the number of plans.
     pub(crate) fn settle(&mut self) -> usize {
         for round in 0..2_000 {
             let plan = self.plan();
@@ -225,7 +227,7 @@ impl World {
         panic!("it never comes to rest: {:?}", self.plan());
     }
 
-    /// Primaries and copies by worker, only of members that are not leaving.
+    /// Returns primaries and copies by worker, only of members that are not leaving.
     pub(crate) fn shares(&self) -> BTreeMap<WorkerId, (usize, usize)> {
         let mut shares = BTreeMap::new();
         for node in &self.nodes {
@@ -236,7 +238,7 @@ impl World {
         }
         for entry in self.shards.iter().filter_map(|shard| shard.entry.as_ref()) {
             for (rank, member) in entry.members().iter().enumerate() {
-                let share = shares.get_mut(&member.incarnation.worker).expect("it exists");
+                let share = shares.get_mut(&member.incarnation.worker).expect("a worker");
                 share.0 += usize::from(rank == 0);
                 share.1 += 1;
             }
@@ -244,18 +246,18 @@ impl World {
         shares
     }
 
-    /// Load of the primaries by worker.
+    /// Returns the load of the primaries by worker.
     pub(crate) fn loads(&self) -> BTreeMap<WorkerId, u64> {
         let mut loads: BTreeMap<_, _> =
             self.shares().into_keys().map(|worker| (worker, 0)).collect();
         for shard in &self.shards {
             let Some(entry) = &shard.entry else { continue };
-            *loads.get_mut(&entry.primary().incarnation.worker).expect("it exists") += shard.load;
+            *loads.get_mut(&entry.primary().incarnation.worker).expect("a worker") += shard.load;
         }
         loads
     }
 
-    /// Primaries of each worker after a node is lost: its own and those it takes over.
+    /// Returns the primaries of each worker after a node is lost: its own and those it takes over.
     pub(crate) fn shares_without(&self, lost: usize) -> BTreeMap<WorkerId, usize> {
         let lost = name(lost);
         let mut shares: BTreeMap<_, _> =
@@ -263,7 +265,7 @@ impl World {
         for entry in self.shards.iter().filter_map(|shard| shard.entry.as_ref()) {
             if entry.primary().incarnation.worker.node == lost {
                 let next = &entry.members()[1].incarnation.worker;
-                *shares.get_mut(next).expect("it exists") += 1;
+                *shares.get_mut(next).expect("a worker") += 1;
             }
         }
         shares.retain(|worker, _| worker.node != lost);

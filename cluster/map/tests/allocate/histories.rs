@@ -1,6 +1,6 @@
 //! The allocator through random histories: nodes die, pause, come back, are drained, fenced, added;
-//! plans are taken while all that happens. `World` checks every step; at the end the map is
-//! whole, even and at rest.
+//! plans are taken while all that happens. `World` checks every step; at the end the map is whole,
+//! even and at rest.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const NODES_MAX: usize = 9;
 
 #[derive(Clone, Copy, Debug, TypeGenerator)]
 enum Step {
-    /// The node runs or not; it is another life if it did not.
+    /// The node looks dead, whether it runs or not; it comes back as another incarnation.
     Lose(u8),
     Suspect(u8),
     Stop(u8),
@@ -22,7 +22,7 @@ enum Step {
     Fence(u8),
     Drain(u8),
     Undrain(u8),
-    /// The share of a node's first worker: none, or as before.
+    /// The share of a node's first worker: none, or the usual one.
     Weight(u8, bool),
     AddNode(bool),
     CutOff(u8, bool),
@@ -45,7 +45,7 @@ struct History {
     moves_max: u8,
     by_load: bool,
     has_racks: bool,
-    /// Of each worker. None: it takes any number.
+    /// Room of each worker, in shards. None: it takes any number.
     #[generator(bolero::generator::produce::<Option<u8>>())]
     room: Option<u8>,
     steps: Vec<Step>,
@@ -74,7 +74,7 @@ fn play(history: &History) {
         }
         check_map(&world);
     }
-    // Everybody is back, and what was drained stays so, but for two nodes.
+    // All nodes are back, and drained nodes stay drained, except the first two.
     for node in 0..world.nodes.len() {
         match world.nodes[node].liveness {
             Liveness::Alive => {}
@@ -131,7 +131,7 @@ fn happen(world: &mut World, step: Step) {
     }
 }
 
-/// A node that is gone stays gone until it restarts, and what is fenced has ended.
+/// Sets a node's liveness, except that a fenced node has ended until it restarts.
 fn set(world: &mut World, node: usize, liveness: Liveness) {
     if world.nodes[node].liveness != Liveness::Fenced {
         world.nodes[node].liveness = liveness;
@@ -153,7 +153,7 @@ fn act(world: &mut World, any: u8) {
         replica.map(|member| Acting { incarnation: member.incarnation.clone(), term });
 }
 
-/// At any time: never two members on a node (every entry is checked), never more than there may be.
+/// Checks what holds at any time: no two members on a node, and never more members than allowed.
 fn check_map(world: &World) {
     for entry in world.shards.iter().filter_map(|shard| shard.entry.as_ref()) {
         assert_eq!(entry.check(), Ok(()));
@@ -180,9 +180,10 @@ fn check_end(world: &World) {
     }
 }
 
-/// Primaries by weight, within one and a fraction, whatever came before; where nodes and racks let copies lie by
-/// weight. Where they do not, a worker that holds more than its share of copies would also take over more than its
-/// share, and the sum that [`check_best`] takes weighs that against its primaries.
+/// Primaries lie by weight, within two and a quarter of the fair share, whatever came before, where
+/// nodes and racks let copies lie by weight. Where they do not, a worker that holds more than its
+/// share of copies would also take over more than its share, and the sum that [`check_best`] takes
+/// weighs that against its primaries.
 fn check_even(world: &World) {
     let open = || world.nodes.iter().filter(|node| !node.is_drained);
     let weight = |node: &NodeView| node.workers.iter().map(|worker| worker.weight).sum::<u32>();
@@ -206,8 +207,9 @@ fn check_even(world: &World) {
     check_best(world);
 }
 
-/// No other choice of one shard's primary makes the map better by as much as one shard too many on a worker. What is
-/// better is reckoned from the whole map: 4 x primaries^2 + copies^2 + (what each lost node would hand over)^2.
+/// No other choice of one shard's primary makes the map better by as much as one shard too many on
+/// a worker. The cost is computed from the whole map: 4 x primaries^2 + copies^2 + (what each lost
+/// node would hand over)^2.
 fn check_best(world: &World) {
     let weight = |who: &WorkerId| {
         let node = world.nodes.iter().find(|node| node.name == who.node).expect("it exists");
@@ -248,7 +250,8 @@ fn every_history_ends_in_a_map_that_is_whole_and_at_rest() {
     check!().with_type::<History>().with_max_len(512).with_iterations(600).for_each(play);
 }
 
-/// A node that was drained, emptied from one worker to the other and opened again: both of its members yield.
+/// A node was drained, emptied from one worker to the other and opened again: both of its members
+/// yield.
 #[test]
 fn two_yielding_members_on_a_node_count_as_one_copy() {
     use self::Step::*;
@@ -304,7 +307,8 @@ fn a_worker_alone_in_its_rack_trades_primaries_for_what_it_would_take_over() {
     play(&History { shards: 39, nodes: 3, moves_max: 10, by_load, has_racks, room: None, steps });
 }
 
-/// The worker that was to be emptied has retired and still has a lane; the other one of its node yields.
+/// The worker that was to be emptied has retired and still has a lane; the other member on its node
+/// yields.
 #[test]
 fn a_member_is_kept_only_when_the_other_one_of_its_node_is_removed() {
     use self::Step::*;

@@ -92,7 +92,7 @@ fn copies_are_in_different_racks_where_there_are_two() {
     assert_eq!((racks_used_twice(&world), said(&world.plan())), (0, 0));
     let shares = world.shares();
     assert!(spread(shares.values().map(|share| share.0)) <= 2, "{shares:?}");
-    // What a node of the first rack hands over goes to the second.
+    // The roles that a node of the first rack hands over go to the second.
     let mut shares = world.shares_without(0);
     shares.retain(|worker, _| worker.node >= name(3));
     assert!(spread(shares.values().copied()) <= 3, "{shares:?}");
@@ -129,12 +129,12 @@ fn a_new_node_is_filled_with_few_moves() {
     assert!(spread(shares.values().map(|share| share.0)) <= 2, "primaries {shares:?}");
 }
 
-/// Everything that happens to a node that dies and comes back.
+/// The whole course of a node that dies and comes back.
 #[test]
 fn a_lost_node_is_replaced_fenced_and_filled_again() {
     let mut world = world(5, 2, 200);
     world.nodes[1].liveness = Liveness::Suspect;
-    assert_eq!(world.plan().steps, [], "nobody is sure yet");
+    assert_eq!(world.plan().steps, [], "no step is based on a suspect node");
     world.nodes[1].liveness = Liveness::Dead;
     let plan = world.plan();
     let is_follow = |step: &Step| {
@@ -146,7 +146,7 @@ fn a_lost_node_is_replaced_fenced_and_filled_again() {
     for entry in world.shards.iter().filter_map(|shard| shard.entry.as_ref()) {
         assert_eq!(world.synced(entry), 2);
         assert!(world.runs(&entry.primary().incarnation));
-        // Lanes of the dead wait for the fence.
+        // Lanes of the dead node wait for the fence.
         let dead = entry.members().iter().find(|it| it.incarnation.worker.node == name(1));
         assert!(dead.is_none_or(|dead| !entry.lanes_of(dead.seat).is_empty()));
     }
@@ -157,7 +157,7 @@ fn a_lost_node_is_replaced_fenced_and_filled_again() {
 }
 
 #[test]
-fn a_node_that_is_back_at_once_keeps_its_places() {
+fn a_node_that_is_back_at_once_keeps_its_shards() {
     let mut world = world(5, 2, 200);
     world.adds = 0;
     let before = world.shares();
@@ -200,11 +200,11 @@ fn a_node_that_stops_gives_its_roles_away_at_once_and_keeps_its_copies() {
     world.settle();
     assert_eq!((primaries(&world), world.adds), (0, 0));
     assert_eq!(copies_on(&world, 1, 0) + copies_on(&world, 1, 1), copies);
-    // Roles went where few were, not all to one heir.
+    // Roles went to workers with few roles, not all to one heir.
     let shares = world.shares();
     let others = shares.iter().filter(|(worker, _)| worker.node != name(1));
     assert!(spread(others.map(|(_, share)| share.0)) <= 8, "{shares:?}");
-    // It is back, empty: it keeps its places, and the map gets even again.
+    // The node is back, empty: it keeps its shards, and the map gets even again.
     world.restart(1);
     world.settle();
     check_whole(&world, 2);
@@ -213,7 +213,7 @@ fn a_node_that_stops_gives_its_roles_away_at_once_and_keeps_its_copies() {
 }
 
 #[test]
-fn a_node_that_stops_keeps_what_nobody_else_has() {
+fn a_stopping_node_keeps_roles_that_no_other_node_can_take() {
     let mut world = world(2, 1, 10);
     world.nodes[0].liveness = Liveness::Stopping;
     world.settle();
@@ -222,10 +222,10 @@ fn a_node_that_stops_keeps_what_nobody_else_has() {
         entries.filter(|it| it.primary().incarnation.worker.node == name(node)).count()
     };
     assert_eq!((on(&world, 0), on(&world, 1)), (0, 10));
-    // The other one stops too: nobody is left to take over, and nothing goes back and forth.
+    // The other node stops too: no node is left to take over, and nothing goes back and forth.
     world.nodes[1].liveness = Liveness::Stopping;
     assert_eq!(world.plan().steps, []);
-    // Neither does anybody who is only heard, since it would not learn of it.
+    // A node that is only heard does not take over either, since it would not learn of it.
     world.nodes[0].liveness = Liveness::Suspect;
     assert_eq!(world.plan().steps, []);
 }
@@ -249,7 +249,7 @@ fn the_map_follows_a_replica_that_acts() {
     assert_eq!(steps.len(), 1);
     let promote = Transition::Promote(replica.incarnation);
     assert!(matches!(&steps[0].change, Change::Apply { transition, .. } if *transition == promote));
-    // What it said is over with the term.
+    // The report of the replica is void once the term has ended.
     world.settle();
 }
 
@@ -261,7 +261,7 @@ fn nothing_moves_when_a_third_of_the_nodes_looks_gone() {
     let plan = world.plan();
     assert_eq!(plan.steps, []);
     assert!(plan.notes.contains(&Note::Halted { gone: 2, nodes: 5 }));
-    // A fence is a fact, and is settled.
+    // A fence is a fact, and is acted on even in a halt.
     world.restart(0);
     world.nodes[2].liveness = Liveness::Dead;
     let is_fence = |step: &Step| {
@@ -271,15 +271,16 @@ fn nothing_moves_when_a_third_of_the_nodes_looks_gone() {
     let steps = world.plan().steps;
     assert_eq!(steps.len(), copies_on(&world, 0, 0));
     assert!(steps.iter().all(is_fence), "{steps:?}");
-    // Of two nodes, one may be lost.
+    // A fleet of two nodes may lose one.
     let mut world = self::world(2, 1, 10);
     world.nodes[0].liveness = Liveness::Dead;
     assert_eq!(world.plan().steps.len(), 10);
 }
 
-/// A record under another boot id proves the end of the former life, unless it names that one.
+/// A record under another boot id proves the end of the former incarnation, unless the record says
+/// that it resumes that one's seats.
 #[test]
-fn nothing_is_decided_of_a_shard_whose_member_has_resumed_its_seat() {
+fn nothing_is_decided_on_a_shard_whose_member_has_resumed_its_seat() {
     let mut world = world(3, 1, 20);
     let formers: Vec<BootId> = world.nodes[0].workers.iter().map(|it| it.boot_id).collect();
     let copies = copies_on(&world, 0, 0);
@@ -308,7 +309,7 @@ fn a_double_failure_waits_for_a_fence() {
     world.nodes[second].liveness = Liveness::Dead;
     world.settle();
     assert!(world.plan().notes.contains(&Note::Stuck(ShardId(1))));
-    // The former primary is back, empty: it begins anew, since nobody else has anything.
+    // The former primary is back, empty: it begins again, since no other member has a copy.
     world.restart(first);
     world.settle();
     let after = world.shards[0].entry.as_ref().expect("created");
@@ -366,7 +367,7 @@ fn heavy_shards_are_spread_by_load() {
     assert!(spread(before.into_values().map(|load| load as usize)) <= 1);
     assert!(spread(unbalanced.into_values().map(|load| load as usize)) >= 600);
     assert!(spread(after.values().map(|&load| load as usize)) <= 150, "{after:?}");
-    // A load that wavers a little moves next to nothing.
+    // A load that fluctuates a little moves next to nothing.
     for (index, shard) in world.shards.iter_mut().enumerate() {
         shard.load += u64::from(index % 3 == 0);
     }
@@ -374,7 +375,7 @@ fn heavy_shards_are_spread_by_load() {
 }
 
 #[test]
-fn too_little_room_for_a_loss_is_said() {
+fn too_little_room_for_a_loss_is_noted() {
     let mut world = world(4, 1, 40);
     for node in &mut world.nodes {
         node.workers[0].load_max = Some(15);
@@ -405,7 +406,7 @@ fn two_nodes_balance_among_their_own_workers() {
         }
         world.settle();
         world.adds = 0;
-        // The fourth worker of each is there now, and it is a big one.
+        // The fourth worker of each node gets a share here, three times that of the others.
         for node in &mut world.nodes {
             node.workers[3].weight = 300;
         }
@@ -432,7 +433,7 @@ fn a_worker_that_is_to_be_emptied_gives_to_its_neighbours() {
     world.settle();
     check_whole(&world, 2);
     assert_eq!((copies_on(&world, 1, 0), copies_on(&world, 1, 1)), (0, 40));
-    // While not every node knows moves within a node, nothing of the kind begins.
+    // While not every node supports moves within a node, no such move begins.
     let mut world = self::world(2, 2, 40);
     world.options.moves_within_nodes = false;
     world.nodes[1].workers[0].weight = 0;
@@ -457,7 +458,7 @@ fn both_ends_of_a_move_within_a_node_may_be_lost() {
 }
 
 #[test]
-fn who_was_to_leave_stays_when_who_came_in_its_place_has_gone() {
+fn yielding_member_stays_when_its_replacement_is_fenced() {
     let mut world = world(2, 1, 30);
     world.add_node(&[100], None);
     let is_yielding = |world: &World| {
@@ -489,7 +490,7 @@ fn no_worker_gets_more_than_it_has_room_for() {
     let copies: usize = world.shares().values().map(|share| share.1).sum();
     assert!(copies <= 65, "{copies}");
     assert_eq!(full(&world), Some(80 - copies));
-    // Its shards come back to it, and no others.
+    // The node's shards come back to it, and no others.
     world.restart(1);
     world.settle();
     assert!(full(&world).is_some());
@@ -529,14 +530,14 @@ fn a_node_on_trial_keeps_what_it_has_and_gets_no_more() {
     world.nodes[2].is_drained = true;
     world.settle();
     let worker = WorkerId { node: name(1), index: 0 };
-    assert_eq!(world.shares()[&worker].1, before[&worker].1, "no copy more");
+    assert_eq!(world.shares()[&worker].1, before[&worker].1, "no further copy");
     world.nodes[1].is_on_trial = false;
     world.settle();
     check_whole(&world, 2);
 }
 
 #[test]
-fn a_node_on_trial_gets_copies_that_nobody_else_could_have() {
+fn a_node_on_trial_gets_copies_that_no_other_node_could_hold() {
     let mut world = world(3, 1, 30);
     world.nodes[1].is_on_trial = true;
     world.nodes[2].is_drained = true;
@@ -550,7 +551,7 @@ fn a_node_on_trial_gets_copies_that_nobody_else_could_have() {
 fn the_only_open_node_takes_a_shard_of_which_it_held_a_lost_copy() {
     let mut world = world(2, 1, 4);
     (0..2).for_each(|node| world.restart(node));
-    // Nobody has a copy any more, and one of the two nodes is to be emptied.
+    // No node has a copy any more, and one of the two nodes is to be emptied.
     world.nodes[1].is_drained = true;
     world.settle();
     check_whole(&world, 1);
@@ -558,9 +559,10 @@ fn the_only_open_node_takes_a_shard_of_which_it_held_a_lost_copy() {
     assert_eq!(world.shares()[&worker], (4, 4));
 }
 
-/// Both nodes come back at once, and one has taken copies before: it is a member before nobody else is left.
+/// Both nodes come back at once, and one has taken copies before: it is a member again before the
+/// last other member is fenced.
 #[test]
-fn of_all_that_come_back_who_has_copies_becomes_the_primary() {
+fn the_restarted_node_that_has_copies_becomes_the_primary() {
     for has_copies in 0..2 {
         let mut world = world(2, 1, 10);
         world.restart(0);
@@ -574,7 +576,7 @@ fn of_all_that_come_back_who_has_copies_becomes_the_primary() {
         }) {
             let before = world.shards.clone();
             world.apply(&world.plan());
-            assert_ne!(world.shards, before, "nothing more is done");
+            assert_ne!(world.shards, before, "a plan makes progress until every member is back");
         }
         for shard in &world.shards {
             let entry = shard.entry.as_ref().expect("it exists");

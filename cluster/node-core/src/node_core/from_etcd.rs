@@ -1,4 +1,4 @@
-//! What etcd tells the core: keys, the node's registration, the ends of writes.
+//! Reports of etcd to the core: keys, the node's registration, the results of writes.
 
 use std::net::SocketAddr;
 
@@ -70,7 +70,7 @@ impl Core {
         }
     }
 
-    /// Where the workers of a node are reached.
+    /// Notes where the workers of a node are reached.
     pub(super) fn know_node(&mut self, node: NodeId, record: &NodeRecord) {
         let workers = workers_of(record);
         for NodeWorker { index, replication, .. } in &workers {
@@ -80,7 +80,7 @@ impl Core {
         self.queue(Input::Node { node, workers: Some(workers) });
     }
 
-    /// What the operator wants is this now.
+    /// Replaces the cluster settings that the operator wants.
     pub(super) fn apply(&mut self, desired: Desired) {
         self.queue(desired_input(&desired));
         self.desired = desired;

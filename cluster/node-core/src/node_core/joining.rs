@@ -1,5 +1,5 @@
-//! How a node comes to take part: its lives go to disk before etcd hears of them. One that was started without etcd waits
-//! for it first, and says what it does meanwhile.
+//! How a node comes to take part: its incarnations go to disk before etcd hears of them. A node
+//! that was started without etcd waits for it first, and logs what it does meanwhile.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use crate::map_keeper::Change;
 /// A node that does not take part yet.
 #[derive(Debug)]
 pub(crate) struct Joining {
-    /// None: it was started with etcd.
+    /// None: the node was started with etcd.
     pub(crate) outside: Option<Outside>,
-    /// etcd answers, and holds the node's cluster.
+    /// Whether etcd answers, and holds the node's cluster.
     pub(crate) is_found: bool,
-    /// That it is to be told of these lives of the node.
+    /// The saved change that notes the node's incarnations, which etcd is about to be sent.
     pub(crate) noted: Option<Change>,
 }
 
@@ -27,9 +27,9 @@ pub(crate) struct Joining {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outside {
     began: Duration,
-    /// Shards whose newest entry on disk names a former life of this node.
+    /// Shards whose newest entry on disk names a former incarnation of this node.
     pub shards: Vec<u32>,
-    /// etcd answers, and holds the cluster of this id.
+    /// Set if etcd answers, but holds the cluster of this id.
     pub other_cluster: Option<String>,
 }
 
@@ -67,15 +67,16 @@ impl Outside {
 }
 
 impl Core {
-    /// A node that begins without etcd knows from its disk where others are reached, and what its former lives were members
-    /// of: of that its workers take copies. Not after an end that others may know of.
+    /// Begins without etcd: the node knows from its disk where others are reached, and which shards
+    /// its former incarnations were members of. Its workers take copies of those, unless other
+    /// nodes may know of the former incarnations' end.
     pub(super) fn begin_outside(&mut self) {
         let map = self.keeper.map().clone();
         for (name, text) in map.nodes() {
             let record = serde_json::from_str::<NodeRecord>(text);
             if let (Ok(node), Ok(record)) = (NodeId::new(name), record) {
                 self.know_node(node.clone(), &record);
-                // Whether it is registered now is not known.
+                // Whether the node is registered now is not known.
                 self.queue(Input::Node { node, workers: None });
             }
         }
@@ -97,7 +98,7 @@ impl Core {
         }
     }
 
-    /// Registers the node, once its lives are on disk.
+    /// Registers the node, once its incarnations are on disk.
     pub(super) fn join(&mut self) {
         let Some(joining) = self.joining.as_mut().filter(|joining| joining.is_found) else {
             return;
@@ -110,10 +111,10 @@ impl Core {
         let outside = self.joining.take().and_then(|joining| joining.outside);
         if let Some(outside) = outside {
             outside.ended(now);
-            // Told before anything of etcd, and before etcd hears of this node.
+            // Handed in before anything of etcd, and before etcd hears of this node.
             self.queue(Input::Joining);
             self.hand_in();
-            // Of several that come back, one with copies is to be a member first.
+            // If several nodes come back, one with copies is to be a member first.
             self.record.has_copies = self.roles.has_guests_with_copies();
             if self.roles.is_resuming() {
                 tracing::info!(
@@ -126,7 +127,7 @@ impl Core {
         self.actions.push_back(Action::Join(Box::new(self.record.clone())));
     }
 
-    /// Once all entries say what was resumed, the record need not.
+    /// Takes the former incarnations out of the record once all entries name the resumed ones.
     pub(super) fn end_resuming(&mut self) {
         let resumes = self.record.workers.iter().any(|worker| worker.resumes.is_some());
         if resumes && self.roles.is_fresh() && !self.roles.is_resuming() {

@@ -1,4 +1,4 @@
-//! What the core shows.
+//! The state that the core shows.
 
 use std::net::SocketAddr;
 
@@ -24,27 +24,27 @@ impl Core {
         &self.desired
     }
 
-    /// The map, and what of it is on disk.
+    /// Returns the map, and what of it is on disk.
     pub fn keeper(&self) -> &MapKeeper {
         &self.keeper
     }
 
-    /// By worker.
+    /// Returns the route lists, by worker.
     pub fn routes(&self) -> &[RouteList] {
         &self.routes
     }
 
-    /// By worker.
+    /// Returns the state of the ports and gateways, by worker.
     pub fn sides(&self) -> &[SidesUp] {
         &self.sides
     }
 
-    /// The name of the worker that is reached there.
+    /// Returns the name of the worker that is reached at an address.
     pub fn name_of(&self, address: &SocketAddr) -> Option<&WorkerId> {
         self.names.get(address)
     }
 
-    /// Until the node joins: it was started without etcd.
+    /// Returns the state of a node that was started without etcd, until it joins.
     pub fn outside(&self) -> Option<&Outside> {
         self.joining.as_ref()?.outside.as_ref()
     }
@@ -53,7 +53,7 @@ impl Core {
         self.is_registered
     }
 
-    /// The cluster has been told that it ends.
+    /// True if the cluster has been notified that the node ends.
     pub fn is_stopping(&self) -> bool {
         self.hand_over.is_told()
     }

@@ -1,15 +1,18 @@
-//! What output commit costs: packets a second at 5 % new flows, with it and without, at replication factors 2 to 5, and
-//! how long first packets wait.
+//! The cost of output commit: packets a second at 5 % new flows, with it and without, at
+//! replication factors 2 to 5, and the wait of first packets.
 //!
 //! ```text
-//!   factor n: n workers, each the primary of its shard and a replica of all others'; a packet waits for all n - 1 copies
-//!   turn:     every worker takes a burst, and what the others sent in the turn before; as on cores of their own, the turn
-//!             lasts as long as the slowest of them
+//!   factor n: n workers, each the primary of its shard and a replica of all others';
+//!             a packet waits for all n - 1 copies
+//!   turn:     every worker takes a burst, and what the others sent in the turn before;
+//!             as on cores of their own, the turn lasts as long as the slowest of them
 //! ```
 //!
-//! Rounds of the one and the other in turn, each as often first, medians over many. A packet's wait is counted from the start of the turn that
-//! took it to the end of the turn in which it left. Between workers there is no network: add a round trip. At `full load`
-//! each turn has a burst of 64 for every worker, 3 or 4 of them new; at `light load` one packet, new in one turn of 20.
+//! Rounds with and without commit alternate, each as often first; figures are medians over many. A
+//! packet's wait is counted from the start of the turn that took it to the end of the turn in which
+//! it left. Between workers there is no network: add a round trip. At `full load` each turn has a
+//! burst of 64 for every worker, 3 or 4 of them new; at `light load` one packet, new in one turn of
+//! 20.
 
 use std::collections::HashMap;
 
@@ -23,17 +26,18 @@ use crate::median;
 use crate::worker::{BURST, Group, Room, Worker, endpoint, gateway_mac, home, mac};
 
 const ROOM: Room = Room { flows_max: 1 << 19, homes: 2_000 };
-/// Flows of each worker that are there before.
+/// Flows of each worker that exist before the rounds.
 const FLOWS: u32 = 20_000;
 const ROUNDS: usize = 60;
 const FIRST_ROUNDS: usize = 10;
 const TURNS: u32 = 100;
 const PACE_US: u64 = 120;
-/// Turns without a packet between two at light load, and how much longer than here each takes where ports are asked.
+/// Turns without a packet between two packets at light load, and the extra time of each where real
+/// ports are polled.
 const IDLE_TURNS: usize = 20;
 const IDLE_NS: u64 = 500;
 
-/// Where a datagram begins in its frame, and its kind.
+/// Offsets in a frame of a datagram and of its kind.
 const PAYLOAD_AT: usize = 14 + 20 + 8;
 const KIND_AT: usize = PAYLOAD_AT + 3;
 
@@ -43,13 +47,13 @@ struct Cluster {
     clock: Clock,
     opened: u32,
     next: u32,
-    /// When a first packet came, by worker and number.
+    /// Arrival time of each first packet, by worker and number.
     came_us: HashMap<(usize, u32), f64>,
     waits_us: Vec<f64>,
     sent: Sent,
 }
 
-/// What the workers have sent to each other.
+/// Datagrams that the workers have sent to each other.
 #[derive(Clone, Copy, Default)]
 struct Sent {
     turns: f64,
@@ -66,7 +70,7 @@ impl std::fmt::Display for Sent {
     }
 }
 
-/// A packet of the n-th flow of a worker's homes, which carries its number.
+/// Returns a packet of the n-th flow of a worker's homes, which carries its number.
 fn packet(host: u32, n: u32) -> Vec<u8> {
     let inside = u32::from_be_bytes([192, 168, 1, 10]);
     let server = u32::from_be_bytes([198, 51, 100, 1]) + n % 7;
@@ -95,7 +99,7 @@ impl Cluster {
         let end_us = cluster.clock.now_us() + 500_000;
         while cluster.clock.now_us() < end_us {
             cluster.turn(0, 0);
-            // As if they had rested.
+            // As if the workers had rested.
             cluster.clock.pass(20_000);
         }
         while cluster.opened < FLOWS {
@@ -105,18 +109,19 @@ impl Cluster {
         cluster
     }
 
-    /// Until nothing waits.
+    /// Runs until no packet waits.
     fn finish(&mut self) {
         for _ in 0..500 {
             self.turn(0, 0);
-            // An empty turn takes next to no time.
+            // An empty turn takes almost no time.
             self.clock.pass(2_000);
         }
         assert!(self.came_us.is_empty(), "{} packets never left", self.came_us.len());
         self.waits_us.clear();
     }
 
-    /// A turn of all workers, each with so many packets of old flows and of new ones; the nanoseconds of all of them.
+    /// Runs a turn of all workers, each with `old` packets of old flows and `new` of new ones;
+    /// returns the nanoseconds of all.
     fn turn(&mut self, old: u32, new: u32) -> u64 {
         let (mut sum_ns, mut longest_ns) = (0, 0);
         for place in 0..self.workers.len() {
@@ -147,7 +152,7 @@ impl Cluster {
         all.into_iter().map(|n| worker.filled(&packet(1 + place as u32, n))).collect()
     }
 
-    /// Datagrams go to whom they are for; what left is counted.
+    /// Delivers datagrams to their receivers; counts the packets that left.
     fn deliver(&mut self) {
         let now_us = self.clock.now_ns() as f64 / 1000.0;
         for place in 0..self.workers.len() {
@@ -173,11 +178,11 @@ impl Cluster {
         }
     }
 
-    /// A round at full load; nanoseconds of a worker's core for a packet.
+    /// Runs a round at full load; returns the nanoseconds of a worker's core per packet.
     fn full(&mut self) -> f64 {
         let (mut spent_ns, mut packets) = (0, 0);
         for turn in 0..TURNS {
-            // 16 of 320 are new.
+            // 16 of 320 packets are new.
             let new = if turn % 5 == 0 { 4 } else { 3 };
             spent_ns += self.turn(BURST as u32 - new, new);
             packets += BURST * self.workers.len();
@@ -185,7 +190,7 @@ impl Cluster {
         spent_ns as f64 / packets as f64
     }
 
-    /// A round at light load.
+    /// Runs a round at light load.
     fn light(&mut self) {
         for turn in 0..TURNS {
             let new = u32::from(turn % 20 == 0);
@@ -198,7 +203,7 @@ impl Cluster {
     }
 }
 
-/// Median and 99th percentile.
+/// Returns median and 99th percentile.
 fn percentiles(waits: &mut Vec<f64>) -> (f64, f64) {
     waits.sort_by(f64::total_cmp);
     let at = |share: f64| waits[((waits.len() - 1) as f64 * share) as usize];
@@ -218,7 +223,7 @@ pub(crate) fn run() {
         let (mut spent, mut ratios) = ([Vec::new(), Vec::new()], Vec::new());
         let mut waits = [Vec::new(), Vec::new()];
         for round in 0..ROUNDS {
-            // The second of two finds the caches full of the other's.
+            // The second cluster of a round finds the caches full of the first one's data.
             let (base, now) = match round % 2 {
                 0 => (without.full(), with.full()),
                 _ => {

@@ -1,4 +1,5 @@
-//! A packet buffer as lean as DPDK's: one pointer that knows where its data begins and how long it is.
+//! A packet buffer as lean as DPDK's: one pointer that knows where its data begins and how long it
+//! is.
 
 use weir_wire::frame::{Frame, Pool};
 
@@ -82,7 +83,7 @@ impl Frame for BufferFrame {
     }
 }
 
-/// Frames that were given back serve again.
+/// A pool whose returned frames are used again.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers(Vec<BufferFrame>);
 
@@ -92,7 +93,7 @@ impl Buffers {
     }
 
     pub(crate) fn filled(&mut self, bytes: &[u8]) -> BufferFrame {
-        let mut frame = self.alloc().expect("there is no limit");
+        let mut frame = self.alloc().expect("the pool has no limit");
         assert!(frame.extend(bytes.len()), "{} bytes fit a buffer", bytes.len());
         frame.data_mut().copy_from_slice(bytes);
         frame

@@ -1,4 +1,5 @@
-//! An initial copy: a worker with millions of flows gets a replica that has none of them, while packets run.
+//! An initial copy: a worker with millions of flows gets a replica that has none of them, while
+//! packets run.
 
 use weir_engine::Side;
 use weir_map::ShardId;
@@ -11,7 +12,7 @@ use crate::{median, upstream};
 
 const FLOWS: u32 = 5_000_000;
 const ROOM: Room = Room { flows_max: 6_000_000, homes: 4_000 };
-/// Packets before the copy that it is compared with.
+/// Packets before the copy, to compare it with.
 const PACKETS: u32 = 2_000_000;
 /// Turns that are measured together.
 const TURNS: usize = 64;
@@ -25,7 +26,8 @@ struct Case {
 }
 
 impl Case {
-    /// A turn of the worker with these flows' packets; returns what it sent to the other, and nanoseconds.
+    /// Runs a turn of the worker with these flows' packets; returns its datagrams to the replica,
+    /// and the nanoseconds.
     fn turn(
         &mut self,
         flows: impl Iterator<Item = u32>,
@@ -43,7 +45,7 @@ impl Case {
         (datagrams, spent_ns)
     }
 
-    /// A burst of packets of flows that are there.
+    /// Runs a turn with a burst of packets of existing flows.
     fn pass(&mut self, mail: Vec<BufferFrame>) -> (Vec<BufferFrame>, u64) {
         let first = self.packets;
         self.packets += BURST as u32;
@@ -52,7 +54,7 @@ impl Case {
     }
 }
 
-/// Takes a burst of what waits.
+/// Takes a burst of the waiting datagrams.
 fn batch(mail: &mut Vec<BufferFrame>) -> Vec<BufferFrame> {
     mail.drain(..mail.len().min(BURST)).collect()
 }
@@ -83,7 +85,8 @@ pub(crate) fn run(cycles: f64) {
         is_done = replica.take_news().contains(&News::CopyDone(ShardId(1)));
     }
     let took_sec = (case.clock.now_us() - began_us) as f64 / 1e6;
-    // The copy goes on in some turns only. Medians: others on the machine do not count.
+    // The copy advances in some turns only. Medians, so that other load of the machine does not
+    // count.
     let per_packet = |turns: Vec<f64>| {
         let mut sums: Vec<_> = turns.chunks_exact(TURNS).map(|turns| turns.iter().sum()).collect();
         median(&mut sums) / (TURNS * BURST) as f64 * cycles

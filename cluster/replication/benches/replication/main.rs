@@ -1,18 +1,24 @@
-//! What replication costs: time-stamp counter cycles per new flow and per established packet, with it and without.
+//! The cost of replication: time-stamp counter cycles per new flow and per established packet, with
+//! it and without.
 //!
 //! ```text
-//!   with      worker 1: primary of shard 1, replica of shard 2   <--datagrams-->   worker 2: the other way round
-//!   without   worker 1: shard 1                                                    worker 2: shard 2
+//!   with      worker 1: primary of shard 1, replica of shard 2
+//!             <--datagrams-->   worker 2: the other way round
+//!   without   worker 1: shard 1
+//!                               worker 2: shard 2
 //! ```
 //!
-//! `cargo bench -p weir-replication --bench replication`. Each flow is made by one worker and, with replication, told, sealed,
-//! sent, opened, stored and indexed by the other. One thread does it all, in bursts of 64, short rounds of the one and the
-//! other in turn and medians over many, so that the machine's speed and what else it does cancel out. What is on its way
-//! when a round ends is as much as when it began. Then the initial copy of a large worker to an empty replica.
+//! `cargo bench -p weir-replication --bench replication`. Each flow is made by one worker and, with
+//! replication, appended, sealed, sent, opened, stored and indexed by the other. One thread does it
+//! all, in bursts of 64, in short alternating rounds with and without replication, and medians over
+//! many, so that the machine's speed and its other load cancel out. As much is on its way when a
+//! round ends as when it began. Then the initial copy of a large worker to an empty replica.
 //!
-//! `cargo bench -p weir-replication --bench replication -- commit`: what output commit costs, see `commit.rs`.
+//! `cargo bench -p weir-replication --bench replication -- commit`: the cost of output commit, see
+//! `commit.rs`.
 //!
-//! The workers' clock counts the time that they spend: their core is busy, and packets are made in no time.
+//! The workers' clock counts the time that they spend: their core is busy, and packets are made in
+//! no time.
 
 mod clock;
 mod commit;
@@ -34,25 +40,25 @@ const ROUNDS: usize = 140;
 const FIRST_ROUNDS: usize = 20;
 /// New flows of each worker in a round.
 const FLOWS: u32 = 2_048;
-/// How often the packets of these flows pass in a round of established ones: a few milliseconds, so that it has its share of
-/// what is due seldom.
+/// Passes of the packets of these flows in a round of established ones: a few milliseconds, so that
+/// a round has its share of rare work.
 const PASSES: u32 = 16;
 
 struct Pair {
     workers: [Worker; 2],
-    /// What each worker is to get from the other.
+    /// Frames for each worker from the other.
     mail: [Vec<BufferFrame>; 2],
     clock: Clock,
     opened: u32,
 }
 
-/// The n-th flow of a worker's homes.
+/// Returns a packet of the n-th flow of a worker's homes.
 fn upstream(host: u32, n: u32, homes: u32) -> Vec<u8> {
     let inside = u32::from_be_bytes([192, 168, 1, 10]);
     let server = u32::from_be_bytes([198, 51, 100, 1]) + n % 7;
     let port = 10_000 + (n / homes) as u16;
     let inner = build::ipv4(inside, server).udp(port, 443, b"request");
-    // Homes in no order, so that the next one is in no cache.
+    // The order of homes is scattered, so that the next one is in no cache.
     let number = n.wrapping_mul(613) % homes;
     let outer = build::ipv4(home(host, number), endpoint(host)).gre(build::gre(), inner);
     build::ethernet(mac(Side::Access, host), gateway_mac(Side::Access), &outer)
@@ -68,7 +74,7 @@ impl Pair {
             clock,
             opened: 0,
         };
-        // Until both have copied the other's empty lanes.
+        // Runs until both have copied the other's empty lanes.
         let end_us = pair.clock.now_us() + 500_000;
         while is_replicated && pair.clock.now_us() < end_us {
             pair.turns(Side::Access, [Vec::new(), Vec::new()]);
@@ -76,13 +82,13 @@ impl Pair {
         pair
     }
 
-    /// A turn of each worker; returns the nanoseconds that they took.
+    /// Runs a turn of each worker; returns the nanoseconds that they took.
     fn turns(&mut self, side: Side, packets: [Vec<BufferFrame>; 2]) -> u64 {
         let mut spent_ns = 0;
         for (place, packets) in packets.into_iter().enumerate() {
             let (worker, mail) = (&mut self.workers[place], &mut self.mail[place]);
             worker.arrive(side, packets);
-            // At most a burst waits to be taken.
+            // A turn takes at most a burst of the waiting frames.
             worker.arrive(Side::Access, mail.drain(..mail.len().min(BURST)));
             spent_ns += self.clock.time(|now_us| worker.turn(now_us));
             worker.answer();
@@ -106,7 +112,7 @@ impl Pair {
         })
     }
 
-    /// Opens flows at both; nanoseconds a flow.
+    /// Opens flows at both workers; returns nanoseconds per flow.
     fn open(&mut self) -> f64 {
         let mut spent_ns = 0;
         for first in (self.opened..self.opened + FLOWS).step_by(BURST) {
@@ -121,7 +127,8 @@ impl Pair {
         spent_ns as f64 / f64::from(2 * FLOWS)
     }
 
-    /// Packets of flows that were opened in the last round, both ways; nanoseconds a packet.
+    /// Sends packets of the flows opened in the last round, both ways; returns nanoseconds per
+    /// packet.
     fn pass(&mut self) -> f64 {
         let (mut spent_ns, mut count) = (0, 0);
         for first in (self.opened - FLOWS..self.opened).step_by(BURST) {
@@ -139,7 +146,7 @@ impl Pair {
         spent_ns as f64 / count as f64
     }
 
-    /// No packets come until what was told is sent, stored and acknowledged.
+    /// Runs without packets until all changes are sent, stored and acknowledged.
     fn settle(&mut self) {
         for _ in 0..100 {
             self.clock.pass(100_000);
@@ -148,7 +155,7 @@ impl Pair {
         }
     }
 
-    /// What servers answer to what was just sent.
+    /// Returns the servers' answers to the packets that were just sent.
     fn answers(&mut self) -> [Vec<BufferFrame>; 2] {
         std::array::from_fn(|place| {
             let worker = &mut self.workers[place];
@@ -167,7 +174,7 @@ impl Pair {
     }
 }
 
-/// Of the time-stamp counter, as the kernel tells it.
+/// Returns the cycles of the time-stamp counter per nanosecond, from the kernel's figure.
 fn cycles_per_ns() -> f64 {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with("cpu MHz"));
@@ -204,14 +211,14 @@ fn main() {
     let (mut new, mut answered, mut established) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         let opened = (with.open(), without.open());
-        // Their first answers change the state of sessions, which is told.
+        // Their first answers change the state of sessions, which is replicated.
         let first = (with.pass(), without.pass());
         if round >= FIRST_ROUNDS {
             new.push(opened);
             answered.push(first);
         }
     }
-    // From then on nothing does.
+    // Later packets change nothing.
     with.settle();
     for _ in FIRST_ROUNDS..ROUNDS {
         let mut spent_ns = [0.0; 2];

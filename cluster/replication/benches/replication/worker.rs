@@ -1,4 +1,5 @@
-//! A worker with an engine and, in a cluster, its part in it. What goes between two workers is carried by the bench.
+//! A worker with an engine and, in a cluster, its replication. The bench carries the datagrams
+//! between workers.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
@@ -22,7 +23,7 @@ use weir_worker::{LocalLink, Member, Rings};
 use crate::frame::{BufferFrame, Buffers};
 
 pub(crate) const BURST: usize = 64;
-/// How large the tables are.
+/// Sizes of the tables.
 #[derive(Clone, Copy)]
 pub(crate) struct Room {
     pub(crate) flows_max: u32,
@@ -30,13 +31,13 @@ pub(crate) struct Room {
     pub(crate) homes: u32,
 }
 
-/// One of so many workers, each with the copies of all others.
+/// A group of workers, each with copies of all others' flows.
 #[derive(Clone, Copy)]
 pub(crate) struct Group {
-    /// 1: a worker on its own.
+    /// Number of workers; 1: a worker on its own.
     pub(crate) workers: u32,
-    /// Packets wait until all copies have what they depend on; changes go to a copy no more often than every so many
-    /// microseconds.
+    /// Packets wait until all copies have the changes that they depend on; changes go to a copy at
+    /// most once per this many microseconds.
     pub(crate) commit_pace_us: Option<u64>,
 }
 
@@ -48,7 +49,7 @@ impl Group {
         (1..=self.workers).filter(move |&other| other != host)
     }
 
-    /// Lanes of a shard that a worker writes: one in reserve, or all that are no other's.
+    /// Returns the lanes of a shard that a worker writes: one in reserve, or all that no other has.
     fn lanes(self, shard: u32, host: u32) -> LaneSet {
         let reserve = |host: u32| 1_u8 << self.others(shard).take_while(|&it| it != host).count();
         match shard == host {
@@ -86,7 +87,7 @@ pub(crate) fn gateway_mac(side: Side) -> Mac {
     build::mac(100 + side as u8)
 }
 
-/// The tunnel endpoint of a worker's own shard, and its n-th home.
+/// Returns the tunnel endpoint of a worker's own shard; `home` returns its n-th home.
 pub(crate) fn endpoint(host: u32) -> u32 {
     u32::from_be_bytes([10, 100, 0, 0]) + host
 }
@@ -165,7 +166,8 @@ fn config(host: u32, group: Group, room: Room) -> EngineConfig {
 }
 
 impl Worker {
-    /// One of a group. Alone it has its own shard; with others it has most lanes of that and one of each of theirs.
+    /// Returns a worker of a group. Alone it has its own shard; with others it has most lanes of
+    /// that and one of each of theirs.
     pub(crate) fn new(host: u32, group: Group, room: Room, now_us: u64) -> Self {
         let mut engine = Engine::new(config(host, group, room)).expect("a good configuration");
         let member = (group.workers > 1).then(|| {
@@ -187,9 +189,9 @@ impl Worker {
         self.core.engine.nat().gauges().flows
     }
 
-    /// What the worker has told since it was asked last.
+    /// Takes the events that the worker has reported since the last call.
     pub(crate) fn take_news(&mut self) -> Vec<News> {
-        let member = self.core.member.as_deref_mut().expect("it takes part in a cluster");
+        let member = self.core.member.as_deref_mut().expect("the worker is one of a cluster");
         std::mem::take(&mut member.link.news)
     }
 
@@ -201,7 +203,8 @@ impl Worker {
         self.ports.pool.filled(bytes)
     }
 
-    /// Turns of the worker's loop until its ports have nothing more: packets, and what came from other workers.
+    /// Runs turns of the worker's loop until its ports have received everything: packets, and
+    /// datagrams of other workers.
     pub(crate) fn turn(&mut self, now_us: u64) {
         let now = Duration::from_micros(now_us);
         self.ports.now = now;
@@ -229,7 +232,7 @@ impl Worker {
         }
     }
 
-    /// What was sent to a side, besides requests for stations.
+    /// Returns the frames sent to a side, besides ARP requests once these are answered.
     pub(crate) fn sent(&self, side: Side) -> &[BufferFrame] {
         &self.ports.sent[side as usize]
     }
@@ -238,7 +241,7 @@ impl Worker {
         self.ports.sent[side as usize].drain(..).collect()
     }
 
-    /// What was sent to other workers.
+    /// Takes the frames sent to other workers.
     pub(crate) fn take_datagrams(&mut self) -> Vec<BufferFrame> {
         let is_datagram =
             |frame: &mut BufferFrame| frame.data()[..6] != gateway_mac(Side::Access).0;
@@ -249,7 +252,7 @@ impl Worker {
         self.ports.pool.give_back(frame);
     }
 
-    /// Takes what was sent out of the way.
+    /// Discards all sent frames.
     pub(crate) fn clear(&mut self) {
         for side in Side::ALL {
             self.take_sent(side).into_iter().for_each(|frame| self.give_back(frame));

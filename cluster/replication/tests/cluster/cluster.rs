@@ -1,4 +1,4 @@
-//! Workers and their network, turn by turn.
+//! Workers and their network, advanced turn by turn.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,19 +40,19 @@ pub(crate) struct Cluster {
     pub(crate) members: Vec<Option<Member>>,
     pub(crate) network: Network,
     pub(crate) now_us: u64,
-    /// Between two turns of a worker.
+    /// Microseconds between two turns of a worker.
     pub(crate) turn_us: u64,
-    /// How workers are made that start from now on.
+    /// Settings of workers that are started later.
     pub(crate) make: Make,
     lives: u128,
-    /// Made by the workers in their turns.
+    /// Allocations that the workers made in their turns.
     pub(crate) allocations: u64,
-    /// The flow that has a public endpoint: no other may get it.
+    /// Flow that holds each public endpoint: no other flow may get it.
     pub(crate) given: BTreeMap<(u32, u16), Flow>,
 }
 
 impl Cluster {
-    /// Workers that know each other and have the shard, and no duties yet.
+    /// Returns workers that know each other and have the shard, but no duties yet.
     pub(crate) fn new(workers: usize, seed: u64, faults: Faults) -> Self {
         let mut cluster = Self::empty(workers, seed, faults);
         for worker in 0..workers {
@@ -62,7 +62,7 @@ impl Cluster {
         cluster
     }
 
-    /// No worker runs yet.
+    /// Returns a cluster in which no worker runs yet.
     pub(crate) fn empty(workers: usize, seed: u64, faults: Faults) -> Self {
         let make = Make { flows_max: 60_000, shards_max: 8, options: options(), commit: None };
         Self {
@@ -77,12 +77,12 @@ impl Cluster {
         }
     }
 
-    /// A new life of a worker, with nothing.
+    /// Starts a new incarnation of a worker, without records.
     pub(crate) fn start(&mut self, number: usize) {
         self.start_as(number, peer_id(number));
     }
 
-    /// A life of the worker `id` at the address of a number.
+    /// Starts an incarnation of the worker `id` at the address of a number.
     pub(crate) fn start_as(&mut self, number: usize, id: PeerId) {
         self.lives += 1;
         let boot = BootId(self.lives << 64 | u128::from(self.network.random.next()));
@@ -107,14 +107,14 @@ impl Cluster {
     }
 
     pub(crate) fn worker(&mut self, number: usize) -> &mut Member {
-        self.members[number].as_mut().expect("the worker lives")
+        self.members[number].as_mut().expect("the worker is alive")
     }
 
     pub(crate) fn boot(&self, number: usize) -> BootId {
         self.members[number].as_ref().map_or(BootId(0), |worker| worker.boot)
     }
 
-    /// Obeyed at once.
+    /// Gives a worker a command, which it carries out at once.
     pub(crate) fn order(&mut self, number: usize, order: Order) {
         self.worker(number).order(order);
         while self.worker(number).has_orders() {
@@ -131,8 +131,8 @@ impl Cluster {
         self.order(number, Order::AddShard(Box::new(setup(SHARD, awaits_replicas))));
     }
 
-    /// A packet of a home at a worker, which sends it on before time passes. A new flow must have a public endpoint
-    /// that no other has.
+    /// Sends a home's packet through a worker, before time passes. A new flow must have a public
+    /// endpoint that no other has.
     pub(crate) fn up(&mut self, number: usize, home: u32, port: u16) -> Option<Flow> {
         let inner = build::ipv4(INSIDE, SERVERS).udp(port, SERVICE, b"hello");
         let packet = build::ipv4(HOMES + home, ENDPOINT).gre(build::gre(), inner);
@@ -142,23 +142,23 @@ impl Cluster {
         }
         let [_, to_servers] = self.worker(number).sent();
         let packet = to_servers.first()?;
-        assert_eq!(to_servers.len(), 1, "one packet came");
+        assert_eq!(to_servers.len(), 1, "one packet leaves for the servers");
         let (source, ..) = read(packet);
         Some(self.note(number, home, port, source))
     }
 
-    /// A flow begins between two turns, so many of them before anybody reads the journal.
+    /// Begins a flow between two turns; so many can begin before a turn reads the journal.
     pub(crate) fn begin(&mut self, number: usize, home: u32, port: u16) {
         let now = Tick((self.now_us / 1_000_000) as u32);
         let worker = self.worker(number);
-        let shard = worker.replication().place(ShardId(SHARD)).expect("it has the shard");
+        let shard = worker.replication().place(ShardId(SHARD)).expect("the worker has the shard");
         let nat = worker.engine().nat_mut();
         let home_at = Home { shard, outer: HOMES + home, gre_key: None };
         let (inside, protocol) = (Endpoint::new(INSIDE, port), Protocol::Udp);
         let hash = nat.outbound_hash(&home_at, inside, protocol);
         let remote = Endpoint::new(SERVERS, SERVICE);
         let packet = Outbound { home: home_at, inside, remote, protocol, tcp_flags: 0 };
-        let public = nat.outbound(hash, &packet, now).expect("there is room");
+        let public = nat.outbound(hash, &packet, now).expect("the NAT has room for the flow");
         self.note(number, home, port, public);
     }
 
@@ -170,13 +170,13 @@ impl Cluster {
         flow
     }
 
-    /// A turn of one worker that takes no time.
+    /// Runs a turn of one worker that takes no time.
     pub(crate) fn turn(&mut self, number: usize) {
         let Self { members, network, now_us, .. } = self;
-        members[number].as_mut().expect("the worker lives").turn(network, *now_us);
+        members[number].as_mut().expect("the worker is alive").turn(network, *now_us);
     }
 
-    /// Time passes: datagrams arrive, every worker has a turn.
+    /// Advances time: datagrams arrive, every worker has a turn.
     pub(crate) fn step(&mut self) {
         self.now_us += self.turn_us;
         let now_us = self.now_us;
@@ -199,7 +199,7 @@ impl Cluster {
         }
     }
 
-    /// Until it holds.
+    /// Runs until the condition holds, at most 30 s.
     pub(crate) fn run_until(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) {
         let end_us = self.now_us + 30_000_000;
         while !holds(self) {
@@ -208,7 +208,7 @@ impl Cluster {
         }
     }
 
-    /// What a worker last said of the copies of its shard: complete, or lost.
+    /// True if a worker last reported the copies of its shard as complete, not lost.
     pub(crate) fn is_done(&mut self, number: usize) -> bool {
         let said = self.worker(number).news.iter().rev().find_map(|news| match news {
             News::CopyDone(shard) if shard.0 == SHARD => Some(true),
@@ -218,16 +218,16 @@ impl Cluster {
         said == Some(true)
     }
 
-    /// Every lane that is to come from others is complete and followed.
+    /// True if every lane that is to come from others is complete and followed.
     pub(crate) fn has_all(&mut self, number: usize) -> bool {
         let status = self.worker(number).status();
         status.lanes_followed == status.lanes_awaited && status.lanes_full == 0
     }
 
-    /// All workers that live know the same flows.
+    /// Checks that all live workers know the same flows.
     pub(crate) fn check_equal(&mut self) {
         let mut all = self.members.iter_mut().flatten().map(|worker| worker.flows());
-        let first = all.next().expect("somebody lives");
+        let first = all.next().expect("at least one worker is alive");
         for other in all {
             assert_eq!(first.len(), other.len());
             assert_eq!(first, other);
@@ -238,8 +238,8 @@ impl Cluster {
         self.worker(number).flows().len()
     }
 
-    /// A worker has died with these lanes: flows that none of the others has heard of are lost, and their public endpoints
-    /// free. All others are to live on.
+    /// Forgets the lost flows of a worker that has died with these lanes: flows that no other
+    /// worker knows are lost, and their public endpoints free. All others must be kept.
     pub(crate) fn forget_lost(&mut self, lanes: LaneSet) {
         let alive = self.members.iter_mut().flatten();
         let known: BTreeSet<Flow> = alive.flat_map(|worker| worker.flows()).collect();
@@ -247,18 +247,18 @@ impl Cluster {
         self.given.retain(|public, flow| !lanes.contains(lane(public)) || known.contains(flow));
     }
 
-    /// No two inside endpoints hold one public endpoint, on whichever workers.
+    /// Checks that no two inside endpoints hold one public endpoint, on any workers.
     pub(crate) fn check_unique(&mut self) {
         let mut holders: BTreeMap<(u32, u16), Flow> = BTreeMap::new();
         for worker in self.members.iter_mut().flatten() {
             for flow in worker.flows() {
                 let holder = *holders.entry(flow.public).or_insert(flow);
-                assert_eq!(holder, flow, "worker {} has a port of another's", worker.number);
+                assert_eq!(holder, flow, "worker {} has a port of another flow", worker.number);
             }
         }
     }
 
-    /// Every flow that a survivor knew when a worker died is known to all.
+    /// Checks that every flow which a survivor knew when a worker died is known to all.
     pub(crate) fn check_kept(&mut self) {
         for worker in self.members.iter_mut().flatten() {
             let known = worker.flows();
@@ -268,7 +268,8 @@ impl Cluster {
     }
 }
 
-/// Source and destination of a packet, whether it is TCP, and the last four bytes that it carries.
+/// Returns source and destination of a packet, whether it is TCP, and the last four bytes that it
+/// carries.
 pub(crate) fn read(packet: &[u8]) -> (Endpoint, Endpoint, bool, u32) {
     let (ip, at, end) = ipv4::parse(packet).expect("an IPv4 packet");
     let port = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);

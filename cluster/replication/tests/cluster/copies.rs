@@ -1,4 +1,5 @@
-//! Copies: complete while traffic flows, asked for when they are missing, made anew when changes were lost.
+//! Copies: complete while traffic flows, asked for when they are missing, restarted when changes
+//! were lost.
 
 use weir_map::ShardId;
 use weir_replication::{News, Order};
@@ -14,7 +15,7 @@ fn copies_are_complete_while_traffic_flows() {
     for (seed, faults) in [(1, Faults::NONE), (2, Faults::MANY), (3, Faults::MANY)] {
         let mut cluster = Cluster::new(2, seed, faults);
         let plan = Plan::new(&[0, 1]);
-        // Some are there before.
+        // Some flows exist before the copy.
         plan.order_one(&mut cluster, 0);
         for home in 0..50 {
             assert!(cluster.up(0, home, 5_000).is_some());
@@ -32,7 +33,8 @@ fn copies_are_complete_while_traffic_flows() {
     }
 }
 
-/// The owner has copied before the other had the shard: what is asked for again is complete.
+/// The owner copies before the other worker has the shard: the copy that this worker asks for again
+/// is complete.
 #[test]
 fn a_copy_that_came_too_early_is_asked_for() {
     let mut cluster = Cluster::new(2, 4, Faults::NONE);
@@ -44,7 +46,7 @@ fn a_copy_that_came_too_early_is_asked_for() {
     }
     cluster.run(500_000);
     let unknown = cluster.worker(1).status().counters.records_unknown_total;
-    assert!(unknown >= 50, "{unknown} records came for nothing");
+    assert!(unknown >= 50, "{unknown} records of an unknown shard came");
     cluster.add_shard(1);
     plan.order_one(&mut cluster, 1);
     let asked_us = cluster.now_us;
@@ -55,7 +57,7 @@ fn a_copy_that_came_too_early_is_asked_for() {
     assert!(cluster.worker(0).status().counters.copies_restarted_total > 0);
 }
 
-/// More flows begin than the journal holds before anybody reads it.
+/// More flows begin than the journal holds before a turn reads it.
 #[test]
 fn lost_changes_are_copied() {
     let mut cluster = Cluster::new(2, 5, Faults::NONE);
@@ -80,7 +82,8 @@ fn lost_changes_are_copied() {
     cluster.check_equal();
 }
 
-/// A worker whose tables are too small has no copy, and says so; when there is room it has.
+/// A worker whose tables are too small has no complete copy, and reports so; when there is room it
+/// has one.
 #[test]
 fn a_copy_that_does_not_fit_is_not_done() {
     let mut cluster = Cluster::new(2, 6, Faults::NONE);
@@ -97,12 +100,12 @@ fn a_copy_that_does_not_fit_is_not_done() {
     cluster.run(3_000_000);
     assert!(!cluster.is_done(1));
     assert!(cluster.worker(1).status().lanes_full > 0);
-    assert!(cluster.is_done(0), "the small one's lane fits the large one");
+    assert!(cluster.is_done(0), "the small worker's lane fits the large worker");
 }
 
-/// A shard that is removed is told to be gone; when it comes again it is copied to again.
+/// A removed shard is reported as removed; when it is added again it is copied again.
 #[test]
-fn a_shard_goes_and_comes_again() {
+fn a_removed_shard_is_copied_again_when_it_returns() {
     let mut cluster = Cluster::new(2, 7, Faults::MANY);
     let plan = Plan::new(&[0, 1]);
     plan.order(&mut cluster);
@@ -128,7 +131,7 @@ fn a_shard_goes_and_comes_again() {
     cluster.check_equal();
 }
 
-/// Copies, changes and losses take no memory: only orders do, and news that nobody reads.
+/// Copies, changes and losses do not allocate: only commands do, and events that are not fetched.
 #[test]
 fn a_turn_allocates_nothing() {
     let mut cluster = Cluster::new(2, 9, Faults::MANY);
@@ -140,7 +143,7 @@ fn a_turn_allocates_nothing() {
     for turn in 0..4_000_u32 {
         cluster.up((turn % 2) as usize, turn % 200, (6_000 + turn / 200) as u16);
         if turn % 1_000 == 999 {
-            // Fallen out of sync: copied again.
+            // The stream falls out of sync: the lanes are copied again.
             cluster.network.parted.push(address(1));
             cluster.run(6_000_000);
             cluster.network.parted.clear();
@@ -151,7 +154,7 @@ fn a_turn_allocates_nothing() {
     assert_eq!(cluster.allocations, 0);
 }
 
-/// Orders that name a peer which is not known yet wait for it.
+/// Commands that name an unknown peer wait for it.
 #[test]
 fn orders_wait_for_their_peer() {
     let mut cluster = Cluster::new(2, 8, Faults::NONE);

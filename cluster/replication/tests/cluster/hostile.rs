@@ -1,4 +1,4 @@
-//! What strangers send, and what a peer sends that has lost its mind.
+//! Datagrams of strangers, and of a peer that has the key and sends nonsense.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::member::{SHARD, address, keys, peer_id};
 use crate::network::{Faults, Random};
 use crate::plan::Plan;
 
-/// Anything that comes from a peer's address or a stranger's, with a header or without, changes nothing.
+/// Datagrams from a peer's address or a stranger's, with a header or without, change nothing.
 #[test]
 fn forgeries_change_nothing() {
     let mut cluster = Cluster::new(2, 71, Faults::NONE);
@@ -24,7 +24,7 @@ fn forgeries_change_nothing() {
     cluster.run_until("both have copies", |cluster| (0..2).all(|one| cluster.is_done(one)));
     let flows = cluster.worker(1).flows();
     let now_us = cluster.now_us;
-    // Past the engine, so that each refusal is seen.
+    // Passes the engine by, so that each refusal is seen.
     let worker = std::panic::AssertUnwindSafe(std::cell::RefCell::new(cluster.worker(1)));
     check!().for_each(|bytes: &[u8]| {
         let mut worker = worker.borrow_mut();
@@ -41,7 +41,7 @@ fn forgeries_change_nothing() {
     assert_eq!(cluster.worker(1).flows(), flows);
 }
 
-/// Has nothing, and copies nonsense.
+/// A source without records that copies nonsense.
 struct Mad {
     random: Random,
 }
@@ -50,7 +50,7 @@ impl Mad {
     fn record<'a>(&mut self, shard: ShardId, lane: Lane, body: &'a mut [u8; 60]) -> Record<'a> {
         let kinds = Kind::ALL;
         let kind = kinds[self.random.below(kinds.len() as u64) as usize];
-        // One that ends its copy is rare: little else would make sense behind it.
+        // A record that ends its copy is rare: few records behind it would make sense.
         let is_end = kind == Kind::Reign && self.random.below(1_000) > 0;
         let kind = if is_end { Kind::Create } else { kind };
         for byte in body.iter_mut() {
@@ -58,7 +58,7 @@ impl Mad {
         }
         let sane = self.random.below(4);
         if sane > 0 {
-            // A mapping of the shard, more or less.
+            // A roughly plausible mapping of the shard.
             (body[0], body[1], body[2], body[3]) = (1, 35, 1 + (body[2] & 1), 17);
             body[5..8].copy_from_slice(&[10, 200, 0]);
             body[19..22].copy_from_slice(&[203, 0, 113]);
@@ -123,7 +123,7 @@ impl Sink for Mad {
     }
 }
 
-/// Datagrams to the one worker that is sane.
+/// Datagrams to the one sane worker.
 struct Wire(Vec<Vec<u8>>);
 
 impl Transmit for Wire {
@@ -133,7 +133,8 @@ impl Transmit for Wire {
     }
 }
 
-/// A peer with the right key says what it likes. No lane of ours changes by it, and all goes on.
+/// A peer with the right key sends arbitrary records. They change no lane of ours, and the worker
+/// goes on.
 #[test]
 fn a_mad_peer_does_no_harm() {
     for seed in 0..6 {
@@ -175,8 +176,8 @@ fn a_mad_peer_does_no_harm() {
         let applied = cluster.worker(0).engine().nat().mirror_gauges().changes_applied_total;
         assert!(applied > 100, "{applied} of its records made sense");
         let flows = cluster.worker(0).flows();
-        assert!(flows.is_superset(&own), "what is ours stays");
-        // Whatever it has said of its lane, whoever takes the lane over can use it.
+        assert!(flows.is_superset(&own), "the worker's own flows stay");
+        // Whatever the peer has sent of its lane, a worker that takes the lane over can use it.
         let alone = Plan::new(&[0]);
         alone.order(&mut cluster);
         for home in 0..100 {

@@ -1,4 +1,4 @@
-//! The cluster keys are changed by orders, while two workers carry traffic and copy to each other.
+//! Commands change the cluster keys, while two workers carry traffic and copy to each other.
 
 use weir_replication::Order;
 use weir_stream::{ClusterKeys, Refusal};
@@ -23,7 +23,7 @@ fn two(seed: u64, faults: Faults) -> Cluster {
     cluster
 }
 
-/// Flows begin at both workers for a while.
+/// Begins flows at both workers for a while.
 fn carry(cluster: &mut Cluster, port: &mut u16) {
     for turn in 0..400 {
         let worker = turn as usize % 2;
@@ -33,7 +33,8 @@ fn carry(cluster: &mut Cluster, port: &mut u16) {
     *port += 1;
 }
 
-/// As the operator's guide does it: each step on one worker after the other, with traffic before, between and after.
+/// The steps of the operator's guide: each on one worker after the other, with traffic before,
+/// between and after.
 #[test]
 fn cluster_keys_change_under_traffic_and_every_copy_stays() {
     for (seed, faults) in [(61, Faults::NONE), (62, Faults::MANY)] {
@@ -54,14 +55,14 @@ fn cluster_keys_change_under_traffic_and_every_copy_stays() {
             let status = cluster.worker(worker).status();
             let counters = &status.peers[0].counters;
             assert_eq!((counters.resyncs, counters.restarts), (0, 0), "worker {worker}");
-            assert!(counters.sessions >= 2, "the session was made anew with the new key");
+            assert!(counters.sessions >= 2, "a new session uses the new key");
             assert_eq!(counters.refused.of(Refusal::BadMac), 0, "keys overlap at each step");
         }
     }
 }
 
-/// A step that is left out: the workers refuse each other until each accepts what the other sends with; then all is as
-/// before.
+/// A step is left out: the workers refuse each other until each accepts the key that the other
+/// sends with; then all is as before.
 #[test]
 fn workers_without_a_common_key_refuse_each_other_until_they_have_one() {
     let mut cluster = two(63, Faults::NONE);
@@ -72,7 +73,7 @@ fn workers_without_a_common_key_refuse_each_other_until_they_have_one() {
     let refused = cluster.worker(1).status().peers[0].counters.refused.of(Refusal::BadMac);
     assert!(refused > 0, "the worker with the old key refuses the new one");
     carry(&mut cluster, &mut port);
-    // It accepts the new key, and sends with the old one, which the other does not accept.
+    // The worker accepts the new key, but sends with the old one, which the other does not accept.
     cluster.order(1, Order::SetKeys(file(&[OLD, NEW])));
     cluster.run(1_000_000);
     let equal = |cluster: &mut Cluster| {

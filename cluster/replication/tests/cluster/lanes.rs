@@ -1,4 +1,5 @@
-//! Lanes: whose they are when a worker dies, when they move, when one comes back, when the writer's word begins anew.
+//! Lanes: their owners when a worker dies, when lanes move, when a worker comes back, when a writer
+//! begins a new lineage.
 
 use weir_map::{Epoch, ShardId};
 use weir_nat::BlockEventKind;
@@ -16,7 +17,7 @@ fn all_done(cluster: &mut Cluster, plan: &Plan) {
     });
 }
 
-/// Flows at all members, about `count` of them.
+/// Opens about `count` flows at all members.
 fn open(cluster: &mut Cluster, plan: &Plan, first_port: u16, count: u32) {
     for turn in 0..count {
         for (place, &member) in plan.members.iter().enumerate() {
@@ -26,7 +27,8 @@ fn open(cluster: &mut Cluster, plan: &Plan, first_port: u16, count: u32) {
     }
 }
 
-/// The other serves every flow at once as before, then creates in all lanes, and gives no port twice.
+/// The other worker serves every flow at once as before, then creates in all lanes, and gives no
+/// port twice.
 #[test]
 fn a_dead_workers_flows_and_lanes_are_taken_over() {
     for (seed, faults) in [(11, Faults::NONE), (12, Faults::MANY)] {
@@ -41,9 +43,9 @@ fn a_dead_workers_flows_and_lanes_are_taken_over() {
         cluster.kill(0);
         for flow in flows.values() {
             let home = flow.outer - HOMES;
-            assert_eq!(cluster.up(1, home, flow.inside_port), Some(*flow), "as it was");
+            assert_eq!(cluster.up(1, home, flow.inside_port), Some(*flow), "the flow is as before");
         }
-        // Its own lane has room for some, the dead one's for the others.
+        // Its own lane has room for some of them, the dead worker's lanes for the others.
         open(&mut cluster, &Plan::new(&[1]), 7_000, 500);
         plan.fence(&mut cluster, 0, 1);
         plan.order(&mut cluster);
@@ -54,12 +56,13 @@ fn a_dead_workers_flows_and_lanes_are_taken_over() {
         });
         assert!(
             lanes.iter().all(|&count| count > 500),
-            "of both its own and the others: {lanes:?}"
+            "flows in its own lane and in the others: {lanes:?}"
         );
     }
 }
 
-/// Lanes move to and fro under traffic. A grant comes after all that was written; the third stays complete.
+/// Lanes move to and fro under traffic. A grant comes after all that was written; the third member
+/// stays complete.
 #[test]
 fn a_grant_moves_a_lane() {
     for (seed, faults) in [(21, Faults::NONE), (22, Faults::MANY), (23, Faults::MANY)] {
@@ -71,7 +74,7 @@ fn a_grant_moves_a_lane() {
         {
             let lost = cluster.worker(3 - 1).news.len();
             plan.move_lane(lane, to);
-            // The orders come one after the other.
+            // The commands come one after the other.
             for &member in &plan.members.clone() {
                 plan.order_one(&mut cluster, member);
                 open(&mut cluster, &plan, 5_000 + 100 * round as u16, 60);
@@ -82,7 +85,7 @@ fn a_grant_moves_a_lane() {
             });
             open(&mut cluster, &plan, 5_050 + 100 * round as u16, 60);
             let lost = cluster.worker(2).news[lost..].contains(&News::StreamLost(ShardId(SHARD)));
-            assert!(!lost, "a move costs nobody his copy");
+            assert!(!lost, "a move costs no member its copy");
         }
         cluster.run(500_000);
         all_done(&mut cluster, &plan);
@@ -94,7 +97,8 @@ fn a_grant_moves_a_lane() {
     }
 }
 
-/// A worker comes back with nothing: it is copied to, gets lanes, and goes on above what was written before.
+/// A worker comes back without records: it is copied to, gets lanes, and continues above the
+/// versions written before.
 #[test]
 fn a_worker_comes_back() {
     for (seed, faults) in [(31, Faults::NONE), (32, Faults::MANY)] {
@@ -132,9 +136,9 @@ fn a_worker_comes_back() {
     }
 }
 
-/// The primary passes on what it has of a dead worker's lanes, before anybody fences it.
+/// The primary relays what it has of a dead worker's lanes, before that worker is fenced.
 #[test]
-fn frozen_lanes_are_passed_on() {
+fn frozen_lanes_are_relayed() {
     let mut cluster = Cluster::new(3, 41, Faults::MANY);
     let mut plan = Plan::new(&[0, 1]);
     plan.order(&mut cluster);
@@ -149,7 +153,7 @@ fn frozen_lanes_are_passed_on() {
     cluster.run(300_000);
     cluster.check_equal();
     assert!(cluster.flows(2) > 1_000);
-    // Now the passer dies, too; the third has them all.
+    // Then the relay dies, too; the third member has all flows.
     plan.fence(&mut cluster, 0, 1);
     plan.order(&mut cluster);
     open(&mut cluster, &plan, 8_000, 100);
@@ -161,9 +165,10 @@ fn frozen_lanes_are_passed_on() {
     assert!(cluster.flows(2) > 1_500);
 }
 
-/// The only one with lanes lost everything and writes anew, with lower versions than a copy has. The copy goes.
+/// The only owner of lanes has lost everything and writes again, with lower versions than a copy
+/// has. The copy is discarded.
 #[test]
-fn a_writer_that_begins_anew_is_believed() {
+fn a_new_lineage_of_the_only_writer_replaces_the_copy() {
     let mut cluster = Cluster::new(2, 51, Faults::MANY);
     let mut plan = Plan::new(&[0, 1]);
     for lane in &mut plan.lanes {
@@ -196,10 +201,10 @@ fn a_writer_that_begins_anew_is_believed() {
     assert_eq!(cluster.worker(1).status().counters.lanes_forgotten_total, 8);
 }
 
-/// The last word of a dead worker has reached one survivor, and the other gets its lanes: he takes them with what the
-/// one has heard, before he gives any port.
+/// The last changes of a dead worker have reached one survivor, and the other is its heir: the heir
+/// takes its lanes with those changes, before it gives any port.
 #[test]
-fn what_any_survivor_has_heard_lives_on() {
+fn flows_known_to_any_survivor_are_kept() {
     for (seed, heir) in [(61, 2), (62, 1)] {
         let other = 3 - heir;
         let mut cluster = Cluster::new(3, seed, Faults::NONE);
@@ -216,7 +221,7 @@ fn what_any_survivor_has_heard_lives_on() {
         cluster.kill(0);
         plan.fence(&mut cluster, 0, heir);
         plan.order(&mut cluster);
-        // At once, in the lane that is its own.
+        // At once, in the heir's own lane.
         open(&mut cluster, &Plan::new(&[heir]), 7_000, 500);
         cluster.check_unique();
         cluster.run_until("the lanes are taken", |cluster| {
@@ -235,9 +240,10 @@ fn what_any_survivor_has_heard_lives_on() {
     }
 }
 
-/// Until the heir writes a lane, it is as the one has it who gives it: he does not pass for one without a copy.
+/// Until the heir writes a lane, the lane is as its giver has it: the giver does not count as a
+/// member without a copy.
 #[test]
-fn who_gives_what_he_heard_has_a_copy() {
+fn a_member_that_gives_a_relayed_lane_keeps_its_copy() {
     let mut cluster = Cluster::new(3, 71, Faults::NONE);
     let mut plan = Plan::new(&[0, 1, 2]);
     plan.order(&mut cluster);
@@ -248,7 +254,7 @@ fn who_gives_what_he_heard_has_a_copy() {
     plan.fence(&mut cluster, 0, 1);
     plan.order_one(&mut cluster, 2);
     let told = cluster.worker(2).news.len();
-    // The heir hears late of its luck.
+    // The heir is notified late.
     cluster.run(7_000_000);
     plan.order(&mut cluster);
     cluster.run_until("the lanes are taken", |cluster| {
@@ -262,10 +268,11 @@ fn who_gives_what_he_heard_has_a_copy() {
     cluster.check_kept();
 }
 
-/// The writer is not heard, and what it wrote is passed on. It comes back, and its lane goes from hand to hand: to the one
-/// who has passed it on, and on to whom he has copied it. Nobody empties it meanwhile.
+/// The writer is silent, and its lane is relayed. The writer comes back, and the lane moves twice:
+/// to the relay, and on to the member that the relay copied it to. No worker empties the lane
+/// meanwhile.
 #[test]
-fn who_takes_what_he_passed_on_tells_those_he_copied_it_to() {
+fn a_relay_that_takes_its_lane_notifies_its_readers() {
     const LANE: usize = 4;
     for (seed, faults) in [(61, Faults::NONE), (62, Faults::MANY)] {
         let mut cluster = Cluster::new(3, seed, faults);
@@ -278,7 +285,7 @@ fn who_takes_what_he_passed_on_tells_those_he_copied_it_to() {
         plan.members.push(2);
         plan.order(&mut cluster);
         cluster.run_until("the third has it all", |cluster| cluster.is_done(2));
-        // The giver is heard before all know that it is.
+        // The giver is heard before all members know that it is.
         cluster.network.parted.clear();
         plan.move_lane(LANE, 1);
         plan.order(&mut cluster);
@@ -303,9 +310,9 @@ fn who_takes_what_he_passed_on_tells_those_he_copied_it_to() {
     }
 }
 
-/// Each ownership of a lane has its epoch in the block log, and names the one that it goes on from.
+/// Each ownership of a lane has its epoch in the block log, and names the one that it continues.
 #[test]
-fn the_block_log_tells_from_which_ownership_a_lane_goes_on() {
+fn the_block_log_names_the_ownership_that_a_lane_continues() {
     let mut cluster = Cluster::new(2, 91, Faults::NONE);
     let mut plan = Plan::new(&[0, 1]);
     plan.order(&mut cluster);

@@ -1,5 +1,6 @@
-//! Workers of a cluster, each the turn of `weir_worker` with its engine, over a network in virtual time that loses,
-//! repeats and delays: their flows, copies and lanes, the packets that they redirect, and output commit.
+//! Workers of a cluster, each the turn of `weir_worker` with its engine, over a network in virtual
+//! time that loses, repeats and delays: their flows, copies and lanes, the packets that they
+//! redirect, and output commit.
 
 mod cluster;
 mod copies;

@@ -1,4 +1,4 @@
-//! Many shards: what a turn looks at is bounded, however many there are.
+//! Many shards: a turn looks at a bounded number of them.
 
 use weir_map::{ShardId, Term};
 use weir_replication::Order;
@@ -10,13 +10,13 @@ use crate::member::{Make, peer_id, small_setup};
 use crate::network::Faults;
 use crate::plan::Plan;
 
-/// Each has half a megabyte of records, so that there are not more.
+/// Each shard takes half a megabyte of records, so there are not more of them.
 const SHARDS: u32 = 1_500;
 
 /// Shards that one turn may look at one by one: few enough for some ten microseconds.
 const LOOKS_MAX: u64 = 400;
 
-/// What a worker does for one of the shards.
+/// Returns a worker's duties for one of the shards.
 fn duties(cluster: &mut Cluster, plan: &Plan, worker: usize, shard: u32) -> ShardDuties {
     ShardDuties { shard: ShardId(shard), ..plan.duties(cluster, worker) }
 }
@@ -50,7 +50,7 @@ fn looked_at(cluster: &mut Cluster, worker: usize) -> u64 {
     cluster.worker(worker).status().counters.shards_looked_at_total
 }
 
-/// A turn of both workers, in which none of them looks at many shards.
+/// Runs a turn of both workers, and checks that neither looks at many shards.
 fn step(cluster: &mut Cluster) {
     let before = [0, 1].map(|worker| looked_at(cluster, worker));
     cluster.step();
@@ -60,7 +60,7 @@ fn step(cluster: &mut Cluster) {
     }
 }
 
-/// Turns until a worker follows all lanes that it is to follow, and has said so of every shard.
+/// Runs until a worker follows all lanes that it is to follow. Returns the turns that this took.
 fn turns_until_done(cluster: &mut Cluster, worker: usize) -> u64 {
     let began_us = cluster.now_us;
     let awaited = |cluster: &mut Cluster| {
@@ -76,7 +76,8 @@ fn turns_until_done(cluster: &mut Cluster, worker: usize) -> u64 {
     (cluster.now_us - began_us) / 250
 }
 
-/// Copies of many empty shards, a second of rest, a worker that ends without an answer, and its return.
+/// Copies of many empty shards, a second of rest, a worker that ends without an answer, and its
+/// return.
 #[test]
 fn no_turn_is_long_with_many_shards() {
     let (mut cluster, plan) = cluster();
@@ -90,7 +91,7 @@ fn no_turn_is_long_with_many_shards() {
     let looks = looked_at(&mut cluster, 0) - before;
     assert!(looks <= 10_000, "{looks} looks in a second of rest");
 
-    // Nobody hears the announcements: they cost a part of each turn.
+    // The announcements reach no peer: they take a part of each turn.
     let boot = cluster.boot(1);
     cluster.kill(1);
     for shard in 1..=SHARDS {
@@ -105,7 +106,7 @@ fn no_turn_is_long_with_many_shards() {
         assert!(looks <= LOOKS_MAX, "{looks} shards");
     }
 
-    // The first words of its next life make all its former streams void.
+    // The first datagram of its next incarnation makes all its former streams void.
     start(&mut cluster, 1);
     (0..400).for_each(|_| step(&mut cluster));
     (0..2).for_each(|worker| order_all(&mut cluster, &plan, worker));

@@ -1,4 +1,5 @@
-//! A worker of a cluster in one life: packets in, packets out, datagrams over a network in virtual time.
+//! One incarnation of a worker in a cluster: packets in, packets out, datagrams over a network in
+//! virtual time.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -27,22 +28,22 @@ use weir_worker::{LocalLink, Rings, Worker};
 use crate::network::Network;
 
 pub(crate) const SHARD: u32 = 3;
-/// Its tunnel endpoint.
+/// Tunnel endpoint of the shard.
 pub(crate) const ENDPOINT: u32 = u32::from_be_bytes([10, 100, 0, SHARD as u8]);
 pub(crate) const HOMES: u32 = u32::from_be_bytes([10, 200, 0, 1]);
 pub(crate) const INSIDE: u32 = u32::from_be_bytes([192, 168, 1, 10]);
 pub(crate) const SERVERS: u32 = u32::from_be_bytes([198, 51, 100, 1]);
 const PORT: u16 = 7473;
 const GATEWAY: u8 = 250;
-/// A worker that has room for more shards has one address and few homes for each.
+/// Workers with room for more shards than this have one address and few homes for each.
 const FEW: u16 = 8;
 /// Frames in a worker's hands at once, at most.
 const FRAMES_MAX: usize = 1024;
 
-/// How a cluster commits; none: it does not wait.
+/// Settings of output commit; None: packets do not wait.
 pub(crate) type Commit = Option<(CommitLimits, CommitOptions)>;
 
-/// How workers are made.
+/// Settings of a worker.
 #[derive(Clone)]
 pub(crate) struct Make {
     pub(crate) flows_max: u32,
@@ -51,7 +52,7 @@ pub(crate) struct Make {
     pub(crate) commit: Commit,
 }
 
-/// A flow that a home has: which home, from which port, and the public endpoint that it got.
+/// A flow of a home: its outer address, its port, and the public endpoint that it got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Flow {
     pub(crate) outer: u32,
@@ -61,7 +62,7 @@ pub(crate) struct Flow {
 
 pub(crate) struct Member {
     pub(crate) boot: BootId,
-    /// What it has told, all of it.
+    /// All events that the worker has reported.
     pub(crate) news: Vec<News>,
     worker: Worker<VecFrame, LocalLink>,
     pub(crate) number: usize,
@@ -88,7 +89,7 @@ fn gateway_mac(side: Side) -> Mac {
     build::mac(100 + side as u8)
 }
 
-/// The station that has an address of a link.
+/// Returns the station that has an address of a link.
 fn neighbor(side: Side, address: u32) -> Mac {
     match address as u8 {
         GATEWAY => gateway_mac(side),
@@ -138,7 +139,7 @@ fn config(number: usize, seed: u64, make: &Make) -> EngineConfig {
     }
 }
 
-/// The shard of a number: a tunnel endpoint and a /28.
+/// Returns the setup of a shard: a tunnel endpoint and a /28.
 pub(crate) fn setup(number: u32, awaits_replicas: bool) -> ShardSetup {
     let id = ShardId(number);
     let prefix = format!("203.0.{}.{}/28", 113 + number / 16, number % 16 * 16);
@@ -154,7 +155,7 @@ pub(crate) fn setup(number: u32, awaits_replicas: bool) -> ShardSetup {
     }
 }
 
-/// One of many shards: a tunnel endpoint and an address.
+/// Returns the setup of one of many shards: a tunnel endpoint and an address.
 pub(crate) fn small_setup(number: u32) -> ShardSetup {
     let id = ShardId(number);
     let public = vec![Ipv4Addr::from(0xc612_0000 + number).into()];
@@ -167,7 +168,8 @@ pub(crate) fn small_setup(number: u32) -> ShardSetup {
 }
 
 impl Member {
-    /// A life of the worker `id` at the address of a number. It knows its gateways, and neither peers nor shards.
+    /// Returns an incarnation of the worker `id` at the address of a number. It knows its gateways,
+    /// but neither peers nor shards.
     pub(crate) fn new(
         number: usize,
         id: PeerId,
@@ -197,14 +199,15 @@ impl Member {
 
     fn start(&mut self, network: &mut Network, now_us: u64) {
         self.worker.start(Duration::from_micros(now_us), &mut self.ports);
-        // Its requests go out, and the answers come in.
+        // Sends the worker's ARP requests, and receives the answers.
         self.deliver(network, now_us);
         self.turn(network, now_us);
         assert!(self.worker.engine.is_ready());
         self.sent();
     }
 
-    /// Takes what turns need of the test's own memory: what a turn allocates then is the worker's doing.
+    /// Allocates the test's own memory that turns need: later allocations in a turn are the
+    /// worker's.
     pub(crate) fn warm_up(&mut self) {
         let frames: Vec<_> = (0..FRAMES_MAX).map(|_| self.ports.pool.alloc()).collect();
         drop(frames);
@@ -214,7 +217,7 @@ impl Member {
     }
 
     fn part(&mut self) -> &mut weir_worker::Member<LocalLink> {
-        self.worker.member.as_deref_mut().expect("it is one of a cluster")
+        self.worker.member.as_deref_mut().expect("the worker is one of a cluster")
     }
 
     pub(crate) fn engine(&mut self) -> &mut Engine<VecFrame> {
@@ -222,7 +225,7 @@ impl Member {
     }
 
     pub(crate) fn replication(&self) -> &Replication {
-        &self.worker.member.as_deref().expect("it is one of a cluster").replication
+        &self.worker.member.as_deref().expect("the worker is one of a cluster").replication
     }
 
     pub(crate) fn status(&self) -> ReplicationStatus {
@@ -241,15 +244,15 @@ impl Member {
         self.worker.engine.counters().redirected(Direction::Transmit)
     }
 
-    /// How much of its journal may leave, and how much there is.
+    /// Returns how much of its journal is committed, and how much there is.
     pub(crate) fn committed(&mut self, now_us: u64) -> (u64, u64) {
         let Worker { engine, member, .. } = &mut self.worker;
-        let part = member.as_deref_mut().expect("it is one of a cluster");
+        let part = member.as_deref_mut().expect("the worker is one of a cluster");
         let committed = part.replication.committed(now_us, engine.nat());
         (committed, engine.nat().journal_taken())
     }
 
-    /// A datagram that came past the engine.
+    /// Gives the worker a datagram directly, not through the engine.
     pub(crate) fn receive(
         &mut self,
         from: SocketAddrV4,
@@ -257,11 +260,11 @@ impl Member {
         now_us: u64,
     ) -> Result<Received, Refusal> {
         let Worker { engine, member, .. } = &mut self.worker;
-        let part = member.as_deref_mut().expect("it is one of a cluster");
+        let part = member.as_deref_mut().expect("the worker is one of a cluster");
         part.replication.receive(from, datagram, now_us, engine.nat_mut())
     }
 
-    /// All flows of the shard.
+    /// Returns all flows of the shard.
     pub(crate) fn flows(&self) -> BTreeSet<Flow> {
         let (mut cursor, mut all) = (PageCursor::default(), Vec::new());
         let (nat, filter) = (self.worker.engine.nat(), SessionFilter::default());
@@ -274,7 +277,7 @@ impl Member {
         all.iter().filter(|view| view.shard.0 == SHARD).map(flow).collect()
     }
 
-    /// Obeyed in one of the next turns, behind those before it.
+    /// Queues a command, which is carried out in one of the next turns, behind those before it.
     pub(crate) fn order(&mut self, order: Order) {
         self.part().link.orders.push_back(order);
     }
@@ -284,23 +287,23 @@ impl Member {
         part.is_some_and(|part| !part.link.orders.is_empty())
     }
 
-    /// Whether something waits to be received.
+    /// True if some frame waits to be received.
     pub(crate) fn has_frames(&self) -> bool {
         !self.ports.is_empty()
     }
 
-    /// Packets of one side, from its gateway, for the next turn.
+    /// Queues packets of one side, from its gateway, for the next turn.
     pub(crate) fn packets(&mut self, side: Side, packets: Vec<Vec<u8>>) {
         packets.iter().for_each(|packet| self.packet_from(gateway_mac(side), side, packet));
     }
 
-    /// A packet from some station of a link, for the next turn.
+    /// Queues a packet from some station of a link, for the next turn.
     pub(crate) fn packet_from(&mut self, station: Mac, side: Side, packet: &[u8]) {
         let frame = build::ethernet(mac(self.number, side), station, packet);
         self.ports.arrive(side, VecFrame::new(&frame));
     }
 
-    /// A datagram of another worker, for the next turn.
+    /// Queues a datagram of another worker, for the next turn.
     pub(crate) fn datagram(&mut self, from: SocketAddrV4, bytes: &[u8]) {
         let to = address(self.number).ip().to_bits();
         let packet = build::ipv4(from.ip().to_bits(), to).udp(PORT, PORT, bytes);
@@ -313,14 +316,15 @@ impl Member {
         self.deliver(network, now_us);
     }
 
-    /// The turn of the worker alone.
+    /// Runs the worker's turn alone.
     pub(crate) fn work(&mut self, now_us: u64) {
         let now = Duration::from_micros(now_us);
         self.ports.now = now;
         self.worker.turn(now, &mut self.ports);
     }
 
-    /// Gives the network the datagrams that were sent, answers for all neighbours, and takes the news.
+    /// Gives the network the datagrams that were sent, answers for all neighbours, and takes the
+    /// events.
     pub(crate) fn deliver(&mut self, network: &mut Network, now_us: u64) {
         for side in Side::ALL {
             let sent = &mut self.ports.sent[side as usize];
@@ -340,7 +344,7 @@ impl Member {
                 }
             }
         }
-        let part = self.worker.member.as_deref_mut().expect("it is one of a cluster");
+        let part = self.worker.member.as_deref_mut().expect("the worker is one of a cluster");
         self.news.append(&mut part.link.news);
     }
 
@@ -354,7 +358,8 @@ impl Member {
         self.ports.arrive(side, VecFrame::new(&build::arp(reply)));
     }
 
-    /// IP packets that have left, those to homes without their tunnel: of the access side, of the internet side.
+    /// Returns the IP packets that have left, those to homes without their tunnel: of the access
+    /// side, of the internet side.
     pub(crate) fn sent(&mut self) -> [Vec<Vec<u8>>; 2] {
         let ip = |frame: VecFrame| frame.data()[Ethernet::LEN..].to_vec();
         let [access, internet] = &mut self.ports.sent;
@@ -368,7 +373,7 @@ fn is_arp(frame: &VecFrame) -> bool {
     header.ethertype.get() == ETHERTYPE_ARP
 }
 
-/// Whether a frame is for another worker: homes get tunnel packets.
+/// True if a frame is for another worker: homes get tunnel packets.
 fn is_datagram(side: Side, frame: &VecFrame) -> bool {
     side == Side::Access && frame.data()[Ethernet::LEN + 9] == PROTOCOL_UDP
 }

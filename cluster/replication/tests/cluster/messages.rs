@@ -1,4 +1,4 @@
-//! Announcements and redirects, and news that a repeated order brings again.
+//! Announcements and redirects, and events that a repeated command brings again.
 
 use std::net::SocketAddrV4;
 
@@ -25,7 +25,7 @@ fn announcing(cluster: &mut Cluster, term: u32, to: &[(usize, BootId)]) -> Shard
     ShardDuties { announced: Some((Term(term), to)), ..duties }
 }
 
-/// Each of those named hears it, once, in the life that is named.
+/// Each named peer gets the announcement, once, in the incarnation that is named.
 #[test]
 fn an_announcement_is_heard_once() {
     let mut cluster = Cluster::new(3, 61, Faults::MANY);
@@ -38,19 +38,20 @@ fn an_announcement_is_heard_once() {
     cluster.duties(0, duties);
     cluster.run(1_000_000);
     assert_eq!([1, 2].map(|worker| heard(&mut cluster, worker, 5)), [1, 1]);
-    // Another life of the one is not meant, the other hears.
+    // Another incarnation of the first peer is not meant, the second peer gets it.
     let duties = announcing(&mut cluster, 6, &[(1, BootId(9)), boots[1]]);
     cluster.duties(0, duties);
     cluster.run_until("the other has heard", |cluster| heard(cluster, 2, 6) == 1);
     cluster.run(300_000);
     assert_eq!(heard(&mut cluster, 1, 6), 0);
-    // New duties bring the same news again.
+    // New duties bring the same event again.
     cluster.duties(2, no_duties(SHARD));
     cluster.step();
     assert_eq!(heard(&mut cluster, 2, 6), 2);
 }
 
-/// What becomes of a packet without a mapping: it opens a flow, goes to another worker, or is dropped.
+/// Returns the fate of a packet without a mapping: it opens a flow, goes to another worker, or is
+/// dropped.
 fn goes(cluster: &mut Cluster, port: u16) -> Result<Option<SocketAddrV4>, DropReason> {
     let reasons = DropReason::ALL.iter();
     let before: Vec<u64> = reasons.map(|&reason| cluster.worker(0).dropped(reason)).collect();
@@ -69,7 +70,7 @@ fn goes(cluster: &mut Cluster, port: u16) -> Result<Option<SocketAddrV4>, DropRe
 }
 
 #[test]
-fn packets_go_where_it_is_ordered() {
+fn packets_without_a_mapping_go_where_the_duties_say() {
     let mut cluster = Cluster::new(3, 62, Faults::NONE);
     cluster.kill(2);
     cluster.run(300_000);
@@ -81,14 +82,16 @@ fn packets_go_where_it_is_ordered() {
         ShardDuties { serves_hits: true, misses: Misses::Redirect(peer_id(1)), ..no_duties(SHARD) };
     cluster.duties(0, redirect.clone());
     assert_eq!(goes(&mut cluster, 5_000), Ok(Some(address(1))));
-    // Nobody to redirect to: refused, until the peer is known again. Its datagrams are a stranger's.
+    // Without a peer to redirect to, packets are refused until the peer is known again. Its
+    // datagrams are a stranger's.
     cluster.order(0, Order::RemovePeer(peer_id(1)));
     cluster.duties(0, redirect);
     assert_eq!(goes(&mut cluster, 5_000), Err(DropReason::MissRefused));
     let before = cluster.worker(0).dropped(DropReason::NotPeer);
     cluster.run(100_000);
     assert!(cluster.worker(0).dropped(DropReason::NotPeer) > before);
-    // It comes back elsewhere, and then where it was: a peer that is known already gets its address replaced.
+    // The peer comes back at another address, and then at the former one: a known peer's address is
+    // replaced.
     cluster.order(0, Order::RemovePeer(peer_id(2)));
     for place in [2, 1] {
         cluster.kill(3 - place);
@@ -114,16 +117,16 @@ fn packets_go_where_it_is_ordered() {
     assert_eq!(goes(&mut cluster, 5_000), Ok(None));
 }
 
-/// Touches of a lane go to its owner, whose timer they keep from ending the flow.
+/// Owner updates keep the owner's timer from ending the flow.
 #[test]
-fn a_flow_that_another_serves_lives_on() {
+fn a_flow_served_by_a_replica_stays_alive_at_its_owner() {
     let mut cluster = Cluster::new(2, 63, Faults::MANY);
     let plan = Plan::new(&[0, 1]);
     plan.order(&mut cluster);
-    let flow = cluster.up(0, 1, 5_000).expect("room");
-    let idle = cluster.up(0, 2, 5_000).expect("room");
+    let flow = cluster.up(0, 1, 5_000).expect("the NAT has room for the flow");
+    let idle = cluster.up(0, 2, 5_000).expect("the NAT has room for the flow");
     cluster.run_until("it is there", |cluster| cluster.flows(1) == 2);
-    // UDP ends after five minutes; packets come to the other alone.
+    // UDP flows end after five minutes; packets come to the other worker alone.
     for _ in 0..700 * 8 {
         cluster.now_us += 125_000;
         (0..8).for_each(|_| cluster.step());

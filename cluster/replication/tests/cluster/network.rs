@@ -23,13 +23,13 @@ impl Random {
     }
 }
 
-/// What the network does to datagrams.
+/// Faults of the network.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Faults {
     pub(crate) loss_percent: u64,
     pub(crate) repeat_percent: u64,
     pub(crate) delay_us: u64,
-    /// Up to so much more: what overtakes.
+    /// Upper bound of a random extra delay, which reorders datagrams.
     pub(crate) jitter_us: u64,
 }
 
@@ -48,24 +48,24 @@ pub(crate) struct Datagram {
 }
 
 impl Datagram {
-    /// Whether it is a packet that a worker redirects: kind 4 of replication.
+    /// True if it is a packet that a worker redirects: kind 4 of replication.
     pub(crate) fn is_redirect(&self) -> bool {
         self.bytes[3] & 0x7f == 4
     }
 }
 
-/// Datagrams on their way, by when they arrive.
+/// Datagrams on their way, by arrival time.
 #[derive(Debug)]
 pub(crate) struct Network {
     pub(crate) faults: Faults,
     pub(crate) random: Random,
     flights: BTreeMap<(u64, u64), Datagram>,
     count: u64,
-    /// Workers that nobody hears and that hear nobody.
+    /// Workers cut off in both directions.
     pub(crate) parted: Vec<SocketAddrV4>,
-    /// Workers that nobody hears and that hear all.
+    /// Workers that send nothing and hear everything.
     pub(crate) muted: Vec<SocketAddrV4>,
-    /// Ways that are cut: from one worker to another.
+    /// Directions that are cut: from one worker to another.
     pub(crate) cut: Vec<(SocketAddrV4, SocketAddrV4)>,
 }
 
@@ -87,7 +87,7 @@ impl Network {
         Port { network: self, from, now_us }
     }
 
-    /// The next datagram that has arrived by now.
+    /// Takes the next datagram that has arrived by now.
     pub(crate) fn arrived(&mut self, now_us: u64) -> Option<Datagram> {
         let first = self.flights.first_entry()?;
         (first.key().0 <= now_us).then(|| first.remove())
@@ -110,7 +110,7 @@ impl Network {
     }
 }
 
-/// Where a worker sends its datagrams.
+/// The network port of a worker.
 pub(crate) struct Port<'a> {
     network: &'a mut Network,
     from: SocketAddrV4,

@@ -1,4 +1,5 @@
-//! Two workers with a session: the first gives packets without a mapping to the second, which makes flows.
+//! Two workers with a session: the first redirects packets without a mapping to the second, which
+//! makes flows.
 
 use weir_engine::Side;
 use weir_map::LaneSet;
@@ -17,7 +18,7 @@ const A: usize = 0;
 const B: usize = 1;
 
 impl Pair {
-    /// They find each other, and no datagram passes between them.
+    /// Returns a pair that knows each other while no datagram passes between them.
     pub(crate) fn cut_off() -> Self {
         let cluster = Cluster::new(2, 1, Faults::NONE);
         let mut pair = Self { cluster };
@@ -34,7 +35,7 @@ impl Pair {
         pair
     }
 
-    /// A has no lane and gives what it does not know to B; their session is up.
+    /// Returns a pair with a session: A has no lane and redirects unknown packets to B.
     pub(crate) fn ready() -> Self {
         let mut pair = Self::cut_off();
         pair.cluster.network.parted.clear();
@@ -55,14 +56,14 @@ impl Pair {
         self.cluster.worker(B)
     }
 
-    /// A turn of A; the redirected packets that it sent.
+    /// Runs a turn of A; returns the redirected packets that it sent.
     pub(crate) fn turn_a(&mut self) -> Vec<Vec<u8>> {
         self.cluster.turn(A);
         let sent = std::iter::from_fn(|| self.cluster.network.arrived(u64::MAX));
         sent.filter(Datagram::is_redirect).map(|datagram| datagram.bytes).collect()
     }
 
-    /// What B then sends to the internet, and to homes without their tunnels.
+    /// Runs a turn of B; returns its packets to the internet, and to homes without their tunnels.
     pub(crate) fn turn_b(&mut self) -> [Vec<Vec<u8>>; 2] {
         self.cluster.turn(B);
         while self.cluster.network.arrived(u64::MAX).is_some() {}
@@ -70,20 +71,21 @@ impl Pair {
         [to_internet, to_homes]
     }
 
-    /// As datagrams of A.
+    /// Delivers datagrams of A to B.
     pub(crate) fn deliver_to_b(&mut self, datagrams: Vec<Vec<u8>>) -> [Vec<Vec<u8>>; 2] {
         datagrams.iter().for_each(|bytes| self.b().datagram(address(A), bytes));
         self.turn_b()
     }
 
-    /// As a datagram of B; whether anything left A to the internet or to a home.
+    /// Delivers a datagram of B to A; returns whether any packet left A to the internet or to a
+    /// home.
     pub(crate) fn passes_a(&mut self, datagram: &[u8]) -> bool {
         self.a().datagram(address(B), datagram);
         self.turn_a();
         self.a().sent().iter().any(|packets| !packets.is_empty())
     }
 
-    /// A packet from another station of the access network, be it in the name of A.
+    /// Gives B a packet from another station of the access network, possibly in the name of A.
     pub(crate) fn forge_to_b(&mut self, packet: &[u8]) -> [Vec<Vec<u8>>; 2] {
         self.b().packet_from(build::mac(66), Side::Access, packet);
         self.turn_b()
@@ -97,7 +99,7 @@ impl Pair {
         self.cluster.run(600_000);
     }
 
-    /// Each takes the other for the one that knows.
+    /// Makes each worker redirect unknown packets to the other.
     pub(crate) fn b_redirects_to_a(&mut self) {
         self.redirect(B, A);
     }

@@ -1,4 +1,4 @@
-//! Who has which lane: the map of one shard, and the duties that follow from it.
+//! The map of one shard, with the owners of its lanes, and the duties that follow from it.
 
 use weir_map::{Epoch, LANES, LaneSet, ShardId};
 use weir_replication::order::{CopyOrder, GrantOrder, Misses, ShardDuties};
@@ -7,17 +7,18 @@ use weir_replication::{News, Order};
 use crate::cluster::{Cluster, no_duties};
 use crate::member::{SHARD, peer_id};
 
-/// A lane's owner and, while it moves, from whom and since when.
+/// A lane's owner and, while it moves, its giver and the epoch of the move.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LanePlan {
     pub(crate) owner: usize,
     pub(crate) from: Option<(usize, u64)>,
-    /// While it rests: since when the owner has it.
+    /// Epoch since which the owner has it, while it rests.
     pub(crate) taken: u64,
 }
 
 impl LanePlan {
-    /// Epoch since which its owner writes it, or will write it once the lane has been granted.
+    /// Returns the epoch since which its owner writes it, or will write it once the lane has been
+    /// granted.
     fn since(&self) -> u64 {
         self.from.map_or(self.taken, |(_, since)| since)
     }
@@ -29,12 +30,13 @@ pub(crate) struct Plan {
     pub(crate) members: Vec<usize>,
     pub(crate) lanes: [LanePlan; LANES],
     pub(crate) epoch: u64,
-    /// A member that lives and counts as gone to all others.
+    /// A member that is alive and counts as gone to all others.
     pub(crate) unheard: Option<usize>,
 }
 
 impl Plan {
-    /// The first member has all lanes but one for each of the others: lane 0 for the second, and so on.
+    /// Returns a map in which the first member has all lanes but one for each of the others: lane 0
+    /// for the second, and so on.
     pub(crate) fn new(members: &[usize]) -> Self {
         let owner = |lane: usize| *members.get(lane + 1).unwrap_or(&members[0]);
         let lanes =
@@ -48,14 +50,15 @@ impl Plan {
         (lane.from, lane.owner) = (Some((lane.owner, self.epoch)), to);
     }
 
-    /// A move is over.
+    /// Ends a move.
     pub(crate) fn rest(&mut self, lane: usize) {
         self.epoch += 1;
         let lane = &mut self.lanes[lane];
         (lane.taken, lane.from) = (lane.since(), None);
     }
 
-    /// The lanes of a fenced worker are another's, who takes the copies of the one other survivor before he writes.
+    /// Gives the lanes of a fenced worker to another one, which takes the copies of the other
+    /// survivor before it writes.
     pub(crate) fn fence(&mut self, cluster: &mut Cluster, gone: usize, heir: usize) {
         self.epoch += 1;
         self.members.retain(|&member| member != gone);
@@ -85,13 +88,13 @@ impl Plan {
         owner == worker && from.is_none_or(|(_, since)| has_grant(since))
     }
 
-    /// Who has written a lane last, as far as the map tells.
+    /// Returns the last writer of a lane, as far as the map shows.
     fn writer(&self, lane: usize) -> usize {
         let LanePlan { owner, from, .. } = self.lanes[lane];
         from.map_or(owner, |(from, _)| from)
     }
 
-    /// What a member does by this map.
+    /// Returns a member's duties by this map.
     pub(crate) fn duties(&self, cluster: &mut Cluster, worker: usize) -> ShardDuties {
         let lanes =
             LaneSet((0..LANES).fold(0, |lanes, lane| {
@@ -101,7 +104,8 @@ impl Plan {
         let is_gone = |cluster: &Cluster, other: usize| {
             !cluster.is_alive(other) || self.unheard == Some(other) && other != worker
         };
-        let stand_in = *self.members.iter().find(|&&it| !is_gone(cluster, it)).expect("a member");
+        let stand_in =
+            *self.members.iter().find(|&&it| !is_gone(cluster, it)).expect("some member is alive");
         let frozen = |lane: &usize| is_gone(cluster, self.writer(*lane));
         let passed = (0..LANES).filter(frozen).filter(|_| stand_in == worker);
         let copied = passed.fold(lanes, LaneSet::with);
@@ -120,7 +124,7 @@ impl Plan {
         let copies = others.map(|other| CopyOrder {
             peer: peer_id(other),
             boot: cluster.boot(other),
-            // Nobody else tells it of its own.
+            // No other member sends it its own lanes.
             lanes: LaneSet(copied.0 & !(own(other).0 & !lanes.0)),
             is_awaited: true,
             is_guest: false,
@@ -150,7 +154,7 @@ impl Plan {
         }
     }
 
-    /// Orders every member that lives what follows.
+    /// Gives every live member its duties.
     pub(crate) fn order(&self, cluster: &mut Cluster) {
         for &member in &self.members {
             self.order_one(cluster, member);
@@ -164,7 +168,7 @@ impl Plan {
         }
     }
 
-    /// Moves whose taker writes are over.
+    /// Ends the moves whose taker writes.
     pub(crate) fn settle_moves(&mut self, cluster: &mut Cluster) {
         for lane in 0..LANES {
             let owner = self.lanes[lane].owner;

@@ -1,5 +1,6 @@
-//! Redirected packets between two workers, with real sessions over their access network: honest ones are served, and
-//! nothing that anybody else makes, changes or repeats reaches a home or the internet.
+//! Redirected packets between two workers, with real sessions over their access network: honest
+//! ones are served, and no packet that a stranger makes, changes or repeats reaches a home or the
+//! internet.
 
 use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
@@ -22,12 +23,12 @@ fn up(packet: &[u8]) -> Vec<u8> {
     build::ipv4(HOMES, ENDPOINT).gre(build::gre(), packet)
 }
 
-/// A packet in the clear, in the name of A.
+/// Returns a packet in the clear, in the name of A.
 fn in_the_clear(inner: Vec<u8>) -> Vec<u8> {
     build::ipv4(address(0).ip().to_bits(), address(1).ip().to_bits()).ipip(inner)
 }
 
-/// To the internet, to homes.
+/// No packet to the internet, none to homes.
 fn nothing() -> [Vec<Vec<u8>>; 2] {
     [vec![], vec![]]
 }
@@ -38,7 +39,7 @@ fn a_redirected_packet_is_served_by_the_other_worker_and_so_is_its_answer() {
     pair.a().packets(Side::Access, vec![up(&inside(5000))]);
     let sealed = pair.turn_a();
     assert_eq!(sealed.len(), 1);
-    assert!(!sealed[0].windows(5).any(|bytes| bytes == b"hello"), "in the clear");
+    assert!(!sealed[0].windows(5).any(|bytes| bytes == b"hello"), "the packet is encrypted");
     let [to_internet, to_homes] = pair.deliver_to_b(sealed);
     assert_eq!((to_internet.len(), to_homes.len()), (1, 0));
     let (public, ..) = read(&to_internet[0]);
@@ -86,7 +87,7 @@ fn a_packet_in_the_clear_from_the_address_of_a_worker_that_seals_is_dropped() {
     assert_eq!(pair.b().dropped(DropReason::RedirectUnsealed), 2);
 }
 
-/// Sealed packets of A to B, none delivered.
+/// Returns sealed packets of A to B, none delivered.
 fn sealed(pair: &mut Pair, count: u16) -> Vec<Vec<u8>> {
     (0..count).for_each(|n| pair.a().packets(Side::Access, vec![up(&inside(5000 + n))]));
     let sealed = pair.turn_a();
@@ -108,7 +109,7 @@ fn changed_and_truncated_packets_are_dropped() {
     for len in 0..good.len() {
         assert_eq!(pair.deliver_to_b(vec![good[..len].to_vec()]), nothing(), "{len} bytes");
     }
-    // None of that has spent the number of the good one.
+    // None of these has used up the number of the good one.
     let [to_internet, _] = pair.deliver_to_b(vec![good]);
     assert_eq!(to_internet.len(), 1);
 }
@@ -126,7 +127,8 @@ fn a_repeated_packet_is_dropped_and_reordered_ones_are_served_once_each() {
     }
 }
 
-/// Whatever a stranger makes of sealed packets that he has seen, nothing of it is served, and good ones are as before.
+/// Packets that a stranger makes from recorded sealed packets are not served, and good ones are
+/// served as before.
 #[test]
 fn forged_redirects_reach_nobody() {
     let mut pair = Pair::ready();
@@ -154,7 +156,7 @@ fn forged_redirects_reach_nobody() {
         if good[4..].contains(&datagram) {
             return;
         }
-        // With headers and checksums that are right.
+        // With correct headers and checksums.
         assert_eq!(pair.borrow_mut().deliver_to_b(vec![datagram]), nothing());
     });
     let [to_internet, _] = pair.0.into_inner().deliver_to_b(good);
@@ -165,7 +167,7 @@ fn forged_redirects_reach_nobody() {
 fn packets_of_an_earlier_session_and_of_the_other_direction_are_dropped() {
     let mut pair = Pair::ready();
     let old = sealed(&mut pair, 3);
-    // To A itself, as if from B.
+    // Delivered to A itself, as if from B.
     assert!(!pair.passes_a(&old[0]));
     pair.restart_a();
     assert_eq!(pair.deliver_to_b(old), nothing());

@@ -1,8 +1,9 @@
-//! Random histories: lanes move, workers die, come back, are parted and not heard, while flows begin everywhere.
+//! Random histories: lanes move, workers die, come back, are cut off or muted, while flows begin at
+//! all of them.
 //!
-//! In the end, when the network is good again, all members have the same flows, among them all that anybody knew when
-//! a worker died, and at no time did two flows hold one public endpoint, on whichever workers. `WEIR_SEED=n` runs one
-//! history again.
+//! In the end, when the network is good again, all members have the same flows, among them all that
+//! any survivor knew when a worker died, and at no time did two flows hold one public endpoint, on
+//! any workers. `WEIR_SEED=n` runs one history again.
 
 use crate::cluster::Cluster;
 use crate::member::address;
@@ -59,7 +60,7 @@ impl History {
         if alive.len() < WORKERS {
             return self.bring_one_back();
         }
-        // Only one whose flows others have.
+        // Kills only a worker whose flows others have.
         if !alive.iter().all(|&one| self.cluster.is_done(one)) {
             return;
         }
@@ -76,7 +77,12 @@ impl History {
         // Fenced at once, as by a restart, or after a while.
         let turns = [0, 100][self.below(2)];
         self.traffic(turns);
-        let heir = *self.plan.members.iter().find(|&&member| member != gone).expect("another");
+        let heir = *self
+            .plan
+            .members
+            .iter()
+            .find(|&&member| member != gone)
+            .expect("another member is left");
         self.plan.fence(&mut self.cluster, gone, heir);
         self.order_in_turns();
     }
@@ -97,7 +103,7 @@ impl History {
         self.cluster.network.parted.clear();
     }
 
-    /// Nobody hears one, for so long that it counts as gone, and then again.
+    /// Silences a worker for so long that it counts as gone, and then lets it return.
     fn mute_one(&mut self) {
         if (0..WORKERS).any(|one| !self.cluster.is_alive(one)) {
             return;
@@ -156,7 +162,7 @@ fn run(seed: u64) {
 }
 
 #[test]
-fn histories_end_well() {
+fn random_histories_end_with_equal_flows() {
     if let Some(seed) = std::env::var("WEIR_SEED").ok().and_then(|seed| seed.parse().ok()) {
         return run(seed);
     }

@@ -1,8 +1,9 @@
-//! Two to five workers with one shard, over links that lose, repeat and reorder, while homes open flows and sessions and
-//! servers answer. At a random instant as many of them die as the commit is to bear.
+//! Two to five workers with one shard, over links that lose, repeat and reorder, while homes open
+//! flows and sessions and servers answer. At a random instant as many of them die as output commit
+//! has to survive.
 //!
-//! Then some survivor has the mapping and the session of every packet that had left, as it left, and none says otherwise.
-//! `WEIR_SEED=n` runs one history again.
+//! Then some survivor has the mapping and the session of every packet that had left, as it left,
+//! and no survivor contradicts it. `WEIR_SEED=n` runs one history again.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ use crate::plan::Plan;
 
 const TURN_US: u64 = 50;
 
-/// What a home has asked: which home, from which port, to which server, and whether by TCP.
+/// A home's request: the home, its port, the server, and whether it is TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Ask {
     home: u32,
@@ -30,7 +31,7 @@ struct Ask {
     is_tcp: bool,
 }
 
-/// What an ask left as: the public endpoint.
+/// Public endpoint that each request left with.
 type Left = BTreeMap<Ask, Endpoint>;
 
 struct History {
@@ -38,7 +39,7 @@ struct History {
     plan: Plan,
     asked: Vec<Ask>,
     left: Left,
-    /// Packets of each ask that went to the internet, by the number that they carry.
+    /// Last packet of each request that went to the internet, by the number that it carries.
     order: BTreeMap<Ask, u32>,
     packets: u32,
 }
@@ -51,7 +52,7 @@ impl History {
         history
     }
 
-    /// Workers that know each other.
+    /// Returns workers that know each other.
     fn without_shards(members: usize, commit: Commit, seed: u64) -> Self {
         let mut cluster = Cluster::empty(members, seed, Faults::NONE);
         let options =
@@ -64,13 +65,13 @@ impl History {
         Self { cluster, plan, asked, left, order, packets: 0 }
     }
 
-    /// It gets the shard, and its lanes of it.
+    /// Gives a member the shard, and its lanes of it.
     fn join(&mut self, member: usize) {
         self.cluster.add_shard(member);
         self.plan.order_one(&mut self.cluster, member);
     }
 
-    /// The primary does what it does for the shard, while the others are members or guests that stay or leave.
+    /// Sets the primary's duties, while the others are members or guests that stay or leave.
     fn serve(&mut self, is_awaited: bool, is_guest: bool) {
         let mut duties = self.plan.duties(&mut self.cluster, 0);
         for copy in &mut duties.copies {
@@ -79,14 +80,14 @@ impl History {
         self.cluster.duties(0, duties);
     }
 
-    /// The primary keeps its lanes, and nobody has copies any more.
+    /// The primary keeps its lanes, and no other worker has copies any more.
     fn be_alone(&mut self) {
         let duties = self.plan.duties(&mut self.cluster, 0);
         let (copies, sources) = (Vec::new(), [None; LANES]);
         self.cluster.duties(0, ShardDuties { copies, sources, ..duties });
     }
 
-    /// Every lane of a worker is complete at all others, and theirs here.
+    /// True if every lane of a worker is complete at all others, and theirs at the worker.
     fn is_whole(&self, member: &Member) -> bool {
         let own = self.plan.lanes.iter().filter(|lane| lane.owner == member.number).count();
         let status = member.status();
@@ -98,10 +99,13 @@ impl History {
     fn make_whole(&mut self) {
         let began_us = self.cluster.now_us;
         while !self.cluster.members.iter().flatten().all(|member| self.is_whole(member)) {
-            assert!(self.cluster.now_us < began_us + 10_000_000, "the copies are made");
+            assert!(
+                self.cluster.now_us < began_us + 10_000_000,
+                "the copies are complete within 10 s"
+            );
             self.turn();
         }
-        // What is seldom looked at has been.
+        // Long enough for everything that is checked rarely.
         (0..1000).for_each(|_| self.turn());
     }
 
@@ -113,7 +117,7 @@ impl History {
         self.cluster.worker(0)
     }
 
-    /// Time passes, datagrams arrive, everybody has a turn.
+    /// Advances time: datagrams arrive, every worker has a turn.
     fn turn(&mut self) {
         self.cluster.step();
         self.note_sent();
@@ -130,7 +134,8 @@ impl History {
         build::ipv4(HOMES + ask.home, ENDPOINT).gre(build::gre(), inner)
     }
 
-    /// A burst of the homes' packets: new flows, further remotes of theirs, and packets of flows that there are.
+    /// Sends a burst of the homes' packets: new flows, further remotes of these, and packets of
+    /// existing flows.
     fn ask(&mut self) {
         let count = 1 + self.below(8);
         let mut burst = Vec::new();
@@ -157,15 +162,19 @@ impl History {
         self.primary().packets(Side::Access, burst);
     }
 
-    /// Servers answer some of what has left.
+    /// Answers, as servers, some of the packets that have left.
     fn answer(&mut self) {
         let count = self.left.len() as u64;
         if count == 0 {
             return;
         }
         let place = self.below(count) as usize;
-        let (ask, public) =
-            self.left.iter().nth(place).map(|(a, p)| (*a, *p)).expect("one of them");
+        let (ask, public) = self
+            .left
+            .iter()
+            .nth(place)
+            .map(|(a, p)| (*a, *p))
+            .expect("the index is below the number of flows");
         let packet = build::ipv4(SERVERS + ask.server, public.address);
         let answer = match ask.is_tcp {
             false => packet.udp(SERVICE, public.port, [0; 4]),
@@ -174,7 +183,7 @@ impl History {
         self.primary().packets(Side::Internet, vec![answer]);
     }
 
-    /// Whatever went out, by whom it was asked.
+    /// Notes all packets that went out, by request.
     fn note_sent(&mut self) {
         let Some(primary) = &mut self.cluster.members[0] else { return };
         let [to_homes, to_servers] = primary.sent();
@@ -182,7 +191,7 @@ impl History {
             let (source, server, is_tcp, number) = read(&packet);
             let ask = self.asked_by(number, server.address - SERVERS, is_tcp);
             let known = *self.left.entry(ask).or_insert(source);
-            assert_eq!(known, source, "a mapping is one public endpoint");
+            assert_eq!(known, source, "a mapping has one public endpoint");
             let last = self.order.insert(ask, number).unwrap_or(0);
             assert!(last < number, "packets of {ask:?} keep their order");
         }
@@ -192,7 +201,10 @@ impl History {
             let is_his = |ask: &&Ask| {
                 ask.port == inside.port && ask.server == server && ask.is_tcp == is_tcp
             };
-            assert!(self.left.keys().any(|ask| is_his(&ask)), "an answer to what has left");
+            assert!(
+                self.left.keys().any(|ask| is_his(&ask)),
+                "an answer belongs to a request that has left"
+            );
         }
     }
 
@@ -213,7 +225,7 @@ impl History {
         dead
     }
 
-    /// Flows that have left and that no survivor knows.
+    /// Returns the flows that have left and that no survivor knows.
     fn lost(&mut self) -> Vec<Ask> {
         let (mut lost, left) = (Vec::new(), self.left.clone());
         for (ask, public) in left {
@@ -227,7 +239,7 @@ impl History {
             for delivery in &known {
                 let here = (delivery.home.outer, delivery.inside);
                 let there = (HOMES + ask.home, Endpoint::new(INSIDE, ask.port));
-                assert_eq!(here, there, "all translate alike");
+                assert_eq!(here, there, "all survivors translate alike");
             }
             if known.is_empty() {
                 lost.push(ask);
@@ -248,7 +260,8 @@ fn commit(failures: usize, policy: Uncommitted, timeout_ms: u64) -> Commit {
     Some((limits, options))
 }
 
-/// Traffic for a while, then death. Returns how many flows had left, and those that nobody knows any more.
+/// Runs traffic for a while, then kills workers. Returns how many flows had left, and those that no
+/// survivor knows.
 fn run(members: usize, failures: usize, commit: Commit, seed: u64) -> (usize, Vec<Ask>) {
     let mut history = History::new(members, commit, seed);
     history.cluster.network.faults = [Faults::NONE, Faults::MANY][history.below(2) as usize];
@@ -262,7 +275,7 @@ fn run(members: usize, failures: usize, commit: Commit, seed: u64) -> (usize, Ve
     }
     let counters = history.primary().engine().counters();
     let early: u64 = Early::ALL.iter().map(|&why| counters.early(why)).sum();
-    assert_eq!(early, 0, "nothing was given up");
+    assert_eq!(early, 0, "no packet left before its commit");
     history.kill(failures);
     (history.left.len(), history.lost())
 }
@@ -275,7 +288,7 @@ fn seeds(count: u64) -> Vec<u64> {
 }
 
 #[test]
-fn what_has_left_survives_as_many_deaths_as_replicas_are_waited_for() {
+fn sent_flows_survive_as_many_failures_as_awaited_replicas() {
     let mut all_left = 0;
     for seed in seeds(40) {
         let members = 2 + (seed % 4) as usize;
@@ -289,7 +302,7 @@ fn what_has_left_survives_as_many_deaths_as_replicas_are_waited_for() {
     assert!(all_left > 1_000 || std::env::var("WEIR_SEED").is_ok(), "{all_left} flows left");
 }
 
-/// The test can tell: without commit flows are lost in the same histories.
+/// Checks the test itself: without commit flows are lost in the same histories.
 #[test]
 fn without_commit_the_same_histories_lose_flows() {
     let lost = (1..=10).filter(|seed| !run(2, 1, None, *seed).1.is_empty()).count();
@@ -302,7 +315,7 @@ fn too_few_replicas_are_dealt_with_as_configured() {
     for policy in [Uncommitted::Release, Uncommitted::Drop] {
         let mut history = History::new(3, commit(2, policy, 100), 1);
         history.cluster.kill(2);
-        // It is missed after a while.
+        // Long enough for its silence to be noticed.
         (0..2_000).for_each(|_| history.turn());
         let before = history.left.len();
         for _ in 0..100 {
@@ -317,7 +330,7 @@ fn too_few_replicas_are_dealt_with_as_configured() {
             Uncommitted::Release => {
                 assert!(history.left.len() > before + 50);
                 assert!(status.counters.changes_degraded_total > 0);
-                // The one that is there has all of it.
+                // The remaining replica has all of it.
                 assert!({
                     history.cluster.kill(0);
                     history.lost().is_empty()
@@ -328,13 +341,14 @@ fn too_few_replicas_are_dealt_with_as_configured() {
     }
 }
 
-/// Else it would hold up all shards of the worker until there is a replica again, and as much as may wait at once. What came
-/// then left without a copy: seed 406824 of the simulator.
+/// Such changes would hold up all shards of the worker until there is a replica again, or until the
+/// limit of waiting changes is reached. Packets that came after that would leave without a copy:
+/// seed 406824 of the simulator.
 #[test]
-fn what_no_packet_waits_for_any_more_holds_up_nothing() {
+fn changes_without_waiting_packets_hold_up_nothing() {
     let mut history = History::new(2, commit(1, Uncommitted::Drop, 100), 1);
     history.cluster.kill(1);
-    // Until the replica is missed flows begin, and wait for it.
+    // Flows begin and wait for the replica until its silence is noticed.
     for _ in 0..20 {
         history.ask();
         history.turn();
@@ -342,25 +356,29 @@ fn what_no_packet_waits_for_any_more_holds_up_nothing() {
     (0..4_000).for_each(|_| history.turn());
     let now_us = history.cluster.now_us;
     let primary = history.primary();
-    assert!(primary.engine().counters().dropped(DropReason::CommitTimeout) > 0, "some waited");
+    assert!(
+        primary.engine().counters().dropped(DropReason::CommitTimeout) > 0,
+        "some packets waited until the timeout"
+    );
     let (committed, taken) = primary.committed(now_us);
     assert_eq!(committed, taken);
 }
 
-/// Who does not know the shard yet acknowledges a copy of it that he does not take: he has nothing.
+/// A worker that does not know the shard yet acknowledges a copy of it without applying it: the
+/// worker has nothing.
 #[test]
-fn who_acknowledges_what_he_does_not_take_is_no_replica() {
+fn a_worker_that_acknowledges_an_unapplied_copy_is_no_replica() {
     let mut history = History::without_shards(2, commit(1, Uncommitted::Drop, 100), 1);
     (0..1_000).for_each(|_| history.turn());
     history.join(0);
     (0..1_000).for_each(|_| history.turn());
     let now_us = history.cluster.now_us;
     let status = history.primary().replication().status(now_us);
-    assert!(status.outgoing.synced > 0, "all of it is acknowledged");
+    assert!(status.outgoing.synced > 0, "the copy is acknowledged");
     assert_eq!(status.shards_short.len(), 1);
     history.ask();
     (0..1_000).for_each(|_| history.turn());
-    assert!(history.left.is_empty(), "nobody has it");
+    assert!(history.left.is_empty(), "no replica has the flow");
     history.join(1);
     history.make_whole();
     history.ask();
@@ -370,9 +388,9 @@ fn who_acknowledges_what_he_does_not_take_is_no_replica() {
     assert!(history.lost().is_empty());
 }
 
-/// Who leaves the shard forgets soon what it has acknowledged.
+/// A member that leaves the shard soon forgets what it has acknowledged.
 #[test]
-fn who_leaves_the_shard_is_no_replica() {
+fn a_member_that_leaves_the_shard_is_no_replica() {
     let mut history = History::new(2, commit(1, Uncommitted::Drop, 100), 1);
     for is_awaited in [false, true] {
         history.serve(is_awaited, false);
@@ -383,11 +401,12 @@ fn who_leaves_the_shard_is_no_replica() {
     }
 }
 
-/// A guest that is made a member may have forgotten what it confirmed before. Seed 3288 of the simulator.
+/// A guest that is made a member may have forgotten what it confirmed before. Seed 3288 of the
+/// simulator.
 #[test]
 fn confirmations_of_a_guest_are_void_once_it_is_a_member() {
     let mut history = History::new(2, commit(1, Uncommitted::Drop, 100), 1);
-    // Soon enough that a peer which falls silent counts as heard.
+    // Soon enough that a peer which falls silent still counts as heard.
     let is_short = |history: &mut History| {
         (0..5_000 / TURN_US).for_each(|_| history.turn());
         let now_us = history.cluster.now_us;
@@ -397,10 +416,10 @@ fn confirmations_of_a_guest_are_void_once_it_is_a_member() {
     history.make_whole();
     assert!(!is_short(&mut history), "the guest counts");
     history.serve(false, false);
-    assert!(is_short(&mut history), "it may be forgetting");
+    assert!(is_short(&mut history), "a new member may be forgetting");
     history.cluster.network.muted.push(address(1));
     history.serve(true, false);
-    assert!(is_short(&mut history), "it has confirmed nothing as a member");
+    assert!(is_short(&mut history), "the peer has confirmed nothing as a member");
     history.cluster.network.muted.clear();
     history.make_whole();
     history.cluster.network.muted.push(address(1));
@@ -408,17 +427,17 @@ fn confirmations_of_a_guest_are_void_once_it_is_a_member() {
     assert!(!is_short(&mut history), "its confirmations as a member stay");
 }
 
-/// What was changed while there were copies is waited for, though there are none when it is told.
+/// A change made while there were copies is waited for, though there are none when it is appended.
 #[test]
-fn what_was_changed_before_the_last_copy_went_does_not_leave() {
+fn flows_opened_before_the_last_copy_stopped_are_held() {
     let mut history = History::new(2, commit(1, Uncommitted::Drop, 100), 1);
     history.ask();
     history.be_alone();
     (0..3_000).for_each(|_| history.turn());
-    assert!(history.left.is_empty(), "nobody else has it");
+    assert!(history.left.is_empty(), "no other worker has the flow");
 }
 
-/// A replica that falls silent holds nobody up for longer than a primary may be silent.
+/// A replica that falls silent holds up packets no longer than a primary may be silent.
 #[test]
 fn a_silent_replica_is_not_waited_for_for_long() {
     let mut history = History::new(3, commit(2, Uncommitted::Release, 1_000), 1);
@@ -427,13 +446,14 @@ fn a_silent_replica_is_not_waited_for_for_long() {
     let began_us = history.cluster.now_us;
     while history.left.is_empty() {
         history.turn();
-        assert!(history.cluster.now_us < began_us + 45_000, "it waits for the silent one");
+        assert!(history.cluster.now_us < began_us + 45_000, "packets wait for the silent replica");
     }
     let counters = history.primary().engine().counters();
     assert_eq!(counters.early(Early::Timeout), 0);
 }
 
-/// What ended while a replica heard nothing is still there in its copy: until it hears again no port is another's.
+/// Mappings that ended while a replica heard nothing are still in its copy: no port is reused until
+/// it hears again.
 #[test]
 fn ports_rest_while_a_replica_is_deaf() {
     let mut history = History::new(2, None, 1);
@@ -456,7 +476,7 @@ fn ports_rest_while_a_replica_is_deaf() {
     assert_eq!(resting(&mut history), (0, 0));
 }
 
-/// Workers that wait, and those that they wait for, allocate nothing.
+/// Workers that wait for replicas, and the replicas, allocate nothing.
 #[test]
 fn waiting_allocates_nothing() {
     let mut history = History::new(3, commit(2, Uncommitted::Release, 1_000), 1);

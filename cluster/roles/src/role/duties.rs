@@ -1,4 +1,4 @@
-//! What a worker has to do for a shard now.
+//! The duties of a worker for a shard.
 
 use weir_ids::{Epoch, Incarnation};
 use weir_wire::Misses;
@@ -14,12 +14,12 @@ pub enum Role {
     Syncing,
     /// A replica that needs a new copy.
     OutOfSync,
-    /// A replica with a full copy that follows.
+    /// A replica with a full copy that follows the changes.
     Synced,
     /// A synced replica that serves since the primary is silent.
     Acting,
     Primary,
-    /// No member any more, but switches may still send: hits are served, misses redirected.
+    /// Not a member any more, but switches may still send: hits are served, misses redirected.
     Leaving,
 }
 
@@ -27,19 +27,19 @@ pub enum Role {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Duties {
     pub role: Role,
-    /// Lanes to write: open blocks, create, expire, log. Nobody else writes them.
+    /// Lanes to write: open blocks, create, expire, log. No other worker writes them.
     pub lanes: LaneSet,
     pub misses: Misses<Incarnation>,
     /// Routes of the shard, on both sides. None: withdrawn.
     pub metric: Option<Metric>,
     /// Lanes that this worker has stopped writing.
     pub grants: Vec<Grant<Incarnation>>,
-    /// The change of the entry that this worker wants, at the epoch it holds.
+    /// The change of the entry that this worker wants, at the epoch that it holds.
     pub write: Option<Transition>,
 }
 
 impl Duties {
-    /// No role: what a worker begins with.
+    /// The duties without a role, with which a worker begins.
     pub const NONE: Self = Self {
         role: Role::None,
         lanes: LaneSet::EMPTY,
@@ -49,7 +49,7 @@ impl Duties {
         write: None,
     };
 
-    /// Packets of known sessions are translated: in every role.
+    /// True if packets of known sessions are translated: in every role.
     pub fn serves_hits(&self) -> bool {
         self.role != Role::None
     }

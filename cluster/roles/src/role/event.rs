@@ -1,34 +1,36 @@
-//! What a role machine is told.
+//! The events of a role machine.
 
 use weir_ids::{Epoch, Incarnation, Term};
 
 use weir_map::ShardEntry;
 
-/// Something that concerns this worker and this shard. The time comes beside it.
+/// Something that concerns this worker and this shard. Its time is passed separately.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The store's entry, in any order and as often as it likes.
+    /// The store's entry. Entries may come in any order and more than once.
     Entry(Box<ShardEntry>),
-    /// The newest known entry, while the store cannot be asked: it names a former life of this worker.
+    /// The newest known entry, while the store is unreachable: it names a former incarnation of
+    /// this worker.
     Guest(Box<ShardEntry>),
-    /// Of a guest's entry: these lives have resumed the seats of their former ones. If this worker is one of them now, it
-    /// has all that there is; `is_empty`: nobody has any copy.
+    /// These incarnations have resumed their former seats in a guest's entry. If this worker
+    /// becomes one of them, its copy is all that there is; `is_empty`: no member has any copy.
     Resumed { lives: Vec<Incarnation>, is_empty: bool },
-    /// A sign of life of another worker: a heartbeat, or records of its streams.
+    /// A heartbeat of another worker, or records of its streams.
     Heartbeat { from: Incarnation },
-    /// The primary of this term says that its routes of the shard are out.
+    /// The primary of this term reports that its routes of the shard are out.
     Announced { term: Term },
-    /// A slot of 10 ms has ended in which so many translatable packets of the shard came.
+    /// A slot of 10 ms has ended in which this many translatable packets of the shard came.
     Slot { packets: u32 },
     /// The copy is complete, and the stream of changes is followed.
     CopyDone,
-    /// Records of the stream are missing for good.
+    /// Records of the stream are lost permanently.
     StreamLost,
     /// The grant of a lane has come, and all records before it are applied.
     Granted { lane: usize, since: Epoch },
-    /// The worker's ports and gateways.
+    /// The state of the worker's ports and gateways.
     Ports(Ports),
-    /// The primary's node is heard neither here nor by any witness, and this worker did not stand still meanwhile.
+    /// Neither this node nor any witness hears the primary's node, and this worker did not stall
+    /// meanwhile.
     PrimaryLost,
     /// Time has passed.
     Tick,
@@ -40,6 +42,6 @@ pub enum Ports {
     /// Ports are starting, or gateways not resolved: nothing is announced.
     NotReady,
     Ready,
-    /// One side is down. Both share its fate, unless nobody else has a copy.
+    /// One side is down. Both share its fate, unless no other member has a copy.
     Broken,
 }

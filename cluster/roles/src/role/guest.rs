@@ -1,4 +1,4 @@
-//! What a role remembers while it is a guest's: see [`weir_map`]'s guests.
+//! The state of a role while its worker is a guest: see the guests of [`weir_map`].
 
 use std::collections::BTreeSet;
 
@@ -6,20 +6,20 @@ use weir_ids::{Epoch, Incarnation};
 
 use weir_map::{ShardEntry, Transition};
 
-/// A worker that an entry names only in a former life.
+/// A worker of which an entry names only a former incarnation.
 #[derive(Clone, Debug)]
 pub(super) struct Guest {
     /// The newest entry, as the store has it.
     pub(super) entry: ShardEntry,
-    /// All members, beside its former life, that may have told it anything.
+    /// All members, beside its former incarnation, that may have sent it anything.
     tellers: BTreeSet<Incarnation>,
-    /// All of them have been members in every entry since.
+    /// Whether all of them have been members in every entry since.
     are_all_there: bool,
-    /// Lives that have resumed the seats of their former ones.
+    /// Incarnations that have resumed the seats of their former ones.
     resumed: Vec<Incarnation>,
-    /// This worker resumed when nobody had any copy.
+    /// Whether this worker resumed when no member had any copy.
     pub(super) began_empty: bool,
-    /// The entry was last seen with this `has_copy`. None: it is to be seen anew.
+    /// The `has_copy` with which the entry was last seen. None: it is to be seen again.
     seen_with: Option<bool>,
 }
 
@@ -37,7 +37,7 @@ impl Guest {
         guest
     }
 
-    /// A newer entry.
+    /// Follows a newer entry.
     pub(super) fn follow(&mut self, entry: ShardEntry, me: &Incarnation) {
         self.are_all_there = self.are_all_there_in(&entry);
         self.entry = entry;
@@ -45,7 +45,7 @@ impl Guest {
         self.add_tellers(me);
     }
 
-    /// Those that have resumed are these now.
+    /// Replaces the list of incarnations that have resumed.
     pub(super) fn resume(&mut self, resumed: Vec<Incarnation>) {
         self.resumed = resumed;
         self.seen_with = None;
@@ -59,7 +59,7 @@ impl Guest {
         self.resumed.contains(me)
     }
 
-    /// Whether this worker may go on under an entry that does not name it.
+    /// True if this worker may go on under an entry that does not name it.
     pub(super) fn may_follow(&self, entry: &ShardEntry, me: &Incarnation) -> bool {
         if !self.has_resumed(me) {
             return entry.host_of(me).is_some();
@@ -68,7 +68,8 @@ impl Guest {
         host(entry).is_some() && host(entry) == host(&self.entry)
     }
 
-    /// The entry as the role takes it, if that has changed. Some(None): it has no place for the guest.
+    /// Returns the entry as the role takes it, if that has changed. `Some(None)`: it has no seat
+    /// for the guest.
     pub(super) fn see(&mut self, me: &Incarnation, has_copy: bool) -> Option<Option<ShardEntry>> {
         if self.seen_with.replace(has_copy) == Some(has_copy) {
             return None;
@@ -77,7 +78,7 @@ impl Guest {
         Some(if self.has_resumed(me) { Some(resumed) } else { resumed.seen_by_guest(me, has_copy) })
     }
 
-    /// What the store is to be told of a worker that has resumed.
+    /// Returns the change that a worker that has resumed wants in the store.
     pub(super) fn write(&self, me: &Incarnation) -> Option<Transition> {
         let ended = self.entry.former_life_of(me)?.incarnation.clone();
         self.has_resumed(me).then_some(Transition::Resume { ended, boot_id: me.boot_id })
@@ -88,16 +89,17 @@ impl Guest {
         self.tellers.extend(members.filter(|who| who.worker != me.worker).cloned());
     }
 
-    /// Who is missing in an entry that was not seen may have forgotten everything and be a member again.
+    /// True if all senders have been members without a gap. A member that was missing in an entry
+    /// that was not seen may have forgotten everything and be a member again.
     fn are_all_there_in(&self, entry: &ShardEntry) -> bool {
         let is_next = entry.epoch() == Epoch(self.entry.epoch().0 + 1);
         let is_member = |who: &Incarnation| entry.member(who).is_some();
         self.are_all_there && is_next && self.tellers.iter().all(is_member)
     }
 
-    /// Whether the worker may be a member with what it was told: whoever told it has that, and is asked for it with every
-    /// other member. What a member has told before it ended may be here alone; and before this worker was a
-    /// member, nobody asked it.
+    /// True if the worker may be a member with what it was sent: each sender still has that, and is
+    /// asked for it with every other member. Records of a sender that has ended may be here alone;
+    /// and before this worker was a member, no other asked it.
     pub(super) fn may_stay(&self, entry: &ShardEntry, me: &Incarnation) -> bool {
         let is_safe = self.has_resumed(me) || self.are_all_there_in(entry);
         entry.member(me).is_some() && is_safe

@@ -1,4 +1,4 @@
-//! A worker that begins anew without the store, on examples.
+//! A worker that restarts without the store, on examples.
 
 use weir_ids::{BootId, Incarnation, NodeId, WorkerId};
 
@@ -28,7 +28,7 @@ fn three() -> ShardEntry {
     entry
 }
 
-/// n1 in its next life, with all copies.
+/// n1 in its next incarnation, with all copies.
 fn guest() -> RoleMachine {
     let mut machine = RoleMachine::new(life(1, 2), RoleOptions::default());
     machine.on(0, Event::Ports(Ports::Ready));
@@ -53,7 +53,7 @@ fn a_guest_translates_copies_and_opens_nothing() {
         assert!(duties.grants.is_empty() && duties.write.is_none());
     };
     opens_nothing(&machine);
-    // Who serves in its place is heard, and then nobody.
+    // The member that serves in its place is heard, and then no member is.
     machine.on(1_010, Event::Heartbeat { from: life(2, 1) });
     assert_eq!(machine.duties().misses, Misses::Redirect(life(2, 1)));
     for slot in 0..20 {
@@ -75,35 +75,36 @@ fn a_guest_translates_copies_and_opens_nothing() {
 fn a_guest_that_the_entry_makes_a_member_goes_on_with_its_copy() {
     let mut machine = guest();
     machine.on(1_010, Event::Entry(Box::new(three())));
-    assert!(machine.is_guest(), "that entry is not new");
+    assert!(machine.is_guest(), "the entry is not new");
     let entry = restarted(&three());
     assert!(machine.keeps_copies_under(&entry));
     assert!(machine.on(1_020, Event::Entry(Box::new(entry))));
     assert_eq!(machine.duties().write, Some(Transition::Synced(life(1, 2))));
     assert!(!machine.is_guest());
     machine.on(1_030, Event::Guest(Box::new(three())));
-    assert!(!machine.is_guest(), "a member stays one");
+    assert!(!machine.is_guest(), "a member stays a member");
 }
 
 #[test]
-fn a_guest_follows_newer_entries_that_name_its_former_life() {
+fn a_guest_follows_newer_entries_that_name_its_former_incarnation() {
     let mut machine = guest();
     let newer = after(&three(), Transition::Promote(life(2, 1)));
     machine.on(1_010, Event::Guest(Box::new(newer.clone())));
     assert_eq!(machine.stored_entry(), Some(&newer));
-    assert_eq!(machine.duties().role, Role::Synced, "it has the copies that it had");
+    assert_eq!(machine.duties().role, Role::Synced, "the guest keeps its copies");
     machine.on(1_020, Event::Guest(Box::new(three())));
-    assert_eq!(machine.stored_entry(), Some(&newer), "an older one");
+    assert_eq!(machine.stored_entry(), Some(&newer), "an older entry is not followed");
 }
 
-/// Another member has been fenced: what that one told nobody but the guest, nobody will ask the guest for.
+/// Another member has been fenced: no member will ask the guest for records that the fenced one
+/// sent to the guest alone.
 #[test]
-fn a_guest_may_not_stay_with_its_copy_once_a_member_that_told_it_is_gone() {
+fn a_guest_loses_its_copy_once_a_member_that_sent_it_records_is_gone() {
     let mut machine = guest();
     let fenced = after(&three(), Transition::Fence(life(3, 1)));
     assert!(!machine.keeps_copies_under(&restarted(&fenced)));
     machine.on(1_010, Event::Guest(Box::new(fenced.clone())));
-    assert!(machine.is_guest(), "no lane gets a new writer while the former life is a member");
-    assert!(!machine.keeps_copies_under(&restarted(&fenced)), "it was told before");
+    assert!(machine.is_guest(), "no lane gets a new writer while the host is a member");
+    assert!(!machine.keeps_copies_under(&restarted(&fenced)), "n3 may have sent it records");
     assert!(!machine.keeps_copies_under(&after(&fenced, Transition::Fence(life(1, 1)))));
 }

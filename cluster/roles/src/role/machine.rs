@@ -1,4 +1,4 @@
-//! The role machine: what is remembered, and how duties follow from it.
+//! The role machine: its state, and how duties follow from it.
 
 use weir_ids::{Epoch, Incarnation, LANES, Term};
 use weir_wire::Misses;
@@ -17,18 +17,20 @@ const SLOT_MS: u64 = 10;
 /// Times of the role machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleOptions {
-    /// A primary that is not heard for so long is silent.
+    /// A primary that is not heard for this long is silent.
     pub silence_ms: u64,
-    /// A replica without packets acts after so long a silence, if nobody else hears the primary's node either.
+    /// A replica without packets acts after a silence of this length, if no other node hears the
+    /// primary's node either.
     pub lone_silence_ms: u64,
-    /// So many slots running must have packets before a replica acts: one stray packet must not
-    /// outbid a healthy primary.
+    /// This many consecutive slots must have packets before a replica acts: one stray packet must
+    /// not outbid a healthy primary.
     pub busy_slots: u32,
-    /// The former primary keeps its route for so long at most, if it does not hear of the new one.
+    /// The former primary keeps its route for this long at most, if it does not hear of the new
+    /// one.
     pub handover_ms: u64,
-    /// Without packets for so long, a worker that left withdraws its route.
+    /// Without packets for this long, a worker that left withdraws its route.
     pub quiet_ms: u64,
-    /// It withdraws after so long even if packets still come.
+    /// A worker that left withdraws its route after this long even if packets still come.
     pub leaving_max_ms: u64,
 }
 
@@ -59,27 +61,27 @@ pub struct RoleMachine {
     options: RoleOptions,
     now_ms: u64,
     entry: Option<ShardEntry>,
-    /// The entry is one as a guest sees it.
+    /// Set if the entry is one as a guest sees it.
     guest: Option<Guest>,
-    /// Complete, and following the stream.
+    /// Whether the copy is complete and follows the stream.
     has_copy: bool,
     is_acting: bool,
     /// Epoch of the move whose grant has come, by lane.
     granted: [Option<Epoch>; LANES],
     /// When the primary was heard last.
     heard_ms: u64,
-    /// The last term whose primary said that its routes are out.
+    /// The last term whose primary reported that its routes are out.
     announced: Option<Term>,
-    /// It was heard in this term: a primary that never was may not have begun.
+    /// Whether the primary was heard in this term: one that never was may not have begun.
     has_heard_primary: bool,
     busy_slots: u32,
     quiet_slots: u64,
     kept_route: Option<KeptRoute>,
-    /// Set while this worker, no member any more, still serves.
+    /// Set while this worker, which is not a member any more, still serves.
     leaving_until_ms: Option<u64>,
     ports: Ports,
     duties: Duties,
-    /// Of each lane among the duties: the epoch of the entry that made it one.
+    /// By lane among the duties: the epoch of the entry that made it one.
     lanes_since: [Epoch; LANES],
 }
 
@@ -112,47 +114,49 @@ impl RoleMachine {
         &self.me
     }
 
-    /// The entry that duties follow from: a guest's stands in no store.
+    /// Returns the entry that duties follow from: a guest's stands in no store.
     pub fn entry(&self) -> Option<&ShardEntry> {
         self.entry.as_ref()
     }
 
-    /// The same entry as the store has it.
+    /// Returns the same entry as the store has it.
     pub fn stored_entry(&self) -> Option<&ShardEntry> {
         self.guest.as_ref().map_or(self.entry.as_ref(), |guest| Some(&guest.entry))
     }
 
-    /// Whether this worker serves copies though the entry names only a former life of it.
+    /// True if this worker serves copies although the entry names only a former incarnation of it.
     pub fn is_guest(&self) -> bool {
         self.guest.as_ref().is_some_and(|guest| !guest.has_resumed(&self.me))
     }
 
-    /// Whether it has resumed the seat of its former life, and the store has not said so yet.
+    /// True if this worker has resumed the seat of its former incarnation, and the store has not
+    /// said so yet.
     pub fn has_resumed(&self) -> bool {
         self.guest.as_ref().is_some_and(|guest| guest.has_resumed(&self.me))
     }
 
-    /// Of a worker that the entry names only a former life of: the epoch of that entry.
+    /// Returns the epoch of the entry if it names only a former incarnation of this worker.
     pub fn former_seat_epoch(&self) -> Option<Epoch> {
         Some(self.guest.as_ref()?.entry.epoch())
     }
 
-    /// The lives that it knows to have resumed the seats of their former ones.
+    /// Returns the incarnations that are known to have resumed the seats of their former ones.
     pub fn resumed(&self) -> &[Incarnation] {
         self.guest.as_ref().map_or(&[], Guest::resumed)
     }
 
-    /// It has resumed when nobody had any copy, so that nothing is all that there was.
+    /// True if this worker resumed when no member had any copy, so that an empty copy is a complete
+    /// one.
     pub fn began_empty(&self) -> bool {
         self.guest.as_ref().is_some_and(|guest| guest.began_empty)
     }
 
-    /// The copy is complete.
+    /// Whether the copy is complete.
     pub fn has_copy(&self) -> bool {
         self.has_copy
     }
 
-    /// Whether this worker may go on under an entry that names only a former life of it.
+    /// True if this worker may go on under an entry that names only a former incarnation of it.
     pub fn may_follow(&self, entry: &ShardEntry) -> bool {
         match &self.guest {
             Some(guest) => guest.may_follow(entry, &self.me),
@@ -160,8 +164,8 @@ impl RoleMachine {
         }
     }
 
-    /// Whether this worker may go on with the copies that it has when it obeys this entry. Otherwise it has to forget them
-    /// first: the role begins anew.
+    /// True if this worker may go on with the copies that it has when it obeys this entry.
+    /// Otherwise it has to forget them first: the role starts over.
     pub fn keeps_copies_under(&self, entry: &ShardEntry) -> bool {
         self.guest.as_ref().is_none_or(|guest| guest.may_stay(entry, &self.me))
     }
@@ -170,16 +174,18 @@ impl RoleMachine {
         &self.duties
     }
 
-    /// Of each lane that this worker writes: the epoch of the entry that it holds it by since it wrote nothing in it; 0 of
-    /// the others. No two owners of a lane have the same one, unless a worker has resumed the seat of its former life, and
-    /// a later owner has a higher one: a move to it began after the owner before had taken it, and until a move has ended
-    /// no other begins.
+    /// Returns, for each lane that this worker writes, the epoch of the entry by which it became
+    /// the lane's writer; 0 for the other lanes. No two owners of a lane have the same one, unless
+    /// a worker has resumed the seat of its former incarnation, and a later owner has a higher one:
+    /// a move to it began after the owner before had taken the lane, and no other move begins until
+    /// a move has ended.
     pub fn lanes_since(&self) -> [Epoch; LANES] {
         self.lanes_since
     }
 
-    /// Takes an event at time `now_ms`, which never goes back, and says whether the duties changed. Only a heartbeat may
-    /// come later than others of its time. After a pause the worker must hand in a `Tick` before it handles a packet.
+    /// Handles an event at time `now_ms`, which never goes back, and returns whether the duties
+    /// changed. Only a heartbeat may come later than others of its time. After a pause the worker
+    /// must hand in a `Tick` before it handles a packet.
     pub fn on(&mut self, now_ms: u64, event: Event) -> bool {
         self.now_ms = now_ms.max(self.now_ms);
         match event {
@@ -229,12 +235,12 @@ impl RoleMachine {
         self.obey(entry);
     }
 
-    /// The role follows from this entry now.
+    /// Makes the role follow from this entry.
     fn obey(&mut self, entry: ShardEntry) {
         let held = self.entry.as_ref().map(ShardEntry::epoch);
         assert!(
             held <= Some(entry.epoch()),
-            "an entry that is obeyed is not older than {held:?}, which was"
+            "an obeyed entry is not older than the one before, {held:?}"
         );
         let role_before = self.role();
         let route_before = self.duties.metric;
@@ -262,7 +268,7 @@ impl RoleMachine {
         }
     }
 
-    /// A member stays one, and who holds an entry obeys none that is older.
+    /// Takes an entry as a guest. A member ignores it, and so does a guest that holds one as new.
     fn on_guest(&mut self, entry: ShardEntry) {
         let is_newer = self
             .entry
@@ -285,7 +291,8 @@ impl RoleMachine {
         self.has_copy |= guest.began_empty && is_begun;
     }
 
-    /// A guest's own record tells whether it has a full copy; that of one who has resumed is as any other member's.
+    /// Updates the entry as a guest sees it, in which its own record shows whether it has a full
+    /// copy. A worker that has resumed obeys the entry as any other member does.
     fn see_as_guest(&mut self) {
         let Some(guest) = &mut self.guest else { return };
         let Some(seen) = guest.see(&self.me, self.has_copy) else { return };
@@ -295,7 +302,8 @@ impl RoleMachine {
         }
     }
 
-    /// Another was promoted, or this acting primary itself.
+    /// Ends the role of a primary or acting primary: another member was promoted, or the acting
+    /// primary itself.
     fn demoted(&mut self, route: Option<Metric>) {
         let until_ms = self.now_ms + self.options.handover_ms;
         self.is_acting = false;
@@ -314,7 +322,8 @@ impl RoleMachine {
 
     fn on_announced(&mut self, term: Term) {
         if self.entry.as_ref().is_some_and(|entry| term >= entry.term()) {
-            // The worker tells it again whenever its duties change: only the first time is a sign of life.
+            // The announcement is repeated whenever the duties change: only the first is a
+            // heartbeat.
             if self.announced < Some(term) {
                 self.announced = Some(term);
                 self.heard_ms = self.now_ms;
@@ -324,7 +333,8 @@ impl RoleMachine {
         }
     }
 
-    /// Nobody hears the primary's node: its routes may be in the switches all the same, so that no packet comes here.
+    /// No node hears the primary's node: its routes may still be in the switches, so that no packet
+    /// comes here.
     fn on_primary_lost(&mut self) {
         let is_silent = self.now_ms - self.heard_ms >= self.options.lone_silence_ms;
         let can_serve = self.role() == Role::Synced && self.ports == Ports::Ready;
@@ -349,7 +359,7 @@ impl RoleMachine {
         }
     }
 
-    /// What the time and the counters decide, after every event.
+    /// Applies what time and counters decide, after every event.
     fn pass_time(&mut self) {
         if self.role() == Role::Synced
             && !self.is_guest()
@@ -405,7 +415,7 @@ impl RoleMachine {
         let is_written = |grant: &Grant<Incarnation>| lanes.contains(grant.lane);
         assert!(
             !grants.iter().any(is_written),
-            "a lane that is given away is not written: one writer a lane"
+            "a lane that is granted is not written: a lane has one writer"
         );
         Duties {
             role,
@@ -417,7 +427,8 @@ impl RoleMachine {
         }
     }
 
-    /// Lanes that this worker alone may write: the heart of uniqueness, argued in [`weir_map`].
+    /// Returns the lanes that this worker alone may write: the heart of uniqueness, argued in
+    /// [`weir_map`].
     fn lanes(&self, entry: &ShardEntry) -> LaneSet {
         let Some((_, member)) = self.membership() else { return LaneSet::EMPTY };
         LaneSet::of(|index| {
@@ -443,7 +454,7 @@ impl RoleMachine {
         }
     }
 
-    /// Who has not yet granted a lane to this worker.
+    /// Returns a member that has not yet granted a lane to this worker.
     fn giver(&self, entry: &ShardEntry) -> Option<Incarnation> {
         let (_, member) = entry.member(&self.me)?;
         let mut awaited = entry.lanes().iter().filter(|lane| lane.owner == member.seat);
@@ -475,7 +486,8 @@ impl RoleMachine {
         }
     }
 
-    /// A lane on its way from this worker is not written by it any more, so it can be granted.
+    /// Returns the lanes on their way from this worker. It does not write them, so they can be
+    /// granted.
     fn grants(&self, entry: &ShardEntry) -> Vec<Grant<Incarnation>> {
         let Some((_, member)) = entry.member(&self.me) else { return Vec::new() };
         let lanes = entry.lanes().iter().enumerate();

@@ -1,4 +1,4 @@
-//! The role machine on examples: who acts and when, routes, misses, hand-over, what is refused.
+//! The role machine on examples: when a replica acts, routes, misses, hand-over, what is refused.
 
 use weir_ids::{BootId, Epoch, Incarnation, NodeId, Term, WorkerId};
 
@@ -81,7 +81,7 @@ fn a_replica_copies_reports_and_follows() {
     assert_eq!(machine.duties().lanes, LaneSet::EMPTY, "its lane is not granted yet");
     let since = entry.epoch();
     machine.on(7, Event::Granted { lane: 1, since: Epoch(since.0 - 1) });
-    assert_eq!(machine.duties().lanes, LaneSet::EMPTY, "that grant was of another move");
+    assert_eq!(machine.duties().lanes, LaneSet::EMPTY, "the grant is of another move");
     assert!(machine.on(8, Event::Granted { lane: 1, since }));
     assert_eq!(machine.duties().lanes, LaneSet(0b10));
     let settle = Transition::Settle { by: b(), lanes: LaneSet(0b10) };
@@ -115,7 +115,7 @@ fn a_replica_acts_only_when_the_primary_is_silent_and_packets_come() {
         assert_eq!(machine.duties().role, Role::Synced);
     }
     assert_eq!(machine.duties().misses, Misses::Create, "its own lane serves a stray at once");
-    // Both.
+    // Silence and packets.
     for slot in 61..63 {
         machine.on(slot * 10, Event::Slot { packets: 1 });
         assert_eq!(machine.duties().role, Role::Synced);
@@ -138,7 +138,7 @@ fn silence_begins_after_30_ms() {
 }
 
 #[test]
-fn a_replica_acts_without_packets_when_nobody_hears_the_primary_for_200_ms() {
+fn a_replica_without_packets_acts_if_no_node_hears_the_primary_for_200_ms() {
     let mut machine = replica();
     machine.on(100, Event::Heartbeat { from: a() });
     machine.on(299, Event::PrimaryLost);
@@ -149,7 +149,7 @@ fn a_replica_acts_without_packets_when_nobody_hears_the_primary_for_200_ms() {
     assert_eq!(machine.duties().role, Role::Acting);
     assert_eq!(machine.duties().metric, Some(Metric::acting(Term(1), Rank(1))));
     assert_eq!(machine.duties().misses, Misses::Create);
-    assert_eq!(machine.duties().lanes, LaneSet(0b10), "its own lanes alone");
+    assert_eq!(machine.duties().lanes, LaneSet(0b10), "only its own lanes");
 }
 
 #[test]
@@ -163,14 +163,14 @@ fn a_primary_that_was_never_heard_in_its_term_is_not_replaced_without_packets() 
     machine.on(5_030, Event::Entry(Box::new(after(&promoted, Transition::Promote(a())))));
     assert_eq!(machine.duties().role, Role::Synced);
     machine.on(9_000, Event::PrimaryLost);
-    assert_eq!(machine.duties().role, Role::Synced, "what was heard was of a former term");
+    assert_eq!(machine.duties().role, Role::Synced, "a heartbeat of a former term does not count");
     machine.on(9_001, Event::Announced { term: Term(3) });
     machine.on(9_201, Event::PrimaryLost);
     assert_eq!(machine.duties().role, Role::Acting);
 }
 
 #[test]
-fn an_announcement_that_is_told_again_is_no_sign_of_life() {
+fn a_repeated_announcement_is_no_heartbeat() {
     let mut machine = replica();
     machine.on(100, Event::Announced { term: Term(1) });
     for at_ms in (110..300).step_by(10) {
@@ -202,7 +202,7 @@ fn a_replica_without_a_full_copy_never_acts() {
 }
 
 #[test]
-fn a_sign_of_life_that_comes_late_counts_from_its_own_time() {
+fn a_late_heartbeat_counts_from_its_own_time() {
     let mut machine = replica();
     machine.on(40, Event::Heartbeat { from: a() });
     machine.on(200, Event::Tick);
@@ -224,7 +224,7 @@ fn there_is_no_automatic_fail_back() {
     let entry = after(&pair(), Transition::AddReplica(boot(3, 30)));
     machine.on(2_000, Event::Entry(Box::new(entry.clone())));
     assert_eq!(machine.duties().role, Role::Acting);
-    // An entry that confirms it makes it the primary.
+    // An entry that confirms the acting primary makes it the primary.
     let promoted = after(&entry, Transition::Promote(b()));
     assert!(machine.on(2_010, Event::Entry(Box::new(promoted))));
     assert_eq!(machine.duties().metric, Some(Metric::primary(Term(2))));
@@ -249,16 +249,16 @@ fn the_former_primary_serves_until_the_new_route_is_out() {
     let promoted = after(&pair(), Transition::Promote(b()));
     let mut machine = primary();
     assert!(machine.on(10, Event::Entry(Box::new(promoted.clone()))));
-    assert_eq!(machine.duties().metric, Some(Metric::primary(Term(1))), "as it was");
+    assert_eq!(machine.duties().metric, Some(Metric::primary(Term(1))), "the route is kept");
     assert!(machine.duties().serves_hits());
     assert_eq!(machine.duties().misses, Misses::Redirect(b()));
     assert_eq!(machine.duties().lanes, LaneSet(0b1));
     assert_eq!(machine.duties().grants.len(), 6);
     machine.on(11, Event::Announced { term: Term(1) });
-    assert_eq!(machine.duties().metric, Some(Metric::primary(Term(1))), "that was itself");
+    assert_eq!(machine.duties().metric, Some(Metric::primary(Term(1))), "its own announcement");
     assert!(machine.on(12, Event::Announced { term: Term(2) }));
     assert_eq!(machine.duties().metric, Some(Metric::replica(Rank(1))));
-    // Without a word of the new one: after a second.
+    // Without a report of the new primary: after a second.
     let mut machine = primary();
     machine.on(10, Event::Entry(Box::new(promoted)));
     machine.on(1_009, Event::Tick);
@@ -268,7 +268,7 @@ fn the_former_primary_serves_until_the_new_route_is_out() {
 }
 
 #[test]
-fn who_left_serves_until_its_switches_are_quiet() {
+fn a_removed_member_serves_until_its_switches_are_quiet() {
     let entry = after(&pair(), Transition::Retire(b()));
     let entry = after(&entry, Transition::Settle { by: a(), lanes: LaneSet(0b10) });
     let mut machine = replica();
@@ -288,7 +288,7 @@ fn who_left_serves_until_its_switches_are_quiet() {
 }
 
 #[test]
-fn who_left_does_not_stay_for_ever() {
+fn a_removed_member_serves_for_ten_seconds_at_most() {
     let mut machine = primary();
     machine.on(0, Event::Entry(Box::new(after(&pair(), Transition::Fence(a())))));
     for slot in 1..1_000 {
@@ -306,7 +306,7 @@ fn older_entries_and_other_incarnations_are_not_obeyed() {
     assert_eq!(machine.entry(), Some(&pair()));
     let mut again = RoleMachine::new(boot(1, 11), RoleOptions::default());
     again.on(0, Event::Entry(Box::new(pair())));
-    assert_eq!(*again.duties(), Duties::NONE, "the same worker, but not the same life");
+    assert_eq!(*again.duties(), Duties::NONE, "the entry names another incarnation of the worker");
 }
 
 #[test]
@@ -315,13 +315,13 @@ fn a_lost_stream_takes_the_route_away() {
     assert!(machine.on(1, Event::StreamLost));
     assert_eq!((machine.duties().role, machine.duties().metric), (Role::OutOfSync, None));
     assert_eq!(machine.duties().write, Some(Transition::OutOfSync(b())));
-    assert_eq!(machine.duties().lanes, LaneSet(0b10), "its own lane it knows best itself");
+    assert_eq!(machine.duties().lanes, LaneSet(0b10), "the writer of a lane needs no copy of it");
     let lost = after(&pair(), Transition::OutOfSync(b()));
     assert!(machine.on(2, Event::Entry(Box::new(lost.clone()))));
     assert_eq!(machine.duties().write, Some(Transition::Resync(b())));
     machine.on(3, Event::Entry(Box::new(after(&lost, Transition::Resync(b())))));
     assert_eq!(machine.duties().role, Role::Syncing);
-    // A primary has nothing to lose; an acting one goes on.
+    // A primary has nothing to lose; an acting primary goes on.
     let mut machine = primary();
     assert!(!machine.on(1, Event::StreamLost));
     let mut machine = acting();
@@ -329,7 +329,7 @@ fn a_lost_stream_takes_the_route_away() {
 }
 
 #[test]
-fn both_sides_share_the_fate_of_one_unless_nobody_else_has_a_copy() {
+fn both_sides_share_the_fate_of_one_unless_no_other_member_has_a_copy() {
     let mut machine = primary();
     assert!(machine.on(1, Event::Ports(Ports::Broken)));
     assert_eq!((machine.duties().role, machine.duties().metric), (Role::Primary, None));

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   primary of term t + 1 < acting primary of term t, by rank < primary of term t < ... < 2^31
-//!                              2^31 + 1 .. 2^31 + 4: synced replicas by rank < 2^31 + 5: guests < 2^31 + 7: leaving
+//!       < 2^31 + 1 .. 2^31 + 4: synced replicas by rank < 2^31 + 5: guests < 2^31 + 7: leaving
 //! ```
 //!
 //! A newer term beats a stale owner. Members that have seen the same entry never announce the same
-//! metric; guests, of which there are several only after several failures, do.
+//! metric. Several guests do, but there are several only after several failures.
 
 use std::fmt;
 
@@ -21,10 +21,11 @@ const MIDDLE: u32 = 1 << 31;
 pub struct Metric(pub u32);
 
 impl Metric {
-    /// Worse than any replica: a worker that is no member any more, until its switches are quiet.
+    /// Worse than any replica: a worker that is not a member any more, until its switches are
+    /// quiet.
     pub const LEAVING: Self = Self(MIDDLE + 7);
 
-    /// Worse than any replica: it makes no flow.
+    /// Worse than any replica: a guest creates no flow.
     pub const GUEST: Self = Self(MIDDLE + 5);
 
     pub fn primary(term: Term) -> Self {

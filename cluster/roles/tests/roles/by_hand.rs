@@ -1,4 +1,4 @@
-//! One node, told by hand: parts, copies and routes.
+//! One node, driven by hand: shard roles, copies and routes.
 
 use std::net::SocketAddrV4;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::hand::*;
 
 #[test]
-fn a_copy_is_awaited_from_whom_nobody_knows_yet() {
+fn a_copy_is_awaited_from_a_member_whose_address_is_not_known_yet() {
     let mut hand = Hand::new();
     hand.entry(&copying());
     assert_eq!(hand.duties().sources, [Some(NOBODY); LANES]);
@@ -29,7 +29,7 @@ fn no_role_begins_without_room() {
     assert_eq!(hand.count(|order| matches!(order, Order::AddShard(_))), 1);
     hand.has_room = true;
     hand.ticks(4_990);
-    assert_eq!(hand.role(), Role::None, "it is not asked all the time");
+    assert_eq!(hand.role(), Role::None, "the worker is not asked all the time");
     hand.ticks(10);
     assert_eq!(hand.role(), Role::Primary);
     assert_eq!(hand.duties().lanes, LaneSet::ALL);
@@ -50,7 +50,7 @@ fn room_is_asked_for_only_while_the_entry_names_the_worker() {
 }
 
 #[test]
-fn others_hear_of_a_route_when_it_is_out() {
+fn a_route_is_announced_to_other_members_when_it_is_out() {
     let mut hand = Hand::new();
     hand.registered(1, 2);
     let entry = after(&ShardEntry::create(us()), Transition::AddReplica(them()));
@@ -63,7 +63,7 @@ fn others_hear_of_a_route_when_it_is_out() {
     let copies = &hand.duties().copies;
     assert_eq!((copies.len(), copies[0].peer, copies[0].boot), (1, peer(1), boot));
     assert_eq!(copies[0].lanes, LaneSet::ALL);
-    // Half a path is all there is, and is said to be.
+    // Half a path is all there is, and the route says so.
     let down = SidesUp { is_ready: true, is_access_up: true, is_internet_up: false };
     hand.on(Input::Sides { worker: 0, sides: down });
     assert!(hand.roles.wanted_routes(0)[0].is_last_copy);
@@ -85,15 +85,15 @@ fn a_lane_that_is_given_away_is_copied_to_its_end() {
     assert_eq!(duties.copies[0].lanes, LaneSet::ALL, "the end of lane 1 goes that way too");
     assert_eq!(duties.grants.len(), 1);
     assert_eq!((duties.grants[0].lane, duties.grants[0].to.0), (1, peer(1)));
-    assert_eq!(duties.sources[1], Some(peer(1)), "what comes next comes from there");
+    assert_eq!(duties.sources[1], Some(peer(1)), "later changes come from the new owner");
     hand.entry(&settled(&entry, &them()));
     assert_eq!(hand.duties().copies[0].lanes, LaneSet(0b1111_1101));
     assert_eq!(hand.duties().grants, []);
 }
 
-/// Else our copy would count as full without it (seed 404887 of the simulator).
+/// Otherwise our copy would count as full without it (seed 404887 of the simulator).
 #[test]
-fn what_we_are_to_pass_on_and_have_not_heard_is_awaited() {
+fn a_giver_without_a_full_copy_awaits_the_rest_of_the_lane() {
     let mut hand = Hand::new();
     let (first, third) = (life(2, 3), life(3, 4));
     hand.registered(3, 4);
@@ -103,7 +103,7 @@ fn what_we_are_to_pass_on_and_have_not_heard_is_awaited() {
     };
     let entry = with(&ShardEntry::create(first.clone()), &them());
     let entry = with(&after(&entry, Transition::AddReplica(us())), &third);
-    // They get what the first wrote, from us before the third, and are gone too.
+    // n1 gets what n2 wrote, from n0 before n3, and n1 is gone too.
     let entry = after(&entry, Transition::Fence(first));
     let from_us = entry.lanes()[0].moving.is_some_and(|moving| moving.from == Seat(2));
     assert!(from_us && entry.lanes()[0].owner == Seat(1), "{entry:?}");
@@ -112,7 +112,8 @@ fn what_we_are_to_pass_on_and_have_not_heard_is_awaited() {
     assert_eq!((sources[0], sources[1]), (Some(NOBODY), Some(peer(3))));
 }
 
-/// Seat 1 has a full copy, and takes what we and the third have heard of the first, who has ended: from the third now.
+/// n1 has a full copy, and takes what n0 and n3 have received from n2, which has ended: from n3
+/// now.
 fn gathered_from_the_third() -> ShardEntry {
     let (first, third) = (life(2, 3), life(3, 4));
     let entry = ShardEntry::create(first.clone());
@@ -126,9 +127,10 @@ fn gathered_from_the_third() -> ShardEntry {
     entry
 }
 
-/// Else our copy would count as full without the rest (seeds 10137 and 13076 of the simulator).
+/// Otherwise our copy would count as full without the rest (seeds 10137 and 13076 of the
+/// simulator).
 #[test]
-fn what_another_without_a_full_copy_passes_on_is_not_the_whole_lane() {
+fn a_relay_without_a_full_copy_is_not_the_source_of_a_whole_lane() {
     let mut hand = Hand::new();
     hand.registered(1, 2);
     hand.registered(3, 4);
@@ -139,7 +141,7 @@ fn what_another_without_a_full_copy_passes_on_is_not_the_whole_lane() {
     assert_eq!(hand.duties().sources[0], Some(peer(1)));
 }
 
-/// Else a copy is awaited until an operator fences the node that is lost.
+/// Otherwise a copy is awaited until an operator fences the node that is lost.
 #[test]
 fn a_lane_that_is_gathered_from_a_member_that_is_gone_comes_from_a_full_copy() {
     let mut hand = Hand::new();
@@ -173,7 +175,7 @@ fn workers_know_the_public_addresses_of_all_shards_whenever_these_change() {
 }
 
 #[test]
-fn workers_are_told_when_the_map_may_be_old() {
+fn workers_are_notified_when_the_map_may_be_old() {
     let mut hand = Hand::synced();
     let told = |hand: &Hand| {
         let orders = |is_stale| {
@@ -191,7 +193,7 @@ fn workers_are_told_when_the_map_may_be_old() {
 }
 
 #[test]
-fn who_leaves_is_copied_to_and_said_to_leave() {
+fn a_leaving_member_is_copied_to_but_not_awaited() {
     let mut hand = Hand::new();
     hand.registered(1, 2);
     let entry = after(&ShardEntry::create(us()), Transition::AddReplica(them()));
@@ -221,7 +223,7 @@ fn a_stream_that_is_lost_for_a_moment_is_not_lost() {
 }
 
 #[test]
-fn a_copy_is_not_called_full_while_a_stream_of_it_is_lost() {
+fn a_copy_is_not_marked_synced_while_a_stream_of_it_is_lost() {
     let mut hand = Hand::new();
     hand.registered(1, 2);
     hand.entry(&copying());
@@ -238,21 +240,21 @@ fn a_copy_is_not_called_full_while_a_stream_of_it_is_lost() {
 }
 
 #[test]
-fn another_life_at_the_same_place_is_the_end_of_the_one_before() {
+fn another_incarnation_at_the_same_peer_is_the_end_of_the_one_before() {
     let mut hand = Hand::synced();
     assert_eq!(hand.duties().sources[0], Some(peer(1)));
-    // Long silent, but registered: what it wrote is not awaited from anybody else.
+    // n1 is long silent, but registered: what it wrote is not awaited from any other member.
     hand.ticks(2_000);
     assert_eq!(hand.duties().sources[0], Some(peer(1)));
-    assert_eq!(hand.duties().misses, Misses::Create, "in our own lane: it is not heard");
+    assert_eq!(hand.duties().misses, Misses::Create, "n0 creates in its own lane: n1 is not heard");
     hand.met(1, 3);
-    assert_eq!(hand.duties().sources, [None; LANES], "we stand in for it");
+    assert_eq!(hand.duties().sources, [None; LANES], "n0 relays n1's lanes");
     let CopyOrder { peer: to, boot, lanes, .. } = hand.duties().copies[0];
-    assert_eq!((to, boot.0, lanes), (peer(1), 3, LaneSet::ALL), "its next life is a guest");
+    assert_eq!((to, boot.0, lanes), (peer(1), 3, LaneSet::ALL), "its next incarnation is a guest");
     hand.news(News::StreamLost(SHARD));
     hand.ticks(100);
     assert_eq!(hand.role(), Role::Synced, "nothing is awaited, so nothing is lost");
-    // Another who is added gets all from us.
+    // A member that is added gets everything from n0.
     hand.registered(2, 4);
     hand.entry(&after(&pair(), Transition::AddReplica(life(2, 4))));
     let copies: Vec<_> = hand.duties().copies.iter().map(|copy| (copy.peer, copy.lanes)).collect();
@@ -260,7 +262,7 @@ fn another_life_at_the_same_place_is_the_end_of_the_one_before() {
 }
 
 #[test]
-fn who_is_cut_from_the_store_but_heard_is_there() {
+fn a_member_that_is_cut_from_the_store_but_heard_is_present() {
     let mut hand = Hand::synced();
     hand.on(Input::Node { node: them().worker.node, workers: None });
     for _ in 0..300 {
@@ -276,7 +278,7 @@ fn who_is_cut_from_the_store_but_heard_is_there() {
     hand.ticks(1_000);
     assert_eq!(hand.duties().sources[0], None);
     assert_eq!(hand.roles.report(|_, _| 0).hears.values().copied().collect::<Vec<_>>(), [false]);
-    // It is still told what is written here.
+    // n1 is still sent what is written here.
     assert_eq!(hand.duties().copies[0].lanes, LaneSet(0b10));
 }
 
@@ -365,7 +367,7 @@ fn a_copy_that_was_complete_before_is_not_complete_again() {
     assert!(hand.roles.take_changes(9).is_empty());
 }
 
-/// A replica, and a primary that is heard every 10 ms while `is_heard`.
+/// Lets time pass for a replica, whose primary is heard every 10 ms if `is_heard`.
 fn pass(hand: &mut Hand, ms: u64, is_heard: bool) {
     for _ in 0..ms / 10 {
         if is_heard {
@@ -392,13 +394,13 @@ fn routes_of_a_worker_fenced_three_times_in_ten_seconds_are_held_off_and_come_ba
     hand.on(Input::Rejoined { worker: 0 });
     assert!(is_held_off(&hand));
     assert_eq!(hand.roles.held_off(0), Some((1_000, 1)));
-    assert!(hand.roles.routes_number(0) > before, "its list is to be set");
+    assert!(hand.roles.routes_number(0) > before, "the worker's routes are to be set again");
     pass(&mut hand, 990, true);
     assert!(is_held_off(&hand));
     pass(&mut hand, 10, true);
     assert!(!is_held_off(&hand));
     assert!(hand.roles.routes_number(0) > before + 1);
-    // The next one within a minute holds them off for twice as long.
+    // The next fence within a minute holds them off for twice as long.
     pass(&mut hand, 20_000, true);
     hand.on(Input::Rejoined { worker: 0 });
     assert_eq!(hand.roles.held_off(0), Some((2_000, 1)));
@@ -414,7 +416,7 @@ fn held_off() -> Hand {
 }
 
 #[test]
-fn routes_are_held_off_while_the_others_stand_still_for_moments_only() {
+fn routes_are_held_off_while_other_members_stall_for_moments_only() {
     let mut hand = held_off();
     for _ in 0..20 {
         pass(&mut hand, 150, false);
@@ -422,8 +424,8 @@ fn routes_are_held_off_while_the_others_stand_still_for_moments_only() {
         pass(&mut hand, 300, true);
     }
     pass(&mut hand, 300, false);
-    assert!(!is_held_off(&hand), "nobody else is heard that has a copy");
-    // It does not change its mind with each standstill of the other.
+    assert!(!is_held_off(&hand), "no other member with a copy is heard");
+    // The decision does not change with each stall of the other member.
     pass(&mut hand, 1_000, true);
     assert!(!is_held_off(&hand));
 }
@@ -434,7 +436,7 @@ fn the_only_full_copy_that_is_heard_is_never_held_off() {
     pass(&mut hand, 2_000, false);
     (0..5).for_each(|_| hand.on(Input::Rejoined { worker: 0 }));
     assert!(!is_held_off(&hand));
-    // As it is where the map names no other.
+    // The same holds where the map names no other full copy.
     let mut hand = Hand::new();
     hand.registered(1, 2);
     hand.entry(&after(&ShardEntry::create(us()), Transition::AddReplica(them())));
@@ -454,7 +456,7 @@ fn a_member_that_becomes_the_last_copy_is_held_off_no_more() {
 }
 
 #[test]
-fn what_would_end_with_a_worker_is_the_worst_of_its_shards() {
+fn the_stake_of_a_worker_is_that_of_its_worst_shard() {
     let stake = |hand: &Hand| hand.roles.at_stake(0);
     let at_stake = |is_serving, is_only_copy| AtStake { is_serving, is_only_copy };
     let mut hand = Hand::new();
@@ -462,15 +464,16 @@ fn what_would_end_with_a_worker_is_the_worst_of_its_shards() {
     hand.registered(1, 2);
     let entry = after(&ShardEntry::create(us()), Transition::AddReplica(them()));
     hand.entry(&entry);
-    assert_eq!(stake(&hand), at_stake(true, true), "the other one copies still");
+    assert_eq!(stake(&hand), at_stake(true, true), "n1 still copies");
     hand.entry(&after(&entry, Transition::Synced(them())));
     assert_eq!(stake(&hand), at_stake(true, false));
-    assert_eq!(stake(&Hand::synced()), at_stake(false, false), "they serve");
+    assert_eq!(stake(&Hand::synced()), at_stake(false, false), "n1 serves");
 }
 
-/// As a full list of etcd says it, now and then. In a cluster at rest the simulator looks for orders in every history.
+/// The inputs are those that a full list of etcd repeats now and then. In a cluster at rest the
+/// simulator looks for commands in every history.
 #[test]
-fn the_same_again_orders_nothing() {
+fn a_repeated_input_sends_no_command() {
     let ours = after(&ShardEntry::create(us()), Transition::AddReplica(them()));
     let ours = settled(&after(&ours, Transition::Synced(them())), &them());
     let mut primary = Hand::new();
@@ -506,8 +509,8 @@ fn the_same_again_orders_nothing() {
     }
 }
 
-/// A worker of this node has a write out when another worker of it takes its place and has a write out as well. The answers
-/// to both come as one.
+/// A worker of this node has a write out when another worker of it takes its place and has a write
+/// out as well. The answers to both come as one.
 #[test]
 fn one_answer_for_the_writes_of_two_workers_leaves_neither_waiting() {
     let local = |index: u16| {
@@ -531,7 +534,7 @@ fn one_answer_for_the_writes_of_two_workers_leaves_neither_waiting() {
         for news in [News::ShardAdded(SHARD), News::CopyDone(SHARD)] {
             roles.on(1_000, Input::News { worker, news });
         }
-        assert_eq!(roles.take_changes(9).len(), 1, "worker {worker} wants to be called synced");
+        assert_eq!(roles.take_changes(9).len(), 1, "worker {worker} asks to be marked synced");
     };
     let entry = after(&ShardEntry::create(them()), Transition::AddReplica(own(0)));
     synced_copy(&mut roles, &entry, 0);
@@ -540,5 +543,5 @@ fn one_answer_for_the_writes_of_two_workers_leaves_neither_waiting() {
     synced_copy(&mut roles, &entry, 1);
     roles.on(1_010, Input::Written { shard: SHARD, is_done: false });
     roles.on(2_000, Input::Tick);
-    assert_eq!(roles.take_changes(9).len(), 1, "the second one is offered again");
+    assert_eq!(roles.take_changes(9).len(), 1, "the second worker's change is offered again");
 }

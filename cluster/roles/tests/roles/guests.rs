@@ -1,15 +1,15 @@
-//! One node, told by hand: it begins while the store cannot be asked.
+//! One node, driven by hand: it starts while the store is unreachable.
 
 use weir_stream::ComebackState;
 
 use crate::hand::*;
 
-/// Another life of us, before.
+/// An earlier incarnation of n0's worker.
 fn former() -> Incarnation {
     life(0, 9)
 }
 
-/// They are primary, and a former life of ours had a full copy and lane 1.
+/// n1 is primary, and a former incarnation of n0 had a full copy and lane 1.
 fn kept() -> ShardEntry {
     let copying = after(&ShardEntry::create(them()), Transition::AddReplica(former()));
     settled(&after(&copying, Transition::Synced(former())), &former())
@@ -27,12 +27,12 @@ fn began(known: Epoch) -> Hand {
     hand
 }
 
-/// A guest with full copies, and its route.
+/// A guest with full copies, whose route is out.
 fn guest() -> Hand {
     let mut hand = began(kept().epoch());
     assert_eq!(hand.role(), Role::Syncing);
     hand.met(1, 2);
-    assert_eq!(hand.duties().sources, [Some(peer(1)); LANES], "its own former lane, too");
+    assert_eq!(hand.duties().sources, [Some(peer(1)); LANES], "also its own former lane");
     hand.news(News::CopyDone(SHARD));
     hand.routes_are_out();
     is_guest(&hand);
@@ -52,18 +52,18 @@ fn removals(hand: &Hand) -> usize {
 }
 
 #[test]
-fn a_guest_goes_on_with_its_copies_when_nobody_is_heard() {
+fn a_guest_goes_on_with_its_copies_when_no_member_is_heard() {
     let mut hand = guest();
     assert_eq!(hand.duties().misses, Misses::Redirect(peer(1)));
-    assert_eq!(hand.roles.at_stake(0), AtStake::default(), "another serves");
+    assert_eq!(hand.roles.at_stake(0), AtStake::default(), "n1 serves");
     hand.ticks(1_100);
     hand.news(News::StreamLost(SHARD));
     hand.ticks(5_000);
     is_guest(&hand);
     assert_eq!(hand.duties().misses, Misses::Refuse);
     let all = AtStake { is_serving: true, is_only_copy: true };
-    assert_eq!(hand.roles.at_stake(0), all, "its guard has patience");
-    assert_eq!(hand.duties().sources, [None; LANES], "nobody is awaited");
+    assert_eq!(hand.roles.at_stake(0), all, "no other member serves the shard");
+    assert_eq!(hand.duties().sources, [None; LANES], "no source is awaited");
     hand.on(Input::Traffic { worker: 0, shards: vec![SHARD] });
     hand.ticks(500);
     is_guest(&hand);
@@ -93,7 +93,7 @@ fn a_guest_becomes_a_member_with_its_copies() {
     assert!(hand.duties().serves_hits);
 }
 
-/// What has happened in the entry that it has not seen, it cannot know.
+/// The guest cannot know what has happened in the entry that it has not seen.
 #[test]
 fn a_guest_forgets_its_copies_before_it_is_a_member_after_a_gap() {
     let mut hand = guest();
@@ -102,7 +102,7 @@ fn a_guest_forgets_its_copies_before_it_is_a_member_after_a_gap() {
     assert_eq!((hand.role(), hand.metric()), (Role::None, None));
     assert_eq!(hand.duties(), &ShardDuties::none(SHARD));
     assert_eq!(removals(&hand), 0, "not before its route is withdrawn");
-    // Whatever comes meanwhile does not bring the old tables back.
+    // Entries that come meanwhile do not bring the old tables back.
     let newer = after(&restarted(&others), Transition::Synced(life(2, 4)));
     hand.entry(&newer);
     assert_eq!(hand.duties(), &ShardDuties::none(SHARD));
@@ -114,7 +114,7 @@ fn a_guest_forgets_its_copies_before_it_is_a_member_after_a_gap() {
 }
 
 #[test]
-fn a_guest_whose_former_life_is_gone_serves_nothing_any_more() {
+fn a_guest_whose_former_incarnation_is_gone_serves_nothing_any_more() {
     let mut hand = guest();
     hand.entry(&after(&kept(), Transition::Fence(former())));
     assert_eq!(hand.duties(), &ShardDuties::none(SHARD));
@@ -124,7 +124,7 @@ fn a_guest_whose_former_life_is_gone_serves_nothing_any_more() {
 }
 
 #[test]
-fn a_guest_that_has_registered_and_hears_nothing_of_the_store_forgets_its_copies() {
+fn a_registered_guest_that_does_not_hear_the_store_forgets_its_copies() {
     let mut hand = guest();
     hand.ticks(60_000);
     is_guest(&hand);
@@ -146,7 +146,7 @@ fn a_guest_that_has_registered_and_hears_nothing_of_the_store_forgets_its_copies
 }
 
 #[test]
-fn a_life_that_was_met_in_place_of_a_member_without_a_lane_is_no_guest() {
+fn an_incarnation_of_a_member_without_a_lane_is_no_guest() {
     let mut hand = Hand::new();
     hand.registered(1, 2);
     hand.registered(2, 4);
@@ -155,10 +155,10 @@ fn a_life_that_was_met_in_place_of_a_member_without_a_lane_is_no_guest() {
     hand.met(1, 2);
     assert_eq!(hand.duties().copies.len(), 1);
     hand.met(1, 3);
-    assert_eq!(hand.duties().copies, [], "it may be removed without its word");
+    assert_eq!(hand.duties().copies, [], "it may be removed unasked: no lane");
 }
 
-/// What another member's life says that came back, too.
+/// Reports the state of another member's incarnation that came back, too.
 fn says(hand: &mut Hand, node: usize, state: ComebackState) {
     let epoch = kept().epoch();
     hand.news(News::CameBack { peer: peer(node), shard: SHARD, epoch, state });
@@ -172,7 +172,7 @@ fn told(hand: &Hand) -> Option<ComebackState> {
     told.flatten()
 }
 
-/// They have come back in another life; it is heard.
+/// n1 has come back in another incarnation, which is heard.
 fn they_are_back(hand: &mut Hand, state: ComebackState) {
     hand.met(1, 77);
     says(hand, 1, state);
@@ -185,14 +185,14 @@ fn heard_for(hand: &mut Hand, ms: u64) {
     }
 }
 
-/// As a member it may have to forget its copies, and the store makes it one soon.
+/// A guest may have to forget its copies as a member, and becomes one soon if the store is heard.
 #[test]
 fn a_guest_is_awaited_while_the_store_is_not_heard() {
     let mut hand = Hand::new();
     let entry = after(&ShardEntry::create(us()), Transition::AddReplica(them()));
     let entry = settled(&after(&entry, Transition::Synced(them())), &them());
     let awaited = |hand: &Hand, boot_id: u128| {
-        let [copy] = &hand.duties().copies[..] else { panic!("one copy") };
+        let [copy] = &hand.duties().copies[..] else { panic!("there is one copy") };
         assert_eq!(copy.boot, BootId(boot_id));
         (copy.is_guest, copy.is_awaited)
     };
@@ -201,7 +201,7 @@ fn a_guest_is_awaited_while_the_store_is_not_heard() {
     hand.entry(&entry);
     hand.met(1, 2);
     assert_eq!(awaited(&hand, 2), (false, true));
-    // It has restarted, and has not told the store of it yet.
+    // n1 has restarted, and the store does not know of it yet.
     let next = life(1, 3);
     hand.met(1, 3);
     assert_eq!(awaited(&hand, 3), (true, false));
@@ -231,9 +231,9 @@ fn members_that_all_come_back_empty_open_after_the_quarantine() {
     assert!(hand.roles.is_resuming());
     assert_eq!((hand.role(), hand.trouble()), (Role::Synced, None));
     assert_eq!(told(&hand), Some(ComebackState::Resumed));
-    assert_eq!(hand.duties().lanes, LaneSet::EMPTY.with(1), "that of its former life");
+    assert_eq!(hand.duties().lanes, LaneSet::EMPTY.with(1), "the lane of its former incarnation");
     assert_eq!(hand.roles.take_changes(9), [], "there is no store");
-    // They resume, too, as the primary that they were.
+    // n1 resumes, too, as the primary that it was.
     says(&mut hand, 1, ComebackState::Resumed);
     heard_for(&mut hand, 200);
     assert_eq!(hand.duties().misses, Misses::Redirect(peer(1)));
@@ -249,14 +249,14 @@ fn members_that_all_come_back_empty_open_after_the_quarantine() {
 }
 
 #[test]
-fn one_that_has_resumed_tells_the_store_and_is_a_member_under_its_new_name() {
+fn a_resumed_guest_writes_the_entry_and_is_a_member_by_its_new_boot_id() {
     let mut hand = began(kept().epoch());
     they_are_back(&mut hand, ComebackState::Empty);
     heard_for(&mut hand, QUARANTINE_MS + 200);
     hand.on(Input::Joining);
     hand.entry(&kept());
     hand.on(Input::Fresh);
-    assert_eq!(hand.roles.take_changes(9), [], "its record is not there");
+    assert_eq!(hand.roles.take_changes(9), [], "the store does not have the record yet");
     hand.on(Input::Registered);
     let transition = Transition::Resume { ended: former(), boot_id: us().boot_id };
     let change = |entry: &ShardEntry| Change {
@@ -266,7 +266,7 @@ fn one_that_has_resumed_tells_the_store_and_is_a_member_under_its_new_name() {
     };
     assert_eq!(hand.roles.take_changes(9), [change(&kept())]);
     hand.on(Input::Written { shard: SHARD, is_done: false });
-    // They were faster; nothing of ours changes with that.
+    // n1 was faster; nothing of n0 changes with that.
     let theirs = Transition::Resume { ended: them(), boot_id: BootId(77) };
     let entry = after(&kept(), theirs);
     hand.entry(&entry);
@@ -281,11 +281,11 @@ fn one_that_has_resumed_tells_the_store_and_is_a_member_under_its_new_name() {
     assert_eq!(hand.duties().lanes, LaneSet::EMPTY.with(1));
     assert_eq!(removals(&hand), 0);
     heard_for(&mut hand, 20_000);
-    assert_eq!((hand.role(), told(&hand)), (Role::Synced, None), "nothing more is said of it");
+    assert_eq!((hand.role(), told(&hand)), (Role::Synced, None), "no comeback is reported");
 }
 
 #[test]
-fn one_that_has_resumed_and_was_fenced_meanwhile_forgets_all() {
+fn a_resumed_guest_that_was_fenced_meanwhile_forgets_all() {
     let mut hand = began(kept().epoch());
     they_are_back(&mut hand, ComebackState::Empty);
     heard_for(&mut hand, QUARANTINE_MS + 200);
@@ -296,7 +296,7 @@ fn one_that_has_resumed_and_was_fenced_meanwhile_forgets_all() {
 }
 
 #[test]
-fn nobody_resumes_while_a_member_is_missing_or_knows_another_entry() {
+fn no_guest_resumes_while_a_member_is_missing_or_knows_another_entry() {
     let resumes = |what: fn(&mut Hand)| {
         let mut hand = began(kept().epoch());
         what(&mut hand);
@@ -304,10 +304,10 @@ fn nobody_resumes_while_a_member_is_missing_or_knows_another_entry() {
         hand.roles.is_resuming()
     };
     assert!(resumes(|hand| they_are_back(hand, ComebackState::Empty)));
-    assert!(!resumes(|_| {}), "nobody was met");
-    assert!(!resumes(|hand| hand.met(1, 77)), "it says nothing");
-    assert!(!resumes(|hand| they_are_back(hand, ComebackState::Copying)), "it has copies");
-    assert!(!resumes(|hand| hand.met(1, 2)), "it lives on");
+    assert!(!resumes(|_| {}), "no peer was met");
+    assert!(!resumes(|hand| hand.met(1, 77)), "n1 reports nothing");
+    assert!(!resumes(|hand| they_are_back(hand, ComebackState::Copying)), "n1 has copies");
+    assert!(!resumes(|hand| hand.met(1, 2)), "n1 runs on in its former incarnation");
     assert!(!resumes(|hand| {
         hand.met(1, 77);
         let epoch = Epoch(kept().epoch().0 + 1);
@@ -318,7 +318,7 @@ fn nobody_resumes_while_a_member_is_missing_or_knows_another_entry() {
         they_are_back(hand, ComebackState::Empty);
         hand.met(1, 78);
     }));
-    // Its copy of what they have opened since is not complete.
+    // The copy of what n1 has opened since is not complete.
     assert!(!resumes(|hand| they_are_back(hand, ComebackState::Resumed)));
     assert!(resumes(|hand| {
         they_are_back(hand, ComebackState::Resumed);
@@ -328,7 +328,7 @@ fn nobody_resumes_while_a_member_is_missing_or_knows_another_entry() {
 }
 
 #[test]
-fn one_that_is_not_heard_when_the_quarantine_ends_is_waited_for() {
+fn a_member_that_is_not_heard_when_the_quarantine_ends_is_waited_for() {
     let mut hand = began(kept().epoch());
     they_are_back(&mut hand, ComebackState::Empty);
     hand.ticks(3 * QUARANTINE_MS);
@@ -337,7 +337,7 @@ fn one_that_is_not_heard_when_the_quarantine_ends_is_waited_for() {
 }
 
 #[test]
-fn one_that_took_copies_of_a_member_that_came_back_empty_resumes_with_them() {
+fn a_guest_with_copies_of_a_member_that_came_back_empty_resumes() {
     let mut hand = guest();
     hand.ticks(200);
     assert_eq!(told(&hand), Some(ComebackState::Copying));
@@ -349,9 +349,9 @@ fn one_that_took_copies_of_a_member_that_came_back_empty_resumes_with_them() {
     assert_eq!(removals(&hand), 0);
 }
 
-/// Its record proves the end of the life whose seat that is.
+/// The node's record proves the end of the incarnation whose seat was resumed.
 #[test]
-fn one_whose_seat_the_entry_gives_to_no_other_yet_is_over_with_the_record_that_says_so() {
+fn a_resumed_guest_ends_with_the_record_that_ends_its_former_incarnation() {
     let mut hand = began(kept().epoch());
     they_are_back(&mut hand, ComebackState::Empty);
     heard_for(&mut hand, QUARANTINE_MS + 200);
@@ -360,9 +360,9 @@ fn one_whose_seat_the_entry_gives_to_no_other_yet_is_over_with_the_record_that_s
     assert_eq!(hand.duties(), &ShardDuties::none(SHARD));
 }
 
-/// The record that its node registers does not name the former life.
+/// The record that the node registers does not name the former incarnation.
 #[test]
-fn nobody_resumes_who_had_not_when_the_store_was_told_of_the_node() {
+fn no_guest_resumes_once_the_store_is_sent_the_nodes_record() {
     let mut hand = began(kept().epoch());
     they_are_back(&mut hand, ComebackState::Empty);
     heard_for(&mut hand, QUARANTINE_MS - 1_000);

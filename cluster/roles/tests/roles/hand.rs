@@ -1,34 +1,34 @@
-//! One node, told by hand: what it is told, and how a worker would answer.
+//! One node, driven by hand: its inputs, and how a worker would answer.
 
 pub(crate) use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 
 pub(crate) use weir_map::*;
 pub(crate) use weir_replication::order::{CopyOrder, Misses, Order, ShardDuties};
-pub(crate) use weir_replication::{News, PeerId, Roles};
+pub(crate) use weir_replication::{News, PeerId};
 pub(crate) use weir_roles::role::{Metric, Role};
 pub(crate) use weir_roles::*;
 pub(crate) use weir_stream::{Fingerprint, PeerIndex, PeerSigns};
 
 pub(crate) const SHARD: ShardId = ShardId(1);
 
-/// The life `boot_id` of the only worker of a node.
+/// The incarnation `boot_id` of the only worker of a node.
 pub(crate) fn life(node: usize, boot_id: u128) -> Incarnation {
     let node = NodeId::new(&format!("n{node}")).expect("a name");
     Incarnation { worker: WorkerId { node, index: 0 }, boot_id: BootId(boot_id) }
 }
 
-/// The node that is told: n0.
+/// The worker of the node under test, n0.
 pub(crate) fn us() -> Incarnation {
     life(0, 1)
 }
 
-/// The other one, n1.
+/// The worker of the other node, n1.
 pub(crate) fn them() -> Incarnation {
     life(1, 2)
 }
 
-/// Where the only worker of a node is reached.
+/// The address at which the only worker of a node is reached.
 fn address(node: usize) -> SocketAddrV4 {
     SocketAddrV4::new([10, 0, node as u8, 1].into(), 7473)
 }
@@ -37,7 +37,7 @@ pub(crate) fn peer(node: usize) -> PeerId {
     PeerId::at(address(node))
 }
 
-/// So many shards, each with an endpoint and a public address of its own.
+/// This many shards, each with an endpoint and a public address of its own.
 pub(crate) fn desired(shards: u32) -> Vec<DesiredShard> {
     let shard = |id: u32| {
         let access = [10, 9, (id >> 8) as u8, id as u8].into();
@@ -58,7 +58,7 @@ pub(crate) fn after(entry: &ShardEntry, transition: Transition) -> ShardEntry {
     entry.after(entry.epoch(), &transition).expect("it applies")
 }
 
-/// They are primary, we copy.
+/// n1 is primary, n0 copies.
 pub(crate) fn copying() -> ShardEntry {
     after(&ShardEntry::create(them()), Transition::AddReplica(us()))
 }
@@ -73,12 +73,12 @@ pub(crate) fn settled(entry: &ShardEntry, who: &Incarnation) -> ShardEntry {
     after(entry, Transition::Settle { by: who.clone(), lanes })
 }
 
-/// They are primary, we have a full copy and lane 1.
+/// n1 is primary, n0 has a full copy and lane 1.
 pub(crate) fn pair() -> ShardEntry {
     settled(&after(&copying(), Transition::Synced(us())), &us())
 }
 
-/// Of a peer that says whom it hears, and of whose node nobody says anything.
+/// Heartbeats of a peer that reports which nodes it hears, while no node reports hearing its node.
 pub(crate) fn signs(silent_ms: u64) -> PeerSigns {
     PeerSigns { silent_ms, seen_ms: None, is_witness: true }
 }
@@ -88,7 +88,7 @@ pub(crate) struct Hand {
     pub(crate) now_ms: u64,
     /// The newest duties.
     pub(crate) duties: Option<ShardDuties>,
-    /// All other orders.
+    /// All other commands.
     pub(crate) orders: Vec<Order>,
     pub(crate) has_room: bool,
 }
@@ -118,7 +118,7 @@ impl Hand {
         hand
     }
 
-    /// Tells it something, and answers what follows as a worker would.
+    /// Hands in an input, and answers the commands that follow as a worker would.
     pub(crate) fn on(&mut self, input: Input) {
         self.roles.on(self.now_ms, input);
         while let Some(order) = self.roles.next_order(0) {
@@ -157,7 +157,7 @@ impl Hand {
         self.on(Input::Node { node, workers: Some(vec![worker]) });
     }
 
-    /// A session with a life of a node, by the place of the node's number.
+    /// Sets up a session with an incarnation of a node, at the peer index of the node's number.
     pub(crate) fn met(&mut self, node: usize, boot_id: u128) {
         let (peer, place) = (peer(node), PeerIndex(node as u16));
         self.news(News::PeerMet { peer, place, boot: BootId(boot_id) });
@@ -170,14 +170,14 @@ impl Hand {
         }
     }
 
-    /// The kernel has the routes.
+    /// Reports that the kernel has the routes.
     pub(crate) fn routes_are_out(&mut self) {
         let number = self.roles.routes_number(0);
         self.on(Input::RoutesOut { worker: 0, number });
     }
 
     pub(crate) fn duties(&self) -> &ShardDuties {
-        self.duties.as_ref().expect("there are some")
+        self.duties.as_ref().expect("duties have been sent")
     }
 
     pub(crate) fn role(&self) -> Role {
@@ -196,7 +196,7 @@ impl Hand {
         self.orders.iter().filter(|order| is_it(order)).count()
     }
 
-    /// As a replica with a full copy of what they wrote.
+    /// n0 as a replica with a full copy of what n1 wrote.
     pub(crate) fn synced() -> Self {
         let mut hand = Self::new();
         hand.registered(1, 2);

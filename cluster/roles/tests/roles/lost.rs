@@ -1,8 +1,9 @@
-//! A primary whose node nobody hears: when its replicas act although no packets come to them.
+//! A primary whose node no other node hears: when its replicas act although no packets come to
+//! them.
 
 use crate::hand::*;
 
-/// n1 is primary; n0, which is told, and n2 have full copies, in this order or the other.
+/// n1 is primary; n0, the node under test, and n2 have full copies, in this order or the other.
 fn three(us_first: bool) -> ShardEntry {
     let third = life(2, 3);
     let (first, second) = if us_first { (us(), third) } else { (third, us()) };
@@ -20,7 +21,7 @@ fn after(entry: ShardEntry, step: Transition) -> ShardEntry {
     crate::hand::after(&entry, step)
 }
 
-/// n0 of a shard with these members, all of which it has met.
+/// n0 as a member of a shard with these members, all of which it has met.
 fn member_of(entry: &ShardEntry) -> Hand {
     let mut hand = Hand::new();
     for member in entry.members().iter().filter(|member| member.incarnation != us()) {
@@ -38,8 +39,8 @@ fn member_of(entry: &ShardEntry) -> Hand {
     hand
 }
 
-/// Slots in which the worker looks at its peers: for how long each was silent at their beginning, or None: it is heard all
-/// the time. `seen`: n2 says that it hears n1.
+/// Slots in which the worker looks at its peers. `n1`, `n2`: how long each was silent at their
+/// beginning; None: it is heard all the time. `is_seen`: n2 reports that it hears n1.
 struct Slots {
     n1: Option<u64>,
     n2: Option<u64>,
@@ -88,18 +89,18 @@ fn a_replica_does_not_act_while_a_witness_hears_the_primary() {
     let mut hand = member_of(&three(true));
     slots(&mut hand, 300, &ALL_HEARD);
     slots(&mut hand, 5_000, &Slots { n1: Some(0), is_seen: true, ..ALL_HEARD });
-    assert_eq!(hand.role(), Role::Synced, "the cut is between the two of them");
+    assert_eq!(hand.role(), Role::Synced, "the cut is between n0 and n1 only");
     slots(&mut hand, 230, &Slots { n1: Some(5_000), ..ALL_HEARD });
-    assert_eq!(hand.role(), Role::Acting, "now it is heard by nobody");
+    assert_eq!(hand.role(), Role::Acting, "no node hears n1");
 }
 
 #[test]
-fn a_replica_that_hears_nobody_does_not_act() {
+fn a_replica_that_hears_no_node_does_not_act() {
     let mut hand = member_of(&three(true));
     slots(&mut hand, 300, &ALL_HEARD);
     slots(&mut hand, 5_000, &Slots { n1: Some(0), n2: Some(0), ..ALL_HEARD });
     assert_eq!(hand.role(), Role::Synced, "it is this node that is cut off");
-    // The third has ended: two nodes are left.
+    // n2 has ended: two nodes are left.
     hand.on(Input::Node { node: life(2, 3).worker.node, workers: None });
     slots(&mut hand, 110, &Slots { n1: Some(5_000), n2: Some(5_000), ..ALL_HEARD });
     assert_eq!(hand.role(), Role::Acting);
@@ -110,7 +111,7 @@ fn a_replica_does_not_act_beside_a_peer_of_an_earlier_build() {
     let mut hand = member_of(&three(true));
     slots(&mut hand, 300, &Slots { is_witness: false, ..ALL_HEARD });
     slots(&mut hand, 5_000, &Slots { n1: Some(0), is_witness: false, ..ALL_HEARD });
-    assert_eq!(hand.role(), Role::Synced, "whom it hears is not known");
+    assert_eq!(hand.role(), Role::Synced, "the nodes that n2 hears are not known");
 }
 
 #[test]
@@ -135,30 +136,30 @@ fn the_first_synced_replica_that_is_heard_acts_first() {
 }
 
 #[test]
-fn a_stop_of_the_node_makes_the_count_start_over() {
+fn a_stall_of_the_node_makes_the_count_start_over() {
     let mut hand = member_of(&pair());
     slots(&mut hand, 300, &ALL_HEARD);
     hand.now_ms += 3_000;
     slots(&mut hand, 180, &Slots { n1: Some(3_000), ..ALL_HEARD });
-    assert_eq!(hand.role(), Role::Synced, "it stood still itself");
+    assert_eq!(hand.role(), Role::Synced, "n0 stalled itself");
     slots(&mut hand, 50, &Slots { n1: Some(3_180), ..ALL_HEARD });
     assert_eq!(hand.role(), Role::Acting);
 }
 
 #[test]
-fn a_stop_of_the_worker_makes_the_count_start_over() {
+fn a_stall_of_the_worker_makes_the_count_start_over() {
     let mut hand = member_of(&pair());
     slots(&mut hand, 300, &ALL_HEARD);
     hand.ticks(3_000);
-    assert_eq!(hand.role(), Role::Synced, "its worker has not looked");
+    assert_eq!(hand.role(), Role::Synced, "n0's worker has not looked at its peers");
     slots(&mut hand, 180, &Slots { n1: Some(3_000), ..ALL_HEARD });
-    assert_eq!(hand.role(), Role::Synced, "nor for long enough");
+    assert_eq!(hand.role(), Role::Synced, "n0's worker has not looked for long enough");
     slots(&mut hand, 80, &Slots { n1: Some(3_180), ..ALL_HEARD });
     assert_eq!(hand.role(), Role::Acting);
 }
 
 #[test]
-fn the_node_of_a_peer_is_ordered_once() {
+fn the_node_number_of_a_peer_is_sent_to_the_worker_once() {
     let hand = member_of(&three(true));
     assert_eq!(hand.count(|order| matches!(order, Order::SetPeerNode { .. })), 2);
 }

@@ -1,5 +1,6 @@
-//! [`Roles`](weir_roles::Roles) of one node, told by hand. A whole cluster of nodes plays in `tools/sim/`: its scenarios stand in
-//! `tools/sim/src/world/scenarios`, its random histories in `tools/sim/tests`.
+//! [`Roles`](weir_roles::Roles) of one node, driven by hand. A whole cluster of nodes plays in
+//! `tools/sim/`: its scenarios stand in `tools/sim/src/world/scenarios`, its random histories in
+//! `tools/sim/tests`.
 
 mod by_hand;
 mod guests;

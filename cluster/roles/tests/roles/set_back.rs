@@ -1,4 +1,4 @@
-//! One node, told by hand: a store that is set back, loses entries or does not answer.
+//! One node, driven by hand: a store that is set back, loses entries or does not answer.
 
 use crate::hand::*;
 
@@ -11,7 +11,7 @@ fn a_store_that_was_set_back_is_not_obeyed() {
     let (known, offered) = (pair().epoch(), Some(copying().epoch()));
     assert_eq!(hand.trouble(), Some(Trouble::SetBack(SetBack { known, offered })));
     assert_eq!(hand.roles.counters().entries_refused_total, 1);
-    // What follows from there is another history, however far it goes.
+    // The entries that follow from there are another history, however far it goes.
     let entry = after(&copying(), Transition::OutOfSync(us()));
     let entry = after(&entry, Transition::Retire(us()));
     let entry = after(&entry, Transition::Remove(us()));
@@ -21,7 +21,7 @@ fn a_store_that_was_set_back_is_not_obeyed() {
     hand.news(News::StreamLost(SHARD));
     hand.ticks(100);
     assert_eq!(hand.role(), Role::OutOfSync);
-    assert!(hand.roles.take_changes(9).is_empty(), "and nothing is written there");
+    assert!(hand.roles.take_changes(9).is_empty(), "nothing is written to that store");
     assert!(!hand.roles.has_settled());
     // The right entry is back.
     hand.on(Input::Restored);
@@ -42,9 +42,9 @@ fn an_entry_that_was_rebased_above_all_that_was_seen_is_obeyed() {
     let below = after(&copying(), rebase(0));
     assert!(below.rebased() < Some(pair().epoch()));
     hand.entry(&after(&after(&below, Transition::OutOfSync(us())), Transition::Resync(us())));
-    assert!(matches!(hand.trouble(), Some(Trouble::SetBack(_))), "that is of another time");
+    assert!(matches!(hand.trouble(), Some(Trouble::SetBack(_))), "it was rebased below");
     let rebased = after(&pair(), rebase(pair().epoch().0));
-    // The entry itself was missed.
+    // The rebased entry itself was missed.
     let next = after(&rebased, Transition::OutOfSync(us()));
     hand.entry(&next);
     assert_eq!((hand.trouble(), hand.role()), (None, Role::OutOfSync));
@@ -64,7 +64,7 @@ fn an_entry_that_was_deleted_comes_back_rebased() {
 }
 
 #[test]
-fn a_store_that_has_lost_entries_is_told_of() {
+fn a_store_that_has_lost_entries_is_reported() {
     let mut hand = Hand::synced();
     hand.on(Input::Fresh);
     hand.on(Input::Restored);
@@ -108,7 +108,7 @@ fn a_shard_ends_only_when_it_is_not_desired_any_more() {
     hand.routes_are_out();
     hand.on(Input::EntryGone(SHARD));
     assert_eq!((hand.role(), hand.trouble()), (Role::Primary, Some(Trouble::EntryGone)));
-    // Somebody has made it anew, with others: that is another history.
+    // The entry was created again, with other members: that is another history.
     hand.entry(&ShardEntry::create(them()));
     assert!(matches!(hand.trouble(), Some(Trouble::SetBack(_))));
     assert_eq!(hand.role(), Role::Primary);
@@ -119,14 +119,14 @@ fn a_shard_ends_only_when_it_is_not_desired_any_more() {
     assert_eq!(hand.count(|order| matches!(order, Order::RemoveShard(_))), 1);
     hand.news(News::ShardRemoved(SHARD));
     assert_eq!(hand.roles.take_epochs(), BTreeMap::from([(SHARD, None)]));
-    // A shard of the same number begins anew.
+    // A shard of the same number starts over.
     hand.desired(1);
     hand.entry(&ShardEntry::create(us()));
     assert_eq!(hand.role(), Role::Primary);
 }
 
 #[test]
-fn a_shard_that_ended_while_the_node_was_away_may_begin_anew() {
+fn a_shard_that_ended_while_the_node_was_away_may_start_over() {
     let other = ShardId(7);
     let mut hand = Hand::with(RolesOptions::default(), &[(SHARD, Epoch(9)), (other, Epoch(9))]);
     hand.on(Input::Fresh);

@@ -1,10 +1,11 @@
 //! A small cluster around one shard: a store, workers that lag, messages that are late, lost or
-//! doubled, deaths and restarts. The workers are role machines; all else is as hostile as it may.
+//! duplicated, deaths and restarts. The workers are role machines; everything else is as hostile as
+//! it may be.
 //!
-//! What the world promises, and no more: an incarnation is fenced only when it has ended. When
-//! the store is set back, every node notices before it obeys what is written next, remembers what
-//! it had seen over its restarts, and nothing is decided until an operator sees that every node
-//! that runs is registered and in no doubt.
+//! The world promises this, and no more: an incarnation is fenced only when it has ended. When the
+//! store is set back, every node notices before it obeys what is written next, and remembers across
+//! its restarts what it had seen; nothing is decided until an operator sees that every node that
+//! runs is registered and in no doubt.
 
 use std::collections::BTreeSet;
 
@@ -35,23 +36,23 @@ pub(crate) struct Node {
     boots: u32,
     /// None: the process has ended.
     pub(crate) machine: Option<RoleMachine>,
-    /// The newest entry that it has obeyed, kept over restarts.
+    /// The newest entry that it has obeyed, kept across restarts.
     pub(crate) disk: Option<ShardEntry>,
-    /// The store knows this life of it.
+    /// Whether the store knows its current incarnation.
     pub(crate) has_joined: bool,
     is_registered: bool,
-    /// The highest epoch that it has seen, kept over restarts.
+    /// The highest epoch that it has seen, kept across restarts.
     known: Epoch,
-    /// It obeys no entry that is not above that.
+    /// Whether it obeys only entries that were rebased above that epoch.
     is_in_doubt: bool,
 }
 
 pub(crate) struct Cluster {
     now_ms: u64,
-    /// Every entry there ever was: any may come to any worker at any time.
+    /// Every entry there ever was: any of them may come to any worker at any time.
     pub(crate) history: Vec<ShardEntry>,
     pub(crate) nodes: Vec<Node>,
-    /// Every grant that was ever sent, and the copy of the lane that went before it.
+    /// Every grant that was ever sent, with the copy of the lane that went before it.
     grants: Vec<(Grant<Incarnation>, Records)>,
     ended: BTreeSet<Incarnation>,
     pub(crate) knowledge: Knowledge,
@@ -199,7 +200,7 @@ impl Cluster {
         self.make_record();
     }
 
-    /// What a controller may decide, sensible or not.
+    /// Decides what a controller may decide, sensible or not.
     fn decide(&mut self, node: usize, step: Step) {
         let member = self.member(node);
         match (step.kind % 40, member) {
@@ -228,7 +229,7 @@ impl Cluster {
         }
     }
 
-    /// The allocator's own decision on what the store shows.
+    /// Applies the allocator's own decision on what the store shows.
     fn allocate(&mut self) {
         let nodes: Vec<NodeView> = (0..NODES).map(|node| self.view(node)).collect();
         let entry = Some(self.newest().clone());
@@ -236,20 +237,20 @@ impl Cluster {
         let mut acting = acting.filter(|machine| machine.duties().role == role::Role::Acting);
         let acting = acting.next().map(|machine| Acting {
             incarnation: machine.incarnation().clone(),
-            term: machine.entry().expect("it holds one").term(),
+            term: machine.entry().expect("a worker that acts holds an entry").term(),
         });
         let shard = ShardView { id: ShardId(1), entry, load: 0, acting };
         let options = AllocateOptions { replicas: 2, ..AllocateOptions::default() };
         let plan = allocate(&nodes, &[shard], &options);
         for step in plan.steps {
-            let Change::Apply { at, transition } = step.change else { panic!("it exists") };
+            let Change::Apply { at, transition } = step.change else { panic!("the shard exists") };
             let is_done = self.change(at, &transition);
             assert!(is_done, "{transition:?} at {:?}", self.newest());
             self.seen.allocated += 1;
         }
     }
 
-    /// A node as the store shows it: one that has ended is taken for running until it is back.
+    /// Returns a node as the store shows it: a node that has ended may still run, until it is back.
     fn view(&self, node: usize) -> NodeView {
         let known = self.running(node).filter(|_| !self.is_unknown(node));
         let boot_id = known.map(|running| running.boot_id);
@@ -288,7 +289,8 @@ impl Cluster {
         }
     }
 
-    /// As a node decides it that remembers what it has seen. A late entry is no sign of a store that was set back.
+    /// Decides as a node does that remembers what it has seen. A late entry does not show that the
+    /// store was set back.
     fn obeys(&mut self, node: usize, entry: &ShardEntry, is_newest: bool) -> bool {
         let node = &mut self.nodes[node];
         let is_above = entry.rebased().is_some_and(|rebased| rebased > node.known);
@@ -308,7 +310,7 @@ impl Cluster {
         true
     }
 
-    /// The store has an older entry again, and what came after it is in nobody's mirror.
+    /// Sets the store back to an older entry; the entries after it are in no mirror any more.
     fn set_back(&mut self, ago: usize) {
         if self.is_frozen || self.is_any_in_doubt() {
             return;
@@ -326,7 +328,7 @@ impl Cluster {
             let is_other =
                 held.is_some_and(|held| held.epoch() == newest.epoch() && *held != newest);
             node.is_in_doubt = node.known > newest.epoch() || is_other;
-            // What it was to hear of the lost history, it will not hear.
+            // A node does not receive any more of the lost history.
         }
         self.seen.set_back += 1;
     }
@@ -358,7 +360,7 @@ impl Cluster {
         witnesses.collect()
     }
 
-    /// What the controller does by itself: only where nothing is in doubt.
+    /// Rebases as the controller does by itself: only where nothing is in doubt.
     fn rebase(&mut self, is_silent: impl Fn(usize) -> bool) {
         let nodes = self.witnesses(is_silent);
         if !needs_rebase(Some(self.newest()), &nodes) {
@@ -373,7 +375,7 @@ impl Cluster {
         }
     }
 
-    /// The operator orders it: every node that runs is registered and has answered.
+    /// Rebases by order of the operator: every node that runs is registered and has answered.
     fn rebase_by_order(&mut self) {
         let nodes = self.witnesses(|_| false);
         if needs_rebase(Some(self.newest()), &nodes) {
@@ -423,7 +425,7 @@ impl Cluster {
         }
     }
 
-    /// The worker's own wish, at the epoch it holds.
+    /// Writes the change that the worker wants, at the epoch that it holds.
     fn write(&mut self, node: usize) {
         let Some(machine) = &self.nodes[node].machine else { return };
         if self.nodes[node].is_in_doubt {
@@ -440,17 +442,17 @@ impl Cluster {
         self.tell(node, Event::Heartbeat { from });
     }
 
-    /// A member that has ended is fenced, in the way that is left.
+    /// Fences a member that has ended, in the way that is left.
     fn fence(&mut self, node: usize, any: usize) {
         let Some(ended) = self.member(node).filter(|member| self.ended.contains(member)) else {
             return;
         };
-        // That it has ended is known from its next life, and from nobody else.
+        // The end of an incarnation is known from the node's next one, and not otherwise.
         if self.is_unknown(node) {
             return;
         }
         if self.running(node).is_none() {
-            // Or it has said so itself, and noted that first.
+            // Or the node has reported its end itself, and noted that first.
             self.nodes[node].disk = None;
         }
         let is_alone = self.newest().members().len() == 1;
@@ -477,7 +479,7 @@ impl Cluster {
         }
     }
 
-    /// In one lane after the other its writer makes a record.
+    /// Lets the writer of one lane, a different one in each step, make a record.
     fn make_record(&mut self) {
         self.steps += 1;
         let members: Vec<usize> = (0..NODES).filter(|&node| self.is_member(node)).collect();
@@ -489,7 +491,7 @@ impl Cluster {
         let lane = self.steps % LANES;
         if let Some(writer) = self.writers(lane).first() {
             let writer = (0..NODES).find(|&node| self.running(node).as_ref() == Some(writer));
-            let writer = writer.expect("it runs");
+            let writer = writer.expect("a writer runs");
             let hearers = [members, self.guests_of(writer)].concat();
             self.knowledge.make(writer, lane, &hearers);
         }
@@ -499,7 +501,7 @@ impl Cluster {
         self.running(node).is_some_and(|running| self.newest().member(&running).is_some())
     }
 
-    /// Who has heard of a record that the writer of the lane has not.
+    /// Returns a member that has received a record that the writer of the lane has not.
     pub(crate) fn better_informed(&self, lane: usize, writer: &Incarnation) -> Option<Incarnation> {
         let at = (0..NODES).find(|&node| self.running(node).as_ref() == Some(writer))?;
         let known = self.knowledge.of(at, lane);
@@ -509,14 +511,15 @@ impl Cluster {
         others.next()
     }
 
-    /// Who writes a lane at this moment.
+    /// Returns the workers that write a lane at this moment.
     pub(crate) fn writers(&self, lane: usize) -> Vec<Incarnation> {
         let machines = self.nodes.iter().filter_map(|node| node.machine.as_ref());
         let writers = machines.filter(|machine| machine.duties().lanes.contains(lane));
         writers.map(|machine| machine.incarnation().clone()).collect()
     }
 
-    /// Everybody hears the newest entry, every grant comes, every wish is written that still fits.
+    /// Every node hears the newest entry, every grant comes, every wanted change that still fits is
+    /// written.
     fn round(&mut self) {
         let newest = self.history.len() - 1;
         for node in 0..NODES {
@@ -527,7 +530,7 @@ impl Cluster {
         (0..NODES).for_each(|node| self.write(node));
     }
 
-    /// Store and messages get through, the dead are fenced: what is under way comes to rest.
+    /// Lets the store and all messages get through and fences the dead, until all is at rest.
     pub(crate) fn calm(&mut self) {
         for _ in 0..64 {
             let before = self.newest().epoch();

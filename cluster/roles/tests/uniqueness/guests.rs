@@ -1,21 +1,21 @@
-//! Nodes that begin while they cannot ask the store: they take copies from members that know them as another life of a
-//! member.
+//! Nodes that start while the store is unreachable: they take copies from members that know them as
+//! another incarnation of a member.
 
 use weir_map::*;
 use weir_roles::role::{Event, RoleMachine, RoleOptions};
 
 use crate::cluster::{Cluster, NODES};
 
-/// What such a node does wrong.
+/// A mistake of such a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// It takes the seat of its former life.
+    /// The node takes the seat of its former incarnation.
     ResumesUnasked,
-    /// Whatever entry names it, it goes on with the copies that it has.
+    /// The node goes on with the copies that it has, whatever entry names it.
     KeepsCopies,
 }
 
-/// The same entry, with another life of a member.
+/// Returns the same entry, with another incarnation of a member.
 fn with_life(entry: &ShardEntry, former: BootId, boot_id: BootId) -> ShardEntry {
     let text = entry.to_json().replace(&former.to_string(), &boot_id.to_string());
     ShardEntry::from_json(text.as_bytes()).expect("an entry")
@@ -26,12 +26,12 @@ impl Cluster {
         self.nodes[node].machine.as_ref().is_some_and(RoleMachine::is_guest)
     }
 
-    /// It is known to the store only by its former lives.
+    /// True if the store knows only former incarnations of the node.
     pub(crate) fn is_unknown(&self, node: usize) -> bool {
         self.is_guest(node) && !self.nodes[node].has_joined
     }
 
-    /// The process begins anew with the newest entry that it has obeyed.
+    /// Restarts the process with the newest entry that it has obeyed.
     pub(crate) fn start_without_store(&mut self, node: usize) {
         let Some(entry) = self.nodes[node].disk.clone().filter(|_| !self.was_set_back()) else {
             return;
@@ -47,7 +47,7 @@ impl Cluster {
         self.tell(node, Event::Guest(Box::new(entry)));
     }
 
-    /// The store knows it, and it hears of every change, one after the other.
+    /// Makes the node known to the store; the node hears of every change, one after another.
     pub(crate) fn join(&mut self, node: usize) {
         self.nodes[node].has_joined = true;
         for index in 0..self.history.len() {
@@ -57,7 +57,7 @@ impl Cluster {
         }
     }
 
-    /// Whether a member takes a guest for one of its own entry, and the guest knows it.
+    /// True if a member takes a guest for one of its own entry, and the guest knows the member.
     fn gives_to(&self, giver: usize, guest: usize) -> bool {
         let (Some(giver), Some(guest)) = (&self.nodes[giver].machine, &self.nodes[guest].machine)
         else {
@@ -72,12 +72,12 @@ impl Cluster {
             && guest.stored_entry().is_some_and(is_member)
     }
 
-    /// Nodes that hear of a record of this writer without being members.
+    /// Returns the nodes that receive records of this writer without being members.
     pub(crate) fn guests_of(&self, writer: usize) -> Vec<usize> {
         (0..NODES).filter(|&node| self.gives_to(writer, node)).collect()
     }
 
-    /// All that a member has comes to a guest.
+    /// Copies all that a member has to a guest.
     pub(crate) fn copy_to_guest(&mut self, giver: usize, guest: usize) {
         if !self.gives_to(giver, guest) {
             return;
@@ -90,7 +90,7 @@ impl Cluster {
         self.seen.guests += 1;
     }
 
-    /// A guest hears of an entry: as a node's roles take it.
+    /// Delivers an entry to a guest, as a node's roles take it.
     pub(crate) fn deliver_to_guest(&mut self, node: usize, entry: ShardEntry) {
         let Some(machine) = &self.nodes[node].machine else { return };
         let held = machine.stored_entry().map(ShardEntry::epoch);
@@ -113,8 +113,9 @@ impl Cluster {
         self.tell(node, Event::Entry(Box::new(entry)));
     }
 
-    /// Nobody may know more than who writes: members that know of it, and guests while a former life of theirs is one. Who
-    /// has registered hears of the entry soon, or forgets its copies.
+    /// True if this node may not know more than a lane's writer: a member, or a guest whose former
+    /// incarnation is one. A guest that has registered hears of the entry soon, or forgets its
+    /// copies.
     pub(crate) fn is_to_be_asked(&self, node: usize) -> bool {
         let Some(running) = self.running(node) else { return false };
         let newest = self.newest();

@@ -1,11 +1,11 @@
-//! What each worker has heard of each lane: a writer's records reach some of the members and are lost on the way to
-//! others.
+//! The records of each lane that each worker has received: a writer's records reach some of the
+//! members and are lost on the way to others.
 
 use weir_map::LANES;
 
 const WORDS: usize = 4;
 
-/// What is known of a lane: a bit for each record that was ever made in it.
+/// The known records of a lane: a bit for each record that was ever made in it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Records([u64; WORDS]);
 
@@ -36,7 +36,7 @@ impl Knowledge {
         self.known[node][lane]
     }
 
-    /// A copy of the lane has come.
+    /// Adds a copy of the lane that has come.
     pub(crate) fn learn(&mut self, node: usize, lane: usize, copy: Records) {
         self.known[node][lane].add(copy);
     }
@@ -45,8 +45,8 @@ impl Knowledge {
         self.known[node] = Default::default();
     }
 
-    /// The writer of a lane makes a record, and some of the members hear of it. The last records of very long
-    /// histories are not made.
+    /// Makes a record of the writer of a lane, which some of the members receive. The last records
+    /// of very long histories are not made.
     pub(crate) fn make(&mut self, writer: usize, lane: usize, members: &[usize]) {
         let number = self.made[lane];
         let mut record = Records::default();

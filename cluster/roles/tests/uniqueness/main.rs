@@ -1,5 +1,6 @@
-//! No lane ever has two writers, and who writes one knows all that any other member has heard of it, whatever is
-//! late, lost, doubled, dead or partitioned: the reason why no two homes ever hold the same public port.
+//! No lane ever has two writers, and the writer of a lane knows everything that any other member
+//! has received of it, whatever is late, lost, duplicated, dead or partitioned. Therefore no two
+//! homes ever hold the same public port.
 
 mod cluster;
 mod guests;
@@ -12,22 +13,24 @@ use guests::Wrong;
 use seen::Seen;
 use weir_map::{LANES, LaneSet};
 
-/// At every moment each lane has at most one writer, the newest entry names it, and nobody knows more of the lane.
+/// Checks that each lane has at most one writer, which the newest entry names, and that no member
+/// knows more of the lane.
 fn check_writers(cluster: &Cluster) {
     let newest = cluster.newest();
     for lane in 0..LANES {
         let writers = cluster.writers(lane);
         assert!(writers.len() <= 1, "lane {lane} has the writers {writers:?} at {newest:?}");
-        // Where the store was set back, it may have forgotten who writes.
+        // A store that was set back may have forgotten which workers write.
         if cluster.is_any_in_doubt() {
             continue;
         }
         for writer in writers {
             let (_, member) = newest.member(&writer).expect("a writer is a member");
             assert!(newest.lanes_of(member.seat).contains(lane), "lane {lane}: {writer}");
-            // What a writer of the lost history said to some before it ended, nobody may know to ask for.
+            // No member may know to ask for what a writer of the lost history sent to some before
+            // it ended.
             let other = cluster.better_informed(lane, &writer).filter(|_| !cluster.was_set_back());
-            assert_eq!(other, None, "has heard more of lane {lane} than {writer}: {newest:?}");
+            assert_eq!(other, None, "has received more of lane {lane} than {writer}: {newest:?}");
         }
     }
 }
@@ -42,7 +45,7 @@ fn play_with(wrong: Option<Wrong>, steps: impl Iterator<Item = Step>) -> Seen {
         cluster.step(step);
         check_writers(&cluster);
     }
-    // And nothing is stuck: once everybody hears everything, every lane has its writer.
+    // Nothing is stuck: once every node hears everything, every lane has its writer.
     cluster.calm();
     check_writers(&cluster);
     if !(0..NODES as u8).any(|node| cluster.is_running(node)) {
@@ -74,7 +77,7 @@ impl Dice {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 56) as u8
     }
 
-    /// Something about one of so many nodes. Where nobody dies, moves go to and fro.
+    /// Returns a step about one of `nodes` nodes. If `is_deadly` is false, moves go to and fro.
     fn step(&mut self, nodes: u8, is_deadly: bool) -> Step {
         let step = Step { kind: self.byte(), node: self.byte() % nodes, any: self.byte() };
         if is_deadly { step } else { Step { any: step.any | 2, ..step } }
@@ -87,7 +90,7 @@ fn long_history(seed: u64) -> Seen {
     play((0..6_000).map(|_| dice.step(nodes, seed.is_multiple_of(3))))
 }
 
-/// The store is never set back; instead, nodes begin while they cannot ask it.
+/// The store is never set back; instead, nodes start while it is unreachable.
 fn history_with_guests(wrong: Option<Wrong>, seed: u64) -> Seen {
     let mut dice = Dice(seed);
     let nodes = 2 + (seed % 4) as u8;
@@ -112,9 +115,9 @@ fn guests_know_nothing_of_a_lane_that_its_writer_does_not() {
     assert!(counts.iter().all(|&count| count >= 200), "{all:?}");
 }
 
-/// What a node that begins without the store may do wrong is found.
+/// The checks find the mistakes that a node that starts without the store could make.
 #[test]
-fn a_node_that_resumes_unasked_or_keeps_what_nobody_asks_for_is_found() {
+fn a_node_that_resumes_unasked_or_keeps_copies_under_any_entry_is_found() {
     for wrong in [Wrong::ResumesUnasked, Wrong::KeepsCopies] {
         let play = |seed: u64| std::panic::catch_unwind(|| history_with_guests(Some(wrong), seed));
         let found = (1..=600).find(|&seed| play(seed).is_err());

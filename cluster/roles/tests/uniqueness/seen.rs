@@ -1,6 +1,6 @@
-//! What has happened in a play.
+//! Counters of what has happened in a play.
 
-/// What happened at least once in a play: a test that saw none of it would show nothing.
+/// Events that were counted in a play: a test that saw none of a kind would show nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) grants_taken: u32,
@@ -15,9 +15,9 @@ pub(crate) struct Seen {
     pub(crate) copies_taken: u32,
     pub(crate) set_back: u32,
     pub(crate) rebased: u32,
-    /// Workers that began without the store and took a copy.
+    /// Workers that started without the store and took a copy.
     pub(crate) guests: u32,
-    /// Those that became members with it, and those that had to forget it.
+    /// Guests that became members with it; `guests_that_forgot`: guests that had to forget it.
     pub(crate) guests_that_stayed: u32,
     pub(crate) guests_that_forgot: u32,
 }

@@ -1,4 +1,5 @@
-//! Whatever the network does: in the end copies are equal, and what was acknowledged was there.
+//! Whatever the network does: in the end copies are equal, and acknowledged records are at the
+//! replica.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +17,8 @@ fn faults(random: &mut Random) -> Faults {
     }
 }
 
-/// Two or three workers, each the owner of some slabs, under a random history; half of the histories are upgrades.
+/// Runs two or three workers, each the owner of some slabs, through a random history; half of the
+/// histories are upgrades.
 fn history(seed: u64) -> Cluster {
     let mut random = Random(seed);
     let workers = 2 + random.below(2) as usize;
@@ -60,7 +62,7 @@ fn copies_are_equal_in_the_end() {
         cluster.nodes.iter_mut().for_each(|node| node.world.is_full = false);
         cluster.settle(60_000_000);
         cluster.check_equal();
-        // Nothing is kept once all is quiet.
+        // No buffer is in use when everything is acknowledged.
         cluster.network.faults = Faults::default();
         let is_empty = |cluster: &Cluster| {
             cluster.nodes.iter().all(|node| node.endpoint.buffers_used().0 == 0)
@@ -75,7 +77,7 @@ fn copies_are_equal_in_the_end() {
     });
 }
 
-/// Otherwise the histories would show nothing of an upgrade.
+/// Checks the histories themselves: they would show nothing of an upgrade otherwise.
 #[test]
 fn histories_of_upgrades_have_sessions_of_both_versions() {
     let mut spoken = BTreeSet::new();
@@ -90,7 +92,8 @@ fn histories_of_upgrades_have_sessions_of_both_versions() {
     assert!(spoken.contains(&VERSION_MAX) && spoken.contains(&VERSION_LATER), "{spoken:?}");
 }
 
-/// The same seed gives the same history: no clock, no order of a hash table.
+/// The same seed gives the same history: nothing depends on a clock or on the order of a hash
+/// table.
 #[test]
 fn a_seed_repeats_itself() {
     let state = |seed| {
@@ -106,7 +109,7 @@ fn a_seed_repeats_itself() {
     }
 }
 
-/// On a good network every record is acknowledged, each once and none again.
+/// On a good network every record is acknowledged, and none is sent twice.
 #[test]
 fn a_good_network_repeats_nothing() {
     let mut cluster =
@@ -131,7 +134,7 @@ fn a_good_network_repeats_nothing() {
     assert!(status.silent_ms <= 11);
 }
 
-/// A lossy link: everything is sent again until it is there, nothing is copied again.
+/// On a lossy link datagrams are sent again until they arrive, and nothing is copied again.
 #[test]
 fn loss_alone_does_not_cost_a_copy() {
     let faults = Faults { loss_percent: 20, repeat_percent: 10, delay_us: 200, jitter_us: 2_000 };

@@ -22,7 +22,7 @@ fn status(cluster: &Cluster, node: usize, peer: usize) -> PeerStatus {
     node.endpoint.peer_status(node.peers[peer].unwrap(), cluster.now_us).unwrap()
 }
 
-/// A table that was there before comes over while it changes; progress rises to the end.
+/// An existing table is copied while it changes; the progress rises to the end.
 #[test]
 fn a_copy_runs_while_traffic_flows() {
     let mut cluster = two(small_options());
@@ -46,10 +46,10 @@ fn a_copy_runs_while_traffic_flows() {
     cluster.check_equal();
 }
 
-/// What somebody waits for goes at once, lanes together; the next no sooner than the pace says, though much sooner than
-/// what nobody waits for.
+/// Hastened records go at once, all lanes together; the next ones no sooner than the pace allows,
+/// though much sooner than records that are not hastened.
 #[test]
-fn what_is_hastened_goes_at_its_pace_lanes_together() {
+fn hastened_records_leave_at_their_pace_all_lanes_together() {
     const PACE_US: u64 = 50;
     let options = Options { scrub_us: 0, heartbeat_us: 1_000_000, ..small_options() };
     let mut cluster = two(Options { silence_us: 5_000_000, ..options });
@@ -92,7 +92,8 @@ fn a_copy_keeps_to_its_rate() {
     assert!((1_250_000..1_500_000).contains(&took_us), "{took_us} us");
 }
 
-/// Thousands of slabs with nothing in them: several begin in each poll, and none waits for another's acknowledgement.
+/// Thousands of empty slabs: several copies begin in each poll, and none waits for another's
+/// acknowledgement.
 #[test]
 fn many_empty_slabs_are_copied_at_once() {
     const SHARDS: u32 = 1_000;
@@ -111,16 +112,17 @@ fn many_empty_slabs_are_copied_at_once() {
     }
     cluster.run(20_000);
     assert!(cluster.is_synced());
-    // All of them again, as the peer lives another life.
+    // All of them again, as the peer has a new incarnation.
     cluster.restart(1);
     let start_us = cluster.now_us;
     while !is_done(&cluster) {
-        assert!(cluster.now_us < start_us + 1_500_000, "and again");
+        assert!(cluster.now_us < start_us + 1_500_000, "8,000 again in 1.5 s");
         cluster.run(10_000);
     }
 }
 
-/// A peer that does not answer holds nobody up; when it is back it is copied to again, deletes included.
+/// A peer that does not answer holds up no other peer; when it is back it is copied to again,
+/// deletes included.
 #[test]
 fn a_silent_peer_falls_out_of_sync_and_is_copied_to_again() {
     let mut cluster = two(small_options());
@@ -131,7 +133,7 @@ fn a_silent_peer_falls_out_of_sync_and_is_copied_to_again() {
     for _ in 0..20_000 {
         cluster.change(0, SHARD, LANE, 1_000);
     }
-    // Nothing lives behind slot 500 any more, and the replica has not heard.
+    // No slot from 500 on is live any more, and the replica has not been notified.
     for slot in &mut cluster.nodes[0].world.own.get_mut(&(SHARD, LANE)).unwrap()[500..] {
         *slot = Slot { version: slot.version + 1, body: None };
     }
@@ -139,17 +141,18 @@ fn a_silent_peer_falls_out_of_sync_and_is_copied_to_again() {
     let before = status(&cluster, 0, 1);
     assert_eq!(before.counters.resyncs, 1);
     assert!(before.silent_ms >= 490);
-    assert_eq!(before.lag.records, 0, "what the copy will bring does not lag");
+    assert_eq!(before.lag.records, 0, "records that the copy will bring do not lag");
     assert_eq!(cluster.nodes[0].endpoint.buffers_used().0, 0);
     assert!(!cluster.is_synced());
     cluster.network.parted.clear();
     cluster.settle(3_000_000);
     cluster.check_equal();
-    assert_eq!(status(&cluster, 0, 1).boot, before.boot, "nobody was restarted");
+    assert_eq!(status(&cluster, 0, 1).boot, before.boot, "the peer was not restarted");
     assert!(status(&cluster, 0, 1).counters.heartbeats_missed >= 40);
 }
 
-/// Few changes do not fill a log: time alone gives a peer up, and its buffers back.
+/// Few changes do not fill a log: after a time the peer is given up anyway, and its buffers are
+/// freed.
 #[test]
 fn a_peer_that_is_silent_for_long_is_given_up() {
     let mut cluster = two(small_options());
@@ -169,7 +172,7 @@ fn a_peer_that_is_silent_for_long_is_given_up() {
     cluster.check_equal();
 }
 
-/// One silent peer does not cost another one its stream.
+/// A silent peer does not cost another peer its stream.
 #[test]
 fn a_silent_peer_does_not_starve_another() {
     let mut cluster = Cluster::new(
@@ -193,9 +196,9 @@ fn a_silent_peer_does_not_starve_another() {
     assert_eq!(status(&cluster, 0, 1).lag.records, 0);
 }
 
-/// A replica without room is waited for, then served on.
+/// The sender waits while the replica has no room, then goes on.
 #[test]
-fn a_full_sink_is_waited_for() {
+fn a_sender_waits_for_a_full_sink() {
     let mut cluster = two(Options { scrub_us: 0, ..small_options() });
     cluster.copy(0, 1, SHARD, LANE);
     cluster.settle(1_000_000);
@@ -214,7 +217,8 @@ fn a_full_sink_is_waited_for() {
     assert_eq!(status(&cluster, 0, 1).counters.resyncs, 0);
 }
 
-/// A byte that changed on the replica, a record that vanished, one too many, one far behind the owner's last slot.
+/// A byte that changed on the replica, a record that vanished, a surplus one, one far behind the
+/// owner's last slot.
 #[test]
 fn the_scrub_finds_and_repairs_differences() {
     let mut cluster = two(Options { scrub_us: 2_000, ..small_options() });
@@ -254,7 +258,7 @@ fn the_scrub_is_not_misled_by_traffic() {
     assert_eq!(counters.scrub_differences, 0);
 }
 
-/// A copy that is made anew brings what no change told of; one that is stopped says so.
+/// A restarted copy brings what no change brought; a stopped copy notifies the replica.
 #[test]
 fn a_copy_is_restarted_and_stopped() {
     let mut cluster = two(small_options());
@@ -270,7 +274,7 @@ fn a_copy_is_restarted_and_stopped() {
         cluster.nodes[0].endpoint.restart_copy(id);
         cluster.step();
         assert_ne!(state(&cluster), CopyState::Synced);
-        // Again at once, while it waits or walks.
+        // Restarted again at once, while it waits or walks.
         cluster.nodes[0].endpoint.restart_copy(id);
     }
     cluster.settle(2_000_000);

@@ -1,4 +1,4 @@
-//! Datagrams that nobody of the cluster made now: refused under their reason, and nothing changes.
+//! Forged, recorded and stale datagrams: each is refused under its reason, and nothing changes.
 
 use weir_stream::{Lane, Refusal, ShardId};
 
@@ -7,7 +7,7 @@ use crate::network::{Cluster, Faults, Random, address, small_options};
 const SHARD: ShardId = ShardId(1);
 const LANE: Lane = Lane::ALL[0];
 
-/// Two workers in sync, and all that the first sent to the second meanwhile.
+/// Returns two workers in sync, and all that the first sent to the second meanwhile.
 fn recorded() -> (Cluster, Vec<Vec<u8>>) {
     let mut cluster = Cluster::new(2, 21, Faults::default(), small_options());
     cluster.network.recorder = Some(Vec::new());
@@ -23,7 +23,8 @@ fn recorded() -> (Cluster, Vec<Vec<u8>>) {
     (cluster, to_second.map(|(_, _, bytes)| bytes).collect())
 }
 
-/// All of the second worker that a datagram could change, but for the counters of refusals.
+/// Returns all state of the second worker that a datagram could change, except the counters of
+/// refusals.
 fn state(cluster: &Cluster) -> String {
     let node = &cluster.nodes[1];
     let mut status = node.endpoint.peer_status(node.peers[0].unwrap(), cluster.now_us).unwrap();
@@ -70,7 +71,7 @@ fn replays_are_refused() {
     assert_eq!(state(&cluster), before);
 }
 
-/// A recorded HELLO is authentic, but it answers no challenge of now.
+/// A recorded HELLO is authentic, but it answers no current challenge.
 #[test]
 fn a_replayed_hello_sets_nothing_up() {
     let (mut cluster, sent) = recorded();
@@ -119,7 +120,7 @@ fn forgeries_are_refused() {
         for bit in 0..datagram.len() * 8 {
             let mut forged = datagram.to_vec();
             forged[bit / 8] ^= 1 << (bit % 8);
-            // The clock stands still: a HELLO must not run into its rate.
+            // The clock does not advance: a HELLO must not exceed its rate.
             assert!(inject(&mut cluster, 0, &forged).is_err(), "bit {bit}");
         }
         for length in 0..datagram.len() {
@@ -141,7 +142,7 @@ fn garbage_is_refused() {
     for round in 0..20_000 {
         let length = random.below(1_500) as usize;
         let mut bytes: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
-        // Half of it behind a header that is right, with a number of the future.
+        // Half of them have a correct header, with a number of the future.
         if round % 2 == 0 && length >= 24 {
             bytes[..24].copy_from_slice(&sent.last().unwrap()[..24]);
             bytes[16..24].copy_from_slice(&(u64::MAX - round).to_be_bytes());
@@ -152,7 +153,7 @@ fn garbage_is_refused() {
     assert_eq!(state(&cluster), before);
 }
 
-/// What an earlier life of the peer sent comes late.
+/// Datagrams of an earlier incarnation of the peer come late.
 #[test]
 fn an_old_boot_is_refused() {
     let (mut cluster, sent) = recorded();
@@ -165,7 +166,8 @@ fn an_old_boot_is_refused() {
     assert_eq!(state(&cluster), before);
 }
 
-/// The same lives of both, but a new session after a silence: its keys are new, so numbers may begin anew.
+/// The same incarnations of both, but a new session after a silence: its keys are new, so numbers
+/// may start again.
 #[test]
 fn an_earlier_session_is_refused() {
     let (mut cluster, sent) = recorded();
@@ -185,7 +187,7 @@ fn an_earlier_session_is_refused() {
     assert_eq!(state(&cluster), before);
 }
 
-/// A stream started over; a datagram of before was held up on the way, in a session that goes on.
+/// A stream restarted; an earlier datagram was held up on the way, in a session that goes on.
 #[test]
 fn a_stale_epoch_is_refused() {
     let (mut cluster, _) = recorded();

@@ -1,4 +1,5 @@
-//! Workers joined by a network that loses, repeats, delays and parts, in virtual time and from a seed.
+//! Workers joined by a network that loses, repeats, delays and separates, in virtual time and from
+//! a seed.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -32,13 +33,13 @@ impl Random {
     }
 }
 
-/// What the network does to datagrams.
+/// Faults of the network.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Faults {
     pub(crate) loss_percent: u64,
     pub(crate) repeat_percent: u64,
     pub(crate) delay_us: u64,
-    /// Up to so much more: what overtakes.
+    /// Upper bound of a random extra delay, which reorders datagrams.
     pub(crate) jitter_us: u64,
 }
 
@@ -49,7 +50,7 @@ struct Flight {
     bytes: Vec<u8>,
 }
 
-/// Datagrams on their way, by when they arrive.
+/// Datagrams on their way, by arrival time.
 #[derive(Debug)]
 pub(crate) struct Network {
     pub(crate) faults: Faults,
@@ -58,7 +59,7 @@ pub(crate) struct Network {
     count: u64,
     /// Pairs of workers that do not hear each other.
     pub(crate) parted: Vec<(usize, usize)>,
-    /// What was sent, if it is to be kept: sender, destination, bytes.
+    /// Sent datagrams, if they are recorded: sender, destination, bytes.
     pub(crate) recorder: Option<Vec<(usize, SocketAddr, Vec<u8>)>>,
 }
 
@@ -107,14 +108,15 @@ pub(crate) fn keys() -> ClusterKeys {
     ClusterKeys::parse(&"5a".repeat(32)).unwrap()
 }
 
-/// One worker: its endpoint, its slabs, and what it wants copied where.
+/// A worker: its endpoint, its slabs, and the copies that it wants.
 pub(crate) struct Node {
     pub(crate) endpoint: Endpoint,
     pub(crate) world: World,
     pub(crate) boot: BootId,
     pub(crate) peers: Vec<Option<PeerIndex>>,
     pub(crate) copies: Vec<(CopyId, usize, ShardId, Lane)>,
-    /// Where records went that one replica should have: its number and life, slab, slot and version.
+    /// Tickets of records that one replica should have: number and incarnation of the replica,
+    /// slab, slot and version.
     pub(crate) tickets: Vec<(Ticket, usize, BootId, ShardId, u32, u32)>,
     serial: u64,
 }
@@ -126,7 +128,7 @@ pub(crate) struct Cluster {
     pub(crate) now_us: u64,
     pub(crate) options: Options,
     boots: u128,
-    /// Records that were acknowledged and looked for on the replica.
+    /// Records that were acknowledged and looked up on the replica.
     pub(crate) acknowledged: u64,
     pub(crate) step_us: u64,
 }
@@ -138,7 +140,7 @@ pub(crate) fn small_options() -> Options {
         buffers: 512,
         log_datagrams: 128,
         copy_slots_per_poll: 128,
-        // Seldom, so that there are times when nothing at all is under way.
+        // Rare, so that there are times when nothing at all is under way.
         scrub_us: 100_000,
         settle_us: 20_000,
         ..Options::default()
@@ -168,7 +170,7 @@ impl Cluster {
         cluster
     }
 
-    /// A worker alone, to be put in place of another one.
+    /// Returns a worker by itself, to put in place of another one.
     pub(crate) fn boot_with(
         &mut self,
         worker: usize,
@@ -197,7 +199,8 @@ impl Cluster {
         let identity = Identity { worker: PeerId(worker as u64), boot, secret };
         let mut options = self.options.clone();
         if self.boots.is_multiple_of(2) {
-            // Where the later version is spoken, only every other life of a worker speaks it, as during an upgrade.
+            // Where the later version is spoken, only every other incarnation speaks it, as during
+            // an upgrade.
             options.versions = VERSION_MIN..=VERSION_MAX;
         }
         let mut endpoint = Endpoint::new(options, identity, fingerprint, keys).unwrap();
@@ -210,7 +213,7 @@ impl Cluster {
         Node { endpoint, world, boot, peers, copies: Vec::new(), tickets: Vec::new(), serial: 0 }
     }
 
-    /// The process of a worker dies and comes back with nothing.
+    /// Ends the process of a worker and starts it again without records.
     pub(crate) fn restart(&mut self, worker: usize) {
         let workers = self.nodes.len();
         self.nodes[worker] = self.boot(worker, workers);
@@ -225,10 +228,11 @@ impl Cluster {
         }
     }
 
-    /// A worker removes another and adds it again, as when it was told that this one had gone; both live on.
+    /// Makes a worker remove another and add it again, as after a wrong report that it had gone;
+    /// both stay alive.
     pub(crate) fn add_anew(&mut self, at: usize, other: usize) {
         let node = &mut self.nodes[at];
-        node.endpoint.remove_peer(node.peers[other].expect("another worker"));
+        node.endpoint.remove_peer(node.peers[other].expect("the peer is another worker"));
         let peer = node.endpoint.add_peer(PeerId(other as u64), address(other), self.now_us);
         node.peers[other] = Some(peer.expect("room for a peer"));
         let gone: Vec<_> = node.copies.iter().filter(|copy| copy.1 == other).copied().collect();
@@ -236,16 +240,17 @@ impl Cluster {
         gone.into_iter().for_each(|(_, _, shard, lane)| self.copy(at, other, shard, lane));
     }
 
-    /// Wants a slab copied from one worker to another.
+    /// Starts to copy a slab from one worker to another.
     pub(crate) fn copy(&mut self, from: usize, to: usize, shard: ShardId, lane: Lane) {
         let boot = self.nodes[to].boot;
         let node = &mut self.nodes[from];
-        let peer = node.peers[to].expect("another worker");
+        let peer = node.peers[to].expect("the peer is another worker");
         let id = node.endpoint.start_copy(peer, boot, shard, lane).expect("room for a copy");
         node.copies.push((id, to, shard, lane));
     }
 
-    /// A change at an owner: a slot is created, changed or deleted, and the record appended for its replicas.
+    /// Makes a change at an owner: creates, changes or deletes a slot, and appends the record for
+    /// its replicas.
     pub(crate) fn change(&mut self, owner: usize, shard: ShardId, lane: Lane, slots: u64) {
         let slot = self.network.random.below(slots) as usize;
         let length = 8 + self.network.random.below(100) as usize;
@@ -286,7 +291,7 @@ impl Cluster {
         }
     }
 
-    /// Time passes: datagrams arrive, endpoints are polled.
+    /// Advances time: datagrams arrive, endpoints are polled.
     pub(crate) fn step(&mut self) {
         self.now_us += self.step_us;
         while let Some(entry) = self.network.flights.first_entry() {
@@ -313,7 +318,8 @@ impl Cluster {
         }
     }
 
-    /// What the owner calls synced, the replica has to the end, if it lives as the owner knows it.
+    /// Checks that the replica has every copy to its end that the owner calls synced, if the owner
+    /// knows its incarnation.
     fn check_synced(&self, owner: usize) {
         let node = &self.nodes[owner];
         for &(id, to, shard, lane) in &node.copies {
@@ -329,7 +335,7 @@ impl Cluster {
         }
     }
 
-    /// What is acknowledged is on the replica.
+    /// Checks that acknowledged records are on the replica.
     fn check_tickets(&mut self, owner: usize) {
         let tickets = std::mem::take(&mut self.nodes[owner].tickets);
         let mut waiting = Vec::new();
@@ -362,7 +368,7 @@ impl Cluster {
     pub(crate) fn is_synced(&self) -> bool {
         self.nodes.iter().all(|node| {
             node.copies.iter().all(|&(id, to, _, lane)| {
-                let status = node.endpoint.copy_status(id).expect("a copy that was not stopped");
+                let status = node.endpoint.copy_status(id).expect("the copy was not stopped");
                 let peer = node.peers[to].unwrap();
                 let lag = node.endpoint.lag(peer, lane, self.now_us);
                 status.state == CopyState::Synced && lag.records == 0
@@ -379,7 +385,7 @@ impl Cluster {
         }
     }
 
-    /// What an engineer would look at.
+    /// Returns the state that an engineer would look at.
     fn state(&self) -> String {
         let mut lines = String::new();
         for (number, node) in self.nodes.iter().enumerate() {
@@ -395,7 +401,7 @@ impl Cluster {
         lines
     }
 
-    /// Every copy equals its original.
+    /// Checks that every copy equals its original.
     pub(crate) fn check_equal(&self) {
         let empty = Slab::new();
         for (owner, node) in self.nodes.iter().enumerate() {

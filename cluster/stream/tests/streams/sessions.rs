@@ -30,7 +30,7 @@ fn a_session_takes_one_round_trip() {
     let mut cluster = two(10_000);
     let start_us = cluster.now_us;
     while !(status(&cluster, 0).version.is_some() && status(&cluster, 1).version.is_some()) {
-        assert!(cluster.now_us < start_us + 22_000, "two ways and a few turns");
+        assert!(cluster.now_us < start_us + 22_000, "a session takes two ways and a few turns");
         cluster.step();
     }
     assert_eq!(status(&cluster, 0).boot, Some(cluster.nodes[1].boot));
@@ -51,7 +51,8 @@ fn a_session_is_set_up_on_a_bad_network() {
     }
 }
 
-/// A new boot id: the streams of the old life are void in both directions, the copy is made anew for the new one.
+/// A new boot id: the streams of the old incarnation are void in both directions, and the copy
+/// starts again for the new one.
 #[test]
 fn a_restarted_peer_starts_with_nothing() {
     let mut cluster = two(200);
@@ -66,10 +67,10 @@ fn a_restarted_peer_starts_with_nothing() {
     cluster.restart(0);
     cluster.run(300_000);
     assert_eq!(status(&cluster, 1).counters.restarts, 1);
-    assert!(cluster.nodes[1].world.resets >= 2, "the sink was told");
+    assert!(cluster.nodes[1].world.resets >= 2, "the sink was notified");
 }
 
-/// Who waits for what a peer was told before it was removed waits for nothing, though it has come back to its place.
+/// A ticket for a peer that was removed is void, though the peer has come back at the same index.
 #[test]
 fn a_ticket_of_a_peer_that_was_removed_is_void() {
     let mut cluster = two(200);
@@ -92,10 +93,11 @@ fn a_ticket_of_a_peer_that_was_removed_is_void() {
     assert_eq!(is_on_its_way(&cluster), (false, true));
 }
 
-/// Streams of a peer that was removed and added again begin anew at both ends. At first the other end took them for its
-/// old ones, refused each datagram as of an earlier epoch, and no copy ever came (simulated seed 66).
+/// Streams of a peer that was removed and added again restart at both ends. Otherwise the other end
+/// would take them for its old ones, refuse each datagram as of an earlier epoch, and never get a
+/// copy (simulator seed 66).
 #[test]
-fn a_peer_that_was_added_anew_starts_with_nothing() {
+fn a_peer_that_was_added_again_starts_with_nothing() {
     let mut cluster = two(200);
     cluster.copy(0, 1, SHARD, LANE);
     cluster.copy(1, 0, OTHER_SHARD, LANE);
@@ -108,12 +110,12 @@ fn a_peer_that_was_added_anew_starts_with_nothing() {
     }
     cluster.settle(1_000_000);
     cluster.check_equal();
-    assert_eq!(status(&cluster, 0).counters.restarts, 0, "nobody has begun a new life");
+    assert_eq!(status(&cluster, 0).counters.restarts, 0, "no worker has a new incarnation");
 }
 
-/// A copy wanted for one life of a peer does not go to another.
+/// A copy ordered for one incarnation of a peer does not go to another.
 #[test]
-fn a_copy_is_for_one_life() {
+fn a_copy_goes_only_to_the_ordered_incarnation() {
     let mut cluster = two(200);
     cluster.copy(0, 1, SHARD, LANE);
     cluster.settle(1_000_000);
@@ -153,7 +155,8 @@ fn a_different_key_is_a_bad_mac() {
     }
 }
 
-/// Both keys everywhere, the new one first, the old one away, worker after worker: nothing falls out of sync.
+/// Both keys on every worker, then the new one first, then the old one removed, worker after
+/// worker: no stream falls out of sync.
 #[test]
 fn keys_change_without_a_pause() {
     let (old, new) = ("5a".repeat(32), "c3".repeat(32));
@@ -178,7 +181,7 @@ fn keys_change_without_a_pause() {
     for node in 0..2 {
         let counters = status(&cluster, node).counters;
         assert_eq!((counters.resyncs, counters.restarts), (0, 0));
-        assert!(counters.sessions >= 2, "the session was made anew with the new key");
+        assert!(counters.sessions >= 2, "a new session uses the new key");
         assert_eq!(counters.heartbeats_missed, 0);
     }
 }

@@ -1,10 +1,10 @@
-//! Heartbeats say which nodes their sender hears.
+//! Heartbeats report which nodes their sender hears.
 
 use weir_stream::{Options, PeerSigns};
 
 use crate::network::{Cluster, Faults, small_options};
 
-/// Each worker on a node of its own, whose number is the worker's and 100.
+/// Returns workers that are each on a node of their own, whose number is the worker's plus 100.
 fn cluster(workers: usize) -> Cluster {
     let faults = Faults { delay_us: 200, ..Faults::default() };
     let options = Options { peers_max: workers as u16, buffers: 1024, ..small_options() };
@@ -26,7 +26,7 @@ fn signs(cluster: &Cluster, at: usize, of: usize) -> PeerSigns {
 }
 
 #[test]
-fn a_peer_that_is_cut_off_from_here_alone_is_seen_by_a_witness() {
+fn a_peer_cut_off_from_one_worker_is_seen_by_a_witness() {
     let mut cluster = cluster(3);
     cluster.network.parted = vec![(0, 1)];
     cluster.run(400_000);
@@ -36,7 +36,7 @@ fn a_peer_that_is_cut_off_from_here_alone_is_seen_by_a_witness() {
 }
 
 #[test]
-fn a_peer_that_nobody_hears_is_seen_by_no_witness() {
+fn a_peer_heard_by_no_node_is_seen_by_no_witness() {
     let mut cluster = cluster(3);
     cluster.network.parted = vec![(0, 1), (0, 2)];
     cluster.run(400_000);
@@ -44,7 +44,7 @@ fn a_peer_that_nobody_hears_is_seen_by_no_witness() {
     assert!(of.silent_ms >= 390 && of.seen_ms.is_some_and(|ms| ms >= 380), "{of:?}");
 }
 
-/// Sightings of the peer by itself, and of workers of its node by each other, say nothing.
+/// Sightings of the peer by itself, and of workers of its node by each other, do not count.
 #[test]
 fn workers_of_one_node_are_no_witnesses_of_each_other() {
     let mut cluster = cluster(3);
@@ -61,7 +61,7 @@ fn workers_of_one_node_are_no_witnesses_of_each_other() {
 }
 
 #[test]
-fn more_nodes_than_a_heartbeat_has_room_for_are_told_in_turn() {
+fn nodes_beyond_one_heartbeat_are_reported_in_turn() {
     let mut cluster = cluster(24);
     cluster.network.parted = (0..23).map(|other| (other, 23)).filter(|it| it.0 == 5).collect();
     cluster.run(200_000);

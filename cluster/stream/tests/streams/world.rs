@@ -1,4 +1,4 @@
-//! Slabs as naive maps: what a worker owns, and what it keeps for others.
+//! Slabs as naive maps: those that a worker owns, and those that it keeps for others.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,10 +8,10 @@ use weir_stream::{
     Word,
 };
 
-/// Of all slabs.
+/// Lineage of all slabs.
 const REIGN: Reign = Reign { now: 77, before: 76, word: Word::Writer };
 
-/// A slot's last version, and what it holds.
+/// A slot's last version, and its content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) version: u32,
@@ -20,7 +20,7 @@ pub(crate) struct Slot {
 
 pub(crate) type Slab = Vec<Slot>;
 
-/// What a worker has. As a sink it checks that changes come in order and once.
+/// A worker's slabs. As a sink it checks that changes come in order and once.
 #[derive(Debug, Default)]
 pub(crate) struct World {
     pub(crate) own: BTreeMap<(ShardId, Lane), Slab>,
@@ -29,7 +29,7 @@ pub(crate) struct World {
     last_serial: BTreeMap<(PeerId, Lane), u64>,
     pub(crate) finished: Vec<(PeerId, ShardId, Lane)>,
     pub(crate) resets: u64,
-    /// No room: nothing may be delivered.
+    /// There is no room: nothing may be delivered.
     pub(crate) is_full: bool,
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn is_newer(version: u32, than: u32) -> bool {
     (version.wrapping_sub(than) as i32) > 0
 }
 
-/// Live slots with version and body: what must be equal.
+/// Returns the live slots with version and body, which must be equal.
 pub(crate) fn live(slab: &Slab) -> BTreeMap<usize, &Slot> {
     slab.iter().enumerate().filter(|(_, slot)| slot.body.is_some()).collect()
 }
@@ -110,7 +110,7 @@ impl Sink for World {
     }
 
     fn copy_started(&mut self, origin: Origin, shard: ShardId, _slots: u32, reign: Reign) {
-        assert_eq!(reign, REIGN, "as the source says");
+        assert_eq!(reign, REIGN, "the lineage is the source's");
         self.finished.retain(|copy| *copy != (origin.worker, shard, origin.lane));
     }
 
@@ -158,7 +158,7 @@ impl Source for World {
                 }
                 dead => {
                     let is_dead = |slot: &u32| slab[*slot as usize].body.is_none();
-                    // Behind the last slot all are dead, up to the end of the range.
+                    // Behind the last slot all slots are dead, up to the end of the range.
                     let end = match dead {
                         None => slots.end,
                         Some(_) => (slot..total.min(last)).take_while(is_dead).last().unwrap() + 1,

@@ -44,35 +44,36 @@ pub fn gateway_ip(side: Side) -> &'static str {
     }
 }
 
-/// What came out of the worker for one packet in.
+/// All that the worker sent for the packets that went in.
 #[derive(Debug, Default)]
 pub struct Out {
     /// IP packets sent toward the internet.
     pub internet: Vec<Vec<u8>>,
-    /// IP packets sent toward the access network, tunnel header and all.
+    /// IP packets sent toward the access network, with their tunnel header.
     pub access: Vec<Vec<u8>>,
-    /// Where the IP packets were sent on their link, in order.
+    /// Link-layer destinations of the IP packets, in order.
     pub next_hops: Vec<Mac>,
     /// Other frames (ARP), whole.
     pub other: Vec<(Side, Vec<u8>)>,
-    /// All of them, whole.
+    /// All frames, whole.
     pub frames: Vec<(Side, Vec<u8>)>,
 }
 
 impl Out {
-    /// The only packet, which went to the internet.
+    /// Returns the only packet, which went to the internet.
     pub fn into_internet(self) -> Vec<u8> {
         assert_eq!((self.internet.len(), self.access.len()), (1, 0), "one packet to the internet");
         self.internet.into_iter().next().unwrap()
     }
 
-    /// The only packet, which went to the access network.
+    /// Returns the only packet, which went to the access network.
     pub fn into_access(self) -> Vec<u8> {
         assert_eq!((self.internet.len(), self.access.len()), (0, 1), "one packet to the homes");
         self.access.into_iter().next().unwrap()
     }
 
-    /// The only packet, which went to a home: (outer destination, GRE header, inner packet).
+    /// Returns the only packet, which went to a home: (outer destination, GRE header, inner
+    /// packet).
     pub fn into_home(self) -> (u32, gre::Header, Vec<u8>) {
         decapsulate(&self.into_access())
     }
@@ -95,9 +96,9 @@ pub struct World {
     pub pool: VecPool,
     pub now: Now,
     pub counters: Arc<Counters>,
-    /// Whether what goes in is sound, so that what comes out must be sound in every byte.
+    /// Whether every input is valid, so that every output must be valid in every byte.
     pub is_input_sound: bool,
-    /// Its own, by side.
+    /// The worker's own MACs and addresses, by side.
     pub macs: [Mac; 2],
     pub addresses: [Ipv4Addr; 2],
     out: Output<VecFrame>,
@@ -154,7 +155,7 @@ impl Default for World {
 }
 
 impl World {
-    /// A started worker whose gateways have answered.
+    /// Makes a started worker whose gateways have answered.
     pub fn new(config: EngineConfig) -> Self {
         let mut world = Self::unstarted(config);
         world.engine.start(world.now, &mut world.pool, &mut world.out);
@@ -195,7 +196,7 @@ impl World {
         assert!(self.frame(side, &build::arp(reply)).is_nothing());
     }
 
-    /// One whole Ethernet frame in.
+    /// Passes in one whole Ethernet frame.
     pub fn frame(&mut self, side: Side, frame: &[u8]) -> Out {
         self.frames(side, vec![VecFrame::new(frame)])
     }
@@ -206,34 +207,34 @@ impl World {
         self.collect()
     }
 
-    /// One IP packet in, from the gateway of that side.
+    /// Passes in one IP packet, from the gateway of that side.
     pub fn packet(&mut self, side: Side, packet: &[u8]) -> Out {
         self.frame(side, &build::ethernet(self.macs[side as usize], gateway_mac(side), packet))
     }
 
-    /// A packet of a home, through its tunnel to the first shard.
+    /// Passes in a packet of a home, through its tunnel to the first shard.
     pub fn up(&mut self, home: &str, inner: impl AsRef<[u8]>) -> Out {
         self.packet(Side::Access, &build::ipv4(home, ENDPOINT).gre(build::gre(), inner))
     }
 
-    /// A packet from the internet.
+    /// Passes in a packet from the internet.
     pub fn down(&mut self, packet: impl AsRef<[u8]>) -> Out {
         self.packet(Side::Internet, packet.as_ref())
     }
 
-    /// A packet that another worker redirected here, opened.
+    /// Passes in a packet that another worker redirected here, after it was opened.
     pub fn redirected(&mut self, packet: &[u8]) -> Out {
         let frame = VecFrame::new(packet);
         self.engine.receive_redirected(frame, self.now, &mut self.pool, &mut self.out);
         self.collect()
     }
 
-    /// Lets time pass, with housekeeping as often as a worker does it.
+    /// Lets time pass, with housekeeping every 100 ms.
     pub fn pass_sec(&mut self, seconds: u64) -> Out {
         self.pass_ms(seconds * 1_000)
     }
 
-    /// In steps of a tenth of a second.
+    /// Lets time pass in steps of 100 ms.
     pub fn pass_ms(&mut self, ms: u64) -> Out {
         let mut out = Out::default();
         for _ in 0..ms / 100 {
@@ -244,20 +245,20 @@ impl World {
         out
     }
 
-    /// Tells the journal to nobody; how long it is then.
+    /// Takes all changes out of the journal and discards them; returns the journal's length.
     pub fn tell(&mut self) -> u64 {
         let mut body = [0; weir_nat::BODY_MAX];
         while self.engine.nat_mut().next_change(&mut body).is_some() {}
         self.engine.nat().journal_taken()
     }
 
-    /// The end of a turn: replicas have the journal up to there.
+    /// Ends a turn: replicas have the journal up to `committed`.
     pub fn release(&mut self, committed: u64) -> Out {
         self.engine.release_committed(committed, self.now, &mut self.out);
         self.collect()
     }
 
-    /// The worker stops.
+    /// Stops the worker.
     pub fn release_all(&mut self) -> Out {
         assert!(!self.engine.release_all(self.now, &mut self.out));
         self.collect()
@@ -267,12 +268,12 @@ impl World {
         self.counters.dropped(reason)
     }
 
-    /// Drops of all kinds.
+    /// Returns the number of drops for all reasons.
     pub fn drops(&self) -> u64 {
         DropReason::ALL.iter().map(|&reason| self.dropped(reason)).sum()
     }
 
-    /// Sends a datagram of replication; None if the engine cannot.
+    /// Sends a datagram of replication; `None` if the engine cannot.
     pub fn send_datagram(&mut self, to: &str, payload: &[u8]) -> Option<Out> {
         let to = to.parse().unwrap();
         let is_sent = self.engine.nat_and_post().1.send(to, payload, &mut self.pool, &mut self.out);
@@ -311,7 +312,8 @@ impl World {
     }
 }
 
-/// Everything in the packet that can be checked is right: lengths and checksums, inside the tunnel too.
+/// Asserts that everything in the packet that can be checked is right: lengths and checksums,
+/// inside the tunnel too.
 pub fn assert_sound(packet: &[u8]) {
     assert_eq!(ipv4::parse(packet).expect("an IPv4 packet").2, packet.len(), "no padding");
     if let Err(error) = verify::packet(packet) {
@@ -319,7 +321,7 @@ pub fn assert_sound(packet: &[u8]) {
     }
 }
 
-/// What must hold even for a packet whose sender got its transport header wrong: the IP header is right.
+/// Asserts what must hold even for a packet with a wrong transport header: the IP header is right.
 pub fn assert_framed(packet: &[u8]) {
     assert_eq!(ipv4::parse(packet).expect("an IPv4 packet").2, packet.len(), "no padding");
     assert!(ipv4::header_checksum_ok(packet), "IP checksum");
@@ -332,7 +334,8 @@ pub fn decapsulate(packet: &[u8]) -> (u32, gre::Header, Vec<u8>) {
     (ip.destination.get(), header, packet[header_len + header.len..].to_vec())
 }
 
-/// (source address, source port, destination address, destination port); for ICMP the identifier twice.
+/// Returns (source address, source port, destination address, destination port); for ICMP the
+/// identifier is both ports.
 pub fn ends(packet: &[u8]) -> (u32, u16, u32, u16) {
     let (ip, at, _) = ipv4::parse(packet).unwrap();
     let word = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
@@ -343,7 +346,7 @@ pub fn ends(packet: &[u8]) -> (u32, u16, u32, u16) {
     (ip.source.get(), ports.0, ip.destination.get(), ports.1)
 }
 
-/// Dotted quad of an address, for comparing and for building packets.
+/// Returns an address as a dotted quad, to compare it and to build packets.
 pub fn dotted(address: u32) -> String {
     Ipv4Addr::from(address).to_string()
 }
@@ -358,7 +361,7 @@ impl Bits for str {
     }
 }
 
-/// `build::Address` is in scope for callers that pass addresses of several kinds.
+/// Converts any kind of address that `build::Address` accepts.
 pub fn bits(address: impl Address) -> u32 {
     let packet = build::ipv4(address, "0.0.0.1").payload(253, []);
     ipv4::parse(&packet).unwrap().0.source.get()

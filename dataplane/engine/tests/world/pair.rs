@@ -1,4 +1,5 @@
-//! Two workers of a cluster on one access network, A and B. Each shard has its lanes at both: seven at A, one at B.
+//! Two workers of a cluster on one access network, A and B. Both have lanes of each shard: seven at
+//! A, one at B.
 
 use std::net::Ipv4Addr;
 
@@ -26,7 +27,7 @@ pub fn clustered(mut config: EngineConfig) -> EngineConfig {
     config
 }
 
-/// The second worker, for the configuration of the first.
+/// Returns the configuration of the second worker, made from that of the first.
 pub fn second(mut config: EngineConfig) -> EngineConfig {
     (config.access.mac, config.internet.mac) = (build::mac(3), build::mac(4));
     config.access.address = "10.1.0.3/24".parse().unwrap();
@@ -36,7 +37,8 @@ pub fn second(mut config: EngineConfig) -> EngineConfig {
 }
 
 impl Pair {
-    /// They know each other, have resolved each other, and redirect in the clear, as an earlier version does.
+    /// Makes two workers that know each other, have resolved each other, and redirect in the clear,
+    /// as an earlier version does.
     pub fn new(config: EngineConfig) -> Self {
         let mut pair = Self::strangers(config);
         assert!(pair.a.engine.add_peer(B) && pair.b.engine.add_peer(A));
@@ -59,14 +61,15 @@ impl Pair {
         pair
     }
 
-    /// A gives what it does not know to B.
+    /// Makes a pair in which A redirects packets without a mapping to B.
     pub fn redirecting() -> Self {
         let mut pair = Self::new(config());
         pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
         pair
     }
 
-    /// What A has sent goes to B as far as it is for B; the answers come back. Returns what B sent to others.
+    /// Delivers the frames of A that are for B, and B's answers to A. Returns what B sent to
+    /// others.
     pub fn deliver(&mut self, out: &Out) -> Out {
         let Self { a, b } = self;
         let (from_b, back) = exchange(a, b, out);
@@ -92,7 +95,8 @@ impl Pair {
     }
 }
 
-/// Carries frames to their receiver, and what it answers back; returns what each sent because of it.
+/// Delivers frames to their receiver, and its answers back; returns what each worker sent because
+/// of them.
 fn exchange(from: &mut World, to: &mut World, out: &Out) -> (Out, Out) {
     let mut answers = Out::default();
     for frame in on_link(out, to) {
@@ -105,7 +109,7 @@ fn exchange(from: &mut World, to: &mut World, out: &Out) -> (Out, Out) {
     (answers, back)
 }
 
-/// The frames of the access network that a worker gets.
+/// Returns the frames of the access network that a worker receives.
 fn on_link(out: &Out, to: &World) -> Vec<Vec<u8>> {
     let mac = to.macs[Side::Access as usize];
     let is_for = |frame: &&(Side, Vec<u8>)| {

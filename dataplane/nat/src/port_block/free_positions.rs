@@ -1,15 +1,16 @@
-//! Positions of the pool that no shard has, in runs: what is asked for together lies together where it can.
+//! Positions of the pool that no shard has, in runs: positions that are taken together are
+//! consecutive where possible.
 
 use std::ops::Range;
 
 #[derive(Debug)]
 pub(super) struct FreePositions {
-    /// Sorted; between two of them lies a position that is taken.
+    /// Sorted; between two runs lies a position that is taken.
     runs: Vec<Range<u32>>,
 }
 
 impl FreePositions {
-    /// All positions below `count`.
+    /// Builds the set of all positions below `count`.
     pub(super) fn new(count: u32) -> Self {
         Self { runs: Some(0..count).into_iter().filter(|all| all.end > 0).collect() }
     }
@@ -18,7 +19,8 @@ impl FreePositions {
         self.runs.iter().map(|run| run.end - run.start).sum()
     }
 
-    /// Takes `wanted` positions from the shortest run that has as many, else all of the longest. None if there are none.
+    /// Takes `wanted` positions from the shortest run that has as many, else all of the longest.
+    /// None if there are none.
     pub(super) fn take(&mut self, wanted: u32) -> Option<Range<u32>> {
         let len = |at: &usize| self.runs[*at].end - self.runs[*at].start;
         let fitting = (0..self.runs.len()).filter(|at| len(at) >= wanted).min_by_key(len);
@@ -51,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fits_lies_together_and_what_does_not_is_split() {
+    fn positions_are_consecutive_if_they_fit_and_split_otherwise() {
         let mut free = FreePositions::new(16);
         let runs: Vec<_> = [4, 2, 4, 2, 4].map(|count| free.take(count).unwrap()).into();
         assert_eq!(runs, [0..4, 4..6, 6..10, 10..12, 12..16]);

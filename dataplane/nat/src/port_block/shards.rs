@@ -1,12 +1,12 @@
-//! The addresses of shards that come and go.
+//! The addresses of shards that are added and removed.
 
 use ipnet::Ipv4Net;
 
 use super::{AddressRun, NO_ADDRESS, PortBlocks, PublicAddress, ShardIndex, ShardPool};
 
 impl PortBlocks {
-    /// Gives a shard that has no addresses those of its prefixes, all their blocks free, and these lanes as ours. There
-    /// must be room; without translation none is needed.
+    /// Gives a shard without addresses those of its prefixes, with all blocks free, and makes these
+    /// lanes this worker's own. There must be room; without translation none is needed.
     pub(crate) fn add(&mut self, shard: ShardIndex, public: &[Ipv4Net], lanes: u8) {
         let is_translating = !self.addresses.is_empty();
         let mut positions = Vec::new();
@@ -14,7 +14,7 @@ impl PortBlocks {
             let (first, size) = (net.network().to_bits(), 1_u64 << (32 - net.prefix_len()));
             let (mut done, size) = (0, size as u32);
             while done < size {
-                let run = self.free_positions.take(size - done).expect("room was asked for");
+                let run = self.free_positions.take(size - done).expect("room was checked");
                 let (address, position, count) = (first + done, run.start, run.len() as u32);
                 for (offset, position) in run.clone().enumerate() {
                     let address = address + offset as u32;
@@ -35,7 +35,7 @@ impl PortBlocks {
     /// Takes its addresses from a shard that holds no block.
     ///
     /// # Panics
-    /// If it holds one.
+    /// If the shard holds a block.
     pub(crate) fn remove(&mut self, shard: ShardIndex) {
         self.set_lanes(shard, 0xff);
         let pool = std::mem::take(&mut self.shards[usize::from(shard.0)]);
@@ -53,7 +53,7 @@ impl PortBlocks {
         }
     }
 
-    /// Addresses that further shards can have.
+    /// Returns the number of addresses that further shards can have.
     pub(crate) fn addresses_free(&self) -> u64 {
         self.free_positions.count().into()
     }

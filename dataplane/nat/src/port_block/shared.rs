@@ -1,4 +1,5 @@
-//! The pool of a shard that several workers write: which lanes are ours, and ports that a lane's owner has given.
+//! The pool of a shard that several workers write: lanes owned here, and ports given by owners of
+//! other lanes.
 
 use super::{
     Block, BlockId, FREE_BLOCK, LANES, NO_OWNER, PortBlocks, Protocol, ShardIndex, WORD_BITS,
@@ -13,7 +14,7 @@ pub(crate) struct PortPlace {
 }
 
 impl PortBlocks {
-    /// From now on blocks of the shard are opened in these lanes only. Blocks that are open stay so.
+    /// Sets the lanes of the shard in which blocks are opened. Blocks that are open stay open.
     pub(crate) fn set_lanes(&mut self, shard: ShardIndex, lanes: u8) {
         let lanes = lanes_word(lanes);
         let words = self.blocks_per_address.div_ceil(WORD_BITS);
@@ -31,31 +32,32 @@ impl PortBlocks {
         }
     }
 
-    /// The lanes of the shard that we write, a bit each.
+    /// Returns the lanes of the shard that this worker owns, a bit each.
     #[inline]
     pub(crate) fn lanes(&self, shard: ShardIndex) -> u8 {
         self.shards[usize::from(shard.0)].lanes as u8
     }
 
-    /// Does the block, which is of this shard, lie in a lane that we write?
+    /// True if the block, which is of this shard, lies in a lane that this worker owns.
     #[inline]
     pub(crate) fn is_ours(&self, shard: ShardIndex, block: BlockId) -> bool {
         self.lanes(shard) >> self.lane(block) & 1 != 0
     }
 
-    /// Gives a free block to a subscriber because its lane's owner did; he has logged it.
+    /// Gives a free block to a subscriber because its lane's owner did; that owner has logged it.
     pub(crate) fn claim(&mut self, block: BlockId, owner: u32) {
         self.set_free(block, false);
         self.blocks[block.0 as usize] = Block { owner, is_logged: true, ..FREE_BLOCK };
     }
 
-    /// The subscriber that holds the block, if a mapping has stood in it: the log names no other.
+    /// Returns the subscriber that holds the block, if a mapping has stood in it: the log names no
+    /// other.
     pub(crate) fn logged_owner(&self, block: BlockId) -> Option<u32> {
         let record = &self.blocks[block.0 as usize];
         (record.owner != NO_OWNER && record.is_logged).then_some(record.owner)
     }
 
-    /// A block of a lane of the shard by its place among them; none behind the last.
+    /// Returns a block of a lane of the shard by its index among them; None behind the last.
     pub(crate) fn block_of_lane(
         &self,
         shard: ShardIndex,
@@ -69,14 +71,14 @@ impl PortBlocks {
         Some(BlockId(position * self.blocks_per_address + number))
     }
 
-    /// The subscriber that holds the block.
+    /// Returns the subscriber that holds the block.
     #[inline]
     pub(crate) fn owner(&self, block: BlockId) -> Option<u32> {
         let owner = self.blocks[block.0 as usize].owner;
         (owner != NO_OWNER).then_some(owner)
     }
 
-    /// Where the bit of a port is.
+    /// Returns the position of a port's bit.
     #[inline]
     pub(crate) fn place_of(&self, block: BlockId, protocol: Protocol, port: u16) -> PortPlace {
         let (word, bit) = self.port_bit(block, protocol, port);
@@ -103,7 +105,7 @@ impl PortBlocks {
         self.blocks[block.0 as usize].used[protocol.space()] += 1;
     }
 
-    /// Position of a public address in the pool.
+    /// Returns the position of a public address in the pool.
     pub(crate) fn position_of(&self, address: u32) -> Option<u32> {
         let behind = self.runs.partition_point(|run| run.address <= address);
         let run = self.runs.get(behind.checked_sub(1)?)?;
@@ -111,12 +113,12 @@ impl PortBlocks {
         (offset < run.count).then(|| run.position + offset)
     }
 
-    /// May this port be given at all?
+    /// True if this port may be given at all.
     pub(crate) fn is_usable(&self, port: u16) -> bool {
         port >= self.port_min
     }
 
-    /// The shard of the address at a position of the pool.
+    /// Returns the shard of the address at a position of the pool.
     pub(crate) fn shard_at(&self, address: u32) -> ShardIndex {
         self.addresses[address as usize].shard
     }

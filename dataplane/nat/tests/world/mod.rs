@@ -32,23 +32,23 @@ pub(crate) fn address(text: &str) -> u32 {
     text.parse::<std::net::Ipv4Addr>().unwrap().into()
 }
 
-/// `10.0.0.1:80`
+/// Parses an endpoint such as `10.0.0.1:80`.
 pub(crate) fn at(text: &str) -> Endpoint {
     let (ip, port) = text.split_once(':').unwrap();
     Endpoint::new(address(ip), port.parse().unwrap())
 }
 
-/// The n-th home of the first shard.
+/// Returns the n-th home of the first shard.
 pub(crate) fn home(n: u32) -> Home {
     Home { shard: SHARD, outer: address("10.200.0.0") + n, gre_key: None }
 }
 
-/// The n-th inside endpoint of a home; all homes use the same addresses.
+/// Returns the n-th inside endpoint of a home; all homes use the same addresses.
 pub(crate) fn inside(n: u16) -> Endpoint {
     Endpoint::new(address("192.168.1.10"), 10_000 + n)
 }
 
-/// The n-th server.
+/// Returns the n-th server.
 pub(crate) fn server(n: u32) -> Endpoint {
     Endpoint::new(address("192.0.2.1") + n, 443)
 }
@@ -123,7 +123,7 @@ impl World {
         self.back(public, remote, Protocol::Tcp, flags)
     }
 
-    /// A TCP connection of the first home, established.
+    /// Establishes a TCP connection of the first home.
     pub(crate) fn connect(&mut self, inside: Endpoint, remote: Endpoint) -> Endpoint {
         let public = self.tcp_out(home(1), inside, remote, SYN).unwrap();
         self.tcp_back(public, remote, SYN_ACK).unwrap();
@@ -131,12 +131,12 @@ impl World {
         public
     }
 
-    /// Lets time pass, without the walk: what a packet meets must not depend on it.
+    /// Lets time pass, without the walk: the fate of a packet must not depend on it.
     pub(crate) fn wait(&mut self, seconds: u32) {
         self.now = Tick(self.now.0 + seconds);
     }
 
-    /// Lets time pass and the walk go round.
+    /// Lets time pass, and the walk visit every slot.
     pub(crate) fn wait_and_collect(&mut self, seconds: u32) {
         self.wait(seconds);
         self.nat.expire(self.now, usize::MAX, usize::MAX);
@@ -150,14 +150,14 @@ impl World {
         std::iter::from_fn(|| self.nat.next_event()).collect()
     }
 
-    /// All sessions, in pages of the smallest size.
+    /// Lists all sessions, in pages of the smallest size.
     pub(crate) fn list(&self, filter: &SessionFilter) -> Vec<SessionView> {
         let (mut cursor, mut sessions) = (PageCursor::default(), Vec::new());
         while self.nat.sessions(&mut cursor, 1, filter, &mut sessions) {}
         sessions
     }
 
-    /// Nothing is held any more: no record, port, block or subscriber.
+    /// Checks that nothing is held any more: no record, port, block or subscriber.
     pub(crate) fn assert_empty(&self) {
         let gauges = self.nat.gauges();
         assert_eq!((gauges.flows, gauges.quarantined, gauges.subscribers), (0, 0, 0));

@@ -1,4 +1,5 @@
-//! Two workers of one shard: the first owns its lanes, the second the reserve, and each copies the other's.
+//! Two workers of one shard: the first owns its lanes, the second the reserve, and each copies the
+//! other's.
 
 use weir_nat::*;
 
@@ -11,7 +12,7 @@ pub(crate) fn pair_config() -> NatConfig {
     NatConfig { port_block: 64, ports_per_subscriber: 64, replicas: 1, ..config() }
 }
 
-/// A worker that owns these lanes of the first shard and tells of all.
+/// Builds a worker that owns these lanes of the first shard and replicates all.
 pub(crate) fn worker(config: NatConfig, lanes: u8) -> World {
     let mut world = World::new(config);
     world.nat.set_owned_lanes(SHARD, lanes, world.now);
@@ -23,7 +24,7 @@ pub(crate) fn pair(config: &NatConfig) -> (World, World) {
     (worker(config.clone(), PRIMARY), worker(config.clone(), RESERVE))
 }
 
-/// Brings what one has to tell to the other; returns the kinds.
+/// Delivers the pending changes of one worker to the other; returns their kinds.
 pub(crate) fn tell(from: &mut World, to: &mut World) -> Vec<ChangeKind> {
     let (mut body, mut kinds) = ([0; BODY_MAX], Vec::new());
     while let Some((change, len)) = from.nat.next_change(&mut body) {
@@ -34,7 +35,7 @@ pub(crate) fn tell(from: &mut World, to: &mut World) -> Vec<ChangeKind> {
     kinds
 }
 
-/// Copies the primary's lanes as one has them.
+/// Copies the primary's lanes, as `from` has them.
 pub(crate) fn copy(from: &World, to: &mut World, is_passed_on: bool) {
     for lane in 0..7 {
         from.nat.copy_lane(SHARD, lane, 0..u32::MAX, u32::MAX, |change, body| {
@@ -44,7 +45,7 @@ pub(crate) fn copy(from: &World, to: &mut World, is_passed_on: bool) {
     }
 }
 
-/// Of all sessions, as a table shows them.
+/// Returns the states of all sessions, in the order of the table.
 pub(crate) fn states(world: &World) -> Vec<&'static str> {
     world.list(&SessionFilter::default()).iter().map(|session| session.state).collect()
 }

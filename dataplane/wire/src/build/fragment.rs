@@ -1,13 +1,14 @@
-//! Cutting a packet into fragments (RFC 791 section 3.2).
+//! Fragmentation of a packet (RFC 791 section 3.2).
 
 use crate::checksum;
 use crate::ipv4::{self, Ipv4};
 
-/// The fragments of an IPv4 packet, in order, none longer than `mtu` bytes; the packet itself if it fits. DF is not looked at.
-/// A packet with options, or that is a fragment itself, keeps its options in each part and its place in the whole.
+/// Returns the fragments of an IPv4 packet, in order, none longer than `mtu` bytes; if the packet
+/// fits, the packet itself. Ignores DF. A packet with options, or one that is a fragment itself,
+/// keeps its options and its offset within the whole packet in each fragment.
 ///
 /// # Panics
-/// When `packet` is not an IPv4 packet, or `mtu` has no room for 8 bytes of payload.
+/// Panics if `packet` is not an IPv4 packet, or if `mtu` has no room for 8 bytes of payload.
 pub fn fragments(packet: impl AsRef<[u8]>, mtu: usize) -> Vec<Vec<u8>> {
     let packet = packet.as_ref();
     let (whole, header_len, total_length) = ipv4::parse(packet).expect("an IPv4 packet");

@@ -2,20 +2,20 @@
 
 use crate::gre::{Header, PROTOCOL_IPV4};
 
-/// A GRE header to be: IPv4 inside, no key, no sequence number, no checksum, until told otherwise.
+/// Builder of a GRE header. Defaults: IPv4 inside, no key, no sequence number, no checksum.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct GreBuilder {
     header: Header,
 }
 
-/// Starts a header; give it to [`super::Ipv4Builder::gre`].
+/// Starts a header; pass it to [`super::Ipv4Builder::gre`].
 pub fn gre() -> GreBuilder {
     GreBuilder { header: Header::new(PROTOCOL_IPV4) }
 }
 
 impl GreBuilder {
-    /// Ethertype of the payload; 0 for a keepalive.
+    /// Sets the ethertype of the payload; 0 for a keepalive.
     pub fn protocol(mut self, protocol: u16) -> Self {
         self.header.protocol = protocol;
         self
@@ -26,7 +26,7 @@ impl GreBuilder {
         self
     }
 
-    /// `None` = no key.
+    /// Sets the key, or none for `None`.
     pub fn maybe_key(mut self, key: Option<u32>) -> Self {
         self.header.key = key;
         self
@@ -42,7 +42,7 @@ impl GreBuilder {
         self
     }
 
-    /// Header and payload.
+    /// Returns header and payload.
     pub fn build(self, payload: &[u8]) -> Vec<u8> {
         let mut packet = vec![0; self.header.emitted_len()];
         packet.extend_from_slice(payload);

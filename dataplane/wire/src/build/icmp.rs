@@ -3,7 +3,7 @@
 use crate::icmp::{self, Icmp};
 use zerocopy::IntoBytes;
 
-/// A message of any kind with checksum; `rest` = bytes 4 to 8 of the header.
+/// Builds a message of any kind with checksum; `rest` = bytes 4 to 8 of the header.
 pub fn icmp_message(kind: u8, code: u8, rest: [u8; 4], payload: impl AsRef<[u8]>) -> Vec<u8> {
     let header = Icmp::new(kind, code, rest);
     let mut message = [header.as_bytes(), payload.as_ref()].concat();
@@ -11,14 +11,14 @@ pub fn icmp_message(kind: u8, code: u8, rest: [u8; 4], payload: impl AsRef<[u8]>
     message
 }
 
-/// An echo request or reply, by `kind`.
+/// Builds an echo request or reply, as `kind` says.
 pub fn icmp_echo(kind: u8, identifier: u16, sequence: u16, payload: impl AsRef<[u8]>) -> Vec<u8> {
     let [[a, b], [c, d]] = [identifier, sequence].map(u16::to_be_bytes);
     icmp_message(kind, 0, [a, b, c, d], payload)
 }
 
-/// An error of at most `room` bytes that quotes the beginning of `offending`, an IPv4 packet. `room` = 36 quotes the IP header
-/// and 8 bytes (RFC 792).
+/// Builds an error of at most `room` bytes that quotes the beginning of `offending`, an IPv4
+/// packet. `room` = 36 quotes the IP header and 8 bytes (RFC 792).
 pub fn icmp_error(
     kind: u8,
     code: u8,

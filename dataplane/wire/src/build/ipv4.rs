@@ -11,9 +11,9 @@ use crate::{checksum, udp};
 use core::net::Ipv4Addr;
 use zerocopy::IntoBytes;
 
-/// Anything that names an IPv4 address in a test: text, four bytes, a number in host order, an [`Ipv4Addr`].
+/// Forms of an IPv4 address in a test: text, four bytes, a number in host order, an [`Ipv4Addr`].
 pub trait Address {
-    /// The address in host order.
+    /// Returns the address in host order.
     fn host_order(self) -> u32;
 }
 
@@ -43,7 +43,8 @@ impl Address for &str {
     }
 }
 
-/// An IPv4 packet to be: TTL 64, DF clear, identification 0, no options, until told otherwise. Ended by its payload.
+/// Builder of an IPv4 packet. Defaults: TTL 64, DF clear, identification 0, no options. The payload
+/// completes it.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Ipv4Builder {
@@ -65,25 +66,25 @@ impl Ipv4Builder {
         self
     }
 
-    /// DSCP and ECN as one byte.
+    /// Sets DSCP and ECN as one byte.
     pub fn tos(mut self, tos: u8) -> Self {
         self.header.tos = tos;
         self
     }
 
-    /// 0 to 63 (RFC 2474).
+    /// Sets DSCP, 0 to 63 (RFC 2474).
     pub fn dscp(self, dscp: u8) -> Self {
         let ecn = self.header.ecn();
         self.tos(dscp << 2 | ecn)
     }
 
-    /// 0 to 3 (RFC 3168): not capable, ECT(1), ECT(0), CE.
+    /// Sets ECN, 0 to 3 (RFC 3168): not capable, ECT(1), ECT(0), CE.
     pub fn ecn(self, ecn: u8) -> Self {
         let dscp = self.header.dscp();
         self.tos(dscp << 2 | ecn & 0b11)
     }
 
-    /// "Don't fragment".
+    /// Sets or clears DF, "don't fragment".
     pub fn df(mut self, dont_fragment: bool) -> Self {
         let (more, offset) = (self.header.more_fragments(), self.header.fragment_offset());
         self.header.set_fragment(dont_fragment, more, offset);
@@ -95,14 +96,15 @@ impl Ipv4Builder {
         self
     }
 
-    /// Makes it a fragment: `offset` in bytes, a multiple of 8. [`super::fragments`] cuts a whole packet.
+    /// Makes the packet a fragment: `offset` in bytes, a multiple of 8. [`super::fragments`]
+    /// fragments a whole packet.
     pub fn fragment(mut self, offset: usize, more_fragments: bool) -> Self {
         let dont_fragment = self.header.dont_fragment();
         self.header.set_fragment(dont_fragment, more_fragments, offset);
         self
     }
 
-    /// Header options, padded with zeros to a multiple of 4; at most 40 bytes.
+    /// Sets header options, padded with zeros to a multiple of 4; at most 40 bytes.
     pub fn options(mut self, options: &[u8]) -> Self {
         assert!(options.len() <= 40, "IPv4 options of {} bytes", options.len());
         self.options = options.to_vec();
@@ -110,7 +112,7 @@ impl Ipv4Builder {
         self
     }
 
-    /// The packet around a payload of any protocol.
+    /// Builds the packet around a payload of any protocol.
     pub fn payload(mut self, protocol: u8, payload: impl AsRef<[u8]>) -> Vec<u8> {
         let payload = payload.as_ref();
         let header_len = Ipv4::LEN + self.options.len();
@@ -125,7 +127,7 @@ impl Ipv4Builder {
         [self.header.as_bytes(), &self.options, payload].concat()
     }
 
-    /// A UDP datagram with checksum.
+    /// Builds a UDP datagram with checksum.
     pub fn udp(
         self,
         source_port: u16,
@@ -138,7 +140,7 @@ impl Ipv4Builder {
         self.payload(PROTOCOL_UDP, datagram)
     }
 
-    /// A UDP datagram whose sender computed no checksum.
+    /// Builds a UDP datagram whose sender computed no checksum.
     pub fn udp_without_checksum(
         self,
         source_port: u16,
@@ -149,7 +151,7 @@ impl Ipv4Builder {
         self.payload(PROTOCOL_UDP, datagram)
     }
 
-    /// A TCP segment with checksum.
+    /// Builds a TCP segment with checksum.
     pub fn tcp(self, segment: TcpBuilder) -> Vec<u8> {
         let segment = segment.build(self.source(), self.destination());
         self.payload(PROTOCOL_TCP, segment)
@@ -173,12 +175,13 @@ impl Ipv4Builder {
         self.payload(PROTOCOL_ICMP, icmp_echo(ECHO_REPLY, identifier, sequence, payload))
     }
 
-    /// An ICMP message of any kind with checksum; `rest` = bytes 4 to 8 of the header.
+    /// Builds an ICMP message of any kind with checksum; `rest` = bytes 4 to 8 of the header.
     pub fn icmp(self, kind: u8, code: u8, rest: [u8; 4], payload: impl AsRef<[u8]>) -> Vec<u8> {
         self.payload(PROTOCOL_ICMP, icmp_message(kind, code, rest, payload))
     }
 
-    /// An ICMP error that quotes as much of `offending` (an IPv4 packet) as RFC 1812 section 4.3.2.3 allows: 576 bytes in all.
+    /// Builds an ICMP error that quotes as much of `offending` (an IPv4 packet) as RFC 1812 section
+    /// 4.3.2.3 allows: 576 bytes in total.
     pub fn icmp_error(
         self,
         kind: u8,
@@ -190,7 +193,8 @@ impl Ipv4Builder {
         self.payload(PROTOCOL_ICMP, icmp_error(kind, code, rest, offending, room))
     }
 
-    /// "Time to live exceeded in transit", from the router that this packet is built for.
+    /// Builds the error "time to live exceeded in transit"; the source of this packet is the
+    /// router.
     pub fn time_exceeded(self, offending: impl AsRef<[u8]>) -> Vec<u8> {
         self.icmp_error(TIME_EXCEEDED, CODE_TTL_EXCEEDED, [0; 4], offending)
     }
@@ -199,12 +203,12 @@ impl Ipv4Builder {
         self.icmp_error(DESTINATION_UNREACHABLE, CODE_PORT_UNREACHABLE, [0; 4], offending)
     }
 
-    /// A GRE tunnel packet around `payload`, by default an IPv4 packet.
+    /// Builds a GRE tunnel packet around `payload`, by default an IPv4 packet.
     pub fn gre(self, header: GreBuilder, payload: impl AsRef<[u8]>) -> Vec<u8> {
         self.payload(PROTOCOL_GRE, header.build(payload.as_ref()))
     }
 
-    /// An IPIP tunnel packet around the IPv4 packet `inner` (RFC 2003).
+    /// Builds an IPIP tunnel packet around the IPv4 packet `inner` (RFC 2003).
     pub fn ipip(self, inner: impl AsRef<[u8]>) -> Vec<u8> {
         self.payload(PROTOCOL_IPIP, inner)
     }

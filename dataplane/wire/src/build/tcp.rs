@@ -4,7 +4,7 @@ use crate::tcp::{self, ACK, FIN, PSH, RST, SYN, Tcp};
 use crate::{U16, U32};
 use zerocopy::IntoBytes;
 
-/// A segment to be: no flags, sequence and acknowledgment 0, window 65,535, until told otherwise.
+/// Builder of a TCP segment. Defaults: no flags, sequence and acknowledgment 0, window 65,535.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct TcpBuilder {
@@ -13,7 +13,7 @@ pub struct TcpBuilder {
     payload: Vec<u8>,
 }
 
-/// Starts a segment; give it to [`super::Ipv4Builder::tcp`].
+/// Starts a segment; pass it to [`super::Ipv4Builder::tcp`].
 pub fn tcp(source_port: u16, destination_port: u16) -> TcpBuilder {
     let header = Tcp {
         source_port: U16::new(source_port),
@@ -78,7 +78,8 @@ impl TcpBuilder {
         self.option(&[2, 4, high, low])
     }
 
-    /// Appends the bytes of options as they are. The whole is padded with zeros to a multiple of 4, at most 40 bytes.
+    /// Appends the bytes of options unchanged. All options together are padded with zeros to a
+    /// multiple of 4, at most 40 bytes.
     pub fn option(mut self, option: &[u8]) -> Self {
         self.options.extend_from_slice(option);
         assert!(self.options.len() <= 40, "TCP options of {} bytes", self.options.len());
@@ -90,7 +91,7 @@ impl TcpBuilder {
         self
     }
 
-    /// The segment with its checksum, between two addresses in host order.
+    /// Builds the segment with its checksum, between two addresses in host order.
     pub fn build(mut self, source: u32, destination: u32) -> Vec<u8> {
         self.options.resize(self.options.len().next_multiple_of(4), 0);
         self.header.offset_reserved = ((Tcp::LEN + self.options.len()) as u8 / 4) << 4;

@@ -1,4 +1,4 @@
-//! What the builders make is right in every layer.
+//! Built packets are right in every layer.
 
 use super::*;
 use crate::arp::Arp;
@@ -41,7 +41,7 @@ fn a_keepalive_has_protocol_zero() {
 }
 
 #[test]
-fn arp_goes_to_everybody_or_to_its_target() {
+fn arp_requests_are_broadcast_and_replies_go_to_their_target() {
     let request = arp(Arp::request(mac(1), 1, 2));
     let reply = arp(Arp::reply(mac(2), 2, mac(1), 1));
     assert_eq!(parse_link(&request).unwrap().destination, Mac::BROADCAST);
@@ -60,7 +60,7 @@ fn an_error_quotes_no_more_than_there_is_room() {
 }
 
 #[test]
-fn fragments_put_together_are_the_packet() {
+fn reassembled_fragments_equal_the_packet() {
     let payload: Vec<u8> = (0..3000).map(|n| n as u8).collect();
     let whole = ipv4("10.0.0.1", "10.0.0.2").identification(77).options(&[1; 4]).udp(1, 2, payload);
     for mtu in [60, 576, 1001, 1500, 3031, 3032] {
@@ -79,7 +79,7 @@ fn fragments_put_together_are_the_packet() {
 }
 
 #[test]
-fn a_fragment_of_a_fragment_keeps_its_place() {
+fn fragment_of_a_fragment_keeps_its_offset() {
     let middle = ipv4("10.0.0.1", "10.0.0.2").fragment(1480, true).payload(17, [1; 400]);
     let parts = fragments(middle, 220);
     let places: Vec<(usize, bool)> = parts

@@ -10,16 +10,17 @@ const MAXIMUM_SEGMENT_SIZE: u8 = 2;
 const MAXIMUM_SEGMENT_SIZE_LEN: u8 = 4;
 const CHECKSUM: Range<usize> = 16..18;
 
-/// The first MSS option of a segment, in bytes; `None` if there is none that can be read.
+/// Returns the first MSS option of a segment, in bytes; `None` if there is none that can be read.
 pub fn mss(segment: &[u8]) -> Option<u16> {
     let options_end = parse(segment).ok()?.header_len();
     let value = next_mss(segment, Tcp::LEN, options_end)?;
     Some(u16::from_be_bytes([segment[value.start], segment[value.start + 1]]))
 }
 
-/// Lowers every MSS option of a SYN segment that is above `max` to `max` and updates the checksum; never raises one, never adds
-/// one, touches nothing else. Returns whether something changed. A segment that is not a SYN, does not parse or has no MSS option is left
-/// as it is; options behind a malformed one are not reached.
+/// Lowers every MSS option of a SYN segment that is above `max` to `max` and updates the checksum;
+/// never raises one, never adds one, and changes nothing else. Returns whether something changed. A
+/// segment that is not a SYN, cannot be parsed or has no MSS option is left unchanged; options
+/// behind a malformed one are not reached.
 #[inline]
 pub fn clamp_mss(segment: &mut [u8], max: u16) -> bool {
     match parse(segment) {
@@ -51,7 +52,8 @@ fn clamp_options(segment: &mut [u8], options_end: usize, max: u16) -> bool {
     changed
 }
 
-/// A field at an odd offset lies across two words of the sum: its bytes count swapped (RFC 1071 section 2(B)).
+/// Adds the replacement of a field. A field at an odd offset is spread over two words of the sum:
+/// its bytes count swapped (RFC 1071 section 2(B)).
 fn replace_at(delta: Delta, offset: usize, old: u16, new: u16) -> Delta {
     if offset.is_multiple_of(2) {
         delta.replace16(old, new)
@@ -60,8 +62,8 @@ fn replace_at(delta: Delta, offset: usize, old: u16, new: u16) -> Delta {
     }
 }
 
-/// Where the value of the next MSS option lies, looking from `at`, which must be the start of an option. `options_end` is within
-/// the segment.
+/// Returns the range of the value of the next MSS option from `at` on, which must be the start of
+/// an option. `options_end` is within the segment.
 fn next_mss(segment: &[u8], mut at: usize, options_end: usize) -> Option<Range<usize>> {
     let options = segment.get(..options_end)?;
     loop {
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn lowers_what_is_above() {
+    fn mss_above_the_maximum_is_lowered() {
         let (changed, segment) = clamped(tcp(1, 2).syn().mss(1460), 1380);
         assert!(changed);
         assert_eq!(mss(&segment), Some(1380));
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn never_raises_and_never_adds() {
+    fn mss_is_never_raised_and_never_added() {
         assert!(!clamped(tcp(1, 2).syn().mss(1380), 1380).0);
         assert!(!clamped(tcp(1, 2).syn().mss(536), 1380).0);
         assert!(!clamped(tcp(1, 2).syn(), 1380).0);
@@ -114,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_it_behind_other_options_also_at_an_odd_place() {
+    fn mss_behind_other_options_is_found_also_at_an_odd_offset() {
         let timestamps = [8, 10, 0, 0, 0, 1, 0, 0, 0, 2];
         let (changed, segment) =
             clamped(tcp(1, 2).syn().option(&timestamps).option(&[1]).mss(9000), 1380);
@@ -123,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn lowers_each_of_several() {
-        // Which of them a receiver takes is not defined.
+    fn each_of_several_mss_options_is_lowered() {
+        // It is not defined which of them a receiver uses.
         let (_, segment) = clamped(tcp(1, 2).syn().mss(1400).mss(9000).mss(500), 1380);
         assert_eq!(segment[20..32], [2, 4, 5, 100, 2, 4, 5, 100, 2, 4, 1, 244]);
     }
 
     #[test]
-    fn stops_at_the_end_of_the_options() {
+    fn mss_behind_the_end_of_the_options_is_not_read() {
         assert!(
             !clamped(tcp(1, 2).syn().option(&[0]).mss(9000), 1380).0,
             "behind the end of options"

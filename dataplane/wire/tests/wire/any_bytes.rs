@@ -5,7 +5,7 @@ use bolero::check;
 use weir_wire::checksum::{self, Delta};
 use weir_wire::{arp, describe, ethernet, gre, icmp, ipv4, ports, tcp, udp, verify};
 
-/// Gives `bytes` to everything that takes bytes from the network.
+/// Passes `bytes` to every function that reads bytes from the network.
 fn read_as_everything(bytes: &[u8]) {
     let _ = ethernet::parse_link(bytes);
     let _ = ethernet::parse_vlan(bytes);
@@ -40,7 +40,7 @@ fn edit_as_everything(bytes: &[u8]) {
     icmp::set_checksum(&mut copy);
 }
 
-/// What lies behind the headers can only be reached when the parsers agree on where they end.
+/// Checks the lengths that parsers return, on which all access behind the headers relies.
 fn lengths_are_within(bytes: &[u8]) {
     if let Ok((_, header_len, total_length)) = ipv4::parse(bytes) {
         assert!(20 <= header_len && header_len <= total_length && total_length <= bytes.len());
@@ -63,7 +63,7 @@ fn lengths_are_within(bytes: &[u8]) {
 }
 
 #[test]
-fn random_bytes() {
+fn random_bytes_never_make_a_parser_panic() {
     check!().with_iterations(20_000).for_each(|bytes: &[u8]| {
         read_as_everything(bytes);
         edit_as_everything(bytes);
@@ -72,7 +72,7 @@ fn random_bytes() {
 }
 
 #[test]
-fn damaged_packets_at_every_layer() {
+fn damaged_packets_never_make_a_parser_panic_at_any_layer() {
     check!().with_iterations(3_000).with_type::<(Packet, Damage)>().for_each(|(packet, damage)| {
         let bytes = damage.apply(packet.frame());
         for start in (0..bytes.len().min(100)).step_by(2) {

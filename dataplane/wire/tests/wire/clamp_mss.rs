@@ -1,4 +1,5 @@
-//! `clamp_mss` does to a segment what building it with a smaller MSS would have done, and nothing else.
+//! `clamp_mss` changes a segment to what building it with a smaller MSS would have made, and
+//! nothing else.
 
 use bolero::generator::*;
 use bolero::{TypeGenerator, check};
@@ -11,7 +12,7 @@ enum TcpOption {
     Mss(u16),
     WindowScale(u8),
     SackPermitted,
-    /// Experimental kinds and those to come.
+    /// Experimental kinds and future kinds.
     Unknown {
         kind: u8,
         #[generator(produce::<Vec<u8>>().with().len(0..8usize))]
@@ -51,7 +52,7 @@ fn segment(options: &[TcpOption], flags: u8, payload: &[u8], mss_max: u16) -> Ve
 }
 
 #[test]
-fn equals_building_with_a_smaller_mss() {
+fn clamped_segment_equals_one_built_with_a_smaller_mss() {
     let options = produce::<Vec<TcpOption>>().with().len(0..10usize);
     check!()
         .with_iterations(10_000)
@@ -72,7 +73,7 @@ fn damaged_options_change_only_an_mss_and_the_checksum() {
     let options = produce::<Vec<u8>>().with().len(0..=40usize);
     check!().with_iterations(10_000).with_generator((options, produce::<u16>())).for_each(
         |(options, max)| {
-            // Small numbers are what options are made of.
+            // Valid options consist mostly of small numbers.
             let options: Vec<u8> = options
                 .iter()
                 .map(|byte| if byte & 0x80 == 0 { byte % 6 } else { *byte })

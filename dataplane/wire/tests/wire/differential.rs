@@ -1,12 +1,17 @@
-//! The same bytes given to us and to etherparse: both accept or both refuse, and read the same fields.
+//! The same bytes are given to weir_wire and to etherparse: both accept or both refuse, and read
+//! the same fields.
 //!
-//! Where we differ on purpose:
-//! - UDP length 0 means "to the end of the packet" to etherparse (a jumbogram, RFC 2675: IPv6 only); to us it is malformed.
-//! - ICMP timestamps must be exactly 20 bytes long to etherparse; we read the header of any message.
-//! - ARP of any hardware is read by etherparse; we read IPv4 over Ethernet, 28 bytes.
-//! - Reserved bits (the first IPv4 flag, three bits of TCP) are lost in etherparse's owned headers, and so in the checksums it computes;
-//!   our checksums cover the bytes as they are. Checksums are compared when these bits are clear.
-//! - etherparse's whole-packet reader also reads the authentication header behind IPv4; we compare headers only.
+//! Intended differences:
+//! - UDP length 0 means "to the end of the packet" to etherparse (a jumbogram, RFC 2675: IPv6
+//!   only); weir_wire calls it malformed.
+//! - ICMP timestamps must be exactly 20 bytes long for etherparse; weir_wire reads the header of
+//!   any message.
+//! - etherparse reads ARP of any hardware; weir_wire reads IPv4 over Ethernet, 28 bytes.
+//! - Reserved bits (the first IPv4 flag, three bits of TCP) are lost in etherparse's owned headers,
+//!   and so in the checksums it computes; weir_wire's checksums cover the bytes as they are.
+//!   Checksums are compared when these bits are clear.
+//! - etherparse's whole-packet reader also reads the authentication header behind IPv4; only
+//!   headers are compared here.
 
 use crate::packets::{Damage, Packet};
 use bolero::check;
@@ -53,7 +58,7 @@ fn compare_arp(bytes: &[u8]) {
     assert_eq!(ours.target_ip.to_bytes(), theirs.target_protocol_addr());
 }
 
-/// Returns protocol and payload, as both see them.
+/// Compares the IPv4 header; returns protocol and payload, on which both agree.
 fn compare_ipv4(bytes: &[u8]) -> Option<(u8, &[u8])> {
     let header = Ipv4HeaderSlice::from_slice(bytes);
     // Ipv4Slice would read extension headers as well; this is its length check.
@@ -85,7 +90,8 @@ fn compare_ipv4(bytes: &[u8]) -> Option<(u8, &[u8])> {
     assert_eq!(ours.destination.to_bytes(), theirs.destination());
     if bytes[6] & 0x80 == 0 {
         let their_checksum = theirs.to_header().calc_header_checksum();
-        // They compute the checksum, we verify it: 0 and 0xffff are the same number.
+        // etherparse computes the checksum, weir_wire verifies it: 0 and 0xffff are the same
+        // number.
         let is_right = their_checksum % 0xffff == theirs.header_checksum() % 0xffff;
         assert_eq!(ipv4::header_checksum_ok(bytes), is_right);
     }
@@ -169,7 +175,7 @@ fn compare_frame(bytes: &[u8]) {
     }
 }
 
-/// Through the tunnels to the innermost layer; etherparse knows no GRE.
+/// Compares all layers through the tunnels to the innermost one; etherparse does not support GRE.
 fn compare_packet(bytes: &[u8]) {
     match compare_ipv4(bytes) {
         Some((ipv4::PROTOCOL_UDP, payload)) => compare_udp(payload),
@@ -186,7 +192,7 @@ fn compare_packet(bytes: &[u8]) {
 }
 
 #[test]
-fn whole_packets() {
+fn whole_packets_are_read_as_etherparse_reads_them() {
     check!()
         .with_iterations(5_000)
         .with_type::<Packet>()
@@ -194,7 +200,7 @@ fn whole_packets() {
 }
 
 #[test]
-fn damaged_packets() {
+fn damaged_packets_are_read_as_etherparse_reads_them() {
     check!().with_iterations(20_000).with_type::<(Packet, Damage)>().for_each(
         |(packet, damage)| {
             compare_frame(&damage.apply(packet.frame()));
@@ -203,7 +209,7 @@ fn damaged_packets() {
 }
 
 #[test]
-fn random_bytes_as_every_layer() {
+fn random_bytes_are_read_as_etherparse_reads_them_in_every_layer() {
     check!().with_iterations(20_000).for_each(|bytes: &[u8]| {
         compare_ethernet(bytes);
         compare_vlan(bytes);
@@ -216,7 +222,7 @@ fn random_bytes_as_every_layer() {
 }
 
 #[test]
-fn damaged_arp() {
+fn damaged_arp_is_read_as_etherparse_reads_it() {
     check!()
         .with_iterations(5_000)
         .with_type::<([u8; 6], u32, [u8; 6], u32, Damage)>()

@@ -1,4 +1,5 @@
-//! The incremental update gives what computing anew gives, also where ones' complement has two zeros (RFC 1624).
+//! The incremental update gives the same checksum as a full computation, also where ones'
+//! complement has two zeros (RFC 1624).
 
 use bolero::generator::*;
 use bolero::{TypeGenerator, check};
@@ -24,13 +25,13 @@ fn the_sum_is_the_one_of_rfc_1071() {
 }
 
 #[test]
-fn edits_of_any_words() {
+fn update_after_edits_of_any_words_equals_the_full_sum() {
     let edits = produce::<Vec<(u8, u16)>>().with().len(0..20usize);
     let words = produce::<Vec<u16>>().with().len(1..40usize);
     check!().with_iterations(5_000).with_generator((words, edits, produce::<bool>())).for_each(
         |(words, edits, is_long)| {
             let sum = |words: &[u16]| {
-                // As in every real header one word is never zero.
+                // As in every real header, one word is never zero.
                 let constant = [0x45_u8, 0];
                 sum_by_definition(
                     &words
@@ -62,7 +63,7 @@ fn edits_of_any_words() {
     );
 }
 
-/// Which of the two checksums is made to come out as zero.
+/// The checksum that is made to become zero: that before the edit, or that after it.
 #[derive(Clone, Copy, Debug, TypeGenerator)]
 enum Corner {
     None,
@@ -71,7 +72,7 @@ enum Corner {
     Both,
 }
 
-/// What a translation changes, and where to.
+/// The values that a translation replaces, and their replacements.
 #[derive(Clone, Debug, TypeGenerator)]
 struct Translation {
     before: (u32, u16, u32, u16),
@@ -82,8 +83,9 @@ struct Translation {
 }
 
 impl Translation {
-    /// Both packets, made by `build` from (source, source port, destination, destination port). `checksum_at` = where the checksum lies;
-    /// a corner is reached by a source port that is the checksum computed with source port 0: then all words add up to 0xffff.
+    /// Returns both packets, made by `build` from (source, source port, destination, destination
+    /// port). `checksum_at` = offset of the checksum; a corner is reached by a source port that is
+    /// the checksum computed with source port 0: then all words add up to 0xffff.
     fn packets(
         &self,
         checksum_at: usize,
@@ -105,7 +107,8 @@ impl Translation {
     }
 }
 
-/// Rewrites addresses and ports of `packet` to those of `target`, as a NAT does: returns the edits of addresses and of ports.
+/// Rewrites addresses and ports of `packet` to those of `target`, as a NAT does: returns the edits
+/// of addresses and of ports.
 fn rewrite(packet: &mut [u8], target: &[u8]) -> (Delta, Delta) {
     let (new, header_len, _) = ipv4::parse(target).unwrap();
     let (header, ..) = ipv4::parse_mut(packet).unwrap();
@@ -124,7 +127,7 @@ fn rewrite(packet: &mut [u8], target: &[u8]) -> (Delta, Delta) {
 }
 
 #[test]
-fn translated_udp() {
+fn translated_udp_equals_udp_built_with_the_new_endpoints() {
     check!().with_iterations(5_000).with_type::<Translation>().for_each(|translation| {
         let build = |(source, port, destination, to)| {
             build::ipv4(source, destination).udp(port, to, &translation.payload)
@@ -146,7 +149,7 @@ fn translated_udp() {
 }
 
 #[test]
-fn translated_udp_without_checksum() {
+fn translated_udp_without_checksum_keeps_none() {
     check!().with_type::<Translation>().for_each(|translation| {
         let build = |(source, port, destination, to)| {
             build::ipv4(source, destination).udp_without_checksum(port, to, &translation.payload)
@@ -160,7 +163,7 @@ fn translated_udp_without_checksum() {
 }
 
 #[test]
-fn translated_tcp() {
+fn translated_tcp_equals_tcp_built_with_the_new_endpoints() {
     check!().with_iterations(5_000).with_type::<Translation>().for_each(|translation| {
         let build = |(source, port, destination, to)| {
             build::ipv4(source, destination)
@@ -182,10 +185,10 @@ fn translated_tcp() {
 }
 
 #[test]
-fn translated_icmp_query() {
+fn translated_icmp_query_equals_one_built_with_the_new_identifier() {
     check!().with_iterations(5_000).with_type::<(u8, u16, u16, Vec<u8>)>().for_each(
         |(shape, before, after, payload)| {
-            // Echo requests and replies, some of nothing but zeros.
+            // Echo requests and replies, some of them all zeros.
             let kind = if shape & 1 == 0 { icmp::ECHO_REPLY } else { icmp::ECHO_REQUEST };
             let payload = if shape & 2 == 0 { vec![0; payload.len()] } else { payload.clone() };
             let [before, after] = [(before, 4), (after, 8)]

@@ -1,4 +1,5 @@
-//! Properties of the packet views over generated and damaged packets, and the comparison with etherparse.
+//! Properties of the packet views over generated and damaged packets, and the comparison with
+//! etherparse.
 
 mod any_bytes;
 mod clamp_mss;

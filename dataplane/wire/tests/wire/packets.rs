@@ -5,7 +5,7 @@ use bolero::generator::*;
 use weir_wire::build::{self, Ipv4Builder};
 use weir_wire::icmp;
 
-/// What an IPv4 packet carries.
+/// Content of an IPv4 packet.
 #[derive(Clone, Debug, TypeGenerator)]
 pub(crate) enum Content {
     Udp { ports: (u16, u16), has_checksum: bool, payload: Vec<u8> },
@@ -41,7 +41,7 @@ pub(crate) struct Packet {
 }
 
 impl Packet {
-    /// The IPv4 packet, in its tunnel if it has one.
+    /// Returns the IPv4 packet, in its tunnel if it has one.
     pub(crate) fn packet(&self) -> Vec<u8> {
         let header = build::ipv4(self.addresses.0, self.addresses.1)
             .tos(self.tos)
@@ -116,7 +116,7 @@ impl Tunnel {
     }
 }
 
-/// Bytes overwritten near the front, where the headers are, and a cut.
+/// Bytes overwritten near the front, where the headers are, and a truncation.
 #[derive(Clone, Debug, TypeGenerator)]
 pub(crate) struct Damage {
     #[generator(produce::<Vec<(u8, u8)>>().with().len(0..6usize))]

@@ -9,7 +9,7 @@ use weir_wire::tcp::{self, Tcp};
 use weir_wire::udp::{self, Udp};
 use weir_wire::{U16, U32, gre};
 
-/// Longer than any header, filled with what must not shine through.
+/// Longer than any header, filled with a value that must not remain in a field.
 const BUFFER: [u8; 64] = [0xa5; 64];
 
 #[test]

@@ -1,4 +1,5 @@
-//! What the device tests share: an EAL in ordinary memory, numbered frames, and waiting for a condition.
+//! Common parts of the device tests: an EAL in ordinary memory, numbered frames, and waiting for a
+//! condition.
 //!
 //! DPDK starts once per process, so each scenario is a test binary of its own.
 #![allow(dead_code, reason = "each test binary uses its part")]
@@ -8,7 +9,8 @@ use std::time::{Duration, Instant};
 use weir_dpdk::{Eal, EalConfig, HugePages, Mbuf, MbufPool, Port, PortConfig, RxQueue};
 use weir_wire::frame::{Frame, Pool};
 
-/// Local experimental EtherType (IEEE 802 section 9.2.3): what the kernel sends on its own is told apart by it.
+/// Local experimental EtherType (IEEE 802 section 9.2.3), which distinguishes these frames from
+/// those that the kernel sends on its own.
 pub(crate) const EXPERIMENTAL: [u8; 2] = [0x88, 0xb5];
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -17,7 +19,7 @@ pub(crate) fn eal() -> Eal {
     Eal::init(config).expect("the EAL starts")
 }
 
-/// Enough buffers for two AF_XDP ports.
+/// Makes a pool with enough buffers for two AF_XDP ports.
 pub(crate) fn pool() -> MbufPool {
     MbufPool::new("packets", 16_384, MbufPool::data_room_for(1500), -1).expect("the pool fits")
 }
@@ -37,7 +39,7 @@ pub(crate) fn attach(eal: &Eal, devargs: &str, pool: &MbufPool) -> Port {
     Port::attach(eal, devargs, port_config(pool)).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The bytes of frame `number`: 60 to 1,514 of them, all different from frame to frame.
+/// Returns the bytes of frame `number`: 60 to 1,514 of them, all different from frame to frame.
 pub(crate) fn bytes(number: usize) -> Vec<u8> {
     let len = 60 + number * 97 % 1455;
     let mut bytes: Vec<u8> = (0..len).map(|position| (position * 7 + number * 13) as u8).collect();
@@ -59,7 +61,7 @@ pub(crate) fn is_ours(frame: &Mbuf) -> bool {
     frame.data().get(12..14) == Some(&EXPERIMENTAL)
 }
 
-/// Polls until `count` frames of ours have arrived, and returns their contents in order.
+/// Polls until `count` frames of the test have arrived, and returns their contents in order.
 pub(crate) fn receive(queue: &mut RxQueue, count: usize) -> Vec<Vec<u8>> {
     let mut burst = Vec::new();
     let mut contents = Vec::new();

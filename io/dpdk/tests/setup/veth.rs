@@ -1,10 +1,12 @@
-//! A pair of interfaces in a network namespace of the calling thread: it goes away with the process, however that ends.
+//! A pair of interfaces in a network namespace of the calling thread, which disappears with the
+//! process, however that ends.
 
 use std::process::Command;
 
 use nix::sched::{CloneFlags, unshare};
 
-/// Moves the calling thread to a new namespace and makes the pair `wa`--`wb` there, without offloads, up. Needs root.
+/// Moves the calling thread to a new namespace and makes the pair `wa`--`wb` there, without
+/// offloads, up. Needs root.
 pub(crate) fn create() {
     unshare(CloneFlags::CLONE_NEWNET).expect("device tests run as root");
     run(

@@ -1,4 +1,4 @@
-//! From the memory and the spool to the collector.
+//! From memory and spool to the collector.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -8,22 +8,22 @@ use crate::counters::add;
 use crate::encoder::Now;
 use crate::flight::HELD_MAX;
 
-/// Messages in one write to a connection.
+/// Largest size of one write to a connection, bytes of messages.
 const OUTGOING_BYTES: usize = 32 << 10;
-/// As many fill a message: no need to wait for more.
+/// Number of events that fill a message: no need to wait for more.
 const MESSAGE_EVENTS: usize = 32;
-/// Writes in one turn.
+/// Largest number of writes in one turn.
 const TURN_WRITES: usize = 64;
-/// Datagrams in one turn, which [`DATAGRAMS_PAUSE`](super::DATAGRAMS_PAUSE) follows: a spool that is sent at the speed of
-/// the disk would be more than the buffer of a collector holds.
+/// Largest number of datagrams in one turn, which [`DATAGRAMS_PAUSE`](super::DATAGRAMS_PAUSE)
+/// follows: a spool sent at the speed of the disk would overflow the buffer of a collector.
 const TURN_DATAGRAMS: usize = 32;
-/// Read from the spool while fewer wait.
+/// The spool is read while fewer events than this wait.
 const READ_AHEAD_EVENTS: usize = 1024;
-/// How exactly it is known since when bytes are acknowledged.
+/// Resolution of the times at which bytes were acknowledged.
 const MARK_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Courier {
-    /// Sends what waits. Whether anything went.
+    /// Sends waiting events. True if anything was sent.
     pub(super) fn pump(&mut self, is_last: bool) -> bool {
         let mut is_progress = false;
         let result = self.send(is_last, &mut is_progress).and_then(|()| self.confirm());
@@ -69,7 +69,7 @@ impl Courier {
         }
     }
 
-    /// Takes up what the spool has, as long as there is a connection for it.
+    /// Reads events from the spool while there is a connection and room for them.
     fn read_spool(&mut self) {
         let is_up = matches!(self.link, Link::Up(_));
         let Some(spool) = self.orders.spool.as_mut().filter(|_| is_up) else { return };
@@ -87,7 +87,8 @@ impl Courier {
         }
     }
 
-    /// Makes messages of what waits, if it fills one, has waited long enough, or is the last.
+    /// Encodes messages from the waiting events if these fill one, have waited long enough, or are
+    /// the last.
     fn encode(&mut self, is_last: bool) {
         let Link::Up(connection) = &self.link else { return };
         if self.flight.waiting() == 0 {
@@ -109,13 +110,13 @@ impl Courier {
                 break;
             }
         }
-        // The events that are left have waited for less time than those that went.
+        // The events that are left have waited for less time than those that were sent.
         if outgoing.events > 0 {
             self.waiting_since = None;
         }
     }
 
-    /// Lets go of what need not be sent again.
+    /// Releases events that need not be sent again.
     fn confirm(&mut self) -> io::Result<()> {
         let Link::Up(connection) = &mut self.link else { return Ok(()) };
         if !self.flight.is_any_sent() {
@@ -127,7 +128,7 @@ impl Courier {
         if last.is_none_or(|(bytes, at)| *bytes < acknowledged && now - *at >= MARK_INTERVAL) {
             self.acknowledged.push_back((acknowledged, now));
         }
-        // Where memory runs out the time in which things would be sent again is shorter.
+        // When memory runs short, the time during which events would be sent again is shorter.
         let mut confirmed = (self.flight.len() > HELD_MAX / 2).then_some(acknowledged);
         while let Some((bytes, at)) = self.acknowledged.front() {
             if now - *at < self.orders.resend {

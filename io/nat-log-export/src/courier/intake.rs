@@ -1,4 +1,4 @@
-//! From the rings to a place: the memory, the spool, or none.
+//! From the rings to memory or spool.
 
 use super::{Courier, Link, TURN_EVENTS, unix_ms};
 use crate::counters::{Loss, add};
@@ -6,7 +6,7 @@ use crate::nat_event::{NatEvent, NatEventKind};
 use crate::spool::{Refused, Spool};
 
 impl Courier {
-    /// Takes events from the rings and accepts them. Whether there were any.
+    /// Takes events from the rings and accepts them. True if there were any.
     pub(super) fn take(&mut self) -> bool {
         self.count_unreadable();
         let mut is_any = false;
@@ -45,7 +45,7 @@ impl Courier {
         self.flight.room() == 0 && self.orders.spool.is_none()
     }
 
-    /// Says in the place of lost events how many they were.
+    /// Adds an event that states, in place of the lost events, how many they were.
     fn tell_lost(&mut self, time_ms: u64) {
         if self.untold == 0 {
             return;
@@ -56,7 +56,7 @@ impl Courier {
         self.fresh.push(NatEvent { time_ms, node, shard, lane, epoch, index, kind });
     }
 
-    /// Finds a place for the fresh events: the memory, the spool, or none.
+    /// Stores the fresh events in memory or in the spool; counts the others as lost.
     fn accept(&mut self) {
         let fresh = std::mem::take(&mut self.fresh);
         let mut given = fresh.len() as u64;
@@ -67,7 +67,7 @@ impl Courier {
         if !rest.is_empty() {
             let loss;
             (rest, loss) = self.write_to_spool(rest);
-            // In memory they would come before the events that are unread.
+            // In memory they would precede the unread events.
             if !self.has_unread() {
                 rest = self.hold(rest);
             }
@@ -80,7 +80,7 @@ impl Courier {
         self.fresh.clear();
     }
 
-    /// Gives the events that the spool did not take, and why.
+    /// Returns the events that the spool did not take, and the reason.
     fn write_to_spool<'a>(&mut self, events: &'a [NatEvent]) -> (&'a [NatEvent], Loss) {
         if let Some(refused) = self.spill() {
             return (events, refused.into());
@@ -91,7 +91,7 @@ impl Courier {
         (&events[count..], refused.map_or(Loss::SpoolFull, Loss::from))
     }
 
-    /// Whether new events need not go over the disk.
+    /// Whether new events need not go through the spool.
     fn is_direct(&self) -> bool {
         !self.has_unread() && (matches!(self.link, Link::Up(_)) || self.orders.spool.is_none())
     }
@@ -100,7 +100,7 @@ impl Courier {
         self.orders.spool.as_ref().is_some_and(Spool::has_unread)
     }
 
-    /// Holds as many as there is room for; gives the others.
+    /// Holds as many events as there is room for; returns the others.
     fn hold<'a>(&mut self, events: &'a [NatEvent]) -> &'a [NatEvent] {
         let (held, rest) = events.split_at(self.flight.room().min(events.len()));
         for event in held {
@@ -109,7 +109,8 @@ impl Courier {
         rest
     }
 
-    /// Counts the event as lost. A statement of losses is none: it is made later again, and 1 is given to take it back.
+    /// Counts the event as lost. A statement of losses is not an event that can be lost: it is made
+    /// again later, and 1 is returned to subtract it from the given events.
     fn lose(&mut self, event: &NatEvent, loss: Loss) -> u64 {
         if let NatEventKind::RecordsLost { count, .. } = event.kind {
             self.untold += count;
@@ -120,8 +121,9 @@ impl Courier {
         0
     }
 
-    /// Writes to the spool the events that only memory has. Gives why it could not write all of them. As long as there
-    /// is one, nothing in the spool is unread: later events go there behind them.
+    /// Writes to the spool the events that only memory has. Returns the reason if it could not
+    /// write all of them. While there are such events, nothing in the spool is unread: later events
+    /// are appended behind them.
     pub(super) fn spill(&mut self) -> Option<Refused> {
         let spool = self.orders.spool.as_mut()?;
         let mut batch = Vec::new();

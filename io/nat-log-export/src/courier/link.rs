@@ -1,4 +1,4 @@
-//! The connection: made on a thread of its own, tried again, given up.
+//! The connection: made on a thread of its own, retried after failures, dropped when it breaks.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ pub(super) enum Link {
 }
 
 impl Courier {
-    /// Connects, or waits until it is time to.
+    /// Connects, or waits until the next attempt is due.
     pub(super) fn turn_link(&mut self) {
         match &mut self.link {
             Link::Up(_) => {}
@@ -41,7 +41,7 @@ impl Courier {
         let target = self.orders.target.clone();
         let builder = std::thread::Builder::new().name("weir-export-connect".to_owned());
         let thread = builder.spawn(move || {
-            // The courier has ended meanwhile: then nobody wants the connection.
+            // If the courier has ended meanwhile, the connection is not needed.
             let _ = sender.send(Connection::connect(&target));
         });
         match thread {
@@ -73,7 +73,7 @@ impl Courier {
         self.spill();
     }
 
-    /// The connection is over.
+    /// Handles the end of the connection.
     pub(super) fn down(&mut self, error: &io::Error) {
         let counters = &self.shared.counters;
         add(&counters.breaks, 1);

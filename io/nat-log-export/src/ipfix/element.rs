@@ -1,16 +1,16 @@
 //! Information elements, and the value that a record has for each.
 //!
-//! Numbers and types are those of the registry "IP Flow Information Export (IPFIX) Entities" of IANA (RFC 7012); the
-//! templates of RFC 8158 section 5 say which event has which.
+//! Numbers and types are those of the registry "IP Flow Information Export (IPFIX) Entities" of
+//! IANA (RFC 7012); the templates of RFC 8158 section 5 determine the elements of each event.
 
 use std::net::Ipv4Addr;
 
 use crate::nat_event::{Block, Home, NatEvent, NatEventKind, Session};
 
-/// Set in the number of an element of an enterprise (RFC 7011, section 3.2).
+/// Set in the number of an enterprise-specific element (RFC 7011, section 3.2).
 const ENTERPRISE_BIT: u16 = 0x8000;
 
-/// natEvent (230), by the registry "NAT Event Type".
+/// Values of natEvent (230), from the registry "NAT Event Type".
 mod nat_event_type {
     pub(super) const ADDRESSES_EXHAUSTED: u8 = 3;
     pub(super) const NAT44_SESSION_CREATE: u8 = 4;
@@ -23,10 +23,10 @@ mod nat_event_type {
 
 /// natQuotaExceededEvent (466): "Maximum entries per user", for both limits of a home.
 const MAXIMUM_ENTRIES_PER_USER: u32 = 3;
-/// The one exporting process of a node.
+/// The id of the one exporting process of a node.
 const EXPORTING_PROCESS: u32 = 1;
 
-/// An information element with the length that it has here.
+/// An information element with the length that is used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Element {
     ProtocolIdentifier,
@@ -63,7 +63,7 @@ pub(crate) enum Element {
 }
 
 impl Element {
-    /// Number and length; elements of the enterprise have the enterprise bit.
+    /// Returns number and length; enterprise-specific elements have the enterprise bit.
     const fn number_and_length(self) -> (u16, u16) {
         match self {
             Self::ProtocolIdentifier => (4, 1),
@@ -102,7 +102,7 @@ impl Element {
         self.number_and_length().0 & ENTERPRISE_BIT != 0
     }
 
-    /// Bytes in a record.
+    /// Returns the length in a record, bytes.
     pub(crate) const fn length(self) -> usize {
         self.number_and_length().1 as usize
     }
@@ -117,7 +117,8 @@ impl Element {
         }
     }
 
-    /// Appends what the event has for the element: [`length`](Self::length) bytes, zeros where it has nothing.
+    /// Appends the event's value for the element: [`length`](Self::length) bytes, zeros if it has
+    /// none.
     pub(crate) fn write(self, event: &NatEvent, out: &mut Vec<u8>) {
         let kind = &event.kind;
         match self {
@@ -214,7 +215,8 @@ fn session(kind: &NatEventKind) -> Option<&Session> {
     }
 }
 
-/// Number of ports; 0, "not specified", for the one block that has more than an element can say.
+/// Returns the number of ports; 0, "not specified", for the one block that has more ports than the
+/// element can hold.
 fn ports(block: &Block) -> u16 {
     block.port_last.wrapping_sub(block.port_first).wrapping_add(1)
 }
@@ -223,7 +225,7 @@ fn home(kind: &NatEventKind) -> Home {
     kind.home().unwrap_or(Home { address: Ipv4Addr::UNSPECIFIED, gre_key: None })
 }
 
-/// A session's source is the inside host, any other event's the home.
+/// Returns the inside host of a session, and the home of any other event.
 fn source(kind: &NatEventKind) -> Ipv4Addr {
     session(kind).map_or_else(|| home(kind).address, |session| *session.inside.ip())
 }
@@ -260,7 +262,7 @@ fn lost_total(kind: &NatEventKind) -> u64 {
     }
 }
 
-/// 0 where it is not known.
+/// Returns 0 if the time is not known.
 fn since_ms(kind: &NatEventKind) -> u64 {
     match kind {
         NatEventKind::BlockHeld { since_ms, .. } => since_ms.unwrap_or(0),
@@ -268,7 +270,7 @@ fn since_ms(kind: &NatEventKind) -> u64 {
     }
 }
 
-/// Which template of a pair the event takes.
+/// Whether the event takes the template with a GRE key, of a pair of templates.
 pub(crate) fn has_gre_key(event: &NatEvent) -> bool {
     home(&event.kind).gre_key.is_some()
 }

@@ -1,4 +1,4 @@
-//! The templates: which elements the record of each kind of event has, and in what order.
+//! The templates: the elements in the record of each kind of event, and their order.
 
 use super::element::{Element, has_gre_key};
 use crate::nat_event::{NatEvent, NatEventKind, Quota};
@@ -9,7 +9,7 @@ use Element::*;
 #[derive(Debug)]
 pub(crate) struct Template {
     pub(crate) id: u16,
-    /// Leading fields that are the scope.
+    /// Number of leading fields that are the scope.
     pub(crate) scope: u16,
     elements: &'static [Element],
 }
@@ -49,7 +49,7 @@ macro_rules! exhausted {
     };
 }
 
-/// By id, from [`FIRST_ID`] on: each kind of event without a GRE key, then with one.
+/// Sorted by id, from [`FIRST_ID`] on: each kind of event without a GRE key, then with one.
 pub(crate) static TEMPLATES: [Template; 17] = [
     template(256, block!()),
     template(257, block!(RealmWithKey, GreKey)),
@@ -86,7 +86,8 @@ pub(crate) static TEMPLATES: [Template; 17] = [
     template(269, exhausted!(PostNatSourceIpv4Address, ProtocolIdentifier, RealmWithKey, GreKey)),
     template(270, exhausted!()),
     template(271, exhausted!(RealmWithKey, GreKey)),
-    // The Exporting Process Reliability Statistics of RFC 7011, section 4.3, without packets and octets.
+    // The Exporting Process Reliability Statistics of RFC 7011, section 4.3, without packets and
+    // octets.
     Template {
         id: LOST_ID,
         scope: 1,
@@ -102,7 +103,7 @@ const fn template(id: u16, elements: &'static [Element]) -> Template {
 }
 
 impl Template {
-    /// The template of the event's record.
+    /// Returns the template of the event's record.
     pub(crate) fn of(event: &NatEvent) -> &'static Self {
         let kind = match &event.kind {
             NatEventKind::BlockAllocated(_) | NatEventKind::BlockReleased(_) => 0,
@@ -119,12 +120,13 @@ impl Template {
         &TEMPLATES[2 * kind + usize::from(has_gre_key(event))]
     }
 
-    /// The elements of a record; without an enterprise number those of the enterprise are left out.
+    /// Returns the elements of a record; without an enterprise number the enterprise-specific ones
+    /// are left out.
     pub(crate) fn elements(&self, has_enterprise: bool) -> impl Iterator<Item = Element> {
         self.elements.iter().copied().filter(move |it| has_enterprise || !it.is_of_enterprise())
     }
 
-    /// Bytes of a record.
+    /// Returns the length of a record, bytes.
     pub(crate) fn record_bytes(&self, has_enterprise: bool) -> usize {
         self.elements(has_enterprise).map(Element::length).sum()
     }

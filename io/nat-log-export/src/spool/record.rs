@@ -1,7 +1,8 @@
 //! An event on disk: 72 bytes, big-endian, the last four of them a checksum of the others.
 //!
 //! ```text
-//!   0 time  8 node  12 shard  16 lane  17 kind  18 protocol  19 flags  20 epoch  28 index  36 home  40 GRE key
+//!    0 time   8 node   12 shard   16 lane   17 kind   18 protocol   19 flags
+//!   20 epoch  28 index  36 home  40 GRE key
 //!   44 block: public 4, ports 2 + 2, since 8         session: inside 6, public 6, remote 6
 //!      quota: limit 4     ports exhausted: public 4     lost: count 8, total 8
 //!   68 CRC-32 of all before
@@ -36,7 +37,7 @@ mod kind {
 
 type Record = [u8; RECORD_BYTES];
 
-/// The event as a record.
+/// Returns the event as a record.
 pub(crate) fn write(event: &NatEvent) -> Record {
     let mut record = [0; RECORD_BYTES];
     put(&mut record, 0, event.time_ms.to_be_bytes());
@@ -58,7 +59,7 @@ pub(crate) fn write(event: &NatEvent) -> Record {
     record
 }
 
-/// Gives the number of the kind.
+/// Writes the fields of the kind and returns its number.
 fn write_kind(event_kind: &NatEventKind, record: &mut Record) -> u8 {
     match event_kind {
         NatEventKind::BlockAllocated(block) => {
@@ -131,7 +132,7 @@ fn put<const N: usize>(record: &mut Record, at: usize, bytes: [u8; N]) {
     record[at..at + N].copy_from_slice(&bytes);
 }
 
-/// The event of a record; `None` if its checksum or its kind is wrong.
+/// Returns the event of a record; `None` if its checksum or its kind is wrong.
 pub(crate) fn read(record: &Record) -> Option<NatEvent> {
     if checksum(&record[..SUM_AT]).to_be_bytes() != get::<4>(record, SUM_AT) {
         return None;
@@ -205,7 +206,7 @@ fn get<const N: usize>(record: &Record, at: usize) -> [u8; N] {
     bytes
 }
 
-/// CRC-32 as of Ethernet and gzip (RFC 1952, section 8).
+/// Returns the CRC-32 as used by Ethernet and gzip (RFC 1952, section 8).
 pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |sum, byte| CRC_TABLE[usize::from(sum as u8 ^ byte)] ^ (sum >> 8))
 }
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn every_event_comes_back_from_its_record() {
+    fn every_event_is_read_back_from_its_record() {
         bolero::check!().with_type::<[u8; 64]>().for_each(|choices| {
             let event = any_event(choices);
             assert_eq!(read(&write(&event)), Some(event));

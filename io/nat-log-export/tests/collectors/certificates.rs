@@ -22,7 +22,7 @@ fn files(folder: &Path, name: &str) -> Certificate {
     Certificate { file: file("pem"), key: file("key") }
 }
 
-/// A new authority.
+/// Makes an authority.
 pub(crate) fn authority(folder: &Path, name: &str) -> Certificate {
     let (pem, key, subject) = (format!("{name}.pem"), format!("{name}.key"), format!("/CN={name}"));
     let mut arguments = vec!["req", "-x509", "-days", "2", "-subj", &subject];
@@ -32,7 +32,7 @@ pub(crate) fn authority(folder: &Path, name: &str) -> Certificate {
     files(folder, name)
 }
 
-/// A certificate for `address`, signed by the authority called `by`.
+/// Makes a certificate for `address`, signed by the authority called `by`.
 pub(crate) fn certificate(folder: &Path, by: &str, name: &str, address: &str) -> Certificate {
     let (pem, key, request) = (format!("{name}.pem"), format!("{name}.key"), format!("{name}.csr"));
     let subject = format!("/CN={name}");

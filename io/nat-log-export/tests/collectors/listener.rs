@@ -1,4 +1,4 @@
-//! Collectors that read what the exporter sends.
+//! Collectors that read the exporter's output.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -14,7 +14,7 @@ use socket2::SockRef;
 use super::PATIENCE;
 use super::certificates::Certificate;
 
-/// A record of template 256 with the elements of the enterprise: its index stands at the end.
+/// A record of template 256 with the enterprise-specific elements: its index is at the end.
 const BLOCK_SET: u16 = 256;
 const BLOCK_BYTES: usize = 46;
 
@@ -25,7 +25,7 @@ impl Listener {
         Self(TcpListener::bind(("127.0.0.1", port)).unwrap())
     }
 
-    /// Connections hold little that is not read.
+    /// Makes connections buffer little unread data.
     pub(crate) fn with_a_small_buffer(self) -> Self {
         SockRef::from(&self.0).set_recv_buffer_size(32 << 10).unwrap();
         self
@@ -48,7 +48,7 @@ impl Listener {
                 Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < end => {
                     std::thread::sleep(Duration::from_millis(2));
                 }
-                Err(error) => panic!("nobody connects: {error}"),
+                Err(error) => panic!("no exporter connects: {error}"),
             }
         }
     }
@@ -59,7 +59,8 @@ impl Listener {
         let _ = stream.read(&mut [0; 4096]);
     }
 
-    /// Shakes hands; with `clients` a client has to show a certificate of that authority.
+    /// Completes the TLS handshake; with `clients` a client has to present a certificate of that
+    /// authority.
     pub(crate) fn accept_tls(
         &self,
         certificate: &Certificate,
@@ -91,7 +92,7 @@ impl Listener {
     }
 }
 
-/// Reads messages until there are as many as wanted; gives their indices.
+/// Reads messages until `is_enough`; returns their indices.
 pub(crate) fn indices_of_syslog(
     stream: &mut impl Read,
     is_enough: impl Fn(&[u64]) -> bool,
@@ -110,7 +111,8 @@ pub(crate) fn indices_of_syslog(
     seen
 }
 
-/// Reads messages, appends them as lines, until one is the last wanted; gives the indices of those that have one.
+/// Reads messages and appends them as lines until `is_last`; returns the indices of those that have
+/// one.
 pub(crate) fn read_syslog(
     stream: &mut impl Read,
     text: &mut String,
@@ -138,7 +140,7 @@ pub(crate) fn read_syslog(
     }
 }
 
-/// The first message, if it is whole, and where it ends.
+/// Returns the first message, if it is whole, and its end.
 fn frame(bytes: &[u8]) -> Option<(&[u8], usize)> {
     let space = bytes.iter().position(|byte| *byte == b' ')?;
     let length: usize = std::str::from_utf8(&bytes[..space]).unwrap().parse().unwrap();
@@ -153,7 +155,7 @@ fn index(message: &[u8]) -> Option<u64> {
     rest.split_once('"')?.0.parse().ok()
 }
 
-/// The sum of what messages say was lost.
+/// Returns the sum of the losses that the messages state.
 pub(crate) fn records_lost(text: &str) -> u64 {
     let lost = text.lines().filter(|line| line.contains(" records-lost "));
     lost.map(|line| {
@@ -163,7 +165,7 @@ pub(crate) fn records_lost(text: &str) -> u64 {
     .sum()
 }
 
-/// Reads messages of IPFIX with allocated blocks; gives their indices.
+/// Reads IPFIX messages with allocated blocks; returns their indices.
 pub(crate) fn indices_of_ipfix(
     stream: &mut impl Read,
     is_enough: impl Fn(&[u64]) -> bool,
@@ -184,7 +186,7 @@ pub(crate) fn indices_of_ipfix(
     seen
 }
 
-/// The same of datagrams.
+/// Reads datagrams of IPFIX with allocated blocks; returns their indices.
 pub(crate) fn indices_of_datagrams(
     socket: &UdpSocket,
     is_enough: impl Fn(&[u64]) -> bool,

@@ -1,4 +1,4 @@
-//! Members of a cluster: tenancies that outlive their node, logs that are missing.
+//! Members of a cluster: tenancies that outlive their node, and missing logs.
 
 use weir_nat_log::Verdict::{CannotSay, Held, Nobody};
 use weir_nat_log::{About, Answer, Begin, End, Reason, search_logs};
@@ -12,7 +12,7 @@ fn at(epoch: u64, block: u16) -> Place {
     Place { lane: LANE, epoch, block }
 }
 
-/// A member that has the lane since its start at 10 s, at epoch 3.
+/// Creates the log of a member that has owned the lane since its start at 10 s, at epoch 3.
 fn owner(name: &str, skew_ms: i64) -> NodeLog {
     let mut node = NodeLog::new(name, skew_ms);
     node.opened(10_000, true);
@@ -25,7 +25,8 @@ fn reasons(answer: &Answer) -> Vec<Reason> {
     answer.missing.iter().map(|missing| missing.reason).collect()
 }
 
-/// SIGTERM: n1 gives its lane to n2, stops, starts again and takes it back. The home has its connection all the time.
+/// SIGTERM: n1 gives its lane to n2, stops, starts again and takes it back. The home stays
+/// connected throughout.
 fn restart_of_a_member() -> [NodeLog; 2] {
     let (mut n1, mut n2) = (owner("n1", 0), NodeLog::new("n2", 0));
     n2.opened(10_000, true);
@@ -63,7 +64,7 @@ fn a_restart_of_a_member_ends_no_tenancy() {
 }
 
 #[test]
-fn a_block_of_another_lane_is_its_own_matter() {
+fn logs_of_one_lane_say_nothing_about_a_block_of_another() {
     let logs = restart_of_a_member();
     // The address is known, its lane 4 is not.
     let answer = answer(&logs, Place { lane: 4, epoch: 0, block: 0 }.port(), 35_000);
@@ -72,7 +73,7 @@ fn a_block_of_another_lane_is_its_own_matter() {
 }
 
 #[test]
-fn a_block_given_out_by_one_node_and_taken_back_by_another_is_free_again() {
+fn a_block_allocated_by_one_node_and_released_by_another_is_free() {
     let (mut n1, mut n2) = (owner("n1", 0), NodeLog::new("n2", 0));
     n1.allocated(20_000, at(3, 0), 7);
     n1.left(30_000, LANE, 3);
@@ -95,7 +96,7 @@ fn a_block_given_out_by_one_node_and_taken_back_by_another_is_free_again() {
     close[1].mark(70_000);
     assert_eq!(ask(&close, port, 60_550), (CannotSay, vec![8, 9]));
     assert_eq!(ask(&close, port, 62_000), (Held, vec![9]));
-    // n2 alone: what it listed, it held.
+    // n2 alone: it held the blocks that it listed.
     let [_, n2] = logs.clone();
     assert_eq!(ask(std::slice::from_ref(&n2), port, 25_000), (CannotSay, vec![]));
     assert_eq!(ask(&[n2], port, 35_000), (Held, vec![7]));
@@ -122,7 +123,7 @@ fn a_listing_that_lacks_a_block_ends_its_tenancy() {
     let holder = &answer.holders[0];
     assert_eq!((holder.end, holder.until), (End::NotListed, Some(time(32_000))));
     assert_eq!(ask(&logs, port, 40_000), (Nobody, vec![]));
-    // Without the end of the listing nobody knows.
+    // Without the end of the listing the logs cannot say.
     let mut cut = logs.clone();
     cut[1].lines.truncate(2);
     assert_eq!(ask(&cut, port, 31_500), (CannotSay, vec![7]));
@@ -143,7 +144,7 @@ fn death(listed: impl Fn(&mut NodeLog)) -> [NodeLog; 2] {
 }
 
 #[test]
-fn a_home_that_a_dead_node_and_its_successor_name_held_its_block_throughout() {
+fn a_home_named_by_a_dead_node_and_its_successor_held_its_block() {
     let port = at(0, 0).port();
     for since in [None, Some(20_000)] {
         let logs = death(|n2| n2.held(43_050, at(4, 0), 7, since));
@@ -152,14 +153,14 @@ fn a_home_that_a_dead_node_and_its_successor_name_held_its_block_throughout() {
         }
         assert_eq!(answer(&logs, port, 38_000).holders[0].nodes, ["n1", "n2"]);
     }
-    // It came back meanwhile: another may have had the block before.
+    // The home came back meanwhile: another home may have had the block before.
     let logs = death(|n2| n2.held(43_050, at(4, 0), 7, Some(41_000)));
     assert_eq!(ask(&logs, port, 38_000), (CannotSay, vec![7]));
     assert_eq!(ask(&logs, port, 42_100), (Held, vec![7]));
 }
 
 #[test]
-fn what_a_dead_node_did_last_is_unknown() {
+fn the_time_after_a_dead_nodes_last_mark_is_unknown() {
     let port = at(0, 0).port();
     // The home is gone, another one is there, or a block was free before and after.
     let gone = death(|_| ());
@@ -175,12 +176,12 @@ fn what_a_dead_node_did_last_is_unknown() {
     assert_eq!(ask(&another, port, 38_000), (CannotSay, vec![7]));
     assert_eq!(ask(&another, port, 45_000), (Held, vec![8]));
 
-    // It came back about when the doubt began: by the clock of n2, which may be wrong.
+    // The home came back about when the doubt began: by the clock of n2, which may be wrong.
     let back = death(|n2| n2.held(43_050, at(4, 0), 7, Some(34_500)));
     assert_eq!(ask(&back, port, 35_500).0, CannotSay);
     assert_eq!(ask(&back, port, 38_000), (Held, vec![7]));
 
-    // Listed so much later, another may have had it meanwhile.
+    // In a listing so much later: another home may have had the block meanwhile.
     let (mut n1, mut n2) = (owner("n1", 0), NodeLog::new("n2", 0));
     n1.allocated(20_000, at(3, 0), 7);
     n1.mark(35_000);
@@ -205,7 +206,7 @@ fn what_a_dead_node_did_last_is_unknown() {
 fn the_only_log_of_a_dead_node_is_missing() {
     let [_, n2] = death(|n2| n2.held(43_050, at(4, 0), 7, Some(20_000)));
     let port = at(0, 0).port();
-    // n2 knows since when the home has had its block, and nothing of the others.
+    // n2 knows since when the home has had its block, and knows nothing of other homes.
     assert_eq!(ask(std::slice::from_ref(&n2), port, 30_000), (Held, vec![7]));
     assert_eq!(ask(std::slice::from_ref(&n2), port, 15_000), (CannotSay, vec![]));
     let mut n2 = n2;
@@ -215,7 +216,7 @@ fn the_only_log_of_a_dead_node_is_missing() {
 }
 
 #[test]
-fn an_ownership_between_two_others_whose_log_is_missing_is_named() {
+fn a_missing_log_of_an_owner_between_two_others_is_named() {
     let (n1, mut n3) = (owner("n1", 0), NodeLog::new("n3", 0));
     let mut n1 = n1;
     n1.allocated(20_000, at(3, 0), 7);
@@ -233,7 +234,7 @@ fn an_ownership_between_two_others_whose_log_is_missing_is_named() {
 }
 
 #[test]
-fn an_owner_that_knows_of_none_before_leaves_a_doubt() {
+fn an_owner_that_knows_no_previous_owner_leaves_a_doubt() {
     let (mut n1, mut n3) = (owner("n1", 0), NodeLog::new("n3", 0));
     n1.allocated(20_000, at(3, 0), 7);
     n1.left(30_000, LANE, 3);
@@ -246,7 +247,7 @@ fn an_owner_that_knows_of_none_before_leaves_a_doubt() {
     let port = at(0, 0).port();
     let doubtful = answer(&[n1.clone(), n3.clone()], port, 30_200);
     assert_eq!((doubtful.verdict, reasons(&doubtful)), (CannotSay, vec![Reason::OwnerUnknown]));
-    // The same where the word that it took the lane is missing, and the epoch is the next one.
+    // The same if the record that it took the lane is missing, and the epoch is the next one.
     n3.lines.remove(1);
     for line in &mut n3.lines {
         *line = line.replace("\"epoch\":8", "\"epoch\":4");
@@ -256,7 +257,7 @@ fn an_owner_that_knows_of_none_before_leaves_a_doubt() {
 }
 
 #[test]
-fn a_statement_that_only_the_index_counts_leaves_a_doubt() {
+fn a_gap_in_the_index_leaves_a_doubt() {
     let mut n1 = owner("n1", 0);
     n1.allocated(20_000, at(3, 0), 7);
     n1.skip_index(LANE, 3);
@@ -266,7 +267,7 @@ fn a_statement_that_only_the_index_counts_leaves_a_doubt() {
 }
 
 #[test]
-fn a_listing_of_which_a_record_is_missing_ends_no_doubt() {
+fn a_listing_with_a_missing_record_ends_no_doubt() {
     let mut n1 = owner("n1", 0);
     n1.allocated(20_000, at(3, 0), 7);
     n1.mark(30_000);
@@ -278,7 +279,7 @@ fn a_listing_of_which_a_record_is_missing_ends_no_doubt() {
     assert_eq!(ask(&[n1], at(0, 0).port(), 50_000), (CannotSay, vec![7]));
 }
 
-/// Where the size of the blocks was changed, a port lay in one lane and lies in another.
+/// If the block size was changed, a port lay in one lane and lies in another.
 #[test]
 fn a_port_of_blocks_of_two_sizes_may_lie_in_any_lane() {
     let mut n1 = owner("n1", 0);
@@ -296,9 +297,9 @@ fn a_port_of_blocks_of_two_sizes_may_lie_in_any_lane() {
     assert!(reasons(&answer).iter().all(|reason| *reason == Reason::LaneMissing), "{answer:?}");
 }
 
-/// A node of its own whose log was moved away while it did not run may have run meanwhile.
+/// A standalone node whose log was moved away while it was stopped may have run meanwhile.
 #[test]
-fn a_start_that_names_another_life_before_it_leaves_a_doubt() {
+fn a_start_after_an_unknown_incarnation_leaves_a_doubt() {
     let mut n1 = NodeLog::new("n1", 0);
     n1.opened(10_000, false);
     n1.allocated(20_000, at(0, 0), 7);
@@ -315,9 +316,10 @@ fn a_start_that_names_another_life_before_it_leaves_a_doubt() {
     assert_eq!(ask(&[n1], port, 70_000), (Nobody, vec![]));
 }
 
-/// The clock of n2 is 500 ms behind that of n1: by the times alone, n2 took the lane before n1 gave it away.
+/// The clock of n2 is 500 ms behind that of n1: by the times alone, n2 took the lane before n1 gave
+/// it away.
 #[test]
-fn the_order_of_records_is_not_that_of_their_times() {
+fn records_are_ordered_by_epoch_and_index_not_by_time() {
     let (mut n1, mut n2) = (owner("n1", 250), NodeLog::new("n2", -250));
     n2.opened(10_000, true);
     n1.allocated(20_000, at(3, 0), 7);
@@ -355,10 +357,11 @@ fn a_lost_record_leaves_a_doubt_until_the_next_statement() {
     let doubtful = answer(&logs, port, 45_000);
     assert_eq!(reasons(&doubtful), [Reason::RecordsMissing]);
     assert_eq!(ask(&logs, port, 49_000), (CannotSay, vec![7]));
-    // The listing at 70 s lacks the block, and so does every record from the one at 50 s on.
+    // The listing at 70 s does not contain the block, so it was free at every record since the one
+    // at 50 s.
     assert_eq!(ask(&logs, port, 55_000), (Nobody, vec![]));
     assert_eq!(ask(&logs, at(0, 1).port(), 60_000), (Held, vec![9]));
-    // A record of another lane is missing: that of this lane goes on without a gap.
+    // A record of another lane is missing: the numbers of this lane continue without a gap.
     let mut n1 = owner("n1", 0);
     n1.allocated(20_000, at(3, 0), 7);
     n1.allocated(25_000, Place { lane: 0, epoch: 3, block: 0 }, 9);
@@ -368,7 +371,7 @@ fn a_lost_record_leaves_a_doubt_until_the_next_statement() {
     let logs = [n1];
     assert_eq!(ask(&logs, port, 30_000), (Held, vec![7]));
     assert_eq!(ask(&logs, port, 45_000), (Nobody, vec![]));
-    // The word that a record is lost stands in its place.
+    // The record of a loss takes the number of the lost record.
     let mut told = owner("n1", 0);
     told.allocated(20_000, at(3, 0), 7);
     told.mark(30_000);
@@ -377,7 +380,7 @@ fn a_lost_record_leaves_a_doubt_until_the_next_statement() {
     told.mark(50_000);
     let doubtful = answer(&[told], port, 45_000);
     assert_eq!((doubtful.verdict, reasons(&doubtful)), (CannotSay, vec![Reason::RecordsMissing]));
-    // At the end nobody knows which lane the missing record was of.
+    // At the end of the log the lane of the missing record is not known.
     let mut cut = logs.clone();
     cut[0].allocated(51_000, Place { lane: 0, epoch: 3, block: 1 }, 9);
     cut[0].lose_last();
@@ -458,13 +461,13 @@ fn an_address_has_many_homes_and_a_home_many_blocks() {
     assert_eq!(search(all, home, 45_000, 50_000), (Held, vec![7], vec![ports[0]]));
     let keyed = About::Home([10, 200, 0, 7].into(), Some(4));
     assert_eq!(search(all, keyed, 15_000, 50_000), (CannotSay, vec![], vec![]));
-    // One log is missing: these, and perhaps more.
+    // One log is missing: the home had these ports, and perhaps more.
     assert_eq!(search(&all[..1], home, 15_000, 50_000), (CannotSay, vec![7], vec![ports[0]]));
 }
 
-/// Without translation a home has a whole address, and the owner of lane 0 tells of it.
+/// Without translation a home has a whole address, which the owner of lane 0 records.
 #[test]
-fn an_address_with_all_its_ports_is_told_in_one_lane() {
+fn an_address_with_all_its_ports_is_recorded_in_one_lane() {
     let first = Place { lane: 0, epoch: 3, block: 0 };
     let (mut n1, mut n2) = (NodeLog::new("n1", 0), NodeLog::new("n2", 0));
     for node in [&mut n1, &mut n2] {
@@ -492,7 +495,7 @@ fn an_address_with_all_its_ports_is_told_in_one_lane() {
         assert_eq!(ask(&logs, port, 45_000), (Nobody, vec![]));
         assert_eq!(ask(&logs[..1], port, 45_000), (CannotSay, vec![7]));
     }
-    // The other lanes tell of nothing, and nothing of them is missing.
+    // The other lanes record nothing, and none of their records is missing.
     let texts = [logs[0].text(), logs[1].text()];
     let texts: [&[u8]; 2] = [&texts[0], &texts[1]];
     let home = About::Home([10, 200, 0, 7].into(), None);
@@ -507,8 +510,8 @@ fn an_address_with_all_its_ports_is_told_in_one_lane() {
     }
 }
 
-/// A site is started without its store: n1 resumes its lane at the epoch that it had. Later n2 takes it. In files: the
-/// first life of n1, its second one, n2.
+/// A site is started without its store: n1 resumes its lane at the same epoch. Later n2 takes it.
+/// Returns three files: the first incarnation of n1, its second one, n2.
 fn resumption() -> [NodeLog; 3] {
     let (mut n1, mut n2) = (owner("n1", 0), NodeLog::new("n2", 0));
     n1.allocated(20_000, at(3, 0), 7);
@@ -528,7 +531,7 @@ fn resumption() -> [NodeLog; 3] {
 }
 
 #[test]
-fn lives_of_a_node_with_one_epoch_are_in_the_order_of_its_clock() {
+fn incarnations_sharing_an_epoch_are_ordered_by_their_nodes_clock() {
     let [first, second, n2] = resumption();
     let port = at(0, 0).port();
     for logs in [
@@ -540,13 +543,13 @@ fn lives_of_a_node_with_one_epoch_are_in_the_order_of_its_clock() {
         assert_eq!(ask(&logs, port, 25_000), (Held, vec![7]));
         assert_eq!(ask(&logs, port, 63_000), (Nobody, vec![]));
         assert_eq!(ask(&logs, port, 67_000), (Held, vec![8]));
-        assert_eq!(ask(&logs, port, 80_000), (CannotSay, vec![8]), "it died");
+        assert_eq!(ask(&logs, port, 80_000), (CannotSay, vec![8]), "n1 died");
         assert_eq!(ask(&logs, port, 95_000), (Nobody, vec![]));
     }
 }
 
 #[test]
-fn a_missing_life_that_resumed_a_lane_leaves_a_doubt() {
+fn a_missing_incarnation_that_resumed_a_lane_leaves_a_doubt() {
     let [first, second, n2] = resumption();
     let port = at(0, 0).port();
     let without = [first.clone(), n2.clone()];
@@ -557,15 +560,16 @@ fn a_missing_life_that_resumed_a_lane_leaves_a_doubt() {
     }
     assert_eq!(ask(&without, port, 25_000), (Held, vec![7]));
     assert_eq!(ask(&without, port, 95_000), (Nobody, vec![]));
-    // The same where it had left before it ended.
+    // The same if n1 had given the lane away before it ended.
     let mut left = owner("n1", 0);
     left.allocated(20_000, at(3, 0), 7);
     left.left(30_000, LANE, 3);
     assert_eq!(ask(&[left.clone(), n2.clone()], port, 67_000), (CannotSay, vec![7]));
-    // Its log goes on until n2 has the lane: no other life was between.
+    // The log of n1 continues until n2 has the lane: there was no other incarnation in between.
     left.mark(95_000);
     assert_eq!(ask(&[left, n2.clone()], port, 67_000), (Held, vec![7]));
-    // n1 took the lane from n0 and resumed it: its first life is not there, and the second one knows of no owner before.
+    // n1 took the lane from n0 and resumed it: the log of its first incarnation is missing, and the
+    // second one knows no previous owner.
     let mut n0 = owner("n0", 0);
     n0.left(15_000, LANE, 3);
     let mut stopped = n0.clone();
@@ -579,14 +583,15 @@ fn a_missing_life_that_resumed_a_lane_leaves_a_doubt() {
         let doubtful = answer(&[n0, resumed.clone()], port, 25_000);
         assert_eq!((doubtful.verdict, reasons(&doubtful)), (CannotSay, vec![Reason::LifeMissing]));
     }
-    // The home is there again when n2 takes the lane: in the life between it may have had no block.
+    // The home is there again when n2 takes the lane: in the missing incarnation it may have had no
+    // block.
     let mut back = NodeLog::new("n2", 0);
     back.opened(10_000, true);
     back.taken(50_000, LANE, 5, Some(3));
     back.held(50_010, at(5, 0), 7, None);
     back.listed(50_020, LANE, 5, 1);
     assert_eq!(ask(&[first.clone(), back], port, 40_000), (CannotSay, vec![7]));
-    // A third life was between the two that are there.
+    // A third incarnation ran between the two that are there.
     let mut third = second;
     for line in &mut third.lines {
         *line = line.replace("\"boot_before\":\"0", "\"boot_before\":\"f");
@@ -596,7 +601,7 @@ fn a_missing_life_that_resumed_a_lane_leaves_a_doubt() {
 }
 
 #[test]
-fn a_lane_that_comes_back_at_the_same_epoch_is_listed_again() {
+fn a_lane_regained_at_the_same_epoch_is_listed_again() {
     let mut n1 = owner("n1", 0);
     n1.allocated(20_000, at(3, 0), 7);
     n1.allocated(21_000, at(3, 1), 8);
@@ -611,7 +616,8 @@ fn a_lane_that_comes_back_at_the_same_epoch_is_listed_again() {
     }
     assert_eq!(ask(&logs, at(0, 1).port(), 25_000), (Held, vec![8]));
     assert_eq!(ask(&logs, at(0, 1).port(), 45_000), (Nobody, vec![]));
-    // A record behind the word that it left is missing: what became of the blocks is not known from then on.
+    // A record behind the one that gives the lane away is missing: from then on the state of the
+    // blocks is not known.
     let mut cut = owner("n1", 0);
     cut.allocated(20_000, at(3, 0), 7);
     cut.left(30_000, LANE, 3);
@@ -624,9 +630,9 @@ fn a_lane_that_comes_back_at_the_same_epoch_is_listed_again() {
     assert_eq!(ask(&[cut], at(0, 0).port(), 33_000), (CannotSay, vec![7]));
 }
 
-/// n1 leaves the lane at 30 s, n2 takes it at 41.5 s. Until then n1 may get it back.
+/// n1 gives the lane away at 30 s, n2 takes it at 41.5 s. Until then n1 may get it back.
 #[test]
-fn a_lane_that_its_last_owner_may_have_had_again_is_in_doubt() {
+fn a_lane_that_its_last_owner_may_have_regained_is_in_doubt() {
     let ask_with_a_mark = |mark_ms: u64| {
         let (mut n1, mut n2) = (owner("n1", 0), NodeLog::new("n2", 0));
         n1.left(30_000, LANE, 3);
@@ -640,9 +646,9 @@ fn a_lane_that_its_last_owner_may_have_had_again_is_in_doubt() {
     assert_eq!([40_000, 42_400, 42_500].map(ask_with_a_mark), [CannotSay, CannotSay, Nobody]);
 }
 
-/// Lists the same home before and after a gap.
+/// The same home is listed before and after a gap.
 #[test]
-fn a_listing_counts_whichever_part_of_a_log_is_read_first() {
+fn a_listing_counts_in_any_order_of_a_logs_parts() {
     let mut n1 = NodeLog::new("n1", 0);
     n1.opened(10_000, true);
     n1.taken(10_000, LANE, 5, Some(3));
@@ -665,7 +671,7 @@ fn a_listing_counts_whichever_part_of_a_log_is_read_first() {
 }
 
 #[test]
-fn a_log_that_is_given_twice_says_what_it_says_once() {
+fn a_log_given_twice_answers_as_if_given_once() {
     let [n1, n2] = restart_of_a_member();
     let (once, twice) = ([n1.clone(), n2.clone()], [n2.clone(), n1.clone(), n2, n1]);
     let port = at(0, 0).port();
@@ -675,7 +681,7 @@ fn a_log_that_is_given_twice_says_what_it_says_once() {
 }
 
 #[test]
-fn a_mark_that_is_dated_back_takes_nothing_from_the_record_before_it() {
+fn a_mark_dated_back_does_not_hide_the_record_before_it() {
     let mut n1 = owner("n1", 0);
     n1.allocated(20_000, at(3, 0), 7);
     n1.mark(19_500);
@@ -688,7 +694,7 @@ fn a_mark_that_is_dated_back_takes_nothing_from_the_record_before_it() {
     let answer = at_end(&n1);
     assert_eq!((answer.verdict, homes(&answer)), (Held, vec![7]));
     assert_eq!(answer.asked, Some((time(20_000), time(20_000))));
-    // The clock was set back: the time between comes twice.
+    // The clock was set back: the time between occurs twice.
     n1.mark(15_000);
     assert_eq!(ask(&[n1], port, 18_000).0, CannotSay);
 }

@@ -61,13 +61,13 @@ fn a_rotation_loses_no_line_and_a_search_reads_across_it() {
     assert_eq!((answer.verdict, homes(&answer)), (Held, vec![1]));
     let holder = &answer.holders[0];
     assert_eq!((holder.from, holder.until), (Some(time(1000)), Some(time(5000))));
-    // The release alone says who had it, not since when.
+    // The release alone shows which home had it, not since when.
     let answer = ask(&[path], 4500);
     assert_eq!((answer.verdict, homes(&answer)), (CannotSay, vec![1]));
 }
 
-/// A day of a member: the home has its block from 2 h to 20 h, with an hourly listing and a mark each ten minutes. One file
-/// an hour.
+/// A day of a member, one file an hour: the home has its block from 2 h to 20 h, with an hourly
+/// listing and a mark every ten minutes.
 fn day() -> Vec<Vec<u8>> {
     let mut node = NodeLog::new("n1", 0);
     let mut files = Vec::new();
@@ -104,7 +104,7 @@ fn compressed_files_are_searched_in_any_order() {
             0 => write(&folder, &format!("{hour}.gz"), &gzip(text)),
             1 => write(&folder, &format!("{hour}.zst"), &zstd(text)),
             2 => {
-                // Appended pieces, as `zstd` and `gzip` make them.
+                // Concatenated pieces, as appending with `zstd` and `gzip` makes them.
                 let (head, tail) = text.split_at(text.len() / 2);
                 let pack = if hour % 8 == 2 { gzip } else { zstd };
                 write(&folder, &format!("{hour}.some"), &[pack(head), pack(tail)].concat())
@@ -120,7 +120,7 @@ fn compressed_files_are_searched_in_any_order() {
     assert_eq!(answer.holders[0].from, Some(time(2 * HOUR)));
     assert_eq!(answer.holders[0].until, Some(time(20 * HOUR)));
     assert_eq!(ask(&files, 21 * HOUR).verdict, Nobody);
-    // One file is missing: its hour is not known, for the listing does not say since when.
+    // One file is missing: its hour is not covered, since the listing does not state since when.
     let at_ten = files.iter().position(|path| path.ends_with("10.some")).expect("there");
     files.remove(at_ten);
     assert_eq!(ask(&files, 10 * HOUR + HOUR / 2).verdict, CannotSay);
@@ -128,17 +128,17 @@ fn compressed_files_are_searched_in_any_order() {
 }
 
 #[test]
-fn files_far_from_the_time_are_read_only_if_they_can_say_more() {
+fn files_far_from_the_time_are_read_only_if_they_can_add_facts() {
     let folder = Folder::new("skipped");
     let files: Vec<PathBuf> = day()
         .iter()
         .enumerate()
         .map(|(hour, text)| write(&folder, &format!("{hour}.jsonl"), text))
         .collect();
-    // Nobody has it at 1 h and 22 h: the files around say so.
+    // The block is free at 1 h and 22 h: the files around show it.
     assert_eq!((ask(&files, HOUR).verdict, ask(&files, 22 * HOUR).verdict), (Nobody, Nobody));
     assert!(ask(&files, 22 * HOUR).files_skipped >= 18);
-    // Since when it is held at 12 h only the file of 2 h says, so all are read.
+    // Only the file of 2 h shows since when it is held at 12 h, so all files are read.
     let answer = ask(&files, 12 * HOUR);
     assert_eq!((answer.verdict, answer.files_skipped), (Held, 0));
     assert_eq!(answer.holders[0].from, Some(time(2 * HOUR)));

@@ -1,4 +1,4 @@
-//! A folder for one test, a clock it sets, and waiting for what the writer thread does.
+//! A folder for one test, a clock that the test sets, and a wait for the writer thread.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_nat_log::{Block, Clock, NodeLife};
 
-/// Removed when the test ends.
+/// A folder that is removed when the test ends.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -33,7 +33,7 @@ impl Drop for Folder {
     }
 }
 
-/// A wall clock that stands where the test puts it, in milliseconds since 1970.
+/// A wall clock that shows the time set by the test, in milliseconds since 1970.
 #[derive(Clone, Default)]
 pub(crate) struct TestClock(Arc<AtomicU64>);
 
@@ -60,7 +60,7 @@ pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A node of its own.
+/// A standalone node.
 pub(crate) const N1: NodeLife<'static> = NodeLife { node: "n1", boot: 0xa1, is_clustered: false };
 
 /// Block number `block` of 203.0.113.`public`, 256 ports each, of 10.200.0.`subscriber`.
@@ -74,7 +74,7 @@ pub(crate) fn block(subscriber: u8, public: u8, block: u16) -> Block {
     }
 }
 
-/// xorshift64*: a repeatable history from a seed.
+/// xorshift64*: a repeatable sequence from a seed.
 pub(crate) struct Random(u64);
 
 impl Random {

@@ -1,6 +1,7 @@
-//! Random histories of a lane over several nodes: takeovers in order and after deaths, lanes that come back at the same
-//! epoch, to the same process or a later one, lost records, listings, rotated files, clocks that differ by up to a second.
-//! Whatever logs are left, an answer is never wrong; and when nothing is missing there is one.
+//! Random histories of a lane over several nodes: takeovers in order and after deaths, lanes that
+//! come back at the same epoch, to the same process or a later one, lost records, listings, rotated
+//! files, clocks that differ by up to a second. Whichever logs are left, an answer is never wrong;
+//! and if no log or record is missing there is an answer.
 
 use std::collections::BTreeSet;
 
@@ -15,15 +16,16 @@ const BLOCKS: u64 = 4;
 const HOMES: u64 = 3;
 const BEGIN_MS: u64 = 100_000;
 const CLOCK_ERROR_MS: u64 = 1000;
-/// Of each clock, either way.
+/// Largest error of each clock, in either direction.
 const SKEW_MS: u64 = 500;
 const MARK_MS: u64 = 10_000;
-/// A worker that lost a lane needs so long to get it back.
+/// Time that a worker needs to get a lost lane back.
 const REJOIN_MS: u64 = 3000;
-/// A home that held a block and is listed for it so soon after a death is taken to have held it all the time.
+/// A home that held a block and is listed for it so soon after a death counts as having held it
+/// throughout.
 const PAUSE_MS: u64 = 30_000;
 
-/// A home had a block, by a clock that is right.
+/// A time in which a home had a block, by a correct clock.
 struct Truth {
     block: u16,
     home: u8,
@@ -35,24 +37,24 @@ struct World {
     random: Random,
     now_ms: u64,
     nodes: Vec<Node>,
-    /// The node that owns the lane, and since which epoch.
+    /// The node that owns the lane, if any.
     owner: Option<usize>,
     epoch: u64,
-    /// Of each block the home and since when it has it.
+    /// For each block its home and the time since which the home has it.
     held: Vec<Option<(u8, u64)>>,
     truths: Vec<Truth>,
-    /// Nothing died, no record was lost.
+    /// True while no node has died and no record was lost.
     is_whole: bool,
     may_fail: bool,
 }
 
 struct Node {
     log: NodeLog,
-    /// Where a file ends and the next one begins.
+    /// Line numbers at which a file ends and the next one begins.
     files: Vec<usize>,
     marked_ms: u64,
     is_alive: bool,
-    /// Ownerships of the other lane, which makes noise.
+    /// Epoch of the ownership of the other lane, which adds unrelated records.
     noise_epoch: u64,
 }
 
@@ -128,7 +130,7 @@ impl World {
         }
     }
 
-    /// Time goes on; the nodes that are alive mark their logs.
+    /// Advances the time; the nodes that are alive mark their logs.
     fn pass(&mut self, up_to_ms: u64) {
         self.now_ms += self.random.below(up_to_ms);
         let now_ms = self.now_ms;
@@ -150,7 +152,7 @@ impl World {
         }
     }
 
-    /// A block is given or taken back.
+    /// Assigns or releases a block.
     fn toggle(&mut self) {
         let Some(owner) = self.owner else { return };
         let block = self.random.below(BLOCKS) as u16;
@@ -168,7 +170,7 @@ impl World {
         }
     }
 
-    /// The other lane of a node has records, too.
+    /// Adds a record to the other lane of a node.
     fn noise(&mut self) {
         let node = self.random.below(NODES) as usize;
         if self.nodes[node].is_alive {
@@ -178,8 +180,8 @@ impl World {
         }
     }
 
-    /// Every block that is held is named, while things go on. `lost_from_ms`: after a death a home is named without a time
-    /// only if it had its block before records were lost.
+    /// Lists every block that is held, while changes continue. `lost_from_ms`: after a death a home
+    /// is listed without a time only if it had its block before records were lost.
     fn list(&mut self, owner: usize, lost_from_ms: Option<u64>) {
         let epoch = self.epoch;
         let from = self.log(owner).index(LANE, epoch);
@@ -210,7 +212,7 @@ impl World {
         self.list(node, lost_from_ms);
     }
 
-    /// Another node that is alive.
+    /// Chooses another node that is alive.
     fn other(&mut self, than: usize) -> Option<usize> {
         let others: Vec<usize> = (0..self.nodes.len())
             .filter(|node| *node != than && self.nodes[*node].is_alive)
@@ -222,12 +224,13 @@ impl World {
     fn next_epoch(&mut self) -> Option<u64> {
         let before = self.epoch;
         self.epoch += 1 + self.random.below(3);
-        // The map's next epoch has no other before it.
+        // A previous epoch that directly precedes this one may be left out.
         let may_omit = self.epoch == before + 1 && self.random.is_one_in(2);
         (!may_omit).then_some(before)
     }
 
-    /// In order; half of the time the owner stops, as by SIGTERM, and starts again later.
+    /// Hands the lane over in order; half of the time the owner stops, as by SIGTERM, and starts
+    /// again later.
     fn hand_over(&mut self) {
         let Some(owner) = self.owner else { return };
         let Some(next) = self.other(owner) else { return };
@@ -243,7 +246,8 @@ impl World {
         }
     }
 
-    /// The owner dies and the last lines of its log with it. What it opened last may have been on no other node.
+    /// Kills the owner and cuts off the last lines of its log. Its last new blocks may have been on
+    /// no other node.
     fn die(&mut self) {
         let Some(owner) = self.owner else { return };
         let Some(next) = self.other(owner) else { return };
@@ -259,11 +263,12 @@ impl World {
         }
         self.pass(20_000);
         let before = self.next_epoch();
-        // A home that had its block since before the lost records had it all the time.
+        // A home that had its block before the lost records had it throughout.
         self.take(next, before, Some(lost_from_ms));
     }
 
-    /// Its process ends, and the last lines of its log are lost: at most what it wrote since it was marked before.
+    /// Ends the owner's process and cuts off the last lines of its log: at most those since its
+    /// last mark but one.
     fn cut_off(&mut self, owner: usize) {
         self.is_whole = false;
         let lines = &self.nodes[owner].log.lines;
@@ -281,7 +286,8 @@ impl World {
         node.is_alive = false;
     }
 
-    /// A site is started without its store: the owner resumes the lane at the epoch that it had, and has nothing.
+    /// Starts a site without its store: the owner resumes the lane at the same epoch, without any
+    /// block.
     fn resume(&mut self) {
         let Some(owner) = self.owner else { return };
         if self.may_fail && self.random.is_one_in(2) {
@@ -307,7 +313,7 @@ impl World {
         self.take(owner, before, None);
     }
 
-    /// The owner loses the lane and gets it back at the same epoch, with some of what it had.
+    /// The owner loses the lane and gets it back at the same epoch, with some of its blocks.
     fn regain(&mut self) {
         let Some(owner) = self.owner else { return };
         let (epoch, now_ms) = (self.epoch, self.now_ms);
@@ -322,7 +328,7 @@ impl World {
         self.list(owner, None);
     }
 
-    /// A record of the owner gets lost on its way to the log.
+    /// Loses a record of the owner on its way to the log.
     fn lose(&mut self) {
         let Some(owner) = self.owner else { return };
         self.is_whole = false;
@@ -352,13 +358,13 @@ impl World {
         node.noise_epoch += NODES;
     }
 
-    /// The logs in files.
+    /// Returns the logs, split into files.
     fn files(&self) -> Vec<Vec<u8>> {
         let mut files = Vec::new();
         for node in &self.nodes {
             let mut begin = 0;
             for end in node.files.iter().copied().chain([node.log.lines.len()]) {
-                // A death may have taken away more than the last file.
+                // A death may have removed more than the last file.
                 let end = end.clamp(begin, node.log.lines.len());
                 files.push(node.log.lines[begin..end].concat().into_bytes());
                 begin = end;
@@ -367,7 +373,7 @@ impl World {
         files
     }
 
-    /// Homes that had the block between these times, both included.
+    /// Returns the homes that had the block between these times, both included.
     fn had(&self, block: u16, from_ms: u64, until_ms: u64) -> BTreeSet<u8> {
         let is_it = |truth: &&Truth| {
             truth.block == block && truth.from_ms <= until_ms && from_ms <= truth.until_ms
@@ -375,7 +381,7 @@ impl World {
         self.truths.iter().filter(is_it).map(|truth| truth.home).collect()
     }
 
-    /// At an instant: at that of a change neither home is wrong.
+    /// Returns the home at an instant: at the instant of a change neither home is wrong.
     fn has(&self, block: u16, at_ms: u64) -> BTreeSet<u8> {
         let is_it = |truth: &&Truth| {
             truth.block == block && truth.from_ms < at_ms && at_ms < truth.until_ms
@@ -385,7 +391,8 @@ impl World {
 }
 
 impl World {
-    /// After a death: nobody had the block for a short time, and the home had it before and after.
+    /// Whether, after a death, the block was free for a short time and the home had it before and
+    /// after.
     fn is_pause(&self, block: u16, at_ms: u64, home: &BTreeSet<u8>) -> bool {
         let truths = || self.truths.iter().filter(|truth| truth.block == block);
         let before = truths().filter(|truth| truth.until_ms <= at_ms).max_by_key(|it| it.until_ms);
@@ -416,11 +423,11 @@ fn check(world: &World, files: &[&[u8]], block: u16, at_ms: u64, count: &mut Cou
         Verdict::Held => {
             count.held += 1;
             assert_eq!(named.len(), 1, "{case}");
-            assert!(world.has(block, at_ms).is_subset(&named), "a wrong name: {case}");
+            assert!(world.has(block, at_ms).is_subset(&named), "a wrong home is named: {case}");
             let near = world.had(block, at_ms - reach_ms, at_ms + reach_ms);
             assert!(
                 named.is_subset(&near) || world.is_pause(block, at_ms, &named),
-                "it was long ago: {case}"
+                "the holder is not near that time: {case}"
             );
         }
         Verdict::Nobody => {
@@ -433,7 +440,7 @@ fn check(world: &World, files: &[&[u8]], block: u16, at_ms: u64, count: &mut Cou
 }
 
 #[test]
-fn no_history_and_no_part_of_its_logs_gives_a_wrong_answer() {
+fn no_subset_of_the_logs_of_any_history_gives_a_wrong_answer() {
     let (mut all, mut some) = (Count::default(), Count::default());
     for seed in 1..=1200 {
         let mut world = World::new(seed);
@@ -455,7 +462,7 @@ fn no_history_and_no_part_of_its_logs_gives_a_wrong_answer() {
             check(&world, &part, block, at_ms, &mut some, &case);
         }
     }
-    // Busy enough to mean something.
+    // The histories are busy enough to be meaningful.
     assert!(all.held > 2000 && all.nobody > 1000 && all.cannot_say > 100, "{all:?}");
     assert!(some.held > 500 && some.nobody > 300 && some.cannot_say > 1000, "{some:?}");
 }
@@ -482,7 +489,7 @@ fn with_all_logs_and_no_death_every_question_has_an_answer() {
             let case = format!("seed {seed}, block {block} at {at_ms} ms: {answer:#?}");
             let is_named = world.truths.iter().any(|truth| truth.block == block);
             if answer.verdict == Verdict::CannotSay && is_named {
-                // Two homes within the error of the clocks, and nothing else.
+                // Two homes within the clock error, and no other reason.
                 assert_eq!(answer.missing, [], "{case}");
                 let reach_ms = margin + 1;
                 let near = world.had(block, at_ms - reach_ms, at_ms + reach_ms);

@@ -1,5 +1,5 @@
-//! The writer and the search together, on nodes of their own: a random history with restarts, crashes and rotations, each
-//! moment compared with what really was.
+//! The writer and the search together, on standalone nodes: a random history with restarts, crashes
+//! and rotations, each moment compared with the true state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -16,11 +16,11 @@ use crate::folder::{Folder, Random, TestClock, block, time, wait_until};
 
 const STEPS: u64 = 600;
 const WORKERS: u8 = 3;
-/// A few, so that most are in use.
+/// Few, so that most are in use.
 const BLOCKS: u64 = 4;
 const STEP_MS: u64 = 10;
 
-/// Where a subscriber was from when to when, milliseconds.
+/// A block of a subscriber and the time in which it had it, in milliseconds.
 struct Truth {
     block: Block,
     from_ms: u64,
@@ -35,14 +35,15 @@ struct Node {
     path: PathBuf,
     clock: TestClock,
     running: Option<(Vec<BlockLogSender>, BlockLogHandle)>,
-    /// (worker, block) -> its holder and the time it was given.
+    /// (worker, block) -> the block with its holder, and the time of its assignment.
     open: BTreeMap<(u8, u16), (Block, u64)>,
-    /// Of each worker the last index and its time; a worker has a shard with one lane in use.
+    /// For each worker the last index and its time; a worker has a shard with one lane in use.
     last: [(u64, u64); WORKERS as usize],
     rotations: u32,
 }
 
-/// What a node lost when it was killed: a worker's address, from its last record to the next start.
+/// The time for which a killed node's log lost records of a worker's address: from the last record
+/// to the next start.
 struct Lost {
     public: Ipv4Addr,
     from_ms: u64,
@@ -95,7 +96,7 @@ impl Node {
         }
     }
 
-    /// A block is given or taken back.
+    /// Assigns or releases a block.
     fn toggle(&mut self, random: &mut Random, now_ms: u64, world: &mut World) {
         let key = (random.below(u64::from(WORKERS)) as u8, random.below(BLOCKS) as u16);
         let kind = match self.open.remove(&key) {
@@ -117,11 +118,12 @@ impl Node {
         self.last[usize::from(worker)] = (index, now_ms);
         let (shard, lane) = (u32::from(self.public(worker)), worker);
         let event = BlockEvent { shard, lane, epoch: 0, index, kind };
-        let (senders, _) = self.running.as_mut().expect("it runs");
+        let (senders, _) = self.running.as_mut().expect("the node runs");
         assert!(senders[usize::from(worker)].push(event, time(now_ms)));
     }
 
-    /// Everything given out ends; half of the time by a kill, which closes no log and cuts a line off.
+    /// Restarts the node, which ends all assignments; half of the time by a kill, which closes no
+    /// log and cuts a line off.
     fn restart(&mut self, random: &mut Random, now_ms: u64, world: &mut World) {
         self.clock.set(now_ms);
         self.running = None;
@@ -146,7 +148,7 @@ impl Node {
         self.rotations += 1;
         let old = format!("{}.{}", self.path.display(), self.rotations);
         std::fs::rename(&self.path, old).expect("rotated");
-        let (_, log) = self.running.as_ref().expect("it runs");
+        let (_, log) = self.running.as_ref().expect("the node runs");
         log.reopen();
         wait_until("the new file is there", || self.path.exists());
     }
@@ -181,7 +183,7 @@ fn history(seed: u64, folder: &Folder) -> World {
 }
 
 #[test]
-fn the_log_alone_knows_every_holder() {
+fn a_search_of_the_log_finds_every_holder() {
     for seed in 1..=4 {
         let folder = Folder::new(&format!("replay-{seed}"));
         let world = history(seed, &folder);
@@ -191,7 +193,7 @@ fn the_log_alone_knows_every_holder() {
         }
         let (mut held, mut unknown) = (0, 0);
         for step in (1..STEPS).step_by(7) {
-            // Between two steps, where no event falls.
+            // Between two steps, where no event occurs.
             let at_ms = step * STEP_MS + STEP_MS / 2;
             for public in [10, 11, 12, 20, 21, 22].map(|last| Ipv4Addr::new(203, 0, 113, last)) {
                 let port = 1024 + (step % (256 * BLOCKS)) as u16 * 37 % (256 * BLOCKS as u16);
@@ -224,7 +226,7 @@ fn the_log_alone_knows_every_holder() {
                 held += found.len();
             }
         }
-        assert!(held > 100, "seed {seed}: the history is busy enough to mean something: {held}");
+        assert!(held > 100, "seed {seed}: too few tenancies found to be meaningful: {held}");
         assert!(unknown < held, "seed {seed}: {unknown}");
     }
 }

@@ -1,4 +1,4 @@
-//! Logs as text, written by hand: what nodes say, without the writer.
+//! Logs written as text by hand, without the writer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use weir_nat_log::{About, Answer, Question, Verdict, search_logs};
 use crate::folder::time;
 
 pub(crate) const PUBLIC: [u8; 4] = [203, 0, 113, 1];
-/// A block of `told` has so many ports; the lane is the block's number.
+/// Ports of a block here; the lane is the block's number modulo 8.
 pub(crate) const BLOCK_PORTS: u16 = 256;
 
 /// The log of a node.
 #[derive(Clone)]
 pub(crate) struct NodeLog {
     pub(crate) name: String,
-    /// Its clock is ahead by so much.
+    /// Milliseconds by which its clock is ahead.
     pub(crate) skew_ms: i64,
     pub(crate) lines: Vec<String>,
     lives: u32,
@@ -41,7 +41,7 @@ impl NodeLog {
         format!("{number:024x}{:08x}", self.lives)
     }
 
-    /// What this node's clock shows.
+    /// Formats the time that this node's clock shows.
     pub(crate) fn clock(&self, ms: u64) -> String {
         let ms = ms as i64 + self.skew_ms;
         format!("{:.3}", Timestamp::from_millisecond(ms).expect("a time"))
@@ -58,7 +58,7 @@ impl NodeLog {
         ));
     }
 
-    /// The process starts.
+    /// Records the start of the process.
     pub(crate) fn opened(&mut self, ms: u64, is_clustered: bool) {
         let before = (self.lives > 0).then(|| format!("\"boot_before\":\"{}\",", self.boot()));
         (self.lives, self.sequence) = (self.lives + 1, 0);
@@ -75,7 +75,7 @@ impl NodeLog {
         self.write(ms, "log-mark", "");
     }
 
-    /// The last index of a lane under an ownership.
+    /// Returns the last index of a lane under an ownership.
     pub(crate) fn index(&self, lane: u8, epoch: u64) -> u64 {
         self.indexes.get(&(lane, epoch)).copied().unwrap_or(0)
     }
@@ -114,23 +114,23 @@ impl NodeLog {
         self.block(ms, "block-released", at, home, "");
     }
 
-    /// `since`: by the world's clock.
+    /// `since` is a time of the world's clock.
     pub(crate) fn held(&mut self, ms: u64, at: Place, home: u8, since: Option<u64>) {
         let since = since.map(|since| format!("\"since\":\"{}\",", self.clock(since)));
         self.block(ms, "block-held", at, home, &since.unwrap_or_default());
     }
 
-    /// The worker counts a statement that nobody heard of.
+    /// Counts a statement of the worker that never became a record.
     pub(crate) fn skip_index(&mut self, lane: u8, epoch: u64) {
         *self.indexes.entry((lane, epoch)).or_default() += 1;
     }
 
-    /// A record is lost on its way to the file.
+    /// Loses a record on its way to the file.
     pub(crate) fn lose_last(&mut self) {
         self.lines.pop();
     }
 
-    /// A record is lost on its way to the writer, which says so.
+    /// Loses a record on its way to the writer, which records the loss.
     pub(crate) fn lose_last_with_a_word(&mut self, ms: u64) {
         self.lose_last();
         self.sequence -= 1;
@@ -169,7 +169,7 @@ pub(crate) fn question(about: About, from_ms: u64, until_ms: u64) -> Question {
     Question { about, time, clock_error: Duration::from_secs(1) }
 }
 
-/// Who had the port at a time: the last number of each home.
+/// Returns the holders of a port at a time, each as the last number of the home's address.
 pub(crate) fn ask(logs: &[NodeLog], port: u16, at_ms: u64) -> (Verdict, Vec<u8>) {
     let answer = answer(logs, port, at_ms);
     (answer.verdict, homes(&answer))

@@ -43,7 +43,7 @@ fn opened(ms: u64) -> String {
     )
 }
 
-/// Counts the lines of a node from each of its starts on.
+/// Numbers the lines of a node, from 1 at each of its starts.
 fn counted(log: &str) -> String {
     let (mut sequence, mut counted) = (0, String::new());
     for line in log.split_inclusive('\n') {
@@ -53,7 +53,8 @@ fn counted(log: &str) -> String {
     counted
 }
 
-/// A device that is always full, then a disk with room: every record is in the file or counted, and the file says how many.
+/// A device that is always full, then a disk with room: every record is in the file or counted, and
+/// the file states how many.
 #[test]
 fn a_full_disk_loses_only_counted_records() {
     const EVENTS: u64 = 100_000;
@@ -69,7 +70,7 @@ fn a_full_disk_loses_only_counted_records() {
     }
     let lost = log.counters().lost_total;
     assert!((1..EVENTS).contains(&lost), "{lost}");
-    // It is time for a mark, and records wait: nothing is said to be complete.
+    // A mark is due, but records wait: no mark may be written.
     clock.set(50_000);
     let errors = log.counters().write_errors_total;
     wait_until("it was tried again", || log.counters().write_errors_total > errors + 2);
@@ -78,7 +79,7 @@ fn a_full_disk_loses_only_counted_records() {
     log.reopen();
     let text = || std::fs::read_to_string(&path).unwrap_or_default();
     wait_until("it is written again", || text().contains("log-mark"));
-    // One more, after the loss: the sequence goes on behind the gap.
+    // One more record, after the loss: the sequence continues behind the gap.
     assert!(senders[0].push(event(EVENTS + 1, Allocated(block(2, 2, 0))), time(EVENTS)));
     let counters = log.stop();
     assert_eq!(counters.lost_total, lost, "nothing is lost once the disk has room");
@@ -106,9 +107,9 @@ fn stopping_with_a_full_disk_ends_and_counts() {
     assert_eq!((counters.written_total, counters.lost_total), (0, 2));
 }
 
-/// A pipe that nobody reads takes some records and then holds its writer up, as a disk that stands still.
+/// A pipe without a reader takes some records and then blocks its writer, as a stalled disk does.
 #[test]
-fn a_disk_that_stands_still_is_seen_and_holds_up_neither_workers_nor_the_end() {
+fn a_stalled_disk_is_detected_and_blocks_neither_workers_nor_the_end() {
     let folder = Folder::new("still");
     let path = folder.file("blocks.jsonl");
     let made = std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo runs");
@@ -127,9 +128,10 @@ fn a_disk_that_stands_still_is_seen_and_holds_up_neither_workers_nor_the_end() {
     assert!(counters.lost_total > 0, "{counters:?}");
 }
 
-/// A crash cuts the last line off and releases nothing. The next start ends that line and all that was held.
+/// A crash cuts the last line off and releases no block. The next start terminates that line and
+/// ends all that was held.
 #[test]
-fn a_crash_ends_what_was_held() {
+fn a_crash_ends_every_tenancy_at_the_next_start() {
     let folder = Folder::new("crash");
     let (path, clock) = (folder.file("blocks.jsonl"), TestClock::default());
     let before = counted(&(opened(0) + &line(1000, "block-allocated", 1)));
@@ -156,7 +158,7 @@ fn a_crash_ends_what_was_held() {
     assert_eq!((after.verdict, after.missing[0].reason), (CannotSay, Reason::EndOfLog));
 }
 
-/// What the node did between its last mark and its end is not known.
+/// The logs do not show what the node did between its last mark and its end.
 #[test]
 fn a_crash_leaves_a_doubt_behind_the_last_mark() {
     let folder = Folder::new("doubt");
@@ -189,7 +191,7 @@ fn a_crash_leaves_a_doubt_behind_the_last_mark() {
 
 /// The logs of another system may end long before, or begin long after, and hide nothing.
 #[test]
-fn an_address_that_went_from_one_node_to_another_is_found_with_both() {
+fn an_address_moved_between_nodes_is_found_on_both() {
     let of_n2 = |log: String| log.replace("\"n1\"", "\"n2\"");
     let first =
         counted(&(opened(0) + &line(1000, "block-allocated", 1) + &line(9000, "log-closed", 1)));
@@ -208,7 +210,7 @@ fn an_address_that_went_from_one_node_to_another_is_found_with_both() {
 }
 
 #[test]
-fn a_release_that_is_missing_leaves_a_doubt() {
+fn a_missing_release_leaves_a_doubt() {
     let log = opened(0)
         + &line(1000, "block-allocated", 1)
         + &line(5000, "block-allocated", 2)
@@ -224,7 +226,7 @@ fn a_release_that_is_missing_leaves_a_doubt() {
 }
 
 #[test]
-fn an_allocation_that_is_missing_is_known_from_its_release() {
+fn a_missing_allocation_is_inferred_from_its_release() {
     let log = opened(0)
         + &line(1000, "block-allocated", 1)
         + &line(2000, "block-released", 1)
@@ -243,7 +245,7 @@ fn an_allocation_that_is_missing_is_known_from_its_release() {
 }
 
 #[test]
-fn a_log_of_the_older_version_that_is_given_twice_says_what_it_says_once() {
+fn a_log_of_the_older_version_given_twice_answers_as_if_given_once() {
     let first = opened(0)
         + &line(1000, "block-allocated", 1)
         + &line(5000, "block-released", 1)
@@ -259,7 +261,7 @@ fn a_log_of_the_older_version_that_is_given_twice_says_what_it_says_once() {
     }
 }
 
-/// Of the older version, too, the numbers tell what is missing.
+/// In a log of the older version, too, gaps in the numbers show missing records.
 #[test]
 fn a_gap_in_a_log_of_the_older_version_leaves_a_doubt() {
     let log = opened(0)
@@ -277,7 +279,7 @@ fn a_gap_in_a_log_of_the_older_version_leaves_a_doubt() {
 }
 
 #[test]
-fn the_ports_and_starts_of_others_are_other_matters() {
+fn records_of_other_ports_and_nodes_do_not_affect_the_answer() {
     let log = opened(0)
         + &line(1000, "block-allocated", 1)
         + &line(3000, "block-allocated", 2).replace("1024-1279", "1280-1535");
@@ -290,7 +292,7 @@ fn the_ports_and_starts_of_others_are_other_matters() {
 }
 
 #[test]
-fn junk_is_counted_and_passed_over() {
+fn junk_lines_are_counted_and_skipped() {
     let junk = format!("{}\n\0\0\0\n\n{{}}\n", "x".repeat(100_000));
     let records = opened(0) + &line(1000, "block-allocated", 1) + &line(2000, "log-closed", 1);
     let log = junk.clone() + &counted(&records) + &junk;
@@ -298,9 +300,9 @@ fn junk_is_counted_and_passed_over() {
     assert_eq!((answer.verdict, answer.holders.len(), answer.lines_unreadable), (Held, 1, 6));
 }
 
-/// A time that is none makes a line unreadable, also where only a glance is given to it.
+/// An invalid time makes a line unreadable, even if only a glance reads it.
 #[test]
-fn a_time_that_is_none_is_no_record() {
+fn a_line_with_an_invalid_time_is_unreadable() {
     let elsewhere = |ms| line(ms, "block-allocated", 1).replace("203.0.113.1", "203.0.113.2");
     let good = elsewhere(1000) + &elsewhere(2000);
     let stamp = good.split('"').nth(3).expect("a time").to_owned();
@@ -314,7 +316,7 @@ fn a_time_that_is_none_is_no_record() {
 }
 
 #[test]
-fn more_records_are_lost_than_there_are_numbers() {
+fn the_count_of_lost_records_saturates() {
     let lost = |count: u64| {
         let record = opened(1000).replace("log-opened", "records-lost");
         record.replacen("\"node\"", &format!("\"count\":{count},\"node\""), 1)

@@ -1,4 +1,4 @@
-//! What stands in the file.
+//! The content of the file.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -12,7 +12,7 @@ fn event(lane: u8, index: u64, kind: weir_nat_log::BlockEventKind) -> BlockEvent
 }
 
 #[test]
-fn lines_of_two_workers() {
+fn the_lines_of_two_workers_are_written_as_documented() {
     let folder = Folder::new("lines");
     let (path, clock) = (folder.file("blocks.jsonl"), TestClock::default());
     clock.set(1_772_366_400_000);
@@ -60,7 +60,7 @@ fn lines_of_two_workers() {
 }
 
 #[test]
-fn the_log_says_every_ten_seconds_that_it_is_complete() {
+fn a_mark_is_written_every_ten_seconds() {
     let folder = Folder::new("marks");
     let (path, clock) = (folder.file("blocks.jsonl"), TestClock::default());
     clock.set(1_000_000);
@@ -70,13 +70,13 @@ fn the_log_says_every_ten_seconds_that_it_is_complete() {
     clock.set(1_009_999);
     assert!(senders[0].push(event(0, 1, Allocated(block(1, 1, 0))), time(1_009_999)));
     written(2);
-    // A busy log has marks, too: a record of one worker says nothing of the others.
+    // A busy log has marks, too: a record of one worker shows nothing about the others.
     clock.set(1_010_000);
     written(3);
     // A worker that has stamped a record hands it in a moment later.
     assert!(senders[0].push(event(0, 2, Released(block(1, 1, 0))), time(1_009_500)));
     written(4);
-    // A clock that is set back does not keep it silent.
+    // A clock that is set back does not suppress the marks.
     clock.set(1_008_000);
     written(5);
     log.stop();
@@ -88,7 +88,7 @@ fn the_log_says_every_ten_seconds_that_it_is_complete() {
 }
 
 #[test]
-fn a_start_names_the_life_before() {
+fn a_start_names_the_incarnation_before_it() {
     let folder = Folder::new("lives");
     let (path, clock) = (folder.file("blocks.jsonl"), TestClock::default());
     for boot in [1, 2] {

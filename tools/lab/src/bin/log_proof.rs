@@ -1,5 +1,5 @@
-//! Proves the block logs: flows of thousands of homes on a cluster under faults, one node of which is lost for good, and
-//! then questions to the logs about what a server saw.
+//! Proves the block logs: flows of thousands of homes run on a cluster under faults, one node of
+//! which is lost permanently; then the logs are asked about what a server saw.
 //!
 //! Ends with an error when an answer is wrong, or is missing where the logs must have it.
 
@@ -24,34 +24,39 @@ use weir_lab::program::{clock_seed, exit_code};
 use weir_lab::wait_for;
 
 const NODES: u8 = 3;
-/// As short as the files may have it; and the shortest rest after which a block that was listed soon after its node ended
-/// is certainly its home's (docs/operations.md, `log-cut-off`).
+/// The shortest UDP idle time that the files allow. The quarantine is the shortest one after which
+/// a block that was listed soon after its node ended certainly belongs to its home
+/// (docs/operations.md, `log-cut-off`).
 const UDP_SEC: u32 = 1;
 const QUARANTINE_SEC: u32 = 15;
-/// Homes and gateways of the laboratory beside those that begin flows.
+/// Homes and gateways of the laboratory besides those that begin flows.
 const SUBSCRIBERS_BESIDE: u32 = 32;
-/// Four addresses of a shard: every block is given out again within minutes.
+/// Prefix length of a shard, four addresses: every block is assigned again within minutes.
 const PER_SHARD: u8 = 30;
-/// A node's tables have room for the flows of so many seconds: ports rest up to five times as long while copies are silent.
+/// Seconds of flows that a node's tables have room for: ports stay in quarantine up to five times
+/// as long while copies are silent.
 const FLOWS_OF_SEC: u32 = UDP_SEC + 5 * QUARANTINE_SEC + 5;
-/// What is kept of all datagrams, for each question.
+/// Datagrams kept in the sample for each question.
 const KEPT_OF_QUESTION: usize = 4;
-/// The clocks of the nodes are ahead by these times, in turn.
+/// Milliseconds by which the clocks of the nodes are ahead, in turn.
 const AHEAD_MS: [u32; 3] = [0, 250, 500];
 const CLOCK_ERROR: Duration = Duration::from_millis(500);
-/// Clocks and their error, and some, around the time in which a node ended.
+/// Difference and error of the clocks, with a margin, around the time at which a node ended.
 const SLACK_MS: i64 = 1_100;
-/// Time from the first owners of the lanes until the first flows: earlier the logs say nothing, and clocks differ.
+/// Time from the first owners of the lanes until the first flows: earlier the logs say nothing, and
+/// clocks differ.
 const LOGS_BEGIN: Duration = Duration::from_secs(2);
-/// Time until an operator gives a node up that does not come back, and after a new one is there.
+/// Time until an operator gives up a node that does not come back, and time that flows go on once a
+/// new node is there.
 const GIVEN_UP: Duration = Duration::from_secs(15);
 const LAST: Duration = Duration::from_secs(20);
-/// Time until the logs of all nodes say that they are complete: marks come each ten seconds.
+/// Time until the logs of all nodes must be marked complete: marks come every ten seconds.
 const MARK_DEADLINE: Duration = Duration::from_secs(60);
-/// Bytes at the end of a log among which there is a mark.
+/// Bytes at the end of a log that contain at least one mark.
 const LOG_END: u64 = 1 << 20;
 
-/// Asks the block logs of a cluster who had the endpoints that a server saw, after faults drawn from a seed.
+/// Asks the block logs of a cluster who had the endpoints that a server saw, after faults drawn
+/// from a seed.
 #[derive(Debug, Parser)]
 struct Args {
     /// How long a new fault may begin, in minutes. A node is lost for good afterwards.
@@ -78,7 +83,8 @@ fn main() -> ExitCode {
     exit_code("log-proof", run(&Args::parse()))
 }
 
-/// Whether the logs have said what they must, and nothing wrong.
+/// Runs the proof. Returns whether the logs gave every answer that they must give, and no wrong
+/// one.
 fn run(args: &Args) -> Result<bool> {
     let begun = Instant::now();
     let progress = |text: &str| println!("[{:6.1} s] {text}", begun.elapsed().as_secs_f32());
@@ -155,23 +161,24 @@ fn options(args: &Args) -> ClusterOptions {
     }
 }
 
-/// Little beside the flows: nobody judges what homes see.
+/// Returns the load besides the flows: little, since this program does not judge what homes see.
 fn pace() -> Pace {
     let mixture = Mixture { trickles: 12, streams: 1, dialogues: 12, idle: 0, short_per_sec: 1 };
     let probe_interval = Duration::from_millis(20);
     Pace { mixture, probe_interval, before: Duration::from_secs(1), idle: Duration::ZERO }
 }
 
-/// The faults that were done, and those that were not done as they should.
+/// The faults that were done, and those that failed to be done as intended.
 #[derive(Debug, Default)]
 struct Faults {
     done: usize,
     not_done: usize,
-    /// The last one left the cluster short of copies.
+    /// The last fault left the cluster short of copies.
     is_broken_off: bool,
 }
 
-/// One that is not done as it should is no matter of the logs, if every shard has its copies again.
+/// Lets faults happen until the time is up. A fault that cannot be done as intended does not matter
+/// to the logs, if every shard has its copies again.
 fn let_faults_happen(
     args: &Args,
     seed: u64,
@@ -200,14 +207,14 @@ fn let_faults_happen(
     Ok(faults)
 }
 
-/// Kills a node, gives it up, and puts another in its place.
+/// Kills a node, gives it up, and adds another in its place.
 fn lose_a_node(lost: u8, lab: &mut ClusterLab, progress: impl Fn(&str)) -> Result<()> {
     progress(&format!("kill -9 node{lost}, for good"));
     lab.node(lost)?.weir.end(Signal::SIGKILL)?;
     thread::sleep(GIVEN_UP);
     progress(&format!("weir fence node{lost}, and a new node"));
     if let Err(error) = lab.control()?.weir(&["fence", &format!("node{lost}")])?.success() {
-        // Of one that had no shard any more the cluster knows nothing.
+        // The cluster has no record of a node that had no shard left.
         progress(&format!("  not fenced: {error:#}"));
     }
     lab.add_node()?;
@@ -238,7 +245,8 @@ fn read_end(path: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Waits until the log of every running node is complete up to now, clocks that differ included.
+/// Waits until the log of every running node is marked complete up to the present, with the
+/// difference of the clocks as margin.
 fn wait_marked(lab: &ClusterLab) -> Result<()> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
     let wanted_ms = (now + 2 * CLOCK_ERROR).as_millis() as i64;
@@ -252,8 +260,8 @@ fn wait_marked(lab: &ClusterLab) -> Result<()> {
     Ok(())
 }
 
-/// Copies the logs to a folder, as nodes would have written them whose clocks differ. Also what they say, with the true
-/// times, and how many bytes they have.
+/// Copies the logs to a folder, shifted as if the nodes' clocks differed. Also returns their
+/// content with the true times, and their size in bytes.
 fn take_logs(
     lab: &ClusterLab,
     lost: Option<u8>,
@@ -273,7 +281,7 @@ fn take_logs(
     Ok((logs, book, bytes))
 }
 
-/// The folder, too, if nothing else lies there.
+/// Removes the logs, and the folder if it is empty then.
 fn remove(logs: &[NodeLog], folder: &Path) -> Result<()> {
     logs.iter().try_for_each(|log| fs::remove_file(&log.path))?;
     let is_empty = fs::read_dir(folder)?.next().is_none();

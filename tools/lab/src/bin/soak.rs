@@ -1,7 +1,8 @@
-//! Hours of faults: one after the other, drawn from a seed, on a cluster under load, until the time is up. Then the load
-//! goes, and every port has to come back.
+//! Hours of faults: one after the other, drawn from a seed, on a cluster under load, until the time
+//! is up. Then the load ends, and every port has to become free.
 //!
-//! Ends with an error when a promise was missed, a port is held by nobody's flow, or a process has grown.
+//! Ends with an error when a promise was missed, a port is held without a flow, or a process has
+//! grown.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,7 +19,8 @@ use weir_lab::failover::{
 use weir_lab::program::{clock_seed, exit_code};
 use weir_lab::steering::SwitchKind;
 
-/// Mappings of UDP live for five minutes, then their ports rest.
+/// Time until every port must be free: UDP mappings live for five minutes, then their ports are in
+/// quarantine.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
 /// Lets faults happen to a cluster under load, drawn from a seed, until the time is up.
@@ -36,8 +38,8 @@ struct Args {
     /// Nodes.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=9))]
     nodes: u8,
-    /// Output commit (`commit = "replicated"`): a new flow leaves when its copies have it. At the end of the time-out of
-    /// 0.1 s it leaves without them, or is dropped.
+    /// Output commit (`commit = "replicated"`): a new flow leaves when its copies have it. At the
+    /// end of the time-out of 0.1 s it leaves without them, or is dropped.
     #[arg(long, value_name = "ON_TIMEOUT", num_args = 0..=1, require_equals = true, default_missing_value = "release")]
     commit: Option<OnTimeout>,
     /// Where the picture goes.
@@ -52,7 +54,7 @@ fn main() -> ExitCode {
     exit_code("soak", run(&Args::parse()))
 }
 
-/// Whether all was as promised.
+/// Runs the soak test. Returns whether every promise was kept.
 fn run(args: &Args) -> Result<bool> {
     let begun = Instant::now();
     let progress = |text: &str| println!("[{:6.1} s] {text}", begun.elapsed().as_secs_f32());

@@ -1,17 +1,19 @@
-//! A node without a data path. Its workers beat; lines of text on a socket tell it what to announce and what to fail at.
+//! A node without a data path. Its workers send heartbeats; text lines on a socket tell it what to
+//! announce and how to fail.
 //!
 //! ```text
 //!   steering_node guard                      the guard process
 //!   steering_node node SOCKET WORKERS SILENCE [KILL_AFTER]
-//!                                            a node, times in ms; asked over the datagram socket SOCKET:
+//!                                            a node, times in ms;
+//!                                            commands on the datagram socket SOCKET:
 //!     set WORKER SIDE,PREFIX,NEXT_HOP,METRIC ...   all routes of a worker
-//!     withdraw WORKER                              none
-//!     set-old WORKER SIDE,...                      as set, as if the worker had never been fenced
-//!     hang WORKER                                  it stops beating
-//!     wake WORKER                                  it beats again
+//!     withdraw WORKER                              no routes
+//!     set-old WORKER SIDE,...                      like set, as if it was never fenced
+//!     hang WORKER                                  it stops its heartbeat
+//!     wake WORKER                                  it sends heartbeats again
 //! ```
 //!
-//! What happens is said on standard output, one line each.
+//! Events are reported on standard output, one line each.
 
 use std::env;
 use std::io::{self, Write};
@@ -28,7 +30,7 @@ use weir_routes::{
     Event, Fence, Guard, Heartbeat, Options, Route, SharedWords, Side, WorkerIndex, guard,
 };
 
-/// A turn of an idle worker.
+/// Time of a turn of an idle worker.
 const TURN: Duration = Duration::from_micros(640);
 
 fn main() -> ExitCode {
@@ -54,7 +56,7 @@ fn run_guard() -> Result<()> {
     Ok(guard::run(socket, words)?)
 }
 
-/// A worker thread, seen from outside.
+/// The control of a worker thread, held by the main thread.
 struct Worker {
     hangs: Arc<AtomicBool>,
 }
@@ -154,6 +156,6 @@ fn route(text: &str) -> Result<Route> {
 }
 
 fn say(line: &str) {
-    // The log of the laboratory is a file: nobody waits for a reader.
+    // The log of the laboratory is a file: writing does not wait for a reader.
     let _ = writeln!(io::stdout().lock(), "{line}");
 }

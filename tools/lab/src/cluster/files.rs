@@ -7,26 +7,26 @@ use std::path::Path;
 use super::public::PublicSpace;
 use crate::steering::Network;
 
-/// Homes, which take their turns on the shards.
+/// Number of homes; they are assigned to the shards in turn.
 pub const HOMES: u8 = 12;
-/// Shards, unless somebody wants more.
+/// Default number of shards.
 pub const SHARDS: u16 = 8;
-/// Flows of each node's tables, unless somebody wants more.
+/// Default number of flows in each node's tables.
 pub(super) const FLOWS_MAX: u32 = 100_000;
-/// Memory of a node, as `docs/config.md` has it: for each flow, each shard with its eight lanes, each public address,
-/// and for its packets.
+/// Memory of a node in bytes, from `docs/config.md`: for each flow, each shard with its eight
+/// lanes, each public address, and for its packets.
 const FLOW_BYTES: u64 = 100;
 const SHARD_BYTES: u64 = 8 * (96 << 10);
 const ADDRESS_BYTES: u64 = 108 << 10;
 const PACKET_BYTES: u64 = 256 << 20;
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
-/// Homes of a shard, unless somebody wants more.
+/// Default number of homes of a shard.
 pub(super) const SUBSCRIBERS_MAX: u16 = 64;
-/// Where all tunnel endpoints lie.
+/// Prefix of all tunnel endpoints.
 pub(super) const ENDPOINTS: &str = "10.100.0.0/16";
 /// Name of the cluster.
 pub(super) const CLUSTER: &str = "lab";
-/// Where etcd listens for clients.
+/// Client URL of etcd.
 pub(super) const ETCD: &str = "http://10.8.0.254:2379";
 /// Port of `/metrics` on the management address of a node.
 const METRICS_PORT: u16 = 9477;
@@ -36,7 +36,7 @@ const METRICS_PORT: u16 = 9477;
 pub struct OutputCommit {
     /// Longest wait, milliseconds.
     pub timeout_ms: u32,
-    /// What becomes of those that cannot be committed.
+    /// What happens to packets that cannot be committed.
     pub on_timeout: OnTimeout,
 }
 
@@ -50,32 +50,32 @@ pub enum OnTimeout {
 }
 
 impl Default for OutputCommit {
-    /// As shipped.
+    /// The shipped values.
     fn default() -> Self {
         Self { timeout_ms: 100, on_timeout: OnTimeout::Release }
     }
 }
 
-/// What the files say.
+/// The settings that go into the files.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterFiles {
-    /// Copies of each shard beside the primary's.
+    /// Replicas of each shard besides the primary.
     pub replicas: u8,
-    /// Whether new flows wait for them.
+    /// Whether new flows wait for replicas, and how.
     pub commit: Option<OutputCommit>,
-    /// Shards of the pool, at least one.
+    /// Number of shards in the pool, at least one.
     pub shards: u16,
     /// Flows that each node's tables have room for.
     pub flows_max: u32,
-    /// Whether nodes take huge pages when there are some.
+    /// Whether nodes use huge pages when some are reserved.
     pub has_huge_pages: bool,
-    /// `[nat] quarantine_sec`. None: as shipped.
+    /// `[nat] quarantine_sec`. None: the shipped value.
     pub quarantine_sec: Option<u32>,
-    /// `[timeouts] udp_sec`. None: as shipped.
+    /// `[timeouts] udp_sec`. None: the shipped value.
     pub udp_sec: Option<u32>,
-    /// Homes of a shard.
+    /// Homes of a shard (`subscribers_max`).
     pub subscribers_max: u16,
-    /// Length of a shard's public prefix. None: 28 of a few shards, 32 of many.
+    /// Length of a shard's public prefix. None: 28 for few shards, 32 for many.
     pub per_shard: Option<u8>,
 }
 
@@ -96,12 +96,12 @@ impl Default for ClusterFiles {
 }
 
 impl OutputCommit {
-    /// With the time-out as shipped.
+    /// Output commit with the shipped time-out.
     pub fn ending_in(on_timeout: OnTimeout) -> Self {
         Self { on_timeout, ..Self::default() }
     }
 
-    /// The keys, one a line.
+    /// Returns the keys, one a line.
     fn keys(self) -> String {
         let policy = match self.on_timeout {
             OnTimeout::Release => "release",
@@ -115,12 +115,13 @@ impl OutputCommit {
 }
 
 impl ClusterFiles {
-    /// Tunnel endpoint of shard `number` (from 1).
+    /// Returns the tunnel endpoint of shard `number` (from 1).
     pub fn endpoint(number: u16) -> Ipv4Addr {
         Ipv4Addr::from_bits(Ipv4Addr::new(10, 100, 0, 0).to_bits() + u32::from(number))
     }
 
-    /// Number of the shard of home `home` (from 1). Few homes lie far apart among many shards.
+    /// Returns the number of the shard of home `home` (from 1). With many shards the few homes are
+    /// spread over all of them.
     pub fn shard_of_home(self, home: u8) -> u16 {
         let (position, shards) = (u32::from(home - 1), u32::from(self.shards));
         let shard = match shards > u32::from(HOMES) {
@@ -130,7 +131,8 @@ impl ClusterFiles {
         1 + shard as u16
     }
 
-    /// Huge pages of 2 MiB that the tables and packets of a node need, a few more than less.
+    /// Returns the number of 2 MiB huge pages that the tables and packets of a node need, rounded
+    /// up generously.
     pub fn huge_pages(self) -> u64 {
         let flows = FLOW_BYTES * u64::from(self.flows_max);
         let addresses = 1 << (32 - self.public().per_shard());
@@ -138,7 +140,7 @@ impl ClusterFiles {
         (flows + shard * u64::from(self.shards) + PACKET_BYTES).div_ceil(HUGE_PAGE_BYTES)
     }
 
-    /// The cluster file.
+    /// Returns the cluster file.
     pub fn cluster(self) -> String {
         format!(
             r#"[cluster]
@@ -162,7 +164,7 @@ subscribers_max = {subscribers_max}
         )
     }
 
-    /// The file of node `number` of the cluster. Sockets and logs go to `directory`.
+    /// Returns the file of node `number` of the cluster. Sockets and logs go to `directory`.
     pub fn node(self, number: u8, directory: &Path) -> String {
         format!(
             r#"{node}shards_max = {shards}
@@ -179,7 +181,7 @@ bird_socket = "{directory}/bird{number}.ctl"
         )
     }
 
-    /// The file of node `number` as if it were alone, with all shards.
+    /// Returns the file of node `number` as a stand-alone node with all shards.
     pub fn alone(self, number: u8, directory: &Path) -> String {
         let mut text = self.machine(number, directory) + "\n" + &self.shared();
         for shard in 1..=self.shards {
@@ -198,7 +200,8 @@ bird_socket = "{directory}/bird{number}.ctl"
         PublicSpace { shards: self.shards, per_shard: self.per_shard }
     }
 
-    /// The machine: workers of neighbouring nodes are on different cores as far as there are some. Ends in its worker.
+    /// Returns the machine's part of a file, which ends in the worker. Workers of neighbouring
+    /// nodes are on different cores as far as there are enough.
     fn machine(self, number: u8, directory: &Path) -> String {
         let [access, internet] = [Network::Access, Network::Internet]
             .map(|side| (side.worker(number, 0), side.address(254)));
@@ -226,7 +229,7 @@ internet = {{ device = "net_af_xdp1,iface=net1", address = "{}/24", gateway = "{
         )
     }
 
-    /// What holds for all shards.
+    /// Returns the part that holds for all shards.
     fn shared(self) -> String {
         let quarantine = self.quarantine_sec.map(|sec| format!("quarantine_sec = {sec}\n"));
         let quarantine = quarantine.unwrap_or_default();
@@ -260,12 +263,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_files_are_valid_and_mean_the_same_shards() {
+    fn cluster_and_stand_alone_files_are_valid_and_have_the_same_shards() {
         let directory = Path::new("/run/lab");
         for shards in [3, SHARDS, 300, 8190] {
             let files = ClusterFiles { shards, ..ClusterFiles::default() };
             let (desired, warnings) = parse_cluster(&files.cluster(), "c").unwrap();
-            // With one address a shard not every home can have all its ports at once.
+            // With one address a shard, not every home can use its full quota of ports at the same
+            // time.
             assert_eq!(warnings.is_empty(), shards < 300, "{warnings:?}");
             let (alone, _) = weir_config::parse(&files.alone(1, directory), "n").unwrap();
             assert_eq!(desired.shards.len(), usize::from(shards));
@@ -281,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_times_homes_and_addresses_of_a_shard_are_as_wanted() {
+    fn cluster_file_has_the_wanted_idle_times_homes_and_addresses() {
         let files = ClusterFiles {
             udp_sec: Some(1),
             quarantine_sec: Some(15),

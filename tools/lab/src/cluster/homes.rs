@@ -1,4 +1,5 @@
-//! Many homes in one namespace: each has a tunnel and an inside address of its own, and sends from it into its tunnel.
+//! Many homes in one namespace: each has its own tunnel and inside address, and sends from that
+//! address into its tunnel.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::one_node::TUNNEL_MTU;
 use crate::process::Process;
 use crate::weir;
 
-/// Time a home gateway has to start.
+/// Time limit for a home gateway to start.
 const GATEWAY_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Running homes, numbered from 1.
@@ -19,13 +20,13 @@ const GATEWAY_DEADLINE: Duration = Duration::from_secs(10);
 pub struct ClusterHomes {
     /// Inside address of home n at position n - 1.
     pub inside: Vec<Ipv4Addr>,
-    /// Their gateways.
+    /// The homes' gateways.
     pub gateways: Vec<Process>,
 }
 
 impl ClusterHomes {
-    /// Starts `count` homes. Home n, 10.200.0.n on the access network, belongs to the shard whose tunnel endpoint
-    /// `endpoint` gives for n.
+    /// Starts `count` homes. Home n, 10.200.0.n on the access network, belongs to the shard whose
+    /// tunnel endpoint `endpoint` gives for n.
     pub fn start(
         lab: &Lab,
         namespace: &Namespace,
@@ -51,7 +52,7 @@ impl ClusterHomes {
         for (number, gateway) in (1..).zip(&homes.gateways) {
             gateway.wait_line("ready", GATEWAY_DEADLINE)?;
             let inside = homes.inside[number - 1];
-            // By source: the homes have the whole internet in common.
+            // Routing by source address: all homes use the same internet addresses.
             let table = 100 + number;
             namespace.ip(&format!("route add default dev gre{number} table {table}"))?;
             namespace.ip(&format!("rule add from {inside} lookup {table}"))?;

@@ -1,4 +1,4 @@
-//! The whole cluster, from nothing to every shard with its copies.
+//! The whole cluster, built from nothing until every shard has its copies.
 
 use std::net::SocketAddrV4;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,52 +25,52 @@ use crate::load::{
 use crate::services::SERVER;
 use crate::steering::{Network, Switch, SwitchKind};
 
-/// Time until every shard has all its copies, and for each shard beside.
+/// Time until every shard has all its copies, and the time added for each shard.
 const WHOLE_DEADLINE: Duration = Duration::from_secs(120);
 const SHARD_DEADLINE: Duration = Duration::from_millis(50);
-/// Part of the time that looking at the map may take: a large one takes long.
+/// Reading the map takes at most one part in this many of the time: a large map takes long to read.
 const LOOKING_PART: u32 = 10;
 const TCP: SocketAddrV4 = SocketAddrV4::new(SERVER, 7100);
 const UDP: SocketAddrV4 = SocketAddrV4::new(SERVER, 7200);
 const NEW_UDP: SocketAddrV4 = SocketAddrV4::new(SERVER, 7300);
 const TUNNELLED_UDP: SocketAddrV4 = SocketAddrV4::new(SERVER, 7400);
 
-/// One at a time in a process: its times mean something only alone.
+/// Held by a running cluster, one in a process: its times are meaningful only when it runs alone.
 static EXCLUSIVE: Mutex<()> = Mutex::new(());
 
-/// What to build.
+/// Options of the cluster to build.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterOptions {
     /// Nodes that run from the start.
     pub nodes: u8,
     /// Nodes that are cabled but not started.
     pub spare_nodes: u8,
-    /// Copies of each shard beside the primary's.
+    /// Replicas of each shard besides the primary.
     pub replicas: u8,
-    /// Whether new flows wait for them.
+    /// Whether new flows wait for replicas, and how.
     pub commit: Option<OutputCommit>,
-    /// What the switches run.
+    /// Routing daemon of the switches.
     pub switches: SwitchKind,
-    /// Interval of BFD; three of them are a silence.
+    /// Interval of BFD; three silent intervals mean a failure.
     pub bfd: Duration,
     /// Shards of all nodes together.
     pub shards: u16,
     /// Flows that each node's tables have room for.
     pub flows_max: u32,
-    /// Whether nodes take huge pages when there are some.
+    /// Whether nodes use huge pages when some are reserved.
     pub has_huge_pages: bool,
-    /// How long ports rest. None: as shipped.
+    /// Quarantine of ports. None: the shipped value.
     pub quarantine_sec: Option<u32>,
-    /// How long a flow of UDP that nobody answers may be idle. None: as shipped.
+    /// Idle time of an unanswered UDP flow. None: the shipped value.
     pub udp_sec: Option<u32>,
-    /// Homes of a shard.
+    /// Homes of a shard (`subscribers_max`).
     pub subscribers_max: u16,
-    /// Length of a shard's public prefix. None: 28 of a few shards, 32 of many.
+    /// Length of a shard's public prefix. None: 28 for few shards, 32 for many.
     pub per_shard: Option<u8>,
 }
 
 impl ClusterOptions {
-    /// What the cluster's files say.
+    /// Returns the settings of the cluster's files.
     pub fn files(&self) -> ClusterFiles {
         ClusterFiles {
             replicas: self.replicas,
@@ -85,17 +85,19 @@ impl ClusterOptions {
         }
     }
 
-    /// How long ports rest, and a site that restarts without etcd stays closed at least.
+    /// Returns the quarantine of ports, which is also the least time that a site restarted without
+    /// etcd stays closed.
     ///
     /// # Errors
-    /// When the cluster's file is wrong.
+    /// When the cluster's file is invalid.
     pub fn quarantine(&self) -> Result<Duration> {
         let cluster = weir_config::parse_cluster(&self.files().cluster(), "cluster.toml");
         let (cluster, _) = cluster.map_err(|findings| anyhow::anyhow!("{findings:?}"))?;
         Ok(Duration::from_secs(cluster.nat.quarantine_sec.into()))
     }
 
-    /// Time that every shard has to get all its copies, from nothing or after a fault.
+    /// Returns the time limit for every shard to get all its copies, from the start or after a
+    /// fault.
     pub fn whole_deadline(&self) -> Duration {
         WHOLE_DEADLINE + SHARD_DEADLINE * u32::from(self.shards)
     }
@@ -126,9 +128,9 @@ impl Default for ClusterOptions {
 pub struct ClusterLab {
     /// The nodes that were started, by number.
     pub nodes: Vec<ClusterNode>,
-    /// None: one node, alone, with static routes to it.
+    /// None: a single stand-alone node, with static routes to it.
     pub control: Option<ControlPlane>,
-    /// Reads the map, where there is one.
+    /// Reads the map, if there is one.
     pub map: Option<MapReader>,
     /// The switches' daemons: access, internet.
     pub switches: Vec<Switch>,
@@ -136,15 +138,16 @@ pub struct ClusterLab {
     pub homes: ClusterHomes,
     /// All links.
     pub network: ClusterNetwork,
-    /// Its options; of a node alone those that still mean something.
+    /// Its options; for a stand-alone node, those that apply to it.
     pub options: ClusterOptions,
-    /// Everything above lives in it.
+    /// The laboratory that contains everything above.
     pub lab: Lab,
     _exclusive: MutexGuard<'static, ()>,
 }
 
 impl ClusterLab {
-    /// One node with all shards, the only way for everything: what a failure costs without a cluster.
+    /// Starts one node with all shards that carries all traffic: for the cost of a failure without
+    /// a cluster.
     pub fn start_alone() -> Result<Self> {
         let exclusive = EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner);
         let lab = Lab::open()?;
@@ -171,7 +174,8 @@ impl ClusterLab {
         })
     }
 
-    /// A cluster; returns when every shard has its copies. `progress` is told what comes next.
+    /// Starts a cluster; returns when every shard has its copies. `progress` is called with the
+    /// next step.
     pub fn start(options: ClusterOptions, progress: impl Fn(&str)) -> Result<Self> {
         let exclusive = EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner);
         let lab = Lab::open()?;
@@ -218,7 +222,7 @@ impl ClusterLab {
         Ok(cluster)
     }
 
-    /// Starts the next node that is cabled; does not wait for it.
+    /// Starts the next cabled node; does not wait for it.
     pub fn add_node(&mut self) -> Result<()> {
         let number = self.nodes.len() as u8 + 1;
         let namespace = self.network.nodes.get(self.nodes.len()).context("no node left")?;
@@ -228,12 +232,12 @@ impl ClusterLab {
         Ok(())
     }
 
-    /// The node of a number.
+    /// Returns the node with a number.
     pub fn node(&self, number: u8) -> Result<&ClusterNode> {
         self.nodes.get(usize::from(number) - 1).with_context(|| format!("no node {number}"))
     }
 
-    /// The control plane of a cluster.
+    /// Returns the control plane of a cluster.
     pub fn control(&self) -> Result<&ControlPlane> {
         self.control.as_ref().context("a node alone has no controllers")
     }
@@ -275,7 +279,7 @@ impl ClusterLab {
         Connections::start(clock, mixture, (homes, &self.homes.inside), (server, TCP))
     }
 
-    /// Probes from the first home of each shard that has one.
+    /// Starts probes from the first home of each shard that has one.
     pub fn probe(&self, clock: Clock, interval: Duration) -> Result<Probes> {
         let homes =
             self.homes.inside.iter().take(usize::from(self.options.shards)).copied().collect();
@@ -283,13 +287,14 @@ impl ClusterLab {
         Probes::start(clock, &plan, &self.network.homes, &self.network.server)
     }
 
-    /// Begins flows from all homes.
+    /// Begins new flows from all homes.
     pub fn begin_flows(&self, clock: Clock, per_sec: u32) -> Result<NewFlows> {
         let plan = NewFlowPlan { homes: self.homes.inside.clone(), server: NEW_UDP, per_sec };
         NewFlows::start(clock, plan, &self.network.homes, &self.network.server)
     }
 
-    /// Begins flows of so many homes that have no gateway. `note` is given each datagram that arrives.
+    /// Begins new flows of `homes` homes that have no gateway. `note` is called with each datagram
+    /// that arrives.
     pub fn begin_tunnelled(
         &self,
         homes: u32,

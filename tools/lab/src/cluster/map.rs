@@ -1,4 +1,4 @@
-//! Who serves which shard, as it stands in etcd.
+//! The nodes that serve each shard, as recorded in etcd.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use weir_map::{Incarnation, Member, MemberState, ShardEntry};
 use super::files::{CLUSTER, ETCD};
 use crate::namespace::Namespace;
 
-/// A shard's entry, in short.
+/// A summary of a shard's entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardView {
     /// Counts the changes of the entry.
@@ -19,43 +19,44 @@ pub struct ShardView {
     pub primary: String,
     /// Nodes of all members, the primary first.
     pub members: Vec<String>,
-    /// All copies are there: synced, of workers that live and are to stay, and no lane is on its way between them. A
-    /// member that was lost or is cut off may stand there until it comes back or is fenced.
+    /// True if all copies are there: synced, on workers that live and are to stay, and no lane is
+    /// moving between them. A member that was lost or is cut off may be listed until it comes back
+    /// or is fenced.
     pub is_whole: bool,
 }
 
-/// A shard got another primary.
+/// A change of a shard's primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// Its number.
+    /// Number of the shard.
     pub shard: u32,
-    /// Node of the former primary.
+    /// Node of the old primary.
     pub from: String,
-    /// Node of the new one.
+    /// Node of the new primary.
     pub to: String,
 }
 
-/// All shards at one moment.
+/// All shards at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
-    /// By number.
+    /// Shards by number.
     pub shards: BTreeMap<u32, ShardView>,
-    /// Nodes that are registered.
+    /// Registered nodes.
     pub nodes: BTreeSet<String>,
 }
 
 impl Map {
-    /// Whether there are so many shards, and all of them whole.
+    /// True if there are `shards` shards, and all of them are whole.
     pub fn is_whole(&self, shards: usize) -> bool {
         self.shards.len() == shards && self.shards.values().all(|shard| shard.is_whole)
     }
 
-    /// Shards of which `node` is the primary.
+    /// Returns the number of shards whose primary is on `node`.
     pub fn primaries(&self, node: &str) -> usize {
         self.shards.values().filter(|shard| shard.primary == node).count()
     }
 
-    /// Shards whose primary is another node than in `earlier`.
+    /// Returns the shards whose primary is on another node than in `earlier`.
     pub fn moved_since(&self, earlier: &Map) -> Vec<Move> {
         let moved = self.shards.iter().filter_map(|(&shard, after)| {
             let before = earlier.shards.get(&shard)?;
@@ -66,7 +67,7 @@ impl Map {
     }
 }
 
-/// Reads the map.
+/// Reads the map from etcd.
 #[derive(Debug)]
 pub struct MapReader {
     cluster: Cluster,
@@ -75,20 +76,21 @@ pub struct MapReader {
 }
 
 impl MapReader {
-    /// Reads from a namespace where etcd can be reached. A whole shard has so many `replicas`.
+    /// Opens a reader in a namespace where etcd can be reached. A whole shard has `replicas`
+    /// replicas.
     pub fn open(namespace: &Namespace, replicas: u8) -> Result<Self> {
         let options = Options::new(CLUSTER.parse()?, vec![ETCD.to_owned()], 1);
-        // Its thread is one of this namespace, as the one that starts it.
+        // The reader's thread starts inside the namespace, so it belongs to it.
         let cluster = namespace.enter(|| {
             Cluster::start(options, || ()).map_err(|errors| anyhow::anyhow!("{errors:?}"))
         })?;
         Ok(Self { store: cluster.store(), cluster, replicas })
     }
 
-    /// The map now.
+    /// Reads the current map.
     ///
     /// # Errors
-    /// When etcd does not answer, or a value is not what it should be.
+    /// When etcd does not answer, or a value is invalid.
     pub fn read(&self) -> Result<Map> {
         let (nodes, shards, report) = self.cluster.handle().block_on(async {
             let nodes = self.store.list(Range::Nodes).await?;

@@ -1,4 +1,4 @@
-//! The links of a cluster, and what can happen to them.
+//! The links of a cluster, and the faults that can happen to them.
 
 use anyhow::Result;
 
@@ -8,8 +8,8 @@ use crate::services::SERVER;
 use crate::steering::Network;
 use crate::veth;
 
-/// Every namespace of a cluster. On a switch and in the management network the links to node n are called as
-/// [`kernel_link`] and [`worker_link`] say.
+/// Every namespace of a cluster. [`kernel_link`] and [`worker_link`] give the names of the links to
+/// node n on a switch and in the management network.
 #[derive(Debug)]
 pub struct ClusterNetwork {
     /// All homes; their link is `wan0`.
@@ -20,24 +20,24 @@ pub struct ClusterNetwork {
     pub internet: Namespace,
     /// The server; its link is `core0`.
     pub server: Namespace,
-    /// The bridge `br0` that etcd and the controllers are at.
+    /// The bridge `br0` that connects etcd and the controllers.
     pub management: Namespace,
-    /// Node n at position n - 1: `acc0` and `net0` are the kernel's, `acc1` and `net1` the worker's, `mgmt0` is the
-    /// management's.
+    /// Node n at position n - 1: `acc0` and `net0` belong to the kernel, `acc1` and `net1` to the
+    /// worker, `mgmt0` is the management link.
     pub nodes: Vec<Namespace>,
 }
 
-/// The way to the kernel of node `number`, on any bridge.
+/// Returns the name of the link to the kernel of node `number`, on any bridge.
 pub(super) fn kernel_link(number: u8) -> String {
     format!("node{number}")
 }
 
-/// The way to the worker of node `number`, on a switch.
+/// Returns the name of the link to the worker of node `number`, on a switch.
 pub(super) fn worker_link(number: u8) -> String {
     format!("work{number}")
 }
 
-/// Names of a node's kernel link and worker link.
+/// Returns the names of a node's kernel link and worker link.
 fn ports(side: Network) -> [&'static str; 2] {
     match side {
         Network::Access => ["acc0", "acc1"],
@@ -45,13 +45,13 @@ fn ports(side: Network) -> [&'static str; 2] {
     }
 }
 
-/// As shipped (`cluster.replication_port`).
+/// The shipped value of `cluster.replication_port`.
 const REPLICATION_PORT: u16 = 7473;
 
 const SIDES: [Network; 2] = [Network::Access, Network::Internet];
 
 impl ClusterNetwork {
-    /// Makes it all for `nodes` nodes.
+    /// Makes all namespaces and links for `nodes` nodes.
     pub fn build(lab: &Lab, nodes: u8) -> Result<Self> {
         let namespaces = (1..=nodes).map(|number| lab.namespace(&format!("node{number}")));
         let network = Self {
@@ -74,7 +74,7 @@ impl ClusterNetwork {
         Ok(network)
     }
 
-    /// The switch of a side.
+    /// Returns the switch of a side.
     pub fn switch(&self, side: Network) -> &Namespace {
         match side {
             Network::Access => &self.access,
@@ -95,7 +95,7 @@ impl ClusterNetwork {
             switch.ip(&format!("link set {far} master br0"))?;
             switch.ip(&format!("link set {} master br0", worker_link(number)))?;
             node.ip(&format!("addr add {}/24 dev {kernel}", side.address(number)))?;
-            // The kernel has no business on the worker's link: no ARP answers from there.
+            // The kernel must not answer ARP on the worker's link.
             node.sysctl(&format!("ipv4/conf/{worker}/arp_ignore"), 8)?;
         }
         veth::connect((node, "mgmt0"), (&self.management, &far))?;
@@ -121,7 +121,8 @@ impl ClusterNetwork {
         server.ip(&format!("route add default via 10.3.0.1 src {SERVER}"))
     }
 
-    /// Drops every frame from and to node `number`, on every link, while all links stay up; or no longer.
+    /// Drops every frame from and to node `number`, on every link, while all links stay up; or
+    /// stops doing so.
     pub fn silence(&self, number: u8, is_silent: bool) -> Result<()> {
         for side in SIDES {
             for link in [kernel_link(number), worker_link(number)] {
@@ -131,20 +132,22 @@ impl ClusterNetwork {
         self.cut_management(number, is_silent)
     }
 
-    /// Cuts node `number` off from etcd and the controllers; or no longer.
+    /// Cuts node `number` off from etcd and the controllers; or reconnects it.
     pub fn cut_management(&self, number: u8, is_cut: bool) -> Result<()> {
         forward(&self.management, &kernel_link(number), !is_cut)
     }
 
-    /// Drops every frame from node `number`'s worker to one switch, while all go the other way; or no longer.
+    /// Drops every frame from node `number`'s worker to one switch, while the other direction
+    /// works; or stops doing so.
     pub fn lose_from_worker(&self, number: u8, side: Network, is_lossy: bool) -> Result<()> {
         self.drop_from_worker(number, side, is_lossy, "drop;")
     }
 
-    /// Drops the datagrams with which node `number`'s worker replicates, and nothing else: its copies stand still while
-    /// it serves on; or no longer.
+    /// Drops the datagrams with which node `number`'s worker replicates, and nothing else: its
+    /// copies are not updated while it continues to serve; or stops doing so.
     pub fn lose_copies(&self, number: u8, is_lossy: bool) -> Result<()> {
-        // Kind 2 in the fourth byte: records, encrypted or not. Heartbeats pass: a replica that hears nothing would act.
+        // Kind 2 in the fourth byte: records, encrypted or not. Heartbeats pass: a replica that
+        // hears none would act.
         let rule = format!("udp dport {REPLICATION_PORT} @th,88,8 & 0x7f == 2 drop;");
         self.drop_from_worker(number, Network::Access, is_lossy, &rule)
     }
@@ -157,7 +160,7 @@ impl ClusterNetwork {
         rule: &str,
     ) -> Result<()> {
         let (switch, link) = (self.switch(side).name(), worker_link(number));
-        // Before the bridge sees them.
+        // The ingress hook drops frames before the bridge sees them.
         let hook = format!("type filter hook ingress device \"{link}\" priority 0;");
         let order = match is_lossy {
             true => format!("add table netdev {link} {{ chain lost {{ {hook} {rule} }}; }}"),
@@ -175,14 +178,14 @@ impl ClusterNetwork {
 
 fn bridge(namespace: &Namespace, address: &str) -> Result<()> {
     namespace.ip("link add br0 type bridge")?;
-    // A frame for everybody that nobody asked for would only cost time.
+    // Multicast snooping would only cost time here.
     namespace.ip("link set br0 type bridge mcast_snooping 0")?;
     namespace.ip(&format!("addr add {address}/24 dev br0"))?;
     namespace.ip("link set br0 up")?;
     namespace.sysctl("ipv4/ip_forward", 1)
 }
 
-/// Whether a bridge forwards on one of its links.
+/// Sets whether a bridge forwards on one of its links.
 fn forward(bridge: &Namespace, link: &str, does_forward: bool) -> Result<()> {
     let state = if does_forward { "forwarding" } else { "disabled" };
     let name = bridge.name();

@@ -24,9 +24,9 @@ use crate::steering::{Network, with_bfd};
 use crate::weir;
 
 const SESSION_DEADLINE: Duration = Duration::from_secs(30);
-/// Time a node has to say `ready`: it makes its tables first, which may be large.
+/// Time limit for a node to print `ready`: it makes its tables first, which may be large.
 const READY_DEADLINE: Duration = Duration::from_secs(180);
-/// Time a node has to register once etcd answers.
+/// Time limit for a node to register once etcd answers.
 const REGISTERED_DEADLINE: Duration = Duration::from_secs(120);
 const COMMAND_DEADLINE: Duration = Duration::from_secs(20);
 
@@ -36,28 +36,29 @@ pub struct ClusterNode {
     /// Its number, from 1.
     pub number: u8,
     namespace: Namespace,
-    /// weir, started again when it ends.
+    /// The weir process, restarted when it ends.
     pub weir: Supervised,
-    /// None: its routes are static.
+    /// BIRD beside it. None: the routes are static.
     pub bird: Option<Bird>,
     socket: PathBuf,
     next: Arc<Mutex<NextStart>>,
 }
 
-/// What the next start of a node runs, and writes its log to.
+/// The binary that the next start of a node runs, and the destination of its log.
 #[derive(Debug)]
 struct NextStart {
     binary: PathBuf,
-    /// It speaks a later version of the replication protocol.
+    /// The binary supports a later version of the replication protocol.
     is_later: bool,
     unread_log: Option<UnreadLog>,
 }
 
-/// A pipe that is full and that nobody reads.
+/// A full pipe without a reader.
 #[derive(Debug)]
 struct UnreadLog {
     path: PathBuf,
-    /// Holds the pipe open: a writer waits for room, and is not told that there is no reader.
+    /// Holds the pipe open: a writer blocks until there is room, instead of getting an error
+    /// because no reader exists.
     _pipe: File,
 }
 
@@ -84,7 +85,7 @@ impl UnreadLog {
 }
 
 impl ClusterNode {
-    /// Starts weir with a file of its own. With an interval of BFD it also runs BIRD.
+    /// Starts weir with its own configuration file. With an interval of BFD it also runs BIRD.
     pub fn start(
         lab: &Lab,
         namespace: &Namespace,
@@ -100,7 +101,8 @@ impl ClusterNode {
         let started = Arc::clone(&next);
         let (inside, state) = (namespace.clone(), lab.directory().to_owned());
         let weir = Supervised::start(lab, &format!("node{number}"), move || {
-            // A worker has a core for itself; here it shares one, and must not stand still for what others do on it.
+            // A worker normally has a core to itself; here it shares one, and other processes on it
+            // must not stall the worker.
             let mut command = inside.command("nice");
             command.args(["-n", "-10"]);
             lock(&started).add_to(&mut command, &config);
@@ -116,29 +118,31 @@ impl ClusterNode {
         format!("node{}", self.number)
     }
 
-    /// From its next start on it speaks a later version of the replication protocol, too, or does not any more.
+    /// Sets whether the node supports a later version of the replication protocol, too, from its
+    /// next start on.
     pub fn set_later(&self, is_later: bool) {
         lock(&self.next).is_later = is_later;
     }
 
-    /// From its next start on, nobody reads its log, and the pipe it writes to is full.
+    /// From the next start on, the node writes its log to a full pipe that has no reader.
     pub fn leave_log_unread(&self) -> Result<()> {
         let pipe = UnreadLog::create(self.socket.with_extension("log.fifo"))?;
         lock(&self.next).unread_log = Some(pipe);
         Ok(())
     }
 
-    /// From its next start on, its log is a file again.
+    /// From the next start on, the node writes its log to a file again.
     pub fn read_log(&self) {
         lock(&self.next).unread_log = None;
     }
 
-    /// Holds the thread of its worker for so long; whether the process ended meanwhile.
+    /// Stops the thread of the node's worker for `time`. Returns whether the process ended
+    /// meanwhile.
     pub fn hold_worker(&self, time: Duration) -> Result<bool> {
         hold_thread(self.weir.process()?.id(), "weir-worker-0", time)
     }
 
-    /// Waits until weir has said that it is ready, in a start after the first `starts`.
+    /// Waits until weir has reported that it is ready, in a start after the first `starts`.
     pub fn wait_ready(&self, starts: u32) -> Result<()> {
         self.weir.wait_line(starts, "ready", READY_DEADLINE)
     }
@@ -154,7 +158,7 @@ impl ClusterNode {
         both.with_context(|| last)
     }
 
-    /// Waits until it is registered in etcd.
+    /// Waits until the node is registered in etcd.
     pub fn wait_registered(&self) -> Result<()> {
         wait_for("a node that takes part", REGISTERED_DEADLINE, || {
             let member = self.get("/member").ok()?;
@@ -163,7 +167,8 @@ impl ClusterNode {
         .with_context(|| self.name())
     }
 
-    /// Shards that it is primary of, as it says itself; none if it does not answer.
+    /// Returns the number of shards for which the node reports the primary role; None if it does
+    /// not answer.
     pub fn primaries(&self) -> Option<usize> {
         let member = self.get("/member").ok()?;
         let shards = member["shards"].as_array()?;
@@ -178,7 +183,7 @@ impl ClusterNode {
         self.namespace.run(COMMAND_DEADLINE, &weir::binary()?.to_string_lossy(), &args)
     }
 
-    /// What its admin socket answers for a path.
+    /// Returns the answer of the node's admin socket for a path.
     pub fn get(&self, path: &str) -> Result<serde_json::Value> {
         let (socket, url) = (self.socket.to_string_lossy(), format!("http://node{path}"));
         let args = ["-sS", "--fail", "--unix-socket", &socket, &url];
@@ -186,12 +191,12 @@ impl ClusterNode {
         serde_json::from_str(&said).with_context(|| said.clone())
     }
 
-    /// What its `/metrics` says.
+    /// Returns the text of the node's `/metrics`.
     pub fn metrics(&self) -> Result<String> {
         Ok(self.cli(&["metrics"])?.success()?.stdout)
     }
 
-    /// A command line an operator can paste.
+    /// Returns a command line that an operator can paste.
     pub fn command_line(&self, words: &str) -> Result<String> {
         Ok(format!("{} {words} --socket {}", weir::binary()?.display(), self.socket.display()))
     }

@@ -1,37 +1,39 @@
-//! The public addresses of the cluster's shards: 16 for each of a few shards, one for each of many, unless somebody wants
-//! another number. Pure.
+//! The public addresses of the cluster's shards: 16 each for few shards, one each for many, or a
+//! configured number. Pure.
 
 use std::net::Ipv4Addr;
 
-/// First address of all (RFC 2544).
+/// The first public address (RFC 2544).
 const FIRST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
-/// Where all of them lie.
+/// The prefix that contains all of them.
 pub(super) const PUBLIC: &str = "198.18.0.0/15";
-/// Shards that have 16 addresses each. With more it would be memory that nobody uses.
+/// Largest number of shards that have 16 addresses each. Beyond it, so many addresses would waste
+/// memory.
 const LARGE_SHARDS_MAX: u16 = 64;
 
-/// The addresses of shards that are numbered from 1.
+/// The addresses of shards, which are numbered from 1.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PublicSpace {
-    /// How many shards.
+    /// Number of shards.
     pub(super) shards: u16,
-    /// Length of a shard's prefix that somebody wants.
+    /// Configured length of a shard's prefix.
     pub(super) per_shard: Option<u8>,
 }
 
 impl PublicSpace {
-    /// Length of a shard's prefix, in bits.
+    /// Returns the length of a shard's prefix, in bits.
     pub(super) fn per_shard(self) -> u8 {
         self.per_shard.unwrap_or(if self.shards <= LARGE_SHARDS_MAX { 28 } else { 32 })
     }
 
-    /// Prefix of shard `number`.
+    /// Returns the prefix of shard `number`.
     pub(super) fn of(self, number: u16) -> String {
         let first = u32::from(number - 1) << (32 - self.per_shard());
         format!("{}/{}", address(first), self.per_shard())
     }
 
-    /// The fewest prefixes that make up all shards, in order: one for each bit of their number.
+    /// Returns the fewest prefixes that cover all shards, in order: one for each set bit of their
+    /// number.
     pub(super) fn prefixes(self) -> Vec<String> {
         let mut first = 0;
         let bits = (0..u16::BITS).rev().filter(|bit| self.shards >> bit & 1 == 1);

@@ -9,15 +9,17 @@ use super::lab::ClusterLab;
 use super::node::ClusterNode;
 use crate::condition::wait_for;
 
-/// Time until a node says when it opens its shards, and until all are open, the quarantine left out.
+/// Time until a node reports when it opens its shards, and until all are open, the quarantine not
+/// counted.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 impl ClusterLab {
-    /// Kills etcd and all nodes at once. The nodes are started again without it; returns when every shard has a primary.
+    /// Kills etcd and all nodes at once. The nodes restart without etcd; returns when every shard
+    /// has a primary.
     ///
     /// # Errors
-    /// When a shard has a primary earlier than the quarantine can have ended, when no node says when it opens, or when a
-    /// shard gets no primary.
+    /// When a shard has a primary before the quarantine can have ended, when no node reports when
+    /// it opens, or when a shard gets no primary.
     pub fn restart_without_store(&self) -> Result<()> {
         let quarantine = self.options.quarantine()?;
         let starts: Vec<u32> = self.nodes.iter().map(|node| node.weir.starts()).collect();
@@ -35,7 +37,7 @@ impl ClusterLab {
             }
             primaries
         };
-        // Not every node need be a member of a shard.
+        // One node is enough: a node need not be a member of any shard.
         wait_for("a node that says when it opens", DEADLINE, || {
             let says = |node: &ClusterNode| {
                 let status = node.cli(&["status"]).ok()?;
@@ -53,13 +55,15 @@ impl ClusterLab {
         Ok(())
     }
 
-    /// Starts etcd again; returns when all nodes take part, every shard has its copies and `weir cluster status` says OK.
+    /// Starts etcd again; returns when all nodes are registered, every shard has its copies and
+    /// `weir cluster status` says OK.
     ///
     /// # Errors
-    /// When one of these does not come in time.
+    /// When one of these conditions is not met in time.
     pub fn regain_store(&self) -> Result<()> {
         self.control()?.restart_store()?;
-        // The map names the former lives until then: it is whole before and after.
+        // Until the nodes register, the map names their previous incarnations: it looks whole
+        // before and after.
         self.nodes.iter().try_for_each(ClusterNode::wait_registered)?;
         self.wait_whole()?;
         self.wait_ok()

@@ -17,19 +17,19 @@ use crate::namespace::Namespace;
 use crate::process::Finished;
 use crate::weir;
 
-/// Time etcd and the controllers have to start.
+/// Time limit for etcd and the controllers to start.
 const START_DEADLINE: Duration = Duration::from_secs(30);
 const COMMAND_DEADLINE: Duration = Duration::from_secs(120);
 const PEERS: &str = "http://127.0.0.1:2380";
 
-/// etcd with what an operator wants in it, and two controllers.
+/// etcd with the cluster's configuration in it, and two controllers.
 #[derive(Debug)]
 pub struct ControlPlane {
     namespace: Namespace,
     directory: PathBuf,
-    /// The store.
+    /// The etcd process.
     pub etcd: Supervised,
-    /// One leads, the other waits.
+    /// The controllers: one leads, the other waits.
     pub controllers: Vec<Supervised>,
 }
 
@@ -69,7 +69,7 @@ impl ControlPlane {
         Ok(control)
     }
 
-    /// What the cluster shall be from now on.
+    /// Applies a new configuration of the cluster.
     pub fn apply(&self, files: ClusterFiles) -> Result<()> {
         let file = self.directory.join("cluster.toml");
         fs::write(&file, files.cluster())?;
@@ -85,7 +85,7 @@ impl ControlPlane {
         self.namespace.run(COMMAND_DEADLINE, &weir::binary()?.to_string_lossy(), &args)
     }
 
-    /// A command line an operator can paste.
+    /// Returns a command line that an operator can paste.
     pub fn command_line(&self, words: &str) -> Result<String> {
         let (binary, name) = (weir::binary()?, self.namespace.name());
         Ok(format!(
@@ -94,12 +94,12 @@ impl ControlPlane {
         ))
     }
 
-    /// Kills etcd, and leaves it dead.
+    /// Kills etcd without a restart.
     pub fn kill_store(&self) -> Result<()> {
         self.etcd.end(Signal::SIGKILL)
     }
 
-    /// Starts etcd again with the data it had.
+    /// Starts etcd again with its old data.
     pub fn restart_store(&self) -> Result<()> {
         self.etcd.resume()?;
         self.wait_store()

@@ -1,4 +1,5 @@
-//! A daemon that is started again when it ends, as systemd does with `Restart=always` and `RestartSec=100ms`.
+//! A daemon that is restarted when it ends, as systemd does with `Restart=always` and
+//! `RestartSec=100ms`.
 
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,12 +17,12 @@ use crate::process::Process;
 
 /// Time between the end of a process and its next start.
 const RESTART: Duration = Duration::from_millis(100);
-/// Time between two looks.
+/// Time between two checks.
 const POLL: Duration = Duration::from_millis(5);
-/// Time a daemon has to end when it is told to.
+/// Time limit for a daemon to end after a signal to stop.
 const STOP_DEADLINE: Duration = Duration::from_secs(90);
 
-/// A daemon that shall run. It is no longer started again once this value and its clones are gone.
+/// A supervised daemon. It is not restarted once this value and all its clones are dropped.
 #[derive(Clone, Debug)]
 pub struct Supervised {
     shared: Arc<Shared>,
@@ -39,7 +40,7 @@ struct State {
     is_wanted: bool,
     starts: u32,
     process: Option<Process>,
-    /// Why it could not be started.
+    /// Why the last start failed.
     failure: Option<String>,
 }
 
@@ -50,7 +51,7 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Supervised {
-    /// Starts it. Start n writes the log `<name>-n.log`.
+    /// Starts the daemon. Start n writes the log `<name>-n.log`.
     pub fn start(
         lab: &Lab,
         name: &str,
@@ -70,7 +71,7 @@ impl Supervised {
                 thread::sleep(POLL);
                 let Some(shared) = watched.upgrade() else { return };
                 if shared.is_down() {
-                    // As a unit of systemd has it: nobody waits for the time to pass with it stopped.
+                    // Like systemd: the delay passes before each restart.
                     thread::sleep(RESTART);
                     shared.restart();
                 }
@@ -79,7 +80,7 @@ impl Supervised {
         Ok(supervised)
     }
 
-    /// The process that runs, or ran last.
+    /// Returns the running process, or the last one.
     pub fn process(&self) -> Result<Process> {
         let state = self.shared.state();
         let process = state.process.clone();
@@ -91,17 +92,18 @@ impl Supervised {
         self.process().is_ok_and(|process| process.ended().is_none())
     }
 
-    /// How often it was started.
+    /// Returns the number of starts.
     pub fn starts(&self) -> u32 {
         self.shared.state().starts
     }
 
-    /// Sends a signal to the process. It is started again if that ends it.
+    /// Sends a signal to the process. If the signal ends it, it is restarted.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         self.process()?.signal(signal)
     }
 
-    /// Sends a signal to the process and to all that it has started, those first: a guard sees nothing of it.
+    /// Sends a signal to the process and to all its descendants, the descendants first: so a guard
+    /// does not see its node stop.
     pub fn signal_family(&self, signal: Signal) -> Result<()> {
         let mut family = family(self.process()?.id());
         family.reverse();
@@ -111,7 +113,7 @@ impl Supervised {
         Ok(())
     }
 
-    /// Sends a signal, and does not start it again. Waits for its end.
+    /// Sends a signal and waits for the end of the process, without a restart.
     pub fn end(&self, signal: Signal) -> Result<()> {
         self.shared.state().is_wanted = false;
         let process = self.process()?;
@@ -120,14 +122,14 @@ impl Supervised {
         Ok(())
     }
 
-    /// Starts it again after [`end`](Self::end).
+    /// Starts the daemon again after [`end`](Self::end).
     pub fn resume(&self) -> Result<()> {
         let mut state = self.shared.state();
         state.is_wanted = true;
         self.shared.start(&mut state)
     }
 
-    /// Waits until a start after the first `starts` has said `line`.
+    /// Waits until a start after the first `starts` has printed `line`.
     pub fn wait_line(&self, starts: u32, line: &str, deadline: Duration) -> Result<()> {
         wait_for(&format!("start of {}", self.shared.name), deadline, || {
             (self.starts() > starts).then_some(())
@@ -150,7 +152,7 @@ impl Shared {
         let mut state = self.state();
         let is_down = state.process.as_ref().is_none_or(|process| process.ended().is_some());
         if state.is_wanted && is_down {
-            // What cannot be started is tried again, and says why to who asks for the process.
+            // A failed start is tried again; its error is returned to callers of `process`.
             let _ = self.start(&mut state);
         }
     }
@@ -178,7 +180,7 @@ mod tests {
     const DEADLINE: Duration = Duration::from_secs(10);
 
     #[test]
-    fn what_ends_is_started_again_until_it_is_told_to_end() {
+    fn ended_process_is_started_again_until_it_is_asked_to_end() {
         let lab = Lab::open().unwrap();
         let supervised = Supervised::start(&lab, "sleeper", || {
             let mut command = Command::new("bash");

@@ -1,4 +1,5 @@
-//! What is left behind: public ports and flows after the load has gone, memory that grows, the time that rest takes.
+//! What a run leaves behind: public ports and flows after the load has ended, memory growth,
+//! processor time at rest.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,18 +14,18 @@ use crate::metrics::metric_sum;
 /// Metrics that are 0 on a node without load, each summed over its labels.
 const EMPTY: [&str; 4] = ["weir_flows", "weir_quarantined", "weir_ports_used", "weir_subscribers"];
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
-/// Growth of a process that still counts as none, in KiB and as a part of what it had.
+/// Growth of a process that is tolerated, in KiB and as a part of its first size.
 const SLACK_KIB: u64 = 16 << 10;
 const SLACK_PART: u64 = 10;
-/// A process is asked about its growth when it has been seen for so long.
+/// Shortest time of observation before a process is judged by its growth.
 const LIFE_MIN: Duration = Duration::from_secs(120);
 
-/// What nodes still hold: node, metric, value.
+/// State that nodes still hold: node, metric, value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leftovers(pub Vec<(String, &'static str, u64)>);
 
 impl Leftovers {
-    /// Waits until no node holds anything any more, `patience` at most; what is left then.
+    /// Waits until no node holds any state, for `patience` at most. Returns what is left then.
     ///
     /// # Errors
     /// When a node does not answer.
@@ -45,7 +46,7 @@ impl Leftovers {
         let texts: Vec<(String, String)> = lab.nodes.iter().map(metrics).collect::<Result<_>>()?;
         let mut left = Vec::new();
         for name in EMPTY {
-            // A node without a shard has no line of it.
+            // A node without a shard has no line for this metric.
             let sums: Vec<(&String, Option<u64>)> =
                 texts.iter().map(|(node, text)| (node, metric_sum(text, name, ""))).collect();
             ensure!(sums.iter().any(|(_, sum)| sum.is_some()), "no {name} in the metrics");
@@ -63,10 +64,10 @@ impl fmt::Display for Leftovers {
     }
 }
 
-/// Memory of the nodes' processes, looked at from time to time.
+/// Memory of the nodes' processes, sampled from time to time.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// By node and process: first and last look.
+    /// First and last sample by node and process.
     seen: BTreeMap<(String, i32), [Look; 2]>,
 }
 
@@ -77,14 +78,14 @@ struct Look {
 }
 
 impl Memory {
-    /// Looks at all nodes that run.
+    /// Samples all running nodes.
     ///
     /// # Errors
     /// When a node was never started.
     pub fn look(&mut self, lab: &ClusterLab) -> Result<()> {
         for node in &lab.nodes {
             let process = node.weir.process()?.id();
-            // One that has just ended has none.
+            // A process that has just ended has no resident memory.
             let Some(kib) = resident_kib(process) else { continue };
             self.add(node, process, Look { at: Instant::now(), kib });
         }
@@ -95,7 +96,7 @@ impl Memory {
         self.seen.entry((node.name(), process)).or_insert([look; 2])[1] = look;
     }
 
-    /// One line for each process that has grown.
+    /// Returns one line for each process that has grown.
     pub fn grown(&self) -> Vec<String> {
         let grown = self.seen.iter().filter(|(_, [first, last])| {
             last.at - first.at >= LIFE_MIN
@@ -109,7 +110,7 @@ impl Memory {
         grown.map(line).collect()
     }
 
-    /// Processes seen, and the longest time that one was.
+    /// Returns the number of processes seen, and the longest time of observation of one.
     pub fn summary(&self) -> String {
         let longest = self.seen.values().map(|[first, last]| last.at - first.at).max();
         let most = self.seen.values().map(|[_, last]| last.kib >> 10).max().unwrap_or_default();
@@ -127,16 +128,16 @@ fn resident_kib(process: i32) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// What nodes at rest take of the processors' time.
+/// Processor time that nodes at rest use.
 #[derive(Debug)]
 pub struct AtRest {
     began: Instant,
-    /// By node: its process, and the ticks that it had taken.
+    /// By node: its process, and the clock ticks that it had used at the start.
     taken: Vec<(String, i32, u64)>,
 }
 
 impl AtRest {
-    /// From now on.
+    /// Starts the measurement.
     ///
     /// # Errors
     /// When a node was never started.
@@ -149,7 +150,8 @@ impl AtRest {
         Ok(Self { began, taken: lab.nodes.iter().map(taken).collect::<Result<_>>()? })
     }
 
-    /// Parts of one core until now, in percent, for each node whose process still runs.
+    /// Returns the use of one core since the start, in percent, for each node whose process still
+    /// runs.
     pub fn summary(&self) -> String {
         let ticks = self.began.elapsed().as_secs_f64() * USER_HZ;
         let part = |(node, process, before): &(String, i32, u64)| {
@@ -161,13 +163,15 @@ impl AtRest {
     }
 }
 
-/// Ticks a second of the times in `/proc/PID/stat`, proc(5); 100 on every x86-64.
+/// Clock ticks per second in `/proc/PID/stat`, proc(5); 100 on every x86-64.
 const USER_HZ: f64 = 100.0;
 
-/// Time of all its threads, in the kernel too. None if there is no such process.
+/// Returns the ticks of all threads of a process, kernel time included. None if there is no such
+/// process.
 fn ticks_of(process: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // Behind the name, which may have spaces: utime and stime are the fields 14 and 15 of all.
+    // Fields after the name, which may contain spaces: utime and stime are fields 14 and 15 of the
+    // line.
     let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
 }
@@ -177,13 +181,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_of_ours_has_memory() {
+    fn own_process_has_memory_and_an_absent_one_has_none() {
         assert!(resident_kib(std::process::id() as i32).unwrap() > 0);
         assert_eq!(resident_kib(i32::MAX), None);
     }
 
     #[test]
-    fn a_process_that_works_takes_time() {
+    fn working_process_takes_processor_time() {
         let process = std::process::id() as i32;
         let (before, end) = (ticks_of(process).unwrap(), Instant::now() + Duration::from_secs(60));
         while ticks_of(process).unwrap() < before + 5 {

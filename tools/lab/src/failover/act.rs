@@ -1,4 +1,4 @@
-//! The acts of the events: each is done to a cluster and the number of a node.
+//! The acts of the events: functions that each take a cluster and the number of a node.
 
 use std::ops::RangeInclusive;
 use std::thread;
@@ -13,25 +13,27 @@ use crate::steering::Network;
 
 use super::upgrade;
 
-/// How long a node goes without etcd, and everybody without etcd.
+/// How long one node is without etcd, and how long all nodes are.
 const WITHOUT_STORE: Duration = Duration::from_secs(60);
 const STORE_DOWN: Duration = Duration::from_secs(20);
-/// How long a process stands still with its guard at most: no longer than the lease of its node in etcd lasts.
+/// How long a process is stopped together with its guard at most: not longer than the lease of its
+/// node in etcd.
 const FROZEN_MAX: Duration = Duration::from_secs(7);
-/// How long a thread stands still, unless its guard ends it.
+/// How long a thread is stopped, unless its guard ends the process.
 const STUCK: Duration = Duration::from_secs(10);
-/// Times that processes of two nodes stop in turn, how long each and the time after it, in ms: two or three a second.
+/// Number of stalls of two nodes in turn, length of each and pause after it, in ms: two or three a
+/// second.
 const STALLS: usize = 40;
 const STALL_MS: RangeInclusive<u64> = 43..=150;
 const STALL_PAUSE_MS: RangeInclusive<u64> = 250..=350;
 const STALL_SEED: u64 = 7;
-/// The longest time that routes are held off, and some.
+/// The longest time that routes are held off, with a margin.
 const HELD_OFF_MAX: Duration = Duration::from_secs(45);
-/// Times that a link goes down, and the time between two changes.
+/// Number of times that a link goes down, and the time between two changes.
 const FLAPS: usize = 5;
 const FLAP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time until the cluster has noticed that BIRD announces nothing, and moved everything away.
+/// Time until the cluster has noticed that BIRD announces nothing, and moved all primaries away.
 const NOTICED: Duration = Duration::from_secs(60);
 
 pub(super) fn nothing(_: &mut ClusterLab, _: u8) -> Result<()> {
@@ -52,7 +54,7 @@ pub(super) fn undrain(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     rebalance(lab, victim)
 }
 
-/// The supervisor starts it again at once.
+/// Kills the node; the supervisor restarts it at once.
 pub(super) fn kill(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     lab.node(victim)?.weir.signal(Signal::SIGKILL)
 }
@@ -61,7 +63,8 @@ pub(super) fn kill_for_good(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     lab.node(victim)?.weir.end(Signal::SIGKILL)
 }
 
-/// What an operator does who knows that a node will not come back: its share of the ports is free again.
+/// Fences the dead node, as an operator does who knows that it will not come back: its share of the
+/// ports becomes free.
 pub(super) fn fence_the_dead(lab: &mut ClusterLab, _: u8) -> Result<()> {
     for node in &lab.nodes {
         if node.weir.process()?.ended().is_some() {
@@ -71,7 +74,7 @@ pub(super) fn fence_the_dead(lab: &mut ClusterLab, _: u8) -> Result<()> {
     Ok(())
 }
 
-/// It has been repaired.
+/// Starts the dead node again, as after a repair.
 pub(super) fn start_the_dead(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     for node in lab.nodes.iter().filter(|node| !node.weir.is_running()) {
         node.weir.resume()?;
@@ -89,17 +92,20 @@ pub(super) fn heard(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     lab.network.silence(victim, false)
 }
 
-/// Its guard finds it silent and ends it; the supervisor starts it again.
+/// Stops the node's process. Its guard finds it silent and ends it; the supervisor restarts it.
 pub(super) fn stop(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     lab.node(victim)?.weir.signal(Signal::SIGSTOP)
 }
 
-/// Its routes stay: its guard stands still as well, and its kernel and BIRD go on. Until the cluster has said so.
+/// Stops the node's process and its guard until the cluster has reported it. The routes stay: the
+/// guard is stopped as well, and the node's kernel and BIRD go on.
 pub(super) fn freeze(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     let weir = &lab.node(victim)?.weir;
-    // A node that has no shards yet, since it has just come back, replicates with nobody, and nobody can miss it.
+    // A node that has just come back may have no shards yet: it replicates with no peer, so none
+    // can miss it.
     let is_heard = !upgrade::sessions(lab.node(victim)?)?.is_empty();
-    // Whether others can tell who of them is cut off is a matter of who replicates with whom.
+    // Whether the others can tell which of them is cut off depends on which nodes replicate with
+    // each other.
     let expected = [
         format!(
             "node{victim} is cut-off: worker 0 is cut off: no node that replicates with it hears it"
@@ -120,7 +126,8 @@ pub(super) fn freeze(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     is_said.with_context(|| last)
 }
 
-/// Their guards go on, and fence them each time that they stop for 50 ms or longer. Returns when no routes are held off.
+/// Stalls two nodes in turn. Their guards go on, and fence them each time that they stop for 50 ms
+/// or longer. Returns when no routes are held off.
 pub(super) fn stalls(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     let next = 1 + victim % lab.nodes.len() as u8;
     let mut dice = fastrand::Rng::with_seed(STALL_SEED);
@@ -173,7 +180,8 @@ pub(super) fn regain_internet(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     lab.network.lose_from_worker(victim, Network::Internet, false)
 }
 
-/// Its guard finds the worker silent and ends the process; the supervisor starts it again.
+/// Stops the worker's thread. The guard finds the worker silent and ends the process; the
+/// supervisor restarts it.
 pub(super) fn stuck(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     let has_ended = lab.node(victim)?.hold_worker(STUCK)?;
     ensure!(has_ended, "a worker stood still for {STUCK:?} and was not fenced");
@@ -197,7 +205,8 @@ pub(super) fn kill_bird(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     bird.process().signal(Signal::SIGKILL)
 }
 
-/// The cluster must have said by then what is wrong, and where, and the node must be primary of nothing.
+/// Starts BIRD again once the cluster has reported the fault and its side, and the node is primary
+/// of no shard.
 pub(super) fn start_bird(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     let name = format!("node{victim}");
     let expected =
@@ -238,7 +247,7 @@ pub(super) fn store_killed(lab: &mut ClusterLab, _: u8) -> Result<()> {
     control.restart_store()
 }
 
-/// Every copy ends with it. Returns when every shard has a primary again.
+/// Restarts the whole site, which ends every copy. Returns when every shard has a primary again.
 pub(super) fn restart_site(lab: &mut ClusterLab, _: u8) -> Result<()> {
     lab.restart_without_store()
 }
@@ -253,7 +262,7 @@ pub(super) fn terminate(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     weir.resume()
 }
 
-/// Started again, it writes its log to a full pipe; it gets primaries again.
+/// Restarts the node with its log on a full pipe, and moves primaries back to it.
 pub(super) fn leave_log_unread(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     let node = lab.node(victim)?;
     let starts = node.weir.starts();
@@ -264,7 +273,8 @@ pub(super) fn leave_log_unread(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     rebalance(lab, victim)
 }
 
-/// The log that nobody reads holds up neither the hand-over nor the end. The next start has a file again.
+/// Ends the node. The unread log must delay neither the hand-over nor the end. The next start has a
+/// log file again.
 pub(super) fn terminate_with_log_unread(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     lab.wait_whole()?;
     rebalance(lab, victim)?;

@@ -14,26 +14,27 @@ use crate::cluster::{ClusterLab, ClusterOptions};
 use crate::load::Micros;
 use crate::steering::SwitchKind;
 
-/// Longer than the lease of a node in etcd: only then a node that says nothing is missed there.
+/// Longer than the lease of a node in etcd, after which etcd reports a silent node as gone.
 const LEASE: Duration = Duration::from_secs(15);
 const SHORT: Duration = Duration::from_secs(6);
-/// How long etcd is lost before a node is, and after.
+/// How long etcd is lost before a node is lost, and after.
 const BEFORE_KILL: Duration = Duration::from_secs(20);
 const AFTER_KILL: Duration = Duration::from_secs(40);
-/// A node that stops again and again in turn with another is fenced twice before its routes are held off, and has them back
-/// in the end.
+/// A node that stalls again and again in turn with another is fenced twice before its routes are
+/// held off, and gets its routes back in the end.
 const STALL_MOVES_MAX: usize = 10;
 /// Silence that FRR adds to every other change of routes, in ms (docs/failover.md).
 const FRR_MS: u64 = 75;
 
-/// What is told while an event runs.
+/// A report of a running event.
 #[derive(Clone, Copy, Debug)]
 pub enum News<'a> {
     /// This is done next.
     Begins(&'a str),
-    /// This was promised of it, and seen.
+    /// A moment is over: what was promised, and what was seen.
     Seen(Promise, &'a Observation),
-    /// The event is tried again from its first moment on, for a reason; so many observations do not count.
+    /// The event is tried again from its first moment on: number of observations that do not count,
+    /// and the reason.
     Again(usize, &'a str),
 }
 
@@ -42,30 +43,31 @@ pub enum News<'a> {
 pub struct Event {
     /// Name on the command line.
     pub name: &'static str,
-    /// Whether the demonstration shows it unasked.
+    /// Whether the demonstration shows it by default.
     pub is_shown: bool,
-    /// One after the other, each watched by itself.
+    /// Its moments, one after the other, each watched separately.
     pub moments: &'static [Moment],
 }
 
-/// One thing that is done.
+/// One thing that is done to the cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
-    /// What is done; `{}` is the node it is done to, if it is to one.
+    /// Description of the act; `{}` is the node that it is done to, if any.
     pub what: &'static str,
     /// What homes may see of it.
     pub promise: Promise,
-    /// How long the consequences take at least.
+    /// How long its consequences take at least.
     settle: Duration,
-    /// About how long it takes to do it.
+    /// How long the act itself takes, roughly.
     takes: Duration,
-    /// Whether a node is chosen now: the one with the most primaries. If not, it is that of the moment before.
+    /// Whether a node is chosen at this moment: the one with the most primaries. If not, the node
+    /// of the moment before is used.
     is_first: bool,
-    /// Whether every shard has its copies in the end: not without etcd.
+    /// Whether every shard has its copies in the end: not possible without etcd.
     ends_whole: bool,
-    /// How often a shard may come to the node or leave it; none: as often as it takes.
+    /// How often a shard may move to the node or away from it. None: without a limit.
     moves_max: Option<usize>,
-    /// How long a home may be silent, pauses of the machine left out; none: as long as it takes.
+    /// How long a home may be silent, pauses of the machine not counted. None: without a limit.
     silence_max: Option<Silence>,
     act: fn(&mut ClusterLab, u8) -> Result<()>,
 }
@@ -101,11 +103,11 @@ const fn then(
 /// The longest silence of a home that is promised.
 #[derive(Clone, Copy, Debug)]
 enum Silence {
-    /// What notices the fault is part of the node.
+    /// The node itself notices the fault, and the silence lasts this many ms.
     Millis(u64),
-    /// The switches notice it, by BFD; and so long the rest takes.
+    /// The switches notice the fault by BFD; the rest takes this many ms.
     BfdAnd(u64),
-    /// Nobody has copies, so all ports rest first; and so long the rest takes.
+    /// No worker has copies, so all ports are in quarantine first; the rest takes this many ms.
     QuarantineAnd(u64),
 }
 
@@ -135,7 +137,7 @@ impl Moment {
         Self { takes: Duration::from_secs(sec), ..self }
     }
 
-    /// About how long it takes to do it and to look at what follows.
+    /// Estimates how long the act and the observation of its consequences take.
     pub fn estimate(&self, pace: &Pace) -> Duration {
         pace.estimate(self.takes, self.settle)
     }
@@ -302,10 +304,11 @@ pub const EVENTS: &[Event] = &[
     shown("add", &[moment("one more node", NothingLost, LEASE, act::add)]),
 ];
 
-/// Events that leave the cluster with another number of nodes, are for two of them or all, need another binary, or are none.
+/// Events that change the number of nodes, concern two of them or all, need another binary, or do
+/// nothing.
 const LEFT_OUT: [&str; 5] = ["nothing", "second", "upgrade", "site", "add"];
 
-/// Events that may happen to any node, in any order and again and again.
+/// Returns the events that may happen to any node, in any order and repeatedly.
 pub fn repeatable() -> Vec<&'static Event> {
     EVENTS.iter().filter(|event| !LEFT_OUT.contains(&event.name)).collect()
 }
@@ -318,17 +321,18 @@ pub const CONTROL: Event = Event {
 };
 
 impl Event {
-    /// The event of a name.
+    /// Returns the event with a name.
     ///
     /// # Errors
-    /// With the names that there are.
+    /// For an unknown name, with the list of known ones.
     pub fn named(name: &str) -> Result<Self> {
         let names = || EVENTS.iter().map(|event| event.name).collect::<Vec<_>>().join(", ");
         let found = EVENTS.iter().find(|event| event.name == name);
         found.copied().with_context(|| format!("no event \"{name}\"; there are: {}", names()))
     }
 
-    /// Lets it happen to the node with the most primaries; what was seen of each moment, with what was promised.
+    /// Runs the event on the node with the most primaries. Returns the promise and the observation
+    /// of each moment.
     ///
     /// # Errors
     /// When something could not be done.
@@ -341,7 +345,7 @@ impl Event {
         self.run_on(busiest, lab, observer, progress)
     }
 
-    /// As [`run`](Self::run), to nodes that `choose` names.
+    /// Like [`run`](Self::run), on the nodes that `choose` returns.
     ///
     /// # Errors
     /// When something could not be done.
@@ -360,7 +364,7 @@ impl Event {
         self.tell_on(choose, lab, observer, &mut tell)
     }
 
-    /// As [`run`](Self::run), and tells what happens at once.
+    /// Like [`run`](Self::run), and reports each step at once.
     ///
     /// # Errors
     /// When something could not be done.
@@ -373,7 +377,7 @@ impl Event {
         self.tell_on(busiest, lab, observer, tell)
     }
 
-    /// Tries it again while there is a reason to. What the last try saw counts.
+    /// Tries the event again while there is a reason to. The observations of the last try count.
     fn tell_on(
         &self,
         mut choose: impl FnMut(&ClusterLab) -> Result<u8>,
@@ -424,7 +428,7 @@ impl Event {
     }
 }
 
-/// Number of the node that is primary of the most shards.
+/// Returns the number of the node that is primary of the most shards.
 fn busiest(lab: &ClusterLab) -> Result<u8> {
     let Some(reader) = &lab.map else { return Ok(1) };
     let map = reader.read()?;

@@ -5,13 +5,13 @@ use crate::load::{
     Bin, Change, ConnectionReport, FlowReport, Micros, Pause, StreamReport, Window, paused_within,
 };
 
-/// Width of a bin of [`Around`].
+/// Width of a bin of [`Around`], microseconds.
 pub const BIN: Micros = 10_000;
 
 /// The packets shortly before and after a fault.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Around {
-    /// When the first bin begins.
+    /// Start of the first bin.
     pub start: Micros,
     /// Up and down, a bin each [`BIN`], all flows together.
     pub bins: [Vec<Bin>; 2],
@@ -22,34 +22,34 @@ pub struct Around {
 pub struct Side {
     /// Packets sent.
     pub sent: u64,
-    /// Of these, packets that never arrived.
+    /// Packets of these that never arrived.
     pub lost: u64,
     /// Packets that arrived more than once.
     pub doubled: u64,
-    /// The longest gap of each flow: the median of the flows, and the most.
+    /// Median over the flows of the longest gap of each flow.
     pub gap_median: Micros,
-    /// See [`gap_median`](Self::gap_median).
+    /// Longest gap of all flows.
     pub gap_max: Micros,
-    /// When the longest of all began.
+    /// Start of that gap.
     pub gap_start: Micros,
-    /// The longest pause of a sender: gaps below it say nothing.
+    /// The longest pause of a sender: shorter gaps are not significant.
     pub pause: Micros,
 }
 
 /// What was seen around a fault.
 #[derive(Clone, Debug, Default)]
 pub struct Observation {
-    /// What happened.
+    /// Name of the act, with its node.
     pub name: String,
     /// The same without the node: equal in all runs.
     pub kind: &'static str,
-    /// Whether its event was tried again after it: then it is shown, and does not count.
+    /// Whether its event was tried again afterwards: then it is shown, but does not count.
     pub is_repeated: bool,
-    /// When it was begun.
+    /// When the act began.
     pub fault: Micros,
     /// The packets from a second before until three seconds after.
     pub around: Around,
-    /// How long it took to do it, until it was done.
+    /// How long the act took.
     pub done_after: Micros,
     /// Home to server.
     pub up: Side,
@@ -59,39 +59,43 @@ pub struct Observation {
     pub moved_endpoints: Vec<Change>,
     /// The TCP connections.
     pub connections: ConnectionReport,
-    /// For how long the idle ones had been idle when they were called.
+    /// For how long the idle connections had been idle when they were called.
     pub idle_for: Micros,
     /// Whether all connections answered the call or broke in time.
     pub is_answered: bool,
-    /// Shards that got another primary since the fault, each as often as it did.
+    /// Changes of a shard's primary since the fault, all shards together.
     pub moves: usize,
-    /// How often one shard came to the node it was done to or left it, at most.
+    /// The most moves of one shard to the affected node or away from it.
     pub moves_of_one: usize,
-    /// How often it may; none: as often as it takes.
+    /// Allowed number of such moves. None: without a limit.
     pub moves_max: Option<usize>,
-    /// Routes of both switches to the node it was done to, and when they went elsewhere; none: nobody looked.
+    /// Routes of both switches to the affected node, and when they moved elsewhere. None: not
+    /// observed.
     pub routes: Option<Departures>,
-    /// From the fault until every shard had all its copies: 0 if that never changed, none if it never was so again.
+    /// Time from the fault until every shard had all its copies: 0 if it always had, None if it
+    /// never had again.
     pub whole_after: Option<Micros>,
-    /// Whether the copies were waited for: they cannot come while etcd is gone, nor be looked at.
+    /// Whether the copies were waited for: while etcd is gone they can neither come nor be
+    /// observed.
     pub has_waited: bool,
     /// When the lost packets were sent, up and down.
     pub lost_at: Vec<Micros>,
     /// Pauses of the machine, of senders and of workers.
     pub pauses: Vec<Pause>,
-    /// Longest silence of a home that is promised, apart from pauses; none: as long as it takes.
+    /// The longest silence of a home that is promised, apart from pauses. None: without a limit.
     pub silence_max: Option<Micros>,
 }
 
 impl Observation {
-    /// Lost packets that no pause explains: all of them, if the times of some are not known.
+    /// Returns the number of lost packets that no pause explains: all of them, if the times of some
+    /// are unknown.
     pub fn unexplained_losses(&self) -> u64 {
         let lost = self.up.lost + self.down.lost;
         let is_explained = |&&at: &&Micros| self.pauses.iter().any(|pause| pause.explains_loss(at));
         lost.saturating_sub(self.lost_at.iter().filter(is_explained).count() as u64)
     }
 
-    /// The longest silence of a home, less the pauses that lie in it.
+    /// Returns the longest silence of a home, less the pauses that lie in it.
     pub fn silence(&self) -> Micros {
         let silence = |side: &Side| {
             let gap = Window { start: side.gap_start, end: side.gap_start + side.gap_max };
@@ -100,12 +104,13 @@ impl Observation {
         silence(&self.up).max(silence(&self.down))
     }
 
-    /// The longest time in which a sender of probes, which sends all the time, sent nothing.
+    /// Returns the longest time in which a sender of probes, which should send all the time, sent
+    /// nothing.
     pub fn sender_pause(&self) -> Micros {
         self.up.pause.max(self.down.pause)
     }
 
-    /// The longest pause.
+    /// Returns the longest pause.
     pub fn longest_pause(&self) -> Option<&Pause> {
         self.pauses.iter().max_by_key(|pause| pause.length())
     }
@@ -131,7 +136,7 @@ impl Side {
     }
 }
 
-/// The middle of values in order; of two middles the larger. 0 of none.
+/// Returns the middle of sorted values; of two middles the larger. 0 if there are none.
 pub(super) fn median(values: &[Micros]) -> Micros {
     values.get(values.len() / 2).copied().unwrap_or_default()
 }

@@ -1,6 +1,6 @@
-//! Watches homes and map around a fault.
+//! Observes homes and map around a fault.
 //!
-//! Windows follow each other without a gap, so what happens between two faults is seen too.
+//! Windows follow each other without a gap, so events between two faults are seen too.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,32 +20,33 @@ use crate::load::{Clock, Connections, Micros, Mixture, PauseWatch, Probes, Windo
 use crate::steering::Network;
 use crate::threads::Threads;
 
-/// Time between two looks at the map.
+/// Time between two reads of the map.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
-/// A look at a large map takes time itself: so many times as long nobody looks.
+/// Pause after a read, in multiples of its duration: reading a large map takes time itself.
 const SAMPLE_PAUSE: u32 = 9;
 const SAMPLE_PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Time that packets have to arrive before they count as lost.
 const LATE: Duration = Duration::from_millis(1_500);
-/// What is kept of the packets before and after a fault, for its picture.
+/// Time before and after a fault whose packets are kept for its picture.
 const BEFORE: Micros = 1_000_000;
 const AFTER: Micros = 3_000_000;
 
-/// The load, and how long it is watched.
+/// The load, and how long it is observed.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     /// The connections.
     pub mixture: Mixture,
     /// Time between two probes of a flow and direction.
     pub probe_interval: Duration,
-    /// Time watched before each fault.
+    /// Time observed before each fault.
     pub before: Duration,
     /// How long idle connections are idle at least before they are called.
     pub idle: Duration,
 }
 
 impl Pace {
-    /// A thousand connections, a hundred of them idle for 30 s; a probe each millisecond.
+    /// Returns the full load: a thousand connections, a hundred of them idle for 30 s; a probe each
+    /// millisecond.
     pub fn full() -> Self {
         let mixture =
             Mixture { trickles: 480, streams: 8, dialogues: 412, idle: 100, short_per_sec: 10 };
@@ -57,7 +58,7 @@ impl Pace {
         }
     }
 
-    /// Less of everything, for tests on a machine that does something else, too.
+    /// Returns a smaller load, for tests on a machine that runs other work, too.
     pub fn short() -> Self {
         let mixture =
             Mixture { trickles: 60, streams: 4, dialogues: 100, idle: 36, short_per_sec: 5 };
@@ -71,8 +72,9 @@ impl Pace {
 }
 
 impl Pace {
-    /// About how long a look at something takes that is done for `act`, with consequences for `settle` at least; the
-    /// idle connections are idle meanwhile, from the look before on.
+    /// Estimates the duration of an observation whose act takes `act` and whose consequences take
+    /// `settle` at least; the idle connections are idle meanwhile, from the previous observation
+    /// on.
     pub fn estimate(&self, act: Duration, settle: Duration) -> Duration {
         (self.before + act.max(settle) + LATE).max(self.idle)
     }
@@ -89,7 +91,7 @@ pub struct Observer {
     probes: Probes,
     pauses: PauseWatch,
     watch: Option<Watch>,
-    /// Of the switches; none of a node alone.
+    /// Routes of each switch; empty for a stand-alone node.
     routes: Vec<(Network, RouteWatch)>,
     timeline: Timeline,
     /// End of the last window.
@@ -132,16 +134,16 @@ impl Observer {
         })
     }
 
-    /// Connections that are open now.
+    /// Returns the number of open connections.
     pub fn open_connections(&self) -> usize {
         self.connections.ledger().open(None)
     }
 
-    /// Watches `act`, and what follows for `settle` at least, and until every shard has its copies if `until_whole`;
-    /// the routes of node `victim`.
+    /// Runs `act` and observes it and its consequences, for `settle` at least and, if
+    /// `until_whole`, until every shard has its copies; also the routes of node `victim`.
     ///
     /// # Errors
-    /// When `act` fails. What homes see of it is no error.
+    /// When `act` fails. What homes see is never an error.
     pub fn observe(
         &mut self,
         name: &str,
@@ -158,7 +160,7 @@ impl Observer {
         self.settle(fault, settle, until_whole);
         let idle_for = self.wait_idle();
         let answered = self.connections.call();
-        // What follows begins with all of them.
+        // All connections are open again before the next observation begins.
         let is_answered = answered.and_then(|()| self.connections.wait_open()).is_ok();
         // A move for the balance may have begun meanwhile.
         self.wait_whole(until_whole);
@@ -210,7 +212,7 @@ impl Observer {
         Ok(observation)
     }
 
-    /// Of both switches.
+    /// Sums up the departed routes of both switches.
     fn departures(&self, victim: u8, fault: Micros) -> Result<Departures> {
         let departures =
             |(side, watch): &(Network, RouteWatch)| watch.departures(side.worker(victim, 0), fault);
@@ -221,7 +223,7 @@ impl Observer {
         Ok(sum)
     }
 
-    /// Waits as long as it has to; that the copies never come is for the observation to tell.
+    /// Waits for the consequences. Copies that never come are recorded in the observation.
     fn settle(&self, fault: Micros, settle: Duration, until_whole: bool) {
         let left = (fault + settle.as_micros() as Micros).saturating_sub(self.clock.now());
         thread::sleep(Duration::from_micros(left));
@@ -236,7 +238,7 @@ impl Observer {
         }
     }
 
-    /// Waits until the idle connections have been idle for long enough; for how long they are.
+    /// Waits until the idle connections have been idle for long enough. Returns for how long.
     fn wait_idle(&self) -> Micros {
         let idle = || self.connections.ledger().idle_for(self.clock.now());
         let wanted = self.pace.idle.as_micros() as Micros;
@@ -246,18 +248,18 @@ impl Observer {
         idle()
     }
 
-    /// All that was seen of the map.
+    /// Returns all samples of the map.
     pub fn timeline(&self) -> &Timeline {
         &self.timeline
     }
 
-    /// Forgets it, so that one who watches for hours needs no more memory all the time.
+    /// Clears the timeline, so that an observation of hours does not need ever more memory.
     pub fn forget_timeline(&mut self) {
         self.timeline = Timeline::default();
     }
 }
 
-/// Looks at the map all the time.
+/// Reads the map all the time.
 #[derive(Debug)]
 struct Watch {
     shared: Arc<Shared>,
@@ -296,13 +298,13 @@ impl Watch {
         Ok(Self { shared, _threads: threads })
     }
 
-    /// Whether it was whole when it was read last, and that was later than `since`: what was read before a fault, or
-    /// before etcd was lost, says nothing.
+    /// True if the map was whole when it was read last, and that was later than `since`: a read
+    /// from before a fault, or before etcd was lost, proves nothing.
     fn is_whole(&self, since: Micros) -> bool {
         self.shared.whole_at.load(Ordering::Relaxed) > since
     }
 
-    /// The samples since the last call.
+    /// Takes the samples since the last call.
     fn samples(&self) -> Vec<MapSample> {
         std::mem::take(&mut lock(&self.shared.samples))
     }

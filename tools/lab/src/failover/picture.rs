@@ -1,5 +1,5 @@
-//! The picture of a run as shapes on a sheet: a panel for each event, and below them which node served the shards.
-//! Pure.
+//! The picture of a run as shapes on a sheet: a panel for each event, and below them which node
+//! served the shards. Pure.
 //!
 //! ```text
 //!   | legend, over the whole width          |
@@ -8,8 +8,8 @@
 //!   | shards over time, events by number    |
 //! ```
 //!
-//! Every label has its own place: the words of a panel are wrapped, and a row of panels is as high as its longest
-//! words.
+//! Every label has its own space: the words of a panel are wrapped, and a row of panels is as high
+//! as its longest words.
 
 mod map;
 
@@ -26,21 +26,22 @@ const ACROSS: usize = 3;
 const PANEL: i32 = 460;
 const MARGIN: i32 = 10;
 const WIDTH: i32 = ACROSS as i32 * PANEL + (ACROSS as i32 + 1) * MARGIN;
-/// From the border of a panel to what is in it.
+/// From the border of a panel to its content.
 const PAD: i32 = 8;
-/// Place for the numbers left of a strip or of the map.
+/// Space for the numbers left of a strip or of the map.
 const AXIS: i32 = 54;
 const STRIP: i32 = 64;
-/// Between two strips, and between a strip and its times.
+/// Space between two strips, and between a strip and its times.
 const BETWEEN: i32 = 12;
-/// The top of a strip, in percent of what is sent: after a silence more comes than is sent.
+/// The top of a strip, in percent of the sent packets: after a silence more packets arrive than are
+/// sent.
 const TOP: f64 = 150.0;
 const TITLE: i32 = 16;
 const WORDS: i32 = 13;
-/// What a panel shows, before and after the event.
+/// Seconds that a panel shows, before and after the event.
 const SECONDS: [i32; 2] = [-1, 3];
 
-/// The colours of a picture; a meaning is always in words, too.
+/// The colours of a picture; every meaning is also given in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Colour {
     Black,
@@ -49,11 +50,11 @@ pub(super) enum Colour {
     Red,
     Up,
     Down,
-    /// By position.
+    /// The node at this position.
     Node(usize),
 }
 
-/// On which side of its place a label stands.
+/// The side of its position on which a label stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anchor {
     Left,
@@ -61,7 +62,7 @@ pub(super) enum Anchor {
     Right,
 }
 
-/// Words at a place; `y` is their top.
+/// Words at a position; `y` is their top.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Label {
     pub(super) x: i32,
@@ -81,7 +82,7 @@ pub(super) enum Shape {
     Bar((i32, i32), (i32, i32), Colour),
 }
 
-/// Width, height, and what is drawn, in order.
+/// A drawing: width, height, and shapes in drawing order.
 #[derive(Debug)]
 pub(super) struct Sheet {
     pub(super) width: i32,
@@ -89,7 +90,8 @@ pub(super) struct Sheet {
     pub(super) shapes: Vec<Shape>,
 }
 
-/// Width of so many letters, or a little more: those of a sans-serif font take about half of its size on average.
+/// Estimates the width of a number of letters, rather too large than too small: letters of a
+/// sans-serif font take about half of its size on average.
 fn width_of(letters: usize, size: i32) -> i32 {
     letters as i32 * size * 3 / 5
 }
@@ -98,7 +100,7 @@ fn line_height(size: i32) -> i32 {
     size * 4 / 3
 }
 
-/// The words in lines of a width. A word that is longer has a line for itself, whole.
+/// Wraps words into lines of a width. A longer word gets a line of its own, uncut.
 fn wrap(words: &str, width: i32, size: i32) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in words.split_whitespace() {
@@ -116,7 +118,7 @@ fn wrap(words: &str, width: i32, size: i32) -> Vec<String> {
 }
 
 impl Sheet {
-    /// What was seen, and the map of the cluster that most of it happened to: its marks are the first rows.
+    /// Lays out the rows, and the map of the cluster of the first rows, whose events are its marks.
     pub(super) fn of(rows: &[Row], timeline: &Timeline) -> Self {
         let mut sheet = Self { width: WIDTH, height: MARGIN, shapes: Vec::new() };
         sheet.legend();
@@ -134,7 +136,7 @@ impl Sheet {
         self.shapes.push(Shape::Label(Label { x, y, size, anchor, colour, words: words.into() }));
     }
 
-    /// Lines from a place down; where they end.
+    /// Draws lines from a position down. Returns where they end.
     fn lines(&mut self, at: (i32, i32), size: i32, colour: Colour, lines: &[String]) -> i32 {
         let mut y = at.1;
         for line in lines {
@@ -177,7 +179,7 @@ impl Sheet {
         self.height = foot + MARGIN;
     }
 
-    /// Up, down, and the times below.
+    /// Draws the strips up and down, and the times below.
     fn strips(&mut self, (left, top): (i32, i32), seen: &Observation) {
         let area = Strip { left: left + AXIS, top, width: PANEL - AXIS - 2 * PAD };
         let down = Strip { top: top + STRIP + BETWEEN, ..area };
@@ -231,7 +233,7 @@ impl Sheet {
     }
 }
 
-/// The place of one direction in a panel.
+/// The area of one direction in a panel.
 #[derive(Clone, Copy, Debug)]
 struct Strip {
     left: i32,
@@ -240,7 +242,7 @@ struct Strip {
 }
 
 impl Strip {
-    /// Of a time from the event on; never beside the strip.
+    /// Returns the x of a time since the event, clamped to the strip.
     fn x(self, from_fault: i64) -> i32 {
         let [first, last] = SECONDS.map(|second| f64::from(second) * 1e6);
         let part = (from_fault as f64 - first) / (last - first);
@@ -265,7 +267,7 @@ impl PanelWords {
     fn of(number: usize, (promise, seen): &Row) -> Self {
         let width = PANEL - 2 * PAD;
         let gap = |side: &Side| {
-            // In hundredths, and a zero without its sign.
+            // In hundredths of a second; adding 0.0 removes the sign of a zero.
             let at = ((side.gap_start as f64 - seen.fault as f64) / 1e4).round() / 1e2 + 0.0;
             format!("{:.0} ms at {at:+.2} s", side.gap_max as f64 / 1e3)
         };
@@ -303,14 +305,14 @@ fn sent(seen: &Observation) -> u64 {
     seen.up.sent + seen.down.sent
 }
 
-/// Packets that a bin of the sender usually has: the median, one at least.
+/// Returns the usual number of sent packets in a bin: the median, at least one.
 fn usual(bins: &[Bin]) -> f64 {
     let mut counts: Vec<u64> = bins.iter().map(|bin| bin.sent).collect();
     counts.sort_unstable();
     counts.get(counts.len() / 2).copied().unwrap_or_default().max(1) as f64
 }
 
-/// Without the points between two others of the same height.
+/// Removes the points between two others of the same height.
 fn corners(points: &[(i32, i32)]) -> Vec<(i32, i32)> {
     let is_corner = |at: usize| {
         at == 0

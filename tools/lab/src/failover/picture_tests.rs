@@ -1,4 +1,4 @@
-//! Layout of the picture: places of labels, curves, marks.
+//! Tests of the picture's layout: positions of labels, curves, marks.
 
 use super::map::tick_step;
 use super::*;
@@ -7,7 +7,7 @@ use crate::load::{ConnectionReport, Micros};
 
 const FAULT: Micros = 20_000_000;
 
-/// Nothing arrives for 50 ms after the fault; a sender has 80 packets in a bin.
+/// An event after which nothing arrives for 50 ms; a sender has 80 packets in a bin.
 fn row(name: &str, promise: Promise) -> Row {
     let bin =
         |position| Bin { sent: 80, arrived: if (100..105).contains(&position) { 0 } else { 80 } };
@@ -16,7 +16,7 @@ fn row(name: &str, promise: Promise) -> Row {
         sent: 240_000,
         lost: 400,
         gap_max: 51_000,
-        // The last packet before it arrived a moment earlier.
+        // The last packet before the gap arrived a moment before the fault.
         gap_start: FAULT - 300,
         pause: 61_000,
         ..Side::default()
@@ -54,7 +54,7 @@ fn labels(sheet: &Sheet) -> Vec<&Label> {
     labels
 }
 
-/// Left, top, right, bottom.
+/// Returns left, top, right, bottom.
 fn extent(label: &Label) -> [i32; 4] {
     let width = width_of(label.words.chars().count(), label.size);
     let left = match label.anchor {
@@ -124,7 +124,7 @@ fn a_panel_shows_its_bins_and_the_longest_gap() {
     });
     let curve = curves.next().unwrap();
     let [full, empty] = [curve[0].1, curve.iter().map(|point| point.1).max().unwrap()];
-    // A third of the strip is above 100 %; the hole reaches its foot.
+    // A third of the strip is above 100 %; the gap reaches its foot.
     assert_eq!(empty - full, STRIP * 2 / 3);
     let hole: Vec<i32> =
         curve.iter().filter(|point| point.1 == empty).map(|point| point.0).collect();

@@ -10,7 +10,7 @@ use super::promise::Promise;
 use super::timeline::Timeline;
 
 const FONT: &str = "sans-serif";
-/// plotters writes a font of a size as so much smaller.
+/// plotters divides the size of a font by this factor.
 const FONT_SCALE: f64 = 1.24;
 /// Colours of the nodes, in the order of their names.
 const NODES: [RGBColor; 5] = [
@@ -21,10 +21,10 @@ const NODES: [RGBColor; 5] = [
     RGBColor(0, 140, 150),
 ];
 
-/// The picture of a run, as SVG: what was seen of each event, and the map meanwhile.
+/// Returns the picture of a run as SVG: the observation of each event, and the map over time.
 ///
 /// # Errors
-/// What plotters says.
+/// The error of plotters.
 pub fn picture(rows: &[(Promise, Observation)], timeline: &Timeline) -> Result<String, String> {
     let sheet = Sheet::of(rows, timeline);
     let mut svg = String::new();
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_seen_is_drawn_too() {
+    fn empty_run_is_drawn_too() {
         assert!(picture(&[], &Timeline::default()).unwrap().contains("</svg>"));
     }
 }

@@ -1,27 +1,29 @@
-//! What homes may see of an event, and whether they did. Pure.
+//! What homes may see of an event, and whether the promise was kept. Pure.
 
 use super::observation::Observation;
 use crate::cluster::OutputCommit;
 use crate::load::{Change, EXPLAINS_LOSS_MIN};
 
-/// What is promised of an event.
+/// The promise for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
     /// No packet is lost, no connection breaks, however young.
     NothingLost,
-    /// No connection breaks that was established a tenth of a second before. Packets on their way are lost.
+    /// No connection breaks that was established a tenth of a second before. Packets in flight may
+    /// be lost.
     NothingBroken,
     /// The same with output commit: no connection that a home had breaks, however young.
     NoneBrokenHoweverYoung,
-    /// Every connection may end, since no copy is left. Every shard has a primary again in time, and every connection is
-    /// opened again.
+    /// Every connection may end, since no copy is left. Every shard has a primary again in time,
+    /// and every connection is opened again.
     OpenAgain,
-    /// The opposite, of a cluster without copies: a measurement that cannot fail shows nothing.
+    /// The opposite, for a cluster without copies: connections must break, since a measurement that
+    /// cannot fail shows nothing.
     Broken,
 }
 
 impl Promise {
-    /// What becomes of it in a cluster with output commit.
+    /// Returns the promise as it applies in a cluster with output commit.
     pub fn with(self, commit: Option<OutputCommit>) -> Self {
         match (self, commit) {
             (Promise::NothingBroken, Some(_)) => Promise::NoneBrokenHoweverYoung,
@@ -29,7 +31,7 @@ impl Promise {
         }
     }
 
-    /// What was promised and not kept, one line each; empty if all was.
+    /// Returns the broken promises, one line each; empty if all were kept.
     pub fn missed(self, seen: &Observation) -> Vec<String> {
         let mut missed = Vec::new();
         let mut refuse = |count: u64, what: &str| {
@@ -93,7 +95,8 @@ impl Promise {
         missed
     }
 
-    /// What [`missed`](Self::missed) says, for people: with the longest pause of the senders, which may be why.
+    /// Returns the lines of [`missed`](Self::missed) for people: with the longest pause of the
+    /// senders, which may be the cause.
     pub fn complaints(self, seen: &Observation) -> Vec<String> {
         let mut complaints = self.missed(seen);
         if !complaints.is_empty() {
@@ -103,8 +106,9 @@ impl Promise {
         complaints
     }
 
-    /// Whether packets were lost or a home was silent, nothing worse, and a sender itself paused for longer than this
-    /// promise lets a home be silent: then nobody knows whether weir would have kept it.
+    /// True if packets were lost or a home was silent, nothing worse, and a sender itself paused
+    /// for longer than this promise lets a home be silent: then it is unknown whether weir would
+    /// have kept it.
     pub fn is_unfair(self, seen: &Observation) -> bool {
         let mut without = seen.clone();
         (without.up.lost, without.down.lost, without.silence_max) = (0, 0, None);
@@ -114,8 +118,9 @@ impl Promise {
             && seen.sender_pause() > allowed
     }
 
-    /// Whether something was missed, and pauses of this machine explain all of it: only lost packets can be explained,
-    /// each by a pause near it. Then nothing is known of weir, and it has to be tried again.
+    /// True if something was missed, and pauses of this machine explain all of it: only lost
+    /// packets can be explained, each by a pause near it. Then nothing is known of weir, and the
+    /// event must be tried again.
     pub fn is_explained(self, seen: &Observation) -> bool {
         let mut without = seen.clone();
         if seen.unexplained_losses() == 0 {
@@ -156,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn each_thing_that_must_not_happen_is_named() {
+    fn each_broken_promise_is_named() {
         assert!(Promise::NothingLost.missed(&good()).is_empty());
         type Case = (fn(&mut Observation), &'static str, bool);
         let cases: [Case; 13] = [
@@ -279,12 +284,12 @@ mod tests {
     }
 
     #[test]
-    fn with_output_commit_those_that_had_just_opened_are_among_the_promised() {
+    fn output_commit_promises_connections_that_had_just_opened_too() {
         let promise = Promise::NothingBroken.with(Some(OutputCommit::default()));
         let seen = with(|it| it.connections.youngest_broken = 1);
         assert_eq!(promise.missed(&seen).len(), 1);
         assert!(promise.missed(&good()).is_empty());
-        // What a home began later, and never had, is as it was.
+        // Connections that a home began later, and that never opened, are not covered.
         let seen = with(|it| (it.connections.younger_broken, it.connections.unopened) = (1, 1));
         assert!(promise.missed(&seen).is_empty());
         for promise in [Promise::NothingLost, Promise::Broken] {
@@ -294,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_that_nobody_could_wait_for_are_not_missed() {
+    fn absent_copies_are_not_missed_when_no_wait_was_possible() {
         let seen = with(|it| (it.whole_after, it.has_waited) = (None, false));
         assert!(Promise::NothingBroken.missed(&seen).is_empty());
     }

@@ -1,15 +1,18 @@
-//! When an event is tried again: the machine is to blame for what it missed, or may be. Pure.
+//! When an event is tried again: the machine caused the broken promise, or may have caused it.
+//! Pure.
 //!
-//! What pauses explain is tried again twice at most. Where the sender itself paused for longer than the promise lets a
-//! home be silent, nobody knows: once.
+//! An event whose failure pauses explain is tried again twice at most. Where the sender itself
+//! paused for longer than the promise lets a home be silent, the cause is unknown, and the event is
+//! tried again once.
 
 use super::observation::Observation;
 use super::promise::Promise;
 
-/// How often an event is tried at most; `add` takes a spare node each time.
+/// How often an event is tried at most; `add` uses a spare node each time.
 pub const TRIES_MAX: u8 = 3;
 
-/// Why an event that was tried so often is tried again; none: it kept its promises, or the machine is not to blame.
+/// Returns why an event is tried again after `tries` tries. None: it kept its promises, or the
+/// machine is not the cause.
 pub(super) fn reason_to_repeat(seen: &[(Promise, Observation)], tries: u8) -> Option<String> {
     let mut reasons = Vec::new();
     for (promise, seen) in seen {
@@ -37,7 +40,8 @@ mod tests {
     use crate::failover::Side;
     use crate::load::{ConnectionReport, Micros, Pause, Window};
 
-    /// Of an event that lost a packet and promised not to, with the sender silent for so long.
+    /// An event that lost a packet although it promised not to, with the sender paused for
+    /// `sender_pause`.
     fn lost(sender_pause: Micros, pauses: Vec<Pause>) -> (Promise, Observation) {
         let side = Side { sent: 100, lost: 1, pause: sender_pause, ..Side::default() };
         let connections = ConnectionReport { established: 10, ..ConnectionReport::default() };

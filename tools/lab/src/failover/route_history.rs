@@ -1,4 +1,5 @@
-//! Where a switch sent each prefix, and when the prefixes of a node went elsewhere. Pure.
+//! The next hop of each prefix on a switch over time, and when the prefixes of a node moved to
+//! another node. Pure.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -7,43 +8,44 @@ use ipnet::Ipv4Net;
 
 use crate::load::Micros;
 
-/// A route that a switch set or took back.
+/// A route that a switch set or deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteChange {
-    /// When.
+    /// Time of the change.
     pub at: Micros,
-    /// Where to.
+    /// Destination prefix.
     pub prefix: Ipv4Net,
-    /// The worker it goes to; none: nowhere.
+    /// The worker that is the next hop. None: the route is gone.
     pub next_hop: Option<Ipv4Addr>,
 }
 
-/// The routes of a switch, with all changes that are not forgotten.
+/// The routes of a switch, with all remembered changes.
 #[derive(Clone, Debug, Default)]
 pub struct RouteHistory {
     before: BTreeMap<Ipv4Net, Ipv4Addr>,
-    /// In order.
+    /// Changes in order of time.
     changes: Vec<RouteChange>,
 }
 
-/// What became of the routes that a node had at a fault.
+/// The fate of the routes that a node had at a fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Departures {
     /// Routes to the node at the fault.
     pub routes: usize,
-    /// Of these, routes that went to another node.
+    /// Routes of these that moved to another node.
     pub left: usize,
-    /// From the fault until the last of them did.
+    /// Time from the fault until the last of them moved.
     pub last: Option<Micros>,
 }
 
 impl RouteHistory {
-    /// Adds a change, later than all others.
+    /// Adds a change, which must be later than all others.
     pub fn push(&mut self, change: RouteChange) {
         self.changes.push(change);
     }
 
-    /// What became of the routes to `next_hop`, each until it first went elsewhere.
+    /// Returns the fate of the routes to `next_hop`; each counts until it first moves to another
+    /// next hop.
     pub fn departures(&self, next_hop: Ipv4Addr, fault: Micros) -> Departures {
         let mut held = self.before.clone();
         let mut changes = self.changes.iter().peekable();
@@ -62,7 +64,7 @@ impl RouteHistory {
         seen
     }
 
-    /// Keeps only what came of the changes before `time`.
+    /// Applies the changes before `time` to the starting state, and forgets them.
     pub fn forget_before(&mut self, time: Micros) {
         let kept = self.changes.partition_point(|change| change.at < time);
         for change in self.changes.drain(..kept) {
@@ -72,7 +74,7 @@ impl RouteHistory {
 }
 
 impl Departures {
-    /// Of two switches together.
+    /// Returns the sum over two switches.
     pub fn and(self, other: Self) -> Self {
         Self {
             routes: self.routes + other.routes,
@@ -106,14 +108,15 @@ mod tests {
     }
 
     #[test]
-    fn the_last_route_is_the_last_that_goes_elsewhere_for_the_first_time() {
+    fn last_departure_is_the_last_route_to_leave_for_the_first_time() {
         let mut history = history(&[
             (1, 1, Some(VICTIM)),
             (2, 2, Some(VICTIM)),
             (3, 3, Some(OTHER)),
             (4, 4, Some(VICTIM)),
             (5, 4, Some(OTHER)),
-            // The fault: 1 vanishes before it goes elsewhere, 2 goes there and back and there again.
+            // The fault: route 1 vanishes before it moves elsewhere; route 2 moves elsewhere, back,
+            // and elsewhere again.
             (20, 1, None),
             (22, 2, Some(OTHER)),
             (31, 1, Some(OTHER)),
@@ -130,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_or_goes_nowhere_has_not_left() {
+    fn routes_that_stay_or_vanish_have_not_left() {
         let history = history(&[(1, 1, Some(VICTIM)), (2, 2, Some(VICTIM)), (20, 2, None)]);
         let expected = Departures { routes: 2, left: 0, last: None };
         assert_eq!(history.departures(VICTIM, 10), expected);

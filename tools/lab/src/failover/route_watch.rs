@@ -1,4 +1,4 @@
-//! Hears from the kernel of a switch each route that its routing daemon sets, by rtnetlink(7).
+//! Receives from the kernel of a switch each route that its routing daemon sets, by rtnetlink(7).
 
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
@@ -23,12 +23,12 @@ use crate::threads::{Stop, Threads};
 
 /// RTNLGRP_IPV4_ROUTE of linux/rtnetlink.h.
 const IPV4_ROUTES: u32 = 7;
-/// Room for what comes while this thread does not run: some ten thousand messages.
+/// Receive buffer for messages that arrive while this thread does not run: some ten thousand.
 const BUFFER_BYTES: usize = 64 << 20;
-/// Time after which the thread looks whether it shall end.
+/// Interval at which the thread checks whether it must end.
 const PATIENCE: TimeVal = TimeVal::new(0, 100_000);
 
-/// Listens until it is dropped.
+/// Listens to route changes until it is dropped.
 #[derive(Debug)]
 pub(super) struct RouteWatch {
     shared: Arc<Shared>,
@@ -37,19 +37,20 @@ pub(super) struct RouteWatch {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// The kernel had to drop messages: nothing is known any more.
+    /// The kernel had to drop messages: the routes are unknown.
     has_missed: AtomicBool,
     history: Mutex<RouteHistory>,
 }
 
 impl RouteWatch {
-    /// Listens in a namespace; what is there already counts as set now.
+    /// Listens in a namespace; existing routes count as set at the start.
     pub(super) fn start(clock: Clock, namespace: &Namespace) -> Result<Self> {
         let shared = Arc::new(Shared::default());
         let socket = namespace.enter(|| {
             let socket = listen()?;
             let at = clock.now();
-            // Later than the subscription: a change between the two comes twice, and nothing is missed.
+            // Read after the subscription: a change between the two comes twice, and none is
+            // missed.
             for route in dump(u32::from(RouteHeader::RT_TABLE_MAIN))? {
                 let (prefix, next_hop) = (route.prefix, route.next_hop);
                 shared.history().push(RouteChange { at, prefix, next_hop });
@@ -62,7 +63,7 @@ impl RouteWatch {
         Ok(Self { shared, _threads: threads })
     }
 
-    /// What became of the routes to `next_hop` since a fault.
+    /// Returns the fate of the routes to `next_hop` since a fault.
     ///
     /// # Errors
     /// When changes were missed.
@@ -111,7 +112,8 @@ fn listen() -> Result<Socket> {
     Ok(socket)
 }
 
-/// The routes through a gateway, of the main table, that a datagram says were set or deleted.
+/// Returns the routes through a gateway, of the main table, that a datagram reports as set or
+/// deleted.
 fn changes(datagram: &[u8]) -> Vec<(Ipv4Net, Option<Ipv4Addr>)> {
     let mut found = Vec::new();
     let mut rest = datagram;
@@ -122,7 +124,7 @@ fn changes(datagram: &[u8]) -> Vec<(Ipv4Net, Option<Ipv4Addr>)> {
             RouteNetlinkMessage::DelRoute(route) => read(route).map(|(prefix, _)| (prefix, None)),
             _ => None,
         });
-        // Messages lie on multiples of four bytes.
+        // Messages are aligned to four bytes.
         let taken = (message.header.length as usize).next_multiple_of(4);
         let Some(next) = rest.get(taken..).filter(|it| !it.is_empty()) else { break };
         rest = next;

@@ -20,20 +20,21 @@ const HEAD: [&str; COLUMNS] = [
     "copies after",
 ];
 
-/// Widths of the columns of rows that are printed one by one: what they usually hold. What is wider shifts the rest.
+/// Usual widths of the columns of rows that are printed one by one. A wider cell shifts the rest of
+/// its row.
 const WIDTHS: [usize; COLUMNS] = [30, 11, 12, 9, 20, 10, 12, 5, 14, 12];
 
-/// The head of rows that are printed one by one.
+/// Returns the head of rows that are printed one by one.
 pub fn head() -> String {
     aligned_to(&WIDTHS, &HEAD.map(str::to_owned), "")
 }
 
-/// One row of the table.
+/// Returns one row of the table.
 pub fn row(promise: Promise, seen: &Observation) -> String {
     aligned_to(&WIDTHS, &line(seen), &verdict(promise, seen))
 }
 
-/// A line for each observation; what was promised and missed stands below.
+/// Returns a line for each observation; missed promises stand below.
 pub fn render(rows: &[(Promise, Observation)]) -> String {
     let mut missed = String::new();
     let mut lines: Vec<[String; COLUMNS]> = Vec::new();
@@ -97,7 +98,8 @@ fn longest_pause(seen: &Observation) -> Micros {
     seen.longest_pause().map(Pause::length).unwrap_or_default()
 }
 
-/// Nothing when no route left; with how many did, if not all.
+/// Returns the time of the last route that left; with the number of routes that left, if not all
+/// did. "-" if none did.
 fn last_route(seen: &Observation) -> String {
     let Some((routes, last)) = seen.routes.and_then(|it| Some((it, it.last?))) else {
         return "-".into();
@@ -108,7 +110,7 @@ fn last_route(seen: &Observation) -> String {
     format!("{}, {} of {}", millis(last), routes.left, routes.routes)
 }
 
-/// Medians of the runs of each event, in the order in which they first appear.
+/// Returns the medians of the runs of each event, in the order of their first appearance.
 pub fn summary(rows: &[(Promise, Observation)]) -> String {
     let mut names: Vec<&str> = Vec::new();
     let counts = |(_, seen): &&(Promise, Observation)| !seen.is_repeated;
@@ -154,7 +156,7 @@ pub fn summary(rows: &[(Promise, Observation)]) -> String {
     aligned(&head, &lines, &verdicts) + "each: median / most of the runs; losses are sums\n"
 }
 
-/// Whether it was kept, or missed, and whether that counts.
+/// Returns whether the promise was kept or missed, and whether the row counts.
 pub(super) fn verdict(promise: Promise, seen: &Observation) -> String {
     let is_kept = promise.missed(seen).is_empty();
     let words = match promise {
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_all_and_what_was_missed_stands_below() {
+    fn table_line_shows_all_figures_and_missed_promises_stand_below() {
         let mut rows = vec![seen(4, 35_000)];
         let text = render(&rows);
         let line = text.lines().nth(1).unwrap();

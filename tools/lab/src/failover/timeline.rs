@@ -1,35 +1,36 @@
-//! Which node served the shards, over time, and when something was done. Pure.
+//! The node that served each shard over time, and the times of the events. Pure.
 
 use std::collections::BTreeMap;
 
 use crate::cluster::Move;
 use crate::load::{Micros, Window};
 
-/// Who served the shards at one moment.
+/// The primaries of the shards at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MapSample {
-    /// When.
+    /// Time of the sample.
     pub at: Micros,
-    /// Shards of which each registered node is primary, by the node's name; nodes that are gone but still named, too.
+    /// Number of shards whose primary is on each node, by the node's name: all registered nodes,
+    /// and nodes that are gone but still named in entries.
     pub primaries: BTreeMap<String, usize>,
     /// Shards with all their copies.
     pub whole: usize,
-    /// Whether that is all shards.
+    /// Whether all shards have all their copies.
     pub is_whole: bool,
-    /// Shards that have another primary than at the sample before.
+    /// Shards whose primary differs from that in the previous sample.
     pub moves: Vec<Move>,
 }
 
-/// What the map was like all the time.
+/// The map over the whole run.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
-    /// When each event was begun.
+    /// Start of each event.
     pub marks: Vec<Micros>,
-    /// In order.
+    /// Samples in order of time.
     pub samples: Vec<MapSample>,
 }
 
-/// How often one shard came to a node or left it as a primary, at most.
+/// Returns the largest number of times that one shard's primary moved to `node` or away from it.
 pub(super) fn most_moves(moves: &[Move], node: &str) -> usize {
     let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
     for Move { shard, .. } in moves.iter().filter(|it| it.from == node || it.to == node) {
@@ -39,13 +40,13 @@ pub(super) fn most_moves(moves: &[Move], node: &str) -> usize {
 }
 
 impl Timeline {
-    /// Shards that got another primary within the window, each as often as it did.
+    /// Returns all changes of a shard's primary within the window.
     pub fn moves(&self, window: Window) -> Vec<Move> {
         self.inside(window).flat_map(|sample| sample.moves.clone()).collect()
     }
 
-    /// Time from a fault until every shard had all its copies for good; 0 if they had them all the time, none if they
-    /// have not at the end of the window.
+    /// Returns the time from a fault until every shard had all its copies and kept them; 0 if they
+    /// had them all the time, None if they do not have them at the end of the window.
     pub fn whole_after(&self, window: Window, fault: Micros) -> Option<Micros> {
         let after = Window { start: fault, end: window.end };
         let mut whole_since = None;
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn redundancy_is_back_when_it_stays_back() {
+    fn redundancy_is_restored_when_it_lasts() {
         let flickers = [(4, false), (5, true), (7, false), (8, true), (9, false), (11, true)];
         assert_eq!(whole_after(&flickers), Some(6 * SECOND));
         assert_eq!(whole_after(&[(4, false), (6, true), (19, true)]), Some(0));

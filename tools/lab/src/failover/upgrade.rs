@@ -1,4 +1,5 @@
-//! A rolling upgrade: nodes start with another protocol version, one after the other, as the operator's guide has it.
+//! A rolling upgrade: nodes restart with another protocol version, one after the other, as the
+//! operator's guide describes it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,20 +13,22 @@ use crate::condition::wait_for;
 
 const SESSIONS_DEADLINE: Duration = Duration::from_secs(30);
 
-/// To nodes that speak the next version of the replication protocol, too.
+/// Upgrades all nodes to support the next version of the replication protocol, too.
 pub(super) fn upgrade(lab: &mut ClusterLab, _: u8) -> Result<()> {
     roll(lab, true, |version| version + 1)
 }
 
-/// Back again.
+/// Downgrades all nodes to the version before the upgrade.
 pub(super) fn downgrade(lab: &mut ClusterLab, _: u8) -> Result<()> {
     roll(lab, false, |version| version - 1)
 }
 
-/// Each node in turn is started anew, as one that speaks the later version or not; at any time two nodes speak the newest version that both know.
+/// Restarts each node in turn with or without support for the later version; at any time two nodes
+/// use the newest version that both support.
 fn roll(lab: &ClusterLab, is_later: bool, next: fn(u8) -> u8) -> Result<()> {
     let nodes: Vec<&ClusterNode> = lab.nodes.iter().filter(|it| it.weir.is_running()).collect();
-    // A node that has failed several times within an hour gets no shards by itself, and without shards no session.
+    // A node that has failed several times within an hour is given no shards automatically, and
+    // without shards it has no session.
     act::operate(lab, &["rebalance"])?;
     let first = sessions(nodes.first().context("no node runs")?)?;
     let version = first.values().copied().max().context("no session, no version")?;
@@ -39,15 +42,15 @@ fn roll(lab: &ClusterLab, is_later: bool, next: fn(u8) -> u8) -> Result<()> {
         node.wait_ready(starts)?;
         lab.wait_ok()?;
         known.insert(node.name(), next(version));
-        // It has no session until it gets shards.
+        // The node has no session until it gets shards.
         check_sessions(&nodes, &known, 0).with_context(|| format!("upgraded: {}", node.name()))?;
     }
     act::operate(lab, &["rebalance"])?;
     check_sessions(&nodes, &known, 1)
 }
 
-/// Waits until all sessions have the newest version that both ends know. Nodes that share shards have one; each node
-/// shall have `least`.
+/// Waits until every session uses the newest version that both ends support. Only nodes that share
+/// shards have a session; each node must have at least `least`.
 fn check_sessions(
     nodes: &[&ClusterNode],
     known: &BTreeMap<String, u8>,
@@ -66,7 +69,8 @@ fn check_sessions(
     Ok(())
 }
 
-/// Versions that a node speaks with its peers, by node; 0: a session is not set up yet.
+/// Returns the protocol version between a node and each peer, by the peer's node; 0: a session is
+/// not set up yet.
 pub(super) fn sessions(node: &ClusterNode) -> Result<BTreeMap<String, u8>> {
     let metrics = node.cli(&["metrics"])?.success()?.stdout;
     versions(&metrics).with_context(|| format!("metrics of {}", node.name()))
@@ -83,7 +87,8 @@ fn versions(metrics: &str) -> Option<BTreeMap<String, u8>> {
     lines.map(read).collect()
 }
 
-/// Whether `node` speaks with those that run as it should. Who does not run is a peer until it is known to be gone.
+/// True if the sessions of `node` with the running nodes use the right version. A node that does
+/// not run remains a peer until it is known to be gone; its session is not checked.
 fn agrees(
     node: &str,
     sessions: &BTreeMap<String, u8>,
@@ -104,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_versions_spoken_are_read() {
+    fn session_versions_are_read_from_the_metrics() {
         let metrics = "# TYPE weir_replication_version gauge\n\
              weir_replication_silent_seconds{worker=\"0\",peer=\"node2/0\"} 7.0\n\
              weir_replication_version{worker=\"0\",peer=\"node1/0\"} 0.0\n\
@@ -115,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_shall_speak_the_newest_version_that_both_know() {
+    fn pair_of_nodes_must_use_the_newest_version_that_both_support() {
         let known = of(&[("node1", 2), ("node2", 2), ("node3", 1)]);
         let node1 = |sessions: &[(&str, u8)]| agrees("node1", &of(sessions), &known, 1);
         assert!(node1(&[("node2", 2), ("node3", 1)]));
         assert!(node1(&[("node2", 2), ("dead", 0)]));
         assert!(!node1(&[("node2", 1), ("node3", 1)]), "the later version is not taken");
         assert!(!node1(&[("node2", 2), ("node3", 0)]), "no session");
-        assert!(!node1(&[("dead", 2)]), "a node with nobody");
+        assert!(!node1(&[("dead", 2)]), "a node without a running peer");
         assert!(agrees("node1", &of(&[]), &known, 0));
     }
 }

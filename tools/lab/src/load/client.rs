@@ -1,4 +1,5 @@
-//! The home's end of a connection: what it asks for, and how it finds out that it is broken.
+//! The home's end of a connection: its request to the server, and how it detects a broken
+//! connection.
 
 use std::io::{Error, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -15,27 +16,27 @@ use super::clock::Clock;
 use super::content::{Content, Sender};
 use super::ledger::{Ledger, Pattern};
 
-/// Bytes with which a home says what it wants.
+/// Bytes of the greeting, with which a home requests a task.
 pub(super) const GREETING_LEN: usize = 16;
 /// Bytes of a question, and of an answer.
 pub(super) const MESSAGE_LEN: usize = 100;
-/// A connection that has nothing for so long, though it should, is broken.
+/// A connection that receives nothing for this time, though it should, is broken.
 pub(super) const SILENCE: Duration = Duration::from_secs(12);
 /// Questions of a short connection, and the time between them.
 const SHORT_QUESTIONS: usize = 3;
 const SHORT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the server does on a connection.
+/// The server's task on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
     /// Answer each question.
     Answer,
-    /// Send so many bytes, again and again.
+    /// Send this many bytes at each interval.
     Send { bytes: u32, interval: Duration },
 }
 
 impl Task {
-    /// The greeting that asks for it.
+    /// Returns the greeting that requests this task.
     pub(super) fn greeting(self, number: u32) -> [u8; GREETING_LEN] {
         let (bytes, interval) = match self {
             Task::Answer => (0, Duration::ZERO),
@@ -48,7 +49,7 @@ impl Task {
         greeting
     }
 
-    /// Number of the connection, and what it asks for.
+    /// Returns the number of the connection and the requested task.
     pub(super) fn from_greeting(greeting: [u8; GREETING_LEN]) -> Result<(u32, Self)> {
         let word = |at: usize| {
             u32::from_be_bytes([greeting[at], greeting[at + 1], greeting[at + 2], greeting[at + 3]])
@@ -63,12 +64,12 @@ impl Task {
     }
 }
 
-/// What all connections share.
+/// State shared by all connections.
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
     pub(super) clock: Clock,
     pub(super) ledger: Arc<Mutex<Ledger>>,
-    /// Counts the calls to idle connections.
+    /// Number of calls to idle connections so far.
     pub(super) calls: watch::Receiver<u64>,
     pub(super) server: SocketAddrV4,
 }
@@ -79,7 +80,7 @@ impl Shared {
     }
 }
 
-/// One connection from its start to its end, written into the ledger.
+/// One connection from its start to its end, recorded in the ledger.
 pub(super) struct Client {
     pub(super) shared: Shared,
     pub(super) number: u32,
@@ -92,7 +93,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Returns when the connection has ended; whether it was closed as it should be.
+    /// Runs the connection to its end. Returns whether it was closed as intended.
     pub(super) async fn live(mut self) -> bool {
         let begun = self.shared.clock.now();
         let stream = match timeout(SILENCE, self.connect()).await {
@@ -111,7 +112,8 @@ impl Client {
         ended.is_ok()
     }
 
-    /// A connection from the home's address. It counts as established when the home has it.
+    /// Opens a connection from the home's address. It counts as established at the end of the
+    /// home's TCP handshake.
     async fn connect(&self) -> Result<TcpStream, Error> {
         let socket = TcpSocket::new_v4()?;
         socket.bind(SocketAddrV4::new(self.local, 0).into())?;
@@ -139,7 +141,7 @@ impl Client {
                     return Ok(());
                 }
                 Pattern::Short => sleep(SHORT_INTERVAL).await,
-                // The server never ends a connection: nothing but a break could be seen meanwhile.
+                // The server never ends a connection, so only a break can be seen meanwhile.
                 Pattern::Idle if asked > 0 => {
                     dialogue.silent_until(self.shared.calls.changed()).await?;
                 }
@@ -187,7 +189,7 @@ impl Dialogue {
         self.from_server.check(&message).map_err(|_| wrong_bytes())
     }
 
-    /// Waits for `end`; an error if the connection ends or says something meanwhile.
+    /// Waits for `end`; fails if the connection ends or receives anything meanwhile.
     async fn silent_until<T>(&mut self, end: impl Future<Output = T>) -> Result<(), Error> {
         let mut byte = [0];
         tokio::select! {
@@ -226,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_greeting_says_what_is_wanted() {
+    fn greeting_carries_number_and_task() {
         for task in
             [Task::Answer, Task::Send { bytes: 1_000, interval: Duration::from_millis(250) }]
         {

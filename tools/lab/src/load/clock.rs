@@ -1,8 +1,8 @@
-//! Time since the laboratory began.
+//! Time since the start of the laboratory.
 
 use std::time::Instant;
 
-/// Microseconds since a clock's start. 0 is before everything that is recorded.
+/// Microseconds since a clock's start. 0 lies before every record.
 pub type Micros = u64;
 
 /// The clock that all records share; monotonic, the same on every core and in every namespace.
@@ -11,29 +11,29 @@ pub struct Clock {
     start: Instant,
 }
 
-/// Times from `start` up to, but not, `end`.
+/// A half-open range of times: from `start` up to, but not including, `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// First time inside.
+    /// First time inside the window.
     pub start: Micros,
-    /// First time behind.
+    /// First time after the window.
     pub end: Micros,
 }
 
 impl Clock {
-    /// A clock that begins now.
+    /// Starts a clock.
     pub fn start() -> Self {
         Self { start: Instant::now() }
     }
 
-    /// The time now, at least 1.
+    /// Returns the time since the start, at least 1.
     pub fn now(&self) -> Micros {
         (self.start.elapsed().as_micros() as Micros).max(1)
     }
 }
 
 impl Window {
-    /// Whether `at` lies inside.
+    /// True if `at` lies inside the window.
     pub fn contains(&self, at: Micros) -> bool {
         (self.start..self.end).contains(&at)
     }

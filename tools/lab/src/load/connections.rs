@@ -1,6 +1,7 @@
-//! Many TCP connections at once, each with its pattern, kept up: one that breaks is followed by another.
+//! Many TCP connections at once, each with its pattern, kept up: a broken one is replaced.
 //!
-//! Two threads, one in the homes' namespace and one in the server's, each with all its connections as tasks.
+//! Two threads, one in the homes' namespace and one in the server's, each run all their connections
+//! as tasks.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,36 +21,36 @@ use super::server;
 use crate::condition::wait_for;
 use crate::namespace::Namespace;
 
-/// Time between the starts of two connections: a worker is not to be tested for bursts of SYNs.
+/// Time between the starts of two connections: bursts of SYNs are not what is tested.
 const START_INTERVAL: Duration = Duration::from_millis(3);
-/// Time before a broken connection is followed by another.
+/// Time before a broken connection is replaced.
 const AFTER_BREAK: Duration = Duration::from_secs(1);
-/// Time all connections may take to open, and to answer a call.
+/// Time limits for all connections to open, and to answer a call.
 const OPEN_DEADLINE: Duration = Duration::from_secs(60);
 const CALL_DEADLINE: Duration = SILENCE.saturating_add(Duration::from_secs(3));
 
-/// How many connections of which kind.
+/// Number of connections of each kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Mixture {
     /// Downloads of 8 kbit/s.
     pub trickles: u32,
     /// Downloads of 1 Mbit/s.
     pub streams: u32,
-    /// A question each second.
+    /// Dialogues, with a question each second.
     pub dialogues: u32,
-    /// Silent ones.
+    /// Connections that are silent until they are called.
     pub idle: u32,
-    /// Short ones begun each second, beside the others.
+    /// Short connections begun each second, besides the others.
     pub short_per_sec: u32,
 }
 
 impl Mixture {
-    /// Connections that stay.
+    /// Returns the number of lasting connections.
     pub fn lasting(&self) -> u32 {
         self.trickles + self.streams + self.dialogues + self.idle
     }
 
-    /// Pattern, task and interval of connection `position` of those that stay.
+    /// Returns pattern and task of the lasting connection at `position`.
     fn lasting_kind(&self, position: u32) -> (Pattern, Task) {
         let send = |bytes, millis| Task::Send { bytes, interval: Duration::from_millis(millis) };
         let mut rest = position;
@@ -78,7 +79,8 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Opens them all; returns when they are. `homes` are the addresses of the homes, which take their turns.
+    /// Opens all connections; returns when they are open. `homes` are the addresses of the homes,
+    /// which are used in turn.
     pub fn start(
         clock: Clock,
         mixture: Mixture,
@@ -95,7 +97,7 @@ impl Connections {
         connections.thread(server.0, "tcp-server", async move {
             let listener = server::bind(server.1).await;
             let bound = listener.as_ref().map(|_| ()).map_err(|error| format!("{error:#}"));
-            // The starter waits for it.
+            // The caller waits for this result.
             let _ = is_listening.send(bound);
             if let Ok(listener) = listener {
                 server::listen(listener).await;
@@ -109,7 +111,7 @@ impl Connections {
         Ok(connections)
     }
 
-    /// Waits until all are open, those too that followed broken ones.
+    /// Waits until all lasting connections are open, including those that replace broken ones.
     pub fn wait_open(&self) -> Result<()> {
         wait_for("all connections", OPEN_DEADLINE, || {
             (self.ledger().open(None) >= self.lasting).then_some(())
@@ -117,17 +119,18 @@ impl Connections {
         .with_context(|| format!("only {} are open", self.ledger().open(None)))
     }
 
-    /// What became of them.
+    /// Returns the record of all connections.
     pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many stay open when all is well.
+    /// Returns the number of connections that are open if none breaks.
     pub fn lasting(&self) -> usize {
         self.lasting
     }
 
-    /// Calls the idle ones, and waits until every connection has said something since, or broken.
+    /// Calls the idle connections, and waits until every connection has received an answer since,
+    /// or has broken.
     pub fn call(&self) -> Result<()> {
         let called = self.clock.now();
         self.calls.send_modify(|calls| *calls += 1);
@@ -150,7 +153,7 @@ impl Connections {
         let (stop, stopped) = oneshot::channel();
         let thread = namespace.spawn(name, move || {
             let runtime = Builder::new_current_thread().enable_all().build();
-            // Without a runtime nothing opens, which the starter sees.
+            // Without a runtime nothing opens, which the caller sees.
             let Ok(runtime) = runtime else { return };
             runtime.block_on(async {
                 tokio::select! {
@@ -168,13 +171,13 @@ impl Drop for Connections {
     fn drop(&mut self) {
         for (stop, thread) in self.threads.drain(..).rev() {
             drop(stop);
-            // It ended with a panic: that was printed.
+            // A thread that panicked has printed its panic.
             let _ = thread.join();
         }
     }
 }
 
-/// Opens all connections and keeps them up, for ever.
+/// Opens all connections and keeps them up permanently.
 async fn open(shared: Shared, mixture: Mixture, homes: Vec<Ipv4Addr>) {
     let numbers = Arc::new(AtomicU32::new(1));
     for position in 0..mixture.lasting() {

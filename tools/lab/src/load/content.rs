@@ -1,15 +1,16 @@
-//! The bytes of a connection: each has its value by connection, direction and place. Pure.
+//! The bytes of a connection: each is a function of connection, direction and position. Pure.
 //!
-//! So a byte that is lost, doubled, changed or of another connection is seen at the first one that differs.
+//! So a byte that is lost, doubled, changed or of another connection is detected at the first one
+//! that differs.
 
-/// Whose bytes.
+/// The end that sends the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sender {
     Home,
     Server,
 }
 
-/// One direction of a connection, and how far it is.
+/// One direction of a connection, and the current position in it.
 #[derive(Clone, Debug)]
 pub(super) struct Content {
     seed: u64,
@@ -21,7 +22,7 @@ impl Content {
         Self { seed: u64::from(connection) << 1 | u64::from(sender == Sender::Server), place: 0 }
     }
 
-    /// The next bytes, to be sent.
+    /// Writes the next bytes to send.
     pub(super) fn fill(&mut self, bytes: &mut [u8]) {
         for byte in bytes {
             *byte = value(self.seed, self.place);
@@ -29,10 +30,10 @@ impl Content {
         }
     }
 
-    /// Takes the next bytes, as received.
+    /// Checks the next received bytes.
     ///
     /// # Errors
-    /// The place of the first wrong byte.
+    /// The position of the first wrong byte.
     pub(super) fn check(&mut self, bytes: &[u8]) -> Result<(), u64> {
         for &byte in bytes {
             if byte != value(self.seed, self.place) {
@@ -44,7 +45,7 @@ impl Content {
     }
 }
 
-/// A mixture of both numbers, of which eight bytes are used one after the other.
+/// Returns a byte of a mixture of both numbers; eight neighbouring bytes share a mixed word.
 fn value(seed: u64, place: u64) -> u8 {
     let word = (seed ^ (place / 8) << 34).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let word = (word ^ word >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_is_what_is_expected_however_it_is_cut() {
+    fn sent_bytes_pass_the_check_however_they_are_split() {
         let mut sent = vec![0; 10_000];
         Content::of(7, Sender::Home).fill(&mut sent);
         let mut expected = Content::of(7, Sender::Home);

@@ -1,25 +1,27 @@
-//! What became of every connection. Pure.
+//! The fate of every connection. Pure.
 //!
-//! A connection is established from the first answer on. It ends closed, as its pattern says, or broken: reset, ended by
-//! the other side, with wrong bytes, or silent for too long.
+//! A connection is established from the first answer (SYN+ACK) on. It ends either closed, as its
+//! pattern demands, or broken: reset, ended by the other side, with wrong bytes, or silent for too
+//! long.
 
 use std::collections::BTreeMap;
 
 use super::clock::{Micros, Window};
 
-/// Connections younger than this at a fault are told apart: their copies may not have been made yet.
+/// Connections younger than this at a fault are counted separately: their copies may not have been
+/// made yet.
 const YOUNG: Micros = 100_000;
 
-/// What a connection does.
+/// The traffic of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pattern {
     /// The server sends all the time.
     Download,
-    /// Question and answer, again and again.
+    /// Question and answer, repeatedly.
     Dialogue,
-    /// Silent until all are called.
+    /// Silent until all idle connections are called.
     Idle,
-    /// Three questions, then it is closed.
+    /// Three questions, then a close.
     Short,
 }
 
@@ -27,7 +29,7 @@ pub enum Pattern {
 struct Connection {
     pattern: Pattern,
     established: Micros,
-    /// When it last received what it expected.
+    /// Time of the last expected data.
     last_good: Micros,
     end: Option<End>,
 }
@@ -35,15 +37,15 @@ struct Connection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct End {
     at: Micros,
-    /// None: closed.
+    /// The cause. None: closed.
     broken: Option<String>,
 }
 
-/// Every connection that is still of interest, by number.
+/// Every connection that still matters, by number.
 #[derive(Debug, Default)]
 pub struct Ledger {
     connections: BTreeMap<u32, Connection>,
-    /// When the attempt began.
+    /// Start times of the failed attempts.
     unopened: Vec<Micros>,
 }
 
@@ -52,44 +54,44 @@ pub struct Ledger {
 pub struct ConnectionReport {
     /// Connections that had been established for a tenth of a second at the fault.
     pub established: usize,
-    /// Of these, the idle ones.
+    /// Idle connections of these.
     pub idle: usize,
-    /// Of the established ones, those that broke.
+    /// Broken connections of the established ones.
     pub broken: usize,
-    /// Connections that were younger at the fault, or came after it.
+    /// Connections that were younger at the fault, or opened after it.
     pub younger: usize,
-    /// Of these, those that broke.
+    /// Broken connections of these.
     pub younger_broken: usize,
-    /// Of the broken ones, those that were established at the fault.
+    /// Broken ones of the younger connections that had been established at the fault.
     pub youngest_broken: usize,
-    /// Attempts after the fault that gave no connection.
+    /// Attempts after the fault that led to no connection.
     pub unopened: usize,
     /// Connections that broke within the window but before the fault.
     pub broken_before: usize,
-    /// How many broke for which reason.
+    /// Number of broken connections by cause.
     pub causes: BTreeMap<String, usize>,
 }
 
 impl Ledger {
-    /// Connection `number` has its first answer.
+    /// Records that connection `number` is established.
     pub fn established(&mut self, number: u32, pattern: Pattern, now: Micros) {
         let connection = Connection { pattern, established: now, last_good: now, end: None };
         self.connections.insert(number, connection);
     }
 
-    /// It received what it expected.
+    /// Records that the connection received the expected data.
     pub fn good(&mut self, number: u32, now: Micros) {
         if let Some(connection) = self.connections.get_mut(&number) {
             connection.last_good = now;
         }
     }
 
-    /// It was closed as its pattern says.
+    /// Records that the connection was closed as its pattern demands.
     pub fn closed(&mut self, number: u32, now: Micros) {
         self.end(number, End { at: now, broken: None });
     }
 
-    /// It broke.
+    /// Records that the connection broke.
     pub fn broke(&mut self, number: u32, now: Micros, cause: &str) {
         self.end(number, End { at: now, broken: Some(cause.to_owned()) });
     }
@@ -100,12 +102,12 @@ impl Ledger {
         }
     }
 
-    /// An attempt that began then gave no connection.
+    /// Records an attempt, begun at `begun`, that led to no connection.
     pub fn unopened(&mut self, begun: Micros) {
         self.unopened.push(begun);
     }
 
-    /// Connections that are open and stay open, of a pattern if one is given.
+    /// Returns the number of open lasting connections; with a pattern, only those of that pattern.
     pub fn open(&self, pattern: Option<Pattern>) -> usize {
         let is_counted = |it: &&Connection| {
             it.end.is_none() && pattern.map_or(it.pattern != Pattern::Short, |of| it.pattern == of)
@@ -113,7 +115,7 @@ impl Ledger {
         self.connections.values().filter(is_counted).count()
     }
 
-    /// Open connections that stay open and have not received anything since `time`.
+    /// Returns the number of open lasting connections that have received nothing since `time`.
     pub fn silent_since(&self, time: Micros) -> usize {
         let is_silent = |it: &&Connection| {
             it.end.is_none() && it.pattern != Pattern::Short && it.last_good < time
@@ -121,14 +123,14 @@ impl Ledger {
         self.connections.values().filter(is_silent).count()
     }
 
-    /// How long the idle connections have been idle, the least of them.
+    /// Returns the time for which all open idle connections have been idle.
     pub fn idle_for(&self, now: Micros) -> Micros {
         let idle = self.connections.values().filter(|it| it.pattern == Pattern::Idle);
         let last = idle.filter(|it| it.end.is_none()).map(|it| it.last_good).max();
         last.map_or(0, |last| now.saturating_sub(last))
     }
 
-    /// What happened within the window, with a fault at a time in it.
+    /// Returns what happened within the window, with a fault at a time in it.
     pub fn report(&self, window: Window, fault: Micros) -> ConnectionReport {
         let mut report = ConnectionReport::default();
         for connection in self.connections.values() {
@@ -161,7 +163,7 @@ impl Ledger {
         report
     }
 
-    /// Forgets what ended before `time`.
+    /// Forgets connections that ended, and attempts that began, before `time`.
     pub fn forget_before(&mut self, time: Micros) {
         self.connections.retain(|_, it| it.end.as_ref().is_none_or(|end| end.at >= time));
         self.unopened.retain(|&begun| begun >= time);
@@ -177,7 +179,7 @@ mod tests {
     const FAULT: Micros = 15 * SECOND;
 
     #[test]
-    fn only_what_was_established_a_tenth_of_a_second_before_counts_as_established() {
+    fn connection_counts_as_established_after_a_tenth_of_a_second() {
         let mut ledger = Ledger::default();
         ledger.established(1, Pattern::Dialogue, SECOND);
         ledger.established(2, Pattern::Idle, FAULT - YOUNG);
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn who_breaks_is_counted_where_it_belongs_with_its_cause() {
+    fn broken_connections_are_counted_by_age_and_cause() {
         let mut ledger = Ledger::default();
         for number in 0..6 {
             ledger.established(number, Pattern::Dialogue, SECOND);
@@ -216,19 +218,19 @@ mod tests {
     }
 
     #[test]
-    fn the_first_end_is_the_end() {
+    fn only_the_first_end_of_a_connection_counts() {
         let mut ledger = Ledger::default();
         ledger.established(1, Pattern::Dialogue, SECOND);
         ledger.closed(1, FAULT + 1);
         ledger.broke(1, FAULT + 2, "reset");
         assert_eq!(ledger.report(WINDOW, FAULT).broken, 0);
-        // And a number that nobody knows is nobody's end.
+        // The end of an unknown number is ignored.
         ledger.broke(9, FAULT + 2, "reset");
         assert_eq!(ledger.report(WINDOW, FAULT).causes.len(), 0);
     }
 
     #[test]
-    fn who_has_not_answered_a_call_is_silent() {
+    fn connection_that_has_not_answered_a_call_is_silent() {
         let mut ledger = Ledger::default();
         ledger.established(1, Pattern::Idle, SECOND);
         ledger.established(2, Pattern::Download, SECOND);
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_that_gave_nothing_count_after_the_fault() {
+    fn failed_attempts_count_after_the_fault_only() {
         let mut ledger = Ledger::default();
         ledger.unopened(FAULT - 1);
         ledger.unopened(FAULT);

@@ -1,13 +1,17 @@
-//! New flows all the time: a home's first datagram to the server, and where the server sees it and those behind it come
-//! from. A flow whose mapping was lost comes from elsewhere the next time.
+//! A steady rate of new flows: a home's first datagram to the server, and the endpoint from which
+//! the server sees it and the later ones come. A flow whose mapping was lost comes from another
+//! endpoint the next time.
 //!
 //! ```text
-//!   home: a socket for each flow  --first datagram, numbered-->  weir  -->  the one server socket notes the endpoint
-//!                                 --again, twice------------->  weir  -->  the same endpoint, or it has moved
+//!   home: a socket for each flow  --first datagram, numbered-->  weir  -->  the one server socket
+//!                                                                           records the endpoint
+//!                                 --two more, later----------->  weir  -->  the same endpoint,
+//!                                                                           or it has moved
 //! ```
 //!
-//! The server never answers: what it has seen is all that counts. A first datagram that is lost, or refused, is not sent
-//! again before its time, and a flow that was seen late has its endpoint from then on.
+//! The server never answers: only what it has seen counts. A first datagram that is lost or refused
+//! is not repeated before the next age, and a flow that was seen late has its endpoint from then
+//! on.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
@@ -23,20 +27,23 @@ use super::probes::Change;
 use crate::namespace::Namespace;
 use crate::threads::{Stop, Threads};
 
-/// Ages at which a flow's datagrams are sent: longer than a failover lasts, from the first to the last.
+/// Ages at which a flow's datagrams are sent; from the first to the last is longer than a failover
+/// lasts.
 const AGES: [Micros; 3] = [0, 1_000_000, 3_000_000];
-/// Ports of a home, one after the other: one that the kernel chose might have a mapping from before.
+/// Ports of a home, used one after the other: a port that the kernel chose might have an older
+/// mapping.
 const PORTS: Range<u16> = 10_000..30_000;
-/// Time between two looks at what is to be sent, and at whether the receiver shall end.
+/// Intervals at which the sender checks what is due, and at which the receiver checks whether it
+/// must end.
 const POLL: Duration = Duration::from_millis(2);
 const STOP_POLL: Duration = Duration::from_millis(100);
 
-/// Who begins flows, and how many.
+/// The homes that begin flows, and the rate.
 #[derive(Clone, Debug)]
 pub struct NewFlowPlan {
-    /// Addresses of the homes, which take their turns.
+    /// Addresses of the homes, which are used in turn.
     pub homes: Vec<Ipv4Addr>,
-    /// Where the server listens.
+    /// Address on which the server listens.
     pub server: SocketAddrV4,
     /// Flows begun each second.
     pub per_sec: u32,
@@ -45,15 +52,15 @@ pub struct NewFlowPlan {
 /// The flows that began within a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewFlowReport {
-    /// How many.
+    /// Number of flows.
     pub begun: usize,
-    /// Of these, how many the server has seen by now.
+    /// Flows of these that the server has seen so far.
     pub seen: usize,
-    /// How often one came from another endpoint than before.
+    /// Changes of a flow's public endpoint.
     pub moved: Vec<Change>,
 }
 
-/// What became of each flow, by number. Pure.
+/// The fate of each flow, by number. Pure.
 #[derive(Debug, Default)]
 struct NewFlowLog {
     flows: Vec<Flow>,
@@ -67,13 +74,13 @@ struct Flow {
 }
 
 impl NewFlowLog {
-    /// Number of a flow that begins now.
+    /// Records a flow that begins. Returns its number.
     fn begin(&mut self, now: Micros) -> u64 {
         self.flows.push(Flow { begun: now, endpoint: None, changes: Vec::new() });
         self.flows.len() as u64 - 1
     }
 
-    /// The server has a datagram of it.
+    /// Records a datagram of the flow at the server.
     fn arrive(&mut self, number: u64, from: SocketAddr, now: Micros) {
         let Some(flow) = usize::try_from(number).ok().and_then(|at| self.flows.get_mut(at)) else {
             return;
@@ -108,7 +115,7 @@ impl Shared {
     }
 }
 
-/// Flows that begin until this is dropped. All are remembered: it is for minutes.
+/// Flows that begin until this value is dropped. All are kept in memory: it is meant for minutes.
 #[derive(Debug)]
 pub struct NewFlows {
     shared: Arc<Shared>,
@@ -116,7 +123,7 @@ pub struct NewFlows {
 }
 
 impl NewFlows {
-    /// Begins them.
+    /// Begins the flows.
     pub fn start(
         clock: Clock,
         plan: NewFlowPlan,
@@ -136,12 +143,12 @@ impl NewFlows {
         Ok(Self { shared, _threads: threads })
     }
 
-    /// What became of those that began within the window.
+    /// Returns the fate of the flows that began within the window.
     pub fn report(&self, window: Window) -> NewFlowReport {
         self.shared.log().report(window)
     }
 
-    /// Time after its begin at which a flow has sent its last datagram.
+    /// Age at which a flow has sent its last datagram.
     pub const AGE_MAX: Duration = Duration::from_micros(AGES[AGES.len() - 1]);
 }
 
@@ -152,14 +159,15 @@ struct Open {
     begun: Micros,
 }
 
-/// What a busy machine made impossible is left out, not made up for.
+/// Begins flows and sends their datagrams. Transmissions that a busy machine delayed are skipped,
+/// not made up for.
 fn begin(shared: &Shared, stop: &Stop, plan: &NewFlowPlan) {
     let interval = Micros::from(1_000_000 / plan.per_sec);
     let send = |flow: &Open| {
-        // What cannot be sent is not seen, and counts as that.
+        // A datagram that cannot be sent is not seen, and counts as unseen.
         let _ = flow.socket.send_to(&flow.number.to_be_bytes(), plan.server);
     };
-    // Those that have sent so many, the oldest first.
+    // Flows by number of sent datagrams, the oldest first.
     let mut sent: [VecDeque<Open>; AGES.len()] = Default::default();
     let ports = PORTS.cycle().flat_map(|port| plan.homes.iter().map(move |&home| (home, port)));
     let mut locals = ports.map(|(home, port)| SocketAddrV4::new(home, port));
@@ -177,7 +185,7 @@ fn begin(shared: &Shared, stop: &Stop, plan: &NewFlowPlan) {
         }
         if next <= now {
             next = (next + interval).max(now);
-            // A port that somebody has is left out.
+            // A port in use is skipped.
             if let Some(Ok(socket)) = locals.next().map(UdpSocket::bind) {
                 let flow = Open { socket, number: shared.log().begin(now), begun: now };
                 send(&flow);

@@ -1,11 +1,12 @@
-//! Watches who gets no core: the machine's cores themselves, and threads that packets or routes wait for.
+//! Detects pauses: of the machine's cores, and of the threads that packets or routes wait for.
 //!
 //! ```text
 //!   a ticker on each core, real-time    wakes late: the core was taken from the machine as a whole
 //!   run_delay of threads, schedstat     grows: the thread was ready to run and others ran
 //! ```
 //!
-//! A thread that is stopped by a signal or a debugger is not ready to run: a fault that a test makes is no pause.
+//! A thread that is stopped by a signal or a debugger is not ready to run: a fault that a test
+//! injects is not a pause.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,21 +23,21 @@ use super::clock::{Clock, Micros, Window};
 use super::pauses::Pause;
 use crate::threads::{Stop, Threads};
 
-/// Shorter ones are everyday life.
+/// Shortest recorded pause; shorter ones are normal.
 const PAUSE_MIN: Micros = 5_000;
 const TICK: Duration = Duration::from_millis(2);
-/// Time between two looks at the threads: a longer wait shows in one look, when it is over.
+/// Time between two reads of the run delays: a longer wait shows in one read, when it is over.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
-/// Time between two looks for new threads.
+/// Time between two searches for new threads.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(250);
-/// Threads that packets or routes wait for, by how their names begin: senders and receivers of probes, workers, roles,
-/// and routing daemons of nodes and switches.
+/// Threads that packets or routes wait for, by the prefix of their names: senders and receivers of
+/// probes, workers, roles, and routing daemons of nodes and switches.
 const NAMES: [&str; 8] =
     ["probe-", "weir-worker", "weir-roles", "weir-routes", "bird", "bgpd", "bfdd", "zebra"];
-/// The guard, and the first thread of a node.
+/// Name of the guard, and of the first thread of a node.
 const GUARD: &str = "weir";
 
-/// Watches until it is dropped.
+/// Watches for pauses until it is dropped.
 #[derive(Debug)]
 pub struct PauseWatch {
     shared: Arc<Shared>,
@@ -50,10 +51,10 @@ struct Shared {
 }
 
 impl PauseWatch {
-    /// Starts it on every core that this process may use.
+    /// Starts the watch on every core that this process may use.
     ///
     /// # Errors
-    /// When a thread cannot be started or may not become a real-time one.
+    /// When a thread cannot be started or may not become a real-time thread.
     pub fn start(clock: Clock) -> Result<Self> {
         let shared = Arc::new(Shared { clock, pauses: Mutex::default() });
         let mut watch = Self { shared, threads: Threads::default() };
@@ -78,7 +79,7 @@ impl PauseWatch {
         self.threads.spawn(name, move |stop| {
             let ready = make_real_time(core);
             let is_ready = ready.is_ok();
-            // The other end waits for exactly this.
+            // The caller waits for this result.
             let _ = started.send(ready);
             if is_ready {
                 body(&shared, stop);
@@ -87,7 +88,7 @@ impl PauseWatch {
         is_started.recv().context("the thread ended")?.with_context(|| name.to_owned())
     }
 
-    /// Pauses that reach into a window, in order of their ends.
+    /// Returns the pauses that overlap a window, in order of their ends.
     pub fn within(&self, window: Window) -> Vec<Pause> {
         let reaches = |it: &&Pause| it.window.start < window.end && it.window.end > window.start;
         lock(&self.shared.pauses).iter().filter(reaches).cloned().collect()
@@ -151,7 +152,7 @@ fn search(threads: &mut BTreeMap<(i32, i32), Watched>) {
                 continue;
             }
             let comm = fs::read_to_string(format!("/proc/{process}/task/{thread}/comm"));
-            // It may have ended since.
+            // The thread may have ended since.
             let Ok(comm) = comm else { continue };
             let Some(delay) = run_delay(process, thread) else { continue };
             let comm = comm.trim_end();
@@ -163,7 +164,7 @@ fn search(threads: &mut BTreeMap<(i32, i32), Watched>) {
     }
 }
 
-/// A process and its descendants.
+/// Returns a process and its descendants.
 pub(crate) fn family(root: i32) -> Vec<i32> {
     let parents: Vec<(i32, i32)> = numbers_in("/proc")
         .into_iter()
@@ -183,19 +184,21 @@ fn numbers_in(folder: &str) -> Vec<i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// proc(5): the second field behind the name, which may have spaces and parentheses.
+/// Returns the parent, by proc(5): the second field after the name, which may contain spaces and
+/// parentheses.
 fn parent_of(process: i32) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Time that a thread has waited for a core since it began; the second number of schedstat, in nanoseconds.
+/// Returns the time that a thread has waited for a core since it began; the second number of
+/// schedstat, in nanoseconds.
 fn run_delay(process: i32, thread: i32) -> Option<Micros> {
     let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat")).ok()?;
     Some(text.split_whitespace().nth(1)?.parse::<u64>().ok()? / 1_000)
 }
 
-/// Puts the calling thread on a core, and before all others that are not real-time ones.
+/// Pins the calling thread to a core, if one is given, and makes it a real-time thread.
 fn make_real_time(core: Option<usize>) -> Result<()> {
     if let Some(core) = core {
         let mut set = CpuSet::new();
@@ -224,7 +227,7 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_secs(30);
 
-    /// Works without a pause on one core until it is told to end.
+    /// Starts a thread that runs without a pause on one core until it is asked to end.
     fn busy(name: &str, core: usize, is_stopping: &Arc<AtomicBool>) -> JoinHandle<()> {
         let is_stopping = Arc::clone(is_stopping);
         let body = move || {
@@ -255,7 +258,7 @@ mod tests {
             };
             thread::Builder::new().name("probe-asleep".into()).spawn(body).unwrap()
         };
-        // Each of nine gets a core that one of them has at a time.
+        // Each of nine threads waits for the one core.
         let threads: Vec<_> = (0..9).map(|_| busy("probe-busy", core, &is_stopping)).collect();
         let seen = wait_for("a pause", DEADLINE, || {
             let pauses = watch.within(Window { start: 0, end: clock.now() });
@@ -279,7 +282,7 @@ mod tests {
             namespace.ip("link set br0 up").unwrap();
             let switch = Switch::start(&lab, namespace, kind, Network::Access, 2, PACKAGED_BFD);
             let switch = switch.unwrap();
-            // A child bears another name until it has become the daemon.
+            // A child has another name until it has executed the daemon.
             wait_for("daemons of a switch under watch", DEADLINE, || {
                 let mut threads = BTreeMap::new();
                 search(&mut threads);
@@ -292,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn children_and_their_children_are_family() {
+    fn family_includes_descendants_of_children() {
         let mut shell = Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
         let shell_id = shell.id() as i32;
         let child = wait_for("a child", DEADLINE, || {

@@ -1,36 +1,39 @@
 //! Pauses: times in which a thread wanted to run and got no core. Pure.
 //!
-//! A laboratory shares its machine. What a pause of a sender, a worker or of the whole machine costs is no fault of weir,
-//! if the pause is long enough to explain it: it is known here, so that nobody has to guess.
+//! A laboratory shares its machine. The cost of a pause of a sender, a worker or the whole machine
+//! is not weir's fault if the pause is long enough to explain it: pauses are recorded, so that the
+//! cause need not be guessed.
 
 use std::fmt;
 
 use super::clock::{Micros, Window};
 
-/// A worker that stood still for 50 ms may have lost its shards to others; 10 ms less, since the watch may miss the ends
-/// of a pause. A shorter pause explains no loss: weir's rings hold what comes meanwhile.
+/// Shortest pause that explains a loss. A worker that stalled for 50 ms may have lost its shards to
+/// others; this is 10 ms less, since the watch may miss the ends of a pause. A shorter pause
+/// explains no loss: weir's rings hold the packets that arrive meanwhile.
 pub const EXPLAINS_LOSS_MIN: Micros = 40_000;
-/// A packet sent so long before a pause may have met it on its way.
+/// A packet sent this long before a pause may have been in flight at its start.
 const BEFORE: Micros = 20_000;
 /// Time until routes and roles have followed a pause.
 const AFTER: Micros = 300_000;
 
-/// A time in which a thread, or every thread of a core, was ready to run and did not.
+/// A time in which a thread, or every thread of a core, was ready to run but did not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// From when to when.
+    /// Start and end of the pause.
     pub window: Window,
     /// The thread or core.
     pub of: String,
 }
 
 impl Pause {
-    /// How long it was.
+    /// Returns the length of the pause.
     pub fn length(&self) -> Micros {
         self.window.end - self.window.start
     }
 
-    /// Whether it is long enough, and near enough, to have cost a packet that was sent at a time.
+    /// True if the pause is long enough, and near enough, to have cost a packet that was sent at
+    /// `sent`.
     pub fn explains_loss(&self, sent: Micros) -> bool {
         let reach = Window {
             start: self.window.start.saturating_sub(BEFORE),
@@ -46,7 +49,7 @@ impl fmt::Display for Pause {
     }
 }
 
-/// How much of a window lies within pauses, each moment counted once.
+/// Returns how much of a window lies within pauses, each microsecond counted once.
 pub fn paused_within(pauses: &[Pause], window: Window) -> Micros {
     let inside = |pause: &Pause| {
         let start = pause.window.start.max(window.start);

@@ -1,12 +1,13 @@
 //! Numbered datagrams, one each way and interval, on a flow of each of several homes.
 //!
 //! ```text
-//!   home socket n  --up, numbered-->  weir  -->  the one server socket, which learns the public endpoint of flow n
-//!   home socket n  <--numbered, down--  weir  <--  and sends to where flow n came from last
+//!   home socket n  --up, numbered-->    weir  -->  the one server socket, which learns the public
+//!                                                  endpoint of flow n
+//!   home socket n  <--numbered, down--  weir  <--  and sends to the last endpoint of flow n
 //! ```
 //!
-//! Each direction is sent by a clock of its own, so that what is lost in one does not hide what is lost in the other.
-//! Neither socket is connected: an ICMP error must not eat a packet.
+//! Each direction is sent by its own clock, so that a loss in one does not hide a loss in the
+//! other. Neither socket is connected: an ICMP error must not consume a packet.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,21 +23,21 @@ use crate::condition::wait_for;
 use crate::namespace::Namespace;
 use crate::threads::{Stop, Threads};
 
-/// Bytes of a datagram: flow, number, and as many more as a voice packet has.
+/// Bytes of a datagram: flow, number, and padding to the size of a voice packet.
 const DATAGRAM_LEN: usize = 64;
-/// Receive buffer asked of the kernel: seconds of probes.
+/// Receive buffer requested from the kernel: seconds of probes.
 const BUFFER: usize = 8 << 20;
-/// How often a receiver looks whether it shall end.
+/// Interval at which a receiver checks whether it must end.
 const STOP_POLL: Duration = Duration::from_millis(100);
 /// Time until every flow works in both directions.
 const START_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Who probes, and how often.
+/// The homes that probe, and the interval.
 #[derive(Clone, Debug)]
 pub struct ProbePlan {
     /// Addresses of the homes, one flow each.
     pub homes: Vec<Ipv4Addr>,
-    /// Where the server listens.
+    /// Address on which the server listens.
     pub server: SocketAddrV4,
     /// Time between two datagrams of a flow and direction.
     pub interval: Duration,
@@ -49,18 +50,18 @@ pub struct FlowReport {
     pub up: StreamReport,
     /// Server to home.
     pub down: StreamReport,
-    /// Changes of the public endpoint: with each, whatever the home had open was lost.
+    /// Changes of the public endpoint: with each, all open connections of the home were lost.
     pub moved: Vec<Change>,
 }
 
-/// A flow came from one public endpoint, then from another.
+/// A change of a flow's public endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// When the first packet came from there.
+    /// Arrival of the first packet from the new endpoint.
     pub at: Micros,
-    /// The former endpoint.
+    /// The old endpoint.
     pub from: SocketAddr,
-    /// The new one.
+    /// The new endpoint.
     pub to: SocketAddr,
 }
 
@@ -71,7 +72,7 @@ struct Flow {
     endpoint: Mutex<Endpoint>,
 }
 
-/// Where a flow comes from, as the server sees it.
+/// The public endpoint of a flow, as the server sees it.
 #[derive(Debug, Default)]
 struct Endpoint {
     now: Option<SocketAddr>,
@@ -80,7 +81,7 @@ struct Endpoint {
     changes: Vec<Change>,
 }
 
-/// What the threads share.
+/// State shared by the threads.
 #[derive(Debug)]
 struct Shared {
     clock: Clock,
@@ -96,7 +97,7 @@ pub struct Probes {
 }
 
 impl Probes {
-    /// Starts them; returns when every flow works in both directions.
+    /// Starts the probes; returns when every flow works in both directions.
     pub fn start(
         clock: Clock,
         plan: &ProbePlan,
@@ -142,7 +143,7 @@ impl Probes {
         })
     }
 
-    /// What happened on each flow to what was sent within the window.
+    /// Returns the fate of each flow's packets sent within the window.
     pub fn report(&self, window: Window) -> Vec<FlowReport> {
         let flows = self.shared.flows.iter();
         let report = |flow: &Flow| FlowReport {
@@ -153,7 +154,8 @@ impl Probes {
         flows.map(report).collect()
     }
 
-    /// When the packets of a window were sent that never arrived, of all flows and both directions, in order.
+    /// Returns the send times of the lost packets of a window, of all flows and both directions, in
+    /// order.
     pub fn lost(&self, window: Window) -> Vec<Micros> {
         let mut lost = Vec::new();
         for flow in &self.shared.flows {
@@ -164,7 +166,8 @@ impl Probes {
         lost
     }
 
-    /// What was sent and what arrived within each slice of the window, up and down, all flows together.
+    /// Returns the packets sent and arrived within each slice of the window, up and down, all flows
+    /// together.
     pub fn bins(&self, window: Window, width: Micros) -> [Vec<Bin>; 2] {
         let count = (window.end - window.start).div_ceil(width) as usize;
         let mut bins = [vec![Bin::default(); count], vec![Bin::default(); count]];
@@ -175,7 +178,7 @@ impl Probes {
         bins
     }
 
-    /// Forgets what was sent before `time`.
+    /// Forgets packets sent before `time`.
     pub fn forget_before(&self, time: Micros) {
         for flow in &self.shared.flows {
             lock(&flow.up).forget_before(time);
@@ -186,7 +189,8 @@ impl Probes {
 }
 
 impl Shared {
-    /// Calls `send` at each interval. What a busy machine made impossible is left out, not made up for.
+    /// Calls `send` at each interval. Calls that a busy machine delayed are skipped, not made up
+    /// for.
     fn each_interval(&self, stop: &Stop, mut send: impl FnMut()) {
         let mut next = Instant::now();
         while !stop.is_set() {
@@ -214,7 +218,7 @@ fn datagram(flow: usize, number: u64) -> [u8; DATAGRAM_LEN] {
     bytes
 }
 
-/// Flow and number of a datagram.
+/// Returns flow and number of a datagram.
 fn parse(bytes: &[u8]) -> Option<(usize, u64)> {
     let (flow, rest) = bytes.split_first_chunk::<8>()?;
     let number = rest.first_chunk::<8>()?;
@@ -225,7 +229,7 @@ fn send_from_homes(shared: &Shared, stop: &Stop, sockets: &[UdpSocket], server: 
     shared.each_interval(stop, || {
         for (number, (flow, socket)) in shared.flows.iter().zip(sockets).enumerate() {
             let packet = lock(&flow.up).send(shared.clock.now());
-            // What cannot be sent is lost, and counts as that.
+            // A packet that cannot be sent is lost, and counts as lost.
             let _ = socket.send_to(&datagram(number, packet), server);
         }
     });
@@ -268,7 +272,8 @@ impl Endpoint {
         self.changes.iter().filter(|change| window.contains(change.at)).copied().collect()
     }
 
-    /// Takes where packet `number` came from, unless a newer one has come from elsewhere.
+    /// Takes the source of packet `number` as the endpoint, unless a newer packet has come from
+    /// another one.
     fn learn(&mut self, from: SocketAddr, number: u64, now: Micros) {
         let former = *self.now.get_or_insert(from);
         if former != from && number >= self.newest {

@@ -11,17 +11,18 @@ use tokio::time::sleep;
 use super::client::{GREETING_LEN, MESSAGE_LEN, Task};
 use super::content::{Content, Sender};
 
-/// Takes connections until the runtime ends.
+/// Accepts connections until the runtime ends.
 pub(super) async fn listen(listener: TcpListener) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 tokio::spawn(async move {
-                    // What goes wrong here is seen by the home: its connection ends.
+                    // An error here is seen by the home: its connection ends.
                     let _ = serve(stream).await;
                 });
             }
-            // A connection that was reset before it was taken, or no descriptors: the home sees it.
+            // A connection that was reset before it was accepted, or no descriptors: the home sees
+            // it.
             Err(_) => sleep(Duration::from_millis(10)).await,
         }
     }
@@ -56,7 +57,7 @@ async fn answer(mut stream: TcpStream, number: u32, mut to_home: Content) -> Res
     loop {
         stream.read_exact(&mut message).await?;
         let checked = from_home.check(&message);
-        // Wrong bytes are answered with the end of the connection.
+        // Wrong bytes end the connection.
         checked.map_err(|place| anyhow::anyhow!("wrong byte {place}"))?;
         to_home.fill(&mut message);
         stream.write_all(&message).await?;

@@ -1,7 +1,7 @@
-//! What became of the numbered packets of one direction of one flow. Pure.
+//! The fate of the numbered packets of one direction of one flow. Pure.
 //!
-//! Numbers begin at 0 and go up by one. A packet is lost when it has not arrived by the time of the report: leave it a
-//! second or two.
+//! Numbers begin at 0 and increase by one. A packet is lost when it has not arrived by the time of
+//! the report: leave it a second or two.
 
 use std::collections::VecDeque;
 
@@ -11,17 +11,17 @@ use super::clock::{Micros, Window};
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     at: Micros,
-    /// 0: not yet.
+    /// Time of arrival. 0: not arrived yet.
     arrived: Micros,
 }
 
 /// The packets of one direction of one flow.
 #[derive(Clone, Debug, Default)]
 pub struct StreamLog {
-    /// Number of the first packet that is still known.
+    /// Number of the first packet that is still recorded.
     first: u64,
     packets: VecDeque<Sent>,
-    /// Times at which a packet arrived that had arrived before.
+    /// Times at which a packet arrived again.
     doubled: Vec<Micros>,
 }
 
@@ -30,15 +30,15 @@ pub struct StreamLog {
 pub struct StreamReport {
     /// Packets sent.
     pub sent: u64,
-    /// Of these, packets that never arrived.
+    /// Packets of these that never arrived.
     pub lost: u64,
-    /// Arrivals of a packet that was there already.
+    /// Repeated arrivals of a packet.
     pub doubled: u64,
     /// Longest time without an arrival.
     pub gap: Micros,
-    /// When it began.
+    /// Start of that gap.
     pub gap_start: Micros,
-    /// Longest time without a packet sent: below it, a gap says nothing.
+    /// Longest time without a transmission: a shorter gap is not significant.
     pub pause: Micros,
 }
 
@@ -47,18 +47,19 @@ pub struct StreamReport {
 pub struct Bin {
     /// Packets sent in it.
     pub sent: u64,
-    /// Packets that arrived in it, whenever they were sent: a silence is a hole, what comes late stands behind it.
+    /// Packets that arrived in it, whenever they were sent: a silence is a hole, with late packets
+    /// after it.
     pub arrived: u64,
 }
 
 impl StreamLog {
-    /// Notes that a packet is being sent; its number.
+    /// Records that a packet is being sent. Returns its number.
     pub fn send(&mut self, now: Micros) -> u64 {
         self.packets.push_back(Sent { at: now, arrived: 0 });
         self.first + self.packets.len() as u64 - 1
     }
 
-    /// Notes the arrival of a packet. One that was never sent, or is forgotten, is passed over.
+    /// Records the arrival of a packet. A packet that was never sent, or is forgotten, is ignored.
     pub fn arrive(&mut self, number: u64, now: Micros) {
         let position = number.checked_sub(self.first).map(|position| position as usize);
         let Some(packet) = position.and_then(|position| self.packets.get_mut(position)) else {
@@ -71,7 +72,7 @@ impl StreamLog {
         packet.arrived = now;
     }
 
-    /// What happened to the packets sent within the window.
+    /// Returns the fate of the packets sent within the window.
     pub fn report(&self, window: Window) -> StreamReport {
         let inside = || self.packets.iter().filter(|packet| window.contains(packet.at));
         let mut arrivals: Vec<Micros> =
@@ -90,13 +91,14 @@ impl StreamLog {
         }
     }
 
-    /// When the packets of a window were sent that never arrived.
+    /// Returns the send times of the packets of a window that never arrived.
     pub fn lost(&self, window: Window) -> impl Iterator<Item = Micros> {
         let is_lost = move |it: &&Sent| window.contains(it.at) && it.arrived == 0;
         self.packets.iter().filter(is_lost).map(|packet| packet.at)
     }
 
-    /// Adds what was sent and what arrived within the window to bins of `width`, the first of which begins with the window.
+    /// Adds the packets sent and arrived within the window to bins of `width`, the first of which
+    /// begins with the window.
     pub fn add_to_bins(&self, window: Window, width: Micros, bins: &mut [Bin]) {
         let position =
             |at: Micros| window.contains(at).then(|| ((at - window.start) / width) as usize);
@@ -121,7 +123,8 @@ impl StreamLog {
     }
 }
 
-/// Start and length of the longest time between two neighbours of `times` (in order), or to an end of the window.
+/// Returns start and length of the longest time between two neighbours of `times` (in order), or to
+/// an end of the window.
 fn longest_pause(times: &[Micros], window: Window) -> (Micros, Micros) {
     let mut last = window.start;
     let mut longest = (last, 0);
@@ -141,7 +144,8 @@ mod tests {
 
     const WINDOW: Window = Window { start: 10_000, end: 110_000 };
 
-    /// A packet each millisecond for 120 ms, each `delay` on its way, but those that `is_lost` names.
+    /// Returns a log with a packet each millisecond for 120 ms, each `delay` on its way, except
+    /// those for which `is_lost` is true.
     fn log(delay: Micros, is_lost: impl Fn(u64) -> bool) -> StreamLog {
         let mut log = StreamLog::default();
         for millisecond in 0..120 {
@@ -154,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_lost_and_no_gap_but_the_interval() {
+    fn complete_stream_has_no_loss_and_no_gap_but_the_interval() {
         let report = log(300, |_| false).report(WINDOW);
         assert_eq!((report.sent, report.lost, report.doubled), (100, 0, 0));
         assert_eq!((report.gap, report.pause), (1_000, 1_000));
@@ -188,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_twice_is_told_and_strangers_are_not_counted() {
+    fn doubled_packet_is_reported_and_unknown_one_is_not_counted() {
         let mut log = log(300, |_| false);
         log.arrive(40, 41_000);
         log.arrive(1_000_000, 41_000);
@@ -196,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_pauses_says_so() {
+    fn pause_of_the_sender_is_reported() {
         let mut log = StreamLog::default();
         for at in [10_000, 11_000, 31_000, 32_000, 109_000] {
             let number = log.send(at);
@@ -218,9 +222,9 @@ mod tests {
     }
 
     #[test]
-    fn bins_hold_what_was_sent_and_what_arrived_in_them() {
+    fn bins_count_packets_sent_and_arrived_in_them() {
         let mut log = log(300, |number| (35..40).contains(&number));
-        // It was sent in the second bin, and arrives in the fourth.
+        // The packet was sent in the second bin, and arrives in the fourth.
         log.arrive(37, 90_001);
         let mut bins = [Bin::default(); 4];
         log.add_to_bins(WINDOW, 25_000, &mut bins);

@@ -1,11 +1,14 @@
-//! Flows of thousands of homes from one socket, which writes the tunnels of all of them, and where each came out.
+//! Flows of thousands of homes from one socket, which writes the tunnels of all of them, and the
+//! public endpoint of each.
 //!
 //! ```text
-//!   raw socket --GRE from 10.200.a.b to the endpoint of the home's shard--> weir --UDP--> server: home, number, endpoint
+//!   raw socket --GRE from 10.200.a.b to the endpoint of the home's shard--> weir
+//!                                                   --UDP--> server: home, number, endpoint
 //! ```
 //!
-//! Nobody answers, so homes need neither a gateway nor a route back. Some of the homes begin flows at a time, each for some
-//! seconds; then it is idle, and its port blocks go to others.
+//! The server never answers, so homes need neither a gateway nor a route back. A part of the homes
+//! begins flows at a time, each home for some seconds; then it is idle, and its port blocks go to
+//! others.
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -29,47 +32,47 @@ use super::clock::{Clock, Micros};
 use crate::namespace::Namespace;
 use crate::threads::{Stop, Threads};
 
-/// Outer addresses of the first home and those that follow; homes with a gateway lie below.
+/// Outer address of the first home, followed by the others; homes with a gateway lie below it.
 const FIRST: Ipv4Addr = Ipv4Addr::new(10, 200, 1, 0);
-/// As many as lie in the homes' prefix above the first.
+/// Number of addresses in the homes' prefix from the first home on.
 const HOMES_MAX: u32 = 255 << 8;
-/// Every home has the same one, behind its tunnel.
+/// Address of the device behind each tunnel, the same for every home.
 const INSIDE: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 2);
-/// Ports of a home, one after the other.
+/// Ports of a home, used one after the other.
 const PORTS: Range<u16> = 1_024..65_535;
-/// One home of so many begins flows at a time, and for how long each does.
+/// One home in this many begins flows at a time; the second constant is how long each does.
 const ACTIVE_PART: u32 = 8;
 const STAY: Range<Micros> = 4_000_000..12_000_000;
-/// Half of the flows send a second datagram, so long after the first.
+/// Half of the flows send a second datagram, this long after the first.
 const SECOND_AFTER: Micros = 300_000;
 /// The protocol of a socket that writes whole packets (`IPPROTO_RAW`).
 const WHOLE_PACKETS: i32 = 255;
-/// Datagrams that wait for a receiver that got no core for a second.
+/// Bytes for the datagrams that arrive while the receiver gets no core for a second.
 const RECEIVE_BUFFER: usize = 32 << 20;
 const POLL: Duration = Duration::from_millis(2);
 const STOP_POLL: Duration = Duration::from_millis(100);
 
-/// Flows to begin.
+/// The flows to begin.
 #[derive(Clone, Debug)]
 pub struct TunnelledFlowPlan {
-    /// How many homes.
+    /// Number of homes.
     pub homes: u32,
-    /// Tunnel endpoints of the shards, which the homes take in turn.
+    /// Tunnel endpoints of the shards, which are assigned to the homes in turn.
     pub endpoints: Vec<Ipv4Addr>,
-    /// Where the server listens.
+    /// Address on which the server listens.
     pub server: SocketAddrV4,
     /// Flows begun each second.
     pub per_sec: u32,
-    /// Draws which homes are active.
+    /// Seed for the choice of active homes.
     pub seed: u64,
 }
 
-/// A datagram of a home came from a public endpoint.
+/// A use of a public endpoint: a home's datagram came from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
-    /// When it came, microseconds since 1970: the kernel's time, however late it is read.
+    /// Time of arrival, microseconds since 1970: the kernel's time stamp, however late it is read.
     pub at_us: u64,
-    /// Where it came from.
+    /// Public endpoint that it came from.
     pub public: SocketAddrV4,
     /// Outer address of the home that sent it.
     pub home: Ipv4Addr,
@@ -92,7 +95,7 @@ impl Mark {
         bytes
     }
 
-    /// `None`: not a datagram of these flows.
+    /// Reads a payload. `None`: not a datagram of these flows.
     fn read(bytes: &[u8]) -> Option<Self> {
         let (home, number) = bytes.split_first_chunk::<4>()?;
         let number = u64::from_be_bytes(number.try_into().ok()?);
@@ -100,7 +103,7 @@ impl Mark {
     }
 }
 
-/// Which homes begin flows. Pure.
+/// Chooses the homes that begin flows. Pure.
 #[derive(Debug)]
 struct Rota {
     dice: fastrand::Rng,
@@ -121,7 +124,7 @@ impl Rota {
         Self { dice: fastrand::Rng::with_seed(seed), homes, active }
     }
 
-    /// Number of the home that begins the next flow.
+    /// Returns the number of the home that begins the next flow.
     fn next(&mut self, now: Micros) -> u32 {
         let place = self.dice.usize(..self.active.len());
         if self.active[place].until <= now {
@@ -132,7 +135,7 @@ impl Rota {
     }
 }
 
-/// Flows that begin until this is dropped.
+/// Flows that begin until this value is dropped.
 #[derive(Debug)]
 pub struct TunnelledFlows {
     counts: Arc<Counts>,
@@ -146,7 +149,7 @@ struct Counts {
 }
 
 impl TunnelledFlows {
-    /// Begins them. `note` is given each datagram that arrives.
+    /// Begins the flows. `note` is called with each datagram that arrives.
     ///
     /// # Errors
     /// When there are no flows to begin, or a socket cannot be opened.
@@ -172,18 +175,19 @@ impl TunnelledFlows {
         Ok(Self { counts, _threads: threads })
     }
 
-    /// Flows begun until now.
+    /// Returns the number of flows begun so far.
     pub fn begun(&self) -> u64 {
         self.counts.begun.load(Ordering::Relaxed)
     }
 
-    /// Of these, flows that the server has seen.
+    /// Returns the number of flows that the server has seen so far.
     pub fn seen(&self) -> u64 {
         self.counts.seen.load(Ordering::Relaxed)
     }
 }
 
-/// What a busy machine made impossible is left out, not made up for.
+/// Begins flows and sends their datagrams. Transmissions that a busy machine delayed for too long
+/// are skipped.
 fn send(counts: &Counts, stop: &Stop, plan: &TunnelledFlowPlan, socket: &Socket) {
     let clock = Clock::start();
     let interval = Micros::from((1_000_000 / plan.per_sec).max(1));
@@ -191,7 +195,7 @@ fn send(counts: &Counts, stop: &Stop, plan: &TunnelledFlowPlan, socket: &Socket)
     let mut ports = vec![PORTS.start; plan.homes as usize];
     let mut second: VecDeque<(Micros, Ipv4Addr, Vec<u8>)> = VecDeque::new();
     let write = |endpoint: Ipv4Addr, packet: &[u8]| {
-        // What cannot be sent is not seen, and counts as that.
+        // A packet that cannot be sent is not seen, and counts as unseen.
         let _ = socket.send_to(packet, &SocketAddrV4::new(endpoint, 0).into());
     };
     let mut next = clock.now();
@@ -201,7 +205,7 @@ fn send(counts: &Counts, stop: &Stop, plan: &TunnelledFlowPlan, socket: &Socket)
             let Some((_, endpoint, packet)) = second.pop_front() else { break };
             write(endpoint, &packet);
         }
-        // Of a longer pause the rest is left out.
+        // After a longer pause the older part of it is skipped.
         next = next.max(now.saturating_sub(STOP_POLL.as_micros() as Micros));
         while next <= now {
             next += interval;
@@ -236,7 +240,7 @@ fn packet(
     build::ipv4(home, endpoint).ttl(64).gre(build::gre(), inner)
 }
 
-/// A socket that says when each datagram came.
+/// Opens a socket that reports the time of arrival of each datagram.
 fn listen(address: SocketAddrV4) -> Result<UdpSocket> {
     let socket = UdpSocket::bind(address).with_context(|| format!("socket {address}"))?;
     socket.set_read_timeout(Some(STOP_POLL))?;
@@ -273,14 +277,14 @@ fn time_us(message: &ControlMessageOwned) -> Option<u64> {
     Some(1_000_000 * seconds + u64::try_from(time.tv_nsec()).ok()? / 1_000)
 }
 
-/// A set of numbers from 0 on, a bit each.
+/// A set of numbers from 0 on, one bit each.
 #[derive(Debug, Default)]
 struct Numbers {
     words: Vec<u64>,
 }
 
 impl Numbers {
-    /// Whether it was not there.
+    /// Inserts a number. Returns whether it was new.
     fn insert(&mut self, number: u64) -> bool {
         let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
         if self.words.len() <= word {
@@ -319,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_is_right_and_names_its_home_and_flow() {
+    fn tunnelled_packet_is_valid_and_names_home_and_flow() {
         let server = SocketAddrV4::new(Ipv4Addr::new(198, 51, 100, 1), 7400);
         let home = outer(300);
         assert_eq!(home, Ipv4Addr::new(10, 200, 2, 44));
@@ -359,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_new_once() {
+    fn number_is_new_only_the_first_time() {
         let mut numbers = Numbers::default();
         let is_new = [3, 64, 3, 1_000, 64].map(|number| numbers.insert(number));
         assert_eq!(is_new, [true, true, false, true, false]);

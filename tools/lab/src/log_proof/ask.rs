@@ -1,4 +1,4 @@
-//! Asks `weir where`, on all cores.
+//! Runs `weir where` on all cores.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,28 +15,28 @@ use super::questions::Question;
 use super::verdict::{About, Outcome, judge};
 use crate::weir;
 
-/// One question of so many is also asked of the address, and of the home.
+/// One question in this many is also asked about the address, and about the home.
 const ALSO_EACH: usize = 10;
-/// The blocks of a home are asked for from so long before a datagram until so long after.
+/// The blocks of a home are asked for over this time before and after a datagram.
 const AROUND_US: u64 = 5_000_000;
 
 /// A log to ask.
 #[derive(Clone, Debug)]
 pub struct NodeLog {
-    /// Where it lies.
+    /// Path of the log.
     pub path: PathBuf,
-    /// Its node was lost for good.
+    /// Whether its node was lost permanently.
     pub is_lost: bool,
 }
 
-/// Which logs are asked.
+/// The set of logs that is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Logs {
-    /// Those of all nodes.
+    /// The logs of all nodes.
     All,
-    /// Without that of the node that was lost.
+    /// All but the log of the lost node.
     Remaining,
-    /// Some of all.
+    /// A random part of all logs.
     Part,
 }
 
@@ -45,15 +45,15 @@ pub enum Logs {
 pub struct Asked {
     /// The question.
     pub question: Question,
-    /// What was asked for.
+    /// The subject that was asked about.
     pub about: About,
-    /// Of which logs.
+    /// The logs that were asked.
     pub logs: Logs,
-    /// What the answer is worth.
+    /// The judgement of the answer.
     pub outcome: Outcome,
-    /// The command, and what it said.
+    /// The command.
     pub command: String,
-    /// See [`command`](Self::command).
+    /// The output of [`command`](Self::command).
     pub said: String,
 }
 
@@ -66,10 +66,11 @@ impl fmt::Display for Asked {
     }
 }
 
-/// Asks each question of all logs, of those that remain if one is lost, and of a random part of all.
+/// Asks each question of all logs, of the remaining logs if one is lost, and of a random part of
+/// all.
 ///
 /// # Errors
-/// When the command cannot be started, fails, or says what it must not say.
+/// When the command cannot be started, fails, or prints an invalid answer.
 pub fn ask_all(
     questions: &[Question],
     logs: &[NodeLog],
@@ -79,7 +80,7 @@ pub fn ask_all(
     let mut dice = fastrand::Rng::with_seed(seed);
     let mut tasks = Vec::new();
     for (position, question) in questions.iter().enumerate() {
-        // Any part but none.
+        // Any non-empty part.
         let part = dice.u32(1..1 << logs.len());
         let mut add = |about, which| tasks.push((*question, about, which, part));
         add(About::Port, Logs::All);
@@ -111,7 +112,7 @@ pub fn ask_all(
     thread::scope(|scope| {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().try_for_each(|it| it.join().expect("it does not panic"))
+        workers.into_iter().try_for_each(|it| it.join().expect("a thread that asks does not panic"))
     })?;
     Ok(answers.into_inner().unwrap_or_else(PoisonError::into_inner))
 }

@@ -1,4 +1,4 @@
-//! What the logs of all nodes say of lanes and lives: where it is hard to know who had a block. Pure.
+//! Lanes and incarnations in the logs of all nodes: where it is hard to know who had a block. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -10,28 +10,28 @@ use super::log_times::time_ms;
 /// A shard and a lane of it.
 pub(super) type LaneId = (u64, u64);
 
-/// A question is near a takeover when its lane got an owner so shortly before or after.
+/// A question is near a takeover when its lane got an owner within this time before or after.
 const NEAR_MS: i64 = 1_000;
 const MARK: &str = "\"event\":\"log-mark\"";
 
-/// All logs, with the times that their nodes wrote.
+/// The content of all logs, with the times that their nodes wrote.
 #[derive(Debug, Default)]
 pub struct LogBook {
-    /// Lane of each block, by its address and first port, with its last port.
+    /// Lane of each block, by its address and first port; the value begins with its last port.
     blocks: BTreeMap<(Ipv4Addr, u16), (u16, LaneId)>,
-    /// When each lane was taken.
+    /// Times at which each lane was taken.
     taken_ms: BTreeMap<LaneId, BTreeSet<i64>>,
-    /// Listings of each lane: epoch, time.
+    /// Listings of each lane: epoch and time.
     listed: BTreeMap<LaneId, Vec<(u64, i64)>>,
     ends: Vec<End>,
-    /// Shards and epochs since which a lane has had another owner.
+    /// Shards and epochs at which a lane got another owner.
     takeovers: BTreeSet<(u64, u64)>,
 }
 
-/// The life of a node that ended without a word.
+/// The incarnation of a node that ended without closing its log.
 #[derive(Debug)]
 struct End {
-    /// Up to then its log is complete.
+    /// Time up to which its log is complete.
     marked_ms: i64,
     /// Epoch of each lane that it owned.
     held: BTreeMap<LaneId, u64>,
@@ -42,7 +42,7 @@ impl LogBook {
     pub fn read(&mut self, log: &str, has_ended: bool) {
         let mut life: Option<End> = None;
         for line in log.lines() {
-            // A line that a kill cut off says nothing.
+            // A line that a kill cut off is ignored.
             let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
             let Some(at_ms) = line["time"].as_str().and_then(time_ms) else { continue };
             match line["event"].as_str() {
@@ -90,7 +90,7 @@ impl LogBook {
         }
     }
 
-    /// The lane that an endpoint lies in; `None`: no record names its block.
+    /// Returns the lane of an endpoint. `None`: no record names its block.
     fn lane(&self, public: SocketAddrV4) -> Option<LaneId> {
         let address = *public.ip();
         let mut before = self.blocks.range((address, 0)..=(address, public.port()));
@@ -98,15 +98,16 @@ impl LogBook {
         (public.port() <= *last).then_some(*lane)
     }
 
-    /// Whether the lane of an endpoint was taken within a second of a time.
+    /// True if the lane of an endpoint was taken within a second of a time.
     pub fn is_near_takeover(&self, public: SocketAddrV4, at_us: u64) -> bool {
         let at_ms = (at_us / 1_000) as i64;
         let taken_ms = self.lane(public).and_then(|lane| self.taken_ms.get(&lane));
         taken_ms.is_some_and(|it| it.range(at_ms - NEAR_MS..=at_ms + NEAR_MS).next().is_some())
     }
 
-    /// Whether the owner of the endpoint's lane may have written something of a time that is lost: from the last mark of
-    /// a life that ended without a word until the next owner has listed the lane, both give or take `slack_ms`.
+    /// True if a record about that time by the owner of the endpoint's lane may be lost: from the
+    /// last mark of an incarnation that ended without closing its log until the next owner has
+    /// listed the lane, both plus or minus `slack_ms`.
     pub fn is_near_end(&self, public: SocketAddrV4, at_us: u64, slack_ms: i64) -> bool {
         let at_ms = (at_us / 1_000) as i64;
         let asked = self.lane(public);
@@ -119,18 +120,18 @@ impl LogBook {
         self.ends.iter().any(is_unsure)
     }
 
-    /// When an owner after `epoch` has listed the lane; `None`: none has.
+    /// Returns when an owner after `epoch` has listed the lane. `None`: none has.
     fn listed_after_ms(&self, lane: LaneId, epoch: u64) -> Option<i64> {
         let listed = self.listed.get(&lane).into_iter().flatten();
         listed.filter(|(other, _)| *other > epoch).map(|(_, at_ms)| *at_ms).min()
     }
 
-    /// How often lanes of a shard got another owner, those at one epoch together.
+    /// Returns the number of owner changes of lanes; those of a shard at one epoch count once.
     pub fn takeovers(&self) -> usize {
         self.takeovers.len()
     }
 
-    /// Lives that ended without a word.
+    /// Returns the number of incarnations that ended without closing their log.
     pub fn ends(&self) -> usize {
         self.ends.len()
     }
@@ -142,7 +143,7 @@ fn block(line: &Value) -> Option<(Ipv4Addr, u16, u16)> {
     Some((public, first.parse().ok()?, last.parse().ok()?))
 }
 
-/// Up to when a log says that it is complete, milliseconds since 1970.
+/// Returns the time up to which a log is marked complete, milliseconds since 1970.
 pub fn last_mark_ms(log: &str) -> Option<i64> {
     let line = log.lines().rev().find(|line| line.contains(MARK) && line.ends_with('}'))?;
     let line: Value = serde_json::from_str(line).ok()?;
@@ -181,7 +182,7 @@ mod tests {
         SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, 1), port)
     }
 
-    /// A node dies at 35 s with two lanes; another one takes lane 0 at 36 s and never lane 1.
+    /// A node dies at 35 s with two lanes; another node takes lane 0 at 36 s and never lane 1.
     fn book() -> LogBook {
         let first = [
             line(0, "log-opened", ""),
@@ -222,16 +223,16 @@ mod tests {
     }
 
     #[test]
-    fn an_end_matters_from_the_last_mark_until_the_next_owner_has_listed_the_lane() {
+    fn end_of_a_node_matters_from_its_last_mark_until_the_lane_is_listed() {
         let book = book();
         let seconds = |port| {
             let is_near = |second: &u64| book.is_near_end(endpoint(port), at(*second), 1_000);
             (3..60).filter(is_near).collect::<Vec<_>>()
         };
         assert_eq!(seconds(1087), (29..=38).collect::<Vec<_>>());
-        assert_eq!(seconds(1088), (29..60).collect::<Vec<_>>(), "nobody took it");
-        assert!(seconds(1152).is_empty(), "it had left that lane");
-        assert_eq!(seconds(5000), (29..60).collect::<Vec<_>>(), "of an unknown lane");
+        assert_eq!(seconds(1088), (29..60).collect::<Vec<_>>(), "no node took the lane");
+        assert!(seconds(1152).is_empty(), "the node had left that lane");
+        assert_eq!(seconds(5000), (29..60).collect::<Vec<_>>(), "the lane is unknown");
     }
 
     #[test]

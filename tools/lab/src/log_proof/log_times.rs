@@ -1,19 +1,20 @@
-//! A log as a node would have written it whose clock is ahead. Pure.
+//! Rewrites a log as a node would have written it whose clock is ahead. Pure.
 
 use jiff::Timestamp;
 
-/// How a line begins, before its time; and another time that a line may have.
+/// Start of a line, up to its time; and the key of another time that a line may have.
 const TIME: &str = "{\"time\":\"";
 const SINCE: &str = ",\"since\":\"";
 
-/// The log with all its times so much later. A line that is cut off stays as it is, if its time is.
+/// Returns the log with all its times moved by `ahead_ms`. A line that is cut off within its time
+/// stays unchanged.
 pub fn moved(log: &str, ahead_ms: u32) -> String {
     log.split_inclusive('\n')
         .map(|line| later(&later(line, TIME, ahead_ms), SINCE, ahead_ms))
         .collect()
 }
 
-/// The line with the time behind `key` moved.
+/// Returns the line with the time after `key` moved.
 fn later(line: &str, key: &str, ahead_ms: u32) -> String {
     let parts = line.split_once(key).and_then(|(before, rest)| {
         let (time, after) = rest.split_once('"')?;
@@ -24,7 +25,7 @@ fn later(line: &str, key: &str, ahead_ms: u32) -> String {
     parts.unwrap_or_else(|| line.to_owned())
 }
 
-/// Milliseconds since 1970 of a time in a log.
+/// Returns the milliseconds since 1970 of a time in a log.
 pub(super) fn time_ms(text: &str) -> Option<i64> {
     Some(text.parse::<Timestamp>().ok()?.as_millisecond())
 }

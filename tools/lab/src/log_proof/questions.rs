@@ -1,19 +1,20 @@
-//! Which of the datagrams that a server saw the logs are asked about. Pure.
+//! Selects the datagrams of a server that the logs are asked about. Pure.
 
 use super::log_book::LogBook;
 use super::sample::Sample;
 use crate::load::Use;
 
-/// Asks who had an endpoint at the time that a datagram came from it.
+/// The question who had an endpoint at the time that a datagram came from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The datagram.
     pub used: Use,
-    /// Its lane got another owner within a second.
+    /// Whether its lane got another owner within a second.
     pub is_near_takeover: bool,
 }
 
-/// So many questions: half of times near a takeover, as far as there are such, and the others of any other time.
+/// Selects `count` questions: half of them from times near a takeover, as far as there are such,
+/// the others from other times.
 pub fn select(sample: &Sample, book: &LogBook, count: usize, seed: u64) -> Vec<Question> {
     let mut dice = fastrand::Rng::with_seed(seed);
     let question = |used: &Use| Question {

@@ -1,14 +1,15 @@
-//! Some of millions of datagrams: each with the same chance, and some of each moment. Pure.
+//! A sample of millions of datagrams: each with the same probability, and some of each moment.
+//! Pure.
 
 use std::collections::BTreeMap;
 
 use crate::load::Use;
 
-/// A moment, microseconds, and what is kept of each.
+/// Length of a moment, microseconds, and the number of datagrams kept of each.
 const MOMENT_US: u64 = 250_000;
 const OF_MOMENT: usize = 16;
 
-/// Keeps some of what it is given, each with the same chance (reservoir sampling).
+/// Keeps a sample of the added datagrams, each with the same probability (reservoir sampling).
 #[derive(Debug)]
 struct Reservoir {
     size: usize,
@@ -31,7 +32,7 @@ impl Reservoir {
     }
 }
 
-/// What is kept of the datagrams that arrived. Which moments matter is known later, so something of each is kept.
+/// The kept datagrams. The moments that matter are known only later, so some of each are kept.
 #[derive(Debug)]
 pub struct Sample {
     dice: fastrand::Rng,
@@ -40,25 +41,25 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Keeps `size` of all.
+    /// Makes a sample that keeps `size` of all datagrams.
     pub fn new(size: usize, seed: u64) -> Self {
         let dice = fastrand::Rng::with_seed(seed);
         Self { dice, all: Reservoir::new(size), moments: BTreeMap::new() }
     }
 
-    /// A datagram has arrived.
+    /// Adds a datagram that has arrived.
     pub fn add(&mut self, used: Use) {
         self.all.add(used, &mut self.dice);
         let moment = self.moments.entry(used.at_us / MOMENT_US);
         moment.or_insert_with(|| Reservoir::new(OF_MOMENT)).add(used, &mut self.dice);
     }
 
-    /// Each datagram is here with the same chance.
+    /// Returns the sample in which each datagram has the same probability.
     pub(super) fn all(&self) -> &[Use] {
         &self.all.kept
     }
 
-    /// Some of each moment, in order of the moments.
+    /// Returns the samples of each moment, in order of the moments.
     pub(super) fn of_moments(&self) -> impl Iterator<Item = &Use> {
         self.moments.values().flat_map(|moment| &moment.kept)
     }
@@ -86,7 +87,7 @@ mod tests {
             let of_first = sample.of_moments().filter(|it| it.at_us < MOMENT_US).count();
             assert_eq!((of_first, sample.of_moments().count()), (OF_MOMENT, 4 * OF_MOMENT));
         }
-        // Of 2,000; six standard deviations are 134.
+        // Expected: half of 2,000; six standard deviations are 134.
         assert!((860..=1_140).contains(&early), "{early}");
     }
 

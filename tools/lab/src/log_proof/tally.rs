@@ -1,4 +1,4 @@
-//! What all answers come to. Pure.
+//! Counts and judges all answers. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,18 +6,19 @@ use std::fmt::Write;
 use super::ask::{Asked, Logs};
 use super::verdict::{About, Outcome};
 
-/// Of the questions of a class at least one of so many is to be answered: who had a port, asked of all logs, and all others:
-/// an address or a home lies in many lanes, and the end of any owner leaves a doubt.
+/// At least one in this many questions of a class must be answered: the first number is for
+/// questions about a port that are asked of all logs, the second for all others, since an address
+/// or a home lies in many lanes, and the end of any owner leaves a doubt.
 const ANSWERED_EACH: usize = 2;
 const OTHERS_ANSWERED_EACH: usize = 10;
 
-/// Questions of one class.
+/// Counts of one class of questions.
 #[derive(Debug, Default)]
 struct Count {
     right: usize,
     wrong: usize,
     cannot_say: usize,
-    /// How often each reason was given.
+    /// Number of times that each reason was given.
     reasons: BTreeMap<String, usize>,
 }
 
@@ -27,7 +28,7 @@ impl Count {
     }
 }
 
-/// What was asked for, of a port whether near a takeover, and of which logs.
+/// Class of a question: its subject, for a port whether it is near a takeover, and the logs asked.
 type Class = (About, Option<Time>, Logs);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,7 +46,7 @@ fn is_of_all(class: &Class) -> bool {
     (class.0, class.2) == (About::Port, Logs::All)
 }
 
-/// The answers.
+/// The counted answers.
 #[derive(Debug, Default)]
 pub struct Tally {
     classes: BTreeMap<Class, Count>,
@@ -53,7 +54,8 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts answers. `is_excused` says of a question whether all logs may leave it without an answer.
+    /// Counts answers. `is_excused` returns whether all logs together may leave a question without
+    /// an answer.
     pub fn of(answers: &[Asked], is_excused: impl Fn(&Asked) -> bool) -> Self {
         let mut tally = Self::default();
         for asked in answers {
@@ -95,12 +97,12 @@ impl Tally {
         tally
     }
 
-    /// What must not be, each with what was asked and said.
+    /// Returns the failures, each with question and answer.
     pub fn complaints(&self) -> &[String] {
         &self.complaints
     }
 
-    /// A row a class.
+    /// Returns the table, a row for each class.
     pub fn table(&self) -> String {
         let mut text = format!(
             "{:<52} {:>6} {:>6} {:>10} {:>6}  {}\n",

@@ -1,4 +1,4 @@
-//! Whether an answer of `weir where` is right. Pure.
+//! Judges whether an answer of `weir where` is right. Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,35 +7,35 @@ use serde_json::Value;
 
 use crate::load::Use;
 
-/// What is asked for.
+/// Subject of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum About {
-    /// Who had the port?
+    /// The home that had the port.
     Port,
-    /// Who had ports of the address?
+    /// The homes that had ports of the address.
     Address,
-    /// Which ports had the home?
+    /// The ports that the home had.
     Home,
 }
 
-/// What an answer is worth.
+/// Judgement of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It names the home that sent the datagram, as is asked.
+    /// The answer names the home that sent the datagram, as it should.
     Right,
     /// The logs cannot say, for these reasons.
     CannotSay(BTreeSet<String>),
-    /// It says something that is not so.
+    /// The answer is false.
     Wrong,
 }
 
-/// The reason where no log is missing, and more than one home comes into question.
+/// The reason if no log is missing, and more than one home is possible.
 const HOMES: &str = "several-homes";
 
 /// Judges an answer by its exit code and its JSON.
 ///
 /// # Errors
-/// When the command failed, or code and JSON do not go together.
+/// When the command failed, or exit code and JSON contradict each other.
 pub(super) fn judge(about: About, used: &Use, code: Option<i32>, said: &str) -> Result<Outcome> {
     if !matches!(code, Some(0 | 1 | 3)) {
         bail!("it ended with {code:?}");
@@ -47,7 +47,7 @@ pub(super) fn judge(about: About, used: &Use, code: Option<i32>, said: &str) -> 
             true => Outcome::Right,
             false => Outcome::Wrong,
         },
-        // Somebody had it: a datagram came from there.
+        // Some home had the port: a datagram came from it.
         (Some(1), Some("nobody")) => Outcome::Wrong,
         (Some(3), Some("cannot-say")) => {
             let reasons = list("missing")?.iter().filter_map(|it| it["reason"].as_str());
@@ -62,7 +62,8 @@ pub(super) fn judge(about: About, used: &Use, code: Option<i32>, said: &str) -> 
     Ok(outcome)
 }
 
-/// Whether the home is among the holders with the endpoint; of a port or a home, no other home may be.
+/// True if the home is among the holders with the endpoint; for a port or a home, it must be the
+/// only home.
 fn names_it(about: About, used: &Use, holders: &[Value]) -> bool {
     let home = used.home.to_string();
     let is_home = |holder: &Value| holder["subscriber"].as_str() == Some(&home);
@@ -105,10 +106,10 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_its_homes_and_nobody_elses() {
+    fn port_answer_is_right_only_with_its_home_alone() {
         let (own, other) = (("10.200.1.7", 1024), ("10.200.1.8", 1024));
         assert_eq!(held(About::Port, &[own]), Outcome::Right);
-        assert_eq!(held(About::Port, &[own, own]), Outcome::Right, "it had it twice");
+        assert_eq!(held(About::Port, &[own, own]), Outcome::Right, "the home held the block twice");
         assert_eq!(held(About::Port, &[other]), Outcome::Wrong);
         assert_eq!(held(About::Port, &[own, other]), Outcome::Wrong);
         assert_eq!(held(About::Port, &[]), Outcome::Wrong);
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_and_a_home_have_the_block_among_others() {
+    fn address_and_home_answers_must_contain_the_block() {
         let (own, further, other) =
             (("10.200.1.7", 1024), ("10.200.1.7", 4096), ("10.200.1.8", 2048));
         assert_eq!(held(About::Address, &[other, own]), Outcome::Right);
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_names_nobody_says_why() {
+    fn answer_without_a_home_gives_reasons() {
         let judge = |said: &str| judge(About::Port, &USED, Some(3), said).unwrap();
         let known = [("10.200.1.8", 1024)];
         let why = |reasons: &[&str]| {
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_no_answer() {
+    fn failed_command_is_an_error_and_no_answer() {
         let said = said("held", &[("10.200.1.7", 1024)], &[]);
         let error = |code, said: &str| judge(About::Port, &USED, code, said).unwrap_err();
         assert!(error(Some(2), "").to_string().contains("ended with Some(2)"));

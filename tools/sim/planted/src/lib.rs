@@ -1,8 +1,9 @@
 //! Bugs planted on purpose: a simulator that does not find them proves nothing.
 //!
-//! The code under test does not contain them. Each is a patch, `tools/sim/mutations/NAME.patch` ([`Mutation`]); [`mutate`]
-//! makes a [`Tree`] with all of them in it, each behind the run-time switch [`is`], so one build of that tree contains
-//! every bug. In the source tree only the simulator depends on this crate, and no code asks [`is`].
+//! The code under test does not contain them. Each bug is a patch, `tools/sim/mutations/NAME.patch`
+//! ([`Mutation`]); [`mutate`] makes a [`Tree`] with all of them, each behind the run-time switch
+//! [`is`], so one build of that tree contains every bug. In the source tree only the simulator
+//! depends on this crate, and no code calls [`is`].
 
 #![forbid(unsafe_code)]
 

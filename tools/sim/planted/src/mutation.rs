@@ -1,16 +1,17 @@
-//! A mutation: a bug that the simulator has to find, as a patch of the source tree in `tools/sim/mutations/NAME.patch`.
+//! A mutation: a bug that the simulator has to find, as a patch of the source tree in
+//! `tools/sim/mutations/NAME.patch`.
 //!
 //! ```text
-//!  a stream goes on behind a gap                      what is done wrong, in one sentence
+//!  a stream goes on behind a gap                  the wrong behaviour, in one sentence
 //!
-//!  +++ b/cluster/stream/src/receive_stream.rs         as `git diff` writes it, for as many files as it takes
-//!  @@                                                 line numbers are not read
-//!  +        if PLANTED {                              PLANTED: this bug is planted in the calling thread
-//!  +            ...
+//!  +++ b/cluster/stream/src/receive_stream.rs     as `git diff` writes it, for any number of files
+//!  @@                                             line numbers are not read
+//!  +        if PLANTED {                          PLANTED: true if this bug is planted
+//!  +            ...                               in the calling thread
 //! ```
 //!
-//! The lines without `+` must stand in the file exactly once; their indentation does not matter. All mutations are
-//! applied to one tree: no two may remove the same line.
+//! The lines without `+` must occur in the file exactly once; their indentation does not matter.
+//! All mutations are applied to one tree: no two may remove the same line.
 
 mod tree;
 
@@ -20,20 +21,20 @@ use anyhow::{Context, Result, bail, ensure};
 
 pub use tree::Tree;
 
-/// Stands for the condition under which the bug is there.
+/// Stands for the condition under which the bug is present.
 const PLANTED: &str = "PLANTED";
 
-/// A patch of the source tree that makes a bug which can be planted.
+/// A patch of the source tree that adds a bug which can be planted.
 #[derive(Clone, Debug)]
 pub struct Mutation {
     /// The name of its file.
     pub name: &'static str,
-    /// What is done wrong.
+    /// The wrong behaviour.
     pub what: String,
     hunks: Vec<Hunk>,
 }
 
-/// Adjacent lines of one file, as they are and as they become.
+/// Adjacent lines of one file, before and after the patch.
 #[derive(Clone, Debug, Default)]
 struct Hunk {
     file: String,
@@ -42,7 +43,8 @@ struct Hunk {
 }
 
 impl Mutation {
-    /// Reads the patches of a folder, ordered by name. The names stay in memory until the process ends.
+    /// Reads the patches of a folder, ordered by name. The names stay in memory until the process
+    /// ends.
     ///
     /// # Errors
     /// Names the patch that is no mutation.
@@ -125,7 +127,8 @@ impl Hunk {
         Ok(())
     }
 
-    /// The first lines of all places in `text` where the lines of the hunk stand, whatever their indentation.
+    /// Returns the first line of each place in `text` where the lines of the hunk occur, whatever
+    /// their indentation.
     fn places(&self, text: &str) -> Vec<usize> {
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         let is_here = |window: &[&str]| {
@@ -135,7 +138,7 @@ impl Hunk {
         windows.filter(|(_, window)| is_here(window)).map(|(line, _)| line).collect()
     }
 
-    /// Replaces the lines of the hunk where they stand.
+    /// Replaces the lines of the hunk; returns `None` unless they occur exactly once.
     fn replace(&self, text: &str, bug: &str) -> Option<String> {
         let [place] = self.places(text)[..] else { return None };
         let switch = format!("weir_planted::is({bug:?})");
@@ -147,10 +150,11 @@ impl Hunk {
     }
 }
 
-/// The tree with all bugs in it, each behind its switch, and the switch among what the changed crates depend on.
+/// Returns the tree with all bugs in it, each behind its switch, and with the switch among the
+/// dependencies of the changed crates.
 ///
 /// # Errors
-/// Tells of every mutation that does not apply: its name, the file, the lines, and what to do.
+/// Lists every mutation that does not apply: its name, the file, the lines, and the remedy.
 pub fn mutate(original: &Tree, mutations: &[Mutation]) -> Result<Tree> {
     let mut tree = original.clone();
     let mut wrong = Vec::new();
@@ -170,7 +174,7 @@ pub fn mutate(original: &Tree, mutations: &[Mutation]) -> Result<Tree> {
     Ok(tree)
 }
 
-/// Why a hunk does not apply, and what to do.
+/// Returns why a hunk does not apply, and the remedy.
 fn explain(original: &Tree, mutation: &Mutation, hunk: &Hunk) -> String {
     let found = original.text(&hunk.file).map(|text| hunk.places(text).len());
     let elsewhere: Vec<&str> = original

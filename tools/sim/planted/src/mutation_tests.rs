@@ -1,4 +1,4 @@
-//! Mutations of a tree of a few lines: those that apply, and what is said of those that do not.
+//! Mutations of a tree of a few lines: those that apply, and the errors of those that do not.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn tree() -> Tree {
     tree
 }
 
-/// A mutation whose lines stand in `file`.
+/// A mutation whose lines are in `file`.
 fn mutation(name: &str, file: &str, lines: &str) -> Mutation {
     let text = format!("it is wrong\n\n--- a/{file}\n+++ b/{file}\n@@ -1,2 +3,4 @@ fn\n{lines}");
     Mutation::parse(name, &text).unwrap()
@@ -63,7 +63,7 @@ fn two_mutations_may_insert_beside_the_same_line() {
 }
 
 #[test]
-fn mutation_that_does_not_apply_is_told_with_its_file_lines_and_remedy() {
+fn mutation_that_does_not_apply_is_reported_with_its_lines_and_remedy() {
     let here = "dataplane/nat/src/ports.rs";
     let cases = [
         (here, "-self.note();\n+PLANTED\n", "stand there 2 times, not once", "neighbouring line"),
@@ -84,7 +84,7 @@ fn mutation_that_does_not_apply_is_told_with_its_file_lines_and_remedy() {
 }
 
 #[test]
-fn every_mutation_that_does_not_apply_is_told() {
+fn every_mutation_that_does_not_apply_is_reported() {
     let here = "dataplane/nat/src/ports.rs";
     let both = refusal(&[
         mutation("One", here, "-self.used += 1;\n+one(PLANTED);\n"),
@@ -113,7 +113,7 @@ fn patch_that_is_no_mutation_is_refused() {
 }
 
 #[test]
-fn written_tree_replaces_what_has_changed_and_removes_what_is_gone() {
+fn written_tree_replaces_changed_files_and_removes_old_ones() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("copy");
     tree().write(&root).unwrap();

@@ -1,4 +1,4 @@
-//! A process's own clocks: they begin when it likes and run a little too fast or too slow.
+//! The clocks of a process: they start at any value, and run slightly too fast or too slow.
 
 use std::time::{Duration, Instant};
 
@@ -6,19 +6,20 @@ use weir_controller::state::Now;
 
 const MILLION: u64 = 1_000_000;
 
-/// Between the world's microseconds and what a process reads.
+/// Converts between the world's microseconds and the time that a process reads.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessClock {
-    /// Any moment: only differences from it are ever used.
+    /// An arbitrary moment: only differences from it are used.
     origin: Instant,
-    /// Parts in a million that it runs too fast.
+    /// Parts per million by which it runs too fast.
     fast_ppm: i64,
-    /// What the process takes the world's beginning for, in milliseconds since 1970.
+    /// The process's time at the beginning of the world, in milliseconds since 1970.
     unix_ms: u64,
 }
 
 impl ProcessClock {
-    /// `fast_ppm` beyond 100,000 either way is cut: no such clock keeps a lease.
+    /// Creates a clock. A `fast_ppm` beyond 100,000 in either direction is clamped: no such clock
+    /// keeps a lease.
     pub fn new(fast_ppm: i64, unix_ms: u64) -> Self {
         let fast_ppm = fast_ppm.clamp(-100_000, 100_000);
         Self { origin: Instant::now(), fast_ppm, unix_ms }
@@ -28,17 +29,17 @@ impl ProcessClock {
         scaled(now_us, MILLION.saturating_add_signed(self.fast_ppm), MILLION)
     }
 
-    /// Since the clock began.
+    /// Returns the process's time since its clock began.
     pub(super) fn since(&self, now_us: u64) -> Duration {
         Duration::from_micros(self.local_us(now_us))
     }
 
-    /// The process's monotonic clock.
+    /// Returns the time of the process's monotonic clock.
     pub(super) fn instant(&self, now_us: u64) -> Instant {
         self.origin + Duration::from_micros(self.local_us(now_us))
     }
 
-    /// The first microsecond of the world at which the process reads `instant` or later.
+    /// Returns the first microsecond of the world at which the process reads `instant` or later.
     pub(super) fn us_at(&self, instant: Instant) -> u64 {
         let since = instant.saturating_duration_since(self.origin);
         let local_us = u64::try_from(since.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX);
@@ -49,7 +50,7 @@ impl ProcessClock {
         us
     }
 
-    /// Both clocks as the controller wants them.
+    /// Returns both clocks as the controller takes them.
     pub(super) fn now(&self, now_us: u64) -> Now {
         let monotonic_ms = self.local_us(now_us) / 1000;
         Now { monotonic_ms, unix_ms: self.unix_ms + monotonic_ms }

@@ -9,20 +9,20 @@ use super::clock::ProcessClock;
 use super::wire::Wire;
 use crate::etcd::{ClientId, Etcd};
 
-/// Who a process is.
+/// The identity, clock and options of a controller's process.
 #[derive(Clone, Debug)]
 pub struct ControllerSetup {
     pub client: ClientId,
     pub cluster: ClusterName,
-    /// Of its jitter: different in each process.
+    /// Seed of its jitter: different in each process.
     pub seed: u64,
-    /// Different each time that it starts.
+    /// Different at each start.
     pub boot_id: String,
     pub clock: ProcessClock,
     pub options: ControllerOptions,
 }
 
-/// Lives as long as its process.
+/// A controller's process, from its start to its end.
 #[derive(Debug)]
 pub struct ControllerProcess {
     process: Process,
@@ -31,7 +31,7 @@ pub struct ControllerProcess {
 }
 
 impl ControllerProcess {
-    /// Stands for election from now on.
+    /// Starts a process, which stands for election.
     pub fn new(setup: ControllerSetup, now_us: u64) -> Self {
         let ControllerSetup { client, cluster, seed, boot_id, clock, options } = setup;
         // The addresses of etcd's members mean nothing here.
@@ -47,23 +47,23 @@ impl ControllerProcess {
         self.process.is_leading(self.clock.instant(now_us))
     }
 
-    /// Questions to be carried to their nodes.
+    /// Returns the questions to be carried to their nodes.
     pub fn take_questions(&mut self) -> Vec<Question> {
         self.process.take_questions()
     }
 
-    /// A node's answer. One that comes too late is not taken.
+    /// Takes a node's answer. One that arrives too late is ignored.
     pub fn answered(&mut self, now_us: u64, etcd: &mut Etcd, number: u64, report: NodeReport) {
         self.process.answered(self.moment(now_us), number, report);
         self.carry(now_us, etcd);
     }
 
-    /// When [`poll`](Self::poll) is due, if nothing is told before.
+    /// Returns when [`poll`](Self::poll) is due, if no event arrives before.
     pub fn next_us(&self) -> Option<u64> {
         self.process.deadline().map(|deadline| self.clock.us_at(deadline))
     }
 
-    /// Takes what etcd tells this client.
+    /// Takes an event of etcd for this client.
     pub fn event(&mut self, now_us: u64, etcd: &mut Etcd, event: Told) {
         if let Some(event) = self.wire.event(event) {
             self.process.event(self.moment(now_us), event);

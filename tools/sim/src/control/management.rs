@@ -1,6 +1,7 @@
 //! The network on which controllers ask nodes for their reports: late, and with losses.
 //!
-//! A question that is lost, or whose answer is, is not repeated: the controller asks again a second later.
+//! A question that is lost, or whose answer is, is not repeated: the controller asks again a second
+//! later.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +11,10 @@ use weir_map::NodeId;
 
 use crate::dice::Dice;
 
-/// What arrives somewhere. `controller` is the number that its owner gave it.
+/// A message that has arrived. `controller` is the number that its owner gave it.
 #[derive(Clone, Debug)]
 pub enum Delivery {
-    /// To be answered by [`Management::answer`], or not.
+    /// May be answered by [`Management::answer`].
     Question {
         controller: usize,
         question: Question,
@@ -28,9 +29,9 @@ pub enum Delivery {
 #[derive(Debug)]
 pub struct Management {
     dice: Dice,
-    /// One way, least and most.
+    /// Delay in one direction, least and most.
     delay_us: (u64, u64),
-    /// One in so many messages is lost; 0: none.
+    /// One in `loss` messages is lost; 0: none.
     loss: u64,
     cut: BTreeSet<NodeId>,
     flights: BTreeMap<(u64, u64), Delivery>,
@@ -43,7 +44,7 @@ impl Management {
         Self { dice: Dice::new(seed), delay_us, loss, cut, flights, flown: 0 }
     }
 
-    /// A node can be asked no more, or again.
+    /// Sets whether a node is unreachable for questions.
     pub fn cut(&mut self, node: &NodeId, is_cut: bool) {
         if is_cut {
             self.cut.insert(node.clone());
@@ -74,7 +75,7 @@ impl Management {
         self.flights.first_key_value().map(|((due_us, _), _)| *due_us)
     }
 
-    /// What has arrived until now, in its order.
+    /// Returns the messages that have arrived, in their order.
     pub fn poll(&mut self, now_us: u64) -> Vec<Delivery> {
         let later = self.flights.split_off(&(now_us + 1, 0));
         std::mem::replace(&mut self.flights, later).into_values().collect()

@@ -1,5 +1,6 @@
-//! A node's process at etcd: it looks for its cluster, registers, mirrors the keys, writes entries and says its last word.
-//! What it looks, registers and writes for is decided by [`weir_node_core`].
+//! A node's process as a client of etcd: it looks for its cluster, registers, mirrors the keys,
+//! writes entries and sends its shutdown notice. [`weir_node_core`] decides what it looks for,
+//! registers and writes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,35 +24,35 @@ use super::clock::ProcessClock;
 use super::wire::{At, Wire};
 use crate::etcd::{ClientId, Etcd};
 
-/// Who a process is.
+/// The identity, clock and disk content of a node's process.
 #[derive(Clone, Debug)]
 pub struct NodeSetup {
     pub client: ClientId,
     pub cluster: ClusterName,
     pub name: NodeId,
-    /// Of its jitter: different in each process.
+    /// Seed of its jitter: different in each process.
     pub seed: u64,
     pub clock: ProcessClock,
-    /// Boot ids of its former processes, which have ended.
+    /// Boot ids of the node's former processes, which have ended.
     pub ended: Vec<String>,
-    /// As it lies on the node's disk.
+    /// The map on the node's disk.
     pub map: KnownMap,
 }
 
-/// What a node's process is told.
+/// An event for a node's process.
 #[derive(Debug)]
 pub enum Told {
-    /// What it begins with.
+    /// The cluster that it has found; the first event.
     Found(Box<Found>),
-    /// Then this, in etcd's order.
+    /// Changes of the mirrored keys, in etcd's order.
     Mirror(MirrorEvent),
     Notice(Notice),
 }
 
-/// What is looked for at etcd.
+/// The look-up at etcd that is under way.
 #[derive(Debug)]
 enum Looking {
-    /// What the cluster is.
+    /// Which cluster it is.
     First(FirstLook),
     /// Whether etcd holds the cluster of this id.
     For(String),
@@ -70,7 +71,7 @@ enum Tag {
     Revoke,
 }
 
-/// The last word.
+/// The progress of the shutdown notice.
 #[derive(Debug)]
 enum Leaving {
     Saying(Farewell),
@@ -78,7 +79,7 @@ enum Leaving {
     Left,
 }
 
-/// Lives as long as its process.
+/// A node's process at etcd, from its start to its end.
 #[derive(Debug)]
 pub struct NodeClient {
     setup: NodeSetup,
@@ -87,22 +88,22 @@ pub struct NodeClient {
     wire: Wire,
     looking: Looking,
     look_at: Option<Instant>,
-    /// The cluster's file as it was found by the look under way.
+    /// The cluster's file as the look-up under way has found it.
     desired: Option<Vec<u8>>,
     claim: Option<Claim>,
     mirror: Option<MirrorClient>,
     writes: Vec<(ShardId, Revision, Vec<u8>)>,
     told: VecDeque<Told>,
     leaving: Option<Leaving>,
-    /// What is to be done next for the last word.
+    /// The next step of the shutdown notice.
     next_step: Option<Step>,
     is_unsaid: bool,
 }
 
 impl NodeClient {
-    /// Begins to look for what the cluster is.
+    /// Creates a client, which begins to look for its cluster.
     pub fn new(setup: NodeSetup, now_us: u64) -> Self {
-        // The addresses of etcd's members mean nothing here.
+        // The model needs no addresses of etcd's members.
         let options = Options::new(setup.cluster.clone(), Vec::new(), setup.seed);
         let now = setup.clock.instant(now_us);
         let contact = Contact::new(now);
@@ -124,7 +125,7 @@ impl NodeClient {
         }
     }
 
-    /// The node registers, and mirrors the keys from now on.
+    /// Registers the node and begins to mirror the keys.
     pub fn take_part(&mut self, now_us: u64, record: &NodeRecord) {
         let (now, options) = (self.setup.clock.instant(now_us), &self.link.options);
         let (name, ended) = (self.setup.name.clone(), self.setup.ended.clone());
@@ -133,7 +134,7 @@ impl NodeClient {
         self.mirror = Some(MirrorClient::new(options, contact, Range::All, None, now));
     }
 
-    /// Another record of the node, of the same boot.
+    /// Replaces the record of the node by another one of the same boot.
     pub fn update(&mut self, now_us: u64, record: &NodeRecord) {
         if let Some(claim) = &mut self.claim {
             claim.replace(json(record), self.setup.clock.instant(now_us));
@@ -145,7 +146,8 @@ impl NodeClient {
         self.writes.push((shard, expected, entry.to_json().into_bytes()));
     }
 
-    /// The last words: these lives have ended, and the node's key goes at once.
+    /// Sends the shutdown notice: these incarnations have ended, and the node's key is removed at
+    /// once.
     pub fn leave(&mut self, now_us: u64, boot_ids: Vec<BootId>) {
         let at_ms = self.setup.clock.now(now_us).unix_ms;
         let (farewell, step) = Farewell::new(self.setup.name.clone(), boot_ids, at_ms);
@@ -153,22 +155,22 @@ impl NodeClient {
         self.next_step = Some(step);
     }
 
-    /// The last words are said, or will never be.
+    /// True if the shutdown notice was sent, or will never be.
     pub fn has_left(&self) -> bool {
         matches!(self.leaving, Some(Leaving::Left))
     }
 
-    /// For certain nobody has heard the last words.
+    /// True if the shutdown notice has certainly reached no reader.
     pub fn is_unsaid(&self) -> bool {
         self.is_unsaid
     }
 
-    /// The next thing that the process is told.
+    /// Returns the next event for the process.
     pub fn next_told(&mut self) -> Option<Told> {
         self.told.pop_front()
     }
 
-    /// When [`poll`](Self::poll) is due, if etcd tells nothing before.
+    /// Returns when [`poll`](Self::poll) is due, if no event of etcd arrives before.
     pub fn next_us(&self) -> Option<u64> {
         let claim = self.claim.as_ref().and_then(Claim::deadline);
         let mirror = self.mirror.as_ref().and_then(MirrorClient::deadline);
@@ -177,7 +179,7 @@ impl NodeClient {
         Some(self.setup.clock.us_at(first))
     }
 
-    /// Takes what etcd tells this client.
+    /// Takes an event of etcd for this client.
     pub fn event(&mut self, now_us: u64, etcd: &mut Etcd, event: Event) {
         let at = self.at(now_us);
         let event = self.wire.event(event);
@@ -249,7 +251,7 @@ impl NodeClient {
 
     fn transact(&mut self, at: At, tag: Tag, swaps: &[Swap]) {
         let transaction =
-            swap::transaction(&self.link.keys, swaps, None).expect("one key, and not too large");
+            swap::transaction(&self.link.keys, swaps, None).expect("one key fits a transaction");
         self.link.ask(at.now, tag, Request::Transact(transaction));
     }
 
@@ -287,7 +289,7 @@ impl NodeClient {
         }
     }
 
-    /// None: no answer. Some of none: there is no such key.
+    /// Continues with the cluster's file. `None`: no answer; `Some(None)`: the key does not exist.
     fn found_desired(&mut self, at: At, held: Option<Option<Versioned>>) {
         match held {
             Some(Some(desired)) => {
@@ -308,7 +310,7 @@ impl NodeClient {
         self.looked(at, looked);
     }
 
-    /// A look has ended like this.
+    /// Takes the result of a look-up.
     fn looked(&mut self, at: At, looked: Result<(String, weir_config::Desired), NotFound>) {
         self.look_at = Some(at.now + LOOK_INTERVAL);
         match &mut self.looking {
@@ -349,7 +351,7 @@ impl NodeClient {
     }
 }
 
-/// What a key is; none if there was no answer.
+/// Returns the value of a key; `None` if there was no answer.
 fn one(got: Result<Got, Failed>) -> Option<Option<Versioned>> {
     match got {
         Ok(Got::Answer(Answer::Range { found, .. })) => {

@@ -1,4 +1,4 @@
-//! What a node answers a controller that asks, made of what its roles show.
+//! A node's answer to the question of a controller, made from the state of its roles.
 
 use weir_controller::records::DOUBTS_MAX;
 use weir_controller::state::{BirdDown, NodeDoubts, NodeReport, NodeTroubles};
@@ -10,18 +10,18 @@ const BIRD_GONE: [BirdDown; 2] = [
     BirdDown { side: "internet", why: "BIRD does not answer" },
 ];
 
-/// What roles do not know of their node.
+/// Facts about a node that its roles do not know.
 #[derive(Debug)]
 pub struct NodeFacts<F> {
-    /// Workers, by their positions, with a side that is down or not up yet.
+    /// Workers, as positions, with a side that is down or not up yet.
     pub broken: Vec<u16>,
-    /// Its routing daemon is gone.
+    /// True if its routing daemon is gone.
     pub is_bird_gone: bool,
-    /// The load of a shard that a worker is primary of.
+    /// Returns the load of a shard whose primary is on a worker.
     pub load: F,
 }
 
-/// As a node shows it over HTTP and a controller understands it.
+/// Returns the report as a node sends it over HTTP and a controller reads it.
 pub fn report_of<F: Fn(usize, ShardId) -> u64>(core: &Core, facts: NodeFacts<F>) -> NodeReport {
     let roles = core.roles();
     let report = roles.report(facts.load);

@@ -1,4 +1,4 @@
-//! The operator: orders, written at once and past all faults, and not checked before.
+//! The operator: orders that are written at once, past all faults, and without a check.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -10,7 +10,7 @@ use weir_map::{NodeId, ShardEntry, ShardId};
 
 use crate::etcd::Etcd;
 
-/// Somebody with all rights on the keys of a cluster.
+/// An operator with all rights on the keys of a cluster.
 #[derive(Clone, Debug)]
 pub struct Operator {
     keys: Keys,
@@ -21,7 +21,7 @@ impl Operator {
         Self { keys: Keys::new(cluster) }
     }
 
-    /// The cluster's file; the first one makes the cluster.
+    /// Writes the cluster's file; the first one creates the cluster.
     pub fn apply(&self, now_us: u64, etcd: &mut Etcd, desired: &Desired, cluster_id: u128) {
         self.put(now_us, etcd, &Key::Desired, json(desired));
         if etcd.get(&self.keys.path(&Key::Meta)).is_none() {
@@ -39,7 +39,7 @@ impl Operator {
         self.intend(now_us, etcd, node, |intent| intent.drain = None);
     }
 
-    /// The map as it stands.
+    /// Returns the current map.
     pub fn entries(&self, etcd: &Etcd) -> Vec<(ShardId, ShardEntry)> {
         let found = etcd.list(&self.keys.range(weir_etcd::Range::Shards)).into_iter();
         let entries = found.filter_map(|(path, held)| {
@@ -53,12 +53,12 @@ impl Operator {
         self.control(now_us, etcd, |control| control.freeze = None);
     }
 
-    /// Shards in doubt are to go on although not all is certain.
+    /// Lets shards in doubt continue although their newest entry is not certain.
     pub fn rebase(&self, now_us: u64, etcd: &mut Etcd) {
         self.control(now_us, etcd, |control| control.rebase = Some(order(now_us)));
     }
 
-    /// What a key is, read as JSON.
+    /// Returns the value of a key, parsed as JSON.
     pub fn read<T: DeserializeOwned>(&self, etcd: &Etcd, key: &Key) -> Option<T> {
         serde_json::from_slice(&etcd.get(&self.keys.path(key))?.value).ok()
     }

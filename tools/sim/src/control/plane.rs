@@ -1,7 +1,9 @@
-//! All of a cluster that is not packets: etcd, what nodes and controllers have of it, and the way between them.
+//! Everything of a cluster except packets: etcd, the clients of nodes and controllers, and the
+//! network between them.
 //!
-//! Nodes and controllers are named by numbers that their owner gives them. A process that stands still is not told
-//! anything and does nothing; what came meanwhile it finds when it goes on, before it looks at its clock.
+//! Nodes and controllers are identified by numbers that their owner chooses. A stalled process
+//! receives no event and does nothing; when it continues it finds the events that have arrived
+//! meanwhile before it reads its clock.
 
 use std::collections::BTreeMap;
 
@@ -20,21 +22,21 @@ use super::operator::Operator;
 use crate::dice::Dice;
 use crate::etcd::{ClientId, Etcd, EtcdOptions};
 
-/// Controllers that stand for election.
+/// Number of controllers that stand for election.
 pub const CONTROLLERS: usize = 2;
-/// Clients of nodes are their numbers, those of controllers begin here.
+/// The client ids of nodes are their numbers, those of controllers begin here.
 const CONTROLLER_CLIENTS: u32 = 1 << 16;
-/// What every clock takes the beginning of time for, milliseconds since 1970.
+/// Time of every clock at the beginning of the world, milliseconds since 1970.
 const UNIX_MS: u64 = 1_700_000_000_000;
 
 #[derive(Clone, Debug)]
 pub struct PlaneOptions {
     pub etcd: EtcdOptions,
-    /// Of the management network, one way.
+    /// Delay of the management network, in one direction.
     pub management_us: (u64, u64),
     /// One in so many of its messages is lost; 0: none.
     pub management_loss: u64,
-    /// Of every controller; each gets a name of its own.
+    /// Options of every controller; each gets a name of its own.
     pub controller: ControllerOptions,
 }
 
@@ -62,18 +64,19 @@ pub struct Plane {
     controller_options: ControllerOptions,
     nodes: BTreeMap<usize, Node>,
     controllers: BTreeMap<usize, Controller>,
-    /// Until when everything has been done.
+    /// The time up to which everything has been done.
     now_us: u64,
-    /// Boot ids that each node has had: what its disk knows to have ended when it starts.
+    /// Boot ids of each node's former processes: its disk knows that they have ended.
     lives: BTreeMap<usize, Vec<String>>,
     dice: Dice,
 }
 
 impl Plane {
-    /// An etcd in which an operator has applied a cluster file, and nobody else yet.
+    /// Creates an etcd in which an operator has applied a cluster file, without nodes or
+    /// controllers.
     ///
     /// # Panics
-    /// When the cluster's name is none.
+    /// If the cluster's name is invalid.
     pub fn new(options: PlaneOptions, desired: &Desired, seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let cluster: ClusterName = desired.cluster.name.parse().expect("a name of a cluster");
@@ -98,12 +101,12 @@ impl Plane {
         }
     }
 
-    /// The keys as everybody spells them.
+    /// Returns the paths of the keys.
     pub fn keys(&self) -> Keys {
         Keys::new(self.cluster.clone())
     }
 
-    /// The client of a node's process, for the faults of [`Etcd`].
+    /// Returns the client of a node's process, for the faults of [`Etcd`].
     pub fn node_client(node: usize) -> ClientId {
         ClientId(node as u32)
     }
@@ -112,8 +115,8 @@ impl Plane {
         ClientId(CONTROLLER_CLIENTS + controller as u32)
     }
 
-    /// A process of a node begins, and looks for its cluster. `map`: as it lies on the node's disk. Its clock runs too fast by
-    /// `fast_ppm`.
+    /// Starts a process of a node, which looks for its cluster. `map` is the map on the node's
+    /// disk. Its clock is too fast by `fast_ppm`.
     pub fn start_node(
         &mut self,
         now_us: u64,
@@ -132,69 +135,70 @@ impl Plane {
             map,
         };
         let client = NodeClient::new(setup, now_us);
-        // A process that was not ended is killed.
+        // A former process that has not ended is killed.
         self.end_node(node);
         let node_of = Node { client, name: name.clone(), is_stopped: false, told: Vec::new() };
         self.nodes.insert(node, node_of);
     }
 
-    /// The disk of a node knows a new process of it, to be told to whoever comes after it.
+    /// Notes a new process of a node on its disk, for the processes that follow it.
     pub fn begin_life(&mut self, node: usize, boot_id: String) {
         self.lives.entry(node).or_default().push(boot_id);
     }
 
-    /// The process of a node registers.
+    /// Registers the process of a node.
     pub fn take_part(&mut self, now_us: u64, node: usize, record: &NodeRecord) {
         if let Some(node) = self.nodes.get_mut(&node) {
             node.client.take_part(now_us, record);
         }
     }
 
-    /// The process is gone: its key goes with its lease.
+    /// Ends the process: its key is removed with its lease.
     pub fn end_node(&mut self, node: usize) {
         self.nodes.remove(&node);
         self.etcd.close(Self::node_client(node));
     }
 
-    /// The node's disk is lost: its next process waits for the end of the former one's lease.
+    /// Forgets the node's former processes, as its disk is lost: the next process waits for the end
+    /// of the last lease.
     pub fn forget_lives(&mut self, node: usize) {
         self.lives.remove(&node);
     }
 
-    /// A process of the node runs, or looks for its cluster.
+    /// True if a process of the node runs, or looks for its cluster.
     pub fn is_started(&self, node: usize) -> bool {
         self.nodes.contains_key(&node)
     }
 
-    /// SIGSTOP and SIGCONT.
+    /// Stops and continues a process, as SIGSTOP and SIGCONT do.
     pub fn stop_node(&mut self, node: usize, is_stopped: bool) {
         if let Some(node) = self.nodes.get_mut(&node) {
             node.is_stopped = is_stopped;
         }
     }
 
-    /// Another record of a node, of the same boot.
+    /// Replaces the record of a node by another one of the same boot.
     pub fn update_node(&mut self, now_us: u64, node: usize, record: &NodeRecord) {
         if let Some(node) = self.nodes.get_mut(&node) {
             node.client.update(now_us, record);
         }
     }
 
-    /// An entry that a node wants written.
+    /// Writes an entry for a node.
     pub fn write(&mut self, node: usize, shard: ShardId, expected: Revision, entry: &ShardEntry) {
         if let Some(node) = self.nodes.get_mut(&node) {
             node.client.write(shard, expected, entry);
         }
     }
 
-    /// The last words of a node, which then waits for [`has_left`](Self::has_left).
+    /// Sends the shutdown notice of a node, which then waits for [`has_left`](Self::has_left).
     pub fn leave(&mut self, now_us: u64, node: usize, boot_ids: Vec<BootId>) {
         if let Some(node) = self.nodes.get_mut(&node) {
             node.client.leave(now_us, boot_ids);
         }
     }
 
-    /// For certain nobody has heard a node's last words.
+    /// True if a node's shutdown notice has certainly reached no reader.
     pub fn is_unsaid(&self, node: usize) -> bool {
         self.nodes.get(&node).is_some_and(|node| node.client.is_unsaid())
     }
@@ -234,13 +238,14 @@ impl Plane {
         }
     }
 
-    /// Whether a controller that runs acts as the leader.
+    /// True if a running controller acts as the leader.
     pub fn is_led(&self, now_us: u64) -> bool {
         let mut running = self.controllers.values().filter(|it| !it.is_stopped);
         running.any(|it| it.process.is_leading(now_us))
     }
 
-    /// When [`poll`](Self::poll) is due next: at once, if a process goes on that has slept through its time.
+    /// Returns when [`poll`](Self::poll) is due next: at once, if a process continues that has
+    /// stalled beyond its time.
     pub fn next_us(&self) -> Option<u64> {
         let nodes = self.nodes.values().filter(|node| !node.is_stopped);
         let nodes = nodes.filter_map(|node| node.client.next_us());
@@ -251,8 +256,8 @@ impl Plane {
         Some(first.max(self.now_us))
     }
 
-    /// Everything until now; gives what nodes are told, in its order. `report` is how a node's process
-    /// answers a controller; none: it does not.
+    /// Handles everything that is due until `now_us`; returns the events for nodes, in their order.
+    /// `report` returns the answer of a node's process to a controller; `None`: it does not answer.
     pub fn poll(
         &mut self,
         now_us: u64,
@@ -291,7 +296,7 @@ impl Plane {
     }
 
     fn hand_on(&mut self, client: ClientId, event: Event) {
-        // Whoever is gone listens no more.
+        // A client that is gone receives nothing.
         if let Some(controller) = client.0.checked_sub(CONTROLLER_CLIENTS) {
             if let Some(controller) = self.controllers.get_mut(&(controller as usize)) {
                 controller.told.push(event);
@@ -326,7 +331,7 @@ impl Plane {
     }
 }
 
-/// The name of a controller in events.
+/// Returns the name of a controller in events.
 pub fn controller_name(controller: usize) -> String {
     format!("c{controller}")
 }

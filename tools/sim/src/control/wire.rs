@@ -1,7 +1,7 @@
-//! Between a client of etcd and the model of etcd: carries orders there and events back, in virtual time.
+//! Carries requests from a client of etcd to the model of etcd, and events back, in virtual time.
 //!
-//! The model numbers the requests of all clients, whatever life they are of: an answer to a process that has ended
-//! finds nobody.
+//! The model numbers the requests of all clients and all their incarnations together: an answer to
+//! a process that has ended reaches no process.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use weir_etcd::message::{Event, Order, Request, RequestId};
 
 use crate::etcd::{ClientId, Etcd};
 
-/// One moment, as the world counts it and as the process reads it.
+/// One moment, as the world and as the process read it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At {
     pub(super) us: u64,
@@ -20,7 +20,7 @@ pub(super) struct At {
 #[derive(Debug)]
 pub(super) struct Wire {
     client: ClientId,
-    /// The client's ids of the model's requests and watches.
+    /// The client's ids of requests and watches, by the ids of the model.
     ids: BTreeMap<RequestId, RequestId>,
 }
 
@@ -29,12 +29,12 @@ impl Wire {
         Self { client, ids: BTreeMap::new() }
     }
 
-    /// Sends what a link has ordered.
+    /// Carries out an order of a link.
     pub(super) fn carry(&mut self, etcd: &mut Etcd, us: u64, order: Order) {
         let (id, request) = match order {
             Order::Connect { id, probe, .. } => (id, probe),
             Order::Ask { id, request } => (id, request),
-            // Nobody tells etcd that an answer is not waited for any more.
+            // The client does not notify etcd that it stopped waiting for an answer.
             Order::Forget(_) => return,
         };
         let request = match request {
@@ -53,7 +53,8 @@ impl Wire {
         }
     }
 
-    /// What the model tells, in the ids of the client. None: an earlier process asked for it.
+    /// Translates an event of the model into the ids of the client. `None`: an earlier process made
+    /// the request.
     pub(super) fn event(&mut self, event: Event) -> Option<Event> {
         match event {
             Event::Answered { request, answer } => {

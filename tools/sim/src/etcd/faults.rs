@@ -1,4 +1,4 @@
-//! What goes wrong with an etcd and on the way to it.
+//! The faults of an etcd and of the network to it.
 
 use weir_etcd::Revision;
 use weir_etcd::message::{Event, WatchNews};
@@ -7,7 +7,8 @@ use super::message::{ClientId, Refusal};
 use super::{Backup, Cut, Etcd, Flight, LEADERLESS_US, Mode, RESENT_US};
 
 impl Etcd {
-    /// `kill -9` of all members: connections break, and what had arrived may have been done.
+    /// Kills all members (`kill -9`): connections break, and requests that had arrived may have
+    /// been done.
     pub fn kill(&mut self, now_us: u64) {
         if self.mode == Mode::Down {
             return;
@@ -17,21 +18,22 @@ impl Etcd {
         self.break_connections(now_us);
     }
 
-    /// It begins again with what it had.
+    /// Starts the members again, with their data.
     pub fn start(&mut self, now_us: u64) {
         if self.mode == Mode::Down {
             self.lead(now_us);
         }
     }
 
-    /// All members stand still. What arrives waits.
+    /// Stalls all members. Requests that arrive wait.
     pub fn pause(&mut self) {
         if self.mode == Mode::Up {
             self.mode = Mode::Paused;
         }
     }
 
-    /// It goes on, with another leader or the same: what waited is done now, whoever still waits for it.
+    /// Continues a stalled etcd, with another leader or the same one: the waiting requests are
+    /// done, even if their clients no longer wait.
     pub fn resume(&mut self, now_us: u64) {
         if self.mode == Mode::Paused {
             if self.dice.one_in(2) {
@@ -43,7 +45,7 @@ impl Etcd {
         }
     }
 
-    /// The members lose their leader: nothing is answered, and watches end after a while.
+    /// Takes the leader away: no request is answered, and watches end after a while.
     pub fn lose_leader(&mut self, now_us: u64) {
         if self.mode == Mode::Up {
             self.mode = Mode::Leaderless;
@@ -51,7 +53,7 @@ impl Etcd {
         }
     }
 
-    /// They elect one: of what waited some is done, and some is refused.
+    /// Elects a leader: some of the waiting requests are done, the others are refused.
     pub fn elect(&mut self, now_us: u64) {
         if self.mode == Mode::Leaderless {
             self.lead(now_us);
@@ -59,18 +61,18 @@ impl Etcd {
         }
     }
 
-    /// Whether it answers.
+    /// True if etcd answers.
     pub fn is_up(&self) -> bool {
         self.mode == Mode::Up
     }
 
-    /// Nothing of this client arrives any more, or no answer gets there, or neither.
+    /// Cuts the network between a client and etcd, for requests, for answers, or for both.
     pub fn cut(&mut self, client: ClientId, to_server: bool, to_client: bool) {
         self.cuts.insert(client, Cut { to_server, to_client });
     }
 
-    /// The way is open again. Of what was sent meanwhile some arrives late, in its order, and the rest never:
-    /// whoever gave its connection up has a new one.
+    /// Mends a cut. Some of the messages sent meanwhile arrive late, in their order, and the others
+    /// never: a client that gave its connection up has a new one.
     pub fn mend(&mut self, now_us: u64, client: ClientId) {
         self.cuts.remove(&client);
         let (of_client, others) =
@@ -91,7 +93,7 @@ impl Etcd {
         }
     }
 
-    /// The client's process ends, and its connections with it. What it has sent may still be done.
+    /// Ends the client's process and its connections. Requests that it has sent may still be done.
     pub fn close(&mut self, client: ClientId) {
         let is_to_it = |flight: &Flight| matches!(flight, Flight::ToClient(to, _) if *to == client);
         self.flights.retain(|_, flight| !is_to_it(flight));
@@ -100,17 +102,17 @@ impl Etcd {
         self.watches.close_all(client);
     }
 
-    /// The watches that this client has now stall without a word, until it opens others.
+    /// Stalls the present watches of this client without a notice, until it opens others.
     pub fn stall_watches(&mut self, client: ClientId) {
         self.watches.stall(client);
     }
 
-    /// How long a message takes one way, and how far watches are behind.
+    /// Sets the delay of a message in one direction, and the lag of watches.
     pub fn slow(&mut self, delay_us: (u64, u64), watch_lag_us: (u64, u64)) {
         (self.options.delay_us, self.options.watch_lag_us) = (delay_us, watch_lag_us);
     }
 
-    /// The lease of a key ends before its time, and takes its keys along: `etcdctl lease revoke`.
+    /// Ends the lease of a key early, with all its keys: `etcdctl lease revoke`.
     pub fn revoke_lease_of(&mut self, now_us: u64, path: &str) {
         let lease = self.store.get(path).and_then(|held| held.lease);
         if self.mode == Mode::Up && lease.is_some_and(|lease| self.store.revoke(lease).is_ok()) {
@@ -118,13 +120,13 @@ impl Etcd {
         }
     }
 
-    /// Forgets what was superseded before the revision of now, less `kept`.
+    /// Forgets the values that were superseded before the present revision less `kept`.
     pub fn compact(&mut self, kept: i64) {
-        // What is compacted already needs nothing.
+        // An error only means that the revision is compacted already.
         let _ = self.store.compact(Revision(self.store.revision().0 - kept));
     }
 
-    /// The database has reached its quota, or no longer.
+    /// Sets whether the database is below its quota.
     pub fn set_space(&mut self, has_space: bool) {
         self.has_space = has_space;
     }
@@ -133,8 +135,9 @@ impl Etcd {
         Backup(self.store.clone())
     }
 
-    /// All members begin with a backup: what was written since is gone and its revisions count again. `is_renamed`:
-    /// the new etcd has an identity of its own, as `etcdctl snapshot restore` gives it by default.
+    /// Starts all members from a backup: later writes are gone, and their revisions are used again.
+    /// `is_renamed`: the new etcd has another cluster id, as `etcdctl snapshot restore` gives it by
+    /// default.
     pub fn restore(&mut self, now_us: u64, backup: &Backup, is_renamed: bool) {
         self.kill(now_us);
         self.store = backup.0.clone();
@@ -162,7 +165,7 @@ impl Etcd {
     }
 
     fn break_connections(&mut self, now_us: u64) {
-        // Answers that were on their way are lost with the connection.
+        // Answers that are on their way are lost with the connection.
         self.flights.retain(|_, flight| matches!(flight, Flight::ToServer(..)));
         self.held.retain(|(_, flight)| matches!(flight, Flight::ToServer(..)));
         for (client, id) in std::mem::take(&mut self.unanswered) {

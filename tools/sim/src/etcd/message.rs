@@ -1,26 +1,26 @@
-//! The clients of the model, and why it does not do what they ask.
+//! The clients of the model, and the reasons for which it refuses a request.
 
 use weir_etcd::Cause;
 use weir_etcd::message::Failure;
 
-/// A process that talks to etcd.
+/// A process that is a client of etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u32);
 
 /// Why a request is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Nobody listens there. It was not done.
+    /// No process listens there. The request was not done.
     Unreachable,
-    /// The connection broke. Perhaps it was done.
+    /// The connection broke. The request may have been done.
     Broken,
-    /// etcd had no leader. Perhaps it was done, or will be.
+    /// etcd had no leader. The request may have been done, or will be.
     NoLeader,
     NoSpace,
     NoSuchLease,
-    /// The revision asked for is gone.
+    /// The requested revision is compacted.
     Compacted,
-    /// The revision asked for is still to come.
+    /// The requested revision does not exist yet.
     Future,
     /// More operations than a transaction may have.
     TooLarge,
@@ -29,8 +29,8 @@ pub enum Refusal {
 }
 
 impl From<Refusal> for Failure {
-    /// As the client library reports it, in the words of etcd. It cannot say that a request on an open connection was
-    /// not sent.
+    /// Converts to the error that the client library reports, in etcd's words. The library cannot
+    /// report that a request on an open connection was not sent.
     fn from(refusal: Refusal) -> Self {
         let (cause, detail) = match refusal {
             Refusal::NoSuchLease => return Self::NoSuchLease,

@@ -1,9 +1,11 @@
-//! etcd's keys in all their revisions, and its leases: one state machine, as each member applies it.
+//! etcd's keys in all their revisions, and its leases: one state machine, as each member applies
+//! it.
 //!
-//! After etcd 3.4 (`server/mvcc`, `lease`, `etcdserver/apply.go`): a transaction that changes something makes one
-//! revision, all keys of a lease go in one, a put for an unknown lease refuses its whole transaction. The first
-//! revision of an empty store is 1. As in etcd 3.4.23, which Debian has, a compaction also drops deletions of the very
-//! revision compacted at, so that a watch from there never tells them (etcd-io/etcd issue 18089).
+//! It follows etcd 3.4 (`server/mvcc`, `lease`, `etcdserver/apply.go`): a transaction that changes
+//! something makes one revision, all keys of a lease are deleted in one, a put for an unknown lease
+//! refuses its whole transaction. The first revision of an empty store is 1. As in etcd 3.4.23,
+//! which Debian has, a compaction also drops deletions of the very revision compacted at, so that a
+//! watch from there never sends them (etcd-io/etcd issue 18089).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +15,14 @@ use weir_etcd::{LeaseId, Revision, Versioned};
 
 use super::message::Refusal;
 
-/// Comparisons, or operations of one branch, that a transaction may have (`--max-txn-ops`).
+/// Most comparisons, or operations of one branch, in a transaction (`--max-txn-ops`).
 const OPERATIONS_MAX: usize = 128;
 
-/// What a key was from one revision on.
+/// The state of a key from one revision on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Version {
     mod_revision: i64,
-    /// None: deleted.
+    /// `None`: deleted.
     held: Option<Held>,
 }
 
@@ -28,7 +30,7 @@ struct Version {
 struct Held {
     value: Vec<u8>,
     create_revision: i64,
-    /// Counts the puts since then.
+    /// Number of puts since the key was created.
     version: i64,
     lease: Option<LeaseId>,
 }
@@ -44,14 +46,14 @@ struct Lease {
 pub(super) struct Store {
     revision: i64,
     compacted: i64,
-    /// By path, oldest first; the revisions since the compaction, and the last before it.
+    /// By path, oldest first; the revisions since the compaction, and the last one before it.
     keys: BTreeMap<String, Vec<Version>>,
     /// Paths by the revision that changed them, in the order of their changes.
     changes: BTreeMap<i64, Vec<String>>,
     leases: BTreeMap<i64, Lease>,
 }
 
-/// Found by a range, and whether there is more.
+/// The keys that a range request found, and whether there are more.
 pub(super) type Found = (Vec<(String, Versioned)>, bool);
 
 impl Store {
@@ -73,7 +75,7 @@ impl Store {
         self.at(path, self.revision)
     }
 
-    /// How often the key was written since it was created; 0: there is none.
+    /// Returns how often the key was written since it was created; 0 if there is none.
     #[cfg(test)]
     pub(super) fn version(&self, path: &str) -> i64 {
         self.newest(path).map_or(0, |(_, held)| held.version)
@@ -193,14 +195,14 @@ impl Store {
         self.changes.entry(mod_revision).or_default().push(path.to_owned());
     }
 
-    /// The revision has begun if anything was changed.
+    /// Makes `next` the present revision if anything was changed in it.
     fn commit(&mut self, next: i64) {
         if self.changes.contains_key(&next) {
             self.revision = next;
         }
     }
 
-    /// The changes below a prefix, by revision, from one on. None: they are compacted.
+    /// Returns the changes below a prefix, by revision, from one on; `None` if they are compacted.
     pub(super) fn changes_from(&self, prefix: &str, from: i64) -> Option<Vec<Vec<Changed>>> {
         if from < self.compacted {
             return None;
@@ -219,7 +221,7 @@ impl Store {
         Some(changes.filter(|changes| !changes.is_empty()).collect())
     }
 
-    /// Forgets what was superseded before `revision`.
+    /// Forgets the values that were superseded before `revision`.
     pub(super) fn compact(&mut self, revision: Revision) -> Result<(), Refusal> {
         if revision.0 > self.revision {
             return Err(Refusal::Future);
@@ -249,7 +251,7 @@ impl Store {
         self.leases.insert(lease.0, Lease { ttl_sec, ends_us, keys: BTreeSet::new() });
     }
 
-    /// A lease whose time is over cannot be renewed, even if its keys are still there.
+    /// Renews a lease. One that has expired cannot be renewed, even if its keys are still there.
     pub(super) fn keep_alive(&mut self, lease: LeaseId, now_us: u64) -> Result<(), Refusal> {
         let lease = self.leases.get_mut(&lease.0).filter(|lease| now_us < lease.ends_us);
         let lease = lease.ok_or(Refusal::NoSuchLease)?;
@@ -267,18 +269,19 @@ impl Store {
         Ok(())
     }
 
-    /// Ends the leases whose time is over; whether there were any.
+    /// Ends the leases that have expired; returns whether there were any.
     pub(super) fn end_leases(&mut self, now_us: u64) -> bool {
         let over = self.leases.iter().filter(|(_, lease)| lease.ends_us <= now_us);
         let over: Vec<i64> = over.map(|(&id, _)| id).collect();
         for &lease in &over {
-            // It is there: it was found just now.
+            // The lease exists: it was just found.
             let _ = self.revoke(LeaseId(lease));
         }
         !over.is_empty()
     }
 
-    /// A new leader does not know when leases were renewed last: each begins anew.
+    /// Extends every lease by its whole time: a new leader does not know when leases were renewed
+    /// last.
     pub(super) fn extend_leases(&mut self, now_us: u64) {
         for lease in self.leases.values_mut() {
             lease.ends_us = now_us + lease.ttl_sec * 1_000_000;
@@ -286,7 +289,7 @@ impl Store {
     }
 }
 
-/// A key is put twice, or put and deleted.
+/// True if a key is put twice, or put and deleted.
 fn writes_twice(operations: &[Operation]) -> bool {
     let mut put = BTreeSet::new();
     let is_again = operations.iter().any(|operation| match operation {

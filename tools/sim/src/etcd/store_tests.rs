@@ -16,7 +16,7 @@ fn paths(store: &Store, revision: Option<i64>) -> Vec<String> {
 }
 
 #[test]
-fn what_changes_something_makes_one_revision_and_nothing_else_does() {
+fn only_a_transaction_with_changes_makes_a_revision() {
     let mut store = Store::new();
     assert_eq!(done(&mut store, vec![put("/a", "1", 0), put("/b", "1", 0)]), 2);
     assert_eq!(done(&mut store, vec![Operation::Get("/a".into())]), 2);
@@ -30,7 +30,7 @@ fn what_changes_something_makes_one_revision_and_nothing_else_does() {
     done(&mut store, vec![Operation::Delete("/a".into())]);
     assert_eq!(done(&mut store, vec![put("/a", "2", 0)]), 5);
     let a = store.get("/a").unwrap();
-    assert_eq!((a.create_revision, store.version("/a")), (Revision(5), 1), "it begins anew");
+    assert_eq!((a.create_revision, store.version("/a")), (Revision(5), 1), "a new key");
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_transaction_does_one_branch_whole_or_nothing() {
         otherwise: vec![Operation::Get("/a".into()), Operation::Get("/none".into())],
     };
     assert_eq!(store.transact(&claim(7)), Err(Refusal::NoSuchLease));
-    assert_eq!((store.revision().0, store.get("/b")), (1, None), "nothing of it was done");
+    assert_eq!((store.revision().0, store.get("/b")), (1, None), "no change is made");
     store.grant(LeaseId(7), 10, 0);
     let decided = store.transact(&claim(7)).unwrap();
     assert_eq!(decided, Decided { has_held: true, revision: Revision(2), found: Vec::new() });
@@ -55,7 +55,7 @@ fn a_transaction_does_one_branch_whole_or_nothing() {
 }
 
 #[test]
-fn comparisons_are_with_0_where_there_is_no_key() {
+fn comparisons_of_a_missing_key_are_with_0() {
     let mut store = Store::new();
     store.grant(LeaseId(7), 10, 0);
     done(&mut store, vec![put("/a", "1", 7)]);
@@ -71,7 +71,7 @@ fn comparisons_are_with_0_where_there_is_no_key() {
 }
 
 #[test]
-fn the_keys_of_a_lease_go_together_when_it_ends() {
+fn the_keys_of_a_lease_are_deleted_together_when_it_ends() {
     let mut store = Store::new();
     store.grant(LeaseId(7), 10, 0);
     done(&mut store, vec![put("/a", "1", 7)]);
@@ -90,7 +90,7 @@ fn the_keys_of_a_lease_go_together_when_it_ends() {
 }
 
 #[test]
-fn what_is_compacted_is_refused_and_what_is_left_is_right() {
+fn compacted_revisions_are_refused_and_later_ones_are_unchanged() {
     let mut store = Store::new();
     for value in ["1", "2", "3"] {
         done(&mut store, vec![put("/a", value, 0)]);
@@ -105,7 +105,7 @@ fn what_is_compacted_is_refused_and_what_is_left_is_right() {
     assert_eq!(paths(&store, Some(4)), ["/a"]);
     assert_eq!(store.changes_from("/", 2), None);
     assert_eq!(store.changes_from("/", 3).unwrap().len(), 3);
-    // The deletion of the very revision is lost, as in the etcd that this is a model of.
+    // The deletion of the very revision is lost, as in the etcd that is modelled here.
     store.compact(Revision(5)).unwrap();
     let changes = store.changes_from("/", 5).unwrap();
     assert_eq!(changes[0].iter().map(|it| it.path.as_str()).collect::<Vec<_>>(), ["/b"]);

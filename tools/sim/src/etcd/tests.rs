@@ -85,7 +85,7 @@ fn values(news: &[WatchNews]) -> Vec<String> {
 }
 
 #[test]
-fn a_watch_tells_every_revision_in_its_order_from_the_one_asked_for() {
+fn a_watch_sends_every_revision_in_order_from_the_requested_one() {
     for seed in 0..50 {
         let mut world = World::new(seed);
         world.etcd.slow((100, 50_000), (0, 400_000));
@@ -103,7 +103,7 @@ fn a_watch_tells_every_revision_in_its_order_from_the_one_asked_for() {
 }
 
 #[test]
-fn a_watch_that_lags_behind_a_compaction_ends_with_a_word() {
+fn a_watch_that_lags_behind_a_compaction_reports_it_and_ends() {
     let mut world = World::new(1);
     world.put("/a", "1");
     let watch = world.watch(3);
@@ -118,7 +118,7 @@ fn a_watch_that_lags_behind_a_compaction_ends_with_a_word() {
 }
 
 #[test]
-fn a_watch_that_stalls_says_nothing_until_another_is_opened() {
+fn a_stalled_watch_sends_nothing_until_another_is_opened() {
     let mut world = World::new(1);
     let watch = world.watch(2);
     assert_eq!(world.news(watch), [WatchNews::Created]);
@@ -153,7 +153,7 @@ fn a_lease_ends_within_a_second_of_its_time_and_its_keys_with_it() {
 }
 
 #[test]
-fn a_kill_leaves_it_open_whether_a_write_was_done() {
+fn after_a_kill_an_unanswered_write_may_have_been_done() {
     let mut unknown = [0; 2];
     for seed in 0..100 {
         let mut world = World::new(seed);
@@ -176,7 +176,7 @@ fn a_kill_leaves_it_open_whether_a_write_was_done() {
 }
 
 #[test]
-fn what_waits_for_a_leader_is_done_late_or_never() {
+fn requests_that_wait_for_a_leader_are_done_late_or_never() {
     let mut was_done = [0; 2];
     for seed in 0..100 {
         let mut world = World::new(seed);
@@ -209,7 +209,7 @@ fn a_cut_may_be_one_way() {
 }
 
 #[test]
-fn a_restored_etcd_counts_its_revisions_again_and_keeps_the_leases_of_then() {
+fn a_restored_etcd_reuses_revisions_and_has_the_leases_of_its_backup() {
     let mut world = World::new(1);
     let lease = world.grant(10);
     world.asked(Request::Transact(put("/a", "old", Some(lease)))).unwrap();
@@ -229,7 +229,7 @@ fn a_restored_etcd_counts_its_revisions_again_and_keeps_the_leases_of_then() {
 }
 
 #[test]
-fn without_space_nothing_is_put_and_leases_live() {
+fn an_etcd_without_space_refuses_puts_and_keeps_leases_alive() {
     let mut world = World::new(1);
     let lease = world.grant(10);
     world.put("/a", "1");
@@ -247,7 +247,7 @@ fn without_space_nothing_is_put_and_leases_live() {
 }
 
 #[test]
-fn one_seed_is_one_history() {
+fn equal_seeds_play_equal_histories() {
     let play = |seed| {
         let mut world = World::new(seed);
         world.watch(2);

@@ -1,7 +1,8 @@
-//! The watches of all clients: what each has still to be told, and when it is looked at next.
+//! The watches of all clients: the changes that each has still to send, and the next look at it.
 //!
-//! A watch is told whole revisions in their order. One that lags is told later, and if what it needs is compacted
-//! meanwhile, it ends. One that stalls says nothing any more, not even that it ended: its connection is open and dead.
+//! A watch sends whole revisions in their order. One that lags sends them later, and if the
+//! revisions that it needs are compacted meanwhile, it ends. One that stalls sends nothing, not
+//! even its end: its connection is open and dead.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +15,12 @@ use super::store::Store;
 struct Watch {
     client: ClientId,
     prefix: String,
-    /// The first revision that it was not told of.
+    /// The first revision that it has not sent.
     next: i64,
     is_stalled: bool,
-    /// It is to be looked at.
+    /// True while a look at it is scheduled.
     is_due: bool,
-    /// What was told arrives then, so nothing later may arrive before.
+    /// Arrival time of what it sent last: later messages may not arrive before.
     arrives_us: u64,
 }
 
@@ -51,14 +52,15 @@ impl Watches {
         self.all.get(&id).is_some_and(|watch| watch.is_stalled)
     }
 
-    /// From now on the watches of a client say nothing.
+    /// Silences the present watches of a client.
     pub(super) fn stall(&mut self, client: ClientId) {
         for watch in self.all.values_mut().filter(|watch| watch.client == client) {
             watch.is_stalled = true;
         }
     }
 
-    /// Watches that are to be looked at and were not said to be before.
+    /// Returns the watches that have changes to send and no scheduled look, and marks them as
+    /// scheduled.
     pub(super) fn become_due(&mut self, store: &Store) -> Vec<RequestId> {
         let newest = store.revision().0;
         let due = self.all.iter_mut().filter(|(_, watch)| !watch.is_due && watch.next <= newest);
@@ -69,7 +71,7 @@ impl Watches {
         .collect()
     }
 
-    /// What a watch is told now. A watch that has ended is closed.
+    /// Returns the changes that a watch sends at this look. A watch that has ended is closed.
     pub(super) fn look(&mut self, id: RequestId, store: &Store) -> Vec<WatchNews> {
         let Some(watch) = self.all.get_mut(&id).filter(|watch| !watch.is_stalled) else {
             return Vec::new();
@@ -87,19 +89,20 @@ impl Watches {
         }
     }
 
-    /// When something that is told now and takes until `arrives_us` arrives: never before what was told earlier.
+    /// Returns when a message of the watch arrives that would take until `arrives_us`: never before
+    /// an earlier one.
     pub(super) fn arrival(&mut self, id: RequestId, arrives_us: u64) -> u64 {
         let Some(watch) = self.all.get_mut(&id) else { return arrives_us };
         watch.arrives_us = watch.arrives_us.max(arrives_us);
         watch.arrives_us
     }
 
-    /// Whether it has been told everything.
+    /// True if it has sent all changes.
     pub(super) fn is_up_to_date(&self, id: RequestId, store: &Store) -> bool {
         self.all.get(&id).is_some_and(|watch| watch.next > store.revision().0)
     }
 
-    /// All of them end; those that can say so.
+    /// Ends all watches; returns those that can report it.
     pub(super) fn end_all(&mut self) -> Vec<(RequestId, ClientId)> {
         let ended = std::mem::take(&mut self.all).into_iter();
         ended.filter(|(_, watch)| !watch.is_stalled).map(|(id, watch)| (id, watch.client)).collect()

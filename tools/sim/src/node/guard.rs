@@ -1,4 +1,4 @@
-//! The guard's part: lists of routes under fences, and the watch over the workers' heartbeats.
+//! The guard: lists of routes under fences, and the watch over the workers' heartbeats.
 
 use weir_routes::watchdog::{Alarm, Watchdog};
 use weir_routes::{Fence, Options, Stake, WorkerIndex};
@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Guard {
     watchdog: Watchdog,
-    /// As each worker's word stands: raised when it was taken for dead.
+    /// The fence word of each worker: raised when the worker was taken for dead.
     pub(crate) fences: Vec<Fence>,
 }
 
@@ -21,13 +21,13 @@ impl Guard {
         }
     }
 
-    /// Time between two looks, microseconds. None: nobody is watched.
+    /// Returns the time between two looks, microseconds; `None` if no worker is watched.
     pub(crate) fn interval_us(&self) -> Option<u64> {
         self.watchdog.interval().map(|interval| interval.as_micros() as u64)
     }
 
-    /// Looks at the heartbeats, by worker. A silent worker is fenced, and its routes are to be made a last resort; one that
-    /// is hung takes its process with it, the later the more `stakes` there are.
+    /// Looks at the heartbeats, by worker. A silent worker is fenced, and its routes are to be made
+    /// a last resort; the process of a hung worker is to be killed, the later the higher its stake.
     pub(crate) fn look(&mut self, clock_us: u64, beats: &[u64], stakes: &[Stake]) -> Vec<Alarm> {
         let beat = |worker: WorkerIndex| beats[usize::from(worker)];
         let stake = |worker: WorkerIndex| stakes[usize::from(worker)];
@@ -40,7 +40,8 @@ impl Guard {
         alarms
     }
 
-    /// Whether a list that was made under this fence is set. `has_routes`: whether it has any.
+    /// Sets a list of routes if its fence is current; returns whether it is. `has_routes`: whether
+    /// the list has any routes.
     pub(crate) fn takes(
         &mut self,
         worker: usize,

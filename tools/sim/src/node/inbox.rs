@@ -1,15 +1,16 @@
-//! What is on its way to the core of a node, and what waits for it, as in the product: [`weir_node_core`] decides both.
+//! The messages on their way to the core of a node, and those that wait for it; as in the product,
+//! [`weir_node_core`] decides which wait.
 
 use std::collections::VecDeque;
 
 use weir_etcd::MirrorEvent;
 use weir_node_core::{Event, InTurn, Notice, Notices};
 
-/// News of a worker that are on their way or wait: far fewer than in the product, so that workers keep theirs while a
-/// core stands still.
+/// Most events of a worker that are on their way or wait: far fewer than in the product, so that
+/// workers keep theirs while a core stalls.
 const NEWS_MAX: usize = 16;
 
-/// Something that the core is told.
+/// A message for the core.
 #[derive(Debug)]
 pub(crate) enum Message {
     Notice(Notice),
@@ -39,10 +40,11 @@ impl From<Message> for Event {
 
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// In the order in which it comes, and when.
+    /// Messages on their way in the order of their arrival, with its time.
     under_way: VecDeque<(u64, Message)>,
     notices: Notices,
-    /// In the product the mirror's task holds back what is too much; here it waits.
+    /// The mirror's events; in the product the mirror's task holds back excess ones, here they
+    /// wait.
     mirror: VecDeque<Message>,
     workers: Vec<VecDeque<Message>>,
     in_turn: InTurn,
@@ -59,7 +61,7 @@ impl Inbox {
         }
     }
 
-    /// A message sets out, and comes after all that were sent before: when.
+    /// Sends a message, which arrives after all messages that were sent before; returns the time.
     pub(crate) fn send(&mut self, due_us: u64, message: Message) -> u64 {
         let last_us = self.under_way.back().map_or(0, |(due_us, _)| *due_us);
         let due_us = due_us.max(last_us);
@@ -67,13 +69,13 @@ impl Inbox {
         due_us
     }
 
-    /// The next message that has come by now, to be [put](Self::put) there.
+    /// Returns the next message that has arrived, to be passed to [`put`](Self::put).
     pub(crate) fn arrival(&mut self, now_us: u64) -> Option<Message> {
         let has_come = self.under_way.front().is_some_and(|(due_us, _)| *due_us <= now_us);
         if has_come { self.under_way.pop_front().map(|(_, message)| message) } else { None }
     }
 
-    /// It waits for the core.
+    /// Lets a message wait for the core.
     pub(crate) fn put(&mut self, message: Message) {
         match message {
             Message::Notice(notice) => drop(self.notices.push(notice)),
@@ -82,7 +84,7 @@ impl Inbox {
         }
     }
 
-    /// The next one that the core is told.
+    /// Returns the next message for the core.
     pub(crate) fn next(&mut self) -> Option<Message> {
         let Self { notices, mirror, workers, in_turn, .. } = self;
         in_turn.next(workers.len() + 2, |way| match way {
@@ -92,7 +94,7 @@ impl Inbox {
         })
     }
 
-    /// Notices that wait.
+    /// Returns the number of waiting notices.
     pub(crate) fn notices(&self) -> usize {
         self.notices.len()
     }
@@ -103,7 +105,7 @@ impl Inbox {
             && self.workers.iter().all(VecDeque::is_empty)
     }
 
-    /// How much more a worker may tell.
+    /// Returns how many more events a worker may send.
     pub(crate) fn room(&self, worker: usize) -> usize {
         let is_its = |message: &Message| match message {
             Message::FromWorker { worker: of, .. } => *of == worker,

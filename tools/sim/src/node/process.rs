@@ -1,4 +1,5 @@
-//! A process of a node, from its start to its end: its core, workers, guard, and the messages between them.
+//! A process of a node, from its start to its end: its core, workers, guard, and the messages
+//! between them.
 
 use std::time::Duration;
 
@@ -32,20 +33,20 @@ pub(crate) struct Process {
     pub(crate) core: Core,
     pub(crate) workers: Vec<Worker>,
     pub(crate) boots: Vec<BootId>,
-    /// The lives before, as the disk knows them.
+    /// The former incarnations of the workers, as the disk knows them.
     pub(crate) formers: Vec<Option<BootId>>,
     pub(crate) guard: Guard,
-    /// What the guard may know of what would end with each worker.
+    /// What homes would lose with each worker, as the guard knows it.
     pub(crate) stakes: Vec<Stake>,
-    /// What the core is told.
+    /// Messages for the core.
     pub(crate) inbox: Inbox,
-    /// SIGSTOP: nothing of the process goes on until then.
+    /// SIGSTOP: the whole process is stopped until this time.
     pub(crate) stopped_until_us: u64,
-    /// It has handed over, and ends.
+    /// True once it has handed over and is ending.
     pub(crate) is_ending: bool,
 }
 
-/// What a process begins with.
+/// The initial state of a process.
 #[derive(Debug)]
 pub(crate) struct ProcessConfig<'a> {
     pub(crate) node: usize,
@@ -56,12 +57,12 @@ pub(crate) struct ProcessConfig<'a> {
     pub(crate) options: &'a Options,
 }
 
-/// Between two datagrams with what packets wait for, as `app/node` has it.
+/// Time between two datagrams with changes that packets wait for, as in `app/node`.
 const COMMIT_PACE_US: u64 = 120;
 
 fn replication_options(options: &Options) -> weir_stream::Options {
     let defaults = weir_stream::Options::default();
-    // Where packets wait for copies, others' copies are acknowledged at once.
+    // If packets wait for copies, copies from other workers are acknowledged at once.
     let acknowledge_us = if options.commit.is_some() { 0 } else { defaults.acknowledge_us };
     weir_stream::Options {
         acknowledge_us,
@@ -73,7 +74,7 @@ fn replication_options(options: &Options) -> weir_stream::Options {
     }
 }
 
-/// How packets wait for copies: what the engine keeps, and what is awaited.
+/// Returns how packets wait for copies: the limits of the engine, and the options of replication.
 fn commit_options(commit: &Commit) -> (CommitLimits, CommitOptions) {
     let Commit { replicas, is_strict, timeout_ms, held_max, changes_max } = *commit;
     let limits = CommitLimits {
@@ -87,7 +88,7 @@ fn commit_options(commit: &Commit) -> (CommitLimits, CommitOptions) {
 }
 
 impl Process {
-    /// A new life of every worker, with nothing.
+    /// Creates a new incarnation of every worker, without state.
     pub(crate) fn new(config: ProcessConfig<'_>, dice: &mut Dice) -> Self {
         let ProcessConfig { node, name, clock_us, disk, found, options } = config;
         let Found { cluster_id, desired, is_without_etcd } = found;
@@ -127,7 +128,7 @@ impl Process {
         }
     }
 
-    /// What the workers show at the end of a slot.
+    /// Returns the state of the workers at the end of a slot.
     pub(crate) fn slots(&mut self) -> Vec<WorkerSlot> {
         let look = |worker: &mut Worker| {
             let busy = std::mem::take(&mut worker.link_mut().busy).into_iter().collect();
@@ -145,7 +146,7 @@ impl Process {
     }
 }
 
-/// As a node of these lives registers.
+/// Returns the record with which a node of these incarnations registers.
 fn record(node: usize, boots: &[BootId]) -> NodeRecord {
     let workers = boots.iter().enumerate().map(|(worker, boot_id)| WorkerRecord {
         index: worker as u16,
@@ -177,7 +178,7 @@ fn new_worker(
 ) -> Worker {
     let seed = std::array::from_fn(|_| dice.draw());
     let mut engine =
-        Engine::new(site::engine_config(options, place, seed)).expect("a good configuration");
+        Engine::new(site::engine_config(options, place, seed)).expect("the configuration is valid");
     let mut secret = [0; 32];
     secret.chunks_exact_mut(8).for_each(|part| part.copy_from_slice(&dice.draw().to_be_bytes()));
     let identity = Identity { worker: PeerId::at(site::replication(place)), boot, secret };
@@ -189,7 +190,7 @@ fn new_worker(
         keys,
         options.shards as usize,
     );
-    let mut replication = replication.expect("good options");
+    let mut replication = replication.expect("the options are valid");
     if let Some((limits, options)) = options.commit.as_ref().map(commit_options) {
         engine.hold_uncommitted(limits);
         replication.await_replicas(options);

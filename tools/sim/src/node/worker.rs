@@ -1,4 +1,5 @@
-//! A worker: the production turn (`weir_worker`) over rings instead of ports, and when its next turn is.
+//! A worker: the production turn (`weir_worker`) over rings instead of ports, and the time of its
+//! next turn.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,36 +12,36 @@ use weir_routes::Fence;
 use weir_wire::frame::{VecFrame, VecPool};
 use weir_worker::{LocalLink, Member, Rings};
 
-/// As a worker of `app/node`.
+/// As for a worker of `app/node`.
 const LISTED_PER_TURN: u32 = 64;
 
 #[derive(Debug)]
 pub(crate) struct Worker {
     core: weir_worker::Worker<VecFrame, LocalLink>,
     ports: Rings<VecPool>,
-    /// And when they come.
+    /// Commands on their way, with their arrival times.
     orders: VecDeque<(u64, Order)>,
     pub(crate) orders_total: u64,
     /// Its next turn, in virtual time.
     pub(crate) turn_due_us: u64,
-    /// It stands still until then.
+    /// It stalls until this time.
     pub(crate) stalled_until_us: u64,
-    /// It goes on after a fence, which the core is still to be told.
+    /// A stall after which it continues under a new fence, not yet reported to the core.
     pub(crate) standstill: Standstill,
 }
 
-/// What a turn led to.
+/// The results of a turn.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     pub(crate) news: Vec<News>,
-    /// The worker goes on although it was fenced, and how many packets had waited.
+    /// The fence under which the worker continues after a stall, and how many packets had waited.
     pub(crate) rejoined: Option<(Fence, usize)>,
     pub(crate) packets: usize,
-    /// Something is left to be done at once.
+    /// True if work is left that can be done at once.
     pub(crate) is_busy: bool,
-    /// Packets wait for copies.
+    /// True if packets wait for copies.
     pub(crate) is_holding: bool,
-    /// For the block log.
+    /// Events for the block log.
     pub(crate) events: Vec<BlockEvent>,
 }
 
@@ -70,7 +71,7 @@ impl Worker {
         &self.member().replication
     }
 
-    /// What the worker shows to its node's roles and guard.
+    /// Returns the state that the worker shows to its node's roles and guard.
     pub(crate) fn link(&self) -> &LocalLink {
         &self.member().link
     }
@@ -79,13 +80,13 @@ impl Worker {
         &mut self.core.member.as_deref_mut().expect("each worker here is a member").link
     }
 
-    /// Begins, with its ports up.
+    /// Starts the worker, with its ports up.
     pub(crate) fn start(&mut self, clock_us: u64) {
         self.core.engine.watch_gateways();
         self.core.start(Duration::from_micros(clock_us), &mut self.ports);
     }
 
-    /// A frame has come to a port.
+    /// Takes a frame that has arrived at a port.
     pub(crate) fn arrive(&mut self, side: Side, frame: VecFrame) {
         self.ports.arrive(side, frame);
     }
@@ -95,17 +96,18 @@ impl Worker {
         self.orders.push_back((due_us, order));
     }
 
-    /// Frames that were sent, with their sides.
+    /// Passes the frames that were sent to `sink`, with their sides.
     pub(crate) fn take_frames(&mut self, mut sink: impl FnMut(Side, VecFrame)) {
         for side in Side::ALL {
             self.ports.sent[side as usize].drain(..).for_each(|frame| sink(side, frame));
         }
     }
 
-    /// One turn of the loop. `fence`: the guard's word; `room`: for so many news.
+    /// Makes one turn of the loop. `fence` is the guard's fence word, `room` how many events the
+    /// worker may report.
     pub(crate) fn turn(&mut self, now_us: u64, clock_us: u64, fence: Fence, room: usize) -> Turn {
         while self.orders.front().is_some_and(|(due_us, _)| *due_us <= now_us) {
-            let (_, order) = self.orders.pop_front().expect("there is one");
+            let (_, order) = self.orders.pop_front().expect("the first command is due");
             self.link_mut().orders.push_back(order);
         }
         (self.link_mut().fence, self.link_mut().room) = (fence.0, room);
@@ -133,7 +135,8 @@ impl Worker {
         std::iter::from_fn(|| self.core.engine.next_event()).collect()
     }
 
-    /// The end in order: nothing waits for copies any more. What is left for the block log.
+    /// Ends the worker in an orderly way: no packet waits for copies any longer. Returns the
+    /// remaining events for the block log.
     pub(crate) fn let_go(&mut self, clock_us: u64) -> Vec<BlockEvent> {
         self.core.let_go(Duration::from_micros(clock_us), &mut self.ports);
         self.block_events()

@@ -1,4 +1,5 @@
-//! The table of the planted bugs: how many seeds it took to find each, and by what.
+//! The table of the planted bugs: how many seeds it took to find each, and the violation that
+//! showed it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,7 +10,7 @@ use weir_planted::Mutation;
 
 use crate::planted::find;
 
-/// Rows that wait for those in front of them.
+/// Rows that wait until those in front of them are printed.
 #[derive(Default)]
 struct Table {
     rows: BTreeMap<usize, String>,
@@ -17,8 +18,8 @@ struct Table {
     are_found: bool,
 }
 
-/// Plays the seeds with each bug until one fails, on all cores, and prints the rows in the order of the bugs. Returns
-/// whether every bug was found.
+/// Plays the seeds with each bug until one fails, on all cores, and prints the rows in the order of
+/// the bugs. Returns whether every bug was found.
 pub fn print_table(mutations: &[Mutation], seeds: Range<u64>) -> bool {
     println!("| bug | what it does | seeds | at seed | found by |\n|---|---|---|---|---|");
     let waiting = Mutex::new(mutations.iter().enumerate());
@@ -40,7 +41,7 @@ fn next<T>(waiting: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 
-/// The row of a bug, and whether it was found.
+/// Returns the row of a bug, and whether it was found.
 fn row(Mutation { name, what, .. }: &Mutation, seeds: Range<u64>) -> (String, bool) {
     match find(name, seeds.clone()) {
         Some(found) => {

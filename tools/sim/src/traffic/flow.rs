@@ -9,10 +9,10 @@ use weir_wire::{icmp, tcp};
 use super::packet::show;
 use crate::site::Place;
 
-/// Packets of a flow that does not last, and of one that does: then another one takes its place.
+/// Packets of a short flow, and of a lasting one, which another one then replaces.
 const SHORT: u64 = 4;
 const LONG: u64 = 150;
-/// Of a home whose flow gets no answers.
+/// How long a home whose flow gets no answers waits.
 const PATIENCE_US: u64 = 600_000;
 
 /// An inside endpoint of a home.
@@ -22,13 +22,13 @@ pub(crate) struct Socket {
     pub(crate) home: Ipv4Addr,
     pub(crate) inside: Endpoint,
     pub(crate) protocol: Protocol,
-    /// As it was seen last.
+    /// The endpoint that was seen last.
     pub(crate) public: Option<Endpoint>,
-    /// As all copies had it when the cluster was whole last.
+    /// The endpoint that all copies held when the cluster was last whole.
     pub(crate) known: Option<Endpoint>,
-    /// As it must stay.
+    /// The endpoint that must not change.
     pub(crate) protected: Option<Endpoint>,
-    /// What packets have told of it, where they wait for copies.
+    /// What packets that left have shown, if packets wait for copies.
     pub(crate) left: Option<Left>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Socket {
 pub(crate) type Inside = (u32, Endpoint, Protocol);
 
 impl Socket {
-    /// As the tables tell whose mapping it is.
+    /// Returns the key by which tables identify the mapping's owner.
     pub(crate) fn key(&self) -> Inside {
         (self.home.to_bits(), self.inside, self.protocol)
     }
@@ -46,23 +46,24 @@ impl Socket {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Left {
     pub(crate) public: Endpoint,
-    /// How far the session was.
+    /// The progress of the session.
     pub(crate) progress: Progress,
     /// When and where the first packet left that shows it.
     pub(crate) at_us: u64,
     pub(crate) place: Place,
-    /// When as many as are waited for, or all copies, were last seen to have the mapping.
+    /// When all copies, or as many as packets wait for, were last seen to hold the mapping.
     pub(crate) known_us: Option<u64>,
-    /// The nodes that had it then, a bit each.
+    /// The nodes that held it then, one bit each.
     pub(crate) known_by: u64,
 }
 
-/// How far a session must have come for a packet to leave: what copies must know of it before. It only grows.
+/// The progress that a session must have for a packet to leave, which copies must know before. It
+/// only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Progress {
-    /// The home has sent.
+    /// The home has sent a packet.
     Begun,
-    /// The server has.
+    /// The server has sent a packet.
     Answered,
     /// Both sides of a TCP connection have acknowledged.
     Established,
@@ -72,10 +73,10 @@ pub(crate) enum Progress {
 }
 
 impl Progress {
-    /// What a packet shows that leaves to the internet, or to a home.
+    /// Returns what a packet shows that leaves to the internet, or to a home.
     pub(crate) fn shown_by(protocol: Protocol, flags: u8, is_up: bool) -> Self {
         match (protocol, is_up) {
-            // Who has spoken the next packet shows again: copies need not know it.
+            // The next packet shows again which side has sent: copies need not know it.
             (Protocol::Udp | Protocol::Icmp, _) => Self::Begun,
             (_, true) if flags & tcp::SYN != 0 => Self::Begun,
             (_, false) if flags & tcp::SYN != 0 => Self::Answered,
@@ -86,7 +87,7 @@ impl Progress {
         }
     }
 
-    /// As a table shows a session.
+    /// Converts the state that a table shows for a session.
     pub(crate) fn of_state(state: &str) -> Self {
         match state {
             "syn-received" => Self::Answered,
@@ -104,7 +105,7 @@ impl fmt::Display for Socket {
     }
 }
 
-/// As the home sees it. UDP is established with the first answer.
+/// The stage of a flow as its home sees it. UDP is established with the first answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Opening,
@@ -126,7 +127,7 @@ pub(crate) struct Flow {
     /// When its home sent its first packet, and its last.
     pub(crate) began_us: u64,
     pub(crate) sent_us: u64,
-    /// When the server heard of it.
+    /// When its first packet reached the server.
     pub(crate) first_us: Option<u64>,
     pub(crate) heard_us: u64,
     /// Packets that were missing, up and down, when the calm began.
@@ -152,15 +153,15 @@ impl Flow {
         }
     }
 
-    /// Packets that were sent and have not arrived, up and down.
+    /// Returns how many packets were sent and have not arrived, up and down.
     pub(crate) fn missing(&self) -> (u64, u64) {
         let Self { sent_up, got_up, sent_down, got_down, .. } = *self;
         (sent_up.saturating_sub(got_up), sent_down.saturating_sub(got_down))
     }
 
-    /// Flags of the next packet, see [`super::packet::build`]. None: nothing more is sent.
+    /// Returns the flags of the next packet, see [`super::packet::build`]; `None` if the flow ends.
     pub(super) fn next_flags(&mut self, now_us: u64, protocol: Protocol) -> Option<u8> {
-        // Nobody answers any more: it begins anew.
+        // The answers have stopped: the connection starts again.
         if self.is_lasting
             && self.stage == Stage::Established
             && now_us > self.heard_us + PATIENCE_US
@@ -173,7 +174,7 @@ impl Flow {
             (Protocol::Udp | Protocol::Icmp, _) if is_enough => None,
             (Protocol::Udp, _) => Some(0),
             (Protocol::Icmp, _) => Some(icmp::ECHO_REQUEST),
-            // Nobody answers: it gives up.
+            // No answer comes: the flow gives up.
             (_, Stage::Opening | Stage::Closing)
                 if !self.is_lasting && self.sent_up > 4 * SHORT =>
             {
@@ -190,7 +191,7 @@ impl Flow {
         }
     }
 
-    /// The server has answered.
+    /// Notes an answer of the server.
     pub(super) fn heard(&mut self, now_us: u64, flags: u8) {
         self.heard_us = now_us;
         self.stage = match self.stage {
@@ -201,7 +202,7 @@ impl Flow {
     }
 }
 
-/// Flags of a server's answer; None: it does not answer.
+/// Returns the flags of a server's answer; `None` if it does not answer.
 pub(super) fn answer(protocol: Protocol, flags: u8) -> Option<u8> {
     match protocol {
         Protocol::Udp => Some(0),

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use weir_nat::{Endpoint, Protocol};
 use weir_wire::{build, gre, icmp, ipv4, tcp, udp};
 
-/// What every packet carries: its flow, and its number in it.
+/// The content of every packet: its flow, and its number in the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
     pub(super) flow: u32,
@@ -13,7 +13,7 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// Nobody asked for it.
+    /// Mark of an unsolicited packet.
     pub(super) const PROBE: Self = Self { flow: u32::MAX, number: 0 };
 
     fn bytes(self) -> [u8; 8] {
@@ -40,7 +40,9 @@ pub(super) fn show(endpoint: Endpoint) -> SocketAddrV4 {
     SocketAddrV4::new(endpoint.address.into(), endpoint.port)
 }
 
-/// `flags`: of a TCP segment; the kind of an ICMP query, whose identifier is the port of who asks, and 0 that of who answers.
+/// Builds a packet. `flags` are those of a TCP segment, or the type of an ICMP query, whose
+/// identifier is the source port of a request and the destination port of a reply; the other port
+/// is 0.
 pub(super) fn build(
     protocol: Protocol,
     from: Endpoint,
@@ -64,7 +66,7 @@ pub(super) fn protocol(packet: &[u8]) -> Option<u8> {
     ipv4::parse(packet).ok().map(|(ip, ..)| ip.protocol)
 }
 
-/// None: an ICMP error, something unknown, or without a mark.
+/// Parses a packet; `None` for an ICMP error, an unknown packet, or one without a mark.
 pub(super) fn read(packet: &[u8]) -> Option<Seen> {
     let (ip, header_len, total) = ipv4::parse(packet).ok()?;
     let rest = &packet[header_len..total];
@@ -95,7 +97,7 @@ pub(super) fn read(packet: &[u8]) -> Option<Seen> {
     Some(Seen { protocol, from, to, flags, mark })
 }
 
-/// Both ends of a tunnel, and the packet in it.
+/// Returns both ends of a tunnel, and the packet in it.
 pub(super) fn decapsulate(packet: &[u8]) -> Option<(Ipv4Addr, Ipv4Addr, &[u8])> {
     let (ip, header_len, total) = ipv4::parse(packet).ok()?;
     if ip.protocol != ipv4::PROTOCOL_GRE {
@@ -111,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_built_is_read() {
+    fn a_built_packet_is_parsed_to_the_same() {
         let mark = Mark { flow: 7, number: 9 };
         let kinds = [
             (Protocol::Udp, 0, (5, 6)),

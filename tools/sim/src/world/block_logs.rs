@@ -1,9 +1,11 @@
-//! The block logs of all nodes, as they lie on their disks, and what they say when a history is over.
+//! The block logs of all nodes, as on their disks, and the answers they give when a history is
+//! over.
 //!
-//! Of some packets that left it is remembered which home had the public endpoint then. Asked afterwards, the logs of all
-//! nodes name this home, or say that they cannot tell; so does any part of them. They never name another home, and never say
-//! that nobody had it. Clocks of the nodes differ by up to half a second, and a process that is killed loses the lines
-//! that its log's thread has not written.
+//! For some packets that left, the home that had the public endpoint at that time is remembered.
+//! Asked afterwards, the logs of all nodes name this home, or answer that they cannot say; so does
+//! any subset of them. They never name another home, and never answer that no home had it. Clocks
+//! of the nodes differ by up to half a second, and a process that is killed loses the lines that
+//! its log's thread has not written.
 
 use std::net::Ipv4Addr;
 use std::ops::AddAssign;
@@ -17,18 +19,19 @@ use super::World;
 use super::checks::dotted;
 use crate::dice::Dice;
 
-/// When a history begins, on the clock of the wall.
+/// Wall-clock time at which a history begins.
 const BEGAN_MS: u64 = 1_700_000_000_000;
-/// No clock differs more from the true time.
+/// Largest error of a clock.
 const AHEAD_MAX_MS: u64 = 500;
-/// What is asked for allows for the clocks of two nodes.
+/// Clock error in the questions: it covers the clocks of two nodes.
 const CLOCK_ERROR: Duration = Duration::from_millis(1_000);
-/// A log says so often how far it is complete. The product says it each ten seconds; a history is short.
+/// Interval between marks of completeness. The product writes one every ten seconds; a history is
+/// short.
 const MARK_US: u64 = 2_000_000;
-/// Questions after a history, to all logs and to a part of them.
+/// Most questions after a history, each to all logs and to a part of them.
 const QUESTIONS_MAX: usize = 48;
 
-/// A home sent from a public endpoint.
+/// A home's use of a public endpoint.
 #[derive(Clone, Copy, Debug)]
 struct Use {
     at_us: u64,
@@ -36,12 +39,12 @@ struct Use {
     home: u32,
 }
 
-/// What the logs said.
+/// How many questions the logs answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogCounts {
-    /// Questions; to all logs, and to a part of them.
+    /// Questions, each to all logs, and to a part of them.
     pub asked: u64,
-    /// Those that all logs together answered.
+    /// Questions that all logs together answered.
     pub answered: u64,
     pub answered_by_parts: u64,
 }
@@ -60,7 +63,7 @@ struct NodeLog {
     /// Lines that the log's thread has not written yet.
     unwritten: Vec<u8>,
     scribe: Option<Scribe>,
-    /// By so much the clock of its wall is ahead of true time.
+    /// Milliseconds by which its wall clock is ahead of the true time.
     ahead_ms: u64,
     marked_us: u64,
 }
@@ -93,7 +96,7 @@ impl BlockLogs {
         Self { nodes, uses: Vec::new(), seen: 0, dice, counts: LogCounts::default() }
     }
 
-    /// A process begins.
+    /// Records the start of a process.
     pub(super) fn open(&mut self, now_us: u64, node: usize, name: &str, boot: u128) {
         let log = &mut self.nodes[node];
         let time_ms = log.time_ms(now_us);
@@ -110,7 +113,7 @@ impl BlockLogs {
         }
     }
 
-    /// The log's thread has a turn.
+    /// Writes the lines that wait, and a mark if it is due.
     pub(super) fn write(&mut self, now_us: u64, node: usize) {
         let log = &mut self.nodes[node];
         log.text.append(&mut log.unwritten);
@@ -121,7 +124,7 @@ impl BlockLogs {
         }
     }
 
-    /// The process ends in order.
+    /// Records the orderly end of a process.
     pub(super) fn close(&mut self, now_us: u64, node: usize) {
         self.write(now_us, node);
         let log = &mut self.nodes[node];
@@ -131,18 +134,18 @@ impl BlockLogs {
         }
     }
 
-    /// The process is gone.
+    /// Drops the lines that a killed process has not written.
     pub(super) fn cut(&mut self, node: usize) {
         let log = &mut self.nodes[node];
         log.unwritten.clear();
         log.scribe = None;
     }
 
-    /// A packet of this home has left from a public endpoint.
+    /// Notes that a packet of this home has left from a public endpoint.
     pub(super) fn note_use(&mut self, at_us: u64, public: Endpoint, home: u32) {
         let used = Use { at_us, public, home };
         self.seen += 1;
-        // Each packet of the history is remembered with the same chance.
+        // Each packet of the history is kept with the same probability.
         match self.dice.below(self.seen) as usize {
             _ if self.uses.len() < QUESTIONS_MAX => self.uses.push(used),
             place if place < QUESTIONS_MAX => self.uses[place] = used,
@@ -150,10 +153,10 @@ impl BlockLogs {
         }
     }
 
-    /// Whether the logs of these nodes name the home.
+    /// Returns whether the logs of these nodes name the home.
     ///
     /// # Errors
-    /// They say something wrong.
+    /// The answer of the logs is wrong.
     fn ask(&self, used: Use, is_asked: impl Fn(usize) -> bool) -> Result<bool, String> {
         let all = self.nodes.iter().enumerate();
         let logs: Vec<&[u8]> =
@@ -164,7 +167,7 @@ impl BlockLogs {
             time: Some((at, at)),
             clock_error: CLOCK_ERROR,
         };
-        let answer = search_logs(&logs, &question).expect("logs in memory");
+        let answer = search_logs(&logs, &question).expect("logs in memory are readable");
         let home = Ipv4Addr::from(used.home);
         let is_right = match answer.verdict {
             Verdict::CannotSay => return Ok(false),
@@ -188,7 +191,8 @@ impl World {
         self.block_logs.counts
     }
 
-    /// The history is over: the logs are asked who had the endpoints that were seen.
+    /// Asks the logs, when the history is over, which homes had the public endpoints that were
+    /// seen.
     pub(crate) fn ask_block_logs(&mut self) {
         for node in 0..self.nodes.len() {
             self.block_logs.write(self.now_us, node);

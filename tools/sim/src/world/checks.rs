@@ -1,4 +1,4 @@
-//! What must always hold, and what must hold again when everything is mended.
+//! The invariants, and the conditions that must hold again when all faults are mended.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,46 +15,48 @@ use crate::fault::Fault;
 use crate::site::{self, Place};
 use crate::traffic::{Inside, Traffic};
 
-/// Between two looks at the writers of lanes.
+/// Time between two looks at the writers of lanes.
 const LOOK_US: u64 = 20_000;
-/// A map that has not changed for so long stays as it is: longer than the controllers take to trust who was cut off, and
-/// then to balance.
+/// A map that has not changed for so long is final: longer than the controllers take to trust a
+/// node again that was cut off, and then to balance.
 const REST_US: u64 = 12_000_000;
-/// So many looks between two at all tables.
+/// All tables are checked at every so many looks.
 const TABLES_EVERY: u64 = 25;
 
-/// What is remembered between two looks.
+/// The state kept between two looks.
 #[derive(Debug, Default)]
 pub(super) struct Checks {
     looks: u64,
-    /// A packet left in a way that calls for a look at the tables.
+    /// True if a packet left in a way that calls for a check of the tables.
     pub(super) is_suspicious: bool,
-    /// The cluster was whole when it was looked at last.
+    /// True if the cluster was whole at the last look.
     pub(super) is_whole: bool,
-    /// The map's last change.
+    /// Time of the map's last change.
     changed_us: u64,
     entries: BTreeMap<ShardId, ShardEntry>,
-    /// Inside endpoints with two mappings, when the tables were looked at last.
+    /// Inside endpoints with duplicate mappings at the last check of the tables.
     pub(super) doubled: u64,
-    /// etcd was set back, and the cluster has not been whole since.
+    /// True if etcd was set back, and the cluster has not been whole since.
     pub(super) is_set_back: bool,
-    /// Failures since it was whole.
+    /// Number of failures since the cluster was last whole.
     failures: u32,
-    /// Something is done to a whole cluster that must lose nothing, and nothing else has failed.
+    /// A watch for lost packets, while a whole cluster is disturbed in a way that must lose none
+    /// and nothing else has failed.
     pub(super) losses: Option<LossWatch>,
     /// The map when the calm began.
     calm_entries: BTreeMap<ShardId, ShardEntry>,
-    /// Orders that all workers had got then.
+    /// Number of commands that all workers had received when the calm began.
     calm_orders: u64,
 }
 
 /// The public endpoints of each inside endpoint.
 pub(super) type Table = BTreeMap<Inside, Vec<Endpoint>>;
-/// By worker.
+/// Tables by worker.
 type Tables = BTreeMap<Place, Table>;
 
 impl Checks {
-    /// Something fails: more than one thing at a time is more than a flow must survive. Whether it is the only one.
+    /// Counts a fault: flows need not survive more than one failure at a time. Returns whether it
+    /// is the only one.
     pub(super) fn strike(&mut self, fault: &Fault, traffic: &mut Traffic) -> bool {
         if fault.is_weather() {
             return false;
@@ -63,7 +65,7 @@ impl Checks {
         self.losses = None;
         self.is_set_back |= matches!(fault, Fault::Restore { .. });
         let is_only = self.failures == 1 && self.is_whole;
-        // With the power of a whole site all copies are gone.
+        // The power loss of a whole site loses all copies.
         if !is_only || matches!(fault, Fault::Site { .. }) {
             traffic.unprotect();
         }
@@ -72,7 +74,7 @@ impl Checks {
     }
 }
 
-/// The entry in one line: members with seat, state and marks, lanes with owner and move.
+/// Formats the entry in one line: members with seat, state and marks, lanes with owner and move.
 pub(super) fn show_entry(entry: &ShardEntry) -> String {
     let mut text = format!("epoch {} term {}", entry.epoch(), entry.term());
     for member in entry.members() {
@@ -97,8 +99,8 @@ pub(super) fn show_entry(entry: &ShardEntry) -> String {
     text
 }
 
-/// Whether no table has two mappings of an inside endpoint. Of two either may go on after a failure, until one of them has
-/// ended.
+/// True if no table has a duplicate mapping of the inside endpoint. After a failure either of two
+/// may survive, until one of them has ended.
 pub(super) fn has_one_mapping<'a>(
     tables: impl IntoIterator<Item = &'a Table>,
     inside: Inside,
@@ -138,7 +140,7 @@ impl World {
         }
     }
 
-    /// All workers whose processes have not ended.
+    /// Returns the positions of all workers whose processes run.
     pub(super) fn places(&self) -> Vec<Place> {
         let nodes = self.nodes.iter().enumerate().filter(|(_, node)| node.process.is_some());
         let workers = self.options.workers_per_node;
@@ -146,11 +148,11 @@ impl World {
     }
 
     pub(super) fn worker(&self, place: Place) -> &crate::node::Worker {
-        let process = self.nodes[place.node].process.as_ref().expect("its process runs");
+        let process = self.nodes[place.node].process.as_ref().expect("the node's process runs");
         &process.workers[place.worker]
     }
 
-    /// No lane has two writers, and none that the map does not name.
+    /// Checks that no lane has two writers, or one that the map does not name.
     fn check_writers(&mut self) {
         let mut writers: BTreeMap<(u32, usize), Place> = BTreeMap::new();
         let mut wrong = None;
@@ -182,14 +184,15 @@ impl World {
         self.check_grants(&writers);
     }
 
-    /// Whether the map names this life of a worker as the owner of a lane, or as who gives it, or the life whose seat it has
-    /// resumed. Of a map that was set back
-    /// nobody knows until the cluster is whole again.
+    /// Whether the map names this incarnation of a worker, or the one whose seat it has resumed, as
+    /// the owner of a lane or as the one that gives it away. If the map was set back, this is not
+    /// known until the cluster is whole again.
     fn may_write(&self, place: Place, shard: ShardId, lane: usize) -> bool {
         let Some(entry) = self.checks.entries.get(&shard) else { return true };
         let process = self.nodes[place.node].process.as_ref();
         let boot = process.map(|process| process.boots[place.worker]);
-        // Where all members have come back without etcd, the entry names their former lives until etcd is back.
+        // If all members have come back without etcd, the entry names their former incarnations
+        // until etcd is back.
         let resumes = process.filter(|process| process.core.roles().is_resuming());
         let former = resumes.and_then(|process| process.formers[place.worker]);
         let is_here = |seat| {
@@ -221,8 +224,8 @@ impl World {
         table
     }
 
-    /// No two inside endpoints hold one public endpoint, but for copies that were deaf while a port rested; then, whether the
-    /// cluster is whole.
+    /// Checks that no two inside endpoints hold one public endpoint, except in copies that were
+    /// deaf while a port rested; then checks whether the cluster is whole.
     fn check_tables(&mut self) {
         self.traffic.let_go_of_silent(self.now_us);
         let mut holders: BTreeMap<(Endpoint, Protocol), (Inside, Place)> = BTreeMap::new();
@@ -280,7 +283,7 @@ impl World {
             };
             !places.is_empty() && places.iter().all(has)
         };
-        // What was protected through a failure must be everywhere again.
+        // A mapping that was protected through a failure must be everywhere again.
         let lost = self.traffic.sockets.iter().find(|socket| {
             let inside = socket.key();
             socket.protected.is_some_and(|public| !holds(socket.shard, inside, public))
@@ -313,7 +316,7 @@ impl World {
         }
     }
 
-    /// The workers that the map names, by shard.
+    /// Returns the workers that the map names, by shard.
     fn member_places(&self) -> BTreeMap<u32, Vec<Place>> {
         let entries = self.control.entries();
         let places = entries.iter().map(|(shard, entry)| {
@@ -327,7 +330,7 @@ impl World {
         places.collect()
     }
 
-    /// Why the cluster is not whole and at rest. None: it is.
+    /// Returns why the cluster is not whole and at rest; `None` if it is.
     pub(crate) fn why_not_whole(&self) -> Option<String> {
         let entries = self.control.entries();
         for node in &self.nodes {
@@ -385,7 +388,7 @@ impl World {
         None
     }
 
-    /// Of what every table says of itself: nothing is counted twice, and no port leaks.
+    /// Lets every table check itself: nothing is counted twice, and no port leaks.
     fn audit(&mut self) {
         for place in self.places() {
             self.worker(place).engine().nat().audit();
@@ -393,12 +396,12 @@ impl World {
         self.check_tables();
     }
 
-    /// The last fault is over: what it leads to may still begin.
+    /// Begins the rest after the last fault, whose consequences may still follow.
     pub(crate) fn begin_rest(&mut self) {
         self.checks.changed_us = self.now_us;
     }
 
-    /// From now on nothing is lost and nothing moves.
+    /// Begins the calm, in which nothing may be lost or moved.
     pub(crate) fn begin_calm(&mut self) {
         self.control.read();
         self.traffic.begin_calm();
@@ -406,12 +409,12 @@ impl World {
         self.checks.calm_orders = self.orders();
     }
 
-    /// Orders that all workers have got.
+    /// Returns the number of commands that all workers have received.
     fn orders(&self) -> u64 {
         self.places().into_iter().map(|place| self.worker(place).orders_total).sum()
     }
 
-    /// Whether it was so.
+    /// Checks at the end of the calm that nothing was lost or moved.
     pub(crate) fn end_calm(&mut self) {
         let is_lossless = self.options.loss_ppm == 0;
         if let Some(lost) = self.traffic.lost_in_calm(is_lossless) {
@@ -420,7 +423,7 @@ impl World {
         if *self.control.entries() != self.checks.calm_entries {
             self.fail("without a fault the map has changed".into());
         }
-        // A replica that misses heartbeats in a row makes flows itself for a moment.
+        // A replica that misses several heartbeats in a row writes flows itself for a moment.
         if is_lossless && self.orders() != self.checks.calm_orders {
             self.fail("without a fault workers have got orders".into());
         }
@@ -434,7 +437,8 @@ impl World {
         self.checks.is_whole
     }
 
-    /// Whole, and the map has not changed for so long that nothing more is to be balanced.
+    /// True if the cluster is whole, and the map has not changed for so long that no balancing is
+    /// left.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.checks.is_whole && self.now_us >= self.checks.changed_us + REST_US
     }

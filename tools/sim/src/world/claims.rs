@@ -1,5 +1,6 @@
-//! What a worker claims must be true when it claims it: who announces a shard has a full copy of it as the map knows, and who
-//! calls its copy full has in it what every copy had when the cluster was whole, as far as all other full copies still do.
+//! A worker's claims must be true when it makes them: a worker that announces a shard has a full
+//! copy of it according to the map, and a worker that calls its copy full holds in it every mapping
+//! that all copies held when the cluster was whole, as far as all other full copies still do.
 
 use weir_engine::Side;
 use weir_map::{Incarnation, Member, MemberState, Rank, ShardEntry, ShardId};
@@ -10,8 +11,8 @@ use crate::node::RouteOrder;
 use crate::site::{self, Place};
 
 impl World {
-    /// A list of routes goes to the guard. By the entry that its worker obeys it is the primary of each shard in it, a replica
-    /// with a full copy, or no member any more.
+    /// Checks a list of routes for the guard: by the entry that its worker follows, the worker is
+    /// the primary of each shard in it, a replica with a full copy, or no member.
     pub(super) fn check_routes(&mut self, node: usize, order: &RouteOrder) {
         let Some(process) = &self.nodes[node].process else { return };
         let worker = order.worker;
@@ -35,7 +36,8 @@ impl World {
         }
     }
 
-    /// A node wants this entry of a shard: a worker of it may have called itself synced.
+    /// Checks an entry that a node wants to write, in which a worker of it may have called itself
+    /// synced.
     pub(super) fn check_synced(&mut self, node: usize, shard: ShardId, wanted: &ShardEntry) {
         self.control.read();
         let Some(entry) = self.control.entries().get(&shard) else { return };
@@ -74,7 +76,7 @@ impl World {
         }
     }
 
-    /// Where this life of a worker runs. None: it has ended.
+    /// Returns where this incarnation of a worker runs; `None` if it has ended.
     pub(super) fn place_of(&self, who: &Incarnation) -> Option<Place> {
         let worker = usize::from(who.worker.index);
         let node = self.nodes.iter().position(|node| node.name == who.worker.node)?;

@@ -1,18 +1,24 @@
-//! Output commit, as the world sees it: what leaves is on as many copies as are waited for, so no fewer deaths lose it; and
-//! nothing waits for longer than it may.
+//! Output commit, checked from outside: a mapping that a leaving packet shows is on as many copies
+//! as packets wait for, so only more deaths than that lose it; and no packet waits longer than it
+//! may.
 //!
 //! ```text
-//!   a frame leaves --> the first that shows a mapping, or its session in this state? --> so many other nodes know it
-//!   processes end  --> no more than are waited for since then? --> somebody still knows the mapping
+//!   a frame leaves --> is it the first that shows a mapping, or its session in this state?
+//!                      --> enough other nodes know it
+//!   processes end  --> at most as many as packets wait for, since then?
+//!                      --> some node still knows the mapping
 //! ```
 //!
-//! Copies are counted for what the worker changed itself, and waited for:
-//! - What a worker got from another, with the lane or as a copy of it, is nothing that it changed, and nor is what it has
-//!   not seen: packets of one connection may take two ways. So the owner of the lane is asked, of what came about since it
-//!   has the lane, as far as its own table has it; and of a connection of which he let out the last that was new before.
-//! - A change may not be waited for: its time was over, too much waited, or too few copies were there. Workers count that,
-//!   and do not tell of what. What was changed before the last of those is not asked of. Who is strict ends what it began
-//!   then, so it is always asked of what begins; of what only changed nothing is taken back.
+//! Copies are counted only for changes that the worker made itself, and whose copies it waited for:
+//! - A worker did not make a change that it received from another one, with the lane or as a copy,
+//!   nor one that it has not seen: packets of one connection may take two paths. So the check
+//!   covers the owner of the lane, for changes since it took the lane, as far as its own table has
+//!   them; and, for a connection that packets have shown before, only the worker that sent the
+//!   packet which showed the previous change.
+//! - A worker may give up waiting for a change: its time was over, too much waited, or too few
+//!   copies were present. Workers count such cases and do not report the change. Changes before the
+//!   last such case are not checked. A strict worker ends a mapping that it began in such a case,
+//!   so the beginning of a mapping is always checked; a mere change of state is not taken back.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -29,10 +35,11 @@ use crate::options::Commit;
 use crate::site::{self, Place, Station};
 use crate::traffic::{Flow, Inside, Left, Progress, Shown, Socket, Stage};
 
-/// A replica that ended so short a time ago may have acknowledged what leaves now: longer than a datagram is late.
+/// Time before now in which an ended replica may have acknowledged a packet that leaves now: longer
+/// than a datagram is late.
 const LATE_US: u64 = 25_000;
 
-/// What is remembered of all workers.
+/// The state kept of all workers.
 #[derive(Debug, Default)]
 pub(super) struct Commits {
     workers: BTreeMap<Place, Watched>,
@@ -40,7 +47,7 @@ pub(super) struct Commits {
     ended: Vec<Ended>,
 }
 
-/// A process that ended, and the mappings that it knew.
+/// A process that ended, and the mappings that it held.
 #[derive(Debug)]
 struct Ended {
     at_us: u64,
@@ -48,21 +55,22 @@ struct Ended {
     known: BTreeSet<(Inside, Endpoint)>,
 }
 
-/// What is remembered of one life of a worker.
+/// The state kept of one incarnation of a worker.
 #[derive(Debug, Default)]
 struct Watched {
     life: u64,
-    /// Since when it writes each lane, by shard. None: it does not.
+    /// Time since which it writes each lane, by shard; `None` if it does not.
     owned_us: BTreeMap<u32, [Option<u64>; LANES]>,
-    /// Packets and changes that it did not wait for, and when it last did not.
+    /// Number of packets and changes that it did not wait for, and the time of the last one.
     given_up: u64,
     gave_up_us: u64,
-    /// Packets that had waited by a time of its clock, milliseconds, of turns in which some began to.
+    /// For turns in which packets began to wait: its clock in milliseconds, and the total of
+    /// packets that had waited by then.
     waited: VecDeque<(u64, u64)>,
 }
 
 impl Commits {
-    /// A process has ended, and all that its workers knew is gone.
+    /// Notes the end of a process, and the mappings that are gone with it.
     pub(super) fn lose(&mut self, at_us: u64, node: usize, tables: Vec<Table>) {
         let mappings = tables.into_iter().flatten();
         let known =
@@ -78,8 +86,8 @@ impl Commits {
         self.ended_since(since_us).count()
     }
 
-    /// Replicas that may have acknowledged a mapping that leaves now, and ended: just now, or while they had it and its
-    /// first packet was lost on its way.
+    /// Returns how many replicas may have acknowledged a mapping that leaves now, and ended: just
+    /// now, or at a time when they held the mapping and its first packet was lost on its way.
     fn ended_with(&self, mapping: (Inside, Endpoint), began_us: u64, now_us: u64) -> usize {
         let late_us = now_us.saturating_sub(LATE_US);
         let had_it = |ended: &&Ended| ended.at_us > late_us || ended.known.contains(&mapping);
@@ -88,7 +96,7 @@ impl Commits {
 }
 
 impl Watched {
-    /// The end of a turn.
+    /// Notes the state at the end of a turn.
     fn note(&mut self, now_us: u64, worker: &Worker, shards: impl Iterator<Item = ShardId>) {
         let nat = worker.engine().nat();
         for shard in shards {
@@ -112,7 +120,7 @@ impl Watched {
         }
     }
 
-    /// What is wrong with what waits after a turn at this time of its clock.
+    /// Returns what is wrong with the waiting packets after a turn at this time of its clock.
     fn too_late(&mut self, clock_ms: u64, worker: &Worker, commit: &Commit) -> Option<String> {
         let (held, waited) = (worker.engine().held(), worker.engine().counters().held());
         if held > commit.held_max {
@@ -122,7 +130,7 @@ impl Watched {
         if waited > before {
             self.waited.push_back((clock_ms, waited));
         }
-        // Some leave before others that came earlier: then it is later noticed that those did not.
+        // Packets may leave before others that came earlier: then a late one is only noticed later.
         let gone = waited - held as u64;
         while self.waited.front().is_some_and(|(_, waited)| *waited <= gone) {
             self.waited.pop_front();
@@ -135,7 +143,7 @@ impl Watched {
 }
 
 impl World {
-    /// Frames leave a worker at the end of its turn.
+    /// Checks the frames that leave a worker at the end of its turn.
     pub(super) fn check_commit(&mut self, place: Place, frames: &[(Side, VecFrame)]) {
         let Some(commit) = self.options.commit else { return };
         let mut watched = self.commits.workers.remove(&place).unwrap_or_default();
@@ -157,7 +165,8 @@ impl World {
         }
     }
 
-    /// What a frame shows that goes to a server or a home. None: it goes to another worker, or is nobody's.
+    /// Returns what a frame to a server or a home shows; `None` if it goes to another worker or
+    /// belongs to no flow.
     fn shown(&self, side: Side, frame: &VecFrame) -> Option<Shown> {
         let bytes = frame.data();
         let to = site::station(ethernet::parse(bytes).ok()?.destination);
@@ -168,7 +177,7 @@ impl World {
         self.traffic.shown(&bytes[link.len..], side == Side::Internet)
     }
 
-    /// A packet leaves that may be the first to show something.
+    /// Checks a packet that may be the first to show a mapping or state.
     fn check_shown(&mut self, place: Place, watched: &Watched, commit: &Commit, shown: Shown) {
         let Shown { flow, public, progress } = shown;
         let number = self.traffic.flows[flow].socket;
@@ -199,7 +208,8 @@ impl World {
             }
             self.traffic.counts.committed += 1;
         } else {
-            // As far as its session has come nothing was waited for; what comes next is.
+            // Up to the session's present state no copies were waited for; later changes are
+            // checked.
             let session = self.session_at(place, socket, &left);
             let reached = session.map_or(progress, |it| Progress::of_state(it.state));
             left.progress = left.progress.max(reached);
@@ -208,7 +218,8 @@ impl World {
         self.traffic.sockets[number].left = Some(left);
     }
 
-    /// Whether the worker made what a packet shows first, and did not give up waiting for it.
+    /// Whether the worker made the change that a packet shows first, and did not give up waiting
+    /// for its copies.
     fn is_waited_for(
         &self,
         place: Place,
@@ -218,23 +229,23 @@ impl World {
         before: Option<Left>,
     ) -> bool {
         let flow = &self.traffic.flows[shown.flow];
-        // It may have come about while the packet before was held.
+        // The change may have been made while the packet before was held.
         let held_us = 1_000 * u64::from(commit.timeout_ms);
         let since_us = before.map_or(flow.began_us, |left| left.at_us.saturating_sub(held_us));
         let lanes = watched.owned_us.get(&self.traffic.sockets[flow.socket].shard);
         let owned_us = lanes.and_then(|lanes| lanes[site::lane(shown.public.port)]);
         let is_its_own = owned_us.is_some_and(|owned_us| owned_us <= since_us);
         let begins = before.is_none();
-        // What it shows may rest on what another worker saw, and told while this packet was held.
+        // It may show a change that another worker saw, and copied here while this packet was held.
         let is_alone = before.is_none_or(|left| left.place == place);
         is_its_own && is_alone && (watched.gave_up_us < since_us || (commit.is_strict && begins))
     }
 
-    /// The mapping of a socket with this public endpoint in the table of a worker.
+    /// Returns the mapping of a socket with this public endpoint in the table of a worker.
     fn session_at(&self, place: Place, socket: &Socket, left: &Left) -> Option<SessionView> {
         let (mut cursor, mut found) = (PageCursor::default(), Vec::new());
         let filter = SessionFilter { public: Some(left.public.into()), ..SessionFilter::default() };
-        // The first page is the mapping with its first session, and the sockets have no more.
+        // The first page is the mapping with its first session; the sockets have no other session.
         self.worker(place).engine().nat().sessions(&mut cursor, 1, &filter, &mut found);
         let inside = socket.key();
         found.into_iter().find(|it| (it.outer, it.inside, it.protocol) == inside)
@@ -248,7 +259,8 @@ impl World {
         self.places().into_iter().filter(knows).map(|place| place.node).collect()
     }
 
-    /// Nothing but deaths, and of no more than are waited for, after the cluster was whole: what has left stays as it was.
+    /// Protects the mappings that packets have shown: only deaths have happened, and no more than
+    /// copies are waited for, since the cluster was whole.
     pub(super) fn protect_left(&mut self) {
         let tables: Vec<Table> = self.places().into_iter().map(|place| self.table(place)).collect();
         for socket in &mut self.traffic.sockets {
@@ -258,8 +270,8 @@ impl World {
         }
     }
 
-    /// Nodes that knew a mapping, go on, and are no members of its shard any more: its writer waited for them, and ended
-    /// before it could hear of that.
+    /// Returns how many nodes that knew a mapping continue, but are no longer members of its shard:
+    /// its writer waited for them, and ended before it could learn of that.
     fn left_the_map(&self, socket: &Socket, left: &Left, known_us: u64) -> usize {
         let shard = ShardId(socket.shard);
         let places = self.places();
@@ -272,7 +284,8 @@ impl World {
         knew.filter(|&node| !has_ended(node) && !is_member(node)).count()
     }
 
-    /// What has left is known to somebody, unless more have ended since than copies were waited for.
+    /// Checks that a mapping which packets have shown is known to some node, unless more nodes have
+    /// ended since than copies were waited for.
     pub(super) fn check_left(&mut self) {
         let Some(commit) = self.options.commit else { return };
         if self.checks.is_set_back {

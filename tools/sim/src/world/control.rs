@@ -1,4 +1,4 @@
-//! etcd, the controllers and the operator beside the nodes, and what faults do to them.
+//! etcd, the controllers and the operator beside the nodes, and the effects of faults on them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -20,17 +20,18 @@ use crate::node::name_of;
 use crate::options::{Commit, Options};
 use crate::site;
 
-/// Between two backups, and how many are kept.
+/// Time between two backups, and the number of backups that are kept.
 const BACKUP_US: u64 = 500_000;
 const BACKUPS_MAX: usize = 8;
-/// After so long an operator no longer waits for who holds the newest entry of a shard in doubt.
+/// After so long an operator stops waiting for a node that holds the newest entry of a shard in
+/// doubt.
 const REBASE_US: u64 = 40_000_000;
-/// What a node sees of its routing daemon counts when it has lasted for so long.
+/// A node's observation of its routing daemon counts when it has lasted for so long.
 const BIRD_US: u64 = 3_000_000;
-/// How long a slow etcd takes, and how much longer its news.
+/// Delay of a slow etcd, and the additional lag of its watches.
 const SLOW_US: (u64, u64) = (1_000, 300_000);
 const SLOW_NEWS_US: (u64, u64) = (10_000, 900_000);
-/// Between two steps of the plane at least.
+/// Shortest time between two steps of the plane.
 const STEP_US: u64 = 200;
 
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub(super) struct Control {
     pub(super) plane: Plane,
     nodes: usize,
     entries: BTreeMap<ShardId, ShardEntry>,
-    /// The revision that they are of.
+    /// The revision to which they belong.
     revision: i64,
     backups: VecDeque<(u64, Backup)>,
     written: Written,
@@ -46,7 +47,7 @@ pub(super) struct Control {
     due_us: u64,
 }
 
-/// What an operator would have applied.
+/// Returns the cluster file that an operator would have applied.
 fn desired(options: &Options) -> Desired {
     let mut text = format!("[cluster]\nname = \"sim\"\nreplicas = {}\n", options.replicas);
     if let Some(commit) = &options.commit {
@@ -73,7 +74,7 @@ fn desired(options: &Options) -> Desired {
             site::SUBSCRIBERS_MAX
         );
     }
-    let (desired, _) = parse_cluster(&text, "simulated").expect("a good file");
+    let (desired, _) = parse_cluster(&text, "simulated").expect("the cluster file is valid");
     desired
 }
 
@@ -106,12 +107,12 @@ impl Control {
         }
     }
 
-    /// The map as it was read last.
+    /// Returns the map as it was last read.
     pub(super) fn entries(&self) -> &BTreeMap<ShardId, ShardEntry> {
         &self.entries
     }
 
-    /// Reads the map, past all faults. What is wrong with what was written since it was read last.
+    /// Reads the map, past all faults, and checks the writes since the last look.
     pub(super) fn look(&mut self) -> Result<(), String> {
         self.read();
         self.written.look(&self.plane)
@@ -176,7 +177,7 @@ impl Control {
         }
     }
 
-    /// `left`: what is broken still.
+    /// Mends a fault. `left`: the faults that still last.
     pub(super) fn mend<'a>(
         &mut self,
         now_us: u64,
@@ -240,14 +241,15 @@ impl Control {
         self.plane.management.cut(&name_of(node), is_cut);
     }
 
-    /// Whether nothing is moved until somebody takes the freeze back.
+    /// True if no shard is moved until an operator ends the freeze.
     pub(super) fn is_frozen(&self) -> bool {
         let record = self.plane.operator.read::<ControlRecord>(&self.plane.etcd, &Key::Control);
         record.is_some_and(|record| record.freeze.is_some())
     }
 
-    /// What an operator does after etcd was set back: orders that it has again are taken back, and with them the freeze
-    /// that follows. `is_late`: shards whose newest entry no node holds any more go on.
+    /// Does what an operator does after etcd was set back: takes back the orders that have
+    /// reappeared in it, and the freeze that follows. `is_late`: also lets shards continue whose
+    /// newest entry no node holds.
     pub(super) fn operate(&mut self, now_us: u64, is_late: bool) {
         let Plane { operator, etcd, .. } = &mut self.plane;
         operator.unfreeze(now_us, etcd);
@@ -269,7 +271,7 @@ impl Control {
 }
 
 impl World {
-    /// Something may be due of etcd, or of those that speak with it.
+    /// Schedules the next step of etcd and its clients.
     pub(super) fn wake_control(&mut self) {
         let Some(next_us) = self.control.plane.next_us() else { return };
         let due_us = next_us.max(self.now_us + STEP_US);
@@ -279,7 +281,8 @@ impl World {
         }
     }
 
-    /// An operator looks after a cluster that is not whole yet so long after the last fault, if etcd was set back.
+    /// Lets an operator look after a cluster that is not whole so long after the last fault, if
+    /// etcd was set back.
     pub(crate) fn operate(&mut self, waited_us: u64) {
         if self.control.keeps_backups {
             self.control.operate(self.now_us, waited_us >= REBASE_US);
@@ -316,7 +319,7 @@ impl World {
     }
 }
 
-/// What a node answers a controller.
+/// Returns the answer of a node to a controller.
 fn report(node: &crate::node::Node, is_bird_gone: bool) -> Option<NodeReport> {
     let process = node.process.as_ref()?;
     let is_broken = |worker: &u16| {

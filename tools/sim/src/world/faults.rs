@@ -1,4 +1,4 @@
-//! Faults strike and are mended.
+//! Strikes and mends faults.
 
 use weir_node_core::{KnownMap, Notice};
 
@@ -7,13 +7,14 @@ use crate::fault::{Fault, standstills};
 use crate::site::Place;
 
 impl World {
-    /// Whether the whole machine stands still.
+    /// Whether the whole machine is stalled.
     pub(super) fn is_frozen(&self, node: usize) -> bool {
         let is_it = |fault: &Fault| matches!(*fault, Fault::Freeze { node: of, .. } if of == node);
         self.active.values().any(is_it)
     }
 
-    /// Until when all of a node's processes stand still, its guard included. None: they go on.
+    /// Returns until when all of a node's processes are stalled, its guard included; `None` if they
+    /// run.
     pub(super) fn frozen_until(&self, node: usize) -> Option<u64> {
         let ends = self.active.iter().filter_map(|(&number, fault)| match *fault {
             Fault::Freeze { node: of, .. } | Fault::Suspend { node: of, .. } if of == node => {
@@ -24,7 +25,7 @@ impl World {
         ends.max()
     }
 
-    /// Until when the thread of a node's core stands still. None: it goes on.
+    /// Returns until when the thread of a node's core is stalled; `None` if it runs.
     pub(super) fn core_stopped_until(&self, node: usize) -> Option<u64> {
         let ends = self.active.iter().filter_map(|(&number, fault)| match *fault {
             Fault::StallCore { node: of, .. } if of == node => Some(self.end_of(number)),
@@ -33,7 +34,7 @@ impl World {
         ends.max().max(self.stopped_until(node))
     }
 
-    /// Whether the routing daemon of a node is gone, and since when.
+    /// Returns since when the routing daemon of a node is gone; `None` if it runs.
     pub(super) fn bird_gone_since(&self, node: usize) -> Option<u64> {
         let began = self.active.iter().filter_map(|(&number, fault)| match *fault {
             Fault::BirdDown { node: of, .. } if of == node => Some(self.struck_us[number]),
@@ -67,7 +68,7 @@ impl World {
             Fault::Crash { node, keeps_disk, .. } => {
                 self.nodes[node].is_up = false;
                 self.end(node);
-                // What another start of the machine ran says nothing to this one.
+                // Processes of an earlier start of the machine are unknown to the next one.
                 self.control.forget_lives(node);
                 if !keeps_disk {
                     self.nodes[node].disk = KnownMap::default();
@@ -141,16 +142,16 @@ impl World {
         self.wake_control();
     }
 
-    /// Unless it is without power for another reason.
+    /// Powers a machine on, unless another fault keeps it off.
     pub(super) fn power_on(&mut self, node: usize) {
         if !self.active.values().any(|fault| fault.dark_nodes().contains(&node)) {
             self.nodes[node].is_up = true;
-            // It boots.
+            // The machine boots.
             self.queue.push(self.now_us + 200_000, Event::Start(node));
         }
     }
 
-    /// SIGTERM.
+    /// Stops a node's process, as SIGTERM does.
     fn begin_to_stop(&mut self, node: usize, down_ms: u64) {
         let it = &mut self.nodes[node];
         if it.process.is_some() && it.stops_for_ms.is_none() {
@@ -159,7 +160,7 @@ impl World {
         }
     }
 
-    /// Whether something is broken now, or a process ends.
+    /// Whether something is broken, or a process is ending.
     pub(super) fn is_under_fault(&self) -> bool {
         let is_ending =
             self.nodes.iter().any(|node| node.process.is_none() || node.stops_for_ms.is_some());

@@ -13,11 +13,11 @@ use super::{Event, World};
 use crate::fault::{Fault, Way};
 use crate::site::{self, Place, Station};
 
-/// A packet over a network that is not the cluster's.
+/// Delay of a packet over a network outside the cluster.
 const OUTSIDE_US: u64 = 300;
 
 impl World {
-    /// Whether nothing passes a node's cable this way.
+    /// Whether no frame passes a node's cable in this direction.
     pub(super) fn is_unplugged(&self, node: usize, side: Side, way: Way) -> bool {
         self.active.values().any(|fault| match *fault {
             Fault::Unplug { node: of, side: on, way: cut, .. } => {
@@ -27,7 +27,7 @@ impl World {
         })
     }
 
-    /// Whether workers of the one node do not reach those of the other, though both reach the switch.
+    /// Whether workers of one node do not reach those of the other, though both reach the switch.
     fn is_apart(&self, from: usize, to: usize) -> bool {
         from != to
             && self.active.values().any(|fault| match *fault {
@@ -63,7 +63,8 @@ impl World {
         is_out(self) && is_in(self) && !is_apart
     }
 
-    /// Loss, doubling and lateness per million, as they are now.
+    /// Returns the present rates of loss, duplication and lateness per million, and the longest
+    /// lateness in microseconds.
     fn noise(&self) -> (u64, u64, u64, u64) {
         let options = &self.options;
         let calm =
@@ -76,7 +77,7 @@ impl World {
         })
     }
 
-    /// Puts a frame on a link; `after_us`: it waits so long before.
+    /// Puts a frame on a link, after a wait of `after_us`.
     pub(super) fn put(
         &mut self,
         from: Station,
@@ -110,7 +111,7 @@ impl World {
         }
     }
 
-    /// A worker's frame, to whom its MAC says.
+    /// Sends a worker's frame to the station of its destination MAC.
     pub(super) fn send(&mut self, from: Place, side: Side, frame: VecFrame, after_us: u64) {
         let to = match ethernet::parse(frame.data()) {
             Ok(header) if header.destination == Mac::BROADCAST => self.asked(side, frame.data()),
@@ -122,7 +123,7 @@ impl World {
         }
     }
 
-    /// The station that a broadcast ARP request is for: nobody else would answer.
+    /// Returns the station that a broadcast ARP request is for: no other one would answer.
     fn asked(&self, side: Side, bytes: &[u8]) -> Option<Station> {
         let request = arp::parse(&bytes[Ethernet::LEN..]).ok()?;
         let target = Ipv4Addr::from_bits(request.target_ip.get());
@@ -193,7 +194,7 @@ impl World {
         }
     }
 
-    /// A packet that a worker sends into the access network.
+    /// Takes a packet that a worker sends into the access network.
     fn at_access(&mut self, packet: &[u8]) {
         let Ok((ip, ..)) = ipv4::parse(packet) else {
             return self.fail("no IPv4 packet leaves to the access side".into());
@@ -207,7 +208,7 @@ impl World {
         }
     }
 
-    /// A packet from outside: the switch sends it to whom its best route names.
+    /// Sends a packet from outside to the worker of the switch's best route.
     pub(super) fn route(&mut self, side: Side, to: Ipv4Addr, packet: &[u8], after_us: u64) {
         let Some(place) = self.switches[side as usize].next_hop(to) else { return };
         let worker = Station::Worker(place);

@@ -1,5 +1,6 @@
-//! A lane that one live worker grants to another loses nothing: the new writer has the mapping of every established
-//! flow of the lane that the former one has. In a calm each lane is written by its owner.
+//! A lane that one live worker grants to another loses nothing: the new writer has the mapping of
+//! every established flow of the lane that the former writer has. In a calm each lane is written by
+//! its owner.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use super::checks::{Table, dotted};
 use crate::site::{self, Place};
 use crate::traffic::Stage;
 
-/// By shard and lane: the worker that was seen to write it last, and its life.
+/// By shard and lane: the worker that was last seen to write it, and its incarnation.
 #[derive(Debug, Default)]
 pub(super) struct LastWriters(BTreeMap<(u32, usize), (Place, BootId)>);
 
@@ -19,7 +20,7 @@ impl World {
         self.nodes[place.node].process.as_ref().map(|process| process.boots[place.worker])
     }
 
-    /// `writers`: by shard and lane, as they are now.
+    /// Checks lanes that have changed hands. `writers`: the present writers, by shard and lane.
     pub(super) fn check_grants(&mut self, writers: &BTreeMap<(u32, usize), Place>) {
         let mut granted = Vec::new();
         for (&(shard, lane), &place) in writers {
@@ -43,7 +44,8 @@ impl World {
         }
     }
 
-    /// An established flow that goes by a port of the lane, and whose mapping the giver has and the other has not.
+    /// Returns an established flow on a port of the lane whose mapping the giver has and the new
+    /// writer lacks.
     fn lacking_after_grant(
         &self,
         shard: u32,
@@ -65,7 +67,7 @@ impl World {
         })
     }
 
-    /// A lane that its owner does not write although nothing moves.
+    /// Returns a lane that its owner does not write although nothing moves.
     pub(super) fn unwritten_lane(&self) -> Option<String> {
         let entries = self.control.entries().iter();
         let lanes = entries.flat_map(|(&id, entry)| (0..LANES).map(move |lane| (id, entry, lane)));

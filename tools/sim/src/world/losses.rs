@@ -1,5 +1,6 @@
-//! What must lose no packet: workers that stand still again and again, one after the other, and a node that hands over. While
-//! workers stand still in turn, no shard is without a route, and routes move a few times at most.
+//! Disturbances that must lose no packet: workers that stall repeatedly, one after the other, and a
+//! node that hands over. While workers stall in turn, no shard is without a route, and routes move
+//! only a few times.
 
 use std::collections::BTreeMap;
 
@@ -9,31 +10,32 @@ use super::{Event, World};
 use crate::site::{self, Place};
 use crate::traffic::Stage;
 
-/// Changes of the next hop of a shard at a switch, at most: each of two workers is fenced twice before its routes are held
-/// off, a change may come in two steps, in the end they come back, and the controller may still hand the shard back after the
-/// fault before.
+/// Most changes of the next hop of a shard at a switch: each of two workers is fenced twice before
+/// its routes are held off, a change may come in two steps, in the end the routes come back, and
+/// the controller may still hand the shard back after the fault before.
 const MOVES_MAX: u32 = 12;
-/// What was late arrives within this after the last standstill.
+/// Late packets arrive within this time after the last stall.
 const ARRIVES_US: u64 = 2_000_000;
 
-/// Next hops by side and shard, and how often they have changed.
+/// Next hops by side and shard, and how often each has changed.
 type Hops = BTreeMap<(usize, u32), (Option<Place>, u32)>;
 
-/// What must stay as it is while something is done to a cluster that was whole. It is given up when something else fails.
+/// State that must not change while a whole cluster is disturbed. The watch is dropped when
+/// something else fails.
 #[derive(Debug)]
 pub(super) struct LossWatch {
-    /// What is done, for people.
+    /// The disturbance, for people.
     what: &'static str,
-    /// Since when it is over.
+    /// Time since which the disturbance is over.
     over_us: Option<u64>,
-    /// Where workers stand still in turn.
+    /// The next hops, while workers stall in turn.
     hops: Option<Hops>,
-    /// Flows of protected sockets, by number, with what they had lost before.
+    /// Flows of protected sockets, by number, with the packets that they had lost before.
     flows: Vec<(usize, (u64, u64))>,
 }
 
 impl World {
-    /// `places` stand still in turn. `is_only`: the cluster was whole, and nothing else fails.
+    /// Begins stalls of `places` in turn. `is_only`: the cluster was whole, and nothing else fails.
     pub(super) fn begin_stalls(
         &mut self,
         places: [Place; 2],
@@ -50,13 +52,13 @@ impl World {
         self.look_at_hops();
     }
 
-    /// A node hands over: nothing may be lost.
+    /// Begins a watch while a node hands over: nothing may be lost.
     pub(super) fn watch_hand_over(&mut self, is_only: bool) {
         self.watch_losses("a node has handed over", None, is_only);
     }
 
     fn watch_losses(&mut self, what: &'static str, hops: Option<Hops>, is_only: bool) {
-        // Packets that wait for copies are dropped when their worker has stood still.
+        // Packets that wait for copies are dropped when their worker has stalled.
         let is_lossless = self.options.loss_ppm == 0 && self.options.commit.is_none();
         let flows = self.traffic.flows.iter().enumerate();
         let flows = flows.filter(|(_, flow)| {
@@ -68,7 +70,7 @@ impl World {
         self.checks.losses = is_only.then_some(watch);
     }
 
-    /// The worker stands still, whatever it does.
+    /// Stalls the worker, whatever it is doing.
     pub(super) fn stand_still(&mut self, Place { node, worker }: Place, until_us: u64) {
         if let Some(process) = &mut self.nodes[node].process {
             self.timeline.say(self.now_us, || format!("n{node}/{worker} stands still"));
@@ -77,7 +79,7 @@ impl World {
         }
     }
 
-    /// A switch has learned something.
+    /// Checks the next hops, when a switch has learned routes.
     pub(super) fn look_at_hops(&mut self) {
         let Some(mut watch) = self.checks.losses.take() else { return };
         let Some(hops) = &mut watch.hops else {
@@ -108,7 +110,7 @@ impl World {
         self.checks.losses = Some(watch);
     }
 
-    /// Every look: whether what was late has come.
+    /// Checks at every look whether the late packets have arrived.
     pub(super) fn look_at_late_packets(&mut self, is_over: bool) {
         let Some(mut watch) = self.checks.losses.take_if(|_| is_over) else { return };
         let flows = &self.traffic.flows;

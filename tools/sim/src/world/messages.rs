@@ -1,6 +1,7 @@
-//! Messages for the core of a node, which wait while it stands still. A naive model beside them says which must wait:
-//! the newest of each state, and the guard's events in their order up to a bound. The core never gets an older state
-//! after a newer one, and it orders the routes of a worker that goes on after a fence.
+//! Messages for the core of a node, which wait while it stalls. A naive model of them defines which
+//! must wait: the newest of each state, and the guard's events in their order, up to a bound. The
+//! core never receives an older state after a newer one, and it orders the routes of a worker that
+//! continues after a fence.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,20 +18,20 @@ use crate::node::Message;
 /// The notices that must wait for a core.
 #[derive(Debug, Default)]
 pub(super) struct Expected {
-    /// The newest of each state.
+    /// The newest notice of each state.
     newest: Vec<Notice>,
     /// Events of the guard, in their order.
     events: VecDeque<Notice>,
-    /// The newest list of routes of each worker that the core knows to be set.
+    /// The number of the newest list of routes of each worker that the core knows to be set.
     set: BTreeMap<WorkerIndex, u64>,
-    /// Workers that go on under these fences, and until when their routes must be ordered again.
+    /// Workers that continue under these fences, and until when their routes must be ordered again.
     rejoined: BTreeMap<usize, (Fence, u64)>,
 }
 
-/// From the news that a worker goes on to the order of its routes.
+/// Longest time from the event that a worker continues to the order of its routes.
 const ORDERED_MAX_US: u64 = 1_000_000;
 
-/// Whether the later one leaves nothing to be told of the other.
+/// True if the later notice replaces the other one.
 fn is_of_same_state(one: &Notice, other: &Notice) -> bool {
     use GuardNews::{NotSet, Set};
     use Notice::{ClusterFound, End, Guard, HandOver, Saved, Written};
@@ -39,7 +40,7 @@ fn is_of_same_state(one: &Notice, other: &Notice) -> bool {
         (Written { shard: one, .. }, Written { shard: other, .. }) => one == other,
         (Guard(Set { worker: one, .. }), Guard(Set { worker: other, .. }))
         | (Guard(NotSet { worker: one, .. }), Guard(NotSet { worker: other, .. })) => one == other,
-        // That etcd does not answer says nothing of what it knows.
+        // A silent etcd says nothing about the registration it holds.
         (Notice::Registration(one), Notice::Registration(other)) => {
             is_silence(one) == is_silence(other)
         }
@@ -49,7 +50,7 @@ fn is_of_same_state(one: &Notice, other: &Notice) -> bool {
     }
 }
 
-/// Events of the guard are no states: each counts.
+/// True for an event of the guard, which is no state: each one counts.
 fn is_event(notice: &Notice) -> bool {
     !is_of_same_state(notice, notice)
 }
@@ -71,7 +72,7 @@ impl Expected {
         self.newest.len() + self.events.len()
     }
 
-    /// The core is told of this. What is wrong with that.
+    /// Notes that the core receives a notice; the error names what is wrong with it.
     fn told(&mut self, notice: &Notice) -> Result<(), String> {
         if let Notice::Guard(GuardNews::Set { worker, number }) = *notice
             && let Some(newer) = self.set.insert(worker, number).filter(|it| *it > number)
@@ -94,7 +95,7 @@ impl Expected {
 }
 
 impl World {
-    /// A message for the core of a node, which takes a moment.
+    /// Sends a message to the core of a node, with a delay.
     pub(super) fn post(&mut self, node: usize, message: impl Into<Message>) {
         let delay_us = self.node_dice.below(self.options.message_us) * self.slowness(node);
         let due_us = self.now_us + delay_us;
@@ -105,7 +106,8 @@ impl World {
         }
     }
 
-    /// Messages have come, and wait until the core looks: at once, unless it stands still.
+    /// Lets the messages that have arrived wait until the core looks: at once, unless it is
+    /// stalled.
     pub(super) fn messages(&mut self, node: usize, life: u64) {
         let now_us = self.now_us;
         while let Some(message) =
@@ -120,7 +122,7 @@ impl World {
         }
     }
 
-    /// What etcd tells a node: it waits until the core looks.
+    /// Takes an event of etcd for a node: it waits until the core looks.
     pub(super) fn tell(&mut self, node: usize, told: Told) {
         let message = match told {
             Told::Found(found) => return self.begin_process(node, *found),
@@ -137,7 +139,7 @@ impl World {
         self.message_came(node, message);
     }
 
-    /// A message has come. Of notices no more wait than there are states and events.
+    /// Lets a message wait. No more notices wait than there are states and events.
     fn message_came(&mut self, node: usize, message: Message) {
         let Some(process) = &mut self.nodes[node].process else { return };
         let expected = &mut self.expected[node];
@@ -153,7 +155,7 @@ impl World {
         }
     }
 
-    /// The core is told all that waits for it.
+    /// Passes all waiting messages to the core.
     pub(super) fn take_messages(&mut self, node: usize) {
         let (now, now_us) = (self.core_now(node), self.now_us);
         let (mut wrong, expected) = (None, &mut self.expected[node]);
@@ -177,14 +179,15 @@ impl World {
         }
     }
 
-    /// A list of a worker's routes goes to the guard.
+    /// Notes a list of a worker's routes for the guard.
     pub(super) fn note_ordered(&mut self, node: usize, worker: usize, fence: Fence) {
         self.expected[node]
             .rejoined
             .retain(|&of, &mut (wanted, _)| of != worker || fence.0 < wanted.0);
     }
 
-    /// The core has done all that it wants: whether the routes of workers that go on are among it.
+    /// Checks, when the core has taken all its actions, that the routes of workers that continue
+    /// were ordered.
     pub(super) fn check_rejoined(&mut self, node: usize) {
         let is_ending = self.nodes[node].process.as_ref().is_none_or(|process| process.is_ending);
         let mut rejoined = self.expected[node].rejoined.iter();
@@ -197,7 +200,7 @@ impl World {
         }
     }
 
-    /// A new core knows nothing, and nothing waits for it.
+    /// Resets the expectation for a new core: nothing waits for it.
     pub(super) fn expect_nothing(&mut self, node: usize) {
         self.expected[node] = Expected::default();
     }
@@ -214,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_as_the_product_keeps_it_is_what_must_wait() {
+    fn the_products_waiting_notices_match_the_naive_model() {
         let fenced = |worker| Notice::Guard(GuardNews::Fenced { worker });
         let (mut notices, mut expected) = (Notices::default(), Expected::default());
         for number in 0..2 * GUARD_EVENTS_MAX as u64 {
@@ -233,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notice_that_a_newer_one_has_replaced_is_refused_and_so_is_a_number_that_goes_back() {
+    fn a_replaced_notice_and_a_decreasing_list_number_are_refused() {
         let mut expected = Expected::default();
         expected.came(Notice::Registration(Registration::Gone));
         expected.came(Notice::Registration(Registration::Held));

@@ -14,36 +14,36 @@ use crate::node::{Message, Process, ProcessConfig, RouteOrder, Turn};
 use crate::site::Place;
 
 const SLOT_US: u64 = 10_000;
-/// What a turn costs, and each packet of it.
+/// Cost of a turn, and of each packet in it.
 const TURN_US: u64 = 5;
 const PACKET_US: u64 = 1;
-/// From the beginning of a save to its end.
+/// Duration of a save, least and most.
 const DISK_US: (u64, u64) = (200, 8_000);
-/// A worker that holds packets does not rest: so often it looks whether they may leave.
+/// Interval of the turns of a worker that holds packets and checks whether they may leave.
 const HOLD_US: u64 = 50;
-/// The longest time for the last word.
+/// Longest time for the shutdown notice.
 const FAREWELL_MAX_US: u64 = 10_000_000;
 
 impl World {
-    /// A machine that has power and goes on.
+    /// True if the machine has power and is not stalled.
     pub(super) fn is_running_machine(&self, node: usize) -> bool {
         self.nodes[node].is_up && !self.is_frozen(node)
     }
 
-    /// The process of a node in this life of it.
+    /// Returns the process of a node, if this life is the present one.
     pub(super) fn process(&mut self, node: usize, life: u64) -> Option<&mut Process> {
         let node = &mut self.nodes[node];
         node.process.as_mut().filter(|_| node.life == life)
     }
 
-    /// Until when nothing of the process goes on. None: it does.
+    /// Returns until when the whole process is stopped; `None` if it runs.
     pub(super) fn stopped_until(&self, node: usize) -> Option<u64> {
         let stopped_us = self.nodes[node].process.as_ref().map_or(0, |it| it.stopped_until_us);
         let stopped_us = Some(stopped_us).filter(|until_us| *until_us > self.now_us);
         stopped_us.max(self.frozen_until(node))
     }
 
-    /// How many times as long everything takes.
+    /// Returns the factor by which everything takes longer.
     pub(super) fn slowness(&self, node: usize) -> u64 {
         let slow = self.active.values().filter_map(|fault| match *fault {
             Fault::Slow { node: of, factor, .. } if of == node => Some(factor),
@@ -52,7 +52,7 @@ impl World {
         slow.max().unwrap_or(1)
     }
 
-    /// A process begins to look for its cluster.
+    /// Starts a process, which looks for its cluster.
     pub(super) fn start(&mut self, node: usize) {
         let it = &self.nodes[node];
         if it.process.is_some() || !it.is_up || self.control.plane.is_started(node) {
@@ -63,7 +63,7 @@ impl World {
         self.wake_control();
     }
 
-    /// It has found what the cluster is: its workers begin.
+    /// Starts the workers of a process that has found its cluster.
     pub(super) fn begin_process(&mut self, node: usize, found: Found) {
         let Self { nodes, options, node_dice, .. } = self;
         let it = &nodes[node];
@@ -78,7 +78,7 @@ impl World {
         it.life += 1;
         it.process = Some(process);
         let life = it.life;
-        let boot = it.process.as_ref().expect("it begins").boots[0].0;
+        let boot = it.process.as_ref().expect("the process was just created").boots[0].0;
         self.block_logs.open(self.now_us, node, it.name.as_str(), boot);
         self.expect_nothing(node);
         self.timeline.say(self.now_us, || format!("n{node} starts{without}, life {life}"));
@@ -90,17 +90,19 @@ impl World {
         self.note(node as u64);
     }
 
-    /// The process is gone, and all that was under way in it. Its guard takes the routes away, if the machine goes on.
+    /// Ends the process and all that was under way in it. Its guard withdraws the routes, if the
+    /// machine runs.
     pub(super) fn end(&mut self, node: usize) {
         self.control.end(node);
         let it = &mut self.nodes[node];
-        // Nor does a process that was about to leave.
+        // This also ends a process that was about to leave.
         it.life += 1;
         it.stops_for_ms = None;
         self.stop_working(node);
     }
 
-    /// Nothing of the process runs any more, but what is left to be said to etcd.
+    /// Ends all of the process except its client of etcd, which may still have a shutdown notice to
+    /// send.
     fn stop_working(&mut self, node: usize) {
         if self.nodes[node].process.is_none() {
             return;
@@ -119,7 +121,7 @@ impl World {
         self.note(1_000 + node as u64);
     }
 
-    /// A worker has something to do: its next turn comes so soon, if not sooner.
+    /// Schedules the next turn of a worker that has work, unless an earlier one is due.
     pub(super) fn wake(&mut self, place: Place, after_us: u64) {
         let due_us = self.now_us + after_us * self.slowness(place.node);
         let it = &mut self.nodes[place.node];
@@ -142,7 +144,7 @@ impl World {
         let Some(process) = it.process.as_mut().filter(|_| it.life == life) else { return };
         let (fence, free) = (process.guard.fences[worker], process.inbox.room(worker));
         let it = &mut process.workers[worker];
-        // It was woken for a sooner one.
+        // An earlier turn was scheduled meanwhile.
         if it.turn_due_us != now_us {
             return;
         }
@@ -153,7 +155,7 @@ impl World {
             self.queue.push(until_us, Event::Turn { place, life });
             return;
         }
-        // A standstill that has found no room goes before all news.
+        // A stall that was not reported for lack of room comes before all other events.
         let room = free.saturating_sub(usize::from(it.standstill.is_waiting()));
         let turn = it.turn(now_us, clock_us, fence, room);
         turn.events.iter().for_each(|event| self.block_logs.take(now_us, node, event));
@@ -182,7 +184,7 @@ impl World {
         }
     }
 
-    /// What the worker has made goes out.
+    /// Sends the frames that the worker has made.
     fn send_all(&mut self, place: Place, after_us: u64) {
         let Some(process) = &mut self.nodes[place.node].process else { return };
         let mut frames = Vec::new();
@@ -193,7 +195,7 @@ impl World {
         }
     }
 
-    /// The workers of a process that ends in order hold nothing any more.
+    /// Lets the workers of a process send the packets that they hold, at its orderly end.
     fn let_go(&mut self, node: usize) {
         let clock_us = self.nodes[node].clock.at(self.now_us);
         for worker in 0..self.options.workers_per_node {
@@ -224,12 +226,12 @@ impl World {
         self.carry_out(node);
     }
 
-    /// The time of a node's core.
+    /// Returns the time of a node's core.
     pub(super) fn core_now(&self, node: usize) -> Duration {
         Duration::from_micros(self.nodes[node].clock.at(self.now_us))
     }
 
-    /// The core is told what waits for it, and all that it wants is done; unless it stands still.
+    /// Passes the waiting messages to the core and carries out its actions, unless it is stalled.
     pub(super) fn carry_out(&mut self, node: usize) {
         if self.core_stopped_until(node).is_some() {
             return;
@@ -285,7 +287,7 @@ impl World {
         }
     }
 
-    /// A save has ended.
+    /// Takes the end of a save.
     pub(super) fn saved(&mut self, node: usize, life: u64, map: Box<KnownMap>) {
         if let Some(until_us) = self.stopped_until(node) {
             self.queue.push(until_us, Event::Saved { node, life, map });
@@ -330,7 +332,8 @@ impl World {
         }
     }
 
-    /// The map is on disk: routes are withdrawn, workers end, and others are told.
+    /// Ends a process in an orderly way, once the map is on disk: routes are withdrawn, workers
+    /// end, and the shutdown notice is sent.
     fn ended(&mut self, node: usize) {
         let Some(process) = &self.nodes[node].process else { return };
         let boots = process.boots.clone();
@@ -341,7 +344,7 @@ impl World {
         self.queue.push(self.now_us, Event::Leave { node, life, began_us });
     }
 
-    /// Who has said its last word, or has tried for long enough, is gone, and is started again.
+    /// Starts a node again that has sent its shutdown notice, or has tried for long enough.
     pub(super) fn leave(&mut self, node: usize, life: u64, began_us: u64) {
         self.wake_control();
         if self.nodes[node].life != life {

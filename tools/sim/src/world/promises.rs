@@ -1,10 +1,11 @@
-//! What a single failure must lead to in time, and what it must not lead to.
+//! The required effects of a single failure, each within a time, and the forbidden ones.
 //!
-//! - A process that stands still together with its guard withdraws nothing, and its links stay good. Its replicas must act on
-//!   its silence, and the switches lead to them.
-//! - A node whose routing daemon is gone is noticed, and others serve its shards.
-//! - A site of which all has lost power, but no disk, serves its shards before etcd is back.
-//! - A worker that does not hear a primary must not act for it while a third node hears both of them.
+//! - A process that stalls together with its guard withdraws nothing, and its links stay good. Its
+//!   replicas must act on its silence, and the switches must lead to them.
+//! - A node whose routing daemon is gone is noticed, and other nodes serve its shards.
+//! - A site that has lost all power, but no disk, serves its shards before etcd is back.
+//! - A worker that does not hear a primary must not act for it while a third node hears both of
+//!   them.
 
 use weir_engine::Side;
 use weir_map::ShardId;
@@ -14,24 +15,26 @@ use super::{Event, World};
 use crate::fault::{Fault, SITE_WITHOUT_ETCD_MS};
 use crate::site;
 
-/// From the stop to routes of others in the kernel.
+/// Longest time from the stop of a process to the routes of other workers in the kernel.
 const TAKEN_MAX_US: u64 = 350_000;
 
-/// From the end of a routing daemon until others serve the shards of its node.
+/// Longest time from the end of a routing daemon until other nodes serve the shards of its node.
 const EMPTIED_MAX_US: u64 = 9_000_000;
-/// From the power of a site until it serves its shards without etcd.
+/// Time from the return of a site's power until it must serve its shards without etcd.
 const SITE_SERVES_MS: u64 = SITE_WITHOUT_ETCD_MS - 1_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Promises {
-    /// Counts faults: what was promised for one ends with the next.
+    /// Counts faults: a promise for one ends with the next.
     faults: u64,
-    /// Nodes of which one does not hear the other, with shards of the first of which a third node has a copy as well.
+    /// A node that does not hear another one, with those shards of the other of which a third node
+    /// has a copy as well.
     deaf: Option<(usize, Vec<ShardId>)>,
 }
 
 impl World {
-    /// A fault strikes; `is_only`: of a whole cluster, and nothing else has failed.
+    /// Schedules the checks for a fault. `is_only`: it strikes a whole cluster, and nothing else
+    /// has failed.
     pub(super) fn promise(&mut self, fault: &Fault, is_only: bool) {
         self.promises.faults += 1;
         self.promises.deaf = None;
@@ -68,7 +71,8 @@ impl World {
         }
     }
 
-    /// Whether the primary of a shard is on one node, a replica on the other, and another on a third node.
+    /// Whether the primary of a shard is on one node, a replica on the other, and a further replica
+    /// on a third node.
     fn is_witnessed(&self, shard: ShardId, primary: usize, replica: usize) -> bool {
         let Some(entry) = self.control.entries().get(&shard) else { return false };
         let name = |node: usize| &self.nodes[node].name;
@@ -76,7 +80,7 @@ impl World {
         nodes.len() > 2 && nodes[0] == name(primary) && nodes.contains(&name(replica))
     }
 
-    /// By now no switch leads to a node whose process stands still with its guard.
+    /// Checks that no switch leads to a node whose process stalls together with its guard.
     pub(super) fn check_taken(&mut self, node: usize, number: u64) {
         if self.promises.faults != number {
             return;
@@ -97,7 +101,7 @@ impl World {
         }
     }
 
-    /// By now others serve what a node served whose routing daemon is gone.
+    /// Checks that other nodes serve the shards of a node whose routing daemon is gone.
     pub(super) fn check_emptied(&mut self, node: usize, number: u64) {
         // After etcd was set back the map is frozen until an operator has looked at it.
         let is_void = self.promises.faults != number || self.control.is_frozen();
@@ -113,7 +117,7 @@ impl World {
         }
     }
 
-    /// By now a site that has begun again without etcd serves every shard.
+    /// Checks that a site which has started again without etcd serves every shard.
     pub(super) fn check_site(&mut self, number: u64) {
         if self.promises.faults != number {
             return;
@@ -132,7 +136,7 @@ impl World {
         self.active.values().any(Fault::is_weather)
     }
 
-    /// Nobody acts for a primary that a third node hears.
+    /// Checks that no worker acts for a primary that a third node hears.
     pub(super) fn check_deaf(&mut self) {
         let Some((node, shards)) = &self.promises.deaf else { return };
         let is_over = !self.active.values().any(|fault| matches!(fault, Fault::Deafen { .. }));

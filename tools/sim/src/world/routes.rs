@@ -1,4 +1,5 @@
-//! From a list of routes to what the switches know of it: each learns late and on its own, and trusts a link or not.
+//! Carries lists of routes to the switches: each switch learns late and independently, and trusts a
+//! link or not.
 
 use weir_engine::Side;
 use weir_node_core::{GuardNews, Notice};
@@ -25,7 +26,7 @@ impl World {
         }
     }
 
-    /// The kernel's routes of a worker have changed: both switches hear of it, each in its own time.
+    /// Announces a change of a worker's kernel routes to both switches, each with its own delay.
     pub(super) fn tell_switches(&mut self, from: Place, routes: Vec<Route>) {
         self.nodes[from.node].kernel_routes[from.worker].clone_from(&routes);
         for side in Side::ALL {
@@ -48,7 +49,8 @@ impl World {
     }
 
     pub(super) fn learn(&mut self, side: Side, from: Place, routes: &[Route]) {
-        // What is said into a cut is said again when it is mended; a dead machine says nothing more.
+        // Announcements into a cut are repeated when it is mended; a dead machine announces
+        // nothing.
         if !self.is_link_good(from.node, side) {
             return;
         }
@@ -68,7 +70,8 @@ impl World {
         self.look_at_hops();
     }
 
-    /// Whether the routing daemon runs and a frame would pass both ways, so that BGP and BFD keep the session.
+    /// Whether the routing daemon runs and a frame would pass both ways, so that BGP and BFD keep
+    /// the session.
     fn is_link_good(&self, node: usize, side: Side) -> bool {
         self.is_running_machine(node)
             && !self.is_unplugged(node, side, Way::In)
@@ -76,7 +79,7 @@ impl World {
             && self.bird_gone_since(node).is_none()
     }
 
-    /// Something may have become of a node's links: the switches notice later.
+    /// Notes changes of a node's links, which the switches detect later.
     pub(super) fn look_at_links(&mut self, node: usize) {
         for side in Side::ALL {
             let is_good = self.is_link_good(node, side);
@@ -96,7 +99,7 @@ impl World {
         let link = self.links[node][side as usize];
         let after_us = if link.is_good { self.options.trust_us } else { self.options.detect_us };
         let is_trusted = self.switches[side as usize].trusts(node);
-        // Another look follows for what has changed since.
+        // Another look follows for the changes since.
         if self.now_us < link.since_us + after_us || is_trusted == link.is_good {
             return;
         }
@@ -108,7 +111,7 @@ impl World {
         }
     }
 
-    /// The session to a switch goes on, or begins anew: all routes are told.
+    /// Announces all routes again, as the session to a switch continues or starts again.
     pub(super) fn resend(&mut self, node: usize, side: Side) {
         for worker in 0..self.options.workers_per_node {
             let routes = self.nodes[node].kernel_routes[worker].clone();

@@ -1,5 +1,6 @@
-//! Scenarios that an operator would ask for, step by step: a small cluster under traffic, one fault after the other,
-//! and the map, the roles and the packets in between. All that every history checks is checked here as well.
+//! Scenarios that an operator would ask for, step by step: a small cluster under traffic, one fault
+//! after the other, and the map, the roles and the packets in between. All checks of every history
+//! run here, too.
 
 mod failures;
 mod moves;
@@ -18,22 +19,24 @@ use crate::fault::{Fault, Timed};
 use crate::options::Options;
 use crate::site::Place;
 
-/// Of a fault that lasts until the script mends it.
+/// Duration of a fault that lasts until the script mends it.
 const LASTING_MS: u64 = 10_000_000;
-/// A node's registration ends so long after the last sign of life, at the latest.
+/// Longest time from a node's last heartbeat to the end of its registration.
 const LEASE_MS: u64 = 10_500;
-/// A whole cluster rests after so long: it may wait for a lease, then it copies, then it balances.
+/// Longest time until a whole cluster rests: it may wait for a lease, then it copies, then it
+/// balances.
 const REST_MS: u64 = 60_000;
 
-/// A cluster that a test leads.
+/// A cluster that a test controls.
 struct Script {
     world: World,
-    /// By shard: packets that have reached servers, when the last one did, and the longest time between two, us.
+    /// By shard: packets that have reached servers, time of the last one, and the longest time
+    /// between two, in us.
     arrivals: BTreeMap<u32, (u64, u64, u64)>,
 }
 
 impl Script {
-    /// Nodes of one worker each, on links that lose nothing.
+    /// Creates a cluster of nodes with one worker each, on links that lose nothing.
     fn new(nodes: usize, shards: u32, replicas: u8) -> Self {
         Self::with(nodes, shards, replicas, |_| {})
     }
@@ -60,14 +63,14 @@ impl Script {
         Self { world: World::new(seed, &options, &[], false), arrivals: BTreeMap::new() }
     }
 
-    /// The same, once it is whole and rests.
+    /// Creates such a cluster and waits until it is whole and at rest.
     fn at_rest(nodes: usize, shards: u32, replicas: u8) -> Self {
         let mut script = Self::new(nodes, shards, replicas);
         script.rest();
         script
     }
 
-    /// Until the cluster is whole and rests.
+    /// Runs until the cluster is whole and at rest.
     fn rest(&mut self) {
         self.run_until(REST_MS, "whole and at rest", World::is_at_rest);
         self.arrivals.clear();
@@ -98,13 +101,13 @@ impl Script {
         }
     }
 
-    /// The longest time in which no packet of a shard has reached a server, for the shard that suffered most, since the
-    /// cluster rested.
+    /// Returns the longest time, since the cluster rested, in which no packet of a shard has
+    /// reached a server, of the shard that suffered most.
     fn longest_silence_ms(&self) -> u64 {
-        self.arrivals.values().map(|it| it.2 / 1_000).max().expect("there are packets")
+        self.arrivals.values().map(|it| it.2 / 1_000).max().expect("each shard has packets")
     }
 
-    /// How long it took until it was so.
+    /// Runs until a condition holds; returns how long that took, in milliseconds.
     fn run_until(&mut self, max_ms: u64, what: &str, is_so: impl Fn(&World) -> bool) -> u64 {
         let began_us = self.world.now_us;
         let waited_ms = |world: &World| (world.now_us - began_us) / 1_000;
@@ -116,7 +119,8 @@ impl Script {
         waited_ms(&self.world)
     }
 
-    /// Packets that each flow has lost, up and down: what is missing for a tenth of a second is under way no more.
+    /// Returns the packets that each flow has lost, up and down: one that is missing for a tenth of
+    /// a second is not under way.
     fn lost(&mut self) -> Vec<(u64, u64)> {
         let missing = |script: &Self| -> Vec<(u64, u64)> {
             script.world.traffic.flows.iter().map(|flow| flow.missing()).collect()
@@ -131,7 +135,8 @@ impl Script {
         fewest
     }
 
-    /// No flow has lost more than `before`, and a flow that has begun since has lost nothing.
+    /// Checks that no flow has lost more than `before`, and that a flow which has begun since has
+    /// lost nothing.
     fn assert_nothing_lost(&mut self, before: &[(u64, u64)]) {
         let lost = self.lost();
         for (flow, lost) in lost.into_iter().enumerate() {
@@ -141,7 +146,7 @@ impl Script {
         }
     }
 
-    /// The fault strikes now. Its number, to mend it by.
+    /// Strikes a fault; returns its number, by which it is mended.
     fn strike(&mut self, fault: Fault) -> usize {
         let world = &mut self.world;
         world.faults.push(Timed { after_us: 0, fault });
@@ -155,7 +160,7 @@ impl Script {
         self.world.mend(number);
     }
 
-    /// The node's machine loses power, but not its disk.
+    /// Cuts the power of the node's machine, which keeps its disk.
     fn cut_power(&mut self, node: usize) -> usize {
         self.strike(Fault::Crash { node, ms: LASTING_MS, keeps_disk: true })
     }
@@ -166,10 +171,10 @@ impl Script {
 
     fn node_of(&self, who: &Incarnation) -> usize {
         let mut nodes = self.world.nodes.iter();
-        nodes.position(|node| node.name == who.worker.node).expect("a node")
+        nodes.position(|node| node.name == who.worker.node).expect("the worker's node exists")
     }
 
-    /// The node's key is in etcd.
+    /// True if the node's key is in etcd.
     fn is_registered(&self, node: usize) -> bool {
         let plane = &self.world.control.plane;
         let key = Key::Node(self.world.nodes[node].name.clone());
@@ -177,10 +182,10 @@ impl Script {
     }
 }
 
-/// What scripts ask.
+/// Queries of the scripts.
 impl World {
     fn roles(&self, node: usize) -> &Roles {
-        self.nodes[node].process.as_ref().expect("its process runs").core.roles()
+        self.nodes[node].process.as_ref().expect("the node's process runs").core.roles()
     }
 
     fn statuses(&self, node: usize) -> Vec<ShardStatus<'_>> {
@@ -196,7 +201,7 @@ impl World {
         &self.control.entries()[&ShardId(shard)]
     }
 
-    /// Members of a shard with a full copy.
+    /// Returns the members of a shard with a full copy.
     fn synced(&self, shard: u32) -> impl Iterator<Item = &Incarnation> {
         let members = self.entry(shard).members().iter();
         let synced = members.filter(|member| member.state == MemberState::Synced);
@@ -204,7 +209,7 @@ impl World {
     }
 }
 
-/// The only worker of a node.
+/// Returns the only worker of a node.
 fn only_worker(node: usize) -> Place {
     Place { node, worker: 0 }
 }

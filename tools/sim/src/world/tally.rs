@@ -1,4 +1,5 @@
-//! How often roles have changed in a history, and why: tests ask it whether what they look for has happened.
+//! Counts how often roles have changed in a history, and why: tests check that the cases they look
+//! for have happened.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +8,29 @@ use weir_roles::{Counters, Trouble};
 
 use super::World;
 
-/// What was counted.
+/// The counts of a history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoleCounts {
     /// Workers that acted for a primary that they did not hear.
     pub acting: u64,
-    /// Workers that became primary in place of one that has ended, and of one that is still a member.
+    /// Workers that became primary in place of one that has ended, and of one that is still a
+    /// member.
     pub fenced: u64,
     pub promoted: u64,
-    /// Lanes that were got from a worker that lived on.
+    /// Lanes that were granted by a worker that continued to run.
     pub grants: u64,
-    /// Changes of the map that were wanted and not written: another was faster, or etcd did not answer.
+    /// Changes of the map that were wanted and not written: another one was faster, or etcd did not
+    /// answer.
     pub failed_changes: u64,
     /// Members that left the map.
     pub removals: u64,
-    /// Processes that took copies as guests, and those that resumed the seats of their former lives.
+    /// Processes that took copies as guests, and those that resumed the seats of their former
+    /// incarnations.
     pub guests: u64,
     pub resumed: u64,
 }
 
-/// What of a process is in the counts already.
+/// The part of a process's counters that is in the counts already.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     life: u64,
@@ -42,7 +46,7 @@ pub(super) struct Tally {
     processes: BTreeMap<usize, Counted>,
 }
 
-/// Workers that the one map names and the other does not.
+/// Returns how many workers the first map names and the second does not.
 pub(super) fn removals(
     before: &BTreeMap<ShardId, ShardEntry>,
     now: &BTreeMap<ShardId, ShardEntry>,
@@ -59,7 +63,7 @@ pub(super) fn removals(
 }
 
 impl World {
-    /// Every look.
+    /// Updates the counts at every look.
     pub(super) fn tally_roles(&mut self) {
         let entries = self.control.entries();
         let Tally { counts, processes } = &mut self.tally;
@@ -84,7 +88,7 @@ impl World {
                 counts.guests += 1;
             }
             let was_resuming = std::mem::replace(&mut counted.is_resuming, roles.is_resuming());
-            // The map names it now.
+            // A process counts as resumed if the map names it when it has finished resuming.
             let mut members = entries.values().flat_map(ShardEntry::members);
             let mut is_named = || members.any(|it| process.boots.contains(&it.incarnation.boot_id));
             counts.resumed += u64::from(was_resuming && !counted.is_resuming && is_named());

@@ -1,5 +1,5 @@
-//! What must be true of everything that is ever written to etcd: only the leader says what it decides, and each entry follows
-//! the one before by one change.
+//! Conditions on everything that is written to etcd: only the leader writes events, and each entry
+//! follows the one before by one change.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use weir_map::{ShardEntry, ShardId};
 
 use crate::control::Plane;
 
-/// As it was seen last.
+/// The state at the last look.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     seen: i64,
@@ -19,13 +19,13 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Looks at every revision that is new.
+    /// Checks every new revision.
     pub(super) fn look(&mut self, plane: &Plane) -> Result<(), String> {
         let newest = plane.etcd.revision();
         if newest.0 == self.seen {
             return Ok(());
         }
-        // What was compacted before it was looked at is not seen.
+        // Revisions that were compacted before the look are not seen.
         let Some(changes) = plane.etcd.changes(Revision(self.seen + 1)) else {
             self.restored(plane);
             return Ok(());
@@ -63,7 +63,8 @@ impl Written {
         Ok(())
     }
 
-    /// Each follows the one before, by one change, or was rebased above all that anybody has seen.
+    /// Checks that an entry follows the one before by one change, or was rebased above all epochs
+    /// that any node has seen.
     fn entry(&mut self, id: ShardId, entry: ShardEntry) -> Result<(), String> {
         let is_rebased = entry.rebased() == Some(entry.epoch());
         let before = self.entries.insert(id, entry.clone());
@@ -76,7 +77,7 @@ impl Written {
         }
     }
 
-    /// Another history has begun.
+    /// Starts with the present state, as etcd's history is another one.
     pub(super) fn restored(&mut self, plane: &Plane) {
         self.seen = plane.etcd.revision().0;
         self.entries = plane.operator.entries(&plane.etcd).into_iter().collect();

@@ -1,6 +1,6 @@
 //! The model of etcd beside etcd itself: equal scripts, equal answers.
 
-/// A daemon, as the tests of weir-etcd start it.
+/// A daemon, started as the tests of weir-etcd do.
 #[allow(dead_code)]
 #[path = "../../../../cluster/etcd/tests/cluster/etcd.rs"]
 mod daemon;
@@ -20,10 +20,10 @@ use script::{Said, Step};
 
 const ME: ClientId = ClientId(1);
 const PREFIX: &str = "/script/";
-/// Longer than a script takes, in the model's time too.
+/// Lease time longer than a script takes, even in the model's time.
 const TTL_SEC: u64 = 3_000;
 
-/// The model, asked as if it were at hand.
+/// The model, with immediate answers.
 struct Model {
     etcd: Etcd,
     now_us: u64,
@@ -107,7 +107,7 @@ impl Model {
     }
 }
 
-/// etcd itself.
+/// A real etcd.
 struct Real {
     client: Client,
     leases: Vec<LeaseId>,
@@ -163,7 +163,8 @@ impl Real {
                 }
             }
             Step::Compact(kept) => {
-                // All of it is gone when it answers. Refused where it is compacted already.
+                // The answer comes when the compaction is complete. It is refused if the revision
+                // is compacted already.
                 let physical = CompactionOptions::new().with_physical();
                 let _ = self.client.compact(revision - kept, Some(physical)).await;
                 Said::Done
@@ -171,13 +172,13 @@ impl Real {
         }
     }
 
-    /// All changes from one revision to another, in which something changes.
+    /// Returns all changes from one revision to another, of which the last contains a change.
     async fn watched(&mut self, from: i64, to: i64) -> Vec<Changed> {
         let options = WatchOptions::new().with_prefix().with_start_revision(from);
         let mut watch = self.client.watch(PREFIX, Some(options)).await.expect("a watch");
         let mut all: Vec<Changed> = Vec::new();
         while all.last().is_none_or(|last| last.revision.0 < to) {
-            let news = watch.message().await.expect("news").expect("it goes on");
+            let news = watch.message().await.expect("news").expect("the watch has not ended");
             all.extend(news.events().iter().map(|event| {
                 let pair = event.kv().expect("a key");
                 let is_put = event.event_type() == EventType::Put;
@@ -192,7 +193,7 @@ impl Real {
     }
 }
 
-/// What the model refuses, in the words of etcd.
+/// Converts a refusal of the model, which uses etcd's words.
 fn refused(failure: &Failure) -> Said {
     match failure {
         Failure::NoSuchLease => Said::NoSuchLease,
@@ -276,7 +277,7 @@ async fn play(endpoint: String, seed: u64) {
 }
 
 #[test]
-fn equal_scripts_have_equal_answers() {
+fn the_model_answers_scripts_like_etcd() {
     for seed in 1..=3 {
         let etcd = daemon::Etcd::start();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

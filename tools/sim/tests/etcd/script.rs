@@ -1,4 +1,4 @@
-//! Scripts for two etcds. Leases are named by the order in which they were granted.
+//! Scripts for two etcds. Leases are identified by the order in which they were granted.
 
 use weir_etcd::transaction::{Compare, Operation, Transaction};
 use weir_etcd::{LeaseId, Revision, Versioned};
@@ -6,13 +6,13 @@ use weir_sim::dice::Dice;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// Its leases are positions, from 1.
+    /// The leases in it are positions, from 1.
     Transact(Transaction),
     Grant,
     Revoke(usize),
     KeepAlive(usize),
     Range(Option<Revision>),
-    /// Up to the newest revision less this.
+    /// Compaction up to the newest revision less this number.
     Compact(i64),
 }
 
@@ -72,14 +72,14 @@ fn transaction(dice: &mut Dice, revision: i64, leases: usize) -> Transaction {
     Transaction { compares, then, otherwise }
 }
 
-/// A change that is told last.
+/// A change that the watch sends last.
 pub(crate) fn last_word(number: u64) -> Step {
     let value = number.to_string().into_bytes();
     let put = Operation::Put { path: "/script/last".into(), value, lease: None };
     Step::Transact(Transaction { then: vec![put], ..Transaction::default() })
 }
 
-/// The leases of one etcd in place of positions.
+/// Replaces positions by the leases of one etcd.
 pub(crate) fn with_leases(transaction: &Transaction, leases: &[LeaseId]) -> Transaction {
     let id = |lease: LeaseId| of(lease, leases);
     let mut transaction = transaction.clone();
@@ -100,7 +100,7 @@ fn of(position: LeaseId, leases: &[LeaseId]) -> LeaseId {
     if position.0 == 0 { position } else { leases[position.0 as usize - 1] }
 }
 
-/// Positions in place of the leases of one etcd.
+/// Replaces the leases of one etcd by positions.
 pub(crate) fn bare(held: Versioned, leases: &[LeaseId]) -> Versioned {
     let position = |lease: LeaseId| leases.iter().position(|it| *it == lease);
     let lease = held.lease.map(|lease| LeaseId(position(lease).map_or(-1, |it| it as i64 + 1)));

@@ -1,4 +1,5 @@
-//! Frames of no home: claims in ARP, datagrams of replication, garbage. A fixed head, and random bytes behind it.
+//! Frames that belong to no home: ARP claims, replication datagrams, garbage. A fixed head,
+//! followed by random bytes.
 
 use std::net::Ipv4Addr;
 
@@ -15,11 +16,13 @@ const IPV4_LEN: usize = 20;
 const UDP_LEN: usize = 8;
 /// The default of `[cluster] replication_port`.
 const REPLICATION_PORT: u16 = 7473;
-/// Bytes of a HELLO with its tag, about.
+/// Approximate bytes of a HELLO with its tag.
 const HELLO_LEN: usize = 164;
-/// Random bytes behind an IPv4 header: the smallest frame of RFC 2544, and room for any inner header.
+/// Random bytes after an IPv4 header: the smallest frame of RFC 2544, with room for any inner
+/// header.
 const GARBAGE_LEN: usize = 46;
-/// Where a worker, or the BIRD beside it, might listen: BGP, BFD (RFC 5881, RFC 5883), replication, metrics, the controller's port.
+/// Ports on which a worker, or the BIRD beside it, might listen: BGP, BFD (RFC 5881, RFC 5883),
+/// replication, metrics, the controller's port.
 const PORTS: [u16; 6] = [179, 3784, 4784, REPLICATION_PORT, 9105, 2379];
 const PROTOCOL_OSPF: u8 = 89;
 
@@ -28,9 +31,9 @@ const PROTOCOL_OSPF: u8 = 89;
 pub(super) struct Fixed {
     side: Side,
     bytes: Vec<u8>,
-    /// From here on bytes are random.
+    /// Length of the fixed head; the bytes after it are random.
     fixed_len: usize,
-    /// Whether it is a UDP datagram whose checksum is to be right.
+    /// Whether it is a UDP datagram that needs a correct checksum.
     is_summed: bool,
 }
 
@@ -64,12 +67,13 @@ impl Fixed {
     }
 }
 
-/// A station that is not the gateway: its MAC and its address.
+/// Returns a station that is not the gateway: its MAC and its address.
 fn station(link: &Link) -> (Mac, u32) {
     (Mac([2, 0, 0, 0, 0xbd, 0x77]), (link.device_address & !0xff) | 0x77)
 }
 
-/// The gateway's address at the station's MAC: as an answer nobody asked for, and as an announcement.
+/// Returns frames that claim the gateway's address for the station's MAC: an unsolicited answer,
+/// and an announcement.
 pub(super) fn arp(access: &Link, internet: &Link) -> Vec<Fixed> {
     let claims = |side: Side, link: &Link| {
         let (mac, _) = station(link);
@@ -84,13 +88,15 @@ pub(super) fn arp(access: &Link, internet: &Link) -> Vec<Fixed> {
         )
     };
     let ([a, b], [c, d]) = (claims(Side::Access, access), claims(Side::Internet, internet));
-    // The sides take turns.
+    // The sides alternate.
     vec![a, c, b, d]
 }
 
-/// From stations of the access link to the worker's address there, where replication comes in unless the configuration says otherwise.
+/// Returns HELLOs from stations of the access link to the worker's address there, where replication
+/// is received by default.
 pub(super) fn hello(access: &Link) -> Vec<Fixed> {
-    // Magic, version, kind HELLO (cluster/stream, `datagram`); session, sender and what follows are random.
+    // Magic, version, kind HELLO (cluster/stream, `datagram`); session, sender and the following
+    // bytes are random.
     const HEAD: [u8; 4] = [0x77, 0x52, 2, 1];
     let (mac, address) = station(access);
     let stations = (0..16).map(|station| {
@@ -109,7 +115,7 @@ pub(super) fn hello(access: &Link) -> Vec<Fixed> {
     stations.collect()
 }
 
-/// Random bytes behind headers that lead them somewhere.
+/// Returns frames of random bytes after headers that are valid as far as a parser or a listener.
 pub(super) fn garbage(
     access_mode: Access,
     home: &AttackHome,
@@ -153,7 +159,7 @@ pub(super) fn garbage(
             let fixed_len = ETHERNET_LEN + IPV4_LEN + UDP_LEN;
             frames.push(Fixed { side, bytes, fixed_len, is_summed: true });
         }
-        // An EtherType of its own, ARP, and IPv4, with random bytes behind.
+        // An experimental EtherType, ARP, and IPv4, followed by random bytes.
         for ethertype in [0x88b5, ETHERTYPE_ARP, ETHERTYPE_IPV4] {
             let bytes = ethernet(link.device_mac, link.gateway_mac, ethertype, GARBAGE_LEN);
             frames.push(Fixed { side, bytes, fixed_len: ETHERNET_LEN, is_summed: false });

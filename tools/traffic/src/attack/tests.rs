@@ -23,7 +23,7 @@ fn scenario(access: Access) -> Scenario {
     Scenario::new(64 * 300, 64, 1).unwrap().with_access(access).unwrap()
 }
 
-/// The first packets of an attack, in buffers that were used before.
+/// Returns the first packets of an attack, written into buffers with old content.
 fn packets(attack: Attack, access: Access, count: usize) -> Vec<(Side, Vec<u8>)> {
     let home = scenario(access).spare_home().unwrap();
     let mut attacker = Attacker::new(attack, access, home, link(1), link(2));
@@ -45,7 +45,7 @@ fn distinct<T: Eq + std::hash::Hash>(of: impl IntoIterator<Item = T>) -> usize {
 }
 
 #[test]
-fn every_attack_but_garbage_is_sound_in_every_byte_and_no_packet_of_a_flow() {
+fn every_attack_but_garbage_is_valid_and_never_part_of_a_flow() {
     for access in [Access::Gre, Access::Plain] {
         for attack in Attack::ALL {
             for (_, frame) in packets(attack, access, 500) {
@@ -87,7 +87,7 @@ fn every_syn_opens_another_connection_of_one_home() {
 }
 
 #[test]
-fn one_port_goes_to_ever_other_remotes() {
+fn remotes_attack_sends_from_one_port_to_many_remotes() {
     let lines = lines(Attack::Remotes, Access::Gre, 1000);
     assert!(distinct(&lines) > 990);
     assert!(lines.iter().all(|line| line.contains("192.168.1.10:20000 > 198.19.")), "{}", lines[0]);
@@ -100,7 +100,7 @@ fn first_fragments_have_ever_other_identifications_and_no_rest() {
         let identification = |frame: &[u8]| u16::from_be_bytes([frame[ip + 4], frame[ip + 5]]);
         assert_eq!(distinct(packets.iter().map(|(_, frame)| identification(frame))), 500);
         for (_, frame) in packets {
-            // More fragments follow, at offset 0; the length is one of whole units of eight bytes.
+            // More fragments follow, at offset 0; the length is a multiple of eight bytes.
             assert_eq!(frame[ip + 6..ip + 8], [0x20, 0]);
             assert!((frame.len() - ip - 20).is_multiple_of(8));
         }
@@ -108,7 +108,7 @@ fn first_fragments_have_ever_other_identifications_and_no_rest() {
 }
 
 #[test]
-fn the_time_to_live_ends_in_the_inner_packet_only() {
+fn ttl_attack_limits_the_inner_time_to_live_only() {
     for line in lines(Attack::Ttl, Access::Gre, 10) {
         assert_eq!(line.matches("ttl 64 df gre").count(), 1, "{line}");
         assert!(line.contains("ttl 1 df udp"), "{line}");
@@ -116,7 +116,7 @@ fn the_time_to_live_ends_in_the_inner_packet_only() {
 }
 
 #[test]
-fn forged_homes_are_nobody_and_reach_every_shard() {
+fn forged_homes_do_not_exist_and_reach_every_shard() {
     let scenario = scenario(Access::Gre);
     let homes: HashSet<u32> = (0..scenario.flows()).map(|flow| scenario.flow(flow).home).collect();
     let packets = packets(Attack::Forged, Access::Gre, 1000);

@@ -1,4 +1,4 @@
-//! What weir has to know of the generator's address plan: the homes, and one entry a shard.
+//! The generator's address plan as configuration for weir: the homes, and one entry for each shard.
 
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -9,11 +9,12 @@ use crate::scenario::{self, Scenario};
 
 /// The prefix of all homes.
 pub(super) const HOMES: &str = "10.128.0.0/9";
-/// Draws the order of flows, which the addresses do not depend on.
+/// Seed for the order of flows, on which the addresses do not depend.
 const SEED: u64 = 1;
 
 impl Load {
-    /// Who talks to whom through a worker, counted from 0. The shards of a worker follow those of the one before.
+    /// Returns the scenario of a worker, counted from 0. The shards of a worker follow those of the
+    /// previous one.
     pub(super) fn scenario(&self, worker: usize) -> Result<Scenario, BenchError> {
         let access = match self.access {
             Access::Gre => scenario::Access::Gre,
@@ -33,18 +34,19 @@ impl Load {
         new().map_err(|error| BenchError::Scenario { error })
     }
 
-    /// Where the shards of a worker begin in the address plan.
+    /// Returns the first shard of a worker in the address plan.
     pub(super) fn first_shard(&self, worker: usize) -> u32 {
         worker as u32 * self.shards()
     }
 }
 
-/// The address of a home, counted from 0.
+/// Returns the address of a home, counted from 0.
 pub(super) fn home(scenario: &Scenario, subscriber: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(scenario.flow(subscriber * scenario.flows_per_subscriber()).home)
 }
 
-/// The `[[shard]]` sections that serve a load: the first worker's shards, the second's, ...
+/// Returns the `[[shard]]` sections for a load: the first worker's shards, then the second's, and
+/// so on.
 pub(super) fn shards(load: &Load, core_of: impl Fn(usize) -> usize) -> Result<String, BenchError> {
     let mut text = String::new();
     for worker in 0..load.workers {
@@ -90,7 +92,8 @@ mod tests {
         assert_eq!(home(&load.scenario(0).unwrap(), 512).to_string(), "10.128.2.0");
     }
 
-    /// As many homes as fill shards only in part: the next worker's begin with a shard of their own.
+    /// The homes fill their last shard only in part: the next worker's homes begin with a new
+    /// shard.
     #[test]
     fn each_worker_has_shards_of_its_own_and_all_that_its_generator_needs() {
         let load = Load { workers: 2, ..Load::new(64 * 300, Duration::ZERO) };
@@ -121,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_the_address_plan_is_an_error() {
+    fn load_beyond_the_address_plan_is_an_error() {
         let load = Load { flows_per_subscriber: 1, ..Load::new(60_000_000, Duration::ZERO) };
         assert!(load.scenario(0).is_err());
     }

@@ -1,12 +1,13 @@
-//! Homes beside an attacker: its flood, in turn with harmless packets of the same home at the same rate.
+//! Homes beside an attacker: its flood alternates with harmless packets of the same home at the
+//! same rate.
 //!
 //! ```text
-//!   harmless   flood   harmless   flood   harmless ...      each a weir and a generator of its own
+//!   harmless   flood   harmless   flood   harmless ...      a new weir and generator each
 //!       └─ before ─┘└─ after ─┘
 //! ```
 //!
-//! A flood is judged by the two harmless phases around it. The rate is one at which harmless packets cost nobody anything: beyond
-//! it the rings overflow whatever the packets are.
+//! A flood is judged by the two harmless phases around it. The rate is one at which harmless
+//! packets cost no home anything: beyond it the rings overflow whatever the packets are.
 
 use super::figure::{Figure, Figures};
 use std::time::Duration;
@@ -21,17 +22,19 @@ use super::{BenchError, Run};
 use crate::attack::Attack;
 use crate::generator::AttackAccount;
 
-/// Shares of the rate that an unpaced attacker reaches with harmless packets, the first of which costs nobody anything.
+/// Shares of the rate that an unpaced attacker reaches with harmless packets; the first share that
+/// costs no home anything is used.
 const SHARES: [f64; 5] = [0.8, 0.65, 0.5, 0.35, 0.2];
-/// A rate is tried for so long at most.
+/// Longest time for which a rate is tried.
 const TRIAL_MAX: Duration = Duration::from_secs(5);
-/// Part of its rate by which a load may fall behind and still be that load.
+/// Part of its rate by which a load may fall behind and still count as that load.
 const BEHIND_MAX: f64 = 0.1;
-/// Two harmless phases whose p99 differ by more lie in a change of the machine's speed.
+/// Largest ratio of the p99 of two harmless phases; beyond it the machine has changed its speed.
 const P99_CHANGE_MAX: f64 = 1.5;
-/// Descriptors of a ring. While the generator reads none, weir fills one and drops what comes then, as any device does.
+/// Descriptors of a ring. While the generator reads none, weir fills a ring and then drops packets,
+/// as any device does.
 const RING: f64 = 1024.0;
-/// Reasons of drops that the report names.
+/// Number of drop reasons that the report names.
 const REASONS_SHOWN: usize = 4;
 
 /// One flood, or the harmless packets beside one.
@@ -39,14 +42,14 @@ const REASONS_SHOWN: usize = 4;
 struct Phase {
     flooded: Flooded,
     attack: AttackAccount,
-    /// What the attacker was to send in a second.
+    /// Packets that the attacker should send in a second.
     pps: Option<f64>,
     cycles: f64,
     drops: Vec<(String, f64)>,
 }
 
 impl Run<'_> {
-    /// Rounds of one attack, until enough count or twice as many have run.
+    /// Runs rounds of one attack, until enough count or twice as many have run.
     pub(super) fn attack(
         &mut self,
         attack: Attack,
@@ -98,7 +101,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A rate at which harmless packets of the attacker's home cost the others nothing.
+    /// Returns a rate at which harmless packets of the attacker's home cost the others nothing.
     fn harmless_rate(&mut self, load: &Load) -> Result<f64, BenchError> {
         let load = &load.lasting(load.measured.min(TRIAL_MAX));
         let most = self.phase(load, Attack::Harmless, Attack::Harmless, None)?;
@@ -112,7 +115,7 @@ impl Run<'_> {
         Err(BenchError::NoHarmlessRate)
     }
 
-    /// A flood of packets of the kind `sent`, in the rounds of `attack`.
+    /// Runs a flood of packets of the kind `sent`, in the rounds of `attack`.
     fn phase(
         &mut self,
         load: &Load,
@@ -136,7 +139,8 @@ impl Place<'_> {
         pps: Option<f64>,
     ) -> Result<Phase, BenchError> {
         let run = self.attacked(load, |weir| {
-            // Beside garbage in packets the listeners get garbage, too, and in turn with it as many sound requests.
+            // In rounds of garbage packets the listeners get garbage, too, alternating with as many
+            // valid requests.
             let is_sound = sent == Attack::Harmless;
             (attack == Attack::Garbage).then(|| {
                 let core = self.plan.generator_core;
@@ -149,7 +153,8 @@ impl Place<'_> {
         Ok(Phase { flooded, attack, pps, cycles, drops })
     }
 
-    /// A flood beside what `beside` makes; the readings before and after it. All listeners must answer in the end.
+    /// Runs a flood while the value made by `beside` lives; returns it with the readings before and
+    /// after. All listeners must answer in the end.
     fn attacked<T>(
         &self,
         load: &Load,
@@ -177,7 +182,7 @@ impl Phase {
         self.flooded.latency.map_or(f64::NAN, |latency| latency.p99_us)
     }
 
-    /// Part of the others' load that was not sent: the ports took no more.
+    /// Part of the others' load that was not sent, since the ports accepted no more.
     fn held_back(&self) -> f64 {
         1.0 - self.flooded.offered_pps.unwrap_or(0.0) / VICTIMS_PPS
     }
@@ -187,7 +192,8 @@ impl Phase {
         self.pps.map_or(0.0, |pps| 1.0 - self.attack.sent_per_second / pps)
     }
 
-    /// Whether nobody lost anything, but what a pause of the generator explains, and all was sent.
+    /// True if no packet was lost, except losses that a pause of the generator explains, and both
+    /// loads were sent at their rates.
     fn is_harmless(&self) -> bool {
         (self.flooded.lost == 0 || self.overflowed())
             && self.flooded.wrong == 0
@@ -195,7 +201,8 @@ impl Phase {
             && self.attack_behind() <= BEHIND_MAX
     }
 
-    /// Whether the generator read nothing for so long that a ring overflowed, however right weir was.
+    /// True if the generator read nothing for so long that a ring overflowed, however correct weir
+    /// was.
     fn overflowed(&self) -> bool {
         let pps = VICTIMS_PPS / 2.0 + self.attack.sent_per_second;
         self.attack.longest_pause_sec * pps > RING / 2.0
@@ -226,13 +233,14 @@ impl Phase {
     }
 }
 
-/// Under what weir counts the packets of an attack, some of them at least; none where it passes them all.
+/// Returns the drop reasons of which an attack must show at least one; empty where weir passes all
+/// its packets.
 fn effects(attack: Attack) -> &'static [&'static str] {
     match attack {
         Attack::Harmless => &[],
         Attack::Syn | Attack::Remotes | Attack::Fragments => &["slow-path-limit"],
         Attack::Ttl => &["ttl-exceeded"],
-        // Not new-homes: the homes themselves are refused under it while they come.
+        // Not new-homes: under it the homes themselves are refused while they are set up.
         Attack::Forged => &["subscribers-max"],
         Attack::Arp => &[CLAIMS_REFUSED],
         Attack::Hello => &["local-protocol"],
@@ -252,7 +260,7 @@ fn shown(drops: &[(String, f64)]) -> String {
     shown.join(", ")
 }
 
-/// A flood between two harmless phases.
+/// Makes the round of a flood between two harmless phases.
 fn round(before: &Phase, flood: &Phase, after: &Phase) -> Round {
     let mut figures = Figures::default();
     let p99 = f64::midpoint(before.p99_us(), after.p99_us());
@@ -277,14 +285,15 @@ fn round(before: &Phase, flood: &Phase, after: &Phase) -> Round {
     }
 }
 
-/// What a packet of the attacker costs, where one of the others costs as much as beside harmless packets.
+/// Returns the cycles of an attacker's packet, if a packet of the others costs as much as beside
+/// harmless packets.
 fn attack_cycles(flood: &Phase, harmless: f64) -> Option<f64> {
     let (attack, others) = (flood.attack.sent as f64, flood.flooded.sent as f64);
     let all = attack + others;
     (attack > 0.0).then(|| (flood.cycles * all - harmless * others) / attack)
 }
 
-/// Why a round says nothing about weir.
+/// Returns why a round says nothing about weir.
 fn spoilt(before: &Phase, flood: &Phase, after: &Phase) -> Option<&'static str> {
     let (least, most) = (before.p99_us().min(after.p99_us()), before.p99_us().max(after.p99_us()));
     if !before.is_harmless() || !after.is_harmless() {
@@ -303,7 +312,8 @@ mod tests {
     use super::super::generator_process::Latency;
     use super::*;
 
-    /// A phase of a second: its p99 and the packets lost, 4 Mpps of the attacker.
+    /// Makes a phase of a second with this p99 and number of lost packets, and 4 Mpps of the
+    /// attacker.
     fn phase(p99_us: f64, lost: u64) -> Phase {
         Phase {
             flooded: Flooded {
@@ -335,13 +345,13 @@ mod tests {
         let figure = |figure| round.figures.get(figure).unwrap();
         assert_eq!((figure(Figure::VictimsLost), figure(Figure::VictimsRefused)), (4.0, 3.0));
         assert!((figure(Figure::P99Ratio) - 1.5).abs() < 1e-9);
-        // One packet in five is of the others: (5 x 240 - 200) / 4.
+        // One packet in five belongs to the others: (5 x 240 - 200) / 4.
         assert!((figure(Figure::AttackCycles) - 250.0).abs() < 1e-9);
         assert!(figure(Figure::HeldBackPercent).abs() < 1e-9);
     }
 
     #[test]
-    fn a_round_whose_harmless_packets_cost_others_some_does_not_count() {
+    fn round_does_not_count_if_its_harmless_packets_cost_other_homes_any() {
         let flood = phase(20.0, 0);
         let of = |before: Phase, after: Phase| round(&before, &flood, &after).is_kept();
         assert!(of(phase(20.0, 0), phase(20.0, 0)));
@@ -357,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_the_machines_only_if_the_generator_stood_still_long_enough() {
+    fn losses_are_excused_only_if_the_generator_paused_long_enough() {
         let calm = || phase(20.0, 0);
         let lost = |pause| {
             let mut flood = phase(20.0, 5);
@@ -375,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attack_without_its_drops_is_a_fault_of_the_run() {
+    fn attack_without_its_drop_reasons_fails_the_run() {
         let mut flood = phase(20.0, 0);
         assert!(flood.check_effect(Attack::Harmless).is_ok());
         assert!(flood.check_effect(Attack::Ttl).is_err());

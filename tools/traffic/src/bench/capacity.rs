@@ -1,14 +1,15 @@
-//! The search for the number of flows that a table holds: exponential, then binary (RFC 9693, connection tracking table
-//! capacity). Pure.
+//! The search for the number of flows that a table holds: exponential, then binary (RFC 9693,
+//! connection tracking table capacity). Pure.
 
-/// A step counts as held while its establishment rate is at least this share of the last held step's (beta of the RFC).
+/// A step counts as held while its establishment rate is at least this share of the last held
+/// step's (beta of the RFC).
 const RATE_SHARE_MIN: f64 = 0.2;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CapacitySearch {
-    /// Held, with its establishment rate.
+    /// Largest number held, with its establishment rate.
     low: Option<(u32, f64)>,
-    /// Not held.
+    /// Smallest number not held.
     high: Option<u32>,
     first: u32,
     /// The search ends when it knows the capacity to within this share.
@@ -16,12 +17,12 @@ pub(super) struct CapacitySearch {
 }
 
 impl CapacitySearch {
-    /// `first`: a number of flows that is surely held.
+    /// Starts a search with `first`, a number of flows that is certainly held.
     pub(super) fn new(first: u32, precision: f64) -> Self {
         CapacitySearch { low: None, high: None, first, precision }
     }
 
-    /// The next number of flows to try; `None` when the search is over.
+    /// Returns the next number of flows to try; `None` when the search is over.
     pub(super) fn next(&self) -> Option<u32> {
         match (self.low, self.high) {
             (None, None) => Some(self.first),
@@ -35,7 +36,8 @@ impl CapacitySearch {
         }
     }
 
-    /// Enters the outcome of trying `flows`: the rate at which all were established, or `None` if they were not.
+    /// Enters the outcome for `flows`: the rate at which all were established, or `None` if they
+    /// were not.
     pub(super) fn enter(&mut self, flows: u32, rate: Option<f64>) {
         let least = self.low.map_or(0.0, |(_, rate)| RATE_SHARE_MIN * rate);
         match rate.filter(|rate| *rate >= least) {
@@ -44,7 +46,7 @@ impl CapacitySearch {
         }
     }
 
-    /// The largest number that was held.
+    /// Returns the largest number that was held.
     pub(super) fn held(&self) -> Option<u32> {
         self.low.map(|(flows, _)| flows)
     }
@@ -65,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_within_the_precision_below_the_capacity() {
+    fn search_ends_within_the_precision_below_the_capacity() {
         for capacity in [1000, 1001, 7_777, 65_536, 1_000_000] {
             let (held, steps) = search(capacity, |_| 1e6);
             let held = f64::from(held.unwrap());
@@ -75,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collapse_of_the_rate_is_the_end_of_the_capacity() {
+    fn collapse_of_the_rate_ends_the_capacity_search() {
         let (held, _) = search(u32::MAX, |flows| if flows > 4_000 { 1e5 } else { 1e6 });
         assert!((3_960..=4_000).contains(&held.unwrap()));
     }

@@ -6,13 +6,13 @@ use super::experiment::{Experiment, Point, Probe, Scale};
 use super::load::{Access, Load, Size, count};
 use crate::attack::Attack;
 
-/// How much of everything.
+/// Number and length of the measurements.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     is_short: bool,
-    /// Rounds that count, of the experiments that promises are made about.
+    /// Counted rounds of the experiments that promises refer to.
     rounds: usize,
-    /// The same, of the sweeps.
+    /// Counted rounds of the sweeps.
     sweep_rounds: usize,
     measured: Duration,
 }
@@ -25,7 +25,7 @@ const FULL: Extent =
 pub(super) const MILLION: u32 = 1_000_000;
 const FLOWS: &str = "flows";
 
-/// The experiments of a benchmark: those for every day, or all.
+/// Returns the experiments of a benchmark: the everyday ones, or all.
 pub(super) fn experiments(is_short: bool) -> Vec<Experiment> {
     let extent = if is_short { SHORT } else { FULL };
     let mut all = vec![established(extent), new_flows(extent), linux(extent), latency(extent)];
@@ -46,7 +46,8 @@ pub(super) fn experiments(is_short: bool) -> Vec<Experiment> {
     all
 }
 
-/// Experiments that run only when they are named: they take long, or need more than the two processes.
+/// Returns the experiments that run only when they are named: they take long, or need more than the
+/// two processes.
 pub(super) fn on_request(is_short: bool) -> Vec<Experiment> {
     vec![session_log(is_short), floods(is_short)]
 }
@@ -55,7 +56,7 @@ fn point(label: impl Into<String>, x: f64, load: Load, probe: Probe) -> Point {
     Point { label: label.into(), x, load, probe }
 }
 
-/// A point of a number of flows.
+/// Returns a point labelled by its number of flows.
 fn at_flows(load: Load, probe: Probe) -> Point {
     point(count(load.flows.into()), load.flows.into(), load, probe)
 }
@@ -79,13 +80,14 @@ fn established(extent: Extent) -> Experiment {
     }
 }
 
-/// Shares of 0 to 100 %. The rate while filling is that of the learning phase, where every packet opens a flow.
+/// New flows from 0 to 100 %. The rate while filling is that of the learning phase, where every
+/// packet opens a flow.
 fn new_flows(extent: Extent) -> Experiment {
     let shares: &[f64] =
         if extent.is_short { &[50.0] } else { &[0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 100.0] };
     let measured = Duration::from_secs(1);
     let points = shares.iter().map(|&new_share| {
-        // More than any device opens in warm-up and window.
+        // More than any device opens in warm-up and measured window.
         let new_flows = if new_share == 0.0 { 0 } else { 8 * MILLION };
         let mut load = Load { new_share, new_flows, ..Load::new(MILLION, measured) };
         load.warm_up = Duration::from_millis(200);
@@ -101,7 +103,7 @@ fn new_flows(extent: Extent) -> Experiment {
     }
 }
 
-/// Plain access: the kernel has no tunnel to take off either.
+/// Plain access: the kernel has no tunnel to remove either.
 fn linux(extent: Extent) -> Experiment {
     let flows: &[u32] = if extent.is_short { &[60_000] } else { &[1_000, 60_000] };
     let points = flows.iter().map(|&flows| {
@@ -171,7 +173,7 @@ fn sizes(extent: Extent) -> Experiment {
 fn subscribers(extent: Extent) -> Experiment {
     let points = [1_000, 4_000, 16_000, 64_000].into_iter().map(|subscribers: u32| {
         let flows_per_subscriber = MILLION.div_ceil(subscribers);
-        // So that the number of homes is exact, and 1,000 flows of a home still fit its shard's ports.
+        // So that the number of homes is exact, and 1,000 flows of a home fit its shard's ports.
         let flows = flows_per_subscriber * subscribers;
         let subscribers_per_shard = if subscribers == 1_000 { 128 } else { 256 };
         let load = Load {
@@ -241,7 +243,8 @@ fn workers(extent: Extent) -> Experiment {
     }
 }
 
-/// The generator fills the tables, sends for the moment that a flood must last, and is silent from then on.
+/// Returns a load that fills the tables, sends for the shortest time of a flood, and is silent
+/// afterwards.
 fn silent(flows: u32) -> Load {
     Load { warm_up: Duration::ZERO, ..Load::new(flows, Duration::from_millis(1)) }
 }
@@ -289,7 +292,8 @@ fn flat(extent: Extent) -> Experiment {
     }
 }
 
-/// A home of 64 flows would make sixty million of them those of a million homes, in 4,000 shards.
+/// Raises the flows of a home to 1,000: with 64 flows, sixty million flows would need a million
+/// homes, in 4,000 shards.
 fn of_busy_homes(load: Load) -> Load {
     Load { flows_per_subscriber: 1000, ..load }
 }
@@ -307,7 +311,7 @@ fn large_expiry(_: Extent) -> Experiment {
     }
 }
 
-/// Ten rounds, six in the short form: enough for an interval.
+/// Ten rounds, six in the short form: enough for a confidence interval.
 fn session_log(is_short: bool) -> Experiment {
     let (rounds, seconds) = if is_short { (6, 1) } else { (10, 5) };
     let rate = Load::opening(Duration::from_secs(seconds));
@@ -330,7 +334,7 @@ fn session_log(is_short: bool) -> Experiment {
     }
 }
 
-/// Homes in the last of four shards leave room for the attacker's.
+/// Flows of the attacked homes: the last of four shards has room for the attacker's home.
 const VICTIMS_FLOWS: u32 = 64_000;
 
 fn floods(is_short: bool) -> Experiment {
@@ -391,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn several_workers_do_without_zero_copy_and_so_does_what_they_are_compared_with() {
+    fn points_compared_with_several_workers_use_no_zero_copy_either() {
         let all = experiments(false);
         for experiment in &all {
             let has_several = experiment.points.iter().any(|point| point.load.workers > 1);
@@ -401,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn sweeps_reach_what_they_are_said_to_reach() {
+    fn sweeps_reach_their_documented_sizes() {
         let all = experiments(false);
         let points =
             |name: &str| &all.iter().find(|experiment| experiment.name == name).unwrap().points;

@@ -1,4 +1,5 @@
-//! The collector of the benchmark: it takes IPFIX over TCP on the loopback address and counts what comes.
+//! The collector of the benchmark: it receives IPFIX over TCP on the loopback address and counts
+//! the events.
 
 use std::io::{self, ErrorKind, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -11,12 +12,12 @@ use super::BenchError;
 use super::ipfix_stream::{IpfixStream, Tally};
 use super::place::pin;
 
-/// Between two looks for a connection, and for the end.
+/// Time between two checks for a connection, and for the end.
 const POLL: Duration = Duration::from_millis(10);
-/// Bytes taken at once.
+/// Bytes read at once.
 const READ_BYTES: usize = 256 << 10;
 
-/// A thread that takes one connection after the other; dropping it ends it.
+/// A thread that accepts one connection after the other; dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct Collector {
     address: SocketAddr,
@@ -30,7 +31,8 @@ struct Shared {
     heard: Mutex<Heard>,
 }
 
-/// Of the last connection: where weir is started again for want of a link, the former one does not count.
+/// State of the last connection: where weir is restarted because a port got no link, the previous
+/// connection does not count.
 #[derive(Debug, Default)]
 struct Heard {
     tally: Tally,
@@ -38,7 +40,7 @@ struct Heard {
 }
 
 impl Collector {
-    /// The thread stays on `core`, so that it takes nothing from the device.
+    /// Starts the thread, pinned to `core`, so that it takes no time from the device.
     pub(super) fn start(core: usize) -> Result<Self, BenchError> {
         let failed = |source| BenchError::io("the collector of the benchmark", source);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
@@ -57,7 +59,7 @@ impl Collector {
         self.address
     }
 
-    /// What the last connection has brought so far.
+    /// Returns the counts of the last connection so far.
     pub(super) fn tally(&self) -> Result<Tally, BenchError> {
         let heard = self.shared.heard();
         match &heard.error {
@@ -99,7 +101,7 @@ impl Shared {
         }
     }
 
-    /// Until the other end closes the connection, or all ends.
+    /// Reads until the other end closes the connection, or the collector ends.
     fn take(&self, mut connection: TcpStream) -> io::Result<()> {
         connection.set_nonblocking(false)?;
         connection.set_read_timeout(Some(POLL))?;
@@ -127,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// A message with one template and one record of it: a session that begins.
+    /// A message with one template and one record of it: the begin of a session.
     const MESSAGE: [u8; 33] = [
         0, 10, 0, 33, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, // header
         0, 2, 0, 12, 1, 0, 0, 1, 0, 230, 0, 1, // template 256: natEvent
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn each_connection_is_counted_from_nothing_and_what_is_no_ipfix_is_an_error() {
+    fn each_connection_starts_a_new_count_and_other_bytes_are_an_error() {
         let collector = Collector::start(0).unwrap();
         let mut first = TcpStream::connect(collector.address()).unwrap();
         first.write_all(&MESSAGE).unwrap();

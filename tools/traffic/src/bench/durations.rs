@@ -1,11 +1,12 @@
-//! A histogram of durations as weir's metrics show it, and what is read off it. Pure.
+//! A histogram of durations from weir's metrics, and the figures derived from it. Pure.
 
-/// Upper bounds of the buckets in seconds, ascending, and how many durations were not longer, all workers together.
+/// Upper bounds of the buckets in seconds, ascending, and the number of durations up to each bound,
+/// all workers together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Durations(Vec<(f64, f64)>);
 
 impl Durations {
-    /// From the text of `/metrics`; empty where the histogram is not in it.
+    /// Parses the text of `/metrics`; empty if it does not contain the histogram.
     pub(super) fn parse(metrics: &str, name: &str) -> Self {
         let start = format!("{name}_bucket{{");
         let mut buckets: Vec<(f64, f64)> = Vec::new();
@@ -20,7 +21,7 @@ impl Durations {
         Durations(buckets)
     }
 
-    /// Those that came after an earlier reading of the same histogram.
+    /// Returns the durations that were added since an earlier reading of the same histogram.
     pub(super) fn since(&self, earlier: &Durations) -> Durations {
         let before = |bound| earlier.0.iter().find(|known| known.0 == bound).map_or(0.0, |b| b.1);
         Durations(self.0.iter().map(|&(bound, count)| (bound, count - before(bound))).collect())
@@ -30,14 +31,15 @@ impl Durations {
         self.0.last().map_or(0.0, |&(_, count)| count)
     }
 
-    /// Percentage longer than `bound` seconds, a bound of a bucket; `None` of nothing.
+    /// Returns the percentage longer than `bound` seconds, a bound of a bucket; `None` without
+    /// durations.
     pub(super) fn percent_above(&self, bound: f64) -> Option<f64> {
         let (_, within) = self.0.iter().find(|bucket| bucket.0 == bound)?;
         (self.count() > 0.0).then(|| 100.0 * (1.0 - within / self.count()))
     }
 
-    /// The bound that a share of the durations, 0 to 1, keeps; infinite where some of them are beyond all bounds, `None` of
-    /// nothing.
+    /// Returns the bound that a share of the durations, 0 to 1, does not exceed; infinite if some
+    /// of them exceed all bounds, `None` without durations.
     pub(super) fn bound_of(&self, share: f64) -> Option<f64> {
         let wanted = share * self.count();
         let found = self.0.iter().find(|&&(_, count)| count > 0.0 && count >= wanted);
@@ -45,7 +47,7 @@ impl Durations {
     }
 }
 
-/// Bound and count of a line, from its first label on.
+/// Returns bound and count of a line that begins with its first label.
 fn bucket(line: &str) -> Option<(f64, f64)> {
     let (_, rest) = line.split_once("le=\"")?;
     let (bound, rest) = rest.split_once('"')?;
@@ -79,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_came_after_counts() {
+    fn only_later_durations_count() {
         let since = durations([9_990, 10_989, 10_990]).since(&durations([0, 990, 990]));
         assert_eq!(since.count(), 10_000.0);
         assert!((since.percent_above(0.001).unwrap() - 0.01).abs() < 1e-9);
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn of_nothing_there_is_no_figure() {
+    fn empty_histogram_has_no_figure() {
         let nothing = durations([5, 5, 5]).since(&durations([5, 5, 5]));
         assert_eq!((nothing.percent_above(0.001), nothing.bound_of(0.5)), (None, None));
     }

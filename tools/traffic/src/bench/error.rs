@@ -1,4 +1,4 @@
-//! Why there is no figure.
+//! Errors of the benchmark.
 
 use std::io;
 use std::path::PathBuf;
@@ -49,13 +49,14 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    /// The last line of the output of whoever failed, or of the error itself.
+    /// Returns the last line of the failed program's output, or of the error itself.
     pub(crate) fn last_line(&self) -> String {
         let text = self.to_string();
         text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned()
     }
 
-    /// Whether the generator ended because a port got no link: what [`GeneratorError::NoLink`] says.
+    /// True if the generator ended because a port got no link, as [`GeneratorError::NoLink`]
+    /// reports it.
     ///
     /// [`GeneratorError::NoLink`]: crate::generator::GeneratorError::NoLink
     pub(crate) fn is_no_link(&self) -> bool {
@@ -73,7 +74,7 @@ mod tests {
     use crate::generator::GeneratorError;
 
     #[test]
-    fn a_lost_link_is_recognised_in_the_generators_last_words() {
+    fn missing_link_is_recognised_in_the_generators_last_line() {
         let ended = |tail: String| BenchError::Generator { status: "exit status: 1".into(), tail };
         let no_link = GeneratorError::NoLink { side: "access" };
         assert!(ended(format!("weir: {no_link}")).is_no_link());

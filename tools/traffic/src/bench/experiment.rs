@@ -1,4 +1,4 @@
-//! An experiment: points that differ in one thing, each measured in alternating rounds. Pure.
+//! An experiment: points that differ in one parameter, each measured in alternating rounds. Pure.
 
 use std::time::Duration;
 
@@ -7,43 +7,47 @@ use serde::Serialize;
 use super::load::{ATTACKED_FLOWS_MAX, Access, Load};
 use crate::attack::Attack;
 
-/// Weir rounds between two raw ones at most: more would let the machine change its speed in between.
+/// Largest number of weir rounds between two raw ones: with more, the machine could change its
+/// speed in between.
 const SHARED_RAW_MAX: usize = 3;
 
-/// Bytes of one flow in weir's tables, and of what weir holds besides. For the question whether a point fits the machine.
+/// Bytes of one flow in weir's tables and everything else that weir holds. Used to decide whether a
+/// point fits the machine.
 const WEIR_BYTES_PER_FLOW: u64 = 110;
 /// Bytes of one flow in the generator.
 const GENERATOR_BYTES_PER_FLOW: u64 = 40;
-/// Packet buffers and programs of both.
+/// Packet buffers and programs of both processes.
 const BASE_BYTES: u64 = 1 << 30;
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
-/// What is shorter only keeps the tables filled.
+/// Shorter floods only keep the tables filled.
 const SHORTEST_FLOOD: Duration = Duration::from_millis(100);
 
-/// How a point is measured.
+/// The method by which a point is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Probe {
     /// Flood: rate and busy cycles, beside raw forwarding.
     Flood,
-    /// The same, and Linux nftables in the same rounds.
+    /// The same, with Linux nftables in the same rounds.
     FloodBesideLinux,
-    /// Latency at half of the rate of weir's own flood, and of raw forwarding at that same rate.
+    /// Latency at half of the rate of weir's own flood, and of raw forwarding at the same rate.
     HalfLoad,
-    /// The highest rate without a single loss, beside weir's own flood.
+    /// The highest rate without a loss, beside weir's own flood.
     ZeroLoss,
-    /// From full to empty when all timers run out (RFC 9693, connection tear-down rate, by the expiry sweep).
+    /// From full to empty when all timers run out (RFC 9693, connection tear-down rate, by the
+    /// expiry sweep).
     Expiry,
-    /// From full to empty by a flush of every home, one request each (the same rate, by flush).
+    /// From full to empty by flushing every home, one request each (the same rate, by flush).
     Flush,
-    /// How many flows fit the tables (RFC 9693, connection tracking table capacity).
+    /// Number of flows that fit the tables (RFC 9693, connection tracking table capacity).
     Capacity,
-    /// The highest rate of new flows of which a collector gets every record.
+    /// The highest rate of new flows at which a collector gets every record.
     SessionLogRate,
-    /// New flows with a session log, in turn with new flows without.
+    /// New flows with a session log, alternating with new flows without one.
     SessionLogCost,
-    /// What becomes of homes beside an attacker, in turn with harmless packets at the attacker's rate.
+    /// Effect on homes beside an attacker, alternating with harmless packets at the attacker's
+    /// rate.
     Attack(Attack),
 }
 
@@ -56,12 +60,13 @@ impl Probe {
         }
     }
 
-    /// Whether its rounds are of two builds where there is another one to compare with.
+    /// Whether its rounds measure two builds if another build is given.
     pub(super) fn compares_builds(self) -> bool {
         matches!(self, Probe::Flood | Probe::FloodBesideLinux)
     }
 
-    /// Rounds of weir, raw and Linux within one round of this probe, the enclosing raw ones apart. For the time left.
+    /// Number of rounds of weir, raw and Linux within one round of this probe, without the
+    /// enclosing raw ones. Used to estimate the remaining time.
     fn floods(self) -> f64 {
         match self {
             Probe::Flood | Probe::Flush => 1.0,
@@ -78,7 +83,7 @@ impl Probe {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Point {
     pub(super) label: String,
-    /// Place on the axis of a plot.
+    /// Position on the axis of a plot.
     pub(super) x: f64,
     pub(super) load: Load,
     pub(super) probe: Probe,
@@ -93,20 +98,21 @@ pub(super) enum Scale {
 
 #[derive(Clone, Debug)]
 pub(super) struct Experiment {
-    /// For `--only`, file names and the promises.
+    /// Name for `--only`, file names and the promises.
     pub(super) name: &'static str,
     pub(super) title: &'static str,
-    /// How it is measured, in a sentence or two.
+    /// Description of the method in a sentence or two.
     pub(super) about: &'static str,
-    /// What `x` is, where there is a plot.
+    /// Meaning of `x`. None: no plot.
     pub(super) axis: Option<(&'static str, Scale)>,
-    /// Rounds of each point that shall count.
+    /// Number of rounds of each point that must count.
     pub(super) rounds: usize,
     pub(super) points: Vec<Point>,
 }
 
 impl Experiment {
-    /// The same with other rounds, and floods of another length; what is none stays. Floods that only keep a table filled stay, too.
+    /// Returns the experiment with other numbers of rounds and other lengths of floods; None leaves
+    /// a value unchanged. Floods that only keep a table filled do not change.
     pub(super) fn with(mut self, rounds: Option<usize>, measured: Option<Duration>) -> Self {
         self.rounds = rounds.unwrap_or(self.rounds);
         for load in self.points.iter_mut().map(|point| &mut point.load) {
@@ -117,7 +123,7 @@ impl Experiment {
         self
     }
 
-    /// Neighbouring points that share their raw rounds, as ranges of positions.
+    /// Returns neighbouring points that share their raw rounds, as ranges of positions.
     pub(super) fn groups(&self) -> Vec<std::ops::Range<usize>> {
         let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
         for (position, point) in self.points.iter().enumerate() {
@@ -134,7 +140,7 @@ impl Experiment {
         groups
     }
 
-    /// An estimate, s. Only its proportions matter once the benchmark runs.
+    /// Estimates the duration in seconds. Only proportions matter once the benchmark runs.
     pub(super) fn seconds(&self) -> f64 {
         self.groups().into_iter().map(|group| self.group_seconds(&group)).sum()
     }
@@ -156,7 +162,8 @@ impl Point {
             && self.load.has_raw_packets_of(&other.load)
     }
 
-    /// Why this machine cannot measure the point; `None` where it can. `available` in bytes.
+    /// Returns why this machine cannot measure the point; `None` if it can. `available` is in
+    /// bytes.
     pub(super) fn why_not(&self, cores: usize, available: u64) -> Option<String> {
         let load = &self.load;
         if 2 * load.workers > cores {
@@ -184,7 +191,8 @@ impl Load {
         u64::from(self.flows_at_end()) * GENERATOR_BYTES_PER_FLOW
     }
 
-    /// weir's `flows_max`: more than is used, so that the table is full but not at its limit.
+    /// Returns weir's `flows_max`: more than is used, so that the table is full but not at its
+    /// limit.
     pub(super) fn flows_max(&self) -> u32 {
         if self.attacked.is_some() {
             return self.flows_at_end().max(ATTACKED_FLOWS_MAX);
@@ -194,13 +202,14 @@ impl Load {
         (flows + spare).max(65_536)
     }
 
-    /// Huge pages of 2 MiB for weir's tables and the packet memory of both processes.
+    /// Returns the number of 2 MiB huge pages for weir's tables and the packet memory of both
+    /// processes.
     pub(super) fn huge_pages(&self) -> u64 {
         let packets = 768 << 20;
         (self.workers as u64 * (self.weir_bytes() + packets)).div_ceil(HUGE_PAGE_BYTES)
     }
 
-    /// An estimate of a round: two processes start, the flows are established, the flood.
+    /// Estimates a round: two processes start, the flows are established, the flood runs.
     fn round_seconds(&self) -> f64 {
         let tables = f64::from(self.flows_max()) / 4e6;
         let learn = f64::from(self.flows) / 2e6;
@@ -229,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_raw_round_stands_alone() {
+    fn probe_without_raw_rounds_stands_alone() {
         let points =
             vec![point(10, Probe::Flood), point(10, Probe::Expiry), point(10, Probe::Flush)];
         assert_eq!(experiment(points).groups(), [0..1, 1..2, 2..3]);
     }
 
     #[test]
-    fn rounds_and_seconds_are_those_asked_for_and_silence_stays_silent() {
+    fn requested_rounds_and_seconds_apply_and_silent_loads_stay_silent() {
         let mut silent = point(10, Probe::Expiry);
         silent.load.measured = Duration::from_millis(1);
         let asked = experiment(vec![point(10, Probe::Flood), silent])
@@ -248,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_too_small_is_told_why() {
+    fn too_small_machine_gets_a_reason() {
         let large = point(60_000_000, Probe::Flood);
         assert_eq!(large.why_not(2, 24 << 30), None);
         assert!(large.why_not(2, 4 << 30).unwrap().contains("GB"));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// What can be measured. The order is that of the columns of a table.
+/// The measured figures, in the order of the columns of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Figure {
@@ -62,7 +62,7 @@ pub enum Figure {
 }
 
 impl Figure {
-    /// Head of a column, and digits after the point.
+    /// Returns the head of its column, and the number of digits after the point.
     fn head(self) -> (&'static str, usize) {
         match self {
             Figure::RawMpps => ("raw Mpps", 2),
@@ -134,7 +134,7 @@ impl Figure {
 pub(super) struct Figures(pub(super) BTreeMap<Figure, f64>);
 
 impl Figures {
-    /// What is no number, or was not measured, is not entered.
+    /// Sets a figure. Values that are not finite, or were not measured, are not entered.
     pub(super) fn set(&mut self, figure: Figure, value: impl Into<Option<f64>>) {
         if let Some(value) = value.into().filter(|value| value.is_finite()) {
             self.0.insert(figure, value);
@@ -145,7 +145,7 @@ impl Figures {
         self.0.get(&figure).copied()
     }
 
-    /// What another build of weir took in the same round, busy cycles per packet.
+    /// Enters the busy cycles per packet of another build of weir in the same round.
     pub(super) fn enter_other_build(&mut self, other: Option<f64>) {
         let own = self.get(Figure::WeirCycles);
         self.set(Figure::OtherBuildCycles, other);
@@ -153,7 +153,7 @@ impl Figures {
     }
 }
 
-/// Median and extremes.
+/// Median, extremes and confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     pub median: f64,
@@ -161,12 +161,13 @@ pub struct Spread {
     pub max: f64,
     /// Number of rounds.
     pub of: usize,
-    /// Within which the median of all possible rounds lies, with a confidence of 95 %; none of fewer than six rounds.
+    /// Interval that contains the median of all possible rounds with a confidence of 95 %. None
+    /// with fewer than six rounds.
     pub interval: Option<[f64; 2]>,
 }
 
 impl Spread {
-    /// `None` of nothing.
+    /// Computes the spread of values. `None` without values.
     pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -181,7 +182,7 @@ impl Spread {
         Some(Spread { median, min, max, of: sorted.len(), interval })
     }
 
-    /// `4.62 [4.50..4.71]`; without the extremes when there was one round.
+    /// Returns a text like `4.62 [4.50..4.71]`; without the extremes if there was one round.
     pub fn text(&self, digits: usize) -> String {
         let Spread { median, min, max, of, .. } = self;
         if *of == 1 {
@@ -191,8 +192,9 @@ impl Spread {
     }
 }
 
-/// The order statistics between which the median lies with a confidence of 95 %, whatever the distribution: fewer than k values
-/// lie below it with the probability of fewer than k heads in as many throws of a coin.
+/// Returns the order statistics that enclose the median with a confidence of 95 %, whatever the
+/// distribution: the probability that fewer than k values lie below the median is that of fewer
+/// than k heads in as many coin tosses.
 fn interval_of_median(sorted: &[f64]) -> Option<[f64; 2]> {
     let throws = sorted.len();
     let (mut of_heads, mut below, mut k) = (0.5_f64.powi(throws as i32), 0.0, 0);
@@ -205,7 +207,7 @@ fn interval_of_median(sorted: &[f64]) -> Option<[f64; 2]> {
     Some([sorted[lowest], sorted[throws - 1 - lowest]])
 }
 
-/// Every figure over several rounds.
+/// Returns the spread of every figure over several rounds.
 pub(super) fn summary<'a>(
     rounds: impl IntoIterator<Item = &'a Figures>,
 ) -> BTreeMap<Figure, Spread> {
@@ -246,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_not_a_figure() {
+    fn values_that_are_not_finite_are_no_figures() {
         let mut figures = Figures::default();
         figures.set(Figure::WeirMpps, f64::NAN);
         figures.set(Figure::RawMpps, None);

@@ -1,6 +1,8 @@
-//! The generator of one round, in a process of its own: DPDK has one EAL per process, and every round starts alike.
+//! The generator of one round, in its own process: DPDK has one EAL per process, and every round
+//! starts alike.
 //!
-//! It says on its standard output, a JSON object a line, how far it has come, and stays connected until its input ends.
+//! It reports its progress on standard output, one JSON object a line, and stays connected until
+//! its input ends.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Lines};
@@ -17,7 +19,7 @@ use crate::generator::AttackAccount;
 use crate::ledger::Account;
 use crate::table::Device;
 
-/// What the benchmark reads of the lines of `weir traffic flood --json`.
+/// The lines of `weir traffic flood --json` that the benchmark reads.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "event")]
 enum Event {
@@ -28,7 +30,7 @@ enum Event {
     Other,
 }
 
-/// All flows are established.
+/// Reported when all flows are established.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(super) struct Learned {
     /// Flows per second, from the first packet to the last translation.
@@ -40,10 +42,10 @@ pub(super) struct Learned {
 pub(super) struct Finished {
     /// Length of the measured window.
     seconds: f64,
-    /// Packets that came back right within the window.
+    /// Packets that came back correct within the window.
     right_upstream: u64,
     right_downstream: u64,
-    /// Of the whole flood, warm-up and last packets included.
+    /// Accounts of the whole flood, warm-up and last packets included.
     upstream: Account,
     downstream: Account,
     #[serde(default)]
@@ -56,7 +58,7 @@ pub(super) struct Finished {
     attack: Option<AttackAccount>,
 }
 
-/// Percentiles of the way through the device, µs.
+/// Percentiles of the latency through the device, µs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub(super) struct Latency {
     pub(super) p50_us: f64,
@@ -64,7 +66,7 @@ pub(super) struct Latency {
     pub(super) p99_9_us: f64,
 }
 
-/// What all generators of a round say together.
+/// The sum over all generators of a round.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Flooded {
     pub(super) mpps: f64,
@@ -72,11 +74,11 @@ pub(super) struct Flooded {
     pub(super) lost: u64,
     pub(super) wrong: u64,
     pub(super) opened_per_second: Option<f64>,
-    /// The worst of each percentile.
+    /// The worst value of each percentile.
     pub(super) latency: Option<Latency>,
-    /// Packets per second that were sent, where a rate was asked for.
+    /// Packets per second that were sent, if a rate was requested.
     pub(super) offered_pps: Option<f64>,
-    /// Of the generator that has an attacker; one at most.
+    /// Account of the generator that has an attacker; at most one has.
     pub(super) attack: Option<AttackAccount>,
 }
 
@@ -120,7 +122,7 @@ fn join<T>(a: Option<T>, b: Option<T>, both: impl Fn(T, T) -> T) -> Option<T> {
     }
 }
 
-/// Ends the process if it still runs.
+/// A running generator; dropping it ends the process.
 #[derive(Debug)]
 pub(super) struct Generator {
     child: Child,
@@ -136,7 +138,7 @@ impl Drop for Generator {
 }
 
 impl Generator {
-    /// Starts the generator of this worker, counted from 0, and waits until its ports listen.
+    /// Starts the generator of a worker, counted from 0, and waits until its ports listen.
     pub(super) fn start(
         place: &Place<'_>,
         load: &Load,
@@ -153,7 +155,7 @@ impl Generator {
             .spawn()
             .map_err(|source| BenchError::io("the generator does not start", source))?;
         let output = child.stdout.take().map(BufReader::new);
-        let Some(output) = output else { unreachable!("its output is a pipe") };
+        let Some(output) = output else { unreachable!("the generator's output is a pipe") };
         let mut generator = Generator { child, events: output.lines(), log };
         generator.wait(|event| matches!(event, Event::Started {}).then_some(()))?;
         Ok(generator)
@@ -167,7 +169,7 @@ impl Generator {
         self.wait(|event| if let Event::Finished(flood) = event { Some(*flood) } else { None })
     }
 
-    /// Closes its input, for which it waits.
+    /// Closes the generator's input, which makes it end, and waits for its end.
     pub(super) fn close(mut self) -> Result<(), BenchError> {
         drop(self.child.stdin.take());
         let status = self.child.wait().map_err(|source| BenchError::io("the generator", source))?;
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_read_whatever_else_they_say() {
+    fn event_lines_are_read_despite_unknown_fields() {
         assert!(matches!(event(r#"{"event":"started","huge_pages":true}"#), Event::Started {}));
         assert!(matches!(event(r#"{"event":"progress","seconds":3.0}"#), Event::Other));
         let learned = event(r#"{"event":"learned","sent":9,"wrong":0,"seconds":0.5,"rate":18.0}"#);

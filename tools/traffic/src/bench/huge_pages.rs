@@ -1,10 +1,10 @@
-//! Huge pages for the time of a measurement, given back afterwards.
+//! Huge pages for the time of a measurement, returned afterwards.
 
 use std::fs;
 
 const RESERVED: &str = "/proc/sys/vm/nr_hugepages";
 
-/// The reservation; dropping it restores what was there before.
+/// The reservation; dropping it restores the earlier number of pages.
 #[derive(Debug)]
 pub(super) struct HugePageReserve {
     before: Option<u64>,
@@ -12,7 +12,8 @@ pub(super) struct HugePageReserve {
 }
 
 impl HugePageReserve {
-    /// Sees to it that `wanted` pages of 2 MiB are free, if that can be had. Never fails: everything also runs without.
+    /// Tries to make `wanted` pages of 2 MiB free. Never fails: everything also runs without huge
+    /// pages.
     pub(super) fn take(wanted: u64) -> Self {
         let free_mb = weir_dpdk::free_huge_pages_mb() as u64;
         let missing = wanted.saturating_sub(free_mb / 2);

@@ -1,4 +1,5 @@
-//! The bytes of an IPFIX connection (RFC 7011), read as far as it takes to count the events of a NAT (RFC 8158). Pure.
+//! The bytes of an IPFIX connection (RFC 7011), parsed as far as counting NAT events (RFC 8158)
+//! requires. Pure.
 //!
 //! ```text
 //!   message:  header  set  set ...      set:  id, length  record  record ...
@@ -12,31 +13,33 @@ const HEADER_BYTES: usize = 16;
 const SET_HEADER_BYTES: usize = 4;
 const TEMPLATE_SET: u16 = 2;
 const OPTIONS_TEMPLATE_SET: u16 = 3;
-/// Sets of data have the id of their template, from here on (RFC 7011, section 3.3.2).
+/// Data sets have the id of their template, which is at least this number (RFC 7011, section
+/// 3.3.2).
 const FIRST_DATA_SET: u16 = 256;
-/// A field of this length says its length in each record (section 7).
+/// A field of this length has its actual length in each record (section 7).
 const VARIABLE_LENGTH: u16 = 65_535;
-/// Set in the number of an element of an enterprise, whose number follows (section 3.2).
+/// Set in the number of an enterprise-specific element, which the enterprise number follows
+/// (section 3.2).
 const ENTERPRISE_BIT: u16 = 0x8000;
-/// The element natEvent, and the values that are counted (IANA, "NAT Event Type").
+/// The element natEvent, and the counted values (IANA, "NAT Event Type").
 const NAT_EVENT: u16 = 230;
 const SESSION_CREATE: u8 = 4;
 const SESSION_DELETE: u8 = 5;
 const PORT_BLOCK_ALLOCATION: u8 = 16;
 
-/// What a connection has brought.
+/// Counts of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
-    /// Sessions, or mappings, that have begun and that have ended.
+    /// Sessions, or mappings, that began and that ended.
     pub(super) begun: u64,
     pub(super) ended: u64,
-    /// Port blocks that homes have got.
+    /// Port blocks allocated to homes.
     pub(super) blocks: u64,
-    /// Of whole messages.
+    /// Bytes of whole messages.
     pub(super) bytes: u64,
 }
 
-/// Why bytes are no IPFIX, or not all of it.
+/// Why bytes are not valid IPFIX, or incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum IpfixError {
     #[error("a message of version {version}, not 10")]
@@ -55,7 +58,7 @@ pub(super) enum IpfixError {
     Sequence { domain: u32, expected: u32, found: u32 },
 }
 
-/// A record of a template: its length, and where natEvent lies in it.
+/// Layout of a template's records: their length, and the offset of natEvent.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     bytes: usize,
@@ -65,11 +68,11 @@ struct Layout {
 /// One connection.
 #[derive(Debug, Default)]
 pub(super) struct IpfixStream {
-    /// Of a message that has not come whole.
+    /// Bytes of an incomplete message.
     rest: Vec<u8>,
-    /// By observation domain and id.
+    /// Layouts by observation domain and template id.
     templates: BTreeMap<(u32, u16), Layout>,
-    /// The sequence number of the next message, by observation domain.
+    /// Sequence number of the next message, by observation domain.
     next_sequence: BTreeMap<u32, u32>,
     tally: Tally,
 }
@@ -79,10 +82,10 @@ impl IpfixStream {
         self.tally
     }
 
-    /// Takes the next bytes.
+    /// Parses the next bytes.
     ///
     /// # Errors
-    /// What is wrong with them; later bytes mean nothing then.
+    /// The fault in the bytes; later bytes are meaningless then.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(), IpfixError> {
         self.rest.extend_from_slice(bytes);
         let rest = std::mem::take(&mut self.rest);
@@ -121,7 +124,7 @@ impl IpfixStream {
             }
             sets = &sets[length..];
         }
-        // It counts the data records before this message (section 3.1).
+        // The sequence number counts the data records before this message (section 3.1).
         let expected = *self.next_sequence.entry(domain).or_insert(sequence);
         if sequence != expected {
             return Err(IpfixError::Sequence { domain, expected, found: sequence });
@@ -131,10 +134,10 @@ impl IpfixStream {
         Ok(())
     }
 
-    /// Templates whose header has `head` bytes: id and number of fields, with the number of scope fields where it is an
-    /// options template.
+    /// Reads templates whose header has `head` bytes: id and number of fields, and in an options
+    /// template also the number of scope fields.
     fn templates(&mut self, domain: u32, mut set: &[u8], head: usize) -> Result<(), IpfixError> {
-        // What is shorter is padding (section 3.3.1).
+        // Fewer bytes are padding (section 3.3.1).
         while set.len() >= head {
             let (id, fields) = (u16_at(set, 0)?, u16_at(set, 2)?);
             let mut layout = Layout { bytes: 0, event_at: None };
@@ -156,7 +159,7 @@ impl IpfixStream {
         Ok(())
     }
 
-    /// Gives the number of records.
+    /// Counts the events of a data set. Returns the number of records.
     fn data(&mut self, domain: u32, id: u16, set: &[u8]) -> Result<u32, IpfixError> {
         let layout = self.templates.get(&(domain, id)).filter(|layout| layout.bytes > 0);
         let Layout { bytes, event_at } = *layout.ok_or(IpfixError::NoTemplate { domain, id })?;
@@ -205,7 +208,7 @@ mod tests {
         IpfixEncoder::new(options)
     }
 
-    /// Of the worker `domain`; the home has a GRE key where `gre_key` has one.
+    /// Returns events of the worker `domain`; the home has a GRE key if `gre_key` has one.
     fn events(domain: u32, gre_key: Option<u32>) -> Vec<NatEvent> {
         let home = Home { address: Ipv4Addr::new(10, 200, 0, 1), gre_key };
         let public = Ipv4Addr::new(203, 0, 113, 1);
@@ -234,7 +237,7 @@ mod tests {
         kinds.into_iter().map(event).collect()
     }
 
-    /// The messages of all events, templates first.
+    /// Returns the messages of all events, templates first.
     fn messages(encoder: &mut IpfixEncoder, mut events: &[NatEvent]) -> Vec<Vec<u8>> {
         let mut messages = Vec::new();
         while !events.is_empty() {
@@ -301,7 +304,7 @@ mod tests {
         assert_eq!(error(&|bytes| bytes[1] = 9), IpfixError::Version { version: 9 });
         assert_eq!(error(&|bytes| (bytes[2], bytes[3]) = (0, 15)), IpfixError::Short);
         assert_eq!(error(&|bytes| bytes[17] = 4), IpfixError::SetId { id: 4 });
-        // A set of 3 bytes, and one beyond its message.
+        // A set of 3 bytes, and one that extends beyond its message.
         assert_eq!(error(&|bytes| (bytes[18], bytes[19]) = (0, 3)), IpfixError::Short);
         assert_eq!(error(&|bytes| bytes[18] = 0xff), IpfixError::Short);
         // The first field of the first template.

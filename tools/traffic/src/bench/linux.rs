@@ -1,4 +1,4 @@
-//! The baseline that everybody has: the kernel's nftables source NAT on one core, measured by a process of its own.
+//! The common baseline: the kernel's nftables source NAT on one core, measured by its own process.
 
 use std::process::{Command, Stdio};
 
@@ -9,7 +9,7 @@ use super::figure::{Figure, Figures};
 use super::load::Load;
 use super::place::Place;
 
-/// The line that `weir traffic linux --json` says.
+/// The output line of `weir traffic linux --json`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 enum Answer {
@@ -17,7 +17,7 @@ enum Answer {
     Skipped { skipped: String },
 }
 
-/// Enters the kernel's rate, or says why there is none.
+/// Enters the kernel's rate, or returns why there is none.
 pub(super) fn round(
     place: &Place<'_>,
     load: &Load,
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_a_rate_or_a_word() {
+    fn linux_answer_is_a_rate_or_a_reason() {
         let line = "{\"mpps\":0.5,\"cycles_per_packet\":4600.0,\"packets\":1,\"sessions\":1}\n";
         assert_eq!(parse(line), Some(Answer::Measured { mpps: 0.5, cycles_per_packet: 4600.0 }));
         let skipped = parse("{\"skipped\":\"no nft\"}\n");

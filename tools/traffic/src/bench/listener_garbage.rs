@@ -1,4 +1,5 @@
-//! Connections to weir's listeners beside a flood: random bytes on each, or sound requests in turn with them.
+//! Connections to weir's listeners beside a flood: random bytes on each, or alternatively valid
+//! requests.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,14 +13,15 @@ use std::time::Duration;
 use super::place::pin;
 use crate::permutation;
 
-/// Between two connections. weir's threads that answer share their core with the generator, so few of them take 1 % of it.
+/// Time between two connections. weir's answering threads share their core with the generator, so
+/// few connections take 1 % of it.
 const EVERY: Duration = Duration::from_millis(20);
-/// How long an answer is waited for.
+/// Longest time that an answer is waited for.
 const PATIENCE: Duration = Duration::from_millis(100);
 const GARBAGE_LEN: usize = 2048;
 const REQUEST: &[u8] = b"GET /none HTTP/1.0\r\nHost: weir\r\n\r\n";
 
-/// A thread that connects again and again; dropping it ends it.
+/// A thread that connects repeatedly; dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct ListenerGarbage {
     ends: Arc<AtomicBool>,
@@ -27,7 +29,8 @@ pub(super) struct ListenerGarbage {
 }
 
 impl ListenerGarbage {
-    /// `is_sound`: requests instead of garbage. The thread stays on `core`, so that it takes nothing from the device.
+    /// Starts the thread, pinned to `core`, so that it takes no time from the device. `is_sound`:
+    /// valid requests instead of garbage.
     pub(super) fn start(admin: &Path, metrics: SocketAddr, core: usize, is_sound: bool) -> Self {
         let ends = Arc::new(AtomicBool::new(false));
         let (admin, told) = (admin.to_owned(), Arc::clone(&ends));
@@ -53,7 +56,7 @@ fn connect(admin: &PathBuf, metrics: SocketAddr, is_sound: bool, ends: &AtomicBo
     while !ends.load(Ordering::Relaxed) {
         let garbage = garbage(&mut random);
         let bytes = if is_sound { REQUEST } else { &garbage };
-        // Refusals and resets are what a listener may answer.
+        // A listener may refuse or reset the connection.
         let _ = TcpStream::connect_timeout(&metrics, PATIENCE).and_then(|stream| {
             stream.set_read_timeout(Some(PATIENCE))?;
             stream.set_write_timeout(Some(PATIENCE))?;
@@ -68,7 +71,7 @@ fn connect(admin: &PathBuf, metrics: SocketAddr, is_sound: bool, ends: &AtomicBo
     }
 }
 
-/// Random bytes, an empty line among them, so that they look like the end of a request.
+/// Returns random bytes that contain an empty line, so that they look like the end of a request.
 fn garbage(random: &mut u64) -> Vec<u8> {
     let mut bytes: Vec<u8> =
         (0..GARBAGE_LEN / 8).flat_map(|_| permutation::next(random).to_le_bytes()).collect();
@@ -91,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    /// What the first connection to each listener brings.
+    /// Returns the bytes of the first connection to each listener.
     fn heard(is_sound: bool) -> [Vec<u8>; 2] {
         let folder = tempfile::tempdir().unwrap();
         let admin = folder.path().join("admin.sock");

@@ -1,4 +1,4 @@
-//! What the generator offers in a round, and how weir has to be configured for it. Pure.
+//! The load that the generator offers in a round, and the weir configuration for it. Pure.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use crate::attack::Attack;
 
-/// Flows of a home unless an experiment varies them: a port block of 256 holds twice that many random ports.
+/// Flows of a home unless an experiment varies them: a port block of 256 holds twice that many
+/// random ports.
 pub(super) const FLOWS_PER_SUBSCRIBER: u32 = 64;
 /// weir's default size of a shard.
 pub(super) const SUBSCRIBERS_PER_SHARD: u32 = 256;
@@ -30,35 +31,37 @@ pub(super) enum Size {
     Imix,
 }
 
-/// How fast packets are offered.
+/// The rate at which packets are offered.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Pace {
-    /// As fast as the ports take them.
+    /// As fast as the ports accept them.
     Flood,
     /// Packets per second, both directions together.
     Rate(f64),
 }
 
-/// What an attacker sends beside the flows of others.
+/// The packets that an attacker sends beside the flows of other homes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Attacked {
     pub(super) attack: Attack,
-    /// Packets per second; none: as many as the ports take.
+    /// Packets per second. None: as many as the ports accept.
     pub(super) pps: Option<f64>,
 }
 
-/// What all homes beside an attacker send and receive in a second, and how many flows they open: modest, a small part of what a
-/// worker passes.
+/// Packets that all homes beside an attacker send and receive in a second, and flows that they
+/// open: a small part of the capacity of a worker.
 pub(super) const VICTIMS_PPS: f64 = 1e6;
 const VICTIMS_NEW_PER_SEC: f64 = 1e3;
-/// `flows_max` beside an attacker: at least what `[limits]` are made for, whatever the homes need.
+/// `flows_max` beside an attacker: at least the value that the default `[limits]` are made for,
+/// whatever the homes need.
 pub(super) const ATTACKED_FLOWS_MAX: u32 = 1 << 20;
-/// A shard admits so many new homes a second; until all are there. And few flows have all been tried before a busy
-/// machine lets weir take its first packet.
+/// Time limit of the learning phase, seconds: a shard admits a limited number of new homes a
+/// second, until all are admitted. Also, with few flows all may have been tried before a busy
+/// machine lets weir receive its first packet.
 const LEARN_PATIENCE_SEC: u32 = 60;
 
-/// Half up, half down.
+/// Percentage of packets upstream: half up, half down.
 const UP_SHARE: f64 = 50.0;
 /// More new flows in a second than any worker opens.
 pub(super) const OPENS_PER_SEC_MAX: f64 = 5e6;
@@ -70,28 +73,29 @@ pub(super) struct Load {
     pub(super) subscribers_per_shard: u32,
     pub(super) access: Access,
     pub(super) size: Size,
-    /// Percent of upstream packets that open a flow never seen before.
+    /// Percentage of upstream packets that open a flow never seen before.
     pub(super) new_share: f64,
-    /// Flows that may be opened that way.
+    /// Number of flows that may be opened that way.
     pub(super) new_flows: u32,
-    /// Whether they are as many as can be opened in the whole flood, however long it is.
+    /// Whether that number suffices for the whole flood, however long it is.
     pub(super) new_flows_last: bool,
-    /// Percent of the packets that go upstream.
+    /// Percentage of the packets that go upstream.
     pub(super) up_share: f64,
     pub(super) pace: Pace,
     pub(super) warm_up: Duration,
     pub(super) measured: Duration,
-    /// Workers of weir, each with a generator and a pair of memif ports of its own.
+    /// Workers of weir, each with its own generator and pair of memif ports.
     pub(super) workers: usize,
-    /// Whether the device gives its packet memory to the generator. Not with several workers: DPDK's memif driver closes the file
-    /// of that memory once a port has connected, and ports that connect later offer a file that is no longer there.
+    /// Whether the device shares its packet memory with the generator. Not possible with several
+    /// workers: DPDK's memif driver closes the file of that memory once a port has connected, and
+    /// later ports offer a file that no longer exists.
     pub(super) is_zero_copy: bool,
-    /// Beside an attacker weir has its default `[limits]`.
+    /// The attacker. With one, weir has its default `[limits]`.
     pub(super) attacked: Option<Attacked>,
 }
 
 impl Load {
-    /// A flood of `flows` established flows through GRE, smallest packets, one worker.
+    /// Returns a flood of `flows` established flows through GRE, smallest packets, one worker.
     pub(super) fn new(flows: u32, measured: Duration) -> Self {
         Load {
             flows,
@@ -112,7 +116,7 @@ impl Load {
         }
     }
 
-    /// A paced load of homes beside an attacker.
+    /// Returns a paced load of homes beside an attacker.
     pub(super) fn beside(attack: Attack, flows: u32, measured: Duration) -> Self {
         let load = Load {
             attacked: Some(Attacked { attack, pps: None }),
@@ -122,7 +126,7 @@ impl Load {
         load.at(VICTIMS_PPS).lasting(measured)
     }
 
-    /// Each packet goes up and opens a flow, beside few that are open before.
+    /// Returns a load in which each packet goes up and opens a flow; few flows are open before.
     pub(super) fn opening(measured: Duration) -> Self {
         let load = Load {
             new_share: 100.0,
@@ -134,10 +138,10 @@ impl Load {
         load.lasting(measured)
     }
 
-    /// The same for another time.
+    /// Returns the same load with another measured time.
     pub(super) fn lasting(self, measured: Duration) -> Self {
         let opens_per_sec = match (self.attacked, self.pace) {
-            // A pace that is made up for takes a few more.
+            // A paced load that makes up for a pause opens a few more.
             (Some(_), _) => 1.1 * VICTIMS_NEW_PER_SEC,
             (None, Pace::Rate(pps)) => 1.1 * pps * self.up_share / 100.0 * self.new_share / 100.0,
             (None, Pace::Flood) => OPENS_PER_SEC_MAX,
@@ -153,7 +157,8 @@ impl Load {
         Load { pace: Pace::Rate(pps), ..self }.lasting(self.measured)
     }
 
-    /// Whether raw forwarding moves the same packets for both: then one raw round serves both.
+    /// True if raw forwarding moves the same packets for both loads: then one raw round serves
+    /// both.
     pub(super) fn has_raw_packets_of(&self, other: &Load) -> bool {
         let raw = |load: &Load| (load.flows, load.access, load.size, load.workers, load.measured);
         raw(self) == raw(other)
@@ -161,7 +166,7 @@ impl Load {
             && self.up_share == other.up_share
     }
 
-    /// Flows weir holds at the end.
+    /// Returns the number of flows that weir holds at the end.
     pub(super) fn flows_at_end(&self) -> u32 {
         self.flows.saturating_add(self.new_flows)
     }
@@ -171,14 +176,15 @@ impl Load {
         self.flows.div_ceil(self.flows_per_subscriber)
     }
 
-    /// Flows opened under load may belong to further homes.
+    /// Returns the number of shards; flows opened under load may belong to further homes.
     pub(super) fn shards(&self) -> u32 {
         let flows = if self.attacked.is_some() { self.flows } else { self.flows_at_end() };
         let homes = flows.div_ceil(self.flows_per_subscriber);
         homes.div_ceil(self.subscribers_per_shard)
     }
 
-    /// The arguments of `weir traffic flood` that differ from its defaults, the ports apart.
+    /// Returns the arguments of `weir traffic flood` that differ from its defaults, except the
+    /// ports.
     pub(super) fn arguments(&self) -> Vec<String> {
         let mut arguments = vec![
             "--flows".to_owned(),
@@ -233,7 +239,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// `1 k`, `16 M`, `1,500`: a number as people say it.
+/// Returns a number as people write it: `1 k`, `16 M`, `1,500`.
 pub(super) fn count(number: u64) -> String {
     match number {
         0..1_000 => number.to_string(),
@@ -259,7 +265,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn only_what_differs_from_the_defaults_is_said() {
+    fn arguments_are_those_that_differ_from_the_defaults() {
         let plain = Load { access: Access::Plain, size: Size::Imix, ..Load::new(10, SECOND) };
         let arguments = plain.at(1e6).arguments().join(" ");
         assert_eq!(

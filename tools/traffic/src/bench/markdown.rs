@@ -7,7 +7,7 @@ use super::promises::Line;
 use super::report::{ExperimentResult, Report};
 use super::rounds::{Measured, State};
 
-/// The whole report; `plots`: names of experiments and the files of their plots.
+/// Returns the whole report; `plots` holds names of experiments and the files of their plots.
 pub(super) fn report(report: &Report, plots: &[(&str, String)]) -> String {
     let mut text = String::from("# weir beside raw packet I/O\n\n## Promises\n\n");
     text.push_str(&report.summary());
@@ -29,11 +29,11 @@ pub(super) fn promises(lines: &[Line]) -> String {
     text
 }
 
-/// Ratios of what ran in turn: two builds, or weir with a session log and without.
+/// Ratios of alternating measurements: two builds, or weir with and without a session log.
 const COMPARISONS: [Figure; 3] =
     [Figure::BuildsRatio, Figure::LoggedOpenedRatio, Figure::LoggedCyclesRatio];
 
-/// How weir compares with another build, or with itself: a line a point and ratio.
+/// Returns how weir compares with another build, or with itself: a line for each point and ratio.
 pub(super) fn comparisons<'a>(points: impl Iterator<Item = &'a Measured>) -> String {
     let mut text = String::new();
     for (point, figure) in points.flat_map(|point| COMPARISONS.map(|figure| (point, figure))) {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_skipped_is_said_with_its_word() {
+    fn skipped_measurements_are_listed_with_their_reasons() {
         let mut sample = sample(&[("p", 1.0)]);
         sample.results.0[0].points[0].state = State::Skipped("needs 4 cores".into());
         sample.results.0[0].points[0].note("Linux nft skipped: no nft".into());

@@ -1,4 +1,4 @@
-//! What is read of weir's metrics, asked for on its admin socket.
+//! Readings of weir's metrics, requested on its admin socket.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -10,27 +10,28 @@ use std::time::Duration;
 use super::durations::Durations;
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// From this share on tables are called full.
+/// Share from which tables count as full.
 const FULL_SHARE: f64 = 0.75;
 
-/// weir at one moment, all workers together.
+/// The metrics of weir at one time, all workers together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Reading {
-    /// TSC cycles spent since start in polls that brought packets, and those packets.
+    /// TSC cycles spent since start in polls that returned packets, and those packets.
     busy_cycles: f64,
     busy_packets: f64,
     pub(super) flows: f64,
     flows_max: f64,
-    /// Of the tables.
+    /// Memory of the tables.
     pub(super) memory_bytes: f64,
-    /// The longest turn of a worker's loop within the last minute, s, where weir says it.
+    /// The longest turn of a worker's loop within the last minute, s, if weir reports it.
     pub(super) longest_turn: Option<f64>,
     /// Turns with work since start, and the housekeeping in them.
     pub(super) turns: Durations,
     pub(super) ticks: Durations,
-    /// Packets dropped, by reason, and under [`CLAIMS_REFUSED`] claims in ARP that moved no gateway.
+    /// Packets dropped, by reason, and under [`CLAIMS_REFUSED`] the ARP claims that changed no
+    /// gateway.
     pub(super) drops: BTreeMap<String, f64>,
-    /// Since start: flows that began, that ended idle, and records that no collector gets.
+    /// Since start: flows that began, flows that ended idle, and records that no collector gets.
     pub(super) flows_created: f64,
     pub(super) flows_expired: f64,
     pub(super) records_lost: f64,
@@ -38,11 +39,11 @@ pub(super) struct Reading {
     pub(super) blocks_held: f64,
 }
 
-/// No reason of a drop: a claim that is refused is an ARP message that was heard.
+/// Not a drop reason: a refused claim is an ARP message that was received and ignored.
 pub(super) const CLAIMS_REFUSED: &str = "arp-claims-refused";
 
 impl Reading {
-    /// From the text of `/metrics`.
+    /// Parses the text of `/metrics`.
     pub(super) fn parse(metrics: &str) -> Option<Self> {
         let sum = |name| values(metrics, name).reduce(|a, b| a + b);
         Some(Reading {
@@ -57,18 +58,19 @@ impl Reading {
             drops: drops(metrics),
             flows_created: sum("weir_flow_creates_total").unwrap_or(0.0),
             flows_expired: sum("weir_flow_expired_total").unwrap_or(0.0),
-            // There is no such series without a collector.
+            // This series does not exist without a collector.
             records_lost: sum("weir_export_records_lost_total").unwrap_or(0.0),
             blocks_held: sum("weir_blocks").unwrap_or(0.0) - sum("weir_blocks_free").unwrap_or(0.0),
         })
     }
 
-    /// All memory of the tables by the flows in them; `None` while the tables are far from full.
+    /// Returns the memory of all tables divided by the flows in them; `None` while the tables are
+    /// far from full.
     pub(super) fn bytes_per_flow(&self) -> Option<f64> {
         (self.flows >= FULL_SHARE * self.flows_max).then(|| self.memory_bytes / self.flows)
     }
 
-    /// What was dropped since `earlier`, the most frequent reason first.
+    /// Returns the drops since `earlier`, the most frequent reason first.
     pub(super) fn drops_since(&self, earlier: &Reading) -> Vec<(String, f64)> {
         let before = |reason: &String| earlier.drops.get(reason).copied().unwrap_or(0.0);
         let since = |(reason, count): (&String, &f64)| (reason.clone(), count - before(reason));
@@ -78,14 +80,14 @@ impl Reading {
         drops
     }
 
-    /// Busy cycles per packet since `earlier`.
+    /// Returns the busy cycles per packet since `earlier`.
     pub(super) fn cycles_since(&self, earlier: &Reading) -> f64 {
         (self.busy_cycles - earlier.busy_cycles)
             / (self.busy_packets - earlier.busy_packets).max(1.0)
     }
 }
 
-/// The values of all series of a metric.
+/// Returns the values of all series of a metric.
 fn values<'m>(metrics: &'m str, name: &str) -> impl Iterator<Item = f64> + 'm {
     let name = name.to_owned();
     metrics
@@ -109,17 +111,17 @@ fn drops(metrics: &str) -> BTreeMap<String, f64> {
     drops
 }
 
-/// The body of a GET over a Unix socket.
+/// Returns the body of a GET over a Unix socket.
 pub(super) fn get(socket: &Path, path: &str) -> io::Result<String> {
     ask(socket, "GET", path)
 }
 
-/// The body of the answer to a POST without a body.
+/// Returns the body of the answer to a POST without a body.
 pub(super) fn post(socket: &Path, path: &str) -> io::Result<String> {
     ask(socket, "POST", path)
 }
 
-/// The body of a GET over TCP.
+/// Returns the body of a GET over TCP.
 pub(super) fn get_from(address: SocketAddr, path: &str) -> io::Result<String> {
     let stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -132,7 +134,7 @@ fn ask(socket: &Path, method: &str, path: &str) -> io::Result<String> {
     exchange(stream, method, path)
 }
 
-/// HTTP/1.0: the answer ends with the connection.
+/// Uses HTTP/1.0: the answer ends with the connection.
 fn exchange(mut stream: impl Read + Write, method: &str, path: &str) -> io::Result<String> {
     write!(stream, "{method} {path} HTTP/1.0\r\nHost: weir\r\nContent-Length: 0\r\n\r\n")?;
     let mut answer = String::new();
@@ -175,7 +177,7 @@ mod tests {
         # EOF\n";
 
     #[test]
-    fn series_are_summed_and_of_the_turns_the_longest_counts() {
+    fn series_are_summed_and_the_longest_turn_counts() {
         let reading = Reading::parse(METRICS).unwrap();
         assert_eq!((reading.busy_cycles, reading.busy_packets), (1500.0, 10.0));
         assert_eq!((reading.flows, reading.memory_bytes), (3.0, 82.0));
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_are_summed_by_reason_and_told_since_a_reading_the_most_frequent_first() {
+    fn drops_are_summed_by_reason_since_a_reading_and_sorted() {
         let mut reading = Reading::parse(METRICS).unwrap();
         let before = reading.clone();
         assert_eq!(reading.drops_since(&before), []);
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_is_missing_is_no_reading_but_the_turn_may_be() {
+    fn missing_counter_is_no_reading_but_the_turn_may_be_missing() {
         let without = |name: &str| {
             let kept: Vec<&str> = METRICS.lines().filter(|line| !line.contains(name)).collect();
             Reading::parse(&kept.join("\n"))

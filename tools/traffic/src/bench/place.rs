@@ -1,4 +1,4 @@
-//! Where a round takes place: its sockets, its cores, its processes.
+//! The place of a round: its sockets, its cores, its processes.
 
 use std::path::{Path, PathBuf};
 
@@ -8,16 +8,17 @@ use nix::unistd::Pid;
 use super::BenchPlan;
 use super::load::Load;
 
-/// What all rounds of a benchmark share.
+/// State shared by all rounds of a benchmark.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
     pub(super) plan: &'a BenchPlan,
-    /// Sockets, configurations and logs.
+    /// Folder of sockets, configurations and logs.
     pub(super) folder: &'a Path,
 }
 
 impl BenchPlan {
-    /// Generators and workers take turns on the cores: generator, worker, generator, worker, ...
+    /// Returns the core of a generator. Generators and workers alternate on the cores: generator,
+    /// worker, generator, worker, ...
     pub(super) fn generator_core_of(&self, worker: usize) -> usize {
         self.generator_core + 2 * worker
     }
@@ -32,14 +33,15 @@ impl Place<'_> {
         self.folder.join(format!("{side}-{worker}.sock"))
     }
 
-    /// Device arguments of the end that listens.
+    /// Returns the device arguments of the listening end.
     pub(super) fn generator_port(&self, worker: usize, side: &str, index: usize) -> String {
         let socket = self.socket(worker, side);
         format!("net_memif{index},role=server,socket-abstract=no,socket={}", socket.display())
     }
 
-    /// Device arguments of the end that connects. Without a copy, where the load asks for it: the packets lie in its memory, and
-    /// the generator reads and writes them there, as a NIC would.
+    /// Returns the device arguments of the connecting end. Zero-copy if the load asks for it: the
+    /// packets lie in the device's memory, and the generator reads and writes them there, as a NIC
+    /// would.
     pub(super) fn device_port(&self, load: &Load, worker: usize, side: &str) -> String {
         let index = 2 * worker + usize::from(side == "internet");
         let zero_copy = if load.is_zero_copy { "yes" } else { "no" };
@@ -55,14 +57,15 @@ impl Place<'_> {
     }
 }
 
-/// memif shares memory by its files, and takes no more than a few: the device keeps its packet memory in one.
+/// memif shares memory by its files, and supports only a few: the device keeps its packet memory in
+/// one.
 pub(super) const EAL_OF_DEVICE: &str = "--single-file-segments";
 
-/// Keeps the calling thread on a core.
+/// Pins the calling thread to a core.
 pub(super) fn pin(core: usize) {
     let mut cores = CpuSet::new();
     if cores.set(core).is_ok() {
-        // Without it the thread goes where the kernel puts it.
+        // Without the pinning the thread runs where the kernel puts it.
         let _ = sched_setaffinity(Pid::from_raw(0), &cores);
     }
 }

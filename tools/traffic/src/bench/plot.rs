@@ -15,7 +15,7 @@ use super::report::ExperimentResult;
 const SIZE: (u32, u32) = (720, 420);
 const FONT: &str = "sans-serif";
 
-/// A line or a colour of bars.
+/// The series of the plots: a line or a colour of bars each.
 const SERIES: [(Kind, Figure, &str, RGBColor); 6] = [
     (Kind::Mpps, Figure::RawMpps, "raw", RGBColor(120, 120, 120)),
     (Kind::Mpps, Figure::WeirMpps, "weir", RGBColor(20, 90, 190)),
@@ -37,7 +37,7 @@ struct Curve {
     name: &'static str,
     colour: RGBColor,
     values: Vec<(f64, Spread)>,
-    /// Of a mix of sizes, which is no place on the axis.
+    /// Spread of a mix of sizes, which has no position on the axis.
     mix: Option<Spread>,
 }
 
@@ -53,7 +53,7 @@ impl Kind {
     }
 }
 
-/// File names and contents. An experiment without an axis has bars.
+/// Returns file names and contents. An experiment without an axis has bars.
 pub(super) fn of(experiment: &ExperimentResult) -> Result<Vec<(String, String)>, BenchError> {
     let mut files = Vec::new();
     for kind in Kind::ALL {
@@ -96,7 +96,7 @@ fn draw(experiment: &ExperimentResult, kind: Kind, curves: &[Curve]) -> Result<S
     let least = all().map(|(x, _)| *x).fold(f64::INFINITY, f64::min);
     let most = all().map(|(x, _)| *x).fold(f64::NEG_INFINITY, f64::max);
     match experiment.axis {
-        // Every size has its number on the axis, and the mix its place behind them.
+        // Every size has its number on the axis, and the mix a position after them.
         Some(_) if mixes().next().is_some() => {
             let width = (most - least).max(1.0);
             let mix = most + MIX_APART * width;
@@ -123,7 +123,7 @@ fn text<E: std::fmt::Display>(error: E) -> String {
     error.to_string()
 }
 
-/// An axis with a number at each size that was measured, and nowhere else.
+/// An axis with a number at each measured size, and nowhere else.
 struct SizeAxis {
     range: RangedCoordf64,
     ticks: Vec<f64>,
@@ -146,11 +146,12 @@ impl Ranged for SizeAxis {
     }
 }
 
-/// How far a mix stands behind the largest size, as part of the axis.
+/// Distance of a mix from the largest size, as a part of the axis.
 const MIX_APART: f64 = 0.14;
 const MIX: &str = "IMIX";
 
-/// Medians joined by lines, with a stroke from the least to the most; a mix apart from them, where it has a place.
+/// Draws medians joined by lines, with a stroke from the least to the greatest; a mix apart from
+/// them, if it has a position.
 fn lines<X>(
     experiment: &ExperimentResult,
     kind: Kind,
@@ -214,10 +215,10 @@ where
     Ok(svg)
 }
 
-/// Length of the axis that a point's bars have.
+/// Length of the axis for the bars of a point.
 const SLOT: i32 = 1000;
 
-/// A group of bars a point, a bar a series.
+/// Draws a group of bars for each point, with a bar for each series.
 fn bars(
     experiment: &ExperimentResult,
     kind: Kind,
@@ -312,7 +313,7 @@ mod tests {
         }
     }
 
-    /// Places of the text elements that say this, from the left.
+    /// Returns the x of the text element with these words.
     fn place(svg: &str, words: &str) -> Option<i32> {
         let (before, _) = svg.split_once(&format!("\n{words}\n</text>"))?;
         let element = &before[before.rfind("<text ")?..];
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_no_plot() {
+    fn experiment_without_figures_has_no_plot() {
         let mut experiment = results(&[("first", 5.0)]).0.remove(0);
         experiment.points[0].figures.clear();
         assert!(of(&experiment).unwrap().is_empty());

@@ -1,4 +1,4 @@
-//! The rounds themselves: which processes run, and which figures come out of them.
+//! The rounds of each probe: the processes that run, and the figures that they give.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,22 +19,25 @@ use super::weir::{Build, Settings, Weir};
 use super::{BenchError, address_plan};
 use crate::table::Device;
 
-/// Halvings of the zero-loss search: known to within 1/64 of the flood.
+/// Halvings of the zero-loss search: the rate is known to within 1/64 of the flood.
 pub(super) const ZERO_LOSS_STEPS: u32 = 6;
-/// A rate passes if one of so many trials loses nothing: a machine that pauses for a moment makes any device lose.
+/// A rate passes if one of this many trials loses nothing: a machine that pauses briefly makes any
+/// device lose.
 pub(super) const ZERO_LOSS_TRIALS: usize = 3;
 /// The capacity is known to within this share.
 const CAPACITY_PRECISION: f64 = 0.01;
-/// Between two looks at a table that empties itself. weir copies its gauges ten times a second.
+/// Time between two checks of a table that empties itself. weir updates its gauges ten times a
+/// second.
 const POLL: Duration = Duration::from_millis(20);
 const GAUGE_PATIENCE: Duration = Duration::from_secs(1);
-/// Timers run out within this time after the last packet, beside the idle time itself.
+/// Timers expire within this time after the last packet, plus the idle time itself.
 const EXPIRY_PATIENCE: Duration = Duration::from_secs(120);
 /// Idle time with which tables are emptied: longer than filling them takes.
 const EXPIRY_SEC: u64 = 5;
 const EXPIRY_FLOWS_PER_SEC: u64 = 1_000_000;
 
-/// A memif client asks once, and on a busy core the answer is lost now and then: such a round starts over, so often.
+/// Attempts at a round: a memif client asks once, and on a busy core the answer is sometimes lost;
+/// such a round starts again.
 const LINK_ATTEMPTS: usize = 3;
 
 /// A round of weir.
@@ -44,7 +47,7 @@ pub(super) struct WeirRun {
     pub(super) figures: Figures,
 }
 
-/// A weir whose tables are full, still connected to its generators.
+/// A running weir with full tables, still connected to its generators.
 #[derive(Debug)]
 pub(super) struct Filled {
     pub(super) weir: Weir,
@@ -67,7 +70,7 @@ impl Filled {
 }
 
 impl Place<'_> {
-    /// testpmd under this load.
+    /// Runs testpmd under this load.
     pub(super) fn raw_round(&self, load: &Load) -> Result<Raw, BenchError> {
         self.until_linked(|| self.raw_flood(load)).map(|(raw, _)| raw)
     }
@@ -86,14 +89,15 @@ impl Place<'_> {
         let mut generators = self.generators(load, Device::PassesThrough)?;
         let mut testpmd = Testpmd::start(self, load)?;
         let finished: Result<Vec<_>, _> = generators.iter_mut().map(Generator::finished).collect();
-        // testpmd forgets its counters when a generator disconnects, and prints them when it ends: it ends first.
+        // testpmd clears its counters when a generator disconnects, and prints them when it ends:
+        // so it ends first.
         let flooded = Flooded::of(&finished?);
         let cycles = testpmd.stop()?;
         close(generators)?;
         Ok((Raw { mpps: flooded.mpps, cycles }, flooded))
     }
 
-    /// A point's round of this number, with notes on what could not be measured.
+    /// Runs round `number` of a point; `notes` gets what could not be measured.
     pub(super) fn round(
         &self,
         point: &Point,
@@ -126,12 +130,12 @@ impl Place<'_> {
             Probe::SessionLogCost => {
                 self.session_log_cost(load, number.is_multiple_of(2), &mut round)?;
             }
-            Probe::Attack(_) => unreachable!("an attack has rounds of its own"),
+            Probe::Attack(_) => unreachable!("attacks run their own rounds"),
         }
         Ok(round)
     }
 
-    /// `fill`, and the reading of the full tables. weir copies its gauges only ten times a second.
+    /// Runs `fill`, and reads the full tables. weir updates its gauges only ten times a second.
     fn fill_and_read(
         &self,
         load: &Load,
@@ -166,7 +170,7 @@ impl Place<'_> {
         Ok(Filled { weir, generators, rate })
     }
 
-    /// A flood of the other build, if there is one and it is its turn.
+    /// Runs a flood of the other build, if there is one and it is its turn.
     fn other_build(&self, load: &Load, is_its_turn: bool) -> Result<Option<WeirRun>, BenchError> {
         if self.plan.against.is_none() || !is_its_turn {
             return Ok(None);
@@ -183,8 +187,8 @@ impl Place<'_> {
         self.flood_then(load, settings, |_| Ok(())).map(|(run, ())| run)
     }
 
-    /// A flood, and what `then` makes of weir after it. The busy cycles are those of the flood alone: the counters are
-    /// read once all flows are established and again at the end.
+    /// Runs a flood, then `then` on weir. The busy cycles are those of the flood alone: the
+    /// counters are read once all flows are established and again at the end.
     pub(super) fn flood_then<T>(
         &self,
         load: &Load,
@@ -256,7 +260,8 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// Fills the tables and waits until every timer has run out. The time counts from the last look at a full table.
+    /// Fills the tables and waits until every timer has expired. The time counts from the last
+    /// reading of a full table.
     fn expiry(&self, load: &Load, figures: &mut Figures) -> Result<(), BenchError> {
         let idle_sec = EXPIRY_SEC + u64::from(load.flows) / EXPIRY_FLOWS_PER_SEC;
         let settings = Settings { idle_timeout_sec: Some(idle_sec), ..Settings::default() };
@@ -283,7 +288,7 @@ impl Place<'_> {
         close(generators)
     }
 
-    /// Fills the tables and flushes home by home.
+    /// Fills the tables and flushes them home by home.
     fn flush(&self, load: &Load, figures: &mut Figures) -> Result<(), BenchError> {
         let settings = Settings { idle_timeout_sec: Some(300), ..Settings::default() };
         let (Filled { weir, generators, .. }, full) = self.fill_and_read(load, settings)?;
@@ -312,7 +317,8 @@ impl Place<'_> {
         close(generators)
     }
 
-    /// `load.flows` is the configured limit; the search begins at a quarter of it.
+    /// Searches the capacity. `load.flows` is the configured limit; the search begins at a quarter
+    /// of it.
     fn capacity(
         &self,
         load: &Load,

@@ -1,4 +1,4 @@
-//! A child process with its output in a file, ended whatever happens.
+//! A child process with its output in a file, which always ends with its value.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use super::{BenchError, BenchPlan};
 
 const POLL: Duration = Duration::from_millis(10);
-/// How long a process may take to end after SIGTERM.
+/// Time limit for a process to end after SIGTERM.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 const TAIL_LINES: usize = 20;
 
@@ -39,14 +39,14 @@ impl Process {
         Ok(Process { name, child, output })
     }
 
-    /// Everything it has printed so far.
+    /// Returns its whole output so far.
     pub(super) fn printed(&self) -> String {
         fs::read(&self.output)
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
 
-    /// Waits until `is_ready`, as long as the process lives.
+    /// Waits until `is_ready` returns true; fails if the process ends before.
     pub(super) fn wait_until(
         &mut self,
         plan: &BenchPlan,
@@ -71,13 +71,13 @@ impl Process {
         Ok(())
     }
 
-    /// Ends the process with SIGTERM; returns all it printed.
+    /// Ends the process with SIGTERM; returns its whole output.
     pub(super) fn stop(&mut self) -> String {
         self.end();
         self.printed()
     }
 
-    /// How it ended, if it has ended by itself.
+    /// Returns an error with its exit status, if it has ended by itself.
     pub(super) fn early_end(&mut self) -> Option<BenchError> {
         let status = self.child.try_wait().ok().flatten()?;
         Some(self.ended(status))
@@ -119,7 +119,7 @@ impl Drop for Process {
     }
 }
 
-/// The last lines of an output.
+/// Returns the last lines of an output.
 pub(super) fn tail(output: &str) -> String {
     let lines: Vec<&str> = output.lines().collect();
     lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")

@@ -1,11 +1,11 @@
-//! How long a benchmark still takes: the estimate, corrected by how long the past really took.
+//! The remaining time of a benchmark: the estimate, corrected by the time that the past took.
 
 use std::time::Instant;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
     start: Instant,
-    /// Estimated seconds of everything, and of what is done.
+    /// Estimated seconds of everything, and of the finished part.
     estimated: f64,
     done: f64,
 }
@@ -15,7 +15,7 @@ impl Progress {
         Progress { start: Instant::now(), estimated, done: 0.0 }
     }
 
-    /// Work that was estimated at so many seconds is done.
+    /// Marks work as finished that was estimated at this many seconds.
     pub(super) fn enter(&mut self, estimated: f64) {
         self.done += estimated;
     }
@@ -26,7 +26,7 @@ impl Progress {
     }
 }
 
-/// Seconds left, of an estimate of which a part took `elapsed`.
+/// Returns the seconds left, given an estimate of which the part `done` took `elapsed`.
 fn left(estimated: f64, done: f64, elapsed: f64) -> f64 {
     let pace = if done > 0.0 { elapsed / done } else { 1.0 };
     (estimated - done).max(0.0) * pace
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_past_corrects_the_estimate() {
+    fn elapsed_time_corrects_the_estimate() {
         assert_eq!(left(100.0, 0.0, 0.0), 100.0);
         assert_eq!(left(100.0, 50.0, 100.0), 100.0);
         assert_eq!(left(100.0, 120.0, 100.0), 0.0);

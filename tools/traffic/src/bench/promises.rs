@@ -1,22 +1,22 @@
-//! What is promised about speed and size, and what was measured. Pure.
+//! The promises about speed and size, and the measured figures. Pure.
 
 use serde::Serialize;
 
 use super::figure::Figure;
 use super::report::Results;
 
-/// Where the measured figure comes from: medians.
+/// Source of the measured figure; all are medians except `Greatest`.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     /// A figure of a point of an experiment.
     Point(&'static str, &'static str, Figure),
-    /// The same figure of two points of one experiment, the first by the second.
+    /// The same figure of two points of one experiment, the first divided by the second.
     Quotient(&'static str, &'static str, &'static str, Figure),
-    /// The same, the first less the second.
+    /// The same, the first minus the second.
     Difference(&'static str, &'static str, &'static str, Figure),
     /// The greatest median of all points of an experiment.
     GreatestMedian(&'static str, Figure),
-    /// The greatest value of any round that counts, of all points of an experiment.
+    /// The greatest value of any round that counts, over all points of an experiment.
     Greatest(&'static str, Figure),
 }
 
@@ -24,7 +24,7 @@ enum Source {
 enum Wanted {
     AtLeast(f64),
     AtMost(f64),
-    /// Nothing is promised; the figure is asked for.
+    /// Nothing is promised; the figure is only reported.
     Figure,
 }
 
@@ -36,13 +36,13 @@ struct Promise {
     digits: usize,
 }
 
-/// A line of the first table.
+/// A line of the report's first table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Line {
     pub(super) what: String,
     pub(super) wanted: String,
     pub(super) measured: String,
-    /// `yes`, `no`, `-` where nothing is promised, `not measured`.
+    /// `yes`, `no`, `-` if nothing is promised, or `not measured`.
     pub(super) kept: &'static str,
 }
 
@@ -94,7 +94,7 @@ const PROMISES: &[Promise] = &[
     promise("M flows/s torn down, expiry", Wanted::Figure, 2, Point("tear-down", "expiry, 4 M", Figure::TearDownMega)),
 ];
 
-/// All promises beside these results.
+/// Returns all promises with these results.
 pub(super) fn lines(results: &Results) -> Vec<Line> {
     PROMISES.iter().map(|promise| promise.line(results)).collect()
 }

@@ -1,4 +1,5 @@
-//! The search for the highest rate without a loss: binary, between nothing and the rate of the flood (RFC 2544 section 26.1). Pure.
+//! The search for the highest rate without a loss: binary, between zero and the rate of the flood
+//! (RFC 2544 section 26.1). Pure.
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RateSearch {
@@ -8,7 +9,7 @@ pub(super) struct RateSearch {
 }
 
 impl RateSearch {
-    /// Between 0 and `highest`, known to within `highest / 2^steps`.
+    /// Starts a search between 0 and `highest`, which finds the rate to within `highest / 2^steps`.
     pub(super) fn new(highest: f64, steps: u32) -> Self {
         RateSearch { low: 0.0, high: highest, steps_left: steps }
     }
@@ -22,7 +23,7 @@ impl RateSearch {
         *(if passed { &mut self.low } else { &mut self.high }) = rate;
     }
 
-    /// The highest rate that passed; 0 when none did.
+    /// Returns the highest rate that passed; 0 if none did.
     pub(super) fn passed(&self) -> f64 {
         self.low
     }
@@ -33,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_finds_the_rate_to_within_its_precision() {
+    fn rate_search_finds_the_rate_to_within_its_precision() {
         for limit in [0.0, 0.3, 0.77, 1.0] {
             let mut search = RateSearch::new(1.0, 6);
             while let Some(rate) = search.next() {

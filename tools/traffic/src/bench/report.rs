@@ -1,4 +1,4 @@
-//! The results of a benchmark as far as it has come, and the files they are kept in.
+//! The results of a benchmark so far, and the files that hold them.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::promises::{self, Line};
 use super::rounds::{Measured, State};
 use super::{BenchError, BenchPlan, markdown, plot};
 
-/// Everything a report says.
+/// The content of a report.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub(super) command: String,
@@ -35,9 +35,9 @@ pub(super) struct ExperimentResult {
     pub(super) about: &'static str,
     #[serde(skip)]
     pub(super) axis: Option<(&'static str, Scale)>,
-    /// Rounds that shall count.
+    /// Number of rounds that must count.
     pub(super) rounds: usize,
-    /// How huge pages were had.
+    /// How huge pages were obtained, as a sentence.
     pub(super) huge_pages: String,
     pub(super) points: Vec<Measured>,
 }
@@ -55,7 +55,7 @@ impl ExperimentResult {
         }
     }
 
-    /// Figures that any point has, in the order of columns.
+    /// Returns the figures that any point has, in the order of the columns.
     pub(super) fn figures(&self) -> Vec<Figure> {
         let mut figures: Vec<Figure> =
             self.points.iter().flat_map(|point| point.figures.keys().copied()).collect();
@@ -71,8 +71,8 @@ impl Results {
         experiment.points.iter().find(|point| point.point.label == label)?.median(figure)
     }
 
-    /// The greatest of a figure's values, as `of` reads them, over all points of an experiment; `None` unless every point that this machine
-    /// can measure has it.
+    /// Returns the greatest of a figure's values, as extracted by `of`, over all points of an
+    /// experiment; `None` unless every point that this machine can measure has the figure.
     pub(super) fn greatest(
         &self,
         experiment: &str,
@@ -107,7 +107,7 @@ impl Report {
         }
     }
 
-    /// Enters an experiment, or what there is of it, in place of what there was.
+    /// Enters an experiment, complete or not, in place of its earlier results.
     pub(super) fn enter(&mut self, result: ExperimentResult) {
         match self.results.0.iter_mut().find(|known| known.name == result.name) {
             Some(known) => *known = result,
@@ -116,12 +116,13 @@ impl Report {
         self.promises = promises::lines(&self.results);
     }
 
-    /// Packets that came back wrong, in all rounds.
+    /// Returns the number of wrong packets that came back, over all rounds.
     pub fn wrong(&self) -> u64 {
         self.results.points().map(Measured::wrong).sum()
     }
 
-    /// What went wrong, a sentence each: points that failed, and points without a round that counts.
+    /// Returns the faults, a sentence each: points that failed, and points without a round that
+    /// counts.
     pub fn faults(&self) -> Vec<String> {
         let fault = |point: &Measured| match &point.state {
             State::Failed(why) => Some(format!("{}: {why}", point.point.label)),
@@ -155,8 +156,8 @@ impl Report {
         write("report.json", &json)
     }
 
-    /// Each promise beside its measured figure; and how weir compares with another build, or with itself without a
-    /// session log, where that was measured.
+    /// Returns each promise with its measured figure, and how weir compares with another build, or
+    /// with itself without a session log, if that was measured.
     pub fn summary(&self) -> String {
         markdown::promises(&self.promises) + &markdown::comparisons(self.results.points())
     }
@@ -171,7 +172,7 @@ pub(super) mod tests {
     use crate::bench::load::Load;
     use crate::bench::rounds::{Baseline, Raw, Round};
 
-    /// An experiment `sample` with a round of weir at each (label, Mpps), raw at 20 Mpps.
+    /// Returns an experiment `sample` with a round of weir at each (label, Mpps), raw at 20 Mpps.
     pub(in crate::bench) fn results(points: &[(&str, f64)]) -> Results {
         let measured = points.iter().enumerate().map(|(position, &(label, mpps))| {
             let load = Load::new(10, Duration::from_secs(1));
@@ -211,7 +212,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_experiment_replaces_what_there_was_of_it() {
+    fn experiment_replaces_its_earlier_results() {
         let mut report = report(&[("p", 1.0)]);
         results(&[("p", 2.0), ("q", 3.0)]).0.into_iter().for_each(|result| report.enter(result));
         assert_eq!(report.results.0.len(), 1);

@@ -1,4 +1,4 @@
-//! What alternating rounds say together. Pure.
+//! Alternating rounds and their evaluation. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,7 +8,8 @@ use serde::Serialize;
 use super::experiment::Point;
 use super::figure::{Figure, Figures, Spread, summary};
 
-/// Two raw rounds that differ by more mean that the machine changed its speed in between: the rounds between them do not count.
+/// Largest difference of two raw rounds: beyond it the machine changed its speed in between, and
+/// the rounds between them do not count.
 const BASELINE_CHANGE_MAX: f64 = 0.20;
 
 /// A raw round.
@@ -19,7 +20,7 @@ pub(super) struct Raw {
     pub(super) cycles: f64,
 }
 
-/// The two raw rounds around others.
+/// The two raw rounds around other rounds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Baseline {
     pub(super) before: Raw,
@@ -27,13 +28,13 @@ pub(super) struct Baseline {
 }
 
 impl Baseline {
-    /// Difference of the raw rates, as a share of the faster one.
+    /// Returns the difference of the raw rates, as a share of the faster one.
     pub(super) fn change(&self) -> f64 {
         let (before, after) = (self.before.mpps, self.after.mpps);
         (before - after).abs() / before.max(after)
     }
 
-    /// Enters the raw figures, the mean of before and after, and the ratios to them.
+    /// Enters the raw figures, which are the means of before and after, and the ratios to them.
     fn complete(&self, figures: &mut Figures) {
         let mpps = f64::midpoint(self.before.mpps, self.after.mpps);
         let cycles = f64::midpoint(self.before.cycles, self.after.cycles);
@@ -48,11 +49,12 @@ impl Baseline {
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Round {
     pub(super) figures: Figures,
-    /// Packets that came back and should not have, as they are: any at all is a fault.
+    /// Packets that came back although they should not, or not in this form: any of them is a
+    /// fault.
     pub(super) wrong: u64,
-    /// See [`Baseline::change`]; none where no raw rounds are needed.
+    /// See [`Baseline::change`]. None if no raw rounds are needed.
     pub(super) baseline_change: Option<f64>,
-    /// Why it does not count, where the machine spoilt it.
+    /// Why the round does not count, if the machine spoilt it.
     pub(super) spoilt: Option<&'static str>,
 }
 
@@ -62,7 +64,7 @@ impl Round {
         self.baseline_change = Some(baseline.change());
     }
 
-    /// Its figures, with their titles.
+    /// Returns its figures, with their titles.
     pub(super) fn sentence(&self) -> String {
         let mut text = format!("wrong {}", self.wrong);
         for (figure, value) in &self.figures.0 {
@@ -80,14 +82,14 @@ impl Round {
     }
 }
 
-/// Where a point stands.
+/// The state of a point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum State {
     Measured,
-    /// This machine cannot, and why.
+    /// This machine cannot measure it, with the reason.
     Skipped(String),
-    /// It should have worked, and why it did not.
+    /// It failed although it should work, with the reason.
     Failed(String),
 }
 
@@ -97,9 +99,9 @@ pub(super) struct Measured {
     pub(super) point: Point,
     pub(super) state: State,
     pub(super) rounds: Vec<Round>,
-    /// Over the rounds that count.
+    /// Spread over the rounds that count.
     pub(super) figures: BTreeMap<Figure, Spread>,
-    /// What could not be measured in it, and why.
+    /// Figures that could not be measured, with the reasons.
     pub(super) notes: Vec<String>,
 }
 

@@ -1,13 +1,14 @@
-//! New flows with a session log: the rate up to which every record reaches its collector, and what is beyond it.
+//! New flows with a session log: the rate up to which every record reaches its collector, and the
+//! behaviour beyond it.
 //!
 //! ```text
-//!   device's core:                      weir's worker
-//!                                         ▲       │ ring
-//!                                   flows │       ▼
-//!   generator's core:            generator     weir's thread of the collector ── TCP ─▶ the benchmark's collector
+//!   device's core:                 weir's worker
+//!                                    ▲       │ ring
+//!                              flows │       ▼
+//!   generator's core:       generator     weir's collector thread ── TCP ─▶ benchmark's collector
 //! ```
 //!
-//! What the two threads of the log take, the generator lacks: they share its core.
+//! The generator lacks the time that the two threads of the log take: they share its core.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,22 +26,22 @@ use super::rate_search::RateSearch;
 use super::rounds::Round;
 use super::weir::{Settings, Weir};
 
-/// The flood whose rate is the upper end of the search lasts so long at most.
+/// Longest time of the flood whose rate is the upper end of the search.
 const BOUND_MAX: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(50);
-/// Counters that stay as they are for so long are at their end: weir lets a record wait half a second for others to
-/// fill its message, and copies its gauges ten times a second.
+/// Counters that do not change for this time are final: weir lets a record wait half a second for
+/// others to fill its message, and updates its gauges ten times a second.
 const QUIET: Duration = Duration::from_secs(1);
-/// Records that have not come so long after the flood do not come.
+/// Records that have not arrived this long after the flood are lost.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Events of weir since its start, and the records that the collector has of them.
+/// Events of weir since its start, and the records of them that the collector received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Records {
     flows_created: u64,
     flows_expired: u64,
     blocks_held: u64,
-    /// As weir counts them.
+    /// Lost records as counted by weir.
     lost: u64,
     tally: Tally,
 }
@@ -56,14 +57,15 @@ impl Records {
         }
     }
 
-    /// Events that the collector has no record of; negative where it has more records than there were events.
+    /// Returns the number of events without a record at the collector; negative if it has more
+    /// records than there were events.
     fn missing(&self) -> i64 {
         let told = self.flows_created + self.flows_expired + self.blocks_held;
         let Tally { begun, ended, blocks, .. } = self.tally;
         told as i64 - (begun + ended + blocks) as i64
     }
 
-    /// Missing records that weir does not count as lost.
+    /// Returns the number of missing records that weir does not count as lost.
     fn uncounted(&self) -> i64 {
         self.missing() - self.lost as i64
     }
@@ -73,7 +75,7 @@ impl Records {
         100.0 * self.lost as f64 / told.max(1) as f64
     }
 
-    /// Why a flood beside them does not show that weir tells of so many new flows; `None` where it does.
+    /// Returns why a flood does not show that weir logs this rate of new flows; `None` if it does.
     fn shortfall(&self, flooded: &Flooded) -> Option<String> {
         let begun = self.tally.begun;
         if flooded.lost == 0 && self.lost == 0 && begun == self.flows_created {
@@ -86,15 +88,15 @@ impl Records {
     }
 }
 
-/// A flood beside a session log.
+/// A flood with a session log.
 struct Logged {
     run: WeirRun,
     records: Records,
 }
 
 impl Place<'_> {
-    /// The highest paced rate of new flows at which the collector gets every record, by halving, up to the rate without
-    /// a log.
+    /// Finds the highest paced rate of new flows at which the collector gets every record, by
+    /// halving, up to the rate without a log.
     pub(super) fn session_log_rate(
         &self,
         load: &Load,
@@ -131,7 +133,7 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// A flood of new flows with a session log and one without, in turn.
+    /// Runs a flood of new flows with a session log and one without, in turn.
     pub(super) fn session_log_cost(
         &self,
         load: &Load,
@@ -159,7 +161,8 @@ impl Place<'_> {
         Ok(Logged { run, records })
     }
 
-    /// The counters once they stay as they are and all records have come or are lost, or after [`PATIENCE`].
+    /// Returns the counters once they no longer change and all records have arrived or are lost, or
+    /// after [`PATIENCE`].
     fn settled(&self, weir: &Weir, collector: &Collector) -> Result<Records, BenchError> {
         let give_up = Instant::now() + PATIENCE;
         let (mut last, mut since) = (Records::default(), Instant::now());
@@ -178,7 +181,8 @@ impl Place<'_> {
     }
 }
 
-/// The rate is that of the flows that came through, which is less than was asked for where the generator fell behind.
+/// Enters the rate of the flows that came through, which is below the requested rate if the
+/// generator fell behind.
 fn enter_rate(best: &Logged, highest: f64, figures: &mut Figures) {
     let opened = best.run.flooded.opened_per_second.unwrap_or(0.0);
     let tally = best.records.tally;
@@ -189,7 +193,8 @@ fn enter_rate(best: &Logged, highest: f64, figures: &mut Figures) {
     figures.set(Figure::RecordMegabytes, bytes * opened / 1e6);
 }
 
-/// Enters what a flood without a log took beside one with it, whose figures these are.
+/// Enters the figures of a flood without a log beside those of one with a log, which are in
+/// `figures`.
 fn enter_cost(records: &Records, plain: &Figures, figures: &mut Figures) {
     let ratio = |figures: &Figures, of| Some(figures.get(of)? / plain.get(of)?);
     figures.set(Figure::UnloggedOpenedMega, plain.get(Figure::OpenedMega));
@@ -205,7 +210,8 @@ fn enter_cost(records: &Records, plain: &Figures, figures: &mut Figures) {
 mod tests {
     use super::*;
 
-    /// Of 1,000 flows in 20 blocks: all records, and as many begun ones missing as are counted as lost.
+    /// Returns the records of 1,000 flows in 20 blocks: all of them, except as many begin records
+    /// as are counted as lost.
     fn records(lost: u64) -> Records {
         Records {
             flows_created: 1000,
@@ -223,7 +229,7 @@ mod tests {
         let lost = Flooded { lost: 1, ..whole };
         assert!(records(0).shortfall(&lost).unwrap().starts_with("1 packets lost"));
         assert!(records(7).shortfall(&whole).unwrap().contains("7 records lost"));
-        // A loss of which weir knows nothing, a record that came twice, a block whose record is lost.
+        // A loss unknown to weir, a record that came twice, a block whose record is lost.
         let with_begun =
             |begun| Records { tally: Tally { begun, ..records(0).tally }, ..records(0) };
         assert!(with_begun(999).shortfall(&whole).unwrap().ends_with("999 records of 1000 flows"));
@@ -232,10 +238,10 @@ mod tests {
     }
 
     #[test]
-    fn records_that_are_missing_are_those_that_weir_counts_as_lost() {
+    fn missing_records_are_those_that_weir_counts_as_lost() {
         assert_eq!((records(0).missing(), records(0).uncounted()), (0, 0));
         assert_eq!((records(7).missing(), records(7).uncounted()), (7, 0));
-        // A lost record of a block is one, too; and so is one of a flow that ended.
+        // A lost record of a block counts, too; and so does one of a flow that ended.
         let of_block = Records { tally: Tally { blocks: 19, ..records(7).tally }, ..records(7) };
         assert_eq!((of_block.missing(), of_block.uncounted()), (8, 1));
         let of_end = Records { flows_expired: 3, ..records(0) };
@@ -262,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_that_of_the_flows_that_came_through_and_bytes_are_those_of_their_records() {
+    fn rate_and_bytes_per_record_are_those_of_delivered_flows() {
         let flooded = Flooded { opened_per_second: Some(2e6), ..Flooded::default() };
         let run = WeirRun { flooded, figures: Figures::default() };
         let mut figures = Figures::default();

@@ -1,4 +1,5 @@
-//! The baseline: DPDK's testpmd hands packets from one memif port to the other and does nothing else.
+//! The baseline: DPDK's testpmd forwards packets from one memif port to the other and does nothing
+//! else.
 
 use std::env;
 use std::process::Command;
@@ -22,7 +23,7 @@ pub(super) struct Testpmd {
     process: Process,
 }
 
-/// Whether the baseline can run at all.
+/// Checks whether the baseline is installed.
 pub(super) fn check_installed() -> Result<(), BenchError> {
     let path = env::var_os("PATH").unwrap_or_default();
     let is_installed = env::split_paths(&path).any(|folder| folder.join(PROGRAM).is_file());
@@ -30,16 +31,17 @@ pub(super) fn check_installed() -> Result<(), BenchError> {
 }
 
 impl Testpmd {
-    /// Forwards between the ports of as many generators as the load has workers, with a core for each pair.
+    /// Starts forwarding between the ports of as many generators as the load has workers, with a
+    /// core for each pair.
     pub(super) fn start(place: &Place<'_>, load: &Load) -> Result<Self, BenchError> {
         let workers = load.workers;
         let main = place.plan.generator_core;
         let devices: Vec<String> =
             (0..workers).map(|worker| place.plan.device_core_of(worker).to_string()).collect();
-        // stdbuf: line by line, or the word that it forwards would stay in a buffer.
+        // stdbuf: line-buffered, otherwise the line that it forwards would stay in a buffer.
         let mut command = Command::new("stdbuf");
         command.args(["-oL", PROGRAM]);
-        // What it leaves behind there goes with the folder.
+        // Files that it leaves there are removed with the folder.
         command.env("RUNTIME_DIRECTORY", place.folder);
         command.args([
             "-l",
@@ -72,7 +74,8 @@ impl Testpmd {
         Ok(Testpmd { process })
     }
 
-    /// Ends it; returns its busy TSC cycles per packet, which count the polls that brought packets.
+    /// Ends testpmd; returns its busy TSC cycles per packet, which count the polls that returned
+    /// packets.
     pub(super) fn stop(&mut self) -> Result<f64, BenchError> {
         let printed = self.process.stop();
         cycles_per_packet(&printed).ok_or_else(|| BenchError::Silent {
@@ -83,7 +86,7 @@ impl Testpmd {
     }
 }
 
-/// From `CPU cycles/packet=70.52 (total cycles=...`.
+/// Parses `CPU cycles/packet=70.52 (total cycles=...`.
 fn cycles_per_packet(printed: &str) -> Option<f64> {
     let (_, rest) = printed.rsplit_once("CPU cycles/packet=")?;
     rest.split_whitespace().next()?.parse().ok()

@@ -1,22 +1,24 @@
-//! What the turns of the worker's loop took between two readings. Pure.
+//! The duration of the turns of a worker's loop between two readings. Pure.
 
 use super::durations::Durations;
 use super::figure::{Figure, Figures};
 use super::metrics::Reading;
 
-/// Turns and ticks beyond this are too long: packets shall not wait longer.
+/// Turns and ticks beyond this are too long: packets must not wait longer.
 const LONG_SEC: f64 = 1e-3;
-/// The share of them whose bound is told.
+/// The share of turns for which a bound is reported.
 const BOUND_SHARE: f64 = 0.9999;
 
-/// The longest turn between two readings, s. weir says the longest of a minute, which may lie before the first one: then the
-/// bucket of the longest one since is the better bound.
+/// Returns the longest turn between two readings, s. weir reports the longest turn of a minute,
+/// which may lie before the first reading: then the bucket of the longest turn since then is the
+/// better bound.
 pub(super) fn longest_turn(before: &Reading, after: &Reading, said: Option<f64>) -> Option<f64> {
     let bound = after.turns.since(&before.turns).bound_of(1.0);
     said.into_iter().chain(bound).reduce(f64::min)
 }
 
-/// What the loop's turns, and the housekeeping in them, took between two readings. `said`: the longest turn that weir told of.
+/// Enters the durations of the loop's turns, and of the housekeeping in them, between two readings.
+/// `said` is the longest turn that weir reported.
 pub(super) fn enter_turns(
     before: &Reading,
     after: &Reading,
@@ -41,7 +43,7 @@ pub(super) fn enter_turns(
 mod tests {
     use super::*;
 
-    /// Turns within 1 ms and all turns; ticks likewise.
+    /// Makes a reading with these numbers of turns within 1 ms and of all turns; ticks likewise.
     fn reading(turns: [u32; 2], ticks: [u32; 2]) -> Reading {
         let buckets = |name: &str, [short, all]: [u32; 2]| {
             let text = format!(
@@ -66,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_all_bounds_the_longest_turn_that_was_told_counts() {
+    fn reported_longest_turn_counts_beyond_all_bounds() {
         let (full, empty) = (reading([0, 0], [0, 0]), reading([99, 100], [100, 100]));
         let mut figures = Figures::default();
         enter_turns(&full, &empty, Some(0.05), &mut figures);

@@ -1,4 +1,4 @@
-//! The device under test: `weir run` with the shards of the load, a core a worker.
+//! The device under test: `weir run` with the shards of the load, one core per worker.
 
 use std::fmt::Write;
 use std::fs;
@@ -15,28 +15,29 @@ use super::place::{EAL_OF_DEVICE, Place};
 use super::process::Process;
 use super::{BenchError, BenchPlan};
 
-/// How long weir may take to be ready, and for each million flows of its tables: their memory is touched at start.
+/// Time limits for weir to be ready: a fixed part, and one for each million flows of its tables,
+/// whose memory is touched at start.
 const START_PATIENCE: Duration = Duration::from_secs(30);
 const START_PATIENCE_PER_MILLION: Duration = Duration::from_secs(2);
 
-/// Where a round departs from the defaults.
+/// Deviations of a round from the default settings.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Settings {
-    /// `flows_max`, where it is not that of the load.
+    /// `flows_max`, if it is not that of the load.
     pub(super) flows_max: Option<u32>,
-    /// Idle time of all UDP sessions; ports are then given back at once.
+    /// Idle time of all UDP sessions; there is no quarantine of ports then.
     pub(super) idle_timeout_sec: Option<u64>,
-    /// Where mappings that begin and end are told, over IPFIX.
+    /// Collector that receives records of begun and ended mappings, over IPFIX.
     pub(super) collector: Option<SocketAddr>,
     pub(super) build: Build,
 }
 
-/// Which binary runs.
+/// The binary that runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Build {
     #[default]
     This,
-    /// The one that this one is measured against.
+    /// The build that this one is compared with.
     Other,
 }
 
@@ -63,7 +64,7 @@ impl Weir {
         command.arg("run").arg("--config").arg(&config);
         let mut process = Process::start("weir", command, place.folder.join("weir.log"))?;
         let patience = START_PATIENCE + START_PATIENCE_PER_MILLION * (load.flows_max() / 1_000_000);
-        // While it starts it answers as well, and shows no workers.
+        // weir also answers while it starts, but shows no workers then.
         process.wait_until(place.plan, patience, |_| {
             metrics::get(&admin_socket, "/metrics")
                 .is_ok_and(|text| Reading::parse(&text).is_some())
@@ -75,7 +76,7 @@ impl Weir {
         &self.admin_socket
     }
 
-    /// Where it serves its metrics over TCP.
+    /// Returns the address where it serves its metrics over TCP.
     pub(super) fn metrics_address(&self) -> SocketAddr {
         self.metrics
     }
@@ -94,7 +95,8 @@ impl Weir {
             .map_err(|source| BenchError::io("weir's flush", source))
     }
 
-    /// What became of it, when something went wrong around it.
+    /// Returns weir's own end as the cause of an error around it, if it has ended; otherwise the
+    /// error.
     pub(super) fn explain(&mut self, error: BenchError) -> BenchError {
         self.process.early_end().unwrap_or(error)
     }
@@ -110,7 +112,7 @@ impl BenchPlan {
 }
 
 impl Place<'_> {
-    /// The configuration that serves the homes of the load.
+    /// Returns the configuration that serves the homes of the load.
     fn weir_config(
         &self,
         load: &Load,
@@ -162,7 +164,7 @@ impl Place<'_> {
         }
         if load.attacked.is_none() {
             let ports = load.scenario(0)?.ports_per_subscriber();
-            // What is measured is the worker, not how homes are paced.
+            // The worker is measured, not the rate limits of homes.
             let _ = writeln!(
                 text,
                 "ports_per_subscriber = {ports}\n\n[limits]\nflows = {}\nnew_flows_per_sec = 10_000_000\nnew_flows_burst = 65_535\nnew_homes_per_sec = 65_535\nslow_path_packets_per_sec = 100_000_000",
@@ -176,12 +178,12 @@ impl Place<'_> {
     }
 }
 
-/// Free at this moment: weir takes it soon after.
+/// Returns an address that is free at this time: weir binds it soon after.
 fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
-/// A tunnel's 24 bytes come on top of a full packet.
+/// Returns the MTU: a tunnel's 24 bytes are added to a full packet.
 fn access_mtu(load: &Load) -> u32 {
     match load.access {
         Access::Gre => 1524,

@@ -1,4 +1,4 @@
-//! Beside a paced load: the attacker's packets, in the same bursts. Hot.
+//! The attacker's packets beside a paced load, in the same bursts. Hot path.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::attack::{Attack, AttackHome, Attacker, Link, Side};
 use crate::pacing::Pace;
 use crate::side::BURST;
 
-/// How long the last packets may wait for room.
+/// Longest time that the last packets may wait for room.
 const FLUSH_PATIENCE: Duration = Duration::from_millis(100);
 
-/// What the attacker sends.
+/// The load of the attacker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttackLoad {
     pub attack: Attack,
-    /// Packets per second; `None`: as many as the ports take.
+    /// Packets per second; `None`: as many as the ports accept.
     pub rate: Option<f64>,
     pub home: AttackHome,
 }
@@ -26,17 +26,20 @@ pub struct AttackLoad {
 /// The account of a flood beside an attack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AttackAccount {
-    /// The attacker's packets, warm-up included, and within a second of the window.
+    /// The attacker's packets, warm-up included; and their rate within the measured window, per
+    /// second.
     pub sent: u64,
     pub sent_per_second: f64,
-    /// Packets of the others that opened a flow, and how many of them did not come through. The whole flood.
+    /// Packets of the others that opened a flow, and how many of them did not come through, over
+    /// the whole flood.
     pub opening: u64,
     pub refused: u64,
-    /// Longest time between two turns of the generator, s, within the window: rings that are not read meanwhile overflow.
+    /// Longest time between two turns of the generator, s, within the window: rings that are not
+    /// read meanwhile overflow.
     pub longest_pause_sec: f64,
 }
 
-/// An attack under way.
+/// An attack in progress.
 #[derive(Debug)]
 pub(super) struct UnderAttack {
     attacker: Attacker,
@@ -58,7 +61,7 @@ impl UnderAttack {
         self.account.longest_pause_sec = self.longest_pause as f64 / tsc_hz() as f64;
     }
 
-    /// `opened`: flows that the others opened.
+    /// Returns the account. `opened`: flows that the others opened.
     pub(super) fn account(&self, opened: u64) -> AttackAccount {
         AttackAccount { refused: self.account.opening.saturating_sub(opened), ..self.account }
     }
@@ -71,7 +74,7 @@ impl UnderAttack {
 }
 
 impl Generator {
-    /// `None` until the device is known.
+    /// Starts an attack. `None` until the device is known.
     pub(super) fn attack(&self, load: AttackLoad) -> Option<UnderAttack> {
         let link = |side: &crate::side::Side| {
             Some(Link {
@@ -93,8 +96,8 @@ impl Generator {
         })
     }
 
-    /// Appends the attacker's packets to a burst of the others', of which so many were `written`: first packets of flows, further
-    /// ones upstream, and downstream.
+    /// Appends the attacker's packets to a burst of the others'. `written` counts these: first
+    /// packets of flows, further ones upstream, and downstream.
     pub(super) fn write_attack(&mut self, now: u64, written: [u64; 3], state: &mut State) {
         let Some(attack) = &mut state.attack else { return };
         let [new, up, down] = written;
@@ -118,7 +121,7 @@ impl Generator {
         }
     }
 
-    /// Sends what is written: it is in the accounts.
+    /// Sends all written packets: they are already in the accounts.
     pub(super) fn flush(&mut self) {
         let give_up = Deadline::after(FLUSH_PATIENCE);
         while !(give_up.is_over() || self.access.is_clear() && self.internet.is_clear()) {

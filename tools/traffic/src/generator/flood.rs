@@ -1,4 +1,5 @@
-//! Phase 2: both directions, every flow in turn, as fast as the ports take them or at a steady rate. Hot.
+//! Phase 2: both directions, every flow in turn, as fast as the ports accept packets or at a steady
+//! rate. Hot path.
 
 use std::time::Duration;
 
@@ -16,10 +17,10 @@ use crate::scenario::{Access, Protocol};
 use crate::side::BURST;
 use crate::table::Device;
 
-/// After the last packet sent: silence for so long means that nothing is under way any more.
+/// Silence of this length after the last packet sent means that no packet is in flight.
 const SILENCE: Duration = Duration::from_millis(100);
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
-/// A shorter flood is over before anybody asks how it goes.
+/// Shorter floods report no progress.
 const LONG: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, Debug)]
@@ -29,16 +30,17 @@ pub struct FloodPlan {
     pub measured: Duration,
 }
 
-/// What is offered to the device.
+/// The load offered to the device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    /// Packets per second of both directions; `None`: as many as the ports take.
+    /// Packets per second of both directions; `None`: as many as the ports accept.
     pub rate: Option<f64>,
     /// Share of the packets that go upstream, 0 to 1.
     pub up_share: f64,
-    /// Share of the upstream packets that open a flow never seen before, 0 to 1, while there are such flows.
+    /// Share of the upstream packets that open a flow never seen before, 0 to 1, while there are
+    /// such flows.
     pub new_share: f64,
-    /// What an attacker sends beside them.
+    /// The attacker's load beside the flows.
     pub attack: Option<AttackLoad>,
 }
 
@@ -53,15 +55,15 @@ impl Default for Load {
 pub struct Flood {
     /// Length of the measured window.
     pub seconds: f64,
-    /// Packets that came back right within the window.
+    /// Correct packets that came back within the window.
     pub right_upstream: u64,
     pub right_downstream: u64,
     /// Accounts of the whole flood, warm-up and last packets included.
     pub upstream: Account,
     pub downstream: Account,
-    /// Frames that are neither the generator's nor ARP.
+    /// Frames that are neither packets of the generator nor ARP.
     pub foreign: u64,
-    /// Packets per second sent within the window, where a rate was asked for.
+    /// Packets per second sent within the window, if a rate was requested.
     #[serde(default)]
     pub offered_pps: Option<f64>,
     /// Flows opened within the window.
@@ -69,16 +71,18 @@ pub struct Flood {
     pub opened: u64,
     #[serde(default)]
     pub opened_per_second: f64,
-    /// From the sending to the receiving burst, within the window, where a rate was asked for: a flood only measures the queues.
+    /// Time from the sending to the receiving burst, within the window, if a rate was requested: an
+    /// unpaced flood would only measure the queues.
     #[serde(default)]
     pub latency: Option<Latency>,
-    /// Beside an attack: what became of the flows that the others opened, and how much the attacker sent.
+    /// Beside an attack: the fate of the flows that the others opened, and the rate of the
+    /// attacker.
     #[serde(default)]
     pub attack: Option<AttackAccount>,
 }
 
 impl Flood {
-    /// Packets of both directions that came back right, in millions per second.
+    /// Returns the rate of correct packets in both directions, in millions per second.
     pub fn rate_mpps(&self) -> f64 {
         (self.right_upstream + self.right_downstream) as f64 / self.seconds / 1e6
     }
@@ -96,7 +100,7 @@ impl Flood {
     }
 }
 
-/// Where a direction is: flow number and lap. Laps count from 1; 0 means never seen.
+/// The position of a direction: flow number and lap. Laps count from 1; 0 means never seen.
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     flow: u32,
@@ -121,14 +125,14 @@ impl Cursor {
     }
 }
 
-/// A flood under way.
+/// A flood in progress.
 #[derive(Debug)]
 pub(super) struct State {
     up: Cursor,
     down: Cursor,
     up_share: Share,
     new_share: Share,
-    /// Place in the order of creation of the next flow to open.
+    /// Position in the order of creation of the next flow to open.
     next_new: usize,
     pace: Option<Pace>,
     latency: Option<Histogram>,
@@ -137,7 +141,8 @@ pub(super) struct State {
 }
 
 impl Generator {
-    /// Floods with the flows that are established. `progress` is called about once a second in floods of more than three.
+    /// Floods with the established flows. `progress` is called about once a second in floods longer
+    /// than three seconds.
     pub fn flood(
         &mut self,
         plan: FloodPlan,
@@ -147,7 +152,8 @@ impl Generator {
         let foreign_before = self.foreign_total();
         let flows = self.table.established();
         let mut state = State {
-            // Half a table apart, so that a flow's two directions do not meet in the device's cache.
+            // Half a table apart, so that a flow's two directions do not meet in the device's
+            // cache.
             up: Cursor::new(0, self.next_lap, flows),
             down: Cursor::new(flows / 2, self.next_lap, flows),
             up_share: Share::new(load.up_share),
@@ -214,7 +220,7 @@ impl Generator {
         }
     }
 
-    /// Takes what is still under way.
+    /// Receives the packets that are still in flight.
     fn drain(&mut self, state: &mut State) {
         self.access.discard();
         self.internet.discard();
@@ -236,8 +242,8 @@ impl Generator {
         self.access.foreign_total + self.internet.foreign_total
     }
 
-    /// Receives a burst on each side, and sends one on each if the last ones have left: so the shares are kept, also where the
-    /// device takes one direction faster than the other.
+    /// Receives a burst on each side, and sends one on each if the last ones have left: so the
+    /// shares are kept even if the device accepts one direction faster than the other.
     fn turn<const GRE: bool, const TCP: bool>(&mut self, state: &mut State) {
         if let Some(attack) = &mut state.attack {
             attack.turn(tsc());
@@ -294,7 +300,7 @@ impl Generator {
         }
     }
 
-    /// How many of the next `up` packets open a flow.
+    /// Returns how many of the next `up` packets open a flow.
     fn new_among(&self, up: u32, state: &mut State) -> u32 {
         let left = self.table.len() as usize - state.next_new;
         let new = state.new_share.of(up).min(left as u32);
@@ -304,7 +310,7 @@ impl Generator {
         new
     }
 
-    /// Receives a burst on each side and enters it into the accounts; returns how many frames there were.
+    /// Receives a burst on each side and enters it into the accounts; returns the number of frames.
     #[inline(always)]
     fn take<const GRE: bool, const TCP: bool>(&mut self, state: &mut State) -> usize {
         match (self.table.device(), GRE) {
@@ -361,7 +367,8 @@ impl Generator {
     }
 }
 
-/// Beside an attack: a right packet that was sent to another station than the gateway is no right one.
+/// Beside an attack, a correct packet that was sent to a station other than the gateway counts as
+/// wrong.
 #[inline(always)]
 fn at_gateway(gateway: Option<Mac>, frame: &[u8], verdict: Verdict) -> Verdict {
     match gateway {
@@ -370,7 +377,7 @@ fn at_gateway(gateway: Option<Mac>, frame: &[u8], verdict: Verdict) -> Verdict {
     }
 }
 
-/// When to report next, and what the last report said.
+/// The time of the next progress report, and the counts at the last one.
 #[derive(Debug)]
 struct Reports {
     next: Deadline,
@@ -426,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_counts_what_came_back_right_in_the_window() {
+    fn rate_counts_correct_packets_of_the_window() {
         let flood = Flood {
             seconds: 2.0,
             right_upstream: 3_000_000,

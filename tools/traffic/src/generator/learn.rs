@@ -1,9 +1,10 @@
-//! Phase 1: opens every flow from its home, in the order of creation; what comes out tells its public endpoint.
+//! Phase 1: opens every flow from its home, in the order of creation; the packet that comes out
+//! shows its public endpoint.
 //!
 //! ```text
 //!   UDP   home ── lap 1 ──▶ remote                 established when it arrives
 //!   TCP   home ── SYN ────▶ remote                 lap 1 upstream
-//!         home ◀─ SYN+ACK ─ remote                 lap 1 downstream, as soon as the SYN is there
+//!         home ◀─ SYN+ACK ─ remote                 lap 1 downstream, once the SYN has arrived
 //!         home ── ACK ────▶ remote                 lap 2 upstream; established when it arrives
 //! ```
 
@@ -21,54 +22,55 @@ use crate::scenario::{Access, Protocol};
 use crate::side::BURST;
 use crate::table::Lesson;
 
-/// Flows under way at most: less than any ring, so that nothing is lost for want of room.
+/// Largest number of flows in progress: fewer than the slots of any ring, so that no packet is lost
+/// for lack of room.
 const WINDOW: u32 = 960;
-/// Without an answer for so long, what is under way is lost.
+/// Packets without an answer for this time are lost.
 const PATIENCE: Duration = Duration::from_millis(20);
 const ATTEMPTS: u32 = 8;
-/// Nothing is under way any more.
+/// Silence of this length means that no packet is in flight.
 const SILENCE: Duration = Duration::from_millis(100);
-/// Windows lost in a row after which the device counts as dead: ten seconds. A hypervisor may take its time over memory that
-/// a large table touches for the first time.
+/// Consecutive lost windows after which the device counts as dead: ten seconds. A hypervisor may
+/// take long over memory that a large table touches for the first time.
 const LOST_WINDOWS_MAX: u32 = 500;
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
-/// What phase 1 took.
+/// The result of phase 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Learned {
     pub sent: u64,
     pub wrong: u64,
     /// Flows established.
     pub flows: u32,
-    /// Flows that did not come through.
+    /// Flows that could not be established.
     pub missing: u32,
-    /// From the first packet sent to the last flow established, repetitions included.
+    /// Time from the first packet sent to the last flow established, repetitions included.
     pub seconds: f64,
-    /// From the first packet sent to the last one sent for the first time.
+    /// Time from the first packet to the last first attempt.
     pub sending_seconds: f64,
 }
 
 impl Learned {
-    /// Flows offered per second.
+    /// Returns the flows offered per second.
     pub fn offered(&self) -> f64 {
         f64::from(self.flows + self.missing) / self.sending_seconds.max(1e-9)
     }
 
-    /// Flows established per second.
+    /// Returns the flows established per second.
     pub fn rate(&self) -> f64 {
         f64::from(self.flows) / self.seconds.max(1e-9)
     }
 }
 
-/// Lessons under way.
+/// The learning in progress.
 #[derive(Debug)]
 struct Lessons {
-    /// What is opened, as places in the order of creation.
+    /// Flows to open, as positions in the order of creation.
     places: Range<usize>,
     next: usize,
     under_way: u32,
     pace: Option<Pace>,
-    /// Flows whose SYN, or whose SYN+ACK, has arrived and is to be answered.
+    /// Flows whose SYN, or whose SYN+ACK, has arrived and must be answered.
     to_answer: [VecDeque<u32>; 2],
     learned: Learned,
     last_cycle: u64,
@@ -76,8 +78,9 @@ struct Lessons {
 }
 
 impl Generator {
-    /// Opens every flow that is to be established before the flood, as fast as the device answers. Packets lost on the way are sent
-    /// again, those that the device refuses for as long as `patience`: it may admit so many homes a second only.
+    /// Opens every flow that must be established before the flood, as fast as the device answers.
+    /// Lost packets are sent again; flows that the device refuses are tried again for `patience`,
+    /// as it may limit new homes per second.
     pub fn learn(
         &mut self,
         patience: Duration,
@@ -117,8 +120,8 @@ impl Generator {
         }
     }
 
-    /// Opens the flows at some places of the order of creation at `rate` flows per second, each with one attempt: test phase
-    /// 1 of RFC 9693.
+    /// Opens the flows at these positions of the order of creation at `rate` flows per second, each
+    /// with one attempt: test phase 1 of RFC 9693.
     pub fn establish(&mut self, places: Range<usize>, rate: f64) -> Learned {
         let start = tsc();
         let mut lessons = Lessons::new(places, Some(Pace::new(rate, tsc_hz(), start)));
@@ -127,7 +130,7 @@ impl Generator {
         lessons.finish(start)
     }
 
-    /// Upstream laps until a flow is established.
+    /// Returns the number of upstream laps until a flow is established.
     fn laps_to_establish(&self) -> u32 {
         match self.traffic.protocol {
             Protocol::Udp => 1,
@@ -147,7 +150,7 @@ impl Generator {
         }
     }
 
-    /// One attempt for each flow, or for each not yet established.
+    /// Makes one attempt for each flow; in a repetition, for each flow not established yet.
     fn pass(
         &mut self,
         lessons: &mut Lessons,
@@ -178,7 +181,7 @@ impl Generator {
                 lost_windows = 0;
                 lost = Deadline::after(PATIENCE);
             } else if lost.is_over() {
-                // A paced attempt ends here; one with a window opens the next.
+                // A paced attempt ends here; a windowed one opens the next window.
                 lessons.under_way = 0;
                 lost_windows += u32::from(is_windowed || all_sent);
                 lost = Deadline::after(PATIENCE);
@@ -193,7 +196,8 @@ impl Generator {
         self.internet.discard();
     }
 
-    /// Takes what has come, answers it and opens more flows; returns how many packets of lessons arrived.
+    /// Receives and answers packets and opens more flows; returns the number of learning packets
+    /// that arrived.
     fn lesson<const GRE: bool, const TCP: bool>(
         &mut self,
         lessons: &mut Lessons,
@@ -217,13 +221,13 @@ impl Generator {
         count
     }
 
-    /// What arrives on the internet side: first packets, and the last ones of a TCP handshake.
+    /// Receives on the internet side: first packets, and the last ones of TCP handshakes.
     fn hear_remotes<const TCP: bool>(&mut self, lessons: &mut Lessons) -> u32 {
         let Generator { table, internet, spare, .. } = self;
         let last_lap = if TCP { 2 } else { 1 };
         let mut count = 0;
         let first = internet.poll(spare);
-        // In the order of creation, the records lie all over the table.
+        // In the order of creation the records are scattered over the table.
         for frame in &spare[first..] {
             if let Some(flow) = claimed_flow::<false, TCP>(frame.data()) {
                 table.prefetch(flow);
@@ -247,7 +251,7 @@ impl Generator {
         count
     }
 
-    /// What arrives on the access side: SYN+ACKs.
+    /// Receives on the access side: SYN+ACKs.
     fn hear_homes<const GRE: bool, const TCP: bool>(&mut self, lessons: &mut Lessons) -> u32 {
         let table = &mut self.table;
         let mut count = 0;

@@ -1,26 +1,26 @@
-//! The packets of a run before any flow is filled in: one template per size and direction.
+//! The packets of a run without the fields of a flow: one template per size and direction.
 
 use weir_wire::ethernet::Mac;
 
 use crate::packet::{Direction, FCS_LEN, Kind, TUNNEL_LEN, Template};
 use crate::scenario::{Access, Protocol};
 
-/// The sizes of a run's packets: those of the plain Ethernet frame with its FCS, as RFC 2544 counts. Through a tunnel a packet has 24
-/// bytes more.
+/// The sizes of a run's packets: those of the plain Ethernet frame with its FCS, as in RFC 2544. In
+/// a tunnel a packet has 24 bytes more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     Fixed(u16),
-    /// 64, 594 and 1518 bytes in the proportion 7:4:1. A flow has one size for life.
+    /// 64, 594 and 1518 bytes in the proportion 7:4:1. A flow always has the same size.
     Imix,
 }
 
 /// The sizes that RFC 2544 section 9.1 lists for Ethernet.
 pub const SIZES: [u16; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
 const IMIX: [u16; 3] = [64, 594, 1518];
-/// Which of the three each of twelve neighbouring flows has.
+/// Size of each of twelve neighbouring flows, as an index into [`IMIX`].
 const IMIX_PATTERN: [u8; 12] = [0, 1, 0, 1, 0, 0, 2, 0, 1, 0, 1, 0];
 
-/// What the packets of a run look like.
+/// The form of a run's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traffic {
     pub access: Access,
@@ -37,7 +37,7 @@ pub enum TrafficError {
 }
 
 impl Traffic {
-    /// Refuses sizes that cannot hold what every packet carries.
+    /// Refuses sizes that cannot hold the required content of every packet.
     pub fn check(&self) -> Result<(), TrafficError> {
         let smallest = match self.size {
             Size::Fixed(size) if !(64..=1518).contains(&size) => return Err(TrafficError::Size),
@@ -59,7 +59,7 @@ pub(super) struct Templates {
 }
 
 impl Templates {
-    /// `source` and `destination` are MAC addresses.
+    /// Makes the templates. `source` and `destination` are MAC addresses.
     pub(super) fn new(
         traffic: Traffic,
         source: Mac,
@@ -88,7 +88,7 @@ impl Templates {
         Templates { of_size: sizes.into_iter().map(template).collect() }
     }
 
-    /// The template for a flow.
+    /// Returns the template for a flow.
     #[inline(always)]
     pub(super) fn of(&self, flow: u32) -> &Template {
         match self.of_size.as_slice() {

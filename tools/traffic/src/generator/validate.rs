@@ -1,4 +1,5 @@
-//! RFC 9693's validation of connection establishment: one packet downstream for each flow established, every one of them delivered.
+//! RFC 9693's validation of connection establishment: one packet downstream for each established
+//! flow, all of which must be delivered.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -14,11 +15,11 @@ use crate::side::BURST;
 
 const SILENCE: Duration = Duration::from_millis(100);
 
-/// What became of the packets of a validation.
+/// The result of a validation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Validated {
     pub account: Account,
-    /// Flows to validate.
+    /// Number of validated flows.
     pub flows: u32,
 }
 
@@ -29,7 +30,8 @@ impl Validated {
 }
 
 impl Generator {
-    /// Sends one packet to each flow at some places of the order of creation, at `rate` packets per second.
+    /// Sends one packet to each flow at these positions of the order of creation, at `rate` packets
+    /// per second.
     pub fn validate(&mut self, places: Range<usize>, rate: f64) -> Validated {
         match (self.traffic.access, self.traffic.protocol) {
             (Access::Gre, Protocol::Udp) => self.validate_as::<true, false>(places, rate),
@@ -73,7 +75,8 @@ impl Generator {
                     .is_some()
             });
             self.internet.receive(&mut self.spare, |_| false);
-            // Waiting for the next packet to be due is not silence; waiting for the device to take one is.
+            // Waiting until the next packet is due does not count as silence; waiting for the
+            // device to accept one does.
             let is_due = next < places.end && self.internet.is_clear();
             if sent > 0 || received > 0 || is_due {
                 silent = Deadline::after(SILENCE);

@@ -16,7 +16,7 @@ pub(super) enum Reg {
     R8 = 8,
 }
 
-/// How many bytes are loaded or stored.
+/// Number of bytes that are loaded or stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Size {
     Two = 0x08,
@@ -37,7 +37,7 @@ pub(super) enum Op {
     Move = 0xb0,
 }
 
-/// When a jump is taken, the opcode of RFC 9669 section 4.3. Unsigned.
+/// Condition of a jump, the opcode of RFC 9669 section 4.3. Unsigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum If {
     Above = 0x20,
@@ -60,7 +60,8 @@ const JMP32_IMM: u8 = 0x06;
 const TO_BIG_ENDIAN: u8 = 0xdc;
 const EXIT: u8 = 0x95;
 const LD_IMM64: u8 = 0x18;
-/// Source register of LD_IMM64: the immediate is a map's file descriptor, meant is the address of its value.
+/// Source register of LD_IMM64: the immediate is a map's file descriptor and stands for the address
+/// of its value.
 const PSEUDO_MAP_VALUE: u8 = 2;
 
 /// A program being written.
@@ -98,25 +99,25 @@ impl Assembler {
         self.emit(TO_BIG_ENDIAN, target as u8, 0, 0, bits);
     }
 
-    /// The address of the one value of an array map.
+    /// Loads the address of the one value of an array map.
     pub(super) fn value_address(&mut self, target: Reg, map: i32) {
         self.emit(LD_IMM64, target as u8, PSEUDO_MAP_VALUE, 0, map);
         self.emit(0, 0, 0, 0, 0);
     }
 
-    /// Jumps if `left` is so compared to `right`, to where the jump is landed.
+    /// Jumps to the landing point of the returned jump if `condition` holds for `left` and `right`.
     pub(super) fn jump(&mut self, condition: If, left: Reg, right: Reg) -> Jump {
         self.emit(JMP_REG | condition as u8, left as u8, right as u8, 0, 0);
         Jump(self.instructions.len() - 1)
     }
 
-    /// Compares the lower 32 bits.
+    /// Like `jump`, on the lower 32 bits and with a constant.
     pub(super) fn jump32(&mut self, condition: If, left: Reg, right: u32) -> Jump {
         self.emit(JMP32_IMM | condition as u8, left as u8, 0, 0, right as i32);
         Jump(self.instructions.len() - 1)
     }
 
-    /// The next instruction is the target of the jump.
+    /// Makes the next instruction the target of the jump.
     pub(super) fn land(&mut self, jump: Jump) {
         let distance = (self.instructions.len() - jump.0 - 1) as i16;
         self.instructions[jump.0] |= u64::from(distance as u16) << 16;
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_skips_what_lies_between() {
+    fn jump_skips_the_instructions_in_between() {
         let mut assembler = Assembler::default();
         let jump = assembler.jump(If::Above, Reg::R4, Reg::R3);
         assembler.constant(Op::Move, Reg::R0, 2);

@@ -1,6 +1,8 @@
-//! The kernel's BPF: an array of one value, XDP programs, and runs of them on made-up frames (bpf(2)).
+//! The kernel's BPF: an array of one value, XDP programs, and runs of them on made-up frames
+//! (bpf(2)).
 //!
-//! Everything is a file descriptor: it goes away with its owner, also when the process is killed.
+//! Every object is a file descriptor: it disappears with its owner, even when the process is
+//! killed.
 
 // JUSTIFICATION: neither std nor nix nor libc wraps bpf(2); all of it is in this file.
 #![allow(unsafe_code)]
@@ -26,7 +28,8 @@ const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 /// The programs call no GPL-only helper.
 const LICENSE: &[u8] = b"Apache-2.0\0";
 
-/// Frames that the kernel runs and hands to its stack at a time: the budget of a NAPI poll of a driver.
+/// Frames that the kernel runs and passes to its stack at a time: the budget of a NAPI poll of a
+/// driver.
 const BATCH: u32 = 64;
 
 /// An array map with one value.
@@ -37,7 +40,7 @@ pub(super) struct Value {
 }
 
 impl Value {
-    /// A value of `bytes` zero bytes.
+    /// Makes a value of `bytes` zero bytes.
     pub(super) fn new(bytes: usize) -> nix::Result<Value> {
         let mut attr =
             MapCreate { kind: BPF_MAP_TYPE_ARRAY, key: 4, value: bytes as u32, entries: 1 };
@@ -54,7 +57,8 @@ impl Value {
         assert_eq!(value.len(), self.bytes, "the kernel reads a whole value");
         let key = 0u32;
         let mut attr = self.element(&key, value.as_ptr() as u64);
-        // SAFETY: the kernel reads the key and, asserted above, no more than the slice; both outlive the call.
+        // SAFETY: the kernel reads the key and, asserted above, no more than the slice; both
+        // outlive the call.
         unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut attr) }.map(drop)
     }
 
@@ -62,7 +66,8 @@ impl Value {
         let mut value = vec![0; self.bytes];
         let key = 0u32;
         let mut attr = self.element(&key, value.as_mut_ptr() as u64);
-        // SAFETY: the kernel reads the key and writes as many bytes as the map was made with; both outlive the call.
+        // SAFETY: the kernel reads the key and writes as many bytes as the map was made with; both
+        // outlive the call.
         unsafe { bpf(BPF_MAP_LOOKUP_ELEM, &mut attr) }?;
         Ok(value)
     }
@@ -76,14 +81,14 @@ impl Value {
 #[derive(Debug)]
 pub(super) struct Program(OwnedFd);
 
-/// A program on an interface, as long as this lives.
+/// A program attached to an interface; dropping it detaches the program.
 #[derive(Debug)]
 pub(super) struct Link {
     _link: OwnedFd,
 }
 
 impl Program {
-    /// Loads instructions, after the kernel has proved them harmless.
+    /// Loads instructions, after the kernel has verified them.
     pub(super) fn load(instructions: &[u64]) -> nix::Result<Program> {
         let mut attr = ProgramLoad {
             kind: BPF_PROG_TYPE_XDP,
@@ -91,12 +96,13 @@ impl Program {
             instructions: instructions.as_ptr() as u64,
             license: LICENSE.as_ptr() as u64,
         };
-        // SAFETY: the kernel reads `instructions_len` words and the terminated license; both outlive the call.
+        // SAFETY: the kernel reads `instructions_len` words and the terminated license; both
+        // outlive the call.
         let fd = unsafe { bpf(BPF_PROG_LOAD, &mut attr) }?;
         Ok(Program(owned(fd)))
     }
 
-    /// Puts the program on an interface of the thread's network namespace.
+    /// Attaches the program to an interface of the thread's network namespace.
     pub(super) fn attach(&self, interface: u32) -> nix::Result<Link> {
         let mut attr = LinkCreate {
             program: self.0.as_raw_fd(),
@@ -109,8 +115,9 @@ impl Program {
         Ok(Link { _link: owned(fd) })
     }
 
-    /// Runs the program on `count` copies of `frame` as if `interface` had received them; what it passes goes up the stack.
-    /// A signal ends the run early. EINVAL or E2BIG: the kernel has no live frames (before 5.18).
+    /// Runs the program on `count` copies of `frame` as if `interface` had received them; passed
+    /// frames go up the stack. A signal ends the run early. EINVAL or E2BIG: the kernel has no live
+    /// frames (before 5.18).
     pub(super) fn run_live(&self, frame: &[u8], interface: u32, count: u32) -> nix::Result<()> {
         let context = XdpMd { data_end: frame.len() as u32, interface, ..XdpMd::default() };
         let mut attr = ProgramRun {
@@ -119,14 +126,16 @@ impl Program {
             batch: BATCH,
             ..self.run_on(frame, &context)
         };
-        // SAFETY: the kernel reads the frame and the context, of the sizes given, and copies nothing out of live frames.
+        // SAFETY: the kernel reads the frame and the context, of the sizes given, and copies
+        // nothing out of live frames.
         match unsafe { bpf(BPF_PROG_RUN, &mut attr) } {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(errno) => Err(errno),
         }
     }
 
-    /// What the program makes of one frame: its verdict and the frame. Nothing leaves the program.
+    /// Runs the program on one frame. Returns its verdict and the frame, which does not leave the
+    /// program.
     #[cfg(test)]
     pub(super) fn run_once(&self, frame: &[u8]) -> nix::Result<(u32, Vec<u8>)> {
         let mut after = vec![0u8; frame.len()];
@@ -137,7 +146,8 @@ impl Program {
             data_out_bytes: after.len() as u32,
             ..self.run_on(frame, &context)
         };
-        // SAFETY: the kernel reads the frame and the context and writes at most `data_out_bytes`; all outlive the call.
+        // SAFETY: the kernel reads the frame and the context and writes at most `data_out_bytes`;
+        // all outlive the call.
         unsafe { bpf(BPF_PROG_RUN, &mut attr) }?;
         Ok((attr.verdict, after))
     }
@@ -154,26 +164,27 @@ impl Program {
     }
 }
 
-/// bpf(2). Returns what the command returns.
+/// Calls bpf(2). Returns the result of the command.
 ///
 /// # Safety
-/// `attr` is laid out as the part of union bpf_attr that `command` uses, and each address in it is good for the bytes that
-/// the kernel reads or writes there during the call.
+/// `attr` is laid out as the part of union bpf_attr that `command` uses, and each address in it is
+/// valid for the bytes that the kernel reads or writes there during the call.
 unsafe fn bpf<Attr>(command: c_int, attr: &mut Attr) -> nix::Result<c_int> {
     let attr: *mut Attr = attr;
     // JUSTIFICATION: libc has no wrapper of bpf(2).
-    // SAFETY: the size is that of the struct; for the addresses in it the caller vouches.
+    // SAFETY: the size is that of the struct; the caller guarantees the addresses in it.
     let code = unsafe { syscall(SYS_bpf, command, attr, size_of::<Attr>()) };
     Errno::result(code).map(|code| code as c_int)
 }
 
 fn owned(fd: c_int) -> OwnedFd {
     // JUSTIFICATION: the descriptor must be closed.
-    // SAFETY: bpf(2) has just returned it, and nobody else has it.
+    // SAFETY: bpf(2) has just returned it, and it has no other owner.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-// The parts of union bpf_attr (linux/bpf.h), as far as they are used; what a shorter struct leaves out is zero.
+// The parts of union bpf_attr (linux/bpf.h) in use; the kernel takes fields beyond a shorter struct
+// as zero.
 
 #[repr(C)]
 struct MapCreate {

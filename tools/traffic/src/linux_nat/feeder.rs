@@ -1,7 +1,9 @@
-//! The program that makes the traffic: each run writes the frame of the next flow and passes it to the stack.
+//! The program that makes the traffic: each run writes the frame of the next flow and passes it to
+//! the stack.
 //!
-//! The kernel recycles the pages of live frames as the stack left them, translated and with a smaller TTL, so a run writes all
-//! 42 bytes of headers. Checksums are computed as the template's sum plus what differs from flow to flow (RFC 1071).
+//! The kernel recycles the pages of live frames as the stack left them, translated and with a
+//! smaller TTL, so a run writes all 42 bytes of headers. Checksums are computed as the template's
+//! sum plus the words that differ from flow to flow (RFC 1071).
 
 use weir_wire::checksum;
 use weir_wire::ethernet::Ethernet;
@@ -38,7 +40,7 @@ pub(super) struct Feeder {
 }
 
 impl Feeder {
-    /// Frames seem to come from the interface of this index.
+    /// Makes a feeder whose frames seem to be received by the interface with this index.
     pub(super) fn new(direction: Direction, interface: u32) -> nix::Result<Feeder> {
         let state = Value::new(STATE_BYTES)?;
         let template = Flow::new(0).frame(direction);
@@ -46,7 +48,7 @@ impl Feeder {
         Ok(Feeder { program, state, template, interface })
     }
 
-    /// The next frames are those of the flows `0, step, 2 step, ...` modulo `flows`.
+    /// Makes the next frames those of the flows `0, step, 2 step, ...` modulo `flows`.
     pub(super) fn start(&self, flows: u32, step: u32) -> nix::Result<()> {
         let words = [0, step, flows].map(u32::to_ne_bytes);
         self.state.write(words.as_flattened())
@@ -58,7 +60,8 @@ impl Feeder {
     }
 }
 
-/// A step that visits all of `flows` before it comes back, far from each other: next to the golden section of them.
+/// Returns a step that visits all of `flows` before it repeats, with neighbours far apart: next to
+/// the golden section of them.
 pub(super) fn permuting_step(flows: u32) -> u32 {
     let golden = (f64::from(flows) * 0.618_033_988_749_895) as u32;
     (golden..flows).find(|&step| greatest_common_divisor(step, flows) == 1).unwrap_or(0)
@@ -68,7 +71,8 @@ fn greatest_common_divisor(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
-/// Sums over the template without what the program adds: checksum fields, addresses and ports of the flow.
+/// Sums over the template without the words that the program adds: checksum fields, addresses and
+/// ports of the flow.
 struct Sums {
     ip: u32,
     udp: u32,
@@ -105,7 +109,7 @@ fn instructions(direction: Direction, template: &[u8], state: i32) -> Vec<u64> {
     let sums = Sums::new(direction, template);
     let mut a = Assembler::default();
 
-    // R2 = the frame. The verifier wants to see its length compared.
+    // R2 = the frame. The verifier requires a comparison of its length.
     a.load(Size::Four, R2, R1, 0);
     a.load(Size::Four, R3, R1, 4);
     a.register(Op::Move, R4, R2);
@@ -123,7 +127,7 @@ fn instructions(direction: Direction, template: &[u8], state: i32) -> Vec<u64> {
     a.land(no_wrap);
     a.store(Size::Four, R1, 0, R4);
 
-    // R6 = home, R7 = port, R8 = remote host, as `Flow::new`.
+    // R6 = home, R7 = port, R8 = remote host, as in `Flow::new`.
     a.register(Op::Move, R6, R5);
     a.constant(Op::ShiftRight, R6, PORT_BITS as i32);
     a.register(Op::Move, R8, R6);
@@ -140,7 +144,8 @@ fn instructions(direction: Direction, template: &[u8], state: i32) -> Vec<u64> {
     a.register(Op::Or, R7, R5);
     a.constant(Op::Add, R7, i32::from(FIRST_PORT));
 
-    // R3 = IP checksum, R4 = UDP checksum. 2^16 = 1 modulo 0xffff: words of 32 bits may be added whole.
+    // R3 = IP checksum, R4 = UDP checksum. 2^16 = 1 modulo 0xffff: words of 32 bits may be added
+    // whole.
     a.register(Op::Move, R0, R8);
     if direction == Direction::Up {
         a.register(Op::Add, R0, R6);
@@ -157,7 +162,7 @@ fn instructions(direction: Direction, template: &[u8], state: i32) -> Vec<u64> {
     a.constant(Op::Move, R4, 0xffff);
     a.land(present);
 
-    // The headers: first all words of the template, then what differs.
+    // The headers: first all words of the template, then the words that differ.
     for offset in (0..UDP_CHECKSUM).step_by(4) {
         let word =
             [template[offset], template[offset + 1], template[offset + 2], template[offset + 3]];
@@ -185,7 +190,8 @@ fn instructions(direction: Direction, template: &[u8], state: i32) -> Vec<u64> {
     a.finish()
 }
 
-/// Folds a sum below 2^36 to 16 bits and complements it. Three rounds: 2^36, then below 2^21, then at most 0x1001e, then 16 bits.
+/// Folds a sum below 2^36 to 16 bits and complements it. Three rounds: 2^36, then below 2^21, then
+/// at most 0x1001e, then 16 bits.
 fn finish_checksum(a: &mut Assembler, sum: Reg, scratch: Reg) {
     for _ in 0..3 {
         a.register(Op::Move, scratch, sum);
@@ -241,7 +247,7 @@ mod tests {
             let feeder = Feeder::new(direction, 0).expect("device tests run as root");
             for (flows, step) in [(1, 0), (3, 1), (4_000_000, permuting_step(4_000_000))] {
                 feeder.start(flows, step).unwrap();
-                // What the stack leaves in a page must not show in the next frame.
+                // Bytes that the stack left in a page must not show in the next frame.
                 let used: Vec<u8> = feeder
                     .template
                     .iter()

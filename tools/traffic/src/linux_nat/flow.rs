@@ -1,4 +1,5 @@
-//! Who talks to whom through the kernel: flows, their frames, and what must come out at the other side.
+//! The flows through the kernel: their addresses, their frames, and the frames that must come out
+//! at the other side.
 //!
 //! | what | addresses |
 //! |---|---|
@@ -6,8 +7,9 @@
 //! | remote hosts | 198.19.0.0/20, port 443 |
 //! | the public address | 198.18.0.1 |
 //!
-//! No two flows share the remote host and the source port, so the kernel can keep each port (it does: nf_nat only
-//! changes a port that is taken), and the answer to a flow is known without looking.
+//! No two flows share the remote host and the source port, so the kernel can keep each port (it
+//! does: nf_nat only changes a port that is taken), and the answer to a flow is known without
+//! looking.
 
 use weir_wire::build::{self, mac};
 use weir_wire::ethernet::Ethernet;
@@ -18,13 +20,14 @@ pub(super) const REMOTES: u32 = u32::from_be_bytes([198, 19, 0, 0]);
 pub(super) const PUBLIC: u32 = u32::from_be_bytes([198, 18, 0, 1]);
 pub(super) const REMOTE_PORT: u16 = 443;
 pub(super) const FIRST_PORT: u16 = 20_000;
-/// A flow number, from the low bits on: 6 bits of port, 12 bits of remote host, the rest again port.
+/// A flow number, from the low bits on: 6 bits of port, 12 bits of remote host, the rest again
+/// port.
 pub(super) const PORT_BITS: u32 = 6;
 pub(super) const REMOTE_BITS: u32 = 12;
-/// What the source ports above [`FIRST_PORT`] can tell apart.
+/// Number of flows that the source ports above [`FIRST_PORT`] can distinguish.
 pub(super) const FLOWS_MAX: u32 = 1 << 22;
 
-/// Bytes of a frame in memory: the smallest that Ethernet has, without FCS.
+/// Bytes of a frame in memory: the smallest of Ethernet, without FCS.
 pub(super) const FRAME_BYTES: usize = 60;
 const PAYLOAD: [u8; FRAME_BYTES - 14 - 20 - 8] = *b"weir linux traffic";
 
@@ -34,7 +37,7 @@ pub(super) const HOMES_MAC: u8 = 2;
 pub(super) const INTERNET_MAC: u8 = 3;
 pub(super) const HOSTS_MAC: u8 = 4;
 
-/// Which way a packet goes through the kernel.
+/// Direction of a packet through the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     /// From a home to a remote host: the source is translated.
@@ -52,7 +55,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// The flow of a number below [`FLOWS_MAX`].
+    /// Returns the flow of a number below [`FLOWS_MAX`].
     pub(super) fn new(number: u32) -> Flow {
         let port =
             number & ((1 << PORT_BITS) - 1) | number >> (PORT_BITS + REMOTE_BITS) << PORT_BITS;
@@ -63,7 +66,7 @@ impl Flow {
         }
     }
 
-    /// The number of the flow that a remote host and a public port belong to.
+    /// Returns the number of the flow that a remote host and a public port belong to.
     fn number(remote: u32, port: u16) -> Option<u32> {
         let host = remote.checked_sub(REMOTES).filter(|host| host >> REMOTE_BITS == 0)?;
         let port = u32::from(port.checked_sub(FIRST_PORT)?);
@@ -71,7 +74,7 @@ impl Flow {
         Some(port >> PORT_BITS << (PORT_BITS + REMOTE_BITS) | host << PORT_BITS | low)
     }
 
-    /// The frame that enters the kernel.
+    /// Returns the frame that enters the kernel.
     pub(super) fn frame(&self, direction: Direction) -> Vec<u8> {
         match direction {
             Direction::Up => build::ethernet(
@@ -88,8 +91,8 @@ impl Flow {
     }
 }
 
-/// Whether a frame that left the kernel belongs to one of `flows` and is translated as it must be: addresses, ports, TTL,
-/// length and both checksums. The error says what is wrong.
+/// Checks that a frame that left the kernel belongs to one of `flows` and is translated correctly:
+/// addresses, ports, TTL, length and both checksums. The error says what is wrong.
 pub(super) fn check(frame: &[u8], direction: Direction, flows: u32) -> Result<(), String> {
     verify::frame(frame).map_err(|wrong| wrong.to_string())?;
     let packet = frame.get(Ethernet::LEN..).unwrap_or_default();
@@ -137,7 +140,7 @@ mod tests {
         assert_eq!(flows.len(), 300_000);
     }
 
-    /// A frame as a router with SNAT sends it.
+    /// Returns a frame as a router with SNAT sends it.
     fn translated(flow: Flow) -> Vec<u8> {
         let packet = build::ipv4(PUBLIC, flow.remote).ttl(63);
         build::ethernet(
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_right_translation_passes() {
+    fn only_a_correct_translation_passes_the_check() {
         let right = translated(Flow::new(77));
         assert_eq!(right.len(), FRAME_BYTES);
         assert_eq!(check(&right, Direction::Up, 100), Ok(()));

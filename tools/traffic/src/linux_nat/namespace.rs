@@ -1,10 +1,12 @@
-//! A router in a network namespace of the calling thread: interfaces, routes, neighbours, and the ruleset.
+//! A router in a network namespace of the calling thread: interfaces, routes, neighbours, and the
+//! ruleset.
 //!
 //! ```text
 //!   homes ──veth── access ▶ forward, conntrack, SNAT ▶ internet ──veth── hosts
 //! ```
 //!
-//! The namespace has no name and no other member: it goes away, with all that is in it, when the thread ends.
+//! The namespace has no name and no other member: it disappears, with everything in it, when the
+//! thread ends.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -20,7 +22,8 @@ use super::Skipped;
 
 const NETFILTER: &str = "/proc/sys/net/netfilter";
 
-/// One queue each: everything happens on one core. `addrgenmode none`: no IPv6 packet of the kernel's own.
+/// One queue each: everything happens on one core. `addrgenmode none`: the kernel sends no IPv6
+/// packets by itself.
 const INTERFACES: &str = "\
 link add access address 02:00:00:00:00:01 numrxqueues 1 numtxqueues 1 type veth peer name homes address 02:00:00:00:00:02 numrxqueues 1 numtxqueues 1
 link add internet address 02:00:00:00:00:03 numrxqueues 1 numtxqueues 1 type veth peer name hosts address 02:00:00:00:00:04 numrxqueues 1 numtxqueues 1
@@ -40,7 +43,8 @@ route add 10.128.0.0/9 via 10.1.0.2
 route add 198.19.0.0/20 via 10.2.0.2
 ";
 
-/// What an operator would write: established flows first, new ones only from inside, one public address.
+/// A typical operator's ruleset: established flows first, new ones only from inside, one public
+/// address.
 const RULESET: &str = "\
 table ip nat {
     chain forward {
@@ -55,7 +59,7 @@ table ip nat {
 }
 ";
 
-/// Seconds a session lives without a packet: longer than the table takes to fill.
+/// Lifetime of a session without a packet, seconds: longer than filling the table takes.
 const UDP_TIMEOUT_SECONDS: u32 = 600;
 
 /// Indexes of the interfaces.
@@ -67,7 +71,8 @@ pub(super) struct Router {
     pub(super) hosts: u32,
 }
 
-/// Moves the thread to a core and to a namespace of its own, and builds the router there. The thread must end afterwards.
+/// Moves the thread to a core and to a new namespace, and builds the router there. The thread must
+/// end afterwards.
 pub(super) fn build(core: usize, flows: u32) -> Result<Router, Skipped> {
     let mut cores = CpuSet::new();
     cores
@@ -95,15 +100,16 @@ pub(super) fn build(core: usize, flows: u32) -> Result<Router, Skipped> {
     })
 }
 
-/// Sessions that conntrack holds in this namespace.
+/// Returns the number of sessions that conntrack holds in this namespace.
 pub(super) fn sessions() -> Result<u64, Skipped> {
     get(&format!("{NETFILTER}/nf_conntrack_count"))
 }
 
-/// The limit is one for the whole machine and cannot be raised from a namespace; the machine is left as it is.
+/// Checks the limit of conntrack. It applies to the whole machine and cannot be raised from a
+/// namespace; the machine is not changed.
 fn require_room(flows: u32) -> Result<(), Skipped> {
     let max = get(&format!("{NETFILTER}/nf_conntrack_max"))?;
-    // 0 is no limit.
+    // 0 means no limit.
     if max != 0 && max < u64::from(flows) {
         return Err(Skipped(format!(
             "{flows} flows are more than net.netfilter.nf_conntrack_max of this machine, {max}"
@@ -122,12 +128,12 @@ fn get(path: &str) -> Result<u64, Skipped> {
 }
 
 fn set(path: &str, value: u32) -> Result<(), Skipped> {
-    // A network interface's folder is a thread's own view, so this is the namespace's.
+    // This folder shows the namespace of the calling thread, so the setting is the namespace's.
     fs::write(Path::new(path), value.to_string())
         .map_err(|error| Skipped(format!("{path} cannot be set: {error}")))
 }
 
-/// Runs a program with `input` and wants it to succeed.
+/// Runs a program with `input`; fails if the program fails.
 fn run(program: &str, arguments: &[&str], input: &str, package: &str) -> Result<(), Skipped> {
     let started = Command::new(program)
         .args(arguments)
@@ -142,7 +148,7 @@ fn run(program: &str, arguments: &[&str], input: &str, package: &str) -> Result<
         _ => Skipped(format!("{program}: {error}")),
     };
     let mut child = started.map_err(failed)?;
-    // A program that ended early says why on its own.
+    // A program that ended early reports why by itself.
     let _ = child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
     let output = child.wait_with_output().map_err(failed)?;
     if output.status.success() {

@@ -1,11 +1,12 @@
-//! The program at the far end: it counts the translated packets, keeps a sample of them, and drops them all.
+//! The program at the far end: it counts the translated packets, keeps a sample of them, and drops
+//! them all.
 
 use super::assembler::{Assembler, If, Op, Reg, Size};
 use super::bpf::{Link, Program, Value};
 use super::flow::{Direction, FRAME_BYTES, HOMES, PUBLIC};
 
 const XDP_DROP: i32 = 1;
-/// One packet of so many is kept.
+/// One packet in this many is kept.
 const SAMPLE_EVERY: u64 = 256;
 const SAMPLES: usize = 64;
 const SLOT_BYTES: usize = 64;
@@ -14,11 +15,11 @@ const SLOT_BITS: i32 = SLOT_BYTES.trailing_zeros() as i32;
 const SLOTS: usize = 64;
 const VALUE_BYTES: usize = SLOTS + SAMPLES * SLOT_BYTES;
 
-/// Where an IPv4 source and destination address lie in a frame.
+/// Offsets of the IPv4 source and destination addresses in a frame.
 const SOURCE: i16 = 14 + 12;
 const DESTINATION: i16 = 14 + 16;
 
-/// The program on an interface.
+/// The program attached to an interface.
 #[derive(Debug)]
 pub(super) struct Sink {
     value: Value,
@@ -26,20 +27,21 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// Puts the program for what was translated in this direction on the interface of this index.
+    /// Attaches the program for packets translated in this direction to the interface with this
+    /// index.
     pub(super) fn attach(direction: Direction, interface: u32) -> nix::Result<Sink> {
         let value = Value::new(VALUE_BYTES)?;
         let link = Program::load(&instructions(direction, value.fd()))?.attach(interface)?;
         Ok(Sink { value, _link: link })
     }
 
-    /// Packets so far whose address was translated.
+    /// Returns the number of packets so far whose address was translated.
     pub(super) fn translated(&self) -> nix::Result<u64> {
         let value = self.value.read()?;
         Ok(value.first_chunk().map_or(0, |count| u64::from_ne_bytes(*count)))
     }
 
-    /// Frames of these packets: the first, and the latest of every 256th.
+    /// Returns frames of these packets: the first, and the latest of every 256th.
     pub(super) fn samples(&self) -> nix::Result<Vec<Vec<u8>>> {
         let kept = self.translated()?.div_ceil(SAMPLE_EVERY).min(SAMPLES as u64);
         let value = self.value.read()?;

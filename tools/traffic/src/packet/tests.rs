@@ -20,7 +20,7 @@ fn addresses() -> Addresses {
 fn packet<const TUNNEL: bool, const TCP: bool>(len: usize, mark: Mark) -> Vec<u8> {
     let way = Direction::Upstream;
     let template = Template::new::<TUNNEL, TCP>(MACS.0, MACS.1, way, len);
-    // A used buffer.
+    // A buffer with old content.
     let mut bytes = vec![0xa5; template.len()];
     let segment = match TCP {
         true => Segment::new(way, mark.flow, mark.lap, mark.lap - 1, template.payload_len()),
@@ -34,7 +34,7 @@ fn mark(flow: u32, lap: u32) -> Mark {
     Mark { flow, lap, stamp: flow ^ lap }
 }
 
-/// Every header parses with another parser, and its checksums are right.
+/// Checks that every header parses with another parser, and that its checksums are correct.
 fn assert_valid<const TCP: bool>(ip: &[u8]) {
     let sliced = SlicedPacket::from_ip(ip).unwrap();
     let Some(etherparse::NetSlice::Ipv4(v4)) = &sliced.net else { panic!("not IPv4") };
@@ -94,7 +94,7 @@ fn rfc_2544s_smallest_frame_has_60_bytes_in_the_buffer() {
 
 #[test]
 fn no_lap_sends_a_udp_checksum_of_zero() {
-    // Among 65,536 consecutive laps every checksum value comes up.
+    // Among 65,536 consecutive laps every checksum value occurs.
     for lap in 1..=65_536 {
         let bytes = packet::<false, false>(60, Mark { flow: 3, lap, stamp: 0 });
         assert_ne!(&bytes[40..42], [0, 0], "lap {lap}");
@@ -103,7 +103,7 @@ fn no_lap_sends_a_udp_checksum_of_zero() {
 }
 
 #[test]
-fn the_other_direction_and_other_shapes_are_not_ours() {
+fn other_directions_and_shapes_are_not_packets_of_the_generator() {
     let tunnel = packet::<true, false>(84, mark(5, 9));
     let plain = packet::<false, false>(60, mark(5, 9));
     assert_eq!(read::<true, false>(&tunnel, Direction::Downstream), None);
@@ -113,7 +113,8 @@ fn the_other_direction_and_other_shapes_are_not_ours() {
     assert_eq!(read::<false, false>(&[], Direction::Upstream), None);
 }
 
-/// What a device may change, with the checksum put right, is accepted; any other flipped bit is noticed.
+/// Fields that a device may change are accepted with a corrected checksum; any other flipped bit is
+/// detected.
 fn check_flips<const TUNNEL: bool, const TCP: bool>(len: usize) {
     let sent = packet::<TUNNEL, TCP>(len, mark(5, 9));
     let right = read::<TUNNEL, TCP>(&sent, Direction::Upstream).unwrap();

@@ -1,29 +1,31 @@
-//! Packets that no flow of the generator has: what an attacker sends beside them. They carry a mark of their own, so that none of
-//! them counts as a packet of a flow.
+//! Packets that belong to no flow of the generator: those that an attacker sends beside the flows.
+//! They carry a different mark, so that none of them counts as a packet of a flow.
 
 use super::{IPV4_LEN, Kind, Template, fold, get, pseudo_sum, put, words};
 
 /// The mark of a packet that belongs to no flow.
 const MAGIC: u32 = u32::from_le_bytes(*b"wrAT");
-/// Bytes behind the mark of a first fragment: with them its IP payload is a multiple of eight (RFC 791 section 3.2).
+/// Bytes after the mark of a first fragment: with them its IP payload is a multiple of eight (RFC
+/// 791 section 3.2).
 const FRAGMENT_PADDING: usize = 6;
-/// Bytes of the datagram that the first fragment leaves for others.
+/// Bytes of the datagram that the first fragment leaves for further ones.
 const FRAGMENT_REST: u16 = 1024;
 
 impl Template {
-    /// The same, of no flow.
+    /// Returns the same packet with the mark of no flow.
     pub fn of_no_flow<const TUNNEL: bool, const TCP: bool>(mut self) -> Self {
         put(&mut self.bytes, Kind::<TUNNEL, TCP>::MARK, MAGIC.to_le_bytes());
         self.summed::<TUNNEL, TCP>()
     }
 
-    /// The same with another time to live; that of the tunnel stays.
+    /// Returns the same packet with another time to live; that of the tunnel stays.
     pub fn with_ttl<const TUNNEL: bool, const TCP: bool>(mut self, ttl: u8) -> Self {
         self.bytes[Kind::<TUNNEL, TCP>::IP + 8] = ttl;
         self.summed::<TUNNEL, TCP>()
     }
 
-    /// The same UDP packet as the first fragment of a datagram; it must have [`first_fragment_len`] bytes.
+    /// Returns the same UDP packet as the first fragment of a datagram; it must have
+    /// [`first_fragment_len`] bytes.
     pub fn as_first_fragment<const TUNNEL: bool>(mut self) -> Self {
         let (ip, l4) = (Kind::<TUNNEL, false>::IP, Kind::<TUNNEL, false>::L4);
         // More fragments, and no "don't fragment".
@@ -42,12 +44,12 @@ impl Template {
     }
 }
 
-/// Bytes of a first fragment, without FCS.
+/// Returns the bytes of a first fragment, without FCS.
 pub const fn first_fragment_len<const TUNNEL: bool>() -> usize {
     Kind::<TUNNEL, false>::HEAD + FRAGMENT_PADDING
 }
 
-/// Gives a UDP packet just written an identification (RFC 791 section 3.1).
+/// Sets the identification (RFC 791 section 3.1) of a UDP packet just written.
 #[inline]
 pub fn identify<const TUNNEL: bool>(bytes: &mut [u8], identification: u16) {
     let ip = Kind::<TUNNEL, false>::IP;

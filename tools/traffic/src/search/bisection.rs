@@ -1,6 +1,6 @@
 //! A binary search for the highest rate that passes.
 
-/// The interval in which the highest passing rate lies.
+/// The interval that contains the highest passing rate.
 #[derive(Clone, Copy, Debug)]
 pub struct Bisection {
     passed: f64,
@@ -11,23 +11,24 @@ pub struct Bisection {
 }
 
 impl Bisection {
-    /// Between 0 and `rate_max`, down to an interval of `precision * rate_max`. The first step tries `rate_max` itself.
+    /// Starts a search between 0 and `rate_max`, down to an interval of `precision * rate_max`. The
+    /// first step tries `rate_max` itself.
     pub fn new(rate_max: f64, precision: f64) -> Self {
         Bisection { passed: 0.0, failed: rate_max, rate: rate_max, left: Self::steps(precision) }
     }
 
-    /// Steps that a search takes at most.
+    /// Returns the largest number of steps that a search takes.
     pub fn steps(precision: f64) -> u32 {
         1 + (1.0 / precision.clamp(1e-6, 1.0)).log2().ceil() as u32
     }
 
-    /// The next rate to try; `None` when the search is over.
+    /// Returns the next rate to try; `None` when the search is over.
     pub fn next_rate(&mut self) -> Option<f64> {
         self.left = self.left.checked_sub(1)?;
         Some(self.rate)
     }
 
-    /// Takes the outcome of the rate last tried.
+    /// Enters the outcome of the last tried rate.
     pub fn enter(&mut self, has_passed: bool) {
         if has_passed {
             self.passed = self.rate;
@@ -41,7 +42,7 @@ impl Bisection {
         self.rate = (self.passed + self.failed) / 2.0;
     }
 
-    /// The highest rate that passed, 0 if none did.
+    /// Returns the highest rate that passed, 0 if none did.
     pub fn found(&self) -> f64 {
         self.passed
     }
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_within_the_precision_below_the_limit() {
+    fn bisection_ends_within_the_precision_below_the_limit() {
         for limit in [15.0, 333.0, 500.0, 998.0] {
             let (found, steps) = search(limit);
             assert!(found <= limit && found > limit - 10.0, "{limit}: {found}");

@@ -23,7 +23,7 @@ fn bytes<const TUNNEL: bool>(way: Direction, addresses: Addresses, mark: Mark) -
     bytes
 }
 
-/// A packet as the device would send it to the internet side.
+/// Returns a packet as the device would send it to the internet side.
 fn translated(table: &Table, flow: u32, public: Endpoint, lap: u32) -> Vec<u8> {
     let mut record = table.flows[flow as usize];
     record.public = public.address.swap_bytes();
@@ -76,7 +76,7 @@ fn upstream_is_judged_by_the_learned_endpoint() {
     let mut bad = third.clone();
     bad[40] ^= 1;
     assert_eq!(up(&mut table, &bad), Some(Verdict::BadChecksum));
-    // A wrong packet does not count as the lap's right one.
+    // A wrong packet does not count as the lap's correct one.
     assert_eq!(up(&mut table, &third), Some(Verdict::Right));
 }
 
@@ -117,7 +117,7 @@ fn downstream_is_judged_by_home_tunnel_and_inside_endpoint() {
 }
 
 #[test]
-fn an_unchanged_packet_is_right_only_where_nobody_translates() {
+fn unchanged_packet_is_right_only_if_the_device_does_not_translate() {
     for (device, right) in
         [(Device::PassesThrough, Some(Verdict::Right)), (Device::Translates, None)]
     {

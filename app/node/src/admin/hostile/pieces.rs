@@ -1,4 +1,4 @@
-//! Requests, and bytes that nearly are some, of pieces that weir knows.
+//! Builds requests, and bytes that resemble requests, from words that weir knows.
 
 use bolero::TypeGenerator;
 
@@ -41,7 +41,7 @@ const KEYS: [&str; 16] = [
     "colour",
 ];
 
-/// Right for one key and wrong for most others; as they stand in a query.
+/// Values as they stand in a query: each is valid for one key and invalid for most others.
 const VALUES: [&str; 24] = [
     "10.200.0.1",
     "10.9.9.9",
@@ -108,7 +108,7 @@ pub(super) enum Value {
 pub(super) struct Asked {
     method: u8,
     path: u8,
-    /// Behind `/subscriber/`.
+    /// The address behind `/subscriber/`.
     address: Value,
     is_flush: bool,
     query: Vec<(u8, Value)>,
@@ -122,7 +122,7 @@ impl Asked {
     }
 
     pub(super) fn path(&self) -> String {
-        // Seldom a capture: each takes megabytes of buffers.
+        // Captures are rare, since each takes megabytes of buffers.
         let at = usize::from(self.path) % (8 * PATHS.len());
         let path = match PATHS.get(at) {
             Some(path) => path,
@@ -137,7 +137,7 @@ impl Asked {
         format!("{path}{}{}", text("", &self.address), if self.is_flush { "/flush" } else { "" })
     }
 
-    /// Keys and values as the server reads them, beside the text.
+    /// Returns the text of the query, and its keys and values as the server reads them.
     pub(super) fn query(&self) -> (String, Vec<(&'static str, String)>) {
         let mut pairs = Vec::new();
         let mut query = String::new();
@@ -170,10 +170,10 @@ fn text(key: &str, value: &Value) -> String {
     }
 }
 
-/// A part of what comes over a connection.
+/// A part of the bytes sent over a connection.
 #[derive(Clone, Debug, TypeGenerator)]
 pub(super) enum Part {
-    /// A request whose length may be a lie.
+    /// A request whose declared length may be wrong.
     Asked(Asked, u8),
     Header(u8, Value),
     Word(u8),
@@ -221,7 +221,7 @@ const WORDS: [&str; 24] = [
     "\u{e9}",
 ];
 
-/// The bytes of it.
+/// Appends the bytes of `part` to `out`.
 pub(super) fn put(out: &mut Vec<u8>, part: &Part) {
     match part {
         Part::Asked(asked, kind) => {

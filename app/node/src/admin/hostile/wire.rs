@@ -12,7 +12,7 @@ use crate::admin::table::Remote;
 use crate::request::{Mailbox, Request};
 use crate::sample_node::{HOME, sample_node, session, show_homes, show_subscriber};
 
-/// Bytes that a connection holds each way: more than any answer but a capture.
+/// Bytes that a connection buffers each way: more than any answer but a capture.
 const WIRE_BYTES: usize = 256 << 10;
 
 /// The real routes under the real HTTP server, with a task in the worker's place.
@@ -38,12 +38,12 @@ impl Server {
 
     pub(super) fn connect(&self, uid: u32) -> DuplexStream {
         let (ours, theirs) = duplex(WIRE_BYTES);
-        self.connect.send((theirs, uid)).expect("it serves");
+        self.connect.send((theirs, uid)).expect("the server's task runs");
         ours
     }
 }
 
-/// A worker with one home. A capture of it ends at once.
+/// Answers as a worker with one home. A capture of this worker ends at once.
 async fn answer(mut mailbox: Mailbox) {
     loop {
         match mailbox.take() {

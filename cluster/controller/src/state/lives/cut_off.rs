@@ -1,15 +1,19 @@
-//! Workers that run and are of no use: one of their sides is down, the node's BIRD does not announce it, or no other
-//! node hears theirs.
+//! Workers that run but cannot serve: one of their sides is down, their node's BIRD does not
+//! announce it, or no other node hears theirs.
 //!
-//! - The first two a node says of itself; the third is what all say who replicate with it, if one of them hears anybody:
-//!   who hears nobody may itself be the one that is cut off.
-//! - The first and the third must last for `cut_off_after_ms`, and end at once. Reports that do not come say nothing.
-//! - Of BIRD a node says only what has lasted. It counts, and ends, when no node has said anything new of BIRD for
-//!   `bird_settle_ms`: what happens to many at once, as when a switch restarts, is seen of all of them at once, and then
-//!   so many are gone that nothing moves.
-//! - A node that has just come is given time to be heard: those who lost it try again ever more rarely.
-//! - For the trial of those that come and go, the end of it counts as a loss and a return. One that ends with the node is
-//!   the node's loss.
+//! - A node reports the first two of itself. The third needs every report about the node to be
+//!   negative, and one of the reporters to hear some other node: a reporter that hears no node may
+//!   itself be cut off.
+//! - The first and the third must last for `cut_off_after_ms`, and end at once. A missing report
+//!   counts neither way.
+//! - A node reports the state of its BIRD only once it has lasted. The state counts, and ends, when
+//!   no node has reported a change of its BIRD for `bird_settle_ms`: a fault of many nodes, as when
+//!   a switch restarts, is seen of all of them at once, and then so many are gone that nothing
+//!   moves.
+//! - A node that has just registered is given time to be heard: peers that lost it retry ever more
+//!   rarely.
+//! - For the trial of a flapping worker, the end of a cut-off counts as a loss and a return. A
+//!   cut-off that ends with the node counts as the node's loss.
 
 use std::collections::BTreeMap;
 
@@ -20,25 +24,26 @@ use super::super::options::Options;
 use super::super::time::Now;
 use super::{Life, Lives};
 
-/// What is known of this in one node.
+/// Everything known of the cut-offs of one node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CutOff {
-    /// When the node came.
+    /// Time at which the node registered.
     came_ms: u64,
-    /// Since when which of its workers have a side down.
+    /// Workers with a side down, and since when.
     broken: BTreeMap<u16, u64>,
-    /// Sides that are not announced as the node says, and those of them that count.
+    /// Sides that BIRD does not announce, as last reported; `bird_counted` holds those that count.
     bird_down: Vec<BirdDown>,
     bird_counted: Vec<BirdDown>,
     reported_ms: u64,
     unheard_since_ms: Option<u64>,
-    /// Since when all who say anything of it do not hear it, though they may be cut off themselves; and who they are.
+    /// Time since which every report about the node says that it is not heard, and the reporters,
+    /// which may themselves be cut off.
     silent: Option<(u64, Vec<NodeId>)>,
-    /// Why which of its workers count as cut off.
+    /// Reasons, by worker, that workers count as cut off.
     pub(super) why: BTreeMap<u16, String>,
 }
 
-/// A worker is cut off, or no longer.
+/// The start or the end of a worker's cut-off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct CutOffChange {
     pub(in super::super) node: NodeId,
@@ -47,22 +52,23 @@ pub(in super::super) struct CutOffChange {
     pub(in super::super) why: String,
 }
 
-/// That a node is heard by none of those who say anything of it.
+/// The reporters that do not hear a node.
 #[derive(Default)]
 struct Unheard {
-    /// Who say so; empty: it is heard, or nobody says anything.
+    /// Reporters; empty: some node hears it, or no node reports about it.
     by: Vec<NodeId>,
-    /// One of them hears another node: it is not they who are cut off.
+    /// Whether one of them hears another node, so that it is not the reporters that are cut off.
     is_certain: bool,
 }
 
 impl CutOff {
-    /// Nothing is known of a node that has come now.
+    /// Creates the state of a node that has just registered.
     pub(super) fn begun(now: Now) -> Self {
         Self { came_ms: now.monotonic_ms, ..Self::default() }
     }
 
-    /// Whether a worker's side has gone down or come back since it said so last.
+    /// Takes a report. Returns whether a worker's side has gone down or come back since the last
+    /// one.
     pub(super) fn hear(&mut self, report: &NodeReport, now: Now) -> bool {
         self.reported_ms = now.monotonic_ms;
         let before = self.broken.len();
@@ -77,7 +83,7 @@ impl CutOff {
         has_changed
     }
 
-    /// Whether the node says something else of its BIRD than it said last.
+    /// Takes a report. Returns whether it changes the state of the node's BIRD.
     pub(super) fn hear_bird(&mut self, report: &NodeReport) -> bool {
         let has_changed = self.bird_down != report.bird_down;
         self.bird_down.clone_from(&report.bird_down);
@@ -102,7 +108,7 @@ impl CutOff {
 }
 
 impl Lives {
-    /// Looks at all nodes that are registered; what has changed since the last look.
+    /// Checks all registered nodes. Returns the changes since the last check.
     pub(in super::super) fn cut_off_changes(
         &mut self,
         options: &Options,
@@ -114,7 +120,7 @@ impl Lives {
         let is_settled = |since_ms: u64| now.since(since_ms) >= options.bird_settle_ms;
         let is_bird_settled = self.bird_changed_ms.is_none_or(is_settled);
         for (node, unheard) in nodes {
-            let life = self.all.get_mut(&node).expect("listed above");
+            let life = self.all.get_mut(&node).expect("the node was listed above");
             if is_bird_settled {
                 life.cut_off.bird_counted.clone_from(&life.cut_off.bird_down);
             }
@@ -146,7 +152,8 @@ impl Lives {
         Unheard { is_certain: by.iter().any(hears_somebody), by }
     }
 
-    /// For the operator: nodes that are not heard by others who hear nobody else, so that it is not known who is cut off.
+    /// Describes, for the operator, the nodes that are not heard by peers which hear no other node
+    /// either, so that it is unknown which of them is cut off.
     pub(in super::super) fn silences(
         &self,
         options: &Options,
@@ -163,7 +170,7 @@ impl Lives {
         })
     }
 
-    /// For the operator; empty: none of its workers is cut off.
+    /// Describes, for the operator, the cut-offs of a node's workers; empty: there are none.
     pub(in super::super) fn why_cut_off(&self, node: &NodeId) -> String {
         let workers = self.all.get(node).into_iter().flat_map(|life| &life.cut_off.why);
         let parts = workers.map(|(worker, why)| format!("worker {worker} is cut off: {why}"));

@@ -1,4 +1,4 @@
-//! Every rule that a write of a controller must keep.
+//! The rules that every write of a controller must keep.
 
 use weir_controller::records::*;
 use weir_etcd::{Key, NodeId, NodeRecord};
@@ -8,7 +8,7 @@ use super::World;
 use crate::fake_etcd::Changes;
 
 impl World {
-    /// Every rule that a write must keep, whatever else happens.
+    /// Checks every rule that a write must keep in any situation.
     pub(super) fn check(&mut self, controller: usize, changes: &Changes) {
         let mut events: Vec<Event> = Vec::new();
         let mut shards = Vec::new();
@@ -32,7 +32,7 @@ impl World {
         }
         for (id, before, after) in shards {
             let event = events.iter().rfind(|event| event.shard == Some(id));
-            let event = event.expect("a decision has its event");
+            let event = event.expect("a decision is written with its event");
             self.check_entry(controller, before.as_ref(), &after, event);
         }
     }
@@ -62,7 +62,7 @@ impl World {
         }
     }
 
-    /// A node that is about to end gets nothing.
+    /// Checks that a node that is about to end gets no shard.
     fn check_comers(&self, controller: usize, before: Option<&ShardEntry>, after: &ShardEntry) {
         let seen = &self.controllers[controller].seen;
         for member in after.members() {
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// Nobody who still runs loses its seat while it has a lane.
+    /// Checks that no running incarnation loses its seat while it has a lane.
     fn check_ends(&self, before: &ShardEntry, after: &ShardEntry) {
         for member in before.members() {
             if after.member(&member.incarnation).is_none() && self.runs(&member.incarnation) {
@@ -103,7 +103,7 @@ impl World {
         }
     }
 
-    /// A move only of a shard with all the copies that can be had.
+    /// Checks that a move begins only on a shard that has all available copies.
     fn check_move(&self, controller: usize, before: &ShardEntry, event: &Event) {
         let seen = &self.controllers[controller].seen;
         let desired: Desired = serde_json::from_slice(&seen[&Key::Desired]).unwrap();

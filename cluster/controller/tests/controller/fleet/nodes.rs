@@ -1,4 +1,5 @@
-//! What nodes do by themselves: they report, copy, take what is granted, and remember what etcd has forgotten.
+//! The nodes' own actions: they report, copy, settle granted lanes, and remember what etcd has
+//! forgotten.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +14,21 @@ use super::{World, id};
 pub(crate) struct Node {
     pub(crate) boots: Vec<BootId>,
     pub(crate) is_up: bool,
-    /// It does not reach etcd, and its key has expired or will.
+    /// It does not reach etcd, and its key has expired or will expire.
     pub(crate) is_cut: bool,
-    /// It has said that it is about to end.
+    /// It has announced its end.
     pub(crate) is_stopping: bool,
-    /// Its streams reach nobody.
+    /// Its streams reach no node.
     pub(crate) is_unheard: bool,
-    /// Nobody's streams reach it.
+    /// No node's streams reach it.
     pub(crate) is_deaf: bool,
     /// Workers with a side down.
     pub(crate) broken: Vec<u16>,
     /// Sides that its BIRD does not announce.
     pub(crate) bird_down: Vec<BirdDown>,
-    /// What else it says is wrong with itself.
+    /// Its other troubles, as it reports them.
     pub(crate) troubles: NodeTroubles,
-    /// What it obeys of shards of which etcd has forgotten it.
+    /// Entries that it obeys although etcd has forgotten them.
     pub(crate) seen: BTreeMap<ShardId, ShardEntry>,
 }
 
@@ -49,7 +50,7 @@ impl Node {
 }
 
 impl World {
-    /// Every node that runs reports to a controller.
+    /// Lets every running node report to a controller.
     pub(crate) fn hear(&mut self, controller: usize) {
         for node in 0..self.nodes.len() {
             if !self.nodes[node].is_up {
@@ -75,7 +76,7 @@ impl World {
         }
     }
 
-    /// Of the shards that it is primary of.
+    /// Returns the loads of the shards that it is primary of.
     fn loads_of(&self, node: usize) -> Vec<(ShardId, u64)> {
         let load = |shard: &u32| self.loads.get(shard).copied().unwrap_or(0);
         let entries = self.entries();
@@ -83,7 +84,7 @@ impl World {
         own.map(|(shard, _)| (ShardId(*shard), load(shard))).collect()
     }
 
-    /// etcd has these entries again, and its nodes have seen those that it has now.
+    /// Sets the entries in etcd back to these; running nodes have seen the current ones.
     pub(crate) fn set_back(&mut self, to: &[(u32, ShardEntry)]) {
         let seen: BTreeMap<u32, ShardEntry> = self.entries().into_iter().collect();
         for (shard, entry) in to.iter().filter(|(shard, entry)| seen[shard] != *entry) {
@@ -94,7 +95,7 @@ impl World {
         }
     }
 
-    /// Of what it has seen, where etcd has forgotten it.
+    /// Returns the entries that it has seen and etcd has forgotten.
     fn doubts_of(&self, node: usize) -> NodeDoubts {
         if self.nodes[node].seen.is_empty() {
             return NodeDoubts { are_all: true, ..NodeDoubts::default() };
@@ -107,7 +108,8 @@ impl World {
         NodeDoubts { shards: shards.collect(), are_all: true }
     }
 
-    /// Workers that run finish their copies and take what is granted. True if anything was done.
+    /// Lets running workers finish their copies and settle granted lanes. True if anything was
+    /// done.
     pub(crate) fn work(&mut self) -> bool {
         let mut is_busy = false;
         for (shard, mut entry) in self.entries() {
@@ -117,7 +119,7 @@ impl World {
             }
             let epoch = entry.epoch();
             while let Some(transition) = self.wish(&entry) {
-                entry = entry.after(entry.epoch(), &transition).expect("a wish fits");
+                entry = entry.after(entry.epoch(), &transition).expect("the entry permits it");
             }
             if entry.epoch() != epoch {
                 self.etcd.put(Key::Shard(ShardId(shard)), entry.to_json().into_bytes());
@@ -128,7 +130,7 @@ impl World {
     }
 
     fn wish(&self, entry: &ShardEntry) -> Option<Transition> {
-        let seated = |seat| &entry.at_seat(seat).expect("seated").incarnation;
+        let seated = |seat| &entry.at_seat(seat).expect("the seat has a member").incarnation;
         for (index, lane) in entry.lanes().iter().enumerate() {
             let Some(moving) = lane.moving else { continue };
             if self.is_in_touch(seated(moving.from)) && self.is_in_touch(seated(lane.owner)) {

@@ -1,4 +1,4 @@
-//! Values that weir could have written but for their numbers, and answers of nodes.
+//! Values that weir could have written except for their numbers, and answers of nodes.
 
 use bolero::TypeGenerator;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::fleet::{UNIX_MS, id, name};
 const NODES: usize = 4;
 const SHARDS: u32 = 4;
 
-/// Small, now and then any, or at an end of its type.
+/// A small number, now and then an arbitrary one, or one at an end of its type.
 #[derive(Clone, Copy, Debug, TypeGenerator)]
 pub(super) struct Number(u8, u64);
 
@@ -41,7 +41,7 @@ impl Number {
     }
 }
 
-/// A value as one of weir would write it, but for its numbers; then some bytes are others.
+/// A value in weir's format with arbitrary numbers, of which some bytes are then changed.
 #[derive(Clone, Debug, TypeGenerator)]
 pub(super) struct Written {
     what: What,
@@ -64,7 +64,7 @@ pub(super) enum What {
 /// A primary and an epoch: the entry that a node obeys.
 type Held = (u8, Number);
 
-/// What a node answers.
+/// A node's answer.
 #[derive(Clone, Debug, TypeGenerator)]
 pub(super) struct Said {
     node: u8,
@@ -105,7 +105,7 @@ pub(super) fn entry(primary: u8, changes: &[(u8, u8)]) -> ShardEntry {
     entry
 }
 
-/// With other numbers, where it is still an entry; else as it stands.
+/// Returns the entry with other numbers if that is still a valid entry, else unchanged.
 pub(super) fn renumbered(entry: &ShardEntry, epoch: Option<Number>, term: Number) -> Value {
     let mut value: Value = serde_json::from_str(&entry.to_json()).unwrap();
     if let Some(epoch) = epoch {

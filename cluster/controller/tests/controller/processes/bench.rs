@@ -32,7 +32,7 @@ pub(super) fn name(node: usize) -> NodeId {
     format!("n{node}").parse().unwrap()
 }
 
-/// A node with one worker, which is in its first life too.
+/// Returns the record of a node with one worker, both in their first incarnation.
 pub(crate) fn node_record(boot_id: BootId) -> NodeRecord {
     let worker = WorkerRecord {
         index: 0,
@@ -55,7 +55,8 @@ pub(crate) fn node_record(boot_id: BootId) -> NodeRecord {
     }
 }
 
-/// The node answers that it hears those who are alive, and of what etcd has forgotten.
+/// Serves a node's report: it hears the nodes that are alive, and names the shards that etcd has
+/// forgotten.
 fn serve_report(
     node: usize,
     alive: Arc<Mutex<BTreeSet<NodeId>>>,
@@ -118,7 +119,7 @@ impl Bench {
         self.map().into_values().collect()
     }
 
-    /// By number; empty while etcd does not answer.
+    /// Returns the entries by number; empty while etcd does not answer.
     pub(super) fn map(&self) -> BTreeMap<u32, ShardEntry> {
         let found = self.wait(self.cluster.store().list(Range::Shards));
         let Ok((_, found)) = found else { return BTreeMap::new() };
@@ -134,7 +135,7 @@ impl Bench {
         (0..self.boots.len()).find(is_boot).is_some_and(|it| self.sessions[it].is_some())
     }
 
-    /// Every worker does one thing.
+    /// Lets every worker do one thing.
     pub(super) fn work(&self) {
         let store = self.cluster.store();
         let Ok((_, found)) = self.wait(store.list(Range::Shards)) else { return };
@@ -142,7 +143,7 @@ impl Bench {
             let entry = ShardEntry::from_json(&held.value).unwrap();
             let Some(wish) = self.wish(&entry) else { continue };
             let next = entry.after(entry.epoch(), &wish).unwrap().to_json().into_bytes();
-            // Whoever was faster, the next turn tries again.
+            // If another writer was faster, the next turn tries again.
             self.wait(store.put(key, Some(held.mod_revision), next));
         }
     }
@@ -184,7 +185,7 @@ impl Bench {
         Some(serde_json::from_slice::<LeaderRecord>(&held.value).unwrap().name)
     }
 
-    /// The events have no gap, and their writer changes only by an election.
+    /// Checks that the events have no gap, and that their writer changes only by an election.
     pub(super) fn check_events(&self) -> Vec<Event> {
         let events = self.wait(self.operator().events()).unwrap();
         for pair in events.windows(2) {

@@ -1,4 +1,4 @@
-//! Nodes whose BIRD announces nothing: they run, are heard, and get no traffic.
+//! Nodes whose BIRD announces nothing: they run, their peers hear them, and they get no traffic.
 
 use weir_controller::records::ControllerState;
 use weir_controller::state::BirdDown;
@@ -7,7 +7,7 @@ use weir_map::MemberState;
 use super::{life, whats, world};
 use crate::fleet::World;
 
-/// BIRD of the node is killed, or is back.
+/// Kills the node's BIRD, or brings it back.
 fn bird(world: &mut World, node: usize, is_down: bool) {
     let sides = ["access", "internet"].map(|side| BirdDown::new(side, "no-answer").unwrap());
     world.nodes[node].bird_down = if is_down { sides.into() } else { Vec::new() };
@@ -22,7 +22,7 @@ fn synced_beside(world: &World, node: usize) -> usize {
         });
         others.count()
     });
-    copies.min().expect("shards")
+    copies.min().expect("the map has shards")
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_node_whose_bird_is_down_is_emptied_and_filled_again_when_it_is_back() {
 }
 
 #[test]
-fn the_copies_of_a_node_whose_bird_is_down_protect_nothing() {
+fn copies_on_a_node_whose_bird_is_down_do_not_count_as_protection() {
     let mut world = world(2, 8);
     bird(&mut world, 1, true);
     world.turns(30_000);
@@ -72,7 +72,7 @@ fn a_drain_does_not_bring_shards_to_a_node_whose_bird_is_down() {
 }
 
 #[test]
-fn a_node_that_stops_hands_nothing_over_to_a_node_whose_bird_is_down() {
+fn a_stopping_node_promotes_no_worker_of_a_node_whose_bird_is_down() {
     let mut world = world(2, 8);
     bird(&mut world, 1, true);
     world.turns(30_000);
@@ -84,9 +84,9 @@ fn a_node_that_stops_hands_nothing_over_to_a_node_whose_bird_is_down() {
     assert_eq!((world.primaries(0), world.primaries(1)), (0, 8));
 }
 
-/// As when a switch restarts: what fails everywhere is no reason to move anything.
+/// A fault of all nodes at once, as when a switch restarts, is no reason to move anything.
 #[test]
-fn nothing_moves_when_all_birds_are_down_one_after_the_other_within_moments() {
+fn nothing_moves_when_all_birds_go_down_shortly_after_each_other() {
     for nodes in [2, 3, 5] {
         let mut world = world(nodes, 20);
         let before = world.entries();
@@ -109,12 +109,12 @@ fn nothing_moves_when_all_birds_are_down_one_after_the_other_within_moments() {
 }
 
 #[test]
-fn a_bird_that_is_not_watched_any_more_counts_as_before() {
+fn a_node_whose_bird_is_not_watched_after_a_restart_keeps_its_shards() {
     let mut world = world(3, 12);
     let before = world.entries();
     bird(&mut world, 1, true);
     world.turns(1_000);
-    // The node was restarted without the key.
+    // The node was restarted without the configuration key that watches BIRD.
     bird(&mut world, 1, false);
     world.turns(60_000);
     assert_eq!(world.entries(), before);

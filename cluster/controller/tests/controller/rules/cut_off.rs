@@ -1,4 +1,4 @@
-//! Workers that nobody reaches: what is told apart, and what moves.
+//! Workers that no node reaches: the faults that are distinguished, and the moves that follow.
 
 use weir_controller::records::ControllerState;
 use weir_controller::state::Options;
@@ -7,14 +7,14 @@ use weir_map::MemberState;
 use super::{life, options, whats, world};
 use crate::fleet::World;
 
-/// The node's access side is down: neither its homes nor other nodes reach it.
+/// Takes the node's access side down: neither its homes nor other nodes reach it.
 fn cut_off(world: &mut World, node: usize, is_cut_off: bool) {
     world.nodes[node].is_unheard = is_cut_off;
     world.nodes[node].is_deaf = is_cut_off;
     world.nodes[node].broken = if is_cut_off { vec![0, 1] } else { Vec::new() };
 }
 
-/// Synced members of each shard that are on other nodes than this one; the fewest of all shards.
+/// Returns the lowest number, over all shards, of synced members on other nodes than this one.
 fn fewest_copies_beside(world: &World, node: usize) -> usize {
     let node = format!("n{node}");
     let copies = world.entries().into_iter().map(|(_, entry)| {
@@ -24,15 +24,15 @@ fn fewest_copies_beside(world: &World, node: usize) -> usize {
         });
         others.count()
     });
-    copies.min().expect("shards")
+    copies.min().expect("the map has shards")
 }
 
 #[test]
-fn the_copies_of_a_node_that_is_cut_off_are_replaced_and_it_keeps_its_lanes() {
+fn a_cut_off_node_has_its_copies_replaced_and_keeps_its_lanes() {
     let mut world = world(4, 20);
     cut_off(&mut world, 1, true);
     world.turns(2_000);
-    assert_eq!(fewest_copies_beside(&world, 1), 1, "it may be a moment's trouble");
+    assert_eq!(fewest_copies_beside(&world, 1), 1, "a short fault moves nothing");
     world.turns(20_000);
     assert_eq!((fewest_copies_beside(&world, 1), world.primaries(1)), (2, 0));
     assert!(world.held(1) > 0, "its lanes wait until it is back");
@@ -51,7 +51,7 @@ fn the_copies_of_a_node_that_is_cut_off_are_replaced_and_it_keeps_its_lanes() {
 }
 
 #[test]
-fn a_node_whose_streams_reach_nobody_is_cut_off_and_a_deaf_one_is_not() {
+fn a_node_that_no_peer_hears_is_cut_off_and_a_deaf_one_is_not() {
     let mut world = world(4, 20);
     let before = world.entries();
     world.nodes[1].is_deaf = true;
@@ -66,7 +66,7 @@ fn a_node_whose_streams_reach_nobody_is_cut_off_and_a_deaf_one_is_not() {
 }
 
 #[test]
-fn of_two_nodes_that_do_not_hear_each_other_neither_is_cut_off() {
+fn two_nodes_that_do_not_hear_each_other_are_not_cut_off() {
     let mut world = world(2, 8);
     let before = world.entries();
     world.nodes[0].is_deaf = true;
@@ -76,7 +76,7 @@ fn of_two_nodes_that_do_not_hear_each_other_neither_is_cut_off() {
 }
 
 #[test]
-fn the_last_copy_elsewhere_stays_when_a_node_of_two_is_cut_off() {
+fn both_copies_stay_when_one_of_two_nodes_is_cut_off() {
     let mut world = world(2, 8);
     cut_off(&mut world, 1, true);
     world.turns(60_000);
@@ -97,9 +97,9 @@ fn a_side_that_flaps_moves_nothing() {
     assert_eq!(world.entries(), before);
 }
 
-/// Else a shard would be brought to the worker, and leave it at its next flap.
+/// Otherwise a shard would move onto the worker, and leave it again at its next flap.
 #[test]
-fn an_imbalance_does_not_last_while_a_side_flaps() {
+fn the_imbalance_timer_restarts_while_a_side_flaps() {
     let mut world = World::new(3, 30, 1, Options { balance_wait_ms: 30_000, ..options() });
     world.elect(0);
     world.settle();
@@ -112,7 +112,7 @@ fn an_imbalance_does_not_last_while_a_side_flaps() {
         world.turns(1_500);
     }
     world.turns(25_000);
-    assert_eq!(world.held(3), 0, "since the last flap it has not lasted");
+    assert_eq!(world.held(3), 0, "the imbalance timer restarts at the last flap");
     world.turns(60_000);
     assert!(world.held(3) > 0);
 }

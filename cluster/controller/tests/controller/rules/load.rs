@@ -1,4 +1,4 @@
-//! Shards that are spread by load, and workers that say how much they can carry.
+//! Shards that are spread by load, and workers that state how much they can carry.
 
 use weir_config::File;
 use weir_etcd::Key;
@@ -6,7 +6,7 @@ use weir_etcd::Key;
 use super::options;
 use crate::fleet::{World, id};
 
-/// A cluster file of 16 shards.
+/// Returns a cluster file of 16 shards.
 fn cluster(balance: &str) -> Vec<u8> {
     let text = format!(
         "[cluster]\nname = \"edge\"\nbalance = \"{balance}\"\n\
@@ -18,7 +18,7 @@ fn cluster(balance: &str) -> Vec<u8> {
     desired.to_json().into_bytes()
 }
 
-/// What a worker of this node's file can carry.
+/// Returns the `load_max` of a worker in a node file with this line.
 fn load_max(line: &str) -> Option<u64> {
     let text = format!(
         "[node]\nname = \"n0\"\n[cluster]\nname = \"edge\"\netcd = [\"http://e1:2379\"]\n\
@@ -32,7 +32,7 @@ fn load_max(line: &str) -> Option<u64> {
     }
 }
 
-/// Three nodes whose shards are spread by number. All that is busy lies on the first one.
+/// Creates three nodes whose shards are spread by number; all busy shards are on the first one.
 fn lopsided() -> World {
     let mut world = World::new(3, 16, 1, options());
     world.etcd.put(Key::Desired, cluster("shards"));
@@ -46,7 +46,7 @@ fn lopsided() -> World {
     world
 }
 
-/// The load of the shards that each node is primary of.
+/// Returns the load of the shards that each node is primary of.
 fn carried(world: &World) -> [u64; 3] {
     let mut carried = [0; 3];
     for (shard, entry) in world.entries() {
@@ -106,7 +106,7 @@ fn a_worker_that_could_not_carry_a_lost_node_is_named() {
 }
 
 #[test]
-fn a_load_that_wavers_is_not_reported_anew() {
+fn a_small_change_of_a_load_is_not_reported() {
     let mut world = lopsided();
     let waver = |world: &mut World, turns: u64| {
         for turn in 0..turns {
@@ -116,7 +116,7 @@ fn a_load_that_wavers_is_not_reported_anew() {
             world.turn();
         }
     };
-    // It may be just below the difference that is news.
+    // The remaining difference may be just below the reported minimum.
     waver(&mut world, 40);
     let revision = |world: &World| world.etcd.keys[&Key::Report].mod_revision;
     let before = revision(&world);

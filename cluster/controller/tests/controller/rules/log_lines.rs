@@ -20,7 +20,7 @@ impl io::Write for Lines {
     }
 }
 
-/// The lines that are logged while this happens.
+/// Returns the lines that are logged while `happens` runs.
 fn logged(happens: impl FnOnce()) -> Vec<String> {
     let lines = Lines::default();
     let sink = lines.clone();
@@ -36,7 +36,7 @@ fn count(lines: &[String], event: &str, words: &str) -> usize {
 }
 
 #[test]
-fn decisions_freezes_and_drains_are_lines_of_the_log() {
+fn decisions_freezes_and_drains_are_logged() {
     let mut held = 0;
     let lines = logged(|| {
         let mut world = world(4, 12);
@@ -68,7 +68,7 @@ fn decisions_freezes_and_drains_are_lines_of_the_log() {
 }
 
 #[test]
-fn lost_nodes_and_their_repair_are_lines_of_the_log() {
+fn lost_nodes_and_their_repair_are_logged() {
     let lines = logged(|| {
         let mut world = World::new(5, 10, 1, options());
         world.elect(0);
@@ -95,7 +95,7 @@ fn lost_nodes_and_their_repair_are_lines_of_the_log() {
 }
 
 #[test]
-fn a_decision_whose_write_fails_is_a_line_once_it_is_written() {
+fn a_decision_is_logged_only_once_it_is_written() {
     let lines = logged(|| {
         let mut world = World::new(3, 6, 1, options());
         world.elect(0);

@@ -1,4 +1,4 @@
-//! What the operator orders: fences, drains, a rebalance, a freeze, the end of shards.
+//! The operator's orders: fences, drains, a rebalance, a freeze, the retirement of shards.
 
 use weir_controller::records::{Control, ControllerState, Order};
 use weir_controller::state::Options;
@@ -21,12 +21,12 @@ fn a_fence_gives_the_lanes_of_a_dead_node_to_the_survivors() {
 }
 
 #[test]
-fn a_fence_that_was_a_lie_is_said_loudly() {
+fn a_fence_of_a_node_that_still_runs_is_the_first_note() {
     let mut world = world(4, 9);
     world.nodes[0].is_cut = true;
     world.expire(0);
     world.turns(2_000);
-    // It still runs: only the test may do this.
+    // The node still runs: only this test may stop it here.
     world.nodes[0].is_up = false;
     world.fence(0);
     world.nodes[0].is_up = true;
@@ -70,7 +70,7 @@ fn a_drain_that_would_leave_single_copies_waits_unless_it_is_forced() {
 }
 
 #[test]
-fn of_two_drains_the_older_goes_first() {
+fn the_older_of_two_drains_goes_first() {
     let mut world = world(3, 9);
     world.drain(1, false);
     world.ms += 1;
@@ -96,7 +96,7 @@ fn a_rebalance_does_not_wait_and_ends_by_itself() {
 }
 
 #[test]
-fn while_frozen_only_what_has_happened_is_written() {
+fn only_consequences_of_failures_are_written_while_frozen() {
     let mut world = world(4, 20);
     world.freeze(true);
     world.drain(3, false);
@@ -106,7 +106,7 @@ fn while_frozen_only_what_has_happened_is_written() {
         let entries = world.entries();
         entries.iter().filter(|(_, it)| it.members().len() == 2).count()
     };
-    assert_eq!(lost(&world), 20, "nobody copies");
+    assert_eq!(lost(&world), 20, "no copy begins");
     assert!(whats(&world).iter().any(|what| what.contains("becomes primary")));
     let report = world.report();
     assert_eq!((report.state, report.why.as_str()), (ControllerState::Frozen, "frozen by ann"));
@@ -117,12 +117,12 @@ fn while_frozen_only_what_has_happened_is_written() {
 }
 
 #[test]
-fn a_shard_that_is_no_longer_desired_stays_until_it_is_told_to_go() {
+fn a_shard_that_is_not_desired_stays_until_it_is_retired() {
     let mut world = world(3, 5);
     world.desire(1..=4, 1);
     world.turns(120_000);
     assert_eq!(world.entries().len(), 5);
-    // One that is still desired does not go, whatever is told.
+    // A shard that is still desired stays, even if it is to be retired.
     world.set_control(&Control { retire: vec![4, 5], ..Control::default() });
     world.turns(10_000);
     let left: Vec<u32> = world.entries().into_iter().map(|(id, _)| id).collect();

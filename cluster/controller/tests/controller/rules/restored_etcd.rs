@@ -8,7 +8,7 @@ use weir_map::ShardEntry;
 use super::{lose, whats, world};
 use crate::fleet::World;
 
-/// The leader's mirror finds a backup, and lists it.
+/// Lets the leader's mirror find a restored etcd, and list it.
 fn tell_restored(world: &mut World) {
     let place = world.etcd.place();
     let reason = RestoreReason::Revision { before: Revision(9), now: Revision(5) };
@@ -31,13 +31,13 @@ fn a_restored_etcd_freezes_everything_until_an_operator_has_looked() {
     lose(&mut world, 0);
     world.start(0);
     world.turns(60_000);
-    assert_eq!(world.entries(), before, "not even a fence");
+    assert_eq!(world.entries(), before, "not even a fence is written");
     world.freeze(false);
     world.turns(60_000);
     assert_ne!(world.entries(), before);
 }
 
-/// Shards move from node 0, and etcd has forgotten it: the entries before and after.
+/// Moves shards off node 0, then sets etcd back: returns the entries before and after the moves.
 fn set_back(world: &mut World) -> [Vec<(u32, ShardEntry)>; 2] {
     let old = world.entries();
     world.drain(0, false);
@@ -58,12 +58,12 @@ fn check_goes_on(before: &[(u32, ShardEntry)], world: &World) {
 }
 
 #[test]
-fn a_map_that_was_set_back_goes_on_with_what_its_nodes_hold() {
+fn a_map_that_was_set_back_continues_with_the_entries_of_its_nodes() {
     let mut world = world(4, 8);
     let [old, new] = set_back(&mut world);
     assert_ne!(old, new);
     world.turns(10_000);
-    assert_eq!(world.entries(), old, "some node may not have read it yet");
+    assert_eq!(world.entries(), old, "a shard in doubt waits for all nodes to read etcd");
     assert!(world.report().in_doubt > 0);
     world.turns(20_000);
     assert!(world.control().freeze.expect("frozen").is_total);
@@ -77,7 +77,7 @@ fn a_map_that_was_set_back_goes_on_with_what_its_nodes_hold() {
 }
 
 #[test]
-fn who_is_missing_is_named_until_it_is_fenced_or_the_operator_orders_it() {
+fn a_missing_node_is_named_until_it_is_fenced_or_a_rebase_is_ordered() {
     for is_fenced in [true, false] {
         let mut world = world(4, 8);
         let [old, new] = set_back(&mut world);

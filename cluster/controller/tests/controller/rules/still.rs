@@ -1,11 +1,12 @@
-//! Nodes that run and do not follow: the controller moves nothing there, and the operator sees why.
+//! Nodes that run but are stalled: the controller moves nothing there, and the operator sees the
+//! reason.
 
 use weir_controller::state::NodeTroubles;
 
 use super::{lose, world};
 
 #[test]
-fn a_drain_waits_while_the_guard_of_the_node_stands_still() {
+fn a_drain_waits_while_the_nodes_route_guard_is_stalled() {
     let mut world = world(4, 12);
     let held = world.held(0);
     assert!(held > 0);
@@ -27,7 +28,7 @@ fn a_drain_waits_while_the_guard_of_the_node_stands_still() {
 }
 
 #[test]
-fn a_failure_is_repaired_although_a_node_stands_still() {
+fn a_failure_is_repaired_although_a_node_is_stalled() {
     let mut world = world(4, 12);
     world.nodes[0].troubles = NodeTroubles { is_still: true, why: Vec::new() };
     world.turns(2_000);
@@ -38,7 +39,7 @@ fn a_failure_is_repaired_although_a_node_stands_still() {
 }
 
 #[test]
-fn a_trouble_that_lasts_is_written_once() {
+fn a_lasting_trouble_is_reported_once() {
     let mut world = world(3, 6);
     world.nodes[0].troubles = NodeTroubles { is_still: false, why: vec!["epochs".into()] };
     world.turns(5_000);

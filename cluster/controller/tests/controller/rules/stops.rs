@@ -1,4 +1,4 @@
-//! Nodes that end in order.
+//! Nodes that end in an orderly way.
 
 use weir_controller::state::Options;
 
@@ -6,7 +6,7 @@ use super::{life, lose, options, whats, world};
 use crate::fleet::World;
 
 #[test]
-fn a_node_that_stops_gives_its_roles_away_whatever_the_pace() {
+fn a_stopping_node_gives_its_roles_away_at_any_pace_of_moves() {
     let mut world = World::new(3, 30, 1, Options { moves_per_min: 1, ..options() });
     world.elect(0);
     world.settle();
@@ -19,19 +19,19 @@ fn a_node_that_stops_gives_its_roles_away_whatever_the_pace() {
     let events = world.events();
     let promotion = events.iter().rfind(|event| event.what.contains("becomes primary")).unwrap();
     assert_eq!(promotion.why, "n0 is stopping");
-    // While it is there it stays a member, and nobody is without a copy.
+    // A stopping node stays a member while it is registered, so every shard keeps its copy.
     world.turns(300_000);
     assert_eq!((world.primaries(0), world.held(0), world.moves_ms.len()), (0, held, moves));
     assert_eq!(world.report().unprotected, 0);
 }
 
 #[test]
-fn a_node_that_fences_itself_is_followed_as_if_the_operator_had() {
+fn a_node_that_fences_itself_counts_as_fenced_by_the_operator() {
     let mut world = world(3, 9);
     world.stop(0);
     world.turns(2_000);
     world.say_ended(0);
-    // Still registered: that is no lie, and nothing is taken from it yet.
+    // The node is still registered: its statement is no lie, and nothing is taken from it yet.
     let held = world.held(0);
     world.turns(5_000);
     assert_eq!((world.held(0), world.report().notes), (held, vec![]));
@@ -44,7 +44,7 @@ fn a_node_that_fences_itself_is_followed_as_if_the_operator_had() {
 }
 
 #[test]
-fn restarts_in_order_do_not_count_against_a_node() {
+fn orderly_restarts_put_no_node_on_trial() {
     let mut world = world(4, 20);
     for is_seen_gone in [true, false, true, false] {
         world.stop(0);

@@ -1,16 +1,16 @@
-//! Tells what happens while it happens: what is done next, how far that is and how long the rest takes, then its row of
-//! the table. The lines are pure.
+//! Reports what happens while it happens: what is done next, how far the run is and how long the
+//! rest takes, then its row of the table. The lines are pure.
 
 use std::time::{Duration, Instant};
 
 use weir_lab::failover::{News, Observation, Promise, head, row};
 
-/// The head of the table is printed again after so many rows.
+/// The head of the table is printed again after this many rows.
 const ROWS_PER_HEAD: usize = 10;
 
 pub(crate) type Rows = Vec<(Promise, Observation)>;
 
-/// Prints, and keeps the rows.
+/// Prints the reports, and keeps the rows.
 #[derive(Debug)]
 pub(crate) struct Display {
     begun: Instant,
@@ -20,13 +20,13 @@ pub(crate) struct Display {
 }
 
 impl Display {
-    /// With about how long each row takes.
+    /// Makes a display from the estimated time of each row.
     pub(crate) fn new(estimates: Vec<Duration>) -> Self {
         let now = Instant::now();
         Self { begun: now, row_begun: now, progress: Progress::new(estimates), rows: Rows::new() }
     }
 
-    /// A line with the time since the start.
+    /// Prints a line with the time since the start.
     pub(crate) fn say(&self, text: &str) {
         println!("[{:5.1} s] {text}", self.begun.elapsed().as_secs_f32());
     }
@@ -52,7 +52,7 @@ impl Display {
     }
 }
 
-/// The row of what was seen, and what was missed.
+/// Returns the row of an observation, and its missed promises.
 fn lines(promise: Promise, seen: &Observation, shows_head: bool) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(shows_head.then(head));
@@ -64,18 +64,19 @@ fn lines(promise: Promise, seen: &Observation, shows_head: bool) -> Vec<String> 
     lines
 }
 
-/// The last rows do not count: their event is tried again.
+/// Marks the last rows as repeated: they do not count, since their event is tried again.
 fn repeat(rows: &mut Rows, count: usize) {
     rows.iter_mut().rev().take(count).for_each(|(_, seen)| seen.is_repeated = true);
 }
 
-/// How far it is, and how long the rest takes: the estimate, corrected by how long the past really took.
+/// How far the run is, and how long the rest takes: the estimate, corrected by the time that the
+/// rows so far took.
 #[derive(Debug)]
 struct Progress {
     estimates: Vec<Duration>,
-    /// Rows that count.
+    /// Number of rows that count.
     done: usize,
-    /// What all rows took so far, and what was estimated of them, repeated ones included.
+    /// Time that all rows took so far, and their estimate, repeated rows included.
     took: Duration,
     estimated: Duration,
 }
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_to_go_is_the_estimate_corrected_by_what_the_past_took() {
+    fn remaining_time_is_the_estimate_corrected_by_the_elapsed_time() {
         let mut progress = Progress::new(vec![seconds(30), seconds(60), seconds(30)]);
         assert_eq!(progress.line("nothing"), "1 of 3, about 2 min to go: nothing");
         progress.enter(seconds(45));

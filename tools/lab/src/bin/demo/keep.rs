@@ -1,4 +1,5 @@
-//! `KEEP=1`: everything goes on, and each time that something happens a line says what homes saw of it.
+//! `KEEP=1`: the cluster runs on, and a line reports what homes saw each time that something
+//! happens.
 
 use std::time::Duration;
 
@@ -8,16 +9,17 @@ use weir_lab::failover::{Observation, Observer, Pace};
 
 /// Time watched at once.
 const SLICE: Duration = Duration::from_secs(2);
-/// A gap that is worth a line, in microseconds.
+/// The shortest gap that is reported, in microseconds.
 const GAP: u64 = 20_000;
 
-/// The load of a cluster that is only kept: no look waits until connections have been idle, so a line comes within
-/// seconds.
+/// Returns the load of a cluster that is only kept: no observation waits until connections have
+/// been idle, so a line comes within seconds.
 pub(crate) fn pace(of: Pace) -> Pace {
     Pace { before: Duration::ZERO, idle: Duration::ZERO, ..of }
 }
 
-/// Prints what one can do, then what comes of it, until a signal ends the process and removes the laboratory.
+/// Prints commands to try, then reports what they cause, until a signal ends the process and
+/// removes the laboratory.
 pub(crate) fn watch(lab: &ClusterLab, observer: &mut Observer) -> Result<()> {
     print_commands(lab)?;
     let mut known = processes(lab);
@@ -36,7 +38,7 @@ pub(crate) fn watch(lab: &ClusterLab, observer: &mut Observer) -> Result<()> {
     }
 }
 
-/// Name, process and log of each node that runs now.
+/// Returns name, process id and log of each running node.
 fn processes(lab: &ClusterLab) -> Vec<(String, i32, String)> {
     let process = |node: &ClusterNode| {
         let process = node.weir.process().ok()?;
@@ -93,7 +95,7 @@ fn print_commands(lab: &ClusterLab) -> Result<()> {
     Ok(())
 }
 
-/// Commands with what they are for, below the names of their groups.
+/// Returns commands with their purpose, below the names of their groups.
 fn menu(groups: &[(String, Vec<(&str, String)>)]) -> String {
     let words = groups.iter().flat_map(|(_, commands)| commands).map(|(what, _)| what.len());
     let width = words.max().unwrap_or_default();
@@ -107,7 +109,7 @@ fn menu(groups: &[(String, Vec<(&str, String)>)]) -> String {
     text
 }
 
-/// Nothing when nothing happened.
+/// Returns the report of an observation. None if nothing happened.
 fn line(seen: &Observation, open: usize) -> Option<String> {
     let connections = &seen.connections;
     let broken = connections.broken + connections.broken_before + connections.younger_broken;
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn quiet_has_no_line_and_a_loss_has_one() {
+    fn quiet_slice_has_no_line_and_lossy_slice_has_one() {
         let mut seen =
             Observation { up: Side { sent: 10, ..Side::default() }, ..Observation::default() };
         assert_eq!(line(&seen, 1_000), None);

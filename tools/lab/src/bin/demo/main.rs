@@ -1,8 +1,8 @@
-//! The demonstration: a cluster of nodes under a thousand connections loses one node after the other, and a table tells
-//! what the homes saw of it.
+//! The demonstration: a cluster of nodes under a thousand connections loses one node after the
+//! other, and a table shows what the homes saw of it.
 //!
-//! Ends with an error when a promise was missed. With `KEEP=1` the cluster is left running under load, watched, until
-//! Ctrl-C: at once, or after the events that are named.
+//! Ends with an error when a promise was missed. With `KEEP=1` the cluster is left running under
+//! load, watched, until Ctrl-C: at once, or after the named events.
 
 mod display;
 mod keep;
@@ -25,15 +25,16 @@ use weir_lab::steering::SwitchKind;
 
 use crate::display::{Display, Rows};
 
-/// How long the machine is looked at before anything is started on it.
+/// How long the machine is examined before anything is started on it.
 const LOOK: Duration = Duration::from_secs(2);
-/// About how long a cluster takes to start.
+/// Estimated time that a cluster takes to start.
 const START: Duration = Duration::from_secs(10);
 
 /// Lets one node after the other fail, under load, and tells what homes saw of it.
 #[derive(Debug, Parser)]
 struct Args {
-    /// The events, or `all`; without any, those of the demonstration. A wrong name prints those that there are.
+    /// The events, or `all`; without any, those of the demonstration. A wrong name prints those
+    /// that there are.
     events: Vec<String>,
     /// How often each event happens.
     #[arg(long, default_value_t = 1)]
@@ -44,23 +45,26 @@ struct Args {
     /// Interval of BFD in milliseconds; three of them are a silence.
     #[arg(long, default_value_t = 50)]
     bfd: u64,
-    /// Output commit (`commit = "replicated"`): a new flow leaves when its copies have it. At the end of the time-out of
-    /// 0.1 s it leaves without them, or is dropped.
+    /// Output commit (`commit = "replicated"`): a new flow leaves when its copies have it. At the
+    /// end of the time-out of 0.1 s it leaves without them, or is dropped.
     #[arg(long, value_name = "ON_TIMEOUT", num_args = 0..=1, require_equals = true, default_missing_value = "release")]
     commit: Option<OnTimeout>,
-    /// Leave out the negative control: the same kill in a cluster without copies, which must break connections.
+    /// Leave out the negative control: the same kill in a cluster without copies, which must break
+    /// connections.
     #[arg(long)]
     no_control: bool,
     /// Nodes at the start.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=9))]
     nodes: u8,
-    /// Shards of each node, not counting copies; 8,192 of all nodes are the most that a cluster has. [default: 8 in all]
+    /// Shards of each node, not counting copies; 8,192 of all nodes are the most that a cluster
+    /// has. [default: 8 in all]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
     shards: Option<u16>,
     /// Flows that each node's tables have room for, at about 95 bytes each. [default: 100000]
     #[arg(long, value_name = "FLOWS")]
     tables: Option<u32>,
-    /// How long ports rest (`[nat] quarantine_sec`), and a site that restarts without etcd stays closed. [default: as shipped]
+    /// How long ports rest (`[nat] quarantine_sec`), and a site that restarts without etcd stays
+    /// closed. [default: as shipped]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(5..=86_400))]
     quarantine: Option<u32>,
     /// Reserves huge pages for all tables as long as the demonstration runs.
@@ -81,7 +85,7 @@ fn main() -> ExitCode {
     exit_code("demo", run(&Args::parse()))
 }
 
-/// Whether every promise was kept.
+/// Runs the demonstration. Returns whether every promise was kept.
 fn run(args: &Args) -> Result<bool> {
     let events: Vec<Event> = if args.events.is_empty() {
         EVENTS.iter().filter(|event| event.is_shown).copied().collect()
@@ -112,14 +116,14 @@ fn run(args: &Args) -> Result<bool> {
     Ok(missed.is_empty())
 }
 
-/// Names of the rows that count and missed their promise.
+/// Returns the names of the rows that count and missed their promise.
 fn missed(rows: &Rows) -> BTreeSet<&str> {
     let counts = rows.iter().filter(|(_, seen)| !seen.is_repeated);
     let missed = counts.filter(|(promise, seen)| !promise.missed(seen).is_empty());
     missed.map(|(_, seen)| seen.name.as_str()).collect()
 }
 
-/// About how long each row takes, the control included.
+/// Estimates the time of each row, the control included.
 fn estimates(args: &Args, events: &[Event]) -> Vec<Duration> {
     let of = |events: &[Event], pace: &Pace| -> Vec<Duration> {
         let moments = events.iter().flat_map(|event| event.moments);
@@ -132,7 +136,7 @@ fn estimates(args: &Args, events: &[Event]) -> Vec<Duration> {
     estimates
 }
 
-/// Says what the machine is like, and what of it is in the way of the promises.
+/// Reports the state of the machine, and what of it endangers the promises.
 fn look_at_machine(args: &Args, display: &Display) -> Result<()> {
     display.say(&format!("looking at this machine for {} s", LOOK.as_secs()));
     let machine = Machine::look(LOOK)?;
@@ -144,7 +148,7 @@ fn look_at_machine(args: &Args, display: &Display) -> Result<()> {
     Ok(())
 }
 
-/// The cluster and its load, and nothing done to it.
+/// Runs the cluster and its load without any event.
 fn keep(args: &Args, display: &Display) -> Result<()> {
     let begun = Instant::now();
     let lab = ClusterLab::start(options(args), |text| display.say(text))?;
@@ -183,7 +187,7 @@ fn pace(args: &Args) -> Pace {
     if args.short { Pace::short() } else { Pace::full() }
 }
 
-/// Lets the events happen; the map meanwhile.
+/// Runs the events on a cluster. Returns the map over the time of the run.
 fn cluster(args: &Args, events: &[Event], display: &mut Display, keeps: bool) -> Result<Timeline> {
     let adds = events.iter().filter(|event| event.name == "add").count() * args.runs;
     let adds = adds * usize::from(TRIES_MAX);

@@ -1,4 +1,4 @@
-//! What the demonstration tries, in order; each check says what it saw.
+//! The checks of the demonstration, in order; each reports what it saw.
 
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
@@ -10,18 +10,18 @@ use weir_lab::{Echo, OneNode, exchange, wait_for};
 
 /// Seconds of each iperf3 run.
 const IPERF3_SEC: u32 = 5;
-/// Time until a drop is counted.
+/// Time until a drop must be counted.
 const DROP_DEADLINE: Duration = Duration::from_secs(5);
 /// The local port that all homes use at once.
 const SAME_PORT: u16 = 40_000;
 
-/// The laboratory with everything started.
+/// The laboratory with all of its services started.
 pub(crate) struct Demo {
     pub(crate) net: OneNode,
     pub(crate) file: Download,
 }
 
-/// A check: what it tries, and how. The text it returns goes into the table.
+/// A check: what it tries, and the function that does it. The returned text goes into the table.
 type Check = (&'static str, fn(&Demo) -> Result<String>);
 
 pub(crate) const CHECKS: &[Check] = &[
@@ -125,7 +125,7 @@ fn apart(demo: &Demo) -> Result<String> {
     Ok(format!("home 2 to {public} of home 1: no answer"))
 }
 
-/// A socket of home 1 with a mapping, and its public endpoint.
+/// Opens a socket of home 1 with a mapping. Returns it and its public endpoint.
 fn open_endpoint(demo: &Demo) -> Result<(UdpSocket, SocketAddr)> {
     let server = SocketAddrV4::new(SERVER, 7000);
     let echo = Echo::udp(&demo.net.internet, server)?;
@@ -135,7 +135,7 @@ fn open_endpoint(demo: &Demo) -> Result<(UdpSocket, SocketAddr)> {
     Ok((socket, public))
 }
 
-/// Nothing has arrived.
+/// True if nothing has arrived.
 fn is_silent(socket: &UdpSocket) -> Result<bool> {
     socket.set_nonblocking(true)?;
     Ok(socket.recv(&mut [0; 64]).is_err())

@@ -1,8 +1,8 @@
-//! The demonstration of one node: three homes behind GRE tunnels reach an internet through weir, all on this
-//! machine, and a table tells what worked.
+//! The demonstration of one node: three homes behind GRE tunnels reach an internet through weir,
+//! all on this machine, and a table shows what worked.
 //!
-//! `demo_single` builds, checks and removes everything; with `KEEP=1` it leaves it running and prints
-//! commands to play with; `demo_single --clean` removes what was kept.
+//! `demo_single` builds, checks and removes everything; with `KEEP=1` it leaves everything running
+//! and prints commands to try; `demo_single --clean` removes what was kept.
 
 mod checks;
 mod table;
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     exit_code("demo_single", outcome)
 }
 
-/// Whether everything passed.
+/// Runs all checks. Returns whether all of them passed.
 fn run() -> Result<bool> {
     let keep = std::env::var("KEEP").is_ok_and(|value| !matches!(value.as_str(), "" | "0"));
     let start = Instant::now();
@@ -70,7 +70,7 @@ fn run() -> Result<bool> {
     Ok(passed)
 }
 
-/// What an operator sees of it, live.
+/// Prints the live state of the node as an operator sees it.
 fn show_node(demo: &Demo) -> Result<()> {
     let weir = &demo.net.weir;
     for words in [&["status"][..], &["sessions", "--limit", "12"]] {
@@ -83,7 +83,7 @@ fn show_node(demo: &Demo) -> Result<()> {
     Ok(())
 }
 
-/// Leaves everything running and says what one can do with it.
+/// Leaves everything running and prints commands to try.
 fn play(demo: Demo) -> Result<()> {
     let in_home = |number: usize, words: &str| {
         format!("ip netns exec {} {words}", demo.net.homes[number].namespace.name())

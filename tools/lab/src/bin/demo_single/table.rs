@@ -3,15 +3,15 @@
 use std::fmt::Write;
 use std::io::{IsTerminal, stdout};
 
-/// In place of a reason, which may have many lines: it follows below the table.
+/// Printed in place of a reason, which may have many lines and follows below the table.
 const BELOW: &str = "see below";
 
 /// How a check ended.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// With what it measured.
+    /// Passed, with the measured values.
     Pass(String),
-    /// With the reason.
+    /// Failed, with the reason.
     Fail(String),
 }
 
@@ -22,7 +22,8 @@ pub(crate) struct Row {
     pub(crate) outcome: Outcome,
 }
 
-/// The table as text, with colours on a terminal, as wide as what is in it. Reasons follow it in full.
+/// Returns the table as text, as wide as its content, with colours on a terminal. Reasons follow it
+/// in full.
 pub(crate) fn render(rows: &[Row]) -> String {
     fn detail(row: &Row) -> &str {
         match &row.outcome {

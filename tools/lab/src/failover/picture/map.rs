@@ -1,4 +1,4 @@
-//! Below the panels: the shards over time, with the events by their numbers.
+//! The part below the panels: the shards over time, with the events by their numbers.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::failover::{MapSample, Timeline};
 use crate::load::Micros;
 
 const MAP: i32 = 180;
-/// Times below the map, at most.
+/// Largest number of times below the map.
 const TICKS_MAX: Micros = 14;
 
 impl Sheet {
@@ -49,7 +49,8 @@ impl Sheet {
         self.height = foot + BETWEEN + line_height(WORDS);
     }
 
-    /// The numbers of the events, in as many lines as it takes; the top of what is below.
+    /// Draws the numbers of the events, in as many lines as they need. Returns the top of the space
+    /// below.
     fn marks(&mut self, marks: &[Micros], x: impl Fn(Micros) -> i32) -> i32 {
         let widest = width_of(marks.len().to_string().len() + 1, WORDS);
         let mut ends: Vec<i32> = Vec::new();
@@ -94,7 +95,7 @@ impl Sheet {
                 Colour::Node(_) => sample.primaries.get(name).copied().unwrap_or_default(),
                 _ => sample.whole,
             };
-            // Two pixels apart, so that equal numbers are not one line.
+            // Two pixels apart, so that curves of equal numbers do not coincide.
             let point = |it: &MapSample| (x(it.at), y(count(it)) - 2 * place);
             let points: Vec<_> = samples.iter().map(point).collect();
             if points.len() > 1 {
@@ -104,7 +105,7 @@ impl Sheet {
     }
 }
 
-/// Time between two numbers below the map: 1, 2 or 5 of a power of ten seconds.
+/// Returns the time between two numbers below the map: 1, 2 or 5 times a power of ten seconds.
 pub(super) fn tick_step(end: Micros) -> Micros {
     let steps =
         (0..).flat_map(|power| [1, 2, 5].map(|digit| digit * 10_u64.pow(power) * 1_000_000));

@@ -1,4 +1,4 @@
-//! What cargo needs of the source tree, in memory.
+//! The files of the source tree that cargo needs, in memory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,22 +6,22 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// The sources, manifests and mutations below a folder: path from there, and text.
+/// The sources, manifests and mutations below a folder: relative path and text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
     files: BTreeMap<String, String>,
 }
 
-/// Whether a build of the simulator may read the file, or its binary does.
+/// Whether a build of the simulator, or its binary, may read the file.
 fn is_wanted(name: &str) -> bool {
     name.ends_with(".rs") || name.ends_with(".patch") || matches!(name, "Cargo.toml" | "Cargo.lock")
 }
 
 impl Tree {
-    /// Reads the tree at `root`, without its folder `target` and without hidden ones.
+    /// Reads the tree at `root`, without its folder `target` and hidden ones.
     ///
     /// # Errors
-    /// Names what cannot be read.
+    /// Names the file or folder that cannot be read.
     pub fn read(root: &Path) -> Result<Self> {
         let mut tree = Self::default();
         tree.read_folder(root, "")?;
@@ -46,11 +46,11 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes the folder `root` this tree. Files that are the same already keep their time, so that cargo builds only
-    /// what has changed.
+    /// Makes the folder `root` equal to this tree. Files that are equal already keep their time, so
+    /// that cargo builds only the changed ones.
     ///
     /// # Errors
-    /// Names what cannot be written.
+    /// Names the file or folder that cannot be written.
     pub fn write(&self, root: &Path) -> Result<()> {
         fs::create_dir_all(root).with_context(|| root.display().to_string())?;
         let there = Self::read(root)?;
@@ -82,7 +82,7 @@ impl Tree {
         files.filter(|(file, _)| file.ends_with(".rs"))
     }
 
-    /// Lets the package of this source file depend on the switch.
+    /// Adds the switch to the dependencies of this source file's package.
     pub(super) fn add_dependency(&mut self, file: &str) -> Result<()> {
         let folders = Path::new(file).ancestors().skip(1);
         let manifests = folders.map(|it| it.join("Cargo.toml").to_string_lossy().into_owned());

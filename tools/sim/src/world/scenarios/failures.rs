@@ -1,4 +1,4 @@
-//! A node dies, comes back, or is not heard.
+//! A node dies, comes back, or is silent.
 
 use weir_engine::Side;
 use weir_map::{Incarnation, LANES, ShardId};
@@ -9,7 +9,7 @@ use crate::site;
 use crate::world::World;
 
 #[test]
-fn from_nothing_to_a_primary_and_a_synced_replica() {
+fn each_shard_of_a_new_cluster_gets_a_primary_and_a_synced_replica() {
     let mut script = Script::at_rest(2, 4, 1);
     let before = script.lost();
     script.run(1_000);
@@ -23,7 +23,7 @@ fn from_nothing_to_a_primary_and_a_synced_replica() {
 }
 
 #[test]
-fn a_dead_node_is_followed_by_its_replicas() {
+fn the_replicas_of_a_dead_node_act_and_are_promoted() {
     let mut script = Script::at_rest(3, 3, 1);
     let dead = script.primary(1);
     let node = script.node_of(&dead);
@@ -37,13 +37,14 @@ fn a_dead_node_is_followed_by_its_replicas() {
     };
     let ms = script.run_until(1_000, "acting", acts);
     assert!(ms < 400, "long before the registration ends: {ms} ms");
-    assert_eq!(script.primary(1), dead, "etcd has not been asked");
+    assert_eq!(script.primary(1), dead, "a replica acts without a change in etcd");
     script.run_until(3_000, "promoted", |world| world.entry(1).primary().incarnation != dead);
     assert!(script.is_registered(node));
-    // Detection by the switch, the silence after which a replica acts, and the way of a route.
+    // The sum of the switch's detection time, the silence after which a replica acts, and the delay
+    // of a route.
     let silence_ms = script.longest_silence_ms();
     assert!(silence_ms <= 300, "{silence_ms} ms");
-    // The controller takes a node for dead two seconds after its lease.
+    // The controller takes a node for dead two seconds after its lease has ended.
     script.run_until(LEASE_MS + 5_000, "another copy", |world| {
         world.synced(1).filter(|who| **who != dead).count() == 2
     });
@@ -55,7 +56,7 @@ fn a_dead_node_is_followed_by_its_replicas() {
 }
 
 #[test]
-fn a_node_that_is_back_at_once_copies_anew() {
+fn a_node_that_restarts_at_once_copies_its_shards_again() {
     let mut script = Script::at_rest(3, 6, 1);
     let before = script.primary(1);
     let node = script.node_of(&before);
@@ -66,9 +67,9 @@ fn a_node_that_is_back_at_once_copies_anew() {
     assert!(silence_ms <= 400, "{silence_ms} ms");
 }
 
-/// Mappings of a shard at a worker, by ports of these lanes.
+/// Returns the mappings of a shard at a worker on ports of these lanes.
 fn mappings(world: &World, who: &Incarnation, shard: u32, lanes: &[usize]) -> Vec<String> {
-    let table = world.table(world.place_of(who).expect("it runs"));
+    let table = world.table(world.place_of(who).expect("the worker runs"));
     let sockets = world.traffic.sockets.iter().filter(|socket| socket.shard == shard);
     let held = sockets.filter_map(|socket| {
         let public = socket.public.filter(|it| lanes.contains(&site::lane(it.port)))?;
@@ -79,11 +80,12 @@ fn mappings(world: &World, who: &Incarnation, shard: u32, lanes: &[usize]) -> Ve
 }
 
 #[test]
-fn frozen_lanes_are_passed_on_to_a_third_holder() {
+fn frozen_lanes_are_relayed_to_a_third_member() {
     let mut script = Script::at_rest(3, 1, 1);
     let lost = script.primary(1);
     let node = script.node_of(&lost);
-    // It runs on, and nobody hears anything of it: neither etcd, nor others, nor the switches.
+    // The node continues to run, but etcd, the other nodes and the switches receive nothing from
+    // it.
     let cut_off = script.strike(Fault::CutOff { node, ms: LASTING_MS });
     let cables = Side::ALL
         .map(|side| script.strike(Fault::Unplug { node, side, way: Way::Both, ms: LASTING_MS }));
@@ -91,7 +93,7 @@ fn frozen_lanes_are_passed_on_to_a_third_holder() {
         world.synced(1).filter(|who| **who != lost).count() == 2
     });
     let entry = script.world.entry(1).clone();
-    let (_, member) = entry.member(&lost).expect("it may still run");
+    let (_, member) = entry.member(&lost).expect("a silent node stays a member");
     let frozen: Vec<usize> =
         (0..LANES).filter(|&lane| entry.lanes()[lane].concerns(member.seat)).collect();
     assert_eq!(frozen.len(), 7);
@@ -101,15 +103,16 @@ fn frozen_lanes_are_passed_on_to_a_third_holder() {
         [&others[0], &others[1]].map(|who| mappings(&script.world, who, 1, &frozen));
     assert!(!second.is_empty());
     assert_eq!(second, third);
-    // Heard again, it grants what it owes, and is a replica as the others.
+    // When the node is heard again, it grants the lanes that it owes, and is a replica like the
+    // others.
     script.mend(cut_off);
     cables.into_iter().for_each(|cable| script.mend(cable));
     script.rest();
-    assert!(script.world.place_of(&lost).is_some(), "in the same life");
+    assert!(script.world.place_of(&lost).is_some(), "in the same incarnation");
 }
 
 #[test]
-fn the_copies_of_a_node_that_nobody_hears_are_made_elsewhere() {
+fn copies_of_an_isolated_node_are_made_on_other_nodes() {
     let mut script = Script::at_rest(4, 6, 1);
     let node = script.node_of(&script.primary(1));
     let apart = script.strike(Fault::Isolate { node, ms: LASTING_MS });

@@ -1,4 +1,4 @@
-//! A node is drained, ends, or comes: no packet is lost.
+//! A node is drained, ends, or is added: no packet is lost.
 
 use super::{LASTING_MS, REST_MS, Script};
 use crate::fault::Fault;
@@ -18,7 +18,7 @@ fn a_drained_node_loses_nothing() {
 }
 
 #[test]
-fn a_node_that_has_nothing_left_to_hand_over_may_end() {
+fn a_node_ends_once_it_has_handed_over_and_loses_nothing() {
     let mut script = Script::at_rest(2, 4, 1);
     let before = script.lost();
     assert!(script.world.roles(0).has_to_hand_over());
@@ -31,7 +31,7 @@ fn a_node_that_has_nothing_left_to_hand_over_may_end() {
 #[test]
 fn a_new_node_gets_its_share_and_nothing_is_lost() {
     let mut script = Script::new(3, 6, 1);
-    // The third has no power yet.
+    // The third node has no power yet.
     script.world.nodes[2].is_up = false;
     let have_copies = |world: &World| {
         world.control.entries().len() == 6

@@ -1,4 +1,4 @@
-//! etcd is away: all goes on, and nodes that begin meanwhile take copies as guests.
+//! etcd is away: traffic continues, and nodes that start meanwhile take copies as guests.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::site::Place;
 use crate::traffic::{Inside, Stage};
 use crate::world::World;
 
-/// etcd is killed, and no controller runs. To be mended by [`bring_back`].
+/// Kills etcd and all controllers. To be mended by [`bring_back`].
 fn take_etcd_away(script: &mut Script) -> [usize; 2] {
     [Fault::NoController { ms: LASTING_MS }, Fault::StoreDown { ms: LASTING_MS }]
         .map(|fault| script.strike(fault))
@@ -23,13 +23,13 @@ fn bring_back(script: &mut Script, etcd: [usize; 2]) {
 }
 
 #[test]
-fn without_the_store_everything_goes_on() {
+fn without_etcd_traffic_and_failover_continue() {
     let mut script = Script::at_rest(3, 6, 1);
     let before = script.lost();
     let etcd = take_etcd_away(&mut script);
     script.run(LEASE_MS + 2_000);
     script.assert_nothing_lost(&before);
-    // Even the loss of a node.
+    // Traffic survives even the loss of a node.
     let power = script.cut_power(0);
     script.run(5_000);
     let silence_ms = script.longest_silence_ms();
@@ -39,7 +39,8 @@ fn without_the_store_everything_goes_on() {
     script.rest();
 }
 
-/// The node has full copies of so many shards, announces them behind all members, and makes no flow.
+/// True if the node has full copies of so many shards, announces them behind all members, and
+/// writes no flow.
 fn are_all_guests(world: &World, node: usize, shards: usize) -> bool {
     if world.nodes[node].process.is_none() {
         return false;
@@ -52,7 +53,8 @@ fn are_all_guests(world: &World, node: usize, shards: usize) -> bool {
     statuses.len() == shards && statuses.iter().all(is_so)
 }
 
-/// Two nodes with all of four shards; etcd is away, and n0 was killed and runs again. Flows last for half a minute.
+/// Creates two nodes with all of four shards; etcd is away, and n0 was killed and runs again. Flows
+/// last for half a minute.
 fn with_guest() -> (Script, [usize; 2]) {
     let mut script = Script::with(2, 4, 1, |options| options.packet_interval_us = 200_000);
     script.rest();
@@ -67,7 +69,8 @@ fn with_guest() -> (Script, [usize; 2]) {
 
 type Mapping = (Inside, Endpoint);
 
-/// Mappings of established UDP flows at a worker: those of half a minute at most, so that no timer has ended one.
+/// Returns the mappings of established UDP flows at a worker: those of half a minute at most, so
+/// that no timer has ended one.
 fn mappings(world: &World, place: Place) -> BTreeSet<Mapping> {
     let table = world.table(place);
     let flows = world.traffic.flows.iter();
@@ -89,17 +92,17 @@ fn assert_has(world: &World, place: Place, wanted: &BTreeSet<Mapping>) {
         table.get(inside).is_none_or(|publics| !publics.contains(public))
     };
     let lacking = wanted.iter().find(lacks);
-    assert_eq!(lacking, None, "n{} has forgotten it", place.node);
+    assert_eq!(lacking, None, "n{} lacks a mapping", place.node);
 }
 
 #[test]
-fn a_second_failure_without_the_store_meets_copies_again() {
+fn a_second_failure_without_etcd_finds_the_copies_of_a_guest() {
     let (mut script, etcd) = with_guest();
     let guest = only_worker(0);
     let others = mappings(&script.world, only_worker(1));
     assert!(others.len() > 12, "{}", others.len());
     assert_has(&script.world, guest, &others);
-    // Flows of which the home has an answer, with their public endpoints.
+    // Established flows, with their public endpoints.
     let flows = script.world.traffic.flows.iter().enumerate();
     let flows = flows.filter(|(_, flow)| flow.is_lasting && flow.stage == Stage::Established);
     let flows: Vec<(usize, Option<Endpoint>)> = flows
@@ -108,7 +111,7 @@ fn a_second_failure_without_the_store_meets_copies_again() {
     let other = script.strike(Fault::Kill { node: 1, ms: LASTING_MS });
     script.run(3_000);
     let silence_ms = script.longest_silence_ms();
-    assert!(silence_ms <= 400, "{silence_ms} ms in which nobody translated");
+    assert!(silence_ms <= 400, "{silence_ms} ms without translation");
     let mut going_on = 0;
     for &(number, public) in &flows {
         let flow = &script.world.traffic.flows[number];
@@ -120,12 +123,13 @@ fn a_second_failure_without_the_store_meets_copies_again() {
         }
     }
     assert!(going_on > 20, "{going_on}");
-    // It makes no new flow, so all have ended by the end of this; it keeps what it has.
+    // The guest makes no new flow, so all flows have ended by the end of this; it keeps their
+    // mappings.
     let before = mappings(&script.world, guest);
     script.run(60_000);
     assert!(are_all_guests(&script.world, 0, 4));
     assert_has(&script.world, guest, &before);
-    // Both are back at once: what is left of the flows is at the guest.
+    // Both nodes are back at once: only the guest still has the mappings.
     bring_back(&mut script, etcd);
     script.mend(other);
     script.run_until(25_000, "whole", |world| world.why_not_whole().is_none());
@@ -135,7 +139,7 @@ fn a_second_failure_without_the_store_meets_copies_again() {
 }
 
 #[test]
-fn a_guest_is_a_member_again_when_the_store_is_back() {
+fn a_guest_becomes_a_member_again_when_etcd_is_back() {
     let (mut script, etcd) = with_guest();
     let guest = only_worker(0);
     let (held, lost) = (mappings(&script.world, guest), script.lost());
