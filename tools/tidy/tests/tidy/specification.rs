@@ -2,29 +2,22 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::path::{Path, PathBuf};
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
+use crate::source::{assert_none, root, rust_files};
 
 /// Names of all functions in the project's Rust sources.
-fn functions(folder: &Path, names: &mut HashSet<String>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if path.is_dir() && name != "target" && !name.starts_with('.') {
-            functions(&path, names);
-        } else if name.ends_with(".rs") {
-            let text = fs::read_to_string(&path).unwrap();
-            names.extend(text.split("fn ").skip(1).map(|rest| {
-                rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
-            }));
-        }
+fn functions() -> HashSet<String> {
+    let mut names = HashSet::new();
+    for file in rust_files() {
+        names.extend(file.text.split("fn ").skip(1).map(|rest| {
+            rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>()
+        }));
     }
+    names
 }
 
-/// The last cell of each table row: "test `a`, `b`", "pending" or "exception: why".
+/// Returns the first and the last cell of each table row; the last is "test `a`, `b`", "pending" or
+/// "exception: why".
 fn rows(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.lines().filter(|line| line.starts_with("| ")).filter_map(|line| {
         let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
@@ -36,8 +29,7 @@ fn rows(text: &str) -> impl Iterator<Item = (&str, &str)> {
 #[test]
 fn every_promise_has_its_test() {
     let text = fs::read_to_string(root().join("SPECIFICATION.md")).unwrap();
-    let mut known = HashSet::new();
-    functions(&root(), &mut known);
+    let known = functions();
     let (mut tested, mut wrong) = (0, Vec::new());
     for (id, evidence) in rows(&text).filter(|(id, _)| *id != "id") {
         let named: Vec<_> = evidence.split('`').skip(1).step_by(2).collect();
@@ -53,6 +45,17 @@ fn every_promise_has_its_test() {
                 .map(|name| format!("{id}: no test is called {name}")),
         );
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_none(&wrong, "A promise has a test, or is pending, or an exception.");
     assert!(tested > 30, "only {tested} promises have a test");
+}
+
+#[test]
+fn every_listed_fuzz_target_exists() {
+    let list = fs::read_to_string(root().join("tools/fuzz/targets")).unwrap();
+    let known = functions();
+    let targets = list.lines().filter(|line| !line.starts_with('#'));
+    let tests = targets.filter_map(|line| line.split(' ').nth(2));
+    let missing = tests.filter(|test| !known.contains(test.rsplit("::").next().unwrap()));
+    let missing: Vec<_> = missing.map(str::to_owned).collect();
+    assert_none(&missing, "tools/fuzz/targets names package, test binary and test.");
 }

@@ -1,0 +1,7 @@
+//! Reads the source tree as text and fails on what its rules do not allow. See the crate's documentation.
+
+mod lengths;
+mod source;
+mod specification;
+mod tiers;
+mod words;
