@@ -242,15 +242,15 @@ fn start_and_control(
     forced_end.end_begins();
     // The order of the end: routes, workers, tasks (which hold the node), the log of the workers'
     // last events, the shutdown notice, ports, socket.
-    let farewell = membership.map(Membership::withdraw);
+    let shutdown_notice = membership.map(Membership::withdraw);
     drop(threads);
     drop(runtime);
     if let Some(log) = &node.block_log {
         log.stop();
     }
     node.collectors.stop();
-    if let Some(farewell) = farewell {
-        farewell.say();
+    if let Some(shutdown_notice) = shutdown_notice {
+        shutdown_notice.say();
     }
     drop(node);
     drop(socket);

@@ -111,7 +111,7 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("export-spool-not-removed", "A segment of a spool that was sent cannot be removed."),
     ("export-spool-unreadable", "A file of a spool is none of this version; it was set aside."),
     (
-        "farewell-unsaid",
+        "shutdown-notice-failed",
         "etcd could not be told that the node has ended; its lanes wait for its next start.",
     ),
     ("gateway-down", "No gateway of a side answers ARP any more."),

@@ -26,7 +26,7 @@ use crate::say_error;
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Checks without a turn until another controller is to lead; a controller turns several times a
 /// second.
-const STANDSTILL_LOOKS: u32 = 15;
+const STALL_LOOKS: u32 = 15;
 /// Time for the answer to a last write, and for stepping down.
 const END_MAX: Duration = Duration::from_secs(10);
 /// Time to write the reason of a forced end.
@@ -136,11 +136,11 @@ fn show_doubts(etcd: &EtcdArgs) -> anyhow::Result<()> {
     anyhow::bail!("shards in doubt: {}", report.in_doubt)
 }
 
-/// Returns when `turns` has not changed over [`STANDSTILL_LOOKS`] checks that lie one `pause`
+/// Returns when `turns` has not changed over [`STALL_LOOKS`] checks that lie one `pause`
 /// apart: time in which this thread stalled as well does not count.
-fn wait_for_standstill(turns: impl Fn() -> u64, pause: impl Fn()) {
+fn wait_for_stall(turns: impl Fn() -> u64, pause: impl Fn()) {
     let (mut last, mut looks) = (turns(), 0);
-    while looks < STANDSTILL_LOOKS {
+    while looks < STALL_LOOKS {
         pause();
         let now = turns();
         looks = if now == last { looks + 1 } else { 0 };
@@ -205,7 +205,7 @@ fn lead_until_told(args: &Args) -> anyhow::Result<()> {
     // A stalled reader of stdout must not keep signals away.
     thread::spawn(|| say("running"));
     thread::spawn(move || {
-        wait_for_standstill(|| turns.get(), || sleep(LOOK_INTERVAL));
+        wait_for_stall(|| turns.get(), || sleep(LOOK_INTERVAL));
         end_by_force("it has decided nothing for 15 s, so that another leads");
     });
     signals.forever().next();
@@ -233,8 +233,8 @@ mod tests {
                 turns.set(turns.get() + 1);
             }
         };
-        wait_for_standstill(|| turns.get(), pause);
-        assert_eq!(looks.get(), 98 + STANDSTILL_LOOKS);
+        wait_for_stall(|| turns.get(), pause);
+        assert_eq!(looks.get(), 98 + STALL_LOOKS);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use weir_etcd::{NodeRecord, Revision};
 use weir_map::{ShardEntry, ShardId};
-use weir_replication::Order;
+use weir_replication::WorkerCommand;
 use weir_routes::{Fence, Route, Stake};
 
 use crate::known_map::KnownMap;
@@ -12,7 +12,7 @@ use crate::known_map::KnownMap;
 #[derive(Debug)]
 pub enum Action {
     /// A worker is to obey this command, after all earlier ones.
-    Order { worker: usize, order: Order },
+    Command { worker: usize, command: WorkerCommand },
     /// A shard's entry is to be written if it still has this revision.
     /// [`Event::Written`](crate::Event::Written) answers.
     Write { shard: ShardId, expected: Revision, entry: Box<ShardEntry> },
@@ -34,6 +34,6 @@ pub enum Action {
     HandedOver,
     /// Follows [`Event::End`](crate::Event::End): the map is on disk. Next, routes are withdrawn
     /// and workers ended, and then the shutdown notice is sent
-    /// ([`Farewell`](crate::farewell::Farewell)).
+    /// ([`ShutdownNotice`](crate::shutdown_notice::ShutdownNotice)).
     Ended,
 }

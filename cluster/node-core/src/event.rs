@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use weir_etcd::{ClaimEvent, MirrorEvent, Outcome};
 use weir_map::ShardId;
-use weir_replication::News;
+use weir_replication::WorkerEvent;
 use weir_routes::{Fence, WorkerIndex};
 use weir_stream::{PeerIndex, PeerSigns};
 
@@ -28,9 +28,9 @@ pub enum Event {
     /// failed for this reason.
     Saved(Result<(), String>),
     Guard(GuardNews),
-    News {
+    Worker {
         worker: usize,
-        news: News,
+        news: WorkerEvent,
     },
     /// A worker that the guard counted as dead goes on: its routes are to be set under this fence.
     Rejoined {
@@ -52,7 +52,7 @@ impl Event {
     /// Returns the number of workers that a node must have to be handed the event.
     pub(crate) fn workers(&self) -> usize {
         match self {
-            Self::News { worker, .. } | Self::Rejoined { worker, .. } => worker.saturating_add(1),
+            Self::Worker { worker, .. } | Self::Rejoined { worker, .. } => worker.saturating_add(1),
             Self::Guard(
                 GuardNews::Set { worker, .. }
                 | GuardNews::NotSet { worker, .. }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Event                                  Core                                  Action
-//!   etcd: keys, registration, writes --+   news queue --> Roles -------- Order --> workers
+//!   etcd: keys, registration, writes --+   news queue --> Roles -------- WorkerCommand --> workers
 //!   disk: a save has ended ------------+      |  ^         | | |
 //!   workers: events, slots, rejoined --+-> map keeper      | | +-- Write, Join, Register --> etcd
 //!   guard: routes set, fences ---------+      |            | +--- SetRoutes, SetStake --> guard
@@ -17,19 +17,18 @@
 //!   hands in what the workers show ([`Event::Slot`]).
 //! - An entry of the map is obeyed once it is on disk (`news_queue`), and etcd hears of a node once
 //!   its incarnations are on disk (`node_core/joining.rs`).
-//! - Messages that come while the driver stalls wait as [`Notices`] and [`Standstill`] decide, and
+//! - Messages that come while the driver stalls wait as [`Notices`] and [`Stall`] decide, and
 //!   are handed in [`InTurn`].
 //! - Events come late, in any order between their senders, and more than once; an answer may never
 //!   come.
 //!
 //! Beside the core: what a node starts with ([`first_look`]), and its shutdown notice
-//! ([`farewell`]).
+//! ([`shutdown_notice`]).
 
 #![forbid(unsafe_code)]
 
 mod action;
 mod event;
-pub mod farewell;
 pub mod first_look;
 mod hand_over;
 mod known_map;
@@ -39,6 +38,7 @@ mod node_core;
 pub mod recording;
 mod routes;
 pub mod setup;
+pub mod shutdown_notice;
 mod waiting;
 
 pub use action::Action;
@@ -49,4 +49,4 @@ pub use map_keeper::MapKeeper;
 pub use node_core::joining::Outside;
 pub use node_core::{Core, GuardState, Start};
 pub use routes::RouteList;
-pub use waiting::{GUARD_EVENTS_MAX, InTurn, Notice, Notices, Standstill};
+pub use waiting::{GUARD_EVENTS_MAX, InTurn, Notice, Notices, Stall};

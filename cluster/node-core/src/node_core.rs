@@ -172,7 +172,7 @@ impl Core {
             Event::Written { shard, how } => self.written(shard, how),
             Event::Saved(ended) => self.keeper.saved(ended),
             Event::Guard(news) => self.guard(news),
-            Event::News { worker, news } => self.tell(Input::News { worker, news }),
+            Event::Worker { worker, news } => self.tell(Input::Worker { worker, news }),
             Event::Rejoined { worker, fence, waited } => self.rejoined(worker, fence, waited),
             Event::Slot(workers) => self.slot(workers),
             Event::HandOver => self.hand_over.ask(self.now),
@@ -342,8 +342,8 @@ impl Core {
 
     fn order_workers(&mut self) {
         for worker in 0..self.routes.len() {
-            while let Some(order) = self.roles.next_order(worker) {
-                self.actions.push_back(Action::Order { worker, order });
+            while let Some(command) = self.roles.next_command(worker) {
+                self.actions.push_back(Action::Command { worker, command });
             }
         }
     }

@@ -142,7 +142,7 @@ pub enum Told<'a> {
 mod tests {
     use weir_etcd::{Key, MirrorEvent, NodeRecord, Place, Revision, WorkerRecord};
     use weir_map::{BootId, Incarnation, NodeId, ShardEntry, ShardId, WorkerId};
-    use weir_replication::News;
+    use weir_replication::WorkerEvent;
     use weir_routes::Fence;
     use weir_stream::{PeerIndex, PeerSigns};
 
@@ -206,7 +206,7 @@ mod tests {
             Event::Mirror(MirrorEvent::SnapshotComplete { place }),
             Event::Saved(Ok(())),
             Event::Slot(vec![slot(1)]),
-            Event::News { worker: 0, news: News::ShardAdded(shard) },
+            Event::Worker { worker: 0, news: WorkerEvent::ShardAdded(shard) },
             Event::Guard(GuardNews::Set { worker: 0, number: 1 }),
             Event::Guard(GuardNews::Fenced { worker: 0 }),
             Event::Rejoined { worker: 0, fence: Fence(1), waited: 7 },
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn a_recording_replayed_leads_to_the_same_actions() {
         let (actions, text) = play(u64::MAX);
-        for kind in ["Save", "Join", "Order", "SetRoutes", "SetStake", "HandedOver", "Ended"] {
+        for kind in ["Save", "Join", "Command", "SetRoutes", "SetStake", "HandedOver", "Ended"] {
             assert!(actions.iter().any(|action| action.starts_with(kind)), "{kind}: {actions:?}");
         }
         assert_eq!(replayed(&text), actions);

@@ -3,7 +3,7 @@
 use weir_config::{ClusterShard, Desired, Shard};
 use weir_etcd::NodeRecord;
 use weir_map::{BootId, ShardId};
-use weir_replication::order::ShardSetup;
+use weir_replication::command::ShardSetup;
 use weir_roles::{DesiredShard, Input, NodeWorker};
 use weir_stream::{Fingerprint, FingerprintPart};
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   each worker - ring of events (full: the worker keeps them); --+
-//!                 one Standstill that found no room               |
+//!                 one Stall that found no room               |
 //!   etcd mirror - queue in its order (full: the mirror waits) ----+-- InTurn --> Core
 //!   all others -- Notices: the newest of each state; -------------+
 //!                 events of the guard in a short list
@@ -139,9 +139,9 @@ impl Notices {
 /// The end of a worker's stall, which waits for room. If another one follows, both are reported as
 /// one: under the newest fence, with the packets that had waited through both.
 #[derive(Debug, Default)]
-pub struct Standstill(Option<(Fence, usize)>);
+pub struct Stall(Option<(Fence, usize)>);
 
-impl Standstill {
+impl Stall {
     /// Notes that a worker goes on under this fence; `waited`: packets that had waited. True if an
     /// earlier stall is reported together with this one.
     pub fn add(&mut self, fence: Fence, waited: usize) -> bool {

@@ -70,12 +70,12 @@ fn events_of_the_guard_above_the_bound_are_counted_and_the_newest_stay_in_order(
 
 #[test]
 fn two_stalls_without_room_are_reported_as_one_with_the_packets_of_both() {
-    let mut standstill = Standstill::default();
-    assert!(!standstill.add(Fence(1), 10));
-    assert!(standstill.add(Fence(2), 20), "the first stall is not reported by itself");
-    assert!(standstill.is_waiting());
-    assert_eq!(standstill.take(), Some((Fence(2), 30)));
-    assert!(!standstill.is_waiting() && standstill.take().is_none());
+    let mut stall = Stall::default();
+    assert!(!stall.add(Fence(1), 10));
+    assert!(stall.add(Fence(2), 20), "the first stall is not reported by itself");
+    assert!(stall.is_waiting());
+    assert_eq!(stall.take(), Some((Fence(2), 30)));
+    assert!(!stall.is_waiting() && stall.take().is_none());
 }
 
 #[test]

@@ -28,7 +28,7 @@ use weir_stream::{Endpoint, Lane, PeerIndex, Record, Ticket};
 
 use super::Replication;
 use super::outgoing::Outgoing;
-use super::part::{LanePart, Part};
+use super::shard_copies::{LaneCopy, ShardCopies};
 use super::state::State;
 
 /// A replica that has been silent for this long is not waited for: as long as a primary may be
@@ -122,7 +122,7 @@ impl Commits {
 
     /// True if changes of this shard are awaited.
     #[inline]
-    pub(super) fn awaits(&self, part: &Part) -> bool {
+    pub(super) fn awaits(&self, part: &ShardCopies) -> bool {
         part.awaits_replicas && self.options.is_some()
     }
 
@@ -139,14 +139,14 @@ impl Commits {
     pub(super) fn tell(
         &mut self,
         endpoint: &mut Endpoint,
-        (shard, part): (ShardIndex, &mut Part),
+        (shard, part): (ShardIndex, &mut ShardCopies),
         lane: Lane,
         record: &Record<'_>,
         (position, now_us): (u64, u64),
     ) -> bool {
         let Some(options) = self.options else { return false };
         let number = part.number;
-        let LanePart { readers, awaited, last_awaited, .. } =
+        let LaneCopy { readers, awaited, last_awaited, .. } =
             &mut part.lanes[usize::from(lane.number())];
         *last_awaited = position;
         let (ticket, since) = awaited;
@@ -170,7 +170,7 @@ impl Commits {
 
 impl Replication {
     /// Turns output commit on: changes of shards which
-    /// [await replicas](crate::order::ShardSetup::awaits_replicas) are tracked until enough
+    /// [await replicas](crate::command::ShardSetup::awaits_replicas) are tracked until enough
     /// replicas have them. Call it once, before the first command; allocates.
     pub fn await_replicas(&mut self, options: CommitOptions) {
         let awaited = VecDeque::with_capacity(options.kept_max());
@@ -227,11 +227,11 @@ impl Replication {
 
 /// Number of heard replicas that have all lanes of ours; `usize::MAX` if this worker writes no lane
 /// of the shard.
-fn replicas_of(part: &Part, endpoint: &Endpoint, now_us: u64) -> usize {
+fn replicas_of(part: &ShardCopies, endpoint: &Endpoint, now_us: u64) -> usize {
     let own = part.duties.lanes.iter().map(|lane| {
         let outgoing = part.lanes[lane].outgoing.iter();
         let is_there = |out: &&Outgoing| {
-            out.counts(endpoint, Lane::ALL[lane], part.lanes[lane].reign)
+            out.counts(endpoint, Lane::ALL[lane], part.lanes[lane].lineage)
                 && is_heard(endpoint, out.peer, now_us)
         };
         outgoing.filter(is_there).count()
@@ -264,7 +264,7 @@ fn verdict(
     };
     let (mut have_it, mut will_have_it) = (0, 0);
     for out in &part.lanes[lane].outgoing {
-        if !out.counts(endpoint, awaited.lane, part.lanes[lane].reign) {
+        if !out.counts(endpoint, awaited.lane, part.lanes[lane].lineage) {
             continue;
         }
         let is_there = !endpoint.is_on_its_way(&awaited.ticket, out.peer);

@@ -6,18 +6,18 @@
 use weir_engine::Engine;
 use weir_map::{Epoch, LANES};
 use weir_nat::ShardIndex;
-use weir_stream::{BootId, Kind, Lane, PeerIndex, REPLICAS_MAX, Reign, Word};
+use weir_stream::{BootId, Kind, Lane, Lineage, PeerIndex, Provenance, REPLICAS_MAX};
 use weir_wire::frame::Frame;
 
 use super::Replication;
 use super::outgoing::Outgoing;
-use super::part::{Announcement, Grant, Part};
+use super::shard_copies::{Announcement, Grant, ShardCopies};
 use super::tell::{message, pair};
 use super::world::tick;
-use crate::order::{CopyOrder, GrantOrder, Misses, ShardDuties};
+use crate::command::{CopyOrder, GrantOrder, Misses, ShardDuties};
 
 /// Spreads the lineages of one incarnation.
-const REIGN_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+const LINEAGE_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 /// A lineage with this bit was begun by no owner of the lane. Any other begins with the epoch of
 /// its ownership: `0 | epoch: 39 | drawn: 24`, so that a worker that continues it can name that
 /// ownership in the block log.
@@ -25,8 +25,8 @@ const NO_OWNER: u64 = 1 << 63;
 const EPOCH_SHIFT: u32 = 24;
 
 /// Returns the epoch of the ownership that a lineage belongs to, if it belongs to one.
-fn owner_epoch(reign: u64) -> Option<Epoch> {
-    (reign != 0 && reign & NO_OWNER == 0).then_some(Epoch(reign >> EPOCH_SHIFT))
+fn owner_epoch(lineage: u64) -> Option<Epoch> {
+    (lineage != 0 && lineage & NO_OWNER == 0).then_some(Epoch(lineage >> EPOCH_SHIFT))
 }
 
 impl Replication {
@@ -83,8 +83,8 @@ impl Replication {
     fn begin_empty(&mut self, shard: ShardIndex) {
         let now = self.draw() | NO_OWNER;
         let Some(part) = self.state.part_mut(shard) else { return };
-        for lane in part.lanes.iter_mut().filter(|lane| lane.reign.now == 0) {
-            lane.reign = Reign { now, before: 0, word: Word::Writer };
+        for lane in part.lanes.iter_mut().filter(|lane| lane.lineage.now == 0) {
+            lane.lineage = Lineage { now, before: 0, provenance: Provenance::Writer };
             lane.is_whole = true;
             lane.outgoing.iter_mut().for_each(|out| out.restart(&mut self.endpoint));
         }
@@ -92,15 +92,15 @@ impl Replication {
 
     /// Draws the lineage of an owner since this epoch. An incarnation that resumes a lane has owned
     /// it since the epoch of its former incarnation: the drawn bits keep their lineages apart.
-    fn next_reign(&mut self, since: Epoch) -> u64 {
+    fn next_lineage(&mut self, since: Epoch) -> u64 {
         let drawn = self.draw() >> (u64::BITS - EPOCH_SHIFT);
         (since.0 << EPOCH_SHIFT & !NO_OWNER | drawn).max(1)
     }
 
     fn draw(&mut self) -> u64 {
-        self.reigns += 1;
+        self.lineages += 1;
         let life = self.boot.0 as u64 ^ (self.boot.0 >> 64) as u64;
-        life.wrapping_add(REIGN_STEP.wrapping_mul(self.reigns))
+        life.wrapping_add(LINEAGE_STEP.wrapping_mul(self.lineages))
     }
 
     /// Takes lanes: a lane continues the lineage that is here, if all of it is here. Peers with a
@@ -113,18 +113,18 @@ impl Replication {
         engine.nat_mut().set_owned_lanes(shard, lanes.0, tick(now_us));
         for number in lanes.iter().filter(|&lane| owned >> lane & 1 == 0) {
             let since = lanes_since[number];
-            let now = self.next_reign(since);
+            let now = self.next_lineage(since);
             let Some(part) = self.state.part_mut(shard) else { return };
             let lane = &mut part.lanes[number];
-            let before = if lane.is_whole { lane.reign.now } else { 0 };
-            lane.reign = Reign { now, before, word: Word::Writer };
+            let before = if lane.is_whole { lane.lineage.now } else { 0 };
+            lane.lineage = Lineage { now, before, provenance: Provenance::Writer };
             (lane.is_whole, lane.is_own, lane.is_forgetting) = (true, true, false);
             if before == 0 {
                 lane.outgoing.iter_mut().for_each(|out| out.restart(&mut self.endpoint));
             } else {
                 let body = pair(now, before);
-                let reign = message(Kind::Reign, part.number, &body);
-                self.endpoint.tell(&lane.readers, Lane::ALL[number], &reign, now_us);
+                let lineage = message(Kind::Lineage, part.number, &body);
+                self.endpoint.tell(&lane.readers, Lane::ALL[number], &lineage, now_us);
             }
             // Lineages of an earlier build are arbitrary numbers, most of them greater than every
             // epoch.
@@ -220,7 +220,7 @@ impl Replication {
     fn settle_messages<F: Frame>(&mut self, shard: ShardIndex, engine: &mut Engine<F>) {
         let Some(part) = self.state.part_mut(shard) else { return };
         let journal_end = engine.nat().journal_end();
-        let Part { duties, grants, announcements, .. } = &mut *part;
+        let ShardCopies { duties, grants, announcements, .. } = &mut *part;
         grants.retain(|grant| duties.grants.contains(&grant.order));
         for &order in &duties.grants {
             if !grants.iter().any(|grant| grant.order == order) {

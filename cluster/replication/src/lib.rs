@@ -20,16 +20,16 @@
 
 #![forbid(unsafe_code)]
 
+pub mod command;
 mod commit;
 mod duties;
-pub mod news;
+pub mod event;
 mod numbers;
-pub mod order;
 mod outgoing;
-mod part;
 mod peers;
 mod resting;
-mod standstill;
+mod shard_copies;
+mod stall;
 mod state;
 mod status;
 mod tell;
@@ -45,13 +45,13 @@ use weir_stream::{
     PeerError, PeerIndex, PeerSigns, Received, RedirectForm, Refusal, Transmit,
 };
 
+use command::ShardSetup;
+pub use command::WorkerCommand;
 pub use commit::CommitOptions;
 use commit::Commits;
-pub use news::News;
-pub use order::Order;
-use order::ShardSetup;
+pub use event::WorkerEvent;
 use peers::{Peer, Peers};
-pub use standstill::{LATE_MAX_US, STANDSTILL_US, Standstill};
+pub use stall::{LATE_MAX_US, STALL_US, Stall};
 pub use state::ReplicationCounters;
 use state::State;
 use status::Counted;
@@ -80,7 +80,7 @@ pub struct Replication {
     peers: Peers,
     state: State,
     /// Lineages drawn in this incarnation.
-    reigns: u64,
+    lineages: u64,
     /// Shards with grants or announcements under way.
     busy: VecDeque<ShardIndex>,
     /// Shards whose removal from the NAT is under way.
@@ -117,7 +117,7 @@ impl Replication {
             endpoint: Endpoint::new(options, identity, fingerprint, keys)?,
             peers: Peers::default(),
             state: State::new(shards_max),
-            reigns: 0,
+            lineages: 0,
             busy: VecDeque::new(),
             removing: Vec::new(),
             swept: 0,
@@ -138,29 +138,33 @@ impl Replication {
     }
 
     /// Carries out a command. May allocate: commands are rare.
-    pub fn obey<F: Frame>(&mut self, order: Order, engine: &mut Engine<F>, now_us: u64) {
+    pub fn obey<F: Frame>(&mut self, command: WorkerCommand, engine: &mut Engine<F>, now_us: u64) {
         if self.state.is_losing() {
             self.state.lose_some(usize::MAX, engine.nat());
         }
         if self.commits.is_on() {
             self.tell_all_changes(now_us, engine.nat_mut());
         }
-        match order {
-            Order::AddPeer { peer, address } => self.add_peer(peer, address, engine, now_us),
-            Order::SetPeerNode { peer, node } => {
+        match command {
+            WorkerCommand::AddPeer { peer, address } => {
+                self.add_peer(peer, address, engine, now_us)
+            }
+            WorkerCommand::SetPeerNode { peer, node } => {
                 if let Some(peer) = self.peers.find_mut(peer) {
                     self.endpoint.set_node(peer.place, node);
                 }
             }
-            Order::RemovePeer(peer) => self.remove_peer(peer, engine, now_us),
-            Order::AddShard(setup) => self.add_shard(&setup, engine, now_us),
-            Order::RemoveShard(shard) => self.remove_shard(shard, engine, now_us),
-            Order::Duties(duties) => self.take_duties(*duties, engine, now_us),
-            Order::SetFingerprint(fingerprint) => self.endpoint.set_fingerprint(fingerprint),
-            Order::SetKeys(keys) => self.endpoint.set_keys(keys, now_us),
-            Order::SetAllPublic(public) => engine.set_all_public(public),
-            Order::SetComebacks(comebacks) => self.endpoint.set_comebacks(comebacks),
-            Order::SetMapStale(is_stale) => self.is_map_stale = is_stale,
+            WorkerCommand::RemovePeer(peer) => self.remove_peer(peer, engine, now_us),
+            WorkerCommand::AddShard(setup) => self.add_shard(&setup, engine, now_us),
+            WorkerCommand::RemoveShard(shard) => self.remove_shard(shard, engine, now_us),
+            WorkerCommand::Duties(duties) => self.take_duties(*duties, engine, now_us),
+            WorkerCommand::SetFingerprint(fingerprint) => {
+                self.endpoint.set_fingerprint(fingerprint)
+            }
+            WorkerCommand::SetKeys(keys) => self.endpoint.set_keys(keys, now_us),
+            WorkerCommand::SetAllPublic(public) => engine.set_all_public(public),
+            WorkerCommand::SetComebacks(comebacks) => self.endpoint.set_comebacks(comebacks),
+            WorkerCommand::SetMapStale(is_stale) => self.is_map_stale = is_stale,
         }
     }
 
@@ -190,8 +194,9 @@ impl Replication {
         if !engine.add_peer(*address.ip()) {
             self.state.counters.refused_total += 1;
         }
-        let waits =
-            |part: &part::Part| !part.is_settled || part.duties.misses == Misses::Redirect(id);
+        let waits = |part: &shard_copies::ShardCopies| {
+            !part.is_settled || part.duties.misses == Misses::Redirect(id)
+        };
         let waiting = self.state.parts().filter(|(_, part)| waits(part)).map(|(shard, _)| shard);
         for shard in waiting.collect::<Vec<_>>() {
             self.settle(shard, engine, now_us);
@@ -233,7 +238,7 @@ impl Replication {
     fn add_shard<F: Frame>(&mut self, setup: &ShardSetup, engine: &mut Engine<F>, now_us: u64) {
         let number = setup.nat.id;
         if self.state.index(number).is_some() {
-            self.state.answers.push_back(News::ShardAdded(number));
+            self.state.answers.push_back(WorkerEvent::ShardAdded(number));
             return;
         }
         // Removals are reported first: the index of a removed shard may be the next to be used.
@@ -253,9 +258,9 @@ impl Replication {
                     engine.nat_mut().set_commit(shard, true);
                     engine.nat_mut().set_short(shard, true);
                 }
-                News::ShardAdded(number)
+                WorkerEvent::ShardAdded(number)
             }
-            Err(why) => News::ShardRefused { shard: number, why },
+            Err(why) => WorkerEvent::ShardRefused { shard: number, why },
         };
         self.state.answers.push_back(news);
     }
@@ -263,12 +268,12 @@ impl Replication {
     fn remove_shard<F: Frame>(&mut self, number: ShardId, engine: &mut Engine<F>, now_us: u64) {
         let Some(shard) = self.state.index(number) else {
             if !self.removing.iter().any(|&(_, other)| other == number) {
-                self.state.answers.push_back(News::ShardRemoved(number));
+                self.state.answers.push_back(WorkerEvent::ShardRemoved(number));
             }
             return;
         };
         if let Some(part) = self.state.part_mut(shard) {
-            part.duties = part::Part::new(number).duties;
+            part.duties = shard_copies::ShardCopies::new(number).duties;
         }
         self.settle(shard, engine, now_us);
         self.comebacks.retain(|&(_, said), _| said != number);
@@ -337,13 +342,13 @@ impl Replication {
         }
         if now_us >= self.sweep_due_us {
             self.sweep_due_us = now_us + SWEEP_US;
-            self.look_at_the_rare(now_us, nat);
+            self.do_periodic_work(now_us, nat);
         }
         let world = &mut World { nat: &mut *nat, state: &mut self.state, now_us };
         self.endpoint.poll(now_us, world, transmit);
     }
 
-    fn look_at_the_rare(&mut self, now_us: u64, nat: &mut Nat) {
+    fn do_periodic_work(&mut self, now_us: u64, nat: &mut Nat) {
         for peer in &mut self.peers.0 {
             let boot = self.endpoint.boot(peer.place);
             if let (true, Some(boot)) = (peer.met != boot, boot) {
@@ -373,7 +378,7 @@ impl Replication {
             let (peer, shard) = (peer.id, comeback.shard);
             if self.comebacks.insert((peer, shard), comeback) != Some(comeback) {
                 let Comeback { epoch, state, .. } = comeback;
-                let news = News::CameBack { peer, shard, epoch: Epoch(epoch), state };
+                let news = WorkerEvent::CameBack { peer, shard, epoch: Epoch(epoch), state };
                 self.state.answers.push_back(news);
             }
         }
@@ -384,7 +389,7 @@ impl Replication {
         self.removing.retain(|&(shard, number)| {
             let is_gone = nat.is_removed(shard);
             if is_gone {
-                answers.push_back(News::ShardRemoved(number));
+                answers.push_back(WorkerEvent::ShardRemoved(number));
             }
             !is_gone
         });
@@ -407,7 +412,7 @@ impl Replication {
     }
 
     /// Returns the next event.
-    pub fn next_news(&mut self) -> Option<News> {
+    pub fn next_news(&mut self) -> Option<WorkerEvent> {
         self.state.next_news()
     }
 

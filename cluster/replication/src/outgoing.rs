@@ -1,6 +1,6 @@
 //! Copies at peers, and the confirmations that report to a writer that its copies are followed.
 
-use weir_stream::{BootId, CopyId, CopyState, Endpoint, Lane, PeerIndex, Reign, Ticket};
+use weir_stream::{BootId, CopyId, CopyState, Endpoint, Lane, Lineage, PeerIndex, Ticket};
 
 /// A copy at a peer, kept in sync from here.
 #[derive(Clone, Copy, Debug)]
@@ -31,11 +31,11 @@ impl Outgoing {
     /// True if the peer has all of the lane, follows, and stays: what it acknowledges is in its
     /// tables then. A peer that does not know the shard yet, or has to forget another lineage
     /// first, acknowledges a copy that it does not apply.
-    pub(super) fn counts(&self, endpoint: &Endpoint, lane: Lane, reign: Reign) -> bool {
+    pub(super) fn counts(&self, endpoint: &Endpoint, lane: Lane, lineage: Lineage) -> bool {
         let status = endpoint.copy_status(self.copy);
         let is_synced = status.is_some_and(|status| status.state == CopyState::Synced);
         let (epoch, _) = endpoint.acknowledged(self.peer, lane);
-        let is_followed = self.followed_in == Some((epoch.into(), reign.now));
+        let is_followed = self.followed_in == Some((epoch.into(), lineage.now));
         is_synced && is_followed && self.is_awaited
     }
 }

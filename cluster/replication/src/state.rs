@@ -11,8 +11,8 @@ use weir_stream::{BootId, Comeback, Origin, PeerIndex};
 
 use super::numbers::Numbers;
 use super::outgoing::Confirmation;
-use super::part::Part;
-use crate::{News, PeerId};
+use super::shard_copies::ShardCopies;
+use crate::{PeerId, WorkerEvent};
 
 /// Peers' requests for copies that one turn takes; peers repeat the others.
 const WANTS_MAX: usize = 256;
@@ -60,11 +60,11 @@ pub struct ReplicationCounters {
 pub(super) struct State {
     numbers: Numbers,
     /// By the NAT's index of the shard.
-    parts: Vec<Option<Box<Part>>>,
+    parts: Vec<Option<Box<ShardCopies>>>,
     shards_max: usize,
     shards: usize,
     queue: VecDeque<ShardIndex>,
-    pub(super) answers: VecDeque<News>,
+    pub(super) answers: VecDeque<WorkerEvent>,
     /// Copies that peers ask for.
     pub(super) wanted: Vec<(PeerIndex, ShardIndex, usize)>,
     /// Reports of this turn on shards that peers came back to.
@@ -105,19 +105,19 @@ impl State {
     }
 
     #[inline]
-    pub(super) fn part(&self, shard: ShardIndex) -> Option<&Part> {
+    pub(super) fn part(&self, shard: ShardIndex) -> Option<&ShardCopies> {
         self.parts.get(usize::from(shard.0))?.as_deref()
     }
 
     /// Returns a shard's copies to change them: the sweep looks at the shard again.
     #[inline]
-    pub(super) fn part_mut(&mut self, shard: ShardIndex) -> Option<&mut Part> {
+    pub(super) fn part_mut(&mut self, shard: ShardIndex) -> Option<&mut ShardCopies> {
         let part = self.parts.get_mut(usize::from(shard.0))?.as_deref_mut()?;
         part.is_at_rest = false;
         Some(part)
     }
 
-    pub(super) fn parts(&self) -> impl Iterator<Item = (ShardIndex, &Part)> {
+    pub(super) fn parts(&self) -> impl Iterator<Item = (ShardIndex, &ShardCopies)> {
         let indexes = (0..).map(ShardIndex);
         indexes.zip(&self.parts).filter_map(|(index, part)| Some((index, part.as_deref()?)))
     }
@@ -136,7 +136,8 @@ impl State {
         if self.parts.len() <= place {
             self.parts.resize_with(place + 1, || None);
         }
-        self.parts[place] = Some(Box::new(Part { awaits_replicas, ..Part::new(number) }));
+        self.parts[place] =
+            Some(Box::new(ShardCopies { awaits_replicas, ..ShardCopies::new(number) }));
         self.numbers.insert(number.0, shard);
         self.shards += 1;
     }
@@ -144,7 +145,7 @@ impl State {
     /// Returns a shard's copies to note where changes went and which peers follow. The sweep, which
     /// looks at shards that were changed, does not depend on that.
     #[inline]
-    pub(super) fn part_to_tell(&mut self, shard: ShardIndex) -> Option<&mut Part> {
+    pub(super) fn part_to_tell(&mut self, shard: ShardIndex) -> Option<&mut ShardCopies> {
         self.parts.get_mut(usize::from(shard.0))?.as_deref_mut()
     }
 
@@ -200,7 +201,7 @@ impl State {
         }
     }
 
-    fn queue(&mut self, shard: ShardIndex) -> Option<&mut Part> {
+    fn queue(&mut self, shard: ShardIndex) -> Option<&mut ShardCopies> {
         let part = self.parts.get_mut(usize::from(shard.0))?.as_deref_mut()?;
         if !std::mem::replace(&mut part.untold.is_queued, true) {
             self.queue.push_back(shard);
@@ -240,11 +241,11 @@ impl State {
     /// at most one waits per peer.
     pub(super) fn tell_met(&mut self, peer: PeerId, place: PeerIndex, boot: BootId) {
         self.answers
-            .retain(|news| !matches!(news, News::PeerMet { peer: met, .. } if *met == peer));
-        self.answers.push_back(News::PeerMet { peer, place, boot });
+            .retain(|news| !matches!(news, WorkerEvent::PeerMet { peer: met, .. } if *met == peer));
+        self.answers.push_back(WorkerEvent::PeerMet { peer, place, boot });
     }
 
-    pub(super) fn next_news(&mut self) -> Option<News> {
+    pub(super) fn next_news(&mut self) -> Option<WorkerEvent> {
         if let Some(news) = self.answers.pop_front() {
             return Some(news);
         }
@@ -269,8 +270,8 @@ impl State {
         };
         let Origin { peer, lane, epoch, .. } = origin;
         let own = &part.lanes[usize::from(lane.number())];
-        let Some(reign) = own.reign_of(peer).filter(|_| own.has_all_of(peer)) else { return };
-        let copy = (epoch.into(), reign.now);
+        let Some(lineage) = own.lineage_of(peer).filter(|_| own.has_all_of(peer)) else { return };
+        let copy = (epoch.into(), lineage.now);
         part.confirmations.retain(|other| (other.peer, other.lane) != (peer, lane));
         part.confirmations.push(Confirmation { peer, lane, copy, ticket: None });
         if !std::mem::replace(&mut part.is_busy, true) {
@@ -309,16 +310,21 @@ impl State {
 }
 
 /// Returns the next event of a shard: a change of its copies, which may be a loss, goes first.
-fn next_of(part: &mut Part) -> Option<News> {
+fn next_of(part: &mut ShardCopies) -> Option<WorkerEvent> {
     let (shard, untold) = (part.number, &mut part.untold);
     if let Some(is_done) = untold.is_done.take() {
-        return Some(if is_done { News::CopyDone(shard) } else { News::StreamLost(shard) });
+        return Some(if is_done {
+            WorkerEvent::CopyDone(shard)
+        } else {
+            WorkerEvent::StreamLost(shard)
+        });
     }
     if let Some(term) = untold.announced.take() {
-        return Some(News::Announced { shard, term });
+        return Some(WorkerEvent::Announced { shard, term });
     }
     let mut granted = untold.granted.iter_mut().enumerate();
-    granted.find_map(|(lane, since)| Some(News::Granted { shard, lane, since: since.take()? }))
+    granted
+        .find_map(|(lane, since)| Some(WorkerEvent::Granted { shard, lane, since: since.take()? }))
 }
 
 #[cfg(test)]
@@ -329,14 +335,18 @@ mod tests {
     fn unfetched_sessions_of_a_peer_leave_only_the_newest() {
         let mut state = State::new(1);
         let peers = [7, 8].map(PeerId);
-        state.answers.push_back(News::ShardAdded(ShardId(1)));
+        state.answers.push_back(WorkerEvent::ShardAdded(ShardId(1)));
         for boot in 0..10_000 {
             for (place, peer) in (0..).map(PeerIndex).zip(peers) {
                 state.tell_met(peer, place, BootId(boot));
             }
         }
-        let news: Vec<News> = std::iter::from_fn(|| state.next_news()).collect();
-        let met = |peer, place| News::PeerMet { peer, place: PeerIndex(place), boot: BootId(9999) };
-        assert_eq!(news, [News::ShardAdded(ShardId(1)), met(peers[0], 0), met(peers[1], 1)]);
+        let news: Vec<WorkerEvent> = std::iter::from_fn(|| state.next_news()).collect();
+        let met = |peer, place| WorkerEvent::PeerMet {
+            peer,
+            place: PeerIndex(place),
+            boot: BootId(9999),
+        };
+        assert_eq!(news, [WorkerEvent::ShardAdded(ShardId(1)), met(peers[0], 0), met(peers[1], 1)]);
     }
 }

@@ -5,7 +5,7 @@ use weir_nat::{ChangeKind, Nat, ShardIndex};
 use weir_stream::{CopyState, Kind, Lane, Record, ShardId};
 
 use super::Replication;
-use super::part::Part;
+use super::shard_copies::ShardCopies;
 use super::world::kind_of;
 
 /// Changes that one turn appends: twice what two bursts of new flows make. More wait in the
@@ -61,7 +61,7 @@ impl Replication {
             }
             let own = &part.lanes[usize::from(change.lane)];
             let peers = match change.kind {
-                ChangeKind::Touch => own.source.as_slice(),
+                ChangeKind::OwnerUpdate => own.source.as_slice(),
                 _ => &own.readers[..],
             };
             endpoint.tell(peers, lane, &record, now_us);
@@ -127,7 +127,12 @@ impl Replication {
 
     /// Sends each grant behind everything that was written in its lane, once the peer has the whole
     /// of it.
-    fn send_grants(endpoint: &mut weir_stream::Endpoint, part: &mut Part, now_us: u64, nat: &Nat) {
+    fn send_grants(
+        endpoint: &mut weir_stream::Endpoint,
+        part: &mut ShardCopies,
+        now_us: u64,
+        nat: &Nat,
+    ) {
         for grant in &mut part.grants {
             let order = grant.order;
             let (to, boot) = order.to;
@@ -150,7 +155,11 @@ impl Replication {
         }
     }
 
-    fn send_announcements(endpoint: &mut weir_stream::Endpoint, part: &mut Part, now_us: u64) {
+    fn send_announcements(
+        endpoint: &mut weir_stream::Endpoint,
+        part: &mut ShardCopies,
+        now_us: u64,
+    ) {
         let lane = Lane::ALL[0];
         for to in part.announcements.iter_mut().filter(|to| !to.is_delivered) {
             let Some(peer) = endpoint.peer(to.peer) else { continue };
@@ -168,8 +177,12 @@ impl Replication {
     }
 
     /// Sends confirmations at once: packets wait until their writer knows that a copy is followed.
-    fn send_confirmations(endpoint: &mut weir_stream::Endpoint, part: &mut Part, now_us: u64) {
-        let Part { lanes, confirmations, number, .. } = part;
+    fn send_confirmations(
+        endpoint: &mut weir_stream::Endpoint,
+        part: &mut ShardCopies,
+        now_us: u64,
+    ) {
+        let ShardCopies { lanes, confirmations, number, .. } = part;
         confirmations.retain_mut(|it| {
             let ticket = it.ticket.filter(|ticket| !endpoint.is_void(ticket));
             let is_told = ticket.is_some_and(|ticket| endpoint.replicated_on(&ticket) > 0);

@@ -1,7 +1,7 @@
 //! Hot. The NAT as streams see it: lanes to copy from, and lanes to copy to.
 //!
 //! Records of a peer are accepted from the start of its copy on, and only if its versions continue
-//! those here. One uninterrupted history of one writer of a lane is a *lineage* (`Reign`). A worker
+//! those here. One uninterrupted history of one writer of a lane is a *lineage* (`Lineage`). A worker
 //! that takes a lane over with all of the former lineage continues it, and so do its copies. A
 //! worker that begins with nothing, or with less, may give lower versions to newer records: a
 //! worker that holds more then empties the lane before it accepts the copy. A relay that takes the
@@ -17,7 +17,8 @@ use std::ops::Range;
 use weir_map::{Epoch, Term};
 use weir_nat::{Change, ChangeKind, Nat, ShardIndex, Tick};
 use weir_stream::{
-    Comeback, CopyRoom, Kind, Lane, Origin, PeerIndex, Record, Reign, ShardId, Sink, Source, Word,
+    Comeback, CopyRoom, Kind, Lane, Lineage, Origin, PeerIndex, Provenance, Record, ShardId, Sink,
+    Source,
 };
 
 use super::state::State;
@@ -48,8 +49,8 @@ impl World<'_> {
         let part = self.state.part(shard).expect("a numbered shard has its copies");
         let own = &part.lanes[origin.lane.index()];
         let is_fed = own.is_fed_by(origin.peer);
-        let is_passed_on = own.reign_of(origin.peer).is_some_and(Reign::is_passed_on);
-        let is_wanted = |kind| is_fed || kind == Kind::Touch;
+        let is_relayed = own.lineage_of(origin.peer).is_some_and(Lineage::is_relayed);
+        let is_wanted = |kind| is_fed || kind == Kind::OwnerUpdate;
         if !is_fed {
             let unwanted = records.iter().filter(|record| !is_wanted(record.kind)).count();
             self.state.counters.records_unwanted_total += unwanted as u64;
@@ -60,7 +61,7 @@ impl World<'_> {
             let kind = change_of(kind).filter(|_| is_wanted(kind))?;
             Some((Change { kind, shard, lane, slot, version }, body))
         });
-        self.nat.apply_burst(changes, is_passed_on, tick(self.now_us));
+        self.nat.apply_burst(changes, is_relayed, tick(self.now_us));
     }
 
     /// Takes a record that concerns a lane or a shard as a whole.
@@ -74,8 +75,12 @@ impl World<'_> {
             }
             (Kind::Want, _) => self.state.note_want(origin.peer, shard, origin.lane.index()),
             (kind, _) => match (kind, read_pair(record.body)) {
-                (Kind::Reign, Some((now, before))) => {
-                    self.begin_reign(origin, shard, Reign { now, before, word: Word::Writer });
+                (Kind::Lineage, Some((now, before))) => {
+                    self.begin_lineage(
+                        origin,
+                        shard,
+                        Lineage { now, before, provenance: Provenance::Writer },
+                    );
                 }
                 (Kind::Followed, Some(copy)) => self.state.note_followed(origin, shard, copy),
                 _ => self.state.counters.records_invalid_total += 1,
@@ -97,24 +102,24 @@ impl World<'_> {
     }
 
     /// Notes that the peer writes a lane that it only relayed before.
-    fn begin_reign(&mut self, origin: Origin, shard: ShardIndex, reign: Reign) {
+    fn begin_lineage(&mut self, origin: Origin, shard: ShardIndex, lineage: Lineage) {
         let is_ours = self.nat.owned_lanes(shard) >> origin.lane.number() & 1 != 0;
         let lane = origin.lane.index();
         let Some(part) = self.state.part_mut(shard) else { return };
         if !is_ours {
-            part.lanes[lane].begin_reign(origin.peer, reign);
+            part.lanes[lane].begin_lineage(origin.peer, lineage);
             self.state.confirm(origin, shard);
             self.state.forget_if_foreign(shard, lane);
             self.state.review(shard, self.nat);
         }
     }
 
-    fn begin_feed(&mut self, shard: ShardIndex, lane: Lane, peer: PeerIndex, reign: Reign) {
+    fn begin_feed(&mut self, shard: ShardIndex, lane: Lane, peer: PeerIndex, lineage: Lineage) {
         let is_ours = self.nat.owned_lanes(shard) >> lane.number() & 1 != 0;
         let number = lane.index();
         let Some(part) = self.state.part_mut(shard) else { return };
         let own = &mut part.lanes[number];
-        own.begin_feed(peer, reign, is_ours, self.now_us);
+        own.begin_feed(peer, lineage, is_ours, self.now_us);
         if is_ours {
             return;
         }
@@ -165,9 +170,9 @@ impl Sink for World<'_> {
         self.state.lose_some(LOST_AT_ONCE, self.nat);
     }
 
-    fn copy_started(&mut self, origin: Origin, shard: ShardId, _slots: u32, reign: Reign) {
+    fn copy_started(&mut self, origin: Origin, shard: ShardId, _slots: u32, lineage: Lineage) {
         let Some(shard) = self.index(shard) else { return };
-        self.begin_feed(shard, origin.lane, origin.peer, reign);
+        self.begin_feed(shard, origin.lane, origin.peer, lineage);
         self.state.review(shard, self.nat);
     }
 
@@ -203,15 +208,16 @@ impl Source for World<'_> {
     /// A worker that holds only part of a lineage offers none, since its copy must not clear
     /// records that it never had. A worker that gives a lane which it did not write offers what it
     /// has, as relayed.
-    fn reign(&self, shard: ShardId, lane: Lane) -> Reign {
+    fn lineage(&self, shard: ShardId, lane: Lane) -> Lineage {
         let part = self.index(shard).and_then(|shard| self.state.part(shard));
         match part.map(|part| &part.lanes[lane.index()]) {
             Some(own) if own.is_given && !own.is_own => {
-                let word = if own.is_whole { Word::PassedOn } else { Word::PassedOnInPart };
-                Reign { word, ..own.reign }
+                let provenance =
+                    if own.is_whole { Provenance::Relay } else { Provenance::PartialRelay };
+                Lineage { provenance, ..own.lineage }
             }
-            Some(own) if own.is_whole => own.reign,
-            _ => Reign::default(),
+            Some(own) if own.is_whole => own.lineage,
+            _ => Lineage::default(),
         }
     }
 
@@ -246,7 +252,7 @@ pub(super) fn kind_of(kind: ChangeKind) -> Kind {
         ChangeKind::Create => Kind::Create,
         ChangeKind::Change => Kind::Change,
         ChangeKind::Delete => Kind::Delete,
-        ChangeKind::Touch => Kind::Touch,
+        ChangeKind::OwnerUpdate => Kind::OwnerUpdate,
         ChangeKind::Clear => Kind::Clear,
     }
 }
@@ -259,8 +265,8 @@ fn change_of(kind: Kind) -> Option<ChangeKind> {
         Kind::Create => Some(ChangeKind::Create),
         Kind::Change => Some(ChangeKind::Change),
         Kind::Delete => Some(ChangeKind::Delete),
-        Kind::Touch => Some(ChangeKind::Touch),
+        Kind::OwnerUpdate => Some(ChangeKind::OwnerUpdate),
         Kind::Clear => Some(ChangeKind::Clear),
-        Kind::Grant | Kind::Announced | Kind::Want | Kind::Reign | Kind::Followed => None,
+        Kind::Grant | Kind::Announced | Kind::Want | Kind::Lineage | Kind::Followed => None,
     }
 }

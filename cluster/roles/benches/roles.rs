@@ -8,8 +8,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
 use weir_map::{BootId, Incarnation, LaneSet, NodeId, ShardEntry, ShardId, Transition, WorkerId};
-use weir_replication::order::ShardSetup;
-use weir_replication::{News, Order, PeerId};
+use weir_replication::command::ShardSetup;
+use weir_replication::{PeerId, WorkerCommand, WorkerEvent};
 use weir_roles::role::Role;
 use weir_roles::{
     DesiredShard, Input, LocalWorker, NodeWorker, Roles, RolesConfig, RolesOptions, SidesUp,
@@ -63,22 +63,22 @@ fn entry(id: u32) -> ShardEntry {
 
 /// Takes the commands as they come out and answers those that let the roles begin.
 fn answer(roles: &mut Roles, now_ms: u64) -> usize {
-    let mut orders = 0;
-    while let Some(order) = roles.next_order(0) {
-        orders += 1;
-        let news = match order {
-            Order::AddShard(setup) => News::ShardAdded(setup.nat.id),
-            Order::AddPeer { peer, .. } => {
+    let mut commands = 0;
+    while let Some(command) = roles.next_command(0) {
+        commands += 1;
+        let news = match command {
+            WorkerCommand::AddShard(setup) => WorkerEvent::ShardAdded(setup.nat.id),
+            WorkerCommand::AddPeer { peer, .. } => {
                 let node = (1..=OTHERS).find(|&node| PeerId::at(address(node)) == peer);
                 let node = node.expect("one of the others");
                 let boot = life(node).boot_id;
-                News::PeerMet { peer, place: PeerIndex(node), boot }
+                WorkerEvent::PeerMet { peer, place: PeerIndex(node), boot }
             }
             _ => continue,
         };
-        roles.on(now_ms, Input::News { worker: 0, news });
+        roles.on(now_ms, Input::Worker { worker: 0, news });
     }
-    orders
+    commands
 }
 
 /// Returns a worker at rest, and how long it took from nothing.
@@ -104,9 +104,9 @@ fn begin() -> (Roles, u64, Duration) {
         answer(&mut roles, 0);
     }
     for id in (1..=SHARDS).filter(|id| !id.is_multiple_of(2)) {
-        roles.on(0, Input::News { worker: 0, news: News::CopyDone(ShardId(id)) });
-        let news = News::Announced { shard: ShardId(id), term: weir_map::Term(1) };
-        roles.on(0, Input::News { worker: 0, news });
+        roles.on(0, Input::Worker { worker: 0, news: WorkerEvent::CopyDone(ShardId(id)) });
+        let news = WorkerEvent::Announced { shard: ShardId(id), term: weir_map::Term(1) };
+        roles.on(0, Input::Worker { worker: 0, news });
     }
     let number = roles.routes_number(0);
     roles.on(0, Input::RoutesOut { worker: 0, number });
@@ -160,7 +160,7 @@ fn main() {
         start = start.min(micros(took));
         let slots: Duration = (0..SLOTS).map(|_| slot(&mut roles, &mut now_ms, OTHERS, 0)).sum();
         quiet = quiet.min(micros(slots) / f64::from(SLOTS));
-        assert!(roles.next_order(0).is_none(), "nothing has happened");
+        assert!(roles.next_command(0).is_none(), "nothing has happened");
 
         let began = Instant::now();
         let record = Input::Node { node: life(3).worker.node, workers: None };

@@ -31,10 +31,10 @@ use crate::role::Event;
 use weir_map::{BootId, Epoch, Incarnation, ShardId};
 use weir_stream::ComebackState;
 
-use super::part::Tables;
+use super::shard_role::Tables;
 use super::worker::{Shared, Worker};
 use weir_ids::PeerId;
-use weir_replication::order::Order;
+use weir_replication::command::WorkerCommand;
 
 /// Time between two looks.
 const LOOK_MS: u64 = 100;
@@ -94,7 +94,7 @@ impl Worker {
         }
         if comebacks != self.comebacks {
             self.comebacks.clone_from(&comebacks);
-            self.orders.push_back(Order::SetComebacks(comebacks));
+            self.commands.push_back(WorkerCommand::SetComebacks(comebacks));
         }
     }
 

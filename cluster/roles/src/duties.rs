@@ -32,7 +32,7 @@ use super::directory::{Directory, NOBODY};
 use super::peers::Peers;
 use super::worker::Shared;
 use weir_ids::PeerId;
-use weir_replication::order::{CopyOrder, GrantOrder, ShardDuties};
+use weir_replication::command::{CopyOrder, GrantOrder, ShardDuties};
 
 /// One worker's knowledge of all others.
 #[derive(Clone, Copy, Debug)]
@@ -135,7 +135,7 @@ struct Seen<'a> {
     /// Whether this worker has a full copy.
     has_copy: bool,
     /// The member that relays frozen lanes.
-    stand_in: Option<&'a Member>,
+    relay: Option<&'a Member>,
 }
 
 impl<'a> Seen<'a> {
@@ -156,8 +156,8 @@ impl<'a> Seen<'a> {
             };
             member.state == MemberState::Synced && is_here
         };
-        let stand_in = entry.members().iter().find(could);
-        Some(Self { entry, me, duties, others, has_copy, stand_in })
+        let relay = entry.members().iter().find(could);
+        Some(Self { entry, me, duties, others, has_copy, relay })
     }
 
     fn others_reached(&self) -> impl Iterator<Item = Reached<'a>> {
@@ -185,14 +185,14 @@ impl<'a> Seen<'a> {
     }
 
     /// True for a lane of another member that this worker relays as it got it.
-    fn is_passed_on(&self, lane: usize) -> bool {
-        let stands_in = self.stand_in.is_some_and(|member| member.seat == self.me.seat);
+    fn is_relayed(&self, lane: usize) -> bool {
+        let stands_in = self.relay.is_some_and(|member| member.seat == self.me.seat);
         stands_in && !self.is_mine(lane) && !self.others.is_present(&self.writer(lane).incarnation)
     }
 
     fn copies(&self) -> Vec<CopyOrder> {
         let mine = LaneSet::of(|lane| self.is_mine(lane));
-        let passed_on = LaneSet::of(|lane| self.is_passed_on(lane));
+        let passed_on = LaneSet::of(|lane| self.is_relayed(lane));
         let copies = self.others_reached().map(|Reached { member, peer, boot, is_guest }| {
             // The lane's writer may still run and write: it is not sent its own lanes.
             let its_own = |lane: usize| !is_guest && self.writer(lane).seat == member.seat;
@@ -232,15 +232,15 @@ impl<'a> Seen<'a> {
             && writer.state != MemberState::Synced;
         let from =
             |member: &Member| Some(self.others.peer_of(&member.incarnation).unwrap_or(NOBODY));
-        match self.stand_in {
+        match self.relay {
             _ if self.others.is_present(&writer.incarnation) => {
                 let is_whole = self.has_copy || !is_part_of_giver;
                 if is_whole { from(writer) } else { Some(NOBODY) }
             }
             _ if is_part => Some(NOBODY),
             _ if is_given => None,
-            Some(stand_in) if stand_in.seat == self.me.seat => None,
-            Some(stand_in) => from(stand_in),
+            Some(relay) if relay.seat == self.me.seat => None,
+            Some(relay) => from(relay),
             None => Some(NOBODY),
         }
     }

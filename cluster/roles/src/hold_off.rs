@@ -11,20 +11,20 @@
 //! two members that are both held off do not take turns at all.
 
 /// Number of fences within `WINDOW_MS` from which on the routes are held off.
-pub const FENCES: usize = 3;
-pub const WINDOW_MS: u64 = 10_000;
+pub(crate) const FENCES: usize = 3;
+pub(crate) const WINDOW_MS: u64 = 10_000;
 /// Length of the first hold-off; each further fence doubles it.
-pub const FIRST_MS: u64 = 1_000;
-pub const MAX_MS: u64 = 30_000;
+pub(crate) const FIRST_MS: u64 = 1_000;
+pub(crate) const MAX_MS: u64 = 30_000;
 /// After this long without a fence, all fences are forgotten.
-pub const FORGOTTEN_MS: u64 = 60_000;
+pub(crate) const FORGOTTEN_MS: u64 = 60_000;
 /// A shard is not held off any more when no other member with a full copy was heard for this long:
 /// longer than a core is taken away from a worker that goes on.
-pub const OTHERS_SILENT_MS: u64 = 300;
+pub(crate) const OTHERS_SILENT_MS: u64 = 300;
 
 /// The fences of one worker. Time is an argument, and never goes back.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct HoldOff {
+pub(crate) struct HoldOff {
     /// Times of the last fences, oldest first.
     fenced_ms: [Option<u64>; FENCES],
     /// Length of the last hold-off; 0: there was none.
@@ -34,7 +34,7 @@ pub struct HoldOff {
 
 impl HoldOff {
     /// Notes that the worker goes on after a fence. True if its routes are held off from here on.
-    pub fn rejoined(&mut self, now_ms: u64) -> bool {
+    pub(crate) fn rejoined(&mut self, now_ms: u64) -> bool {
         let last_ms = self.fenced_ms[FENCES - 1];
         if last_ms.is_some_and(|last_ms| now_ms >= last_ms + FORGOTTEN_MS) {
             *self = Self::default();
@@ -50,7 +50,7 @@ impl HoldOff {
     }
 
     /// Returns for how long the routes are still held off.
-    pub fn left_ms(&self, now_ms: u64) -> u64 {
+    pub(crate) fn left_ms(&self, now_ms: u64) -> u64 {
         self.until_ms.saturating_sub(now_ms)
     }
 }

@@ -7,7 +7,7 @@ use crate::role::RoleOptions;
 use weir_map::{BootId, Epoch, NodeId, ShardEntry, ShardId};
 use weir_stream::{Fingerprint, PeerIndex, PeerSigns};
 
-use weir_replication::{News, order::ShardSetup};
+use weir_replication::{WorkerEvent, command::ShardSetup};
 
 /// The configuration with which a node's roles begin.
 #[derive(Clone, Debug)]
@@ -174,9 +174,9 @@ pub enum Input {
         shard: ShardId,
         is_done: bool,
     },
-    News {
+    Worker {
         worker: usize,
-        news: News,
+        news: WorkerEvent,
     },
     /// Shards with translatable packets since the last tick.
     Traffic {

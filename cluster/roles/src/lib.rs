@@ -45,9 +45,9 @@ mod input;
 mod lost;
 mod offer;
 mod output;
-mod part;
 mod peers;
 pub mod role;
+mod shard_role;
 mod show;
 mod wants;
 mod worker;
@@ -64,11 +64,11 @@ pub use directory::NOBODY;
 pub use input::{DesiredShard, Input, LocalWorker, NodeWorker, RolesConfig, RolesOptions, SidesUp};
 pub use output::{AtStake, Change, Counters, Report, SetBack, ShardStatus, Trouble, WantedRoute};
 
-use part::Part;
+use shard_role::ShardRole;
 use worker::{Shared, Worker};
 
 use role::Role;
-use weir_replication::Order;
+use weir_replication::WorkerCommand;
 
 /// The roles of all workers of a node.
 #[derive(Debug)]
@@ -168,7 +168,7 @@ impl Roles {
             }
             Input::Stale => self.set_fresh(false),
             Input::Written { shard, is_done } => self.written(shard, is_done),
-            Input::News { worker, news } => {
+            Input::Worker { worker, news } => {
                 self.one_worker(worker, |it, shared| it.news(shared, news))
             }
             Input::Traffic { worker, shards } => {
@@ -208,7 +208,7 @@ impl Roles {
         if self.fingerprint != Some(fingerprint) {
             self.fingerprint = Some(fingerprint);
             self.each_worker(|worker, _| {
-                worker.orders.push_back(Order::SetFingerprint(fingerprint))
+                worker.commands.push_back(WorkerCommand::SetFingerprint(fingerprint))
             });
         }
         self.tell_all_public();
@@ -230,7 +230,7 @@ impl Roles {
             let ranges = Arc::new(ranges);
             self.all_public = public;
             self.each_worker(|worker, _| {
-                worker.orders.push_back(Order::SetAllPublic(Arc::clone(&ranges)));
+                worker.commands.push_back(WorkerCommand::SetAllPublic(Arc::clone(&ranges)));
             });
         }
     }
@@ -344,7 +344,7 @@ impl Roles {
     fn set_fresh(&mut self, is_fresh: bool) {
         if std::mem::replace(&mut self.shared.is_fresh, is_fresh) != is_fresh {
             self.each_worker(|worker, shared| {
-                worker.orders.push_back(Order::SetMapStale(!is_fresh));
+                worker.commands.push_back(WorkerCommand::SetMapStale(!is_fresh));
                 worker.renew_all(shared);
             });
         }
@@ -389,8 +389,8 @@ impl Roles {
     }
 
     /// Returns the next command of a worker; commands are to be handed on in this order.
-    pub fn next_order(&mut self, worker: usize) -> Option<Order> {
-        self.workers.get_mut(worker)?.orders.pop_front()
+    pub fn next_command(&mut self, worker: usize) -> Option<WorkerCommand> {
+        self.workers.get_mut(worker)?.commands.pop_front()
     }
 
     /// Returns changes that are to be written now, `max` at most; `Input::Written` answers each.
@@ -437,7 +437,7 @@ impl Roles {
     /// Returns what shards would lose with a worker.
     pub fn at_stake(&self, worker: usize) -> AtStake {
         let parts = self.workers.get(worker).into_iter().flat_map(|worker| worker.parts.values());
-        parts.map(Part::at_stake).fold(AtStake::default(), |all, one| AtStake {
+        parts.map(ShardRole::at_stake).fold(AtStake::default(), |all, one| AtStake {
             is_serving: all.is_serving | one.is_serving,
             is_only_copy: all.is_only_copy | one.is_only_copy,
         })
@@ -471,7 +471,7 @@ impl Roles {
         self.shared.is_fresh
     }
 
-    fn parts(&self) -> impl Iterator<Item = (usize, ShardId, &Part)> {
+    fn parts(&self) -> impl Iterator<Item = (usize, ShardId, &ShardRole)> {
         let workers = self.workers.iter().enumerate();
         workers.flat_map(|(index, worker)| {
             worker.parts.iter().map(move |(&shard, part)| (index, shard, part))

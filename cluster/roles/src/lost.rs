@@ -26,12 +26,12 @@ use weir_map::{MemberState, NodeId, Rank, ShardId};
 use super::Roles;
 use super::duties::Others;
 use super::input::RolesOptions;
-use super::part::Part;
+use super::shard_role::ShardRole;
 use super::worker::{Shared, Worker};
-use weir_replication::STANDSTILL_US;
+use weir_replication::STALL_US;
 
 /// A node without a tick, or a worker without a look, for this long has stalled.
-const STANDSTILL_MS: u64 = STANDSTILL_US / 1_000;
+const STALL_MS: u64 = STALL_US / 1_000;
 
 /// Shard roles are notified again after this long: what kept one from acting may be over.
 const REPEAT_MS: u64 = 50;
@@ -70,7 +70,7 @@ pub(super) struct Look {
 
 impl Look {
     pub(super) fn at(&mut self, now_ms: u64) {
-        if self.last_ms.is_none_or(|last_ms| now_ms >= last_ms + STANDSTILL_MS) {
+        if self.last_ms.is_none_or(|last_ms| now_ms >= last_ms + STALL_MS) {
             self.since_ms = now_ms;
         }
         self.last_ms = Some(now_ms);
@@ -79,7 +79,7 @@ impl Look {
     /// Returns since when the worker has looked without a pause. None: it stalls.
     fn awake_since(&self, now_ms: u64) -> Option<u64> {
         let last_ms = self.last_ms?;
-        (now_ms < last_ms + STANDSTILL_MS).then_some(self.since_ms)
+        (now_ms < last_ms + STALL_MS).then_some(self.since_ms)
     }
 }
 
@@ -88,7 +88,7 @@ impl Roles {
     pub(super) fn look_for_lost(&mut self) {
         let now_ms = self.shared.now_ms;
         let is_late =
-            |last_ms: Option<u64>| last_ms.is_none_or(|last_ms| now_ms >= last_ms + STANDSTILL_MS);
+            |last_ms: Option<u64>| last_ms.is_none_or(|last_ms| now_ms >= last_ms + STALL_MS);
         if is_late(self.lost.ticked_ms.replace(now_ms)) {
             self.lost.awake_since_ms = now_ms;
         }
@@ -174,7 +174,7 @@ impl Worker {
     fn primaries_lost(&mut self, shared: &mut Shared, lost: &BTreeMap<NodeId, u64>) {
         let Some(awake_since_ms) = self.look.awake_since(shared.now_ms) else { return };
         let awake_ms = shared.now_ms - awake_since_ms;
-        let of_lost = |(&shard, part): (&ShardId, &Part)| {
+        let of_lost = |(&shard, part): (&ShardId, &ShardRole)| {
             let lost_ms = *lost.get(&part.primary()?.worker.node)?;
             let lost_ms = lost_ms.min(awake_ms);
             let is_long = lost_ms >= shared.options.role.lone_silence_ms;
@@ -189,7 +189,7 @@ impl Worker {
 
     /// Returns the number of replicas in front of this one that are heard and have a full copy:
     /// those are to act first.
-    fn ahead_of(&self, shared: &Shared, part: &Part) -> u64 {
+    fn ahead_of(&self, shared: &Shared, part: &ShardRole) -> u64 {
         let Some(entry) = part.machine.entry() else { return 0 };
         let others = Others::of(shared, &self.peers);
         let me = part.machine.incarnation();

@@ -7,7 +7,7 @@ use weir_stream::{PeerIndex, PeerSigns};
 
 use super::directory::Directory;
 use weir_ids::PeerId;
-use weir_replication::order::Order;
+use weir_replication::command::WorkerCommand;
 
 #[derive(Debug, Default)]
 struct Peer {
@@ -77,16 +77,16 @@ impl Peers {
         peer: PeerId,
         node: Option<u64>,
         now_ms: u64,
-        orders: &mut impl Extend<Order>,
+        commands: &mut impl Extend<WorkerCommand>,
     ) {
         let known = self.peers.entry(peer).or_insert_with(|| {
-            orders.extend([Order::AddPeer { peer, address: peer.address() }]);
+            commands.extend([WorkerCommand::AddPeer { peer, address: peer.address() }]);
             Peer { known_ms: now_ms, ..Peer::default() }
         });
         known.shards += 1;
         if let Some(number) = node.filter(|_| known.node != node) {
             known.node = node;
-            orders.extend([Order::SetPeerNode { peer, node: number }]);
+            commands.extend([WorkerCommand::SetPeerNode { peer, node: number }]);
         }
     }
 
@@ -103,7 +103,7 @@ impl Peers {
         &mut self,
         now_ms: u64,
         idle_ms: u64,
-        orders: &mut impl Extend<Order>,
+        commands: &mut impl Extend<WorkerCommand>,
     ) {
         let is_over = |peer: &Peer| peer.shards == 0 && now_ms >= peer.idle_since_ms + idle_ms;
         if !self.peers.values().any(is_over) {
@@ -112,7 +112,7 @@ impl Peers {
         self.peers.retain(|&id, peer| {
             let goes = is_over(peer);
             if goes {
-                orders.extend([Order::RemovePeer(id)]);
+                commands.extend([WorkerCommand::RemovePeer(id)]);
             }
             !goes
         });

@@ -40,10 +40,11 @@ mod guest;
 mod machine;
 mod metric;
 
-pub use duties::{Duties, Grant, Role};
+pub use duties::{Duties, Role};
 pub use event::{Event, Ports};
 pub use machine::{RoleMachine, RoleOptions};
 pub use metric::Metric;
+pub use weir_map::Grant;
 pub use weir_wire::Misses;
 
 #[cfg(test)]

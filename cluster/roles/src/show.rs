@@ -5,7 +5,7 @@ use weir_map::ShardId;
 
 use super::Roles;
 use super::output::{Report, ShardStatus, Trouble};
-use super::part::{Part, Tables};
+use super::shard_role::{ShardRole, Tables};
 use super::worker::Shared;
 
 impl Roles {
@@ -53,7 +53,7 @@ impl Roles {
         })
     }
 
-    fn trouble(&self, shard: ShardId, part: &Part) -> Option<Trouble> {
+    fn trouble(&self, shard: ShardId, part: &ShardRole) -> Option<Trouble> {
         let desired = self.shared.desired.get(&shard);
         if let Some(set_back) = self.set_back.get(&shard) {
             return Some(Trouble::SetBack(*set_back));

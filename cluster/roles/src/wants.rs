@@ -8,9 +8,9 @@ use weir_map::{ShardId, Transition};
 use super::directory::number_of;
 use super::duties::{self, Others};
 use super::output::{Change, SetBack, WantedRoute};
-use super::part::{Part, RouteState, Tables};
+use super::shard_role::{RouteState, ShardRole, Tables};
 use super::worker::{Shared, Worker};
-use weir_replication::order::{Order, ShardDuties};
+use weir_replication::command::{ShardDuties, WorkerCommand};
 
 impl Worker {
     pub(super) fn renew_all(&mut self, shared: &Shared) {
@@ -30,7 +30,7 @@ impl Worker {
         let needed = duties::peers_needed(&part.machine, others);
         for &peer in needed.iter().filter(|peer| !part.peers.contains(peer)) {
             let node = shared.directory.worker_at(peer).map(|id| number_of(&id.node));
-            self.peers.hold(peer, node, shared.now_ms, &mut self.orders);
+            self.peers.hold(peer, node, shared.now_ms, &mut self.commands);
         }
         for &peer in part.peers.iter().filter(|peer| !needed.contains(peer)) {
             self.peers.release(peer, shared.now_ms);
@@ -48,7 +48,7 @@ impl Worker {
         let others = Others::of(shared, &self.peers);
         let duties = duties::of(shard, &part.machine, is_route_out, others);
         if part.ordered.as_ref().unwrap_or(&ShardDuties::none(shard)) != &duties {
-            self.orders.push_back(Order::Duties(Box::new(duties.clone())));
+            self.commands.push_back(WorkerCommand::Duties(Box::new(duties.clone())));
             part.ordered = Some(duties);
         }
         if part.machine.duties().write.is_some() {
@@ -65,7 +65,7 @@ impl Worker {
             let is_written = part.ordered.as_ref().is_some_and(|ordered| !ordered.lanes.is_empty());
             assert!(!is_written, "shard {shard}: no lane of tables to be removed is written");
             part.tables = Tables::Going;
-            self.orders.push_back(Order::RemoveShard(shard));
+            self.commands.push_back(WorkerCommand::RemoveShard(shard));
         }
     }
 
@@ -130,7 +130,7 @@ impl Worker {
 
     /// True if nothing is under way: neither tables, nor a copy, nor a lane, nor a route.
     pub(super) fn has_settled(&self) -> bool {
-        let is_at_rest = |part: &Part| {
+        let is_at_rest = |part: &ShardRole| {
             let is_moving = part.machine.entry().is_none_or(|entry| entry.is_moving());
             match part.role() {
                 _ if part.tables != Tables::There || is_moving => false,

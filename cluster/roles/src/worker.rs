@@ -22,12 +22,12 @@ use super::duties::Others;
 use super::input::{DesiredShard, RolesOptions, SidesUp};
 use super::lost::Look;
 use super::output::Counters;
-use super::part::{Part, Tables};
 use super::peers::{Peers, Silence};
+use super::shard_role::{ShardRole, Tables};
 use crate::hold_off::{HoldOff, OTHERS_SILENT_MS};
 use weir_ids::PeerId;
-use weir_replication::News;
-use weir_replication::order::Order;
+use weir_replication::WorkerEvent;
+use weir_replication::command::WorkerCommand;
 
 /// The state that the shard roles of all workers share.
 #[derive(Debug)]
@@ -64,9 +64,9 @@ pub(super) struct Worker {
     pub(super) me: Incarnation,
     /// The incarnation that the store was last sent.
     pub(super) former: Option<BootId>,
-    pub(super) parts: BTreeMap<ShardId, Part>,
+    pub(super) parts: BTreeMap<ShardId, ShardRole>,
     pub(super) peers: Peers,
-    pub(super) orders: VecDeque<Order>,
+    pub(super) commands: VecDeque<WorkerCommand>,
     ports: Ports,
     pub(super) look: Look,
     /// Number of changes of the wanted routes.
@@ -98,7 +98,7 @@ impl Worker {
             former,
             parts: BTreeMap::new(),
             peers: Peers::default(),
-            orders: VecDeque::new(),
+            commands: VecDeque::new(),
             ports: Ports::NotReady,
             look: Look::default(),
             routes_number: 0,
@@ -173,7 +173,7 @@ impl Worker {
         self.forget_those(shared, |part| part.machine.has_resumed());
     }
 
-    fn forget_those(&mut self, shared: &mut Shared, is_one: impl Fn(&Part) -> bool) {
+    fn forget_those(&mut self, shared: &mut Shared, is_one: impl Fn(&ShardRole) -> bool) {
         let parts = self.parts.iter().filter(|(_, part)| is_one(part));
         for shard in parts.map(|(&shard, _)| shard).collect::<Vec<_>>() {
             self.forget(shared, shard);
@@ -185,7 +185,7 @@ impl Worker {
     }
 
     fn begin(&mut self, shared: &Shared, shard: ShardId) {
-        let part = Part::new(new_machine(&self.me, shared), shared.now_ms);
+        let part = ShardRole::new(new_machine(&self.me, shared), shared.now_ms);
         self.parts.insert(shard, part);
         self.homeless.insert(shard);
         self.ask_for_tables(shared);
@@ -203,7 +203,7 @@ impl Worker {
 
     /// Asks for tables for all roles whose shard is known and whose time has come.
     pub(super) fn ask_for_tables(&mut self, shared: &Shared) {
-        let Self { homeless, parts, orders, .. } = self;
+        let Self { homeless, parts, commands, .. } = self;
         homeless.retain(|id| {
             let Some(part) = parts.get_mut(id) else { return false };
             let Tables::Missing { ask_ms, .. } = part.tables else { return false };
@@ -212,15 +212,15 @@ impl Worker {
             };
             part.shard = Some(shard.clone());
             part.tables = Tables::Asked;
-            orders.push_back(Order::AddShard(Box::new(shard.setup.clone())));
+            commands.push_back(WorkerCommand::AddShard(Box::new(shard.setup.clone())));
             false
         });
     }
 
-    pub(super) fn news(&mut self, shared: &mut Shared, news: News) {
+    pub(super) fn news(&mut self, shared: &mut Shared, news: WorkerEvent) {
         match news {
-            News::ShardAdded(shard) => self.tables_are_there(shared, shard),
-            News::ShardRefused { shard, why } => {
+            WorkerEvent::ShardAdded(shard) => self.tables_are_there(shared, shard),
+            WorkerEvent::ShardRefused { shard, why } => {
                 if let Some(part) = self.part_with(shard, &Tables::Asked) {
                     let ask_ms = shared.now_ms + shared.options.room_retry_ms;
                     part.tables = Tables::Missing { ask_ms, refused: Some(why) };
@@ -228,20 +228,20 @@ impl Worker {
                     self.entry_changed(shared, shard);
                 }
             }
-            News::ShardRemoved(shard) => {
+            WorkerEvent::ShardRemoved(shard) => {
                 if self.part_with(shard, &Tables::Going).is_some() {
                     self.end(shard);
                     self.entry_changed(shared, shard);
                 }
             }
-            News::PeerMet { peer, place, boot } => {
+            WorkerEvent::PeerMet { peer, place, boot } => {
                 let Some(met) = self.peers.met(peer, place, boot, shared.now_ms) else { return };
                 if let Some(ended) = met.ended {
                     shared.directory.end(peer, ended);
                 }
                 self.peer_changed(shared, peer);
             }
-            News::CopyDone(shard) => {
+            WorkerEvent::CopyDone(shard) => {
                 // A copy that was complete before this worker left is worth nothing when it comes
                 // back.
                 let part = self.part_with(shard, &Tables::There);
@@ -251,27 +251,29 @@ impl Worker {
             }
             // When its source ends, a lane copy is no worse than before, but the worker cannot
             // know: it gets time until a command names another source.
-            News::StreamLost(shard) => {
+            WorkerEvent::StreamLost(shard) => {
                 if let Some(part) = self.part_with(shard, &Tables::There) {
                     part.lost_ms.get_or_insert(shared.now_ms);
                     self.restless.insert(shard);
                 }
             }
-            News::Granted { shard, lane, since } => {
+            WorkerEvent::Granted { shard, lane, since } => {
                 self.tell(shared, shard, Event::Granted { lane, since });
             }
-            News::CameBack { peer, shard, epoch, state } => {
+            WorkerEvent::CameBack { peer, shard, epoch, state } => {
                 if let (Some(boot_id), Some(part)) =
                     (self.peers.met_boot(peer), self.parts.get_mut(&shard))
                 {
                     part.comeback.said(peer, Said { boot_id, epoch, state });
                 }
             }
-            News::Announced { shard, term } => self.tell(shared, shard, Event::Announced { term }),
+            WorkerEvent::Announced { shard, term } => {
+                self.tell(shared, shard, Event::Announced { term })
+            }
         }
     }
 
-    fn part_with(&mut self, shard: ShardId, tables: &Tables) -> Option<&mut Part> {
+    fn part_with(&mut self, shard: ShardId, tables: &Tables) -> Option<&mut ShardRole> {
         self.parts.get_mut(&shard).filter(|part| part.tables == *tables)
     }
 
@@ -319,7 +321,7 @@ impl Worker {
 
     /// Applies that a node has registered differently, or is not registered any more.
     pub(super) fn node_changed(&mut self, shared: &Shared, node: &NodeId) {
-        let is_there = |part: &Part| {
+        let is_there = |part: &ShardRole| {
             let mut members = part.machine.entry().into_iter().flat_map(ShardEntry::members);
             members.any(|member| member.incarnation.worker.node == *node)
         };
@@ -332,7 +334,7 @@ impl Worker {
     /// Applies that a peer is heard again or not any more: the roles of its shards are notified,
     /// and the copies that other members get may change.
     fn peer_changed(&mut self, shared: &mut Shared, peer: PeerId) {
-        let of_peer = |(&shard, part): (&ShardId, &Part)| {
+        let of_peer = |(&shard, part): (&ShardId, &ShardRole)| {
             part.peers.binary_search(&peer).is_ok().then_some(shard)
         };
         let shards: Vec<ShardId> = self.parts.iter().filter_map(of_peer).collect();
@@ -451,7 +453,7 @@ impl Worker {
         self.look_at_comebacks(shared);
         self.ask_for_tables(shared);
         let idle_ms = shared.options.idle_peer_ms;
-        self.peers.forget_idle(shared.now_ms, idle_ms, &mut self.orders);
+        self.peers.forget_idle(shared.now_ms, idle_ms, &mut self.commands);
     }
 }
 
@@ -469,7 +471,12 @@ fn silence(options: &RolesOptions) -> Silence {
     }
 }
 
-fn count_failover(counters: &mut Counters, part: &Part, before: Role, former: Option<Incarnation>) {
+fn count_failover(
+    counters: &mut Counters,
+    part: &ShardRole,
+    before: Role,
+    former: Option<Incarnation>,
+) {
     match (before, part.role()) {
         (Role::Synced, Role::Acting) => counters.failovers_silence_total += 1,
         (Role::Synced, Role::Primary) => {

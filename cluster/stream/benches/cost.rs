@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use weir_stream::{
     BootId, ClusterKeys, CopyRoom, DATAGRAM_MAX, Endpoint, Fingerprint, Identity, Kind, Lane,
-    Options, Origin, PeerId, PeerIndex, Record, Reign, ShardId, Sink, Source, Transmit,
+    Lineage, Options, Origin, PeerId, PeerIndex, Record, ShardId, Sink, Source, Transmit,
 };
 
 const ROUNDS: usize = 9;
@@ -26,8 +26,8 @@ struct Counting {
 }
 
 impl Source for Counting {
-    fn reign(&self, _: ShardId, _: Lane) -> Reign {
-        Reign::default()
+    fn lineage(&self, _: ShardId, _: Lane) -> Lineage {
+        Lineage::default()
     }
     fn slots(&self, _: ShardId, _: Lane) -> u32 {
         0
@@ -56,7 +56,7 @@ impl Sink for Counting {
         self.versions += records.iter().map(|record| u64::from(record.version)).sum::<u64>();
     }
     fn stream_reset(&mut self, _: Origin) {}
-    fn copy_started(&mut self, _: Origin, _: ShardId, _: u32, _: Reign) {}
+    fn copy_started(&mut self, _: Origin, _: ShardId, _: u32, _: Lineage) {}
     fn copy_finished(&mut self, _: Origin, _: ShardId) {}
     fn copy_stopped(&mut self, _: Origin, _: ShardId) {}
     fn sum(&self, _: Origin, _: ShardId, _: Range<u32>) -> u64 {

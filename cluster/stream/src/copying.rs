@@ -89,8 +89,8 @@ impl Endpoint {
             Phase::Waiting => {
                 let shard = copy.shard;
                 let slots = source.slots(shard, lane);
-                let reign = source.reign(shard, lane);
-                if room.append(&Item::CopyStart { shard, slots, reign }).is_some() {
+                let lineage = source.lineage(shard, lane);
+                if room.append(&Item::CopyStart { shard, slots, lineage }).is_some() {
                     (copy.phase, copy.cursor, copy.total) = (Phase::Walking, 0, slots);
                 }
             }

@@ -7,30 +7,30 @@ use weir_ids::{Lane, PeerId};
 /// lineage only if the writer had all of the former one: otherwise they are not comparable, and a
 /// worker with the slab of another lineage has to start again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Reign {
+pub struct Lineage {
     /// A number that no other lineage of the slab has. 0: there is nothing.
     pub now: u64,
     /// The lineage that this one continues. 0: it began with nothing, or not with all.
     pub before: u64,
     /// Provenance of the copy.
-    pub word: Word,
+    pub provenance: Provenance,
 }
 
 /// Provenance of a slab's copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Word {
+pub enum Provenance {
     /// The worker that writes the slab or wrote it last, or one that stands in for it.
     #[default]
     Writer,
     /// A relay: one of several workers that heard the writer, each perhaps something else.
-    PassedOn,
+    Relay,
     /// A relay that does not have all of the lineage.
-    PassedOnInPart,
+    PartialRelay,
 }
 
-impl Reign {
-    pub fn is_passed_on(self) -> bool {
-        self.word != Word::Writer
+impl Lineage {
+    pub fn is_relayed(self) -> bool {
+        self.provenance != Provenance::Writer
     }
 }
 

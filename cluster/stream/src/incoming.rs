@@ -288,7 +288,7 @@ fn deliver<S: Sink>(
     sink: &mut S,
 ) -> (u32, bool) {
     const NONE: Record<'_> =
-        Record { kind: Kind::Touch, shard: ShardId(0), slot: 0, version: 0, body: &[] };
+        Record { kind: Kind::OwnerUpdate, shard: ShardId(0), slot: 0, version: 0, body: &[] };
     let mut burst = [NONE; BURST];
     let mut count = 0;
     let mut items = Items::new(items);
@@ -307,8 +307,8 @@ fn deliver<S: Sink>(
         }
         match item {
             Item::Record(_) => {}
-            Item::CopyStart { shard, slots, reign } => {
-                sink.copy_started(origin, shard, slots, reign)
+            Item::CopyStart { shard, slots, lineage } => {
+                sink.copy_started(origin, shard, slots, lineage)
             }
             Item::CopyEnd { shard } => sink.copy_finished(origin, shard),
             Item::CopyStop { shard } => sink.copy_stopped(origin, shard),

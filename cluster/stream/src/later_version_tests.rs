@@ -14,7 +14,7 @@ use crate::datagram::{DATAGRAM_MAX, DatagramKind, HEADER_LEN, Header, VERSION_MA
 use crate::endpoint::Endpoint;
 use crate::fingerprint::Fingerprint;
 use crate::hello::{Challenge, Hello};
-use crate::identity::{Origin, PeerIndex, Reign};
+use crate::identity::{Lineage, Origin, PeerIndex};
 use crate::later_version::VERSION_LATER;
 use crate::link::RedirectForm;
 use crate::options::Options;
@@ -58,7 +58,7 @@ impl Sink for Notes {
         self.applied.extend(records.iter().map(|record| (record.slot, record.body.to_vec())));
     }
     fn stream_reset(&mut self, _: Origin) {}
-    fn copy_started(&mut self, _: Origin, _: ShardId, _: u32, _: Reign) {}
+    fn copy_started(&mut self, _: Origin, _: ShardId, _: u32, _: Lineage) {}
     fn copy_finished(&mut self, _: Origin, _: ShardId) {}
     fn copy_stopped(&mut self, _: Origin, _: ShardId) {}
     fn sum(&self, _: Origin, _: ShardId, _: Range<u32>) -> u64 {
@@ -67,8 +67,8 @@ impl Sink for Notes {
 }
 
 impl Source for Notes {
-    fn reign(&self, _: ShardId, _: Lane) -> Reign {
-        Reign::default()
+    fn lineage(&self, _: ShardId, _: Lane) -> Lineage {
+        Lineage::default()
     }
     fn slots(&self, _: ShardId, _: Lane) -> u32 {
         0

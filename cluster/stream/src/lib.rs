@@ -69,7 +69,7 @@ pub use datagram::{DATAGRAM_MAX, VERSION_MAX, VERSION_MIN};
 pub use describe::describe;
 pub use endpoint::{Endpoint, PeerError, REPLICAS_MAX, Ticket};
 pub use fingerprint::{Fingerprint, FingerprintPart};
-pub use identity::{Origin, PeerIndex, Reign, Sequence, Word};
+pub use identity::{Lineage, Origin, PeerIndex, Provenance, Sequence};
 pub use incoming::{ITEMS_MAX, Received};
 pub use later_version::VERSION_LATER;
 pub use link::RedirectForm;

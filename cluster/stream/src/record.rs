@@ -19,7 +19,7 @@ use std::ops::Range;
 use weir_ids::ShardId;
 
 use crate::bytes::{Reader, Writer};
-use crate::identity::{Reign, Word};
+use crate::identity::{Lineage, Provenance};
 
 /// Bytes of the longest body.
 pub const RECORD_BODY_MAX: usize = 200;
@@ -42,7 +42,7 @@ pub enum Kind {
     Delete = 3,
     // Type 4 is taken: earlier versions know it as a port block that was given or taken back.
     /// Owner update: a worker that does not own the lane saw traffic of the record.
-    Touch = 5,
+    OwnerUpdate = 5,
     /// No slot from `slot` on holds a record of `version` or earlier; the body holds the number of
     /// slots. The copy walk clears with it what ended while the receiver did not listen.
     Clear = 6,
@@ -55,7 +55,7 @@ pub enum Kind {
     /// The sender writes the lane's slab of the shard from here on, in the lineage that the body
     /// gives, encoded as in a copy start. The lineage continues all that the sender has copied.
     /// Concerns no slot.
-    Reign = 10,
+    Lineage = 10,
     /// The copy of the lane's slab of the shard that came in this epoch of the receiver's stream,
     /// and has this lineage, is complete and followed. Concerns no slot.
     Followed = 11,
@@ -67,12 +67,12 @@ impl Kind {
         Kind::Create,
         Kind::Change,
         Kind::Delete,
-        Kind::Touch,
+        Kind::OwnerUpdate,
         Kind::Clear,
         Kind::Grant,
         Kind::Announced,
         Kind::Want,
-        Kind::Reign,
+        Kind::Lineage,
         Kind::Followed,
     ];
 
@@ -157,14 +157,14 @@ const COPY_STOP: u8 = 35;
 
 /// Provenance behind the lineage of a relayed copy. A receiver that does not know the field takes
 /// the copy for the writer's.
-const PASSED_ON: u8 = 1;
-const PASSED_ON_IN_PART: u8 = 2;
+const RELAY: u8 = 1;
+const PARTIAL_RELAY: u8 = 2;
 
 /// Items of a stream: records, and marks between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Item<'a> {
     Record(Record<'a>),
-    CopyStart { shard: ShardId, slots: u32, reign: Reign },
+    CopyStart { shard: ShardId, slots: u32, lineage: Lineage },
     CopyEnd { shard: ShardId },
     CopyStop { shard: ShardId },
     Sum { shard: ShardId, slots: Range<u32>, number: u32, sum: u64 },
@@ -179,7 +179,7 @@ impl Item<'_> {
     pub(crate) fn len(&self) -> usize {
         match self {
             Item::Record(record) => record.len(),
-            Item::CopyStart { reign, .. } => 26 + usize::from(reign.is_passed_on()),
+            Item::CopyStart { lineage, .. } => 26 + usize::from(lineage.is_relayed()),
             Item::Sum { .. } => 26,
             Item::CopyEnd { .. } | Item::CopyStop { .. } => 6,
         }
@@ -199,13 +199,13 @@ impl Item<'_> {
         let mut writer = Writer::new(room);
         match self {
             Item::Record(_) => {}
-            Item::CopyStart { shard, slots, reign } => {
+            Item::CopyStart { shard, slots, lineage } => {
                 writer.u8(COPY_START).u8(length).u32(shard.0).u32(*slots);
-                writer.u64(reign.now).u64(reign.before);
-                match reign.word {
-                    Word::Writer => {}
-                    Word::PassedOn => _ = writer.u8(PASSED_ON),
-                    Word::PassedOnInPart => _ = writer.u8(PASSED_ON_IN_PART),
+                writer.u64(lineage.now).u64(lineage.before);
+                match lineage.provenance {
+                    Provenance::Writer => {}
+                    Provenance::Relay => _ = writer.u8(RELAY),
+                    Provenance::PartialRelay => _ = writer.u8(PARTIAL_RELAY),
                 }
             }
             Item::CopyEnd { shard } => _ = writer.u8(COPY_END).u8(length).u32(shard.0),
@@ -269,12 +269,12 @@ fn read<'a>(kind: u8, mut fields: Reader<'a>) -> Option<Item<'a>> {
         COPY_START => {
             let slots = fields.u32()?;
             let [now, before] = [fields.u64().unwrap_or(0), fields.u64().unwrap_or(0)];
-            let word = match fields.u8() {
-                None => Word::Writer,
-                Some(PASSED_ON) => Word::PassedOn,
-                Some(_) => Word::PassedOnInPart,
+            let provenance = match fields.u8() {
+                None => Provenance::Writer,
+                Some(RELAY) => Provenance::Relay,
+                Some(_) => Provenance::PartialRelay,
             };
-            Some(Item::CopyStart { shard, slots, reign: Reign { now, before, word } })
+            Some(Item::CopyStart { shard, slots, lineage: Lineage { now, before, provenance } })
         }
         COPY_END => Some(Item::CopyEnd { shard }),
         COPY_STOP => Some(Item::CopyStop { shard }),
@@ -307,14 +307,18 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let shard = ShardId(7);
-        let reign = Reign { now: u64::MAX - 1, before: 3, word: Word::Writer };
+        let lineage = Lineage { now: u64::MAX - 1, before: 3, provenance: Provenance::Writer };
         let mut items = vec![
-            Item::CopyStart { shard, slots: 4096, reign },
-            Item::CopyStart { shard, slots: 0, reign: Reign { word: Word::PassedOn, ..reign } },
+            Item::CopyStart { shard, slots: 4096, lineage },
+            Item::CopyStart {
+                shard,
+                slots: 0,
+                lineage: Lineage { provenance: Provenance::Relay, ..lineage },
+            },
             Item::CopyStart {
                 shard,
                 slots: 1,
-                reign: Reign { word: Word::PassedOnInPart, ..reign },
+                lineage: Lineage { provenance: Provenance::PartialRelay, ..lineage },
             },
             Item::CopyEnd { shard },
             Item::CopyStop { shard },

@@ -8,13 +8,13 @@ use weir_ids::{Lane, ShardId};
 
 use crate::control::Comeback;
 use crate::copy::CopyRoom;
-use crate::identity::{Origin, PeerIndex, Reign};
+use crate::identity::{Lineage, Origin, PeerIndex};
 use crate::record::Record;
 
 /// The slabs of this worker that other workers have copies of.
 pub trait Source {
     /// Returns lineage and provenance of the slab.
-    fn reign(&self, shard: ShardId, lane: Lane) -> Reign;
+    fn lineage(&self, shard: ShardId, lane: Lane) -> Lineage;
 
     /// Returns the slot after the last that is in use: the progress of a copy is measured against
     /// it.
@@ -57,7 +57,7 @@ pub trait Sink {
     fn stream_reset(&mut self, origin: Origin);
 
     /// Notes that the copy of a slab, of this lineage, begins; it has about `slots` slots.
-    fn copy_started(&mut self, origin: Origin, shard: ShardId, slots: u32, reign: Reign);
+    fn copy_started(&mut self, origin: Origin, shard: ShardId, slots: u32, lineage: Lineage);
 
     /// Notes that all records of the slab at the copy's start, and all changes since, have been
     /// applied.

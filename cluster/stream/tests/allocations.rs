@@ -7,7 +7,7 @@ use std::ops::Range;
 use allocation_counter::measure;
 use weir_stream::{
     BootId, ClusterKeys, CopyRoom, DATAGRAM_MAX, Endpoint, Fingerprint, Identity, Kind, Lane,
-    Options, Origin, PeerId, PeerIndex, Record, Reign, ShardId, Sink, Source, Transmit,
+    Lineage, Options, Origin, PeerId, PeerIndex, Record, ShardId, Sink, Source, Transmit,
 };
 
 /// A slab of 10,000 equal records to copy from; counts what is applied.
@@ -24,8 +24,8 @@ fn record(slot: u32) -> Record<'static> {
 }
 
 impl Source for Table {
-    fn reign(&self, _: ShardId, _: Lane) -> Reign {
-        Reign::default()
+    fn lineage(&self, _: ShardId, _: Lane) -> Lineage {
+        Lineage::default()
     }
     fn slots(&self, _: ShardId, _: Lane) -> u32 {
         SLOTS
@@ -55,7 +55,7 @@ impl Sink for Table {
         self.applied += records.len() as u64;
     }
     fn stream_reset(&mut self, _: Origin) {}
-    fn copy_started(&mut self, _: Origin, _: ShardId, _: u32, _: Reign) {}
+    fn copy_started(&mut self, _: Origin, _: ShardId, _: u32, _: Lineage) {}
     fn copy_finished(&mut self, _: Origin, _: ShardId) {}
     fn copy_stopped(&mut self, _: Origin, _: ShardId) {}
     fn sum(&self, _: Origin, _: ShardId, _: Range<u32>) -> u64 {

@@ -3,7 +3,7 @@
 
 use weir_map::ShardId;
 use weir_nat::ShardIndex;
-use weir_replication::{News, Order, Replication};
+use weir_replication::{Replication, WorkerCommand, WorkerEvent};
 use weir_stream::{PeerIndex, PeerSigns};
 
 /// Largest number of workers of other nodes that a worker exchanges datagrams with.
@@ -27,7 +27,7 @@ pub trait Link {
     fn is_ordered(&self) -> bool;
 
     /// Returns the next command. Commands are differences, so none may be left out.
-    fn next_order(&mut self) -> Option<Order>;
+    fn next_command(&mut self) -> Option<WorkerCommand>;
 
     /// True if there is room for an event. Without it events stay in the worker, which merges them
     /// by shard and peer.
@@ -35,7 +35,7 @@ pub trait Link {
 
     /// Takes an event; there is [room](Self::has_room). `place`: the engine's index of a shard that
     /// was added.
-    fn news(&mut self, news: News, place: Option<ShardIndex>);
+    fn news(&mut self, news: WorkerEvent, place: Option<ShardIndex>);
 
     /// Notes that a shard had packets in the slot that ends.
     fn busy(&mut self, shard: ShardId);

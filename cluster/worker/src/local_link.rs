@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use weir_map::ShardId;
 use weir_nat::ShardIndex;
-use weir_replication::{News, Order, Replication};
+use weir_replication::{Replication, WorkerCommand, WorkerEvent};
 use weir_stream::{PeerIndex, PeerSigns};
 
 use crate::link::{Link, PEERS_MAX};
@@ -12,8 +12,8 @@ use crate::link::{Link, PEERS_MAX};
 /// Both ends of the link: the driver fills and empties its fields between turns.
 #[derive(Debug)]
 pub struct LocalLink {
-    pub orders: VecDeque<Order>,
-    pub news: Vec<News>,
+    pub commands: VecDeque<WorkerCommand>,
+    pub news: Vec<WorkerEvent>,
     /// The most events that `news` may hold; the worker keeps the rest.
     pub room: usize,
     /// Shards that had packets since the driver last looked.
@@ -35,7 +35,7 @@ pub struct LocalLink {
 impl Default for LocalLink {
     fn default() -> Self {
         Self {
-            orders: VecDeque::new(),
+            commands: VecDeque::new(),
             news: Vec::new(),
             room: usize::MAX,
             busy: BTreeSet::new(),
@@ -67,11 +67,11 @@ impl Link for LocalLink {
 
     #[inline]
     fn is_ordered(&self) -> bool {
-        !self.orders.is_empty()
+        !self.commands.is_empty()
     }
 
-    fn next_order(&mut self) -> Option<Order> {
-        self.orders.pop_front()
+    fn next_command(&mut self) -> Option<WorkerCommand> {
+        self.commands.pop_front()
     }
 
     #[inline]
@@ -79,7 +79,7 @@ impl Link for LocalLink {
         self.news.len() < self.room
     }
 
-    fn news(&mut self, news: News, _place: Option<ShardIndex>) {
+    fn news(&mut self, news: WorkerEvent, _place: Option<ShardIndex>) {
         self.news.push(news);
     }
 

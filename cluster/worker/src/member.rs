@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weir_engine::{Engine, Output, Post};
 use weir_map::ShardId;
-use weir_replication::{News, Replication, Standstill};
+use weir_replication::{Replication, Stall, WorkerEvent};
 use weir_stream::{PeerIndex, Received, Transmit};
 use weir_wire::frame::{Frame, Pool};
 
@@ -29,7 +29,7 @@ const NEWS_PER_TURN: usize = 64;
 pub struct Member<L> {
     pub replication: Replication,
     pub link: L,
-    standstill: Standstill,
+    stall: Stall,
     /// Shards by their index in the engine.
     shards: Vec<ShardId>,
     slot_began: Duration,
@@ -58,7 +58,7 @@ impl<L: Link> Member<L> {
         Self {
             replication,
             link,
-            standstill: Standstill::default(),
+            stall: Stall::default(),
             shards: Vec::new(),
             slot_began: Duration::ZERO,
             reported: Duration::ZERO,
@@ -68,8 +68,8 @@ impl<L: Link> Member<L> {
     /// Returns for how many microseconds the worker stalled before this turn, if it did, whatever
     /// the guard has noticed.
     #[inline]
-    pub(crate) fn standstill_us(&mut self, now: Duration) -> Option<u64> {
-        self.standstill.ended(now.as_micros() as u64)
+    pub(crate) fn stall_us(&mut self, now: Duration) -> Option<u64> {
+        self.stall.ended(now.as_micros() as u64)
     }
 
     /// Takes datagrams of other workers: after each burst from the access side, of which the engine
@@ -134,9 +134,9 @@ impl<L: Link> Member<L> {
             return true;
         }
         for _ in 0..ORDERS_PER_TURN {
-            let Some(order) = self.link.next_order() else { break };
-            let takes_long = order.takes_long();
-            self.replication.obey(order, engine, now_us);
+            let Some(command) = self.link.next_command() else { break };
+            let takes_long = command.takes_long();
+            self.replication.obey(command, engine, now_us);
             if takes_long {
                 break;
             }
@@ -158,12 +158,12 @@ impl<L: Link> Member<L> {
     }
 
     #[cold]
-    fn tell_one(&mut self, news: News) {
+    fn tell_one(&mut self, news: WorkerEvent) {
         let place = match &news {
-            News::ShardAdded(shard) => self.replication.place(*shard),
+            WorkerEvent::ShardAdded(shard) => self.replication.place(*shard),
             _ => None,
         };
-        if let (News::ShardAdded(shard), Some(place)) = (&news, place) {
+        if let (WorkerEvent::ShardAdded(shard), Some(place)) = (&news, place) {
             let place = usize::from(place.0);
             self.shards.resize(self.shards.len().max(place + 1), ShardId(0));
             self.shards[place] = *shard;

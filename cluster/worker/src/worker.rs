@@ -61,10 +61,10 @@ impl<F: Frame, L: Link> Worker<F, L> {
     pub fn turn(&mut self, now: Duration, ports: &mut impl Ports<Frame = F>) -> Turn {
         let mut turn = Turn::default();
         if let Some(member) = &mut self.member {
-            let standstill_us = member.standstill_us(now);
+            let stall_us = member.stall_us(now);
             let is_fenced = member.link.is_fenced();
-            if is_fenced || standstill_us.is_some() {
-                self.go_on(standstill_us.unwrap_or_default(), is_fenced, ports, &mut turn);
+            if is_fenced || stall_us.is_some() {
+                self.go_on(stall_us.unwrap_or_default(), is_fenced, ports, &mut turn);
             }
         }
         // The internet first: in a replay of capture files its gateway's ARP reply is there before
@@ -93,14 +93,14 @@ impl<F: Frame, L: Link> Worker<F, L> {
     #[cold]
     fn go_on(
         &mut self,
-        standstill_us: u64,
+        stall_us: u64,
         is_fenced: bool,
         ports: &mut impl Ports<Frame = F>,
         turn: &mut Turn,
     ) {
         // Packets that waited for copies have been sent again by now; they count as drops.
         self.engine.discard_held(engine_now(ports.now()));
-        match standstill_us <= LATE_MAX_US {
+        match stall_us <= LATE_MAX_US {
             true => turn.late = self.forward_late(ports),
             false => turn.discarded = self.discard_waiting(ports),
         }

@@ -12,8 +12,8 @@ use weir_engine::{
 use weir_map::{LaneSet, ShardId};
 use weir_nat::{NatConfig, ShardIndex, ShardRoom};
 use weir_replication::CommitOptions;
-use weir_replication::order::{CopyOrder, ShardDuties, ShardSetup};
-use weir_replication::{News, Order, PeerId, Replication};
+use weir_replication::command::{CopyOrder, ShardDuties, ShardSetup};
+use weir_replication::{PeerId, Replication, WorkerCommand, WorkerEvent};
 use weir_stream::{BootId, ClusterKeys, Fingerprint, Identity, Options, PeerIndex, PeerSigns};
 use weir_wire::Misses;
 use weir_wire::arp::Arp;
@@ -107,16 +107,16 @@ impl Link for Recorded<LocalLink> {
         self.inner.is_ordered()
     }
 
-    fn next_order(&mut self) -> Option<Order> {
-        self.note("order");
-        self.inner.next_order()
+    fn next_command(&mut self) -> Option<WorkerCommand> {
+        self.note("command");
+        self.inner.next_command()
     }
 
     fn has_room(&mut self) -> bool {
         self.inner.has_room()
     }
 
-    fn news(&mut self, news: News, place: Option<ShardIndex>) {
+    fn news(&mut self, news: WorkerEvent, place: Option<ShardIndex>) {
         self.note("news");
         self.inner.news(news, place);
     }
@@ -197,10 +197,10 @@ fn replication() -> Replication {
     Replication::new(options, identity, Fingerprint::default(), keys, 2).unwrap()
 }
 
-fn add_shard() -> Order {
+fn add_shard() -> WorkerCommand {
     let id = SHARD;
     let endpoint: Ipv4Addr = ENDPOINT.parse().unwrap();
-    Order::AddShard(Box::new(ShardSetup {
+    WorkerCommand::AddShard(Box::new(ShardSetup {
         engine: weir_engine::ShardConfig {
             id,
             endpoint: Some(endpoint.to_bits()),
@@ -254,10 +254,13 @@ impl Case {
             copies: vec![copy],
             ..ShardDuties::none(SHARD)
         };
-        let orders =
-            [Order::AddPeer { peer: PEER, address }, add_shard(), Order::Duties(Box::new(duties))];
-        case.link().orders.extend(orders);
-        while !case.link().orders.is_empty() {
+        let commands = [
+            WorkerCommand::AddPeer { peer: PEER, address },
+            add_shard(),
+            WorkerCommand::Duties(Box::new(duties)),
+        ];
+        case.link().commands.extend(commands);
+        while !case.link().commands.is_empty() {
             case.turn(Duration::from_millis(1));
         }
         case
@@ -300,12 +303,20 @@ fn a_turn_takes_its_steps_in_order() {
     let beat = first.iter().position(|step| *step == "beat").unwrap();
     assert_eq!(first[beat..], ["beat", "slot", "report", "timers"]);
 
-    case.link().orders.push_back(add_shard());
+    case.link().commands.push_back(add_shard());
     let turn = case.turn(Duration::from_millis(10));
     assert_eq!(turn, Turn { is_busy: true, ..Turn::default() });
-    assert_eq!(case.link().news, [News::ShardAdded(SHARD)]);
-    let ordered =
-        ["fence", "receive internet", "receive access", "beat", "order", "news", "slot", "timers"];
+    assert_eq!(case.link().news, [WorkerEvent::ShardAdded(SHARD)]);
+    let ordered = [
+        "fence",
+        "receive internet",
+        "receive access",
+        "beat",
+        "command",
+        "news",
+        "slot",
+        "timers",
+    ];
     assert_eq!(case.steps(), ordered);
 
     for side in Side::ALL {

@@ -9,7 +9,7 @@ use weir_wire::ipv4;
 use crate::engine::{Context, Engine, PREFETCH_AHEAD};
 use crate::ethernet_input::{Network, sender};
 use crate::flow_key::Toward;
-use crate::ip_error::Complaint;
+use crate::ip_error::IcmpErrorCause;
 use crate::ip_input::{Packet, is_martian};
 use crate::local::check_ping;
 use crate::party::Party;
@@ -61,12 +61,12 @@ impl<F: Frame> Engine<F> {
                 ahead.prefetch(0);
             }
             let frame = &mut frames[at];
-            if self.common_up(frame, packet) {
+            if self.fast_path_up(frame, packet) {
                 packet.step = Step::Translate;
                 frame.keep(packet.offset, packet.len);
                 self.nat.prefetch_outbound(packet.hash);
             } else {
-                self.read_otherwise_access(frame, packet);
+                self.read_slow_path_access(frame, packet);
             }
         }
     }
@@ -74,7 +74,7 @@ impl<F: Frame> Engine<F> {
     /// The slow path of `read_access`: decides on the step of a frame, cuts the frame to the part
     /// that the step concerns, and prefetches its index line.
     #[inline(never)]
-    fn read_otherwise_access(&self, frame: &mut F, packet: &mut Upstream) {
+    fn read_slow_path_access(&self, frame: &mut F, packet: &mut Upstream) {
         packet.step = self.access_input(frame, packet).unwrap_or_else(Step::Discard);
         if let Step::Discard(_) = packet.step {
             return;
@@ -106,8 +106,8 @@ impl<F: Frame> Engine<F> {
             Step::Pong => self.answer_ping(Side::Access, frame, packet.from, cx),
             Step::KeepaliveBack => self.send(Side::Access, frame, 0, cx),
             Step::TimeExceeded => {
-                let (complaint, home) = (Complaint::TimeExceeded, packet.home);
-                self.complain_to_home(complaint, &home, frame.data(), cx);
+                let (cause, home) = (IcmpErrorCause::TimeExceeded, packet.home);
+                self.send_icmp_error_to_home(cause, &home, frame.data(), cx);
                 self.discard(DropReason::TtlExceeded);
             }
             Step::Discard(reason) => self.discard(reason),
@@ -241,7 +241,7 @@ impl<F: Frame> Engine<F> {
         packet.key.read(inner, Toward::Internet)?;
         let key = &packet.key;
         packet.hash = self.nat.outbound_hash(&packet.home, key.source, key.protocol);
-        packet.is_straight =
+        packet.fits_fast_path =
             key.is_plain(packet.header_len) && packet.len <= self.link(Side::Internet).mtu;
         Ok(Step::Translate)
     }

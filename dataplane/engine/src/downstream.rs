@@ -12,7 +12,7 @@ use crate::engine::{Context, Engine};
 use crate::flow_key::{FlowKey, Kind, Toward};
 use crate::icmp_error::Quote;
 use crate::identification::Fragmented;
-use crate::ip_error::{Complaint, Notice};
+use crate::ip_error::{IcmpErrorCause, Notice};
 use crate::ip_fragment::fragment;
 use crate::ip_input::Packet;
 use crate::party::Party;
@@ -48,7 +48,7 @@ pub(crate) struct Downstream {
     pub(crate) len: usize,
     /// Whether the fast path may take the packet: TCP or UDP without IP options, no fragment, TTL
     /// above 1, and it fits any tunnel.
-    pub(crate) is_straight: bool,
+    pub(crate) fits_fast_path: bool,
     pub(crate) step: Step,
     /// Link-layer sender of a ping.
     pub(crate) from: Mac,
@@ -62,7 +62,7 @@ impl Downstream {
         candidate: None,
         offset: 0,
         len: 0,
-        is_straight: false,
+        fits_fast_path: false,
         step: Step::Discard(DropReason::FrameTruncated),
         from: Mac::ZERO,
     };
@@ -86,21 +86,21 @@ impl<F: Frame> Engine<F> {
         packet: &Downstream,
         cx: &mut Context<'_, P>,
     ) {
-        if let Some(candidate) = packet.candidate.filter(|_| packet.is_straight) {
+        if let Some(candidate) = packet.candidate.filter(|_| packet.fits_fast_path) {
             let (inbound, now) = (packet.inbound(), cx.now.tick());
             if let Some(delivery) = self.nat.inbound_established(candidate, &inbound, now) {
                 if !self.duties.serves(delivery.home.shard) {
                     return self.discard(DropReason::NotServing);
                 }
                 self.duties.hear(delivery.home.shard);
-                return self.send_straight_down(frame, packet, &delivery, cx);
+                return self.send_fast_path_down(frame, packet, &delivery, cx);
             }
         }
-        self.translate_down_otherwise(frame, packet, cx);
+        self.slow_path_down(frame, packet, cx);
     }
 
     #[inline(always)]
-    fn send_straight_down<P: Pool<Frame = F>>(
+    fn send_fast_path_down<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
         packet: &Downstream,
@@ -110,13 +110,13 @@ impl<F: Frame> Engine<F> {
         let Downstream { hash, key, .. } = packet;
         self.edit_syn(&mut frame, Ipv4::LEN, key, Side::Internet);
         let (bytes, inside) = (frame.data_mut(), delivery.inside);
-        rewrite::forward_straight(bytes, key.protocol, End::Destination, inside);
+        rewrite::forward_fast_path(bytes, key.protocol, End::Destination, inside);
         self.encapsulate(frame, &delivery.home, (hash.0 >> 32) as u32, cx);
     }
 
     /// The slow path: any packet that is not a fast-path packet of an established session.
     #[inline(never)]
-    fn translate_down_otherwise<P: Pool<Frame = F>>(
+    fn slow_path_down<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
         packet: &Downstream,
@@ -273,13 +273,13 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         if ip.ttl <= 1 {
-            self.complain_to_internet(Complaint::TimeExceeded, packet, Some(home), cx);
+            self.send_icmp_error_to_internet(IcmpErrorCause::TimeExceeded, packet, Some(home), cx);
             return Err(DropReason::TtlExceeded);
         }
         let mtu = self.tunnel_mtu(home);
         if ip.dont_fragment() {
-            let complaint = Complaint::FragmentationNeeded { mtu: mtu as u16 };
-            self.complain_to_internet(complaint, packet, Some(home), cx);
+            let cause = IcmpErrorCause::FragmentationNeeded { mtu: mtu as u16 };
+            self.send_icmp_error_to_internet(cause, packet, Some(home), cx);
             return Err(DropReason::DontFragment);
         }
         Ok(())
@@ -386,9 +386,9 @@ impl<F: Frame> Engine<F> {
 
     /// Sends an ICMP error to a home about its packet; the source is the tunnel endpoint, or in
     /// plain mode the worker's access address.
-    pub(crate) fn complain_to_home<P: Pool<Frame = F>>(
+    pub(crate) fn send_icmp_error_to_home<P: Pool<Frame = F>>(
         &mut self,
-        complaint: Complaint,
+        cause: IcmpErrorCause,
         home: &Home,
         original: &[u8],
         cx: &mut Context<'_, P>,
@@ -404,9 +404,9 @@ impl<F: Frame> Engine<F> {
         }
         let sender = Party::Home(self.nat.identity(home));
         let mtu = self.tunnel_mtu(home);
-        let notice = Notice { complaint, to: Side::Access, sender, addressed: None, from, mtu };
+        let notice = Notice { cause, to: Side::Access, sender, addressed: None, from, mtu };
         let Self { errors, counters, .. } = self;
-        let error = errors.complain(&notice, original, cx.now.ms, counters, cx.pool);
+        let error = errors.send_icmp_error(&notice, original, cx.now.ms, counters, cx.pool);
         if let Some(error) = error {
             self.encapsulate(error, home, 0, cx);
         }
@@ -414,9 +414,9 @@ impl<F: Frame> Engine<F> {
 
     /// Sends an ICMP error to a sender on the internet, or to another home whose packet was
     /// hairpinned, about its packet to `home` (if the home is known).
-    pub(crate) fn complain_to_internet<P: Pool<Frame = F>>(
+    pub(crate) fn send_icmp_error_to_internet<P: Pool<Frame = F>>(
         &mut self,
-        complaint: Complaint,
+        cause: IcmpErrorCause,
         original: &[u8],
         home: Option<&Home>,
         cx: &mut Context<'_, P>,
@@ -428,9 +428,9 @@ impl<F: Frame> Engine<F> {
             Party::Home(_) => Side::Access,
             Party::Remote(_) => Side::Internet,
         };
-        let notice = Notice { complaint, to, sender, addressed, from, mtu };
+        let notice = Notice { cause, to, sender, addressed, from, mtu };
         let Self { errors, counters, .. } = self;
-        let error = errors.complain(&notice, original, cx.now.ms, counters, cx.pool);
+        let error = errors.send_icmp_error(&notice, original, cx.now.ms, counters, cx.pool);
         let Some(error) = error else { return };
         match ipv4::parse(error.data()) {
             // RFC 5508 REQ-7a: errors hairpin too. No error is sent about this one, so it turns

@@ -63,12 +63,12 @@ impl<F: Frame> Engine<F> {
                 ahead.prefetch(TUNNEL_ROOM);
             }
             let frame = &mut frames[at];
-            if self.common_down(frame, packet) {
+            if self.fast_path_down(frame, packet) {
                 packet.step = Step::Translate;
                 frame.keep(packet.offset, packet.len);
                 self.nat.prefetch_inbound(packet.hash);
             } else {
-                self.read_otherwise_internet(frame, packet);
+                self.read_slow_path_internet(frame, packet);
             }
         }
     }
@@ -76,7 +76,7 @@ impl<F: Frame> Engine<F> {
     /// The slow path of `read_internet`: decides on the step of a frame, cuts the frame to its
     /// packet, and prefetches its index line.
     #[inline(never)]
-    fn read_otherwise_internet(&self, frame: &mut F, packet: &mut Downstream) {
+    fn read_slow_path_internet(&self, frame: &mut F, packet: &mut Downstream) {
         packet.step = self.internet_input(frame, packet).unwrap_or_else(Step::Discard);
         if let Step::Discard(_) = packet.step {
             return;
@@ -154,7 +154,7 @@ impl<F: Frame> Engine<F> {
         packet.key.read(whole, toward)?;
         let key = &packet.key;
         packet.hash = self.nat.inbound_hash(key.destination, key.protocol);
-        packet.is_straight = key.is_plain(packet.header_len)
+        packet.fits_fast_path = key.is_plain(packet.header_len)
             && whole.ip.ttl > 1
             && whole.bytes.len() <= self.tunnel_mtu_least;
         Ok(())

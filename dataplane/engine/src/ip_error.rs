@@ -17,7 +17,7 @@ const HEADERS: usize = 28;
 
 /// Kind of an error that the worker sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Complaint {
+pub(crate) enum IcmpErrorCause {
     /// Type 11 code 0.
     TimeExceeded,
     /// Type 3 code 4 with the MTU of the next link (RFC 1191).
@@ -26,7 +26,7 @@ pub(crate) enum Complaint {
     Prohibited,
 }
 
-impl Complaint {
+impl IcmpErrorCause {
     fn header(self) -> Icmp {
         let (kind, code) = match self {
             Self::TimeExceeded => (icmp::TIME_EXCEEDED, icmp::CODE_TTL_EXCEEDED),
@@ -54,7 +54,7 @@ impl Complaint {
 /// An error to be sent, and the parties that are charged for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Notice {
-    pub(crate) complaint: Complaint,
+    pub(crate) cause: IcmpErrorCause,
     /// The side of the sender.
     pub(crate) to: Side,
     /// The sender of the packet that the error is about.
@@ -101,7 +101,7 @@ impl ErrorLimiter {
 
     /// Builds an error about `original` to its source (from the IP header on); `None` if no error
     /// may be sent about it, a limit is reached, or there is no buffer.
-    pub(crate) fn complain<P: Pool>(
+    pub(crate) fn send_icmp_error<P: Pool>(
         &mut self,
         notice: &Notice,
         original: &[u8],
@@ -110,7 +110,7 @@ impl ErrorLimiter {
         pool: &mut P,
     ) -> Option<P::Frame> {
         let (ip, header_len, _) = ipv4::parse(original).ok()?;
-        if !self.is_on[notice.to as usize] || !may_complain(ip, &original[header_len..]) {
+        if !self.is_on[notice.to as usize] || !may_send_icmp_error(ip, &original[header_len..]) {
             return None;
         }
         if !self.admit(notice, now_ms) {
@@ -123,7 +123,7 @@ impl ErrorLimiter {
     }
 
     fn admit(&mut self, notice: &Notice, now_ms: u64) -> bool {
-        let is_about_size = notice.complaint.is_about_size();
+        let is_about_size = notice.cause.is_about_size();
         let mut ask = |party: &Party, role: u8| {
             let parties = match party {
                 Party::Home(_) => &mut self.homes,
@@ -155,7 +155,7 @@ fn build<P: Pool>(notice: &Notice, to: u32, original: &[u8], pool: &mut P) -> Op
     header.set_checksum();
     let bytes = frame.data_mut();
     header.emit(bytes);
-    notice.complaint.header().emit(&mut bytes[Ipv4::LEN..]);
+    notice.cause.header().emit(&mut bytes[Ipv4::LEN..]);
     bytes[HEADERS..].copy_from_slice(quote);
     icmp::set_checksum(&mut bytes[Ipv4::LEN..]);
     Some(frame)
@@ -163,7 +163,7 @@ fn build<P: Pool>(notice: &Notice, to: u32, original: &[u8], pool: &mut P) -> Op
 
 /// True if an error may be sent about a packet. RFC 1812 section 4.3.2.7: never about an ICMP
 /// error, nor about a fragment other than the first.
-fn may_complain(ip: &Ipv4, transport: &[u8]) -> bool {
+fn may_send_icmp_error(ip: &Ipv4, transport: &[u8]) -> bool {
     let is_icmp_error = ip.protocol == ipv4::PROTOCOL_ICMP
         && transport.first().is_none_or(|&kind| icmp::is_error(kind));
     ip.fragment_offset() == 0 && !is_icmp_error

@@ -33,7 +33,6 @@
 
 mod access_input;
 mod arp;
-mod common_packet;
 mod config;
 mod counters;
 mod datagram;
@@ -43,6 +42,7 @@ mod duty;
 mod ecn;
 mod engine;
 mod ethernet_input;
+mod fast_path;
 mod flow_key;
 mod fragment_cache;
 mod fragment_down;

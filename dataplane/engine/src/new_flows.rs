@@ -187,9 +187,9 @@ impl<F: Frame> Engine<F> {
     ) {
         let packet = &waiting.packet;
         let done = match opened {
-            Ok(public) if packet.is_straight => {
+            Ok(public) if packet.fits_fast_path => {
                 self.duties.hear(packet.home.shard);
-                self.send_straight_up(frame, packet, public, cx);
+                self.send_fast_path_up(frame, packet, public, cx);
                 Ok(())
             }
             Ok(public) => self.translated_up(frame, packet, public, cx),

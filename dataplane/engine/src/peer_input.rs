@@ -123,12 +123,12 @@ impl<F: Frame> Engine<F> {
         let mut packet = *packet;
         // Such packets are few, so each is looked up on its own, and none takes the fast path,
         // which asks nothing.
-        packet.is_straight = false;
+        packet.fits_fast_path = false;
         packet.candidate = self.nat.prefetch_outbound_record(packet.hash);
         if packet.candidate.is_none() {
             packet.candidate = self.nat.prefetch_outbound_elsewhere(packet.hash);
         }
-        self.translate_up_otherwise(frame, &packet, cx);
+        self.slow_path_up(frame, &packet, cx);
     }
 
     /// Translates a redirected packet to a public address.

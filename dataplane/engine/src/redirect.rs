@@ -29,7 +29,7 @@ use crate::downstream::{self, Downstream};
 use crate::engine::{Context, Engine};
 use crate::flow_key::Kind;
 use crate::fragment_cache::{DatagramKey, Translation};
-use crate::ip_error::Complaint;
+use crate::ip_error::IcmpErrorCause;
 use crate::ip_fragment::fragment;
 use crate::party::Party;
 use crate::peer::Redirects;
@@ -176,10 +176,10 @@ impl<F: Frame> Engine<F> {
         }
         let (ip, header_len, _) = ipv4::parse(frame.data()).map_err(|_| DropReason::IpMalformed)?;
         if ip.dont_fragment() {
-            let complaint = Complaint::FragmentationNeeded { mtu: mtu as u16 };
+            let cause = IcmpErrorCause::FragmentationNeeded { mtu: mtu as u16 };
             match home {
-                Some(home) => self.complain_to_home(complaint, home, frame.data(), cx),
-                None => self.complain_to_internet(complaint, frame.data(), None, cx),
+                Some(home) => self.send_icmp_error_to_home(cause, home, frame.data(), cx),
+                None => self.send_icmp_error_to_internet(cause, frame.data(), None, cx),
             }
             return Err(DropReason::DontFragment);
         }

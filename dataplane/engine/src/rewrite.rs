@@ -18,7 +18,7 @@ pub(crate) enum End {
 
 /// Fast path of [`forward`]: UDP or TCP behind an IP header without options.
 #[inline(always)]
-pub(crate) fn forward_straight(packet: &mut [u8], protocol: Protocol, end: End, new: Endpoint) {
+pub(crate) fn forward_fast_path(packet: &mut [u8], protocol: Protocol, end: End, new: Endpoint) {
     if let Ok((ip, transport)) = Ipv4::mut_from_prefix(packet) {
         let delta = hop(ip, end, new.address);
         transport_endpoint(transport, protocol, end, new.port, delta);

@@ -126,11 +126,11 @@ impl<F: Frame> Engine<F> {
     /// True if this packet of a home may take the slow path.
     #[inline(always)]
     pub(crate) fn may_take_slow_path(&mut self, home: &Home, way: Way) -> bool {
-        !self.slow_path.count() || self.may_take_slow_path_otherwise(home, way)
+        !self.slow_path.count() || self.charge_slow_path(home, way)
     }
 
     #[inline(never)]
-    fn may_take_slow_path_otherwise(&mut self, home: &Home, way: Way) -> bool {
+    fn charge_slow_path(&mut self, home: &Home, way: Way) -> bool {
         self.slow_path.admit(&Party::Home(self.nat.identity(home)), way)
     }
 

@@ -12,7 +12,7 @@ use crate::engine::{Context, Engine};
 use crate::flow_key::{FlowKey, Kind, Toward};
 use crate::icmp_error::Quote;
 use crate::identification::Fragmented;
-use crate::ip_error::Complaint;
+use crate::ip_error::IcmpErrorCause;
 use crate::ip_fragment::fragment;
 use crate::ip_input::Packet;
 use crate::rewrite::{self, End};
@@ -56,7 +56,7 @@ pub(crate) struct Upstream {
     pub(crate) is_remarked: bool,
     /// Whether the fast path may take the packet: TCP or UDP without IP options, no fragment, and
     /// it fits the link ahead.
-    pub(crate) is_straight: bool,
+    pub(crate) fits_fast_path: bool,
     pub(crate) step: Step,
     /// Link-layer sender of a ping.
     pub(crate) from: Mac,
@@ -73,7 +73,7 @@ impl Upstream {
         len: 0,
         tos: 0,
         is_remarked: false,
-        is_straight: false,
+        fits_fast_path: false,
         step: Step::Discard(DropReason::FrameTruncated),
         from: Mac::ZERO,
     };
@@ -98,18 +98,18 @@ impl<F: Frame> Engine<F> {
         packet: &Upstream,
         cx: &mut Context<'_, P>,
     ) {
-        if let Some(candidate) = packet.candidate.filter(|_| packet.is_straight) {
+        if let Some(candidate) = packet.candidate.filter(|_| packet.fits_fast_path) {
             let (outbound, now) = (packet.outbound(), cx.now.tick());
             if let Some(public) = self.nat.outbound_established(candidate, &outbound, now) {
                 self.duties.hear(packet.home.shard);
-                return self.send_straight_up(frame, packet, public, cx);
+                return self.send_fast_path_up(frame, packet, public, cx);
             }
         }
-        self.translate_up_otherwise(frame, packet, cx);
+        self.slow_path_up(frame, packet, cx);
     }
 
     #[inline(always)]
-    pub(crate) fn send_straight_up<P: Pool<Frame = F>>(
+    pub(crate) fn send_fast_path_up<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
         packet: &Upstream,
@@ -118,7 +118,7 @@ impl<F: Frame> Engine<F> {
     ) {
         let Upstream { hash, key, .. } = packet;
         self.edit_syn(&mut frame, Ipv4::LEN, key, Side::Access);
-        rewrite::forward_straight(frame.data_mut(), key.protocol, End::Source, public);
+        rewrite::forward_fast_path(frame.data_mut(), key.protocol, End::Source, public);
         if self.nat.is_public(key.destination.address) {
             return self.hairpin(frame, cx);
         }
@@ -127,7 +127,7 @@ impl<F: Frame> Engine<F> {
 
     /// The slow path: any packet that is not a fast-path packet of an established session.
     #[inline(never)]
-    pub(crate) fn translate_up_otherwise<P: Pool<Frame = F>>(
+    pub(crate) fn slow_path_up<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
         packet: &Upstream,
@@ -136,10 +136,10 @@ impl<F: Frame> Engine<F> {
         if !self.may_take_slow_path(&packet.home, Way::Up) {
             return self.discard(DropReason::SlowPathLimit);
         }
-        let is_new = packet.is_straight && packet.candidate.is_none();
+        let is_new = packet.fits_fast_path && packet.candidate.is_none();
         let done = match is_new && self.duties.creates(packet.home.shard) {
             true => self.wait(frame, packet),
-            false => self.rare_up(frame, packet, cx),
+            false => self.slow_path_further_up(frame, packet, cx),
         };
         if let Err(reason) = done {
             self.discard(reason);
@@ -147,7 +147,7 @@ impl<F: Frame> Engine<F> {
     }
 
     #[inline(never)]
-    fn rare_up<P: Pool<Frame = F>>(
+    fn slow_path_further_up<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
         packet: &Upstream,
@@ -170,8 +170,8 @@ impl<F: Frame> Engine<F> {
     ) -> Result<(), DropReason> {
         let mtu = self.link(Side::Internet).mtu;
         if frame.data().len() > mtu && dont_fragment(frame.data()) {
-            let complaint = Complaint::FragmentationNeeded { mtu: mtu as u16 };
-            self.complain_to_home(complaint, &packet.home, frame.data(), cx);
+            let cause = IcmpErrorCause::FragmentationNeeded { mtu: mtu as u16 };
+            self.send_icmp_error_to_home(cause, &packet.home, frame.data(), cx);
             return Err(DropReason::DontFragment);
         }
         // The look-up has reported already that there is no mapping, and none was made since.
@@ -254,7 +254,7 @@ impl<F: Frame> Engine<F> {
         );
         if is_want_of_room {
             self.nat.log_refused(refusal, &packet.home, packet.outbound().protocol);
-            self.complain_to_home(Complaint::Prohibited, &packet.home, original, cx);
+            self.send_icmp_error_to_home(IcmpErrorCause::Prohibited, &packet.home, original, cx);
         }
         refusal.into()
     }

@@ -26,7 +26,7 @@
 use weir_flow::{Hash, OutOfMemory, RecordId, Region};
 
 use crate::endpoint::{Home, ShardIndex, Tick};
-use crate::journal::News;
+use crate::journal::MarkKind;
 use crate::mapping::Mapping;
 use crate::nat::Nat;
 use crate::packet::Refusal;
@@ -235,7 +235,7 @@ impl Nat {
         mapping.flags |= Mapping::ANSWERED;
         let subscriber = mapping.subscriber;
         if self.subscribers.set_answered(subscriber) {
-            self.note_mapping(News::Answered, id);
+            self.note_mapping(MarkKind::Answered, id);
         }
     }
 

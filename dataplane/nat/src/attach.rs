@@ -18,7 +18,7 @@ use crate::mapping::{Kind, Mapping};
 use crate::mirror::Exit;
 use crate::nat::{Nat, WALK_STEP};
 use crate::port_block::BlockId;
-use crate::port_choice::Seat;
+use crate::port_choice::PortLease;
 
 /// Copies attached together: the mappings of a datagram, and some more.
 const BURST: usize = 32;
@@ -113,7 +113,7 @@ impl Nat {
         let is_anothers = |owner: u32| !self.subscribers.is_of(owner, &mapping.home());
         let is_held = self.find_holder(slab, mapping.public(), mapping.protocol).is_some()
             || self.policy.enabled && self.ports.owner(block).is_some_and(is_anothers);
-        self.is_hearsay && is_held
+        self.is_relayed && is_held
     }
 
     /// None if there is no room or the copy gives way itself; only records that conflicted with it
@@ -128,7 +128,7 @@ impl Nat {
             true => self.hold_port(id, mapping, keys.block)?,
             false => self.hold_address(id, mapping)?,
         };
-        let may_be_double = is_live && self.outbound_index.may_hold(keys.outbound);
+        let may_have_duplicate = is_live && self.outbound_index.may_hold(keys.outbound);
         if !self.index(id, is_live, keys) {
             self.give_up_port(id, mapping);
             self.dismiss_home(subscriber);
@@ -150,8 +150,8 @@ impl Nat {
         } else {
             self.quarantined += 1;
         }
-        if may_be_double {
-            self.look_for_double(keys.outbound, id);
+        if may_have_duplicate {
+            self.look_for_duplicate(keys.outbound, id);
         }
         Some(())
     }
@@ -206,7 +206,7 @@ impl Nat {
         block: BlockId,
         former: Option<u32>,
     ) -> Option<u32> {
-        if former.is_some() && self.is_hearsay {
+        if former.is_some() && self.is_relayed {
             return None;
         }
         let subscriber = self.find_or_seat(home, mapping.subscriber)?;
@@ -246,7 +246,7 @@ impl Nat {
     fn evict_holder(&mut self, id: RecordId, mapping: &Mapping) -> Option<()> {
         let slab = self.mappings.slab_of(id);
         if let Some(former) = self.find_holder(slab, mapping.public(), mapping.protocol) {
-            if self.is_hearsay {
+            if self.is_relayed {
                 return None;
             }
             self.remove_mapping(former, Exit::Forgotten);
@@ -261,7 +261,7 @@ impl Nat {
             let block = self.ports.block_of(mapping.address, mapping.public_port);
             let subscriber = self.ports.owner(block).expect("the port's block has an owner");
             let public = mapping.public();
-            let seat = Seat { subscriber, block, public };
+            let seat = PortLease { subscriber, block, public };
             self.give_port_back(&seat, mapping.protocol);
         }
     }

@@ -24,7 +24,7 @@ pub enum ChangeKind {
     /// The record ended.
     Delete,
     /// An owner update: a worker that does not own the lane saw traffic of the record.
-    Touch,
+    OwnerUpdate,
     /// No slot of a run that begins here holds a record of this version or an earlier one; the body
     /// has the run's length.
     Clear,

@@ -17,7 +17,7 @@
 //!  state    7   remote address u32, port u16 | state u16
 //!
 //!  Create, Change   of a mapping: mapping [seat]      of a session: session mapping [seat]
-//!  Touch            idle [segment] [state]     Clear   run     Delete   nothing
+//!  OwnerUpdate            idle [segment] [state]     Clear   run     Delete   nothing
 //! ```
 //!
 //! Parts of unknown type are skipped, and so are fields behind those known here. A session brings

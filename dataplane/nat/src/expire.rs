@@ -8,17 +8,17 @@
 //! ```
 //!
 //! Only records in lanes owned here end. For mappings of other workers' lanes that are in use, the
-//! walk sends the owner updates (`touch.rs`). TCP closed by two FINs skips the quarantine, and
+//! walk sends the owner updates (`owner_update.rs`). TCP closed by two FINs skips the quarantine, and
 //! without translation there is none.
 
 use weir_flow::{Hash, Record, RecordId};
 
 use crate::change::Table;
 use crate::endpoint::Tick;
-use crate::journal::News;
+use crate::journal::MarkKind;
 use crate::mapping::{Kind, Mapping};
 use crate::nat::{Nat, WALK_STEP};
-use crate::port_choice::Seat;
+use crate::port_choice::PortLease;
 
 impl Nat {
     /// Looks at the next `budget` slots of the mappings, and as great a part of the sessions, in
@@ -62,10 +62,10 @@ impl Nat {
                 if lane.has_run_out(&session.remote, protocol, timeouts, now) {
                     due.push(id);
                 } else if !lane.is_owned {
-                    if session.is_touch_due(protocol, timeouts, now)
-                        && journal.touch(Table::Sessions, slab, session.version(), id)
+                    if session.is_owner_update_due(protocol, timeouts, now)
+                        && journal.push_owner_update(Table::Sessions, slab, session.version(), id)
                     {
-                        session.note_touch(protocol, timeouts, now);
+                        session.note_owner_update(protocol, timeouts, now);
                     }
                 } else if slab == lanes.local()
                     && !lanes.get(mappings.slab_of(session.mapping)).is_owned
@@ -126,10 +126,10 @@ impl Nat {
                 if is_due {
                     due.push(id);
                 } else if !lane.is_owned
-                    && mapping.is_touch_due(timeouts, now)
-                    && journal.touch(Table::Mappings, slab, mapping.version(), id)
+                    && mapping.is_owner_update_due(timeouts, now)
+                    && journal.push_owner_update(Table::Mappings, slab, mapping.version(), id)
                 {
-                    mapping.note_touch(timeouts, now);
+                    mapping.note_owner_update(timeouts, now);
                 }
                 if mapping.flags & Mapping::DOUBLE != 0 {
                     doubles.push(id);
@@ -156,7 +156,7 @@ impl Nat {
                 self.end_displaced(id, now);
             }
             while let Some(id) = self.doubles.pop() {
-                self.settle_double(id);
+                self.resolve_duplicate(id);
             }
             left -= step;
             laps += u32::from(has_wrapped);
@@ -264,7 +264,7 @@ impl Nat {
             mapping.kind = Kind::Quarantined;
             mapping.first.last_seen = now;
             self.quarantined += 1;
-            self.note_mapping(News::Changed, id);
+            self.note_mapping(MarkKind::Changed, id);
         } else {
             self.free_mapping(id);
         }
@@ -272,7 +272,7 @@ impl Nat {
 
     /// Gives the port and the slot back; the home goes with its last record.
     fn free_mapping(&mut self, id: RecordId) {
-        self.note_mapping(News::Ended, id);
+        self.note_mapping(MarkKind::Ended, id);
         let mapping = self.release_holding(id);
         self.mappings.free(id);
         self.subscribers.get_mut(mapping.subscriber).records -= 1;
@@ -288,7 +288,7 @@ impl Nat {
         let was_inbound = self.inbound_index.remove(hash, id.0);
         assert!(was_inbound, "the holder of a port is in the inbound index");
         if self.policy.enabled {
-            let seat = Seat {
+            let seat = PortLease {
                 subscriber: mapping.subscriber,
                 block: self.ports.block_of(mapping.address, mapping.public_port),
                 public: mapping.public(),

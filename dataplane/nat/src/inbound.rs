@@ -3,7 +3,7 @@
 use weir_flow::{Hash, RecordId};
 
 use crate::endpoint::{Protocol, Tick};
-use crate::journal::News;
+use crate::journal::MarkKind;
 use crate::mapping::{Kind, Mapping, Remote};
 use crate::nat::{Nat, Policy};
 use crate::packet::{Delivery, Inbound, Refusal};
@@ -51,7 +51,7 @@ impl Nat {
         if self.is_held_first(id, packet.remote, now) {
             let first = &mut self.mappings.get_mut(id).first;
             if note_inbound(first, packet, &self.policy, now) {
-                self.note_mapping(News::segment(Sender::Remote, packet.tcp_flags), id);
+                self.note_mapping(MarkKind::segment(Sender::Remote, packet.tcp_flags), id);
             }
             return Ok(delivery);
         }
@@ -70,7 +70,7 @@ impl Nat {
         if let Some(session) = self.live_session(id, packet.remote, now) {
             let remote = &mut self.sessions.get_mut(session).remote;
             if note_inbound(remote, packet, &self.policy, now) {
-                self.note_session(News::segment(Sender::Remote, packet.tcp_flags), session);
+                self.note_session(MarkKind::segment(Sender::Remote, packet.tcp_flags), session);
             }
             return Ok(());
         }

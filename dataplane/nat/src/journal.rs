@@ -7,7 +7,7 @@
 //! again before it was reported free.
 //!
 //! Packets that only keep a session alive are not sent. For a record of another worker's lane, what
-//! was seen here is sent to its owner, see `touch.rs`. A full ring loses marks and sets a flag on
+//! was seen here is sent to its owner, see `owner_update.rs`. A full ring loses marks and sets a flag on
 //! the lane: every worker that holds a copy of it has to copy it again.
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use weir_flow::{Record, RecordId, SlabId};
 use crate::change::{BODY_MAX, Change, ChangeKind, Table, lane_slot};
 use crate::change_body::{BodyWriter, MappingBody, SegmentBody, SessionBody, StateBody};
 use crate::endpoint::ShardIndex;
-use crate::lane::{Mishap, lane_of};
+use crate::lane::{LaneFault, lane_of};
 use crate::mapping::{Kind, Mapping, Remote};
 use crate::nat::Nat;
 use crate::session::Session;
@@ -28,7 +28,7 @@ pub(crate) const MARKS_MAX: usize = 65_536;
 
 /// The kind of change that a mark reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum MarkKind {
     Begun,
     Changed,
     Ended,
@@ -39,12 +39,12 @@ pub(crate) enum News {
     /// loss requires no new copy.
     Answered,
     /// A session of another worker's lane has seen traffic here.
-    Touched,
+    OwnerUpdate,
     /// The shard of the record is gone.
     Void,
 }
 
-impl News {
+impl MarkKind {
     #[inline]
     pub(crate) fn segment(sender: Sender, tcp_flags: u8) -> Self {
         Self::Segment(Segment { sender, tcp_flags })
@@ -60,7 +60,7 @@ pub(crate) struct Segment {
 
 #[derive(Clone, Copy, Debug)]
 struct Mark {
-    news: News,
+    news: MarkKind,
     table: Table,
     slab: SlabId,
     version: u32,
@@ -102,14 +102,20 @@ impl Journal {
 
     /// Appends an owner update: a session of another worker's lane has seen traffic. Returns
     /// whether it will be sent.
-    pub(crate) fn touch(&mut self, table: Table, slab: SlabId, version: u32, id: RecordId) -> bool {
-        self.tell_owner(News::Touched, table, slab, version, id)
+    pub(crate) fn push_owner_update(
+        &mut self,
+        table: Table,
+        slab: SlabId,
+        version: u32,
+        id: RecordId,
+    ) -> bool {
+        self.tell_owner(MarkKind::OwnerUpdate, table, slab, version, id)
     }
 
     /// As [`touch`](Self::touch).
     fn tell_owner(
         &mut self,
-        news: News,
+        news: MarkKind,
         table: Table,
         slab: SlabId,
         version: u32,
@@ -121,7 +127,7 @@ impl Journal {
     /// Voids the marks of a shard that is gone. They keep their positions, which callers may count.
     pub(crate) fn forget(&mut self, shard: ShardIndex) {
         for mark in self.ring.iter_mut().filter(|mark| lane_of(mark.slab).0 == shard) {
-            mark.news = News::Void;
+            mark.news = MarkKind::Void;
         }
     }
 
@@ -144,7 +150,8 @@ impl Nat {
         }
         let mapping = self.mappings.get_mut(id);
         let version = mapping.version();
-        let mark = Mark { news: News::Begun, table: Table::Mappings, slab, version, place: id.0 };
+        let mark =
+            Mark { news: MarkKind::Begun, table: Table::Mappings, slab, version, place: id.0 };
         if self.journal.push(mark) {
             mapping.flags |= Mapping::MARKED;
         } else {
@@ -156,7 +163,7 @@ impl Nat {
     /// is on replicas.
     #[cold]
     fn lose_mark(&mut self, slab: SlabId) {
-        self.lanes.note(Mishap::Lost, slab);
+        self.lanes.note(LaneFault::Lost, slab);
         if self.lanes.get(slab).is_awaited {
             self.commits.cannot_know();
         }
@@ -164,80 +171,80 @@ impl Nat {
 
     /// Appends that a mapping has changed or ended.
     #[inline]
-    pub(crate) fn note_mapping(&mut self, news: News, id: RecordId) {
+    pub(crate) fn note_mapping(&mut self, news: MarkKind, id: RecordId) {
         if self.lanes.are_any_told {
             self.mark_mapping(news, id);
         }
     }
 
     #[inline(never)]
-    fn mark_mapping(&mut self, news: News, id: RecordId) {
+    fn mark_mapping(&mut self, news: MarkKind, id: RecordId) {
         let slab = self.mappings.slab_of(id);
         let lane = self.lanes.get(slab);
         let news = match news {
-            News::Segment(_) if !lane.is_owned => {
+            MarkKind::Segment(_) if !lane.is_owned => {
                 let version = self.mappings.get(id).version();
                 self.journal.tell_owner(news, Table::Mappings, slab, version, id);
                 return;
             }
-            News::Segment(_) => News::Changed,
+            MarkKind::Segment(_) => MarkKind::Changed,
             news => news,
         };
-        if lane.is_awaited && lane.is_owned && news == News::Changed {
+        if lane.is_awaited && lane.is_owned && news == MarkKind::Changed {
             self.await_mapping(slab, id, false);
         }
         let mapping = self.mappings.get_mut(id);
-        let is_told =
-            mapping.flags & Mapping::MARKED != 0 && matches!(news, News::Changed | News::Answered);
+        let is_told = mapping.flags & Mapping::MARKED != 0
+            && matches!(news, MarkKind::Changed | MarkKind::Answered);
         let lane = self.lanes.get(slab);
         if !(lane.is_replicated && lane.is_owned) || is_told {
             return;
         }
         let place = match news {
-            News::Ended => self.mappings.slot_of(id),
+            MarkKind::Ended => self.mappings.slot_of(id),
             _ => id.0,
         };
         let mapping = self.mappings.get_mut(id);
         let version = mapping.version();
         if self.journal.push(Mark { news, table: Table::Mappings, slab, version, place }) {
             mapping.flags |= Mapping::MARKED;
-        } else if news != News::Answered {
+        } else if news != MarkKind::Answered {
             self.lose_mark(slab);
         }
     }
 
     /// Appends that a further session has begun, changed or ended.
     #[inline]
-    pub(crate) fn note_session(&mut self, news: News, id: RecordId) {
+    pub(crate) fn note_session(&mut self, news: MarkKind, id: RecordId) {
         if self.lanes.are_any_told {
             self.mark_session(news, id);
         }
     }
 
     #[inline(never)]
-    fn mark_session(&mut self, news: News, id: RecordId) {
+    fn mark_session(&mut self, news: MarkKind, id: RecordId) {
         let slab = self.sessions.slab_of(id);
         let lane = self.lanes.get(slab);
         let news = match news {
-            News::Segment(_) if !lane.is_owned => {
+            MarkKind::Segment(_) if !lane.is_owned => {
                 let version = self.sessions.get(id).version();
                 self.journal.tell_owner(news, Table::Sessions, slab, version, id);
                 return;
             }
-            News::Segment(_) => News::Changed,
+            MarkKind::Segment(_) => MarkKind::Changed,
             news => news,
         };
-        if lane.is_awaited && lane.is_owned && news != News::Ended {
-            self.await_session(slab, id, news == News::Begun);
+        if lane.is_awaited && lane.is_owned && news != MarkKind::Ended {
+            self.await_session(slab, id, news == MarkKind::Begun);
         }
         let session = self.sessions.get(id);
-        let is_told = session.is_marked() && news == News::Changed;
+        let is_told = session.is_marked() && news == MarkKind::Changed;
         let lane = self.lanes.get(slab);
         if session.is_address() || !(lane.is_replicated && lane.is_owned) || is_told {
             return;
         }
         let place = match news {
-            News::Ended => self.sessions.slot_of(id),
+            MarkKind::Ended => self.sessions.slot_of(id),
             _ => id.0,
         };
         let session = self.sessions.get_mut(id);
@@ -256,8 +263,8 @@ impl Nat {
         loop {
             let mark = self.journal.pop()?;
             let told = match (mark.news, mark.table) {
-                (News::Void, _) => None,
-                (News::Ended, _) => self.tell_end(&mark),
+                (MarkKind::Void, _) => None,
+                (MarkKind::Ended, _) => self.tell_end(&mark),
                 (_, Table::Mappings) => self.tell_mapping(&mark, body),
                 (_, Table::Sessions) => self.tell_session(&mark, body),
             };
@@ -301,13 +308,13 @@ impl Nat {
         }
         let mapping = &mut *mapping;
         let kind = match mark.news {
-            News::Touched | News::Segment(_) => ChangeKind::Touch,
-            News::Begun => ChangeKind::Create,
+            MarkKind::OwnerUpdate | MarkKind::Segment(_) => ChangeKind::OwnerUpdate,
+            MarkKind::Begun => ChangeKind::Create,
             _ => ChangeKind::Change,
         };
-        if kind == ChangeKind::Touch {
+        if kind == ChangeKind::OwnerUpdate {
             let first = mapping.first;
-            return self.tell_touch(mark, &first, self.mappings.slot_of(id), body);
+            return self.write_owner_update(mark, &first, self.mappings.slot_of(id), body);
         }
         mapping.flags &= !Mapping::MARKED;
         if !self.lanes.get(mark.slab).is_replicated || self.mappings.slab_of(id) != mark.slab {
@@ -326,13 +333,13 @@ impl Nat {
             return None;
         }
         let kind = match mark.news {
-            News::Touched | News::Segment(_) => ChangeKind::Touch,
-            News::Begun => ChangeKind::Create,
+            MarkKind::OwnerUpdate | MarkKind::Segment(_) => ChangeKind::OwnerUpdate,
+            MarkKind::Begun => ChangeKind::Create,
             _ => ChangeKind::Change,
         };
-        if kind == ChangeKind::Touch {
+        if kind == ChangeKind::OwnerUpdate {
             let remote = session.remote;
-            return self.tell_touch(mark, &remote, self.sessions.slot_of(id), body);
+            return self.write_owner_update(mark, &remote, self.sessions.slot_of(id), body);
         }
         session.set_marked(false);
         if !self.lanes.get(mark.slab).is_replicated || self.sessions.slab_of(id) != mark.slab {
@@ -344,7 +351,7 @@ impl Nat {
     }
 
     /// None if this worker has become the lane's owner, or its shard is being removed.
-    fn tell_touch(
+    fn write_owner_update(
         &self,
         mark: &Mark,
         remote: &Remote,
@@ -353,11 +360,11 @@ impl Nat {
     ) -> Option<(Change, usize)> {
         let mut writer = BodyWriter::new(body);
         writer.idle(self.now.since(remote.last_seen));
-        if let News::Segment(segment) = mark.news {
+        if let MarkKind::Segment(segment) = mark.news {
             writer.segment(&SegmentBody { remote: remote.endpoint(), segment });
         }
         writer.state(&StateBody { remote: remote.endpoint(), state: remote.state });
-        let told = (change(ChangeKind::Touch, mark, slot), writer.len());
+        let told = (change(ChangeKind::OwnerUpdate, mark, slot), writer.len());
         let lane = self.lanes.get(mark.slab);
         (lane.is_present && !lane.is_owned).then_some(told)
     }

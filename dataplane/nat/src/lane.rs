@@ -7,7 +7,7 @@
 //!
 //! With a mapping of a lane that it does not own, a worker does the following:
 //! - it translates, both ways, whatever the mapping's timers say: they run at the owner, which
-//!   learns of traffic from *owner updates* ([`Touch`](crate::ChangeKind::Touch));
+//!   learns of traffic from *owner updates* ([`OwnerUpdate`](crate::ChangeKind::OwnerUpdate));
 //! - it records the TCP state and the time of packets in its own copy, until the owner's next
 //!   change overwrites them;
 //! - it keeps further remotes as sessions of its own, in a slab that is not replicated.
@@ -101,14 +101,14 @@ pub(crate) struct Lanes {
     replicated: usize,
     awaited: usize,
     owned: usize,
-    /// Indexed by [`Mishap`]: whether some lane may have lost changes, or have become full, since
+    /// Indexed by [`LaneFault`]: whether some lane may have lost changes, or have become full, since
     /// the last [`Lanes::take`].
     has_news: [bool; 2],
 }
 
 /// The lane faults that can happen to any lane at any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mishap {
+pub(crate) enum LaneFault {
     Lost = 0,
     Filled = 1,
 }
@@ -163,31 +163,31 @@ impl Lanes {
     /// Records that a change of the lane found no room in the journal, or that a record found none
     /// in the tables.
     #[cold]
-    pub(crate) fn note(&mut self, mishap: Mishap, slab: SlabId) {
+    pub(crate) fn note(&mut self, fault: LaneFault, slab: SlabId) {
         let lane = self.get_mut(slab);
-        match mishap {
-            Mishap::Lost => lane.has_lost = true,
-            Mishap::Filled if lane.is_full => return,
-            Mishap::Filled => (lane.is_full, lane.has_filled) = (true, true),
+        match fault {
+            LaneFault::Lost => lane.has_lost = true,
+            LaneFault::Filled if lane.is_full => return,
+            LaneFault::Filled => (lane.is_full, lane.has_filled) = (true, true),
         }
-        self.has_news[mishap as usize] = true;
+        self.has_news[fault as usize] = true;
     }
 
     /// Returns a lane that has suffered this fault, and clears its flag: each fault is reported
     /// once.
     #[inline]
-    pub(crate) fn take(&mut self, mishap: Mishap) -> Option<SlabId> {
-        if self.has_news[mishap as usize] { self.find(mishap) } else { None }
+    pub(crate) fn take(&mut self, fault: LaneFault) -> Option<SlabId> {
+        if self.has_news[fault as usize] { self.find(fault) } else { None }
     }
 
     #[cold]
-    fn find(&mut self, mishap: Mishap) -> Option<SlabId> {
-        let flag = |lane: &mut LaneState| match mishap {
-            Mishap::Lost => std::mem::take(&mut lane.has_lost),
-            Mishap::Filled => std::mem::take(&mut lane.has_filled),
+    fn find(&mut self, fault: LaneFault) -> Option<SlabId> {
+        let flag = |lane: &mut LaneState| match fault {
+            LaneFault::Lost => std::mem::take(&mut lane.has_lost),
+            LaneFault::Filled => std::mem::take(&mut lane.has_filled),
         };
         let found = self.all.iter_mut().position(flag);
-        self.has_news[mishap as usize] = found.is_some();
+        self.has_news[fault as usize] = found.is_some();
         found.map(|slab| SlabId(slab as u32))
     }
 

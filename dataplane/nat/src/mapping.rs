@@ -153,8 +153,8 @@ impl Mapping {
     /// A flow of its home was answered.
     pub(crate) const ANSWERED: u16 = 1 << 5;
     /// Shift of the upper byte. In a copy it holds the window of the last owner update, see
-    /// `touch.rs`; in an uncommitted mapping, which this worker owns, the batch, see `commit.rs`.
-    pub(crate) const TOUCHED_SHIFT: u32 = 8;
+    /// `owner_update.rs`; in an uncommitted mapping, which this worker owns, the batch, see `commit.rs`.
+    pub(crate) const WINDOW_SHIFT: u32 = 8;
 
     pub(crate) fn inside(&self) -> Endpoint {
         Endpoint::new(self.inside_address, self.inside_port)
@@ -175,13 +175,13 @@ impl Mapping {
     /// Returns the lower byte of the batch's number, if the mapping is uncommitted.
     #[inline]
     pub(crate) fn batch(&self) -> u8 {
-        (self.flags >> Self::TOUCHED_SHIFT) as u8
+        (self.flags >> Self::WINDOW_SHIFT) as u8
     }
 
     #[inline]
     pub(crate) fn set_batch(&mut self, number: u8) {
-        let others = self.flags & ((1 << Self::TOUCHED_SHIFT) - 1);
-        self.flags = others | u16::from(number) << Self::TOUCHED_SHIFT;
+        let others = self.flags & ((1 << Self::WINDOW_SHIFT) - 1);
+        self.flags = others | u16::from(number) << Self::WINDOW_SHIFT;
     }
 
     /// Remembers the key to echo; writes only when it changed, and returns whether it did.

@@ -22,12 +22,12 @@ use weir_flow::{Record, RecordId, SlabId, is_later_version};
 use crate::change::{Applied, Change, ChangeKind, Table, table_slot};
 use crate::change_body::{Body, MappingBody};
 use crate::endpoint::{Endpoint, Protocol, ShardIndex, Tick};
-use crate::lane::{LANES, LaneState, Mishap, lane_of, slab_of};
+use crate::lane::{LANES, LaneFault, LaneState, lane_of, slab_of};
 use crate::mapping::{Kind, Mapping, Remote};
 use crate::nat::Nat;
+use crate::owner_update::{OwnerUpdate, never};
 use crate::session_state::SessionState;
 use crate::subscriber::NO_ADDRESS;
-use crate::touch::{Touch, never};
 
 /// How the copy of a record is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Nat {
     ///
     /// The same change may come again, and changes of different slots in any order.
     pub fn apply(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
-        self.is_hearsay = false;
+        self.is_relayed = false;
         let applied = self.apply_to_slot(change, body, now);
         self.attach_waiting();
         applied
@@ -54,17 +54,17 @@ impl Nat {
     /// Applies changes that arrived together and overlaps their cache misses: call it once per
     /// datagram, not once per change.
     ///
-    /// `is_passed_on`: the changes are relayed, by a worker that did not write them and may have
+    /// `is_relayed`: the changes are relayed, by a worker that did not write them and may have
     /// missed the end of what it reports. They add to what is here, and take no port and no block
     /// from a home that holds it here.
     #[inline]
     pub fn apply_burst<'a>(
         &mut self,
         changes: impl Iterator<Item = (Change, &'a [u8])> + Clone,
-        is_passed_on: bool,
+        is_relayed: bool,
         now: Tick,
     ) {
-        self.is_hearsay = is_passed_on;
+        self.is_relayed = is_relayed;
         for (change, _) in changes.clone() {
             self.prefetch_change(&change);
         }
@@ -106,7 +106,7 @@ impl Nat {
                 return self.count(applied);
             }
         }
-        self.apply_otherwise(change, body, now)
+        self.apply_slow_path(change, body, now)
     }
 
     #[inline(always)]
@@ -123,7 +123,7 @@ impl Nat {
     }
 
     #[inline(never)]
-    fn apply_otherwise(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
+    fn apply_slow_path(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
         let applied = self.apply_any(change, body, now);
         self.count(applied)
     }
@@ -137,14 +137,14 @@ impl Nat {
         match kind {
             // The shard is being removed, or gone.
             _ if !is_present => Applied::Invalid,
-            ChangeKind::Touch if is_owned => {
+            ChangeKind::OwnerUpdate if is_owned => {
                 let Some(idle_sec) = body.idle_sec else { return Applied::Invalid };
                 let seen = Tick(now.0.wrapping_sub(idle_sec.min(i32::MAX as u32)));
-                let touch = Touch { seen, segment: body.segment, state: body.state };
-                self.apply_touch(table, slab, own_slot, version, &touch, now)
+                let update = OwnerUpdate { seen, segment: body.segment, state: body.state };
+                self.apply_owner_update(table, slab, own_slot, version, &update, now)
             }
             // The lane has changed its owner since the update was sent.
-            ChangeKind::Touch => Applied::Old,
+            ChangeKind::OwnerUpdate => Applied::Old,
             _ if is_owned => Applied::Ours,
             ChangeKind::Clear => match body.run {
                 Some(run) => self.clear(slab, slot, run, version),
@@ -327,7 +327,7 @@ impl Nat {
     }
 
     pub(crate) fn lane_is_full(&mut self, slab: SlabId) -> Applied {
-        self.lanes.note(Mishap::Filled, slab);
+        self.lanes.note(LaneFault::Filled, slab);
         Applied::Full
     }
 

@@ -9,8 +9,8 @@ use crate::endpoint::Tick;
 use crate::mapping::Remote;
 use crate::mirror::Exit;
 use crate::nat::Nat;
+use crate::owner_update::never;
 use crate::session::SessionKey;
-use crate::touch::never;
 
 impl Nat {
     pub(crate) fn apply_session(

@@ -97,7 +97,7 @@ pub struct Nat {
     pub(crate) waiting: Waiting,
     /// Whether the changes that are being applied are relayed: the relay may have missed what
     /// became of them.
-    pub(crate) is_hearsay: bool,
+    pub(crate) is_relayed: bool,
     /// Live mappings plus further sessions.
     pub(crate) flows: u32,
     pub(crate) quarantined: u32,
@@ -176,7 +176,7 @@ impl Nat {
             journal: Journal::new(if config.replicas > 0 { MARKS_MAX } else { 0 }),
             commits: Commits::new(),
             waiting: Waiting::new(),
-            is_hearsay: false,
+            is_relayed: false,
             flows: 0,
             quarantined: 0,
             now: Tick(0),

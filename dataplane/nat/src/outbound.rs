@@ -4,13 +4,13 @@ use weir_flow::{Hash, RecordId, SlabId};
 
 use crate::block_event::BlockEventKind;
 use crate::endpoint::{Endpoint, Home, Protocol, Tick};
-use crate::journal::News;
+use crate::journal::MarkKind;
 use crate::lane::slab_of;
 use crate::mapping::{Kind, Mapping, Remote};
 use crate::nat::{Nat, Policy};
 use crate::packet::{Outbound, Refusal};
 use crate::port_block::BlockId;
-use crate::port_choice::Seat;
+use crate::port_choice::PortLease;
 use crate::session_log::SessionLog;
 use crate::session_state::{Sender, SessionState};
 use crate::subscriber::Subscriber;
@@ -26,7 +26,7 @@ pub struct SubscriberSlot(u32);
 pub struct Opening {
     inbound_hash: Hash,
     /// The leased port. Without translation the endpoint is the inside one, and there is no block.
-    seat: Seat,
+    seat: PortLease,
     /// As [`Mapping::address`].
     address: u32,
     slab: SlabId,
@@ -76,11 +76,11 @@ impl Nat {
             return Ok(Some(public));
         }
         self.policy.has_keyed |= packet.home.gre_key.is_some();
-        let mut news = mapping.note_gre_key(packet.home.gre_key).then_some(News::Changed);
+        let mut news = mapping.note_gre_key(packet.home.gre_key).then_some(MarkKind::Changed);
         let public = mapping.public();
         let is_held = self.is_held_first(id, packet.remote, now);
         if is_held && note_outbound(&mut self.mappings.get_mut(id).first, packet, now) {
-            news = Some(News::segment(Sender::Inside, packet.tcp_flags));
+            news = Some(MarkKind::segment(Sender::Inside, packet.tcp_flags));
         }
         if let Some(news) = news {
             self.note_mapping(news, id);
@@ -119,7 +119,7 @@ impl Nat {
     ) -> Result<(), Refusal> {
         if let Some(session) = self.live_session(id, packet.remote, now) {
             if note_outbound(&mut self.sessions.get_mut(session).remote, packet, now) {
-                self.note_session(News::segment(Sender::Inside, packet.tcp_flags), session);
+                self.note_session(MarkKind::segment(Sender::Inside, packet.tcp_flags), session);
             }
             return Ok(());
         }
@@ -266,7 +266,7 @@ impl Nat {
             (seat, self.ports.address_of(seat.block), self.ports.lane(seat.block))
         } else {
             let lanes = self.ports.lanes(packet.home.shard);
-            let seat = Seat { subscriber, block: BlockId::NONE, public: packet.inside };
+            let seat = PortLease { subscriber, block: BlockId::NONE, public: packet.inside };
             // Without blocks any lane that this worker owns will do.
             let lane = (lanes != 0).then(|| lanes.trailing_zeros());
             let lane = lane.ok_or(Refusal::PortsExhausted)?;
@@ -328,7 +328,7 @@ impl Nat {
             }
         };
         self.totals.flow_creates += 1;
-        let Seat { subscriber, block, public } = opening.seat;
+        let PortLease { subscriber, block, public } = opening.seat;
         if self.lanes.are_any_told {
             self.mark_begun(opening.slab, id);
         }

@@ -2,7 +2,7 @@
 //! holder of the shard map.
 
 use crate::endpoint::{ShardIndex, Tick};
-use crate::lane::{LANES, Mishap, lane_of, slab_of};
+use crate::lane::{LANES, LaneFault, lane_of, slab_of};
 use crate::nat::Nat;
 
 impl Nat {
@@ -82,13 +82,13 @@ impl Nat {
     /// Returns a lane whose changes were lost since the last call because the journal was not read
     /// in time: its copies must be made again. None if there is no further one.
     pub fn take_lost(&mut self) -> Option<(ShardIndex, u8)> {
-        self.lanes.take(Mishap::Lost).map(lane_of)
+        self.lanes.take(LaneFault::Lost).map(lane_of)
     }
 
     /// Returns a lane of another worker whose copy has become full since the last call. None if
     /// there is no further one.
     pub fn take_filled(&mut self) -> Option<(ShardIndex, u8)> {
-        self.lanes.take(Mishap::Filled).map(lane_of)
+        self.lanes.take(LaneFault::Filled).map(lane_of)
     }
 
     /// True if the copy of the lane here lacks records because a table had no room for them.

@@ -15,7 +15,7 @@ use crate::port_block::BlockId;
 
 /// A port leased for a subscriber.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seat {
+pub(crate) struct PortLease {
     pub(crate) subscriber: u32,
     pub(crate) block: BlockId,
     pub(crate) public: Endpoint,
@@ -50,7 +50,7 @@ impl Nat {
         &mut self,
         subscriber: u32,
         protocol: Protocol,
-    ) -> Result<Seat, Refusal> {
+    ) -> Result<PortLease, Refusal> {
         let (home, blocks) = self.subscribers.with_blocks(subscriber);
         let has_room = home.ports_used[protocol.space()] < home.capacity;
         let block = match *blocks {
@@ -67,7 +67,7 @@ impl Nat {
             .take(block, protocol, &mut self.random)
             .expect("a block with room has a free port");
         self.subscribers.get_mut(subscriber).ports_used[protocol.space()] += 1;
-        Ok(Seat { subscriber, block, public })
+        Ok(PortLease { subscriber, block, public })
     }
 
     /// True if the block, which is of this shard, lies in a lane that this worker owns.
@@ -138,7 +138,7 @@ impl Nat {
     }
 
     /// Gives a port back; its block goes with its last port.
-    pub(crate) fn give_port_back(&mut self, seat: &Seat, protocol: Protocol) {
+    pub(crate) fn give_port_back(&mut self, seat: &PortLease, protocol: Protocol) {
         self.subscribers.get_mut(seat.subscriber).ports_used[protocol.space()] -= 1;
         if !self.ports.put(seat.block, protocol, seat.public.port) {
             return;

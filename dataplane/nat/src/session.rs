@@ -32,12 +32,12 @@ pub(crate) struct Session {
     pub(crate) references: u32,
 }
 
-/// Set in `references` of a session that holds notes: [`MARKED`], and in [`TOUCHED`] the window of
+/// Set in `references` of a session that holds notes: [`MARKED`], and in [`UPDATE_WINDOW`] the window of
 /// its last owner update.
 const NOTES: u32 = 1 << 31;
 /// A mark in the journal waits for the session.
 const MARKED: u32 = 1 << 8;
-const TOUCHED: u32 = 0xff;
+const UPDATE_WINDOW: u32 = 0xff;
 
 const _: () = assert!(size_of::<Session>() == 32);
 
@@ -73,13 +73,13 @@ impl Session {
         self.references = NOTES | (self.references & !MARKED) | bit;
     }
 
-    /// Returns the window of the last owner update, see `touch.rs`.
-    pub(crate) fn touched(&self) -> u8 {
-        (self.references & TOUCHED) as u8
+    /// Returns the window of the last owner update, see `owner_update.rs`.
+    pub(crate) fn update_window(&self) -> u8 {
+        (self.references & UPDATE_WINDOW) as u8
     }
 
-    pub(crate) fn set_touched(&mut self, window: u8) {
-        self.references = NOTES | (self.references & !TOUCHED) | u32::from(window);
+    pub(crate) fn set_update_window(&mut self, window: u8) {
+        self.references = NOTES | (self.references & !UPDATE_WINDOW) | u32::from(window);
     }
 
     #[inline]

@@ -4,7 +4,7 @@ use weir_flow::{Record, RecordId, SlabId};
 
 use crate::config::Filtering;
 use crate::endpoint::{Endpoint, Tick};
-use crate::journal::News;
+use crate::journal::MarkKind;
 use crate::mapping::{Mapping, Remote};
 use crate::nat::Nat;
 use crate::packet::Refusal;
@@ -72,7 +72,7 @@ impl Nat {
             let former = std::mem::replace(&mut record.first, remote);
             self.log_remote(false, mapping, former);
             self.totals.flow_expired += 1;
-            self.note_mapping(News::Changed, mapping);
+            self.note_mapping(MarkKind::Changed, mapping);
         } else {
             self.check_room(subscriber, opener)?;
             self.add_session(mapping, remote).ok_or(Refusal::TableFull)?;
@@ -96,7 +96,7 @@ impl Nat {
             self.sessions.free(id);
             return None;
         }
-        self.note_session(News::Begun, id);
+        self.note_session(MarkKind::Begun, id);
         Some(())
     }
 
@@ -212,11 +212,11 @@ impl Nat {
         let was_clean = self.mappings.get(mapping).flags & Mapping::UNCLEAN == 0;
         self.mappings.get_mut(mapping).note_end(session.remote.state);
         if was_clean && self.mappings.get(mapping).flags & Mapping::UNCLEAN != 0 {
-            self.note_mapping(News::Changed, mapping);
+            self.note_mapping(MarkKind::Changed, mapping);
         }
         let remote = self.sessions.get(id).remote;
         self.log_remote(false, mapping, remote);
-        self.note_session(News::Ended, id);
+        self.note_session(MarkKind::Ended, id);
         self.unlink_session(id);
         self.sessions.free(id);
     }
@@ -256,11 +256,11 @@ impl Nat {
         let (newest, former) = (record.sessions_head, record.first);
         self.log_remote(false, mapping, former);
         // The promoted session goes on: log no end of it.
-        self.note_session(News::Ended, newest);
+        self.note_session(MarkKind::Ended, newest);
         self.unlink_session(newest);
         let remote = self.sessions.get(newest).remote;
         self.sessions.free(newest);
         self.mappings.get_mut(mapping).first = remote;
-        self.note_mapping(News::Changed, mapping);
+        self.note_mapping(MarkKind::Changed, mapping);
     }
 }

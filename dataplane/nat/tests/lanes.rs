@@ -145,14 +145,14 @@ fn changes_of_an_owned_lane_from_other_workers_are_refused() {
     let public = primary.udp_out(home(1), inside(1), server(1)).unwrap();
     let mut body = [0; BODY_MAX];
     let (create, len) = primary.nat.next_change(&mut body).unwrap();
-    let touch = Change { kind: ChangeKind::Touch, ..create };
+    let update = Change { kind: ChangeKind::OwnerUpdate, ..create };
     replica.nat.set_owned_lanes(SHARD, 0xff, replica.now);
     for kind in [ChangeKind::Create, ChangeKind::Change, ChangeKind::Delete] {
         let change = Change { kind, ..create };
         assert_eq!(replica.nat.apply(&change, &body[..len], replica.now), Applied::Ours);
     }
     assert_eq!(primary.nat.apply(&create, &body[..len], primary.now), Applied::Ours);
-    assert_eq!(replica.nat.apply(&touch, &[4, 4, 0, 0, 0, 0], replica.now), Applied::Old);
+    assert_eq!(replica.nat.apply(&update, &[4, 4, 0, 0, 0, 0], replica.now), Applied::Old);
     assert_eq!(replica.flows(), 0);
     assert_eq!(primary.udp_back(public, server(1)).unwrap().inside, inside(1));
     let elsewhere = Change { shard: ShardIndex(2), ..create };
@@ -310,7 +310,7 @@ fn a_relayed_mapping_takes_no_port_or_block_from_its_holder() {
     const OUTER: usize = 8;
     const INSIDE: usize = 18;
     for (place, by_writer) in [(INSIDE, inside(2)), (OUTER, inside(1))] {
-        for is_passed_on in [false, true] {
+        for is_relayed in [false, true] {
             let (mut primary, mut replica) = pair(&pair_config());
             let public = primary.udp_out(home(1), inside(1), server(1)).unwrap();
             let mut body = [0; BODY_MAX];
@@ -320,10 +320,10 @@ fn a_relayed_mapping_takes_no_port_or_block_from_its_holder() {
             body[place] += 1;
             let other = Change { slot: change.slot + 1, ..change };
             let told = std::iter::once((other, &body[..len]));
-            replica.nat.apply_burst(told, is_passed_on, replica.now);
+            replica.nat.apply_burst(told, is_relayed, replica.now);
             let holder = replica.udp_back(public, server(1)).unwrap();
             let known = (holder.home.outer, holder.inside);
-            let expected = match is_passed_on {
+            let expected = match is_relayed {
                 true => (home(1).outer, inside(1)),
                 false => (home(1).outer + u32::from(place == OUTER), by_writer),
             };

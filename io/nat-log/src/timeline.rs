@@ -17,7 +17,7 @@
 use crate::answer::{Begin, End, Reason};
 use crate::event::Block;
 use crate::history::{LifeId, Listing, Says, Statement};
-use crate::reign::{Kind, Reign};
+use crate::lineage::{Kind, Lineage};
 use crate::runs::{Point, Run};
 
 /// Longest time from the last mark of a log that was cut off to the next listing in which a home
@@ -126,29 +126,29 @@ impl Found {
 
 /// Replays lineages in their order. `is_subject` chooses the statements about the block.
 pub(crate) fn play(
-    reigns: &[Reign<'_>],
+    lineages: &[Lineage<'_>],
     clock_error_ms: u64,
     is_subject: impl Fn(&Block) -> bool,
 ) -> Timeline {
-    let is_known = !reigns.is_empty();
+    let is_known = !lineages.is_empty();
     let part = Doubt {
         from_ms: None,
         until_ms: None,
         reason: if is_known { Reason::BeforeLogs } else { Reason::LaneMissing },
-        owner: reigns.first().map(Reign::name),
+        owner: lineages.first().map(Lineage::name),
         is_outside: is_known,
     };
     let open = Open { first: 0, since_ms: None, held: None, trust: Trust::Proof, part };
     let (out, state) = (Timeline::default(), State::Unknown(open));
     let mut player = Player { out, state, confirmed_ms: 0, clock_error_ms, is_subject };
-    let mut before: Option<&Reign<'_>> = None;
-    for reign in reigns {
-        match reign.kind {
-            Kind::Member => player.enter(before, reign),
-            Kind::Own | Kind::Elsewhere => player.enter_own(before, reign),
+    let mut before: Option<&Lineage<'_>> = None;
+    for lineage in lineages {
+        match lineage.kind {
+            Kind::Member => player.enter(before, lineage),
+            Kind::Own | Kind::Elsewhere => player.enter_own(before, lineage),
         }
-        player.play(reign);
-        before = Some(reign);
+        player.play(lineage);
+        before = Some(lineage);
     }
     player.finish(before)
 }
@@ -164,7 +164,7 @@ struct Player<F> {
 
 impl<F: Fn(&Block) -> bool> Player<F> {
     /// Moves on to the next ownership of a lane of a cluster.
-    fn enter(&mut self, before: Option<&Reign<'_>>, next: &Reign<'_>) {
+    fn enter(&mut self, before: Option<&Lineage<'_>>, next: &Lineage<'_>) {
         let Some(before) = before else { return };
         let (tail, first_ms) = (before.tail(), next.first_ms());
         let at = tail.ms.min(first_ms);
@@ -202,14 +202,14 @@ impl<F: Fn(&Block) -> bool> Player<F> {
 
     /// Continues the lane with another owner, or with the same one after it gave it away; no block
     /// was assigned meanwhile.
-    fn hand_over(&mut self, at_ms: u64, next: &Reign<'_>) {
+    fn hand_over(&mut self, at_ms: u64, next: &Lineage<'_>) {
         if matches!(self.state, State::Held(_)) {
             self.doubt(at_ms, Reason::NotListed, Trust::Clean, Some(next.name()));
         }
     }
 
     /// Moves on to the next incarnation of a standalone node, or to its first in a cluster.
-    fn enter_own(&mut self, before: Option<&Reign<'_>>, next: &Reign<'_>) {
+    fn enter_own(&mut self, before: Option<&Lineage<'_>>, next: &Lineage<'_>) {
         let opened = next.life.opened.filter(|_| next.is_from_its_start());
         if let Some(before) = before.filter(|before| before.kind == Kind::Own) {
             let is_old = before.life.boot.is_none();
@@ -261,38 +261,38 @@ impl<F: Fn(&Block) -> bool> Player<F> {
         }
     }
 
-    fn play(&mut self, reign: &Reign<'_>) {
-        let owner = reign.owner;
+    fn play(&mut self, lineage: &Lineage<'_>) {
+        let owner = lineage.owner;
         for (number, run) in owner.runs.all().iter().enumerate() {
             if number > 0 {
-                let at_ms = reign.gap_ms(owner.runs.all()[number - 1].last, run.first);
-                self.doubt(at_ms, Reason::RecordsMissing, Trust::Proof, Some(reign.name()));
+                let at_ms = lineage.gap_ms(owner.runs.all()[number - 1].last, run.first);
+                self.doubt(at_ms, Reason::RecordsMissing, Trust::Proof, Some(lineage.name()));
             }
             // If it gave the lane away and continues, it got the lane back at the same epoch: no
             // other worker had it, and a listing follows.
             let mut part = *run;
             let left = within(&owner.left, run, |left| *left).iter();
             for left in left.filter(|left| left.number < run.last.number) {
-                self.play_run(&Run { last: *left, ..part }, reign);
-                self.hand_over(left.time_ms, reign);
+                self.play_run(&Run { last: *left, ..part }, lineage);
+                self.hand_over(left.time_ms, lineage);
                 part.first = Point { number: left.number + 1, ..*left };
             }
-            self.play_run(&part, reign);
+            self.play_run(&part, lineage);
         }
     }
 
     /// Replays records of one ownership without a gap.
-    fn play_run(&mut self, run: &Run, reign: &Reign<'_>) {
-        let statements = within(&reign.owner.statements, run, |statement| statement.at);
+    fn play_run(&mut self, run: &Run, lineage: &Lineage<'_>) {
+        let statements = within(&lineage.owner.statements, run, |statement| statement.at);
         let is_subject = &self.is_subject;
         let statements: Vec<&Statement> =
             statements.iter().filter(|statement| is_subject(&statement.block)).collect();
         if matches!(self.state, State::Unknown(_)) {
-            let listings = within(&reign.owner.listings, run, |listing| listing.at);
-            self.look_up(run, listings, statements.first().copied(), reign);
+            let listings = within(&lineage.owner.listings, run, |listing| listing.at);
+            self.look_up(run, listings, statements.first().copied(), lineage);
         }
         for statement in statements {
-            self.take(statement, reign);
+            self.take(statement, lineage);
         }
     }
 
@@ -304,19 +304,19 @@ impl<F: Fn(&Block) -> bool> Player<F> {
         run: &Run,
         listings: &[Listing],
         first: Option<&Statement>,
-        reign: &Reign<'_>,
+        lineage: &Lineage<'_>,
     ) {
         let is_complete = |listing: &&Listing| listing.from.saturating_add(1) >= run.first.number;
         let listed = listings.iter().find(is_complete).map(|listing| listing.at.number);
         let begin_ms = run.first.time_ms;
         match first.filter(|first| listed.is_none_or(|listed| first.at.number < listed)) {
-            Some(first) => self.resolve(begin_ms, Found::by(first), reign),
-            None if listed.is_some() => self.resolve(begin_ms, None, reign),
+            Some(first) => self.resolve(begin_ms, Found::by(first), lineage),
+            None if listed.is_some() => self.resolve(begin_ms, None, lineage),
             None => {}
         }
     }
 
-    fn take(&mut self, statement: &Statement, reign: &Reign<'_>) {
+    fn take(&mut self, statement: &Statement, lineage: &Lineage<'_>) {
         let (at_ms, block) = (statement.at.time_ms, statement.block);
         let is_held =
             matches!(&self.state, State::Held(it) if self.out.tenancies[*it].block == block);
@@ -329,7 +329,7 @@ impl<F: Fn(&Block) -> bool> Player<F> {
                     from_ms: Some(self.confirmed_ms),
                     until_ms: Some(at_ms),
                     reason: Reason::Contradiction,
-                    owner: Some(reign.name()),
+                    owner: Some(lineage.name()),
                     is_outside: false,
                 });
                 self.end(tenancy, at_ms, End::GivenToAnother);
@@ -339,23 +339,23 @@ impl<F: Fn(&Block) -> bool> Player<F> {
             _ => {
                 // The block was thought to be free, or another home's: a statement is missing
                 // without a gap in the numbers.
-                let owner = Some(reign.name());
+                let owner = Some(lineage.name());
                 self.doubt(self.confirmed_ms, Reason::Contradiction, Trust::Proof, owner);
-                self.resolve(at_ms, Found::by(statement), reign);
+                self.resolve(at_ms, Found::by(statement), lineage);
             }
         }
         match (&self.state, statement.says) {
             (State::Free, Says::Allocated) => self.begin(statement, at_ms, Begin::Allocated),
             (State::Held(tenancy), Says::Released) => {
                 let tenancy = *tenancy;
-                self.joined(tenancy, reign);
+                self.joined(tenancy, lineage);
                 self.end(tenancy, at_ms, End::Released);
                 self.state = State::Free;
             }
             _ => {}
         }
         if let State::Held(tenancy) = self.state {
-            self.joined(tenancy, reign);
+            self.joined(tenancy, lineage);
         }
         self.confirmed_ms = at_ms;
     }
@@ -380,7 +380,7 @@ impl<F: Fn(&Block) -> bool> Player<F> {
     }
 
     /// Ends a doubt: the block is free, or held, at `at_ms`.
-    fn resolve(&mut self, at_ms: u64, found: Option<Found>, reign: &Reign<'_>) {
+    fn resolve(&mut self, at_ms: u64, found: Option<Found>, lineage: &Lineage<'_>) {
         let open = match std::mem::replace(&mut self.state, State::Free) {
             State::Unknown(open) => open,
             known => return self.state = known,
@@ -425,7 +425,7 @@ impl<F: Fn(&Block) -> bool> Player<F> {
             }
         }
         if let State::Held(tenancy) = self.state {
-            self.joined(tenancy, reign);
+            self.joined(tenancy, lineage);
         }
     }
 
@@ -457,10 +457,10 @@ impl<F: Fn(&Block) -> bool> Player<F> {
         });
     }
 
-    fn joined(&mut self, tenancy: usize, reign: &Reign<'_>) {
+    fn joined(&mut self, tenancy: usize, lineage: &Lineage<'_>) {
         let lives = &mut self.out.tenancies[tenancy].lives;
-        if lives.last() != Some(&reign.owner.life) {
-            lives.push(reign.owner.life);
+        if lives.last() != Some(&lineage.owner.life) {
+            lives.push(lineage.owner.life);
         }
     }
 
@@ -470,7 +470,7 @@ impl<F: Fn(&Block) -> bool> Player<F> {
     }
 
     /// Ends the timeline at the end of the logs.
-    fn finish(mut self, last: Option<&Reign<'_>>) -> Timeline {
+    fn finish(mut self, last: Option<&Lineage<'_>>) -> Timeline {
         let mut reason = Reason::EndOfLog;
         let (mut from_ms, mut is_outside) = (None, false);
         if let Some(last) = last {
@@ -487,7 +487,7 @@ impl<F: Fn(&Block) -> bool> Player<F> {
                 _ => {}
             }
         }
-        let owner = last.map(Reign::name);
+        let owner = last.map(Lineage::name);
         match (&self.state, from_ms) {
             (State::Unknown(open), Some(from_ms)) => {
                 let (part, held) = (open.part.clone(), open.held);

@@ -6,8 +6,8 @@ use crate::answer::{Answer, Begin, Holder, Missing, Reason, Verdict};
 use crate::event::Block;
 use crate::history::{History, LaneId, Life, LifeId};
 use crate::line::system_time;
+use crate::lineage::{Kind, Lineage};
 use crate::mentions::{Mentions, Named, Ports, System, ports};
-use crate::reign::{Kind, Reign};
 use crate::search::{About, Question};
 use crate::timeline::{Doubt, Tenancy, Timeline, play};
 
@@ -112,8 +112,8 @@ impl Court<'_> {
         let mut all = Vec::new();
         let mut hear = |lanes: BTreeSet<LaneId>, is_subject: &dyn Fn(&Block) -> bool| {
             for lane in lanes {
-                let reigns = self.reigns(system, lane);
-                let timeline = play(&reigns, self.question.clock_error_ms(), is_subject);
+                let lineages = self.lineages(system, lane);
+                let timeline = play(&lineages, self.question.clock_error_ms(), is_subject);
                 all.push(Testimony { lane, timeline });
             }
         };
@@ -132,34 +132,34 @@ impl Court<'_> {
     }
 
     /// Returns the owners of a lane, one after the other.
-    fn reigns(&self, system: &System, lane: LaneId) -> Vec<Reign<'_>> {
+    fn lineages(&self, system: &System, lane: LaneId) -> Vec<Lineage<'_>> {
         let owners = self.history.lanes.get(&lane);
         let node = match system {
             System::Shard(_) => {
                 let owners = owners.into_iter().flat_map(|owners| owners.values());
-                let reigns = owners.filter(|owner| owner.epoch > 0).map(|owner| Reign {
+                let lineages = owners.filter(|owner| owner.epoch > 0).map(|owner| Lineage {
                     owner,
                     life: self.life(owner.life),
                     kind: Kind::Member,
                 });
-                let mut reigns: Vec<Reign<'_>> = reigns.collect();
+                let mut lineages: Vec<Lineage<'_>> = lineages.collect();
                 // Incarnations of one node that share an epoch are in the order of its clock.
-                reigns.sort_by_key(|reign| (reign.owner.epoch, reign.life.first_ms));
-                return reigns;
+                lineages.sort_by_key(|lineage| (lineage.owner.epoch, lineage.life.first_ms));
+                return lineages;
             }
             System::Node(node) => node,
         };
         let lives = self.history.lives.iter().enumerate().filter(|(_, life)| life.node == *node);
-        let mut reigns: Vec<Reign<'_>> = lives
+        let mut lineages: Vec<Lineage<'_>> = lives
             .map(|(id, life)| {
                 let of_lane = owners.and_then(|owners| owners.get(&(0, id)));
                 let is_elsewhere = life.is_of_its_own() == Some(false);
                 let kind = if is_elsewhere { Kind::Elsewhere } else { Kind::Own };
-                Reign { owner: of_lane.unwrap_or(&life.old), life, kind }
+                Lineage { owner: of_lane.unwrap_or(&life.old), life, kind }
             })
             .collect();
-        reigns.sort_by_key(|reign| reign.life.first_ms);
-        reigns
+        lineages.sort_by_key(|lineage| lineage.life.first_ms);
+        lineages
     }
 
     fn life(&self, life: LifeId) -> &Life {

@@ -43,7 +43,7 @@ enum Body {
         tcp_flags: u8,
         idle_sec: u8,
     },
-    Word {
+    Provenance {
         part: u8,
         word: u32,
     },
@@ -83,7 +83,7 @@ impl Body {
                 bytes.extend([7, 8, 192, 0, 2, remote % 4, 0, 53, *sender, *tcp_flags]);
                 bytes
             }
-            Self::Word { part, word } => {
+            Self::Provenance { part, word } => {
                 let [a, b, c, d] = word.to_be_bytes();
                 vec![3 + part % 3, 4, a, b, c, d]
             }
@@ -107,7 +107,7 @@ impl Hostile {
                 0 => ChangeKind::Create,
                 1 => ChangeKind::Change,
                 2 => ChangeKind::Delete,
-                3 => ChangeKind::Touch,
+                3 => ChangeKind::OwnerUpdate,
                 _ => ChangeKind::Clear,
             },
             shard: ShardIndex(u16::from(self.shard >= 250)),

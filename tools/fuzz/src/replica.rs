@@ -2,8 +2,8 @@ use std::net::SocketAddr;
 
 use bolero::check;
 use weir_stream::{
-    BootId, ClusterKeys, Endpoint, Fingerprint, Identity, Options, Origin, PeerId, PeerIndex,
-    Record, Reign, ShardId, Sink, describe,
+    BootId, ClusterKeys, Endpoint, Fingerprint, Identity, Lineage, Options, Origin, PeerId,
+    PeerIndex, Record, ShardId, Sink, describe,
 };
 
 /// The first four bytes of a replication datagram, for each kind, encrypted or not.
@@ -109,7 +109,7 @@ impl Sink for Nothing {
     fn stream_reset(&mut self, _: Origin) {
         panic!("a stream was reset without the key");
     }
-    fn copy_started(&mut self, _: Origin, _: ShardId, _: u32, _: Reign) {
+    fn copy_started(&mut self, _: Origin, _: ShardId, _: u32, _: Lineage) {
         panic!("a copy was started without the key");
     }
     fn copy_finished(&mut self, _: Origin, _: ShardId) {

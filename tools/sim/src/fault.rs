@@ -209,7 +209,7 @@ impl fmt::Display for Fault {
 /// Returns the stalls of two workers that stall in turn: start after the beginning, which of the
 /// two, and duration, in milliseconds. The last one ends before `ms`. From time to time both stall
 /// at once.
-pub(crate) fn standstills(seed: u64, ms: u64) -> Vec<(u64, usize, u64)> {
+pub(crate) fn stalls(seed: u64, ms: u64) -> Vec<(u64, usize, u64)> {
     let dice = &mut Dice::new(seed);
     let (mut after_ms, mut plan) = (0, Vec::new());
     for turn in (0..2).cycle() {
@@ -240,7 +240,7 @@ mod tests {
     fn stalls_in_turn_are_short_and_sometimes_overlap() {
         let mut both = 0;
         for seed in 0..100 {
-            let plan = standstills(seed, 6_000);
+            let plan = stalls(seed, 6_000);
             assert!((12..40).contains(&plan.len()), "{plan:?}");
             assert!(plan.iter().all(|&(at, _, ms)| (43..=150).contains(&ms) && at + ms <= 6_000));
             assert!(plan.windows(2).all(|pair| pair[0].1 != pair[1].1));

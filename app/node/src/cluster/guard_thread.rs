@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use weir_node_core::GuardNews;
-use weir_replication::STANDSTILL_US;
+use weir_replication::STALL_US;
 use weir_routes::{Event, Fence, Guard, Options, RequestError, Route, SharedWords, WorkerIndex};
 
 use crate::failure::Failure;
@@ -63,7 +63,7 @@ pub(super) fn start_guard(words: Arc<SharedWords>) -> Result<Guard, Failure> {
     };
     // The guard fences after the same time that a worker takes for a stall: a worker that finds
     // that it stalled must not go on as if the guard had not fenced it.
-    let silence = Duration::from_micros(STANDSTILL_US);
+    let silence = Duration::from_micros(STALL_US);
     Guard::start(command, words, Options { silence, ..Options::default() })
         .map_err(|error| Failure::Cluster(format!("guard of the routes: {error}")))
 }

@@ -25,9 +25,9 @@ use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use tokio::sync::mpsc;
 use weir_etcd::MirrorEvent;
 use weir_nat::ShardIndex;
-use weir_node_core::{Event, InTurn, Notices, Standstill};
-use weir_replication::News;
+use weir_node_core::{Event, InTurn, Notices, Stall};
 use weir_replication::ReplicationStatus;
+use weir_replication::WorkerEvent;
 use weir_routes::Fence;
 use weir_stream::ClusterKeys;
 
@@ -49,7 +49,7 @@ pub(crate) enum Inbox {
     Bird(Vec<BirdSide>),
     Worker {
         worker: usize,
-        news: News,
+        news: WorkerEvent,
         /// The index of a shard that was added.
         place: Option<ShardIndex>,
     },
@@ -170,7 +170,7 @@ impl Sender {
 /// A message of a worker that is not replaced by a later one.
 #[derive(Debug)]
 enum FromWorker {
-    News { news: News, place: Option<ShardIndex> },
+    WorkerEvent { news: WorkerEvent, place: Option<ShardIndex> },
     Rejoined { fence: Fence, waited: usize },
 }
 
@@ -184,14 +184,14 @@ pub(crate) struct WorkerSender {
     ring: Producer<FromWorker>,
     report: Report,
     /// The end of a stall that found no room; it goes before all events.
-    standstill: Standstill,
+    stall: Stall,
 }
 
 impl WorkerSender {
     /// True if there is room for an event. Without room the worker keeps its events.
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
-        if self.standstill.is_waiting() {
+        if self.stall.is_waiting() {
             self.send_rejoined();
         }
         !self.ring.is_full()
@@ -199,8 +199,8 @@ impl WorkerSender {
 
     /// Sends an event. Call it only if there [is room](Self::has_room): an event without room is
     /// lost, and counted.
-    pub(crate) fn news(&mut self, news: News, place: Option<ShardIndex>) {
-        if self.ring.push(FromWorker::News { news, place }).is_err() {
+    pub(crate) fn news(&mut self, news: WorkerEvent, place: Option<ShardIndex>) {
+        if self.ring.push(FromWorker::WorkerEvent { news, place }).is_err() {
             self.shared.lost_total.fetch_add(1, Ordering::Relaxed);
         }
         self.shared.wake();
@@ -210,7 +210,7 @@ impl WorkerSender {
     /// that had waited. Without room the next check for room tries again, and the newest fence
     /// counts.
     pub(crate) fn rejoined(&mut self, fence: Fence, waited: usize) {
-        if self.standstill.add(fence, waited) {
+        if self.stall.add(fence, waited) {
             self.shared.lost_total.fetch_add(1, Ordering::Relaxed);
         }
         self.send_rejoined();
@@ -218,11 +218,11 @@ impl WorkerSender {
 
     #[cold]
     fn send_rejoined(&mut self) {
-        let Some((fence, waited)) = self.standstill.take() else { return };
+        let Some((fence, waited)) = self.stall.take() else { return };
         match self.ring.push(FromWorker::Rejoined { fence, waited }) {
             Ok(()) => self.shared.wake(),
             Err(PushError::Full(_)) => {
-                self.standstill.add(fence, waited);
+                self.stall.add(fence, waited);
             }
         }
     }
@@ -261,12 +261,7 @@ impl Receiver {
         let (ring, news) = RingBuffer::new(NEWS_MAX);
         let report = Report::default();
         self.workers.push((news, Arc::clone(&report)));
-        WorkerSender {
-            shared: Arc::clone(&self.shared),
-            ring,
-            report,
-            standstill: Standstill::default(),
-        }
+        WorkerSender { shared: Arc::clone(&self.shared), ring, report, stall: Stall::default() }
     }
 
     /// Returns the number of lost events.
@@ -308,7 +303,7 @@ fn take_from_worker(
     (news, report): &mut (Consumer<FromWorker>, Report),
 ) -> Option<Inbox> {
     match news.pop() {
-        Ok(FromWorker::News { news, place }) => Some(Inbox::Worker { worker, news, place }),
+        Ok(FromWorker::WorkerEvent { news, place }) => Some(Inbox::Worker { worker, news, place }),
         Ok(FromWorker::Rejoined { fence, waited }) => {
             Some(Inbox::Event(Event::Rejoined { worker, fence, waited }))
         }

@@ -16,8 +16,8 @@ fn drain(receiver: &mut Receiver) -> Vec<Inbox> {
     std::iter::from_fn(|| receiver.try_recv()).collect()
 }
 
-fn news(number: u64) -> News {
-    News::Granted { shard: ShardId(1), lane: 0, since: Epoch(number) }
+fn news(number: u64) -> WorkerEvent {
+    WorkerEvent::Granted { shard: ShardId(1), lane: 0, since: Epoch(number) }
 }
 
 fn status() -> Box<ReplicationStatus> {
@@ -75,7 +75,7 @@ fn worker_without_room_keeps_its_events_and_reports_its_rejoin_later() {
     assert!(!worker.has_room());
     assert_eq!(receiver.lost_total(), 1, "two stalls are reported as one");
     let epochs = drain(&mut receiver).into_iter().map(|message| match message {
-        Inbox::Worker { worker: 0, news: News::Granted { since, .. }, .. } => since.0,
+        Inbox::Worker { worker: 0, news: WorkerEvent::Granted { since, .. }, .. } => since.0,
         other => panic!("{other:?}"),
     });
     assert_eq!(epochs.collect::<Vec<_>>(), (0..sent).collect::<Vec<_>>());
@@ -148,7 +148,7 @@ fn a_flood_on_one_channel_holds_up_no_other() {
     while busy.has_room() {
         busy.news(news(0), None);
     }
-    quiet.news(News::ShardAdded(ShardId(9)), Some(ShardIndex(2)));
+    quiet.news(WorkerEvent::ShardAdded(ShardId(9)), Some(ShardIndex(2)));
     sender.send(Notice::End).unwrap();
     let first: Vec<Inbox> = (0..3).filter_map(|_| receiver.try_recv()).collect();
     assert!(first.iter().any(|it| matches!(it, Inbox::Event(Event::End))), "{first:?}");

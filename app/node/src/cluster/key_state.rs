@@ -1,6 +1,6 @@
 //! The cluster keys in use, as the roles thread knows them.
 
-use weir_replication::Order;
+use weir_replication::WorkerCommand;
 use weir_stream::ClusterKeys;
 
 use super::worker_part::WorkerLink;
@@ -26,7 +26,7 @@ impl KeyState {
             Ok(keys) => {
                 self.names = keys.names();
                 self.error = None;
-                links.iter().for_each(|link| link.order(Order::SetKeys(keys.clone())));
+                links.iter().for_each(|link| link.command(WorkerCommand::SetKeys(keys.clone())));
             }
             Err(error) => self.error = Some(error),
         }
@@ -43,18 +43,18 @@ mod tests {
 
     #[test]
     fn keys_go_to_every_worker_and_a_refused_file_leaves_the_former_ones() {
-        let (links, orders): (Vec<_>, Vec<_>) = (0..2).map(|_| WorkerLink::for_test()).unzip();
+        let (links, commands): (Vec<_>, Vec<_>) = (0..2).map(|_| WorkerLink::for_test()).unzip();
         let mut state = KeyState::new(&keys("5a"));
         state.take(Err("mode 0644".into()), &links);
         assert_eq!(state.names, keys("5a").names());
         assert_eq!(state.error.as_deref(), Some("mode 0644"));
-        assert!(orders.iter().all(|orders| orders.try_recv().is_err()), "no command is sent");
+        assert!(commands.iter().all(|commands| commands.try_recv().is_err()), "no command is sent");
         state.take(Ok(keys("c3")), &links);
         assert_eq!((state.names, state.error), (keys("c3").names(), None));
-        for orders in orders {
-            let Ok(Order::SetKeys(given)) = orders.try_recv() else { panic!("no keys") };
+        for commands in commands {
+            let Ok(WorkerCommand::SetKeys(given)) = commands.try_recv() else { panic!("no keys") };
             assert_eq!(given.names(), keys("c3").names());
-            assert!(orders.try_recv().is_err());
+            assert!(commands.try_recv().is_err());
         }
     }
 }

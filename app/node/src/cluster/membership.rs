@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   take_part --> hand_over (the core says when) --> withdraw: map on disk, routes gone
-//!             --> workers end --> Farewell
+//!             --> workers end --> ShutdownNotice
 //! ```
 
 use std::fs::File;
@@ -16,8 +16,8 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use weir_etcd::{Cluster, NodeId, NodeRecord, WorkerRecord};
 use weir_map::BootId;
-use weir_node_core::farewell::{self, Step};
 use weir_node_core::recording::Recorder;
+use weir_node_core::shutdown_notice::{self, Step};
 use weir_node_core::{HAND_OVER_MAX, Start};
 
 use super::bird_thread;
@@ -51,12 +51,12 @@ pub(crate) struct Membership {
     thread: JoinHandle<()>,
     handed_over: watch::Receiver<bool>,
     turns: Arc<Turns>,
-    farewell: Farewell,
+    shutdown_notice: ShutdownNotice,
 }
 
 /// The node's shutdown notice, sent once nothing of the node runs any more.
 #[derive(Debug)]
-pub(crate) struct Farewell {
+pub(crate) struct ShutdownNotice {
     etcd: Arc<EtcdTasks>,
     name: NodeId,
     /// The incarnations that have ended.
@@ -143,12 +143,17 @@ impl Joining {
             .name("weir-roles".into())
             .spawn(move || roles_thread::run(parts))
             .map_err(Failure::Control)?;
-        let farewell =
-            Farewell { etcd, name: self.name, boot_ids: self.boot_ids, map_path, _life: self.life };
+        let shutdown_notice = ShutdownNotice {
+            etcd,
+            name: self.name,
+            boot_ids: self.boot_ids,
+            map_path,
+            _life: self.life,
+        };
         let key_file = self.member.cluster.key_file;
         let turns = Arc::clone(&node.turns);
         let handed_over = is_handed_over;
-        Ok(Membership { inbox, key_file, thread, handed_over, turns, farewell })
+        Ok(Membership { inbox, key_file, thread, handed_over, turns, shutdown_notice })
     }
 
     fn worker_records(&self) -> Vec<WorkerRecord> {
@@ -196,7 +201,7 @@ impl Membership {
     }
 
     /// Withdraws the routes and ends the roles thread; the workers go on until they are stopped.
-    pub(crate) fn withdraw(self) -> Farewell {
+    pub(crate) fn withdraw(self) -> ShutdownNotice {
         let _ = self.inbox.send(Notice::End);
         let end = Instant::now() + ROLES_END_MAX;
         while !self.thread.is_finished() && Instant::now() < end {
@@ -209,19 +214,20 @@ impl Membership {
             // The routes go with the heartbeats of the workers, which end next.
             tracing::error!(event = "end-late", thread = "roles", "it stands still");
         }
-        self.farewell
+        self.shutdown_notice
     }
 }
 
-impl Farewell {
+impl ShutdownNotice {
     /// Sends the shutdown notice: the node has gone, and nothing of it can come back, so the
     /// remaining members may have its lanes at once. Must be called when no worker runs any more.
     pub(crate) fn say(self) {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at_ms = unix.as_millis() as u64;
-        let (farewell, first) = farewell::Farewell::new(self.name.clone(), self.boot_ids, at_ms);
+        let (shutdown_notice, first) =
+            shutdown_notice::ShutdownNotice::new(self.name.clone(), self.boot_ids, at_ms);
         let cluster = self.etcd.cluster();
-        let is_unsaid = cluster.handle().block_on(say(cluster, farewell, first));
+        let is_unsaid = cluster.handle().block_on(say(cluster, shutdown_notice, first));
         if is_unsaid && let Err(error) = note_unsaid(&self.map_path) {
             tracing::error!(event = "epochs-not-kept", "{error}");
         }
@@ -230,15 +236,19 @@ impl Farewell {
 }
 
 /// Sends the shutdown notice step by step. Returns true if it certainly did not reach etcd.
-async fn say(cluster: &Cluster, mut farewell: farewell::Farewell, first: Step) -> bool {
+async fn say(
+    cluster: &Cluster,
+    mut shutdown_notice: shutdown_notice::ShutdownNotice,
+    first: Step,
+) -> bool {
     let store = cluster.store();
     let mut step = first;
     loop {
         step = match step {
             Step::Read(key) => {
-                farewell.read(store.get(&key).await.map_err(|error| error.to_string()))
+                shutdown_notice.read(store.get(&key).await.map_err(|error| error.to_string()))
             }
-            Step::Write(swap) => farewell.written(&store.transact(&[swap], None).await),
+            Step::Write(swap) => shutdown_notice.written(&store.transact(&[swap], None).await),
             Step::Leave { is_unsaid } => return is_unsaid,
         };
     }

@@ -19,8 +19,8 @@ use weir_map::ShardId;
 use weir_nat::ShardIndex;
 use weir_node_core::recording::Recorder;
 use weir_node_core::{Action, Core, Event, Start, WorkerSlot};
-use weir_replication::News;
 use weir_replication::ReplicationStatus;
+use weir_replication::WorkerEvent;
 use weir_routes::{SharedWords, WorkerIndex};
 
 use super::bird_thread::BirdSide;
@@ -148,7 +148,7 @@ impl RolesThread {
             Inbox::Event(event) => self.step(event),
             Inbox::Worker { worker, news, place } => {
                 self.note_place(worker, &news, place);
-                self.step(Event::News { worker, news });
+                self.step(Event::Worker { worker, news });
             }
             // No route is withdrawn for this: no switch has routes that BIRD does not announce.
             Inbox::Bird(sides) => self.bird = sides,
@@ -189,7 +189,7 @@ impl RolesThread {
 
     fn carry_out(&mut self, action: Action) {
         match action {
-            Action::Order { worker, order } => self.links[worker].order(order),
+            Action::Command { worker, command } => self.links[worker].command(command),
             Action::Write { shard, expected, entry } => self.etcd.write(shard, expected, &entry),
             Action::SetRoutes { worker, number, fence, routes } => {
                 self.guard.set(worker as WorkerIndex, number, fence, routes);
@@ -209,10 +209,10 @@ impl RolesThread {
     }
 
     /// Notes the index of a shard at a worker, for look-ups by shard number and by index.
-    fn note_place(&mut self, worker: usize, news: &News, place: Option<ShardIndex>) {
+    fn note_place(&mut self, worker: usize, news: &WorkerEvent, place: Option<ShardIndex>) {
         let shards = &self.node.workers[worker].shards;
         match (news, place) {
-            (News::ShardAdded(shard), Some(place)) => {
+            (WorkerEvent::ShardAdded(shard), Some(place)) => {
                 self.places.insert((worker, *shard), place);
                 let handle = self.core.desired().shard(shard.0).map(|shard| ShardHandle {
                     id: shard.id,
@@ -222,7 +222,7 @@ impl RolesThread {
                 });
                 shards.set(usize::from(place.0), handle);
             }
-            (News::ShardRemoved(shard), _) => {
+            (WorkerEvent::ShardRemoved(shard), _) => {
                 if let Some(place) = self.places.remove(&(worker, *shard)) {
                     shards.set(usize::from(place.0), None);
                 }

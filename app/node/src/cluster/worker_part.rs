@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use rtrb::{Consumer, Producer, RingBuffer};
 use weir_map::ShardId;
 use weir_nat::ShardIndex;
-use weir_replication::{News, Order, Replication};
+use weir_replication::{Replication, WorkerCommand, WorkerEvent};
 use weir_routes::Heartbeat;
 use weir_stream::{PeerIndex, PeerSigns};
 use weir_worker::{Link, Member, PEERS_MAX};
@@ -85,7 +85,7 @@ pub(crate) type WorkerPart = Member<ThreadLink>;
 pub(crate) struct ThreadLink {
     worker: usize,
     heartbeat: Heartbeat,
-    orders: Receiver<Order>,
+    commands: Receiver<WorkerCommand>,
     is_ordered: Arc<AtomicBool>,
     inbox: WorkerSender,
     signs: Arc<Signs>,
@@ -96,7 +96,7 @@ pub(crate) struct ThreadLink {
 /// The end of the link outside the worker's thread.
 #[derive(Debug)]
 pub(super) struct WorkerLink {
-    orders: Sender<Order>,
+    commands: Sender<WorkerCommand>,
     is_ordered: Arc<AtomicBool>,
     pub(super) signs: Arc<Signs>,
     pub(super) busy: Consumer<u32>,
@@ -112,7 +112,7 @@ pub(super) fn worker_part(
 ) -> (WorkerPart, WorkerLink) {
     // Commands are differences, so none may be left out; their number follows the changes of the
     // map.
-    let (orders_in, orders) = channel();
+    let (orders_in, commands) = channel();
     let is_ordered = Arc::new(AtomicBool::new(false));
     let signs = Arc::new(Signs::none());
     // Room for a few slots: the other end empties the ring once a slot.
@@ -120,30 +120,30 @@ pub(super) fn worker_part(
     let link = ThreadLink {
         worker,
         heartbeat,
-        orders,
+        commands,
         is_ordered: Arc::clone(&is_ordered),
         inbox,
         signs: Arc::clone(&signs),
         busy,
     };
-    let outside = WorkerLink { orders: orders_in, is_ordered, signs, busy: busy_out };
+    let outside = WorkerLink { commands: orders_in, is_ordered, signs, busy: busy_out };
     (Member::new(replication, link), outside)
 }
 
 impl WorkerLink {
     /// Sends a command to the worker; one that has ended ignores it.
-    pub(super) fn order(&self, order: Order) {
-        let _ = self.orders.send(order);
+    pub(super) fn command(&self, command: WorkerCommand) {
+        let _ = self.commands.send(command);
         self.is_ordered.store(true, Ordering::Release);
     }
 
     /// Returns a link, and the commands that a test sends over it.
     #[cfg(test)]
-    pub(super) fn for_test() -> (Self, Receiver<Order>) {
-        let (orders, taken) = channel();
+    pub(super) fn for_test() -> (Self, Receiver<WorkerCommand>) {
+        let (commands, taken) = channel();
         let signs = Arc::new(Signs::none());
         let busy = RingBuffer::new(1).1;
-        (Self { orders, is_ordered: Arc::default(), signs, busy }, taken)
+        (Self { commands, is_ordered: Arc::default(), signs, busy }, taken)
     }
 }
 
@@ -184,12 +184,12 @@ impl Link for ThreadLink {
         self.is_ordered.load(Ordering::Relaxed)
     }
 
-    fn next_order(&mut self) -> Option<Order> {
+    fn next_command(&mut self) -> Option<WorkerCommand> {
         // Cleared before the check, so that a command sent meanwhile sets it again.
         self.is_ordered.swap(false, Ordering::AcqRel);
-        let order = self.orders.try_recv().ok()?;
+        let command = self.commands.try_recv().ok()?;
         self.is_ordered.store(true, Ordering::Release);
-        Some(order)
+        Some(command)
     }
 
     #[inline]
@@ -197,7 +197,7 @@ impl Link for ThreadLink {
         self.inbox.has_room()
     }
 
-    fn news(&mut self, news: News, place: Option<ShardIndex>) {
+    fn news(&mut self, news: WorkerEvent, place: Option<ShardIndex>) {
         self.inbox.news(news, place);
     }
 

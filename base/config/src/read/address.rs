@@ -9,7 +9,7 @@ use crate::key::Kind;
 use crate::section::Section;
 
 /// Placeholder for an address that could not be read.
-pub(crate) const STAND_IN: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 32);
+pub(crate) const RELAY: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 32);
 
 /// The form of a key that also accepts one prefix without brackets.
 const PREFIX_OR_LIST: &str = "string or list of strings";
@@ -47,7 +47,7 @@ pub(crate) fn overlap(one: Ipv4Net, other: Ipv4Net) -> bool {
 }
 
 /// Returns a list of prefixes, of one element where the file gives a string; elements with an error
-/// are [`STAND_IN`], so that positions are kept.
+/// are [`RELAY`], so that positions are kept.
 pub(crate) fn prefixes(
     section: &Section<'_>,
     name: &str,
@@ -78,7 +78,7 @@ pub(crate) fn prefixes(
             }
             Err(message) => {
                 findings.error(&path, message, "write a unicast prefix as \"a.b.c.d/length\"");
-                nets.push(STAND_IN);
+                nets.push(RELAY);
             }
         }
     }

@@ -34,7 +34,7 @@ fn own_address(section: &Section<'_>, findings: &mut Findings<'_>) -> Ipv4Net {
         text.parse::<Ipv4Net>().is_ok_and(|net| (1..=31).contains(&net.prefix_len()))
     });
     let Some(net) = text.and_then(|text| text.parse::<Ipv4Net>().ok()) else {
-        return address::STAND_IN;
+        return address::RELAY;
     };
     let path = section.path_of("address");
     if let Some(kind) = address::special(Ipv4Net::from(net.addr())) {

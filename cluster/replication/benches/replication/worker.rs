@@ -11,8 +11,8 @@ use weir_engine::{
 use weir_map::{Epoch, LANES, LaneSet};
 use weir_nat::{NatConfig, ShardId, ShardRoom};
 use weir_replication::CommitOptions;
-use weir_replication::order::{CopyOrder, Misses, ShardDuties, ShardSetup};
-use weir_replication::{News, Order, PeerId, Replication};
+use weir_replication::command::{CopyOrder, Misses, ShardDuties, ShardSetup};
+use weir_replication::{PeerId, Replication, WorkerCommand, WorkerEvent};
 use weir_stream::{BootId, ClusterKeys, Fingerprint, Identity, Options};
 use weir_wire::arp::{self, Arp};
 use weir_wire::build;
@@ -190,7 +190,7 @@ impl Worker {
     }
 
     /// Takes the events that the worker has reported since the last call.
-    pub(crate) fn take_news(&mut self) -> Vec<News> {
+    pub(crate) fn take_news(&mut self) -> Vec<WorkerEvent> {
         let member = self.core.member.as_deref_mut().expect("the worker is one of a cluster");
         std::mem::take(&mut member.link.news)
     }
@@ -308,11 +308,11 @@ fn join(
     }
     for other in group.others(host) {
         let (peer, address) = (peer_id(other), access(other));
-        replication.obey(Order::AddPeer { peer, address }, engine, now_us);
+        replication.obey(WorkerCommand::AddPeer { peer, address }, engine, now_us);
     }
     for shard in 1..=group.workers {
         let setup = Box::new(setup(shard, homes));
-        replication.obey(Order::AddShard(setup), engine, now_us);
+        replication.obey(WorkerCommand::AddShard(setup), engine, now_us);
         let lanes = group.lanes(shard, host);
         let source = |lane| Some(group.owner(shard, lane)).filter(|&owner| owner != host);
         let sources: [_; LANES] = std::array::from_fn(|lane| source(lane).map(peer_id));
@@ -335,7 +335,7 @@ fn join(
             announced: None,
             lanes_since: [Epoch(0); LANES],
         };
-        replication.obey(Order::Duties(Box::new(duties)), engine, now_us);
+        replication.obey(WorkerCommand::Duties(Box::new(duties)), engine, now_us);
     }
     replication
 }

@@ -6,8 +6,8 @@ use allocation_counter::measure;
 use weir_engine::Side;
 use weir_map::{LaneSet, ShardId};
 use weir_nat::{Endpoint, Home, Outbound, Protocol, Tick};
-use weir_replication::order::ShardDuties;
-use weir_replication::{News, Order, PeerId};
+use weir_replication::command::ShardDuties;
+use weir_replication::{PeerId, WorkerCommand, WorkerEvent};
 use weir_stream::{BootId, Options};
 use weir_wire::{build, ipv4};
 
@@ -94,7 +94,7 @@ impl Cluster {
                 continue;
             }
             let (peer, address) = (peer_id(other), address(other));
-            self.order(number, Order::AddPeer { peer, address });
+            self.order(number, WorkerCommand::AddPeer { peer, address });
         }
     }
 
@@ -115,7 +115,7 @@ impl Cluster {
     }
 
     /// Gives a worker a command, which it carries out at once.
-    pub(crate) fn order(&mut self, number: usize, order: Order) {
+    pub(crate) fn order(&mut self, number: usize, order: WorkerCommand) {
         self.worker(number).order(order);
         while self.worker(number).has_orders() {
             self.turn(number);
@@ -123,12 +123,12 @@ impl Cluster {
     }
 
     pub(crate) fn duties(&mut self, number: usize, duties: ShardDuties) {
-        self.order(number, Order::Duties(Box::new(duties)));
+        self.order(number, WorkerCommand::Duties(Box::new(duties)));
     }
 
     pub(crate) fn add_shard(&mut self, number: usize) {
         let awaits_replicas = self.make.commit.is_some();
-        self.order(number, Order::AddShard(Box::new(setup(SHARD, awaits_replicas))));
+        self.order(number, WorkerCommand::AddShard(Box::new(setup(SHARD, awaits_replicas))));
     }
 
     /// Sends a home's packet through a worker, before time passes. A new flow must have a public
@@ -211,8 +211,8 @@ impl Cluster {
     /// True if a worker last reported the copies of its shard as complete, not lost.
     pub(crate) fn is_done(&mut self, number: usize) -> bool {
         let said = self.worker(number).news.iter().rev().find_map(|news| match news {
-            News::CopyDone(shard) if shard.0 == SHARD => Some(true),
-            News::StreamLost(shard) if shard.0 == SHARD => Some(false),
+            WorkerEvent::CopyDone(shard) if shard.0 == SHARD => Some(true),
+            WorkerEvent::StreamLost(shard) if shard.0 == SHARD => Some(false),
             _ => None,
         });
         said == Some(true)

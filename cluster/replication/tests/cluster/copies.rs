@@ -2,7 +2,7 @@
 //! were lost.
 
 use weir_map::ShardId;
-use weir_replication::{News, Order};
+use weir_replication::{WorkerCommand, WorkerEvent};
 
 use crate::cluster::{Cluster, no_duties};
 use crate::member::{SHARD, address, peer_id};
@@ -39,7 +39,7 @@ fn copies_are_complete_while_traffic_flows() {
 fn a_copy_that_came_too_early_is_asked_for() {
     let mut cluster = Cluster::new(2, 4, Faults::NONE);
     let plan = Plan::new(&[0, 1]);
-    cluster.order(1, Order::RemoveShard(ShardId(SHARD)));
+    cluster.order(1, WorkerCommand::RemoveShard(ShardId(SHARD)));
     plan.order_one(&mut cluster, 0);
     for home in 0..50 {
         assert!(cluster.up(0, home, 5_000).is_some());
@@ -116,9 +116,9 @@ fn a_removed_shard_is_copied_again_when_it_returns() {
     cluster.run_until("both have copies", |cluster| (0..2).all(|one| cluster.is_done(one)));
     let mut alone = Plan::new(&[0]);
     alone.epoch = 9;
-    cluster.order(1, Order::RemoveShard(ShardId(SHARD)));
+    cluster.order(1, WorkerCommand::RemoveShard(ShardId(SHARD)));
     alone.order(&mut cluster);
-    let removed = News::ShardRemoved(ShardId(SHARD));
+    let removed = WorkerEvent::ShardRemoved(ShardId(SHARD));
     cluster.run_until("it is gone", |cluster| cluster.worker(1).news.contains(&removed));
     assert_eq!(cluster.worker(1).engine().nat().gauges().flows, 0);
     cluster.worker(1).news.clear();
@@ -159,7 +159,7 @@ fn a_turn_allocates_nothing() {
 fn orders_wait_for_their_peer() {
     let mut cluster = Cluster::new(2, 8, Faults::NONE);
     for (worker, other) in [(0, 1), (1, 0)] {
-        cluster.order(worker, Order::RemovePeer(peer_id(other)));
+        cluster.order(worker, WorkerCommand::RemovePeer(peer_id(other)));
     }
     let plan = Plan::new(&[0, 1]);
     plan.order(&mut cluster);
@@ -168,7 +168,7 @@ fn orders_wait_for_their_peer() {
     assert!(!cluster.is_done(1));
     for (worker, other) in [(0, 1), (1, 0)] {
         let (peer, address) = (peer_id(other), address(other));
-        cluster.order(worker, Order::AddPeer { peer, address });
+        cluster.order(worker, WorkerCommand::AddPeer { peer, address });
     }
     cluster.run_until("both have copies", |cluster| (0..2).all(|one| cluster.is_done(one)));
     cluster.check_equal();

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use bolero::check;
 use weir_stream::{
-    CopyRoom, Endpoint, Fingerprint, Identity, Kind, Lane, Origin, Record, Reign, ShardId, Sink,
-    Source, Transmit, Word,
+    CopyRoom, Endpoint, Fingerprint, Identity, Kind, Lane, Lineage, Origin, Provenance, Record,
+    ShardId, Sink, Source, Transmit,
 };
 
 use crate::cluster::{Cluster, options};
@@ -51,7 +51,7 @@ impl Mad {
         let kinds = Kind::ALL;
         let kind = kinds[self.random.below(kinds.len() as u64) as usize];
         // A record that ends its copy is rare: few records behind it would make sense.
-        let is_end = kind == Kind::Reign && self.random.below(1_000) > 0;
+        let is_end = kind == Kind::Lineage && self.random.below(1_000) > 0;
         let kind = if is_end { Kind::Create } else { kind };
         for byte in body.iter_mut() {
             *byte = self.random.next() as u8;
@@ -78,12 +78,12 @@ impl Mad {
 }
 
 impl Source for Mad {
-    fn reign(&self, _: ShardId, lane: Lane) -> Reign {
+    fn lineage(&self, _: ShardId, lane: Lane) -> Lineage {
         let mut random = self.random.clone();
         let now = if random.below(4) > 0 { 9 } else { u64::from(lane.number()) };
-        let words = [Word::Writer, Word::PassedOn, Word::PassedOnInPart];
-        let word = words[random.below(3) as usize];
-        Reign { now, before: random.below(10), word }
+        let words = [Provenance::Writer, Provenance::Relay, Provenance::PartialRelay];
+        let provenance = words[random.below(3) as usize];
+        Lineage { now, before: random.below(10), provenance }
     }
 
     fn slots(&self, _: ShardId, _: Lane) -> u32 {
@@ -115,7 +115,7 @@ impl Sink for Mad {
     }
     fn apply(&mut self, _: Origin, _: &[Record<'_>]) {}
     fn stream_reset(&mut self, _: Origin) {}
-    fn copy_started(&mut self, _: Origin, _: ShardId, _: u32, _: Reign) {}
+    fn copy_started(&mut self, _: Origin, _: ShardId, _: u32, _: Lineage) {}
     fn copy_finished(&mut self, _: Origin, _: ShardId) {}
     fn copy_stopped(&mut self, _: Origin, _: ShardId) {}
     fn sum(&self, _: Origin, _: ShardId, _: Range<u32>) -> u64 {

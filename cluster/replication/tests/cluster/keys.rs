@@ -1,6 +1,6 @@
 //! Commands change the cluster keys, while two workers carry traffic and copy to each other.
 
-use weir_replication::Order;
+use weir_replication::WorkerCommand;
 use weir_stream::{ClusterKeys, Refusal};
 
 use crate::cluster::Cluster;
@@ -43,7 +43,7 @@ fn cluster_keys_change_under_traffic_and_every_copy_stays() {
         for step in [&[OLD, NEW][..], &[NEW, OLD], &[NEW]] {
             for worker in 0..2 {
                 carry(&mut cluster, &mut port);
-                cluster.order(worker, Order::SetKeys(file(step)));
+                cluster.order(worker, WorkerCommand::SetKeys(file(step)));
                 carry(&mut cluster, &mut port);
             }
         }
@@ -68,20 +68,20 @@ fn workers_without_a_common_key_refuse_each_other_until_they_have_one() {
     let mut cluster = two(63, Faults::NONE);
     let mut port = 5_000;
     carry(&mut cluster, &mut port);
-    cluster.order(0, Order::SetKeys(file(&[NEW])));
+    cluster.order(0, WorkerCommand::SetKeys(file(&[NEW])));
     cluster.run(3_000_000);
     let refused = cluster.worker(1).status().peers[0].counters.refused.of(Refusal::BadMac);
     assert!(refused > 0, "the worker with the old key refuses the new one");
     carry(&mut cluster, &mut port);
     // The worker accepts the new key, but sends with the old one, which the other does not accept.
-    cluster.order(1, Order::SetKeys(file(&[OLD, NEW])));
+    cluster.order(1, WorkerCommand::SetKeys(file(&[OLD, NEW])));
     cluster.run(1_000_000);
     let equal = |cluster: &mut Cluster| {
         let mut flows = (0..2).map(|one| cluster.worker(one).flows());
         flows.next() == flows.next()
     };
     assert!(!equal(&mut cluster));
-    cluster.order(1, Order::SetKeys(file(&[NEW, OLD])));
+    cluster.order(1, WorkerCommand::SetKeys(file(&[NEW, OLD])));
     cluster.run_until("both know all flows again", equal);
     cluster.run(3_000_000);
     cluster.check_equal();

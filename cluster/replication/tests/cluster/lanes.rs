@@ -3,7 +3,7 @@
 
 use weir_map::{Epoch, ShardId};
 use weir_nat::BlockEventKind;
-use weir_replication::News;
+use weir_replication::WorkerEvent;
 
 use crate::cluster::{Cluster, no_duties};
 use crate::member::{HOMES, SHARD, address};
@@ -84,14 +84,15 @@ fn a_grant_moves_a_lane() {
                 plan.lanes[lane].from.is_none()
             });
             open(&mut cluster, &plan, 5_050 + 100 * round as u16, 60);
-            let lost = cluster.worker(2).news[lost..].contains(&News::StreamLost(ShardId(SHARD)));
+            let lost =
+                cluster.worker(2).news[lost..].contains(&WorkerEvent::StreamLost(ShardId(SHARD)));
             assert!(!lost, "a move costs no member its copy");
         }
         cluster.run(500_000);
         all_done(&mut cluster, &plan);
         cluster.check_equal();
         for worker in 0..3 {
-            let granted = |news: &&News| matches!(news, News::Granted { .. });
+            let granted = |news: &&WorkerEvent| matches!(news, WorkerEvent::Granted { .. });
             assert!(cluster.worker(worker).news.iter().filter(granted).count() > 0);
         }
     }
@@ -120,7 +121,7 @@ fn a_worker_comes_back() {
             plan.order(&mut cluster);
             cluster.run_until("the copy is there", |cluster| cluster.is_done(gone));
             let boot = cluster.boot(gone);
-            let met = |news: &News| matches!(news, News::PeerMet { boot: met, .. } if *met == boot);
+            let met = |news: &WorkerEvent| matches!(news, WorkerEvent::PeerMet { boot: met, .. } if *met == boot);
             assert!(cluster.worker(stays).news.iter().any(met));
             plan.move_lane(3, gone);
             plan.move_lane(6, gone);
@@ -263,7 +264,7 @@ fn a_member_that_gives_a_relayed_lane_keeps_its_copy() {
     });
     cluster.run(7_000_000);
     all_done(&mut cluster, &plan);
-    assert!(!cluster.worker(2).news[told..].contains(&News::StreamLost(ShardId(SHARD))));
+    assert!(!cluster.worker(2).news[told..].contains(&WorkerEvent::StreamLost(ShardId(SHARD))));
     cluster.check_equal();
     cluster.check_kept();
 }

@@ -1,8 +1,8 @@
 //! Many shards: a turn looks at a bounded number of them.
 
 use weir_map::{ShardId, Term};
-use weir_replication::Order;
-use weir_replication::order::ShardDuties;
+use weir_replication::WorkerCommand;
+use weir_replication::command::ShardDuties;
 use weir_stream::Options;
 
 use crate::cluster::{Cluster, options};
@@ -24,14 +24,14 @@ fn duties(cluster: &mut Cluster, plan: &Plan, worker: usize, shard: u32) -> Shar
 fn order_all(cluster: &mut Cluster, plan: &Plan, worker: usize) {
     for shard in 1..=SHARDS {
         let duties = duties(cluster, plan, worker, shard);
-        cluster.worker(worker).order(Order::Duties(Box::new(duties)));
+        cluster.worker(worker).order(WorkerCommand::Duties(Box::new(duties)));
     }
 }
 
 fn start(cluster: &mut Cluster, worker: usize) {
     cluster.start(worker);
     for shard in 1..=SHARDS {
-        cluster.order(worker, Order::AddShard(Box::new(small_setup(shard))));
+        cluster.order(worker, WorkerCommand::AddShard(Box::new(small_setup(shard))));
     }
 }
 
@@ -97,7 +97,7 @@ fn no_turn_is_long_with_many_shards() {
     for shard in 1..=SHARDS {
         let announced = Some((Term(2), vec![(peer_id(1), boot)]));
         let duties = ShardDuties { announced, ..duties(&mut cluster, &plan, 0, shard) };
-        cluster.worker(0).order(Order::Duties(Box::new(duties)));
+        cluster.worker(0).order(WorkerCommand::Duties(Box::new(duties)));
     }
     for _ in 0..4_000 {
         let before = looked_at(&mut cluster, 0);

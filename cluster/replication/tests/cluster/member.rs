@@ -11,9 +11,9 @@ use weir_engine::{
 };
 use weir_map::ShardId;
 use weir_nat::{NatConfig, PageCursor, SessionFilter, SessionView, ShardRoom};
-use weir_replication::order::ShardSetup;
+use weir_replication::command::ShardSetup;
 use weir_replication::{CommitOptions, ReplicationStatus};
-use weir_replication::{News, Order, PeerId, Replication};
+use weir_replication::{PeerId, Replication, WorkerCommand, WorkerEvent};
 use weir_stream::{
     BootId, ClusterKeys, Fingerprint, Identity, Options, Received, Refusal, Transmit,
 };
@@ -63,7 +63,7 @@ pub(crate) struct Flow {
 pub(crate) struct Member {
     pub(crate) boot: BootId,
     /// All events that the worker has reported.
-    pub(crate) news: Vec<News>,
+    pub(crate) news: Vec<WorkerEvent>,
     worker: Worker<VecFrame, LocalLink>,
     pub(crate) number: usize,
     ports: Rings<VecPool>,
@@ -278,13 +278,13 @@ impl Member {
     }
 
     /// Queues a command, which is carried out in one of the next turns, behind those before it.
-    pub(crate) fn order(&mut self, order: Order) {
-        self.part().link.orders.push_back(order);
+    pub(crate) fn order(&mut self, command: WorkerCommand) {
+        self.part().link.commands.push_back(command);
     }
 
     pub(crate) fn has_orders(&self) -> bool {
         let part = self.worker.member.as_deref();
-        part.is_some_and(|part| !part.link.orders.is_empty())
+        part.is_some_and(|part| !part.link.commands.is_empty())
     }
 
     /// True if some frame waits to be received.

@@ -4,8 +4,8 @@ use std::net::SocketAddrV4;
 
 use weir_engine::{DropReason, Side};
 use weir_map::{LaneSet, ShardId, Term};
-use weir_replication::order::{Misses, ShardDuties};
-use weir_replication::{News, Order};
+use weir_replication::command::{Misses, ShardDuties};
+use weir_replication::{WorkerCommand, WorkerEvent};
 use weir_stream::BootId;
 use weir_wire::build;
 
@@ -15,7 +15,7 @@ use crate::network::{Datagram, Faults};
 use crate::plan::Plan;
 
 fn heard(cluster: &mut Cluster, worker: usize, term: u32) -> usize {
-    let announced = News::Announced { shard: ShardId(SHARD), term: Term(term) };
+    let announced = WorkerEvent::Announced { shard: ShardId(SHARD), term: Term(term) };
     cluster.worker(worker).news.iter().filter(|&news| *news == announced).count()
 }
 
@@ -84,7 +84,7 @@ fn packets_without_a_mapping_go_where_the_duties_say() {
     assert_eq!(goes(&mut cluster, 5_000), Ok(Some(address(1))));
     // Without a peer to redirect to, packets are refused until the peer is known again. Its
     // datagrams are a stranger's.
-    cluster.order(0, Order::RemovePeer(peer_id(1)));
+    cluster.order(0, WorkerCommand::RemovePeer(peer_id(1)));
     cluster.duties(0, redirect);
     assert_eq!(goes(&mut cluster, 5_000), Err(DropReason::MissRefused));
     let before = cluster.worker(0).dropped(DropReason::NotPeer);
@@ -92,11 +92,11 @@ fn packets_without_a_mapping_go_where_the_duties_say() {
     assert!(cluster.worker(0).dropped(DropReason::NotPeer) > before);
     // The peer comes back at another address, and then at the former one: a known peer's address is
     // replaced.
-    cluster.order(0, Order::RemovePeer(peer_id(2)));
+    cluster.order(0, WorkerCommand::RemovePeer(peer_id(2)));
     for place in [2, 1] {
         cluster.kill(3 - place);
         cluster.start_as(place, peer_id(1));
-        cluster.order(0, Order::AddPeer { peer: peer_id(1), address: address(place) });
+        cluster.order(0, WorkerCommand::AddPeer { peer: peer_id(1), address: address(place) });
         assert_eq!(goes(&mut cluster, 5_000), Err(DropReason::PeerNoSession));
         cluster.run(1_000_000);
         assert_eq!(goes(&mut cluster, 5_000), Ok(Some(address(place))));

@@ -3,7 +3,7 @@
 
 use weir_engine::Side;
 use weir_map::LaneSet;
-use weir_replication::order::{Misses, ShardDuties};
+use weir_replication::command::{Misses, ShardDuties};
 use weir_wire::build;
 
 use crate::cluster::{Cluster, no_duties};

@@ -1,8 +1,8 @@
 //! The map of one shard, with the owners of its lanes, and the duties that follow from it.
 
 use weir_map::{Epoch, LANES, LaneSet, ShardId};
-use weir_replication::order::{CopyOrder, GrantOrder, Misses, ShardDuties};
-use weir_replication::{News, Order};
+use weir_replication::command::{CopyOrder, GrantOrder, Misses, ShardDuties};
+use weir_replication::{WorkerCommand, WorkerEvent};
 
 use crate::cluster::{Cluster, no_duties};
 use crate::member::{SHARD, peer_id};
@@ -82,7 +82,7 @@ impl Plan {
         let LanePlan { owner, from, .. } = self.lanes[lane];
         let mut has_grant = |since: u64| {
             cluster.worker(worker).news.iter().any(|news| {
-                *news == News::Granted { shard: ShardId(SHARD), lane, since: Epoch(since) }
+                *news == WorkerEvent::Granted { shard: ShardId(SHARD), lane, since: Epoch(since) }
             })
         };
         owner == worker && from.is_none_or(|(_, since)| has_grant(since))
@@ -104,10 +104,10 @@ impl Plan {
         let is_gone = |cluster: &Cluster, other: usize| {
             !cluster.is_alive(other) || self.unheard == Some(other) && other != worker
         };
-        let stand_in =
+        let relay =
             *self.members.iter().find(|&&it| !is_gone(cluster, it)).expect("some member is alive");
         let frozen = |lane: &usize| is_gone(cluster, self.writer(*lane));
-        let passed = (0..LANES).filter(frozen).filter(|_| stand_in == worker);
+        let passed = (0..LANES).filter(frozen).filter(|_| relay == worker);
         let copied = passed.fold(lanes, LaneSet::with);
         let own = |other: usize| {
             LaneSet(
@@ -118,7 +118,7 @@ impl Plan {
         for (lane, source) in sources.iter_mut().enumerate() {
             let LanePlan { owner, from, .. } = self.lanes[lane];
             let writer = if owner == worker { from.map_or(owner, |(from, _)| from) } else { owner };
-            let giver = if is_gone(cluster, writer) { stand_in } else { writer };
+            let giver = if is_gone(cluster, writer) { relay } else { writer };
             *source = (giver != worker && !lanes.contains(lane)).then(|| peer_id(giver));
         }
         let copies = others.map(|other| CopyOrder {
@@ -164,7 +164,7 @@ impl Plan {
     pub(crate) fn order_one(&self, cluster: &mut Cluster, member: usize) {
         if cluster.is_alive(member) {
             let duties = self.duties(cluster, member);
-            cluster.order(member, Order::Duties(Box::new(duties)));
+            cluster.order(member, WorkerCommand::Duties(Box::new(duties)));
         }
     }
 

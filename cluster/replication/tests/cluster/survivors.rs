@@ -11,7 +11,7 @@ use weir_engine::{CommitLimits, DropReason, Early, Side, Uncommitted};
 use weir_map::LANES;
 use weir_nat::{Endpoint, Protocol};
 use weir_replication::CommitOptions;
-use weir_replication::order::ShardDuties;
+use weir_replication::command::ShardDuties;
 use weir_stream::Options;
 use weir_wire::build;
 

@@ -1,6 +1,6 @@
 //! The duties of a worker for a shard.
 
-use weir_ids::{Epoch, Incarnation};
+use weir_ids::Incarnation;
 use weir_wire::Misses;
 
 use super::metric::Metric;

@@ -3,12 +3,12 @@
 use weir_ids::{Epoch, Incarnation, LANES, Term};
 use weir_wire::Misses;
 
-use super::duties::{Duties, Grant, Role};
+use super::duties::{Duties, Role};
 use super::event::{Event, Ports};
 use super::guest::Guest;
 use super::metric::Metric;
-use weir_map::LaneSet;
 use weir_map::Rank;
+use weir_map::{Grant, LaneSet};
 use weir_map::{Member, MemberState, Move, ShardEntry, Transition};
 
 /// Length of the slots in which packets are counted.

@@ -10,10 +10,10 @@ fn a_copy_is_awaited_from_a_member_whose_address_is_not_known_yet() {
     let mut hand = Hand::new();
     hand.entry(&copying());
     assert_eq!(hand.duties().sources, [Some(NOBODY); LANES]);
-    assert_eq!(hand.count(|order| matches!(order, Order::AddPeer { .. })), 0);
+    assert_eq!(hand.count(|command| matches!(command, WorkerCommand::AddPeer { .. })), 0);
     hand.registered(1, 2);
     assert_eq!(hand.duties().sources, [Some(peer(1)); LANES]);
-    assert_eq!(hand.count(|order| matches!(order, Order::AddPeer { .. })), 1);
+    assert_eq!(hand.count(|command| matches!(command, WorkerCommand::AddPeer { .. })), 1);
     // Nothing is written yet, so nothing is copied from here.
     assert_eq!(hand.duties().copies, []);
 }
@@ -26,7 +26,7 @@ fn no_role_begins_without_room() {
     assert_eq!(hand.role(), Role::None);
     assert_eq!(hand.metric(), None);
     assert_eq!(hand.trouble(), Some(Trouble::NoRoom("it is full".into())));
-    assert_eq!(hand.count(|order| matches!(order, Order::AddShard(_))), 1);
+    assert_eq!(hand.count(|command| matches!(command, WorkerCommand::AddShard(_))), 1);
     hand.has_room = true;
     hand.ticks(4_990);
     assert_eq!(hand.role(), Role::None, "the worker is not asked all the time");
@@ -46,7 +46,7 @@ fn room_is_asked_for_only_while_the_entry_names_the_worker() {
     hand.entry(&after(&copying(), Transition::Fence(us())));
     assert_eq!(hand.roles.statuses().count(), 0);
     hand.ticks(6_000);
-    assert_eq!(hand.count(|order| matches!(order, Order::AddShard(_))), 1);
+    assert_eq!(hand.count(|command| matches!(command, WorkerCommand::AddShard(_))), 1);
 }
 
 #[test]
@@ -154,8 +154,8 @@ fn a_lane_that_is_gathered_from_a_member_that_is_gone_comes_from_a_full_copy() {
 fn workers_know_the_public_addresses_of_all_shards_whenever_these_change() {
     let mut hand = Hand::new();
     let told = |hand: &Hand| {
-        let all = hand.orders.iter().filter_map(|order| match order {
-            Order::SetAllPublic(public) => Some(Arc::clone(public)),
+        let all = hand.commands.iter().filter_map(|command| match command {
+            WorkerCommand::SetAllPublic(public) => Some(Arc::clone(public)),
             _ => None,
         });
         all.collect::<Vec<_>>()
@@ -178,10 +178,12 @@ fn workers_know_the_public_addresses_of_all_shards_whenever_these_change() {
 fn workers_are_notified_when_the_map_may_be_old() {
     let mut hand = Hand::synced();
     let told = |hand: &Hand| {
-        let orders = |is_stale| {
-            hand.count(|order| matches!(order, Order::SetMapStale(it) if *it == is_stale))
+        let commands = |is_stale| {
+            hand.count(
+                |command| matches!(command, WorkerCommand::SetMapStale(it) if *it == is_stale),
+            )
         };
-        (orders(true), orders(false))
+        (commands(true), commands(false))
     };
     hand.on(Input::Fresh);
     assert_eq!(told(&hand), (0, 1));
@@ -207,13 +209,13 @@ fn a_leaving_member_is_copied_to_but_not_awaited() {
 #[test]
 fn a_stream_that_is_lost_for_a_moment_is_not_lost() {
     let mut hand = Hand::synced();
-    hand.news(News::StreamLost(SHARD));
+    hand.news(WorkerEvent::StreamLost(SHARD));
     hand.ticks(40);
-    hand.news(News::CopyDone(SHARD));
+    hand.news(WorkerEvent::CopyDone(SHARD));
     hand.ticks(1_000);
     assert_eq!(hand.role(), Role::Synced);
     assert!(hand.roles.take_changes(9).is_empty());
-    hand.news(News::StreamLost(SHARD));
+    hand.news(WorkerEvent::StreamLost(SHARD));
     hand.ticks(50);
     assert_eq!(hand.role(), Role::OutOfSync);
     assert_eq!(hand.metric(), None);
@@ -228,12 +230,12 @@ fn a_copy_is_not_marked_synced_while_a_stream_of_it_is_lost() {
     hand.registered(1, 2);
     hand.entry(&copying());
     hand.met(1, 2);
-    hand.news(News::CopyDone(SHARD));
-    hand.news(News::StreamLost(SHARD));
+    hand.news(WorkerEvent::CopyDone(SHARD));
+    hand.news(WorkerEvent::StreamLost(SHARD));
     assert_eq!(hand.roles.take_changes(9), []);
     hand.ticks(40);
     assert_eq!(hand.roles.take_changes(9), []);
-    hand.news(News::CopyDone(SHARD));
+    hand.news(WorkerEvent::CopyDone(SHARD));
     let change =
         Change { shard: SHARD, at: copying().epoch(), transition: Transition::Synced(us()) };
     assert_eq!(hand.roles.take_changes(9), [change]);
@@ -251,7 +253,7 @@ fn another_incarnation_at_the_same_peer_is_the_end_of_the_one_before() {
     assert_eq!(hand.duties().sources, [None; LANES], "n0 relays n1's lanes");
     let CopyOrder { peer: to, boot, lanes, .. } = hand.duties().copies[0];
     assert_eq!((to, boot.0, lanes), (peer(1), 3, LaneSet::ALL), "its next incarnation is a guest");
-    hand.news(News::StreamLost(SHARD));
+    hand.news(WorkerEvent::StreamLost(SHARD));
     hand.ticks(100);
     assert_eq!(hand.role(), Role::Synced, "nothing is awaited, so nothing is lost");
     // A member that is added gets everything from n0.
@@ -325,14 +327,15 @@ fn room_is_given_back_when_no_route_leads_here() {
     hand.ticks(2_000);
     assert_eq!((hand.role(), hand.metric()), (Role::None, None));
     assert!(!hand.duties().serves_hits);
-    let removals = |hand: &Hand| hand.count(|order| matches!(order, Order::RemoveShard(_)));
+    let removals =
+        |hand: &Hand| hand.count(|command| matches!(command, WorkerCommand::RemoveShard(_)));
     assert_eq!(removals(&hand), 0, "the route is still out");
     hand.routes_are_out();
     assert_eq!(removals(&hand), 1);
-    hand.news(News::ShardRemoved(SHARD));
+    hand.news(WorkerEvent::ShardRemoved(SHARD));
     assert_eq!(hand.roles.statuses().count(), 0);
     hand.ticks(4_990);
-    assert_eq!(hand.count(|order| matches!(order, Order::RemovePeer(_))), 1);
+    assert_eq!(hand.count(|command| matches!(command, WorkerCommand::RemovePeer(_))), 1);
     assert!(!hand.roles.has_settled(), "the store is not known in full");
     hand.on(Input::Fresh);
     assert!(hand.roles.has_settled());
@@ -347,10 +350,10 @@ fn a_member_that_comes_back_waits_until_its_tables_are_gone() {
     hand.entry(&gone);
     hand.ticks(2_000);
     hand.routes_are_out();
-    let adds = |hand: &Hand| hand.count(|order| matches!(order, Order::AddShard(_)));
+    let adds = |hand: &Hand| hand.count(|command| matches!(command, WorkerCommand::AddShard(_)));
     hand.entry(&after(&gone, Transition::AddReplica(us())));
     assert_eq!((adds(&hand), hand.role()), (1, Role::None));
-    hand.news(News::ShardRemoved(SHARD));
+    hand.news(WorkerEvent::ShardRemoved(SHARD));
     assert_eq!((adds(&hand), hand.role()), (2, Role::Syncing));
 }
 
@@ -361,7 +364,7 @@ fn a_copy_that_was_complete_before_is_not_complete_again() {
     let gone = after(&settled(&entry, &them()), Transition::Remove(us()));
     hand.entry(&gone);
     assert_eq!(hand.role(), Role::Leaving);
-    hand.news(News::CopyDone(SHARD));
+    hand.news(WorkerEvent::CopyDone(SHARD));
     hand.entry(&after(&gone, Transition::AddReplica(us())));
     assert_eq!(hand.role(), Role::Syncing);
     assert!(hand.roles.take_changes(9).is_empty());
@@ -492,7 +495,7 @@ fn a_repeated_input_sends_no_command() {
         hear(&mut hand);
         hand.roles.take_changes(9);
         hand.roles.take_epochs();
-        let (duties, orders) = (hand.duties.take(), hand.orders.len());
+        let (duties, commands) = (hand.duties.take(), hand.commands.len());
         let routes_number = hand.roles.routes_number(0);
         for _ in 0..3 {
             hand.registered(1, 2);
@@ -501,7 +504,7 @@ fn a_repeated_input_sends_no_command() {
             hand.on(Input::Fresh);
             hear(&mut hand);
             assert_eq!(hand.duties, None, "{duties:?} before");
-            assert_eq!(hand.orders.len(), orders);
+            assert_eq!(hand.commands.len(), commands);
             assert_eq!(hand.roles.take_changes(9), []);
             assert!(hand.roles.take_epochs().is_empty());
             assert_eq!(hand.roles.routes_number(0), routes_number);
@@ -531,8 +534,8 @@ fn one_answer_for_the_writes_of_two_workers_leaves_neither_waiting() {
     roles.on(1_000, Input::Desired { shards: desired(1), fingerprint });
     let synced_copy = |roles: &mut Roles, entry: &ShardEntry, worker: usize| {
         roles.on(1_000, Input::Entry { shard: SHARD, entry: Box::new(entry.clone()) });
-        for news in [News::ShardAdded(SHARD), News::CopyDone(SHARD)] {
-            roles.on(1_000, Input::News { worker, news });
+        for news in [WorkerEvent::ShardAdded(SHARD), WorkerEvent::CopyDone(SHARD)] {
+            roles.on(1_000, Input::Worker { worker, news });
         }
         assert_eq!(roles.take_changes(9).len(), 1, "worker {worker} asks to be marked synced");
     };

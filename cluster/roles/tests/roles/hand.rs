@@ -4,8 +4,8 @@ pub(crate) use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 
 pub(crate) use weir_map::*;
-pub(crate) use weir_replication::order::{CopyOrder, Misses, Order, ShardDuties};
-pub(crate) use weir_replication::{News, PeerId};
+pub(crate) use weir_replication::command::{CopyOrder, Misses, ShardDuties, WorkerCommand};
+pub(crate) use weir_replication::{PeerId, WorkerEvent};
 pub(crate) use weir_roles::role::{Metric, Role};
 pub(crate) use weir_roles::*;
 pub(crate) use weir_stream::{Fingerprint, PeerIndex, PeerSigns};
@@ -48,7 +48,7 @@ pub(crate) fn desired(shards: u32) -> Vec<DesiredShard> {
             subscribers: Vec::new(),
         };
         let nat = weir_nat::ShardConfig { id: ShardId(id), public, subscribers_max: 100 };
-        let setup = weir_replication::order::ShardSetup { engine, nat, awaits_replicas: false };
+        let setup = weir_replication::command::ShardSetup { engine, nat, awaits_replicas: false };
         DesiredShard { id: ShardId(id), access, setup }
     };
     (1..=shards).map(shard).collect()
@@ -89,7 +89,7 @@ pub(crate) struct Hand {
     /// The newest duties.
     pub(crate) duties: Option<ShardDuties>,
     /// All other commands.
-    pub(crate) orders: Vec<Order>,
+    pub(crate) commands: Vec<WorkerCommand>,
     pub(crate) has_room: bool,
 }
 
@@ -111,7 +111,7 @@ impl Hand {
             options,
         });
         let mut hand =
-            Self { roles, now_ms: 1_000, duties: None, orders: Vec::new(), has_room: true };
+            Self { roles, now_ms: 1_000, duties: None, commands: Vec::new(), has_room: true };
         let up = SidesUp { is_ready: true, is_access_up: true, is_internet_up: true };
         hand.on(Input::Sides { worker: 0, sides: up });
         hand.desired(1);
@@ -121,25 +121,25 @@ impl Hand {
     /// Hands in an input, and answers the commands that follow as a worker would.
     pub(crate) fn on(&mut self, input: Input) {
         self.roles.on(self.now_ms, input);
-        while let Some(order) = self.roles.next_order(0) {
-            match order {
-                Order::Duties(duties) => self.duties = Some(*duties),
-                Order::AddShard(_) if self.has_room => {
-                    self.orders.push(order);
-                    self.news(News::ShardAdded(SHARD));
+        while let Some(command) = self.roles.next_command(0) {
+            match command {
+                WorkerCommand::Duties(duties) => self.duties = Some(*duties),
+                WorkerCommand::AddShard(_) if self.has_room => {
+                    self.commands.push(command);
+                    self.news(WorkerEvent::ShardAdded(SHARD));
                 }
-                Order::AddShard(_) => {
-                    self.orders.push(order);
+                WorkerCommand::AddShard(_) => {
+                    self.commands.push(command);
                     let why = "it is full".to_string();
-                    self.news(News::ShardRefused { shard: SHARD, why });
+                    self.news(WorkerEvent::ShardRefused { shard: SHARD, why });
                 }
-                _ => self.orders.push(order),
+                _ => self.commands.push(command),
             }
         }
     }
 
-    pub(crate) fn news(&mut self, news: News) {
-        self.on(Input::News { worker: 0, news });
+    pub(crate) fn news(&mut self, news: WorkerEvent) {
+        self.on(Input::Worker { worker: 0, news });
     }
 
     pub(crate) fn entry(&mut self, entry: &ShardEntry) {
@@ -160,7 +160,7 @@ impl Hand {
     /// Sets up a session with an incarnation of a node, at the peer index of the node's number.
     pub(crate) fn met(&mut self, node: usize, boot_id: u128) {
         let (peer, place) = (peer(node), PeerIndex(node as u16));
-        self.news(News::PeerMet { peer, place, boot: BootId(boot_id) });
+        self.news(WorkerEvent::PeerMet { peer, place, boot: BootId(boot_id) });
     }
 
     pub(crate) fn ticks(&mut self, ms: u64) {
@@ -192,8 +192,8 @@ impl Hand {
         self.roles.wanted_routes(0).first().map(|route| route.metric)
     }
 
-    pub(crate) fn count(&self, is_it: impl Fn(&Order) -> bool) -> usize {
-        self.orders.iter().filter(|order| is_it(order)).count()
+    pub(crate) fn count(&self, is_it: impl Fn(&WorkerCommand) -> bool) -> usize {
+        self.commands.iter().filter(|command| is_it(command)).count()
     }
 
     /// n0 as a replica with a full copy of what n1 wrote.
@@ -202,7 +202,7 @@ impl Hand {
         hand.registered(1, 2);
         hand.entry(&copying());
         hand.met(1, 2);
-        hand.news(News::CopyDone(SHARD));
+        hand.news(WorkerEvent::CopyDone(SHARD));
         hand.entry(&pair());
         assert_eq!(hand.role(), Role::Synced);
         hand

@@ -30,7 +30,7 @@ fn member_of(entry: &ShardEntry) -> Hand {
     }
     hand.entry(&crate::hand::after(&ShardEntry::create(them()), Transition::AddReplica(us())));
     hand.met(1, 2);
-    hand.news(News::CopyDone(SHARD));
+    hand.news(WorkerEvent::CopyDone(SHARD));
     hand.entry(entry);
     if entry.members().len() > 2 {
         hand.met(2, 3);
@@ -161,5 +161,5 @@ fn a_stall_of_the_worker_makes_the_count_start_over() {
 #[test]
 fn the_node_number_of_a_peer_is_sent_to_the_worker_once() {
     let hand = member_of(&three(true));
-    assert_eq!(hand.count(|order| matches!(order, Order::SetPeerNode { .. })), 2);
+    assert_eq!(hand.count(|command| matches!(command, WorkerCommand::SetPeerNode { .. })), 2);
 }

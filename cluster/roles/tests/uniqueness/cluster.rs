@@ -15,7 +15,7 @@ use weir_map::allocate::{
 };
 use weir_map::map::{Stand, Witness, needs_rebase, rebase};
 use weir_map::*;
-use weir_roles::role::{Event, Grant, Ports, RoleMachine, RoleOptions};
+use weir_roles::role::{Event, Grant, Ports, Role, RoleMachine, RoleOptions};
 
 use crate::guests::Wrong;
 use crate::knowledge::{Knowledge, Records};
@@ -234,7 +234,7 @@ impl Cluster {
         let nodes: Vec<NodeView> = (0..NODES).map(|node| self.view(node)).collect();
         let entry = Some(self.newest().clone());
         let acting = self.nodes.iter().filter_map(|node| node.machine.as_ref());
-        let mut acting = acting.filter(|machine| machine.duties().role == role::Role::Acting);
+        let mut acting = acting.filter(|machine| machine.duties().role == Role::Acting);
         let acting = acting.next().map(|machine| Acting {
             incarnation: machine.incarnation().clone(),
             term: machine.entry().expect("a worker that acts holds an entry").term(),
@@ -475,7 +475,7 @@ impl Cluster {
             self.tell(node, Event::Tick);
             let Some(machine) = &self.nodes[node].machine else { continue };
             let duties = machine.duties();
-            self.seen.acting += u32::from(duties.role == role::Role::Acting);
+            self.seen.acting += u32::from(duties.role == Role::Acting);
         }
     }
 

@@ -57,7 +57,7 @@ fn hastened_records_leave_at_their_pace_all_lanes_together() {
     cluster.step_us = 10;
     let peer = cluster.nodes[0].peers[1].unwrap();
     let say = |cluster: &mut Cluster, slot: u32, pace_us: Option<u64>| {
-        let record = Record { kind: Kind::Touch, shard: SHARD, slot, version: 1, body: &[1] };
+        let record = Record { kind: Kind::OwnerUpdate, shard: SHARD, slot, version: 1, body: &[1] };
         let now_us = cluster.now_us;
         let endpoint = &mut cluster.nodes[0].endpoint;
         Lane::ALL[..3].iter().for_each(|&lane| endpoint.tell(&[peer], lane, &record, now_us));

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use weir_stream::{
-    CopyRoom, ITEMS_MAX, Kind, Lane, Origin, PeerId, Record, Reign, ShardId, Sink, Source, Sum,
-    Word,
+    CopyRoom, ITEMS_MAX, Kind, Lane, Lineage, Origin, PeerId, Provenance, Record, ShardId, Sink,
+    Source, Sum,
 };
 
 /// Lineage of all slabs.
-const REIGN: Reign = Reign { now: 77, before: 76, word: Word::Writer };
+const LINEAGE: Lineage = Lineage { now: 77, before: 76, provenance: Provenance::Writer };
 
 /// A slot's last version, and its content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -109,8 +109,8 @@ impl Sink for World {
         self.resets += 1;
     }
 
-    fn copy_started(&mut self, origin: Origin, shard: ShardId, _slots: u32, reign: Reign) {
-        assert_eq!(reign, REIGN, "the lineage is the source's");
+    fn copy_started(&mut self, origin: Origin, shard: ShardId, _slots: u32, lineage: Lineage) {
+        assert_eq!(lineage, LINEAGE, "the lineage is the source's");
         self.finished.retain(|copy| *copy != (origin.worker, shard, origin.lane));
     }
 
@@ -128,8 +128,8 @@ impl Sink for World {
 }
 
 impl Source for World {
-    fn reign(&self, _: ShardId, _: Lane) -> Reign {
-        REIGN
+    fn lineage(&self, _: ShardId, _: Lane) -> Lineage {
+        LINEAGE
     }
 
     fn slots(&self, shard: ShardId, lane: Lane) -> u32 {

@@ -36,10 +36,10 @@ pub(crate) fn tell(from: &mut World, to: &mut World) -> Vec<ChangeKind> {
 }
 
 /// Copies the primary's lanes, as `from` has them.
-pub(crate) fn copy(from: &World, to: &mut World, is_passed_on: bool) {
+pub(crate) fn copy(from: &World, to: &mut World, is_relayed: bool) {
     for lane in 0..7 {
         from.nat.copy_lane(SHARD, lane, 0..u32::MAX, u32::MAX, |change, body| {
-            to.nat.apply_burst(std::iter::once((*change, body)), is_passed_on, to.now);
+            to.nat.apply_burst(std::iter::once((*change, body)), is_relayed, to.now);
             true
         });
     }

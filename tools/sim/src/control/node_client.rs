@@ -16,8 +16,8 @@ use weir_etcd::{
     Versioned, json, registration,
 };
 use weir_map::{BootId, ShardEntry, ShardId};
-use weir_node_core::farewell::{Farewell, Step};
 use weir_node_core::first_look::{FirstLook, Found, LOOK_INTERVAL, NotFound, found, is_known};
+use weir_node_core::shutdown_notice::{ShutdownNotice, Step};
 use weir_node_core::{KnownMap, Notice, Registration, Written};
 
 use super::clock::ProcessClock;
@@ -67,14 +67,14 @@ enum Tag {
     Mirror(Job),
     Entry(ShardId),
     Intent,
-    Farewell,
+    ShutdownNotice,
     Revoke,
 }
 
 /// The progress of the shutdown notice.
 #[derive(Debug)]
 enum Leaving {
-    Saying(Farewell),
+    Saying(ShutdownNotice),
     Revoking,
     Left,
 }
@@ -150,8 +150,8 @@ impl NodeClient {
     /// once.
     pub fn leave(&mut self, now_us: u64, boot_ids: Vec<BootId>) {
         let at_ms = self.setup.clock.now(now_us).unix_ms;
-        let (farewell, step) = Farewell::new(self.setup.name.clone(), boot_ids, at_ms);
-        self.leaving = Some(Leaving::Saying(farewell));
+        let (shutdown_notice, step) = ShutdownNotice::new(self.setup.name.clone(), boot_ids, at_ms);
+        self.leaving = Some(Leaving::Saying(shutdown_notice));
         self.next_step = Some(step);
     }
 
@@ -235,7 +235,7 @@ impl NodeClient {
         }
         match self.next_step.take() {
             Some(Step::Read(key)) => self.get(at, Tag::Intent, &key),
-            Some(Step::Write(swap)) => self.transact(at, Tag::Farewell, &[swap]),
+            Some(Step::Write(swap)) => self.transact(at, Tag::ShutdownNotice, &[swap]),
             Some(Step::Leave { is_unsaid }) => {
                 self.is_unsaid = is_unsaid;
                 self.revoke(at);
@@ -275,14 +275,15 @@ impl NodeClient {
                 self.told.push_back(Told::Notice(Notice::Written { shard, how }));
             }
             Tag::Intent => {
-                if let Some(Leaving::Saying(farewell)) = &self.leaving {
+                if let Some(Leaving::Saying(shutdown_notice)) = &self.leaving {
                     let found = one(done.got).ok_or_else(|| "no answer".to_owned());
-                    self.next_step = Some(farewell.read(found));
+                    self.next_step = Some(shutdown_notice.read(found));
                 }
             }
-            Tag::Farewell => {
-                if let Some(Leaving::Saying(farewell)) = &mut self.leaving {
-                    self.next_step = Some(farewell.written(&self.link.outcome(done.got, None)));
+            Tag::ShutdownNotice => {
+                if let Some(Leaving::Saying(shutdown_notice)) = &mut self.leaving {
+                    self.next_step =
+                        Some(shutdown_notice.written(&self.link.outcome(done.got, None)));
                 }
             }
             Tag::Revoke => self.leaving = Some(Leaving::Left),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use weir_engine::{Engine, Side};
 use weir_nat::BlockEvent;
-use weir_node_core::Standstill;
-use weir_replication::{News, Order, Replication};
+use weir_node_core::Stall;
+use weir_replication::{Replication, WorkerCommand, WorkerEvent};
 use weir_routes::Fence;
 use weir_wire::frame::{VecFrame, VecPool};
 use weir_worker::{LocalLink, Member, Rings};
@@ -20,20 +20,20 @@ pub(crate) struct Worker {
     core: weir_worker::Worker<VecFrame, LocalLink>,
     ports: Rings<VecPool>,
     /// Commands on their way, with their arrival times.
-    orders: VecDeque<(u64, Order)>,
+    commands: VecDeque<(u64, WorkerCommand)>,
     pub(crate) orders_total: u64,
     /// Its next turn, in virtual time.
     pub(crate) turn_due_us: u64,
     /// It stalls until this time.
     pub(crate) stalled_until_us: u64,
     /// A stall after which it continues under a new fence, not yet reported to the core.
-    pub(crate) standstill: Standstill,
+    pub(crate) stall: Stall,
 }
 
 /// The results of a turn.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
-    pub(crate) news: Vec<News>,
+    pub(crate) news: Vec<WorkerEvent>,
     /// The fence under which the worker continues after a stall, and how many packets had waited.
     pub(crate) rejoined: Option<(Fence, usize)>,
     pub(crate) packets: usize,
@@ -51,11 +51,11 @@ impl Worker {
         Self {
             core: weir_worker::Worker::new(engine, Some(member)),
             ports: Rings::new(VecPool::new()),
-            orders: VecDeque::new(),
+            commands: VecDeque::new(),
             orders_total: 0,
             turn_due_us: 0,
             stalled_until_us: 0,
-            standstill: Standstill::default(),
+            stall: Stall::default(),
         }
     }
 
@@ -91,9 +91,9 @@ impl Worker {
         self.ports.arrive(side, frame);
     }
 
-    pub(crate) fn order(&mut self, due_us: u64, order: Order) {
+    pub(crate) fn command(&mut self, due_us: u64, command: WorkerCommand) {
         self.orders_total += 1;
-        self.orders.push_back((due_us, order));
+        self.commands.push_back((due_us, command));
     }
 
     /// Passes the frames that were sent to `sink`, with their sides.
@@ -106,9 +106,9 @@ impl Worker {
     /// Makes one turn of the loop. `fence` is the guard's fence word, `room` how many events the
     /// worker may report.
     pub(crate) fn turn(&mut self, now_us: u64, clock_us: u64, fence: Fence, room: usize) -> Turn {
-        while self.orders.front().is_some_and(|(due_us, _)| *due_us <= now_us) {
-            let (_, order) = self.orders.pop_front().expect("the first command is due");
-            self.link_mut().orders.push_back(order);
+        while self.commands.front().is_some_and(|(due_us, _)| *due_us <= now_us) {
+            let (_, command) = self.commands.pop_front().expect("the first command is due");
+            self.link_mut().commands.push_back(command);
         }
         (self.link_mut().fence, self.link_mut().room) = (fence.0, room);
         let now = Duration::from_micros(clock_us);

@@ -3,7 +3,7 @@
 use weir_node_core::{KnownMap, Notice};
 
 use super::{Event, World};
-use crate::fault::{Fault, standstills};
+use crate::fault::{Fault, stalls};
 use crate::site::Place;
 
 impl World {
@@ -96,7 +96,7 @@ impl World {
             }
             Fault::StallInTurn { nodes, worker, seed, ms } => {
                 let places = nodes.map(|node| Place { node, worker });
-                self.begin_stalls(places, &standstills(seed, ms), is_only);
+                self.begin_stalls(places, &stalls(seed, ms), is_only);
             }
             Fault::Restart { node, ms } => {
                 self.watch_hand_over(is_only && !self.active.values().any(Fault::is_weather));

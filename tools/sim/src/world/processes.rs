@@ -22,7 +22,7 @@ const DISK_US: (u64, u64) = (200, 8_000);
 /// Interval of the turns of a worker that holds packets and checks whether they may leave.
 const HOLD_US: u64 = 50;
 /// Longest time for the shutdown notice.
-const FAREWELL_MAX_US: u64 = 10_000_000;
+const SHUTDOWN_NOTICE_MAX_US: u64 = 10_000_000;
 
 impl World {
     /// True if the machine has power and is not stalled.
@@ -156,14 +156,14 @@ impl World {
             return;
         }
         // A stall that was not reported for lack of room comes before all other events.
-        let room = free.saturating_sub(usize::from(it.standstill.is_waiting()));
+        let room = free.saturating_sub(usize::from(it.stall.is_waiting()));
         let turn = it.turn(now_us, clock_us, fence, room);
         turn.events.iter().for_each(|event| self.block_logs.take(now_us, node, event));
         if let Some((fence, waited)) = turn.rejoined {
             self.timeline.say(now_us, || format!("n{node}/{worker} goes on"));
-            it.standstill.add(fence, waited);
+            it.stall.add(fence, waited);
         }
-        let standstill = if turn.news.len() < free { it.standstill.take() } else { None };
+        let stall = if turn.news.len() < free { it.stall.take() } else { None };
         let cost_us = (TURN_US + PACKET_US * turn.packets as u64) * slowness;
         let next_us = match &turn {
             Turn { is_busy: true, .. } => cost_us,
@@ -173,13 +173,13 @@ impl World {
         it.turn_due_us = now_us + next_us.max(cost_us);
         self.queue.push(it.turn_due_us, Event::Turn { place, life });
         self.send_all(place, cost_us);
-        if let Some((fence, waited)) = standstill {
+        if let Some((fence, waited)) = stall {
             let event = NodeEvent::Rejoined { worker, fence, waited };
             self.post(node, Message::FromWorker { worker, event });
         }
         for news in turn.news {
             self.timeline.say(now_us, || format!("n{node}/{worker}: {news:?}"));
-            let event = NodeEvent::News { worker, news };
+            let event = NodeEvent::Worker { worker, news };
             self.post(node, Message::FromWorker { worker, event });
         }
     }
@@ -254,7 +254,7 @@ impl World {
         let (now_us, life) = (self.now_us, self.nodes[node].life);
         let Some(process) = &mut self.nodes[node].process else { return };
         match action {
-            Action::Order { worker, order } => process.workers[worker].order(due_us, order),
+            Action::Command { worker, command } => process.workers[worker].command(due_us, command),
             Action::Write { shard, expected, entry } => {
                 self.timeline.say(now_us, || {
                     let entry = super::checks::show_entry(&entry);
@@ -350,7 +350,7 @@ impl World {
         if self.nodes[node].life != life {
             return;
         }
-        let is_late = self.now_us - began_us >= FAREWELL_MAX_US;
+        let is_late = self.now_us - began_us >= SHUTDOWN_NOTICE_MAX_US;
         if self.control.plane.has_left(node) || is_late {
             if self.control.plane.is_unsaid(node) {
                 self.nodes[node].disk.set_ended(false);

@@ -4,26 +4,26 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A Rust file: its path from the root of the tree, with `/`, and its text.
-pub struct SourceFile {
-    pub path: String,
-    pub text: String,
+pub(crate) struct SourceFile {
+    pub(crate) path: String,
+    pub(crate) text: String,
 }
 
 impl SourceFile {
     /// Its comment lines with their numbers, from 1, indentation included.
-    pub fn comments(&self) -> impl Iterator<Item = (usize, &str)> {
+    pub(crate) fn comments(&self) -> impl Iterator<Item = (usize, &str)> {
         let is_comment = |line: &&str| line.trim_start().starts_with("//");
         (1..).zip(self.text.lines()).filter(move |(_, line)| is_comment(line))
     }
 }
 
 /// The root of the source tree.
-pub fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
 /// All Rust files of the tree, in the order of their paths.
-pub fn rust_files() -> Vec<SourceFile> {
+pub(crate) fn rust_files() -> Vec<SourceFile> {
     let (root, mut files) = (root(), Vec::new());
     read_folder(&root, &root, &mut files);
     assert!(files.len() > 500, "only {} files: is this the root of the tree?", files.len());
@@ -48,6 +48,6 @@ fn read_folder(root: &Path, folder: &Path, files: &mut Vec<SourceFile>) {
 }
 
 /// Fails with all of `faults`, one a line, and what the rule is.
-pub fn assert_none(faults: &[String], rule: &str) {
+pub(crate) fn assert_none(faults: &[String], rule: &str) {
     assert!(faults.is_empty(), "{}\n{} in all. {rule}", faults.join("\n"), faults.len());
 }

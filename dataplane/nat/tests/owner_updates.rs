@@ -40,19 +40,19 @@ fn owner_updates_keep_a_flow_alive_that_another_worker_serves() {
         for world in [&mut *primary, &mut *replica] {
             world.wait_and_collect(5);
         }
-        tell(replica, primary).iter().filter(|&&kind| kind == ChangeKind::Touch).count()
+        tell(replica, primary).iter().filter(|&&kind| kind == ChangeKind::OwnerUpdate).count()
     };
-    let mut touches = 0;
+    let mut updates = 0;
     for number in 0..400 {
         // A packet every 290 seconds: the longest pause that a timer of 300 allows, with 5 seconds
         // until the owner update.
         if number % 58 == 0 {
             assert_eq!(replica.udp_out(home(1), inside(1), server(1)), Ok(public));
         }
-        touches += step(&mut primary, &mut replica);
+        updates += step(&mut primary, &mut replica);
         assert_eq!(primary.flows(), 1, "after {} seconds", 5 * number);
     }
-    assert!((7..=27).contains(&touches), "{touches} in 2,000 seconds, 75 at least between two");
+    assert!((7..=27).contains(&updates), "{updates} in 2,000 seconds, 75 at least between two");
     // The last packet was 52 steps ago.
     let left = (0..).take_while(|_| {
         step(&mut primary, &mut replica);
@@ -76,7 +76,7 @@ fn the_end_of_a_connection_is_reported_to_the_owner() {
         replica.tcp_back(public, remote, FIN_ACK).unwrap();
         replica.tcp_out(home(1), inside(1), remote, ACK).unwrap();
     }
-    assert_eq!(tell(&mut replica, &mut primary), [ChangeKind::Touch; 6]);
+    assert_eq!(tell(&mut replica, &mut primary), [ChangeKind::OwnerUpdate; 6]);
     assert_eq!(states(&primary), ["time-wait"; 2]);
     assert_eq!(tell(&mut primary, &mut replica), [ChangeKind::Change; 2], "to all copies");
     primary.wait_and_collect(240);
@@ -140,7 +140,7 @@ fn an_owner_that_missed_the_end_of_a_connection_gets_it_again() {
     while replica.nat.next_change(&mut [0; BODY_MAX]).is_some() {}
     copy(&primary, &mut replica, false);
     assert_eq!(states(&replica), ["last-ack"; 2]);
-    assert_eq!(tell(&mut replica, &mut primary), [ChangeKind::Touch; 2]);
+    assert_eq!(tell(&mut replica, &mut primary), [ChangeKind::OwnerUpdate; 2]);
     assert_eq!(states(&primary), ["last-ack"; 2]);
     assert_eq!(tell(&mut primary, &mut replica), [ChangeKind::Change; 2]);
     copy(&primary, &mut replica, false);
@@ -155,17 +155,17 @@ fn a_late_owner_update_does_not_end_a_live_connection() {
     tell(&mut primary, &mut replica);
     replica.tcp_back(public, server(1), RST).unwrap();
     let mut body = [0; BODY_MAX];
-    let (touch, len) = replica.nat.next_change(&mut body).unwrap();
+    let (update, len) = replica.nat.next_change(&mut body).unwrap();
     // As if the segment had been lost, and the owner had had a packet since.
     let state_alone = [&body[..6], &body[16..len]].concat();
     primary.wait(10);
     primary.tcp_out(home(1), inside(1), server(1), ACK).unwrap();
     primary.wait(10);
     let late = [&[4, 4, 0, 0, 0, 20], &state_alone[6..]].concat();
-    assert_eq!(primary.nat.apply(&touch, &late, primary.now), Applied::Done);
+    assert_eq!(primary.nat.apply(&update, &late, primary.now), Applied::Done);
     assert_eq!(states(&primary), ["established"]);
     let in_time = [&[4, 4, 0, 0, 0, 10], &state_alone[6..]].concat();
-    assert_eq!(primary.nat.apply(&touch, &in_time, primary.now), Applied::Done);
+    assert_eq!(primary.nat.apply(&update, &in_time, primary.now), Applied::Done);
     assert_eq!(states(&primary), ["reset"]);
 }
 
@@ -177,9 +177,9 @@ fn an_owner_update_leaves_the_session_accounting_unchanged() {
     tell(&mut primary, &mut replica);
     replica.tcp_back(public, server(1), RST).unwrap();
     let mut body = [0; BODY_MAX];
-    let (touch, len) = replica.nat.next_change(&mut body).unwrap();
+    let (update, len) = replica.nat.next_change(&mut body).unwrap();
     body[len - 2] |= 0x08;
-    assert_eq!(primary.nat.apply(&touch, &body[..len], primary.now), Applied::Done);
+    assert_eq!(primary.nat.apply(&update, &body[..len], primary.now), Applied::Done);
     assert_eq!(states(&primary), ["reset"]);
     primary.wait_and_collect(1800);
     primary.wait_and_collect(1000);
@@ -222,17 +222,17 @@ fn a_segment_of_another_remote_ends_nothing() {
     replica.nat.apply(&create, &body[..len], replica.now);
     tell(&mut primary, &mut replica);
     replica.tcp_back(public, server(1), RST).unwrap();
-    let (touch, len) = replica.nat.next_change(&mut body).unwrap();
-    assert_eq!((touch.kind, len), (ChangeKind::Touch, 26));
+    let (update, len) = replica.nat.next_change(&mut body).unwrap();
+    assert_eq!((update.kind, len), (ChangeKind::OwnerUpdate, 26));
     let mut of_another = body;
     of_another[13] ^= 1;
     of_another[23] ^= 1;
-    assert_eq!(primary.nat.apply(&touch, &of_another[..len], primary.now), Applied::Done);
+    assert_eq!(primary.nat.apply(&update, &of_another[..len], primary.now), Applied::Done);
     assert_eq!(primary.list(&SessionFilter::default())[0].state, "established");
     let mut of_nobody = body;
     of_nobody[14] = 3;
-    assert_eq!(primary.nat.apply(&touch, &of_nobody[..len], primary.now), Applied::Invalid);
-    assert_eq!(primary.nat.apply(&touch, &body[..len], primary.now), Applied::Done);
+    assert_eq!(primary.nat.apply(&update, &of_nobody[..len], primary.now), Applied::Invalid);
+    assert_eq!(primary.nat.apply(&update, &body[..len], primary.now), Applied::Done);
     assert_eq!(primary.list(&SessionFilter::default())[0].state, "reset");
 }
 
@@ -269,7 +269,7 @@ fn a_new_remote_of_another_workers_mapping_is_answered() {
             replica.wait_and_collect(0);
             replica.wait_and_collect(0);
             let told = tell(&mut replica, &mut primary);
-            assert!(told.iter().all(|&kind| kind == ChangeKind::Touch), "{told:?}");
+            assert!(told.iter().all(|&kind| kind == ChangeKind::OwnerUpdate), "{told:?}");
             assert_eq!(primary.flows(), 1);
         }
         assert_eq!(primary.udp_back(public, server(2)), Err(Refusal::Filtered));

@@ -240,7 +240,7 @@ fn stale_up(n: u8) -> Upstream {
     };
     packet.key = stale_key(n);
     (packet.header_len, packet.offset, packet.len) = (n.into(), n.into(), n.into());
-    (packet.is_remarked, packet.is_straight) = (n & 1 != 0, n & 1 == 0);
+    (packet.is_remarked, packet.fits_fast_path) = (n & 1 != 0, n & 1 == 0);
     packet
 }
 
@@ -249,7 +249,7 @@ fn stale_down(n: u8) -> Downstream {
     packet.hash = weir_nat::Hash(u64::from(n));
     packet.key = stale_key(n);
     (packet.header_len, packet.offset, packet.len) = (n.into(), n.into(), n.into());
-    packet.is_straight = n & 1 == 0;
+    packet.fits_fast_path = n & 1 == 0;
     packet
 }
 
@@ -274,15 +274,15 @@ fn assert_dropped(world: &mut World, side: Side, bytes: &[u8], reason: DropReaso
 fn compare_up(world: &mut World, bytes: &[u8], ways: &mut Ways) {
     let frame = VecFrame::new(bytes);
     let (mut common, mut general) = (stale_up(0x55), stale_up(0xaa));
-    let is_common = world.engine.common_up(&frame, &mut common);
+    let is_fast = world.engine.fast_path_up(&frame, &mut common);
     let step = world.engine.access_input(&frame, &mut general);
-    if is_common {
+    if is_fast {
         ways.common += 1;
         assert_eq!(step, Ok(upstream::Step::Translate));
         let of = |packet: &Upstream| {
             let Upstream { offset, len, home, key, header_len, hash, .. } = *packet;
-            let Upstream { is_remarked, is_straight, .. } = *packet;
-            (offset, len, home, key, header_len, hash, is_remarked, is_straight)
+            let Upstream { is_remarked, fits_fast_path, .. } = *packet;
+            (offset, len, home, key, header_len, hash, is_remarked, fits_fast_path)
         };
         assert_eq!(of(&common), of(&general));
     } else if step == Ok(upstream::Step::Translate) {
@@ -297,17 +297,17 @@ fn compare_up(world: &mut World, bytes: &[u8], ways: &mut Ways) {
 fn compare_down(world: &mut World, bytes: &[u8], ways: &mut Ways) {
     let frame = VecFrame::new(bytes);
     let (mut common, mut general) = (stale_down(0x55), stale_down(0xaa));
-    let is_common = world.engine.common_down(&frame, &mut common);
+    let is_fast = world.engine.fast_path_down(&frame, &mut common);
     let step = world.engine.internet_input(&frame, &mut general);
     match step {
         // The fast path leaves it to the look-up to find out to whom the destination belongs.
-        Err(DropReason::NotLocal) if is_common => ways.foreign += 1,
-        _ if is_common => {
+        Err(DropReason::NotLocal) if is_fast => ways.foreign += 1,
+        _ if is_fast => {
             ways.common += 1;
             assert_eq!(step, Ok(downstream::Step::Translate));
             let of = |packet: &Downstream| {
-                let Downstream { offset, len, key, header_len, hash, is_straight, .. } = *packet;
-                (offset, len, key, header_len, hash, is_straight)
+                let Downstream { offset, len, key, header_len, hash, fits_fast_path, .. } = *packet;
+                (offset, len, key, header_len, hash, fits_fast_path)
             };
             assert_eq!(of(&common), of(&general));
         }
@@ -409,27 +409,27 @@ fn packets_of_a_download_take_the_fast_path() {
             head().payload(ipv4::PROTOCOL_TCP, [0x50; 19]),
             build::ipv4(HOME_PLAIN, HOME_PLAIN).udp(5000, 53, "query"),
         ];
-        for (packet, is_common) in
+        for (packet, is_fast) in
             common.iter().map(|it| (it, true)).chain(other.iter().map(|it| (it, false)))
         {
             let tunnel = build::ipv4(HOME_A, ENDPOINT).gre(build::gre(), packet);
             for (world, packet) in worlds.iter().zip([&tunnel, packet]) {
                 let frame =
                     tagged(build::ethernet(worker_mac(Side::Access), build::mac(9), packet));
-                let found = world.engine.common_up(&VecFrame::new(&frame), &mut stale_up(0));
-                assert_eq!(found, is_common, "{}", describe_packet(packet));
+                let found = world.engine.fast_path_up(&VecFrame::new(&frame), &mut stale_up(0));
+                assert_eq!(found, is_fast, "{}", describe_packet(packet));
                 let chained = VecFrame::new(&frame).into_chained();
-                assert!(!world.engine.common_up(&chained, &mut stale_up(0)));
+                assert!(!world.engine.fast_path_up(&chained, &mut stale_up(0)));
             }
             let frame = tagged(build::ethernet(worker_mac(Side::Internet), build::mac(9), packet));
-            let found = worlds[0].engine.common_down(&VecFrame::new(&frame), &mut stale_down(0));
-            assert_eq!(found, is_common, "{}", describe_packet(packet));
+            let found = worlds[0].engine.fast_path_down(&VecFrame::new(&frame), &mut stale_down(0));
+            assert_eq!(found, is_fast, "{}", describe_packet(packet));
         }
         let keyed = build::ipv4(HOME_A, ENDPOINT).gre(build::gre().key(7), &common[0]);
         let marked = build::ipv4(HOME_A, ENDPOINT).ecn(3).gre(build::gre(), &common[3]);
         for packet in [keyed, marked] {
             let frame = tagged(build::ethernet(worker_mac(Side::Access), build::mac(9), packet));
-            assert!(!worlds[0].engine.common_up(&VecFrame::new(&frame), &mut stale_up(0)));
+            assert!(!worlds[0].engine.fast_path_up(&VecFrame::new(&frame), &mut stale_up(0)));
         }
     }
 }

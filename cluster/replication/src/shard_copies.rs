@@ -3,11 +3,11 @@
 
 use weir_map::{Epoch, LANES, ShardId, Term};
 use weir_nat::{Nat, ShardIndex};
-use weir_stream::{BootId, Lane, PeerIndex, Reign, Ticket, Word};
+use weir_stream::{BootId, Lane, Lineage, PeerIndex, Provenance, Ticket};
 
 use super::outgoing::{Confirmation, Outgoing};
 use crate::PeerId;
-use crate::order::{GrantOrder, ShardDuties};
+use crate::command::{GrantOrder, ShardDuties};
 
 /// Peers whose copies of one lane may be under way here at once: its source, the previous source,
 /// and up to two others.
@@ -29,13 +29,13 @@ const WANT_FULL_US: u64 = 60_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Feed {
     peer: PeerIndex,
-    reign: Reign,
+    lineage: Lineage,
     is_complete: bool,
 }
 
 /// The copies of one lane of the shard.
 #[derive(Debug)]
-pub(super) struct LanePart {
+pub(super) struct LaneCopy {
     /// Peers that have copies from here, and the same list as [`weir_stream::Endpoint::tell`] takes
     /// it.
     pub(super) outgoing: Vec<Outgoing>,
@@ -44,7 +44,7 @@ pub(super) struct LanePart {
     /// Peer whose copy is awaited.
     pub(super) source: Option<PeerIndex>,
     /// Lineage of the records here.
-    pub(super) reign: Reign,
+    pub(super) lineage: Lineage,
     /// All of that lineage was here once, or it is this worker's own.
     pub(super) is_whole: bool,
     /// All of the lineage before it was here when this one became known.
@@ -67,14 +67,14 @@ pub(super) struct LanePart {
     want_due_us: u64,
 }
 
-impl LanePart {
+impl LaneCopy {
     fn new(lane: Lane) -> Self {
         Self {
             outgoing: Vec::new(),
             readers: Vec::new(),
             feeds: Vec::with_capacity(FEEDS_MAX),
             source: None,
-            reign: Reign::default(),
+            lineage: Lineage::default(),
             is_whole: false,
             had_before: false,
             is_own: false,
@@ -92,15 +92,15 @@ impl LanePart {
     #[inline]
     pub(super) fn is_fed_by(&self, peer: PeerIndex) -> bool {
         let is_of_here =
-            |feed: &Feed| feed.reign.now == self.reign.now || self.is_ahead_of(feed.reign);
+            |feed: &Feed| feed.lineage.now == self.lineage.now || self.is_ahead_of(feed.lineage);
         self.feed(peer).is_some_and(is_of_here) && !self.is_forgetting
     }
 
     /// True if the records here continue that lineage. Records of it can only add something then.
     #[inline]
-    fn is_ahead_of(&self, reign: Reign) -> bool {
-        let may_add = self.is_whole || self.had_before || reign.is_passed_on();
-        reign.now != 0 && reign.now == self.reign.before && may_add
+    fn is_ahead_of(&self, lineage: Lineage) -> bool {
+        let may_add = self.is_whole || self.had_before || lineage.is_relayed();
+        lineage.now != 0 && lineage.now == self.lineage.before && may_add
     }
 
     /// True if the peer's copy is complete and followed.
@@ -122,19 +122,25 @@ impl LanePart {
     }
 
     /// Returns the lineage of the peer's copy.
-    pub(super) fn reign_of(&self, peer: PeerIndex) -> Option<Reign> {
-        self.feed(peer).map(|feed| feed.reign)
+    pub(super) fn lineage_of(&self, peer: PeerIndex) -> Option<Lineage> {
+        self.feed(peer).map(|feed| feed.lineage)
     }
 
     /// True if versions of that lineage continue those here, or there are none here.
-    fn goes_on_in(&self, reign: Reign) -> bool {
-        let known = self.reign.now;
-        reign.now != 0 && (known == 0 || known == reign.now || known == reign.before)
+    fn goes_on_in(&self, lineage: Lineage) -> bool {
+        let known = self.lineage.now;
+        lineage.now != 0 && (known == 0 || known == lineage.now || known == lineage.before)
     }
 
     /// Notes that a peer begins a copy. `is_ours`: this worker writes the lane, whatever other
     /// workers say.
-    pub(super) fn begin_feed(&mut self, peer: PeerIndex, reign: Reign, is_ours: bool, now_us: u64) {
+    pub(super) fn begin_feed(
+        &mut self,
+        peer: PeerIndex,
+        lineage: Lineage,
+        is_ours: bool,
+        now_us: u64,
+    ) {
         let was_followed = self.is_followed();
         self.end_feed(peer);
         // A lane that is being given stays as it is: a late record of its former writer would not
@@ -146,9 +152,9 @@ impl LanePart {
             let other = self.feeds.iter().position(|feed| Some(feed.peer) != self.source);
             self.feeds.swap_remove(other.expect("at most one incoming copy is the source's"));
         }
-        self.feeds.push(Feed { peer, reign, is_complete: false });
-        if !is_ours && self.goes_on_in(reign) && self.reign.now != reign.now {
-            self.reign = Reign { word: Word::Writer, ..reign };
+        self.feeds.push(Feed { peer, lineage, is_complete: false });
+        if !is_ours && self.goes_on_in(lineage) && self.lineage.now != lineage.now {
+            self.lineage = Lineage { provenance: Provenance::Writer, ..lineage };
             self.had_before = self.is_whole;
             (self.is_whole, self.is_own) = (false, false);
             if was_followed && self.source != Some(peer) {
@@ -161,29 +167,29 @@ impl LanePart {
     /// Notes that a peer takes the lane over. If its copy is followed, the copy continues in the
     /// peer's own lineage. If it was not accepted, the peer may have more to send, so the copy ends
     /// and is asked for again.
-    pub(super) fn begin_reign(&mut self, peer: PeerIndex, reign: Reign) {
-        let is_followed = self.is_fed_by(peer) && reign.before == self.reign.now;
+    pub(super) fn begin_lineage(&mut self, peer: PeerIndex, lineage: Lineage) {
+        let is_followed = self.is_fed_by(peer) && lineage.before == self.lineage.now;
         let Some(feed) = self.feeds.iter_mut().find(|feed| feed.peer == peer) else { return };
-        if !is_followed || feed.reign.is_passed_on() {
+        if !is_followed || feed.lineage.is_relayed() {
             return self.lose(peer);
         }
-        feed.reign = reign;
-        self.reign = reign;
+        feed.lineage = lineage;
+        self.lineage = lineage;
         (self.had_before, self.is_own) = (self.is_whole, false);
     }
 
     pub(super) fn complete_feed(&mut self, peer: PeerIndex) {
         let is_fed = self.is_fed_by(peer);
         let Some(feed) = self.feeds.iter_mut().find(|feed| feed.peer == peer) else { return };
-        let tells_nothing = feed.reign.now == 0 || feed.reign.is_passed_on();
+        let tells_nothing = feed.lineage.now == 0 || feed.lineage.is_relayed();
         if !is_fed && (!tells_nothing || self.is_forgetting) {
             return;
         }
         feed.is_complete = true;
-        let is_all = feed.reign.word != Word::PassedOnInPart;
+        let is_all = feed.lineage.provenance != Provenance::PartialRelay;
         // With lineage 0 the peer knows nothing of the lane; another member may.
-        let is_known = feed.reign.now != 0;
-        self.is_whole |= is_fed && is_all && is_known && feed.reign.now == self.reign.now;
+        let is_known = feed.lineage.now != 0;
+        self.is_whole |= is_fed && is_all && is_known && feed.lineage.now == self.lineage.now;
         self.wants = 0;
     }
 
@@ -250,21 +256,21 @@ impl LanePart {
         else {
             return false;
         };
-        if self.is_ahead_of(feed.reign) {
+        if self.is_ahead_of(feed.lineage) {
             return false;
         }
-        let goes_on = self.goes_on_in(feed.reign);
-        if goes_on && feed.reign.now != self.reign.now {
+        let goes_on = self.goes_on_in(feed.lineage);
+        if goes_on && feed.lineage.now != self.lineage.now {
             self.end_feed(source);
         }
         // A complete copy is never discarded in favour of a relayed one.
-        let is_believed = !feed.reign.is_passed_on() || !self.is_whole;
-        !goes_on && feed.reign.now != 0 && is_believed
+        let is_believed = !feed.lineage.is_relayed() || !self.is_whole;
+        !goes_on && feed.lineage.now != 0 && is_believed
     }
 
     /// Notes that all records are gone.
     pub(super) fn forgotten(&mut self) {
-        self.reign = Reign::default();
+        self.lineage = Lineage::default();
         (self.is_whole, self.had_before, self.is_own) = (false, false, false);
         self.is_forgetting = false;
         self.feeds.clear();
@@ -343,7 +349,7 @@ pub(super) struct Untold {
 
 /// A worker's copies of one shard.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct ShardCopies {
     pub(super) number: ShardId,
     pub(super) duties: ShardDuties,
     /// Packets wait until replicas have the changes that they depend on.
@@ -352,7 +358,7 @@ pub(super) struct Part {
     pub(super) is_short: bool,
     /// All peers that the duties name are known, and there was room for all copies.
     pub(super) is_settled: bool,
-    pub(super) lanes: [LanePart; LANES],
+    pub(super) lanes: [LaneCopy; LANES],
     pub(super) grants: Vec<Grant>,
     pub(super) announcements: Vec<Announcement>,
     pub(super) confirmations: Vec<Confirmation>,
@@ -367,7 +373,7 @@ pub(super) struct Part {
     pub(super) is_at_rest: bool,
 }
 
-impl Part {
+impl ShardCopies {
     pub(super) fn new(number: ShardId) -> Self {
         Self {
             number,
@@ -375,7 +381,7 @@ impl Part {
             awaits_replicas: false,
             is_short: true,
             is_settled: true,
-            lanes: Lane::ALL.map(LanePart::new),
+            lanes: Lane::ALL.map(LaneCopy::new),
             grants: Vec::new(),
             announcements: Vec::new(),
             confirmations: Vec::new(),
@@ -413,12 +419,12 @@ mod tests {
 
     const OLD: PeerIndex = PeerIndex(0);
     const NEW: PeerIndex = PeerIndex(1);
-    const FIRST: Reign = Reign { now: 1, before: 0, word: Word::Writer };
-    const SECOND: Reign = Reign { now: 2, before: 1, word: Word::Writer };
+    const FIRST: Lineage = Lineage { now: 1, before: 0, provenance: Provenance::Writer };
+    const SECOND: Lineage = Lineage { now: 2, before: 1, provenance: Provenance::Writer };
 
     /// A lane that follows its first writer.
-    fn followed() -> LanePart {
-        let mut lane = LanePart::new(Lane::ALL[0]);
+    fn followed() -> LaneCopy {
+        let mut lane = LaneCopy::new(Lane::ALL[0]);
         lane.set_source(Some(OLD), false, 0);
         lane.begin_feed(OLD, FIRST, false, 0);
         lane.complete_feed(OLD);
@@ -439,7 +445,7 @@ mod tests {
 
     #[test]
     fn an_incomplete_lineage_is_not_accepted_once_the_next_one_begins() {
-        let mut lane = LanePart::new(Lane::ALL[0]);
+        let mut lane = LaneCopy::new(Lane::ALL[0]);
         lane.set_source(Some(OLD), false, 0);
         lane.begin_feed(OLD, FIRST, false, 0);
         lane.begin_feed(NEW, SECOND, false, 1);
@@ -450,9 +456,9 @@ mod tests {
     /// it; another member may.
     #[test]
     fn a_copy_without_a_lineage_is_not_complete() {
-        let mut lane = LanePart::new(Lane::ALL[0]);
+        let mut lane = LaneCopy::new(Lane::ALL[0]);
         lane.set_source(Some(OLD), false, 0);
-        lane.begin_feed(OLD, Reign::default(), false, 0);
+        lane.begin_feed(OLD, Lineage::default(), false, 0);
         lane.complete_feed(OLD);
         assert!(!lane.is_followed());
         assert!(

@@ -11,7 +11,7 @@ use super::input::{DesiredShard, RolesOptions};
 use super::offer::Offer;
 use super::output::AtStake;
 use weir_ids::PeerId;
-use weir_replication::order::ShardDuties;
+use weir_replication::command::ShardDuties;
 
 /// Length of a slot in which packets are counted.
 const SLOT_MS: u64 = 10;
@@ -40,7 +40,7 @@ pub(super) struct RouteState {
 }
 
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct ShardRole {
     /// The shard as its tables were made. None until they are asked for.
     pub(super) shard: Option<Arc<DesiredShard>>,
     pub(super) machine: RoleMachine,
@@ -70,7 +70,7 @@ pub(super) struct Part {
     had_packets: bool,
 }
 
-impl Part {
+impl ShardRole {
     pub(super) fn new(machine: RoleMachine, now_ms: u64) -> Self {
         Self {
             shard: None,

@@ -9,7 +9,7 @@ use crate::packet::Outbound;
 
 impl Nat {
     /// Returns the mapping of an inside endpoint. With replicas there may be more than one, see
-    /// `doubles.rs`.
+    /// `duplicate.rs`.
     #[inline]
     pub(crate) fn find_outbound_of(&self, hash: Hash, packet: &Outbound) -> Option<RecordId> {
         let Outbound { home, inside, remote, protocol, .. } = packet;

@@ -8,7 +8,7 @@ use crate::runs::Point;
 
 /// An ownership of a lane, or an incarnation of a standalone node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reign<'a> {
+pub(crate) struct Lineage<'a> {
     pub(crate) owner: &'a Ownership,
     pub(crate) life: &'a Life,
     pub(crate) kind: Kind,
@@ -37,7 +37,7 @@ pub(crate) struct Tail {
     pub(crate) is_closed: bool,
 }
 
-impl Reign<'_> {
+impl Lineage<'_> {
     pub(crate) fn name(&self) -> (LifeId, u64) {
         (self.owner.life, self.owner.epoch)
     }

@@ -5,7 +5,7 @@
 //! a stream. Packets then use the mapping that is in use: [`preferred`](Nat::preferred) is asked
 //! for each packet, so nothing in the index decides it. A worker that uses one mapping and has
 //! never seen a packet of the other informs the other's owner, by an owner update that is as old as
-//! a copy without packets (`touch.rs`). The owner ends its mapping, unless it knows of traffic.
+//! a copy without packets (`owner_update.rs`). The owner ends its mapping, unless it knows of traffic.
 
 use std::cmp::Reverse;
 
@@ -15,8 +15,8 @@ use crate::change::{Applied, Table};
 use crate::endpoint::{Endpoint, Tick};
 use crate::mapping::Mapping;
 use crate::nat::Nat;
+use crate::owner_update::is_never;
 use crate::session::SessionKey;
-use crate::touch::is_never;
 
 /// A mapping that has had a packet within this time is in use.
 const IN_USE_SEC: u32 = 2;
@@ -55,7 +55,7 @@ impl Nat {
 
     /// Returns the duplicate of this mapping that serves its first session too; among several, the
     /// one that is in use. `hash` is that of its home, inside endpoint and protocol.
-    fn double_of(&self, hash: Hash, id: RecordId) -> Option<RecordId> {
+    fn duplicate_of(&self, hash: Hash, id: RecordId) -> Option<RecordId> {
         let mapping = self.mappings.get(id);
         let (home, inside, protocol) = (mapping.home(), mapping.inside(), mapping.protocol);
         let remote = mapping.first.endpoint();
@@ -67,24 +67,24 @@ impl Nat {
     /// Looks for a duplicate of a copied mapping that has just become visible to look-ups, marks
     /// both and settles them.
     #[cold]
-    pub(crate) fn look_for_double(&mut self, hash: Hash, id: RecordId) {
-        if let Some(other) = self.double_of(hash, id) {
+    pub(crate) fn look_for_duplicate(&mut self, hash: Hash, id: RecordId) {
+        if let Some(other) = self.duplicate_of(hash, id) {
             self.mappings.get_mut(other).flags |= Mapping::DOUBLE;
             self.mappings.get_mut(id).flags |= Mapping::DOUBLE;
-            self.settle_double(id);
+            self.resolve_duplicate(id);
         }
     }
 
     /// Ends a mapping that is not in use, or has its owner end it, if its duplicate is in use. To
     /// be repeated: only traffic over time shows which of the two is in use.
     #[cold]
-    pub(crate) fn settle_double(&mut self, id: RecordId) {
+    pub(crate) fn resolve_duplicate(&mut self, id: RecordId) {
         let mapping = self.mappings.get(id);
         if mapping.flags & Mapping::DOUBLE == 0 || !mapping.kind.is_in_use() {
             return;
         }
         let (hash, _) = self.hashes_of(mapping);
-        let Some(other) = self.double_of(hash, id) else {
+        let Some(other) = self.duplicate_of(hash, id) else {
             self.mappings.get_mut(id).flags &= !Mapping::DOUBLE;
             return;
         };
@@ -95,7 +95,7 @@ impl Nat {
         if is_other_in_use && self.lanes.get(slab).is_owned {
             self.end_disused(id);
         } else if is_other_in_use && is_never(last_seen, self.now) {
-            self.journal.touch(Table::Mappings, slab, version, id);
+            self.journal.push_owner_update(Table::Mappings, slab, version, id);
         }
     }
 
@@ -103,7 +103,7 @@ impl Nat {
     #[cold]
     pub(crate) fn supersede(&mut self, id: RecordId) -> Applied {
         let (hash, _) = self.hashes_of(self.mappings.get(id));
-        if self.double_of(hash, id).is_none() {
+        if self.duplicate_of(hash, id).is_none() {
             // No duplicate is known here: the other mapping is still under way, or has ended.
             return Applied::Old;
         }

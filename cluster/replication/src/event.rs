@@ -8,7 +8,7 @@ use crate::PeerId;
 
 /// Something that happened at a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum News {
+pub enum WorkerEvent {
     ShardAdded(ShardId),
     /// The worker had no room for the shard.
     ShardRefused {

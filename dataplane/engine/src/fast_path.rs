@@ -42,15 +42,15 @@ const NO_OPTIONS: u8 = 0x45;
 impl<F: Frame> Engine<F> {
     /// Fills in `packet` and returns true for a fast-path packet from a home.
     #[inline(always)]
-    pub(crate) fn common_up(&self, frame: &F, packet: &mut Upstream) -> bool {
+    pub(crate) fn fast_path_up(&self, frame: &F, packet: &mut Upstream) -> bool {
         match self.link(Side::Access).is_tagged() {
-            false => self.common_up_behind::<UNTAGGED>(frame, packet),
-            true => self.common_up_behind::<TAGGED>(frame, packet),
+            false => self.fast_path_up_behind::<UNTAGGED>(frame, packet),
+            true => self.fast_path_up_behind::<TAGGED>(frame, packet),
         }
     }
 
     #[inline(always)]
-    fn common_up_behind<const LINK: usize>(&self, frame: &F, packet: &mut Upstream) -> bool {
+    fn fast_path_up_behind<const LINK: usize>(&self, frame: &F, packet: &mut Upstream) -> bool {
         let Some(bytes) = self.link(Side::Access).common::<LINK, F>(frame) else { return false };
         match self.mode {
             AccessMode::Gre => {
@@ -60,8 +60,8 @@ impl<F: Frame> Engine<F> {
                     return false;
                 };
                 let inner_len = usize::from(inner.ip.total_length.get());
-                let is_common = outer.protocol == ipv4::PROTOCOL_GRE
-                    && is_common_header(outer, bytes.len())
+                let is_fast = outer.protocol == ipv4::PROTOCOL_GRE
+                    && is_fast_path_header(outer, bytes.len())
                     && usize::from(outer.total_length.get()) == TUNNEL_LEN + inner_len
                     && gre.flags_version.get() == 0
                     && gre.protocol.get() == gre::PROTOCOL_IPV4
@@ -69,7 +69,7 @@ impl<F: Frame> Engine<F> {
                     && (outer.ecn() == 0 || outer.ecn() == inner.ip.ecn())
                     && is_forwardable(&inner.ip, bytes.len() - TUNNEL_LEN)
                     && self.duties.serves(shard);
-                if !is_common || !read_common(&mut packet.key, inner, &bytes[TUNNEL_LEN..]) {
+                if !is_fast || !read_fast_path_key(&mut packet.key, inner, &bytes[TUNNEL_LEN..]) {
                     return false;
                 }
                 packet.home = Home { shard, outer: outer.source.get(), gre_key: None };
@@ -79,10 +79,10 @@ impl<F: Frame> Engine<F> {
                 let Ok((headers, _)) = Headers::ref_from_prefix(bytes) else { return false };
                 let source = headers.ip.source.get();
                 let Some(shard) = self.shards.of_source(source) else { return false };
-                let is_common = headers.ip.destination.get() != self.link(Side::Access).address
+                let is_fast = headers.ip.destination.get() != self.link(Side::Access).address
                     && is_forwardable(&headers.ip, bytes.len())
                     && self.duties.serves(shard);
-                if !is_common || !read_common(&mut packet.key, headers, bytes) {
+                if !is_fast || !read_fast_path_key(&mut packet.key, headers, bytes) {
                     return false;
                 }
                 packet.home = Home { shard, outer: source, gre_key: None };
@@ -90,7 +90,7 @@ impl<F: Frame> Engine<F> {
             }
         }
         packet.is_remarked = false;
-        packet.is_straight = packet.len <= self.link(Side::Internet).mtu;
+        packet.fits_fast_path = packet.len <= self.link(Side::Internet).mtu;
         packet.header_len = Ipv4::LEN;
         packet.hash = self.nat.outbound_hash(&packet.home, packet.key.source, packet.key.protocol);
         true
@@ -99,25 +99,25 @@ impl<F: Frame> Engine<F> {
     /// Fills in `packet` and returns true for a fast-path packet from the internet. Whether its
     /// destination is a public address is left to the look-up: every mapping has a public address.
     #[inline(always)]
-    pub(crate) fn common_down(&self, frame: &F, packet: &mut Downstream) -> bool {
+    pub(crate) fn fast_path_down(&self, frame: &F, packet: &mut Downstream) -> bool {
         match self.link(Side::Internet).is_tagged() {
-            false => self.common_down_behind::<UNTAGGED>(frame, packet),
-            true => self.common_down_behind::<TAGGED>(frame, packet),
+            false => self.fast_path_down_behind::<UNTAGGED>(frame, packet),
+            true => self.fast_path_down_behind::<TAGGED>(frame, packet),
         }
     }
 
     #[inline(always)]
-    fn common_down_behind<const LINK: usize>(&self, frame: &F, packet: &mut Downstream) -> bool {
+    fn fast_path_down_behind<const LINK: usize>(&self, frame: &F, packet: &mut Downstream) -> bool {
         let link = self.link(Side::Internet);
         let Some(bytes) = link.common::<LINK, F>(frame) else { return false };
         let Ok((headers, _)) = Headers::ref_from_prefix(bytes) else { return false };
-        let is_common = headers.ip.destination.get() != link.address
+        let is_fast = headers.ip.destination.get() != link.address
             && is_forwardable(&headers.ip, bytes.len());
-        if !is_common || !read_common(&mut packet.key, headers, bytes) {
+        if !is_fast || !read_fast_path_key(&mut packet.key, headers, bytes) {
             return false;
         }
         (packet.offset, packet.len) = (LINK, usize::from(headers.ip.total_length.get()));
-        packet.is_straight = packet.len <= self.tunnel_mtu_least;
+        packet.fits_fast_path = packet.len <= self.tunnel_mtu_least;
         packet.header_len = Ipv4::LEN;
         packet.hash = self.nat.inbound_hash(packet.key.destination, packet.key.protocol);
         true
@@ -126,23 +126,23 @@ impl<F: Frame> Engine<F> {
 
 /// True for a valid header without options, of a whole packet that fits in `room` bytes.
 #[inline(always)]
-fn is_common_header(ip: &Ipv4, room: usize) -> bool {
+fn is_fast_path_header(ip: &Ipv4, room: usize) -> bool {
     ip.version_ihl == NO_OPTIONS
         && !ip.is_fragment()
         && usize::from(ip.total_length.get()) <= room
         && ip.is_checksum_right()
 }
 
-/// True if [`is_common_header`] holds and the packet may take another hop.
+/// True if [`is_fast_path_header`] holds and the packet may take another hop.
 #[inline(always)]
 fn is_forwardable(ip: &Ipv4, room: usize) -> bool {
-    is_common_header(ip, room) && ip.ttl > 1 && !is_martian(ip)
+    is_fast_path_header(ip, room) && ip.ttl > 1 && !is_martian(ip)
 }
 
 /// Reads the transport header of a packet whose IP header passed the checks; false if the slow path
 /// has to read the packet.
 #[inline(always)]
-fn read_common(key: &mut FlowKey, headers: &Headers, packet: &[u8]) -> bool {
+fn read_fast_path_key(key: &mut FlowKey, headers: &Headers, packet: &[u8]) -> bool {
     let Headers { ip, udp } = headers;
     let Some(payload_len) = usize::from(ip.total_length.get()).checked_sub(Ipv4::LEN) else {
         return false;
@@ -181,5 +181,5 @@ fn read_common(key: &mut FlowKey, headers: &Headers, packet: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-#[path = "common_packet_tests.rs"]
+#[path = "fast_path_tests.rs"]
 mod tests;

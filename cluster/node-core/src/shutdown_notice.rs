@@ -17,7 +17,7 @@ const TRIES: u32 = 5;
 
 /// The progress of a shutdown notice.
 #[derive(Debug)]
-pub struct Farewell {
+pub struct ShutdownNotice {
     name: NodeId,
     boot_ids: Vec<BootId>,
     at_ms: u64,
@@ -27,9 +27,9 @@ pub struct Farewell {
 /// The next step of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// This key is to be read; [`Farewell::read`] follows.
+    /// This key is to be read; [`ShutdownNotice::read`] follows.
     Read(Key),
-    /// This change is to be written; [`Farewell::written`] follows.
+    /// This change is to be written; [`ShutdownNotice::written`] follows.
     Write(Swap),
     /// The node's registration is to be given up, and that is all.
     Leave {
@@ -39,7 +39,7 @@ pub enum Step {
     },
 }
 
-impl Farewell {
+impl ShutdownNotice {
     /// `at_ms`: milliseconds since 1970.
     pub fn new(name: NodeId, boot_ids: Vec<BootId>, at_ms: u64) -> (Self, Step) {
         let read = Step::Read(Key::Intent(name.clone()));
@@ -93,8 +93,8 @@ mod tests {
 
     use super::*;
 
-    fn begin() -> Farewell {
-        Farewell::new("n1".parse().unwrap(), vec![BootId(7)], 1_000).0
+    fn begin() -> ShutdownNotice {
+        ShutdownNotice::new("n1".parse().unwrap(), vec![BootId(7)], 1_000).0
     }
 
     fn held(intent: &Intent, revision: i64) -> Option<Versioned> {
@@ -123,13 +123,16 @@ mod tests {
 
     #[test]
     fn an_intent_that_another_wrote_first_is_read_again_a_few_times() {
-        let mut farewell = begin();
+        let mut shutdown_notice = begin();
         for _ in 1..TRIES {
-            let again = farewell.written(&Outcome::LostRace(Vec::new()));
+            let again = shutdown_notice.written(&Outcome::LostRace(Vec::new()));
             assert!(matches!(again, Step::Read(_)));
-            assert!(matches!(farewell.read(Ok(None)), Step::Write(Swap { expected: None, .. })));
+            assert!(matches!(
+                shutdown_notice.read(Ok(None)),
+                Step::Write(Swap { expected: None, .. })
+            ));
         }
-        let last = farewell.written(&Outcome::LostRace(Vec::new()));
+        let last = shutdown_notice.written(&Outcome::LostRace(Vec::new()));
         assert_eq!(last, Step::Leave { is_unsaid: true });
     }
 

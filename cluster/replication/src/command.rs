@@ -14,7 +14,7 @@ use crate::PeerId;
 
 /// A command of the control thread to a worker. Commands are carried out in their order.
 #[derive(Clone, Debug)]
-pub enum Order {
+pub enum WorkerCommand {
     /// Exchange datagrams with this worker. The address of a known peer is replaced.
     AddPeer {
         peer: PeerId,
@@ -45,11 +45,11 @@ pub enum Order {
     SetMapStale(bool),
 }
 
-impl Order {
+impl WorkerCommand {
     /// True if the command may take time in proportion to the number of shards: only one such
     /// command is carried out in a turn.
     pub fn takes_long(&self) -> bool {
-        use Order::{AddPeer, AddShard, RemovePeer, RemoveShard};
+        use WorkerCommand::{AddPeer, AddShard, RemovePeer, RemoveShard};
         matches!(self, AddPeer { .. } | RemovePeer(_) | AddShard(_) | RemoveShard(_))
     }
 }

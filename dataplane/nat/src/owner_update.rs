@@ -1,4 +1,4 @@
-//! Owner updates ([`Touch`](ChangeKind::Touch)): reports to a lane's owner of the traffic that
+//! Owner updates ([`OwnerUpdate`](ChangeKind::OwnerUpdate)): reports to a lane's owner of the traffic that
 //! another worker carries.
 //!
 //! The owner's timers see only the packets that reach the owner. Any other worker that translates
@@ -22,14 +22,14 @@
 //! and sends an owner update at once.
 //!
 //! An owner update as old as a copy without packets means that a duplicate is used in place of this
-//! mapping, see `doubles.rs`.
+//! mapping, see `duplicate.rs`.
 
 use weir_flow::{Record, RecordId, SlabId};
 
 use crate::change::{Applied, ChangeKind, Table};
 use crate::change_body::{SegmentBody, StateBody};
 use crate::endpoint::{Endpoint, Protocol, Tick};
-use crate::journal::News;
+use crate::journal::MarkKind;
 use crate::mapping::{Mapping, Remote};
 use crate::nat::Nat;
 use crate::session::Session;
@@ -37,7 +37,7 @@ use crate::session_state::SessionState;
 use crate::timeouts::Timeouts;
 
 /// Owner updates per timeout.
-const TOUCHES: u32 = 4;
+const OWNER_UPDATES: u32 = 4;
 
 /// Age of the last packet of a copy that has seen none here: longer than any timer.
 const NEVER_SEC: u32 = 1 << 30;
@@ -54,7 +54,7 @@ pub(crate) fn is_never(last_seen: Tick, now: Tick) -> bool {
 
 /// An owner update: another worker's report of a record that this worker owns.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Touch {
+pub(crate) struct OwnerUpdate {
     /// Time of the last packet that the other worker saw.
     pub(crate) seen: Tick,
     pub(crate) segment: Option<SegmentBody>,
@@ -64,7 +64,7 @@ pub(crate) struct Touch {
 /// Tolerance between the clocks of two workers, which count the seconds from different moments.
 const SLACK_SEC: u32 = 1;
 
-impl Touch {
+impl OwnerUpdate {
     /// Returns the session's state with the report applied.
     fn state(&self, known: &Remote, now: Tick) -> SessionState {
         let state = match self.segment.filter(|told| known.is(told.remote)) {
@@ -83,14 +83,20 @@ impl Touch {
 
 impl Remote {
     fn window_sec(&self, protocol: Protocol, timeouts: &Timeouts) -> u32 {
-        (self.timeout_sec(protocol, timeouts) / TOUCHES).max(1)
+        (self.timeout_sec(protocol, timeouts) / OWNER_UPDATES).max(1)
     }
 
     fn window(&self, protocol: Protocol, timeouts: &Timeouts, now: Tick) -> u8 {
         (now.0 / self.window_sec(protocol, timeouts)) as u8
     }
 
-    fn is_touch_due(&self, told: u8, protocol: Protocol, timeouts: &Timeouts, now: Tick) -> bool {
+    fn is_owner_update_due(
+        &self,
+        told: u8,
+        protocol: Protocol,
+        timeouts: &Timeouts,
+        now: Tick,
+    ) -> bool {
         let is_recent = now.since(self.last_seen) < 2 * self.window_sec(protocol, timeouts);
         is_recent && self.window(protocol, timeouts, now) != told
     }
@@ -99,43 +105,48 @@ impl Remote {
 impl Mapping {
     /// True if an owner update for the mapping's first session is due.
     #[inline]
-    pub(crate) fn is_touch_due(&self, timeouts: &Timeouts, now: Tick) -> bool {
-        let told = (self.flags >> Self::TOUCHED_SHIFT) as u8;
-        self.first.is_touch_due(told, self.protocol, timeouts, now)
+    pub(crate) fn is_owner_update_due(&self, timeouts: &Timeouts, now: Tick) -> bool {
+        let told = (self.flags >> Self::WINDOW_SHIFT) as u8;
+        self.first.is_owner_update_due(told, self.protocol, timeouts, now)
     }
 
-    pub(crate) fn note_touch(&mut self, timeouts: &Timeouts, now: Tick) {
+    pub(crate) fn note_owner_update(&mut self, timeouts: &Timeouts, now: Tick) {
         let window = self.first.window(self.protocol, timeouts, now);
-        let others = self.flags & ((1 << Self::TOUCHED_SHIFT) - 1);
-        self.flags = others | u16::from(window) << Self::TOUCHED_SHIFT;
+        let others = self.flags & ((1 << Self::WINDOW_SHIFT) - 1);
+        self.flags = others | u16::from(window) << Self::WINDOW_SHIFT;
     }
 }
 
 impl Session {
-    /// As [`Mapping::is_touch_due`].
+    /// As [`Mapping::is_owner_update_due`].
     #[inline]
-    pub(crate) fn is_touch_due(&self, protocol: Protocol, timeouts: &Timeouts, now: Tick) -> bool {
-        self.remote.is_touch_due(self.touched(), protocol, timeouts, now)
+    pub(crate) fn is_owner_update_due(
+        &self,
+        protocol: Protocol,
+        timeouts: &Timeouts,
+        now: Tick,
+    ) -> bool {
+        self.remote.is_owner_update_due(self.update_window(), protocol, timeouts, now)
     }
 
-    pub(crate) fn note_touch(&mut self, protocol: Protocol, timeouts: &Timeouts, now: Tick) {
-        self.set_touched(self.remote.window(protocol, timeouts, now));
+    pub(crate) fn note_owner_update(&mut self, protocol: Protocol, timeouts: &Timeouts, now: Tick) {
+        self.set_update_window(self.remote.window(protocol, timeouts, now));
     }
 }
 
 impl Nat {
-    /// Applies an owner update: another worker last saw traffic of an owned record at `touch.seen`,
+    /// Applies an owner update: another worker last saw traffic of an owned record at `update.seen`,
     /// or uses its duplicate.
-    pub(crate) fn apply_touch(
+    pub(crate) fn apply_owner_update(
         &mut self,
         table: Table,
         slab: SlabId,
         slot: u32,
         version: u32,
-        touch: &Touch,
+        update: &OwnerUpdate,
         now: Tick,
     ) -> Applied {
-        if is_never(touch.seen, now) && touch.segment.is_none() {
+        if is_never(update.seen, now) && update.segment.is_none() {
             let disused = (table == Table::Mappings)
                 .then(|| self.live_mapping(slab, slot, version))
                 .flatten();
@@ -154,15 +165,15 @@ impl Nat {
             }),
         };
         let Some((id, remote, protocol)) = found else { return Applied::Old };
-        let state = touch.state(remote, now);
-        let told = touch.state.filter(|told| remote.is(told.remote));
+        let state = update.state(remote, now);
+        let told = update.state.filter(|told| remote.is(told.remote));
         let is_answered = told.is_some_and(|told| told.state.is_answered(protocol));
-        remote.last_seen = remote.last_seen.later(touch.seen, now);
+        remote.last_seen = remote.last_seen.later(update.seen, now);
         if protocol == Protocol::Tcp && state != remote.state {
             remote.state = state;
             match table {
-                Table::Mappings => self.note_mapping(News::Changed, id),
-                Table::Sessions => self.note_session(News::Changed, id),
+                Table::Mappings => self.note_mapping(MarkKind::Changed, id),
+                Table::Sessions => self.note_session(MarkKind::Changed, id),
             }
         }
         if is_answered {
@@ -193,7 +204,7 @@ impl Nat {
         let timeouts = &self.policy.timeouts;
         let was_seen =
             !is_never(known.last_seen, now) && !known.is_expired(protocol, timeouts, now);
-        if is_copied && is_further && (was_seen || self.is_hearsay) { known.state } else { state }
+        if is_copied && is_further && (was_seen || self.is_relayed) { known.state } else { state }
     }
 
     /// Sends the owner of a copied record, which is behind, an owner update with the state reached
@@ -203,8 +214,8 @@ impl Nat {
             Table::Mappings => (self.mappings.slab_of(id), self.mappings.get(id).version()),
             Table::Sessions => (self.sessions.slab_of(id), self.sessions.get(id).version()),
         };
-        if !self.is_hearsay {
-            self.journal.touch(table, slab, version, id);
+        if !self.is_relayed {
+            self.journal.push_owner_update(table, slab, version, id);
         }
     }
 
