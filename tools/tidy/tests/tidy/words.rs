@@ -8,7 +8,7 @@ const OPENINGS: [&str; 8] =
 
 /// Not in a comment: a machine is "it", and each of the others has a plain word in its place.
 const WORDS: [&str; 9] =
-    ["he", "him", "his", "anew", "told", "nobody", "stall", "mishap", "hearsay"];
+    ["he", "him", "his", "anew", "told", "nobody", "standstill", "mishap", "hearsay"];
 
 /// The faults of a comment line without its marks: words, and openings of the sentences in it.
 fn faults_of(text: &str) -> Vec<&'static str> {
