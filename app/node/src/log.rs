@@ -45,7 +45,7 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("capture-stopped", "A capture ended."),
     (
         "checksums-wrong",
-        "TCP SYNs come from a side with wrong checksums, so that nobody answers them: an offload on a virtual link. Said once for a side.",
+        "TCP SYNs come from a side with wrong checksums, so that no host answers them: an offload on a virtual link. Said once for a side.",
     ),
     (
         "cluster-awaited",
@@ -89,7 +89,7 @@ pub const EVENTS: &[(&str, &str)] = &[
     ),
     ("end-late", "A part of the node did not end in time; the end goes on without it."),
     (
-        "end-not-told",
+        "end-not-reported",
         "The guard could not be given the means to see a thread's end at once; it sees its silence.",
     ),
     (
@@ -112,7 +112,7 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("export-spool-unreadable", "A file of a spool is none of this version; it was set aside."),
     (
         "shutdown-notice-failed",
-        "etcd could not be told that the node has ended; its lanes wait for its next start.",
+        "etcd could not learn that the node has ended; its lanes wait for its next start.",
     ),
     ("gateway-down", "No gateway of a side answers ARP any more."),
     (
@@ -124,7 +124,7 @@ pub const EVENTS: &[(&str, &str)] = &[
         "No gateway of a side has answered ARP since start; the worker keeps asking.",
     ),
     ("gateway-up", "A gateway of a side answers ARP."),
-    ("guard-restarted", "The process that holds the routes ended and was started anew."),
+    ("guard-restarted", "The process that holds the routes ended and was restarted."),
     ("guard-resumed", "The guard of the routes that stood still goes on."),
     (
         "guard-silent",
@@ -167,7 +167,7 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("primary-promoted", "Controller: a worker becomes primary of a shard; says why."),
     (
         "recording-ended",
-        "The recording of what the node is told has ended: it is as long as it may be, or cannot be written.",
+        "The recording of the node's events has ended: it is as long as it may be, or cannot be written.",
     ),
     ("role-changed", "A worker has another role for a shard."),
     (

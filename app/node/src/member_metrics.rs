@@ -47,7 +47,7 @@ fn roles(
         let count = of(worker).filter(|shard| is_unprotected(status, shard)).count();
         (Labels([("worker", label), NO_LABEL, NO_LABEL]), count as f64)
     });
-    let help = "Shards served here that nobody else has a full copy of.";
+    let help = "Shards served here of which no other member has a full copy.";
     family.gauge("weir_shards_unprotected", help, unprotected)?;
     let misdirected = numbers().map(|(label, worker)| {
         let count = of(worker).filter(|shard| shard.is_misdirected).count();
@@ -87,7 +87,7 @@ fn replication(family: &mut Family<'_, '_>, status: &MemberStatus) -> Result<(),
             .map(move |(peer, number)| (labels(number.as_str(), peer.peer.as_str()), value(peer)))
     };
     let resyncs = counter(|peer| peer.resyncs_total);
-    let help = "Streams to the peer that began anew.";
+    let help = "Streams to the peer that started over.";
     family.counter("weir_replication_resyncs", help, resyncs)?;
     let gaps = counter(|peer| peer.gaps_total);
     let help = "Datagrams of the peer that were missing when the next came.";
@@ -208,7 +208,7 @@ fn routes(
     let help = "Packets that a worker that stood still for a second or longer threw away.";
     family.counter("weir_late_discarded", help, late(|board| board.late_discarded.get()))?;
     let restarts = [(none(), status.guard_restarts_total)];
-    family.counter("weir_guard_restarts", "Guards that were started anew.", restarts)?;
+    family.counter("weir_guard_restarts", "Guards that were restarted.", restarts)?;
     let help = "Events of the guard and the workers that the thread of the roles was too late for.";
     family.counter("weir_roles_events_lost", help, [(none(), status.events_lost_total)])
 }

@@ -90,7 +90,7 @@ fn risks(member: &MemberStatus) -> Vec<String> {
     let bare = ids(member, |shard| is_unprotected(member, shard));
     if !bare.is_empty() {
         risks.push(format!(
-            "{}: served here, and nobody else has a synced copy",
+            "{}: served here, and no other member has a synced copy",
             shards_named(&bare)
         ));
     }

@@ -115,7 +115,7 @@ fn a_member_that_is_well_is_counted_and_at_no_risk() {
 #[test]
 fn every_risk_is_named() {
     let bare = risks_of(|member| member.shards.push(shard(7, "acting", 0)));
-    assert_eq!(bare, ["shard 7: served here, and nobody else has a synced copy"]);
+    assert_eq!(bare, ["shard 7: served here, and no other member has a synced copy"]);
     let set_back = risks_of(|member| {
         member.shards.iter_mut().for_each(|shard| shard.is_set_back = true);
     });

@@ -165,7 +165,7 @@ fn no_doubts(
 ) -> anyhow::Result<()> {
     match freeze {
         _ if leader.is_none() => anyhow::bail!(
-            "no controller leads, so nobody knows whether shards are in doubt: start `weir controller`"
+            "no controller leads, so it is not known whether shards are in doubt: start `weir controller`"
         ),
         _ if !has_report => anyhow::bail!("the controller has not looked at the shards yet"),
         Some(why) => anyhow::bail!(

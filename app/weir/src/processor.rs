@@ -31,7 +31,7 @@ const NEEDS: [Need; 8] = [
 
 const PROCESSOR_ADVICE: &str = "weir is built for x86-64-v3 with AES: Intel since Haswell, AMD since Zen. Run it on such a \
      processor; give a virtual machine the processor model of its host; or change target-cpu in .cargo/config.toml and \
-     build anew";
+     build again";
 const SYSTEM_ADVICE: &str = "the operating system does not save AVX registers: start the kernel without `noxsave` and \
      `clearcpuid`, and let the hypervisor offer XSAVE";
 
@@ -124,7 +124,7 @@ mod tests {
     fn the_message_names_what_is_missing_and_what_to_do() {
         let text = explained(&ProcessorFeatures { leaf_7_ebx: 1 << 3, ..ALL });
         assert!(text.starts_with("weir: this processor lacks AVX2, BMI2; weir is built"), "{text}");
-        assert!(text.ends_with("build anew\n"), "{text}");
+        assert!(text.ends_with("build again\n"), "{text}");
         let text = explained(&ProcessorFeatures { xcr0: 0b011, ..ALL });
         assert!(text.starts_with("weir: the operating system does not save AVX"), "{text}");
     }

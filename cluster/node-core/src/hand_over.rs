@@ -66,7 +66,7 @@ impl HandOver {
         if is_quiet {
             tracing::info!(event = "handed-over", "others serve what they have copies of");
         } else if now >= began + HAND_OVER_MAX {
-            tracing::warn!(event = "hand-over-late", "ending with shards nobody took");
+            tracing::warn!(event = "hand-over-late", "ending with shards that no other node took");
         } else {
             return false;
         }

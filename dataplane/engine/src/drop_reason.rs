@@ -36,7 +36,7 @@ drop_reasons! {
     ArpMalformed "arp-malformed" "ARP that is not IPv4 over Ethernet, truncated, or from a MAC that no neighbour has.";
     IpMalformed "ip-malformed" "Bad version, header length or total length of the IPv4 header.";
     IpChecksum "ip-checksum" "Wrong IPv4 header checksum.";
-    NotLocal "not-local" "Addressed to nobody here: neither a tunnel endpoint, a public prefix nor the worker.";
+    NotLocal "not-local" "Addressed neither to a tunnel endpoint nor to a public prefix nor to the worker.";
     LocalProtocol "local-protocol" "Addressed to the worker itself, but not a ping.";
     OuterFragment "outer-fragment" "A fragment of a tunnel packet: raise the access MTU, or lower the homes' tunnel MTU.";
     OuterProtocol "outer-protocol" "Sent to a tunnel endpoint, but neither GRE nor a ping.";
@@ -53,7 +53,7 @@ drop_reasons! {
     PortZero "port-zero" "UDP or TCP from or to port 0, which no mapping can have: UDP that wants no answer (RFC 768), or an error.";
     IcmpChecksum "icmp-checksum" "Wrong checksum of an ICMP error or of the header it quotes (RFC 5508 REQ-3).";
     IcmpKind "icmp-kind" "An ICMP message that a NAT does not carry.";
-    IcmpUnsolicited "icmp-unsolicited" "An echo request from the internet, or an echo reply nobody asked for.";
+    IcmpUnsolicited "icmp-unsolicited" "An echo request from the internet, or an unsolicited echo reply.";
     IcmpErrorUnmatched "icmp-error-unmatched" "An ICMP error about no known session (RFC 5508 REQ-4, REQ-5).";
     NotSubscriber "not-subscriber" "The home is not inside the configured subscriber prefixes.";
     SubscribersMax "subscribers-max" "The shard already serves subscribers_max homes.";
@@ -63,7 +63,7 @@ drop_reasons! {
     SessionsPerSubscriber "sessions-per-subscriber" "The home has as many remotes beside the first of each port as it may, or half of them opened from the internet (limits.sessions).";
     NewFlows "new-flows" "The home begins more flows than it may in a second (limits.new_flows_per_sec, new_flows_burst).";
     NewHomes "new-homes" "A home that was not here, of a shard that has admitted as many as it may in this second (limits.new_homes_per_sec).";
-    NoMapping "no-mapping" "From the internet to a public address and port that nobody holds.";
+    NoMapping "no-mapping" "From the internet to a public address and port that no home holds.";
     OwnSource "own-source" "From the internet, with a source in a public prefix that this worker alone serves: forged, or a route leads back.";
     Filtered "filtered" "From a remote endpoint that the mapping's filtering does not admit.";
     TcpNotSyn "tcp-not-syn" "TCP without a session and not a SYN.";
@@ -74,8 +74,8 @@ drop_reasons! {
     FragmentTiny "fragment-tiny" "A fragment made to hide the transport header (RFC 1858, RFC 3128).";
     FragmentLimit "fragment-limit" "Came before its first fragment, and its sender or all together have more such fragments than may be held: the oldest of the greediest go first.";
     FragmentTimeout "fragment-timeout" "Its first fragment did not come in time, or was refused.";
-    DontFragment "dont-fragment" "Too big for the next link and not to be fragmented; the sender was told.";
-    TtlExceeded "ttl-exceeded" "Its time to live ended here; the sender was told.";
+    DontFragment "dont-fragment" "Too big for the next link and not to be fragmented; the sender gets an ICMP error.";
+    TtlExceeded "ttl-exceeded" "Its time to live ended here; the sender gets an ICMP error.";
     GatewayUnresolved "gateway-unresolved" "No gateway of that side answers ARP.";
     NotServing "not-serving" "Of a shard whose packets this worker does not translate.";
     MissRefused "miss-refused" "Without a mapping, of a shard in which this worker may make none.";

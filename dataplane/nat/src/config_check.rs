@@ -28,7 +28,7 @@ pub const PORT_BLOCK_MAX: u16 = 8192;
 /// Why a policy is refused.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum NatError {
-    #[error("there is no shard: without one nobody can be served")]
+    #[error("there is no shard: without one no home can be served")]
     NoShard,
     #[error("{count} shards: one worker serves {SHARDS_MAX} at most")]
     ShardsMax { count: usize },
@@ -49,7 +49,7 @@ pub enum NatError {
     )]
     NoRoomForSubscribers { id: ShardId, subscribers: u32, free: u64 },
     #[error(
-        "`subscribers` is empty: without a prefix of the homes' addresses nobody can be served"
+        "`subscribers` is empty: without a prefix of the homes' addresses no home can be served"
     )]
     NoSubscribers,
     #[error("shard {id} has no public prefix")]
@@ -62,7 +62,7 @@ pub enum NatError {
         "the shards have {addresses} public addresses: {PUBLIC_ADDRESSES_MAX} are the limit with translation"
     )]
     PublicAddressesMax { addresses: u64 },
-    #[error("`subscribers_max` of shard {id} is 0: it could serve nobody")]
+    #[error("`subscribers_max` of shard {id} is 0: it could serve no home")]
     SubscribersMaxZero { id: ShardId },
     #[error(
         "`subscribers_max` of all shards is {total} together: {SUBSCRIBERS_TOTAL_MAX} are the limit"

@@ -69,7 +69,7 @@ impl Difference {
             Self::NotExported => "not exported",
             Self::ExportedNextHop => "next hop differs as exported",
             Self::ExportedMetric => "metric differs as exported",
-            Self::NotWanted => "nobody wants it",
+            Self::NotWanted => "no role wants it",
         }
     }
 }

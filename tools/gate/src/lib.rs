@@ -41,7 +41,7 @@ pub const PARTS: [Part; 15] = [
     part("gre-tcp-open", "SYNs, the MSS clamped", 1520.0, trace::gre_tcp_open),
     part("plain-udp-up", "established UDP without tunnels, up", 505.0, trace::plain_udp_up),
     part("plain-udp-down", "established UDP without tunnels, down", 448.0, trace::plain_udp_down),
-    part("no-mapping", "from the internet to ports nobody holds", 735.0, trace::no_mapping),
+    part("no-mapping", "from the internet to ports that no home holds", 735.0, trace::no_mapping),
     part("flood-syn", "SYNs of a home over its limit of the slow path", 640.0, trace::flood_syn),
     part("flood-remotes", "one port to new remotes, over the limit", 660.0, trace::flood_remotes),
     part("flood-fragments", "first fragments, over the limit", 635.0, trace::flood_fragments),

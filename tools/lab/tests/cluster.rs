@@ -167,7 +167,7 @@ fn a_foreign_route_is_named(lab: &ClusterLab) -> Result<()> {
     lab.network.nodes[0].ip("route delete 192.0.2.1/32 dev weir0 table 4242 metric 5")?;
     ensure!(table.status.code() == Some(1), "{}", table.stdout);
     let row = table.stdout.lines().find(|line| line.contains("192.0.2.1/32"));
-    ensure!(row.is_some_and(|row| row.ends_with("nobody wants it")), "{}", table.stdout);
+    ensure!(row.is_some_and(|row| row.ends_with("no role wants it")), "{}", table.stdout);
     Ok(())
 }
 

@@ -151,7 +151,7 @@ fn news_of(event: Event) -> GuardNews {
     match event {
         Event::Fenced { worker, .. } => GuardNews::Fenced { worker },
         Event::Restarted { reason } => {
-            GuardNews::Said { text: format!("the guard ended ({reason}) and was started anew") }
+            GuardNews::Said { text: format!("the guard ended ({reason}) and was restarted") }
         }
         Event::Incomplete { worker, total, .. } => {
             GuardNews::Said { text: format!("worker {worker}: {total} routes were refused") }

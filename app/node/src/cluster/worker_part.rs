@@ -153,7 +153,7 @@ impl ThreadLink {
     pub(crate) fn begin(&self) {
         if let Err(error) = self.heartbeat.begin() {
             tracing::warn!(
-                event = "end-not-told",
+                event = "end-not-reported",
                 worker = self.worker,
                 %error,
                 "if this thread ends, the guard will notice by its silence only"

@@ -36,7 +36,7 @@ fn write_table(look: &Look, out: &mut impl Write) -> io::Result<()> {
     table.print(out)?;
     writeln!(out, "\n{}", summary(look))?;
     for (side, why) in &look.silences {
-        writeln!(out, "what the {side} switch is told is not known: {why}")?;
+        writeln!(out, "what the {side} switch receives is not known: {why}")?;
     }
     Ok(())
 }
@@ -205,7 +205,7 @@ worker  shard  side      prefix          next hop    metric  set  kernel        
      0      5  internet  203.0.113.0/28  10.10.0.10       7  yes  as wanted         no answer
 
 3 routes wanted, 2 access and 1 internet: 3 routes differ
-what the internet switch is told is not known: BIRD does not run here
+what the internet switch receives is not known: BIRD does not run here
 ";
         let trimmed: Vec<&str> = expected.lines().map(str::trim_end).collect();
         assert_eq!(text.lines().collect::<Vec<_>>(), trimmed, "{text}");

@@ -101,7 +101,7 @@ fn words(news: &MapNews) -> String {
         MapNews::Node(node, news) => format!("node {node}: {}", news.words()),
         MapNews::Silent => "etcd gives no news: what changes now is shown later".to_owned(),
         MapNews::Again => "etcd gives news again".to_owned(),
-        MapNews::Restored => "etcd was restored from a backup: all follows anew".to_owned(),
+        MapNews::Restored => "etcd was restored from a backup: everything is read again".to_owned(),
     }
 }
 

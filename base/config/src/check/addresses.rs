@@ -42,7 +42,7 @@ pub(crate) fn check(workers: &[Worker], shards: &[Shard], findings: &mut Finding
             if net.contains(&endpoint) && net.addr() != endpoint {
                 let message = format!("{endpoint} lies in the connected prefix {}", net.trunc());
                 let fix =
-                    "nobody answers ARP for it: take an address outside and route it to the worker";
+                    "no host answers ARP for it: take an address outside and route it to the worker";
                 findings.warning(&key, message, fix);
             }
         }

@@ -38,8 +38,8 @@ pub(crate) fn check(file: &ClusterFile, are_cut: bool, findings: &mut Findings<'
 fn refuse_shared(all: &[Numbers], findings: &mut Findings<'_>) {
     let free = 1 + all.iter().map(|numbers| numbers.last).max().unwrap_or_default();
     let fix = match u32::try_from(free) {
-        Ok(free) => format!("a number is for ever: give the newer one {free}"),
-        Err(_) => "a number is for ever: change the newer one".to_owned(),
+        Ok(free) => format!("a number is permanent: give the newer one {free}"),
+        Err(_) => "a number is permanent: change the newer one".to_owned(),
     };
     let mut sorted: Vec<usize> = (0..all.len()).collect();
     sorted.sort_by_key(|index| (all[*index].first, *index));

@@ -247,11 +247,11 @@ fn numbers() {
     };
     assert_found("room", &with("9"), &[]);
     let expected = [
-        "20:12: pool[1].first_id: shards 8..=15 overlaps shards 1..=8 of pool[0].first_id (a number is for ever: give the newer one 1001)",
+        "20:12: pool[1].first_id: shards 8..=15 overlaps shards 1..=8 of pool[0].first_id (a number is permanent: give the newer one 1001)",
     ];
     assert_found("no room", &with("8"), &expected);
     let expected = [
-        "22:6: shard[0].id: shard 1000 overlaps shards 993..=1000 of pool[1].first_id (a number is for ever: give the newer one 1001)",
+        "22:6: shard[0].id: shard 1000 overlaps shards 993..=1000 of pool[1].first_id (a number is permanent: give the newer one 1001)",
     ];
     assert_found("a shard within", &with("993"), &expected);
     let expected = ["20:12: pool[1].first_id: its last shard would have the number 4294967302"];

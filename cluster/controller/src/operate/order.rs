@@ -52,7 +52,7 @@ pub enum OperateError {
         "there is no shard {shard}, so nothing was written; served, and not in the cluster file: {known}"
     )]
     NoShard { shard: u32, known: String },
-    #[error("nobody has said what is wanted: `weir apply` the cluster file first")]
+    #[error("no cluster file has been applied: `weir apply` the cluster file first")]
     NothingDesired,
     #[error("the key `{0}` was written by a newer version of weir: use that version")]
     Newer(&'static str),

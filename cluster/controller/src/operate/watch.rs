@@ -39,7 +39,7 @@ impl NodeNews {
     pub fn words(self) -> &'static str {
         match self {
             Self::Registered => "is registered",
-            Self::Restarted => "runs anew",
+            Self::Restarted => "restarted",
             Self::Stopping => "is about to end",
             Self::Gone => "is not registered any more",
         }
@@ -162,7 +162,7 @@ fn changes(before: Option<&ShardEntry>, after: &ShardEntry) -> Vec<String> {
         let worker = &member.incarnation.worker;
         match former {
             None if before.members().iter().any(is_again) => {
-                what.push(format!("{worker} begins anew"));
+                what.push(format!("{worker} starts over"));
             }
             None if member.state != MemberState::Synced => {
                 what.push(format!("{worker} begins to copy"));

@@ -30,7 +30,7 @@ pub(super) fn map_frozen(why: &str) -> String {
 
 pub(super) fn missing(count: usize) -> String {
     format!(
-        "shards of the cluster file that nobody serves yet: {count}; the controller creates them"
+        "shards of the cluster file that no worker serves yet: {count}; the controller creates them"
     )
 }
 

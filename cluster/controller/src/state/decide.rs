@@ -122,7 +122,7 @@ impl Controller {
             None => Some("the key `control` cannot be read: `weir controller unfreeze`".into()),
             Some(Some(freeze)) => Some(words::frozen(freeze)),
             Some(None) if self.view.desired.is_none() => {
-                Some("nobody has said what is wanted: `weir apply`".into())
+                Some("no cluster file has been applied: `weir apply`".into())
             }
             Some(None) if self.view.desired().is_none() => {
                 Some("the key `desired` cannot be read: is it of a newer version of weir?".into())

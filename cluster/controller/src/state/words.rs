@@ -41,7 +41,7 @@ fn what_of(transition: &Transition) -> String {
             format!("{} begins to copy, {} is to leave", by.worker, member.worker)
         }
         Transition::Keep(who) => format!("{} is to stay", who.worker),
-        Transition::Resync(who) => format!("{} copies anew", who.worker),
+        Transition::Resync(who) => format!("{} copies again", who.worker),
         Transition::Synced(who) => format!("{} is synced", who.worker),
         Transition::OutOfSync(who) => format!("{} is out of sync", who.worker),
         Transition::Settle { by, .. } => format!("{} has taken lanes", by.worker),
@@ -49,7 +49,7 @@ fn what_of(transition: &Transition) -> String {
         Transition::Retire(who) => format!("{} is to leave", who.worker),
         Transition::Remove(who) => format!("{} has left", who.worker),
         Transition::Fence(who) => format!("{} has ended, its lanes are taken", who.worker),
-        Transition::Restart { ended, .. } => format!("{} begins anew, and copies", ended.worker),
+        Transition::Restart { ended, .. } => format!("{} starts over, and copies", ended.worker),
         Transition::Resume { ended, .. } => format!("{} has resumed its seat", ended.worker),
         Transition::Reseat { ended, to } => {
             format!("{} has ended, {} is primary and begins empty", ended.worker, to.worker)
@@ -92,7 +92,7 @@ pub(super) fn why(step: &Step, kind: Kind, controller: &Controller, fleet: &Flee
         Kind::Repair => format!("fewer than {} members run", fleet.wanted),
         Kind::Finish => match &step.change {
             Change::Apply { transition: Transition::Keep(_), .. } => {
-                "who came in its place has gone".into()
+                "its replacement is gone".into()
             }
             _ => "it is not needed any more".into(),
         },

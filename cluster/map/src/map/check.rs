@@ -26,7 +26,7 @@ pub enum Violation {
     Term { term: Term, epoch: Epoch },
     #[error("epoch {0}: epochs end at 2^63")]
     Epoch(Epoch),
-    #[error("lane {lane} names seat {seat}, where nobody sits")]
+    #[error("lane {lane} names seat {seat}, which no member holds")]
     NobodyThere { lane: usize, seat: Seat },
     #[error("lane {0} moves from its owner to its owner")]
     MoveToItself(usize),

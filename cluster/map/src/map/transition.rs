@@ -64,7 +64,7 @@ pub enum Refused {
     HasLanes(Incarnation),
     #[error("lane {0} is not on its way to this owner")]
     NotMoving(usize),
-    #[error("nobody else could take over from {0}")]
+    #[error("no other member could take over from {0}")]
     NoSurvivor(Incarnation),
     #[error("the last term has been reached")]
     LastTerm,
