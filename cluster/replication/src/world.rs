@@ -1,9 +1,9 @@
 //! Hot. The NAT as streams see it: lanes to copy from, and lanes to copy to.
 //!
 //! Records of a peer are accepted from the start of its copy on, and only if its versions continue
-//! those here. One uninterrupted history of one writer of a lane is a *lineage* (`Lineage`). A worker
-//! that takes a lane over with all of the former lineage continues it, and so do its copies. A
-//! worker that begins with nothing, or with less, may give lower versions to newer records: a
+//! those here. One uninterrupted history of one writer of a lane is a *lineage* (`Lineage`). A
+//! worker that takes a lane over with all of the former lineage continues it, and so do its copies.
+//! A worker that begins with nothing, or with less, may give lower versions to newer records: a
 //! worker that holds more then empties the lane before it accepts the copy. A relay that takes the
 //! lane over notifies the peers that it has copied it to: their copies continue in its own lineage.
 //!

@@ -5,7 +5,8 @@
 //! a stream. Packets then use the mapping that is in use: [`preferred`](Nat::preferred) is asked
 //! for each packet, so nothing in the index decides it. A worker that uses one mapping and has
 //! never seen a packet of the other informs the other's owner, by an owner update that is as old as
-//! a copy without packets (`owner_update.rs`). The owner ends its mapping, unless it knows of traffic.
+//! a copy without packets (`owner_update.rs`). The owner ends its mapping, unless it knows of
+//! traffic.
 
 use std::cmp::Reverse;
 

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Only records in lanes owned here end. For mappings of other workers' lanes that are in use, the
-//! walk sends the owner updates (`owner_update.rs`). TCP closed by two FINs skips the quarantine, and
-//! without translation there is none.
+//! walk sends the owner updates (`owner_update.rs`). TCP closed by two FINs skips the quarantine,
+//! and without translation there is none.
 
 use weir_flow::{Hash, Record, RecordId};
 

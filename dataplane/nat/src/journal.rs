@@ -7,8 +7,8 @@
 //! again before it was reported free.
 //!
 //! Packets that only keep a session alive are not sent. For a record of another worker's lane, what
-//! was seen here is sent to its owner, see `owner_update.rs`. A full ring loses marks and sets a flag on
-//! the lane: every worker that holds a copy of it has to copy it again.
+//! was seen here is sent to its owner, see `owner_update.rs`. A full ring loses marks and sets a
+//! flag on the lane: every worker that holds a copy of it has to copy it again.
 
 use std::collections::VecDeque;
 

@@ -101,8 +101,8 @@ pub(crate) struct Lanes {
     replicated: usize,
     awaited: usize,
     owned: usize,
-    /// Indexed by [`LaneFault`]: whether some lane may have lost changes, or have become full, since
-    /// the last [`Lanes::take`].
+    /// Indexed by [`LaneFault`]: whether some lane may have lost changes, or have become full,
+    /// since the last [`Lanes::take`].
     has_news: [bool; 2],
 }
 

@@ -153,7 +153,8 @@ impl Mapping {
     /// A flow of its home was answered.
     pub(crate) const ANSWERED: u16 = 1 << 5;
     /// Shift of the upper byte. In a copy it holds the window of the last owner update, see
-    /// `owner_update.rs`; in an uncommitted mapping, which this worker owns, the batch, see `commit.rs`.
+    /// `owner_update.rs`; in an uncommitted mapping, which this worker owns, the batch, see
+    /// `commit.rs`.
     pub(crate) const WINDOW_SHIFT: u32 = 8;
 
     pub(crate) fn inside(&self) -> Endpoint {

@@ -1,5 +1,5 @@
-//! Owner updates ([`OwnerUpdate`](ChangeKind::OwnerUpdate)): reports to a lane's owner of the traffic that
-//! another worker carries.
+//! Owner updates ([`OwnerUpdate`](ChangeKind::OwnerUpdate)): reports to a lane's owner of the
+//! traffic that another worker carries.
 //!
 //! The owner's timers see only the packets that reach the owner. Any other worker that translates
 //! packets of a mapping reports to the owner, once per quarter of the mapping's timeout, how long
@@ -135,8 +135,8 @@ impl Session {
 }
 
 impl Nat {
-    /// Applies an owner update: another worker last saw traffic of an owned record at `update.seen`,
-    /// or uses its duplicate.
+    /// Applies an owner update: another worker last saw traffic of an owned record at
+    /// `update.seen`, or uses its duplicate.
     pub(crate) fn apply_owner_update(
         &mut self,
         table: Table,

@@ -32,8 +32,8 @@ pub(crate) struct Session {
     pub(crate) references: u32,
 }
 
-/// Set in `references` of a session that holds notes: [`MARKED`], and in [`UPDATE_WINDOW`] the window of
-/// its last owner update.
+/// Set in `references` of a session that holds notes: [`MARKED`], and in [`UPDATE_WINDOW`] the
+/// window of its last owner update.
 const NOTES: u32 = 1 << 31;
 /// A mark in the journal waits for the session.
 const MARKED: u32 = 1 << 8;

@@ -54,7 +54,8 @@ fn files_have_at_most_five_hundred_lines() {
     assert_none(&faults, "Cut the file, or list it in tools/tidy/tests/tidy/lengths.rs.");
 }
 
-/// The functions of a file: the number of the first line, the name, and how many lines. Relies on rustfmt's layout.
+/// The functions of a file: the number of the first line, the name, and how many lines. Relies on
+/// rustfmt's layout.
 fn functions(file: &SourceFile) -> Vec<(usize, &str, usize)> {
     let lines: Vec<_> = file.text.lines().collect();
     let mut found = Vec::new();

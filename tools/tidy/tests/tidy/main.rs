@@ -1,4 +1,5 @@
-//! Reads the source tree as text and fails on what its rules do not allow. See the crate's documentation.
+//! Reads the source tree as text and fails on what its rules do not allow. See the crate's
+//! documentation.
 
 mod lengths;
 mod source;
