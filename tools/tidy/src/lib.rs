@@ -4,6 +4,7 @@
 //!   every crate;
 //! - `lengths`: columns of a comment, lines of a file and of a function, with the exceptions that
 //!   are listed there;
+//! - `licences`: what weir is built from has a licence that binds its users to nothing;
 //! - `words`: openings and pronouns that comments do not use;
 //! - `specification`: every promise of SPECIFICATION.md names a test that exists, and so does the
 //!   list of fuzz targets.

@@ -41,8 +41,7 @@ pub(crate) fn check(workers: &[Worker], shards: &[Shard], findings: &mut Finding
         if let (Some(net), Some(endpoint)) = (net, shard.endpoint) {
             if net.contains(&endpoint) && net.addr() != endpoint {
                 let message = format!("{endpoint} lies in the connected prefix {}", net.trunc());
-                let fix =
-                    "no host answers ARP for it: take an address outside and route it to the worker";
+                let fix = "no host answers ARP for it: take an address outside and route it to the worker";
                 findings.warning(&key, message, fix);
             }
         }

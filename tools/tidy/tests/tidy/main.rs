@@ -2,6 +2,7 @@
 //! documentation.
 
 mod lengths;
+mod licences;
 mod source;
 mod specification;
 mod tiers;
