@@ -110,10 +110,6 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("export-spool-failing", "The spool of a collector cannot be used; it is tried again."),
     ("export-spool-not-removed", "A segment of a spool that was sent cannot be removed."),
     ("export-spool-unreadable", "A file of a spool is none of this version; it was set aside."),
-    (
-        "shutdown-notice-failed",
-        "etcd could not learn that the node has ended; its lanes wait for its next start.",
-    ),
     ("gateway-down", "No gateway of a side answers ARP any more."),
     (
         "gateway-moved",
@@ -187,6 +183,10 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("shard-moved", "Controller: a move of a shard begins or ends: a drain, or balance."),
     ("shard-repaired", "Controller: a shard with too few copies gets one more."),
     ("shard-retired", "Controller: a shard is given up, as ordered; its flows end."),
+    (
+        "shutdown-notice-failed",
+        "etcd could not learn that the node has ended; its lanes wait for its next start.",
+    ),
     ("start-failed", "The process cannot start; the exit code says why."),
     (
         "started-without-etcd",

@@ -74,7 +74,7 @@ impl ShutdownNotice {
             Outcome::LostRace(_) | Outcome::NotLeader => unsaid("others write all the time"),
             Outcome::Unavailable(error) | Outcome::Refused(error) => unsaid(&error.to_string()),
             Outcome::Unknown(error) => {
-                tracing::warn!(event = "farewell-unsaid", "{error}");
+                tracing::warn!(event = "shutdown-notice-failed", "{error}");
                 Step::Leave { is_unsaid: false }
             }
         }
@@ -83,7 +83,7 @@ impl ShutdownNotice {
 
 /// Leaves with the notice certainly not sent: the node's lanes wait for its next start.
 fn unsaid(why: &str) -> Step {
-    tracing::warn!(event = "farewell-unsaid", "{why}");
+    tracing::warn!(event = "shutdown-notice-failed", "{why}");
     Step::Leave { is_unsaid: true }
 }
 
