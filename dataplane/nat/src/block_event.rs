@@ -7,8 +7,9 @@
 //!           (each hour again: Held .. Listed)
 //! ```
 //!
-//! Only the owner of a lane logs its events. It counts them from 1 when it takes the lane, those
-//! that the ring has no room for included, so that a reader sees where one is missing.
+//! Only the owner of a lane logs its events. It counts them from 1 when it takes the lane in
+//! another epoch than before (in the same epoch the count goes on), those that the ring has no room
+//! for included, so that a reader sees where one is missing.
 
 use std::collections::{BTreeMap, VecDeque};
 
