@@ -1,6 +1,7 @@
 //! Reads the source tree as text and fails on what its rules do not allow. See the crate's
 //! documentation.
 
+mod documents;
 mod lengths;
 mod licences;
 mod source;

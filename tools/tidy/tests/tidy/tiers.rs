@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::source::{assert_none, root};
 
 /// The tiers, from the lowest up.
-const TIERS: [&str; 6] = ["base", "dataplane", "io", "cluster", "app", "tools"];
+pub(crate) const TIERS: [&str; 6] = ["base", "dataplane", "io", "cluster", "app", "tools"];
 
 /// A package: its folder from the root of the tree, and the names of what it uses, for tests too.
 struct Package {
