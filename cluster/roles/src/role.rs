@@ -14,7 +14,7 @@
 //!               (from synced, acting,  entry: out of sync      entry: promoted, term + 1
 //!                primary)
 //!
-//!    from any, when the guard fenced this worker: none, permanently; it begins under a new boot id
+//!    acting primary, too, without packets: the primary's node heard by no node for >= 200 ms
 //! ```
 //!
 //! - The machine obeys only entries that name its own boot id, and never one older than it has

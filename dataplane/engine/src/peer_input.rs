@@ -3,7 +3,7 @@
 //!
 //! A redirected packet has its original form: a tunnel packet of a home (in plain mode a home's
 //! packet), or a packet from the internet to a public address. It is processed as if it had come
-//! directly, but never redirected again.
+//! directly, but not redirected again (a hairpinned one may be, see `redirect.rs`).
 //!
 //! It comes as a datagram of replication, sealed by the session with the other worker, so no other
 //! host can make one and none counts twice; the owner of the sessions opens it and passes it to

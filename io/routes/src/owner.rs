@@ -86,7 +86,7 @@ pub enum Event {
 pub enum RequestError {
     /// The worker has been fenced since: it must acknowledge the fence first.
     #[error(
-        "worker {worker} was fenced: it has to drop its roles and acknowledge before it announces routes again"
+        "worker {worker} was fenced: it has to acknowledge the fence before it announces routes again"
     )]
     Fenced {
         /// The worker.

@@ -359,8 +359,8 @@ impl Heartbeat {
         self.words.fence(self.worker) != self.acknowledged
     }
 
-    /// Acknowledges the fence; for a fenced worker that has discarded its rings and dropped its
-    /// roles. Returns the number under which its next routes are set.
+    /// Acknowledges the fence; for a fenced worker that goes on, and knows that the packets in its
+    /// rings are late. Returns the number under which its next routes are set.
     pub fn acknowledge(&mut self) -> Fence {
         self.acknowledged = self.words.fence(self.worker);
         self.acknowledged
