@@ -10,9 +10,10 @@
 //!   prefix is due if the kernel had it at this look and at the previous one: BIRD needs a moment
 //!   to learn it.
 //! - A prefix that was not exported for [`LASTS_MS`] counts as missing until it is due again and
-//!   exported, or until BIRD has another configuration or other protocols: a node that is drained
-//!   because of the missing export has no routes left that could prove the opposite. A shorter lack
-//!   proves nothing: a BIRD that starts or takes another configuration exports a moment later.
+//!   exported, or until BIRD has another configuration or other protocols, or leaves a look without
+//!   an answer: a node that is drained because of the missing export has no routes left that could
+//!   prove the opposite. A shorter lack proves nothing: a BIRD that starts or takes another
+//!   configuration exports a moment later.
 //! - A look ends within [`LOOK_DEADLINE`]. No answer, half an answer and nonsense all count as no
 //!   answer.
 //! - An observation counts once it has lasted for [`LASTS_MS`]; only a side of which nothing is
