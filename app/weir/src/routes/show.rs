@@ -201,7 +201,7 @@ mod tests {
 worker  shard  side      prefix          next hop    metric  set  kernel            exported             
      0      5  access    10.100.0.1/32   10.9.0.10        7  yes  as wanted         via 10.9.0.10 MED 6  metric differs as exported
      0      -  access    10.100.0.2/32   10.9.0.10        8  yes  -                 -                    missing in the kernel, not exported
-     -      -  access    10.100.0.9/32   -                -  -    nowhere metric 0  -                    nobody wants it
+     -      -  access    10.100.0.9/32   -                -  -    nowhere metric 0  -                    no role wants it
      0      5  internet  203.0.113.0/28  10.10.0.10       7  yes  as wanted         no answer
 
 3 routes wanted, 2 access and 1 internet: 3 routes differ
