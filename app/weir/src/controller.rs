@@ -78,7 +78,7 @@ enum ControllerOrder {
     ///
     /// A shard goes on with the newest entry that a node still holds; by itself when every member
     /// of it answers or is fenced. Exit code 0: no shard is in doubt and nothing is frozen; 1: some
-    /// are, or nobody knows.
+    /// are, or it is not known.
     Rebase {
         /// Although it is not certain that no node has seen a newer one. Only when every node that
         /// runs is registered.

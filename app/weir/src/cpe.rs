@@ -6,13 +6,13 @@ use clap::Args as ClapArgs;
 use ipnet::Ipv4Net;
 use weir_cpe::{Config, Gateway};
 
-/// Be a home gateway where the kernel has no GRE: a TUN device on one side, GRE over IPv4 on the other.
+/// Be a home gateway where the kernel has no GRE: TUN on one side, GRE over IPv4 on the other.
 ///
 /// Run it where the home's programs run (a namespace, a machine): they use the TUN device like any
 /// interface. Needs root (CAP_NET_ADMIN and CAP_NET_RAW). Prints `ready` when packets flow and
 /// goes on until SIGTERM; the device, its address and its routes go with it.
 ///
-///   weir cpe --tun gre0 --tun-address 192.168.1.2/24 --local 10.200.0.1 --remote 10.100.0.1 --route
+///  weir cpe --tun gre0 --tun-address 192.168.1.2/24 --local 10.200.0.1 --remote 10.100.0.1 --route
 #[derive(Debug, ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {

@@ -28,7 +28,7 @@ const EXIT_UNKNOWN: u8 = 3;
 /// Status code of a node that is in no cluster.
 const NOT_FOUND: u16 = 404;
 
-/// List the routes of a node in a cluster: as it wants them, in the kernel, and as BIRD exports them.
+/// List the routes of a node in a cluster: as wanted, in the kernel, and as BIRD exports them.
 ///
 /// Run it on the node, and in its network namespace if it has one. What differs is marked in words;
 /// a change that is under way is waited for.

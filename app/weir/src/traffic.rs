@@ -22,7 +22,7 @@ const SEED: u64 = 1;
 /// Generate traffic and measure a NAT with it.
 ///
 ///   weir traffic bench --short
-///   weir traffic flood --access net_memif0,socket=/run/a.sock --internet net_memif1,socket=/run/b.sock
+///   weir traffic flood --access net_memif0,socket=a.sock --internet net_memif1,socket=b.sock
 ///   weir traffic search --metric throughput --access 0000:01:00.0 --internet 0000:02:00.0
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]

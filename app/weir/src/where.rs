@@ -25,7 +25,7 @@ const EXIT_CANNOT_SAY: u8 = 3;
 ///
 /// Reads the block logs with their rotated files, plain or packed by gzip or zstd; without --log,
 /// the log of the node that runs here. In a cluster, give the logs of all nodes: a home keeps its
-/// ports when another node goes on. Where a log is missing, weir says so and names nobody.
+/// ports when another node goes on. Where a log is missing, weir says so and names no home.
 ///
 /// Without a port, lists all who had ports of the address; with --home, all ports that the home
 /// had.
@@ -35,7 +35,7 @@ const EXIT_CANNOT_SAY: u8 = 3;
 ///   weir where 203.0.113.5 --at 2026-03-01T12:00:00Z --json
 ///   weir where --home 10.200.0.1 --from 2026-03-01T00:00:00Z --to 2026-03-02T00:00:00Z
 ///
-/// The exit code is 0: it is known who; 1: nobody; 3: the logs cannot say; 2: an error.
+/// The exit code is 0: the home is known; 1: no home held it; 3: the logs cannot say; 2: an error.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {

@@ -43,8 +43,9 @@
 //! # Which member should own a lane
 //!
 //! The primary owns every lane, except that a synced replica owns the lane of its seat, and keeps
-//! it when it falls out of sync. Every transition only changes members; then each lane *at rest* whose owner is not the rightful one
-//! begins to move. A lane that comes to rest with an owner that is not rightful any more moves on.
+//! it when it falls out of sync. Every transition only changes members; then each lane *at rest*
+//! whose owner is not the rightful one begins to move. A lane that comes to rest with an owner that
+//! is not rightful any more moves on.
 //!
 //! This module does not know which workers are alive: that is up to [`crate::allocate`].
 

@@ -69,8 +69,8 @@ impl RouteList {
         }
     }
 
-    /// Notes that the guard has counted the worker as dead: the routes are a last resort, or withdrawn if its thread has
-    /// ended.
+    /// Notes that the guard has counted the worker as dead: the routes are a last resort, or
+    /// withdrawn if its thread has ended.
     pub(crate) fn fenced(&mut self) {
         self.is_set = false;
     }

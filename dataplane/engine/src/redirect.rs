@@ -9,9 +9,9 @@
 //! already and another still to the old one, flows that replication has not reported yet, and a
 //! wrong route on a switch. A home's packet gets its tunnel header again; its address then leads it
 //! to the same step of the other worker. `peer_input.rs` handles a packet that was redirected here:
-//! in this module it is only known as a stray, which is not redirected again. Only a home's stray that
-//! turns around to another home of ours (hairpinning) may go once more, as a packet to a public
-//! address; that leg is final.
+//! in this module it is only known as a stray, which is not redirected again. Only a home's stray
+//! that turns around to another home of ours (hairpinning) may go once more, as a packet to a
+//! public address; that leg is final.
 //!
 //! The link's MTU is no larger for these packets than for others, and no worker reassembles
 //! fragments. So a packet that does not fit is fragmented inside, before it is sealed or put into

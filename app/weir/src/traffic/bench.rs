@@ -13,7 +13,7 @@ use weir_traffic::bench::{self, BenchPlan, RunsIn};
 /// Measure weir beside raw DPDK forwarding and Linux NAT, in alternating rounds.
 ///
 /// Raw is testpmd in io mode (Debian package dpdk-dev) over the same pair of memif ports. Needs two
-/// cores that nobody else uses, and root for huge pages (it also runs without). The report is
+/// cores that no other program uses, and root for huge pages (it also runs without). The report is
 /// written after every experiment, so an interrupted run keeps what it has. Exit code 1 when a
 /// packet came back wrong, or when something could not be measured that this machine can.
 ///

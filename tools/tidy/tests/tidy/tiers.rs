@@ -11,6 +11,9 @@ use crate::source::{assert_none, root};
 /// The tiers, from the lowest up.
 pub(crate) const TIERS: [&str; 6] = ["base", "dataplane", "io", "cluster", "app", "tools"];
 
+/// Arrows that may go up: the `weir` command still carries the generator and the gateway.
+const EXCEPTIONS: [(&str, &str); 2] = [("app/weir", "tools/traffic"), ("app/weir", "tools/cpe")];
+
 /// A package: its folder from the root of the tree, and the names of what it uses, for tests too.
 struct Package {
     folder: String,
@@ -52,7 +55,8 @@ fn no_crate_uses_a_crate_of_a_higher_tier() {
     let mut faults = Vec::new();
     for (name, package) in &packages {
         for used in package.uses.iter().filter_map(|used| packages.get(used)) {
-            if tier(&used.folder) > tier(&package.folder) {
+            let is_excepted = EXCEPTIONS.contains(&(&package.folder, &used.folder));
+            if tier(&used.folder) > tier(&package.folder) && !is_excepted {
                 faults.push(format!("{name} in {} uses {}", package.folder, used.folder));
             }
         }
