@@ -4,11 +4,15 @@
 //! ```text
 //!            watch       silent for `silence`         silent for its grace
 //!   unwatched ----> watched ------------------> fenced -------------------> hung
-//!                    ^  |                         | |                       ^ (reported once)
-//!                    |  |       beats again       | |                       |
-//!                    +--|-------------------------+ |                       | silent for `silence`
-//!                       +---------------------------+--> gone --------------+ and its grace
-//!                              its thread has died
+//!     | ^ |          ^  |                         | |                       ^ ^ (reported once)
+//!     | | |          |  |       beats again       | |                       | |
+//!     | | |          +--|-------------------------+ |                       | | silent for
+//!     | | |             +---------------------------+--> gone --------------+ | `silence` and
+//!     | | |                    its thread has died                            | its grace
+//!     | | +-------------------------------------------------------------------+
+//!     | | beats                 silent for its grace, at least 60 s
+//!     v | for the first time
+//!   absent   (its thread has not begun, or has ended without routes)
 //! ```
 //!
 //! A silent worker may only be waiting for a core, and so may the workers that have copies: its
@@ -18,6 +22,9 @@
 //! least ten seconds, and 30 if the worker has the only full copy of a shard: the end of its
 //! process would end connections, although it may only be waiting for a core, as the holders of
 //! copies may.
+//!
+//! A worker without routes carries no packets, so it is not fenced. It still beats, and a process
+//! that stalls would never be replaced: the grace of such a worker is at least a minute.
 //!
 //! Silence is measured in the guard's own running time: when the guard itself stalled (a paused
 //! machine, a busy one), the workers stalled with it, so that time counts little.
@@ -33,6 +40,11 @@ const LOOKS: u32 = 10;
 pub const SERVED_GRACE: Duration = Duration::from_secs(10);
 /// Least grace of a worker that has the only full copy of a shard.
 pub const ONLY_COPY_GRACE: Duration = Duration::from_secs(30);
+/// Least grace of a worker that has no routes.
+pub const UNWATCHED_GRACE: Duration = Duration::from_secs(60);
+/// Longest time between two looks that counts as silence of a worker without routes: the guard
+/// looks more often, unless it stalled.
+const UNWATCHED_LOOK_MAX: Duration = Duration::from_secs(1);
 /// Shortest time between two looks.
 const INTERVAL_MIN: Duration = Duration::from_millis(1);
 
@@ -43,12 +55,15 @@ pub enum Alarm {
     Silent(WorkerIndex),
     /// Its thread has died: the guard fences this worker, then withdraws its routes.
     Gone(WorkerIndex),
-    /// Fenced or gone, and still silent after the grace.
+    /// Fenced, gone or without routes, and still silent after the grace.
     Hung(WorkerIndex),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Watch {
+    /// Has no thread: not yet, or not any more.
+    Absent,
+    /// Beats, and has no routes.
     Unwatched,
     Watched,
     Fenced,
@@ -76,15 +91,16 @@ impl Watchdog {
     /// Creates a watchdog that watches no worker. `silence` is how long a worker may be silent,
     /// `kill_after` the grace after that.
     pub fn new(workers: usize, silence: Duration, kill_after: Option<Duration>) -> Self {
-        let nobody = State { watch: Watch::Unwatched, beat: 0, silent: Duration::ZERO };
-        Self { silence, kill_after, last_look: None, workers: vec![nobody; workers] }
+        let absent = State { watch: Watch::Absent, beat: 0, silent: Duration::ZERO };
+        Self { silence, kill_after, last_look: None, workers: vec![absent; workers] }
     }
 
-    /// Returns the time between two looks; `None` while no worker needs one.
+    /// Returns the time between two looks; `None` while no worker has routes, when a look each
+    /// second is enough.
     pub fn interval(&self) -> Option<Duration> {
-        let is_idle =
-            self.workers.iter().all(|state| matches!(state.watch, Watch::Unwatched | Watch::Hung));
-        (!is_idle).then(|| (self.silence / LOOKS).max(INTERVAL_MIN))
+        let has_routes =
+            |state: &State| matches!(state.watch, Watch::Watched | Watch::Fenced | Watch::Gone);
+        self.workers.iter().any(has_routes).then(|| (self.silence / LOOKS).max(INTERVAL_MIN))
     }
 
     /// Starts to watch a worker; one that is watched already keeps its silence.
@@ -95,7 +111,7 @@ impl Watchdog {
         }
     }
 
-    /// Stops watching a worker that has no routes.
+    /// Ends the watch over a worker that has no routes any more: only a long grace is left to it.
     pub fn unwatch(&mut self, worker: WorkerIndex) {
         let state = &mut self.workers[usize::from(worker)];
         if matches!(state.watch, Watch::Watched | Watch::Fenced) {
@@ -114,15 +130,16 @@ impl Watchdog {
     ) -> Vec<Alarm> {
         let since = now.saturating_sub(self.last_look.replace(now).unwrap_or(now));
         let passed = since.min(2 * (self.silence / LOOKS).max(INTERVAL_MIN));
+        let passed_unwatched = since.min(UNWATCHED_LOOK_MAX);
         let mut alarms = Vec::new();
         for (state, worker) in self.workers.iter_mut().zip(0..) {
-            if state.watch == Watch::Unwatched {
-                continue;
-            }
             let current = beat(worker);
-            if is_over(worker) && matches!(state.watch, Watch::Watched | Watch::Fenced) {
+            let is_over = is_over(worker);
+            if is_over && matches!(state.watch, Watch::Watched | Watch::Fenced) {
                 *state = State { watch: Watch::Gone, beat: current, ..*state };
                 alarms.push(Alarm::Gone(worker));
+            } else if is_over && state.watch == Watch::Unwatched {
+                *state = State { watch: Watch::Absent, beat: current, silent: Duration::ZERO };
             } else if current != state.beat {
                 (state.beat, state.silent) = (current, Duration::ZERO);
                 state.watch = match state.watch {
@@ -132,7 +149,7 @@ impl Watchdog {
                 };
                 continue;
             }
-            state.silent += passed;
+            state.silent += if state.watch == Watch::Unwatched { passed_unwatched } else { passed };
             match (state.watch, self.kill_after) {
                 (Watch::Watched, _) if state.silent >= self.silence => {
                     state.watch = Watch::Fenced;
@@ -140,6 +157,12 @@ impl Watchdog {
                 }
                 (Watch::Fenced | Watch::Gone, Some(kill_after))
                     if state.silent >= self.silence + grace(kill_after, stake(worker)) =>
+                {
+                    state.watch = Watch::Hung;
+                    alarms.push(Alarm::Hung(worker));
+                }
+                (Watch::Unwatched, Some(kill_after))
+                    if state.silent >= kill_after.max(UNWATCHED_GRACE) =>
                 {
                     state.watch = Watch::Hung;
                     alarms.push(Alarm::Hung(worker));
@@ -293,11 +316,46 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_without_routes_may_be_silent() {
+    fn a_worker_without_routes_is_not_fenced_but_hung_after_a_minute() {
         let mut dog = Watchdog::new(1, SILENCE, Some(GRACE));
         dog.watch(0, 0);
         dog.unwatch(0);
         assert_eq!(dog.interval(), None);
-        assert_eq!(looks(&mut dog, 0, 5000, |_, _| 0), []);
+        assert_eq!(looks(&mut dog, 0, 120_000, |_, _| 0), [(UNWATCHED_GRACE, Alarm::Hung(0))]);
+    }
+
+    #[test]
+    fn a_worker_that_never_had_routes_is_hung_as_well() {
+        let mut dog = Watchdog::new(1, SILENCE, Some(GRACE));
+        // It beats every 5 ms for a second, then no more.
+        let beat = |now: Duration, _| (now.as_millis() as u64).min(1_000);
+        let expected = [(Duration::from_secs(1) + UNWATCHED_GRACE, Alarm::Hung(0))];
+        assert_eq!(looks(&mut dog, 0, 120_000, beat), expected);
+    }
+
+    #[test]
+    fn a_worker_that_has_not_begun_or_has_ended_may_be_silent() {
+        let mut dog = Watchdog::new(2, SILENCE, Some(GRACE));
+        // Worker 0 never begins; worker 1 beats, and ends with its routes withdrawn.
+        let beat = |now: Duration, worker| {
+            if worker == 1 { (now.as_millis() as u64).min(100) } else { 0 }
+        };
+        assert_eq!(looks(&mut dog, 0, 105, beat), []);
+        let now = Duration::from_millis(105);
+        assert_eq!(dog.look(now, |worker| beat(now, worker), |w| w == 1, |_| Stake::Nothing), []);
+        assert_eq!(looks(&mut dog, 110, 200_000, beat), []);
+    }
+
+    #[test]
+    fn routes_after_a_long_time_without_do_not_count_as_silence() {
+        let mut dog = Watchdog::new(1, SILENCE, Some(GRACE));
+        // Without routes looks are rare.
+        for second in 0..50 {
+            let now = Duration::from_secs(second);
+            assert_eq!(dog.look(now, |_| 7, |_| false, |_| Stake::Nothing), []);
+        }
+        dog.watch(0, 7);
+        let found = dog.look(Duration::from_millis(49_900), |_| 7, |_| false, |_| Stake::Nothing);
+        assert_eq!(found, []);
     }
 }
