@@ -10,7 +10,7 @@
 //!     | | |             +---------------------------+--> gone --------------+ | `silence` and
 //!     | | |                    its thread has died                            | its grace
 //!     | | +-------------------------------------------------------------------+
-//!     | | beats                 silent for its grace, at least 60 s
+//!     | | beats                 silent for its grace, at least 30 s
 //!     v | for the first time
 //!   absent   (its thread has not begun, or has ended without routes)
 //! ```
@@ -24,7 +24,8 @@
 //! copies may.
 //!
 //! A worker without routes carries no packets, so it is not fenced. It still beats, and a process
-//! that stalls would never be replaced: the grace of such a worker is at least a minute.
+//! that stalls would never be replaced: the grace of such a worker is at least
+//! half a minute.
 //!
 //! Silence is measured in the guard's own running time: when the guard itself stalled (a paused
 //! machine, a busy one), the workers stalled with it, so that time counts little.
@@ -41,7 +42,7 @@ pub const SERVED_GRACE: Duration = Duration::from_secs(10);
 /// Least grace of a worker that has the only full copy of a shard.
 pub const ONLY_COPY_GRACE: Duration = Duration::from_secs(30);
 /// Least grace of a worker that has no routes.
-pub const UNWATCHED_GRACE: Duration = Duration::from_secs(60);
+pub const UNWATCHED_GRACE: Duration = Duration::from_secs(30);
 /// Longest time between two looks that counts as silence of a worker without routes: the guard
 /// looks more often, unless it stalled.
 const UNWATCHED_LOOK_MAX: Duration = Duration::from_secs(1);
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_without_routes_is_not_fenced_but_hung_after_a_minute() {
+    fn a_worker_without_routes_is_not_fenced_but_hung_after_half_a_minute() {
         let mut dog = Watchdog::new(1, SILENCE, Some(GRACE));
         dog.watch(0, 0);
         dog.unwatch(0);
@@ -350,12 +351,12 @@ mod tests {
     fn routes_after_a_long_time_without_do_not_count_as_silence() {
         let mut dog = Watchdog::new(1, SILENCE, Some(GRACE));
         // Without routes looks are rare.
-        for second in 0..50 {
+        for second in 0..25 {
             let now = Duration::from_secs(second);
             assert_eq!(dog.look(now, |_| 7, |_| false, |_| Stake::Nothing), []);
         }
         dog.watch(0, 7);
-        let found = dog.look(Duration::from_millis(49_900), |_| 7, |_| false, |_| Stake::Nothing);
+        let found = dog.look(Duration::from_millis(24_900), |_| 7, |_| false, |_| Stake::Nothing);
         assert_eq!(found, []);
     }
 }

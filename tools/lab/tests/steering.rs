@@ -7,7 +7,7 @@
 use std::net::Ipv4Addr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use ipnet::Ipv4Net;
@@ -16,6 +16,7 @@ use nix::unistd::Pid;
 use weir_lab::steering::{Network, Node, Steering, SwitchKind, Watch};
 use weir_lab::wait_for;
 use weir_routes::bird::{BirdError, exported};
+use weir_routes::watchdog::UNWATCHED_GRACE;
 use weir_routes::{KernelRoute, Route, Side};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_steering_node");
@@ -293,6 +294,29 @@ fn a_worker_that_hangs_is_fenced_alone_and_then_the_process_is_killed() {
             ensure!(status.signal() == Some(Signal::SIGKILL as i32), "{status}");
             wait_empty(node)?;
             lab.access.wait_route(OTHER_ENDPOINT, None)?;
+            Ok(())
+        })(),
+    );
+}
+
+#[test]
+fn a_process_that_hangs_without_routes_is_killed_after_half_a_minute() {
+    let grace = Duration::from_secs(1);
+    let lab = Steering::open(SwitchKind::Bird, PROGRAM, watch(Some(grace))).unwrap();
+    checked(
+        &lab,
+        (|| {
+            let node = &lab.nodes[0];
+            node.order(&set(1, 0, ENDPOINT, PREFIX, primary(1)))?;
+            wait_node(&lab, 1)?;
+            node.order("withdraw 0")?;
+            node.process.signal(Signal::SIGSTOP)?;
+            let stopped = Instant::now();
+            let status = node.process.wait(UNWATCHED_GRACE + DEADLINE)?;
+            ensure!(status.signal() == Some(Signal::SIGKILL as i32), "{status}");
+            // The last looks before the signal and the first ones after it count, too.
+            let after = stopped.elapsed() + Duration::from_secs(1);
+            ensure!(after >= UNWATCHED_GRACE, "killed after {after:?} already");
             Ok(())
         })(),
     );

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use nix::sys::signal::Signal;
 use weir_lab::cluster::{ClusterLab, ClusterOptions};
-use weir_lab::failover::{Observer, Pace, repeatable};
+use weir_lab::failover::{Event, Observer, Pace, repeatable};
 use weir_lab::load::Mixture;
 use weir_lab::log_proof::{
     Asked, LogBook, NodeLog, Question, Sample, Tally, ask_all, last_mark_ms, moved, select,
@@ -50,8 +50,9 @@ const LOGS_BEGIN: Duration = Duration::from_secs(2);
 /// new node is there.
 const GIVEN_UP: Duration = Duration::from_secs(15);
 const LAST: Duration = Duration::from_secs(20);
-/// Time until the logs of all nodes must be marked complete: marks come every ten seconds.
-const MARK_DEADLINE: Duration = Duration::from_secs(60);
+/// Time until the logs of all nodes must be marked complete: marks come every ten seconds, and a
+/// node that a fault stopped last is ended by its guard half a minute later, if it had no routes.
+const MARK_DEADLINE: Duration = Duration::from_secs(120);
 /// Bytes at the end of a log that contain at least one mark.
 const LOG_END: u64 = 1 << 20;
 
@@ -113,8 +114,9 @@ fn run(args: &Args) -> Result<bool> {
     let (flows_begun, flows_seen) = (flows.begun(), flows.seen());
     drop(flows);
     progress("the load is gone: the logs of all nodes have to say that they are complete");
-    wait_marked(&lab)?;
+    let marked = wait_marked(&lab);
     let (logs, book, bytes) = take_logs(&lab, lost, &args.folder)?;
+    marked.with_context(|| format!("the logs as they are: {}", args.folder.display()))?;
     drop(lab);
     let sample = sample.lock().unwrap_or_else(PoisonError::into_inner);
     let questions = select(&sample, &book, args.questions as usize, seed);
@@ -187,7 +189,9 @@ fn let_faults_happen(
 ) -> Result<Faults> {
     let mut observer = Observer::start(lab, pace())?;
     let mut dice = fastrand::Rng::with_seed(seed);
-    let events = repeatable();
+    let upgrade = Event::named("upgrade")?;
+    let mut events = repeatable();
+    events.push(&upgrade);
     let (begun, mut faults) = (Instant::now(), Faults::default());
     while begun.elapsed() < Duration::from_secs(60 * args.minutes) && !faults.is_broken_off {
         let event = events[dice.usize(..events.len())];
