@@ -13,8 +13,8 @@
 //! ```
 //!
 //! A worker never waits for the control side. The control side never reads a worker's tables.
-//! [`run`] and [`run_member`] are the whole process; [`weir_admin`] lists requests and answers of its
-//! admin socket.
+//! [`run`] and [`run_member`] are the whole process; [`weir_admin`] lists requests and answers of
+//! its admin socket.
 
 #![forbid(unsafe_code)]
 

@@ -90,7 +90,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the numbers of a controller that leads, with one drain under way and one that is done.
+    /// Returns the numbers of a controller that leads, with one drain under way and one that is
+    /// done.
     fn sample() -> ControllerNumbers {
         let drain =
             |shards| Drain { by: "ann".into(), since_ms: 10_000, shards, waits: String::new() };

@@ -1,8 +1,8 @@
 //! The operational log: lines on stderr, text or JSON, each with an `event` field that names its
 //! kind.
 //!
-//! The names are stable, operators alert on them; they are listed in [`EVENTS`](crate::EVENTS). Each
-//! kind is rate-limited by itself.
+//! The names are stable, operators alert on them; they are listed in [`EVENTS`](crate::EVENTS).
+//! Each kind is rate-limited by itself.
 //!
 //! A line goes into a bounded queue, and a thread of its own writes it: a thread that logs never
 //! waits for the reader of stderr. If that reader is systemd's journal, each line begins with its

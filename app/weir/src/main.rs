@@ -1,4 +1,5 @@
-//! The `weir` program, the commands and the controller: parses arguments and calls the command. One file per command.
+//! The `weir` program, commands and controller: parses arguments and calls the command. One file
+//! per command.
 
 #![forbid(unsafe_code)]
 

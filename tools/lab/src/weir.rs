@@ -17,8 +17,8 @@ const READY_DEADLINE: Duration = Duration::from_secs(60);
 /// Time limit for a command to answer.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Returns the path of `weir`, the commands and the controller: `$WEIR_BIN`, or the one built beside
-/// this program.
+/// Returns the path of `weir`, commands and controller: `$WEIR_BIN`, or the one built beside this
+/// program.
 pub fn binary() -> Result<PathBuf> {
     built("weir", "WEIR_BIN")
 }

@@ -1,4 +1,5 @@
-//! The admin API: HTTP and JSON on a Unix socket. [`weir_admin::api`] lists its requests and answers.
+//! The admin API: HTTP and JSON on a Unix socket. [`weir_admin::api`] lists its requests and
+//! answers.
 //!
 //! The socket file (mode 0660 and its group) decides which users may connect. The peer's
 //! credentials decide which user may change state: root alone.

@@ -14,9 +14,9 @@ use crate::scrape_format::ScrapeFormat;
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
 
-/// Sets the listener's backlog to 1024, room for the connections of some hundred
-/// milliseconds of a flood: the client's kernel would retry a connection that finds no room only
-/// seconds later. The standard library asks for 128.
+/// Sets the listener's backlog to 1024, room for the connections of some hundred milliseconds of a
+/// flood: the client's kernel would retry a connection that finds no room only seconds later. The
+/// standard library asks for 128.
 ///
 /// # Errors
 /// When the runtime cannot take the socket. Must be called inside the runtime.

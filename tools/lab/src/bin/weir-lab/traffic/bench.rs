@@ -42,8 +42,8 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "S", value_parser = super::seconds)]
     seconds: Option<Duration>,
 
-    /// Another build of `weir-node`: each flood is measured with both, in turn, and their busy cycles
-    /// are compared, with a 95 % interval from six rounds on.
+    /// Another build of `weir-node`: each flood is measured with both, in turn, and their busy
+    /// cycles are compared, with a 95 % interval from six rounds on.
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
 
