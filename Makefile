@@ -17,6 +17,7 @@ help:
 	@echo '                   MINUTES=30 SEED=1 COMMIT=release FRR=1 LOGS=1'
 	@echo 'make log-proof     half an hour of faults, then the block logs are asked who had what a server'
 	@echo '                   saw: MINUTES=30 SEED=1 PER_SEC=6000 flows a second, QUESTIONS=600'
+	@echo 'make build   weir-node and weir-lab for x86-64-v3, weir for any x86-64, in target/release'
 	@echo 'make test    every test: unit, property, differential, fuzz, end to end in namespaces'
 	@echo 'make fuzz    ten million random inputs for every fuzz target: INPUTS=10000000 ONLY=pattern (hours; tools/fuzz/README.md)'
 	@echo 'make gate    instructions per packet, counted by valgrind, and their limits'
@@ -30,8 +31,12 @@ gate: deps
 deps:
 	@packaging/deps.sh
 
+# weir, the commands and the controller, runs on any x86-64: it is built apart from the others, which are for x86-64-v3
+# (.cargo/config.toml), and lies beside them.
 build: deps
-	$(CARGO) build --release --locked -p weir -p weir-lab
+	$(CARGO) build --release --locked -p weir-node -p weir-lab
+	RUSTFLAGS='-C target-cpu=x86-64' $(CARGO) build --release --locked -p weir --target-dir target/portable
+	@ln -f target/portable/release/weir target/release/weir
 
 demo-single: build
 	@target/release/demo_single
@@ -60,7 +65,7 @@ fuzz: deps
 	@CARGO='$(CARGO)' INPUTS='$(INPUTS)' ONLY='$(ONLY)' tools/fuzz/run.sh
 
 bench: build
-	@target/release/weir traffic bench $(if $(SHORT),--short) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS_EACH),--seconds $(SECONDS_EACH))
+	@target/release/weir-lab traffic bench $(if $(SHORT),--short) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS_EACH),--seconds $(SECONDS_EACH))
 
 fmt:
 	$(CARGO) fmt --all

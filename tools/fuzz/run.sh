@@ -22,13 +22,14 @@ built=$("${CARGO:-cargo}" test --locked --profile fuzz --no-run "${arguments[@]}
   exit 1
 }
 
-# executable PACKAGE WHERE: the program with these tests.
+# executable PACKAGE WHERE: the program with these tests. A package may have a library and a program of one name.
 executable() {
-  local name=$2
-  case $name in
-    lib | bin) name=${1//-/_} ;;
+  local name=$2 source=tests/.*
+  case $2 in
+    lib) name=${1//-/_} source=src/lib.rs ;;
+    bin) name=${1//-/_} source=src/.*main.rs ;;
   esac
-  sed -n "s|.* Executable .*(\(.*/$name-[0-9a-f]*\))|\1|p" <<<"$built"
+  sed -n "s|.* Executable .*$source (\(.*/$name-[0-9a-f]*\))|\1|p" <<<"$built"
 }
 
 # fuzz PACKAGE WHERE TEST SCRIPT: one target.

@@ -4,7 +4,7 @@ use std::fmt::Error;
 
 use weir_nat_log_export::CollectorCounters;
 
-use crate::metrics::{Family, Labels, NO_LABEL};
+use weir_process::metrics::{Family, Labels, NO_LABEL};
 
 /// Writes the metrics of each collector of the NAT log.
 pub(crate) fn collectors(

@@ -3,10 +3,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Exit code of a process that is ended by force.
-pub const FORCED_END: u8 = 71;
+use weir_process::FORCED_END;
 
-/// Exit codes of `weir run`, for its help and the documentation.
+/// Exit codes of `weir-node run`, for its help and the documentation.
 pub const EXIT_CODES: &[(u8, &str)] = &[
     (0, "stopped by SIGTERM or SIGINT"),
     (2, "wrong arguments"),
@@ -34,7 +33,7 @@ pub const EXIT_CODES: &[(u8, &str)] = &[
     (FORCED_END, "asked to end, it did not end in time and was ended where it stood (see the log)"),
 ];
 
-/// Why `weir run` ended with another exit code than 0.
+/// Why `weir-node run` ended with another exit code than 0.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error("worker {worker}: core {core} does not exist; this machine has cores {online}")]

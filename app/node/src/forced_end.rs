@@ -17,7 +17,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 
-use crate::failure::FORCED_END;
+use weir_process::FORCED_END;
 
 /// Time for the end of all parts once the hand-over is over: threads, ports, gigabytes of memory,
 /// the block log, the shutdown notice to etcd.

@@ -13,13 +13,13 @@
 //! ```
 //!
 //! A worker never waits for the control side. The control side never reads a worker's tables.
-//! [`run`] is the whole process, [`client`] the commands' connection to it, and [`api`] lists
-//! requests and answers.
+//! [`run`] and [`run_member`] are the whole process; [`weir_admin`] lists requests and answers of
+//! its admin socket.
 
 #![forbid(unsafe_code)]
 
-pub mod api;
-pub mod client;
+#[cfg(target_arch = "x86_64")]
+pub mod processor;
 
 mod admin;
 mod back_off;
@@ -31,7 +31,6 @@ mod cluster;
 mod collector_metrics;
 mod collectors;
 mod control;
-mod controller_metrics;
 mod cores;
 mod desk;
 mod dpdk_ports;
@@ -40,9 +39,7 @@ mod engine_config;
 mod failure;
 mod forced_end;
 mod life_cycle;
-mod log;
 mod log_loss;
-mod log_rate;
 mod longest_turn;
 mod member_metrics;
 mod member_verdict;
@@ -57,7 +54,6 @@ mod rates;
 mod request;
 #[cfg(test)]
 mod sample_node;
-mod scrape_format;
 mod start_progress;
 mod status;
 mod turns;
@@ -65,9 +61,5 @@ mod watch;
 mod worker;
 mod worker_thread;
 
-pub use capture::Tally;
-pub use controller_metrics::{ControllerNumbers, serve_controller};
-pub use failure::{EXIT_CODES, FORCED_END, Failure};
+pub use failure::{EXIT_CODES, Failure};
 pub use life_cycle::{run, run_member};
-pub use log::{EVENTS, Log, to_stderr as log_to_stderr};
-pub use memory::TableMemory;

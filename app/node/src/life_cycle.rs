@@ -23,17 +23,20 @@ use weir_dpdk::{Eal, EalConfig, Error as DpdkError, MbufPool, socket_of_core};
 use weir_engine::Side;
 use weir_nat::AddressRanges;
 use weir_nat_log::{BlockLog, BlockLogSender, NodeLife};
+use weir_node_core::Room;
+use weir_node_core::nat_setup::shards_of;
+use weir_process::http::HttpNumbers;
+use weir_process::{FORCED_END, Log, log_to_stderr};
 
-use crate::admin::{AdminSocket, ClaimError, HttpNumbers, MetricsServer, StartServer};
+use crate::admin::{AdminSocket, ClaimError, MetricsServer, StartServer};
 use crate::block_events::BlockEventLog;
 use crate::clock::Clock;
 use crate::cluster::{HAND_OVER_MAX, Joining, Membership, WorkerPart};
 use crate::collectors::Collectors;
 use crate::control::{Signals, control};
-use crate::engine_config::{Room, all_public, engine_config, random, shards_of};
-use crate::failure::{FORCED_END, Failure};
+use crate::engine_config::{all_public, engine_config, random};
+use crate::failure::Failure;
 use crate::forced_end::{ForcedEnd, Why};
-use crate::log::{self, Log};
 use crate::memory::{self, frame_max, held_max, pool_size, total_mb};
 use crate::node::{Node, NodeBlockLog, ShardHandle, Shards, WorkerHandle};
 use crate::rates::Rates;
@@ -95,7 +98,7 @@ fn run_file(
     let node = file.node();
     let cores = expected_control_cores(node, file.workers());
     let its_cores = cores.clone();
-    let log = log::to_stderr(node.log_level, node.log_format, move || cores::keep_to(&its_cores))
+    let log = log_to_stderr(node.log_level, node.log_format, move || cores::keep_to(&its_cores))
         .map_err(Failure::Control)?;
     let _flush = FlushAtEnd(log.clone());
     panic_place::install();

@@ -2,12 +2,13 @@
 
 use std::fmt::Error;
 
+use weir_admin::api::{BirdSideStatus, MemberStatus};
 use weir_engine::{Direction, DropReason, Early};
+use weir_process::metrics::{Family, Labels, NO_LABEL};
 
-use crate::api::{BirdSideStatus, MemberStatus};
 use crate::board::Board;
 use crate::member_verdict::is_unprotected;
-use crate::metrics::{Family, Labels, NO_LABEL, Numbered};
+use crate::metrics::Numbered;
 use crate::node::Node;
 
 const ROLES: [&str; 6] = ["syncing", "out-of-sync", "synced", "acting", "primary", "leaving"];
@@ -66,7 +67,7 @@ fn replication(family: &mut Family<'_, '_>, status: &MemberStatus) -> Result<(),
     let numbers: Vec<String> = status.peers.iter().map(|peer| peer.worker.to_string()).collect();
     let peers = || status.peers.iter().zip(&numbers);
     let labels = |number, peer| Labels([("worker", number), ("peer", peer), NO_LABEL]);
-    let gauge = |value: fn(&crate::api::PeerStatus) -> f64| {
+    let gauge = |value: fn(&weir_admin::api::PeerStatus) -> f64| {
         peers()
             .map(move |(peer, number)| (labels(number.as_str(), peer.peer.as_str()), value(peer)))
     };
@@ -82,7 +83,7 @@ fn replication(family: &mut Family<'_, '_>, status: &MemberStatus) -> Result<(),
     let records = gauge(|peer| peer.lag_records as f64);
     let help = "Changes that the peer has not acknowledged.";
     family.gauge("weir_replication_lag_records", help, records)?;
-    let counter = |value: fn(&crate::api::PeerStatus) -> u64| {
+    let counter = |value: fn(&weir_admin::api::PeerStatus) -> u64| {
         peers()
             .map(move |(peer, number)| (labels(number.as_str(), peer.peer.as_str()), value(peer)))
     };
@@ -268,8 +269,9 @@ fn store(family: &mut Family<'_, '_>, status: &MemberStatus) -> Result<(), Error
 mod tests {
     use std::sync::Arc;
 
+    use weir_admin::api::RoleStatus;
+
     use super::*;
-    use crate::api::RoleStatus;
     use crate::cluster::MemberBoard;
     use crate::sample_node::sample_node;
 

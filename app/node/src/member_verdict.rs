@@ -4,7 +4,7 @@
 //! It judges this node's knowledge alone. `weir cluster status` asks etcd for the state of the
 //! whole cluster.
 
-use crate::api::{
+use weir_admin::api::{
     BirdSideStatus, HeldOffStatus, MemberStatus, MembershipStatus, OutsideStatus, PeerStatus,
     RoleStatus,
 };

@@ -2,8 +2,9 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use weir_admin::api::{OutsideStatus, ReplicationStatus, RouteStatus};
+
 use super::*;
-use crate::api::{OutsideStatus, ReplicationStatus, RouteStatus};
 
 fn shard(number: u32, role: &str, others_synced: usize) -> RoleStatus {
     RoleStatus {

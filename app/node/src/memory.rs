@@ -1,14 +1,12 @@
 //! Computes the packet buffers that a worker needs and the memory of the process, and checks
 //! whether the machine has that much.
 
-use std::{fmt, fs};
+use std::fs;
 
 use weir_config::{Config, Worker};
 use weir_dpdk::{MbufPool, free_huge_pages_mb};
 use weir_engine::OUTPUT_MAX;
-use weir_nat::TableBytes;
-
-use crate::engine_config::{Room, nat_config};
+use weir_node_core::{Room, TableMemory};
 
 /// Buffers an AF_XDP socket keeps in its rings, whatever the descriptors.
 const XDP_BUFFERS_PER_PORT: u32 = 4096 + 64;
@@ -61,52 +59,6 @@ pub(crate) fn total_mb(config: &Config, rooms: &[Room]) -> usize {
         .map(|size| MbufPool::bytes(size.buffers, size.data_room))
         .sum();
     pools.div_ceil(1 << 20) + BASE_MB + PER_WORKER_MB * config.workers.len()
-}
-
-/// Memory of the tables of one worker. Displays as `60,000,000 flows: 5.6 GB, 94 B per flow`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TableMemory {
-    pub flows_max: u32,
-    pub tables: TableBytes,
-}
-
-impl TableMemory {
-    /// Computes the memory of worker `worker`, without building anything.
-    pub fn of(config: &Config, worker: usize) -> Self {
-        Self::with_room(config, worker, None)
-    }
-
-    fn with_room(config: &Config, worker: usize, room: Option<&Room>) -> Self {
-        let nat = nat_config(config, worker, room, [0; 4]);
-        Self { flows_max: nat.flows_max, tables: TableBytes::of(&nat) }
-    }
-
-    /// Returns the bytes of all tables per flow.
-    pub fn bytes_per_flow(&self) -> f64 {
-        self.tables.total() as f64 / f64::from(self.flows_max.max(1))
-    }
-}
-
-impl fmt::Display for TableMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes = self.tables.total() as f64;
-        let (size, unit) = if bytes < 1e9 { (bytes / 1e6, "MB") } else { (bytes / 1e9, "GB") };
-        let flows = with_commas(self.flows_max);
-        write!(f, "{flows} flows: {size:.1} {unit}, {:.0} B per flow", self.bytes_per_flow())
-    }
-}
-
-/// Formats a number as 1,234,567.
-fn with_commas(number: u32) -> String {
-    let digits = number.to_string();
-    let groups: Vec<&str> = (0..digits.len().div_ceil(3))
-        .rev()
-        .map(|group| {
-            let end = digits.len() - 3 * group;
-            &digits[end.saturating_sub(3)..end]
-        })
-        .collect();
-    groups.join(",")
 }
 
 /// Memory that may be taken, in MiB.
@@ -240,15 +192,6 @@ public = ["203.0.113.0/28"]
 
     fn config() -> Config {
         weir_config::parse(CONFIG, "t.toml").unwrap().0
-    }
-
-    #[test]
-    fn a_table_says_how_large_it_is() {
-        assert_eq!(
-            TableMemory::of(&config(), 0).to_string(),
-            "60,000,000 flows: 5.5 GB, 92 B per flow"
-        );
-        assert_eq!([7, 1024, 1_234_567].map(with_commas), ["7", "1,024", "1,234,567"]);
     }
 
     #[test]

@@ -5,18 +5,13 @@ use std::fmt::Error;
 use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeLabelSet, EncodeMetric, LabelSetEncoder, MetricEncoder, NoLabelSet,
-};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
 use weir_engine::{Direction, DropReason, Side};
 use weir_nat::TableBytes;
+use weir_process::http::Refusal;
+use weir_process::metrics::{Family, Labels, NO_LABEL, build_info, encoded};
 
-use crate::admin::Refusal;
 use crate::board::{Board, ShardBoard, TableBoard};
 use crate::collector_metrics::collectors;
 use crate::duration_histogram::Durations;
@@ -34,34 +29,11 @@ pub(crate) fn text_of_start(progress: &StartProgress) -> String {
     encoded(StartScrape(progress.clone()))
 }
 
-pub(crate) fn encoded(collector: impl Collector) -> String {
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(collector));
-    let mut text = String::new();
-    // Writing into a string does not fail.
-    let _ = encode(&mut text, &registry);
-    text
-}
-
 #[derive(Debug)]
 struct Scrape(Arc<Node>);
 
 #[derive(Debug)]
 struct StartScrape(StartProgress);
-
-/// Up to three labels; unused ones have an empty name.
-#[derive(Clone, Debug, Hash, PartialEq, Eq)]
-pub(crate) struct Labels<'a>(pub [(&'static str, &'a str); 3]);
-
-pub(crate) const NO_LABEL: (&str, &str) = ("", "");
-
-impl EncodeLabelSet for Labels<'_> {
-    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), Error> {
-        self.0.iter().filter(|(name, _)| !name.is_empty()).try_for_each(|label| {
-            prometheus_client::encoding::EncodeLabel::encode(label, encoder.encode_label())
-        })
-    }
-}
 
 impl EncodeMetric for Durations {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), Error> {
@@ -71,51 +43,6 @@ impl EncodeMetric for Durations {
 
     fn metric_type(&self) -> MetricType {
         MetricType::Histogram
-    }
-}
-
-/// One metric family while it is written.
-pub(crate) struct Family<'a, 'b> {
-    encoder: &'a mut DescriptorEncoder<'b>,
-}
-
-impl<'a, 'b> Family<'a, 'b> {
-    pub(crate) fn new(encoder: &'a mut DescriptorEncoder<'b>) -> Self {
-        Self { encoder }
-    }
-
-    fn write<'l, M: EncodeMetric>(
-        &mut self,
-        name: &str,
-        help: &str,
-        kind: MetricType,
-        series: impl IntoIterator<Item = (Labels<'l>, M)>,
-    ) -> Result<(), Error> {
-        let mut family = self.encoder.encode_descriptor(name, help, None, kind)?;
-        for (labels, metric) in series {
-            metric.encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn counter<'l>(
-        &mut self,
-        name: &str,
-        help: &str,
-        series: impl IntoIterator<Item = (Labels<'l>, u64)>,
-    ) -> Result<(), Error> {
-        let series = series.into_iter().map(|(labels, value)| (labels, ConstCounter::new(value)));
-        self.write(name, help, MetricType::Counter, series)
-    }
-
-    pub(crate) fn gauge<'l>(
-        &mut self,
-        name: &str,
-        help: &str,
-        series: impl IntoIterator<Item = (Labels<'l>, f64)>,
-    ) -> Result<(), Error> {
-        let series = series.into_iter().map(|(labels, value)| (labels, ConstGauge::new(value)));
-        self.write(name, help, MetricType::Gauge, series)
     }
 }
 
@@ -142,15 +69,6 @@ impl Collector for Scrape {
         logs(&mut family, node)?;
         collectors(&mut family, &node.collectors.counters())
     }
-}
-
-pub(crate) fn build_info(family: &mut Family<'_, '_>) -> Result<(), Error> {
-    let version = [("version", env!("CARGO_PKG_VERSION"))];
-    let help = "The running program.";
-    let mut encoder =
-        family.encoder.encode_descriptor("weir_build", help, None, MetricType::Info)?;
-    encoder.encode_info(&version)?;
-    Ok(())
 }
 
 impl Collector for StartScrape {
@@ -425,10 +343,10 @@ fn logs(family: &mut Family<'_, '_>, node: &Node) -> Result<(), Error> {
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
+    use weir_process::{ControllerNumbers, ScrapeFormat, controller_text};
+
     use super::*;
-    use crate::controller_metrics;
     use crate::sample_node::sample_node;
-    use crate::scrape_format::ScrapeFormat;
 
     #[test]
     fn names_and_labels_are_those_operators_alert_on() {
@@ -482,7 +400,7 @@ mod tests {
     fn the_text_format_has_help_and_type_once_for_each_family_and_counters_end_in_total() {
         let (node, _mailbox) = sample_node();
         node.member.set(Arc::default()).unwrap();
-        let controller = controller_metrics::text(&controller_metrics::sample(), 0);
+        let controller = controller_text(&ControllerNumbers::default(), 0);
         let progress = StartProgress::begin("n1");
         for open_metrics in [text(&node), controller, text_of_start(&progress)] {
             let text = ScrapeFormat::Text.of(open_metrics);
@@ -550,7 +468,7 @@ mod tests {
         let of_node = families(&text(&node));
         node.member.set(Arc::default()).unwrap();
         let mut all = families(&text(&node));
-        all.extend(families(&controller_metrics::text(&controller_metrics::sample(), 0)));
+        all.extend(families(&controller_text(&ControllerNumbers::default(), 0)));
         assert!(of_node.len() > 25 && all.len() > of_node.len() + 20, "{all:?}");
 
         let cells = guide.lines().filter_map(|line| {

@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use weir_admin::api::{
+    DropCount, ShardStatus, SideStatus, Status, TableStatus, ThreadStatus, WorkerStatus,
+};
 use weir_controller::records::NodeAnswer;
 use weir_engine::{Direction, DropReason, Side};
 use weir_nat_log::{BlockLogHandle, LogCounters};
+use weir_process::Log;
+use weir_process::http::HttpNumbers;
 
-use crate::admin::HttpNumbers;
-use crate::api::{
-    DropCount, ShardStatus, SideStatus, Status, TableStatus, ThreadStatus, WorkerStatus,
-};
 use crate::board::{Board, TableBoard};
 use crate::clock::Clock;
 use crate::cluster::MemberBoard;
 use crate::collectors::Collectors;
-use crate::log::Log;
 use crate::member_verdict::{held_off, membership, troubles, unsaved_epochs};
 use crate::rates::Rates;
 use crate::request::Requester;
@@ -342,8 +342,9 @@ fn table_status(table: &TableBoard) -> Option<TableStatus> {
 
 #[cfg(test)]
 mod tests {
+    use weir_admin::api::{MemberStatus, Verdict};
+
     use super::*;
-    use crate::api::{MemberStatus, Verdict};
     use crate::sample_node::sample_node;
     use crate::turns::Thread;
 

@@ -3,9 +3,9 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use weir_admin::api::WorkerRates;
 use weir_engine::{Direction, DropReason, Side};
 
-use crate::api::WorkerRates;
 use crate::board::Board;
 
 /// Shortest time that a rate is computed over.

@@ -9,11 +9,11 @@ use weir_engine::{Counters, Direction, Side};
 use weir_nat::{
     BlockView, Endpoint, HomeLimits, Protocol, SessionView, ShardId, SubscriberPart, SubscriberView,
 };
+use weir_process::Log;
 
 use crate::board::Board;
 use crate::clock::Clock;
 use crate::collectors::Collectors;
-use crate::log::Log;
 use crate::node::{Node, PortHandle, PortSample, ShardHandle, Shards, WorkerHandle};
 use crate::rates::Rates;
 use crate::request::{HomesPage, Mailbox, SubscriberPage, mailbox};

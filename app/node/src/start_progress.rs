@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use weir_node_core::first_look::{Awaited, Wait};
 
-use crate::api::{Status, Verdict, WaitingStatus};
+use weir_admin::api::{Status, Verdict, WaitingStatus};
 
 /// Label of a node that waits for nothing but its own start: tables, devices, threads.
 const START: &str = "start";

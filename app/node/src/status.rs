@@ -1,6 +1,6 @@
 //! The verdict on a node: does it forward, and does anything need a look?
 
-use crate::api::{ShardStatus, SideStatus, ThreadStatus, Verdict, WorkerStatus};
+use weir_admin::api::{ShardStatus, SideStatus, ThreadStatus, Verdict, WorkerStatus};
 
 /// A worker whose last loop turn is this long ago does not forward.
 pub(crate) const HUNG_MS: u64 = 1000;
@@ -96,8 +96,9 @@ pub(crate) fn is_side_up(side: &SideStatus) -> bool {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use weir_admin::api::{TableStatus, WorkerRates};
+
     use super::*;
-    use crate::api::{TableStatus, WorkerRates};
 
     pub(crate) fn side() -> SideStatus {
         SideStatus {

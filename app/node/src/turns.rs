@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use weir_admin::api::ThreadStatus;
 use weir_routes::{Decider, SharedWords};
 
-use crate::api::ThreadStatus;
 use crate::clock::Clock;
 
 /// A thread that reports its turns.

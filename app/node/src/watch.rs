@@ -1,6 +1,7 @@
 //! Notices changes on a node: gateways, links, workers, readiness. Pure: statuses in, notices out.
 
-use crate::api::{SideStatus, WorkerStatus};
+use weir_admin::api::{SideStatus, WorkerStatus};
+
 use crate::status::{HUNG_MS, is_side_up};
 
 /// A gateway that has not answered for this long since start is reported, and again after each such

@@ -19,6 +19,7 @@ use weir_config::Poll;
 use weir_dpdk::{Mbuf, MbufPool, pin_current_thread, register_worker_thread, tsc_hz};
 use weir_engine::{CommitLimits, Engine, EngineConfig, EngineError, Side};
 use weir_nat::{AddressRanges, NatError};
+use weir_node_core::TableMemory;
 use weir_wire::ethernet::Mac;
 
 use crate::block_events::BlockEventLog;
@@ -28,7 +29,6 @@ use crate::cluster::WorkerPart;
 use crate::desk::Desk;
 use crate::dpdk_ports::{DpdkPorts, PortQueues};
 use crate::failure::Failure;
-use crate::memory::TableMemory;
 use crate::panic_place::{self, Panic};
 use crate::publisher::Publisher;
 use crate::request::{Mailbox, Requester, mailbox};

@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use weir_node::Tally;
-use weir_node::client::query_value;
+use weir_admin::Tally;
+use weir_admin::client::query_value;
 
 use crate::node_socket::NodeSocket;
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use weir_config::{
     Access, Checked, Config, Desired, Diagnostic, File, Member, Parsed, PortShare, REDIRECT_BYTES,
 };
-use weir_node::TableMemory;
+use weir_node_core::TableMemory;
 
 /// Check configuration files: all errors and warnings at once, each with line and column.
 ///

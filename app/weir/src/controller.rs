@@ -17,7 +17,7 @@ use weir_controller::operate::ClusterStatus;
 use weir_controller::run::Runner;
 use weir_controller::state::Options;
 use weir_etcd::LeaderRecord;
-use weir_node::{ControllerNumbers, log_to_stderr, serve_controller};
+use weir_process::{ControllerNumbers, log_to_stderr, serve_controller};
 
 use crate::etcd::{EtcdArgs, machine, random, unix_ms};
 use crate::say_error;
@@ -153,7 +153,7 @@ fn end_by_force(why: &str) {
     let text = format!("the controller is ended: {why}");
     thread::spawn(move || say_error(&text));
     sleep(SAY_MAX);
-    low_level::exit(weir_node::FORCED_END.into());
+    low_level::exit(weir_process::FORCED_END.into());
 }
 
 /// Reports that no shard is in doubt only if a controller leads and has reported, and nothing is

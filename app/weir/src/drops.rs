@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use weir_node::api::{DropCount, Status};
-use weir_node::client::Client;
+use weir_admin::api::{DropCount, Status};
+use weir_admin::client::Client;
 
 use crate::node_socket::NodeSocket;
 use crate::table::{Align, Table};

@@ -4,8 +4,8 @@ use std::io;
 use std::ops::ControlFlow;
 
 use serde::de::DeserializeOwned;
-use weir_node::api::Problem;
-use weir_node::client::{Client, ClientError};
+use weir_admin::api::Problem;
+use weir_admin::client::{Client, ClientError};
 
 /// Hands over each line of an answer as it comes, as a value and as text. A line that reports what
 /// is missing goes to stderr; an empty one is a heartbeat.

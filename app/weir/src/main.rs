@@ -1,4 +1,5 @@
-//! The `weir` program: parses arguments and calls the command. One file per command.
+//! The `weir` program, commands and controller: parses arguments and calls the command. One file
+//! per command.
 
 #![forbid(unsafe_code)]
 
@@ -7,48 +8,40 @@ mod capture;
 mod check;
 mod cluster;
 mod controller;
-mod cpe;
 mod drain;
 mod drops;
 mod etcd;
 mod events;
 mod fence;
-mod guard;
 #[cfg(test)]
 mod hostile;
 mod json_lines;
 mod key;
 mod metrics;
+mod moved;
 mod node_socket;
-#[cfg(target_arch = "x86_64")]
-mod processor;
 mod rebalance;
 mod replay;
 mod role;
 mod routes;
-mod run;
 mod sessions;
 mod shards;
 mod status;
 mod subscriber;
 mod table;
-mod traffic;
-mod traffic_linux;
 mod r#where;
 
 use std::io;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use weir_log::{Priority, is_journal};
-use weir_node::client::ClientError;
+use weir_admin::client::ClientError;
 
 /// A software NAT and stateful firewall for Internet providers, on DPDK.
 ///
-/// A node runs with `weir run`, a cluster's controller with `weir controller`; every other command
-/// asks a running node through its admin socket, reads or writes the cluster's keys in etcd, reads
-/// a file, or plays a home gateway. Reading needs membership in the socket's group, changing needs
-/// root.
+/// A node runs with `weir-node run`, a cluster's controller with `weir controller`; every other
+/// command asks a running node through its admin socket, reads or writes the cluster's keys in
+/// etcd, or reads a file. Reading needs membership in the socket's group, changing needs root.
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, propagate_version = true, max_term_width = 100)]
 struct Arguments {
@@ -58,7 +51,6 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Run(run::Args),
     Check(check::Args),
     Key(key::Args),
     Status(status::Args),
@@ -70,8 +62,6 @@ enum Command {
     Where(r#where::Args),
     Capture(capture::Args),
     Metrics(metrics::Args),
-    Traffic(traffic::Args),
-    Cpe(cpe::Args),
     Apply(apply::Args),
     Controller(controller::Args),
     Cluster(cluster::Args),
@@ -81,29 +71,23 @@ enum Command {
     Rebalance(rebalance::Args),
     Events(events::Args),
     Replay(replay::Args),
+    /// `weir run` is now `weir-node run`.
     #[command(hide = true)]
-    Guard(guard::Args),
+    Run(moved::Args),
+    /// `weir guard` is now `weir-node guard`.
+    #[command(hide = true)]
+    Guard(moved::Args),
+    /// `weir traffic` is now `weir-lab traffic`.
+    #[command(hide = true)]
+    Traffic(moved::Args),
+    /// `weir cpe` is now `weir-lab cpe`.
+    #[command(hide = true)]
+    Cpe(moved::Args),
 }
 
 fn main() -> ExitCode {
-    // The check comes before anything else: all code that follows is compiled for x86-64-v3 and may
-    // use its instructions anywhere. Only the C library, DPDK's constructors and the start of
-    // Rust's runtime ran before this line, all of them built for any x86-64 processor.
-    #[cfg(target_arch = "x86_64")]
-    if !processor::is_sufficient() {
-        return ExitCode::from(processor::EXIT_CODE);
-    }
-    run_command()
-}
-
-/// Runs the command. A function of its own: `main` must not share a stack frame, and so a prologue,
-/// with it.
-#[inline(never)]
-fn run_command() -> ExitCode {
     let done = match Arguments::parse().command {
-        Command::Run(args) => return run::run(&args),
         Command::Check(args) => return check::run(&args),
-        Command::Guard(args) => return guard::run(&args),
         Command::Status(args) => return status::run(&args),
         Command::Routes(args) => return routes::run(&args),
         Command::Key(args) => key::run(&args),
@@ -114,8 +98,6 @@ fn run_command() -> ExitCode {
         Command::Where(args) => return r#where::run(&args),
         Command::Capture(args) => capture::run(&args),
         Command::Metrics(args) => metrics::run(&args),
-        Command::Traffic(args) => traffic::run(args),
-        Command::Cpe(args) => cpe::run(args),
         Command::Apply(args) => return apply::run(&args),
         Command::Controller(args) => controller::run(&args),
         Command::Cluster(args) => return cluster::run(&args),
@@ -125,6 +107,10 @@ fn run_command() -> ExitCode {
         Command::Rebalance(args) => rebalance::run(&args),
         Command::Events(args) => events::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Run(args) => return moved::run(moved::RUN, &args),
+        Command::Guard(args) => return moved::run(moved::GUARD, &args),
+        Command::Traffic(args) => return moved::run(moved::TRAFFIC, &args),
+        Command::Cpe(args) => return moved::run(moved::CPE, &args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -136,14 +122,9 @@ fn run_command() -> ExitCode {
     }
 }
 
-/// Writes to stderr why the command fails, with a priority if the journal reads it.
+/// Writes to stderr why the command fails.
 fn say_error(error: &str) {
-    let line = format!("weir: {error}");
-    if is_journal(io::stderr()) {
-        eprintln!("{}", String::from_utf8_lossy(&Priority::Error.mark(line.as_bytes())));
-    } else {
-        eprintln!("{line}");
-    }
+    weir_process::say_error("weir", error);
 }
 
 /// True if the reader of the output has seen enough (`weir sessions | head`).
@@ -199,7 +180,6 @@ mod tests {
     #[test]
     fn the_commands_of_the_manual_are_understood() {
         let lines = [
-            "run --config /etc/weir/weir.toml",
             "check /etc/weir/weir.toml",
             "key new",
             "key new /etc/weir/north.key",
@@ -244,7 +224,6 @@ mod tests {
         }
         for line in [
             "",
-            "run",
             "capture",
             "where",
             "where 203.0.113.1 --from 2026-03-01T12:00:00Z",

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use weir_admin::client::{Client, ClientError, PATIENCE, SOCKET_FOLDER};
 use weir_config::File;
-use weir_node::client::{Client, ClientError, PATIENCE, SOCKET_FOLDER};
 
 /// The admin socket, for every command that asks a node.
 #[derive(Debug, clap::Args)]

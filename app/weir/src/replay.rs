@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use weir_node_core::recording::{Told, replay};
 
-/// Replay a recording of `weir run --record`: the node's input, and what it decided.
+/// Replay a recording of `weir-node run --record`: the node's input, and what it decided.
 ///
 /// Nothing is sent and nothing is written. Prints a line for each action of the node, and with
 /// `--events` for each event, with its time in seconds since the node began.
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     said?;
     let core = ended.with_context(|| name.to_string())?;
     core.with_context(|| {
-        format!("{name}: it is empty: name a file that `weir run --record` wrote")
+        format!("{name}: it is empty: name a file that `weir-node run --record` wrote")
     })?;
     Ok(())
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ipnet::Ipv4Net;
-use weir_node::api::{MemberStatus, RouteStatus, ShardStatus};
-use weir_node::client::{Client, ClientError};
+use weir_admin::api::{MemberStatus, RouteStatus, ShardStatus};
+use weir_admin::client::{Client, ClientError};
 use weir_routes::comparison::{Line, SideRoutes, compare};
 use weir_routes::{Options, Route, Side, bird, dump};
 

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use anyhow::Context;
 use ipnet::Ipv4Net;
-use weir_node::api::{SESSION_STATES, Session};
-use weir_node::client::query_value;
+use weir_admin::api::{SESSION_STATES, Session};
+use weir_admin::client::query_value;
 
 use crate::json_lines::read_lines;
 use crate::node_socket::NodeSocket;

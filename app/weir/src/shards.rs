@@ -6,7 +6,7 @@ mod map;
 use std::io::{self, Write};
 
 use anyhow::bail;
-use weir_node::api::ShardStatus;
+use weir_admin::api::ShardStatus;
 
 use crate::etcd::EtcdArgs;
 use crate::node_socket::NodeSocket;

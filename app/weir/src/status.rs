@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use jiff::Timestamp;
-use weir_node::api::{
+use weir_admin::api::{
     BirdSideStatus, MembershipStatus, SideStatus, Status, Verdict, WaitingStatus, WorkerStatus,
 };
-use weir_node::client::ClientError;
+use weir_admin::client::ClientError;
 
 use crate::node_socket::NodeSocket;
 use crate::table::{Align, Table};

@@ -7,8 +7,8 @@ use std::io::{self, BufWriter, Write};
 use std::net::Ipv4Addr;
 
 use clap::{Subcommand, ValueEnum};
-use weir_node::api::{Flushed, SubscriberStatus};
-use weir_node::client::{Client, ClientError};
+use weir_admin::api::{Flushed, SubscriberStatus};
+use weir_admin::client::{Client, ClientError};
 
 use crate::json_lines::read_lines;
 use crate::node_socket::NodeSocket;

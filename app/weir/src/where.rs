@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
 use jiff::Timestamp;
+use weir_admin::api::Status;
 use weir_nat_log::{About, Answer, Question, Verdict, rotated_files, search_files};
-use weir_node::api::Status;
 
 use crate::node_socket::NodeSocket;
 

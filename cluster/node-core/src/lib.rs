@@ -9,7 +9,7 @@
 //!   process: hand over, end -----------+      +-- Save     +-- HandedOver, Ended --> process
 //! ```
 //!
-//! - The core has no thread, clock, socket or file: `weir run` drives it with real ones, the
+//! - The core has no thread, clock, socket or file: `weir-node run` drives it with real ones, the
 //!   simulator with simulated ones, and [`recording`] with the recorded events of a node. The same
 //!   events at the same times lead to the same actions.
 //! - A driver hands in what has happened ([`Core::step`]), then turns the core ([`Core::turn`]) and
@@ -22,8 +22,9 @@
 //! - Events come late, in any order between their senders, and more than once; an answer may never
 //!   come.
 //!
-//! Beside the core: what a node starts with ([`first_look`]), and its shutdown notice
-//! ([`shutdown_notice`]).
+//! Beside the core: what a node starts with ([`first_look`]), its shutdown notice
+//! ([`shutdown_notice`]), the configuration of a worker's NAT ([`nat_setup`]) and the memory of its
+//! tables ([`TableMemory`]).
 
 #![forbid(unsafe_code)]
 
@@ -33,12 +34,14 @@ pub mod first_look;
 mod hand_over;
 mod known_map;
 mod map_keeper;
+pub mod nat_setup;
 mod news_queue;
 mod node_core;
 pub mod recording;
 mod routes;
 pub mod setup;
 pub mod shutdown_notice;
+mod table_memory;
 mod waiting;
 
 pub use action::Action;
@@ -46,7 +49,9 @@ pub use event::{Event, GuardNews, Registration, WorkerSlot, Written};
 pub use hand_over::HAND_OVER_MAX;
 pub use known_map::KnownMap;
 pub use map_keeper::MapKeeper;
+pub use nat_setup::Room;
 pub use node_core::joining::Outside;
 pub use node_core::{Core, GuardState, Start};
 pub use routes::RouteList;
+pub use table_memory::TableMemory;
 pub use waiting::{GUARD_EVENTS_MAX, InTurn, Notice, Notices, Stall};

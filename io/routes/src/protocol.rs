@@ -91,7 +91,7 @@ pub enum ProtocolError {
     Value,
     /// The other end has another version.
     #[error(
-        "node and guard are different versions: the weir binary was replaced; restart the node"
+        "node and guard are different versions: the program weir-node was replaced; restart the node"
     )]
     Version,
     /// The route list is not sorted.

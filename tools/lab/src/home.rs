@@ -1,4 +1,4 @@
-//! A home: a namespace with a kernel TCP/IP stack, behind `weir cpe` or plain.
+//! A home: a namespace with a kernel TCP/IP stack, behind `weir-lab cpe` or plain.
 
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};
 use std::time::Duration;

@@ -48,7 +48,7 @@ static EXCLUSIVE: Mutex<()> = Mutex::new(());
 /// How homes reach weir.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Through GRE; each home runs `weir cpe`.
+    /// Through GRE; each home runs `weir-lab cpe`.
     Gre,
     /// Plain IP: each home has an address of its own on the access network.
     Plain,
@@ -223,7 +223,7 @@ impl Networks {
         namespace.ip(&format!("route add {destination} via 10.200.255.254 dev wan0 onlink"))?;
         let key_len = if options.gre_key.is_some() { GRE_KEY_LEN } else { 0 };
         let gateway = if gateway {
-            let mut command = namespace.command(&weir::binary()?.to_string_lossy());
+            let mut command = namespace.command(&weir::lab_binary()?.to_string_lossy());
             command
                 .args(["cpe", "--tun", "gre0", "--route"])
                 .arg(format!("--tun-address={inside}/{prefix_len}"))

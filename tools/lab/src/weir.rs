@@ -17,9 +17,25 @@ const READY_DEADLINE: Duration = Duration::from_secs(60);
 /// Time limit for a command to answer.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Returns the path of the weir binary: `$WEIR_BIN`, or the one built beside this program.
+/// Returns the path of `weir`, commands and controller: `$WEIR_BIN`, or the one built beside this
+/// program.
 pub fn binary() -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os("WEIR_BIN") {
+    built("weir", "WEIR_BIN")
+}
+
+/// Returns the path of `weir-node`: `$WEIR_NODE_BIN`, or the one built beside this program.
+pub fn node_binary() -> Result<PathBuf> {
+    built("weir-node", "WEIR_NODE_BIN")
+}
+
+/// Returns the path of `weir-lab`, which has the gateway of a home: `$WEIR_LAB_BIN`, or the one
+/// built beside this program.
+pub fn lab_binary() -> Result<PathBuf> {
+    built("weir-lab", "WEIR_LAB_BIN")
+}
+
+fn built(name: &str, variable: &str) -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os(variable) {
         return Ok(PathBuf::from(path));
     }
     let program = std::env::current_exe()?;
@@ -28,28 +44,31 @@ pub fn binary() -> Result<PathBuf> {
         .ancestors()
         .skip(1)
         .take(2)
-        .map(|directory| directory.join("weir"))
+        .map(|directory| directory.join(name))
         .find(|path| path.is_file())
-        .context("no weir binary: `cargo build -p weir` first, or set WEIR_BIN")
+        .with_context(|| {
+            format!("no program {name}: `cargo build -p {name}` first, or set {variable}")
+        })
 }
 
 /// A weir node in its namespace.
 #[derive(Debug)]
 pub struct Weir {
     namespace: Namespace,
-    binary: PathBuf,
+    node: PathBuf,
+    commands: PathBuf,
     directory: PathBuf,
     process: Process,
 }
 
 impl Weir {
-    /// Writes the configuration and starts `weir run`; does not wait.
+    /// Writes the configuration and starts `weir-node run`; does not wait.
     pub fn start(lab: &Lab, namespace: &Namespace, config: &str) -> Result<Self> {
-        let binary = binary()?;
+        let (node, commands) = (node_binary()?, binary()?);
         let directory = lab.directory().to_owned();
         fs::write(directory.join("weir.toml"), config)?;
-        let process = start_process(lab, namespace, &binary, &directory)?;
-        Ok(Self { namespace: namespace.clone(), binary, directory, process })
+        let process = start_process(lab, namespace, &node, &directory)?;
+        Ok(Self { namespace: namespace.clone(), node, commands, directory, process })
     }
 
     /// Waits for the line that reports that every port forwards.
@@ -60,7 +79,7 @@ impl Weir {
 
     /// Starts weir again after its end.
     pub fn restart(&mut self, lab: &Lab) -> Result<()> {
-        self.process = start_process(lab, &self.namespace, &self.binary, &self.directory)?;
+        self.process = start_process(lab, &self.namespace, &self.node, &self.directory)?;
         self.wait_ready()
     }
 
@@ -68,7 +87,7 @@ impl Weir {
     pub fn restart_with_log(&mut self, lab: &Lab, log: &Path) -> Result<()> {
         let mut command = self.namespace.command("sh");
         command.args(["-c", "exec \"$0\" run --config \"$1\" 2> \"$2\""]);
-        command.arg(&self.binary).arg(self.config_path()).arg(log);
+        command.arg(&self.node).arg(self.config_path()).arg(log);
         self.process = lab.start("weir", &mut command)?;
         self.wait_ready()
     }
@@ -90,7 +109,7 @@ impl Weir {
 
     /// Returns a command line that an operator can paste: `weir <words>` against this node.
     pub fn command_line(&self, words: &str) -> String {
-        format!("{} {words} --socket {}", self.binary.display(), self.socket().display())
+        format!("{} {words} --socket {}", self.commands.display(), self.socket().display())
     }
 
     /// Runs `weir <args>` against this node's admin socket.
@@ -101,9 +120,16 @@ impl Weir {
         self.offline(&[command, &["--socket", &socket], arguments].concat())
     }
 
+    /// Starts a second node with the same configuration, which should refuse; returns its output.
+    pub fn second(&self) -> Result<Finished> {
+        let config = self.config_path();
+        let args = ["run", "--config", &config.to_string_lossy()];
+        self.namespace.run(COMMAND_DEADLINE, &self.node.to_string_lossy(), &args)
+    }
+
     /// Runs `weir <args>` without a socket: for commands that ask no node.
     pub fn offline(&self, args: &[&str]) -> Result<Finished> {
-        self.namespace.run(COMMAND_DEADLINE, &self.binary.to_string_lossy(), args)
+        self.namespace.run(COMMAND_DEADLINE, &self.commands.to_string_lossy(), args)
     }
 
     /// Returns the output of a command with `--json`: one value, or a list with a value per line.
@@ -142,7 +168,7 @@ impl Weir {
 
     /// Starts a command of this node in the background (a capture).
     pub fn background(&self, lab: &Lab, name: &str, args: &[&str]) -> Result<Process> {
-        let mut command = self.namespace.command(&self.binary.to_string_lossy());
+        let mut command = self.namespace.command(&self.commands.to_string_lossy());
         command.args(args).arg("--socket").arg(self.socket());
         lab.start(name, &mut command)
     }
@@ -155,11 +181,11 @@ impl Weir {
 fn start_process(
     lab: &Lab,
     namespace: &Namespace,
-    binary: &Path,
+    node: &Path,
     directory: &Path,
 ) -> Result<Process> {
-    ensure!(binary.is_file(), "no weir binary at {}", binary.display());
-    let mut command = namespace.command(&binary.to_string_lossy());
+    ensure!(node.is_file(), "no program at {}", node.display());
+    let mut command = namespace.command(&node.to_string_lossy());
     command.args(["run", "--config"]);
     command.arg(directory.join("weir.toml"));
     lab.start("weir", &mut command)

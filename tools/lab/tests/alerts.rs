@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use weir_lab::bird::packaged;
 use weir_lab::process::run;
+use weir_lab::weir;
 
 const DEADLINE: Duration = Duration::from_secs(120);
 
@@ -177,11 +178,15 @@ fn named(known: &BTreeSet<String>, place: &str, text: &str) {
 
 #[test]
 fn the_commands_to_run_first_are_those_of_weir() {
-    let binary = weir_lab::weir::binary().unwrap();
-    let help = |words: &[&str]| {
-        let mut command = Command::new(&binary);
+    let programs = [
+        ("weir ", weir::binary().unwrap()),
+        ("weir-node ", weir::node_binary().unwrap()),
+        ("weir-lab ", weir::lab_binary().unwrap()),
+    ];
+    let help = |program: &Path, words: &[&str]| {
+        let mut command = Command::new(program);
         let finished = run(command.args(words).arg("--help"), DEADLINE).unwrap();
-        assert!(finished.status.success(), "weir {}: {}", words.join(" "), finished.stderr);
+        assert!(finished.status.success(), "{program:?} {words:?}: {}", finished.stderr);
         finished.stdout
     };
     let runbook = document("runbook.md");
@@ -192,7 +197,11 @@ fn the_commands_to_run_first_are_those_of_weir() {
     let quoted =
         runbook.split('`').skip(1).step_by(2).chain(topology.split('`').skip(1).step_by(2));
     let mut count = 0;
-    for command in first.chain(quoted).filter_map(|command| command.strip_prefix("weir ")) {
+    let commands = first.chain(quoted).filter_map(|line| {
+        let (name, program) = programs.iter().find(|(name, _)| line.starts_with(name))?;
+        Some((program, &line[name.len()..]))
+    });
+    for (program, command) in commands {
         let command = command.split(" | ").next().unwrap();
         // A quoted text is an argument, whatever it looks like.
         let unquoted: String = command.split('\'').step_by(2).collect();
@@ -200,9 +209,9 @@ fn the_commands_to_run_first_are_those_of_weir() {
         let is_name = |word: &&&str| word.chars().all(|c| c.is_ascii_lowercase());
         let names: Vec<&str> = words.iter().take_while(is_name).copied().collect();
         let options = words.iter().filter(|word| word.starts_with('-'));
-        let help = help(&names);
+        let help = help(program, &names);
         for option in options {
-            assert!(help.contains(option), "weir {command}: no {option}");
+            assert!(help.contains(option), "{program:?} {command}: no {option}");
         }
         count += 1;
     }

@@ -95,8 +95,7 @@ fn a_restart_after_sigkill_works_at_once() {
 fn a_second_process_with_the_same_name_is_refused() {
     OneNode::test(&Options::default(), |net| {
         let echo = Echo::udp(&net.internet, server())?;
-        let config = net.weir.config_path();
-        let second = net.weir.offline(&["run", "--config", &config.to_string_lossy()])?;
+        let second = net.weir.second()?;
         ensure!(!second.status.success(), "two at once:\n{}", second.stdout);
         ensure!(exchange::udp(&net.homes[0].udp(0)?, echo.local(), b"undisturbed")?);
         net.weir.cli(&["status"])?.success()?;

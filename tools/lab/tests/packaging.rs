@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
 use weir_lab::bird::packaged;
 use weir_lab::process::{Finished, run};
-use weir_lab::{Lab, Namespace, WeirConfig, veth, wait_for};
+use weir_lab::{Lab, Namespace, WeirConfig, veth, wait_for, weir};
 use weir_routes::dump;
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -44,11 +44,13 @@ impl Drop for Folder {
     }
 }
 
-/// Returns a unit that runs the weir under test, with its files in `folder` instead of /etc/weir.
+/// Returns a unit that runs the programs under test, with its files in `folder` instead of
+/// /etc/weir.
 fn unit(name: &str, folder: &Path) -> String {
-    let binary = weir_lab::weir::binary().unwrap();
+    let (commands, node) = (weir::binary().unwrap(), weir::node_binary().unwrap());
     let text = packaged(&format!("systemd/{name}")).unwrap();
-    text.replace("/usr/bin/weir", &binary.display().to_string())
+    text.replace("/usr/bin/weir-node ", &format!("{} ", node.display()))
+        .replace("/usr/bin/weir ", &format!("{} ", commands.display()))
         .replace("/etc/weir", &folder.display().to_string())
 }
 
@@ -65,6 +67,24 @@ fn finished(program: &str, arguments: &[&str]) -> Finished {
 fn is_there(program: &str) -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&paths).any(|path| path.join(program).is_file())
+}
+
+/// Returns the libraries that a program is linked to, by ldd.
+fn libraries(program: &Path) -> String {
+    let linked = finished("ldd", &[&program.display().to_string()]);
+    assert!(linked.status.success(), "{}: {}", program.display(), linked.stderr);
+    linked.stdout
+}
+
+/// Commands and controller run on machines that have neither DPDK nor libpcap.
+#[test]
+fn weir_is_linked_to_no_library_of_the_data_path_and_weir_node_is() {
+    let commands = libraries(&weir::binary().unwrap());
+    for library in ["librte_", "libpcap", "libnuma", "libbpf", "libxdp"] {
+        assert!(!commands.contains(library), "{library}:\n{commands}");
+    }
+    let node = libraries(&weir::node_binary().unwrap());
+    assert!(node.contains("librte_"), "{node}");
 }
 
 #[test]
@@ -157,7 +177,7 @@ fn node_without_root(lab: &Lab, inside: &Namespace, outside: &Namespace) -> Resu
         veth::connect((inside, port), (outside, port))?;
         outside.ip(&format!("addr add {network} dev {port}"))?;
     }
-    let program = open_to_all(lab, &weir_lab::weir::binary()?)?;
+    let program = open_to_all(lab, &weir::node_binary()?)?;
     let config = lab.directory().join("weir.toml");
     fs::write(&config, WeirConfig::default().render(lab.directory()))?;
     let (node, drop_in) =

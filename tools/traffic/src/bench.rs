@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   core 0: generator (a process per round)          core 1: the device of this round
-//!      access port  ◀── memif ──▶  testpmd io  or  weir run  ◀── memif ──▶  internet port
+//!      access port  ◀── memif ──▶  testpmd io  or  weir-node  ◀── memif ──▶  internet port
 //!
 //!   rounds:   raw  weir  raw  weir  raw ...   a round counts when the raw rounds around it agree
 //!
@@ -80,8 +80,10 @@ pub struct BenchPlan {
     pub generator_core: usize,
     /// The same for the workers of the device.
     pub device_core: usize,
-    /// Path of the `weir` binary: the device, and the generator's process.
-    pub weir: PathBuf,
+    /// Path of the `weir-node` binary, which is the device.
+    pub node: PathBuf,
+    /// Path of the `weir-lab` binary, which is the generator's process.
+    pub generator: PathBuf,
     /// Path of another build: each flood is measured with both builds, in turn.
     pub against: Option<PathBuf>,
     /// Whether to reserve the huge pages that a point needs while it is measured.
@@ -331,7 +333,8 @@ mod tests {
             measured: None,
             generator_core: 0,
             device_core: 1,
-            weir: PathBuf::new(),
+            node: PathBuf::new(),
+            generator: PathBuf::new(),
             against,
             takes_huge_pages: false,
             output: PathBuf::new(),
@@ -342,10 +345,13 @@ mod tests {
 
     #[test]
     fn other_build_is_refused_without_a_flood_to_run_it() {
-        let other = Some(PathBuf::from("/usr/bin/weir"));
+        let other = Some(PathBuf::from("/usr/bin/weir-node"));
         assert_eq!(plan("established", other.clone()).experiments().unwrap().len(), 1);
         assert_eq!(plan("latency", None).experiments().unwrap().len(), 1);
         let refused = plan("latency", other).experiments().unwrap_err().to_string();
-        assert!(refused.contains("/usr/bin/weir") && refused.contains("established"), "{refused}");
+        assert!(
+            refused.contains("/usr/bin/weir-node") && refused.contains("established"),
+            "{refused}"
+        );
     }
 }

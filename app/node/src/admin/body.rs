@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use hyper::body::{Bytes, Frame};
 use serde::Serialize;
 use tokio::sync::mpsc;
+use weir_admin::api::Problem;
 
-use crate::api::Problem;
 use crate::request::AskError;
 
 /// Pieces buffered for the reader; the sender waits for room when there are this many.

@@ -15,9 +15,9 @@ use hyper::body::Bytes;
 use serde::Deserialize;
 use tokio::sync::{mpsc, oneshot};
 use weir_engine::Side;
+use weir_process::http::Refused;
 
 use super::body::pieces;
-use super::problem::Refused;
 use crate::capture::{Options, Recorder, TapReader, tap};
 use crate::node::{Node, WorkerHandle};
 use crate::request::Request;

@@ -12,8 +12,10 @@ use hyper::{Request as HttpRequest, Response, header};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::yield_now;
+use weir_admin::api::{
+    DropCount, Flushed, Problem, Session, ShardStatus, Status, SubscriberStatus,
+};
 
-use crate::api::{DropCount, Flushed, Problem, Session, ShardStatus, Status, SubscriberStatus};
 use crate::sample_node::HOME;
 use pieces::{Asked, Part, put};
 use wire::Server;

@@ -2,28 +2,19 @@
 //! cluster. Nothing else is served there.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
-use tokio::net::TcpSocket;
 use weir_controller::records::NodeAnswer;
+use weir_process::http::{Limits, Refused, Server, in_format, listen};
 
-use super::limits::Limits;
-use super::problem::Refused;
-use super::server::Server;
 use crate::metrics;
 use crate::node::Node;
-use crate::scrape_format::ScrapeFormat;
-
-/// Connections that may wait to be accepted.
-const BACKLOG: u32 = 1024;
 
 /// A bound address.
 #[derive(Debug)]
@@ -54,18 +45,6 @@ impl MetricsServer {
     }
 }
 
-/// Sets the listener's backlog to [`BACKLOG`], room for the connections of some hundred
-/// milliseconds of a flood: the client's kernel would retry a connection that finds no room only
-/// seconds later. The standard library asks for 128.
-///
-/// # Errors
-/// When the runtime cannot take the socket. Must be called inside the runtime.
-pub(super) fn listen(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
-    listener.set_nonblocking(true)?;
-    let socket = TcpStream::from(OwnedFd::from(listener));
-    TcpSocket::from_std_stream(socket).listen(BACKLOG)
-}
-
 /// Returns the server of the metrics address.
 pub(super) fn server(node: Arc<Node>, limits: Limits) -> Arc<Server> {
     let numbers = Arc::clone(&node.http);
@@ -84,10 +63,4 @@ async fn report(State(node): State<Arc<Node>>) -> Result<Json<NodeAnswer>, Refus
 
 async fn numbers(State(node): State<Arc<Node>>, headers: HeaderMap) -> impl IntoResponse {
     in_format(&headers, metrics::text(&node))
-}
-
-/// Returns the OpenMetrics text in the format that the headers of the request ask for.
-pub(super) fn in_format(headers: &HeaderMap, open_metrics: String) -> impl IntoResponse + use<> {
-    let format = ScrapeFormat::asked_for(headers);
-    ([(CONTENT_TYPE, format.content_type())], format.of(open_metrics))
 }

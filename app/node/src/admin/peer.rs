@@ -1,18 +1,11 @@
-//! The peer at the other end of the socket, and its rights.
+//! The rights of the peer at the other end of the socket.
 
 use axum::extract::Request;
 use axum::extract::connect_info::ConnectInfo;
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-
-use super::problem::Refused;
-
-/// The peer's user, from SO_PEERCRED when it connected. `None`: the kernel did not say.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Peer {
-    pub(super) uid: Option<u32>,
-}
+use weir_process::http::{Peer, Refused};
 
 /// Whether a request may change something. The safe methods of RFC 9110 section 9.2.1 do not.
 fn changes(method: &Method) -> bool {

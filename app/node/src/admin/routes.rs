@@ -8,13 +8,11 @@ use axum::extract::State;
 use axum::http::{Method, StatusCode, Uri};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
+use weir_admin::api::{DropCount, MemberStatus, ShardStatus, Status};
+use weir_process::http::{Limits, Refused, Server};
 
-use super::limits::Limits;
 use super::peer::guard;
-use super::problem::Refused;
-use super::server::Server;
 use super::{capture_route, metrics_server, sessions_route, subscriber_route};
-use crate::api::{DropCount, MemberStatus, ShardStatus, Status};
 use crate::node::Node;
 
 /// Serves until the task is dropped.

@@ -10,9 +10,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use tracing::subscriber::set_default;
+use weir_process::http::{Limits, Refusal, listen};
 
-use super::limits::Limits;
-use super::refusals::Refusal;
 use super::{metrics_server, routes};
 use crate::node::Node;
 use crate::request::{Mailbox, Request};
@@ -59,7 +58,7 @@ impl Serving {
         let (tcp, unix) = {
             let _context = runtime.enter();
             let tcp = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            let tcp = metrics_server::listen(tcp).unwrap();
+            let tcp = listen(tcp).unwrap();
             (tcp, tokio::net::UnixListener::bind(&socket).unwrap())
         };
         let metrics = tcp.local_addr().unwrap();

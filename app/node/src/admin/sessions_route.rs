@@ -13,13 +13,13 @@ use hyper::body::Bytes;
 use ipnet::Ipv4Net;
 use serde::Deserialize;
 use tokio::sync::mpsc;
+use weir_admin::api::Session;
 use weir_nat::{
     Endpoint, EndpointRange, PageCursor, Protocol, SESSION_STATES, SessionFilter, SessionView,
 };
+use weir_process::http::Refused;
 
 use super::body::{json_lines, pieces, problem_line};
-use super::problem::Refused;
-use crate::api::Session;
 use crate::node::{Node, Roles};
 use crate::request::{Page, Request};
 

@@ -14,13 +14,9 @@ use axum::routing::get;
 use axum::{Json, Router};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
+use weir_admin::api::Status;
+use weir_process::http::{HttpNumbers, Limits, Refused, Server, in_format, listen};
 
-use super::limits::Limits;
-use super::metrics_server;
-use super::problem::Refused;
-use super::refusals::HttpNumbers;
-use super::server::Server;
-use crate::api::Status;
 use crate::metrics;
 use crate::start_progress::StartProgress;
 
@@ -46,10 +42,7 @@ impl StartServer {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (admin, metrics) = {
             let _context = runtime.enter();
-            (
-                tokio::net::UnixListener::from_std(admin)?,
-                metrics.map(metrics_server::listen).transpose()?,
-            )
+            (tokio::net::UnixListener::from_std(admin)?, metrics.map(listen).transpose()?)
         };
         let of_metrics = Router::new().route("/metrics", get(numbers_of_start));
         let of_admin = of_metrics.clone().route("/status", get(status));
@@ -98,7 +91,7 @@ async fn numbers_of_start(
     State(progress): State<StartProgress>,
     headers: HeaderMap,
 ) -> impl IntoResponse {
-    metrics_server::in_format(&headers, metrics::text_of_start(&progress))
+    in_format(&headers, metrics::text_of_start(&progress))
 }
 
 async fn refused(State(progress): State<StartProgress>) -> Refused {
@@ -111,12 +104,12 @@ mod tests {
     use std::net::{Ipv4Addr, TcpStream};
     use std::time::{Duration, Instant};
 
+    use weir_admin::api::ShardStatus;
+    use weir_admin::client::{Client, ClientError};
     use weir_node_core::first_look::{Awaited, Wait};
 
     use super::*;
     use crate::admin::AdminSocket;
-    use crate::api::ShardStatus;
-    use crate::client::{Client, ClientError};
 
     #[test]
     fn a_node_that_waits_for_etcd_answers_on_both_listeners() {

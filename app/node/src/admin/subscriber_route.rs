@@ -13,13 +13,13 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::Bytes;
 use serde::Deserialize;
 use tokio::sync::mpsc;
+use weir_admin::api::{Block, Flushed, SubscriberLimits, SubscriberStatus};
 use weir_nat::{
     HomeLimits, ShardId, SubscriberCursor, SubscriberPart, SubscriberView, subscriber_views,
 };
+use weir_process::http::Refused;
 
 use super::body::{json_lines, pieces, problem_line};
-use super::problem::Refused;
-use crate::api::{Block, Flushed, SubscriberLimits, SubscriberStatus};
 use crate::node::{Node, Roles, WorkerHandle};
 use crate::request::{HomesPage, Request, SubscriberPage};
 

@@ -7,16 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use weir_admin::Tally;
+use weir_admin::api::{
+    Flushed, MemberStatus, Problem, RoleStatus, Session, ShardStatus, Status, SubscriberStatus,
+    Verdict,
+};
+use weir_admin::client::{Client, ClientError};
 use weir_controller::records::NodeAnswer;
 use weir_engine::{Direction, Side};
 
 use super::{AdminSocket, serve};
-use crate::api::{
-    Flushed, MemberStatus, Problem, RoleStatus, Session, ShardStatus, Status, SubscriberStatus,
-    Verdict,
-};
-use crate::capture::{Tally, Tap};
-use crate::client::{Client, ClientError};
+use crate::capture::Tap;
 use crate::cluster::MemberBoard;
 use crate::node::Node;
 use crate::request::{Mailbox, Request};

@@ -13,9 +13,7 @@ mod filter;
 mod inner;
 mod pcapng;
 mod recorder;
-mod tally;
 mod tap;
 
 pub(crate) use recorder::{Options, Recorder};
-pub use tally::Tally;
 pub(crate) use tap::{Tap, TapReader, tap};

@@ -127,10 +127,11 @@ impl Recorder {
 mod tests {
     use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
     use pcap_file::pcapng::{Block, PcapNgReader};
+    use weir_admin::Tally;
     use weir_engine::Direction;
 
     use super::*;
-    use crate::capture::{Tally, tap};
+    use crate::capture::tap;
 
     /// Ethernet, outer IPv4, GRE, IPv4, UDP to `port`.
     fn tunnel_frame(port: u16) -> Vec<u8> {

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use weir_admin::api::{MemberStatus, RouteStatus};
 use weir_controller::records::NodeAnswer;
 
 use super::super::inbox::{Inbox, Receiver, inbox};
 use super::*;
-use crate::api::{MemberStatus, RouteStatus};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 

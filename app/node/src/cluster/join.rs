@@ -11,6 +11,7 @@ use weir_etcd::Cluster;
 use weir_map::{BootId, LANES, NodeId};
 use weir_nat::ShardRoom;
 use weir_node_core::KnownMap;
+use weir_node_core::Room;
 use weir_node_core::first_look::Found;
 use weir_node_core::setup::fingerprint;
 use weir_replication::CommitOptions;
@@ -27,7 +28,7 @@ use super::life_file::LifeFile;
 use super::map_file::{MapFile, load};
 use super::worker_part::{WorkerLink, WorkerPart, worker_part};
 use crate::cores::keep_to;
-use crate::engine_config::{Room, random};
+use crate::engine_config::random;
 use crate::failure::Failure;
 use crate::start_progress::StartProgress;
 

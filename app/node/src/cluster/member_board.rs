@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use weir_controller::records::NodeAnswer;
 
-use crate::api::MemberStatus;
+use weir_admin::api::MemberStatus;
 
 /// The newest status, and the newest answer to the controller.
 #[derive(Debug, Default)]

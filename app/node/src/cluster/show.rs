@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use weir_admin::api::{
+    BirdSideStatus, HeldOffStatus, MemberStatus, OutsideStatus, PeerStatus, ReplicationStatus,
+    RoleStatus, RouteStatus,
+};
 use weir_controller::records::{ActingAnswer, BirdAnswer, DOUBTS_MAX, DoubtAnswer, NodeAnswer};
 use weir_map::{MemberState, ShardEntry, ShardId};
 use weir_node_core::{GuardState, Outside};
@@ -13,10 +17,6 @@ use weir_stream::Refusal;
 
 use super::bird_thread::BirdSide;
 use super::roles_thread::RolesThread;
-use crate::api::{
-    BirdSideStatus, HeldOffStatus, MemberStatus, OutsideStatus, PeerStatus, ReplicationStatus,
-    RoleStatus, RouteStatus,
-};
 
 /// Time within which switches should have followed a change.
 const SETTLE_MS: u64 = 5_000;

@@ -132,7 +132,7 @@ fn name(difference: Difference) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use weir_node::api::{RouteStatus, ShardStatus};
+    use weir_admin::api::{RouteStatus, ShardStatus};
     use weir_routes::bird::ExportedRoute;
     use weir_routes::comparison::{SideRoutes, compare};
     use weir_routes::{KernelRoute, Route};

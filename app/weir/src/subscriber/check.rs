@@ -7,8 +7,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::bail;
-use weir_node::api::{DropCount, SubscriberStatus};
-use weir_node::client::{Client, ClientError};
+use weir_admin::api::{DropCount, SubscriberStatus};
+use weir_admin::client::{Client, ClientError};
 
 use crate::role;
 use crate::table::{Align, Table};
@@ -130,8 +130,8 @@ fn shares(home: &SubscriberStatus) -> [Share; 5] {
 
 #[cfg(test)]
 mod tests {
+    use weir_admin::api::SubscriberLimits;
     use weir_engine::DropReason;
-    use weir_node::api::SubscriberLimits;
 
     use super::*;
 

@@ -38,7 +38,7 @@ impl ClusterHomes {
             let inside = Ipv4Addr::new(192, 168, number, 2);
             let outer = Ipv4Addr::new(10, 200, 0, number);
             namespace.ip(&format!("addr add {outer}/32 dev wan0"))?;
-            let mut command = namespace.command(&weir::binary()?.to_string_lossy());
+            let mut command = namespace.command(&weir::lab_binary()?.to_string_lossy());
             command
                 .arg("cpe")
                 .arg(format!("--tun=gre{number}"))

@@ -96,7 +96,7 @@ impl ClusterNode {
         let bird = bfd.map(|interval| start_bird(lab, namespace, number, interval)).transpose()?;
         let config = lab.directory().join(format!("node{number}.toml"));
         fs::write(&config, file)?;
-        let next = NextStart { binary: weir::binary()?, is_later: false, unread_log: None };
+        let next = NextStart { binary: weir::node_binary()?, is_later: false, unread_log: None };
         let next = Arc::new(Mutex::new(next));
         let started = Arc::clone(&next);
         let (inside, state) = (namespace.clone(), lab.directory().to_owned());

@@ -34,8 +34,8 @@ const SEARCH_INTERVAL: Duration = Duration::from_millis(250);
 /// probes, workers, roles, and routing daemons of nodes and switches.
 const NAMES: [&str; 8] =
     ["probe-", "weir-worker", "weir-roles", "weir-routes", "bird", "bgpd", "bfdd", "zebra"];
-/// Name of the guard, and of the first thread of a node.
-const GUARD: &str = "weir";
+/// Names of whole threads: the guard and the first thread of a node, and the gateway of a home.
+const FIRST_THREADS: [&str; 2] = ["weir-node", "weir-lab"];
 
 /// Watches for pauses until it is dropped.
 #[derive(Debug)]
@@ -156,7 +156,7 @@ fn search(threads: &mut BTreeMap<(i32, i32), Watched>) {
             let Ok(comm) = comm else { continue };
             let Some(delay) = run_delay(process, thread) else { continue };
             let comm = comm.trim_end();
-            if comm == GUARD || NAMES.iter().any(|name| comm.starts_with(name)) {
+            if FIRST_THREADS.contains(&comm) || NAMES.iter().any(|name| comm.starts_with(name)) {
                 let name = format!("{comm} of process {process}");
                 threads.insert((process, thread), Watched { name, delay });
             }

@@ -11,14 +11,18 @@ use crate::source::{assert_none, root};
 /// The tiers, from the lowest up.
 pub(crate) const TIERS: [&str; 6] = ["base", "dataplane", "io", "cluster", "app", "tools"];
 
-/// Arrows that may go up: the `weir` command still carries the generator and the gateway.
-const EXCEPTIONS: [(&str, &str); 2] = [("app/weir", "tools/traffic"), ("app/weir", "tools/cpe")];
-
-/// A package: its folder from the root of the tree, and the names of what it uses, for tests too.
+/// A package: its folder from the root of the tree, and the packages of the tree that it uses.
 struct Package {
     folder: String,
+    /// For tests, too.
     uses: Vec<String>,
+    /// In its programs.
+    links: Vec<String>,
 }
+
+/// What the commands and the controller must not bring along: they run on machines without DPDK.
+const NEEDS_DPDK: [&str; 6] =
+    ["weir-dpdk-sys", "weir-dpdk", "weir-node", "weir-traffic", "weir-cpe", "weir-lab"];
 
 fn packages() -> HashMap<String, Package> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -33,11 +37,13 @@ fn packages() -> HashMap<String, Package> {
         let manifest = package["manifest_path"].as_str().unwrap();
         let folder = manifest.strip_suffix("/Cargo.toml").unwrap();
         let folder = folder.strip_prefix(root().to_str().unwrap()).unwrap();
-        let uses = package["dependencies"].as_array().unwrap().iter();
-        let uses = uses.filter(|used| !used["path"].is_null());
-        let uses = uses.map(|used| used["name"].as_str().unwrap().to_owned()).collect();
-        let name = package["name"].as_str().unwrap().to_owned();
-        (name, Package { folder: folder.trim_start_matches('/').to_owned(), uses })
+        let of_tree = package["dependencies"].as_array().unwrap().iter();
+        let of_tree = of_tree.filter(|used| !used["path"].is_null());
+        let name_of = |package: &Value| package["name"].as_str().unwrap().to_owned();
+        let uses = of_tree.clone().map(name_of).collect();
+        let links = of_tree.filter(|used| used["kind"] != "dev").map(name_of).collect();
+        let folder = folder.trim_start_matches('/').to_owned();
+        (name_of(package), Package { folder, uses, links })
     };
     metadata["packages"].as_array().unwrap().iter().map(package).collect()
 }
@@ -55,14 +61,30 @@ fn no_crate_uses_a_crate_of_a_higher_tier() {
     let mut faults = Vec::new();
     for (name, package) in &packages {
         for used in package.uses.iter().filter_map(|used| packages.get(used)) {
-            let is_excepted = EXCEPTIONS.contains(&(&package.folder, &used.folder));
-            if tier(&used.folder) > tier(&package.folder) && !is_excepted {
+            if tier(&used.folder) > tier(&package.folder) {
                 faults.push(format!("{name} in {} uses {}", package.folder, used.folder));
             }
         }
     }
     assert!(packages.len() > 20);
     assert_none(&faults, "A crate may use crates of its own tier and of lower ones: move one.");
+}
+
+#[test]
+fn weir_links_no_crate_that_needs_dpdk() {
+    let packages = packages();
+    let mut found = vec!["weir".to_owned()];
+    let mut next = 0;
+    while let Some(name) = found.get(next) {
+        let further: Vec<_> =
+            packages[name].links.iter().filter(|used| !found.contains(used)).cloned().collect();
+        found.extend(further);
+        next += 1;
+    }
+    assert!(found.len() > 10 && NEEDS_DPDK.iter().all(|name| packages.contains_key(*name)));
+    let faults: Vec<_> =
+        found.into_iter().filter(|name| NEEDS_DPDK.contains(&name.as_str())).collect();
+    assert_none(&faults, "`weir` runs on machines without DPDK: a program of its own has this.");
 }
 
 #[test]

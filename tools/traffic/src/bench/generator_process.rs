@@ -19,7 +19,7 @@ use crate::generator::AttackAccount;
 use crate::ledger::Account;
 use crate::table::Device;
 
-/// The lines of `weir traffic flood --json` that the benchmark reads.
+/// The lines of `weir-lab traffic flood --json` that the benchmark reads.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "event")]
 enum Event {
@@ -200,7 +200,7 @@ impl Generator {
 
 fn command(place: &Place<'_>, load: &Load, device: Device, worker: usize) -> Command {
     let plan = place.plan;
-    let mut command = Command::new(&plan.weir);
+    let mut command = Command::new(&plan.generator);
     command.args(["traffic", "flood", "--json"]);
     for (side, index) in [("access", 0), ("internet", 1)] {
         command.args([format!("--{side}"), place.generator_port(worker, side, index)]);

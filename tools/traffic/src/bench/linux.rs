@@ -9,7 +9,7 @@ use super::figure::{Figure, Figures};
 use super::load::Load;
 use super::place::Place;
 
-/// The output line of `weir traffic linux --json`.
+/// The output line of `weir-lab traffic linux --json`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 enum Answer {
@@ -23,7 +23,7 @@ pub(super) fn round(
     load: &Load,
     figures: &mut Figures,
 ) -> Result<Option<String>, BenchError> {
-    let mut command = Command::new(&place.plan.weir);
+    let mut command = Command::new(&place.plan.generator);
     command.args(["traffic", "linux", "--json"]);
     command.args(["--flows", &load.flows.to_string()]);
     command.args(["--seconds", &load.measured.as_secs_f64().to_string()]);

@@ -183,7 +183,7 @@ impl Load {
         homes.div_ceil(self.subscribers_per_shard)
     }
 
-    /// Returns the arguments of `weir traffic flood` that differ from its defaults, except the
+    /// Returns the arguments of `weir-lab traffic flood` that differ from its defaults, except the
     /// ports.
     pub(super) fn arguments(&self) -> Vec<String> {
         let mut arguments = vec![

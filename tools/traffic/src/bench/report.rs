@@ -200,7 +200,7 @@ pub(super) mod tests {
 
     pub(in crate::bench) fn report(points: &[(&str, f64)]) -> Report {
         let mut report = Report {
-            command: "weir traffic bench".into(),
+            command: "weir-lab traffic bench".into(),
             machine: Machine::default(),
             generator_core: 0,
             device_core: 1,

@@ -1,4 +1,4 @@
-//! The device under test: `weir run` with the shards of the load, one core per worker.
+//! The device under test: `weir-node run` with the shards of the load, one core per worker.
 
 use std::fmt::Write;
 use std::fs;
@@ -106,7 +106,7 @@ impl BenchPlan {
     fn binary(&self, build: Build) -> &Path {
         match (build, &self.against) {
             (Build::Other, Some(other)) => other,
-            _ => &self.weir,
+            _ => &self.node,
         }
     }
 }

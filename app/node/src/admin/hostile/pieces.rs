@@ -2,7 +2,7 @@
 
 use bolero::TypeGenerator;
 
-use crate::client::query_value;
+use weir_admin::client::query_value;
 
 const METHODS: [&str; 8] = ["GET", "GET", "GET", "HEAD", "POST", "DELETE", "OPTIONS", "get"];
 

@@ -4,11 +4,9 @@ use tokio::io::{DuplexStream, duplex};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::yield_now;
+use weir_process::http::{Limits, Peer, Remote};
 
-use crate::admin::limits::Limits;
-use crate::admin::peer::Peer;
 use crate::admin::routes::server;
-use crate::admin::table::Remote;
 use crate::request::{Mailbox, Request};
 use crate::sample_node::{HOME, sample_node, session, show_homes, show_subscriber};
 

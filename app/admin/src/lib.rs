@@ -1,0 +1,10 @@
+//! The admin socket of a node, for its server and its clients: [`api`] lists requests and answers,
+//! [`client`] asks a node, [`Tally`] counts what a capture brings.
+
+#![forbid(unsafe_code)]
+
+pub mod api;
+pub mod client;
+mod tally;
+
+pub use tally::Tally;

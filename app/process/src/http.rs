@@ -1,0 +1,22 @@
+//! HTTP/1 for the listeners of a process: a bounded number of connections, each with bounded times
+//! and sizes.
+
+mod connection;
+mod limits;
+mod listen;
+mod peer;
+mod problem;
+mod refusals;
+mod server;
+mod table;
+mod text_server;
+mod timed_stream;
+
+pub use limits::Limits;
+pub use listen::{in_format, listen};
+pub use peer::Peer;
+pub use problem::Refused;
+pub use refusals::{HttpNumbers, ListenerNumbers, Refusal};
+pub use server::Server;
+pub use table::Remote;
+pub(crate) use text_server::serve_text;
