@@ -4,14 +4,14 @@ use std::collections::{HashMap, HashSet};
 
 use weir_flow::{RecordId, SlabId};
 
+use crate::admin::gauges::ShardGauges;
 use crate::endpoint::{Endpoint, Protocol, ShardIndex};
-use crate::gauges::ShardGauges;
-use crate::lane::{LANES, slab_of};
-use crate::mapping::{Kind, Mapping};
 use crate::nat::Nat;
-use crate::port_block::BlockId;
-use crate::session::Session;
-use crate::session_state::SessionState;
+use crate::ports::port_block::BlockId;
+use crate::replication::lane::{LANES, slab_of};
+use crate::sessions::mapping::{Kind, Mapping};
+use crate::sessions::session::Session;
+use crate::sessions::session_state::SessionState;
 
 /// Sums over the mapping records.
 #[derive(Default)]

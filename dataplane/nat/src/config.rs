@@ -3,8 +3,8 @@
 use ipnet::Ipv4Net;
 use weir_ids::ShardId;
 
-use crate::session_log::SessionLog;
-use crate::timeouts::Timeouts;
+use crate::logs::session_log::SessionLog;
+use crate::sessions::timeouts::Timeouts;
 
 /// Which remotes may send to a mapping (RFC 4787 section 5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
