@@ -6,9 +6,9 @@ use weir_flow::OutOfMemory;
 use weir_ids::ShardId;
 
 use crate::config::{NatConfig, ShardConfig};
-use crate::lane::LANES;
-use crate::seats::blocks_usable;
-use crate::subscriber::{BLOCK_LISTS_MAX, SUBSCRIBERS_TOTAL_MAX};
+use crate::ports::seats::blocks_usable;
+use crate::replication::lane::LANES;
+use crate::subscribers::subscriber::{BLOCK_LISTS_MAX, SUBSCRIBERS_TOTAL_MAX};
 
 /// Maximum number of public addresses of all shards together: each takes 24 KiB of port bitmaps
 /// once it is in use.

@@ -8,17 +8,17 @@
 //! ```
 //!
 //! Only records in lanes owned here end. For mappings of other workers' lanes that are in use, the
-//! walk sends the owner updates (`owner_update.rs`). TCP closed by two FINs skips the quarantine,
-//! and without translation there is none.
+//! walk sends the owner updates (`replication/owner_update.rs`). TCP closed by two FINs skips the
+//! quarantine, and without translation there is none.
 
 use weir_flow::{Hash, Record, RecordId};
 
-use crate::change::Table;
 use crate::endpoint::Tick;
-use crate::journal::MarkKind;
-use crate::mapping::{Kind, Mapping};
 use crate::nat::{Nat, WALK_STEP};
-use crate::port_choice::PortLease;
+use crate::ports::port_choice::PortLease;
+use crate::replication::change::Table;
+use crate::replication::journal::MarkKind;
+use crate::sessions::mapping::{Kind, Mapping};
 
 impl Nat {
     /// Looks at the next `budget` slots of the mappings, and as great a part of the sessions, in

@@ -3,12 +3,12 @@
 use weir_flow::{Hash, RecordId};
 
 use crate::endpoint::{Protocol, Tick};
-use crate::journal::MarkKind;
-use crate::mapping::{Kind, Mapping, Remote};
 use crate::nat::{Nat, Policy};
 use crate::packet::{Delivery, Inbound, Refusal};
-use crate::session_state::{Sender, SessionState};
-use crate::tcp_state;
+use crate::replication::journal::MarkKind;
+use crate::sessions::mapping::{Kind, Mapping, Remote};
+use crate::sessions::session_state::{Sender, SessionState};
+use crate::sessions::tcp_state;
 
 impl Nat {
     /// Step 4 of a burst, the fast path: `candidate`, the record of step 2 or 3, is this packet's

@@ -15,71 +15,49 @@
 //!                                             (accessed when mappings begin and end)
 //! ```
 //!
+//! The folders hold the flows' records (`sessions`), what a new flow takes from its shard and its
+//! home (`ports`, `subscribers`, `shards`), what is written of it (`logs`), the questions of
+//! operators (`admin`), and, apart from all of these, the replication of the tables
+//! (`replication`). The files beside them are the state (`nat.rs`) and the steps of a packet:
+//! `outbound.rs`, `inbound.rs`, and at the end `expire.rs`.
+//!
+//! [`Nat`] itself has what a packet and the walk over the tables call. All else is called through
+//! one of its parts, so that a caller's type shows what it needs:
+//!
+//! ```text
+//!   Nat::replica, replica_mut   shards, lanes, journal, batches, copies: cluster/replication
+//!   Nat::admin, admin_mut       listings, flushes, numbers, logs: app/node
+//! ```
+//!
 //! Invariants:
 //! - No two inside endpoints hold the same public (address, port, protocol): a port has one bit,
 //!   and each set bit one record, live or in quarantine.
 //! - A record lies in the slab (shard, lane of its public port's block).
 //! - Records begin, change and end here only in lanes that this worker owns; of other workers'
-//!   lanes it holds copies (`lane.rs`).
+//!   lanes it holds copies (`replication/lane.rs`).
 //! - Nothing is allocated after [`Nat::new`], except the vectors that admin calls return and a
 //!   little for shards that are added at run time; the tables never grow.
 #![forbid(unsafe_code)]
 
-mod address_owner;
-mod address_ranges;
 mod admin;
-mod admission;
-mod attach;
-mod block_event;
-mod block_listing;
-mod change;
-mod change_body;
-mod commit;
 mod config;
 mod config_check;
-mod duplicate;
 mod endpoint;
 mod expire;
-mod filtering;
-mod flush;
-mod gauges;
 mod inbound;
-mod journal;
-mod lane;
-mod lane_copy;
-mod lane_forget;
-mod mapping;
-mod mirror;
-mod mirror_clear;
-mod mirror_session;
+mod logs;
 mod nat;
 mod outbound;
-mod owner_update;
-mod ownership;
 mod packet;
-mod port_block;
-mod port_choice;
-mod random;
-mod replica_lookup;
-mod seats;
-mod session;
-mod session_list;
-mod session_log;
-mod session_state;
-mod session_view;
-mod shard_change;
-mod shard_table;
-mod subscriber;
+mod ports;
+mod replication;
+mod sessions;
+mod shards;
+mod subscribers;
 mod table_bytes;
-mod tcp_state;
-mod timeouts;
 
-#[cfg(test)]
-mod admission_tests;
 #[cfg(any(test, feature = "audit"))]
 mod audit;
-#[cfg(test)]
-mod mirror_tests;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]
@@ -88,29 +66,31 @@ mod opening_tests;
 #[cfg(test)]
 extern crate self as weir_nat;
 
-pub use address_ranges::AddressRanges;
-pub use block_event::{Block, BlockEvent, BlockEventKind};
-pub use change::{Applied, BODY_MAX, Change, ChangeKind};
-pub use commit::{Batch, Dependency};
+pub use admin::facet::{Admin, AdminMut};
+pub use admin::flush::Flush;
+pub use admin::gauges::{Gauges, MirrorGauges, ShardGauges, TableUse};
+pub use admin::session_view::{
+    BlockView, EndpointRange, HomeLimits, PageCursor, SESSION_STATES, SessionFilter, SessionView,
+    SubscriberCursor, SubscriberPart, SubscriberView, subscriber_views,
+};
 pub use config::{Filtering, NatConfig, Pooling, ShardConfig, ShardRoom};
 pub use config_check::{
     FLOWS_MAX, FLOWS_MAX_REPLICATED, NatError, PORT_BLOCK_MAX, PORT_BLOCK_MIN,
     PUBLIC_ADDRESSES_MAX, REPLICAS_MAX, SHARDS_MAX, check_reserve_lanes,
 };
 pub use endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
-pub use flush::Flush;
-pub use gauges::{Gauges, MirrorGauges, ShardGauges, TableUse};
+pub use logs::block_event::{Block, BlockEvent, BlockEventKind};
+pub use logs::session_log::{HomeLimit, HomeRefused, SessionEvent, SessionLog, Subscriber};
 pub use nat::Nat;
 pub use outbound::{Opening, SubscriberSlot};
 pub use packet::{Delivery, Inbound, Outbound, Refusal};
-pub use seats::{Seats, seats};
-pub use session_log::{HomeLimit, HomeRefused, SessionEvent, SessionLog, Subscriber};
-pub use session_view::{
-    BlockView, EndpointRange, HomeLimits, PageCursor, SESSION_STATES, SessionFilter, SessionView,
-    SubscriberCursor, SubscriberPart, SubscriberView, subscriber_views,
-};
-pub use subscriber::SUBSCRIBERS_TOTAL_MAX;
+pub use ports::address_ranges::AddressRanges;
+pub use ports::seats::{Seats, seats};
+pub use replication::change::{Applied, BODY_MAX, Change, ChangeKind};
+pub use replication::commit::{Batch, Dependency};
+pub use replication::facet::{Replica, ReplicaMut};
+pub use sessions::timeouts::Timeouts;
+pub use subscribers::subscriber::SUBSCRIBERS_TOTAL_MAX;
 pub use table_bytes::TableBytes;
-pub use timeouts::Timeouts;
 pub use weir_flow::{Hash, RecordId};
 pub use weir_ids::{Epoch, ShardId};

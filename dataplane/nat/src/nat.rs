@@ -3,26 +3,26 @@
 
 use weir_flow::{Cursor, Hash, HashKey, Index, RecordId, Slabs};
 
-use crate::address_owner::AddressOwners;
-use crate::address_ranges::{AddressRanges, home_addresses, public_addresses};
-use crate::attach::Waiting;
-use crate::block_event::{Block, BlockEvent, BlockEventKind, BlockEvents};
-use crate::commit::Commits;
 use crate::config::{Filtering, NatConfig, Pooling};
 use crate::config_check::{self, NatError};
 use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
-use crate::journal::{Journal, MARKS_MAX};
-use crate::lane::{Lanes, slab_of};
-use crate::mapping::Mapping;
-use crate::port_block::{BlockId, PortBlocks};
-use crate::random::Random;
-use crate::seats::{blocks_usable, quota_blocks as quota_blocks_of, seats};
-use crate::session::{Session, SessionKey};
-use crate::session_log::{SessionEvents, SessionLog};
-use crate::shard_table::ShardTable;
-use crate::subscriber::{BLOCK_LISTS_MAX, Subscribers};
+use crate::logs::block_event::{Block, BlockEventKind, BlockEvents};
+use crate::logs::session_log::{SessionEvents, SessionLog};
+use crate::ports::address_ranges::{AddressRanges, home_addresses, public_addresses};
+use crate::ports::port_block::{BlockId, PortBlocks};
+use crate::ports::random::Random;
+use crate::ports::seats::{blocks_usable, quota_blocks as quota_blocks_of, seats};
+use crate::replication::attach::Waiting;
+use crate::replication::commit::Commits;
+use crate::replication::journal::{Journal, MARKS_MAX};
+use crate::replication::lane::{Lanes, slab_of};
+use crate::sessions::mapping::Mapping;
+use crate::sessions::session::{Session, SessionKey};
+use crate::sessions::timeouts::Timeouts;
+use crate::shards::shard_table::ShardTable;
+use crate::subscribers::address_owner::AddressOwners;
+use crate::subscribers::subscriber::{BLOCK_LISTS_MAX, Subscribers};
 use crate::table_bytes::Slots;
-use crate::timeouts::Timeouts;
 
 /// Records looked at between two rounds of removals.
 pub(crate) const WALK_STEP: usize = 256;
@@ -320,16 +320,6 @@ impl Nat {
     #[inline]
     pub fn is_public(&self, address: u32) -> bool {
         self.public.contains(address)
-    }
-
-    /// Returns the oldest block event that has not been read.
-    pub fn next_event(&mut self) -> Option<BlockEvent> {
-        self.events.pop()
-    }
-
-    /// Returns the number of block events that were not read in time.
-    pub fn events_lost(&self) -> u64 {
-        self.events.lost_total()
     }
 
     /// Logs an event of a block that a subscriber has.

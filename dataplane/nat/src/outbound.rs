@@ -2,19 +2,19 @@
 
 use weir_flow::{Hash, RecordId, SlabId};
 
-use crate::block_event::BlockEventKind;
 use crate::endpoint::{Endpoint, Home, Protocol, Tick};
-use crate::journal::MarkKind;
-use crate::lane::slab_of;
-use crate::mapping::{Kind, Mapping, Remote};
+use crate::logs::block_event::BlockEventKind;
+use crate::logs::session_log::SessionLog;
 use crate::nat::{Nat, Policy};
 use crate::packet::{Outbound, Refusal};
-use crate::port_block::BlockId;
-use crate::port_choice::PortLease;
-use crate::session_log::SessionLog;
-use crate::session_state::{Sender, SessionState};
-use crate::subscriber::Subscriber;
-use crate::tcp_state;
+use crate::ports::port_block::BlockId;
+use crate::ports::port_choice::PortLease;
+use crate::replication::journal::MarkKind;
+use crate::replication::lane::slab_of;
+use crate::sessions::mapping::{Kind, Mapping, Remote};
+use crate::sessions::session_state::{Sender, SessionState};
+use crate::sessions::tcp_state;
+use crate::subscribers::subscriber::Subscriber;
 
 /// Slot of a subscriber, valid until anything is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,14 +2,14 @@
 
 use weir_flow::{Index, Slabs};
 
-use crate::address_owner::AddressOwners;
 use crate::config::{Filtering, NatConfig};
-use crate::lane::LANES;
-use crate::mapping::Mapping;
 use crate::nat::{Nat, quota_blocks};
-use crate::port_block::PortBlocks;
-use crate::session::Session;
-use crate::subscriber::Subscribers;
+use crate::ports::port_block::PortBlocks;
+use crate::replication::lane::LANES;
+use crate::sessions::mapping::Mapping;
+use crate::sessions::session::Session;
+use crate::subscribers::address_owner::AddressOwners;
+use crate::subscribers::subscriber::Subscribers;
 
 /// Further sessions that a table has room for at least, unless `flows_max` is less.
 const SESSIONS_MIN: u32 = 65_536;

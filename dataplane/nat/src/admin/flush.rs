@@ -1,0 +1,187 @@
+//! Ending everything a home holds, in pieces between bursts: a home may hold a whole public
+//! address.
+
+use weir_flow::RecordId;
+
+use crate::admin::facet::{Admin, AdminMut};
+use crate::endpoint::{Protocol, Tick};
+use crate::nat::Nat;
+use crate::replication::lane::{LANES, slab_of};
+
+/// Homes' positions, slots of a slab or ports of a block that one piece looks at.
+const LOOKS_PER_PIECE: u32 = 256;
+/// Mappings and further sessions that one piece ends.
+const ENDS_PER_PIECE: usize = 256;
+
+/// A flush in progress.
+#[derive(Debug)]
+pub struct Flush {
+    outer: u32,
+    /// Where the next home is looked for: a shard, or a slot if keys tell homes apart.
+    next_home: u32,
+    /// Slot of the subscriber in work, and how far it is done.
+    home: Option<(u32, Place)>,
+    /// The mappings found last that are still to be ended.
+    ids: Vec<RecordId>,
+    ended: usize,
+}
+
+/// How far the home in work is done.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Start,
+    /// Left are the ports of blocks below this position and, of the block at this position, those
+    /// of the protocols behind the given one and those of the given one from an offset on.
+    /// Downward, because a released block's slot in the list is taken by the last one, which is
+    /// done already.
+    Block {
+        position: usize,
+        protocol: usize,
+        offset: u32,
+    },
+    /// Slots of the shard's slab from this one on are left (without translation there are no
+    /// blocks).
+    Slot(u32),
+    /// Only the mappings found last are left.
+    Done,
+}
+
+impl Flush {
+    /// Returns the number of mappings ended so far.
+    pub fn ended(&self) -> usize {
+        self.ended
+    }
+}
+
+impl Admin<'_> {
+    /// Prepares to end all mappings of the homes with this outer address, as far as they lie in
+    /// lanes owned here.
+    #[inline]
+    pub fn begin_flush(self, outer: u32) -> Flush {
+        let ids = Vec::with_capacity(LOOKS_PER_PIECE as usize);
+        Flush { outer, next_home: 0, home: None, ids, ended: 0 }
+    }
+}
+
+impl AdminMut<'_> {
+    /// Does a piece of a flush: looks at 256 positions, ports or slots, and ends at most 256
+    /// mappings and further sessions. The ports go through the quarantine. A home that appears
+    /// meanwhile may be left alone. Returns whether there is more to do.
+    pub fn flush(&mut self, flush: &mut Flush, now: Tick) -> bool {
+        match flush.home {
+            _ if !flush.ids.is_empty() => {}
+            None => self.nat.find_home(flush),
+            Some((home, place)) => {
+                // Between two pieces the home may have gone and its slot may have been given to
+                // another.
+                let is_still_it = self.nat.is_home(home, flush.outer);
+                let next = if is_still_it { self.nat.find_piece(home, place, flush) } else { None };
+                if next.is_none() && flush.ids.is_empty() {
+                    flush.home = None;
+                } else {
+                    flush.home = Some((home, next.unwrap_or(Place::Done)));
+                }
+            }
+        }
+        self.nat.end_some(flush, now);
+        flush.home.is_some() || flush.next_home < self.nat.subscribers.home_places()
+    }
+
+    /// Ends all mappings of the homes with this outer address at once and returns their number; for
+    /// callers whose thread carries no packets.
+    pub fn flush_subscriber(&mut self, outer: u32, now: Tick) -> usize {
+        let mut flush = self.read().begin_flush(outer);
+        while self.flush(&mut flush, now) {}
+        flush.ended()
+    }
+}
+
+impl Nat {
+    fn find_home(&self, flush: &mut Flush) {
+        let places = self.subscribers.home_places();
+        let end = places.min(flush.next_home.saturating_add(LOOKS_PER_PIECE));
+        while flush.home.is_none() && flush.next_home < end {
+            let home = self.subscribers.home_at(flush.next_home, flush.outer);
+            flush.home = home.map(|home| (home, Place::Start));
+            flush.next_home += 1;
+        }
+    }
+
+    /// Ends mappings that were found, each after its further sessions.
+    fn end_some(&mut self, flush: &mut Flush, now: Tick) {
+        let Some((home, _)) = flush.home else { return };
+        if !self.is_home(home, flush.outer) {
+            flush.ids.clear();
+        }
+        for _ in 0..ENDS_PER_PIECE {
+            let Some(&id) = flush.ids.last() else { return };
+            let mapping = self.mappings.get(id);
+            // Between two pieces it may have ended and its slot may have been given to another.
+            if !mapping.kind.is_in_use() || mapping.subscriber != home || !self.is_ours(id) {
+                flush.ids.pop();
+            } else if mapping.sessions > 0 {
+                self.end_session(mapping.sessions_head);
+            } else {
+                self.end_mapping(id, now);
+                flush.ended += 1;
+                flush.ids.pop();
+            }
+        }
+    }
+
+    fn is_home(&self, slot: u32, outer: u32) -> bool {
+        let subscriber = self.subscribers.get(slot);
+        subscriber.is_live() && subscriber.outer == outer
+    }
+
+    fn is_ours(&self, mapping: RecordId) -> bool {
+        self.lanes.get(self.mappings.slab_of(mapping)).is_owned
+    }
+
+    /// Collects the next mappings of a home and returns where to continue; `None` when the home is
+    /// done.
+    fn find_piece(&self, home: u32, place: Place, flush: &mut Flush) -> Option<Place> {
+        match place {
+            Place::Done => None,
+            Place::Start if self.policy.enabled => {
+                let position = self.subscribers.blocks(home).len().checked_sub(1)?;
+                Some(Place::Block { position, protocol: 0, offset: 0 })
+            }
+            Place::Start => Some(Place::Slot(0)),
+            Place::Block { position, protocol, offset } => {
+                let end = offset + LOOKS_PER_PIECE;
+                if let Some(&block) = self.subscribers.blocks(home).get(position) {
+                    let number = Protocol::ALL[protocol];
+                    self.ports.each_taken_of(block, number, offset..end, |public| {
+                        let hash = self.inbound_hash(public, number);
+                        let found = self.find_inbound(hash, public, number);
+                        flush.ids.extend(found.filter(|&id| self.is_ours(id)));
+                    });
+                }
+                if end < self.ports.block_ports() {
+                    Some(Place::Block { position, protocol, offset: end })
+                } else if protocol + 1 < Protocol::ALL.len() {
+                    Some(Place::Block { position, protocol: protocol + 1, offset: 0 })
+                } else {
+                    let position = position.checked_sub(1)?;
+                    Some(Place::Block { position, protocol: 0, offset: 0 })
+                }
+            }
+            Place::Slot(slot) => {
+                let shard = self.subscribers.get(home).shard;
+                let slab = slab_of(shard, self.ports.lanes(shard).trailing_zeros() % LANES);
+                let (ids, is_ours) = (&mut flush.ids, self.lanes.get(slab).is_owned);
+                let is_its = |mapping: &crate::sessions::mapping::Mapping| {
+                    mapping.kind.is_in_use() && mapping.subscriber == home && is_ours
+                };
+                let looks = LOOKS_PER_PIECE as usize;
+                let next = self.mappings.walk_slab(slab, slot, looks, |id, mapping| {
+                    if is_its(mapping) {
+                        ids.push(id);
+                    }
+                });
+                next.map(Place::Slot)
+            }
+        }
+    }
+}

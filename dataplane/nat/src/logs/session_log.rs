@@ -1,0 +1,202 @@
+//! Sessions that begin and end, and refusals to homes, for collectors: two rings of fixed size
+//! between the data path and their reader.
+//!
+//! The owner of a mapping logs it, and the worker that made a further session logs that. A session
+//! that goes on at another worker has not ended: the worker that ends it logs the end.
+
+use std::collections::VecDeque;
+
+use weir_flow::RecordId;
+use weir_ids::{Epoch, ShardId};
+
+use crate::admin::facet::{Admin, AdminMut};
+use crate::endpoint::{Endpoint, Home, Protocol};
+use crate::nat::Nat;
+use crate::packet::Refusal;
+use crate::replication::lane::lane_of;
+use crate::sessions::mapping::Remote;
+
+/// Sessions that can wait to be read. A worker's turn begins and ends fewer.
+const SESSIONS_MAX: usize = 16_384;
+/// Refusals that can wait to be read: more in a turn are a flood, and a part of them is enough to
+/// show it.
+const REFUSALS_MAX: usize = 256;
+
+/// Which sessions are logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SessionLog {
+    #[default]
+    None,
+    /// Mappings, without their remotes. RFC 6888 REQ-12: "A CGN SHOULD NOT log destination
+    /// addresses or ports unless required to do so for administrative reasons."
+    Mappings,
+    /// Every session with its remote.
+    Destinations,
+}
+
+/// Event: a mapping, or with `remote` a session of one, has begun or ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionEvent {
+    pub is_begin: bool,
+    pub shard: ShardId,
+    pub lane: u8,
+    pub epoch: Epoch,
+    pub subscriber: Subscriber,
+    pub inside: Endpoint,
+    pub public: Endpoint,
+    pub remote: Option<Endpoint>,
+    pub protocol: Protocol,
+}
+
+/// A home, as a log names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Subscriber {
+    /// Outer address; the inside address where homes have no tunnel.
+    pub address: u32,
+    /// Present if it tells homes apart.
+    pub gre_key: Option<u32>,
+}
+
+/// A refusal: a home got no mapping or session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HomeRefused {
+    pub shard: ShardId,
+    pub subscriber: Subscriber,
+    pub protocol: Protocol,
+    pub why: HomeLimit,
+}
+
+/// The limit that a home has reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HomeLimit {
+    /// `ports_per_subscriber`.
+    Ports { limit: u32 },
+    /// `flows_per_subscriber` or `sessions_per_subscriber`.
+    Sessions { limit: u32 },
+    /// No block is free on the home's public address.
+    AddressPorts { public_address: u32 },
+    /// No public address of the shard has room for a home.
+    Addresses,
+}
+
+#[derive(Debug)]
+pub(crate) struct SessionEvents {
+    sessions: VecDeque<SessionEvent>,
+    refusals: VecDeque<HomeRefused>,
+    pub(crate) lost_total: u64,
+}
+
+impl SessionEvents {
+    pub(crate) fn new(log: SessionLog) -> Self {
+        let sessions = if log == SessionLog::None { 0 } else { SESSIONS_MAX };
+        Self {
+            sessions: VecDeque::with_capacity(sessions),
+            refusals: VecDeque::with_capacity(REFUSALS_MAX),
+            lost_total: 0,
+        }
+    }
+}
+
+impl Admin<'_> {
+    /// Returns the number of session events that were not read in time.
+    #[inline]
+    pub fn session_events_lost(self) -> u64 {
+        self.nat.session_events.lost_total
+    }
+}
+
+impl AdminMut<'_> {
+    /// Returns the oldest session event that has not been read.
+    #[inline]
+    pub fn next_session_event(&mut self) -> Option<SessionEvent> {
+        self.nat.session_events.sessions.pop_front()
+    }
+
+    /// Returns the oldest refusal that has not been read.
+    #[inline]
+    pub fn next_refusal(&mut self) -> Option<HomeRefused> {
+        self.nat.session_events.refusals.pop_front()
+    }
+}
+
+impl Nat {
+    /// Logs that a mapping has begun, or has ended with its last session; called while the record
+    /// still holds that session.
+    pub(crate) fn log_mapping(&mut self, is_begin: bool, id: RecordId) {
+        let remote = match self.policy.session_log {
+            SessionLog::None => return,
+            SessionLog::Mappings => None,
+            SessionLog::Destinations => Some(self.mappings.get(id).first.endpoint()),
+        };
+        self.log_session(is_begin, id, remote);
+    }
+
+    /// Logs that a session of a mapping has begun or ended while the mapping goes on.
+    pub(crate) fn log_remote(&mut self, is_begin: bool, mapping: RecordId, remote: Remote) {
+        if self.policy.session_log == SessionLog::Destinations {
+            self.log_session(is_begin, mapping, Some(remote.endpoint()));
+        }
+    }
+
+    fn log_session(&mut self, is_begin: bool, id: RecordId, remote: Option<Endpoint>) {
+        if self.session_events.sessions.len() == SESSIONS_MAX {
+            self.session_events.lost_total += 1;
+            return;
+        }
+        let mapping = self.mappings.get(id);
+        let slab = self.mappings.slab_of(id);
+        let (shard, lane) = lane_of(slab);
+        let event = SessionEvent {
+            is_begin,
+            shard: self.shards.id(shard),
+            lane,
+            epoch: self.events.epoch(slab),
+            subscriber: self.logged_home(&mapping.home()),
+            inside: mapping.inside(),
+            public: mapping.public(),
+            remote,
+            protocol: mapping.protocol,
+        };
+        self.session_events.sessions.push_back(event);
+    }
+
+    fn logged_home(&self, home: &Home) -> Subscriber {
+        Subscriber { address: home.outer, gre_key: home.gre_key.filter(|_| self.policy.by_key) }
+    }
+
+    /// Logs that a home was refused a mapping or session, if it was for lack of ports, sessions or
+    /// addresses.
+    pub fn log_refused(&mut self, refusal: Refusal, home: &Home, protocol: Protocol) {
+        if self.session_events.refusals.len() == REFUSALS_MAX {
+            return;
+        }
+        let why = match refusal {
+            Refusal::FlowsPerSubscriber => {
+                HomeLimit::Sessions { limit: self.policy.flows_per_subscriber }
+            }
+            Refusal::SessionsPerSubscriber => {
+                HomeLimit::Sessions { limit: self.policy.sessions_per_subscriber }
+            }
+            Refusal::PortsExhausted => self.ports_missing(home),
+            _ => return,
+        };
+        let refused = HomeRefused {
+            shard: self.shards.id(home.shard),
+            subscriber: self.logged_home(home),
+            protocol,
+            why,
+        };
+        self.session_events.refusals.push_back(refused);
+    }
+
+    /// Returns which ports a home lacks.
+    fn ports_missing(&self, home: &Home) -> HomeLimit {
+        let Some(slot) = self.subscribers.find(home) else { return HomeLimit::Addresses };
+        match self.has_all_its_blocks(slot) {
+            true => HomeLimit::Ports { limit: self.policy.ports_per_subscriber },
+            false => HomeLimit::AddressPorts {
+                public_address: self.ports.public_address(self.subscribers.get(slot).seat),
+            },
+        }
+    }
+}

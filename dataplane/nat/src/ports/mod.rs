@@ -1,0 +1,7 @@
+//! Public addresses, their port blocks, and the choice of a port.
+
+pub(crate) mod address_ranges;
+pub(crate) mod port_block;
+pub(crate) mod port_choice;
+pub(crate) mod random;
+pub(crate) mod seats;

@@ -1,0 +1,411 @@
+//! Hot. The body of a change: parts, each a type, a length and fields, big-endian, never the memory
+//! image.
+//!
+//! ```text
+//!  0 type u8   1 length u8 of what follows   2 fields
+//!  mapping  1   kind u8 (1 live, 2 quarantined) | protocol u8
+//!               | flags u8 (1 GRE key known, 2 unclean end, 4 a flow of the home was answered)
+//!               | outer address u32 | GRE key u32 | inside address u32, port u16
+//!               | public address u32, port u16 | first remote address u32, port u16, state u16
+//!               | age in seconds u32
+//!  session  2   slot u32 and version u32 of its mapping | remote address u32, port u16, state u16
+//!  seat     3   paired address u32 of the home, if it is not the mapping's public address
+//!  idle     4   seconds u32 since the last packet
+//!  run      5   slots u32
+//!  segment  6   remote address u32, port u16 | sender u8 (1 inside, 2 remote)
+//!               | TCP flags u8 (RFC 9293 section 3.1)
+//!  state    7   remote address u32, port u16 | state u16
+//!
+//!  Create, Change   of a mapping: mapping [seat]      of a session: session mapping [seat]
+//!  OwnerUpdate            idle [segment] [state]     Clear   run     Delete   nothing
+//! ```
+//!
+//! Parts of unknown type are skipped, and so are fields behind those known here. A session brings
+//! its mapping along, a mapping its home and so the owner of its port block: a change needs no
+//! other to have come before. Bits of a state: 0 to 8 TCP (`sessions/tcp_state.rs`), 9 the inside
+//! has sent, 10 the remote has sent, 11 the remote opened the session.
+
+use crate::endpoint::{Endpoint, Protocol};
+use crate::replication::change::BODY_MAX;
+use crate::replication::journal::Segment;
+use crate::sessions::mapping::Kind;
+use crate::sessions::session_state::{Sender, SessionState};
+
+const MAPPING: u8 = 1;
+const SESSION: u8 = 2;
+const SEAT: u8 = 3;
+const IDLE: u8 = 4;
+const RUN: u8 = 5;
+const SEGMENT: u8 = 6;
+const STATE: u8 = 7;
+
+const MAPPING_LEN: usize = 35;
+const SESSION_LEN: usize = 16;
+const WORD_LEN: usize = 4;
+const SEGMENT_LEN: usize = 8;
+const STATE_LEN: usize = 8;
+
+/// Bytes of the longest body written here.
+const _: () = assert!(2 + SESSION_LEN + 2 + MAPPING_LEN + 2 + WORD_LEN <= BODY_MAX);
+
+const KEYED: u8 = 1;
+const UNCLEAN: u8 = 2;
+const ANSWERED: u8 = 4;
+
+const FROM_INSIDE: u8 = 1;
+const FROM_REMOTE: u8 = 2;
+
+/// The mapping as a replica keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MappingBody {
+    pub(crate) is_quarantined: bool,
+    pub(crate) protocol: Protocol,
+    pub(crate) is_unclean: bool,
+    /// A flow of its home was answered.
+    pub(crate) is_answered: bool,
+    pub(crate) outer: u32,
+    pub(crate) gre_key: Option<u32>,
+    pub(crate) inside: Endpoint,
+    pub(crate) public: Endpoint,
+    pub(crate) remote: Endpoint,
+    pub(crate) state: SessionState,
+    pub(crate) age_sec: u32,
+}
+
+/// The further session as a replica keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SessionBody {
+    /// The lane's slot of the session's mapping, and the mapping's version.
+    pub(crate) mapping_slot: u32,
+    pub(crate) mapping_version: u32,
+    pub(crate) remote: Endpoint,
+    pub(crate) state: SessionState,
+}
+
+/// A segment that another worker saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentBody {
+    pub(crate) remote: Endpoint,
+    pub(crate) segment: Segment,
+}
+
+/// The state that a session has reached on another worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StateBody {
+    pub(crate) remote: Endpoint,
+    pub(crate) state: SessionState,
+}
+
+/// The parts of a body that was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Body {
+    pub(crate) mapping: Option<MappingBody>,
+    pub(crate) session: Option<SessionBody>,
+    pub(crate) seat: Option<u32>,
+    pub(crate) idle_sec: Option<u32>,
+    pub(crate) run: Option<u32>,
+    pub(crate) segment: Option<SegmentBody>,
+    pub(crate) state: Option<StateBody>,
+}
+
+/// Writes the parts of a body one after the other.
+#[derive(Debug)]
+pub(crate) struct BodyWriter<'a> {
+    bytes: &'a mut [u8; BODY_MAX],
+    len: usize,
+}
+
+impl<'a> BodyWriter<'a> {
+    pub(crate) fn new(bytes: &'a mut [u8; BODY_MAX]) -> Self {
+        Self { bytes, len: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    fn part<const LEN: usize>(&mut self, kind: u8, fields: [u8; LEN]) {
+        let part = &mut self.bytes[self.len..][..2 + LEN];
+        (part[0], part[1]) = (kind, LEN as u8);
+        part[2..].copy_from_slice(&fields);
+        self.len += 2 + LEN;
+    }
+
+    #[inline]
+    pub(crate) fn mapping(&mut self, body: &MappingBody) {
+        let mut fields = [0; MAPPING_LEN];
+        fields[0] = if body.is_quarantined { Kind::Quarantined } else { Kind::Live } as u8;
+        fields[1] = body.protocol as u8;
+        fields[2] = if body.gre_key.is_some() { KEYED } else { 0 }
+            | if body.is_unclean { UNCLEAN } else { 0 }
+            | if body.is_answered { ANSWERED } else { 0 };
+        fields[3..7].copy_from_slice(&body.outer.to_be_bytes());
+        fields[7..11].copy_from_slice(&body.gre_key.unwrap_or(0).to_be_bytes());
+        fields[11..17].copy_from_slice(&endpoint_bytes(body.inside));
+        fields[17..23].copy_from_slice(&endpoint_bytes(body.public));
+        fields[23..29].copy_from_slice(&endpoint_bytes(body.remote));
+        fields[29..31].copy_from_slice(&body.state.0.to_be_bytes());
+        fields[31..35].copy_from_slice(&body.age_sec.to_be_bytes());
+        self.part(MAPPING, fields);
+    }
+
+    pub(crate) fn session(&mut self, body: &SessionBody) {
+        let mut fields = [0; SESSION_LEN];
+        fields[0..4].copy_from_slice(&body.mapping_slot.to_be_bytes());
+        fields[4..8].copy_from_slice(&body.mapping_version.to_be_bytes());
+        fields[8..14].copy_from_slice(&endpoint_bytes(body.remote));
+        fields[14..16].copy_from_slice(&body.state.0.to_be_bytes());
+        self.part(SESSION, fields);
+    }
+
+    pub(crate) fn seat(&mut self, address: u32) {
+        self.part(SEAT, address.to_be_bytes());
+    }
+
+    pub(crate) fn idle(&mut self, seconds: u32) {
+        self.part(IDLE, seconds.to_be_bytes());
+    }
+
+    pub(crate) fn run(&mut self, slots: u32) {
+        self.part(RUN, slots.to_be_bytes());
+    }
+
+    pub(crate) fn segment(&mut self, body: &SegmentBody) {
+        let mut fields = [0; SEGMENT_LEN];
+        fields[..6].copy_from_slice(&endpoint_bytes(body.remote));
+        fields[6] = match body.segment.sender {
+            Sender::Inside => FROM_INSIDE,
+            Sender::Remote => FROM_REMOTE,
+        };
+        fields[7] = body.segment.tcp_flags;
+        self.part(SEGMENT, fields);
+    }
+
+    pub(crate) fn state(&mut self, body: &StateBody) {
+        let mut fields = [0; STATE_LEN];
+        fields[..6].copy_from_slice(&endpoint_bytes(body.remote));
+        fields[6..].copy_from_slice(&body.state.0.to_be_bytes());
+        self.part(STATE, fields);
+    }
+}
+
+impl Body {
+    /// Reads a body. None if a part is cut off or has a value that cannot occur.
+    #[inline]
+    pub(crate) fn read(mut bytes: &[u8]) -> Option<Body> {
+        let mut body = Body::default();
+        while let [kind, len, rest @ ..] = bytes {
+            let (fields, behind) = rest.split_at_checked(usize::from(*len))?;
+            match *kind {
+                MAPPING => body.mapping = Some(read_mapping(fields.first_chunk()?)?),
+                SESSION => body.session = Some(read_session(fields.first_chunk()?)),
+                SEAT => body.seat = Some(word(fields.first_chunk()?)),
+                IDLE => body.idle_sec = Some(word(fields.first_chunk()?)),
+                RUN => body.run = Some(word(fields.first_chunk()?)),
+                SEGMENT => body.segment = Some(read_segment(fields.first_chunk()?)?),
+                STATE => body.state = Some(read_state(fields.first_chunk()?)),
+                _ => {}
+            }
+            bytes = behind;
+        }
+        bytes.is_empty().then_some(body)
+    }
+}
+
+impl MappingBody {
+    /// Reads a body that is one mapping, as it is written here, and nothing else.
+    #[inline]
+    pub(crate) fn read_alone(bytes: &[u8]) -> Option<MappingBody> {
+        match bytes.split_first_chunk::<2>() {
+            Some(([MAPPING, len], fields)) if usize::from(*len) == MAPPING_LEN => {
+                read_mapping(fields.try_into().ok()?)
+            }
+            _ => None,
+        }
+    }
+}
+
+#[inline]
+fn read_mapping(fields: &[u8; MAPPING_LEN]) -> Option<MappingBody> {
+    Some(MappingBody {
+        is_quarantined: match fields[0] {
+            kind if kind == Kind::Live as u8 => false,
+            kind if kind == Kind::Quarantined as u8 => true,
+            _ => return None,
+        },
+        protocol: Protocol::from_number(fields[1])?,
+        is_unclean: fields[2] & UNCLEAN != 0,
+        is_answered: fields[2] & ANSWERED != 0,
+        outer: word_at(fields, 3),
+        gre_key: (fields[2] & KEYED != 0).then(|| word_at(fields, 7)),
+        inside: endpoint_at(fields, 11),
+        public: endpoint_at(fields, 17),
+        remote: endpoint_at(fields, 23),
+        state: SessionState::known(half_at(fields, 29)),
+        age_sec: word_at(fields, 31),
+    })
+}
+
+fn read_session(fields: &[u8; SESSION_LEN]) -> SessionBody {
+    SessionBody {
+        mapping_slot: word_at(fields, 0),
+        mapping_version: word_at(fields, 4),
+        remote: endpoint_at(fields, 8),
+        state: SessionState::known(half_at(fields, 14)),
+    }
+}
+
+fn read_segment(fields: &[u8; SEGMENT_LEN]) -> Option<SegmentBody> {
+    let sender = match fields[6] {
+        FROM_INSIDE => Sender::Inside,
+        FROM_REMOTE => Sender::Remote,
+        _ => return None,
+    };
+    let segment = Segment { sender, tcp_flags: fields[7] };
+    Some(SegmentBody { remote: endpoint_at(fields, 0), segment })
+}
+
+fn read_state(fields: &[u8; STATE_LEN]) -> StateBody {
+    let state = SessionState::known(half_at(fields, 6));
+    StateBody { remote: endpoint_at(fields, 0), state }
+}
+
+#[inline]
+fn endpoint_bytes(endpoint: Endpoint) -> [u8; 6] {
+    let [a, b, c, d] = endpoint.address.to_be_bytes();
+    let [e, f] = endpoint.port.to_be_bytes();
+    [a, b, c, d, e, f]
+}
+
+fn endpoint_at(fields: &[u8], at: usize) -> Endpoint {
+    Endpoint::new(word_at(fields, at), half_at(fields, at + 4))
+}
+
+fn word_at(fields: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([fields[at], fields[at + 1], fields[at + 2], fields[at + 3]])
+}
+
+fn half_at(fields: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([fields[at], fields[at + 1]])
+}
+
+fn word(fields: &[u8; WORD_LEN]) -> u32 {
+    u32::from_be_bytes(*fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bolero::{TypeGenerator, check};
+
+    #[derive(Clone, Copy, Debug, TypeGenerator)]
+    struct Fields {
+        flags: u16,
+        protocol: u8,
+        words: [u32; 8],
+        halves: [u16; 5],
+    }
+
+    impl Fields {
+        fn body(self) -> Body {
+            let Self { flags, protocol, words, halves } = self;
+            let mapping = MappingBody {
+                is_quarantined: flags & 1 != 0,
+                protocol: Protocol::ALL[usize::from(protocol % 3)],
+                is_unclean: flags & 2 != 0,
+                is_answered: flags & 2048 != 0,
+                outer: words[0],
+                gre_key: (flags & 4 != 0).then_some(words[1]),
+                inside: Endpoint::new(words[2], halves[0]),
+                public: Endpoint::new(words[3], halves[1]),
+                remote: Endpoint::new(words[4], halves[2]),
+                state: SessionState::known(halves[3]),
+                age_sec: words[5],
+            };
+            let session = SessionBody {
+                mapping_slot: words[6],
+                mapping_version: words[7],
+                remote: Endpoint::new(words[5], halves[4]),
+                state: SessionState::known(halves[0]),
+            };
+            Body {
+                mapping: (flags & 8 != 0).then_some(mapping),
+                session: (flags & 16 != 0).then_some(session),
+                seat: (flags & 32 != 0).then_some(words[7]),
+                idle_sec: (flags & 64 != 0).then_some(words[6]),
+                run: (flags & 128 != 0).then_some(words[5]),
+                segment: (flags & 256 != 0).then_some(SegmentBody {
+                    remote: Endpoint::new(words[1], halves[3]),
+                    segment: Segment {
+                        sender: if flags & 512 != 0 { Sender::Inside } else { Sender::Remote },
+                        tcp_flags: words[0] as u8,
+                    },
+                }),
+                state: (flags & 1024 != 0).then_some(StateBody {
+                    remote: Endpoint::new(words[2], halves[1]),
+                    state: SessionState::known(halves[4]),
+                }),
+            }
+        }
+    }
+
+    fn written(body: &Body) -> Vec<u8> {
+        let mut bytes = [0; BODY_MAX];
+        let mut writer = BodyWriter::new(&mut bytes);
+        body.session.iter().for_each(|session| writer.session(session));
+        body.mapping.iter().for_each(|mapping| writer.mapping(mapping));
+        body.seat.iter().for_each(|&seat| writer.seat(seat));
+        body.idle_sec.iter().for_each(|&seconds| writer.idle(seconds));
+        body.run.iter().for_each(|&slots| writer.run(slots));
+        body.segment.iter().for_each(|segment| writer.segment(segment));
+        body.state.iter().for_each(|state| writer.state(state));
+        let len = writer.len();
+        bytes[..len].to_vec()
+    }
+
+    #[test]
+    fn a_written_body_reads_back_the_same() {
+        check!().with_type::<Fields>().for_each(|fields| {
+            let body = fields.body();
+            assert_eq!(Body::read(&written(&body)), Some(body));
+        });
+    }
+
+    /// A later version of weir adds parts, and fields behind the known ones.
+    #[test]
+    fn unknown_parts_and_trailing_fields_are_skipped() {
+        check!().with_type::<(Fields, Vec<u8>)>().for_each(|(fields, news)| {
+            let (body, news) = (fields.body(), &news[..news.len().min(40)]);
+            let mut longer = vec![200, news.len() as u8];
+            longer.extend(news);
+            let mut rest = &written(&body)[..];
+            while let [kind, len, behind @ ..] = rest {
+                let (known, behind) = behind.split_at(usize::from(*len));
+                longer.extend([*kind, len + news.len() as u8]);
+                longer.extend(known.iter().chain(news));
+                rest = behind;
+            }
+            assert_eq!(Body::read(&longer), Some(body));
+        });
+    }
+
+    #[test]
+    fn a_body_that_is_cut_off_is_refused() {
+        let whole = Fields { flags: u16::MAX, protocol: 0, words: [7; 8], halves: [9; 5] }.body();
+        let bytes = written(&whole);
+        for len in 1..bytes.len() {
+            let is_part_end = [18, 55, 61, 67, 73, 83].contains(&len);
+            assert_eq!(Body::read(&bytes[..len]).is_some(), is_part_end, "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused() {
+        check!().for_each(|bytes: &[u8]| {
+            if let Some(body) = Body::read(bytes) {
+                assert_eq!(Body::read(&written(&body)), Some(body));
+            }
+        });
+    }
+}

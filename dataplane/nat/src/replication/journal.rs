@@ -1,0 +1,422 @@
+//! Hot. Changes of the replicated lanes that are still to be sent: a ring of marks, one per record.
+//!
+//! A mark is made where a record begins, ends or changes in a way that a replica must know; its
+//! bytes are made from the record when they are sent. A record that changes again before it is sent
+//! is thus sent once, in its latest state: while a mark of it waits, its `MARKED` bit is set and no
+//! other is made. Beginnings and ends are sent one by one, in order: a port is never reported taken
+//! again before it was reported free.
+//!
+//! Packets that only keep a session alive are not sent. For a record of another worker's lane, what
+//! was seen here is sent to its owner, see `owner_update.rs`. A full ring loses marks and sets a
+//! flag on the lane: every worker that holds a copy of it has to copy it again.
+
+use std::collections::VecDeque;
+
+use weir_flow::{Record, RecordId, SlabId};
+
+use crate::endpoint::ShardIndex;
+use crate::nat::Nat;
+use crate::replication::change::{BODY_MAX, Change, ChangeKind, Table, lane_slot};
+use crate::replication::change_body::{
+    BodyWriter, MappingBody, SegmentBody, SessionBody, StateBody,
+};
+use crate::replication::facet::{Replica, ReplicaMut};
+use crate::replication::lane::{LaneFault, lane_of};
+use crate::sessions::mapping::{Kind, Mapping, Remote};
+use crate::sessions::session::Session;
+use crate::sessions::session_state::Sender;
+
+/// Marks that can wait. A poll that makes more than a ring full of them is a flood, not a burst.
+pub(crate) const MARKS_MAX: usize = 65_536;
+
+/// The kind of change that a mark reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MarkKind {
+    Begun,
+    Changed,
+    Ended,
+    /// A TCP packet has changed what is known of its connection. Goes to the lane's owner, if that
+    /// is another worker.
+    Segment(Segment),
+    /// The first flow of the record's home was answered. No packet waits for this change, and its
+    /// loss requires no new copy.
+    Answered,
+    /// A session of another worker's lane has seen traffic here.
+    OwnerUpdate,
+    /// The shard of the record is gone.
+    Void,
+}
+
+impl MarkKind {
+    #[inline]
+    pub(crate) fn segment(sender: Sender, tcp_flags: u8) -> Self {
+        Self::Segment(Segment { sender, tcp_flags })
+    }
+}
+
+/// The part of a segment that TCP tracking uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub(crate) sender: Sender,
+    pub(crate) tcp_flags: u8,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    news: MarkKind,
+    table: Table,
+    slab: SlabId,
+    version: u32,
+    /// Id of the record; for a record that ended, its slot.
+    place: u32,
+}
+
+/// The ring of marks.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    ring: VecDeque<Mark>,
+    capacity: usize,
+    /// Marks taken from the ring so far.
+    taken: u64,
+}
+
+impl Journal {
+    /// A ring for `capacity` marks: 0 on a worker without replicas.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { ring: VecDeque::with_capacity(capacity), capacity, taken: 0 }
+    }
+
+    /// Appends a mark. Returns whether there was room.
+    #[inline]
+    fn push(&mut self, mark: Mark) -> bool {
+        let has_room = self.ring.len() < self.capacity;
+        if has_room {
+            self.ring.push_back(mark);
+        }
+        has_room
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<Mark> {
+        let mark = self.ring.pop_front()?;
+        self.taken += 1;
+        Some(mark)
+    }
+
+    /// Appends an owner update: a session of another worker's lane has seen traffic. Returns
+    /// whether it will be sent.
+    pub(crate) fn push_owner_update(
+        &mut self,
+        table: Table,
+        slab: SlabId,
+        version: u32,
+        id: RecordId,
+    ) -> bool {
+        self.tell_owner(MarkKind::OwnerUpdate, table, slab, version, id)
+    }
+
+    /// As [`touch`](Self::touch).
+    fn tell_owner(
+        &mut self,
+        news: MarkKind,
+        table: Table,
+        slab: SlabId,
+        version: u32,
+        id: RecordId,
+    ) -> bool {
+        self.push(Mark { news, table, slab, version, place: id.0 })
+    }
+
+    /// Voids the marks of a shard that is gone. They keep their positions, which callers may count.
+    pub(crate) fn forget(&mut self, shard: ShardIndex) {
+        for mark in self.ring.iter_mut().filter(|mark| lane_of(mark.slab).0 == shard) {
+            mark.news = MarkKind::Void;
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ring.len()
+    }
+}
+
+impl Replica<'_> {
+    /// Returns the end of the journal: all changes so far are sent once [`is_told`](Self::is_told)
+    /// is true of it.
+    #[inline]
+    pub fn journal_end(self) -> u64 {
+        self.nat.journal.taken + self.nat.journal.len() as u64
+    }
+
+    /// Returns how much of the journal [`next_change`](ReplicaMut::next_change) has returned.
+    #[inline]
+    pub fn journal_taken(self) -> u64 {
+        self.nat.journal.taken
+    }
+
+    /// True if [`next_change`](ReplicaMut::next_change) has returned everything up to
+    /// `journal_end`.
+    #[inline]
+    pub fn is_told(self, journal_end: u64) -> bool {
+        self.nat.journal.taken >= journal_end
+    }
+}
+
+impl ReplicaMut<'_> {
+    /// Returns the next change to send and the length of its body, which is written to `body`. None
+    /// if there is none left.
+    #[inline]
+    pub fn next_change(&mut self, body: &mut [u8; BODY_MAX]) -> Option<(Change, usize)> {
+        loop {
+            let mark = self.nat.journal.pop()?;
+            let told = match (mark.news, mark.table) {
+                (MarkKind::Void, _) => None,
+                (MarkKind::Ended, _) => self.nat.tell_end(&mark),
+                (_, Table::Mappings) => self.nat.tell_mapping(&mark, body),
+                (_, Table::Sessions) => self.nat.tell_session(&mark, body),
+            };
+            if told.is_some() {
+                return told;
+            }
+        }
+    }
+}
+
+impl Nat {
+    /// Appends that a mapping has begun, in a lane that this worker owns.
+    #[inline]
+    pub(crate) fn mark_begun(&mut self, slab: SlabId, id: RecordId) {
+        let lane = self.lanes.get(slab);
+        assert!(lane.is_owned, "a mapping begins only in a lane that this worker owns");
+        if !lane.is_replicated || lane.is_awaited {
+            self.await_begun(slab, id);
+            if !self.lanes.get(slab).is_replicated {
+                return;
+            }
+        }
+        let mapping = self.mappings.get_mut(id);
+        let version = mapping.version();
+        let mark =
+            Mark { news: MarkKind::Begun, table: Table::Mappings, slab, version, place: id.0 };
+        if self.journal.push(mark) {
+            mapping.flags |= Mapping::MARKED;
+        } else {
+            self.lose_mark(slab);
+        }
+    }
+
+    /// Records a lost mark: the lane is to be copied again, and it cannot be known when the change
+    /// is on replicas.
+    #[cold]
+    fn lose_mark(&mut self, slab: SlabId) {
+        self.lanes.note(LaneFault::Lost, slab);
+        if self.lanes.get(slab).is_awaited {
+            self.commits.cannot_know();
+        }
+    }
+
+    /// Appends that a mapping has changed or ended.
+    #[inline]
+    pub(crate) fn note_mapping(&mut self, news: MarkKind, id: RecordId) {
+        if self.lanes.are_any_told {
+            self.mark_mapping(news, id);
+        }
+    }
+
+    #[inline(never)]
+    fn mark_mapping(&mut self, news: MarkKind, id: RecordId) {
+        let slab = self.mappings.slab_of(id);
+        let lane = self.lanes.get(slab);
+        let news = match news {
+            MarkKind::Segment(_) if !lane.is_owned => {
+                let version = self.mappings.get(id).version();
+                self.journal.tell_owner(news, Table::Mappings, slab, version, id);
+                return;
+            }
+            MarkKind::Segment(_) => MarkKind::Changed,
+            news => news,
+        };
+        if lane.is_awaited && lane.is_owned && news == MarkKind::Changed {
+            self.await_mapping(slab, id, false);
+        }
+        let mapping = self.mappings.get_mut(id);
+        let is_told = mapping.flags & Mapping::MARKED != 0
+            && matches!(news, MarkKind::Changed | MarkKind::Answered);
+        let lane = self.lanes.get(slab);
+        if !(lane.is_replicated && lane.is_owned) || is_told {
+            return;
+        }
+        let place = match news {
+            MarkKind::Ended => self.mappings.slot_of(id),
+            _ => id.0,
+        };
+        let mapping = self.mappings.get_mut(id);
+        let version = mapping.version();
+        if self.journal.push(Mark { news, table: Table::Mappings, slab, version, place }) {
+            mapping.flags |= Mapping::MARKED;
+        } else if news != MarkKind::Answered {
+            self.lose_mark(slab);
+        }
+    }
+
+    /// Appends that a further session has begun, changed or ended.
+    #[inline]
+    pub(crate) fn note_session(&mut self, news: MarkKind, id: RecordId) {
+        if self.lanes.are_any_told {
+            self.mark_session(news, id);
+        }
+    }
+
+    #[inline(never)]
+    fn mark_session(&mut self, news: MarkKind, id: RecordId) {
+        let slab = self.sessions.slab_of(id);
+        let lane = self.lanes.get(slab);
+        let news = match news {
+            MarkKind::Segment(_) if !lane.is_owned => {
+                let version = self.sessions.get(id).version();
+                self.journal.tell_owner(news, Table::Sessions, slab, version, id);
+                return;
+            }
+            MarkKind::Segment(_) => MarkKind::Changed,
+            news => news,
+        };
+        if lane.is_awaited && lane.is_owned && news != MarkKind::Ended {
+            self.await_session(slab, id, news == MarkKind::Begun);
+        }
+        let session = self.sessions.get(id);
+        let is_told = session.is_marked() && news == MarkKind::Changed;
+        let lane = self.lanes.get(slab);
+        if session.is_address() || !(lane.is_replicated && lane.is_owned) || is_told {
+            return;
+        }
+        let place = match news {
+            MarkKind::Ended => self.sessions.slot_of(id),
+            _ => id.0,
+        };
+        let session = self.sessions.get_mut(id);
+        let version = session.version();
+        if self.journal.push(Mark { news, table: Table::Sessions, slab, version, place }) {
+            session.set_marked(true);
+        } else {
+            self.lose_mark(slab);
+        }
+    }
+
+    fn tell_end(&self, mark: &Mark) -> Option<(Change, usize)> {
+        let lane = self.lanes.get(mark.slab);
+        let change = change(ChangeKind::Delete, mark, mark.place);
+        lane.is_replicated.then_some((change, 0))
+    }
+
+    /// None if the record has ended, which has a mark of its own, or if changes of the lane are not
+    /// to be sent any more.
+    #[inline]
+    fn tell_mapping(&mut self, mark: &Mark, body: &mut [u8; BODY_MAX]) -> Option<(Change, usize)> {
+        let id = RecordId(mark.place);
+        let mapping = self.mappings.get_mut(id);
+        if mapping.version() != mark.version || !mapping.is_live() {
+            return None;
+        }
+        let mapping = &mut *mapping;
+        let kind = match mark.news {
+            MarkKind::OwnerUpdate | MarkKind::Segment(_) => ChangeKind::OwnerUpdate,
+            MarkKind::Begun => ChangeKind::Create,
+            _ => ChangeKind::Change,
+        };
+        if kind == ChangeKind::OwnerUpdate {
+            let first = mapping.first;
+            return self.write_owner_update(mark, &first, self.mappings.slot_of(id), body);
+        }
+        mapping.flags &= !Mapping::MARKED;
+        if !self.lanes.get(mark.slab).is_replicated || self.mappings.slab_of(id) != mark.slab {
+            return None;
+        }
+        let mut writer = BodyWriter::new(body);
+        self.write_mapping_body(self.mappings.get(id), &mut writer);
+        Some((change(kind, mark, self.mappings.slot_of(id)), writer.len()))
+    }
+
+    #[inline]
+    fn tell_session(&mut self, mark: &Mark, body: &mut [u8; BODY_MAX]) -> Option<(Change, usize)> {
+        let id = RecordId(mark.place);
+        let session = self.sessions.get_mut(id);
+        if session.version() != mark.version || !session.is_live() || session.is_address() {
+            return None;
+        }
+        let kind = match mark.news {
+            MarkKind::OwnerUpdate | MarkKind::Segment(_) => ChangeKind::OwnerUpdate,
+            MarkKind::Begun => ChangeKind::Create,
+            _ => ChangeKind::Change,
+        };
+        if kind == ChangeKind::OwnerUpdate {
+            let remote = session.remote;
+            return self.write_owner_update(mark, &remote, self.sessions.slot_of(id), body);
+        }
+        session.set_marked(false);
+        if !self.lanes.get(mark.slab).is_replicated || self.sessions.slab_of(id) != mark.slab {
+            return None;
+        }
+        let mut writer = BodyWriter::new(body);
+        self.write_session_body(self.sessions.get(id), &mut writer);
+        Some((change(kind, mark, self.sessions.slot_of(id)), writer.len()))
+    }
+
+    /// None if this worker has become the lane's owner, or its shard is being removed.
+    fn write_owner_update(
+        &self,
+        mark: &Mark,
+        remote: &Remote,
+        slot: u32,
+        body: &mut [u8; BODY_MAX],
+    ) -> Option<(Change, usize)> {
+        let mut writer = BodyWriter::new(body);
+        writer.idle(self.now.since(remote.last_seen));
+        if let MarkKind::Segment(segment) = mark.news {
+            writer.segment(&SegmentBody { remote: remote.endpoint(), segment });
+        }
+        writer.state(&StateBody { remote: remote.endpoint(), state: remote.state });
+        let told = (change(ChangeKind::OwnerUpdate, mark, slot), writer.len());
+        let lane = self.lanes.get(mark.slab);
+        (lane.is_present && !lane.is_owned).then_some(told)
+    }
+
+    #[inline]
+    pub(crate) fn write_mapping_body(&self, mapping: &Mapping, writer: &mut BodyWriter<'_>) {
+        writer.mapping(&MappingBody {
+            is_quarantined: mapping.kind == Kind::Quarantined,
+            protocol: mapping.protocol,
+            is_unclean: mapping.flags & Mapping::UNCLEAN != 0,
+            is_answered: mapping.flags & Mapping::ANSWERED != 0,
+            outer: mapping.outer,
+            gre_key: mapping.gre_key(),
+            inside: mapping.inside(),
+            public: mapping.public(),
+            remote: mapping.first.endpoint(),
+            state: mapping.first.state,
+            age_sec: self.now.since(mapping.created),
+        });
+        if !self.policy.enabled {
+            return;
+        }
+        let seat = self.subscribers.get(mapping.subscriber).seat;
+        if seat != mapping.address {
+            writer.seat(self.ports.public_address(seat));
+        }
+    }
+
+    pub(crate) fn write_session_body(&self, session: &Session, writer: &mut BodyWriter<'_>) {
+        let mapping = self.mappings.get(session.mapping);
+        writer.session(&SessionBody {
+            mapping_slot: lane_slot(Table::Mappings, self.mappings.slot_of(session.mapping)),
+            mapping_version: mapping.version(),
+            remote: session.remote.endpoint(),
+            state: session.remote.state,
+        });
+        self.write_mapping_body(mapping, writer);
+    }
+}
+
+#[inline]
+fn change(kind: ChangeKind, mark: &Mark, slot: u32) -> Change {
+    let (shard, lane) = lane_of(mark.slab);
+    Change { kind, shard, lane, slot: lane_slot(mark.table, slot), version: mark.version }
+}

@@ -1,0 +1,125 @@
+//! Copies of further sessions. Each brings its mapping along, so it needs no other change to have
+//! come before.
+
+use weir_flow::{RecordId, SlabId, is_later_version};
+
+use crate::endpoint::Tick;
+use crate::nat::Nat;
+use crate::replication::change::{Applied, ChangeKind, Table, table_slot};
+use crate::replication::change_body::{MappingBody, SessionBody};
+use crate::replication::mirror::Exit;
+use crate::replication::owner_update::never;
+use crate::sessions::mapping::Remote;
+use crate::sessions::session::SessionKey;
+
+impl Nat {
+    pub(crate) fn apply_session(
+        &mut self,
+        slab: SlabId,
+        slot: u32,
+        (kind, version): (ChangeKind, u32),
+        (body, mapping_body, seat): (&SessionBody, &MappingBody, Option<u32>),
+        now: Tick,
+    ) -> Applied {
+        let (held, version_held) = self.held_session(slab, slot);
+        if let Some(id) = held {
+            let session = *self.sessions.get(id);
+            if version == version_held && session.remote.is(body.remote) {
+                let protocol = self.mappings.get(session.mapping).protocol;
+                let told = (body.remote, body.state);
+                let state = self.state_told(&session.remote, protocol, kind, told, now);
+                if state != body.state {
+                    self.tell_further(Table::Sessions, id);
+                }
+                self.sessions.get_mut(id).remote.state = state;
+                let mapping = self.mappings.get_mut(session.mapping);
+                mapping.count_inbound(session.remote.state, -1);
+                mapping.count_inbound(state, 1);
+                return Applied::Done;
+            }
+        }
+        if version != version_held && !is_later_version(version, version_held) {
+            return Applied::Old;
+        }
+        match held {
+            Some(id) if version == version_held => self.end_copy(id, Exit::Forgotten),
+            Some(id) => self.end_copy(id, Exit::Ended),
+            None if version == version_held => return Applied::Old,
+            None => {}
+        }
+        let (table, mapping_slot) = table_slot(body.mapping_slot);
+        if table != Table::Mappings || body.mapping_version == 0 {
+            return Applied::Invalid;
+        }
+        let mapping_version = body.mapping_version;
+        if self.live_mapping(slab, mapping_slot, mapping_version).is_none() {
+            let news = (kind, mapping_version);
+            let brought = self.apply_mapping(slab, mapping_slot, news, mapping_body, seat, now);
+            if brought != Applied::Done {
+                return brought;
+            }
+        }
+        self.attach_waiting();
+        let Some(mapping) = self.live_mapping(slab, mapping_slot, mapping_version) else {
+            return Applied::Old;
+        };
+        // A session that only this worker has, or one whose end is still to come.
+        if let Some(other) = self.find_session(mapping, SessionKey::Remote(body.remote)) {
+            self.end_copy(other, Exit::Forgotten);
+        }
+        self.put_session(slab, slot, version, mapping, body, now)
+    }
+
+    fn put_session(
+        &mut self,
+        slab: SlabId,
+        slot: u32,
+        version: u32,
+        mapping: RecordId,
+        body: &SessionBody,
+        now: Tick,
+    ) -> Applied {
+        if self.flows >= self.policy.flows_max {
+            return self.lane_is_full(slab);
+        }
+        let Some(id) = self.sessions.put(slab, slot, version) else {
+            return self.lane_is_full(slab);
+        };
+        let remote = Remote {
+            address: body.remote.address,
+            last_seen: never(now),
+            port: body.remote.port,
+            state: body.state,
+        };
+        if self.link_session(mapping, id, remote).is_none() {
+            self.sessions.forget(id);
+            return self.lane_is_full(slab);
+        }
+        self.mappings.get_mut(mapping).count_inbound(body.state, 1);
+        Applied::Done
+    }
+
+    /// Removes all further sessions from the copy of a mapping.
+    pub(crate) fn end_sessions(&mut self, mapping: RecordId, exit: Exit) {
+        while self.mappings.get(mapping).sessions > 0 {
+            self.end_copy(self.mappings.get(mapping).sessions_head, exit);
+        }
+    }
+
+    /// Removes a further session from the copy of a mapping: a copied session, or one that only
+    /// this worker has.
+    pub(crate) fn end_copy(&mut self, id: RecordId, exit: Exit) {
+        let session = self.sessions.get(id);
+        let (mapping, remote) = (session.mapping, session.remote);
+        self.mappings.get_mut(mapping).count_inbound(remote.state, -1);
+        let is_local = self.sessions.slab_of(id) == self.lanes.local();
+        if is_local {
+            self.log_remote(false, mapping, remote);
+        }
+        self.unlink_session(id);
+        match exit {
+            Exit::Forgotten if !is_local => self.sessions.forget(id),
+            _ => self.sessions.free(id),
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! Without translation: the home that an inside address belongs to.
+//!
+//! ```text
+//!   first flow of a home from an address --> owned --last record ends--> resting --hold--> free
+//!                                              ^                            |
+//!                                              +- a flow of the same home --+
+//! ```
+//!
+//! An address belongs to the home that was first to open a flow from it, for every port and
+//! protocol, until its last record has been gone for `quarantine_sec`. Another home is refused
+//! meanwhile. A home may own many addresses.
+//!
+//! Copies count like flows in owned lanes, so a replica knows the address's owner when it has to
+//! open flows itself. Two workers that did not reach each other may each have let another home in:
+//! then both homes have an entry, their flows go on, and only the home that was first opens more.
+//! An established packet needs no look-up here: its mapping names its home.
+
+use std::collections::HashMap;
+
+use weir_flow::{Hash, HashKey, Index, OutOfMemory, Region};
+use weir_ids::ShardId;
+
+use crate::config::NatConfig;
+use crate::endpoint::{Home, Tick};
+use crate::logs::block_event::{Block, BlockEventKind, BlockEvents};
+use crate::nat::Nat;
+use crate::packet::Refusal;
+
+const NONE: u32 = u32::MAX;
+/// Addresses that there is room for: this many, and some for each home.
+const OWNERS_MIN: u64 = 65_536;
+const OWNERS_PER_HOME: u64 = 4;
+
+/// A home as the log names it. It has the shard's id, which outlives the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    shard: ShardId,
+    outer: u32,
+    /// Only if it tells homes apart.
+    gre_key: Option<u32>,
+}
+
+/// An address and a home that has it. While the slot is free, `next` links to the next free slot.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    address: u32,
+    owner: Owner,
+    /// Mapping records of the home with this address, copies included.
+    records: u32,
+    /// When the first of its flows began, as far as is known here.
+    since: Tick,
+    /// When the last record went; valid while it rests.
+    idle_since: Tick,
+    /// Links of the list of resting entries, longest rest first; `NONE` at its ends and outside of
+    /// it.
+    previous: u32,
+    next: u32,
+    /// Whether a flow has stood here, or has only been attempted.
+    is_used: bool,
+    /// Whether this worker has logged that the home has the address. The owner of one lane logs it,
+    /// for its own flows and for copies.
+    is_logged: bool,
+}
+
+impl Entry {
+    const FREE: Self = Self {
+        address: 0,
+        owner: Owner { shard: ShardId(0), outer: 0, gre_key: None },
+        records: 0,
+        since: Tick(0),
+        idle_since: Tick(0),
+        previous: NONE,
+        next: NONE,
+        is_used: false,
+        is_logged: false,
+    };
+
+    fn is_over(&self, hold_sec: u32, now: Tick) -> bool {
+        self.records == 0 && now.since(self.idle_since) >= hold_sec
+    }
+
+    /// True if it was there before the other. Workers with the same records agree, but for the
+    /// second that an age is rounded to.
+    fn is_before(&self, other: &Self) -> bool {
+        match (other.since.since(self.since), self.since.since(other.since)) {
+            (0, 0) => {
+                (self.owner.outer, self.owner.gre_key) < (other.owner.outer, other.owner.gre_key)
+            }
+            (later, _) => later > 0,
+        }
+    }
+
+    /// Returns the address as the log names it: with all its ports.
+    fn block(&self) -> Block {
+        Block {
+            subscriber: self.owner.outer,
+            gre_key: self.owner.gre_key,
+            public_address: self.address,
+            port_first: 0,
+            port_last: u16::MAX,
+        }
+    }
+}
+
+/// Addresses with their homes, found by address. Empty with translation.
+#[derive(Debug)]
+pub(crate) struct AddressOwners {
+    slots: Region<Entry>,
+    /// Several homes of one address have the same hash.
+    index: Index,
+    hash_key: HashKey,
+    hold_sec: u32,
+    free_head: u32,
+    /// The ends of the list of resting entries.
+    oldest: u32,
+    newest: u32,
+}
+
+impl AddressOwners {
+    fn capacity(config: &NatConfig) -> usize {
+        let addresses = OWNERS_MIN + OWNERS_PER_HOME * config.subscribers_max();
+        if config.enabled { 0 } else { addresses.min(config.flows_max.into()) as usize }
+    }
+
+    /// Returns the bytes of memory that `AddressOwners::new(config)` takes.
+    pub(crate) fn bytes_for(config: &NatConfig) -> usize {
+        let capacity = Self::capacity(config);
+        Region::<Entry>::bytes_for(capacity) + Index::bytes_for(capacity)
+    }
+
+    pub(crate) fn new(config: &NatConfig) -> Result<Self, OutOfMemory> {
+        let capacity = Self::capacity(config);
+        let mut slots = Region::new(capacity, Entry::FREE)?;
+        for (slot, entry) in slots.iter_mut().enumerate() {
+            entry.next = if slot + 1 < capacity { slot as u32 + 1 } else { NONE };
+        }
+        Ok(Self {
+            slots,
+            index: Index::new(capacity)?,
+            hash_key: HashKey::new([config.seed[2] ^ 0x6f77_6e65, config.seed[3]]),
+            hold_sec: config.quarantine_sec,
+            free_head: if capacity > 0 { 0 } else { NONE },
+            oldest: NONE,
+            newest: NONE,
+        })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.slots.bytes() + self.index.bytes()
+    }
+
+    fn hash(&self, address: u32) -> Hash {
+        self.hash_key.hash([u64::from(address), 0, 0])
+    }
+
+    fn find(&self, address: u32, mut is_it: impl FnMut(&Entry) -> bool) -> Option<u32> {
+        self.index.find(self.hash(address), |slot| {
+            let entry = &self.slots[slot as usize];
+            entry.address == address && is_it(entry)
+        })
+    }
+
+    /// Adds a record of the owner with this address, if no other home has it.
+    fn claim(
+        &mut self,
+        address: u32,
+        owner: Owner,
+        now: Tick,
+        events: &mut BlockEvents,
+    ) -> Result<u32, Refusal> {
+        let hold_sec = self.hold_sec;
+        // Other homes' entries whose rest is over, or that rest in a shard that has lost the
+        // address.
+        while let Some(over) = self.find(address, |entry| {
+            entry.owner != owner
+                && (entry.is_over(hold_sec, now)
+                    || entry.records == 0 && entry.owner.shard != owner.shard)
+        }) {
+            self.free(over, events);
+        }
+        let own = self.find(address, |entry| entry.owner == owner);
+        let standing = own.map(|slot| self.slots[slot as usize]);
+        let standing = standing.filter(|entry| !entry.is_over(hold_sec, now));
+        let is_anothers = self.find(address, |entry| {
+            entry.owner != owner && standing.is_none_or(|own| entry.is_before(&own))
+        });
+        if is_anothers.is_some() {
+            return Err(Refusal::AddressConflict);
+        }
+        self.enter(address, owner, own, now, events).ok_or(Refusal::TableFull)
+    }
+
+    /// Adds a record of a copy: its lane's owner has decided, so nothing is checked. None if there
+    /// is no room.
+    fn hold(
+        &mut self,
+        address: u32,
+        owner: Owner,
+        created: Tick,
+        events: &mut BlockEvents,
+    ) -> Option<u32> {
+        let own = self.find(address, |entry| entry.owner == owner);
+        let slot = self.enter(address, owner, own, created, events)?;
+        let entry = &mut self.slots[slot as usize];
+        entry.is_used = true;
+        if created.since(entry.since) == 0 {
+            entry.since = created;
+        }
+        self.tell_use(slot, events);
+        Some(slot)
+    }
+
+    fn enter(
+        &mut self,
+        address: u32,
+        owner: Owner,
+        own: Option<u32>,
+        since: Tick,
+        events: &mut BlockEvents,
+    ) -> Option<u32> {
+        let slot = match own {
+            Some(slot) => slot,
+            None => self.create(address, owner, since, events)?,
+        };
+        if self.is_resting(slot) {
+            self.unlink(slot);
+        }
+        self.slots[slot as usize].records += 1;
+        Some(slot)
+    }
+
+    fn create(
+        &mut self,
+        address: u32,
+        owner: Owner,
+        since: Tick,
+        events: &mut BlockEvents,
+    ) -> Option<u32> {
+        if self.free_head == NONE && self.oldest != NONE {
+            // A home with flows comes before a home that had some.
+            self.free(self.oldest, events);
+        }
+        let slot = self.free_head;
+        if slot == NONE || self.index.insert(self.hash(address), slot).is_err() {
+            return None;
+        }
+        let entry = &mut self.slots[slot as usize];
+        self.free_head = entry.next;
+        *entry = Entry { address, owner, since, ..Entry::FREE };
+        Some(slot)
+    }
+
+    /// Records that a flow in an owned lane stands.
+    fn note_use(&mut self, slot: u32, now: Tick, events: &mut BlockEvents) {
+        let entry = &mut self.slots[slot as usize];
+        if !std::mem::replace(&mut entry.is_used, true) {
+            entry.since = now;
+        }
+        self.tell_use(slot, events);
+    }
+
+    /// Logs that the home has the address, if this worker is the one to log it.
+    fn tell_use(&mut self, slot: u32, events: &mut BlockEvents) {
+        let entry = &mut self.slots[slot as usize];
+        if !entry.is_logged {
+            let told = BlockEventKind::Allocated(entry.block());
+            entry.is_logged = events.push_address(entry.owner.shard, told);
+        }
+    }
+
+    /// Logs for up to `budget` slots, from this one on, which home of the shard has which address.
+    /// Returns the slot to continue from, how many addresses were logged, and whether there are no
+    /// more.
+    pub(crate) fn list(
+        &mut self,
+        shard: ShardId,
+        from: u32,
+        budget: u32,
+        events: &mut BlockEvents,
+    ) -> (u32, u32, bool) {
+        let all = self.slots.len() as u32;
+        let until = all.min(from.saturating_add(budget));
+        let mut told = 0;
+        for slot in from..until {
+            let entry = &mut self.slots[slot as usize];
+            if entry.is_used && entry.owner.shard == shard {
+                entry.is_logged = events.push_address(shard, BlockEventKind::Held(entry.block()));
+                told += 1;
+            }
+        }
+        (until, told, until == all)
+    }
+
+    /// Removes a record. After the last one the address rests; one that no flow stood on is free at
+    /// once.
+    fn release(&mut self, slot: u32, now: Tick, events: &mut BlockEvents) {
+        let entry = &mut self.slots[slot as usize];
+        entry.records -= 1;
+        if entry.records > 0 {
+            return;
+        }
+        if !entry.is_used || self.hold_sec == 0 {
+            return self.free(slot, events);
+        }
+        entry.idle_since = now;
+        entry.previous = self.newest;
+        match self.newest {
+            NONE => self.oldest = slot,
+            newest => self.slots[newest as usize].next = slot,
+        }
+        self.newest = slot;
+    }
+
+    /// Frees up to `ends_max` addresses that have rested.
+    fn expire(&mut self, now: Tick, ends_max: usize, events: &mut BlockEvents) {
+        for _ in 0..ends_max {
+            let oldest = self.oldest;
+            if oldest == NONE || !self.slots[oldest as usize].is_over(self.hold_sec, now) {
+                return;
+            }
+            self.free(oldest, events);
+        }
+    }
+
+    fn is_resting(&self, slot: u32) -> bool {
+        self.oldest == slot || self.slots[slot as usize].previous != NONE
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        let Entry { previous, next, .. } = self.slots[slot as usize];
+        match previous {
+            NONE => self.oldest = next,
+            previous => self.slots[previous as usize].next = next,
+        }
+        match next {
+            NONE => self.newest = previous,
+            next => self.slots[next as usize].previous = previous,
+        }
+        let entry = &mut self.slots[slot as usize];
+        (entry.previous, entry.next) = (NONE, NONE);
+    }
+
+    fn free(&mut self, slot: u32, events: &mut BlockEvents) {
+        if self.is_resting(slot) {
+            self.unlink(slot);
+        }
+        let entry = self.slots[slot as usize];
+        assert!(entry.records == 0, "an address that is freed has no record");
+        let was_indexed = self.index.remove(self.hash(entry.address), slot);
+        assert!(was_indexed, "an owner is in the index");
+        if entry.is_logged {
+            events.push_address(entry.owner.shard, BlockEventKind::Released(entry.block()));
+        }
+        self.slots[slot as usize] = Entry { next: self.free_head, ..Entry::FREE };
+        self.free_head = slot;
+    }
+
+    /// For tests; `records` holds the number of mapping records by slot.
+    ///
+    /// # Panics
+    /// If an address is lost or counted wrongly.
+    #[cfg_attr(not(any(test, feature = "audit")), expect(dead_code, reason = "for audits"))]
+    pub(crate) fn audit(&self, records: &HashMap<u32, u32>) {
+        let (mut resting, mut slot, mut previous) = (0, self.oldest, NONE);
+        while slot != NONE {
+            let entry = &self.slots[slot as usize];
+            assert!(entry.records == 0 && entry.previous == previous && entry.is_used);
+            resting += 1;
+            (previous, slot) = (slot, entry.next);
+        }
+        assert_eq!(self.newest, previous);
+        for (&slot, &records) in records {
+            assert_eq!(self.slots[slot as usize].records, records, "records of an address");
+        }
+        assert_eq!(self.index.len(), records.len() + resting, "an address has records or rests");
+    }
+}
+
+impl Nat {
+    fn owner(&self, home: &Home) -> Owner {
+        let Home { shard, outer, gre_key } = self.identity(home);
+        Owner { shard: self.shards.id(shard), outer, gre_key }
+    }
+
+    /// Claims an inside address for a home, without translation: the address must be one that its
+    /// shard announces, and belongs to one home. Returns the slot to remember in the mapping's
+    /// record.
+    ///
+    /// # Errors
+    /// [`Refusal::InsideNotPublic`], [`Refusal::AddressConflict`], [`Refusal::TableFull`]
+    #[cold]
+    pub(crate) fn claim_address(&mut self, home: &Home, address: u32) -> Result<u32, Refusal> {
+        if self.public.shard_of(address) != Some(home.shard) {
+            return Err(Refusal::InsideNotPublic);
+        }
+        let owner = self.owner(home);
+        self.owners.claim(address, owner, self.now, &mut self.events)
+    }
+
+    /// As [`claim_address`](Self::claim_address), for a copy. None if there is no room.
+    #[cold]
+    pub(crate) fn hold_copied_address(
+        &mut self,
+        home: &Home,
+        address: u32,
+        created: Tick,
+    ) -> Option<u32> {
+        let owner = self.owner(home);
+        self.owners.hold(address, owner, created, &mut self.events)
+    }
+
+    /// Records that the flow that an address was claimed for stands.
+    #[cold]
+    pub(crate) fn note_address_use(&mut self, slot: u32, now: Tick) {
+        self.owners.note_use(slot, now, &mut self.events);
+    }
+
+    /// Removes the record that an address was claimed or held for.
+    #[cold]
+    pub(crate) fn release_address(&mut self, slot: u32) {
+        self.owners.release(slot, self.now, &mut self.events);
+    }
+
+    /// Frees the addresses whose rest is over.
+    pub(crate) fn expire_addresses(&mut self, now: Tick, ends_max: usize) {
+        self.owners.expire(now, ends_max, &mut self.events);
+    }
+}

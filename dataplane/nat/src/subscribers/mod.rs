@@ -1,0 +1,9 @@
+//! Homes that hold state: which are admitted, what each of them has, and, without translation, the
+//! inside addresses that are theirs.
+
+pub(crate) mod address_owner;
+pub(crate) mod admission;
+pub(crate) mod subscriber;
+
+#[cfg(test)]
+mod admission_tests;

@@ -1,0 +1,44 @@
+//! Counts of a shard's homes, and the ends of the queue of those that wait for their first answer.
+
+use super::NONE;
+use crate::config::NatConfig;
+use crate::subscribers::admission::{Pace, spare_slots};
+
+/// The homes of a shard.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ShardHomes {
+    /// Admitted homes, and how many there may be.
+    pub(super) seated: u32,
+    pub(super) max: u32,
+    /// Displaced homes: their share of the capacity has gone to others, and they still hold
+    /// records.
+    pub(super) displaced: u32,
+    /// Ends of the queue of admitted homes without an answered flow, in the order of their
+    /// admission.
+    pub(super) oldest: u32,
+    pub(super) newest: u32,
+    pub(super) pace: Pace,
+}
+
+impl ShardHomes {
+    pub(super) fn new(config: &NatConfig, max: u32) -> Self {
+        let pace = Pace::new(config.new_homes_per_sec, max);
+        Self { seated: 0, max, displaced: 0, oldest: NONE, newest: NONE, pace }
+    }
+
+    pub(super) fn held(&self) -> u32 {
+        self.seated + self.displaced
+    }
+
+    /// True if the shard has as many homes as its capacity and its spare slots.
+    pub(super) fn is_out_of_slots(&self) -> bool {
+        self.held() >= self.max + spare_slots(self.max)
+    }
+}
+
+/// Returns `subscribers_max` of the shards of the configuration, then 0 for those that there is
+/// room for.
+pub(super) fn shard_maxima(config: &NatConfig) -> impl Iterator<Item = u32> {
+    let given = config.shards.iter().map(|shard| shard.subscribers_max);
+    given.chain(std::iter::repeat(0)).take(config.shards_max())
+}
