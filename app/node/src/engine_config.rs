@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 
-use weir_config::{Config, Interface, Shard};
+use weir_config::{Config, InterfaceSettings, ShardSettings};
 use weir_engine::{
     AccessMode, CommitLimits, EngineConfig, FragmentLimits, Limits, MssClamp, SideConfig,
 };
@@ -40,15 +40,15 @@ pub(crate) fn engine_config(
     let interfaces = &config.workers[worker];
     Ok(EngineConfig {
         mode: match config.access.mode {
-            weir_config::AccessMode::Gre => AccessMode::Gre,
-            weir_config::AccessMode::Plain => AccessMode::Plain,
+            weir_config::AccessSetting::Gre => AccessMode::Gre,
+            weir_config::AccessSetting::Plain => AccessMode::Plain,
         },
         access: side(&interfaces.access),
         internet: side(&interfaces.internet),
         mss_clamp: match config.nat.mss_clamp {
-            weir_config::MssClamp::Off => MssClamp::Off,
-            weir_config::MssClamp::Auto => MssClamp::Auto,
-            weir_config::MssClamp::Max(bytes) => MssClamp::Max(bytes),
+            weir_config::MssClampSetting::Off => MssClamp::Off,
+            weir_config::MssClampSetting::Auto => MssClamp::Auto,
+            weir_config::MssClampSetting::Max(bytes) => MssClamp::Max(bytes),
         },
         shards: shards_of(config, worker).map(engine_shard).collect(),
         nat: nat_config(config, worker, room, seed()?),
@@ -80,11 +80,11 @@ pub(crate) fn all_public(config: &Config) -> AddressRanges {
 }
 
 /// Returns the shards of a worker, in file order.
-pub(crate) fn shards_of(config: &Config, worker: usize) -> impl Iterator<Item = &Shard> {
+pub(crate) fn shards_of(config: &Config, worker: usize) -> impl Iterator<Item = &ShardSettings> {
     config.shards.iter().filter(move |shard| shard.worker == worker)
 }
 
-fn side(interface: &Interface) -> SideConfig {
+fn side(interface: &InterfaceSettings) -> SideConfig {
     SideConfig {
         mac: Mac::ZERO,
         address: interface.address,
@@ -106,9 +106,11 @@ pub(crate) fn nat_config(
     let tables = NatConfig {
         enabled: nat.enabled,
         filtering: match nat.filtering {
-            weir_config::Filtering::AddressAndPortDependent => Filtering::AddressAndPortDependent,
-            weir_config::Filtering::AddressDependent => Filtering::AddressDependent,
-            weir_config::Filtering::EndpointIndependent => Filtering::EndpointIndependent,
+            weir_config::FilteringSetting::AddressAndPortDependent => {
+                Filtering::AddressAndPortDependent
+            }
+            weir_config::FilteringSetting::AddressDependent => Filtering::AddressDependent,
+            weir_config::FilteringSetting::EndpointIndependent => Filtering::EndpointIndependent,
         },
         port_block: nat.port_block,
         ports_per_subscriber: nat.ports_per_subscriber,
@@ -122,8 +124,8 @@ pub(crate) fn nat_config(
         udp_inbound_refresh: nat.udp_inbound_refresh,
         inbound_sessions_max: nat.inbound_sessions_max,
         pooling: match nat.pooling {
-            weir_config::Pooling::Hard => Pooling::Hard,
-            weir_config::Pooling::Soft => Pooling::Soft,
+            weir_config::PoolingSetting::Hard => Pooling::Hard,
+            weir_config::PoolingSetting::Soft => Pooling::Soft,
         },
         gre_key_identifies_home: config.access.gre_key == weir_config::GreKey::Subscriber,
         subscribers: config.access.subscribers.clone(),
@@ -132,9 +134,9 @@ pub(crate) fn nat_config(
         replicas: room.map_or(0, |room| room.replicas),
         room: room.map(|room| room.shards).unwrap_or_default(),
         session_log: match config.node.session_log {
-            weir_config::SessionLog::None => SessionLog::None,
-            weir_config::SessionLog::Mappings => SessionLog::Mappings,
-            weir_config::SessionLog::Destinations => SessionLog::Destinations,
+            weir_config::SessionLogSetting::None => SessionLog::None,
+            weir_config::SessionLogSetting::Mappings => SessionLog::Mappings,
+            weir_config::SessionLogSetting::Destinations => SessionLog::Destinations,
         },
         ..NatConfig::default()
     };
@@ -158,7 +160,7 @@ fn share(limit: u32, table: u32) -> u32 {
     limit.min((table / 16).max(16))
 }
 
-fn timeouts(seconds: &weir_config::Timeouts) -> Timeouts {
+fn timeouts(seconds: &weir_config::TimeoutSettings) -> Timeouts {
     Timeouts {
         tcp_syn_sent: seconds.tcp_syn_sent_sec,
         tcp_syn_received: seconds.tcp_syn_received_sec,

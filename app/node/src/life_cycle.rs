@@ -17,7 +17,8 @@ use std::time::{Duration, SystemTime};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use weir_config::{
-    Config, Diagnostic, HugePages, Member, Node as NodeConfig, Worker as WorkerConfig,
+    Config, Diagnostic, HugePagesSetting, MemberFile, NodeSettings as NodeConfig,
+    WorkerSettings as WorkerConfig,
 };
 use weir_dpdk::{Eal, EalConfig, Error as DpdkError, MbufPool, socket_of_core};
 use weir_engine::Side;
@@ -45,7 +46,7 @@ use crate::{cores, panic_place, ports};
 /// The node's file.
 enum File<'a> {
     Single(&'a Config),
-    Member(&'a Member),
+    Member(&'a MemberFile),
 }
 
 impl File<'_> {
@@ -80,7 +81,7 @@ pub fn run(config: &Config, warnings: &[Diagnostic]) -> Result<(), Failure> {
 /// # Errors
 /// As [`run`].
 pub fn run_member(
-    member: &Member,
+    member: &MemberFile,
     warnings: &[Diagnostic],
     recording: Option<&Path>,
 ) -> Result<(), Failure> {
@@ -323,8 +324,8 @@ fn start_eal(config: &Config, rooms: &[Room], control_cores: Vec<usize>) -> Resu
         control_cores,
         memory_mb: node.memory_mb.map_or_else(|| total_mb(config, rooms), |mb| mb as usize),
         hugepages: match node.hugepages {
-            HugePages::Auto => weir_dpdk::HugePages::Auto,
-            HugePages::Never => weir_dpdk::HugePages::Never,
+            HugePagesSetting::Auto => weir_dpdk::HugePages::Auto,
+            HugePagesSetting::Never => weir_dpdk::HugePages::Never,
         },
         extra: node.eal.clone(),
     })

@@ -22,7 +22,7 @@ use tracing_subscriber::fmt;
 use tracing_subscriber::layer::{Context, Filter, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use weir_config::{LogFormat, LogLevel};
-use weir_log::{LineQueue, LineWriter, Priority, Reading, is_journal};
+use weir_log::{LineQueue, LineWriter, Priority, ReaderProgress, is_journal};
 
 use crate::log_rate::LogRate;
 
@@ -237,7 +237,7 @@ impl Log {
     }
 
     /// Returns how the reader of stderr keeps up.
-    pub(crate) fn reading(&self) -> Reading {
+    pub(crate) fn reading(&self) -> ReaderProgress {
         self.queue.as_ref().map(LineQueue::reading).unwrap_or_default()
     }
 

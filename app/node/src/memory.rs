@@ -3,7 +3,7 @@
 
 use std::{fmt, fs};
 
-use weir_config::{Config, Worker};
+use weir_config::{Config, WorkerSettings};
 use weir_dpdk::{MbufPool, free_huge_pages_mb};
 use weir_engine::OUTPUT_MAX;
 use weir_nat::TableBytes;
@@ -31,7 +31,7 @@ pub(crate) struct PoolSize {
 
 /// Returns a pool large enough that full rings on both ports, a full output and `held_max` held
 /// packets (fragments, and packets that wait for copies) leave buffers for the next burst.
-pub(crate) fn pool_size(worker: &Worker, held_max: u32) -> PoolSize {
+pub(crate) fn pool_size(worker: &WorkerSettings, held_max: u32) -> PoolSize {
     let rings = 2 * (u32::from(worker.rx_descriptors) + u32::from(worker.tx_descriptors));
     let mtu = worker.access.mtu.max(worker.internet.mtu);
     PoolSize {

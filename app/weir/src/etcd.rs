@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use weir_config::{File, Membership};
+use weir_config::{ConfigFile, MembershipSettings};
 use weir_controller::operate::Operator;
 use weir_etcd::{Cause, Cluster, Key, Options, Password, Store, TlsFiles, User};
 
@@ -80,7 +80,11 @@ impl EtcdArgs {
         })
     }
 
-    fn name(&self, known: Option<&str>, file: Option<&Membership>) -> anyhow::Result<String> {
+    fn name(
+        &self,
+        known: Option<&str>,
+        file: Option<&MembershipSettings>,
+    ) -> anyhow::Result<String> {
         let given = self.cluster.clone().or_else(|| file.map(|file| file.name.clone()));
         let given = given.or_else(|| from_environment("WEIR_CLUSTER"));
         match (known, given) {
@@ -92,7 +96,7 @@ impl EtcdArgs {
         }
     }
 
-    fn endpoints(&self, file: Option<&Membership>) -> anyhow::Result<Vec<String>> {
+    fn endpoints(&self, file: Option<&MembershipSettings>) -> anyhow::Result<Vec<String>> {
         match file {
             _ if !self.etcd.is_empty() => Ok(self.etcd.clone()),
             Some(file) => Ok(file.etcd.clone()),
@@ -104,7 +108,7 @@ impl EtcdArgs {
         }
     }
 
-    fn user(&self, file: Option<&Membership>) -> anyhow::Result<Option<User>> {
+    fn user(&self, file: Option<&MembershipSettings>) -> anyhow::Result<Option<User>> {
         if let Some(name) = self.etcd_user.clone() {
             let password = from_environment("WEIR_ETCD_PASSWORD");
             let password = password.context("the user of etcd needs $WEIR_ETCD_PASSWORD")?;
@@ -172,10 +176,10 @@ fn read(path: &Path) -> anyhow::Result<String> {
 }
 
 /// Returns the cluster settings in the file of a node.
-fn membership(path: &Path) -> anyhow::Result<Membership> {
+fn membership(path: &Path) -> anyhow::Result<MembershipSettings> {
     let name = path.display().to_string();
     match weir_config::parse_file(&read(path)?, &name) {
-        Ok((File::Member(member), _)) => Ok(member.cluster),
+        Ok((ConfigFile::Member(member), _)) => Ok(member.cluster),
         Ok(_) => bail!("{name} is not the file of a cluster's node: it has no [cluster] with etcd"),
         Err(errors) => bail!("{name} is not valid: {}; see `weir check {name}`", errors[0]),
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use weir_config::File;
+use weir_config::ConfigFile;
 
 use crate::say_error;
 
@@ -44,15 +44,17 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         }
     };
     let ended = match file {
-        File::Single(_) if args.record.is_some() => {
+        ConfigFile::Single(_) if args.record.is_some() => {
             say_error(&format!(
                 "--record: {name} is the file of a single node; only a node of a cluster can be recorded"
             ));
             return ExitCode::from(11);
         }
-        File::Single(config) => weir_node::run(&config, &warnings),
-        File::Member(member) => weir_node::run_member(&member, &warnings, args.record.as_deref()),
-        File::Cluster(_) => {
+        ConfigFile::Single(config) => weir_node::run(&config, &warnings),
+        ConfigFile::Member(member) => {
+            weir_node::run_member(&member, &warnings, args.record.as_deref())
+        }
+        ConfigFile::Cluster(_) => {
             say_error(&format!(
                 "{name}: this is what all nodes share: `weir apply {name}`, and run a node's own file"
             ));

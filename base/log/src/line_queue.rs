@@ -21,7 +21,7 @@ struct Handle(Arc<Queue>);
 
 /// How well the reader keeps up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reading {
+pub struct ReaderProgress {
     /// Lines that were lost because the queue was full, or their writing failed.
     pub lost_total: u64,
     /// Time for which the reader has not taken the line that is being written; 0 while there is
@@ -34,7 +34,7 @@ pub struct Reading {
 pub struct LineWriter(LineQueue);
 
 struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     /// Signaled when a line is pushed, or the last handle is dropped.
     has_work: Condvar,
     /// Signaled when the last line has been written.
@@ -44,7 +44,7 @@ struct Queue {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     lines: VecDeque<Vec<u8>>,
     bytes: usize,
     lost_total: u64,
@@ -89,10 +89,10 @@ impl LineQueue {
     }
 
     /// Returns how well the reader keeps up.
-    pub fn reading(&self) -> Reading {
+    pub fn reading(&self) -> ReaderProgress {
         let state = self.queue().lock();
         let stalled = state.writing.map(|since| since.elapsed()).unwrap_or_default();
-        Reading { lost_total: state.lost_total, stalled }
+        ReaderProgress { lost_total: state.lost_total, stalled }
     }
 
     /// Waits until all lines are written, at most for `patience`. False: some are not.
@@ -140,7 +140,7 @@ impl Write for LineWriter {
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -195,7 +195,7 @@ impl Queue {
     }
 }
 
-impl State {
+impl QueueState {
     /// Whether a line fits. After a loss half of the queue must be free, so that a gap is reported
     /// once and not per line.
     fn has_room(&self, bytes: usize) -> bool {
@@ -304,7 +304,7 @@ mod tests {
             queue.push(b"nobody reads this\n");
         }
         assert!(queue.flush(PATIENCE));
-        assert_eq!(queue.reading(), Reading { lost_total: 3, stalled: Duration::ZERO });
+        assert_eq!(queue.reading(), ReaderProgress { lost_total: 3, stalled: Duration::ZERO });
     }
 
     #[test]

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use weir_config::Cluster;
+use weir_config::ClusterSettings;
 use weir_roles::{SidesUp, WantedRoute};
 use weir_routes::wanted::{self, Limits, WantedError};
 use weir_routes::{Fence, Route, WorkerIndex};
@@ -87,7 +87,7 @@ pub(crate) fn lists(
     addresses: &[[std::net::Ipv4Addr; 2]],
     sides: &[SidesUp],
     wanted: &[(usize, WantedRoute)],
-    cluster: &Cluster,
+    cluster: &ClusterSettings,
 ) -> Result<Vec<Vec<Route>>, WantedError> {
     let workers = addresses.iter().zip(sides).map(|(&[access, internet], sides)| {
         let SidesUp { is_access_up, is_internet_up, .. } = *sides;

@@ -1,5 +1,5 @@
 use bolero::{TypeGenerator, check};
-use weir_config::{Desired, File};
+use weir_config::{ConfigFile, Desired};
 
 const EXAMPLES: [&str; 6] = [
     include_str!("../../../examples/af_xdp.toml"),
@@ -106,7 +106,7 @@ fn parse(text: &str) {
     let lines = text.lines().count().max(1);
     let findings = match weir_config::parse_file(text, "weir.toml") {
         Ok((file, warnings)) => {
-            if let File::Cluster(desired) = file {
+            if let ConfigFile::Cluster(desired) = file {
                 stored(&desired);
             }
             warnings

@@ -20,7 +20,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use ipnet::Ipv4Net;
 use nix::sys::signal::Signal;
-use weir_config::{ClusterShard, Desired, Interface, Member, parse_cluster, parse_member};
+use weir_config::{
+    ClusterShard, Desired, InterfaceSettings, MemberFile, parse_cluster, parse_member,
+};
 use weir_lab::bird::{Bird, packaged, with_settings};
 use weir_lab::steering::{Switch, SwitchKind};
 use weir_lab::{Lab, Namespace, Process, frr, veth, wait_for};
@@ -42,14 +44,14 @@ fn project(path: &str) -> String {
 /// The cluster of the example.
 struct Example {
     cluster: Desired,
-    nodes: Vec<Member>,
+    nodes: Vec<MemberFile>,
 }
 
 impl Example {
     fn read() -> Self {
         let (cluster, _) = parse_cluster(&project("examples/cluster.toml"), "cluster.toml")
             .unwrap_or_else(|errors| panic!("{errors:?}"));
-        let mut named: Vec<(String, Member)> = Vec::new();
+        let mut named: Vec<(String, MemberFile)> = Vec::new();
         for number in 1..=3 {
             let name = format!("node-{number}.toml");
             let text = project(&format!("examples/{name}"));
@@ -61,7 +63,7 @@ impl Example {
     }
 
     /// Returns the ports of all workers on a side, by node.
-    fn ports(&self, side: Side) -> Vec<&Interface> {
+    fn ports(&self, side: Side) -> Vec<&InterfaceSettings> {
         let workers = self.nodes.iter().flat_map(|node| &node.workers);
         workers
             .map(|worker| if side == Side::Access { &worker.access } else { &worker.internet })

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use weir_config::Membership;
+use weir_config::MembershipSettings;
 use weir_etcd::{Cluster, ClusterName, NodeId, Options, Password, TlsFiles, User, read_secret};
 use weir_stream::ClusterKeys;
 
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 /// # Errors
 /// When a file cannot be read or something is wrong with the options.
 pub(super) fn start_cluster(
-    membership: &Membership,
+    membership: &MembershipSettings,
     seed: u64,
     on_thread_start: impl Fn() + Send + Sync + 'static,
 ) -> Result<Cluster, Failure> {

@@ -5,7 +5,9 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use weir_config::{ClusterShard, CommitOnTimeout, Config, Desired, Member, Worker as WorkerConfig};
+use weir_config::{
+    ClusterShard, CommitOnTimeout, Config, Desired, MemberFile, WorkerSettings as WorkerConfig,
+};
 use weir_engine::{CommitLimits, Uncommitted};
 use weir_etcd::Cluster;
 use weir_map::{BootId, LANES, NodeId};
@@ -46,7 +48,7 @@ const LATER_VERSION: &str = "WEIR_TEST_LATER_VERSION";
 /// A node that knows its cluster and has not registered in it yet.
 #[derive(Debug)]
 pub(crate) struct Joining {
-    pub member: Member,
+    pub member: MemberFile,
     pub desired: Desired,
     pub(super) name: NodeId,
     pub(super) cluster: Cluster,
@@ -76,7 +78,7 @@ impl Joining {
     /// # Errors
     /// When something on this machine is wrong; the failure names it.
     pub(crate) fn begin(
-        member: &Member,
+        member: &MemberFile,
         control_cores: &[usize],
         progress: &StartProgress,
     ) -> Result<Self, Failure> {
@@ -255,7 +257,7 @@ fn replica_options(desired: &Desired) -> weir_stream::Options {
 
 /// Returns the path of a state file of the node: in the folder that systemd made for the service,
 /// or the one that it would make.
-fn state_path(member: &Member, extension: &str) -> PathBuf {
+fn state_path(member: &MemberFile, extension: &str) -> PathBuf {
     let folder = std::env::var_os("STATE_DIRECTORY").filter(|folder| !folder.is_empty());
     let folder = folder.map_or_else(|| PathBuf::from("/var/lib/weir"), PathBuf::from);
     folder.join(format!("{}.{extension}", member.node.name))

@@ -5,7 +5,7 @@
 //! the operator has not seen.
 
 use serde::Serialize;
-use weir_config::{Change, Desired, DesiredError, difference};
+use weir_config::{Desired, DesiredError, SettingChange, difference};
 use weir_etcd::{Change as KeyChange, Key, Outcome, Range, Revision, Swap};
 use weir_map::ShardId;
 
@@ -26,7 +26,7 @@ pub struct Comparison {
     /// Author and time of the value in `/desired`.
     pub applied: Option<Order>,
     /// Differences; empty when there is no `/desired`, or it is unreadable.
-    pub changes: Vec<Change>,
+    pub changes: Vec<SettingChange>,
     /// Shards that have a key and are not in the file: they stay until they are retired.
     pub leftover: Vec<u32>,
 }

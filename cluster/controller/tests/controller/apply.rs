@@ -135,7 +135,7 @@ fn a_file_applied_after_another_one_is_refused_and_names_its_operator() {
 fn a_value_of_a_newer_version_stays_and_an_unreadable_one_needs_force() {
     let bench = Bench::new();
     let other = bench.wait(bench.operator("ann").compare(Desired {
-        cluster: weir_config::Cluster { name: "south".into(), ..file(1, "").cluster },
+        cluster: weir_config::ClusterSettings { name: "south".into(), ..file(1, "").cluster },
         ..file(1, "")
     }));
     assert!(matches!(other, Err(OperateError::OtherCluster { .. })), "{other:?}");
