@@ -4,7 +4,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_nat::{
-    BlockEvent, BlockEventKind, Endpoint, HomeLimit, HomeRefused, Nat, SessionEvent, Subscriber,
+    BlockEvent, BlockEventKind, Endpoint, HomeLimit, HomeRefused, LoggedSubscriber, Nat,
+    SessionEvent,
 };
 use weir_nat_log::BlockLogSender;
 use weir_nat_log_export::{EventSender, Home, NatEvent, NatEventKind, Quota, Session};
@@ -146,13 +147,13 @@ fn refusal_to_collectors(refused: &HomeRefused, time_ms: u64, domain: u32) -> Na
     NatEvent { time_ms, node: domain, shard: refused.shard.0, lane: 0, epoch: 0, index: 0, kind }
 }
 
-fn home(subscriber: Subscriber) -> Home {
+fn home(subscriber: LoggedSubscriber) -> Home {
     Home { address: Ipv4Addr::from(subscriber.address), gre_key: subscriber.gre_key }
 }
 
 /// Converts an event for collectors, which receive only events about blocks.
 fn to_collectors(event: &BlockEvent, at: SystemTime, domain: u32) -> Option<NatEvent> {
-    let block = |block: weir_nat::Block| weir_nat_log_export::Block {
+    let block = |block: weir_nat::HomeBlock| weir_nat_log_export::Block {
         home: Home { address: Ipv4Addr::from(block.subscriber), gre_key: block.gre_key },
         public: Ipv4Addr::from(block.public_address),
         port_first: block.port_first,

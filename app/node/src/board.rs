@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use weir_engine::{Counter, Counters, TABLES};
+use weir_engine::{Counter, EngineCounters, TABLES};
 
 use crate::duration_histogram::DurationHistogram;
 
@@ -34,7 +34,7 @@ impl Gauge {
 #[derive(Debug)]
 pub(crate) struct Board {
     /// Counted by the engine.
-    pub engine: Arc<Counters>,
+    pub engine: Arc<EngineCounters>,
     /// Monotonic milliseconds of the worker's last loop turn.
     pub seen_ms: Gauge,
     /// Timestamp-counter cycles spent in loops that received packets.
@@ -99,7 +99,7 @@ pub(crate) struct ShardBoard {
 
 impl Board {
     /// `tsc_hz`: cycles per second of the timestamp counter.
-    pub(crate) fn new(engine: Arc<Counters>, shards: usize, tsc_hz: u64) -> Self {
+    pub(crate) fn new(engine: Arc<EngineCounters>, shards: usize, tsc_hz: u64) -> Self {
         Self {
             engine,
             seen_ms: Gauge::default(),

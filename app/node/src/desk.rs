@@ -214,7 +214,7 @@ impl Flushing {
 #[cfg(test)]
 mod tests {
     use weir_nat::{
-        Endpoint, Home, NatConfig, Outbound, PageCursor, Protocol, ShardConfig, ShardId,
+        Endpoint, Home, NatConfig, NatShardConfig, Outbound, PageCursor, Protocol, ShardId,
         ShardIndex, SubscriberCursor, subscriber_views,
     };
 
@@ -224,7 +224,7 @@ mod tests {
     const SESSIONS: u16 = 3000;
 
     fn nat_with_sessions() -> Nat {
-        let shard = ShardConfig {
+        let shard = NatShardConfig {
             id: ShardId(7),
             public: vec!["203.0.113.0/30".parse().unwrap()],
             subscribers_max: 16,

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 
 use weir_config::{Config, InterfaceSettings, ShardSettings};
 use weir_engine::{
-    AccessMode, CommitLimits, EngineConfig, FragmentLimits, Limits, MssClamp, SideConfig,
+    AccessMode, CommitLimits, EngineConfig, FragmentLimits, MssClamp, ResourceLimits, SideConfig,
 };
 use weir_nat::{
     AddressRanges, Filtering, NatConfig, Pooling, SessionLog, ShardIndex, ShardRoom, Timeouts,
@@ -61,7 +61,7 @@ pub(crate) fn engine_config(
             timeout_ms: u64::from(config.fragments.timeout_sec) * 1000,
             percent: config.limits.fragments_percent,
         },
-        limits: Limits {
+        limits: ResourceLimits {
             icmp_errors_per_sec: config.limits.icmp_errors_per_sec,
             icmp_errors_to_homes: config.limits.icmp_errors_to_homes,
             icmp_errors_to_internet: config.limits.icmp_errors_to_internet,

@@ -2,7 +2,7 @@
 
 use std::fmt::Error;
 
-use weir_engine::{Direction, DropReason, Early};
+use weir_engine::{Direction, DropReason, EarlyRelease};
 
 use crate::api::{BirdSideStatus, MemberStatus};
 use crate::board::Board;
@@ -149,7 +149,7 @@ fn commits(
     let waited = boards().map(|(number, board)| (label(number), board.engine.held()));
     family.counter("weir_commit_waits", "Packets that have waited for copies.", waited)?;
     let early = boards().flat_map(|(number, board)| {
-        Early::ALL.map(|why| {
+        EarlyRelease::ALL.map(|why| {
             let labels = Labels([("worker", number), ("cause", why.name()), NO_LABEL]);
             (labels, board.engine.early(why))
         })

@@ -78,13 +78,13 @@ fn totals(board: &Board) -> WorkerRates {
 mod tests {
     use std::sync::Arc;
 
-    use weir_engine::Counters;
+    use weir_engine::EngineCounters;
 
     use super::*;
 
     #[test]
     fn rates_cover_the_time_between_two_samples_a_second_apart() {
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(EngineCounters::default());
         let board = Board::new(Arc::clone(&counters), 1, 2_000_000_000);
         let rates = Rates::default();
         let look = |ms| rates.look(Duration::from_millis(ms), std::iter::once(&board));

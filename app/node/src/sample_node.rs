@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use weir_engine::{Counters, Direction, Side};
+use weir_engine::{Direction, EngineCounters, Side};
 use weir_nat::{
     BlockView, Endpoint, HomeLimits, Protocol, SessionView, ShardId, SubscriberPart, SubscriberView,
 };
@@ -27,7 +27,7 @@ pub(crate) const HOME: u32 = 0x0ac8_0001;
 /// test.
 pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {
     let clock = Clock::start();
-    let counters = Arc::new(Counters::default());
+    let counters = Arc::new(EngineCounters::default());
     counters.count(Side::Access, Direction::Receive, 5, 500);
     let board = Board::new(counters, 1, TSC_HZ);
     board.seen_ms.set(u64::try_from(clock.now().as_millis()).unwrap());

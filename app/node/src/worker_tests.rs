@@ -8,8 +8,8 @@ use allocation_counter::measure;
 use pcap_file::pcap::{PcapPacket, PcapWriter};
 use weir_dpdk::{Eal, EalConfig, HugePages, MbufPool, Port, PortConfig, tsc_hz};
 use weir_engine::{
-    AccessMode, BURST_MAX, Direction, DropReason, Engine, EngineConfig, FragmentLimits, Limits,
-    MssClamp, ShardConfig, Side, SideConfig,
+    AccessMode, BURST_MAX, Direction, DropReason, Engine, EngineConfig, FragmentLimits, MssClamp,
+    ResourceLimits, ShardConfig, Side, SideConfig,
 };
 use weir_nat::{NatConfig, ShardId};
 use weir_wire::arp::Arp;
@@ -78,7 +78,7 @@ fn engine() -> Engine<Mbuf> {
         nat: NatConfig {
             flows_max: 4096,
             subscribers: vec!["10.200.0.0/16".parse().unwrap()],
-            shards: vec![weir_nat::ShardConfig {
+            shards: vec![weir_nat::NatShardConfig {
                 id: ShardId(1),
                 public: vec!["203.0.113.0/29".parse().unwrap()],
                 subscribers_max: 16,
@@ -86,7 +86,7 @@ fn engine() -> Engine<Mbuf> {
             ..NatConfig::default()
         },
         fragments: FragmentLimits::default(),
-        limits: Limits::default(),
+        limits: ResourceLimits::default(),
         forward_source_routes: false,
         peers_max: 0,
         replication_port: None,

@@ -40,9 +40,9 @@ pub fn engine_shard(shard: &ShardSettings) -> weir_engine::ShardConfig {
 
 /// Returns a shard as the NAT knows it. Without translation the homes' own addresses stand where
 /// public ones would.
-pub fn nat_shard(shard: &ShardSettings, is_translating: bool) -> weir_nat::ShardConfig {
+pub fn nat_shard(shard: &ShardSettings, is_translating: bool) -> weir_nat::NatShardConfig {
     let has_public = is_translating || !shard.public.is_empty();
-    weir_nat::ShardConfig {
+    weir_nat::NatShardConfig {
         id: ShardId(shard.id),
         public: if has_public { shard.public.clone() } else { shard.subscribers.clone() },
         subscribers_max: shard.subscribers_max,

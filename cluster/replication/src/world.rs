@@ -15,7 +15,7 @@
 use std::ops::Range;
 
 use weir_map::{Epoch, Term};
-use weir_nat::{Change, ChangeKind, Nat, ShardIndex, Tick};
+use weir_nat::{ChangeKind, Nat, ShardIndex, SlotChange, Tick};
 use weir_stream::{
     Comeback, CopyRoom, Kind, Lane, Lineage, Origin, PeerIndex, Provenance, Record, ShardId, Sink,
     Source,
@@ -59,7 +59,7 @@ impl World<'_> {
         let changes = records.iter().filter_map(|record| {
             let Record { kind, slot, version, body, .. } = *record;
             let kind = change_of(kind).filter(|_| is_wanted(kind))?;
-            Some((Change { kind, shard, lane, slot, version }, body))
+            Some((SlotChange { kind, shard, lane, slot, version }, body))
         });
         self.nat.apply_burst(changes, is_relayed, tick(self.now_us));
     }

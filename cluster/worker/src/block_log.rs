@@ -7,7 +7,7 @@ use weir_nat_log::{Block, BlockEvent, BlockEventKind};
 /// Returns the same event, with addresses as the log writes them.
 pub fn to_log(event: &weir_nat::BlockEvent) -> BlockEvent {
     use weir_nat::BlockEventKind as Told;
-    let block = |block: weir_nat::Block| Block {
+    let block = |block: weir_nat::HomeBlock| Block {
         subscriber: Ipv4Addr::from(block.subscriber),
         gre_key: block.gre_key,
         public: Ipv4Addr::from(block.public_address),

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 
 use weir_engine::{
-    AccessMode, CommitLimits, EngineConfig, FragmentLimits, Limits, MssClamp, SideConfig,
+    AccessMode, CommitLimits, EngineConfig, FragmentLimits, MssClamp, ResourceLimits, SideConfig,
     Uncommitted,
 };
 use weir_map::{LaneSet, ShardId};
@@ -182,7 +182,7 @@ fn engine() -> Engine<VecFrame> {
             ..NatConfig::default()
         },
         fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
-        limits: Limits::default(),
+        limits: ResourceLimits::default(),
         forward_source_routes: false,
         peers_max: 4,
         replication_port: Some(PORT),
@@ -206,7 +206,7 @@ fn add_shard() -> WorkerCommand {
             endpoint: Some(endpoint.to_bits()),
             subscribers: vec![],
         },
-        nat: weir_nat::ShardConfig {
+        nat: weir_nat::NatShardConfig {
             id,
             public: vec!["203.0.113.0/28".parse().unwrap()],
             subscribers_max: 256,

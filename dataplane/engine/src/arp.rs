@@ -6,7 +6,7 @@ use weir_wire::ethernet::Mac;
 use weir_wire::frame::{Frame, Pool};
 
 use crate::engine::{Context, Engine};
-use crate::neighbor::Heard;
+use crate::neighbor::ArpOutcome;
 use crate::{DropReason, Side};
 
 impl<F: Frame> Engine<F> {
@@ -31,7 +31,7 @@ impl<F: Frame> Engine<F> {
         let is_answer = !message.is_request() && message.target_ip.get() == link.address;
         let mac = message.sender_mac;
         match link.gateways.hear(sender, mac, is_answer, cx.now.ms) {
-            Heard::Moved => self.counters.count_gateway_move(side, mac),
+            ArpOutcome::Moved => self.counters.count_gateway_move(side, mac),
             heard => self.count_refused_claims(side, heard),
         }
         if side == Side::Access {
@@ -51,8 +51,8 @@ impl<F: Frame> Engine<F> {
         self.publish_gateways();
     }
 
-    fn count_refused_claims(&self, side: Side, heard: Heard) {
-        if let Heard::Refused(claims, claimant) = heard {
+    fn count_refused_claims(&self, side: Side, heard: ArpOutcome) {
+        if let ArpOutcome::Refused(claims, claimant) = heard {
             self.counters.count_refused_claims(side, u64::from(claims), claimant);
         }
     }

@@ -13,10 +13,10 @@ use weir_wire::ipv4::{self, Ipv4};
 use weir_wire::udp::{self, Udp};
 
 use crate::engine::Engine;
-use crate::ethernet_input::Link;
+use crate::ethernet_input::WorkerSide;
 use crate::ip_input::Packet;
-use crate::peer::Peers;
-use crate::upstream::{Step, Upstream};
+use crate::peer::RedirectPeers;
+use crate::upstream::{Upstream, UpstreamStep};
 use crate::{BURST_MAX, DropReason, Output, Side};
 
 /// RFC 2474 section 4.2.2: class selector 6, network control. Lost sessions are worse than lost
@@ -44,7 +44,7 @@ impl<F> Datagrams<F> {
 pub(crate) fn datagram_input(
     outer: &Packet<'_>,
     packet: &mut Upstream,
-) -> Result<Step, DropReason> {
+) -> Result<UpstreamStep, DropReason> {
     if outer.ip.is_fragment() {
         return Err(DropReason::ReplicationMalformed);
     }
@@ -61,14 +61,14 @@ pub(crate) fn datagram_input(
     packet.key.source.address = source;
     packet.offset += outer.header_len + Udp::LEN;
     packet.len = len - Udp::LEN;
-    Ok(Step::Datagram)
+    Ok(UpstreamStep::Datagram)
 }
 
 /// Sends datagrams to other workers.
 #[derive(Debug)]
 pub struct Post<'a> {
-    link: &'a Link,
-    peers: &'a Peers,
+    link: &'a WorkerSide,
+    peers: &'a RedirectPeers,
     port: Option<u16>,
 }
 

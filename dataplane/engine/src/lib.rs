@@ -79,10 +79,10 @@ mod upstream;
 extern crate self as weir_engine;
 
 pub use config::{
-    AccessMode, EngineConfig, EngineError, FragmentLimits, Limits, MssClamp, ShardConfig,
+    AccessMode, EngineConfig, EngineError, FragmentLimits, MssClamp, ResourceLimits, ShardConfig,
     SideConfig,
 };
-pub use counters::{Counter, Counters, Direction, Early};
+pub use counters::{Counter, Direction, EarlyRelease, EngineCounters};
 pub use datagram::Post;
 pub use drop_reason::DropReason;
 pub use engine::{BURST_MAX, Engine, Now};

@@ -10,10 +10,10 @@ const OWN: Mac = Mac([2, 0, 0, 0, 0, 9]);
 const VLAN: Option<u16> = Some(7);
 
 fn gateways<const N: usize>(addresses: [u32; N]) -> Gateways {
-    paced(addresses, Pace::REFRESH)
+    paced(addresses, RequestPace::REFRESH)
 }
 
-fn paced<const N: usize>(addresses: [u32; N], pace: Pace) -> Gateways {
+fn paced<const N: usize>(addresses: [u32; N], pace: RequestPace) -> Gateways {
     let header = LinkHeader::new(Mac::ZERO, OWN, VLAN, ETHERTYPE_IPV4);
     let mut gateways = Gateways::new(addresses.into_iter(), &[], header);
     gateways.set_pace(pace);
@@ -63,7 +63,7 @@ fn gateway_is_down_after_three_unanswered_confirmations() {
 
 #[test]
 fn a_watched_gateway_is_down_within_200_ms() {
-    let mut gateways = paced([1], Pace::WATCH);
+    let mut gateways = paced([1], RequestPace::WATCH);
     assert_eq!(asked(&mut gateways, 0), [1]);
     assert_eq!(asked(&mut gateways, 999), [0; 0], "a silent gateway is asked once a second");
     gateways.hear(1, A, true, 1_000);
@@ -81,16 +81,20 @@ fn a_watched_gateway_is_down_within_200_ms() {
     gateways.hear(1, A, true, 2_301);
 }
 
-fn paces() -> [(Pace, u64); 2] {
-    [(Pace::REFRESH, 250), (Pace::WATCH, 50)]
+fn paces() -> [(RequestPace, u64); 2] {
+    [(RequestPace::REFRESH, 250), (RequestPace::WATCH, 50)]
 }
 
 /// Claims against a gateway that was confirmed at 0 with MAC `A`; `answers` are the times at
 /// which it answers. Returns the times and destinations of the requests.
-fn claimed(pace: Pace, answers: &[u64], claims: impl Fn(u64) -> Vec<(Mac, bool)>) -> Claimed {
+fn claimed(
+    pace: RequestPace,
+    answers: &[u64],
+    claims: impl Fn(u64) -> Vec<(Mac, bool)>,
+) -> Claimed {
     let mut gateways = paced([1], pace);
     gateways.due(0, |_, _| {});
-    assert_eq!(gateways.hear(1, A, true, 0), Heard::Found);
+    assert_eq!(gateways.hear(1, A, true, 0), ArpOutcome::Found);
     let (mut asked, mut heard) = (Vec::new(), Vec::new());
     for now_ms in 0..2_000 {
         for (mac, is_answer) in claims(now_ms) {
@@ -101,14 +105,14 @@ fn claimed(pace: Pace, answers: &[u64], claims: impl Fn(u64) -> Vec<(Mac, bool)>
         }
         gateways.due(now_ms, |_, to| asked.push((now_ms, to)));
     }
-    heard.retain(|heard| *heard != Heard::Nothing);
+    heard.retain(|heard| *heard != ArpOutcome::Nothing);
     Claimed { asked, heard, chosen: chosen(&gateways, 0) }
 }
 
 #[derive(Debug)]
 struct Claimed {
     asked: Vec<(u64, Option<Mac>)>,
-    heard: Vec<Heard>,
+    heard: Vec<ArpOutcome>,
     chosen: Option<LinkHeader>,
 }
 
@@ -125,12 +129,15 @@ fn claims_move_nothing_while_the_gateway_answers() {
                 for now_ms in 1..20_000 {
                     if (now_ms + shift_ms) % every_ms == 0 {
                         for (mac, is_answer) in macs {
-                            assert_eq!(gateways.hear(1, mac, is_answer, now_ms), Heard::Nothing);
+                            assert_eq!(
+                                gateways.hear(1, mac, is_answer, now_ms),
+                                ArpOutcome::Nothing
+                            );
                         }
                     }
                     if answer_at == Some(now_ms) {
                         let heard = gateways.hear(1, A, true, now_ms);
-                        refused += u64::from(matches!(heard, Heard::Refused(..)));
+                        refused += u64::from(matches!(heard, ArpOutcome::Refused(..)));
                         answer_at = None;
                     }
                     gateways.due(now_ms, |_, to| {
@@ -152,7 +159,8 @@ fn a_gateway_that_moved_is_taken_within_a_second_and_within_250_ms_in_a_cluster(
     for (pace, interval_ms) in paces() {
         // The new router announces itself once at 10 ms, and answers the request sent by
         // broadcast.
-        let at = |n: u64| 10.max(if pace == Pace::WATCH { 50 } else { 250 }) + n * interval_ms;
+        let at =
+            |n: u64| 10.max(if pace == RequestPace::WATCH { 50 } else { 250 }) + n * interval_ms;
         let taken_ms = at(3) + 5;
         let claims = |now_ms| match now_ms {
             10 => vec![(B, false)],
@@ -162,8 +170,8 @@ fn a_gateway_that_moved_is_taken_within_a_second_and_within_250_ms_in_a_cluster(
         let told = claimed(pace, &[], claims);
         let expected = [(at(0), Some(A)), (at(1), Some(A)), (at(2), Some(A)), (at(3), None)];
         assert_eq!(told.asked[..4], expected);
-        assert_eq!(told.heard, [Heard::Moved]);
-        assert!(taken_ms <= if pace == Pace::WATCH { 250 } else { 1_010 });
+        assert_eq!(told.heard, [ArpOutcome::Moved]);
+        assert!(taken_ms <= if pace == RequestPace::WATCH { 250 } else { 1_010 });
     }
 }
 
@@ -182,27 +190,27 @@ fn pinned_gateway_accepts_no_other_mac_even_while_it_is_down() {
     let mut gateways = Gateways::new([1].into_iter(), &[A], header_of);
     for now_ms in 0..30_000 {
         gateways.due(now_ms, |_, _| {});
-        assert_eq!(gateways.hear(1, B, now_ms % 2 == 0, now_ms), Heard::Refused(1, B));
+        assert_eq!(gateways.hear(1, B, now_ms % 2 == 0, now_ms), ArpOutcome::Refused(1, B));
         assert!(!gateways.is_up());
     }
-    assert_eq!(gateways.hear(1, A, true, 30_000), Heard::Found);
+    assert_eq!(gateways.hear(1, A, true, 30_000), ArpOutcome::Found);
     assert_eq!(chosen(&gateways, 0), header(A));
-    assert_eq!(gateways.hear(1, B, true, 30_001), Heard::Refused(1, B));
+    assert_eq!(gateways.hear(1, B, true, 30_001), ArpOutcome::Refused(1, B));
     assert_eq!(chosen(&gateways, 0), header(A));
 }
 
 #[test]
 fn gateway_that_comes_back_at_another_mac_has_moved() {
     let mut gateways = gateways([1]);
-    assert_eq!(gateways.hear(1, A, true, 0), Heard::Found);
+    assert_eq!(gateways.hear(1, A, true, 0), ArpOutcome::Found);
     for now_ms in [20_000, 21_000, 22_000, 23_000] {
         gateways.due(now_ms, |_, _| {});
     }
     assert!(!gateways.is_up());
-    assert_eq!(gateways.hear(1, A, false, 23_100), Heard::Nothing, "not an answer");
+    assert_eq!(gateways.hear(1, A, false, 23_100), ArpOutcome::Nothing, "not an answer");
     assert!(!gateways.is_up());
     assert_eq!(asked(&mut gateways, 23_250), [1]);
-    assert_eq!(gateways.hear(1, B, true, 23_300), Heard::Moved);
+    assert_eq!(gateways.hear(1, B, true, 23_300), ArpOutcome::Moved);
     assert_eq!(chosen(&gateways, 0), header(B));
 }
 

@@ -23,9 +23,9 @@
 use weir_nat::{Batch, Dependency};
 use weir_wire::frame::{Frame, Pool};
 
-use crate::counters::Early;
+use crate::counters::EarlyRelease;
 use crate::engine::{Context, Engine, Now};
-use crate::held::Held;
+use crate::held::HeldFrames;
 use crate::output::Lengths;
 use crate::{DropReason, Output, Side};
 
@@ -57,7 +57,7 @@ impl<F: Frame> Engine<F> {
     /// first packet: allocates.
     pub fn hold_uncommitted(&mut self, limits: CommitLimits) {
         self.nat.keep_commits(limits.changes_max, limits.policy == Uncommitted::Drop);
-        self.held = Held::new(limits);
+        self.held = HeldFrames::new(limits);
     }
 
     /// Returns the number of frames that wait for replicas.
@@ -97,7 +97,7 @@ impl<F: Frame> Engine<F> {
             if !(out.has_room(Side::Access) && out.has_room(Side::Internet)) {
                 return true;
             }
-            self.end_batch(batch, Early::Timeout, now, out);
+            self.end_batch(batch, EarlyRelease::Timeout, now, out);
         }
         false
     }
@@ -167,7 +167,9 @@ impl<F: Frame> Engine<F> {
     #[cold]
     fn place_unknowable(&mut self, before: Lengths, out: &mut Output<F>) {
         match self.held.policy() {
-            Uncommitted::Release => self.counters.count_early(Early::Limit, out.count(before)),
+            Uncommitted::Release => {
+                self.counters.count_early(EarlyRelease::Limit, out.count(before))
+            }
             Uncommitted::Drop => self.drop_frames(before, DropReason::TooFewReplicas, out),
         }
     }
@@ -224,7 +226,7 @@ impl<F: Frame> Engine<F> {
         }
         while !(is_over || self.held.has_room(frames)) {
             let Some(oldest) = self.oldest_to_release() else { break };
-            self.end_batch(oldest, Early::Limit, cx.now, cx.out);
+            self.end_batch(oldest, EarlyRelease::Limit, cx.now, cx.out);
             is_over = oldest >= batch;
         }
         *before = cx.out.lengths();
@@ -243,7 +245,7 @@ impl<F: Frame> Engine<F> {
     fn make_room_for_changes<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
         while self.nat.are_commits_full() {
             let Some(oldest) = self.oldest_to_release() else { return };
-            self.end_batch(oldest, Early::Limit, cx.now, cx.out);
+            self.end_batch(oldest, EarlyRelease::Limit, cx.now, cx.out);
         }
     }
 
@@ -269,13 +271,13 @@ impl<F: Frame> Engine<F> {
         }
         let Some(last_late) = last_late else { return };
         while let Some(batch) = self.nat.oldest_batch().filter(|&batch| batch <= last_late) {
-            self.end_batch(batch, Early::Timeout, now, out);
+            self.end_batch(batch, EarlyRelease::Timeout, now, out);
         }
     }
 
     /// Ends the oldest batch without a commit.
     #[cold]
-    fn end_batch(&mut self, batch: Batch, why: Early, now: Now, out: &mut Output<F>) {
+    fn end_batch(&mut self, batch: Batch, why: EarlyRelease, now: Now, out: &mut Output<F>) {
         match self.held.policy() {
             Uncommitted::Release => {
                 while self.let_out(batch, out) {

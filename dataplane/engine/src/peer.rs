@@ -14,7 +14,7 @@ use weir_wire::frame::Frame;
 use crate::Side;
 use crate::engine::Engine;
 use crate::link_header::LinkHeader;
-use crate::neighbor::{Gateways, Heard, Neighbor, Pace};
+use crate::neighbor::{ArpOutcome, Gateways, Neighbor, RequestPace};
 
 /// How packets without a mapping are redirected to another worker, and are received from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum Redirects {
 }
 
 #[derive(Debug)]
-struct Peer {
+struct RedirectPeer {
     address: u32,
     redirects: Redirects,
     /// `None`: the peer is reached through the gateways.
@@ -38,9 +38,9 @@ struct Peer {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Peers {
+pub(crate) struct RedirectPeers {
     /// Sorted by address.
-    all: Vec<Peer>,
+    all: Vec<RedirectPeer>,
     peers_max: usize,
     /// The worker's own address with its subnet.
     subnet: Ipv4Net,
@@ -50,7 +50,7 @@ pub(crate) struct Peers {
     next_request_ms: u64,
 }
 
-impl Peers {
+impl RedirectPeers {
     pub(crate) fn new(peers_max: usize, subnet: Ipv4Net, header: LinkHeader) -> Self {
         let all = Vec::with_capacity(peers_max);
         Self { all, peers_max, subnet, header, next_request_ms: 0 }
@@ -73,9 +73,9 @@ impl Peers {
             return false;
         }
         let is_near = self.subnet.contains(&address);
-        let neighbor = is_near.then(|| Neighbor::new(address.to_bits(), Pace::REFRESH));
+        let neighbor = is_near.then(|| Neighbor::new(address.to_bits(), RequestPace::REFRESH));
         let (address, redirects) = (address.to_bits(), Redirects::Refused);
-        self.all.insert(place, Peer { address, redirects, neighbor });
+        self.all.insert(place, RedirectPeer { address, redirects, neighbor });
         self.next_request_ms = 0;
         true
     }
@@ -108,9 +108,15 @@ impl Peers {
     }
 
     /// Handles a station's ARP message about an address; ignored unless the address is a peer's.
-    pub(crate) fn hear(&mut self, address: u32, mac: Mac, is_answer: bool, now_ms: u64) -> Heard {
-        let Ok(place) = self.place(address) else { return Heard::Nothing };
-        let Some(neighbor) = &mut self.all[place].neighbor else { return Heard::Nothing };
+    pub(crate) fn hear(
+        &mut self,
+        address: u32,
+        mac: Mac,
+        is_answer: bool,
+        now_ms: u64,
+    ) -> ArpOutcome {
+        let Ok(place) = self.place(address) else { return ArpOutcome::Nothing };
+        let Some(neighbor) = &mut self.all[place].neighbor else { return ArpOutcome::Nothing };
         let heard = neighbor.hear(mac, is_answer, now_ms);
         self.next_request_ms = self.next_request_ms.min(neighbor.next_request_ms());
         heard
@@ -122,7 +128,7 @@ impl Peers {
             return;
         }
         self.next_request_ms = u64::MAX;
-        for Peer { address, neighbor, .. } in &mut self.all {
+        for RedirectPeer { address, neighbor, .. } in &mut self.all {
             let Some(neighbor) = neighbor else { continue };
             if let Some(to) = neighbor.due(now_ms) {
                 ask(*address, to);
@@ -174,11 +180,11 @@ mod tests {
         LinkHeader::new(Mac::ZERO, OWN, None, ETHERTYPE_IPV4)
     }
 
-    fn peers() -> Peers {
-        Peers::new(2, "10.1.0.1/24".parse().unwrap(), header())
+    fn peers() -> RedirectPeers {
+        RedirectPeers::new(2, "10.1.0.1/24".parse().unwrap(), header())
     }
 
-    fn asked(peers: &mut Peers, now_ms: u64) -> Vec<u32> {
+    fn asked(peers: &mut RedirectPeers, now_ms: u64) -> Vec<u32> {
         let mut asked = Vec::new();
         peers.due(now_ms, |address, _| asked.push(address));
         asked
@@ -192,11 +198,12 @@ mod tests {
         assert_eq!(asked(&mut peers, 5000), [NEAR.to_bits()]);
         assert_eq!(asked(&mut peers, 5999), [0; 0]);
         assert_eq!(asked(&mut peers, 6000), [NEAR.to_bits()]);
-        let far = |peers: &Peers, gateways: &Gateways| peers.header_to(FAR.to_bits(), gateways);
-        let near = |peers: &Peers| peers.header_to(NEAR.to_bits(), &Gateways::default());
+        let far =
+            |peers: &RedirectPeers, gateways: &Gateways| peers.header_to(FAR.to_bits(), gateways);
+        let near = |peers: &RedirectPeers| peers.header_to(NEAR.to_bits(), &Gateways::default());
         assert_eq!((near(&peers), far(&peers, &gateways)), (None, None));
-        assert_eq!(peers.hear(NEAR.to_bits(), MAC, true, 6100), Heard::Found);
-        assert_eq!(peers.hear(FAR.to_bits(), MAC, true, 6100), Heard::Nothing);
+        assert_eq!(peers.hear(NEAR.to_bits(), MAC, true, 6100), ArpOutcome::Found);
+        assert_eq!(peers.hear(FAR.to_bits(), MAC, true, 6100), ArpOutcome::Nothing);
         gateways.hear(1, OWN, true, 6100);
         assert_eq!(near(&peers), Some(header().to(MAC)));
         assert_eq!(far(&peers, &gateways), Some(header().to(OWN)));

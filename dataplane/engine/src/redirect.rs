@@ -29,7 +29,7 @@ use weir_wire::udp::Udp;
 
 use crate::downstream::{self, Downstream};
 use crate::engine::{Context, Engine};
-use crate::flow_key::Kind;
+use crate::flow_key::PacketKind;
 use crate::fragment_cache::{DatagramKey, Translation};
 use crate::ip_error::IcmpErrorCause;
 use crate::ip_fragment::fragment;
@@ -63,7 +63,7 @@ pub(crate) struct Unsealed<F> {
 impl<F: Frame> Engine<F> {
     /// Returns the worker to which a packet of a home without a mapping here is redirected.
     pub(crate) fn redirect_up_to(&self, packet: &Upstream) -> Option<u32> {
-        let is_final = packet.step == upstream::Step::Stray;
+        let is_final = packet.step == upstream::UpstreamStep::Stray;
         let may_go = !is_final && self.nat.is_subscriber(&packet.home);
         may_go.then(|| self.duties.redirect(packet.home.shard)).flatten()
     }
@@ -71,7 +71,7 @@ impl<F: Frame> Engine<F> {
     /// Returns the worker to which a packet to a public address of the shard is redirected that has
     /// no mapping here.
     pub(crate) fn redirect_down_to(&self, packet: &Downstream, shard: ShardIndex) -> Option<u32> {
-        let is_final = packet.step == downstream::Step::Stray;
+        let is_final = packet.step == downstream::DownstreamStep::Stray;
         // Without a tunnel the source address shows the other worker from which side a packet came.
         let is_forged = self.mode == AccessMode::Plain && self.is_home(packet.key.source.address);
         let may_go = !is_final && !is_forged;
@@ -109,7 +109,7 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         let Upstream { home, key, .. } = packet;
-        let datagram = (key.kind == Kind::FirstFragment)
+        let datagram = (key.kind == PacketKind::FirstFragment)
             .then(|| fragment_up::datagram_key(frame.data(), &self.nat.identity(home), key));
         self.redirect_with_held(frame, datagram, Some(home), to, cx)
     }
@@ -128,7 +128,7 @@ impl<F: Frame> Engine<F> {
         let is_unknown = matches!(refusal, Refusal::NoMapping | Refusal::TcpNotSyn);
         let to = self.redirect_down_to(packet, shard).filter(|_| is_unknown);
         let Some(to) = to else { return Err(refusal.into()) };
-        let datagram = (packet.key.kind == Kind::FirstFragment)
+        let datagram = (packet.key.kind == PacketKind::FirstFragment)
             .then(|| fragment_down::datagram_key(frame.data(), &packet.key));
         self.redirect_with_held(frame, datagram, None, to, cx)
     }

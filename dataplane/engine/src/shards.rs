@@ -213,7 +213,7 @@ impl<F: Frame> Engine<F> {
     pub fn add_shard(
         &mut self,
         shard: &ShardConfig,
-        nat: &weir_nat::ShardConfig,
+        nat: &weir_nat::NatShardConfig,
         owned_lanes: u8,
         now: Now,
     ) -> Result<ShardIndex, EngineError> {

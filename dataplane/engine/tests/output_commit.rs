@@ -3,7 +3,7 @@
 
 mod world;
 
-use weir_engine::{CommitLimits, DropReason, Early, EngineConfig, Uncommitted};
+use weir_engine::{CommitLimits, DropReason, EarlyRelease, EngineConfig, Uncommitted};
 use weir_nat::{Filtering, ShardIndex};
 use weir_wire::build;
 use world::pair::{SHARD, clustered};
@@ -168,7 +168,7 @@ fn late_packets_are_released_in_order() {
     assert!(world.release(0).is_nothing());
     world.now.ms += 20;
     assert_eq!(says(&world.release(0).internet), ["01"]);
-    assert_eq!(world.counters.early(Early::Timeout), 1);
+    assert_eq!(world.counters.early(EarlyRelease::Timeout), 1);
     // The flow goes on: it counts as committed.
     world.up(HOME_A, query(5000, "03")).into_internet();
     assert_eq!(world.engine.held(), 1);
@@ -190,7 +190,7 @@ fn batch_that_times_out_ends_all_older_batches_before_it() {
     assert!(world.release(0).is_nothing());
     world.now.ms += 20;
     assert_eq!(says(&world.release(0).internet), ["03", "02"]);
-    assert_eq!((world.engine.held(), world.counters.early(Early::Timeout)), (0, 2));
+    assert_eq!((world.engine.held(), world.counters.early(EarlyRelease::Timeout)), (0, 2));
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn held_packets_never_exceed_their_limit() {
         world.release(0);
     }
     assert_eq!(says(&sent), ["00", "01", "02", "03"]);
-    assert_eq!((world.engine.held(), world.counters.early(Early::Limit)), (16, 4));
+    assert_eq!((world.engine.held(), world.counters.early(EarlyRelease::Limit)), (16, 4));
 
     let mut world = dropping();
     for port in 0..20 {
@@ -285,7 +285,7 @@ fn changes_beyond_their_limit_release_the_oldest_batch() {
     }
     assert_eq!(sent + world.engine.held(), 400);
     assert!(world.engine.held() <= 256);
-    assert_eq!(world.counters.early(Early::Limit), sent as u64);
+    assert_eq!(world.counters.early(EarlyRelease::Limit), sent as u64);
 }
 
 #[test]

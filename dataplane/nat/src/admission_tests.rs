@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use bolero::{TypeGenerator, check};
 use weir_ids::ShardId;
 
-use crate::config::{Filtering, NatConfig, ShardConfig};
+use crate::config::{Filtering, NatConfig, NatShardConfig};
 use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
 use crate::nat::Nat;
 use crate::packet::{Inbound, Outbound};
@@ -37,7 +37,7 @@ fn config(filtering: Filtering, replicas: u8) -> NatConfig {
         ports_per_subscriber: 64,
         replicas,
         subscribers: vec!["10.200.0.0/16".parse().unwrap()],
-        shards: vec![ShardConfig {
+        shards: vec![NatShardConfig {
             id: ShardId(1),
             public: vec!["203.0.113.0/31".parse().unwrap()],
             subscribers_max: SEATS,

@@ -14,8 +14,8 @@ use weir_flow::{Hash, RecordId, SlabId};
 
 use crate::endpoint::{Home, Protocol};
 use crate::lane::slab_of;
-use crate::mapping::{Kind, Mapping};
-use crate::mirror::Exit;
+use crate::mapping::{Mapping, MappingKind};
+use crate::mirror::CopyRemoval;
 use crate::nat::{Nat, WALK_STEP};
 use crate::port_block::BlockId;
 use crate::port_choice::PortLease;
@@ -25,7 +25,7 @@ const BURST: usize = 32;
 
 /// Hashes under which a copy will be found, and the block of its port.
 #[derive(Clone, Copy, Debug)]
-struct Keys {
+struct CopyKeys {
     outbound: Hash,
     inbound: Hash,
     block: BlockId,
@@ -33,9 +33,9 @@ struct Keys {
 
 /// Copies that are stored and not yet attached. Empty between two bursts.
 #[derive(Debug)]
-pub(crate) struct Waiting(Vec<(RecordId, Keys)>);
+pub(crate) struct WaitingCopies(Vec<(RecordId, CopyKeys)>);
 
-impl Waiting {
+impl WaitingCopies {
     pub(crate) fn new() -> Self {
         Self(Vec::with_capacity(BURST))
     }
@@ -82,19 +82,19 @@ impl Nat {
     }
 
     #[inline]
-    fn keys_of(&self, mapping: &Mapping) -> Keys {
+    fn keys_of(&self, mapping: &Mapping) -> CopyKeys {
         let (outbound, inbound) = self.hashes_of(mapping);
         let block = match self.policy.enabled {
             true => self.ports.block_of(mapping.address, mapping.public_port),
             false => BlockId::NONE,
         };
-        Keys { outbound, inbound, block }
+        CopyKeys { outbound, inbound, block }
     }
 
     /// Makes a waiting copy a mapping like any other. If there is no room for what belongs to it,
     /// the copy is forgotten.
     #[inline]
-    fn attach(&mut self, id: RecordId, keys: &Keys) {
+    fn attach(&mut self, id: RecordId, keys: &CopyKeys) {
         let mapping = *self.mappings.get(id);
         if self.try_attach(id, &mapping, keys).is_none() {
             let slab = self.mappings.slab_of(id);
@@ -119,8 +119,8 @@ impl Nat {
     /// None if there is no room or the copy gives way itself; only records that conflicted with it
     /// may then be gone.
     #[inline]
-    fn try_attach(&mut self, id: RecordId, mapping: &Mapping, keys: &Keys) -> Option<()> {
-        let is_live = mapping.kind == Kind::Live;
+    fn try_attach(&mut self, id: RecordId, mapping: &Mapping, keys: &CopyKeys) -> Option<()> {
+        let is_live = mapping.kind == MappingKind::Live;
         if is_live && self.flows >= self.policy.flows_max {
             return None;
         }
@@ -229,7 +229,7 @@ impl Nat {
 
     /// Enters a record into both indexes, or into none. Returns whether there was room.
     #[inline]
-    fn index(&mut self, id: RecordId, is_live: bool, keys: &Keys) -> bool {
+    fn index(&mut self, id: RecordId, is_live: bool, keys: &CopyKeys) -> bool {
         if self.inbound_index.insert(keys.inbound, id.0).is_err() {
             return false;
         }
@@ -249,7 +249,7 @@ impl Nat {
             if self.is_relayed {
                 return None;
             }
-            self.remove_mapping(former, Exit::Forgotten);
+            self.remove_mapping(former, CopyRemoval::Forgotten);
         }
         Some(())
     }
@@ -284,7 +284,7 @@ impl Nat {
                     break;
                 }
                 for holder in holders.drain(..) {
-                    self.remove_mapping(holder, Exit::Forgotten);
+                    self.remove_mapping(holder, CopyRemoval::Forgotten);
                 }
             }
         }

@@ -3,7 +3,7 @@
 use weir_flow::SlabId;
 use weir_ids::{Epoch, ShardId};
 
-use crate::block_event::{ADDRESS_LANE, BlockEventKind, Listing};
+use crate::block_event::{ADDRESS_LANE, BlockEventKind, BlockListing};
 use crate::endpoint::{ShardIndex, Tick};
 use crate::lane::{lane_of, slab_of};
 use crate::nat::Nat;
@@ -55,7 +55,7 @@ impl Nat {
         }
     }
 
-    fn list_ports(&mut self, mut listing: Listing, budget: u32) -> (Listing, bool) {
+    fn list_ports(&mut self, mut listing: BlockListing, budget: u32) -> (BlockListing, bool) {
         let (shard, lane) = lane_of(listing.slab);
         for _ in 0..budget {
             let Some(block) = self.ports.block_of_lane(shard, lane.into(), listing.position) else {
@@ -72,10 +72,10 @@ impl Nat {
 
     fn list_addresses(
         &mut self,
-        mut listing: Listing,
+        mut listing: BlockListing,
         shard: ShardId,
         budget: u32,
-    ) -> (Listing, bool) {
+    ) -> (BlockListing, bool) {
         let Self { owners, events, .. } = self;
         let from = listing.position;
         let (position, told, is_done) = owners.list(shard, from, budget, events);

@@ -27,9 +27,9 @@
 
 use crate::change::BODY_MAX;
 use crate::endpoint::{Endpoint, Protocol};
-use crate::journal::Segment;
-use crate::mapping::Kind;
-use crate::session_state::{Sender, SessionState};
+use crate::journal::TrackedSegment;
+use crate::mapping::MappingKind;
+use crate::session_state::{SendingSide, SessionState};
 
 const MAPPING: u8 = 1;
 const SESSION: u8 = 2;
@@ -86,7 +86,7 @@ pub(crate) struct SessionBody {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentBody {
     pub(crate) remote: Endpoint,
-    pub(crate) segment: Segment,
+    pub(crate) segment: TrackedSegment,
 }
 
 /// The state that a session has reached on another worker.
@@ -135,7 +135,8 @@ impl<'a> BodyWriter<'a> {
     #[inline]
     pub(crate) fn mapping(&mut self, body: &MappingBody) {
         let mut fields = [0; MAPPING_LEN];
-        fields[0] = if body.is_quarantined { Kind::Quarantined } else { Kind::Live } as u8;
+        fields[0] =
+            if body.is_quarantined { MappingKind::Quarantined } else { MappingKind::Live } as u8;
         fields[1] = body.protocol as u8;
         fields[2] = if body.gre_key.is_some() { KEYED } else { 0 }
             | if body.is_unclean { UNCLEAN } else { 0 }
@@ -175,8 +176,8 @@ impl<'a> BodyWriter<'a> {
         let mut fields = [0; SEGMENT_LEN];
         fields[..6].copy_from_slice(&endpoint_bytes(body.remote));
         fields[6] = match body.segment.sender {
-            Sender::Inside => FROM_INSIDE,
-            Sender::Remote => FROM_REMOTE,
+            SendingSide::Inside => FROM_INSIDE,
+            SendingSide::Remote => FROM_REMOTE,
         };
         fields[7] = body.segment.tcp_flags;
         self.part(SEGMENT, fields);
@@ -230,8 +231,8 @@ impl MappingBody {
 fn read_mapping(fields: &[u8; MAPPING_LEN]) -> Option<MappingBody> {
     Some(MappingBody {
         is_quarantined: match fields[0] {
-            kind if kind == Kind::Live as u8 => false,
-            kind if kind == Kind::Quarantined as u8 => true,
+            kind if kind == MappingKind::Live as u8 => false,
+            kind if kind == MappingKind::Quarantined as u8 => true,
             _ => return None,
         },
         protocol: Protocol::from_number(fields[1])?,
@@ -258,11 +259,11 @@ fn read_session(fields: &[u8; SESSION_LEN]) -> SessionBody {
 
 fn read_segment(fields: &[u8; SEGMENT_LEN]) -> Option<SegmentBody> {
     let sender = match fields[6] {
-        FROM_INSIDE => Sender::Inside,
-        FROM_REMOTE => Sender::Remote,
+        FROM_INSIDE => SendingSide::Inside,
+        FROM_REMOTE => SendingSide::Remote,
         _ => return None,
     };
-    let segment = Segment { sender, tcp_flags: fields[7] };
+    let segment = TrackedSegment { sender, tcp_flags: fields[7] };
     Some(SegmentBody { remote: endpoint_at(fields, 0), segment })
 }
 
@@ -337,8 +338,12 @@ mod tests {
                 run: (flags & 128 != 0).then_some(words[5]),
                 segment: (flags & 256 != 0).then_some(SegmentBody {
                     remote: Endpoint::new(words[1], halves[3]),
-                    segment: Segment {
-                        sender: if flags & 512 != 0 { Sender::Inside } else { Sender::Remote },
+                    segment: TrackedSegment {
+                        sender: if flags & 512 != 0 {
+                            SendingSide::Inside
+                        } else {
+                            SendingSide::Remote
+                        },
                         tcp_flags: words[0] as u8,
                     },
                 }),

@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 
 use weir_flow::{Hash, Record, RecordId};
 
-use crate::change::{Applied, Table};
+use crate::change::{Applied, RecordTable};
 use crate::endpoint::{Endpoint, Tick};
 use crate::mapping::Mapping;
 use crate::nat::Nat;
@@ -96,7 +96,7 @@ impl Nat {
         if is_other_in_use && self.lanes.get(slab).is_owned {
             self.end_disused(id);
         } else if is_other_in_use && is_never(last_seen, self.now) {
-            self.journal.push_owner_update(Table::Mappings, slab, version, id);
+            self.journal.push_owner_update(RecordTable::Mappings, slab, version, id);
         }
     }
 

@@ -13,10 +13,10 @@
 
 use weir_flow::{Hash, Record, RecordId};
 
-use crate::change::Table;
+use crate::change::RecordTable;
 use crate::endpoint::Tick;
 use crate::journal::MarkKind;
-use crate::mapping::{Kind, Mapping};
+use crate::mapping::{Mapping, MappingKind};
 use crate::nat::{Nat, WALK_STEP};
 use crate::port_choice::PortLease;
 
@@ -63,7 +63,12 @@ impl Nat {
                     due.push(id);
                 } else if !lane.is_owned {
                     if session.is_owner_update_due(protocol, timeouts, now)
-                        && journal.push_owner_update(Table::Sessions, slab, session.version(), id)
+                        && journal.push_owner_update(
+                            RecordTable::Sessions,
+                            slab,
+                            session.version(),
+                            id,
+                        )
                     {
                         session.note_owner_update(protocol, timeouts, now);
                     }
@@ -113,21 +118,21 @@ impl Nat {
             let has_wrapped = mappings.walk(&mut self.mapping_cursor, step, |id, slab, mapping| {
                 let lane = lanes.get(slab);
                 let is_due = match mapping.kind {
-                    Kind::Live | Kind::Uncommitted => {
+                    MappingKind::Live | MappingKind::Uncommitted => {
                         lane.has_run_out(&mapping.first, mapping.protocol, timeouts, now)
                     }
-                    Kind::Quarantined => {
+                    MappingKind::Quarantined => {
                         lane.is_owned
                             && lane.idle_sec(mapping.first.last_seen, now) >= policy.quarantine_sec
                             && !(may_rest_on && lanes.keeps_ports(slab, policy.quarantine_sec, now))
                     }
-                    Kind::Free => false,
+                    MappingKind::Free => false,
                 };
                 if is_due {
                     due.push(id);
                 } else if !lane.is_owned
                     && mapping.is_owner_update_due(timeouts, now)
-                    && journal.push_owner_update(Table::Mappings, slab, mapping.version(), id)
+                    && journal.push_owner_update(RecordTable::Mappings, slab, mapping.version(), id)
                 {
                     mapping.note_owner_update(timeouts, now);
                 }
@@ -207,7 +212,7 @@ impl Nat {
 
     fn expire_mapping(&mut self, id: RecordId, now: Tick) {
         let mapping = self.mappings.get(id);
-        if mapping.kind == Kind::Quarantined {
+        if mapping.kind == MappingKind::Quarantined {
             self.quarantined -= 1;
             self.free_mapping(id);
             return;
@@ -261,7 +266,7 @@ impl Nat {
         self.flows -= 1;
         if needs_quarantine {
             let mapping = self.mappings.get_mut(id);
-            mapping.kind = Kind::Quarantined;
+            mapping.kind = MappingKind::Quarantined;
             mapping.first.last_seen = now;
             self.quarantined += 1;
             self.note_mapping(MarkKind::Changed, id);

@@ -19,7 +19,7 @@ pub struct Flush {
     /// Where the next home is looked for: a shard, or a slot if keys tell homes apart.
     next_home: u32,
     /// Slot of the subscriber in work, and how far it is done.
-    home: Option<(u32, Place)>,
+    home: Option<(u32, FlushPosition)>,
     /// The mappings found last that are still to be ended.
     ids: Vec<RecordId>,
     ended: usize,
@@ -27,7 +27,7 @@ pub struct Flush {
 
 /// How far the home in work is done.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum FlushPosition {
     Start,
     /// Left are the ports of blocks below this position and, of the block at this position, those
     /// of the protocols behind the given one and those of the given one from an offset on.
@@ -75,7 +75,7 @@ impl Nat {
                 if next.is_none() && flush.ids.is_empty() {
                     flush.home = None;
                 } else {
-                    flush.home = Some((home, next.unwrap_or(Place::Done)));
+                    flush.home = Some((home, next.unwrap_or(FlushPosition::Done)));
                 }
             }
         }
@@ -88,7 +88,7 @@ impl Nat {
         let end = places.min(flush.next_home.saturating_add(LOOKS_PER_PIECE));
         while flush.home.is_none() && flush.next_home < end {
             let home = self.subscribers.home_at(flush.next_home, flush.outer);
-            flush.home = home.map(|home| (home, Place::Start));
+            flush.home = home.map(|home| (home, FlushPosition::Start));
             flush.next_home += 1;
         }
     }
@@ -126,15 +126,20 @@ impl Nat {
 
     /// Collects the next mappings of a home and returns where to continue; `None` when the home is
     /// done.
-    fn find_piece(&self, home: u32, place: Place, flush: &mut Flush) -> Option<Place> {
+    fn find_piece(
+        &self,
+        home: u32,
+        place: FlushPosition,
+        flush: &mut Flush,
+    ) -> Option<FlushPosition> {
         match place {
-            Place::Done => None,
-            Place::Start if self.policy.enabled => {
+            FlushPosition::Done => None,
+            FlushPosition::Start if self.policy.enabled => {
                 let position = self.subscribers.blocks(home).len().checked_sub(1)?;
-                Some(Place::Block { position, protocol: 0, offset: 0 })
+                Some(FlushPosition::Block { position, protocol: 0, offset: 0 })
             }
-            Place::Start => Some(Place::Slot(0)),
-            Place::Block { position, protocol, offset } => {
+            FlushPosition::Start => Some(FlushPosition::Slot(0)),
+            FlushPosition::Block { position, protocol, offset } => {
                 let end = offset + LOOKS_PER_PIECE;
                 if let Some(&block) = self.subscribers.blocks(home).get(position) {
                     let number = Protocol::ALL[protocol];
@@ -145,15 +150,15 @@ impl Nat {
                     });
                 }
                 if end < self.ports.block_ports() {
-                    Some(Place::Block { position, protocol, offset: end })
+                    Some(FlushPosition::Block { position, protocol, offset: end })
                 } else if protocol + 1 < Protocol::ALL.len() {
-                    Some(Place::Block { position, protocol: protocol + 1, offset: 0 })
+                    Some(FlushPosition::Block { position, protocol: protocol + 1, offset: 0 })
                 } else {
                     let position = position.checked_sub(1)?;
-                    Some(Place::Block { position, protocol: 0, offset: 0 })
+                    Some(FlushPosition::Block { position, protocol: 0, offset: 0 })
                 }
             }
-            Place::Slot(slot) => {
+            FlushPosition::Slot(slot) => {
                 let shard = self.subscribers.get(home).shard;
                 let slab = slab_of(shard, self.ports.lanes(shard).trailing_zeros() % LANES);
                 let (ids, is_ours) = (&mut flush.ids, self.lanes.get(slab).is_owned);
@@ -166,7 +171,7 @@ impl Nat {
                         ids.push(id);
                     }
                 });
-                next.map(Place::Slot)
+                next.map(FlushPosition::Slot)
             }
         }
     }

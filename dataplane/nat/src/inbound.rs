@@ -4,10 +4,10 @@ use weir_flow::{Hash, RecordId};
 
 use crate::endpoint::{Protocol, Tick};
 use crate::journal::MarkKind;
-use crate::mapping::{Kind, Mapping, Remote};
+use crate::mapping::{Mapping, MappingKind, Remote};
 use crate::nat::{Nat, Policy};
 use crate::packet::{Delivery, Inbound, Refusal};
-use crate::session_state::{Sender, SessionState};
+use crate::session_state::{SendingSide, SessionState};
 use crate::tcp_state;
 
 impl Nat {
@@ -22,7 +22,8 @@ impl Nat {
         now: Tick,
     ) -> Option<Delivery> {
         let mapping = self.mappings.get_mut(candidate);
-        let is_it = mapping.kind == Kind::Live && mapping.is_public(packet.public, packet.protocol);
+        let is_it =
+            mapping.kind == MappingKind::Live && mapping.is_public(packet.public, packet.protocol);
         if is_it { mapping.inbound_first(packet, &self.policy, now) } else { None }
     }
 
@@ -51,7 +52,7 @@ impl Nat {
         if self.is_held_first(id, packet.remote, now) {
             let first = &mut self.mappings.get_mut(id).first;
             if note_inbound(first, packet, &self.policy, now) {
-                self.note_mapping(MarkKind::segment(Sender::Remote, packet.tcp_flags), id);
+                self.note_mapping(MarkKind::segment(SendingSide::Remote, packet.tcp_flags), id);
             }
             return Ok(delivery);
         }
@@ -70,7 +71,10 @@ impl Nat {
         if let Some(session) = self.live_session(id, packet.remote, now) {
             let remote = &mut self.sessions.get_mut(session).remote;
             if note_inbound(remote, packet, &self.policy, now) {
-                self.note_session(MarkKind::segment(Sender::Remote, packet.tcp_flags), session);
+                self.note_session(
+                    MarkKind::segment(SendingSide::Remote, packet.tcp_flags),
+                    session,
+                );
             }
             return Ok(());
         }
@@ -93,8 +97,13 @@ impl Nat {
         if self.mappings.get(id).sessions_inbound >= self.policy.inbound_sessions_max {
             return Err(Refusal::InboundSessionsMax);
         }
-        let remote =
-            Remote::opened(packet.remote, packet.protocol, Sender::Remote, packet.tcp_flags, now);
+        let remote = Remote::opened(
+            packet.remote,
+            packet.protocol,
+            SendingSide::Remote,
+            packet.tcp_flags,
+            now,
+        );
         self.open_session(id, remote, now)
     }
 }
@@ -130,7 +139,7 @@ impl Mapping {
 /// Returns the state after the packet, and whether it refreshes.
 #[inline(always)]
 fn seen_inbound(remote: &Remote, packet: &Inbound, policy: &Policy) -> (SessionState, bool) {
-    let state = remote.state.after(packet.protocol, Sender::Remote, packet.tcp_flags);
+    let state = remote.state.after(packet.protocol, SendingSide::Remote, packet.tcp_flags);
     let refresh = match packet.protocol {
         Protocol::Tcp => state.is_joined_by_inside(),
         Protocol::Udp | Protocol::Icmp => policy.udp_inbound_refresh,

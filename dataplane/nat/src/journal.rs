@@ -14,14 +14,14 @@ use std::collections::VecDeque;
 
 use weir_flow::{Record, RecordId, SlabId};
 
-use crate::change::{BODY_MAX, Change, ChangeKind, Table, lane_slot};
+use crate::change::{BODY_MAX, ChangeKind, RecordTable, SlotChange, lane_slot};
 use crate::change_body::{BodyWriter, MappingBody, SegmentBody, SessionBody, StateBody};
 use crate::endpoint::ShardIndex;
 use crate::lane::{LaneFault, lane_of};
-use crate::mapping::{Kind, Mapping, Remote};
+use crate::mapping::{Mapping, MappingKind, Remote};
 use crate::nat::Nat;
-use crate::session::Session;
-use crate::session_state::Sender;
+use crate::session::FurtherSession;
+use crate::session_state::SendingSide;
 
 /// Marks that can wait. A poll that makes more than a ring full of them is a flood, not a burst.
 pub(crate) const MARKS_MAX: usize = 65_536;
@@ -34,7 +34,7 @@ pub(crate) enum MarkKind {
     Ended,
     /// A TCP packet has changed what is known of its connection. Goes to the lane's owner, if that
     /// is another worker.
-    Segment(Segment),
+    Segment(TrackedSegment),
     /// The first flow of the record's home was answered. No packet waits for this change, and its
     /// loss requires no new copy.
     Answered,
@@ -46,22 +46,22 @@ pub(crate) enum MarkKind {
 
 impl MarkKind {
     #[inline]
-    pub(crate) fn segment(sender: Sender, tcp_flags: u8) -> Self {
-        Self::Segment(Segment { sender, tcp_flags })
+    pub(crate) fn segment(sender: SendingSide, tcp_flags: u8) -> Self {
+        Self::Segment(TrackedSegment { sender, tcp_flags })
     }
 }
 
 /// The part of a segment that TCP tracking uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Segment {
-    pub(crate) sender: Sender,
+pub(crate) struct TrackedSegment {
+    pub(crate) sender: SendingSide,
     pub(crate) tcp_flags: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     news: MarkKind,
-    table: Table,
+    table: RecordTable,
     slab: SlabId,
     version: u32,
     /// Id of the record; for a record that ended, its slot.
@@ -104,7 +104,7 @@ impl Journal {
     /// whether it will be sent.
     pub(crate) fn push_owner_update(
         &mut self,
-        table: Table,
+        table: RecordTable,
         slab: SlabId,
         version: u32,
         id: RecordId,
@@ -116,7 +116,7 @@ impl Journal {
     fn tell_owner(
         &mut self,
         news: MarkKind,
-        table: Table,
+        table: RecordTable,
         slab: SlabId,
         version: u32,
         id: RecordId,
@@ -150,8 +150,13 @@ impl Nat {
         }
         let mapping = self.mappings.get_mut(id);
         let version = mapping.version();
-        let mark =
-            Mark { news: MarkKind::Begun, table: Table::Mappings, slab, version, place: id.0 };
+        let mark = Mark {
+            news: MarkKind::Begun,
+            table: RecordTable::Mappings,
+            slab,
+            version,
+            place: id.0,
+        };
         if self.journal.push(mark) {
             mapping.flags |= Mapping::MARKED;
         } else {
@@ -184,7 +189,7 @@ impl Nat {
         let news = match news {
             MarkKind::Segment(_) if !lane.is_owned => {
                 let version = self.mappings.get(id).version();
-                self.journal.tell_owner(news, Table::Mappings, slab, version, id);
+                self.journal.tell_owner(news, RecordTable::Mappings, slab, version, id);
                 return;
             }
             MarkKind::Segment(_) => MarkKind::Changed,
@@ -206,7 +211,7 @@ impl Nat {
         };
         let mapping = self.mappings.get_mut(id);
         let version = mapping.version();
-        if self.journal.push(Mark { news, table: Table::Mappings, slab, version, place }) {
+        if self.journal.push(Mark { news, table: RecordTable::Mappings, slab, version, place }) {
             mapping.flags |= Mapping::MARKED;
         } else if news != MarkKind::Answered {
             self.lose_mark(slab);
@@ -228,7 +233,7 @@ impl Nat {
         let news = match news {
             MarkKind::Segment(_) if !lane.is_owned => {
                 let version = self.sessions.get(id).version();
-                self.journal.tell_owner(news, Table::Sessions, slab, version, id);
+                self.journal.tell_owner(news, RecordTable::Sessions, slab, version, id);
                 return;
             }
             MarkKind::Segment(_) => MarkKind::Changed,
@@ -249,7 +254,7 @@ impl Nat {
         };
         let session = self.sessions.get_mut(id);
         let version = session.version();
-        if self.journal.push(Mark { news, table: Table::Sessions, slab, version, place }) {
+        if self.journal.push(Mark { news, table: RecordTable::Sessions, slab, version, place }) {
             session.set_marked(true);
         } else {
             self.lose_mark(slab);
@@ -259,14 +264,14 @@ impl Nat {
     /// Returns the next change to send and the length of its body, which is written to `body`. None
     /// if there is none left.
     #[inline]
-    pub fn next_change(&mut self, body: &mut [u8; BODY_MAX]) -> Option<(Change, usize)> {
+    pub fn next_change(&mut self, body: &mut [u8; BODY_MAX]) -> Option<(SlotChange, usize)> {
         loop {
             let mark = self.journal.pop()?;
             let told = match (mark.news, mark.table) {
                 (MarkKind::Void, _) => None,
                 (MarkKind::Ended, _) => self.tell_end(&mark),
-                (_, Table::Mappings) => self.tell_mapping(&mark, body),
-                (_, Table::Sessions) => self.tell_session(&mark, body),
+                (_, RecordTable::Mappings) => self.tell_mapping(&mark, body),
+                (_, RecordTable::Sessions) => self.tell_session(&mark, body),
             };
             if told.is_some() {
                 return told;
@@ -291,7 +296,7 @@ impl Nat {
         self.journal.taken >= journal_end
     }
 
-    fn tell_end(&self, mark: &Mark) -> Option<(Change, usize)> {
+    fn tell_end(&self, mark: &Mark) -> Option<(SlotChange, usize)> {
         let lane = self.lanes.get(mark.slab);
         let change = change(ChangeKind::Delete, mark, mark.place);
         lane.is_replicated.then_some((change, 0))
@@ -300,7 +305,11 @@ impl Nat {
     /// None if the record has ended, which has a mark of its own, or if changes of the lane are not
     /// to be sent any more.
     #[inline]
-    fn tell_mapping(&mut self, mark: &Mark, body: &mut [u8; BODY_MAX]) -> Option<(Change, usize)> {
+    fn tell_mapping(
+        &mut self,
+        mark: &Mark,
+        body: &mut [u8; BODY_MAX],
+    ) -> Option<(SlotChange, usize)> {
         let id = RecordId(mark.place);
         let mapping = self.mappings.get_mut(id);
         if mapping.version() != mark.version || !mapping.is_live() {
@@ -326,7 +335,11 @@ impl Nat {
     }
 
     #[inline]
-    fn tell_session(&mut self, mark: &Mark, body: &mut [u8; BODY_MAX]) -> Option<(Change, usize)> {
+    fn tell_session(
+        &mut self,
+        mark: &Mark,
+        body: &mut [u8; BODY_MAX],
+    ) -> Option<(SlotChange, usize)> {
         let id = RecordId(mark.place);
         let session = self.sessions.get_mut(id);
         if session.version() != mark.version || !session.is_live() || session.is_address() {
@@ -357,7 +370,7 @@ impl Nat {
         remote: &Remote,
         slot: u32,
         body: &mut [u8; BODY_MAX],
-    ) -> Option<(Change, usize)> {
+    ) -> Option<(SlotChange, usize)> {
         let mut writer = BodyWriter::new(body);
         writer.idle(self.now.since(remote.last_seen));
         if let MarkKind::Segment(segment) = mark.news {
@@ -372,7 +385,7 @@ impl Nat {
     #[inline]
     pub(crate) fn write_mapping_body(&self, mapping: &Mapping, writer: &mut BodyWriter<'_>) {
         writer.mapping(&MappingBody {
-            is_quarantined: mapping.kind == Kind::Quarantined,
+            is_quarantined: mapping.kind == MappingKind::Quarantined,
             protocol: mapping.protocol,
             is_unclean: mapping.flags & Mapping::UNCLEAN != 0,
             is_answered: mapping.flags & Mapping::ANSWERED != 0,
@@ -393,10 +406,10 @@ impl Nat {
         }
     }
 
-    pub(crate) fn write_session_body(&self, session: &Session, writer: &mut BodyWriter<'_>) {
+    pub(crate) fn write_session_body(&self, session: &FurtherSession, writer: &mut BodyWriter<'_>) {
         let mapping = self.mappings.get(session.mapping);
         writer.session(&SessionBody {
-            mapping_slot: lane_slot(Table::Mappings, self.mappings.slot_of(session.mapping)),
+            mapping_slot: lane_slot(RecordTable::Mappings, self.mappings.slot_of(session.mapping)),
             mapping_version: mapping.version(),
             remote: session.remote.endpoint(),
             state: session.remote.state,
@@ -406,7 +419,7 @@ impl Nat {
 }
 
 #[inline]
-fn change(kind: ChangeKind, mark: &Mark, slot: u32) -> Change {
+fn change(kind: ChangeKind, mark: &Mark, slot: u32) -> SlotChange {
     let (shard, lane) = lane_of(mark.slab);
-    Change { kind, shard, lane, slot: lane_slot(mark.table, slot), version: mark.version }
+    SlotChange { kind, shard, lane, slot: lane_slot(mark.table, slot), version: mark.version }
 }

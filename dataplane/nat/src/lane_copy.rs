@@ -10,13 +10,13 @@ use std::ops::{ControlFlow, Range};
 
 use weir_flow::{HashKey, OFFSET_BITS, Record, SlabId};
 
-use crate::change::{BODY_MAX, Change, ChangeKind, OFFSET_MASK, Table, table_slot};
+use crate::change::{BODY_MAX, ChangeKind, OFFSET_MASK, RecordTable, SlotChange, table_slot};
 use crate::change_body::BodyWriter;
 use crate::endpoint::{Endpoint, ShardIndex};
 use crate::lane::slab_of;
-use crate::mapping::{Kind, Mapping};
+use crate::mapping::{Mapping, MappingKind};
 use crate::nat::Nat;
-use crate::session::Session;
+use crate::session::FurtherSession;
 
 /// Hash key of the sums. Both ends of a comparison use it; it is not a secret.
 const SUMS: HashKey = HashKey::new([0x6c61_6e65, 0x7375_6d73]);
@@ -58,7 +58,7 @@ impl Nat {
         lane: u8,
         slots: Range<u32>,
         budget: u32,
-        out: impl FnMut(&Change, &[u8]) -> bool,
+        out: impl FnMut(&SlotChange, &[u8]) -> bool,
     ) -> u32 {
         let (slab, mut from, mut left) = (slab_of(shard, lane.into()), slots.start, budget);
         let is_ours = self.lanes.get(slab).is_owned;
@@ -105,12 +105,12 @@ impl Nat {
                 ControlFlow::Continue(())
             };
             match table {
-                Table::Mappings => {
+                RecordTable::Mappings => {
                     self.mappings.walk_extent(slab, position, offset, |at, mapping| {
                         add(at, self.mapping_term(base + at, mapping))
                     })
                 }
-                Table::Sessions => {
+                RecordTable::Sessions => {
                     self.sessions.walk_extent(slab, position, offset, |at, session| {
                         add(at, self.session_term(base + at, session))
                     })
@@ -132,7 +132,7 @@ impl Nat {
     fn mapping_term(&self, slot: u32, mapping: &Mapping) -> u64 {
         let key = if self.policy.by_key { mapping.gre_key().map_or(1 << 32, u64::from) } else { 0 };
         // Only the owner knows whether a mapping is committed: all kinds in use count as live.
-        let kind = if mapping.kind.is_in_use() { Kind::Live } else { mapping.kind };
+        let kind = if mapping.kind.is_in_use() { MappingKind::Live } else { mapping.kind };
         let kinds = u64::from(kind as u8) << 8 | mapping.protocol as u64;
         let first = SUMS.hash([
             u64::from(slot) << 32 | u64::from(mapping.version()),
@@ -143,7 +143,7 @@ impl Nat {
         SUMS.hash([first.0, remote << 16 | kinds, u64::from(mapping.outer) << 32 ^ key]).0
     }
 
-    fn session_term(&self, slot: u32, session: &Session) -> u64 {
+    fn session_term(&self, slot: u32, session: &FurtherSession) -> u64 {
         let mapping = self.mappings.slot_of(session.mapping);
         let version = self.mappings.get(session.mapping).version();
         SUMS.hash([
@@ -155,7 +155,7 @@ impl Nat {
     }
 }
 
-impl<O: FnMut(&Change, &[u8]) -> bool> Walk<'_, O> {
+impl<O: FnMut(&SlotChange, &[u8]) -> bool> Walk<'_, O> {
     /// Covers the slots of one extent. False if `out` did not take a change.
     fn say_extent(&mut self, from: u32, end: u32) -> bool {
         let (nat, slab) = (self.nat, self.slab);
@@ -163,8 +163,8 @@ impl<O: FnMut(&Change, &[u8]) -> bool> Walk<'_, O> {
         let (position, offset) = (own_slot >> OFFSET_BITS, own_slot & OFFSET_MASK);
         let base = from & !OFFSET_MASK;
         let ceiling = match table {
-            Table::Mappings => nat.mappings.ceiling(slab, position),
-            Table::Sessions => nat.sessions.ceiling(slab, position),
+            RecordTable::Mappings => nat.mappings.ceiling(slab, position),
+            RecordTable::Sessions => nat.sessions.ceiling(slab, position),
         };
         let (mut is_taken, mut bytes) = (true, [0; BODY_MAX]);
         let mut say = |offset: u32, version, body: &[u8]| {
@@ -178,18 +178,22 @@ impl<O: FnMut(&Change, &[u8]) -> bool> Walk<'_, O> {
             if is_taken { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         match table {
-            Table::Mappings => nat.mappings.walk_extent(slab, position, offset, |at, mapping| {
-                let mut writer = BodyWriter::new(&mut bytes);
-                nat.write_mapping_body(mapping, &mut writer);
-                let len = writer.len();
-                say(at, mapping.version(), &bytes[..len])
-            }),
-            Table::Sessions => nat.sessions.walk_extent(slab, position, offset, |at, session| {
-                let mut writer = BodyWriter::new(&mut bytes);
-                nat.write_session_body(session, &mut writer);
-                let len = writer.len();
-                say(at, session.version(), &bytes[..len])
-            }),
+            RecordTable::Mappings => {
+                nat.mappings.walk_extent(slab, position, offset, |at, mapping| {
+                    let mut writer = BodyWriter::new(&mut bytes);
+                    nat.write_mapping_body(mapping, &mut writer);
+                    let len = writer.len();
+                    say(at, mapping.version(), &bytes[..len])
+                })
+            }
+            RecordTable::Sessions => {
+                nat.sessions.walk_extent(slab, position, offset, |at, session| {
+                    let mut writer = BodyWriter::new(&mut bytes);
+                    nat.write_session_body(session, &mut writer);
+                    let len = writer.len();
+                    say(at, session.version(), &bytes[..len])
+                })
+            }
         }
         is_taken && self.say_cleared(end, ceiling)
     }
@@ -220,7 +224,7 @@ impl<O: FnMut(&Change, &[u8]) -> bool> Walk<'_, O> {
 
     fn say(&mut self, kind: ChangeKind, slot: u32, version: u32, body: &[u8]) -> bool {
         let Self { shard, lane, .. } = *self;
-        (self.out)(&Change { kind, shard, lane, slot, version }, body)
+        (self.out)(&SlotChange { kind, shard, lane, slot, version }, body)
     }
 }
 

@@ -89,10 +89,10 @@ mod opening_tests;
 extern crate self as weir_nat;
 
 pub use address_ranges::AddressRanges;
-pub use block_event::{Block, BlockEvent, BlockEventKind};
-pub use change::{Applied, BODY_MAX, Change, ChangeKind};
+pub use block_event::{BlockEvent, BlockEventKind, HomeBlock};
+pub use change::{Applied, BODY_MAX, ChangeKind, SlotChange};
 pub use commit::{Batch, Dependency};
-pub use config::{Filtering, NatConfig, Pooling, ShardConfig, ShardRoom};
+pub use config::{Filtering, NatConfig, NatShardConfig, Pooling, ShardRoom};
 pub use config_check::{
     FLOWS_MAX, FLOWS_MAX_REPLICATED, NatError, PORT_BLOCK_MAX, PORT_BLOCK_MIN,
     PUBLIC_ADDRESSES_MAX, REPLICAS_MAX, SHARDS_MAX, check_reserve_lanes,
@@ -104,7 +104,7 @@ pub use nat::Nat;
 pub use outbound::{Opening, SubscriberSlot};
 pub use packet::{Delivery, Inbound, Outbound, Refusal};
 pub use seats::{Seats, seats};
-pub use session_log::{HomeLimit, HomeRefused, SessionEvent, SessionLog, Subscriber};
+pub use session_log::{HomeLimit, HomeRefused, LoggedSubscriber, SessionEvent, SessionLog};
 pub use session_view::{
     BlockView, EndpointRange, HomeLimits, PageCursor, SESSION_STATES, SessionFilter, SessionView,
     SubscriberCursor, SubscriberPart, SubscriberView, subscriber_views,

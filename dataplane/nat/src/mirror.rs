@@ -19,11 +19,11 @@
 
 use weir_flow::{Record, RecordId, SlabId, is_later_version};
 
-use crate::change::{Applied, Change, ChangeKind, Table, table_slot};
+use crate::change::{Applied, ChangeKind, RecordTable, SlotChange, table_slot};
 use crate::change_body::{Body, MappingBody};
 use crate::endpoint::{Endpoint, Protocol, ShardIndex, Tick};
 use crate::lane::{LANES, LaneFault, LaneState, lane_of, slab_of};
-use crate::mapping::{Kind, Mapping, Remote};
+use crate::mapping::{Mapping, MappingKind, Remote};
 use crate::nat::Nat;
 use crate::owner_update::{OwnerUpdate, never};
 use crate::session_state::SessionState;
@@ -31,7 +31,7 @@ use crate::subscriber::NO_ADDRESS;
 
 /// How the copy of a record is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub(crate) enum CopyRemoval {
     /// The owner of the lane ended the record.
     Ended,
     /// The copy conflicts with a newer one, found no room, or its slot is reported free: the same
@@ -44,7 +44,7 @@ impl Nat {
     /// here.
     ///
     /// The same change may come again, and changes of different slots in any order.
-    pub fn apply(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
+    pub fn apply(&mut self, change: &SlotChange, body: &[u8], now: Tick) -> Applied {
         self.is_relayed = false;
         let applied = self.apply_to_slot(change, body, now);
         self.attach_waiting();
@@ -60,7 +60,7 @@ impl Nat {
     #[inline]
     pub fn apply_burst<'a>(
         &mut self,
-        changes: impl Iterator<Item = (Change, &'a [u8])> + Clone,
+        changes: impl Iterator<Item = (SlotChange, &'a [u8])> + Clone,
         is_relayed: bool,
         now: Tick,
     ) {
@@ -76,21 +76,21 @@ impl Nat {
 
     /// Prefetches the record that a change is about.
     #[inline(always)]
-    fn prefetch_change(&mut self, change: &Change) {
-        let Change { shard, lane, slot, .. } = *change;
+    fn prefetch_change(&mut self, change: &SlotChange) {
+        let SlotChange { shard, lane, slot, .. } = *change;
         if usize::from(shard.0) < self.shards.len() && u32::from(lane) < LANES {
             let slab = slab_of(shard, lane.into());
             match table_slot(slot) {
-                (Table::Mappings, slot) => self.mappings.prefetch_slot(slab, slot),
-                (Table::Sessions, slot) => self.sessions.prefetch_slot(slab, slot),
+                (RecordTable::Mappings, slot) => self.mappings.prefetch_slot(slab, slot),
+                (RecordTable::Sessions, slot) => self.sessions.prefetch_slot(slab, slot),
             }
         }
     }
 
     /// Applies one change. Copies of mappings may still wait to be attached when this returns.
     #[inline(always)]
-    fn apply_to_slot(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
-        let Change { kind, shard, lane, slot, version } = *change;
+    fn apply_to_slot(&mut self, change: &SlotChange, body: &[u8], now: Tick) -> Applied {
+        let SlotChange { kind, shard, lane, slot, version } = *change;
         if usize::from(shard.0) >= self.shards.len() || u32::from(lane) >= LANES {
             return self.count(Applied::Invalid);
         }
@@ -98,7 +98,7 @@ impl Nat {
         let (table, own_slot) = table_slot(slot);
         let &LaneState { is_present, is_owned, .. } = self.lanes.get(slab);
         let is_told = matches!(kind, ChangeKind::Create | ChangeKind::Change) && version != 0;
-        if is_told && is_present && !is_owned && table == Table::Mappings {
+        if is_told && is_present && !is_owned && table == RecordTable::Mappings {
             // Nearly every change is a mapping and nothing else.
             if let Some(mapping) = MappingBody::read_alone(body) {
                 let news = (kind, version);
@@ -123,13 +123,13 @@ impl Nat {
     }
 
     #[inline(never)]
-    fn apply_slow_path(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
+    fn apply_slow_path(&mut self, change: &SlotChange, body: &[u8], now: Tick) -> Applied {
         let applied = self.apply_any(change, body, now);
         self.count(applied)
     }
 
-    fn apply_any(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
-        let Change { kind, shard, lane, slot, version } = *change;
+    fn apply_any(&mut self, change: &SlotChange, body: &[u8], now: Tick) -> Applied {
+        let SlotChange { kind, shard, lane, slot, version } = *change;
         let slab = slab_of(shard, lane.into());
         let (table, own_slot) = table_slot(slot);
         let &LaneState { is_present, is_owned, .. } = self.lanes.get(slab);
@@ -153,10 +153,10 @@ impl Nat {
             _ if version == 0 => Applied::Invalid,
             ChangeKind::Delete => self.apply_end(table, slab, own_slot, version),
             ChangeKind::Create | ChangeKind::Change => match (table, body.mapping, body.session) {
-                (Table::Mappings, Some(mapping), _) => {
+                (RecordTable::Mappings, Some(mapping), _) => {
                     self.apply_mapping(slab, own_slot, (kind, version), &mapping, body.seat, now)
                 }
-                (Table::Sessions, Some(mapping), Some(session)) => {
+                (RecordTable::Sessions, Some(mapping), Some(session)) => {
                     let whole = (&session, &mapping, body.seat);
                     self.apply_session(slab, own_slot, (kind, version), whole, now)
                 }
@@ -211,11 +211,11 @@ impl Nat {
                 return self.change_mapping(id, kind, body, now);
             }
             // A correct owner never gives one version to two mappings.
-            self.remove_mapping(id, Exit::Forgotten);
+            self.remove_mapping(id, CopyRemoval::Forgotten);
         } else if !is_later_version(version, version_held) {
             return Applied::Old;
         } else if let Some(id) = held {
-            self.remove_mapping(id, Exit::Ended);
+            self.remove_mapping(id, CopyRemoval::Ended);
         }
         let Some(id) = self.mappings.put(slab, slot, version) else {
             return self.lane_is_full(slab);
@@ -279,10 +279,10 @@ impl Nat {
         let told = (body.remote, body.state);
         let state = self.state_told(&first, protocol, kind, told, now);
         if state != body.state {
-            self.tell_further(Table::Mappings, id);
+            self.tell_further(RecordTable::Mappings, id);
         }
         let mapping = self.mappings.get_mut(id);
-        if mapping.kind == Kind::Quarantined && !body.is_quarantined {
+        if mapping.kind == MappingKind::Quarantined && !body.is_quarantined {
             return Applied::Old;
         }
         let is_over = mapping.kind.is_in_use() && body.is_quarantined;
@@ -310,9 +310,9 @@ impl Nat {
 
     /// Quarantines a mapping that is in use here: it has ended at its owner, and its port rests.
     fn quarantine_copy(&mut self, id: RecordId) {
-        self.end_sessions(id, Exit::Ended);
+        self.end_sessions(id, CopyRemoval::Ended);
         let mapping = self.mappings.get_mut(id);
-        mapping.kind = Kind::Quarantined;
+        mapping.kind = MappingKind::Quarantined;
         let mapping = *mapping;
         self.unindex_outbound(id, &mapping);
         self.quarantined += 1;
@@ -333,34 +333,34 @@ impl Nat {
 
     pub(crate) fn apply_end(
         &mut self,
-        table: Table,
+        table: RecordTable,
         slab: SlabId,
         slot: u32,
         version: u32,
     ) -> Applied {
         let (held, version_held) = match table {
-            Table::Mappings => self.held_mapping(slab, slot),
-            Table::Sessions => self.held_session(slab, slot),
+            RecordTable::Mappings => self.held_mapping(slab, slot),
+            RecordTable::Sessions => self.held_session(slab, slot),
         };
         let is_old = version != version_held && !is_later_version(version, version_held);
         if is_old {
             return Applied::Old;
         }
         match (table, held) {
-            (Table::Mappings, Some(id)) => self.remove_mapping(id, Exit::Ended),
-            (Table::Sessions, Some(id)) => self.end_copy(id, Exit::Ended),
+            (RecordTable::Mappings, Some(id)) => self.remove_mapping(id, CopyRemoval::Ended),
+            (RecordTable::Sessions, Some(id)) => self.end_copy(id, CopyRemoval::Ended),
             (_, None) => {}
         }
         match table {
-            Table::Mappings => self.mappings.bury(slab, slot, version),
-            Table::Sessions => self.sessions.bury(slab, slot, version),
+            RecordTable::Mappings => self.mappings.bury(slab, slot, version),
+            RecordTable::Sessions => self.sessions.bury(slab, slot, version),
         }
         if held.is_some() { Applied::Done } else { Applied::Old }
     }
 
     /// Removes the copy of a mapping with all that belongs to it.
     #[inline(never)]
-    pub(crate) fn remove_mapping(&mut self, id: RecordId, exit: Exit) {
+    pub(crate) fn remove_mapping(&mut self, id: RecordId, exit: CopyRemoval) {
         self.end_sessions(id, exit);
         let mapping = *self.mappings.get(id);
         if mapping.kind.is_in_use() {
@@ -372,8 +372,8 @@ impl Nat {
         self.subscribers.get_mut(mapping.subscriber).records -= 1;
         self.dismiss_home(mapping.subscriber);
         match exit {
-            Exit::Ended => self.mappings.free(id),
-            Exit::Forgotten => self.mappings.forget(id),
+            CopyRemoval::Ended => self.mappings.free(id),
+            CopyRemoval::Forgotten => self.mappings.forget(id),
         }
     }
 
@@ -405,7 +405,7 @@ impl Mapping {
 /// Fills the record of a copy that waits to be attached.
 #[inline(always)]
 fn fill(mapping: &mut Mapping, shard: ShardIndex, body: &MappingBody, now: Tick) {
-    mapping.kind = if body.is_quarantined { Kind::Quarantined } else { Kind::Live };
+    mapping.kind = if body.is_quarantined { MappingKind::Quarantined } else { MappingKind::Live };
     mapping.outer = body.outer;
     mapping.shard = shard;
     mapping.inside_address = body.inside.address;

@@ -31,7 +31,7 @@ fn pair_config(filtering: Filtering, seed: u64) -> NatConfig {
 }
 
 /// A change on its way.
-type News = (Change, Vec<u8>);
+type News = (SlotChange, Vec<u8>);
 
 struct Pair {
     primary: World,

@@ -5,8 +5,8 @@ use weir_flow::{Cursor, Hash, HashKey, Index, RecordId, Slabs};
 
 use crate::address_owner::AddressOwners;
 use crate::address_ranges::{AddressRanges, home_addresses, public_addresses};
-use crate::attach::Waiting;
-use crate::block_event::{Block, BlockEvent, BlockEventKind, BlockEvents};
+use crate::attach::WaitingCopies;
+use crate::block_event::{BlockEvent, BlockEventKind, BlockEvents, HomeBlock};
 use crate::commit::Commits;
 use crate::config::{Filtering, NatConfig, Pooling};
 use crate::config_check::{self, NatError};
@@ -17,11 +17,11 @@ use crate::mapping::Mapping;
 use crate::port_block::{BlockId, PortBlocks};
 use crate::random::Random;
 use crate::seats::{blocks_usable, quota_blocks as quota_blocks_of, seats};
-use crate::session::{Session, SessionKey};
+use crate::session::{FurtherSession, SessionKey};
 use crate::session_log::{SessionEvents, SessionLog};
 use crate::shard_table::ShardTable;
 use crate::subscriber::{BLOCK_LISTS_MAX, Subscribers};
-use crate::table_bytes::Slots;
+use crate::table_bytes::SlotCounts;
 use crate::timeouts::Timeouts;
 
 /// Records looked at between two rounds of removals.
@@ -56,7 +56,7 @@ pub(crate) struct Policy {
 
 /// Counts of what has happened so far.
 #[derive(Debug, Default)]
-pub(crate) struct Totals {
+pub(crate) struct NatTotals {
     pub(crate) flow_creates: u64,
     pub(crate) flow_expired: u64,
     pub(crate) flow_superseded: u64,
@@ -82,7 +82,7 @@ pub struct Nat {
     pub(crate) inbound_index: Index,
     pub(crate) session_index: Index,
     pub(crate) mappings: Slabs<Mapping>,
-    pub(crate) sessions: Slabs<Session>,
+    pub(crate) sessions: Slabs<FurtherSession>,
     pub(crate) ports: PortBlocks,
     pub(crate) subscribers: Subscribers,
     /// Holders of the inside addresses, without translation.
@@ -90,11 +90,11 @@ pub struct Nat {
     pub(crate) random: Random,
     pub(crate) events: BlockEvents,
     pub(crate) session_events: SessionEvents,
-    pub(crate) totals: Totals,
+    pub(crate) totals: NatTotals,
     pub(crate) lanes: Lanes,
     pub(crate) journal: Journal,
     pub(crate) commits: Commits,
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: WaitingCopies,
     /// Whether the changes that are being applied are relayed: the relay may have missed what
     /// became of them.
     pub(crate) is_relayed: bool,
@@ -128,7 +128,7 @@ impl Nat {
     pub fn new(config: NatConfig) -> Result<Self, NatError> {
         config_check::check(&config)?;
         let quota_blocks = quota_blocks(&config)?;
-        let slots = Slots::new(&config);
+        let slots = SlotCounts::new(&config);
         let seed = config.seed;
         Ok(Self {
             policy: Policy {
@@ -171,11 +171,11 @@ impl Nat {
                 config.shards_max(),
             ),
             session_events: SessionEvents::new(config.session_log),
-            totals: Totals::default(),
+            totals: NatTotals::default(),
             lanes: Lanes::new(config.shards.len(), config.shards_max()),
             journal: Journal::new(if config.replicas > 0 { MARKS_MAX } else { 0 }),
             commits: Commits::new(),
-            waiting: Waiting::new(),
+            waiting: WaitingCopies::new(),
             is_relayed: false,
             flows: 0,
             quarantined: 0,
@@ -335,13 +335,13 @@ impl Nat {
     /// Logs an event of a block that a subscriber has.
     pub(crate) fn push_block_event(
         &mut self,
-        kind: impl FnOnce(Block) -> BlockEventKind,
+        kind: impl FnOnce(HomeBlock) -> BlockEventKind,
         subscriber: u32,
         block: BlockId,
     ) {
         let home = self.subscribers.get(subscriber);
         let (port_first, port_last) = self.ports.port_range(block);
-        let told = Block {
+        let told = HomeBlock {
             subscriber: home.outer,
             gre_key: home.gre_key().filter(|_| self.policy.by_key),
             public_address: self.ports.public_address(self.ports.address_of(block)),

@@ -6,13 +6,13 @@ use crate::block_event::BlockEventKind;
 use crate::endpoint::{Endpoint, Home, Protocol, Tick};
 use crate::journal::MarkKind;
 use crate::lane::slab_of;
-use crate::mapping::{Kind, Mapping, Remote};
+use crate::mapping::{Mapping, MappingKind, Remote};
 use crate::nat::{Nat, Policy};
 use crate::packet::{Outbound, Refusal};
 use crate::port_block::BlockId;
 use crate::port_choice::PortLease;
 use crate::session_log::SessionLog;
-use crate::session_state::{Sender, SessionState};
+use crate::session_state::{SendingSide, SessionState};
 use crate::subscriber::Subscriber;
 use crate::tcp_state;
 
@@ -47,7 +47,7 @@ impl Nat {
         now: Tick,
     ) -> Option<Endpoint> {
         let mapping = self.mappings.get_mut(candidate);
-        let is_it = mapping.kind == Kind::Live
+        let is_it = mapping.kind == MappingKind::Live
             && mapping.is_inside(&packet.home, packet.inside, packet.protocol, self.policy.by_key);
         if is_it { mapping.outbound_first(packet, &self.policy, now) } else { None }
     }
@@ -80,7 +80,7 @@ impl Nat {
         let public = mapping.public();
         let is_held = self.is_held_first(id, packet.remote, now);
         if is_held && note_outbound(&mut self.mappings.get_mut(id).first, packet, now) {
-            news = Some(MarkKind::segment(Sender::Inside, packet.tcp_flags));
+            news = Some(MarkKind::segment(SendingSide::Inside, packet.tcp_flags));
         }
         if let Some(news) = news {
             self.note_mapping(news, id);
@@ -119,13 +119,21 @@ impl Nat {
     ) -> Result<(), Refusal> {
         if let Some(session) = self.live_session(id, packet.remote, now) {
             if note_outbound(&mut self.sessions.get_mut(session).remote, packet, now) {
-                self.note_session(MarkKind::segment(Sender::Inside, packet.tcp_flags), session);
+                self.note_session(
+                    MarkKind::segment(SendingSide::Inside, packet.tcp_flags),
+                    session,
+                );
             }
             return Ok(());
         }
         self.check_opening(packet.protocol, packet.tcp_flags)?;
-        let remote =
-            Remote::opened(packet.remote, packet.protocol, Sender::Inside, packet.tcp_flags, now);
+        let remote = Remote::opened(
+            packet.remote,
+            packet.protocol,
+            SendingSide::Inside,
+            packet.tcp_flags,
+            now,
+        );
         self.open_session(id, remote, now)
     }
 
@@ -140,15 +148,15 @@ impl Nat {
     }
 
     /// Checks whether there is room for one more further session of this subscriber.
-    pub(crate) fn check_room(&self, subscriber: u32, opener: Sender) -> Result<(), Refusal> {
+    pub(crate) fn check_room(&self, subscriber: u32, opener: SendingSide) -> Result<(), Refusal> {
         if self.flows >= self.policy.flows_max {
             return Err(Refusal::TableFull);
         }
         self.check_share(subscriber)?;
         let most = match opener {
-            Sender::Inside => self.policy.sessions_per_subscriber,
+            SendingSide::Inside => self.policy.sessions_per_subscriber,
             // Sessions that remotes open leave the home its half.
-            Sender::Remote => self.policy.sessions_per_subscriber / 2,
+            SendingSide::Remote => self.policy.sessions_per_subscriber / 2,
         };
         if self.subscribers.get(subscriber).sessions >= most {
             return Err(Refusal::SessionsPerSubscriber);
@@ -462,7 +470,7 @@ impl Mapping {
 fn seen_outbound(remote: &Remote, packet: &Outbound) -> (SessionState, bool) {
     let refresh =
         packet.protocol != Protocol::Tcp || remote.state.is_refreshed_by(packet.tcp_flags);
-    (remote.state.after(packet.protocol, Sender::Inside, packet.tcp_flags), refresh)
+    (remote.state.after(packet.protocol, SendingSide::Inside, packet.tcp_flags), refresh)
 }
 
 /// Notes an outbound packet. Returns whether replicas must know of it: only of a change of TCP
@@ -483,9 +491,9 @@ fn fill(mapping: &mut Mapping, packet: &Outbound, public: Endpoint, now: Tick) {
     mapping.public_address = public.address;
     mapping.public_port = public.port;
     mapping.protocol = packet.protocol;
-    mapping.kind = Kind::Live;
+    mapping.kind = MappingKind::Live;
     mapping.first =
-        Remote::opened(packet.remote, packet.protocol, Sender::Inside, packet.tcp_flags, now);
+        Remote::opened(packet.remote, packet.protocol, SendingSide::Inside, packet.tcp_flags, now);
     mapping.created = now;
     if let Some(key) = packet.home.gre_key {
         mapping.gre_key = key;

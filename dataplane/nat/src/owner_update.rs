@@ -26,13 +26,13 @@
 
 use weir_flow::{Record, RecordId, SlabId};
 
-use crate::change::{Applied, ChangeKind, Table};
+use crate::change::{Applied, ChangeKind, RecordTable};
 use crate::change_body::{SegmentBody, StateBody};
 use crate::endpoint::{Endpoint, Protocol, Tick};
 use crate::journal::MarkKind;
 use crate::mapping::{Mapping, Remote};
 use crate::nat::Nat;
-use crate::session::Session;
+use crate::session::FurtherSession;
 use crate::session_state::SessionState;
 use crate::timeouts::Timeouts;
 
@@ -117,7 +117,7 @@ impl Mapping {
     }
 }
 
-impl Session {
+impl FurtherSession {
     /// As [`Mapping::is_owner_update_due`].
     #[inline]
     pub(crate) fn is_owner_update_due(
@@ -139,7 +139,7 @@ impl Nat {
     /// `update.seen`, or uses its duplicate.
     pub(crate) fn apply_owner_update(
         &mut self,
-        table: Table,
+        table: RecordTable,
         slab: SlabId,
         slot: u32,
         version: u32,
@@ -147,17 +147,17 @@ impl Nat {
         now: Tick,
     ) -> Applied {
         if is_never(update.seen, now) && update.segment.is_none() {
-            let disused = (table == Table::Mappings)
+            let disused = (table == RecordTable::Mappings)
                 .then(|| self.live_mapping(slab, slot, version))
                 .flatten();
             return disused.map_or(Applied::Old, |id| self.supersede(id));
         }
         let found = match table {
-            Table::Mappings => self.live_mapping(slab, slot, version).map(|id| {
+            RecordTable::Mappings => self.live_mapping(slab, slot, version).map(|id| {
                 let mapping = self.mappings.get_mut(id);
                 (id, &mut mapping.first, mapping.protocol)
             }),
-            Table::Sessions => self.sessions.id_of(slab, slot).and_then(|id| {
+            RecordTable::Sessions => self.sessions.id_of(slab, slot).and_then(|id| {
                 let session = self.sessions.get_mut(id);
                 let is_it = session.version() == version && session.is_live();
                 let protocol = is_it.then(|| self.mappings.get(session.mapping).protocol);
@@ -172,15 +172,15 @@ impl Nat {
         if protocol == Protocol::Tcp && state != remote.state {
             remote.state = state;
             match table {
-                Table::Mappings => self.note_mapping(MarkKind::Changed, id),
-                Table::Sessions => self.note_session(MarkKind::Changed, id),
+                RecordTable::Mappings => self.note_mapping(MarkKind::Changed, id),
+                RecordTable::Sessions => self.note_session(MarkKind::Changed, id),
             }
         }
         if is_answered {
             // The answering packet may never pass this worker.
             let mapping = match table {
-                Table::Mappings => id,
-                Table::Sessions => self.sessions.get(id).mapping,
+                RecordTable::Mappings => id,
+                RecordTable::Sessions => self.sessions.get(id).mapping,
             };
             self.note_answered(mapping);
         }
@@ -209,10 +209,10 @@ impl Nat {
 
     /// Sends the owner of a copied record, which is behind, an owner update with the state reached
     /// here.
-    pub(crate) fn tell_further(&mut self, table: Table, id: RecordId) {
+    pub(crate) fn tell_further(&mut self, table: RecordTable, id: RecordId) {
         let (slab, version) = match table {
-            Table::Mappings => (self.mappings.slab_of(id), self.mappings.get(id).version()),
-            Table::Sessions => (self.sessions.slab_of(id), self.sessions.get(id).version()),
+            RecordTable::Mappings => (self.mappings.slab_of(id), self.mappings.get(id).version()),
+            RecordTable::Sessions => (self.sessions.slab_of(id), self.sessions.get(id).version()),
         };
         if !self.is_relayed {
             self.journal.push_owner_update(table, slab, version, id);

@@ -39,7 +39,7 @@ impl BlockId {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Block {
+struct BlockState {
     /// Slot of the subscriber, or `NO_OWNER`.
     owner: u32,
     /// Ports taken per protocol.
@@ -50,7 +50,7 @@ struct Block {
 }
 
 const NO_OWNER: u32 = u32::MAX;
-const FREE_BLOCK: Block = Block { owner: NO_OWNER, used: [0; SPACES], is_logged: false };
+const FREE_BLOCK: BlockState = BlockState { owner: NO_OWNER, used: [0; SPACES], is_logged: false };
 
 #[derive(Clone, Copy, Debug)]
 struct PublicAddress {
@@ -102,7 +102,7 @@ pub(crate) struct PortBlocks {
     free_positions: FreePositions,
     /// Per address one bit per block, set = free.
     free: Region<u64>,
-    blocks: Region<Block>,
+    blocks: Region<BlockState>,
     /// Per block, per protocol one bit per port, set = taken.
     ports: Region<u64>,
 }
@@ -136,7 +136,7 @@ impl PortBlocks {
         let addresses = config.public_addresses_max() as usize;
         let sizes = Sizes::new(config, addresses);
         Region::<u64>::bytes_for(sizes.free_words)
-            + Region::<Block>::bytes_for(sizes.blocks)
+            + Region::<BlockState>::bytes_for(sizes.blocks)
             + Region::<u64>::bytes_for(sizes.port_words)
     }
 

@@ -165,7 +165,7 @@ impl Nat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{NatConfig, ShardConfig};
+    use crate::config::{NatConfig, NatShardConfig};
     use crate::endpoint::ShardIndex;
     use weir_ids::ShardId;
 
@@ -174,7 +174,7 @@ mod tests {
         let mut nat = Nat::new(NatConfig {
             flows_max: 10,
             subscribers: vec!["10.200.0.0/16".parse().unwrap()],
-            shards: vec![ShardConfig {
+            shards: vec![NatShardConfig {
                 id: ShardId(1),
                 public: vec!["203.0.113.1/32".parse().unwrap()],
                 subscribers_max: 1,

@@ -1,6 +1,6 @@
 //! How many homes the pool of a shard can take: arithmetic for `weir check`.
 
-use crate::config::{NatConfig, Pooling, ShardConfig};
+use crate::config::{NatConfig, NatShardConfig, Pooling};
 
 /// Capacity of a shard's public addresses. Without translation nothing is limited: `blocks_total`
 /// is 0 and both numbers of homes are `u64::MAX`.
@@ -35,7 +35,7 @@ pub(crate) fn quota_blocks(config: &NatConfig) -> u32 {
 /// Returns the capacity of `shard` under `config`. A pure function; `config` must have passed the
 /// checks of [`Nat::new`](crate::Nat::new) on `port_block` and `ports_per_subscriber`, otherwise
 /// all numbers are 0.
-pub fn seats(shard: &ShardConfig, config: &NatConfig) -> Seats {
+pub fn seats(shard: &NatShardConfig, config: &NatConfig) -> Seats {
     if !config.enabled {
         return Seats { blocks_total: 0, seats_min: u64::MAX, seats_full_quota: u64::MAX };
     }
@@ -58,8 +58,12 @@ mod tests {
     use super::*;
     use weir_ids::ShardId;
 
-    fn shard(public: &str) -> ShardConfig {
-        ShardConfig { id: ShardId(1), public: vec![public.parse().unwrap()], subscribers_max: 256 }
+    fn shard(public: &str) -> NatShardConfig {
+        NatShardConfig {
+            id: ShardId(1),
+            public: vec![public.parse().unwrap()],
+            subscribers_max: 256,
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use weir_ids::ShardId;
 
 use crate::endpoint::{Endpoint, Protocol, ShardIndex};
-use crate::session_state::Phase;
+use crate::session_state::SessionPhase;
 
 /// Which sessions to list; `None` matches all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,11 +59,11 @@ impl EndpointRange {
 }
 
 /// All values of [`SessionView::state`].
-pub const SESSION_STATES: [&str; Phase::COUNT] = {
-    let mut names = [""; Phase::COUNT];
+pub const SESSION_STATES: [&str; SessionPhase::COUNT] = {
+    let mut names = [""; SessionPhase::COUNT];
     let mut at = 0;
-    while at < Phase::COUNT {
-        names[at] = Phase::ALL[at].name();
+    while at < SessionPhase::COUNT {
+        names[at] = SessionPhase::ALL[at].name();
         at += 1;
     }
     names

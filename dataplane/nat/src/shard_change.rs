@@ -18,11 +18,11 @@
 use weir_flow::{RECORDS, RecordId, SlabId};
 use weir_ids::ShardId;
 
-use crate::config::ShardConfig;
+use crate::config::NatShardConfig;
 use crate::config_check::{self, NatError};
 use crate::endpoint::{ShardIndex, Tick};
 use crate::lane::{LANES, slab_of};
-use crate::mirror::Exit;
+use crate::mirror::CopyRemoval;
 use crate::nat::{Nat, WALK_STEP};
 
 impl Nat {
@@ -35,7 +35,7 @@ impl Nat {
     /// that is still being removed cannot be added again, nor one with its addresses.
     pub fn add_shard(
         &mut self,
-        shard: &ShardConfig,
+        shard: &NatShardConfig,
         owned_lanes: u8,
         now: Tick,
     ) -> Result<ShardIndex, NatError> {
@@ -59,7 +59,7 @@ impl Nat {
     }
 
     /// Returns the index that a new shard would get.
-    fn check_new(&self, shard: &ShardConfig) -> Result<ShardIndex, NatError> {
+    fn check_new(&self, shard: &NatShardConfig) -> Result<ShardIndex, NatError> {
         let id = shard.id;
         config_check::check_shards(&[shard])?;
         for (_, other, is_leaving) in self.shards.all() {
@@ -169,10 +169,10 @@ impl Nat {
             if done == left {
                 return done;
             }
-            self.end_copy(self.mappings.get(id).sessions_head, Exit::Ended);
+            self.end_copy(self.mappings.get(id).sessions_head, CopyRemoval::Ended);
             done += 1;
         }
-        self.remove_mapping(id, Exit::Ended);
+        self.remove_mapping(id, CopyRemoval::Ended);
         done + 1
     }
 

@@ -2,12 +2,12 @@
 
 use weir_ids::ShardId;
 
-use crate::config::{NatConfig, ShardConfig};
+use crate::config::{NatConfig, NatShardConfig};
 use crate::endpoint::ShardIndex;
 
 #[derive(Debug)]
-struct Shard {
-    config: ShardConfig,
+struct ShardRow {
+    config: NatShardConfig,
     is_leaving: bool,
 }
 
@@ -15,7 +15,7 @@ struct Shard {
 /// gone.
 #[derive(Debug)]
 pub(crate) struct ShardTable {
-    places: Box<[Option<Shard>]>,
+    places: Box<[Option<ShardRow>]>,
     /// Among the shards that are being removed, the one that is being emptied.
     pub(crate) leaving: Option<ShardIndex>,
 }
@@ -24,7 +24,7 @@ impl ShardTable {
     /// Builds the table with the shards of the configuration, in their order.
     pub(crate) fn new(config: &NatConfig) -> Self {
         let given = config.shards.iter().cloned();
-        let given = given.map(|config| Some(Shard { config, is_leaving: false }));
+        let given = given.map(|config| Some(ShardRow { config, is_leaving: false }));
         let places = given.chain(std::iter::repeat_with(|| None)).take(config.shards_max());
         Self { places: places.collect(), leaving: None }
     }
@@ -43,7 +43,7 @@ impl ShardTable {
     }
 
     /// Returns the configuration of a shard. Panics like [`id`](Self::id).
-    pub(crate) fn config(&self, shard: ShardIndex) -> &ShardConfig {
+    pub(crate) fn config(&self, shard: ShardIndex) -> &NatShardConfig {
         let place = self.places[usize::from(shard.0)].as_ref();
         &place.expect("the index names a shard in the table").config
     }
@@ -67,8 +67,8 @@ impl ShardTable {
         self.places.iter().position(Option::is_none).map(|place| ShardIndex(place as u16))
     }
 
-    pub(crate) fn insert(&mut self, shard: ShardIndex, config: ShardConfig) {
-        self.places[usize::from(shard.0)] = Some(Shard { config, is_leaving: false });
+    pub(crate) fn insert(&mut self, shard: ShardIndex, config: NatShardConfig) {
+        self.places[usize::from(shard.0)] = Some(ShardRow { config, is_leaving: false });
     }
 
     /// Marks the shard as being removed. Panics like [`is_staying`](Self::is_staying).
@@ -89,7 +89,7 @@ impl ShardTable {
     }
 
     /// Returns all shards that hold addresses and room, and whether they are being removed.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (ShardIndex, &ShardConfig, bool)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (ShardIndex, &NatShardConfig, bool)> {
         self.places.iter().zip(0..).filter_map(|(place, index)| {
             place.as_ref().map(|shard| (ShardIndex(index), &shard.config, shard.is_leaving))
         })

@@ -8,7 +8,7 @@ mod shard_homes;
 
 use weir_flow::{Hash, HashKey, Index, OutOfMemory, Region};
 
-use crate::admission::{Memory, Pace, spare_slots};
+use crate::admission::{AdmissionPace, Memory, spare_slots};
 use crate::config::NatConfig;
 use crate::endpoint::{Home, Protocol, ShardIndex, Tick};
 use crate::packet::Refusal;
@@ -224,7 +224,7 @@ impl Subscribers {
         &mut self.shards[usize::from(shard.0)]
     }
 
-    pub(crate) fn pace(&mut self, shard: ShardIndex) -> &mut Pace {
+    pub(crate) fn pace(&mut self, shard: ShardIndex) -> &mut AdmissionPace {
         &mut self.of_mut(shard).pace
     }
 
@@ -245,7 +245,7 @@ impl Subscribers {
     pub(crate) fn set_max(&mut self, shard: ShardIndex, max: u32) {
         let per_sec = self.new_homes_per_sec;
         let homes = self.of_mut(shard);
-        (homes.max, homes.pace) = (max, Pace::new(per_sec, max));
+        (homes.max, homes.pace) = (max, AdmissionPace::new(per_sec, max));
     }
 
     /// Creates a slot for a home that has none, within the shard's capacity.

@@ -244,7 +244,7 @@ fn pieces(world: &World, outer: u32, budget: usize) -> (usize, Vec<SubscriberVie
 #[test]
 fn a_piece_of_an_address_question_looks_at_a_bounded_number_of_slots() {
     let seats = 4_000;
-    let large = ShardConfig { subscribers_max: seats, ..shard(11, "203.0.113.0/30") };
+    let large = NatShardConfig { subscribers_max: seats, ..shard(11, "203.0.113.0/30") };
     let mut world =
         World::new(NatConfig { gre_key_identifies_home: true, shards: vec![large], ..config() });
     let keys = [None, Some(1), Some(900)];

@@ -34,7 +34,7 @@ impl Log {
         *index += 1;
         assert_eq!(event.index, *index, "events are counted without a gap: {event:?}");
         let held = self.held.entry(lane).or_default();
-        let name = |block: Block| (block.subscriber, block.public_address, block.port_first);
+        let name = |block: HomeBlock| (block.subscriber, block.public_address, block.port_first);
         match event.kind {
             Allocated(block) => assert!(held.insert(name(block)), "allocated twice: {block:?}"),
             Released(block) => assert!(held.remove(&name(block)), "not held: {block:?}"),

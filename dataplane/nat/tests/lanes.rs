@@ -145,17 +145,17 @@ fn changes_of_an_owned_lane_from_other_workers_are_refused() {
     let public = primary.udp_out(home(1), inside(1), server(1)).unwrap();
     let mut body = [0; BODY_MAX];
     let (create, len) = primary.nat.next_change(&mut body).unwrap();
-    let update = Change { kind: ChangeKind::OwnerUpdate, ..create };
+    let update = SlotChange { kind: ChangeKind::OwnerUpdate, ..create };
     replica.nat.set_owned_lanes(SHARD, 0xff, replica.now);
     for kind in [ChangeKind::Create, ChangeKind::Change, ChangeKind::Delete] {
-        let change = Change { kind, ..create };
+        let change = SlotChange { kind, ..create };
         assert_eq!(replica.nat.apply(&change, &body[..len], replica.now), Applied::Ours);
     }
     assert_eq!(primary.nat.apply(&create, &body[..len], primary.now), Applied::Ours);
     assert_eq!(replica.nat.apply(&update, &[4, 4, 0, 0, 0, 0], replica.now), Applied::Old);
     assert_eq!(replica.flows(), 0);
     assert_eq!(primary.udp_back(public, server(1)).unwrap().inside, inside(1));
-    let elsewhere = Change { shard: ShardIndex(2), ..create };
+    let elsewhere = SlotChange { shard: ShardIndex(2), ..create };
     assert_eq!(replica.nat.apply(&elsewhere, &body[..len], replica.now), Applied::Invalid);
 }
 
@@ -167,18 +167,18 @@ fn a_record_lies_in_the_lane_of_its_port() {
     primary.udp_out(home(1), inside(1), server(1)).unwrap();
     let mut body = [0; BODY_MAX];
     let (create, len) = primary.nat.next_change(&mut body).unwrap();
-    let mut apply = |change: Change, edit: fn(&mut [u8])| {
+    let mut apply = |change: SlotChange, edit: fn(&mut [u8])| {
         let mut body = body;
         edit(&mut body);
         replica.nat.apply(&change, &body[..len], replica.now)
     };
-    let other_lane = Change { lane: (create.lane + 1) % 7, ..create };
+    let other_lane = SlotChange { lane: (create.lane + 1) % 7, ..create };
     assert_eq!(apply(other_lane, |_| ()), Applied::Invalid);
-    assert_eq!(apply(Change { shard: ShardIndex(1), ..create }, |_| ()), Applied::Ours);
+    assert_eq!(apply(SlotChange { shard: ShardIndex(1), ..create }, |_| ()), Applied::Ours);
     assert_eq!(apply(create, |body| body[19] ^= 1), Applied::Invalid, "not the shard's address");
     assert_eq!(apply(create, |body| body[5] ^= 1), Applied::Invalid, "not a subscriber");
     assert_eq!(apply(create, |body| body[3] = 47), Applied::Invalid, "GRE has no ports");
-    assert_eq!(apply(Change { version: 0, ..create }, |_| ()), Applied::Invalid);
+    assert_eq!(apply(SlotChange { version: 0, ..create }, |_| ()), Applied::Invalid);
     assert_eq!(apply(create, |_| ()), Applied::Done);
     assert_eq!(replica.nat.mirror_gauges().changes_invalid_total, 5);
 }
@@ -318,7 +318,7 @@ fn a_relayed_mapping_takes_no_port_or_block_from_its_holder() {
             assert_eq!(replica.nat.apply(&change, &body[..len], replica.now), Applied::Done);
             // The same port for another home, or for another inside endpoint of the home.
             body[place] += 1;
-            let other = Change { slot: change.slot + 1, ..change };
+            let other = SlotChange { slot: change.slot + 1, ..change };
             let told = std::iter::once((other, &body[..len]));
             replica.nat.apply_burst(told, is_relayed, replica.now);
             let holder = replica.udp_back(public, server(1)).unwrap();

@@ -17,7 +17,7 @@ fn at_index(shard: ShardIndex, n: u32) -> Home {
 }
 
 impl World {
-    fn add(&mut self, shard: &ShardConfig) -> Result<ShardIndex, NatError> {
+    fn add(&mut self, shard: &NatShardConfig) -> Result<ShardIndex, NatError> {
         self.nat.add_shard(shard, 0xff, self.now)
     }
 
@@ -33,7 +33,7 @@ impl World {
     }
 
     /// Returns the pending changes with their bodies.
-    fn told(&mut self) -> Vec<(Change, Vec<u8>)> {
+    fn told(&mut self) -> Vec<(SlotChange, Vec<u8>)> {
         let mut body = [0; BODY_MAX];
         std::iter::from_fn(|| {
             self.nat.next_change(&mut body).map(|(change, len)| (change, body[..len].to_vec()))
@@ -90,7 +90,7 @@ fn a_shard_is_added_serves_and_is_removed_without_a_trace() {
 #[test]
 fn a_shard_that_does_not_fit_is_refused_with_the_reason() {
     let mut world = World::new(roomy());
-    let mut refused = |change: fn(&mut ShardConfig), wanted: &str| {
+    let mut refused = |change: fn(&mut NatShardConfig), wanted: &str| {
         let mut shard = shard(13, "192.0.2.64/29");
         change(&mut shard);
         let error = world.nat.add_shard(&shard, 0xff, world.now).unwrap_err().to_string();
@@ -286,7 +286,7 @@ fn copy(from: &World, at: ShardIndex, to: &mut World, to_at: ShardIndex) -> u32 
             if change.kind == ChangeKind::Clear {
                 cleared = cleared.max(change.version);
             }
-            let applied = to.nat.apply(&Change { shard: to_at, ..*change }, body, to.now);
+            let applied = to.nat.apply(&SlotChange { shard: to_at, ..*change }, body, to.now);
             assert!(matches!(applied, Applied::Done | Applied::Old), "{applied:?}");
             true
         });

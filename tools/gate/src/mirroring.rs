@@ -4,8 +4,8 @@
 use std::hint::black_box;
 
 use weir_nat::{
-    BODY_MAX, Change, Endpoint, Home, Nat, NatConfig, Outbound, Protocol, ShardConfig, ShardId,
-    ShardIndex, Tick,
+    BODY_MAX, Endpoint, Home, Nat, NatConfig, NatShardConfig, Outbound, Protocol, ShardId,
+    ShardIndex, SlotChange, Tick,
 };
 
 const FLOWS: u32 = 1000;
@@ -18,7 +18,7 @@ const PRIMARY: u8 = 0x7f;
 
 /// A change with its body, as sent to a replica.
 struct Told {
-    change: Change,
+    change: SlotChange,
     body: [u8; BODY_MAX],
     len: usize,
 }
@@ -46,7 +46,7 @@ fn nat(lanes: u8) -> Nat {
     let mut nat = Nat::new(NatConfig {
         flows_max: 4096,
         subscribers: vec![net("10.200.0.0/16")],
-        shards: vec![ShardConfig {
+        shards: vec![NatShardConfig {
             id: ShardId(1),
             public: vec![net("203.0.113.0/29")],
             subscribers_max: 256,

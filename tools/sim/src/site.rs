@@ -9,7 +9,9 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use ipnet::Ipv4Net;
-use weir_engine::{AccessMode, EngineConfig, FragmentLimits, Limits, MssClamp, Side, SideConfig};
+use weir_engine::{
+    AccessMode, EngineConfig, FragmentLimits, MssClamp, ResourceLimits, Side, SideConfig,
+};
 use weir_map::LANES;
 use weir_nat::{NatConfig, ShardRoom, Timeouts};
 use weir_wire::ethernet::Mac;
@@ -162,7 +164,7 @@ pub(crate) fn engine_config(options: &Options, place: Place, seed: [u64; 4]) -> 
             ..nat
         },
         fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
-        limits: Limits::default(),
+        limits: ResourceLimits::default(),
         forward_source_routes: false,
         peers_max: weir_worker::PEERS_MAX,
         replication_port: Some(REPLICATION_PORT),

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 use weir_engine::{
-    AccessMode, CommitLimits, Engine, EngineConfig, FragmentLimits, Limits, MssClamp, Side,
+    AccessMode, CommitLimits, Engine, EngineConfig, FragmentLimits, MssClamp, ResourceLimits, Side,
     SideConfig, Uncommitted,
 };
 use weir_map::{Epoch, LANES, LaneSet};
@@ -104,7 +104,7 @@ fn setup(host: u32, homes: u32) -> ShardSetup {
             endpoint: Some(endpoint(host)),
             subscribers: vec![],
         },
-        nat: weir_nat::ShardConfig {
+        nat: weir_nat::NatShardConfig {
             id,
             public: vec![public.parse().expect("a prefix")],
             subscribers_max: homes,
@@ -158,7 +158,7 @@ fn config(host: u32, group: Group, room: Room) -> EngineConfig {
             ..NatConfig::default()
         },
         fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
-        limits: Limits::default(),
+        limits: ResourceLimits::default(),
         forward_source_routes: false,
         peers_max: workers as usize - 1,
         replication_port: is_replicated.then_some(PORT),

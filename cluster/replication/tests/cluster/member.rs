@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 use weir_engine::{
-    AccessMode, CommitLimits, Direction, DropReason, Engine, EngineConfig, FragmentLimits, Limits,
-    MssClamp, Side, SideConfig,
+    AccessMode, CommitLimits, Direction, DropReason, Engine, EngineConfig, FragmentLimits,
+    MssClamp, ResourceLimits, Side, SideConfig,
 };
 use weir_map::ShardId;
 use weir_nat::{NatConfig, PageCursor, SessionFilter, SessionView, ShardRoom};
@@ -132,7 +132,7 @@ fn config(number: usize, seed: u64, make: &Make) -> EngineConfig {
             ..NatConfig::default()
         },
         fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
-        limits: Limits::default(),
+        limits: ResourceLimits::default(),
         forward_source_routes: false,
         peers_max: 4,
         replication_port: Some(PORT),
@@ -146,7 +146,7 @@ pub(crate) fn setup(number: u32, awaits_replicas: bool) -> ShardSetup {
     let endpoint = Some(ENDPOINT - SHARD + number);
     ShardSetup {
         engine: weir_engine::ShardConfig { id, endpoint, subscribers: vec![] },
-        nat: weir_nat::ShardConfig {
+        nat: weir_nat::NatShardConfig {
             id,
             public: vec![prefix.parse().unwrap()],
             subscribers_max: 256,
@@ -162,7 +162,7 @@ pub(crate) fn small_setup(number: u32) -> ShardSetup {
     let endpoint = Some(0x0a64_0000 + number);
     ShardSetup {
         engine: weir_engine::ShardConfig { id, endpoint, subscribers: vec![] },
-        nat: weir_nat::ShardConfig { id, public, subscribers_max: 4 },
+        nat: weir_nat::NatShardConfig { id, public, subscribers_max: 4 },
         awaits_replicas: false,
     }
 }

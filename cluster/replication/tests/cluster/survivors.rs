@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_engine::{CommitLimits, DropReason, Early, Side, Uncommitted};
+use weir_engine::{CommitLimits, DropReason, EarlyRelease, Side, Uncommitted};
 use weir_map::LANES;
 use weir_nat::{Endpoint, Protocol};
 use weir_replication::CommitOptions;
@@ -274,7 +274,7 @@ fn run(members: usize, failures: usize, commit: Commit, seed: u64) -> (usize, Ve
         history.turn();
     }
     let counters = history.primary().engine().counters();
-    let early: u64 = Early::ALL.iter().map(|&why| counters.early(why)).sum();
+    let early: u64 = EarlyRelease::ALL.iter().map(|&why| counters.early(why)).sum();
     assert_eq!(early, 0, "no packet left before its commit");
     history.kill(failures);
     (history.left.len(), history.lost())
@@ -449,7 +449,7 @@ fn a_silent_replica_is_not_waited_for_for_long() {
         assert!(history.cluster.now_us < began_us + 45_000, "packets wait for the silent replica");
     }
     let counters = history.primary().engine().counters();
-    assert_eq!(counters.early(Early::Timeout), 0);
+    assert_eq!(counters.early(EarlyRelease::Timeout), 0);
 }
 
 /// Mappings that ended while a replica heard nothing are still in its copy: no port is reused until

@@ -2,7 +2,7 @@
 //! other lanes.
 
 use super::{
-    Block, BlockId, FREE_BLOCK, LANES, NO_OWNER, PortBlocks, Protocol, ShardIndex, WORD_BITS,
+    BlockId, BlockState, FREE_BLOCK, LANES, NO_OWNER, PortBlocks, Protocol, ShardIndex, WORD_BITS,
     lanes_word,
 };
 
@@ -47,7 +47,7 @@ impl PortBlocks {
     /// Gives a free block to a subscriber because its lane's owner did; that owner has logged it.
     pub(crate) fn claim(&mut self, block: BlockId, owner: u32) {
         self.set_free(block, false);
-        self.blocks[block.0 as usize] = Block { owner, is_logged: true, ..FREE_BLOCK };
+        self.blocks[block.0 as usize] = BlockState { owner, is_logged: true, ..FREE_BLOCK };
     }
 
     /// Returns the subscriber that holds the block, if a mapping has stood in it: the log names no

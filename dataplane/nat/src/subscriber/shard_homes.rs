@@ -1,7 +1,7 @@
 //! Counts of a shard's homes, and the ends of the queue of those that wait for their first answer.
 
 use super::NONE;
-use crate::admission::{Pace, spare_slots};
+use crate::admission::{AdmissionPace, spare_slots};
 use crate::config::NatConfig;
 
 /// The homes of a shard.
@@ -17,12 +17,12 @@ pub(super) struct ShardHomes {
     /// admission.
     pub(super) oldest: u32,
     pub(super) newest: u32,
-    pub(super) pace: Pace,
+    pub(super) pace: AdmissionPace,
 }
 
 impl ShardHomes {
     pub(super) fn new(config: &NatConfig, max: u32) -> Self {
-        let pace = Pace::new(config.new_homes_per_sec, max);
+        let pace = AdmissionPace::new(config.new_homes_per_sec, max);
         Self { seated: 0, max, displaced: 0, oldest: NONE, newest: NONE, pace }
     }
 

@@ -22,7 +22,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use weir_engine::{DropReason, Early, Side};
+use weir_engine::{DropReason, EarlyRelease, Side};
 use weir_map::{LANES, ShardId};
 use weir_nat::{Endpoint, PageCursor, SessionFilter, SessionView};
 use weir_wire::ethernet::{self, ETHERTYPE_IPV4};
@@ -108,7 +108,7 @@ impl Watched {
             }
         }
         let replication = worker.replication().status(now_us).counters;
-        let early = Early::ALL.iter().map(|&why| worker.engine().counters().early(why));
+        let early = EarlyRelease::ALL.iter().map(|&why| worker.engine().counters().early(why));
         let late = [DropReason::CommitTimeout, DropReason::CommitLimit, DropReason::TooFewReplicas];
         let dropped = late.iter().map(|&why| worker.engine().counters().dropped(why));
         let given_up = early.chain(dropped).sum::<u64>()
