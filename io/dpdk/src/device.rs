@@ -9,12 +9,12 @@ pub(crate) struct Device {
     pub(crate) devargs: String,
     /// DPDK's name of the device: the virtual device's name or the full PCI address.
     pub(crate) name: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: DeviceKind,
     options: Vec<(String, String)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum DeviceKind {
     Pci,
     AfXdp,
     Memif,
@@ -74,19 +74,19 @@ impl Device {
     }
 }
 
-fn classify(first: &str) -> Option<(Kind, String)> {
+fn classify(first: &str) -> Option<(DeviceKind, String)> {
     if let Some(address) = pci_address(first.strip_prefix("pci:").unwrap_or(first)) {
-        return Some((Kind::Pci, address));
+        return Some((DeviceKind::Pci, address));
     }
     let name = first.strip_prefix("vdev:").unwrap_or(first);
     let kind = match name {
-        _ if name.starts_with("net_af_xdp") => Kind::AfXdp,
-        _ if name.starts_with("net_memif") => Kind::Memif,
+        _ if name.starts_with("net_af_xdp") => DeviceKind::AfXdp,
+        _ if name.starts_with("net_memif") => DeviceKind::Memif,
         _ if name.starts_with("net_")
             || name.starts_with("virtio_user")
             || name.starts_with("eth_") =>
         {
-            Kind::Virtual
+            DeviceKind::Virtual
         }
         _ => return None,
     };
@@ -167,7 +167,7 @@ mod tests {
     fn options_of_a_virtual_device_are_parsed() {
         let device =
             Device::parse("net_af_xdp0, iface=acc0,start_queue=2").expect("is well formed");
-        assert_eq!((device.kind, device.name.as_str()), (Kind::AfXdp, "net_af_xdp0"));
+        assert_eq!((device.kind, device.name.as_str()), (DeviceKind::AfXdp, "net_af_xdp0"));
         assert_eq!(device.option("iface"), Some("acc0"));
         assert_eq!(device.option("queue_count"), None);
         assert_eq!(device.devargs, "net_af_xdp0,iface=acc0,start_queue=2");
@@ -179,7 +179,7 @@ mod tests {
             let device = Device::parse(text).expect("is well formed");
             assert_eq!(
                 (device.kind, device.devargs.as_str()),
-                (Kind::Pci, "0000:01:00.0"),
+                (DeviceKind::Pci, "0000:01:00.0"),
                 "{text}"
             );
         }

@@ -9,13 +9,13 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
-use crate::device::{Device, Kind};
+use crate::device::{Device, DeviceKind};
 
 /// Returns the kernel interface that a device uses; `None` for devices that use none.
 pub(crate) fn interface_of(device: &Device) -> Option<String> {
     match device.kind {
-        Kind::AfXdp => device.option("iface").map(str::to_owned),
-        Kind::Pci | Kind::Memif | Kind::Virtual => None,
+        DeviceKind::AfXdp => device.option("iface").map(str::to_owned),
+        DeviceKind::Pci | DeviceKind::Memif | DeviceKind::Virtual => None,
     }
 }
 

@@ -56,4 +56,4 @@ pub use port::{Port, PortConfig, PortStats};
 #[cfg(target_arch = "x86_64")]
 pub use processor::ProcessorFeatures;
 pub use queue::{RxQueue, TxQueue};
-pub use worker_thread::{WorkerThread, register_worker_thread};
+pub use worker_thread::{RegisteredThread, register_worker_thread};

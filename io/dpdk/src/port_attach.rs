@@ -12,14 +12,14 @@ use weir_dpdk_sys as sys;
 use weir_wire::ethernet::Mac;
 
 use crate::capability::lacks_sys_admin;
-use crate::device::{Device, Kind};
+use crate::device::{Device, DeviceKind};
 use crate::driver_log;
 use crate::error::{Error, errno_text};
 use crate::kernel_link;
 use crate::memif_socket;
 use crate::port::{OpenPort, Port, PortConfig};
 use crate::virtual_link;
-use crate::xdp_claim::Claim;
+use crate::xdp_claim::XdpClaim;
 use crate::xdp_program;
 
 /// Bytes that DPDK leaves in each buffer for headers that are prepended later.
@@ -59,22 +59,23 @@ pub(crate) fn attach(devargs: &str, config: PortConfig) -> Result<Port, Error> {
 
 /// Checks everything about the device that needs no DPDK, and removes what a killed process left on
 /// it.
-fn prepare(device: &Device, warnings: &mut Vec<String>) -> Result<Option<Claim>, Error> {
+fn prepare(device: &Device, warnings: &mut Vec<String>) -> Result<Option<XdpClaim>, Error> {
     match device.kind {
-        Kind::AfXdp => xdp_program::prepare(device, warnings).map(Some),
-        Kind::Memif => memif_socket::prepare(device).map(|()| None),
-        Kind::Pci if !Path::new("/sys/bus/pci/devices").join(&device.name).exists() => Err(device
-            .error(
+        DeviceKind::AfXdp => xdp_program::prepare(device, warnings).map(Some),
+        DeviceKind::Memif => memif_socket::prepare(device).map(|()| None),
+        DeviceKind::Pci if !Path::new("/sys/bus/pci/devices").join(&device.name).exists() => {
+            Err(device.error(
                 "no PCI device has this address",
                 None,
                 "list the addresses with `dpdk-devbind.py --status-dev net`",
-            )),
-        Kind::Pci | Kind::Virtual => Ok(None),
+            ))
+        }
+        DeviceKind::Pci | DeviceKind::Virtual => Ok(None),
     }
 }
 
 fn check_data_room(device: &Device, config: &PortConfig) -> Result<(), Error> {
-    let xdp_headroom = if device.kind == Kind::AfXdp { 256 } else { 0 };
+    let xdp_headroom = if device.kind == DeviceKind::AfXdp { 256 } else { 0 };
     let needed =
         u32::from(HEADROOM_BYTES) + xdp_headroom + u32::from(LINK_BYTES) + u32::from(config.mtu);
     let room = config.pool.data_room();
@@ -88,7 +89,7 @@ fn check_data_room(device: &Device, config: &PortConfig) -> Result<(), Error> {
     ))
 }
 
-fn probe(device: &Device, config: &PortConfig, claim: Option<Claim>) -> Result<OpenPort, Error> {
+fn probe(device: &Device, config: &PortConfig, claim: Option<XdpClaim>) -> Result<OpenPort, Error> {
     let name = CString::new(device.name.as_str()).expect("Device::parse refuses NUL");
     let devargs = CString::new(device.devargs.as_str()).expect("Device::parse refuses NUL");
     // JUSTIFICATION: DPDK keeps the list of ports.
@@ -115,7 +116,7 @@ fn probe(device: &Device, config: &PortConfig, claim: Option<Claim>) -> Result<O
 
 fn probe_fix(device: &Device) -> String {
     match device.kind {
-        Kind::Pci => {
+        DeviceKind::Pci => {
             let driver =
                 std::fs::read_link(format!("/sys/bus/pci/devices/{}/driver", device.name)).ok();
             match driver.as_deref().and_then(Path::file_name) {
@@ -133,8 +134,8 @@ fn probe_fix(device: &Device) -> String {
                 ),
             }
         }
-        Kind::AfXdp => xdp_fix("check the options").into(),
-        Kind::Memif | Kind::Virtual => "check the driver's name and its options".into(),
+        DeviceKind::AfXdp => xdp_fix("check the options").into(),
+        DeviceKind::Memif | DeviceKind::Virtual => "check the driver's name and its options".into(),
     }
 }
 
@@ -215,7 +216,7 @@ fn set_up_queues(device: &Device, id: u16, config: &PortConfig) -> Result<(), Er
 
 fn queue_fix(device: &Device) -> &'static str {
     match device.kind {
-        Kind::AfXdp => xdp_fix(
+        DeviceKind::AfXdp => xdp_fix(
             "check that nothing else uses this queue, and that the pool has more than 4,096 buffers per port",
         ),
         _ => "give the pool more buffers or the ring fewer descriptors",
@@ -281,7 +282,7 @@ fn set_mac(
     // JUSTIFICATION: the device has to deliver frames to an address that is not its own.
     // SAFETY: the port is open.
     let promiscuous = unsafe { sys::weir_port_set_promiscuous(id) };
-    if promiscuous != 0 && device.kind == Kind::Pci {
+    if promiscuous != 0 && device.kind == DeviceKind::Pci {
         let fix = format!("leave its own address {own} in place");
         return Err(device.error(format!("cannot change its MAC address to {mac}"), None, fix));
     }

@@ -12,7 +12,7 @@
 mod element;
 mod template;
 
-use crate::encoder::Now;
+use crate::encoder::ExportTime;
 use crate::nat_event::NatEvent;
 use template::{FIRST_ID, TEMPLATES, Template};
 
@@ -91,7 +91,7 @@ impl IpfixEncoder {
     pub fn next<'a>(
         &mut self,
         events: impl IntoIterator<Item = &'a NatEvent>,
-        now: Now,
+        now: ExportTime,
         out: &mut Vec<u8>,
     ) -> usize {
         let mut events = events.into_iter().peekable();
@@ -120,7 +120,7 @@ impl IpfixEncoder {
     }
 
     /// Returns the index of the domain; begins a new one if necessary.
-    fn domain(&mut self, id: u32, now: Now) -> usize {
+    fn domain(&mut self, id: u32, now: ExportTime) -> usize {
         if let Some(place) = self.domains.iter().position(|domain| domain.id == id) {
             return place;
         }
@@ -164,13 +164,13 @@ impl IpfixEncoder {
 }
 
 impl Domain {
-    fn is_repeat_due(&self, repeat: TemplatesRepeat, now: Now) -> bool {
+    fn is_repeat_due(&self, repeat: TemplatesRepeat, now: ExportTime) -> bool {
         self.messages > 0
             && (self.messages >= repeat.messages
                 || now.steady_ms.saturating_sub(self.templates_at_ms) >= repeat.ms)
     }
 
-    fn renew_templates(&mut self, now: Now) {
+    fn renew_templates(&mut self, now: ExportTime) {
         self.templates_left = &TEMPLATES;
         self.templates_at_ms = now.steady_ms;
         self.messages = 0;
@@ -201,7 +201,7 @@ fn put_templates(domain: &mut Domain, enterprise: Option<u32>, end: usize, out: 
 
 /// Writes version, length, export time, sequence number, observation domain (RFC 7011, section
 /// 3.1).
-fn put_header(domain: &Domain, now: Now, out: &mut Vec<u8>) {
+fn put_header(domain: &Domain, now: ExportTime, out: &mut Vec<u8>) {
     let begin = out.len();
     out.extend_from_slice(&VERSION.to_be_bytes());
     out.extend_from_slice(&[0, 0]);

@@ -27,11 +27,11 @@ fn events() -> Vec<NatEvent> {
     let remote = Some(SocketAddrV4::new(Ipv4Addr::new(198, 51, 100, 9), 443));
     let mut events = Vec::new();
     for gre_key in [None, Some(77)] {
-        let home = Home { address, gre_key };
-        let block = Block { home, public, port_first: 1024, port_last: 1279 };
+        let home = ExportedHome { address, gre_key };
+        let block = ExportedBlock { home, public, port_first: 1024, port_last: 1279 };
         let inside = SocketAddrV4::new(Ipv4Addr::new(192, 168, 1, 2), 50_000);
         let (to, protocol) = (SocketAddrV4::new(public, 1100), 17);
-        let session = |remote| Session { home, inside, public: to, remote, protocol };
+        let session = |remote| ExportedSession { home, inside, public: to, remote, protocol };
         let quota = |quota| NatEventKind::QuotaExceeded { home, quota, limit: 2048 };
         let kinds = [
             NatEventKind::BlockAllocated(block),
@@ -54,7 +54,7 @@ fn events() -> Vec<NatEvent> {
 
 fn messages(enterprise: Option<u32>) -> Vec<Vec<u8>> {
     let options = IpfixOptions { enterprise, message_bytes_max: 1452, templates_repeat: None };
-    let (events, now) = (events(), Now { unix_ms: TIME_MS, steady_ms: 0 });
+    let (events, now) = (events(), ExportTime { unix_ms: TIME_MS, steady_ms: 0 });
     let (mut encoder, mut messages, mut done) = (IpfixEncoder::new(options), Vec::new(), 0);
     while done < events.len() {
         let mut message = Vec::new();

@@ -3,7 +3,7 @@
 
 use super::*;
 
-const SIDE: Side = Side::Internet;
+const SIDE: RouteSide = RouteSide::Internet;
 
 fn prefix(number: u8) -> Ipv4Net {
     Ipv4Net::new(Ipv4Addr::new(203, 0, 113, 16 * number), 28).unwrap()
@@ -49,7 +49,7 @@ fn routes_as_wanted_have_no_difference() {
         assert_eq!((line.kernel, line.exported), (line.expected(), line.expected()));
     }
     // Routes for the other side's switch are not compared with this one's.
-    let access = SideRoutes { side: Side::Access, kernel: &[], exported: Some(&[]) };
+    let access = SideRoutes { side: RouteSide::Access, kernel: &[], exported: Some(&[]) };
     assert_eq!(compare(&routes, access), []);
 }
 
@@ -109,7 +109,8 @@ fn each_route_is_in_exactly_one_line() {
         let seen = SideRoutes { side: SIDE, kernel: &in_kernel, exported: Some(&told) };
         let lines = compare(&routes, seen);
 
-        let counts = |is_there: fn(&Line) -> bool| lines.iter().filter(|it| is_there(it)).count();
+        let counts =
+            |is_there: fn(&ComparisonLine) -> bool| lines.iter().filter(|it| is_there(it)).count();
         assert_eq!(counts(|line| line.wanted.is_some()), routes.len());
         assert_eq!(counts(|line| line.kernel.is_some()), in_kernel.len());
         assert_eq!(counts(|line| line.exported.is_some()), told.len());

@@ -21,13 +21,13 @@ use std::mem::MaybeUninit;
 /// only tries.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Life(UnsafeCell<libc::pthread_mutex_t>);
+pub(crate) struct LifeMutex(UnsafeCell<libc::pthread_mutex_t>);
 
 // JUSTIFICATION: a lock is there to be used by several threads, here of several processes.
 // SAFETY: all access goes through the functions of pthread_mutex_t, which are made for that.
-unsafe impl Sync for Life {}
+unsafe impl Sync for LifeMutex {}
 
-impl Life {
+impl LifeMutex {
     /// Makes the lock, held by no thread.
     ///
     /// # Errors
@@ -129,10 +129,10 @@ mod tests {
     use super::*;
 
     /// Makes a lock in this process's memory, for the tests alone.
-    fn life() -> Arc<Life> {
+    fn life() -> Arc<LifeMutex> {
         // JUSTIFICATION: zeros are what shared memory begins with.
         // SAFETY: a pthread_mutex_t is plain data, for which zeros are valid.
-        let life = Arc::new(Life(UnsafeCell::new(unsafe { std::mem::zeroed() })));
+        let life = Arc::new(LifeMutex(UnsafeCell::new(unsafe { std::mem::zeroed() })));
         // JUSTIFICATION: as above.
         // SAFETY: no other thread knows of it.
         unsafe { life.make() }.unwrap();

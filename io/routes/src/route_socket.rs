@@ -20,8 +20,8 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-use crate::difference::Step;
-use crate::route::{Route, Tables};
+use crate::difference::RouteStep;
+use crate::route::{Route, RouteTables};
 
 /// Most steps in one datagram: their acknowledgements (about 800 bytes of socket buffer each) fit
 /// the default buffer.
@@ -71,10 +71,10 @@ impl RouteSocket {
     /// the others.
     pub(crate) fn apply(
         &mut self,
-        steps: &[Step],
-        tables: Tables,
+        steps: &[RouteStep],
+        tables: RouteTables,
         interface: u32,
-        mut told: impl FnMut(Step, io::Result<()>),
+        mut told: impl FnMut(RouteStep, io::Result<()>),
     ) -> io::Result<()> {
         for batch in steps.chunks(BATCH_MAX) {
             let first = self.sequence;
@@ -169,7 +169,7 @@ fn messages(
     Ok(())
 }
 
-fn change(step: Step, tables: Tables, interface: u32) -> (RouteNetlinkMessage, u16) {
+fn change(step: RouteStep, tables: RouteTables, interface: u32) -> (RouteNetlinkMessage, u16) {
     let message = |route: &Route| {
         let mut message = RouteMessage::default();
         message.header = RouteHeader {
@@ -192,13 +192,13 @@ fn change(step: Step, tables: Tables, interface: u32) -> (RouteNetlinkMessage, u
         message
     };
     match &step {
-        Step::Announce(route) => {
+        RouteStep::Announce(route) => {
             (RouteNetlinkMessage::NewRoute(message(route)), NLM_F_CREATE | NLM_F_EXCL)
         }
-        Step::Replace(route) => {
+        RouteStep::Replace(route) => {
             (RouteNetlinkMessage::NewRoute(message(route)), NLM_F_CREATE | NLM_F_REPLACE)
         }
-        Step::Withdraw(route) => (RouteNetlinkMessage::DelRoute(message(route)), 0),
+        RouteStep::Withdraw(route) => (RouteNetlinkMessage::DelRoute(message(route)), 0),
     }
 }
 

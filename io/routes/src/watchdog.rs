@@ -48,7 +48,7 @@ pub enum Alarm {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Watch {
+enum WatchState {
     Unwatched,
     Watched,
     Fenced,
@@ -57,8 +57,8 @@ enum Watch {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct State {
-    watch: Watch,
+struct WatchedWorker {
+    watch: WatchState,
     beat: u64,
     silent: Duration,
 }
@@ -69,37 +69,40 @@ pub struct Watchdog {
     silence: Duration,
     kill_after: Option<Duration>,
     last_look: Option<Duration>,
-    workers: Vec<State>,
+    workers: Vec<WatchedWorker>,
 }
 
 impl Watchdog {
     /// Creates a watchdog that watches no worker. `silence` is how long a worker may be silent,
     /// `kill_after` the grace after that.
     pub fn new(workers: usize, silence: Duration, kill_after: Option<Duration>) -> Self {
-        let nobody = State { watch: Watch::Unwatched, beat: 0, silent: Duration::ZERO };
+        let nobody =
+            WatchedWorker { watch: WatchState::Unwatched, beat: 0, silent: Duration::ZERO };
         Self { silence, kill_after, last_look: None, workers: vec![nobody; workers] }
     }
 
     /// Returns the time between two looks; `None` while no worker needs one.
     pub fn interval(&self) -> Option<Duration> {
-        let is_idle =
-            self.workers.iter().all(|state| matches!(state.watch, Watch::Unwatched | Watch::Hung));
+        let is_idle = self
+            .workers
+            .iter()
+            .all(|state| matches!(state.watch, WatchState::Unwatched | WatchState::Hung));
         (!is_idle).then(|| (self.silence / LOOKS).max(INTERVAL_MIN))
     }
 
     /// Starts to watch a worker; one that is watched already keeps its silence.
     pub fn watch(&mut self, worker: WorkerIndex, beat: u64) {
         let state = &mut self.workers[usize::from(worker)];
-        if state.watch != Watch::Watched {
-            *state = State { watch: Watch::Watched, beat, silent: Duration::ZERO };
+        if state.watch != WatchState::Watched {
+            *state = WatchedWorker { watch: WatchState::Watched, beat, silent: Duration::ZERO };
         }
     }
 
     /// Stops watching a worker that has no routes.
     pub fn unwatch(&mut self, worker: WorkerIndex) {
         let state = &mut self.workers[usize::from(worker)];
-        if matches!(state.watch, Watch::Watched | Watch::Fenced) {
-            state.watch = Watch::Unwatched;
+        if matches!(state.watch, WatchState::Watched | WatchState::Fenced) {
+            state.watch = WatchState::Unwatched;
         }
     }
 
@@ -116,32 +119,32 @@ impl Watchdog {
         let passed = since.min(2 * (self.silence / LOOKS).max(INTERVAL_MIN));
         let mut alarms = Vec::new();
         for (state, worker) in self.workers.iter_mut().zip(0..) {
-            if state.watch == Watch::Unwatched {
+            if state.watch == WatchState::Unwatched {
                 continue;
             }
             let current = beat(worker);
-            if is_over(worker) && matches!(state.watch, Watch::Watched | Watch::Fenced) {
-                *state = State { watch: Watch::Gone, beat: current, ..*state };
+            if is_over(worker) && matches!(state.watch, WatchState::Watched | WatchState::Fenced) {
+                *state = WatchedWorker { watch: WatchState::Gone, beat: current, ..*state };
                 alarms.push(Alarm::Gone(worker));
             } else if current != state.beat {
                 (state.beat, state.silent) = (current, Duration::ZERO);
                 state.watch = match state.watch {
                     // It still has its routes of last resort.
-                    Watch::Watched | Watch::Fenced => Watch::Watched,
-                    _ => Watch::Unwatched,
+                    WatchState::Watched | WatchState::Fenced => WatchState::Watched,
+                    _ => WatchState::Unwatched,
                 };
                 continue;
             }
             state.silent += passed;
             match (state.watch, self.kill_after) {
-                (Watch::Watched, _) if state.silent >= self.silence => {
-                    state.watch = Watch::Fenced;
+                (WatchState::Watched, _) if state.silent >= self.silence => {
+                    state.watch = WatchState::Fenced;
                     alarms.push(Alarm::Silent(worker));
                 }
-                (Watch::Fenced | Watch::Gone, Some(kill_after))
+                (WatchState::Fenced | WatchState::Gone, Some(kill_after))
                     if state.silent >= self.silence + grace(kill_after, stake(worker)) =>
                 {
-                    state.watch = Watch::Hung;
+                    state.watch = WatchState::Hung;
                     alarms.push(Alarm::Hung(worker));
                 }
                 _ => {}

@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 use weir_lab::steering::{Network, Node, Steering, SwitchKind, Watch};
 use weir_lab::wait_for;
 use weir_routes::bird::{BirdError, exported};
-use weir_routes::{KernelRoute, Route, Side};
+use weir_routes::{KernelRoute, Route, RouteSide};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_steering_node");
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -99,7 +99,7 @@ fn is_empty(node: &Node) -> Result<bool> {
 
 fn last_resort(metric: u32) -> u32 {
     let (prefix, next_hop) = (Ipv4Net::from(Ipv4Addr::LOCALHOST), Ipv4Addr::UNSPECIFIED);
-    Route { side: Side::Access, prefix, metric, next_hop }.last_resort().metric
+    Route { side: RouteSide::Access, prefix, metric, next_hop }.last_resort().metric
 }
 
 /// True if the node has routes, and all have the metric of last resort: no switch uses them while

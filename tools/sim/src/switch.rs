@@ -82,7 +82,7 @@ mod tests {
         let routes = |metric| {
             let prefix = site::public(1);
             let next_hop = Ipv4Addr::UNSPECIFIED;
-            vec![Route { side: weir_routes::Side::Internet, prefix, metric, next_hop }]
+            vec![Route { side: weir_routes::RouteSide::Internet, prefix, metric, next_hop }]
         };
         let [a, b] = [0, 1].map(|node| Place { node, worker: 0 });
         let to = site::public(1).addr();

@@ -17,8 +17,10 @@ use std::time::Instant;
 
 use ipnet::Ipv4Net;
 use weir_config::Bird;
-use weir_routes::Side;
-use weir_routes::bird_watch::{BirdWatch, Change, LOOK_INTERVAL, SideView, State, Watched};
+use weir_routes::RouteSide;
+use weir_routes::bird_watch::{
+    BirdWatch, LOOK_INTERVAL, SideChange, SideState, SideView, WatchedBird,
+};
 
 use super::inbox::Sender;
 use super::member_board::MemberBoard;
@@ -26,7 +28,7 @@ use super::member_board::MemberBoard;
 /// A side with the state that is in effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BirdSide {
-    pub side: Side,
+    pub side: RouteSide,
     pub view: SideView,
     /// Milliseconds for which this state has been in effect.
     pub lasts_ms: u64,
@@ -35,7 +37,7 @@ pub(crate) struct BirdSide {
 /// # Errors
 /// When the system gives no thread.
 pub(super) fn start(bird: &Bird, board: Arc<MemberBoard>, inbox: Sender) -> io::Result<()> {
-    let watched = Watched {
+    let watched = WatchedBird {
         socket: bird.socket.clone(),
         protocols: [bird.access.clone(), bird.internet.clone()],
     };
@@ -69,14 +71,14 @@ fn run(mut watch: BirdWatch, board: &MemberBoard, inbox: &Sender) {
 /// Returns the prefixes that the guard has set, by side.
 fn in_kernel(board: &MemberBoard) -> [BTreeSet<Ipv4Net>; 2] {
     let status = board.status();
-    [Side::Access, Side::Internet].map(|side| {
+    [RouteSide::Access, RouteSide::Internet].map(|side| {
         let name = side.to_string();
         let routes = status.routes.iter().filter(|route| route.is_set && route.side == name);
         routes.filter_map(|route| route.prefix.parse().ok()).collect()
     })
 }
 
-fn log(change: &Change) {
+fn log(change: &SideChange) {
     let (side, why) = (change.side.to_string(), &change.why);
     match (change.before.cause(), change.now.cause()) {
         (None, Some(cause)) => tracing::warn!(
@@ -85,7 +87,7 @@ fn log(change: &Change) {
             cause,
             "the routes of a side are not announced: {why}"
         ),
-        (Some(_), None) if change.now == State::Up => {
+        (Some(_), None) if change.now == SideState::Up => {
             tracing::info!(event = "bird-up", side, "the routes of a side are announced again");
         }
         _ => {}

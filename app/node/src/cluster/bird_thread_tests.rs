@@ -108,7 +108,7 @@ fn start_thread(socket: &Path, board: &Arc<MemberBoard>) -> Receiver {
 }
 
 /// Waits until the access side is in `state`; returns how long that took, and the stated reason.
-fn wait_for(news: &mut Receiver, state: State) -> (Duration, String) {
+fn wait_for(news: &mut Receiver, state: SideState) -> (Duration, String) {
     let begun = Instant::now();
     loop {
         let news = news.recv_timeout(DEADLINE).expect("a poll ends whatever BIRD does");
@@ -139,19 +139,19 @@ fn bird_is_down_while_it_stalls_is_dead_babbles_or_drops_routes() {
     let bird = FakeBird::start(Mood::Exports("10.100.0.1/32"));
     show_route(&board, "10.100.0.1/32");
     let mut news = start_thread(&bird.path, &board);
-    wait_for(&mut news, State::Up);
+    wait_for(&mut news, SideState::Up);
     for mood in [Mood::Stands, Mood::Dead, Mood::Babbles] {
         bird.become_(mood);
-        let (took, why) = wait_for(&mut news, State::NoAnswer);
+        let (took, why) = wait_for(&mut news, SideState::NoAnswer);
         assert!(took >= Duration::from_secs(2), "{mood:?} counts only once it lasts: {took:?}");
         assert!(!why.is_empty());
         bird.become_(Mood::Exports("10.100.0.1/32"));
-        wait_for(&mut news, State::Up);
+        wait_for(&mut news, SideState::Up);
     }
     show_route(&board, "10.100.0.2/32");
-    let (_, why) = wait_for(&mut news, State::NotExporting);
+    let (_, why) = wait_for(&mut news, SideState::NotExporting);
     assert_eq!(why, "access_switch does not export 1 of 1 prefixes, 10.100.0.2/32 among them");
     bird.become_(Mood::Exports("10.100.0.2/32"));
-    wait_for(&mut news, State::Up);
+    wait_for(&mut news, SideState::Up);
     std::fs::remove_file(&bird.path).unwrap();
 }

@@ -19,7 +19,9 @@ use std::time::Duration;
 
 use weir_node_core::GuardNews;
 use weir_replication::STALL_US;
-use weir_routes::{Event, Fence, Guard, Options, RequestError, Route, SharedWords, WorkerIndex};
+use weir_routes::{
+    Fence, Guard, GuardEvent, GuardOptions, RequestError, Route, SharedWords, WorkerIndex,
+};
 
 use crate::failure::Failure;
 use crate::turns::{Thread, Turns};
@@ -64,7 +66,7 @@ pub(super) fn start_guard(words: Arc<SharedWords>) -> Result<Guard, Failure> {
     // The guard fences after the same time that a worker takes for a stall: a worker that finds
     // that it stalled must not go on as if the guard had not fenced it.
     let silence = Duration::from_micros(STALL_US);
-    Guard::start(command, words, Options { silence, ..Options::default() })
+    Guard::start(command, words, GuardOptions { silence, ..GuardOptions::default() })
         .map_err(|error| Failure::Cluster(format!("guard of the routes: {error}")))
 }
 
@@ -147,17 +149,17 @@ fn run(
     }
 }
 
-fn news_of(event: Event) -> GuardNews {
+fn news_of(event: GuardEvent) -> GuardNews {
     match event {
-        Event::Fenced { worker, .. } => GuardNews::Fenced { worker },
-        Event::Restarted { reason } => {
+        GuardEvent::Fenced { worker, .. } => GuardNews::Fenced { worker },
+        GuardEvent::Restarted { reason } => {
             GuardNews::Said { text: format!("the guard ended ({reason}) and was restarted") }
         }
-        Event::Incomplete { worker, total, .. } => {
+        GuardEvent::Incomplete { worker, total, .. } => {
             GuardNews::Said { text: format!("worker {worker}: {total} routes were refused") }
         }
-        Event::Silent => GuardNews::Silent,
-        Event::Awake => GuardNews::Awake,
-        Event::Absent { reason } => GuardNews::Absent { why: reason },
+        GuardEvent::Silent => GuardNews::Silent,
+        GuardEvent::Awake => GuardNews::Awake,
+        GuardEvent::Absent { reason } => GuardNews::Absent { why: reason },
     }
 }

@@ -1,9 +1,9 @@
 //! From the rings to memory or spool.
 
-use super::{Courier, Link, TURN_EVENTS, unix_ms};
+use super::{CollectorLink, Courier, TURN_EVENTS, unix_ms};
 use crate::counters::{Loss, add};
 use crate::nat_event::{NatEvent, NatEventKind};
-use crate::spool::{Refused, Spool};
+use crate::spool::{NotStored, Spool};
 
 impl Courier {
     /// Takes events from the rings and accepts them. True if there were any.
@@ -93,7 +93,8 @@ impl Courier {
 
     /// Whether new events need not go through the spool.
     fn is_direct(&self) -> bool {
-        !self.has_unread() && (matches!(self.link, Link::Up(_)) || self.orders.spool.is_none())
+        !self.has_unread()
+            && (matches!(self.link, CollectorLink::Up(_)) || self.orders.spool.is_none())
     }
 
     pub(super) fn has_unread(&self) -> bool {
@@ -124,7 +125,7 @@ impl Courier {
     /// Writes to the spool the events that only memory has. Returns the reason if it could not
     /// write all of them. While there are such events, nothing in the spool is unread: later events
     /// are appended behind them.
-    pub(super) fn spill(&mut self) -> Option<Refused> {
+    pub(super) fn spill(&mut self) -> Option<NotStored> {
         let spool = self.orders.spool.as_mut()?;
         let mut batch = Vec::new();
         loop {

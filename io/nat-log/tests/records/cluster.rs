@@ -1,7 +1,7 @@
 //! Members of a cluster: tenancies that outlive their node, and missing logs.
 
-use weir_nat_log::Verdict::{CannotSay, Held, Nobody};
-use weir_nat_log::{About, Answer, Begin, End, Reason, search_logs};
+use weir_nat_log::LogVerdict::{CannotSay, Held, Nobody};
+use weir_nat_log::{About, Begin, LogAnswer, Reason, TenancyEnd, search_logs};
 
 use crate::folder::time;
 use crate::told::{NodeLog, PUBLIC, Place, answer, ask, homes, question};
@@ -21,7 +21,7 @@ fn owner(name: &str, skew_ms: i64) -> NodeLog {
     node
 }
 
-fn reasons(answer: &Answer) -> Vec<Reason> {
+fn reasons(answer: &LogAnswer) -> Vec<Reason> {
     answer.missing.iter().map(|missing| missing.reason).collect()
 }
 
@@ -59,7 +59,7 @@ fn a_restart_of_a_member_ends_no_tenancy() {
     assert_eq!(ask(&logs, port, 65_000), (Nobody, vec![]));
     let holder = &answer(&logs, port, 35_000).holders[0];
     assert_eq!((holder.from, holder.begin), (Some(time(20_000)), Begin::Allocated));
-    assert_eq!((holder.until, holder.end), (Some(time(60_000)), End::Released));
+    assert_eq!((holder.until, holder.end), (Some(time(60_000)), TenancyEnd::Released));
     assert_eq!(holder.nodes, ["n1", "n2", "n1"]);
 }
 
@@ -121,7 +121,7 @@ fn a_listing_that_lacks_a_block_ends_its_tenancy() {
     let answer = answer(&logs, port, 25_000);
     assert_eq!((answer.verdict, homes(&answer)), (Held, vec![7]));
     let holder = &answer.holders[0];
-    assert_eq!((holder.end, holder.until), (End::NotListed, Some(time(32_000))));
+    assert_eq!((holder.end, holder.until), (TenancyEnd::NotListed, Some(time(32_000))));
     assert_eq!(ask(&logs, port, 40_000), (Nobody, vec![]));
     // Without the end of the listing the logs cannot say.
     let mut cut = logs.clone();

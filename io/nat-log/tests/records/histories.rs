@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use weir_nat_log::{About, Question, Verdict, search_logs};
+use weir_nat_log::{About, LogQuestion, LogVerdict, search_logs};
 
 use crate::folder::Random;
 use crate::told::{NodeLog, PUBLIC, Place, homes, question};
@@ -414,13 +414,13 @@ struct Count {
 
 fn check(world: &World, files: &[&[u8]], block: u16, at_ms: u64, count: &mut Count, case: &str) {
     let port = Place { lane: LANE, epoch: 0, block }.port() + 7;
-    let question: Question = question(About::Port(PUBLIC.into(), port), at_ms, at_ms);
+    let question: LogQuestion = question(About::Port(PUBLIC.into(), port), at_ms, at_ms);
     let answer = search_logs(files, &question).expect("memory is read");
     let case = format!("{case}, block {block} at {at_ms} ms: {answer:#?}");
     let named: BTreeSet<u8> = homes(&answer).into_iter().collect();
     let reach_ms = CLOCK_ERROR_MS + SKEW_MS + 1;
     match answer.verdict {
-        Verdict::Held => {
+        LogVerdict::Held => {
             count.held += 1;
             assert_eq!(named.len(), 1, "{case}");
             assert!(world.has(block, at_ms).is_subset(&named), "a wrong home is named: {case}");
@@ -430,12 +430,12 @@ fn check(world: &World, files: &[&[u8]], block: u16, at_ms: u64, count: &mut Cou
                 "the holder is not near that time: {case}"
             );
         }
-        Verdict::Nobody => {
+        LogVerdict::Nobody => {
             count.nobody += 1;
             assert!(named.is_empty(), "{case}");
             assert_eq!(world.has(block, at_ms), BTreeSet::new(), "it was held: {case}");
         }
-        Verdict::CannotSay => count.cannot_say += 1,
+        LogVerdict::CannotSay => count.cannot_say += 1,
     }
 }
 
@@ -488,7 +488,7 @@ fn with_all_logs_and_no_death_every_question_has_an_answer() {
             let answer = search_logs(&whole, &question).expect("memory is read");
             let case = format!("seed {seed}, block {block} at {at_ms} ms: {answer:#?}");
             let is_named = world.truths.iter().any(|truth| truth.block == block);
-            if answer.verdict == Verdict::CannotSay && is_named {
+            if answer.verdict == LogVerdict::CannotSay && is_named {
                 // Two homes within the clock error, and no other reason.
                 assert_eq!(answer.missing, [], "{case}");
                 let reach_ms = margin + 1;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use weir_nat_log::{About, Answer, Question, Verdict, search_logs};
+use weir_nat_log::{About, LogAnswer, LogQuestion, LogVerdict, search_logs};
 
 use crate::folder::time;
 
@@ -164,23 +164,23 @@ impl Place {
     }
 }
 
-pub(crate) fn question(about: About, from_ms: u64, until_ms: u64) -> Question {
+pub(crate) fn question(about: About, from_ms: u64, until_ms: u64) -> LogQuestion {
     let time = Some((time(from_ms), time(until_ms)));
-    Question { about, time, clock_error: Duration::from_secs(1) }
+    LogQuestion { about, time, clock_error: Duration::from_secs(1) }
 }
 
 /// Returns the holders of a port at a time, each as the last number of the home's address.
-pub(crate) fn ask(logs: &[NodeLog], port: u16, at_ms: u64) -> (Verdict, Vec<u8>) {
+pub(crate) fn ask(logs: &[NodeLog], port: u16, at_ms: u64) -> (LogVerdict, Vec<u8>) {
     let answer = answer(logs, port, at_ms);
     (answer.verdict, homes(&answer))
 }
 
-pub(crate) fn answer(logs: &[NodeLog], port: u16, at_ms: u64) -> Answer {
+pub(crate) fn answer(logs: &[NodeLog], port: u16, at_ms: u64) -> LogAnswer {
     let texts: Vec<Vec<u8>> = logs.iter().map(NodeLog::text).collect();
     let texts: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
     search_logs(&texts, &question(About::Port(PUBLIC.into(), port), at_ms, at_ms)).expect("read")
 }
 
-pub(crate) fn homes(answer: &Answer) -> Vec<u8> {
+pub(crate) fn homes(answer: &LogAnswer) -> Vec<u8> {
     answer.holders.iter().map(|holder| holder.subscriber.octets()[3]).collect()
 }

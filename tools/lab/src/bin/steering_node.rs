@@ -27,7 +27,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use weir_routes::{
-    Event, Fence, Guard, Heartbeat, Options, Route, SharedWords, Side, WorkerIndex, guard,
+    Fence, Guard, GuardEvent, GuardOptions, Heartbeat, Route, RouteSide, SharedWords, WorkerIndex,
+    guard,
 };
 
 /// Time of a turn of an idle worker.
@@ -83,10 +84,10 @@ fn start_worker(words: &Arc<SharedWords>, index: WorkerIndex) -> Worker {
 fn run_node(socket: &str, workers: &str, times: &[&str]) -> Result<()> {
     let times: Vec<Duration> =
         times.iter().map(|time| Ok(Duration::from_millis(time.parse()?))).collect::<Result<_>>()?;
-    let options = Options {
+    let options = GuardOptions {
         silence: *times.first().context("no SILENCE")?,
         kill_after: times.get(1).copied(),
-        ..Options::default()
+        ..GuardOptions::default()
     };
     let words = Arc::new(SharedWords::new(workers.parse()?)?);
     let program = env::current_exe()?;
@@ -111,8 +112,8 @@ fn run_node(socket: &str, workers: &str, times: &[&str]) -> Result<()> {
             }
         }
         match guard.wait(Duration::from_secs(1), Some(requests.as_fd())) {
-            Some(Event::Fenced { worker, .. }) => say(&format!("fenced {worker}")),
-            Some(Event::Restarted { .. }) => {
+            Some(GuardEvent::Fenced { worker, .. }) => say(&format!("fenced {worker}")),
+            Some(GuardEvent::Restarted { .. }) => {
                 say(&format!("restarted guard {}", guard.process_id().unwrap_or(0)));
             }
             Some(event) => say(&format!("{event:?}")),
@@ -148,7 +149,7 @@ fn route(text: &str) -> Result<Route> {
     let fields: Vec<&str> = text.split(',').collect();
     let [side, prefix, next_hop, metric] = fields[..] else { bail!("not a route: {text}") };
     Ok(Route {
-        side: if side == "access" { Side::Access } else { Side::Internet },
+        side: if side == "access" { RouteSide::Access } else { RouteSide::Internet },
         prefix: prefix.parse()?,
         next_hop: next_hop.parse()?,
         metric: metric.parse()?,

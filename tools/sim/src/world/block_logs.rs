@@ -12,7 +12,7 @@ use std::ops::AddAssign;
 use std::time::{Duration, UNIX_EPOCH};
 
 use weir_nat::{BlockEvent, Endpoint};
-use weir_nat_log::{About, NodeLife, Question, Scribe, Verdict, search_logs};
+use weir_nat_log::{About, LogQuestion, LogVerdict, NodeLife, Scribe, search_logs};
 use weir_worker::to_log;
 
 use super::World;
@@ -162,7 +162,7 @@ impl BlockLogs {
         let logs: Vec<&[u8]> =
             all.filter(|(node, _)| is_asked(*node)).map(|(_, log)| &log.text[..]).collect();
         let at = UNIX_EPOCH + Duration::from_millis(BEGAN_MS + used.at_us / 1_000);
-        let question = Question {
+        let question = LogQuestion {
             about: About::Port(used.public.address.into(), used.public.port),
             time: Some((at, at)),
             clock_error: CLOCK_ERROR,
@@ -170,9 +170,9 @@ impl BlockLogs {
         let answer = search_logs(&logs, &question).expect("logs in memory are readable");
         let home = Ipv4Addr::from(used.home);
         let is_right = match answer.verdict {
-            Verdict::CannotSay => return Ok(false),
-            Verdict::Nobody => false,
-            Verdict::Held => answer.holders.iter().all(|holder| holder.subscriber == home),
+            LogVerdict::CannotSay => return Ok(false),
+            LogVerdict::Nobody => false,
+            LogVerdict::Held => answer.holders.iter().all(|holder| holder.subscriber == home),
         };
         if is_right {
             return Ok(true);
