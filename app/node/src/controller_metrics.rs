@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use weir_controller::standing::{Drain, Standing};
+use weir_controller::standing::{ControllerStanding, Drain};
 
 use crate::admin;
 use crate::metrics::{Family, Labels, NO_LABEL, build_info, encoded};
@@ -16,7 +16,7 @@ use crate::metrics::{Family, Labels, NO_LABEL, build_info, encoded};
 /// The numbers of a controller at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct ControllerNumbers {
-    pub standing: Standing,
+    pub standing: ControllerStanding,
     /// Turns of its loop since start.
     pub turns_total: u64,
 }
@@ -87,11 +87,11 @@ impl Collector for Scrape {
 #[cfg(test)]
 pub(crate) fn sample() -> ControllerNumbers {
     let drain = |shards| Drain { by: "ann".into(), since_ms: 10_000, shards, waits: String::new() };
-    let standing = Standing {
+    let standing = ControllerStanding {
         is_leading: true,
         frozen: Some("frozen by ann".into()),
         drains: [("edge1".to_owned(), drain(3)), ("edge2".to_owned(), drain(0))].into(),
-        ..Standing::default()
+        ..ControllerStanding::default()
     };
     ControllerNumbers { standing, turns_total: 7 }
 }

@@ -15,7 +15,7 @@ use weir_config::{LogFormat, LogLevel};
 use weir_controller::ask::HttpReports;
 use weir_controller::operate::ClusterStatus;
 use weir_controller::run::Runner;
-use weir_controller::state::Options;
+use weir_controller::state::ControllerOptions;
 use weir_etcd::LeaderRecord;
 use weir_node::{ControllerNumbers, log_to_stderr, serve_controller};
 
@@ -188,7 +188,7 @@ fn lead_until_told(args: &Args) -> anyhow::Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(event = "controller-starting", name, version, "starting");
     let cluster = args.etcd.connect()?;
-    let mut options = Options::new(&name, random()?);
+    let mut options = ControllerOptions::new(&name, random()?);
     options.moves_per_min = args.moves_per_min;
     let record = LeaderRecord { boot_id: format!("{:032x}", random()?), name };
     let mut signals = Signals::new([SIGTERM, SIGINT])?;

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use weir_config::{ConfigFile, MembershipSettings};
 use weir_controller::operate::Operator;
-use weir_etcd::{Cause, Cluster, Key, Options, Password, Store, TlsFiles, User};
+use weir_etcd::{Cause, ClientOptions, EtcdCluster, Key, Password, Store, TlsFiles, User};
 
 /// Number of tries to connect to a member that answers.
 const MEMBER_TRIES: usize = 4;
@@ -51,17 +51,17 @@ impl EtcdArgs {
     ///
     /// # Errors
     /// When an argument is missing or wrong.
-    pub(crate) fn connect(&self) -> anyhow::Result<Cluster> {
+    pub(crate) fn connect(&self) -> anyhow::Result<EtcdCluster> {
         self.connect_to(None)
     }
 
     /// As [`connect`](Self::connect); `known` is the name of the cluster, if it is known from
     /// elsewhere than the arguments.
-    fn connect_to(&self, known: Option<&str>) -> anyhow::Result<Cluster> {
+    fn connect_to(&self, known: Option<&str>) -> anyhow::Result<EtcdCluster> {
         let file = self.config.as_deref().map(membership).transpose()?;
         let name = self.name(known, file.as_ref())?;
         let endpoints = self.endpoints(file.as_ref())?;
-        let mut options = Options::new(name.parse()?, endpoints, random()? as u64);
+        let mut options = ClientOptions::new(name.parse()?, endpoints, random()? as u64);
         options.tls = match &self.etcd_ca {
             Some(ca) => {
                 let client = self.etcd_cert.clone().zip(self.etcd_key.clone());
@@ -74,7 +74,7 @@ impl EtcdArgs {
             }),
         };
         options.user = self.user(file.as_ref())?;
-        Cluster::start(options, || ()).map_err(|errors| {
+        EtcdCluster::start(options, || ()).map_err(|errors| {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
             anyhow::anyhow!("{}", errors.join("; "))
         })

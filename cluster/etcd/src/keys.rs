@@ -36,7 +36,7 @@ pub enum Key {
 
 /// A part of the keys that can be listed and watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Range {
+pub enum KeyRange {
     /// Every key of the cluster.
     All,
     Nodes,
@@ -80,13 +80,13 @@ impl Keys {
     }
 
     /// Returns the prefix that the paths of `range`, and no others, share.
-    pub fn range(&self, range: Range) -> String {
+    pub fn range(&self, range: KeyRange) -> String {
         let folder = match range {
-            Range::All => "",
-            Range::Nodes => "nodes/",
-            Range::Shards => "shards/",
-            Range::Intents => "intents/",
-            Range::Events => "events/",
+            KeyRange::All => "",
+            KeyRange::Nodes => "nodes/",
+            KeyRange::Shards => "shards/",
+            KeyRange::Intents => "intents/",
+            KeyRange::Events => "events/",
         };
         format!("{}{folder}", self.prefix)
     }

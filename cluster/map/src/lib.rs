@@ -26,6 +26,8 @@ pub mod map;
 mod rank;
 
 pub use lane::{Grant, LaneSet, Seat, SeatSet};
-pub use map::{LaneEntry, Member, MemberState, Move, Refused, ShardEntry, Transition, Violation};
+pub use map::{
+    LaneEntry, Member, MemberState, Move, ShardEntry, Transition, TransitionRefusal, Violation,
+};
 pub use rank::Rank;
 pub use weir_ids::{BootId, Epoch, Incarnation, LANES, NameError, NodeId, ShardId, Term, WorkerId};

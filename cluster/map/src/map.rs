@@ -60,7 +60,7 @@ pub use check::Violation;
 pub use entry::{LaneEntry, MEMBERS_MAX, Member, MemberState, Move, ShardEntry};
 pub use json::EntryError;
 pub use rebase::{Doubt, NoBase, Rebased, Stand, Witness, needs_rebase, rebase};
-pub use transition::{Refused, Transition};
+pub use transition::{Transition, TransitionRefusal};
 
 #[cfg(test)]
 mod transition_tests;

@@ -11,7 +11,7 @@ use weir_stream::{PeerIndex, PeerSigns};
 
 /// An event. Workers are named by their indices on the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Event {
+pub enum CoreEvent {
     /// The keys of the cluster, in etcd's order.
     Mirror(MirrorEvent),
     /// The node's own registration.
@@ -19,12 +19,12 @@ pub enum Event {
     /// For a node that started without etcd: etcd answers, and holds the cluster that the node
     /// knows, or the one of this id.
     ClusterFound(Result<(), String>),
-    /// The result of the write of a shard's entry ([`Action::Write`](crate::Action::Write)).
+    /// The result of the write of a shard's entry ([`CoreAction::Write`](crate::CoreAction::Write)).
     Written {
         shard: ShardId,
-        how: Written,
+        how: WriteResult,
     },
-    /// A save of the map has ended ([`Action::Save`](crate::Action::Save)): it is on disk, or
+    /// A save of the map has ended ([`CoreAction::Save`](crate::CoreAction::Save)): it is on disk, or
     /// failed for this reason.
     Saved(Result<(), String>),
     Guard(GuardNews),
@@ -42,13 +42,13 @@ pub enum Event {
     /// A slot of 10 ms has ended: what each worker shows.
     Slot(Vec<WorkerSlot>),
     /// The node is asked to end: it hands over what other nodes can serve
-    /// ([`Action::HandedOver`](crate::Action::HandedOver)).
+    /// ([`CoreAction::HandedOver`](crate::CoreAction::HandedOver)).
     HandOver,
     /// The node ends now.
     End,
 }
 
-impl Event {
+impl CoreEvent {
     /// Returns the number of workers that a node must have to be handed the event.
     pub(crate) fn workers(&self) -> usize {
         match self {
@@ -108,7 +108,7 @@ impl Registration {
 
 /// The result of a write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Written {
+pub enum WriteResult {
     Done,
     /// The entry was not written, or perhaps it was: the entry itself shows that.
     NotDone,
@@ -116,7 +116,7 @@ pub enum Written {
     Refused(String),
 }
 
-impl Written {
+impl WriteResult {
     pub fn of(outcome: &Outcome) -> Self {
         match outcome {
             Outcome::Done(_) => Self::Done,

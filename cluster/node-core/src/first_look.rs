@@ -17,7 +17,7 @@ const ETCD_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The cluster that a node starts with.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundCluster {
     pub cluster_id: String,
     pub desired: Desired,
     /// Whether the settings are those on disk.
@@ -97,10 +97,10 @@ impl FirstLook {
         looked: Result<(String, Desired), NotFound>,
         map: &KnownMap,
         name: &str,
-    ) -> Option<Found> {
+    ) -> Option<FoundCluster> {
         let (awaited, why) = match looked {
             Ok((cluster_id, desired)) => {
-                return Some(Found { cluster_id, desired, is_without_etcd: false });
+                return Some(FoundCluster { cluster_id, desired, is_without_etcd: false });
             }
             Err(NotFound::Missing(awaited, why)) => {
                 self.silent = None;
@@ -110,7 +110,7 @@ impl FirstLook {
                 let silent = *self.silent.get_or_insert(now);
                 match on_disk(map, name) {
                     Ok((cluster_id, desired)) if now >= silent + ETCD_PATIENCE => {
-                        return Some(Found { cluster_id, desired, is_without_etcd: true });
+                        return Some(FoundCluster { cluster_id, desired, is_without_etcd: true });
                     }
                     Ok(_) => (Awaited::Etcd, why),
                     Err(no_start) => {

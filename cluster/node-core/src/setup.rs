@@ -4,13 +4,13 @@ use weir_config::{ClusterShard, Desired, ShardSettings};
 use weir_etcd::NodeRecord;
 use weir_map::{BootId, ShardId};
 use weir_replication::command::ShardSetup;
-use weir_roles::{DesiredShard, Input, NodeWorker};
+use weir_roles::{DesiredShard, NodeWorker, RolesInput};
 use weir_stream::{Fingerprint, FingerprintPart};
 
 /// Returns the cluster's file as roles take it.
-pub fn desired_input(desired: &Desired) -> Input {
+pub fn desired_input(desired: &Desired) -> RolesInput {
     let shards = desired.shards.iter().filter_map(|shard| desired_shard(desired, shard));
-    Input::Desired { shards: shards.collect(), fingerprint: fingerprint(desired) }
+    RolesInput::Desired { shards: shards.collect(), fingerprint: fingerprint(desired) }
 }
 
 fn desired_shard(desired: &Desired, shard: &ClusterShard) -> Option<DesiredShard> {

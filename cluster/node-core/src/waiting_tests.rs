@@ -13,7 +13,7 @@ fn flood_of_states_leaves_the_newest_of_each() {
         let shard = ShardId((number % 5) as u32);
         let why = number.to_string();
         for notice in [
-            Notice::Written { shard, how: Written::Refused(why.clone()) },
+            Notice::Written { shard, how: WriteResult::Refused(why.clone()) },
             Notice::Saved(Ok(())),
             Notice::ClusterFound(Err(why.clone())),
             Notice::Guard(GuardNews::Set { worker: 0, number }),
@@ -31,7 +31,7 @@ fn flood_of_states_leaves_the_newest_of_each() {
     let is_last = |why: &str| why.parse::<u64>().is_ok_and(|number| number >= 20_000 - 5);
     for notice in drain(&mut notices) {
         let is_newest = match &notice {
-            Notice::Written { how: Written::Refused(why), .. } => is_last(why),
+            Notice::Written { how: WriteResult::Refused(why), .. } => is_last(why),
             Notice::ClusterFound(Err(why)) => why == "19999",
             Notice::Guard(GuardNews::Set { number, .. } | GuardNews::NotSet { number, .. }) => {
                 *number == 19_999
@@ -70,7 +70,7 @@ fn events_of_the_guard_above_the_bound_are_counted_and_the_newest_stay_in_order(
 
 #[test]
 fn two_stalls_without_room_are_reported_as_one_with_the_packets_of_both() {
-    let mut stall = Stall::default();
+    let mut stall = StallEnd::default();
     assert!(!stall.add(Fence(1), 10));
     assert!(stall.add(Fence(2), 20), "the first stall is not reported by itself");
     assert!(stall.is_waiting());

@@ -6,12 +6,12 @@
 use weir_engine::Engine;
 use weir_map::{Epoch, LANES};
 use weir_nat::ShardIndex;
-use weir_stream::{BootId, Kind, Lane, Lineage, PeerIndex, Provenance, REPLICAS_MAX};
+use weir_stream::{BootId, Lane, Lineage, PeerIndex, Provenance, REPLICAS_MAX, RecordKind};
 use weir_wire::frame::Frame;
 
 use super::Replication;
-use super::outgoing::Outgoing;
-use super::shard_copies::{Announcement, Grant, ShardCopies};
+use super::outgoing::OutgoingCopy;
+use super::shard_copies::{Announcement, PendingGrant, ShardCopies};
 use super::tell::{message, pair};
 use super::world::tick;
 use crate::command::{CopyOrder, GrantOrder, Misses, ShardDuties};
@@ -123,7 +123,7 @@ impl Replication {
                 lane.outgoing.iter_mut().for_each(|out| out.restart(&mut self.endpoint));
             } else {
                 let body = pair(now, before);
-                let lineage = message(Kind::Lineage, part.number, &body);
+                let lineage = message(RecordKind::Lineage, part.number, &body);
                 self.endpoint.tell(&lane.readers, Lane::ALL[number], &lineage, now_us);
             }
             // Lineages of an earlier build are arbitrary numbers, most of them greater than every
@@ -155,13 +155,13 @@ impl Replication {
                 stays
             });
             for (peer, boot) in wanted {
-                let is_there = |out: &Outgoing| (out.peer, out.boot) == (peer, boot);
+                let is_there = |out: &OutgoingCopy| (out.peer, out.boot) == (peer, boot);
                 if own.outgoing.iter().any(is_there) {
                     continue;
                 }
                 match self.endpoint.start_copy(peer, boot, number, lane) {
                     Some(copy) => {
-                        own.outgoing.push(Outgoing::new(peer, boot, copy));
+                        own.outgoing.push(OutgoingCopy::new(peer, boot, copy));
                     }
                     None => has_all = false,
                 }
@@ -224,7 +224,7 @@ impl Replication {
         grants.retain(|grant| duties.grants.contains(&grant.order));
         for &order in &duties.grants {
             if !grants.iter().any(|grant| grant.order == order) {
-                grants.push(Grant { order, journal_end, sent: None });
+                grants.push(PendingGrant { order, journal_end, sent: None });
             }
         }
         let (term, to) = match &duties.announced {

@@ -41,21 +41,21 @@ use std::net::{SocketAddr, SocketAddrV4};
 use weir_map::{Epoch, ShardId};
 use weir_nat::{BODY_MAX, Nat, ShardIndex};
 use weir_stream::{
-    BootId, ClusterKeys, Comeback, Endpoint, Fingerprint, Identity, OptionError, Options,
-    PeerError, PeerIndex, PeerSigns, Received, RedirectForm, Refusal, Transmit,
+    BootId, ClusterKeys, Comeback, DatagramRefusal, Fingerprint, Identity, OptionError, PeerError,
+    PeerIndex, PeerSigns, Received, RedirectForm, StreamEndpoint, StreamOptions, Transmit,
 };
 
 use command::ShardSetup;
 pub use command::WorkerCommand;
 pub use commit::CommitOptions;
-use commit::Commits;
+use commit::CommitQueue;
 pub use event::WorkerEvent;
-use peers::{Peer, Peers};
+use peers::{ReplicationPeer, ReplicationPeers};
 pub use stall::{LATE_MAX_US, STALL_US, Stall};
 pub use state::ReplicationCounters;
-use state::State;
+use state::ReplicationState;
 use status::Counted;
-pub use status::{CopyCounts, ReplicationStatus};
+pub use status::{CopyCounts, ReplicationReport};
 use tell::SHARDS_PER_SWEEP;
 use weir_engine::{Engine, Misses, Now, Output, Redirects};
 use weir_wire::frame::Frame;
@@ -75,10 +75,10 @@ const SWEEP_US: u64 = 1_000;
 /// A worker's replication, without decisions: one thread owns it, as it owns the engine.
 #[derive(Debug)]
 pub struct Replication {
-    endpoint: Endpoint,
+    endpoint: StreamEndpoint,
     boot: BootId,
-    peers: Peers,
-    state: State,
+    peers: ReplicationPeers,
+    state: ReplicationState,
     /// Lineages drawn in this incarnation.
     lineages: u64,
     /// Shards with grants or announcements under way.
@@ -86,7 +86,7 @@ pub struct Replication {
     /// Shards whose removal from the NAT is under way.
     removing: Vec<(ShardIndex, ShardId)>,
     swept: usize,
-    commits: Commits,
+    commits: CommitQueue,
     counted: Counted,
     sweep_due_us: u64,
     /// Last reported state of each shard that a peer came back to.
@@ -106,7 +106,7 @@ impl Replication {
     /// # Errors
     /// [`OptionError`].
     pub fn new(
-        options: Options,
+        options: StreamOptions,
         identity: Identity,
         fingerprint: Fingerprint,
         keys: ClusterKeys,
@@ -114,14 +114,14 @@ impl Replication {
     ) -> Result<Self, OptionError> {
         Ok(Self {
             boot: identity.boot,
-            endpoint: Endpoint::new(options, identity, fingerprint, keys)?,
-            peers: Peers::default(),
-            state: State::new(shards_max),
+            endpoint: StreamEndpoint::new(options, identity, fingerprint, keys)?,
+            peers: ReplicationPeers::default(),
+            state: ReplicationState::new(shards_max),
             lineages: 0,
             busy: VecDeque::new(),
             removing: Vec::new(),
             swept: 0,
-            commits: Commits::none(),
+            commits: CommitQueue::none(),
             counted: Counted::default(),
             sweep_due_us: 0,
             comebacks: BTreeMap::new(),
@@ -182,9 +182,13 @@ impl Replication {
             self.forget_address(former, engine);
         } else {
             match self.endpoint.add_peer(id, address.into(), now_us) {
-                Ok(place) => {
-                    self.peers.0.push(Peer { id, place, address, met: None, redirects: None })
-                }
+                Ok(place) => self.peers.0.push(ReplicationPeer {
+                    id,
+                    place,
+                    address,
+                    met: None,
+                    redirects: None,
+                }),
                 Err(PeerError::Full | PeerError::Known(_)) => {
                     self.state.counters.refused_total += 1;
                     return;
@@ -294,7 +298,7 @@ impl Replication {
         datagram: &mut [u8],
         now_us: u64,
         nat: &mut Nat,
-    ) -> Result<Received, Refusal> {
+    ) -> Result<Received, DatagramRefusal> {
         let world = &mut World { nat, state: &mut self.state, now_us };
         self.endpoint.receive(SocketAddr::V4(from), datagram, now_us, world)
     }
@@ -427,7 +431,7 @@ impl Replication {
     }
 }
 
-fn redirects_of(endpoint: &Endpoint, peer: PeerIndex) -> Redirects {
+fn redirects_of(endpoint: &StreamEndpoint, peer: PeerIndex) -> Redirects {
     match endpoint.redirects(peer) {
         RedirectForm::Refused => Redirects::Refused,
         RedirectForm::Plain => Redirects::Plain,

@@ -5,12 +5,12 @@ use weir_nat::ShardIndex;
 /// Indexes of shards by the number that all nodes know them by. The operator chooses the numbers,
 /// so no secret is mixed in.
 #[derive(Debug)]
-pub(super) struct Numbers {
+pub(super) struct ShardIndexes {
     /// Slots; their count is a power of two.
     places: Box<[Option<(u32, ShardIndex)>]>,
 }
 
-impl Numbers {
+impl ShardIndexes {
     /// Returns an empty table for at most `shards_max` shards.
     pub(super) fn new(shards_max: usize) -> Self {
         let places = (2 * shards_max).next_power_of_two().max(2);
@@ -81,7 +81,7 @@ mod tests {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (seed >> 33) as u32 % below
         };
-        let (mut numbers, mut map) = (Numbers::new(16), BTreeMap::new());
+        let (mut numbers, mut map) = (ShardIndexes::new(16), BTreeMap::new());
         for _ in 0..20_000 {
             let number = random(64) * 0x0100_0001;
             assert_eq!(numbers.get(number), map.get(&number).copied());

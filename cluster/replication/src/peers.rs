@@ -8,7 +8,7 @@ use weir_stream::{BootId, PeerIndex};
 use crate::PeerId;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Peer {
+pub(super) struct ReplicationPeer {
     pub(super) id: PeerId,
     pub(super) place: PeerIndex,
     pub(super) address: SocketAddrV4,
@@ -20,10 +20,10 @@ pub(super) struct Peer {
 
 /// All peers, in no order: they are few.
 #[derive(Debug, Default)]
-pub(super) struct Peers(pub(super) Vec<Peer>);
+pub(super) struct ReplicationPeers(pub(super) Vec<ReplicationPeer>);
 
-impl Peers {
-    pub(super) fn find_mut(&mut self, id: PeerId) -> Option<&mut Peer> {
+impl ReplicationPeers {
+    pub(super) fn find_mut(&mut self, id: PeerId) -> Option<&mut ReplicationPeer> {
         self.0.iter_mut().find(|peer| peer.id == id)
     }
 
@@ -31,7 +31,7 @@ impl Peers {
         self.0.iter().find(|peer| peer.id == id).map(|peer| peer.address)
     }
 
-    pub(super) fn take(&mut self, id: PeerId) -> Option<Peer> {
+    pub(super) fn take(&mut self, id: PeerId) -> Option<ReplicationPeer> {
         let place = self.0.iter().position(|peer| peer.id == id)?;
         Some(self.0.swap_remove(place))
     }

@@ -6,7 +6,7 @@ use weir_stream::CopyState;
 
 use super::Replication;
 use super::commit::is_heard;
-use super::outgoing::Outgoing;
+use super::outgoing::OutgoingCopy;
 use super::world::tick;
 
 impl Replication {
@@ -14,7 +14,7 @@ impl Replication {
     /// shards: ports rest for longer.
     pub(super) fn rest_ports(&self, shard: ShardIndex, now_us: u64, nat: &mut Nat) {
         let Some(part) = self.state.part(shard) else { return };
-        let is_behind = |out: &Outgoing| {
+        let is_behind = |out: &OutgoingCopy| {
             let status = self.endpoint.copy_status(out.copy);
             let is_synced = status.is_some_and(|status| status.state == CopyState::Synced);
             !is_synced || !is_heard(&self.endpoint, out.peer, now_us)

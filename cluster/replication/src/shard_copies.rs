@@ -5,7 +5,7 @@ use weir_map::{Epoch, LANES, ShardId, Term};
 use weir_nat::{Nat, ShardIndex};
 use weir_stream::{BootId, Lane, Lineage, PeerIndex, Provenance, Ticket};
 
-use super::outgoing::{Confirmation, Outgoing};
+use super::outgoing::{Confirmation, OutgoingCopy};
 use crate::PeerId;
 use crate::command::{GrantOrder, ShardDuties};
 
@@ -36,9 +36,9 @@ pub(super) struct Feed {
 /// The copies of one lane of the shard.
 #[derive(Debug)]
 pub(super) struct LaneCopy {
-    /// Peers that have copies from here, and the same list as [`weir_stream::Endpoint::tell`] takes
+    /// Peers that have copies from here, and the same list as [`weir_stream::StreamEndpoint::tell`] takes
     /// it.
-    pub(super) outgoing: Vec<Outgoing>,
+    pub(super) outgoing: Vec<OutgoingCopy>,
     pub(super) readers: Vec<PeerIndex>,
     feeds: Vec<Feed>,
     /// Peer whose copy is awaited.
@@ -320,7 +320,7 @@ impl LaneCopy {
 
 /// A lane that is to be given away.
 #[derive(Debug)]
-pub(super) struct Grant {
+pub(super) struct PendingGrant {
     pub(super) order: GrantOrder,
     /// Journal end when the lane had been put down.
     pub(super) journal_end: u64,
@@ -359,7 +359,7 @@ pub(super) struct ShardCopies {
     /// All peers that the duties name are known, and there was room for all copies.
     pub(super) is_settled: bool,
     pub(super) lanes: [LaneCopy; LANES],
-    pub(super) grants: Vec<Grant>,
+    pub(super) grants: Vec<PendingGrant>,
     pub(super) announcements: Vec<Announcement>,
     pub(super) confirmations: Vec<Confirmation>,
     /// All lanes that have a source were followed at the last look.

@@ -9,7 +9,7 @@ use weir_map::{Epoch, ShardId, Term};
 use weir_nat::{Nat, ShardIndex};
 use weir_stream::{BootId, Comeback, Origin, PeerIndex};
 
-use super::numbers::Numbers;
+use super::numbers::ShardIndexes;
 use super::outgoing::Confirmation;
 use super::shard_copies::ShardCopies;
 use crate::{PeerId, WorkerEvent};
@@ -57,8 +57,8 @@ pub struct ReplicationCounters {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
-    numbers: Numbers,
+pub(super) struct ReplicationState {
+    numbers: ShardIndexes,
     /// By the NAT's index of the shard.
     parts: Vec<Option<Box<ShardCopies>>>,
     shards_max: usize,
@@ -80,10 +80,10 @@ pub(super) struct State {
     pub(super) counters: ReplicationCounters,
 }
 
-impl State {
+impl ReplicationState {
     pub(super) fn new(shards_max: usize) -> Self {
         Self {
-            numbers: Numbers::new(shards_max),
+            numbers: ShardIndexes::new(shards_max),
             parts: Vec::new(),
             shards_max,
             shards: 0,
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn unfetched_sessions_of_a_peer_leave_only_the_newest() {
-        let mut state = State::new(1);
+        let mut state = ReplicationState::new(1);
         let peers = [7, 8].map(PeerId);
         state.answers.push_back(WorkerEvent::ShardAdded(ShardId(1)));
         for boot in 0..10_000 {

@@ -2,7 +2,7 @@
 
 use weir_map::ShardId;
 use weir_nat::{Nat, ShardIndex};
-use weir_stream::{CopyState, PeerStatus, Refusals};
+use weir_stream::{CopyState, PeerLinkStatus, Refusals};
 
 use super::Replication;
 use super::state::ReplicationCounters;
@@ -26,8 +26,8 @@ pub struct CopyCounts {
 
 /// The state of replication.
 #[derive(Clone, Debug)]
-pub struct ReplicationStatus {
-    pub peers: Vec<PeerStatus>,
+pub struct ReplicationReport {
+    pub peers: Vec<PeerLinkStatus>,
     /// Copies from here at peers.
     pub outgoing: CopyCounts,
     /// Lanes whose copy here is complete and followed, and all that have a source.
@@ -49,12 +49,12 @@ pub struct ReplicationStatus {
 #[derive(Debug, Default)]
 pub(super) struct Counted {
     next: usize,
-    round: Sums,
-    last: Sums,
+    round: CopySums,
+    last: CopySums,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+struct CopySums {
     outgoing: CopyCounts,
     lanes_followed: usize,
     lanes_awaited: usize,
@@ -65,11 +65,11 @@ impl Replication {
     /// Returns the state of replication. Counts over all shards are those of the last complete
     /// round; a round over 4,000 shards takes half a second of polls. Allocates: not for every
     /// turn.
-    pub fn status(&self, now_us: u64) -> ReplicationStatus {
+    pub fn status(&self, now_us: u64) -> ReplicationReport {
         let (buffers_used, buffers_total) = self.endpoint.buffers_used();
         let peers = self.peers.0.iter();
-        let Sums { outgoing, lanes_followed, lanes_awaited, lanes_full } = self.counted.last;
-        ReplicationStatus {
+        let CopySums { outgoing, lanes_followed, lanes_awaited, lanes_full } = self.counted.last;
+        ReplicationReport {
             peers: peers.filter_map(|peer| self.endpoint.peer_status(peer.place, now_us)).collect(),
             outgoing,
             lanes_followed,
@@ -106,12 +106,12 @@ impl Replication {
         }
         self.state.counters.shards_looked_at_total += end.saturating_sub(next) as u64;
         self.counted = match end == places {
-            true => Counted { next: 0, round: Sums::default(), last: round },
+            true => Counted { next: 0, round: CopySums::default(), last: round },
             false => Counted { next: end, round, last },
         };
     }
 
-    fn count_shard(&self, shard: ShardIndex, nat: &Nat, sums: &mut Sums) {
+    fn count_shard(&self, shard: ShardIndex, nat: &Nat, sums: &mut CopySums) {
         let Some(part) = self.state.part(shard) else { return };
         for (number, lane) in part.lanes.iter().enumerate() {
             lane.outgoing.iter().for_each(|out| self.count(out.copy, &mut sums.outgoing));

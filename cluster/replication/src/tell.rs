@@ -2,7 +2,7 @@
 //! repeated until they are heard.
 
 use weir_nat::{ChangeKind, Nat, ShardIndex};
-use weir_stream::{CopyState, Kind, Lane, Record, ShardId};
+use weir_stream::{CopyState, Lane, RecordKind, ShardId, StreamRecord};
 
 use super::Replication;
 use super::shard_copies::ShardCopies;
@@ -22,8 +22,8 @@ pub(super) const SHARDS_PER_SWEEP: usize = 64;
 const MESSAGES_PER_TURN: usize = 32;
 
 /// Returns a message about a lane or a shard: a record without slot and version.
-pub(super) fn message<'a>(kind: Kind, number: ShardId, body: &'a [u8]) -> Record<'a> {
-    Record { kind, shard: number, slot: 0, version: 0, body }
+pub(super) fn message<'a>(kind: RecordKind, number: ShardId, body: &'a [u8]) -> StreamRecord<'a> {
+    StreamRecord { kind, shard: number, slot: 0, version: 0, body }
 }
 
 /// The body of a message of two numbers, 16 bytes, big-endian; [`read_pair`] returns the two.
@@ -44,7 +44,7 @@ impl Replication {
         for _ in 0..CHANGES_MAX {
             let Some((change, length)) = nat.next_change(body) else { return };
             let Some(part) = state.part_to_tell(change.shard) else { continue };
-            let record = Record {
+            let record = StreamRecord {
                 kind: kind_of(change.kind),
                 shard: part.number,
                 slot: change.slot,
@@ -128,7 +128,7 @@ impl Replication {
     /// Sends each grant behind everything that was written in its lane, once the peer has the whole
     /// of it.
     fn send_grants(
-        endpoint: &mut weir_stream::Endpoint,
+        endpoint: &mut weir_stream::StreamEndpoint,
         part: &mut ShardCopies,
         now_us: u64,
         nat: &Nat,
@@ -149,14 +149,19 @@ impl Replication {
                 .is_none_or(|(sent_in, sent_us)| sent_in != epoch || now_us >= sent_us + REPEAT_US);
             if is_there && is_due && nat.is_told(grant.journal_end) {
                 let body = order.since.0.to_be_bytes();
-                endpoint.tell(&[peer], lane, &message(Kind::Grant, part.number, &body), now_us);
+                endpoint.tell(
+                    &[peer],
+                    lane,
+                    &message(RecordKind::Grant, part.number, &body),
+                    now_us,
+                );
                 grant.sent = Some((epoch, now_us));
             }
         }
     }
 
     fn send_announcements(
-        endpoint: &mut weir_stream::Endpoint,
+        endpoint: &mut weir_stream::StreamEndpoint,
         part: &mut ShardCopies,
         now_us: u64,
     ) {
@@ -170,7 +175,7 @@ impl Replication {
             to.is_delivered = ticket.is_some_and(|ticket| endpoint.replicated_on(&ticket) > 0);
             if ticket.is_none() {
                 let body = u64::from(to.term.0).to_be_bytes();
-                let record = message(Kind::Announced, part.number, &body);
+                let record = message(RecordKind::Announced, part.number, &body);
                 to.ticket = Some(endpoint.append(&[peer], lane, &record, now_us));
             }
         }
@@ -178,7 +183,7 @@ impl Replication {
 
     /// Sends confirmations at once: packets wait until their writer knows that a copy is followed.
     fn send_confirmations(
-        endpoint: &mut weir_stream::Endpoint,
+        endpoint: &mut weir_stream::StreamEndpoint,
         part: &mut ShardCopies,
         now_us: u64,
     ) {
@@ -192,7 +197,7 @@ impl Replication {
             it.ticket = ticket;
             if ticket.is_none() && endpoint.is_open(it.peer, it.lane) {
                 let body = pair(it.copy.0, it.copy.1);
-                let record = message(Kind::Followed, *number, &body);
+                let record = message(RecordKind::Followed, *number, &body);
                 it.ticket = Some(endpoint.append(&[it.peer], it.lane, &record, now_us));
                 endpoint.hasten(it.peer, now_us, 0);
             }
@@ -216,7 +221,7 @@ impl Replication {
 
     fn sweep_shard(&mut self, shard: ShardIndex, now_us: u64, nat: &Nat) {
         let Some(part) = self.state.part_mut(shard) else { return };
-        let want = message(Kind::Want, part.number, &[]);
+        let want = message(RecordKind::Want, part.number, &[]);
         let (mut has_lapsed, mut wanted, mut is_at_rest) = (false, 0, true);
         for (lane, number) in part.lanes.iter_mut().zip(Lane::ALL) {
             has_lapsed |= lane.has_carry_ended(now_us);

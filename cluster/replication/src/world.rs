@@ -17,11 +17,11 @@ use std::ops::Range;
 use weir_map::{Epoch, Term};
 use weir_nat::{ChangeKind, Nat, ShardIndex, SlotChange, Tick};
 use weir_stream::{
-    Comeback, CopyRoom, Kind, Lane, Lineage, Origin, PeerIndex, Provenance, Record, ShardId, Sink,
-    Source,
+    Comeback, CopyRoom, Lane, Lineage, Origin, PeerIndex, Provenance, RecordKind, ShardId, Sink,
+    Source, StreamRecord,
 };
 
-use super::state::State;
+use super::state::ReplicationState;
 use super::tell::read_pair;
 
 /// Shards that are notified at once of a restarted stream.
@@ -29,7 +29,7 @@ const LOST_AT_ONCE: usize = 8;
 
 pub(super) struct World<'a> {
     pub(super) nat: &'a mut Nat,
-    pub(super) state: &'a mut State,
+    pub(super) state: &'a mut ReplicationState,
     pub(super) now_us: u64,
 }
 
@@ -45,19 +45,19 @@ impl World<'_> {
 
     /// Applies consecutive changes of one shard.
     #[inline]
-    fn apply_changes(&mut self, origin: Origin, shard: ShardIndex, records: &[Record<'_>]) {
+    fn apply_changes(&mut self, origin: Origin, shard: ShardIndex, records: &[StreamRecord<'_>]) {
         let part = self.state.part(shard).expect("a numbered shard has its copies");
         let own = &part.lanes[origin.lane.index()];
         let is_fed = own.is_fed_by(origin.peer);
         let is_relayed = own.lineage_of(origin.peer).is_some_and(Lineage::is_relayed);
-        let is_wanted = |kind| is_fed || kind == Kind::OwnerUpdate;
+        let is_wanted = |kind| is_fed || kind == RecordKind::OwnerUpdate;
         if !is_fed {
             let unwanted = records.iter().filter(|record| !is_wanted(record.kind)).count();
             self.state.counters.records_unwanted_total += unwanted as u64;
         }
         let lane = origin.lane.number();
         let changes = records.iter().filter_map(|record| {
-            let Record { kind, slot, version, body, .. } = *record;
+            let StreamRecord { kind, slot, version, body, .. } = *record;
             let kind = change_of(kind).filter(|_| is_wanted(kind))?;
             Some((SlotChange { kind, shard, lane, slot, version }, body))
         });
@@ -66,23 +66,23 @@ impl World<'_> {
 
     /// Takes a record that concerns a lane or a shard as a whole.
     #[cold]
-    fn take_message(&mut self, origin: Origin, shard: ShardIndex, record: &Record<'_>) {
+    fn take_message(&mut self, origin: Origin, shard: ShardIndex, record: &StreamRecord<'_>) {
         let word = record.body.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
         match (record.kind, word) {
-            (Kind::Grant, Some(since)) => self.take_grant(origin, shard, Epoch(since)),
-            (Kind::Announced, Some(term)) if u32::try_from(term).is_ok() => {
+            (RecordKind::Grant, Some(since)) => self.take_grant(origin, shard, Epoch(since)),
+            (RecordKind::Announced, Some(term)) if u32::try_from(term).is_ok() => {
                 self.state.tell_announced(shard, Term(term as u32));
             }
-            (Kind::Want, _) => self.state.note_want(origin.peer, shard, origin.lane.index()),
+            (RecordKind::Want, _) => self.state.note_want(origin.peer, shard, origin.lane.index()),
             (kind, _) => match (kind, read_pair(record.body)) {
-                (Kind::Lineage, Some((now, before))) => {
+                (RecordKind::Lineage, Some((now, before))) => {
                     self.begin_lineage(
                         origin,
                         shard,
                         Lineage { now, before, provenance: Provenance::Writer },
                     );
                 }
-                (Kind::Followed, Some(copy)) => self.state.note_followed(origin, shard, copy),
+                (RecordKind::Followed, Some(copy)) => self.state.note_followed(origin, shard, copy),
                 _ => self.state.counters.records_invalid_total += 1,
             },
         }
@@ -130,7 +130,7 @@ impl World<'_> {
     }
 }
 
-impl State {
+impl ReplicationState {
     /// If the lineage of the lane's source does not continue the one here, begins to forget the
     /// records here.
     pub(super) fn forget_if_foreign(&mut self, shard: ShardIndex, lane: usize) {
@@ -150,9 +150,9 @@ impl Sink for World<'_> {
         if self.state.is_losing() { 0 } else { usize::MAX }
     }
 
-    fn apply(&mut self, origin: Origin, records: &[Record<'_>]) {
-        let is_change = |record: &Record<'_>| change_of(record.kind).is_some();
-        let are_together = |one: &Record<'_>, next: &Record<'_>| {
+    fn apply(&mut self, origin: Origin, records: &[StreamRecord<'_>]) {
+        let is_change = |record: &StreamRecord<'_>| change_of(record.kind).is_some();
+        let are_together = |one: &StreamRecord<'_>, next: &StreamRecord<'_>| {
             one.shard == next.shard && is_change(one) && is_change(next)
         };
         for records in records.chunk_by(are_together) {
@@ -236,7 +236,13 @@ impl Source for World<'_> {
         let Some(index) = self.index(shard) else { return slots.end };
         self.nat.copy_lane(index, lane.number(), slots, budget, |change, body| {
             let kind = kind_of(change.kind);
-            room.add(&Record { kind, shard, slot: change.slot, version: change.version, body })
+            room.add(&StreamRecord {
+                kind,
+                shard,
+                slot: change.slot,
+                version: change.version,
+                body,
+            })
         })
     }
 
@@ -247,26 +253,30 @@ impl Source for World<'_> {
 
 /// Converts a change of the NAT to the record kind that carries it.
 #[inline]
-pub(super) fn kind_of(kind: ChangeKind) -> Kind {
+pub(super) fn kind_of(kind: ChangeKind) -> RecordKind {
     match kind {
-        ChangeKind::Create => Kind::Create,
-        ChangeKind::Change => Kind::Change,
-        ChangeKind::Delete => Kind::Delete,
-        ChangeKind::OwnerUpdate => Kind::OwnerUpdate,
-        ChangeKind::Clear => Kind::Clear,
+        ChangeKind::Create => RecordKind::Create,
+        ChangeKind::Change => RecordKind::Change,
+        ChangeKind::Delete => RecordKind::Delete,
+        ChangeKind::OwnerUpdate => RecordKind::OwnerUpdate,
+        ChangeKind::Clear => RecordKind::Clear,
     }
 }
 
 /// Returns the change that a record of this kind carries. None: it concerns the lane or the shard
 /// as a whole.
 #[inline(always)]
-fn change_of(kind: Kind) -> Option<ChangeKind> {
+fn change_of(kind: RecordKind) -> Option<ChangeKind> {
     match kind {
-        Kind::Create => Some(ChangeKind::Create),
-        Kind::Change => Some(ChangeKind::Change),
-        Kind::Delete => Some(ChangeKind::Delete),
-        Kind::OwnerUpdate => Some(ChangeKind::OwnerUpdate),
-        Kind::Clear => Some(ChangeKind::Clear),
-        Kind::Grant | Kind::Announced | Kind::Want | Kind::Lineage | Kind::Followed => None,
+        RecordKind::Create => Some(ChangeKind::Create),
+        RecordKind::Change => Some(ChangeKind::Change),
+        RecordKind::Delete => Some(ChangeKind::Delete),
+        RecordKind::OwnerUpdate => Some(ChangeKind::OwnerUpdate),
+        RecordKind::Clear => Some(ChangeKind::Clear),
+        RecordKind::Grant
+        | RecordKind::Announced
+        | RecordKind::Want
+        | RecordKind::Lineage
+        | RecordKind::Followed => None,
     }
 }

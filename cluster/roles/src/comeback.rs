@@ -27,12 +27,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::role::Event;
+use crate::role::RoleEvent;
 use weir_map::{BootId, Epoch, Incarnation, ShardId};
 use weir_stream::ComebackState;
 
-use super::shard_role::Tables;
-use super::worker::{Shared, Worker};
+use super::shard_role::TablesState;
+use super::worker::{RolesShared, WorkerRoles};
 use weir_ids::PeerId;
 use weir_replication::command::WorkerCommand;
 
@@ -41,8 +41,8 @@ const LOOK_MS: u64 = 100;
 
 /// One shard role's knowledge of the other members that have come back.
 #[derive(Debug, Default)]
-pub(super) struct Comeback {
-    said: BTreeMap<PeerId, Said>,
+pub(super) struct ShardComebacks {
+    said: BTreeMap<PeerId, PeerComeback>,
     /// Whether a member with copies was heard, so that this worker may have received some.
     was_told: bool,
     /// Since when all members are back, so that this worker may resume after the quarantine.
@@ -51,14 +51,14 @@ pub(super) struct Comeback {
 
 /// The last report of a peer, and the incarnation that sent it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Said {
+pub(super) struct PeerComeback {
     pub(super) boot_id: BootId,
     pub(super) epoch: Epoch,
     pub(super) state: ComebackState,
 }
 
-impl Comeback {
-    pub(super) fn said(&mut self, peer: PeerId, said: Said) {
+impl ShardComebacks {
+    pub(super) fn said(&mut self, peer: PeerId, said: PeerComeback) {
         self.said.insert(peer, said);
     }
 
@@ -77,9 +77,9 @@ enum Other {
     Back(Incarnation, PeerId, ComebackState),
 }
 
-impl Worker {
+impl WorkerRoles {
     /// Looks at all shards whose members come back, and sends this worker's reports to peers.
-    pub(super) fn look_at_comebacks(&mut self, shared: &mut Shared) {
+    pub(super) fn look_at_comebacks(&mut self, shared: &mut RolesShared) {
         let is_over = shared.kept.is_empty() && self.comebacks.is_empty();
         if is_over || shared.now_ms < self.comebacks_due_ms {
             return;
@@ -109,7 +109,7 @@ impl Worker {
         Some(weir_stream::Comeback { shard, epoch: epoch.0, state })
     }
 
-    fn look_at_comeback(&mut self, shared: &mut Shared, shard: ShardId) {
+    fn look_at_comeback(&mut self, shared: &mut RolesShared, shard: ShardId) {
         let others = self.others(shared, shard);
         let Some(part) = self.parts.get_mut(&shard) else { return };
         let host = part.machine.stored_entry().and_then(|entry| entry.former_life_of(&self.me));
@@ -143,19 +143,19 @@ impl Worker {
         let is_empty = are_empty && !part.comeback.was_told;
         let resumes = may_resume
             && shared.now_ms >= since_ms + shared.options.quarantine_ms
-            && part.tables == Tables::There
+            && part.tables == TablesState::There
             && (is_empty || part.machine.has_copy());
         if resumes || has_resumed {
             lives.push(self.me.clone());
         }
         if part.machine.resumed() != lives {
-            self.tell(shared, shard, Event::Resumed { lives, is_empty });
+            self.tell(shared, shard, RoleEvent::Resumed { lives, is_empty });
             self.renew(shared, shard);
         }
     }
 
     /// Returns the other members of a shard's entry, and how this worker sees them.
-    fn others(&self, shared: &Shared, shard: ShardId) -> Vec<(Incarnation, Other)> {
+    fn others(&self, shared: &RolesShared, shard: ShardId) -> Vec<(Incarnation, Other)> {
         let Some(part) = self.parts.get(&shard) else { return Vec::new() };
         let Some(entry) = part.machine.stored_entry() else { return Vec::new() };
         let see = |former: &Incarnation| {

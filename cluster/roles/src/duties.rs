@@ -29,8 +29,8 @@ use crate::role::{Duties, Misses, Role, RoleMachine};
 use weir_map::{BootId, Incarnation, LaneSet, Member, MemberState, ShardEntry, ShardId};
 
 use super::directory::{Directory, NOBODY};
-use super::peers::Peers;
-use super::worker::Shared;
+use super::peers::RolesPeers;
+use super::worker::RolesShared;
 use weir_ids::PeerId;
 use weir_replication::command::{CopyOrder, GrantOrder, ShardDuties};
 
@@ -38,13 +38,13 @@ use weir_replication::command::{CopyOrder, GrantOrder, ShardDuties};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Others<'a> {
     pub(super) directory: &'a Directory,
-    pub(super) peers: &'a Peers,
+    pub(super) peers: &'a RolesPeers,
     /// Whether the store is heard: guests will soon be members, or end.
     pub(super) is_store_heard: bool,
 }
 
 impl<'a> Others<'a> {
-    pub(super) fn of(shared: &'a Shared, peers: &'a Peers) -> Self {
+    pub(super) fn of(shared: &'a RolesShared, peers: &'a RolesPeers) -> Self {
         Self { directory: &shared.directory, peers, is_store_heard: shared.is_fresh }
     }
 }
@@ -92,7 +92,7 @@ pub(super) fn of(
     told.lanes_since = machine.lanes_since();
     told.begins_empty = machine.began_empty();
     told.misses = misses(duties, others);
-    let Some(seen) = Seen::of(machine, others) else { return told };
+    let Some(seen) = SeenEntry::of(machine, others) else { return told };
     if !machine.is_guest() {
         told.copies = seen.copies();
     }
@@ -115,7 +115,7 @@ pub(super) fn peers_needed(machine: &RoleMachine, others: Others<'_>) -> Vec<Pee
     if let Misses::Redirect(peer) = misses(machine.duties(), others) {
         needed.push(peer);
     }
-    if let Some(seen) = Seen::of(machine, others) {
+    if let Some(seen) = SeenEntry::of(machine, others) {
         needed.extend(seen.others_reached().map(|other| other.peer));
         // Where another worker has met a guest, this one will meet it, too.
         let hosts = seen.entry.members().iter().filter(|member| seen.entry.owns_a_lane(member));
@@ -127,7 +127,7 @@ pub(super) fn peers_needed(machine: &RoleMachine, others: Others<'_>) -> Vec<Pee
 }
 
 /// An entry as one of its members sees it.
-struct Seen<'a> {
+struct SeenEntry<'a> {
     entry: &'a ShardEntry,
     me: &'a Member,
     duties: &'a Duties,
@@ -138,7 +138,7 @@ struct Seen<'a> {
     relay: Option<&'a Member>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> SeenEntry<'a> {
     /// Returns None for a worker that is not a member, or not any more.
     fn of(machine: &'a RoleMachine, others: Others<'a>) -> Option<Self> {
         let duties = machine.duties();

@@ -128,7 +128,7 @@ impl SidesUp {
 
 /// An input. Workers are named by their indices.
 #[derive(Clone, Debug)]
-pub enum Input {
+pub enum RolesInput {
     /// The cluster's file: every shard.
     Desired {
         shards: Vec<DesiredShard>,

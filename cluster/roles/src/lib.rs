@@ -61,11 +61,16 @@ use weir_nat::{AddressRanges, ShardIndex};
 use weir_stream::Fingerprint;
 
 pub use directory::NOBODY;
-pub use input::{DesiredShard, Input, LocalWorker, NodeWorker, RolesConfig, RolesOptions, SidesUp};
-pub use output::{AtStake, Change, Counters, Report, SetBack, ShardStatus, Trouble, WantedRoute};
+pub use input::{
+    DesiredShard, LocalWorker, NodeWorker, RolesConfig, RolesInput, RolesOptions, SidesUp,
+};
+pub use output::{
+    AtStake, EntryChange, RolesCounters, RolesReport, SetBack, ShardRoleStatus, Trouble,
+    WantedRoute,
+};
 
 use shard_role::ShardRole;
-use worker::{Shared, Worker};
+use worker::{RolesShared, WorkerRoles};
 
 use role::Role;
 use weir_replication::WorkerCommand;
@@ -74,8 +79,8 @@ use weir_replication::WorkerCommand;
 #[derive(Debug)]
 pub struct Roles {
     node: NodeId,
-    shared: Shared,
-    workers: Vec<Worker>,
+    shared: RolesShared,
+    workers: Vec<WorkerRoles>,
     fingerprint: Option<Fingerprint>,
     /// Public addresses of all shards as the workers know them; sorted.
     all_public: Vec<Ipv4Net>,
@@ -99,7 +104,7 @@ pub struct Roles {
 impl Roles {
     pub fn new(config: RolesConfig) -> Self {
         let RolesConfig { node, workers, known_epochs, options } = config;
-        let mut shared = Shared {
+        let mut shared = RolesShared {
             now_ms: 0,
             is_registered: false,
             may_resume: true,
@@ -109,7 +114,7 @@ impl Roles {
             desired: BTreeMap::new(),
             entries: BTreeMap::new(),
             kept: BTreeMap::new(),
-            counters: Counters::default(),
+            counters: RolesCounters::default(),
         };
         let own = workers.iter().enumerate().map(|(index, worker)| NodeWorker {
             index: index as u16,
@@ -121,7 +126,7 @@ impl Roles {
         let formers = workers.iter().map(|worker| worker.former);
         let workers = own.iter().zip(formers).map(|(worker, former)| {
             let id = WorkerId { node: node.clone(), index: worker.index };
-            Worker::new(Incarnation { worker: id, boot_id: worker.boot_id }, former)
+            WorkerRoles::new(Incarnation { worker: id, boot_id: worker.boot_id }, former)
         });
         Self {
             workers: workers.collect(),
@@ -142,61 +147,61 @@ impl Roles {
     }
 
     /// Handles what happened at `now_ms`, which never goes back.
-    pub fn on(&mut self, now_ms: u64, input: Input) {
+    pub fn on(&mut self, now_ms: u64, input: RolesInput) {
         self.shared.now_ms = now_ms.max(self.shared.now_ms);
         match input {
-            Input::Desired { shards, fingerprint } => self.desired(shards, fingerprint),
-            Input::Entry { shard, entry } => self.entry(shard, *entry),
-            Input::Kept { shard, entry } => self.kept(shard, *entry),
-            Input::Joining => {
+            RolesInput::Desired { shards, fingerprint } => self.desired(shards, fingerprint),
+            RolesInput::Entry { shard, entry } => self.entry(shard, *entry),
+            RolesInput::Kept { shard, entry } => self.kept(shard, *entry),
+            RolesInput::Joining => {
                 self.shared.may_resume = false;
                 self.renew_guests();
             }
-            Input::Registered => self.shared.is_registered = true,
-            Input::Resumed => self.each_worker(Worker::end_resumed),
-            Input::EntryGone(shard) => {
+            RolesInput::Registered => self.shared.is_registered = true,
+            RolesInput::Resumed => self.each_worker(WorkerRoles::end_resumed),
+            RolesInput::EntryGone(shard) => {
                 self.entry_gone.insert(shard);
                 self.retire(shard);
             }
-            Input::Node { node, workers } => self.node(&node, workers.as_deref()),
-            Input::Fresh => self.fresh(),
-            Input::Restored => {
+            RolesInput::Node { node, workers } => self.node(&node, workers.as_deref()),
+            RolesInput::Fresh => self.fresh(),
+            RolesInput::Restored => {
                 self.was_restored = true;
                 self.set_fresh(false);
                 self.unconfirmed = self.shared.entries.keys().copied().collect();
                 self.unconfirmed_nodes = self.shared.directory.registered();
             }
-            Input::Stale => self.set_fresh(false),
-            Input::Written { shard, is_done } => self.written(shard, is_done),
-            Input::Worker { worker, news } => {
+            RolesInput::Stale => self.set_fresh(false),
+            RolesInput::Written { shard, is_done } => self.written(shard, is_done),
+            RolesInput::Worker { worker, news } => {
                 self.one_worker(worker, |it, shared| it.news(shared, news))
             }
-            Input::Traffic { worker, shards } => {
+            RolesInput::Traffic { worker, shards } => {
                 self.one_worker(worker, |it, _| it.traffic(&shards))
             }
-            Input::Heard { worker, place, signs } => {
+            RolesInput::Heard { worker, place, signs } => {
                 self.one_worker(worker, |it, shared| it.heard(shared, place, signs));
             }
-            Input::Sides { worker, sides } => {
+            RolesInput::Sides { worker, sides } => {
                 self.one_worker(worker, |it, shared| it.sides(shared, sides));
             }
-            Input::Rejoined { worker } => {
+            RolesInput::Rejoined { worker } => {
                 self.one_worker(worker, |it, shared| it.rejoined(shared));
             }
-            Input::RoutesOut { worker, number } => {
+            RolesInput::RoutesOut { worker, number } => {
                 self.one_worker(worker, |it, shared| it.routes_out(shared, number));
             }
-            Input::Tick => self.tick(),
+            RolesInput::Tick => self.tick(),
         }
     }
 
-    fn one_worker(&mut self, worker: usize, what: impl FnOnce(&mut Worker, &mut Shared)) {
+    fn one_worker(&mut self, worker: usize, what: impl FnOnce(&mut WorkerRoles, &mut RolesShared)) {
         if let Some(worker) = self.workers.get_mut(worker) {
             what(worker, &mut self.shared);
         }
     }
 
-    fn each_worker(&mut self, mut what: impl FnMut(&mut Worker, &mut Shared)) {
+    fn each_worker(&mut self, mut what: impl FnMut(&mut WorkerRoles, &mut RolesShared)) {
         for worker in &mut self.workers {
             what(worker, &mut self.shared);
         }
@@ -301,7 +306,7 @@ impl Roles {
             Some(until_ms) if self.shared.now_ms < until_ms => {}
             Some(_) => {
                 self.shared.kept.clear();
-                self.each_worker(Worker::end_guests);
+                self.each_worker(WorkerRoles::end_guests);
             }
         }
     }
@@ -360,7 +365,7 @@ impl Roles {
             self.node(&node, None);
         }
         // A shard that has ended while this node was away may start over.
-        let Shared { entries, desired, .. } = &self.shared;
+        let RolesShared { entries, desired, .. } = &self.shared;
         let has_ended =
             |shard: &&ShardId| !entries.contains_key(*shard) && !desired.contains_key(*shard);
         let is_sure = self.fingerprint.is_some() && !self.was_restored;
@@ -393,8 +398,8 @@ impl Roles {
         self.workers.get_mut(worker)?.commands.pop_front()
     }
 
-    /// Returns changes that are to be written now, `max` at most; `Input::Written` answers each.
-    pub fn take_changes(&mut self, max: usize) -> Vec<Change> {
+    /// Returns changes that are to be written now, `max` at most; `RolesInput::Written` answers each.
+    pub fn take_changes(&mut self, max: usize) -> Vec<EntryChange> {
         let Self { workers, shared, set_back, .. } = self;
         let mut changes = Vec::new();
         for worker in workers {
@@ -409,10 +414,10 @@ impl Roles {
         self.workers.get(worker).map_or(0, |worker| worker.routes_number)
     }
 
-    /// Returns the routes that a worker wants now, by shard; `Input::RoutesOut` reports when they
+    /// Returns the routes that a worker wants now, by shard; `RolesInput::RoutesOut` reports when they
     /// are out.
     pub fn wanted_routes(&self, worker: usize) -> Vec<WantedRoute> {
-        self.workers.get(worker).map(Worker::wanted_routes).unwrap_or_default()
+        self.workers.get(worker).map(WorkerRoles::wanted_routes).unwrap_or_default()
     }
 
     /// Returns the routes that all workers of the node want now, each with the index of its worker.
@@ -462,7 +467,7 @@ impl Roles {
         std::mem::take(&mut self.unsaved_epochs)
     }
 
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> RolesCounters {
         self.shared.counters
     }
 
@@ -493,7 +498,7 @@ impl Roles {
     pub fn has_settled(&self) -> bool {
         self.shared.is_fresh
             && self.set_back.is_empty()
-            && self.workers.iter().all(Worker::has_settled)
+            && self.workers.iter().all(WorkerRoles::has_settled)
     }
 
     /// Returns the shards whose entries in the store are not obeyed, or are gone, each with the

@@ -20,14 +20,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::role::{Event, Role};
+use crate::role::{Role, RoleEvent};
 use weir_map::{MemberState, NodeId, Rank, ShardId};
 
 use super::Roles;
 use super::duties::Others;
 use super::input::RolesOptions;
 use super::shard_role::ShardRole;
-use super::worker::{Shared, Worker};
+use super::worker::{RolesShared, WorkerRoles};
 use weir_replication::STALL_US;
 
 /// A node without a tick, or a worker without a look, for this long has stalled.
@@ -62,13 +62,13 @@ pub(super) struct Lost {
 
 /// When a worker looked at its peers.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Look {
+pub(super) struct PeerLook {
     pub(super) last_ms: Option<u64>,
     /// Since when the worker has not stalled.
     pub(super) since_ms: u64,
 }
 
-impl Look {
+impl PeerLook {
     pub(super) fn at(&mut self, now_ms: u64) {
         if self.last_ms.is_none_or(|last_ms| now_ms >= last_ms + STALL_MS) {
             self.since_ms = now_ms;
@@ -169,9 +169,9 @@ fn steps(lost_ms: u64, options: &RolesOptions) -> u64 {
     1 + over_ms / options.rank_step_ms
 }
 
-impl Worker {
+impl WorkerRoles {
     /// Notifies the replicas of primaries on these nodes, which no node hears.
-    fn primaries_lost(&mut self, shared: &mut Shared, lost: &BTreeMap<NodeId, u64>) {
+    fn primaries_lost(&mut self, shared: &mut RolesShared, lost: &BTreeMap<NodeId, u64>) {
         let Some(awake_since_ms) = self.look.awake_since(shared.now_ms) else { return };
         let awake_ms = shared.now_ms - awake_since_ms;
         let of_lost = |(&shard, part): (&ShardId, &ShardRole)| {
@@ -183,13 +183,13 @@ impl Worker {
         };
         let shards: Vec<ShardId> = self.parts.iter().filter_map(of_lost).collect();
         for shard in shards {
-            self.tell(shared, shard, Event::PrimaryLost);
+            self.tell(shared, shard, RoleEvent::PrimaryLost);
         }
     }
 
     /// Returns the number of replicas in front of this one that are heard and have a full copy:
     /// those are to act first.
-    fn ahead_of(&self, shared: &Shared, part: &ShardRole) -> u64 {
+    fn ahead_of(&self, shared: &RolesShared, part: &ShardRole) -> u64 {
         let Some(entry) = part.machine.entry() else { return 0 };
         let others = Others::of(shared, &self.peers);
         let me = part.machine.incarnation();

@@ -10,9 +10,9 @@ use weir_map::{Epoch, Incarnation, NodeId, ShardEntry, ShardId, Term, Transition
 use super::input::DesiredShard;
 
 /// A change of an entry, to be written if the store's entry is still at this epoch. It is answered
-/// by `Input::Written`.
+/// by `RolesInput::Written`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct EntryChange {
     pub shard: ShardId,
     pub at: Epoch,
     pub transition: Transition,
@@ -40,7 +40,7 @@ pub struct AtStake {
 
 /// A node's answer to the controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct RolesReport {
     /// By node that this one copies with: whether one of its workers is heard.
     pub hears: BTreeMap<NodeId, bool>,
     /// Loads of the shards that this node is primary of.
@@ -52,7 +52,7 @@ pub struct Report {
 
 /// The state of a worker's shard role.
 #[derive(Clone, Debug)]
-pub struct ShardStatus<'a> {
+pub struct ShardRoleStatus<'a> {
     pub shard: ShardId,
     /// Index of the worker.
     pub worker: usize,
@@ -126,7 +126,7 @@ impl fmt::Display for Trouble {
 
 /// Totals since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct RolesCounters {
     /// Takeovers by a worker that acts because it does not hear the primary.
     pub failovers_silence_total: u64,
     /// Takeovers by a worker that became primary after the former one had certainly ended.

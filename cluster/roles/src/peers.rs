@@ -10,7 +10,7 @@ use weir_ids::PeerId;
 use weir_replication::command::WorkerCommand;
 
 #[derive(Debug, Default)]
-struct Peer {
+struct RolesPeer {
     /// Number of shards that need it.
     shards: usize,
     /// When the last shard released it.
@@ -37,8 +37,8 @@ struct Peer {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Peers {
-    peers: BTreeMap<PeerId, Peer>,
+pub(super) struct RolesPeers {
+    peers: BTreeMap<PeerId, RolesPeer>,
     places: BTreeMap<u16, PeerId>,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Silence {
 
 /// The state of a peer's node, as the peer's heartbeats show it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Signs {
+pub(super) struct PeerNodeSigns {
     pub(super) heard_ms: u64,
     /// When another node last heard it; 0: never.
     pub(super) seen_ms: u64,
@@ -70,7 +70,7 @@ pub(super) struct Signs {
     pub(super) is_mute: bool,
 }
 
-impl Peers {
+impl RolesPeers {
     /// Notes that a shard needs the peer. `node`: the number of its node, if it is known.
     pub(super) fn hold(
         &mut self,
@@ -81,7 +81,7 @@ impl Peers {
     ) {
         let known = self.peers.entry(peer).or_insert_with(|| {
             commands.extend([WorkerCommand::AddPeer { peer, address: peer.address() }]);
-            Peer { known_ms: now_ms, ..Peer::default() }
+            RolesPeer { known_ms: now_ms, ..RolesPeer::default() }
         });
         known.shards += 1;
         if let Some(number) = node.filter(|_| known.node != node) {
@@ -105,7 +105,7 @@ impl Peers {
         idle_ms: u64,
         commands: &mut impl Extend<WorkerCommand>,
     ) {
-        let is_over = |peer: &Peer| peer.shards == 0 && now_ms >= peer.idle_since_ms + idle_ms;
+        let is_over = |peer: &RolesPeer| peer.shards == 0 && now_ms >= peer.idle_since_ms + idle_ms;
         if !self.peers.values().any(is_over) {
             return;
         }
@@ -196,7 +196,7 @@ impl Peers {
         &self,
         now_ms: u64,
         witness_ms: u64,
-    ) -> impl Iterator<Item = (PeerId, Signs)> {
+    ) -> impl Iterator<Item = (PeerId, PeerNodeSigns)> {
         self.peers.iter().filter_map(move |(&id, peer)| {
             let heard_ms = peer.heard_ms?;
             let is_there = now_ms < heard_ms + witness_ms;
@@ -205,7 +205,7 @@ impl Peers {
             if peer.shards == 0 && !is_there {
                 return None;
             }
-            let signs = Signs {
+            let signs = PeerNodeSigns {
                 heard_ms,
                 seen_ms: peer.seen_ms.unwrap_or(0),
                 steady_since_ms: is_there.then_some(peer.steady_since_ms),
@@ -230,7 +230,7 @@ impl Peers {
         self.peers.get(&peer).is_some_and(|peer| peer.is_near)
     }
 
-    fn in_this_life(&self, directory: &Directory, who: &Incarnation) -> Option<&Peer> {
+    fn in_this_life(&self, directory: &Directory, who: &Incarnation) -> Option<&RolesPeer> {
         let peer = self.peers.get(&directory.peer_of(who)?)?;
         peer.session.filter(|(_, boot_id)| *boot_id == who.boot_id)?;
         Some(peer)

@@ -4,15 +4,15 @@ use crate::role::Role;
 use weir_map::ShardId;
 
 use super::Roles;
-use super::output::{Report, ShardStatus, Trouble};
-use super::shard_role::{ShardRole, Tables};
-use super::worker::Shared;
+use super::output::{RolesReport, ShardRoleStatus, Trouble};
+use super::shard_role::{ShardRole, TablesState};
+use super::worker::RolesShared;
 
 impl Roles {
     /// Returns the node's answer to the controller; `load` is called for each shard that a worker,
     /// by its index, is primary of.
-    pub fn report(&self, load: impl Fn(usize, ShardId) -> u64) -> Report {
-        let mut report = Report::default();
+    pub fn report(&self, load: impl Fn(usize, ShardId) -> u64) -> RolesReport {
+        let mut report = RolesReport::default();
         for (peer, is_heard) in self.workers.iter().flat_map(|worker| worker.peers.hears()) {
             let Some(id) = self.shared.directory.worker_at(peer) else { continue };
             if id.node != self.node {
@@ -40,8 +40,8 @@ impl Roles {
     }
 
     /// Returns the state of every shard role of this node, by worker.
-    pub fn statuses(&self) -> impl Iterator<Item = ShardStatus<'_>> {
-        self.parts().map(|(worker, shard, part)| ShardStatus {
+    pub fn statuses(&self) -> impl Iterator<Item = ShardRoleStatus<'_>> {
+        self.parts().map(|(worker, shard, part)| ShardRoleStatus {
             shard,
             worker,
             role: part.role(),
@@ -58,7 +58,7 @@ impl Roles {
         if let Some(set_back) = self.set_back.get(&shard) {
             return Some(Trouble::SetBack(*set_back));
         }
-        if let Tables::Missing { refused, .. } = &part.tables {
+        if let TablesState::Missing { refused, .. } = &part.tables {
             let Some(why) = refused else {
                 return desired.is_none().then_some(Trouble::NotDesired);
             };
@@ -68,7 +68,7 @@ impl Roles {
             _ if self.entry_gone.contains(&shard) => Some(Trouble::EntryGone),
             (None, _) => Some(Trouble::NotDesired),
             _ if part.machine.is_guest() => {
-                let Shared { now_ms, options, .. } = &self.shared;
+                let RolesShared { now_ms, options, .. } = &self.shared;
                 let left_ms = part.comeback.left_ms(*now_ms, options.quarantine_ms);
                 let resumes = |ms: u64| Trouble::Resumes { in_sec: ms.div_ceil(1000) };
                 Some(left_ms.map_or(Trouble::Guest, resumes))

@@ -7,13 +7,13 @@ use weir_map::{ShardId, Transition};
 
 use super::directory::number_of;
 use super::duties::{self, Others};
-use super::output::{Change, SetBack, WantedRoute};
-use super::shard_role::{RouteState, ShardRole, Tables};
-use super::worker::{Shared, Worker};
+use super::output::{EntryChange, SetBack, WantedRoute};
+use super::shard_role::{RouteState, ShardRole, TablesState};
+use super::worker::{RolesShared, WorkerRoles};
 use weir_replication::command::{ShardDuties, WorkerCommand};
 
-impl Worker {
-    pub(super) fn renew_all(&mut self, shared: &Shared) {
+impl WorkerRoles {
+    pub(super) fn renew_all(&mut self, shared: &RolesShared) {
         for shard in self.parts.keys().copied().collect::<Vec<_>>() {
             self.renew(shared, shard);
         }
@@ -21,9 +21,9 @@ impl Worker {
 
     /// Renews commands and wanted changes as they follow from the role now: only differences are
     /// sent.
-    pub(super) fn renew(&mut self, shared: &Shared, shard: ShardId) {
+    pub(super) fn renew(&mut self, shared: &RolesShared, shard: ShardId) {
         let Some(part) = self.parts.get_mut(&shard) else { return };
-        if part.tables != Tables::There {
+        if part.tables != TablesState::There {
             return;
         }
         let others = Others::of(shared, &self.peers);
@@ -64,12 +64,12 @@ impl Worker {
         if part.role() == Role::None && !part.is_member() && is_route_out && !part.offer.is_out() {
             let is_written = part.ordered.as_ref().is_some_and(|ordered| !ordered.lanes.is_empty());
             assert!(!is_written, "shard {shard}: no lane of tables to be removed is written");
-            part.tables = Tables::Going;
+            part.tables = TablesState::Going;
             self.commands.push_back(WorkerCommand::RemoveShard(shard));
         }
     }
 
-    pub(super) fn routes_out(&mut self, shared: &Shared, number: u64) {
+    pub(super) fn routes_out(&mut self, shared: &RolesShared, number: u64) {
         self.routes_out = self.routes_out.max(number.min(self.routes_number));
         for shard in std::mem::take(&mut self.unannounced) {
             self.renew(shared, shard);
@@ -79,9 +79,9 @@ impl Worker {
     /// Adds changes that shard roles want to a list, up to `max`, of shards that are not in doubt.
     pub(super) fn take_changes(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut RolesShared,
         in_doubt: &BTreeMap<ShardId, SetBack>,
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<EntryChange>,
         max: usize,
     ) {
         for &shard in self.wishing.iter().filter(|shard| !in_doubt.contains_key(shard)) {
@@ -102,14 +102,14 @@ impl Worker {
                 continue;
             }
             if part.offer.take(shared.now_ms, at, wanted, &shared.options) {
-                changes.push(Change { shard, at, transition: wanted.clone() });
+                changes.push(EntryChange { shard, at, transition: wanted.clone() });
                 shared.counters.changes_total += 1;
             }
         }
     }
 
     /// Ends the wait for a change that this worker had wanted. Returns false if it had wanted none.
-    pub(super) fn written(&mut self, shared: &Shared, shard: ShardId) -> bool {
+    pub(super) fn written(&mut self, shared: &RolesShared, shard: ShardId) -> bool {
         let Some(part) = self.parts.get_mut(&shard).filter(|part| part.offer.is_out()) else {
             return false;
         };
@@ -133,7 +133,7 @@ impl Worker {
         let is_at_rest = |part: &ShardRole| {
             let is_moving = part.machine.entry().is_none_or(|entry| entry.is_moving());
             match part.role() {
-                _ if part.tables != Tables::There || is_moving => false,
+                _ if part.tables != TablesState::There || is_moving => false,
                 Role::Primary => true,
                 Role::Synced => !part.keeps_former_route(),
                 _ => false,

@@ -12,18 +12,18 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::role::{Event, Ports, Role, RoleMachine};
+use crate::role::{PortHealth, Role, RoleEvent, RoleMachine};
 use weir_map::{BootId, Incarnation, NodeId, ShardEntry, ShardId};
 use weir_stream::{PeerIndex, PeerSigns};
 
-use super::comeback::Said;
+use super::comeback::PeerComeback;
 use super::directory::Directory;
 use super::duties::Others;
 use super::input::{DesiredShard, RolesOptions, SidesUp};
-use super::lost::Look;
-use super::output::Counters;
-use super::peers::{Peers, Silence};
-use super::shard_role::{ShardRole, Tables};
+use super::lost::PeerLook;
+use super::output::RolesCounters;
+use super::peers::{RolesPeers, Silence};
+use super::shard_role::{ShardRole, TablesState};
 use crate::hold_off::{HoldOff, OTHERS_SILENT_MS};
 use weir_ids::PeerId;
 use weir_replication::WorkerEvent;
@@ -31,7 +31,7 @@ use weir_replication::command::WorkerCommand;
 
 /// The state that the shard roles of all workers share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct RolesShared {
     pub(super) now_ms: u64,
     /// Whether seats may be resumed: the store has not been sent this process's record yet, which
     /// proves the end of former incarnations, except of those that it names.
@@ -48,10 +48,10 @@ pub(super) struct Shared {
     /// Entries that were kept from before the start, while workers may be guests.
     pub(super) kept: BTreeMap<ShardId, ShardEntry>,
     /// Totals of all workers since the start.
-    pub(super) counters: Counters,
+    pub(super) counters: RolesCounters,
 }
 
-impl Shared {
+impl RolesShared {
     /// Returns the newest known entry of a shard, from the store or kept.
     fn newest(&self, shard: ShardId) -> Option<&ShardEntry> {
         let entries = [self.kept.get(&shard), self.entries.get(&shard)];
@@ -60,15 +60,15 @@ impl Shared {
 }
 
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(super) struct WorkerRoles {
     pub(super) me: Incarnation,
     /// The incarnation that the store was last sent.
     pub(super) former: Option<BootId>,
     pub(super) parts: BTreeMap<ShardId, ShardRole>,
-    pub(super) peers: Peers,
+    pub(super) peers: RolesPeers,
     pub(super) commands: VecDeque<WorkerCommand>,
-    ports: Ports,
-    pub(super) look: Look,
+    ports: PortHealth,
+    pub(super) look: PeerLook,
     /// Number of changes of the wanted routes.
     pub(super) routes_number: u64,
     /// Number of the routes that are in the kernel.
@@ -91,16 +91,16 @@ pub(super) struct Worker {
     pub(super) comebacks_due_ms: u64,
 }
 
-impl Worker {
+impl WorkerRoles {
     pub(super) fn new(me: Incarnation, former: Option<BootId>) -> Self {
         Self {
             me,
             former,
             parts: BTreeMap::new(),
-            peers: Peers::default(),
+            peers: RolesPeers::default(),
             commands: VecDeque::new(),
-            ports: Ports::NotReady,
-            look: Look::default(),
+            ports: PortHealth::NotReady,
+            look: PeerLook::default(),
             routes_number: 0,
             routes_out: 0,
             restless: BTreeSet::new(),
@@ -116,7 +116,7 @@ impl Worker {
     }
 
     /// Applies the entry of a shard as it is obeyed now, or that it has none any more.
-    pub(super) fn entry_changed(&mut self, shared: &mut Shared, shard: ShardId) {
+    pub(super) fn entry_changed(&mut self, shared: &mut RolesShared, shard: ShardId) {
         let entry = shared.newest(shard);
         let names_us = entry.is_some_and(|entry| self.is_named(entry));
         let names_host = |entry: &ShardEntry| match self.parts.get(&shard) {
@@ -132,30 +132,30 @@ impl Worker {
             return;
         };
         match (&part.tables, entry) {
-            (Tables::There, _) if part.is_over => {}
-            (Tables::There, Some(entry)) if is_guest => {
-                let event = Event::Guest(Box::new(entry.clone()));
+            (TablesState::There, _) if part.is_over => {}
+            (TablesState::There, Some(entry)) if is_guest => {
+                let event = RoleEvent::Guest(Box::new(entry.clone()));
                 self.tell(shared, shard, event);
             }
-            (Tables::There, Some(entry)) if part.machine.keeps_copies_under(entry) => {
-                let event = Event::Entry(Box::new(entry.clone()));
+            (TablesState::There, Some(entry)) if part.machine.keeps_copies_under(entry) => {
+                let event = RoleEvent::Entry(Box::new(entry.clone()));
                 self.tell(shared, shard, event);
             }
-            (Tables::There, Some(_)) => self.forget(shared, shard),
-            (Tables::There, None) => {
+            (TablesState::There, Some(_)) => self.forget(shared, shard),
+            (TablesState::There, None) => {
                 part.machine = new_machine(&self.me, shared);
                 self.introduce(shared, shard);
                 self.renew(shared, shard);
             }
-            (Tables::Missing { .. }, _) if !names_us && !is_guest => self.end(shard),
+            (TablesState::Missing { .. }, _) if !names_us && !is_guest => self.end(shard),
             // The entry is looked at again when the worker has answered.
-            (Tables::Missing { .. } | Tables::Asked | Tables::Going, _) => {}
+            (TablesState::Missing { .. } | TablesState::Asked | TablesState::Going, _) => {}
         }
     }
 
     /// Stops serving a shard and drops all that is kept of it: a later role in it begins with new
     /// tables.
-    fn forget(&mut self, shared: &mut Shared, shard: ShardId) {
+    fn forget(&mut self, shared: &mut RolesShared, shard: ShardId) {
         let Some(part) = self.parts.get_mut(&shard) else { return };
         part.is_over = true;
         part.machine = new_machine(&self.me, shared);
@@ -163,17 +163,17 @@ impl Worker {
     }
 
     /// Makes guests forget what they have.
-    pub(super) fn end_guests(&mut self, shared: &mut Shared) {
+    pub(super) fn end_guests(&mut self, shared: &mut RolesShared) {
         self.forget_those(shared, |part| part.machine.is_guest());
     }
 
     /// Once the node's record names no former incarnation any more, no worker may go on with the
     /// seat of one.
-    pub(super) fn end_resumed(&mut self, shared: &mut Shared) {
+    pub(super) fn end_resumed(&mut self, shared: &mut RolesShared) {
         self.forget_those(shared, |part| part.machine.has_resumed());
     }
 
-    fn forget_those(&mut self, shared: &mut Shared, is_one: impl Fn(&ShardRole) -> bool) {
+    fn forget_those(&mut self, shared: &mut RolesShared, is_one: impl Fn(&ShardRole) -> bool) {
         let parts = self.parts.iter().filter(|(_, part)| is_one(part));
         for shard in parts.map(|(&shard, _)| shard).collect::<Vec<_>>() {
             self.forget(shared, shard);
@@ -184,7 +184,7 @@ impl Worker {
         entry.member(&self.me).is_some()
     }
 
-    fn begin(&mut self, shared: &Shared, shard: ShardId) {
+    fn begin(&mut self, shared: &RolesShared, shard: ShardId) {
         let part = ShardRole::new(new_machine(&self.me, shared), shared.now_ms);
         self.parts.insert(shard, part);
         self.homeless.insert(shard);
@@ -202,34 +202,34 @@ impl Worker {
     }
 
     /// Asks for tables for all roles whose shard is known and whose time has come.
-    pub(super) fn ask_for_tables(&mut self, shared: &Shared) {
+    pub(super) fn ask_for_tables(&mut self, shared: &RolesShared) {
         let Self { homeless, parts, commands, .. } = self;
         homeless.retain(|id| {
             let Some(part) = parts.get_mut(id) else { return false };
-            let Tables::Missing { ask_ms, .. } = part.tables else { return false };
+            let TablesState::Missing { ask_ms, .. } = part.tables else { return false };
             let Some(shard) = shared.desired.get(id).filter(|_| shared.now_ms >= ask_ms) else {
                 return true;
             };
             part.shard = Some(shard.clone());
-            part.tables = Tables::Asked;
+            part.tables = TablesState::Asked;
             commands.push_back(WorkerCommand::AddShard(Box::new(shard.setup.clone())));
             false
         });
     }
 
-    pub(super) fn news(&mut self, shared: &mut Shared, news: WorkerEvent) {
+    pub(super) fn news(&mut self, shared: &mut RolesShared, news: WorkerEvent) {
         match news {
             WorkerEvent::ShardAdded(shard) => self.tables_are_there(shared, shard),
             WorkerEvent::ShardRefused { shard, why } => {
-                if let Some(part) = self.part_with(shard, &Tables::Asked) {
+                if let Some(part) = self.part_with(shard, &TablesState::Asked) {
                     let ask_ms = shared.now_ms + shared.options.room_retry_ms;
-                    part.tables = Tables::Missing { ask_ms, refused: Some(why) };
+                    part.tables = TablesState::Missing { ask_ms, refused: Some(why) };
                     self.homeless.insert(shard);
                     self.entry_changed(shared, shard);
                 }
             }
             WorkerEvent::ShardRemoved(shard) => {
-                if self.part_with(shard, &Tables::Going).is_some() {
+                if self.part_with(shard, &TablesState::Going).is_some() {
                     self.end(shard);
                     self.entry_changed(shared, shard);
                 }
@@ -244,59 +244,59 @@ impl Worker {
             WorkerEvent::CopyDone(shard) => {
                 // A copy that was complete before this worker left is worth nothing when it comes
                 // back.
-                let part = self.part_with(shard, &Tables::There);
+                let part = self.part_with(shard, &TablesState::There);
                 let Some(part) = part.filter(|part| part.is_member()) else { return };
                 part.lost_ms = None;
-                self.tell(shared, shard, Event::CopyDone);
+                self.tell(shared, shard, RoleEvent::CopyDone);
             }
             // When its source ends, a lane copy is no worse than before, but the worker cannot
             // know: it gets time until a command names another source.
             WorkerEvent::StreamLost(shard) => {
-                if let Some(part) = self.part_with(shard, &Tables::There) {
+                if let Some(part) = self.part_with(shard, &TablesState::There) {
                     part.lost_ms.get_or_insert(shared.now_ms);
                     self.restless.insert(shard);
                 }
             }
             WorkerEvent::Granted { shard, lane, since } => {
-                self.tell(shared, shard, Event::Granted { lane, since });
+                self.tell(shared, shard, RoleEvent::Granted { lane, since });
             }
             WorkerEvent::CameBack { peer, shard, epoch, state } => {
                 if let (Some(boot_id), Some(part)) =
                     (self.peers.met_boot(peer), self.parts.get_mut(&shard))
                 {
-                    part.comeback.said(peer, Said { boot_id, epoch, state });
+                    part.comeback.said(peer, PeerComeback { boot_id, epoch, state });
                 }
             }
             WorkerEvent::Announced { shard, term } => {
-                self.tell(shared, shard, Event::Announced { term })
+                self.tell(shared, shard, RoleEvent::Announced { term })
             }
         }
     }
 
-    fn part_with(&mut self, shard: ShardId, tables: &Tables) -> Option<&mut ShardRole> {
+    fn part_with(&mut self, shard: ShardId, tables: &TablesState) -> Option<&mut ShardRole> {
         self.parts.get_mut(&shard).filter(|part| part.tables == *tables)
     }
 
-    fn tables_are_there(&mut self, shared: &mut Shared, shard: ShardId) {
-        let Some(part) = self.part_with(shard, &Tables::Asked) else { return };
-        part.tables = Tables::There;
+    fn tables_are_there(&mut self, shared: &mut RolesShared, shard: ShardId) {
+        let Some(part) = self.part_with(shard, &TablesState::Asked) else { return };
+        part.tables = TablesState::There;
         self.introduce(shared, shard);
         self.entry_changed(shared, shard);
         self.renew(shared, shard);
     }
 
     /// Hands a new role what it has to know of its worker.
-    fn introduce(&mut self, shared: &mut Shared, shard: ShardId) {
-        self.tell(shared, shard, Event::Ports(self.ports));
+    fn introduce(&mut self, shared: &mut RolesShared, shard: ShardId) {
+        self.tell(shared, shard, RoleEvent::Ports(self.ports));
     }
 
     /// Hands an event to the role of a shard whose tables are there, and applies what follows.
-    pub(super) fn tell(&mut self, shared: &mut Shared, shard: ShardId, event: Event) {
+    pub(super) fn tell(&mut self, shared: &mut RolesShared, shard: ShardId, event: RoleEvent) {
         let Some(part) = self.parts.get_mut(&shard) else { return };
-        if part.tables != Tables::There {
+        if part.tables != TablesState::There {
             return;
         }
-        let is_entry = matches!(event, Event::Entry(_));
+        let is_entry = matches!(event, RoleEvent::Entry(_));
         let role = part.role();
         let former = part.primary().filter(|_| is_entry).cloned();
         let others = Others::of(shared, &self.peers);
@@ -312,7 +312,7 @@ impl Worker {
         }
     }
 
-    fn tell_all(&mut self, shared: &mut Shared, event: &Event) {
+    fn tell_all(&mut self, shared: &mut RolesShared, event: &RoleEvent) {
         let shards: Vec<ShardId> = self.parts.keys().copied().collect();
         for shard in shards {
             self.tell(shared, shard, event.clone());
@@ -320,7 +320,7 @@ impl Worker {
     }
 
     /// Applies that a node has registered differently, or is not registered any more.
-    pub(super) fn node_changed(&mut self, shared: &Shared, node: &NodeId) {
+    pub(super) fn node_changed(&mut self, shared: &RolesShared, node: &NodeId) {
         let is_there = |part: &ShardRole| {
             let mut members = part.machine.entry().into_iter().flat_map(ShardEntry::members);
             members.any(|member| member.incarnation.worker.node == *node)
@@ -333,7 +333,7 @@ impl Worker {
 
     /// Applies that a peer is heard again or not any more: the roles of its shards are notified,
     /// and the copies that other members get may change.
-    fn peer_changed(&mut self, shared: &mut Shared, peer: PeerId) {
+    fn peer_changed(&mut self, shared: &mut RolesShared, peer: PeerId) {
         let of_peer = |(&shard, part): (&ShardId, &ShardRole)| {
             part.peers.binary_search(&peer).is_ok().then_some(shard)
         };
@@ -342,12 +342,12 @@ impl Worker {
             if let Some(part) = self.parts.get_mut(&shard) {
                 part.stir(shared.now_ms);
             }
-            self.tell(shared, shard, Event::Tick);
+            self.tell(shared, shard, RoleEvent::Tick);
             self.renew(shared, shard);
         }
     }
 
-    pub(super) fn heard(&mut self, shared: &mut Shared, place: PeerIndex, signs: PeerSigns) {
+    pub(super) fn heard(&mut self, shared: &mut RolesShared, place: PeerIndex, signs: PeerSigns) {
         self.look.at(shared.now_ms);
         let changed = self.peers.heard(place, signs, shared.now_ms, silence(&shared.options));
         if let Some(peer) = changed {
@@ -366,20 +366,20 @@ impl Worker {
         }
     }
 
-    pub(super) fn sides(&mut self, shared: &mut Shared, sides: SidesUp) {
+    pub(super) fn sides(&mut self, shared: &mut RolesShared, sides: SidesUp) {
         let ports = match sides.is_ready {
-            false => Ports::NotReady,
-            true if sides.is_up() => Ports::Ready,
-            true => Ports::Broken,
+            false => PortHealth::NotReady,
+            true if sides.is_up() => PortHealth::Ready,
+            true => PortHealth::Broken,
         };
         if ports != self.ports {
             self.ports = ports;
-            self.tell_all(shared, &Event::Ports(ports));
+            self.tell_all(shared, &RoleEvent::Ports(ports));
         }
     }
 
     /// Notes that the worker goes on after a fence.
-    pub(super) fn rejoined(&mut self, shared: &mut Shared) {
+    pub(super) fn rejoined(&mut self, shared: &mut RolesShared) {
         self.rejoined_ms = shared.now_ms;
         if !self.hold_off.rejoined(shared.now_ms) {
             return;
@@ -398,7 +398,7 @@ impl Worker {
     /// time.
     fn heard_others(
         &self,
-        shared: &Shared,
+        shared: &RolesShared,
         shards: impl Iterator<Item = ShardId>,
         since_ms: u64,
     ) -> Vec<ShardId> {
@@ -414,7 +414,7 @@ impl Worker {
 
     /// Ends hold-offs: all when their time is over, and that of a shard when no other worker serves
     /// it.
-    fn look_at_held_off(&mut self, shared: &Shared) {
+    fn look_at_held_off(&mut self, shared: &RolesShared) {
         if self.held_off.is_empty() {
             return;
         }
@@ -436,7 +436,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn tick(&mut self, shared: &mut Shared) {
+    pub(super) fn tick(&mut self, shared: &mut RolesShared) {
         for peer in self.peers.fallen_silent(shared.now_ms, silence(&shared.options)) {
             self.peer_changed(shared, peer);
         }
@@ -446,7 +446,7 @@ impl Worker {
             let is_lost = part.is_stream_lost(shared.now_ms, &shared.options);
             self.tell(shared, shard, event);
             if is_lost {
-                self.tell(shared, shard, Event::StreamLost);
+                self.tell(shared, shard, RoleEvent::StreamLost);
             }
         }
         self.look_at_held_off(shared);
@@ -458,7 +458,7 @@ impl Worker {
 }
 
 /// Returns a role without an entry.
-fn new_machine(me: &Incarnation, shared: &Shared) -> RoleMachine {
+fn new_machine(me: &Incarnation, shared: &RolesShared) -> RoleMachine {
     RoleMachine::new(me.clone(), shared.options.role.clone())
 }
 
@@ -472,7 +472,7 @@ fn silence(options: &RolesOptions) -> Silence {
 }
 
 fn count_failover(
-    counters: &mut Counters,
+    counters: &mut RolesCounters,
     part: &ShardRole,
     before: Role,
     former: Option<Incarnation>,

@@ -15,14 +15,14 @@
 //!
 //! The walk's records go through the stream that carries the changes, so a slot's records keep
 //! their order and the copy needs no freeze. Deletes that a receiver missed reach it as
-//! [`Clear`](crate::Kind::Clear).
+//! [`Clear`](crate::RecordKind::Clear).
 
 use weir_ids::{BootId, Lane, ShardId};
 
 use crate::buffers::Buffers;
 use crate::counters::PeerCounters;
 use crate::identity::PeerIndex;
-use crate::record::{Item, Record};
+use crate::record::{Item, StreamRecord};
 use crate::send_stream::SendStream;
 
 /// State of a copy.
@@ -53,7 +53,7 @@ pub struct CopyStatus {
 pub struct CopyId(pub(crate) u32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum CopyPhase {
     /// Nothing of it was sent.
     Waiting,
     Walking,
@@ -71,7 +71,7 @@ pub(crate) struct Copy {
     /// Epoch of the stream when the copy was begun or put aside: all fields below are of that
     /// epoch.
     epoch: u32,
-    pub(crate) phase: Phase,
+    pub(crate) phase: CopyPhase,
     pub(crate) cursor: u32,
     pub(crate) total: u32,
     before: u32,
@@ -80,7 +80,7 @@ pub(crate) struct Copy {
 
 impl Copy {
     pub(crate) fn new(peer: PeerIndex, boot: BootId, lane: Lane, shard: ShardId) -> Self {
-        let (phase, cursor, total, epoch) = (Phase::Waiting, 0, 0, 0);
+        let (phase, cursor, total, epoch) = (CopyPhase::Waiting, 0, 0, 0);
         let (before, after) = (NONE, NONE);
         Self { peer, boot, lane, shard, epoch, phase, cursor, total, before, after }
     }
@@ -93,9 +93,9 @@ impl Copy {
     pub(crate) fn state(&self, stream: &SendStream) -> CopyState {
         match self.phase {
             _ if self.waits(stream) => CopyState::Empty,
-            Phase::Waiting => CopyState::Empty,
-            Phase::Ended(sequence) if stream.acknowledged() >= sequence => CopyState::Synced,
-            Phase::Walking | Phase::Ended(_) => CopyState::Syncing,
+            CopyPhase::Waiting => CopyState::Empty,
+            CopyPhase::Ended(sequence) if stream.acknowledged() >= sequence => CopyState::Synced,
+            CopyPhase::Walking | CopyPhase::Ended(_) => CopyState::Syncing,
         }
     }
 
@@ -178,7 +178,7 @@ impl Copies {
         self.places.get(place as usize)?;
         self.unlink(waiting, place);
         let copy = self.linked(place);
-        (copy.epoch, copy.phase, copy.cursor, copy.total) = (epoch, Phase::Waiting, 0, 0);
+        (copy.epoch, copy.phase, copy.cursor, copy.total) = (epoch, CopyPhase::Waiting, 0, 0);
         self.link(begun, place);
         Some(CopyId(place))
     }
@@ -294,7 +294,7 @@ impl CopyRoom<'_> {
     ///
     /// # Panics
     /// If the body is longer than [`RECORD_BODY_MAX`](crate::RECORD_BODY_MAX).
-    pub fn add(&mut self, record: &Record<'_>) -> bool {
+    pub fn add(&mut self, record: &StreamRecord<'_>) -> bool {
         if self.bytes <= 0 || !self.stream.has_room_for_copy(self.buffers) {
             return false;
         }

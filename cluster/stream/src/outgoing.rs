@@ -6,15 +6,15 @@
 use weir_ids::{LANES, Lane};
 
 use crate::buffers::Buffers;
-use crate::bytes::Writer;
-use crate::control::{CONTROL_LEN_MAX, Field, Position, emit_comebacks};
+use crate::bytes::ByteWriter;
+use crate::control::{CONTROL_LEN_MAX, Field, StreamPosition, emit_comebacks};
 use crate::datagram::DatagramKind;
-use crate::endpoint::{Endpoint, OwnLane, Peer};
+use crate::endpoint::{OwnLane, StreamEndpoint, StreamPeer};
 use crate::identity::{Origin, PeerIndex};
 use crate::incoming::window;
-use crate::link::{Exit, Link, Setting};
+use crate::link::{PeerLink, SendContext, Setting};
 use crate::traits::{Sink, Source, Transmit};
-use crate::witness::Witness;
+use crate::witness::PeerNodes;
 
 /// Time between two checks of the timers.
 const TIMERS_US: u64 = 1_000;
@@ -22,7 +22,7 @@ const TIMERS_US: u64 = 1_000;
 /// A window smaller than this is sent again as soon as it has grown.
 const LITTLE_ROOM: u16 = 16;
 
-impl Endpoint {
+impl StreamEndpoint {
     /// Does what is due: once in each turn of the owner's loop, or at least every millisecond.
     pub fn poll<W, T>(&mut self, now_us: u64, world: &mut W, transmit: &mut T)
     where
@@ -80,8 +80,8 @@ impl Endpoint {
         if self.due.iter().all(|&word| word == 0) {
             return;
         }
-        let Endpoint { setting, peers, buffers, scratch, due, send_turn, witness, .. } = self;
-        let mut exit = Exit { scratch, transmit, now_us, budget: setting.options.burst };
+        let StreamEndpoint { setting, peers, buffers, scratch, due, send_turn, witness, .. } = self;
+        let mut exit = SendContext { scratch, transmit, now_us, budget: setting.options.burst };
         let turn = *send_turn;
         for place in (turn..peers.len()).chain(0..turn) {
             let (word, bit) = (&mut due[place / 64], 1 << (place % 64));
@@ -108,7 +108,7 @@ impl OwnLane {
     }
 }
 
-impl Peer {
+impl StreamPeer {
     fn is_anything_due(&mut self, now_us: u64, window: u16) -> bool {
         if self.told_little_room && window >= LITTLE_ROOM {
             self.heartbeat_due_us = 0;
@@ -126,9 +126,9 @@ impl Peer {
         &mut self,
         setting: &Setting,
         window: u16,
-        witness: &Witness,
+        witness: &PeerNodes,
         buffers: &mut Buffers,
-        exit: &mut Exit<'_, T>,
+        exit: &mut SendContext<'_, T>,
     ) -> bool {
         if self.link.hello_due_us <= exit.now_us {
             self.link.send_hello(setting, exit);
@@ -162,8 +162,8 @@ impl Peer {
         &mut self,
         setting: &Setting,
         window: u16,
-        witness: &Witness,
-        exit: &mut Exit<'_, T>,
+        witness: &PeerNodes,
+        exit: &mut SendContext<'_, T>,
     ) {
         let is_heartbeat = exit.now_us >= self.heartbeat_due_us;
         let is_anything_new = self.streams.iter().any(|stream| stream.needs_acknowledgement);
@@ -176,12 +176,12 @@ impl Peer {
         }
         self.acknowledgement_due_us = u64::MAX;
         let mut body = [0; CONTROL_LEN_MAX];
-        let mut writer = Writer::new(&mut body);
+        let mut writer = ByteWriter::new(&mut body);
         for lane in 0..LANES {
             let (own, stream) = (&self.lanes[lane].stream, &mut self.streams[lane]);
             if is_heartbeat {
                 let (epoch, last) = (own.epoch(), own.last_sent());
-                Field::Position(Position { lane: lane as u8, epoch, last }).emit(&mut writer);
+                Field::Position(StreamPosition { lane: lane as u8, epoch, last }).emit(&mut writer);
             }
             if stream.epoch != 0 && (is_heartbeat || stream.needs_acknowledgement) {
                 Field::Acknowledgement(stream.acknowledgement(window)).emit(&mut writer);
@@ -206,10 +206,10 @@ impl OwnLane {
     #[inline]
     fn send<T: Transmit>(
         &mut self,
-        link: &mut Link,
+        link: &mut PeerLink,
         setting: &Setting,
         buffers: &mut Buffers,
-        exit: &mut Exit<'_, T>,
+        exit: &mut SendContext<'_, T>,
     ) -> bool {
         if exit.now_us >= self.stream.timer_us {
             let mut from = 0;

@@ -6,14 +6,14 @@ use weir_ids::{BootId, Lane, PeerId};
 
 use crate::copy::{CopyId, CopyStatus};
 use crate::counters::{Lag, PeerCounters};
-use crate::endpoint::{Endpoint, OwnLane, Peer, Place, Ticket};
+use crate::endpoint::{OwnLane, Place, StreamEndpoint, StreamPeer, Ticket};
 use crate::fingerprint::FingerprintPart;
 use crate::identity::{PeerIndex, Sequence};
 use crate::refusal::Refusals;
 
 /// State of a peer.
 #[derive(Clone, Copy, Debug)]
-pub struct PeerStatus {
+pub struct PeerLinkStatus {
     /// The peer.
     pub worker: PeerId,
     /// Its address.
@@ -34,7 +34,7 @@ pub struct PeerStatus {
     pub counters: PeerCounters,
 }
 
-impl Endpoint {
+impl StreamEndpoint {
     /// Returns the progress of a copy. None after it was stopped or its peer was removed.
     pub fn copy_status(&self, id: CopyId) -> Option<CopyStatus> {
         let copy = self.copies.get(id)?;
@@ -128,8 +128,8 @@ impl Endpoint {
     }
 
     /// Returns the state of a peer. None if there is no such peer.
-    pub fn peer_status(&self, peer: PeerIndex, now_us: u64) -> Option<PeerStatus> {
-        let Peer { link, boot, lanes, .. } = self.peers.get(peer.index())?.as_ref()?;
+    pub fn peer_status(&self, peer: PeerIndex, now_us: u64) -> Option<PeerLinkStatus> {
+        let StreamPeer { link, boot, lanes, .. } = self.peers.get(peer.index())?.as_ref()?;
         let mut lag = Lag::default();
         for own in lanes {
             let of_lane = own.lag(now_us);
@@ -137,7 +137,7 @@ impl Endpoint {
             lag.bytes += of_lane.bytes;
             lag.age_ms = lag.age_ms.max(of_lane.age_ms);
         }
-        Some(PeerStatus {
+        Some(PeerLinkStatus {
             worker: link.worker,
             address: link.address,
             boot: *boot,

@@ -11,9 +11,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::bytes::Writer;
+use crate::bytes::ByteWriter;
 use crate::control::{SIGHTINGS_MAX, Sighting, Sightings, emit_sightings};
-use crate::endpoint::{Endpoint, Peer};
+use crate::endpoint::{StreamEndpoint, StreamPeer};
 use crate::identity::PeerIndex;
 
 /// A node that was silent for longer is not reported, in microseconds.
@@ -33,7 +33,7 @@ pub struct PeerSigns {
 
 /// A node that peers belong to.
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct WitnessNode {
     node: u64,
     /// When one of its workers was heard here; 0: none was.
     heard_us: u64,
@@ -43,11 +43,11 @@ struct Node {
 
 /// The nodes of all peers, in the order of their numbers.
 #[derive(Debug, Default)]
-pub(crate) struct Witness {
-    nodes: Vec<Node>,
+pub(crate) struct PeerNodes {
+    nodes: Vec<WitnessNode>,
 }
 
-impl Witness {
+impl PeerNodes {
     /// Returns an empty table with room for one node per peer.
     pub(crate) fn new(peers_max: usize) -> Self {
         Self { nodes: Vec::with_capacity(peers_max) }
@@ -57,13 +57,13 @@ impl Witness {
         self.nodes.binary_search_by_key(&node, |it| it.node)
     }
 
-    fn get_mut(&mut self, node: u64) -> Option<&mut Node> {
+    fn get_mut(&mut self, node: u64) -> Option<&mut WitnessNode> {
         let place = self.place(node).ok()?;
         Some(&mut self.nodes[place])
     }
 
     /// Notes when each node was heard last: before heartbeats go out.
-    pub(crate) fn look(&mut self, peers: &[Option<Peer>]) {
+    pub(crate) fn look(&mut self, peers: &[Option<StreamPeer>]) {
         for peer in peers.iter().flatten().filter(|peer| peer.boot.is_some()) {
             if let Some(node) = peer.node.and_then(|node| self.get_mut(node)) {
                 node.heard_us = node.heard_us.max(peer.link.heard_us);
@@ -78,7 +78,7 @@ impl Witness {
         receiver: Option<u64>,
         turn: usize,
         now_us: u64,
-        writer: &mut Writer<'_>,
+        writer: &mut ByteWriter<'_>,
     ) -> usize {
         let mut told = [Sighting { node: 0, silent_ms: 0 }; SIGHTINGS_MAX];
         let (mut count, mut looked) = (0, 0);
@@ -99,7 +99,7 @@ impl Witness {
     }
 }
 
-impl Endpoint {
+impl StreamEndpoint {
     /// Sets the node that a peer belongs to: a number that all nodes know it by.
     pub fn set_node(&mut self, peer: PeerIndex, node: u64) {
         let Some(Some(known)) = self.peers.get_mut(peer.index()) else { return };
@@ -109,12 +109,12 @@ impl Endpoint {
 
     /// Keeps exactly the nodes that peers belong to.
     pub(crate) fn keep_nodes(&mut self) {
-        let Endpoint { peers, witness, .. } = self;
+        let StreamEndpoint { peers, witness, .. } = self;
         let is_named = |node: u64| peers.iter().flatten().any(|peer| peer.node == Some(node));
         witness.nodes.retain(|it| is_named(it.node));
         for node in peers.iter().flatten().filter_map(|peer| peer.node) {
             if let Err(place) = witness.place(node) {
-                witness.nodes.insert(place, Node { node, heard_us: 0, seen_us: None });
+                witness.nodes.insert(place, WitnessNode { node, heard_us: 0, seen_us: None });
             }
         }
     }

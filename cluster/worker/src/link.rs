@@ -10,7 +10,7 @@ use weir_stream::{PeerIndex, PeerSigns};
 pub const PEERS_MAX: usize = 64;
 
 /// A worker's end of the link. No method may wait: neither for a lock nor for room.
-pub trait Link {
+pub trait RolesLink {
     /// Shows the guard that the worker is alive: once a turn.
     fn beat(&mut self);
 

@@ -7,7 +7,7 @@ use weir_nat::ShardIndex;
 use weir_replication::{Replication, WorkerCommand, WorkerEvent};
 use weir_stream::{PeerIndex, PeerSigns};
 
-use crate::link::{Link, PEERS_MAX};
+use crate::link::{PEERS_MAX, RolesLink};
 
 /// Both ends of the link: the driver fills and empties its fields between turns.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Default for LocalLink {
     }
 }
 
-impl Link for LocalLink {
+impl RolesLink for LocalLink {
     #[inline]
     fn beat(&mut self) {
         self.beat += 1;

@@ -12,7 +12,7 @@ use weir_replication::{Replication, Stall, WorkerEvent};
 use weir_stream::{PeerIndex, Received, Transmit};
 use weir_wire::frame::{Frame, Pool};
 
-use crate::link::{Link, PEERS_MAX};
+use crate::link::{PEERS_MAX, RolesLink};
 use crate::worker::{Turn, engine_now};
 
 /// Length of a slot: traffic is reported by slots.
@@ -26,7 +26,7 @@ const NEWS_PER_TURN: usize = 64;
 
 /// A worker's cluster state besides its engine.
 #[derive(Debug)]
-pub struct Member<L> {
+pub struct ClusterMember<L> {
     pub replication: Replication,
     pub link: L,
     stall: Stall,
@@ -53,7 +53,7 @@ impl<P: Pool> Transmit for Posting<'_, P> {
     }
 }
 
-impl<L: Link> Member<L> {
+impl<L: RolesLink> ClusterMember<L> {
     pub fn new(replication: Replication, link: L) -> Self {
         Self {
             replication,

@@ -14,7 +14,9 @@ use weir_nat::{NatConfig, ShardIndex, ShardRoom};
 use weir_replication::CommitOptions;
 use weir_replication::command::{CopyOrder, ShardDuties, ShardSetup};
 use weir_replication::{PeerId, Replication, WorkerCommand, WorkerEvent};
-use weir_stream::{BootId, ClusterKeys, Fingerprint, Identity, Options, PeerIndex, PeerSigns};
+use weir_stream::{
+    BootId, ClusterKeys, Fingerprint, Identity, PeerIndex, PeerSigns, StreamOptions,
+};
 use weir_wire::Misses;
 use weir_wire::arp::Arp;
 use weir_wire::build;
@@ -87,7 +89,7 @@ impl Ports for Recorded<Rings<VecPool>> {
     }
 }
 
-impl Link for Recorded<LocalLink> {
+impl RolesLink for Recorded<LocalLink> {
     fn beat(&mut self) {
         self.note("beat");
         self.inner.beat();
@@ -193,7 +195,7 @@ fn engine() -> Engine<VecFrame> {
 fn replication() -> Replication {
     let identity = Identity { worker: PeerId(1), boot: BootId(7), secret: [1; 32] };
     let keys = ClusterKeys::parse(&"5a".repeat(32)).unwrap();
-    let options = Options { peers_max: 4, copies_max: 64, ..Options::default() };
+    let options = StreamOptions { peers_max: 4, copies_max: 64, ..StreamOptions::default() };
     Replication::new(options, identity, Fingerprint::default(), keys, 2).unwrap()
 }
 
@@ -220,7 +222,7 @@ impl Case {
     fn new(engine: Engine<VecFrame>, replication: Replication) -> Self {
         let steps = Steps::default();
         let link = Recorded { inner: LocalLink::default(), steps: Rc::clone(&steps) };
-        let member = Box::new(Member::new(replication, link));
+        let member = Box::new(ClusterMember::new(replication, link));
         let ports = Recorded { inner: Rings::new(VecPool::new()), steps };
         let mut case = Self { worker: Worker::new(engine, Some(member)), ports, now: START };
         case.worker.start(START, &mut case.ports);

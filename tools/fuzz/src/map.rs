@@ -1,7 +1,7 @@
 use bolero::{TypeGenerator, check};
 use weir_map::map::{Stand, Witness, needs_rebase, rebase};
 use weir_map::*;
-use weir_roles::role::{Event, Ports, RoleMachine, RoleOptions};
+use weir_roles::role::{PortHealth, RoleEvent, RoleMachine, RoleOptions};
 
 /// An entry as an operator could write it into etcd: mostly valid, with each field invalid now and
 /// then.
@@ -275,26 +275,27 @@ fn role() {
         for told in told {
             let event = match told {
                 Told::Entry(entry) => match entry.read() {
-                    Some(entry) => Event::Entry(Box::new(entry)),
+                    Some(entry) => RoleEvent::Entry(Box::new(entry)),
                     None => continue,
                 },
-                Told::Heartbeat(from) => Event::Heartbeat { from: who(*from) },
-                Told::Announced(term) => Event::Announced { term: Term(u32::from(term % 4)) },
-                Told::Slot(packets) => Event::Slot { packets: packets % 3 },
-                Told::CopyDone => Event::CopyDone,
-                Told::StreamLost => Event::StreamLost,
-                Told::Granted(lane, since) => {
-                    Event::Granted { lane: usize::from(*lane % 10), since: Epoch(since.value()) }
-                }
+                Told::Heartbeat(from) => RoleEvent::Heartbeat { from: who(*from) },
+                Told::Announced(term) => RoleEvent::Announced { term: Term(u32::from(term % 4)) },
+                Told::Slot(packets) => RoleEvent::Slot { packets: packets % 3 },
+                Told::CopyDone => RoleEvent::CopyDone,
+                Told::StreamLost => RoleEvent::StreamLost,
+                Told::Granted(lane, since) => RoleEvent::Granted {
+                    lane: usize::from(*lane % 10),
+                    since: Epoch(since.value()),
+                },
                 Told::Ports(any) => {
-                    let ports = [Ports::NotReady, Ports::Ready, Ports::Broken];
-                    Event::Ports(ports[usize::from(*any) % 3])
+                    let ports = [PortHealth::NotReady, PortHealth::Ready, PortHealth::Broken];
+                    RoleEvent::Ports(ports[usize::from(*any) % 3])
                 }
                 Told::Time(ms) => {
                     now_ms += u64::from(*ms);
-                    Event::Tick
+                    RoleEvent::Tick
                 }
-                Told::PrimaryLost => Event::PrimaryLost,
+                Told::PrimaryLost => RoleEvent::PrimaryLost,
             };
             machine.on(now_ms, event);
             let duties = machine.duties();

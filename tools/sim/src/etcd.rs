@@ -22,9 +22,11 @@ mod watches;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use weir_etcd::message::{Answer, Changed, Event, Request, RequestId, WatchNews, end_of};
+use weir_etcd::message::{
+    ChangedKey, EtcdAnswer, EtcdRequest, RequestId, TransportEvent, WatchNews, end_of,
+};
 use weir_etcd::transaction::{Decided, Operation, Transaction};
-use weir_etcd::{LeaseId, Place, Revision, Versioned};
+use weir_etcd::{HistoryPosition, LeaseId, Revision, Versioned};
 
 use crate::dice::Dice;
 pub use message::{ClientId, Refusal};
@@ -71,8 +73,8 @@ enum Mode {
 
 #[derive(Clone, Debug)]
 enum Flight {
-    ToServer(ClientId, RequestId, Request),
-    ToClient(ClientId, Event),
+    ToServer(ClientId, RequestId, EtcdRequest),
+    ToClient(ClientId, TransportEvent),
     Look(RequestId),
     EndWatches,
 }
@@ -99,7 +101,7 @@ pub struct Etcd {
     flown: u64,
     leases_due_us: u64,
     /// Requests that arrived while etcd stalled or had no leader.
-    waiting: VecDeque<(ClientId, RequestId, Request)>,
+    waiting: VecDeque<(ClientId, RequestId, EtcdRequest)>,
     /// Requests that have arrived, and whose answers the clients have not received.
     unanswered: BTreeSet<(ClientId, RequestId)>,
     cuts: BTreeMap<ClientId, Cut>,
@@ -133,7 +135,7 @@ impl Etcd {
 
     /// Sends a request; the events that result are returned by [`poll`](Self::poll), if there are
     /// any.
-    pub fn request(&mut self, now_us: u64, client: ClientId, request: Request) -> RequestId {
+    pub fn request(&mut self, now_us: u64, client: ClientId, request: EtcdRequest) -> RequestId {
         self.requests += 1;
         let id = RequestId(self.requests);
         let flight = Flight::ToServer(client, id, request);
@@ -154,7 +156,7 @@ impl Etcd {
     }
 
     /// Handles everything that is due until `now_us`; appends the events for clients.
-    pub fn poll(&mut self, now_us: u64, told: &mut Vec<(ClientId, Event)>) {
+    pub fn poll(&mut self, now_us: u64, told: &mut Vec<(ClientId, TransportEvent)>) {
         while let Some(due_us) = self.next_us().filter(|due_us| *due_us <= now_us) {
             if self.mode == Mode::Up && self.leases_due_us <= due_us {
                 self.leases_due_us = due_us + LEASES_INTERVAL_US;
@@ -170,7 +172,7 @@ impl Etcd {
                     self.held.push((client, Flight::ToClient(client, event)));
                 }
                 Flight::ToClient(client, event) => {
-                    if let Event::Answered { request, .. } = event {
+                    if let TransportEvent::Answered { request, .. } = event {
                         self.unanswered.remove(&(client, request));
                     }
                     told.push((client, event));
@@ -204,7 +206,7 @@ impl Etcd {
 
     /// Returns all changes of each revision from one on, past all faults; `None` if they are
     /// compacted.
-    pub fn changes(&self, from: Revision) -> Option<Vec<Vec<Changed>>> {
+    pub fn changes(&self, from: Revision) -> Option<Vec<Vec<ChangedKey>>> {
         self.store.changes_from("/", from.0)
     }
 
@@ -222,18 +224,18 @@ impl Etcd {
         self.cuts.get(&client).copied().unwrap_or_default()
     }
 
-    fn tell(&mut self, now_us: u64, client: ClientId, event: Event) {
+    fn tell(&mut self, now_us: u64, client: ClientId, event: TransportEvent) {
         let mut due_us = now_us + self.dice.between(self.options.delay_us);
-        if let Event::Watched { watch, .. } = &event {
+        if let TransportEvent::Watched { watch, .. } = &event {
             due_us = self.watches.arrival(*watch, due_us);
         }
         self.fly(due_us, Flight::ToClient(client, event));
     }
 
-    fn arrive(&mut self, now_us: u64, client: ClientId, id: RequestId, request: Request) {
+    fn arrive(&mut self, now_us: u64, client: ClientId, id: RequestId, request: EtcdRequest) {
         match (self.mode, &request) {
-            (_, Request::Cancel(watch)) => self.watches.close(*watch),
-            (Mode::Down, Request::Watch { .. }) => {
+            (_, EtcdRequest::Cancel(watch)) => self.watches.close(*watch),
+            (Mode::Down, EtcdRequest::Watch { .. }) => {
                 self.watched(now_us, client, id, WatchNews::Ended(Refusal::Broken.into()))
             }
             (Mode::Down, _) => self.answer(now_us, client, id, Err(Refusal::Unreachable)),
@@ -253,26 +255,26 @@ impl Etcd {
         now_us: u64,
         client: ClientId,
         request: RequestId,
-        answer: Result<Answer, Refusal>,
+        answer: Result<EtcdAnswer, Refusal>,
     ) {
         let answer = answer.map_err(Refusal::into);
-        self.tell(now_us, client, Event::Answered { request, answer });
+        self.tell(now_us, client, TransportEvent::Answered { request, answer });
     }
 
     fn watched(&mut self, now_us: u64, client: ClientId, watch: RequestId, news: WatchNews) {
-        self.tell(now_us, client, Event::Watched { watch, news });
+        self.tell(now_us, client, TransportEvent::Watched { watch, news });
     }
 
-    fn serve(&mut self, now_us: u64, client: ClientId, id: RequestId, request: Request) {
+    fn serve(&mut self, now_us: u64, client: ClientId, id: RequestId, request: EtcdRequest) {
         let answer = match request {
-            Request::Watch { prefix, from } => {
+            EtcdRequest::Watch { prefix, from } => {
                 self.unanswered.remove(&(client, id));
                 self.watches.open(id, client, prefix, from.0);
                 self.watched(now_us, client, id, WatchNews::Created);
                 self.told_watches(now_us);
                 return;
             }
-            Request::Progress(watch) => {
+            EtcdRequest::Progress(watch) => {
                 self.unanswered.remove(&(client, id));
                 // etcd 3.4 answers for watches that are up to date; the others send changes soon
                 // anyway.
@@ -282,32 +284,33 @@ impl Etcd {
                 }
                 return;
             }
-            Request::Cancel(_) => return,
-            Request::Grant { ttl_sec } => self.grant(now_us, ttl_sec),
-            Request::KeepAlive(lease) => {
-                self.store.keep_alive(lease, now_us).map(|()| Answer::KeptAlive)
+            EtcdRequest::Cancel(_) => return,
+            EtcdRequest::Grant { ttl_sec } => self.grant(now_us, ttl_sec),
+            EtcdRequest::KeepAlive(lease) => {
+                self.store.keep_alive(lease, now_us).map(|()| EtcdAnswer::KeptAlive)
             }
-            Request::Revoke(lease) => self.store.revoke(lease).map(|()| Answer::Revoked),
-            Request::Transact(transaction) => {
+            EtcdRequest::Revoke(lease) => self.store.revoke(lease).map(|()| EtcdAnswer::Revoked),
+            EtcdRequest::Transact(transaction) => {
                 let mut operations = transaction.then.iter().chain(&transaction.otherwise);
                 let may_put = operations.any(|it| matches!(it, Operation::Put { .. }));
                 // Whether the comparisons hold is not checked first (`quotaApplierV3`).
                 if !self.has_space && may_put {
                     Err(Refusal::NoSpace)
                 } else {
-                    self.store.transact(&transaction).map(Answer::Decided)
+                    self.store.transact(&transaction).map(EtcdAnswer::Decided)
                 }
             }
-            Request::Range { start, end, limit, revision } => self
-                .store
-                .range(&start, &end, limit, revision)
-                .map(|(found, has_more)| Answer::Range { place: self.place(), found, has_more }),
+            EtcdRequest::Range { start, end, limit, revision } => {
+                self.store.range(&start, &end, limit, revision).map(|(found, has_more)| {
+                    EtcdAnswer::Range { place: self.place(), found, has_more }
+                })
+            }
         };
         self.answer(now_us, client, id, answer);
         self.told_watches(now_us);
     }
 
-    fn grant(&mut self, now_us: u64, ttl_sec: u64) -> Result<Answer, Refusal> {
+    fn grant(&mut self, now_us: u64, ttl_sec: u64) -> Result<EtcdAnswer, Refusal> {
         if !self.has_space {
             return Err(Refusal::NoSpace);
         }
@@ -316,12 +319,12 @@ impl Etcd {
         let lease = LeaseId(self.leases_given);
         let ttl_sec = ttl_sec.max(self.options.lease_min_sec);
         self.store.grant(lease, ttl_sec, now_us);
-        Ok(Answer::Granted { lease, ttl_sec })
+        Ok(EtcdAnswer::Granted { lease, ttl_sec })
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> HistoryPosition {
         let Self { cluster_id, raft_term, .. } = *self;
-        Place { cluster_id, revision: self.store.revision(), raft_term }
+        HistoryPosition { cluster_id, revision: self.store.revision(), raft_term }
     }
 
     /// Schedules a look at the watches that have something to send.

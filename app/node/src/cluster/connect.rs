@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use weir_config::MembershipSettings;
-use weir_etcd::{Cluster, ClusterName, NodeId, Options, Password, TlsFiles, User, read_secret};
+use weir_etcd::{
+    ClientOptions, ClusterName, EtcdCluster, NodeId, Password, TlsFiles, User, read_secret,
+};
 use weir_stream::ClusterKeys;
 
 use super::inbox::Sender;
@@ -17,9 +19,9 @@ pub(super) fn start_cluster(
     membership: &MembershipSettings,
     seed: u64,
     on_thread_start: impl Fn() + Send + Sync + 'static,
-) -> Result<Cluster, Failure> {
+) -> Result<EtcdCluster, Failure> {
     let name: ClusterName = parse(&membership.name)?;
-    let mut options = Options::new(name, membership.etcd.clone(), seed);
+    let mut options = ClientOptions::new(name, membership.etcd.clone(), seed);
     options.tls = membership.tls.as_ref().map(|files| TlsFiles {
         ca: files.ca.clone(),
         client: files.client.clone(),
@@ -29,7 +31,7 @@ pub(super) fn start_cluster(
         name: user.name.clone(),
         password: Password::File(user.password_file.clone()),
     });
-    Cluster::start(options, on_thread_start).map_err(|errors| {
+    EtcdCluster::start(options, on_thread_start).map_err(|errors| {
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
         Failure::Cluster(errors.join("; "))
     })

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
-use weir_etcd::{Cluster, Key, NodeId, NodeRecord, Range, Revision, Session, Store};
+use weir_etcd::{EtcdCluster, Key, KeyRange, NodeId, NodeRecord, NodeSession, Revision, Store};
 use weir_map::{ShardEntry, ShardId};
 use weir_node_core::first_look::{LOOK_INTERVAL, SAY_INTERVAL, is_known};
-use weir_node_core::{Registration, Written};
+use weir_node_core::{Registration, WriteResult};
 
 use super::first_look::look;
 use super::inbox::{Notice, Sender};
@@ -28,11 +28,11 @@ enum Order {
 /// The node's access to etcd. Once it is dropped, the registration ends with its lease.
 #[derive(Debug)]
 pub(super) struct EtcdTasks {
-    cluster: Cluster,
+    cluster: EtcdCluster,
     inbox: Sender,
     registration: UnboundedSender<Order>,
     /// Taken when the node joins.
-    joining: Mutex<Option<(Registering, oneshot::Sender<Session>)>>,
+    joining: Mutex<Option<(Registering, oneshot::Sender<NodeSession>)>>,
 }
 
 /// The data that a node registers with.
@@ -45,7 +45,7 @@ pub(super) struct Registering {
 
 impl EtcdTasks {
     /// Starts the tasks; the node is not registered yet.
-    pub(super) fn start(cluster: Cluster, joining: Registering, inbox: Sender) -> Self {
+    pub(super) fn start(cluster: EtcdCluster, joining: Registering, inbox: Sender) -> Self {
         let (session, opened) = oneshot::channel();
         // There are two commands at most: the record of a node that stops, and the end.
         let (registration, asked) = unbounded_channel();
@@ -56,7 +56,7 @@ impl EtcdTasks {
 
     /// Begins to mirror all keys.
     pub(super) fn mirror(&self) {
-        let mut mirror = self.cluster.mirror(Range::All, None);
+        let mut mirror = self.cluster.mirror(KeyRange::All, None);
         let events = self.inbox.clone();
         self.cluster.handle().spawn(async move {
             while let Some(event) = mirror.next_event().await {
@@ -94,7 +94,7 @@ impl EtcdTasks {
         });
     }
 
-    pub(super) fn cluster(&self) -> &Cluster {
+    pub(super) fn cluster(&self) -> &EtcdCluster {
         &self.cluster
     }
 
@@ -111,7 +111,7 @@ impl EtcdTasks {
         let value = entry.to_json().into_bytes();
         self.cluster.handle().spawn(async move {
             let outcome = store.put(Key::Shard(shard), Some(expected), value).await;
-            let how = Written::of(&outcome);
+            let how = WriteResult::of(&outcome);
             let _ = inbox.send(Notice::Written { shard, how });
         });
     }
@@ -152,7 +152,7 @@ async fn look_until_found(store: Store, cluster_id: String, inbox: Sender) {
 
 /// Keeps the newest record until the session opens, then holds the registration.
 async fn register(
-    mut opened: oneshot::Receiver<Session>,
+    mut opened: oneshot::Receiver<NodeSession>,
     mut asked: UnboundedReceiver<Order>,
     inbox: Sender,
 ) {
@@ -179,7 +179,7 @@ async fn register(
     hold(session, asked, inbox).await;
 }
 
-async fn hold(mut session: Session, mut asked: UnboundedReceiver<Order>, inbox: Sender) {
+async fn hold(mut session: NodeSession, mut asked: UnboundedReceiver<Order>, inbox: Sender) {
     loop {
         tokio::select! {
             event = session.next_event() => {

@@ -25,8 +25,8 @@ use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use tokio::sync::mpsc;
 use weir_etcd::MirrorEvent;
 use weir_nat::ShardIndex;
-use weir_node_core::{Event, InTurn, Notices, Stall};
-use weir_replication::ReplicationStatus;
+use weir_node_core::{CoreEvent, InTurn, Notices, StallEnd};
+use weir_replication::ReplicationReport;
 use weir_replication::WorkerEvent;
 use weir_routes::Fence;
 use weir_stream::ClusterKeys;
@@ -44,7 +44,7 @@ const ETCD_EVENTS_MAX: usize = 1024;
 #[derive(Debug)]
 pub(crate) enum Inbox {
     /// An event that goes to the core unchanged.
-    Event(Event),
+    Event(CoreEvent),
     /// How BIRD announces each side, in the state in effect; twice a second if BIRD is watched.
     Bird(Vec<BirdSide>),
     Worker {
@@ -54,7 +54,7 @@ pub(crate) enum Inbox {
         place: Option<ShardIndex>,
     },
     /// State of a worker's copies, once a second.
-    Replication { worker: usize, status: Box<ReplicationStatus> },
+    Replication { worker: usize, status: Box<ReplicationReport> },
     /// The new keys of replication, or the reason why the former ones stay in use.
     Keys(Result<ClusterKeys, String>),
 }
@@ -80,7 +80,7 @@ impl Places {
         if let Some(keys) = self.keys.take() {
             return Some(Inbox::Keys(keys));
         }
-        self.notices.pop().map(Event::from).map(Inbox::Event)
+        self.notices.pop().map(CoreEvent::from).map(Inbox::Event)
     }
 }
 
@@ -175,7 +175,7 @@ enum FromWorker {
 }
 
 /// The slot of a worker's newest report. Each side only tries to lock it.
-type Report = Arc<Mutex<Option<Box<ReplicationStatus>>>>;
+type Report = Arc<Mutex<Option<Box<ReplicationReport>>>>;
 
 /// The channel of a worker, which never waits for room or for a lock.
 #[derive(Debug)]
@@ -184,7 +184,7 @@ pub(crate) struct WorkerSender {
     ring: Producer<FromWorker>,
     report: Report,
     /// The end of a stall that found no room; it goes before all events.
-    stall: Stall,
+    stall: StallEnd,
 }
 
 impl WorkerSender {
@@ -229,7 +229,7 @@ impl WorkerSender {
 
     /// Replaces the former report. Returns false if the roles thread is taking it at this moment;
     /// the next report makes up for it.
-    pub(crate) fn report(&self, status: Box<ReplicationStatus>) -> bool {
+    pub(crate) fn report(&self, status: Box<ReplicationReport>) -> bool {
         let Ok(mut report) = self.report.try_lock() else { return false };
         let former = report.replace(status);
         drop((report, former));
@@ -261,7 +261,7 @@ impl Receiver {
         let (ring, news) = RingBuffer::new(NEWS_MAX);
         let report = Report::default();
         self.workers.push((news, Arc::clone(&report)));
-        WorkerSender { shared: Arc::clone(&self.shared), ring, report, stall: Stall::default() }
+        WorkerSender { shared: Arc::clone(&self.shared), ring, report, stall: StallEnd::default() }
     }
 
     /// Returns the number of lost events.
@@ -275,7 +275,7 @@ impl Receiver {
         let Self { shared, etcd, workers, in_turn } = self;
         in_turn.next(workers.len() + 2, |way| match way {
             0 => shared.places().pop(),
-            1 => etcd.try_recv().ok().map(Event::Mirror).map(Inbox::Event),
+            1 => etcd.try_recv().ok().map(CoreEvent::Mirror).map(Inbox::Event),
             way => take_from_worker(way - 2, &mut workers[way - 2]),
         })
     }
@@ -305,7 +305,7 @@ fn take_from_worker(
     match news.pop() {
         Ok(FromWorker::WorkerEvent { news, place }) => Some(Inbox::Worker { worker, news, place }),
         Ok(FromWorker::Rejoined { fence, waited }) => {
-            Some(Inbox::Event(Event::Rejoined { worker, fence, waited }))
+            Some(Inbox::Event(CoreEvent::Rejoined { worker, fence, waited }))
         }
         // A worker that stores a report at this moment wakes the reader afterwards.
         Err(_) => {

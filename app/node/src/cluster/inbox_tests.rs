@@ -20,8 +20,8 @@ fn news(number: u64) -> WorkerEvent {
     WorkerEvent::Granted { shard: ShardId(1), lane: 0, since: Epoch(number) }
 }
 
-fn status() -> Box<ReplicationStatus> {
-    Box::new(ReplicationStatus {
+fn status() -> Box<ReplicationReport> {
+    Box::new(ReplicationReport {
         peers: Vec::new(),
         outgoing: CopyCounts::default(),
         lanes_followed: 0,
@@ -52,8 +52,8 @@ fn a_flood_keeps_the_newest_states_and_counts_lost_events() {
     assert_eq!(messages.len(), 3 + GUARD_EVENTS_MAX, "{messages:?}");
     for message in &messages {
         let is_newest = match message {
-            Inbox::Keys(Err(why)) | Inbox::Event(Event::Saved(Err(why))) => *why == newest,
-            Inbox::Bird(_) | Inbox::Event(Event::Guard(GuardNews::Said { .. })) => true,
+            Inbox::Keys(Err(why)) | Inbox::Event(CoreEvent::Saved(Err(why))) => *why == newest,
+            Inbox::Bird(_) | Inbox::Event(CoreEvent::Guard(GuardNews::Said { .. })) => true,
             other => panic!("{other:?}"),
         };
         assert!(is_newest, "{message:?}");
@@ -82,7 +82,7 @@ fn worker_without_room_keeps_its_events_and_reports_its_rejoin_later() {
     assert!(worker.has_room());
     let messages = drain(&mut receiver);
     assert!(
-        matches!(messages[..], [Inbox::Event(Event::Rejoined { worker: 0, waited: 30, .. })]),
+        matches!(messages[..], [Inbox::Event(CoreEvent::Rejoined { worker: 0, waited: 30, .. })]),
         "{messages:?}"
     );
 }
@@ -102,7 +102,7 @@ fn worker_waits_for_no_lock_that_the_reader_holds() {
     let messages = drain(&mut receiver);
     let [
         Inbox::Worker { .. },
-        Inbox::Event(Event::Rejoined { .. }),
+        Inbox::Event(CoreEvent::Rejoined { .. }),
         Inbox::Replication { worker: 0, .. },
     ] = messages[..]
     else {
@@ -132,7 +132,9 @@ fn mirror_waits_for_room_and_no_event_of_it_is_lost() {
     assert!(!thread.is_finished());
     for id in 0..events {
         match receiver.recv_timeout(DEADLINE) {
-            Some(Inbox::Event(Event::Mirror(MirrorEvent::Delete { key: Key::Shard(next) }))) => {
+            Some(Inbox::Event(CoreEvent::Mirror(MirrorEvent::Delete {
+                key: Key::Shard(next),
+            }))) => {
                 assert_eq!(next.0 as usize, id);
             }
             other => panic!("{other:?} instead of event {id}"),
@@ -151,7 +153,7 @@ fn a_flood_on_one_channel_holds_up_no_other() {
     quiet.news(WorkerEvent::ShardAdded(ShardId(9)), Some(ShardIndex(2)));
     sender.send(Notice::End).unwrap();
     let first: Vec<Inbox> = (0..3).filter_map(|_| receiver.try_recv()).collect();
-    assert!(first.iter().any(|it| matches!(it, Inbox::Event(Event::End))), "{first:?}");
+    assert!(first.iter().any(|it| matches!(it, Inbox::Event(CoreEvent::End))), "{first:?}");
     assert!(first.iter().any(|it| matches!(it, Inbox::Worker { worker: 1, .. })), "{first:?}");
 }
 
@@ -162,7 +164,7 @@ fn a_message_on_any_channel_ends_a_long_wait() {
     let (took, taken) = channel();
     let thread = thread::spawn(move || {
         while let Some(message) = receiver.recv_timeout(20 * DEADLINE) {
-            let is_end = matches!(message, Inbox::Event(Event::End));
+            let is_end = matches!(message, Inbox::Event(CoreEvent::End));
             took.send(message).unwrap();
             if is_end {
                 return;
@@ -173,14 +175,14 @@ fn a_message_on_any_channel_ends_a_long_wait() {
     worker.news(news(1), None);
     assert!(matches!(next(), Inbox::Worker { .. }));
     worker.rejoined(Fence::default(), 0);
-    assert!(matches!(next(), Inbox::Event(Event::Rejoined { .. })));
+    assert!(matches!(next(), Inbox::Event(CoreEvent::Rejoined { .. })));
     while !worker.report(status()) {}
     assert!(matches!(next(), Inbox::Replication { .. }));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(sender.send_etcd(MirrorEvent::Stale)).unwrap();
-    assert!(matches!(next(), Inbox::Event(Event::Mirror(MirrorEvent::Stale))));
+    assert!(matches!(next(), Inbox::Event(CoreEvent::Mirror(MirrorEvent::Stale))));
     sender.send(Notice::End).unwrap();
-    assert!(matches!(next(), Inbox::Event(Event::End)));
+    assert!(matches!(next(), Inbox::Event(CoreEvent::End)));
     thread.join().unwrap();
     assert_eq!(sender.send(Notice::Saved(Ok(()))), Err(Gone));
 }

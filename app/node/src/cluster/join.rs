@@ -9,11 +9,11 @@ use weir_config::{
     ClusterShard, CommitOnTimeout, Config, Desired, MemberFile, WorkerSettings as WorkerConfig,
 };
 use weir_engine::{CommitLimits, Uncommitted};
-use weir_etcd::Cluster;
+use weir_etcd::EtcdCluster;
 use weir_map::{BootId, LANES, NodeId};
 use weir_nat::ShardRoom;
 use weir_node_core::KnownMap;
-use weir_node_core::first_look::Found;
+use weir_node_core::first_look::FoundCluster;
 use weir_node_core::setup::fingerprint;
 use weir_replication::CommitOptions;
 use weir_replication::{PeerId, Replication};
@@ -51,7 +51,7 @@ pub(crate) struct Joining {
     pub member: MemberFile,
     pub desired: Desired,
     pub(super) name: NodeId,
-    pub(super) cluster: Cluster,
+    pub(super) cluster: EtcdCluster,
     pub(super) keys: ClusterKeys,
     pub(super) words: Arc<SharedWords>,
     pub(super) guard: Guard,
@@ -104,7 +104,7 @@ impl Joining {
         let boot_ids = boot_ids.collect::<Result<_, _>>().map_err(Failure::Control)?;
         let boot_ids: Vec<BootId> = boot_ids;
         life.begin(&boot_ids[0].to_string());
-        let Found { cluster_id, desired, is_without_etcd } =
+        let FoundCluster { cluster_id, desired, is_without_etcd } =
             wait_for_cluster(&cluster, &map, &member.cluster.name, progress);
         map.set_cluster(&cluster_id);
         let (inbox, messages) = inbox();
@@ -183,7 +183,7 @@ impl Joining {
             boot: self.boot_ids[worker],
             secret,
         };
-        let options = weir_stream::Options {
+        let options = weir_stream::StreamOptions {
             peers_max: PEERS_MAX as u16,
             // Each lane of each shard, to each replica.
             copies_max: shards_max * LANES * REPLICAS_MAX,
@@ -249,10 +249,10 @@ fn versions() -> RangeInclusive<u8> {
 
 /// Returns the options of replication. If packets wait for copies, changes of other workers are
 /// acknowledged at once.
-fn replica_options(desired: &Desired) -> weir_stream::Options {
-    let defaults = weir_stream::Options::default();
+fn replica_options(desired: &Desired) -> weir_stream::StreamOptions {
+    let defaults = weir_stream::StreamOptions::default();
     let acknowledge_us = if desired.is_any_committed() { 0 } else { defaults.acknowledge_us };
-    weir_stream::Options { acknowledge_us, ..defaults }
+    weir_stream::StreamOptions { acknowledge_us, ..defaults }
 }
 
 /// Returns the path of a state file of the node: in the folder that systemd made for the service,

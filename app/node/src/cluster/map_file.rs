@@ -27,7 +27,7 @@ impl MapFile {
     }
 
     /// Writes the file in a thread of its own; the result comes as
-    /// [`Event::Saved`](weir_node_core::Event::Saved).
+    /// [`CoreEvent::Saved`](weir_node_core::CoreEvent::Saved).
     pub(super) fn save_aside(&self, map: KnownMap) {
         let it = self.clone();
         let thread = thread::Builder::new().name("weir-map".into()).spawn(move || {
@@ -81,7 +81,7 @@ mod tests {
     use std::time::Duration;
 
     use weir_map::{Epoch, ShardId};
-    use weir_node_core::Event;
+    use weir_node_core::CoreEvent;
 
     use super::super::inbox::{Inbox, inbox};
     use super::*;
@@ -97,7 +97,7 @@ mod tests {
         let file = MapFile::new(path.clone(), sender);
         file.save_aside(map.clone());
         let told = messages.recv_timeout(Duration::from_secs(20));
-        assert!(matches!(told, Some(Inbox::Event(Event::Saved(Ok(()))))), "{told:?}");
+        assert!(matches!(told, Some(Inbox::Event(CoreEvent::Saved(Ok(()))))), "{told:?}");
         assert_eq!(load(&path).unwrap(), map);
     }
 
@@ -109,7 +109,7 @@ mod tests {
         let file = MapFile::new(folder.path().join("lib/n1.json"), sender);
         file.save_aside(KnownMap::default());
         let told = messages.recv_timeout(Duration::from_secs(20));
-        assert!(matches!(told, Some(Inbox::Event(Event::Saved(Err(_))))), "{told:?}");
+        assert!(matches!(told, Some(Inbox::Event(CoreEvent::Saved(Err(_))))), "{told:?}");
     }
 
     #[test]

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 use tokio::time::sleep;
-use weir_etcd::{Cluster, NodeId, NodeRecord, WorkerRecord};
+use weir_etcd::{EtcdCluster, NodeId, NodeRecord, WorkerRecord};
 use weir_map::BootId;
 use weir_node_core::recording::Recorder;
-use weir_node_core::shutdown_notice::{self, Step};
-use weir_node_core::{HAND_OVER_MAX, Start};
+use weir_node_core::shutdown_notice::{self, NoticeStep};
+use weir_node_core::{CoreStart, HAND_OVER_MAX};
 
 use super::bird_thread;
 use super::connect::reload_keys;
@@ -109,7 +109,7 @@ impl Joining {
             bird_thread::start(bird, Arc::clone(&board), inbox.clone())
                 .map_err(Failure::Control)?;
         }
-        let start = Start {
+        let start = CoreStart {
             node: self.name.clone(),
             record,
             addresses: self
@@ -237,19 +237,21 @@ impl ShutdownNotice {
 
 /// Sends the shutdown notice step by step. Returns true if it certainly did not reach etcd.
 async fn say(
-    cluster: &Cluster,
+    cluster: &EtcdCluster,
     mut shutdown_notice: shutdown_notice::ShutdownNotice,
-    first: Step,
+    first: NoticeStep,
 ) -> bool {
     let store = cluster.store();
     let mut step = first;
     loop {
         step = match step {
-            Step::Read(key) => {
+            NoticeStep::Read(key) => {
                 shutdown_notice.read(store.get(&key).await.map_err(|error| error.to_string()))
             }
-            Step::Write(swap) => shutdown_notice.written(&store.transact(&[swap], None).await),
-            Step::Leave { is_unsaid } => return is_unsaid,
+            NoticeStep::Write(swap) => {
+                shutdown_notice.written(&store.transact(&[swap], None).await)
+            }
+            NoticeStep::Leave { is_unsaid } => return is_unsaid,
         };
     }
 }
@@ -262,7 +264,7 @@ fn note_unsaid(path: &Path) -> io::Result<()> {
     map_file::save(path, &map)
 }
 
-fn record_to(path: &Path, start: &Start) -> Result<Recorder<BufWriter<File>>, Failure> {
+fn record_to(path: &Path, start: &CoreStart) -> Result<Recorder<BufWriter<File>>, Failure> {
     let refused = |error: io::Error| {
         Failure::Cluster(format!(
             "recording {}: {error}; name a file that can be written",

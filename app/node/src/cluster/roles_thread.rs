@@ -18,8 +18,8 @@ use weir_engine::Side;
 use weir_map::ShardId;
 use weir_nat::ShardIndex;
 use weir_node_core::recording::Recorder;
-use weir_node_core::{Action, Core, Event, Start, WorkerSlot};
-use weir_replication::ReplicationStatus;
+use weir_node_core::{Core, CoreAction, CoreEvent, CoreStart, WorkerSlot};
+use weir_replication::ReplicationReport;
 use weir_replication::WorkerEvent;
 use weir_routes::{SharedWords, WorkerIndex};
 
@@ -43,7 +43,7 @@ const SHOW_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The parts that the thread begins with.
 pub(super) struct Parts {
-    pub start: Start,
+    pub start: CoreStart,
     pub inbox: Receiver,
     pub links: Vec<WorkerLink>,
     pub node: Arc<Node>,
@@ -80,7 +80,7 @@ pub(super) struct RolesThread {
     /// Slots with packets of a shard since the status was last shown.
     pub(super) busy_slots: BTreeMap<(usize, ShardId), u32>,
     /// The last report of each worker.
-    pub(super) replication: Vec<Option<Box<ReplicationStatus>>>,
+    pub(super) replication: Vec<Option<Box<ReplicationReport>>>,
     /// Empty if BIRD is not watched, or the first poll has not ended.
     pub(super) bird: Vec<BirdSide>,
     shown: Option<Duration>,
@@ -148,7 +148,7 @@ impl RolesThread {
             Inbox::Event(event) => self.step(event),
             Inbox::Worker { worker, news, place } => {
                 self.note_place(worker, &news, place);
-                self.step(Event::Worker { worker, news });
+                self.step(CoreEvent::Worker { worker, news });
             }
             // No route is withdrawn for this: no switch has routes that BIRD does not announce.
             Inbox::Bird(sides) => self.bird = sides,
@@ -157,7 +157,7 @@ impl RolesThread {
         }
     }
 
-    fn step(&mut self, event: Event) {
+    fn step(&mut self, event: CoreEvent) {
         let now = self.now();
         self.record(|recorder| recorder.event(now, &event));
         self.core.step(now, event);
@@ -187,24 +187,26 @@ impl RolesThread {
         }
     }
 
-    fn carry_out(&mut self, action: Action) {
+    fn carry_out(&mut self, action: CoreAction) {
         match action {
-            Action::Command { worker, command } => self.links[worker].command(command),
-            Action::Write { shard, expected, entry } => self.etcd.write(shard, expected, &entry),
-            Action::SetRoutes { worker, number, fence, routes } => {
+            CoreAction::Command { worker, command } => self.links[worker].command(command),
+            CoreAction::Write { shard, expected, entry } => {
+                self.etcd.write(shard, expected, &entry)
+            }
+            CoreAction::SetRoutes { worker, number, fence, routes } => {
                 self.guard.set(worker as WorkerIndex, number, fence, routes);
             }
-            Action::SetStake { worker, stake } => {
+            CoreAction::SetStake { worker, stake } => {
                 self.words.set_stake(worker as WorkerIndex, stake);
             }
-            Action::Save(map) => self.map_file.save_aside(*map),
-            Action::Join(record) => {
+            CoreAction::Save(map) => self.map_file.save_aside(*map),
+            CoreAction::Join(record) => {
                 self.etcd.mirror();
                 self.etcd.join(&record);
             }
-            Action::Register(record) => self.etcd.update(*record),
-            Action::HandedOver => drop(self.handed_over.send_replace(true)),
-            Action::Ended => self.has_ended = true,
+            CoreAction::Register(record) => self.etcd.update(*record),
+            CoreAction::HandedOver => drop(self.handed_over.send_replace(true)),
+            CoreAction::Ended => self.has_ended = true,
         }
     }
 
@@ -233,7 +235,7 @@ impl RolesThread {
 
     fn end_slot(&mut self) {
         let slots = (0..self.links.len()).map(|worker| self.look_at(worker)).collect();
-        self.step(Event::Slot(slots));
+        self.step(CoreEvent::Slot(slots));
     }
 
     /// Reads the state that a worker publishes.

@@ -13,7 +13,7 @@ use weir_nat::ShardIndex;
 use weir_replication::{Replication, WorkerCommand, WorkerEvent};
 use weir_routes::Heartbeat;
 use weir_stream::{PeerIndex, PeerSigns};
-use weir_worker::{Link, Member, PEERS_MAX};
+use weir_worker::{ClusterMember, PEERS_MAX, RolesLink};
 
 use super::inbox::WorkerSender;
 use crate::board::Gauge;
@@ -78,7 +78,7 @@ impl Signs {
 }
 
 /// The cluster side of a worker, with its link.
-pub(crate) type WorkerPart = Member<ThreadLink>;
+pub(crate) type WorkerPart = ClusterMember<ThreadLink>;
 
 /// The end of the link in the worker's thread.
 #[derive(Debug)]
@@ -127,7 +127,7 @@ pub(super) fn worker_part(
         busy,
     };
     let outside = WorkerLink { commands: orders_in, is_ordered, signs, busy: busy_out };
-    (Member::new(replication, link), outside)
+    (ClusterMember::new(replication, link), outside)
 }
 
 impl WorkerLink {
@@ -162,7 +162,7 @@ impl ThreadLink {
     }
 }
 
-impl Link for ThreadLink {
+impl RolesLink for ThreadLink {
     #[inline]
     fn beat(&mut self) {
         self.heartbeat.beat();

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use jiff::{Timestamp, Unit};
 use serde_json::{Value, json};
 use weir_controller::operate::{MapNews, MapWatch, MemberLine, ShardLine, ShardState};
-use weir_etcd::Cluster;
+use weir_etcd::EtcdCluster;
 
 use crate::etcd::EtcdArgs;
 use crate::table::{Align, Table};
@@ -23,7 +23,7 @@ pub(super) fn list(etcd: &EtcdArgs, is_json: bool) -> anyhow::Result<()> {
 
 /// Prints changes until the reader has seen enough, or a signal ends the process.
 pub(super) fn watch(etcd: &EtcdArgs, is_json: bool) -> anyhow::Result<()> {
-    let cluster: Cluster = etcd.connect()?;
+    let cluster: EtcdCluster = etcd.connect()?;
     let mut watch = MapWatch::open(&cluster);
     cluster.handle().block_on(async {
         while let Some(news) = watch.next().await {

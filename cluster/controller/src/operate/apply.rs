@@ -6,13 +6,13 @@
 
 use serde::Serialize;
 use weir_config::{Desired, DesiredError, SettingChange, difference};
-use weir_etcd::{Change as KeyChange, Key, Outcome, Range, Revision, Swap};
+use weir_etcd::{Key, KeyRange, Outcome, Revision, Swap, SwapChange as KeyChange};
 use weir_map::ShardId;
 
 use super::order::{OperateError, Operator, TRIES, put};
 use super::status::risk;
 use super::words;
-use crate::records::{ControllerState, FORMAT, Meta, Order};
+use crate::records::{ControllerState, FORMAT, Meta, OrderAuthor};
 use crate::state::View;
 
 /// A cluster file compared with the desired state in etcd.
@@ -24,7 +24,7 @@ pub struct Comparison {
     /// Error that made the value of `/desired` unreadable, if it was.
     pub unreadable: Option<String>,
     /// Author and time of the value in `/desired`.
-    pub applied: Option<Order>,
+    pub applied: Option<OrderAuthor>,
     /// Differences; empty when there is no `/desired`, or it is unreadable.
     pub changes: Vec<SettingChange>,
     /// Shards that have a key and are not in the file: they stay until they are retired.
@@ -58,10 +58,10 @@ impl ApplyProgress {
 
 /// The value of `/desired`.
 #[derive(Serialize)]
-struct Applied<'d> {
+struct AppliedFile<'d> {
     #[serde(flatten)]
     wish: &'d Desired,
-    applied: Order,
+    applied: OrderAuthor,
 }
 
 impl Comparison {
@@ -96,7 +96,7 @@ impl Operator {
         if wish.cluster.name != keys {
             return Err(OperateError::OtherCluster { file: wish.cluster.name, keys });
         }
-        let (_, found) = self.store.list(Range::All).await?;
+        let (_, found) = self.store.list(KeyRange::All).await?;
         let view = View::of(&found);
         refuse_newer(&view)?;
         let held = found.iter().find(|(key, _)| *key == Key::Desired).map(|(_, held)| held);
@@ -136,7 +136,7 @@ impl Operator {
             }
             _ => {}
         }
-        let wish = put(&Applied { wish: &comparison.wish, applied: self.order(at_ms) });
+        let wish = put(&AppliedFile { wish: &comparison.wish, applied: self.order(at_ms) });
         for _ in 0..TRIES {
             let view = self.look().await?;
             refuse_newer(&view)?;

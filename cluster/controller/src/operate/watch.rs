@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use weir_etcd::{Cluster, Key, Mirror, MirrorEvent, Range, Revision};
+use weir_etcd::{EtcdCluster, Key, KeyRange, Mirror, MirrorEvent, Revision};
 use weir_map::{LANES, Member, MemberState, ShardEntry, ShardId};
 
 use super::map::{ShardLine, line, lines};
@@ -50,12 +50,12 @@ impl NodeNews {
 #[derive(Debug)]
 pub struct MapWatch {
     mirror: Mirror,
-    map: Watched,
+    map: WatchedKeys,
 }
 
 impl MapWatch {
-    pub fn open(cluster: &Cluster) -> Self {
-        Self { mirror: cluster.mirror(Range::All, None), map: Watched::default() }
+    pub fn open(cluster: &EtcdCluster) -> Self {
+        Self { mirror: cluster.mirror(KeyRange::All, None), map: WatchedKeys::default() }
     }
 
     /// Returns the next change, beginning with the whole map. None: the connection has ended.
@@ -71,7 +71,7 @@ impl MapWatch {
 
 /// The keys seen so far, and the changes that are still to be reported.
 #[derive(Debug, Default)]
-struct Watched {
+struct WatchedKeys {
     view: View,
     /// Whether the whole map has been reported.
     is_whole: bool,
@@ -79,7 +79,7 @@ struct Watched {
     news: VecDeque<MapNews>,
 }
 
-impl Watched {
+impl WatchedKeys {
     fn take(&mut self, event: MirrorEvent) {
         match event {
             MirrorEvent::Put { key, value, mod_revision } => {

@@ -12,7 +12,7 @@ fn who(worker: &str, boot: u128) -> Incarnation {
 
 #[derive(Default)]
 struct Bench {
-    map: Watched,
+    map: WatchedKeys,
     revision: i64,
 }
 
@@ -28,7 +28,8 @@ impl Bench {
         bench.register("n2", 2, false);
         bench.shard(&ShardEntry::create(who("n1/0", 1)));
         assert_eq!(bench.news(), [], "nothing is reported before the snapshot is complete");
-        let place = weir_etcd::Place { cluster_id: 1, revision: Revision(9), raft_term: 1 };
+        let place =
+            weir_etcd::HistoryPosition { cluster_id: 1, revision: Revision(9), raft_term: 1 };
         bench.map.take(MirrorEvent::SnapshotComplete { place });
         bench
     }
@@ -135,7 +136,7 @@ fn a_node_is_reported_when_it_registers_stops_or_is_gone() {
 fn silence_and_a_restore_of_etcd_are_reported_once() {
     let mut bench = Bench::new();
     bench.news();
-    let place = weir_etcd::Place { cluster_id: 1, revision: Revision(9), raft_term: 1 };
+    let place = weir_etcd::HistoryPosition { cluster_id: 1, revision: Revision(9), raft_term: 1 };
     bench.map.take(MirrorEvent::Stale);
     bench.map.take(MirrorEvent::Stale);
     bench.map.take(MirrorEvent::SnapshotComplete { place });

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_etcd::{Change, Key, Swap};
+use weir_etcd::{Key, Swap, SwapChange};
 use weir_map::map::{Doubt, Rebased, Stand, Witness, needs_rebase, rebase};
 use weir_map::{BootId, Incarnation, NodeId, ShardEntry, ShardId};
 
@@ -19,8 +19,8 @@ use super::event::{NodeDoubts, NodeReport};
 use super::job::{Job, say};
 use super::journal::Telling;
 use super::lives::worker_views;
-use super::log_lines::Line;
-use super::time::Now;
+use super::log_lines::DecisionLine;
+use super::time::ControllerTime;
 use super::{Controller, words};
 
 /// Most sentences in the report.
@@ -47,7 +47,7 @@ pub(super) struct InDoubt {
 }
 
 impl Doubts {
-    pub(super) fn hear(&mut self, report: &NodeReport, now: Now) {
+    pub(super) fn hear(&mut self, report: &NodeReport, now: ControllerTime) {
         self.said.insert(report.node.clone(), (report.doubts.clone(), now.monotonic_ms));
     }
 
@@ -56,7 +56,13 @@ impl Doubts {
         *self = Self::default();
     }
 
-    fn stand(&self, node: &NodeId, shard: ShardId, report_max_ms: u64, now: Now) -> Stand {
+    fn stand(
+        &self,
+        node: &NodeId,
+        shard: ShardId,
+        report_max_ms: u64,
+        now: ControllerTime,
+    ) -> Stand {
         let said = self.said.get(node).filter(|(_, at)| now.since(*at) <= report_max_ms);
         let Some((said, _)) = said else { return Stand::Silent };
         let last = said.shards.keys().next_back();
@@ -72,7 +78,7 @@ impl Doubts {
 
 impl Controller {
     /// Returns the shards in doubt; queues jobs for those that can continue.
-    pub(super) fn look_at_doubts(&mut self, is_ordered: bool, now: Now) -> InDoubt {
+    pub(super) fn look_at_doubts(&mut self, is_ordered: bool, now: ControllerTime) -> InDoubt {
         let said = self.doubts.said.values().flat_map(|(said, _)| said.shards.keys());
         let said: BTreeSet<ShardId> = said.copied().collect();
         let mut found = InDoubt::default();
@@ -95,7 +101,7 @@ impl Controller {
         found
     }
 
-    fn witnesses(&self, shard: ShardId, now: Now) -> Vec<Witness> {
+    fn witnesses(&self, shard: ShardId, now: ControllerTime) -> Vec<Witness> {
         let witnesses = self.view.nodes.iter().map(|(node, held)| {
             let workers = held.value.as_ref().and_then(|record| worker_views(&record.workers));
             let stand = match &workers {
@@ -159,13 +165,13 @@ impl Controller {
     ) -> (Vec<Swap>, Option<Telling>) {
         let key = Key::Shard(shard);
         let expected = self.view.revision(&key);
-        let change = Change::Put(entry.to_json().into_bytes());
+        let change = SwapChange::Put(entry.to_json().into_bytes());
         let mut swaps = vec![Swap { key, expected, change }];
         let nodes = entry.members().iter().map(|member| &member.incarnation.worker.node);
         for node in nodes.collect::<BTreeSet<_>>() {
             let key = Key::Node(node.clone());
             let expected = self.view.revision(&key);
-            swaps.push(Swap { key, expected, change: Change::Keep });
+            swaps.push(Swap { key, expected, change: SwapChange::Keep });
         }
         let was = self.view.entry(shard).map_or("none".to_owned(), |it| it.epoch().to_string());
         let now = entry.epoch();
@@ -174,7 +180,7 @@ impl Controller {
         if !doubts.is_empty() {
             why = format!("{why}; ordered, although {doubts}");
         }
-        let mut telling = say(Line::Followed, &what, &why);
+        let mut telling = say(DecisionLine::Followed, &what, &why);
         telling.shard = Some(shard);
         (swaps, Some(telling))
     }

@@ -2,18 +2,18 @@
 //! share one, because each transaction costs a round trip and a disk write, however small it is.
 
 use serde::Serialize;
-use weir_etcd::{Change, Key, Swap, TRANSACTION_KEYS_MAX};
-use weir_map::allocate::{Change as ShardChange, Step};
+use weir_etcd::{Key, Swap, SwapChange, TRANSACTION_KEYS_MAX};
+use weir_map::allocate::{PlanStep, PlannedChange as ShardChange};
 use weir_map::map::Transition;
 use weir_map::{Incarnation, NodeId, ShardEntry, ShardId};
 
 use super::journal::{ALONG_MAX, Telling};
-use super::kind::Kind;
+use super::kind::StepKind;
 use super::lives::worker_views;
-use super::log_lines::Line;
-use super::time::Now;
+use super::log_lines::DecisionLine;
+use super::time::ControllerTime;
 use super::{Controller, words};
-use crate::records::{Control, FORMAT, FreezeOrder, Intent, Meta, Order, Report};
+use crate::records::{Control, FORMAT, FreezeOrder, Intent, LeaderReport, Meta, OrderAuthor};
 
 /// Most steps in one transaction: two keys each, and room for the conditions on their nodes.
 pub(super) const STEPS_MAX: usize = 48;
@@ -24,8 +24,8 @@ const STEP_KEYS_MAX: usize = 4;
 #[derive(Clone, Debug)]
 pub(super) enum Job {
     Step {
-        step: Step,
-        kind: Kind,
+        step: PlanStep,
+        kind: StepKind,
         why: String,
     },
     Meta,
@@ -43,15 +43,15 @@ pub(super) enum Job {
     EndRebase,
     Retire(ShardId),
     EndRetire(Vec<u32>),
-    Report(Box<Report>),
+    Report(Box<LeaderReport>),
 }
 
 /// The swaps of a job, and its event if it has one.
-type Written = (Vec<Swap>, Option<Telling>);
+type WrittenSwaps = (Vec<Swap>, Option<Telling>);
 
 /// A transaction to be written.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct JobBatch {
     pub(super) swaps: Vec<Swap>,
     /// Number of waiting events that it includes.
     pub(super) along: usize,
@@ -64,8 +64,8 @@ pub(super) struct Batch {
 impl Controller {
     /// Returns the next transaction. Jobs that do not fit the view are dropped: the next round
     /// decides again.
-    pub(super) fn next_write(&mut self, now: Now) -> Option<Batch> {
-        let mut batch = Batch::default();
+    pub(super) fn next_write(&mut self, now: ControllerTime) -> Option<JobBatch> {
+        let mut batch = JobBatch::default();
         let mut tellings = Vec::new();
         while let Some(job) = self.jobs.pop_front() {
             let (is_step, is_move) = match &job {
@@ -98,12 +98,12 @@ impl Controller {
         Some(batch)
     }
 
-    fn has_room(&self, batch: &Batch, events: usize) -> bool {
+    fn has_room(&self, batch: &JobBatch, events: usize) -> bool {
         let keys = batch.swaps.len() + events + ALONG_MAX + STEP_KEYS_MAX;
         batch.steps.len() < self.together && keys <= TRANSACTION_KEYS_MAX
     }
 
-    fn written_by(&self, job: &Job, now: Now) -> Option<Written> {
+    fn written_by(&self, job: &Job, now: ControllerTime) -> Option<WrittenSwaps> {
         match job {
             Job::Step { step, kind, why } => self.step(step, *kind, why.clone()),
             Job::Meta => {
@@ -111,17 +111,21 @@ impl Controller {
                 let swap = self.put(Key::Meta, &Meta { format: FORMAT, cluster_id });
                 Some((
                     vec![swap],
-                    Some(say(Line::Ordered, "the cluster begins", "it had no identity yet")),
+                    Some(say(
+                        DecisionLine::Ordered,
+                        "the cluster begins",
+                        "it had no identity yet",
+                    )),
                 ))
             }
             Job::FreezeWhole => {
                 let why =
                     "etcd was restored from a backup; the nodes may hold newer entries than it";
-                let order = Order { by: self.options.name.clone(), at_ms: now.unix_ms };
+                let order = OrderAuthor { by: self.options.name.clone(), at_ms: now.unix_ms };
                 let freeze = Some(FreezeOrder { order, why: why.into(), is_total: true });
                 let control = Control { freeze, ..self.view.control().unwrap_or_default() };
                 let swap = self.put(Key::Control, &control);
-                Some((vec![swap], Some(say(Line::Frozen, "everything is frozen", why))))
+                Some((vec![swap], Some(say(DecisionLine::Frozen, "everything is frozen", why))))
             }
             Job::Rebase { shard, entry, doubts } => Some(self.rebase_swaps(*shard, entry, doubts)),
             Job::DropFence(node) => self.drop_fence(node),
@@ -130,7 +134,7 @@ impl Controller {
                 let order = control.rebalance.take()?;
                 let swap = self.put(Key::Control, &control);
                 let why = format!("asked for by {}, and nothing is left to do", order.by);
-                Some((vec![swap], Some(say(Line::Ordered, "the map is balanced", &why))))
+                Some((vec![swap], Some(say(DecisionLine::Ordered, "the map is balanced", &why))))
             }
             Job::EndRebase => {
                 let mut control = self.view.control()?;
@@ -139,15 +143,15 @@ impl Controller {
                 let why = format!("asked for by {}", order.by);
                 Some((
                     vec![swap],
-                    Some(say(Line::Ordered, "nothing is left to go on by order", &why)),
+                    Some(say(DecisionLine::Ordered, "nothing is left to go on by order", &why)),
                 ))
             }
             Job::Retire(shard) => {
                 let key = Key::Shard(*shard);
                 let expected = Some(self.view.revision(&key)?);
-                let swap = Swap { key, expected, change: Change::Delete };
+                let swap = Swap { key, expected, change: SwapChange::Delete };
                 let mut telling =
-                    say(Line::Retired, "the shard is retired", "not desired, and told to");
+                    say(DecisionLine::Retired, "the shard is retired", "not desired, and told to");
                 telling.shard = Some(*shard);
                 Some((vec![swap, self.keep(Key::Desired)], Some(telling)))
             }
@@ -162,7 +166,7 @@ impl Controller {
         }
     }
 
-    fn step(&self, step: &Step, kind: Kind, why: String) -> Option<Written> {
+    fn step(&self, step: &PlanStep, kind: StepKind, why: String) -> Option<WrittenSwaps> {
         let key = Key::Shard(step.shard);
         let mut swaps = Vec::new();
         let entry = match &step.change {
@@ -182,10 +186,10 @@ impl Controller {
             }
         };
         let what = words::what(&step.change);
-        let change = Change::Put(entry.to_json().into_bytes());
+        let change = SwapChange::Put(entry.to_json().into_bytes());
         swaps.insert(0, Swap { expected: self.view.revision(&key), key, change });
         let (node, shard) = (words::node_of(&step.change), Some(step.shard));
-        let line = Line::of_step(&step.change, kind);
+        let line = DecisionLine::of_step(&step.change, kind);
         Some((swaps, Some(Telling { node, shard, what, why, is_move: kind.is_move(), line })))
     }
 
@@ -221,7 +225,7 @@ impl Controller {
     }
 
     /// Returns the event that a cluster file is taken, if this is the first report decided on it.
-    fn taken_with(&self, report: &Report) -> Option<Telling> {
+    fn taken_with(&self, report: &LeaderReport) -> Option<Telling> {
         let before = self.view.report.as_ref().and_then(|held| held.value.as_ref());
         if before.and_then(|before| before.desired) == report.desired {
             return None;
@@ -230,45 +234,53 @@ impl Controller {
         let (shards, replicas) = (desired.shards.len(), desired.cluster.replicas);
         let what = format!("a cluster file is taken: shards: {shards}, replicas: {replicas}");
         let why = desired.applied.as_ref().map(|applied| format!("applied by {}", applied.by));
-        Some(say(Line::Ordered, &what, &why.unwrap_or_else(|| "it was written by hand".to_owned())))
+        Some(say(
+            DecisionLine::Ordered,
+            &what,
+            &why.unwrap_or_else(|| "it was written by hand".to_owned()),
+        ))
     }
 
-    fn drop_fence(&self, node: &NodeId) -> Option<Written> {
+    fn drop_fence(&self, node: &NodeId) -> Option<WrittenSwaps> {
         let key = Key::Intent(node.clone());
         let expected = Some(self.view.revision(&key)?);
         let intent = Intent { fence: None, ..self.view.intent(node)?.clone() };
-        let change = if intent.is_empty() { Change::Delete } else { Change::Put(json(&intent)) };
-        let mut telling =
-            say(Line::Ordered, "the fence is done", "no shard names what has ended any more");
+        let change =
+            if intent.is_empty() { SwapChange::Delete } else { SwapChange::Put(json(&intent)) };
+        let mut telling = say(
+            DecisionLine::Ordered,
+            "the fence is done",
+            "no shard names what has ended any more",
+        );
         telling.node = Some(node.clone());
         Some((vec![Swap { key, expected, change }], Some(telling)))
     }
 
     fn put(&self, key: Key, value: &impl Serialize) -> Swap {
-        Swap { expected: self.view.revision(&key), key, change: Change::Put(json(value)) }
+        Swap { expected: self.view.revision(&key), key, change: SwapChange::Put(json(value)) }
     }
 
     /// Requires the key to be as it was seen.
     fn keep(&self, key: Key) -> Swap {
-        Swap { expected: self.view.revision(&key), key, change: Change::Keep }
+        Swap { expected: self.view.revision(&key), key, change: SwapChange::Keep }
     }
 
     fn keep_absent(&self, key: Key) -> Option<Swap> {
         let is_absent = self.view.revision(&key).is_none();
-        is_absent.then_some(Swap { key, expected: None, change: Change::Keep })
+        is_absent.then_some(Swap { key, expected: None, change: SwapChange::Keep })
     }
 }
 
 /// Adds swaps. A key that several steps only compare is compared once.
 fn add(all: &mut Vec<Swap>, swaps: Vec<Swap>) {
     for swap in swaps {
-        if swap.change != Change::Keep || !all.contains(&swap) {
+        if swap.change != SwapChange::Keep || !all.contains(&swap) {
             all.push(swap);
         }
     }
 }
 
-pub(super) fn say(line: Line, what: &str, why: &str) -> Telling {
+pub(super) fn say(line: DecisionLine, what: &str, why: &str) -> Telling {
     let (what, why) = (what.to_owned(), why.to_owned());
     Telling { node: None, shard: None, what, why, is_move: false, line }
 }

@@ -6,13 +6,13 @@
 
 use std::collections::VecDeque;
 
-use weir_etcd::{Change, Key, Swap};
+use weir_etcd::{Key, Swap, SwapChange};
 use weir_map::{NodeId, ShardId};
 
-use super::log_lines::Line;
-use super::time::Now;
+use super::log_lines::DecisionLine;
+use super::time::ControllerTime;
 use super::view::View;
-use crate::records::{EVENTS_MAX, Event};
+use crate::records::{EVENTS_MAX, EventRecord};
 
 /// Most events that wait to be written; further ones are dropped.
 const WAITING_MAX: usize = 64;
@@ -30,16 +30,22 @@ pub(super) struct Telling {
     pub(super) why: String,
     pub(super) is_move: bool,
     /// Its line in the operational log.
-    pub(super) line: Line,
+    pub(super) line: DecisionLine,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Journal {
+pub(super) struct EventJournal {
     waiting: VecDeque<Telling>,
 }
 
-impl Journal {
-    pub(super) fn tell(&mut self, line: Line, node: Option<&NodeId>, what: &str, why: &str) {
+impl EventJournal {
+    pub(super) fn tell(
+        &mut self,
+        line: DecisionLine,
+        node: Option<&NodeId>,
+        what: &str,
+        why: &str,
+    ) {
         if self.waiting.len() == WAITING_MAX {
             return;
         }
@@ -63,7 +69,7 @@ impl Journal {
         decided: &[Telling],
         view: &View,
         by: &str,
-        now: Now,
+        now: ControllerTime,
     ) -> (Vec<Swap>, usize) {
         let readable = view.events.values().filter_map(|held| held.value.as_ref());
         // No controller writes a higher number, and continuing from one would exhaust the numbers.
@@ -72,7 +78,7 @@ impl Journal {
         let along = self.waiting.iter().take(ALONG_MAX);
         let swaps = along.chain(decided).cloned().zip(last + 1..).map(|(telling, number)| {
             let key = Key::Event((number % u64::from(EVENTS_MAX)) as u32);
-            let event = Event {
+            let event = EventRecord {
                 number,
                 at_ms: now.unix_ms,
                 by: by.to_owned(),
@@ -83,7 +89,7 @@ impl Journal {
                 is_move: telling.is_move,
             };
             let value = serde_json::to_vec(&event).expect("texts and numbers serialize to JSON");
-            Swap { expected: view.revision(&key), key, change: Change::Put(value) }
+            Swap { expected: view.revision(&key), key, change: SwapChange::Put(value) }
         });
         let swaps: Vec<Swap> = swaps.collect();
         (swaps, self.waiting.len().min(ALONG_MAX))

@@ -4,16 +4,16 @@ use super::super::event::{NodeDoubts, NodeTroubles};
 use super::cut_off::CutOffChange;
 use super::*;
 
-fn at(ms: u64) -> Now {
-    Now { monotonic_ms: ms, unix_ms: ms }
+fn at(ms: u64) -> ControllerTime {
+    ControllerTime { monotonic_ms: ms, unix_ms: ms }
 }
 
 fn node(name: &str) -> NodeId {
     NodeId::new(name).unwrap()
 }
 
-fn options() -> Options {
-    Options::new("c", 1)
+fn options() -> ControllerOptions {
+    ControllerOptions::new("c", 1)
 }
 
 fn record(boot_id: &str) -> NodeRecord {

@@ -1,8 +1,8 @@
 //! Every time and limit of the controller.
 
-/// Times in milliseconds and limits; [`Options::new`] sets the defaults.
+/// Times in milliseconds and limits; [`ControllerOptions::new`] sets the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct ControllerOptions {
     /// Name of this controller, in its events.
     pub name: String,
     /// Random identity for `/meta`, if the cluster has none yet.
@@ -46,7 +46,7 @@ pub struct Options {
     pub pause_max_ms: u64,
 }
 
-impl Options {
+impl ControllerOptions {
     pub fn new(name: &str, new_cluster_id: u128) -> Self {
         Self {
             name: name.to_owned(),

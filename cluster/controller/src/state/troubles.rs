@@ -11,7 +11,7 @@ use weir_map::map::Transition;
 use weir_map::{NodeId, ShardEntry};
 
 use super::event::{NodeReport, NodeTroubles};
-use super::time::Now;
+use super::time::ControllerTime;
 
 /// Reason that a drain or another move waits.
 pub(super) const STANDS_STILL: &str = "the guard of the routes or the thread of the roles stands still on a node of its shards: \
@@ -25,14 +25,14 @@ pub(super) struct Troubles {
 
 impl Troubles {
     /// Takes a report. Returns whether the node's troubles have changed.
-    pub(super) fn hear(&mut self, report: &NodeReport, now: Now) -> bool {
+    pub(super) fn hear(&mut self, report: &NodeReport, now: ControllerTime) -> bool {
         let said = (report.troubles.clone(), now.monotonic_ms);
         let before = self.said.insert(report.node.clone(), said);
         before.map(|(before, _)| before).unwrap_or_default() != report.troubles
     }
 
     /// Forgets nodes that do not answer; other state covers them.
-    pub(super) fn forget(&mut self, report_max_ms: u64, now: Now) {
+    pub(super) fn forget(&mut self, report_max_ms: u64, now: ControllerTime) {
         self.said.retain(|_, (_, at_ms)| now.since(*at_ms) <= report_max_ms);
     }
 

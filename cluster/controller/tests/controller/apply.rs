@@ -3,9 +3,9 @@
 
 use weir_config::Desired;
 use weir_controller::operate::{Comparison, OperateError, Operator};
-use weir_controller::records::{Meta, Order};
+use weir_controller::records::{Meta, OrderAuthor};
 use weir_controller::run::{NoReports, Runner};
-use weir_etcd::{Cluster, Key, Outcome, Range, Revision};
+use weir_etcd::{EtcdCluster, Key, KeyRange, Outcome, Revision};
 use weir_map::BootId;
 
 use crate::etcd::{Etcd, wait_for};
@@ -27,7 +27,7 @@ fn file(shards: u32, more: &str) -> Desired {
 
 struct Bench {
     _etcd: Etcd,
-    cluster: Cluster,
+    cluster: EtcdCluster,
 }
 
 impl Bench {
@@ -78,7 +78,7 @@ impl Bench {
     }
 
     fn keys(&self) -> usize {
-        self.wait(self.cluster.store().list(Range::All)).unwrap().1.len()
+        self.wait(self.cluster.store().list(KeyRange::All)).unwrap().1.len()
     }
 }
 
@@ -95,7 +95,7 @@ fn the_first_file_creates_the_cluster() {
     assert_eq!((meta.format, meta.cluster_id), (1, format!("{IDENTITY:032x}")));
     let again = bench.compare(&wish);
     assert!(again.is_same());
-    assert_eq!(again.applied, Some(Order { by: "ann".into(), at_ms: 1_000 }));
+    assert_eq!(again.applied, Some(OrderAuthor { by: "ann".into(), at_ms: 1_000 }));
 }
 
 #[test]

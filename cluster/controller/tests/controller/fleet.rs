@@ -6,8 +6,8 @@ mod nodes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_controller::records::*;
-use weir_controller::state::Event as Input;
-use weir_controller::state::{Action, Controller, Now, Options};
+use weir_controller::state::ControllerEvent as Input;
+use weir_controller::state::{Controller, ControllerAction, ControllerOptions, ControllerTime};
 use weir_etcd::{Key, MirrorEvent, NodeId, NodeRecord, Outcome, Swap, WorkerRecord};
 use weir_map::*;
 
@@ -30,7 +30,7 @@ pub(crate) struct Seat {
     /// Number of changes that its mirror has delivered.
     place: usize,
     seen: BTreeMap<Key, Vec<u8>>,
-    answer: VecDeque<Input>,
+    answer: VecDeque<ControllerEvent>,
 }
 
 pub(crate) struct World {
@@ -38,7 +38,7 @@ pub(crate) struct World {
     pub(crate) nodes: Vec<Node>,
     pub(crate) controllers: Vec<Seat>,
     pub(crate) ms: u64,
-    pub(crate) options: Options,
+    pub(crate) options: ControllerOptions,
     pub(crate) fate: Fate,
     pub(crate) weights: Vec<u32>,
     pub(crate) shards_max: u32,
@@ -63,7 +63,7 @@ pub(crate) fn id(node: usize) -> NodeId {
 }
 
 impl World {
-    pub(crate) fn new(nodes: usize, shards: u32, replicas: u8, options: Options) -> Self {
+    pub(crate) fn new(nodes: usize, shards: u32, replicas: u8, options: ControllerOptions) -> Self {
         let mut world = Self {
             etcd: FakeEtcd::default(),
             nodes: Vec::new(),
@@ -94,8 +94,8 @@ impl World {
         self.etcd.put(Key::Desired, desired.to_string().into_bytes());
     }
 
-    pub(crate) fn now(&self) -> Now {
-        Now { monotonic_ms: self.ms, unix_ms: UNIX_MS + self.ms }
+    pub(crate) fn now(&self) -> ControllerTime {
+        ControllerTime { monotonic_ms: self.ms, unix_ms: UNIX_MS + self.ms }
     }
 
     pub(crate) fn add_node(&mut self) {
@@ -109,11 +109,12 @@ impl World {
         let mut seen = BTreeMap::new();
         for (key, held) in &self.etcd.keys {
             let event = FakeEtcd::mirror_event(&(key.clone(), Some(held.clone())));
-            controller.handle(Input::Mirror(event), self.now());
+            controller.handle(ControllerEvent::Mirror(event), self.now());
             seen.insert(key.clone(), held.value.clone());
         }
         let place = self.etcd.place();
-        controller.handle(Input::Mirror(MirrorEvent::SnapshotComplete { place }), self.now());
+        controller
+            .handle(ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { place }), self.now());
         let place = self.etcd.history.len();
         self.controllers.push(Seat { controller, place, seen, answer: VecDeque::new() });
     }
@@ -164,7 +165,7 @@ impl World {
     /// Performs the last action of a process that ends by itself: it states the end of its own
     /// incarnations.
     pub(crate) fn say_ended(&mut self, node: usize) {
-        let order = Order { by: format!("n{node}"), at_ms: UNIX_MS + self.ms };
+        let order = OrderAuthor { by: format!("n{node}"), at_ms: UNIX_MS + self.ms };
         let fence = Some(FenceOrder { order, boot_ids: self.nodes[node].boots.clone() });
         self.set_intent(node, &Intent { fence, ..self.intent(node) });
     }
@@ -220,7 +221,7 @@ impl World {
     }
 
     pub(crate) fn drain(&mut self, node: usize, force: bool) {
-        let order = Order { by: "ann".into(), at_ms: UNIX_MS + self.ms };
+        let order = OrderAuthor { by: "ann".into(), at_ms: UNIX_MS + self.ms };
         let drain = Some(DrainOrder { order, force });
         self.set_intent(node, &Intent { drain, ..self.intent(node) });
     }
@@ -239,7 +240,7 @@ impl World {
         let members = entries.iter().flat_map(|(_, entry)| entry.members());
         let lost = members.filter(|it| it.incarnation.worker.node == node_id);
         let boot_ids: BTreeSet<BootId> = lost.map(|it| it.incarnation.boot_id).collect();
-        let order = Order { by: "ann".into(), at_ms: UNIX_MS + self.ms };
+        let order = OrderAuthor { by: "ann".into(), at_ms: UNIX_MS + self.ms };
         let fence = Some(FenceOrder { order, boot_ids: boot_ids.into_iter().collect() });
         self.set_intent(node, &Intent { fence, ..self.intent(node) });
     }
@@ -254,21 +255,21 @@ impl World {
     }
 
     pub(crate) fn freeze(&mut self, is_frozen: bool) {
-        let order = Order { by: "ann".into(), at_ms: UNIX_MS + self.ms };
+        let order = OrderAuthor { by: "ann".into(), at_ms: UNIX_MS + self.ms };
         let freeze = FreezeOrder { order, why: String::new(), is_total: false };
         let freeze = is_frozen.then_some(freeze);
         self.set_control(&Control { freeze, ..self.control() });
     }
 
-    pub(crate) fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> LeaderReport {
         let value = self.etcd.value(&Key::Report).expect("a report");
         serde_json::from_slice(value).unwrap()
     }
 
     /// Returns the events in etcd, oldest first.
-    pub(crate) fn events(&self) -> Vec<Event> {
+    pub(crate) fn events(&self) -> Vec<EventRecord> {
         let events = self.etcd.keys.iter().filter(|(key, _)| matches!(key, Key::Event(_)));
-        let mut events: Vec<Event> =
+        let mut events: Vec<EventRecord> =
             events.map(|(_, held)| serde_json::from_slice(&held.value).unwrap()).collect();
         events.sort_by_key(|event| event.number);
         events
@@ -277,7 +278,7 @@ impl World {
     /// Elects `controller`; the former leader learns it only when `depose` is called for it.
     pub(crate) fn elect(&mut self, controller: usize) {
         let revision = self.etcd.elect(controller);
-        self.tell(controller, Input::Elected(revision));
+        self.tell(controller, ControllerEvent::Elected(revision));
     }
 
     pub(crate) fn depose(&mut self, controller: usize) {
@@ -285,7 +286,7 @@ impl World {
             self.etcd.leader = None;
             self.etcd.delete(Key::Leader);
         }
-        self.tell(controller, Input::Deposed);
+        self.tell(controller, ControllerEvent::Deposed);
     }
 
     /// Delivers up to `count` changes through its mirror.
@@ -299,22 +300,24 @@ impl World {
                 None => drop(seat.seen.remove(&change.0)),
             }
             let event = FakeEtcd::mirror_event(change);
-            self.tell(controller, Input::Mirror(event));
+            self.tell(controller, ControllerEvent::Mirror(event));
         }
     }
 
     /// Passes an event to a controller, and carries out its action; the answer is available at
     /// once.
-    pub(crate) fn tell(&mut self, controller: usize, input: Input) {
+    pub(crate) fn tell(&mut self, controller: usize, input: ControllerEvent) {
         let now = self.now();
         let actions = self.controllers[controller].controller.handle(input, now);
         assert!(actions.len() <= 1, "a controller has one action under way");
         for action in actions {
             let answer = match action {
-                Action::Write(swaps) => Input::Written(self.write(controller, &swaps)),
-                Action::Read(keys) => {
+                ControllerAction::Write(swaps) => {
+                    ControllerEvent::Written(self.write(controller, &swaps))
+                }
+                ControllerAction::Read(keys) => {
                     let found = keys.iter().map(|key| self.etcd.keys.get(key).cloned());
-                    Input::Read(Some(found.collect()))
+                    ControllerEvent::Read(Some(found.collect()))
                 }
             };
             self.controllers[controller].answer.push_back(answer);
@@ -354,7 +357,7 @@ impl World {
         for controller in 0..self.controllers.len() {
             self.deliver(controller, usize::MAX);
             self.hear(controller);
-            self.tell(controller, Input::Tick);
+            self.tell(controller, ControllerEvent::Tick);
             while self.answer(controller) {}
         }
         self.work();

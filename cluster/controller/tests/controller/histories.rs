@@ -3,8 +3,8 @@
 //! the end the map is whole and at rest, and drained nodes are empty.
 
 use bolero::{TypeGenerator, check};
-use weir_controller::records::{Control, ControllerState, Order};
-use weir_controller::state::{BirdDown, Event, Options};
+use weir_controller::records::{Control, ControllerState, OrderAuthor};
+use weir_controller::state::{BirdDown, ControllerEvent, ControllerOptions};
 
 use crate::fleet::{Fate, World};
 
@@ -60,7 +60,7 @@ struct History {
 const NODES_MAX: usize = 7;
 
 fn play(history: &History) {
-    let mut options = Options::new("c", 1);
+    let mut options = ControllerOptions::new("c", 1);
     options.moves_per_min = usize::from(history.moves_per_min);
     options.balance_wait_ms = 5_000;
     options.tick_ms = 2_000;
@@ -111,7 +111,7 @@ fn happen(world: &mut World, step: Step) {
         Step::Undrain(any) => world.undrain(node(any)),
         Step::Freeze(is_frozen) => world.freeze(is_frozen),
         Step::Rebalance => {
-            let order = Order { by: "ann".into(), at_ms: 0 };
+            let order = OrderAuthor { by: "ann".into(), at_ms: 0 };
             world.set_control(&Control { rebalance: Some(order), ..world.control() });
         }
         Step::AddNode if nodes < NODES_MAX => world.add_node(),
@@ -130,7 +130,7 @@ fn happen(world: &mut World, step: Step) {
         Step::Report(to) => world.hear(usize::from(to)),
         Step::Tick(to, ms) => {
             world.ms += u64::from(ms) * 10;
-            world.tell(usize::from(to), Event::Tick);
+            world.tell(usize::from(to), ControllerEvent::Tick);
         }
         Step::Answer(to) => {
             world.answer(usize::from(to));

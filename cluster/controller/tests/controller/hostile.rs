@@ -12,8 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bolero::{TypeGenerator, check};
 use serde_json::{Value, json};
 use weir_controller::records::*;
-use weir_controller::state::{Action, Controller, Event as Input, Now, Options};
-use weir_etcd::{Change, Key, MirrorEvent, NodeRecord, Outcome, RestoreReason, Revision, Swap};
+use weir_controller::state::{
+    Controller, ControllerAction, ControllerEvent as Input, ControllerOptions, ControllerTime,
+};
+use weir_etcd::{Key, MirrorEvent, NodeRecord, Outcome, RestoreReason, Revision, Swap, SwapChange};
 use weir_map::{ShardEntry, ShardId};
 
 use crate::fake_etcd::{FakeEtcd, silence};
@@ -42,14 +44,14 @@ struct Place {
     etcd: FakeEtcd,
     told: usize,
     controller: Controller,
-    answer: Option<Input>,
+    answer: Option<ControllerEvent>,
     is_failing: Option<bool>,
     ms: u64,
 }
 
 impl Place {
     fn new() -> Self {
-        let mut options = Options::new("c", 1);
+        let mut options = ControllerOptions::new("c", 1);
         options.balance_wait_ms = 5_000;
         let mut place = Self {
             etcd: FakeEtcd::default(),
@@ -60,7 +62,7 @@ impl Place {
             ms: START_MS,
         };
         let at = place.etcd.place();
-        place.tell(Input::Mirror(MirrorEvent::SnapshotComplete { place: at }));
+        place.tell(ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { place: at }));
         // The initial cluster is valid and working.
         let desired = What::Desired { format: Number::of(1), replicas: 1, shards: vec![0, 1, 2] };
         let nodes = (0..3).map(|node| What::Node {
@@ -80,20 +82,20 @@ impl Place {
 
     fn elect(&mut self) {
         let revision = self.etcd.elect(0);
-        self.tell(Input::Elected(revision));
+        self.tell(ControllerEvent::Elected(revision));
     }
 
-    fn tell(&mut self, input: Input) {
-        let now = Now { monotonic_ms: self.ms, unix_ms: UNIX_MS + self.ms };
+    fn tell(&mut self, input: ControllerEvent) {
+        let now = ControllerTime { monotonic_ms: self.ms, unix_ms: UNIX_MS + self.ms };
         let actions = self.controller.handle(input, now);
         assert!(actions.len() <= 1, "a controller has one action under way");
         for action in actions {
             assert!(self.answer.is_none(), "the last action is answered before the next");
             self.answer = Some(match action {
-                Action::Write(swaps) => Input::Written(self.write(&swaps)),
-                Action::Read(keys) => {
+                ControllerAction::Write(swaps) => ControllerEvent::Written(self.write(&swaps)),
+                ControllerAction::Read(keys) => {
                     let found = keys.iter().map(|key| self.etcd.keys.get(key).cloned());
-                    Input::Read(Some(found.collect()))
+                    ControllerEvent::Read(Some(found.collect()))
                 }
             });
         }
@@ -104,7 +106,7 @@ impl Place {
             let before = self.etcd.keys.get(&swap.key);
             let before = before.filter(|held| Some(held.mod_revision) == swap.expected);
             check_swap(swap, before.map(|held| held.value.as_slice()));
-            if let (Key::Shard(id), Change::Delete) = (&swap.key, &swap.change) {
+            if let (Key::Shard(id), SwapChange::Delete) = (&swap.key, &swap.change) {
                 let orders = self.etcd.value(&Key::Control).expect("orders");
                 let orders: Control = serde_json::from_slice(orders).expect("orders");
                 assert!(orders.retire.contains(&id.0), "a shard is deleted only by a retire order");
@@ -123,7 +125,7 @@ impl Place {
             while let Some(change) = self.etcd.history.get(self.told) {
                 let event = FakeEtcd::mirror_event(change);
                 self.told += 1;
-                self.tell(Input::Mirror(event));
+                self.tell(ControllerEvent::Mirror(event));
             }
             let Some(answer) = self.answer.take() else { return };
             self.tell(answer);
@@ -137,19 +139,19 @@ impl Place {
                 self.etcd.put(key, value);
             }
             Step::Delete(any) => self.etcd.delete(any_key(*any)),
-            Step::Say(said) => self.tell(Input::Report(said.report())),
+            Step::Say(said) => self.tell(ControllerEvent::Report(said.report())),
             Step::Tick(ms) => {
                 self.ms += u64::from(*ms);
-                self.tell(Input::Tick);
+                self.tell(ControllerEvent::Tick);
             }
             Step::Work => {
                 self.ms += 600;
-                self.tell(Input::Tick);
+                self.tell(ControllerEvent::Tick);
                 self.work();
             }
             Step::Fail(is_unknown) => self.is_failing = Some(*is_unknown),
             Step::Elect => {
-                self.tell(Input::Deposed);
+                self.tell(ControllerEvent::Deposed);
                 self.elect();
             }
             Step::Restored => self.restored(),
@@ -161,12 +163,12 @@ impl Place {
         let place = self.etcd.place();
         let (before, now) = (Revision::default(), Revision::default());
         let reason = RestoreReason::Revision { before, now };
-        self.tell(Input::Mirror(MirrorEvent::Restored { reason, place }));
+        self.tell(ControllerEvent::Mirror(MirrorEvent::Restored { reason, place }));
         let keys: BTreeMap<_, _> = self.etcd.keys.clone();
         for (key, held) in keys {
-            self.tell(Input::Mirror(FakeEtcd::mirror_event(&(key, Some(held)))));
+            self.tell(ControllerEvent::Mirror(FakeEtcd::mirror_event(&(key, Some(held)))));
         }
-        self.tell(Input::Mirror(MirrorEvent::SnapshotComplete { place }));
+        self.tell(ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { place }));
     }
 }
 
@@ -180,19 +182,19 @@ fn check_swap(swap: &Swap, before: Option<&[u8]>) {
         Key::Intent(_) => is::<Intent>(value),
         Key::Control => is::<Control>(value),
         Key::Meta => is::<Meta>(value),
-        Key::Event(_) => is::<Event>(value),
-        Key::Report => is::<Report>(value),
+        Key::Event(_) => is::<EventRecord>(value),
+        Key::Report => is::<LeaderReport>(value),
         Key::Node(_) => is::<NodeRecord>(value),
         Key::Desired | Key::Leader => false,
     };
-    let is_retired = matches!(swap.key, Key::Shard(_)) && swap.change == Change::Delete;
-    if swap.change == Change::Keep || is_retired {
+    let is_retired = matches!(swap.key, Key::Shard(_)) && swap.change == SwapChange::Delete;
+    if swap.change == SwapChange::Keep || is_retired {
         return;
     }
     // The controller may overwrite its own notes. Over unreadable orders, which freeze everything,
     // it may write only a total freeze.
     if swap.key == Key::Control && before.is_some_and(|before| !is_readable(before)) {
-        let Change::Put(value) = &swap.change else { panic!("{swap:?}") };
+        let SwapChange::Put(value) = &swap.change else { panic!("{swap:?}") };
         let control: Control = serde_json::from_slice(value).expect("it is valid JSON");
         assert!(control.freeze.is_some_and(|freeze| freeze.is_total));
         return;
@@ -201,7 +203,7 @@ fn check_swap(swap: &Swap, before: Option<&[u8]>) {
     if let Some(before) = before.filter(|before| !is_note && !is_readable(before)) {
         panic!("{swap:?} over {}", String::from_utf8_lossy(before));
     }
-    if let Change::Put(value) = &swap.change {
+    if let SwapChange::Put(value) = &swap.change {
         assert!(is_readable(value), "{:?}: {}", swap.key, String::from_utf8_lossy(value));
         if let (Key::Intent(_) | Key::Control, Some(before)) = (&swap.key, before) {
             let of = |value: &[u8]| serde_json::from_slice::<Value>(value).unwrap();
@@ -219,7 +221,7 @@ fn keys_and_answers() {
         }
         STEPS.fetch_add(steps.len() as u64, Ordering::Relaxed);
         place.ms += 600;
-        place.tell(Input::Tick);
+        place.tell(ControllerEvent::Tick);
         place.work();
     });
     println!("inputs: {}", STEPS.load(Ordering::Relaxed));
@@ -232,7 +234,8 @@ fn events_with_the_highest_number_and_time_do_not_stop_the_controller() {
     let mut place = Place::new();
     let event = |number, at_ms| {
         let (by, what, why) = (String::new(), String::new(), String::new());
-        let event = Event { number, at_ms, by, node: None, shard: None, what, why, is_move: true };
+        let event =
+            EventRecord { number, at_ms, by, node: None, shard: None, what, why, is_move: true };
         serde_json::to_vec(&event).unwrap()
     };
     place.etcd.put(Key::Event(510), event(u64::MAX, u64::MAX));
@@ -242,7 +245,7 @@ fn events_with_the_highest_number_and_time_do_not_stop_the_controller() {
         place.play(&Step::Work);
     }
     let written = place.etcd.keys.iter().filter_map(|(key, held)| match key {
-        Key::Event(_) => serde_json::from_slice::<Event>(&held.value).ok(),
+        Key::Event(_) => serde_json::from_slice::<EventRecord>(&held.value).ok(),
         _ => None,
     });
     let mut numbers: Vec<u64> =
@@ -266,7 +269,7 @@ fn a_shard_created_by_another_writer_meanwhile_is_not_overwritten() {
     place.work();
     while shards(&place) == 0 {
         place.ms += 600;
-        let next = place.answer.take().unwrap_or(Input::Tick);
+        let next = place.answer.take().unwrap_or(ControllerEvent::Tick);
         place.tell(next);
     }
     assert!(shards(&place) < 100);

@@ -28,7 +28,7 @@ use thiserror::Error;
 use weir_ids::{BootId, Epoch, Incarnation, LANES, NodeId, Term, WorkerId};
 
 use super::entry::{LaneEntry, ShardEntry};
-use super::transition::{Refused, Transition};
+use super::transition::{Transition, TransitionRefusal};
 use crate::lane::Seat;
 
 /// A registered node, and what it does with the entries of a shard.
@@ -75,7 +75,7 @@ pub enum NoBase {
     #[error("{worker} writes lane {lane}, which others would write too: stop that node")]
     TwoWriters { worker: WorkerId, lane: usize },
     #[error("{0}")]
-    Refused(#[from] Refused),
+    Refused(#[from] TransitionRefusal),
 }
 
 /// An entry to go on with.

@@ -51,7 +51,7 @@ pub enum Transition {
 
 /// Why a transition does not apply.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum Refused {
+pub enum TransitionRefusal {
     #[error("the change was meant for epoch {at}, but the entry is at {now}")]
     Stale { at: Epoch, now: Epoch },
     #[error("{0} is no member")]
@@ -86,9 +86,9 @@ impl ShardEntry {
     }
 
     /// Returns the entry after a transition that was decided on the entry of epoch `at`.
-    pub fn after(&self, at: Epoch, transition: &Transition) -> Result<Self, Refused> {
+    pub fn after(&self, at: Epoch, transition: &Transition) -> Result<Self, TransitionRefusal> {
         if at != self.epoch {
-            return Err(Refused::Stale { at, now: self.epoch });
+            return Err(TransitionRefusal::Stale { at, now: self.epoch });
         }
         let mut next = self.clone();
         next.epoch = Epoch(self.epoch.0 + 1);
@@ -98,7 +98,7 @@ impl ShardEntry {
         Ok(next)
     }
 
-    fn change(&mut self, transition: &Transition) -> Result<(), Refused> {
+    fn change(&mut self, transition: &Transition) -> Result<(), TransitionRefusal> {
         match transition {
             Transition::AddReplica(who) => self.add_replica(who.clone()),
             Transition::Replace { member, by } => {
@@ -130,22 +130,22 @@ impl ShardEntry {
         }
     }
 
-    fn rank_of(&self, who: &Incarnation) -> Result<usize, Refused> {
+    fn rank_of(&self, who: &Incarnation) -> Result<usize, TransitionRefusal> {
         let rank = self.members.iter().position(|member| member.incarnation == *who);
-        rank.ok_or_else(|| Refused::NoMember(who.clone()))
+        rank.ok_or_else(|| TransitionRefusal::NoMember(who.clone()))
     }
 
     /// Returns the rank of a member that is not the primary.
-    fn replica_rank(&self, who: &Incarnation) -> Result<usize, Refused> {
+    fn replica_rank(&self, who: &Incarnation) -> Result<usize, TransitionRefusal> {
         match self.rank_of(who)? {
-            0 => Err(Refused::WrongState(who.clone())),
+            0 => Err(TransitionRefusal::WrongState(who.clone())),
             rank => Ok(rank),
         }
     }
 
-    fn add_replica(&mut self, who: Incarnation) -> Result<(), Refused> {
+    fn add_replica(&mut self, who: Incarnation) -> Result<(), TransitionRefusal> {
         if self.members.len() == MEMBERS_MAX {
-            return Err(Refused::Full);
+            return Err(TransitionRefusal::Full);
         }
         // A lane at rest with the primary can move to the replica as soon as it is synced.
         let primary = self.primary().seat;
@@ -157,11 +157,11 @@ impl ShardEntry {
         Ok(())
     }
 
-    fn keep(&mut self, who: &Incarnation) -> Result<(), Refused> {
+    fn keep(&mut self, who: &Incarnation) -> Result<(), TransitionRefusal> {
         let rank = self.rank_of(who)?;
         let member = &mut self.members[rank];
         if !member.is_yielding || member.is_leaving {
-            return Err(Refused::WrongState(who.clone()));
+            return Err(TransitionRefusal::WrongState(who.clone()));
         }
         member.is_yielding = false;
         Ok(())
@@ -172,24 +172,24 @@ impl ShardEntry {
         who: &Incarnation,
         before: &[MemberState],
         state: MemberState,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), TransitionRefusal> {
         let rank = self.replica_rank(who)?;
         if !before.contains(&self.members[rank].state) {
-            return Err(Refused::WrongState(who.clone()));
+            return Err(TransitionRefusal::WrongState(who.clone()));
         }
         self.members[rank].state = state;
         Ok(())
     }
 
-    fn settle(&mut self, by: &Incarnation, lanes: LaneSet) -> Result<(), Refused> {
+    fn settle(&mut self, by: &Incarnation, lanes: LaneSet) -> Result<(), TransitionRefusal> {
         let seat = self.members[self.rank_of(by)?].seat;
         if lanes.is_empty() {
-            return Err(Refused::WrongState(by.clone()));
+            return Err(TransitionRefusal::WrongState(by.clone()));
         }
         for index in lanes.iter() {
             let lane = self.lanes[index];
             let Some(moving) = lane.moving.filter(|_| lane.owner == seat) else {
-                return Err(Refused::NotMoving(index));
+                return Err(TransitionRefusal::NotMoving(index));
             };
             let then = moving.then.unwrap_or_default();
             self.lanes[index] = LaneEntry::gathered(seat, None, then, self.epoch);
@@ -197,50 +197,50 @@ impl ShardEntry {
         Ok(())
     }
 
-    fn promote(&mut self, who: &Incarnation) -> Result<(), Refused> {
+    fn promote(&mut self, who: &Incarnation) -> Result<(), TransitionRefusal> {
         let rank = self.replica_rank(who)?;
         if self.members[rank].state != MemberState::Synced {
-            return Err(Refused::WrongState(who.clone()));
+            return Err(TransitionRefusal::WrongState(who.clone()));
         }
         self.members.swap(0, rank);
         self.members[0].is_leaving = false;
         self.begin_term()
     }
 
-    fn begin_term(&mut self) -> Result<(), Refused> {
+    fn begin_term(&mut self) -> Result<(), TransitionRefusal> {
         if self.term >= Term::MAX {
-            return Err(Refused::LastTerm);
+            return Err(TransitionRefusal::LastTerm);
         }
         self.term = Term(self.term.0 + 1);
         Ok(())
     }
 
-    fn retire(&mut self, who: &Incarnation) -> Result<(), Refused> {
+    fn retire(&mut self, who: &Incarnation) -> Result<(), TransitionRefusal> {
         let rank = self.replica_rank(who)?;
         if self.members[rank].is_leaving {
-            return Err(Refused::WrongState(who.clone()));
+            return Err(TransitionRefusal::WrongState(who.clone()));
         }
         self.members[rank].is_leaving = true;
         Ok(())
     }
 
-    fn remove(&mut self, who: &Incarnation) -> Result<(), Refused> {
+    fn remove(&mut self, who: &Incarnation) -> Result<(), TransitionRefusal> {
         let rank = self.replica_rank(who)?;
         let member = &self.members[rank];
         if !member.is_leaving {
-            return Err(Refused::WrongState(who.clone()));
+            return Err(TransitionRefusal::WrongState(who.clone()));
         }
         if !self.lanes_of(member.seat).is_empty() {
-            return Err(Refused::HasLanes(who.clone()));
+            return Err(TransitionRefusal::HasLanes(who.clone()));
         }
         self.members.remove(rank);
         Ok(())
     }
 
-    fn fence(&mut self, who: &Incarnation) -> Result<(), Refused> {
+    fn fence(&mut self, who: &Incarnation) -> Result<(), TransitionRefusal> {
         let rank = self.rank_of(who)?;
         if self.members.len() == 1 {
-            return Err(Refused::NoSurvivor(who.clone()));
+            return Err(TransitionRefusal::NoSurvivor(who.clone()));
         }
         let ended = self.members.remove(rank).seat;
         if rank == 0 {
@@ -250,17 +250,17 @@ impl ShardEntry {
         Ok(())
     }
 
-    fn resume(&mut self, ended: &Incarnation, boot_id: BootId) -> Result<(), Refused> {
+    fn resume(&mut self, ended: &Incarnation, boot_id: BootId) -> Result<(), TransitionRefusal> {
         let rank = self.rank_of(ended)?;
         if ended.boot_id == boot_id {
-            return Err(Refused::WrongState(ended.clone()));
+            return Err(TransitionRefusal::WrongState(ended.clone()));
         }
         self.members[rank].incarnation.boot_id = boot_id;
         Ok(())
     }
 
     /// Gives the rank of the former primary, which is already removed, to the best of the others.
-    fn seat_best_survivor(&mut self) -> Result<(), Refused> {
+    fn seat_best_survivor(&mut self) -> Result<(), TransitionRefusal> {
         let worth = |member: &Member| (member.state == MemberState::Synced, !member.is_leaving);
         // `max_by_key` returns the last of equals: counted from behind, that is the lowest rank.
         let ranks = (0..self.members.len()).rev();
@@ -299,11 +299,11 @@ impl ShardEntry {
         }
     }
 
-    fn restart(&mut self, ended: &Incarnation, boot_id: BootId) -> Result<(), Refused> {
+    fn restart(&mut self, ended: &Incarnation, boot_id: BootId) -> Result<(), TransitionRefusal> {
         let worker: WorkerId = ended.worker.clone();
         let new = Incarnation { worker, boot_id };
         if boot_id == ended.boot_id {
-            return Err(Refused::WrongState(new));
+            return Err(TransitionRefusal::WrongState(new));
         }
         if self.members.len() == 1 {
             return self.reseat(ended, new);
@@ -312,9 +312,9 @@ impl ShardEntry {
         self.add_replica(new)
     }
 
-    fn reseat(&mut self, ended: &Incarnation, to: Incarnation) -> Result<(), Refused> {
+    fn reseat(&mut self, ended: &Incarnation, to: Incarnation) -> Result<(), TransitionRefusal> {
         if self.rank_of(ended)? != 0 || to == *ended {
-            return Err(Refused::WrongState(to));
+            return Err(TransitionRefusal::WrongState(to));
         }
         // The seat keeps its lanes under a new incarnation. Lanes that it was to give, it will not
         // write again; lanes that it was to get, it still gets from the same member first. The
@@ -341,7 +341,7 @@ impl ShardEntry {
         self.begin_term()
     }
 
-    fn rebase(&mut self, epoch: Epoch, term: Term) -> Result<(), Refused> {
+    fn rebase(&mut self, epoch: Epoch, term: Term) -> Result<(), TransitionRefusal> {
         self.epoch = self.epoch.max(Epoch(epoch.0.saturating_add(1)));
         self.rebased = Some(self.epoch);
         for moving in self.lanes.iter_mut().filter_map(|lane| lane.moving.as_mut()) {

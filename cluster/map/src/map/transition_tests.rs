@@ -30,7 +30,7 @@ fn apply(entry: &ShardEntry, transition: Transition) -> ShardEntry {
     next
 }
 
-fn refused(entry: &ShardEntry, transition: Transition) -> Refused {
+fn refused(entry: &ShardEntry, transition: Transition) -> TransitionRefusal {
     entry.after(entry.epoch(), &transition).expect_err("it is refused")
 }
 
@@ -136,7 +136,10 @@ fn a_lane_rests_when_all_survivors_have_given_their_copies() {
     assert_eq!(fenced.lanes()[5], taken(&fenced, 1, 2, &[]));
     // A leaving member gives its copy before it is removed.
     let leaving = apply(&entry, Transition::Retire(boot(4, 40)));
-    assert_eq!(refused(&leaving, Transition::Remove(boot(4, 40))), Refused::HasLanes(boot(4, 40)));
+    assert_eq!(
+        refused(&leaving, Transition::Remove(boot(4, 40))),
+        TransitionRefusal::HasLanes(boot(4, 40))
+    );
     let gone = apply(&settled(leaving), Transition::Remove(boot(4, 40)));
     assert!(!gone.is_moving());
     // With one survivor no copy has to be taken.
@@ -168,7 +171,7 @@ fn a_restarted_worker_begins_as_a_replica() {
     assert_eq!(entry.primary().incarnation, b());
     assert_eq!(entry.members()[1].state, MemberState::Syncing);
     assert_eq!(owners(&entry), [1; 8]);
-    assert_eq!(refused(&entry, restart), Refused::NoMember(a()));
+    assert_eq!(refused(&entry, restart), TransitionRefusal::NoMember(a()));
     // A worker that is the only member becomes the primary of an empty shard.
     let entry = ShardEntry::create(a());
     let entry = apply(&entry, Transition::Restart { ended: a(), boot_id: again.boot_id });
@@ -190,7 +193,7 @@ fn a_reseated_primary_leaves_silent_members_their_lanes() {
     assert_eq!(entry.lanes()[2], moving.lanes()[2], "C keeps its own");
     assert_eq!(
         refused(&moving, Transition::Reseat { ended: c(), to: boot(4, 40) }),
-        Refused::WrongState(boot(4, 40))
+        TransitionRefusal::WrongState(boot(4, 40))
     );
 }
 
@@ -202,13 +205,13 @@ fn the_first_unsynced_survivor_is_primary_when_none_is_synced() {
     let entry = apply(&entry, Transition::Fence(c()));
     assert_eq!(entry.primary().incarnation, b(), "a partial copy is better than none");
     assert_eq!(entry.primary().state, MemberState::Synced);
-    assert_eq!(refused(&entry, Transition::Fence(b())), Refused::NoSurvivor(b()));
+    assert_eq!(refused(&entry, Transition::Fence(b())), TransitionRefusal::NoSurvivor(b()));
 }
 
 #[test]
 fn a_leaving_member_gives_its_lane_back_before_removal() {
     let entry = apply(&three(), Transition::Retire(b()));
-    assert_eq!(refused(&entry, Transition::Remove(b())), Refused::HasLanes(b()));
+    assert_eq!(refused(&entry, Transition::Remove(b())), TransitionRefusal::HasLanes(b()));
     let entry = apply(&settled(entry), Transition::Remove(b()));
     assert_eq!(owners(&entry), [0, 0, 2, 0, 0, 0, 0, 0]);
     // The seat is free for another member.
@@ -220,7 +223,7 @@ fn a_leaving_member_gives_its_lane_back_before_removal() {
 fn a_member_moves_to_another_worker_of_its_node() {
     let mut neighbour = boot(1, 11);
     neighbour.worker.index = 1;
-    let twice = Refused::Breaks(Violation::NodeTwice(a().worker.node));
+    let twice = TransitionRefusal::Breaks(Violation::NodeTwice(a().worker.node));
     assert_eq!(refused(&pair(), Transition::AddReplica(neighbour.clone())), twice);
     let replace = |member| Transition::Replace { member, by: neighbour.clone() };
     assert_eq!(refused(&pair(), replace(b())), twice, "A does not yield");
@@ -240,41 +243,41 @@ fn a_member_moves_to_another_worker_of_its_node() {
 #[test]
 fn a_yielding_member_that_is_kept_stays() {
     let entry = apply(&pair(), Transition::Replace { member: b(), by: boot(3, 30) });
-    assert_eq!(refused(&entry, Transition::Keep(a())), Refused::WrongState(a()));
+    assert_eq!(refused(&entry, Transition::Keep(a())), TransitionRefusal::WrongState(a()));
     let entry = apply(&entry, Transition::Fence(boot(3, 30)));
     let entry = settled(apply(&entry, Transition::Keep(b())));
     assert_eq!(entry.members(), pair().members());
     let leaving = apply(&pair(), Transition::Replace { member: b(), by: boot(3, 30) });
     let leaving = apply(&leaving, Transition::Retire(b()));
-    assert_eq!(refused(&leaving, Transition::Keep(b())), Refused::WrongState(b()));
+    assert_eq!(refused(&leaving, Transition::Keep(b())), TransitionRefusal::WrongState(b()));
 }
 
 #[test]
 fn transitions_that_do_not_fit_the_entry_are_refused() {
     let entry = pair();
     let stale = entry.after(Epoch(2), &Transition::Promote(b()));
-    assert_eq!(stale, Err(Refused::Stale { at: Epoch(2), now: entry.epoch() }));
+    assert_eq!(stale, Err(TransitionRefusal::Stale { at: Epoch(2), now: entry.epoch() }));
     let same_node = Incarnation { boot_id: BootId(99), ..b() };
     let node = b().worker.node;
-    let twice = Refused::Breaks(Violation::NodeTwice(node));
+    let twice = TransitionRefusal::Breaks(Violation::NodeTwice(node));
     assert_eq!(refused(&entry, Transition::AddReplica(same_node.clone())), twice);
     assert_eq!(
         refused(&entry, Transition::Promote(same_node.clone())),
-        Refused::NoMember(same_node)
+        TransitionRefusal::NoMember(same_node)
     );
-    assert_eq!(refused(&entry, Transition::Promote(a())), Refused::WrongState(a()));
-    assert_eq!(refused(&entry, Transition::Retire(a())), Refused::WrongState(a()));
-    assert_eq!(refused(&entry, Transition::Remove(b())), Refused::WrongState(b()));
-    assert_eq!(refused(&entry, Transition::Synced(b())), Refused::WrongState(b()));
+    assert_eq!(refused(&entry, Transition::Promote(a())), TransitionRefusal::WrongState(a()));
+    assert_eq!(refused(&entry, Transition::Retire(a())), TransitionRefusal::WrongState(a()));
+    assert_eq!(refused(&entry, Transition::Remove(b())), TransitionRefusal::WrongState(b()));
+    assert_eq!(refused(&entry, Transition::Synced(b())), TransitionRefusal::WrongState(b()));
     let settle = Transition::Settle { by: b(), lanes: LaneSet(0b10) };
-    assert_eq!(refused(&entry, settle), Refused::NotMoving(1));
+    assert_eq!(refused(&entry, settle), TransitionRefusal::NotMoving(1));
     let lost = apply(&entry, Transition::OutOfSync(b()));
-    assert_eq!(refused(&lost, Transition::Promote(b())), Refused::WrongState(b()));
+    assert_eq!(refused(&lost, Transition::Promote(b())), TransitionRefusal::WrongState(b()));
     let mut full = entry;
     for node in 3..6 {
         full = apply(&full, Transition::AddReplica(boot(node, 7)));
     }
-    assert_eq!(refused(&full, Transition::AddReplica(boot(6, 7))), Refused::Full);
+    assert_eq!(refused(&full, Transition::AddReplica(boot(6, 7))), TransitionRefusal::Full);
 }
 
 /// No epoch follows the last one: an entry that has reached it cannot change.
@@ -284,11 +287,14 @@ fn an_entry_at_the_last_epoch_cannot_change() {
     let from = format!("\"epoch\":{}", pair().epoch());
     let json = json.replacen(&from, &format!("\"epoch\":{}", Epoch::MAX), 1);
     let last = ShardEntry::from_json(json.as_bytes()).expect("the last one");
-    let next = Refused::Breaks(Violation::Epoch(Epoch(Epoch::MAX.0 + 1)));
+    let next = TransitionRefusal::Breaks(Violation::Epoch(Epoch(Epoch::MAX.0 + 1)));
     assert_eq!(refused(&last, Transition::Promote(b())), next);
     for epoch in [Epoch::MAX, Epoch(u64::MAX)] {
         let set_back = pair().after(pair().epoch(), &Transition::Rebase { epoch, term: Term(1) });
-        assert!(matches!(set_back, Err(Refused::Breaks(Violation::Epoch(_)))), "{set_back:?}");
+        assert!(
+            matches!(set_back, Err(TransitionRefusal::Breaks(Violation::Epoch(_)))),
+            "{set_back:?}"
+        );
     }
 }
 
@@ -429,9 +435,9 @@ fn an_incarnation_that_resumes_a_seat_keeps_rank_lanes_and_term() {
     assert_eq!(next.members()[1], entry.members()[1]);
     assert_eq!(next.members(), entry.resumed_by(&[boot(1, 1)]).members());
     let again = next.after(next.epoch(), &resume(1));
-    assert!(matches!(again, Err(Refused::NoMember(_))), "a seat is resumed only once");
+    assert!(matches!(again, Err(TransitionRefusal::NoMember(_))), "a seat is resumed only once");
     let same = Transition::Resume { ended: boot(2, 0), boot_id: BootId(0) };
-    assert!(matches!(entry.after(entry.epoch(), &same), Err(Refused::WrongState(_))));
+    assert!(matches!(entry.after(entry.epoch(), &same), Err(TransitionRefusal::WrongState(_))));
 }
 
 /// Every transition that applies leaves a valid entry that survives its JSON form, and every
@@ -444,8 +450,8 @@ fn transitions_keep_the_invariants() {
             let transition = step.transition(&entry);
             let next = match entry.after(entry.epoch(), &transition) {
                 Ok(next) => next,
-                Err(Refused::Breaks(Violation::NodeTwice(_))) => continue,
-                Err(Refused::Breaks(violation)) => panic!("{transition:?}: {violation}"),
+                Err(TransitionRefusal::Breaks(Violation::NodeTwice(_))) => continue,
+                Err(TransitionRefusal::Breaks(violation)) => panic!("{transition:?}: {violation}"),
                 Err(_) => continue,
             };
             let json = next.to_json();

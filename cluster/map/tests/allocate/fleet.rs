@@ -112,11 +112,11 @@ impl World {
             let index = self.shards.binary_search_by_key(&step.shard, |shard| shard.id);
             let index = index.expect("a shard that exists");
             let next = match (&step.change, &self.shards[index].entry) {
-                (Change::Create(who), None) => {
+                (PlannedChange::Create(who), None) => {
                     assert!(self.runs(who));
                     ShardEntry::create(who.clone())
                 }
-                (Change::Apply { at, transition }, Some(entry)) => {
+                (PlannedChange::Apply { at, transition }, Some(entry)) => {
                     self.check_step(entry, transition);
                     adds += usize::from(matches!(
                         transition,

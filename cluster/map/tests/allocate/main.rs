@@ -137,8 +137,8 @@ fn a_lost_node_is_replaced_fenced_and_filled_again() {
     assert_eq!(world.plan().steps, [], "no step is based on a suspect node");
     world.nodes[1].liveness = Liveness::Dead;
     let plan = world.plan();
-    let is_follow = |step: &Step| {
-        let Change::Apply { transition, .. } = &step.change else { return false };
+    let is_follow = |step: &PlanStep| {
+        let PlannedChange::Apply { transition, .. } = &step.change else { return false };
         matches!(transition, Transition::Promote(_) | Transition::OutOfSync(_))
     };
     assert_eq!(plan.steps.iter().filter(|step| is_follow(step)).count(), 80, "primaries, replicas");
@@ -164,7 +164,7 @@ fn a_node_that_is_back_at_once_keeps_its_shards() {
     world.restart(1);
     let plan = world.plan();
     let restarts = plan.steps.iter().filter(|step| {
-        let Change::Apply { transition, .. } = &step.change else { return false };
+        let PlannedChange::Apply { transition, .. } = &step.change else { return false };
         matches!(transition, Transition::Restart { .. })
     });
     assert_eq!(restarts.count(), 80);
@@ -191,8 +191,8 @@ fn a_node_that_stops_gives_its_roles_away_at_once_and_keeps_its_copies() {
     assert!(held > 20);
     world.nodes[1].liveness = Liveness::Stopping;
     let plan = world.plan();
-    let is_promotion = |step: &Step| {
-        let Change::Apply { transition, .. } = &step.change else { return false };
+    let is_promotion = |step: &PlanStep| {
+        let PlannedChange::Apply { transition, .. } = &step.change else { return false };
         matches!(transition, Transition::Promote(who) if who.worker.node != name(1))
     };
     assert_eq!((plan.steps.len(), plan.steps.iter().all(is_promotion)), (held, true));
@@ -248,7 +248,9 @@ fn the_map_follows_a_replica_that_acts() {
     let steps = world.plan().steps;
     assert_eq!(steps.len(), 1);
     let promote = Transition::Promote(replica.incarnation);
-    assert!(matches!(&steps[0].change, Change::Apply { transition, .. } if *transition == promote));
+    assert!(
+        matches!(&steps[0].change, PlannedChange::Apply { transition, .. } if *transition == promote)
+    );
     // The report of the replica is void once the term has ended.
     world.settle();
 }
@@ -264,8 +266,8 @@ fn nothing_moves_when_a_third_of_the_nodes_looks_gone() {
     // A fence is a fact, and is acted on even in a halt.
     world.restart(0);
     world.nodes[2].liveness = Liveness::Dead;
-    let is_fence = |step: &Step| {
-        let Change::Apply { transition, .. } = &step.change else { return false };
+    let is_fence = |step: &PlanStep| {
+        let PlannedChange::Apply { transition, .. } = &step.change else { return false };
         matches!(transition, Transition::Fence(_) | Transition::Restart { .. })
     };
     let steps = world.plan().steps;

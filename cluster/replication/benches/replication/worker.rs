@@ -13,12 +13,12 @@ use weir_nat::{NatConfig, ShardId, ShardRoom};
 use weir_replication::CommitOptions;
 use weir_replication::command::{CopyOrder, Misses, ShardDuties, ShardSetup};
 use weir_replication::{PeerId, Replication, WorkerCommand, WorkerEvent};
-use weir_stream::{BootId, ClusterKeys, Fingerprint, Identity, Options};
+use weir_stream::{BootId, ClusterKeys, Fingerprint, Identity, StreamOptions};
 use weir_wire::arp::{self, Arp};
 use weir_wire::build;
 use weir_wire::ethernet::{Ethernet, Mac};
 use weir_wire::frame::Frame;
-use weir_worker::{LocalLink, Member, Rings};
+use weir_worker::{ClusterMember, LocalLink, Rings};
 
 use crate::frame::{BufferFrame, Buffers};
 
@@ -172,7 +172,7 @@ impl Worker {
         let mut engine = Engine::new(config(host, group, room)).expect("a good configuration");
         let member = (group.workers > 1).then(|| {
             let replication = join(&mut engine, host, group, room.homes, now_us);
-            Box::new(Member::new(replication, LocalLink::default()))
+            Box::new(ClusterMember::new(replication, LocalLink::default()))
         });
         let core = weir_worker::Worker::new(engine, member);
         let mut worker = Self { core, ports: Rings::new(Buffers::default()), host };
@@ -284,7 +284,7 @@ fn join(
     let identity = Identity { worker: peer_id(host), boot: boot(host), secret: [host as u8; 32] };
     let keys = ClusterKeys::parse(&"1f".repeat(32)).expect("a key");
     let peers_max = group.workers as u16 - 1;
-    let mut options = Options { peers_max, copies_max: 256, ..Options::default() };
+    let mut options = StreamOptions { peers_max, copies_max: 256, ..StreamOptions::default() };
     if group.commit_pace_us.is_some() {
         options.acknowledge_us = 0;
     }

@@ -8,7 +8,7 @@ use weir_map::{LaneSet, ShardId};
 use weir_nat::{Endpoint, Home, Outbound, Protocol, Tick};
 use weir_replication::command::ShardDuties;
 use weir_replication::{PeerId, WorkerCommand, WorkerEvent};
-use weir_stream::{BootId, Options};
+use weir_stream::{BootId, StreamOptions};
 use weir_wire::{build, ipv4};
 
 use crate::member::{
@@ -19,15 +19,15 @@ use crate::network::{Faults, Network};
 /// The port of servers.
 pub(crate) const SERVICE: u16 = 443;
 
-pub(crate) fn options() -> Options {
-    Options {
+pub(crate) fn options() -> StreamOptions {
+    StreamOptions {
         peers_max: 4,
         copies_max: 256,
         buffers: 1024,
         log_datagrams: 256,
         scrub_us: 20_000,
         settle_us: 20_000,
-        ..Options::default()
+        ..StreamOptions::default()
     }
 }
 

@@ -12,10 +12,10 @@ use weir_engine::{
 use weir_map::ShardId;
 use weir_nat::{NatConfig, PageCursor, SessionFilter, SessionView, ShardRoom};
 use weir_replication::command::ShardSetup;
-use weir_replication::{CommitOptions, ReplicationStatus};
+use weir_replication::{CommitOptions, ReplicationReport};
 use weir_replication::{PeerId, Replication, WorkerCommand, WorkerEvent};
 use weir_stream::{
-    BootId, ClusterKeys, Fingerprint, Identity, Options, Received, Refusal, Transmit,
+    BootId, ClusterKeys, DatagramRefusal, Fingerprint, Identity, Received, StreamOptions, Transmit,
 };
 use weir_wire::arp::{self, Arp};
 use weir_wire::build;
@@ -48,7 +48,7 @@ pub(crate) type Commit = Option<(CommitLimits, CommitOptions)>;
 pub(crate) struct Make {
     pub(crate) flows_max: u32,
     pub(crate) shards_max: u16,
-    pub(crate) options: Options,
+    pub(crate) options: StreamOptions,
     pub(crate) commit: Commit,
 }
 
@@ -189,7 +189,7 @@ impl Member {
             engine.hold_uncommitted(limits);
             replication.await_replicas(options);
         }
-        let part = weir_worker::Member::new(replication, LocalLink::default());
+        let part = weir_worker::ClusterMember::new(replication, LocalLink::default());
         let worker = Worker::new(engine, Some(Box::new(part)));
         let ports = Rings::new(VecPool::new());
         let mut member = Self { boot, news: Vec::new(), worker, number, ports };
@@ -216,7 +216,7 @@ impl Member {
         link.busy.insert(ShardId(SHARD));
     }
 
-    fn part(&mut self) -> &mut weir_worker::Member<LocalLink> {
+    fn part(&mut self) -> &mut weir_worker::ClusterMember<LocalLink> {
         self.worker.member.as_deref_mut().expect("the worker is one of a cluster")
     }
 
@@ -228,7 +228,7 @@ impl Member {
         &self.worker.member.as_deref().expect("the worker is one of a cluster").replication
     }
 
-    pub(crate) fn status(&self) -> ReplicationStatus {
+    pub(crate) fn status(&self) -> ReplicationReport {
         self.replication().status(0)
     }
 
@@ -258,7 +258,7 @@ impl Member {
         from: SocketAddrV4,
         datagram: &mut [u8],
         now_us: u64,
-    ) -> Result<Received, Refusal> {
+    ) -> Result<Received, DatagramRefusal> {
         let Worker { engine, member, .. } = &mut self.worker;
         let part = member.as_deref_mut().expect("the worker is one of a cluster");
         part.replication.receive(from, datagram, now_us, engine.nat_mut())

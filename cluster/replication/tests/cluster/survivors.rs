@@ -12,7 +12,7 @@ use weir_map::LANES;
 use weir_nat::{Endpoint, Protocol};
 use weir_replication::CommitOptions;
 use weir_replication::command::ShardDuties;
-use weir_stream::Options;
+use weir_stream::StreamOptions;
 use weir_wire::build;
 
 use crate::cluster::{Cluster, SERVICE, read};
@@ -55,8 +55,12 @@ impl History {
     /// Returns workers that know each other.
     fn without_shards(members: usize, commit: Commit, seed: u64) -> Self {
         let mut cluster = Cluster::empty(members, seed, Faults::NONE);
-        let options =
-            Options { peers_max: 4, copies_max: 64, acknowledge_us: 0, ..Options::default() };
+        let options = StreamOptions {
+            peers_max: 4,
+            copies_max: 64,
+            acknowledge_us: 0,
+            ..StreamOptions::default()
+        };
         cluster.make = Make { flows_max: 16_384, shards_max: 2, options, commit };
         cluster.turn_us = TURN_US;
         (0..members).for_each(|member| cluster.start(member));

@@ -4,7 +4,7 @@ use weir_ids::{Epoch, Incarnation, LANES, Term};
 use weir_wire::Misses;
 
 use super::duties::{Duties, Role};
-use super::event::{Event, Ports};
+use super::event::{PortHealth, RoleEvent};
 use super::guest::Guest;
 use super::metric::Metric;
 use weir_map::Rank;
@@ -79,7 +79,7 @@ pub struct RoleMachine {
     kept_route: Option<KeptRoute>,
     /// Set while this worker, which is not a member any more, still serves.
     leaving_until_ms: Option<u64>,
-    ports: Ports,
+    ports: PortHealth,
     duties: Duties,
     /// By lane among the duties: the epoch of the entry that made it one.
     lanes_since: [Epoch; LANES],
@@ -104,7 +104,7 @@ impl RoleMachine {
             quiet_slots: 0,
             kept_route: None,
             leaving_until_ms: None,
-            ports: Ports::NotReady,
+            ports: PortHealth::NotReady,
             duties: Duties::NONE,
             lanes_since: [Epoch(0); LANES],
         }
@@ -186,25 +186,25 @@ impl RoleMachine {
     /// Handles an event at time `now_ms`, which never goes back, and returns whether the duties
     /// changed. Only a heartbeat may come later than others of its time. After a pause the worker
     /// must hand in a `Tick` before it handles a packet.
-    pub fn on(&mut self, now_ms: u64, event: Event) -> bool {
+    pub fn on(&mut self, now_ms: u64, event: RoleEvent) -> bool {
         self.now_ms = now_ms.max(self.now_ms);
         match event {
-            Event::Entry(entry) => self.on_entry(*entry),
-            Event::Guest(entry) => self.on_guest(*entry),
-            Event::Resumed { lives, is_empty } => self.on_resumed(lives, is_empty),
-            Event::Heartbeat { from } => self.on_heartbeat(&from, now_ms),
-            Event::Announced { term } => self.on_announced(term),
-            Event::Slot { packets } => self.on_slot(packets),
-            Event::CopyDone => self.has_copy = true,
-            Event::StreamLost => self.has_copy = self.role() == Role::Primary,
-            Event::Granted { lane, since } => {
+            RoleEvent::Entry(entry) => self.on_entry(*entry),
+            RoleEvent::Guest(entry) => self.on_guest(*entry),
+            RoleEvent::Resumed { lives, is_empty } => self.on_resumed(lives, is_empty),
+            RoleEvent::Heartbeat { from } => self.on_heartbeat(&from, now_ms),
+            RoleEvent::Announced { term } => self.on_announced(term),
+            RoleEvent::Slot { packets } => self.on_slot(packets),
+            RoleEvent::CopyDone => self.has_copy = true,
+            RoleEvent::StreamLost => self.has_copy = self.role() == Role::Primary,
+            RoleEvent::Granted { lane, since } => {
                 if let Some(granted) = self.granted.get_mut(lane) {
                     *granted = Some(since);
                 }
             }
-            Event::Ports(ports) => self.ports = ports,
-            Event::PrimaryLost => self.on_primary_lost(),
-            Event::Tick => {}
+            RoleEvent::Ports(ports) => self.ports = ports,
+            RoleEvent::PrimaryLost => self.on_primary_lost(),
+            RoleEvent::Tick => {}
         }
         self.see_as_guest();
         self.pass_time();
@@ -337,7 +337,7 @@ impl RoleMachine {
     /// comes here.
     fn on_primary_lost(&mut self) {
         let is_silent = self.now_ms - self.heard_ms >= self.options.lone_silence_ms;
-        let can_serve = self.role() == Role::Synced && self.ports == Ports::Ready;
+        let can_serve = self.role() == Role::Synced && self.ports == PortHealth::Ready;
         let can_serve = can_serve && !self.is_guest();
         if can_serve && is_silent && self.has_heard_primary {
             self.act();
@@ -468,9 +468,9 @@ impl RoleMachine {
             .iter()
             .any(|member| member.incarnation != self.me && member.state == MemberState::Synced);
         match self.ports {
-            Ports::NotReady => return None,
-            Ports::Broken if others_have_copy => return None,
-            Ports::Broken | Ports::Ready => {}
+            PortHealth::NotReady => return None,
+            PortHealth::Broken if others_have_copy => return None,
+            PortHealth::Broken | PortHealth::Ready => {}
         }
         let rank = entry.member(&self.me).map(|(rank, _)| rank);
         match (role, rank) {

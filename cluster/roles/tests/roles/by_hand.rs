@@ -65,7 +65,7 @@ fn a_route_is_announced_to_other_members_when_it_is_out() {
     assert_eq!(copies[0].lanes, LaneSet::ALL);
     // Half a path is all there is, and the route says so.
     let down = SidesUp { is_ready: true, is_access_up: true, is_internet_up: false };
-    hand.on(Input::Sides { worker: 0, sides: down });
+    hand.on(RolesInput::Sides { worker: 0, sides: down });
     assert!(hand.roles.wanted_routes(0)[0].is_last_copy);
     hand.entry(&after(&entry, Transition::Synced(them())));
     assert_eq!(hand.metric(), None);
@@ -185,12 +185,12 @@ fn workers_are_notified_when_the_map_may_be_old() {
         };
         (commands(true), commands(false))
     };
-    hand.on(Input::Fresh);
+    hand.on(RolesInput::Fresh);
     assert_eq!(told(&hand), (0, 1));
-    hand.on(Input::Stale);
-    hand.on(Input::Stale);
+    hand.on(RolesInput::Stale);
+    hand.on(RolesInput::Stale);
     assert_eq!(told(&hand), (1, 1));
-    hand.on(Input::Fresh);
+    hand.on(RolesInput::Fresh);
     assert_eq!(told(&hand), (1, 2));
 }
 
@@ -220,7 +220,7 @@ fn a_stream_that_is_lost_for_a_moment_is_not_lost() {
     assert_eq!(hand.role(), Role::OutOfSync);
     assert_eq!(hand.metric(), None);
     let change =
-        Change { shard: SHARD, at: pair().epoch(), transition: Transition::OutOfSync(us()) };
+        EntryChange { shard: SHARD, at: pair().epoch(), transition: Transition::OutOfSync(us()) };
     assert_eq!(hand.roles.take_changes(9), [change]);
 }
 
@@ -237,7 +237,7 @@ fn a_copy_is_not_marked_synced_while_a_stream_of_it_is_lost() {
     assert_eq!(hand.roles.take_changes(9), []);
     hand.news(WorkerEvent::CopyDone(SHARD));
     let change =
-        Change { shard: SHARD, at: copying().epoch(), transition: Transition::Synced(us()) };
+        EntryChange { shard: SHARD, at: copying().epoch(), transition: Transition::Synced(us()) };
     assert_eq!(hand.roles.take_changes(9), [change]);
 }
 
@@ -266,9 +266,9 @@ fn another_incarnation_at_the_same_peer_is_the_end_of_the_one_before() {
 #[test]
 fn a_member_that_is_cut_from_the_store_but_heard_is_present() {
     let mut hand = Hand::synced();
-    hand.on(Input::Node { node: them().worker.node, workers: None });
+    hand.on(RolesInput::Node { node: them().worker.node, workers: None });
     for _ in 0..300 {
-        hand.on(Input::Heard { worker: 0, place: PeerIndex(1), signs: signs(5) });
+        hand.on(RolesInput::Heard { worker: 0, place: PeerIndex(1), signs: signs(5) });
         hand.ticks(10);
     }
     assert_eq!(hand.duties().sources[0], Some(peer(1)));
@@ -298,13 +298,13 @@ fn a_silent_primary_is_replaced_only_where_packets_come() {
     hand.ticks(500);
     assert_eq!(hand.role(), Role::Synced);
     for _ in 0..2 {
-        hand.on(Input::Traffic { worker: 0, shards: vec![SHARD] });
+        hand.on(RolesInput::Traffic { worker: 0, shards: vec![SHARD] });
         hand.ticks(10);
     }
     hand.ticks(10);
     assert_eq!(hand.role(), Role::Synced, "two slots are strays");
     for _ in 0..3 {
-        hand.on(Input::Traffic { worker: 0, shards: vec![SHARD] });
+        hand.on(RolesInput::Traffic { worker: 0, shards: vec![SHARD] });
         hand.ticks(10);
     }
     assert_eq!(hand.role(), Role::Acting);
@@ -337,7 +337,7 @@ fn room_is_given_back_when_no_route_leads_here() {
     hand.ticks(4_990);
     assert_eq!(hand.count(|command| matches!(command, WorkerCommand::RemovePeer(_))), 1);
     assert!(!hand.roles.has_settled(), "the store is not known in full");
-    hand.on(Input::Fresh);
+    hand.on(RolesInput::Fresh);
     assert!(hand.roles.has_settled());
 }
 
@@ -374,7 +374,7 @@ fn a_copy_that_was_complete_before_is_not_complete_again() {
 fn pass(hand: &mut Hand, ms: u64, is_heard: bool) {
     for _ in 0..ms / 10 {
         if is_heard {
-            hand.on(Input::Heard { worker: 0, place: PeerIndex(1), signs: signs(0) });
+            hand.on(RolesInput::Heard { worker: 0, place: PeerIndex(1), signs: signs(0) });
         }
         hand.ticks(10);
     }
@@ -389,12 +389,12 @@ fn routes_of_a_worker_fenced_three_times_in_ten_seconds_are_held_off_and_come_ba
     let mut hand = Hand::synced();
     for _ in 0..2 {
         pass(&mut hand, 1_000, true);
-        hand.on(Input::Rejoined { worker: 0 });
+        hand.on(RolesInput::Rejoined { worker: 0 });
         assert!(!is_held_off(&hand));
     }
     pass(&mut hand, 1_000, true);
     let before = hand.roles.routes_number(0);
-    hand.on(Input::Rejoined { worker: 0 });
+    hand.on(RolesInput::Rejoined { worker: 0 });
     assert!(is_held_off(&hand));
     assert_eq!(hand.roles.held_off(0), Some((1_000, 1)));
     assert!(hand.roles.routes_number(0) > before, "the worker's routes are to be set again");
@@ -405,7 +405,7 @@ fn routes_of_a_worker_fenced_three_times_in_ten_seconds_are_held_off_and_come_ba
     assert!(hand.roles.routes_number(0) > before + 1);
     // The next fence within a minute holds them off for twice as long.
     pass(&mut hand, 20_000, true);
-    hand.on(Input::Rejoined { worker: 0 });
+    hand.on(RolesInput::Rejoined { worker: 0 });
     assert_eq!(hand.roles.held_off(0), Some((2_000, 1)));
     assert_eq!(hand.roles.counters().hold_offs_total, 2);
 }
@@ -413,7 +413,7 @@ fn routes_of_a_worker_fenced_three_times_in_ten_seconds_are_held_off_and_come_ba
 fn held_off() -> Hand {
     let mut hand = Hand::synced();
     pass(&mut hand, 100, true);
-    (0..7).for_each(|_| hand.on(Input::Rejoined { worker: 0 }));
+    (0..7).for_each(|_| hand.on(RolesInput::Rejoined { worker: 0 }));
     assert_eq!(hand.roles.held_off(0), Some((16_000, 1)));
     hand
 }
@@ -437,14 +437,14 @@ fn routes_are_held_off_while_other_members_stall_for_moments_only() {
 fn the_only_full_copy_that_is_heard_is_never_held_off() {
     let mut hand = Hand::synced();
     pass(&mut hand, 2_000, false);
-    (0..5).for_each(|_| hand.on(Input::Rejoined { worker: 0 }));
+    (0..5).for_each(|_| hand.on(RolesInput::Rejoined { worker: 0 }));
     assert!(!is_held_off(&hand));
     // The same holds where the map names no other full copy.
     let mut hand = Hand::new();
     hand.registered(1, 2);
     hand.entry(&after(&ShardEntry::create(us()), Transition::AddReplica(them())));
     hand.met(1, 2);
-    (0..5).for_each(|_| hand.on(Input::Rejoined { worker: 0 }));
+    (0..5).for_each(|_| hand.on(RolesInput::Rejoined { worker: 0 }));
     assert!(!is_held_off(&hand));
     assert_eq!(hand.roles.held_off(0), None);
 }
@@ -485,10 +485,10 @@ fn a_repeated_input_sends_no_command() {
     primary.met(1, 2);
     for (mut hand, entry) in [(Hand::synced(), pair()), (primary, ours)] {
         hand.routes_are_out();
-        hand.on(Input::Fresh);
+        hand.on(RolesInput::Fresh);
         let hear = |hand: &mut Hand| {
             for _ in 0..10 {
-                hand.on(Input::Heard { worker: 0, place: PeerIndex(1), signs: signs(1) });
+                hand.on(RolesInput::Heard { worker: 0, place: PeerIndex(1), signs: signs(1) });
                 hand.ticks(10);
             }
         };
@@ -501,7 +501,7 @@ fn a_repeated_input_sends_no_command() {
             hand.registered(1, 2);
             hand.entry(&entry);
             hand.desired(1);
-            hand.on(Input::Fresh);
+            hand.on(RolesInput::Fresh);
             hear(&mut hand);
             assert_eq!(hand.duties, None, "{duties:?} before");
             assert_eq!(hand.commands.len(), commands);
@@ -531,11 +531,11 @@ fn one_answer_for_the_writes_of_two_workers_leaves_neither_waiting() {
         options: RolesOptions::default(),
     });
     let fingerprint = Fingerprint::default();
-    roles.on(1_000, Input::Desired { shards: desired(1), fingerprint });
+    roles.on(1_000, RolesInput::Desired { shards: desired(1), fingerprint });
     let synced_copy = |roles: &mut Roles, entry: &ShardEntry, worker: usize| {
-        roles.on(1_000, Input::Entry { shard: SHARD, entry: Box::new(entry.clone()) });
+        roles.on(1_000, RolesInput::Entry { shard: SHARD, entry: Box::new(entry.clone()) });
         for news in [WorkerEvent::ShardAdded(SHARD), WorkerEvent::CopyDone(SHARD)] {
-            roles.on(1_000, Input::Worker { worker, news });
+            roles.on(1_000, RolesInput::Worker { worker, news });
         }
         assert_eq!(roles.take_changes(9).len(), 1, "worker {worker} asks to be marked synced");
     };
@@ -544,7 +544,7 @@ fn one_answer_for_the_writes_of_two_workers_leaves_neither_waiting() {
     let entry = after(&after(&entry, Transition::Retire(own(0))), Transition::Remove(own(0)));
     let entry = after(&entry, Transition::AddReplica(own(1)));
     synced_copy(&mut roles, &entry, 1);
-    roles.on(1_010, Input::Written { shard: SHARD, is_done: false });
-    roles.on(2_000, Input::Tick);
+    roles.on(1_010, RolesInput::Written { shard: SHARD, is_done: false });
+    roles.on(2_000, RolesInput::Tick);
     assert_eq!(roles.take_changes(9).len(), 1, "the second worker's change is offered again");
 }

@@ -22,8 +22,8 @@ fn restarted(entry: &ShardEntry) -> ShardEntry {
 fn began(known: Epoch) -> Hand {
     let mut hand = Hand::with(RolesOptions::default(), &[(SHARD, known)]);
     hand.registered(1, 2);
-    hand.on(Input::Node { node: them().worker.node, workers: None });
-    hand.on(Input::Kept { shard: SHARD, entry: Box::new(kept()) });
+    hand.on(RolesInput::Node { node: them().worker.node, workers: None });
+    hand.on(RolesInput::Kept { shard: SHARD, entry: Box::new(kept()) });
     hand
 }
 
@@ -64,7 +64,7 @@ fn a_guest_goes_on_with_its_copies_when_no_member_is_heard() {
     let all = AtStake { is_serving: true, is_only_copy: true };
     assert_eq!(hand.roles.at_stake(0), all, "no other member serves the shard");
     assert_eq!(hand.duties().sources, [None; LANES], "no source is awaited");
-    hand.on(Input::Traffic { worker: 0, shards: vec![SHARD] });
+    hand.on(RolesInput::Traffic { worker: 0, shards: vec![SHARD] });
     hand.ticks(500);
     is_guest(&hand);
     assert_eq!(hand.roles.take_changes(9), []);
@@ -80,13 +80,13 @@ fn an_entry_that_is_older_than_what_was_seen_makes_no_guest() {
 #[test]
 fn a_guest_becomes_a_member_with_its_copies() {
     let mut hand = guest();
-    hand.on(Input::Joining);
+    hand.on(RolesInput::Joining);
     hand.entry(&kept());
     is_guest(&hand);
     hand.entry(&restarted(&kept()));
     assert_eq!((hand.role(), hand.trouble()), (Role::Syncing, None));
     let transition = Transition::Synced(us());
-    let change = Change { shard: SHARD, at: restarted(&kept()).epoch(), transition };
+    let change = EntryChange { shard: SHARD, at: restarted(&kept()).epoch(), transition };
     assert_eq!(hand.roles.take_changes(9), [change]);
     hand.routes_are_out();
     assert_eq!(removals(&hand), 0);
@@ -128,11 +128,11 @@ fn a_registered_guest_that_does_not_hear_the_store_forgets_its_copies() {
     let mut hand = guest();
     hand.ticks(60_000);
     is_guest(&hand);
-    hand.on(Input::Joining);
-    hand.on(Input::Fresh);
+    hand.on(RolesInput::Joining);
+    hand.on(RolesInput::Fresh);
     hand.ticks(60_000);
     is_guest(&hand);
-    hand.on(Input::Stale);
+    hand.on(RolesInput::Stale);
     hand.ticks(9_900);
     is_guest(&hand);
     hand.ticks(200);
@@ -140,7 +140,7 @@ fn a_registered_guest_that_does_not_hear_the_store_forgets_its_copies() {
     hand.routes_are_out();
     hand.news(WorkerEvent::ShardRemoved(SHARD));
     assert_eq!(hand.roles.statuses().count(), 0);
-    hand.on(Input::Fresh);
+    hand.on(RolesInput::Fresh);
     hand.entry(&restarted(&kept()));
     assert_eq!(hand.role(), Role::Syncing, "as any member that begins");
 }
@@ -180,7 +180,7 @@ fn they_are_back(hand: &mut Hand, state: ComebackState) {
 
 fn heard_for(hand: &mut Hand, ms: u64) {
     for _ in 0..ms / 10 {
-        hand.on(Input::Heard { worker: 0, place: PeerIndex(1), signs: signs(1) });
+        hand.on(RolesInput::Heard { worker: 0, place: PeerIndex(1), signs: signs(1) });
         hand.ticks(10);
     }
 }
@@ -197,7 +197,7 @@ fn a_guest_is_awaited_while_the_store_is_not_heard() {
         (copy.is_guest, copy.is_awaited)
     };
     hand.registered(1, 2);
-    hand.on(Input::Fresh);
+    hand.on(RolesInput::Fresh);
     hand.entry(&entry);
     hand.met(1, 2);
     assert_eq!(awaited(&hand, 2), (false, true));
@@ -205,9 +205,9 @@ fn a_guest_is_awaited_while_the_store_is_not_heard() {
     let next = life(1, 3);
     hand.met(1, 3);
     assert_eq!(awaited(&hand, 3), (true, false));
-    hand.on(Input::Stale);
+    hand.on(RolesInput::Stale);
     assert_eq!(awaited(&hand, 3), (true, true));
-    hand.on(Input::Fresh);
+    hand.on(RolesInput::Fresh);
     hand.registered(1, 3);
     let entry = after(&entry, Transition::Restart { ended: them(), boot_id: next.boot_id });
     hand.entry(&entry);
@@ -253,19 +253,19 @@ fn a_resumed_guest_writes_the_entry_and_is_a_member_by_its_new_boot_id() {
     let mut hand = began(kept().epoch());
     they_are_back(&mut hand, ComebackState::Empty);
     heard_for(&mut hand, QUARANTINE_MS + 200);
-    hand.on(Input::Joining);
+    hand.on(RolesInput::Joining);
     hand.entry(&kept());
-    hand.on(Input::Fresh);
+    hand.on(RolesInput::Fresh);
     assert_eq!(hand.roles.take_changes(9), [], "the store does not have the record yet");
-    hand.on(Input::Registered);
+    hand.on(RolesInput::Registered);
     let transition = Transition::Resume { ended: former(), boot_id: us().boot_id };
-    let change = |entry: &ShardEntry| Change {
+    let change = |entry: &ShardEntry| EntryChange {
         shard: SHARD,
         at: entry.epoch(),
         transition: transition.clone(),
     };
     assert_eq!(hand.roles.take_changes(9), [change(&kept())]);
-    hand.on(Input::Written { shard: SHARD, is_done: false });
+    hand.on(RolesInput::Written { shard: SHARD, is_done: false });
     // n1 was faster; nothing of n0 changes with that.
     let theirs = Transition::Resume { ended: them(), boot_id: BootId(77) };
     let entry = after(&kept(), theirs);
@@ -276,7 +276,7 @@ fn a_resumed_guest_writes_the_entry_and_is_a_member_by_its_new_boot_id() {
     let entry = after(&entry, transition.clone());
     hand.entry(&entry);
     assert!(!hand.roles.is_resuming());
-    hand.on(Input::Resumed);
+    hand.on(RolesInput::Resumed);
     assert_eq!((hand.role(), hand.trouble()), (Role::Synced, None));
     assert_eq!(hand.duties().lanes, LaneSet::EMPTY.with(1));
     assert_eq!(removals(&hand), 0);
@@ -356,7 +356,7 @@ fn a_resumed_guest_ends_with_the_record_that_ends_its_former_incarnation() {
     they_are_back(&mut hand, ComebackState::Empty);
     heard_for(&mut hand, QUARANTINE_MS + 200);
     assert!(hand.roles.is_resuming());
-    hand.on(Input::Resumed);
+    hand.on(RolesInput::Resumed);
     assert_eq!(hand.duties(), &ShardDuties::none(SHARD));
 }
 
@@ -366,7 +366,7 @@ fn no_guest_resumes_once_the_store_is_sent_the_nodes_record() {
     let mut hand = began(kept().epoch());
     they_are_back(&mut hand, ComebackState::Empty);
     heard_for(&mut hand, QUARANTINE_MS - 1_000);
-    hand.on(Input::Joining);
+    hand.on(RolesInput::Joining);
     heard_for(&mut hand, 9_000);
     assert!(!hand.roles.is_resuming());
     assert_eq!(hand.duties().misses, Misses::Refuse);

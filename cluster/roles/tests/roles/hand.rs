@@ -113,13 +113,13 @@ impl Hand {
         let mut hand =
             Self { roles, now_ms: 1_000, duties: None, commands: Vec::new(), has_room: true };
         let up = SidesUp { is_ready: true, is_access_up: true, is_internet_up: true };
-        hand.on(Input::Sides { worker: 0, sides: up });
+        hand.on(RolesInput::Sides { worker: 0, sides: up });
         hand.desired(1);
         hand
     }
 
     /// Hands in an input, and answers the commands that follow as a worker would.
-    pub(crate) fn on(&mut self, input: Input) {
+    pub(crate) fn on(&mut self, input: RolesInput) {
         self.roles.on(self.now_ms, input);
         while let Some(command) = self.roles.next_command(0) {
             match command {
@@ -139,22 +139,22 @@ impl Hand {
     }
 
     pub(crate) fn news(&mut self, news: WorkerEvent) {
-        self.on(Input::Worker { worker: 0, news });
+        self.on(RolesInput::Worker { worker: 0, news });
     }
 
     pub(crate) fn entry(&mut self, entry: &ShardEntry) {
-        self.on(Input::Entry { shard: SHARD, entry: Box::new(entry.clone()) });
+        self.on(RolesInput::Entry { shard: SHARD, entry: Box::new(entry.clone()) });
     }
 
     pub(crate) fn desired(&mut self, shards: u32) {
         let fingerprint = Fingerprint::default();
-        self.on(Input::Desired { shards: desired(shards), fingerprint });
+        self.on(RolesInput::Desired { shards: desired(shards), fingerprint });
     }
 
     pub(crate) fn registered(&mut self, node: usize, boot_id: u128) {
         let worker = NodeWorker { index: 0, boot_id: BootId(boot_id), replication: address(node) };
         let node = life(node, boot_id).worker.node;
-        self.on(Input::Node { node, workers: Some(vec![worker]) });
+        self.on(RolesInput::Node { node, workers: Some(vec![worker]) });
     }
 
     /// Sets up a session with an incarnation of a node, at the peer index of the node's number.
@@ -166,14 +166,14 @@ impl Hand {
     pub(crate) fn ticks(&mut self, ms: u64) {
         for _ in 0..ms / 10 {
             self.now_ms += 10;
-            self.on(Input::Tick);
+            self.on(RolesInput::Tick);
         }
     }
 
     /// Reports that the kernel has the routes.
     pub(crate) fn routes_are_out(&mut self) {
         let number = self.roles.routes_number(0);
-        self.on(Input::RoutesOut { worker: 0, number });
+        self.on(RolesInput::RoutesOut { worker: 0, number });
     }
 
     pub(crate) fn duties(&self) -> &ShardDuties {

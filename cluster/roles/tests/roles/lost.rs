@@ -56,10 +56,10 @@ fn slots(hand: &mut Hand, ms: u64, of: &Slots) {
         let silent = |at_first: Option<u64>| at_first.map_or(5, |ms| ms + 10 * slot);
         let seen_ms = of.is_seen.then_some(8);
         let n1 = PeerSigns { silent_ms: silent(of.n1), seen_ms, is_witness: true };
-        hand.on(Input::Heard { worker: 0, place: PeerIndex(1), signs: n1 });
+        hand.on(RolesInput::Heard { worker: 0, place: PeerIndex(1), signs: n1 });
         let n2 = PeerSigns { silent_ms: silent(of.n2), seen_ms: None, is_witness: of.is_witness };
-        hand.on(Input::Heard { worker: 0, place: PeerIndex(2), signs: n2 });
-        hand.on(Input::Tick);
+        hand.on(RolesInput::Heard { worker: 0, place: PeerIndex(2), signs: n2 });
+        hand.on(RolesInput::Tick);
     }
 }
 
@@ -101,7 +101,7 @@ fn a_replica_that_hears_no_node_does_not_act() {
     slots(&mut hand, 5_000, &Slots { n1: Some(0), n2: Some(0), ..ALL_HEARD });
     assert_eq!(hand.role(), Role::Synced, "it is this node that is cut off");
     // n2 has ended: two nodes are left.
-    hand.on(Input::Node { node: life(2, 3).worker.node, workers: None });
+    hand.on(RolesInput::Node { node: life(2, 3).worker.node, workers: None });
     slots(&mut hand, 110, &Slots { n1: Some(5_000), n2: Some(5_000), ..ALL_HEARD });
     assert_eq!(hand.role(), Role::Acting);
 }

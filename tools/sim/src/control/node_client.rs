@@ -7,18 +7,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use weir_etcd::claim::Claim;
-use weir_etcd::link::{Done, Failed, Got, Link};
-use weir_etcd::message::{Answer, Event, Request};
-use weir_etcd::mirror::{Job, MirrorClient};
-use weir_etcd::swap::{self, Change as Put, Swap};
+use weir_etcd::link::{CompletedRequest, EtcdLink, Failed, Got};
+use weir_etcd::message::{EtcdAnswer, EtcdRequest, TransportEvent};
+use weir_etcd::mirror::{MirrorClient, MirrorJob};
+use weir_etcd::swap::{self, Swap, SwapChange as Put};
 use weir_etcd::{
-    ClusterName, Contact, Key, LeaseId, MirrorEvent, NodeId, NodeRecord, Options, Range, Revision,
-    Versioned, json, registration,
+    ClientOptions, ClusterName, Contact, Key, KeyRange, LeaseId, MirrorEvent, NodeId, NodeRecord,
+    Revision, Versioned, json, registration,
 };
 use weir_map::{BootId, ShardEntry, ShardId};
-use weir_node_core::first_look::{FirstLook, Found, LOOK_INTERVAL, NotFound, found, is_known};
-use weir_node_core::shutdown_notice::{ShutdownNotice, Step};
-use weir_node_core::{KnownMap, Notice, Registration, Written};
+use weir_node_core::first_look::{
+    FirstLook, FoundCluster, LOOK_INTERVAL, NotFound, found, is_known,
+};
+use weir_node_core::shutdown_notice::{NoticeStep, ShutdownNotice};
+use weir_node_core::{KnownMap, Notice, Registration, WriteResult};
 
 use super::clock::ProcessClock;
 use super::wire::{At, Wire};
@@ -43,7 +45,7 @@ pub struct NodeSetup {
 #[derive(Debug)]
 pub enum Told {
     /// The cluster that it has found; the first event.
-    Found(Box<Found>),
+    Found(Box<FoundCluster>),
     /// Changes of the mirrored keys, in etcd's order.
     Mirror(MirrorEvent),
     Notice(Notice),
@@ -64,7 +66,7 @@ enum Tag {
     Desired,
     Meta,
     Claim,
-    Mirror(Job),
+    Mirror(MirrorJob),
     Entry(ShardId),
     Intent,
     ShutdownNotice,
@@ -83,7 +85,7 @@ enum Leaving {
 #[derive(Debug)]
 pub struct NodeClient {
     setup: NodeSetup,
-    link: Link<Tag>,
+    link: EtcdLink<Tag>,
     contact: Arc<Contact>,
     wire: Wire,
     looking: Looking,
@@ -96,7 +98,7 @@ pub struct NodeClient {
     told: VecDeque<Told>,
     leaving: Option<Leaving>,
     /// The next step of the shutdown notice.
-    next_step: Option<Step>,
+    next_step: Option<NoticeStep>,
     is_unsaid: bool,
 }
 
@@ -104,13 +106,13 @@ impl NodeClient {
     /// Creates a client, which begins to look for its cluster.
     pub fn new(setup: NodeSetup, now_us: u64) -> Self {
         // The model needs no addresses of etcd's members.
-        let options = Options::new(setup.cluster.clone(), Vec::new(), setup.seed);
+        let options = ClientOptions::new(setup.cluster.clone(), Vec::new(), setup.seed);
         let now = setup.clock.instant(now_us);
         let contact = Contact::new(now);
         Self {
             looking: Looking::First(FirstLook::new(setup.clock.since(now_us))),
             look_at: Some(now),
-            link: Link::new(options, Arc::clone(&contact)),
+            link: EtcdLink::new(options, Arc::clone(&contact)),
             contact,
             wire: Wire::new(setup.client),
             setup,
@@ -131,7 +133,7 @@ impl NodeClient {
         let (name, ended) = (self.setup.name.clone(), self.setup.ended.clone());
         self.claim = Some(registration(options, name, record, ended, now));
         let contact = Arc::clone(&self.contact);
-        self.mirror = Some(MirrorClient::new(options, contact, Range::All, None, now));
+        self.mirror = Some(MirrorClient::new(options, contact, KeyRange::All, None, now));
     }
 
     /// Replaces the record of the node by another one of the same boot.
@@ -180,7 +182,7 @@ impl NodeClient {
     }
 
     /// Takes an event of etcd for this client.
-    pub fn event(&mut self, now_us: u64, etcd: &mut Etcd, event: Event) {
+    pub fn event(&mut self, now_us: u64, etcd: &mut Etcd, event: TransportEvent) {
         let at = self.at(now_us);
         let event = self.wire.event(event);
         if let Some((watch, news)) = event.and_then(|event| self.link.event(at.now, event))
@@ -234,9 +236,9 @@ impl NodeClient {
             self.transact(at, Tag::Entry(shard), &[swap]);
         }
         match self.next_step.take() {
-            Some(Step::Read(key)) => self.get(at, Tag::Intent, &key),
-            Some(Step::Write(swap)) => self.transact(at, Tag::ShutdownNotice, &[swap]),
-            Some(Step::Leave { is_unsaid }) => {
+            Some(NoticeStep::Read(key)) => self.get(at, Tag::Intent, &key),
+            Some(NoticeStep::Write(swap)) => self.transact(at, Tag::ShutdownNotice, &[swap]),
+            Some(NoticeStep::Leave { is_unsaid }) => {
                 self.is_unsaid = is_unsaid;
                 self.revoke(at);
             }
@@ -245,17 +247,17 @@ impl NodeClient {
     }
 
     fn get(&mut self, at: At, tag: Tag, key: &Key) {
-        let request = Request::get(&self.link.keys.path(key));
+        let request = EtcdRequest::get(&self.link.keys.path(key));
         self.link.ask(at.now, tag, request);
     }
 
     fn transact(&mut self, at: At, tag: Tag, swaps: &[Swap]) {
         let transaction =
             swap::transaction(&self.link.keys, swaps, None).expect("one key fits a transaction");
-        self.link.ask(at.now, tag, Request::Transact(transaction));
+        self.link.ask(at.now, tag, EtcdRequest::Transact(transaction));
     }
 
-    fn done(&mut self, at: At, done: Done<Tag>) {
+    fn done(&mut self, at: At, done: CompletedRequest<Tag>) {
         match done.tag {
             Tag::Desired => self.found_desired(at, one(done.got)),
             Tag::Meta => self.found_meta(at, one(done.got)),
@@ -271,7 +273,7 @@ impl NodeClient {
                 }
             }
             Tag::Entry(shard) => {
-                let how = Written::of(&self.link.outcome(done.got, None));
+                let how = WriteResult::of(&self.link.outcome(done.got, None));
                 self.told.push_back(Told::Notice(Notice::Written { shard, how }));
             }
             Tag::Intent => {
@@ -346,7 +348,7 @@ impl NodeClient {
         self.mirror = None;
         self.leaving = Some(Leaving::Revoking);
         match lease {
-            Some(lease) => self.link.ask(at.now, Tag::Revoke, Request::Revoke(lease)),
+            Some(lease) => self.link.ask(at.now, Tag::Revoke, EtcdRequest::Revoke(lease)),
             None => self.leaving = Some(Leaving::Left),
         }
     }
@@ -355,7 +357,7 @@ impl NodeClient {
 /// Returns the value of a key; `None` if there was no answer.
 fn one(got: Result<Got, Failed>) -> Option<Option<Versioned>> {
     match got {
-        Ok(Got::Answer(Answer::Range { found, .. })) => {
+        Ok(Got::Answer(EtcdAnswer::Range { found, .. })) => {
             Some(found.into_iter().next().map(|(_, held)| held))
         }
         _ => None,

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 
 use weir_config::Desired;
-use weir_controller::state::{NodeReport, Options as ControllerOptions};
-use weir_etcd::message::Event;
+use weir_controller::state::{ControllerOptions, NodeReport};
+use weir_etcd::message::TransportEvent;
 use weir_etcd::{ClusterName, Keys, NodeRecord, Revision};
 use weir_map::{BootId, NodeId, ShardEntry, ShardId};
 use weir_node_core::KnownMap;
@@ -45,14 +45,14 @@ struct Node {
     client: NodeClient,
     name: NodeId,
     is_stopped: bool,
-    told: Vec<Event>,
+    told: Vec<TransportEvent>,
 }
 
 #[derive(Debug)]
 struct Controller {
     process: ControllerProcess,
     is_stopped: bool,
-    told: Vec<Event>,
+    told: Vec<TransportEvent>,
 }
 
 #[derive(Debug)]
@@ -295,7 +295,7 @@ impl Plane {
         of_nodes
     }
 
-    fn hand_on(&mut self, client: ClientId, event: Event) {
+    fn hand_on(&mut self, client: ClientId, event: TransportEvent) {
         // A client that is gone receives nothing.
         if let Some(controller) = client.0.checked_sub(CONTROLLER_CLIENTS) {
             if let Some(controller) = self.controllers.get_mut(&(controller as usize)) {

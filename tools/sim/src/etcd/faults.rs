@@ -1,7 +1,7 @@
 //! The faults of an etcd and of the network to it.
 
 use weir_etcd::Revision;
-use weir_etcd::message::{Event, WatchNews};
+use weir_etcd::message::{TransportEvent, WatchNews};
 
 use super::message::{ClientId, Refusal};
 use super::{Backup, Cut, Etcd, Flight, LEADERLESS_US, Mode, RESENT_US};
@@ -82,8 +82,8 @@ impl Etcd {
         let of_client: Vec<(ClientId, Flight)> = of_client;
         for (_, flight) in of_client {
             due_us += self.dice.between(RESENT_US) / 8;
-            let is_watched = matches!(&flight, Flight::ToClient(_, Event::Watched { .. }));
-            if let Flight::ToClient(_, Event::Watched { watch, .. }) = &flight {
+            let is_watched = matches!(&flight, Flight::ToClient(_, TransportEvent::Watched { .. }));
+            if let Flight::ToClient(_, TransportEvent::Watched { watch, .. }) = &flight {
                 due_us = self.watches.arrival(*watch, due_us);
             }
             // A stream has no gaps.

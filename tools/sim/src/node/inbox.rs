@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use weir_etcd::MirrorEvent;
-use weir_node_core::{Event, InTurn, Notice, Notices};
+use weir_node_core::{CoreEvent, InTurn, Notice, Notices};
 
 /// Most events of a worker that are on their way or wait: far fewer than in the product, so that
 /// workers keep theirs while a core stalls.
@@ -18,7 +18,7 @@ pub(crate) enum Message {
     Mirror(MirrorEvent),
     FromWorker {
         worker: usize,
-        event: Event,
+        event: CoreEvent,
     },
 }
 
@@ -28,7 +28,7 @@ impl From<Notice> for Message {
     }
 }
 
-impl From<Message> for Event {
+impl From<Message> for CoreEvent {
     fn from(message: Message) -> Self {
         match message {
             Message::Notice(notice) => notice.into(),

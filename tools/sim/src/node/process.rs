@@ -6,9 +6,9 @@ use std::time::Duration;
 use weir_engine::{CommitLimits, Engine, Side, Uncommitted};
 use weir_etcd::{NodeRecord, WorkerRecord};
 use weir_map::{BootId, LANES, NodeId};
-use weir_node_core::first_look::Found;
+use weir_node_core::first_look::FoundCluster;
 use weir_node_core::setup::fingerprint;
-use weir_node_core::{Core, KnownMap, Start, WorkerSlot};
+use weir_node_core::{Core, CoreStart, KnownMap, WorkerSlot};
 use weir_replication::CommitOptions;
 use weir_replication::{PeerId, Replication};
 use weir_routes::{Fence, Route, Stake};
@@ -53,18 +53,18 @@ pub(crate) struct ProcessConfig<'a> {
     pub(crate) name: &'a NodeId,
     pub(crate) clock_us: u64,
     pub(crate) disk: &'a KnownMap,
-    pub(crate) found: Found,
+    pub(crate) found: FoundCluster,
     pub(crate) options: &'a Options,
 }
 
 /// Time between two datagrams with changes that packets wait for, as in `app/node`.
 const COMMIT_PACE_US: u64 = 120;
 
-fn replication_options(options: &Options) -> weir_stream::Options {
-    let defaults = weir_stream::Options::default();
+fn replication_options(options: &Options) -> weir_stream::StreamOptions {
+    let defaults = weir_stream::StreamOptions::default();
     // If packets wait for copies, copies from other workers are acknowledged at once.
     let acknowledge_us = if options.commit.is_some() { 0 } else { defaults.acknowledge_us };
-    weir_stream::Options {
+    weir_stream::StreamOptions {
         acknowledge_us,
         peers_max: weir_worker::PEERS_MAX as u16,
         copies_max: options.shards as usize * LANES * weir_stream::REPLICAS_MAX,
@@ -91,7 +91,7 @@ impl Process {
     /// Creates a new incarnation of every worker, without state.
     pub(crate) fn new(config: ProcessConfig<'_>, dice: &mut Dice) -> Self {
         let ProcessConfig { node, name, clock_us, disk, found, options } = config;
-        let Found { cluster_id, desired, is_without_etcd } = found;
+        let FoundCluster { cluster_id, desired, is_without_etcd } = found;
         let workers = options.workers_per_node;
         let boots: Vec<BootId> = (0..workers)
             .map(|_| BootId(u128::from(dice.draw()) << 64 | u128::from(dice.draw())))
@@ -105,7 +105,7 @@ impl Process {
         let made =
             made.map(|(worker, boot)| new_worker(options, place(worker), *boot, prints, dice));
         let made = made.collect();
-        let start = Start {
+        let start = CoreStart {
             node: name.clone(),
             record: record(node, &boots),
             addresses: (0..workers)

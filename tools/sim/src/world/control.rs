@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use weir_config::{Desired, parse_cluster};
 use weir_controller::records::Control as ControlRecord;
-use weir_controller::state::{NodeReport, Options as ControllerOptions};
+use weir_controller::state::{ControllerOptions, NodeReport};
 use weir_engine::Side;
 use weir_etcd::Key;
 use weir_map::{ShardEntry, ShardId};

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use weir_etcd::{Key, MirrorEvent};
 use weir_map::ShardEntry;
-use weir_node_core::{Event as NodeEvent, GUARD_EVENTS_MAX, GuardNews, Notice, Registration};
+use weir_node_core::{CoreEvent as NodeEvent, GUARD_EVENTS_MAX, GuardNews, Notice, Registration};
 use weir_routes::{Fence, WorkerIndex};
 
 use super::checks::show_entry;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use weir_node_core::first_look::Found;
-use weir_node_core::{Action, Event as NodeEvent, GuardNews, KnownMap, Notice};
+use weir_node_core::first_look::FoundCluster;
+use weir_node_core::{CoreAction, CoreEvent as NodeEvent, GuardNews, KnownMap, Notice};
 use weir_routes::WorkerIndex;
 use weir_routes::difference::last_resort;
 use weir_routes::watchdog::Alarm;
@@ -64,7 +64,7 @@ impl World {
     }
 
     /// Starts the workers of a process that has found its cluster.
-    pub(super) fn begin_process(&mut self, node: usize, found: Found) {
+    pub(super) fn begin_process(&mut self, node: usize, found: FoundCluster) {
         let Self { nodes, options, node_dice, .. } = self;
         let it = &nodes[node];
         let clock_us = it.clock.at(self.now_us);
@@ -250,12 +250,14 @@ impl World {
         self.wake_control();
     }
 
-    fn act(&mut self, node: usize, due_us: u64, action: Action) {
+    fn act(&mut self, node: usize, due_us: u64, action: CoreAction) {
         let (now_us, life) = (self.now_us, self.nodes[node].life);
         let Some(process) = &mut self.nodes[node].process else { return };
         match action {
-            Action::Command { worker, command } => process.workers[worker].command(due_us, command),
-            Action::Write { shard, expected, entry } => {
+            CoreAction::Command { worker, command } => {
+                process.workers[worker].command(due_us, command)
+            }
+            CoreAction::Write { shard, expected, entry } => {
                 self.timeline.say(now_us, || {
                     let entry = super::checks::show_entry(&entry);
                     format!("n{node} wants of shard {shard}: {entry}")
@@ -263,7 +265,7 @@ impl World {
                 self.check_synced(node, shard, &entry);
                 self.control.plane.write(node, shard, expected, &entry);
             }
-            Action::SetRoutes { worker, number, fence, routes } => {
+            CoreAction::SetRoutes { worker, number, fence, routes } => {
                 self.note_ordered(node, worker, fence);
                 let order = RouteOrder { worker, number, fence, routes };
                 self.check_routes(node, &order);
@@ -271,19 +273,19 @@ impl World {
                 let order = Box::new(order);
                 self.queue.push(now_us + delay_us, Event::Routes { node, life, order });
             }
-            Action::SetStake { worker, stake } => process.stakes[worker] = stake,
-            Action::Save(map) => {
+            CoreAction::SetStake { worker, stake } => process.stakes[worker] = stake,
+            CoreAction::Save(map) => {
                 let delay_us = self.node_dice.between(DISK_US) * self.slowness(node);
                 self.queue.push(now_us + delay_us, Event::Saved { node, life, map });
             }
-            Action::Join(record) => self.control.plane.take_part(now_us, node, &record),
-            Action::Register(record) => self.control.plane.update_node(now_us, node, &record),
-            Action::HandedOver => {
+            CoreAction::Join(record) => self.control.plane.take_part(now_us, node, &record),
+            CoreAction::Register(record) => self.control.plane.update_node(now_us, node, &record),
+            CoreAction::HandedOver => {
                 self.timeline.say(now_us, || format!("n{node} has handed over"));
                 process.is_ending = true;
                 self.post(node, Notice::End);
             }
-            Action::Ended => self.ended(node),
+            CoreAction::Ended => self.ended(node),
         }
     }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use weir_etcd::Key;
 use weir_map::{Incarnation, MemberState, ShardEntry, ShardId};
 use weir_roles::Roles;
-use weir_roles::ShardStatus;
+use weir_roles::ShardRoleStatus;
 use weir_roles::role::Role;
 
 use super::World;
@@ -188,7 +188,7 @@ impl World {
         self.nodes[node].process.as_ref().expect("the node's process runs").core.roles()
     }
 
-    fn statuses(&self, node: usize) -> Vec<ShardStatus<'_>> {
+    fn statuses(&self, node: usize) -> Vec<ShardRoleStatus<'_>> {
         self.roles(node).statuses().collect()
     }
 

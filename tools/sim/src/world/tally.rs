@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use weir_map::{ShardEntry, ShardId, WorkerId};
-use weir_roles::{Counters, Trouble};
+use weir_roles::{RolesCounters, Trouble};
 
 use super::World;
 
@@ -34,7 +34,7 @@ pub struct RoleCounts {
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     life: u64,
-    counters: Counters,
+    counters: RolesCounters,
     is_guest: bool,
     is_resuming: bool,
 }

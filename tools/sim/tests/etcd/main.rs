@@ -10,7 +10,9 @@ use etcd_client::{
     Client, CompactionOptions, Compare as ClientCompare, CompareOp, Error, EventType, GetOptions,
     KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse, WatchOptions,
 };
-use weir_etcd::message::{Answer, Changed, Event, Failure, Request, WatchNews, end_of};
+use weir_etcd::message::{
+    ChangedKey, EtcdAnswer, EtcdRequest, RequestFailure, TransportEvent, WatchNews, end_of,
+};
 use weir_etcd::transaction::{Compare, Operation, Transaction};
 use weir_etcd::{LeaseId, Revision, Versioned};
 use weir_sim::dice::Dice;
@@ -31,7 +33,7 @@ struct Model {
 }
 
 impl Model {
-    fn ask(&mut self, request: Request) -> Vec<Event> {
+    fn ask(&mut self, request: EtcdRequest) -> Vec<TransportEvent> {
         self.etcd.request(self.now_us, ME, request);
         self.now_us += 1_000_000;
         let mut told = Vec::new();
@@ -39,9 +41,9 @@ impl Model {
         told.into_iter().map(|(_, event)| event).collect()
     }
 
-    fn answer(&mut self, request: Request) -> Result<Answer, Failure> {
+    fn answer(&mut self, request: EtcdRequest) -> Result<EtcdAnswer, RequestFailure> {
         match self.ask(request).pop() {
-            Some(Event::Answered { answer, .. }) => answer,
+            Some(TransportEvent::Answered { answer, .. }) => answer,
             other => panic!("{other:?}"),
         }
     }
@@ -49,9 +51,10 @@ impl Model {
     fn step(&mut self, step: &Step) -> Said {
         match step {
             Step::Transact(transaction) => {
-                match self.answer(Request::Transact(script::with_leases(transaction, &self.leases)))
+                match self
+                    .answer(EtcdRequest::Transact(script::with_leases(transaction, &self.leases)))
                 {
-                    Ok(Answer::Decided(decided)) => {
+                    Ok(EtcdAnswer::Decided(decided)) => {
                         let found = decided.found.into_iter();
                         let found = found.map(|it| it.map(|it| script::bare(it, &self.leases)));
                         Said::Decided(decided.has_held, decided.revision, found.collect())
@@ -60,26 +63,28 @@ impl Model {
                     other => panic!("{other:?}"),
                 }
             }
-            Step::Grant => match self.answer(Request::Grant { ttl_sec: TTL_SEC }) {
-                Ok(Answer::Granted { lease, ttl_sec }) => {
+            Step::Grant => match self.answer(EtcdRequest::Grant { ttl_sec: TTL_SEC }) {
+                Ok(EtcdAnswer::Granted { lease, ttl_sec }) => {
                     self.leases.push(lease);
                     Said::Granted(ttl_sec)
                 }
                 other => panic!("{other:?}"),
             },
-            Step::Revoke(lease) => match self.answer(Request::Revoke(self.leases[*lease])) {
+            Step::Revoke(lease) => match self.answer(EtcdRequest::Revoke(self.leases[*lease])) {
                 Ok(_) => Said::Done,
                 Err(failure) => refused(&failure),
             },
-            Step::KeepAlive(lease) => match self.answer(Request::KeepAlive(self.leases[*lease])) {
-                Ok(_) => Said::Done,
-                Err(failure) => refused(&failure),
-            },
+            Step::KeepAlive(lease) => {
+                match self.answer(EtcdRequest::KeepAlive(self.leases[*lease])) {
+                    Ok(_) => Said::Done,
+                    Err(failure) => refused(&failure),
+                }
+            }
             Step::Range(revision) => {
                 let (start, end) = (PREFIX.to_owned(), end_of(PREFIX));
-                let range = Request::Range { start, end, limit: 2, revision: *revision };
+                let range = EtcdRequest::Range { start, end, limit: 2, revision: *revision };
                 match self.answer(range) {
-                    Ok(Answer::Range { found, has_more, .. }) => {
+                    Ok(EtcdAnswer::Range { found, has_more, .. }) => {
                         let found = found.into_iter();
                         let found = found.map(|(path, it)| (path, script::bare(it, &self.leases)));
                         Said::Found(found.collect(), has_more)
@@ -95,10 +100,10 @@ impl Model {
         }
     }
 
-    fn watched(&mut self, from: i64) -> Vec<Changed> {
-        let watch = Request::Watch { prefix: PREFIX.into(), from: Revision(from) };
+    fn watched(&mut self, from: i64) -> Vec<ChangedKey> {
+        let watch = EtcdRequest::Watch { prefix: PREFIX.into(), from: Revision(from) };
         let changes = self.ask(watch).into_iter().filter_map(|event| match event {
-            Event::Watched { news: WatchNews::Changes(changes), .. } => Some(changes),
+            TransportEvent::Watched { news: WatchNews::Changes(changes), .. } => Some(changes),
             _ => None,
         });
         let changes = changes.flatten().collect();
@@ -173,16 +178,16 @@ impl Real {
     }
 
     /// Returns all changes from one revision to another, of which the last contains a change.
-    async fn watched(&mut self, from: i64, to: i64) -> Vec<Changed> {
+    async fn watched(&mut self, from: i64, to: i64) -> Vec<ChangedKey> {
         let options = WatchOptions::new().with_prefix().with_start_revision(from);
         let mut watch = self.client.watch(PREFIX, Some(options)).await.expect("a watch");
-        let mut all: Vec<Changed> = Vec::new();
+        let mut all: Vec<ChangedKey> = Vec::new();
         while all.last().is_none_or(|last| last.revision.0 < to) {
             let news = watch.message().await.expect("news").expect("the watch has not ended");
             all.extend(news.events().iter().map(|event| {
                 let pair = event.kv().expect("a key");
                 let is_put = event.event_type() == EventType::Put;
-                Changed {
+                ChangedKey {
                     path: pair.key_str().expect("text").into(),
                     value: is_put.then(|| pair.value().to_vec()),
                     revision: Revision(pair.mod_revision()),
@@ -194,10 +199,10 @@ impl Real {
 }
 
 /// Converts a refusal of the model, which uses etcd's words.
-fn refused(failure: &Failure) -> Said {
+fn refused(failure: &RequestFailure) -> Said {
     match failure {
-        Failure::NoSuchLease => Said::NoSuchLease,
-        Failure::Failed { detail, .. } => said_of(detail),
+        RequestFailure::NoSuchLease => Said::NoSuchLease,
+        RequestFailure::Failed { detail, .. } => said_of(detail),
     }
 }
 

@@ -20,9 +20,9 @@ use std::collections::BTreeMap;
 use weir_map::NodeId;
 
 use super::super::event::{BirdDown, NodeReport};
-use super::super::options::Options;
-use super::super::time::Now;
-use super::{Life, Lives};
+use super::super::options::ControllerOptions;
+use super::super::time::ControllerTime;
+use super::{Lives, NodeHistory};
 
 /// Everything known of the cut-offs of one node.
 #[derive(Clone, Debug, Default)]
@@ -63,13 +63,13 @@ struct Unheard {
 
 impl CutOff {
     /// Creates the state of a node that has just registered.
-    pub(super) fn begun(now: Now) -> Self {
+    pub(super) fn begun(now: ControllerTime) -> Self {
         Self { came_ms: now.monotonic_ms, ..Self::default() }
     }
 
     /// Takes a report. Returns whether a worker's side has gone down or come back since the last
     /// one.
-    pub(super) fn hear(&mut self, report: &NodeReport, now: Now) -> bool {
+    pub(super) fn hear(&mut self, report: &NodeReport, now: ControllerTime) -> bool {
         self.reported_ms = now.monotonic_ms;
         let before = self.broken.len();
         self.broken.retain(|worker, _| report.broken.contains(worker));
@@ -90,7 +90,12 @@ impl CutOff {
         has_changed
     }
 
-    fn why_now(&self, worker: u16, options: &Options, now: Now) -> Option<String> {
+    fn why_now(
+        &self,
+        worker: u16,
+        options: &ControllerOptions,
+        now: ControllerTime,
+    ) -> Option<String> {
         let lasts = |since_ms: u64| now.since(since_ms) >= options.cut_off_after_ms;
         let is_known = now.since(self.reported_ms) <= options.report_max_ms;
         if is_known && self.broken.get(&worker).is_some_and(|since_ms| lasts(*since_ms)) {
@@ -111,8 +116,8 @@ impl Lives {
     /// Checks all registered nodes. Returns the changes since the last check.
     pub(in super::super) fn cut_off_changes(
         &mut self,
-        options: &Options,
-        now: Now,
+        options: &ControllerOptions,
+        now: ControllerTime,
     ) -> Vec<CutOffChange> {
         let nodes = self.all.keys().map(|node| (node.clone(), self.unheard(node, options, now)));
         let nodes: Vec<(NodeId, Unheard)> = nodes.collect();
@@ -136,8 +141,8 @@ impl Lives {
         changes
     }
 
-    fn unheard(&self, node: &NodeId, options: &Options, now: Now) -> Unheard {
-        let said = |life: &Life, by: &NodeId| {
+    fn unheard(&self, node: &NodeId, options: &ControllerOptions, now: ControllerTime) -> Unheard {
+        let said = |life: &NodeHistory, by: &NodeId| {
             let (is_heard, at_ms) = *life.hears.get(by)?;
             (now.since(at_ms) <= options.report_max_ms).then_some(is_heard)
         };
@@ -156,8 +161,8 @@ impl Lives {
     /// either, so that it is unknown which of them is cut off.
     pub(in super::super) fn silences(
         &self,
-        options: &Options,
-        now: Now,
+        options: &ControllerOptions,
+        now: ControllerTime,
     ) -> impl Iterator<Item = String> {
         self.all.iter().filter_map(move |(node, life)| {
             let (since_ms, by) = life.cut_off.silent.as_ref()?;
@@ -178,8 +183,13 @@ impl Lives {
     }
 }
 
-impl Life {
-    fn cut_off_changes(&mut self, node: &NodeId, options: &Options, now: Now) -> Vec<CutOffChange> {
+impl NodeHistory {
+    fn cut_off_changes(
+        &mut self,
+        node: &NodeId,
+        options: &ControllerOptions,
+        now: ControllerTime,
+    ) -> Vec<CutOffChange> {
         let is_registered = self.absent_since_ms.is_none();
         let record = self.record.as_ref().filter(|_| is_registered);
         let workers = record.into_iter().flat_map(|record| &record.workers);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_controller::state::Event as Input;
+use weir_controller::state::ControllerEvent as Input;
 use weir_controller::state::{BirdDown, NodeDoubts, NodeReport as Answer, NodeTroubles};
 use weir_etcd::Key;
 use weir_map::map::Transition;
@@ -72,7 +72,7 @@ impl World {
                 acting: Vec::new(),
                 troubles: self.nodes[node].troubles.clone(),
             };
-            self.tell(controller, Input::Report(report));
+            self.tell(controller, ControllerEvent::Report(report));
         }
     }
 

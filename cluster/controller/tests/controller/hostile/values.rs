@@ -179,7 +179,7 @@ impl What {
                 (Key::Event((place.value() % 600) as u32), event)
             }
             Self::Report { at, desired } => {
-                let report = Report { at_ms: at.value(), ..Report::default() };
+                let report = LeaderReport { at_ms: at.value(), ..LeaderReport::default() };
                 let mut report = serde_json::to_value(report).unwrap();
                 report["desired"] = json!(desired.map(Number::value));
                 (Key::Report, report)

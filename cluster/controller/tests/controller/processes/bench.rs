@@ -5,8 +5,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use weir_controller::operate::Operator;
-use weir_controller::records::{DoubtAnswer, Event, NodeAnswer};
-use weir_etcd::{Cluster, Key, LeaderRecord, NodeRecord, Outcome, Range, Session, WorkerRecord};
+use weir_controller::records::{DoubtAnswer, EventRecord, NodeAnswer};
+use weir_etcd::{
+    EtcdCluster, Key, KeyRange, LeaderRecord, NodeRecord, NodeSession, Outcome, WorkerRecord,
+};
 use weir_map::map::Transition;
 use weir_map::{BootId, Incarnation, LaneSet, MemberState, NodeId, ShardEntry};
 
@@ -16,8 +18,8 @@ use crate::etcd::{Etcd, wait_for};
 
 /// Nodes whose workers do what the map asks of them, and the operator's view.
 pub(super) struct Bench {
-    pub(super) cluster: Cluster,
-    pub(super) sessions: Vec<Option<Session>>,
+    pub(super) cluster: EtcdCluster,
+    pub(super) sessions: Vec<Option<NodeSession>>,
     pub(super) records: Vec<NodeRecord>,
     pub(super) boots: Vec<BootId>,
     pub(super) alive: Arc<Mutex<BTreeSet<NodeId>>>,
@@ -121,7 +123,7 @@ impl Bench {
 
     /// Returns the entries by number; empty while etcd does not answer.
     pub(super) fn map(&self) -> BTreeMap<u32, ShardEntry> {
-        let found = self.wait(self.cluster.store().list(Range::Shards));
+        let found = self.wait(self.cluster.store().list(KeyRange::Shards));
         let Ok((_, found)) = found else { return BTreeMap::new() };
         let entries = found.iter().filter_map(|(key, held)| match key {
             Key::Shard(id) => Some((id.0, ShardEntry::from_json(&held.value).unwrap())),
@@ -138,7 +140,7 @@ impl Bench {
     /// Lets every worker do one thing.
     pub(super) fn work(&self) {
         let store = self.cluster.store();
-        let Ok((_, found)) = self.wait(store.list(Range::Shards)) else { return };
+        let Ok((_, found)) = self.wait(store.list(KeyRange::Shards)) else { return };
         for (key, held) in found {
             let entry = ShardEntry::from_json(&held.value).unwrap();
             let Some(wish) = self.wish(&entry) else { continue };
@@ -186,7 +188,7 @@ impl Bench {
     }
 
     /// Checks that the events have no gap, and that their writer changes only by an election.
-    pub(super) fn check_events(&self) -> Vec<Event> {
+    pub(super) fn check_events(&self) -> Vec<EventRecord> {
         let events = self.wait(self.operator().events()).unwrap();
         for pair in events.windows(2) {
             assert_eq!(pair[1].number, pair[0].number + 1);

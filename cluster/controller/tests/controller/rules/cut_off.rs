@@ -1,7 +1,7 @@
 //! Workers that no node reaches: the faults that are distinguished, and the moves that follow.
 
 use weir_controller::records::ControllerState;
-use weir_controller::state::Options;
+use weir_controller::state::ControllerOptions;
 use weir_map::MemberState;
 
 use super::{life, options, whats, world};
@@ -100,7 +100,8 @@ fn a_side_that_flaps_moves_nothing() {
 /// Otherwise a shard would move onto the worker, and leave it again at its next flap.
 #[test]
 fn the_imbalance_timer_restarts_while_a_side_flaps() {
-    let mut world = World::new(3, 30, 1, Options { balance_wait_ms: 30_000, ..options() });
+    let mut world =
+        World::new(3, 30, 1, ControllerOptions { balance_wait_ms: 30_000, ..options() });
     world.elect(0);
     world.settle();
     world.add_node();

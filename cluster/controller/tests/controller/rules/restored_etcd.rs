@@ -1,7 +1,7 @@
 //! An etcd that was restored from a backup.
 
-use weir_controller::records::{Control, Order};
-use weir_controller::state::Event;
+use weir_controller::records::{Control, OrderAuthor};
+use weir_controller::state::ControllerEvent;
 use weir_etcd::{MirrorEvent, RestoreReason, Revision};
 use weir_map::ShardEntry;
 
@@ -12,12 +12,12 @@ use crate::fleet::World;
 fn tell_restored(world: &mut World) {
     let place = world.etcd.place();
     let reason = RestoreReason::Revision { before: Revision(9), now: Revision(5) };
-    world.tell(0, Event::Mirror(MirrorEvent::Restored { reason, place }));
+    world.tell(0, ControllerEvent::Mirror(MirrorEvent::Restored { reason, place }));
     for (key, held) in world.etcd.keys.clone() {
         let put = MirrorEvent::Put { key, value: held.value, mod_revision: held.mod_revision };
-        world.tell(0, Event::Mirror(put));
+        world.tell(0, ControllerEvent::Mirror(put));
     }
-    world.tell(0, Event::Mirror(MirrorEvent::SnapshotComplete { place }));
+    world.tell(0, ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { place }));
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_missing_node_is_named_until_it_is_fenced_or_a_rebase_is_ordered() {
         if is_fenced {
             world.say_ended(1);
         } else {
-            let order = Order { by: "ann".into(), at_ms: 0 };
+            let order = OrderAuthor { by: "ann".into(), at_ms: 0 };
             world.set_control(&Control { rebase: Some(order), ..world.control() });
         }
         world.turns(30_000);

@@ -1,13 +1,13 @@
 //! Nodes that end in an orderly way.
 
-use weir_controller::state::Options;
+use weir_controller::state::ControllerOptions;
 
 use super::{life, lose, options, whats, world};
 use crate::fleet::World;
 
 #[test]
 fn a_stopping_node_gives_its_roles_away_at_any_pace_of_moves() {
-    let mut world = World::new(3, 30, 1, Options { moves_per_min: 1, ..options() });
+    let mut world = World::new(3, 30, 1, ControllerOptions { moves_per_min: 1, ..options() });
     world.elect(0);
     world.settle();
     let (held, moves) = (world.held(0), world.moves_ms.len());

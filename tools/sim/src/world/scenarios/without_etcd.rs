@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use weir_nat::{Endpoint, Protocol};
 use weir_roles::role::{Metric, Role};
-use weir_roles::{ShardStatus, Trouble};
+use weir_roles::{ShardRoleStatus, Trouble};
 
 use super::{LASTING_MS, LEASE_MS, Script, only_worker};
 use crate::fault::Fault;
@@ -46,7 +46,7 @@ fn are_all_guests(world: &World, node: usize, shards: usize) -> bool {
         return false;
     }
     let statuses = world.statuses(node);
-    let is_so = |status: &ShardStatus<'_>| {
+    let is_so = |status: &ShardRoleStatus<'_>| {
         let is_announced = status.is_route_out && status.metric == Some(Metric::GUEST);
         status.role == Role::Synced && status.trouble == Some(Trouble::Guest) && is_announced
     };
