@@ -22,7 +22,7 @@ use crate::log_loss::LogLoss;
 use crate::node::Node;
 use crate::notice_log::log_notice;
 use crate::turns::Thread;
-use crate::watch::{Notice, Watch};
+use crate::watch::{StatusChange, StatusWatch};
 use crate::worker_thread::Ended;
 
 /// Time between two checks of the workers.
@@ -67,7 +67,7 @@ pub(crate) async fn control(
         tokio::spawn(metrics.serve(Arc::clone(&node)));
     }
     let started = Instant::now();
-    let mut watch = Watch::default();
+    let mut watch = StatusWatch::default();
     let mut log_loss = LogLoss::default();
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -122,11 +122,11 @@ fn failed(ended: Ended) -> Failure {
     Failure::WorkerPanic { worker, place: panic.place, message: panic.message }
 }
 
-fn look_at_workers(node: &Node, watch: &mut Watch, started: Instant) {
+fn look_at_workers(node: &Node, watch: &mut StatusWatch, started: Instant) {
     let elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     for notice in watch.observe(elapsed_ms, &node.worker_statuses()) {
         log_notice(&notice);
-        if notice == Notice::Ready {
+        if notice == StatusChange::Ready {
             node.has_been_ready.store(true, Relaxed);
             say_ready();
         }

@@ -39,16 +39,16 @@ fn unix_ms() -> u64 {
 
 /// Returns the numbers as OpenMetrics text.
 pub(crate) fn text(numbers: &ControllerNumbers, unix_ms: u64) -> String {
-    encoded(Scrape { numbers: numbers.clone(), unix_ms })
+    encoded(ControllerScrape { numbers: numbers.clone(), unix_ms })
 }
 
 #[derive(Debug)]
-struct Scrape {
+struct ControllerScrape {
     numbers: ControllerNumbers,
     unix_ms: u64,
 }
 
-impl Collector for Scrape {
+impl Collector for ControllerScrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let mut family = Family::new(&mut encoder);
         let ControllerNumbers { standing, turns_total } = &self.numbers;

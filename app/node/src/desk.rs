@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use weir_nat::{Flush, Nat, SessionFilter, ShardId, Tick};
 
 use crate::capture::Tap;
-use crate::request::{HomesPage, Mailbox, Page, Request, SubscriberPage};
+use crate::request::{HomesPage, Mailbox, Page, SubscriberPage, WorkerRequest};
 
 /// Table slots visited per turn for a dump: some microseconds.
 const SLOTS_PER_TURN: usize = 256;
@@ -32,7 +32,7 @@ pub(crate) struct Desk {
 #[derive(Debug)]
 enum Work {
     Dump(Dump),
-    Listing(Listing),
+    Listing(HomesListing),
     Homes(Homes),
     Flushing(Flushing),
 }
@@ -56,7 +56,7 @@ struct Dump {
 
 /// A page of all homes being filled.
 #[derive(Debug)]
-struct Listing {
+struct HomesListing {
     page: HomesPage,
     shard: Option<ShardId>,
     turns_left: usize,
@@ -102,24 +102,24 @@ impl Desk {
     }
 
     #[cold]
-    fn begin(&mut self, request: Request, nat: &Nat) {
+    fn begin(&mut self, request: WorkerRequest, nat: &Nat) {
         // The requester may have gone: an answer without a receiver is dropped.
         match request {
-            Request::Sessions { page, filter, reply } => {
+            WorkerRequest::Sessions { page, filter, reply } => {
                 let turns_left = TURNS_PER_PAGE;
                 self.work = Some(Work::Dump(Dump { page, filter, turns_left, reply }));
             }
-            Request::Homes { page, shard, reply } => {
+            WorkerRequest::Homes { page, shard, reply } => {
                 let turns_left = TURNS_PER_PAGE;
-                self.work = Some(Work::Listing(Listing { page, shard, turns_left, reply }));
+                self.work = Some(Work::Listing(HomesListing { page, shard, turns_left, reply }));
             }
-            Request::Subscriber { outer, page, reply } => {
+            WorkerRequest::Subscriber { outer, page, reply } => {
                 self.work = Some(Work::Homes(Homes { outer, page, reply }));
             }
-            Request::Flush { outer, reply } => {
+            WorkerRequest::Flush { outer, reply } => {
                 self.work = Some(Work::Flushing(Flushing { flush: nat.begin_flush(outer), reply }));
             }
-            Request::Capture { tap, reply } => {
+            WorkerRequest::Capture { tap, reply } => {
                 let is_free = self.tap.is_none();
                 if is_free {
                     self.tap = Some(tap);
@@ -165,7 +165,7 @@ impl Dump {
     }
 }
 
-impl Listing {
+impl HomesListing {
     /// Visits the next homes, as [`Dump::go_on`].
     fn go_on(mut self, nat: &Nat) -> Option<Self> {
         if self.reply.is_closed() {
@@ -272,7 +272,7 @@ mod tests {
             let page = Page { cursor, sessions: Vec::with_capacity(1024), has_more: true };
             let filter = SessionFilter::default();
             let page = runtime.block_on(async {
-                let asked = requester.ask(|reply| Request::Sessions { page, filter, reply });
+                let asked = requester.ask(|reply| WorkerRequest::Sessions { page, filter, reply });
                 let served = async {
                     tokio::task::yield_now().await;
                     assert!(turns(&mut desk, &mut nat) > 2);
@@ -301,7 +301,7 @@ mod tests {
             let (reply, mut answer) = oneshot::channel();
             let room = Vec::with_capacity(PARTS_PER_TURN);
             let page = SubscriberPage { cursor, parts: room, has_more: true };
-            desk.begin(Request::Subscriber { outer: 0x0ac8_0001, page, reply }, &nat);
+            desk.begin(WorkerRequest::Subscriber { outer: 0x0ac8_0001, page, reply }, &nat);
             turns(&mut desk, &mut nat);
             let page = answer.try_recv().unwrap();
             assert_eq!(page.parts.capacity(), PARTS_PER_TURN, "the worker must not allocate");
@@ -324,11 +324,11 @@ mod tests {
             parts: Vec::with_capacity(1024),
             has_more: true,
         };
-        desk.begin(Request::Subscriber { outer: 0x0ac8_0001, page, reply }, &nat);
+        desk.begin(WorkerRequest::Subscriber { outer: 0x0ac8_0001, page, reply }, &nat);
         drop(answer);
         assert_eq!(turns(&mut desk, &mut nat), 2);
         let (reply, answer) = oneshot::channel();
-        desk.begin(Request::Flush { outer: 0x0ac8_0001, reply }, &nat);
+        desk.begin(WorkerRequest::Flush { outer: 0x0ac8_0001, reply }, &nat);
         drop(answer);
         turns(&mut desk, &mut nat);
         assert_eq!(nat.gauges().flows, 0);
@@ -343,7 +343,7 @@ mod tests {
             let (reply, mut answer) = oneshot::channel();
             let page =
                 HomesPage { cursor: 0, homes: Vec::with_capacity(SLOTS_PER_TURN), has_more: true };
-            desk.begin(Request::Homes { page, shard, reply }, nat);
+            desk.begin(WorkerRequest::Homes { page, shard, reply }, nat);
             turns(desk, nat);
             let page = answer.try_recv().unwrap();
             assert_eq!(page.homes.capacity(), SLOTS_PER_TURN);
@@ -383,7 +383,7 @@ mod tests {
         let (_requester, mailbox) = mailbox();
         let mut desk = Desk::new(mailbox);
         let (reply, mut answer) = oneshot::channel();
-        desk.begin(Request::Flush { outer: 0x0ac8_0001, reply }, &nat);
+        desk.begin(WorkerRequest::Flush { outer: 0x0ac8_0001, reply }, &nat);
         assert!(turns(&mut desk, &mut nat) > 12, "a block and a protocol at a time");
         assert_eq!(answer.try_recv(), Ok(usize::from(SESSIONS)));
         assert_eq!(nat.gauges().flows, 0);
@@ -400,7 +400,7 @@ mod tests {
             sessions: Vec::with_capacity(4096),
             has_more: true,
         };
-        desk.begin(Request::Sessions { page, filter: SessionFilter::default(), reply }, &nat);
+        desk.begin(WorkerRequest::Sessions { page, filter: SessionFilter::default(), reply }, &nat);
         drop(answer);
         assert_eq!(turns(&mut desk, &mut nat), 2);
     }

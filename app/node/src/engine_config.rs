@@ -15,7 +15,7 @@ use weir_wire::ethernet::Mac;
 
 /// Room that a worker of a cluster has, beyond the settings of its file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
+pub(crate) struct ClusterRoom {
     pub shards: ShardRoom,
     /// Copies of a shard on other workers.
     pub replicas: u8,
@@ -35,7 +35,7 @@ pub(crate) struct Room {
 pub(crate) fn engine_config(
     config: &Config,
     worker: usize,
-    room: Option<&Room>,
+    room: Option<&ClusterRoom>,
 ) -> io::Result<EngineConfig> {
     let interfaces = &config.workers[worker];
     Ok(EngineConfig {
@@ -99,7 +99,7 @@ fn side(interface: &InterfaceSettings) -> SideConfig {
 pub(crate) fn nat_config(
     config: &Config,
     worker: usize,
-    room: Option<&Room>,
+    room: Option<&ClusterRoom>,
     seed: [u64; 4],
 ) -> NatConfig {
     let (nat, limits) = (&config.nat, &config.limits);

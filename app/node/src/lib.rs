@@ -65,7 +65,7 @@ mod watch;
 mod worker;
 mod worker_thread;
 
-pub use capture::Tally;
+pub use capture::CaptureTally;
 pub use controller_metrics::{ControllerNumbers, serve_controller};
 pub use failure::{EXIT_CODES, FORCED_END, Failure};
 pub use life_cycle::{run, run_member};

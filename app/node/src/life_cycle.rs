@@ -28,28 +28,28 @@ use weir_nat_log::{BlockLog, BlockLogSender, NodeLife};
 use crate::admin::{AdminSocket, ClaimError, HttpNumbers, MetricsServer, StartServer};
 use crate::block_events::BlockEventLog;
 use crate::clock::Clock;
-use crate::cluster::{HAND_OVER_MAX, Joining, Membership, WorkerPart};
+use crate::cluster::{HAND_OVER_MAX, JoiningNode, Membership, WorkerPart};
 use crate::collectors::Collectors;
 use crate::control::{Signals, control};
-use crate::engine_config::{Room, all_public, engine_config, random, shards_of};
+use crate::engine_config::{ClusterRoom, all_public, engine_config, random, shards_of};
 use crate::failure::{FORCED_END, Failure};
 use crate::forced_end::{ForcedEnd, Why};
 use crate::log::{self, Log};
 use crate::memory::{self, frame_max, held_max, pool_size, total_mb};
-use crate::node::{Node, NodeBlockLog, ShardHandle, Shards, WorkerHandle};
+use crate::node::{Node, NodeBlockLog, ShardHandle, ShardHandles, WorkerHandle};
 use crate::rates::Rates;
 use crate::start_progress::StartProgress;
 use crate::turns::Turns;
-use crate::worker_thread::{Ended, Parts, WorkerPorts, WorkerThread};
+use crate::worker_thread::{Ended, WorkerPorts, WorkerThread, WorkerThreadInputs};
 use crate::{cores, panic_place, ports};
 
 /// The node's file.
-enum File<'a> {
+enum LoadedFile<'a> {
     Single(&'a Config),
     Member(&'a MemberFile),
 }
 
-impl File<'_> {
+impl LoadedFile<'_> {
     fn node(&self) -> &NodeConfig {
         match self {
             Self::Single(config) => &config.node,
@@ -71,7 +71,7 @@ impl File<'_> {
 /// # Errors
 /// When it did not start, or ended by itself; the reason is already in the log.
 pub fn run(config: &Config, warnings: &[Diagnostic]) -> Result<(), Failure> {
-    run_file(&File::Single(config), warnings, None)
+    run_file(&LoadedFile::Single(config), warnings, None)
 }
 
 /// Runs a node of a cluster until SIGTERM or SIGINT; it hands its shards over before it ends.
@@ -85,11 +85,11 @@ pub fn run_member(
     warnings: &[Diagnostic],
     recording: Option<&Path>,
 ) -> Result<(), Failure> {
-    run_file(&File::Member(member), warnings, recording)
+    run_file(&LoadedFile::Member(member), warnings, recording)
 }
 
 fn run_file(
-    file: &File<'_>,
+    file: &LoadedFile<'_>,
     warnings: &[Diagnostic],
     recording: Option<&Path>,
 ) -> Result<(), Failure> {
@@ -152,13 +152,13 @@ fn expected_control_cores(node: &NodeConfig, workers: &[WorkerConfig]) -> Vec<us
 }
 
 fn start_and_control(
-    file: &File<'_>,
+    file: &LoadedFile<'_>,
     log: Log,
     forced_end: &ForcedEnd,
     recording: Option<&Path>,
 ) -> Result<(), Failure> {
     let node_config = file.node();
-    if let File::Single(config) = file {
+    if let LoadedFile::Single(config) = file {
         memory::check(config, &[]).map_err(Failure::Memory)?;
     }
     let control_cores = check_cores(node_config, file.workers())?;
@@ -168,19 +168,19 @@ fn start_and_control(
     let start_server =
         serve_start(node_config, &progress, &http, &socket, metrics.as_ref(), &control_cores)?;
     let (config, mut joining) = match file {
-        File::Single(config) => ((*config).clone(), None),
-        File::Member(member) => {
-            let joining = Joining::begin(member, &control_cores, &progress)?;
+        LoadedFile::Single(config) => ((*config).clone(), None),
+        LoadedFile::Member(member) => {
+            let joining = JoiningNode::begin(member, &control_cores, &progress)?;
             memory::check(&joining.config(), &joining.rooms()).map_err(Failure::Memory)?;
             (joining.config(), Some(joining))
         }
     };
-    let rooms = joining.as_ref().map(Joining::rooms).unwrap_or_default();
+    let rooms = joining.as_ref().map(JoiningNode::rooms).unwrap_or_default();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::Control)?;
     let signals = listen(&runtime)?;
     forced_end.node_listens(match file {
-        File::Single(_) => Duration::ZERO,
-        File::Member(_) => HAND_OVER_MAX,
+        LoadedFile::Single(_) => Duration::ZERO,
+        LoadedFile::Member(_) => HAND_OVER_MAX,
     });
     let eal = start_eal(&config, &rooms, control_cores)?;
     let (block_log, senders) = start_block_log(&config, joining.is_some())?;
@@ -188,7 +188,7 @@ fn start_and_control(
         .map_err(|error| Failure::Collector(error.to_string()))?;
     let (mut senders, mut exporters) = (senders.into_iter(), exporters.into_iter());
     let (ended_in, ended) = unbounded_channel();
-    let start = Start {
+    let start = WorkerStart {
         config: &config,
         rooms,
         all_public: Arc::new(all_public(&config)),
@@ -214,7 +214,7 @@ fn start_and_control(
         block_log,
         collectors,
         log,
-        turns: Arc::new(Turns::new(start.clock, joining.as_ref().map(Joining::words))),
+        turns: Arc::new(Turns::new(start.clock, joining.as_ref().map(JoiningNode::words))),
         frame_max: frame_max(&config),
         has_been_ready: AtomicBool::new(false),
         is_block_log_failing: AtomicBool::new(false),
@@ -316,7 +316,11 @@ fn listen(runtime: &Runtime) -> Result<Signals, Failure> {
     Signals::listen().map_err(Failure::Control)
 }
 
-fn start_eal(config: &Config, rooms: &[Room], control_cores: Vec<usize>) -> Result<Eal, Failure> {
+fn start_eal(
+    config: &Config,
+    rooms: &[ClusterRoom],
+    control_cores: Vec<usize>,
+) -> Result<Eal, Failure> {
     let node = &config.node;
     let file_name = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
     let eal = Eal::init(EalConfig {
@@ -357,10 +361,10 @@ fn start_block_log(
 }
 
 /// Inputs that all workers' starts share.
-struct Start<'a> {
+struct WorkerStart<'a> {
     config: &'a Config,
     /// Room of each worker, in a cluster.
-    rooms: Vec<Room>,
+    rooms: Vec<ClusterRoom>,
     all_public: Arc<AddressRanges>,
     eal: &'a Eal,
     clock: Clock,
@@ -368,7 +372,7 @@ struct Start<'a> {
     ended: UnboundedSender<Ended>,
 }
 
-impl Start<'_> {
+impl WorkerStart<'_> {
     fn worker(
         &self,
         worker: usize,
@@ -384,7 +388,7 @@ impl Start<'_> {
             MbufPool::new(&name, size.buffers, size.data_room, socket).map_err(dpdk_failure)?;
         let engine = engine_config(self.config, worker, room)
             .map_err(|error| Failure::Engine { worker, reason: error.to_string() })?;
-        let parts = Parts {
+        let parts = WorkerThreadInputs {
             worker,
             core: config.core,
             shards_max: engine.nat.shards_max(),
@@ -412,7 +416,7 @@ impl Start<'_> {
             board: Arc::clone(&thread.board),
             requester: thread.requester.clone(),
             ports: [access.handle, internet.handle],
-            shards: Arc::new(Shards::new(self.shard_handles(worker))),
+            shards: Arc::new(ShardHandles::new(self.shard_handles(worker))),
         };
         Ok((thread, ports, handle))
     }

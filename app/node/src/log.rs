@@ -287,7 +287,7 @@ fn writer_of(queue: &LineQueue) -> impl Fn() -> LineWriter + Send + Sync + 'stat
 
 /// Returns a line in the log's own format that reports missing lines.
 fn lost_line(format: LogFormat, is_journal: bool, lost: u64) -> Vec<u8> {
-    let line = Line::default();
+    let line = LineBuffer::default();
     let sink = line.clone();
     let limit = LogLimit::default();
     let writer = Marked { writer: move || sink.clone(), is_journal };
@@ -352,9 +352,9 @@ fn priority_of(level: Level) -> Priority {
 
 /// A line in memory.
 #[derive(Clone, Default)]
-struct Line(Arc<Mutex<Vec<u8>>>);
+struct LineBuffer(Arc<Mutex<Vec<u8>>>);
 
-impl io::Write for Line {
+impl io::Write for LineBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
         Ok(bytes.len())
@@ -402,7 +402,7 @@ impl<S: Subscriber + for<'s> LookupSpan<'s>> Filter<S> for Limited {
     }
 
     fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
-        let mut kind = Kind(event.metadata().name().to_owned());
+        let mut kind = EventName(event.metadata().name().to_owned());
         event.record(&mut kind);
         self.limit.admit(&kind.0)
     }
@@ -413,9 +413,9 @@ impl<S: Subscriber + for<'s> LookupSpan<'s>> Filter<S> for Limited {
 }
 
 /// Reads the `event` field; without one, the kind is the place in the code.
-struct Kind(String);
+struct EventName(String);
 
-impl Visit for Kind {
+impl Visit for EventName {
     fn record_str(&mut self, field: &Field, value: &str) {
         if field.name() == "event" {
             value.clone_into(&mut self.0);
@@ -432,7 +432,7 @@ mod tests {
     use super::*;
 
     fn logged(format: LogFormat, write: impl FnOnce()) -> (String, LogLimit) {
-        let lines = Line::default();
+        let lines = LineBuffer::default();
         let limit = LogLimit::default();
         let sink = lines.clone();
         let subscriber = subscriber(LogLevel::Info, format, limit.clone(), move || sink.clone());
@@ -456,7 +456,7 @@ mod tests {
 
     #[test]
     fn lines_for_the_journal_begin_with_their_priority() {
-        let lines = Line::default();
+        let lines = LineBuffer::default();
         for format in [LogFormat::Text, LogFormat::Json] {
             let sink = lines.clone();
             let writer = Marked { writer: move || sink.clone(), is_journal: true };

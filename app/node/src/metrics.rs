@@ -16,7 +16,7 @@ use prometheus_client::registry::Registry;
 use weir_engine::{Direction, DropReason, Side};
 use weir_nat::TableBytes;
 
-use crate::admin::Refusal;
+use crate::admin::ConnectionRefusal;
 use crate::board::{Board, ShardBoard, TableBoard};
 use crate::collector_metrics::collectors;
 use crate::duration_histogram::Durations;
@@ -26,7 +26,7 @@ use crate::start_progress::{StartProgress, awaited_names};
 
 /// Returns all metrics at this moment.
 pub(crate) fn text(node: &Arc<Node>) -> String {
-    encoded(Scrape(Arc::clone(node)))
+    encoded(NodeScrape(Arc::clone(node)))
 }
 
 /// Returns the metrics of a node that starts.
@@ -44,7 +44,7 @@ pub(crate) fn encoded(collector: impl Collector) -> String {
 }
 
 #[derive(Debug)]
-struct Scrape(Arc<Node>);
+struct NodeScrape(Arc<Node>);
 
 #[derive(Debug)]
 struct StartScrape(StartProgress);
@@ -122,7 +122,7 @@ impl<'a, 'b> Family<'a, 'b> {
 /// A worker with its number as a label value.
 pub(crate) type Numbered<'a> = (String, &'a WorkerHandle);
 
-impl Collector for Scrape {
+impl Collector for NodeScrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let node = &self.0;
         let workers: Vec<Numbered<'_>> =
@@ -387,7 +387,7 @@ fn http(family: &mut Family<'_, '_>, node: &Node) -> Result<(), Error> {
     let help = "Open connections of the admin socket and the metrics address.";
     family.gauge("weir_http_connections", help, open)?;
     let refusals = listeners.iter().flat_map(|(listener, numbers)| {
-        Refusal::ALL.into_iter().map(move |refusal| {
+        ConnectionRefusal::ALL.into_iter().map(move |refusal| {
             let labels = Labels([("listener", listener), ("reason", refusal.name()), NO_LABEL]);
             (labels, numbers.refused(refusal))
         })

@@ -67,14 +67,14 @@ pub(crate) struct WorkerHandle {
     pub requester: Requester,
     /// Access, then internet.
     pub ports: [PortHandle; 2],
-    pub shards: Arc<Shards>,
+    pub shards: Arc<ShardHandles>,
 }
 
 /// The shards of a worker, by their index on its board; in a cluster they come and go.
 #[derive(Debug, Default)]
-pub(crate) struct Shards(Mutex<Vec<Option<ShardHandle>>>);
+pub(crate) struct ShardHandles(Mutex<Vec<Option<ShardHandle>>>);
 
-impl Shards {
+impl ShardHandles {
     pub(crate) fn new(shards: impl IntoIterator<Item = ShardHandle>) -> Self {
         Self(Mutex::new(shards.into_iter().map(Some).collect()))
     }
@@ -98,9 +98,9 @@ impl Shards {
 
 /// The role of each worker for each shard at one moment.
 #[derive(Debug, Default)]
-pub(crate) struct Roles(HashMap<(usize, u32), String>);
+pub(crate) struct RoleNames(HashMap<(usize, u32), String>);
 
-impl Roles {
+impl RoleNames {
     pub(crate) fn of(&self, worker: usize, shard: u32) -> Option<String> {
         self.0.get(&(worker, shard)).cloned()
     }
@@ -242,10 +242,10 @@ impl Node {
     }
 
     /// Returns the role of each worker for each shard; empty on a standalone node.
-    pub(crate) fn roles(&self) -> Roles {
+    pub(crate) fn roles(&self) -> RoleNames {
         let status = self.member.get().map(|board| board.status());
         let shards = status.iter().flat_map(|status| &status.shards);
-        Roles(shards.map(|it| ((it.worker, it.shard), it.role.clone())).collect())
+        RoleNames(shards.map(|it| ((it.worker, it.shard), it.role.clone())).collect())
     }
 
     /// Returns the count of every reason of every worker, zeros included.

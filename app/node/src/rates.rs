@@ -14,10 +14,10 @@ const SPAN: Duration = Duration::from_secs(1);
 /// The rates of all workers. The control thread updates them, and a request for the status reads
 /// them.
 #[derive(Debug, Default)]
-pub(crate) struct Rates(Mutex<State>);
+pub(crate) struct Rates(Mutex<RatesState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct RatesState {
     looked: Option<(Duration, Vec<WorkerRates>)>,
     rates: Vec<WorkerRates>,
 }
@@ -54,7 +54,7 @@ impl Rates {
         self.state().rates.get(worker).cloned().unwrap_or_default()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RatesState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

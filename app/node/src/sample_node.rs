@@ -14,7 +14,7 @@ use crate::board::Board;
 use crate::clock::Clock;
 use crate::collectors::Collectors;
 use crate::log::Log;
-use crate::node::{Node, PortHandle, PortSample, ShardHandle, Shards, WorkerHandle};
+use crate::node::{Node, PortHandle, PortSample, ShardHandle, ShardHandles, WorkerHandle};
 use crate::rates::Rates;
 use crate::request::{HomesPage, Mailbox, SubscriberPage, mailbox};
 use crate::turns::Turns;
@@ -53,7 +53,7 @@ pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {
         board: Arc::new(board),
         requester,
         ports: [port("net_null0"), port("net_null1")],
-        shards: Arc::new(Shards::new([ShardHandle {
+        shards: Arc::new(ShardHandles::new([ShardHandle {
             id: 7,
             endpoint: Some(Ipv4Addr::new(10, 100, 0, 1)),
             public: vec!["203.0.113.0/28".into()],

@@ -15,7 +15,7 @@ use std::time::SystemTime;
 use weir_config::Poll;
 use weir_dpdk::{Mbuf, tsc};
 
-use crate::back_off::{BackOff, Rest};
+use crate::back_off::{IdleBackOff, Rest};
 use crate::block_events::BlockEventLog;
 use crate::cluster::ThreadLink;
 use crate::dpdk_ports::DpdkPorts;
@@ -26,7 +26,7 @@ const EVENTS_PER_TURN: usize = 64;
 
 /// Everything one worker owns.
 #[derive(Debug)]
-pub(crate) struct Worker {
+pub(crate) struct WorkerLoop {
     pub core: weir_worker::Worker<Mbuf, ThreadLink>,
     pub ports: DpdkPorts,
     pub publisher: Publisher,
@@ -36,17 +36,17 @@ pub(crate) struct Worker {
 }
 
 /// Result of a turn.
-struct Turn {
+struct TurnResult {
     packets: usize,
     /// Whether other work than packets needs the next turn soon.
     is_busy_elsewhere: bool,
 }
 
-impl Worker {
+impl WorkerLoop {
     /// Forwards until the node stops.
     pub(crate) fn run(mut self) {
         self.core.start(self.ports.clock.now(), &mut self.ports);
-        let mut back_off = BackOff::default();
+        let mut back_off = IdleBackOff::default();
         while !self.is_stopping.load(Relaxed) {
             let turn = self.turn();
             if turn.is_busy_elsewhere || self.poll == Poll::Busy {
@@ -69,7 +69,7 @@ impl Worker {
         self.log_sessions();
     }
 
-    fn turn(&mut self) -> Turn {
+    fn turn(&mut self) -> TurnResult {
         let cycles = tsc();
         let now = self.ports.clock.now();
         let turn = self.core.turn(now, &mut self.ports);
@@ -90,7 +90,7 @@ impl Worker {
         let has_work = packets > 0 || is_busy_elsewhere || self.ports.has_ticked;
         let (engine, board) = (&self.core.engine, &self.ports.board);
         self.publisher.publish(now, cycles, has_work, engine, board);
-        Turn { packets, is_busy_elsewhere }
+        TurnResult { packets, is_busy_elsewhere }
     }
 
     /// Hands block events to the log's own thread; without a log they are only taken out of the

@@ -126,7 +126,7 @@ fn the_loop_allocates_nothing_per_packet() {
     let engine = engine();
     let board = Arc::new(Board::new(engine.counters(), 1, tsc_hz()));
     let (_requester, mailbox) = mailbox();
-    let mut worker = Worker {
+    let mut worker = WorkerLoop {
         core: weir_worker::Worker::new(engine, None),
         ports: DpdkPorts {
             pool,

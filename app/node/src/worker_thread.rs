@@ -32,11 +32,11 @@ use crate::memory::TableMemory;
 use crate::panic_place::{self, Panic};
 use crate::publisher::Publisher;
 use crate::request::{Mailbox, Requester, mailbox};
-use crate::worker::Worker;
+use crate::worker::WorkerLoop;
 
 /// Inputs of a worker thread.
 #[derive(Debug)]
-pub(crate) struct Parts {
+pub(crate) struct WorkerThreadInputs {
     pub worker: usize,
     pub core: usize,
     pub engine: EngineConfig,
@@ -95,7 +95,10 @@ impl WorkerThread {
     ///
     /// # Errors
     /// When the thread cannot be started or pinned, or the tables cannot be built.
-    pub(crate) fn spawn(parts: Parts, ended: UnboundedSender<Ended>) -> Result<Self, Failure> {
+    pub(crate) fn spawn(
+        parts: WorkerThreadInputs,
+        ended: UnboundedSender<Ended>,
+    ) -> Result<Self, Failure> {
         let (worker, is_stopping) = (parts.worker, Arc::clone(&parts.is_stopping));
         let (requester, mailbox) = mailbox();
         let (built, built_out) = channel();
@@ -139,7 +142,7 @@ impl Drop for WorkerThread {
     }
 }
 
-fn thread_main(parts: Parts, wiring: Wiring) {
+fn thread_main(parts: WorkerThreadInputs, wiring: Wiring) {
     let ended = wiring.ended.clone();
     report_panic(parts.worker, &ended, || build_and_run(parts, wiring));
 }
@@ -152,7 +155,7 @@ fn report_panic(worker: usize, ended: &UnboundedSender<Ended>, life: impl FnOnce
     }
 }
 
-fn build_and_run(parts: Parts, wiring: Wiring) {
+fn build_and_run(parts: WorkerThreadInputs, wiring: Wiring) {
     let Wiring { mailbox, built, go, ended: _ended } = wiring;
     let worker = parts.worker;
     let thread_failure =
@@ -192,7 +195,7 @@ fn build_and_run(parts: Parts, wiring: Wiring) {
     if let Some(part) = &parts.part {
         part.link.begin();
     }
-    Worker {
+    WorkerLoop {
         core: weir_worker::Worker::new(engine, parts.part),
         ports: DpdkPorts {
             pool: parts.pool,

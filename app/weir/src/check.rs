@@ -31,7 +31,7 @@ pub(crate) struct Args {
 }
 
 /// A readable file, and the result of its parser.
-struct Input {
+struct CheckedFile {
     name: String,
     text: String,
     parsed: Parsed<ConfigFile>,
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         match std::fs::read_to_string(file) {
             Ok(text) => {
                 let parsed = weir_config::parse_file(&text, &name);
-                inputs.push(Input { name, text, parsed });
+                inputs.push(CheckedFile { name, text, parsed });
             }
             Err(error) => {
                 eprintln!("weir: {name}: {error}");
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     if let Some((_, desired)) = &cluster {
         compare(desired, &mut inputs);
     }
-    let is_valid = |input: &Input| input.parsed.is_ok();
+    let is_valid = |input: &CheckedFile| input.parsed.is_ok();
     let are_valid = inputs.iter().all(is_valid);
     if let (Some((index, desired)), true) = (&cluster, are_valid) {
         compare_nodes(*index, desired, &mut inputs);
@@ -73,12 +73,12 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     if are_valid { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn is_member(input: &Input) -> bool {
+fn is_member(input: &CheckedFile) -> bool {
     matches!(input.parsed, Ok((ConfigFile::Member(_), _)))
 }
 
 /// Returns the valid cluster file with its index among the files. A further one is an error.
-fn take_one_cluster(inputs: &mut [Input]) -> Option<(usize, Desired)> {
+fn take_one_cluster(inputs: &mut [CheckedFile]) -> Option<(usize, Desired)> {
     let mut found: Option<(usize, Desired)> = None;
     let mut first_name = String::new();
     for (index, input) in inputs.iter_mut().enumerate() {
@@ -100,7 +100,7 @@ fn take_one_cluster(inputs: &mut [Input]) -> Option<(usize, Desired)> {
 }
 
 /// Checks each node's file beside the cluster file and the nodes' files before it.
-fn compare(desired: &Desired, inputs: &mut [Input]) {
+fn compare(desired: &Desired, inputs: &mut [CheckedFile]) {
     let mut members: Vec<(String, MemberFile)> = Vec::new();
     for input in inputs.iter_mut().filter(|input| is_member(input)) {
         let parsed = weir_config::parse_member(&input.text, &input.name, desired, &members);
@@ -112,7 +112,7 @@ fn compare(desired: &Desired, inputs: &mut [Input]) {
 }
 
 /// Checks all nodes' files together; `index` is that of the cluster file.
-fn compare_nodes(index: usize, desired: &Desired, inputs: &mut [Input]) {
+fn compare_nodes(index: usize, desired: &Desired, inputs: &mut [CheckedFile]) {
     let cluster = Checked { name: &inputs[index].name, text: &inputs[index].text, value: desired };
     let nodes = inputs.iter().filter_map(|input| match &input.parsed {
         Ok((ConfigFile::Member(member), _)) => {
@@ -123,7 +123,7 @@ fn compare_nodes(index: usize, desired: &Desired, inputs: &mut [Input]) {
     let warnings = weir_config::check_nodes(cluster, &nodes.collect::<Vec<_>>());
     for warning in warnings {
         let input = inputs.iter_mut().find(|input| input.name == warning.file);
-        if let Some(Input { parsed: Ok((_, warnings)), .. }) = input {
+        if let Some(CheckedFile { parsed: Ok((_, warnings)), .. }) = input {
             warnings.push(warning);
             warnings.sort_by_key(|found| (found.line, found.column));
         }
@@ -132,7 +132,7 @@ fn compare_nodes(index: usize, desired: &Desired, inputs: &mut [Input]) {
 
 /// Prints the findings, then the line with the verdict. `access`: access settings of the cluster,
 /// if they are known.
-fn report(input: &Input, access: Option<&Access>) {
+fn report(input: &CheckedFile, access: Option<&Access>) {
     let name = &input.name;
     let print = |kind: &str, found: &[Diagnostic]| {
         found.iter().for_each(|found| println!("{kind}: {found}"));
@@ -229,7 +229,7 @@ fn print_port_shares(shards: impl Iterator<Item = (u32, Option<PortShare>)>) {
 
 /// Prints the memory of each worker's tables if the shards and their copies are shared out by
 /// weight.
-fn print_workers(desired: &Desired, inputs: &[Input]) {
+fn print_workers(desired: &Desired, inputs: &[CheckedFile]) {
     let nodes = inputs.iter().filter_map(|input| match &input.parsed {
         Ok((ConfigFile::Member(member), _)) => Some((&input.name, &**member)),
         _ => None,

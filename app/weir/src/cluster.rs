@@ -23,11 +23,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     etcd: EtcdArgs,
     #[command(subcommand)]
-    question: Question,
+    question: ClusterQuestion,
 }
 
 #[derive(Debug, Subcommand)]
-enum Question {
+enum ClusterQuestion {
     /// One verdict, OK, DEGRADED or AT RISK, with reasons; the exit code is 0, 1 or 2, and 3 when
     /// etcd does not answer.
     Status {
@@ -38,7 +38,7 @@ enum Question {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let Question::Status { json } = &args.question;
+    let ClusterQuestion::Status { json } = &args.question;
     let status = args.etcd.operate(async |it| it.status().await);
     let printed = match &status {
         Ok(status) if *json => serde_json::to_string_pretty(status)

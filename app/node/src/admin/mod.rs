@@ -28,7 +28,7 @@ mod text_server;
 mod timed_stream;
 
 pub(crate) use metrics_server::MetricsServer;
-pub(crate) use refusals::{HttpNumbers, Refusal};
+pub(crate) use refusals::{ConnectionRefusal, HttpNumbers};
 pub(crate) use routes::serve;
 pub(crate) use socket::{AdminSocket, ClaimError};
 pub(crate) use start_server::StartServer;

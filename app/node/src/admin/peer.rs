@@ -6,11 +6,11 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::problem::Refused;
+use super::problem::RefusedRequest;
 
 /// The peer's user, from SO_PEERCRED when it connected. `None`: the kernel did not say.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Peer {
+pub(super) struct PeerUser {
     pub(super) uid: Option<u32>,
 }
 
@@ -21,18 +21,19 @@ fn changes(method: &Method) -> bool {
 
 /// True if `peer` may send a request with this method: reading is for every user that the socket
 /// file admits, changing state for root.
-fn may(peer: Peer, method: &Method) -> bool {
+fn may(peer: PeerUser, method: &Method) -> bool {
     method == Method::GET || method == Method::HEAD || peer.uid == Some(0)
 }
 
 /// Refuses what the peer may not do, and logs the changes it makes.
 pub(super) async fn guard(
-    ConnectInfo(peer): ConnectInfo<Peer>,
+    ConnectInfo(peer): ConnectInfo<PeerUser>,
     request: Request,
     next: Next,
 ) -> Response {
     if !may(peer, request.method()) {
-        return Refused::new(StatusCode::FORBIDDEN, "only root may change state").into_response();
+        return RefusedRequest::new(StatusCode::FORBIDDEN, "only root may change state")
+            .into_response();
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let response = next.run(request).await;
@@ -48,9 +49,9 @@ mod tests {
 
     #[test]
     fn only_root_changes_state() {
-        let root = Peer { uid: Some(0) };
-        let operator = Peer { uid: Some(1000) };
-        let unknown = Peer { uid: None };
+        let root = PeerUser { uid: Some(0) };
+        let operator = PeerUser { uid: Some(1000) };
+        let unknown = PeerUser { uid: None };
         for peer in [root, operator, unknown] {
             assert!(may(peer, &Method::GET));
             assert!(may(peer, &Method::HEAD));

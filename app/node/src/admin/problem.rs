@@ -10,37 +10,37 @@ use crate::request::AskError;
 
 /// The error that a handler returns instead of an answer.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct RefusedRequest {
     code: StatusCode,
     error: String,
 }
 
-impl Refused {
+impl RefusedRequest {
     pub(super) fn new(code: StatusCode, error: impl Into<String>) -> Self {
         Self { code, error: error.into() }
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for RefusedRequest {
     fn into_response(self) -> Response {
         (self.code, Json(Problem { error: self.error })).into_response()
     }
 }
 
 /// Keeps axum's text, which names the parameter.
-impl From<QueryRejection> for Refused {
+impl From<QueryRejection> for RefusedRequest {
     fn from(rejection: QueryRejection) -> Self {
         Self::new(StatusCode::BAD_REQUEST, rejection.body_text())
     }
 }
 
-impl From<PathRejection> for Refused {
+impl From<PathRejection> for RefusedRequest {
     fn from(rejection: PathRejection) -> Self {
         Self::new(StatusCode::BAD_REQUEST, rejection.body_text())
     }
 }
 
-impl From<AskError> for Refused {
+impl From<AskError> for RefusedRequest {
     fn from(error: AskError) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
     }

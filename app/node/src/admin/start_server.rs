@@ -15,9 +15,9 @@ use axum::{Json, Router};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
-use super::limits::Limits;
+use super::limits::ListenerLimits;
 use super::metrics_server;
-use super::problem::Refused;
+use super::problem::RefusedRequest;
 use super::refusals::HttpNumbers;
 use super::server::Server;
 use crate::api::Status;
@@ -59,10 +59,13 @@ impl StartServer {
         };
         let (of_admin, of_metrics) = (routes(of_admin), routes(of_metrics));
         let of_admin =
-            Server::new(of_admin, Limits::ADMIN, Arc::clone(numbers), |numbers| &numbers.admin);
-        let of_metrics = Server::new(of_metrics, Limits::METRICS, Arc::clone(numbers), |numbers| {
-            &numbers.metrics
-        });
+            Server::new(of_admin, ListenerLimits::ADMIN, Arc::clone(numbers), |numbers| {
+                &numbers.admin
+            });
+        let of_metrics =
+            Server::new(of_metrics, ListenerLimits::METRICS, Arc::clone(numbers), |numbers| {
+                &numbers.metrics
+            });
         let (stop, stopped) = oneshot::channel();
         let serve = move || {
             on_start();
@@ -101,8 +104,8 @@ async fn numbers_of_start(
     metrics_server::in_format(&headers, metrics::text_of_start(&progress))
 }
 
-async fn refused(State(progress): State<StartProgress>) -> Refused {
-    Refused::new(StatusCode::SERVICE_UNAVAILABLE, progress.problem())
+async fn refused(State(progress): State<StartProgress>) -> RefusedRequest {
+    RefusedRequest::new(StatusCode::SERVICE_UNAVAILABLE, progress.problem())
 }
 
 #[cfg(test)]

@@ -15,11 +15,11 @@ use crate::api::{
     Flushed, MemberStatus, Problem, RoleStatus, Session, ShardStatus, Status, SubscriberStatus,
     Verdict,
 };
-use crate::capture::{Tally, Tap};
+use crate::capture::{CaptureTally, Tap};
 use crate::client::{Client, ClientError};
 use crate::cluster::MemberBoard;
 use crate::node::Node;
-use crate::request::{Mailbox, Request};
+use crate::request::{Mailbox, WorkerRequest};
 use crate::sample_node::{sample_node, session, show_homes, show_subscriber};
 
 const SESSIONS: u16 = 2500;
@@ -81,23 +81,23 @@ fn answer(mut mailbox: Mailbox, is_over: &AtomicBool) {
         }
         match mailbox.take() {
             None => std::thread::yield_now(),
-            Some(Request::Sessions { mut page, reply, .. }) => {
+            Some(WorkerRequest::Sessions { mut page, reply, .. }) => {
                 let room = (page.sessions.capacity() as u16).min(SESSIONS - listed);
                 page.sessions.extend((listed..listed + room).map(session));
                 listed += room;
                 page.has_more = listed < SESSIONS;
                 reply.send(page).unwrap();
             }
-            Some(Request::Subscriber { outer, mut page, reply }) => {
+            Some(WorkerRequest::Subscriber { outer, mut page, reply }) => {
                 show_subscriber(outer, &mut page);
                 reply.send(page).unwrap();
             }
-            Some(Request::Homes { mut page, shard, reply }) => {
+            Some(WorkerRequest::Homes { mut page, shard, reply }) => {
                 show_homes(shard, &mut page);
                 reply.send(page).unwrap();
             }
-            Some(Request::Flush { reply, .. }) => reply.send(12).unwrap(),
-            Some(Request::Capture { tap, reply }) => {
+            Some(WorkerRequest::Flush { reply, .. }) => reply.send(12).unwrap(),
+            Some(WorkerRequest::Capture { tap, reply }) => {
                 let is_free = captures.is_none();
                 if is_free {
                     captures = Some(tap);
@@ -263,7 +263,7 @@ fn wrong_requests_are_refused_with_a_sentence() {
 fn a_capture_ends_by_count_and_frees_the_worker() {
     let serving = Serving::start();
     for _ in 0..3 {
-        let mut tally = Tally::default();
+        let mut tally = CaptureTally::default();
         // The worker notices the end of the last capture in its own time.
         let result = loop {
             let result = serving.client.stream("/capture?count=10", None, |bytes| {

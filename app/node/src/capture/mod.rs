@@ -16,6 +16,6 @@ mod recorder;
 mod tally;
 mod tap;
 
-pub(crate) use recorder::{Options, Recorder};
-pub use tally::Tally;
+pub(crate) use recorder::{CaptureOptions, CaptureRecorder};
+pub use tally::CaptureTally;
 pub(crate) use tap::{Tap, TapReader, tap};

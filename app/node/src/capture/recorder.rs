@@ -7,7 +7,7 @@ use weir_engine::Side;
 
 use super::filter::{Filter, FilterError, Layer};
 use super::inner::inner;
-use super::pcapng::Writer;
+use super::pcapng::PcapngWriter;
 use super::tap::TapReader;
 use crate::clock::Clock;
 
@@ -17,7 +17,7 @@ const FRAMES_PER_POLL: usize = 1024;
 
 /// Options of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct CaptureOptions {
     /// `None`: all workers.
     pub worker: Option<usize>,
     /// `None`: both sides.
@@ -32,10 +32,10 @@ pub(crate) struct Options {
 
 /// One running capture.
 #[derive(Debug)]
-pub(crate) struct Recorder {
+pub(crate) struct CaptureRecorder {
     taps: Vec<WorkerTap>,
     filter: Option<Filter>,
-    writer: Writer,
+    writer: PcapngWriter,
     left: Option<u64>,
     clock: Clock,
 }
@@ -55,14 +55,14 @@ pub(crate) enum RecorderError {
     Write(#[from] PcapError),
 }
 
-impl Recorder {
+impl CaptureRecorder {
     /// Starts a capture from `readers`, each with the number of its worker.
     ///
     /// # Errors
     /// When the filter is not valid.
     pub(crate) fn new(
         node: &str,
-        options: &Options,
+        options: &CaptureOptions,
         readers: Vec<(usize, TapReader)>,
         clock: Clock,
     ) -> Result<Self, RecorderError> {
@@ -72,7 +72,7 @@ impl Recorder {
         let workers: Vec<usize> = readers.iter().map(|(worker, _)| *worker).collect();
         let taps =
             readers.into_iter().map(|(_, reader)| WorkerTap { reader, lost_reported: 0 }).collect();
-        let writer = Writer::new(node, &workers, layer)?;
+        let writer = PcapngWriter::new(node, &workers, layer)?;
         Ok(Self { taps, filter, writer, left: options.count, clock })
     }
 
@@ -130,7 +130,7 @@ mod tests {
     use weir_engine::Direction;
 
     use super::*;
-    use crate::capture::{Tally, tap};
+    use crate::capture::{CaptureTally, tap};
 
     /// Ethernet, outer IPv4, GRE, IPv4, UDP to `port`.
     fn tunnel_frame(port: u16) -> Vec<u8> {
@@ -159,13 +159,13 @@ mod tests {
     fn frames_come_out_as_pcapng_filtered_and_counted() {
         let clock = Clock::start();
         let (mut tap, reader) = tap(None, 2048);
-        let options = Options {
+        let options = CaptureOptions {
             inner: true,
             filter: Some("dst port 53".into()),
             count: Some(2),
-            ..Options::default()
+            ..CaptureOptions::default()
         };
-        let mut recorder = Recorder::new("n1", &options, vec![(3, reader)], clock).unwrap();
+        let mut recorder = CaptureRecorder::new("n1", &options, vec![(3, reader)], clock).unwrap();
         let frames: Vec<Vec<u8>> = [53, 80, 53, 53].map(tunnel_frame).into();
         let bursts = || frames.iter().map(Vec::as_slice);
         tap.copy(Side::Access, Direction::Receive, clock.now(), bursts());
@@ -185,7 +185,8 @@ mod tests {
         let clock = Clock::start();
         let (mut tap, reader) = tap(None, 2048);
         let mut recorder =
-            Recorder::new("n1", &Options::default(), vec![(0, reader)], clock).unwrap();
+            CaptureRecorder::new("n1", &CaptureOptions::default(), vec![(0, reader)], clock)
+                .unwrap();
         let frame = tunnel_frame(53);
         let burst = std::iter::repeat_n(&frame[..], 5000);
         let lost = tap.copy(Side::Internet, Direction::Transmit, clock.now(), burst);
@@ -205,7 +206,7 @@ mod tests {
             packets[0].2,
             [EnhancedPacketOption::Flags(2), EnhancedPacketOption::DropCount(lost)]
         );
-        let mut tally = Tally::default();
+        let mut tally = CaptureTally::default();
         for piece in file.chunks(7) {
             tally.add(piece);
         }

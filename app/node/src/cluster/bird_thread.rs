@@ -22,7 +22,7 @@ use weir_routes::bird_watch::{
     BirdWatch, LOOK_INTERVAL, SideChange, SideState, SideView, WatchedBird,
 };
 
-use super::inbox::Sender;
+use super::inbox::InboxSender;
 use super::member_board::MemberBoard;
 
 /// A side with the state that is in effect.
@@ -36,7 +36,7 @@ pub(crate) struct BirdSide {
 
 /// # Errors
 /// When the system gives no thread.
-pub(super) fn start(bird: &Bird, board: Arc<MemberBoard>, inbox: Sender) -> io::Result<()> {
+pub(super) fn start(bird: &Bird, board: Arc<MemberBoard>, inbox: InboxSender) -> io::Result<()> {
     let watched = WatchedBird {
         socket: bird.socket.clone(),
         protocols: [bird.access.clone(), bird.internet.clone()],
@@ -48,7 +48,7 @@ pub(super) fn start(bird: &Bird, board: Arc<MemberBoard>, inbox: Sender) -> io::
         .map(drop)
 }
 
-fn run(mut watch: BirdWatch, board: &MemberBoard, inbox: &Sender) {
+fn run(mut watch: BirdWatch, board: &MemberBoard, inbox: &InboxSender) {
     let began = Instant::now();
     loop {
         let seen = watch.look(in_kernel(board));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use weir_controller::records::NodeAnswer;
 
-use super::super::inbox::{Inbox, Receiver, inbox};
+use super::super::inbox::{Inbox, InboxReceiver, inbox};
 use super::*;
 use crate::api::{MemberStatus, RouteStatus};
 
@@ -96,7 +96,7 @@ fn answer(mut stream: UnixStream, prefix: &str) {
     }
 }
 
-fn start_thread(socket: &Path, board: &Arc<MemberBoard>) -> Receiver {
+fn start_thread(socket: &Path, board: &Arc<MemberBoard>) -> InboxReceiver {
     let (sender, receiver) = inbox();
     let bird = Bird {
         socket: socket.to_owned(),
@@ -108,7 +108,7 @@ fn start_thread(socket: &Path, board: &Arc<MemberBoard>) -> Receiver {
 }
 
 /// Waits until the access side is in `state`; returns how long that took, and the stated reason.
-fn wait_for(news: &mut Receiver, state: SideState) -> (Duration, String) {
+fn wait_for(news: &mut InboxReceiver, state: SideState) -> (Duration, String) {
     let begun = Instant::now();
     loop {
         let news = news.recv_timeout(DEADLINE).expect("a poll ends whatever BIRD does");

@@ -8,7 +8,7 @@ use weir_etcd::{
 };
 use weir_stream::ClusterKeys;
 
-use super::inbox::Sender;
+use super::inbox::InboxSender;
 use crate::failure::Failure;
 
 /// Starts the thread that talks to etcd; does not wait for it.
@@ -61,7 +61,7 @@ pub(super) fn read_keys(path: &Path) -> Result<ClusterKeys, Failure> {
 
 /// Reads the key file again and sends the keys to the roles thread, which gives them to the
 /// workers, or the reason why the former ones stay in use.
-pub(super) fn reload_keys(path: &Path, inbox: &Sender) {
+pub(super) fn reload_keys(path: &Path, inbox: &InboxSender) {
     let keys = read_keys(path).map_err(|error| error.to_string());
     match &keys {
         Ok(keys) => {

@@ -12,7 +12,7 @@ use weir_node_core::first_look::{LOOK_INTERVAL, SAY_INTERVAL, is_known};
 use weir_node_core::{Registration, WriteResult};
 
 use super::first_look::look;
-use super::inbox::{Notice, Sender};
+use super::inbox::{InboxSender, Notice};
 use crate::turns::{Thread, Turns};
 
 /// Time between two turns that are counted.
@@ -20,7 +20,7 @@ const TURN: Duration = Duration::from_millis(500);
 
 /// A command to the task that holds the registration.
 #[derive(Debug)]
-enum Order {
+enum RegistrationOrder {
     Update(NodeRecord),
     Close(oneshot::Sender<()>),
 }
@@ -29,8 +29,8 @@ enum Order {
 #[derive(Debug)]
 pub(super) struct EtcdTasks {
     cluster: EtcdCluster,
-    inbox: Sender,
-    registration: UnboundedSender<Order>,
+    inbox: InboxSender,
+    registration: UnboundedSender<RegistrationOrder>,
     /// Taken when the node joins.
     joining: Mutex<Option<(Registering, oneshot::Sender<NodeSession>)>>,
 }
@@ -45,7 +45,7 @@ pub(super) struct Registering {
 
 impl EtcdTasks {
     /// Starts the tasks; the node is not registered yet.
-    pub(super) fn start(cluster: EtcdCluster, joining: Registering, inbox: Sender) -> Self {
+    pub(super) fn start(cluster: EtcdCluster, joining: Registering, inbox: InboxSender) -> Self {
         let (session, opened) = oneshot::channel();
         // There are two commands at most: the record of a node that stops, and the end.
         let (registration, asked) = unbounded_channel();
@@ -101,7 +101,7 @@ impl EtcdTasks {
     /// Replaces this node's record in etcd.
     pub(super) fn update(&self, record: NodeRecord) {
         // The task lives as long as this struct.
-        let _ = self.registration.send(Order::Update(record));
+        let _ = self.registration.send(RegistrationOrder::Update(record));
     }
 
     /// Writes a shard's entry if it still has this revision. The answer comes as
@@ -119,13 +119,13 @@ impl EtcdTasks {
     /// Removes the node's key from etcd at once.
     pub(super) fn leave(&self) {
         let (done, is_done) = oneshot::channel();
-        if self.registration.send(Order::Close(done)).is_ok() {
+        if self.registration.send(RegistrationOrder::Close(done)).is_ok() {
             let _ = self.cluster.handle().block_on(is_done);
         }
     }
 }
 
-async fn look_until_found(store: Store, cluster_id: String, inbox: Sender) {
+async fn look_until_found(store: Store, cluster_id: String, inbox: InboxSender) {
     let mut said: Option<Instant> = None;
     loop {
         if let Some(found) = is_known(look(&store).await, &cluster_id) {
@@ -153,8 +153,8 @@ async fn look_until_found(store: Store, cluster_id: String, inbox: Sender) {
 /// Keeps the newest record until the session opens, then holds the registration.
 async fn register(
     mut opened: oneshot::Receiver<NodeSession>,
-    mut asked: UnboundedReceiver<Order>,
-    inbox: Sender,
+    mut asked: UnboundedReceiver<RegistrationOrder>,
+    inbox: InboxSender,
 ) {
     let mut newest = None;
     let session = loop {
@@ -164,8 +164,8 @@ async fn register(
                 Err(_) => return,
             },
             order = asked.recv() => match order {
-                Some(Order::Update(record)) => newest = Some(record),
-                Some(Order::Close(done)) => {
+                Some(RegistrationOrder::Update(record)) => newest = Some(record),
+                Some(RegistrationOrder::Close(done)) => {
                     let _ = done.send(());
                     return;
                 }
@@ -179,7 +179,11 @@ async fn register(
     hold(session, asked, inbox).await;
 }
 
-async fn hold(mut session: NodeSession, mut asked: UnboundedReceiver<Order>, inbox: Sender) {
+async fn hold(
+    mut session: NodeSession,
+    mut asked: UnboundedReceiver<RegistrationOrder>,
+    inbox: InboxSender,
+) {
     loop {
         tokio::select! {
             event = session.next_event() => {
@@ -189,8 +193,8 @@ async fn hold(mut session: NodeSession, mut asked: UnboundedReceiver<Order>, inb
                 }
             }
             order = asked.recv() => match order {
-                Some(Order::Update(record)) => session.update(&record),
-                Some(Order::Close(done)) => {
+                Some(RegistrationOrder::Update(record)) => session.update(&record),
+                Some(RegistrationOrder::Close(done)) => {
                     // If etcd does not answer, the key goes with its lease.
                     let _ = session.close().await;
                     let _ = done.send(());

@@ -31,7 +31,7 @@ const WAIT: Duration = Duration::from_millis(500);
 
 /// Routes of a worker, to be set under the fence that it acknowledged last.
 #[derive(Debug)]
-struct List {
+struct FencedRoutes {
     number: u64,
     fence: Fence,
     routes: Vec<Route>,
@@ -39,15 +39,15 @@ struct List {
 
 /// Lists that wait, and whether the thread is to end.
 #[derive(Debug, Default)]
-struct Orders {
-    lists: BTreeMap<WorkerIndex, List>,
+struct GuardQueue {
+    lists: BTreeMap<WorkerIndex, FencedRoutes>,
     is_over: bool,
 }
 
 /// Handle of the thread. Dropping it withdraws all routes and ends the guard.
 #[derive(Debug)]
 pub(super) struct GuardThread {
-    orders: Arc<Mutex<Orders>>,
+    orders: Arc<Mutex<GuardQueue>>,
     waker: UnixStream,
     thread: Option<JoinHandle<()>>,
 }
@@ -81,7 +81,7 @@ impl GuardThread {
         let (waker, woken) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
-        let orders = Arc::<Mutex<Orders>>::default();
+        let orders = Arc::<Mutex<GuardQueue>>::default();
         let its_orders = Arc::clone(&orders);
         let thread = std::thread::Builder::new().name("weir-routes".into()).spawn(move || {
             run(guard, &its_orders, woken, &turns, &tell);
@@ -95,11 +95,11 @@ impl GuardThread {
     /// ends.
     pub(super) fn set(&self, worker: WorkerIndex, number: u64, fence: Fence, routes: Vec<Route>) {
         self.order(|orders| {
-            orders.lists.insert(worker, List { number, fence, routes });
+            orders.lists.insert(worker, FencedRoutes { number, fence, routes });
         });
     }
 
-    fn order(&self, change: impl FnOnce(&mut Orders)) {
+    fn order(&self, change: impl FnOnce(&mut GuardQueue)) {
         change(&mut self.orders.lock().unwrap_or_else(PoisonError::into_inner));
         // A full pipe has woken the thread already.
         let _ = (&self.waker).write(&[1]);
@@ -117,7 +117,7 @@ impl Drop for GuardThread {
 
 fn run(
     mut guard: Guard,
-    orders: &Mutex<Orders>,
+    orders: &Mutex<GuardQueue>,
     mut woken: UnixStream,
     turns: &Turns,
     tell: &dyn Fn(GuardNews),
@@ -135,7 +135,7 @@ fn run(
             let _ = guard.quit();
             return;
         }
-        for (worker, List { number, fence, routes }) in lists {
+        for (worker, FencedRoutes { number, fence, routes }) in lists {
             let news = match guard.set(worker, fence, routes) {
                 Ok(()) => GuardNews::Set { worker, number },
                 Err(RequestError::Fenced { .. }) => continue,

@@ -85,7 +85,7 @@ impl Places {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct InboxShared {
     /// Locked for one insertion or removal at a time; never by a worker.
     places: Mutex<Places>,
     /// The thread that reads, once it does.
@@ -94,7 +94,7 @@ struct Shared {
     lost_total: AtomicU64,
 }
 
-impl Shared {
+impl InboxShared {
     fn places(&self) -> MutexGuard<'_, Places> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -109,12 +109,12 @@ impl Shared {
 
 /// The channel of all threads but the workers.
 #[derive(Clone, Debug)]
-pub(crate) struct Sender {
-    shared: Arc<Shared>,
+pub(crate) struct InboxSender {
+    shared: Arc<InboxShared>,
     etcd: mpsc::Sender<MirrorEvent>,
 }
 
-impl Sender {
+impl InboxSender {
     /// # Errors
     /// When the inbox has no reader any more.
     pub(crate) fn send(&self, notice: Notice) -> Result<(), Gone> {
@@ -175,14 +175,14 @@ enum FromWorker {
 }
 
 /// The slot of a worker's newest report. Each side only tries to lock it.
-type Report = Arc<Mutex<Option<Box<ReplicationReport>>>>;
+type ReportSlot = Arc<Mutex<Option<Box<ReplicationReport>>>>;
 
 /// The channel of a worker, which never waits for room or for a lock.
 #[derive(Debug)]
 pub(crate) struct WorkerSender {
-    shared: Arc<Shared>,
+    shared: Arc<InboxShared>,
     ring: Producer<FromWorker>,
-    report: Report,
+    report: ReportSlot,
     /// The end of a stall that found no room; it goes before all events.
     stall: StallEnd,
 }
@@ -240,26 +240,29 @@ impl WorkerSender {
 
 /// The roles thread's end.
 #[derive(Debug)]
-pub(crate) struct Receiver {
-    shared: Arc<Shared>,
+pub(crate) struct InboxReceiver {
+    shared: Arc<InboxShared>,
     etcd: mpsc::Receiver<MirrorEvent>,
-    workers: Vec<(Consumer<FromWorker>, Report)>,
+    workers: Vec<(Consumer<FromWorker>, ReportSlot)>,
     in_turn: InTurn,
 }
 
 /// Creates both ends, without workers.
-pub(crate) fn inbox() -> (Sender, Receiver) {
-    let shared = Arc::<Shared>::default();
+pub(crate) fn inbox() -> (InboxSender, InboxReceiver) {
+    let shared = Arc::<InboxShared>::default();
     let (etcd, etcd_out) = mpsc::channel(ETCD_EVENTS_MAX);
-    let sender = Sender { shared: Arc::clone(&shared), etcd };
-    (sender, Receiver { shared, etcd: etcd_out, workers: Vec::new(), in_turn: InTurn::default() })
+    let sender = InboxSender { shared: Arc::clone(&shared), etcd };
+    (
+        sender,
+        InboxReceiver { shared, etcd: etcd_out, workers: Vec::new(), in_turn: InTurn::default() },
+    )
 }
 
-impl Receiver {
+impl InboxReceiver {
     /// Adds the channel of the next worker.
     pub(crate) fn add_worker(&mut self) -> WorkerSender {
         let (ring, news) = RingBuffer::new(NEWS_MAX);
-        let report = Report::default();
+        let report = ReportSlot::default();
         self.workers.push((news, Arc::clone(&report)));
         WorkerSender { shared: Arc::clone(&self.shared), ring, report, stall: StallEnd::default() }
     }
@@ -300,7 +303,7 @@ impl Receiver {
 
 fn take_from_worker(
     worker: usize,
-    (news, report): &mut (Consumer<FromWorker>, Report),
+    (news, report): &mut (Consumer<FromWorker>, ReportSlot),
 ) -> Option<Inbox> {
     match news.pop() {
         Ok(FromWorker::WorkerEvent { news, place }) => Some(Inbox::Worker { worker, news, place }),
@@ -315,7 +318,7 @@ fn take_from_worker(
     }
 }
 
-impl Drop for Receiver {
+impl Drop for InboxReceiver {
     fn drop(&mut self) {
         self.shared.is_gone.store(true, Ordering::Relaxed);
     }

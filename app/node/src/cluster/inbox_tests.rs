@@ -12,7 +12,7 @@ use super::*;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-fn drain(receiver: &mut Receiver) -> Vec<Inbox> {
+fn drain(receiver: &mut InboxReceiver) -> Vec<Inbox> {
     std::iter::from_fn(|| receiver.try_recv()).collect()
 }
 

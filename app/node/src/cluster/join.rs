@@ -24,12 +24,12 @@ use weir_worker::PEERS_MAX;
 use super::connect::{node_name, read_keys, start_cluster};
 use super::first_look::wait_for_cluster;
 use super::guard_thread::start_guard;
-use super::inbox::{Receiver, Sender, inbox};
+use super::inbox::{InboxReceiver, InboxSender, inbox};
 use super::life_file::LifeFile;
 use super::map_file::{MapFile, load};
 use super::worker_part::{WorkerLink, WorkerPart, worker_part};
 use crate::cores::keep_to;
-use crate::engine_config::{Room, random};
+use crate::engine_config::{ClusterRoom, random};
 use crate::failure::Failure;
 use crate::start_progress::StartProgress;
 
@@ -47,7 +47,7 @@ const LATER_VERSION: &str = "WEIR_TEST_LATER_VERSION";
 
 /// A node that knows its cluster and has not registered in it yet.
 #[derive(Debug)]
-pub(crate) struct Joining {
+pub(crate) struct JoiningNode {
     pub member: MemberFile,
     pub desired: Desired,
     pub(super) name: NodeId,
@@ -66,11 +66,11 @@ pub(crate) struct Joining {
     /// Versions of the replication protocol.
     versions: RangeInclusive<u8>,
     pub(super) links: Vec<WorkerLink>,
-    pub(super) inbox: Sender,
-    pub(super) messages: Receiver,
+    pub(super) inbox: InboxSender,
+    pub(super) messages: InboxReceiver,
 }
 
-impl Joining {
+impl JoiningNode {
     /// Starts the guard and the etcd thread, and waits until the cluster file has been applied, for
     /// as long as it takes; `progress` shows what is waited for. A node that was part of the
     /// cluster before does not wait for an etcd that does not answer.
@@ -141,7 +141,7 @@ impl Joining {
     }
 
     /// Returns the room that each worker needs for shards, copies and peers.
-    pub(crate) fn rooms(&self) -> Vec<Room> {
+    pub(crate) fn rooms(&self) -> Vec<ClusterRoom> {
         let desired = &self.desired;
         let addresses = |shard: &ClusterShard| -> u64 {
             shard.public.iter().map(|net| 1_u64 << (32 - net.prefix_len())).sum()
@@ -151,7 +151,7 @@ impl Joining {
         let homes_max = desired.shards.iter().map(|shard| shard.subscribers_max).max().unwrap_or(0);
         let room = |worker: &WorkerConfig| {
             let shards = desired.shard_room(worker);
-            Room {
+            ClusterRoom {
                 shards: ShardRoom {
                     shards: u16::try_from(shards).unwrap_or(u16::MAX),
                     public_addresses: u32::try_from(addresses_max * shards as u64)

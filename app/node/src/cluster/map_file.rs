@@ -8,17 +8,17 @@ use std::thread;
 
 use weir_node_core::KnownMap;
 
-use super::inbox::{Notice, Sender};
+use super::inbox::{InboxSender, Notice};
 
 /// The file, and the inbox that the result of each save goes to.
 #[derive(Clone, Debug)]
 pub(super) struct MapFile {
     path: PathBuf,
-    inbox: Sender,
+    inbox: InboxSender,
 }
 
 impl MapFile {
-    pub(super) fn new(path: PathBuf, inbox: Sender) -> Self {
+    pub(super) fn new(path: PathBuf, inbox: InboxSender) -> Self {
         Self { path, inbox }
     }
 

@@ -24,8 +24,8 @@ use super::bird_thread;
 use super::connect::reload_keys;
 use super::etcd_tasks::{EtcdTasks, Registering};
 use super::guard_thread::GuardThread;
-use super::inbox::{Notice, Sender};
-use super::join::Joining;
+use super::inbox::{InboxSender, Notice};
+use super::join::JoiningNode;
 use super::key_state::KeyState;
 use super::life_file::LifeFile;
 use super::map_file;
@@ -46,17 +46,17 @@ const RECORDING_BYTES_MAX: u64 = 1 << 30;
 /// A node that is a member of its cluster.
 #[derive(Debug)]
 pub(crate) struct Membership {
-    inbox: Sender,
+    inbox: InboxSender,
     key_file: PathBuf,
     thread: JoinHandle<()>,
     handed_over: watch::Receiver<bool>,
     turns: Arc<Turns>,
-    shutdown_notice: ShutdownNotice,
+    shutdown_notice: NodeShutdownNotice,
 }
 
 /// The node's shutdown notice, sent once nothing of the node runs any more.
 #[derive(Debug)]
-pub(crate) struct ShutdownNotice {
+pub(crate) struct NodeShutdownNotice {
     etcd: Arc<EtcdTasks>,
     name: NodeId,
     /// The incarnations that have ended.
@@ -66,7 +66,7 @@ pub(crate) struct ShutdownNotice {
     _life: LifeFile,
 }
 
-impl Joining {
+impl JoiningNode {
     /// Registers the node, which takes roles from then on. Its workers must be running.
     /// `recording`: the file to which all input of its core is written.
     ///
@@ -125,7 +125,7 @@ impl Joining {
         let recorder = recording.map(|path| record_to(path, &start)).transpose()?;
         let map_path = self.map_file.path().to_owned();
         let (handed_over, is_handed_over) = watch::channel(false);
-        let parts = roles_thread::Parts {
+        let parts = roles_thread::RolesThreadInputs {
             start,
             inbox: self.messages,
             links: std::mem::take(&mut self.links),
@@ -143,7 +143,7 @@ impl Joining {
             .name("weir-roles".into())
             .spawn(move || roles_thread::run(parts))
             .map_err(Failure::Control)?;
-        let shutdown_notice = ShutdownNotice {
+        let shutdown_notice = NodeShutdownNotice {
             etcd,
             name: self.name,
             boot_ids: self.boot_ids,
@@ -201,7 +201,7 @@ impl Membership {
     }
 
     /// Withdraws the routes and ends the roles thread; the workers go on until they are stopped.
-    pub(crate) fn withdraw(self) -> ShutdownNotice {
+    pub(crate) fn withdraw(self) -> NodeShutdownNotice {
         let _ = self.inbox.send(Notice::End);
         let end = Instant::now() + ROLES_END_MAX;
         while !self.thread.is_finished() && Instant::now() < end {
@@ -218,7 +218,7 @@ impl Membership {
     }
 }
 
-impl ShutdownNotice {
+impl NodeShutdownNotice {
     /// Sends the shutdown notice: the node has gone, and nothing of it can come back, so the
     /// remaining members may have its lanes at once. Must be called when no worker runs any more.
     pub(crate) fn say(self) {

@@ -27,7 +27,7 @@ mod roles_thread;
 mod show;
 mod worker_part;
 
-pub(crate) use join::Joining;
+pub(crate) use join::JoiningNode;
 pub(crate) use member_board::MemberBoard;
 pub(crate) use membership::Membership;
 pub(crate) use weir_node_core::HAND_OVER_MAX;

@@ -26,7 +26,7 @@ use weir_routes::{SharedWords, WorkerIndex};
 use super::bird_thread::BirdSide;
 use super::etcd_tasks::EtcdTasks;
 use super::guard_thread::GuardThread;
-use super::inbox::{Inbox, Receiver};
+use super::inbox::{Inbox, InboxReceiver};
 use super::key_state::KeyState;
 use super::map_file::MapFile;
 use super::member_board::MemberBoard;
@@ -42,9 +42,9 @@ const MESSAGES_MAX: usize = 4096;
 const SHOW_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The parts that the thread begins with.
-pub(super) struct Parts {
+pub(super) struct RolesThreadInputs {
     pub start: CoreStart,
-    pub inbox: Receiver,
+    pub inbox: InboxReceiver,
     pub links: Vec<WorkerLink>,
     pub node: Arc<Node>,
     pub etcd: Arc<EtcdTasks>,
@@ -63,7 +63,7 @@ pub(super) struct Parts {
 /// The core, and the other state of the node that is shown.
 pub(super) struct RolesThread {
     pub(super) core: Core,
-    pub(super) inbox: Receiver,
+    pub(super) inbox: InboxReceiver,
     links: Vec<WorkerLink>,
     pub(super) node: Arc<Node>,
     pub(super) etcd: Arc<EtcdTasks>,
@@ -88,7 +88,7 @@ pub(super) struct RolesThread {
 }
 
 /// Runs until the core has ended, with the map on disk.
-pub(super) fn run(parts: Parts) {
+pub(super) fn run(parts: RolesThreadInputs) {
     let workers = parts.links.len();
     let mut thread = RolesThread {
         core: Core::new(Duration::ZERO, parts.start),

@@ -20,7 +20,7 @@ use crate::board::Gauge;
 
 /// A worker's view of its peers, written by that worker alone.
 #[derive(Debug)]
-pub(crate) struct Signs {
+pub(crate) struct WorkerSigns {
     /// Heartbeats of each peer as the worker has last seen them, by the peer's index.
     peers: [PeerGauges; PEERS_MAX],
     /// Slots that have ended.
@@ -64,7 +64,7 @@ impl PeerGauges {
     }
 }
 
-impl Signs {
+impl WorkerSigns {
     fn none() -> Self {
         let peers = std::array::from_fn(|_| PeerGauges::none());
         Self { peers, slots: Gauge::default() }
@@ -88,7 +88,7 @@ pub(crate) struct ThreadLink {
     commands: Receiver<WorkerCommand>,
     is_ordered: Arc<AtomicBool>,
     inbox: WorkerSender,
-    signs: Arc<Signs>,
+    signs: Arc<WorkerSigns>,
     /// Numbers of the shards that had packets in a slot.
     busy: Producer<u32>,
 }
@@ -98,7 +98,7 @@ pub(crate) struct ThreadLink {
 pub(super) struct WorkerLink {
     commands: Sender<WorkerCommand>,
     is_ordered: Arc<AtomicBool>,
-    pub(super) signs: Arc<Signs>,
+    pub(super) signs: Arc<WorkerSigns>,
     pub(super) busy: Consumer<u32>,
 }
 
@@ -114,7 +114,7 @@ pub(super) fn worker_part(
     // map.
     let (orders_in, commands) = channel();
     let is_ordered = Arc::new(AtomicBool::new(false));
-    let signs = Arc::new(Signs::none());
+    let signs = Arc::new(WorkerSigns::none());
     // Room for a few slots: the other end empties the ring once a slot.
     let (busy, busy_out) = RingBuffer::new(4 * shards_max + 64);
     let link = ThreadLink {
@@ -141,7 +141,7 @@ impl WorkerLink {
     #[cfg(test)]
     pub(super) fn for_test() -> (Self, Receiver<WorkerCommand>) {
         let (commands, taken) = channel();
-        let signs = Arc::new(Signs::none());
+        let signs = Arc::new(WorkerSigns::none());
         let busy = RingBuffer::new(1).1;
         (Self { commands, is_ordered: Arc::default(), signs, busy }, taken)
     }
