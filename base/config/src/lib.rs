@@ -6,8 +6,8 @@
 //!                     +------------- findings: line, column --------+--> or every error at once
 //! ```
 //!
-//! There are three kinds of files: a single node ([`Config`]), a node of a cluster ([`MemberFile`]) and
-//! the cluster file ([`Desired`]). Parsing is a pure function of the text: it examines no file,
+//! There are three kinds of files: a single node ([`Config`]), a node of a cluster ([`MemberFile`])
+//! and the cluster file ([`Desired`]). Parsing is a pure function of the text: it examines no file,
 //! device or core of the machine. Syntax errors are reported alone, since later errors would be
 //! guesses; all others are reported together.
 

@@ -12,7 +12,8 @@ use crate::cluster_types::TlsSettings;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     pub node: NodeSettings,
-    /// The workers, at least one; in file order. `ShardSettings::worker` is an index into this list.
+    /// The workers, at least one; in file order. `ShardSettings::worker` is an index into this
+    /// list.
     pub workers: Vec<WorkerSettings>,
     pub access: Access,
     pub nat: NatSettings,
@@ -342,8 +343,8 @@ pub struct Fragments {
 /// `[limits]`: the most that one home may take of the resources that all homes of a worker share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LimitSettings {
-    /// Sessions of a home (RFC 6888 REQ-5). `None`: `NatSettings::flows_per_subscriber`, or a share of
-    /// `NatSettings::flows_max`.
+    /// Sessions of a home (RFC 6888 REQ-5). `None`: `NatSettings::flows_per_subscriber`, or a share
+    /// of `NatSettings::flows_max`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flows: Option<u32>,
     /// Sessions of a home that share a port with an older one. `None`: a share of

@@ -11,8 +11,8 @@
 //!   in a simulator        the same claim, mirror and link --orders--> a model of etcd
 //! ```
 //!
-//! [`EtcdLink`](link::EtcdLink), [`Claim`](claim::Claim) and [`MirrorClient`](mirror::MirrorClient) decide,
-//! without I/O and clock: requests, events and the time go in, orders and events come out
+//! [`EtcdLink`](link::EtcdLink), [`Claim`](claim::Claim) and [`MirrorClient`](mirror::MirrorClient)
+//! decide, without I/O and clock: requests, events and the time go in, orders and events come out
 //! ([`message`]). A simulator runs them unchanged, and so can any program that has a link of its
 //! own, over a [`Transport`]. The transport and the loop do the I/O and decide nothing. Everything
 //! is bounded: queues, lists, the time of a request, and the pace of attempts.

@@ -23,8 +23,8 @@ pub enum CoreAction {
     /// The loss to shards if a worker ends: it decides how long the guard may wait for one that
     /// hangs.
     SetStake { worker: usize, stake: Stake },
-    /// The map is to be written to disk. [`CoreEvent::Saved`](crate::CoreEvent::Saved) answers; until then
-    /// no other save follows.
+    /// The map is to be written to disk. [`CoreEvent::Saved`](crate::CoreEvent::Saved) answers;
+    /// until then no other save follows.
     Save(Box<KnownMap>),
     /// The keys of etcd are to be mirrored, and the node registered with this record.
     Join(Box<NodeRecord>),
@@ -32,8 +32,8 @@ pub enum CoreAction {
     Register(Box<NodeRecord>),
     /// Nothing is left to be handed over, or it takes too long: the node may end.
     HandedOver,
-    /// Follows [`CoreEvent::End`](crate::CoreEvent::End): the map is on disk. Next, routes are withdrawn
-    /// and workers ended, and then the shutdown notice is sent
+    /// Follows [`CoreEvent::End`](crate::CoreEvent::End): the map is on disk. Next, routes are
+    /// withdrawn and workers ended, and then the shutdown notice is sent
     /// ([`ShutdownNotice`](crate::shutdown_notice::ShutdownNotice)).
     Ended,
 }

@@ -19,13 +19,14 @@ pub enum CoreEvent {
     /// For a node that started without etcd: etcd answers, and holds the cluster that the node
     /// knows, or the one of this id.
     ClusterFound(Result<(), String>),
-    /// The result of the write of a shard's entry ([`CoreAction::Write`](crate::CoreAction::Write)).
+    /// The result of the write of a shard's entry
+    /// ([`CoreAction::Write`](crate::CoreAction::Write)).
     Written {
         shard: ShardId,
         how: WriteResult,
     },
-    /// A save of the map has ended ([`CoreAction::Save`](crate::CoreAction::Save)): it is on disk, or
-    /// failed for this reason.
+    /// A save of the map has ended ([`CoreAction::Save`](crate::CoreAction::Save)): it is on disk,
+    /// or failed for this reason.
     Saved(Result<(), String>),
     Guard(GuardNews),
     Worker {

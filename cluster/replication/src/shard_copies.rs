@@ -36,8 +36,8 @@ pub(super) struct Feed {
 /// The copies of one lane of the shard.
 #[derive(Debug)]
 pub(super) struct LaneCopy {
-    /// Peers that have copies from here, and the same list as [`weir_stream::StreamEndpoint::tell`] takes
-    /// it.
+    /// Peers that have copies from here, and the same list as [`weir_stream::StreamEndpoint::tell`]
+    /// takes it.
     pub(super) outgoing: Vec<OutgoingCopy>,
     pub(super) readers: Vec<PeerIndex>,
     feeds: Vec<Feed>,

@@ -398,7 +398,8 @@ impl Roles {
         self.workers.get_mut(worker)?.commands.pop_front()
     }
 
-    /// Returns changes that are to be written now, `max` at most; `RolesInput::Written` answers each.
+    /// Returns changes that are to be written now, `max` at most; `RolesInput::Written` answers
+    /// each.
     pub fn take_changes(&mut self, max: usize) -> Vec<EntryChange> {
         let Self { workers, shared, set_back, .. } = self;
         let mut changes = Vec::new();
@@ -414,8 +415,8 @@ impl Roles {
         self.workers.get(worker).map_or(0, |worker| worker.routes_number)
     }
 
-    /// Returns the routes that a worker wants now, by shard; `RolesInput::RoutesOut` reports when they
-    /// are out.
+    /// Returns the routes that a worker wants now, by shard; `RolesInput::RoutesOut` reports when
+    /// they are out.
     pub fn wanted_routes(&self, worker: usize) -> Vec<WantedRoute> {
         self.workers.get(worker).map(WorkerRoles::wanted_routes).unwrap_or_default()
     }

@@ -67,8 +67,9 @@ pub(crate) struct DatagramHeader {
 
 impl DatagramHeader {
     /// # Errors
-    /// [`DatagramRefusal::Truncated`] if there are too few bytes for header and tag, [`DatagramRefusal::Malformed`]
-    /// if the datagram is of another protocol, of an unknown kind, or too long.
+    /// [`DatagramRefusal::Truncated`] if there are too few bytes for header and tag,
+    /// [`DatagramRefusal::Malformed`] if the datagram is of another protocol, of an unknown kind,
+    /// or too long.
     #[inline]
     pub(crate) fn parse(bytes: &[u8]) -> Result<DatagramHeader, DatagramRefusal> {
         if bytes.len() < HEADER_LEN + TAG_LEN {

@@ -20,10 +20,10 @@ pub trait Source {
     /// it.
     fn slots(&self, shard: ShardId, lane: Lane) -> u32;
 
-    /// Walks over slots: adds a [`Create`](crate::RecordKind::Create) for each live one, and for each run
-    /// of others a [`Clear`](crate::RecordKind::Clear), whose version no earlier record of the run
-    /// exceeds; runs reach to the end of `slots`, however far that is. Looks at no more than
-    /// `budget` slots that exist.
+    /// Walks over slots: adds a [`Create`](crate::RecordKind::Create) for each live one, and for
+    /// each run of others a [`Clear`](crate::RecordKind::Clear), whose version no earlier record of
+    /// the run exceeds; runs reach to the end of `slots`, however far that is. Looks at no more
+    /// than `budget` slots that exist.
     ///
     /// Returns the slot to go on from: `slots.end` if all records were added, or that of the record
     /// which `room` did not take.

@@ -13,8 +13,8 @@
 //!
 //! - [`Worker`] owns the engine and runs the turn.
 //! - [`ClusterMember`] is a worker's part of a turn in a cluster; a node of its own has none.
-//! - [`Ports`] is where frames come from and go to, [`RolesLink`] joins a worker with the threads that
-//!   watch and command it.
+//! - [`Ports`] is where frames come from and go to, [`RolesLink`] joins a worker with the threads
+//!   that watch and command it.
 //! - [`to_log`] converts block events of the NAT to those of the block log.
 //! - [`Rings`] and [`LocalLink`] are both in ordinary memory, for drivers of one thread.
 //!

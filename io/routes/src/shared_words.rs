@@ -19,8 +19,8 @@
 //! Every word has one writer. The fence word counts, so that an acknowledgement of the third fence
 //! cannot be mistaken for one of the fourth: a worker is fenced while the word differs from the
 //! number it has acknowledged, and routes are set under such a number (see
-//! [`GuardRequest::Set`](crate::protocol::GuardRequest::Set)). The memory is a sealed memfd of fixed length
-//! and outlives the guard, so a new guard continues the counts.
+//! [`GuardRequest::Set`](crate::protocol::GuardRequest::Set)). The memory is a sealed memfd of
+//! fixed length and outlives the guard, so a new guard continues the counts.
 #![allow(unsafe_code)]
 
 use std::fs::File;

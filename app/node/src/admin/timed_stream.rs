@@ -1,4 +1,5 @@
-//! A stream that reports reads and writes to its [`ClientConnection`], and a body that reports its end.
+//! A stream that reports reads and writes to its [`ClientConnection`], and a body that reports its
+//! end.
 
 use std::io;
 use std::pin::Pin;
