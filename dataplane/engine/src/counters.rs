@@ -225,11 +225,11 @@ impl EngineCounters {
     }
 }
 
-fn store_mac(place: &AtomicU64, Mac([a, b, c, d, e, f]): Mac) {
-    place.store(u64::from_be_bytes([0, 0, a, b, c, d, e, f]), Relaxed);
+fn store_mac(cell: &AtomicU64, Mac([a, b, c, d, e, f]): Mac) {
+    cell.store(u64::from_be_bytes([0, 0, a, b, c, d, e, f]), Relaxed);
 }
 
-fn load_mac(place: &AtomicU64) -> Mac {
-    let [_, _, a, b, c, d, e, f] = place.load(Relaxed).to_be_bytes();
+fn load_mac(cell: &AtomicU64) -> Mac {
+    let [_, _, a, b, c, d, e, f] = cell.load(Relaxed).to_be_bytes();
     Mac([a, b, c, d, e, f])
 }

@@ -147,8 +147,8 @@ impl<F> FragmentCache<F> {
         let key = HashKey::new(seed);
         let FragmentLimits { datagrams_max, held_max, held_per_datagram_max, .. } = limits;
         let percent = usize::from(limits.percent).clamp(1, 100);
-        let room = |places: usize, least: usize| {
-            Room::new(places, (places * percent / 100).max(least), key.clone())
+        let room = |slots: usize, least: usize| {
+            Room::new(slots, (slots * percent / 100).max(least), key.clone())
         };
         let (up, early) = (datagrams_max / 2, held_max / 2);
         let away = (datagrams_max - up) / 4;
@@ -320,8 +320,8 @@ impl<F> FragmentCache<F> {
             "fragments-from-internet",
         ];
         std::array::from_fn(|kind| {
-            let (used, places) = self.rooms[kind].usage();
-            TableUse::new(names[kind], u64::from(used), u64::from(places))
+            let (used, slots) = self.rooms[kind].usage();
+            TableUse::new(names[kind], u64::from(used), u64::from(slots))
         })
     }
 
@@ -352,12 +352,12 @@ impl<F> FragmentCache<F> {
         let Some(datagram) = self.datagrams[entry as usize].take() else {
             return EarlyFragments::NONE;
         };
-        let (early, places) = match datagram.state {
+        let (early, slots) = match datagram.state {
             DatagramState::Known { .. } => (EarlyFragments::NONE, 1),
             DatagramState::Early(early) => (early, early.count),
         };
         let room = &mut self.rooms[datagram.kind as usize];
-        room.leave(datagram.member, entry, places, &mut self.party_links);
+        room.leave(datagram.member, entry, slots, &mut self.party_links);
         self.by_age.remove(&mut self.age_links, entry);
         self.index.remove(&datagram.key);
         self.free.push(entry);

@@ -67,7 +67,7 @@ struct RoomParty {
 /// A number of slots, and how many of them each party uses.
 #[derive(Debug)]
 pub(crate) struct Room {
-    places: u32,
+    slots: u32,
     /// Largest number of slots for one party.
     share: u32,
     used: u32,
@@ -84,33 +84,33 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Makes a room with `places` slots, of which one party may use `share`: between 1 and
-    /// `places`, if there are any.
-    pub(crate) fn new(places: usize, share: usize, key: HashKey) -> Self {
+    /// Makes a room with `slots` slots, of which one party may use `share`: between 1 and
+    /// `slots`, if there are any.
+    pub(crate) fn new(slots: usize, share: usize, key: HashKey) -> Self {
         let nobody = RoomParty { party: Party::Remote(0), used: 0, datagrams: EntryList::EMPTY };
         Self {
-            places: places as u32,
-            share: share.clamp(1, places.max(1)) as u32,
+            slots: slots as u32,
+            share: share.clamp(1, slots.max(1)) as u32,
             used: 0,
             // Twice the number: a map that is at most half full re-hashes in place and never
             // allocates.
-            index: HashMap::with_capacity_and_hasher(places * 2, key),
-            members: vec![nobody; places].into(),
-            free: (0..places as u32).rev().collect(),
-            links: vec![EntryLinks::NONE; places].into(),
-            by_use: vec![EntryList::EMPTY; share.clamp(1, places.max(1)) + 1].into(),
+            index: HashMap::with_capacity_and_hasher(slots * 2, key),
+            members: vec![nobody; slots].into(),
+            free: (0..slots as u32).rev().collect(),
+            links: vec![EntryLinks::NONE; slots].into(),
+            by_use: vec![EntryList::EMPTY; share.clamp(1, slots.max(1)) + 1].into(),
             most: 0,
         }
     }
 
     /// True if the room has no slots at all.
     pub(crate) fn is_none(&self) -> bool {
-        self.places == 0
+        self.slots == 0
     }
 
     /// Returns the number of used slots and of all slots.
     pub(crate) fn usage(&self) -> (u32, u32) {
-        (self.used, self.places)
+        (self.used, self.slots)
     }
 
     /// Returns the datagram to remove before `party` can use one more slot; `None`: there is a slot
@@ -118,7 +118,7 @@ impl Room {
     pub(crate) fn to_go(&self, party: &Party) -> Option<u32> {
         let member = self.index.get(party).copied();
         let used = member.map_or(0, |member| self.members[member as usize].used);
-        if used < self.share && self.used < self.places {
+        if used < self.share && self.used < self.slots {
             return None;
         }
         // With one more slot the party would use the most, if it does not already.
@@ -159,14 +159,14 @@ impl Room {
         &mut self,
         member: u32,
         datagram: u32,
-        places: u32,
+        slots: u32,
         links: &mut [EntryLinks],
     ) {
         let RoomParty { party, used, ref mut datagrams } = self.members[member as usize];
         datagrams.remove(links, datagram);
-        self.used -= places;
-        self.list(member, used - places);
-        if used == places {
+        self.used -= slots;
+        self.list(member, used - slots);
+        if used == slots {
             self.index.remove(&party);
             self.free.push(member);
         }
@@ -190,7 +190,7 @@ impl Room {
     /// Asserts that every sum is consistent.
     #[cfg(test)]
     pub(crate) fn audit(&self) {
-        assert!(self.used <= self.places);
+        assert!(self.used <= self.slots);
         let live: Vec<_> =
             self.index.values().map(|&member| self.members[member as usize]).collect();
         assert_eq!(live.iter().map(|member| member.used).sum::<u32>(), self.used);

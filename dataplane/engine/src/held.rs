@@ -43,7 +43,7 @@ pub(crate) struct HeldFrames<F> {
     slots: Box<[HeldFrame<F>]>,
     free: u32,
     held: usize,
-    /// Indexed by [`Batch::place`].
+    /// Indexed by [`Batch::index`].
     lists: Box<[BatchList]>,
     /// Time of the last check for late frames.
     pub(crate) looked_ms: u64,
@@ -73,7 +73,7 @@ impl<F> HeldFrames<F> {
             aside: Output::new(),
             slots: (0..held_max).map(slot).collect(),
             free: if held_max == 0 { NONE } else { 0 },
-            lists: vec![BatchList::EMPTY; Batch::PLACES].into_boxed_slice(),
+            lists: vec![BatchList::EMPTY; Batch::INDEXES].into_boxed_slice(),
             ..Self::none()
         }
     }
@@ -103,7 +103,7 @@ impl<F> HeldFrames<F> {
     }
 
     fn list(&mut self, batch: Batch) -> &mut BatchList {
-        &mut self.lists[batch.place()]
+        &mut self.lists[batch.index()]
     }
 
     /// Adds a frame. The caller has checked that there is room.

@@ -212,7 +212,7 @@ impl Gateways {
         pins: &[Mac],
         header: LinkHeader,
     ) -> Self {
-        let neighbor = |(place, address): (usize, u32)| match pins.get(place) {
+        let neighbor = |(index, address): (usize, u32)| match pins.get(index) {
             Some(&pin) => Neighbor::pinned(address, RequestPace::REFRESH, pin),
             None => Neighbor::new(address, RequestPace::REFRESH),
         };

@@ -41,7 +41,7 @@ const SEEN_WORDS: usize = BURST_MAX * 16 / 64;
 
 /// Returns the word and the bit of a hash in `seen`.
 #[inline]
-fn place(hash: Hash) -> (usize, u64) {
+fn seen_bit(hash: Hash) -> (usize, u64) {
     (hash.0 as usize / 64 % SEEN_WORDS, 1 << (hash.0 % 64))
 }
 
@@ -57,13 +57,13 @@ impl<F: Frame> NewFlows<F> {
     /// True if a packet with this hash waits.
     #[inline]
     fn has(&self, hash: Hash) -> bool {
-        let (word, bit) = place(hash);
+        let (word, bit) = seen_bit(hash);
         self.seen[word] & bit != 0 && self.packets.iter().any(|one| one.packet.hash == hash)
     }
 
     #[inline]
     fn push(&mut self, frame: F, packet: &Upstream, home: Hash, is_behind: bool) {
-        let (word, bit) = place(packet.hash);
+        let (word, bit) = seen_bit(packet.hash);
         self.seen[word] |= bit;
         self.frames.push(frame);
         let (packet, subscriber, opening) = (*packet, None, None);

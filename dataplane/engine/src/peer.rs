@@ -62,34 +62,34 @@ impl RedirectPeers {
         self.peers_max > 0
     }
 
-    fn place(&self, address: u32) -> Result<usize, usize> {
+    fn position(&self, address: u32) -> Result<usize, usize> {
         self.all.binary_search_by_key(&address, |peer| peer.address)
     }
 
     /// Adds a peer; false if there is no room.
     fn add(&mut self, address: Ipv4Addr) -> bool {
-        let Err(place) = self.place(address.to_bits()) else { return true };
+        let Err(position) = self.position(address.to_bits()) else { return true };
         if self.all.len() >= self.peers_max {
             return false;
         }
         let is_near = self.subnet.contains(&address);
         let neighbor = is_near.then(|| Neighbor::new(address.to_bits(), RequestPace::REFRESH));
         let (address, redirects) = (address.to_bits(), Redirects::Refused);
-        self.all.insert(place, RedirectPeer { address, redirects, neighbor });
+        self.all.insert(position, RedirectPeer { address, redirects, neighbor });
         self.next_request_ms = 0;
         true
     }
 
     fn remove(&mut self, address: Ipv4Addr) {
-        if let Ok(place) = self.place(address.to_bits()) {
-            self.all.remove(place);
+        if let Ok(position) = self.position(address.to_bits()) {
+            self.all.remove(position);
         }
     }
 
     /// Returns the header that takes a packet to a peer; `None` if the address is no peer's, or if
     /// the peer or every gateway does not answer.
     pub(crate) fn header_to(&self, address: u32, gateways: &Gateways) -> Option<LinkHeader> {
-        let peer = &self.all[self.place(address).ok()?];
+        let peer = &self.all[self.position(address).ok()?];
         match &peer.neighbor {
             Some(neighbor) => neighbor.mac().map(|mac| self.header.to(mac)),
             None => gateways.choose(address).copied(),
@@ -98,12 +98,12 @@ impl RedirectPeers {
 
     /// Returns how packets are redirected; `None` if the address is no peer's.
     pub(crate) fn redirects(&self, address: u32) -> Option<Redirects> {
-        self.place(address).ok().map(|place| self.all[place].redirects)
+        self.position(address).ok().map(|position| self.all[position].redirects)
     }
 
     fn set_redirects(&mut self, address: Ipv4Addr, redirects: Redirects) {
-        if let Ok(place) = self.place(address.to_bits()) {
-            self.all[place].redirects = redirects;
+        if let Ok(position) = self.position(address.to_bits()) {
+            self.all[position].redirects = redirects;
         }
     }
 
@@ -115,8 +115,8 @@ impl RedirectPeers {
         is_answer: bool,
         now_ms: u64,
     ) -> ArpOutcome {
-        let Ok(place) = self.place(address) else { return ArpOutcome::Nothing };
-        let Some(neighbor) = &mut self.all[place].neighbor else { return ArpOutcome::Nothing };
+        let Ok(position) = self.position(address) else { return ArpOutcome::Nothing };
+        let Some(neighbor) = &mut self.all[position].neighbor else { return ArpOutcome::Nothing };
         let heard = neighbor.hear(mac, is_answer, now_ms);
         self.next_request_ms = self.next_request_ms.min(neighbor.next_request_ms());
         heard

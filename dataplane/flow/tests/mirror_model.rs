@@ -41,7 +41,7 @@ enum News {
 }
 
 impl News {
-    fn place(self) -> (u32, u32) {
+    fn slab_and_slot(self) -> (u32, u32) {
         match self {
             News::Create { slab, slot, .. } | News::Delete { slab, slot, .. } => (slab, slot),
         }
@@ -59,7 +59,7 @@ impl Dice {
 
 /// Applies a change as a replica does.
 fn apply(mirror: &mut Slabs<Flow>, news: News) {
-    let (slab, slot) = news.place();
+    let (slab, slot) = news.slab_and_slot();
     let held = mirror.id_of(SlabId(slab), slot);
     let version_held = held.map_or(0, |id| mirror.get(id).version());
     let live = held.filter(|&id| mirror.get(id).is_live());
@@ -111,7 +111,7 @@ fn history(owner: &mut Slabs<Flow>, dice: &mut Dice, steps: usize) -> Vec<News> 
 fn shuffle(news: &mut [News], dice: &mut Dice) {
     for _ in 0..news.len() * 4 {
         let at = dice.below(news.len() - 1);
-        if news[at].place() != news[at + 1].place() {
+        if news[at].slab_and_slot() != news[at + 1].slab_and_slot() {
             news.swap(at, at + 1);
         }
     }
@@ -146,7 +146,7 @@ fn goes_on(mirror: &mut Slabs<Flow>, news: &[News]) {
     let mut last: HashMap<(u32, u32), u32> = HashMap::new();
     for item in news {
         let (News::Create { version, .. } | News::Delete { version, .. }) = *item;
-        let known = last.entry(item.place()).or_default();
+        let known = last.entry(item.slab_and_slot()).or_default();
         *known = (*known).max(version);
     }
     let mut taken: HashMap<(u32, u32), u32> = HashMap::new();
@@ -189,7 +189,9 @@ fn goes_on(mirror: &mut Slabs<Flow>, news: &[News]) {
 /// Returns some slot of the slab that holds this version; live records of a slab may share a
 /// version.
 fn mirror_slot(taken: &HashMap<(u32, u32), u32>, slab: u32, flow: &Flow) -> u32 {
-    let found = taken.iter().find(|(place, version)| place.0 == slab && **version == flow.version);
+    let found = taken
+        .iter()
+        .find(|(slab_and_slot, version)| slab_and_slot.0 == slab && **version == flow.version);
     found.expect("every live record has an entry in `taken`").0.1
 }
 

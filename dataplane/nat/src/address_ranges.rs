@@ -122,17 +122,17 @@ impl AddressRanges {
         if !is_near {
             return None;
         }
-        let place = (self.pages[(address >> 16) as usize] + (address >> 8 & 255)) as usize;
-        let first = self.ranges.get(self.firsts[place] as usize)?;
+        let page_index = (self.pages[(address >> 16) as usize] + (address >> 8 & 255)) as usize;
+        let first = self.ranges.get(self.firsts[page_index] as usize)?;
         match first.first <= address && address <= first.last {
             true => Some(first.shard),
-            false => self.search(place, address),
+            false => self.search(page_index, address),
         }
     }
 
     #[inline(never)]
-    fn search(&self, place: usize, address: u32) -> Option<ShardIndex> {
-        let (start, end) = (self.firsts[place] as usize, self.firsts[place + 1] as usize);
+    fn search(&self, page_index: usize, address: u32) -> Option<ShardIndex> {
+        let (start, end) = (self.firsts[page_index] as usize, self.firsts[page_index + 1] as usize);
         let at = start + self.ranges[start..end].partition_point(|range| range.last < address);
         let range = self.ranges.get(at)?;
         (range.first <= address).then_some(range.shard)

@@ -168,13 +168,13 @@ impl Nat {
         budget: usize,
         out: &mut Vec<SubscriberPart>,
     ) -> bool {
-        let places = self.subscribers.home_places();
+        let positions = self.subscribers.home_positions();
         let mut left = budget.min(out.capacity() - out.len());
-        while left > 0 && cursor.place < places {
+        while left > 0 && cursor.position < positions {
             left -= 1;
-            let found = self.subscribers.home_at(cursor.place, outer);
+            let found = self.subscribers.home_at(cursor.position, outer);
             let Some(slot) = found else {
-                cursor.next_place();
+                cursor.next_position();
                 continue;
             };
             let identity = self.subscribers.identity(slot);
@@ -192,10 +192,10 @@ impl Nat {
             left -= shown;
             cursor.blocks += shown as u32;
             if shown == blocks.len() {
-                cursor.next_place();
+                cursor.next_position();
             }
         }
-        cursor.place < places
+        cursor.position < positions
     }
 
     /// Appends the next homes that hold state to `out`, without their blocks; with `shard`, those
@@ -273,7 +273,7 @@ impl Nat {
 }
 
 impl SubscriberCursor {
-    fn next_place(&mut self) {
-        *self = Self { place: self.place + 1, ..Self::default() };
+    fn next_position(&mut self) {
+        *self = Self { position: self.position + 1, ..Self::default() };
     }
 }

@@ -159,8 +159,8 @@ impl Nat {
     /// Takes the mapping's port in its block, which becomes the home's; returns the home's slot.
     #[inline]
     fn hold_port(&mut self, id: RecordId, mapping: &Mapping, block: BlockId) -> Option<u32> {
-        let place = self.ports.place_of(block, mapping.protocol, mapping.public_port);
-        if self.ports.is_taken(place) {
+        let port_bit = self.ports.bit_of(block, mapping.protocol, mapping.public_port);
+        if self.ports.is_taken(port_bit) {
             self.evict_holder(id, mapping)?;
         }
         let home = mapping.home();
@@ -168,7 +168,7 @@ impl Nat {
             Some(owner) if self.subscribers.is_of(owner, &home) => owner,
             former => self.claim(mapping, &home, block, former)?,
         };
-        self.ports.take_at(place, block, mapping.shard, mapping.protocol);
+        self.ports.take_at(port_bit, block, mapping.shard, mapping.protocol);
         self.subscribers.get_mut(subscriber).ports_used[mapping.protocol.space()] += 1;
         Some(subscriber)
     }

@@ -46,12 +46,12 @@ impl Batch {
 
     /// Returns an index that differs from those of all other batches that are open at the same
     /// time.
-    pub fn place(self) -> usize {
+    pub fn index(self) -> usize {
         self.0 as usize % NUMBERS
     }
 
-    /// Number of indexes that [`place`](Self::place) returns.
-    pub const PLACES: usize = NUMBERS;
+    /// Number of indexes that [`index`](Self::index) returns.
+    pub const INDEXES: usize = NUMBERS;
 }
 
 /// What a packet must wait for before it may leave.
@@ -282,7 +282,7 @@ impl Nat {
         let has_changes =
             commits.changed.back().is_some_and(|last| last.number == commits.open as u8);
         if has_changes && commits.open - commits.over < OPEN_MAX {
-            commits.ends[Batch(commits.open).place()] = end;
+            commits.ends[Batch(commits.open).index()] = end;
             commits.open += 1;
         }
     }
@@ -297,7 +297,7 @@ impl Nat {
             committed <= self.journal_end(),
             "replicas have acknowledged more than the journal holds"
         );
-        self.oldest_batch().filter(|batch| self.commits.ends[batch.place()] <= committed)
+        self.oldest_batch().filter(|batch| self.commits.ends[batch.index()] <= committed)
     }
 
     /// Returns the oldest batch that is closed and not over.
@@ -342,7 +342,7 @@ impl Nat {
     pub fn journal_unawaited(&self) -> u64 {
         match self.commits.changed.is_empty() {
             true => self.journal_end(),
-            false => self.commits.ends[Batch(self.commits.over).place()],
+            false => self.commits.ends[Batch(self.commits.over).index()],
         }
     }
 
@@ -363,7 +363,7 @@ impl Nat {
         let commits = &mut self.commits;
         assert!(batch.0 == commits.over + 1 || batch.0 == commits.over, "batches end in order");
         commits.over = batch.0;
-        let is_its = |changed: &&ChangedRecord| usize::from(changed.number) == batch.place();
+        let is_its = |changed: &&ChangedRecord| usize::from(changed.number) == batch.index();
         commits.changed.front().filter(is_its)?;
         commits.changed.pop_front()
     }

@@ -67,11 +67,12 @@ impl Nat {
         match flush.home {
             _ if !flush.ids.is_empty() => {}
             None => self.find_home(flush),
-            Some((home, place)) => {
+            Some((home, home_position)) => {
                 // Between two pieces the home may have gone and its slot may have been given to
                 // another.
                 let is_still_it = self.is_home(home, flush.outer);
-                let next = if is_still_it { self.find_piece(home, place, flush) } else { None };
+                let next =
+                    if is_still_it { self.find_piece(home, home_position, flush) } else { None };
                 if next.is_none() && flush.ids.is_empty() {
                     flush.home = None;
                 } else {
@@ -80,12 +81,12 @@ impl Nat {
             }
         }
         self.end_some(flush, now);
-        flush.home.is_some() || flush.next_home < self.subscribers.home_places()
+        flush.home.is_some() || flush.next_home < self.subscribers.home_positions()
     }
 
     fn find_home(&self, flush: &mut Flush) {
-        let places = self.subscribers.home_places();
-        let end = places.min(flush.next_home.saturating_add(LOOKS_PER_PIECE));
+        let positions = self.subscribers.home_positions();
+        let end = positions.min(flush.next_home.saturating_add(LOOKS_PER_PIECE));
         while flush.home.is_none() && flush.next_home < end {
             let home = self.subscribers.home_at(flush.next_home, flush.outer);
             flush.home = home.map(|home| (home, FlushPosition::Start));
@@ -129,10 +130,10 @@ impl Nat {
     fn find_piece(
         &self,
         home: u32,
-        place: FlushPosition,
+        home_position: FlushPosition,
         flush: &mut Flush,
     ) -> Option<FlushPosition> {
-        match place {
+        match home_position {
             FlushPosition::Done => None,
             FlushPosition::Start if self.policy.enabled => {
                 let position = self.subscribers.blocks(home).len().checked_sub(1)?;

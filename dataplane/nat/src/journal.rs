@@ -65,7 +65,7 @@ struct Mark {
     slab: SlabId,
     version: u32,
     /// Id of the record; for a record that ended, its slot.
-    place: u32,
+    record: u32,
 }
 
 /// The ring of marks.
@@ -121,7 +121,7 @@ impl Journal {
         version: u32,
         id: RecordId,
     ) -> bool {
-        self.push(Mark { news, table, slab, version, place: id.0 })
+        self.push(Mark { news, table, slab, version, record: id.0 })
     }
 
     /// Voids the marks of a shard that is gone. They keep their positions, which callers may count.
@@ -155,7 +155,7 @@ impl Nat {
             table: RecordTable::Mappings,
             slab,
             version,
-            place: id.0,
+            record: id.0,
         };
         if self.journal.push(mark) {
             mapping.flags |= Mapping::MARKED;
@@ -205,13 +205,13 @@ impl Nat {
         if !(lane.is_replicated && lane.is_owned) || is_told {
             return;
         }
-        let place = match news {
+        let record = match news {
             MarkKind::Ended => self.mappings.slot_of(id),
             _ => id.0,
         };
         let mapping = self.mappings.get_mut(id);
         let version = mapping.version();
-        if self.journal.push(Mark { news, table: RecordTable::Mappings, slab, version, place }) {
+        if self.journal.push(Mark { news, table: RecordTable::Mappings, slab, version, record }) {
             mapping.flags |= Mapping::MARKED;
         } else if news != MarkKind::Answered {
             self.lose_mark(slab);
@@ -248,13 +248,13 @@ impl Nat {
         if session.is_address() || !(lane.is_replicated && lane.is_owned) || is_told {
             return;
         }
-        let place = match news {
+        let record = match news {
             MarkKind::Ended => self.sessions.slot_of(id),
             _ => id.0,
         };
         let session = self.sessions.get_mut(id);
         let version = session.version();
-        if self.journal.push(Mark { news, table: RecordTable::Sessions, slab, version, place }) {
+        if self.journal.push(Mark { news, table: RecordTable::Sessions, slab, version, record }) {
             session.set_marked(true);
         } else {
             self.lose_mark(slab);
@@ -298,7 +298,7 @@ impl Nat {
 
     fn tell_end(&self, mark: &Mark) -> Option<(SlotChange, usize)> {
         let lane = self.lanes.get(mark.slab);
-        let change = change(ChangeKind::Delete, mark, mark.place);
+        let change = change(ChangeKind::Delete, mark, mark.record);
         lane.is_replicated.then_some((change, 0))
     }
 
@@ -310,7 +310,7 @@ impl Nat {
         mark: &Mark,
         body: &mut [u8; BODY_MAX],
     ) -> Option<(SlotChange, usize)> {
-        let id = RecordId(mark.place);
+        let id = RecordId(mark.record);
         let mapping = self.mappings.get_mut(id);
         if mapping.version() != mark.version || !mapping.is_live() {
             return None;
@@ -340,7 +340,7 @@ impl Nat {
         mark: &Mark,
         body: &mut [u8; BODY_MAX],
     ) -> Option<(SlotChange, usize)> {
-        let id = RecordId(mark.place);
+        let id = RecordId(mark.record);
         let session = self.sessions.get_mut(id);
         if session.version() != mark.version || !session.is_live() || session.is_address() {
             return None;

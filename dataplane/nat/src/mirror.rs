@@ -202,7 +202,7 @@ impl Nat {
         seat: Option<u32>,
         now: Tick,
     ) -> Applied {
-        let Some((address, seat)) = self.place_of(slab, body, seat) else {
+        let Some((address, seat)) = self.positions_of(slab, body, seat) else {
             return Applied::Invalid;
         };
         let (held, version_held) = self.held_mapping(slab, slot);
@@ -233,7 +233,12 @@ impl Nat {
     /// Returns the positions of the public and the paired address, if such a mapping can lie in
     /// this lane.
     #[inline(always)]
-    fn place_of(&self, slab: SlabId, body: &MappingBody, seat: Option<u32>) -> Option<(u32, u32)> {
+    fn positions_of(
+        &self,
+        slab: SlabId,
+        body: &MappingBody,
+        seat: Option<u32>,
+    ) -> Option<(u32, u32)> {
         let (shard, lane) = lane_of(slab);
         let Endpoint { address, port } = body.public;
         if !self.homes.contains(body.outer) {

@@ -382,11 +382,11 @@ fn changes_of_different_slots_come_in_any_order() {
         }
         pair.tell();
         let news = &mut pair.down[..];
-        let place = |news: &News| (news.0.shard, news.0.lane, news.0.slot);
+        let slot_of = |news: &News| (news.0.shard, news.0.lane, news.0.slot);
         let len = news.len() as u32 - 1;
         for _ in 0..len * 20 {
             let at = pair.dice.below(len) as usize;
-            if place(&news[at]) != place(&news[at + 1]) {
+            if slot_of(&news[at]) != slot_of(&news[at + 1]) {
                 news.swap(at, at + 1);
             }
         }

@@ -186,7 +186,7 @@ impl PortBlocks {
     }
 
     fn set_free(&mut self, block: BlockId, is_free: bool) {
-        let (address, number) = self.place(block);
+        let (address, number) = self.address_and_number(block);
         let words = self.blocks_per_address.div_ceil(WORD_BITS);
         let word = &mut self.free[(address * words + number / WORD_BITS) as usize];
         let bit = 1u64 << (number % WORD_BITS);
@@ -206,12 +206,12 @@ impl PortBlocks {
     }
 
     /// Returns (position of the block's address, the block's number on the address).
-    fn place(&self, block: BlockId) -> (u32, u32) {
+    fn address_and_number(&self, block: BlockId) -> (u32, u32) {
         (block.0 >> self.address_shift, block.0 & (self.blocks_per_address - 1))
     }
 
     fn first_port(&self, block: BlockId) -> u32 {
-        self.place(block).1 * self.block_ports
+        self.address_and_number(block).1 * self.block_ports
     }
 
     /// Returns the index of the word and the mask of a port's bit.
@@ -356,12 +356,12 @@ impl PortBlocks {
     }
 
     pub(crate) fn lane(&self, block: BlockId) -> u32 {
-        self.place(block).1 % LANES
+        self.address_and_number(block).1 % LANES
     }
 
     /// Returns the position of the block's address in the pool.
     pub(crate) fn address_of(&self, block: BlockId) -> u32 {
-        self.place(block).0
+        self.address_and_number(block).0
     }
 
     /// Returns the address at a position of the pool.
@@ -370,7 +370,7 @@ impl PortBlocks {
     }
 
     pub(crate) fn shard_of(&self, block: BlockId) -> ShardIndex {
-        self.addresses[self.place(block).0 as usize].shard
+        self.addresses[self.address_and_number(block).0 as usize].shard
     }
 
     /// Returns the first and last port of the block, both included; ports below `port_min` are

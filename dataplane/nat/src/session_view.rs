@@ -170,7 +170,7 @@ pub fn subscriber_views(parts: impl IntoIterator<Item = SubscriberPart>) -> Vec<
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SubscriberCursor {
     /// A shard, or a slot if keys tell homes apart.
-    pub(crate) place: u32,
+    pub(crate) position: u32,
     /// Identity of the home that is being shown.
     pub(crate) home: Option<(ShardIndex, Option<u32>)>,
     /// Number of its blocks that were shown.

@@ -504,17 +504,17 @@ impl Subscribers {
 
     /// Returns the number of positions where homes of one outer address may be: shards, or slots if
     /// keys tell homes apart.
-    pub(crate) fn home_places(&self) -> u32 {
+    pub(crate) fn home_positions(&self) -> u32 {
         if self.by_key { self.slots() } else { self.shards.len() as u32 }
     }
 
     /// Returns the slot of the home with this outer address at a position, if there is one.
-    pub(crate) fn home_at(&self, place: u32, outer: u32) -> Option<u32> {
+    pub(crate) fn home_at(&self, position: u32, outer: u32) -> Option<u32> {
         if self.by_key {
-            let subscriber = self.get(place);
-            return (subscriber.is_live() && subscriber.outer == outer).then_some(place);
+            let subscriber = self.get(position);
+            return (subscriber.is_live() && subscriber.outer == outer).then_some(position);
         }
-        self.find(&Home { shard: ShardIndex(place as u16), outer, gre_key: None })
+        self.find(&Home { shard: ShardIndex(position as u16), outer, gre_key: None })
     }
 
     /// Returns what tells a home from others with its outer address.

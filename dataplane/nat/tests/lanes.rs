@@ -309,7 +309,7 @@ fn a_relayed_mapping_takes_no_port_or_block_from_its_holder() {
     // Offsets of the home and of the inside port in the body of a mapping.
     const OUTER: usize = 8;
     const INSIDE: usize = 18;
-    for (place, by_writer) in [(INSIDE, inside(2)), (OUTER, inside(1))] {
+    for (offset, by_writer) in [(INSIDE, inside(2)), (OUTER, inside(1))] {
         for is_relayed in [false, true] {
             let (mut primary, mut replica) = pair(&pair_config());
             let public = primary.udp_out(home(1), inside(1), server(1)).unwrap();
@@ -317,7 +317,7 @@ fn a_relayed_mapping_takes_no_port_or_block_from_its_holder() {
             let (change, len) = primary.nat.next_change(&mut body).unwrap();
             assert_eq!(replica.nat.apply(&change, &body[..len], replica.now), Applied::Done);
             // The same port for another home, or for another inside endpoint of the home.
-            body[place] += 1;
+            body[offset] += 1;
             let other = SlotChange { slot: change.slot + 1, ..change };
             let told = std::iter::once((other, &body[..len]));
             replica.nat.apply_burst(told, is_relayed, replica.now);
@@ -325,7 +325,7 @@ fn a_relayed_mapping_takes_no_port_or_block_from_its_holder() {
             let known = (holder.home.outer, holder.inside);
             let expected = match is_relayed {
                 true => (home(1).outer, inside(1)),
-                false => (home(1).outer + u32::from(place == OUTER), by_writer),
+                false => (home(1).outer + u32::from(offset == OUTER), by_writer),
             };
             assert_eq!(known, expected);
             assert_eq!(replica.flows(), 1);

@@ -49,11 +49,11 @@ impl Pacer {
         let limit_ms = now_ms.saturating_add(self.interval_ms);
         let is_over = |entry: &PacedRefusal| entry.until_ms <= now_ms || entry.until_ms > limit_ms;
         let known = set.iter().position(|entry| entry.what == Some(what));
-        let Some(place) = known.or_else(|| set.iter().position(is_over)) else { return false };
-        if !is_over(&set[place]) {
+        let Some(index) = known.or_else(|| set.iter().position(is_over)) else { return false };
+        if !is_over(&set[index]) {
             return false;
         }
-        set[place] = PacedRefusal { what: Some(what), until_ms: limit_ms };
+        set[index] = PacedRefusal { what: Some(what), until_ms: limit_ms };
         true
     }
 }

@@ -368,16 +368,16 @@ impl Spool {
     /// while the disk refuses to read.
     pub(crate) fn read(&mut self, out: &mut Vec<(NatEvent, SpoolPosition)>) -> bool {
         let unread = self.segments.iter().position(|segment| segment.read < segment.records);
-        let Some(place) = unread else { return false };
+        let Some(index) = unread else { return false };
         if self.read_failing.is_some_and(|(_, last)| last.elapsed() < RETRY_PAUSE) {
             return false;
         }
-        let count = (self.segments[place].records - self.segments[place].read).min(READ_RECORDS);
-        if let Err(error) = self.fill_buffer(place, count) {
-            return self.cannot_read(place, error);
+        let count = (self.segments[index].records - self.segments[index].read).min(READ_RECORDS);
+        if let Err(error) = self.fill_buffer(index, count) {
+            return self.cannot_read(index, error);
         }
         self.read_failing = None;
-        let segment = &mut self.segments[place];
+        let segment = &mut self.segments[index];
         for bytes in self.buffer.chunks_exact(RECORD_BYTES) {
             segment.read += 1;
             let record = bytes.try_into().expect("a chunk has the size of a record");
@@ -402,7 +402,7 @@ impl Spool {
     /// Handles a failed read. A disk may fail for a moment. Records that are gone, or that could
     /// not be read for `READ_PATIENCE`, are given up: the collector gets the events behind them.
     /// Returns whether they were given up.
-    fn cannot_read(&mut self, place: usize, error: io::Error) -> bool {
+    fn cannot_read(&mut self, index: usize, error: io::Error) -> bool {
         let is_gone =
             matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof);
         let now = Instant::now();
@@ -414,7 +414,7 @@ impl Spool {
             return false;
         }
         self.read_failing = None;
-        let segment = &mut self.segments[place];
+        let segment = &mut self.segments[index];
         let rest = segment.records - segment.read;
         segment.read = segment.records;
         segment.unreadable_tail += rest;
@@ -423,8 +423,8 @@ impl Spool {
         true
     }
 
-    fn fill_buffer(&mut self, place: usize, count: u64) -> io::Result<()> {
-        let segment = &self.segments[place];
+    fn fill_buffer(&mut self, index: usize, count: u64) -> io::Result<()> {
+        let segment = &self.segments[index];
         let at = HEADER_BYTES as u64 + segment.read * RECORD_BYTES as u64;
         if self.reader.as_ref().is_none_or(|(number, _)| *number != segment.number) {
             self.reader = Some((segment.number, File::open(self.path(segment.number))?));

@@ -272,8 +272,8 @@ fn put_padded(out: &mut Vec<u8>, mut value: u64, width: usize) {
 }
 
 fn put_address(out: &mut Vec<u8>, address: Ipv4Addr) {
-    for (place, octet) in address.octets().into_iter().enumerate() {
-        if place > 0 {
+    for (index, octet) in address.octets().into_iter().enumerate() {
+        if index > 0 {
             out.push(b'.');
         }
         put_number(out, u64::from(octet));

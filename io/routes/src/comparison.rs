@@ -155,7 +155,7 @@ fn by_prefix(
 fn enter(
     group: &mut Group,
     mut routes: Vec<SeenRoute>,
-    place: fn(&mut ComparisonLine) -> &mut Option<SeenRoute>,
+    field: fn(&mut ComparisonLine) -> &mut Option<SeenRoute>,
     empty: ComparisonLine,
 ) {
     let fits: [fn(SeenRoute, SeenRoute) -> bool; 3] =
@@ -164,7 +164,7 @@ fn enter(
         routes.retain(|route| {
             let free = group.iter_mut().find_map(|line| {
                 let is_like = line.expected().is_some_and(|it| fit(it, *route));
-                Some(place(line)).filter(|it| is_like && it.is_none())
+                Some(field(line)).filter(|it| is_like && it.is_none())
             });
             match free {
                 Some(free) => {
@@ -177,7 +177,7 @@ fn enter(
     }
     for route in routes {
         let mut line = empty.clone();
-        *place(&mut line) = Some(route);
+        *field(&mut line) = Some(route);
         group.push(line);
     }
 }

@@ -86,17 +86,17 @@ fn both_sides_of_a_worker_share_fate_and_others_are_untouched() {
         if workers.is_empty() {
             return;
         }
-        let places: Vec<Addresses> = shards
+        let all_addresses: Vec<Addresses> = shards
             .iter()
             .enumerate()
             .map(|(at, (_, prefixes, ..))| addresses(at, *prefixes))
             .collect();
         let shards: Vec<ServedShard<'_>> = shards
             .iter()
-            .zip(&places)
-            .map(|((at, _, metric, is_last_copy), place)| {
+            .zip(&all_addresses)
+            .map(|((at, _, metric, is_last_copy), addresses)| {
                 shard(
-                    place,
+                    addresses,
                     WorkerIndex::from(*at) % workers.len() as WorkerIndex,
                     *metric,
                     *is_last_copy,

@@ -11,10 +11,10 @@ use weir_nat_log::{
 };
 
 use crate::folder::{Folder, N1, TestClock, block, time, wait_until};
-use crate::told::{NodeLog, PUBLIC, Place, homes, question};
+use crate::told::{LaneBlock, NodeLog, PUBLIC, homes, question};
 
 const HOUR: u64 = 3_600_000;
-const AT: Place = Place { lane: 0, epoch: 3, block: 0 };
+const AT: LaneBlock = LaneBlock { lane: 0, epoch: 3, block: 0 };
 
 fn ask(files: &[PathBuf], at_ms: u64) -> LogAnswer {
     let about = About::Port(PUBLIC.into(), AT.port());

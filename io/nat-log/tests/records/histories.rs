@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use weir_nat_log::{About, LogQuestion, LogVerdict, search_logs};
 
 use crate::folder::Random;
-use crate::told::{NodeLog, PUBLIC, Place, homes, question};
+use crate::told::{LaneBlock, NodeLog, PUBLIC, homes, question};
 
 const LANE: u8 = 3;
 const NODES: u64 = 3;
@@ -86,8 +86,8 @@ impl World {
         world
     }
 
-    fn place(&self, block: u16) -> Place {
-        Place { lane: LANE, epoch: self.epoch, block }
+    fn lane_block(&self, block: u16) -> LaneBlock {
+        LaneBlock { lane: LANE, epoch: self.epoch, block }
     }
 
     fn log(&mut self, node: usize) -> &mut NodeLog {
@@ -156,15 +156,15 @@ impl World {
     fn toggle(&mut self) {
         let Some(owner) = self.owner else { return };
         let block = self.random.below(BLOCKS) as u16;
-        let (place, now_ms) = (self.place(block), self.now_ms);
+        let (lane_block, now_ms) = (self.lane_block(block), self.now_ms);
         match self.held[usize::from(block)] {
             Some((home, _)) => {
-                self.log(owner).released(now_ms, place, home);
+                self.log(owner).released(now_ms, lane_block, home);
                 self.end(block);
             }
             None => {
                 let home = self.random.below(HOMES) as u8 + 1;
-                self.log(owner).allocated(now_ms, place, home);
+                self.log(owner).allocated(now_ms, lane_block, home);
                 self.begin(block, home);
             }
         }
@@ -174,9 +174,9 @@ impl World {
     fn noise(&mut self) {
         let node = self.random.below(NODES) as usize;
         if self.nodes[node].is_alive {
-            let place = Place { lane: 6, epoch: self.nodes[node].noise_epoch, block: 0 };
+            let lane_block = LaneBlock { lane: 6, epoch: self.nodes[node].noise_epoch, block: 0 };
             let now_ms = self.now_ms;
-            self.log(node).allocated(now_ms, place, 9);
+            self.log(node).allocated(now_ms, lane_block, 9);
         }
     }
 
@@ -193,8 +193,8 @@ impl World {
             if let Some((home, since_ms)) = self.held[usize::from(block)] {
                 let may_omit = lost_from_ms.is_none_or(|lost_from_ms| since_ms < lost_from_ms);
                 let since = (!may_omit || self.random.is_one_in(2)).then_some(since_ms);
-                let (place, now_ms) = (self.place(block), self.now_ms);
-                self.log(owner).held(now_ms, place, home, since);
+                let (lane_block, now_ms) = (self.lane_block(block), self.now_ms);
+                self.log(owner).held(now_ms, lane_block, home, since);
                 if self.may_fail && self.random.is_one_in(20) {
                     self.is_whole = false;
                     self.log(owner).lose_last();
@@ -413,7 +413,7 @@ struct Count {
 }
 
 fn check(world: &World, files: &[&[u8]], block: u16, at_ms: u64, count: &mut Count, case: &str) {
-    let port = Place { lane: LANE, epoch: 0, block }.port() + 7;
+    let port = LaneBlock { lane: LANE, epoch: 0, block }.port() + 7;
     let question: LogQuestion = question(About::Port(PUBLIC.into(), port), at_ms, at_ms);
     let answer = search_logs(files, &question).expect("memory is read");
     let case = format!("{case}, block {block} at {at_ms} ms: {answer:#?}");
@@ -483,7 +483,7 @@ fn with_all_logs_and_no_death_every_question_has_an_answer() {
             let span = world.now_ms - BEGIN_MS - 2 * margin;
             let at_ms = BEGIN_MS + margin + world.random.below(span);
             let block = world.random.below(BLOCKS) as u16;
-            let port = Place { lane: LANE, epoch: 0, block }.port();
+            let port = LaneBlock { lane: LANE, epoch: 0, block }.port();
             let question = question(About::Port(PUBLIC.into(), port), at_ms, at_ms);
             let answer = search_logs(&whole, &question).expect("memory is read");
             let case = format!("seed {seed}, block {block} at {at_ms} ms: {answer:#?}");

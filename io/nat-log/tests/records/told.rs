@@ -101,21 +101,21 @@ impl NodeLog {
         self.lane(ms, "lane-listed", lane, epoch, &format!("\"blocks\":{blocks},\"from\":{from},"));
     }
 
-    fn block(&mut self, ms: u64, event: &str, at: Place, home: u8, more: &str) {
+    fn block(&mut self, ms: u64, event: &str, at: LaneBlock, home: u8, more: &str) {
         let fields = format!("{}{more}", at.fields(home));
         self.lane(ms, event, at.lane, at.epoch, &fields);
     }
 
-    pub(crate) fn allocated(&mut self, ms: u64, at: Place, home: u8) {
+    pub(crate) fn allocated(&mut self, ms: u64, at: LaneBlock, home: u8) {
         self.block(ms, "block-allocated", at, home, "");
     }
 
-    pub(crate) fn released(&mut self, ms: u64, at: Place, home: u8) {
+    pub(crate) fn released(&mut self, ms: u64, at: LaneBlock, home: u8) {
         self.block(ms, "block-released", at, home, "");
     }
 
     /// `since` is a time of the world's clock.
-    pub(crate) fn held(&mut self, ms: u64, at: Place, home: u8, since: Option<u64>) {
+    pub(crate) fn held(&mut self, ms: u64, at: LaneBlock, home: u8, since: Option<u64>) {
         let since = since.map(|since| format!("\"since\":\"{}\",", self.clock(since)));
         self.block(ms, "block-held", at, home, &since.unwrap_or_default());
     }
@@ -144,14 +144,14 @@ impl NodeLog {
 
 /// A block under an ownership.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct LaneBlock {
     pub(crate) lane: u8,
     pub(crate) epoch: u64,
     /// Number of the block among those of the lane.
     pub(crate) block: u16,
 }
 
-impl Place {
+impl LaneBlock {
     pub(crate) fn port(self) -> u16 {
         1024 + BLOCK_PORTS * (8 * self.block + u16::from(self.lane))
     }
