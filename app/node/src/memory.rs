@@ -57,7 +57,7 @@ pub(crate) fn total_mb(config: &Config, rooms: &[ClusterRoom]) -> usize {
         .workers
         .iter()
         .enumerate()
-        .map(|(place, worker)| pool_size(worker, held_max(config, rooms.get(place))))
+        .map(|(index, worker)| pool_size(worker, held_max(config, rooms.get(index))))
         .map(|size| MbufPool::bytes(size.buffers, size.data_room))
         .sum();
     pools.div_ceil(1 << 20) + BASE_MB + PER_WORKER_MB * config.workers.len()

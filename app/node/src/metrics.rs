@@ -360,7 +360,7 @@ fn shards(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), E
         .iter()
         .flat_map(|(_, worker)| {
             let shards = worker.shards.list().into_iter();
-            shards.filter_map(|(place, shard)| Some((shard.id, worker.board.shards.get(place)?)))
+            shards.filter_map(|(index, shard)| Some((shard.id, worker.board.shards.get(index)?)))
         })
         .map(|(id, board)| (id.to_string(), board))
         .collect();

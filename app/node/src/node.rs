@@ -80,19 +80,19 @@ impl ShardHandles {
     }
 
     /// Sets or removes the shard at an index.
-    pub(crate) fn set(&self, place: usize, shard: Option<ShardHandle>) {
+    pub(crate) fn set(&self, index: usize, shard: Option<ShardHandle>) {
         let mut shards = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if shards.len() <= place {
-            shards.resize(place + 1, None);
+        if shards.len() <= index {
+            shards.resize(index + 1, None);
         }
-        shards[place] = shard;
+        shards[index] = shard;
     }
 
     /// Returns the present shards with their indexes.
     pub(crate) fn list(&self) -> Vec<(usize, ShardHandle)> {
         let shards = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let places = shards.iter().cloned().enumerate();
-        places.filter_map(|(place, shard)| Some((place, shard?))).collect()
+        let indexed = shards.iter().cloned().enumerate();
+        indexed.filter_map(|(index, shard)| Some((index, shard?))).collect()
     }
 }
 
@@ -320,7 +320,7 @@ impl WorkerHandle {
     fn shards(&self) -> Vec<ShardStatus> {
         let shards = self.shards.list().into_iter();
         shards
-            .filter_map(|(place, shard)| Some((shard, self.board.shards.get(place)?)))
+            .filter_map(|(index, shard)| Some((shard, self.board.shards.get(index)?)))
             .map(|(shard, board)| ShardStatus {
                 shard: shard.id,
                 worker: self.worker,

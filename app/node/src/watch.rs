@@ -116,40 +116,44 @@ impl SeenSide {
         side: &SideStatus,
         notices: &mut Vec<StatusChange>,
     ) {
-        let place = || WatchedSide {
+        let watched_side = || WatchedSide {
             worker,
             side: name,
             device: side.device.clone(),
             gateways: side.gateways.join(","),
         };
         match (self.is_link_up, side.is_link_up) {
-            (None | Some(true), false) => notices.push(StatusChange::LinkDown(place())),
-            (Some(false), true) => notices.push(StatusChange::LinkUp(place())),
+            (None | Some(true), false) => notices.push(StatusChange::LinkDown(watched_side())),
+            (Some(false), true) => notices.push(StatusChange::LinkUp(watched_side())),
             _ => {}
         }
         self.is_link_up = Some(side.is_link_up);
         match (self.is_gateway_up, side.is_gateway_up) {
-            (false, true) => notices.push(StatusChange::GatewayUp(place())),
-            (true, false) => notices.push(StatusChange::GatewayDown(place())),
+            (false, true) => notices.push(StatusChange::GatewayUp(watched_side())),
+            (true, false) => notices.push(StatusChange::GatewayDown(watched_side())),
             _ => {}
         }
         let claims = side.arp_claims_refused_total.saturating_sub(self.claims);
         if claims > 0 {
-            notices.push(StatusChange::ClaimRefused(place(), claims, side.arp_claimant.clone()));
+            notices.push(StatusChange::ClaimRefused(
+                watched_side(),
+                claims,
+                side.arp_claimant.clone(),
+            ));
         }
         if side.gateway_moves_total > self.moves {
-            notices.push(StatusChange::GatewayMoved(place(), side.gateway_moved_to.clone()));
+            notices.push(StatusChange::GatewayMoved(watched_side(), side.gateway_moved_to.clone()));
         }
         let are_wrong = side.checksums_wrong_total > 0;
         if are_wrong && !std::mem::replace(&mut self.are_checksums_wrong, are_wrong) {
-            notices.push(StatusChange::ChecksumsWrong(place()));
+            notices.push(StatusChange::ChecksumsWrong(watched_side()));
         }
         (self.claims, self.moves) = (side.arp_claims_refused_total, side.gateway_moves_total);
         self.is_gateway_up = side.is_gateway_up;
         self.has_answered |= side.is_gateway_up;
         if !self.has_answered && now_ms >= self.reported_ms + SILENT_REPORT_MS {
             self.reported_ms = now_ms;
-            notices.push(StatusChange::GatewaySilent(place()));
+            notices.push(StatusChange::GatewaySilent(watched_side()));
         }
     }
 }
@@ -159,7 +163,7 @@ mod tests {
     use super::*;
     use crate::status::tests::worker;
 
-    fn place() -> WatchedSide {
+    fn watched_side() -> WatchedSide {
         WatchedSide {
             worker: 0,
             side: "access",
@@ -176,7 +180,7 @@ mod tests {
         assert!(!watch.observe(100, &[status.clone()]).contains(&StatusChange::Ready));
         status.access.is_gateway_up = true;
         let notices = watch.observe(200, &[status.clone()]);
-        assert_eq!(notices, [StatusChange::GatewayUp(place()), StatusChange::Ready]);
+        assert_eq!(notices, [StatusChange::GatewayUp(watched_side()), StatusChange::Ready]);
         assert!(watch.observe(300, &[status]).is_empty());
     }
 
@@ -187,7 +191,7 @@ mod tests {
         status.access.is_gateway_up = false;
         let silent = (0..200)
             .flat_map(|tick| watch.observe(tick * 100, &[status.clone()]))
-            .filter(|notice| *notice == StatusChange::GatewaySilent(place()))
+            .filter(|notice| *notice == StatusChange::GatewaySilent(watched_side()))
             .count();
         assert_eq!(silent, 3);
     }
@@ -200,13 +204,13 @@ mod tests {
         status.access.arp_claims_refused_total = 7;
         status.access.arp_claimant = "02:00:00:00:00:66".into();
         let refused =
-            |claims| StatusChange::ClaimRefused(place(), claims, "02:00:00:00:00:66".into());
+            |claims| StatusChange::ClaimRefused(watched_side(), claims, "02:00:00:00:00:66".into());
         assert_eq!(watch.observe(100, &[status.clone()]), [refused(7)]);
         assert!(watch.observe(200, &[status.clone()]).is_empty());
         status.access.arp_claims_refused_total = 9;
         status.access.gateway_moves_total = 1;
         status.access.gateway_moved_to = "02:00:00:00:00:67".into();
-        let moved = StatusChange::GatewayMoved(place(), "02:00:00:00:00:67".into());
+        let moved = StatusChange::GatewayMoved(watched_side(), "02:00:00:00:00:67".into());
         assert_eq!(watch.observe(300, &[status.clone()]), [refused(2), moved]);
         assert!(watch.observe(400, &[status]).is_empty());
     }
@@ -218,7 +222,7 @@ mod tests {
         watch.observe(0, &[status.clone()]);
         for count in 1..3 {
             status.access.checksums_wrong_total = count;
-            let expected = [StatusChange::ChecksumsWrong(place())];
+            let expected = [StatusChange::ChecksumsWrong(watched_side())];
             let expected = if count == 1 { &expected[..] } else { &[] };
             assert_eq!(watch.observe(100 * count, &[status.clone()]), expected);
         }
@@ -237,8 +241,8 @@ mod tests {
             notices,
             [
                 StatusChange::WorkerHung { worker: 0, silent_ms: 1500 },
-                StatusChange::LinkDown(place()),
-                StatusChange::GatewayDown(place())
+                StatusChange::LinkDown(watched_side()),
+                StatusChange::GatewayDown(watched_side())
             ]
         );
         assert!(watch.observe(200, &[broken]).is_empty());
@@ -247,8 +251,8 @@ mod tests {
             notices,
             [
                 StatusChange::WorkerResumed { worker: 0 },
-                StatusChange::LinkUp(place()),
-                StatusChange::GatewayUp(place())
+                StatusChange::LinkUp(watched_side()),
+                StatusChange::GatewayUp(watched_side())
             ]
         );
     }

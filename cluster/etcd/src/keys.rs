@@ -102,7 +102,7 @@ impl Keys {
             Key::Intent(name) => format!("{prefix}intents/{name}"),
             Key::Control => format!("{prefix}control"),
             Key::Report => format!("{prefix}report"),
-            Key::Event(place) => format!("{prefix}events/{place}"),
+            Key::Event(slot) => format!("{prefix}events/{slot}"),
             Key::Leader => format!("{prefix}{LEADER}"),
         }
     }
@@ -124,7 +124,7 @@ impl Keys {
             Some(("nodes", name)) => name.parse().ok().map(Key::Node),
             Some(("intents", name)) => name.parse().ok().map(Key::Intent),
             Some(("shards", id)) => parse_number(id).map(|id| Key::Shard(ShardId(id))),
-            Some(("events", place)) => parse_number(place).map(Key::Event),
+            Some(("events", slot)) => parse_number(slot).map(Key::Event),
             Some(_) if rest == LEADER => Some(Key::Leader),
             _ => None,
         };

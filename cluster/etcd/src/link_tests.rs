@@ -13,8 +13,8 @@ fn link(now: Instant) -> EtcdLink<u32> {
 }
 
 fn found() -> Result<EtcdAnswer, RequestFailure> {
-    let place = HistoryPosition { cluster_id: 1, revision: Revision(1), raft_term: 2 };
-    Ok(EtcdAnswer::Range { place, found: Vec::new(), has_more: false })
+    let position = HistoryPosition { cluster_id: 1, revision: Revision(1), raft_term: 2 };
+    Ok(EtcdAnswer::Range { position, found: Vec::new(), has_more: false })
 }
 
 fn broken() -> RequestFailure {

@@ -13,7 +13,7 @@ pub(crate) struct KeyListing {
     end: String,
     /// Path at which the next page begins.
     next: String,
-    place: Option<HistoryPosition>,
+    position: Option<HistoryPosition>,
     found: Vec<(String, Versioned)>,
     keys_max: usize,
 }
@@ -26,7 +26,7 @@ impl KeyListing {
     /// fails.
     pub(crate) fn new(prefix: &str, keys_max: usize) -> Self {
         let (end, next) = (end_of(prefix), prefix.to_owned());
-        Self { end, next, place: None, found: Vec::new(), keys_max }
+        Self { end, next, position: None, found: Vec::new(), keys_max }
     }
 
     /// Returns the request for the next page.
@@ -35,7 +35,7 @@ impl KeyListing {
             start: self.next.clone(),
             end: self.end.clone(),
             limit: PAGE_KEYS,
-            revision: self.place.map(|place| place.revision),
+            revision: self.position.map(|position| position.revision),
         }
     }
 
@@ -45,17 +45,17 @@ impl KeyListing {
     /// When there are more keys than `keys_max`, or the page cannot follow the previous one.
     pub(crate) fn take(&mut self, page: EtcdAnswer) -> Result<Option<ListedKeys>, RequestFailure> {
         let failed = |cause, detail| Err(RequestFailure::Failed { cause, detail });
-        let EtcdAnswer::Range { place, found, has_more } = page else {
+        let EtcdAnswer::Range { position, found, has_more } = page else {
             return failed(Cause::Other, "this is no answer to a list".to_owned());
         };
-        let place = *self.place.get_or_insert(place);
+        let position = *self.position.get_or_insert(position);
         self.found.extend(found);
         if self.found.len() > self.keys_max {
             return failed(Cause::TooLarge, format!("more than keys_max = {}", self.keys_max));
         }
         let next = match self.found.last() {
             Some((last, _)) if has_more => format!("{last}\0"),
-            _ => return Ok(Some((place, std::mem::take(&mut self.found)))),
+            _ => return Ok(Some((position, std::mem::take(&mut self.found)))),
         };
         // A path that is not UTF-8 may be decoded to one that sorts before it.
         if next <= self.next {
@@ -75,7 +75,8 @@ mod tests {
     use crate::revision::{LeaseId, Revision};
 
     fn page(revision: i64, paths: &[&str], has_more: bool) -> EtcdAnswer {
-        let place = HistoryPosition { cluster_id: 1, revision: Revision(revision), raft_term: 2 };
+        let position =
+            HistoryPosition { cluster_id: 1, revision: Revision(revision), raft_term: 2 };
         let held = Versioned {
             value: Vec::new(),
             create_revision: Revision(1),
@@ -83,7 +84,7 @@ mod tests {
             lease: None::<LeaseId>,
         };
         let found = paths.iter().map(|path| ((*path).to_owned(), held.clone())).collect();
-        EtcdAnswer::Range { place, found, has_more }
+        EtcdAnswer::Range { position, found, has_more }
     }
 
     #[test]
@@ -93,8 +94,8 @@ mod tests {
         let EtcdRequest::Range { start, end, revision, .. } = listing.request() else { panic!() };
         assert_eq!((start.as_str(), end.as_str()), ("/a/2\0", "/a0"));
         assert_eq!(revision, Some(Revision(7)));
-        let (place, found) = listing.take(page(9, &["/a/3"], false)).unwrap().unwrap();
-        assert_eq!((place.revision, found.len()), (Revision(7), 3));
+        let (position, found) = listing.take(page(9, &["/a/3"], false)).unwrap().unwrap();
+        assert_eq!((position.revision, found.len()), (Revision(7), 3));
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub enum EtcdAnswer {
     KeptAlive,
     Revoked,
     Decided(Decided),
-    Range { place: HistoryPosition, found: Vec<(String, Versioned)>, has_more: bool },
+    Range { position: HistoryPosition, found: Vec<(String, Versioned)>, has_more: bool },
 }
 
 /// Cause of a failed request, as the transport saw it.

@@ -241,12 +241,12 @@ impl MirrorClient {
         self.handle(MirrorInput::Compacted, now);
     }
 
-    fn listed(&mut self, (place, found): ListedKeys, now: Instant) {
+    fn listed(&mut self, (position, found): ListedKeys, now: Instant) {
         let entries = found.into_iter();
         let entries =
             entries.filter_map(|(path, held)| self.entry(&path, held.value, held.mod_revision));
         let entries = entries.collect();
-        self.handle(MirrorInput::Listed { place, entries }, now);
+        self.handle(MirrorInput::Listed { position, entries }, now);
     }
 
     /// Takes news of a watch.

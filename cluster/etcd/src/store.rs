@@ -66,7 +66,7 @@ impl Store {
         range: KeyRange,
     ) -> Result<(HistoryPosition, Vec<(Key, Versioned)>), Error> {
         let mut listing = KeyListing::new(&self.keys.range(range), self.keys_max);
-        let (place, found) = loop {
+        let (position, found) = loop {
             let request = listing.request();
             let operation = request.operation();
             match listing.take(self.commands.ask(request).await?) {
@@ -82,7 +82,7 @@ impl Store {
             let key = self.keys.parse(path.as_bytes()).ok()?;
             Some((key, held))
         });
-        Ok((place, known.collect()))
+        Ok((position, known.collect()))
     }
 
     /// Writes one key, if its revision is still `expected`; none: if it does not exist.

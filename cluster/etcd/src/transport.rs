@@ -304,7 +304,7 @@ async fn answer(mut client: Client, request: EtcdRequest) -> Result<EtcdAnswer, 
                     .with_revision(revision.map_or(0, |revision| revision.0))
             });
             client.get(start, options).await.map(|found| EtcdAnswer::Range {
-                place: place_of(found.header()),
+                position: position_of(found.header()),
                 has_more: found.more(),
                 found: found
                     .kvs()
@@ -363,7 +363,7 @@ fn failure_of(error: &ClientError) -> RequestFailure {
     RequestFailure::Failed { cause, detail }
 }
 
-fn place_of(header: Option<&ResponseHeader>) -> HistoryPosition {
+fn position_of(header: Option<&ResponseHeader>) -> HistoryPosition {
     HistoryPosition {
         cluster_id: header.map_or(0, ResponseHeader::cluster_id),
         revision: Revision(header.map_or(0, ResponseHeader::revision)),

@@ -310,8 +310,8 @@ impl Core {
             // A worker that has not looked knows nothing of its peers' silence.
             let has_looked = shown.slots != mem::replace(&mut self.slots[worker], shown.slots);
             if has_looked {
-                for (place, signs) in shown.peers {
-                    self.tell(RolesInput::Heard { worker, place, signs });
+                for (peer_index, signs) in shown.peers {
+                    self.tell(RolesInput::Heard { worker, peer_index, signs });
                 }
             }
             if !shown.busy.is_empty() {

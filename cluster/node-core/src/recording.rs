@@ -191,7 +191,7 @@ mod tests {
         let put = |key, value: Vec<u8>| {
             CoreEvent::Mirror(MirrorEvent::Put { key, value, mod_revision: Revision(5) })
         };
-        let place = HistoryPosition { cluster_id: 1, revision: Revision(5), raft_term: 1 };
+        let position = HistoryPosition { cluster_id: 1, revision: Revision(5), raft_term: 1 };
         let signs = PeerSigns { silent_ms: 3, seen_ms: None, is_witness: true };
         let slot = |slots| WorkerSlot {
             slots,
@@ -205,7 +205,7 @@ mod tests {
             CoreEvent::Registration(Registration::Held),
             put(Key::Shard(shard), ShardEntry::create(me).to_json().into_bytes()),
             put(Key::Report, b"\xff not text".to_vec()),
-            CoreEvent::Mirror(MirrorEvent::SnapshotComplete { place }),
+            CoreEvent::Mirror(MirrorEvent::SnapshotComplete { position }),
             CoreEvent::Saved(Ok(())),
             CoreEvent::Slot(vec![slot(1)]),
             CoreEvent::Worker { worker: 0, news: WorkerEvent::ShardAdded(shard) },

@@ -215,9 +215,9 @@ impl Replication {
     pub(super) fn sweep_commits(&mut self, shards: usize, now_us: u64, nat: &mut Nat) {
         let Self { commits, endpoint, state, .. } = self;
         let Some(options) = &commits.options else { return };
-        let places = state.places();
-        for _ in 0..shards.min(places) {
-            commits.swept = (commits.swept + 1) % places;
+        let shard_slots = state.shard_slots();
+        for _ in 0..shards.min(shard_slots) {
+            commits.swept = (commits.swept + 1) % shard_slots;
             let shard = ShardIndex(commits.swept as u16);
             let Some(part) = state.part(shard).filter(|part| part.awaits_replicas) else {
                 continue;

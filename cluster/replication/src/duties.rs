@@ -138,15 +138,15 @@ impl Replication {
         let Some(part) = self.state.part_mut(shard) else { return };
         let number = part.number;
         let mut has_all = true;
-        for (place, lane) in Lane::ALL.into_iter().enumerate() {
+        for (index, lane) in Lane::ALL.into_iter().enumerate() {
             let mut wanted: Vec<(PeerIndex, BootId)> = Vec::with_capacity(REPLICAS_MAX);
-            for (peer, boot) in readers_of(&part.duties, place) {
+            for (peer, boot) in readers_of(&part.duties, index) {
                 let peer = self.endpoint.peer(peer);
                 has_all &= peer.is_some() && wanted.len() < REPLICAS_MAX;
                 wanted.extend(peer.map(|peer| (peer, boot)));
             }
             wanted.truncate(REPLICAS_MAX);
-            let own = &mut part.lanes[place];
+            let own = &mut part.lanes[index];
             own.outgoing.retain(|out| {
                 let stays = wanted.contains(&(out.peer, out.boot));
                 if !stays {

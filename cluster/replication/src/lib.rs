@@ -151,7 +151,7 @@ impl Replication {
             }
             WorkerCommand::SetPeerNode { peer, node } => {
                 if let Some(peer) = self.peers.find_mut(peer) {
-                    self.endpoint.set_node(peer.place, node);
+                    self.endpoint.set_node(peer.index, node);
                 }
             }
             WorkerCommand::RemovePeer(peer) => self.remove_peer(peer, engine, now_us),
@@ -178,13 +178,13 @@ impl Replication {
         if let Some(peer) = self.peers.find_mut(id) {
             let former = std::mem::replace(&mut peer.address, address);
             peer.redirects = None;
-            self.endpoint.set_address(peer.place, address.into());
+            self.endpoint.set_address(peer.index, address.into());
             self.forget_address(former, engine);
         } else {
             match self.endpoint.add_peer(id, address.into(), now_us) {
-                Ok(place) => self.peers.0.push(ReplicationPeer {
+                Ok(index) => self.peers.0.push(ReplicationPeer {
                     id,
-                    place,
+                    index,
                     address,
                     met: None,
                     redirects: None,
@@ -216,19 +216,19 @@ impl Replication {
 
     fn remove_peer<F: Frame>(&mut self, id: PeerId, engine: &mut Engine<F>, now_us: u64) {
         let Some(gone) = self.peers.take(id) else { return };
-        self.endpoint.remove_peer(gone.place);
+        self.endpoint.remove_peer(gone.index);
         self.forget_address(gone.address, engine);
-        self.state.wanted.retain(|&(peer, ..)| peer != gone.place);
+        self.state.wanted.retain(|&(peer, ..)| peer != gone.index);
         let shards: Vec<_> = self.state.parts().map(|(shard, _)| shard).collect();
         for shard in shards {
             let Some(part) = self.state.part_mut(shard) else { continue };
             let mut names_it = false;
             for lane in &mut part.lanes {
-                names_it |= lane.source == Some(gone.place) || lane.readers.contains(&gone.place);
-                lane.outgoing.retain(|out| out.peer != gone.place);
-                lane.lose(gone.place);
+                names_it |= lane.source == Some(gone.index) || lane.readers.contains(&gone.index);
+                lane.outgoing.retain(|out| out.peer != gone.index);
+                lane.lose(gone.index);
             }
-            part.confirmations.retain(|it| it.peer != gone.place);
+            part.confirmations.retain(|it| it.peer != gone.index);
             for to in part.announcements.iter_mut().filter(|to| to.peer == id) {
                 to.ticket = None;
             }
@@ -313,7 +313,7 @@ impl Replication {
         let Self { endpoint, peers, .. } = self;
         engine.post_redirects(out, |to, front, buffer| {
             let peer = peers.0.iter().find(|peer| *peer.address.ip() == to);
-            peer.is_some_and(|peer| endpoint.seal_redirect(peer.place, front, buffer))
+            peer.is_some_and(|peer| endpoint.seal_redirect(peer.index, front, buffer))
         });
     }
 
@@ -321,7 +321,7 @@ impl Replication {
     #[cold]
     fn tell_redirects<F: Frame>(&mut self, engine: &mut Engine<F>) {
         for peer in &mut self.peers.0 {
-            let redirects = redirects_of(&self.endpoint, peer.place);
+            let redirects = redirects_of(&self.endpoint, peer.index);
             peer.redirects = Some(redirects);
             engine.set_redirects(*peer.address.ip(), redirects);
         }
@@ -354,17 +354,17 @@ impl Replication {
 
     fn do_periodic_work(&mut self, now_us: u64, nat: &mut Nat) {
         for peer in &mut self.peers.0 {
-            let boot = self.endpoint.boot(peer.place);
+            let boot = self.endpoint.boot(peer.index);
             if let (true, Some(boot)) = (peer.met != boot, boot) {
                 peer.met = Some(boot);
-                let (place, peer) = (peer.place, peer.id);
+                let (index, peer) = (peer.index, peer.id);
                 // Reports of its former incarnation are void; this one repeats its own.
                 self.comebacks.retain(|&(of, _), _| of != peer);
-                self.state.comebacks.retain(|&(of, _)| of != place);
-                self.state.tell_met(peer, place, boot);
+                self.state.comebacks.retain(|&(of, _)| of != index);
+                self.state.tell_met(peer, index, boot);
             }
             self.tells_redirects |=
-                peer.redirects != Some(redirects_of(&self.endpoint, peer.place));
+                peer.redirects != Some(redirects_of(&self.endpoint, peer.index));
         }
         while let Some((shard, _)) = nat.take_filled() {
             self.state.review(shard, nat);
@@ -377,8 +377,8 @@ impl Replication {
 
     /// Reports the comebacks that differ from those reported before.
     fn tell_comebacks(&mut self) {
-        for (place, comeback) in self.state.comebacks.drain(..) {
-            let Some(peer) = self.peers.0.iter().find(|peer| peer.place == place) else { continue };
+        for (index, comeback) in self.state.comebacks.drain(..) {
+            let Some(peer) = self.peers.0.iter().find(|peer| peer.index == index) else { continue };
             let (peer, shard) = (peer.id, comeback.shard);
             if self.comebacks.insert((peer, shard), comeback) != Some(comeback) {
                 let Comeback { epoch, state, .. } = comeback;
@@ -421,13 +421,13 @@ impl Replication {
     }
 
     /// Returns the NAT's index of a shard. None: it was not added, or is removed.
-    pub fn place(&self, shard: ShardId) -> Option<ShardIndex> {
+    pub fn index_of(&self, shard: ShardId) -> Option<ShardIndex> {
         self.state.index(shard)
     }
 
     /// Returns the heartbeat state of a peer. None if there is no such peer.
-    pub fn signs(&self, place: PeerIndex, now_us: u64) -> Option<PeerSigns> {
-        self.endpoint.signs(place, now_us)
+    pub fn signs(&self, peer: PeerIndex, now_us: u64) -> Option<PeerSigns> {
+        self.endpoint.signs(peer, now_us)
     }
 }
 

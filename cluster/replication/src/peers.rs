@@ -10,7 +10,7 @@ use crate::PeerId;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReplicationPeer {
     pub(super) id: PeerId,
-    pub(super) place: PeerIndex,
+    pub(super) index: PeerIndex,
     pub(super) address: SocketAddrV4,
     /// The incarnation that was reported last.
     pub(super) met: Option<BootId>,
@@ -32,8 +32,8 @@ impl ReplicationPeers {
     }
 
     pub(super) fn take(&mut self, id: PeerId) -> Option<ReplicationPeer> {
-        let place = self.0.iter().position(|peer| peer.id == id)?;
-        Some(self.0.swap_remove(place))
+        let position = self.0.iter().position(|peer| peer.id == id)?;
+        Some(self.0.swap_remove(position))
     }
 
     /// True if another peer is reached at the same address, as workers that share one are.

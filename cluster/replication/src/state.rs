@@ -123,7 +123,7 @@ impl ReplicationState {
     }
 
     /// Number of shard indexes used so far, freed ones included.
-    pub(super) fn places(&self) -> usize {
+    pub(super) fn shard_slots(&self) -> usize {
         self.parts.len()
     }
 
@@ -132,11 +132,11 @@ impl ReplicationState {
     }
 
     pub(super) fn add(&mut self, shard: ShardIndex, number: ShardId, awaits_replicas: bool) {
-        let place = usize::from(shard.0);
-        if self.parts.len() <= place {
-            self.parts.resize_with(place + 1, || None);
+        let index = usize::from(shard.0);
+        if self.parts.len() <= index {
+            self.parts.resize_with(index + 1, || None);
         }
-        self.parts[place] =
+        self.parts[index] =
             Some(Box::new(ShardCopies { awaits_replicas, ..ShardCopies::new(number) }));
         self.numbers.insert(number.0, shard);
         self.shards += 1;
@@ -185,8 +185,8 @@ impl ReplicationState {
     pub(super) fn lose_some(&mut self, max: usize, nat: &Nat) {
         let lost = std::mem::take(&mut self.lost);
         let end = self.lost_next.saturating_add(max).min(self.parts.len());
-        for place in self.lost_next..end {
-            let shard = ShardIndex(place as u16);
+        for index in self.lost_next..end {
+            let shard = ShardIndex(index as u16);
             let Some(part) = self.part_mut(shard) else { continue };
             for (number, lane) in part.lanes.iter_mut().enumerate() {
                 let peers = lost.iter().filter(|(_, lanes)| lanes >> number & 1 != 0);
@@ -239,10 +239,10 @@ impl ReplicationState {
 
     /// Reports a session with this incarnation of a peer. It replaces one that was not fetched yet:
     /// at most one waits per peer.
-    pub(super) fn tell_met(&mut self, peer: PeerId, place: PeerIndex, boot: BootId) {
+    pub(super) fn tell_met(&mut self, peer: PeerId, peer_index: PeerIndex, boot: BootId) {
         self.answers
             .retain(|news| !matches!(news, WorkerEvent::PeerMet { peer: met, .. } if *met == peer));
-        self.answers.push_back(WorkerEvent::PeerMet { peer, place, boot });
+        self.answers.push_back(WorkerEvent::PeerMet { peer, peer_index, boot });
     }
 
     pub(super) fn next_news(&mut self) -> Option<WorkerEvent> {
@@ -337,14 +337,14 @@ mod tests {
         let peers = [7, 8].map(PeerId);
         state.answers.push_back(WorkerEvent::ShardAdded(ShardId(1)));
         for boot in 0..10_000 {
-            for (place, peer) in (0..).map(PeerIndex).zip(peers) {
-                state.tell_met(peer, place, BootId(boot));
+            for (peer_index, peer) in (0..).map(PeerIndex).zip(peers) {
+                state.tell_met(peer, peer_index, BootId(boot));
             }
         }
         let news: Vec<WorkerEvent> = std::iter::from_fn(|| state.next_news()).collect();
-        let met = |peer, place| WorkerEvent::PeerMet {
+        let met = |peer, peer_index| WorkerEvent::PeerMet {
             peer,
-            place: PeerIndex(place),
+            peer_index: PeerIndex(peer_index),
             boot: BootId(9999),
         };
         assert_eq!(news, [WorkerEvent::ShardAdded(ShardId(1)), met(peers[0], 0), met(peers[1], 1)]);

@@ -70,7 +70,7 @@ impl Replication {
         let peers = self.peers.0.iter();
         let CopySums { outgoing, lanes_followed, lanes_awaited, lanes_full } = self.counted.last;
         ReplicationReport {
-            peers: peers.filter_map(|peer| self.endpoint.peer_status(peer.place, now_us)).collect(),
+            peers: peers.filter_map(|peer| self.endpoint.peer_status(peer.index, now_us)).collect(),
             outgoing,
             lanes_followed,
             lanes_awaited,
@@ -97,15 +97,15 @@ impl Replication {
     /// Looks at the copies of the next few shards: counts them, and sets whether ports are to rest
     /// for them.
     pub(super) fn look_at_copies(&mut self, now_us: u64, nat: &mut Nat) {
-        let places = self.state.places();
+        let shard_slots = self.state.shard_slots();
         let Counted { next, mut round, last } = std::mem::take(&mut self.counted);
-        let end = (next + SHARDS_PER_COUNT).min(places);
-        for shard in (next..end).map(|place| ShardIndex(place as u16)) {
+        let end = (next + SHARDS_PER_COUNT).min(shard_slots);
+        for shard in (next..end).map(|index| ShardIndex(index as u16)) {
             self.count_shard(shard, nat, &mut round);
             self.rest_ports(shard, now_us, nat);
         }
         self.state.counters.shards_looked_at_total += end.saturating_sub(next) as u64;
-        self.counted = match end == places {
+        self.counted = match end == shard_slots {
             true => Counted { next: 0, round: CopySums::default(), last: round },
             false => Counted { next: end, round, last },
         };

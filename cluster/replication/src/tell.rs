@@ -207,9 +207,9 @@ impl Replication {
 
     /// Checks some shards for copies that no peer has begun, and counts the copies of some others.
     pub(super) fn sweep(&mut self, now_us: u64, nat: &mut Nat) {
-        let places = self.state.places();
-        for _ in 0..SHARDS_PER_SWEEP.min(places) {
-            self.swept = (self.swept + 1) % places;
+        let shard_slots = self.state.shard_slots();
+        for _ in 0..SHARDS_PER_SWEEP.min(shard_slots) {
+            self.swept = (self.swept + 1) % shard_slots;
             let shard = ShardIndex(self.swept as u16);
             if self.state.part(shard).is_some_and(|part| !part.is_at_rest) {
                 self.state.counters.shards_looked_at_total += 1;

@@ -72,7 +72,7 @@ fn answer(roles: &mut Roles, now_ms: u64) -> usize {
                 let node = (1..=OTHERS).find(|&node| PeerId::at(address(node)) == peer);
                 let node = node.expect("one of the others");
                 let boot = life(node).boot_id;
-                WorkerEvent::PeerMet { peer, place: PeerIndex(node), boot }
+                WorkerEvent::PeerMet { peer, peer_index: PeerIndex(node), boot }
             }
             _ => continue,
         };
@@ -136,9 +136,9 @@ fn slot(roles: &mut Roles, now_ms: &mut u64, heard: u16, lost: u16) -> Duration 
         (1..=SHARDS).filter(|&id| id.is_multiple_of(2) || is_lost(id)).map(ShardId).collect();
     let began = Instant::now();
     for node in 1..=heard {
-        let place = PeerIndex(node);
+        let peer_index = PeerIndex(node);
         let signs = PeerSigns { silent_ms: 3, seen_ms: Some(4), is_witness: true };
-        roles.on(*now_ms, RolesInput::Heard { worker: 0, place, signs });
+        roles.on(*now_ms, RolesInput::Heard { worker: 0, peer_index, signs });
     }
     roles.on(*now_ms, RolesInput::Traffic { worker: 0, shards });
     roles.on(*now_ms, RolesInput::Tick);

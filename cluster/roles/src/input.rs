@@ -186,7 +186,7 @@ pub enum RolesInput {
     /// Heartbeats of a peer, by its index, as the worker has them now.
     Heard {
         worker: usize,
-        place: PeerIndex,
+        peer_index: PeerIndex,
         signs: PeerSigns,
     },
     Sides {

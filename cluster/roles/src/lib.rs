@@ -179,8 +179,8 @@ impl Roles {
             RolesInput::Traffic { worker, shards } => {
                 self.one_worker(worker, |it, _| it.traffic(&shards))
             }
-            RolesInput::Heard { worker, place, signs } => {
-                self.one_worker(worker, |it, shared| it.heard(shared, place, signs));
+            RolesInput::Heard { worker, peer_index, signs } => {
+                self.one_worker(worker, |it, shared| it.heard(shared, peer_index, signs));
             }
             RolesInput::Sides { worker, sides } => {
                 self.one_worker(worker, |it, shared| it.sides(shared, sides));

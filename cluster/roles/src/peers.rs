@@ -39,7 +39,7 @@ struct RolesPeer {
 #[derive(Debug, Default)]
 pub(super) struct RolesPeers {
     peers: BTreeMap<PeerId, RolesPeer>,
-    places: BTreeMap<u16, PeerId>,
+    by_index: BTreeMap<u16, PeerId>,
 }
 
 /// The finding of a new session with a peer.
@@ -117,7 +117,7 @@ impl RolesPeers {
             !goes
         });
         let peers = &self.peers;
-        self.places.retain(|_, peer| peers.contains_key(peer));
+        self.by_index.retain(|_, peer| peers.contains_key(peer));
     }
 
     /// Notes a new session with this incarnation, which counts as a heartbeat. None: no shard needs
@@ -125,18 +125,18 @@ impl RolesPeers {
     pub(super) fn met(
         &mut self,
         peer: PeerId,
-        place: PeerIndex,
+        peer_index: PeerIndex,
         boot_id: BootId,
         now_ms: u64,
     ) -> Option<Met> {
         let known = self.peers.get_mut(&peer)?;
-        let former = known.session.replace((place, boot_id));
-        if let Some((place, _)) = former
-            && self.places.get(&place.0) == Some(&peer)
+        let former = known.session.replace((peer_index, boot_id));
+        if let Some((peer_index, _)) = former
+            && self.by_index.get(&peer_index.0) == Some(&peer)
         {
-            self.places.remove(&place.0);
+            self.by_index.remove(&peer_index.0);
         }
-        self.places.insert(place.0, peer);
+        self.by_index.insert(peer_index.0, peer);
         known.heard_ms = Some(now_ms);
         (known.steady_since_ms, known.is_witness) = (now_ms, false);
         (known.is_heard, known.is_near, known.is_cut_off) = (true, true, false);
@@ -147,12 +147,12 @@ impl RolesPeers {
     /// Takes heartbeats of a peer. Returns the peer if it counted as silent until now.
     pub(super) fn heard(
         &mut self,
-        place: PeerIndex,
+        peer_index: PeerIndex,
         signs: PeerSigns,
         now_ms: u64,
         limits: Silence,
     ) -> Option<PeerId> {
-        let &id = self.places.get(&place.0)?;
+        let &id = self.by_index.get(&peer_index.0)?;
         let peer = self.peers.get_mut(&id)?;
         let at_ms = now_ms.saturating_sub(signs.silent_ms);
         if peer.heard_ms.is_none_or(|heard_ms| at_ms >= heard_ms + limits.witness_ms) {

@@ -234,8 +234,10 @@ impl WorkerRoles {
                     self.entry_changed(shared, shard);
                 }
             }
-            WorkerEvent::PeerMet { peer, place, boot } => {
-                let Some(met) = self.peers.met(peer, place, boot, shared.now_ms) else { return };
+            WorkerEvent::PeerMet { peer, peer_index, boot } => {
+                let Some(met) = self.peers.met(peer, peer_index, boot, shared.now_ms) else {
+                    return;
+                };
                 if let Some(ended) = met.ended {
                     shared.directory.end(peer, ended);
                 }
@@ -347,9 +349,14 @@ impl WorkerRoles {
         }
     }
 
-    pub(super) fn heard(&mut self, shared: &mut RolesShared, place: PeerIndex, signs: PeerSigns) {
+    pub(super) fn heard(
+        &mut self,
+        shared: &mut RolesShared,
+        peer_index: PeerIndex,
+        signs: PeerSigns,
+    ) {
         self.look.at(shared.now_ms);
-        let changed = self.peers.heard(place, signs, shared.now_ms, silence(&shared.options));
+        let changed = self.peers.heard(peer_index, signs, shared.now_ms, silence(&shared.options));
         if let Some(peer) = changed {
             self.peer_changed(shared, peer);
         }

@@ -66,19 +66,19 @@ impl Sink for Counting {
 }
 
 struct Wire {
-    places: Vec<([u8; DATAGRAM_MAX], usize)>,
+    datagrams: Vec<([u8; DATAGRAM_MAX], usize)>,
     count: usize,
 }
 
 impl Wire {
     fn new() -> Self {
-        Self { places: vec![([0; DATAGRAM_MAX], 0); 256], count: 0 }
+        Self { datagrams: vec![([0; DATAGRAM_MAX], 0); 256], count: 0 }
     }
 }
 
 impl Transmit for Wire {
     fn send(&mut self, _: SocketAddr, datagram: &[u8]) -> bool {
-        let (bytes, length) = &mut self.places[self.count];
+        let (bytes, length) = &mut self.datagrams[self.count];
         bytes[..datagram.len()].copy_from_slice(datagram);
         *length = datagram.len();
         self.count += 1;
@@ -152,13 +152,13 @@ impl Pair {
         let appended = Instant::now();
         owner.poll(*now_us, world, there);
         let sent = Instant::now();
-        for (bytes, length) in &mut there.places[..there.count] {
+        for (bytes, length) in &mut there.datagrams[..there.count] {
             let _ = replica.receive(address(1), &mut bytes[..*length], *now_us, world);
         }
         let received = Instant::now();
         replica.poll(*now_us, world, back);
         let answered = Instant::now();
-        for (bytes, length) in &mut back.places[..back.count] {
+        for (bytes, length) in &mut back.datagrams[..back.count] {
             let _ = owner.receive(address(2), &mut bytes[..*length], *now_us, world);
         }
         let acknowledged = Instant::now();

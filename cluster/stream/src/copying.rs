@@ -25,9 +25,9 @@ impl StreamEndpoint {
         let streams = self.peers.len() * LANES;
         let turn = self.copy_turn;
         for stream in (turn..streams).chain(0..turn) {
-            let (place, lane) = (stream / LANES, Lane::ALL[stream % LANES]);
+            let (index, lane) = (stream / LANES, Lane::ALL[stream % LANES]);
             let is_copying = |peer: &StreamPeer| peer.lanes[lane.index()].is_copying();
-            if !self.peers[place].as_ref().is_some_and(is_copying) {
+            if !self.peers[index].as_ref().is_some_and(is_copying) {
                 continue;
             }
             let mut share = slots.min(SLOTS_PER_TURN);
@@ -36,7 +36,7 @@ impl StreamEndpoint {
                     self.copy_turn = stream;
                     return;
                 }
-                let used = self.advance_copy(PeerIndex(place as u16), lane, share, now_us, source);
+                let used = self.advance_copy(PeerIndex(index as u16), lane, share, now_us, source);
                 if used == 0 {
                     break;
                 }

@@ -109,23 +109,23 @@ pub(crate) struct OwnLane {
 pub struct Ticket {
     pub(crate) lane: Lane,
     count: u8,
-    places: [Place; REPLICAS_MAX],
+    entries: [TicketEntry; REPLICAS_MAX],
 }
 
 impl Ticket {
     /// Returns a ticket of no record yet.
     pub const fn new(lane: Lane) -> Self {
-        let none = Place { peer: PeerIndex(0), epoch: 0, sequence: Sequence(0) };
-        Self { lane, count: 0, places: [none; REPLICAS_MAX] }
+        let none = TicketEntry { peer: PeerIndex(0), epoch: 0, sequence: Sequence(0) };
+        Self { lane, count: 0, entries: [none; REPLICAS_MAX] }
     }
 
-    pub(crate) fn places(&self) -> &[Place] {
-        &self.places[..usize::from(self.count)]
+    pub(crate) fn entries(&self) -> &[TicketEntry] {
+        &self.entries[..usize::from(self.count)]
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct TicketEntry {
     pub(crate) peer: PeerIndex,
     pub(crate) epoch: u32,
     pub(crate) sequence: Sequence,
@@ -187,7 +187,8 @@ impl StreamEndpoint {
         address: SocketAddr,
         now_us: u64,
     ) -> Result<PeerIndex, PeerError> {
-        let Err(place) = self.by_worker.binary_search_by_key(&worker, |&(worker, _)| worker) else {
+        let Err(position) = self.by_worker.binary_search_by_key(&worker, |&(worker, _)| worker)
+        else {
             return Err(PeerError::Known(worker));
         };
         if worker == self.setting.identity.worker {
@@ -219,7 +220,7 @@ impl StreamEndpoint {
             comeback: 0,
             is_witness: false,
         });
-        self.by_worker.insert(place, (worker, peer));
+        self.by_worker.insert(position, (worker, peer));
         self.mark(peer);
         Ok(peer)
     }
@@ -319,8 +320,8 @@ impl StreamEndpoint {
         for &peer in peers {
             let appended = self.append_item(peer, ticket.lane, &Item::Record(*record), now_us);
             let Some((epoch, sequence)) = appended else { continue };
-            let place = Place { peer, epoch, sequence: Sequence(sequence) };
-            is_elsewhere |= std::mem::replace(&mut ticket.places[count], place) != place;
+            let entry = TicketEntry { peer, epoch, sequence: Sequence(sequence) };
+            is_elsewhere |= std::mem::replace(&mut ticket.entries[count], entry) != entry;
             count += 1;
         }
         is_elsewhere |= usize::from(std::mem::replace(&mut ticket.count, count as u8)) != count;
@@ -385,16 +386,16 @@ impl StreamEndpoint {
     #[cold]
     pub(crate) fn make_room(&mut self, index: PeerIndex, lane: Lane) {
         if self.buffers.available() == 0 {
-            let lanes = |(place, peer): (usize, &Option<StreamPeer>)| {
+            let lanes = |(index, peer): (usize, &Option<StreamPeer>)| {
                 let peer = peer.as_ref()?;
                 let longest = Lane::ALL
                     .into_iter()
                     .max_by_key(|lane| peer.lanes[lane.index()].stream.logged())?;
-                Some((peer.lanes[longest.index()].stream.logged(), place, longest))
+                Some((peer.lanes[longest.index()].stream.logged(), index, longest))
             };
             let longest = self.peers.iter().enumerate().filter_map(lanes).max();
-            if let Some((_, place, longest)) = longest {
-                self.fall_out_of_sync(PeerIndex(place as u16), longest);
+            if let Some((_, index, longest)) = longest {
+                self.fall_out_of_sync(PeerIndex(index as u16), longest);
             }
         }
         self.fall_out_of_sync(index, lane);

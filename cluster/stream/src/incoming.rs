@@ -63,8 +63,8 @@ impl StreamEndpoint {
     }
 
     fn find(&self, from: SocketAddr, sender: PeerId) -> Option<PeerIndex> {
-        let place = self.by_worker.binary_search_by_key(&sender, |&(worker, _)| worker).ok()?;
-        let (_, index) = self.by_worker[place];
+        let position = self.by_worker.binary_search_by_key(&sender, |&(worker, _)| worker).ok()?;
+        let (_, index) = self.by_worker[position];
         let peer = self.peers[index.index()].as_ref()?;
         (peer.link.address == from).then_some(index)
     }

@@ -42,14 +42,14 @@ impl StreamEndpoint {
     /// Gives up the streams of peers that are silent for long: what they have missed is cheaper to
     /// copy than to keep.
     fn give_up_silent(&mut self, now_us: u64) {
-        for place in 0..self.peers.len() {
+        for index in 0..self.peers.len() {
             for lane in Lane::ALL {
-                let is_given_up = self.peers[place].as_ref().is_some_and(|peer| {
+                let is_given_up = self.peers[index].as_ref().is_some_and(|peer| {
                     peer.link.silent_us(now_us) >= self.setting.options.give_up_us
                         && peer.lanes[lane.number() as usize].stream.is_open()
                 });
                 if is_given_up {
-                    self.fall_out_of_sync(PeerIndex(place as u16), lane);
+                    self.fall_out_of_sync(PeerIndex(index as u16), lane);
                 }
             }
         }
@@ -58,9 +58,9 @@ impl StreamEndpoint {
     fn look_at_timers<S: Sink>(&mut self, now_us: u64, sink: &mut S) {
         self.is_copying = false;
         self.witness.look(&self.peers);
-        for (place, peer) in self.peers.iter_mut().enumerate() {
+        for (position, peer) in self.peers.iter_mut().enumerate() {
             let Some(peer) = peer else { continue };
-            let index = PeerIndex(place as u16);
+            let index = PeerIndex(position as u16);
             let worker = peer.link.worker;
             for lane in Lane::ALL {
                 let epoch = peer.streams[lane.index()].epoch;
@@ -70,7 +70,7 @@ impl StreamEndpoint {
             peer.link.plan_hello(&self.setting.options, now_us);
             self.is_copying |= peer.lanes.iter().any(OwnLane::is_copying);
             if peer.is_anything_due(now_us, window(sink.room())) {
-                self.due[place / 64] |= 1 << (place % 64);
+                self.due[position / 64] |= 1 << (position % 64);
             }
         }
     }
@@ -83,16 +83,16 @@ impl StreamEndpoint {
         let StreamEndpoint { setting, peers, buffers, scratch, due, send_turn, witness, .. } = self;
         let mut exit = SendContext { scratch, transmit, now_us, budget: setting.options.burst };
         let turn = *send_turn;
-        for place in (turn..peers.len()).chain(0..turn) {
-            let (word, bit) = (&mut due[place / 64], 1 << (place % 64));
+        for index in (turn..peers.len()).chain(0..turn) {
+            let (word, bit) = (&mut due[index / 64], 1 << (index % 64));
             if *word & bit == 0 {
                 continue;
             }
             if exit.budget == 0 {
-                *send_turn = place;
+                *send_turn = index;
                 return;
             }
-            let is_done = peers[place]
+            let is_done = peers[index]
                 .as_mut()
                 .is_none_or(|peer| peer.send_due(setting, window, witness, buffers, &mut exit));
             if is_done {

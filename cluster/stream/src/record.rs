@@ -80,10 +80,10 @@ impl RecordKind {
     fn of(number: u8) -> Option<RecordKind> {
         const BY_NUMBER: [Option<RecordKind>; RecordKind::Followed as usize + 1] = {
             let mut kinds = [None; RecordKind::Followed as usize + 1];
-            let mut place = 0;
-            while place < RecordKind::ALL.len() {
-                kinds[RecordKind::ALL[place] as usize] = Some(RecordKind::ALL[place]);
-                place += 1;
+            let mut index = 0;
+            while index < RecordKind::ALL.len() {
+                kinds[RecordKind::ALL[index] as usize] = Some(RecordKind::ALL[index]);
+                index += 1;
             }
             kinds
         };

@@ -94,8 +94,8 @@ mod tests {
     #[test]
     fn each_refusal_has_its_own_index_and_name() {
         let mut refusals = Refusals::default();
-        for (place, refusal) in DatagramRefusal::ALL.into_iter().enumerate() {
-            assert_eq!(refusal as usize, place);
+        for (index, refusal) in DatagramRefusal::ALL.into_iter().enumerate() {
+            assert_eq!(refusal as usize, index);
             refusals.count(refusal);
             assert_eq!(refusals.of(refusal), 1);
         }

@@ -6,7 +6,7 @@ use weir_ids::{BootId, Lane, PeerId};
 
 use crate::copy::{CopyId, CopyStatus};
 use crate::counters::{Lag, PeerCounters};
-use crate::endpoint::{OwnLane, Place, StreamEndpoint, StreamPeer, Ticket};
+use crate::endpoint::{OwnLane, StreamEndpoint, StreamPeer, Ticket, TicketEntry};
 use crate::fingerprint::FingerprintPart;
 use crate::identity::{PeerIndex, Sequence};
 use crate::refusal::Refusals;
@@ -44,8 +44,8 @@ impl StreamEndpoint {
 
     /// Returns the index of a worker that is a peer.
     pub fn peer(&self, worker: PeerId) -> Option<PeerIndex> {
-        let place = self.by_worker.binary_search_by_key(&worker, |&(worker, _)| worker).ok()?;
-        Some(self.by_worker[place].1)
+        let position = self.by_worker.binary_search_by_key(&worker, |&(worker, _)| worker).ok()?;
+        Some(self.by_worker[position].1)
     }
 
     /// Returns the last known incarnation of a peer. None: there was no session yet, or there is no
@@ -63,20 +63,20 @@ impl StreamEndpoint {
 
     /// Returns how many replicas have applied the record.
     pub fn replicated_on(&self, ticket: &Ticket) -> usize {
-        let has_it = |place: &&Place| {
-            let (epoch, sequence) = self.acknowledged(place.peer, ticket.lane);
-            epoch == place.epoch && sequence >= place.sequence
+        let has_it = |entry: &&TicketEntry| {
+            let (epoch, sequence) = self.acknowledged(entry.peer, ticket.lane);
+            epoch == entry.epoch && sequence >= entry.sequence
         };
-        ticket.places().iter().filter(has_it).count()
+        ticket.entries().iter().filter(has_it).count()
     }
 
     /// True if the record is in the present stream to the peer and not acknowledged. A record that
     /// is in no stream, or in an earlier epoch, is brought by the copy.
     pub fn is_on_its_way(&self, ticket: &Ticket, peer: PeerIndex) -> bool {
-        let place = ticket.places().iter().find(|place| place.peer == peer);
-        place.is_some_and(|place| {
+        let entry = ticket.entries().iter().find(|entry| entry.peer == peer);
+        entry.is_some_and(|entry| {
             let (epoch, sequence) = self.acknowledged(peer, ticket.lane);
-            epoch == place.epoch && sequence < place.sequence
+            epoch == entry.epoch && sequence < entry.sequence
         })
     }
 
@@ -84,9 +84,9 @@ impl StreamEndpoint {
     /// them have restarted.
     pub fn is_void(&self, ticket: &Ticket) -> bool {
         ticket
-            .places()
+            .entries()
             .iter()
-            .all(|place| self.acknowledged(place.peer, ticket.lane).0 != place.epoch)
+            .all(|entry| self.acknowledged(entry.peer, ticket.lane).0 != entry.epoch)
     }
 
     /// Returns a count that rises whenever something may have been acknowledged.

@@ -53,13 +53,13 @@ impl PeerNodes {
         Self { nodes: Vec::with_capacity(peers_max) }
     }
 
-    fn place(&self, node: u64) -> Result<usize, usize> {
+    fn position(&self, node: u64) -> Result<usize, usize> {
         self.nodes.binary_search_by_key(&node, |it| it.node)
     }
 
     fn get_mut(&mut self, node: u64) -> Option<&mut WitnessNode> {
-        let place = self.place(node).ok()?;
-        Some(&mut self.nodes[place])
+        let position = self.position(node).ok()?;
+        Some(&mut self.nodes[position])
     }
 
     /// Notes when each node was heard last: before heartbeats go out.
@@ -113,8 +113,8 @@ impl StreamEndpoint {
         let is_named = |node: u64| peers.iter().flatten().any(|peer| peer.node == Some(node));
         witness.nodes.retain(|it| is_named(it.node));
         for node in peers.iter().flatten().filter_map(|peer| peer.node) {
-            if let Err(place) = witness.place(node) {
-                witness.nodes.insert(place, WitnessNode { node, heard_us: 0, seen_us: None });
+            if let Err(position) = witness.position(node) {
+                witness.nodes.insert(position, WitnessNode { node, heard_us: 0, seen_us: None });
             }
         }
     }
@@ -144,8 +144,8 @@ impl StreamEndpoint {
     /// Returns the heartbeat state of a peer. None if there is no such peer.
     pub fn signs(&self, peer: PeerIndex, now_us: u64) -> Option<PeerSigns> {
         let peer = self.peers.get(peer.index())?.as_ref()?;
-        let place = peer.node.and_then(|node| self.witness.place(node).ok());
-        let seen_us = place.and_then(|place| self.witness.nodes[place].seen_us);
+        let position = peer.node.and_then(|node| self.witness.position(node).ok());
+        let seen_us = position.and_then(|position| self.witness.nodes[position].seen_us);
         Some(PeerSigns {
             silent_ms: peer.link.silent_us(now_us) / 1000,
             seen_ms: seen_us.map(|at_us| now_us.saturating_sub(at_us) / 1000),

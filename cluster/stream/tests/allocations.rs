@@ -66,7 +66,7 @@ impl Sink for Table {
 
 /// Datagrams on their way, in buffers allocated before; each seventh is lost.
 struct Wire {
-    places: Vec<([u8; DATAGRAM_MAX], usize)>,
+    datagrams: Vec<([u8; DATAGRAM_MAX], usize)>,
     count: usize,
     sent: u64,
 }
@@ -74,8 +74,8 @@ struct Wire {
 impl Transmit for Wire {
     fn send(&mut self, _: SocketAddr, datagram: &[u8]) -> bool {
         self.sent += 1;
-        if !self.sent.is_multiple_of(7) && self.count < self.places.len() {
-            let (bytes, length) = &mut self.places[self.count];
+        if !self.sent.is_multiple_of(7) && self.count < self.datagrams.len() {
+            let (bytes, length) = &mut self.datagrams[self.count];
             bytes[..datagram.len()].copy_from_slice(datagram);
             *length = datagram.len();
             self.count += 1;
@@ -106,18 +106,18 @@ fn endpoint(worker: u64, peer: u64) -> (StreamEndpoint, PeerIndex) {
 fn streams_allocate_nothing_per_datagram() {
     let ((mut owner, replica), (mut other, _)) = (endpoint(1, 2), endpoint(2, 1));
     let (mut source, mut sink) = (Table::default(), Table::default());
-    let wire = || Wire { places: vec![([0; DATAGRAM_MAX], 0); 256], count: 0, sent: 0 };
+    let wire = || Wire { datagrams: vec![([0; DATAGRAM_MAX], 0); 256], count: 0, sent: 0 };
     let (mut there, mut back) = (wire(), wire());
     let mut now_us = 0;
     let mut turn = |owner: &mut StreamEndpoint, sink: &mut Table| {
         now_us += 250;
         owner.poll(now_us, &mut source, &mut there);
-        for (bytes, length) in &mut there.places[..there.count] {
+        for (bytes, length) in &mut there.datagrams[..there.count] {
             let _ = other.receive(address(1), &mut bytes[..*length], now_us, sink);
         }
         there.count = 0;
         other.poll(now_us, sink, &mut back);
-        for (bytes, length) in &mut back.places[..back.count] {
+        for (bytes, length) in &mut back.datagrams[..back.count] {
             let _ = owner.receive(address(2), &mut bytes[..*length], now_us, &mut source);
         }
         back.count = 0;

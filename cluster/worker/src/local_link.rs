@@ -79,7 +79,7 @@ impl RolesLink for LocalLink {
         self.news.len() < self.room
     }
 
-    fn news(&mut self, news: WorkerEvent, _place: Option<ShardIndex>) {
+    fn news(&mut self, news: WorkerEvent, _shard_index: Option<ShardIndex>) {
         self.news.push(news);
     }
 
@@ -87,8 +87,8 @@ impl RolesLink for LocalLink {
         self.busy.insert(shard);
     }
 
-    fn signs(&mut self, place: PeerIndex, signs: Option<PeerSigns>) {
-        self.signs[usize::from(place.0)] = signs;
+    fn signs(&mut self, peer: PeerIndex, signs: Option<PeerSigns>) {
+        self.signs[usize::from(peer.0)] = signs;
     }
 
     fn end_slot(&mut self) {

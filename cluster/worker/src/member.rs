@@ -159,27 +159,27 @@ impl<L: RolesLink> ClusterMember<L> {
 
     #[cold]
     fn tell_one(&mut self, news: WorkerEvent) {
-        let place = match &news {
-            WorkerEvent::ShardAdded(shard) => self.replication.place(*shard),
+        let shard_index = match &news {
+            WorkerEvent::ShardAdded(shard) => self.replication.index_of(*shard),
             _ => None,
         };
-        if let (WorkerEvent::ShardAdded(shard), Some(place)) = (&news, place) {
-            let place = usize::from(place.0);
-            self.shards.resize(self.shards.len().max(place + 1), ShardId(0));
-            self.shards[place] = *shard;
+        if let (WorkerEvent::ShardAdded(shard), Some(shard_index)) = (&news, shard_index) {
+            let shard_index = usize::from(shard_index.0);
+            self.shards.resize(self.shards.len().max(shard_index + 1), ShardId(0));
+            self.shards[shard_index] = *shard;
         }
-        self.link.news(news, place);
+        self.link.news(news, shard_index);
     }
 
     fn end_slot<F: Frame>(&mut self, now_us: u64, engine: &mut Engine<F>) {
         let (link, shards) = (&mut self.link, &self.shards);
-        engine.take_traffic(|place| {
-            if let Some(&shard) = shards.get(usize::from(place.0)) {
+        engine.take_traffic(|index| {
+            if let Some(&shard) = shards.get(usize::from(index.0)) {
                 link.busy(shard);
             }
         });
-        for place in (0..PEERS_MAX as u16).map(PeerIndex) {
-            self.link.signs(place, self.replication.signs(place, now_us));
+        for peer in (0..PEERS_MAX as u16).map(PeerIndex) {
+            self.link.signs(peer, self.replication.signs(peer, now_us));
         }
         self.link.end_slot();
     }

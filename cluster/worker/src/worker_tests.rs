@@ -118,9 +118,9 @@ impl RolesLink for Recorded<LocalLink> {
         self.inner.has_room()
     }
 
-    fn news(&mut self, news: WorkerEvent, place: Option<ShardIndex>) {
+    fn news(&mut self, news: WorkerEvent, shard_index: Option<ShardIndex>) {
         self.note("news");
-        self.inner.news(news, place);
+        self.inner.news(news, shard_index);
     }
 
     fn busy(&mut self, shard: ShardId) {
@@ -128,8 +128,8 @@ impl RolesLink for Recorded<LocalLink> {
         self.inner.busy(shard);
     }
 
-    fn signs(&mut self, place: PeerIndex, signs: Option<PeerSigns>) {
-        self.inner.signs(place, signs);
+    fn signs(&mut self, peer: PeerIndex, signs: Option<PeerSigns>) {
+        self.inner.signs(peer, signs);
     }
 
     fn end_slot(&mut self) {
@@ -372,8 +372,10 @@ fn a_fenced_worker_forwards_waiting_packets_and_acknowledges_the_fence() {
     assert_eq!(case.sent(Side::Internet), 70, "no flow begins");
     assert_eq!(case.link().rejoined.take(), Some((5, 71)));
     let steps = case.steps();
-    let place = |wanted| steps.iter().position(|step| *step == wanted).unwrap();
-    assert!(place("send internet") < place("rejoin") && place("rejoin") < place("beat"));
+    let position = |wanted| steps.iter().position(|step| *step == wanted).unwrap();
+    assert!(
+        position("send internet") < position("rejoin") && position("rejoin") < position("beat")
+    );
     case.ask(2);
     let turn = case.turn(Duration::from_millis(1));
     assert_eq!((turn.late, turn.packets), (0, 1));

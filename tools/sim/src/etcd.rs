@@ -302,7 +302,7 @@ impl Etcd {
             }
             EtcdRequest::Range { start, end, limit, revision } => {
                 self.store.range(&start, &end, limit, revision).map(|(found, has_more)| {
-                    EtcdAnswer::Range { place: self.place(), found, has_more }
+                    EtcdAnswer::Range { position: self.position(), found, has_more }
                 })
             }
         };
@@ -322,7 +322,7 @@ impl Etcd {
         Ok(EtcdAnswer::Granted { lease, ttl_sec })
     }
 
-    fn place(&self) -> HistoryPosition {
+    fn position(&self) -> HistoryPosition {
         let Self { cluster_id, raft_term, .. } = *self;
         HistoryPosition { cluster_id, revision: self.store.revision(), raft_term }
     }

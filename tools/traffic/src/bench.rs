@@ -23,6 +23,7 @@ mod attacks;
 mod capacity;
 mod catalogue;
 mod collector;
+mod context;
 mod durations;
 mod error;
 mod experiment;
@@ -36,7 +37,6 @@ mod load;
 mod machine;
 mod markdown;
 mod metrics;
-mod place;
 mod plot;
 mod probe;
 mod process;
@@ -55,12 +55,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use self::context::BenchContext;
 pub use self::error::BenchError;
 use self::experiment::{Experiment, Probe};
 pub use self::figure::{Figure, Spread};
 use self::huge_pages::HugePageReserve;
 use self::machine::Machine;
-use self::place::Place;
 use self::progress::Progress;
 use self::report::ExperimentResult;
 pub use self::report::Report;
@@ -162,7 +162,7 @@ pub fn bench(plan: &BenchPlan, mut say: impl FnMut(&str)) -> Result<Report, Benc
         .map_err(|source| BenchError::io("a temporary folder", source))?;
     let mut report = Report::new(plan, machine);
     let mut run = Run {
-        place: Place { plan, folder: folder.path() },
+        context: BenchContext { plan, folder: folder.path() },
         progress: Progress::new(experiments.iter().map(Experiment::seconds).sum()),
         harmless_pps: None,
         say: &mut say,
@@ -179,7 +179,7 @@ pub fn bench(plan: &BenchPlan, mut say: impl FnMut(&str)) -> Result<Report, Benc
 
 /// A running benchmark.
 struct Run<'a> {
-    place: Place<'a>,
+    context: BenchContext<'a>,
     progress: Progress,
     /// The last rate at which harmless packets of an attacker's home cost the other homes nothing,
     /// packets per second.
@@ -225,7 +225,7 @@ impl Run<'_> {
         let first_probe = first.point.probe;
         let needs_raw = first_probe.needs_raw();
         let pages = points.iter().map(|measured| measured.point.load.huge_pages()).max();
-        let wanted = if self.place.plan.takes_huge_pages { pages.unwrap_or(0) } else { 0 };
+        let wanted = if self.context.plan.takes_huge_pages { pages.unwrap_or(0) } else { 0 };
         let reserve = HugePageReserve::take(wanted);
         reserve.sentence().clone_into(huge_pages);
         // An attack has no raw rounds, so it stands alone.
@@ -274,7 +274,7 @@ impl Run<'_> {
         load: &load::Load,
         points: &mut [Measured],
     ) -> Result<Option<rounds::Raw>, BenchError> {
-        match self.place.raw_round(load) {
+        match self.context.raw_round(load) {
             Ok(raw) => {
                 (self.say)(&format!(
                     "{:>12}  raw   {:6.2} Mpps {:6.1} cycles/packet",
@@ -283,7 +283,7 @@ impl Run<'_> {
                 Ok(Some(raw))
             }
             Err(error) => {
-                self.place.plan.check_interrupted()?;
+                self.context.plan.check_interrupted()?;
                 for measured in points.iter_mut().filter(|point| point.state == State::Measured) {
                     measured.state = State::Failed(error.to_string());
                 }
@@ -296,7 +296,7 @@ impl Run<'_> {
     fn round(&mut self, measured: &mut Measured) -> Result<Option<Round>, BenchError> {
         let label = measured.point.label.clone();
         let mut notes = Vec::new();
-        let done = self.place.round(&measured.point, measured.rounds.len(), &mut notes);
+        let done = self.context.round(&measured.point, measured.rounds.len(), &mut notes);
         notes.into_iter().for_each(|note| measured.note(note));
         match done {
             Ok(round) => {
@@ -304,7 +304,7 @@ impl Run<'_> {
                 Ok(Some(round))
             }
             Err(error) => {
-                self.place.plan.check_interrupted()?;
+                self.context.plan.check_interrupted()?;
                 (self.say)(&format!("{label:>12}  failed: {error}"));
                 measured.state = State::Failed(error.to_string());
                 Ok(None)

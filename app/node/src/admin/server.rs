@@ -118,20 +118,20 @@ impl Server {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let place = {
+        let admitted = {
             let mut table = self.table();
-            let place = table.admit(remote, &self.limits, Instant::now());
+            let admitted = table.admit(remote, &self.limits, Instant::now());
             self.numbers().set_open(table.len());
-            place
+            admitted
         };
-        let Some((number, connection)) = place else {
+        let Some((number, connection)) = admitted else {
             self.numbers().count(ConnectionRefusal::Limit);
             return;
         };
-        let place = ConnectionSlot { server: Arc::clone(self), number };
+        let slot = ConnectionSlot { server: Arc::clone(self), number };
         tokio::spawn(async move {
-            if let Some(refusal) = place.server.hold(stream, peer, connection).await {
-                place.server.numbers().count(refusal);
+            if let Some(refusal) = slot.server.hold(stream, peer, connection).await {
+                slot.server.numbers().count(refusal);
             }
         });
     }

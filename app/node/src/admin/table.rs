@@ -37,7 +37,7 @@ impl ConnectionRemote {
     }
 
     /// Whether its slots are separate from those of all others.
-    fn has_own_places(self) -> bool {
+    fn has_own_slots(self) -> bool {
         matches!(self, Self::Loopback | Self::User(Some(0)))
     }
 }
@@ -60,12 +60,12 @@ impl ConnectionTable {
         now: Instant,
     ) -> Option<(u64, Arc<ClientConnection>)> {
         let is_own_full = self.count(remote) >= limits.connections_per_remote_max;
-        let shared = || self.open.values().filter(|(remote, _)| !remote.has_own_places()).count();
-        let is_full = !remote.has_own_places() && shared() >= limits.connections_max;
+        let shared = || self.open.values().filter(|(remote, _)| !remote.has_own_slots()).count();
+        let is_full = !remote.has_own_slots() && shared() >= limits.connections_max;
         if is_own_full {
             self.displace(|other| other == remote)?;
         } else if is_full {
-            self.displace(|other| !other.has_own_places())?;
+            self.displace(|other| !other.has_own_slots())?;
         }
         let (number, connection) = (self.next, Arc::new(ClientConnection::new(now)));
         self.next += 1;
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_itself_and_root_have_places_of_their_own() {
+    fn the_machine_itself_and_root_have_slots_of_their_own() {
         let (mut table, start) = (ConnectionTable::default(), Instant::now());
         let all: Vec<_> =
             (0..6).map(|last| table.admit(host(last), &LIMITS, start).unwrap().1).collect();
@@ -186,8 +186,8 @@ mod tests {
             }
         }
         // Nor do they take slots of others.
-        for (place, connection) in all.iter().enumerate() {
-            assert!(!is_displaced(connection, start), "{place}");
+        for (index, connection) in all.iter().enumerate() {
+            assert!(!is_displaced(connection, start), "{index}");
         }
         assert!(table.admit(ConnectionRemote::User(Some(1000)), &LIMITS, start).is_none());
     }

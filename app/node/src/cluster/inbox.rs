@@ -51,7 +51,7 @@ pub(crate) enum Inbox {
         worker: usize,
         news: WorkerEvent,
         /// The index of a shard that was added.
-        place: Option<ShardIndex>,
+        shard_index: Option<ShardIndex>,
     },
     /// State of a worker's copies, once a second.
     Replication { worker: usize, status: Box<ReplicationReport> },
@@ -65,14 +65,14 @@ pub(crate) struct Gone;
 
 /// The waiting messages of all threads but the workers and the mirror of etcd.
 #[derive(Debug, Default)]
-struct Places {
+struct WaitingInputs {
     notices: Notices,
     /// How BIRD announces each side, if that was reported since the last read.
     bird: Option<Vec<BirdSide>>,
     keys: Option<Result<ClusterKeys, String>>,
 }
 
-impl Places {
+impl WaitingInputs {
     fn pop(&mut self) -> Option<Inbox> {
         if let Some(sides) = self.bird.take() {
             return Some(Inbox::Bird(sides));
@@ -87,7 +87,7 @@ impl Places {
 #[derive(Debug, Default)]
 struct InboxShared {
     /// Locked for one insertion or removal at a time; never by a worker.
-    places: Mutex<Places>,
+    waiting: Mutex<WaitingInputs>,
     /// The thread that reads, once it does.
     reader: OnceLock<Thread>,
     is_gone: AtomicBool,
@@ -95,8 +95,8 @@ struct InboxShared {
 }
 
 impl InboxShared {
-    fn places(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waiting(&self) -> MutexGuard<'_, WaitingInputs> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes a reader that sleeps; one that does not will look again. Takes no lock.
@@ -118,7 +118,7 @@ impl InboxSender {
     /// # Errors
     /// When the inbox has no reader any more.
     pub(crate) fn send(&self, notice: Notice) -> Result<(), Gone> {
-        self.put(|places| places.notices.push(notice))
+        self.put(|waiting| waiting.notices.push(notice))
     }
 
     /// Reports how BIRD announces each side.
@@ -126,8 +126,8 @@ impl InboxSender {
     /// # Errors
     /// When the inbox has no reader any more.
     pub(crate) fn send_bird(&self, sides: Vec<BirdSide>) -> Result<(), Gone> {
-        self.put(|places| {
-            places.bird = Some(sides);
+        self.put(|waiting| {
+            waiting.bird = Some(sides);
             false
         })
     }
@@ -137,18 +137,18 @@ impl InboxSender {
     /// # Errors
     /// When the inbox has no reader any more.
     pub(crate) fn send_keys(&self, keys: Result<ClusterKeys, String>) -> Result<(), Gone> {
-        self.put(|places| {
-            places.keys = Some(keys);
+        self.put(|waiting| {
+            waiting.keys = Some(keys);
             false
         })
     }
 
     /// Changes what waits; `put` returns whether it lost an event.
-    fn put(&self, put: impl FnOnce(&mut Places) -> bool) -> Result<(), Gone> {
+    fn put(&self, put: impl FnOnce(&mut WaitingInputs) -> bool) -> Result<(), Gone> {
         if self.shared.is_gone.load(Ordering::Relaxed) {
             return Err(Gone);
         }
-        if put(&mut self.shared.places()) {
+        if put(&mut self.shared.waiting()) {
             self.shared.lost_total.fetch_add(1, Ordering::Relaxed);
         }
         self.shared.wake();
@@ -170,7 +170,7 @@ impl InboxSender {
 /// A message of a worker that is not replaced by a later one.
 #[derive(Debug)]
 enum FromWorker {
-    WorkerEvent { news: WorkerEvent, place: Option<ShardIndex> },
+    WorkerEvent { news: WorkerEvent, shard_index: Option<ShardIndex> },
     Rejoined { fence: Fence, waited: usize },
 }
 
@@ -199,8 +199,8 @@ impl WorkerSender {
 
     /// Sends an event. Call it only if there [is room](Self::has_room): an event without room is
     /// lost, and counted.
-    pub(crate) fn news(&mut self, news: WorkerEvent, place: Option<ShardIndex>) {
-        if self.ring.push(FromWorker::WorkerEvent { news, place }).is_err() {
+    pub(crate) fn news(&mut self, news: WorkerEvent, shard_index: Option<ShardIndex>) {
+        if self.ring.push(FromWorker::WorkerEvent { news, shard_index }).is_err() {
             self.shared.lost_total.fetch_add(1, Ordering::Relaxed);
         }
         self.shared.wake();
@@ -277,7 +277,7 @@ impl InboxReceiver {
     pub(crate) fn try_recv(&mut self) -> Option<Inbox> {
         let Self { shared, etcd, workers, in_turn } = self;
         in_turn.next(workers.len() + 2, |way| match way {
-            0 => shared.places().pop(),
+            0 => shared.waiting().pop(),
             1 => etcd.try_recv().ok().map(CoreEvent::Mirror).map(Inbox::Event),
             way => take_from_worker(way - 2, &mut workers[way - 2]),
         })
@@ -306,7 +306,9 @@ fn take_from_worker(
     (news, report): &mut (Consumer<FromWorker>, ReportSlot),
 ) -> Option<Inbox> {
     match news.pop() {
-        Ok(FromWorker::WorkerEvent { news, place }) => Some(Inbox::Worker { worker, news, place }),
+        Ok(FromWorker::WorkerEvent { news, shard_index }) => {
+            Some(Inbox::Worker { worker, news, shard_index })
+        }
         Ok(FromWorker::Rejoined { fence, waited }) => {
             Some(Inbox::Event(CoreEvent::Rejoined { worker, fence, waited }))
         }

@@ -92,7 +92,7 @@ fn worker_waits_for_no_lock_that_the_reader_holds() {
     let (_sender, mut receiver) = inbox();
     let mut worker = receiver.add_worker();
     let (shared, report) = (Arc::clone(&receiver.shared), Arc::clone(&worker.report));
-    let held = (shared.places.lock().unwrap(), report.lock().unwrap());
+    let held = (shared.waiting.lock().unwrap(), report.lock().unwrap());
     assert!(worker.has_room());
     worker.news(news(1), None);
     worker.rejoined(Fence::default(), 0);

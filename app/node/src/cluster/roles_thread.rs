@@ -76,7 +76,7 @@ pub(super) struct RolesThread {
     recorder: Option<Recorder<BufWriter<File>>>,
     began: Instant,
     /// The index of each shard at each worker.
-    pub(super) places: BTreeMap<(usize, ShardId), ShardIndex>,
+    pub(super) shard_indexes: BTreeMap<(usize, ShardId), ShardIndex>,
     /// Slots with packets of a shard since the status was last shown.
     pub(super) busy_slots: BTreeMap<(usize, ShardId), u32>,
     /// The last report of each worker.
@@ -104,7 +104,7 @@ pub(super) fn run(parts: RolesThreadInputs) {
         handed_over: parts.handed_over,
         recorder: parts.recorder,
         began: Instant::now(),
-        places: BTreeMap::new(),
+        shard_indexes: BTreeMap::new(),
         busy_slots: BTreeMap::new(),
         replication: (0..workers).map(|_| None).collect(),
         bird: Vec::new(),
@@ -146,8 +146,8 @@ impl RolesThread {
     fn take(&mut self, message: Inbox) {
         match message {
             Inbox::Event(event) => self.step(event),
-            Inbox::Worker { worker, news, place } => {
-                self.note_place(worker, &news, place);
+            Inbox::Worker { worker, news, shard_index } => {
+                self.note_shard_index(worker, &news, shard_index);
                 self.step(CoreEvent::Worker { worker, news });
             }
             // No route is withdrawn for this: no switch has routes that BIRD does not announce.
@@ -211,22 +211,27 @@ impl RolesThread {
     }
 
     /// Notes the index of a shard at a worker, for look-ups by shard number and by index.
-    fn note_place(&mut self, worker: usize, news: &WorkerEvent, place: Option<ShardIndex>) {
+    fn note_shard_index(
+        &mut self,
+        worker: usize,
+        news: &WorkerEvent,
+        shard_index: Option<ShardIndex>,
+    ) {
         let shards = &self.node.workers[worker].shards;
-        match (news, place) {
-            (WorkerEvent::ShardAdded(shard), Some(place)) => {
-                self.places.insert((worker, *shard), place);
+        match (news, shard_index) {
+            (WorkerEvent::ShardAdded(shard), Some(shard_index)) => {
+                self.shard_indexes.insert((worker, *shard), shard_index);
                 let handle = self.core.desired().shard(shard.0).map(|shard| ShardHandle {
                     id: shard.id,
                     endpoint: shard.endpoint,
                     public: shard.public.iter().map(ToString::to_string).collect(),
                     subscribers_max: u64::from(shard.subscribers_max),
                 });
-                shards.set(usize::from(place.0), handle);
+                shards.set(usize::from(shard_index.0), handle);
             }
             (WorkerEvent::ShardRemoved(shard), _) => {
-                if let Some(place) = self.places.remove(&(worker, *shard)) {
-                    shards.set(usize::from(place.0), None);
+                if let Some(shard_index) = self.shard_indexes.remove(&(worker, *shard)) {
+                    shards.set(usize::from(shard_index.0), None);
                 }
             }
             _ => {}

@@ -79,9 +79,9 @@ impl RolesThread {
     /// Returns the answer to the controller. The load of a shard is its number of leased ports.
     fn answer(&self) -> NodeAnswer {
         let load = |worker: usize, shard: ShardId| {
-            let place = self.places.get(&(worker, shard));
+            let shard_index = self.shard_indexes.get(&(worker, shard));
             let boards = &self.node.workers[worker].board.shards;
-            let board = place.and_then(|place| boards.get(usize::from(place.0)));
+            let board = shard_index.and_then(|shard_index| boards.get(usize::from(shard_index.0)));
             board.map_or(0, |board| board.ports_used.get())
         };
         let report = self.core.roles().report(load);

@@ -72,8 +72,8 @@ impl WorkerSigns {
 
     /// Returns the heartbeats of the peers, each with its index.
     pub(super) fn peers(&self) -> impl Iterator<Item = (PeerIndex, PeerSigns)> {
-        let places = (0..).map(PeerIndex).zip(&self.peers);
-        places.filter_map(|(place, gauges)| Some((place, gauges.get()?)))
+        let peers = (0..).map(PeerIndex).zip(&self.peers);
+        peers.filter_map(|(peer_index, gauges)| Some((peer_index, gauges.get()?)))
     }
 }
 
@@ -197,8 +197,8 @@ impl RolesLink for ThreadLink {
         self.inbox.has_room()
     }
 
-    fn news(&mut self, news: WorkerEvent, place: Option<ShardIndex>) {
-        self.inbox.news(news, place);
+    fn news(&mut self, news: WorkerEvent, shard_index: Option<ShardIndex>) {
+        self.inbox.news(news, shard_index);
     }
 
     fn busy(&mut self, shard: ShardId) {
@@ -207,8 +207,8 @@ impl RolesLink for ThreadLink {
         let _ = self.busy.push(shard.0);
     }
 
-    fn signs(&mut self, place: PeerIndex, signs: Option<PeerSigns>) {
-        self.signs.peers[usize::from(place.0)].set(signs);
+    fn signs(&mut self, peer_index: PeerIndex, signs: Option<PeerSigns>) {
+        self.signs.peers[usize::from(peer_index.0)].set(signs);
     }
 
     fn end_slot(&mut self) {

@@ -28,9 +28,9 @@ impl Bench {
         bench.register("n2", 2, false);
         bench.shard(&ShardEntry::create(who("n1/0", 1)));
         assert_eq!(bench.news(), [], "nothing is reported before the snapshot is complete");
-        let place =
+        let position =
             weir_etcd::HistoryPosition { cluster_id: 1, revision: Revision(9), raft_term: 1 };
-        bench.map.take(MirrorEvent::SnapshotComplete { place });
+        bench.map.take(MirrorEvent::SnapshotComplete { position });
         bench
     }
 
@@ -136,14 +136,15 @@ fn a_node_is_reported_when_it_registers_stops_or_is_gone() {
 fn silence_and_a_restore_of_etcd_are_reported_once() {
     let mut bench = Bench::new();
     bench.news();
-    let place = weir_etcd::HistoryPosition { cluster_id: 1, revision: Revision(9), raft_term: 1 };
+    let position =
+        weir_etcd::HistoryPosition { cluster_id: 1, revision: Revision(9), raft_term: 1 };
     bench.map.take(MirrorEvent::Stale);
     bench.map.take(MirrorEvent::Stale);
-    bench.map.take(MirrorEvent::SnapshotComplete { place });
-    bench.map.take(MirrorEvent::SnapshotComplete { place });
+    bench.map.take(MirrorEvent::SnapshotComplete { position });
+    bench.map.take(MirrorEvent::SnapshotComplete { position });
     assert_eq!(bench.news(), [MapNews::Silent, MapNews::Again]);
     let reason = weir_etcd::RestoreReason::ClusterId { before: 1, now: 2 };
-    bench.map.take(MirrorEvent::Restored { reason, place });
-    bench.map.take(MirrorEvent::SnapshotComplete { place });
+    bench.map.take(MirrorEvent::Restored { reason, position });
+    bench.map.take(MirrorEvent::SnapshotComplete { position });
     assert_eq!(bench.news(), [MapNews::Restored, MapNews::All(vec![])]);
 }

@@ -119,8 +119,8 @@ impl Fleet {
     }
 
     pub(super) fn node(&self, name: &NodeId) -> Option<&NodeView> {
-        let place = self.nodes.binary_search_by(|node| node.name.cmp(name)).ok()?;
-        Some(&self.nodes[place])
+        let index = self.nodes.binary_search_by(|node| node.name.cmp(name)).ok()?;
+        Some(&self.nodes[index])
     }
 
     fn worker(&self, who: &Incarnation) -> Option<(&NodeView, &WorkerView)> {

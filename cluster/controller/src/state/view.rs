@@ -67,8 +67,8 @@ impl View {
             Key::Intent(name) => {
                 self.intents.insert(name.clone(), RevisedValue::new(parse(value), revision));
             }
-            Key::Event(place) => {
-                self.events.insert(*place, RevisedValue::new(parse(value), revision));
+            Key::Event(slot) => {
+                self.events.insert(*slot, RevisedValue::new(parse(value), revision));
             }
             Key::Control => self.control = Some(RevisedValue::new(parse(value), revision)),
             Key::Desired => {
@@ -89,7 +89,7 @@ impl View {
             Key::Node(name) => drop(self.nodes.remove(name)),
             Key::Shard(id) => drop(self.shards.remove(id)),
             Key::Intent(name) => drop(self.intents.remove(name)),
-            Key::Event(place) => drop(self.events.remove(place)),
+            Key::Event(slot) => drop(self.events.remove(slot)),
             Key::Control => self.control = None,
             Key::Desired => self.desired = None,
             Key::Meta => self.meta = None,
@@ -112,7 +112,7 @@ impl View {
             Key::Node(name) => self.nodes.get(name).map(|it| it.revision),
             Key::Shard(id) => self.shards.get(id).map(|it| it.revision),
             Key::Intent(name) => self.intents.get(name).map(|it| it.revision),
-            Key::Event(place) => self.events.get(place).map(|it| it.revision),
+            Key::Event(slot) => self.events.get(slot).map(|it| it.revision),
             Key::Control => self.control.as_ref().map(|it| it.revision),
             Key::Desired => self.desired.as_ref().map(|it| it.revision),
             Key::Meta => self.meta.as_ref().map(|it| it.revision),

@@ -21,7 +21,7 @@ pub(crate) struct FakeEtcd {
 pub(crate) type Changes = Vec<(Key, Option<Versioned>, Option<Versioned>)>;
 
 impl FakeEtcd {
-    pub(crate) fn place(&self) -> HistoryPosition {
+    pub(crate) fn position(&self) -> HistoryPosition {
         HistoryPosition { cluster_id: 1, revision: Revision(self.revision), raft_term: 1 }
     }
 

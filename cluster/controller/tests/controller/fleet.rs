@@ -28,7 +28,7 @@ pub(crate) enum Fate {
 pub(crate) struct Seat {
     pub(crate) controller: Controller,
     /// Number of changes that its mirror has delivered.
-    place: usize,
+    position: usize,
     seen: BTreeMap<Key, Vec<u8>>,
     answer: VecDeque<ControllerEvent>,
 }
@@ -112,11 +112,13 @@ impl World {
             controller.handle(ControllerEvent::Mirror(event), self.now());
             seen.insert(key.clone(), held.value.clone());
         }
-        let place = self.etcd.place();
-        controller
-            .handle(ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { place }), self.now());
-        let place = self.etcd.history.len();
-        self.controllers.push(Seat { controller, place, seen, answer: VecDeque::new() });
+        let position = self.etcd.position();
+        controller.handle(
+            ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { position }),
+            self.now(),
+        );
+        let position = self.etcd.history.len();
+        self.controllers.push(Seat { controller, position, seen, answer: VecDeque::new() });
     }
 
     /// Starts a new incarnation of a node.
@@ -293,8 +295,8 @@ impl World {
     pub(crate) fn deliver(&mut self, controller: usize, count: usize) {
         for _ in 0..count {
             let seat = &mut self.controllers[controller];
-            let Some(change) = self.etcd.history.get(seat.place) else { break };
-            seat.place += 1;
+            let Some(change) = self.etcd.history.get(seat.position) else { break };
+            seat.position += 1;
             match &change.1 {
                 Some(held) => drop(seat.seen.insert(change.0.clone(), held.value.clone())),
                 None => drop(seat.seen.remove(&change.0)),

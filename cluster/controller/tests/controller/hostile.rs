@@ -40,7 +40,7 @@ enum Step {
     Restored,
 }
 
-struct Place {
+struct Bench {
     etcd: FakeEtcd,
     told: usize,
     controller: Controller,
@@ -49,11 +49,11 @@ struct Place {
     ms: u64,
 }
 
-impl Place {
+impl Bench {
     fn new() -> Self {
         let mut options = ControllerOptions::new("c", 1);
         options.balance_wait_ms = 5_000;
-        let mut place = Self {
+        let mut bench = Self {
             etcd: FakeEtcd::default(),
             told: 0,
             controller: Controller::new(options),
@@ -61,8 +61,8 @@ impl Place {
             is_failing: None,
             ms: START_MS,
         };
-        let at = place.etcd.place();
-        place.tell(ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { place: at }));
+        let at = bench.etcd.position();
+        bench.tell(ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { position: at }));
         // The initial cluster is valid and working.
         let desired = What::Desired { format: Number::of(1), replicas: 1, shards: vec![0, 1, 2] };
         let nodes = (0..3).map(|node| What::Node {
@@ -74,10 +74,10 @@ impl Place {
         });
         for what in nodes.chain([desired]) {
             let (key, value) = what.json();
-            place.etcd.put(key, value.to_string().into_bytes());
+            bench.etcd.put(key, value.to_string().into_bytes());
         }
-        place.elect();
-        place
+        bench.elect();
+        bench
     }
 
     fn elect(&mut self) {
@@ -160,15 +160,15 @@ impl Place {
 
     /// Restores etcd: its mirror lists all keys again.
     fn restored(&mut self) {
-        let place = self.etcd.place();
+        let position = self.etcd.position();
         let (before, now) = (Revision::default(), Revision::default());
         let reason = RestoreReason::Revision { before, now };
-        self.tell(ControllerEvent::Mirror(MirrorEvent::Restored { reason, place }));
+        self.tell(ControllerEvent::Mirror(MirrorEvent::Restored { reason, position }));
         let keys: BTreeMap<_, _> = self.etcd.keys.clone();
         for (key, held) in keys {
             self.tell(ControllerEvent::Mirror(FakeEtcd::mirror_event(&(key, Some(held)))));
         }
-        self.tell(ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { place }));
+        self.tell(ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { position }));
     }
 }
 
@@ -215,14 +215,14 @@ fn check_swap(swap: &Swap, before: Option<&[u8]>) {
 #[test]
 fn keys_and_answers() {
     check!().with_type::<Vec<Step>>().for_each(|steps| {
-        let mut place = Place::new();
+        let mut bench = Bench::new();
         for step in steps {
-            place.play(step);
+            bench.play(step);
         }
         STEPS.fetch_add(steps.len() as u64, Ordering::Relaxed);
-        place.ms += 600;
-        place.tell(ControllerEvent::Tick);
-        place.work();
+        bench.ms += 600;
+        bench.tell(ControllerEvent::Tick);
+        bench.work();
     });
     println!("inputs: {}", STEPS.load(Ordering::Relaxed));
 }
@@ -231,20 +231,20 @@ fn keys_and_answers() {
 /// etcd.
 #[test]
 fn events_with_the_highest_number_and_time_do_not_stop_the_controller() {
-    let mut place = Place::new();
+    let mut bench = Bench::new();
     let event = |number, at_ms| {
         let (by, what, why) = (String::new(), String::new(), String::new());
         let event =
             EventRecord { number, at_ms, by, node: None, shard: None, what, why, is_move: true };
         serde_json::to_vec(&event).unwrap()
     };
-    place.etcd.put(Key::Event(510), event(u64::MAX, u64::MAX));
-    place.etcd.put(Key::Event(511), event(u64::MAX - 1, 7));
-    place.etcd.put(Key::Event(7), event(7, UNIX_MS));
+    bench.etcd.put(Key::Event(510), event(u64::MAX, u64::MAX));
+    bench.etcd.put(Key::Event(511), event(u64::MAX - 1, 7));
+    bench.etcd.put(Key::Event(7), event(7, UNIX_MS));
     for _ in 0..20 {
-        place.play(&Step::Work);
+        bench.play(&Step::Work);
     }
-    let written = place.etcd.keys.iter().filter_map(|(key, held)| match key {
+    let written = bench.etcd.keys.iter().filter_map(|(key, held)| match key {
         Key::Event(_) => serde_json::from_slice::<EventRecord>(&held.value).ok(),
         _ => None,
     });
@@ -260,26 +260,26 @@ fn events_with_the_highest_number_and_time_do_not_stop_the_controller() {
 /// stays.
 #[test]
 fn a_shard_created_by_another_writer_meanwhile_is_not_overwritten() {
-    let mut place = Place::new();
+    let mut bench = Bench::new();
     let shards: Vec<Value> = (1..=200).map(|id| json!({"id": id})).collect();
     let desired = json!({"format": 1, "cluster": {"replicas": 1}, "shard": shards});
-    place.etcd.put(Key::Desired, desired.to_string().into_bytes());
+    bench.etcd.put(Key::Desired, desired.to_string().into_bytes());
     let shards =
-        |place: &Place| place.etcd.keys.keys().filter(|key| matches!(key, Key::Shard(_))).count();
-    place.work();
-    while shards(&place) == 0 {
-        place.ms += 600;
-        let next = place.answer.take().unwrap_or(ControllerEvent::Tick);
-        place.tell(next);
+        |bench: &Bench| bench.etcd.keys.keys().filter(|key| matches!(key, Key::Shard(_))).count();
+    bench.work();
+    while shards(&bench) == 0 {
+        bench.ms += 600;
+        let next = bench.answer.take().unwrap_or(ControllerEvent::Tick);
+        bench.tell(next);
     }
-    assert!(shards(&place) < 100);
+    assert!(shards(&bench) < 100);
     let later = b"an entry of a later version".to_vec();
-    place.etcd.put(Key::Shard(ShardId(200)), later.clone());
+    bench.etcd.put(Key::Shard(ShardId(200)), later.clone());
     for _ in 0..20 {
-        place.play(&Step::Work);
+        bench.play(&Step::Work);
     }
     assert_eq!(
-        (shards(&place), place.etcd.value(&Key::Shard(ShardId(200)))),
+        (shards(&bench), bench.etcd.value(&Key::Shard(ShardId(200)))),
         (200, Some(&later[..]))
     );
 }

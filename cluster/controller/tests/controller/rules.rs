@@ -70,9 +70,9 @@ fn a_new_cluster_gets_an_identity_and_a_map() {
 #[test]
 fn a_map_at_rest_is_not_written() {
     let mut world = world(3, 12);
-    let place = world.etcd.place();
+    let position = world.etcd.position();
     world.turns(10 * 60_000);
-    assert_eq!(world.etcd.place(), place);
+    assert_eq!(world.etcd.position(), position);
 }
 
 #[test]
@@ -220,9 +220,9 @@ fn a_cluster_of_a_newer_version_is_left_alone() {
     let mut world = world(3, 5);
     world.etcd.put(Key::Meta, br#"{"format":2,"cluster_id":"x"}"#.to_vec());
     lose(&mut world, 0);
-    let place = world.etcd.place();
+    let position = world.etcd.position();
     world.turns(60_000);
-    assert_eq!(world.etcd.place(), place);
+    assert_eq!(world.etcd.position(), position);
 }
 
 #[test]
@@ -261,8 +261,8 @@ fn a_leader_without_news_decides_nothing() {
     let before = world.entries();
     world.turns(60_000);
     assert_eq!(world.entries(), before);
-    let place = world.etcd.place();
-    world.tell(0, ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { place }));
+    let position = world.etcd.position();
+    world.tell(0, ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { position }));
     world.turns(60_000);
     assert_ne!(world.entries(), before);
 }

@@ -13,10 +13,10 @@ pub enum MirrorEvent {
     /// The key is gone.
     Delete { key: Key },
     /// Everything reported so far is the complete state at this position.
-    SnapshotComplete { place: HistoryPosition },
+    SnapshotComplete { position: HistoryPosition },
     /// etcd's history differs from the one reported, as after a restore from a backup. Everything
     /// reported is void; every key is reported again, then `SnapshotComplete`.
-    Restored { reason: RestoreReason, place: HistoryPosition },
+    Restored { reason: RestoreReason, position: HistoryPosition },
     /// etcd sends no news: the reported state may be out of date. A `SnapshotComplete` follows when
     /// it does again.
     Stale,
@@ -57,7 +57,7 @@ pub enum MirrorInput {
     Tick,
     /// All keys of the range, at this position.
     Listed {
-        place: HistoryPosition,
+        position: HistoryPosition,
         entries: Vec<MirrorEntry>,
     },
     ListFailed,

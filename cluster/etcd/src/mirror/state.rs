@@ -116,7 +116,9 @@ impl MirrorState {
         let mut output = MirrorOutput::default();
         match input {
             MirrorInput::Tick => self.tick(now, &mut output),
-            MirrorInput::Listed { place, entries } => self.listed(place, entries, now, &mut output),
+            MirrorInput::Listed { position, entries } => {
+                self.listed(position, entries, now, &mut output)
+            }
             MirrorInput::ListFailed => match &mut self.phase {
                 // The watch may still be well; its progress will show.
                 MirrorPhase::Watching(watching) => {
@@ -191,17 +193,17 @@ impl MirrorState {
 
     fn listed(
         &mut self,
-        place: HistoryPosition,
+        position: HistoryPosition,
         entries: Vec<MirrorEntry>,
         now: Instant,
         output: &mut MirrorOutput,
     ) {
-        let restored = self.restored(place, &entries);
+        let restored = self.restored(position, &entries);
         match &mut self.phase {
             MirrorPhase::Resting { .. } | MirrorPhase::Opening => return,
             MirrorPhase::Watching(watching) if restored.is_none() => {
                 let Check::Listing { deleted } = &watching.check else { return };
-                let differing = differences(&self.known, deleted, place.revision, &entries);
+                let differing = differences(&self.known, deleted, position.revision, &entries);
                 watching.check = if differing.is_empty() {
                     Check::Due { at: now + self.back_off.jitter(self.times.list_interval) }
                 } else {
@@ -212,16 +214,16 @@ impl MirrorState {
             MirrorPhase::Watching(_) | MirrorPhase::Listing => {}
         }
         if let Some(reason) = restored {
-            output.events.push(MirrorEvent::Restored { reason, place });
+            output.events.push(MirrorEvent::Restored { reason, position });
             output.actions.push(MirrorAction::Close);
         }
-        self.adopt(place, entries, restored.is_some(), output);
+        self.adopt(position, entries, restored.is_some(), output);
     }
 
     /// Makes the list the reported state, and opens a watch from there.
     fn adopt(
         &mut self,
-        place: HistoryPosition,
+        position: HistoryPosition,
         entries: Vec<MirrorEntry>,
         is_anew: bool,
         output: &mut MirrorOutput,
@@ -239,10 +241,10 @@ impl MirrorState {
             self.known.insert(entry.key, known);
         }
         output.events.extend(before.into_keys().map(|key| MirrorEvent::Delete { key }));
-        output.events.push(MirrorEvent::SnapshotComplete { place });
-        output.actions.push(MirrorAction::OpenWatch(place.revision));
+        output.events.push(MirrorEvent::SnapshotComplete { position });
+        output.actions.push(MirrorAction::OpenWatch(position.revision));
         self.is_fresh = true;
-        self.seen = Some(place);
+        self.seen = Some(position);
         self.phase = MirrorPhase::Opening;
     }
 
@@ -303,8 +305,8 @@ impl MirrorState {
     }
 }
 
-fn later(place: HistoryPosition, revision: Revision) -> HistoryPosition {
-    HistoryPosition { revision: place.revision.max(revision), ..place }
+fn later(position: HistoryPosition, revision: Revision) -> HistoryPosition {
+    HistoryPosition { revision: position.revision.max(revision), ..position }
 }
 
 #[cfg(test)]

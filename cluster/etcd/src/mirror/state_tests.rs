@@ -15,7 +15,7 @@ fn back_off() -> BackOff {
     BackOff::new(Duration::from_millis(100), SECOND * 5, 1)
 }
 
-fn place(revision: i64) -> HistoryPosition {
+fn position(revision: i64) -> HistoryPosition {
     HistoryPosition { cluster_id: 1, revision: Revision(revision), raft_term: 2 }
 }
 
@@ -40,7 +40,7 @@ fn deleted(shard: u32) -> MirrorEvent {
 }
 
 fn listed(revision: i64, entries: &[MirrorEntry]) -> MirrorInput {
-    MirrorInput::Listed { place: place(revision), entries: entries.to_vec() }
+    MirrorInput::Listed { position: position(revision), entries: entries.to_vec() }
 }
 
 /// Returns a mirror that watches shard 1 = "a" of revision 3, listed at revision 10.
@@ -51,7 +51,7 @@ fn watching(now: Instant) -> MirrorState {
     assert_eq!(output.actions, [MirrorAction::OpenWatch(Revision(10))]);
     assert_eq!(
         output.events,
-        [told(1, "a", 3), MirrorEvent::SnapshotComplete { place: place(10) }]
+        [told(1, "a", 3), MirrorEvent::SnapshotComplete { position: position(10) }]
     );
     state.handle(MirrorInput::WatchOpened, now);
     state
@@ -100,7 +100,7 @@ fn only_changed_keys_are_reported_after_a_compaction() {
     let output = state.handle(listed(20, &[entry(2, "b", 15)]), now);
     assert_eq!(
         output.events,
-        [told(2, "b", 15), deleted(1), MirrorEvent::SnapshotComplete { place: place(20) }]
+        [told(2, "b", 15), deleted(1), MirrorEvent::SnapshotComplete { position: position(20) }]
     );
 }
 
@@ -163,35 +163,35 @@ fn a_list_that_fails_beside_a_watch_leaves_the_watch_alone() {
 fn another_history_is_reported_before_all_keys_again() {
     let cases: [(HistoryPosition, &str, i64, RestoreReason); 5] = [
         (
-            HistoryPosition { cluster_id: 9, ..place(30) },
+            HistoryPosition { cluster_id: 9, ..position(30) },
             "a",
             3,
             RestoreReason::ClusterId { before: 1, now: 9 },
         ),
-        (place(9), "a", 3, RestoreReason::Revision { before: Revision(10), now: Revision(9) }),
+        (position(9), "a", 3, RestoreReason::Revision { before: Revision(10), now: Revision(9) }),
         (
-            HistoryPosition { raft_term: 1, ..place(30) },
+            HistoryPosition { raft_term: 1, ..position(30) },
             "a",
             3,
             RestoreReason::RaftTerm { before: 2, now: 1 },
         ),
-        (place(30), "a", 2, RestoreReason::Key { before: Revision(3), now: Revision(2) }),
-        (place(30), "z", 3, RestoreReason::Key { before: Revision(3), now: Revision(3) }),
+        (position(30), "a", 2, RestoreReason::Key { before: Revision(3), now: Revision(2) }),
+        (position(30), "z", 3, RestoreReason::Key { before: Revision(3), now: Revision(3) }),
     ];
-    for (place, value, revision, reason) in cases {
+    for (position, value, revision, reason) in cases {
         let start = Instant::now();
         let mut state = watching(start);
         state.handle(MirrorInput::WatchFailed, start);
         let now = state.deadline().unwrap();
         state.handle(MirrorInput::Tick, now);
         let entries = vec![entry(1, value, revision)];
-        let output = state.handle(MirrorInput::Listed { place, entries }, now);
+        let output = state.handle(MirrorInput::Listed { position, entries }, now);
         assert_eq!(
             output.events,
             [
-                MirrorEvent::Restored { reason, place },
+                MirrorEvent::Restored { reason, position },
                 told(1, value, revision),
-                MirrorEvent::SnapshotComplete { place }
+                MirrorEvent::SnapshotComplete { position }
             ]
         );
     }
@@ -200,7 +200,7 @@ fn another_history_is_reported_before_all_keys_again() {
 #[test]
 fn a_position_stored_over_a_restart_reveals_a_restore_in_between() {
     let start = Instant::now();
-    let mut state = MirrorState::new(TIMES, back_off(), Some(place(100)), start);
+    let mut state = MirrorState::new(TIMES, back_off(), Some(position(100)), start);
     state.handle(MirrorInput::Tick, start);
     let output = state.handle(listed(10, &[]), start);
     assert!(matches!(output.events[0], MirrorEvent::Restored { .. }));
@@ -283,12 +283,12 @@ impl Simulation {
             match action {
                 MirrorAction::List => {
                     let revision = Revision(self.history.len() as i64);
-                    let place =
+                    let position =
                         HistoryPosition { cluster_id: self.cluster_id, revision, raft_term: 1 };
                     let entries = self.store().into_iter().map(|(key, (value, mod_revision))| {
                         MirrorEntry { key, value, mod_revision }
                     });
-                    self.list = Some((place, entries.collect()));
+                    self.list = Some((position, entries.collect()));
                 }
                 MirrorAction::OpenWatch(after) => {
                     self.watch = None;
@@ -304,8 +304,8 @@ impl Simulation {
 
     /// Answers the pending list, or else the pending opening of a watch.
     fn serve(&mut self) {
-        if let Some((place, entries)) = self.list.take() {
-            self.tell(MirrorInput::Listed { place, entries });
+        if let Some((position, entries)) = self.list.take() {
+            self.tell(MirrorInput::Listed { position, entries });
         } else if let Some(from) = self.opening.take() {
             if from < self.compacted {
                 self.tell(MirrorInput::Compacted);

@@ -104,7 +104,7 @@ pub(crate) async fn write_shard(store: Store, shard: u32, value: Vec<u8>) -> Rev
 #[derive(Default)]
 pub(crate) struct Copy {
     pub(crate) keys: BTreeMap<Key, Vec<u8>>,
-    pub(crate) place: Option<HistoryPosition>,
+    pub(crate) position: Option<HistoryPosition>,
     pub(crate) restores: usize,
     pub(crate) is_stale: bool,
 }
@@ -114,8 +114,8 @@ impl Copy {
         match event {
             MirrorEvent::Put { key, value, .. } => drop(self.keys.insert(key, value)),
             MirrorEvent::Delete { key } => drop(self.keys.remove(&key)),
-            MirrorEvent::SnapshotComplete { place } => {
-                (self.place, self.is_stale) = (Some(place), false);
+            MirrorEvent::SnapshotComplete { position } => {
+                (self.position, self.is_stale) = (Some(position), false);
             }
             MirrorEvent::Restored { .. } => {
                 self.keys.clear();

@@ -25,8 +25,8 @@ fn events_come_in_the_order_of_etcd_without_unknown_keys() {
     };
     assert_eq!(wait(&cluster, "list", mirror.next_event()), put(1, "a", first));
     let complete = wait(&cluster, "list", mirror.next_event());
-    let Some(MirrorEvent::SnapshotComplete { place }) = complete else { panic!("{complete:?}") };
-    assert_eq!(place.revision, Revision(first.0 + 2));
+    let Some(MirrorEvent::SnapshotComplete { position }) = complete else { panic!("{complete:?}") };
+    assert_eq!(position.revision, Revision(first.0 + 2));
     let second = write(&cluster, 2, "b");
     let third = write(&cluster, 1, "c");
     etcd.control(&["del", "/weir/north/shards/2"]);
@@ -42,7 +42,7 @@ fn mirror_of(cluster: &weir_etcd::EtcdCluster) -> (weir_etcd::Mirror, Copy) {
     write(cluster, 1, "a");
     let mut mirror = cluster.mirror(KeyRange::All, None);
     let mut copy = Copy::default();
-    copy.until(cluster, &mut mirror, "first list", |copy| copy.place.is_some());
+    copy.until(cluster, &mut mirror, "first list", |copy| copy.position.is_some());
     assert!(copy.has(1, "a"));
     (mirror, copy)
 }
@@ -202,7 +202,7 @@ fn a_process_that_stored_its_position_detects_a_restore_while_it_was_down() {
     drop(mirror);
     etcd.restore(&backup);
     let second = cluster(etcd.endpoint());
-    let mut mirror = second.mirror(KeyRange::All, copy.place);
+    let mut mirror = second.mirror(KeyRange::All, copy.position);
     let event = wait(&second, "restore", mirror.next_event());
     assert!(matches!(event, Some(MirrorEvent::Restored { .. })), "{event:?}");
 }

@@ -77,9 +77,9 @@ fn a_transaction_may_have_as_many_keys_as_etcd_takes() {
         write(&cluster, shard, "{}");
     }
     etcd.control(&["put", "/weir/north/shardz", "x"]);
-    let (place, shards) = wait(&cluster, "list", store.list(KeyRange::Shards)).unwrap();
+    let (position, shards) = wait(&cluster, "list", store.list(KeyRange::Shards)).unwrap();
     assert_eq!(shards.len(), 2 * TRANSACTION_KEYS_MAX + 10);
-    assert!(shards.iter().all(|(_, found)| found.mod_revision <= place.revision));
+    assert!(shards.iter().all(|(_, found)| found.mod_revision <= position.revision));
     assert_eq!(wait(&cluster, "list", store.list(KeyRange::Nodes)).unwrap().1, []);
 }
 

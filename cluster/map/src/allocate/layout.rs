@@ -122,7 +122,7 @@ impl<'a> Layouts<'a> {
     }
 
     fn set_target(&mut self, index: usize, target: Vec<FleetIndex>) {
-        let is_twice = |(place, slot): (usize, &FleetIndex)| target[..place].contains(slot);
+        let is_twice = |(rank, slot): (usize, &FleetIndex)| target[..rank].contains(slot);
         assert!(!target.iter().enumerate().any(is_twice), "no worker has two copies of a shard");
         let size = self.all[index].size;
         let former = std::mem::replace(&mut self.all[index].target, target);
@@ -336,12 +336,12 @@ impl<'a> Layouts<'a> {
                 let new = self.candidates(index, &now);
                 for rank in 0..now.len() {
                     // A new primary comes first, a new replica last.
-                    let place = if rank == 0 { 0 } else { now.len() - 1 };
+                    let position = if rank == 0 { 0 } else { now.len() - 1 };
                     other.clone_from(&now);
                     other.remove(rank);
-                    other.insert(place, now[rank]);
+                    other.insert(position, now[rank]);
                     for &slot in new.iter().chain(&self.neighbours(now[rank])) {
-                        other[place] = slot;
+                        other[position] = slot;
                         consider(&other);
                     }
                 }

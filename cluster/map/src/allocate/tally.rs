@@ -48,8 +48,8 @@ impl PlacementTally {
             self.copies[slot] += size;
         }
         if let Some(&next) = target.get(1) {
-            let place = self.handover(fleet, primary, next);
-            self.taken_over[place] += size;
+            let index = self.handover(fleet, primary, next);
+            self.taken_over[index] += size;
         }
     }
 

@@ -151,7 +151,8 @@ impl Cluster {
     pub(crate) fn begin(&mut self, number: usize, home: u32, port: u16) {
         let now = Tick((self.now_us / 1_000_000) as u32);
         let worker = self.worker(number);
-        let shard = worker.replication().place(ShardId(SHARD)).expect("the worker has the shard");
+        let shard =
+            worker.replication().index_of(ShardId(SHARD)).expect("the worker has the shard");
         let nat = worker.engine().nat_mut();
         let home_at = Home { shard, outer: HOMES + home, gre_key: None };
         let (inside, protocol) = (Endpoint::new(INSIDE, port), Protocol::Udp);

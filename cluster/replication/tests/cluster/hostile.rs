@@ -157,10 +157,10 @@ fn a_mad_peer_does_no_harm() {
         let identity = Identity { worker: peer_id(1), boot, secret: [7; 32] };
         let fingerprint = Fingerprint::default();
         let mut endpoint = StreamEndpoint::new(options(), identity, fingerprint, keys()).unwrap();
-        let place = endpoint.add_peer(peer_id(0), address(0).into(), cluster.now_us).unwrap();
+        let peer = endpoint.add_peer(peer_id(0), address(0).into(), cluster.now_us).unwrap();
         for lane in Lane::ALL {
             for shard in [SHARD, 77] {
-                endpoint.start_copy(place, boot, ShardId(shard), lane);
+                endpoint.start_copy(peer, boot, ShardId(shard), lane);
             }
         }
         for turn in 0..8_000_u64 {
@@ -169,7 +169,7 @@ fn a_mad_peer_does_no_harm() {
             let lane = Lane::ALL[(turn % 8) as usize];
             let shard = ShardId(if turn % 9 == 0 { 77 } else { SHARD });
             let mut body = [0; 60];
-            endpoint.append(&[place], lane, &mad.record(shard, lane, &mut body), now_us);
+            endpoint.append(&[peer], lane, &mad.record(shard, lane, &mut body), now_us);
             let mut wire = Wire(Vec::new());
             endpoint.poll(now_us, &mut mad, &mut wire);
             wire.0.iter().for_each(|datagram| cluster.worker(0).datagram(address(1), datagram));

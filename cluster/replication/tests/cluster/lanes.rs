@@ -20,8 +20,8 @@ fn all_done(cluster: &mut Cluster, plan: &Plan) {
 /// Opens about `count` flows at all members.
 fn open(cluster: &mut Cluster, plan: &Plan, first_port: u16, count: u32) {
     for turn in 0..count {
-        for (place, &member) in plan.members.iter().enumerate() {
-            cluster.up(member, turn % 60 + 60 * place as u32, first_port + (turn / 60) as u16);
+        for (index, &member) in plan.members.iter().enumerate() {
+            cluster.up(member, turn % 60 + 60 * index as u32, first_port + (turn / 60) as u16);
         }
         cluster.step();
     }

@@ -93,15 +93,15 @@ fn packets_without_a_mapping_go_where_the_duties_say() {
     // The peer comes back at another address, and then at the former one: a known peer's address is
     // replaced.
     cluster.order(0, WorkerCommand::RemovePeer(peer_id(2)));
-    for place in [2, 1] {
-        cluster.kill(3 - place);
-        cluster.start_as(place, peer_id(1));
-        cluster.order(0, WorkerCommand::AddPeer { peer: peer_id(1), address: address(place) });
+    for member in [2, 1] {
+        cluster.kill(3 - member);
+        cluster.start_as(member, peer_id(1));
+        cluster.order(0, WorkerCommand::AddPeer { peer: peer_id(1), address: address(member) });
         assert_eq!(goes(&mut cluster, 5_000), Err(DropReason::PeerNoSession));
         cluster.run(1_000_000);
-        assert_eq!(goes(&mut cluster, 5_000), Ok(Some(address(place))));
+        assert_eq!(goes(&mut cluster, 5_000), Ok(Some(address(member))));
         let before = cluster.worker(0).dropped(DropReason::NotPeer);
-        let packet = build::ipv4(address(3 - place).ip().to_bits(), address(0).ip().to_bits());
+        let packet = build::ipv4(address(3 - member).ip().to_bits(), address(0).ip().to_bits());
         let packet = packet.udp(address(0).port(), address(0).port(), b"from where it was");
         cluster.worker(0).packets(Side::Access, vec![packet]);
         cluster.turn(0);

@@ -46,8 +46,8 @@ impl History {
     }
 
     fn move_a_lane(&mut self) {
-        let (lane, place) = (self.below(8), self.below(self.plan.members.len()));
-        let to = self.plan.members[place];
+        let (lane, index) = (self.below(8), self.below(self.plan.members.len()));
+        let to = self.plan.members[index];
         let rests = self.plan.lanes[lane].from.is_none() && self.plan.lanes[lane].owner != to;
         if rests && self.cluster.is_alive(to) {
             self.plan.move_lane(lane, to);

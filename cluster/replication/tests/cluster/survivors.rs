@@ -147,8 +147,8 @@ impl History {
             let is_old = !self.asked.is_empty() && self.below(3) > 0;
             let mut ask = match is_old {
                 true => {
-                    let place = self.below(self.asked.len() as u64) as usize;
-                    self.asked[place]
+                    let index = self.below(self.asked.len() as u64) as usize;
+                    self.asked[index]
                 }
                 false => Ask {
                     home: self.below(40) as u32,
@@ -172,11 +172,11 @@ impl History {
         if count == 0 {
             return;
         }
-        let place = self.below(count) as usize;
+        let index = self.below(count) as usize;
         let (ask, public) = self
             .left
             .iter()
-            .nth(place)
+            .nth(index)
             .map(|(a, p)| (*a, *p))
             .expect("the index is below the number of flows");
         let packet = build::ipv4(SERVERS + ask.server, public.address);
@@ -221,9 +221,9 @@ impl History {
     fn kill(&mut self, count: usize) -> Vec<usize> {
         let mut dead = Vec::new();
         while dead.len() < count {
-            let place = self.below(self.cluster.members.len() as u64) as usize;
-            if self.cluster.members[place].take().is_some() {
-                dead.push(place);
+            let index = self.below(self.cluster.members.len() as u64) as usize;
+            if self.cluster.members[index].take().is_some() {
+                dead.push(index);
             }
         }
         dead

@@ -268,7 +268,7 @@ fn a_member_that_is_cut_from_the_store_but_heard_is_present() {
     let mut hand = Hand::synced();
     hand.on(RolesInput::Node { node: them().worker.node, workers: None });
     for _ in 0..300 {
-        hand.on(RolesInput::Heard { worker: 0, place: PeerIndex(1), signs: signs(5) });
+        hand.on(RolesInput::Heard { worker: 0, peer_index: PeerIndex(1), signs: signs(5) });
         hand.ticks(10);
     }
     assert_eq!(hand.duties().sources[0], Some(peer(1)));
@@ -374,7 +374,7 @@ fn a_copy_that_was_complete_before_is_not_complete_again() {
 fn pass(hand: &mut Hand, ms: u64, is_heard: bool) {
     for _ in 0..ms / 10 {
         if is_heard {
-            hand.on(RolesInput::Heard { worker: 0, place: PeerIndex(1), signs: signs(0) });
+            hand.on(RolesInput::Heard { worker: 0, peer_index: PeerIndex(1), signs: signs(0) });
         }
         hand.ticks(10);
     }
@@ -488,7 +488,7 @@ fn a_repeated_input_sends_no_command() {
         hand.on(RolesInput::Fresh);
         let hear = |hand: &mut Hand| {
             for _ in 0..10 {
-                hand.on(RolesInput::Heard { worker: 0, place: PeerIndex(1), signs: signs(1) });
+                hand.on(RolesInput::Heard { worker: 0, peer_index: PeerIndex(1), signs: signs(1) });
                 hand.ticks(10);
             }
         };

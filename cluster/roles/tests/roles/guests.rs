@@ -180,7 +180,7 @@ fn they_are_back(hand: &mut Hand, state: ComebackState) {
 
 fn heard_for(hand: &mut Hand, ms: u64) {
     for _ in 0..ms / 10 {
-        hand.on(RolesInput::Heard { worker: 0, place: PeerIndex(1), signs: signs(1) });
+        hand.on(RolesInput::Heard { worker: 0, peer_index: PeerIndex(1), signs: signs(1) });
         hand.ticks(10);
     }
 }

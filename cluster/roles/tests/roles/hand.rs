@@ -159,8 +159,8 @@ impl Hand {
 
     /// Sets up a session with an incarnation of a node, at the peer index of the node's number.
     pub(crate) fn met(&mut self, node: usize, boot_id: u128) {
-        let (peer, place) = (peer(node), PeerIndex(node as u16));
-        self.news(WorkerEvent::PeerMet { peer, place, boot: BootId(boot_id) });
+        let (peer, peer_index) = (peer(node), PeerIndex(node as u16));
+        self.news(WorkerEvent::PeerMet { peer, peer_index, boot: BootId(boot_id) });
     }
 
     pub(crate) fn ticks(&mut self, ms: u64) {

@@ -56,9 +56,9 @@ fn slots(hand: &mut Hand, ms: u64, of: &Slots) {
         let silent = |at_first: Option<u64>| at_first.map_or(5, |ms| ms + 10 * slot);
         let seen_ms = of.is_seen.then_some(8);
         let n1 = PeerSigns { silent_ms: silent(of.n1), seen_ms, is_witness: true };
-        hand.on(RolesInput::Heard { worker: 0, place: PeerIndex(1), signs: n1 });
+        hand.on(RolesInput::Heard { worker: 0, peer_index: PeerIndex(1), signs: n1 });
         let n2 = PeerSigns { silent_ms: silent(of.n2), seen_ms: None, is_witness: of.is_witness };
-        hand.on(RolesInput::Heard { worker: 0, place: PeerIndex(2), signs: n2 });
+        hand.on(RolesInput::Heard { worker: 0, peer_index: PeerIndex(2), signs: n2 });
         hand.on(RolesInput::Tick);
     }
 }

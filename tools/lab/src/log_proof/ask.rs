@@ -97,12 +97,12 @@ pub fn ask_all(
     let work = || -> Result<()> {
         while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
             let (question, about, which, part) = *task;
-            let is_asked = |place: usize, log: &NodeLog| match which {
+            let is_asked = |index: usize, log: &NodeLog| match which {
                 Logs::All => true,
                 Logs::Remaining => !log.is_lost,
-                Logs::Part => part >> place & 1 == 1,
+                Logs::Part => part >> index & 1 == 1,
             };
-            let chosen = logs.iter().enumerate().filter(|(place, log)| is_asked(*place, log));
+            let chosen = logs.iter().enumerate().filter(|(index, log)| is_asked(*index, log));
             let chosen: Vec<_> = chosen.map(|(_, log)| log).collect();
             let asked = ask(question, about, which, &chosen, clock_error)?;
             answers.lock().unwrap_or_else(PoisonError::into_inner).push(asked);

@@ -216,9 +216,9 @@ fn a_restored_etcd_reuses_revisions_and_has_the_leases_of_its_backup() {
     let backup = world.etcd.back_up();
     world.put("/a", "new");
     world.asked(EtcdRequest::Revoke(lease)).unwrap();
-    let before = world.etcd.place();
+    let before = world.etcd.position();
     world.etcd.restore(world.now_us, &backup, true);
-    let after = world.etcd.place();
+    let after = world.etcd.position();
     assert_ne!(before.cluster_id, after.cluster_id);
     assert_eq!(after.revision, Revision(2));
     assert_eq!(world.etcd.get("/a").unwrap().value, b"old");

@@ -17,7 +17,7 @@ use weir_stream::{ClusterKeys, Fingerprint, Identity, PeerIndex};
 use super::{Guard, Inbox, Worker};
 use crate::dice::Dice;
 use crate::options::{Commit, Options};
-use crate::site::{self, Place};
+use crate::site::{self, WorkerPosition};
 
 /// A list of routes for the guard.
 #[derive(Debug)]
@@ -96,20 +96,20 @@ impl Process {
         let boots: Vec<BootId> = (0..workers)
             .map(|_| BootId(u128::from(dice.draw()) << 64 | u128::from(dice.draw())))
             .collect();
-        let place = |worker| Place { node, worker };
+        let position = |worker| WorkerPosition { node, worker };
         let mut map = disk.clone();
         map.set_cluster(&cluster_id);
         let formers = (0..workers).map(|worker| map.life(worker)).collect();
         let prints = fingerprint(&desired);
         let made = boots.iter().enumerate();
         let made =
-            made.map(|(worker, boot)| new_worker(options, place(worker), *boot, prints, dice));
+            made.map(|(worker, boot)| new_worker(options, position(worker), *boot, prints, dice));
         let made = made.collect();
         let start = CoreStart {
             node: name.clone(),
             record: record(node, &boots),
             addresses: (0..workers)
-                .map(|worker| Side::ALL.map(|side| site::address(place(worker), side)))
+                .map(|worker| Side::ALL.map(|side| site::address(position(worker), side)))
                 .collect(),
             map,
             desired,
@@ -136,7 +136,9 @@ impl Process {
             let peers = (0..).map(PeerIndex).zip(&link.signs);
             WorkerSlot {
                 slots: link.slots,
-                peers: peers.filter_map(|(place, signs)| Some((place, (*signs)?))).collect(),
+                peers: peers
+                    .filter_map(|(peer_index, signs)| Some((peer_index, (*signs)?)))
+                    .collect(),
                 busy,
                 is_access_up: worker.engine().gateway_up(Side::Access),
                 is_internet_up: worker.engine().gateway_up(Side::Internet),
@@ -155,7 +157,7 @@ fn record(node: usize, boots: &[BootId]) -> NodeRecord {
         weight: 1,
         load_max: None,
         shards_max: None,
-        replication: Some(site::replication(Place { node, worker })),
+        replication: Some(site::replication(WorkerPosition { node, worker })),
     });
     NodeRecord {
         boot_id: boots[0].to_string(),
@@ -171,17 +173,17 @@ fn record(node: usize, boots: &[BootId]) -> NodeRecord {
 
 fn new_worker(
     options: &Options,
-    place: Place,
+    position: WorkerPosition,
     boot: BootId,
     fingerprint: Fingerprint,
     dice: &mut Dice,
 ) -> Worker {
     let seed = std::array::from_fn(|_| dice.draw());
-    let mut engine =
-        Engine::new(site::engine_config(options, place, seed)).expect("the configuration is valid");
+    let mut engine = Engine::new(site::engine_config(options, position, seed))
+        .expect("the configuration is valid");
     let mut secret = [0; 32];
     secret.chunks_exact_mut(8).for_each(|part| part.copy_from_slice(&dice.draw().to_be_bytes()));
-    let identity = Identity { worker: PeerId::at(site::replication(place)), boot, secret };
+    let identity = Identity { worker: PeerId::at(site::replication(position)), boot, secret };
     let keys = ClusterKeys::parse(&"5a".repeat(32)).expect("a key");
     let replication = Replication::new(
         replication_options(options),

@@ -7,7 +7,7 @@ use weir_nat::{Endpoint, Protocol};
 use weir_wire::{icmp, tcp};
 
 use super::packet::show;
-use crate::site::Place;
+use crate::site::WorkerPosition;
 
 /// Packets of a short flow, and of a lasting one, which another one then replaces.
 const SHORT: u64 = 4;
@@ -50,7 +50,7 @@ pub(crate) struct Left {
     pub(crate) progress: Progress,
     /// When and where the first packet left that shows it.
     pub(crate) at_us: u64,
-    pub(crate) place: Place,
+    pub(crate) position: WorkerPosition,
     /// When all copies, or as many as packets wait for, were last seen to hold the mapping.
     pub(crate) known_us: Option<u64>,
     /// The nodes that held it then, one bit each.

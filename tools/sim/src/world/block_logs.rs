@@ -148,7 +148,7 @@ impl BlockLogs {
         // Each packet of the history is kept with the same probability.
         match self.dice.below(self.seen) as usize {
             _ if self.uses.len() < QUESTIONS_MAX => self.uses.push(used),
-            place if place < QUESTIONS_MAX => self.uses[place] = used,
+            index if index < QUESTIONS_MAX => self.uses[index] = used,
             _ => {}
         }
     }

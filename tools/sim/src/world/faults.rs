@@ -4,7 +4,7 @@ use weir_node_core::{KnownMap, Notice};
 
 use super::{Event, World};
 use crate::fault::{Fault, stalls};
-use crate::site::Place;
+use crate::site::WorkerPosition;
 
 impl World {
     /// Whether the whole machine is stalled.
@@ -95,8 +95,8 @@ impl World {
                 }
             }
             Fault::StallInTurn { nodes, worker, seed, ms } => {
-                let places = nodes.map(|node| Place { node, worker });
-                self.begin_stalls(places, &stalls(seed, ms), is_only);
+                let positions = nodes.map(|node| WorkerPosition { node, worker });
+                self.begin_stalls(positions, &stalls(seed, ms), is_only);
             }
             Fault::Restart { node, ms } => {
                 self.watch_hand_over(is_only && !self.active.values().any(Fault::is_weather));
@@ -136,7 +136,7 @@ impl World {
         for node in 0..self.nodes.len() {
             self.look_at_links(node);
             for worker in 0..self.options.workers_per_node {
-                self.wake(Place { node, worker }, 0);
+                self.wake(WorkerPosition { node, worker }, 0);
             }
         }
         self.wake_control();

@@ -86,10 +86,10 @@ impl Expected {
                 false => Err(format!("is told {notice:?} where {first:?} comes next")),
             };
         }
-        let place = self.newest.iter().position(|it| it == notice);
-        let place =
-            place.ok_or_else(|| format!("is told {notice:?}, which is no news any more"))?;
-        self.newest.remove(place);
+        let index = self.newest.iter().position(|it| it == notice);
+        let index =
+            index.ok_or_else(|| format!("is told {notice:?}, which is no news any more"))?;
+        self.newest.remove(index);
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use weir_routes::watchdog::Alarm;
 use super::{Event, World};
 use crate::fault::Fault;
 use crate::node::{Message, Process, ProcessConfig, RouteOrder, Turn};
-use crate::site::Place;
+use crate::site::WorkerPosition;
 
 const SLOT_US: u64 = 10_000;
 /// Cost of a turn, and of each packet in it.
@@ -83,7 +83,7 @@ impl World {
         self.expect_nothing(node);
         self.timeline.say(self.now_us, || format!("n{node} starts{without}, life {life}"));
         for worker in 0..self.options.workers_per_node {
-            self.wake(Place { node, worker }, 0);
+            self.wake(WorkerPosition { node, worker }, 0);
         }
         self.queue.push(self.now_us + SLOT_US, Event::Slot { node, life });
         self.queue.push(self.now_us + SLOT_US, Event::Guard { node, life });
@@ -108,7 +108,7 @@ impl World {
             return;
         }
         let workers = 0..self.options.workers_per_node;
-        let tables = workers.map(|worker| self.table(Place { node, worker })).collect();
+        let tables = workers.map(|worker| self.table(WorkerPosition { node, worker })).collect();
         self.commits.lose(self.now_us, node, tables);
         let it = &mut self.nodes[node];
         it.process = None;
@@ -116,27 +116,27 @@ impl World {
         self.block_logs.cut(node);
         self.timeline.say(self.now_us, || format!("n{node} has ended"));
         for worker in 0..self.options.workers_per_node {
-            self.tell_switches(Place { node, worker }, Vec::new());
+            self.tell_switches(WorkerPosition { node, worker }, Vec::new());
         }
         self.note(1_000 + node as u64);
     }
 
     /// Schedules the next turn of a worker that has work, unless an earlier one is due.
-    pub(super) fn wake(&mut self, place: Place, after_us: u64) {
-        let due_us = self.now_us + after_us * self.slowness(place.node);
-        let it = &mut self.nodes[place.node];
+    pub(super) fn wake(&mut self, position: WorkerPosition, after_us: u64) {
+        let due_us = self.now_us + after_us * self.slowness(position.node);
+        let it = &mut self.nodes[position.node];
         let life = it.life;
         let Some(process) = &mut it.process else { return };
-        let worker = &mut process.workers[place.worker];
+        let worker = &mut process.workers[position.worker];
         let is_later = worker.turn_due_us > due_us || worker.turn_due_us <= self.now_us;
         if is_later {
             worker.turn_due_us = due_us;
-            self.queue.push(due_us, Event::Turn { place, life });
+            self.queue.push(due_us, Event::Turn { position, life });
         }
     }
 
-    pub(super) fn turn(&mut self, place: Place, life: u64) {
-        let Place { node, worker } = place;
+    pub(super) fn turn(&mut self, position: WorkerPosition, life: u64) {
+        let WorkerPosition { node, worker } = position;
         let (now_us, stopped_until) = (self.now_us, self.stopped_until(node));
         let slowness = self.slowness(node);
         let it = &mut self.nodes[node];
@@ -152,7 +152,7 @@ impl World {
             stopped_until.max(Some(it.stalled_until_us)).filter(|until| *until > now_us);
         if let Some(until_us) = stands_until {
             it.turn_due_us = until_us;
-            self.queue.push(until_us, Event::Turn { place, life });
+            self.queue.push(until_us, Event::Turn { position, life });
             return;
         }
         // A stall that was not reported for lack of room comes before all other events.
@@ -171,8 +171,8 @@ impl World {
             _ => self.options.idle_turn_us * slowness,
         };
         it.turn_due_us = now_us + next_us.max(cost_us);
-        self.queue.push(it.turn_due_us, Event::Turn { place, life });
-        self.send_all(place, cost_us);
+        self.queue.push(it.turn_due_us, Event::Turn { position, life });
+        self.send_all(position, cost_us);
         if let Some((fence, waited)) = stall {
             let event = NodeEvent::Rejoined { worker, fence, waited };
             self.post(node, Message::FromWorker { worker, event });
@@ -185,13 +185,13 @@ impl World {
     }
 
     /// Sends the frames that the worker has made.
-    fn send_all(&mut self, place: Place, after_us: u64) {
-        let Some(process) = &mut self.nodes[place.node].process else { return };
+    fn send_all(&mut self, position: WorkerPosition, after_us: u64) {
+        let Some(process) = &mut self.nodes[position.node].process else { return };
         let mut frames = Vec::new();
-        process.workers[place.worker].take_frames(|side, frame| frames.push((side, frame)));
-        self.check_commit(place, &frames);
+        process.workers[position.worker].take_frames(|side, frame| frames.push((side, frame)));
+        self.check_commit(position, &frames);
         for (side, frame) in frames {
-            self.send(place, side, frame, after_us);
+            self.send(position, side, frame, after_us);
         }
     }
 
@@ -203,7 +203,7 @@ impl World {
                 let events = process.workers[worker].let_go(clock_us);
                 events.iter().for_each(|event| self.block_logs.take(self.now_us, node, event));
             }
-            self.send_all(Place { node, worker }, 0);
+            self.send_all(WorkerPosition { node, worker }, 0);
         }
         self.block_logs.close(self.now_us, node);
     }
@@ -319,7 +319,7 @@ impl World {
                         .say(self.now_us, || format!("n{node}/{worker} is fenced by its guard"));
                     let routes = &self.nodes[node].kernel_routes[worker];
                     let routes = if is_silent { last_resort(routes) } else { Vec::new() };
-                    self.tell_switches(Place { node, worker }, routes);
+                    self.tell_switches(WorkerPosition { node, worker }, routes);
                     let worker = worker as WorkerIndex;
                     self.post(node, Notice::Guard(GuardNews::Fenced { worker }));
                 }

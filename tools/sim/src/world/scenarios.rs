@@ -17,7 +17,7 @@ use weir_roles::role::Role;
 use super::World;
 use crate::fault::{Fault, Timed};
 use crate::options::Options;
-use crate::site::Place;
+use crate::site::WorkerPosition;
 
 /// Duration of a fault that lasts until the script mends it.
 const LASTING_MS: u64 = 10_000_000;
@@ -210,6 +210,6 @@ impl World {
 }
 
 /// Returns the only worker of a node.
-fn only_worker(node: usize) -> Place {
-    Place { node, worker: 0 }
+fn only_worker(node: usize) -> WorkerPosition {
+    WorkerPosition { node, worker: 0 }
 }

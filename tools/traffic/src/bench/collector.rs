@@ -9,8 +9,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::BenchError;
+use super::context::pin;
 use super::ipfix_stream::{IpfixStream, Tally};
-use super::place::pin;
 
 /// Time between two checks for a connection, and for the end.
 const POLL: Duration = Duration::from_millis(10);

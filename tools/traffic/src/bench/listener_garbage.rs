@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::place::pin;
+use super::context::pin;
 use crate::permutation;
 
 /// Time between two connections. weir's answering threads share their core with the generator, so

@@ -4,13 +4,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::capacity::CapacitySearch;
+use super::context::BenchContext;
 use super::experiment::{Point, Probe};
 use super::figure::{Figure, Figures};
 use super::generator_process::{Flooded, Generator};
 use super::linux;
 use super::load::{Load, count};
 use super::metrics::Reading;
-use super::place::Place;
 use super::rate_search::RateSearch;
 use super::rounds::{Raw, Round};
 use super::testpmd::Testpmd;
@@ -69,7 +69,7 @@ impl Filled {
     }
 }
 
-impl Place<'_> {
+impl BenchContext<'_> {
     /// Runs testpmd under this load.
     pub(super) fn raw_round(&self, load: &Load) -> Result<Raw, BenchError> {
         self.until_linked(|| self.raw_flood(load)).map(|(raw, _)| raw)

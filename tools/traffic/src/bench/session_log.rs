@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 
 use super::BenchError;
 use super::collector::Collector;
+use super::context::BenchContext;
 use super::figure::{Figure, Figures};
 use super::generator_process::Flooded;
 use super::ipfix_stream::Tally;
 use super::load::{Load, OPENS_PER_SEC_MAX};
 use super::metrics::Reading;
-use super::place::Place;
 use super::probe::{WeirRun, ZERO_LOSS_STEPS, ZERO_LOSS_TRIALS};
 use super::rate_search::RateSearch;
 use super::rounds::Round;
@@ -94,7 +94,7 @@ struct Logged {
     records: Records,
 }
 
-impl Place<'_> {
+impl BenchContext<'_> {
     /// Finds the highest paced rate of new flows at which the collector gets every record, by
     /// halving, up to the rate without a log.
     pub(super) fn session_log_rate(

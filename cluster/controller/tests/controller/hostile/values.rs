@@ -56,7 +56,7 @@ pub(super) enum What {
     Control { freeze: Option<bool>, rebalance: bool, rebase: bool, retire: Vec<u8>, at: Number },
     Desired { format: Number, replicas: u8, shards: Vec<u8> },
     Meta { format: Number },
-    Event { place: Number, number: Number, at: Number, is_move: bool },
+    Event { slot: Number, number: Number, at: Number, is_move: bool },
     Report { at: Number, desired: Option<Number> },
     Bytes { key: u8, bytes: Vec<u8> },
 }
@@ -173,10 +173,10 @@ impl What {
                 let id = BootId(1).to_string();
                 (Key::Meta, json!({"format": format.value(), "cluster_id": id}))
             }
-            Self::Event { place, number, at, is_move } => {
+            Self::Event { slot, number, at, is_move } => {
                 let event = json!({"number": number.value(), "at_ms": at.value(), "by": "c",
                     "what": "w", "why": "y", "is_move": is_move});
-                (Key::Event((place.value() % 600) as u32), event)
+                (Key::Event((slot.value() % 600) as u32), event)
             }
             Self::Report { at, desired } => {
                 let report = LeaderReport { at_ms: at.value(), ..LeaderReport::default() };

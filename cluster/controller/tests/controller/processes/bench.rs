@@ -133,7 +133,7 @@ impl Bench {
     }
 
     fn runs(&self, who: &Incarnation) -> bool {
-        let is_boot = |place: &usize| self.boots[*place] == who.boot_id;
+        let is_boot = |index: &usize| self.boots[*index] == who.boot_id;
         (0..self.boots.len()).find(is_boot).is_some_and(|it| self.sessions[it].is_some())
     }
 

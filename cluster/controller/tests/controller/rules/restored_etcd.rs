@@ -10,14 +10,14 @@ use crate::fleet::World;
 
 /// Lets the leader's mirror find a restored etcd, and list it.
 fn tell_restored(world: &mut World) {
-    let place = world.etcd.place();
+    let position = world.etcd.position();
     let reason = RestoreReason::Revision { before: Revision(9), now: Revision(5) };
-    world.tell(0, ControllerEvent::Mirror(MirrorEvent::Restored { reason, place }));
+    world.tell(0, ControllerEvent::Mirror(MirrorEvent::Restored { reason, position }));
     for (key, held) in world.etcd.keys.clone() {
         let put = MirrorEvent::Put { key, value: held.value, mod_revision: held.mod_revision };
         world.tell(0, ControllerEvent::Mirror(put));
     }
-    world.tell(0, ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { place }));
+    world.tell(0, ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { position }));
 }
 
 #[test]

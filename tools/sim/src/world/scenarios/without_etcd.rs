@@ -8,7 +8,7 @@ use weir_roles::{ShardRoleStatus, Trouble};
 
 use super::{LASTING_MS, LEASE_MS, Script, only_worker};
 use crate::fault::Fault;
-use crate::site::Place;
+use crate::site::WorkerPosition;
 use crate::traffic::{Inside, Stage};
 use crate::world::World;
 
@@ -71,8 +71,8 @@ type Mapping = (Inside, Endpoint);
 
 /// Returns the mappings of established UDP flows at a worker: those of half a minute at most, so
 /// that no timer has ended one.
-fn mappings(world: &World, place: Place) -> BTreeSet<Mapping> {
-    let table = world.table(place);
+fn mappings(world: &World, position: WorkerPosition) -> BTreeSet<Mapping> {
+    let table = world.table(position);
     let flows = world.traffic.flows.iter();
     let is_young = |sent_us: u64| world.now_us < sent_us + 30_000_000;
     let flows = flows.filter(|flow| flow.stage != Stage::Opening && is_young(flow.sent_us));
@@ -86,13 +86,13 @@ fn mappings(world: &World, place: Place) -> BTreeSet<Mapping> {
     held.collect()
 }
 
-fn assert_has(world: &World, place: Place, wanted: &BTreeSet<Mapping>) {
-    let table = world.table(place);
+fn assert_has(world: &World, position: WorkerPosition, wanted: &BTreeSet<Mapping>) {
+    let table = world.table(position);
     let lacks = |(inside, public): &&Mapping| {
         table.get(inside).is_none_or(|publics| !publics.contains(public))
     };
     let lacking = wanted.iter().find(lacks);
-    assert_eq!(lacking, None, "n{} lacks a mapping", place.node);
+    assert_eq!(lacking, None, "n{} lacks a mapping", position.node);
 }
 
 #[test]
