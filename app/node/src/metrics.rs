@@ -251,7 +251,7 @@ fn tables(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), E
     let displaced = per_worker(workers, |board| board.homes_displaced.get());
     family.counter(
         "weir_homes_displaced",
-        "Homes without any answered flow whose seat another home got.",
+        "Homes without any answered flow that gave way to another home.",
         displaced,
     )?;
     uses(family, workers)?;
@@ -376,7 +376,7 @@ fn shards(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), E
     let total = series(|board| board.blocks_total.get());
     family.gauge("weir_blocks", "Port blocks of the shard.", total)?;
     let subscribers = series(|board| board.subscribers.get());
-    family.gauge("weir_shard_subscribers", "Homes seated in the shard.", subscribers)
+    family.gauge("weir_shard_subscribers", "Homes admitted to the shard.", subscribers)
 }
 
 fn http(family: &mut Family<'_, '_>, node: &Node) -> Result<(), Error> {

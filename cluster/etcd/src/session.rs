@@ -56,8 +56,8 @@ pub struct WorkerRecord {
     pub index: u16,
     /// 32 hexadecimal digits; changes when the worker starts, and after it was fenced.
     pub boot_id: String,
-    /// Boot id of the earlier incarnation whose seats this one has resumed without etcd, until all
-    /// entries name this one.
+    /// Boot id of the earlier incarnation whose member slots this one has resumed without etcd,
+    /// until all entries name this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumes: Option<String>,
     /// Its share of the shards, relative to others. 0: none.

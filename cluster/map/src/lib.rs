@@ -25,7 +25,7 @@ mod lane;
 pub mod map;
 mod rank;
 
-pub use lane::{Grant, LaneSet, Seat, SeatSet};
+pub use lane::{Grant, LaneSet, MemberSlot, MemberSlotSet};
 pub use map::{
     LaneEntry, Member, MemberState, Move, ShardEntry, Transition, TransitionRefusal, Violation,
 };

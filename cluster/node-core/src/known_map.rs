@@ -151,7 +151,7 @@ impl KnownMap {
     }
 
     /// True if other nodes may have got the notice that the processes of this node have ended: then
-    /// its workers may not be guests in their seats.
+    /// its workers may not be guests in their member slots.
     pub fn is_ended(&self) -> bool {
         self.is_ended
     }

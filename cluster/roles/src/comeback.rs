@@ -1,5 +1,5 @@
-//! A whole site that restarts while the store is unreachable: when a guest resumes the seat of its
-//! former incarnation.
+//! A whole site that restarts while the store is unreachable: when a guest resumes the member slot
+//! of its former incarnation.
 //!
 //! ```text
 //!   the other members have come back, and report of      this worker resumes, after the quarantine
@@ -86,7 +86,7 @@ impl WorkerRoles {
         }
         self.comebacks_due_ms = shared.now_ms + LOOK_MS;
         let came_back =
-            self.parts.iter().filter(|(_, part)| part.machine.former_seat_epoch().is_some());
+            self.parts.iter().filter(|(_, part)| part.machine.former_slot_epoch().is_some());
         let mut comebacks = Vec::new();
         for shard in came_back.map(|(&shard, _)| shard).collect::<Vec<_>>() {
             self.look_at_comeback(shared, shard);
@@ -100,7 +100,7 @@ impl WorkerRoles {
 
     fn says(&self, shard: ShardId) -> Option<weir_stream::Comeback> {
         let part = self.parts.get(&shard)?;
-        let epoch = part.machine.former_seat_epoch()?;
+        let epoch = part.machine.former_slot_epoch()?;
         let state = match () {
             () if part.machine.has_resumed() => ComebackState::Resumed,
             () if part.comeback.was_told => ComebackState::Copying,
@@ -121,7 +121,7 @@ impl WorkerRoles {
             let Other::Back(life, peer, state) = other else {
                 are_back = false;
                 part.comeback.was_told |= matches!(other, Other::Living);
-                // A member that has resumed and is not heard now keeps its seat.
+                // A member that has resumed and is not heard now keeps its member slot.
                 let is_its = |life: &&Incarnation| life.worker == former.worker;
                 let kept = part.machine.resumed().iter().find(is_its);
                 lives.extend(kept.filter(|_| matches!(other, Other::Missing)).cloned());

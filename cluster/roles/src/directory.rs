@@ -88,8 +88,8 @@ impl Directory {
         }
     }
 
-    /// Notes that an incarnation, met at this peer, has resumed the seat of one that has ended. The
-    /// store does not name it yet.
+    /// Notes that an incarnation, met at this peer, has resumed the member slot of one that has
+    /// ended. The store does not name it yet.
     pub(super) fn resumed(&mut self, life: &Incarnation, peer: PeerId) {
         let Incarnation { worker, boot_id } = life.clone();
         self.by_peer.insert(peer, worker.clone());
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(directory.successor_of(&life(0, 9)), None, "that incarnation was never known");
         assert!(!directory.is_registered(&life(0, 1)));
         // The store may report an old record again, though the incarnation that was met has resumed
-        // the seat.
+        // the member slot.
         directory.resumed(&life(0, 8), peer);
         directory.register(&node, Some(&[worker(0, 1), worker(1, 2)]));
         assert_eq!(directory.peer_of(&life(0, 8)), Some(peer));

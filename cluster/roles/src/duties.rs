@@ -149,7 +149,7 @@ impl<'a> SeenEntry<'a> {
         let (_, me) = entry.member(machine.incarnation())?;
         let has_copy = matches!(duties.role, Role::Synced | Role::Acting | Role::Primary);
         let could = |member: &&Member| {
-            let is_here = if member.seat == me.seat {
+            let is_here = if member.slot == me.slot {
                 has_copy
             } else {
                 others.is_present(&member.incarnation)
@@ -161,7 +161,7 @@ impl<'a> SeenEntry<'a> {
     }
 
     fn others_reached(&self) -> impl Iterator<Item = Reached<'a>> {
-        let others = self.entry.members().iter().filter(|member| member.seat != self.me.seat);
+        let others = self.entry.members().iter().filter(|member| member.slot != self.me.slot);
         others.filter_map(|member| {
             if let Some((peer, boot_id)) = self.others.guest_of(self.entry, member) {
                 return Some(Reached { member, peer, boot: boot_id, is_guest: true });
@@ -176,17 +176,17 @@ impl<'a> SeenEntry<'a> {
     /// known to have begun.
     fn writer(&self, lane: usize) -> &'a Member {
         let lane = self.entry.lanes()[lane];
-        let seat = lane.moving.map_or(lane.owner, |moving| moving.from);
-        self.entry.at_seat(seat).expect("the entry names a member at each lane's seat")
+        let slot = lane.moving.map_or(lane.owner, |moving| moving.from);
+        self.entry.at_slot(slot).expect("the entry names a member at each lane's slot")
     }
 
     fn is_mine(&self, lane: usize) -> bool {
-        self.writer(lane).seat == self.me.seat || self.duties.lanes.contains(lane)
+        self.writer(lane).slot == self.me.slot || self.duties.lanes.contains(lane)
     }
 
     /// True for a lane of another member that this worker relays as it got it.
     fn is_relayed(&self, lane: usize) -> bool {
-        let stands_in = self.relay.is_some_and(|member| member.seat == self.me.seat);
+        let stands_in = self.relay.is_some_and(|member| member.slot == self.me.slot);
         stands_in && !self.is_mine(lane) && !self.others.is_present(&self.writer(lane).incarnation)
     }
 
@@ -195,7 +195,7 @@ impl<'a> SeenEntry<'a> {
         let passed_on = LaneSet::of(|lane| self.is_relayed(lane));
         let copies = self.others_reached().map(|Reached { member, peer, boot, is_guest }| {
             // The lane's writer may still run and write: it is not sent its own lanes.
-            let its_own = |lane: usize| !is_guest && self.writer(lane).seat == member.seat;
+            let its_own = |lane: usize| !is_guest && self.writer(lane).slot == member.slot;
             let lanes = LaneSet::of(|lane| {
                 mine.contains(lane) || passed_on.contains(lane) && !its_own(lane)
             });
@@ -215,20 +215,20 @@ impl<'a> SeenEntry<'a> {
             return None;
         }
         let state = self.entry.lanes()[lane];
-        let given = state.moving.filter(|moving| moving.from == self.me.seat);
+        let given = state.moving.filter(|moving| moving.from == self.me.slot);
         let is_given = given.is_some();
         // This worker is to give what it has received from an ended writer, and has not received
         // all.
         let is_part = given.is_some_and(|moving| moving.then.is_some()) && !self.has_copy;
-        let writer = if is_given { self.entry.at_seat(state.owner)? } else { self.writer(lane) };
-        if writer.seat == self.me.seat {
+        let writer = if is_given { self.entry.at_slot(state.owner)? } else { self.writer(lane) };
+        if writer.slot == self.me.slot {
             return None;
         }
         // The same holds for another giver without a full copy: only the new owner gets all copies.
         let is_gathered = state.moving.is_some_and(|moving| moving.then.is_some());
         let is_part_of_giver = is_gathered
             && !is_given
-            && state.owner != self.me.seat
+            && state.owner != self.me.slot
             && writer.state != MemberState::Synced;
         let from =
             |member: &Member| Some(self.others.peer_of(&member.incarnation).unwrap_or(NOBODY));
@@ -239,7 +239,7 @@ impl<'a> SeenEntry<'a> {
             }
             _ if is_part => Some(NOBODY),
             _ if is_given => None,
-            Some(relay) if relay.seat == self.me.seat => None,
+            Some(relay) if relay.slot == self.me.slot => None,
             Some(relay) => from(relay),
             None => Some(NOBODY),
         }

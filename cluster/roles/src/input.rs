@@ -150,7 +150,7 @@ pub enum RolesInput {
     /// that the former incarnations have ended.
     Joining,
     /// The store has the node's record, of the current incarnations and with the former ones whose
-    /// seats they have resumed.
+    /// member slots they have resumed.
     Registered,
     /// The node's record names no former incarnation of a worker any more, which proves their end.
     Resumed,

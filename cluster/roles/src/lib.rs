@@ -22,7 +22,7 @@
 //!   (`Kept`): its workers are guests of the shards that name their former incarnations as members,
 //!   until an entry says otherwise. The copies of a guest whose entry may not be followed
 //!   (`RoleMachine::keeps_copies_under`) are forgotten, together with the tables, before it is a
-//!   member. When all members of a shard are guests, they resume their seats (`comeback`).
+//!   member. When all members of a shard are guests, they resume their member slots (`comeback`).
 //! - A shard role rests until something happens: its primary's heartbeats are remembered by peer,
 //!   and handed to the role before the next event. So 4,000 quiet shards cost nothing in a slot.
 //! - An entry older than any that was seen is not obeyed. After the store was set back
@@ -454,9 +454,9 @@ impl Roles {
         self.parts().any(|(_, _, part)| part.machine.is_guest() && part.role() == Role::Synced)
     }
 
-    /// True if some worker has resumed the seat of a former incarnation, and the entry does not say
-    /// so yet: until then the node's record has to name that incarnation, since a record without it
-    /// proves its end.
+    /// True if some worker has resumed the member slot of a former incarnation, and the entry does
+    /// not say so yet: until then the node's record has to name that incarnation, since a record
+    /// without it proves its end.
     pub fn is_resuming(&self) -> bool {
         let is_in_doubt = |shard| self.set_back.contains_key(&shard);
         self.parts().any(|(_, shard, part)| part.machine.has_resumed() && !is_in_doubt(shard))

@@ -79,7 +79,7 @@ pub enum Trouble {
     /// The entry names a former incarnation of the worker.
     Guest,
     /// As `Guest`, and all other members have come back, too: in this many seconds the worker
-    /// resumes its seat, if its copies are complete by then.
+    /// resumes its member slot, if its copies are complete by then.
     Resumes {
         in_sec: u64,
     },

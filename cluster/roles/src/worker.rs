@@ -33,8 +33,8 @@ use weir_replication::command::WorkerCommand;
 #[derive(Debug)]
 pub(super) struct RolesShared {
     pub(super) now_ms: u64,
-    /// Whether seats may be resumed: the store has not been sent this process's record yet, which
-    /// proves the end of former incarnations, except of those that it names.
+    /// Whether member slots may be resumed: the store has not been sent this process's record yet,
+    /// which proves the end of former incarnations, except of those that it names.
     pub(super) may_resume: bool,
     /// Whether the store is heard, and everything that it has is known.
     pub(super) is_fresh: bool,
@@ -168,7 +168,7 @@ impl WorkerRoles {
     }
 
     /// Once the node's record names no former incarnation any more, no worker may go on with the
-    /// seat of one.
+    /// member slot of one.
     pub(super) fn end_resumed(&mut self, shared: &mut RolesShared) {
         self.forget_those(shared, |part| part.machine.has_resumed());
     }

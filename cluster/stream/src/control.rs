@@ -96,7 +96,7 @@ pub enum ComebackState {
     Empty,
     /// The worker has copies, or some of them.
     Copying,
-    /// The worker has resumed the seat of its former incarnation.
+    /// The worker has resumed the member slot of its former incarnation.
     Resumed,
 }
 

@@ -241,7 +241,10 @@ impl Nat {
             shard: self.shards.id(home.shard),
             outer: home.outer,
             gre_key: home.gre_key(),
-            public_address: self.policy.enabled.then(|| self.ports.public_address(home.seat)),
+            public_address: self
+                .policy
+                .enabled
+                .then(|| self.ports.public_address(home.paired_address)),
             blocks: Vec::new(),
             ports_used: home.ports_used.iter().sum(),
             mappings: home.records,

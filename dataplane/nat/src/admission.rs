@@ -225,7 +225,7 @@ impl Nat {
     pub(crate) fn admit_displaced(&mut self, slot: u32, now: Tick) -> Result<(), Refusal> {
         let home = self.subscribers.get(slot).home();
         self.admit(&home, now)?;
-        self.subscribers.seat_again(slot, now);
+        self.subscribers.readmit(slot, now);
         Ok(())
     }
 

@@ -179,7 +179,7 @@ impl Nat {
     fn hold_address(&mut self, id: RecordId, mapping: &Mapping) -> Option<u32> {
         self.evict_holder(id, mapping)?;
         let home = mapping.home();
-        let subscriber = self.find_or_seat(&home, mapping.subscriber)?;
+        let subscriber = self.find_or_create(&home, mapping.subscriber)?;
         match self.hold_copied_address(&home, mapping.inside_address, mapping.created) {
             Some(slot) => self.mappings.get_mut(id).address = slot,
             None => {
@@ -190,10 +190,10 @@ impl Nat {
         Some(subscriber)
     }
 
-    fn find_or_seat(&mut self, home: &Home, seat: u32) -> Option<u32> {
+    fn find_or_create(&mut self, home: &Home, paired_address: u32) -> Option<u32> {
         match self.subscribers.find(home) {
             Some(slot) => Some(slot),
-            None => self.subscribers.create_copy(home, seat, self.now).ok(),
+            None => self.subscribers.create_copy(home, paired_address, self.now).ok(),
         }
     }
 
@@ -209,7 +209,7 @@ impl Nat {
         if former.is_some() && self.is_relayed {
             return None;
         }
-        let subscriber = self.find_or_seat(home, mapping.subscriber)?;
+        let subscriber = self.find_or_create(home, mapping.subscriber)?;
         if let Some(former) = former {
             self.evict(former, block);
         }
@@ -261,8 +261,8 @@ impl Nat {
             let block = self.ports.block_of(mapping.address, mapping.public_port);
             let subscriber = self.ports.owner(block).expect("the port's block has an owner");
             let public = mapping.public();
-            let seat = PortLease { subscriber, block, public };
-            self.give_port_back(&seat, mapping.protocol);
+            let lease = PortLease { subscriber, block, public };
+            self.give_port_back(&lease, mapping.protocol);
         }
     }
 

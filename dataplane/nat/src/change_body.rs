@@ -9,14 +9,14 @@
 //!               | public address u32, port u16 | first remote address u32, port u16, state u16
 //!               | age in seconds u32
 //!  session  2   slot u32 and version u32 of its mapping | remote address u32, port u16, state u16
-//!  seat     3   paired address u32 of the home, if it is not the mapping's public address
+//!  paired   3   paired address u32 of the home, if it is not the mapping's public address
 //!  idle     4   seconds u32 since the last packet
 //!  run      5   slots u32
 //!  segment  6   remote address u32, port u16 | sender u8 (1 inside, 2 remote)
 //!               | TCP flags u8 (RFC 9293 section 3.1)
 //!  state    7   remote address u32, port u16 | state u16
 //!
-//!  Create, Change   of a mapping: mapping [seat]      of a session: session mapping [seat]
+//!  Create, Change   of a mapping: mapping [paired]    of a session: session mapping [paired]
 //!  OwnerUpdate            idle [segment] [state]     Clear   run     Delete   nothing
 //! ```
 //!
@@ -33,7 +33,7 @@ use crate::session_state::{SendingSide, SessionState};
 
 const MAPPING: u8 = 1;
 const SESSION: u8 = 2;
-const SEAT: u8 = 3;
+const PAIRED_ADDRESS: u8 = 3;
 const IDLE: u8 = 4;
 const RUN: u8 = 5;
 const SEGMENT: u8 = 6;
@@ -101,7 +101,7 @@ pub(crate) struct StateBody {
 pub(crate) struct Body {
     pub(crate) mapping: Option<MappingBody>,
     pub(crate) session: Option<SessionBody>,
-    pub(crate) seat: Option<u32>,
+    pub(crate) paired_address: Option<u32>,
     pub(crate) idle_sec: Option<u32>,
     pub(crate) run: Option<u32>,
     pub(crate) segment: Option<SegmentBody>,
@@ -160,8 +160,8 @@ impl<'a> BodyWriter<'a> {
         self.part(SESSION, fields);
     }
 
-    pub(crate) fn seat(&mut self, address: u32) {
-        self.part(SEAT, address.to_be_bytes());
+    pub(crate) fn paired_address(&mut self, address: u32) {
+        self.part(PAIRED_ADDRESS, address.to_be_bytes());
     }
 
     pub(crate) fn idle(&mut self, seconds: u32) {
@@ -201,7 +201,7 @@ impl Body {
             match *kind {
                 MAPPING => body.mapping = Some(read_mapping(fields.first_chunk()?)?),
                 SESSION => body.session = Some(read_session(fields.first_chunk()?)),
-                SEAT => body.seat = Some(word(fields.first_chunk()?)),
+                PAIRED_ADDRESS => body.paired_address = Some(word(fields.first_chunk()?)),
                 IDLE => body.idle_sec = Some(word(fields.first_chunk()?)),
                 RUN => body.run = Some(word(fields.first_chunk()?)),
                 SEGMENT => body.segment = Some(read_segment(fields.first_chunk()?)?),
@@ -333,7 +333,7 @@ mod tests {
             Body {
                 mapping: (flags & 8 != 0).then_some(mapping),
                 session: (flags & 16 != 0).then_some(session),
-                seat: (flags & 32 != 0).then_some(words[7]),
+                paired_address: (flags & 32 != 0).then_some(words[7]),
                 idle_sec: (flags & 64 != 0).then_some(words[6]),
                 run: (flags & 128 != 0).then_some(words[5]),
                 segment: (flags & 256 != 0).then_some(SegmentBody {
@@ -360,7 +360,9 @@ mod tests {
         let mut writer = BodyWriter::new(&mut bytes);
         body.session.iter().for_each(|session| writer.session(session));
         body.mapping.iter().for_each(|mapping| writer.mapping(mapping));
-        body.seat.iter().for_each(|&seat| writer.seat(seat));
+        body.paired_address
+            .iter()
+            .for_each(|&paired_address| writer.paired_address(paired_address));
         body.idle_sec.iter().for_each(|&seconds| writer.idle(seconds));
         body.run.iter().for_each(|&slots| writer.run(slots));
         body.segment.iter().for_each(|segment| writer.segment(segment));

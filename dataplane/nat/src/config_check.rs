@@ -7,7 +7,7 @@ use weir_ids::ShardId;
 
 use crate::config::{NatConfig, NatShardConfig};
 use crate::lane::LANES;
-use crate::seats::blocks_usable;
+use crate::shard_capacity::blocks_usable;
 use crate::subscriber::{BLOCK_LISTS_MAX, SUBSCRIBERS_TOTAL_MAX};
 
 /// Maximum number of public addresses of all shards together: each takes 24 KiB of port bitmaps

@@ -106,7 +106,7 @@ impl Nat {
                 due,
                 doubles,
                 answered,
-                unseated,
+                displaced,
                 subscribers,
                 lanes,
                 journal,
@@ -147,17 +147,17 @@ impl Nat {
                         && lane.is_owned
                         && subscribers.get(mapping.subscriber).is_displaced()
                     {
-                        unseated.push(id);
+                        displaced.push(id);
                     }
                 }
             });
             self.note_all_answered();
-            ends += self.due.len() + self.unseated.len();
+            ends += self.due.len() + self.displaced.len();
             self.due.iter().for_each(|&id| self.prefetch_end(id));
             while let Some(id) = self.due.pop() {
                 self.expire_mapping(id, now);
             }
-            while let Some(id) = self.unseated.pop() {
+            while let Some(id) = self.displaced.pop() {
                 self.end_displaced(id, now);
             }
             while let Some(id) = self.doubles.pop() {
@@ -293,12 +293,12 @@ impl Nat {
         let was_inbound = self.inbound_index.remove(hash, id.0);
         assert!(was_inbound, "the holder of a port is in the inbound index");
         if self.policy.enabled {
-            let seat = PortLease {
+            let lease = PortLease {
                 subscriber: mapping.subscriber,
                 block: self.ports.block_of(mapping.address, mapping.public_port),
                 public: mapping.public(),
             };
-            self.give_port_back(&seat, mapping.protocol);
+            self.give_port_back(&lease, mapping.protocol);
         } else {
             self.release_address(mapping.address);
         }

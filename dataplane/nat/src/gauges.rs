@@ -100,14 +100,14 @@ impl Nat {
 
     /// Returns how full the tables are that all homes share, always in the same order.
     pub fn table_uses(&self) -> [TableUse; 6] {
-        let (seated, seats) = self.subscribers.seats();
+        let (admitted, capacity) = self.subscribers.admitted();
         let (blocks, blocks_total) = self.ports.blocks_in_use();
         let displaced = self.subscribers.displaced.into();
         [
             TableUse::new("flows", self.flows.into(), self.policy.flows_max.into()),
             TableUse::new("mappings", self.mappings.live() as u64, self.mappings.capacity() as u64),
             TableUse::new("sessions", self.sessions.live() as u64, self.sessions.capacity() as u64),
-            TableUse::new("homes", seated, seats),
+            TableUse::new("homes", admitted, capacity),
             TableUse::new("displaced-homes", displaced, self.subscribers.spare()),
             TableUse::new("blocks", blocks, blocks_total),
         ]

@@ -400,9 +400,9 @@ impl Nat {
         if !self.policy.enabled {
             return;
         }
-        let seat = self.subscribers.get(mapping.subscriber).seat;
-        if seat != mapping.address {
-            writer.seat(self.ports.public_address(seat));
+        let paired_address = self.subscribers.get(mapping.subscriber).paired_address;
+        if paired_address != mapping.address {
+            writer.paired_address(self.ports.public_address(paired_address));
         }
     }
 

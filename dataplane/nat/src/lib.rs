@@ -61,12 +61,12 @@ mod port_block;
 mod port_choice;
 mod random;
 mod replica_lookup;
-mod seats;
 mod session;
 mod session_list;
 mod session_log;
 mod session_state;
 mod session_view;
+mod shard_capacity;
 mod shard_change;
 mod shard_table;
 mod subscriber;
@@ -103,12 +103,12 @@ pub use gauges::{Gauges, MirrorGauges, ShardGauges, TableUse};
 pub use nat::Nat;
 pub use outbound::{Opening, SubscriberSlot};
 pub use packet::{Delivery, Inbound, Outbound, Refusal};
-pub use seats::{Seats, seats};
 pub use session_log::{HomeLimit, HomeRefused, LoggedSubscriber, SessionEvent, SessionLog};
 pub use session_view::{
     BlockView, EndpointRange, HomeLimits, PageCursor, SESSION_STATES, SessionFilter, SessionView,
     SubscriberCursor, SubscriberPart, SubscriberView, subscriber_views,
 };
+pub use shard_capacity::{ShardCapacity, shard_capacity};
 pub use subscriber::SUBSCRIBERS_TOTAL_MAX;
 pub use table_bytes::TableBytes;
 pub use timeouts::Timeouts;

@@ -153,11 +153,16 @@ impl Nat {
             _ if version == 0 => Applied::Invalid,
             ChangeKind::Delete => self.apply_end(table, slab, own_slot, version),
             ChangeKind::Create | ChangeKind::Change => match (table, body.mapping, body.session) {
-                (RecordTable::Mappings, Some(mapping), _) => {
-                    self.apply_mapping(slab, own_slot, (kind, version), &mapping, body.seat, now)
-                }
+                (RecordTable::Mappings, Some(mapping), _) => self.apply_mapping(
+                    slab,
+                    own_slot,
+                    (kind, version),
+                    &mapping,
+                    body.paired_address,
+                    now,
+                ),
                 (RecordTable::Sessions, Some(mapping), Some(session)) => {
-                    let whole = (&session, &mapping, body.seat);
+                    let whole = (&session, &mapping, body.paired_address);
                     self.apply_session(slab, own_slot, (kind, version), whole, now)
                 }
                 _ => Applied::Invalid,
@@ -199,10 +204,10 @@ impl Nat {
         slot: u32,
         (kind, version): (ChangeKind, u32),
         body: &MappingBody,
-        seat: Option<u32>,
+        paired_address: Option<u32>,
         now: Tick,
     ) -> Applied {
-        let Some((address, seat)) = self.positions_of(slab, body, seat) else {
+        let Some((address, paired_address)) = self.positions_of(slab, body, paired_address) else {
             return Applied::Invalid;
         };
         let (held, version_held) = self.held_mapping(slab, slot);
@@ -225,7 +230,7 @@ impl Nat {
         self.policy.has_keyed |= body.gre_key.is_some();
         mapping.address = address;
         // The paired address, until the copy is attached to a subscriber.
-        mapping.subscriber = seat;
+        mapping.subscriber = paired_address;
         self.wait_to_attach(id);
         Applied::Done
     }
@@ -237,7 +242,7 @@ impl Nat {
         &self,
         slab: SlabId,
         body: &MappingBody,
-        seat: Option<u32>,
+        paired_address: Option<u32>,
     ) -> Option<(u32, u32)> {
         let (shard, lane) = lane_of(slab);
         let Endpoint { address, port } = body.public;
@@ -257,10 +262,12 @@ impl Nat {
         if !is_right {
             return None;
         }
-        let Some(seat) = seat else { return Some((position, position)) };
-        let seat =
-            self.ports.position_of(seat).filter(|&seat| self.ports.shard_at(seat) == shard)?;
-        Some((position, seat))
+        let Some(paired_address) = paired_address else { return Some((position, position)) };
+        let paired_address = self
+            .ports
+            .position_of(paired_address)
+            .filter(|&paired_address| self.ports.shard_at(paired_address) == shard)?;
+        Some((position, paired_address))
     }
 
     fn is_same_mapping(&self, id: RecordId, body: &MappingBody) -> bool {

@@ -18,7 +18,7 @@ impl Nat {
         slab: SlabId,
         slot: u32,
         (kind, version): (ChangeKind, u32),
-        (body, mapping_body, seat): (&SessionBody, &MappingBody, Option<u32>),
+        (body, mapping_body, paired_address): (&SessionBody, &MappingBody, Option<u32>),
         now: Tick,
     ) -> Applied {
         let (held, version_held) = self.held_session(slab, slot);
@@ -54,7 +54,8 @@ impl Nat {
         let mapping_version = body.mapping_version;
         if self.live_mapping(slab, mapping_slot, mapping_version).is_none() {
             let news = (kind, mapping_version);
-            let brought = self.apply_mapping(slab, mapping_slot, news, mapping_body, seat, now);
+            let brought =
+                self.apply_mapping(slab, mapping_slot, news, mapping_body, paired_address, now);
             if brought != Applied::Done {
                 return brought;
             }

@@ -16,9 +16,9 @@ use crate::lane::{Lanes, slab_of};
 use crate::mapping::Mapping;
 use crate::port_block::{BlockId, PortBlocks};
 use crate::random::Random;
-use crate::seats::{blocks_usable, quota_blocks as quota_blocks_of, seats};
 use crate::session::{FurtherSession, SessionKey};
 use crate::session_log::{SessionEvents, SessionLog};
+use crate::shard_capacity::{blocks_usable, quota_blocks as quota_blocks_of, shard_capacity};
 use crate::shard_table::ShardTable;
 use crate::subscriber::{BLOCK_LISTS_MAX, Subscribers};
 use crate::table_bytes::SlotCounts;
@@ -112,7 +112,7 @@ pub struct Nat {
     /// two steps.
     pub(crate) answered: Vec<RecordId>,
     /// Mappings of displaced homes that the walk has found, empty between two steps.
-    pub(crate) unseated: Vec<RecordId>,
+    pub(crate) displaced: Vec<RecordId>,
 }
 
 impl Nat {
@@ -185,7 +185,7 @@ impl Nat {
             due: Vec::with_capacity(WALK_STEP),
             doubles: Vec::with_capacity(WALK_STEP),
             answered: Vec::with_capacity(WALK_STEP),
-            unseated: Vec::with_capacity(WALK_STEP),
+            displaced: Vec::with_capacity(WALK_STEP),
         })
     }
 
@@ -373,7 +373,8 @@ pub(crate) fn quota_blocks(config: &NatConfig) -> Result<u32, NatError> {
     if !config.enabled {
         return Ok(0);
     }
-    let of_given = config.shards.iter().map(|shard| seats(shard, config).blocks_total).max();
+    let of_given =
+        config.shards.iter().map(|shard| shard_capacity(shard, config).blocks_total).max();
     // A shard that is added later may be as large as the room.
     let of_later = u64::from(config.room.public_addresses) * u64::from(blocks_usable(config));
     let blocks_max = of_given.unwrap_or(0).max(of_later);

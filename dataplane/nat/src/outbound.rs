@@ -26,7 +26,7 @@ pub struct SubscriberSlot(u32);
 pub struct Opening {
     inbound_hash: Hash,
     /// The leased port. Without translation the endpoint is the inside one, and there is no block.
-    seat: PortLease,
+    lease: PortLease,
     /// As [`Mapping::address`].
     address: u32,
     slab: SlabId,
@@ -269,28 +269,28 @@ impl Nat {
     ) -> Result<Opening, Refusal> {
         self.check_share(subscriber)?;
         self.check_tokens(subscriber, now)?;
-        let (seat, address, lane) = if self.policy.enabled {
-            let seat = self.take_port(subscriber, packet.protocol)?;
-            (seat, self.ports.address_of(seat.block), self.ports.lane(seat.block))
+        let (lease, address, lane) = if self.policy.enabled {
+            let lease = self.take_port(subscriber, packet.protocol)?;
+            (lease, self.ports.address_of(lease.block), self.ports.lane(lease.block))
         } else {
             let lanes = self.ports.lanes(packet.home.shard);
-            let seat = PortLease { subscriber, block: BlockId::NONE, public: packet.inside };
+            let lease = PortLease { subscriber, block: BlockId::NONE, public: packet.inside };
             // Without blocks any lane that this worker owns will do.
             let lane = (lanes != 0).then(|| lanes.trailing_zeros());
             let lane = lane.ok_or(Refusal::PortsExhausted)?;
-            (seat, self.claim_address(&{ packet.home }, packet.inside.address)?, lane)
+            (lease, self.claim_address(&{ packet.home }, packet.inside.address)?, lane)
         };
         let home = self.subscribers.get_mut(subscriber);
         home.records += 1;
         home.flows += 1;
         home.tokens -= 1;
         self.flows += 1;
-        let inbound_hash = self.inbound_hash(seat.public, packet.protocol);
+        let inbound_hash = self.inbound_hash(lease.public, packet.protocol);
         self.inbound_index.prefetch(inbound_hash);
         // A lane of a shard has its own records.
         let slab = slab_of(packet.home.shard, lane);
         self.mappings.prefetch_next(slab);
-        Ok(Opening { inbound_hash, seat, address, slab })
+        Ok(Opening { inbound_hash, lease, address, slab })
     }
 
     /// True if step 5 is worth its instructions: in a table that is half empty few buckets are
@@ -336,7 +336,7 @@ impl Nat {
             }
         };
         self.totals.flow_creates += 1;
-        let PortLease { subscriber, block, public } = opening.seat;
+        let PortLease { subscriber, block, public } = opening.lease;
         if self.lanes.are_any_told {
             self.mark_begun(opening.slab, id);
         }
@@ -370,16 +370,16 @@ impl Nat {
     #[cold]
     fn undo(&mut self, opening: &Opening, protocol: Protocol) {
         self.flows -= 1;
-        let home = self.subscribers.get_mut(opening.seat.subscriber);
+        let home = self.subscribers.get_mut(opening.lease.subscriber);
         home.records -= 1;
         home.flows -= 1;
         home.tokens = home.tokens.saturating_add(1);
         if self.policy.enabled {
-            self.give_port_back(&opening.seat, protocol);
+            self.give_port_back(&opening.lease, protocol);
         } else {
             self.release_address(opening.address);
         }
-        self.dismiss_home(opening.seat.subscriber);
+        self.dismiss_home(opening.lease.subscriber);
     }
 
     /// Fills a record and enters it into both indexes; None, and nothing changed, if one of the
@@ -403,11 +403,11 @@ impl Nat {
             return None;
         }
         let mapping = self.mappings.get_mut(id);
-        fill(mapping, packet, opening.seat.public, now);
+        fill(mapping, packet, opening.lease.public, now);
         self.policy.has_keyed |= packet.home.gre_key.is_some();
-        mapping.subscriber = opening.seat.subscriber;
+        mapping.subscriber = opening.lease.subscriber;
         mapping.address = opening.address;
-        if self.subscribers.get(opening.seat.subscriber).is_answered() {
+        if self.subscribers.get(opening.lease.subscriber).is_answered() {
             mapping.flags |= Mapping::ANSWERED;
         }
         Some(id)

@@ -23,7 +23,7 @@ use crate::config::NatConfig;
 use crate::endpoint::{Endpoint, Protocol, ShardIndex};
 use crate::lane::{ALL_LANES, LANES};
 use crate::random::Random;
-use crate::seats::blocks_usable;
+use crate::shard_capacity::blocks_usable;
 
 const SPACES: usize = Protocol::ALL.len();
 const WORD_BITS: u32 = u64::BITS;

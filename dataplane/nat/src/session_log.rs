@@ -190,7 +190,9 @@ impl Nat {
         match self.has_all_its_blocks(slot) {
             true => HomeLimit::Ports { limit: self.policy.ports_per_subscriber },
             false => HomeLimit::AddressPorts {
-                public_address: self.ports.public_address(self.subscribers.get(slot).seat),
+                public_address: self
+                    .ports
+                    .public_address(self.subscribers.get(slot).paired_address),
             },
         }
     }

@@ -146,14 +146,14 @@ fn a_refused_flow_costs_the_home_no_token() {
 }
 
 /// Capacity of the shard, and homes that it admits in a second.
-const SEATS: u32 = 64;
+const CAPACITY: u32 = 64;
 const PACE: u32 = 8;
 
-fn seated() -> NatConfig {
+fn small_shard() -> NatConfig {
     let mut config = NatConfig { new_homes_per_sec: Some(PACE), flows_max: 20_000, ..config() };
     config.port_block = 64;
     config.shards[0].public = vec!["203.0.113.0/28".parse().unwrap()];
-    config.shards[0].subscribers_max = SEATS;
+    config.shards[0].subscribers_max = CAPACITY;
     config
 }
 
@@ -178,12 +178,12 @@ fn flood(world: &mut World, forged: u32, next: &mut u32) {
 
 #[test]
 fn real_homes_are_admitted_while_forged_ones_come_at_ten_times_the_pace() {
-    let mut world = World::new(seated());
+    let mut world = World::new(small_shard());
     let mut forged = 0;
     for _ in 0..30 {
         flood(&mut world, 10 * PACE, &mut forged);
     }
-    assert_eq!(world.nat.shard_gauges(SHARD).subscribers, SEATS, "forged homes fill the shard");
+    assert_eq!(world.nat.shard_gauges(SHARD).subscribers, CAPACITY, "forged homes fill the shard");
     // For four minutes, every ten seconds another home, which sends once a second until it is
     // admitted.
     let mut longest = 0;
@@ -203,8 +203,8 @@ fn real_homes_are_admitted_while_forged_ones_come_at_ten_times_the_pace() {
         }
     }
     assert!(longest <= 2, "{longest} s");
-    assert!(world.nat.shard_gauges(SHARD).subscribers <= SEATS);
-    assert!(world.nat.displaced(SHARD) <= SEATS / 2);
+    assert!(world.nat.shard_gauges(SHARD).subscribers <= CAPACITY);
+    assert!(world.nat.displaced(SHARD) <= CAPACITY / 2);
     for _ in 0..60 {
         world.wait_and_collect(10);
     }
@@ -213,7 +213,7 @@ fn real_homes_are_admitted_while_forged_ones_come_at_ten_times_the_pace() {
 
 #[test]
 fn a_home_that_was_answered_before_does_not_wait_behind_forged_ones() {
-    let mut world = World::new(seated());
+    let mut world = World::new(small_shard());
     ask(&mut world, 1).unwrap();
     world.wait_and_collect(300);
     world.wait_and_collect(120);
@@ -228,7 +228,7 @@ fn a_home_that_was_answered_before_does_not_wait_behind_forged_ones() {
 
 #[test]
 fn strangers_are_admitted_at_the_pace_while_capacity_is_left() {
-    let mut config = seated();
+    let mut config = small_shard();
     config.shards[0].subscribers_max = 400;
     config.shards[0].public = vec!["203.0.113.0/26".parse().unwrap()];
     let mut world = World::new(config);
@@ -243,7 +243,7 @@ fn strangers_are_admitted_at_the_pace_while_capacity_is_left() {
 
 #[test]
 fn a_displaced_home_loses_no_answered_mapping_and_its_ports_rest() {
-    let mut config = seated();
+    let mut config = small_shard();
     config.shards[0].subscribers_max = 2;
     let mut world = World::new(config);
     let silent = world.udp_out(home(1), inside(0), server(0)).unwrap();
@@ -274,7 +274,7 @@ fn a_displaced_home_loses_no_answered_mapping_and_its_ports_rest() {
 #[test]
 fn an_answer_readmits_a_displaced_home() {
     for is_further in [false, true] {
-        let mut config = seated();
+        let mut config = small_shard();
         config.shards[0].subscribers_max = 2;
         let mut world = World::new(config);
         let first = world.udp_out(home(1), inside(0), server(0)).unwrap();
@@ -296,7 +296,7 @@ fn an_answer_readmits_a_displaced_home() {
 
 #[test]
 fn a_displaced_home_that_opens_a_flow_needs_admission_again() {
-    let mut config = seated();
+    let mut config = small_shard();
     config.shards[0].subscribers_max = 1;
     let mut world = World::new(config);
     world.udp_out(home(1), inside(0), server(0)).unwrap();
@@ -316,7 +316,7 @@ fn a_displaced_home_that_opens_a_flow_needs_admission_again() {
 
 #[test]
 fn replicas_follow_when_homes_are_displaced_and_know_which_were_answered() {
-    let mut config = NatConfig { replicas: 1, ..seated() };
+    let mut config = NatConfig { replicas: 1, ..small_shard() };
     config.shards[0].subscribers_max = 8;
     let (mut primary, mut replica) = pair(&config);
     for number in 0..8 {
@@ -359,7 +359,7 @@ fn replicas_follow_when_homes_are_displaced_and_know_which_were_answered() {
 
 #[test]
 fn an_answer_seen_by_another_worker_is_reported_to_the_lane_owner() {
-    let mut config = NatConfig { replicas: 1, ..seated() };
+    let mut config = NatConfig { replicas: 1, ..small_shard() };
     config.shards[0].subscribers_max = 2;
     let (mut primary, mut replica) = pair(&config);
     let public = primary.udp_out(home(1), inside(0), server(0)).unwrap();

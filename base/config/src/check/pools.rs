@@ -48,7 +48,7 @@ pub(crate) fn cluster(file: &ClusterFile, quota_fits: bool, findings: &mut Findi
         };
         let key = format!("{path}.per_shard");
         reserve_lanes::check(&file.nat, replicas, &key, (homes, addresses), more, findings);
-        seats(&file.nat, replicas, &key, (homes, addresses), more, findings);
+        check_blocks(&file.nat, replicas, &key, (homes, addresses), more, findings);
     }
 }
 
@@ -72,7 +72,7 @@ fn check_shard(
     } else if findings.is_good(&format!("{path}.subscribers_max")) && quota_fits {
         let more = |needed: u64| format!("add addresses ({needed} are enough)");
         reserve_lanes::check(nat, replicas, &key, (homes, addresses), more, findings);
-        seats(nat, replicas, &key, (homes, addresses), more, findings);
+        check_blocks(nat, replicas, &key, (homes, addresses), more, findings);
     }
 }
 
@@ -119,7 +119,7 @@ pub(crate) fn homes(subscribers_max: u32, subscribers: &[Ipv4Net]) -> u64 {
 
 /// Every home needs one block; with less than the whole quota for every home, ports run out first
 /// come, first served. `more` describes how to get a number of addresses.
-fn seats(
+fn check_blocks(
     nat: &NatSettings,
     replicas: u8,
     key: &str,

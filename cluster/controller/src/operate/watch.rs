@@ -198,7 +198,7 @@ fn state_words(state: MemberState) -> &'static str {
 
 /// Describes the lanes that begin to move, and those that have moved.
 fn lane_changes(before: &ShardEntry, after: &ShardEntry) -> Vec<String> {
-    let name = |entry: &ShardEntry, seat| match entry.at_seat(seat) {
+    let name = |entry: &ShardEntry, slot| match entry.at_slot(slot) {
         Some(member) => member.incarnation.worker.to_string(),
         None => "nobody".to_owned(),
     };

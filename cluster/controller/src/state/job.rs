@@ -200,7 +200,7 @@ impl Controller {
             Transition::Fence(ended)
             | Transition::Restart { ended, .. }
             | Transition::Resume { ended, .. }
-            | Transition::Reseat { ended, .. } => self.proof_of_end(ended),
+            | Transition::TakeSlot { ended, .. } => self.proof_of_end(ended),
             _ => Some(Vec::new()),
         }
     }

@@ -39,7 +39,7 @@ impl StepKind {
             Transition::Fence(_)
             | Transition::Restart { .. }
             | Transition::Resume { .. }
-            | Transition::Reseat { .. }
+            | Transition::TakeSlot { .. }
             | Transition::OutOfSync(_)
             | Transition::Synced(_)
             | Transition::Resync(_)

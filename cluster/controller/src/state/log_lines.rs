@@ -39,7 +39,7 @@ impl DecisionLine {
         let PlannedChange::Apply { transition, .. } = change else { return Self::Created };
         match transition {
             Transition::Promote(_) => Self::Promoted,
-            Transition::Fence(_) | Transition::Reseat { .. } => Self::Fenced,
+            Transition::Fence(_) | Transition::TakeSlot { .. } => Self::Fenced,
             Transition::AddReplica(_) | Transition::Replace { .. } if kind == StepKind::Repair => {
                 Self::Repaired
             }

@@ -50,8 +50,8 @@ fn what_of(transition: &Transition) -> String {
         Transition::Remove(who) => format!("{} has left", who.worker),
         Transition::Fence(who) => format!("{} has ended, its lanes are taken", who.worker),
         Transition::Restart { ended, .. } => format!("{} starts over, and copies", ended.worker),
-        Transition::Resume { ended, .. } => format!("{} has resumed its seat", ended.worker),
-        Transition::Reseat { ended, to } => {
+        Transition::Resume { ended, .. } => format!("{} has resumed its member slot", ended.worker),
+        Transition::TakeSlot { ended, to } => {
             format!("{} has ended, {} is primary and begins empty", ended.worker, to.worker)
         }
         Transition::Rebase { .. } => {
@@ -78,7 +78,7 @@ pub(super) fn node_of(change: &PlannedChange) -> Option<NodeId> {
             | Transition::Fence(who)
             | Transition::Restart { ended: who, .. }
             | Transition::Resume { ended: who, .. }
-            | Transition::Reseat { ended: who, .. } => who,
+            | Transition::TakeSlot { ended: who, .. } => who,
             Transition::Rebase { .. } => return None,
         },
     };
@@ -136,7 +136,7 @@ fn follow(step: &PlanStep, controller: &Controller, fleet: &Fleet) -> String {
         Transition::Fence(who)
         | Transition::Restart { ended: who, .. }
         | Transition::Resume { ended: who, .. }
-        | Transition::Reseat { ended: who, .. }
+        | Transition::TakeSlot { ended: who, .. }
         | Transition::OutOfSync(who) => who.clone(),
         _ => return String::new(),
     };

@@ -25,7 +25,7 @@ pub(crate) enum Fate {
     Unavailable,
 }
 
-pub(crate) struct Seat {
+pub(crate) struct RunningController {
     pub(crate) controller: Controller,
     /// Number of changes that its mirror has delivered.
     position: usize,
@@ -36,7 +36,7 @@ pub(crate) struct Seat {
 pub(crate) struct World {
     pub(crate) etcd: FakeEtcd,
     pub(crate) nodes: Vec<Node>,
-    pub(crate) controllers: Vec<Seat>,
+    pub(crate) controllers: Vec<RunningController>,
     pub(crate) ms: u64,
     pub(crate) options: ControllerOptions,
     pub(crate) fate: Fate,
@@ -118,7 +118,12 @@ impl World {
             self.now(),
         );
         let position = self.etcd.history.len();
-        self.controllers.push(Seat { controller, position, seen, answer: VecDeque::new() });
+        self.controllers.push(RunningController {
+            controller,
+            position,
+            seen,
+            answer: VecDeque::new(),
+        });
     }
 
     /// Starts a new incarnation of a node.
@@ -294,12 +299,12 @@ impl World {
     /// Delivers up to `count` changes through its mirror.
     pub(crate) fn deliver(&mut self, controller: usize, count: usize) {
         for _ in 0..count {
-            let seat = &mut self.controllers[controller];
-            let Some(change) = self.etcd.history.get(seat.position) else { break };
-            seat.position += 1;
+            let running = &mut self.controllers[controller];
+            let Some(change) = self.etcd.history.get(running.position) else { break };
+            running.position += 1;
             match &change.1 {
-                Some(held) => drop(seat.seen.insert(change.0.clone(), held.value.clone())),
-                None => drop(seat.seen.remove(&change.0)),
+                Some(held) => drop(running.seen.insert(change.0.clone(), held.value.clone())),
+                None => drop(running.seen.remove(&change.0)),
             }
             let event = FakeEtcd::mirror_event(change);
             self.tell(controller, ControllerEvent::Mirror(event));

@@ -122,14 +122,14 @@ impl WorkerFleet {
         }
     }
 
-    /// True if some node is about to report resumed seats: a balance struck before that would not
-    /// count them.
+    /// True if some node is about to report resumed member slots: a balance struck before that
+    /// would not count them.
     pub(super) fn is_any_resuming(&self) -> bool {
         self.slots.iter().any(|slot| slot.liveness.runs() && slot.resumes.is_some())
     }
 
-    /// True if its worker has resumed the seat of this incarnation, and the entry is about to say
-    /// so.
+    /// True if its worker has resumed the member slot of this incarnation, and the entry is about
+    /// to say so.
     pub(super) fn is_resumed(&self, who: &Incarnation) -> bool {
         let slot = self.slot_of(&who.worker).map(|slot| &self.slots[slot]);
         slot.is_some_and(|slot| slot.liveness.runs() && slot.resumes == Some(who.boot_id))

@@ -24,9 +24,9 @@ pub(super) struct Urgent<'a> {
 
 impl Urgent<'_> {
     /// Returns the fence of an ended incarnation, which frees its lanes. Where no worker can take a
-    /// primary's seat yet, the end of another member comes first: its worker may be the one that
-    /// can. Among several, a member whose worker has come back with copies comes first, so that
-    /// this worker is a member before the last other one is fenced.
+    /// primary's member slot yet, the end of another member comes first: its worker may be the one
+    /// that can. Among several, a member whose worker has come back with copies comes first, so
+    /// that this worker is a member before the last other one is fenced.
     pub(super) fn fence(&self) -> Option<Transition> {
         let ended = |member: &&Member| self.standing(member) == MemberStanding::Ended;
         // Only one of two members on a node can be restarted there.
@@ -46,7 +46,7 @@ impl Urgent<'_> {
 
     fn has_neighbour(&self, member: &Member) -> bool {
         let node = &member.incarnation.worker.node;
-        let others = self.entry.members().iter().filter(|other| other.seat != member.seat);
+        let others = self.entry.members().iter().filter(|other| other.slot != member.slot);
         others.into_iter().any(|other| other.incarnation.worker.node == *node)
     }
 
@@ -64,7 +64,7 @@ impl Urgent<'_> {
         {
             let best = self.target.first().map(|&slot| &self.fleet.slots[slot]);
             let to = again.or(best)?.incarnation.clone();
-            return Some(Transition::Reseat { ended, to });
+            return Some(Transition::TakeSlot { ended, to });
         }
         match again {
             Some(again) if stays.len() < self.wanted => {
@@ -178,7 +178,7 @@ pub(super) fn towards(
 ) -> Option<(Transition, Price)> {
     let who = |slot: FleetIndex| -> &Incarnation { &fleet.slots[slot].incarnation };
     let members = entry.members();
-    let has_gone = |member: &&Member| member.is_leaving && entry.lanes_of(member.seat).is_empty();
+    let has_gone = |member: &&Member| member.is_leaving && entry.lanes_of(member.slot).is_empty();
     if let Some(gone) = members[1..].iter().find(has_gone) {
         return Some((Transition::Remove(gone.incarnation.clone()), Price::Free));
     }

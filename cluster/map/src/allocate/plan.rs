@@ -71,7 +71,8 @@ pub fn allocate(nodes: &[NodeView], shards: &[ShardView], options: &AllocateOpti
             None => target
                 .first()
                 .map(|&slot| PlannedChange::Create(fleet.slots[slot].incarnation.clone())),
-            // The shard is left alone until its entry names the incarnation that resumed the seat.
+            // The shard is left alone until its entry names the incarnation that resumed the member
+            // slot.
             Some(entry) if entry.members().iter().any(|it| fleet.is_resumed(&it.incarnation)) => {
                 is_done[index] = true;
                 None
@@ -124,7 +125,7 @@ fn begun_anew(fleet: &WorkerFleet, transition: &Transition) -> Option<FleetIndex
         Transition::Restart { ended, .. } | Transition::Resume { ended, .. } => {
             fleet.slot_of(&ended.worker)
         }
-        Transition::Reseat { to, .. } => fleet.slot_of(&to.worker),
+        Transition::TakeSlot { to, .. } => fleet.slot_of(&to.worker),
         _ => None,
     }
 }

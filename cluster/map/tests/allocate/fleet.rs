@@ -165,7 +165,7 @@ impl World {
             Transition::Fence(who) | Transition::Restart { ended: who, .. } => {
                 assert!(!self.runs(who), "{who} runs");
             }
-            Transition::Reseat { ended, to } => assert!(!self.runs(ended) && self.runs(to)),
+            Transition::TakeSlot { ended, to } => assert!(!self.runs(ended) && self.runs(to)),
             Transition::AddReplica(who) | Transition::Replace { by: who, .. } => {
                 assert!(self.runs(who));
                 assert!(self.node(who).is_some_and(|node| node.liveness != Liveness::Stopping));
@@ -195,12 +195,13 @@ impl World {
     }
 
     fn wish(&self, entry: &ShardEntry) -> Option<Transition> {
-        let seated = |seat| &entry.at_seat(seat).expect("a seated member").incarnation;
+        let member_at = |slot| &entry.at_slot(slot).expect("the slot has a member").incarnation;
         for (index, lane) in entry.lanes().iter().enumerate() {
-            let takes =
-                |moving: &Move| self.runs(seated(moving.from)) && self.runs(seated(lane.owner));
+            let takes = |moving: &Move| {
+                self.runs(member_at(moving.from)) && self.runs(member_at(lane.owner))
+            };
             if lane.moving.as_ref().is_some_and(takes) {
-                let by = seated(lane.owner).clone();
+                let by = member_at(lane.owner).clone();
                 return Some(Transition::Settle { by, lanes: LaneSet::EMPTY.with(index) });
             }
         }

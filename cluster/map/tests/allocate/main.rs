@@ -148,7 +148,7 @@ fn a_lost_node_is_replaced_fenced_and_filled_again() {
         assert!(world.runs(&entry.primary().incarnation));
         // Lanes of the dead node wait for the fence.
         let dead = entry.members().iter().find(|it| it.incarnation.worker.node == name(1));
-        assert!(dead.is_none_or(|dead| !entry.lanes_of(dead.seat).is_empty()));
+        assert!(dead.is_none_or(|dead| !entry.lanes_of(dead.slot).is_empty()));
     }
     world.restart(1);
     world.settle();
@@ -280,9 +280,9 @@ fn nothing_moves_when_a_third_of_the_nodes_looks_gone() {
 }
 
 /// A record under another boot id proves the end of the former incarnation, unless the record says
-/// that it resumes that one's seats.
+/// that it resumes that one's member slots.
 #[test]
-fn nothing_is_decided_on_a_shard_whose_member_has_resumed_its_seat() {
+fn nothing_is_decided_on_a_shard_whose_member_has_resumed_its_slot() {
     let mut world = world(3, 1, 20);
     let formers: Vec<BootId> = world.nodes[0].workers.iter().map(|it| it.boot_id).collect();
     let copies = copies_on(&world, 0, 0);

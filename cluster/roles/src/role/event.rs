@@ -12,7 +12,7 @@ pub enum RoleEvent {
     /// The newest known entry, while the store is unreachable: it names a former incarnation of
     /// this worker.
     Guest(Box<ShardEntry>),
-    /// These incarnations have resumed their former seats in a guest's entry. If this worker
+    /// These incarnations have resumed their former member slots in a guest's entry. If this worker
     /// becomes one of them, its copy is all that there is; `is_empty`: no member has any copy.
     Resumed { lives: Vec<Incarnation>, is_empty: bool },
     /// A heartbeat of another worker, or records of its streams.

@@ -129,18 +129,19 @@ impl RoleMachine {
         self.guest.as_ref().is_some_and(|guest| !guest.has_resumed(&self.me))
     }
 
-    /// True if this worker has resumed the seat of its former incarnation, and the store has not
-    /// said so yet.
+    /// True if this worker has resumed the member slot of its former incarnation, and the store has
+    /// not said so yet.
     pub fn has_resumed(&self) -> bool {
         self.guest.as_ref().is_some_and(|guest| guest.has_resumed(&self.me))
     }
 
     /// Returns the epoch of the entry if it names only a former incarnation of this worker.
-    pub fn former_seat_epoch(&self) -> Option<Epoch> {
+    pub fn former_slot_epoch(&self) -> Option<Epoch> {
         Some(self.guest.as_ref()?.entry.epoch())
     }
 
-    /// Returns the incarnations that are known to have resumed the seats of their former ones.
+    /// Returns the incarnations that are known to have resumed the member slots of their former
+    /// ones.
     pub fn resumed(&self) -> &[Incarnation] {
         self.guest.as_ref().map_or(&[], Guest::resumed)
     }
@@ -176,9 +177,9 @@ impl RoleMachine {
 
     /// Returns, for each lane that this worker writes, the epoch of the entry by which it became
     /// the lane's writer; 0 for the other lanes. No two owners of a lane have the same one, unless
-    /// a worker has resumed the seat of its former incarnation, and a later owner has a higher one:
-    /// a move to it began after the owner before had taken the lane, and no other move begins until
-    /// a move has ended.
+    /// a worker has resumed the member slot of its former incarnation, and a later owner has a
+    /// higher one: a move to it began after the owner before had taken the lane, and no other move
+    /// begins until a move has ended.
     pub fn lanes_since(&self) -> [Epoch; LANES] {
         self.lanes_since
     }
@@ -436,7 +437,7 @@ impl RoleMachine {
             let is_taken =
                 |moving: Move| moving.is_last() && self.granted[index] == Some(moving.since);
             let is_mine = lane.moving.is_none_or(is_taken);
-            lane.owner == member.seat && is_mine
+            lane.owner == member.slot && is_mine
         })
     }
 
@@ -457,9 +458,9 @@ impl RoleMachine {
     /// Returns a member that has not yet granted a lane to this worker.
     fn giver(&self, entry: &ShardEntry) -> Option<Incarnation> {
         let (_, member) = entry.member(&self.me)?;
-        let mut awaited = entry.lanes().iter().filter(|lane| lane.owner == member.seat);
+        let mut awaited = entry.lanes().iter().filter(|lane| lane.owner == member.slot);
         let from = awaited.find_map(|lane| lane.moving)?.from;
-        Some(entry.at_seat(from)?.incarnation.clone())
+        Some(entry.at_slot(from)?.incarnation.clone())
     }
 
     fn metric(&self, role: Role, entry: &ShardEntry) -> Option<Metric> {
@@ -492,8 +493,8 @@ impl RoleMachine {
         let Some((_, member)) = entry.member(&self.me) else { return Vec::new() };
         let lanes = entry.lanes().iter().enumerate();
         let given = lanes.filter_map(|(lane, state)| {
-            let moving = state.moving.filter(|moving| moving.from == member.seat)?;
-            let to = entry.at_seat(state.owner)?.incarnation.clone();
+            let moving = state.moving.filter(|moving| moving.from == member.slot)?;
+            let to = entry.at_slot(state.owner)?.incarnation.clone();
             Some(Grant { lane, since: moving.since, to })
         });
         given.collect()
@@ -507,7 +508,7 @@ impl RoleMachine {
         let taken = LaneSet::of(|index| {
             let lane = entry.lanes()[index];
             let since = lane.moving.map(|moving| moving.since);
-            lane.owner == member.seat && since.is_some() && since == self.granted[index]
+            lane.owner == member.slot && since.is_some() && since == self.granted[index]
         });
         if !taken.is_empty() {
             return Some(Transition::Settle { by: self.me.clone(), lanes: taken });

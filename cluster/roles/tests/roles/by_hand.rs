@@ -105,8 +105,8 @@ fn a_giver_without_a_full_copy_awaits_the_rest_of_the_lane() {
     let entry = with(&after(&entry, Transition::AddReplica(us())), &third);
     // n1 gets what n2 wrote, from n0 before n3, and n1 is gone too.
     let entry = after(&entry, Transition::Fence(first));
-    let from_us = entry.lanes()[0].moving.is_some_and(|moving| moving.from == Seat(2));
-    assert!(from_us && entry.lanes()[0].owner == Seat(1), "{entry:?}");
+    let from_us = entry.lanes()[0].moving.is_some_and(|moving| moving.from == MemberSlot(2));
+    assert!(from_us && entry.lanes()[0].owner == MemberSlot(1), "{entry:?}");
     hand.entry(&entry);
     let sources = hand.duties().sources;
     assert_eq!((sources[0], sources[1]), (Some(NOBODY), Some(peer(3))));
@@ -123,7 +123,7 @@ fn gathered_from_the_third() -> ShardEntry {
     let entry = after(&entry, Transition::AddReplica(third));
     let entry = settled(&after(&entry, Transition::Fence(first)), &them());
     let from = entry.lanes()[0].moving.map(|moving| moving.from);
-    assert_eq!((from, entry.lanes()[0].owner), (Some(Seat(3)), Seat(1)), "{entry:?}");
+    assert_eq!((from, entry.lanes()[0].owner), (Some(MemberSlot(3)), MemberSlot(1)), "{entry:?}");
     entry
 }
 

@@ -349,7 +349,7 @@ fn a_guest_with_copies_of_a_member_that_came_back_empty_resumes() {
     assert_eq!(removals(&hand), 0);
 }
 
-/// The node's record proves the end of the incarnation whose seat was resumed.
+/// The node's record proves the end of the incarnation whose member slot was resumed.
 #[test]
 fn a_resumed_guest_ends_with_the_record_that_ends_its_former_incarnation() {
     let mut hand = began(kept().epoch());

@@ -67,7 +67,7 @@ pub(crate) fn settled(entry: &ShardEntry, who: &Incarnation) -> ShardEntry {
     let (_, member) = entry.member(who).expect("a member");
     let is_mine = |lane: &usize| {
         let lane = entry.lanes()[*lane];
-        lane.owner == member.seat && lane.moving.is_some()
+        lane.owner == member.slot && lane.moving.is_some()
     };
     let lanes = (0..LANES).filter(is_mine).fold(LaneSet::EMPTY, LaneSet::with);
     after(entry, Transition::Settle { by: who.clone(), lanes })

@@ -464,7 +464,7 @@ impl Cluster {
         let is_primary = self.newest().primary().incarnation == ended;
         let transition = match (new.clone(), new.or(other)) {
             (_, Some(to)) if is_alone || is_primary && any & 3 == 0 => {
-                Transition::Reseat { ended, to }
+                Transition::TakeSlot { ended, to }
             }
             (Some(new), _) => Transition::Restart { ended, boot_id: new.boot_id },
             _ => Transition::Fence(ended),

@@ -9,7 +9,7 @@ use crate::cluster::{Cluster, NODES};
 /// A mistake of such a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// The node takes the seat of its former incarnation.
+    /// The node takes the member slot of its former incarnation.
     ResumesUnasked,
     /// The node goes on with the copies that it has, whatever entry names it.
     KeepsCopies,

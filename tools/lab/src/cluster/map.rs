@@ -133,9 +133,9 @@ fn view(entry: &ShardEntry, living: &BTreeSet<String>, replicas: u8) -> ShardVie
     };
     let primary = &entry.primary().incarnation;
     let copies = entry.members()[1..].iter().filter(is_copy).count();
-    let at_seat = |seat| entry.at_seat(seat).is_some_and(|member| lives(&member.incarnation));
+    let at_slot = |slot| entry.at_slot(slot).is_some_and(|member| lives(&member.incarnation));
     let moves = entry.lanes().iter().filter_map(|lane| Some((lane.owner, lane.moving?.from)));
-    let is_moving = moves.into_iter().any(|(owner, from)| at_seat(owner) && at_seat(from));
+    let is_moving = moves.into_iter().any(|(owner, from)| at_slot(owner) && at_slot(from));
     ShardView {
         epoch: entry.epoch().0,
         primary: node(primary),

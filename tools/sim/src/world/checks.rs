@@ -74,7 +74,8 @@ impl Checks {
     }
 }
 
-/// Formats the entry in one line: members with seat, state and marks, lanes with owner and move.
+/// Formats the entry in one line: members with member slot, state and marks, lanes with owner and
+/// move.
 pub(super) fn show_entry(entry: &ShardEntry) -> String {
     let mut text = format!("epoch {} term {}", entry.epoch(), entry.term());
     for member in entry.members() {
@@ -86,8 +87,8 @@ pub(super) fn show_entry(entry: &ShardEntry) -> String {
         let marks = [(member.is_yielding, " yielding"), (member.is_leaving, " leaving")];
         let marks: String = marks.iter().filter(|mark| mark.0).map(|mark| mark.1).collect();
         let boot = member.incarnation.boot_id.0 >> 112;
-        let (worker, seat) = (&member.incarnation.worker, member.seat.lane());
-        let _ = write!(text, " | {seat}: {worker} ({boot:04x}) {state}{marks}");
+        let (worker, slot) = (&member.incarnation.worker, member.slot.lane());
+        let _ = write!(text, " | {slot}: {worker} ({boot:04x}) {state}{marks}");
     }
     text.push_str(" | lanes");
     for lane in entry.lanes() {
@@ -186,9 +187,9 @@ impl World {
         self.check_grants(&writers);
     }
 
-    /// Whether the map names this incarnation of a worker, or the one whose seat it has resumed, as
-    /// the owner of a lane or as the one that gives it away. If the map was set back, this is not
-    /// known until the cluster is whole again.
+    /// Whether the map names this incarnation of a worker, or the one whose member slot it has
+    /// resumed, as the owner of a lane or as the one that gives it away. If the map was set back,
+    /// this is not known until the cluster is whole again.
     fn may_write(&self, position: WorkerPosition, shard: ShardId, lane: usize) -> bool {
         let Some(entry) = self.checks.entries.get(&shard) else { return true };
         let process = self.nodes[position.node].process.as_ref();
@@ -197,8 +198,8 @@ impl World {
         // until etcd is back.
         let resumes = process.filter(|process| process.core.roles().is_resuming());
         let former = resumes.and_then(|process| process.formers[position.worker]);
-        let is_here = |seat| {
-            let named = entry.at_seat(seat).map(|member| member.incarnation.boot_id);
+        let is_here = |slot| {
+            let named = entry.at_slot(slot).map(|member| member.incarnation.boot_id);
             named == boot || named.is_some() && named == former
         };
         let lane = entry.lanes()[lane];

@@ -72,7 +72,7 @@ impl World {
         let entries = self.control.entries().iter();
         let lanes = entries.flat_map(|(&id, entry)| (0..LANES).map(move |lane| (id, entry, lane)));
         let mut owners = lanes.filter_map(|(shard, entry, lane)| {
-            let owner = entry.at_seat(entry.lanes()[lane].owner)?;
+            let owner = entry.at_slot(entry.lanes()[lane].owner)?;
             Some((shard, lane, self.position_of(&owner.incarnation)?))
         });
         let unwritten = owners.find(|&(shard, lane, position)| !self.writes(position, shard, lane));

@@ -24,8 +24,8 @@ pub struct RoleCounts {
     pub failed_changes: u64,
     /// Members that left the map.
     pub removals: u64,
-    /// Processes that took copies as guests, and those that resumed the seats of their former
-    /// incarnations.
+    /// Processes that took copies as guests, and those that resumed the member slots of their
+    /// former incarnations.
     pub guests: u64,
     pub resumed: u64,
 }

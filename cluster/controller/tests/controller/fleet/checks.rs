@@ -76,11 +76,11 @@ impl World {
         }
     }
 
-    /// Checks that no running incarnation loses its seat while it has a lane.
+    /// Checks that no running incarnation loses its member slot while it has a lane.
     fn check_ends(&self, before: &ShardEntry, after: &ShardEntry) {
         for member in before.members() {
             if after.member(&member.incarnation).is_none() && self.runs(&member.incarnation) {
-                assert!(before.lanes_of(member.seat).is_empty(), "{before:?} {after:?}");
+                assert!(before.lanes_of(member.slot).is_empty(), "{before:?} {after:?}");
             }
         }
     }

@@ -130,11 +130,11 @@ impl World {
     }
 
     fn wish(&self, entry: &ShardEntry) -> Option<Transition> {
-        let seated = |seat| &entry.at_seat(seat).expect("the seat has a member").incarnation;
+        let member_at = |slot| &entry.at_slot(slot).expect("the slot has a member").incarnation;
         for (index, lane) in entry.lanes().iter().enumerate() {
             let Some(moving) = lane.moving else { continue };
-            if self.is_in_touch(seated(moving.from)) && self.is_in_touch(seated(lane.owner)) {
-                let by = seated(lane.owner).clone();
+            if self.is_in_touch(member_at(moving.from)) && self.is_in_touch(member_at(lane.owner)) {
+                let by = member_at(lane.owner).clone();
                 return Some(Transition::Settle { by, lanes: LaneSet::EMPTY.with(index) });
             }
         }

@@ -151,11 +151,11 @@ impl Bench {
     }
 
     fn wish(&self, entry: &ShardEntry) -> Option<Transition> {
-        let seated = |seat| &entry.at_seat(seat).unwrap().incarnation;
+        let member_at = |slot| &entry.at_slot(slot).unwrap().incarnation;
         for (index, lane) in entry.lanes().iter().enumerate() {
             let Some(moving) = lane.moving else { continue };
-            if self.runs(seated(moving.from)) && self.runs(seated(lane.owner)) {
-                let by = seated(lane.owner).clone();
+            if self.runs(member_at(moving.from)) && self.runs(member_at(lane.owner)) {
+                let by = member_at(lane.owner).clone();
                 return Some(Transition::Settle { by, lanes: LaneSet::EMPTY.with(index) });
             }
         }

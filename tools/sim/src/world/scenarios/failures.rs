@@ -95,7 +95,7 @@ fn frozen_lanes_are_relayed_to_a_third_member() {
     let entry = script.world.entry(1).clone();
     let (_, member) = entry.member(&lost).expect("a silent node stays a member");
     let frozen: Vec<usize> =
-        (0..LANES).filter(|&lane| entry.lanes()[lane].concerns(member.seat)).collect();
+        (0..LANES).filter(|&lane| entry.lanes()[lane].concerns(member.slot)).collect();
     assert_eq!(frozen.len(), 7);
     let others: Vec<Incarnation> =
         script.world.synced(1).filter(|who| **who != lost).cloned().collect();
