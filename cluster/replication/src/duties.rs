@@ -129,7 +129,7 @@ impl Replication {
             // Lineages of an earlier build are arbitrary numbers, most of them greater than every
             // epoch.
             let owner_before = owner_epoch(before).filter(|&owner_before| owner_before <= since);
-            engine.nat_mut().tell_taken(shard, number as u8, since, owner_before);
+            engine.nat_mut().log_taken(shard, number as u8, since, owner_before);
         }
     }
 

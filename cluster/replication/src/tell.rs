@@ -73,7 +73,7 @@ impl Replication {
     /// wait for them.
     pub(super) fn tell_all_changes(&mut self, now_us: u64, nat: &mut Nat) {
         let journal_end = nat.journal_end();
-        while !nat.is_told(journal_end) {
+        while !nat.is_sent(journal_end) {
             self.tell_changes(now_us, nat);
         }
     }
@@ -147,7 +147,7 @@ impl Replication {
             let is_due = grant
                 .sent
                 .is_none_or(|(sent_in, sent_us)| sent_in != epoch || now_us >= sent_us + REPEAT_US);
-            if is_there && is_due && nat.is_told(grant.journal_end) {
+            if is_there && is_due && nat.is_sent(grant.journal_end) {
                 let body = order.since.0.to_be_bytes();
                 endpoint.tell(
                     &[peer],

@@ -92,7 +92,7 @@ impl<F: Frame> Engine<F> {
                 if !self.duties.serves(delivery.home.shard) {
                     return self.discard(DropReason::NotServing);
                 }
-                self.duties.hear(delivery.home.shard);
+                self.duties.note_traffic(delivery.home.shard);
                 return self.send_fast_path_down(frame, packet, &delivery, cx);
             }
         }
@@ -166,7 +166,7 @@ impl<F: Frame> Engine<F> {
             Err(refusal) if self.duties.creates(shard) => return Err(refusal.into()),
             Err(refusal) => return self.miss_elsewhere_down(frame, packet, shard, refusal, cx),
         };
-        self.hear_down(packet, shard);
+        self.note_downstream(packet, shard);
         if !self.may_take_slow_path(&delivery.home, Way::Down) {
             return Err(DropReason::SlowPathLimit);
         }
@@ -181,9 +181,9 @@ impl<F: Frame> Engine<F> {
     }
 
     /// Notes a packet with a mapping, if the shard's routes led it here.
-    fn hear_down(&mut self, packet: &Downstream, shard: ShardIndex) {
+    fn note_downstream(&mut self, packet: &Downstream, shard: ShardIndex) {
         if packet.step == DownstreamStep::Translate {
-            self.duties.hear(shard);
+            self.duties.note_traffic(shard);
         }
     }
 
@@ -232,7 +232,7 @@ impl<F: Frame> Engine<F> {
                 None => Err(DropReason::IcmpErrorUnmatched),
             };
         };
-        self.hear_down(packet, shard);
+        self.note_downstream(packet, shard);
         quote
             .rewrite(icmp, PacketEnd::Source, delivery.inside)
             .ok_or(DropReason::TransportMalformed)?;

@@ -119,7 +119,7 @@ impl Neighbor {
 
     /// Handles a station's ARP message about this address; `is_answer`: whether it answers a
     /// request of the worker.
-    pub(crate) fn hear(&mut self, mac: Mac, is_answer: bool, now_ms: u64) -> ArpOutcome {
+    pub(crate) fn on_arp(&mut self, mac: Mac, is_answer: bool, now_ms: u64) -> ArpOutcome {
         if self.pin.is_some_and(|pin| pin != mac) {
             return ArpOutcome::Refused(1, mac);
         }
@@ -241,7 +241,7 @@ impl Gateways {
     }
 
     /// Handles a station's ARP message about an address; ignored unless the address is a gateway's.
-    pub(crate) fn hear(
+    pub(crate) fn on_arp(
         &mut self,
         address: u32,
         mac: Mac,
@@ -251,11 +251,11 @@ impl Gateways {
         let Some(gateway) = self.all.iter_mut().find(|gateway| gateway.address == address) else {
             return ArpOutcome::Nothing;
         };
-        let heard = gateway.hear(mac, is_answer, now_ms);
-        if matches!(heard, ArpOutcome::Found | ArpOutcome::Moved) {
+        let outcome = gateway.on_arp(mac, is_answer, now_ms);
+        if matches!(outcome, ArpOutcome::Found | ArpOutcome::Moved) {
             self.update_live();
         }
-        heard
+        outcome
     }
 
     /// Calls `ask` for each address whose request is due, with the MAC to send it to; `None`: by

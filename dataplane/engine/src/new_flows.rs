@@ -118,7 +118,7 @@ impl<F: Frame> Engine<F> {
         if !is_behind {
             let checked = self.nat.check_opening(packet.key.protocol, packet.key.tcp_flags);
             if let Err(refusal) = checked {
-                self.hear_up(packet);
+                self.note_upstream(packet);
                 return Err(refusal.into());
             }
         }
@@ -188,13 +188,13 @@ impl<F: Frame> Engine<F> {
         let packet = &waiting.packet;
         let done = match opened {
             Ok(public) if packet.fits_fast_path => {
-                self.duties.hear(packet.home.shard);
+                self.duties.note_traffic(packet.home.shard);
                 self.send_fast_path_up(frame, packet, public, cx);
                 Ok(())
             }
             Ok(public) => self.translated_up(frame, packet, public, cx),
             Err(refusal) => {
-                self.hear_up(packet);
+                self.note_upstream(packet);
                 Err(self.refuse(refusal, packet, frame.data(), cx))
             }
         };

@@ -108,7 +108,7 @@ impl RedirectPeers {
     }
 
     /// Handles a station's ARP message about an address; ignored unless the address is a peer's.
-    pub(crate) fn hear(
+    pub(crate) fn on_arp(
         &mut self,
         address: u32,
         mac: Mac,
@@ -117,9 +117,9 @@ impl RedirectPeers {
     ) -> ArpOutcome {
         let Ok(position) = self.position(address) else { return ArpOutcome::Nothing };
         let Some(neighbor) = &mut self.all[position].neighbor else { return ArpOutcome::Nothing };
-        let heard = neighbor.hear(mac, is_answer, now_ms);
+        let outcome = neighbor.on_arp(mac, is_answer, now_ms);
         self.next_request_ms = self.next_request_ms.min(neighbor.next_request_ms());
-        heard
+        outcome
     }
 
     /// Calls `ask` for each address whose request is due.
@@ -202,9 +202,9 @@ mod tests {
             |peers: &RedirectPeers, gateways: &Gateways| peers.header_to(FAR.to_bits(), gateways);
         let near = |peers: &RedirectPeers| peers.header_to(NEAR.to_bits(), &Gateways::default());
         assert_eq!((near(&peers), far(&peers, &gateways)), (None, None));
-        assert_eq!(peers.hear(NEAR.to_bits(), MAC, true, 6100), ArpOutcome::Found);
-        assert_eq!(peers.hear(FAR.to_bits(), MAC, true, 6100), ArpOutcome::Nothing);
-        gateways.hear(1, OWN, true, 6100);
+        assert_eq!(peers.on_arp(NEAR.to_bits(), MAC, true, 6100), ArpOutcome::Found);
+        assert_eq!(peers.on_arp(FAR.to_bits(), MAC, true, 6100), ArpOutcome::Nothing);
+        gateways.on_arp(1, OWN, true, 6100);
         assert_eq!(near(&peers), Some(header().to(MAC)));
         assert_eq!(far(&peers, &gateways), Some(header().to(OWN)));
         // The peer is asked again in time, also without traffic, and lost when it stays silent.
@@ -220,7 +220,7 @@ mod tests {
     fn removed_peer_is_unknown_until_it_is_added_and_resolved_again() {
         let mut peers = peers();
         assert!(peers.is_clustered() && peers.add(NEAR));
-        peers.hear(NEAR.to_bits(), MAC, true, 0);
+        peers.on_arp(NEAR.to_bits(), MAC, true, 0);
         peers.remove(NEAR);
         peers.remove(NEAR);
         assert_eq!(peers.redirects(NEAR.to_bits()), None);

@@ -101,7 +101,7 @@ impl<F: Frame> Engine<F> {
         if let Some(candidate) = packet.candidate.filter(|_| packet.fits_fast_path) {
             let (outbound, now) = (packet.outbound(), cx.now.tick());
             if let Some(public) = self.nat.outbound_established(candidate, &outbound, now) {
-                self.duties.hear(packet.home.shard);
+                self.duties.note_traffic(packet.home.shard);
                 return self.send_fast_path_up(frame, packet, public, cx);
             }
         }
@@ -153,7 +153,7 @@ impl<F: Frame> Engine<F> {
         packet: &Upstream,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
-        self.hear_up(packet);
+        self.note_upstream(packet);
         self.commit_first(cx, |engine, cx| match packet.key.kind {
             PacketKind::Session | PacketKind::FirstFragment => engine.session_up(frame, packet, cx),
             PacketKind::LaterFragment => engine.later_fragment_up(frame, packet, cx),
@@ -197,9 +197,9 @@ impl<F: Frame> Engine<F> {
 
     /// Notes a packet of a configured home, if the shard's routes led it here.
     #[inline(never)]
-    pub(crate) fn hear_up(&mut self, packet: &Upstream) {
+    pub(crate) fn note_upstream(&mut self, packet: &Upstream) {
         if packet.step == UpstreamStep::Translate && self.nat.is_subscriber(&packet.home) {
-            self.duties.hear(packet.home.shard);
+            self.duties.note_traffic(packet.home.shard);
         }
     }
 

@@ -206,7 +206,7 @@ impl AddressOwners {
         if created.since(entry.since) == 0 {
             entry.since = created;
         }
-        self.tell_use(slot, events);
+        self.log_use(slot, events);
         Some(slot)
     }
 
@@ -256,15 +256,15 @@ impl AddressOwners {
         if !std::mem::replace(&mut entry.is_used, true) {
             entry.since = now;
         }
-        self.tell_use(slot, events);
+        self.log_use(slot, events);
     }
 
     /// Logs that the home has the address, if this worker is the one to log it.
-    fn tell_use(&mut self, slot: u32, events: &mut BlockEvents) {
+    fn log_use(&mut self, slot: u32, events: &mut BlockEvents) {
         let entry = &mut self.slots[slot as usize];
         if !entry.is_logged {
-            let told = BlockEventKind::Allocated(entry.block());
-            entry.is_logged = events.push_address(entry.owner.shard, told);
+            let event = BlockEventKind::Allocated(entry.block());
+            entry.is_logged = events.push_address(entry.owner.shard, event);
         }
     }
 
@@ -280,15 +280,15 @@ impl AddressOwners {
     ) -> (u32, u32, bool) {
         let all = self.slots.len() as u32;
         let until = all.min(from.saturating_add(budget));
-        let mut told = 0;
+        let mut logged = 0;
         for slot in from..until {
             let entry = &mut self.slots[slot as usize];
             if entry.is_used && entry.owner.shard == shard {
                 entry.is_logged = events.push_address(shard, BlockEventKind::Held(entry.block()));
-                told += 1;
+                logged += 1;
             }
         }
-        (until, told, until == all)
+        (until, logged, until == all)
     }
 
     /// Removes a record. After the last one the address rests; one that no flow stood on is free at

@@ -308,7 +308,7 @@ mod tests {
     fn each_ownership_of_a_lane_counts_from_one() {
         let mut events = events();
         let shard = (SHARD, ShardIndex(0));
-        let mut told = Vec::new();
+        let mut logged = Vec::new();
         for epoch in [3, 7] {
             let before = (epoch > 3).then_some(Epoch(3));
             events.begin(shard, 2, Epoch(epoch), before, Tick(0));
@@ -316,12 +316,12 @@ mod tests {
             events.push(slab_of(shard.1, 3), SHARD, allocated(9));
             events.end(shard, 2);
             while let Some(event) = events.pop() {
-                told.push((event.lane, event.epoch.0, event.index));
+                logged.push((event.lane, event.epoch.0, event.index));
             }
         }
         let of_two = [(2, 3, 1), (2, 3, 2), (2, 3, 3), (2, 7, 1), (2, 7, 2), (2, 7, 3)];
-        let told: Vec<_> = told.into_iter().filter(|(lane, ..)| *lane == 2).collect();
-        assert_eq!(told, of_two);
+        let logged: Vec<_> = logged.into_iter().filter(|(lane, ..)| *lane == 2).collect();
+        assert_eq!(logged, of_two);
     }
 
     #[test]

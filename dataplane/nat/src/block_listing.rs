@@ -18,7 +18,7 @@ impl Nat {
     ///
     /// # Panics
     /// If this worker does not own the lane.
-    pub fn tell_taken(&mut self, shard: ShardIndex, lane: u8, epoch: Epoch, before: Option<Epoch>) {
+    pub fn log_taken(&mut self, shard: ShardIndex, lane: u8, epoch: Epoch, before: Option<Epoch>) {
         let slab = slab_of(shard, lane.into());
         assert!(self.lanes.get(slab).is_owned, "only the owner of a lane logs that it was taken");
         if speaks(self.policy.enabled, slab) {
@@ -78,9 +78,9 @@ impl Nat {
     ) -> (BlockListing, bool) {
         let Self { owners, events, .. } = self;
         let from = listing.position;
-        let (position, told, is_done) = owners.list(shard, from, budget, events);
+        let (position, logged, is_done) = owners.list(shard, from, budget, events);
         listing.position = position;
-        listing.blocks += told;
+        listing.blocks += logged;
         (listing, is_done)
     }
 }

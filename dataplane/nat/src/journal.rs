@@ -109,11 +109,11 @@ impl Journal {
         version: u32,
         id: RecordId,
     ) -> bool {
-        self.tell_owner(MarkKind::OwnerUpdate, table, slab, version, id)
+        self.push_for_owner(MarkKind::OwnerUpdate, table, slab, version, id)
     }
 
     /// As [`touch`](Self::touch).
-    fn tell_owner(
+    fn push_for_owner(
         &mut self,
         news: MarkKind,
         table: RecordTable,
@@ -177,7 +177,7 @@ impl Nat {
     /// Appends that a mapping has changed or ended.
     #[inline]
     pub(crate) fn note_mapping(&mut self, news: MarkKind, id: RecordId) {
-        if self.lanes.are_any_told {
+        if self.lanes.is_any_marked {
             self.mark_mapping(news, id);
         }
     }
@@ -189,7 +189,7 @@ impl Nat {
         let news = match news {
             MarkKind::Segment(_) if !lane.is_owned => {
                 let version = self.mappings.get(id).version();
-                self.journal.tell_owner(news, RecordTable::Mappings, slab, version, id);
+                self.journal.push_for_owner(news, RecordTable::Mappings, slab, version, id);
                 return;
             }
             MarkKind::Segment(_) => MarkKind::Changed,
@@ -199,10 +199,10 @@ impl Nat {
             self.await_mapping(slab, id, false);
         }
         let mapping = self.mappings.get_mut(id);
-        let is_told = mapping.flags & Mapping::MARKED != 0
+        let is_marked = mapping.flags & Mapping::MARKED != 0
             && matches!(news, MarkKind::Changed | MarkKind::Answered);
         let lane = self.lanes.get(slab);
-        if !(lane.is_replicated && lane.is_owned) || is_told {
+        if !(lane.is_replicated && lane.is_owned) || is_marked {
             return;
         }
         let record = match news {
@@ -221,7 +221,7 @@ impl Nat {
     /// Appends that a further session has begun, changed or ended.
     #[inline]
     pub(crate) fn note_session(&mut self, news: MarkKind, id: RecordId) {
-        if self.lanes.are_any_told {
+        if self.lanes.is_any_marked {
             self.mark_session(news, id);
         }
     }
@@ -233,7 +233,7 @@ impl Nat {
         let news = match news {
             MarkKind::Segment(_) if !lane.is_owned => {
                 let version = self.sessions.get(id).version();
-                self.journal.tell_owner(news, RecordTable::Sessions, slab, version, id);
+                self.journal.push_for_owner(news, RecordTable::Sessions, slab, version, id);
                 return;
             }
             MarkKind::Segment(_) => MarkKind::Changed,
@@ -243,9 +243,9 @@ impl Nat {
             self.await_session(slab, id, news == MarkKind::Begun);
         }
         let session = self.sessions.get(id);
-        let is_told = session.is_marked() && news == MarkKind::Changed;
+        let is_marked = session.is_marked() && news == MarkKind::Changed;
         let lane = self.lanes.get(slab);
-        if session.is_address() || !(lane.is_replicated && lane.is_owned) || is_told {
+        if session.is_address() || !(lane.is_replicated && lane.is_owned) || is_marked {
             return;
         }
         let record = match news {
@@ -267,19 +267,19 @@ impl Nat {
     pub fn next_change(&mut self, body: &mut [u8; BODY_MAX]) -> Option<(SlotChange, usize)> {
         loop {
             let mark = self.journal.pop()?;
-            let told = match (mark.news, mark.table) {
+            let change = match (mark.news, mark.table) {
                 (MarkKind::Void, _) => None,
-                (MarkKind::Ended, _) => self.tell_end(&mark),
-                (_, RecordTable::Mappings) => self.tell_mapping(&mark, body),
-                (_, RecordTable::Sessions) => self.tell_session(&mark, body),
+                (MarkKind::Ended, _) => self.write_end(&mark),
+                (_, RecordTable::Mappings) => self.write_mapping_change(&mark, body),
+                (_, RecordTable::Sessions) => self.write_session_change(&mark, body),
             };
-            if told.is_some() {
-                return told;
+            if change.is_some() {
+                return change;
             }
         }
     }
 
-    /// Returns the end of the journal: all changes so far are sent once [`is_told`](Self::is_told)
+    /// Returns the end of the journal: all changes so far are sent once [`is_sent`](Self::is_sent)
     /// is true of it.
     pub fn journal_end(&self) -> u64 {
         self.journal.taken + self.journal.len() as u64
@@ -292,11 +292,11 @@ impl Nat {
     }
 
     /// True if [`next_change`](Self::next_change) has returned everything up to `journal_end`.
-    pub fn is_told(&self, journal_end: u64) -> bool {
+    pub fn is_sent(&self, journal_end: u64) -> bool {
         self.journal.taken >= journal_end
     }
 
-    fn tell_end(&self, mark: &Mark) -> Option<(SlotChange, usize)> {
+    fn write_end(&self, mark: &Mark) -> Option<(SlotChange, usize)> {
         let lane = self.lanes.get(mark.slab);
         let change = change(ChangeKind::Delete, mark, mark.record);
         lane.is_replicated.then_some((change, 0))
@@ -305,7 +305,7 @@ impl Nat {
     /// None if the record has ended, which has a mark of its own, or if changes of the lane are not
     /// to be sent any more.
     #[inline]
-    fn tell_mapping(
+    fn write_mapping_change(
         &mut self,
         mark: &Mark,
         body: &mut [u8; BODY_MAX],
@@ -335,7 +335,7 @@ impl Nat {
     }
 
     #[inline]
-    fn tell_session(
+    fn write_session_change(
         &mut self,
         mark: &Mark,
         body: &mut [u8; BODY_MAX],
@@ -377,9 +377,9 @@ impl Nat {
             writer.segment(&SegmentBody { remote: remote.endpoint(), segment });
         }
         writer.state(&StateBody { remote: remote.endpoint(), state: remote.state });
-        let told = (change(ChangeKind::OwnerUpdate, mark, slot), writer.len());
+        let change = (change(ChangeKind::OwnerUpdate, mark, slot), writer.len());
         let lane = self.lanes.get(mark.slab);
-        (lane.is_present && !lane.is_owned).then_some(told)
+        (lane.is_present && !lane.is_owned).then_some(change)
     }
 
     #[inline]

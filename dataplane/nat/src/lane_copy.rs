@@ -29,7 +29,7 @@ struct Walk<'a, O> {
     slab: SlabId,
     is_ours: bool,
     /// First slot that no change has covered yet.
-    unsaid: u32,
+    unsent: u32,
     out: O,
 }
 
@@ -62,23 +62,23 @@ impl Nat {
     ) -> u32 {
         let (slab, mut from, mut left) = (slab_of(shard, lane.into()), slots.start, budget);
         let is_ours = self.lanes.get(slab).is_owned;
-        let mut walk = Walk { nat: self, shard, lane, slab, is_ours, unsaid: slots.start, out };
+        let mut walk = Walk { nat: self, shard, lane, slab, is_ours, unsent: slots.start, out };
         while from < slots.end && left > 0 {
             let extent = self.next_lane_extent(slab, from >> OFFSET_BITS);
             let start = extent.map_or(slots.end, |extent| (extent << OFFSET_BITS).min(slots.end));
             if start > from {
                 // No extent here: no record in this gap had a version later than the slab's floors.
                 let floors = [self.mappings.floor(slab), self.sessions.floor(slab)];
-                if !walk.say_cleared(start, later(floors)) {
-                    return walk.unsaid;
+                if !walk.send_cleared(start, later(floors)) {
+                    return walk.unsent;
                 }
                 (from, left) = (start, left - 1);
                 continue;
             }
             let end = ((from | OFFSET_MASK).saturating_add(1)).min(slots.end);
             let end = end.min(from.saturating_add(left));
-            if !walk.say_extent(from, end) {
-                return walk.unsaid;
+            if !walk.send_extent(from, end) {
+                return walk.unsent;
             }
             left -= end - from;
             from = end;
@@ -157,7 +157,7 @@ impl Nat {
 
 impl<O: FnMut(&SlotChange, &[u8]) -> bool> Walk<'_, O> {
     /// Covers the slots of one extent. False if `out` did not take a change.
-    fn say_extent(&mut self, from: u32, end: u32) -> bool {
+    fn send_extent(&mut self, from: u32, end: u32) -> bool {
         let (nat, slab) = (self.nat, self.slab);
         let (table, own_slot) = table_slot(from);
         let (position, offset) = (own_slot >> OFFSET_BITS, own_slot & OFFSET_MASK);
@@ -167,14 +167,14 @@ impl<O: FnMut(&SlotChange, &[u8]) -> bool> Walk<'_, O> {
             RecordTable::Sessions => nat.sessions.ceiling(slab, position),
         };
         let (mut is_taken, mut bytes) = (true, [0; BODY_MAX]);
-        let mut say = |offset: u32, version, body: &[u8]| {
+        let mut send = |offset: u32, version, body: &[u8]| {
             let slot = base + offset;
             if slot >= end {
                 return ControlFlow::Break(());
             }
             // In another worker's lane, versions go out once, at the end of the extent.
-            is_taken = (!self.is_ours || self.say_cleared(slot, ceiling))
-                && self.say_record(slot, version, body);
+            is_taken = (!self.is_ours || self.send_cleared(slot, ceiling))
+                && self.send_record(slot, version, body);
             if is_taken { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         match table {
@@ -183,7 +183,7 @@ impl<O: FnMut(&SlotChange, &[u8]) -> bool> Walk<'_, O> {
                     let mut writer = BodyWriter::new(&mut bytes);
                     nat.write_mapping_body(mapping, &mut writer);
                     let len = writer.len();
-                    say(at, mapping.version(), &bytes[..len])
+                    send(at, mapping.version(), &bytes[..len])
                 })
             }
             RecordTable::Sessions => {
@@ -191,38 +191,38 @@ impl<O: FnMut(&SlotChange, &[u8]) -> bool> Walk<'_, O> {
                     let mut writer = BodyWriter::new(&mut bytes);
                     nat.write_session_body(session, &mut writer);
                     let len = writer.len();
-                    say(at, session.version(), &bytes[..len])
+                    send(at, session.version(), &bytes[..len])
                 })
             }
         }
-        is_taken && self.say_cleared(end, ceiling)
+        is_taken && self.send_cleared(end, ceiling)
     }
 
-    fn say_record(&mut self, slot: u32, version: u32, body: &[u8]) -> bool {
-        let is_taken = self.say(ChangeKind::Create, slot, version, body);
+    fn send_record(&mut self, slot: u32, version: u32, body: &[u8]) -> bool {
+        let is_taken = self.send(ChangeKind::Create, slot, version, body);
         if is_taken {
-            self.unsaid = slot + 1;
+            self.unsent = slot + 1;
         }
         is_taken
     }
 
     /// Reports that no record lies between the first uncovered slot and `end`, and that none there
     /// was later than `version`. For version 0 there never was a record, so nothing is reported.
-    fn say_cleared(&mut self, end: u32, version: u32) -> bool {
-        if version != 0 && end > self.unsaid {
+    fn send_cleared(&mut self, end: u32, version: u32) -> bool {
+        if version != 0 && end > self.unsent {
             let mut bytes = [0; BODY_MAX];
             let mut writer = BodyWriter::new(&mut bytes);
-            writer.run(if self.is_ours { end - self.unsaid } else { 0 });
+            writer.run(if self.is_ours { end - self.unsent } else { 0 });
             let len = writer.len();
-            if !self.say(ChangeKind::Clear, self.unsaid, version, &bytes[..len]) {
+            if !self.send(ChangeKind::Clear, self.unsent, version, &bytes[..len]) {
                 return false;
             }
         }
-        self.unsaid = self.unsaid.max(end);
+        self.unsent = self.unsent.max(end);
         true
     }
 
-    fn say(&mut self, kind: ChangeKind, slot: u32, version: u32, body: &[u8]) -> bool {
+    fn send(&mut self, kind: ChangeKind, slot: u32, version: u32, body: &[u8]) -> bool {
         let Self { shard, lane, .. } = *self;
         (self.out)(&SlotChange { kind, shard, lane, slot, version }, body)
     }

@@ -97,8 +97,8 @@ impl Nat {
         let slab = slab_of(shard, lane.into());
         let (table, own_slot) = table_slot(slot);
         let &LaneState { is_present, is_owned, .. } = self.lanes.get(slab);
-        let is_told = matches!(kind, ChangeKind::Create | ChangeKind::Change) && version != 0;
-        if is_told && is_present && !is_owned && table == RecordTable::Mappings {
+        let is_newer = matches!(kind, ChangeKind::Create | ChangeKind::Change) && version != 0;
+        if is_newer && is_present && !is_owned && table == RecordTable::Mappings {
             // Nearly every change is a mapping and nothing else.
             if let Some(mapping) = MappingBody::read_alone(body) {
                 let news = (kind, version);
@@ -288,10 +288,10 @@ impl Nat {
         now: Tick,
     ) -> Applied {
         let Mapping { first, protocol, .. } = *self.mappings.get(id);
-        let told = (body.remote, body.state);
-        let state = self.state_told(&first, protocol, kind, told, now);
+        let received = (body.remote, body.state);
+        let state = self.received_state(&first, protocol, kind, received, now);
         if state != body.state {
-            self.tell_further(RecordTable::Mappings, id);
+            self.send_state_to_owner(RecordTable::Mappings, id);
         }
         let mapping = self.mappings.get_mut(id);
         if mapping.kind == MappingKind::Quarantined && !body.is_quarantined {

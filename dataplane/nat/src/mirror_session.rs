@@ -26,10 +26,10 @@ impl Nat {
             let session = *self.sessions.get(id);
             if version == version_held && session.remote.is(body.remote) {
                 let protocol = self.mappings.get(session.mapping).protocol;
-                let told = (body.remote, body.state);
-                let state = self.state_told(&session.remote, protocol, kind, told, now);
+                let received = (body.remote, body.state);
+                let state = self.received_state(&session.remote, protocol, kind, received, now);
                 if state != body.state {
-                    self.tell_further(RecordTable::Sessions, id);
+                    self.send_state_to_owner(RecordTable::Sessions, id);
                 }
                 self.sessions.get_mut(id).remote.state = state;
                 let mapping = self.mappings.get_mut(session.mapping);

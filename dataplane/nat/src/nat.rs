@@ -341,7 +341,7 @@ impl Nat {
     ) {
         let home = self.subscribers.get(subscriber);
         let (port_first, port_last) = self.ports.port_range(block);
-        let told = HomeBlock {
+        let home_block = HomeBlock {
             subscriber: home.outer,
             gre_key: home.gre_key().filter(|_| self.policy.by_key),
             public_address: self.ports.public_address(self.ports.address_of(block)),
@@ -349,7 +349,7 @@ impl Nat {
             port_last,
         };
         let slab = slab_of(home.shard, self.ports.lane(block));
-        self.events.push(slab, self.shards.id(home.shard), kind(told));
+        self.events.push(slab, self.shards.id(home.shard), kind(home_block));
     }
 }
 

@@ -337,7 +337,7 @@ impl Nat {
         };
         self.totals.flow_creates += 1;
         let PortLease { subscriber, block, public } = opening.lease;
-        if self.lanes.are_any_told {
+        if self.lanes.is_any_marked {
             self.mark_begun(opening.slab, id);
         }
         if self.policy.session_log != SessionLog::None {

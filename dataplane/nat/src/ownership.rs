@@ -34,10 +34,10 @@ impl Nat {
                 self.sessions.take_over(slab);
             }
             self.lanes.set_owned(slab, is_owned, now);
-            let told = (self.shards.id(shard), shard);
+            let shard_ids = (self.shards.id(shard), shard);
             match is_owned {
-                true => self.events.own(told, lane),
-                false => self.events.end(told, lane),
+                true => self.events.own(shard_ids, lane),
+                false => self.events.end(shard_ids, lane),
             }
         }
         self.ports.set_lanes(shard, lanes);

@@ -3,7 +3,7 @@
 mod world;
 
 use weir_nat::*;
-use world::pair::{pair, pair_config, tell};
+use world::pair::{pair, pair_config, replicate};
 use world::*;
 
 const SESSIONS: u32 = 64;
@@ -57,7 +57,7 @@ fn a_home_with_100_000_remotes_leaves_the_session_table_to_others() {
 fn a_home_at_its_session_limit_leaves_a_replica_room_for_all_others() {
     let (mut primary, mut replica) = pair(&limited());
     spray(&mut primary, 100_000);
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     // The replica itself gets packets of the same home: it knows how many sessions there are.
     let new =
         (0..100_000).filter(|&n| replica.udp_out(home(1), inside(0), server(200_000 + n)).is_ok());
@@ -66,7 +66,7 @@ fn a_home_at_its_session_limit_leaves_a_replica_room_for_all_others() {
         for remote in 0..=SESSIONS {
             primary.udp_out(home(n), inside(0), server(remote)).unwrap();
         }
-        tell(&mut primary, &mut replica);
+        replicate(&mut primary, &mut replica);
     }
     assert_eq!(replica.nat.mirror_gauges().changes_full_total, 0);
     assert_eq!(primary.flows(), replica.flows());
@@ -330,16 +330,16 @@ fn replicas_follow_when_homes_are_displaced_and_know_which_were_answered() {
         ask(&mut primary, number).unwrap();
     }
     // The ends of the displaced homes' mappings arrive after the homes that displaced them.
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     primary.wait_and_collect(0);
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     assert_eq!(replica.nat.mirror_gauges().changes_full_total, 0);
     assert_eq!(replica.flows(), primary.flows());
     let gauges = (primary.nat.gauges(), replica.nat.gauges());
     assert_eq!((gauges.0.quarantined, gauges.0.subscribers), (4, 12));
     assert_eq!((gauges.1.quarantined, gauges.1.subscribers), (4, 12));
     primary.wait_and_collect(120);
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     assert_eq!(replica.nat.gauges().subscribers, primary.nat.gauges().subscribers);
 
     // The primary fails. The replica makes room, but spares homes that were answered, even if only
@@ -364,14 +364,14 @@ fn an_answer_seen_by_another_worker_is_reported_to_the_lane_owner() {
     let (mut primary, mut replica) = pair(&config);
     let public = primary.udp_out(home(1), inside(0), server(0)).unwrap();
     primary.udp_out(home(2), inside(0), server(0)).unwrap();
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     for _ in 0..20 {
         replica.udp_back(public, server(0)).unwrap();
         replica.udp_out(home(1), inside(0), server(0)).unwrap();
         for world in [&mut primary, &mut replica] {
             world.wait_and_collect(10);
         }
-        tell(&mut replica, &mut primary);
+        replicate(&mut replica, &mut primary);
     }
     let _ = ask(&mut primary, 3);
     let _ = ask(&mut primary, 4);

@@ -246,7 +246,7 @@ impl World {
     }
 
     /// Takes all changes out of the journal and discards them; returns the journal's length.
-    pub fn tell(&mut self) -> u64 {
+    pub fn take_changes(&mut self) -> u64 {
         let mut body = [0; weir_nat::BODY_MAX];
         while self.engine.nat_mut().next_change(&mut body).is_some() {}
         self.engine.nat().journal_taken()
