@@ -87,7 +87,7 @@ impl BlockEventLog {
     }
 
     /// Hands the NAT's session events and refusals since the last call to the collectors.
-    pub(crate) fn tell_sessions(&mut self, nat: &mut Nat) {
+    pub(crate) fn log_sessions(&mut self, nat: &mut Nat) {
         let Some(collectors) = &mut self.collectors else { return };
         let lost = nat.session_events_lost() - self.sessions_lost_total;
         if lost > 0 {

@@ -128,18 +128,18 @@ fn look_at_workers(node: &Node, watch: &mut StatusWatch, started: Instant) {
         log_notice(&notice);
         if notice == StatusChange::Ready {
             node.has_been_ready.store(true, Relaxed);
-            say_ready();
+            notify_ready();
         }
     }
 }
 
 /// Writes `ready` to stdout in a thread of its own: a closed stdout is no reason to stop
 /// forwarding, and an unread one no reason to wait.
-fn say_ready() {
-    let said = thread::Builder::new().name("weir-ready".into()).spawn(|| {
+fn notify_ready() {
+    let started = thread::Builder::new().name("weir-ready".into()).spawn(|| {
         let _ = writeln!(io::stdout(), "ready");
     });
-    if let Err(error) = said {
+    if let Err(error) = started {
         tracing::warn!(event = "node-ready", "`ready` is not on stdout: {error}");
     }
 }

@@ -71,13 +71,13 @@ impl ForcedEnd {
     ) -> io::Result<Self> {
         let shared = Arc::<ForcedEndShared>::default();
         let mut signals = Signals::new([SIGTERM, SIGINT])?;
-        let (its_shared, its_start, says) =
+        let (its_shared, its_start, before_end_now) =
             (Arc::clone(&shared), on_start.clone(), before_end.clone());
         thread::Builder::new().name("weir-signals".into()).spawn(move || {
             its_start();
             for signal in signals.forever() {
                 if its_shared.asked(Instant::now()) == SignalEffect::EndNow {
-                    says(Why::SignalAtStart);
+                    before_end_now(Why::SignalAtStart);
                     let _ = low_level::emulate_default_handler(signal);
                 }
             }

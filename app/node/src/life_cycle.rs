@@ -251,7 +251,7 @@ fn start_and_control(
     }
     node.collectors.stop();
     if let Some(shutdown_notice) = shutdown_notice {
-        shutdown_notice.say();
+        shutdown_notice.send();
     }
     drop(node);
     drop(socket);

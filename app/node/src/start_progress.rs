@@ -52,7 +52,7 @@ impl StartProgress {
         let waiting = self.waiting();
         Status {
             verdict: Verdict::Down,
-            reasons: vec![said(&waiting)],
+            reasons: vec![wait_text(&waiting)],
             node: self.0.node.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
             has_been_ready: false,
@@ -68,7 +68,7 @@ impl StartProgress {
 
     /// Returns the reason why requests other than for the status are refused.
     pub(crate) fn problem(&self) -> String {
-        format!("the node {}", said(&self.waiting()))
+        format!("the node {}", wait_text(&self.waiting()))
     }
 
     /// Returns the values of `weir_waiting_seconds`.
@@ -108,7 +108,7 @@ pub(crate) fn awaited_names() -> impl Iterator<Item = &'static str> {
     Awaited::ALL.map(Awaited::name).into_iter().chain([START])
 }
 
-fn said(waiting: &WaitingStatus) -> String {
+fn wait_text(waiting: &WaitingStatus) -> String {
     let WaitingStatus { awaited, why, waited_ms, .. } = waiting;
     let seconds = waited_ms / 1000;
     match awaited.as_str() {

@@ -121,7 +121,7 @@ impl WorkerLoop {
     /// Hands begun, ended and refused sessions of homes to the collectors.
     fn log_sessions(&mut self) {
         if let Some(log) = &mut self.block_log {
-            log.tell_sessions(self.core.engine.nat_mut());
+            log.log_sessions(self.core.engine.nat_mut());
         }
     }
 }

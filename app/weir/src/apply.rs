@@ -77,7 +77,7 @@ fn apply(args: &Args) -> anyhow::Result<ExitCode> {
             return Ok(verdict(&comparison));
         }
         let revision = operator.apply(&comparison, args.force, random()?, unix_ms()).await?;
-        say("applied")?;
+        print("applied")?;
         if args.wait {
             wait(&operator, revision).await?;
         }
@@ -86,7 +86,7 @@ fn apply(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn say(text: &str) -> io::Result<()> {
+fn print(text: &str) -> io::Result<()> {
     writeln!(io::stdout(), "{text}")
 }
 
@@ -127,13 +127,13 @@ fn print_comparison(wish: &Desired, comparison: &Comparison) -> io::Result<()> {
 
 /// Returns when the file has taken effect; prints the progress meanwhile.
 async fn wait(operator: &Operator, revision: Revision) -> anyhow::Result<()> {
-    let mut said = String::new();
+    let mut printed = String::new();
     loop {
         let progress = operator.apply_progress(revision).await?;
         let text = words(&progress);
-        if text != said {
-            say(&text)?;
-            said = text;
+        if text != printed {
+            print(&text)?;
+            printed = text;
         }
         if progress.is_done() {
             return Ok(());
@@ -162,7 +162,7 @@ fn print_leftover(comparison: &Comparison) -> io::Result<()> {
     }
     let ids: Vec<String> = comparison.leftover.iter().map(u32::to_string).collect();
     let ids = ids.join(" ");
-    say(&format!(
+    print(&format!(
         "not in the file, but served: {ids}; `weir controller retire {ids}` ends their flows"
     ))
 }

@@ -130,14 +130,14 @@ fn run_command() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            say_error(&format!("{error:#}"));
+            print_error(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
 /// Writes to stderr why the command fails, with a priority if the journal reads it.
-fn say_error(error: &str) {
+fn print_error(error: &str) {
     let line = format!("weir: {error}");
     if is_journal(io::stderr()) {
         eprintln!("{}", String::from_utf8_lossy(&Priority::Error.mark(line.as_bytes())));

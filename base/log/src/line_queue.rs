@@ -49,7 +49,7 @@ struct QueueState {
     bytes: usize,
     lost_total: u64,
     /// Lines lost after the last line of the queue, and not reported yet.
-    unsaid: u64,
+    unreported: u64,
     /// Start of the write of the current line.
     writing: Option<Instant>,
     is_closed: bool,
@@ -148,12 +148,12 @@ impl Queue {
         let mut state = self.lock();
         if !state.has_room(line.len()) {
             state.lost_total += 1;
-            state.unsaid += 1;
+            state.unreported += 1;
             return false;
         }
-        let unsaid = std::mem::take(&mut state.unsaid);
-        if unsaid > 0 {
-            state.append((self.lost_line)(unsaid));
+        let unreported = std::mem::take(&mut state.unreported);
+        if unreported > 0 {
+            state.append((self.lost_line)(unreported));
         }
         state.append(line.to_owned());
         drop(state);
@@ -179,9 +179,9 @@ impl Queue {
     fn next(&self) -> Option<Vec<u8>> {
         let mut state = self.lock();
         loop {
-            if state.lines.is_empty() && state.unsaid > 0 {
-                let unsaid = std::mem::take(&mut state.unsaid);
-                state.append((self.lost_line)(unsaid));
+            if state.lines.is_empty() && state.unreported > 0 {
+                let unreported = std::mem::take(&mut state.unreported);
+                state.append((self.lost_line)(unreported));
             }
             if let Some(line) = state.lines.pop_front() {
                 state.writing = Some(Instant::now());
@@ -199,7 +199,7 @@ impl QueueState {
     /// Whether a line fits. After a loss half of the queue must be free, so that a gap is reported
     /// once and not per line.
     fn has_room(&self, bytes: usize) -> bool {
-        let share = if self.unsaid > 0 { 2 } else { 1 };
+        let share = if self.unreported > 0 { 2 } else { 1 };
         self.lines.len() < LINES_MAX / share && self.bytes + bytes <= BYTES_MAX / share
     }
 
@@ -209,7 +209,7 @@ impl QueueState {
     }
 
     fn is_idle(&self) -> bool {
-        self.lines.is_empty() && self.unsaid == 0 && self.writing.is_none()
+        self.lines.is_empty() && self.unreported == 0 && self.writing.is_none()
     }
 }
 

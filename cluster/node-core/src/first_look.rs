@@ -11,7 +11,7 @@ use crate::known_map::KnownMap;
 /// Time between two looks.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between two log lines while the node waits.
-pub const SAY_INTERVAL: Duration = Duration::from_secs(10);
+pub const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// An etcd that has not answered for this long is not waited for by a node that knows its cluster.
 const ETCD_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -120,7 +120,7 @@ impl FirstLook {
                 }
             }
         };
-        if self.said.is_none_or(|said| now >= said + SAY_INTERVAL) {
+        if self.said.is_none_or(|said| now >= said + REPORT_INTERVAL) {
             self.said = Some(now);
             let waited_sec = now.saturating_sub(self.began).as_secs();
             tracing::warn!(event = "cluster-awaited", waited_sec, "{why}");

@@ -80,7 +80,7 @@ fn micros(now: Duration) -> u64 {
     now.as_micros() as u64
 }
 
-/// Replays a recording; `tell` is called with each event before it is played, and with each action
+/// Replays a recording; `show` is called with each event before it is played, and with each action
 /// after the turn that led to it.
 ///
 /// # Errors
@@ -88,7 +88,7 @@ fn micros(now: Duration) -> u64 {
 /// recording.
 pub fn replay(
     text: impl BufRead,
-    mut tell: impl FnMut(Duration, Told<'_>),
+    mut show: impl FnMut(Duration, Replayed<'_>),
 ) -> io::Result<Option<Core>> {
     let mut core: Option<Core> = None;
     let mut lines = text.lines().enumerate().peekable();
@@ -112,14 +112,14 @@ pub fn replay(
             }
             (RecordingLine::Event { at_us, event }, Some(core)) => {
                 let now = Duration::from_micros(at_us);
-                tell(now, Told::Event(&event));
+                show(now, Replayed::Event(&event));
                 core.step(now, event);
             }
             (RecordingLine::Turn { at_us }, Some(core)) => {
                 let now = Duration::from_micros(at_us);
                 core.turn(now);
                 while let Some(action) = core.next_action() {
-                    tell(now, Told::Action(&action));
+                    show(now, Replayed::Action(&action));
                 }
             }
             (_, _) => return Err(invalid(number, "a recording begins with one start")),
@@ -135,7 +135,7 @@ fn invalid(number: usize, why: &str) -> io::Error {
 
 /// An event or action that a replay shows.
 #[derive(Debug)]
-pub enum Told<'a> {
+pub enum Replayed<'a> {
     Event(&'a CoreEvent),
     Action(&'a CoreAction),
 }
@@ -244,7 +244,7 @@ mod tests {
     fn replayed(text: &[u8]) -> Vec<String> {
         let mut actions = Vec::new();
         let core = replay(text, |_, told| {
-            if let Told::Action(action) = told {
+            if let Replayed::Action(action) = told {
                 actions.push(format!("{action:?}"));
             }
         });

@@ -35,7 +35,7 @@ pub enum NoticeStep {
     Leave {
         /// Whether it is certain that no other node knows of this process's end: the next process
         /// may begin where this one was a member.
-        is_unsaid: bool,
+        is_unsent: bool,
     },
 }
 
@@ -50,12 +50,12 @@ impl ShutdownNotice {
     pub fn read(&self, found: Result<Option<Versioned>, String>) -> NoticeStep {
         let found = match found {
             Ok(found) => found,
-            Err(error) => return unsaid(&error),
+            Err(error) => return unsent(&error),
         };
         let held = found.as_ref().map(|found| serde_json::from_slice::<Intent>(&found.value));
         let mut intent = match held.transpose() {
             Ok(intent) => intent.unwrap_or_default(),
-            Err(error) => return unsaid(&format!("the node's intent cannot be read: {error}")),
+            Err(error) => return unsent(&format!("the node's intent cannot be read: {error}")),
         };
         let by = format!("{} as it ended", self.name);
         let order = OrderAuthor { by, at_ms: self.at_ms };
@@ -69,24 +69,24 @@ impl ShutdownNotice {
     pub fn written(&mut self, outcome: &Outcome) -> NoticeStep {
         self.tries -= 1;
         match outcome {
-            Outcome::Done(_) => NoticeStep::Leave { is_unsaid: false },
+            Outcome::Done(_) => NoticeStep::Leave { is_unsent: false },
             Outcome::LostRace(_) if self.tries > 0 => {
                 NoticeStep::Read(Key::Intent(self.name.clone()))
             }
-            Outcome::LostRace(_) | Outcome::NotLeader => unsaid("others write all the time"),
-            Outcome::Unavailable(error) | Outcome::Refused(error) => unsaid(&error.to_string()),
+            Outcome::LostRace(_) | Outcome::NotLeader => unsent("others write all the time"),
+            Outcome::Unavailable(error) | Outcome::Refused(error) => unsent(&error.to_string()),
             Outcome::Unknown(error) => {
                 tracing::warn!(event = "shutdown-notice-failed", "{error}");
-                NoticeStep::Leave { is_unsaid: false }
+                NoticeStep::Leave { is_unsent: false }
             }
         }
     }
 }
 
 /// Leaves with the notice certainly not sent: the node's lanes wait for its next start.
-fn unsaid(why: &str) -> NoticeStep {
+fn unsent(why: &str) -> NoticeStep {
     tracing::warn!(event = "shutdown-notice-failed", "{why}");
-    NoticeStep::Leave { is_unsaid: true }
+    NoticeStep::Leave { is_unsent: true }
 }
 
 #[cfg(test)]
@@ -135,12 +135,12 @@ mod tests {
             ));
         }
         let last = shutdown_notice.written(&Outcome::LostRace(Vec::new()));
-        assert_eq!(last, NoticeStep::Leave { is_unsaid: true });
+        assert_eq!(last, NoticeStep::Leave { is_unsent: true });
     }
 
     #[test]
     fn a_shutdown_notice_that_was_perhaps_written_counts_as_sent() {
-        let leave = |is_unsaid| NoticeStep::Leave { is_unsaid };
+        let leave = |is_unsent| NoticeStep::Leave { is_unsent };
         assert_eq!(begin().written(&Outcome::Done(Revision(6))), leave(false));
         assert_eq!(begin().written(&Outcome::Unknown(error(true))), leave(false));
         assert_eq!(begin().written(&Outcome::Unavailable(error(false))), leave(true));

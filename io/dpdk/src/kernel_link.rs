@@ -83,9 +83,9 @@ mod tests {
                     .unwrap();
             }
         }
-        let said = |interface| unread_queues(folder.path(), interface);
-        assert_eq!((said("one"), said("absent")), (None, None));
-        let warning = said("two").unwrap();
+        let warning_of = |interface| unread_queues(folder.path(), interface);
+        assert_eq!((warning_of("one"), warning_of("absent")), (None, None));
+        let warning = warning_of("two").unwrap();
         assert!(warning.starts_with("two has 2 receive queues"), "{warning}");
         assert!(warning.contains("ethtool -L two combined 1"), "{warning}");
     }

@@ -82,7 +82,7 @@ pub(crate) struct Courier {
     /// Time since which events have been waiting for their message to fill.
     waiting_since: Option<Instant>,
     /// Lost events that have not been reported to the collector yet.
-    untold: u64,
+    unreported: u64,
     /// Node of the last event, for the courier's own statements.
     node: u32,
     kept_house_at: Instant,
@@ -113,7 +113,7 @@ impl Courier {
             outgoing: OutgoingBytes::default(),
             acknowledged: VecDeque::new(),
             waiting_since: None,
-            untold: 0,
+            unreported: 0,
             node: 0,
             kept_house_at: now,
             disk_logged_at: None,

@@ -70,11 +70,11 @@ pub(crate) struct Statement {
     pub(crate) at: Point,
     pub(crate) shard: u32,
     pub(crate) block: AssignedBlock,
-    pub(crate) says: Says,
+    pub(crate) kind: StatementKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Says {
+pub(crate) enum StatementKind {
     Allocated,
     Released,
     /// With the time since which it was held, if that is known.
@@ -163,8 +163,9 @@ impl History {
             Content::Closed => self.lives[life].closed = Some(point),
             Content::Mark | Content::Lost(_) => {}
             Content::Old { shard, block, is_release } if is_subject => {
-                let says = if *is_release { Says::Released } else { Says::Allocated };
-                let statement = Statement { at: point, shard: *shard, block: *block, says };
+                let kind =
+                    if *is_release { StatementKind::Released } else { StatementKind::Allocated };
+                let statement = Statement { at: point, shard: *shard, block: *block, kind };
                 self.lives[life].old.statements.push(statement);
             }
             Content::Old { .. } => {}
@@ -181,19 +182,21 @@ impl History {
         let at = Point { number: event.index, ..point };
         let owner = self.ownership(lane, event.epoch, life);
         owner.runs.note(at, false);
-        let says = match event.kind {
+        let kind = match event.kind {
             BlockRecordKind::Taken { before } => return owner.before = before,
             BlockRecordKind::Left => return owner.leave(at),
             BlockRecordKind::Listed { from, .. } => {
                 return owner.listings.push(LoggedListing { from, at });
             }
-            BlockRecordKind::Allocated(block) => (Says::Allocated, block),
-            BlockRecordKind::Released(block) => (Says::Released, block),
-            BlockRecordKind::Held { block, since } => (Says::Held(since.map(unix_ms)), block),
+            BlockRecordKind::Allocated(block) => (StatementKind::Allocated, block),
+            BlockRecordKind::Released(block) => (StatementKind::Released, block),
+            BlockRecordKind::Held { block, since } => {
+                (StatementKind::Held(since.map(unix_ms)), block)
+            }
         };
         if is_subject {
-            let (says, block) = says;
-            owner.state(Statement { at, shard: event.shard, block, says });
+            let (kind, block) = kind;
+            owner.state(Statement { at, shard: event.shard, block, kind });
         }
     }
 
@@ -323,9 +326,9 @@ impl Ownership {
         let is_known = before.zip(run).is_some_and(|(before, run)| {
             (run.first.number..=run.last.number).contains(&before.at.number)
                 && before.block == block
-                && before.says != Says::Released
+                && before.kind != StatementKind::Released
         });
-        if !is_known || !matches!(statement.says, Says::Held(_)) {
+        if !is_known || !matches!(statement.kind, StatementKind::Held(_)) {
             self.statements.push(statement);
         }
     }

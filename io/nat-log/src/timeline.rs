@@ -16,7 +16,7 @@
 
 use crate::answer::{Begin, Reason, TenancyEnd};
 use crate::event::AssignedBlock;
-use crate::history::{LifeId, LoggedListing, Says, Statement};
+use crate::history::{LifeId, LoggedListing, Statement, StatementKind};
 use crate::lineage::{LineageKind, LoggedLineage};
 use crate::runs::{Point, Run};
 
@@ -116,10 +116,10 @@ impl FoundHome {
     /// Returns the home that had the block just before this statement; `None` if it was free.
     fn by(statement: &Statement) -> Option<Self> {
         let statement = *statement;
-        match statement.says {
-            Says::Allocated => None,
-            Says::Released => Some(Self { statement, since_ms: None, is_listed: false }),
-            Says::Held(since_ms) => Some(Self { statement, since_ms, is_listed: true }),
+        match statement.kind {
+            StatementKind::Allocated => None,
+            StatementKind::Released => Some(Self { statement, since_ms: None, is_listed: false }),
+            StatementKind::Held(since_ms) => Some(Self { statement, since_ms, is_listed: true }),
         }
     }
 }
@@ -320,9 +320,9 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
     fn take(&mut self, statement: &Statement, lineage: &LoggedLineage<'_>) {
         let (at_ms, block) = (statement.at.time_ms, statement.block);
         let is_held = matches!(&self.state, TimelineState::Held(it) if self.out.tenancies[*it].block == block);
-        match (&self.state, statement.says) {
-            (TimelineState::Free, Says::Allocated) => {}
-            (TimelineState::Held(tenancy), Says::Allocated) if !is_held => {
+        match (&self.state, statement.kind) {
+            (TimelineState::Free, StatementKind::Allocated) => {}
+            (TimelineState::Held(tenancy), StatementKind::Allocated) if !is_held => {
                 // The record of its release is missing: it was over by then.
                 let tenancy = *tenancy;
                 self.out.doubts.push(DoubtfulTime {
@@ -344,11 +344,11 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
                 self.resolve(at_ms, FoundHome::by(statement), lineage);
             }
         }
-        match (&self.state, statement.says) {
-            (TimelineState::Free, Says::Allocated) => {
+        match (&self.state, statement.kind) {
+            (TimelineState::Free, StatementKind::Allocated) => {
                 self.begin(statement, at_ms, Begin::Allocated)
             }
-            (TimelineState::Held(tenancy), Says::Released) => {
+            (TimelineState::Held(tenancy), StatementKind::Released) => {
                 let tenancy = *tenancy;
                 self.joined(tenancy, lineage);
                 self.end(tenancy, at_ms, TenancyEnd::Released);

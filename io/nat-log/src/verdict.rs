@@ -42,8 +42,11 @@ impl LogAnswer {
 
 impl Court<'_> {
     pub(crate) fn answer(&self) -> LogAnswer {
-        let systems: Vec<Vec<Testimony>> =
-            self.mentions.systems().map(|(system, named)| self.hear(system, named)).collect();
+        let systems: Vec<Vec<Testimony>> = self
+            .mentions
+            .systems()
+            .map(|(system, named)| self.testimonies(system, named))
+            .collect();
         let mut answer = LogAnswer {
             verdict: LogVerdict::CannotSay,
             asked: None,
@@ -108,9 +111,9 @@ impl Court<'_> {
 
     /// Returns the timelines of the blocks asked for, in every lane of the system in which they may
     /// lie.
-    fn hear(&self, system: &System, named: &Mentioned) -> Vec<Testimony> {
+    fn testimonies(&self, system: &System, named: &Mentioned) -> Vec<Testimony> {
         let mut all = Vec::new();
-        let mut hear = |lanes: BTreeSet<LaneId>, is_subject: &dyn Fn(&AssignedBlock) -> bool| {
+        let mut add = |lanes: BTreeSet<LaneId>, is_subject: &dyn Fn(&AssignedBlock) -> bool| {
             for lane in lanes {
                 let lineages = self.lineages(system, lane);
                 let timeline = play(&lineages, self.question.clock_error_ms(), is_subject);
@@ -119,14 +122,14 @@ impl Court<'_> {
         };
         let about = self.question.about;
         if let About::Port(..) = about {
-            hear(named.lanes(named.blocks.keys()), &|block| about.is_named_by(block));
+            add(named.lanes(named.blocks.keys()), &|block| about.is_named_by(block));
         } else {
             for block in named.blocks.keys() {
                 let is_it = |other: &AssignedBlock| ports(other) == *block;
-                hear(named.lanes(std::iter::once(block)), &is_it);
+                add(named.lanes(std::iter::once(block)), &is_it);
             }
             // Blocks that no record names.
-            hear(named.lanes(std::iter::empty::<&BlockPorts>()), &|_| false);
+            add(named.lanes(std::iter::empty::<&BlockPorts>()), &|_| false);
         }
         all
     }

@@ -159,15 +159,15 @@ impl BirdWatch {
                 self.known[at].intersection(&before[at]).copied().collect();
             let (view, missing) = judge(&self.watched.protocols[at], &answer, &due);
             let (lack, damping) = (&mut self.lacks[at], &mut self.damping[at]);
-            let LookAnswer::Said(said) = &answer else { return view };
-            let is_other = said.setting != lack.setting;
+            let LookAnswer::Report(report) = &answer else { return view };
+            let is_other = report.setting != lack.setting;
             let is_proven = is_other || !lack.missing.is_disjoint(&due);
             match view.state {
                 SideState::NotExporting => {
                     if is_other {
                         damping.lack_begins();
                     }
-                    *lack = Lack { setting: said.setting.clone(), missing };
+                    *lack = Lack { setting: report.setting.clone(), missing };
                     view
                 }
                 SideState::Up if damping.has_lacked && !is_proven => damping.shown.clone(),
@@ -175,8 +175,8 @@ impl BirdWatch {
             }
         });
         let is_complete = is_same && views.iter().all(|it| it.state != SideState::NotExporting);
-        if let (LookAnswer::Said(said), true) = (answer, is_complete) {
-            let BirdReport { exported, setting, .. } = said;
+        if let (LookAnswer::Report(report), true) = (answer, is_complete) {
+            let BirdReport { exported, setting, .. } = report;
             let at = listed.map_or_else(Instant::now, |it| it.at);
             self.listed = Some(ListedExports { at, setting, exported });
         }
@@ -308,7 +308,7 @@ impl Damping {
 /// BIRD's answer at one look.
 #[derive(Debug)]
 enum LookAnswer {
-    Said(BirdReport),
+    Report(BirdReport),
     /// This process may not ask BIRD.
     NotAllowed(String),
     Nothing(String),
@@ -328,32 +328,35 @@ struct BirdReport {
 }
 
 fn ask(watched: &WatchedBird, listed: Option<&ListedExports>) -> LookAnswer {
-    match said(watched, listed) {
-        Ok(said) => LookAnswer::Said(said),
+    match read_report(watched, listed) {
+        Ok(report) => LookAnswer::Report(report),
         Err(error @ BirdError::NotAllowed { .. }) => LookAnswer::NotAllowed(error.to_string()),
         Err(error) => LookAnswer::Nothing(error.to_string()),
     }
 }
 
-fn said(watched: &WatchedBird, listed: Option<&ListedExports>) -> Result<BirdReport, BirdError> {
+fn read_report(
+    watched: &WatchedBird,
+    listed: Option<&ListedExports>,
+) -> Result<BirdReport, BirdError> {
     let mut bird = Conversation::begin(&watched.socket, LOOK_DEADLINE)?;
     let lines = bird.ask("show protocols")?.map_err(std::io::Error::other)?;
-    let mut said = BirdReport { sessions: sessions(&lines), ..BirdReport::default() };
+    let mut report = BirdReport { sessions: sessions(&lines), ..BirdReport::default() };
     let status = bird.ask("show status")?.map_err(std::io::Error::other)?;
-    said.setting = status.into_iter().filter(|line| line.starts_with("Last ")).collect();
-    said.setting.extend(lines);
-    if let Some(listed) = listed.filter(|listed| listed.setting == said.setting) {
-        said.exported.clone_from(&listed.exported);
-        return Ok(said);
+    report.setting = status.into_iter().filter(|line| line.starts_with("Last ")).collect();
+    report.setting.extend(lines);
+    if let Some(listed) = listed.filter(|listed| listed.setting == report.setting) {
+        report.exported.clone_from(&listed.exported);
+        return Ok(report);
     }
     let names = watched.protocols.iter().flatten();
     for name in names.filter(|name| is_protocol_name(name)) {
-        if said.sessions.get(name) == Some(&Ok(())) && !said.exported.contains_key(name) {
+        if report.sessions.get(name) == Some(&Ok(())) && !report.exported.contains_key(name) {
             let answer = bird.ask(&format!("show route export {name}"))?;
-            said.exported.insert(name.clone(), answer.map(|lines| prefixes(&lines)));
+            report.exported.insert(name.clone(), answer.map(|lines| prefixes(&lines)));
         }
     }
-    Ok(said)
+    Ok(report)
 }
 
 /// Parses the lines of `show protocols`: name, type, table, state, since, information.
@@ -387,22 +390,22 @@ fn judge(
     if names.is_empty() {
         return view(SideState::NotWatched, 0, String::new());
     }
-    let said = match answer {
-        LookAnswer::Said(said) => said,
+    let report = match answer {
+        LookAnswer::Report(report) => report,
         LookAnswer::NotAllowed(why) => return view(SideState::Unknown, 0, why.clone()),
         LookAnswer::Nothing(why) => return view(SideState::NoAnswer, 0, why.clone()),
     };
-    let is_established = |name: &&String| said.sessions.get(*name) == Some(&Ok(()));
+    let is_established = |name: &&String| report.sessions.get(*name) == Some(&Ok(()));
     let established = names.iter().filter(is_established).count();
     if established == 0 {
-        let parts = names.iter().map(|name| match said.sessions.get(name) {
+        let parts = names.iter().map(|name| match report.sessions.get(name) {
             Some(Err(how)) => format!("{name}: {how}"),
             _ => format!("{name}: BIRD has no such protocol"),
         });
         let why = parts.collect::<Vec<_>>().join(", ");
         return view(SideState::NoSession, 0, format!("no BGP session is established ({why})"));
     }
-    let faults = names.iter().filter(is_established).map(|name| not_exported(name, said, due));
+    let faults = names.iter().filter(is_established).map(|name| not_exported(name, report, due));
     // One session that exports everything is enough.
     let Some(faults) = faults.collect::<Option<Vec<_>>>() else {
         return view(SideState::Up, established, String::new());
@@ -415,11 +418,11 @@ fn judge(
 /// them; `None` if it exports all.
 fn not_exported(
     name: &str,
-    said: &BirdReport,
+    report: &BirdReport,
     due: &BTreeSet<Ipv4Net>,
 ) -> Option<(String, BTreeSet<Ipv4Net>)> {
     let none = BTreeSet::new();
-    let (exported, refusal) = match said.exported.get(name) {
+    let (exported, refusal) = match report.exported.get(name) {
         Some(Ok(exported)) => (exported, String::new()),
         Some(Err(refusal)) => (&none, format!(" ({refusal})")),
         None => (&none, String::new()),

@@ -47,7 +47,7 @@ fn lines(text: &str) -> Vec<String> {
 
 fn answer() -> LookAnswer {
     let exported = BTreeMap::from([("access_switch".to_owned(), Ok(prefixes(&lines(ROUTES))))]);
-    LookAnswer::Said(BirdReport {
+    LookAnswer::Report(BirdReport {
         sessions: sessions(&lines(PROTOCOLS)),
         exported,
         ..BirdReport::default()
@@ -384,10 +384,10 @@ fn any_answer_is_judged_and_only_a_complete_one_makes_a_side_up() {
             let (Ok(Ok(protocols)), Ok(routes)) = (read(protocols), read(routes)) else { continue };
             let routes = routes.map(|lines| prefixes(&lines));
             let exported = BTreeMap::from([("access_switch".to_owned(), routes.clone())]);
-            let said =
+            let report =
                 BirdReport { sessions: sessions(&protocols), exported, ..BirdReport::default() };
-            let is_established = said.sessions.get("access_switch") == Some(&Ok(()));
-            let (side, _) = judge(&watched, &LookAnswer::Said(said), &due);
+            let is_established = report.sessions.get("access_switch") == Some(&Ok(()));
+            let (side, _) = judge(&watched, &LookAnswer::Report(report), &due);
             let is_whole = routes.is_ok_and(|routes| routes.is_superset(&due));
             assert_eq!(side.state == SideState::Up, is_established && is_whole, "{side:?}");
             assert_eq!(side.why.is_empty(), side.state == SideState::Up);

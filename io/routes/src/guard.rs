@@ -104,10 +104,10 @@ pub fn run(socket: OwnedFd, words: OwnedFd) -> Result<(), GuardError> {
     // Start the log's thread after the signals are blocked: otherwise the thread would receive
     // them.
     let log = GuardLog::start()?;
-    unblocked.iter().for_each(|refused| log.say(refused));
+    unblocked.iter().for_each(|refused| log.write(refused));
     let ended = watch_until_the_end(socket, words, &log);
     if let Err(error) = &ended {
-        log.say(&error.to_string());
+        log.write(&error.to_string());
     }
     log.flush();
     ended
@@ -116,7 +116,7 @@ pub fn run(socket: OwnedFd, words: OwnedFd) -> Result<(), GuardError> {
 fn watch_until_the_end(socket: OwnedFd, words: OwnedFd, log: &GuardLog) -> Result<(), GuardError> {
     let words = SharedWords::open(words).map_err(GuardError::NotANode)?;
     let frames = &mut Frames::new(UnixStream::from(socket)).map_err(GuardError::NotANode)?;
-    protect_memory().iter().for_each(|refused| log.say(refused));
+    protect_memory().iter().for_each(|refused| log.write(refused));
     let Some(options) = first_request(frames)? else {
         return Ok(());
     };
@@ -161,7 +161,7 @@ impl GuardLog {
         Ok(Self { queue, mark })
     }
 
-    fn say(&self, text: &str) {
+    fn write(&self, text: &str) {
         let mark = self.mark;
         self.queue.push(format!("{mark}weir guard: {text}\n").as_bytes());
     }
@@ -301,9 +301,9 @@ impl RunningGuard<'_> {
         if getppid() != self.node {
             return;
         }
-        self.log.say(&format!("worker {worker} hangs: the process {} is killed", self.node));
+        self.log.write(&format!("worker {worker} hangs: the process {} is killed", self.node));
         if let Err(error) = kill(self.node, Signal::SIGKILL) {
-            self.log.say(&format!("it is not: {error}"));
+            self.log.write(&format!("it is not: {error}"));
         }
     }
 
@@ -369,7 +369,7 @@ fn look_at_deciders(
         let is_still = pulse.look(now, beat) >= DECIDER_SILENCE && beat != 0;
         if is_still != std::mem::replace(is_named, is_still) {
             let what = if is_still { "stands still" } else { "goes on" };
-            log.say(&format!("thread {} of process {node} {what}", decider.name()));
+            log.write(&format!("thread {} of process {node} {what}", decider.name()));
         }
     }
 }
@@ -389,6 +389,6 @@ fn done(number: u32, failures: Vec<RouteFailure>, routes: usize) -> GuardAnswer 
 /// Logs failures that no request waits for.
 fn report(log: &GuardLog, failures: &[RouteFailure]) {
     for failure in failures.iter().take(FAILURES_MAX) {
-        log.say(&failure.to_string());
+        log.write(&failure.to_string());
     }
 }

@@ -74,7 +74,7 @@ impl RouteSocket {
         steps: &[RouteStep],
         tables: RouteTables,
         interface: u32,
-        mut told: impl FnMut(RouteStep, io::Result<()>),
+        mut on_result: impl FnMut(RouteStep, io::Result<()>),
     ) -> io::Result<()> {
         for batch in steps.chunks(BATCH_MAX) {
             let first = self.sequence;
@@ -90,7 +90,10 @@ impl RouteSocket {
                     let at = sequence.wrapping_sub(first).wrapping_sub(1) as usize;
                     if let (Some(step), NetlinkPayload::Error(error)) = (batch.get(at), payload) {
                         open -= 1;
-                        told(*step, if error.code.is_none() { Ok(()) } else { Err(error.to_io()) });
+                        on_result(
+                            *step,
+                            if error.code.is_none() { Ok(()) } else { Err(error.to_io()) },
+                        );
                     }
                     Ok(())
                 })?;
@@ -147,24 +150,24 @@ impl RouteSocket {
     /// Reads one datagram; calls back with each message and its sequence number.
     fn receive(
         &mut self,
-        told: impl FnMut(u32, NetlinkPayload<RouteNetlinkMessage>) -> io::Result<()>,
+        on_message: impl FnMut(u32, NetlinkPayload<RouteNetlinkMessage>) -> io::Result<()>,
     ) -> io::Result<()> {
         let (datagram, _) = self.socket.recv_from_full()?;
-        messages(&datagram, told)
+        messages(&datagram, on_message)
     }
 }
 
 /// Calls back with each message of a datagram and its sequence number.
 fn messages(
     mut rest: &[u8],
-    mut told: impl FnMut(u32, NetlinkPayload<RouteNetlinkMessage>) -> io::Result<()>,
+    mut on_message: impl FnMut(u32, NetlinkPayload<RouteNetlinkMessage>) -> io::Result<()>,
 ) -> io::Result<()> {
     while !rest.is_empty() {
         let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         let len = (message.header.length as usize).next_multiple_of(4).min(rest.len());
         rest = &rest[len..];
-        told(message.header.sequence_number, message.payload)?;
+        on_message(message.header.sequence_number, message.payload)?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 use weir_etcd::{EtcdCluster, Key, KeyRange, NodeId, NodeRecord, NodeSession, Revision, Store};
 use weir_map::{ShardEntry, ShardId};
-use weir_node_core::first_look::{LOOK_INTERVAL, SAY_INTERVAL, is_known};
+use weir_node_core::first_look::{LOOK_INTERVAL, REPORT_INTERVAL, is_known};
 use weir_node_core::{Registration, WriteResult};
 
 use super::first_look::look;
@@ -126,13 +126,13 @@ impl EtcdTasks {
 }
 
 async fn look_until_found(store: Store, cluster_id: String, inbox: InboxSender) {
-    let mut said: Option<Instant> = None;
+    let mut reported_at: Option<Instant> = None;
     loop {
         if let Some(found) = is_known(look(&store).await, &cluster_id) {
             if let Err(found) = &found
-                && said.is_none_or(|said| said.elapsed() >= SAY_INTERVAL)
+                && reported_at.is_none_or(|reported_at| reported_at.elapsed() >= REPORT_INTERVAL)
             {
-                said = Some(Instant::now());
+                reported_at = Some(Instant::now());
                 tracing::error!(
                     event = "cluster-other",
                     found,
@@ -141,8 +141,8 @@ async fn look_until_found(store: Store, cluster_id: String, inbox: InboxSender) 
                 );
             }
             let is_it = found.is_ok();
-            let told = inbox.send(Notice::ClusterFound(found));
-            if is_it || told.is_err() {
+            let sent = inbox.send(Notice::ClusterFound(found));
+            if is_it || sent.is_err() {
                 return;
             }
         }

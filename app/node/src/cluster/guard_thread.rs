@@ -76,7 +76,7 @@ impl GuardThread {
     pub(super) fn start(
         guard: Guard,
         turns: Arc<Turns>,
-        tell: impl Fn(GuardNews) + Send + 'static,
+        report: impl Fn(GuardNews) + Send + 'static,
     ) -> io::Result<Self> {
         let (waker, woken) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
@@ -84,7 +84,7 @@ impl GuardThread {
         let orders = Arc::<Mutex<GuardQueue>>::default();
         let its_orders = Arc::clone(&orders);
         let thread = std::thread::Builder::new().name("weir-routes".into()).spawn(move || {
-            run(guard, &its_orders, woken, &turns, &tell);
+            run(guard, &its_orders, woken, &turns, &report);
             turns.ended(Thread::Routes);
         })?;
         Ok(Self { orders, waker, thread: Some(thread) })
@@ -120,7 +120,7 @@ fn run(
     orders: &Mutex<GuardQueue>,
     mut woken: UnixStream,
     turns: &Turns,
-    tell: &dyn Fn(GuardNews),
+    report: &dyn Fn(GuardNews),
 ) {
     loop {
         turns.turned(Thread::Routes);
@@ -141,10 +141,10 @@ fn run(
                 Err(RequestError::Fenced { .. }) => continue,
                 Err(error) => GuardNews::NotSet { worker, number, why: error.to_string() },
             };
-            tell(news);
+            report(news);
         }
         if let Some(event) = guard.wait(WAIT, Some(woken.as_fd())) {
-            tell(news_of(event));
+            report(news_of(event));
         }
     }
 }

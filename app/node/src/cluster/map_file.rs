@@ -32,14 +32,14 @@ impl MapFile {
         let it = self.clone();
         let thread = thread::Builder::new().name("weir-map".into()).spawn(move || {
             let saved = save(&it.path, &map).map_err(|error| error.to_string());
-            it.tell(saved);
+            it.report(saved);
         });
         if let Err(error) = thread {
-            self.tell(Err(error.to_string()));
+            self.report(Err(error.to_string()));
         }
     }
 
-    fn tell(&self, saved: Result<(), String>) {
+    fn report(&self, saved: Result<(), String>) {
         // A node that ends has closed its inbox.
         let _ = self.inbox.send(Notice::Saved(saved));
     }
@@ -96,8 +96,8 @@ mod tests {
         let (sender, mut messages) = inbox();
         let file = MapFile::new(path.clone(), sender);
         file.save_aside(map.clone());
-        let told = messages.recv_timeout(Duration::from_secs(20));
-        assert!(matches!(told, Some(Inbox::Event(CoreEvent::Saved(Ok(()))))), "{told:?}");
+        let input = messages.recv_timeout(Duration::from_secs(20));
+        assert!(matches!(input, Some(Inbox::Event(CoreEvent::Saved(Ok(()))))), "{input:?}");
         assert_eq!(load(&path).unwrap(), map);
     }
 
@@ -108,8 +108,8 @@ mod tests {
         let (sender, mut messages) = inbox();
         let file = MapFile::new(folder.path().join("lib/n1.json"), sender);
         file.save_aside(KnownMap::default());
-        let told = messages.recv_timeout(Duration::from_secs(20));
-        assert!(matches!(told, Some(Inbox::Event(CoreEvent::Saved(Err(_))))), "{told:?}");
+        let input = messages.recv_timeout(Duration::from_secs(20));
+        assert!(matches!(input, Some(Inbox::Event(CoreEvent::Saved(Err(_))))), "{input:?}");
     }
 
     #[test]

@@ -221,14 +221,14 @@ impl Membership {
 impl NodeShutdownNotice {
     /// Sends the shutdown notice: the node has gone, and nothing of it can come back, so the
     /// remaining members may have its lanes at once. Must be called when no worker runs any more.
-    pub(crate) fn say(self) {
+    pub(crate) fn send(self) {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at_ms = unix.as_millis() as u64;
         let (shutdown_notice, first) =
             shutdown_notice::ShutdownNotice::new(self.name.clone(), self.boot_ids, at_ms);
         let cluster = self.etcd.cluster();
-        let is_unsaid = cluster.handle().block_on(say(cluster, shutdown_notice, first));
-        if is_unsaid && let Err(error) = note_unsaid(&self.map_path) {
+        let is_unsent = cluster.handle().block_on(send(cluster, shutdown_notice, first));
+        if is_unsent && let Err(error) = note_unsent(&self.map_path) {
             tracing::error!(event = "epochs-not-kept", "{error}");
         }
         self.etcd.leave();
@@ -236,7 +236,7 @@ impl NodeShutdownNotice {
 }
 
 /// Sends the shutdown notice step by step. Returns true if it certainly did not reach etcd.
-async fn say(
+async fn send(
     cluster: &EtcdCluster,
     mut shutdown_notice: shutdown_notice::ShutdownNotice,
     first: NoticeStep,
@@ -251,14 +251,14 @@ async fn say(
             NoticeStep::Write(swap) => {
                 shutdown_notice.written(&store.transact(&[swap], None).await)
             }
-            NoticeStep::Leave { is_unsaid } => return is_unsaid,
+            NoticeStep::Leave { is_unsent } => return is_unsent,
         };
     }
 }
 
 /// Notes on disk that etcd does not know of the end: the next process may resume where this one was
 /// a member.
-fn note_unsaid(path: &Path) -> io::Result<()> {
+fn note_unsent(path: &Path) -> io::Result<()> {
     let mut map = map_file::load(path)?;
     map.set_ended(false);
     map_file::save(path, &map)

@@ -145,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    fn said(log: &str, about: About, at_sec: u64) -> (String, LogAnswer) {
+    fn answer_text(log: &str, about: About, at_sec: u64) -> (String, LogAnswer) {
         let at = UNIX_EPOCH + Duration::from_secs(at_sec);
         let time = Some((at, at));
         let question = LogQuestion { about, time, clock_error: Duration::from_secs(1) };
@@ -178,27 +178,27 @@ mod tests {
     #[test]
     fn an_answer_reads_as_documented() {
         let port = About::Port([203, 0, 113, 1].into(), 1100);
-        let (text, _) = said(&log(), port, 20);
+        let (text, _) = answer_text(&log(), port, 20);
         let expected = "203.0.113.1:1100 at 1970-01-01T00:00:20.000Z: subscriber 10.200.0.1\n  \
                         shard  1 on node n1\n  \
                         block  ports 1024-1279\n  \
                         from   1970-01-01T00:00:10.000Z\n  \
                         until  still held at the end of these logs\n";
         assert_eq!(text, expected);
-        let (text, _) = said(&log(), port, 5);
+        let (text, _) = answer_text(&log(), port, 5);
         assert_eq!(text, "nobody held 203.0.113.1:1100 at 1970-01-01T00:00:05.000Z\n");
-        let (text, answer) = said(&log(), port, 40);
+        let (text, answer) = answer_text(&log(), port, 40);
         assert_eq!(answer.missing[0].reason, Reason::EndOfLog);
         let begin = "the logs cannot say who held 203.0.113.1:1100 at 1970-01-01T00:00:40.000Z\n  \
                      from 1970-01-01T00:00:30.000Z: shard 1 lane 4: \
                      the log of n1 (owner since epoch 3) ends\n\
                      known:\n203.0.113.1:1100 at";
         assert!(text.starts_with(begin), "{text}");
-        let (text, _) = said(&log(), About::Home([10, 200, 0, 9].into(), None), 20);
+        let (text, _) = answer_text(&log(), About::Home([10, 200, 0, 9].into(), None), 20);
         let none = "the logs cannot say which ports subscriber 10.200.0.9 held at \
                     1970-01-01T00:00:20.000Z\n  at any time: no record names it";
         assert!(text.starts_with(none), "{text}");
-        let (text, _) = said(&log(), About::Address([203, 0, 113, 1].into()), 20);
+        let (text, _) = answer_text(&log(), About::Address([203, 0, 113, 1].into()), 20);
         assert!(text.contains("lane 5: these logs have no record of the lane"), "{text}");
         assert!(text.contains("203.0.113.1: subscriber 10.200.0.1\n"), "{text}");
     }

@@ -4,7 +4,7 @@ use weir_nat_log::LogVerdict::{CannotSay, Held, Nobody};
 use weir_nat_log::{About, Begin, LogAnswer, Reason, TenancyEnd, search_logs};
 
 use crate::folder::time;
-use crate::told::{LaneBlock, NodeLog, PUBLIC, answer, ask, homes, question};
+use crate::node_log::{LaneBlock, NodeLog, PUBLIC, answer, ask, homes, question};
 
 const LANE: u8 = 3;
 
@@ -372,13 +372,13 @@ fn a_lost_record_leaves_a_doubt_until_the_next_statement() {
     assert_eq!(ask(&logs, port, 30_000), (Held, vec![7]));
     assert_eq!(ask(&logs, port, 45_000), (Nobody, vec![]));
     // The record of a loss takes the number of the lost record.
-    let mut told = owner("n1", 0);
-    told.allocated(20_000, at(3, 0), 7);
-    told.mark(30_000);
-    told.released(40_000, at(3, 0), 7);
-    told.lose_last_with_a_word(40_000);
-    told.mark(50_000);
-    let doubtful = answer(&[told], port, 45_000);
+    let mut logged = owner("n1", 0);
+    logged.allocated(20_000, at(3, 0), 7);
+    logged.mark(30_000);
+    logged.released(40_000, at(3, 0), 7);
+    logged.lose_last_reported(40_000);
+    logged.mark(50_000);
+    let doubtful = answer(&[logged], port, 45_000);
     assert_eq!((doubtful.verdict, reasons(&doubtful)), (CannotSay, vec![Reason::RecordsMissing]));
     // At the end of the log the lane of the missing record is not known.
     let mut cut = logs.clone();

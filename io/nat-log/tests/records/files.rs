@@ -11,7 +11,7 @@ use weir_nat_log::{
 };
 
 use crate::folder::{Folder, N1, TestClock, block, time, wait_until};
-use crate::told::{LaneBlock, NodeLog, PUBLIC, homes, question};
+use crate::node_log::{LaneBlock, NodeLog, PUBLIC, homes, question};
 
 const HOUR: u64 = 3_600_000;
 const AT: LaneBlock = LaneBlock { lane: 0, epoch: 3, block: 0 };

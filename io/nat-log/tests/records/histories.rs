@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use weir_nat_log::{About, LogQuestion, LogVerdict, search_logs};
 
 use crate::folder::Random;
-use crate::told::{LaneBlock, NodeLog, PUBLIC, homes, question};
+use crate::node_log::{LaneBlock, NodeLog, PUBLIC, homes, question};
 
 const LANE: u8 = 3;
 const NODES: u64 = 3;
@@ -334,10 +334,10 @@ impl World {
         self.is_whole = false;
         let lines = self.nodes[owner].log.lines.len();
         self.toggle();
-        let (now_ms, says_so) = (self.now_ms, self.random.is_one_in(2));
+        let (now_ms, is_reported) = (self.now_ms, self.random.is_one_in(2));
         if self.nodes[owner].log.lines.len() > lines {
-            match says_so {
-                true => self.log(owner).lose_last_with_a_word(now_ms),
+            match is_reported {
+                true => self.log(owner).lose_last_reported(now_ms),
                 false => self.log(owner).lose_last(),
             }
         }

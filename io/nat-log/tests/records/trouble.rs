@@ -11,7 +11,7 @@ use weir_nat_log::{
 };
 
 use crate::folder::{Folder, N1, TestClock, block, time, wait_until};
-use crate::told::homes;
+use crate::node_log::homes;
 
 fn about(public: u8, port: u16, at_ms: u64) -> LogQuestion {
     let about = About::Port([203, 0, 113, public].into(), port);

@@ -99,7 +99,7 @@ pub struct NodeClient {
     leaving: Option<Leaving>,
     /// The next step of the shutdown notice.
     next_step: Option<NoticeStep>,
-    is_unsaid: bool,
+    is_unsent: bool,
 }
 
 impl NodeClient {
@@ -123,7 +123,7 @@ impl NodeClient {
             told: VecDeque::new(),
             leaving: None,
             next_step: None,
-            is_unsaid: false,
+            is_unsent: false,
         }
     }
 
@@ -163,8 +163,8 @@ impl NodeClient {
     }
 
     /// True if the shutdown notice has certainly reached no reader.
-    pub fn is_unsaid(&self) -> bool {
-        self.is_unsaid
+    pub fn is_unsent(&self) -> bool {
+        self.is_unsent
     }
 
     /// Returns the next event for the process.
@@ -238,8 +238,8 @@ impl NodeClient {
         match self.next_step.take() {
             Some(NoticeStep::Read(key)) => self.get(at, Tag::Intent, &key),
             Some(NoticeStep::Write(swap)) => self.transact(at, Tag::ShutdownNotice, &[swap]),
-            Some(NoticeStep::Leave { is_unsaid }) => {
-                self.is_unsaid = is_unsaid;
+            Some(NoticeStep::Leave { is_unsent }) => {
+                self.is_unsent = is_unsent;
                 self.revoke(at);
             }
             None => {}

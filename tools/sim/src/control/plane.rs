@@ -199,8 +199,8 @@ impl Plane {
     }
 
     /// True if a node's shutdown notice has certainly reached no reader.
-    pub fn is_unsaid(&self, node: usize) -> bool {
-        self.nodes.get(&node).is_some_and(|node| node.client.is_unsaid())
+    pub fn is_unsent(&self, node: usize) -> bool {
+        self.nodes.get(&node).is_some_and(|node| node.client.is_unsent())
     }
 
     pub fn has_left(&self, node: usize) -> bool {

@@ -354,7 +354,7 @@ impl World {
         }
         let is_late = self.now_us - began_us >= SHUTDOWN_NOTICE_MAX_US;
         if self.control.plane.has_left(node) || is_late {
-            if self.control.plane.is_unsaid(node) {
+            if self.control.plane.is_unsent(node) {
                 self.nodes[node].disk.set_ended(false);
             }
             self.control.end(node);

@@ -131,7 +131,7 @@ impl NodeLog {
     }
 
     /// Loses a record on its way to the writer, which records the loss.
-    pub(crate) fn lose_last_with_a_word(&mut self, ms: u64) {
+    pub(crate) fn lose_last_reported(&mut self, ms: u64) {
         self.lose_last();
         self.sequence -= 1;
         self.write(ms, "records-lost", "\"count\":1,");
