@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use weir_etcd::claim::Claim;
 use weir_etcd::link::{CompletedRequest, EtcdLink, Failed, Got};
-use weir_etcd::message::{EtcdAnswer, EtcdRequest, TransportEvent as Told, TransportOrder};
+use weir_etcd::message::{EtcdAnswer, EtcdRequest, TransportEvent, TransportOrder};
 use weir_etcd::mirror::{MirrorClient, MirrorJob};
 use weir_etcd::swap::{self, Outcome, Swap};
 use weir_etcd::{
@@ -167,7 +167,7 @@ impl Process {
     /// Takes a node's answer. An answer after the deadline is dropped.
     pub fn answered(&mut self, at: Moment, number: u64, report: NodeReport) {
         if self.asking.remove(&number).is_some_and(|until| at.instant < until) {
-            self.tell(at, ControllerEvent::Report(report));
+            self.follow_and_handle(at, ControllerEvent::Report(report));
         }
         self.poll(at);
     }
@@ -182,7 +182,7 @@ impl Process {
     }
 
     /// Takes an event of the transport.
-    pub fn event(&mut self, at: Moment, event: Told) {
+    pub fn event(&mut self, at: Moment, event: TransportEvent) {
         if let Some((watch, news)) = self.link.event(at.instant, event) {
             self.mirror.news(watch, news, at.instant);
         }
@@ -208,17 +208,17 @@ impl Process {
             self.follow_election(at);
             let is_running = self.stop.is_none() && has_time;
             if let Some(event) = self.mirror.next_event() {
-                self.tell(at, ControllerEvent::Mirror(event));
+                self.follow_and_handle(at, ControllerEvent::Mirror(event));
             } else if let Some(event) = self.answer.take() {
                 self.under_way = None;
-                self.tell(at, event);
+                self.follow_and_handle(at, event);
             } else if let Some(done) = self.link.next_done() {
                 self.done(at, done);
             } else if self.stop == Some(Stop::Ordered) && self.under_way.is_none() {
                 self.leave(at);
             } else if is_running && at.instant >= self.tick_at {
                 self.tick_at = at.instant + self.tick;
-                self.tell(at, ControllerEvent::Tick);
+                self.follow_and_handle(at, ControllerEvent::Tick);
             } else if is_running && at.instant >= self.ask_at {
                 self.ask_at = at.instant + ASK_INTERVAL;
                 self.ask_nodes(at.instant);
@@ -249,7 +249,7 @@ impl Process {
         }
     }
 
-    fn tell(&mut self, at: Moment, event: ControllerEvent) {
+    fn follow_and_handle(&mut self, at: Moment, event: ControllerEvent) {
         self.follow_election(at);
         self.handle(at, event);
     }

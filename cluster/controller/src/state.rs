@@ -57,7 +57,7 @@ pub use time::ControllerTime;
 
 use doubts::Doubts;
 use job::{Job, JobBatch, STEPS_MAX};
-use journal::{EventJournal, Telling};
+use journal::{EventJournal, PendingEvent};
 use lives::Lives;
 pub(crate) use lives::worker_views;
 use log_lines::DecisionLine;
@@ -87,7 +87,7 @@ pub struct Controller {
     has_inherited: bool,
     lives: Lives,
     /// The liveness that was last reported for each node.
-    told: BTreeMap<NodeId, Liveness>,
+    reported: BTreeMap<NodeId, Liveness>,
     loads: BTreeMap<ShardId, u64>,
     /// The acting primaries that nodes report, with the time of the report.
     acting: BTreeMap<ShardId, (Acting, u64)>,
@@ -120,7 +120,7 @@ enum ControllerUnderWay {
         /// Number of waiting events that it includes.
         along: usize,
         /// The events of the decisions in it.
-        decided: Vec<Telling>,
+        decided: Vec<PendingEvent>,
         /// Steps to retry if another writer was faster.
         steps: Vec<Job>,
         /// etcd has been restored since.
@@ -141,7 +141,7 @@ impl Controller {
             election_seen: Revision(0),
             has_inherited: false,
             lives: Lives::default(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
             loads: BTreeMap::new(),
             acting: BTreeMap::new(),
             doubts: Doubts::default(),
@@ -188,10 +188,10 @@ impl Controller {
         self.deposed();
         self.elected_at = Some(revision);
         self.has_inherited = false;
-        self.told.clear();
+        self.reported.clear();
         self.uneven_since_ms = None;
         self.standing.is_leading = true;
-        self.journal.tell(
+        self.journal.append(
             DecisionLine::Elected,
             None,
             "this controller leads now",
@@ -346,12 +346,12 @@ impl Controller {
     }
 
     fn reported(&mut self, report: NodeReport, now: ControllerTime) {
-        if self.lives.hear(&report, now) {
+        if self.lives.on_report(&report, now) {
             // A move onto a flapping worker would be undone: restart the imbalance timer.
             self.uneven_since_ms = None;
         }
-        self.doubts.hear(&report, now);
-        self.is_stirred |= self.troubles.hear(&report, now);
+        self.doubts.on_report(&report, now);
+        self.is_stirred |= self.troubles.on_report(&report, now);
         for (shard, load) in report.loads {
             // Smoothed over about eight reports, so that a moment's burst moves nothing.
             let smooth = self.loads.entry(shard).or_insert(load);

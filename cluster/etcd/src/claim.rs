@@ -8,13 +8,11 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::back_off::BackOff;
-use crate::claim::state::{
-    ClaimAnswer, ClaimEvent, ClaimRequest as Wanted, ClaimState, ClaimStep, HeldKey,
-};
+use crate::claim::state::{ClaimAnswer, ClaimEvent, ClaimRequest, ClaimState, ClaimStep, HeldKey};
 use crate::claim::transactions::{Claiming, FoundHolder};
 use crate::keys::{Key, Keys};
 use crate::link::{Failed, Got};
-use crate::message::{EtcdAnswer as Said, EtcdRequest};
+use crate::message::{EtcdAnswer, EtcdRequest};
 use crate::options::ClientOptions;
 use crate::revision::{LeaseId, Revision};
 
@@ -128,16 +126,16 @@ impl Claim {
         }
     }
 
-    fn ask(&mut self, wanted: Wanted, now: Instant) -> EtcdRequest {
+    fn ask(&mut self, wanted: ClaimRequest, now: Instant) -> EtcdRequest {
         let (asked, request) = match wanted {
-            Wanted::Grant => (
+            ClaimRequest::Grant => (
                 ClaimUnderWay::Grant { sent_at: now },
                 EtcdRequest::Grant { ttl_sec: self.ttl.as_secs() },
             ),
-            Wanted::KeepAlive(lease) => {
+            ClaimRequest::KeepAlive(lease) => {
                 (ClaimUnderWay::KeepAlive { sent_at: now }, EtcdRequest::KeepAlive(lease))
             }
-            Wanted::Claim(lease) => {
+            ClaimRequest::Claim(lease) => {
                 let (path, boot_id) = (self.path.clone(), self.boot_id.clone());
                 let (ended, value) = (self.ended.clone(), self.value.clone());
                 self.is_changed = false;

@@ -56,6 +56,6 @@ fn the_end_of_the_lease_is_reported_while_a_renewal_is_under_way() {
     let expiry = claim.deadline().unwrap();
     assert_eq!(expiry, now + Duration::from_secs(10));
     assert_eq!(claim.next_request(expiry), None);
-    let told: Vec<ClaimEvent> = std::iter::from_fn(|| claim.next_event()).collect();
-    assert_eq!(told.last(), Some(&ClaimEvent::Expired), "{told:?}");
+    let events: Vec<ClaimEvent> = std::iter::from_fn(|| claim.next_event()).collect();
+    assert_eq!(events.last(), Some(&ClaimEvent::Expired), "{events:?}");
 }

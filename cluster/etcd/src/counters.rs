@@ -65,7 +65,7 @@ counters! {
 
 impl EtcdCounters {
     /// Records an answer of etcd.
-    pub(crate) fn heard(&self, now: Instant) {
+    pub(crate) fn note_contact(&self, now: Instant) {
         let age = now.saturating_duration_since(self.start).as_micros();
         self.last_answer_us.fetch_max(u64::try_from(age).unwrap_or(u64::MAX).max(1), Relaxed);
     }
@@ -85,8 +85,8 @@ mod tests {
         let start = Instant::now();
         let counters = EtcdCounters::new(start);
         assert_eq!(counters.read(start + Duration::from_secs(9)).last_contact_age, None);
-        counters.heard(start + Duration::from_secs(10));
-        counters.heard(start + Duration::from_secs(8));
+        counters.note_contact(start + Duration::from_secs(10));
+        counters.note_contact(start + Duration::from_secs(8));
         let counts = counters.read(start + Duration::from_secs(13));
         assert_eq!(counts.last_contact_age, Some(Duration::from_secs(3)));
     }

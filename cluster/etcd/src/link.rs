@@ -158,7 +158,7 @@ impl<T> EtcdLink<T> {
     }
 
     /// Sends a request that has no answer: `Progress` or `Cancel`.
-    pub fn say(&mut self, request: EtcdRequest) {
+    pub fn send(&mut self, request: EtcdRequest) {
         let id = self.next_id();
         self.orders.push_back(TransportOrder::Ask { id, request });
     }
@@ -220,7 +220,7 @@ impl<T> EtcdLink<T> {
             TransportEvent::Watched { watch, news } => {
                 let Some(pending) = self.pending.remove(&watch) else {
                     if !matches!(news, WatchNews::Ended(_)) {
-                        self.heard(now);
+                        self.note_contact(now);
                     }
                     return Some((watch, news));
                 };
@@ -333,15 +333,15 @@ impl<T> EtcdLink<T> {
 
     fn end(&mut self, now: Instant, pending: Pending<T>, got: Result<Got, Failed>) {
         match &got {
-            Ok(_) | Err(Failed::NoSuchLease) => self.heard(now),
+            Ok(_) | Err(Failed::NoSuchLease) => self.note_contact(now),
             Err(Failed::Etcd(error)) => self.note(now, Some(pending.generation), error),
         }
         self.done.push_back(CompletedRequest { tag: pending.tag, got });
     }
 
     /// Records an answer of etcd.
-    fn heard(&self, now: Instant) {
-        self.contact.counters.heard(now);
+    fn note_contact(&self, now: Instant) {
+        self.contact.counters.note_contact(now);
         self.contact.set_error(None);
     }
 
@@ -350,7 +350,7 @@ impl<T> EtcdLink<T> {
         if error.cause.is_silence() {
             self.contact.counters.failures_total.fetch_add(1, Relaxed);
         } else {
-            self.contact.counters.heard(now);
+            self.contact.counters.note_contact(now);
         }
         if let Some(generation) = generation.filter(|_| error.cause.wants_another_connection()) {
             self.distrust(generation);

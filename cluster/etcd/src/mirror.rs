@@ -31,7 +31,7 @@ enum Wish {
     /// Make a request for this job.
     Ask(MirrorJob, EtcdRequest),
     /// Send a request that has no answer.
-    Say(EtcdRequest),
+    Send(EtcdRequest),
     /// Distrust the connection of this generation.
     Distrust(u64),
 }
@@ -109,7 +109,7 @@ impl MirrorClient {
         for wish in self.wishes.drain(..) {
             match wish {
                 Wish::Ask(job, request) => link.ask(now, tag(job), request),
-                Wish::Say(request) => link.say(request),
+                Wish::Send(request) => link.send(request),
                 Wish::Distrust(generation) => link.distrust(generation),
             }
         }
@@ -171,7 +171,8 @@ impl MirrorClient {
                 self.wishes.push_back(Wish::Ask(job, request));
             }
             MirrorAction::RequestProgress => {
-                let progress = self.watch.map(|(watch, _)| Wish::Say(EtcdRequest::Progress(watch)));
+                let progress =
+                    self.watch.map(|(watch, _)| Wish::Send(EtcdRequest::Progress(watch)));
                 self.wishes.extend(progress);
             }
             MirrorAction::Distrust => {
@@ -190,7 +191,7 @@ impl MirrorClient {
     }
 
     fn drop_watch(&mut self) {
-        let cancel = self.watch.take().map(|(watch, _)| Wish::Say(EtcdRequest::Cancel(watch)));
+        let cancel = self.watch.take().map(|(watch, _)| Wish::Send(EtcdRequest::Cancel(watch)));
         self.wishes.extend(cancel);
     }
 
@@ -207,7 +208,7 @@ impl MirrorClient {
         }
         let Some((_, mut listing)) = self.listing.take_if(|(of, _)| *of == job) else {
             if let Ok(Got::Opened { watch, .. }) = got {
-                self.wishes.push_back(Wish::Say(EtcdRequest::Cancel(watch)));
+                self.wishes.push_back(Wish::Send(EtcdRequest::Cancel(watch)));
             }
             return;
         };

@@ -223,8 +223,8 @@ impl Tasks {
             let Some(done) = link.next_done() else { break };
             self.done(done, now);
         }
-        self.claims.values_mut().for_each(|owned| owned.tell(&self.contact));
-        self.tell_mirrors();
+        self.claims.values_mut().for_each(|owned| owned.report(&self.contact));
+        self.report_mirrors();
         while let Some(order) = self.link.next_order() {
             self.transport.carry_out(order).await;
         }
@@ -242,7 +242,7 @@ impl Tasks {
                 if let Some(owned) = self.mirrors.get_mut(&number) {
                     owned.mirror.done(job, got, now);
                 } else if let Ok(Got::Opened { watch, .. }) = got {
-                    self.link.say(EtcdRequest::Cancel(watch));
+                    self.link.send(EtcdRequest::Cancel(watch));
                 }
             }
             // The asker may be gone.
@@ -261,7 +261,7 @@ impl Tasks {
         while let Some(done) = self.link.next_done() {
             self.done(done, now);
         }
-        self.tell_mirrors();
+        self.report_mirrors();
     }
 
     fn command(&mut self, command: TaskCommand) {
@@ -307,20 +307,20 @@ impl Tasks {
             && let Some(owned) = self.mirrors.get_mut(&number)
         {
             owned.is_held_up = false;
-            self.tell_mirror(number);
+            self.report_mirror(number);
         }
     }
 
-    fn tell_mirrors(&mut self) {
+    fn report_mirrors(&mut self) {
         for number in self.mirrors.keys().copied().collect::<Vec<_>>() {
-            self.tell_mirror(number);
+            self.report_mirror(number);
         }
     }
 
-    fn tell_mirror(&mut self, number: u64) {
+    fn report_mirror(&mut self, number: u64) {
         let Some(owned) = self.mirrors.get_mut(&number) else { return };
         if !owned.is_held_up {
-            owned.tell();
+            owned.report();
             if owned.is_held_up {
                 let events = owned.events.clone();
                 self.room.spawn(async move {
@@ -337,7 +337,7 @@ impl Tasks {
 }
 
 impl OwnedClaim {
-    fn tell(&mut self, contact: &Contact) {
+    fn report(&mut self, contact: &Contact) {
         self.held.send_if_modified(|held| {
             let now = self.claim.held();
             std::mem::replace(held, now) != now
@@ -355,7 +355,7 @@ impl OwnedClaim {
 }
 
 impl OwnedMirror {
-    fn tell(&mut self) {
+    fn report(&mut self) {
         while self.mirror.has_events() {
             let Ok(permit) = self.events.try_reserve() else {
                 self.is_held_up = true;

@@ -70,7 +70,7 @@ pub struct Wait {
 #[derive(Debug)]
 pub struct FirstLook {
     began: Duration,
-    said: Option<Duration>,
+    reported: Option<Duration>,
     /// Since when no look was answered.
     silent: Option<Duration>,
     wait: Wait,
@@ -81,7 +81,7 @@ impl FirstLook {
         // Until the first look is answered, the node waits for etcd.
         let why = "it has not answered yet".to_owned();
         let wait = Wait { awaited: Awaited::Etcd, since: began, why };
-        Self { began, said: None, silent: Some(began), wait }
+        Self { began, reported: None, silent: Some(began), wait }
     }
 
     /// The wait as of the last look.
@@ -120,8 +120,8 @@ impl FirstLook {
                 }
             }
         };
-        if self.said.is_none_or(|said| now >= said + REPORT_INTERVAL) {
-            self.said = Some(now);
+        if self.reported.is_none_or(|reported| now >= reported + REPORT_INTERVAL) {
+            self.reported = Some(now);
             let waited_sec = now.saturating_sub(self.began).as_secs();
             tracing::warn!(event = "cluster-awaited", waited_sec, "{why}");
         }

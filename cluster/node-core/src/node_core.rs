@@ -172,7 +172,9 @@ impl Core {
             CoreEvent::Written { shard, how } => self.written(shard, how),
             CoreEvent::Saved(ended) => self.keeper.saved(ended),
             CoreEvent::Guard(news) => self.guard(news),
-            CoreEvent::Worker { worker, news } => self.tell(RolesInput::Worker { worker, news }),
+            CoreEvent::Worker { worker, news } => {
+                self.pass_to_roles(RolesInput::Worker { worker, news })
+            }
             CoreEvent::Rejoined { worker, fence, waited } => self.rejoined(worker, fence, waited),
             CoreEvent::Slot(workers) => self.slot(workers),
             CoreEvent::HandOver => self.hand_over.ask(self.now),
@@ -197,7 +199,7 @@ impl Core {
         self.hand_in();
         self.join();
         self.end_resuming();
-        self.tell_hand_over();
+        self.announce_hand_over();
         self.order_workers();
         self.write_changes();
         self.order_routes();
@@ -214,12 +216,12 @@ impl Core {
         self.now.as_millis() as u64
     }
 
-    fn tell(&mut self, input: RolesInput) {
+    fn pass_to_roles(&mut self, input: RolesInput) {
         self.roles.on(self.now_ms(), input);
     }
 
-    /// As [`tell`](Self::tell), in the order in which etcd reports and once the entries are on
-    /// disk.
+    /// As [`pass_to_roles`](Self::pass_to_roles), in the order in which etcd reports and once the
+    /// entries are on disk.
     fn queue(&mut self, input: RolesInput) {
         self.news.push(self.now, input, &self.roles, &mut self.keeper);
     }
@@ -227,7 +229,7 @@ impl Core {
     /// Hands the roles what need not wait any more.
     fn hand_in(&mut self) {
         while let Some(input) = self.news.next(self.now, &self.roles, &mut self.keeper) {
-            self.tell(input);
+            self.pass_to_roles(input);
             for (shard, epoch) in self.roles.take_epochs() {
                 self.keeper.set_epoch(self.now, shard, epoch);
             }
@@ -245,7 +247,7 @@ impl Core {
             GuardNews::Set { worker, number } => {
                 let worker = usize::from(worker);
                 self.routes[worker].set(number);
-                self.tell(RolesInput::RoutesOut { worker, number });
+                self.pass_to_roles(RolesInput::RoutesOut { worker, number });
             }
             GuardNews::NotSet { worker, number, why } => {
                 tracing::error!(event = "routes-refused", worker, "{why}");
@@ -291,7 +293,7 @@ impl Core {
     fn rejoined(&mut self, worker: usize, fence: Fence, waited: usize) {
         tracing::info!(event = "worker-rejoined", worker, waited, "a worker goes on");
         self.routes[worker].rejoined(self.now, fence);
-        self.tell(RolesInput::Rejoined { worker });
+        self.pass_to_roles(RolesInput::Rejoined { worker });
         if let Some((left_ms, shards)) = self.roles.held_off(worker) {
             let hold_off_sec = left_ms / 1000;
             tracing::warn!(
@@ -311,11 +313,11 @@ impl Core {
             let has_looked = shown.slots != mem::replace(&mut self.slots[worker], shown.slots);
             if has_looked {
                 for (peer_index, signs) in shown.peers {
-                    self.tell(RolesInput::Heard { worker, peer_index, signs });
+                    self.pass_to_roles(RolesInput::Heartbeats { worker, peer_index, signs });
                 }
             }
             if !shown.busy.is_empty() {
-                self.tell(RolesInput::Traffic { worker, shards: shown.busy });
+                self.pass_to_roles(RolesInput::Traffic { worker, shards: shown.busy });
             }
             let (is_access_up, is_internet_up) = (shown.is_access_up, shown.is_internet_up);
             let before = self.sides[worker];
@@ -323,18 +325,18 @@ impl Core {
             let sides = SidesUp { is_ready, is_access_up, is_internet_up };
             if sides != before {
                 self.sides[worker] = sides;
-                self.tell(RolesInput::Sides { worker, sides });
+                self.pass_to_roles(RolesInput::Sides { worker, sides });
             }
         }
-        self.tell(RolesInput::Tick);
+        self.pass_to_roles(RolesInput::Tick);
         if self.hand_over.slot(self.now, self.roles.has_to_hand_over()) {
             self.actions.push_back(CoreAction::HandedOver);
         }
     }
 
-    fn tell_hand_over(&mut self) {
+    fn announce_hand_over(&mut self) {
         let can_routes_follow = self.guard != GuardState::Silent;
-        if self.hand_over.tell(self.now, can_routes_follow) {
+        if self.hand_over.announce(self.now, can_routes_follow) {
             self.record.is_stopping = true;
             self.register();
         }
@@ -360,7 +362,7 @@ impl Core {
                     self.actions.push_back(CoreAction::Write { shard, expected, entry });
                 }
                 // The entry has moved on already; the role will see that.
-                None => self.tell(RolesInput::Written { shard, is_done: false }),
+                None => self.pass_to_roles(RolesInput::Written { shard, is_done: false }),
             }
         }
     }

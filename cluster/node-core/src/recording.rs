@@ -243,8 +243,8 @@ mod tests {
 
     fn replayed(text: &[u8]) -> Vec<String> {
         let mut actions = Vec::new();
-        let core = replay(text, |_, told| {
-            if let Replayed::Action(action) = told {
+        let core = replay(text, |_, replayed| {
+            if let Replayed::Action(action) = replayed {
                 actions.push(format!("{action:?}"));
             }
         });

@@ -118,9 +118,9 @@ mod tests {
         let NoticeStep::Write(swap) = begin().read(Ok(held(&drained, 5))) else { panic!() };
         assert_eq!(swap.expected, Some(Revision(5)));
         let SwapChange::Put(value) = swap.change else { panic!() };
-        let said: Intent = serde_json::from_slice(&value).unwrap();
-        assert_eq!(said.fence.unwrap().boot_ids, [BootId(7)]);
-        assert_eq!(said.drain, drained.drain);
+        let intent: Intent = serde_json::from_slice(&value).unwrap();
+        assert_eq!(intent.fence.unwrap().boot_ids, [BootId(7)]);
+        assert_eq!(intent.drain, drained.drain);
     }
 
     #[test]

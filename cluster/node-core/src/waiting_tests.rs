@@ -50,18 +50,18 @@ fn flood_of_states_leaves_the_newest_of_each() {
 #[test]
 fn events_of_the_guard_above_the_bound_are_counted_and_the_newest_stay_in_order() {
     let mut notices = Notices::default();
-    let said = |number: usize| Notice::Guard(GuardNews::Said { text: number.to_string() });
+    let line = |number: usize| Notice::Guard(GuardNews::Said { text: number.to_string() });
     let (beyond, mut lost) = (1000, 0);
     for number in 0..GUARD_EVENTS_MAX + beyond {
         // States between them do not count.
         assert!(!notices.push(Notice::Saved(Ok(()))));
-        lost += usize::from(notices.push(said(number)));
+        lost += usize::from(notices.push(line(number)));
     }
     lost += usize::from(notices.push(Notice::Guard(GuardNews::Silent)));
     assert_eq!(lost, beyond + 1);
     let mut left = drain(&mut notices);
     left.retain(|notice| notice.state().is_none());
-    let newest = (beyond + 1..GUARD_EVENTS_MAX + beyond).map(said);
+    let newest = (beyond + 1..GUARD_EVENTS_MAX + beyond).map(line);
     let newest: Vec<Notice> = newest.chain([Notice::Guard(GuardNews::Silent)]).collect();
     assert_eq!(left, newest);
     assert!(!notices.push(Notice::Guard(GuardNews::Awake)), "room again");

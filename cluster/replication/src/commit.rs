@@ -136,7 +136,7 @@ impl CommitQueue {
     /// Appends a change that packets wait for to its lane's streams. `position`: in the journal.
     /// Returns whether the change can be tracked.
     #[inline(never)]
-    pub(super) fn tell(
+    pub(super) fn append_awaited(
         &mut self,
         endpoint: &mut StreamEndpoint,
         (shard, part): (ShardIndex, &mut ShardCopies),
@@ -238,14 +238,14 @@ fn replicas_of(part: &ShardCopies, endpoint: &StreamEndpoint, now_us: u64) -> us
         let outgoing = part.lanes[lane].outgoing.iter();
         let is_there = |out: &&OutgoingCopy| {
             out.counts(endpoint, Lane::ALL[lane], part.lanes[lane].lineage)
-                && is_heard(endpoint, out.peer, now_us)
+                && has_heartbeat(endpoint, out.peer, now_us)
         };
         outgoing.filter(is_there).count()
     });
     own.min().unwrap_or(usize::MAX)
 }
 
-pub(super) fn is_heard(endpoint: &StreamEndpoint, peer: PeerIndex, now_us: u64) -> bool {
+pub(super) fn has_heartbeat(endpoint: &StreamEndpoint, peer: PeerIndex, now_us: u64) -> bool {
     endpoint.silent_ms(peer, now_us).is_some_and(|silent_ms| silent_ms < SILENCE_MS)
 }
 
@@ -276,7 +276,7 @@ fn verdict(
         let is_there = !endpoint.is_on_its_way(&awaited.ticket, out.peer);
         if is_there {
             have_it += 1;
-        } else if is_heard(endpoint, out.peer, now_us) {
+        } else if has_heartbeat(endpoint, out.peer, now_us) {
             will_have_it += 1;
         }
     }

@@ -11,8 +11,8 @@ use weir_wire::frame::Frame;
 
 use super::Replication;
 use super::outgoing::OutgoingCopy;
+use super::sending::{message, pair};
 use super::shard_copies::{Announcement, PendingGrant, ShardCopies};
-use super::tell::{message, pair};
 use super::world::tick;
 use crate::command::{CopyOrder, GrantOrder, Misses, ShardDuties};
 
@@ -55,10 +55,10 @@ impl Replication {
         let Some(part) = self.state.part_mut(shard) else { return };
         let (is_done, announced) = (part.is_done, part.announced);
         if is_done {
-            self.state.tell_done(shard, true);
+            self.state.report_done(shard, true);
         }
         if let Some(term) = announced {
-            self.state.tell_announced(shard, term);
+            self.state.report_announced(shard, term);
         }
     }
 
@@ -124,7 +124,7 @@ impl Replication {
             } else {
                 let body = pair(now, before);
                 let lineage = message(RecordKind::Lineage, part.number, &body);
-                self.endpoint.tell(&lane.readers, Lane::ALL[number], &lineage, now_us);
+                self.endpoint.append_untracked(&lane.readers, Lane::ALL[number], &lineage, now_us);
             }
             // Lineages of an earlier build are arbitrary numbers, most of them greater than every
             // epoch.

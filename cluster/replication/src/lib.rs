@@ -28,11 +28,11 @@ mod numbers;
 mod outgoing;
 mod peers;
 mod resting;
+mod sending;
 mod shard_copies;
 mod stall;
 mod state;
 mod status;
-mod tell;
 mod world;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -51,12 +51,12 @@ pub use commit::CommitOptions;
 use commit::CommitQueue;
 pub use event::WorkerEvent;
 use peers::{ReplicationPeer, ReplicationPeers};
+use sending::SHARDS_PER_SWEEP;
 pub use stall::{LATE_MAX_US, STALL_US, Stall};
 pub use state::ReplicationCounters;
 use state::ReplicationState;
 use status::Counted;
 pub use status::{CopyCounts, ReplicationReport};
-use tell::SHARDS_PER_SWEEP;
 use weir_engine::{Engine, Misses, Now, Output, Redirects};
 use weir_wire::frame::Frame;
 use world::World;
@@ -94,7 +94,7 @@ pub struct Replication {
     /// The map may be old: workers other than the ordered ones may have copies.
     is_map_stale: bool,
     /// Some peer is reached in another way than the data path knows.
-    tells_redirects: bool,
+    redirects_changed: bool,
     /// Body of the change that is being appended.
     body: [u8; BODY_MAX],
 }
@@ -126,7 +126,7 @@ impl Replication {
             sweep_due_us: 0,
             comebacks: BTreeMap::new(),
             is_map_stale: false,
-            tells_redirects: false,
+            redirects_changed: false,
             body: [0; BODY_MAX],
         })
     }
@@ -143,7 +143,7 @@ impl Replication {
             self.state.lose_some(usize::MAX, engine.nat());
         }
         if self.commits.is_on() {
-            self.tell_all_changes(now_us, engine.nat_mut());
+            self.send_all_changes(now_us, engine.nat_mut());
         }
         match command {
             WorkerCommand::AddPeer { peer, address } => {
@@ -246,7 +246,7 @@ impl Replication {
             return;
         }
         // Removals are reported first: the index of a removed shard may be the next to be used.
-        self.tell_removed(engine.nat());
+        self.report_removed(engine.nat());
         let added = match self.state.has_room() {
             true => engine
                 .add_shard(&setup.engine, &setup.nat, 0, Now { ms: now_us / 1000 })
@@ -280,7 +280,7 @@ impl Replication {
             part.duties = shard_copies::ShardCopies::new(number).duties;
         }
         self.settle(shard, engine, now_us);
-        self.comebacks.retain(|&(_, said), _| said != number);
+        self.comebacks.retain(|&(_, shard), _| shard != number);
         self.state.remove(shard);
         engine.remove_shard(shard);
         self.removing.push((shard, number));
@@ -307,8 +307,8 @@ impl Replication {
     /// the worker's loop.
     #[inline]
     pub fn redirect<F: Frame>(&mut self, engine: &mut Engine<F>, out: &mut Output<F>) {
-        if std::mem::take(&mut self.tells_redirects) {
-            self.tell_redirects(engine);
+        if std::mem::take(&mut self.redirects_changed) {
+            self.set_redirects(engine);
         }
         let Self { endpoint, peers, .. } = self;
         engine.post_redirects(out, |to, front, buffer| {
@@ -319,7 +319,7 @@ impl Replication {
 
     /// Sets in the engine which peers have a session that seals, an earlier one, or none.
     #[cold]
-    fn tell_redirects<F: Frame>(&mut self, engine: &mut Engine<F>) {
+    fn set_redirects<F: Frame>(&mut self, engine: &mut Engine<F>) {
         for peer in &mut self.peers.0 {
             let redirects = redirects_of(&self.endpoint, peer.index);
             peer.redirects = Some(redirects);
@@ -332,7 +332,7 @@ impl Replication {
         if self.state.is_losing() {
             self.state.lose_some(LOST_PER_TURN, nat);
         }
-        self.tell_changes(now_us, nat);
+        self.send_changes(now_us, nat);
         self.restart_lost(nat);
         if !self.state.wanted.is_empty() {
             self.answer_wants();
@@ -361,22 +361,22 @@ impl Replication {
                 // Reports of its former incarnation are void; this one repeats its own.
                 self.comebacks.retain(|&(of, _), _| of != peer);
                 self.state.comebacks.retain(|&(of, _)| of != index);
-                self.state.tell_met(peer, index, boot);
+                self.state.report_met(peer, index, boot);
             }
-            self.tells_redirects |=
+            self.redirects_changed |=
                 peer.redirects != Some(redirects_of(&self.endpoint, peer.index));
         }
         while let Some((shard, _)) = nat.take_filled() {
             self.state.review(shard, nat);
         }
-        self.tell_comebacks();
-        self.tell_removed(nat);
+        self.report_comebacks();
+        self.report_removed(nat);
         self.sweep(now_us, nat);
         self.sweep_commits(SHARDS_PER_SWEEP, now_us, nat);
     }
 
     /// Reports the comebacks that differ from those reported before.
-    fn tell_comebacks(&mut self) {
+    fn report_comebacks(&mut self) {
         for (index, comeback) in self.state.comebacks.drain(..) {
             let Some(peer) = self.peers.0.iter().find(|peer| peer.index == index) else { continue };
             let (peer, shard) = (peer.id, comeback.shard);
@@ -388,7 +388,7 @@ impl Replication {
         }
     }
 
-    fn tell_removed(&mut self, nat: &Nat) {
+    fn report_removed(&mut self, nat: &Nat) {
         let answers = &mut self.state.answers;
         self.removing.retain(|&(shard, number)| {
             let is_gone = nat.is_removed(shard);

@@ -5,7 +5,7 @@ use weir_nat::{Nat, ShardIndex};
 use weir_stream::CopyState;
 
 use super::Replication;
-use super::commit::is_heard;
+use super::commit::has_heartbeat;
 use super::outgoing::OutgoingCopy;
 use super::world::tick;
 
@@ -17,7 +17,7 @@ impl Replication {
         let is_behind = |out: &OutgoingCopy| {
             let status = self.endpoint.copy_status(out.copy);
             let is_synced = status.is_some_and(|status| status.state == CopyState::Synced);
-            !is_synced || !is_heard(&self.endpoint, out.peer, now_us)
+            !is_synced || !has_heartbeat(&self.endpoint, out.peer, now_us)
         };
         let are_behind = self.is_map_stale
             || part.duties.lanes.iter().any(|lane| part.lanes[lane].outgoing.iter().any(is_behind));

@@ -145,7 +145,7 @@ impl ReplicationState {
     /// Returns a shard's copies to note where changes went and which peers follow. The sweep, which
     /// looks at shards that were changed, does not depend on that.
     #[inline]
-    pub(super) fn part_to_tell(&mut self, shard: ShardIndex) -> Option<&mut ShardCopies> {
+    pub(super) fn part_unswept(&mut self, shard: ShardIndex) -> Option<&mut ShardCopies> {
         self.parts.get_mut(usize::from(shard.0))?.as_deref_mut()
     }
 
@@ -203,7 +203,7 @@ impl ReplicationState {
 
     fn queue(&mut self, shard: ShardIndex) -> Option<&mut ShardCopies> {
         let part = self.parts.get_mut(usize::from(shard.0))?.as_deref_mut()?;
-        if !std::mem::replace(&mut part.untold.is_queued, true) {
+        if !std::mem::replace(&mut part.unreported.is_queued, true) {
             self.queue.push_back(shard);
         }
         Some(part)
@@ -214,32 +214,32 @@ impl ReplicationState {
         let Some(part) = self.part_mut(shard) else { return };
         let is_done = part.is_done_now(shard, nat);
         if std::mem::replace(&mut part.is_done, is_done) != is_done {
-            self.tell_done(shard, is_done);
+            self.report_done(shard, is_done);
         }
     }
 
-    pub(super) fn tell_done(&mut self, shard: ShardIndex, is_done: bool) {
+    pub(super) fn report_done(&mut self, shard: ShardIndex, is_done: bool) {
         if let Some(part) = self.queue(shard) {
-            part.untold.is_done = Some(is_done);
+            part.unreported.is_done = Some(is_done);
         }
     }
 
-    pub(super) fn tell_granted(&mut self, shard: ShardIndex, lane: usize, since: Epoch) {
+    pub(super) fn report_granted(&mut self, shard: ShardIndex, lane: usize, since: Epoch) {
         if let Some(part) = self.queue(shard) {
-            part.untold.granted[lane] = Some(since);
+            part.unreported.granted[lane] = Some(since);
         }
     }
 
-    pub(super) fn tell_announced(&mut self, shard: ShardIndex, term: Term) {
+    pub(super) fn report_announced(&mut self, shard: ShardIndex, term: Term) {
         if let Some(part) = self.queue(shard) {
             part.announced = part.announced.max(Some(term));
-            part.untold.announced = part.announced;
+            part.unreported.announced = part.announced;
         }
     }
 
     /// Reports a session with this incarnation of a peer. It replaces one that was not fetched yet:
     /// at most one waits per peer.
-    pub(super) fn tell_met(&mut self, peer: PeerId, peer_index: PeerIndex, boot: BootId) {
+    pub(super) fn report_met(&mut self, peer: PeerId, peer_index: PeerIndex, boot: BootId) {
         self.answers
             .retain(|news| !matches!(news, WorkerEvent::PeerMet { peer: met, .. } if *met == peer));
         self.answers.push_back(WorkerEvent::PeerMet { peer, peer_index, boot });
@@ -257,7 +257,7 @@ impl ReplicationState {
             }
             self.queue.pop_front();
             if let Some(part) = self.part_mut(shard) {
-                part.untold.is_queued = false;
+                part.unreported.is_queued = false;
             }
         }
     }
@@ -265,7 +265,7 @@ impl ReplicationState {
     /// Handles the end of a copy: if it is followed and packets wait for replicas, its writer is to
     /// get a confirmation.
     pub(super) fn confirm(&mut self, origin: Origin, shard: ShardIndex) {
-        let Some(part) = self.part_to_tell(shard).filter(|part| part.awaits_replicas) else {
+        let Some(part) = self.part_unswept(shard).filter(|part| part.awaits_replicas) else {
             return;
         };
         let Origin { peer, lane, epoch, .. } = origin;
@@ -287,7 +287,7 @@ impl ReplicationState {
         shard: ShardIndex,
         followed: (u64, u64),
     ) {
-        let Some(part) = self.part_to_tell(shard) else { return };
+        let Some(part) = self.part_unswept(shard) else { return };
         let own = &mut part.lanes[usize::from(origin.lane.number())];
         let copy = own.outgoing.iter_mut().find(|out| out.peer == origin.peer);
         if let Some(copy) = copy {
@@ -311,18 +311,18 @@ impl ReplicationState {
 
 /// Returns the next event of a shard: a change of its copies, which may be a loss, goes first.
 fn next_of(part: &mut ShardCopies) -> Option<WorkerEvent> {
-    let (shard, untold) = (part.number, &mut part.untold);
-    if let Some(is_done) = untold.is_done.take() {
+    let (shard, unreported) = (part.number, &mut part.unreported);
+    if let Some(is_done) = unreported.is_done.take() {
         return Some(if is_done {
             WorkerEvent::CopyDone(shard)
         } else {
             WorkerEvent::StreamLost(shard)
         });
     }
-    if let Some(term) = untold.announced.take() {
+    if let Some(term) = unreported.announced.take() {
         return Some(WorkerEvent::Announced { shard, term });
     }
-    let mut granted = untold.granted.iter_mut().enumerate();
+    let mut granted = unreported.granted.iter_mut().enumerate();
     granted
         .find_map(|(lane, since)| Some(WorkerEvent::Granted { shard, lane, since: since.take()? }))
 }
@@ -338,7 +338,7 @@ mod tests {
         state.answers.push_back(WorkerEvent::ShardAdded(ShardId(1)));
         for boot in 0..10_000 {
             for (peer_index, peer) in (0..).map(PeerIndex).zip(peers) {
-                state.tell_met(peer, peer_index, BootId(boot));
+                state.report_met(peer, peer_index, BootId(boot));
             }
         }
         let news: Vec<WorkerEvent> = std::iter::from_fn(|| state.next_news()).collect();

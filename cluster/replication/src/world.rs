@@ -21,8 +21,8 @@ use weir_stream::{
     Source, StreamRecord,
 };
 
+use super::sending::read_pair;
 use super::state::ReplicationState;
-use super::tell::read_pair;
 
 /// Shards that are notified at once of a restarted stream.
 const LOST_AT_ONCE: usize = 8;
@@ -71,7 +71,7 @@ impl World<'_> {
         match (record.kind, word) {
             (RecordKind::Grant, Some(since)) => self.take_grant(origin, shard, Epoch(since)),
             (RecordKind::Announced, Some(term)) if u32::try_from(term).is_ok() => {
-                self.state.tell_announced(shard, Term(term as u32));
+                self.state.report_announced(shard, Term(term as u32));
             }
             (RecordKind::Want, _) => self.state.note_want(origin.peer, shard, origin.lane.index()),
             (kind, _) => match (kind, read_pair(record.body)) {
@@ -95,7 +95,7 @@ impl World<'_> {
         let is_complete = part.lanes[lane].may_be_taken_from(origin.peer)
             && !self.nat.is_copy_full(shard, origin.lane.number());
         if is_complete {
-            self.state.tell_granted(shard, lane, since);
+            self.state.report_granted(shard, lane, since);
         } else {
             self.state.counters.grants_early_total += 1;
         }

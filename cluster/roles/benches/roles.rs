@@ -127,18 +127,18 @@ fn register(roles: &mut Roles, now_ms: u64, node: u16) {
     roles.on(now_ms, RolesInput::Node { node: life.worker.node, workers: Some(vec![worker]) });
 }
 
-/// Plays one slot in which the first `heard` other workers are heard, and packets come for this
+/// Plays one slot in which the first `present` other workers are heard, and packets come for this
 /// worker's shards and those of the worker `lost`.
-fn slot(roles: &mut Roles, now_ms: &mut u64, heard: u16, lost: u16) -> Duration {
+fn slot(roles: &mut Roles, now_ms: &mut u64, present: u16, lost: u16) -> Duration {
     *now_ms += 10;
     let is_lost = |id: u32| 1 + (id / 2) as u16 % OTHERS == lost;
     let shards =
         (1..=SHARDS).filter(|&id| id.is_multiple_of(2) || is_lost(id)).map(ShardId).collect();
     let began = Instant::now();
-    for node in 1..=heard {
+    for node in 1..=present {
         let peer_index = PeerIndex(node);
         let signs = PeerSigns { silent_ms: 3, seen_ms: Some(4), is_witness: true };
-        roles.on(*now_ms, RolesInput::Heard { worker: 0, peer_index, signs });
+        roles.on(*now_ms, RolesInput::Heartbeats { worker: 0, peer_index, signs });
     }
     roles.on(*now_ms, RolesInput::Traffic { worker: 0, shards });
     roles.on(*now_ms, RolesInput::Tick);

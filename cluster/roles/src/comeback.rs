@@ -42,9 +42,9 @@ const LOOK_MS: u64 = 100;
 /// One shard role's knowledge of the other members that have come back.
 #[derive(Debug, Default)]
 pub(super) struct ShardComebacks {
-    said: BTreeMap<PeerId, PeerComeback>,
+    reports: BTreeMap<PeerId, PeerComeback>,
     /// Whether a member with copies was heard, so that this worker may have received some.
-    was_told: bool,
+    may_have_copies: bool,
     /// Since when all members are back, so that this worker may resume after the quarantine.
     since_ms: Option<u64>,
 }
@@ -58,8 +58,8 @@ pub(super) struct PeerComeback {
 }
 
 impl ShardComebacks {
-    pub(super) fn said(&mut self, peer: PeerId, said: PeerComeback) {
-        self.said.insert(peer, said);
+    pub(super) fn on_report(&mut self, peer: PeerId, report: PeerComeback) {
+        self.reports.insert(peer, report);
     }
 
     /// Returns the time until the worker resumes.
@@ -90,7 +90,7 @@ impl WorkerRoles {
         let mut comebacks = Vec::new();
         for shard in came_back.map(|(&shard, _)| shard).collect::<Vec<_>>() {
             self.look_at_comeback(shared, shard);
-            comebacks.extend(self.says(shard));
+            comebacks.extend(self.own_comeback(shard));
         }
         if comebacks != self.comebacks {
             self.comebacks.clone_from(&comebacks);
@@ -98,12 +98,12 @@ impl WorkerRoles {
         }
     }
 
-    fn says(&self, shard: ShardId) -> Option<weir_stream::Comeback> {
+    fn own_comeback(&self, shard: ShardId) -> Option<weir_stream::Comeback> {
         let part = self.parts.get(&shard)?;
         let epoch = part.machine.former_slot_epoch()?;
         let state = match () {
             () if part.machine.has_resumed() => ComebackState::Resumed,
-            () if part.comeback.was_told => ComebackState::Copying,
+            () if part.comeback.may_have_copies => ComebackState::Copying,
             () => ComebackState::Empty,
         };
         Some(weir_stream::Comeback { shard, epoch: epoch.0, state })
@@ -120,7 +120,7 @@ impl WorkerRoles {
         for (former, other) in others {
             let Other::Back(life, peer, state) = other else {
                 are_back = false;
-                part.comeback.was_told |= matches!(other, Other::Living);
+                part.comeback.may_have_copies |= matches!(other, Other::Living);
                 // A member that has resumed and is not heard now keeps its member slot.
                 let is_its = |life: &&Incarnation| life.worker == former.worker;
                 let kept = part.machine.resumed().iter().find(is_its);
@@ -136,11 +136,11 @@ impl WorkerRoles {
             }
         }
         let has_resumed = part.machine.has_resumed();
-        part.comeback.was_told |= is_any_resumed && !has_resumed;
+        part.comeback.may_have_copies |= is_any_resumed && !has_resumed;
         let may_resume = is_its_own && are_back && (are_empty || is_any_resumed) && !has_resumed;
         let since_ms = part.comeback.since_ms.unwrap_or(shared.now_ms);
         part.comeback.since_ms = may_resume.then_some(since_ms);
-        let is_empty = are_empty && !part.comeback.was_told;
+        let is_empty = are_empty && !part.comeback.may_have_copies;
         let resumes = may_resume
             && shared.now_ms >= since_ms + shared.options.quarantine_ms
             && part.tables == TablesState::There
@@ -149,7 +149,7 @@ impl WorkerRoles {
             lives.push(self.me.clone());
         }
         if part.machine.resumed() != lives {
-            self.tell(shared, shard, RoleEvent::Resumed { lives, is_empty });
+            self.handle_event(shared, shard, RoleEvent::Resumed { lives, is_empty });
             self.renew(shared, shard);
         }
     }
@@ -168,12 +168,12 @@ impl WorkerRoles {
             if boot_id == former.boot_id {
                 return Other::Living;
             }
-            let said = part.comeback.said.get(&peer);
-            let said = said.filter(|it| it.boot_id == boot_id && it.epoch == entry.epoch());
-            match said {
-                Some(said) if self.peers.is_near(peer) => {
+            let report = part.comeback.reports.get(&peer);
+            let report = report.filter(|it| it.boot_id == boot_id && it.epoch == entry.epoch());
+            match report {
+                Some(report) if self.peers.is_near(peer) => {
                     let life = Incarnation { worker: former.worker.clone(), boot_id };
-                    Other::Back(life, peer, said.state)
+                    Other::Back(life, peer, report.state)
                 }
                 _ => Other::Missing,
             }

@@ -40,12 +40,12 @@ pub(super) struct Others<'a> {
     pub(super) directory: &'a Directory,
     pub(super) peers: &'a RolesPeers,
     /// Whether the store is heard: guests will soon be members, or end.
-    pub(super) is_store_heard: bool,
+    pub(super) is_store_reachable: bool,
 }
 
 impl<'a> Others<'a> {
     pub(super) fn of(shared: &'a RolesShared, peers: &'a RolesPeers) -> Self {
-        Self { directory: &shared.directory, peers, is_store_heard: shared.is_fresh }
+        Self { directory: &shared.directory, peers, is_store_reachable: shared.is_fresh }
     }
 }
 
@@ -86,23 +86,23 @@ pub(super) fn of(
     others: Others<'_>,
 ) -> ShardDuties {
     let duties = machine.duties();
-    let mut told = ShardDuties::none(shard);
-    told.serves_hits = duties.serves_hits();
-    told.lanes = duties.lanes;
-    told.lanes_since = machine.lanes_since();
-    told.begins_empty = machine.began_empty();
-    told.misses = misses(duties, others);
-    let Some(seen) = SeenEntry::of(machine, others) else { return told };
+    let mut shard_duties = ShardDuties::none(shard);
+    shard_duties.serves_hits = duties.serves_hits();
+    shard_duties.lanes = duties.lanes;
+    shard_duties.lanes_since = machine.lanes_since();
+    shard_duties.begins_empty = machine.began_empty();
+    shard_duties.misses = misses(duties, others);
+    let Some(seen) = SeenEntry::of(machine, others) else { return shard_duties };
     if !machine.is_guest() {
-        told.copies = seen.copies();
+        shard_duties.copies = seen.copies();
     }
-    told.sources = std::array::from_fn(|lane| seen.source(lane));
-    told.grants = seen.grants();
+    shard_duties.sources = std::array::from_fn(|lane| seen.source(lane));
+    shard_duties.grants = seen.grants();
     if duties.role == Role::Primary && duties.metric.is_some() && is_route_out {
         let peers = seen.others_reached().map(|other| (other.peer, other.boot));
-        told.announced = Some((seen.entry.term(), peers.collect()));
+        shard_duties.announced = Some((seen.entry.term(), peers.collect()));
     }
-    told
+    shard_duties
 }
 
 fn misses(duties: &Duties, others: Others<'_>) -> Misses<PeerId> {
@@ -202,7 +202,7 @@ impl<'a> SeenEntry<'a> {
             // A guest that becomes a member may have to forget its copies, and will soon be one if
             // the store is heard. The entry marks it synced once it has copies as a member.
             let stays = match is_guest {
-                true => !self.others.is_store_heard,
+                true => !self.others.is_store_reachable,
                 false => member.state == MemberState::Synced,
             };
             CopyOrder { peer, boot, lanes, is_awaited: stays && !member.is_leaving, is_guest }

@@ -184,7 +184,7 @@ pub enum RolesInput {
         shards: Vec<ShardId>,
     },
     /// Heartbeats of a peer, by its index, as the worker has them now.
-    Heard {
+    Heartbeats {
         worker: usize,
         peer_index: PeerIndex,
         signs: PeerSigns,

@@ -179,8 +179,8 @@ impl Roles {
             RolesInput::Traffic { worker, shards } => {
                 self.one_worker(worker, |it, _| it.traffic(&shards))
             }
-            RolesInput::Heard { worker, peer_index, signs } => {
-                self.one_worker(worker, |it, shared| it.heard(shared, peer_index, signs));
+            RolesInput::Heartbeats { worker, peer_index, signs } => {
+                self.one_worker(worker, |it, shared| it.on_heartbeats(shared, peer_index, signs));
             }
             RolesInput::Sides { worker, sides } => {
                 self.one_worker(worker, |it, shared| it.sides(shared, sides));
@@ -216,7 +216,7 @@ impl Roles {
                 worker.commands.push_back(WorkerCommand::SetFingerprint(fingerprint))
             });
         }
-        self.tell_all_public();
+        self.send_all_public();
         for shard in self.entry_gone.clone() {
             self.retire(shard);
         }
@@ -225,7 +225,7 @@ impl Roles {
 
     /// Sends the public addresses of all shards to the workers, which need those of other workers'
     /// shards, too.
-    fn tell_all_public(&mut self) {
+    fn send_all_public(&mut self) {
         let desired = self.shared.desired.values();
         let mut public: Vec<Ipv4Net> =
             desired.flat_map(|shard| shard.setup.nat.public.iter().copied()).collect();

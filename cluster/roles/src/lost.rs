@@ -40,7 +40,7 @@ const REPEAT_MS: u64 = 50;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NodeSigns {
     /// When one of them was last heard here; `seen_ms`: by another node.
-    pub(super) heard_ms: u64,
+    pub(super) heartbeat_ms: u64,
     pub(super) seen_ms: u64,
     /// Since when those that are heard now have been heard without a gap. `is_mute`: one of them
     /// does not report which nodes it hears.
@@ -54,10 +54,10 @@ pub(super) struct Lost {
     ticked_ms: Option<u64>,
     /// Since when no tick was late.
     awake_since_ms: u64,
-    /// Nodes that no node hears, each with the number of replicas that may act by now; `told_ms`:
-    /// when the shard roles were notified.
-    told: BTreeMap<NodeId, u64>,
-    told_ms: u64,
+    /// Nodes that no node hears, each with the number of replicas that may act by now;
+    /// `reported_ms`: when the shard roles were notified.
+    reported: BTreeMap<NodeId, u64>,
+    reported_ms: u64,
 }
 
 /// When a worker looked at its peers.
@@ -97,12 +97,12 @@ impl Roles {
             .iter()
             .map(|(node, &ms)| (node.clone(), steps(ms, &self.shared.options)))
             .collect();
-        let is_due = self.lost.told != steps || now_ms >= self.lost.told_ms + REPEAT_MS;
+        let is_due = self.lost.reported != steps || now_ms >= self.lost.reported_ms + REPEAT_MS;
         if !lost.is_empty() && is_due {
-            self.lost.told_ms = now_ms;
+            self.lost.reported_ms = now_ms;
             self.each_worker(|worker, shared| worker.primaries_lost(shared, &lost));
         }
-        self.lost.told = steps;
+        self.lost.reported = steps;
     }
 
     /// Returns the nodes that no node has heard for as long as a lone replica waits, and for how
@@ -115,9 +115,9 @@ impl Roles {
             return BTreeMap::new();
         }
         let nodes = self.node_signs();
-        let silent = nodes.iter().filter(|(_, it)| now_ms >= it.heard_ms + min_ms);
+        let silent = nodes.iter().filter(|(_, it)| now_ms >= it.heartbeat_ms + min_ms);
         let lost = silent.filter_map(|(node, it)| {
-            let since_ms = it.heard_ms.max(self.lost.awake_since_ms);
+            let since_ms = it.heartbeat_ms.max(self.lost.awake_since_ms);
             let since_ms = since_ms.max(it.seen_ms).max(self.witnessed_since(node, &nodes)?);
             let lost_ms = now_ms.saturating_sub(since_ms);
             (lost_ms >= min_ms).then(|| ((*node).clone(), lost_ms))
@@ -153,7 +153,7 @@ impl Roles {
                     continue;
                 }
                 let of_node = nodes.entry(&id.node).or_default();
-                of_node.heard_ms = of_node.heard_ms.max(signs.heard_ms);
+                of_node.heartbeat_ms = of_node.heartbeat_ms.max(signs.heartbeat_ms);
                 of_node.seen_ms = of_node.seen_ms.max(signs.seen_ms);
                 of_node.steady_since_ms = of_node.steady_since_ms.max(signs.steady_since_ms);
                 of_node.is_mute |= signs.is_mute;
@@ -183,7 +183,7 @@ impl WorkerRoles {
         };
         let shards: Vec<ShardId> = self.parts.iter().filter_map(of_lost).collect();
         for shard in shards {
-            self.tell(shared, shard, RoleEvent::PrimaryLost);
+            self.handle_event(shared, shard, RoleEvent::PrimaryLost);
         }
     }
 
@@ -198,7 +198,7 @@ impl WorkerRoles {
         let could_act = in_front.filter(|(rank, member)| {
             *rank != Rank::PRIMARY
                 && member.state == MemberState::Synced
-                && others.peers.is_heard(others.directory, &member.incarnation)
+                && others.peers.has_heartbeat(others.directory, &member.incarnation)
         });
         could_act.count() as u64
     }

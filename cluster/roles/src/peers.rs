@@ -16,7 +16,7 @@ struct RolesPeer {
     /// When the last shard released it.
     idle_since_ms: u64,
     session: Option<(PeerIndex, BootId)>,
-    heard_ms: Option<u64>,
+    heartbeat_ms: Option<u64>,
     /// The number of its node, as it was last sent to the worker.
     node: Option<u64>,
     /// When another node last heard its node, as far as was reported.
@@ -26,7 +26,7 @@ struct RolesPeer {
     /// Whether it reports which nodes it hears.
     is_witness: bool,
     /// Whether it was heard within the time of a silent primary, when it was looked at last.
-    is_heard: bool,
+    has_heartbeat: bool,
     /// Whether it was heard within the longer time after which it is gone.
     is_near: bool,
     /// When it was first needed.
@@ -53,7 +53,7 @@ pub(super) struct Met {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Silence {
     pub(super) witness_ms: u64,
-    pub(super) heard_ms: u64,
+    pub(super) heartbeat_ms: u64,
     pub(super) near_ms: u64,
     pub(super) cut_off_ms: u64,
 }
@@ -61,7 +61,7 @@ pub(super) struct Silence {
 /// The state of a peer's node, as the peer's heartbeats show it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeerNodeSigns {
-    pub(super) heard_ms: u64,
+    pub(super) heartbeat_ms: u64,
     /// When another node last heard it; 0: never.
     pub(super) seen_ms: u64,
     /// Since when it has been heard without a long gap, if it is heard now.
@@ -137,15 +137,15 @@ impl RolesPeers {
             self.by_index.remove(&peer_index.0);
         }
         self.by_index.insert(peer_index.0, peer);
-        known.heard_ms = Some(now_ms);
+        known.heartbeat_ms = Some(now_ms);
         (known.steady_since_ms, known.is_witness) = (now_ms, false);
-        (known.is_heard, known.is_near, known.is_cut_off) = (true, true, false);
+        (known.has_heartbeat, known.is_near, known.is_cut_off) = (true, true, false);
         let ended = former.map(|(_, former)| former).filter(|former| *former != boot_id);
         Some(Met { ended })
     }
 
     /// Takes heartbeats of a peer. Returns the peer if it counted as silent until now.
-    pub(super) fn heard(
+    pub(super) fn on_heartbeats(
         &mut self,
         peer_index: PeerIndex,
         signs: PeerSigns,
@@ -155,30 +155,33 @@ impl RolesPeers {
         let &id = self.by_index.get(&peer_index.0)?;
         let peer = self.peers.get_mut(&id)?;
         let at_ms = now_ms.saturating_sub(signs.silent_ms);
-        if peer.heard_ms.is_none_or(|heard_ms| at_ms >= heard_ms + limits.witness_ms) {
+        if peer.heartbeat_ms.is_none_or(|heartbeat_ms| at_ms >= heartbeat_ms + limits.witness_ms) {
             peer.steady_since_ms = at_ms;
         }
         peer.seen_ms = peer.seen_ms.max(signs.seen_ms.map(|ms| now_ms.saturating_sub(ms)));
         peer.is_witness = signs.is_witness;
-        peer.heard_ms = peer.heard_ms.max(Some(at_ms));
-        let was = (peer.is_heard, peer.is_near, peer.is_cut_off);
-        peer.is_heard |= now_ms < at_ms + limits.heard_ms;
+        peer.heartbeat_ms = peer.heartbeat_ms.max(Some(at_ms));
+        let was = (peer.has_heartbeat, peer.is_near, peer.is_cut_off);
+        peer.has_heartbeat |= now_ms < at_ms + limits.heartbeat_ms;
         peer.is_near |= now_ms < at_ms + limits.near_ms;
         peer.is_cut_off &= now_ms >= at_ms + limits.cut_off_ms;
-        (was != (peer.is_heard, peer.is_near, peer.is_cut_off)).then_some(id)
+        (was != (peer.has_heartbeat, peer.is_near, peer.is_cut_off)).then_some(id)
     }
 
     /// Returns the peers that have fallen silent, or are gone, since the last look.
     pub(super) fn fallen_silent(&mut self, now_ms: u64, limits: Silence) -> Vec<PeerId> {
         let mut silent = Vec::new();
         for (&id, peer) in &mut self.peers {
-            let is_within = |limit_ms| peer.heard_ms.is_some_and(|at_ms| now_ms < at_ms + limit_ms);
-            let is = (is_within(limits.heard_ms), is_within(limits.near_ms));
-            let last_ms = peer.heard_ms.map_or(peer.known_ms, |at_ms| at_ms.max(peer.known_ms));
+            let is_within =
+                |limit_ms| peer.heartbeat_ms.is_some_and(|at_ms| now_ms < at_ms + limit_ms);
+            let is = (is_within(limits.heartbeat_ms), is_within(limits.near_ms));
+            let last_ms = peer.heartbeat_ms.map_or(peer.known_ms, |at_ms| at_ms.max(peer.known_ms));
             let is_cut_off = now_ms >= last_ms + limits.cut_off_ms;
-            if (peer.is_heard && !is.0) || (peer.is_near && !is.1) || is_cut_off && !peer.is_cut_off
+            if (peer.has_heartbeat && !is.0)
+                || (peer.is_near && !is.1)
+                || is_cut_off && !peer.is_cut_off
             {
-                (peer.is_heard, peer.is_near) = is;
+                (peer.has_heartbeat, peer.is_near) = is;
                 peer.is_cut_off |= is_cut_off;
                 silent.push(id);
             }
@@ -188,7 +191,7 @@ impl RolesPeers {
 
     /// True if some peer that was heard is silent.
     pub(super) fn is_any_silent(&self) -> bool {
-        self.peers.values().any(|peer| !peer.is_heard && peer.heard_ms.is_some())
+        self.peers.values().any(|peer| !peer.has_heartbeat && peer.heartbeat_ms.is_some())
     }
 
     /// Returns the heartbeats of all peers that were ever heard.
@@ -198,15 +201,15 @@ impl RolesPeers {
         witness_ms: u64,
     ) -> impl Iterator<Item = (PeerId, PeerNodeSigns)> {
         self.peers.iter().filter_map(move |(&id, peer)| {
-            let heard_ms = peer.heard_ms?;
-            let is_there = now_ms < heard_ms + witness_ms;
+            let heartbeat_ms = peer.heartbeat_ms?;
+            let is_there = now_ms < heartbeat_ms + witness_ms;
             // A peer that no shard needs any more may have released this worker: its silence says
             // nothing.
             if peer.shards == 0 && !is_there {
                 return None;
             }
             let signs = PeerNodeSigns {
-                heard_ms,
+                heartbeat_ms,
                 seen_ms: peer.seen_ms.unwrap_or(0),
                 steady_since_ms: is_there.then_some(peer.steady_since_ms),
                 is_mute: is_there && !peer.is_witness,
@@ -216,8 +219,8 @@ impl RolesPeers {
     }
 
     /// True if this incarnation of a worker is heard now.
-    pub(super) fn is_heard(&self, directory: &Directory, who: &Incarnation) -> bool {
-        self.in_this_life(directory, who).is_some_and(|peer| peer.is_heard)
+    pub(super) fn has_heartbeat(&self, directory: &Directory, who: &Incarnation) -> bool {
+        self.in_this_life(directory, who).is_some_and(|peer| peer.has_heartbeat)
     }
 
     /// Returns the incarnation that was met last.
@@ -237,8 +240,8 @@ impl RolesPeers {
     }
 
     /// Returns when this incarnation of a worker was heard last.
-    pub(super) fn heard_ms(&self, directory: &Directory, who: &Incarnation) -> Option<u64> {
-        self.in_this_life(directory, who)?.heard_ms
+    pub(super) fn heartbeat_ms(&self, directory: &Directory, who: &Incarnation) -> Option<u64> {
+        self.in_this_life(directory, who)?.heartbeat_ms
     }
 
     /// True if this incarnation of a worker goes on and can be reached as far as is known: it is

@@ -59,7 +59,7 @@ pub(super) struct ShardRole {
     /// When the role began.
     pub(super) since_ms: u64,
     /// Up to when it has been handed heartbeats.
-    told_ms: u64,
+    noted_ms: u64,
     /// When the worker lost a stream, until its copy is complete again or the role has been
     /// notified.
     pub(super) lost_ms: Option<u64>,
@@ -84,7 +84,7 @@ impl ShardRole {
             comeback: ShardComebacks::default(),
             is_over: false,
             since_ms: now_ms,
-            told_ms: 0,
+            noted_ms: 0,
             lost_ms: None,
             stirred_ms: 0,
             has_packets: false,
@@ -106,12 +106,12 @@ impl ShardRole {
         let mut has_changed = false;
         let role = self.role();
         if let Some(from) = self.primary()
-            && let Some(at_ms) = others.peers.heard_ms(others.directory, from)
-            && at_ms > self.told_ms
+            && let Some(at_ms) = others.peers.heartbeat_ms(others.directory, from)
+            && at_ms > self.noted_ms
         {
             let from = from.clone();
             has_changed = self.machine.on(at_ms, RoleEvent::Heartbeat { from });
-            self.told_ms = at_ms;
+            self.noted_ms = at_ms;
         }
         match event {
             RoleEvent::Entry(_) | RoleEvent::Resumed { .. } => self.stir(now_ms),

@@ -13,10 +13,10 @@ impl Roles {
     /// by its index, is primary of.
     pub fn report(&self, load: impl Fn(usize, ShardId) -> u64) -> RolesReport {
         let mut report = RolesReport::default();
-        for (peer, is_heard) in self.workers.iter().flat_map(|worker| worker.peers.hears()) {
+        for (peer, has_heartbeat) in self.workers.iter().flat_map(|worker| worker.peers.hears()) {
             let Some(id) = self.shared.directory.worker_at(peer) else { continue };
             if id.node != self.node {
-                *report.hears.entry(id.node.clone()).or_default() |= is_heard;
+                *report.hears.entry(id.node.clone()).or_default() |= has_heartbeat;
             }
         }
         for (worker, shard, part) in self.parts() {

@@ -92,8 +92,8 @@ impl WorkerRoles {
             let Some(at) = part.machine.entry().map(|entry| entry.epoch()) else { continue };
             let Some(wanted) = &part.machine.duties().write else { continue };
             // The worker has resumed without the store. The entry may name it once the record does.
-            let is_told = shared.is_registered && shared.entries.contains_key(&shard);
-            if part.machine.has_resumed() && !is_told {
+            let is_known = shared.is_registered && shared.entries.contains_key(&shard);
+            if part.machine.has_resumed() && !is_known {
                 continue;
             }
             // The copy was complete, but what it holds of a lane whose stream is lost may be about

@@ -135,11 +135,11 @@ impl WorkerRoles {
             (TablesState::There, _) if part.is_over => {}
             (TablesState::There, Some(entry)) if is_guest => {
                 let event = RoleEvent::Guest(Box::new(entry.clone()));
-                self.tell(shared, shard, event);
+                self.handle_event(shared, shard, event);
             }
             (TablesState::There, Some(entry)) if part.machine.keeps_copies_under(entry) => {
                 let event = RoleEvent::Entry(Box::new(entry.clone()));
-                self.tell(shared, shard, event);
+                self.handle_event(shared, shard, event);
             }
             (TablesState::There, Some(_)) => self.forget(shared, shard),
             (TablesState::There, None) => {
@@ -249,7 +249,7 @@ impl WorkerRoles {
                 let part = self.part_with(shard, &TablesState::There);
                 let Some(part) = part.filter(|part| part.is_member()) else { return };
                 part.lost_ms = None;
-                self.tell(shared, shard, RoleEvent::CopyDone);
+                self.handle_event(shared, shard, RoleEvent::CopyDone);
             }
             // When its source ends, a lane copy is no worse than before, but the worker cannot
             // know: it gets time until a command names another source.
@@ -260,17 +260,17 @@ impl WorkerRoles {
                 }
             }
             WorkerEvent::Granted { shard, lane, since } => {
-                self.tell(shared, shard, RoleEvent::Granted { lane, since });
+                self.handle_event(shared, shard, RoleEvent::Granted { lane, since });
             }
             WorkerEvent::CameBack { peer, shard, epoch, state } => {
                 if let (Some(boot_id), Some(part)) =
                     (self.peers.met_boot(peer), self.parts.get_mut(&shard))
                 {
-                    part.comeback.said(peer, PeerComeback { boot_id, epoch, state });
+                    part.comeback.on_report(peer, PeerComeback { boot_id, epoch, state });
                 }
             }
             WorkerEvent::Announced { shard, term } => {
-                self.tell(shared, shard, RoleEvent::Announced { term })
+                self.handle_event(shared, shard, RoleEvent::Announced { term })
             }
         }
     }
@@ -289,11 +289,16 @@ impl WorkerRoles {
 
     /// Hands a new role what it has to know of its worker.
     fn introduce(&mut self, shared: &mut RolesShared, shard: ShardId) {
-        self.tell(shared, shard, RoleEvent::Ports(self.ports));
+        self.handle_event(shared, shard, RoleEvent::Ports(self.ports));
     }
 
     /// Hands an event to the role of a shard whose tables are there, and applies what follows.
-    pub(super) fn tell(&mut self, shared: &mut RolesShared, shard: ShardId, event: RoleEvent) {
+    pub(super) fn handle_event(
+        &mut self,
+        shared: &mut RolesShared,
+        shard: ShardId,
+        event: RoleEvent,
+    ) {
         let Some(part) = self.parts.get_mut(&shard) else { return };
         if part.tables != TablesState::There {
             return;
@@ -314,10 +319,10 @@ impl WorkerRoles {
         }
     }
 
-    fn tell_all(&mut self, shared: &mut RolesShared, event: &RoleEvent) {
+    fn handle_event_in_all(&mut self, shared: &mut RolesShared, event: &RoleEvent) {
         let shards: Vec<ShardId> = self.parts.keys().copied().collect();
         for shard in shards {
-            self.tell(shared, shard, event.clone());
+            self.handle_event(shared, shard, event.clone());
         }
     }
 
@@ -344,19 +349,20 @@ impl WorkerRoles {
             if let Some(part) = self.parts.get_mut(&shard) {
                 part.stir(shared.now_ms);
             }
-            self.tell(shared, shard, RoleEvent::Tick);
+            self.handle_event(shared, shard, RoleEvent::Tick);
             self.renew(shared, shard);
         }
     }
 
-    pub(super) fn heard(
+    pub(super) fn on_heartbeats(
         &mut self,
         shared: &mut RolesShared,
         peer_index: PeerIndex,
         signs: PeerSigns,
     ) {
         self.look.at(shared.now_ms);
-        let changed = self.peers.heard(peer_index, signs, shared.now_ms, silence(&shared.options));
+        let changed =
+            self.peers.on_heartbeats(peer_index, signs, shared.now_ms, silence(&shared.options));
         if let Some(peer) = changed {
             self.peer_changed(shared, peer);
         }
@@ -381,7 +387,7 @@ impl WorkerRoles {
         };
         if ports != self.ports {
             self.ports = ports;
-            self.tell_all(shared, &RoleEvent::Ports(ports));
+            self.handle_event_in_all(shared, &RoleEvent::Ports(ports));
         }
     }
 
@@ -394,8 +400,8 @@ impl WorkerRoles {
         shared.counters.hold_offs_total += 1;
         // The worker stalled itself, and may not have heard members that are well.
         let since_ms = shared.now_ms.saturating_sub(shared.options.gone_ms);
-        let heard = self.heard_others(shared, self.parts.keys().copied(), since_ms);
-        for &shard in &heard {
+        let shards = self.with_live_others(shared, self.parts.keys().copied(), since_ms);
+        for &shard in &shards {
             self.held_off.insert(shard);
             self.renew(shared, shard);
         }
@@ -403,18 +409,18 @@ impl WorkerRoles {
 
     /// Returns those of these shards of which another worker with a full copy was heard after that
     /// time.
-    fn heard_others(
+    fn with_live_others(
         &self,
         shared: &RolesShared,
         shards: impl Iterator<Item = ShardId>,
         since_ms: u64,
     ) -> Vec<ShardId> {
-        let is_heard = |who: &Incarnation| {
-            let heard_ms = self.peers.heard_ms(&shared.directory, who);
-            heard_ms.is_some_and(|heard_ms| heard_ms > since_ms)
+        let has_heartbeat = |who: &Incarnation| {
+            let heartbeat_ms = self.peers.heartbeat_ms(&shared.directory, who);
+            heartbeat_ms.is_some_and(|heartbeat_ms| heartbeat_ms > since_ms)
         };
         let has_others = |shard: &ShardId| {
-            self.parts.get(shard).is_some_and(|part| part.others_synced().any(is_heard))
+            self.parts.get(shard).is_some_and(|part| part.others_synced().any(has_heartbeat))
         };
         shards.filter(has_others).collect()
     }
@@ -433,7 +439,7 @@ impl WorkerRoles {
                 true => self.held_off.clone(),
                 false => {
                     let shards = self.held_off.iter().copied();
-                    self.heard_others(shared, shards, since_ms).into_iter().collect()
+                    self.with_live_others(shared, shards, since_ms).into_iter().collect()
                 }
             };
         }
@@ -451,9 +457,9 @@ impl WorkerRoles {
             let Some(part) = self.parts.get_mut(&shard) else { continue };
             let event = part.slot();
             let is_lost = part.is_stream_lost(shared.now_ms, &shared.options);
-            self.tell(shared, shard, event);
+            self.handle_event(shared, shard, event);
             if is_lost {
-                self.tell(shared, shard, RoleEvent::StreamLost);
+                self.handle_event(shared, shard, RoleEvent::StreamLost);
             }
         }
         self.look_at_held_off(shared);
@@ -472,7 +478,7 @@ fn new_machine(me: &Incarnation, shared: &RolesShared) -> RoleMachine {
 fn silence(options: &RolesOptions) -> Silence {
     Silence {
         witness_ms: options.witness_ms,
-        heard_ms: options.role.silence_ms,
+        heartbeat_ms: options.role.silence_ms,
         near_ms: options.gone_ms,
         cut_off_ms: options.cut_off_ms,
     }

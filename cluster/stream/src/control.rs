@@ -115,12 +115,12 @@ pub(crate) fn emit_comebacks(
         return 0;
     }
     let turn = if turn < comebacks.len() { turn } else { 0 };
-    let told = &comebacks[turn..comebacks.len().min(turn + COMEBACKS_MAX)];
-    writer.u8(COMEBACKS).u8((told.len() * COMEBACK_LEN) as u8);
-    for comeback in told {
+    let listed = &comebacks[turn..comebacks.len().min(turn + COMEBACKS_MAX)];
+    writer.u8(COMEBACKS).u8((listed.len() * COMEBACK_LEN) as u8);
+    for comeback in listed {
         writer.u32(comeback.shard.0).u8(comeback.state as u8).u64(comeback.epoch);
     }
-    turn + told.len()
+    turn + listed.len()
 }
 
 /// Comebacks as received; those of an unknown state are skipped.
@@ -248,22 +248,23 @@ mod tests {
 
     #[test]
     fn sightings_read_back_equal_and_a_partial_one_is_skipped() {
-        let told = [Sighting { node: 1 << 60, silent_ms: 3 }, Sighting { node: 7, silent_ms: 199 }];
+        let listed =
+            [Sighting { node: 1 << 60, silent_ms: 3 }, Sighting { node: 7, silent_ms: 199 }];
         let mut buffer = [0; CONTROL_LEN_MAX];
         for count in 0..=2 {
             let mut writer = ByteWriter::new(&mut buffer);
-            emit_sightings(&told[..count], &mut writer);
+            emit_sightings(&listed[..count], &mut writer);
             let length = writer.len();
             let Some(Field::Sightings(read)) = fields(&buffer[..length]).next() else {
                 panic!("an empty field of sightings is sent, too");
             };
-            assert_eq!(read.iter().collect::<Vec<_>>(), told[..count]);
+            assert_eq!(read.iter().collect::<Vec<_>>(), listed[..count]);
         }
         buffer[1] -= 1;
         let Some(Field::Sightings(read)) = fields(&buffer).next() else {
             panic!("the body has the field")
         };
-        assert_eq!(read.iter().collect::<Vec<_>>(), told[..1]);
+        assert_eq!(read.iter().collect::<Vec<_>>(), listed[..1]);
     }
 
     #[test]
@@ -281,10 +282,10 @@ mod tests {
             let mut writer = ByteWriter::new(&mut buffer);
             turn = emit_comebacks(&all, turn, &mut writer);
             let length = writer.len();
-            let Some(Field::Comebacks(told)) = fields(&buffer[..length]).next() else {
+            let Some(Field::Comebacks(listed)) = fields(&buffer[..length]).next() else {
                 panic!("the body has the field")
             };
-            read.extend(told.iter());
+            read.extend(listed.iter());
         }
         assert_eq!(read, all);
         let mut buffer = [0; CONTROL_LEN_MAX];
@@ -297,9 +298,9 @@ mod tests {
         assert_eq!(emit_comebacks(&[], 5, &mut writer), 0);
         // A state of a later build.
         buffer[2 + 4] = 99;
-        let Some(Field::Comebacks(told)) = fields(&buffer).next() else {
+        let Some(Field::Comebacks(listed)) = fields(&buffer).next() else {
             panic!("the body has the field")
         };
-        assert_eq!(told.iter().collect::<Vec<_>>(), all[1..16]);
+        assert_eq!(listed.iter().collect::<Vec<_>>(), all[1..16]);
     }
 }

@@ -80,7 +80,7 @@ pub(crate) struct StreamPeer {
     pub(crate) hasten_due_us: u64,
     pub(crate) hastened_us: u64,
     /// Windows were small when they were last sent.
-    pub(crate) told_little_room: bool,
+    pub(crate) announced_little_room: bool,
     /// The peer's node, by a number that all nodes know it by. None: not set.
     pub(crate) node: Option<u64>,
     /// The sighting that its next heartbeat begins with.
@@ -214,7 +214,7 @@ impl StreamEndpoint {
             acknowledgement_due_us: u64::MAX,
             hasten_due_us: u64::MAX,
             hastened_us: 0,
-            told_little_room: false,
+            announced_little_room: false,
             node: None,
             sighting: 0,
             comeback: 0,
@@ -334,7 +334,7 @@ impl StreamEndpoint {
     /// # Panics
     /// If the body is too long.
     #[inline]
-    pub fn tell(
+    pub fn append_untracked(
         &mut self,
         peers: &[PeerIndex],
         lane: Lane,

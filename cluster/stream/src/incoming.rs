@@ -84,7 +84,7 @@ impl StreamEndpoint {
         let options = &self.setting.options;
         match header.kind {
             DatagramKind::Hello => {
-                if peer.link.hear_hello(header, datagram, &self.setting, now_us)? {
+                if peer.link.on_hello(header, datagram, &self.setting, now_us)? {
                     self.session_begins(index, sink);
                 }
                 Ok(Received::Stream)

@@ -81,7 +81,7 @@ pub(crate) struct PeerLink {
     /// The part of the fingerprint in which the peer's last HELLO differed.
     pub(crate) difference: Option<FingerprintPart>,
     /// When something authentic of a session came, or when the peer was added.
-    pub(crate) heard_us: u64,
+    pub(crate) received_us: u64,
     pub(crate) hello_due_us: u64,
     handshake: Handshake,
     hello_sent_us: Option<u64>,
@@ -105,7 +105,7 @@ impl PeerLink {
             round_trip: RoundTrip::new(&setting.options),
             counters: PeerCounters::default(),
             difference: None,
-            heard_us: now_us,
+            received_us: now_us,
             hello_due_us: now_us,
             handshake: Handshake::new(
                 setting.options.versions.clone(),
@@ -120,7 +120,7 @@ impl PeerLink {
     }
 
     pub(crate) fn silent_us(&self, now_us: u64) -> u64 {
-        now_us.saturating_sub(self.heard_us)
+        now_us.saturating_sub(self.received_us)
     }
 
     /// Takes new cluster keys. Sessions of a removed key end; others are replaced.
@@ -280,7 +280,7 @@ impl PeerLink {
             .open(header.number, header.is_encrypted, datagram)
             .ok_or(DatagramRefusal::BadMac)?;
         session.window.note(header.number);
-        self.note_heard(options, now_us);
+        self.note_received(options, now_us);
         body.strip_prefix(mark(header.version)).ok_or(DatagramRefusal::Malformed)
     }
 
@@ -303,16 +303,16 @@ impl PeerLink {
         DatagramRefusal::NoSession
     }
 
-    fn note_heard(&mut self, options: &StreamOptions, now_us: u64) {
+    fn note_received(&mut self, options: &StreamOptions, now_us: u64) {
         let beats = self.silent_us(now_us) / options.heartbeat_us;
         // A heartbeat may be late by up to its own interval.
         self.counters.heartbeats_missed += beats.saturating_sub(1);
         self.counters.datagrams_received += 1;
-        self.heard_us = now_us;
+        self.received_us = now_us;
     }
 
     /// Takes a HELLO. Returns whether a session was set up.
-    pub(crate) fn hear_hello(
+    pub(crate) fn on_hello(
         &mut self,
         header: &DatagramHeader,
         datagram: &mut [u8],
@@ -353,12 +353,12 @@ impl PeerLink {
         let is_wanted =
             !self.session.as_ref().is_some_and(|session| is_alive && session.is_of(key));
         let session = &mut self.session;
-        let (heard, is_due) =
-            self.handshake.heard(&hello, self.worker, key, context, session, is_wanted);
+        let (outcome, is_due) =
+            self.handshake.on_hello(&hello, self.worker, key, context, session, is_wanted);
         if is_due {
             self.hello_soon(now_us);
         }
-        match heard {
+        match outcome {
             HelloOutcome::Nothing => Ok(false),
             HelloOutcome::Version => Err(DatagramRefusal::Version),
             HelloOutcome::Differs(part) => {
@@ -371,7 +371,7 @@ impl PeerLink {
                 self.ended[0] = before.unwrap_or(0);
                 self.difference = None;
                 self.counters.sessions += 1;
-                self.note_heard(options, now_us);
+                self.note_received(options, now_us);
                 if !is_due {
                     self.hello_due_us = u64::MAX;
                 }

@@ -110,7 +110,7 @@ impl OwnLane {
 
 impl StreamPeer {
     fn is_anything_due(&mut self, now_us: u64, window: u16) -> bool {
-        if self.told_little_room && window >= LITTLE_ROOM {
+        if self.announced_little_room && window >= LITTLE_ROOM {
             self.heartbeat_due_us = 0;
         }
         let is_session_due = now_us >= self.heartbeat_due_us
@@ -193,7 +193,7 @@ impl StreamPeer {
             self.comeback = emit_comebacks(&setting.comebacks, self.comeback, &mut writer);
         }
         let length = writer.len();
-        self.told_little_room = window < LITTLE_ROOM;
+        self.announced_little_room = window < LITTLE_ROOM;
         if is_heartbeat {
             self.heartbeat_due_us = exit.now_us + setting.options.heartbeat_us;
         }

@@ -181,7 +181,7 @@ impl Handshake {
     /// Takes an authentic HELLO of the peer; `key` is the cluster key that opened it. `is_wanted`:
     /// a HELLO that knows nothing of us is answered. Returns its outcome and whether a HELLO is
     /// due.
-    pub(crate) fn heard(
+    pub(crate) fn on_hello(
         &mut self,
         hello: &Hello,
         worker: PeerId,

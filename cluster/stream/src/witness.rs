@@ -17,7 +17,7 @@ use crate::endpoint::{StreamEndpoint, StreamPeer};
 use crate::identity::PeerIndex;
 
 /// A node that was silent for longer is not reported, in microseconds.
-const TOLD_US: u64 = 1_000_000;
+const SILENT_MAX_US: u64 = 1_000_000;
 
 /// Heartbeat state of one peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ pub struct PeerSigns {
 struct WitnessNode {
     node: u64,
     /// When one of its workers was heard here; 0: none was.
-    heard_us: u64,
+    received_us: u64,
     /// When a worker of another node heard one of them.
     seen_us: Option<u64>,
 }
@@ -66,7 +66,7 @@ impl PeerNodes {
     pub(crate) fn look(&mut self, peers: &[Option<StreamPeer>]) {
         for peer in peers.iter().flatten().filter(|peer| peer.boot.is_some()) {
             if let Some(node) = peer.node.and_then(|node| self.get_mut(node)) {
-                node.heard_us = node.heard_us.max(peer.link.heard_us);
+                node.received_us = node.received_us.max(peer.link.received_us);
             }
         }
     }
@@ -80,7 +80,7 @@ impl PeerNodes {
         now_us: u64,
         writer: &mut ByteWriter<'_>,
     ) -> usize {
-        let mut told = [Sighting { node: 0, silent_ms: 0 }; SIGHTINGS_MAX];
+        let mut listed = [Sighting { node: 0, silent_ms: 0 }; SIGHTINGS_MAX];
         let (mut count, mut looked) = (0, 0);
         let turn = if turn < self.nodes.len() { turn } else { 0 };
         for it in self.nodes[turn..].iter().chain(&self.nodes[..turn]) {
@@ -88,13 +88,13 @@ impl PeerNodes {
                 break;
             }
             looked += 1;
-            let silent_us = now_us.saturating_sub(it.heard_us);
-            if it.heard_us > 0 && silent_us < TOLD_US && Some(it.node) != receiver {
-                told[count] = Sighting { node: it.node, silent_ms: (silent_us / 1000) as u16 };
+            let silent_us = now_us.saturating_sub(it.received_us);
+            if it.received_us > 0 && silent_us < SILENT_MAX_US && Some(it.node) != receiver {
+                listed[count] = Sighting { node: it.node, silent_ms: (silent_us / 1000) as u16 };
                 count += 1;
             }
         }
-        emit_sightings(&told[..count], writer);
+        emit_sightings(&listed[..count], writer);
         (turn + looked) % self.nodes.len().max(1)
     }
 }
@@ -114,7 +114,7 @@ impl StreamEndpoint {
         witness.nodes.retain(|it| is_named(it.node));
         for node in peers.iter().flatten().filter_map(|peer| peer.node) {
             if let Err(position) = witness.position(node) {
-                witness.nodes.insert(position, WitnessNode { node, heard_us: 0, seen_us: None });
+                witness.nodes.insert(position, WitnessNode { node, received_us: 0, seen_us: None });
             }
         }
     }

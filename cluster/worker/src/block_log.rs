@@ -6,7 +6,7 @@ use weir_nat_log::{AssignedBlock, BlockRecord, BlockRecordKind};
 
 /// Returns the same event, with addresses as the log writes them.
 pub fn to_log(event: &weir_nat::BlockEvent) -> BlockRecord {
-    use weir_nat::BlockEventKind as Told;
+    use weir_nat::BlockEventKind;
     let block = |block: weir_nat::HomeBlock| AssignedBlock {
         subscriber: Ipv4Addr::from(block.subscriber),
         gre_key: block.gre_key,
@@ -15,12 +15,14 @@ pub fn to_log(event: &weir_nat::BlockEvent) -> BlockRecord {
         port_last: block.port_last,
     };
     let kind = match event.kind {
-        Told::Taken { before } => BlockRecordKind::Taken { before: before.map(|epoch| epoch.0) },
-        Told::Left => BlockRecordKind::Left,
-        Told::Allocated(it) => BlockRecordKind::Allocated(block(it)),
-        Told::Released(it) => BlockRecordKind::Released(block(it)),
-        Told::Held(it) => BlockRecordKind::Held { block: block(it), since: None },
-        Told::Listed { blocks, from } => BlockRecordKind::Listed { blocks, from },
+        BlockEventKind::Taken { before } => {
+            BlockRecordKind::Taken { before: before.map(|epoch| epoch.0) }
+        }
+        BlockEventKind::Left => BlockRecordKind::Left,
+        BlockEventKind::Allocated(it) => BlockRecordKind::Allocated(block(it)),
+        BlockEventKind::Released(it) => BlockRecordKind::Released(block(it)),
+        BlockEventKind::Held(it) => BlockRecordKind::Held { block: block(it), since: None },
+        BlockEventKind::Listed { blocks, from } => BlockRecordKind::Listed { blocks, from },
     };
     let (shard, epoch) = (event.shard.0, event.epoch.0);
     BlockRecord { shard, lane: event.lane, epoch, index: event.index, kind }

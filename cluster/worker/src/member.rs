@@ -115,7 +115,7 @@ impl<L: RolesLink> ClusterMember<L> {
         let committed = self.replication.committed(now_us, engine.nat());
         engine.release_committed(committed, engine_now(now), out);
         turn.is_holding = engine.held() > 0;
-        turn.is_busy |= self.tell();
+        turn.is_busy |= self.report_events();
         if now.saturating_sub(self.slot_began) >= SLOT {
             self.slot_began = now;
             self.end_slot(now_us, engine);
@@ -146,19 +146,19 @@ impl<L: RolesLink> ClusterMember<L> {
 
     /// Reports events. Returns whether there were any.
     #[inline]
-    fn tell(&mut self) -> bool {
-        let mut told = 0;
+    fn report_events(&mut self) -> bool {
+        let mut reported = 0;
         // An event without room stays where a later one of the same shard or peer can replace it.
-        while told < NEWS_PER_TURN && self.link.has_room() {
+        while reported < NEWS_PER_TURN && self.link.has_room() {
             let Some(news) = self.replication.next_news() else { break };
-            self.tell_one(news);
-            told += 1;
+            self.report_event(news);
+            reported += 1;
         }
-        told > 0
+        reported > 0
     }
 
     #[cold]
-    fn tell_one(&mut self, news: WorkerEvent) {
+    fn report_event(&mut self, news: WorkerEvent) {
         let shard_index = match &news {
             WorkerEvent::ShardAdded(shard) => self.replication.index_of(*shard),
             _ => None,

@@ -169,7 +169,7 @@ impl Operator {
     ///
     /// # Errors
     /// When etcd could not be written.
-    pub async fn say_ended(
+    pub async fn declare_ended(
         &self,
         node: &NodeId,
         boot_ids: &[BootId],

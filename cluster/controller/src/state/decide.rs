@@ -60,10 +60,10 @@ impl Controller {
         for change in self.lives.cut_off_changes(&self.options, now) {
             let line =
                 if change.is_cut_off { DecisionLine::NodeWorse } else { DecisionLine::NodeBetter };
-            self.journal.tell(line, Some(&change.node), &change.what, &change.why);
+            self.journal.append(line, Some(&change.node), &change.what, &change.why);
         }
         let fleet = Fleet::of(&self.view, &self.lives, copies, &self.options, now);
-        self.tell_lives(&fleet);
+        self.log_liveness(&fleet);
         let control = self.view.control();
         let mut gates = self.gates(control.as_ref());
         if self.view.meta.is_none() && !self.is_restored {
@@ -288,9 +288,9 @@ impl Controller {
     }
 
     /// Adds an event for each node whose liveness has changed.
-    fn tell_lives(&mut self, fleet: &Fleet) {
+    fn log_liveness(&mut self, fleet: &Fleet) {
         for (node, standing) in &fleet.standings {
-            let before = self.told.insert(node.clone(), standing.liveness);
+            let before = self.reported.insert(node.clone(), standing.liveness);
             if before == Some(standing.liveness)
                 || before.is_none() && standing.liveness == Liveness::Alive
             {
@@ -300,8 +300,8 @@ impl Controller {
             let why =
                 if standing.liveness == Liveness::Alive { "registered" } else { &standing.why };
             let line = DecisionLine::of_life(standing.liveness);
-            self.journal.tell(line, Some(node), &what, why);
+            self.journal.append(line, Some(node), &what, why);
         }
-        self.told.retain(|node, _| fleet.standings.contains_key(node));
+        self.reported.retain(|node, _| fleet.standings.contains_key(node));
     }
 }

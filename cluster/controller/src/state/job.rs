@@ -7,7 +7,7 @@ use weir_map::allocate::{PlanStep, PlannedChange as ShardChange};
 use weir_map::map::Transition;
 use weir_map::{Incarnation, NodeId, ShardEntry, ShardId};
 
-use super::journal::{ALONG_MAX, Telling};
+use super::journal::{ALONG_MAX, PendingEvent};
 use super::kind::StepKind;
 use super::lives::worker_views;
 use super::log_lines::DecisionLine;
@@ -47,7 +47,7 @@ pub(super) enum Job {
 }
 
 /// The swaps of a job, and its event if it has one.
-type WrittenSwaps = (Vec<Swap>, Option<Telling>);
+type WrittenSwaps = (Vec<Swap>, Option<PendingEvent>);
 
 /// A transaction to be written.
 #[derive(Debug, Default)]
@@ -56,7 +56,7 @@ pub(super) struct JobBatch {
     /// Number of waiting events that it includes.
     pub(super) along: usize,
     /// The events of the decisions in it.
-    pub(super) decided: Vec<Telling>,
+    pub(super) decided: Vec<PendingEvent>,
     /// Its steps, if they may be retried.
     pub(super) steps: Vec<Job>,
 }
@@ -66,21 +66,21 @@ impl Controller {
     /// decides again.
     pub(super) fn next_write(&mut self, now: ControllerTime) -> Option<JobBatch> {
         let mut batch = JobBatch::default();
-        let mut tellings = Vec::new();
+        let mut pending_events = Vec::new();
         while let Some(job) = self.jobs.pop_front() {
             let (is_step, is_move) = match &job {
                 Job::Step { kind, .. } => (true, kind.is_move()),
                 _ => (false, false),
             };
             // A move is counted when it is tried, so it is written alone.
-            let goes_along = is_step && !is_move && self.has_room(&batch, tellings.len());
-            if !tellings.is_empty() && !goes_along {
+            let goes_along = is_step && !is_move && self.has_room(&batch, pending_events.len());
+            if !pending_events.is_empty() && !goes_along {
                 self.jobs.push_front(job);
                 break;
             }
-            let Some((swaps, telling)) = self.written_by(&job, now) else { continue };
+            let Some((swaps, pending)) = self.written_by(&job, now) else { continue };
             add(&mut batch.swaps, swaps);
-            tellings.extend(telling);
+            pending_events.extend(pending);
             if is_move {
                 self.pace.begin(now);
             }
@@ -92,9 +92,10 @@ impl Controller {
         if batch.swaps.is_empty() && self.journal.is_empty() {
             return None;
         }
-        let (events, along) = self.journal.swaps(&tellings, &self.view, &self.options.name, now);
+        let (events, along) =
+            self.journal.swaps(&pending_events, &self.view, &self.options.name, now);
         batch.swaps.extend(events);
-        (batch.along, batch.decided) = (along, tellings);
+        (batch.along, batch.decided) = (along, pending_events);
         Some(batch)
     }
 
@@ -111,7 +112,7 @@ impl Controller {
                 let swap = self.put(Key::Meta, &Meta { format: FORMAT, cluster_id });
                 Some((
                     vec![swap],
-                    Some(say(
+                    Some(pending_event(
                         DecisionLine::Ordered,
                         "the cluster begins",
                         "it had no identity yet",
@@ -125,7 +126,10 @@ impl Controller {
                 let freeze = Some(FreezeOrder { order, why: why.into(), is_total: true });
                 let control = Control { freeze, ..self.view.control().unwrap_or_default() };
                 let swap = self.put(Key::Control, &control);
-                Some((vec![swap], Some(say(DecisionLine::Frozen, "everything is frozen", why))))
+                Some((
+                    vec![swap],
+                    Some(pending_event(DecisionLine::Frozen, "everything is frozen", why)),
+                ))
             }
             Job::Rebase { shard, entry, doubts } => Some(self.rebase_swaps(*shard, entry, doubts)),
             Job::DropFence(node) => self.drop_fence(node),
@@ -134,7 +138,10 @@ impl Controller {
                 let order = control.rebalance.take()?;
                 let swap = self.put(Key::Control, &control);
                 let why = format!("asked for by {}, and nothing is left to do", order.by);
-                Some((vec![swap], Some(say(DecisionLine::Ordered, "the map is balanced", &why))))
+                Some((
+                    vec![swap],
+                    Some(pending_event(DecisionLine::Ordered, "the map is balanced", &why)),
+                ))
             }
             Job::EndRebase => {
                 let mut control = self.view.control()?;
@@ -143,17 +150,24 @@ impl Controller {
                 let why = format!("asked for by {}", order.by);
                 Some((
                     vec![swap],
-                    Some(say(DecisionLine::Ordered, "nothing is left to go on by order", &why)),
+                    Some(pending_event(
+                        DecisionLine::Ordered,
+                        "nothing is left to go on by order",
+                        &why,
+                    )),
                 ))
             }
             Job::Retire(shard) => {
                 let key = Key::Shard(*shard);
                 let expected = Some(self.view.revision(&key)?);
                 let swap = Swap { key, expected, change: SwapChange::Delete };
-                let mut telling =
-                    say(DecisionLine::Retired, "the shard is retired", "not desired, and told to");
-                telling.shard = Some(*shard);
-                Some((vec![swap, self.keep(Key::Desired)], Some(telling)))
+                let mut pending = pending_event(
+                    DecisionLine::Retired,
+                    "the shard is retired",
+                    "not desired, and told to",
+                );
+                pending.shard = Some(*shard);
+                Some((vec![swap, self.keep(Key::Desired)], Some(pending)))
             }
             Job::EndRetire(done) => {
                 let mut control = self.view.control()?;
@@ -190,7 +204,7 @@ impl Controller {
         swaps.insert(0, Swap { expected: self.view.revision(&key), key, change });
         let (node, shard) = (words::node_of(&step.change), Some(step.shard));
         let line = DecisionLine::of_step(&step.change, kind);
-        Some((swaps, Some(Telling { node, shard, what, why, is_move: kind.is_move(), line })))
+        Some((swaps, Some(PendingEvent { node, shard, what, why, is_move: kind.is_move(), line })))
     }
 
     /// Returns the conditions under which the incarnation that the transition ends has certainly
@@ -225,7 +239,7 @@ impl Controller {
     }
 
     /// Returns the event that a cluster file is taken, if this is the first report decided on it.
-    fn taken_with(&self, report: &LeaderReport) -> Option<Telling> {
+    fn taken_with(&self, report: &LeaderReport) -> Option<PendingEvent> {
         let before = self.view.report.as_ref().and_then(|held| held.value.as_ref());
         if before.and_then(|before| before.desired) == report.desired {
             return None;
@@ -234,7 +248,7 @@ impl Controller {
         let (shards, replicas) = (desired.shards.len(), desired.cluster.replicas);
         let what = format!("a cluster file is taken: shards: {shards}, replicas: {replicas}");
         let why = desired.applied.as_ref().map(|applied| format!("applied by {}", applied.by));
-        Some(say(
+        Some(pending_event(
             DecisionLine::Ordered,
             &what,
             &why.unwrap_or_else(|| "it was written by hand".to_owned()),
@@ -247,13 +261,13 @@ impl Controller {
         let intent = Intent { fence: None, ..self.view.intent(node)?.clone() };
         let change =
             if intent.is_empty() { SwapChange::Delete } else { SwapChange::Put(json(&intent)) };
-        let mut telling = say(
+        let mut pending = pending_event(
             DecisionLine::Ordered,
             "the fence is done",
             "no shard names what has ended any more",
         );
-        telling.node = Some(node.clone());
-        Some((vec![Swap { key, expected, change }], Some(telling)))
+        pending.node = Some(node.clone());
+        Some((vec![Swap { key, expected, change }], Some(pending)))
     }
 
     fn put(&self, key: Key, value: &impl Serialize) -> Swap {
@@ -280,9 +294,9 @@ fn add(all: &mut Vec<Swap>, swaps: Vec<Swap>) {
     }
 }
 
-pub(super) fn say(line: DecisionLine, what: &str, why: &str) -> Telling {
+pub(super) fn pending_event(line: DecisionLine, what: &str, why: &str) -> PendingEvent {
     let (what, why) = (what.to_owned(), why.to_owned());
-    Telling { node: None, shard: None, what, why, is_move: false, line }
+    PendingEvent { node: None, shard: None, what, why, is_move: false, line }
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {

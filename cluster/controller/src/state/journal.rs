@@ -23,7 +23,7 @@ const NUMBER_MAX: u64 = 1 << 63;
 
 /// An event that has no number yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Telling {
+pub(super) struct PendingEvent {
     pub(super) node: Option<NodeId>,
     pub(super) shard: Option<ShardId>,
     pub(super) what: String,
@@ -35,11 +35,11 @@ pub(super) struct Telling {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct EventJournal {
-    waiting: VecDeque<Telling>,
+    waiting: VecDeque<PendingEvent>,
 }
 
 impl EventJournal {
-    pub(super) fn tell(
+    pub(super) fn append(
         &mut self,
         line: DecisionLine,
         node: Option<&NodeId>,
@@ -51,7 +51,7 @@ impl EventJournal {
         }
         let (what, why) = (what.to_owned(), why.to_owned());
         let node = node.cloned();
-        self.waiting.push_back(Telling { node, shard: None, what, why, is_move: false, line });
+        self.waiting.push_back(PendingEvent { node, shard: None, what, why, is_move: false, line });
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -66,7 +66,7 @@ impl EventJournal {
     /// the former.
     pub(super) fn swaps(
         &self,
-        decided: &[Telling],
+        decided: &[PendingEvent],
         view: &View,
         by: &str,
         now: ControllerTime,
@@ -76,17 +76,17 @@ impl EventJournal {
         let numbers = readable.map(|event| event.number).filter(|number| *number <= NUMBER_MAX);
         let last = numbers.max().unwrap_or(0);
         let along = self.waiting.iter().take(ALONG_MAX);
-        let swaps = along.chain(decided).cloned().zip(last + 1..).map(|(telling, number)| {
+        let swaps = along.chain(decided).cloned().zip(last + 1..).map(|(pending, number)| {
             let key = Key::Event((number % u64::from(EVENTS_MAX)) as u32);
             let event = EventRecord {
                 number,
                 at_ms: now.unix_ms,
                 by: by.to_owned(),
-                node: telling.node.map(|node| node.to_string()),
-                shard: telling.shard.map(|shard| shard.0),
-                what: telling.what,
-                why: telling.why,
-                is_move: telling.is_move,
+                node: pending.node.map(|node| node.to_string()),
+                shard: pending.shard.map(|shard| shard.0),
+                what: pending.what,
+                why: pending.why,
+                is_move: pending.is_move,
             };
             let value = serde_json::to_vec(&event).expect("texts and numbers serialize to JSON");
             Swap { expected: view.revision(&key), key, change: SwapChange::Put(value) }
@@ -96,7 +96,7 @@ impl EventJournal {
     }
 
     /// Takes the first `count` waiting events: they are written.
-    pub(super) fn written(&mut self, count: usize) -> impl Iterator<Item = Telling> + '_ {
+    pub(super) fn written(&mut self, count: usize) -> impl Iterator<Item = PendingEvent> + '_ {
         self.waiting.drain(..count.min(self.waiting.len()))
     }
 }

@@ -64,13 +64,13 @@ impl Lives {
         let life = self.all.entry(node.clone()).or_default();
         let before = life.record.as_ref().map(|record| record.boot_id.clone());
         let is_restart = record.is_some_and(|record| before.is_some_and(|it| it != record.boot_id));
-        if life.absent_since_ms.is_none() && is_restart && !life.said_so() {
+        if life.absent_since_ms.is_none() && is_restart && !life.has_announced_end() {
             // The key was gone too shortly for the mirror to report it.
             life.lose(options, now);
         }
         if life.absent_since_ms.take().is_some() || is_restart {
             life.cut_off = CutOff::begun(now);
-            if !life.said_so() {
+            if !life.has_announced_end() {
                 life.trial_until_ms = now.monotonic_ms + life.trial_ms(options);
             }
         }
@@ -90,7 +90,7 @@ impl Lives {
     ) {
         let life = self.all.entry(node.clone()).or_default();
         life.absent_since_ms.get_or_insert(now.monotonic_ms);
-        if is_loss && !life.said_so() {
+        if is_loss && !life.has_announced_end() {
             life.lose(options, now);
         }
     }
@@ -145,15 +145,15 @@ impl Lives {
 
     /// Takes a report. Returns whether a side of one of the node's workers, or of its BIRD, has
     /// gone down or come back since the node's last report.
-    pub(super) fn hear(&mut self, report: &NodeReport, now: ControllerTime) -> bool {
+    pub(super) fn on_report(&mut self, report: &NodeReport, now: ControllerTime) -> bool {
         for (about, &is_heard) in &report.hears {
             if let Some(life) = self.all.get_mut(about) {
                 life.hears.insert(report.node.clone(), (is_heard, now.monotonic_ms));
             }
         }
         let Some(life) = self.all.get_mut(&report.node) else { return false };
-        let has_side_changed = life.cut_off.hear(report, now);
-        let has_bird_changed = life.cut_off.hear_bird(report);
+        let has_side_changed = life.cut_off.on_report(report, now);
+        let has_bird_changed = life.cut_off.on_bird_report(report);
         if has_bird_changed {
             self.bird_changed_ms = Some(now.monotonic_ms);
         }
@@ -217,7 +217,7 @@ impl Lives {
 
 impl NodeHistory {
     /// True if the node announced its end.
-    fn said_so(&self) -> bool {
+    fn has_announced_end(&self) -> bool {
         self.record.as_ref().is_some_and(|record| record.is_stopping)
     }
 

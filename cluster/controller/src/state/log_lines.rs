@@ -10,7 +10,7 @@ use weir_map::map::Transition;
 
 use super::Controller;
 use super::decide::Sight;
-use super::journal::Telling;
+use super::journal::PendingEvent;
 use super::kind::StepKind;
 use super::time::ControllerTime;
 use super::words;
@@ -67,8 +67,8 @@ impl DecisionLine {
 }
 
 /// Logs a decision that is written to etcd.
-pub(super) fn log(telling: &Telling) {
-    let Telling { line, node, shard, what, why, .. } = telling;
+pub(super) fn log(pending: &PendingEvent) {
+    let PendingEvent { line, node, shard, what, why, .. } = pending;
     let node = node.as_ref().map(tracing::field::display);
     let shard = shard.map(|shard| shard.0);
     match line {

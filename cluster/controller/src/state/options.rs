@@ -30,7 +30,7 @@ pub struct ControllerOptions {
     /// 2,000.
     pub bird_settle_ms: u64,
     /// Time after its registration in which a node need not be heard. Default 10,000.
-    pub unheard_at_first_ms: u64,
+    pub unreachable_at_first_ms: u64,
     /// Trial of a node that came back twice: it gets no shards for this long; twice as long each
     /// further time. Default 30 s.
     pub trial_first_ms: u64,
@@ -60,7 +60,7 @@ impl ControllerOptions {
             report_max_ms: 5_000,
             cut_off_after_ms: 3_000,
             bird_settle_ms: 2_000,
-            unheard_at_first_ms: 10_000,
+            unreachable_at_first_ms: 10_000,
             trial_first_ms: 30_000,
             trial_max_ms: 15 * 60_000,
             calm_ms: 60 * 60_000,

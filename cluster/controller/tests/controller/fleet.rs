@@ -6,7 +6,7 @@ mod nodes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_controller::records::*;
-use weir_controller::state::ControllerEvent as Input;
+use weir_controller::state::ControllerEvent;
 use weir_controller::state::{Controller, ControllerAction, ControllerOptions, ControllerTime};
 use weir_etcd::{Key, MirrorEvent, NodeId, NodeRecord, Outcome, Swap, WorkerRecord};
 use weir_map::*;
@@ -171,7 +171,7 @@ impl World {
 
     /// Performs the last action of a process that ends by itself: it states the end of its own
     /// incarnations.
-    pub(crate) fn say_ended(&mut self, node: usize) {
+    pub(crate) fn declare_ended(&mut self, node: usize) {
         let order = OrderAuthor { by: format!("n{node}"), at_ms: UNIX_MS + self.ms };
         let fence = Some(FenceOrder { order, boot_ids: self.nodes[node].boots.clone() });
         self.set_intent(node, &Intent { fence, ..self.intent(node) });
@@ -195,7 +195,7 @@ impl World {
     /// True if replication streams reach the worker's node, and its streams reach others.
     fn is_in_touch(&self, who: &Incarnation) -> bool {
         let node = self.nodes.iter().find(|node| node.boots.contains(&who.boot_id));
-        node.is_some_and(|node| node.is_up && !node.is_unheard && !node.is_deaf)
+        node.is_some_and(|node| node.is_up && !node.is_unreachable && !node.is_deaf)
     }
 
     pub(crate) fn entries(&self) -> Vec<(u32, ShardEntry)> {
@@ -285,7 +285,7 @@ impl World {
     /// Elects `controller`; the former leader learns it only when `depose` is called for it.
     pub(crate) fn elect(&mut self, controller: usize) {
         let revision = self.etcd.elect(controller);
-        self.tell(controller, ControllerEvent::Elected(revision));
+        self.handle(controller, ControllerEvent::Elected(revision));
     }
 
     pub(crate) fn depose(&mut self, controller: usize) {
@@ -293,7 +293,7 @@ impl World {
             self.etcd.leader = None;
             self.etcd.delete(Key::Leader);
         }
-        self.tell(controller, ControllerEvent::Deposed);
+        self.handle(controller, ControllerEvent::Deposed);
     }
 
     /// Delivers up to `count` changes through its mirror.
@@ -307,13 +307,13 @@ impl World {
                 None => drop(running.seen.remove(&change.0)),
             }
             let event = FakeEtcd::mirror_event(change);
-            self.tell(controller, ControllerEvent::Mirror(event));
+            self.handle(controller, ControllerEvent::Mirror(event));
         }
     }
 
     /// Passes an event to a controller, and carries out its action; the answer is available at
     /// once.
-    pub(crate) fn tell(&mut self, controller: usize, input: ControllerEvent) {
+    pub(crate) fn handle(&mut self, controller: usize, input: ControllerEvent) {
         let now = self.now();
         let actions = self.controllers[controller].controller.handle(input, now);
         assert!(actions.len() <= 1, "a controller has one action under way");
@@ -334,7 +334,7 @@ impl World {
     /// Delivers the next answer that a controller waits for. True if there was one.
     pub(crate) fn answer(&mut self, controller: usize) -> bool {
         let Some(answer) = self.controllers[controller].answer.pop_front() else { return false };
-        self.tell(controller, answer);
+        self.handle(controller, answer);
         true
     }
 
@@ -363,8 +363,8 @@ impl World {
         self.ms += ms;
         for controller in 0..self.controllers.len() {
             self.deliver(controller, usize::MAX);
-            self.hear(controller);
-            self.tell(controller, ControllerEvent::Tick);
+            self.send_reports(controller);
+            self.handle(controller, ControllerEvent::Tick);
             while self.answer(controller) {}
         }
         self.work();

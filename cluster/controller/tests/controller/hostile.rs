@@ -13,14 +13,14 @@ use bolero::{TypeGenerator, check};
 use serde_json::{Value, json};
 use weir_controller::records::*;
 use weir_controller::state::{
-    Controller, ControllerAction, ControllerEvent as Input, ControllerOptions, ControllerTime,
+    Controller, ControllerAction, ControllerEvent, ControllerOptions, ControllerTime,
 };
 use weir_etcd::{Key, MirrorEvent, NodeRecord, Outcome, RestoreReason, Revision, Swap, SwapChange};
 use weir_map::{ShardEntry, ShardId};
 
 use crate::fake_etcd::{FakeEtcd, silence};
 use crate::fleet::UNIX_MS;
-use values::{Number, Said, What, Written, any_key};
+use values::{Number, ReportedValues, What, Written, any_key};
 
 const START_MS: u64 = 10_000_000;
 
@@ -31,7 +31,7 @@ static STEPS: AtomicU64 = AtomicU64::new(0);
 enum Step {
     Write(Written),
     Delete(u8),
-    Say(Said),
+    Report(ReportedValues),
     Tick(u16),
     /// Makes work more likely than each of the other steps.
     Work,
@@ -42,7 +42,7 @@ enum Step {
 
 struct Bench {
     etcd: FakeEtcd,
-    told: usize,
+    delivered: usize,
     controller: Controller,
     answer: Option<ControllerEvent>,
     is_failing: Option<bool>,
@@ -55,14 +55,14 @@ impl Bench {
         options.balance_wait_ms = 5_000;
         let mut bench = Self {
             etcd: FakeEtcd::default(),
-            told: 0,
+            delivered: 0,
             controller: Controller::new(options),
             answer: None,
             is_failing: None,
             ms: START_MS,
         };
         let at = bench.etcd.position();
-        bench.tell(ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { position: at }));
+        bench.handle(ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { position: at }));
         // The initial cluster is valid and working.
         let desired = What::Desired { format: Number::of(1), replicas: 1, shards: vec![0, 1, 2] };
         let nodes = (0..3).map(|node| What::Node {
@@ -82,10 +82,10 @@ impl Bench {
 
     fn elect(&mut self) {
         let revision = self.etcd.elect(0);
-        self.tell(ControllerEvent::Elected(revision));
+        self.handle(ControllerEvent::Elected(revision));
     }
 
-    fn tell(&mut self, input: ControllerEvent) {
+    fn handle(&mut self, input: ControllerEvent) {
         let now = ControllerTime { monotonic_ms: self.ms, unix_ms: UNIX_MS + self.ms };
         let actions = self.controller.handle(input, now);
         assert!(actions.len() <= 1, "a controller has one action under way");
@@ -122,13 +122,13 @@ impl Bench {
     /// Delivers all changes, and the answers to all actions that follow.
     fn work(&mut self) {
         for _ in 0..32 {
-            while let Some(change) = self.etcd.history.get(self.told) {
+            while let Some(change) = self.etcd.history.get(self.delivered) {
                 let event = FakeEtcd::mirror_event(change);
-                self.told += 1;
-                self.tell(ControllerEvent::Mirror(event));
+                self.delivered += 1;
+                self.handle(ControllerEvent::Mirror(event));
             }
             let Some(answer) = self.answer.take() else { return };
-            self.tell(answer);
+            self.handle(answer);
         }
     }
 
@@ -139,19 +139,19 @@ impl Bench {
                 self.etcd.put(key, value);
             }
             Step::Delete(any) => self.etcd.delete(any_key(*any)),
-            Step::Say(said) => self.tell(ControllerEvent::Report(said.report())),
+            Step::Report(values) => self.handle(ControllerEvent::Report(values.report())),
             Step::Tick(ms) => {
                 self.ms += u64::from(*ms);
-                self.tell(ControllerEvent::Tick);
+                self.handle(ControllerEvent::Tick);
             }
             Step::Work => {
                 self.ms += 600;
-                self.tell(ControllerEvent::Tick);
+                self.handle(ControllerEvent::Tick);
                 self.work();
             }
             Step::Fail(is_unknown) => self.is_failing = Some(*is_unknown),
             Step::Elect => {
-                self.tell(ControllerEvent::Deposed);
+                self.handle(ControllerEvent::Deposed);
                 self.elect();
             }
             Step::Restored => self.restored(),
@@ -163,12 +163,12 @@ impl Bench {
         let position = self.etcd.position();
         let (before, now) = (Revision::default(), Revision::default());
         let reason = RestoreReason::Revision { before, now };
-        self.tell(ControllerEvent::Mirror(MirrorEvent::Restored { reason, position }));
+        self.handle(ControllerEvent::Mirror(MirrorEvent::Restored { reason, position }));
         let keys: BTreeMap<_, _> = self.etcd.keys.clone();
         for (key, held) in keys {
-            self.tell(ControllerEvent::Mirror(FakeEtcd::mirror_event(&(key, Some(held)))));
+            self.handle(ControllerEvent::Mirror(FakeEtcd::mirror_event(&(key, Some(held)))));
         }
-        self.tell(ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { position }));
+        self.handle(ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { position }));
     }
 }
 
@@ -221,7 +221,7 @@ fn keys_and_answers() {
         }
         STEPS.fetch_add(steps.len() as u64, Ordering::Relaxed);
         bench.ms += 600;
-        bench.tell(ControllerEvent::Tick);
+        bench.handle(ControllerEvent::Tick);
         bench.work();
     });
     println!("inputs: {}", STEPS.load(Ordering::Relaxed));
@@ -270,7 +270,7 @@ fn a_shard_created_by_another_writer_meanwhile_is_not_overwritten() {
     while shards(&bench) == 0 {
         bench.ms += 600;
         let next = bench.answer.take().unwrap_or(ControllerEvent::Tick);
-        bench.tell(next);
+        bench.handle(next);
     }
     assert!(shards(&bench) < 100);
     let later = b"an entry of a later version".to_vec();

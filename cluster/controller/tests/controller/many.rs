@@ -74,7 +74,7 @@ fn a_lost_race_delays_only_the_entries_written_by_others() {
         world.etcd.put(Key::Shard(ShardId(shard)), value);
     }
     world.ms += 500;
-    world.tell(0, weir_controller::state::ControllerEvent::Tick);
+    world.handle(0, weir_controller::state::ControllerEvent::Tick);
     while world.answer(0) {}
     let added = world.entries().iter().filter(|(_, entry)| entry.members().len() == 2).count();
     assert!(added >= 37, "{added} of 40");

@@ -239,7 +239,7 @@ fn an_operator_drains_and_fences_nodes_and_reads_the_events() {
         entry.members().iter().any(|member| member.incarnation.worker.node == id(1))
     };
     assert!(bench.entries().iter().any(is_member));
-    bench.wait(operator.say_ended(&node(1), &[bench.boots[1]], 1)).unwrap();
+    bench.wait(operator.declare_ended(&node(1), &[bench.boots[1]], 1)).unwrap();
     let session = bench.sessions[1].take().unwrap();
     bench.wait(session.close()).unwrap();
     wait_for("no copies", || {

@@ -256,13 +256,13 @@ fn a_write_of_unknown_outcome_is_read_before_the_next() {
 #[test]
 fn a_leader_without_news_decides_nothing() {
     let mut world = world(3, 6);
-    world.tell(0, ControllerEvent::Mirror(MirrorEvent::Stale));
+    world.handle(0, ControllerEvent::Mirror(MirrorEvent::Stale));
     lose(&mut world, 0);
     let before = world.entries();
     world.turns(60_000);
     assert_eq!(world.entries(), before);
     let position = world.etcd.position();
-    world.tell(0, ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { position }));
+    world.handle(0, ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { position }));
     world.turns(60_000);
     assert_ne!(world.entries(), before);
 }

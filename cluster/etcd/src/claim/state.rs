@@ -213,7 +213,7 @@ impl ClaimState {
                 self.retry(now);
             }
             ClaimAnswer::Refused => {
-                self.heard(now, &mut events);
+                self.on_contact(now, &mut events);
                 self.retry(now);
             }
             ClaimAnswer::Granted { lease, ttl, sent_at } => {
@@ -290,7 +290,7 @@ impl ClaimState {
         self.rest_until = now + self.back_off.next_wait();
     }
 
-    fn heard(&mut self, now: Instant, events: &mut Vec<ClaimEvent>) {
+    fn on_contact(&mut self, now: Instant, events: &mut Vec<ClaimEvent>) {
         self.answered_at = now;
         if self.is_connected != Some(true) {
             self.is_connected = Some(true);
@@ -299,7 +299,7 @@ impl ClaimState {
     }
 
     fn succeeded(&mut self, now: Instant, events: &mut Vec<ClaimEvent>) {
-        self.heard(now, events);
+        self.on_contact(now, events);
         self.back_off.reset();
         self.rest_until = now;
     }

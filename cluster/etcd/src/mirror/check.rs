@@ -81,9 +81,9 @@ pub(super) fn differences(
         .collect();
     for entry in entries {
         let listed = entry.mod_revision;
-        let is_told = known.get(&entry.key).is_some_and(|known| known.mod_revision >= listed)
+        let is_reported = known.get(&entry.key).is_some_and(|known| known.mod_revision >= listed)
             || deleted.get(&entry.key).is_some_and(|deleted| *deleted > listed);
-        if is_told {
+        if is_reported {
             differing.remove(&entry.key);
         } else {
             differing.insert(entry.key.clone(), Some(listed));

@@ -51,7 +51,7 @@ enum MirrorPhase {
 #[derive(Debug)]
 struct Watching {
     /// Time of the watch's last message.
-    heard_at: Instant,
+    last_message_at: Instant,
     /// Time of the progress request, until the watch's next message.
     asked_at: Option<Instant>,
     check: Check,
@@ -101,7 +101,7 @@ impl MirrorState {
             MirrorPhase::Watching(watching) => {
                 let progress = match watching.asked_at {
                     Some(asked_at) => asked_at + self.times.answer_timeout,
-                    None => watching.heard_at + self.times.progress_interval,
+                    None => watching.last_message_at + self.times.progress_interval,
                 };
                 Some(match watching.check {
                     Check::Due { at } | Check::Doubt { until: at, .. } => progress.min(at),
@@ -128,7 +128,7 @@ impl MirrorState {
             },
             MirrorInput::WatchOpened => {
                 self.phase = MirrorPhase::Watching(Watching {
-                    heard_at: now,
+                    last_message_at: now,
                     asked_at: None,
                     check: Check::Due { at: now + self.back_off.jitter(self.times.list_interval) },
                 });
@@ -154,7 +154,7 @@ impl MirrorState {
                 output.actions.push(MirrorAction::Distrust);
                 return self.rest(now, output);
             }
-            None if now >= watching.heard_at + self.times.progress_interval => {
+            None if now >= watching.last_message_at + self.times.progress_interval => {
                 watching.asked_at = Some(now);
                 output.actions.push(MirrorAction::RequestProgress);
             }
@@ -234,8 +234,8 @@ impl MirrorState {
         }
         for entry in entries {
             let known = Known::of(&entry);
-            let told = before.remove(&entry.key);
-            if told != Some(known) {
+            let reported = before.remove(&entry.key);
+            if reported != Some(known) {
                 output.events.push(entry.clone().into_put());
             }
             self.known.insert(entry.key, known);
@@ -278,20 +278,22 @@ impl MirrorState {
 
     fn watched(&mut self, changes: Vec<MirrorChange>, now: Instant, output: &mut MirrorOutput) {
         let MirrorPhase::Watching(watching) = &mut self.phase else { return };
-        watching.heard_at = now;
+        watching.last_message_at = now;
         watching.asked_at = None;
         self.back_off.reset();
         for change in changes {
             let (key, revision) = change.what();
             self.seen = self.seen.map(|seen| later(seen, revision));
             watching.check.change(key, revision, matches!(change, MirrorChange::Delete { .. }));
-            let told = self.known.get(key).map(|known| known.mod_revision);
+            let reported = self.known.get(key).map(|known| known.mod_revision);
             match change {
-                MirrorChange::Put(entry) if told.is_none_or(|told| told < revision) => {
+                MirrorChange::Put(entry) if reported.is_none_or(|reported| reported < revision) => {
                     self.known.insert(entry.key.clone(), Known::of(&entry));
                     output.events.push(entry.into_put());
                 }
-                MirrorChange::Delete { key, .. } if told.is_some_and(|told| told < revision) => {
+                MirrorChange::Delete { key, .. }
+                    if reported.is_some_and(|reported| reported < revision) =>
+                {
                     self.known.remove(&key);
                     output.events.push(MirrorEvent::Delete { key });
                 }

@@ -31,7 +31,7 @@ fn put(shard: u32, value: &str, revision: i64) -> MirrorChange {
     MirrorChange::Put(entry(shard, value, revision))
 }
 
-fn told(shard: u32, value: &str, revision: i64) -> MirrorEvent {
+fn put_event(shard: u32, value: &str, revision: i64) -> MirrorEvent {
     entry(shard, value, revision).into_put()
 }
 
@@ -51,7 +51,7 @@ fn watching(now: Instant) -> MirrorState {
     assert_eq!(output.actions, [MirrorAction::OpenWatch(Revision(10))]);
     assert_eq!(
         output.events,
-        [told(1, "a", 3), MirrorEvent::SnapshotComplete { position: position(10) }]
+        [put_event(1, "a", 3), MirrorEvent::SnapshotComplete { position: position(10) }]
     );
     state.handle(MirrorInput::WatchOpened, now);
     state
@@ -100,7 +100,11 @@ fn only_changed_keys_are_reported_after_a_compaction() {
     let output = state.handle(listed(20, &[entry(2, "b", 15)]), now);
     assert_eq!(
         output.events,
-        [told(2, "b", 15), deleted(1), MirrorEvent::SnapshotComplete { position: position(20) }]
+        [
+            put_event(2, "b", 15),
+            deleted(1),
+            MirrorEvent::SnapshotComplete { position: position(20) }
+        ]
     );
 }
 
@@ -109,7 +113,7 @@ fn no_change_is_reported_twice() {
     let start = Instant::now();
     let mut state = watching(start);
     let changes = vec![put(1, "a", 3), put(1, "b", 11), put(1, "b", 11)];
-    assert_eq!(state.handle(MirrorInput::Watched(changes), start).events, [told(1, "b", 11)]);
+    assert_eq!(state.handle(MirrorInput::Watched(changes), start).events, [put_event(1, "b", 11)]);
     let gone = MirrorChange::Delete { key: Key::Shard(ShardId(1)), revision: Revision(12) };
     let changes = vec![gone.clone(), gone, put(1, "b", 11)];
     assert_eq!(state.handle(MirrorInput::Watched(changes), start).events[0], deleted(1));
@@ -147,7 +151,7 @@ fn a_watch_that_does_not_deliver_listed_keys_is_replaced_and_counted() {
     assert_eq!(output.list_differences, 2);
     assert_eq!(output.actions, [MirrorAction::Distrust, MirrorAction::Close, MirrorAction::List]);
     let output = state.handle(listed(13, &list), late);
-    assert_eq!(output.events[..2], [told(2, "b", 12), deleted(1)]);
+    assert_eq!(output.events[..2], [put_event(2, "b", 12), deleted(1)]);
 }
 
 #[test]
@@ -190,7 +194,7 @@ fn another_history_is_reported_before_all_keys_again() {
             output.events,
             [
                 MirrorEvent::Restored { reason, position },
-                told(1, value, revision),
+                put_event(1, value, revision),
                 MirrorEvent::SnapshotComplete { position }
             ]
         );
@@ -265,7 +269,7 @@ impl Simulation {
         store
     }
 
-    fn tell(&mut self, input: MirrorInput) {
+    fn handle(&mut self, input: MirrorInput) {
         let output = self.mirror.handle(input, self.now);
         for event in output.events {
             match event {
@@ -305,13 +309,13 @@ impl Simulation {
     /// Answers the pending list, or else the pending opening of a watch.
     fn serve(&mut self) {
         if let Some((position, entries)) = self.list.take() {
-            self.tell(MirrorInput::Listed { position, entries });
+            self.handle(MirrorInput::Listed { position, entries });
         } else if let Some(from) = self.opening.take() {
             if from < self.compacted {
-                self.tell(MirrorInput::Compacted);
+                self.handle(MirrorInput::Compacted);
             } else {
                 self.watch = Some(from);
-                self.tell(MirrorInput::WatchOpened);
+                self.handle(MirrorInput::WatchOpened);
             }
         }
     }
@@ -320,7 +324,7 @@ impl Simulation {
         let Some(next) = self.watch else { return };
         if next < self.compacted {
             self.watch = None;
-            return self.tell(MirrorInput::Compacted);
+            return self.handle(MirrorInput::Compacted);
         }
         let change = self.history.get(next).map(|(shard, value)| {
             let (key, revision) = (Key::Shard(ShardId(*shard)), Revision(next as i64 + 1));
@@ -334,7 +338,7 @@ impl Simulation {
             }
         });
         self.watch = Some(next + usize::from(change.is_some()));
-        self.tell(MirrorInput::Watched(change.into_iter().collect()));
+        self.handle(MirrorInput::Watched(change.into_iter().collect()));
     }
 
     fn act(&mut self, byte: u8) {
@@ -349,12 +353,12 @@ impl Simulation {
             // The watch loses an event without noticing.
             10 => self.watch = self.watch.map(|next| (next + 1).min(self.history.len())),
             11 => self.compacted = self.history.len().saturating_sub(1),
-            12 if self.watch.take().is_some() => self.tell(MirrorInput::WatchFailed),
-            13 if self.list.take().is_some() => self.tell(MirrorInput::ListFailed),
+            12 if self.watch.take().is_some() => self.handle(MirrorInput::WatchFailed),
+            13 if self.list.take().is_some() => self.handle(MirrorInput::ListFailed),
             14 if byte > 200 => self.restore(),
             _ => {
                 self.now += SECOND;
-                self.tell(MirrorInput::Tick);
+                self.handle(MirrorInput::Tick);
             }
         }
     }
@@ -366,9 +370,9 @@ impl Simulation {
         self.cluster_id += 1;
         (self.opening, self.list) = (None, None);
         if self.watch.take().is_some() {
-            self.tell(MirrorInput::WatchFailed);
+            self.handle(MirrorInput::WatchFailed);
         } else {
-            self.tell(MirrorInput::ListFailed);
+            self.handle(MirrorInput::ListFailed);
         }
     }
 }
@@ -385,7 +389,7 @@ fn the_owner_ends_with_the_state_of_etcd_after_any_history() {
             simulation.serve();
             simulation.deliver();
             simulation.now += SECOND / 2;
-            simulation.tell(MirrorInput::Tick);
+            simulation.handle(MirrorInput::Tick);
         }
         assert!(simulation.is_complete);
         assert_eq!(simulation.owner, simulation.store());

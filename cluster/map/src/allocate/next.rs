@@ -121,10 +121,10 @@ impl Urgent<'_> {
         let heirs = members[1..].iter().filter(is_heir);
         let acting = self.shard.acting.as_ref();
         let acting = acting.filter(|acting| acting.term == self.entry.term());
-        let says_so = |member: &&Member| {
+        let is_acting = |member: &&Member| {
             acting.is_some_and(|acting| acting.incarnation == member.incarnation)
         };
-        if let Some(acting) = heirs.clone().find(says_so) {
+        if let Some(acting) = heirs.clone().find(is_acting) {
             return Some(Transition::Promote(acting.incarnation.clone()));
         }
         if self.is_primary_silent() {

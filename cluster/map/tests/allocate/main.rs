@@ -83,13 +83,14 @@ fn copies_are_in_different_racks_where_there_are_two() {
     }
     world.settle();
     assert_eq!(racks_used_twice(&world), 120);
-    let said = |plan: &Plan| plan.notes.iter().filter(|it| matches!(it, Note::SameRack(_))).count();
-    assert_eq!(said(&world.plan()), 120);
+    let racks_noted =
+        |plan: &Plan| plan.notes.iter().filter(|it| matches!(it, Note::SameRack(_))).count();
+    assert_eq!(racks_noted(&world.plan()), 120);
     for _ in 0..3 {
         world.add_node(&[100], Some("r2"));
     }
     world.settle();
-    assert_eq!((racks_used_twice(&world), said(&world.plan())), (0, 0));
+    assert_eq!((racks_used_twice(&world), racks_noted(&world.plan())), (0, 0));
     let shares = world.shares();
     assert!(spread(shares.values().map(|share| share.0)) <= 2, "{shares:?}");
     // The roles that a node of the first rack hands over go to the second.

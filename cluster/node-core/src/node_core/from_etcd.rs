@@ -90,7 +90,7 @@ impl Core {
         match registration {
             Registration::Held => {
                 self.is_registered = true;
-                self.tell(RolesInput::Registered);
+                self.pass_to_roles(RolesInput::Registered);
                 tracing::info!(event = "node-registered", "this node is known to the cluster");
             }
             Registration::Silent => {
@@ -111,6 +111,6 @@ impl Core {
         if let WriteResult::Refused(why) = &how {
             tracing::error!(event = "map-write-refused", shard = shard.0, "{why}");
         }
-        self.tell(RolesInput::Written { shard, is_done: how == WriteResult::Done });
+        self.pass_to_roles(RolesInput::Written { shard, is_done: how == WriteResult::Done });
     }
 }

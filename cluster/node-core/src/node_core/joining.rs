@@ -131,7 +131,7 @@ impl Core {
     pub(super) fn end_resuming(&mut self) {
         let resumes = self.record.workers.iter().any(|worker| worker.resumes.is_some());
         if resumes && self.roles.is_fresh() && !self.roles.is_resuming() {
-            self.tell(RolesInput::Resumed);
+            self.pass_to_roles(RolesInput::Resumed);
             self.set_resumes(|_| None);
             self.register();
         }

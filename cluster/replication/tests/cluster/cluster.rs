@@ -211,12 +211,12 @@ impl Cluster {
 
     /// True if a worker last reported the copies of its shard as complete, not lost.
     pub(crate) fn is_done(&mut self, number: usize) -> bool {
-        let said = self.worker(number).news.iter().rev().find_map(|news| match news {
+        let done = self.worker(number).news.iter().rev().find_map(|news| match news {
             WorkerEvent::CopyDone(shard) if shard.0 == SHARD => Some(true),
             WorkerEvent::StreamLost(shard) if shard.0 == SHARD => Some(false),
             _ => None,
         });
-        said == Some(true)
+        done == Some(true)
     }
 
     /// True if every lane that is to come from others is complete and followed.

@@ -217,8 +217,8 @@ fn flows_known_to_any_survivor_are_kept() {
         cluster.network.cut.push((address(0), address(heir)));
         open(&mut cluster, &Plan::new(&[0]), 6_000, 3_000);
         cluster.run(20_000);
-        let heard = [heir, other].map(|worker| cluster.flows(worker));
-        assert!(heard[0] + 2_000 < heard[1], "{heard:?}");
+        let flows = [heir, other].map(|worker| cluster.flows(worker));
+        assert!(flows[0] + 2_000 < flows[1], "{flows:?}");
         cluster.kill(0);
         plan.fence(&mut cluster, 0, heir);
         plan.order(&mut cluster);
@@ -254,7 +254,7 @@ fn a_member_that_gives_a_relayed_lane_keeps_its_copy() {
     cluster.kill(0);
     plan.fence(&mut cluster, 0, 1);
     plan.order_one(&mut cluster, 2);
-    let told = cluster.worker(2).news.len();
+    let seen = cluster.worker(2).news.len();
     // The heir is notified late.
     cluster.run(7_000_000);
     plan.order(&mut cluster);
@@ -264,7 +264,7 @@ fn a_member_that_gives_a_relayed_lane_keeps_its_copy() {
     });
     cluster.run(7_000_000);
     all_done(&mut cluster, &plan);
-    assert!(!cluster.worker(2).news[told..].contains(&WorkerEvent::StreamLost(ShardId(SHARD))));
+    assert!(!cluster.worker(2).news[seen..].contains(&WorkerEvent::StreamLost(ShardId(SHARD))));
     cluster.check_equal();
     cluster.check_kept();
 }
@@ -282,7 +282,7 @@ fn a_relay_that_takes_its_lane_notifies_its_readers() {
         all_done(&mut cluster, &plan);
         open(&mut cluster, &plan, 5_000, 300);
         cluster.network.parted.push(address(0));
-        plan.unheard = Some(0);
+        plan.silent = Some(0);
         plan.members.push(2);
         plan.order(&mut cluster);
         cluster.run_until("the third has it all", |cluster| cluster.is_done(2));
@@ -297,7 +297,7 @@ fn a_relay_that_takes_its_lane_notifies_its_readers() {
             });
             open(&mut cluster, &Plan::new(&[to]), 5_500 + 500 * to as u16, 300);
             if to == 1 {
-                plan.unheard = None;
+                plan.silent = None;
                 plan.move_lane(LANE, 2);
                 plan.order(&mut cluster);
             }

@@ -14,7 +14,7 @@ use crate::member::{SHARD, address, peer_id};
 use crate::network::{Datagram, Faults};
 use crate::plan::Plan;
 
-fn heard(cluster: &mut Cluster, worker: usize, term: u32) -> usize {
+fn announcements(cluster: &mut Cluster, worker: usize, term: u32) -> usize {
     let announced = WorkerEvent::Announced { shard: ShardId(SHARD), term: Term(term) };
     cluster.worker(worker).news.iter().filter(|&news| *news == announced).count()
 }
@@ -32,22 +32,23 @@ fn an_announcement_is_heard_once() {
     let boots = [1, 2].map(|worker| (worker, cluster.boot(worker)));
     let duties = announcing(&mut cluster, 5, &boots);
     cluster.duties(0, duties.clone());
-    cluster
-        .run_until("both have heard", |cluster| (1..3).all(|worker| heard(cluster, worker, 5) > 0));
+    cluster.run_until("both have heard", |cluster| {
+        (1..3).all(|worker| announcements(cluster, worker, 5) > 0)
+    });
     cluster.run(1_000_000);
     cluster.duties(0, duties);
     cluster.run(1_000_000);
-    assert_eq!([1, 2].map(|worker| heard(&mut cluster, worker, 5)), [1, 1]);
+    assert_eq!([1, 2].map(|worker| announcements(&mut cluster, worker, 5)), [1, 1]);
     // Another incarnation of the first peer is not meant, the second peer gets it.
     let duties = announcing(&mut cluster, 6, &[(1, BootId(9)), boots[1]]);
     cluster.duties(0, duties);
-    cluster.run_until("the other has heard", |cluster| heard(cluster, 2, 6) == 1);
+    cluster.run_until("the other has heard", |cluster| announcements(cluster, 2, 6) == 1);
     cluster.run(300_000);
-    assert_eq!(heard(&mut cluster, 1, 6), 0);
+    assert_eq!(announcements(&mut cluster, 1, 6), 0);
     // New duties bring the same event again.
     cluster.duties(2, no_duties(SHARD));
     cluster.step();
-    assert_eq!(heard(&mut cluster, 2, 6), 2);
+    assert_eq!(announcements(&mut cluster, 2, 6), 2);
 }
 
 /// Returns the fate of a packet without a mapping: it opens a flow, goes to another worker, or is

@@ -69,11 +69,11 @@ pub struct RoleMachine {
     /// Epoch of the move whose grant has come, by lane.
     granted: [Option<Epoch>; LANES],
     /// When the primary was heard last.
-    heard_ms: u64,
+    heartbeat_ms: u64,
     /// The last term whose primary reported that its routes are out.
     announced: Option<Term>,
     /// Whether the primary was heard in this term: one that never was may not have begun.
-    has_heard_primary: bool,
+    had_primary_heartbeat: bool,
     busy_slots: u32,
     quiet_slots: u64,
     kept_route: Option<KeptRoute>,
@@ -97,9 +97,9 @@ impl RoleMachine {
             has_copy: false,
             is_acting: false,
             granted: [None; LANES],
-            heard_ms: 0,
+            heartbeat_ms: 0,
             announced: None,
-            has_heard_primary: false,
+            had_primary_heartbeat: false,
             busy_slots: 0,
             quiet_slots: 0,
             kept_route: None,
@@ -247,8 +247,8 @@ impl RoleMachine {
         let route_before = self.duties.metric;
         let is_new_term = self.entry.as_ref().is_none_or(|held| entry.term() > held.term());
         if is_new_term {
-            self.heard_ms = self.now_ms;
-            self.has_heard_primary = false;
+            self.heartbeat_ms = self.now_ms;
+            self.had_primary_heartbeat = false;
         }
         let is_member = entry.member(&self.me).is_some();
         self.entry = Some(entry);
@@ -316,8 +316,8 @@ impl RoleMachine {
 
     fn on_heartbeat(&mut self, from: &Incarnation, at_ms: u64) {
         if self.entry.as_ref().is_some_and(|entry| entry.primary().incarnation == *from) {
-            self.heard_ms = self.heard_ms.max(at_ms);
-            self.has_heard_primary = true;
+            self.heartbeat_ms = self.heartbeat_ms.max(at_ms);
+            self.had_primary_heartbeat = true;
         }
     }
 
@@ -327,8 +327,8 @@ impl RoleMachine {
             // heartbeat.
             if self.announced < Some(term) {
                 self.announced = Some(term);
-                self.heard_ms = self.now_ms;
-                self.has_heard_primary = true;
+                self.heartbeat_ms = self.now_ms;
+                self.had_primary_heartbeat = true;
             }
             self.kept_route = None;
         }
@@ -337,10 +337,10 @@ impl RoleMachine {
     /// No node hears the primary's node: its routes may still be in the switches, so that no packet
     /// comes here.
     fn on_primary_lost(&mut self) {
-        let is_silent = self.now_ms - self.heard_ms >= self.options.lone_silence_ms;
+        let is_silent = self.now_ms - self.heartbeat_ms >= self.options.lone_silence_ms;
         let can_serve = self.role() == Role::Synced && self.ports == PortHealth::Ready;
         let can_serve = can_serve && !self.is_guest();
-        if can_serve && is_silent && self.has_heard_primary {
+        if can_serve && is_silent && self.had_primary_heartbeat {
             self.act();
         }
     }
@@ -364,7 +364,7 @@ impl RoleMachine {
     fn pass_time(&mut self) {
         if self.role() == Role::Synced
             && !self.is_guest()
-            && !self.hears_primary()
+            && !self.has_primary_heartbeat()
             && self.busy_slots >= self.options.busy_slots
         {
             self.act();
@@ -378,8 +378,8 @@ impl RoleMachine {
         }
     }
 
-    fn hears_primary(&self) -> bool {
-        self.now_ms - self.heard_ms < self.options.silence_ms
+    fn has_primary_heartbeat(&self) -> bool {
+        self.now_ms - self.heartbeat_ms < self.options.silence_ms
     }
 
     fn membership(&self) -> Option<(Rank, &Member)> {
@@ -449,7 +449,9 @@ impl RoleMachine {
             Role::Primary | Role::Acting if !lanes.is_empty() => Misses::Create,
             Role::Primary => self.giver(entry).map_or(Misses::Refuse, Misses::Redirect),
             Role::Acting => Misses::Refuse,
-            Role::Synced | Role::Syncing | Role::OutOfSync if self.hears_primary() => primary(),
+            Role::Synced | Role::Syncing | Role::OutOfSync if self.has_primary_heartbeat() => {
+                primary()
+            }
             Role::Synced if !lanes.is_empty() => Misses::Create,
             Role::Synced | Role::Syncing | Role::OutOfSync => Misses::Refuse,
         }

@@ -153,7 +153,7 @@ fn a_lane_that_is_gathered_from_a_member_that_is_gone_comes_from_a_full_copy() {
 #[test]
 fn workers_know_the_public_addresses_of_all_shards_whenever_these_change() {
     let mut hand = Hand::new();
-    let told = |hand: &Hand| {
+    let sent = |hand: &Hand| {
         let all = hand.commands.iter().filter_map(|command| match command {
             WorkerCommand::SetAllPublic(public) => Some(Arc::clone(public)),
             _ => None,
@@ -162,22 +162,22 @@ fn workers_know_the_public_addresses_of_all_shards_whenever_these_change() {
     };
     let public =
         |shards: u32, at: usize| desired(shards)[at].setup.nat.public[0].network().to_bits();
-    assert_eq!(told(&hand).len(), 1);
-    assert!(told(&hand)[0].contains(public(1, 0)) && !told(&hand)[0].contains(public(2, 1)));
+    assert_eq!(sent(&hand).len(), 1);
+    assert!(sent(&hand)[0].contains(public(1, 0)) && !sent(&hand)[0].contains(public(2, 1)));
     hand.desired(1);
-    assert_eq!(told(&hand).len(), 1, "nothing has changed");
+    assert_eq!(sent(&hand).len(), 1, "nothing has changed");
     hand.desired(2);
-    let all = told(&hand);
+    let all = sent(&hand);
     // The worker has a role for one of them at most.
     assert!(all.len() == 2 && [0, 1].iter().all(|&at| all[1].contains(public(2, at))));
     hand.desired(1);
-    assert!(told(&hand).len() == 3 && !told(&hand)[2].contains(public(2, 1)));
+    assert!(sent(&hand).len() == 3 && !sent(&hand)[2].contains(public(2, 1)));
 }
 
 #[test]
 fn workers_are_notified_when_the_map_may_be_old() {
     let mut hand = Hand::synced();
-    let told = |hand: &Hand| {
+    let sent = |hand: &Hand| {
         let commands = |is_stale| {
             hand.count(
                 |command| matches!(command, WorkerCommand::SetMapStale(it) if *it == is_stale),
@@ -186,12 +186,12 @@ fn workers_are_notified_when_the_map_may_be_old() {
         (commands(true), commands(false))
     };
     hand.on(RolesInput::Fresh);
-    assert_eq!(told(&hand), (0, 1));
+    assert_eq!(sent(&hand), (0, 1));
     hand.on(RolesInput::Stale);
     hand.on(RolesInput::Stale);
-    assert_eq!(told(&hand), (1, 1));
+    assert_eq!(sent(&hand), (1, 1));
     hand.on(RolesInput::Fresh);
-    assert_eq!(told(&hand), (1, 2));
+    assert_eq!(sent(&hand), (1, 2));
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn a_member_that_is_cut_from_the_store_but_heard_is_present() {
     let mut hand = Hand::synced();
     hand.on(RolesInput::Node { node: them().worker.node, workers: None });
     for _ in 0..300 {
-        hand.on(RolesInput::Heard { worker: 0, peer_index: PeerIndex(1), signs: signs(5) });
+        hand.on(RolesInput::Heartbeats { worker: 0, peer_index: PeerIndex(1), signs: signs(5) });
         hand.ticks(10);
     }
     assert_eq!(hand.duties().sources[0], Some(peer(1)));
@@ -370,11 +370,15 @@ fn a_copy_that_was_complete_before_is_not_complete_again() {
     assert!(hand.roles.take_changes(9).is_empty());
 }
 
-/// Lets time pass for a replica, whose primary is heard every 10 ms if `is_heard`.
-fn pass(hand: &mut Hand, ms: u64, is_heard: bool) {
+/// Lets time pass for a replica, whose primary is heard every 10 ms if `has_heartbeat`.
+fn pass(hand: &mut Hand, ms: u64, has_heartbeat: bool) {
     for _ in 0..ms / 10 {
-        if is_heard {
-            hand.on(RolesInput::Heard { worker: 0, peer_index: PeerIndex(1), signs: signs(0) });
+        if has_heartbeat {
+            hand.on(RolesInput::Heartbeats {
+                worker: 0,
+                peer_index: PeerIndex(1),
+                signs: signs(0),
+            });
         }
         hand.ticks(10);
     }
@@ -486,13 +490,17 @@ fn a_repeated_input_sends_no_command() {
     for (mut hand, entry) in [(Hand::synced(), pair()), (primary, ours)] {
         hand.routes_are_out();
         hand.on(RolesInput::Fresh);
-        let hear = |hand: &mut Hand| {
+        let beat = |hand: &mut Hand| {
             for _ in 0..10 {
-                hand.on(RolesInput::Heard { worker: 0, peer_index: PeerIndex(1), signs: signs(1) });
+                hand.on(RolesInput::Heartbeats {
+                    worker: 0,
+                    peer_index: PeerIndex(1),
+                    signs: signs(1),
+                });
                 hand.ticks(10);
             }
         };
-        hear(&mut hand);
+        beat(&mut hand);
         hand.roles.take_changes(9);
         hand.roles.take_epochs();
         let (duties, commands) = (hand.duties.take(), hand.commands.len());
@@ -502,7 +510,7 @@ fn a_repeated_input_sends_no_command() {
             hand.entry(&entry);
             hand.desired(1);
             hand.on(RolesInput::Fresh);
-            hear(&mut hand);
+            beat(&mut hand);
             assert_eq!(hand.duties, None, "{duties:?} before");
             assert_eq!(hand.commands.len(), commands);
             assert_eq!(hand.roles.take_changes(9), []);

@@ -159,28 +159,28 @@ fn an_incarnation_of_a_member_without_a_lane_is_no_guest() {
 }
 
 /// Reports the state of another member's incarnation that came back, too.
-fn says(hand: &mut Hand, node: usize, state: ComebackState) {
+fn peer_reports(hand: &mut Hand, node: usize, state: ComebackState) {
     let epoch = kept().epoch();
     hand.news(WorkerEvent::CameBack { peer: peer(node), shard: SHARD, epoch, state });
 }
 
-fn told(hand: &Hand) -> Option<ComebackState> {
-    let told = hand.commands.iter().rev().find_map(|command| match command {
-        WorkerCommand::SetComebacks(told) => Some(told.first().map(|it| it.state)),
+fn reported(hand: &Hand) -> Option<ComebackState> {
+    let reported = hand.commands.iter().rev().find_map(|command| match command {
+        WorkerCommand::SetComebacks(reported) => Some(reported.first().map(|it| it.state)),
         _ => None,
     });
-    told.flatten()
+    reported.flatten()
 }
 
 /// n1 has come back in another incarnation, which is heard.
 fn they_are_back(hand: &mut Hand, state: ComebackState) {
     hand.met(1, 77);
-    says(hand, 1, state);
+    peer_reports(hand, 1, state);
 }
 
-fn heard_for(hand: &mut Hand, ms: u64) {
+fn beat_for(hand: &mut Hand, ms: u64) {
     for _ in 0..ms / 10 {
-        hand.on(RolesInput::Heard { worker: 0, peer_index: PeerIndex(1), signs: signs(1) });
+        hand.on(RolesInput::Heartbeats { worker: 0, peer_index: PeerIndex(1), signs: signs(1) });
         hand.ticks(10);
     }
 }
@@ -222,20 +222,20 @@ const QUARANTINE_MS: u64 = 120_000;
 fn members_that_all_come_back_empty_open_after_the_quarantine() {
     let mut hand = began(kept().epoch());
     they_are_back(&mut hand, ComebackState::Empty);
-    heard_for(&mut hand, QUARANTINE_MS - 1_000);
+    beat_for(&mut hand, QUARANTINE_MS - 1_000);
     assert_eq!((hand.role(), hand.duties().misses), (Role::Syncing, Misses::Refuse));
     assert!(matches!(hand.trouble(), Some(Trouble::Resumes { in_sec: 1 | 2 })));
-    assert_eq!(told(&hand), Some(ComebackState::Empty));
+    assert_eq!(reported(&hand), Some(ComebackState::Empty));
     assert!(!hand.roles.is_resuming());
-    heard_for(&mut hand, 2_000);
+    beat_for(&mut hand, 2_000);
     assert!(hand.roles.is_resuming());
     assert_eq!((hand.role(), hand.trouble()), (Role::Synced, None));
-    assert_eq!(told(&hand), Some(ComebackState::Resumed));
+    assert_eq!(reported(&hand), Some(ComebackState::Resumed));
     assert_eq!(hand.duties().lanes, LaneSet::EMPTY.with(1), "the lane of its former incarnation");
     assert_eq!(hand.roles.take_changes(9), [], "there is no store");
     // n1 resumes, too, as the primary that it was.
-    says(&mut hand, 1, ComebackState::Resumed);
-    heard_for(&mut hand, 200);
+    peer_reports(&mut hand, 1, ComebackState::Resumed);
+    beat_for(&mut hand, 200);
     assert_eq!(hand.duties().misses, Misses::Redirect(peer(1)));
     let copy = CopyOrder {
         peer: peer(1),
@@ -252,7 +252,7 @@ fn members_that_all_come_back_empty_open_after_the_quarantine() {
 fn a_resumed_guest_writes_the_entry_and_is_a_member_by_its_new_boot_id() {
     let mut hand = began(kept().epoch());
     they_are_back(&mut hand, ComebackState::Empty);
-    heard_for(&mut hand, QUARANTINE_MS + 200);
+    beat_for(&mut hand, QUARANTINE_MS + 200);
     hand.on(RolesInput::Joining);
     hand.entry(&kept());
     hand.on(RolesInput::Fresh);
@@ -280,15 +280,15 @@ fn a_resumed_guest_writes_the_entry_and_is_a_member_by_its_new_boot_id() {
     assert_eq!((hand.role(), hand.trouble()), (Role::Synced, None));
     assert_eq!(hand.duties().lanes, LaneSet::EMPTY.with(1));
     assert_eq!(removals(&hand), 0);
-    heard_for(&mut hand, 20_000);
-    assert_eq!((hand.role(), told(&hand)), (Role::Synced, None), "no comeback is reported");
+    beat_for(&mut hand, 20_000);
+    assert_eq!((hand.role(), reported(&hand)), (Role::Synced, None), "no comeback is reported");
 }
 
 #[test]
 fn a_resumed_guest_that_was_fenced_meanwhile_forgets_all() {
     let mut hand = began(kept().epoch());
     they_are_back(&mut hand, ComebackState::Empty);
-    heard_for(&mut hand, QUARANTINE_MS + 200);
+    beat_for(&mut hand, QUARANTINE_MS + 200);
     assert!(hand.roles.is_resuming());
     hand.entry(&after(&kept(), Transition::Fence(former())));
     assert_eq!(hand.duties(), &ShardDuties::none(SHARD));
@@ -300,7 +300,7 @@ fn no_guest_resumes_while_a_member_is_missing_or_knows_another_entry() {
     let resumes = |what: fn(&mut Hand)| {
         let mut hand = began(kept().epoch());
         what(&mut hand);
-        heard_for(&mut hand, 3 * QUARANTINE_MS);
+        beat_for(&mut hand, 3 * QUARANTINE_MS);
         hand.roles.is_resuming()
     };
     assert!(resumes(|hand| they_are_back(hand, ComebackState::Empty)));
@@ -340,12 +340,12 @@ fn a_member_that_is_not_heard_when_the_quarantine_ends_is_waited_for() {
 fn a_guest_with_copies_of_a_member_that_came_back_empty_resumes() {
     let mut hand = guest();
     hand.ticks(200);
-    assert_eq!(told(&hand), Some(ComebackState::Copying));
+    assert_eq!(reported(&hand), Some(ComebackState::Copying));
     they_are_back(&mut hand, ComebackState::Empty);
-    heard_for(&mut hand, QUARANTINE_MS + 200);
+    beat_for(&mut hand, QUARANTINE_MS + 200);
     assert_eq!(hand.role(), Role::Synced);
     assert!(hand.roles.is_resuming());
-    assert_eq!(told(&hand), Some(ComebackState::Resumed));
+    assert_eq!(reported(&hand), Some(ComebackState::Resumed));
     assert_eq!(removals(&hand), 0);
 }
 
@@ -354,7 +354,7 @@ fn a_guest_with_copies_of_a_member_that_came_back_empty_resumes() {
 fn a_resumed_guest_ends_with_the_record_that_ends_its_former_incarnation() {
     let mut hand = began(kept().epoch());
     they_are_back(&mut hand, ComebackState::Empty);
-    heard_for(&mut hand, QUARANTINE_MS + 200);
+    beat_for(&mut hand, QUARANTINE_MS + 200);
     assert!(hand.roles.is_resuming());
     hand.on(RolesInput::Resumed);
     assert_eq!(hand.duties(), &ShardDuties::none(SHARD));
@@ -365,9 +365,9 @@ fn a_resumed_guest_ends_with_the_record_that_ends_its_former_incarnation() {
 fn no_guest_resumes_once_the_store_is_sent_the_nodes_record() {
     let mut hand = began(kept().epoch());
     they_are_back(&mut hand, ComebackState::Empty);
-    heard_for(&mut hand, QUARANTINE_MS - 1_000);
+    beat_for(&mut hand, QUARANTINE_MS - 1_000);
     hand.on(RolesInput::Joining);
-    heard_for(&mut hand, 9_000);
+    beat_for(&mut hand, 9_000);
     assert!(!hand.roles.is_resuming());
     assert_eq!(hand.duties().misses, Misses::Refuse);
 }

@@ -123,7 +123,7 @@ impl Cluster {
         let boot_id = BootId(u128::from(self.nodes[node].boots) << 8 | node as u128);
         let me = Incarnation { worker: WorkerId { node: name(node), index: 0 }, boot_id };
         self.nodes[node].machine = Some(RoleMachine::new(me, RoleOptions::default()));
-        self.tell(node, RoleEvent::Ports(PortHealth::Ready));
+        self.handle_event(node, RoleEvent::Ports(PortHealth::Ready));
     }
 
     fn end(&mut self, node: usize) {
@@ -133,7 +133,7 @@ impl Cluster {
         self.knowledge.forget(node);
     }
 
-    pub(crate) fn tell(&mut self, node: usize, event: RoleEvent) {
+    pub(crate) fn handle_event(&mut self, node: usize, event: RoleEvent) {
         let clock_ms = self.clock_ms(node);
         if let Some(machine) = &mut self.nodes[node].machine {
             machine.on(clock_ms, event);
@@ -168,17 +168,17 @@ impl Cluster {
             7 | 8 if !self.grants.is_empty() => self.deliver_grant(any % self.grants.len()),
             9 if !self.grants.is_empty() => self.deliver_grant(self.grants.len() - 1),
             10..=12 => self.write(node),
-            13 => self.tell(node, RoleEvent::CopyDone),
-            14 => self.tell(node, RoleEvent::StreamLost),
+            13 => self.handle_event(node, RoleEvent::CopyDone),
+            14 => self.handle_event(node, RoleEvent::StreamLost),
             15 => (0..4).for_each(|_| {
                 self.now_ms += 10;
-                self.tell(node, RoleEvent::Slot { packets: u32::from(step.any) });
+                self.handle_event(node, RoleEvent::Slot { packets: u32::from(step.any) });
             }),
-            16 => self.hear(node),
+            16 => self.on_heartbeats(node),
             17 if step.any & 7 == 0 => self.round(),
             17 => {
                 self.now_ms += u64::from(step.any) * 2;
-                self.tell(node, RoleEvent::PrimaryLost);
+                self.handle_event(node, RoleEvent::PrimaryLost);
             }
             20 => self.nodes[node].is_registered = false,
             21 => self.nodes[node].is_registered = true,
@@ -287,7 +287,7 @@ impl Cluster {
         if self.is_guest(node) {
             self.deliver_to_guest(node, entry);
         } else if self.obeys(node, &entry, index + 1 == self.history.len()) {
-            self.tell(node, RoleEvent::Entry(Box::new(entry)));
+            self.handle_event(node, RoleEvent::Entry(Box::new(entry)));
         }
     }
 
@@ -416,7 +416,7 @@ impl Cluster {
         if !is_over {
             self.knowledge.learn(node, lane, copy);
         }
-        self.tell(node, RoleEvent::Granted { lane, since });
+        self.handle_event(node, RoleEvent::Granted { lane, since });
         let moving = self.newest().lanes()[lane].moving;
         let is_copy = |moving: Move| moving.since == since && moving.then.is_some();
         self.seen.copies_taken += u32::from(moving.is_some_and(is_copy));
@@ -439,9 +439,9 @@ impl Cluster {
         self.change(held.epoch(), &write);
     }
 
-    fn hear(&mut self, node: usize) {
+    fn on_heartbeats(&mut self, node: usize) {
         let from = self.newest().primary().incarnation.clone();
-        self.tell(node, RoleEvent::Heartbeat { from });
+        self.handle_event(node, RoleEvent::Heartbeat { from });
     }
 
     /// Fences a member that has ended, in the way that is left.
@@ -474,7 +474,7 @@ impl Cluster {
 
     fn note(&mut self) {
         for node in 0..NODES {
-            self.tell(node, RoleEvent::Tick);
+            self.handle_event(node, RoleEvent::Tick);
             let Some(machine) = &self.nodes[node].machine else { continue };
             let duties = machine.duties();
             self.seen.acting += u32::from(duties.role == Role::Acting);
@@ -547,7 +547,7 @@ impl Cluster {
                 self.fence(node, 1);
             }
             for node in 0..NODES {
-                self.tell(node, RoleEvent::CopyDone);
+                self.handle_event(node, RoleEvent::CopyDone);
             }
             self.round();
             self.grants.clear();

@@ -42,9 +42,9 @@ impl Cluster {
         let Some(host) = entry.host_of(&me).map(|host| host.incarnation.clone()) else { return };
         if self.wrong == Some(Wrong::ResumesUnasked) {
             let resumed = with_life(&entry, host.boot_id, me.boot_id);
-            self.tell(node, RoleEvent::Entry(Box::new(resumed)));
+            self.handle_event(node, RoleEvent::Entry(Box::new(resumed)));
         }
-        self.tell(node, RoleEvent::Guest(Box::new(entry)));
+        self.handle_event(node, RoleEvent::Guest(Box::new(entry)));
     }
 
     /// Makes the node known to the store; the node hears of every change, one after another.
@@ -86,7 +86,7 @@ impl Cluster {
             let copy = self.knowledge.of(giver, lane);
             self.knowledge.learn(guest, lane, copy);
         }
-        self.tell(guest, RoleEvent::CopyDone);
+        self.handle_event(guest, RoleEvent::CopyDone);
         self.seen.guests += 1;
     }
 
@@ -100,7 +100,7 @@ impl Cluster {
         let me = machine.incarnation().clone();
         let keeps = machine.keeps_copies_under(&entry) || self.wrong == Some(Wrong::KeepsCopies);
         if entry.host_of(&me).is_some() {
-            return self.tell(node, RoleEvent::Guest(Box::new(entry)));
+            return self.handle_event(node, RoleEvent::Guest(Box::new(entry)));
         }
         if keeps {
             self.seen.guests_that_stayed += 1;
@@ -110,7 +110,7 @@ impl Cluster {
             let anew = RoleMachine::new(me, RoleOptions::default());
             self.nodes[node].machine = Some(anew);
         }
-        self.tell(node, RoleEvent::Entry(Box::new(entry)));
+        self.handle_event(node, RoleEvent::Entry(Box::new(entry)));
     }
 
     /// True if this node may not know more than a lane's writer: a member, or a guest whose former

@@ -58,7 +58,7 @@ fn hastened_records_leave_at_their_pace_all_lanes_together() {
     cluster.run(500_000);
     cluster.step_us = 10;
     let peer = cluster.nodes[0].peers[1].unwrap();
-    let say = |cluster: &mut Cluster, slot: u32, pace_us: Option<u64>| {
+    let send = |cluster: &mut Cluster, slot: u32, pace_us: Option<u64>| {
         let record = StreamRecord {
             kind: RecordKind::OwnerUpdate,
             shard: SHARD,
@@ -68,7 +68,9 @@ fn hastened_records_leave_at_their_pace_all_lanes_together() {
         };
         let now_us = cluster.now_us;
         let endpoint = &mut cluster.nodes[0].endpoint;
-        Lane::ALL[..3].iter().for_each(|&lane| endpoint.tell(&[peer], lane, &record, now_us));
+        Lane::ALL[..3]
+            .iter()
+            .for_each(|&lane| endpoint.append_untracked(&[peer], lane, &record, now_us));
         if let Some(pace_us) = pace_us {
             endpoint.hasten(peer, now_us, pace_us);
         }
@@ -80,11 +82,11 @@ fn hastened_records_leave_at_their_pace_all_lanes_together() {
         assert_eq!(sent(cluster), before + 3, "all lanes in the same poll");
         cluster.now_us - now_us
     };
-    let first_us = say(&mut cluster, 0, Some(PACE_US));
+    let first_us = send(&mut cluster, 0, Some(PACE_US));
     assert!(first_us <= 20, "{first_us} us");
-    let second_us = say(&mut cluster, 1, Some(PACE_US));
+    let second_us = send(&mut cluster, 1, Some(PACE_US));
     assert!((PACE_US - 20..=PACE_US + 20).contains(&second_us), "{second_us} us");
-    let idle_us = say(&mut cluster, 2, None);
+    let idle_us = send(&mut cluster, 2, None);
     assert!(idle_us >= 200, "{idle_us} us");
 }
 

@@ -2,7 +2,7 @@
 
 use weir_controller::process::{Moment, Process, ReportQuestion};
 use weir_controller::state::{ControllerOptions, NodeReport};
-use weir_etcd::message::TransportEvent as Told;
+use weir_etcd::message::TransportEvent;
 use weir_etcd::{ClientOptions, ClusterName, Contact, LeaderRecord};
 
 use super::clock::ProcessClock;
@@ -64,7 +64,7 @@ impl ControllerProcess {
     }
 
     /// Takes an event of etcd for this client.
-    pub fn event(&mut self, now_us: u64, etcd: &mut Etcd, event: Told) {
+    pub fn event(&mut self, now_us: u64, etcd: &mut Etcd, event: TransportEvent) {
         if let Some(event) = self.wire.event(event) {
             self.process.event(self.moment(now_us), event);
         }

@@ -66,7 +66,7 @@ type Held = (u8, Number);
 
 /// A node's answer.
 #[derive(Clone, Debug, TypeGenerator)]
-pub(super) struct Said {
+pub(super) struct ReportedValues {
     node: u8,
     hears: Vec<(u8, bool)>,
     loads: Vec<(u8, Number)>,
@@ -219,7 +219,7 @@ impl Written {
     }
 }
 
-impl Said {
+impl ReportedValues {
     pub(super) fn report(&self) -> NodeReport {
         let node = |any: u8| id(usize::from(any) % NODES);
         let doubts = self.doubts.iter().take(4).map(|(at, known, held)| {

@@ -9,7 +9,7 @@ use crate::fleet::World;
 
 /// Takes the node's access side down: neither its homes nor other nodes reach it.
 fn cut_off(world: &mut World, node: usize, is_cut_off: bool) {
-    world.nodes[node].is_unheard = is_cut_off;
+    world.nodes[node].is_unreachable = is_cut_off;
     world.nodes[node].is_deaf = is_cut_off;
     world.nodes[node].broken = if is_cut_off { vec![0, 1] } else { Vec::new() };
 }
@@ -58,7 +58,7 @@ fn a_node_that_no_peer_hears_is_cut_off_and_a_deaf_one_is_not() {
     world.turns(20_000);
     assert_eq!(world.entries(), before);
     world.nodes[1].is_deaf = false;
-    world.nodes[1].is_unheard = true;
+    world.nodes[1].is_unreachable = true;
     world.turns(20_000);
     assert_eq!(fewest_copies_beside(&world, 1), 2);
     let (_, why) = life(&world, 1);

@@ -39,11 +39,11 @@ pub(super) fn read_pair(body: &[u8]) -> Option<(u64, u64)> {
 impl Replication {
     /// Appends the changes in the journal to the streams of the peers that keep copies.
     #[inline]
-    pub(super) fn tell_changes(&mut self, now_us: u64, nat: &mut Nat) {
+    pub(super) fn send_changes(&mut self, now_us: u64, nat: &mut Nat) {
         let Self { commits, endpoint, state, body, .. } = self;
         for _ in 0..CHANGES_MAX {
             let Some((change, length)) = nat.next_change(body) else { return };
-            let Some(part) = state.part_to_tell(change.shard) else { continue };
+            let Some(part) = state.part_unswept(change.shard) else { continue };
             let record = StreamRecord {
                 kind: kind_of(change.kind),
                 shard: part.number,
@@ -55,7 +55,8 @@ impl Replication {
             let makes_state = matches!(change.kind, ChangeKind::Create | ChangeKind::Change);
             if makes_state && commits.awaits(part) {
                 let at = (nat.journal_taken(), now_us);
-                let is_followed = commits.tell(endpoint, (change.shard, part), lane, &record, at);
+                let is_followed =
+                    commits.append_awaited(endpoint, (change.shard, part), lane, &record, at);
                 state.counters.changes_untracked_total += u64::from(!is_followed);
                 continue;
             }
@@ -64,17 +65,17 @@ impl Replication {
                 ChangeKind::OwnerUpdate => own.source.as_slice(),
                 _ => &own.readers[..],
             };
-            endpoint.tell(peers, lane, &record, now_us);
+            endpoint.append_untracked(peers, lane, &record, now_us);
         }
     }
 
     /// Appends all changes in the journal before a command changes the readers of lanes. Otherwise
     /// the changes of a lane that loses its last copy would go to no stream, and no packet would
     /// wait for them.
-    pub(super) fn tell_all_changes(&mut self, now_us: u64, nat: &mut Nat) {
+    pub(super) fn send_all_changes(&mut self, now_us: u64, nat: &mut Nat) {
         let journal_end = nat.journal_end();
         while !nat.is_sent(journal_end) {
-            self.tell_changes(now_us, nat);
+            self.send_changes(now_us, nat);
         }
     }
 
@@ -95,7 +96,7 @@ impl Replication {
     pub(super) fn answer_wants(&mut self) {
         let mut wanted = std::mem::take(&mut self.state.wanted);
         for (peer, shard, lane) in wanted.drain(..) {
-            let Some(part) = self.state.part_to_tell(shard) else { continue };
+            let Some(part) = self.state.part_unswept(shard) else { continue };
             let boot = self.endpoint.boot(peer);
             let mut copies = part.lanes[lane].outgoing.iter_mut();
             let copy = copies.find(|out| out.peer == peer && Some(out.boot) == boot);
@@ -149,7 +150,7 @@ impl Replication {
                 .is_none_or(|(sent_in, sent_us)| sent_in != epoch || now_us >= sent_us + REPEAT_US);
             if is_there && is_due && nat.is_sent(grant.journal_end) {
                 let body = order.since.0.to_be_bytes();
-                endpoint.tell(
+                endpoint.append_untracked(
                     &[peer],
                     lane,
                     &message(RecordKind::Grant, part.number, &body),
@@ -190,8 +191,8 @@ impl Replication {
         let ShardCopies { lanes, confirmations, number, .. } = part;
         confirmations.retain_mut(|it| {
             let ticket = it.ticket.filter(|ticket| !endpoint.is_void(ticket));
-            let is_told = ticket.is_some_and(|ticket| endpoint.replicated_on(&ticket) > 0);
-            if is_told || !lanes[usize::from(it.lane.number())].has_all_of(it.peer) {
+            let is_replicated = ticket.is_some_and(|ticket| endpoint.replicated_on(&ticket) > 0);
+            if is_replicated || !lanes[usize::from(it.lane.number())].has_all_of(it.peer) {
                 return false;
             }
             it.ticket = ticket;
@@ -228,7 +229,7 @@ impl Replication {
             let is_full = nat.is_copy_full(shard, number.number());
             is_at_rest &= lane.is_at_rest(is_full);
             if let Some(source) = lane.next_want(is_full, now_us) {
-                self.endpoint.tell(&[source], number, &want, now_us);
+                self.endpoint.append_untracked(&[source], number, &want, now_us);
                 wanted += 1;
             }
         }
