@@ -188,11 +188,11 @@ fn apply() {
             }
             assert_eq!(send(&mut nat, 1, 1, Protocol::Udp, now), Ok(ours));
         }
-        let mut told = 0;
+        let mut applied = 0;
         while nat.next_change(&mut body).is_some() {
-            told += 1;
+            applied += 1;
         }
-        assert!(told >= 1);
+        assert!(applied >= 1);
         for lane in 0..8 {
             let mut copied = 0;
             let end = nat.copy_lane(ShardIndex(0), lane, 0..u32::MAX, u32::MAX, |_, body| {

@@ -192,11 +192,11 @@ fn entry_text() {
 /// continues with a valid entry that is newer than all of them, or not at all.
 #[test]
 fn set_back() {
-    type Said = (u8, Vec<u8>, Option<(Number, Option<Entry>)>);
-    check!().with_type::<(Option<Entry>, Vec<Said>, bool)>().for_each(
-        |(entry, said, has_ended)| {
+    type Statement = (u8, Vec<u8>, Option<(Number, Option<Entry>)>);
+    check!().with_type::<(Option<Entry>, Vec<Statement>, bool)>().for_each(
+        |(entry, statements, has_ended)| {
             let entry = entry.as_ref().and_then(Entry::read);
-            let nodes = said.iter().take(4).map(|(node, boot_ids, doubt)| Witness {
+            let nodes = statements.iter().take(4).map(|(node, boot_ids, doubt)| Witness {
                 node: who(*node).worker.node,
                 boot_ids: boot_ids.iter().map(|any| who(*any).boot_id).collect(),
                 stand: match doubt {
@@ -251,7 +251,7 @@ fn names() {
 }
 
 #[derive(Clone, Debug, TypeGenerator)]
-enum Told {
+enum Input {
     Entry(Entry),
     Heartbeat(u8),
     Announced(u8),
@@ -268,34 +268,34 @@ enum Told {
 /// worker writes only lanes that its entry gives to it, and it grants no lane that it writes.
 #[test]
 fn role() {
-    check!().with_type::<(u8, Vec<Told>)>().for_each(|(me, told)| {
+    check!().with_type::<(u8, Vec<Input>)>().for_each(|(me, inputs)| {
         let me = who(*me);
         let mut machine = RoleMachine::new(me.clone(), RoleOptions::default());
         let (mut now_ms, mut epoch) = (1_000_u64, Epoch(0));
-        for told in told {
-            let event = match told {
-                Told::Entry(entry) => match entry.read() {
+        for input in inputs {
+            let event = match input {
+                Input::Entry(entry) => match entry.read() {
                     Some(entry) => RoleEvent::Entry(Box::new(entry)),
                     None => continue,
                 },
-                Told::Heartbeat(from) => RoleEvent::Heartbeat { from: who(*from) },
-                Told::Announced(term) => RoleEvent::Announced { term: Term(u32::from(term % 4)) },
-                Told::Slot(packets) => RoleEvent::Slot { packets: packets % 3 },
-                Told::CopyDone => RoleEvent::CopyDone,
-                Told::StreamLost => RoleEvent::StreamLost,
-                Told::Granted(lane, since) => RoleEvent::Granted {
+                Input::Heartbeat(from) => RoleEvent::Heartbeat { from: who(*from) },
+                Input::Announced(term) => RoleEvent::Announced { term: Term(u32::from(term % 4)) },
+                Input::Slot(packets) => RoleEvent::Slot { packets: packets % 3 },
+                Input::CopyDone => RoleEvent::CopyDone,
+                Input::StreamLost => RoleEvent::StreamLost,
+                Input::Granted(lane, since) => RoleEvent::Granted {
                     lane: usize::from(*lane % 10),
                     since: Epoch(since.value()),
                 },
-                Told::Ports(any) => {
+                Input::Ports(any) => {
                     let ports = [PortHealth::NotReady, PortHealth::Ready, PortHealth::Broken];
                     RoleEvent::Ports(ports[usize::from(*any) % 3])
                 }
-                Told::Time(ms) => {
+                Input::Time(ms) => {
                     now_ms += u64::from(*ms);
                     RoleEvent::Tick
                 }
-                Told::PrimaryLost => RoleEvent::PrimaryLost,
+                Input::PrimaryLost => RoleEvent::PrimaryLost,
             };
             machine.on(now_ms, event);
             let duties = machine.duties();

@@ -156,12 +156,12 @@ impl Etcd {
     }
 
     /// Handles everything that is due until `now_us`; appends the events for clients.
-    pub fn poll(&mut self, now_us: u64, told: &mut Vec<(ClientId, TransportEvent)>) {
+    pub fn poll(&mut self, now_us: u64, delivered: &mut Vec<(ClientId, TransportEvent)>) {
         while let Some(due_us) = self.next_us().filter(|due_us| *due_us <= now_us) {
             if self.mode == Mode::Up && self.leases_due_us <= due_us {
                 self.leases_due_us = due_us + LEASES_INTERVAL_US;
                 if self.store.end_leases(due_us) {
-                    self.told_watches(due_us);
+                    self.notify_watches(due_us);
                 }
                 continue;
             }
@@ -175,7 +175,7 @@ impl Etcd {
                     if let TransportEvent::Answered { request, .. } = event {
                         self.unanswered.remove(&(client, request));
                     }
-                    told.push((client, event));
+                    delivered.push((client, event));
                 }
                 Flight::Look(watch) => self.look(due_us, watch),
                 Flight::EndWatches if self.mode == Mode::Leaderless => self.end_watches(due_us),
@@ -200,7 +200,7 @@ impl Etcd {
     /// If etcd would refuse the transaction.
     pub fn do_now(&mut self, now_us: u64, transaction: &Transaction) -> Decided {
         let decided = self.store.transact(transaction).expect("etcd takes the transaction");
-        self.told_watches(now_us);
+        self.notify_watches(now_us);
         decided
     }
 
@@ -224,7 +224,7 @@ impl Etcd {
         self.cuts.get(&client).copied().unwrap_or_default()
     }
 
-    fn tell(&mut self, now_us: u64, client: ClientId, event: TransportEvent) {
+    fn send(&mut self, now_us: u64, client: ClientId, event: TransportEvent) {
         let mut due_us = now_us + self.dice.between(self.options.delay_us);
         if let TransportEvent::Watched { watch, .. } = &event {
             due_us = self.watches.arrival(*watch, due_us);
@@ -258,11 +258,11 @@ impl Etcd {
         answer: Result<EtcdAnswer, Refusal>,
     ) {
         let answer = answer.map_err(Refusal::into);
-        self.tell(now_us, client, TransportEvent::Answered { request, answer });
+        self.send(now_us, client, TransportEvent::Answered { request, answer });
     }
 
     fn watched(&mut self, now_us: u64, client: ClientId, watch: RequestId, news: WatchNews) {
-        self.tell(now_us, client, TransportEvent::Watched { watch, news });
+        self.send(now_us, client, TransportEvent::Watched { watch, news });
     }
 
     fn serve(&mut self, now_us: u64, client: ClientId, id: RequestId, request: EtcdRequest) {
@@ -271,7 +271,7 @@ impl Etcd {
                 self.unanswered.remove(&(client, id));
                 self.watches.open(id, client, prefix, from.0);
                 self.watched(now_us, client, id, WatchNews::Created);
-                self.told_watches(now_us);
+                self.notify_watches(now_us);
                 return;
             }
             EtcdRequest::Progress(watch) => {
@@ -307,7 +307,7 @@ impl Etcd {
             }
         };
         self.answer(now_us, client, id, answer);
-        self.told_watches(now_us);
+        self.notify_watches(now_us);
     }
 
     fn grant(&mut self, now_us: u64, ttl_sec: u64) -> Result<EtcdAnswer, Refusal> {
@@ -328,7 +328,7 @@ impl Etcd {
     }
 
     /// Schedules a look at the watches that have something to send.
-    fn told_watches(&mut self, now_us: u64) {
+    fn notify_watches(&mut self, now_us: u64) {
         for watch in self.watches.become_due(&self.store) {
             let due_us = now_us + self.dice.between(self.options.watch_lag_us);
             self.fly(due_us, Flight::Look(watch));

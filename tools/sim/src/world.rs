@@ -219,8 +219,13 @@ struct LinkState {
 }
 
 impl World {
-    /// Creates the world of a seed, with these faults to come. `is_told`: it keeps a timeline.
-    pub(crate) fn new(seed: u64, options: &Options, faults: &[Timed], is_told: bool) -> Self {
+    /// Creates the world of a seed, with these faults to come. `keeps_timeline`: it keeps a timeline.
+    pub(crate) fn new(
+        seed: u64,
+        options: &Options,
+        faults: &[Timed],
+        keeps_timeline: bool,
+    ) -> Self {
         let restores = |timed: &Timed| matches!(timed.fault, Fault::Restore { .. });
         let keeps_backups = faults.iter().any(restores);
         let mut dice = Dice::stream(seed, 3);
@@ -255,7 +260,7 @@ impl World {
             commits: Commits::default(),
             block_logs: BlockLogs::new(options.nodes, Dice::stream(seed, 13)),
             expected: (0..options.nodes).map(|_| Expected::default()).collect(),
-            timeline: Timeline::new(is_told),
+            timeline: Timeline::new(keeps_timeline),
             violation: None,
             is_traffic_on: true,
             struck_us: vec![0; faults.len()],
@@ -342,7 +347,7 @@ impl World {
 
     /// Marks the history as failed.
     pub(crate) fn fail(&mut self, why: String) {
-        self.timeline.say(self.now_us, || format!("FAILED: {why}"));
+        self.timeline.add(self.now_us, || format!("FAILED: {why}"));
         self.violation.get_or_insert(why);
     }
 

@@ -143,18 +143,18 @@ pub fn experiments() -> Vec<(&'static str, &'static str, RunsIn)> {
     full.chain(others.into_iter().map(|known| (known.name, known.title, RunsIn::None))).collect()
 }
 
-/// Runs the experiments and writes the report after each; `say` is called with a line per round.
+/// Runs the experiments and writes the report after each; `print` is called with a line per round.
 /// Needs two cores and `dpdk-testpmd`, and root for huge pages (it runs without them).
 ///
 /// # Errors
 /// When nothing can be measured at all, or when interrupted: the report then has the results so
 /// far. A point that fails is a fault in the report, and no error.
-pub fn bench(plan: &BenchPlan, mut say: impl FnMut(&str)) -> Result<Report, BenchError> {
+pub fn bench(plan: &BenchPlan, mut print: impl FnMut(&str)) -> Result<Report, BenchError> {
     let experiments = plan.experiments()?;
     let machine = Machine::look(plan)?;
     testpmd::check_installed()?;
     if let Some(warning) = machine.warning() {
-        say(&warning);
+        print(&warning);
     }
     let folder = tempfile::Builder::new()
         .prefix("weir-bench-")
@@ -165,7 +165,7 @@ pub fn bench(plan: &BenchPlan, mut say: impl FnMut(&str)) -> Result<Report, Benc
         context: BenchContext { plan, folder: folder.path() },
         progress: Progress::new(experiments.iter().map(Experiment::seconds).sum()),
         harmless_pps: None,
-        say: &mut say,
+        print: &mut print,
     };
     for experiment in &experiments {
         let mut result = ExperimentResult::new(experiment);
@@ -184,7 +184,7 @@ struct Run<'a> {
     /// The last rate at which harmless packets of an attacker's home cost the other homes nothing,
     /// packets per second.
     harmless_pps: Option<f64>,
-    say: &'a mut dyn FnMut(&str),
+    print: &'a mut dyn FnMut(&str),
 }
 
 impl Run<'_> {
@@ -193,7 +193,7 @@ impl Run<'_> {
         experiment: &Experiment,
         result: &mut ExperimentResult,
     ) -> Result<(), BenchError> {
-        (self.say)(&format!(
+        (self.print)(&format!(
             "{} ({}), {}",
             experiment.title,
             experiment.name,
@@ -262,7 +262,7 @@ impl Run<'_> {
         let available = machine::available_bytes();
         for measured in points {
             if let Some(why) = measured.point.why_not(cores, available) {
-                (self.say)(&format!("{:>12}  skipped: {why}", measured.point.label));
+                (self.print)(&format!("{:>12}  skipped: {why}", measured.point.label));
                 measured.state = State::Skipped(why);
             }
         }
@@ -276,7 +276,7 @@ impl Run<'_> {
     ) -> Result<Option<rounds::Raw>, BenchError> {
         match self.context.raw_round(load) {
             Ok(raw) => {
-                (self.say)(&format!(
+                (self.print)(&format!(
                     "{:>12}  raw   {:6.2} Mpps {:6.1} cycles/packet",
                     "", raw.mpps, raw.cycles
                 ));
@@ -287,7 +287,7 @@ impl Run<'_> {
                 for measured in points.iter_mut().filter(|point| point.state == State::Measured) {
                     measured.state = State::Failed(error.to_string());
                 }
-                (self.say)(&format!("{:>12}  raw failed: {error}", ""));
+                (self.print)(&format!("{:>12}  raw failed: {error}", ""));
                 Ok(None)
             }
         }
@@ -300,12 +300,12 @@ impl Run<'_> {
         notes.into_iter().for_each(|note| measured.note(note));
         match done {
             Ok(round) => {
-                (self.say)(&format!("{label:>12}  weir  {}", round.sentence()));
+                (self.print)(&format!("{label:>12}  weir  {}", round.sentence()));
                 Ok(Some(round))
             }
             Err(error) => {
                 self.context.plan.check_interrupted()?;
-                (self.say)(&format!("{label:>12}  failed: {error}"));
+                (self.print)(&format!("{label:>12}  failed: {error}"));
                 measured.state = State::Failed(error.to_string());
                 Ok(None)
             }

@@ -72,7 +72,7 @@ fn start_worker(words: &Arc<SharedWords>, index: WorkerIndex) -> Worker {
                 heartbeat.beat();
                 if heartbeat.is_fenced() {
                     heartbeat.acknowledge();
-                    say(&format!("worker {index} sees its fence"));
+                    print(&format!("worker {index} sees its fence"));
                 }
             }
             thread::sleep(TURN);
@@ -101,22 +101,22 @@ fn run_node(socket: &str, workers: &str, times: &[&str]) -> Result<()> {
         (0..words.workers()).map(|index| start_worker(&words, index as WorkerIndex)).collect();
     let requests = UnixDatagram::bind(socket)?;
     requests.set_nonblocking(true)?;
-    say(&format!("guard {}", guard.process_id().context("no guard")?));
+    print(&format!("guard {}", guard.process_id().context("no guard")?));
     let mut line = [0; 65_536];
     loop {
         while let Ok(len) = requests.recv(&mut line) {
             let text = String::from_utf8_lossy(&line[..len]).into_owned();
             match carry_out(&text, &mut guard, &words, &workers) {
-                Ok(()) => say(&format!("done: {text}")),
-                Err(error) => say(&format!("refused: {text}: {error:#}")),
+                Ok(()) => print(&format!("done: {text}")),
+                Err(error) => print(&format!("refused: {text}: {error:#}")),
             }
         }
         match guard.wait(Duration::from_secs(1), Some(requests.as_fd())) {
-            Some(GuardEvent::Fenced { worker, .. }) => say(&format!("fenced {worker}")),
+            Some(GuardEvent::Fenced { worker, .. }) => print(&format!("fenced {worker}")),
             Some(GuardEvent::Restarted { .. }) => {
-                say(&format!("restarted guard {}", guard.process_id().unwrap_or(0)));
+                print(&format!("restarted guard {}", guard.process_id().unwrap_or(0)));
             }
-            Some(event) => say(&format!("{event:?}")),
+            Some(event) => print(&format!("{event:?}")),
             None => {}
         }
     }
@@ -156,7 +156,7 @@ fn route(text: &str) -> Result<Route> {
     })
 }
 
-fn say(line: &str) {
+fn print(line: &str) {
     // The log of the laboratory is a file: writing does not wait for a reader.
     let _ = writeln!(io::stdout().lock(), "{line}");
 }

@@ -54,7 +54,7 @@ pub struct Asked {
     /// The command.
     pub command: String,
     /// The output of [`command`](Self::command).
-    pub said: String,
+    pub output: String,
 }
 
 impl fmt::Display for Asked {
@@ -62,7 +62,7 @@ impl fmt::Display for Asked {
         let used = self.question.used;
         let at = Timestamp::from_microsecond(used.at_us as i64).unwrap_or_default();
         writeln!(f, "home {} sent from {} at {at}", used.home, used.public)?;
-        write!(f, "{}\n{}", self.command, self.said.trim_end())
+        write!(f, "{}\n{}", self.command, self.output.trim_end())
     }
 }
 
@@ -146,8 +146,8 @@ fn ask(
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
     let line = format!("weir {}", words.join(" "));
     let ended = command.output().with_context(|| format!("cannot start {line}"))?;
-    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
-    let outcome = judge(about, &used, ended.status.code(), &said)
-        .with_context(|| format!("{line}\n{said}{}", String::from_utf8_lossy(&ended.stderr)))?;
-    Ok(Asked { question, about, logs: which, outcome, command: line, said })
+    let output = String::from_utf8_lossy(&ended.stdout).into_owned();
+    let outcome = judge(about, &used, ended.status.code(), &output)
+        .with_context(|| format!("{line}\n{output}{}", String::from_utf8_lossy(&ended.stderr)))?;
+    Ok(Asked { question, about, logs: which, outcome, command: line, output })
 }

@@ -43,7 +43,7 @@ pub struct NodeSetup {
 
 /// An event for a node's process.
 #[derive(Debug)]
-pub enum Told {
+pub enum NodeInput {
     /// The cluster that it has found; the first event.
     Found(Box<FoundCluster>),
     /// Changes of the mirrored keys, in etcd's order.
@@ -76,7 +76,7 @@ enum Tag {
 /// The progress of the shutdown notice.
 #[derive(Debug)]
 enum Leaving {
-    Saying(ShutdownNotice),
+    Sending(ShutdownNotice),
     Revoking,
     Left,
 }
@@ -95,7 +95,7 @@ pub struct NodeClient {
     claim: Option<Claim>,
     mirror: Option<MirrorClient>,
     writes: Vec<(ShardId, Revision, Vec<u8>)>,
-    told: VecDeque<Told>,
+    inputs: VecDeque<NodeInput>,
     leaving: Option<Leaving>,
     /// The next step of the shutdown notice.
     next_step: Option<NoticeStep>,
@@ -120,7 +120,7 @@ impl NodeClient {
             claim: None,
             mirror: None,
             writes: Vec::new(),
-            told: VecDeque::new(),
+            inputs: VecDeque::new(),
             leaving: None,
             next_step: None,
             is_unsent: false,
@@ -153,7 +153,7 @@ impl NodeClient {
     pub fn leave(&mut self, now_us: u64, boot_ids: Vec<BootId>) {
         let at_ms = self.setup.clock.now(now_us).unix_ms;
         let (shutdown_notice, step) = ShutdownNotice::new(self.setup.name.clone(), boot_ids, at_ms);
-        self.leaving = Some(Leaving::Saying(shutdown_notice));
+        self.leaving = Some(Leaving::Sending(shutdown_notice));
         self.next_step = Some(step);
     }
 
@@ -168,8 +168,8 @@ impl NodeClient {
     }
 
     /// Returns the next event for the process.
-    pub fn next_told(&mut self) -> Option<Told> {
-        self.told.pop_front()
+    pub fn next_input(&mut self) -> Option<NodeInput> {
+        self.inputs.pop_front()
     }
 
     /// Returns when [`poll`](Self::poll) is due, if no event of etcd arrives before.
@@ -223,12 +223,12 @@ impl NodeClient {
             mirror.tick(at.now);
             mirror.ask(&mut self.link, at.now, Tag::Mirror);
             while let Some(event) = mirror.next_event() {
-                self.told.push_back(Told::Mirror(event));
+                self.inputs.push_back(NodeInput::Mirror(event));
             }
         }
         while let Some(event) = self.claim.as_mut().and_then(Claim::next_event) {
             let registration = Registration::of(&event).map(Notice::Registration);
-            self.told.extend(registration.map(Told::Notice));
+            self.inputs.extend(registration.map(NodeInput::Notice));
         }
         for (shard, revision, value) in std::mem::take(&mut self.writes) {
             let (key, expected) = (Key::Shard(shard), Some(revision));
@@ -274,16 +274,16 @@ impl NodeClient {
             }
             Tag::Entry(shard) => {
                 let how = WriteResult::of(&self.link.outcome(done.got, None));
-                self.told.push_back(Told::Notice(Notice::Written { shard, how }));
+                self.inputs.push_back(NodeInput::Notice(Notice::Written { shard, how }));
             }
             Tag::Intent => {
-                if let Some(Leaving::Saying(shutdown_notice)) = &self.leaving {
+                if let Some(Leaving::Sending(shutdown_notice)) = &self.leaving {
                     let found = one(done.got).ok_or_else(|| "no answer".to_owned());
                     self.next_step = Some(shutdown_notice.read(found));
                 }
             }
             Tag::ShutdownNotice => {
-                if let Some(Leaving::Saying(shutdown_notice)) = &mut self.leaving {
+                if let Some(Leaving::Sending(shutdown_notice)) = &mut self.leaving {
                     self.next_step =
                         Some(shutdown_notice.written(&self.link.outcome(done.got, None)));
                 }
@@ -327,14 +327,14 @@ impl NodeClient {
                     true => Looking::For(found.cluster_id.clone()),
                     false => Looking::No,
                 };
-                self.told.push_back(Told::Found(Box::new(found)));
+                self.inputs.push_back(NodeInput::Found(Box::new(found)));
             }
             Looking::For(cluster_id) => {
                 let Some(found) = is_known(looked, cluster_id) else { return };
                 if found.is_ok() {
                     self.looking = Looking::No;
                 }
-                self.told.push_back(Told::Notice(Notice::ClusterFound(found)));
+                self.inputs.push_back(NodeInput::Notice(Notice::ClusterFound(found)));
             }
             Looking::No => {}
         }

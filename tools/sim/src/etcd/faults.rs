@@ -116,7 +116,7 @@ impl Etcd {
     pub fn revoke_lease_of(&mut self, now_us: u64, path: &str) {
         let lease = self.store.get(path).and_then(|held| held.lease);
         if self.mode == Mode::Up && lease.is_some_and(|lease| self.store.revoke(lease).is_ok()) {
-            self.told_watches(now_us);
+            self.notify_watches(now_us);
         }
     }
 
@@ -151,7 +151,7 @@ impl Etcd {
         self.raft_term += 1;
         self.store.extend_leases(now_us);
         self.leases_due_us = self.leases_due_us.max(now_us);
-        self.told_watches(now_us);
+        self.notify_watches(now_us);
     }
 
     fn serve_waiting(&mut self, now_us: u64, some_are_refused: bool) {

@@ -9,12 +9,12 @@ const SEC: u64 = 1_000_000;
 struct World {
     etcd: Etcd,
     now_us: u64,
-    told: Vec<(ClientId, TransportEvent)>,
+    delivered: Vec<(ClientId, TransportEvent)>,
 }
 
 impl World {
     fn new(seed: u64) -> Self {
-        Self { etcd: Etcd::new(EtcdOptions::default(), seed), now_us: 0, told: Vec::new() }
+        Self { etcd: Etcd::new(EtcdOptions::default(), seed), now_us: 0, delivered: Vec::new() }
     }
 
     fn ask(&mut self, request: EtcdRequest) -> RequestId {
@@ -23,12 +23,12 @@ impl World {
 
     fn run(&mut self, us: u64) {
         self.now_us += us;
-        self.etcd.poll(self.now_us, &mut self.told);
+        self.etcd.poll(self.now_us, &mut self.delivered);
     }
 
     fn answer(&mut self, id: RequestId) -> Option<Result<EtcdAnswer, RequestFailure>> {
-        let told = std::mem::take(&mut self.told).into_iter();
-        told.rev().find_map(|(_, event)| match event {
+        let delivered = std::mem::take(&mut self.delivered).into_iter();
+        delivered.rev().find_map(|(_, event)| match event {
             TransportEvent::Answered { request, answer } if request == id => Some(answer),
             _ => None,
         })
@@ -55,12 +55,13 @@ impl World {
     }
 
     fn news(&mut self, watch: RequestId) -> Vec<WatchNews> {
-        let told = std::mem::take(&mut self.told).into_iter();
-        told.filter_map(|(_, event)| match event {
-            TransportEvent::Watched { watch: of, news } if of == watch => Some(news),
-            _ => None,
-        })
-        .collect()
+        let delivered = std::mem::take(&mut self.delivered).into_iter();
+        delivered
+            .filter_map(|(_, event)| match event {
+                TransportEvent::Watched { watch: of, news } if of == watch => Some(news),
+                _ => None,
+            })
+            .collect()
     }
 
     fn watch(&mut self, from: i64) -> RequestId {
@@ -256,7 +257,7 @@ fn equal_seeds_play_equal_histories() {
             world.run(1_000);
         }
         world.run(SEC);
-        world.told
+        world.delivered
     };
     assert_eq!(play(5), play(5));
     assert_ne!(play(5), play(6));

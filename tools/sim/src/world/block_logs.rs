@@ -177,10 +177,10 @@ impl BlockLogs {
         if is_right {
             return Ok(true);
         }
-        let (public, said) = (dotted(used.public), answer.verdict);
+        let (public, verdict) = (dotted(used.public), answer.verdict);
         let holders: Vec<_> = answer.holders.iter().map(|it| it.subscriber).collect();
         Err(format!(
-            "home {home} sent from {public} at {} us, and the block logs say {said:?} {holders:?}",
+            "home {home} sent from {public} at {} us, and the block logs say {verdict:?} {holders:?}",
             used.at_us
         ))
     }

@@ -265,7 +265,7 @@ impl World {
         }
         if doubled > self.checks.doubled {
             self.timeline
-                .say(self.now_us, || format!("{doubled} inside endpoints have two mappings"));
+                .add(self.now_us, || format!("{doubled} inside endpoints have two mappings"));
         }
         self.checks.doubled = doubled;
         self.check_left();
@@ -296,7 +296,7 @@ impl World {
             return self.fail(lost);
         }
         if !self.checks.is_whole {
-            self.timeline.say(self.now_us, || "the cluster is whole".into());
+            self.timeline.add(self.now_us, || "the cluster is whole".into());
         }
         self.checks.is_whole = true;
         (self.checks.failures, self.checks.is_set_back) = (0, false);

@@ -303,12 +303,12 @@ impl World {
         let noticed = |node| self.bird_gone_since(node).is_some_and(|at| now_us >= at + BIRD_US);
         let bird_gone: Vec<bool> = (0..self.nodes.len()).map(noticed).collect();
         let nodes = &self.nodes;
-        let told =
+        let inputs =
             self.control.plane.poll(now_us, |node| report(nodes.get(node)?, bird_gone[node]));
         self.control.back_up(now_us);
         let mut concerned: Vec<usize> = Vec::new();
-        for (node, told) in told {
-            self.tell(node, told);
+        for (node, input) in inputs {
+            self.take_input(node, input);
             concerned.push(node);
         }
         concerned.dedup();

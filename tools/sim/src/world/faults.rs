@@ -50,7 +50,7 @@ impl World {
     pub(super) fn strike(&mut self, number: usize) {
         let fault = self.faults[number].fault.clone();
         self.struck_us[number] = self.now_us;
-        self.timeline.say(self.now_us, || format!("--- {fault}"));
+        self.timeline.add(self.now_us, || format!("--- {fault}"));
         self.note(2_000 + number as u64);
         let is_only = self.checks.strike(&fault, &mut self.traffic);
         self.promise(&fault, is_only);
@@ -58,7 +58,7 @@ impl World {
             self.protect_left();
         }
         let protected = self.traffic.count_protected();
-        self.timeline.say(self.now_us, || format!("{protected} sockets must keep their mappings"));
+        self.timeline.add(self.now_us, || format!("{protected} sockets must keep their mappings"));
         let until_us = self.end_of(number);
         if until_us > self.now_us {
             self.active.insert(number, fault.clone());
@@ -122,7 +122,7 @@ impl World {
         let Some(fault) = self.active.remove(&number) else { return };
         let is_weather = fault.is_weather();
         if !is_weather {
-            self.timeline.say(self.now_us, || format!("+++ over: {fault}"));
+            self.timeline.add(self.now_us, || format!("+++ over: {fault}"));
         }
         match fault {
             Fault::Crash { .. } | Fault::PowerLoss { .. } => {

@@ -78,7 +78,7 @@ impl World {
         until_us: u64,
     ) {
         if let Some(process) = &mut self.nodes[node].process {
-            self.timeline.say(self.now_us, || format!("n{node}/{worker} stands still"));
+            self.timeline.add(self.now_us, || format!("n{node}/{worker} stands still"));
             let worker = &mut process.workers[worker];
             worker.stalled_until_us = worker.stalled_until_us.max(until_us);
         }

@@ -12,7 +12,7 @@ use weir_routes::{Fence, WorkerIndex};
 
 use super::checks::show_entry;
 use super::{Event, World};
-use crate::control::Told;
+use crate::control::NodeInput;
 use crate::node::Message;
 
 /// The notices that must wait for a core.
@@ -73,7 +73,7 @@ impl Expected {
     }
 
     /// Notes that the core receives a notice; the error names what is wrong with it.
-    fn told(&mut self, notice: &Notice) -> Result<(), String> {
+    fn on_notice(&mut self, notice: &Notice) -> Result<(), String> {
         if let Notice::Guard(GuardNews::Set { worker, number }) = *notice
             && let Some(newer) = self.set.insert(worker, number).filter(|it| *it > number)
         {
@@ -123,16 +123,16 @@ impl World {
     }
 
     /// Takes an event of etcd for a node: it waits until the core looks.
-    pub(super) fn tell(&mut self, node: usize, told: Told) {
-        let message = match told {
-            Told::Found(found) => return self.begin_process(node, *found),
-            Told::Mirror(event) => Message::Mirror(event),
-            Told::Notice(notice) => Message::Notice(notice),
+    pub(super) fn take_input(&mut self, node: usize, input: NodeInput) {
+        let message = match input {
+            NodeInput::Found(found) => return self.begin_process(node, *found),
+            NodeInput::Mirror(event) => Message::Mirror(event),
+            NodeInput::Notice(notice) => Message::Notice(notice),
         };
         if let Message::Mirror(MirrorEvent::Put { key: Key::Shard(shard), value, .. }) = &message
             && let Ok(entry) = ShardEntry::from_json(value)
         {
-            self.timeline.say(self.now_us, || {
+            self.timeline.add(self.now_us, || {
                 format!("n{node} hears of shard {shard}: {}", show_entry(&entry))
             });
         }
@@ -162,7 +162,7 @@ impl World {
         let Some(process) = &mut self.nodes[node].process else { return };
         while let Some(message) = process.inbox.next() {
             if let Message::Notice(notice) = &message
-                && let Err(why) = expected.told(notice)
+                && let Err(why) = expected.on_notice(notice)
             {
                 wrong.get_or_insert(why);
             }
@@ -230,7 +230,7 @@ mod tests {
             }
         }
         while let Some(notice) = notices.pop() {
-            expected.told(&notice).unwrap();
+            expected.on_notice(&notice).unwrap();
         }
         assert_eq!(expected.len(), 0);
     }
@@ -240,12 +240,12 @@ mod tests {
         let mut expected = Expected::default();
         expected.came(Notice::Registration(Registration::Gone));
         expected.came(Notice::Registration(Registration::Held));
-        assert!(expected.told(&Notice::Registration(Registration::Gone)).is_err());
-        assert!(expected.told(&Notice::Registration(Registration::Held)).is_ok());
-        assert!(expected.told(&Notice::Registration(Registration::Held)).is_err(), "twice");
+        assert!(expected.on_notice(&Notice::Registration(Registration::Gone)).is_err());
+        assert!(expected.on_notice(&Notice::Registration(Registration::Held)).is_ok());
+        assert!(expected.on_notice(&Notice::Registration(Registration::Held)).is_err(), "twice");
         for number in [7, 6] {
             expected.came(set(number));
-            assert_eq!(expected.told(&set(number)).is_ok(), number == 7);
+            assert_eq!(expected.on_notice(&set(number)).is_ok(), number == 7);
         }
     }
 }

@@ -81,7 +81,7 @@ impl World {
         let boot = it.process.as_ref().expect("the process was just created").boots[0].0;
         self.block_logs.open(self.now_us, node, it.name.as_str(), boot);
         self.expect_nothing(node);
-        self.timeline.say(self.now_us, || format!("n{node} starts{without}, life {life}"));
+        self.timeline.add(self.now_us, || format!("n{node} starts{without}, life {life}"));
         for worker in 0..self.options.workers_per_node {
             self.wake(WorkerPosition { node, worker }, 0);
         }
@@ -114,9 +114,9 @@ impl World {
         it.process = None;
         it.life += 1;
         self.block_logs.cut(node);
-        self.timeline.say(self.now_us, || format!("n{node} has ended"));
+        self.timeline.add(self.now_us, || format!("n{node} has ended"));
         for worker in 0..self.options.workers_per_node {
-            self.tell_switches(WorkerPosition { node, worker }, Vec::new());
+            self.send_to_switches(WorkerPosition { node, worker }, Vec::new());
         }
         self.note(1_000 + node as u64);
     }
@@ -160,7 +160,7 @@ impl World {
         let turn = it.turn(now_us, clock_us, fence, room);
         turn.events.iter().for_each(|event| self.block_logs.take(now_us, node, event));
         if let Some((fence, waited)) = turn.rejoined {
-            self.timeline.say(now_us, || format!("n{node}/{worker} goes on"));
+            self.timeline.add(now_us, || format!("n{node}/{worker} goes on"));
             it.stall.add(fence, waited);
         }
         let stall = if turn.news.len() < free { it.stall.take() } else { None };
@@ -178,7 +178,7 @@ impl World {
             self.post(node, Message::FromWorker { worker, event });
         }
         for news in turn.news {
-            self.timeline.say(now_us, || format!("n{node}/{worker}: {news:?}"));
+            self.timeline.add(now_us, || format!("n{node}/{worker}: {news:?}"));
             let event = NodeEvent::Worker { worker, news };
             self.post(node, Message::FromWorker { worker, event });
         }
@@ -258,7 +258,7 @@ impl World {
                 process.workers[worker].command(due_us, command)
             }
             CoreAction::Write { shard, expected, entry } => {
-                self.timeline.say(now_us, || {
+                self.timeline.add(now_us, || {
                     let entry = super::checks::show_entry(&entry);
                     format!("n{node} wants of shard {shard}: {entry}")
                 });
@@ -281,7 +281,7 @@ impl World {
             CoreAction::Join(record) => self.control.plane.take_part(now_us, node, &record),
             CoreAction::Register(record) => self.control.plane.update_node(now_us, node, &record),
             CoreAction::HandedOver => {
-                self.timeline.say(now_us, || format!("n{node} has handed over"));
+                self.timeline.add(now_us, || format!("n{node} has handed over"));
                 process.is_ending = true;
                 self.post(node, Notice::End);
             }
@@ -316,15 +316,15 @@ impl World {
                     let is_silent = matches!(alarm, Alarm::Silent(_));
                     let worker = usize::from(worker);
                     self.timeline
-                        .say(self.now_us, || format!("n{node}/{worker} is fenced by its guard"));
+                        .add(self.now_us, || format!("n{node}/{worker} is fenced by its guard"));
                     let routes = &self.nodes[node].kernel_routes[worker];
                     let routes = if is_silent { last_resort(routes) } else { Vec::new() };
-                    self.tell_switches(WorkerPosition { node, worker }, routes);
+                    self.send_to_switches(WorkerPosition { node, worker }, routes);
                     let worker = worker as WorkerIndex;
                     self.post(node, Notice::Guard(GuardNews::Fenced { worker }));
                 }
                 Alarm::Hung(worker) => {
-                    self.timeline.say(self.now_us, || format!("n{node}/{worker} hangs: killed"));
+                    self.timeline.add(self.now_us, || format!("n{node}/{worker} hangs: killed"));
                     self.end(node);
                     // The service manager starts it again.
                     self.queue.push(self.now_us + 100_000, Event::Start(node));

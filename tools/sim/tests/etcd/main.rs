@@ -18,7 +18,7 @@ use weir_etcd::{LeaseId, Revision, Versioned};
 use weir_sim::dice::Dice;
 use weir_sim::etcd::{ClientId, Etcd, EtcdOptions};
 
-use script::{Said, Step};
+use script::{Answer, Step};
 
 const ME: ClientId = ClientId(1);
 const PREFIX: &str = "/script/";
@@ -36,9 +36,9 @@ impl Model {
     fn ask(&mut self, request: EtcdRequest) -> Vec<TransportEvent> {
         self.etcd.request(self.now_us, ME, request);
         self.now_us += 1_000_000;
-        let mut told = Vec::new();
-        self.etcd.poll(self.now_us, &mut told);
-        told.into_iter().map(|(_, event)| event).collect()
+        let mut events = Vec::new();
+        self.etcd.poll(self.now_us, &mut events);
+        events.into_iter().map(|(_, event)| event).collect()
     }
 
     fn answer(&mut self, request: EtcdRequest) -> Result<EtcdAnswer, RequestFailure> {
@@ -48,7 +48,7 @@ impl Model {
         }
     }
 
-    fn step(&mut self, step: &Step) -> Said {
+    fn step(&mut self, step: &Step) -> Answer {
         match step {
             Step::Transact(transaction) => {
                 match self
@@ -57,7 +57,7 @@ impl Model {
                     Ok(EtcdAnswer::Decided(decided)) => {
                         let found = decided.found.into_iter();
                         let found = found.map(|it| it.map(|it| script::bare(it, &self.leases)));
-                        Said::Decided(decided.has_held, decided.revision, found.collect())
+                        Answer::Decided(decided.has_held, decided.revision, found.collect())
                     }
                     Err(failure) => refused(&failure),
                     other => panic!("{other:?}"),
@@ -66,17 +66,17 @@ impl Model {
             Step::Grant => match self.answer(EtcdRequest::Grant { ttl_sec: TTL_SEC }) {
                 Ok(EtcdAnswer::Granted { lease, ttl_sec }) => {
                     self.leases.push(lease);
-                    Said::Granted(ttl_sec)
+                    Answer::Granted(ttl_sec)
                 }
                 other => panic!("{other:?}"),
             },
             Step::Revoke(lease) => match self.answer(EtcdRequest::Revoke(self.leases[*lease])) {
-                Ok(_) => Said::Done,
+                Ok(_) => Answer::Done,
                 Err(failure) => refused(&failure),
             },
             Step::KeepAlive(lease) => {
                 match self.answer(EtcdRequest::KeepAlive(self.leases[*lease])) {
-                    Ok(_) => Said::Done,
+                    Ok(_) => Answer::Done,
                     Err(failure) => refused(&failure),
                 }
             }
@@ -87,7 +87,7 @@ impl Model {
                     Ok(EtcdAnswer::Range { found, has_more, .. }) => {
                         let found = found.into_iter();
                         let found = found.map(|(path, it)| (path, script::bare(it, &self.leases)));
-                        Said::Found(found.collect(), has_more)
+                        Answer::Found(found.collect(), has_more)
                     }
                     Err(failure) => refused(&failure),
                     other => panic!("{other:?}"),
@@ -95,7 +95,7 @@ impl Model {
             }
             Step::Compact(kept) => {
                 self.etcd.compact(*kept);
-                Said::Done
+                Answer::Done
             }
         }
     }
@@ -119,7 +119,7 @@ struct Real {
 }
 
 impl Real {
-    async fn step(&mut self, step: &Step, revision: i64) -> Said {
+    async fn step(&mut self, step: &Step, revision: i64) -> Answer {
         let leases = self.leases.clone();
         let bare = |it: &KeyValue| script::bare(versioned(it), &leases);
         match step {
@@ -133,7 +133,7 @@ impl Real {
                             _ => None,
                         });
                         let found = found.collect();
-                        Said::Decided(answer.succeeded(), Revision(revision), found)
+                        Answer::Decided(answer.succeeded(), Revision(revision), found)
                     }
                     Err(error) => refusal(&error),
                 }
@@ -141,16 +141,16 @@ impl Real {
             Step::Grant => {
                 let granted = self.client.lease_grant(TTL_SEC as i64, None).await.expect("a lease");
                 self.leases.push(LeaseId(granted.id()));
-                Said::Granted(granted.ttl() as u64)
+                Answer::Granted(granted.ttl() as u64)
             }
             Step::Revoke(lease) => match self.client.lease_revoke(self.leases[*lease].0).await {
-                Ok(_) => Said::Done,
+                Ok(_) => Answer::Done,
                 Err(error) => refusal(&error),
             },
             Step::KeepAlive(lease) => {
                 match self.client.lease_keep_alive(self.leases[*lease].0).await {
-                    Ok(_) => Said::Done,
-                    Err(Error::LeaseKeepAliveError(_)) => Said::NoSuchLease,
+                    Ok(_) => Answer::Done,
+                    Err(Error::LeaseKeepAliveError(_)) => Answer::NoSuchLease,
                     Err(error) => refusal(&error),
                 }
             }
@@ -162,7 +162,7 @@ impl Real {
                         let found = answer.kvs().iter();
                         let path = |it: &KeyValue| it.key_str().expect("text").to_owned();
                         let found = found.map(|it| (path(it), bare(it)));
-                        Said::Found(found.collect(), answer.more())
+                        Answer::Found(found.collect(), answer.more())
                     }
                     Err(error) => refusal(&error),
                 }
@@ -172,7 +172,7 @@ impl Real {
                 // is compacted already.
                 let physical = CompactionOptions::new().with_physical();
                 let _ = self.client.compact(revision - kept, Some(physical)).await;
-                Said::Done
+                Answer::Done
             }
         }
     }
@@ -199,26 +199,26 @@ impl Real {
 }
 
 /// Converts a refusal of the model, which uses etcd's words.
-fn refused(failure: &RequestFailure) -> Said {
+fn refused(failure: &RequestFailure) -> Answer {
     match failure {
-        RequestFailure::NoSuchLease => Said::NoSuchLease,
-        RequestFailure::Failed { detail, .. } => said_of(detail),
+        RequestFailure::NoSuchLease => Answer::NoSuchLease,
+        RequestFailure::Failed { detail, .. } => answer_of(detail),
     }
 }
 
-fn refusal(error: &Error) -> Said {
-    said_of(&error.to_string())
+fn refusal(error: &Error) -> Answer {
+    answer_of(&error.to_string())
 }
 
-fn said_of(words: &str) -> Said {
+fn answer_of(words: &str) -> Answer {
     [
-        ("requested lease not found", Said::NoSuchLease),
-        ("duplicate key given", Said::Duplicate),
-        ("has been compacted", Said::Compacted),
-        ("future revision", Said::Future),
+        ("requested lease not found", Answer::NoSuchLease),
+        ("duplicate key given", Answer::Duplicate),
+        ("has been compacted", Answer::Compacted),
+        ("future revision", Answer::Future),
     ]
     .into_iter()
-    .find_map(|(text, said)| words.contains(text).then_some(said))
+    .find_map(|(text, answer)| words.contains(text).then_some(answer))
     .unwrap_or_else(|| panic!("{words}"))
 }
 
@@ -267,12 +267,12 @@ async fn play(endpoint: String, seed: u64) {
         if let Step::Compact(kept) = step {
             compacted = compacted.max(revision - kept);
         }
-        let said = real.step(&step, revision).await;
-        assert_eq!(model.step(&step), said, "seed {seed}, step {number}: {step:?}");
+        let answer = real.step(&step, revision).await;
+        assert_eq!(model.step(&step), answer, "seed {seed}, step {number}: {step:?}");
         if number % 40 == 39 && model.etcd.revision().0 > compacted {
             let put = script::last_word(number);
-            let said = real.step(&put, 0).await;
-            assert_eq!(model.step(&put), said);
+            let answer = real.step(&put, 0).await;
+            assert_eq!(model.step(&put), answer);
             let to = model.etcd.revision().0;
             let from = dice.between((compacted.max(1) as u64, to as u64)) as i64;
             let watched = real.watched(from, to).await;

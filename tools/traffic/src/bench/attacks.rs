@@ -60,7 +60,7 @@ impl Run<'_> {
             Ok(()) => Ok(()),
             Err(error) => {
                 self.context.plan.check_interrupted()?;
-                (self.say)(&format!("{attack:>12}  failed: {error}"));
+                (self.print)(&format!("{attack:>12}  failed: {error}"));
                 measured.state = State::Failed(error.to_string());
                 Ok(())
             }
@@ -91,7 +91,7 @@ impl Run<'_> {
             flood.check_effect(attack)?;
             let after = self.phase(&load, attack, Attack::Harmless, Some(pps))?;
             let round = round(&before, &flood, &after);
-            (self.say)(&format!("{attack:>12}  round {}", round.sentence()));
+            (self.print)(&format!("{attack:>12}  round {}", round.sentence()));
             measured.enter(round);
             (before, drops) = (after, flood.drops);
         }
@@ -125,7 +125,7 @@ impl Run<'_> {
     ) -> Result<Phase, BenchError> {
         let load = Load { attacked: Some(Attacked { attack: sent, pps }), ..*load };
         let phase = self.context.attack_phase(&load, attack, sent, pps)?;
-        (self.say)(&format!("{sent:>12}  weir  {}", phase.sentence()));
+        (self.print)(&format!("{sent:>12}  weir  {}", phase.sentence()));
         Ok(phase)
     }
 }

@@ -60,9 +60,9 @@ impl Records {
     /// Returns the number of events without a record at the collector; negative if it has more
     /// records than there were events.
     fn missing(&self) -> i64 {
-        let told = self.flows_created + self.flows_expired + self.blocks_held;
+        let due = self.flows_created + self.flows_expired + self.blocks_held;
         let Tally { begun, ended, blocks, .. } = self.tally;
-        told as i64 - (begun + ended + blocks) as i64
+        due as i64 - (begun + ended + blocks) as i64
     }
 
     /// Returns the number of missing records that weir does not count as lost.
@@ -71,8 +71,8 @@ impl Records {
     }
 
     fn lost_percent(&self) -> f64 {
-        let told = self.flows_created + self.flows_expired + self.blocks_held;
-        100.0 * self.lost as f64 / told.max(1) as f64
+        let due = self.flows_created + self.flows_expired + self.blocks_held;
+        100.0 * self.lost as f64 / due.max(1) as f64
     }
 
     /// Returns why a flood does not show that weir logs this rate of new flows; `None` if it does.

@@ -203,7 +203,8 @@ impl Generator {
         lessons: &mut Lessons,
         is_repetition: bool,
     ) -> u32 {
-        let count = self.hear_remotes::<TCP>(lessons) + self.hear_homes::<GRE, TCP>(lessons);
+        let count = self.receive_from_remotes::<TCP>(lessons)
+            + self.receive_from_homes::<GRE, TCP>(lessons);
         if self.access.is_clear() {
             if TCP {
                 self.acknowledge::<GRE>(lessons);
@@ -222,7 +223,7 @@ impl Generator {
     }
 
     /// Receives on the internet side: first packets, and the last ones of TCP handshakes.
-    fn hear_remotes<const TCP: bool>(&mut self, lessons: &mut Lessons) -> u32 {
+    fn receive_from_remotes<const TCP: bool>(&mut self, lessons: &mut Lessons) -> u32 {
         let Generator { table, internet, spare, .. } = self;
         let last_lap = if TCP { 2 } else { 1 };
         let mut count = 0;
@@ -252,7 +253,10 @@ impl Generator {
     }
 
     /// Receives on the access side: SYN+ACKs.
-    fn hear_homes<const GRE: bool, const TCP: bool>(&mut self, lessons: &mut Lessons) -> u32 {
+    fn receive_from_homes<const GRE: bool, const TCP: bool>(
+        &mut self,
+        lessons: &mut Lessons,
+    ) -> u32 {
         let table = &mut self.table;
         let mut count = 0;
         self.access.receive(&mut self.spare, |frame| {

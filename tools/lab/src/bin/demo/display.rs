@@ -27,15 +27,15 @@ impl Display {
     }
 
     /// Prints a line with the time since the start.
-    pub(crate) fn say(&self, text: &str) {
+    pub(crate) fn print(&self, text: &str) {
         println!("[{:5.1} s] {text}", self.begun.elapsed().as_secs_f32());
     }
 
-    pub(crate) fn hear(&mut self, news: News<'_>) {
+    pub(crate) fn show(&mut self, news: News<'_>) {
         match news {
             News::Begins(what) => {
                 self.row_begun = Instant::now();
-                self.say(&self.progress.line(what));
+                self.print(&self.progress.line(what));
             }
             News::Seen(promise, seen) => {
                 self.progress.enter(self.row_begun.elapsed());
@@ -46,7 +46,7 @@ impl Display {
             News::Again(count, reason) => {
                 self.progress.repeat(count);
                 repeat(&mut self.rows, count);
-                self.say(&format!("again, both are shown: {reason}"));
+                self.print(&format!("again, both are shown: {reason}"));
             }
         }
     }

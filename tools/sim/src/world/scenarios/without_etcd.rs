@@ -118,7 +118,7 @@ fn a_second_failure_without_etcd_finds_the_copies_of_a_guest() {
         let socket = &script.world.traffic.sockets[flow.socket];
         assert_eq!(socket.public, public, "{socket}");
         if flow.is_lasting && flow.stage == Stage::Established {
-            assert!(script.world.now_us < flow.heard_us + 700_000, "{socket} gets no answer");
+            assert!(script.world.now_us < flow.answered_us + 700_000, "{socket} gets no answer");
             going_on += 1;
         }
     }
