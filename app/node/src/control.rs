@@ -78,8 +78,8 @@ pub(crate) async fn control(
             _ = look.tick() => {
                 node.turns.turned(Thread::Control);
                 look_at_workers(&node, &mut watch, started);
-                let boards = node.workers.iter().map(|worker| &*worker.board);
-                node.rates.look(node.clock.now(), boards);
+                let stats = node.workers.iter().map(|worker| &*worker.stats);
+                node.rates.look(node.clock.now(), stats);
                 look_at_logs(&node, &mut log_loss);
             }
             signal = ended_by(&mut signals.terminate, &mut signals.interrupt) => {

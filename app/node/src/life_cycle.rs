@@ -413,7 +413,7 @@ impl WorkerStart<'_> {
         let handle = WorkerHandle {
             worker,
             core: config.core,
-            board: Arc::clone(&thread.board),
+            stats: Arc::clone(&thread.stats),
             requester: thread.requester.clone(),
             ports: [access.handle, internet.handle],
             shards: Arc::new(ShardHandles::new(self.shard_handles(worker))),

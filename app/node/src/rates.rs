@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir_engine::{Direction, DropReason, Side};
 
 use crate::api::WorkerRates;
-use crate::board::Board;
+use crate::worker_stats::WorkerStats;
 
 /// Shortest time that a rate is computed over.
 const SPAN: Duration = Duration::from_secs(1);
@@ -24,13 +24,13 @@ struct RatesState {
 
 impl Rates {
     /// Takes the counters of all workers at this time, once a second.
-    pub(crate) fn look<'a>(&self, now: Duration, boards: impl Iterator<Item = &'a Board>) {
+    pub(crate) fn look<'a>(&self, now: Duration, stats: impl Iterator<Item = &'a WorkerStats>) {
         let mut state = self.state();
         let state = &mut *state;
         if state.looked.as_ref().is_some_and(|(at, _)| now < *at + SPAN) {
             return;
         }
-        let totals: Vec<WorkerRates> = boards.map(totals).collect();
+        let totals: Vec<WorkerRates> = stats.map(totals).collect();
         if let Some((at, before)) = &state.looked {
             let seconds = (now - *at).as_secs_f64();
             let rates = totals.iter().zip(before).map(|(total, before)| {
@@ -60,8 +60,8 @@ impl Rates {
 }
 
 /// Returns the counters that the rates are computed from, since start.
-fn totals(board: &Board) -> WorkerRates {
-    let engine = &board.engine;
+fn totals(stats: &WorkerStats) -> WorkerRates {
+    let engine = &stats.engine;
     let packets = |side, direction| engine.packets(side, direction) as f64;
     let drops: u64 = DropReason::ALL.iter().map(|reason| engine.dropped(*reason)).sum();
     WorkerRates {
@@ -69,7 +69,7 @@ fn totals(board: &Board) -> WorkerRates {
         access_tx_packets: packets(Side::Access, Direction::Transmit),
         internet_rx_packets: packets(Side::Internet, Direction::Receive),
         internet_tx_packets: packets(Side::Internet, Direction::Transmit),
-        new_flows: board.flow_creates.get() as f64,
+        new_flows: stats.flow_creates.get() as f64,
         drops: drops as f64,
     }
 }
@@ -85,15 +85,15 @@ mod tests {
     #[test]
     fn rates_cover_the_time_between_two_samples_a_second_apart() {
         let counters = Arc::new(EngineCounters::default());
-        let board = Board::new(Arc::clone(&counters), 1, 2_000_000_000);
+        let stats = WorkerStats::new(Arc::clone(&counters), 1, 2_000_000_000);
         let rates = Rates::default();
-        let look = |ms| rates.look(Duration::from_millis(ms), std::iter::once(&board));
+        let look = |ms| rates.look(Duration::from_millis(ms), std::iter::once(&stats));
         counters.count(Side::Access, Direction::Receive, 1_000_000, 64_000_000);
         look(5_000);
         assert_eq!(rates.of(0), WorkerRates::default(), "nothing is known of the time before");
         counters.count(Side::Access, Direction::Receive, 300, 19_200);
         counters.count(Side::Internet, Direction::Transmit, 150, 9_600);
-        board.flow_creates.set(30);
+        stats.flow_creates.set(30);
         look(5_500);
         assert_eq!(rates.of(0), WorkerRates::default());
         look(6_500);

@@ -19,7 +19,7 @@ use weir_nat::{
     SubscriberView,
 };
 
-use crate::capture::Tap;
+use crate::capture::CapturePoint;
 
 /// Most requests that wait for one worker at once.
 const QUEUE: usize = 16;
@@ -62,8 +62,9 @@ pub(crate) enum WorkerRequest {
     Homes { page: HomesPage, shard: Option<ShardId>, reply: oneshot::Sender<HomesPage> },
     /// Removes the mappings of an outer address; answers how many there were.
     Flush { outer: u32, reply: oneshot::Sender<usize> },
-    /// Copies frames into the tap until its reader goes away; false when a capture already runs.
-    Capture { tap: Box<Tap>, reply: oneshot::Sender<bool> },
+    /// Copies frames into the capture point until its reader goes away; false when a capture
+    /// already runs.
+    Capture { point: Box<CapturePoint>, reply: oneshot::Sender<bool> },
 }
 
 /// Why a worker did not answer.

@@ -2,7 +2,7 @@
 //! lock, system call or log line per packet.
 //!
 //! ```text
-//!   now -> turn (`weir_worker`) -> request -> events -> board -> rest
+//!   now -> turn (`weir_worker`) -> request -> events -> stats -> rest
 //! ```
 //!
 //! The clock is read once per turn, the timestamp counter also around the tick. Everything besides
@@ -57,14 +57,14 @@ impl WorkerLoop {
                 back_off.found(turn.packets);
                 continue;
             }
-            self.publisher.rest(tsc(), &self.ports.board);
+            self.publisher.rest(tsc(), &self.ports.stats);
             match back_off.rest() {
                 Rest::Spin => std::hint::spin_loop(),
                 Rest::Sleep(time) => std::thread::sleep(time),
             }
         }
         self.core.let_go(self.ports.clock.now(), &mut self.ports);
-        self.publisher.publish_all(&self.core.engine, &self.ports.board);
+        self.publisher.publish_all(&self.core.engine, &self.ports.stats);
         self.log_blocks(usize::MAX);
         self.log_sessions();
     }
@@ -74,22 +74,22 @@ impl WorkerLoop {
         let now = self.ports.clock.now();
         let turn = self.core.turn(now, &mut self.ports);
         let packets = turn.packets;
-        let board = &self.ports.board;
+        let stats = &self.ports.stats;
         if packets > 0 {
-            board.busy_packets.add(packets as u64);
-            board.busy_cycles.add(tsc().wrapping_sub(cycles));
+            stats.busy_packets.add(packets as u64);
+            stats.busy_cycles.add(tsc().wrapping_sub(cycles));
         }
         if turn.late + turn.discarded > 0 {
-            board.late_packets.add(turn.late as u64);
-            board.late_discarded.add(turn.discarded as u64);
+            stats.late_packets.add(turn.late as u64);
+            stats.late_discarded.add(turn.discarded as u64);
         }
-        let is_asked = self.ports.desk.serve(self.core.engine.nat_mut(), now);
+        let is_asked = self.ports.request_server.serve(self.core.engine.nat_mut(), now);
         let is_busy_elsewhere = is_asked || turn.is_busy || turn.is_holding;
         self.log_blocks(EVENTS_PER_TURN);
         self.log_sessions();
         let has_work = packets > 0 || is_busy_elsewhere || self.ports.has_ticked;
-        let (engine, board) = (&self.core.engine, &self.ports.board);
-        self.publisher.publish(now, cycles, has_work, engine, board);
+        let (engine, stats) = (&self.core.engine, &self.ports.stats);
+        self.publisher.publish(now, cycles, has_work, engine, stats);
         TurnResult { packets, is_busy_elsewhere }
     }
 

@@ -17,11 +17,11 @@ use weir_wire::build;
 use weir_wire::ethernet::Mac;
 
 use super::*;
-use crate::board::Board;
 use crate::clock::Clock;
-use crate::desk::Desk;
 use crate::dpdk_ports::PortQueues;
 use crate::request::mailbox;
+use crate::request_server::RequestServer;
+use crate::worker_stats::WorkerStats;
 
 const WORKER: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])];
 const GATEWAY: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 11]), Mac([2, 0, 0, 0, 0, 12])];
@@ -124,7 +124,7 @@ fn the_loop_allocates_nothing_per_packet() {
     let (_access_port, access) = attach(Side::Access);
     let (_internet_port, internet) = attach(Side::Internet);
     let engine = engine();
-    let board = Arc::new(Board::new(engine.counters(), 1, tsc_hz()));
+    let stats = Arc::new(WorkerStats::new(engine.counters(), 1, tsc_hz()));
     let (_requester, mailbox) = mailbox();
     let mut worker = WorkerLoop {
         core: weir_worker::Worker::new(engine, None),
@@ -132,8 +132,8 @@ fn the_loop_allocates_nothing_per_packet() {
             pool,
             access,
             internet,
-            board: Arc::clone(&board),
-            desk: Desk::new(mailbox),
+            stats: Arc::clone(&stats),
+            request_server: RequestServer::new(mailbox),
             clock: Clock::start(),
             has_ticked: false,
         },
@@ -142,18 +142,18 @@ fn the_loop_allocates_nothing_per_packet() {
         poll: Poll::Busy,
         is_stopping: Arc::default(),
     };
-    while board.busy_packets.get() < WARM_PACKETS {
+    while stats.busy_packets.get() < WARM_PACKETS {
         worker.turn();
     }
-    let sent = board.engine.packets(Side::Internet, Direction::Transmit);
+    let sent = stats.engine.packets(Side::Internet, Direction::Transmit);
     let allocations = measure(|| {
-        while board.busy_packets.get() < WARM_PACKETS + PACKETS {
+        while stats.busy_packets.get() < WARM_PACKETS + PACKETS {
             worker.turn();
         }
     });
     assert_eq!(allocations.count_total, 0);
-    assert!(board.turns.read().count() > PACKETS / (2 * BURST_MAX as u64));
-    let sent = board.engine.packets(Side::Internet, Direction::Transmit) - sent;
+    assert!(stats.turns.read().count() > PACKETS / (2 * BURST_MAX as u64));
+    let sent = stats.engine.packets(Side::Internet, Direction::Transmit) - sent;
     assert!(sent > PACKETS / 4, "only {sent} packets were translated");
-    assert_eq!(board.engine.dropped(DropReason::NoBuffer), 0);
+    assert_eq!(stats.engine.dropped(DropReason::NoBuffer), 0);
 }

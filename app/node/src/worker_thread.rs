@@ -22,17 +22,17 @@ use weir_nat::{AddressRanges, NatError};
 use weir_wire::ethernet::Mac;
 
 use crate::block_events::BlockEventLog;
-use crate::board::Board;
 use crate::clock::Clock;
 use crate::cluster::WorkerPart;
-use crate::desk::Desk;
 use crate::dpdk_ports::{DpdkPorts, PortQueues};
 use crate::failure::Failure;
 use crate::memory::TableMemory;
 use crate::panic_place::{self, Panic};
 use crate::publisher::Publisher;
 use crate::request::{Mailbox, Requester, mailbox};
+use crate::request_server::RequestServer;
 use crate::worker::WorkerLoop;
+use crate::worker_stats::WorkerStats;
 
 /// Inputs of a worker thread.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub(crate) struct WorkerThreadInputs {
     pub part: Option<Box<WorkerPart>>,
     /// Limits of packets that wait for copies.
     pub commit: Option<CommitLimits>,
-    /// Shards that its board has room for.
+    /// Shards that its stats have room for.
     pub shards_max: usize,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Ended {
 #[derive(Debug)]
 pub(crate) struct WorkerThread {
     pub requester: Requester,
-    pub board: Arc<Board>,
+    pub stats: Arc<WorkerStats>,
     go: Option<Sender<WorkerPorts>>,
     thread: Option<JoinHandle<()>>,
     is_stopping: Arc<AtomicBool>,
@@ -85,7 +85,7 @@ pub(crate) struct WorkerThread {
 /// Channels that the thread needs besides its parts.
 struct Wiring {
     mailbox: Mailbox,
-    built: Sender<Result<Arc<Board>, Failure>>,
+    built: Sender<Result<Arc<WorkerStats>, Failure>>,
     go: Receiver<WorkerPorts>,
     ended: UnboundedSender<Ended>,
 }
@@ -109,8 +109,8 @@ impl WorkerThread {
             .spawn(move || thread_main(parts, wiring))
             .map_err(|error| Failure::Thread { worker, reason: error.to_string() })?;
         match built_out.recv() {
-            Ok(Ok(board)) => {
-                Ok(Self { requester, board, go: Some(go_in), thread: Some(thread), is_stopping })
+            Ok(Ok(stats)) => {
+                Ok(Self { requester, stats, go: Some(go_in), thread: Some(thread), is_stopping })
             }
             Ok(Err(failure)) => {
                 let _ = thread.join();
@@ -183,11 +183,11 @@ fn build_and_run(parts: WorkerThreadInputs, wiring: Wiring) {
         engine.hold_uncommitted(limits);
     }
     log_tables(worker, parts.core, &engine);
-    let board = Arc::new(Board::new(engine.counters(), parts.shards_max, tsc_hz()));
+    let stats = Arc::new(WorkerStats::new(engine.counters(), parts.shards_max, tsc_hz()));
     let mut publisher = Publisher::default();
-    publisher.publish_all(&engine, &board);
-    board.seen_ms.set(u64::try_from(parts.clock.now().as_millis()).unwrap_or(u64::MAX));
-    send(&built, Ok(Arc::clone(&board)));
+    publisher.publish_all(&engine, &stats);
+    stats.seen_ms.set(u64::try_from(parts.clock.now().as_millis()).unwrap_or(u64::MAX));
+    send(&built, Ok(Arc::clone(&stats)));
     let Ok(ports) = go.recv() else { return };
     for (side, mac) in Side::ALL.into_iter().zip(ports.macs) {
         engine.set_mac(side, mac);
@@ -201,8 +201,8 @@ fn build_and_run(parts: WorkerThreadInputs, wiring: Wiring) {
             pool: parts.pool,
             access: ports.access,
             internet: ports.internet,
-            board,
-            desk: Desk::new(mailbox),
+            stats,
+            request_server: RequestServer::new(mailbox),
             clock: parts.clock,
             has_ticked: false,
         },
@@ -239,7 +239,10 @@ fn engine_failure(worker: usize, error: &EngineError) -> Failure {
 }
 
 /// Sends the result to a node that waits; if the node has gone, the thread ends by itself.
-fn send(built: &Sender<Result<Arc<Board>, Failure>>, result: Result<Arc<Board>, Failure>) {
+fn send(
+    built: &Sender<Result<Arc<WorkerStats>, Failure>>,
+    result: Result<Arc<WorkerStats>, Failure>,
+) {
     let _ = built.send(result);
 }
 

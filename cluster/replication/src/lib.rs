@@ -311,7 +311,7 @@ impl Replication {
             self.set_redirects(engine);
         }
         let Self { endpoint, peers, .. } = self;
-        engine.post_redirects(out, |to, front, buffer| {
+        engine.send_redirects(out, |to, front, buffer| {
             let peer = peers.0.iter().find(|peer| *peer.address.ip() == to);
             peer.is_some_and(|peer| endpoint.seal_redirect(peer.index, front, buffer))
         });

@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use weir_engine::{Engine, Output, Post};
+use weir_engine::{DatagramSender, Engine, Output};
 use weir_map::ShardId;
 use weir_replication::{Replication, Stall, WorkerEvent};
 use weir_stream::{PeerIndex, Received, Transmit};
@@ -37,17 +37,17 @@ pub struct ClusterMember<L> {
 }
 
 /// The transmit path during one poll.
-struct Posting<'a, P: Pool> {
-    post: Post<'a>,
+struct SenderTransmit<'a, P: Pool> {
+    sender: DatagramSender<'a>,
     pool: &'a mut P,
     out: &'a mut Output<P::Frame>,
 }
 
-impl<P: Pool> Transmit for Posting<'_, P> {
+impl<P: Pool> Transmit for SenderTransmit<'_, P> {
     #[inline]
     fn send(&mut self, to: SocketAddr, datagram: &[u8]) -> bool {
         match to {
-            SocketAddr::V4(to) => self.post.send(to, datagram, self.pool, self.out),
+            SocketAddr::V4(to) => self.sender.send(to, datagram, self.pool, self.out),
             SocketAddr::V6(_) => false,
         }
     }
@@ -108,8 +108,8 @@ impl<L: RolesLink> ClusterMember<L> {
         let now_us = now.as_micros() as u64;
         turn.is_busy = self.link.is_ordered() && self.obey(now_us, engine);
         self.take_datagrams(now, engine, pool, out);
-        let (nat, post) = engine.nat_and_post();
-        let transmit = &mut Posting { post, pool, out };
+        let (nat, sender) = engine.nat_and_sender();
+        let transmit = &mut SenderTransmit { sender, pool, out };
         self.replication.poll(now_us, nat, transmit);
         self.replication.redirect(engine, out);
         let committed = self.replication.committed(now_us, engine.nat());

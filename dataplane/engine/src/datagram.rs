@@ -66,13 +66,13 @@ pub(crate) fn datagram_input(
 
 /// Sends datagrams to other workers.
 #[derive(Debug)]
-pub struct Post<'a> {
+pub struct DatagramSender<'a> {
     link: &'a WorkerSide,
     peers: &'a RedirectPeers,
     port: Option<u16>,
 }
 
-impl Post<'_> {
+impl DatagramSender<'_> {
     /// Sends a datagram to a known worker. Returns false and sends nothing if no port was
     /// configured, the worker is unknown or does not answer ARP, the datagram exceeds the access
     /// MTU, or there is no buffer.
@@ -126,10 +126,10 @@ impl<F: Frame> Engine<F> {
         self.datagrams.waiting.pop_front()
     }
 
-    /// Returns the NAT together with the [`Post`] that sends datagrams about its changes.
-    pub fn nat_and_post(&mut self) -> (&mut Nat, Post<'_>) {
+    /// Returns the NAT together with the [`DatagramSender`] that sends datagrams about its changes.
+    pub fn nat_and_sender(&mut self) -> (&mut Nat, DatagramSender<'_>) {
         let link = &self.links[Side::Access as usize];
-        (&mut self.nat, Post { link, peers: &self.peers, port: self.datagrams.port })
+        (&mut self.nat, DatagramSender { link, peers: &self.peers, port: self.datagrams.port })
     }
 
     /// Queues a checked datagram for the caller.

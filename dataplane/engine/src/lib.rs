@@ -83,7 +83,7 @@ pub use config::{
     SideConfig,
 };
 pub use counters::{Counter, Direction, EarlyRelease, EngineCounters};
-pub use datagram::Post;
+pub use datagram::DatagramSender;
 pub use drop_reason::DropReason;
 pub use engine::{BURST_MAX, Engine, Now};
 pub use output::{OUTPUT_MAX, Output, Side};

@@ -2,7 +2,7 @@
 //!
 //! They go as datagrams of replication, sealed by the session with the other worker. This step only
 //! makes room and queues them; the owner of the sessions seals them at the end of its turn
-//! ([`Engine::post_redirects`]). A worker of an earlier version gets them in IPIP (RFC 2003), in
+//! ([`Engine::send_redirects`]). A worker of an earlier version gets them in IPIP (RFC 2003), in
 //! the clear; a worker without a session gets none.
 //!
 //! This serves late packets of a hand-over, packets while one switch sends to the new worker
@@ -261,7 +261,7 @@ impl<F: Frame> Engine<F> {
     /// address, the number of bytes in front of the packet, and all of them with the room behind
     /// it. If it returns false there is no session, and the packet is dropped. To be called after
     /// the bursts of a turn were received: little more than a burst waits.
-    pub fn post_redirects(
+    pub fn send_redirects(
         &mut self,
         out: &mut Output<F>,
         mut seal: impl FnMut(Ipv4Addr, usize, &mut [u8]) -> bool,
@@ -271,14 +271,14 @@ impl<F: Frame> Engine<F> {
                 true => Ok(()),
                 false => Err(DropReason::NoBuffer),
             };
-            match self.post_redirect(unsealed, &mut seal).and_then(is_sent) {
+            match self.seal_redirect(unsealed, &mut seal).and_then(is_sent) {
                 Ok(()) => self.counters.count_redirected(Direction::Transmit),
                 Err(reason) => self.discard(reason),
             }
         }
     }
 
-    fn post_redirect(
+    fn seal_redirect(
         &self,
         unsealed: Unsealed<F>,
         seal: &mut impl FnMut(Ipv4Addr, usize, &mut [u8]) -> bool,

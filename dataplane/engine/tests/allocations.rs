@@ -234,7 +234,7 @@ fn cluster_traffic_and_duties_allocate_nothing() {
     let made = measure(|| {
         while let Some((from, frame)) = bench.engine.take_datagram() {
             let Bench { engine, pool, out, .. } = &mut bench;
-            assert!(engine.nat_and_post().1.send(from, frame.data(), pool, out));
+            assert!(engine.nat_and_sender().1.send(from, frame.data(), pool, out));
             bench.sent.push(frame);
         }
         bench.engine.take_traffic(|_| {});

@@ -219,7 +219,8 @@ struct LinkState {
 }
 
 impl World {
-    /// Creates the world of a seed, with these faults to come. `keeps_timeline`: it keeps a timeline.
+    /// Creates the world of a seed, with these faults to come. `keeps_timeline`: it keeps a
+    /// timeline.
     pub(crate) fn new(
         seed: u64,
         options: &Options,

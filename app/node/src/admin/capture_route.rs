@@ -18,7 +18,7 @@ use weir_engine::Side;
 
 use super::body::pieces;
 use super::problem::RefusedRequest;
-use crate::capture::{CaptureOptions, CaptureRecorder, TapReader, tap};
+use crate::capture::{CaptureOptions, CaptureReader, CaptureRecorder, capture_point};
 use crate::node::{Node, WorkerHandle};
 use crate::request::WorkerRequest;
 
@@ -50,17 +50,17 @@ pub(super) async fn capture(
     if workers.is_empty() {
         return Err(RefusedRequest::new(StatusCode::NOT_FOUND, "no such worker"));
     }
-    let (taps, readers): (Vec<_>, Vec<_>) = workers
+    let (points, readers): (Vec<_>, Vec<_>) = workers
         .iter()
         .map(|worker| {
-            let (tap, reader) = tap(options.side, node.frame_max);
-            (tap, (worker.worker, reader))
+            let (point, reader) = capture_point(options.side, node.frame_max);
+            (point, (worker.worker, reader))
         })
         .unzip();
     // Compile the filter before any worker copies frames, so that a wrong filter costs nothing.
     let recorder = recorder(&node, &options, readers).await?;
-    for (worker, tap) in workers.iter().zip(taps) {
-        let make = |reply| WorkerRequest::Capture { tap: Box::new(tap), reply };
+    for (worker, point) in workers.iter().zip(points) {
+        let make = |reply| WorkerRequest::Capture { point: Box::new(point), reply };
         if !worker.requester.ask(make).await? {
             let error = format!("worker {} is already being captured", worker.worker);
             return Err(RefusedRequest::new(StatusCode::CONFLICT, error));
@@ -79,7 +79,7 @@ pub(super) async fn capture(
 async fn recorder(
     node: &Node,
     options: &CaptureOptions,
-    readers: Vec<(usize, TapReader)>,
+    readers: Vec<(usize, CaptureReader)>,
 ) -> Result<CaptureRecorder, RefusedRequest> {
     let (name, options, clock) = (node.name.clone(), options.clone(), node.clock);
     let (reply, made) = oneshot::channel();

@@ -15,9 +15,9 @@ use crate::api::{
     Flushed, MemberStatus, Problem, RoleStatus, Session, ShardStatus, Status, SubscriberStatus,
     Verdict,
 };
-use crate::capture::{CaptureTally, Tap};
+use crate::capture::{CapturePoint, CaptureTally};
 use crate::client::{Client, ClientError};
-use crate::cluster::MemberBoard;
+use crate::cluster::MemberSnapshot;
 use crate::node::Node;
 use crate::request::{Mailbox, WorkerRequest};
 use crate::sample_node::{sample_node, session, show_homes, show_subscriber};
@@ -69,15 +69,15 @@ impl Drop for Serving {
 /// A worker that knows one home with many sessions and sees one frame per turn while it is
 /// captured.
 fn answer(mut mailbox: Mailbox, is_over: &AtomicBool) {
-    let mut captures: Option<Box<Tap>> = None;
+    let mut captures: Option<Box<CapturePoint>> = None;
     let mut listed = 0;
     while !is_over.load(Ordering::Relaxed) {
-        if captures.as_ref().is_some_and(|tap| tap.is_closed()) {
+        if captures.as_ref().is_some_and(|point| point.is_closed()) {
             captures = None;
         }
-        if let Some(tap) = &mut captures {
+        if let Some(point) = &mut captures {
             let at = std::time::Duration::from_secs(1);
-            tap.copy(Side::Access, Direction::Receive, at, [&[0; 60][..]].into_iter());
+            point.copy(Side::Access, Direction::Receive, at, [&[0; 60][..]].into_iter());
         }
         match mailbox.take() {
             None => std::thread::yield_now(),
@@ -97,10 +97,10 @@ fn answer(mut mailbox: Mailbox, is_over: &AtomicBool) {
                 reply.send(page).unwrap();
             }
             Some(WorkerRequest::Flush { reply, .. }) => reply.send(12).unwrap(),
-            Some(WorkerRequest::Capture { tap, reply }) => {
+            Some(WorkerRequest::Capture { point, reply }) => {
                 let is_free = captures.is_none();
                 if is_free {
-                    captures = Some(tap);
+                    captures = Some(point);
                 }
                 reply.send(is_free).unwrap();
             }
@@ -177,11 +177,11 @@ fn sessions_and_subscribers_of_a_member_show_its_shard_role() {
     let serving = Serving::start();
     let sessions = "/sessions?limit=1";
     assert_eq!(lines(&serving.client, sessions)[0].get("role"), None);
-    let board = Arc::<MemberBoard>::default();
+    let snapshot = Arc::<MemberSnapshot>::default();
     let role = RoleStatus { shard: 7, role: "synced".into(), ..RoleStatus::default() };
     let status = MemberStatus { shards: vec![role], ..MemberStatus::default() };
-    board.show(status, NodeAnswer::default());
-    serving.node.member.set(board).unwrap();
+    snapshot.show(status, NodeAnswer::default());
+    serving.node.member.set(snapshot).unwrap();
     assert_eq!(lines(&serving.client, sessions)[0]["role"], "synced");
     assert_eq!(lines(&serving.client, "/subscribers")[0]["role"], "synced");
     let found: Vec<SubscriberStatus> = serving.client.get("/subscriber/10.200.0.1").unwrap();

@@ -2,7 +2,7 @@
 //! thread.
 //!
 //! ```text
-//!   roles thread --board: routes in the kernel--> bird thread <--control socket--> BIRD
+//!   roles thread --snapshot: routes in the kernel--> bird thread <--control socket--> BIRD
 //!        ^                                            |
 //!        +------------- Inbox::Bird, each look -------+
 //! ```
@@ -23,7 +23,7 @@ use weir_routes::bird_watch::{
 };
 
 use super::inbox::InboxSender;
-use super::member_board::MemberBoard;
+use super::member_snapshot::MemberSnapshot;
 
 /// A side with the state that is in effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,11 @@ pub(crate) struct BirdSide {
 
 /// # Errors
 /// When the system gives no thread.
-pub(super) fn start(bird: &Bird, board: Arc<MemberBoard>, inbox: InboxSender) -> io::Result<()> {
+pub(super) fn start(
+    bird: &Bird,
+    snapshot: Arc<MemberSnapshot>,
+    inbox: InboxSender,
+) -> io::Result<()> {
     let watched = WatchedBird {
         socket: bird.socket.clone(),
         protocols: [bird.access.clone(), bird.internet.clone()],
@@ -44,14 +48,14 @@ pub(super) fn start(bird: &Bird, board: Arc<MemberBoard>, inbox: InboxSender) ->
     // The thread ends by itself, within one poll of BIRD.
     thread::Builder::new()
         .name("weir-bird".into())
-        .spawn(move || run(BirdWatch::new(watched), &board, &inbox))
+        .spawn(move || run(BirdWatch::new(watched), &snapshot, &inbox))
         .map(drop)
 }
 
-fn run(mut watch: BirdWatch, board: &MemberBoard, inbox: &InboxSender) {
+fn run(mut watch: BirdWatch, snapshot: &MemberSnapshot, inbox: &InboxSender) {
     let began = Instant::now();
     loop {
-        let seen = watch.look(in_kernel(board));
+        let seen = watch.look(in_kernel(snapshot));
         let now_ms = began.elapsed().as_millis() as u64;
         for change in watch.observe(now_ms, seen) {
             log(&change);
@@ -69,8 +73,8 @@ fn run(mut watch: BirdWatch, board: &MemberBoard, inbox: &InboxSender) {
 }
 
 /// Returns the prefixes that the guard has set, by side.
-fn in_kernel(board: &MemberBoard) -> [BTreeSet<Ipv4Net>; 2] {
-    let status = board.status();
+fn in_kernel(snapshot: &MemberSnapshot) -> [BTreeSet<Ipv4Net>; 2] {
+    let status = snapshot.status();
     [RouteSide::Access, RouteSide::Internet].map(|side| {
         let name = side.to_string();
         let routes = status.routes.iter().filter(|route| route.is_set && route.side == name);

@@ -96,14 +96,14 @@ fn answer(mut stream: UnixStream, prefix: &str) {
     }
 }
 
-fn start_thread(socket: &Path, board: &Arc<MemberBoard>) -> InboxReceiver {
+fn start_thread(socket: &Path, snapshot: &Arc<MemberSnapshot>) -> InboxReceiver {
     let (sender, receiver) = inbox();
     let bird = Bird {
         socket: socket.to_owned(),
         access: vec!["access_switch".into()],
         internet: vec!["internet_switch".into()],
     };
-    start(&bird, Arc::clone(board), sender).unwrap();
+    start(&bird, Arc::clone(snapshot), sender).unwrap();
     receiver
 }
 
@@ -120,7 +120,7 @@ fn wait_for(news: &mut InboxReceiver, state: SideState) -> (Duration, String) {
     }
 }
 
-fn show_route(board: &MemberBoard, prefix: &str) {
+fn show_route(snapshot: &MemberSnapshot, prefix: &str) {
     let route = RouteStatus {
         worker: 0,
         side: "access".into(),
@@ -130,15 +130,15 @@ fn show_route(board: &MemberBoard, prefix: &str) {
         is_set: true,
     };
     let status = MemberStatus { routes: vec![route], ..MemberStatus::default() };
-    board.show(status, NodeAnswer::default());
+    snapshot.show(status, NodeAnswer::default());
 }
 
 #[test]
 fn bird_is_down_while_it_stalls_is_dead_babbles_or_drops_routes() {
-    let board = Arc::<MemberBoard>::default();
+    let snapshot = Arc::<MemberSnapshot>::default();
     let bird = FakeBird::start(Mood::Exports("10.100.0.1/32"));
-    show_route(&board, "10.100.0.1/32");
-    let mut news = start_thread(&bird.path, &board);
+    show_route(&snapshot, "10.100.0.1/32");
+    let mut news = start_thread(&bird.path, &snapshot);
     wait_for(&mut news, SideState::Up);
     for mood in [Mood::Stands, Mood::Dead, Mood::Babbles] {
         bird.become_(mood);
@@ -148,7 +148,7 @@ fn bird_is_down_while_it_stalls_is_dead_babbles_or_drops_routes() {
         bird.become_(Mood::Exports("10.100.0.1/32"));
         wait_for(&mut news, SideState::Up);
     }
-    show_route(&board, "10.100.0.2/32");
+    show_route(&snapshot, "10.100.0.2/32");
     let (_, why) = wait_for(&mut news, SideState::NotExporting);
     assert_eq!(why, "access_switch does not export 1 of 1 prefixes, 10.100.0.2/32 among them");
     bird.become_(Mood::Exports("10.100.0.2/32"));

@@ -29,7 +29,7 @@ use super::join::JoiningNode;
 use super::key_state::KeyState;
 use super::life_file::LifeFile;
 use super::map_file;
-use super::member_board::MemberBoard;
+use super::member_snapshot::MemberSnapshot;
 use super::roles_thread;
 use crate::failure::Failure;
 use crate::node::Node;
@@ -102,11 +102,11 @@ impl JoiningNode {
             let _ = guard_inbox.send(Notice::Guard(news));
         })
         .map_err(Failure::Control)?;
-        let board = Arc::<MemberBoard>::default();
+        let snapshot = Arc::<MemberSnapshot>::default();
         // This is the only place that sets it.
-        let _ = node.member.set(Arc::clone(&board));
+        let _ = node.member.set(Arc::clone(&snapshot));
         if let Some(bird) = &self.member.cluster.bird {
-            bird_thread::start(bird, Arc::clone(&board), inbox.clone())
+            bird_thread::start(bird, Arc::clone(&snapshot), inbox.clone())
                 .map_err(Failure::Control)?;
         }
         let start = CoreStart {
@@ -134,7 +134,7 @@ impl JoiningNode {
             guard,
             words: Arc::clone(&self.words),
             map_file: self.map_file,
-            board,
+            snapshot,
             keys: KeyState::new(&self.keys),
             handed_over,
             recorder,

@@ -21,14 +21,14 @@ mod join;
 mod key_state;
 mod life_file;
 mod map_file;
-mod member_board;
+mod member_snapshot;
 mod membership;
 mod roles_thread;
 mod show;
 mod worker_part;
 
 pub(crate) use join::JoiningNode;
-pub(crate) use member_board::MemberBoard;
+pub(crate) use member_snapshot::MemberSnapshot;
 pub(crate) use membership::Membership;
 pub(crate) use weir_node_core::HAND_OVER_MAX;
 pub(crate) use worker_part::{ThreadLink, WorkerPart};

@@ -4,7 +4,7 @@
 //! ```text
 //!   inbox: etcd, guard, disk, workers -+                             +-> commands to each worker
 //!   workers' state, every 10 ms -------+-> Core: step, turn, action -+-> etcd, routes, map threads
-//!   time ------------------------------+                             +-> board (status), stakes
+//!   time ------------------------------+                             +-> snapshot (status), stakes
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ use super::guard_thread::GuardThread;
 use super::inbox::{Inbox, InboxReceiver};
 use super::key_state::KeyState;
 use super::map_file::MapFile;
-use super::member_board::MemberBoard;
+use super::member_snapshot::MemberSnapshot;
 use super::worker_part::WorkerLink;
 use crate::node::{Node, ShardHandle};
 use crate::turns::Thread;
@@ -52,7 +52,7 @@ pub(super) struct RolesThreadInputs {
     /// Words of this thread that the guard reads.
     pub words: Arc<SharedWords>,
     pub map_file: MapFile,
-    pub board: Arc<MemberBoard>,
+    pub snapshot: Arc<MemberSnapshot>,
     pub keys: KeyState,
     /// Raised when the node has handed over.
     pub handed_over: watch::Sender<bool>,
@@ -70,7 +70,7 @@ pub(super) struct RolesThread {
     guard: GuardThread,
     words: Arc<SharedWords>,
     map_file: MapFile,
-    pub(super) board: Arc<MemberBoard>,
+    pub(super) snapshot: Arc<MemberSnapshot>,
     pub(super) keys: KeyState,
     handed_over: watch::Sender<bool>,
     recorder: Option<Recorder<BufWriter<File>>>,
@@ -99,7 +99,7 @@ pub(super) fn run(parts: RolesThreadInputs) {
         guard: parts.guard,
         words: parts.words,
         map_file: parts.map_file,
-        board: parts.board,
+        snapshot: parts.snapshot,
         keys: parts.keys,
         handed_over: parts.handed_over,
         recorder: parts.recorder,
@@ -256,7 +256,7 @@ impl RolesThread {
             *self.busy_slots.entry((worker, shard)).or_default() += 1;
         }
         let handle = &self.node.workers[worker];
-        let is_up = |side: Side| handle.board.engine.gateway_up(side) && handle.is_link_up(side);
+        let is_up = |side: Side| handle.stats.engine.gateway_up(side) && handle.is_link_up(side);
         WorkerSlot {
             slots,
             peers,

@@ -73,16 +73,16 @@ impl RolesThread {
             routes: self.route_statuses(),
             bird: self.bird.iter().map(bird_status).collect(),
         };
-        self.board.show(status, self.answer());
+        self.snapshot.show(status, self.answer());
     }
 
     /// Returns the answer to the controller. The load of a shard is its number of leased ports.
     fn answer(&self) -> NodeAnswer {
         let load = |worker: usize, shard: ShardId| {
             let shard_index = self.shard_indexes.get(&(worker, shard));
-            let boards = &self.node.workers[worker].board.shards;
-            let board = shard_index.and_then(|shard_index| boards.get(usize::from(shard_index.0)));
-            board.map_or(0, |board| board.ports_used.get())
+            let stats = &self.node.workers[worker].stats.shards;
+            let stats = shard_index.and_then(|shard_index| stats.get(usize::from(shard_index.0)));
+            stats.map_or(0, |stats| stats.ports_used.get())
         };
         let report = self.core.roles().report(load);
         let hears = report.hears.into_iter().map(|(node, is_heard)| (node.to_string(), is_heard));
@@ -120,7 +120,7 @@ impl RolesThread {
     }
 
     fn log_changes(&self, shards: &[RoleStatus]) {
-        let before = self.board.status();
+        let before = self.snapshot.status();
         let before: BTreeMap<(usize, u32), &str> =
             before.shards.iter().map(|it| ((it.worker, it.shard), it.role.as_str())).collect();
         for RoleStatus { shard, worker, role, term, epoch, trouble, .. } in shards {

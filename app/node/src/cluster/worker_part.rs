@@ -16,7 +16,7 @@ use weir_stream::{PeerIndex, PeerSigns};
 use weir_worker::{ClusterMember, PEERS_MAX, RolesLink};
 
 use super::inbox::WorkerSender;
-use crate::board::Gauge;
+use crate::worker_stats::Gauge;
 
 /// A worker's view of its peers, written by that worker alone.
 #[derive(Debug)]

@@ -276,7 +276,8 @@ impl World {
     /// Sends a datagram of replication; `None` if the engine cannot.
     pub fn send_datagram(&mut self, to: &str, payload: &[u8]) -> Option<Out> {
         let to = to.parse().unwrap();
-        let is_sent = self.engine.nat_and_post().1.send(to, payload, &mut self.pool, &mut self.out);
+        let is_sent =
+            self.engine.nat_and_sender().1.send(to, payload, &mut self.pool, &mut self.out);
         let out = self.collect();
         assert_eq!(out.access.len(), usize::from(is_sent));
         is_sent.then_some(out)

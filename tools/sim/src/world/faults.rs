@@ -156,7 +156,7 @@ impl World {
         let it = &mut self.nodes[node];
         if it.process.is_some() && it.stops_for_ms.is_none() {
             it.stops_for_ms = Some(down_ms);
-            self.post(node, Notice::HandOver);
+            self.send_to_core(node, Notice::HandOver);
         }
     }
 

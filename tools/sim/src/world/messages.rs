@@ -96,7 +96,7 @@ impl Expected {
 
 impl World {
     /// Sends a message to the core of a node, with a delay.
-    pub(super) fn post(&mut self, node: usize, message: impl Into<Message>) {
+    pub(super) fn send_to_core(&mut self, node: usize, message: impl Into<Message>) {
         let delay_us = self.node_dice.below(self.options.message_us) * self.slowness(node);
         let due_us = self.now_us + delay_us;
         let life = self.nodes[node].life;

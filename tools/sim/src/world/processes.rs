@@ -175,12 +175,12 @@ impl World {
         self.send_all(position, cost_us);
         if let Some((fence, waited)) = stall {
             let event = NodeEvent::Rejoined { worker, fence, waited };
-            self.post(node, Message::FromWorker { worker, event });
+            self.send_to_core(node, Message::FromWorker { worker, event });
         }
         for news in turn.news {
             self.timeline.add(now_us, || format!("n{node}/{worker}: {news:?}"));
             let event = NodeEvent::Worker { worker, news };
-            self.post(node, Message::FromWorker { worker, event });
+            self.send_to_core(node, Message::FromWorker { worker, event });
         }
     }
 
@@ -283,7 +283,7 @@ impl World {
             CoreAction::HandedOver => {
                 self.timeline.add(now_us, || format!("n{node} has handed over"));
                 process.is_ending = true;
-                self.post(node, Notice::End);
+                self.send_to_core(node, Notice::End);
             }
             CoreAction::Ended => self.ended(node),
         }
@@ -295,7 +295,7 @@ impl World {
             self.queue.push(until_us, Event::Saved { node, life, map });
         } else if self.process(node, life).is_some() {
             self.nodes[node].disk = *map;
-            self.post(node, Notice::Saved(Ok(())));
+            self.send_to_core(node, Notice::Saved(Ok(())));
         }
     }
 
@@ -321,7 +321,7 @@ impl World {
                     let routes = if is_silent { last_resort(routes) } else { Vec::new() };
                     self.send_to_switches(WorkerPosition { node, worker }, routes);
                     let worker = worker as WorkerIndex;
-                    self.post(node, Notice::Guard(GuardNews::Fenced { worker }));
+                    self.send_to_core(node, Notice::Guard(GuardNews::Fenced { worker }));
                 }
                 Alarm::Hung(worker) => {
                     self.timeline.add(self.now_us, || format!("n{node}/{worker} hangs: killed"));

@@ -22,7 +22,7 @@ impl World {
         if process.guard.takes(worker, fence, !routes.is_empty(), beat) {
             self.send_to_switches(WorkerPosition { node, worker }, routes);
             let worker = worker as WorkerIndex;
-            self.post(node, Notice::Guard(GuardNews::Set { worker, number }));
+            self.send_to_core(node, Notice::Guard(GuardNews::Set { worker, number }));
         }
     }
 
