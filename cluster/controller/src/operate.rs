@@ -14,4 +14,4 @@ pub use apply::{ApplyProgress, Comparison};
 pub use map::{MemberLine, ShardLine, ShardState};
 pub use order::{OperateError, Operator};
 pub use status::{ClusterStatus, DrainProgress, MapVerdict};
-pub use watch::{MapNews, MapWatch, NodeNews};
+pub use watch::{MapUpdate, MapWatch, NodeUpdate};

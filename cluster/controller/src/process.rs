@@ -183,8 +183,8 @@ impl Process {
 
     /// Takes an event of the transport.
     pub fn event(&mut self, at: Moment, event: TransportEvent) {
-        if let Some((watch, news)) = self.link.event(at.instant, event) {
-            self.mirror.news(watch, news, at.instant);
+        if let Some((watch, event)) = self.link.event(at.instant, event) {
+            self.mirror.on_watch_event(watch, event, at.instant);
         }
         // Timers do not run here: other events may have waited longer.
         self.advance(at, false);

@@ -28,7 +28,7 @@ use crate::error::{Cause, Error};
 use crate::keys::{Key, Keys};
 use crate::leadership::Leadership;
 use crate::message::{
-    EtcdAnswer, EtcdRequest, RequestFailure, RequestId, TransportEvent, TransportOrder, WatchNews,
+    EtcdAnswer, EtcdRequest, RequestFailure, RequestId, TransportEvent, TransportOrder, WatchEvent,
 };
 use crate::options::ClientOptions;
 use crate::swap::Outcome;
@@ -204,7 +204,11 @@ impl<T> EtcdLink<T> {
     }
 
     /// Takes an event of the transport. Returns the news of an open watch.
-    pub fn event(&mut self, now: Instant, event: TransportEvent) -> Option<(RequestId, WatchNews)> {
+    pub fn event(
+        &mut self,
+        now: Instant,
+        event: TransportEvent,
+    ) -> Option<(RequestId, WatchEvent)> {
         match event {
             TransportEvent::Answered { request, answer } => {
                 if let Some(probe) = self.probe.take_if(|probe| probe.request == request) {
@@ -217,20 +221,22 @@ impl<T> EtcdLink<T> {
                 // An answer after the time-out is dropped.
                 None
             }
-            TransportEvent::Watched { watch, news } => {
+            TransportEvent::Watched { watch, event } => {
                 let Some(pending) = self.pending.remove(&watch) else {
-                    if !matches!(news, WatchNews::Ended(_)) {
+                    if !matches!(event, WatchEvent::Ended(_)) {
                         self.note_contact(now);
                     }
-                    return Some((watch, news));
+                    return Some((watch, event));
                 };
                 let failure =
                     |cause, detail: &str| RequestFailure::Failed { cause, detail: detail.into() };
-                let got = match news {
-                    WatchNews::Created => Ok(Got::Opened { watch, generation: pending.generation }),
-                    WatchNews::Compacted(_) => Err(failure(Cause::Compacted, "its start is gone")),
-                    WatchNews::Ended(failure) => Err(failure),
-                    WatchNews::Changes(_) | WatchNews::Progress => {
+                let got = match event {
+                    WatchEvent::Created => {
+                        Ok(Got::Opened { watch, generation: pending.generation })
+                    }
+                    WatchEvent::Compacted(_) => Err(failure(Cause::Compacted, "its start is gone")),
+                    WatchEvent::Ended(failure) => Err(failure),
+                    WatchEvent::Changes(_) | WatchEvent::Progress => {
                         Err(failure(Cause::Other, "news of a watch that is not open"))
                     }
                 };

@@ -133,21 +133,24 @@ fn a_connection_attempt_may_take_half_the_time_of_a_request() {
 }
 
 #[test]
-fn news_of_a_watch_are_returned_once_it_is_open() {
+fn events_of_a_watch_are_returned_once_it_is_open() {
     let now = Instant::now();
     let mut link = link(now);
     link.ask(now, 1, EtcdRequest::Watch { prefix: "/x/".into(), from: Revision(3) });
     connected(&mut link, now);
     let watch = asked(&mut link);
-    assert_eq!(link.event(now, TransportEvent::Watched { watch, news: WatchNews::Created }), None);
+    assert_eq!(
+        link.event(now, TransportEvent::Watched { watch, event: WatchEvent::Created }),
+        None
+    );
     let Some(CompletedRequest { got: Ok(Got::Opened { watch: opened, generation }), .. }) =
         link.next_done()
     else {
         panic!("the watch is not open")
     };
     assert_eq!(opened, watch);
-    let news = link.event(now, TransportEvent::Watched { watch, news: WatchNews::Progress });
-    assert_eq!(news, Some((watch, WatchNews::Progress)));
+    let event = link.event(now, TransportEvent::Watched { watch, event: WatchEvent::Progress });
+    assert_eq!(event, Some((watch, WatchEvent::Progress)));
     link.distrust(generation);
     link.ask(now, 2, EtcdRequest::get("/x"));
     assert_eq!(connect(&mut link).1, 1);

@@ -77,12 +77,12 @@ pub enum RequestFailure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransportEvent {
     Answered { request: RequestId, answer: Result<EtcdAnswer, RequestFailure> },
-    Watched { watch: RequestId, news: WatchNews },
+    Watched { watch: RequestId, event: WatchEvent },
 }
 
 /// News of a watch. Nothing follows `Compacted` or `Ended`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WatchNews {
+pub enum WatchEvent {
     /// The watch is open: the first news of every watch that could be opened.
     Created,
     /// Changes in the order of their revisions; a revision is never split.

@@ -17,7 +17,7 @@ use crate::error::Cause;
 use crate::keys::{KeyRange, Keys};
 use crate::link::{EtcdLink, Failed, Got};
 use crate::list::{KeyListing, ListedKeys};
-use crate::message::{ChangedKey, EtcdAnswer, EtcdRequest, RequestFailure, RequestId, WatchNews};
+use crate::message::{ChangedKey, EtcdAnswer, EtcdRequest, RequestFailure, RequestId, WatchEvent};
 use crate::mirror::event::{
     MirrorAction, MirrorChange, MirrorEntry, MirrorEvent, MirrorInput, MirrorOutput,
 };
@@ -251,20 +251,20 @@ impl MirrorClient {
     }
 
     /// Takes news of a watch.
-    pub fn news(&mut self, watch: RequestId, news: WatchNews, now: Instant) {
+    pub fn on_watch_event(&mut self, watch: RequestId, event: WatchEvent, now: Instant) {
         if self.watch() != Some(watch) {
             return;
         }
-        match news {
-            WatchNews::Changes(changes) => {
+        match event {
+            WatchEvent::Changes(changes) => {
                 let changes = changes.into_iter().filter_map(|it| self.change(it)).collect();
                 self.handle(MirrorInput::Watched(changes), now);
             }
-            WatchNews::Progress | WatchNews::Created => {
+            WatchEvent::Progress | WatchEvent::Created => {
                 self.handle(MirrorInput::Watched(Vec::new()), now);
             }
-            WatchNews::Compacted(_) => self.compacted(now),
-            WatchNews::Ended(failure) => {
+            WatchEvent::Compacted(_) => self.compacted(now),
+            WatchEvent::Ended(failure) => {
                 if let RequestFailure::Failed { detail, .. } = failure {
                     tracing::debug!(detail, prefix = self.prefix, "the watch ended");
                 }

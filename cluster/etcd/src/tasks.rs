@@ -252,10 +252,10 @@ impl Tasks {
 
     fn event(&mut self, event: TransportEvent) {
         let now = Instant::now();
-        if let Some((watch, news)) = self.link.event(now, event) {
+        if let Some((watch, event)) = self.link.event(now, event) {
             let mut mirrors = self.mirrors.values_mut();
             if let Some(owned) = mirrors.find(|owned| owned.mirror.watch() == Some(watch)) {
-                owned.mirror.news(watch, news, now);
+                owned.mirror.on_watch_event(watch, event, now);
             }
         }
         while let Some(done) = self.link.next_done() {

@@ -16,7 +16,7 @@ use tokio::task::{AbortHandle, JoinError, JoinSet};
 use crate::error::{Cause, cause_of_cancel, classify};
 use crate::message::{
     ChangedKey, EtcdAnswer, EtcdRequest, RequestFailure, RequestId, TransportEvent, TransportOrder,
-    WatchNews,
+    WatchEvent,
 };
 use crate::options::{ClientOptions, OptionsError, TlsFiles};
 use crate::revision::{HistoryPosition, LeaseId, Revision, Versioned};
@@ -158,7 +158,7 @@ impl Transport {
             }
             RequestResult::Answered(answer) => TransportEvent::Answered { request, answer },
             RequestResult::Opened(opened) => {
-                TransportEvent::Watched { watch: request, news: self.opened(request, opened) }
+                TransportEvent::Watched { watch: request, event: self.opened(request, opened) }
             }
         })
     }
@@ -167,30 +167,30 @@ impl Transport {
         &mut self,
         id: RequestId,
         opened: Result<Box<(WatchStream, WatchResponse)>, RequestFailure>,
-    ) -> WatchNews {
+    ) -> WatchEvent {
         match opened.map(|opened| *opened) {
             Ok((stream, first)) => canceled(&first).unwrap_or_else(|| {
                 self.watches.insert(id, OpenWatch { stream, is_paused: false });
-                WatchNews::Created
+                WatchEvent::Created
             }),
-            Err(failure) => WatchNews::Ended(failure),
+            Err(failure) => WatchEvent::Ended(failure),
         }
     }
 
     fn watched(&mut self, watch: RequestId, message: Message) -> TransportEvent {
-        let news = match message {
+        let event = match message {
             Ok(Some(response)) => match canceled(&response) {
-                Some(news) => news,
-                None if response.events().is_empty() => WatchNews::Progress,
-                None => WatchNews::Changes(response.events().iter().filter_map(changed).collect()),
+                Some(event) => event,
+                None if response.events().is_empty() => WatchEvent::Progress,
+                None => WatchEvent::Changes(response.events().iter().filter_map(changed).collect()),
             },
-            Ok(None) => WatchNews::Ended(failed(Cause::Unreachable, "etcd closed the watch")),
-            Err(error) => WatchNews::Ended(failure_of(&error)),
+            Ok(None) => WatchEvent::Ended(failed(Cause::Unreachable, "etcd closed the watch")),
+            Err(error) => WatchEvent::Ended(failure_of(&error)),
         };
-        if let WatchNews::Compacted(_) | WatchNews::Ended(_) = news {
+        if let WatchEvent::Compacted(_) | WatchEvent::Ended(_) = event {
             self.watches.remove(&watch);
         }
-        TransportEvent::Watched { watch, news }
+        TransportEvent::Watched { watch, event }
     }
 }
 
@@ -336,16 +336,16 @@ fn changed(event: &etcd_client::Event) -> Option<ChangedKey> {
     })
 }
 
-fn canceled(response: &WatchResponse) -> Option<WatchNews> {
+fn canceled(response: &WatchResponse) -> Option<WatchEvent> {
     if !response.canceled() {
         return None;
     }
     let compacted = Revision(response.compact_revision());
     Some(if compacted.0 > 0 {
-        WatchNews::Compacted(compacted)
+        WatchEvent::Compacted(compacted)
     } else {
         let reason = response.cancel_reason();
-        WatchNews::Ended(failed(cause_of_cancel(reason), reason))
+        WatchEvent::Ended(failed(cause_of_cancel(reason), reason))
     })
 }
 

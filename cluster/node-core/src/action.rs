@@ -16,7 +16,7 @@ pub enum CoreAction {
     /// A shard's entry is to be written if it still has this revision.
     /// [`CoreEvent::Written`](crate::CoreEvent::Written) answers.
     Write { shard: ShardId, expected: Revision, entry: Box<ShardEntry> },
-    /// These routes, sorted, are to be all the routes of a worker. `GuardNews::Set` or `NotSet`
+    /// These routes, sorted, are to be all the routes of a worker. `GuardReport::Set` or `NotSet`
     /// answers; no answer comes if the worker has been fenced since: it goes on and reports that,
     /// or its process ends.
     SetRoutes { worker: usize, number: u64, fence: Fence, routes: Vec<Route> },

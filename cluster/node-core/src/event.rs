@@ -28,10 +28,10 @@ pub enum CoreEvent {
     /// A save of the map has ended ([`CoreAction::Save`](crate::CoreAction::Save)): it is on disk,
     /// or failed for this reason.
     Saved(Result<(), String>),
-    Guard(GuardNews),
+    Guard(GuardReport),
     Worker {
         worker: usize,
-        news: WorkerEvent,
+        event: WorkerEvent,
     },
     /// A worker that the guard counted as dead goes on: its routes are to be set under this fence.
     Rejoined {
@@ -55,9 +55,9 @@ impl CoreEvent {
         match self {
             Self::Worker { worker, .. } | Self::Rejoined { worker, .. } => worker.saturating_add(1),
             Self::Guard(
-                GuardNews::Set { worker, .. }
-                | GuardNews::NotSet { worker, .. }
-                | GuardNews::Fenced { worker },
+                GuardReport::Set { worker, .. }
+                | GuardReport::NotSet { worker, .. }
+                | GuardReport::Fenced { worker },
             ) => usize::from(*worker) + 1,
             Self::Slot(workers) => workers.len(),
             _ => 0,
@@ -129,7 +129,7 @@ impl WriteResult {
 
 /// Events of the guard of the routes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum GuardNews {
+pub enum GuardReport {
     /// The list of this number is in the kernel.
     Set { worker: WorkerIndex, number: u64 },
     /// The list is there in part, or not at all; it is set again in a while.
@@ -143,7 +143,7 @@ pub enum GuardNews {
     /// There is no guard, and no route is announced.
     Absent { why: String },
     /// Another guard runs, or this one reports what it could not do.
-    Said { text: String },
+    Log { text: String },
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@
 //! - A driver hands in what has happened ([`Core::step`]), then turns the core ([`Core::turn`]) and
 //!   carries out what it wants ([`Core::next_action`]); it turns at least every 10 ms, when it
 //!   hands in what the workers show ([`CoreEvent::Slot`]).
-//! - An entry of the map is obeyed once it is on disk (`news_queue`), and etcd hears of a node once
+//! - An entry of the map is obeyed once it is on disk (`input_queue`), and etcd hears of a node once
 //!   its incarnations are on disk (`node_core/joining.rs`).
 //! - Messages that come while the driver stalls wait as [`Notices`] and [`StallEnd`] decide, and
 //!   are handed in [`InTurn`].
@@ -31,9 +31,9 @@ mod action;
 mod event;
 pub mod first_look;
 mod hand_over;
+mod input_queue;
 mod known_map;
 mod map_keeper;
-mod news_queue;
 mod node_core;
 pub mod recording;
 mod routes;
@@ -42,7 +42,7 @@ pub mod shutdown_notice;
 mod waiting;
 
 pub use action::CoreAction;
-pub use event::{CoreEvent, GuardNews, Registration, WorkerSlot, WriteResult};
+pub use event::{CoreEvent, GuardReport, Registration, WorkerSlot, WriteResult};
 pub use hand_over::HAND_OVER_MAX;
 pub use known_map::KnownMap;
 pub use map_keeper::MapKeeper;

@@ -2,7 +2,7 @@
 //! one that stalls must hold up neither a failover nor the end of the process.
 //!
 //! One save is under way at a time, and has everything that was seen before it began. A save that
-//! entries wait for (see [`news_queue`](crate::news_queue)) begins at once. The keeper shows how
+//! entries wait for (see [`input_queue`](crate::input_queue)) begins at once. The keeper shows how
 //! long the oldest change that is not on disk has been waiting.
 
 use std::time::Duration;

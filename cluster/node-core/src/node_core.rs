@@ -17,11 +17,11 @@ use weir_roles::{AtStake, LocalWorker, Roles, RolesConfig, RolesInput, RolesOpti
 use weir_routes::{Fence, Stake};
 
 use crate::action::CoreAction;
-use crate::event::{CoreEvent, GuardNews, WorkerSlot};
+use crate::event::{CoreEvent, GuardReport, WorkerSlot};
 use crate::hand_over::HandOver;
+use crate::input_queue::InputQueue;
 use crate::known_map::KnownMap;
 use crate::map_keeper::MapKeeper;
-use crate::news_queue::NewsQueue;
 use crate::routes::{RouteList, lists};
 use crate::setup::workers_of;
 use joining::{Joining, Outside};
@@ -73,7 +73,7 @@ pub struct Core {
     /// The store's entries, each with the revision that it is compared by when it is written.
     entries: BTreeMap<ShardId, (Revision, ShardEntry)>,
     /// Reports of etcd that the roles do not know yet.
-    news: NewsQueue,
+    inputs: InputQueue,
     keeper: MapKeeper,
     /// None: the node takes part.
     joining: Option<Joining>,
@@ -128,7 +128,7 @@ impl Core {
             now,
             roles,
             entries: BTreeMap::new(),
-            news: NewsQueue::default(),
+            inputs: InputQueue::default(),
             keeper: MapKeeper::new(map),
             joining: Some(Joining::new(outside)),
             record,
@@ -171,9 +171,9 @@ impl Core {
             CoreEvent::ClusterFound(found) => self.cluster_found(found),
             CoreEvent::Written { shard, how } => self.written(shard, how),
             CoreEvent::Saved(ended) => self.keeper.saved(ended),
-            CoreEvent::Guard(news) => self.guard(news),
-            CoreEvent::Worker { worker, news } => {
-                self.pass_to_roles(RolesInput::Worker { worker, news })
+            CoreEvent::Guard(report) => self.guard(report),
+            CoreEvent::Worker { worker, event } => {
+                self.pass_to_roles(RolesInput::Worker { worker, event })
             }
             CoreEvent::Rejoined { worker, fence, waited } => self.rejoined(worker, fence, waited),
             CoreEvent::Slot(workers) => self.slot(workers),
@@ -223,12 +223,12 @@ impl Core {
     /// As [`pass_to_roles`](Self::pass_to_roles), in the order in which etcd reports and once the
     /// entries are on disk.
     fn queue(&mut self, input: RolesInput) {
-        self.news.push(self.now, input, &self.roles, &mut self.keeper);
+        self.inputs.push(self.now, input, &self.roles, &mut self.keeper);
     }
 
     /// Hands the roles what need not wait any more.
     fn hand_in(&mut self) {
-        while let Some(input) = self.news.next(self.now, &self.roles, &mut self.keeper) {
+        while let Some(input) = self.inputs.next(self.now, &self.roles, &mut self.keeper) {
             self.pass_to_roles(input);
             for (shard, epoch) in self.roles.take_epochs() {
                 self.keeper.set_epoch(self.now, shard, epoch);
@@ -242,18 +242,18 @@ impl Core {
         }
     }
 
-    fn guard(&mut self, news: GuardNews) {
-        match news {
-            GuardNews::Set { worker, number } => {
+    fn guard(&mut self, report: GuardReport) {
+        match report {
+            GuardReport::Set { worker, number } => {
                 let worker = usize::from(worker);
                 self.routes[worker].set(number);
                 self.pass_to_roles(RolesInput::RoutesOut { worker, number });
             }
-            GuardNews::NotSet { worker, number, why } => {
+            GuardReport::NotSet { worker, number, why } => {
                 tracing::error!(event = "routes-refused", worker, "{why}");
                 self.routes[usize::from(worker)].not_set(self.now, number);
             }
-            GuardNews::Fenced { worker } => {
+            GuardReport::Fenced { worker } => {
                 self.watchdog_trips_total += 1;
                 self.routes[usize::from(worker)].fenced();
                 tracing::warn!(
@@ -262,18 +262,18 @@ impl Core {
                     "a worker stood still, so its routes are a last resort"
                 );
             }
-            GuardNews::Silent => {
+            GuardReport::Silent => {
                 self.guard = GuardState::Silent;
                 tracing::error!(
                     event = "guard-silent",
                     "the guard of the routes stands still: the routes of a worker that ends would stay"
                 );
             }
-            GuardNews::Awake => {
+            GuardReport::Awake => {
                 self.guard = GuardState::Works;
                 tracing::info!(event = "guard-resumed", "the guard of the routes goes on");
             }
-            GuardNews::Absent { why } => {
+            GuardReport::Absent { why } => {
                 self.guard_restarts_total += 1;
                 tracing::error!(
                     event = "guard-restarted",
@@ -281,7 +281,7 @@ impl Core {
                 );
                 self.guard = GuardState::Absent(why);
             }
-            GuardNews::Said { text } => {
+            GuardReport::Log { text } => {
                 self.guard_restarts_total += 1;
                 self.guard = GuardState::Works;
                 tracing::warn!(event = "guard-restarted", "{text}");

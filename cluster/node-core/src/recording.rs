@@ -149,7 +149,7 @@ mod tests {
     use weir_stream::{PeerIndex, PeerSigns};
 
     use super::*;
-    use crate::event::{GuardNews, Registration, WorkerSlot, WriteResult};
+    use crate::event::{GuardReport, Registration, WorkerSlot, WriteResult};
     use crate::known_map::KnownMap;
     use crate::setup::tests::desired;
 
@@ -208,9 +208,9 @@ mod tests {
             CoreEvent::Mirror(MirrorEvent::SnapshotComplete { position }),
             CoreEvent::Saved(Ok(())),
             CoreEvent::Slot(vec![slot(1)]),
-            CoreEvent::Worker { worker: 0, news: WorkerEvent::ShardAdded(shard) },
-            CoreEvent::Guard(GuardNews::Set { worker: 0, number: 1 }),
-            CoreEvent::Guard(GuardNews::Fenced { worker: 0 }),
+            CoreEvent::Worker { worker: 0, event: WorkerEvent::ShardAdded(shard) },
+            CoreEvent::Guard(GuardReport::Set { worker: 0, number: 1 }),
+            CoreEvent::Guard(GuardReport::Fenced { worker: 0 }),
             CoreEvent::Rejoined { worker: 0, fence: Fence(1), waited: 7 },
             CoreEvent::Written { shard, how: WriteResult::NotDone },
             CoreEvent::ClusterFound(Err("c2".into())),

@@ -18,7 +18,7 @@ use std::mem;
 use weir_map::ShardId;
 use weir_routes::{Fence, WorkerIndex};
 
-use crate::event::{CoreEvent, GuardNews, Registration, WriteResult};
+use crate::event::{CoreEvent, GuardReport, Registration, WriteResult};
 
 /// Limit of waiting events of the guard: many more than it has in the time that the driver of a
 /// core may take.
@@ -31,7 +31,7 @@ pub enum Notice {
     ClusterFound(Result<(), String>),
     Saved(Result<(), String>),
     Written { shard: ShardId, how: WriteResult },
-    Guard(GuardNews),
+    Guard(GuardReport),
     HandOver,
     End,
 }
@@ -60,8 +60,8 @@ impl Notice {
             Self::ClusterFound(_) => NoticeState::Cluster,
             Self::Saved(_) => NoticeState::Disk,
             Self::Written { shard, .. } => NoticeState::Write(*shard),
-            Self::Guard(GuardNews::Set { worker, .. }) => NoticeState::RoutesSet(*worker),
-            Self::Guard(GuardNews::NotSet { worker, .. }) => NoticeState::RoutesNotSet(*worker),
+            Self::Guard(GuardReport::Set { worker, .. }) => NoticeState::RoutesSet(*worker),
+            Self::Guard(GuardReport::NotSet { worker, .. }) => NoticeState::RoutesNotSet(*worker),
             Self::Guard(_) => return None,
             Self::HandOver => NoticeState::HandOver,
             Self::End => NoticeState::End,
@@ -76,7 +76,7 @@ impl From<Notice> for CoreEvent {
             Notice::ClusterFound(found) => Self::ClusterFound(found),
             Notice::Saved(ended) => Self::Saved(ended),
             Notice::Written { shard, how } => Self::Written { shard, how },
-            Notice::Guard(news) => Self::Guard(news),
+            Notice::Guard(report) => Self::Guard(report),
             Notice::HandOver => Self::HandOver,
             Notice::End => Self::End,
         }

@@ -253,7 +253,7 @@ impl Replication {
                 .map_err(|error| error.to_string()),
             false => Err("there are as many shards as this worker keeps room for".to_owned()),
         };
-        let news = match added {
+        let event = match added {
             Ok(shard) => {
                 engine.set_serving(shard, false);
                 engine.set_misses(shard, Misses::Refuse);
@@ -266,7 +266,7 @@ impl Replication {
             }
             Err(why) => WorkerEvent::ShardRefused { shard: number, why },
         };
-        self.state.answers.push_back(news);
+        self.state.answers.push_back(event);
     }
 
     fn remove_shard<F: Frame>(&mut self, number: ShardId, engine: &mut Engine<F>, now_us: u64) {
@@ -382,8 +382,8 @@ impl Replication {
             let (peer, shard) = (peer.id, comeback.shard);
             if self.comebacks.insert((peer, shard), comeback) != Some(comeback) {
                 let Comeback { epoch, state, .. } = comeback;
-                let news = WorkerEvent::CameBack { peer, shard, epoch: Epoch(epoch), state };
-                self.state.answers.push_back(news);
+                let event = WorkerEvent::CameBack { peer, shard, epoch: Epoch(epoch), state };
+                self.state.answers.push_back(event);
             }
         }
     }
@@ -416,8 +416,8 @@ impl Replication {
     }
 
     /// Returns the next event.
-    pub fn next_news(&mut self) -> Option<WorkerEvent> {
-        self.state.next_news()
+    pub fn next_event(&mut self) -> Option<WorkerEvent> {
+        self.state.next_event()
     }
 
     /// Returns the NAT's index of a shard. None: it was not added, or is removed.

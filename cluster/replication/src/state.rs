@@ -240,20 +240,21 @@ impl ReplicationState {
     /// Reports a session with this incarnation of a peer. It replaces one that was not fetched yet:
     /// at most one waits per peer.
     pub(super) fn report_met(&mut self, peer: PeerId, peer_index: PeerIndex, boot: BootId) {
-        self.answers
-            .retain(|news| !matches!(news, WorkerEvent::PeerMet { peer: met, .. } if *met == peer));
+        self.answers.retain(
+            |event| !matches!(event, WorkerEvent::PeerMet { peer: met, .. } if *met == peer),
+        );
         self.answers.push_back(WorkerEvent::PeerMet { peer, peer_index, boot });
     }
 
-    pub(super) fn next_news(&mut self) -> Option<WorkerEvent> {
-        if let Some(news) = self.answers.pop_front() {
-            return Some(news);
+    pub(super) fn next_event(&mut self) -> Option<WorkerEvent> {
+        if let Some(event) = self.answers.pop_front() {
+            return Some(event);
         }
         loop {
             let shard = *self.queue.front()?;
-            let news = self.part_mut(shard).and_then(next_of);
-            if news.is_some() {
-                return news;
+            let event = self.part_mut(shard).and_then(next_of);
+            if event.is_some() {
+                return event;
             }
             self.queue.pop_front();
             if let Some(part) = self.part_mut(shard) {
@@ -341,12 +342,15 @@ mod tests {
                 state.report_met(peer, peer_index, BootId(boot));
             }
         }
-        let news: Vec<WorkerEvent> = std::iter::from_fn(|| state.next_news()).collect();
+        let events: Vec<WorkerEvent> = std::iter::from_fn(|| state.next_event()).collect();
         let met = |peer, peer_index| WorkerEvent::PeerMet {
             peer,
             peer_index: PeerIndex(peer_index),
             boot: BootId(9999),
         };
-        assert_eq!(news, [WorkerEvent::ShardAdded(ShardId(1)), met(peers[0], 0), met(peers[1], 1)]);
+        assert_eq!(
+            events,
+            [WorkerEvent::ShardAdded(ShardId(1)), met(peers[0], 0), met(peers[1], 1)]
+        );
     }
 }

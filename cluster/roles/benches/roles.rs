@@ -66,7 +66,7 @@ fn answer(roles: &mut Roles, now_ms: u64) -> usize {
     let mut commands = 0;
     while let Some(command) = roles.next_command(0) {
         commands += 1;
-        let news = match command {
+        let event = match command {
             WorkerCommand::AddShard(setup) => WorkerEvent::ShardAdded(setup.nat.id),
             WorkerCommand::AddPeer { peer, .. } => {
                 let node = (1..=OTHERS).find(|&node| PeerId::at(address(node)) == peer);
@@ -76,7 +76,7 @@ fn answer(roles: &mut Roles, now_ms: u64) -> usize {
             }
             _ => continue,
         };
-        roles.on(now_ms, RolesInput::Worker { worker: 0, news });
+        roles.on(now_ms, RolesInput::Worker { worker: 0, event });
     }
     commands
 }
@@ -104,9 +104,9 @@ fn begin() -> (Roles, u64, Duration) {
         answer(&mut roles, 0);
     }
     for id in (1..=SHARDS).filter(|id| !id.is_multiple_of(2)) {
-        roles.on(0, RolesInput::Worker { worker: 0, news: WorkerEvent::CopyDone(ShardId(id)) });
-        let news = WorkerEvent::Announced { shard: ShardId(id), term: weir_map::Term(1) };
-        roles.on(0, RolesInput::Worker { worker: 0, news });
+        roles.on(0, RolesInput::Worker { worker: 0, event: WorkerEvent::CopyDone(ShardId(id)) });
+        let event = WorkerEvent::Announced { shard: ShardId(id), term: weir_map::Term(1) };
+        roles.on(0, RolesInput::Worker { worker: 0, event });
     }
     let number = roles.routes_number(0);
     roles.on(0, RolesInput::RoutesOut { worker: 0, number });

@@ -176,7 +176,7 @@ pub enum RolesInput {
     },
     Worker {
         worker: usize,
-        news: WorkerEvent,
+        event: WorkerEvent,
     },
     /// Shards with translatable packets since the last tick.
     Traffic {

@@ -173,8 +173,8 @@ impl Roles {
             }
             RolesInput::Stale => self.set_fresh(false),
             RolesInput::Written { shard, is_done } => self.written(shard, is_done),
-            RolesInput::Worker { worker, news } => {
-                self.one_worker(worker, |it, shared| it.news(shared, news))
+            RolesInput::Worker { worker, event } => {
+                self.one_worker(worker, |it, shared| it.on_worker_event(shared, event))
             }
             RolesInput::Traffic { worker, shards } => {
                 self.one_worker(worker, |it, _| it.traffic(&shards))

@@ -217,8 +217,8 @@ impl WorkerRoles {
         });
     }
 
-    pub(super) fn news(&mut self, shared: &mut RolesShared, news: WorkerEvent) {
-        match news {
+    pub(super) fn on_worker_event(&mut self, shared: &mut RolesShared, event: WorkerEvent) {
+        match event {
             WorkerEvent::ShardAdded(shard) => self.tables_are_there(shared, shard),
             WorkerEvent::ShardRefused { shard, why } => {
                 if let Some(part) = self.part_with(shard, &TablesState::Asked) {

@@ -35,7 +35,7 @@ pub trait RolesLink {
 
     /// Takes an event; there is [room](Self::has_room). `shard_index`: the engine's index of a
     /// shard that was added.
-    fn news(&mut self, news: WorkerEvent, shard_index: Option<ShardIndex>);
+    fn send_event(&mut self, event: WorkerEvent, shard_index: Option<ShardIndex>);
 
     /// Notes that a shard had packets in the slot that ends.
     fn busy(&mut self, shard: ShardId);

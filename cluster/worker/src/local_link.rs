@@ -13,8 +13,8 @@ use crate::link::{PEERS_MAX, RolesLink};
 #[derive(Debug)]
 pub struct LocalLink {
     pub commands: VecDeque<WorkerCommand>,
-    pub news: Vec<WorkerEvent>,
-    /// The most events that `news` may hold; the worker keeps the rest.
+    pub events: Vec<WorkerEvent>,
+    /// The most events that `events` may hold; the worker keeps the rest.
     pub room: usize,
     /// Shards that had packets since the driver last looked.
     pub busy: BTreeSet<ShardId>,
@@ -36,7 +36,7 @@ impl Default for LocalLink {
     fn default() -> Self {
         Self {
             commands: VecDeque::new(),
-            news: Vec::new(),
+            events: Vec::new(),
             room: usize::MAX,
             busy: BTreeSet::new(),
             signs: [None; PEERS_MAX],
@@ -76,11 +76,11 @@ impl RolesLink for LocalLink {
 
     #[inline]
     fn has_room(&mut self) -> bool {
-        self.news.len() < self.room
+        self.events.len() < self.room
     }
 
-    fn news(&mut self, news: WorkerEvent, _shard_index: Option<ShardIndex>) {
-        self.news.push(news);
+    fn send_event(&mut self, event: WorkerEvent, _shard_index: Option<ShardIndex>) {
+        self.events.push(event);
     }
 
     fn busy(&mut self, shard: ShardId) {

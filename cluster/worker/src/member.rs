@@ -22,7 +22,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// Commands carried out in a turn; only one of them if it takes long.
 const ORDERS_PER_TURN: usize = 16;
 /// Events reported in a turn.
-const NEWS_PER_TURN: usize = 64;
+const EVENTS_PER_TURN: usize = 64;
 
 /// A worker's cluster state besides its engine.
 #[derive(Debug)]
@@ -149,26 +149,26 @@ impl<L: RolesLink> ClusterMember<L> {
     fn report_events(&mut self) -> bool {
         let mut reported = 0;
         // An event without room stays where a later one of the same shard or peer can replace it.
-        while reported < NEWS_PER_TURN && self.link.has_room() {
-            let Some(news) = self.replication.next_news() else { break };
-            self.report_event(news);
+        while reported < EVENTS_PER_TURN && self.link.has_room() {
+            let Some(event) = self.replication.next_event() else { break };
+            self.report_event(event);
             reported += 1;
         }
         reported > 0
     }
 
     #[cold]
-    fn report_event(&mut self, news: WorkerEvent) {
-        let shard_index = match &news {
+    fn report_event(&mut self, event: WorkerEvent) {
+        let shard_index = match &event {
             WorkerEvent::ShardAdded(shard) => self.replication.index_of(*shard),
             _ => None,
         };
-        if let (WorkerEvent::ShardAdded(shard), Some(shard_index)) = (&news, shard_index) {
+        if let (WorkerEvent::ShardAdded(shard), Some(shard_index)) = (&event, shard_index) {
             let shard_index = usize::from(shard_index.0);
             self.shards.resize(self.shards.len().max(shard_index + 1), ShardId(0));
             self.shards[shard_index] = *shard;
         }
-        self.link.news(news, shard_index);
+        self.link.send_event(event, shard_index);
     }
 
     fn end_slot<F: Frame>(&mut self, now_us: u64, engine: &mut Engine<F>) {

@@ -118,9 +118,9 @@ impl RolesLink for Recorded<LocalLink> {
         self.inner.has_room()
     }
 
-    fn news(&mut self, news: WorkerEvent, shard_index: Option<ShardIndex>) {
-        self.note("news");
-        self.inner.news(news, shard_index);
+    fn send_event(&mut self, event: WorkerEvent, shard_index: Option<ShardIndex>) {
+        self.note("event");
+        self.inner.send_event(event, shard_index);
     }
 
     fn busy(&mut self, shard: ShardId) {
@@ -308,14 +308,14 @@ fn a_turn_takes_its_steps_in_order() {
     case.link().commands.push_back(add_shard());
     let turn = case.turn(Duration::from_millis(10));
     assert_eq!(turn, Turn { is_busy: true, ..Turn::default() });
-    assert_eq!(case.link().news, [WorkerEvent::ShardAdded(SHARD)]);
+    assert_eq!(case.link().events, [WorkerEvent::ShardAdded(SHARD)]);
     let ordered = [
         "fence",
         "receive internet",
         "receive access",
         "beat",
         "command",
-        "news",
+        "event",
         "slot",
         "timers",
     ];

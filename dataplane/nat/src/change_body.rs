@@ -382,15 +382,15 @@ mod tests {
     /// A later version of weir adds parts, and fields behind the known ones.
     #[test]
     fn unknown_parts_and_trailing_fields_are_skipped() {
-        check!().with_type::<(Fields, Vec<u8>)>().for_each(|(fields, news)| {
-            let (body, news) = (fields.body(), &news[..news.len().min(40)]);
-            let mut longer = vec![200, news.len() as u8];
-            longer.extend(news);
+        check!().with_type::<(Fields, Vec<u8>)>().for_each(|(fields, extra)| {
+            let (body, extra) = (fields.body(), &extra[..extra.len().min(40)]);
+            let mut longer = vec![200, extra.len() as u8];
+            longer.extend(extra);
             let mut rest = &written(&body)[..];
             while let [kind, len, behind @ ..] = rest {
                 let (known, behind) = behind.split_at(usize::from(*len));
-                longer.extend([*kind, len + news.len() as u8]);
-                longer.extend(known.iter().chain(news));
+                longer.extend([*kind, len + extra.len() as u8]);
+                longer.extend(known.iter().chain(extra));
                 rest = behind;
             }
             assert_eq!(Body::read(&longer), Some(body));

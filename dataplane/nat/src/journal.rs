@@ -60,7 +60,7 @@ pub(crate) struct TrackedSegment {
 
 #[derive(Clone, Copy, Debug)]
 struct Mark {
-    news: MarkKind,
+    kind: MarkKind,
     table: RecordTable,
     slab: SlabId,
     version: u32,
@@ -115,19 +115,19 @@ impl Journal {
     /// As [`touch`](Self::touch).
     fn push_for_owner(
         &mut self,
-        news: MarkKind,
+        kind: MarkKind,
         table: RecordTable,
         slab: SlabId,
         version: u32,
         id: RecordId,
     ) -> bool {
-        self.push(Mark { news, table, slab, version, record: id.0 })
+        self.push(Mark { kind, table, slab, version, record: id.0 })
     }
 
     /// Voids the marks of a shard that is gone. They keep their positions, which callers may count.
     pub(crate) fn forget(&mut self, shard: ShardIndex) {
         for mark in self.ring.iter_mut().filter(|mark| lane_of(mark.slab).0 == shard) {
-            mark.news = MarkKind::Void;
+            mark.kind = MarkKind::Void;
         }
     }
 
@@ -151,7 +151,7 @@ impl Nat {
         let mapping = self.mappings.get_mut(id);
         let version = mapping.version();
         let mark = Mark {
-            news: MarkKind::Begun,
+            kind: MarkKind::Begun,
             table: RecordTable::Mappings,
             slab,
             version,
@@ -176,85 +176,85 @@ impl Nat {
 
     /// Appends that a mapping has changed or ended.
     #[inline]
-    pub(crate) fn note_mapping(&mut self, news: MarkKind, id: RecordId) {
+    pub(crate) fn note_mapping(&mut self, kind: MarkKind, id: RecordId) {
         if self.lanes.is_any_marked {
-            self.mark_mapping(news, id);
+            self.mark_mapping(kind, id);
         }
     }
 
     #[inline(never)]
-    fn mark_mapping(&mut self, news: MarkKind, id: RecordId) {
+    fn mark_mapping(&mut self, kind: MarkKind, id: RecordId) {
         let slab = self.mappings.slab_of(id);
         let lane = self.lanes.get(slab);
-        let news = match news {
+        let kind = match kind {
             MarkKind::Segment(_) if !lane.is_owned => {
                 let version = self.mappings.get(id).version();
-                self.journal.push_for_owner(news, RecordTable::Mappings, slab, version, id);
+                self.journal.push_for_owner(kind, RecordTable::Mappings, slab, version, id);
                 return;
             }
             MarkKind::Segment(_) => MarkKind::Changed,
-            news => news,
+            kind => kind,
         };
-        if lane.is_awaited && lane.is_owned && news == MarkKind::Changed {
+        if lane.is_awaited && lane.is_owned && kind == MarkKind::Changed {
             self.await_mapping(slab, id, false);
         }
         let mapping = self.mappings.get_mut(id);
         let is_marked = mapping.flags & Mapping::MARKED != 0
-            && matches!(news, MarkKind::Changed | MarkKind::Answered);
+            && matches!(kind, MarkKind::Changed | MarkKind::Answered);
         let lane = self.lanes.get(slab);
         if !(lane.is_replicated && lane.is_owned) || is_marked {
             return;
         }
-        let record = match news {
+        let record = match kind {
             MarkKind::Ended => self.mappings.slot_of(id),
             _ => id.0,
         };
         let mapping = self.mappings.get_mut(id);
         let version = mapping.version();
-        if self.journal.push(Mark { news, table: RecordTable::Mappings, slab, version, record }) {
+        if self.journal.push(Mark { kind, table: RecordTable::Mappings, slab, version, record }) {
             mapping.flags |= Mapping::MARKED;
-        } else if news != MarkKind::Answered {
+        } else if kind != MarkKind::Answered {
             self.lose_mark(slab);
         }
     }
 
     /// Appends that a further session has begun, changed or ended.
     #[inline]
-    pub(crate) fn note_session(&mut self, news: MarkKind, id: RecordId) {
+    pub(crate) fn note_session(&mut self, kind: MarkKind, id: RecordId) {
         if self.lanes.is_any_marked {
-            self.mark_session(news, id);
+            self.mark_session(kind, id);
         }
     }
 
     #[inline(never)]
-    fn mark_session(&mut self, news: MarkKind, id: RecordId) {
+    fn mark_session(&mut self, kind: MarkKind, id: RecordId) {
         let slab = self.sessions.slab_of(id);
         let lane = self.lanes.get(slab);
-        let news = match news {
+        let kind = match kind {
             MarkKind::Segment(_) if !lane.is_owned => {
                 let version = self.sessions.get(id).version();
-                self.journal.push_for_owner(news, RecordTable::Sessions, slab, version, id);
+                self.journal.push_for_owner(kind, RecordTable::Sessions, slab, version, id);
                 return;
             }
             MarkKind::Segment(_) => MarkKind::Changed,
-            news => news,
+            kind => kind,
         };
-        if lane.is_awaited && lane.is_owned && news != MarkKind::Ended {
-            self.await_session(slab, id, news == MarkKind::Begun);
+        if lane.is_awaited && lane.is_owned && kind != MarkKind::Ended {
+            self.await_session(slab, id, kind == MarkKind::Begun);
         }
         let session = self.sessions.get(id);
-        let is_marked = session.is_marked() && news == MarkKind::Changed;
+        let is_marked = session.is_marked() && kind == MarkKind::Changed;
         let lane = self.lanes.get(slab);
         if session.is_address() || !(lane.is_replicated && lane.is_owned) || is_marked {
             return;
         }
-        let record = match news {
+        let record = match kind {
             MarkKind::Ended => self.sessions.slot_of(id),
             _ => id.0,
         };
         let session = self.sessions.get_mut(id);
         let version = session.version();
-        if self.journal.push(Mark { news, table: RecordTable::Sessions, slab, version, record }) {
+        if self.journal.push(Mark { kind, table: RecordTable::Sessions, slab, version, record }) {
             session.set_marked(true);
         } else {
             self.lose_mark(slab);
@@ -267,7 +267,7 @@ impl Nat {
     pub fn next_change(&mut self, body: &mut [u8; BODY_MAX]) -> Option<(SlotChange, usize)> {
         loop {
             let mark = self.journal.pop()?;
-            let change = match (mark.news, mark.table) {
+            let change = match (mark.kind, mark.table) {
                 (MarkKind::Void, _) => None,
                 (MarkKind::Ended, _) => self.write_end(&mark),
                 (_, RecordTable::Mappings) => self.write_mapping_change(&mark, body),
@@ -316,7 +316,7 @@ impl Nat {
             return None;
         }
         let mapping = &mut *mapping;
-        let kind = match mark.news {
+        let kind = match mark.kind {
             MarkKind::OwnerUpdate | MarkKind::Segment(_) => ChangeKind::OwnerUpdate,
             MarkKind::Begun => ChangeKind::Create,
             _ => ChangeKind::Change,
@@ -345,7 +345,7 @@ impl Nat {
         if session.version() != mark.version || !session.is_live() || session.is_address() {
             return None;
         }
-        let kind = match mark.news {
+        let kind = match mark.kind {
             MarkKind::OwnerUpdate | MarkKind::Segment(_) => ChangeKind::OwnerUpdate,
             MarkKind::Begun => ChangeKind::Create,
             _ => ChangeKind::Change,
@@ -373,7 +373,7 @@ impl Nat {
     ) -> Option<(SlotChange, usize)> {
         let mut writer = BodyWriter::new(body);
         writer.idle(self.now.since(remote.last_seen));
-        if let MarkKind::Segment(segment) = mark.news {
+        if let MarkKind::Segment(segment) = mark.kind {
             writer.segment(&SegmentBody { remote: remote.endpoint(), segment });
         }
         writer.state(&StateBody { remote: remote.endpoint(), state: remote.state });

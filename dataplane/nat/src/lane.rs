@@ -103,7 +103,7 @@ pub(crate) struct Lanes {
     owned: usize,
     /// Indexed by [`LaneFault`]: whether some lane may have lost changes, or have become full,
     /// since the last [`Lanes::take`].
-    has_news: [bool; 2],
+    may_have_fault: [bool; 2],
 }
 
 /// The lane faults that can happen to any lane at any time.
@@ -128,7 +128,7 @@ impl Lanes {
             are_all_owned: true,
             replicated: 0,
             awaited: 0,
-            has_news: [false; 2],
+            may_have_fault: [false; 2],
         }
     }
 
@@ -170,14 +170,14 @@ impl Lanes {
             LaneFault::Filled if lane.is_full => return,
             LaneFault::Filled => (lane.is_full, lane.has_filled) = (true, true),
         }
-        self.has_news[fault as usize] = true;
+        self.may_have_fault[fault as usize] = true;
     }
 
     /// Returns a lane that has suffered this fault, and clears its flag: each fault is reported
     /// once.
     #[inline]
     pub(crate) fn take(&mut self, fault: LaneFault) -> Option<SlabId> {
-        if self.has_news[fault as usize] { self.find(fault) } else { None }
+        if self.may_have_fault[fault as usize] { self.find(fault) } else { None }
     }
 
     #[cold]
@@ -187,7 +187,7 @@ impl Lanes {
             LaneFault::Filled => std::mem::take(&mut lane.has_filled),
         };
         let found = self.all.iter_mut().position(flag);
-        self.has_news[fault as usize] = found.is_some();
+        self.may_have_fault[fault as usize] = found.is_some();
         found.map(|slab| SlabId(slab as u32))
     }
 

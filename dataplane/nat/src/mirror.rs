@@ -101,8 +101,9 @@ impl Nat {
         if is_newer && is_present && !is_owned && table == RecordTable::Mappings {
             // Nearly every change is a mapping and nothing else.
             if let Some(mapping) = MappingBody::read_alone(body) {
-                let news = (kind, version);
-                let applied = self.apply_mapping(slab, own_slot, news, &mapping, None, now);
+                let kind_and_version = (kind, version);
+                let applied =
+                    self.apply_mapping(slab, own_slot, kind_and_version, &mapping, None, now);
                 return self.count(applied);
             }
         }

@@ -53,9 +53,15 @@ impl Nat {
         }
         let mapping_version = body.mapping_version;
         if self.live_mapping(slab, mapping_slot, mapping_version).is_none() {
-            let news = (kind, mapping_version);
-            let brought =
-                self.apply_mapping(slab, mapping_slot, news, mapping_body, paired_address, now);
+            let kind_and_version = (kind, mapping_version);
+            let brought = self.apply_mapping(
+                slab,
+                mapping_slot,
+                kind_and_version,
+                mapping_body,
+                paired_address,
+                now,
+            );
             if brought != Applied::Done {
                 return brought;
             }

@@ -31,15 +31,15 @@ fn pair_config(filtering: Filtering, seed: u64) -> NatConfig {
 }
 
 /// A change on its way.
-type News = (SlotChange, Vec<u8>);
+type SentChange = (SlotChange, Vec<u8>);
 
 struct Pair {
     primary: World,
     replica: World,
     dice: Dice,
     /// From the primary to the replica, and back.
-    down: Vec<News>,
-    up: Vec<News>,
+    down: Vec<SentChange>,
+    up: Vec<SentChange>,
     /// Flows that were seen at the primary: home, inside, remote, protocol, public.
     flows: HashMap<Flow, Endpoint>,
 }
@@ -113,11 +113,11 @@ impl Pair {
     /// Delivers the changes that are on their way, in order.
     fn deliver(&mut self) {
         let length = 1 + self.dice.below(80) as usize;
-        for news in self.down.chunks(length) {
-            deliver(&mut self.replica, news);
+        for changes in self.down.chunks(length) {
+            deliver(&mut self.replica, changes);
         }
-        for news in self.up.chunks(length) {
-            deliver(&mut self.primary, news);
+        for changes in self.up.chunks(length) {
+            deliver(&mut self.primary, changes);
         }
         self.down.clear();
         self.up.clear();
@@ -132,9 +132,9 @@ impl Pair {
         }
         let dice = &mut self.dice;
         let mut doubled = Vec::new();
-        self.down.retain(|news| {
+        self.down.retain(|change| {
             if dice.below(6) == 0 {
-                doubled.push(news.clone());
+                doubled.push(change.clone());
             }
             dice.below(6) != 0
         });
@@ -218,7 +218,7 @@ impl Pair {
 }
 
 /// Returns the pending changes of a NAT.
-fn changes(nat: &mut Nat) -> Vec<News> {
+fn changes(nat: &mut Nat) -> Vec<SentChange> {
     let mut body = [0; BODY_MAX];
     std::iter::from_fn(|| {
         let (change, len) = nat.next_change(&mut body)?;
@@ -227,11 +227,11 @@ fn changes(nat: &mut Nat) -> Vec<News> {
     .collect()
 }
 
-fn deliver(world: &mut World, news: &[News]) {
+fn deliver(world: &mut World, changes: &[SentChange]) {
     let invalid = world.nat.mirror_gauges().changes_invalid_total;
-    let changes = news.iter().map(|(change, body)| (*change, &body[..]));
+    let changes = changes.iter().map(|(change, body)| (*change, &body[..]));
     world.nat.apply_burst(changes, false, world.now);
-    assert_eq!(world.nat.mirror_gauges().changes_invalid_total, invalid, "{news:?}");
+    assert_eq!(world.nat.mirror_gauges().changes_invalid_total, invalid, "{changes:?}");
 }
 
 /// Returns the flows that a NAT lists in lanes of its own.
@@ -381,13 +381,13 @@ fn changes_of_different_slots_come_in_any_order() {
             }
         }
         pair.send();
-        let news = &mut pair.down[..];
-        let slot_of = |news: &News| (news.0.shard, news.0.lane, news.0.slot);
-        let len = news.len() as u32 - 1;
+        let changes = &mut pair.down[..];
+        let slot_of = |change: &SentChange| (change.0.shard, change.0.lane, change.0.slot);
+        let len = changes.len() as u32 - 1;
         for _ in 0..len * 20 {
             let at = pair.dice.below(len) as usize;
-            if slot_of(&news[at]) != slot_of(&news[at + 1]) {
-                news.swap(at, at + 1);
+            if slot_of(&changes[at]) != slot_of(&changes[at + 1]) {
+                changes.swap(at, at + 1);
             }
         }
         pair.deliver();

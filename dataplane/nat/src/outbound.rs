@@ -76,14 +76,14 @@ impl Nat {
             return Ok(Some(public));
         }
         self.policy.has_keyed |= packet.home.gre_key.is_some();
-        let mut news = mapping.note_gre_key(packet.home.gre_key).then_some(MarkKind::Changed);
+        let mut mark = mapping.note_gre_key(packet.home.gre_key).then_some(MarkKind::Changed);
         let public = mapping.public();
         let is_held = self.is_held_first(id, packet.remote, now);
         if is_held && note_outbound(&mut self.mappings.get_mut(id).first, packet, now) {
-            news = Some(MarkKind::segment(SendingSide::Inside, packet.tcp_flags));
+            mark = Some(MarkKind::segment(SendingSide::Inside, packet.tcp_flags));
         }
-        if let Some(news) = news {
-            self.note_mapping(news, id);
+        if let Some(mark) = mark {
+            self.note_mapping(mark, id);
         }
         if !is_held {
             self.outbound_further(id, packet, now)?;

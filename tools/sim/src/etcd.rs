@@ -23,7 +23,7 @@ mod watches;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_etcd::message::{
-    ChangedKey, EtcdAnswer, EtcdRequest, RequestId, TransportEvent, WatchNews, end_of,
+    ChangedKey, EtcdAnswer, EtcdRequest, RequestId, TransportEvent, WatchEvent, end_of,
 };
 use weir_etcd::transaction::{Decided, Operation, Transaction};
 use weir_etcd::{HistoryPosition, LeaseId, Revision, Versioned};
@@ -236,7 +236,7 @@ impl Etcd {
         match (self.mode, &request) {
             (_, EtcdRequest::Cancel(watch)) => self.watches.close(*watch),
             (Mode::Down, EtcdRequest::Watch { .. }) => {
-                self.watched(now_us, client, id, WatchNews::Ended(Refusal::Broken.into()))
+                self.watched(now_us, client, id, WatchEvent::Ended(Refusal::Broken.into()))
             }
             (Mode::Down, _) => self.answer(now_us, client, id, Err(Refusal::Unreachable)),
             (Mode::Paused | Mode::Leaderless, _) => {
@@ -261,8 +261,8 @@ impl Etcd {
         self.send(now_us, client, TransportEvent::Answered { request, answer });
     }
 
-    fn watched(&mut self, now_us: u64, client: ClientId, watch: RequestId, news: WatchNews) {
-        self.send(now_us, client, TransportEvent::Watched { watch, news });
+    fn watched(&mut self, now_us: u64, client: ClientId, watch: RequestId, event: WatchEvent) {
+        self.send(now_us, client, TransportEvent::Watched { watch, event });
     }
 
     fn serve(&mut self, now_us: u64, client: ClientId, id: RequestId, request: EtcdRequest) {
@@ -270,7 +270,7 @@ impl Etcd {
             EtcdRequest::Watch { prefix, from } => {
                 self.unanswered.remove(&(client, id));
                 self.watches.open(id, client, prefix, from.0);
-                self.watched(now_us, client, id, WatchNews::Created);
+                self.watched(now_us, client, id, WatchEvent::Created);
                 self.notify_watches(now_us);
                 return;
             }
@@ -280,7 +280,7 @@ impl Etcd {
                 // anyway.
                 let is_due = self.watches.is_up_to_date(watch, &self.store);
                 if is_due && !self.watches.is_stalled(watch) {
-                    self.watched(now_us, client, watch, WatchNews::Progress);
+                    self.watched(now_us, client, watch, WatchEvent::Progress);
                 }
                 return;
             }
@@ -337,14 +337,14 @@ impl Etcd {
 
     fn look(&mut self, now_us: u64, watch: RequestId) {
         let Some(client) = self.watches.client(watch) else { return };
-        for news in self.watches.look(watch, &self.store) {
-            self.watched(now_us, client, watch, news);
+        for event in self.watches.look(watch, &self.store) {
+            self.watched(now_us, client, watch, event);
         }
     }
 
     fn end_watches(&mut self, now_us: u64) {
         for (watch, client) in self.watches.end_all() {
-            self.watched(now_us, client, watch, WatchNews::Ended(Refusal::Broken.into()));
+            self.watched(now_us, client, watch, WatchEvent::Ended(Refusal::Broken.into()));
         }
     }
 }

@@ -108,11 +108,11 @@ fn start_thread(socket: &Path, snapshot: &Arc<MemberSnapshot>) -> InboxReceiver 
 }
 
 /// Waits until the access side is in `state`; returns how long that took, and the stated reason.
-fn wait_for(news: &mut InboxReceiver, state: SideState) -> (Duration, String) {
+fn wait_for(inbox: &mut InboxReceiver, state: SideState) -> (Duration, String) {
     let begun = Instant::now();
     loop {
-        let news = news.recv_timeout(DEADLINE).expect("a poll ends whatever BIRD does");
-        let Inbox::Bird(sides) = news else { panic!("{news:?}") };
+        let received = inbox.recv_timeout(DEADLINE).expect("a poll ends whatever BIRD does");
+        let Inbox::Bird(sides) = received else { panic!("{received:?}") };
         if sides[0].view.state == state {
             return (begun.elapsed(), sides[0].view.why.clone());
         }
@@ -138,20 +138,20 @@ fn bird_is_down_while_it_stalls_is_dead_babbles_or_drops_routes() {
     let snapshot = Arc::<MemberSnapshot>::default();
     let bird = FakeBird::start(Mood::Exports("10.100.0.1/32"));
     show_route(&snapshot, "10.100.0.1/32");
-    let mut news = start_thread(&bird.path, &snapshot);
-    wait_for(&mut news, SideState::Up);
+    let mut inbox = start_thread(&bird.path, &snapshot);
+    wait_for(&mut inbox, SideState::Up);
     for mood in [Mood::Stands, Mood::Dead, Mood::Babbles] {
         bird.become_(mood);
-        let (took, why) = wait_for(&mut news, SideState::NoAnswer);
+        let (took, why) = wait_for(&mut inbox, SideState::NoAnswer);
         assert!(took >= Duration::from_secs(2), "{mood:?} counts only once it lasts: {took:?}");
         assert!(!why.is_empty());
         bird.become_(Mood::Exports("10.100.0.1/32"));
-        wait_for(&mut news, SideState::Up);
+        wait_for(&mut inbox, SideState::Up);
     }
     show_route(&snapshot, "10.100.0.2/32");
-    let (_, why) = wait_for(&mut news, SideState::NotExporting);
+    let (_, why) = wait_for(&mut inbox, SideState::NotExporting);
     assert_eq!(why, "access_switch does not export 1 of 1 prefixes, 10.100.0.2/32 among them");
     bird.become_(Mood::Exports("10.100.0.2/32"));
-    wait_for(&mut news, SideState::Up);
+    wait_for(&mut inbox, SideState::Up);
     std::fs::remove_file(&bird.path).unwrap();
 }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use weir_node_core::GuardNews;
+use weir_node_core::GuardReport;
 use weir_replication::STALL_US;
 use weir_routes::{
     Fence, Guard, GuardEvent, GuardOptions, RequestError, Route, SharedWords, WorkerIndex,
@@ -76,7 +76,7 @@ impl GuardThread {
     pub(super) fn start(
         guard: Guard,
         turns: Arc<Turns>,
-        report: impl Fn(GuardNews) + Send + 'static,
+        report: impl Fn(GuardReport) + Send + 'static,
     ) -> io::Result<Self> {
         let (waker, woken) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
@@ -120,7 +120,7 @@ fn run(
     orders: &Mutex<GuardQueue>,
     mut woken: UnixStream,
     turns: &Turns,
-    report: &dyn Fn(GuardNews),
+    report: &dyn Fn(GuardReport),
 ) {
     loop {
         turns.turned(Thread::Routes);
@@ -136,30 +136,30 @@ fn run(
             return;
         }
         for (worker, FencedRoutes { number, fence, routes }) in lists {
-            let news = match guard.set(worker, fence, routes) {
-                Ok(()) => GuardNews::Set { worker, number },
+            let result = match guard.set(worker, fence, routes) {
+                Ok(()) => GuardReport::Set { worker, number },
                 Err(RequestError::Fenced { .. }) => continue,
-                Err(error) => GuardNews::NotSet { worker, number, why: error.to_string() },
+                Err(error) => GuardReport::NotSet { worker, number, why: error.to_string() },
             };
-            report(news);
+            report(result);
         }
         if let Some(event) = guard.wait(WAIT, Some(woken.as_fd())) {
-            report(news_of(event));
+            report(report_of(event));
         }
     }
 }
 
-fn news_of(event: GuardEvent) -> GuardNews {
+fn report_of(event: GuardEvent) -> GuardReport {
     match event {
-        GuardEvent::Fenced { worker, .. } => GuardNews::Fenced { worker },
+        GuardEvent::Fenced { worker, .. } => GuardReport::Fenced { worker },
         GuardEvent::Restarted { reason } => {
-            GuardNews::Said { text: format!("the guard ended ({reason}) and was restarted") }
+            GuardReport::Log { text: format!("the guard ended ({reason}) and was restarted") }
         }
         GuardEvent::Incomplete { worker, total, .. } => {
-            GuardNews::Said { text: format!("worker {worker}: {total} routes were refused") }
+            GuardReport::Log { text: format!("worker {worker}: {total} routes were refused") }
         }
-        GuardEvent::Silent => GuardNews::Silent,
-        GuardEvent::Awake => GuardNews::Awake,
-        GuardEvent::Absent { reason } => GuardNews::Absent { why: reason },
+        GuardEvent::Silent => GuardReport::Silent,
+        GuardEvent::Awake => GuardReport::Awake,
+        GuardEvent::Absent { reason } => GuardReport::Absent { why: reason },
     }
 }

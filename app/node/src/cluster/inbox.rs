@@ -36,7 +36,7 @@ use super::bird_thread::BirdSide;
 pub(crate) use weir_node_core::Notice;
 
 /// Most events of a worker that wait in its ring.
-const NEWS_MAX: usize = 1024;
+const WORKER_EVENTS_MAX: usize = 1024;
 /// Most events of etcd that wait, besides those in the mirror's own queue.
 const ETCD_EVENTS_MAX: usize = 1024;
 
@@ -49,7 +49,7 @@ pub(crate) enum Inbox {
     Bird(Vec<BirdSide>),
     Worker {
         worker: usize,
-        news: WorkerEvent,
+        event: WorkerEvent,
         /// The index of a shard that was added.
         shard_index: Option<ShardIndex>,
     },
@@ -170,7 +170,7 @@ impl InboxSender {
 /// A message of a worker that is not replaced by a later one.
 #[derive(Debug)]
 enum FromWorker {
-    WorkerEvent { news: WorkerEvent, shard_index: Option<ShardIndex> },
+    WorkerEvent { event: WorkerEvent, shard_index: Option<ShardIndex> },
     Rejoined { fence: Fence, waited: usize },
 }
 
@@ -199,8 +199,8 @@ impl WorkerSender {
 
     /// Sends an event. Call it only if there [is room](Self::has_room): an event without room is
     /// lost, and counted.
-    pub(crate) fn news(&mut self, news: WorkerEvent, shard_index: Option<ShardIndex>) {
-        if self.ring.push(FromWorker::WorkerEvent { news, shard_index }).is_err() {
+    pub(crate) fn send_event(&mut self, event: WorkerEvent, shard_index: Option<ShardIndex>) {
+        if self.ring.push(FromWorker::WorkerEvent { event, shard_index }).is_err() {
             self.shared.lost_total.fetch_add(1, Ordering::Relaxed);
         }
         self.shared.wake();
@@ -261,9 +261,9 @@ pub(crate) fn inbox() -> (InboxSender, InboxReceiver) {
 impl InboxReceiver {
     /// Adds the channel of the next worker.
     pub(crate) fn add_worker(&mut self) -> WorkerSender {
-        let (ring, news) = RingBuffer::new(NEWS_MAX);
+        let (ring, ring_end) = RingBuffer::new(WORKER_EVENTS_MAX);
         let report = ReportSlot::default();
-        self.workers.push((news, Arc::clone(&report)));
+        self.workers.push((ring_end, Arc::clone(&report)));
         WorkerSender { shared: Arc::clone(&self.shared), ring, report, stall: StallEnd::default() }
     }
 
@@ -303,11 +303,11 @@ impl InboxReceiver {
 
 fn take_from_worker(
     worker: usize,
-    (news, report): &mut (Consumer<FromWorker>, ReportSlot),
+    (ring_end, report): &mut (Consumer<FromWorker>, ReportSlot),
 ) -> Option<Inbox> {
-    match news.pop() {
-        Ok(FromWorker::WorkerEvent { news, shard_index }) => {
-            Some(Inbox::Worker { worker, news, shard_index })
+    match ring_end.pop() {
+        Ok(FromWorker::WorkerEvent { event, shard_index }) => {
+            Some(Inbox::Worker { worker, event, shard_index })
         }
         Ok(FromWorker::Rejoined { fence, waited }) => {
             Some(Inbox::Event(CoreEvent::Rejoined { worker, fence, waited }))

@@ -4,7 +4,7 @@ use std::sync::mpsc::channel;
 
 use weir_etcd::Key;
 use weir_map::{Epoch, ShardId};
-use weir_node_core::{GUARD_EVENTS_MAX, GuardNews};
+use weir_node_core::{GUARD_EVENTS_MAX, GuardReport};
 use weir_replication::{CopyCounts, ReplicationCounters};
 use weir_stream::Refusals;
 
@@ -16,7 +16,7 @@ fn drain(receiver: &mut InboxReceiver) -> Vec<Inbox> {
     std::iter::from_fn(|| receiver.try_recv()).collect()
 }
 
-fn news(number: u64) -> WorkerEvent {
+fn event(number: u64) -> WorkerEvent {
     WorkerEvent::Granted { shard: ShardId(1), lane: 0, since: Epoch(number) }
 }
 
@@ -44,7 +44,7 @@ fn a_flood_keeps_the_newest_states_and_counts_lost_events() {
         sender.send_bird(Vec::new()).unwrap();
         sender.send_keys(Err(why.clone())).unwrap();
         sender.send(Notice::Saved(Err(why.clone()))).unwrap();
-        sender.send(Notice::Guard(GuardNews::Said { text: why })).unwrap();
+        sender.send(Notice::Guard(GuardReport::Log { text: why })).unwrap();
     }
     assert_eq!(receiver.lost_total(), lost as u64);
     let newest = (GUARD_EVENTS_MAX + lost - 1).to_string();
@@ -53,7 +53,7 @@ fn a_flood_keeps_the_newest_states_and_counts_lost_events() {
     for message in &messages {
         let is_newest = match message {
             Inbox::Keys(Err(why)) | Inbox::Event(CoreEvent::Saved(Err(why))) => *why == newest,
-            Inbox::Bird(_) | Inbox::Event(CoreEvent::Guard(GuardNews::Said { .. })) => true,
+            Inbox::Bird(_) | Inbox::Event(CoreEvent::Guard(GuardReport::Log { .. })) => true,
             other => panic!("{other:?}"),
         };
         assert!(is_newest, "{message:?}");
@@ -66,16 +66,16 @@ fn worker_without_room_keeps_its_events_and_reports_its_rejoin_later() {
     let mut worker = receiver.add_worker();
     let mut sent = 0;
     while worker.has_room() {
-        worker.news(news(sent), None);
+        worker.send_event(event(sent), None);
         sent += 1;
     }
-    assert_eq!((sent, receiver.lost_total()), (NEWS_MAX as u64, 0));
+    assert_eq!((sent, receiver.lost_total()), (WORKER_EVENTS_MAX as u64, 0));
     worker.rejoined(Fence::default(), 10);
     worker.rejoined(Fence::default(), 20);
     assert!(!worker.has_room());
     assert_eq!(receiver.lost_total(), 1, "two stalls are reported as one");
     let epochs = drain(&mut receiver).into_iter().map(|message| match message {
-        Inbox::Worker { worker: 0, news: WorkerEvent::Granted { since, .. }, .. } => since.0,
+        Inbox::Worker { worker: 0, event: WorkerEvent::Granted { since, .. }, .. } => since.0,
         other => panic!("{other:?}"),
     });
     assert_eq!(epochs.collect::<Vec<_>>(), (0..sent).collect::<Vec<_>>());
@@ -94,7 +94,7 @@ fn worker_waits_for_no_lock_that_the_reader_holds() {
     let (shared, report) = (Arc::clone(&receiver.shared), Arc::clone(&worker.report));
     let held = (shared.waiting.lock().unwrap(), report.lock().unwrap());
     assert!(worker.has_room());
-    worker.news(news(1), None);
+    worker.send_event(event(1), None);
     worker.rejoined(Fence::default(), 0);
     assert!(!worker.report(status()), "the reader holds the lock");
     drop(held);
@@ -148,9 +148,9 @@ fn a_flood_on_one_channel_holds_up_no_other() {
     let (sender, mut receiver) = inbox();
     let (mut busy, mut quiet) = (receiver.add_worker(), receiver.add_worker());
     while busy.has_room() {
-        busy.news(news(0), None);
+        busy.send_event(event(0), None);
     }
-    quiet.news(WorkerEvent::ShardAdded(ShardId(9)), Some(ShardIndex(2)));
+    quiet.send_event(WorkerEvent::ShardAdded(ShardId(9)), Some(ShardIndex(2)));
     sender.send(Notice::End).unwrap();
     let first: Vec<Inbox> = (0..3).filter_map(|_| receiver.try_recv()).collect();
     assert!(first.iter().any(|it| matches!(it, Inbox::Event(CoreEvent::End))), "{first:?}");
@@ -172,7 +172,7 @@ fn a_message_on_any_channel_ends_a_long_wait() {
         }
     });
     let next = || taken.recv_timeout(DEADLINE).expect("the reader was not woken");
-    worker.news(news(1), None);
+    worker.send_event(event(1), None);
     assert!(matches!(next(), Inbox::Worker { .. }));
     worker.rejoined(Fence::default(), 0);
     assert!(matches!(next(), Inbox::Event(CoreEvent::Rejoined { .. })));

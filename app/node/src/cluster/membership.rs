@@ -97,9 +97,9 @@ impl JoiningNode {
         etcd.count_turns(Arc::clone(&node.turns));
         let etcd = Arc::new(etcd);
         let guard_inbox = inbox.clone();
-        let guard = GuardThread::start(self.guard, Arc::clone(&node.turns), move |news| {
+        let guard = GuardThread::start(self.guard, Arc::clone(&node.turns), move |report| {
             // A node that ends has closed its inbox.
-            let _ = guard_inbox.send(Notice::Guard(news));
+            let _ = guard_inbox.send(Notice::Guard(report));
         })
         .map_err(Failure::Control)?;
         let snapshot = Arc::<MemberSnapshot>::default();

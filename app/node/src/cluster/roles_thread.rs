@@ -146,9 +146,9 @@ impl RolesThread {
     fn take(&mut self, message: Inbox) {
         match message {
             Inbox::Event(event) => self.step(event),
-            Inbox::Worker { worker, news, shard_index } => {
-                self.note_shard_index(worker, &news, shard_index);
-                self.step(CoreEvent::Worker { worker, news });
+            Inbox::Worker { worker, event, shard_index } => {
+                self.note_shard_index(worker, &event, shard_index);
+                self.step(CoreEvent::Worker { worker, event });
             }
             // No route is withdrawn for this: no switch has routes that BIRD does not announce.
             Inbox::Bird(sides) => self.bird = sides,
@@ -214,11 +214,11 @@ impl RolesThread {
     fn note_shard_index(
         &mut self,
         worker: usize,
-        news: &WorkerEvent,
+        event: &WorkerEvent,
         shard_index: Option<ShardIndex>,
     ) {
         let shards = &self.node.workers[worker].shards;
-        match (news, shard_index) {
+        match (event, shard_index) {
             (WorkerEvent::ShardAdded(shard), Some(shard_index)) => {
                 self.shard_indexes.insert((worker, *shard), shard_index);
                 let handle = self.core.desired().shard(shard.0).map(|shard| ShardHandle {

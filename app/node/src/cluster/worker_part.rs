@@ -197,8 +197,8 @@ impl RolesLink for ThreadLink {
         self.inbox.has_room()
     }
 
-    fn news(&mut self, news: WorkerEvent, shard_index: Option<ShardIndex>) {
-        self.inbox.news(news, shard_index);
+    fn send_event(&mut self, event: WorkerEvent, shard_index: Option<ShardIndex>) {
+        self.inbox.send_event(event, shard_index);
     }
 
     fn busy(&mut self, shard: ShardId) {

@@ -254,7 +254,7 @@ fn a_write_of_unknown_outcome_is_read_before_the_next() {
 }
 
 #[test]
-fn a_leader_without_news_decides_nothing() {
+fn a_leader_without_events_decides_nothing() {
     let mut world = world(3, 6);
     world.handle(0, ControllerEvent::Mirror(MirrorEvent::Stale));
     lose(&mut world, 0);

@@ -190,9 +190,9 @@ impl Worker {
     }
 
     /// Takes the events that the worker has reported since the last call.
-    pub(crate) fn take_news(&mut self) -> Vec<WorkerEvent> {
+    pub(crate) fn take_events(&mut self) -> Vec<WorkerEvent> {
         let member = self.core.member.as_deref_mut().expect("the worker is one of a cluster");
-        std::mem::take(&mut member.link.news)
+        std::mem::take(&mut member.link.events)
     }
 
     pub(crate) fn arrive(&mut self, side: Side, frames: impl IntoIterator<Item = BufferFrame>) {

@@ -211,7 +211,7 @@ impl Cluster {
 
     /// True if a worker last reported the copies of its shard as complete, not lost.
     pub(crate) fn is_done(&mut self, number: usize) -> bool {
-        let done = self.worker(number).news.iter().rev().find_map(|news| match news {
+        let done = self.worker(number).events.iter().rev().find_map(|event| match event {
             WorkerEvent::CopyDone(shard) if shard.0 == SHARD => Some(true),
             WorkerEvent::StreamLost(shard) if shard.0 == SHARD => Some(false),
             _ => None,

@@ -63,7 +63,7 @@ pub(crate) struct Flow {
 pub(crate) struct Member {
     pub(crate) boot: BootId,
     /// All events that the worker has reported.
-    pub(crate) news: Vec<WorkerEvent>,
+    pub(crate) events: Vec<WorkerEvent>,
     worker: Worker<VecFrame, LocalLink>,
     pub(crate) number: usize,
     ports: Rings<VecPool>,
@@ -192,7 +192,7 @@ impl Member {
         let part = weir_worker::ClusterMember::new(replication, LocalLink::default());
         let worker = Worker::new(engine, Some(Box::new(part)));
         let ports = Rings::new(VecPool::new());
-        let mut member = Self { boot, news: Vec::new(), worker, number, ports };
+        let mut member = Self { boot, events: Vec::new(), worker, number, ports };
         member.start(network, now_us);
         member
     }
@@ -212,7 +212,7 @@ impl Member {
         let frames: Vec<_> = (0..FRAMES_MAX).map(|_| self.ports.pool.alloc()).collect();
         drop(frames);
         let link = &mut self.part().link;
-        link.news.reserve(FRAMES_MAX);
+        link.events.reserve(FRAMES_MAX);
         link.busy.insert(ShardId(SHARD));
     }
 
@@ -345,7 +345,7 @@ impl Member {
             }
         }
         let part = self.worker.member.as_deref_mut().expect("the worker is one of a cluster");
-        self.news.append(&mut part.link.news);
+        self.events.append(&mut part.link.events);
     }
 
     fn answer(&mut self, side: Side, request: &Arp) {

@@ -16,7 +16,7 @@ use crate::plan::Plan;
 
 fn announcements(cluster: &mut Cluster, worker: usize, term: u32) -> usize {
     let announced = WorkerEvent::Announced { shard: ShardId(SHARD), term: Term(term) };
-    cluster.worker(worker).news.iter().filter(|&news| *news == announced).count()
+    cluster.worker(worker).events.iter().filter(|&event| *event == announced).count()
 }
 
 fn announcing(cluster: &mut Cluster, term: u32, to: &[(usize, BootId)]) -> ShardDuties {

@@ -81,8 +81,8 @@ impl Plan {
     fn writes(&self, cluster: &mut Cluster, worker: usize, lane: usize) -> bool {
         let LanePlan { owner, from, .. } = self.lanes[lane];
         let mut has_grant = |since: u64| {
-            cluster.worker(worker).news.iter().any(|news| {
-                *news == WorkerEvent::Granted { shard: ShardId(SHARD), lane, since: Epoch(since) }
+            cluster.worker(worker).events.iter().any(|event| {
+                *event == WorkerEvent::Granted { shard: ShardId(SHARD), lane, since: Epoch(since) }
             })
         };
         owner == worker && from.is_none_or(|(_, since)| has_grant(since))

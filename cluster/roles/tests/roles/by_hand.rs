@@ -209,13 +209,13 @@ fn a_leaving_member_is_copied_to_but_not_awaited() {
 #[test]
 fn a_stream_that_is_lost_for_a_moment_is_not_lost() {
     let mut hand = Hand::synced();
-    hand.news(WorkerEvent::StreamLost(SHARD));
+    hand.worker_event(WorkerEvent::StreamLost(SHARD));
     hand.ticks(40);
-    hand.news(WorkerEvent::CopyDone(SHARD));
+    hand.worker_event(WorkerEvent::CopyDone(SHARD));
     hand.ticks(1_000);
     assert_eq!(hand.role(), Role::Synced);
     assert!(hand.roles.take_changes(9).is_empty());
-    hand.news(WorkerEvent::StreamLost(SHARD));
+    hand.worker_event(WorkerEvent::StreamLost(SHARD));
     hand.ticks(50);
     assert_eq!(hand.role(), Role::OutOfSync);
     assert_eq!(hand.metric(), None);
@@ -230,12 +230,12 @@ fn a_copy_is_not_marked_synced_while_a_stream_of_it_is_lost() {
     hand.registered(1, 2);
     hand.entry(&copying());
     hand.met(1, 2);
-    hand.news(WorkerEvent::CopyDone(SHARD));
-    hand.news(WorkerEvent::StreamLost(SHARD));
+    hand.worker_event(WorkerEvent::CopyDone(SHARD));
+    hand.worker_event(WorkerEvent::StreamLost(SHARD));
     assert_eq!(hand.roles.take_changes(9), []);
     hand.ticks(40);
     assert_eq!(hand.roles.take_changes(9), []);
-    hand.news(WorkerEvent::CopyDone(SHARD));
+    hand.worker_event(WorkerEvent::CopyDone(SHARD));
     let change =
         EntryChange { shard: SHARD, at: copying().epoch(), transition: Transition::Synced(us()) };
     assert_eq!(hand.roles.take_changes(9), [change]);
@@ -253,7 +253,7 @@ fn another_incarnation_at_the_same_peer_is_the_end_of_the_one_before() {
     assert_eq!(hand.duties().sources, [None; LANES], "n0 relays n1's lanes");
     let CopyOrder { peer: to, boot, lanes, .. } = hand.duties().copies[0];
     assert_eq!((to, boot.0, lanes), (peer(1), 3, LaneSet::ALL), "its next incarnation is a guest");
-    hand.news(WorkerEvent::StreamLost(SHARD));
+    hand.worker_event(WorkerEvent::StreamLost(SHARD));
     hand.ticks(100);
     assert_eq!(hand.role(), Role::Synced, "nothing is awaited, so nothing is lost");
     // A member that is added gets everything from n0.
@@ -332,7 +332,7 @@ fn room_is_given_back_when_no_route_leads_here() {
     assert_eq!(removals(&hand), 0, "the route is still out");
     hand.routes_are_out();
     assert_eq!(removals(&hand), 1);
-    hand.news(WorkerEvent::ShardRemoved(SHARD));
+    hand.worker_event(WorkerEvent::ShardRemoved(SHARD));
     assert_eq!(hand.roles.statuses().count(), 0);
     hand.ticks(4_990);
     assert_eq!(hand.count(|command| matches!(command, WorkerCommand::RemovePeer(_))), 1);
@@ -353,7 +353,7 @@ fn a_member_that_comes_back_waits_until_its_tables_are_gone() {
     let adds = |hand: &Hand| hand.count(|command| matches!(command, WorkerCommand::AddShard(_)));
     hand.entry(&after(&gone, Transition::AddReplica(us())));
     assert_eq!((adds(&hand), hand.role()), (1, Role::None));
-    hand.news(WorkerEvent::ShardRemoved(SHARD));
+    hand.worker_event(WorkerEvent::ShardRemoved(SHARD));
     assert_eq!((adds(&hand), hand.role()), (2, Role::Syncing));
 }
 
@@ -364,7 +364,7 @@ fn a_copy_that_was_complete_before_is_not_complete_again() {
     let gone = after(&settled(&entry, &them()), Transition::Remove(us()));
     hand.entry(&gone);
     assert_eq!(hand.role(), Role::Leaving);
-    hand.news(WorkerEvent::CopyDone(SHARD));
+    hand.worker_event(WorkerEvent::CopyDone(SHARD));
     hand.entry(&after(&gone, Transition::AddReplica(us())));
     assert_eq!(hand.role(), Role::Syncing);
     assert!(hand.roles.take_changes(9).is_empty());
@@ -542,8 +542,8 @@ fn one_answer_for_the_writes_of_two_workers_leaves_neither_waiting() {
     roles.on(1_000, RolesInput::Desired { shards: desired(1), fingerprint });
     let synced_copy = |roles: &mut Roles, entry: &ShardEntry, worker: usize| {
         roles.on(1_000, RolesInput::Entry { shard: SHARD, entry: Box::new(entry.clone()) });
-        for news in [WorkerEvent::ShardAdded(SHARD), WorkerEvent::CopyDone(SHARD)] {
-            roles.on(1_000, RolesInput::Worker { worker, news });
+        for event in [WorkerEvent::ShardAdded(SHARD), WorkerEvent::CopyDone(SHARD)] {
+            roles.on(1_000, RolesInput::Worker { worker, event });
         }
         assert_eq!(roles.take_changes(9).len(), 1, "worker {worker} asks to be marked synced");
     };

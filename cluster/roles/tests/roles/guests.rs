@@ -33,7 +33,7 @@ fn guest() -> Hand {
     assert_eq!(hand.role(), Role::Syncing);
     hand.met(1, 2);
     assert_eq!(hand.duties().sources, [Some(peer(1)); LANES], "also its own former lane");
-    hand.news(WorkerEvent::CopyDone(SHARD));
+    hand.worker_event(WorkerEvent::CopyDone(SHARD));
     hand.routes_are_out();
     is_guest(&hand);
     hand
@@ -57,7 +57,7 @@ fn a_guest_goes_on_with_its_copies_when_no_member_is_heard() {
     assert_eq!(hand.duties().misses, Misses::Redirect(peer(1)));
     assert_eq!(hand.roles.at_stake(0), AtStake::default(), "n1 serves");
     hand.ticks(1_100);
-    hand.news(WorkerEvent::StreamLost(SHARD));
+    hand.worker_event(WorkerEvent::StreamLost(SHARD));
     hand.ticks(5_000);
     is_guest(&hand);
     assert_eq!(hand.duties().misses, Misses::Refuse);
@@ -108,7 +108,7 @@ fn a_guest_forgets_its_copies_before_it_is_a_member_after_a_gap() {
     assert_eq!(hand.duties(), &ShardDuties::none(SHARD));
     hand.routes_are_out();
     assert_eq!(removals(&hand), 1);
-    hand.news(WorkerEvent::ShardRemoved(SHARD));
+    hand.worker_event(WorkerEvent::ShardRemoved(SHARD));
     assert_eq!(hand.role(), Role::Syncing);
     assert_eq!(hand.roles.take_changes(9), [], "it has no copy");
 }
@@ -119,7 +119,7 @@ fn a_guest_whose_former_incarnation_is_gone_serves_nothing_any_more() {
     hand.entry(&after(&kept(), Transition::Fence(former())));
     assert_eq!(hand.duties(), &ShardDuties::none(SHARD));
     hand.routes_are_out();
-    hand.news(WorkerEvent::ShardRemoved(SHARD));
+    hand.worker_event(WorkerEvent::ShardRemoved(SHARD));
     assert_eq!(hand.roles.statuses().count(), 0);
 }
 
@@ -138,7 +138,7 @@ fn a_registered_guest_that_does_not_hear_the_store_forgets_its_copies() {
     hand.ticks(200);
     assert_eq!(hand.duties(), &ShardDuties::none(SHARD));
     hand.routes_are_out();
-    hand.news(WorkerEvent::ShardRemoved(SHARD));
+    hand.worker_event(WorkerEvent::ShardRemoved(SHARD));
     assert_eq!(hand.roles.statuses().count(), 0);
     hand.on(RolesInput::Fresh);
     hand.entry(&restarted(&kept()));
@@ -161,7 +161,7 @@ fn an_incarnation_of_a_member_without_a_lane_is_no_guest() {
 /// Reports the state of another member's incarnation that came back, too.
 fn peer_reports(hand: &mut Hand, node: usize, state: ComebackState) {
     let epoch = kept().epoch();
-    hand.news(WorkerEvent::CameBack { peer: peer(node), shard: SHARD, epoch, state });
+    hand.worker_event(WorkerEvent::CameBack { peer: peer(node), shard: SHARD, epoch, state });
 }
 
 fn reported(hand: &Hand) -> Option<ComebackState> {
@@ -312,7 +312,7 @@ fn no_guest_resumes_while_a_member_is_missing_or_knows_another_entry() {
         hand.met(1, 77);
         let epoch = Epoch(kept().epoch().0 + 1);
         let state = ComebackState::Empty;
-        hand.news(WorkerEvent::CameBack { peer: peer(1), shard: SHARD, epoch, state });
+        hand.worker_event(WorkerEvent::CameBack { peer: peer(1), shard: SHARD, epoch, state });
     }));
     assert!(!resumes(|hand| {
         they_are_back(hand, ComebackState::Empty);
@@ -323,7 +323,7 @@ fn no_guest_resumes_while_a_member_is_missing_or_knows_another_entry() {
     assert!(resumes(|hand| {
         they_are_back(hand, ComebackState::Resumed);
         hand.ticks(200);
-        hand.news(WorkerEvent::CopyDone(SHARD));
+        hand.worker_event(WorkerEvent::CopyDone(SHARD));
     }));
 }
 

@@ -126,20 +126,20 @@ impl Hand {
                 WorkerCommand::Duties(duties) => self.duties = Some(*duties),
                 WorkerCommand::AddShard(_) if self.has_room => {
                     self.commands.push(command);
-                    self.news(WorkerEvent::ShardAdded(SHARD));
+                    self.worker_event(WorkerEvent::ShardAdded(SHARD));
                 }
                 WorkerCommand::AddShard(_) => {
                     self.commands.push(command);
                     let why = "it is full".to_string();
-                    self.news(WorkerEvent::ShardRefused { shard: SHARD, why });
+                    self.worker_event(WorkerEvent::ShardRefused { shard: SHARD, why });
                 }
                 _ => self.commands.push(command),
             }
         }
     }
 
-    pub(crate) fn news(&mut self, news: WorkerEvent) {
-        self.on(RolesInput::Worker { worker: 0, news });
+    pub(crate) fn worker_event(&mut self, event: WorkerEvent) {
+        self.on(RolesInput::Worker { worker: 0, event });
     }
 
     pub(crate) fn entry(&mut self, entry: &ShardEntry) {
@@ -160,7 +160,7 @@ impl Hand {
     /// Sets up a session with an incarnation of a node, at the peer index of the node's number.
     pub(crate) fn met(&mut self, node: usize, boot_id: u128) {
         let (peer, peer_index) = (peer(node), PeerIndex(node as u16));
-        self.news(WorkerEvent::PeerMet { peer, peer_index, boot: BootId(boot_id) });
+        self.worker_event(WorkerEvent::PeerMet { peer, peer_index, boot: BootId(boot_id) });
     }
 
     pub(crate) fn ticks(&mut self, ms: u64) {
@@ -202,7 +202,7 @@ impl Hand {
         hand.registered(1, 2);
         hand.entry(&copying());
         hand.met(1, 2);
-        hand.news(WorkerEvent::CopyDone(SHARD));
+        hand.worker_event(WorkerEvent::CopyDone(SHARD));
         hand.entry(&pair());
         assert_eq!(hand.role(), Role::Synced);
         hand

@@ -30,7 +30,7 @@ fn member_of(entry: &ShardEntry) -> Hand {
     }
     hand.entry(&crate::hand::after(&ShardEntry::create(them()), Transition::AddReplica(us())));
     hand.met(1, 2);
-    hand.news(WorkerEvent::CopyDone(SHARD));
+    hand.worker_event(WorkerEvent::CopyDone(SHARD));
     hand.entry(entry);
     if entry.members().len() > 2 {
         hand.met(2, 3);

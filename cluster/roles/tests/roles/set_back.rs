@@ -18,7 +18,7 @@ fn a_store_that_was_set_back_is_not_obeyed() {
     assert!(entry.epoch() > pair().epoch());
     hand.entry(&entry);
     assert_eq!(hand.role(), Role::Synced);
-    hand.news(WorkerEvent::StreamLost(SHARD));
+    hand.worker_event(WorkerEvent::StreamLost(SHARD));
     hand.ticks(100);
     assert_eq!(hand.role(), Role::OutOfSync);
     assert!(hand.roles.take_changes(9).is_empty(), "nothing is written to that store");
@@ -117,7 +117,7 @@ fn a_shard_ends_only_when_it_is_not_desired_any_more() {
     assert_eq!((hand.role(), hand.metric()), (Role::None, None));
     hand.routes_are_out();
     assert_eq!(hand.count(|command| matches!(command, WorkerCommand::RemoveShard(_))), 1);
-    hand.news(WorkerEvent::ShardRemoved(SHARD));
+    hand.worker_event(WorkerEvent::ShardRemoved(SHARD));
     assert_eq!(hand.roles.take_epochs(), BTreeMap::from([(SHARD, None)]));
     // A shard of the same number starts over.
     hand.desired(1);

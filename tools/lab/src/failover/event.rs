@@ -28,7 +28,7 @@ const FRR_MS: u64 = 75;
 
 /// A report of a running event.
 #[derive(Clone, Copy, Debug)]
-pub enum News<'a> {
+pub enum RunProgress<'a> {
     /// This is done next.
     Begins(&'a str),
     /// A moment is over: what was promised, and what was seen.
@@ -356,10 +356,10 @@ impl Event {
         observer: &mut Observer,
         progress: impl Fn(&str),
     ) -> Result<Vec<(Promise, Observation)>> {
-        let mut report = |news: News<'_>| match news {
-            News::Begins(what) => progress(what),
-            News::Again(_, reason) => progress(&format!("  again: {reason}")),
-            News::Seen(..) => {}
+        let mut report = |step: RunProgress<'_>| match step {
+            RunProgress::Begins(what) => progress(what),
+            RunProgress::Again(_, reason) => progress(&format!("  again: {reason}")),
+            RunProgress::Seen(..) => {}
         };
         self.run_on_and_report(choose, lab, observer, &mut report)
     }
@@ -372,7 +372,7 @@ impl Event {
         &self,
         lab: &mut ClusterLab,
         observer: &mut Observer,
-        report: &mut impl FnMut(News<'_>),
+        report: &mut impl FnMut(RunProgress<'_>),
     ) -> Result<Vec<(Promise, Observation)>> {
         self.run_on_and_report(busiest, lab, observer, report)
     }
@@ -383,12 +383,12 @@ impl Event {
         mut choose: impl FnMut(&ClusterLab) -> Result<u8>,
         lab: &mut ClusterLab,
         observer: &mut Observer,
-        report: &mut impl FnMut(News<'_>),
+        report: &mut impl FnMut(RunProgress<'_>),
     ) -> Result<Vec<(Promise, Observation)>> {
         for tries in 1..TRIES_MAX {
             let seen = self.run_once(&mut choose, lab, observer, report)?;
             let Some(reason) = reason_to_repeat(&seen, tries) else { return Ok(seen) };
-            report(News::Again(seen.len(), &reason));
+            report(RunProgress::Again(seen.len(), &reason));
         }
         self.run_once(choose, lab, observer, report)
     }
@@ -398,7 +398,7 @@ impl Event {
         mut choose: impl FnMut(&ClusterLab) -> Result<u8>,
         lab: &mut ClusterLab,
         observer: &mut Observer,
-        report: &mut impl FnMut(News<'_>),
+        report: &mut impl FnMut(RunProgress<'_>),
     ) -> Result<Vec<(Promise, Observation)>> {
         let mut seen = Vec::new();
         let mut victim = 1;
@@ -407,7 +407,7 @@ impl Event {
                 victim = choose(lab)?;
             }
             let what = moment.what.replace("{}", &format!("node{victim}"));
-            report(News::Begins(&what));
+            report(RunProgress::Begins(&what));
             let watched = moment.what.contains("{}").then_some(victim);
             let promise = moment.promise.with(lab.options.commit);
             let until_whole = moment.ends_whole && promise != Promise::Broken;
@@ -421,7 +421,7 @@ impl Event {
                 silence_max,
                 ..observation
             };
-            report(News::Seen(promise, &observation));
+            report(RunProgress::Seen(promise, &observation));
             seen.push((promise, observation));
         }
         Ok(seen)

@@ -185,10 +185,10 @@ impl NodeClient {
     pub fn event(&mut self, now_us: u64, etcd: &mut Etcd, event: TransportEvent) {
         let at = self.at(now_us);
         let event = self.wire.event(event);
-        if let Some((watch, news)) = event.and_then(|event| self.link.event(at.now, event))
+        if let Some((watch, event)) = event.and_then(|event| self.link.event(at.now, event))
             && let Some(mirror) = &mut self.mirror
         {
-            mirror.news(watch, news, at.now);
+            mirror.on_watch_event(watch, event, at.now);
         }
         self.poll(now_us, etcd);
     }

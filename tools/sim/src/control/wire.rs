@@ -61,9 +61,9 @@ impl Wire {
                 let request = self.ids.remove(&request)?;
                 Some(TransportEvent::Answered { request, answer })
             }
-            TransportEvent::Watched { watch, news } => {
+            TransportEvent::Watched { watch, event } => {
                 let watch = *self.ids.get(&watch)?;
-                Some(TransportEvent::Watched { watch, news })
+                Some(TransportEvent::Watched { watch, event })
             }
         }
     }

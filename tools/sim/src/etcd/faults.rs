@@ -1,7 +1,7 @@
 //! The faults of an etcd and of the network to it.
 
 use weir_etcd::Revision;
-use weir_etcd::message::{TransportEvent, WatchNews};
+use weir_etcd::message::{TransportEvent, WatchEvent};
 
 use super::message::{ClientId, Refusal};
 use super::{Backup, Cut, Etcd, Flight, LEADERLESS_US, Mode, RESENT_US};
@@ -172,7 +172,7 @@ impl Etcd {
             self.answer(now_us, client, id, Err(Refusal::Broken));
         }
         for (watch, client) in self.watches.end_all() {
-            self.watched(now_us, client, watch, WatchNews::Ended(Refusal::Broken.into()));
+            self.watched(now_us, client, watch, WatchEvent::Ended(Refusal::Broken.into()));
         }
     }
 }

@@ -54,11 +54,11 @@ impl World {
         }
     }
 
-    fn news(&mut self, watch: RequestId) -> Vec<WatchNews> {
+    fn events(&mut self, watch: RequestId) -> Vec<WatchEvent> {
         let delivered = std::mem::take(&mut self.delivered).into_iter();
         delivered
             .filter_map(|(_, event)| match event {
-                TransportEvent::Watched { watch: of, news } if of == watch => Some(news),
+                TransportEvent::Watched { watch: of, event } if of == watch => Some(event),
                 _ => None,
             })
             .collect()
@@ -76,9 +76,9 @@ fn put(path: &str, value: &str, lease: Option<LeaseId>) -> Transaction {
     Transaction { then: vec![put], ..Transaction::default() }
 }
 
-fn values(news: &[WatchNews]) -> Vec<String> {
-    let changes = news.iter().filter_map(|news| match news {
-        WatchNews::Changes(changes) => Some(changes),
+fn values(events: &[WatchEvent]) -> Vec<String> {
+    let changes = events.iter().filter_map(|events| match events {
+        WatchEvent::Changes(changes) => Some(changes),
         _ => None,
     });
     let values = changes.flatten().map(|it| it.value.clone().unwrap_or_default());
@@ -97,9 +97,9 @@ fn a_watch_sends_every_revision_in_order_from_the_requested_one() {
             world.run(60_000);
         }
         world.run(SEC);
-        let news = world.news(watch);
-        assert_eq!(news[0], WatchNews::Created);
-        assert_eq!(values(&news), ["2", "3", "4", "5", "6"]);
+        let events = world.events(watch);
+        assert_eq!(events[0], WatchEvent::Created);
+        assert_eq!(values(&events), ["2", "3", "4", "5", "6"]);
     }
 }
 
@@ -114,28 +114,28 @@ fn a_watch_that_lags_behind_a_compaction_reports_it_and_ends() {
     world.put("/a", "4");
     world.etcd.compact(0);
     world.run(10 * SEC);
-    let news = world.news(watch);
-    assert_eq!(news, [WatchNews::Compacted(Revision(5))]);
+    let events = world.events(watch);
+    assert_eq!(events, [WatchEvent::Compacted(Revision(5))]);
 }
 
 #[test]
 fn a_stalled_watch_sends_nothing_until_another_is_opened() {
     let mut world = World::new(1);
     let watch = world.watch(2);
-    assert_eq!(world.news(watch), [WatchNews::Created]);
+    assert_eq!(world.events(watch), [WatchEvent::Created]);
     world.ask(EtcdRequest::Progress(watch));
     world.run(SEC);
-    assert_eq!(world.news(watch), [WatchNews::Progress]);
+    assert_eq!(world.events(watch), [WatchEvent::Progress]);
     world.etcd.stall_watches(ME);
     world.put("/a", "1");
     world.ask(EtcdRequest::Progress(watch));
     world.run(10 * SEC);
     world.etcd.kill(world.now_us);
     world.run(SEC);
-    assert_eq!(world.news(watch), []);
+    assert_eq!(world.events(watch), []);
     world.etcd.start(world.now_us);
     let watch = world.watch(2);
-    assert_eq!(values(&world.news(watch)), ["1"]);
+    assert_eq!(values(&world.events(watch)), ["1"]);
 }
 
 #[test]
@@ -186,8 +186,8 @@ fn requests_that_wait_for_a_leader_are_done_late_or_never() {
         world.ask(EtcdRequest::Transact(put("/a", "1", None)));
         world.run(5 * SEC);
         assert_eq!(
-            world.news(watch),
-            [WatchNews::Created, WatchNews::Ended(Refusal::Broken.into())]
+            world.events(watch),
+            [WatchEvent::Created, WatchEvent::Ended(Refusal::Broken.into())]
         );
         world.etcd.elect(world.now_us);
         world.run(SEC);

@@ -33,7 +33,7 @@ pub(crate) struct Worker {
 /// The results of a turn.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
-    pub(crate) news: Vec<WorkerEvent>,
+    pub(crate) worker_events: Vec<WorkerEvent>,
     /// The fence under which the worker continues after a stall, and how many packets had waited.
     pub(crate) rejoined: Option<(Fence, usize)>,
     pub(crate) packets: usize,
@@ -122,7 +122,7 @@ impl Worker {
         let is_left = !self.ports.is_empty();
         let link = self.link_mut();
         Turn {
-            news: std::mem::take(&mut link.news),
+            worker_events: std::mem::take(&mut link.events),
             rejoined: link.rejoined.take().map(|(fence, waited)| (Fence(fence), waited)),
             packets: turn.packets + turn.late,
             is_busy: turn.is_busy || is_left,

@@ -30,7 +30,7 @@ const REBASE_US: u64 = 40_000_000;
 const BIRD_US: u64 = 3_000_000;
 /// Delay of a slow etcd, and the additional lag of its watches.
 const SLOW_US: (u64, u64) = (1_000, 300_000);
-const SLOW_NEWS_US: (u64, u64) = (10_000, 900_000);
+const SLOW_WATCH_US: (u64, u64) = (10_000, 900_000);
 /// Shortest time between two steps of the plane.
 const STEP_US: u64 = 200;
 
@@ -151,7 +151,7 @@ impl Control {
             Fault::StoreDown { .. } | Fault::Site { .. } => plane.etcd.kill(now_us),
             Fault::StoreLeaderless { .. } => plane.etcd.lose_leader(now_us),
             Fault::StorePaused { .. } => plane.etcd.pause(),
-            Fault::StoreSlow { .. } => plane.etcd.slow(SLOW_US, SLOW_NEWS_US),
+            Fault::StoreSlow { .. } => plane.etcd.slow(SLOW_US, SLOW_WATCH_US),
             Fault::StoreFull { .. } => plane.etcd.set_space(false),
             Fault::StopController { controller, .. } => plane.stop_controller(controller, true),
             Fault::CutController { controller, way, .. } => {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use weir_etcd::{Key, MirrorEvent};
 use weir_map::ShardEntry;
-use weir_node_core::{CoreEvent as NodeEvent, GUARD_EVENTS_MAX, GuardNews, Notice, Registration};
+use weir_node_core::{CoreEvent as NodeEvent, GUARD_EVENTS_MAX, GuardReport, Notice, Registration};
 use weir_routes::{Fence, WorkerIndex};
 
 use super::checks::show_entry;
@@ -33,7 +33,7 @@ const ORDERED_MAX_US: u64 = 1_000_000;
 
 /// True if the later notice replaces the other one.
 fn is_of_same_state(one: &Notice, other: &Notice) -> bool {
-    use GuardNews::{NotSet, Set};
+    use GuardReport::{NotSet, Set};
     use Notice::{ClusterFound, End, Guard, HandOver, Saved, Written};
     let is_silence = |it: &Registration| *it == Registration::Silent;
     match (one, other) {
@@ -74,7 +74,7 @@ impl Expected {
 
     /// Notes that the core receives a notice; the error names what is wrong with it.
     fn on_notice(&mut self, notice: &Notice) -> Result<(), String> {
-        if let Notice::Guard(GuardNews::Set { worker, number }) = *notice
+        if let Notice::Guard(GuardReport::Set { worker, number }) = *notice
             && let Some(newer) = self.set.insert(worker, number).filter(|it| *it > number)
         {
             return Err(format!("is told of list {number} of worker {worker} after {newer}"));
@@ -213,12 +213,12 @@ mod tests {
     use super::*;
 
     fn set(number: u64) -> Notice {
-        Notice::Guard(GuardNews::Set { worker: 0, number })
+        Notice::Guard(GuardReport::Set { worker: 0, number })
     }
 
     #[test]
     fn the_products_waiting_notices_match_the_naive_model() {
-        let fenced = |worker| Notice::Guard(GuardNews::Fenced { worker });
+        let fenced = |worker| Notice::Guard(GuardReport::Fenced { worker });
         let (mut notices, mut expected) = (Notices::default(), Expected::default());
         for number in 0..2 * GUARD_EVENTS_MAX as u64 {
             let how = [Registration::Gone, Registration::Held, Registration::Silent];

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use weir_node_core::first_look::FoundCluster;
-use weir_node_core::{CoreAction, CoreEvent as NodeEvent, GuardNews, KnownMap, Notice};
+use weir_node_core::{CoreAction, CoreEvent as NodeEvent, GuardReport, KnownMap, Notice};
 use weir_routes::WorkerIndex;
 use weir_routes::difference::last_resort;
 use weir_routes::watchdog::Alarm;
@@ -163,7 +163,7 @@ impl World {
             self.timeline.add(now_us, || format!("n{node}/{worker} goes on"));
             it.stall.add(fence, waited);
         }
-        let stall = if turn.news.len() < free { it.stall.take() } else { None };
+        let stall = if turn.worker_events.len() < free { it.stall.take() } else { None };
         let cost_us = (TURN_US + PACKET_US * turn.packets as u64) * slowness;
         let next_us = match &turn {
             Turn { is_busy: true, .. } => cost_us,
@@ -177,9 +177,9 @@ impl World {
             let event = NodeEvent::Rejoined { worker, fence, waited };
             self.send_to_core(node, Message::FromWorker { worker, event });
         }
-        for news in turn.news {
-            self.timeline.add(now_us, || format!("n{node}/{worker}: {news:?}"));
-            let event = NodeEvent::Worker { worker, news };
+        for event in turn.worker_events {
+            self.timeline.add(now_us, || format!("n{node}/{worker}: {event:?}"));
+            let event = NodeEvent::Worker { worker, event };
             self.send_to_core(node, Message::FromWorker { worker, event });
         }
     }
@@ -321,7 +321,7 @@ impl World {
                     let routes = if is_silent { last_resort(routes) } else { Vec::new() };
                     self.send_to_switches(WorkerPosition { node, worker }, routes);
                     let worker = worker as WorkerIndex;
-                    self.send_to_core(node, Notice::Guard(GuardNews::Fenced { worker }));
+                    self.send_to_core(node, Notice::Guard(GuardReport::Fenced { worker }));
                 }
                 Alarm::Hung(worker) => {
                     self.timeline.add(self.now_us, || format!("n{node}/{worker} hangs: killed"));

@@ -2,7 +2,7 @@
 //! link or not.
 
 use weir_engine::Side;
-use weir_node_core::{GuardNews, Notice};
+use weir_node_core::{GuardReport, Notice};
 use weir_routes::{Route, WorkerIndex};
 
 use super::{Event, World};
@@ -22,7 +22,7 @@ impl World {
         if process.guard.takes(worker, fence, !routes.is_empty(), beat) {
             self.send_to_switches(WorkerPosition { node, worker }, routes);
             let worker = worker as WorkerIndex;
-            self.send_to_core(node, Notice::Guard(GuardNews::Set { worker, number }));
+            self.send_to_core(node, Notice::Guard(GuardReport::Set { worker, number }));
         }
     }
 

@@ -11,7 +11,7 @@ use etcd_client::{
     KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse, WatchOptions,
 };
 use weir_etcd::message::{
-    ChangedKey, EtcdAnswer, EtcdRequest, RequestFailure, TransportEvent, WatchNews, end_of,
+    ChangedKey, EtcdAnswer, EtcdRequest, RequestFailure, TransportEvent, WatchEvent, end_of,
 };
 use weir_etcd::transaction::{Compare, Operation, Transaction};
 use weir_etcd::{LeaseId, Revision, Versioned};
@@ -103,7 +103,7 @@ impl Model {
     fn watched(&mut self, from: i64) -> Vec<ChangedKey> {
         let watch = EtcdRequest::Watch { prefix: PREFIX.into(), from: Revision(from) };
         let changes = self.ask(watch).into_iter().filter_map(|event| match event {
-            TransportEvent::Watched { news: WatchNews::Changes(changes), .. } => Some(changes),
+            TransportEvent::Watched { event: WatchEvent::Changes(changes), .. } => Some(changes),
             _ => None,
         });
         let changes = changes.flatten().collect();
@@ -183,8 +183,8 @@ impl Real {
         let mut watch = self.client.watch(PREFIX, Some(options)).await.expect("a watch");
         let mut all: Vec<ChangedKey> = Vec::new();
         while all.last().is_none_or(|last| last.revision.0 < to) {
-            let news = watch.message().await.expect("news").expect("the watch has not ended");
-            all.extend(news.events().iter().map(|event| {
+            let response = watch.message().await.expect("news").expect("the watch has not ended");
+            all.extend(response.events().iter().map(|event| {
                 let pair = event.kv().expect("a key");
                 let is_put = event.event_type() == EventType::Put;
                 ChangedKey {

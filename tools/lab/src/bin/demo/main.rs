@@ -198,8 +198,8 @@ fn cluster(args: &Args, events: &[Event], display: &mut Display, keeps: bool) ->
     display.print(&format!("{} connections are open", observer.open_connections()));
     for _ in 0..args.runs {
         for event in events {
-            let seen =
-                event.run_and_report(&mut lab, &mut observer, &mut |news| display.show(news));
+            let seen = event
+                .run_and_report(&mut lab, &mut observer, &mut |progress| display.show(progress));
             ensure!(lab.lab.is_open(), "interrupted");
             seen.with_context(|| lab.lab.logs())?;
         }
@@ -228,7 +228,8 @@ fn control(args: &Args, display: &mut Display) -> Result<()> {
     let options = ClusterOptions { replicas: 0, commit: None, ..options(args) };
     let mut lab = ClusterLab::start(options, |text| display.print(text))?;
     let mut observer = Observer::start(&lab, Pace::short())?;
-    let seen = CONTROL.run_and_report(&mut lab, &mut observer, &mut |news| display.show(news));
+    let seen =
+        CONTROL.run_and_report(&mut lab, &mut observer, &mut |progress| display.show(progress));
     ensure!(lab.lab.is_open(), "interrupted");
     seen.with_context(|| lab.lab.logs())?;
     Ok(())

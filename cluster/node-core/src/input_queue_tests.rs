@@ -13,7 +13,7 @@ use crate::known_map::tests::entry;
 
 struct Hand {
     now: Duration,
-    queue: NewsQueue,
+    queue: InputQueue,
     roles: Roles,
     keeper: MapKeeper,
 }
@@ -28,7 +28,7 @@ impl Hand {
             options: RolesOptions::default(),
         });
         let keeper = MapKeeper::new(KnownMap::default());
-        Self { now: Duration::from_secs(1), queue: NewsQueue::default(), roles, keeper }
+        Self { now: Duration::from_secs(1), queue: InputQueue::default(), roles, keeper }
     }
 
     fn push(&mut self, input: RolesInput) {

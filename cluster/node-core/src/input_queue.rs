@@ -19,7 +19,7 @@ use crate::map_keeper::{ChangeNumber, MapKeeper};
 
 /// Inputs of the roles that are still to be handed in.
 #[derive(Debug, Default)]
-pub(crate) struct NewsQueue(VecDeque<WaitingInput>);
+pub(crate) struct InputQueue(VecDeque<WaitingInput>);
 
 #[derive(Debug)]
 enum WaitingInput {
@@ -27,7 +27,7 @@ enum WaitingInput {
     Other(RolesInput),
 }
 
-impl NewsQueue {
+impl InputQueue {
     /// Adds an input. An entry is on its way to the disk from here on, so that many are saved
     /// together.
     pub(crate) fn push(
@@ -78,5 +78,5 @@ impl NewsQueue {
 }
 
 #[cfg(test)]
-#[path = "news_queue_tests.rs"]
+#[path = "input_queue_tests.rs"]
 mod tests;
