@@ -122,8 +122,8 @@ impl CommitQueue {
 
     /// True if changes of this shard are awaited.
     #[inline]
-    pub(super) fn awaits(&self, part: &ShardCopies) -> bool {
-        part.awaits_replicas && self.options.is_some()
+    pub(super) fn awaits(&self, copies: &ShardCopies) -> bool {
+        copies.awaits_replicas && self.options.is_some()
     }
 
     /// True if the tracked change at this journal position still waits, and packets wait for it.
@@ -139,15 +139,15 @@ impl CommitQueue {
     pub(super) fn append_awaited(
         &mut self,
         endpoint: &mut StreamEndpoint,
-        (shard, part): (ShardIndex, &mut ShardCopies),
+        (shard, copies): (ShardIndex, &mut ShardCopies),
         lane: Lane,
         record: &StreamRecord<'_>,
         (position, now_us): (u64, u64),
     ) -> bool {
         let Some(options) = self.options else { return false };
-        let number = part.number;
+        let number = copies.number;
         let LaneCopy { readers, awaited, last_awaited, .. } =
-            &mut part.lanes[usize::from(lane.number())];
+            &mut copies.lanes[usize::from(lane.number())];
         *last_awaited = position;
         let (ticket, since) = awaited;
         let is_elsewhere = endpoint.append_next(readers, record, now_us, ticket);
@@ -219,11 +219,11 @@ impl Replication {
         for _ in 0..shards.min(shard_slots) {
             commits.swept = (commits.swept + 1) % shard_slots;
             let shard = ShardIndex(commits.swept as u16);
-            let Some(part) = state.part(shard).filter(|part| part.awaits_replicas) else {
+            let Some(copies) = state.copies(shard).filter(|copies| copies.awaits_replicas) else {
                 continue;
             };
-            let is_short = replicas_of(part, endpoint, now_us) < options.replicas;
-            if is_short != part.is_short {
+            let is_short = replicas_of(copies, endpoint, now_us) < options.replicas;
+            if is_short != copies.is_short {
                 state.set_short(shard, is_short);
                 nat.set_short(shard, is_short);
             }
@@ -233,11 +233,11 @@ impl Replication {
 
 /// Number of heard replicas that have all lanes of ours; `usize::MAX` if this worker writes no lane
 /// of the shard.
-fn replicas_of(part: &ShardCopies, endpoint: &StreamEndpoint, now_us: u64) -> usize {
-    let own = part.duties.lanes.iter().map(|lane| {
-        let outgoing = part.lanes[lane].outgoing.iter();
+fn replicas_of(copies: &ShardCopies, endpoint: &StreamEndpoint, now_us: u64) -> usize {
+    let own = copies.duties.lanes.iter().map(|lane| {
+        let outgoing = copies.lanes[lane].outgoing.iter();
         let is_there = |out: &&OutgoingCopy| {
-            out.counts(endpoint, Lane::ALL[lane], part.lanes[lane].lineage)
+            out.counts(endpoint, Lane::ALL[lane], copies.lanes[lane].lineage)
                 && has_heartbeat(endpoint, out.peer, now_us)
         };
         outgoing.filter(is_there).count()
@@ -251,9 +251,9 @@ pub(super) fn has_heartbeat(endpoint: &StreamEndpoint, peer: PeerIndex, now_us: 
 
 /// True if no packet waits for any of the changes that the entry stands for.
 fn is_over(awaited: &AwaitedChange, state: &ReplicationState, unawaited: u64) -> bool {
-    let part = state.part(awaited.shard).filter(|part| part.number == awaited.number);
+    let copies = state.copies(awaited.shard).filter(|copies| copies.number == awaited.number);
     let lane = usize::from(awaited.lane.number());
-    part.is_none_or(|part| part.lanes[lane].last_awaited <= unawaited)
+    copies.is_none_or(|copies| copies.lanes[lane].last_awaited <= unawaited)
 }
 
 fn verdict(
@@ -264,13 +264,13 @@ fn verdict(
     now_us: u64,
 ) -> CommitVerdict {
     let lane = usize::from(awaited.lane.number());
-    let part = state.part(awaited.shard).filter(|part| part.number == awaited.number);
-    let Some(part) = part.filter(|part| part.duties.lanes.contains(lane)) else {
+    let copies = state.copies(awaited.shard).filter(|copies| copies.number == awaited.number);
+    let Some(copies) = copies.filter(|copies| copies.duties.lanes.contains(lane)) else {
         return CommitVerdict::Degraded;
     };
     let (mut have_it, mut will_have_it) = (0, 0);
-    for out in &part.lanes[lane].outgoing {
-        if !out.counts(endpoint, awaited.lane, part.lanes[lane].lineage) {
+    for out in &copies.lanes[lane].outgoing {
+        if !out.counts(endpoint, awaited.lane, copies.lanes[lane].lineage) {
             continue;
         }
         let is_there = !endpoint.is_on_its_way(&awaited.ticket, out.peer);

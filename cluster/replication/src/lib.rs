@@ -198,10 +198,11 @@ impl Replication {
         if !engine.add_peer(*address.ip()) {
             self.state.counters.refused_total += 1;
         }
-        let waits = |part: &shard_copies::ShardCopies| {
-            !part.is_settled || part.duties.misses == Misses::Redirect(id)
+        let waits = |copies: &shard_copies::ShardCopies| {
+            !copies.is_settled || copies.duties.misses == Misses::Redirect(id)
         };
-        let waiting = self.state.parts().filter(|(_, part)| waits(part)).map(|(shard, _)| shard);
+        let waiting =
+            self.state.all_copies().filter(|(_, copies)| waits(copies)).map(|(shard, _)| shard);
         for shard in waiting.collect::<Vec<_>>() {
             self.settle(shard, engine, now_us);
             self.state.review(shard, engine.nat());
@@ -219,17 +220,17 @@ impl Replication {
         self.endpoint.remove_peer(gone.index);
         self.forget_address(gone.address, engine);
         self.state.wanted.retain(|&(peer, ..)| peer != gone.index);
-        let shards: Vec<_> = self.state.parts().map(|(shard, _)| shard).collect();
+        let shards: Vec<_> = self.state.all_copies().map(|(shard, _)| shard).collect();
         for shard in shards {
-            let Some(part) = self.state.part_mut(shard) else { continue };
+            let Some(copies) = self.state.copies_mut(shard) else { continue };
             let mut names_it = false;
-            for lane in &mut part.lanes {
+            for lane in &mut copies.lanes {
                 names_it |= lane.source == Some(gone.index) || lane.readers.contains(&gone.index);
                 lane.outgoing.retain(|out| out.peer != gone.index);
                 lane.lose(gone.index);
             }
-            part.confirmations.retain(|it| it.peer != gone.index);
-            for to in part.announcements.iter_mut().filter(|to| to.peer == id) {
+            copies.confirmations.retain(|it| it.peer != gone.index);
+            for to in copies.announcements.iter_mut().filter(|to| to.peer == id) {
                 to.ticket = None;
             }
             if names_it {
@@ -276,8 +277,8 @@ impl Replication {
             }
             return;
         };
-        if let Some(part) = self.state.part_mut(shard) {
-            part.duties = shard_copies::ShardCopies::new(number).duties;
+        if let Some(copies) = self.state.copies_mut(shard) {
+            copies.duties = shard_copies::ShardCopies::new(number).duties;
         }
         self.settle(shard, engine, now_us);
         self.comebacks.retain(|&(_, shard), _| shard != number);
@@ -403,8 +404,8 @@ impl Replication {
     /// asked for a copy.
     fn forget_some(&mut self, nat: &mut Nat) {
         let Some(&(shard, number)) = self.state.forgetting.first() else { return };
-        let Some(part) = self.state.part_mut(shard) else { return };
-        let lane = &mut part.lanes[number];
+        let Some(copies) = self.state.copies_mut(shard) else { return };
+        let lane = &mut copies.lanes[number];
         let is_over = !lane.is_forgetting;
         if is_over || nat.forget_lane(shard, number as u8, FORGET_PER_TURN) {
             if !is_over {

@@ -43,24 +43,24 @@ impl Replication {
         let Self { commits, endpoint, state, body, .. } = self;
         for _ in 0..CHANGES_MAX {
             let Some((change, length)) = nat.next_change(body) else { return };
-            let Some(part) = state.part_unswept(change.shard) else { continue };
+            let Some(copies) = state.copies_unswept(change.shard) else { continue };
             let record = StreamRecord {
                 kind: kind_of(change.kind),
-                shard: part.number,
+                shard: copies.number,
                 slot: change.slot,
                 version: change.version,
                 body: &body[..length],
             };
             let lane = Lane::ALL[usize::from(change.lane)];
             let makes_state = matches!(change.kind, ChangeKind::Create | ChangeKind::Change);
-            if makes_state && commits.awaits(part) {
+            if makes_state && commits.awaits(copies) {
                 let at = (nat.journal_taken(), now_us);
                 let is_followed =
-                    commits.append_awaited(endpoint, (change.shard, part), lane, &record, at);
+                    commits.append_awaited(endpoint, (change.shard, copies), lane, &record, at);
                 state.counters.changes_untracked_total += u64::from(!is_followed);
                 continue;
             }
-            let own = &part.lanes[usize::from(change.lane)];
+            let own = &copies.lanes[usize::from(change.lane)];
             let peers = match change.kind {
                 ChangeKind::OwnerUpdate => own.source.as_slice(),
                 _ => &own.readers[..],
@@ -83,8 +83,8 @@ impl Replication {
     #[inline]
     pub(super) fn restart_lost(&mut self, nat: &mut Nat) {
         while let Some((shard, lane)) = nat.take_lost() {
-            let Some(part) = self.state.part_mut(shard) else { continue };
-            for out in &mut part.lanes[usize::from(lane)].outgoing {
+            let Some(copies) = self.state.copies_mut(shard) else { continue };
+            for out in &mut copies.lanes[usize::from(lane)].outgoing {
                 out.restart(&mut self.endpoint);
             }
             self.state.counters.lanes_lost_total += 1;
@@ -96,10 +96,10 @@ impl Replication {
     pub(super) fn answer_wants(&mut self) {
         let mut wanted = std::mem::take(&mut self.state.wanted);
         for (peer, shard, lane) in wanted.drain(..) {
-            let Some(part) = self.state.part_unswept(shard) else { continue };
+            let Some(copies) = self.state.copies_unswept(shard) else { continue };
             let boot = self.endpoint.boot(peer);
-            let mut copies = part.lanes[lane].outgoing.iter_mut();
-            let copy = copies.find(|out| out.peer == peer && Some(out.boot) == boot);
+            let mut outgoing = copies.lanes[lane].outgoing.iter_mut();
+            let copy = outgoing.find(|out| out.peer == peer && Some(out.boot) == boot);
             let Some(copy) = copy else { continue };
             let status = self.endpoint.copy_status(copy.copy);
             if status.is_some_and(|status| status.state == CopyState::Synced) {
@@ -115,12 +115,12 @@ impl Replication {
         for _ in 0..MESSAGES_PER_TURN.min(self.busy.len()) {
             let Some(shard) = self.busy.pop_front() else { return };
             self.state.counters.shards_looked_at_total += 1;
-            let Some(part) = self.state.part_mut(shard) else { continue };
-            Self::send_grants(&mut self.endpoint, part, now_us, nat);
-            Self::send_announcements(&mut self.endpoint, part, now_us);
-            Self::send_confirmations(&mut self.endpoint, part, now_us);
-            part.is_busy = part.has_messages();
-            if part.is_busy {
+            let Some(copies) = self.state.copies_mut(shard) else { continue };
+            Self::send_grants(&mut self.endpoint, copies, now_us, nat);
+            Self::send_announcements(&mut self.endpoint, copies, now_us);
+            Self::send_confirmations(&mut self.endpoint, copies, now_us);
+            copies.is_busy = copies.has_messages();
+            if copies.is_busy {
                 self.busy.push_back(shard);
             }
         }
@@ -130,18 +130,18 @@ impl Replication {
     /// of it.
     fn send_grants(
         endpoint: &mut weir_stream::StreamEndpoint,
-        part: &mut ShardCopies,
+        copies: &mut ShardCopies,
         now_us: u64,
         nat: &Nat,
     ) {
-        for grant in &mut part.grants {
+        for grant in &mut copies.grants {
             let order = grant.order;
             let (to, boot) = order.to;
             let (Some(lane), Some(peer)) = (Lane::new(order.lane as u8), endpoint.peer(to)) else {
                 continue;
             };
-            let mut copies = part.lanes[order.lane].outgoing.iter();
-            let copy = copies.find(|out| out.peer == peer && out.boot == boot);
+            let mut outgoing = copies.lanes[order.lane].outgoing.iter();
+            let copy = outgoing.find(|out| out.peer == peer && out.boot == boot);
             let status = copy.and_then(|out| endpoint.copy_status(out.copy));
             let is_there = status.is_some_and(|status| status.state == CopyState::Synced);
             let (epoch, _) = endpoint.acknowledged(peer, lane);
@@ -153,7 +153,7 @@ impl Replication {
                 endpoint.append_untracked(
                     &[peer],
                     lane,
-                    &message(RecordKind::Grant, part.number, &body),
+                    &message(RecordKind::Grant, copies.number, &body),
                     now_us,
                 );
                 grant.sent = Some((epoch, now_us));
@@ -163,11 +163,11 @@ impl Replication {
 
     fn send_announcements(
         endpoint: &mut weir_stream::StreamEndpoint,
-        part: &mut ShardCopies,
+        copies: &mut ShardCopies,
         now_us: u64,
     ) {
         let lane = Lane::ALL[0];
-        for to in part.announcements.iter_mut().filter(|to| !to.is_delivered) {
+        for to in copies.announcements.iter_mut().filter(|to| !to.is_delivered) {
             let Some(peer) = endpoint.peer(to.peer) else { continue };
             if endpoint.boot(peer) != Some(to.boot) || !endpoint.is_open(peer, lane) {
                 continue;
@@ -176,7 +176,7 @@ impl Replication {
             to.is_delivered = ticket.is_some_and(|ticket| endpoint.replicated_on(&ticket) > 0);
             if ticket.is_none() {
                 let body = u64::from(to.term.0).to_be_bytes();
-                let record = message(RecordKind::Announced, part.number, &body);
+                let record = message(RecordKind::Announced, copies.number, &body);
                 to.ticket = Some(endpoint.append(&[peer], lane, &record, now_us));
             }
         }
@@ -185,10 +185,10 @@ impl Replication {
     /// Sends confirmations at once: packets wait until their writer knows that a copy is followed.
     fn send_confirmations(
         endpoint: &mut weir_stream::StreamEndpoint,
-        part: &mut ShardCopies,
+        copies: &mut ShardCopies,
         now_us: u64,
     ) {
-        let ShardCopies { lanes, confirmations, number, .. } = part;
+        let ShardCopies { lanes, confirmations, number, .. } = copies;
         confirmations.retain_mut(|it| {
             let ticket = it.ticket.filter(|ticket| !endpoint.is_void(ticket));
             let is_replicated = ticket.is_some_and(|ticket| endpoint.replicated_on(&ticket) > 0);
@@ -212,7 +212,7 @@ impl Replication {
         for _ in 0..SHARDS_PER_SWEEP.min(shard_slots) {
             self.swept = (self.swept + 1) % shard_slots;
             let shard = ShardIndex(self.swept as u16);
-            if self.state.part(shard).is_some_and(|part| !part.is_at_rest) {
+            if self.state.copies(shard).is_some_and(|copies| !copies.is_at_rest) {
                 self.state.counters.shards_looked_at_total += 1;
                 self.sweep_shard(shard, now_us, nat);
             }
@@ -221,10 +221,10 @@ impl Replication {
     }
 
     fn sweep_shard(&mut self, shard: ShardIndex, now_us: u64, nat: &Nat) {
-        let Some(part) = self.state.part_mut(shard) else { return };
-        let want = message(RecordKind::Want, part.number, &[]);
+        let Some(copies) = self.state.copies_mut(shard) else { return };
+        let want = message(RecordKind::Want, copies.number, &[]);
         let (mut has_lapsed, mut wanted, mut is_at_rest) = (false, 0, true);
-        for (lane, number) in part.lanes.iter_mut().zip(Lane::ALL) {
+        for (lane, number) in copies.lanes.iter_mut().zip(Lane::ALL) {
             has_lapsed |= lane.has_carry_ended(now_us);
             let is_full = nat.is_copy_full(shard, number.number());
             is_at_rest &= lane.is_at_rest(is_full);
@@ -233,7 +233,7 @@ impl Replication {
                 wanted += 1;
             }
         }
-        part.is_at_rest = is_at_rest;
+        copies.is_at_rest = is_at_rest;
         self.state.counters.copies_wanted_total += wanted;
         if has_lapsed {
             self.state.review(shard, nat);

@@ -60,7 +60,7 @@ pub struct ReplicationCounters {
 pub(super) struct ReplicationState {
     numbers: ShardIndexes,
     /// By the NAT's index of the shard.
-    parts: Vec<Option<Box<ShardCopies>>>,
+    shard_copies: Vec<Option<Box<ShardCopies>>>,
     shards_max: usize,
     shards: usize,
     queue: VecDeque<ShardIndex>,
@@ -84,7 +84,7 @@ impl ReplicationState {
     pub(super) fn new(shards_max: usize) -> Self {
         Self {
             numbers: ShardIndexes::new(shards_max),
-            parts: Vec::new(),
+            shard_copies: Vec::new(),
             shards_max,
             shards: 0,
             queue: VecDeque::with_capacity(shards_max),
@@ -105,26 +105,28 @@ impl ReplicationState {
     }
 
     #[inline]
-    pub(super) fn part(&self, shard: ShardIndex) -> Option<&ShardCopies> {
-        self.parts.get(usize::from(shard.0))?.as_deref()
+    pub(super) fn copies(&self, shard: ShardIndex) -> Option<&ShardCopies> {
+        self.shard_copies.get(usize::from(shard.0))?.as_deref()
     }
 
     /// Returns a shard's copies to change them: the sweep looks at the shard again.
     #[inline]
-    pub(super) fn part_mut(&mut self, shard: ShardIndex) -> Option<&mut ShardCopies> {
-        let part = self.parts.get_mut(usize::from(shard.0))?.as_deref_mut()?;
-        part.is_at_rest = false;
-        Some(part)
+    pub(super) fn copies_mut(&mut self, shard: ShardIndex) -> Option<&mut ShardCopies> {
+        let copies = self.shard_copies.get_mut(usize::from(shard.0))?.as_deref_mut()?;
+        copies.is_at_rest = false;
+        Some(copies)
     }
 
-    pub(super) fn parts(&self) -> impl Iterator<Item = (ShardIndex, &ShardCopies)> {
+    pub(super) fn all_copies(&self) -> impl Iterator<Item = (ShardIndex, &ShardCopies)> {
         let indexes = (0..).map(ShardIndex);
-        indexes.zip(&self.parts).filter_map(|(index, part)| Some((index, part.as_deref()?)))
+        indexes
+            .zip(&self.shard_copies)
+            .filter_map(|(index, copies)| Some((index, copies.as_deref()?)))
     }
 
     /// Number of shard indexes used so far, freed ones included.
     pub(super) fn shard_slots(&self) -> usize {
-        self.parts.len()
+        self.shard_copies.len()
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -133,10 +135,10 @@ impl ReplicationState {
 
     pub(super) fn add(&mut self, shard: ShardIndex, number: ShardId, awaits_replicas: bool) {
         let index = usize::from(shard.0);
-        if self.parts.len() <= index {
-            self.parts.resize_with(index + 1, || None);
+        if self.shard_copies.len() <= index {
+            self.shard_copies.resize_with(index + 1, || None);
         }
-        self.parts[index] =
+        self.shard_copies[index] =
             Some(Box::new(ShardCopies { awaits_replicas, ..ShardCopies::new(number) }));
         self.numbers.insert(number.0, shard);
         self.shards += 1;
@@ -145,21 +147,21 @@ impl ReplicationState {
     /// Returns a shard's copies to note where changes went and which peers follow. The sweep, which
     /// looks at shards that were changed, does not depend on that.
     #[inline]
-    pub(super) fn part_unswept(&mut self, shard: ShardIndex) -> Option<&mut ShardCopies> {
-        self.parts.get_mut(usize::from(shard.0))?.as_deref_mut()
+    pub(super) fn copies_unswept(&mut self, shard: ShardIndex) -> Option<&mut ShardCopies> {
+        self.shard_copies.get_mut(usize::from(shard.0))?.as_deref_mut()
     }
 
     /// Notes whether fewer replicas than wanted have the shard; nothing else depends on that.
     pub(super) fn set_short(&mut self, shard: ShardIndex, is_short: bool) {
-        if let Some(Some(part)) = self.parts.get_mut(usize::from(shard.0)) {
-            part.is_short = is_short;
+        if let Some(Some(copies)) = self.shard_copies.get_mut(usize::from(shard.0)) {
+            copies.is_short = is_short;
         }
     }
 
     pub(super) fn remove(&mut self, shard: ShardIndex) {
-        let gone = self.parts.get_mut(usize::from(shard.0)).and_then(Option::take);
-        if let Some(part) = gone {
-            self.numbers.remove(part.number.0);
+        let gone = self.shard_copies.get_mut(usize::from(shard.0)).and_then(Option::take);
+        if let Some(copies) = gone {
+            self.numbers.remove(copies.number.0);
             self.forgetting.retain(|&(other, _)| other != shard);
             self.confirming.retain(|&other| other != shard);
             self.shards -= 1;
@@ -184,11 +186,11 @@ impl ReplicationState {
     /// Notifies up to `max` shards of the restarted streams.
     pub(super) fn lose_some(&mut self, max: usize, nat: &Nat) {
         let lost = std::mem::take(&mut self.lost);
-        let end = self.lost_next.saturating_add(max).min(self.parts.len());
+        let end = self.lost_next.saturating_add(max).min(self.shard_copies.len());
         for index in self.lost_next..end {
             let shard = ShardIndex(index as u16);
-            let Some(part) = self.part_mut(shard) else { continue };
-            for (number, lane) in part.lanes.iter_mut().enumerate() {
+            let Some(copies) = self.copies_mut(shard) else { continue };
+            for (number, lane) in copies.lanes.iter_mut().enumerate() {
                 let peers = lost.iter().filter(|(_, lanes)| lanes >> number & 1 != 0);
                 peers.for_each(|&(peer, _)| lane.lose(peer));
             }
@@ -196,44 +198,44 @@ impl ReplicationState {
         }
         self.counters.shards_looked_at_total += (end - self.lost_next) as u64;
         (self.lost, self.lost_next) = (lost, end);
-        if end == self.parts.len() {
+        if end == self.shard_copies.len() {
             self.lost.clear();
         }
     }
 
     fn queue(&mut self, shard: ShardIndex) -> Option<&mut ShardCopies> {
-        let part = self.parts.get_mut(usize::from(shard.0))?.as_deref_mut()?;
-        if !std::mem::replace(&mut part.unreported.is_queued, true) {
+        let copies = self.shard_copies.get_mut(usize::from(shard.0))?.as_deref_mut()?;
+        if !std::mem::replace(&mut copies.unreported.is_queued, true) {
             self.queue.push_back(shard);
         }
-        Some(part)
+        Some(copies)
     }
 
     /// Checks whether the copies of a shard are complete, and reports it if that has changed.
     pub(super) fn review(&mut self, shard: ShardIndex, nat: &Nat) {
-        let Some(part) = self.part_mut(shard) else { return };
-        let is_done = part.is_done_now(shard, nat);
-        if std::mem::replace(&mut part.is_done, is_done) != is_done {
+        let Some(copies) = self.copies_mut(shard) else { return };
+        let is_done = copies.is_done_now(shard, nat);
+        if std::mem::replace(&mut copies.is_done, is_done) != is_done {
             self.report_done(shard, is_done);
         }
     }
 
     pub(super) fn report_done(&mut self, shard: ShardIndex, is_done: bool) {
-        if let Some(part) = self.queue(shard) {
-            part.unreported.is_done = Some(is_done);
+        if let Some(copies) = self.queue(shard) {
+            copies.unreported.is_done = Some(is_done);
         }
     }
 
     pub(super) fn report_granted(&mut self, shard: ShardIndex, lane: usize, since: Epoch) {
-        if let Some(part) = self.queue(shard) {
-            part.unreported.granted[lane] = Some(since);
+        if let Some(copies) = self.queue(shard) {
+            copies.unreported.granted[lane] = Some(since);
         }
     }
 
     pub(super) fn report_announced(&mut self, shard: ShardIndex, term: Term) {
-        if let Some(part) = self.queue(shard) {
-            part.announced = part.announced.max(Some(term));
-            part.unreported.announced = part.announced;
+        if let Some(copies) = self.queue(shard) {
+            copies.announced = copies.announced.max(Some(term));
+            copies.unreported.announced = copies.announced;
         }
     }
 
@@ -252,13 +254,13 @@ impl ReplicationState {
         }
         loop {
             let shard = *self.queue.front()?;
-            let event = self.part_mut(shard).and_then(next_of);
+            let event = self.copies_mut(shard).and_then(next_of);
             if event.is_some() {
                 return event;
             }
             self.queue.pop_front();
-            if let Some(part) = self.part_mut(shard) {
-                part.unreported.is_queued = false;
+            if let Some(copies) = self.copies_mut(shard) {
+                copies.unreported.is_queued = false;
             }
         }
     }
@@ -266,16 +268,17 @@ impl ReplicationState {
     /// Handles the end of a copy: if it is followed and packets wait for replicas, its writer is to
     /// get a confirmation.
     pub(super) fn confirm(&mut self, origin: Origin, shard: ShardIndex) {
-        let Some(part) = self.part_unswept(shard).filter(|part| part.awaits_replicas) else {
+        let Some(copies) = self.copies_unswept(shard).filter(|copies| copies.awaits_replicas)
+        else {
             return;
         };
         let Origin { peer, lane, epoch, .. } = origin;
-        let own = &part.lanes[usize::from(lane.number())];
+        let own = &copies.lanes[usize::from(lane.number())];
         let Some(lineage) = own.lineage_of(peer).filter(|_| own.has_all_of(peer)) else { return };
         let copy = (epoch.into(), lineage.now);
-        part.confirmations.retain(|other| (other.peer, other.lane) != (peer, lane));
-        part.confirmations.push(Confirmation { peer, lane, copy, ticket: None });
-        if !std::mem::replace(&mut part.is_busy, true) {
+        copies.confirmations.retain(|other| (other.peer, other.lane) != (peer, lane));
+        copies.confirmations.push(Confirmation { peer, lane, copy, ticket: None });
+        if !std::mem::replace(&mut copies.is_busy, true) {
             self.confirming.push(shard);
         }
     }
@@ -288,8 +291,8 @@ impl ReplicationState {
         shard: ShardIndex,
         followed: (u64, u64),
     ) {
-        let Some(part) = self.part_unswept(shard) else { return };
-        let own = &mut part.lanes[usize::from(origin.lane.number())];
+        let Some(copies) = self.copies_unswept(shard) else { return };
+        let own = &mut copies.lanes[usize::from(origin.lane.number())];
         let copy = own.outgoing.iter_mut().find(|out| out.peer == origin.peer);
         if let Some(copy) = copy {
             copy.followed_in = Some(followed);
@@ -311,8 +314,8 @@ impl ReplicationState {
 }
 
 /// Returns the next event of a shard: a change of its copies, which may be a loss, goes first.
-fn next_of(part: &mut ShardCopies) -> Option<WorkerEvent> {
-    let (shard, unreported) = (part.number, &mut part.unreported);
+fn next_of(copies: &mut ShardCopies) -> Option<WorkerEvent> {
+    let (shard, unreported) = (copies.number, &mut copies.unreported);
     if let Some(is_done) = unreported.is_done.take() {
         return Some(if is_done {
             WorkerEvent::CopyDone(shard)

@@ -88,10 +88,10 @@ impl Replication {
         if !self.commits.is_on() {
             return Vec::new();
         }
-        let parts = self.state.parts().map(|(_, part)| part);
-        let short = parts.filter(|part| self.commits.awaits(part) && part.is_short);
+        let all = self.state.all_copies().map(|(_, copies)| copies);
+        let short = all.filter(|copies| self.commits.awaits(copies) && copies.is_short);
         // A worker that writes no lane of a shard makes no change in it that could wait.
-        short.filter(|part| !part.duties.lanes.is_empty()).map(|part| part.number).collect()
+        short.filter(|copies| !copies.duties.lanes.is_empty()).map(|copies| copies.number).collect()
     }
 
     /// Looks at the copies of the next few shards: counts them, and sets whether ports are to rest
@@ -112,10 +112,10 @@ impl Replication {
     }
 
     fn count_shard(&self, shard: ShardIndex, nat: &Nat, sums: &mut CopySums) {
-        let Some(part) = self.state.part(shard) else { return };
-        for (number, lane) in part.lanes.iter().enumerate() {
+        let Some(copies) = self.state.copies(shard) else { return };
+        for (number, lane) in copies.lanes.iter().enumerate() {
             lane.outgoing.iter().for_each(|out| self.count(out.copy, &mut sums.outgoing));
-            if part.has_source(number) {
+            if copies.has_source(number) {
                 sums.lanes_awaited += 1;
                 sums.lanes_followed += usize::from(lane.is_followed());
                 sums.lanes_full += usize::from(nat.is_copy_full(shard, number as u8));

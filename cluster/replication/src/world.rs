@@ -46,8 +46,8 @@ impl World<'_> {
     /// Applies consecutive changes of one shard.
     #[inline]
     fn apply_changes(&mut self, origin: Origin, shard: ShardIndex, records: &[StreamRecord<'_>]) {
-        let part = self.state.part(shard).expect("a numbered shard has its copies");
-        let own = &part.lanes[origin.lane.index()];
+        let copies = self.state.copies(shard).expect("a numbered shard has its copies");
+        let own = &copies.lanes[origin.lane.index()];
         let is_fed = own.is_fed_by(origin.peer);
         let is_relayed = own.lineage_of(origin.peer).is_some_and(Lineage::is_relayed);
         let is_wanted = |kind| is_fed || kind == RecordKind::OwnerUpdate;
@@ -91,8 +91,8 @@ impl World<'_> {
     /// Takes a grant. It counts if everything before it is here: otherwise the giver repeats it.
     fn take_grant(&mut self, origin: Origin, shard: ShardIndex, since: Epoch) {
         let lane = origin.lane.index();
-        let part = self.state.part(shard).expect("a numbered shard has its copies");
-        let is_complete = part.lanes[lane].may_be_taken_from(origin.peer)
+        let copies = self.state.copies(shard).expect("a numbered shard has its copies");
+        let is_complete = copies.lanes[lane].may_be_taken_from(origin.peer)
             && !self.nat.is_copy_full(shard, origin.lane.number());
         if is_complete {
             self.state.report_granted(shard, lane, since);
@@ -105,9 +105,9 @@ impl World<'_> {
     fn begin_lineage(&mut self, origin: Origin, shard: ShardIndex, lineage: Lineage) {
         let is_ours = self.nat.owned_lanes(shard) >> origin.lane.number() & 1 != 0;
         let lane = origin.lane.index();
-        let Some(part) = self.state.part_mut(shard) else { return };
+        let Some(copies) = self.state.copies_mut(shard) else { return };
         if !is_ours {
-            part.lanes[lane].begin_lineage(origin.peer, lineage);
+            copies.lanes[lane].begin_lineage(origin.peer, lineage);
             self.state.confirm(origin, shard);
             self.state.forget_if_foreign(shard, lane);
             self.state.review(shard, self.nat);
@@ -117,8 +117,8 @@ impl World<'_> {
     fn begin_feed(&mut self, shard: ShardIndex, lane: Lane, peer: PeerIndex, lineage: Lineage) {
         let is_ours = self.nat.owned_lanes(shard) >> lane.number() & 1 != 0;
         let number = lane.index();
-        let Some(part) = self.state.part_mut(shard) else { return };
-        let own = &mut part.lanes[number];
+        let Some(copies) = self.state.copies_mut(shard) else { return };
+        let own = &mut copies.lanes[number];
         own.begin_feed(peer, lineage, is_ours, self.now_us);
         if is_ours {
             return;
@@ -134,8 +134,8 @@ impl ReplicationState {
     /// If the lineage of the lane's source does not continue the one here, begins to forget the
     /// records here.
     pub(super) fn forget_if_foreign(&mut self, shard: ShardIndex, lane: usize) {
-        let Some(part) = self.part_mut(shard) else { return };
-        let own = &mut part.lanes[lane];
+        let Some(copies) = self.copies_mut(shard) else { return };
+        let own = &mut copies.lanes[lane];
         if own.is_source_foreign() && !own.is_forgetting {
             own.is_forgetting = true;
             self.forgetting.push((shard, lane));
@@ -178,8 +178,8 @@ impl Sink for World<'_> {
 
     fn copy_finished(&mut self, origin: Origin, shard: ShardId) {
         let Some(shard) = self.index(shard) else { return };
-        if let Some(part) = self.state.part_mut(shard) {
-            part.lanes[origin.lane.index()].complete_feed(origin.peer);
+        if let Some(copies) = self.state.copies_mut(shard) {
+            copies.lanes[origin.lane.index()].complete_feed(origin.peer);
             self.state.confirm(origin, shard);
         }
         self.state.review(shard, self.nat);
@@ -187,8 +187,8 @@ impl Sink for World<'_> {
 
     fn copy_stopped(&mut self, origin: Origin, shard: ShardId) {
         let Some(shard) = self.index(shard) else { return };
-        if let Some(part) = self.state.part_mut(shard) {
-            part.lanes[origin.lane.index()].stop_feed(origin.peer, self.now_us);
+        if let Some(copies) = self.state.copies_mut(shard) {
+            copies.lanes[origin.lane.index()].stop_feed(origin.peer, self.now_us);
         }
         self.state.review(shard, self.nat);
     }
@@ -209,8 +209,8 @@ impl Source for World<'_> {
     /// records that it never had. A worker that gives a lane which it did not write offers what it
     /// has, as relayed.
     fn lineage(&self, shard: ShardId, lane: Lane) -> Lineage {
-        let part = self.index(shard).and_then(|shard| self.state.part(shard));
-        match part.map(|part| &part.lanes[lane.index()]) {
+        let copies = self.index(shard).and_then(|shard| self.state.copies(shard));
+        match copies.map(|copies| &copies.lanes[lane.index()]) {
             Some(own) if own.is_given && !own.is_own => {
                 let provenance =
                     if own.is_whole { Provenance::Relay } else { Provenance::PartialRelay };

@@ -219,7 +219,7 @@ impl<'a> SeenEntry<'a> {
         let is_given = given.is_some();
         // This worker is to give what it has received from an ended writer, and has not received
         // all.
-        let is_part = given.is_some_and(|moving| moving.then.is_some()) && !self.has_copy;
+        let lacks_parts = given.is_some_and(|moving| moving.then.is_some()) && !self.has_copy;
         let writer = if is_given { self.entry.at_slot(state.owner)? } else { self.writer(lane) };
         if writer.slot == self.me.slot {
             return None;
@@ -237,7 +237,7 @@ impl<'a> SeenEntry<'a> {
                 let is_whole = self.has_copy || !is_part_of_giver;
                 if is_whole { from(writer) } else { Some(NOBODY) }
             }
-            _ if is_part => Some(NOBODY),
+            _ if lacks_parts => Some(NOBODY),
             _ if is_given => None,
             Some(relay) if relay.slot == self.me.slot => None,
             Some(relay) => from(relay),

@@ -442,8 +442,9 @@ impl Roles {
 
     /// Returns what shards would lose with a worker.
     pub fn at_stake(&self, worker: usize) -> AtStake {
-        let parts = self.workers.get(worker).into_iter().flat_map(|worker| worker.parts.values());
-        parts.map(ShardRole::at_stake).fold(AtStake::default(), |all, one| AtStake {
+        let shard_roles =
+            self.workers.get(worker).into_iter().flat_map(|worker| worker.shard_roles.values());
+        shard_roles.map(ShardRole::at_stake).fold(AtStake::default(), |all, one| AtStake {
             is_serving: all.is_serving | one.is_serving,
             is_only_copy: all.is_only_copy | one.is_only_copy,
         })
@@ -451,7 +452,9 @@ impl Roles {
 
     /// True if some worker has full copies of a shard that names only a former incarnation of it.
     pub fn has_guests_with_copies(&self) -> bool {
-        self.parts().any(|(_, _, part)| part.machine.is_guest() && part.role() == Role::Synced)
+        self.shard_roles().any(|(_, _, shard_role)| {
+            shard_role.machine.is_guest() && shard_role.role() == Role::Synced
+        })
     }
 
     /// True if some worker has resumed the member slot of a former incarnation, and the entry does
@@ -459,7 +462,8 @@ impl Roles {
     /// without it proves its end.
     pub fn is_resuming(&self) -> bool {
         let is_in_doubt = |shard| self.set_back.contains_key(&shard);
-        self.parts().any(|(_, shard, part)| part.machine.has_resumed() && !is_in_doubt(shard))
+        self.shard_roles()
+            .any(|(_, shard, shard_role)| shard_role.machine.has_resumed() && !is_in_doubt(shard))
     }
 
     /// Returns the highest epochs that have changed since the last call, to be kept for the next
@@ -477,10 +481,10 @@ impl Roles {
         self.shared.is_fresh
     }
 
-    fn parts(&self) -> impl Iterator<Item = (usize, ShardId, &ShardRole)> {
+    fn shard_roles(&self) -> impl Iterator<Item = (usize, ShardId, &ShardRole)> {
         let workers = self.workers.iter().enumerate();
         workers.flat_map(|(index, worker)| {
-            worker.parts.iter().map(move |(&shard, part)| (index, shard, part))
+            worker.shard_roles.iter().map(move |(&shard, shard_role)| (index, shard, shard_role))
         })
     }
 
@@ -488,10 +492,10 @@ impl Roles {
     /// worker of another node has a full copy of it: a node that ends in order waits until there is
     /// no such shard.
     pub fn has_to_hand_over(&self) -> bool {
-        self.parts().any(|(_, _, part)| {
-            let is_served = matches!(part.role(), Role::Primary | Role::Acting);
-            (is_served || part.keeps_former_route())
-                && part.others_synced().any(|other| other.worker.node != self.node)
+        self.shard_roles().any(|(_, _, shard_role)| {
+            let is_served = matches!(shard_role.role(), Role::Primary | Role::Acting);
+            (is_served || shard_role.keeps_former_route())
+                && shard_role.others_synced().any(|other| other.worker.node != self.node)
         })
     }
 

@@ -14,7 +14,7 @@ use weir_replication::command::{ShardDuties, WorkerCommand};
 
 impl WorkerRoles {
     pub(super) fn renew_all(&mut self, shared: &RolesShared) {
-        for shard in self.parts.keys().copied().collect::<Vec<_>>() {
+        for shard in self.shard_roles.keys().copied().collect::<Vec<_>>() {
             self.renew(shared, shard);
         }
     }
@@ -22,49 +22,54 @@ impl WorkerRoles {
     /// Renews commands and wanted changes as they follow from the role now: only differences are
     /// sent.
     pub(super) fn renew(&mut self, shared: &RolesShared, shard: ShardId) {
-        let Some(part) = self.parts.get_mut(&shard) else { return };
-        if part.tables != TablesState::There {
+        let Some(shard_role) = self.shard_roles.get_mut(&shard) else { return };
+        if shard_role.tables != TablesState::There {
             return;
         }
         let others = Others::of(shared, &self.peers);
-        let needed = duties::peers_needed(&part.machine, others);
-        for &peer in needed.iter().filter(|peer| !part.peers.contains(peer)) {
+        let needed = duties::peers_needed(&shard_role.machine, others);
+        for &peer in needed.iter().filter(|peer| !shard_role.peers.contains(peer)) {
             let node = shared.directory.worker_at(peer).map(|id| number_of(&id.node));
             self.peers.hold(peer, node, shared.now_ms, &mut self.commands);
         }
-        for &peer in part.peers.iter().filter(|peer| !needed.contains(peer)) {
+        for &peer in shard_role.peers.iter().filter(|peer| !needed.contains(peer)) {
             self.peers.release(peer, shared.now_ms);
         }
-        part.peers = needed;
-        let route = part.wanted_route(self.held_off.contains(&shard));
-        if route != part.route {
+        shard_role.peers = needed;
+        let route = shard_role.wanted_route(self.held_off.contains(&shard));
+        if route != shard_role.route {
             self.routes_number += 1;
-            if route.map(|it| it.metric) != part.route.map(|it| it.metric) {
-                part.route_number = self.routes_number;
+            if route.map(|it| it.metric) != shard_role.route.map(|it| it.metric) {
+                shard_role.route_number = self.routes_number;
             }
-            part.route = route;
+            shard_role.route = route;
         }
-        let is_route_out = self.routes_out >= part.route_number;
+        let is_route_out = self.routes_out >= shard_role.route_number;
         let others = Others::of(shared, &self.peers);
-        let duties = duties::of(shard, &part.machine, is_route_out, others);
-        if part.ordered.as_ref().unwrap_or(&ShardDuties::none(shard)) != &duties {
+        let duties = duties::of(shard, &shard_role.machine, is_route_out, others);
+        if shard_role.ordered.as_ref().unwrap_or(&ShardDuties::none(shard)) != &duties {
             self.commands.push_back(WorkerCommand::Duties(Box::new(duties.clone())));
-            part.ordered = Some(duties);
+            shard_role.ordered = Some(duties);
         }
-        if part.machine.duties().write.is_some() {
+        if shard_role.machine.duties().write.is_some() {
             self.wishing.insert(shard);
         } else {
             self.wishing.remove(&shard);
         }
-        if !is_route_out && matches!(part.role(), Role::Primary | Role::None) {
+        if !is_route_out && matches!(shard_role.role(), Role::Primary | Role::None) {
             self.unannounced.insert(shard);
         } else {
             self.unannounced.remove(&shard);
         }
-        if part.role() == Role::None && !part.is_member() && is_route_out && !part.offer.is_out() {
-            let is_written = part.ordered.as_ref().is_some_and(|ordered| !ordered.lanes.is_empty());
+        if shard_role.role() == Role::None
+            && !shard_role.is_member()
+            && is_route_out
+            && !shard_role.offer.is_out()
+        {
+            let is_written =
+                shard_role.ordered.as_ref().is_some_and(|ordered| !ordered.lanes.is_empty());
             assert!(!is_written, "shard {shard}: no lane of tables to be removed is written");
-            part.tables = TablesState::Going;
+            shard_role.tables = TablesState::Going;
             self.commands.push_back(WorkerCommand::RemoveShard(shard));
         }
     }
@@ -88,20 +93,20 @@ impl WorkerRoles {
             if changes.len() >= max {
                 return;
             }
-            let Some(part) = self.parts.get_mut(&shard) else { continue };
-            let Some(at) = part.machine.entry().map(|entry| entry.epoch()) else { continue };
-            let Some(wanted) = &part.machine.duties().write else { continue };
+            let Some(shard_role) = self.shard_roles.get_mut(&shard) else { continue };
+            let Some(at) = shard_role.machine.entry().map(|entry| entry.epoch()) else { continue };
+            let Some(wanted) = &shard_role.machine.duties().write else { continue };
             // The worker has resumed without the store. The entry may name it once the record does.
             let is_known = shared.is_registered && shared.entries.contains_key(&shard);
-            if part.machine.has_resumed() && !is_known {
+            if shard_role.machine.has_resumed() && !is_known {
                 continue;
             }
             // The copy was complete, but what it holds of a lane whose stream is lost may be about
             // to go.
-            if matches!(wanted, Transition::Synced(_)) && part.lost_ms.is_some() {
+            if matches!(wanted, Transition::Synced(_)) && shard_role.lost_ms.is_some() {
                 continue;
             }
-            if part.offer.take(shared.now_ms, at, wanted, &shared.options) {
+            if shard_role.offer.take(shared.now_ms, at, wanted, &shared.options) {
                 changes.push(EntryChange { shard, at, transition: wanted.clone() });
                 shared.counters.changes_total += 1;
             }
@@ -110,18 +115,20 @@ impl WorkerRoles {
 
     /// Ends the wait for a change that this worker had wanted. Returns false if it had wanted none.
     pub(super) fn written(&mut self, shared: &RolesShared, shard: ShardId) -> bool {
-        let Some(part) = self.parts.get_mut(&shard).filter(|part| part.offer.is_out()) else {
+        let Some(shard_role) =
+            self.shard_roles.get_mut(&shard).filter(|shard_role| shard_role.offer.is_out())
+        else {
             return false;
         };
-        part.offer.answered(shared.now_ms, &shared.options);
+        shard_role.offer.answered(shared.now_ms, &shared.options);
         self.renew(shared, shard);
         true
     }
 
     pub(super) fn wanted_routes(&self) -> Vec<WantedRoute> {
-        let routes = self.parts.values().filter_map(|part| {
-            let route = part.route?;
-            let shard = part.shard.clone()?;
+        let routes = self.shard_roles.values().filter_map(|shard_role| {
+            let route = shard_role.route?;
+            let shard = shard_role.shard.clone()?;
             let RouteState { metric, is_last_copy, is_held_off } = route;
             Some(WantedRoute { shard, metric, is_last_copy, is_held_off })
         });
@@ -130,16 +137,16 @@ impl WorkerRoles {
 
     /// True if nothing is under way: neither tables, nor a copy, nor a lane, nor a route.
     pub(super) fn has_settled(&self) -> bool {
-        let is_at_rest = |part: &ShardRole| {
-            let is_moving = part.machine.entry().is_none_or(|entry| entry.is_moving());
-            match part.role() {
-                _ if part.tables != TablesState::There || is_moving => false,
+        let is_at_rest = |shard_role: &ShardRole| {
+            let is_moving = shard_role.machine.entry().is_none_or(|entry| entry.is_moving());
+            match shard_role.role() {
+                _ if shard_role.tables != TablesState::There || is_moving => false,
                 Role::Primary => true,
-                Role::Synced => !part.keeps_former_route(),
+                Role::Synced => !shard_role.keeps_former_route(),
                 _ => false,
             }
         };
         let is_idle = self.wishing.is_empty() && self.routes_out == self.routes_number;
-        is_idle && self.parts.values().all(is_at_rest)
+        is_idle && self.shard_roles.values().all(is_at_rest)
     }
 }

@@ -64,7 +64,7 @@ pub(super) struct WorkerRoles {
     pub(super) me: Incarnation,
     /// The incarnation that the store was last sent.
     pub(super) former: Option<BootId>,
-    pub(super) parts: BTreeMap<ShardId, ShardRole>,
+    pub(super) shard_roles: BTreeMap<ShardId, ShardRole>,
     pub(super) peers: RolesPeers,
     pub(super) commands: VecDeque<WorkerCommand>,
     ports: PortHealth,
@@ -96,7 +96,7 @@ impl WorkerRoles {
         Self {
             me,
             former,
-            parts: BTreeMap::new(),
+            shard_roles: BTreeMap::new(),
             peers: RolesPeers::default(),
             commands: VecDeque::new(),
             ports: PortHealth::NotReady,
@@ -119,31 +119,31 @@ impl WorkerRoles {
     pub(super) fn entry_changed(&mut self, shared: &mut RolesShared, shard: ShardId) {
         let entry = shared.newest(shard);
         let names_us = entry.is_some_and(|entry| self.is_named(entry));
-        let names_host = |entry: &ShardEntry| match self.parts.get(&shard) {
-            Some(part) => part.machine.may_follow(entry),
+        let names_host = |entry: &ShardEntry| match self.shard_roles.get(&shard) {
+            Some(shard_role) => shard_role.machine.may_follow(entry),
             None => entry.host_of(&self.me).is_some(),
         };
         let may_be_guest = !names_us && shared.kept.contains_key(&shard);
         let is_guest = may_be_guest && entry.is_some_and(names_host);
-        let Some(part) = self.parts.get_mut(&shard) else {
+        let Some(shard_role) = self.shard_roles.get_mut(&shard) else {
             if names_us || is_guest {
                 self.begin(shared, shard);
             }
             return;
         };
-        match (&part.tables, entry) {
-            (TablesState::There, _) if part.is_over => {}
+        match (&shard_role.tables, entry) {
+            (TablesState::There, _) if shard_role.is_over => {}
             (TablesState::There, Some(entry)) if is_guest => {
                 let event = RoleEvent::Guest(Box::new(entry.clone()));
                 self.handle_event(shared, shard, event);
             }
-            (TablesState::There, Some(entry)) if part.machine.keeps_copies_under(entry) => {
+            (TablesState::There, Some(entry)) if shard_role.machine.keeps_copies_under(entry) => {
                 let event = RoleEvent::Entry(Box::new(entry.clone()));
                 self.handle_event(shared, shard, event);
             }
             (TablesState::There, Some(_)) => self.forget(shared, shard),
             (TablesState::There, None) => {
-                part.machine = new_machine(&self.me, shared);
+                shard_role.machine = new_machine(&self.me, shared);
                 self.introduce(shared, shard);
                 self.renew(shared, shard);
             }
@@ -156,26 +156,26 @@ impl WorkerRoles {
     /// Stops serving a shard and drops all that is kept of it: a later role in it begins with new
     /// tables.
     fn forget(&mut self, shared: &mut RolesShared, shard: ShardId) {
-        let Some(part) = self.parts.get_mut(&shard) else { return };
-        part.is_over = true;
-        part.machine = new_machine(&self.me, shared);
+        let Some(shard_role) = self.shard_roles.get_mut(&shard) else { return };
+        shard_role.is_over = true;
+        shard_role.machine = new_machine(&self.me, shared);
         self.renew(shared, shard);
     }
 
     /// Makes guests forget what they have.
     pub(super) fn end_guests(&mut self, shared: &mut RolesShared) {
-        self.forget_those(shared, |part| part.machine.is_guest());
+        self.forget_those(shared, |shard_role| shard_role.machine.is_guest());
     }
 
     /// Once the node's record names no former incarnation any more, no worker may go on with the
     /// member slot of one.
     pub(super) fn end_resumed(&mut self, shared: &mut RolesShared) {
-        self.forget_those(shared, |part| part.machine.has_resumed());
+        self.forget_those(shared, |shard_role| shard_role.machine.has_resumed());
     }
 
     fn forget_those(&mut self, shared: &mut RolesShared, is_one: impl Fn(&ShardRole) -> bool) {
-        let parts = self.parts.iter().filter(|(_, part)| is_one(part));
-        for shard in parts.map(|(&shard, _)| shard).collect::<Vec<_>>() {
+        let shard_roles = self.shard_roles.iter().filter(|(_, shard_role)| is_one(shard_role));
+        for shard in shard_roles.map(|(&shard, _)| shard).collect::<Vec<_>>() {
             self.forget(shared, shard);
         }
     }
@@ -185,14 +185,14 @@ impl WorkerRoles {
     }
 
     fn begin(&mut self, shared: &RolesShared, shard: ShardId) {
-        let part = ShardRole::new(new_machine(&self.me, shared), shared.now_ms);
-        self.parts.insert(shard, part);
+        let shard_role = ShardRole::new(new_machine(&self.me, shared), shared.now_ms);
+        self.shard_roles.insert(shard, shard_role);
         self.homeless.insert(shard);
         self.ask_for_tables(shared);
     }
 
     fn end(&mut self, shard: ShardId) {
-        self.parts.remove(&shard);
+        self.shard_roles.remove(&shard);
         self.held_off.remove(&shard);
         for set in
             [&mut self.restless, &mut self.homeless, &mut self.wishing, &mut self.unannounced]
@@ -203,15 +203,15 @@ impl WorkerRoles {
 
     /// Asks for tables for all roles whose shard is known and whose time has come.
     pub(super) fn ask_for_tables(&mut self, shared: &RolesShared) {
-        let Self { homeless, parts, commands, .. } = self;
+        let Self { homeless, shard_roles, commands, .. } = self;
         homeless.retain(|id| {
-            let Some(part) = parts.get_mut(id) else { return false };
-            let TablesState::Missing { ask_ms, .. } = part.tables else { return false };
+            let Some(shard_role) = shard_roles.get_mut(id) else { return false };
+            let TablesState::Missing { ask_ms, .. } = shard_role.tables else { return false };
             let Some(shard) = shared.desired.get(id).filter(|_| shared.now_ms >= ask_ms) else {
                 return true;
             };
-            part.shard = Some(shard.clone());
-            part.tables = TablesState::Asked;
+            shard_role.shard = Some(shard.clone());
+            shard_role.tables = TablesState::Asked;
             commands.push_back(WorkerCommand::AddShard(Box::new(shard.setup.clone())));
             false
         });
@@ -221,15 +221,15 @@ impl WorkerRoles {
         match event {
             WorkerEvent::ShardAdded(shard) => self.tables_are_there(shared, shard),
             WorkerEvent::ShardRefused { shard, why } => {
-                if let Some(part) = self.part_with(shard, &TablesState::Asked) {
+                if let Some(shard_role) = self.shard_role_with(shard, &TablesState::Asked) {
                     let ask_ms = shared.now_ms + shared.options.room_retry_ms;
-                    part.tables = TablesState::Missing { ask_ms, refused: Some(why) };
+                    shard_role.tables = TablesState::Missing { ask_ms, refused: Some(why) };
                     self.homeless.insert(shard);
                     self.entry_changed(shared, shard);
                 }
             }
             WorkerEvent::ShardRemoved(shard) => {
-                if self.part_with(shard, &TablesState::Going).is_some() {
+                if self.shard_role_with(shard, &TablesState::Going).is_some() {
                     self.end(shard);
                     self.entry_changed(shared, shard);
                 }
@@ -246,16 +246,19 @@ impl WorkerRoles {
             WorkerEvent::CopyDone(shard) => {
                 // A copy that was complete before this worker left is worth nothing when it comes
                 // back.
-                let part = self.part_with(shard, &TablesState::There);
-                let Some(part) = part.filter(|part| part.is_member()) else { return };
-                part.lost_ms = None;
+                let shard_role = self.shard_role_with(shard, &TablesState::There);
+                let Some(shard_role) = shard_role.filter(|shard_role| shard_role.is_member())
+                else {
+                    return;
+                };
+                shard_role.lost_ms = None;
                 self.handle_event(shared, shard, RoleEvent::CopyDone);
             }
             // When its source ends, a lane copy is no worse than before, but the worker cannot
             // know: it gets time until a command names another source.
             WorkerEvent::StreamLost(shard) => {
-                if let Some(part) = self.part_with(shard, &TablesState::There) {
-                    part.lost_ms.get_or_insert(shared.now_ms);
+                if let Some(shard_role) = self.shard_role_with(shard, &TablesState::There) {
+                    shard_role.lost_ms.get_or_insert(shared.now_ms);
                     self.restless.insert(shard);
                 }
             }
@@ -263,10 +266,10 @@ impl WorkerRoles {
                 self.handle_event(shared, shard, RoleEvent::Granted { lane, since });
             }
             WorkerEvent::CameBack { peer, shard, epoch, state } => {
-                if let (Some(boot_id), Some(part)) =
-                    (self.peers.met_boot(peer), self.parts.get_mut(&shard))
+                if let (Some(boot_id), Some(shard_role)) =
+                    (self.peers.met_boot(peer), self.shard_roles.get_mut(&shard))
                 {
-                    part.comeback.on_report(peer, PeerComeback { boot_id, epoch, state });
+                    shard_role.comeback.on_report(peer, PeerComeback { boot_id, epoch, state });
                 }
             }
             WorkerEvent::Announced { shard, term } => {
@@ -275,13 +278,13 @@ impl WorkerRoles {
         }
     }
 
-    fn part_with(&mut self, shard: ShardId, tables: &TablesState) -> Option<&mut ShardRole> {
-        self.parts.get_mut(&shard).filter(|part| part.tables == *tables)
+    fn shard_role_with(&mut self, shard: ShardId, tables: &TablesState) -> Option<&mut ShardRole> {
+        self.shard_roles.get_mut(&shard).filter(|shard_role| shard_role.tables == *tables)
     }
 
     fn tables_are_there(&mut self, shared: &mut RolesShared, shard: ShardId) {
-        let Some(part) = self.part_with(shard, &TablesState::Asked) else { return };
-        part.tables = TablesState::There;
+        let Some(shard_role) = self.shard_role_with(shard, &TablesState::Asked) else { return };
+        shard_role.tables = TablesState::There;
         self.introduce(shared, shard);
         self.entry_changed(shared, shard);
         self.renew(shared, shard);
@@ -299,17 +302,17 @@ impl WorkerRoles {
         shard: ShardId,
         event: RoleEvent,
     ) {
-        let Some(part) = self.parts.get_mut(&shard) else { return };
-        if part.tables != TablesState::There {
+        let Some(shard_role) = self.shard_roles.get_mut(&shard) else { return };
+        if shard_role.tables != TablesState::There {
             return;
         }
         let is_entry = matches!(event, RoleEvent::Entry(_));
-        let role = part.role();
-        let former = part.primary().filter(|_| is_entry).cloned();
+        let role = shard_role.role();
+        let former = shard_role.primary().filter(|_| is_entry).cloned();
         let others = Others::of(shared, &self.peers);
-        let has_changed = part.take(shared.now_ms, event, others);
-        count_failover(&mut shared.counters, part, role, former);
-        if part.is_restless(shared.now_ms, &shared.options) {
+        let has_changed = shard_role.take(shared.now_ms, event, others);
+        count_failover(&mut shared.counters, shard_role, role, former);
+        if shard_role.is_restless(shared.now_ms, &shared.options) {
             self.restless.insert(shard);
         } else {
             self.restless.remove(&shard);
@@ -320,7 +323,7 @@ impl WorkerRoles {
     }
 
     fn handle_event_in_all(&mut self, shared: &mut RolesShared, event: &RoleEvent) {
-        let shards: Vec<ShardId> = self.parts.keys().copied().collect();
+        let shards: Vec<ShardId> = self.shard_roles.keys().copied().collect();
         for shard in shards {
             self.handle_event(shared, shard, event.clone());
         }
@@ -328,11 +331,11 @@ impl WorkerRoles {
 
     /// Applies that a node has registered differently, or is not registered any more.
     pub(super) fn node_changed(&mut self, shared: &RolesShared, node: &NodeId) {
-        let is_there = |part: &ShardRole| {
-            let mut members = part.machine.entry().into_iter().flat_map(ShardEntry::members);
+        let is_there = |shard_role: &ShardRole| {
+            let mut members = shard_role.machine.entry().into_iter().flat_map(ShardEntry::members);
             members.any(|member| member.incarnation.worker.node == *node)
         };
-        let shards = self.parts.iter().filter(|(_, part)| is_there(part));
+        let shards = self.shard_roles.iter().filter(|(_, shard_role)| is_there(shard_role));
         for shard in shards.map(|(&shard, _)| shard).collect::<Vec<_>>() {
             self.renew(shared, shard);
         }
@@ -341,13 +344,13 @@ impl WorkerRoles {
     /// Applies that a peer is heard again or not any more: the roles of its shards are notified,
     /// and the copies that other members get may change.
     fn peer_changed(&mut self, shared: &mut RolesShared, peer: PeerId) {
-        let of_peer = |(&shard, part): (&ShardId, &ShardRole)| {
-            part.peers.binary_search(&peer).is_ok().then_some(shard)
+        let of_peer = |(&shard, shard_role): (&ShardId, &ShardRole)| {
+            shard_role.peers.binary_search(&peer).is_ok().then_some(shard)
         };
-        let shards: Vec<ShardId> = self.parts.iter().filter_map(of_peer).collect();
+        let shards: Vec<ShardId> = self.shard_roles.iter().filter_map(of_peer).collect();
         for shard in shards {
-            if let Some(part) = self.parts.get_mut(&shard) {
-                part.stir(shared.now_ms);
+            if let Some(shard_role) = self.shard_roles.get_mut(&shard) {
+                shard_role.stir(shared.now_ms);
             }
             self.handle_event(shared, shard, RoleEvent::Tick);
             self.renew(shared, shard);
@@ -370,10 +373,10 @@ impl WorkerRoles {
 
     pub(super) fn traffic(&mut self, shards: &[ShardId]) {
         for shard in shards {
-            if let Some(part) = self.parts.get_mut(shard)
-                && part.counts_packets()
+            if let Some(shard_role) = self.shard_roles.get_mut(shard)
+                && shard_role.counts_packets()
             {
-                part.has_packets = true;
+                shard_role.has_packets = true;
                 self.restless.insert(*shard);
             }
         }
@@ -400,7 +403,7 @@ impl WorkerRoles {
         shared.counters.hold_offs_total += 1;
         // The worker stalled itself, and may not have heard members that are well.
         let since_ms = shared.now_ms.saturating_sub(shared.options.gone_ms);
-        let shards = self.with_live_others(shared, self.parts.keys().copied(), since_ms);
+        let shards = self.with_live_others(shared, self.shard_roles.keys().copied(), since_ms);
         for &shard in &shards {
             self.held_off.insert(shard);
             self.renew(shared, shard);
@@ -420,7 +423,9 @@ impl WorkerRoles {
             heartbeat_ms.is_some_and(|heartbeat_ms| heartbeat_ms > since_ms)
         };
         let has_others = |shard: &ShardId| {
-            self.parts.get(shard).is_some_and(|part| part.others_synced().any(has_heartbeat))
+            self.shard_roles
+                .get(shard)
+                .is_some_and(|shard_role| shard_role.others_synced().any(has_heartbeat))
         };
         shards.filter(has_others).collect()
     }
@@ -454,9 +459,9 @@ impl WorkerRoles {
             self.peer_changed(shared, peer);
         }
         for shard in std::mem::take(&mut self.restless) {
-            let Some(part) = self.parts.get_mut(&shard) else { continue };
-            let event = part.slot();
-            let is_lost = part.is_stream_lost(shared.now_ms, &shared.options);
+            let Some(shard_role) = self.shard_roles.get_mut(&shard) else { continue };
+            let event = shard_role.slot();
+            let is_lost = shard_role.is_stream_lost(shared.now_ms, &shared.options);
             self.handle_event(shared, shard, event);
             if is_lost {
                 self.handle_event(shared, shard, RoleEvent::StreamLost);
@@ -486,14 +491,14 @@ fn silence(options: &RolesOptions) -> Silence {
 
 fn count_failover(
     counters: &mut RolesCounters,
-    part: &ShardRole,
+    shard_role: &ShardRole,
     before: Role,
     former: Option<Incarnation>,
 ) {
-    match (before, part.role()) {
+    match (before, shard_role.role()) {
         (Role::Synced, Role::Acting) => counters.failovers_silence_total += 1,
         (Role::Synced, Role::Primary) => {
-            let entry = part.machine.entry();
+            let entry = shard_role.machine.entry();
             let is_member = former
                 .is_some_and(|former| entry.is_some_and(|entry| entry.member(&former).is_some()));
             if is_member {

@@ -189,8 +189,8 @@ impl Member {
             engine.hold_uncommitted(limits);
             replication.await_replicas(options);
         }
-        let part = weir_worker::ClusterMember::new(replication, LocalLink::default());
-        let worker = Worker::new(engine, Some(Box::new(part)));
+        let member = weir_worker::ClusterMember::new(replication, LocalLink::default());
+        let worker = Worker::new(engine, Some(Box::new(member)));
         let ports = Rings::new(VecPool::new());
         let mut member = Self { boot, events: Vec::new(), worker, number, ports };
         member.start(network, now_us);
@@ -211,12 +211,12 @@ impl Member {
     pub(crate) fn warm_up(&mut self) {
         let frames: Vec<_> = (0..FRAMES_MAX).map(|_| self.ports.pool.alloc()).collect();
         drop(frames);
-        let link = &mut self.part().link;
+        let link = &mut self.member().link;
         link.events.reserve(FRAMES_MAX);
         link.busy.insert(ShardId(SHARD));
     }
 
-    fn part(&mut self) -> &mut weir_worker::ClusterMember<LocalLink> {
+    fn member(&mut self) -> &mut weir_worker::ClusterMember<LocalLink> {
         self.worker.member.as_deref_mut().expect("the worker is one of a cluster")
     }
 
@@ -247,8 +247,8 @@ impl Member {
     /// Returns how much of its journal is committed, and how much there is.
     pub(crate) fn committed(&mut self, now_us: u64) -> (u64, u64) {
         let Worker { engine, member, .. } = &mut self.worker;
-        let part = member.as_deref_mut().expect("the worker is one of a cluster");
-        let committed = part.replication.committed(now_us, engine.nat());
+        let member = member.as_deref_mut().expect("the worker is one of a cluster");
+        let committed = member.replication.committed(now_us, engine.nat());
         (committed, engine.nat().journal_taken())
     }
 
@@ -260,8 +260,8 @@ impl Member {
         now_us: u64,
     ) -> Result<Received, DatagramRefusal> {
         let Worker { engine, member, .. } = &mut self.worker;
-        let part = member.as_deref_mut().expect("the worker is one of a cluster");
-        part.replication.receive(from, datagram, now_us, engine.nat_mut())
+        let member = member.as_deref_mut().expect("the worker is one of a cluster");
+        member.replication.receive(from, datagram, now_us, engine.nat_mut())
     }
 
     /// Returns all flows of the shard.
@@ -279,12 +279,12 @@ impl Member {
 
     /// Queues a command, which is carried out in one of the next turns, behind those before it.
     pub(crate) fn order(&mut self, command: WorkerCommand) {
-        self.part().link.commands.push_back(command);
+        self.member().link.commands.push_back(command);
     }
 
     pub(crate) fn has_orders(&self) -> bool {
-        let part = self.worker.member.as_deref();
-        part.is_some_and(|part| !part.link.commands.is_empty())
+        let member = self.worker.member.as_deref();
+        member.is_some_and(|member| !member.link.commands.is_empty())
     }
 
     /// True if some frame waits to be received.
@@ -344,8 +344,8 @@ impl Member {
                 }
             }
         }
-        let part = self.worker.member.as_deref_mut().expect("the worker is one of a cluster");
-        self.events.append(&mut part.link.events);
+        let member = self.worker.member.as_deref_mut().expect("the worker is one of a cluster");
+        self.events.append(&mut member.link.events);
     }
 
     fn answer(&mut self, side: Side, request: &Arp) {
