@@ -15,8 +15,8 @@
 //! - A driver hands in what has happened ([`Core::step`]), then turns the core ([`Core::turn`]) and
 //!   carries out what it wants ([`Core::next_action`]); it turns at least every 10 ms, when it
 //!   hands in what the workers show ([`CoreEvent::Slot`]).
-//! - An entry of the map is obeyed once it is on disk (`input_queue`), and etcd hears of a node once
-//!   its incarnations are on disk (`node_core/joining.rs`).
+//! - An entry of the map is obeyed once it is on disk (`input_queue`), and etcd hears of a node
+//!   once its incarnations are on disk (`node_core/joining.rs`).
 //! - Messages that come while the driver stalls wait as [`Notices`] and [`StallEnd`] decide, and
 //!   are handed in [`InTurn`].
 //! - Events come late, in any order between their senders, and more than once; an answer may never

@@ -85,10 +85,8 @@ impl WorkerRoles {
             return;
         }
         self.comebacks_due_ms = shared.now_ms + LOOK_MS;
-        let came_back = self
-            .shard_roles
-            .iter()
-            .filter(|(_, shard_role)| shard_role.machine.former_slot_epoch().is_some());
+        let came_back =
+            self.roles.iter().filter(|(_, role)| role.machine.former_slot_epoch().is_some());
         let mut comebacks = Vec::new();
         for shard in came_back.map(|(&shard, _)| shard).collect::<Vec<_>>() {
             self.look_at_comeback(shared, shard);
@@ -101,11 +99,11 @@ impl WorkerRoles {
     }
 
     fn own_comeback(&self, shard: ShardId) -> Option<weir_stream::Comeback> {
-        let shard_role = self.shard_roles.get(&shard)?;
-        let epoch = shard_role.machine.former_slot_epoch()?;
+        let role = self.roles.get(&shard)?;
+        let epoch = role.machine.former_slot_epoch()?;
         let state = match () {
-            () if shard_role.machine.has_resumed() => ComebackState::Resumed,
-            () if shard_role.comeback.may_have_copies => ComebackState::Copying,
+            () if role.machine.has_resumed() => ComebackState::Resumed,
+            () if role.comeback.may_have_copies => ComebackState::Copying,
             () => ComebackState::Empty,
         };
         Some(weir_stream::Comeback { shard, epoch: epoch.0, state })
@@ -113,9 +111,8 @@ impl WorkerRoles {
 
     fn look_at_comeback(&mut self, shared: &mut RolesShared, shard: ShardId) {
         let others = self.others(shared, shard);
-        let Some(shard_role) = self.shard_roles.get_mut(&shard) else { return };
-        let host =
-            shard_role.machine.stored_entry().and_then(|entry| entry.former_life_of(&self.me));
+        let Some(role) = self.roles.get_mut(&shard) else { return };
+        let host = role.machine.stored_entry().and_then(|entry| entry.former_life_of(&self.me));
         let is_its_own = shared.may_resume
             && host.is_some_and(|host| self.former == Some(host.incarnation.boot_id));
         let (mut are_empty, mut is_any_resumed, mut are_back) = (true, false, true);
@@ -123,10 +120,10 @@ impl WorkerRoles {
         for (former, other) in others {
             let Other::Back(life, peer, state) = other else {
                 are_back = false;
-                shard_role.comeback.may_have_copies |= matches!(other, Other::Living);
+                role.comeback.may_have_copies |= matches!(other, Other::Living);
                 // A member that has resumed and is not heard now keeps its member slot.
                 let is_its = |life: &&Incarnation| life.worker == former.worker;
-                let kept = shard_role.machine.resumed().iter().find(is_its);
+                let kept = role.machine.resumed().iter().find(is_its);
                 lives.extend(kept.filter(|_| matches!(other, Other::Missing)).cloned());
                 continue;
             };
@@ -138,29 +135,29 @@ impl WorkerRoles {
                 lives.push(life);
             }
         }
-        let has_resumed = shard_role.machine.has_resumed();
-        shard_role.comeback.may_have_copies |= is_any_resumed && !has_resumed;
+        let has_resumed = role.machine.has_resumed();
+        role.comeback.may_have_copies |= is_any_resumed && !has_resumed;
         let may_resume = is_its_own && are_back && (are_empty || is_any_resumed) && !has_resumed;
-        let since_ms = shard_role.comeback.since_ms.unwrap_or(shared.now_ms);
-        shard_role.comeback.since_ms = may_resume.then_some(since_ms);
-        let is_empty = are_empty && !shard_role.comeback.may_have_copies;
+        let since_ms = role.comeback.since_ms.unwrap_or(shared.now_ms);
+        role.comeback.since_ms = may_resume.then_some(since_ms);
+        let is_empty = are_empty && !role.comeback.may_have_copies;
         let resumes = may_resume
             && shared.now_ms >= since_ms + shared.options.quarantine_ms
-            && shard_role.tables == TablesState::There
-            && (is_empty || shard_role.machine.has_copy());
+            && role.tables == TablesState::There
+            && (is_empty || role.machine.has_copy());
         if resumes || has_resumed {
             lives.push(self.me.clone());
         }
-        if shard_role.machine.resumed() != lives {
-            self.handle_event(shared, shard, RoleEvent::Resumed { lives, is_empty });
+        if role.machine.resumed() != lives {
+            self.on_event(shared, shard, RoleEvent::Resumed { lives, is_empty });
             self.renew(shared, shard);
         }
     }
 
     /// Returns the other members of a shard's entry, and how this worker sees them.
     fn others(&self, shared: &RolesShared, shard: ShardId) -> Vec<(Incarnation, Other)> {
-        let Some(shard_role) = self.shard_roles.get(&shard) else { return Vec::new() };
-        let Some(entry) = shard_role.machine.stored_entry() else { return Vec::new() };
+        let Some(role) = self.roles.get(&shard) else { return Vec::new() };
+        let Some(entry) = role.machine.stored_entry() else { return Vec::new() };
         let see = |former: &Incarnation| {
             let directory = &shared.directory;
             let peer = directory.successor_of(former).or_else(|| directory.peer_of(former));
@@ -171,7 +168,7 @@ impl WorkerRoles {
             if boot_id == former.boot_id {
                 return Other::Living;
             }
-            let report = shard_role.comeback.reports.get(&peer);
+            let report = role.comeback.reports.get(&peer);
             let report = report.filter(|it| it.boot_id == boot_id && it.epoch == entry.epoch());
             match report {
                 Some(report) if self.peers.is_near(peer) => {

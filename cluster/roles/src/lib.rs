@@ -426,8 +426,7 @@ impl Roles {
     /// of a metric is enough.
     pub fn all_wanted_routes(&self) -> Vec<(usize, WantedRoute)> {
         let mut taken = BTreeSet::new();
-        let routes = self.workers.iter().enumerate();
-        let routes = routes.flat_map(|(index, worker)| {
+        let routes = self.workers.iter().enumerate().flat_map(|(index, worker)| {
             worker.wanted_routes().into_iter().map(move |route| (index, route))
         });
         routes.filter(|(_, route)| taken.insert((route.shard.id, route.metric.0))).collect()
@@ -442,9 +441,8 @@ impl Roles {
 
     /// Returns what shards would lose with a worker.
     pub fn at_stake(&self, worker: usize) -> AtStake {
-        let shard_roles =
-            self.workers.get(worker).into_iter().flat_map(|worker| worker.shard_roles.values());
-        shard_roles.map(ShardRole::at_stake).fold(AtStake::default(), |all, one| AtStake {
+        let roles = self.workers.get(worker).into_iter().flat_map(|worker| worker.roles.values());
+        roles.map(ShardRole::at_stake).fold(AtStake::default(), |all, one| AtStake {
             is_serving: all.is_serving | one.is_serving,
             is_only_copy: all.is_only_copy | one.is_only_copy,
         })
@@ -452,9 +450,7 @@ impl Roles {
 
     /// True if some worker has full copies of a shard that names only a former incarnation of it.
     pub fn has_guests_with_copies(&self) -> bool {
-        self.shard_roles().any(|(_, _, shard_role)| {
-            shard_role.machine.is_guest() && shard_role.role() == Role::Synced
-        })
+        self.roles().any(|(_, _, role)| role.machine.is_guest() && role.role() == Role::Synced)
     }
 
     /// True if some worker has resumed the member slot of a former incarnation, and the entry does
@@ -462,8 +458,7 @@ impl Roles {
     /// without it proves its end.
     pub fn is_resuming(&self) -> bool {
         let is_in_doubt = |shard| self.set_back.contains_key(&shard);
-        self.shard_roles()
-            .any(|(_, shard, shard_role)| shard_role.machine.has_resumed() && !is_in_doubt(shard))
+        self.roles().any(|(_, shard, role)| role.machine.has_resumed() && !is_in_doubt(shard))
     }
 
     /// Returns the highest epochs that have changed since the last call, to be kept for the next
@@ -481,10 +476,10 @@ impl Roles {
         self.shared.is_fresh
     }
 
-    fn shard_roles(&self) -> impl Iterator<Item = (usize, ShardId, &ShardRole)> {
+    fn roles(&self) -> impl Iterator<Item = (usize, ShardId, &ShardRole)> {
         let workers = self.workers.iter().enumerate();
         workers.flat_map(|(index, worker)| {
-            worker.shard_roles.iter().map(move |(&shard, shard_role)| (index, shard, shard_role))
+            worker.roles.iter().map(move |(&shard, role)| (index, shard, role))
         })
     }
 
@@ -492,10 +487,10 @@ impl Roles {
     /// worker of another node has a full copy of it: a node that ends in order waits until there is
     /// no such shard.
     pub fn has_to_hand_over(&self) -> bool {
-        self.shard_roles().any(|(_, _, shard_role)| {
-            let is_served = matches!(shard_role.role(), Role::Primary | Role::Acting);
-            (is_served || shard_role.keeps_former_route())
-                && shard_role.others_synced().any(|other| other.worker.node != self.node)
+        self.roles().any(|(_, _, role)| {
+            let is_served = matches!(role.role(), Role::Primary | Role::Acting);
+            (is_served || role.keeps_former_route())
+                && role.others_synced().any(|other| other.worker.node != self.node)
         })
     }
 

@@ -174,25 +174,25 @@ impl WorkerRoles {
     fn primaries_lost(&mut self, shared: &mut RolesShared, lost: &BTreeMap<NodeId, u64>) {
         let Some(awake_since_ms) = self.look.awake_since(shared.now_ms) else { return };
         let awake_ms = shared.now_ms - awake_since_ms;
-        let of_lost = |(&shard, shard_role): (&ShardId, &ShardRole)| {
-            let lost_ms = *lost.get(&shard_role.primary()?.worker.node)?;
+        let of_lost = |(&shard, role): (&ShardId, &ShardRole)| {
+            let lost_ms = *lost.get(&role.primary()?.worker.node)?;
             let lost_ms = lost_ms.min(awake_ms);
             let is_long = lost_ms >= shared.options.role.lone_silence_ms;
-            let is_turn = || steps(lost_ms, &shared.options) > self.ahead_of(shared, shard_role);
-            (shard_role.role() == Role::Synced && is_long && is_turn()).then_some(shard)
+            let is_turn = || steps(lost_ms, &shared.options) > self.ahead_of(shared, role);
+            (role.role() == Role::Synced && is_long && is_turn()).then_some(shard)
         };
-        let shards: Vec<ShardId> = self.shard_roles.iter().filter_map(of_lost).collect();
+        let shards: Vec<ShardId> = self.roles.iter().filter_map(of_lost).collect();
         for shard in shards {
-            self.handle_event(shared, shard, RoleEvent::PrimaryLost);
+            self.on_event(shared, shard, RoleEvent::PrimaryLost);
         }
     }
 
     /// Returns the number of replicas in front of this one that are heard and have a full copy:
     /// those are to act first.
-    fn ahead_of(&self, shared: &RolesShared, shard_role: &ShardRole) -> u64 {
-        let Some(entry) = shard_role.machine.entry() else { return 0 };
+    fn ahead_of(&self, shared: &RolesShared, role: &ShardRole) -> u64 {
+        let Some(entry) = role.machine.entry() else { return 0 };
         let others = Others::of(shared, &self.peers);
-        let me = shard_role.machine.incarnation();
+        let me = role.machine.incarnation();
         let in_front = (0..).map(Rank).zip(entry.members());
         let in_front = in_front.take_while(|(_, member)| member.incarnation != *me);
         let could_act = in_front.filter(|(rank, member)| {

@@ -6,6 +6,7 @@ use weir_map::{BootId, Incarnation};
 use weir_stream::{PeerIndex, PeerSigns};
 
 use super::directory::Directory;
+use super::input::RolesOptions;
 use weir_ids::PeerId;
 use weir_replication::command::WorkerCommand;
 
@@ -56,6 +57,17 @@ pub(super) struct Silence {
     pub(super) heartbeat_ms: u64,
     pub(super) near_ms: u64,
     pub(super) cut_off_ms: u64,
+}
+
+impl Silence {
+    pub(super) fn of(options: &RolesOptions) -> Self {
+        Self {
+            witness_ms: options.witness_ms,
+            heartbeat_ms: options.role.silence_ms,
+            near_ms: options.gone_ms,
+            cut_off_ms: options.cut_off_ms,
+        }
+    }
 }
 
 /// The state of a peer's node, as the peer's heartbeats show it.

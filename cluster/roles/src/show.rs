@@ -19,18 +19,18 @@ impl Roles {
                 *report.hears.entry(id.node.clone()).or_default() |= has_heartbeat;
             }
         }
-        for (worker, shard, shard_role) in self.shard_roles() {
+        for (worker, shard, role) in self.roles() {
             // A member that was gone before this node began is no worker's peer, and not heard
             // either.
-            let members = shard_role.machine.entry().into_iter().flat_map(|entry| entry.members());
+            let members = role.machine.entry().into_iter().flat_map(|entry| entry.members());
             let nodes = members.map(|member| &member.incarnation.worker.node);
             for node in nodes.filter(|node| **node != self.node) {
                 report.hears.entry(node.clone()).or_default();
             }
-            match (shard_role.role(), shard_role.machine.entry()) {
+            match (role.role(), role.machine.entry()) {
                 (Role::Primary, _) => report.loads.push((shard, load(worker, shard))),
                 (Role::Acting, Some(entry)) => {
-                    let me = shard_role.machine.incarnation().clone();
+                    let me = role.machine.incarnation().clone();
                     report.acting.push((shard, me, entry.term()));
                 }
                 _ => {}
@@ -41,35 +41,35 @@ impl Roles {
 
     /// Returns the state of every shard role of this node, by worker.
     pub fn statuses(&self) -> impl Iterator<Item = ShardRoleStatus<'_>> {
-        self.shard_roles().map(|(worker, shard, shard_role)| ShardRoleStatus {
+        self.roles().map(|(worker, shard, role)| ShardRoleStatus {
             shard,
             worker,
-            role: shard_role.role(),
-            since_ms: shard_role.since_ms,
-            entry: shard_role.machine.stored_entry(),
-            metric: shard_role.route.map(|route| route.metric),
-            is_route_out: self.workers[worker].routes_out >= shard_role.route_number,
-            trouble: self.trouble(shard, shard_role),
+            role: role.role(),
+            since_ms: role.since_ms,
+            entry: role.machine.stored_entry(),
+            metric: role.route.map(|route| route.metric),
+            is_route_out: self.workers[worker].routes_out >= role.route_number,
+            trouble: self.trouble(shard, role),
         })
     }
 
-    fn trouble(&self, shard: ShardId, shard_role: &ShardRole) -> Option<Trouble> {
+    fn trouble(&self, shard: ShardId, role: &ShardRole) -> Option<Trouble> {
         let desired = self.shared.desired.get(&shard);
         if let Some(set_back) = self.set_back.get(&shard) {
             return Some(Trouble::SetBack(*set_back));
         }
-        if let TablesState::Missing { refused, .. } = &shard_role.tables {
+        if let TablesState::Missing { refused, .. } = &role.tables {
             let Some(why) = refused else {
                 return desired.is_none().then_some(Trouble::NotDesired);
             };
             return Some(Trouble::NoRoom(why.clone()));
         }
-        match (desired, &shard_role.shard) {
+        match (desired, &role.shard) {
             _ if self.entry_gone.contains(&shard) => Some(Trouble::EntryGone),
             (None, _) => Some(Trouble::NotDesired),
-            _ if shard_role.machine.is_guest() => {
+            _ if role.machine.is_guest() => {
                 let RolesShared { now_ms, options, .. } = &self.shared;
-                let left_ms = shard_role.comeback.left_ms(*now_ms, options.quarantine_ms);
+                let left_ms = role.comeback.left_ms(*now_ms, options.quarantine_ms);
                 let resumes = |ms: u64| Trouble::Resumes { in_sec: ms.div_ceil(1000) };
                 Some(left_ms.map_or(Trouble::Guest, resumes))
             }

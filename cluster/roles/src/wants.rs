@@ -14,7 +14,7 @@ use weir_replication::command::{ShardDuties, WorkerCommand};
 
 impl WorkerRoles {
     pub(super) fn renew_all(&mut self, shared: &RolesShared) {
-        for shard in self.shard_roles.keys().copied().collect::<Vec<_>>() {
+        for shard in self.roles.keys().copied().collect::<Vec<_>>() {
             self.renew(shared, shard);
         }
     }
@@ -22,54 +22,49 @@ impl WorkerRoles {
     /// Renews commands and wanted changes as they follow from the role now: only differences are
     /// sent.
     pub(super) fn renew(&mut self, shared: &RolesShared, shard: ShardId) {
-        let Some(shard_role) = self.shard_roles.get_mut(&shard) else { return };
-        if shard_role.tables != TablesState::There {
+        let Some(role) = self.roles.get_mut(&shard) else { return };
+        if role.tables != TablesState::There {
             return;
         }
         let others = Others::of(shared, &self.peers);
-        let needed = duties::peers_needed(&shard_role.machine, others);
-        for &peer in needed.iter().filter(|peer| !shard_role.peers.contains(peer)) {
+        let needed = duties::peers_needed(&role.machine, others);
+        for &peer in needed.iter().filter(|peer| !role.peers.contains(peer)) {
             let node = shared.directory.worker_at(peer).map(|id| number_of(&id.node));
             self.peers.hold(peer, node, shared.now_ms, &mut self.commands);
         }
-        for &peer in shard_role.peers.iter().filter(|peer| !needed.contains(peer)) {
+        for &peer in role.peers.iter().filter(|peer| !needed.contains(peer)) {
             self.peers.release(peer, shared.now_ms);
         }
-        shard_role.peers = needed;
-        let route = shard_role.wanted_route(self.held_off.contains(&shard));
-        if route != shard_role.route {
+        role.peers = needed;
+        let route = role.wanted_route(self.held_off.contains(&shard));
+        if route != role.route {
             self.routes_number += 1;
-            if route.map(|it| it.metric) != shard_role.route.map(|it| it.metric) {
-                shard_role.route_number = self.routes_number;
+            if route.map(|it| it.metric) != role.route.map(|it| it.metric) {
+                role.route_number = self.routes_number;
             }
-            shard_role.route = route;
+            role.route = route;
         }
-        let is_route_out = self.routes_out >= shard_role.route_number;
+        let is_route_out = self.routes_out >= role.route_number;
         let others = Others::of(shared, &self.peers);
-        let duties = duties::of(shard, &shard_role.machine, is_route_out, others);
-        if shard_role.ordered.as_ref().unwrap_or(&ShardDuties::none(shard)) != &duties {
+        let duties = duties::of(shard, &role.machine, is_route_out, others);
+        if role.ordered.as_ref().unwrap_or(&ShardDuties::none(shard)) != &duties {
             self.commands.push_back(WorkerCommand::Duties(Box::new(duties.clone())));
-            shard_role.ordered = Some(duties);
+            role.ordered = Some(duties);
         }
-        if shard_role.machine.duties().write.is_some() {
+        if role.machine.duties().write.is_some() {
             self.wishing.insert(shard);
         } else {
             self.wishing.remove(&shard);
         }
-        if !is_route_out && matches!(shard_role.role(), Role::Primary | Role::None) {
+        if !is_route_out && matches!(role.role(), Role::Primary | Role::None) {
             self.unannounced.insert(shard);
         } else {
             self.unannounced.remove(&shard);
         }
-        if shard_role.role() == Role::None
-            && !shard_role.is_member()
-            && is_route_out
-            && !shard_role.offer.is_out()
-        {
-            let is_written =
-                shard_role.ordered.as_ref().is_some_and(|ordered| !ordered.lanes.is_empty());
+        if role.role() == Role::None && !role.is_member() && is_route_out && !role.offer.is_out() {
+            let is_written = role.ordered.as_ref().is_some_and(|ordered| !ordered.lanes.is_empty());
             assert!(!is_written, "shard {shard}: no lane of tables to be removed is written");
-            shard_role.tables = TablesState::Going;
+            role.tables = TablesState::Going;
             self.commands.push_back(WorkerCommand::RemoveShard(shard));
         }
     }
@@ -93,20 +88,20 @@ impl WorkerRoles {
             if changes.len() >= max {
                 return;
             }
-            let Some(shard_role) = self.shard_roles.get_mut(&shard) else { continue };
-            let Some(at) = shard_role.machine.entry().map(|entry| entry.epoch()) else { continue };
-            let Some(wanted) = &shard_role.machine.duties().write else { continue };
+            let Some(role) = self.roles.get_mut(&shard) else { continue };
+            let Some(at) = role.machine.entry().map(|entry| entry.epoch()) else { continue };
+            let Some(wanted) = &role.machine.duties().write else { continue };
             // The worker has resumed without the store. The entry may name it once the record does.
             let is_known = shared.is_registered && shared.entries.contains_key(&shard);
-            if shard_role.machine.has_resumed() && !is_known {
+            if role.machine.has_resumed() && !is_known {
                 continue;
             }
             // The copy was complete, but what it holds of a lane whose stream is lost may be about
             // to go.
-            if matches!(wanted, Transition::Synced(_)) && shard_role.lost_ms.is_some() {
+            if matches!(wanted, Transition::Synced(_)) && role.lost_ms.is_some() {
                 continue;
             }
-            if shard_role.offer.take(shared.now_ms, at, wanted, &shared.options) {
+            if role.offer.take(shared.now_ms, at, wanted, &shared.options) {
                 changes.push(EntryChange { shard, at, transition: wanted.clone() });
                 shared.counters.changes_total += 1;
             }
@@ -115,20 +110,18 @@ impl WorkerRoles {
 
     /// Ends the wait for a change that this worker had wanted. Returns false if it had wanted none.
     pub(super) fn written(&mut self, shared: &RolesShared, shard: ShardId) -> bool {
-        let Some(shard_role) =
-            self.shard_roles.get_mut(&shard).filter(|shard_role| shard_role.offer.is_out())
-        else {
+        let Some(role) = self.roles.get_mut(&shard).filter(|role| role.offer.is_out()) else {
             return false;
         };
-        shard_role.offer.answered(shared.now_ms, &shared.options);
+        role.offer.answered(shared.now_ms, &shared.options);
         self.renew(shared, shard);
         true
     }
 
     pub(super) fn wanted_routes(&self) -> Vec<WantedRoute> {
-        let routes = self.shard_roles.values().filter_map(|shard_role| {
-            let route = shard_role.route?;
-            let shard = shard_role.shard.clone()?;
+        let routes = self.roles.values().filter_map(|role| {
+            let route = role.route?;
+            let shard = role.shard.clone()?;
             let RouteState { metric, is_last_copy, is_held_off } = route;
             Some(WantedRoute { shard, metric, is_last_copy, is_held_off })
         });
@@ -137,16 +130,16 @@ impl WorkerRoles {
 
     /// True if nothing is under way: neither tables, nor a copy, nor a lane, nor a route.
     pub(super) fn has_settled(&self) -> bool {
-        let is_at_rest = |shard_role: &ShardRole| {
-            let is_moving = shard_role.machine.entry().is_none_or(|entry| entry.is_moving());
-            match shard_role.role() {
-                _ if shard_role.tables != TablesState::There || is_moving => false,
+        let is_at_rest = |role: &ShardRole| {
+            let is_moving = role.machine.entry().is_none_or(|entry| entry.is_moving());
+            match role.role() {
+                _ if role.tables != TablesState::There || is_moving => false,
                 Role::Primary => true,
-                Role::Synced => !shard_role.keeps_former_route(),
+                Role::Synced => !role.keeps_former_route(),
                 _ => false,
             }
         };
         let is_idle = self.wishing.is_empty() && self.routes_out == self.routes_number;
-        is_idle && self.shard_roles.values().all(is_at_rest)
+        is_idle && self.roles.values().all(is_at_rest)
     }
 }

@@ -64,7 +64,7 @@ pub(super) struct WorkerRoles {
     pub(super) me: Incarnation,
     /// The incarnation that the store was last sent.
     pub(super) former: Option<BootId>,
-    pub(super) shard_roles: BTreeMap<ShardId, ShardRole>,
+    pub(super) roles: BTreeMap<ShardId, ShardRole>,
     pub(super) peers: RolesPeers,
     pub(super) commands: VecDeque<WorkerCommand>,
     ports: PortHealth,
@@ -96,7 +96,7 @@ impl WorkerRoles {
         Self {
             me,
             former,
-            shard_roles: BTreeMap::new(),
+            roles: BTreeMap::new(),
             peers: RolesPeers::default(),
             commands: VecDeque::new(),
             ports: PortHealth::NotReady,
@@ -119,31 +119,31 @@ impl WorkerRoles {
     pub(super) fn entry_changed(&mut self, shared: &mut RolesShared, shard: ShardId) {
         let entry = shared.newest(shard);
         let names_us = entry.is_some_and(|entry| self.is_named(entry));
-        let names_host = |entry: &ShardEntry| match self.shard_roles.get(&shard) {
-            Some(shard_role) => shard_role.machine.may_follow(entry),
+        let names_host = |entry: &ShardEntry| match self.roles.get(&shard) {
+            Some(role) => role.machine.may_follow(entry),
             None => entry.host_of(&self.me).is_some(),
         };
         let may_be_guest = !names_us && shared.kept.contains_key(&shard);
         let is_guest = may_be_guest && entry.is_some_and(names_host);
-        let Some(shard_role) = self.shard_roles.get_mut(&shard) else {
+        let Some(role) = self.roles.get_mut(&shard) else {
             if names_us || is_guest {
                 self.begin(shared, shard);
             }
             return;
         };
-        match (&shard_role.tables, entry) {
-            (TablesState::There, _) if shard_role.is_over => {}
+        match (&role.tables, entry) {
+            (TablesState::There, _) if role.is_over => {}
             (TablesState::There, Some(entry)) if is_guest => {
                 let event = RoleEvent::Guest(Box::new(entry.clone()));
-                self.handle_event(shared, shard, event);
+                self.on_event(shared, shard, event);
             }
-            (TablesState::There, Some(entry)) if shard_role.machine.keeps_copies_under(entry) => {
+            (TablesState::There, Some(entry)) if role.machine.keeps_copies_under(entry) => {
                 let event = RoleEvent::Entry(Box::new(entry.clone()));
-                self.handle_event(shared, shard, event);
+                self.on_event(shared, shard, event);
             }
             (TablesState::There, Some(_)) => self.forget(shared, shard),
             (TablesState::There, None) => {
-                shard_role.machine = new_machine(&self.me, shared);
+                role.machine = new_machine(&self.me, shared);
                 self.introduce(shared, shard);
                 self.renew(shared, shard);
             }
@@ -156,26 +156,26 @@ impl WorkerRoles {
     /// Stops serving a shard and drops all that is kept of it: a later role in it begins with new
     /// tables.
     fn forget(&mut self, shared: &mut RolesShared, shard: ShardId) {
-        let Some(shard_role) = self.shard_roles.get_mut(&shard) else { return };
-        shard_role.is_over = true;
-        shard_role.machine = new_machine(&self.me, shared);
+        let Some(role) = self.roles.get_mut(&shard) else { return };
+        role.is_over = true;
+        role.machine = new_machine(&self.me, shared);
         self.renew(shared, shard);
     }
 
     /// Makes guests forget what they have.
     pub(super) fn end_guests(&mut self, shared: &mut RolesShared) {
-        self.forget_those(shared, |shard_role| shard_role.machine.is_guest());
+        self.forget_those(shared, |role| role.machine.is_guest());
     }
 
     /// Once the node's record names no former incarnation any more, no worker may go on with the
     /// member slot of one.
     pub(super) fn end_resumed(&mut self, shared: &mut RolesShared) {
-        self.forget_those(shared, |shard_role| shard_role.machine.has_resumed());
+        self.forget_those(shared, |role| role.machine.has_resumed());
     }
 
     fn forget_those(&mut self, shared: &mut RolesShared, is_one: impl Fn(&ShardRole) -> bool) {
-        let shard_roles = self.shard_roles.iter().filter(|(_, shard_role)| is_one(shard_role));
-        for shard in shard_roles.map(|(&shard, _)| shard).collect::<Vec<_>>() {
+        let roles = self.roles.iter().filter(|(_, role)| is_one(role));
+        for shard in roles.map(|(&shard, _)| shard).collect::<Vec<_>>() {
             self.forget(shared, shard);
         }
     }
@@ -185,14 +185,14 @@ impl WorkerRoles {
     }
 
     fn begin(&mut self, shared: &RolesShared, shard: ShardId) {
-        let shard_role = ShardRole::new(new_machine(&self.me, shared), shared.now_ms);
-        self.shard_roles.insert(shard, shard_role);
+        let role = ShardRole::new(new_machine(&self.me, shared), shared.now_ms);
+        self.roles.insert(shard, role);
         self.homeless.insert(shard);
         self.ask_for_tables(shared);
     }
 
     fn end(&mut self, shard: ShardId) {
-        self.shard_roles.remove(&shard);
+        self.roles.remove(&shard);
         self.held_off.remove(&shard);
         for set in
             [&mut self.restless, &mut self.homeless, &mut self.wishing, &mut self.unannounced]
@@ -203,15 +203,15 @@ impl WorkerRoles {
 
     /// Asks for tables for all roles whose shard is known and whose time has come.
     pub(super) fn ask_for_tables(&mut self, shared: &RolesShared) {
-        let Self { homeless, shard_roles, commands, .. } = self;
+        let Self { homeless, roles, commands, .. } = self;
         homeless.retain(|id| {
-            let Some(shard_role) = shard_roles.get_mut(id) else { return false };
-            let TablesState::Missing { ask_ms, .. } = shard_role.tables else { return false };
+            let Some(role) = roles.get_mut(id) else { return false };
+            let TablesState::Missing { ask_ms, .. } = role.tables else { return false };
             let Some(shard) = shared.desired.get(id).filter(|_| shared.now_ms >= ask_ms) else {
                 return true;
             };
-            shard_role.shard = Some(shard.clone());
-            shard_role.tables = TablesState::Asked;
+            role.shard = Some(shard.clone());
+            role.tables = TablesState::Asked;
             commands.push_back(WorkerCommand::AddShard(Box::new(shard.setup.clone())));
             false
         });
@@ -221,15 +221,15 @@ impl WorkerRoles {
         match event {
             WorkerEvent::ShardAdded(shard) => self.tables_are_there(shared, shard),
             WorkerEvent::ShardRefused { shard, why } => {
-                if let Some(shard_role) = self.shard_role_with(shard, &TablesState::Asked) {
+                if let Some(role) = self.role_with(shard, &TablesState::Asked) {
                     let ask_ms = shared.now_ms + shared.options.room_retry_ms;
-                    shard_role.tables = TablesState::Missing { ask_ms, refused: Some(why) };
+                    role.tables = TablesState::Missing { ask_ms, refused: Some(why) };
                     self.homeless.insert(shard);
                     self.entry_changed(shared, shard);
                 }
             }
             WorkerEvent::ShardRemoved(shard) => {
-                if self.shard_role_with(shard, &TablesState::Going).is_some() {
+                if self.role_with(shard, &TablesState::Going).is_some() {
                     self.end(shard);
                     self.entry_changed(shared, shard);
                 }
@@ -246,45 +246,44 @@ impl WorkerRoles {
             WorkerEvent::CopyDone(shard) => {
                 // A copy that was complete before this worker left is worth nothing when it comes
                 // back.
-                let shard_role = self.shard_role_with(shard, &TablesState::There);
-                let Some(shard_role) = shard_role.filter(|shard_role| shard_role.is_member())
-                else {
+                let role = self.role_with(shard, &TablesState::There);
+                let Some(role) = role.filter(|role| role.is_member()) else {
                     return;
                 };
-                shard_role.lost_ms = None;
-                self.handle_event(shared, shard, RoleEvent::CopyDone);
+                role.lost_ms = None;
+                self.on_event(shared, shard, RoleEvent::CopyDone);
             }
             // When its source ends, a lane copy is no worse than before, but the worker cannot
             // know: it gets time until a command names another source.
             WorkerEvent::StreamLost(shard) => {
-                if let Some(shard_role) = self.shard_role_with(shard, &TablesState::There) {
-                    shard_role.lost_ms.get_or_insert(shared.now_ms);
+                if let Some(role) = self.role_with(shard, &TablesState::There) {
+                    role.lost_ms.get_or_insert(shared.now_ms);
                     self.restless.insert(shard);
                 }
             }
             WorkerEvent::Granted { shard, lane, since } => {
-                self.handle_event(shared, shard, RoleEvent::Granted { lane, since });
+                self.on_event(shared, shard, RoleEvent::Granted { lane, since });
             }
             WorkerEvent::CameBack { peer, shard, epoch, state } => {
-                if let (Some(boot_id), Some(shard_role)) =
-                    (self.peers.met_boot(peer), self.shard_roles.get_mut(&shard))
+                if let (Some(boot_id), Some(role)) =
+                    (self.peers.met_boot(peer), self.roles.get_mut(&shard))
                 {
-                    shard_role.comeback.on_report(peer, PeerComeback { boot_id, epoch, state });
+                    role.comeback.on_report(peer, PeerComeback { boot_id, epoch, state });
                 }
             }
             WorkerEvent::Announced { shard, term } => {
-                self.handle_event(shared, shard, RoleEvent::Announced { term })
+                self.on_event(shared, shard, RoleEvent::Announced { term })
             }
         }
     }
 
-    fn shard_role_with(&mut self, shard: ShardId, tables: &TablesState) -> Option<&mut ShardRole> {
-        self.shard_roles.get_mut(&shard).filter(|shard_role| shard_role.tables == *tables)
+    fn role_with(&mut self, shard: ShardId, tables: &TablesState) -> Option<&mut ShardRole> {
+        self.roles.get_mut(&shard).filter(|role| role.tables == *tables)
     }
 
     fn tables_are_there(&mut self, shared: &mut RolesShared, shard: ShardId) {
-        let Some(shard_role) = self.shard_role_with(shard, &TablesState::Asked) else { return };
-        shard_role.tables = TablesState::There;
+        let Some(role) = self.role_with(shard, &TablesState::Asked) else { return };
+        role.tables = TablesState::There;
         self.introduce(shared, shard);
         self.entry_changed(shared, shard);
         self.renew(shared, shard);
@@ -292,27 +291,22 @@ impl WorkerRoles {
 
     /// Hands a new role what it has to know of its worker.
     fn introduce(&mut self, shared: &mut RolesShared, shard: ShardId) {
-        self.handle_event(shared, shard, RoleEvent::Ports(self.ports));
+        self.on_event(shared, shard, RoleEvent::Ports(self.ports));
     }
 
     /// Hands an event to the role of a shard whose tables are there, and applies what follows.
-    pub(super) fn handle_event(
-        &mut self,
-        shared: &mut RolesShared,
-        shard: ShardId,
-        event: RoleEvent,
-    ) {
-        let Some(shard_role) = self.shard_roles.get_mut(&shard) else { return };
-        if shard_role.tables != TablesState::There {
+    pub(super) fn on_event(&mut self, shared: &mut RolesShared, shard: ShardId, event: RoleEvent) {
+        let Some(role) = self.roles.get_mut(&shard) else { return };
+        if role.tables != TablesState::There {
             return;
         }
         let is_entry = matches!(event, RoleEvent::Entry(_));
-        let role = shard_role.role();
-        let former = shard_role.primary().filter(|_| is_entry).cloned();
+        let before = role.role();
+        let former = role.primary().filter(|_| is_entry).cloned();
         let others = Others::of(shared, &self.peers);
-        let has_changed = shard_role.take(shared.now_ms, event, others);
-        count_failover(&mut shared.counters, shard_role, role, former);
-        if shard_role.is_restless(shared.now_ms, &shared.options) {
+        let has_changed = role.take(shared.now_ms, event, others);
+        count_failover(&mut shared.counters, role, before, former);
+        if role.is_restless(shared.now_ms, &shared.options) {
             self.restless.insert(shard);
         } else {
             self.restless.remove(&shard);
@@ -322,20 +316,20 @@ impl WorkerRoles {
         }
     }
 
-    fn handle_event_in_all(&mut self, shared: &mut RolesShared, event: &RoleEvent) {
-        let shards: Vec<ShardId> = self.shard_roles.keys().copied().collect();
+    fn on_event_in_all(&mut self, shared: &mut RolesShared, event: &RoleEvent) {
+        let shards: Vec<ShardId> = self.roles.keys().copied().collect();
         for shard in shards {
-            self.handle_event(shared, shard, event.clone());
+            self.on_event(shared, shard, event.clone());
         }
     }
 
     /// Applies that a node has registered differently, or is not registered any more.
     pub(super) fn node_changed(&mut self, shared: &RolesShared, node: &NodeId) {
-        let is_there = |shard_role: &ShardRole| {
-            let mut members = shard_role.machine.entry().into_iter().flat_map(ShardEntry::members);
+        let is_there = |role: &ShardRole| {
+            let mut members = role.machine.entry().into_iter().flat_map(ShardEntry::members);
             members.any(|member| member.incarnation.worker.node == *node)
         };
-        let shards = self.shard_roles.iter().filter(|(_, shard_role)| is_there(shard_role));
+        let shards = self.roles.iter().filter(|(_, role)| is_there(role));
         for shard in shards.map(|(&shard, _)| shard).collect::<Vec<_>>() {
             self.renew(shared, shard);
         }
@@ -344,15 +338,15 @@ impl WorkerRoles {
     /// Applies that a peer is heard again or not any more: the roles of its shards are notified,
     /// and the copies that other members get may change.
     fn peer_changed(&mut self, shared: &mut RolesShared, peer: PeerId) {
-        let of_peer = |(&shard, shard_role): (&ShardId, &ShardRole)| {
-            shard_role.peers.binary_search(&peer).is_ok().then_some(shard)
+        let of_peer = |(&shard, role): (&ShardId, &ShardRole)| {
+            role.peers.binary_search(&peer).is_ok().then_some(shard)
         };
-        let shards: Vec<ShardId> = self.shard_roles.iter().filter_map(of_peer).collect();
+        let shards: Vec<ShardId> = self.roles.iter().filter_map(of_peer).collect();
         for shard in shards {
-            if let Some(shard_role) = self.shard_roles.get_mut(&shard) {
-                shard_role.stir(shared.now_ms);
+            if let Some(role) = self.roles.get_mut(&shard) {
+                role.stir(shared.now_ms);
             }
-            self.handle_event(shared, shard, RoleEvent::Tick);
+            self.on_event(shared, shard, RoleEvent::Tick);
             self.renew(shared, shard);
         }
     }
@@ -364,8 +358,12 @@ impl WorkerRoles {
         signs: PeerSigns,
     ) {
         self.look.at(shared.now_ms);
-        let changed =
-            self.peers.on_heartbeats(peer_index, signs, shared.now_ms, silence(&shared.options));
+        let changed = self.peers.on_heartbeats(
+            peer_index,
+            signs,
+            shared.now_ms,
+            Silence::of(&shared.options),
+        );
         if let Some(peer) = changed {
             self.peer_changed(shared, peer);
         }
@@ -373,10 +371,10 @@ impl WorkerRoles {
 
     pub(super) fn traffic(&mut self, shards: &[ShardId]) {
         for shard in shards {
-            if let Some(shard_role) = self.shard_roles.get_mut(shard)
-                && shard_role.counts_packets()
+            if let Some(role) = self.roles.get_mut(shard)
+                && role.counts_packets()
             {
-                shard_role.has_packets = true;
+                role.has_packets = true;
                 self.restless.insert(*shard);
             }
         }
@@ -390,7 +388,7 @@ impl WorkerRoles {
         };
         if ports != self.ports {
             self.ports = ports;
-            self.handle_event_in_all(shared, &RoleEvent::Ports(ports));
+            self.on_event_in_all(shared, &RoleEvent::Ports(ports));
         }
     }
 
@@ -403,7 +401,7 @@ impl WorkerRoles {
         shared.counters.hold_offs_total += 1;
         // The worker stalled itself, and may not have heard members that are well.
         let since_ms = shared.now_ms.saturating_sub(shared.options.gone_ms);
-        let shards = self.with_live_others(shared, self.shard_roles.keys().copied(), since_ms);
+        let shards = self.with_live_others(shared, self.roles.keys().copied(), since_ms);
         for &shard in &shards {
             self.held_off.insert(shard);
             self.renew(shared, shard);
@@ -423,9 +421,7 @@ impl WorkerRoles {
             heartbeat_ms.is_some_and(|heartbeat_ms| heartbeat_ms > since_ms)
         };
         let has_others = |shard: &ShardId| {
-            self.shard_roles
-                .get(shard)
-                .is_some_and(|shard_role| shard_role.others_synced().any(has_heartbeat))
+            self.roles.get(shard).is_some_and(|role| role.others_synced().any(has_heartbeat))
         };
         shards.filter(has_others).collect()
     }
@@ -455,16 +451,16 @@ impl WorkerRoles {
     }
 
     pub(super) fn tick(&mut self, shared: &mut RolesShared) {
-        for peer in self.peers.fallen_silent(shared.now_ms, silence(&shared.options)) {
+        for peer in self.peers.fallen_silent(shared.now_ms, Silence::of(&shared.options)) {
             self.peer_changed(shared, peer);
         }
         for shard in std::mem::take(&mut self.restless) {
-            let Some(shard_role) = self.shard_roles.get_mut(&shard) else { continue };
-            let event = shard_role.slot();
-            let is_lost = shard_role.is_stream_lost(shared.now_ms, &shared.options);
-            self.handle_event(shared, shard, event);
+            let Some(role) = self.roles.get_mut(&shard) else { continue };
+            let event = role.slot();
+            let is_lost = role.is_stream_lost(shared.now_ms, &shared.options);
+            self.on_event(shared, shard, event);
             if is_lost {
-                self.handle_event(shared, shard, RoleEvent::StreamLost);
+                self.on_event(shared, shard, RoleEvent::StreamLost);
             }
         }
         self.look_at_held_off(shared);
@@ -480,25 +476,16 @@ fn new_machine(me: &Incarnation, shared: &RolesShared) -> RoleMachine {
     RoleMachine::new(me.clone(), shared.options.role.clone())
 }
 
-fn silence(options: &RolesOptions) -> Silence {
-    Silence {
-        witness_ms: options.witness_ms,
-        heartbeat_ms: options.role.silence_ms,
-        near_ms: options.gone_ms,
-        cut_off_ms: options.cut_off_ms,
-    }
-}
-
 fn count_failover(
     counters: &mut RolesCounters,
-    shard_role: &ShardRole,
+    role: &ShardRole,
     before: Role,
     former: Option<Incarnation>,
 ) {
-    match (before, shard_role.role()) {
+    match (before, role.role()) {
         (Role::Synced, Role::Acting) => counters.failovers_silence_total += 1,
         (Role::Synced, Role::Primary) => {
-            let entry = shard_role.machine.entry();
+            let entry = role.machine.entry();
             let is_member = former
                 .is_some_and(|former| entry.is_some_and(|entry| entry.member(&former).is_some()));
             if is_member {

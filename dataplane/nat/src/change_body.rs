@@ -29,7 +29,7 @@ use crate::change::BODY_MAX;
 use crate::endpoint::{Endpoint, Protocol};
 use crate::journal::TrackedSegment;
 use crate::mapping::MappingKind;
-use crate::session_state::{SendingSide, SessionState};
+use crate::session_state::{SentBy, SessionState};
 
 const MAPPING: u8 = 1;
 const SESSION: u8 = 2;
@@ -176,8 +176,8 @@ impl<'a> BodyWriter<'a> {
         let mut fields = [0; SEGMENT_LEN];
         fields[..6].copy_from_slice(&endpoint_bytes(body.remote));
         fields[6] = match body.segment.sender {
-            SendingSide::Inside => FROM_INSIDE,
-            SendingSide::Remote => FROM_REMOTE,
+            SentBy::Inside => FROM_INSIDE,
+            SentBy::Remote => FROM_REMOTE,
         };
         fields[7] = body.segment.tcp_flags;
         self.part(SEGMENT, fields);
@@ -259,8 +259,8 @@ fn read_session(fields: &[u8; SESSION_LEN]) -> SessionBody {
 
 fn read_segment(fields: &[u8; SEGMENT_LEN]) -> Option<SegmentBody> {
     let sender = match fields[6] {
-        FROM_INSIDE => SendingSide::Inside,
-        FROM_REMOTE => SendingSide::Remote,
+        FROM_INSIDE => SentBy::Inside,
+        FROM_REMOTE => SentBy::Remote,
         _ => return None,
     };
     let segment = TrackedSegment { sender, tcp_flags: fields[7] };
@@ -339,11 +339,7 @@ mod tests {
                 segment: (flags & 256 != 0).then_some(SegmentBody {
                     remote: Endpoint::new(words[1], halves[3]),
                     segment: TrackedSegment {
-                        sender: if flags & 512 != 0 {
-                            SendingSide::Inside
-                        } else {
-                            SendingSide::Remote
-                        },
+                        sender: if flags & 512 != 0 { SentBy::Inside } else { SentBy::Remote },
                         tcp_flags: words[0] as u8,
                     },
                 }),

@@ -7,7 +7,7 @@ use crate::journal::MarkKind;
 use crate::mapping::{Mapping, MappingKind, Remote};
 use crate::nat::{Nat, Policy};
 use crate::packet::{Delivery, Inbound, Refusal};
-use crate::session_state::{SendingSide, SessionState};
+use crate::session_state::{SentBy, SessionState};
 use crate::tcp_state;
 
 impl Nat {
@@ -52,7 +52,7 @@ impl Nat {
         if self.is_held_first(id, packet.remote, now) {
             let first = &mut self.mappings.get_mut(id).first;
             if note_inbound(first, packet, &self.policy, now) {
-                self.note_mapping(MarkKind::segment(SendingSide::Remote, packet.tcp_flags), id);
+                self.note_mapping(MarkKind::segment(SentBy::Remote, packet.tcp_flags), id);
             }
             return Ok(delivery);
         }
@@ -71,10 +71,7 @@ impl Nat {
         if let Some(session) = self.live_session(id, packet.remote, now) {
             let remote = &mut self.sessions.get_mut(session).remote;
             if note_inbound(remote, packet, &self.policy, now) {
-                self.note_session(
-                    MarkKind::segment(SendingSide::Remote, packet.tcp_flags),
-                    session,
-                );
+                self.note_session(MarkKind::segment(SentBy::Remote, packet.tcp_flags), session);
             }
             return Ok(());
         }
@@ -97,13 +94,8 @@ impl Nat {
         if self.mappings.get(id).sessions_inbound >= self.policy.inbound_sessions_max {
             return Err(Refusal::InboundSessionsMax);
         }
-        let remote = Remote::opened(
-            packet.remote,
-            packet.protocol,
-            SendingSide::Remote,
-            packet.tcp_flags,
-            now,
-        );
+        let remote =
+            Remote::opened(packet.remote, packet.protocol, SentBy::Remote, packet.tcp_flags, now);
         self.open_session(id, remote, now)
     }
 }
@@ -139,7 +131,7 @@ impl Mapping {
 /// Returns the state after the packet, and whether it refreshes.
 #[inline(always)]
 fn seen_inbound(remote: &Remote, packet: &Inbound, policy: &Policy) -> (SessionState, bool) {
-    let state = remote.state.after(packet.protocol, SendingSide::Remote, packet.tcp_flags);
+    let state = remote.state.after(packet.protocol, SentBy::Remote, packet.tcp_flags);
     let refresh = match packet.protocol {
         Protocol::Tcp => state.is_joined_by_inside(),
         Protocol::Udp | Protocol::Icmp => policy.udp_inbound_refresh,

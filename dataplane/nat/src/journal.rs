@@ -21,7 +21,7 @@ use crate::lane::{LaneFault, lane_of};
 use crate::mapping::{Mapping, MappingKind, Remote};
 use crate::nat::Nat;
 use crate::session::FurtherSession;
-use crate::session_state::SendingSide;
+use crate::session_state::SentBy;
 
 /// Marks that can wait. A poll that makes more than a ring full of them is a flood, not a burst.
 pub(crate) const MARKS_MAX: usize = 65_536;
@@ -46,7 +46,7 @@ pub(crate) enum MarkKind {
 
 impl MarkKind {
     #[inline]
-    pub(crate) fn segment(sender: SendingSide, tcp_flags: u8) -> Self {
+    pub(crate) fn segment(sender: SentBy, tcp_flags: u8) -> Self {
         Self::Segment(TrackedSegment { sender, tcp_flags })
     }
 }
@@ -54,7 +54,7 @@ impl MarkKind {
 /// The part of a segment that TCP tracking uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TrackedSegment {
-    pub(crate) sender: SendingSide,
+    pub(crate) sender: SentBy,
     pub(crate) tcp_flags: u8,
 }
 

@@ -17,7 +17,7 @@
 use weir_flow::{Record, RecordId};
 
 use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
-use crate::session_state::{SendingSide, SessionState};
+use crate::session_state::{SentBy, SessionState};
 use crate::timeouts::Timeouts;
 
 /// State of a mapping record.
@@ -57,7 +57,7 @@ impl Remote {
     pub(crate) fn opened(
         remote: Endpoint,
         protocol: Protocol,
-        sender: SendingSide,
+        sender: SentBy,
         tcp_flags: u8,
         now: Tick,
     ) -> Self {

@@ -12,7 +12,7 @@ use crate::packet::{Outbound, Refusal};
 use crate::port_block::BlockId;
 use crate::port_choice::PortLease;
 use crate::session_log::SessionLog;
-use crate::session_state::{SendingSide, SessionState};
+use crate::session_state::{SentBy, SessionState};
 use crate::subscriber::Subscriber;
 use crate::tcp_state;
 
@@ -80,7 +80,7 @@ impl Nat {
         let public = mapping.public();
         let is_held = self.is_held_first(id, packet.remote, now);
         if is_held && note_outbound(&mut self.mappings.get_mut(id).first, packet, now) {
-            mark = Some(MarkKind::segment(SendingSide::Inside, packet.tcp_flags));
+            mark = Some(MarkKind::segment(SentBy::Inside, packet.tcp_flags));
         }
         if let Some(mark) = mark {
             self.note_mapping(mark, id);
@@ -119,21 +119,13 @@ impl Nat {
     ) -> Result<(), Refusal> {
         if let Some(session) = self.live_session(id, packet.remote, now) {
             if note_outbound(&mut self.sessions.get_mut(session).remote, packet, now) {
-                self.note_session(
-                    MarkKind::segment(SendingSide::Inside, packet.tcp_flags),
-                    session,
-                );
+                self.note_session(MarkKind::segment(SentBy::Inside, packet.tcp_flags), session);
             }
             return Ok(());
         }
         self.check_opening(packet.protocol, packet.tcp_flags)?;
-        let remote = Remote::opened(
-            packet.remote,
-            packet.protocol,
-            SendingSide::Inside,
-            packet.tcp_flags,
-            now,
-        );
+        let remote =
+            Remote::opened(packet.remote, packet.protocol, SentBy::Inside, packet.tcp_flags, now);
         self.open_session(id, remote, now)
     }
 
@@ -148,15 +140,15 @@ impl Nat {
     }
 
     /// Checks whether there is room for one more further session of this subscriber.
-    pub(crate) fn check_room(&self, subscriber: u32, opener: SendingSide) -> Result<(), Refusal> {
+    pub(crate) fn check_room(&self, subscriber: u32, opener: SentBy) -> Result<(), Refusal> {
         if self.flows >= self.policy.flows_max {
             return Err(Refusal::TableFull);
         }
         self.check_share(subscriber)?;
         let most = match opener {
-            SendingSide::Inside => self.policy.sessions_per_subscriber,
+            SentBy::Inside => self.policy.sessions_per_subscriber,
             // Sessions that remotes open leave the home its half.
-            SendingSide::Remote => self.policy.sessions_per_subscriber / 2,
+            SentBy::Remote => self.policy.sessions_per_subscriber / 2,
         };
         if self.subscribers.get(subscriber).sessions >= most {
             return Err(Refusal::SessionsPerSubscriber);
@@ -470,7 +462,7 @@ impl Mapping {
 fn seen_outbound(remote: &Remote, packet: &Outbound) -> (SessionState, bool) {
     let refresh =
         packet.protocol != Protocol::Tcp || remote.state.is_refreshed_by(packet.tcp_flags);
-    (remote.state.after(packet.protocol, SendingSide::Inside, packet.tcp_flags), refresh)
+    (remote.state.after(packet.protocol, SentBy::Inside, packet.tcp_flags), refresh)
 }
 
 /// Notes an outbound packet. Returns whether replicas must know of it: only of a change of TCP
@@ -493,7 +485,7 @@ fn fill(mapping: &mut Mapping, packet: &Outbound, public: Endpoint, now: Tick) {
     mapping.protocol = packet.protocol;
     mapping.kind = MappingKind::Live;
     mapping.first =
-        Remote::opened(packet.remote, packet.protocol, SendingSide::Inside, packet.tcp_flags, now);
+        Remote::opened(packet.remote, packet.protocol, SentBy::Inside, packet.tcp_flags, now);
     mapping.created = now;
     if let Some(key) = packet.home.gre_key {
         mapping.gre_key = key;

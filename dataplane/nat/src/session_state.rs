@@ -8,7 +8,7 @@ use crate::endpoint::Protocol;
 
 /// The side that sent the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SendingSide {
+pub(crate) enum SentBy {
     Inside,
     Remote,
 }
@@ -47,21 +47,21 @@ impl SessionState {
     }
 
     /// Returns the state of a session that this packet opens.
-    pub(crate) fn opened(protocol: Protocol, sender: SendingSide, tcp_flags: u8) -> Self {
+    pub(crate) fn opened(protocol: Protocol, sender: SentBy, tcp_flags: u8) -> Self {
         let accounting = match sender {
-            SendingSide::Inside => 0,
-            SendingSide::Remote => Self::OPENED_BY_REMOTE,
+            SentBy::Inside => 0,
+            SentBy::Remote => Self::OPENED_BY_REMOTE,
         };
         Self(accounting).after(protocol, sender, tcp_flags)
     }
 
     /// Returns the state after a packet of `sender`.
     #[inline]
-    pub(crate) fn after(self, protocol: Protocol, sender: SendingSide, tcp_flags: u8) -> Self {
+    pub(crate) fn after(self, protocol: Protocol, sender: SentBy, tcp_flags: u8) -> Self {
         match (protocol, sender) {
             (Protocol::Tcp, _) => self.after_segment(sender, tcp_flags),
-            (_, SendingSide::Inside) => Self(self.0 | Self::SEEN_INSIDE),
-            (_, SendingSide::Remote) => Self(self.0 | Self::SEEN_REMOTE),
+            (_, SentBy::Inside) => Self(self.0 | Self::SEEN_INSIDE),
+            (_, SentBy::Remote) => Self(self.0 | Self::SEEN_REMOTE),
         }
     }
 

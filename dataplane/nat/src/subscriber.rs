@@ -252,16 +252,11 @@ impl Subscribers {
     ///
     /// # Errors
     /// [`Refusal::SubscribersMax`]
-    pub(crate) fn create(
-        &mut self,
-        home: &Home,
-        paired_address: u32,
-        now: Tick,
-    ) -> Result<u32, Refusal> {
+    pub(crate) fn create(&mut self, home: &Home, paired: u32, now: Tick) -> Result<u32, Refusal> {
         if self.is_shard_full(home.shard) {
             return Err(Refusal::SubscribersMax);
         }
-        self.create_copy(home, paired_address, now)
+        self.create_copy(home, paired, now)
     }
 
     /// As [`create`](Self::create), for a home that another worker has admitted. Homes that it
@@ -272,7 +267,7 @@ impl Subscribers {
     pub(crate) fn create_copy(
         &mut self,
         home: &Home,
-        paired_address: u32,
+        paired: u32,
         now: Tick,
     ) -> Result<u32, Refusal> {
         if self.of(home.shard).is_out_of_slots() || self.free_head == NONE {
@@ -285,7 +280,7 @@ impl Subscribers {
         *subscriber = Subscriber {
             outer: home.outer,
             gre_key: home.gre_key.unwrap_or(0),
-            paired_address,
+            paired_address: paired,
             shard: home.shard,
             tokens: self.new_flows_burst,
             refilled: now,

@@ -24,7 +24,7 @@
 //! with the next segment of the remote that goes on with the connection. What the inside sends
 //! comes through its own tunnel and is believed.
 
-use crate::session_state::{SendingSide, SessionPhase, SessionState};
+use crate::session_state::{SentBy, SessionPhase, SessionState};
 
 pub(crate) const FIN: u8 = 0x01;
 pub(crate) const SYN: u8 = 0x02;
@@ -76,10 +76,10 @@ const REMOTE: SideBits = SideBits {
 };
 
 impl SessionState {
-    pub(crate) fn after_segment(self, sender: SendingSide, tcp_flags: u8) -> Self {
+    pub(crate) fn after_segment(self, sender: SentBy, tcp_flags: u8) -> Self {
         let side = match sender {
-            SendingSide::Inside => &INSIDE,
-            SendingSide::Remote => &REMOTE,
+            SentBy::Inside => &INSIDE,
+            SentBy::Remote => &REMOTE,
         };
         if tcp_flags & RST != 0 {
             return Self(self.0 | side.rst);
@@ -115,10 +115,10 @@ impl SessionState {
     /// RFC 5382 REQ-2 covers port reuse in TIME_WAIT (RFC 1122 section 4.2.2.13). A SYN of the
     /// inside after its own FIN can only be a new connection; one of the remote counts only when
     /// nothing is left to protect.
-    fn may_reopen(self, sender: SendingSide) -> bool {
+    fn may_reopen(self, sender: SentBy) -> bool {
         match sender {
-            SendingSide::Inside => self.has_any(ANY_RST | FIN_INSIDE),
-            SendingSide::Remote => self.has(BOTH_FIN) || self.is_reset_credibly(),
+            SentBy::Inside => self.has_any(ANY_RST | FIN_INSIDE),
+            SentBy::Remote => self.has(BOTH_FIN) || self.is_reset_credibly(),
         }
     }
 
@@ -182,14 +182,14 @@ impl SessionState {
 mod tests {
     use super::*;
     use crate::endpoint::Protocol;
-    use SendingSide::{Inside, Remote};
+    use SentBy::{Inside, Remote};
 
     const SYN_ACK: u8 = SYN | ACK;
     const FIN_ACK: u8 = FIN | ACK;
     const RST_ACK: u8 = RST | ACK;
 
     /// Plays segments and returns the phase after each.
-    fn play(segments: &[(SendingSide, u8)]) -> Vec<&'static str> {
+    fn play(segments: &[(SentBy, u8)]) -> Vec<&'static str> {
         let mut state = SessionState::NONE;
         segments
             .iter()
@@ -200,9 +200,9 @@ mod tests {
             .collect()
     }
 
-    const HANDSHAKE: [(SendingSide, u8); 3] = [(Inside, SYN), (Remote, SYN_ACK), (Inside, ACK)];
+    const HANDSHAKE: [(SentBy, u8); 3] = [(Inside, SYN), (Remote, SYN_ACK), (Inside, ACK)];
 
-    fn after_handshake(segments: &[(SendingSide, u8)]) -> Vec<&'static str> {
+    fn after_handshake(segments: &[(SentBy, u8)]) -> Vec<&'static str> {
         let all: Vec<_> = HANDSHAKE.into_iter().chain(segments.iter().copied()).collect();
         play(&all).split_off(HANDSHAKE.len() - 1)
     }
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn c8_only_two_fins_without_rst_are_a_clean_close() {
-        let end = |segments: &[(SendingSide, u8)]| {
+        let end = |segments: &[(SentBy, u8)]| {
             HANDSHAKE
                 .iter()
                 .chain(segments)

@@ -49,7 +49,7 @@ pub(crate) struct Tenancy {
 
 /// A time for which the logs do not show whether a home held the block.
 #[derive(Clone, Debug)]
-pub(crate) struct DoubtfulTime {
+pub(crate) struct LogDoubt {
     /// `None`: without a beginning.
     pub(crate) from_ms: Option<u64>,
     /// `None`: without an end.
@@ -66,7 +66,7 @@ pub(crate) struct DoubtfulTime {
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
     pub(crate) tenancies: Vec<Tenancy>,
-    pub(crate) doubts: Vec<DoubtfulTime>,
+    pub(crate) doubts: Vec<LogDoubt>,
     /// The end of the time that is known.
     pub(crate) end_ms: Option<u64>,
 }
@@ -84,7 +84,7 @@ enum Trust {
 }
 
 #[derive(Clone, Debug)]
-enum TimelineState {
+enum Holding {
     Free,
     /// Held by the home of this tenancy.
     Held(usize),
@@ -101,7 +101,7 @@ struct Open {
     held: Option<usize>,
     trust: Trust,
     /// The part that has not ended; earlier parts have other reasons.
-    part: DoubtfulTime,
+    part: LogDoubt,
 }
 
 /// A home that has the block when a doubt ends.
@@ -131,7 +131,7 @@ pub(crate) fn play(
     is_subject: impl Fn(&AssignedBlock) -> bool,
 ) -> Timeline {
     let is_known = !lineages.is_empty();
-    let part = DoubtfulTime {
+    let part = LogDoubt {
         from_ms: None,
         until_ms: None,
         reason: if is_known { Reason::BeforeLogs } else { Reason::LaneMissing },
@@ -139,7 +139,7 @@ pub(crate) fn play(
         is_outside: is_known,
     };
     let open = Open { first: 0, since_ms: None, held: None, trust: Trust::Proof, part };
-    let (out, state) = (Timeline::default(), TimelineState::Unknown(open));
+    let (out, state) = (Timeline::default(), Holding::Unknown(open));
     let mut player = Player { out, state, confirmed_ms: 0, clock_error_ms, is_subject };
     let mut before: Option<&LoggedLineage<'_>> = None;
     for lineage in lineages {
@@ -155,7 +155,7 @@ pub(crate) fn play(
 
 struct Player<F> {
     out: Timeline,
-    state: TimelineState,
+    state: Holding,
     /// The last time at which the state was certain.
     confirmed_ms: u64,
     clock_error_ms: u64,
@@ -203,7 +203,7 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
     /// Continues the lane with another owner, or with the same one after it gave it away; no block
     /// was assigned meanwhile.
     fn hand_over(&mut self, at_ms: u64, next: &LoggedLineage<'_>) {
-        if matches!(self.state, TimelineState::Held(_)) {
+        if matches!(self.state, Holding::Held(_)) {
             self.doubt(at_ms, Reason::NotListed, Trust::Clean, Some(next.name()));
         }
     }
@@ -244,10 +244,10 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
 
     /// Ends every block that a standalone node had assigned, then or earlier.
     fn end_all(&mut self, at_ms: u64, end: TenancyEnd) {
-        match std::mem::replace(&mut self.state, TimelineState::Free) {
-            TimelineState::Free => {}
-            TimelineState::Held(tenancy) => self.end(tenancy, at_ms, end),
-            TimelineState::Unknown(open) => {
+        match std::mem::replace(&mut self.state, Holding::Free) {
+            Holding::Free => {}
+            Holding::Held(tenancy) => self.end(tenancy, at_ms, end),
+            Holding::Unknown(open) => {
                 self.close_part(open.part, at_ms);
                 self.may_last(open.held, at_ms);
             }
@@ -287,7 +287,7 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
         let is_subject = &self.is_subject;
         let statements: Vec<&Statement> =
             statements.iter().filter(|statement| is_subject(&statement.block)).collect();
-        if matches!(self.state, TimelineState::Unknown(_)) {
+        if matches!(self.state, Holding::Unknown(_)) {
             let listings = within(&lineage.owner.listings, run, |listing| listing.at);
             self.look_up(run, listings, statements.first().copied(), lineage);
         }
@@ -319,13 +319,14 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
 
     fn take(&mut self, statement: &Statement, lineage: &LoggedLineage<'_>) {
         let (at_ms, block) = (statement.at.time_ms, statement.block);
-        let is_held = matches!(&self.state, TimelineState::Held(it) if self.out.tenancies[*it].block == block);
+        let is_held =
+            matches!(&self.state, Holding::Held(it) if self.out.tenancies[*it].block == block);
         match (&self.state, statement.kind) {
-            (TimelineState::Free, StatementKind::Allocated) => {}
-            (TimelineState::Held(tenancy), StatementKind::Allocated) if !is_held => {
+            (Holding::Free, StatementKind::Allocated) => {}
+            (Holding::Held(tenancy), StatementKind::Allocated) if !is_held => {
                 // The record of its release is missing: it was over by then.
                 let tenancy = *tenancy;
-                self.out.doubts.push(DoubtfulTime {
+                self.out.doubts.push(LogDoubt {
                     from_ms: Some(self.confirmed_ms),
                     until_ms: Some(at_ms),
                     reason: Reason::Contradiction,
@@ -333,7 +334,7 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
                     is_outside: false,
                 });
                 self.end(tenancy, at_ms, TenancyEnd::GivenToAnother);
-                self.state = TimelineState::Free;
+                self.state = Holding::Free;
             }
             _ if is_held => {}
             _ => {
@@ -345,18 +346,18 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
             }
         }
         match (&self.state, statement.kind) {
-            (TimelineState::Free, StatementKind::Allocated) => {
+            (Holding::Free, StatementKind::Allocated) => {
                 self.begin(statement, at_ms, Begin::Allocated)
             }
-            (TimelineState::Held(tenancy), StatementKind::Released) => {
+            (Holding::Held(tenancy), StatementKind::Released) => {
                 let tenancy = *tenancy;
                 self.joined(tenancy, lineage);
                 self.end(tenancy, at_ms, TenancyEnd::Released);
-                self.state = TimelineState::Free;
+                self.state = Holding::Free;
             }
             _ => {}
         }
-        if let TimelineState::Held(tenancy) = self.state {
+        if let Holding::Held(tenancy) = self.state {
             self.joined(tenancy, lineage);
         }
         self.confirmed_ms = at_ms;
@@ -365,28 +366,27 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
     /// Begins a doubt: from `at_ms` on, records may be missing.
     fn doubt(&mut self, at_ms: u64, reason: Reason, trust: Trust, owner: Option<(LifeId, u64)>) {
         let part =
-            DoubtfulTime { from_ms: Some(at_ms), until_ms: None, reason, owner, is_outside: false };
+            LogDoubt { from_ms: Some(at_ms), until_ms: None, reason, owner, is_outside: false };
         let first = self.out.doubts.len();
-        let held = match std::mem::replace(&mut self.state, TimelineState::Free) {
-            TimelineState::Free => None,
-            TimelineState::Held(tenancy) => {
+        let held = match std::mem::replace(&mut self.state, Holding::Free) {
+            Holding::Free => None,
+            Holding::Held(tenancy) => {
                 self.end(tenancy, at_ms, TenancyEnd::Unknown);
                 Some(tenancy)
             }
-            TimelineState::Unknown(open) => {
+            Holding::Unknown(open) => {
                 self.close_part(open.part.clone(), at_ms);
-                self.state = TimelineState::Unknown(Open { trust: Trust::Proof, part, ..open });
+                self.state = Holding::Unknown(Open { trust: Trust::Proof, part, ..open });
                 return;
             }
         };
-        self.state =
-            TimelineState::Unknown(Open { first, since_ms: Some(at_ms), held, trust, part });
+        self.state = Holding::Unknown(Open { first, since_ms: Some(at_ms), held, trust, part });
     }
 
     /// Ends a doubt: the block is free, or held, at `at_ms`.
     fn resolve(&mut self, at_ms: u64, found: Option<FoundHome>, lineage: &LoggedLineage<'_>) {
-        let open = match std::mem::replace(&mut self.state, TimelineState::Free) {
-            TimelineState::Unknown(open) => open,
+        let open = match std::mem::replace(&mut self.state, Holding::Free) {
+            Holding::Unknown(open) => open,
             known => return self.state = known,
         };
         self.close_part(open.part.clone(), at_ms);
@@ -410,11 +410,10 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
                 self.out.doubts.truncate(open.first);
                 let tenancy_of = &mut self.out.tenancies[tenancy];
                 (tenancy_of.end_ms, tenancy_of.end) = (None, TenancyEnd::Open);
-                self.state = TimelineState::Held(tenancy);
+                self.state = Holding::Held(tenancy);
             }
             None => {
-                let is_later =
-                    |doubt: &DoubtfulTime| doubt.from_ms.is_some_and(|from| from > begin_ms);
+                let is_later = |doubt: &LogDoubt| doubt.from_ms.is_some_and(|from| from > begin_ms);
                 while self.out.doubts.len() > open.first + 1
                     && self.out.doubts.last().is_some_and(is_later)
                 {
@@ -429,7 +428,7 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
                 self.begin(&found.statement, begin_ms, begin);
             }
         }
-        if let TimelineState::Held(tenancy) = self.state {
+        if let Holding::Held(tenancy) = self.state {
             self.joined(tenancy, lineage);
         }
     }
@@ -444,12 +443,12 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
         }
     }
 
-    fn close_part(&mut self, part: DoubtfulTime, at_ms: u64) {
-        self.out.doubts.push(DoubtfulTime { until_ms: Some(at_ms), ..part });
+    fn close_part(&mut self, part: LogDoubt, at_ms: u64) {
+        self.out.doubts.push(LogDoubt { until_ms: Some(at_ms), ..part });
     }
 
     fn begin(&mut self, statement: &Statement, begin_ms: u64, begin: Begin) {
-        self.state = TimelineState::Held(self.out.tenancies.len());
+        self.state = Holding::Held(self.out.tenancies.len());
         self.out.tenancies.push(Tenancy {
             shard: statement.shard,
             block: statement.block,
@@ -494,22 +493,16 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
         }
         let owner = last.map(LoggedLineage::name);
         match (&self.state, from_ms) {
-            (TimelineState::Unknown(open), Some(from_ms)) => {
+            (Holding::Unknown(open), Some(from_ms)) => {
                 let (part, held) = (open.part.clone(), open.held);
                 self.close_part(part, from_ms);
                 self.may_last(held, u64::MAX);
             }
-            (TimelineState::Unknown(open), None) => self.out.doubts.push(open.part.clone()),
+            (Holding::Unknown(open), None) => self.out.doubts.push(open.part.clone()),
             _ => {}
         }
         if from_ms.is_some() {
-            self.out.doubts.push(DoubtfulTime {
-                from_ms,
-                until_ms: None,
-                reason,
-                owner,
-                is_outside,
-            });
+            self.out.doubts.push(LogDoubt { from_ms, until_ms: None, reason, owner, is_outside });
         }
         self.out.end_ms = from_ms;
         self.out

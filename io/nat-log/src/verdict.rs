@@ -9,7 +9,7 @@ use crate::line::system_time;
 use crate::lineage::{LineageKind, LoggedLineage};
 use crate::mentions::{BlockPorts, Mentioned, Mentions, System, ports};
 use crate::search::{About, LogQuestion};
-use crate::timeline::{DoubtfulTime, Tenancy, Timeline, play};
+use crate::timeline::{LogDoubt, Tenancy, Timeline, play};
 
 pub(crate) struct Court<'a> {
     pub(crate) question: &'a LogQuestion,
@@ -196,7 +196,7 @@ impl Court<'_> {
         }
     }
 
-    fn missing(&self, doubt: &DoubtfulTime, (shard, lane): LaneId) -> Missing {
+    fn missing(&self, doubt: &LogDoubt, (shard, lane): LaneId) -> Missing {
         let (mut from_ms, mut until_ms) = (doubt.from_ms, doubt.until_ms);
         // Differing clocks may have put the end before the beginning.
         if until_ms.is_some_and(|until_ms| from_ms.is_some_and(|from_ms| until_ms < from_ms)) {
@@ -245,7 +245,7 @@ impl Interval {
         }
     }
 
-    fn meets(self, doubt: &DoubtfulTime) -> bool {
+    fn meets(self, doubt: &LogDoubt) -> bool {
         match (doubt.from_ms, doubt.until_ms) {
             (Some(from_ms), None) if self.is_end => from_ms < self.from_ms,
             // A log is complete up to its last mark.

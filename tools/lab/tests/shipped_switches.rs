@@ -524,24 +524,19 @@ fn cable(
     Ok(())
 }
 
-fn start_switch(
-    lab: &Lab,
-    kind: SwitchKind,
-    side: RouteSide,
-    namespace: Namespace,
-) -> Result<Switch> {
+fn start_switch(lab: &Lab, kind: SwitchKind, side: RouteSide, netns: Namespace) -> Result<Switch> {
     let (name, side) = (format!("switch-{}", short_name(side)), short_name(side));
     let bird = match kind {
         SwitchKind::Bird => {
             let config = packaged(&format!("switch/bird-{side}.conf"))?;
-            Some(Bird::start(lab, &namespace, &name, &config)?)
+            Some(Bird::start(lab, &netns, &name, &config)?)
         }
         SwitchKind::Frr => {
-            frr::start(lab, &namespace, &name, &packaged(&format!("switch/frr-{side}.conf"))?)?;
+            frr::start(lab, &netns, &name, &packaged(&format!("switch/frr-{side}.conf"))?)?;
             None
         }
     };
-    Ok(Switch { namespace, bird })
+    Ok(Switch { namespace: netns, bird })
 }
 
 /// Returns the shipped file, which is edge1's; for another node with that node's addresses.

@@ -16,7 +16,7 @@ use weir_map::map::{Doubt, Rebased, Stand, Witness, needs_rebase, rebase};
 use weir_map::{BootId, Incarnation, NodeId, ShardEntry, ShardId};
 
 use super::event::{NodeDoubts, NodeReport};
-use super::job::{Job, pending_event};
+use super::job::{Job, event};
 use super::journal::PendingEvent;
 use super::lives::worker_views;
 use super::log_lines::DecisionLine;
@@ -180,7 +180,7 @@ impl Controller {
         if !doubts.is_empty() {
             why = format!("{why}; ordered, although {doubts}");
         }
-        let mut pending = pending_event(DecisionLine::Followed, &what, &why);
+        let mut pending = event(DecisionLine::Followed, &what, &why);
         pending.shard = Some(shard);
         (swaps, Some(pending))
     }

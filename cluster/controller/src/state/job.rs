@@ -112,7 +112,7 @@ impl Controller {
                 let swap = self.put(Key::Meta, &Meta { format: FORMAT, cluster_id });
                 Some((
                     vec![swap],
-                    Some(pending_event(
+                    Some(event(
                         DecisionLine::Ordered,
                         "the cluster begins",
                         "it had no identity yet",
@@ -126,10 +126,7 @@ impl Controller {
                 let freeze = Some(FreezeOrder { order, why: why.into(), is_total: true });
                 let control = Control { freeze, ..self.view.control().unwrap_or_default() };
                 let swap = self.put(Key::Control, &control);
-                Some((
-                    vec![swap],
-                    Some(pending_event(DecisionLine::Frozen, "everything is frozen", why)),
-                ))
+                Some((vec![swap], Some(event(DecisionLine::Frozen, "everything is frozen", why))))
             }
             Job::Rebase { shard, entry, doubts } => Some(self.rebase_swaps(*shard, entry, doubts)),
             Job::DropFence(node) => self.drop_fence(node),
@@ -138,10 +135,7 @@ impl Controller {
                 let order = control.rebalance.take()?;
                 let swap = self.put(Key::Control, &control);
                 let why = format!("asked for by {}, and nothing is left to do", order.by);
-                Some((
-                    vec![swap],
-                    Some(pending_event(DecisionLine::Ordered, "the map is balanced", &why)),
-                ))
+                Some((vec![swap], Some(event(DecisionLine::Ordered, "the map is balanced", &why))))
             }
             Job::EndRebase => {
                 let mut control = self.view.control()?;
@@ -150,18 +144,14 @@ impl Controller {
                 let why = format!("asked for by {}", order.by);
                 Some((
                     vec![swap],
-                    Some(pending_event(
-                        DecisionLine::Ordered,
-                        "nothing is left to go on by order",
-                        &why,
-                    )),
+                    Some(event(DecisionLine::Ordered, "nothing is left to go on by order", &why)),
                 ))
             }
             Job::Retire(shard) => {
                 let key = Key::Shard(*shard);
                 let expected = Some(self.view.revision(&key)?);
                 let swap = Swap { key, expected, change: SwapChange::Delete };
-                let mut pending = pending_event(
+                let mut pending = event(
                     DecisionLine::Retired,
                     "the shard is retired",
                     "not desired, and told to",
@@ -248,7 +238,7 @@ impl Controller {
         let (shards, replicas) = (desired.shards.len(), desired.cluster.replicas);
         let what = format!("a cluster file is taken: shards: {shards}, replicas: {replicas}");
         let why = desired.applied.as_ref().map(|applied| format!("applied by {}", applied.by));
-        Some(pending_event(
+        Some(event(
             DecisionLine::Ordered,
             &what,
             &why.unwrap_or_else(|| "it was written by hand".to_owned()),
@@ -261,7 +251,7 @@ impl Controller {
         let intent = Intent { fence: None, ..self.view.intent(node)?.clone() };
         let change =
             if intent.is_empty() { SwapChange::Delete } else { SwapChange::Put(json(&intent)) };
-        let mut pending = pending_event(
+        let mut pending = event(
             DecisionLine::Ordered,
             "the fence is done",
             "no shard names what has ended any more",
@@ -294,7 +284,7 @@ fn add(all: &mut Vec<Swap>, swaps: Vec<Swap>) {
     }
 }
 
-pub(super) fn pending_event(line: DecisionLine, what: &str, why: &str) -> PendingEvent {
+pub(super) fn event(line: DecisionLine, what: &str, why: &str) -> PendingEvent {
     let (what, why) = (what.to_owned(), why.to_owned());
     PendingEvent { node: None, shard: None, what, why, is_move: false, line }
 }
