@@ -28,7 +28,7 @@ use weir_nat_log::{BlockLog, BlockLogSender, NodeLife};
 use crate::admin::{AdminSocket, ClaimError, HttpNumbers, MetricsServer, StartServer};
 use crate::block_events::BlockEventLog;
 use crate::clock::Clock;
-use crate::cluster::{HAND_OVER_MAX, JoiningNode, Membership, WorkerPart};
+use crate::cluster::{HAND_OVER_MAX, JoiningNode, Membership, ThreadMember};
 use crate::collectors::Collectors;
 use crate::control::{Signals, control};
 use crate::engine_config::{ClusterRoom, all_public, engine_config, random, shards_of};
@@ -201,8 +201,8 @@ fn start_and_control(
     let mut threads = Vec::new();
     for worker in 0..config.workers.len() {
         let log = BlockEventLog::new(senders.next(), exporters.next(), worker);
-        let part = joining.as_mut().map(|joining| joining.worker_part(worker)).transpose()?;
-        let (thread, ports, handle) = start.worker(worker, log, part)?;
+        let member = joining.as_mut().map(|joining| joining.thread_member(worker)).transpose()?;
+        let (thread, ports, handle) = start.worker(worker, log, member)?;
         threads.push((thread, ports));
         handles.push(handle);
     }
@@ -377,7 +377,7 @@ impl WorkerStart<'_> {
         &self,
         worker: usize,
         block_log: Option<BlockEventLog>,
-        part: Option<WorkerPart>,
+        member: Option<ThreadMember>,
     ) -> Result<(WorkerThread, WorkerPorts, WorkerHandle), Failure> {
         let config = &self.config.workers[worker];
         let room = self.rooms.get(worker);
@@ -388,7 +388,7 @@ impl WorkerStart<'_> {
             MbufPool::new(&name, size.buffers, size.data_room, socket).map_err(dpdk_failure)?;
         let engine = engine_config(self.config, worker, room)
             .map_err(|error| Failure::Engine { worker, reason: error.to_string() })?;
-        let parts = WorkerThreadInputs {
+        let inputs = WorkerThreadInputs {
             worker,
             core: config.core,
             shards_max: engine.nat.shards_max(),
@@ -399,10 +399,10 @@ impl WorkerStart<'_> {
             clock: self.clock,
             poll: self.config.node.poll,
             is_stopping: Arc::clone(&self.is_stopping),
-            part: part.map(Box::new),
+            member: member.map(Box::new),
             commit: room.and_then(|room| room.commit),
         };
-        let thread = WorkerThread::spawn(parts, self.ended.clone())?;
+        let thread = WorkerThread::spawn(inputs, self.ended.clone())?;
         let access = ports::attach(self.eal, worker, config, Side::Access, &pool)?;
         let internet = ports::attach(self.eal, worker, config, Side::Internet, &pool)?;
         let ports = WorkerPorts {

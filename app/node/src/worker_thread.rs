@@ -23,7 +23,7 @@ use weir_wire::ethernet::Mac;
 
 use crate::block_events::BlockEventLog;
 use crate::clock::Clock;
-use crate::cluster::WorkerPart;
+use crate::cluster::ThreadMember;
 use crate::dpdk_ports::{DpdkPorts, PortQueues};
 use crate::failure::Failure;
 use crate::memory::TableMemory;
@@ -47,7 +47,7 @@ pub(crate) struct WorkerThreadInputs {
     pub clock: Clock,
     pub poll: Poll,
     pub is_stopping: Arc<AtomicBool>,
-    pub part: Option<Box<WorkerPart>>,
+    pub member: Option<Box<ThreadMember>>,
     /// Limits of packets that wait for copies.
     pub commit: Option<CommitLimits>,
     /// Shards that its stats have room for.
@@ -82,7 +82,7 @@ pub(crate) struct WorkerThread {
     is_stopping: Arc<AtomicBool>,
 }
 
-/// Channels that the thread needs besides its parts.
+/// Channels that the thread needs besides its inputs.
 struct Wiring {
     mailbox: Mailbox,
     built: Sender<Result<Arc<WorkerStats>, Failure>>,
@@ -96,17 +96,17 @@ impl WorkerThread {
     /// # Errors
     /// When the thread cannot be started or pinned, or the tables cannot be built.
     pub(crate) fn spawn(
-        parts: WorkerThreadInputs,
+        inputs: WorkerThreadInputs,
         ended: UnboundedSender<Ended>,
     ) -> Result<Self, Failure> {
-        let (worker, is_stopping) = (parts.worker, Arc::clone(&parts.is_stopping));
+        let (worker, is_stopping) = (inputs.worker, Arc::clone(&inputs.is_stopping));
         let (requester, mailbox) = mailbox();
         let (built, built_out) = channel();
         let (go_in, go) = channel();
         let wiring = Wiring { mailbox, built, go, ended };
         let thread = std::thread::Builder::new()
             .name(format!("weir-worker-{worker}"))
-            .spawn(move || thread_main(parts, wiring))
+            .spawn(move || thread_main(inputs, wiring))
             .map_err(|error| Failure::Thread { worker, reason: error.to_string() })?;
         match built_out.recv() {
             Ok(Ok(stats)) => {
@@ -142,9 +142,9 @@ impl Drop for WorkerThread {
     }
 }
 
-fn thread_main(parts: WorkerThreadInputs, wiring: Wiring) {
+fn thread_main(inputs: WorkerThreadInputs, wiring: Wiring) {
     let ended = wiring.ended.clone();
-    report_panic(parts.worker, &ended, || build_and_run(parts, wiring));
+    report_panic(inputs.worker, &ended, || build_and_run(inputs, wiring));
 }
 
 /// Runs a worker from start to end; reports its panic to the node.
@@ -155,12 +155,12 @@ fn report_panic(worker: usize, ended: &UnboundedSender<Ended>, life: impl FnOnce
     }
 }
 
-fn build_and_run(parts: WorkerThreadInputs, wiring: Wiring) {
+fn build_and_run(inputs: WorkerThreadInputs, wiring: Wiring) {
     let Wiring { mailbox, built, go, ended: _ended } = wiring;
-    let worker = parts.worker;
+    let worker = inputs.worker;
     let thread_failure =
         |error: weir_dpdk::Error| Failure::Thread { worker, reason: error.to_string() };
-    let registered = pin_current_thread(parts.core).and_then(|()| register_worker_thread());
+    let registered = pin_current_thread(inputs.core).and_then(|()| register_worker_thread());
     let _registration = match registered.map_err(thread_failure) {
         Ok(registration) => registration,
         Err(failure) => {
@@ -168,48 +168,48 @@ fn build_and_run(parts: WorkerThreadInputs, wiring: Wiring) {
             return;
         }
     };
-    let mut engine = match Engine::new(parts.engine) {
+    let mut engine = match Engine::new(inputs.engine) {
         Ok(engine) => engine,
         Err(error) => {
             send(&built, Err(engine_failure(worker, &error)));
             return;
         }
     };
-    engine.set_all_public(parts.all_public);
-    if parts.part.is_some() {
+    engine.set_all_public(inputs.all_public);
+    if inputs.member.is_some() {
         engine.watch_gateways();
     }
-    if let Some(limits) = parts.commit {
+    if let Some(limits) = inputs.commit {
         engine.hold_uncommitted(limits);
     }
-    log_tables(worker, parts.core, &engine);
-    let stats = Arc::new(WorkerStats::new(engine.counters(), parts.shards_max, tsc_hz()));
+    log_tables(worker, inputs.core, &engine);
+    let stats = Arc::new(WorkerStats::new(engine.counters(), inputs.shards_max, tsc_hz()));
     let mut publisher = Publisher::default();
     publisher.publish_all(&engine, &stats);
-    stats.seen_ms.set(u64::try_from(parts.clock.now().as_millis()).unwrap_or(u64::MAX));
+    stats.seen_ms.set(u64::try_from(inputs.clock.now().as_millis()).unwrap_or(u64::MAX));
     send(&built, Ok(Arc::clone(&stats)));
     let Ok(ports) = go.recv() else { return };
     for (side, mac) in Side::ALL.into_iter().zip(ports.macs) {
         engine.set_mac(side, mac);
     }
-    if let Some(part) = &parts.part {
-        part.link.begin();
+    if let Some(member) = &inputs.member {
+        member.link.begin();
     }
     WorkerLoop {
-        core: weir_worker::Worker::new(engine, parts.part),
+        core: weir_worker::Worker::new(engine, inputs.member),
         ports: DpdkPorts {
-            pool: parts.pool,
+            pool: inputs.pool,
             access: ports.access,
             internet: ports.internet,
             stats,
             request_server: RequestServer::new(mailbox),
-            clock: parts.clock,
+            clock: inputs.clock,
             has_ticked: false,
         },
         publisher,
-        block_log: parts.block_log,
-        poll: parts.poll,
-        is_stopping: parts.is_stopping,
+        block_log: inputs.block_log,
+        poll: inputs.poll,
+        is_stopping: inputs.is_stopping,
     }
     .run()
 }

@@ -61,7 +61,7 @@ fn apply(args: &Args) -> anyhow::Result<ExitCode> {
     let file = args.file.display().to_string();
     let text =
         std::fs::read_to_string(&args.file).map_err(|error| anyhow::anyhow!("{file}: {error}"))?;
-    let (wish, warnings) = match weir_config::parse_cluster(&text, &file) {
+    let (desired, warnings) = match weir_config::parse_cluster(&text, &file) {
         Ok(parsed) => parsed,
         Err(errors) => {
             errors.iter().for_each(|error| eprintln!("error: {error}"));
@@ -69,10 +69,10 @@ fn apply(args: &Args) -> anyhow::Result<ExitCode> {
         }
     };
     warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
-    let cluster = wish.cluster.name.clone();
+    let cluster = desired.cluster.name.clone();
     args.etcd.operate_on(Some(&cluster), async |operator| -> anyhow::Result<ExitCode> {
-        let comparison = operator.compare(wish.clone()).await?;
-        print_comparison(&wish, &comparison)?;
+        let comparison = operator.compare(desired.clone()).await?;
+        print_comparison(&desired, &comparison)?;
         if args.dry_run || comparison.is_same() {
             return Ok(verdict(&comparison));
         }
@@ -99,11 +99,11 @@ fn verdict(comparison: &Comparison) -> ExitCode {
     }
 }
 
-fn print_comparison(wish: &Desired, comparison: &Comparison) -> io::Result<()> {
+fn print_comparison(desired: &Desired, comparison: &Comparison) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let (name, shards) = (&wish.cluster.name, wish.shards.len());
+    let (name, shards) = (&desired.cluster.name, desired.shards.len());
     if comparison.is_first() {
-        let replicas = wish.cluster.replicas;
+        let replicas = desired.cluster.replicas;
         return writeln!(out, "cluster {name} is new: shards: {shards}, replicas: {replicas}");
     }
     if comparison.is_same() {

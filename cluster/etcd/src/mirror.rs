@@ -27,7 +27,7 @@ use crate::revision::{HistoryPosition, Revision};
 
 /// A command of a mirror to its link.
 #[derive(Clone, Debug)]
-enum Wish {
+enum LinkCommand {
     /// Make a request for this job.
     Ask(MirrorJob, EtcdRequest),
     /// Send a request that has no answer.
@@ -53,7 +53,7 @@ pub struct MirrorClient {
     opening: Option<MirrorJob>,
     /// The open watch, and the generation of its connection.
     watch: Option<(RequestId, u64)>,
-    wishes: VecDeque<Wish>,
+    commands: VecDeque<LinkCommand>,
     events: VecDeque<MirrorEvent>,
 }
 
@@ -86,7 +86,7 @@ impl MirrorClient {
             listing: None,
             opening: None,
             watch: None,
-            wishes: VecDeque::new(),
+            commands: VecDeque::new(),
             events: VecDeque::new(),
         }
     }
@@ -106,11 +106,11 @@ impl MirrorClient {
 
     /// Passes the pending commands to the link; `tag` identifies a job of this mirror there.
     pub fn ask<T>(&mut self, link: &mut EtcdLink<T>, now: Instant, tag: impl Fn(MirrorJob) -> T) {
-        for wish in self.wishes.drain(..) {
-            match wish {
-                Wish::Ask(job, request) => link.ask(now, tag(job), request),
-                Wish::Send(request) => link.send(request),
-                Wish::Distrust(generation) => link.distrust(generation),
+        for command in self.commands.drain(..) {
+            match command {
+                LinkCommand::Ask(job, request) => link.ask(now, tag(job), request),
+                LinkCommand::Send(request) => link.send(request),
+                LinkCommand::Distrust(generation) => link.distrust(generation),
             }
         }
     }
@@ -168,15 +168,16 @@ impl MirrorClient {
                 self.opening = Some(job);
                 let from = Revision(after.0 + 1);
                 let request = EtcdRequest::Watch { prefix: self.prefix.clone(), from };
-                self.wishes.push_back(Wish::Ask(job, request));
+                self.commands.push_back(LinkCommand::Ask(job, request));
             }
             MirrorAction::RequestProgress => {
                 let progress =
-                    self.watch.map(|(watch, _)| Wish::Send(EtcdRequest::Progress(watch)));
-                self.wishes.extend(progress);
+                    self.watch.map(|(watch, _)| LinkCommand::Send(EtcdRequest::Progress(watch)));
+                self.commands.extend(progress);
             }
             MirrorAction::Distrust => {
-                self.wishes.extend(self.watch.map(|(_, generation)| Wish::Distrust(generation)));
+                self.commands
+                    .extend(self.watch.map(|(_, generation)| LinkCommand::Distrust(generation)));
             }
             MirrorAction::Close => {
                 self.drop_watch();
@@ -191,12 +192,13 @@ impl MirrorClient {
     }
 
     fn drop_watch(&mut self) {
-        let cancel = self.watch.take().map(|(watch, _)| Wish::Send(EtcdRequest::Cancel(watch)));
-        self.wishes.extend(cancel);
+        let cancel =
+            self.watch.take().map(|(watch, _)| LinkCommand::Send(EtcdRequest::Cancel(watch)));
+        self.commands.extend(cancel);
     }
 
     fn ask_page(&mut self, job: MirrorJob, listing: KeyListing) {
-        self.wishes.push_back(Wish::Ask(job, listing.request()));
+        self.commands.push_back(LinkCommand::Ask(job, listing.request()));
         self.listing = Some((job, listing));
     }
 
@@ -208,7 +210,7 @@ impl MirrorClient {
         }
         let Some((_, mut listing)) = self.listing.take_if(|(of, _)| *of == job) else {
             if let Ok(Got::Opened { watch, .. }) = got {
-                self.wishes.push_back(Wish::Send(EtcdRequest::Cancel(watch)));
+                self.commands.push_back(LinkCommand::Send(EtcdRequest::Cancel(watch)));
             }
             return;
         };

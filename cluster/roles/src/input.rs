@@ -59,7 +59,7 @@ pub struct RolesOptions {
     pub idle_peer_ms: u64,
     /// A worker without room for a shard is asked again after this long.
     pub room_retry_ms: u64,
-    /// A change that was not taken is offered again after this long; doubled each time.
+    /// A change that was not taken is tried again after this long; doubled each time.
     pub pause_ms: u64,
     pub pause_max_ms: u64,
 }

@@ -13,7 +13,7 @@
 //!
 //! - Commands go to the workers' replication (`next_order`), routes to the guard, changes to the
 //!   store, and the report to the controller.
-//! - Everything is a level: commands are differences to the last ones sent, a change is offered
+//! - Everything is a level: commands are differences to the last ones sent, a change is tried
 //!   again until the entry is another one, routes are a numbered list. So anything late or lost is
 //!   repaired by what comes next.
 //! - A role begins when the worker has made room for its tables, and the room is given back when
@@ -40,10 +40,10 @@
 mod comeback;
 mod directory;
 mod duties;
+mod entry_write;
 mod hold_off;
 mod input;
 mod lost;
-mod offer;
 mod output;
 mod peers;
 pub mod role;
@@ -249,14 +249,14 @@ impl Roles {
     /// True if an entry that is not held is of the past, or of another history.
     fn is_refused(&self, shard: ShardId, entry: &ShardEntry) -> bool {
         let known = self.known_epochs.get(&shard).copied().unwrap_or_default();
-        let offered = entry.epoch();
+        let stored = entry.epoch();
         // A node that holds no entry may obey those of either history. An entry that was rebased
         // above everything seen here continues the history that this node knows.
         let is_ours = entry.rebased().is_some_and(|rebased| rebased > known);
         let is_held = self.shared.entries.contains_key(&shard);
         let is_doubted = self.entry_gone.contains(&shard) || self.set_back.contains_key(&shard);
-        let is_in_doubt = !is_ours && is_held && (offered == known || is_doubted);
-        offered < known || is_in_doubt
+        let is_in_doubt = !is_ours && is_held && (stored == known || is_doubted);
+        stored < known || is_in_doubt
     }
 
     fn entry(&mut self, shard: ShardId, entry: ShardEntry) {
@@ -267,19 +267,19 @@ impl Roles {
             self.entry_gone.remove(&shard);
             return;
         }
-        let offered = entry.epoch();
+        let stored = entry.epoch();
         if self.is_refused(shard, &entry) {
             let was_gone = self.entry_gone.contains(&shard);
             self.shared.counters.entries_refused_total += 1;
             if self.was_restored || was_gone || held.is_none() {
                 let known = self.known_epochs.get(&shard).copied().unwrap_or_default();
-                self.set_back.insert(shard, SetBack { known, offered: Some(offered) });
+                self.set_back.insert(shard, SetBack { known, stored: Some(stored) });
             }
             return;
         }
         self.set_back.remove(&shard);
         self.entry_gone.remove(&shard);
-        self.know(shard, Some(offered));
+        self.know(shard, Some(stored));
         self.shared.entries.insert(shard, entry);
         self.each_worker(|worker, shared| worker.entry_changed(shared, shard));
     }
@@ -359,7 +359,7 @@ impl Roles {
         self.set_fresh(true);
         for shard in std::mem::take(&mut self.unconfirmed) {
             let known = self.known_epochs.get(&shard).copied().unwrap_or_default();
-            self.set_back.insert(shard, SetBack { known, offered: None });
+            self.set_back.insert(shard, SetBack { known, stored: None });
         }
         for node in std::mem::take(&mut self.unconfirmed_nodes) {
             self.node(&node, None);
@@ -377,7 +377,7 @@ impl Roles {
 
     /// A write of the shard's entry has ended. While the roles thread stalls only the newest answer
     /// is kept, so one answer ends the wait of every worker of this node that has a write out. A
-    /// write that is still under way and is offered again fails its comparison of revisions.
+    /// write that is still under way and is tried again fails its comparison of revisions.
     fn written(&mut self, shard: ShardId, is_done: bool) {
         let Self { workers, shared, .. } = self;
         let mut is_any = false;

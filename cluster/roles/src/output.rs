@@ -93,7 +93,7 @@ pub struct SetBack {
     /// The newest epoch that was seen here.
     pub known: Epoch,
     /// The epoch that the store has. None: it has no entry.
-    pub offered: Option<Epoch>,
+    pub stored: Option<Epoch>,
 }
 
 impl fmt::Display for Trouble {
@@ -101,11 +101,11 @@ impl fmt::Display for Trouble {
         match self {
             Self::NotDesired => f.write_str("the cluster's file has no such shard"),
             Self::NoRoom(why) => write!(f, "the worker has no room for it: {why}"),
-            Self::SetBack(SetBack { known, offered: Some(offered) }) => write!(
+            Self::SetBack(SetBack { known, stored: Some(stored) }) => write!(
                 f,
-                "the store was set back to epoch {offered}, but {known} was seen here: no entry of it is obeyed"
+                "the store was set back to epoch {stored}, but {known} was seen here: no entry of it is obeyed"
             ),
-            Self::SetBack(SetBack { known, offered: None }) => {
+            Self::SetBack(SetBack { known, stored: None }) => {
                 write!(
                     f,
                     "the store was set back and has no entry, but epoch {known} was seen here"

@@ -7,8 +7,8 @@ use weir_map::{Incarnation, MemberState, ShardEntry};
 
 use super::comeback::ShardComebacks;
 use super::duties::Others;
+use super::entry_write::EntryWrite;
 use super::input::{DesiredShard, RolesOptions};
-use super::offer::Offer;
 use super::output::AtStake;
 use weir_ids::PeerId;
 use weir_replication::command::ShardDuties;
@@ -52,7 +52,7 @@ pub(super) struct ShardRole {
     pub(super) route: Option<RouteState>,
     /// Number of the routes since which the metric is as it is.
     pub(super) route_number: u64,
-    pub(super) offer: Offer,
+    pub(super) entry_write: EntryWrite,
     pub(super) comeback: ShardComebacks,
     /// Whether the role is over: nothing begins before its tables are gone.
     pub(super) is_over: bool,
@@ -80,7 +80,7 @@ impl ShardRole {
             peers: Vec::new(),
             route: None,
             route_number: 0,
-            offer: Offer::default(),
+            entry_write: EntryWrite::default(),
             comeback: ShardComebacks::default(),
             is_over: false,
             since_ms: now_ms,

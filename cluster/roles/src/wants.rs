@@ -52,16 +52,20 @@ impl WorkerRoles {
             role.ordered = Some(duties);
         }
         if role.machine.duties().write.is_some() {
-            self.wishing.insert(shard);
+            self.changing.insert(shard);
         } else {
-            self.wishing.remove(&shard);
+            self.changing.remove(&shard);
         }
         if !is_route_out && matches!(role.role(), Role::Primary | Role::None) {
             self.unannounced.insert(shard);
         } else {
             self.unannounced.remove(&shard);
         }
-        if role.role() == Role::None && !role.is_member() && is_route_out && !role.offer.is_out() {
+        if role.role() == Role::None
+            && !role.is_member()
+            && is_route_out
+            && !role.entry_write.is_out()
+        {
             let is_written = role.ordered.as_ref().is_some_and(|ordered| !ordered.lanes.is_empty());
             assert!(!is_written, "shard {shard}: no lane of tables to be removed is written");
             role.tables = TablesState::Going;
@@ -84,7 +88,7 @@ impl WorkerRoles {
         changes: &mut Vec<EntryChange>,
         max: usize,
     ) {
-        for &shard in self.wishing.iter().filter(|shard| !in_doubt.contains_key(shard)) {
+        for &shard in self.changing.iter().filter(|shard| !in_doubt.contains_key(shard)) {
             if changes.len() >= max {
                 return;
             }
@@ -101,7 +105,7 @@ impl WorkerRoles {
             if matches!(wanted, Transition::Synced(_)) && role.lost_ms.is_some() {
                 continue;
             }
-            if role.offer.take(shared.now_ms, at, wanted, &shared.options) {
+            if role.entry_write.take(shared.now_ms, at, wanted, &shared.options) {
                 changes.push(EntryChange { shard, at, transition: wanted.clone() });
                 shared.counters.changes_total += 1;
             }
@@ -110,10 +114,10 @@ impl WorkerRoles {
 
     /// Ends the wait for a change that this worker had wanted. Returns false if it had wanted none.
     pub(super) fn written(&mut self, shared: &RolesShared, shard: ShardId) -> bool {
-        let Some(role) = self.roles.get_mut(&shard).filter(|role| role.offer.is_out()) else {
+        let Some(role) = self.roles.get_mut(&shard).filter(|role| role.entry_write.is_out()) else {
             return false;
         };
-        role.offer.answered(shared.now_ms, &shared.options);
+        role.entry_write.answered(shared.now_ms, &shared.options);
         self.renew(shared, shard);
         true
     }
@@ -139,7 +143,7 @@ impl WorkerRoles {
                 _ => false,
             }
         };
-        let is_idle = self.wishing.is_empty() && self.routes_out == self.routes_number;
+        let is_idle = self.changing.is_empty() && self.routes_out == self.routes_number;
         is_idle && self.roles.values().all(is_at_rest)
     }
 }

@@ -78,7 +78,7 @@ pub(super) struct WorkerRoles {
     /// Shards whose role has no tables.
     homeless: BTreeSet<ShardId>,
     /// Shards whose role wants to change the entry.
-    pub(super) wishing: BTreeSet<ShardId>,
+    pub(super) changing: BTreeSet<ShardId>,
     /// Shards whose role waits until its routes are out.
     pub(super) unannounced: BTreeSet<ShardId>,
     pub(super) hold_off: HoldOff,
@@ -105,7 +105,7 @@ impl WorkerRoles {
             routes_out: 0,
             restless: BTreeSet::new(),
             homeless: BTreeSet::new(),
-            wishing: BTreeSet::new(),
+            changing: BTreeSet::new(),
             unannounced: BTreeSet::new(),
             hold_off: HoldOff::default(),
             held_off: BTreeSet::new(),
@@ -195,7 +195,7 @@ impl WorkerRoles {
         self.roles.remove(&shard);
         self.held_off.remove(&shard);
         for set in
-            [&mut self.restless, &mut self.homeless, &mut self.wishing, &mut self.unannounced]
+            [&mut self.restless, &mut self.homeless, &mut self.changing, &mut self.unannounced]
         {
             set.remove(&shard);
         }

@@ -27,7 +27,7 @@ use super::guard_thread::start_guard;
 use super::inbox::{InboxReceiver, InboxSender, inbox};
 use super::life_file::LifeFile;
 use super::map_file::{MapFile, load};
-use super::worker_part::{WorkerLink, WorkerPart, worker_part};
+use super::thread_member::{ThreadMember, WorkerLink, thread_member};
 use crate::cores::keep_to;
 use crate::engine_config::{ClusterRoom, random};
 use crate::failure::Failure;
@@ -171,7 +171,7 @@ impl JoiningNode {
     ///
     /// # Errors
     /// When the system has no randomness.
-    pub(crate) fn worker_part(&mut self, worker: usize) -> Result<WorkerPart, Failure> {
+    pub(crate) fn thread_member(&mut self, worker: usize) -> Result<ThreadMember, Failure> {
         let config = &self.member.workers[worker];
         let shards_max = self.desired.shard_room(config);
         let mut secret = [0; 32];
@@ -207,10 +207,10 @@ impl JoiningNode {
             });
         }
         let heartbeat = Heartbeat::new(Arc::clone(&self.words), worker as WorkerIndex);
-        let (part, link) =
-            worker_part(worker, replication, heartbeat, self.messages.add_worker(), shards_max);
+        let (member, link) =
+            thread_member(worker, replication, heartbeat, self.messages.add_worker(), shards_max);
         self.links.push(link);
-        Ok(part)
+        Ok(member)
     }
 
     /// Returns the configuration of a standalone node without a shard: shards are added later, one

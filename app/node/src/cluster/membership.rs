@@ -125,7 +125,7 @@ impl JoiningNode {
         let recorder = recording.map(|path| record_to(path, &start)).transpose()?;
         let map_path = self.map_file.path().to_owned();
         let (handed_over, is_handed_over) = watch::channel(false);
-        let parts = roles_thread::RolesThreadInputs {
+        let inputs = roles_thread::RolesThreadInputs {
             start,
             inbox: self.messages,
             links: std::mem::take(&mut self.links),
@@ -141,7 +141,7 @@ impl JoiningNode {
         };
         let thread = thread::Builder::new()
             .name("weir-roles".into())
-            .spawn(move || roles_thread::run(parts))
+            .spawn(move || roles_thread::run(inputs))
             .map_err(Failure::Control)?;
         let shutdown_notice = NodeShutdownNotice {
             etcd,

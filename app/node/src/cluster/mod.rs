@@ -25,10 +25,10 @@ mod member_snapshot;
 mod membership;
 mod roles_thread;
 mod show;
-mod worker_part;
+mod thread_member;
 
 pub(crate) use join::JoiningNode;
 pub(crate) use member_snapshot::MemberSnapshot;
 pub(crate) use membership::Membership;
+pub(crate) use thread_member::{ThreadLink, ThreadMember};
 pub(crate) use weir_node_core::HAND_OVER_MAX;
-pub(crate) use worker_part::{ThreadLink, WorkerPart};

@@ -30,7 +30,7 @@ use super::inbox::{Inbox, InboxReceiver};
 use super::key_state::KeyState;
 use super::map_file::MapFile;
 use super::member_snapshot::MemberSnapshot;
-use super::worker_part::WorkerLink;
+use super::thread_member::WorkerLink;
 use crate::node::{Node, ShardHandle};
 use crate::turns::Thread;
 
@@ -41,7 +41,7 @@ const MESSAGES_MAX: usize = 4096;
 /// Time between two updates of the published status.
 const SHOW_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The parts that the thread begins with.
+/// The inputs that the thread begins with.
 pub(super) struct RolesThreadInputs {
     pub start: CoreStart,
     pub inbox: InboxReceiver,
@@ -88,21 +88,21 @@ pub(super) struct RolesThread {
 }
 
 /// Runs until the core has ended, with the map on disk.
-pub(super) fn run(parts: RolesThreadInputs) {
-    let workers = parts.links.len();
+pub(super) fn run(inputs: RolesThreadInputs) {
+    let workers = inputs.links.len();
     let mut thread = RolesThread {
-        core: Core::new(Duration::ZERO, parts.start),
-        inbox: parts.inbox,
-        links: parts.links,
-        node: parts.node,
-        etcd: parts.etcd,
-        guard: parts.guard,
-        words: parts.words,
-        map_file: parts.map_file,
-        snapshot: parts.snapshot,
-        keys: parts.keys,
-        handed_over: parts.handed_over,
-        recorder: parts.recorder,
+        core: Core::new(Duration::ZERO, inputs.start),
+        inbox: inputs.inbox,
+        links: inputs.links,
+        node: inputs.node,
+        etcd: inputs.etcd,
+        guard: inputs.guard,
+        words: inputs.words,
+        map_file: inputs.map_file,
+        snapshot: inputs.snapshot,
+        keys: inputs.keys,
+        handed_over: inputs.handed_over,
+        recorder: inputs.recorder,
         began: Instant::now(),
         shard_indexes: BTreeMap::new(),
         busy_slots: BTreeMap::new(),

@@ -185,7 +185,7 @@ impl World {
         let mut is_busy = false;
         for index in 0..self.shards.len() {
             while let Some(entry) = &self.shards[index].entry {
-                let Some(transition) = self.wish(entry) else { break };
+                let Some(transition) = self.wanted_transition(entry) else { break };
                 let next = entry.after(entry.epoch(), &transition).expect("the transition fits");
                 self.shards[index].entry = Some(next);
                 is_busy = true;
@@ -194,7 +194,7 @@ impl World {
         is_busy
     }
 
-    fn wish(&self, entry: &ShardEntry) -> Option<Transition> {
+    fn wanted_transition(&self, entry: &ShardEntry) -> Option<Transition> {
         let member_at = |slot| &entry.at_slot(slot).expect("the slot has a member").incarnation;
         for (index, lane) in entry.lanes().iter().enumerate() {
             let takes = |moving: &Move| {

@@ -554,5 +554,5 @@ fn one_answer_for_the_writes_of_two_workers_leaves_neither_waiting() {
     synced_copy(&mut roles, &entry, 1);
     roles.on(1_010, RolesInput::Written { shard: SHARD, is_done: false });
     roles.on(2_000, RolesInput::Tick);
-    assert_eq!(roles.take_changes(9).len(), 1, "the second worker's change is offered again");
+    assert_eq!(roles.take_changes(9).len(), 1, "the second worker's change is tried again");
 }

@@ -8,8 +8,8 @@ fn a_store_that_was_set_back_is_not_obeyed() {
     hand.on(RolesInput::Fresh);
     hand.on(RolesInput::Restored);
     hand.entry(&copying());
-    let (known, offered) = (pair().epoch(), Some(copying().epoch()));
-    assert_eq!(hand.trouble(), Some(Trouble::SetBack(SetBack { known, offered })));
+    let (known, stored) = (pair().epoch(), Some(copying().epoch()));
+    assert_eq!(hand.trouble(), Some(Trouble::SetBack(SetBack { known, stored })));
     assert_eq!(hand.roles.counters().entries_refused_total, 1);
     // The entries that follow from there are another history, however far it goes.
     let entry = after(&copying(), Transition::OutOfSync(us()));
@@ -70,7 +70,7 @@ fn a_store_that_has_lost_entries_is_reported() {
     hand.on(RolesInput::Restored);
     hand.on(RolesInput::Fresh);
     let known = pair().epoch();
-    assert_eq!(hand.trouble(), Some(Trouble::SetBack(SetBack { known, offered: None })));
+    assert_eq!(hand.trouble(), Some(Trouble::SetBack(SetBack { known, stored: None })));
     assert_eq!(hand.role(), Role::Synced);
 }
 
@@ -94,7 +94,7 @@ fn epochs_are_known_over_a_restart() {
     let mut again = Hand::with(RolesOptions::default(), &[(SHARD, epoch)]);
     again.entry(&copying());
     assert_eq!(again.roles.statuses().count(), 0);
-    let set_back = SetBack { known: epoch, offered: Some(copying().epoch()) };
+    let set_back = SetBack { known: epoch, stored: Some(copying().epoch()) };
     assert_eq!(again.roles.set_back().collect::<Vec<_>>(), [(SHARD, set_back)]);
     again.entry(&pair());
     assert_eq!(again.role(), Role::OutOfSync, "it has no copy");

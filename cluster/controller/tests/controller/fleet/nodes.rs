@@ -118,7 +118,7 @@ impl World {
                 continue;
             }
             let epoch = entry.epoch();
-            while let Some(transition) = self.wish(&entry) {
+            while let Some(transition) = self.wanted_transition(&entry) {
                 entry = entry.after(entry.epoch(), &transition).expect("the entry permits it");
             }
             if entry.epoch() != epoch {
@@ -129,7 +129,7 @@ impl World {
         is_busy
     }
 
-    fn wish(&self, entry: &ShardEntry) -> Option<Transition> {
+    fn wanted_transition(&self, entry: &ShardEntry) -> Option<Transition> {
         let member_at = |slot| &entry.at_slot(slot).expect("the slot has a member").incarnation;
         for (index, lane) in entry.lanes().iter().enumerate() {
             let Some(moving) = lane.moving else { continue };

@@ -143,14 +143,15 @@ impl Bench {
         let Ok((_, found)) = self.wait(store.list(KeyRange::Shards)) else { return };
         for (key, held) in found {
             let entry = ShardEntry::from_json(&held.value).unwrap();
-            let Some(wish) = self.wish(&entry) else { continue };
-            let next = entry.after(entry.epoch(), &wish).unwrap().to_json().into_bytes();
+            let Some(wanted_transition) = self.wanted_transition(&entry) else { continue };
+            let next =
+                entry.after(entry.epoch(), &wanted_transition).unwrap().to_json().into_bytes();
             // If another writer was faster, the next turn tries again.
             self.wait(store.put(key, Some(held.mod_revision), next));
         }
     }
 
-    fn wish(&self, entry: &ShardEntry) -> Option<Transition> {
+    fn wanted_transition(&self, entry: &ShardEntry) -> Option<Transition> {
         let member_at = |slot| &entry.at_slot(slot).unwrap().incarnation;
         for (index, lane) in entry.lanes().iter().enumerate() {
             let Some(moving) = lane.moving else { continue };

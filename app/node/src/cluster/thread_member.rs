@@ -78,7 +78,7 @@ impl WorkerSigns {
 }
 
 /// The cluster side of a worker, with its link.
-pub(crate) type WorkerPart = ClusterMember<ThreadLink>;
+pub(crate) type ThreadMember = ClusterMember<ThreadLink>;
 
 /// The end of the link in the worker's thread.
 #[derive(Debug)]
@@ -103,13 +103,13 @@ pub(super) struct WorkerLink {
 }
 
 /// Creates both ends of a worker's link. `shards_max`: shards that the worker has room for.
-pub(super) fn worker_part(
+pub(super) fn thread_member(
     worker: usize,
     replication: Replication,
     heartbeat: Heartbeat,
     inbox: WorkerSender,
     shards_max: usize,
-) -> (WorkerPart, WorkerLink) {
+) -> (ThreadMember, WorkerLink) {
     // Commands are differences, so none may be left out; their number follows the changes of the
     // map.
     let (orders_in, commands) = channel();
