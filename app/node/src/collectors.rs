@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir_config::{CollectorFormat, CollectorSettings, NodeSettings as NodeConfig, TlsSettings};
+use weir_config::{CollectorFormat, CollectorSettings, NodeSettings, TlsSettings};
 use weir_nat_log_export::{
     CollectorCounters, CollectorOptions, EventSender, ExportError, ExportHandle, ExportOptions,
     Exporter, Format, SpoolOptions, SyslogOptions, TemplatesRepeat, TlsOptions,
@@ -43,7 +43,7 @@ impl Collectors {
     /// # Errors
     /// When a collector cannot be served; the error names it and the cause.
     pub(crate) fn start(
-        node: &NodeConfig,
+        node: &NodeSettings,
         workers: usize,
     ) -> Result<(Self, Vec<EventSender>), ExportError> {
         if node.collectors.is_empty() {

@@ -16,10 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use weir_config::{
-    Config, Diagnostic, HugePagesSetting, MemberFile, NodeSettings as NodeConfig,
-    WorkerSettings as WorkerConfig,
-};
+use weir_config::{Config, Diagnostic, HugePagesSetting, MemberFile, NodeSettings, WorkerSettings};
 use weir_dpdk::{Eal, EalConfig, Error as DpdkError, MbufPool, socket_of_core};
 use weir_engine::Side;
 use weir_nat::AddressRanges;
@@ -50,14 +47,14 @@ enum LoadedFile<'a> {
 }
 
 impl LoadedFile<'_> {
-    fn node(&self) -> &NodeConfig {
+    fn node(&self) -> &NodeSettings {
         match self {
             Self::Single(config) => &config.node,
             Self::Member(member) => &member.node,
         }
     }
 
-    fn workers(&self) -> &[WorkerConfig] {
+    fn workers(&self) -> &[WorkerSettings] {
         match self {
             Self::Single(config) => &config.workers,
             Self::Member(member) => &member.workers,
@@ -145,7 +142,7 @@ impl Drop for FlushAtEnd {
 }
 
 /// Returns the cores for threads that begin before the cores are checked.
-fn expected_control_cores(node: &NodeConfig, workers: &[WorkerConfig]) -> Vec<usize> {
+fn expected_control_cores(node: &NodeSettings, workers: &[WorkerSettings]) -> Vec<usize> {
     let workers: Vec<usize> = workers.iter().map(|worker| worker.core).collect();
     let online = cores::online().unwrap_or_default();
     cores::control(node.control_cores.as_deref(), &online, &workers)
@@ -259,7 +256,7 @@ fn start_and_control(
 }
 
 /// Checks that every core exists; returns those of the control threads.
-fn check_cores(node: &NodeConfig, workers: &[WorkerConfig]) -> Result<Vec<usize>, Failure> {
+fn check_cores(node: &NodeSettings, workers: &[WorkerSettings]) -> Result<Vec<usize>, Failure> {
     let online = cores::online().map_err(Failure::Control)?;
     let listed = || online.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let workers: Vec<usize> = workers.iter().map(|worker| worker.core).collect();
@@ -275,14 +272,14 @@ fn check_cores(node: &NodeConfig, workers: &[WorkerConfig]) -> Result<Vec<usize>
     }
 }
 
-fn claim_socket(node: &NodeConfig) -> Result<AdminSocket, Failure> {
+fn claim_socket(node: &NodeSettings) -> Result<AdminSocket, Failure> {
     AdminSocket::claim(&node.admin_socket, node.admin_group.as_deref())
         .map_err(|error| socket_failure(node, &error))
 }
 
 /// Lets both listeners answer from then on, while the node starts.
 fn serve_start(
-    node: &NodeConfig,
+    node: &NodeSettings,
     progress: &StartProgress,
     http: &Arc<HttpNumbers>,
     socket: &AdminSocket,
@@ -296,7 +293,7 @@ fn serve_start(
         .map_err(Failure::Control)
 }
 
-fn socket_failure(node: &NodeConfig, error: &ClaimError) -> Failure {
+fn socket_failure(node: &NodeSettings, error: &ClaimError) -> Failure {
     let path = node.admin_socket.clone();
     match error {
         ClaimError::AlreadyRunning => Failure::AlreadyRunning(path),
@@ -304,7 +301,7 @@ fn socket_failure(node: &NodeConfig, error: &ClaimError) -> Failure {
     }
 }
 
-fn bind_metrics(node: &NodeConfig) -> Result<Option<MetricsServer>, Failure> {
+fn bind_metrics(node: &NodeSettings) -> Result<Option<MetricsServer>, Failure> {
     let bind = |address| {
         MetricsServer::bind(address).map_err(|reason| Failure::Metrics { address, reason })
     };

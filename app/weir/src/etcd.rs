@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use weir_config::{ConfigFile, MembershipSettings};
 use weir_controller::operate::Operator;
-use weir_etcd::{Cause, ClientOptions, EtcdCluster, Key, Password, Store, TlsFiles, User};
+use weir_etcd::{Cause, EtcdCluster, EtcdOptions, Key, Password, Store, TlsFiles, User};
 
 /// Number of tries to connect to a member that answers.
 const MEMBER_TRIES: usize = 4;
@@ -61,7 +61,7 @@ impl EtcdArgs {
         let file = self.config.as_deref().map(membership).transpose()?;
         let name = self.name(known, file.as_ref())?;
         let endpoints = self.endpoints(file.as_ref())?;
-        let mut options = ClientOptions::new(name.parse()?, endpoints, random()? as u64);
+        let mut options = EtcdOptions::new(name.parse()?, endpoints, random()? as u64);
         options.tls = match &self.etcd_ca {
             Some(ca) => {
                 let client = self.etcd_cert.clone().zip(self.etcd_key.clone());

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use weir_etcd::{ClientOptions, EtcdCluster, NodeRecord, NodeSession, WorkerRecord};
+use weir_etcd::{EtcdCluster, EtcdOptions, NodeRecord, NodeSession, WorkerRecord};
 
 #[path = "../../../cluster/etcd/tests/cluster/etcd.rs"]
 #[allow(dead_code, reason = "some of it serves the other crate's tests only")]
@@ -109,7 +109,7 @@ impl Drop for Running {
 
 /// Registers a node that does nothing else.
 fn register(etcd: &Etcd) -> (EtcdCluster, NodeSession, NodeRecord) {
-    let options = ClientOptions::new("north".parse().unwrap(), vec![etcd.endpoint()], 7);
+    let options = EtcdOptions::new("north".parse().unwrap(), vec![etcd.endpoint()], 7);
     let cluster = EtcdCluster::start(options, || ()).unwrap();
     let boot_id = format!("{:032x}", 1);
     let record = NodeRecord {

@@ -26,8 +26,8 @@ use weir_etcd::message::{EtcdAnswer, EtcdRequest, TransportEvent, TransportOrder
 use weir_etcd::mirror::{MirrorClient, MirrorJob};
 use weir_etcd::swap::{self, Outcome, Swap};
 use weir_etcd::{
-    ClientOptions as EtcdOptions, Contact, Error, Key, KeyRange, LeaderRecord, Leadership,
-    Revision, Versioned, candidacy,
+    Contact, Error, EtcdOptions, Key, KeyRange, LeaderRecord, Leadership, Revision, Versioned,
+    candidacy,
 };
 use weir_map::NodeId;
 

@@ -13,7 +13,7 @@ use crate::claim::transactions::{Claiming, FoundHolder};
 use crate::keys::{Key, Keys};
 use crate::link::{Failed, Got};
 use crate::message::{EtcdAnswer, EtcdRequest};
-use crate::options::ClientOptions;
+use crate::options::EtcdOptions;
 use crate::revision::{LeaseId, Revision};
 
 /// The request under way.
@@ -47,7 +47,7 @@ impl Claim {
     /// Begins to claim `key`. `boot_id` is the claimant's, which `value` begins with; `margin` is
     /// the part of the lease's time that its owner does not use.
     pub fn new(
-        options: &ClientOptions,
+        options: &EtcdOptions,
         key: &Key,
         boot_id: String,
         margin: Duration,

@@ -5,7 +5,7 @@ const VALUE: &[u8] = br#"{"boot_id":"b1","capacity":1}"#;
 const OTHER: &[u8] = br#"{"boot_id":"b1","capacity":2}"#;
 
 fn claim(now: Instant) -> Claim {
-    let options = ClientOptions::new("north".parse().unwrap(), Vec::new(), 1);
+    let options = EtcdOptions::new("north".parse().unwrap(), Vec::new(), 1);
     Claim::new(&options, &Key::Leader, "b1".into(), Duration::ZERO, VALUE.to_vec(), now)
 }
 

@@ -11,7 +11,7 @@ use crate::counters::Counts;
 use crate::election::{Election, LeaderRecord};
 use crate::error::Error;
 use crate::keys::{KeyRange, Keys};
-use crate::options::{ClientOptions, OptionsError};
+use crate::options::{EtcdOptions, OptionsError};
 use crate::owner::Mirror;
 use crate::revision::HistoryPosition;
 use crate::session::{NodeRecord, NodeSession, registration};
@@ -23,7 +23,7 @@ use crate::transport::read_tls;
 /// it.
 #[derive(Debug)]
 pub struct EtcdCluster {
-    options: ClientOptions,
+    options: EtcdOptions,
     contact: Arc<Contact>,
     commands: Commands,
     /// Taken on drop.
@@ -37,7 +37,7 @@ impl EtcdCluster {
     /// # Errors
     /// All errors in the options, or a file of TLS or of the password that cannot be read.
     pub fn start(
-        options: ClientOptions,
+        options: EtcdOptions,
         on_thread_start: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, Vec<OptionsError>> {
         options.check()?;
@@ -99,7 +99,7 @@ impl EtcdCluster {
     }
 
     /// Returns the options, for a client with a link of its own.
-    pub fn options(&self) -> &ClientOptions {
+    pub fn options(&self) -> &EtcdOptions {
         &self.options
     }
 

@@ -57,7 +57,7 @@ pub use error::{Cause, Error};
 pub use keys::{Key, KeyError, KeyRange, Keys};
 pub use leadership::Leadership;
 pub use mirror::event::{MirrorEvent, RestoreReason};
-pub use options::{ClientOptions, OptionsError, Password, TlsFiles, User};
+pub use options::{EtcdOptions, OptionsError, Password, TlsFiles, User};
 pub use owner::Mirror;
 pub use revision::{HistoryPosition, LeaseId, Revision, Versioned};
 pub use secret_file::{SecretFileError, SecretFileReason, read_secret, read_secret_line};

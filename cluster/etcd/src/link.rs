@@ -30,7 +30,7 @@ use crate::leadership::Leadership;
 use crate::message::{
     EtcdAnswer, EtcdRequest, RequestFailure, RequestId, TransportEvent, TransportOrder, WatchEvent,
 };
-use crate::options::ClientOptions;
+use crate::options::EtcdOptions;
 use crate::swap::Outcome;
 
 /// Reason that a request has no answer.
@@ -86,7 +86,7 @@ struct Probe {
 #[derive(Debug)]
 pub struct EtcdLink<T> {
     pub keys: Keys,
-    pub options: ClientOptions,
+    pub options: EtcdOptions,
     contact: Arc<Contact>,
     back_off: BackOff,
     /// Generation of the newest connection: the generations are numbered.
@@ -111,7 +111,7 @@ pub struct EtcdLink<T> {
 
 impl<T> EtcdLink<T> {
     /// Creates a link that is not connected. Its traffic is counted in `contact`.
-    pub fn new(options: ClientOptions, contact: Arc<Contact>) -> Self {
+    pub fn new(options: EtcdOptions, contact: Arc<Contact>) -> Self {
         let back_off = BackOff::new(options.retry_first, options.retry_max, options.seed);
         // Nodes begin with different members of etcd.
         let next_endpoint = (options.seed % options.endpoints.len().max(1) as u64) as usize;

@@ -8,7 +8,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Returns a link to two endpoints, which begins with the first.
 fn link(now: Instant) -> EtcdLink<u32> {
     let endpoints = vec!["http://a".to_owned(), "http://b".to_owned()];
-    let options = ClientOptions::new("north".parse().unwrap(), endpoints, 2);
+    let options = EtcdOptions::new("north".parse().unwrap(), endpoints, 2);
     EtcdLink::new(options, Contact::new(now))
 }
 

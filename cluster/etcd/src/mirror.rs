@@ -22,7 +22,7 @@ use crate::mirror::event::{
     MirrorAction, MirrorChange, MirrorEntry, MirrorEvent, MirrorInput, MirrorOutput,
 };
 use crate::mirror::state::{MirrorState, Times};
-use crate::options::ClientOptions;
+use crate::options::EtcdOptions;
 use crate::revision::{HistoryPosition, Revision};
 
 /// A command of a mirror to its link.
@@ -61,7 +61,7 @@ impl MirrorClient {
     /// Begins to mirror. `seen` is the last position that an earlier process stored: it reveals an
     /// etcd restored since.
     pub fn new(
-        options: &ClientOptions,
+        options: &EtcdOptions,
         contact: Arc<Contact>,
         range: KeyRange,
         seen: Option<HistoryPosition>,

@@ -7,7 +7,7 @@ use crate::claim::state::{ClaimEvent, HeldKey};
 use crate::error::Error;
 use crate::keys::KeyRange;
 use crate::mirror::event::MirrorEvent;
-use crate::options::ClientOptions;
+use crate::options::EtcdOptions;
 use crate::revision::HistoryPosition;
 use crate::tasks::{Commands, TaskCommand};
 
@@ -21,7 +21,7 @@ pub(crate) struct ClaimOwner {
 }
 
 impl ClaimOwner {
-    pub(crate) fn open(commands: Commands, options: &ClientOptions, claim: Claim) -> Self {
+    pub(crate) fn open(commands: Commands, options: &EtcdOptions, claim: Claim) -> Self {
         let (events_sender, events) = mpsc::channel(options.queue_len);
         let (held_sender, held) = watch::channel(None);
         let number = commands.next_number();
@@ -79,7 +79,7 @@ pub struct Mirror {
 impl Mirror {
     pub(crate) fn open(
         commands: Commands,
-        options: &ClientOptions,
+        options: &EtcdOptions,
         range: KeyRange,
         seen: Option<HistoryPosition>,
     ) -> Self {

@@ -16,7 +16,7 @@ use crate::claim::Claim;
 use crate::claim::state::ClaimEvent;
 use crate::error::Error;
 use crate::keys::Key;
-use crate::options::ClientOptions;
+use crate::options::EtcdOptions;
 use crate::owner::ClaimOwner;
 use crate::revision::Revision;
 use crate::tasks::Commands;
@@ -83,7 +83,7 @@ pub struct NodeSession {
 /// Creates the claim of a node's key. `ended` are boot ids of processes of this node that have
 /// certainly ended.
 pub fn registration(
-    options: &ClientOptions,
+    options: &EtcdOptions,
     name: NodeId,
     record: &NodeRecord,
     ended: Vec<String>,
@@ -94,7 +94,7 @@ pub fn registration(
 }
 
 impl NodeSession {
-    pub(crate) fn open(commands: Commands, options: &ClientOptions, registration: Claim) -> Self {
+    pub(crate) fn open(commands: Commands, options: &EtcdOptions, registration: Claim) -> Self {
         Self { claim: ClaimOwner::open(commands, options, registration) }
     }
 

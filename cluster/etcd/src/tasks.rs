@@ -22,7 +22,7 @@ use crate::link::{CompletedRequest, EtcdLink, Failed, Got};
 use crate::message::{EtcdAnswer, EtcdRequest, TransportEvent};
 use crate::mirror::event::MirrorEvent;
 use crate::mirror::{MirrorClient, MirrorJob};
-use crate::options::ClientOptions;
+use crate::options::EtcdOptions;
 use crate::revision::HistoryPosition;
 use crate::transport::Transport;
 
@@ -158,7 +158,7 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    pub(crate) fn new(options: ClientOptions, contact: Arc<Contact>) -> Self {
+    pub(crate) fn new(options: EtcdOptions, contact: Arc<Contact>) -> Self {
         Self {
             transport: Transport::new(options.clone()),
             link: EtcdLink::new(options, Arc::clone(&contact)),

@@ -18,7 +18,7 @@ use crate::message::{
     ChangedKey, EtcdAnswer, EtcdRequest, RequestFailure, RequestId, TransportEvent, TransportOrder,
     WatchEvent,
 };
-use crate::options::{ClientOptions, OptionsError, TlsFiles};
+use crate::options::{EtcdOptions, OptionsError, TlsFiles};
 use crate::revision::{HistoryPosition, LeaseId, Revision, Versioned};
 use crate::secret_file::read_secret;
 use crate::txn::{decided, txn_of, versioned};
@@ -44,7 +44,7 @@ struct OpenWatch {
 /// The requests and watches of one client. They end when it is dropped; to be used inside a
 /// runtime.
 pub struct Transport {
-    options: ClientOptions,
+    options: EtcdOptions,
     /// The newest connection.
     client: Option<Client>,
     requests: JoinSet<(RequestId, RequestResult)>,
@@ -64,7 +64,7 @@ impl std::fmt::Debug for Transport {
 
 impl Transport {
     /// Creates a transport without a connection.
-    pub fn new(options: ClientOptions) -> Self {
+    pub fn new(options: EtcdOptions) -> Self {
         Self {
             options,
             client: None,
@@ -211,7 +211,7 @@ async fn next_message(watches: &mut BTreeMap<RequestId, OpenWatch>) -> (RequestI
 }
 
 async fn connect_and_ask(
-    options: &ClientOptions,
+    options: &EtcdOptions,
     endpoint: usize,
     probe: EtcdRequest,
 ) -> RequestResult {
@@ -224,7 +224,7 @@ async fn connect_and_ask(
     }
 }
 
-async fn connect(options: &ClientOptions, endpoint: usize) -> Result<Client, RequestFailure> {
+async fn connect(options: &EtcdOptions, endpoint: usize) -> Result<Client, RequestFailure> {
     let Some(endpoint) = options.endpoints.get(endpoint) else {
         return Err(failed(Cause::Unreachable, "there is no such endpoint"));
     };

@@ -42,7 +42,7 @@ const RESENT_US: (u64, u64) = (1_000, 1_500_000);
 
 /// Times of the model; a pair is the least and the most.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EtcdOptions {
+pub struct EtcdModelOptions {
     /// Delay in one direction between a client and etcd.
     pub delay_us: (u64, u64),
     /// Time from a change until a watch sends it.
@@ -51,7 +51,7 @@ pub struct EtcdOptions {
     pub lease_min_sec: u64,
 }
 
-impl Default for EtcdOptions {
+impl Default for EtcdModelOptions {
     fn default() -> Self {
         Self { delay_us: (200, 3_000), watch_lag_us: (0, 5_000), lease_min_sec: 2 }
     }
@@ -87,7 +87,7 @@ struct Cut {
 
 #[derive(Debug)]
 pub struct Etcd {
-    options: EtcdOptions,
+    options: EtcdModelOptions,
     dice: Dice,
     store: Store,
     watches: Watches,
@@ -111,7 +111,7 @@ pub struct Etcd {
 
 impl Etcd {
     /// Creates an empty store, up.
-    pub fn new(options: EtcdOptions, seed: u64) -> Self {
+    pub fn new(options: EtcdModelOptions, seed: u64) -> Self {
         Self {
             options,
             dice: Dice::new(seed),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use weir_config::MembershipSettings;
 use weir_etcd::{
-    ClientOptions, ClusterName, EtcdCluster, NodeId, Password, TlsFiles, User, read_secret,
+    ClusterName, EtcdCluster, EtcdOptions, NodeId, Password, TlsFiles, User, read_secret,
 };
 use weir_stream::ClusterKeys;
 
@@ -21,7 +21,7 @@ pub(super) fn start_cluster(
     on_thread_start: impl Fn() + Send + Sync + 'static,
 ) -> Result<EtcdCluster, Failure> {
     let name: ClusterName = parse(&membership.name)?;
-    let mut options = ClientOptions::new(name, membership.etcd.clone(), seed);
+    let mut options = EtcdOptions::new(name, membership.etcd.clone(), seed);
     options.tls = membership.tls.as_ref().map(|files| TlsFiles {
         ca: files.ca.clone(),
         client: files.client.clone(),

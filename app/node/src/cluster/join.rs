@@ -5,9 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use weir_config::{
-    ClusterShard, CommitOnTimeout, Config, Desired, MemberFile, WorkerSettings as WorkerConfig,
-};
+use weir_config::{ClusterShard, CommitOnTimeout, Config, Desired, MemberFile, WorkerSettings};
 use weir_engine::{CommitLimits, Uncommitted};
 use weir_etcd::EtcdCluster;
 use weir_map::{BootId, LANES, NodeId};
@@ -136,7 +134,7 @@ impl JoiningNode {
     }
 
     /// Returns the address at which other workers reach this one.
-    pub(super) fn replication_of(&self, worker: &WorkerConfig) -> SocketAddrV4 {
+    pub(super) fn replication_of(&self, worker: &WorkerSettings) -> SocketAddrV4 {
         SocketAddrV4::new(worker.replication_address, self.desired.cluster.replication_port)
     }
 
@@ -149,7 +147,7 @@ impl JoiningNode {
         // A worker may get the largest shards.
         let addresses_max = desired.shards.iter().map(addresses).max().unwrap_or(0);
         let homes_max = desired.shards.iter().map(|shard| shard.subscribers_max).max().unwrap_or(0);
-        let room = |worker: &WorkerConfig| {
+        let room = |worker: &WorkerSettings| {
             let shards = desired.shard_room(worker);
             ClusterRoom {
                 shards: ShardRoom {

@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 use weir_config::{Desired, DesiredError, SettingChange, difference};
-use weir_etcd::{Key, KeyRange, Outcome, Revision, Swap, SwapChange as KeyChange};
+use weir_etcd::{Key, KeyRange, Outcome, Revision, Swap, SwapChange};
 use weir_map::ShardId;
 
 use super::order::{OperateError, Operator, TRIES, put};
@@ -150,7 +150,7 @@ impl Operator {
                     let cluster_id = format!("{new_cluster_id:032x}");
                     put(&Meta { format: FORMAT, cluster_id })
                 }
-                Some(_) => KeyChange::Keep,
+                Some(_) => SwapChange::Keep,
             };
             let expected = view.revision(&Key::Meta);
             let meta = Swap { key: Key::Meta, expected, change: meta };

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 use weir_etcd::{Key, Swap, SwapChange, TRANSACTION_KEYS_MAX};
-use weir_map::allocate::{PlanStep, PlannedChange as ShardChange};
+use weir_map::allocate::{PlanStep, PlannedChange};
 use weir_map::map::Transition;
 use weir_map::{Incarnation, NodeId, ShardEntry, ShardId};
 
@@ -174,7 +174,7 @@ impl Controller {
         let key = Key::Shard(step.shard);
         let mut swaps = Vec::new();
         let entry = match &step.change {
-            ShardChange::Create(who) => {
+            PlannedChange::Create(who) => {
                 // A key that has appeared since the decision is not absent, even if it cannot be
                 // read.
                 if self.view.revision(&key).is_some() {
@@ -183,7 +183,7 @@ impl Controller {
                 swaps.push(self.keep(Key::Desired));
                 ShardEntry::create(who.clone())
             }
-            ShardChange::Apply { at, transition } => {
+            PlannedChange::Apply { at, transition } => {
                 let entry = self.view.entry(step.shard)?;
                 swaps.extend(self.proof(transition)?);
                 entry.after(*at, transition).ok()?

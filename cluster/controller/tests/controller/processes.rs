@@ -14,7 +14,7 @@ use weir_controller::operate::{MapVerdict, OperateError};
 use weir_controller::records::DoubtAnswer;
 use weir_controller::run::{NoReports, Runner};
 use weir_controller::state::ControllerOptions;
-use weir_etcd::{ClientOptions as EtcdOptions, EtcdCluster, LeaderRecord, NodeRecord};
+use weir_etcd::{EtcdCluster, EtcdOptions, LeaderRecord, NodeRecord};
 use weir_map::ShardEntry;
 
 use crate::etcd::{Etcd, wait_for};

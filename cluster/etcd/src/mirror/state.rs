@@ -30,7 +30,7 @@ use crate::mirror::event::{
 };
 use crate::revision::{HistoryPosition, Revision};
 
-/// Timing of a mirror; see [`ClientOptions`](crate::ClientOptions).
+/// Timing of a mirror; see [`EtcdOptions`](crate::EtcdOptions).
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     pub progress_interval: Duration,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weir_etcd::{
-    ClaimEvent, ClientOptions, Election, EtcdCluster, HistoryPosition, Key, LeaderRecord, Mirror,
+    ClaimEvent, Election, EtcdCluster, EtcdOptions, HistoryPosition, Key, LeaderRecord, Mirror,
     MirrorEvent, NodeRecord, NodeSession, Outcome, Revision, ShardId, Store,
 };
 
@@ -12,8 +12,8 @@ pub(crate) const TTL: Duration = Duration::from_secs(3);
 pub(crate) const MARGIN: Duration = Duration::from_secs(1);
 const DEADLINE: Duration = Duration::from_secs(30);
 
-pub(crate) fn options(endpoints: &[String]) -> ClientOptions {
-    let mut options = ClientOptions::new("north".parse().unwrap(), endpoints.to_vec(), 7);
+pub(crate) fn options(endpoints: &[String]) -> EtcdOptions {
+    let mut options = EtcdOptions::new("north".parse().unwrap(), endpoints.to_vec(), 7);
     options.lease_ttl = TTL;
     options.leader_margin = MARGIN;
     options.request_timeout = Duration::from_secs(1);
@@ -24,7 +24,7 @@ pub(crate) fn options(endpoints: &[String]) -> ClientOptions {
     options
 }
 
-pub(crate) fn start(options: ClientOptions) -> EtcdCluster {
+pub(crate) fn start(options: EtcdOptions) -> EtcdCluster {
     EtcdCluster::start(options, || ()).unwrap()
 }
 

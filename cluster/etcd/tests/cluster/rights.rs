@@ -2,8 +2,8 @@
 //! else.
 
 use weir_etcd::{
-    Cause, ClaimEvent, ClientOptions, EtcdCluster, Key, KeyRange, NodeId, Outcome, Password,
-    ShardId, Swap, SwapChange, User,
+    Cause, ClaimEvent, EtcdCluster, EtcdOptions, Key, KeyRange, NodeId, Outcome, Password, ShardId,
+    Swap, SwapChange, User,
 };
 
 use crate::bench::{
@@ -47,9 +47,9 @@ fn protected() -> Etcd {
     etcd
 }
 
-fn options_of(etcd: &Etcd, name: &str) -> ClientOptions {
+fn options_of(etcd: &Etcd, name: &str) -> EtcdOptions {
     let user = User { name: name.to_owned(), password: Password::Given(name.to_owned()) };
-    ClientOptions { user: Some(user), ..options(&[etcd.endpoint()]) }
+    EtcdOptions { user: Some(user), ..options(&[etcd.endpoint()]) }
 }
 
 fn as_user(etcd: &Etcd, name: &str) -> EtcdCluster {
@@ -151,7 +151,7 @@ fn a_node_may_write_neither_keys_of_other_nodes_nor_cluster_keys() {
     assert_eq!(still.unwrap().unwrap().lease, Some(lease));
     // The keys of another cluster in the same etcd are refused.
     let foreign =
-        ClientOptions { cluster: "south".parse().unwrap(), ..options_of(&etcd, "weir-edge1") };
+        EtcdOptions { cluster: "south".parse().unwrap(), ..options_of(&etcd, "weir-edge1") };
     let foreign = start(foreign);
     let outcome = wait(&foreign, "refusal", foreign.store().get(&Key::Meta));
     assert_eq!(outcome.unwrap_err().cause, Cause::PermissionDenied);
@@ -190,7 +190,7 @@ fn a_password_is_changed_while_the_node_runs() {
     let mode = |mode| std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
     mode(0o644);
     let user = User { name: "weir-edge1".to_owned(), password: Password::File(file.clone()) };
-    let options = ClientOptions { user: Some(user), ..options(&[etcd.endpoint()]) };
+    let options = EtcdOptions { user: Some(user), ..options(&[etcd.endpoint()]) };
     let errors = EtcdCluster::start(options.clone(), || ()).unwrap_err();
     let chmod = format!("chmod 600 {}", file.display());
     assert!(errors[0].to_string().ends_with(&chmod), "{errors:?}");

@@ -1,8 +1,6 @@
 //! TLS, users, and a role that may touch one cluster's keys only.
 
-use weir_etcd::{
-    Cause, ClaimEvent, ClientOptions, Key, KeyRange, Outcome, Password, TlsFiles, User,
-};
+use weir_etcd::{Cause, ClaimEvent, EtcdOptions, Key, KeyRange, Outcome, Password, TlsFiles, User};
 
 use crate::bench::{Copy, done, next_of_session, node_record, options, start, wait, write};
 use crate::certificates::{authority, certificate};
@@ -31,8 +29,8 @@ fn encrypted() -> (Etcd, TlsFiles) {
     (etcd, tls)
 }
 
-fn with_tls(etcd: &Etcd, tls: &TlsFiles) -> ClientOptions {
-    ClientOptions { tls: Some(tls.clone()), ..options(&[etcd.endpoint()]) }
+fn with_tls(etcd: &Etcd, tls: &TlsFiles) -> EtcdOptions {
+    EtcdOptions { tls: Some(tls.clone()), ..options(&[etcd.endpoint()]) }
 }
 
 /// Enables authentication as the operator's guide does.
@@ -60,7 +58,7 @@ fn user(password: &str) -> Option<User> {
 fn a_role_of_one_prefix_suffices_and_excludes_other_clusters() {
     let (mut etcd, tls) = encrypted();
     protect(&mut etcd);
-    let permitted = ClientOptions { user: user("secret"), ..with_tls(&etcd, &tls) };
+    let permitted = EtcdOptions { user: user("secret"), ..with_tls(&etcd, &tls) };
     let cluster = start(permitted.clone());
     let mut session = cluster.session("n1".parse().unwrap(), &node_record("b1"));
     let event = wait(&cluster, "registration", next_of_session(&mut session));
@@ -70,7 +68,7 @@ fn a_role_of_one_prefix_suffices_and_excludes_other_clusters() {
     write(&cluster, 1, "a");
     copy.until(&cluster, &mut mirror, "change", |copy| copy.has(1, "a"));
 
-    let stranger = start(ClientOptions { cluster: "south".parse().unwrap(), ..permitted.clone() });
+    let stranger = start(EtcdOptions { cluster: "south".parse().unwrap(), ..permitted.clone() });
     let outcome = wait(&stranger, "refusal", stranger.store().put(Key::Meta, None, "x".into()));
     let Outcome::Refused(error) = outcome else { panic!("{outcome:?}") };
     assert_eq!(error.cause, Cause::PermissionDenied);
@@ -90,7 +88,7 @@ fn a_wrong_password_is_reported_as_the_cause() {
     let (mut etcd, tls) = encrypted();
     protect(&mut etcd);
     for user in [user("wrong"), None] {
-        let cluster = start(ClientOptions { user, ..with_tls(&etcd, &tls) });
+        let cluster = start(EtcdOptions { user, ..with_tls(&etcd, &tls) });
         let error = wait(&cluster, "refusal", cluster.store().get(&Key::Meta)).unwrap_err();
         // Without a user, etcd takes the name in the certificate for one, which it does not know.
         let causes = [Cause::NotAuthenticated, Cause::PermissionDenied];

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use weir_controller::records::LeaderReport;
-use weir_etcd::{ClientOptions, EtcdCluster, Key, KeyRange, NodeRecord, Store};
+use weir_etcd::{EtcdCluster, EtcdOptions, Key, KeyRange, NodeRecord, Store};
 use weir_map::{Incarnation, Member, MemberState, ShardEntry};
 
 use super::files::{CLUSTER, ETCD};
@@ -79,7 +79,7 @@ impl MapReader {
     /// Opens a reader in a namespace where etcd can be reached. A whole shard has `replicas`
     /// replicas.
     pub fn open(namespace: &Namespace, replicas: u8) -> Result<Self> {
-        let options = ClientOptions::new(CLUSTER.parse()?, vec![ETCD.to_owned()], 1);
+        let options = EtcdOptions::new(CLUSTER.parse()?, vec![ETCD.to_owned()], 1);
         // The reader's thread starts inside the namespace, so it belongs to it.
         let cluster = namespace.enter(|| {
             EtcdCluster::start(options, || ()).map_err(|errors| anyhow::anyhow!("{errors:?}"))

@@ -3,7 +3,7 @@
 use weir_controller::process::{Moment, Process, ReportQuestion};
 use weir_controller::state::{ControllerOptions, NodeReport};
 use weir_etcd::message::TransportEvent;
-use weir_etcd::{ClientOptions, ClusterName, Contact, LeaderRecord};
+use weir_etcd::{ClusterName, Contact, EtcdOptions, LeaderRecord};
 
 use super::clock::ProcessClock;
 use super::wire::Wire;
@@ -35,7 +35,7 @@ impl ControllerProcess {
     pub fn new(setup: ControllerSetup, now_us: u64) -> Self {
         let ControllerSetup { client, cluster, seed, boot_id, clock, options } = setup;
         // The addresses of etcd's members mean nothing here.
-        let etcd = ClientOptions::new(cluster, Vec::new(), seed);
+        let etcd = EtcdOptions::new(cluster, Vec::new(), seed);
         let (now, name) = (clock.instant(now_us), options.name.clone());
         let record = LeaderRecord { boot_id, name };
         let process = Process::new(&etcd, &Contact::new(now), &record, options, now);

@@ -10,9 +10,9 @@ use weir_etcd::claim::Claim;
 use weir_etcd::link::{CompletedRequest, EtcdLink, Failed, Got};
 use weir_etcd::message::{EtcdAnswer, EtcdRequest, TransportEvent};
 use weir_etcd::mirror::{MirrorClient, MirrorJob};
-use weir_etcd::swap::{self, Swap, SwapChange as Put};
+use weir_etcd::swap::{self, Swap, SwapChange};
 use weir_etcd::{
-    ClientOptions, ClusterName, Contact, Key, KeyRange, LeaseId, MirrorEvent, NodeId, NodeRecord,
+    ClusterName, Contact, EtcdOptions, Key, KeyRange, LeaseId, MirrorEvent, NodeId, NodeRecord,
     Revision, Versioned, json, registration,
 };
 use weir_map::{BootId, ShardEntry, ShardId};
@@ -106,7 +106,7 @@ impl NodeClient {
     /// Creates a client, which begins to look for its cluster.
     pub fn new(setup: NodeSetup, now_us: u64) -> Self {
         // The model needs no addresses of etcd's members.
-        let options = ClientOptions::new(setup.cluster.clone(), Vec::new(), setup.seed);
+        let options = EtcdOptions::new(setup.cluster.clone(), Vec::new(), setup.seed);
         let now = setup.clock.instant(now_us);
         let contact = Contact::new(now);
         Self {
@@ -232,7 +232,7 @@ impl NodeClient {
         }
         for (shard, revision, value) in std::mem::take(&mut self.writes) {
             let (key, expected) = (Key::Shard(shard), Some(revision));
-            let swap = Swap { key, expected, change: Put::Put(value) };
+            let swap = Swap { key, expected, change: SwapChange::SwapChange(value) };
             self.transact(at, Tag::Entry(shard), &[swap]);
         }
         match self.next_step.take() {

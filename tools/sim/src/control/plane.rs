@@ -20,7 +20,7 @@ use super::management::{Delivery, Management};
 use super::node_client::{NodeClient, NodeInput, NodeSetup};
 use super::operator::Operator;
 use crate::dice::Dice;
-use crate::etcd::{ClientId, Etcd, EtcdOptions};
+use crate::etcd::{ClientId, Etcd, EtcdModelOptions};
 
 /// Number of controllers that stand for election.
 pub const CONTROLLERS: usize = 2;
@@ -31,7 +31,7 @@ const UNIX_MS: u64 = 1_700_000_000_000;
 
 #[derive(Clone, Debug)]
 pub struct PlaneOptions {
-    pub etcd: EtcdOptions,
+    pub etcd: EtcdModelOptions,
     /// Delay of the management network, in one direction.
     pub management_us: (u64, u64),
     /// One in so many of its messages is lost; 0: none.

@@ -14,7 +14,11 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> Self {
-        Self { etcd: Etcd::new(EtcdOptions::default(), seed), now_us: 0, delivered: Vec::new() }
+        Self {
+            etcd: Etcd::new(EtcdModelOptions::default(), seed),
+            now_us: 0,
+            delivered: Vec::new(),
+        }
     }
 
     fn ask(&mut self, request: EtcdRequest) -> RequestId {

@@ -14,7 +14,7 @@ use super::written::Written;
 use super::{Event, World};
 use crate::control::{CONTROLLERS, NodeFacts, Plane, PlaneOptions, report_of};
 use crate::dice::Dice;
-use crate::etcd::{Backup, EtcdOptions};
+use crate::etcd::{Backup, EtcdModelOptions};
 use crate::fault::{Fault, Way};
 use crate::node::name_of;
 use crate::options::{Commit, Options};
@@ -88,7 +88,7 @@ impl Control {
             ..ControllerOptions::new("c", 1)
         };
         let plane = PlaneOptions {
-            etcd: EtcdOptions::default(),
+            etcd: EtcdModelOptions::default(),
             management_us: (200, 3_000),
             management_loss: 0,
             controller,
@@ -222,7 +222,7 @@ impl Control {
             Fault::StoreLeaderless { .. } => plane.etcd.elect(now_us),
             Fault::StorePaused { .. } => plane.etcd.resume(now_us),
             Fault::StoreSlow { .. } => {
-                let EtcdOptions { delay_us, watch_lag_us, .. } = EtcdOptions::default();
+                let EtcdModelOptions { delay_us, watch_lag_us, .. } = EtcdModelOptions::default();
                 plane.etcd.slow(delay_us, watch_lag_us);
             }
             Fault::StoreFull { .. } => plane.etcd.set_space(true),

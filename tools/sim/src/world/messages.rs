@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use weir_etcd::{Key, MirrorEvent};
 use weir_map::ShardEntry;
-use weir_node_core::{CoreEvent as NodeEvent, GUARD_EVENTS_MAX, GuardReport, Notice, Registration};
+use weir_node_core::{CoreEvent, GUARD_EVENTS_MAX, GuardReport, Notice, Registration};
 use weir_routes::{Fence, WorkerIndex};
 
 use super::checks::show_entry;
@@ -167,7 +167,7 @@ impl World {
                 wrong.get_or_insert(why);
             }
             if let Message::FromWorker {
-                event: NodeEvent::Rejoined { worker, fence, .. }, ..
+                event: CoreEvent::Rejoined { worker, fence, .. }, ..
             } = message
             {
                 expected.rejoined.insert(worker, (fence, now_us + ORDERED_MAX_US));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use weir_node_core::first_look::FoundCluster;
-use weir_node_core::{CoreAction, CoreEvent as NodeEvent, GuardReport, KnownMap, Notice};
+use weir_node_core::{CoreAction, CoreEvent, GuardReport, KnownMap, Notice};
 use weir_routes::WorkerIndex;
 use weir_routes::difference::last_resort;
 use weir_routes::watchdog::Alarm;
@@ -174,12 +174,12 @@ impl World {
         self.queue.push(it.turn_due_us, Event::Turn { position, life });
         self.send_all(position, cost_us);
         if let Some((fence, waited)) = stall {
-            let event = NodeEvent::Rejoined { worker, fence, waited };
+            let event = CoreEvent::Rejoined { worker, fence, waited };
             self.send_to_core(node, Message::FromWorker { worker, event });
         }
         for event in turn.worker_events {
             self.timeline.add(now_us, || format!("n{node}/{worker}: {event:?}"));
-            let event = NodeEvent::Worker { worker, event };
+            let event = CoreEvent::Worker { worker, event };
             self.send_to_core(node, Message::FromWorker { worker, event });
         }
     }
@@ -221,7 +221,7 @@ impl World {
         let now = self.core_now(node);
         let Some(process) = self.process(node, life) else { return };
         let slots = process.slots();
-        process.core.step(now, NodeEvent::Slot(slots));
+        process.core.step(now, CoreEvent::Slot(slots));
         self.queue.push(self.now_us + SLOT_US, Event::Slot { node, life });
         self.carry_out(node);
     }

@@ -16,7 +16,7 @@ use weir_etcd::message::{
 use weir_etcd::transaction::{Compare, Operation, Transaction};
 use weir_etcd::{LeaseId, Revision, Versioned};
 use weir_sim::dice::Dice;
-use weir_sim::etcd::{ClientId, Etcd, EtcdOptions};
+use weir_sim::etcd::{ClientId, Etcd, EtcdModelOptions};
 
 use script::{Answer, Step};
 
@@ -257,7 +257,8 @@ fn txn_of(transaction: &Transaction) -> Txn {
 async fn play(endpoint: String, seed: u64) {
     let client = Client::connect([endpoint], None).await.expect("etcd answers");
     let mut real = Real { client, leases: Vec::new() };
-    let etcd = Etcd::new(EtcdOptions { watch_lag_us: (0, 0), ..EtcdOptions::default() }, seed);
+    let etcd =
+        Etcd::new(EtcdModelOptions { watch_lag_us: (0, 0), ..EtcdModelOptions::default() }, seed);
     let mut model = Model { etcd, now_us: 0, leases: Vec::new() };
     let mut dice = Dice::new(seed);
     let mut compacted = 0;
