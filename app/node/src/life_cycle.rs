@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use weir_config::{Config, Diagnostic, HugePagesSetting, MemberFile, NodeSettings, WorkerSettings};
-use weir_dpdk::{Eal, EalConfig, Error as DpdkError, MbufPool, socket_of_core};
+use weir_dpdk::{DpdkError, Eal, EalConfig, MbufPool, socket_of_core};
 use weir_engine::Side;
 use weir_nat::AddressRanges;
 use weir_nat_log::{BlockLog, BlockLogSender, NodeLife};

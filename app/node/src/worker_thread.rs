@@ -159,7 +159,7 @@ fn build_and_run(inputs: WorkerThreadInputs, wiring: Wiring) {
     let Wiring { mailbox, built, go, ended: _ended } = wiring;
     let worker = inputs.worker;
     let thread_failure =
-        |error: weir_dpdk::Error| Failure::Thread { worker, reason: error.to_string() };
+        |error: weir_dpdk::DpdkError| Failure::Thread { worker, reason: error.to_string() };
     let registered = pin_current_thread(inputs.core).and_then(|()| register_worker_thread());
     let _registration = match registered.map_err(thread_failure) {
         Ok(registration) => registration,

@@ -1,6 +1,6 @@
 //! Parser of device strings: `net_af_xdp0,iface=acc0`, `0000:01:00.0`, `pci:01:00.0,option=1`.
 
-use crate::error::Error;
+use crate::error::DpdkError;
 
 /// A device string of the operator, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) enum DeviceKind {
 }
 
 impl Device {
-    pub(crate) fn parse(devargs: &str) -> Result<Device, Error> {
+    pub(crate) fn parse(devargs: &str) -> Result<Device, DpdkError> {
         let mut parts = devargs.split(',').map(str::trim);
         let first = parts.next().unwrap_or_default();
         let (kind, name) = classify(first).ok_or_else(|| {
@@ -64,8 +64,8 @@ impl Device {
         problem: impl Into<String>,
         cause: Option<String>,
         fix: impl Into<String>,
-    ) -> Error {
-        Error::Device {
+    ) -> DpdkError {
+        DpdkError::Device {
             device: self.devargs.clone(),
             problem: problem.into(),
             cause,
@@ -109,8 +109,8 @@ fn pci_address(text: &str) -> Option<String> {
     Some(format!("{domain:04x}:{bus:02x}:{device:02x}.{:x}", number(function, 7)?))
 }
 
-fn malformed(devargs: &str, problem: &str) -> Error {
-    Error::Device {
+fn malformed(devargs: &str, problem: &str) -> DpdkError {
+    DpdkError::Device {
         device: devargs.to_owned(),
         problem: problem.to_owned(),
         cause: None,

@@ -48,7 +48,7 @@ mod xdp_program;
 pub use clock::{tsc, tsc_hz};
 pub use core_pinning::{pin_current_thread, pin_current_thread_to, socket_of_core};
 pub use eal::{Eal, EalConfig, HugePages};
-pub use error::Error;
+pub use error::DpdkError;
 pub use huge_pages::free_huge_pages_mb;
 pub use mbuf::Mbuf;
 pub use pool::MbufPool;

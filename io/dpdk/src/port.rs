@@ -7,7 +7,7 @@ use weir_dpdk_sys as sys;
 use weir_wire::ethernet::Mac;
 
 use crate::eal::Eal;
-use crate::error::Error;
+use crate::error::DpdkError;
 use crate::kernel_link;
 use crate::pool::MbufPool;
 use crate::port_attach;
@@ -65,7 +65,7 @@ impl Port {
     ///
     /// Remains of a killed process on the device (an XDP program, a memif socket file) are removed
     /// first. On failure everything is undone and the error says in one sentence what to do.
-    pub fn attach(_eal: &Eal, devargs: &str, config: PortConfig) -> Result<Port, Error> {
+    pub fn attach(_eal: &Eal, devargs: &str, config: PortConfig) -> Result<Port, DpdkError> {
         port_attach::attach(devargs, config)
     }
 

@@ -14,7 +14,7 @@ use weir_wire::ethernet::Mac;
 use crate::capability::lacks_sys_admin;
 use crate::device::{Device, DeviceKind};
 use crate::driver_log;
-use crate::error::{Error, errno_text};
+use crate::error::{DpdkError, errno_text};
 use crate::kernel_link;
 use crate::memif_socket;
 use crate::port::{OpenPort, Port, PortConfig};
@@ -26,7 +26,7 @@ use crate::xdp_program;
 const HEADROOM_BYTES: u16 = 128;
 const LINK_BYTES: u16 = 22;
 
-pub(crate) fn attach(devargs: &str, config: PortConfig) -> Result<Port, Error> {
+pub(crate) fn attach(devargs: &str, config: PortConfig) -> Result<Port, DpdkError> {
     let device = Device::parse(devargs)?;
     let mut warnings = Vec::new();
     let claim = prepare(&device, &mut warnings)?;
@@ -59,7 +59,7 @@ pub(crate) fn attach(devargs: &str, config: PortConfig) -> Result<Port, Error> {
 
 /// Checks everything about the device that needs no DPDK, and removes what a killed process left on
 /// it.
-fn prepare(device: &Device, warnings: &mut Vec<String>) -> Result<Option<XdpClaim>, Error> {
+fn prepare(device: &Device, warnings: &mut Vec<String>) -> Result<Option<XdpClaim>, DpdkError> {
     match device.kind {
         DeviceKind::AfXdp => xdp_program::prepare(device, warnings).map(Some),
         DeviceKind::Memif => memif_socket::prepare(device).map(|()| None),
@@ -74,7 +74,7 @@ fn prepare(device: &Device, warnings: &mut Vec<String>) -> Result<Option<XdpClai
     }
 }
 
-fn check_data_room(device: &Device, config: &PortConfig) -> Result<(), Error> {
+fn check_data_room(device: &Device, config: &PortConfig) -> Result<(), DpdkError> {
     let xdp_headroom = if device.kind == DeviceKind::AfXdp { 256 } else { 0 };
     let needed =
         u32::from(HEADROOM_BYTES) + xdp_headroom + u32::from(LINK_BYTES) + u32::from(config.mtu);
@@ -89,7 +89,11 @@ fn check_data_room(device: &Device, config: &PortConfig) -> Result<(), Error> {
     ))
 }
 
-fn probe(device: &Device, config: &PortConfig, claim: Option<XdpClaim>) -> Result<OpenPort, Error> {
+fn probe(
+    device: &Device,
+    config: &PortConfig,
+    claim: Option<XdpClaim>,
+) -> Result<OpenPort, DpdkError> {
     let name = CString::new(device.name.as_str()).expect("Device::parse refuses NUL");
     let devargs = CString::new(device.devargs.as_str()).expect("Device::parse refuses NUL");
     // JUSTIFICATION: DPDK keeps the list of ports.
@@ -139,7 +143,7 @@ fn probe_fix(device: &Device) -> String {
     }
 }
 
-fn info(device: &Device, id: u16) -> Result<sys::weir_port_info, Error> {
+fn info(device: &Device, id: u16) -> Result<sys::weir_port_info, DpdkError> {
     let mut info = sys::weir_port_info::default();
     // JUSTIFICATION: only the driver knows its limits.
     // SAFETY: `info` lives during the call; the port is open.
@@ -166,7 +170,7 @@ fn configure(
     id: u16,
     config: &PortConfig,
     info: &sys::weir_port_info,
-) -> Result<(), Error> {
+) -> Result<(), DpdkError> {
     let log = driver_log::start();
     // JUSTIFICATION: only DPDK can configure a port.
     // SAFETY: the port is open and not started.
@@ -183,7 +187,7 @@ fn configure(
     }
 }
 
-fn set_up_queues(device: &Device, id: u16, config: &PortConfig) -> Result<(), Error> {
+fn set_up_queues(device: &Device, id: u16, config: &PortConfig) -> Result<(), DpdkError> {
     let log = driver_log::start();
     let failed = |problem: &str, code: i32, fix: &str| {
         Err(device.error(problem, Some(log.cause().unwrap_or_else(|| errno_text(code))), fix))
@@ -236,7 +240,12 @@ fn xdp_fix(otherwise: &'static str) -> &'static str {
 
 /// Sets the MTU if the driver has one. A virtual device without one carries any frame that fits its
 /// buffers.
-fn set_mtu(device: &Device, id: u16, mtu: u16, info: &sys::weir_port_info) -> Result<(), Error> {
+fn set_mtu(
+    device: &Device,
+    id: u16,
+    mtu: u16,
+    info: &sys::weir_port_info,
+) -> Result<(), DpdkError> {
     let log = driver_log::start();
     // JUSTIFICATION: only the driver can set the MTU.
     // SAFETY: the port is open and configured.
@@ -260,7 +269,7 @@ fn set_mac(
     config: &PortConfig,
     info: &sys::weir_port_info,
     warnings: &mut Vec<String>,
-) -> Result<Mac, Error> {
+) -> Result<Mac, DpdkError> {
     let own = Mac(info.mac);
     let Some(mac) = config.mac.filter(|mac| *mac != own) else {
         return Ok(own);
@@ -290,7 +299,7 @@ fn set_mac(
     Ok(mac)
 }
 
-fn start(device: &Device, id: u16) -> Result<(), Error> {
+fn start(device: &Device, id: u16) -> Result<(), DpdkError> {
     let log = driver_log::start();
     // JUSTIFICATION: only DPDK can start a port.
     // SAFETY: the port is configured with both its queues.

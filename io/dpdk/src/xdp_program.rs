@@ -19,7 +19,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use nix::net::if_::if_nametoindex;
 
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::DpdkError;
 use crate::netlink::{attribute, attributes, request, u32_at};
 use crate::xdp_claim::{XdpClaim, claim, claimed_queues};
 
@@ -51,7 +51,7 @@ struct Program {
 
 /// Makes the interface of an AF_XDP device ready for a new program, and claims its queues. The port
 /// keeps the claim.
-pub(crate) fn prepare(device: &Device, warnings: &mut Vec<String>) -> Result<XdpClaim, Error> {
+pub(crate) fn prepare(device: &Device, warnings: &mut Vec<String>) -> Result<XdpClaim, DpdkError> {
     let Some(name) = device.option("iface") else {
         return Err(device.error("names no interface", None, "add iface=NAME"));
     };
@@ -91,7 +91,7 @@ pub(crate) fn prepare(device: &Device, warnings: &mut Vec<String>) -> Result<Xdp
     Ok(claim)
 }
 
-fn replace(device: &Device, name: &str, index: u32, program: Program) -> Result<(), Error> {
+fn replace(device: &Device, name: &str, index: u32, program: Program) -> Result<(), DpdkError> {
     let fix = format!("remove it with `ip link set dev {name} xdp off`");
     let program_name = program_name(program.id).unwrap_or_default();
     let is_libxdp = program_name.is_empty() || LIBXDP_NAMES.contains(&program_name.as_str());

@@ -232,7 +232,7 @@ impl NodeClient {
         }
         for (shard, revision, value) in std::mem::take(&mut self.writes) {
             let (key, expected) = (Key::Shard(shard), Some(revision));
-            let swap = Swap { key, expected, change: SwapChange::SwapChange(value) };
+            let swap = Swap { key, expected, change: SwapChange::Put(value) };
             self.transact(at, Tag::Entry(shard), &[swap]);
         }
         match self.next_step.take() {
