@@ -7,4 +7,4 @@ pub mod api;
 pub mod client;
 mod tally;
 
-pub use tally::Tally;
+pub use tally::CaptureTally;

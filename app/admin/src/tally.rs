@@ -11,7 +11,7 @@ const BLOCK_LEN: RangeInclusive<usize> = 12..=1 << 20;
 
 /// Counts of the stream so far.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct CaptureTally {
     /// The unfinished block.
     pending: Vec<u8>,
     packets: u64,
@@ -20,7 +20,7 @@ pub struct Tally {
     is_lost: bool,
 }
 
-impl Tally {
+impl CaptureTally {
     /// Packets seen.
     pub fn packets(&self) -> u64 {
         self.packets
@@ -116,13 +116,13 @@ mod tests {
                 packets += u64::from(*is_packet);
                 lost = lost.saturating_add(dropped.filter(|_| *is_packet).unwrap_or(0));
             }
-            let mut whole = Tally::default();
+            let mut whole = CaptureTally::default();
             whole.add(&bytes);
             assert_eq!((whole.packets(), whole.lost()), (packets, lost));
             bytes.extend(junk);
-            whole = Tally::default();
+            whole = CaptureTally::default();
             whole.add(&bytes);
-            let (mut cut, mut rest) = (Tally::default(), &bytes[..]);
+            let (mut cut, mut rest) = (CaptureTally::default(), &bytes[..]);
             for at in cuts {
                 let (piece, after) = rest.split_at(usize::from(*at).min(rest.len()));
                 cut.add(piece);
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_pcapng_are_not_kept() {
-        let mut tally = Tally::default();
+        let mut tally = CaptureTally::default();
         for _ in 0..10 {
             tally.add(&[0; 1000]);
         }

@@ -30,11 +30,11 @@ const POLLS_PER_PACKET: u32 = 8;
 
 /// One worker's count of idle polls.
 #[derive(Debug, Default)]
-pub(crate) struct BackOff {
+pub(crate) struct IdleBackOff {
     idle_polls: u32,
 }
 
-impl BackOff {
+impl IdleBackOff {
     /// Notes that a poll brought packets.
     pub(crate) fn found(&mut self, packets: usize) {
         self.idle_polls = self.idle_polls.saturating_sub(packets as u32 * POLLS_PER_PACKET);
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn idleness_sleeps_longer_and_longer() {
-        let mut back_off = BackOff::default();
+        let mut back_off = IdleBackOff::default();
         for _ in 0..SPINS {
             assert_eq!(back_off.rest(), Rest::Spin);
         }
@@ -86,7 +86,7 @@ mod tests {
     /// a quiet second. A poll takes 1 us, and every sleep ends 50 us late.
     fn second_of(gap_us: u64) -> (u64, u64) {
         const QUIET_US: u64 = 1_000_000;
-        let (mut back_off, mut now, mut taken) = (BackOff::default(), 0, 0);
+        let (mut back_off, mut now, mut taken) = (IdleBackOff::default(), 0, 0);
         let (mut polls, mut sleeps) = (0, 0);
         while now < 2 * QUIET_US {
             now += 1;

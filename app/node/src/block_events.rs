@@ -4,11 +4,13 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_nat::{
-    AdminMut, BlockEvent, BlockEventKind, Endpoint, HomeLimit, HomeRefused, SessionEvent,
-    Subscriber,
+    AdminMut, BlockEvent, BlockEventKind, Endpoint, HomeLimit, HomeRefused, LoggedSubscriber,
+    SessionEvent,
 };
 use weir_nat_log::BlockLogSender;
-use weir_nat_log_export::{EventSender, Home, NatEvent, NatEventKind, Quota, Session};
+use weir_nat_log_export::{
+    EventSender, ExportedHome, ExportedSession, NatEvent, NatEventKind, Quota,
+};
 use weir_worker::to_log;
 
 /// Blocks visited for a listing per turn. Events are handed on between two pieces of a listing.
@@ -85,7 +87,7 @@ impl BlockEventLog {
     }
 
     /// Hands the NAT's session events and refusals since the last call to the collectors.
-    pub(crate) fn tell_sessions(&mut self, mut nat: AdminMut<'_>) {
+    pub(crate) fn log_sessions(&mut self, mut nat: AdminMut<'_>) {
         let Some(collectors) = &mut self.collectors else { return };
         let lost = nat.read().session_events_lost() - self.sessions_lost_total;
         if lost > 0 {
@@ -110,7 +112,7 @@ fn unix_ms(at: SystemTime) -> u64 {
 
 fn session_to_collectors(event: &SessionEvent, time_ms: u64, domain: u32) -> NatEvent {
     let address = |it: Endpoint| SocketAddrV4::new(Ipv4Addr::from(it.address), it.port);
-    let session = Session {
+    let session = ExportedSession {
         home: home(event.subscriber),
         inside: address(event.inside),
         public: address(event.public),
@@ -147,14 +149,14 @@ fn refusal_to_collectors(refused: &HomeRefused, time_ms: u64, domain: u32) -> Na
     NatEvent { time_ms, node: domain, shard: refused.shard.0, lane: 0, epoch: 0, index: 0, kind }
 }
 
-fn home(subscriber: Subscriber) -> Home {
-    Home { address: Ipv4Addr::from(subscriber.address), gre_key: subscriber.gre_key }
+fn home(subscriber: LoggedSubscriber) -> ExportedHome {
+    ExportedHome { address: Ipv4Addr::from(subscriber.address), gre_key: subscriber.gre_key }
 }
 
 /// Converts an event for collectors, which receive only events about blocks.
 fn to_collectors(event: &BlockEvent, at: SystemTime, domain: u32) -> Option<NatEvent> {
-    let block = |block: weir_nat::Block| weir_nat_log_export::Block {
-        home: Home { address: Ipv4Addr::from(block.subscriber), gre_key: block.gre_key },
+    let block = |block: weir_nat::HomeBlock| weir_nat_log_export::ExportedBlock {
+        home: ExportedHome { address: Ipv4Addr::from(block.subscriber), gre_key: block.gre_key },
         public: Ipv4Addr::from(block.public_address),
         port_first: block.port_first,
         port_last: block.port_last,

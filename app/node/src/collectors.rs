@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir_config::{Collector, CollectorFormat, Node as NodeConfig, TlsFiles};
+use weir_config::{CollectorFormat, CollectorSettings, NodeSettings, TlsSettings};
 use weir_nat_log_export::{
     CollectorCounters, CollectorOptions, EventSender, ExportError, ExportHandle, ExportOptions,
     Exporter, Format, SpoolOptions, SyslogOptions, TemplatesRepeat, TlsOptions,
@@ -43,7 +43,7 @@ impl Collectors {
     /// # Errors
     /// When a collector cannot be served; the error names it and the cause.
     pub(crate) fn start(
-        node: &NodeConfig,
+        node: &NodeSettings,
         workers: usize,
     ) -> Result<(Self, Vec<EventSender>), ExportError> {
         if node.collectors.is_empty() {
@@ -90,7 +90,7 @@ impl Collectors {
     }
 }
 
-fn options(collector: &Collector, node: &str) -> CollectorOptions {
+fn options(collector: &CollectorSettings, node: &str) -> CollectorOptions {
     let enterprise = collector.enterprise;
     let syslog = |facility: u8| SyslogOptions {
         facility,
@@ -126,7 +126,7 @@ fn options(collector: &Collector, node: &str) -> CollectorOptions {
     }
 }
 
-fn tls_options(tls: &TlsFiles) -> TlsOptions {
+fn tls_options(tls: &TlsSettings) -> TlsOptions {
     TlsOptions {
         ca: tls.ca.clone(),
         certificate: tls.client.clone(),

@@ -22,7 +22,7 @@ use crate::log_loss::LogLoss;
 use crate::node::Node;
 use crate::notice_log::log_notice;
 use crate::turns::Thread;
-use crate::watch::{Notice, Watch};
+use crate::watch::{StatusChange, StatusWatch};
 use crate::worker_thread::Ended;
 
 /// Time between two checks of the workers.
@@ -67,7 +67,7 @@ pub(crate) async fn control(
         tokio::spawn(metrics.serve(Arc::clone(&node)));
     }
     let started = Instant::now();
-    let mut watch = Watch::default();
+    let mut watch = StatusWatch::default();
     let mut log_loss = LogLoss::default();
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -78,8 +78,8 @@ pub(crate) async fn control(
             _ = look.tick() => {
                 node.turns.turned(Thread::Control);
                 look_at_workers(&node, &mut watch, started);
-                let boards = node.workers.iter().map(|worker| &*worker.board);
-                node.rates.look(node.clock.now(), boards);
+                let stats = node.workers.iter().map(|worker| &*worker.stats);
+                node.rates.look(node.clock.now(), stats);
                 look_at_logs(&node, &mut log_loss);
             }
             signal = ended_by(&mut signals.terminate, &mut signals.interrupt) => {
@@ -122,24 +122,24 @@ fn failed(ended: Ended) -> Failure {
     Failure::WorkerPanic { worker, place: panic.place, message: panic.message }
 }
 
-fn look_at_workers(node: &Node, watch: &mut Watch, started: Instant) {
+fn look_at_workers(node: &Node, watch: &mut StatusWatch, started: Instant) {
     let elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     for notice in watch.observe(elapsed_ms, &node.worker_statuses()) {
         log_notice(&notice);
-        if notice == Notice::Ready {
+        if notice == StatusChange::Ready {
             node.has_been_ready.store(true, Relaxed);
-            say_ready();
+            notify_ready();
         }
     }
 }
 
 /// Writes `ready` to stdout in a thread of its own: a closed stdout is no reason to stop
 /// forwarding, and an unread one no reason to wait.
-fn say_ready() {
-    let said = thread::Builder::new().name("weir-ready".into()).spawn(|| {
+fn notify_ready() {
+    let started = thread::Builder::new().name("weir-ready".into()).spawn(|| {
         let _ = writeln!(io::stdout(), "ready");
     });
-    if let Err(error) = said {
+    if let Err(error) = started {
         tracing::warn!(event = "node-ready", "`ready` is not on stdout: {error}");
     }
 }

@@ -9,10 +9,10 @@ use weir_engine::{BURST_MAX, Direction, Side};
 use weir_wire::frame::Frame;
 use weir_worker::Ports;
 
-use crate::board::Board;
-use crate::capture::Tap;
+use crate::capture::CapturePoint;
 use crate::clock::Clock;
-use crate::desk::Desk;
+use crate::request_server::RequestServer;
+use crate::worker_stats::WorkerStats;
 
 /// One side's port, owned by the worker.
 #[derive(Debug)]
@@ -27,9 +27,9 @@ pub(crate) struct DpdkPorts {
     pub pool: MbufPool,
     pub access: PortQueues,
     pub internet: PortQueues,
-    pub board: Arc<Board>,
+    pub stats: Arc<WorkerStats>,
     /// Holds the running capture, if there is one.
-    pub desk: Desk,
+    pub request_server: RequestServer,
     pub clock: Clock,
     /// Whether the timers of the last turn took long enough to count.
     pub has_ticked: bool,
@@ -73,14 +73,14 @@ impl Ports for DpdkPorts {
         let dropped = tx.dropped();
         // Frames that the device did not take are freed already; their length is taken as the
         // average.
-        self.board.engine.count(side, Direction::Transmit, sent, bytes * sent / offered);
-        self.board.tx_dropped[side as usize].set(dropped);
+        self.stats.engine.count(side, Direction::Transmit, sent, bytes * sent / offered);
+        self.stats.tx_dropped[side as usize].set(dropped);
     }
 
     #[inline]
     fn observe(&mut self, side: Side, direction: Direction, now: Duration, frames: &[Mbuf]) {
-        if let Some(tap) = self.desk.tap() {
-            copy(tap, side, direction, now, frames, &self.board);
+        if let Some(point) = self.request_server.capture_point() {
+            copy(point, side, direction, now, frames, &self.stats);
         }
     }
 
@@ -88,22 +88,22 @@ impl Ports for DpdkPorts {
     fn run_timers(&mut self, timers: impl FnOnce(&mut MbufPool)) {
         let began = tsc();
         timers(&mut self.pool);
-        self.has_ticked = self.board.ticks.enter(tsc().wrapping_sub(began));
+        self.has_ticked = self.stats.ticks.enter(tsc().wrapping_sub(began));
     }
 }
 
 /// Off the fast path: runs only during a capture.
 #[cold]
 fn copy(
-    tap: &mut Tap,
+    point: &mut CapturePoint,
     side: Side,
     direction: Direction,
     now: Duration,
     frames: &[Mbuf],
-    board: &Board,
+    stats: &WorkerStats,
 ) {
-    let lost = tap.copy(side, direction, now, frames.iter().map(Frame::data));
+    let lost = point.copy(side, direction, now, frames.iter().map(Frame::data));
     if lost > 0 {
-        board.capture_dropped.add(lost);
+        stats.capture_dropped.add(lost);
     }
 }

@@ -71,8 +71,8 @@ impl DurationHistogram {
     pub(crate) fn read(&self) -> Durations {
         let bounds = BOUNDS.iter().map(Duration::as_secs_f64).chain([f64::INFINITY]);
         let mut buckets = [(0.0, 0); BUCKETS];
-        for (place, (bound, counter)) in buckets.iter_mut().zip(bounds.zip(&self.buckets)) {
-            *place = (bound, counter.get());
+        for (slot, (bound, counter)) in buckets.iter_mut().zip(bounds.zip(&self.buckets)) {
+            *slot = (bound, counter.get());
         }
         Durations { sum_sec: self.sum.get() as f64 / self.hz.max(1) as f64, buckets }
     }

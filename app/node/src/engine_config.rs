@@ -3,10 +3,10 @@
 use std::fs::File;
 use std::io::{self, Read};
 
-use weir_config::{Config, Interface};
-use weir_engine::{AccessMode, EngineConfig, FragmentLimits, Limits, MssClamp, SideConfig};
+use weir_config::{Config, InterfaceSettings};
+use weir_engine::{AccessMode, EngineConfig, FragmentLimits, MssClamp, ResourceLimits, SideConfig};
 use weir_nat::{AddressRanges, ShardIndex};
-use weir_node_core::Room;
+use weir_node_core::ClusterRoom;
 use weir_node_core::nat_setup::{nat_config, shards_of};
 use weir_node_core::setup::engine_shard;
 use weir_wire::ethernet::Mac;
@@ -19,20 +19,20 @@ use weir_wire::ethernet::Mac;
 pub(crate) fn engine_config(
     config: &Config,
     worker: usize,
-    room: Option<&Room>,
+    room: Option<&ClusterRoom>,
 ) -> io::Result<EngineConfig> {
     let interfaces = &config.workers[worker];
     Ok(EngineConfig {
         mode: match config.access.mode {
-            weir_config::AccessMode::Gre => AccessMode::Gre,
-            weir_config::AccessMode::Plain => AccessMode::Plain,
+            weir_config::AccessSetting::Gre => AccessMode::Gre,
+            weir_config::AccessSetting::Plain => AccessMode::Plain,
         },
         access: side(&interfaces.access),
         internet: side(&interfaces.internet),
         mss_clamp: match config.nat.mss_clamp {
-            weir_config::MssClamp::Off => MssClamp::Off,
-            weir_config::MssClamp::Auto => MssClamp::Auto,
-            weir_config::MssClamp::Max(bytes) => MssClamp::Max(bytes),
+            weir_config::MssClampSetting::Off => MssClamp::Off,
+            weir_config::MssClampSetting::Auto => MssClamp::Auto,
+            weir_config::MssClampSetting::Max(bytes) => MssClamp::Max(bytes),
         },
         shards: shards_of(config, worker).map(engine_shard).collect(),
         nat: nat_config(config, worker, room, seed()?),
@@ -45,7 +45,7 @@ pub(crate) fn engine_config(
             timeout_ms: u64::from(config.fragments.timeout_sec) * 1000,
             percent: config.limits.fragments_percent,
         },
-        limits: Limits {
+        limits: ResourceLimits {
             icmp_errors_per_sec: config.limits.icmp_errors_per_sec,
             icmp_errors_to_homes: config.limits.icmp_errors_to_homes,
             icmp_errors_to_internet: config.limits.icmp_errors_to_internet,
@@ -63,7 +63,7 @@ pub(crate) fn all_public(config: &Config) -> AddressRanges {
     AddressRanges::new(public.map(|&net| (net, ShardIndex(0))))
 }
 
-fn side(interface: &Interface) -> SideConfig {
+fn side(interface: &InterfaceSettings) -> SideConfig {
     SideConfig {
         mac: Mac::ZERO,
         address: interface.address,

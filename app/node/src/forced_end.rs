@@ -25,16 +25,16 @@ pub(crate) const END_MAX: Duration = Duration::from_secs(20);
 
 /// Handle of the two threads.
 #[derive(Clone, Debug)]
-pub(crate) struct ForcedEnd(Arc<Shared>);
+pub(crate) struct ForcedEnd(Arc<ForcedEndShared>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct ForcedEndShared {
+    state: Mutex<ForcedEndState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ForcedEndState {
     /// Time that an orderly end needs, once the node listens to signals. None while it starts.
     patience: Option<Duration>,
     has_been_asked: bool,
@@ -53,7 +53,7 @@ pub(crate) enum Why {
 
 /// Effect of a signal.
 #[derive(Debug, PartialEq, Eq)]
-enum Asked {
+enum SignalEffect {
     /// No part that could end in order runs yet.
     EndNow,
     EndBy(Instant),
@@ -69,15 +69,15 @@ impl ForcedEnd {
         on_start: impl Fn() + Clone + Send + 'static,
         before_end: impl Fn(Why) + Clone + Send + 'static,
     ) -> io::Result<Self> {
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<ForcedEndShared>::default();
         let mut signals = Signals::new([SIGTERM, SIGINT])?;
-        let (its_shared, its_start, says) =
+        let (its_shared, its_start, before_end_now) =
             (Arc::clone(&shared), on_start.clone(), before_end.clone());
         thread::Builder::new().name("weir-signals".into()).spawn(move || {
             its_start();
             for signal in signals.forever() {
-                if its_shared.asked(Instant::now()) == Asked::EndNow {
-                    says(Why::SignalAtStart);
+                if its_shared.asked(Instant::now()) == SignalEffect::EndNow {
+                    before_end_now(Why::SignalAtStart);
                     let _ = low_level::emulate_default_handler(signal);
                 }
             }
@@ -105,12 +105,12 @@ impl ForcedEnd {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl ForcedEndShared {
+    fn lock(&self) -> MutexGuard<'_, ForcedEndState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn asked(&self, now: Instant) -> Asked {
+    fn asked(&self, now: Instant) -> SignalEffect {
         let asked = self.lock().asked(now);
         self.changed.notify_all();
         asked
@@ -133,12 +133,12 @@ impl Shared {
     }
 }
 
-impl State {
+impl ForcedEndState {
     /// Takes a signal. A second one takes the time for an orderly end away.
-    fn asked(&mut self, now: Instant) -> Asked {
-        let Some(patience) = self.patience else { return Asked::EndNow };
+    fn asked(&mut self, now: Instant) -> SignalEffect {
+        let Some(patience) = self.patience else { return SignalEffect::EndNow };
         let was_asked = std::mem::replace(&mut self.has_been_asked, true);
-        Asked::EndBy(self.end_by(if was_asked { now } else { now + patience } + END_MAX))
+        SignalEffect::EndBy(self.end_by(if was_asked { now } else { now + patience } + END_MAX))
     }
 
     /// Sets the deadline, unless an earlier one is set, and returns it.
@@ -153,8 +153,8 @@ mod tests {
 
     #[test]
     fn a_signal_while_the_node_starts_ends_it_at_once() {
-        let mut state = State::default();
-        assert_eq!(state.asked(Instant::now()), Asked::EndNow);
+        let mut state = ForcedEndState::default();
+        assert_eq!(state.asked(Instant::now()), SignalEffect::EndNow);
         assert_eq!(state.deadline, None);
     }
 
@@ -162,18 +162,18 @@ mod tests {
     fn a_second_signal_and_the_begin_of_the_end_only_shorten_the_time() {
         let now = Instant::now();
         let patience = Duration::from_secs(60);
-        let mut state = State { patience: Some(patience), ..State::default() };
-        assert_eq!(state.asked(now), Asked::EndBy(now + patience + END_MAX));
+        let mut state = ForcedEndState { patience: Some(patience), ..ForcedEndState::default() };
+        assert_eq!(state.asked(now), SignalEffect::EndBy(now + patience + END_MAX));
         let later = now + Duration::from_secs(5);
-        assert_eq!(state.asked(later), Asked::EndBy(later + END_MAX));
+        assert_eq!(state.asked(later), SignalEffect::EndBy(later + END_MAX));
         let last = later + Duration::from_secs(5);
-        assert_eq!(state.asked(last), Asked::EndBy(later + END_MAX));
+        assert_eq!(state.asked(last), SignalEffect::EndBy(later + END_MAX));
         assert_eq!(state.end_by(last + END_MAX), later + END_MAX);
     }
 
     #[test]
     fn the_wait_ends_when_its_time_is_over() {
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<ForcedEndShared>::default();
         let its_shared = Arc::clone(&shared);
         let waiting = thread::spawn(move || its_shared.wait());
         let deadline = Instant::now() + Duration::from_millis(50);

@@ -4,9 +4,9 @@
 //!   control cores                                    worker cores, one thread each
 //!   -------------                                    -----------------------------
 //!   main thread: tokio                               rx -> engine -> tx
-//!     admin API  ---- requests (bounded queue) ---->   desk (a piece per turn)
-//!     metrics, status <---- board (relaxed numbers) -- publisher
-//!     capture    <---- tap (ring of copies) ----------
+//!     admin API  ---- requests (bounded queue) ---->   request server (a piece per turn)
+//!     metrics, status <---- stats (relaxed numbers) -- publisher
+//!     capture    <---- capture point (ring of copies)
 //!     signals    ---- stop flag --------------------->
 //!   block log thread <---- ring of block events ------
 //!   in a cluster: roles thread <-- commands, events --> worker; etcd, routes thread, guard process
@@ -24,7 +24,6 @@ pub mod processor;
 mod admin;
 mod back_off;
 mod block_events;
-mod board;
 mod capture;
 mod clock;
 mod cluster;
@@ -32,7 +31,6 @@ mod collector_metrics;
 mod collectors;
 mod control;
 mod cores;
-mod desk;
 mod dpdk_ports;
 mod duration_histogram;
 mod engine_config;
@@ -52,6 +50,7 @@ mod ports;
 mod publisher;
 mod rates;
 mod request;
+mod request_server;
 #[cfg(test)]
 mod sample_node;
 mod start_progress;
@@ -59,6 +58,7 @@ mod status;
 mod turns;
 mod watch;
 mod worker;
+mod worker_stats;
 mod worker_thread;
 
 pub use failure::{EXIT_CODES, Failure};

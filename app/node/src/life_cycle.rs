@@ -16,14 +16,12 @@ use std::time::{Duration, SystemTime};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use weir_config::{
-    Config, Diagnostic, HugePages, Member, Node as NodeConfig, Worker as WorkerConfig,
-};
-use weir_dpdk::{Eal, EalConfig, Error as DpdkError, MbufPool, socket_of_core};
+use weir_config::{Config, Diagnostic, HugePagesSetting, MemberFile, NodeSettings, WorkerSettings};
+use weir_dpdk::{DpdkError, Eal, EalConfig, MbufPool, socket_of_core};
 use weir_engine::Side;
 use weir_nat::AddressRanges;
 use weir_nat_log::{BlockLog, BlockLogSender, NodeLife};
-use weir_node_core::Room;
+use weir_node_core::ClusterRoom;
 use weir_node_core::nat_setup::shards_of;
 use weir_process::http::HttpNumbers;
 use weir_process::{FORCED_END, Log, log_to_stderr};
@@ -31,35 +29,35 @@ use weir_process::{FORCED_END, Log, log_to_stderr};
 use crate::admin::{AdminSocket, ClaimError, MetricsServer, StartServer};
 use crate::block_events::BlockEventLog;
 use crate::clock::Clock;
-use crate::cluster::{HAND_OVER_MAX, Joining, Membership, WorkerPart};
+use crate::cluster::{HAND_OVER_MAX, JoiningNode, Membership, ThreadMember};
 use crate::collectors::Collectors;
 use crate::control::{Signals, control};
 use crate::engine_config::{all_public, engine_config, random};
 use crate::failure::Failure;
 use crate::forced_end::{ForcedEnd, Why};
 use crate::memory::{self, frame_max, held_max, pool_size, total_mb};
-use crate::node::{Node, NodeBlockLog, ShardHandle, Shards, WorkerHandle};
+use crate::node::{Node, NodeBlockLog, ShardHandle, ShardHandles, WorkerHandle};
 use crate::rates::Rates;
 use crate::start_progress::StartProgress;
 use crate::turns::Turns;
-use crate::worker_thread::{Ended, Parts, WorkerPorts, WorkerThread};
+use crate::worker_thread::{Ended, WorkerPorts, WorkerThread, WorkerThreadInputs};
 use crate::{cores, panic_place, ports};
 
 /// The node's file.
-enum File<'a> {
+enum LoadedFile<'a> {
     Single(&'a Config),
-    Member(&'a Member),
+    Member(&'a MemberFile),
 }
 
-impl File<'_> {
-    fn node(&self) -> &NodeConfig {
+impl LoadedFile<'_> {
+    fn node(&self) -> &NodeSettings {
         match self {
             Self::Single(config) => &config.node,
             Self::Member(member) => &member.node,
         }
     }
 
-    fn workers(&self) -> &[WorkerConfig] {
+    fn workers(&self) -> &[WorkerSettings] {
         match self {
             Self::Single(config) => &config.workers,
             Self::Member(member) => &member.workers,
@@ -73,7 +71,7 @@ impl File<'_> {
 /// # Errors
 /// When it did not start, or ended by itself; the reason is already in the log.
 pub fn run(config: &Config, warnings: &[Diagnostic]) -> Result<(), Failure> {
-    run_file(&File::Single(config), warnings, None)
+    run_file(&LoadedFile::Single(config), warnings, None)
 }
 
 /// Runs a node of a cluster until SIGTERM or SIGINT; it hands its shards over before it ends.
@@ -83,15 +81,15 @@ pub fn run(config: &Config, warnings: &[Diagnostic]) -> Result<(), Failure> {
 /// # Errors
 /// As [`run`].
 pub fn run_member(
-    member: &Member,
+    member: &MemberFile,
     warnings: &[Diagnostic],
     recording: Option<&Path>,
 ) -> Result<(), Failure> {
-    run_file(&File::Member(member), warnings, recording)
+    run_file(&LoadedFile::Member(member), warnings, recording)
 }
 
 fn run_file(
-    file: &File<'_>,
+    file: &LoadedFile<'_>,
     warnings: &[Diagnostic],
     recording: Option<&Path>,
 ) -> Result<(), Failure> {
@@ -147,20 +145,20 @@ impl Drop for FlushAtEnd {
 }
 
 /// Returns the cores for threads that begin before the cores are checked.
-fn expected_control_cores(node: &NodeConfig, workers: &[WorkerConfig]) -> Vec<usize> {
+fn expected_control_cores(node: &NodeSettings, workers: &[WorkerSettings]) -> Vec<usize> {
     let workers: Vec<usize> = workers.iter().map(|worker| worker.core).collect();
     let online = cores::online().unwrap_or_default();
     cores::control(node.control_cores.as_deref(), &online, &workers)
 }
 
 fn start_and_control(
-    file: &File<'_>,
+    file: &LoadedFile<'_>,
     log: Log,
     forced_end: &ForcedEnd,
     recording: Option<&Path>,
 ) -> Result<(), Failure> {
     let node_config = file.node();
-    if let File::Single(config) = file {
+    if let LoadedFile::Single(config) = file {
         memory::check(config, &[]).map_err(Failure::Memory)?;
     }
     let control_cores = check_cores(node_config, file.workers())?;
@@ -170,19 +168,19 @@ fn start_and_control(
     let start_server =
         serve_start(node_config, &progress, &http, &socket, metrics.as_ref(), &control_cores)?;
     let (config, mut joining) = match file {
-        File::Single(config) => ((*config).clone(), None),
-        File::Member(member) => {
-            let joining = Joining::begin(member, &control_cores, &progress)?;
+        LoadedFile::Single(config) => ((*config).clone(), None),
+        LoadedFile::Member(member) => {
+            let joining = JoiningNode::begin(member, &control_cores, &progress)?;
             memory::check(&joining.config(), &joining.rooms()).map_err(Failure::Memory)?;
             (joining.config(), Some(joining))
         }
     };
-    let rooms = joining.as_ref().map(Joining::rooms).unwrap_or_default();
+    let rooms = joining.as_ref().map(JoiningNode::rooms).unwrap_or_default();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::Control)?;
     let signals = listen(&runtime)?;
     forced_end.node_listens(match file {
-        File::Single(_) => Duration::ZERO,
-        File::Member(_) => HAND_OVER_MAX,
+        LoadedFile::Single(_) => Duration::ZERO,
+        LoadedFile::Member(_) => HAND_OVER_MAX,
     });
     let eal = start_eal(&config, &rooms, control_cores)?;
     let (block_log, senders) = start_block_log(&config, joining.is_some())?;
@@ -190,7 +188,7 @@ fn start_and_control(
         .map_err(|error| Failure::Collector(error.to_string()))?;
     let (mut senders, mut exporters) = (senders.into_iter(), exporters.into_iter());
     let (ended_in, ended) = unbounded_channel();
-    let start = Start {
+    let start = WorkerStart {
         config: &config,
         rooms,
         all_public: Arc::new(all_public(&config)),
@@ -203,8 +201,8 @@ fn start_and_control(
     let mut threads = Vec::new();
     for worker in 0..config.workers.len() {
         let log = BlockEventLog::new(senders.next(), exporters.next(), worker);
-        let part = joining.as_mut().map(|joining| joining.worker_part(worker)).transpose()?;
-        let (thread, ports, handle) = start.worker(worker, log, part)?;
+        let member = joining.as_mut().map(|joining| joining.thread_member(worker)).transpose()?;
+        let (thread, ports, handle) = start.worker(worker, log, member)?;
         threads.push((thread, ports));
         handles.push(handle);
     }
@@ -216,7 +214,7 @@ fn start_and_control(
         block_log,
         collectors,
         log,
-        turns: Arc::new(Turns::new(start.clock, joining.as_ref().map(Joining::words))),
+        turns: Arc::new(Turns::new(start.clock, joining.as_ref().map(JoiningNode::words))),
         frame_max: frame_max(&config),
         has_been_ready: AtomicBool::new(false),
         is_block_log_failing: AtomicBool::new(false),
@@ -253,7 +251,7 @@ fn start_and_control(
     }
     node.collectors.stop();
     if let Some(shutdown_notice) = shutdown_notice {
-        shutdown_notice.say();
+        shutdown_notice.send();
     }
     drop(node);
     drop(socket);
@@ -261,7 +259,7 @@ fn start_and_control(
 }
 
 /// Checks that every core exists; returns those of the control threads.
-fn check_cores(node: &NodeConfig, workers: &[WorkerConfig]) -> Result<Vec<usize>, Failure> {
+fn check_cores(node: &NodeSettings, workers: &[WorkerSettings]) -> Result<Vec<usize>, Failure> {
     let online = cores::online().map_err(Failure::Control)?;
     let listed = || online.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let workers: Vec<usize> = workers.iter().map(|worker| worker.core).collect();
@@ -277,14 +275,14 @@ fn check_cores(node: &NodeConfig, workers: &[WorkerConfig]) -> Result<Vec<usize>
     }
 }
 
-fn claim_socket(node: &NodeConfig) -> Result<AdminSocket, Failure> {
+fn claim_socket(node: &NodeSettings) -> Result<AdminSocket, Failure> {
     AdminSocket::claim(&node.admin_socket, node.admin_group.as_deref())
         .map_err(|error| socket_failure(node, &error))
 }
 
 /// Lets both listeners answer from then on, while the node starts.
 fn serve_start(
-    node: &NodeConfig,
+    node: &NodeSettings,
     progress: &StartProgress,
     http: &Arc<HttpNumbers>,
     socket: &AdminSocket,
@@ -298,7 +296,7 @@ fn serve_start(
         .map_err(Failure::Control)
 }
 
-fn socket_failure(node: &NodeConfig, error: &ClaimError) -> Failure {
+fn socket_failure(node: &NodeSettings, error: &ClaimError) -> Failure {
     let path = node.admin_socket.clone();
     match error {
         ClaimError::AlreadyRunning => Failure::AlreadyRunning(path),
@@ -306,7 +304,7 @@ fn socket_failure(node: &NodeConfig, error: &ClaimError) -> Failure {
     }
 }
 
-fn bind_metrics(node: &NodeConfig) -> Result<Option<MetricsServer>, Failure> {
+fn bind_metrics(node: &NodeSettings) -> Result<Option<MetricsServer>, Failure> {
     let bind = |address| {
         MetricsServer::bind(address).map_err(|reason| Failure::Metrics { address, reason })
     };
@@ -318,7 +316,11 @@ fn listen(runtime: &Runtime) -> Result<Signals, Failure> {
     Signals::listen().map_err(Failure::Control)
 }
 
-fn start_eal(config: &Config, rooms: &[Room], control_cores: Vec<usize>) -> Result<Eal, Failure> {
+fn start_eal(
+    config: &Config,
+    rooms: &[ClusterRoom],
+    control_cores: Vec<usize>,
+) -> Result<Eal, Failure> {
     let node = &config.node;
     let file_name = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
     let eal = Eal::init(EalConfig {
@@ -326,8 +328,8 @@ fn start_eal(config: &Config, rooms: &[Room], control_cores: Vec<usize>) -> Resu
         control_cores,
         memory_mb: node.memory_mb.map_or_else(|| total_mb(config, rooms), |mb| mb as usize),
         hugepages: match node.hugepages {
-            HugePages::Auto => weir_dpdk::HugePages::Auto,
-            HugePages::Never => weir_dpdk::HugePages::Never,
+            HugePagesSetting::Auto => weir_dpdk::HugePages::Auto,
+            HugePagesSetting::Never => weir_dpdk::HugePages::Never,
         },
         extra: node.eal.clone(),
     })
@@ -359,10 +361,10 @@ fn start_block_log(
 }
 
 /// Inputs that all workers' starts share.
-struct Start<'a> {
+struct WorkerStart<'a> {
     config: &'a Config,
     /// Room of each worker, in a cluster.
-    rooms: Vec<Room>,
+    rooms: Vec<ClusterRoom>,
     all_public: Arc<AddressRanges>,
     eal: &'a Eal,
     clock: Clock,
@@ -370,12 +372,12 @@ struct Start<'a> {
     ended: UnboundedSender<Ended>,
 }
 
-impl Start<'_> {
+impl WorkerStart<'_> {
     fn worker(
         &self,
         worker: usize,
         block_log: Option<BlockEventLog>,
-        part: Option<WorkerPart>,
+        member: Option<ThreadMember>,
     ) -> Result<(WorkerThread, WorkerPorts, WorkerHandle), Failure> {
         let config = &self.config.workers[worker];
         let room = self.rooms.get(worker);
@@ -386,7 +388,7 @@ impl Start<'_> {
             MbufPool::new(&name, size.buffers, size.data_room, socket).map_err(dpdk_failure)?;
         let engine = engine_config(self.config, worker, room)
             .map_err(|error| Failure::Engine { worker, reason: error.to_string() })?;
-        let parts = Parts {
+        let inputs = WorkerThreadInputs {
             worker,
             core: config.core,
             shards_max: engine.nat.shards_max(),
@@ -397,10 +399,10 @@ impl Start<'_> {
             clock: self.clock,
             poll: self.config.node.poll,
             is_stopping: Arc::clone(&self.is_stopping),
-            part: part.map(Box::new),
+            member: member.map(Box::new),
             commit: room.and_then(|room| room.commit),
         };
-        let thread = WorkerThread::spawn(parts, self.ended.clone())?;
+        let thread = WorkerThread::spawn(inputs, self.ended.clone())?;
         let access = ports::attach(self.eal, worker, config, Side::Access, &pool)?;
         let internet = ports::attach(self.eal, worker, config, Side::Internet, &pool)?;
         let ports = WorkerPorts {
@@ -411,10 +413,10 @@ impl Start<'_> {
         let handle = WorkerHandle {
             worker,
             core: config.core,
-            board: Arc::clone(&thread.board),
+            stats: Arc::clone(&thread.stats),
             requester: thread.requester.clone(),
             ports: [access.handle, internet.handle],
-            shards: Arc::new(Shards::new(self.shard_handles(worker))),
+            shards: Arc::new(ShardHandles::new(self.shard_handles(worker))),
         };
         Ok((thread, ports, handle))
     }

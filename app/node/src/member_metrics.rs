@@ -3,13 +3,13 @@
 use std::fmt::Error;
 
 use weir_admin::api::{BirdSideStatus, MemberStatus};
-use weir_engine::{Direction, DropReason, Early};
+use weir_engine::{Direction, DropReason, EarlyRelease};
 use weir_process::metrics::{Family, Labels, NO_LABEL};
 
-use crate::board::Board;
 use crate::member_verdict::is_unprotected;
 use crate::metrics::Numbered;
 use crate::node::Node;
+use crate::worker_stats::WorkerStats;
 
 const ROLES: [&str; 6] = ["syncing", "out-of-sync", "synced", "acting", "primary", "leaving"];
 
@@ -19,8 +19,8 @@ pub(crate) fn member(
     node: &Node,
     workers: &[Numbered<'_>],
 ) -> Result<(), Error> {
-    let Some(board) = node.member.get() else { return Ok(()) };
-    let status = board.status();
+    let Some(snapshot) = node.member.get() else { return Ok(()) };
+    let status = snapshot.status();
     roles(family, &status, workers)?;
     replication(family, &status)?;
     copies(family, &status, workers)?;
@@ -126,7 +126,7 @@ fn copies(
     let help = "Datagrams of replication that were not used.";
     family.counter("weir_replication_refusals", help, refusals)?;
     let redirects = workers.iter().flat_map(|(label, worker)| {
-        let engine = &worker.board.engine;
+        let engine = &worker.stats.engine;
         let of = |dir| Labels([("worker", label.as_str()), ("dir", dir), NO_LABEL]);
         [
             (of("out"), engine.redirected(Direction::Transmit)),
@@ -144,15 +144,15 @@ fn commits(
     workers: &[Numbered<'_>],
 ) -> Result<(), Error> {
     let label = |label| Labels([("worker", label), NO_LABEL, NO_LABEL]);
-    let boards = || workers.iter().map(|(number, worker)| (number.as_str(), &worker.board));
-    let held = boards().map(|(number, board)| (label(number), board.held.get() as f64));
+    let stats = || workers.iter().map(|(number, worker)| (number.as_str(), &worker.stats));
+    let held = stats().map(|(number, stats)| (label(number), stats.held.get() as f64));
     family.gauge("weir_commit_held", "Packets that wait for copies.", held)?;
-    let waited = boards().map(|(number, board)| (label(number), board.engine.held()));
+    let waited = stats().map(|(number, stats)| (label(number), stats.engine.held()));
     family.counter("weir_commit_waits", "Packets that have waited for copies.", waited)?;
-    let early = boards().flat_map(|(number, board)| {
-        Early::ALL.map(|why| {
+    let early = stats().flat_map(|(number, stats)| {
+        EarlyRelease::ALL.map(|why| {
             let labels = Labels([("worker", number), ("cause", why.name()), NO_LABEL]);
-            (labels, board.engine.early(why))
+            (labels, stats.engine.early(why))
         })
     });
     let help = "Packets that left before copies had what they depend on: too late, or too many.";
@@ -160,7 +160,7 @@ fn commits(
     let of = |worker: usize| status.replication.iter().filter(move |it| it.worker == worker);
     let degraded = workers.iter().map(|(number, worker)| {
         let few: u64 = of(worker.worker).map(|it| it.changes_degraded_total).sum();
-        (label(number.as_str()), few + worker.board.commits_alone.get())
+        (label(number.as_str()), few + worker.stats.commits_alone.get())
     });
     let help = "Changes that fewer copies than wanted had when packets that depend on them left.";
     family.counter("weir_commit_degraded", help, degraded)?;
@@ -199,15 +199,15 @@ fn routes(
     family.gauge("weir_routes_held_off_seconds", help, held_off)?;
     let help = "Times that the routes of a worker that was fenced again and again were held off.";
     family.counter("weir_route_hold_offs", help, [(none(), status.hold_offs_total)])?;
-    let late = |count: fn(&Board) -> u64| {
+    let late = |count: fn(&WorkerStats) -> u64| {
         workers.iter().map(move |(label, worker)| {
-            (Labels([("worker", label.as_str()), NO_LABEL, NO_LABEL]), count(&worker.board))
+            (Labels([("worker", label.as_str()), NO_LABEL, NO_LABEL]), count(&worker.stats))
         })
     };
     let help = "Packets that had waited for a worker that stood still.";
-    family.counter("weir_late_packets", help, late(|board| board.late_packets.get()))?;
+    family.counter("weir_late_packets", help, late(|stats| stats.late_packets.get()))?;
     let help = "Packets that a worker that stood still for a second or longer threw away.";
-    family.counter("weir_late_discarded", help, late(|board| board.late_discarded.get()))?;
+    family.counter("weir_late_discarded", help, late(|stats| stats.late_discarded.get()))?;
     let restarts = [(none(), status.guard_restarts_total)];
     family.counter("weir_guard_restarts", "Guards that were restarted.", restarts)?;
     let help = "Events of the guard and the workers that the thread of the roles was too late for.";
@@ -272,7 +272,7 @@ mod tests {
     use weir_admin::api::RoleStatus;
 
     use super::*;
-    use crate::cluster::MemberBoard;
+    use crate::cluster::MemberSnapshot;
     use crate::sample_node::sample_node;
 
     fn served_alone() -> RoleStatus {
@@ -295,11 +295,11 @@ mod tests {
 
     fn has_line(status: MemberStatus, line: &str) -> bool {
         let (node, _mailbox) = sample_node();
-        node.workers[0].board.late_packets.add(12);
-        node.workers[0].board.late_discarded.add(13);
-        let board = Arc::<MemberBoard>::default();
-        board.show(status, weir_controller::records::NodeAnswer::default());
-        node.member.set(board).unwrap();
+        node.workers[0].stats.late_packets.add(12);
+        node.workers[0].stats.late_discarded.add(13);
+        let snapshot = Arc::<MemberSnapshot>::default();
+        snapshot.show(status, weir_controller::records::NodeAnswer::default());
+        node.member.set(snapshot).unwrap();
         crate::metrics::text(&node).lines().any(|found| found == line)
     }
 

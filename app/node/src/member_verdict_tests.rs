@@ -159,8 +159,8 @@ fn every_risk_is_named() {
     assert_eq!(still, ["epochs are not kept: the disk has taken nothing for 7 s"]);
     let stopped = risks_of(|member| member.guard_trouble = Some("stands still".into()));
     assert_eq!(stopped, ["the guard of the routes stands still"]);
-    let unheard = risks_of(|member| member.peers.push(peer(3_500)));
-    assert_eq!(unheard, ["not heard: n2/0 for 3 s (by worker 0)"]);
+    let risks = risks_of(|member| member.peers.push(peer(3_500)));
+    assert_eq!(risks, ["not heard: n2/0 for 3 s (by worker 0)"]);
     let unset = risks_of(|member| member.routes.push(route(false)));
     assert_eq!(unset, ["1 of 3 routes are not set in the kernel: `weir routes`"]);
     let unmade = risks_of(|member| member.shards[0].is_route_out = false);
@@ -211,6 +211,6 @@ fn many_shards_are_one_sentence() {
 fn a_worker_whose_routes_are_held_off_is_a_risk_and_named() {
     let held_off = vec![HeldOffStatus { worker: 3, shards: 2, left_ms: 3_100 }];
     let risks = risks_of(|member| member.held_off = held_off);
-    let said = "worker 3 stands still again and again: its routes are held off for 4 s";
-    assert_eq!(risks, [said]);
+    let expected = "worker 3 stands still again and again: its routes are held off for 4 s";
+    assert_eq!(risks, [expected]);
 }

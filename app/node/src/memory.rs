@@ -3,10 +3,10 @@
 
 use std::fs;
 
-use weir_config::{Config, Worker};
+use weir_config::{Config, WorkerSettings};
 use weir_dpdk::{MbufPool, free_huge_pages_mb};
 use weir_engine::OUTPUT_MAX;
-use weir_node_core::{Room, TableMemory};
+use weir_node_core::{ClusterRoom, TableMemory};
 
 /// Buffers an AF_XDP socket keeps in its rings, whatever the descriptors.
 const XDP_BUFFERS_PER_PORT: u32 = 4096 + 64;
@@ -29,7 +29,7 @@ pub(crate) struct PoolSize {
 
 /// Returns a pool large enough that full rings on both ports, a full output and `held_max` held
 /// packets (fragments, and packets that wait for copies) leave buffers for the next burst.
-pub(crate) fn pool_size(worker: &Worker, held_max: u32) -> PoolSize {
+pub(crate) fn pool_size(worker: &WorkerSettings, held_max: u32) -> PoolSize {
     let rings = 2 * (u32::from(worker.rx_descriptors) + u32::from(worker.tx_descriptors));
     let mtu = worker.access.mtu.max(worker.internet.mtu);
     PoolSize {
@@ -43,19 +43,19 @@ pub(crate) fn pool_size(worker: &Worker, held_max: u32) -> PoolSize {
 }
 
 /// Returns the most packets that a worker holds.
-pub(crate) fn held_max(config: &Config, room: Option<&Room>) -> u32 {
+pub(crate) fn held_max(config: &Config, room: Option<&ClusterRoom>) -> u32 {
     let commit = room.and_then(|room| room.commit).map_or(0, |limits| limits.held_max);
     config.fragments.held_max + commit as u32
 }
 
 /// Returns the packet memory of the whole process, in MiB. `rooms`: room of the workers of a
 /// cluster.
-pub(crate) fn total_mb(config: &Config, rooms: &[Room]) -> usize {
+pub(crate) fn total_mb(config: &Config, rooms: &[ClusterRoom]) -> usize {
     let pools: usize = config
         .workers
         .iter()
         .enumerate()
-        .map(|(place, worker)| pool_size(worker, held_max(config, rooms.get(place))))
+        .map(|(index, worker)| pool_size(worker, held_max(config, rooms.get(index))))
         .map(|size| MbufPool::bytes(size.buffers, size.data_room))
         .sum();
     pools.div_ceil(1 << 20) + BASE_MB + PER_WORKER_MB * config.workers.len()
@@ -89,12 +89,12 @@ impl Free {
 /// One sentence with what is needed, what there is, and what to change.
 ///
 /// `rooms`: room of each worker, in a cluster.
-pub(crate) fn check(config: &Config, rooms: &[Room]) -> Result<(), String> {
+pub(crate) fn check(config: &Config, rooms: &[ClusterRoom]) -> Result<(), String> {
     let ordinary_mb = available_mb().saturating_sub(RESERVE_MB);
     check_against(config, rooms, Free { huge_mb: free_huge_pages_mb(), ordinary_mb })
 }
 
-fn check_against(config: &Config, rooms: &[Room], free: Free) -> Result<(), String> {
+fn check_against(config: &Config, rooms: &[ClusterRoom], free: Free) -> Result<(), String> {
     let pieces = pieces_mb(config, rooms);
     if free.holds(pieces.iter().copied()) {
         return Ok(());
@@ -119,7 +119,7 @@ fn check_against(config: &Config, rooms: &[Room], free: Free) -> Result<(), Stri
 
 /// Returns the sizes of the pieces, in the order in which they are taken: the packet buffers, then
 /// each worker's tables.
-fn pieces_mb(config: &Config, rooms: &[Room]) -> Vec<usize> {
+fn pieces_mb(config: &Config, rooms: &[ClusterRoom]) -> Vec<usize> {
     let mut pieces =
         vec![config.node.memory_mb.map_or_else(|| total_mb(config, rooms), |mb| mb as usize)];
     for worker in 0..config.workers.len() {
@@ -131,7 +131,7 @@ fn pieces_mb(config: &Config, rooms: &[Room]) -> Vec<usize> {
 
 /// Returns the largest `nat.flows_max`, in thousands, with which `config` fits; `None` if not even
 /// the least does.
-fn flows_that_fit(config: &Config, rooms: &[Room], free: Free) -> Option<u32> {
+fn flows_that_fit(config: &Config, rooms: &[ClusterRoom], free: Free) -> Option<u32> {
     let fits = |thousands: u32| {
         let mut config = config.clone();
         config.nat.flows_max = thousands * 1000;

@@ -9,19 +9,19 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder
 use prometheus_client::metrics::MetricType;
 use weir_engine::{Direction, DropReason, Side};
 use weir_nat::TableBytes;
-use weir_process::http::Refusal;
+use weir_process::http::ConnectionRefusal;
 use weir_process::metrics::{Family, Labels, NO_LABEL, build_info, encoded};
 
-use crate::board::{Board, ShardBoard, TableBoard};
 use crate::collector_metrics::collectors;
 use crate::duration_histogram::Durations;
 use crate::member_metrics::member;
 use crate::node::{Node, WorkerHandle};
 use crate::start_progress::{StartProgress, awaited_names};
+use crate::worker_stats::{ShardStats, TableStats, WorkerStats};
 
 /// Returns all metrics at this moment.
 pub(crate) fn text(node: &Arc<Node>) -> String {
-    encoded(Scrape(Arc::clone(node)))
+    encoded(NodeScrape(Arc::clone(node)))
 }
 
 /// Returns the metrics of a node that starts.
@@ -30,7 +30,7 @@ pub(crate) fn text_of_start(progress: &StartProgress) -> String {
 }
 
 #[derive(Debug)]
-struct Scrape(Arc<Node>);
+struct NodeScrape(Arc<Node>);
 
 #[derive(Debug)]
 struct StartScrape(StartProgress);
@@ -49,7 +49,7 @@ impl EncodeMetric for Durations {
 /// A worker with its number as a label value.
 pub(crate) type Numbered<'a> = (String, &'a WorkerHandle);
 
-impl Collector for Scrape {
+impl Collector for NodeScrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let node = &self.0;
         let workers: Vec<Numbered<'_>> =
@@ -91,21 +91,21 @@ fn waiting(
 }
 
 fn traffic(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
-    let series = |count: fn(&Board, Side, Direction) -> u64| {
+    let series = |count: fn(&WorkerStats, Side, Direction) -> u64| {
         let mut series = Vec::new();
         for (number, worker) in workers {
             for side in Side::ALL {
                 for (direction, dir) in [(Direction::Receive, "rx"), (Direction::Transmit, "tx")] {
                     let labels = Labels([("worker", number), ("side", side.name()), ("dir", dir)]);
-                    series.push((labels, count(&worker.board, side, direction)));
+                    series.push((labels, count(&worker.stats, side, direction)));
                 }
             }
         }
         series
     };
-    let packets = series(|board, side, direction| board.engine.packets(side, direction));
+    let packets = series(|stats, side, direction| stats.engine.packets(side, direction));
     family.counter("weir_packets", "Frames received and sent.", packets)?;
-    let bytes = series(|board, side, direction| board.engine.bytes(side, direction));
+    let bytes = series(|stats, side, direction| stats.engine.bytes(side, direction));
     family.counter("weir_bytes", "Bytes of Ethernet frames received and sent, without FCS.", bytes)
 }
 
@@ -114,13 +114,13 @@ fn drops(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Er
     for (number, worker) in workers {
         for reason in DropReason::ALL {
             let labels = Labels([("worker", number), ("reason", reason.name()), NO_LABEL]);
-            series.push((labels, worker.board.engine.dropped(*reason)));
+            series.push((labels, worker.stats.engine.dropped(*reason)));
         }
     }
     family.counter("weir_drops", "Packets dropped, by reason.", series)?;
     let mut series = Vec::new();
     for (number, worker) in workers {
-        let engine = &worker.board.engine;
+        let engine = &worker.stats.engine;
         for side in Side::ALL {
             let results =
                 [("sent", engine.icmp_errors(side)), ("limited", engine.icmp_errors_limited(side))];
@@ -136,40 +136,40 @@ fn drops(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Er
 
 fn per_worker<'a, V>(
     workers: &'a [Numbered<'_>],
-    value: impl Fn(&Board) -> V + 'a,
+    value: impl Fn(&WorkerStats) -> V + 'a,
 ) -> impl Iterator<Item = (Labels<'a>, V)> {
     workers.iter().map(move |(number, worker)| {
-        (Labels([("worker", number.as_str()), NO_LABEL, NO_LABEL]), value(&worker.board))
+        (Labels([("worker", number.as_str()), NO_LABEL, NO_LABEL]), value(&worker.stats))
     })
 }
 
 fn tables(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
-    let flows = per_worker(workers, |board| board.flows.get() as f64);
+    let flows = per_worker(workers, |stats| stats.flows.get() as f64);
     family.gauge("weir_flows", "Flows in the table.", flows)?;
-    let flows_max = per_worker(workers, |board| board.flows_max.get() as f64);
+    let flows_max = per_worker(workers, |stats| stats.flows_max.get() as f64);
     family.gauge("weir_flows_max", "Flows the table can hold.", flows_max)?;
-    let creates = per_worker(workers, |board| board.flow_creates.get());
+    let creates = per_worker(workers, |stats| stats.flow_creates.get());
     family.counter("weir_flow_creates", "Flows created.", creates)?;
-    let expired = per_worker(workers, |board| board.flow_expired.get());
+    let expired = per_worker(workers, |stats| stats.flow_expired.get());
     family.counter("weir_flow_expired", "Flows removed because they were idle.", expired)?;
-    let superseded = per_worker(workers, |board| board.flow_superseded.get());
+    let superseded = per_worker(workers, |stats| stats.flow_superseded.get());
     family.counter(
         "weir_flow_superseded",
         "Flows removed because another mapping of their inside endpoint is in use.",
         superseded,
     )?;
-    let subscribers = per_worker(workers, |board| board.subscribers.get() as f64);
+    let subscribers = per_worker(workers, |stats| stats.subscribers.get() as f64);
     family.gauge("weir_subscribers", "Homes that hold a public address.", subscribers)?;
-    let quarantined = per_worker(workers, |board| board.quarantined.get() as f64);
+    let quarantined = per_worker(workers, |stats| stats.quarantined.get() as f64);
     family.gauge(
         "weir_quarantined",
         "Ended mappings whose port is not yet given again.",
         quarantined,
     )?;
-    let displaced = per_worker(workers, |board| board.homes_displaced.get());
+    let displaced = per_worker(workers, |stats| stats.homes_displaced.get());
     family.counter(
         "weir_homes_displaced",
-        "Homes without any answered flow whose seat another home got.",
+        "Homes without any answered flow that gave way to another home.",
         displaced,
     )?;
     uses(family, workers)?;
@@ -177,10 +177,10 @@ fn tables(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), E
 }
 
 fn uses(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
-    let series = |of: fn(&TableBoard) -> u64| {
+    let series = |of: fn(&TableStats) -> u64| {
         let mut series = Vec::new();
         for (number, worker) in workers {
-            for table in &worker.board.uses {
+            for table in &worker.stats.uses {
                 let Some(name) = table.name.get() else { continue };
                 let labels = Labels([("worker", number), ("table", name), NO_LABEL]);
                 series.push((labels, of(table) as f64));
@@ -198,40 +198,40 @@ fn memory(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), E
     let tables = TableBytes::default().named();
     let mut series = Vec::new();
     for (number, worker) in workers {
-        for ((table, _), bytes) in tables.iter().zip(&worker.board.table_bytes) {
+        for ((table, _), bytes) in tables.iter().zip(&worker.stats.table_bytes) {
             let labels = Labels([("worker", number), ("table", table), NO_LABEL]);
             series.push((labels, bytes.get() as f64));
         }
     }
     family.gauge("weir_memory_bytes", "Memory of the worker's tables.", series)?;
-    let per_flow = per_worker(workers, |board| {
-        board.memory_bytes.get() as f64 / board.flows_max.get().max(1) as f64
+    let per_flow = per_worker(workers, |stats| {
+        stats.memory_bytes.get() as f64 / stats.flows_max.get().max(1) as f64
     });
     let help = "Memory of all tables of the worker, shared out among weir_flows_max.";
     family.gauge("weir_bytes_per_flow", help, per_flow)
 }
 
 fn load(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
-    let ratio = per_worker(workers, Board::busy_ratio);
+    let ratio = per_worker(workers, WorkerStats::busy_ratio);
     family.gauge("weir_worker_busy_ratio", "Share of the last second spent on packets.", ratio)?;
-    let cycles = per_worker(workers, |board| board.busy_cycles.get());
+    let cycles = per_worker(workers, |stats| stats.busy_cycles.get());
     let help = "Timestamp-counter cycles spent in loops that received packets.";
     family.counter("weir_busy_cycles", help, cycles)?;
-    let packets = per_worker(workers, |board| board.busy_packets.get());
+    let packets = per_worker(workers, |stats| stats.busy_packets.get());
     family.counter("weir_busy_packets", "Packets received in those loops.", packets)?;
     turns(family, workers)?;
-    let capture = per_worker(workers, |board| board.capture_dropped.get());
+    let capture = per_worker(workers, |stats| stats.capture_dropped.get());
     family.counter("weir_capture_dropped", "Frames a capture had no room for.", capture)
 }
 
 fn turns(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
-    let turns = per_worker(workers, |board| board.turns.read());
+    let turns = per_worker(workers, |stats| stats.turns.read());
     let help = "Turns of a worker's loop with work in them: packets, requests, housekeeping.";
     family.write("weir_turn_seconds", help, MetricType::Histogram, turns)?;
-    let ticks = per_worker(workers, |board| board.ticks.read());
+    let ticks = per_worker(workers, |stats| stats.ticks.read());
     let help = "Housekeeping within a turn, expiry above all, of one microsecond or longer.";
     family.write("weir_tick_seconds", help, MetricType::Histogram, ticks)?;
-    let longest = per_worker(workers, |board| board.turn_max_ns.get() as f64 / 1e9);
+    let longest = per_worker(workers, |stats| stats.turn_max_ns.get() as f64 / 1e9);
     let help = "The longest turn with work within the last 30 to 60 seconds.";
     family.gauge("weir_turn_seconds_max", help, longest)
 }
@@ -258,43 +258,43 @@ fn ports(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Er
         .iter()
         .map(|(labels, sample)| (labels.clone(), f64::from(u8::from(sample.is_link_up))));
     family.gauge("weir_link_up", "1 while the port has its link.", links)?;
-    let dropped = per_port(workers, |worker, side| worker.board.tx_dropped[side as usize].get());
+    let dropped = per_port(workers, |worker, side| worker.stats.tx_dropped[side as usize].get());
     family.counter("weir_tx_dropped", "Frames the device did not take in time.", dropped)?;
     let gateways =
-        per_port(workers, |worker, side| f64::from(u8::from(worker.board.engine.gateway_up(side))));
+        per_port(workers, |worker, side| f64::from(u8::from(worker.stats.engine.gateway_up(side))));
     family.gauge("weir_gateway_up", "1 while a gateway of the side answers ARP.", gateways)?;
-    let claims = per_port(workers, |worker, side| worker.board.engine.refused_claims(side).0);
+    let claims = per_port(workers, |worker, side| worker.stats.engine.refused_claims(side).0);
     let help = "ARP messages that claimed a neighbour's address for a MAC that it does not have.";
     family.counter("weir_arp_claims_refused", help, claims)?;
-    let moves = per_port(workers, |worker, side| worker.board.engine.gateway_moves(side).0);
+    let moves = per_port(workers, |worker, side| worker.stats.engine.gateway_moves(side).0);
     family.counter("weir_gateway_moves", "Gateways found at another MAC than before.", moves)?;
-    let wrong = per_port(workers, |worker, side| worker.board.engine.wrong_checksums(side));
+    let wrong = per_port(workers, |worker, side| worker.stats.engine.wrong_checksums(side));
     let help = "TCP SYNs with a wrong checksum, of those that were looked at, one in 64.";
     family.counter("weir_syn_checksums_wrong", help, wrong)
 }
 
 fn shards(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
-    let ids: Vec<(String, &ShardBoard)> = workers
+    let ids: Vec<(String, &ShardStats)> = workers
         .iter()
         .flat_map(|(_, worker)| {
             let shards = worker.shards.list().into_iter();
-            shards.filter_map(|(place, shard)| Some((shard.id, worker.board.shards.get(place)?)))
+            shards.filter_map(|(index, shard)| Some((shard.id, worker.stats.shards.get(index)?)))
         })
-        .map(|(id, board)| (id.to_string(), board))
+        .map(|(id, stats)| (id.to_string(), stats))
         .collect();
-    let series = |value: fn(&ShardBoard) -> u64| {
-        ids.iter().map(move |(id, board)| {
-            (Labels([("shard", id.as_str()), NO_LABEL, NO_LABEL]), value(board) as f64)
+    let series = |value: fn(&ShardStats) -> u64| {
+        ids.iter().map(move |(id, stats)| {
+            (Labels([("shard", id.as_str()), NO_LABEL, NO_LABEL]), value(stats) as f64)
         })
     };
-    let used = series(|board| board.ports_used.get());
+    let used = series(|stats| stats.ports_used.get());
     family.gauge("weir_ports_used", "Public ports that carry a mapping.", used)?;
-    let free = series(|board| board.blocks_free.get());
+    let free = series(|stats| stats.blocks_free.get());
     family.gauge("weir_blocks_free", "Port blocks no home holds.", free)?;
-    let total = series(|board| board.blocks_total.get());
+    let total = series(|stats| stats.blocks_total.get());
     family.gauge("weir_blocks", "Port blocks of the shard.", total)?;
-    let subscribers = series(|board| board.subscribers.get());
-    family.gauge("weir_shard_subscribers", "Homes seated in the shard.", subscribers)
+    let subscribers = series(|stats| stats.subscribers.get());
+    family.gauge("weir_shard_subscribers", "Homes admitted to the shard.", subscribers)
 }
 
 fn http(family: &mut Family<'_, '_>, node: &Node) -> Result<(), Error> {
@@ -305,7 +305,7 @@ fn http(family: &mut Family<'_, '_>, node: &Node) -> Result<(), Error> {
     let help = "Open connections of the admin socket and the metrics address.";
     family.gauge("weir_http_connections", help, open)?;
     let refusals = listeners.iter().flat_map(|(listener, numbers)| {
-        Refusal::ALL.into_iter().map(move |refusal| {
+        ConnectionRefusal::ALL.into_iter().map(move |refusal| {
             let labels = Labels([("listener", listener), ("reason", refusal.name()), NO_LABEL]);
             (labels, numbers.refused(refusal))
         })

@@ -1,4 +1,4 @@
-//! The control side's view of the process: its workers, their ports, shards and boards.
+//! The control side's view of the process: its workers, their ports, shards and stats.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -16,15 +16,15 @@ use weir_nat_log::{BlockLogHandle, LogCounters};
 use weir_process::Log;
 use weir_process::http::HttpNumbers;
 
-use crate::board::{Board, TableBoard};
 use crate::clock::Clock;
-use crate::cluster::MemberBoard;
+use crate::cluster::MemberSnapshot;
 use crate::collectors::Collectors;
 use crate::member_verdict::{held_off, membership, troubles, unsaved_epochs};
 use crate::rates::Rates;
 use crate::request::Requester;
 use crate::status::{judge, late_threads};
 use crate::turns::{self, Turns};
+use crate::worker_stats::{TableStats, WorkerStats};
 
 /// The process as metrics, status and the admin API see it. Reading it never waits for a worker.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(crate) struct Node {
     /// Connections of the admin socket and the metrics address.
     pub http: Arc<HttpNumbers>,
     /// Set once the node takes part in a cluster.
-    pub member: OnceLock<Arc<MemberBoard>>,
+    pub member: OnceLock<Arc<MemberSnapshot>>,
 }
 
 /// The block log and its path.
@@ -63,44 +63,44 @@ pub(crate) struct NodeBlockLog {
 pub(crate) struct WorkerHandle {
     pub worker: usize,
     pub core: usize,
-    pub board: Arc<Board>,
+    pub stats: Arc<WorkerStats>,
     pub requester: Requester,
     /// Access, then internet.
     pub ports: [PortHandle; 2],
-    pub shards: Arc<Shards>,
+    pub shards: Arc<ShardHandles>,
 }
 
-/// The shards of a worker, by their index on its board; in a cluster they come and go.
+/// The shards of a worker, by their index in its stats; in a cluster they come and go.
 #[derive(Debug, Default)]
-pub(crate) struct Shards(Mutex<Vec<Option<ShardHandle>>>);
+pub(crate) struct ShardHandles(Mutex<Vec<Option<ShardHandle>>>);
 
-impl Shards {
+impl ShardHandles {
     pub(crate) fn new(shards: impl IntoIterator<Item = ShardHandle>) -> Self {
         Self(Mutex::new(shards.into_iter().map(Some).collect()))
     }
 
     /// Sets or removes the shard at an index.
-    pub(crate) fn set(&self, place: usize, shard: Option<ShardHandle>) {
+    pub(crate) fn set(&self, index: usize, shard: Option<ShardHandle>) {
         let mut shards = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if shards.len() <= place {
-            shards.resize(place + 1, None);
+        if shards.len() <= index {
+            shards.resize(index + 1, None);
         }
-        shards[place] = shard;
+        shards[index] = shard;
     }
 
     /// Returns the present shards with their indexes.
     pub(crate) fn list(&self) -> Vec<(usize, ShardHandle)> {
         let shards = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let places = shards.iter().cloned().enumerate();
-        places.filter_map(|(place, shard)| Some((place, shard?))).collect()
+        let indexed = shards.iter().cloned().enumerate();
+        indexed.filter_map(|(index, shard)| Some((index, shard?))).collect()
     }
 }
 
 /// The role of each worker for each shard at one moment.
 #[derive(Debug, Default)]
-pub(crate) struct Roles(HashMap<(usize, u32), String>);
+pub(crate) struct RoleNames(HashMap<(usize, u32), String>);
 
-impl Roles {
+impl RoleNames {
     pub(crate) fn of(&self, worker: usize, shard: u32) -> Option<String> {
         self.0.get(&(worker, shard)).cloned()
     }
@@ -176,7 +176,7 @@ impl Node {
     pub(crate) fn status(&self) -> Status {
         let workers = self.worker_statuses();
         let is_failing = self.is_block_log_failing.load(Relaxed);
-        let member = self.member.get().map(|board| board.status());
+        let member = self.member.get().map(|snapshot| snapshot.status());
         let membership = member.as_ref().map(|member| membership(member));
         let risks = membership.iter().flat_map(|membership| membership.risks.clone());
         let troubles = member.iter().flat_map(|member| troubles(member));
@@ -205,8 +205,8 @@ impl Node {
     /// Returns the answer to a controller: the state that the roles thread published, and the
     /// present faults, also those of the roles thread.
     pub(crate) fn answer(&self) -> Option<NodeAnswer> {
-        let board = self.member.get()?;
-        let (status, answer) = (board.status(), board.answer());
+        let snapshot = self.member.get()?;
+        let (status, answer) = (snapshot.status(), snapshot.answer());
         let threads = self.threads();
         let late = threads.iter().filter(|thread| thread.is_late);
         let late = late.map(|thread| format!("its thread {} stands still", thread.thread));
@@ -242,10 +242,10 @@ impl Node {
     }
 
     /// Returns the role of each worker for each shard; empty on a standalone node.
-    pub(crate) fn roles(&self) -> Roles {
-        let status = self.member.get().map(|board| board.status());
+    pub(crate) fn roles(&self) -> RoleNames {
+        let status = self.member.get().map(|snapshot| snapshot.status());
         let shards = status.iter().flat_map(|status| &status.shards);
-        Roles(shards.map(|it| ((it.worker, it.shard), it.role.clone())).collect())
+        RoleNames(shards.map(|it| ((it.worker, it.shard), it.role.clone())).collect())
     }
 
     /// Returns the count of every reason of every worker, zeros included.
@@ -256,7 +256,7 @@ impl Node {
                 worker: worker.worker,
                 reason: reason.name().into(),
                 help: reason.help().into(),
-                packets_total: worker.board.engine.dropped(*reason),
+                packets_total: worker.stats.engine.dropped(*reason),
             }));
         }
         counts
@@ -274,17 +274,17 @@ impl WorkerHandle {
     }
 
     fn status(&self, now_ms: u64, rates: &Rates) -> WorkerStatus {
-        let board = &self.board;
+        let stats = &self.stats;
         WorkerStatus {
             worker: self.worker,
             core: self.core,
-            silent_ms: now_ms.saturating_sub(board.seen_ms.get()),
-            busy_ratio: board.busy_ratio(),
-            flows: board.flows.get(),
-            flows_max: board.flows_max.get(),
-            subscribers: board.subscribers.get(),
-            memory_bytes: board.memory_bytes.get(),
-            tables: board.uses.iter().filter_map(table_status).collect(),
+            silent_ms: now_ms.saturating_sub(stats.seen_ms.get()),
+            busy_ratio: stats.busy_ratio(),
+            flows: stats.flows.get(),
+            flows_max: stats.flows_max.get(),
+            subscribers: stats.subscribers.get(),
+            memory_bytes: stats.memory_bytes.get(),
+            tables: stats.uses.iter().filter_map(table_status).collect(),
             rates: rates.of(self.worker),
             access: self.side_status(Side::Access),
             internet: self.side_status(Side::Internet),
@@ -294,7 +294,7 @@ impl WorkerHandle {
     fn side_status(&self, side: Side) -> SideStatus {
         let port = &self.ports[side as usize];
         let sample = (port.sample)();
-        let counters = &self.board.engine;
+        let counters = &self.stats.engine;
         let (arp_claims_refused_total, claimant) = counters.refused_claims(side);
         let (gateway_moves_total, moved_to) = counters.gateway_moves(side);
         SideStatus {
@@ -313,29 +313,29 @@ impl WorkerHandle {
             rx_packets_total: counters.packets(side, Direction::Receive),
             tx_packets_total: counters.packets(side, Direction::Transmit),
             rx_missed_total: sample.rx_missed_total,
-            tx_dropped_total: self.board.tx_dropped[side as usize].get(),
+            tx_dropped_total: self.stats.tx_dropped[side as usize].get(),
         }
     }
 
     fn shards(&self) -> Vec<ShardStatus> {
         let shards = self.shards.list().into_iter();
         shards
-            .filter_map(|(place, shard)| Some((shard, self.board.shards.get(place)?)))
-            .map(|(shard, board)| ShardStatus {
+            .filter_map(|(index, shard)| Some((shard, self.stats.shards.get(index)?)))
+            .map(|(shard, stats)| ShardStatus {
                 shard: shard.id,
                 worker: self.worker,
                 endpoint: shard.endpoint,
                 public: shard.public,
-                subscribers: board.subscribers.get(),
+                subscribers: stats.subscribers.get(),
                 subscribers_max: shard.subscribers_max,
-                ports_used: board.ports_used.get(),
-                blocks_free: board.blocks_free.get(),
-                blocks_total: board.blocks_total.get(),
+                ports_used: stats.ports_used.get(),
+                blocks_free: stats.blocks_free.get(),
+                blocks_total: stats.blocks_total.get(),
             })
             .collect()
     }
 }
-fn table_status(table: &TableBoard) -> Option<TableStatus> {
+fn table_status(table: &TableStats) -> Option<TableStatus> {
     let name = (*table.name.get()?).to_owned();
     Some(TableStatus { table: name, used: table.used.get(), max: table.max.get() })
 }
@@ -352,10 +352,10 @@ mod tests {
     fn a_node_whose_roles_thread_stalls_is_degraded_and_reports_it() {
         let (node, _mailbox) = sample_node();
         let mut node = Arc::into_inner(node).unwrap();
-        let board = Arc::<MemberBoard>::default();
+        let snapshot = Arc::<MemberSnapshot>::default();
         let well = MemberStatus { is_registered: true, ..MemberStatus::default() };
-        board.show(well.clone(), NodeAnswer::default());
-        node.member.set(Arc::clone(&board)).unwrap();
+        snapshot.show(well.clone(), NodeAnswer::default());
+        node.member.set(Arc::clone(&snapshot)).unwrap();
         let is_late = |status: &Status| status.threads.iter().any(|thread| thread.is_late);
         node.turns.turned(Thread::Roles);
         assert!(!is_late(&node.status()));
@@ -377,7 +377,7 @@ mod tests {
         let guard_trouble = Some("stands still".to_owned());
         let epochs_error = Some("no storage space".to_owned());
         let ill = MemberStatus { guard_trouble, epochs_error, ..well };
-        board.show(ill, NodeAnswer::default());
+        snapshot.show(ill, NodeAnswer::default());
         let answer = node.answer().unwrap();
         assert_eq!(
             answer.troubles[1..],

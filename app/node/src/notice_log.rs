@@ -1,27 +1,27 @@
 //! One log line per notice.
 
-use crate::watch::{Notice, Place};
+use crate::watch::{StatusChange, WatchedSide};
 
 /// Logs the notice with its event name.
-pub(crate) fn log_notice(notice: &Notice) {
+pub(crate) fn log_notice(notice: &StatusChange) {
     match notice {
-        Notice::Ready => tracing::info!(event = "node-ready", "ready"),
-        Notice::WorkerHung { worker, silent_ms } => {
+        StatusChange::Ready => tracing::info!(event = "node-ready", "ready"),
+        StatusChange::WorkerHung { worker, silent_ms } => {
             tracing::error!(event = "worker-hung", worker, silent_ms, "worker hangs");
         }
-        Notice::WorkerResumed { worker } => {
+        StatusChange::WorkerResumed { worker } => {
             tracing::warn!(event = "worker-resumed", worker, "worker goes on");
         }
-        Notice::LinkUp(Place { worker, side, device, .. }) => {
+        StatusChange::LinkUp(WatchedSide { worker, side, device, .. }) => {
             tracing::info!(event = "link-up", worker, side, device, "link is up");
         }
-        Notice::LinkDown(Place { worker, side, device, .. }) => {
+        StatusChange::LinkDown(WatchedSide { worker, side, device, .. }) => {
             tracing::warn!(event = "link-down", worker, side, device, "link is down");
         }
-        Notice::GatewayUp(Place { worker, side, gateways, .. }) => {
+        StatusChange::GatewayUp(WatchedSide { worker, side, gateways, .. }) => {
             tracing::info!(event = "gateway-up", worker, side, gateways, "gateway answers");
         }
-        Notice::GatewayDown(Place { worker, side, gateways, .. }) => {
+        StatusChange::GatewayDown(WatchedSide { worker, side, gateways, .. }) => {
             tracing::warn!(
                 event = "gateway-down",
                 worker,
@@ -30,7 +30,7 @@ pub(crate) fn log_notice(notice: &Notice) {
                 "gateway does not answer"
             );
         }
-        Notice::GatewayMoved(Place { worker, side, gateways, .. }, mac) => {
+        StatusChange::GatewayMoved(WatchedSide { worker, side, gateways, .. }, mac) => {
             tracing::warn!(
                 event = "gateway-moved",
                 worker,
@@ -40,7 +40,7 @@ pub(crate) fn log_notice(notice: &Notice) {
                 "gateway answers at another MAC than before"
             );
         }
-        Notice::ChecksumsWrong(Place { worker, side, device, .. }) => {
+        StatusChange::ChecksumsWrong(WatchedSide { worker, side, device, .. }) => {
             tracing::warn!(
                 event = "checksums-wrong",
                 worker,
@@ -50,7 +50,7 @@ pub(crate) fn log_notice(notice: &Notice) {
                  them unfinished (there: `ethtool -K INTERFACE tx off tso off gso off gro off`), or they are broken on the way"
             );
         }
-        Notice::ClaimRefused(Place { worker, side, gateways, .. }, claims, mac) => {
+        StatusChange::ClaimRefused(WatchedSide { worker, side, gateways, .. }, claims, mac) => {
             tracing::warn!(
                 event = "neighbor-claim-refused",
                 worker,
@@ -61,7 +61,7 @@ pub(crate) fn log_notice(notice: &Notice) {
                 "ARP named another MAC for a neighbour that answers at its own"
             );
         }
-        Notice::GatewaySilent(Place { worker, side, gateways, .. }) => {
+        StatusChange::GatewaySilent(WatchedSide { worker, side, gateways, .. }) => {
             tracing::warn!(
                 event = "gateway-silent",
                 worker,

@@ -1,6 +1,6 @@
 //! The ports of one worker: attached, started, and shown to the control side.
 
-use weir_config::{Interface, Worker};
+use weir_config::{InterfaceSettings, WorkerSettings};
 use weir_dpdk::{Eal, MbufPool, Port, PortConfig, socket_of_core};
 use weir_engine::Side;
 use weir_wire::ethernet::Mac;
@@ -24,7 +24,7 @@ pub(crate) struct StartedPort {
 pub(crate) fn attach(
     eal: &Eal,
     worker: usize,
-    config: &Worker,
+    config: &WorkerSettings,
     side: Side,
     pool: &MbufPool,
 ) -> Result<StartedPort, Failure> {
@@ -54,7 +54,7 @@ pub(crate) fn attach(
     })
 }
 
-fn handle(interface: &Interface, port: Port) -> PortHandle {
+fn handle(interface: &InterfaceSettings, port: Port) -> PortHandle {
     let mac = port.mac().to_string();
     PortHandle {
         device: interface.device.clone(),

@@ -1,4 +1,4 @@
-//! Copies a worker's gauges onto its board a few times a second, a bounded number of them per turn.
+//! Copies a worker's gauges into its stats a few times a second, a bounded number of them per turn.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use weir_engine::Engine;
 use weir_nat::ShardIndex;
 use weir_wire::frame::Frame;
 
-use crate::board::Board;
 use crate::longest_turn::LongestTurn;
+use crate::worker_stats::WorkerStats;
 
 /// Time between two copies of the same gauge.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -37,47 +37,47 @@ impl Publisher {
         cycles: u64,
         has_work: bool,
         engine: &Engine<F>,
-        board: &Board,
+        stats: &WorkerStats,
     ) {
         let now_ms = now.as_secs() * 1000 + u64::from(now.subsec_millis());
-        board.seen_ms.set(now_ms);
+        stats.seen_ms.set(now_ms);
         if let Some(took) = self.longest_turn.turn(cycles, has_work) {
-            board.turns.enter(took);
+            stats.turns.enter(took);
         }
-        if self.shard < board.shards.len() {
-            publish_shard(self.shard, engine, board);
+        if self.shard < stats.shards.len() {
+            publish_shard(self.shard, engine, stats);
             self.shard += 1;
         }
         if now.saturating_sub(self.published) >= PERIOD {
             self.published = now;
             self.shard = 0;
-            publish_worker(engine, board);
-            self.publish_ratio(now, cycles, board);
-            board.turn_max_ns.set(nanoseconds(self.longest_turn.within_last_minute(now), tsc_hz()));
+            publish_worker(engine, stats);
+            self.publish_ratio(now, cycles, stats);
+            stats.turn_max_ns.set(nanoseconds(self.longest_turn.within_last_minute(now), tsc_hz()));
         }
     }
 
     /// Notes that the worker rests from `cycles` on: the rest is no part of the turn.
-    pub(crate) fn rest(&mut self, cycles: u64, board: &Board) {
+    pub(crate) fn rest(&mut self, cycles: u64, stats: &WorkerStats) {
         if let Some(took) = self.longest_turn.end(cycles) {
-            board.turns.enter(took);
+            stats.turns.enter(took);
         }
     }
 
     /// Copies all gauges at once, at the start and at the end.
-    pub(crate) fn publish_all<F: Frame>(&mut self, engine: &Engine<F>, board: &Board) {
-        publish_worker(engine, board);
-        for shard in 0..board.shards.len() {
-            publish_shard(shard, engine, board);
+    pub(crate) fn publish_all<F: Frame>(&mut self, engine: &Engine<F>, stats: &WorkerStats) {
+        publish_worker(engine, stats);
+        for shard in 0..stats.shards.len() {
+            publish_shard(shard, engine, stats);
         }
     }
 
-    fn publish_ratio(&mut self, now: Duration, cycles: u64, board: &Board) {
+    fn publish_ratio(&mut self, now: Duration, cycles: u64, stats: &WorkerStats) {
         if now.saturating_sub(self.ratio_since) < RATIO_PERIOD {
             return;
         }
-        let busy = board.busy_cycles.get();
-        board.busy_ppm.set(busy_ppm(
+        let busy = stats.busy_cycles.get();
+        stats.busy_ppm.set(busy_ppm(
             busy.wrapping_sub(self.ratio_busy),
             cycles.wrapping_sub(self.ratio_cycles),
         ));
@@ -97,37 +97,37 @@ fn nanoseconds(cycles: u64, hz: u64) -> u64 {
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
-fn publish_worker<F: Frame>(engine: &Engine<F>, board: &Board) {
+fn publish_worker<F: Frame>(engine: &Engine<F>, stats: &WorkerStats) {
     let gauges = engine.nat().admin().gauges();
-    board.flows.set(gauges.flows.into());
-    board.flows_max.set(gauges.flows_max.into());
-    board.flow_creates.set(gauges.flow_creates_total);
-    board.flow_expired.set(gauges.flow_expired_total);
-    board.flow_superseded.set(gauges.flow_superseded_total);
-    board.subscribers.set(gauges.subscribers.into());
-    board.quarantined.set(gauges.quarantined.into());
-    board.memory_bytes.set(gauges.memory_bytes as u64);
-    for (gauge, (_, bytes)) in board.table_bytes.iter().zip(gauges.tables.named()) {
+    stats.flows.set(gauges.flows.into());
+    stats.flows_max.set(gauges.flows_max.into());
+    stats.flow_creates.set(gauges.flow_creates_total);
+    stats.flow_expired.set(gauges.flow_expired_total);
+    stats.flow_superseded.set(gauges.flow_superseded_total);
+    stats.subscribers.set(gauges.subscribers.into());
+    stats.quarantined.set(gauges.quarantined.into());
+    stats.memory_bytes.set(gauges.memory_bytes as u64);
+    for (gauge, (_, bytes)) in stats.table_bytes.iter().zip(gauges.tables.named()) {
         gauge.set(bytes as u64);
     }
-    for (board, table) in board.uses.iter().zip(engine.admin().table_uses()) {
-        board.name.get_or_init(|| table.table);
-        board.used.set(table.used);
-        board.max.set(table.max);
+    for (stats, table) in stats.uses.iter().zip(engine.admin().table_uses()) {
+        stats.name.get_or_init(|| table.table);
+        stats.used.set(table.used);
+        stats.max.set(table.max);
     }
-    board.homes_displaced.set(gauges.homes_displaced_total);
-    board.held.set(engine.held() as u64);
-    board.commits_alone.set(engine.nat().admin().commits_alone());
+    stats.homes_displaced.set(gauges.homes_displaced_total);
+    stats.held.set(engine.held() as u64);
+    stats.commits_alone.set(engine.nat().admin().commits_alone());
 }
 
-fn publish_shard<F: Frame>(shard: usize, engine: &Engine<F>, board: &Board) {
+fn publish_shard<F: Frame>(shard: usize, engine: &Engine<F>, stats: &WorkerStats) {
     let Ok(index) = u16::try_from(shard) else { return };
     let gauges = engine.nat().admin().shard_gauges(ShardIndex(index));
-    let board = &board.shards[shard];
-    board.subscribers.set(gauges.subscribers.into());
-    board.ports_used.set(gauges.ports_used.into());
-    board.blocks_free.set(gauges.blocks_free.into());
-    board.blocks_total.set(gauges.blocks_total.into());
+    let stats = &stats.shards[shard];
+    stats.subscribers.set(gauges.subscribers.into());
+    stats.ports_used.set(gauges.ports_used.into());
+    stats.blocks_free.set(gauges.blocks_free.into());
+    stats.blocks_total.set(gauges.blocks_total.into());
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use weir_nat::{
     SubscriberView,
 };
 
-use crate::capture::Tap;
+use crate::capture::CapturePoint;
 
 /// Most requests that wait for one worker at once.
 const QUEUE: usize = 16;
@@ -52,7 +52,7 @@ pub(crate) struct HomesPage {
 
 /// A request to a worker.
 #[derive(Debug)]
-pub(crate) enum Request {
+pub(crate) enum WorkerRequest {
     /// Fills `page` up to the capacity of its vector, going on from its cursor. It comes back
     /// earlier, even without a session, when many slots have been visited.
     Sessions { page: Page, filter: SessionFilter, reply: oneshot::Sender<Page> },
@@ -62,8 +62,9 @@ pub(crate) enum Request {
     Homes { page: HomesPage, shard: Option<ShardId>, reply: oneshot::Sender<HomesPage> },
     /// Removes the mappings of an outer address; answers how many there were.
     Flush { outer: u32, reply: oneshot::Sender<usize> },
-    /// Copies frames into the tap until its reader goes away; false when a capture already runs.
-    Capture { tap: Box<Tap>, reply: oneshot::Sender<bool> },
+    /// Copies frames into the capture point until its reader goes away; false when a capture
+    /// already runs.
+    Capture { point: Box<CapturePoint>, reply: oneshot::Sender<bool> },
 }
 
 /// Why a worker did not answer.
@@ -80,14 +81,14 @@ pub(crate) enum AskError {
 /// The requester's end.
 #[derive(Clone, Debug)]
 pub(crate) struct Requester {
-    queue: SyncSender<Request>,
+    queue: SyncSender<WorkerRequest>,
     is_pending: Arc<AtomicBool>,
 }
 
 /// The worker's end.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    queue: Receiver<Request>,
+    queue: Receiver<WorkerRequest>,
     is_pending: Arc<AtomicBool>,
 }
 
@@ -106,7 +107,7 @@ impl Requester {
     /// When the worker's queue is full, the worker is gone, or it does not answer in time.
     pub(crate) async fn ask<T>(
         &self,
-        make: impl FnOnce(oneshot::Sender<T>) -> Request,
+        make: impl FnOnce(oneshot::Sender<T>) -> WorkerRequest,
     ) -> Result<T, AskError> {
         let (reply, answer) = oneshot::channel();
         self.queue.try_send(make(reply)).map_err(|error| match error {
@@ -125,7 +126,7 @@ impl Requester {
 impl Mailbox {
     /// Returns the next request, if there is one. Never blocks.
     #[inline]
-    pub(crate) fn take(&mut self) -> Option<Request> {
+    pub(crate) fn take(&mut self) -> Option<WorkerRequest> {
         if !self.is_pending.load(Ordering::Relaxed) {
             return None;
         }
@@ -151,7 +152,7 @@ mod tests {
         let worker = std::thread::spawn(move || {
             let mut answered = 0;
             while answered < 100 {
-                if let Some(Request::Flush { outer, reply }) = mailbox.take() {
+                if let Some(WorkerRequest::Flush { outer, reply }) = mailbox.take() {
                     reply.send(outer as usize + 1).unwrap();
                     answered += 1;
                 }
@@ -160,7 +161,7 @@ mod tests {
         });
         runtime().block_on(async {
             for outer in 0..100 {
-                let answer = requester.ask(|reply| Request::Flush { outer, reply }).await;
+                let answer = requester.ask(|reply| WorkerRequest::Flush { outer, reply }).await;
                 assert_eq!(answer, Ok(outer as usize + 1));
             }
         });
@@ -174,12 +175,12 @@ mod tests {
             let (replies, _answers): (Vec<_>, Vec<_>) =
                 (0..QUEUE).map(|_| oneshot::channel::<usize>()).unzip();
             for reply in replies {
-                requester.queue.try_send(Request::Flush { outer: 1, reply }).unwrap();
+                requester.queue.try_send(WorkerRequest::Flush { outer: 1, reply }).unwrap();
             }
-            let answer = requester.ask(|reply| Request::Flush { outer: 1, reply }).await;
+            let answer = requester.ask(|reply| WorkerRequest::Flush { outer: 1, reply }).await;
             assert_eq!(answer, Err(AskError::QueueFull));
             drop(mailbox);
-            let answer = requester.ask(|reply| Request::Flush { outer: 1, reply }).await;
+            let answer = requester.ask(|reply| WorkerRequest::Flush { outer: 1, reply }).await;
             assert_eq!(answer, Err(AskError::Stopped));
         });
     }

@@ -1,23 +1,23 @@
-//! A node without DPDK for tests: real boards and mailboxes, a thread of the test in the worker's
+//! A node without DPDK for tests: real stats and mailboxes, a thread of the test in the worker's
 //! place.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use weir_engine::{Counters, Direction, Side};
+use weir_engine::{Direction, EngineCounters, Side};
 use weir_nat::{
     BlockView, Endpoint, HomeLimits, Protocol, SessionView, ShardId, SubscriberPart, SubscriberView,
 };
 use weir_process::Log;
 
-use crate::board::Board;
 use crate::clock::Clock;
 use crate::collectors::Collectors;
-use crate::node::{Node, PortHandle, PortSample, ShardHandle, Shards, WorkerHandle};
+use crate::node::{Node, PortHandle, PortSample, ShardHandle, ShardHandles, WorkerHandle};
 use crate::rates::Rates;
 use crate::request::{HomesPage, Mailbox, SubscriberPage, mailbox};
 use crate::turns::Turns;
+use crate::worker_stats::WorkerStats;
 
 const TSC_HZ: u64 = 2_000_000_000;
 /// The home that the node knows: 10.200.0.1.
@@ -27,33 +27,33 @@ pub(crate) const HOME: u32 = 0x0ac8_0001;
 /// test.
 pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {
     let clock = Clock::start();
-    let counters = Arc::new(Counters::default());
+    let counters = Arc::new(EngineCounters::default());
     counters.count(Side::Access, Direction::Receive, 5, 500);
-    let board = Board::new(counters, 1, TSC_HZ);
-    board.seen_ms.set(u64::try_from(clock.now().as_millis()).unwrap());
-    board.flows.set(3);
-    board.flows_max.set(1000);
-    board.memory_bytes.set(64_000);
-    board.table_bytes[0].set(64_000);
-    board.uses[0].name.get_or_init(|| "sessions");
-    board.uses[0].used.set(95);
-    board.uses[0].max.set(100);
-    board.homes_displaced.set(2);
-    board.turn_max_ns.set(250_000);
-    board.turns.enter(TSC_HZ / 4_000);
-    board.ticks.enter(TSC_HZ / 500);
-    board.shards[0].ports_used.set(4);
-    board.shards[0].blocks_free.set(60);
-    board.shards[0].blocks_total.set(64);
-    board.tx_dropped[Side::Internet as usize].set(2);
+    let stats = WorkerStats::new(counters, 1, TSC_HZ);
+    stats.seen_ms.set(u64::try_from(clock.now().as_millis()).unwrap());
+    stats.flows.set(3);
+    stats.flows_max.set(1000);
+    stats.memory_bytes.set(64_000);
+    stats.table_bytes[0].set(64_000);
+    stats.uses[0].name.get_or_init(|| "sessions");
+    stats.uses[0].used.set(95);
+    stats.uses[0].max.set(100);
+    stats.homes_displaced.set(2);
+    stats.turn_max_ns.set(250_000);
+    stats.turns.enter(TSC_HZ / 4_000);
+    stats.ticks.enter(TSC_HZ / 500);
+    stats.shards[0].ports_used.set(4);
+    stats.shards[0].blocks_free.set(60);
+    stats.shards[0].blocks_total.set(64);
+    stats.tx_dropped[Side::Internet as usize].set(2);
     let (requester, mailbox) = mailbox();
     let worker = WorkerHandle {
         worker: 0,
         core: 1,
-        board: Arc::new(board),
+        stats: Arc::new(stats),
         requester,
         ports: [port("net_null0"), port("net_null1")],
-        shards: Arc::new(Shards::new([ShardHandle {
+        shards: Arc::new(ShardHandles::new([ShardHandle {
             id: 7,
             endpoint: Some(Ipv4Addr::new(10, 100, 0, 1)),
             public: vec!["203.0.113.0/28".into()],

@@ -12,18 +12,18 @@ const START: &str = "start";
 
 /// The start of a node, as its admin API shows it.
 #[derive(Clone, Debug)]
-pub(crate) struct StartProgress(Arc<Shared>);
+pub(crate) struct StartProgress(Arc<StartShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct StartShared {
     node: String,
     began: Instant,
-    wait: Mutex<Option<Waiting>>,
+    wait: Mutex<Option<StartWait>>,
 }
 
 /// A wait on this machine's clock.
 #[derive(Clone, Debug)]
-struct Waiting {
+struct StartWait {
     awaited: &'static str,
     since: Instant,
     why: String,
@@ -33,13 +33,13 @@ impl StartProgress {
     /// Begins the start of a node.
     pub(crate) fn begin(node: &str) -> Self {
         let (began, wait) = (Instant::now(), Mutex::default());
-        Self(Arc::new(Shared { node: node.to_owned(), began, wait }))
+        Self(Arc::new(StartShared { node: node.to_owned(), began, wait }))
     }
 
     /// Notes that the node waits. `began`: the zero of the wait's own time.
     pub(crate) fn waits(&self, wait: &Wait, began: Instant) {
         let (awaited, since, why) = (wait.awaited.name(), began + wait.since, wait.why.clone());
-        *self.wait() = Some(Waiting { awaited, since, why });
+        *self.wait() = Some(StartWait { awaited, since, why });
     }
 
     /// Notes that the wait is over; the start goes on.
@@ -52,7 +52,7 @@ impl StartProgress {
         let waiting = self.waiting();
         Status {
             verdict: Verdict::Down,
-            reasons: vec![said(&waiting)],
+            reasons: vec![wait_text(&waiting)],
             node: self.0.node.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
             has_been_ready: false,
@@ -68,7 +68,7 @@ impl StartProgress {
 
     /// Returns the reason why requests other than for the status are refused.
     pub(crate) fn problem(&self) -> String {
-        format!("the node {}", said(&self.waiting()))
+        format!("the node {}", wait_text(&self.waiting()))
     }
 
     /// Returns the values of `weir_waiting_seconds`.
@@ -83,7 +83,7 @@ impl StartProgress {
 
     fn waiting(&self) -> WaitingStatus {
         let wait = self.wait().clone();
-        let Waiting { awaited, since, why } = wait.unwrap_or_else(|| Waiting {
+        let StartWait { awaited, since, why } = wait.unwrap_or_else(|| StartWait {
             awaited: START,
             since: self.0.began,
             why: "it builds its tables and starts its devices".to_owned(),
@@ -98,7 +98,7 @@ impl StartProgress {
         }
     }
 
-    fn wait(&self) -> MutexGuard<'_, Option<Waiting>> {
+    fn wait(&self) -> MutexGuard<'_, Option<StartWait>> {
         self.0.wait.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -108,7 +108,7 @@ pub(crate) fn awaited_names() -> impl Iterator<Item = &'static str> {
     Awaited::ALL.map(Awaited::name).into_iter().chain([START])
 }
 
-fn said(waiting: &WaitingStatus) -> String {
+fn wait_text(waiting: &WaitingStatus) -> String {
     let WaitingStatus { awaited, why, waited_ms, .. } = waiting;
     let seconds = waited_ms / 1000;
     match awaited.as_str() {

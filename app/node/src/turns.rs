@@ -1,7 +1,7 @@
 //! The last loop turn of each thread of the control side: a thread that has stalled decides
 //! nothing.
 //!
-//! Workers have theirs on their boards. The age of the two writing threads (log, block log) is the
+//! Workers have theirs in their stats. The age of the two writing threads (log, block log) is the
 //! time for which their reader or disk has taken no line.
 
 use std::sync::Arc;

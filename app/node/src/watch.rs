@@ -10,7 +10,7 @@ const SILENT_REPORT_MS: u64 = 5000;
 
 /// A change worth a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Notice {
+pub(crate) enum StatusChange {
     /// Everything is up for the first time.
     Ready,
     WorkerHung {
@@ -20,24 +20,24 @@ pub(crate) enum Notice {
     WorkerResumed {
         worker: usize,
     },
-    LinkUp(Place),
-    LinkDown(Place),
-    GatewayUp(Place),
-    GatewayDown(Place),
+    LinkUp(WatchedSide),
+    LinkDown(WatchedSide),
+    GatewayUp(WatchedSide),
+    GatewayDown(WatchedSide),
     /// The gateway has never answered; the worker keeps asking.
-    GatewaySilent(Place),
+    GatewaySilent(WatchedSide),
     /// The gateway is reached at another MAC than before.
-    GatewayMoved(Place, String),
+    GatewayMoved(WatchedSide, String),
     /// The number of ARP messages that claimed a gateway's or another worker's address for a MAC
     /// that it does not have, and the last such MAC.
-    ClaimRefused(Place, u64, String),
+    ClaimRefused(WatchedSide, u64, String),
     /// TCP comes from this side with wrong checksums; reported once.
-    ChecksumsWrong(Place),
+    ChecksumsWrong(WatchedSide),
 }
 
 /// A side of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct WatchedSide {
     pub worker: usize,
     pub side: &'static str,
     pub device: String,
@@ -46,13 +46,13 @@ pub(crate) struct Place {
 
 /// The state at the last call.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
-    workers: Vec<Seen>,
+pub(crate) struct StatusWatch {
+    workers: Vec<SeenWorker>,
     is_ready: bool,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct SeenWorker {
     is_hung: bool,
     sides: [SeenSide; 2],
 }
@@ -69,11 +69,11 @@ struct SeenSide {
     are_checksums_wrong: bool,
 }
 
-impl Watch {
+impl StatusWatch {
     /// Returns the changes since the last call. `now_ms`: monotonic, since start. Must be called a
     /// few times a second.
-    pub(crate) fn observe(&mut self, now_ms: u64, workers: &[WorkerStatus]) -> Vec<Notice> {
-        self.workers.resize(workers.len(), Seen::default());
+    pub(crate) fn observe(&mut self, now_ms: u64, workers: &[WorkerStatus]) -> Vec<StatusChange> {
+        self.workers.resize(workers.len(), SeenWorker::default());
         let mut notices = Vec::new();
         for (seen, worker) in self.workers.iter_mut().zip(workers) {
             seen.observe(now_ms, worker, &mut notices);
@@ -83,21 +83,21 @@ impl Watch {
         };
         if !self.is_ready && !workers.is_empty() && workers.iter().all(is_up) {
             self.is_ready = true;
-            notices.push(Notice::Ready);
+            notices.push(StatusChange::Ready);
         }
         notices
     }
 }
 
-impl Seen {
-    fn observe(&mut self, now_ms: u64, status: &WorkerStatus, notices: &mut Vec<Notice>) {
+impl SeenWorker {
+    fn observe(&mut self, now_ms: u64, status: &WorkerStatus, notices: &mut Vec<StatusChange>) {
         let worker = status.worker;
         let is_hung = status.silent_ms >= HUNG_MS;
         match (self.is_hung, is_hung) {
             (false, true) => {
-                notices.push(Notice::WorkerHung { worker, silent_ms: status.silent_ms });
+                notices.push(StatusChange::WorkerHung { worker, silent_ms: status.silent_ms });
             }
-            (true, false) => notices.push(Notice::WorkerResumed { worker }),
+            (true, false) => notices.push(StatusChange::WorkerResumed { worker }),
             _ => {}
         }
         self.is_hung = is_hung;
@@ -115,42 +115,46 @@ impl SeenSide {
         worker: usize,
         name: &'static str,
         side: &SideStatus,
-        notices: &mut Vec<Notice>,
+        notices: &mut Vec<StatusChange>,
     ) {
-        let place = || Place {
+        let watched_side = || WatchedSide {
             worker,
             side: name,
             device: side.device.clone(),
             gateways: side.gateways.join(","),
         };
         match (self.is_link_up, side.is_link_up) {
-            (None | Some(true), false) => notices.push(Notice::LinkDown(place())),
-            (Some(false), true) => notices.push(Notice::LinkUp(place())),
+            (None | Some(true), false) => notices.push(StatusChange::LinkDown(watched_side())),
+            (Some(false), true) => notices.push(StatusChange::LinkUp(watched_side())),
             _ => {}
         }
         self.is_link_up = Some(side.is_link_up);
         match (self.is_gateway_up, side.is_gateway_up) {
-            (false, true) => notices.push(Notice::GatewayUp(place())),
-            (true, false) => notices.push(Notice::GatewayDown(place())),
+            (false, true) => notices.push(StatusChange::GatewayUp(watched_side())),
+            (true, false) => notices.push(StatusChange::GatewayDown(watched_side())),
             _ => {}
         }
         let claims = side.arp_claims_refused_total.saturating_sub(self.claims);
         if claims > 0 {
-            notices.push(Notice::ClaimRefused(place(), claims, side.arp_claimant.clone()));
+            notices.push(StatusChange::ClaimRefused(
+                watched_side(),
+                claims,
+                side.arp_claimant.clone(),
+            ));
         }
         if side.gateway_moves_total > self.moves {
-            notices.push(Notice::GatewayMoved(place(), side.gateway_moved_to.clone()));
+            notices.push(StatusChange::GatewayMoved(watched_side(), side.gateway_moved_to.clone()));
         }
         let are_wrong = side.checksums_wrong_total > 0;
         if are_wrong && !std::mem::replace(&mut self.are_checksums_wrong, are_wrong) {
-            notices.push(Notice::ChecksumsWrong(place()));
+            notices.push(StatusChange::ChecksumsWrong(watched_side()));
         }
         (self.claims, self.moves) = (side.arp_claims_refused_total, side.gateway_moves_total);
         self.is_gateway_up = side.is_gateway_up;
         self.has_answered |= side.is_gateway_up;
         if !self.has_answered && now_ms >= self.reported_ms + SILENT_REPORT_MS {
             self.reported_ms = now_ms;
-            notices.push(Notice::GatewaySilent(place()));
+            notices.push(StatusChange::GatewaySilent(watched_side()));
         }
     }
 }
@@ -160,60 +164,66 @@ mod tests {
     use super::*;
     use crate::status::tests::worker;
 
-    fn place() -> Place {
-        Place { worker: 0, side: "access", device: "net_null0".into(), gateways: "10.1.0.2".into() }
+    fn watched_side() -> WatchedSide {
+        WatchedSide {
+            worker: 0,
+            side: "access",
+            device: "net_null0".into(),
+            gateways: "10.1.0.2".into(),
+        }
     }
 
     #[test]
     fn ready_is_said_once_when_everything_is_up() {
-        let mut watch = Watch::default();
+        let mut watch = StatusWatch::default();
         let mut status = worker(0);
         status.access.is_gateway_up = false;
-        assert!(!watch.observe(100, &[status.clone()]).contains(&Notice::Ready));
+        assert!(!watch.observe(100, &[status.clone()]).contains(&StatusChange::Ready));
         status.access.is_gateway_up = true;
         let notices = watch.observe(200, &[status.clone()]);
-        assert_eq!(notices, [Notice::GatewayUp(place()), Notice::Ready]);
+        assert_eq!(notices, [StatusChange::GatewayUp(watched_side()), StatusChange::Ready]);
         assert!(watch.observe(300, &[status]).is_empty());
     }
 
     #[test]
     fn a_gateway_that_never_answers_is_reported_again_and_again() {
-        let mut watch = Watch::default();
+        let mut watch = StatusWatch::default();
         let mut status = worker(0);
         status.access.is_gateway_up = false;
         let silent = (0..200)
             .flat_map(|tick| watch.observe(tick * 100, &[status.clone()]))
-            .filter(|notice| *notice == Notice::GatewaySilent(place()))
+            .filter(|notice| *notice == StatusChange::GatewaySilent(watched_side()))
             .count();
         assert_eq!(silent, 3);
     }
 
     #[test]
     fn refused_claims_and_moves_of_a_gateway_are_reported_once_each() {
-        let mut watch = Watch::default();
+        let mut watch = StatusWatch::default();
         let mut status = worker(0);
         watch.observe(0, &[status.clone()]);
         status.access.arp_claims_refused_total = 7;
         status.access.arp_claimant = "02:00:00:00:00:66".into();
-        let refused = |claims| Notice::ClaimRefused(place(), claims, "02:00:00:00:00:66".into());
+        let refused =
+            |claims| StatusChange::ClaimRefused(watched_side(), claims, "02:00:00:00:00:66".into());
         assert_eq!(watch.observe(100, &[status.clone()]), [refused(7)]);
         assert!(watch.observe(200, &[status.clone()]).is_empty());
         status.access.arp_claims_refused_total = 9;
         status.access.gateway_moves_total = 1;
         status.access.gateway_moved_to = "02:00:00:00:00:67".into();
-        let moved = Notice::GatewayMoved(place(), "02:00:00:00:00:67".into());
+        let moved = StatusChange::GatewayMoved(watched_side(), "02:00:00:00:00:67".into());
         assert_eq!(watch.observe(300, &[status.clone()]), [refused(2), moved]);
         assert!(watch.observe(400, &[status]).is_empty());
     }
 
     #[test]
     fn wrong_checksums_are_reported_once() {
-        let mut watch = Watch::default();
+        let mut watch = StatusWatch::default();
         let mut status = worker(0);
         watch.observe(0, &[status.clone()]);
         for count in 1..3 {
             status.access.checksums_wrong_total = count;
-            let expected = [Notice::ChecksumsWrong(place())];
+            let expected = [StatusChange::ChecksumsWrong(watched_side())];
             let expected = if count == 1 { &expected[..] } else { &[] };
             assert_eq!(watch.observe(100 * count, &[status.clone()]), expected);
         }
@@ -221,7 +231,7 @@ mod tests {
 
     #[test]
     fn changes_are_reported_once_each_way() {
-        let mut watch = Watch::default();
+        let mut watch = StatusWatch::default();
         watch.observe(0, &[worker(0)]);
         let mut broken = worker(0);
         broken.silent_ms = 1500;
@@ -231,9 +241,9 @@ mod tests {
         assert_eq!(
             notices,
             [
-                Notice::WorkerHung { worker: 0, silent_ms: 1500 },
-                Notice::LinkDown(place()),
-                Notice::GatewayDown(place())
+                StatusChange::WorkerHung { worker: 0, silent_ms: 1500 },
+                StatusChange::LinkDown(watched_side()),
+                StatusChange::GatewayDown(watched_side())
             ]
         );
         assert!(watch.observe(200, &[broken]).is_empty());
@@ -241,9 +251,9 @@ mod tests {
         assert_eq!(
             notices,
             [
-                Notice::WorkerResumed { worker: 0 },
-                Notice::LinkUp(place()),
-                Notice::GatewayUp(place())
+                StatusChange::WorkerResumed { worker: 0 },
+                StatusChange::LinkUp(watched_side()),
+                StatusChange::GatewayUp(watched_side())
             ]
         );
     }

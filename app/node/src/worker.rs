@@ -2,7 +2,7 @@
 //! lock, system call or log line per packet.
 //!
 //! ```text
-//!   now -> turn (`weir_worker`) -> request -> events -> board -> rest
+//!   now -> turn (`weir_worker`) -> request -> events -> stats -> rest
 //! ```
 //!
 //! The clock is read once per turn, the timestamp counter also around the tick. Everything besides
@@ -15,7 +15,7 @@ use std::time::SystemTime;
 use weir_config::Poll;
 use weir_dpdk::{Mbuf, tsc};
 
-use crate::back_off::{BackOff, Rest};
+use crate::back_off::{IdleBackOff, Rest};
 use crate::block_events::BlockEventLog;
 use crate::cluster::ThreadLink;
 use crate::dpdk_ports::DpdkPorts;
@@ -26,7 +26,7 @@ const EVENTS_PER_TURN: usize = 64;
 
 /// Everything one worker owns.
 #[derive(Debug)]
-pub(crate) struct Worker {
+pub(crate) struct WorkerLoop {
     pub core: weir_worker::Worker<Mbuf, ThreadLink>,
     pub ports: DpdkPorts,
     pub publisher: Publisher,
@@ -36,17 +36,17 @@ pub(crate) struct Worker {
 }
 
 /// Result of a turn.
-struct Turn {
+struct TurnResult {
     packets: usize,
     /// Whether other work than packets needs the next turn soon.
     is_busy_elsewhere: bool,
 }
 
-impl Worker {
+impl WorkerLoop {
     /// Forwards until the node stops.
     pub(crate) fn run(mut self) {
         self.core.start(self.ports.clock.now(), &mut self.ports);
-        let mut back_off = BackOff::default();
+        let mut back_off = IdleBackOff::default();
         while !self.is_stopping.load(Relaxed) {
             let turn = self.turn();
             if turn.is_busy_elsewhere || self.poll == Poll::Busy {
@@ -57,40 +57,40 @@ impl Worker {
                 back_off.found(turn.packets);
                 continue;
             }
-            self.publisher.rest(tsc(), &self.ports.board);
+            self.publisher.rest(tsc(), &self.ports.stats);
             match back_off.rest() {
                 Rest::Spin => std::hint::spin_loop(),
                 Rest::Sleep(time) => std::thread::sleep(time),
             }
         }
         self.core.let_go(self.ports.clock.now(), &mut self.ports);
-        self.publisher.publish_all(&self.core.engine, &self.ports.board);
+        self.publisher.publish_all(&self.core.engine, &self.ports.stats);
         self.log_blocks(usize::MAX);
         self.log_sessions();
     }
 
-    fn turn(&mut self) -> Turn {
+    fn turn(&mut self) -> TurnResult {
         let cycles = tsc();
         let now = self.ports.clock.now();
         let turn = self.core.turn(now, &mut self.ports);
         let packets = turn.packets;
-        let board = &self.ports.board;
+        let stats = &self.ports.stats;
         if packets > 0 {
-            board.busy_packets.add(packets as u64);
-            board.busy_cycles.add(tsc().wrapping_sub(cycles));
+            stats.busy_packets.add(packets as u64);
+            stats.busy_cycles.add(tsc().wrapping_sub(cycles));
         }
         if turn.late + turn.discarded > 0 {
-            board.late_packets.add(turn.late as u64);
-            board.late_discarded.add(turn.discarded as u64);
+            stats.late_packets.add(turn.late as u64);
+            stats.late_discarded.add(turn.discarded as u64);
         }
-        let is_asked = self.ports.desk.serve(self.core.engine.nat_mut().admin_mut(), now);
+        let is_asked = self.ports.request_server.serve(self.core.engine.nat_mut().admin_mut(), now);
         let is_busy_elsewhere = is_asked || turn.is_busy || turn.is_holding;
         self.log_blocks(EVENTS_PER_TURN);
         self.log_sessions();
         let has_work = packets > 0 || is_busy_elsewhere || self.ports.has_ticked;
-        let (engine, board) = (&self.core.engine, &self.ports.board);
-        self.publisher.publish(now, cycles, has_work, engine, board);
-        Turn { packets, is_busy_elsewhere }
+        let (engine, stats) = (&self.core.engine, &self.ports.stats);
+        self.publisher.publish(now, cycles, has_work, engine, stats);
+        TurnResult { packets, is_busy_elsewhere }
     }
 
     /// Hands block events to the log's own thread; without a log they are only taken out of the
@@ -121,7 +121,7 @@ impl Worker {
     /// Hands begun, ended and refused sessions of homes to the collectors.
     fn log_sessions(&mut self) {
         if let Some(log) = &mut self.block_log {
-            log.tell_sessions(self.core.engine.nat_mut().admin_mut());
+            log.log_sessions(self.core.engine.nat_mut().admin_mut());
         }
     }
 }

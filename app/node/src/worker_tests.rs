@@ -8,8 +8,8 @@ use allocation_counter::measure;
 use pcap_file::pcap::{PcapPacket, PcapWriter};
 use weir_dpdk::{Eal, EalConfig, HugePages, MbufPool, Port, PortConfig, tsc_hz};
 use weir_engine::{
-    AccessMode, BURST_MAX, Direction, DropReason, Engine, EngineConfig, FragmentLimits, Limits,
-    MssClamp, ShardConfig, Side, SideConfig,
+    AccessMode, BURST_MAX, Direction, DropReason, Engine, EngineConfig, FragmentLimits, MssClamp,
+    ResourceLimits, ShardConfig, Side, SideConfig,
 };
 use weir_nat::{NatConfig, ShardId};
 use weir_wire::arp::Arp;
@@ -17,11 +17,11 @@ use weir_wire::build;
 use weir_wire::ethernet::Mac;
 
 use super::*;
-use crate::board::Board;
 use crate::clock::Clock;
-use crate::desk::Desk;
 use crate::dpdk_ports::PortQueues;
 use crate::request::mailbox;
+use crate::request_server::RequestServer;
+use crate::worker_stats::WorkerStats;
 
 const WORKER: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])];
 const GATEWAY: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 11]), Mac([2, 0, 0, 0, 0, 12])];
@@ -78,7 +78,7 @@ fn engine() -> Engine<Mbuf> {
         nat: NatConfig {
             flows_max: 4096,
             subscribers: vec!["10.200.0.0/16".parse().unwrap()],
-            shards: vec![weir_nat::ShardConfig {
+            shards: vec![weir_nat::NatShardConfig {
                 id: ShardId(1),
                 public: vec!["203.0.113.0/29".parse().unwrap()],
                 subscribers_max: 16,
@@ -86,7 +86,7 @@ fn engine() -> Engine<Mbuf> {
             ..NatConfig::default()
         },
         fragments: FragmentLimits::default(),
-        limits: Limits::default(),
+        limits: ResourceLimits::default(),
         forward_source_routes: false,
         peers_max: 0,
         replication_port: None,
@@ -124,16 +124,16 @@ fn the_loop_allocates_nothing_per_packet() {
     let (_access_port, access) = attach(Side::Access);
     let (_internet_port, internet) = attach(Side::Internet);
     let engine = engine();
-    let board = Arc::new(Board::new(engine.admin().counters(), 1, tsc_hz()));
+    let stats = Arc::new(WorkerStats::new(engine.admin().counters(), 1, tsc_hz()));
     let (_requester, mailbox) = mailbox();
-    let mut worker = Worker {
+    let mut worker = WorkerLoop {
         core: weir_worker::Worker::new(engine, None),
         ports: DpdkPorts {
             pool,
             access,
             internet,
-            board: Arc::clone(&board),
-            desk: Desk::new(mailbox),
+            stats: Arc::clone(&stats),
+            request_server: RequestServer::new(mailbox),
             clock: Clock::start(),
             has_ticked: false,
         },
@@ -142,18 +142,18 @@ fn the_loop_allocates_nothing_per_packet() {
         poll: Poll::Busy,
         is_stopping: Arc::default(),
     };
-    while board.busy_packets.get() < WARM_PACKETS {
+    while stats.busy_packets.get() < WARM_PACKETS {
         worker.turn();
     }
-    let sent = board.engine.packets(Side::Internet, Direction::Transmit);
+    let sent = stats.engine.packets(Side::Internet, Direction::Transmit);
     let allocations = measure(|| {
-        while board.busy_packets.get() < WARM_PACKETS + PACKETS {
+        while stats.busy_packets.get() < WARM_PACKETS + PACKETS {
             worker.turn();
         }
     });
     assert_eq!(allocations.count_total, 0);
-    assert!(board.turns.read().count() > PACKETS / (2 * BURST_MAX as u64));
-    let sent = board.engine.packets(Side::Internet, Direction::Transmit) - sent;
+    assert!(stats.turns.read().count() > PACKETS / (2 * BURST_MAX as u64));
+    let sent = stats.engine.packets(Side::Internet, Direction::Transmit) - sent;
     assert!(sent > PACKETS / 4, "only {sent} packets were translated");
-    assert_eq!(board.engine.dropped(DropReason::NoBuffer), 0);
+    assert_eq!(stats.engine.dropped(DropReason::NoBuffer), 0);
 }

@@ -23,20 +23,20 @@ use weir_node_core::TableMemory;
 use weir_wire::ethernet::Mac;
 
 use crate::block_events::BlockEventLog;
-use crate::board::Board;
 use crate::clock::Clock;
-use crate::cluster::WorkerPart;
-use crate::desk::Desk;
+use crate::cluster::ThreadMember;
 use crate::dpdk_ports::{DpdkPorts, PortQueues};
 use crate::failure::Failure;
 use crate::panic_place::{self, Panic};
 use crate::publisher::Publisher;
 use crate::request::{Mailbox, Requester, mailbox};
-use crate::worker::Worker;
+use crate::request_server::RequestServer;
+use crate::worker::WorkerLoop;
+use crate::worker_stats::WorkerStats;
 
 /// Inputs of a worker thread.
 #[derive(Debug)]
-pub(crate) struct Parts {
+pub(crate) struct WorkerThreadInputs {
     pub worker: usize,
     pub core: usize,
     pub engine: EngineConfig,
@@ -47,10 +47,10 @@ pub(crate) struct Parts {
     pub clock: Clock,
     pub poll: Poll,
     pub is_stopping: Arc<AtomicBool>,
-    pub part: Option<Box<WorkerPart>>,
+    pub member: Option<Box<ThreadMember>>,
     /// Limits of packets that wait for copies.
     pub commit: Option<CommitLimits>,
-    /// Shards that its board has room for.
+    /// Shards that its stats have room for.
     pub shards_max: usize,
 }
 
@@ -76,16 +76,16 @@ pub(crate) struct Ended {
 #[derive(Debug)]
 pub(crate) struct WorkerThread {
     pub requester: Requester,
-    pub board: Arc<Board>,
+    pub stats: Arc<WorkerStats>,
     go: Option<Sender<WorkerPorts>>,
     thread: Option<JoinHandle<()>>,
     is_stopping: Arc<AtomicBool>,
 }
 
-/// Channels that the thread needs besides its parts.
+/// Channels that the thread needs besides its inputs.
 struct Wiring {
     mailbox: Mailbox,
-    built: Sender<Result<Arc<Board>, Failure>>,
+    built: Sender<Result<Arc<WorkerStats>, Failure>>,
     go: Receiver<WorkerPorts>,
     ended: UnboundedSender<Ended>,
 }
@@ -95,19 +95,22 @@ impl WorkerThread {
     ///
     /// # Errors
     /// When the thread cannot be started or pinned, or the tables cannot be built.
-    pub(crate) fn spawn(parts: Parts, ended: UnboundedSender<Ended>) -> Result<Self, Failure> {
-        let (worker, is_stopping) = (parts.worker, Arc::clone(&parts.is_stopping));
+    pub(crate) fn spawn(
+        inputs: WorkerThreadInputs,
+        ended: UnboundedSender<Ended>,
+    ) -> Result<Self, Failure> {
+        let (worker, is_stopping) = (inputs.worker, Arc::clone(&inputs.is_stopping));
         let (requester, mailbox) = mailbox();
         let (built, built_out) = channel();
         let (go_in, go) = channel();
         let wiring = Wiring { mailbox, built, go, ended };
         let thread = std::thread::Builder::new()
             .name(format!("weir-worker-{worker}"))
-            .spawn(move || thread_main(parts, wiring))
+            .spawn(move || thread_main(inputs, wiring))
             .map_err(|error| Failure::Thread { worker, reason: error.to_string() })?;
         match built_out.recv() {
-            Ok(Ok(board)) => {
-                Ok(Self { requester, board, go: Some(go_in), thread: Some(thread), is_stopping })
+            Ok(Ok(stats)) => {
+                Ok(Self { requester, stats, go: Some(go_in), thread: Some(thread), is_stopping })
             }
             Ok(Err(failure)) => {
                 let _ = thread.join();
@@ -139,9 +142,9 @@ impl Drop for WorkerThread {
     }
 }
 
-fn thread_main(parts: Parts, wiring: Wiring) {
+fn thread_main(inputs: WorkerThreadInputs, wiring: Wiring) {
     let ended = wiring.ended.clone();
-    report_panic(parts.worker, &ended, || build_and_run(parts, wiring));
+    report_panic(inputs.worker, &ended, || build_and_run(inputs, wiring));
 }
 
 /// Runs a worker from start to end; reports its panic to the node.
@@ -152,12 +155,12 @@ fn report_panic(worker: usize, ended: &UnboundedSender<Ended>, life: impl FnOnce
     }
 }
 
-fn build_and_run(parts: Parts, wiring: Wiring) {
+fn build_and_run(inputs: WorkerThreadInputs, wiring: Wiring) {
     let Wiring { mailbox, built, go, ended: _ended } = wiring;
-    let worker = parts.worker;
+    let worker = inputs.worker;
     let thread_failure =
-        |error: weir_dpdk::Error| Failure::Thread { worker, reason: error.to_string() };
-    let registered = pin_current_thread(parts.core).and_then(|()| register_worker_thread());
+        |error: weir_dpdk::DpdkError| Failure::Thread { worker, reason: error.to_string() };
+    let registered = pin_current_thread(inputs.core).and_then(|()| register_worker_thread());
     let _registration = match registered.map_err(thread_failure) {
         Ok(registration) => registration,
         Err(failure) => {
@@ -165,48 +168,48 @@ fn build_and_run(parts: Parts, wiring: Wiring) {
             return;
         }
     };
-    let mut engine = match Engine::new(parts.engine) {
+    let mut engine = match Engine::new(inputs.engine) {
         Ok(engine) => engine,
         Err(error) => {
             send(&built, Err(engine_failure(worker, &error)));
             return;
         }
     };
-    engine.setup().set_all_public(parts.all_public);
-    if parts.part.is_some() {
+    engine.setup().set_all_public(inputs.all_public);
+    if inputs.member.is_some() {
         engine.setup().watch_gateways();
     }
-    if let Some(limits) = parts.commit {
+    if let Some(limits) = inputs.commit {
         engine.setup().hold_uncommitted(limits);
     }
-    log_tables(worker, parts.core, &engine);
-    let board = Arc::new(Board::new(engine.admin().counters(), parts.shards_max, tsc_hz()));
+    log_tables(worker, inputs.core, &engine);
+    let stats = Arc::new(WorkerStats::new(engine.admin().counters(), inputs.shards_max, tsc_hz()));
     let mut publisher = Publisher::default();
-    publisher.publish_all(&engine, &board);
-    board.seen_ms.set(u64::try_from(parts.clock.now().as_millis()).unwrap_or(u64::MAX));
-    send(&built, Ok(Arc::clone(&board)));
+    publisher.publish_all(&engine, &stats);
+    stats.seen_ms.set(u64::try_from(inputs.clock.now().as_millis()).unwrap_or(u64::MAX));
+    send(&built, Ok(Arc::clone(&stats)));
     let Ok(ports) = go.recv() else { return };
     for (side, mac) in Side::ALL.into_iter().zip(ports.macs) {
         engine.setup().set_mac(side, mac);
     }
-    if let Some(part) = &parts.part {
-        part.link.begin();
+    if let Some(member) = &inputs.member {
+        member.link.begin();
     }
-    Worker {
-        core: weir_worker::Worker::new(engine, parts.part),
+    WorkerLoop {
+        core: weir_worker::Worker::new(engine, inputs.member),
         ports: DpdkPorts {
-            pool: parts.pool,
+            pool: inputs.pool,
             access: ports.access,
             internet: ports.internet,
-            board,
-            desk: Desk::new(mailbox),
-            clock: parts.clock,
+            stats,
+            request_server: RequestServer::new(mailbox),
+            clock: inputs.clock,
             has_ticked: false,
         },
         publisher,
-        block_log: parts.block_log,
-        poll: parts.poll,
-        is_stopping: parts.is_stopping,
+        block_log: inputs.block_log,
+        poll: inputs.poll,
+        is_stopping: inputs.is_stopping,
     }
     .run()
 }
@@ -236,7 +239,10 @@ fn engine_failure(worker: usize, error: &EngineError) -> Failure {
 }
 
 /// Sends the result to a node that waits; if the node has gone, the thread ends by itself.
-fn send(built: &Sender<Result<Arc<Board>, Failure>>, result: Result<Arc<Board>, Failure>) {
+fn send(
+    built: &Sender<Result<Arc<WorkerStats>, Failure>>,
+    result: Result<Arc<WorkerStats>, Failure>,
+) {
     let _ = built.send(result);
 }
 

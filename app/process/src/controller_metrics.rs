@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use weir_controller::standing::{Drain, Standing};
+use weir_controller::standing::{ControllerStanding, Drain};
 
 use crate::http::serve_text;
 use crate::metrics::{Family, Labels, NO_LABEL, build_info, encoded};
@@ -16,7 +16,7 @@ use crate::metrics::{Family, Labels, NO_LABEL, build_info, encoded};
 /// The numbers of a controller at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct ControllerNumbers {
-    pub standing: Standing,
+    pub standing: ControllerStanding,
     /// Turns of its loop since start.
     pub turns_total: u64,
 }
@@ -39,16 +39,16 @@ fn unix_ms() -> u64 {
 
 /// Returns the numbers as OpenMetrics text.
 pub fn controller_text(numbers: &ControllerNumbers, unix_ms: u64) -> String {
-    encoded(Scrape { numbers: numbers.clone(), unix_ms })
+    encoded(ControllerScrape { numbers: numbers.clone(), unix_ms })
 }
 
 #[derive(Debug)]
-struct Scrape {
+struct ControllerScrape {
     numbers: ControllerNumbers,
     unix_ms: u64,
 }
 
-impl Collector for Scrape {
+impl Collector for ControllerScrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let mut family = Family::new(&mut encoder);
         let ControllerNumbers { standing, turns_total } = &self.numbers;
@@ -95,11 +95,11 @@ mod tests {
     fn sample() -> ControllerNumbers {
         let drain =
             |shards| Drain { by: "ann".into(), since_ms: 10_000, shards, waits: String::new() };
-        let standing = Standing {
+        let standing = ControllerStanding {
             is_leading: true,
             frozen: Some("frozen by ann".into()),
             drains: [("edge1".to_owned(), drain(3)), ("edge2".to_owned(), drain(0))].into(),
-            ..Standing::default()
+            ..ControllerStanding::default()
         };
         ControllerNumbers { standing, turns_total: 7 }
     }

@@ -12,11 +12,11 @@ mod table;
 mod text_server;
 mod timed_stream;
 
-pub use limits::Limits;
+pub use limits::ListenerLimits;
 pub use listen::{in_format, listen};
-pub use peer::Peer;
-pub use problem::Refused;
-pub use refusals::{HttpNumbers, ListenerNumbers, Refusal};
+pub use peer::PeerUser;
+pub use problem::RefusedRequest;
+pub use refusals::{ConnectionRefusal, HttpNumbers, ListenerNumbers};
 pub use server::Server;
-pub use table::Remote;
+pub use table::ConnectionRemote;
 pub(crate) use text_server::serve_text;

@@ -1,7 +1,7 @@
 //! What the processes of weir have in common: node, controller and commands.
 //!
 //! - [`log_to_stderr`]: lines on stderr that never wait for their reader; [`EVENTS`] names their
-//!   kinds. [`say_error`] is the one line of a command that fails.
+//!   kinds. [`print_error`] is the one line of a command that fails.
 //! - [`http`]: the server of all listeners, with bounds on connections, bytes and time.
 //! - [`metrics`]: numbers as OpenMetrics text; [`serve_controller`] serves those of a controller.
 
@@ -14,13 +14,13 @@ mod controller_metrics;
 mod events;
 mod log;
 mod log_rate;
-mod say_error;
+mod print_error;
 mod scrape_format;
 
 pub use controller_metrics::{ControllerNumbers, controller_text, serve_controller};
 pub use events::EVENTS;
 pub use log::{Log, to_stderr as log_to_stderr};
-pub use say_error::say_error;
+pub use print_error::print_error;
 pub use scrape_format::ScrapeFormat;
 
 /// Exit code of a process that is ended by force.

@@ -22,7 +22,7 @@ use tracing_subscriber::fmt;
 use tracing_subscriber::layer::{Context, Filter, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use weir_config::{LogFormat, LogLevel};
-use weir_log::{LineQueue, LineWriter, Priority, Reading, is_journal};
+use weir_log::{LineQueue, LineWriter, Priority, ReaderProgress, is_journal};
 
 use crate::log_rate::LogRate;
 
@@ -59,7 +59,7 @@ impl Log {
     }
 
     /// Returns how the reader of stderr keeps up.
-    pub fn reading(&self) -> Reading {
+    pub fn reading(&self) -> ReaderProgress {
         self.queue.as_ref().map(LineQueue::reading).unwrap_or_default()
     }
 
@@ -109,7 +109,7 @@ fn writer_of(queue: &LineQueue) -> impl Fn() -> LineWriter + Send + Sync + 'stat
 
 /// Returns a line in the log's own format that reports missing lines.
 fn lost_line(format: LogFormat, is_journal: bool, lost: u64) -> Vec<u8> {
-    let line = Line::default();
+    let line = LineBuffer::default();
     let sink = line.clone();
     let limit = LogLimit::default();
     let writer = Marked { writer: move || sink.clone(), is_journal };
@@ -174,9 +174,9 @@ fn priority_of(level: Level) -> Priority {
 
 /// A line in memory.
 #[derive(Clone, Default)]
-struct Line(Arc<Mutex<Vec<u8>>>);
+struct LineBuffer(Arc<Mutex<Vec<u8>>>);
 
-impl io::Write for Line {
+impl io::Write for LineBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
         Ok(bytes.len())
@@ -224,7 +224,7 @@ impl<S: Subscriber + for<'s> LookupSpan<'s>> Filter<S> for Limited {
     }
 
     fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
-        let mut kind = Kind(event.metadata().name().to_owned());
+        let mut kind = EventName(event.metadata().name().to_owned());
         event.record(&mut kind);
         self.limit.admit(&kind.0)
     }
@@ -235,9 +235,9 @@ impl<S: Subscriber + for<'s> LookupSpan<'s>> Filter<S> for Limited {
 }
 
 /// Reads the `event` field; without one, the kind is the place in the code.
-struct Kind(String);
+struct EventName(String);
 
-impl Visit for Kind {
+impl Visit for EventName {
     fn record_str(&mut self, field: &Field, value: &str) {
         if field.name() == "event" {
             value.clone_into(&mut self.0);
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     fn logged(format: LogFormat, write: impl FnOnce()) -> (String, LogLimit) {
-        let lines = Line::default();
+        let lines = LineBuffer::default();
         let limit = LogLimit::default();
         let sink = lines.clone();
         let subscriber = subscriber(LogLevel::Info, format, limit.clone(), move || sink.clone());
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn lines_for_the_journal_begin_with_their_priority() {
-        let lines = Line::default();
+        let lines = LineBuffer::default();
         for format in [LogFormat::Text, LogFormat::Json] {
             let sink = lines.clone();
             let writer = Marked { writer: move || sink.clone(), is_journal: true };

@@ -13,12 +13,12 @@ const KINDS_MAX: usize = 1024;
 /// The buckets of all kinds.
 #[derive(Debug, Default)]
 pub(crate) struct LogRate {
-    buckets: HashMap<String, Bucket>,
+    buckets: HashMap<String, LineAllowance>,
     suppressed: u64,
 }
 
 #[derive(Debug)]
-struct Bucket {
+struct LineAllowance {
     tokens: u32,
     refilled: Instant,
 }
@@ -27,7 +27,7 @@ impl LogRate {
     /// Whether a line of this kind may be written now.
     pub(crate) fn admit(&mut self, kind: &str, now: Instant) -> bool {
         if !self.buckets.contains_key(kind) && self.buckets.len() < KINDS_MAX {
-            self.buckets.insert(kind.into(), Bucket { tokens: BURST, refilled: now });
+            self.buckets.insert(kind.into(), LineAllowance { tokens: BURST, refilled: now });
         }
         let is_admitted = self.buckets.get_mut(kind).is_some_and(|bucket| bucket.take(now));
         self.suppressed += u64::from(!is_admitted);
@@ -40,7 +40,7 @@ impl LogRate {
     }
 }
 
-impl Bucket {
+impl LineAllowance {
     fn take(&mut self, now: Instant) -> bool {
         let elapsed = now.saturating_duration_since(self.refilled);
         let refills = u32::try_from(elapsed.as_nanos() / REFILL.as_nanos()).unwrap_or(u32::MAX);

@@ -61,7 +61,7 @@ fn apply(args: &Args) -> anyhow::Result<ExitCode> {
     let file = args.file.display().to_string();
     let text =
         std::fs::read_to_string(&args.file).map_err(|error| anyhow::anyhow!("{file}: {error}"))?;
-    let (wish, warnings) = match weir_config::parse_cluster(&text, &file) {
+    let (desired, warnings) = match weir_config::parse_cluster(&text, &file) {
         Ok(parsed) => parsed,
         Err(errors) => {
             errors.iter().for_each(|error| eprintln!("error: {error}"));
@@ -69,15 +69,15 @@ fn apply(args: &Args) -> anyhow::Result<ExitCode> {
         }
     };
     warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
-    let cluster = wish.cluster.name.clone();
+    let cluster = desired.cluster.name.clone();
     args.etcd.operate_on(Some(&cluster), async |operator| -> anyhow::Result<ExitCode> {
-        let comparison = operator.compare(wish.clone()).await?;
-        print_comparison(&wish, &comparison)?;
+        let comparison = operator.compare(desired.clone()).await?;
+        print_comparison(&desired, &comparison)?;
         if args.dry_run || comparison.is_same() {
             return Ok(verdict(&comparison));
         }
         let revision = operator.apply(&comparison, args.force, random()?, unix_ms()).await?;
-        say("applied")?;
+        print("applied")?;
         if args.wait {
             wait(&operator, revision).await?;
         }
@@ -86,7 +86,7 @@ fn apply(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn say(text: &str) -> io::Result<()> {
+fn print(text: &str) -> io::Result<()> {
     writeln!(io::stdout(), "{text}")
 }
 
@@ -99,11 +99,11 @@ fn verdict(comparison: &Comparison) -> ExitCode {
     }
 }
 
-fn print_comparison(wish: &Desired, comparison: &Comparison) -> io::Result<()> {
+fn print_comparison(desired: &Desired, comparison: &Comparison) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let (name, shards) = (&wish.cluster.name, wish.shards.len());
+    let (name, shards) = (&desired.cluster.name, desired.shards.len());
     if comparison.is_first() {
-        let replicas = wish.cluster.replicas;
+        let replicas = desired.cluster.replicas;
         return writeln!(out, "cluster {name} is new: shards: {shards}, replicas: {replicas}");
     }
     if comparison.is_same() {
@@ -127,13 +127,13 @@ fn print_comparison(wish: &Desired, comparison: &Comparison) -> io::Result<()> {
 
 /// Returns when the file has taken effect; prints the progress meanwhile.
 async fn wait(operator: &Operator, revision: Revision) -> anyhow::Result<()> {
-    let mut said = String::new();
+    let mut printed = String::new();
     loop {
         let progress = operator.apply_progress(revision).await?;
         let text = words(&progress);
-        if text != said {
-            say(&text)?;
-            said = text;
+        if text != printed {
+            print(&text)?;
+            printed = text;
         }
         if progress.is_done() {
             return Ok(());
@@ -162,7 +162,7 @@ fn print_leftover(comparison: &Comparison) -> io::Result<()> {
     }
     let ids: Vec<String> = comparison.leftover.iter().map(u32::to_string).collect();
     let ids = ids.join(" ");
-    say(&format!(
+    print(&format!(
         "not in the file, but served: {ids}; `weir controller retire {ids}` ends their flows"
     ))
 }

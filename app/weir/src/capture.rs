@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use weir_admin::Tally;
+use weir_admin::CaptureTally;
 use weir_admin::client::query_value;
 
 use crate::node_socket::NodeSocket;
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     worker: Option<usize>,
     /// Only this side.
     #[arg(long)]
-    side: Option<Side>,
+    side: Option<CaptureSide>,
     /// The homes' packets alone: without Ethernet, outer IPv4 and GRE. The filter sees them so,
     /// too.
     #[arg(long)]
@@ -46,7 +46,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Side {
+enum CaptureSide {
     Access,
     Internet,
 }
@@ -54,7 +54,7 @@ enum Side {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let client = args.node.client()?;
     let mut out: Option<Box<dyn Write>> = None;
-    let mut tally = Tally::default();
+    let mut tally = CaptureTally::default();
     // The node is silent as long as no packet comes, so there is no limit.
     client.stream(&path(args), None, |bytes| {
         tally.add(bytes);
@@ -89,8 +89,8 @@ fn path(args: &Args) -> String {
     }
     if let Some(side) = args.side {
         path.push_str(match side {
-            Side::Access => "&side=access",
-            Side::Internet => "&side=internet",
+            CaptureSide::Access => "&side=access",
+            CaptureSide::Internet => "&side=internet",
         });
     }
     if let Some(filter) = &args.filter {

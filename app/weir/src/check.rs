@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use weir_config::{
-    Access, Checked, Config, Desired, Diagnostic, File, Member, Parsed, PortShare, REDIRECT_BYTES,
+    Access, Checked, Config, ConfigFile, Desired, Diagnostic, MemberFile, Parsed, PortShare,
+    REDIRECT_BYTES,
 };
 use weir_node_core::TableMemory;
 
@@ -30,10 +31,10 @@ pub(crate) struct Args {
 }
 
 /// A readable file, and the result of its parser.
-struct Input {
+struct CheckedFile {
     name: String,
     text: String,
-    parsed: Parsed<File>,
+    parsed: Parsed<ConfigFile>,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -43,7 +44,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         match std::fs::read_to_string(file) {
             Ok(text) => {
                 let parsed = weir_config::parse_file(&text, &name);
-                inputs.push(Input { name, text, parsed });
+                inputs.push(CheckedFile { name, text, parsed });
             }
             Err(error) => {
                 eprintln!("weir: {name}: {error}");
@@ -55,7 +56,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     if let Some((_, desired)) = &cluster {
         compare(desired, &mut inputs);
     }
-    let is_valid = |input: &Input| input.parsed.is_ok();
+    let is_valid = |input: &CheckedFile| input.parsed.is_ok();
     let are_valid = inputs.iter().all(is_valid);
     if let (Some((index, desired)), true) = (&cluster, are_valid) {
         compare_nodes(*index, desired, &mut inputs);
@@ -72,16 +73,16 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     if are_valid { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn is_member(input: &Input) -> bool {
-    matches!(input.parsed, Ok((File::Member(_), _)))
+fn is_member(input: &CheckedFile) -> bool {
+    matches!(input.parsed, Ok((ConfigFile::Member(_), _)))
 }
 
 /// Returns the valid cluster file with its index among the files. A further one is an error.
-fn take_one_cluster(inputs: &mut [Input]) -> Option<(usize, Desired)> {
+fn take_one_cluster(inputs: &mut [CheckedFile]) -> Option<(usize, Desired)> {
     let mut found: Option<(usize, Desired)> = None;
     let mut first_name = String::new();
     for (index, input) in inputs.iter_mut().enumerate() {
-        let Ok((File::Cluster(desired), _)) = &input.parsed else { continue };
+        let Ok((ConfigFile::Cluster(desired), _)) = &input.parsed else { continue };
         if found.is_none() {
             (found, first_name) = (Some((index, (**desired).clone())), input.name.clone());
             continue;
@@ -99,22 +100,22 @@ fn take_one_cluster(inputs: &mut [Input]) -> Option<(usize, Desired)> {
 }
 
 /// Checks each node's file beside the cluster file and the nodes' files before it.
-fn compare(desired: &Desired, inputs: &mut [Input]) {
-    let mut members: Vec<(String, Member)> = Vec::new();
+fn compare(desired: &Desired, inputs: &mut [CheckedFile]) {
+    let mut members: Vec<(String, MemberFile)> = Vec::new();
     for input in inputs.iter_mut().filter(|input| is_member(input)) {
         let parsed = weir_config::parse_member(&input.text, &input.name, desired, &members);
         input.parsed = parsed.map(|(member, warnings)| {
             members.push((input.name.clone(), member.clone()));
-            (File::Member(Box::new(member)), warnings)
+            (ConfigFile::Member(Box::new(member)), warnings)
         });
     }
 }
 
 /// Checks all nodes' files together; `index` is that of the cluster file.
-fn compare_nodes(index: usize, desired: &Desired, inputs: &mut [Input]) {
+fn compare_nodes(index: usize, desired: &Desired, inputs: &mut [CheckedFile]) {
     let cluster = Checked { name: &inputs[index].name, text: &inputs[index].text, value: desired };
     let nodes = inputs.iter().filter_map(|input| match &input.parsed {
-        Ok((File::Member(member), _)) => {
+        Ok((ConfigFile::Member(member), _)) => {
             Some(Checked { name: &input.name, text: &input.text, value: &**member })
         }
         _ => None,
@@ -122,7 +123,7 @@ fn compare_nodes(index: usize, desired: &Desired, inputs: &mut [Input]) {
     let warnings = weir_config::check_nodes(cluster, &nodes.collect::<Vec<_>>());
     for warning in warnings {
         let input = inputs.iter_mut().find(|input| input.name == warning.file);
-        if let Some(Input { parsed: Ok((_, warnings)), .. }) = input {
+        if let Some(CheckedFile { parsed: Ok((_, warnings)), .. }) = input {
             warnings.push(warning);
             warnings.sort_by_key(|found| (found.line, found.column));
         }
@@ -131,7 +132,7 @@ fn compare_nodes(index: usize, desired: &Desired, inputs: &mut [Input]) {
 
 /// Prints the findings, then the line with the verdict. `access`: access settings of the cluster,
 /// if they are known.
-fn report(input: &Input, access: Option<&Access>) {
+fn report(input: &CheckedFile, access: Option<&Access>) {
     let name = &input.name;
     let print = |kind: &str, found: &[Diagnostic]| {
         found.iter().for_each(|found| println!("{kind}: {found}"));
@@ -151,19 +152,19 @@ fn report(input: &Input, access: Option<&Access>) {
 }
 
 /// Prints the figures that follow from the file, and returns a summary of its contents.
-fn print_file(file: &File, access: Option<&Access>) -> String {
+fn print_file(file: &ConfigFile, access: Option<&Access>) -> String {
     match file {
-        File::Single(config) => {
+        ConfigFile::Single(config) => {
             print_tables(config);
             let shards = config.shards.iter();
             print_port_shares(shards.map(|shard| (shard.id, config.port_share(shard))));
             format!("workers: {}, shards: {}", config.workers.len(), config.shards.len())
         }
-        File::Cluster(desired) => {
+        ConfigFile::Cluster(desired) => {
             print_cluster(desired);
             format!("cluster: {}, shards: {}", desired.cluster.name, desired.shards.len())
         }
-        File::Member(member) => {
+        ConfigFile::Member(member) => {
             print_redirects(member, access);
             format!("node of cluster {}, workers: {}", member.cluster.name, member.workers.len())
         }
@@ -175,7 +176,7 @@ const TUNNEL_BYTES_MAX: u16 = 28;
 
 /// Prints the size up to which a packet fits into a sealed redirect as a whole. A larger packet is
 /// fragmented, or its sender gets an ICMP error.
-fn print_redirects(member: &Member, access: Option<&Access>) {
+fn print_redirects(member: &MemberFile, access: Option<&Access>) {
     let overhead = REDIRECT_BYTES + access.map_or(TUNNEL_BYTES_MAX, Access::tunnel_bytes);
     for (index, worker) in member.workers.iter().enumerate() {
         let whole = worker.access.mtu.saturating_sub(overhead);
@@ -228,13 +229,13 @@ fn print_port_shares(shards: impl Iterator<Item = (u32, Option<PortShare>)>) {
 
 /// Prints the memory of each worker's tables if the shards and their copies are shared out by
 /// weight.
-fn print_workers(desired: &Desired, inputs: &[Input]) {
+fn print_workers(desired: &Desired, inputs: &[CheckedFile]) {
     let nodes = inputs.iter().filter_map(|input| match &input.parsed {
-        Ok((File::Member(member), _)) => Some((&input.name, &**member)),
+        Ok((ConfigFile::Member(member), _)) => Some((&input.name, &**member)),
         _ => None,
     });
-    let nodes: Vec<(&String, &Member)> = nodes.collect();
-    let members: Vec<&Member> = nodes.iter().map(|(_, member)| *member).collect();
+    let nodes: Vec<(&String, &MemberFile)> = nodes.collect();
+    let members: Vec<&MemberFile> = nodes.iter().map(|(_, member)| *member).collect();
     for (name, member) in nodes {
         for (index, worker) in member.workers.iter().enumerate() {
             let share = desired.share(worker, &members);

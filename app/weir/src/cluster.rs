@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::slice;
 
 use clap::Subcommand;
-use weir_controller::operate::{ClusterStatus, Verdict};
-use weir_controller::records::{ControllerState, Report, WorkerReport};
+use weir_controller::operate::{ClusterStatus, MapVerdict};
+use weir_controller::records::{ControllerState, LeaderReport, WorkerReport};
 
 use crate::etcd::EtcdArgs;
 use crate::table::{Align, Table};
@@ -23,11 +23,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     etcd: EtcdArgs,
     #[command(subcommand)]
-    question: Question,
+    question: ClusterQuestion,
 }
 
 #[derive(Debug, Subcommand)]
-enum Question {
+enum ClusterQuestion {
     /// One verdict, OK, DEGRADED or AT RISK, with reasons; the exit code is 0, 1 or 2, and 3 when
     /// etcd does not answer.
     Status {
@@ -38,7 +38,7 @@ enum Question {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let Question::Status { json } = &args.question;
+    let ClusterQuestion::Status { json } = &args.question;
     let status = args.etcd.operate(async |it| it.status().await);
     let printed = match &status {
         Ok(status) if *json => serde_json::to_string_pretty(status)
@@ -51,9 +51,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         }
     };
     match (printed, status.map(|status| status.verdict)) {
-        (Ok(()), Ok(Verdict::Ok)) => ExitCode::SUCCESS,
-        (Ok(()), Ok(Verdict::Degraded)) => ExitCode::from(1),
-        (Ok(()), Ok(Verdict::AtRisk)) => ExitCode::from(2),
+        (Ok(()), Ok(MapVerdict::Ok)) => ExitCode::SUCCESS,
+        (Ok(()), Ok(MapVerdict::Degraded)) => ExitCode::from(1),
+        (Ok(()), Ok(MapVerdict::AtRisk)) => ExitCode::from(2),
         _ => ExitCode::from(EXIT_UNKNOWN),
     }
 }
@@ -109,9 +109,9 @@ fn print(status: &ClusterStatus) -> io::Result<()> {
     table.print(&mut out)
 }
 
-fn shards(report: &Report) -> String {
+fn shards(report: &LeaderReport) -> String {
     let by = if report.is_by_load { "load" } else { "number" };
-    let Report { shards, whole, .. } = report;
+    let LeaderReport { shards, whole, .. } = report;
     format!("{shards} shards, {whole} of them whole and at rest; spread by {by}")
 }
 
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(load(&[worker(0, 7, Some(10)), worker(1, 8, Some(20))]), "15 of 30");
         assert_eq!(load(&[worker(0, 7, Some(10)), worker(1, 8, None)]), "15");
         assert_eq!(load(&[]), "0");
-        let mut report = Report { shards: 8, whole: 7, ..Report::default() };
+        let mut report = LeaderReport { shards: 8, whole: 7, ..LeaderReport::default() };
         assert_eq!(shards(&report), "8 shards, 7 of them whole and at rest; spread by number");
         report.is_by_load = true;
         assert_eq!(shards(&report), "8 shards, 7 of them whole and at rest; spread by load");

@@ -15,12 +15,12 @@ use weir_config::{LogFormat, LogLevel};
 use weir_controller::ask::HttpReports;
 use weir_controller::operate::ClusterStatus;
 use weir_controller::run::Runner;
-use weir_controller::state::Options;
+use weir_controller::state::ControllerOptions;
 use weir_etcd::LeaderRecord;
 use weir_process::{ControllerNumbers, log_to_stderr, serve_controller};
 
 use crate::etcd::{EtcdArgs, machine, random, unix_ms};
-use crate::say_error;
+use crate::print_error;
 
 /// Time between two checks whether the controller turns.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ const STALL_LOOKS: u32 = 15;
 /// Time for the answer to a last write, and for stepping down.
 const END_MAX: Duration = Duration::from_secs(10);
 /// Time to write the reason of a forced end.
-const SAY_MAX: Duration = Duration::from_millis(200);
+const PRINT_MAX: Duration = Duration::from_millis(200);
 
 /// Keep the map of shards right: repair, fill, drain and balance nodes.
 ///
@@ -99,25 +99,27 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         None => lead_or_wait(args),
         Some(ControllerOrder::Freeze { why }) => {
             args.etcd.operate(async |it| it.freeze(why, unix_ms()).await)?;
-            say("frozen: nothing is moved, copied or repaired; `weir controller unfreeze` ends it")
+            print(
+                "frozen: nothing is moved, copied or repaired; `weir controller unfreeze` ends it",
+            )
         }
         Some(ControllerOrder::Unfreeze) => {
             args.etcd.operate(async |it| it.unfreeze().await)?;
-            say("not frozen any more")
+            print("not frozen any more")
         }
         Some(ControllerOrder::Rebase { yes: true }) => {
             args.etcd.operate(async |it| it.rebase(unix_ms()).await)?;
-            say("shards in doubt go on with what nodes hold; `weir events` shows each")
+            print("shards in doubt go on with what nodes hold; `weir events` shows each")
         }
         Some(ControllerOrder::Rebase { yes: false }) => show_doubts(&args.etcd),
         Some(ControllerOrder::Retire { shards }) => {
             args.etcd.operate(async |it| it.retire(shards).await)?;
-            say("the controller gives these shards up; `weir events` shows when")
+            print("the controller gives these shards up; `weir events` shows when")
         }
     }
 }
 
-fn say(text: &str) -> anyhow::Result<()> {
+fn print(text: &str) -> anyhow::Result<()> {
     Ok(writeln!(io::stdout(), "{text}")?)
 }
 
@@ -128,10 +130,10 @@ fn show_doubts(etcd: &EtcdArgs) -> anyhow::Result<()> {
     if report.in_doubt == 0 {
         return no_doubts(leader, has_report, freeze);
     }
-    report.doubts.iter().try_for_each(|why| say(why))?;
+    report.doubts.iter().try_for_each(|why| print(why))?;
     let more = report.in_doubt.saturating_sub(report.doubts.len());
     if more > 0 {
-        say(&format!("and {more} more"))?;
+        print(&format!("and {more} more"))?;
     }
     anyhow::bail!("shards in doubt: {}", report.in_doubt)
 }
@@ -151,8 +153,8 @@ fn wait_for_stall(turns: impl Fn() -> u64, pause: impl Fn()) {
 /// Ends the process by force. Writes the reason to stderr, and gives its reader a moment.
 fn end_by_force(why: &str) {
     let text = format!("the controller is ended: {why}");
-    thread::spawn(move || say_error(&text));
-    sleep(SAY_MAX);
+    thread::spawn(move || print_error(&text));
+    sleep(PRINT_MAX);
     low_level::exit(weir_process::FORCED_END.into());
 }
 
@@ -171,24 +173,24 @@ fn no_doubts(
         Some(why) => anyhow::bail!(
             "no shard is reported to be in doubt, but {why}: when that is settled, `weir controller unfreeze`"
         ),
-        None => say("no shard is in doubt"),
+        None => print("no shard is in doubt"),
     }
 }
 
 fn lead_or_wait(args: &Args) -> anyhow::Result<()> {
     let log = log_to_stderr(LogLevel::Info, LogFormat::Text, || ()).context("the log")?;
-    let ended = lead_until_told(args);
+    let ended = lead_until_stopped(args);
     tracing::info!(event = "controller-stopped", "stopped");
     log.flush();
     ended
 }
 
-fn lead_until_told(args: &Args) -> anyhow::Result<()> {
+fn lead_until_stopped(args: &Args) -> anyhow::Result<()> {
     let name = args.name.clone().unwrap_or_else(machine);
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(event = "controller-starting", name, version, "starting");
     let cluster = args.etcd.connect()?;
-    let mut options = Options::new(&name, random()?);
+    let mut options = ControllerOptions::new(&name, random()?);
     options.moves_per_min = args.moves_per_min;
     let record = LeaderRecord { boot_id: format!("{:032x}", random()?), name };
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
@@ -203,7 +205,7 @@ fn lead_until_told(args: &Args) -> anyhow::Result<()> {
         serve_controller(address, numbers).with_context(|| format!("metrics address {address}"))?;
     }
     // A stalled reader of stdout must not keep signals away.
-    thread::spawn(|| say("running"));
+    thread::spawn(|| print("running"));
     thread::spawn(move || {
         wait_for_stall(|| turns.get(), || sleep(LOOK_INTERVAL));
         end_by_force("it has decided nothing for 15 s, so that another leads");
@@ -239,14 +241,15 @@ mod tests {
 
     #[test]
     fn no_doubt_is_reported_only_if_a_controller_leads_and_nothing_is_frozen() {
-        let said = |leader: Option<&str>, has_report: bool, freeze: Option<&str>| {
+        let reason_of = |leader: Option<&str>, has_report: bool, freeze: Option<&str>| {
             no_doubts(leader.map(str::to_owned), has_report, freeze.map(str::to_owned))
                 .map_err(|error| error.to_string())
         };
-        assert_eq!(said(Some("c1"), true, None), Ok(()));
-        assert!(said(None, true, None).unwrap_err().contains("no controller leads"));
-        assert!(said(Some("c1"), false, None).unwrap_err().contains("has not looked"));
-        let frozen = said(Some("c1"), true, Some("frozen by c1: etcd was restored")).unwrap_err();
+        assert_eq!(reason_of(Some("c1"), true, None), Ok(()));
+        assert!(reason_of(None, true, None).unwrap_err().contains("no controller leads"));
+        assert!(reason_of(Some("c1"), false, None).unwrap_err().contains("has not looked"));
+        let frozen =
+            reason_of(Some("c1"), true, Some("frozen by c1: etcd was restored")).unwrap_err();
         assert!(frozen.contains("frozen by c1: etcd was restored"), "{frozen}");
     }
 }

@@ -55,13 +55,13 @@ pub(crate) fn undrain(args: &UndrainArgs) -> anyhow::Result<()> {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     args.etcd.operate(async |operator| -> anyhow::Result<()> {
         operator.drain(&args.node, args.force, unix_ms()).await?;
-        let mut said = String::new();
+        let mut printed = String::new();
         loop {
             let progress = operator.drain_progress(&args.node).await?;
             let text = words(&args.node, &progress);
-            if text != said {
+            if text != printed {
                 writeln!(io::stdout(), "{text}")?;
-                said = text;
+                printed = text;
             }
             if progress.left == 0 || !args.wait {
                 return Ok(());

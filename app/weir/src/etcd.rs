@@ -6,9 +6,9 @@ use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use weir_config::{File, Membership};
+use weir_config::{ConfigFile, MembershipSettings};
 use weir_controller::operate::Operator;
-use weir_etcd::{Cause, Cluster, Key, Options, Password, Store, TlsFiles, User};
+use weir_etcd::{Cause, EtcdCluster, EtcdOptions, Key, Password, Store, TlsFiles, User};
 
 /// Number of tries to connect to a member that answers.
 const MEMBER_TRIES: usize = 4;
@@ -51,17 +51,17 @@ impl EtcdArgs {
     ///
     /// # Errors
     /// When an argument is missing or wrong.
-    pub(crate) fn connect(&self) -> anyhow::Result<Cluster> {
+    pub(crate) fn connect(&self) -> anyhow::Result<EtcdCluster> {
         self.connect_to(None)
     }
 
     /// As [`connect`](Self::connect); `known` is the name of the cluster, if it is known from
     /// elsewhere than the arguments.
-    fn connect_to(&self, known: Option<&str>) -> anyhow::Result<Cluster> {
+    fn connect_to(&self, known: Option<&str>) -> anyhow::Result<EtcdCluster> {
         let file = self.config.as_deref().map(membership).transpose()?;
         let name = self.name(known, file.as_ref())?;
         let endpoints = self.endpoints(file.as_ref())?;
-        let mut options = Options::new(name.parse()?, endpoints, random()? as u64);
+        let mut options = EtcdOptions::new(name.parse()?, endpoints, random()? as u64);
         options.tls = match &self.etcd_ca {
             Some(ca) => {
                 let client = self.etcd_cert.clone().zip(self.etcd_key.clone());
@@ -74,13 +74,17 @@ impl EtcdArgs {
             }),
         };
         options.user = self.user(file.as_ref())?;
-        Cluster::start(options, || ()).map_err(|errors| {
+        EtcdCluster::start(options, || ()).map_err(|errors| {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
             anyhow::anyhow!("{}", errors.join("; "))
         })
     }
 
-    fn name(&self, known: Option<&str>, file: Option<&Membership>) -> anyhow::Result<String> {
+    fn name(
+        &self,
+        known: Option<&str>,
+        file: Option<&MembershipSettings>,
+    ) -> anyhow::Result<String> {
         let given = self.cluster.clone().or_else(|| file.map(|file| file.name.clone()));
         let given = given.or_else(|| from_environment("WEIR_CLUSTER"));
         match (known, given) {
@@ -92,7 +96,7 @@ impl EtcdArgs {
         }
     }
 
-    fn endpoints(&self, file: Option<&Membership>) -> anyhow::Result<Vec<String>> {
+    fn endpoints(&self, file: Option<&MembershipSettings>) -> anyhow::Result<Vec<String>> {
         match file {
             _ if !self.etcd.is_empty() => Ok(self.etcd.clone()),
             Some(file) => Ok(file.etcd.clone()),
@@ -104,7 +108,7 @@ impl EtcdArgs {
         }
     }
 
-    fn user(&self, file: Option<&Membership>) -> anyhow::Result<Option<User>> {
+    fn user(&self, file: Option<&MembershipSettings>) -> anyhow::Result<Option<User>> {
         if let Some(name) = self.etcd_user.clone() {
             let password = from_environment("WEIR_ETCD_PASSWORD");
             let password = password.context("the user of etcd needs $WEIR_ETCD_PASSWORD")?;
@@ -172,10 +176,10 @@ fn read(path: &Path) -> anyhow::Result<String> {
 }
 
 /// Returns the cluster settings in the file of a node.
-fn membership(path: &Path) -> anyhow::Result<Membership> {
+fn membership(path: &Path) -> anyhow::Result<MembershipSettings> {
     let name = path.display().to_string();
     match weir_config::parse_file(&read(path)?, &name) {
-        Ok((File::Member(member), _)) => Ok(member.cluster),
+        Ok((ConfigFile::Member(member), _)) => Ok(member.cluster),
         Ok(_) => bail!("{name} is not the file of a cluster's node: it has no [cluster] with etcd"),
         Err(errors) => bail!("{name} is not valid: {}; see `weir check {name}`", errors[0]),
     }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use jiff::Timestamp;
-use weir_controller::records::Event;
+use weir_controller::records::EventRecord;
 use weir_etcd::NodeId;
 
 use crate::etcd::EtcdArgs;
@@ -37,8 +37,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(node) => it.events_of(node).await,
         None => it.events().await,
     })?;
-    let is_asked = |event: &&Event| args.shard.is_none() || event.shard == args.shard;
-    let events: Vec<&Event> = events.iter().filter(is_asked).collect();
+    let is_asked = |event: &&EventRecord| args.shard.is_none() || event.shard == args.shard;
+    let events: Vec<&EventRecord> = events.iter().filter(is_asked).collect();
     let mut out = io::stdout().lock();
     if args.json {
         for event in events {

@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     // The nodes' files name the key file by its whole path.
     let path = std::path::absolute(file)?;
     write_new(&path, &text)?;
-    say(&path, &names.join(", "))
+    print(&path, &names.join(", "))
 }
 
 /// Writes a new file. Nothing is left of a file that could not be written.
@@ -87,7 +87,7 @@ fn give_to_service(file: &File) -> io::Result<()> {
     }
 }
 
-fn say(path: &Path, key_name: &str) -> anyhow::Result<()> {
+fn print(path: &Path, key_name: &str) -> anyhow::Result<()> {
     let (file, uid) = (path.display(), fs::metadata(path)?.uid());
     let owner = User::from_uid(Uid::from_raw(uid)).ok().flatten();
     let owner = owner.map_or_else(|| uid.to_string(), |user| user.name);

@@ -116,15 +116,15 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            say_error(&format!("{error:#}"));
+            print_error(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
 /// Writes to stderr why the command fails.
-fn say_error(error: &str) {
-    weir_process::say_error("weir", error);
+fn print_error(error: &str) {
+    weir_process::print_error("weir", error);
 }
 
 /// True if the reader of the output has seen enough (`weir sessions | head`).

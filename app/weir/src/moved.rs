@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use crate::say_error;
+use crate::print_error;
 
 /// Exit code of these commands: wrong arguments.
 const EXIT_CODE: u8 = 2;
@@ -33,7 +33,7 @@ pub(crate) const CPE: Moved = Moved { name: "cpe", program: "weir-lab", needs: "
 
 /// Says on stderr what to call instead.
 pub(crate) fn run(moved: Moved, args: &Args) -> ExitCode {
-    say_error(&moved.sentence(&args.words));
+    print_error(&moved.sentence(&args.words));
     ExitCode::from(EXIT_CODE)
 }
 
@@ -62,20 +62,20 @@ mod tests {
 
     #[test]
     fn sentence_has_the_command_line_that_a_shell_takes() {
-        let said = |moved: Moved, words: &[&str]| {
+        let sentence = |moved: Moved, words: &[&str]| {
             moved.sentence(&words.iter().map(OsString::from).collect::<Vec<_>>())
         };
         assert_eq!(
-            said(RUN, &["--config", "/etc/weir/edge1.toml"]),
+            sentence(RUN, &["--config", "/etc/weir/edge1.toml"]),
             "`weir run` is now `weir-node run --config /etc/weir/edge1.toml`"
         );
         assert_eq!(
-            said(RUN, &[]),
+            sentence(RUN, &[]),
             "`weir run` is now `weir-node run --config /etc/weir/NODE.toml`"
         );
-        assert_eq!(said(GUARD, &[]), "`weir guard` is now `weir-node guard`");
+        assert_eq!(sentence(GUARD, &[]), "`weir guard` is now `weir-node guard`");
         assert_eq!(
-            said(CPE, &["a b", "it's", ""]),
+            sentence(CPE, &["a b", "it's", ""]),
             r"`weir cpe` is now `weir-lab cpe 'a b' 'it'\''s' ''`"
         );
     }

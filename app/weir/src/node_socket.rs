@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use weir_admin::client::{Client, ClientError, PATIENCE, SOCKET_FOLDER};
-use weir_config::File;
+use weir_config::ConfigFile;
 
 /// The admin socket, for every command that asks a node.
 #[derive(Debug, clap::Args)]
@@ -49,13 +49,15 @@ impl NodeSocket {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).with_context(|| name.clone())?;
         match weir_config::parse_file(&text, &name) {
-            Ok((File::Single(config), _)) => {
+            Ok((ConfigFile::Single(config), _)) => {
                 Ok(self.patient(Client::new(config.node.admin_socket)))
             }
-            Ok((File::Member(member), _)) => {
+            Ok((ConfigFile::Member(member), _)) => {
                 Ok(self.patient(Client::new(member.node.admin_socket)))
             }
-            Ok((File::Cluster(_), _)) => bail!("{name} is the file of a cluster, not of a node"),
+            Ok((ConfigFile::Cluster(_), _)) => {
+                bail!("{name} is the file of a cluster, not of a node")
+            }
             Err(errors) => {
                 bail!("{name} is not valid: {}; see `weir check {name}`", errors[0])
             }

@@ -5,7 +5,7 @@ use std::io::{BufReader, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use weir_node_core::recording::{Told, replay};
+use weir_node_core::recording::{Replayed, replay};
 
 /// Replay a recording of `weir-node run --record`: the node's input, and what it decided.
 ///
@@ -28,18 +28,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let name = args.file.display();
     let file = File::open(&args.file).with_context(|| name.to_string())?;
     let mut out = std::io::stdout().lock();
-    let mut said = Ok(());
-    let ended = replay(BufReader::new(file), |now, told| {
-        let line = match told {
-            Told::Event(_) if !args.events => return,
-            Told::Event(event) => format!("{:>12.6}   {event:?}", now.as_secs_f64()),
-            Told::Action(action) => format!("{:>12.6} > {action:?}", now.as_secs_f64()),
+    let mut printed = Ok(());
+    let ended = replay(BufReader::new(file), |now, replayed| {
+        let line = match replayed {
+            Replayed::Event(_) if !args.events => return,
+            Replayed::Event(event) => format!("{:>12.6}   {event:?}", now.as_secs_f64()),
+            Replayed::Action(action) => format!("{:>12.6} > {action:?}", now.as_secs_f64()),
         };
-        if said.is_ok() {
-            said = writeln!(out, "{line}");
+        if printed.is_ok() {
+            printed = writeln!(out, "{line}");
         }
     });
-    said?;
+    printed?;
     let core = ended.with_context(|| name.to_string())?;
     core.with_context(|| {
         format!("{name}: it is empty: name a file that `weir-node run --record` wrote")

@@ -14,8 +14,8 @@ use anyhow::Context;
 use ipnet::Ipv4Net;
 use weir_admin::api::{MemberStatus, RouteStatus, ShardStatus};
 use weir_admin::client::{Client, ClientError};
-use weir_routes::comparison::{Line, SideRoutes, compare};
-use weir_routes::{Options, Route, Side, bird, dump};
+use weir_routes::comparison::{ComparisonLine, SideRoutes, compare};
+use weir_routes::{GuardOptions, Route, RouteSide, bird, dump};
 
 use crate::node_socket::NodeSocket;
 
@@ -66,10 +66,10 @@ struct Look {
     cluster: String,
     /// The node's own status of each route that it wants.
     wanted: BTreeMap<Route, RouteStatus>,
-    shards: BTreeMap<(Side, Ipv4Net), u32>,
-    lines: Vec<Line>,
+    shards: BTreeMap<(RouteSide, Ipv4Net), u32>,
+    lines: Vec<ComparisonLine>,
     /// Reasons why BIRD did not report its exports, by side.
-    silences: Vec<(Side, String)>,
+    silences: Vec<(RouteSide, String)>,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -114,10 +114,10 @@ fn look(client: &Client, args: &Args) -> anyhow::Result<Look> {
     let shards = shards_by_prefix(&client.get::<Vec<ShardStatus>>("/shards")?);
     let wanted = by_route(member.routes)?;
     let routes: Vec<Route> = wanted.keys().copied().collect();
-    let tables = Options::default().tables;
+    let tables = GuardOptions::default().tables;
     let (mut lines, mut silences) = (Vec::new(), Vec::new());
     for (side, protocol) in
-        [(Side::Access, &args.access_protocol), (Side::Internet, &args.internet_protocol)]
+        [(RouteSide::Access, &args.access_protocol), (RouteSide::Internet, &args.internet_protocol)]
     {
         let table = tables.of(side);
         let kernel = dump(table).with_context(|| format!("the kernel's table {table}"))?;
@@ -131,7 +131,7 @@ fn look(client: &Client, args: &Args) -> anyhow::Result<Look> {
 
 fn by_route(statuses: Vec<RouteStatus>) -> anyhow::Result<BTreeMap<Route, RouteStatus>> {
     let route = |status: &RouteStatus| {
-        let sides = [Side::Access, Side::Internet];
+        let sides = [RouteSide::Access, RouteSide::Internet];
         let side = sides.into_iter().find(|side| side.to_string() == status.side)?;
         let prefix = status.prefix.parse().ok()?;
         Some(Route { side, prefix, metric: status.metric, next_hop: status.next_hop })
@@ -142,12 +142,12 @@ fn by_route(statuses: Vec<RouteStatus>) -> anyhow::Result<BTreeMap<Route, RouteS
 
 /// Returns the shard of each prefix, as far as the node's shards show it: they do not show the
 /// address by which the switches steer a shard without a tunnel.
-fn shards_by_prefix(shards: &[ShardStatus]) -> BTreeMap<(Side, Ipv4Net), u32> {
+fn shards_by_prefix(shards: &[ShardStatus]) -> BTreeMap<(RouteSide, Ipv4Net), u32> {
     let mut by_prefix = BTreeMap::new();
     for shard in shards {
-        let endpoint = shard.endpoint.map(|it| (Side::Access, Ipv4Net::from(it)));
+        let endpoint = shard.endpoint.map(|it| (RouteSide::Access, Ipv4Net::from(it)));
         let public = shard.public.iter().filter_map(|it| it.parse().ok());
-        let public = public.map(|it: Ipv4Net| (Side::Internet, it.trunc()));
+        let public = public.map(|it: Ipv4Net| (RouteSide::Internet, it.trunc()));
         by_prefix.extend(endpoint.into_iter().chain(public).map(|key| (key, shard.shard)));
     }
     by_prefix
@@ -159,15 +159,15 @@ impl Look {
         self.lines.iter().filter(|line| !line.differences.is_empty()).count()
     }
 
-    fn status(&self, line: &Line) -> Option<&RouteStatus> {
+    fn status(&self, line: &ComparisonLine) -> Option<&RouteStatus> {
         self.wanted.get(&line.wanted?)
     }
 
-    fn shard(&self, line: &Line) -> Option<u32> {
+    fn shard(&self, line: &ComparisonLine) -> Option<u32> {
         self.shards.get(&(line.side, line.prefix)).copied()
     }
 
-    fn is_silent(&self, side: Side) -> bool {
+    fn is_silent(&self, side: RouteSide) -> bool {
         self.silences.iter().any(|(silent, _)| *silent == side)
     }
 

@@ -33,11 +33,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     node: NodeSocket,
     #[command(subcommand)]
-    action: Action,
+    action: SubscriberAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum SubscriberAction {
     /// What the home holds.
     Show {
         address: Ipv4Addr,
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let client = args.node.client()?;
     let mut out = io::stdout().lock();
     match args.action {
-        Action::Show { address, json } => {
+        SubscriberAction::Show { address, json } => {
             let found: Vec<SubscriberStatus> = client.get(&format!("/subscriber/{address}"))?;
             if json {
                 writeln!(out, "{}", serde_json::to_string_pretty(&found)?)?;
@@ -110,17 +110,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                 print(&mut out, subscriber)?;
             }
         }
-        Action::Check { address } => check::run(&client, address, &mut out)?,
-        Action::List { shard, json } => {
+        SubscriberAction::Check { address } => check::run(&client, address, &mut out)?,
+        SubscriberAction::List { shard, json } => {
             list(&mut BufWriter::new(out), &homes(&client, shard)?, json)?;
         }
-        Action::Top { by, count, shard, json } => {
+        SubscriberAction::Top { by, count, shard, json } => {
             let mut homes = homes(&client, shard)?;
             homes.sort_by_key(|home| Reverse(by.of(home)));
             homes.truncate(count);
             list(&mut out, &homes, json)?;
         }
-        Action::Flush { address } => {
+        SubscriberAction::Flush { address } => {
             let flushed: Flushed = client.post(&format!("/subscriber/{address}/flush"))?;
             writeln!(out, "{} mappings ended", flushed.mappings)?;
         }

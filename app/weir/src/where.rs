@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, bail};
 use jiff::Timestamp;
 use weir_admin::api::Status;
-use weir_nat_log::{About, Answer, Question, Verdict, rotated_files, search_files};
+use weir_nat_log::{About, LogAnswer, LogQuestion, LogVerdict, rotated_files, search_files};
 
 use crate::node_socket::NodeSocket;
 
@@ -71,9 +71,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> ExitCode {
     match answer(args) {
-        Ok(Verdict::Held) => ExitCode::SUCCESS,
-        Ok(Verdict::Nobody) => ExitCode::from(EXIT_NOBODY),
-        Ok(Verdict::CannotSay) => ExitCode::from(EXIT_CANNOT_SAY),
+        Ok(LogVerdict::Held) => ExitCode::SUCCESS,
+        Ok(LogVerdict::Nobody) => ExitCode::from(EXIT_NOBODY),
+        Ok(LogVerdict::CannotSay) => ExitCode::from(EXIT_CANNOT_SAY),
         Err(error) => {
             eprintln!("weir: {error:#}");
             ExitCode::from(EXIT_ERROR)
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-fn answer(args: &Args) -> anyhow::Result<Verdict> {
+fn answer(args: &Args) -> anyhow::Result<LogVerdict> {
     let question = question(args)?;
     let files = files(&logs(args)?)?;
     let answer = search_files(&files, &question)?;
@@ -95,7 +95,7 @@ fn answer(args: &Args) -> anyhow::Result<Verdict> {
     Ok(answer.verdict)
 }
 
-fn print(is_json: bool, question: &Question, answer: &Answer) -> io::Result<()> {
+fn print(is_json: bool, question: &LogQuestion, answer: &LogAnswer) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if is_json {
         writeln!(out, "{}", serde_json::to_string_pretty(&json::of(answer))?)
@@ -104,7 +104,7 @@ fn print(is_json: bool, question: &Question, answer: &Answer) -> io::Result<()> 
     }
 }
 
-fn question(args: &Args) -> anyhow::Result<Question> {
+fn question(args: &Args) -> anyhow::Result<LogQuestion> {
     let time = match (args.at, args.from.zip(args.to)) {
         (_, Some((from, to))) if to < from => bail!("--to {to} is before --from {from}"),
         (_, Some((from, to))) => Some((from, to)),
@@ -112,7 +112,7 @@ fn question(args: &Args) -> anyhow::Result<Question> {
     };
     let about = args.public.or(args.home).context("no address and no --home given")?;
     let time = time.map(|(from, to)| (SystemTime::from(from), SystemTime::from(to)));
-    Ok(Question { about, time, clock_error: args.clock_error })
+    Ok(LogQuestion { about, time, clock_error: args.clock_error })
 }
 
 fn public(text: &str) -> Result<About, String> {
@@ -171,7 +171,7 @@ fn files(logs: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// Prints notes on the logs, for the person who must vouch for the answer.
-fn notes(question: &Question, answer: &Answer) {
+fn notes(question: &LogQuestion, answer: &LogAnswer) {
     if answer.records_lost > 0 {
         eprintln!("weir: {} records were lost when these logs were written", answer.records_lost);
     }

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use weir_etcd::{Cluster, NodeRecord, Options, Session, WorkerRecord};
+use weir_etcd::{EtcdCluster, EtcdOptions, NodeRecord, NodeSession, WorkerRecord};
 
 #[path = "../../../cluster/etcd/tests/cluster/etcd.rs"]
 #[allow(dead_code, reason = "some of it serves the other crate's tests only")]
@@ -76,12 +76,12 @@ impl Bench {
     }
 
     fn run(&self, words: &[&str]) -> (Option<i32>, String, String) {
-        told(self.command(words).output().unwrap())
+        outcome(self.command(words).output().unwrap())
     }
 
     fn apply(&self, file: &PathBuf, words: &[&str]) -> (Option<i32>, String, String) {
         let output = self.command(&["apply"]).arg(file).args(words).output().unwrap();
-        told(output)
+        outcome(output)
     }
 
     /// Starts a process that keeps running; it is killed with the test, however the test ends.
@@ -93,7 +93,7 @@ impl Bench {
     }
 }
 
-fn told(output: Output) -> (Option<i32>, String, String) {
+fn outcome(output: Output) -> (Option<i32>, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
@@ -108,9 +108,9 @@ impl Drop for Running {
 }
 
 /// Registers a node that does nothing else.
-fn register(etcd: &Etcd) -> (Cluster, Session, NodeRecord) {
-    let options = Options::new("north".parse().unwrap(), vec![etcd.endpoint()], 7);
-    let cluster = Cluster::start(options, || ()).unwrap();
+fn register(etcd: &Etcd) -> (EtcdCluster, NodeSession, NodeRecord) {
+    let options = EtcdOptions::new("north".parse().unwrap(), vec![etcd.endpoint()], 7);
+    let cluster = EtcdCluster::start(options, || ()).unwrap();
     let boot_id = format!("{:032x}", 1);
     let record = NodeRecord {
         boot_id: boot_id.clone(),
@@ -277,7 +277,7 @@ fn decisions_of_the_controller_are_shown_by_the_commands() {
     let file = bench.file(3, "");
     let output =
         Command::new(WEIR).args(["apply", "--wait", "--config", config]).arg(&file).output();
-    let (code, out, err) = told(output.unwrap());
+    let (code, out, err) = outcome(output.unwrap());
     assert_eq!(code, Some(0), "{err}");
     assert!(out.ends_with("the controller has taken it, 3 of 3 shards are served\n"), "{out}");
     let created = next(&|line| line["shard"] == 3 && line["epoch"] == 1);

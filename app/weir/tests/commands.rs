@@ -58,7 +58,7 @@ impl Drop for Running {
 
 #[test]
 fn moved_commands_say_where_they_went_whatever_follows() {
-    for (words, said) in [
+    for (words, sentence) in [
         ("run", "`weir run` is now `weir-node run --config /etc/weir/NODE.toml`"),
         ("run --config n1.toml", "`weir run` is now `weir-node run --config n1.toml`"),
         ("run --help", "`weir run` is now `weir-node run --help`"),
@@ -70,7 +70,7 @@ fn moved_commands_say_where_they_went_whatever_follows() {
     ] {
         let output = Command::new(WEIR).args(words.split(' ')).output().unwrap();
         assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{words}");
-        assert_eq!(text(&output.stderr), format!("weir: {said}\n"));
+        assert_eq!(text(&output.stderr), format!("weir: {sentence}\n"));
     }
     let help = text(&Command::new(WEIR).arg("--help").output().unwrap().stdout);
     let commands = help.lines().filter_map(|line| line.split_whitespace().next());
@@ -128,8 +128,8 @@ fn check_reads_a_cluster_and_its_nodes_together() {
         Command::new(WEIR).arg("check").args(files).output().unwrap()
     };
     let valid = check(&["cluster.toml", "node-1.toml", "node-2.toml", "node-3.toml"]);
-    let said = text(&valid.stdout);
-    assert_eq!(valid.status.code(), Some(0), "{said}");
+    let printed = text(&valid.stdout);
+    assert_eq!(valid.status.code(), Some(0), "{printed}");
     for line in [
         "shards 1..=256\nshard 100001\n",
         "public addresses: 4128, for 65664 homes at once",
@@ -138,18 +138,21 @@ fn check_reads_a_cluster_and_its_nodes_together() {
         "cluster.toml: valid; cluster: edge, shards: 257, warnings: 0",
         "node-3.toml: worker 1: about 86 shards, copies included; 1,000,000 flows: ",
     ] {
-        assert!(said.contains(line), "{line}\n{said}");
+        assert!(printed.contains(line), "{line}\n{printed}");
     }
     for line in [
         "ports of each of the shards 1..=256: 256 homes on 16 public addresses, 16 on each; an address has 220 blocks of 256 ports",
         "ports of shard 100001: 128 homes on 32 public addresses, 4 on each; ",
     ] {
-        assert!(said.contains(line), "{line}\n{said}");
+        assert!(printed.contains(line), "{line}\n{printed}");
     }
     let plain = check(&["plain-node-2.toml", "plain-node-1.toml", "plain-cluster.toml"]);
-    let said = text(&plain.stdout);
-    assert!(plain.status.code() == Some(0) && !said.contains("warning: "), "{said}");
-    assert!(said.contains("up to 1500 bytes go whole, 68 less than the access MTU"), "{said}");
+    let printed = text(&plain.stdout);
+    assert!(plain.status.code() == Some(0) && !printed.contains("warning: "), "{printed}");
+    assert!(
+        printed.contains("up to 1500 bytes go whole, 68 less than the access MTU"),
+        "{printed}"
+    );
     let twice = check(&["cluster.toml", "node-1.toml", "node-1.toml"]);
     assert_eq!(twice.status.code(), Some(1));
     assert!(text(&twice.stdout).contains("node.name: edge1 is also the name in"));
@@ -177,46 +180,49 @@ fn check_compares_the_files_of_a_cluster_in_any_order() {
         example("node-3.toml"),
     );
     let all = [&one, &two, &cluster, &three].map(Clone::clone);
-    let (code, said) = check(&all);
-    assert!(code == Some(0) && said.contains("node-1.toml: worker 0: about 86 shards"), "{said}");
+    let (code, printed) = check(&all);
+    assert!(
+        code == Some(0) && printed.contains("node-1.toml: worker 0: about 86 shards"),
+        "{printed}"
+    );
 
     let other = copy("node-1.toml", "other.toml", "name = \"edge\"", "name = \"north\"");
     for files in [[&other, &cluster], [&cluster, &other]] {
-        let (code, said) = check(&files.map(Clone::clone));
+        let (code, printed) = check(&files.map(Clone::clone));
         let error =
             "other.toml:14:8: cluster.name: \"north\" is another cluster than \"edge\" (use";
-        assert!(code == Some(1) && said.contains(error), "{said}");
+        assert!(code == Some(1) && printed.contains(error), "{printed}");
     }
 
     // A finding about all files together is reported for the file that is to be changed, and counts
     // there.
     let vlan = copy("node-2.toml", "vlan.toml", "vlan = 100", "vlan = 101");
-    let (code, said) = check(&[vlan, one.clone(), three, cluster.clone()]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = check(&[vlan, one.clone(), three, cluster.clone()]);
+    assert_eq!(code, Some(0), "{printed}");
     let warning = "vlan.toml:25:92: worker[0].access.vlan: VLAN 101, others are VLAN 100 (";
-    assert!(said.contains(warning), "{said}");
+    assert!(printed.contains(warning), "{printed}");
     assert!(
-        said.contains("vlan.toml: valid; node of cluster edge, workers: 2, warnings: 1"),
-        "{said}"
+        printed.contains("vlan.toml: valid; node of cluster edge, workers: 2, warnings: 1"),
+        "{printed}"
     );
-    let (_, said) = check(&[cluster.clone(), one.clone()]);
+    let (_, printed) = check(&[cluster.clone(), one.clone()]);
     let warning = "cluster.toml:11:12: cluster.replicas: a primary and 1 copy need 2 nodes";
-    assert!(said.contains(warning), "{said}");
+    assert!(printed.contains(warning), "{printed}");
 
     let note = "note: each node's file was checked alone: there is no valid cluster file";
     for files in
         [[&one, &two], [&one, &copy("cluster.toml", "broken.toml", "replicas = 1", "replicas = 9")]]
     {
-        let (_, said) = check(&files.map(Clone::clone));
-        assert!(said.contains(note), "{said}");
+        let (_, printed) = check(&files.map(Clone::clone));
+        assert!(printed.contains(note), "{printed}");
     }
-    let (code, said) =
+    let (code, printed) =
         check(&[cluster.clone(), one, copy("cluster.toml", "second.toml", "edge", "edge")]);
-    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(code, Some(1), "{printed}");
     assert!(
-        said.contains("second.toml:1:1: cluster: ")
-            && said.contains("is the cluster file of these nodes already"),
-        "{said}"
+        printed.contains("second.toml:1:1: cluster: ")
+            && printed.contains("is the cluster file of these nodes already"),
+        "{printed}"
     );
 }
 
@@ -227,12 +233,14 @@ fn a_new_key_is_for_its_owner_alone_and_never_written_over() {
     let (one, other) = (folder.path("one.key"), folder.path("other.key"));
     let made = new(&one);
     assert!(made.status.success(), "{}", text(&made.stderr));
-    let said = text(&made.stdout);
-    assert!(said.contains("one.key: a new cluster key, mode 0600") && said.contains("every node"));
+    let printed = text(&made.stdout);
+    assert!(
+        printed.contains("one.key: a new cluster key, mode 0600") && printed.contains("every node")
+    );
     assert_eq!(fs::metadata(&one).unwrap().mode() & 0o7777, 0o600);
     let key = fs::read_to_string(&one).unwrap();
     let names = ClusterKeys::parse(&key).unwrap().names();
-    assert!(said.contains(&names[0]) && !said.contains(key.trim()), "{said}");
+    assert!(printed.contains(&names[0]) && !printed.contains(key.trim()), "{printed}");
 
     let again = new(&one);
     assert_eq!((again.status.code(), text(&again.stdout).as_str()), (Some(1), ""));
@@ -273,16 +281,19 @@ fn where_reads_the_log_and_its_rotated_files() {
     };
     let then = who("2026-03-01T13:30:00+01:00");
     assert!(then.status.success(), "{}", text(&then.stderr));
-    let said = text(&then.stdout);
-    assert!(said.contains("subscriber 10.200.0.1"), "{said}");
-    assert!(said.contains("until  2026-03-01T13:00:00.000Z"), "{said}");
+    let printed = text(&then.stdout);
+    assert!(printed.contains("subscriber 10.200.0.1"), "{printed}");
+    assert!(printed.contains("until  2026-03-01T13:00:00.000Z"), "{printed}");
     let later = who("2026-03-01T14:00:00Z");
     assert_eq!(later.status.code(), Some(1));
     assert!(text(&later.stdout).contains("nobody held 203.0.113.5:1100"));
     let beyond = who("2026-03-01T16:00:00Z");
     assert_eq!(beyond.status.code(), Some(3));
-    let said = text(&beyond.stdout);
-    assert!(said.contains("the logs cannot say") && said.contains("the log of n1 ends"), "{said}");
+    let printed = text(&beyond.stdout);
+    assert!(
+        printed.contains("the logs cannot say") && printed.contains("the log of n1 ends"),
+        "{printed}"
+    );
     for wrong in
         [["203.0.113.5:1100", "--log", "/missing/b.jsonl"], ["203.0.113.5:x", "--log", &log]]
     {

@@ -25,9 +25,11 @@ pub(crate) mod together;
 pub(crate) use pools::{addresses, homes, quota_blocks};
 pub(crate) use reserve_lanes::{LANES, blocks_of_primary};
 
-use crate::cluster_types::{ClusterFile, Member};
+use crate::cluster_types::{ClusterFile, MemberFile};
 use crate::findings::Findings;
-use crate::types::{AccessMode, Config, Interface, Node, Shard, Worker};
+use crate::types::{
+    AccessSetting, Config, InterfaceSettings, NodeSettings, ShardSettings, WorkerSettings,
+};
 
 /// Checks the file of a single node. Values with an error are left out.
 pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
@@ -46,7 +48,7 @@ pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
 }
 
 /// Checks the file of a cluster's node, whose shards are in the cluster file.
-pub(crate) fn member(member: &Member, findings: &mut Findings<'_>) {
+pub(crate) fn member(member: &MemberFile, findings: &mut Findings<'_>) {
     machine(&member.node, &member.workers, &[], findings);
     paths::check(&member.node, Some(&member.cluster), findings);
 }
@@ -73,7 +75,12 @@ pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
     }
 }
 
-fn machine(node: &Node, workers: &[Worker], shards: &[Shard], findings: &mut Findings<'_>) {
+fn machine(
+    node: &NodeSettings,
+    workers: &[WorkerSettings],
+    shards: &[ShardSettings],
+    findings: &mut Findings<'_>,
+) {
     cores::check(node, workers, findings);
     devices::check(workers, findings);
     interfaces::check(workers, findings);
@@ -81,7 +88,7 @@ fn machine(node: &Node, workers: &[Worker], shards: &[Shard], findings: &mut Fin
 }
 
 /// Returns both sides of every worker, with their key paths.
-fn interfaces(workers: &[Worker]) -> impl Iterator<Item = (String, &Interface)> {
+fn interfaces(workers: &[WorkerSettings]) -> impl Iterator<Item = (String, &InterfaceSettings)> {
     workers.iter().enumerate().flat_map(|(index, worker)| {
         [
             (format!("worker[{index}].access"), &worker.access),
@@ -90,10 +97,10 @@ fn interfaces(workers: &[Worker]) -> impl Iterator<Item = (String, &Interface)> 
     })
 }
 
-fn mode_name(mode: AccessMode) -> &'static str {
+fn mode_name(mode: AccessSetting) -> &'static str {
     match mode {
-        AccessMode::Gre => "gre",
-        AccessMode::Plain => "plain",
+        AccessSetting::Gre => "gre",
+        AccessSetting::Plain => "plain",
     }
 }
 

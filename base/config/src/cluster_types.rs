@@ -6,15 +6,17 @@ use std::path::PathBuf;
 use ipnet::Ipv4Net;
 use serde::Serialize;
 
-use crate::types::{Access, Fragments, Limits, Nat, Node, Timeouts, Worker};
+use crate::types::{
+    Access, Fragments, LimitSettings, NatSettings, NodeSettings, TimeoutSettings, WorkerSettings,
+};
 
 /// `[cluster]` of the cluster file: the settings that all nodes share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Cluster {
+pub struct ClusterSettings {
     pub name: String,
     /// Number of copies of each shard beside its primary, at most 4. Each has a reserve lane.
     pub replicas: u8,
-    pub balance: Balance,
+    pub balance: BalanceSetting,
     pub commit: Commit,
     /// Number of copies that must have a change before packets that depend on it leave, 1 to
     /// `replicas`. `None`: all.
@@ -36,7 +38,7 @@ pub struct Cluster {
 /// Quantity that the controller spreads over the workers in proportion to their weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Balance {
+pub enum BalanceSetting {
     /// The number of shards.
     Shards,
     /// The public ports in use.
@@ -86,7 +88,7 @@ pub struct ClusterShard {
 
 /// `[[pool]]`: prefixes that are cut into shards of equal size.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pool {
+pub(crate) struct PoolSettings {
     pub(crate) first_id: u32,
     pub(crate) endpoints: Vec<Ipv4Net>,
     pub(crate) steer: Vec<Ipv4Net>,
@@ -103,35 +105,35 @@ pub(crate) struct Pool {
 /// The cluster file as written, with pools that are not cut yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClusterFile {
-    pub(crate) cluster: Cluster,
+    pub(crate) cluster: ClusterSettings,
     pub(crate) access: Access,
-    pub(crate) nat: Nat,
-    pub(crate) timeouts: Timeouts,
+    pub(crate) nat: NatSettings,
+    pub(crate) timeouts: TimeoutSettings,
     pub(crate) fragments: Fragments,
-    pub(crate) limits: Limits,
-    pub(crate) pools: Vec<Pool>,
+    pub(crate) limits: LimitSettings,
+    pub(crate) pools: Vec<PoolSettings>,
     pub(crate) shards: Vec<ClusterShard>,
 }
 
 /// The file of a cluster's node: local facts only.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    pub node: Node,
-    pub cluster: Membership,
+pub struct MemberFile {
+    pub node: NodeSettings,
+    pub cluster: MembershipSettings,
     /// The workers, at least one; in file order.
-    pub workers: Vec<Worker>,
+    pub workers: Vec<WorkerSettings>,
 }
 
 /// `[cluster]` of a node's file: the name of the cluster, and the access to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Membership {
+pub struct MembershipSettings {
     pub name: String,
     /// Endpoints of etcd, at least one, `http://host:port` or `https://host:port`, all with the
     /// same scheme.
     pub etcd: Vec<String>,
     /// `Some` exactly with `https`.
-    pub tls: Option<TlsFiles>,
-    pub user: Option<User>,
+    pub tls: Option<TlsSettings>,
+    pub user: Option<UserSettings>,
     /// File of the key that authenticates copies of flows.
     pub key_file: PathBuf,
     /// The BIRD that announces the routes; none: no BIRD is watched.
@@ -151,7 +153,7 @@ pub struct Bird {
 
 /// PEM files of a TLS connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
+pub struct TlsSettings {
     /// Authorities that the server's certificate is checked against.
     pub ca: PathBuf,
     /// This node's certificate and its key, if the server requires one.
@@ -162,7 +164,7 @@ pub struct TlsFiles {
 
 /// A user of etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct User {
+pub struct UserSettings {
     pub name: String,
     pub password_file: PathBuf,
 }

@@ -20,11 +20,14 @@ use ipnet::Ipv4Net;
 use serde::Serialize;
 
 use crate::check::{self, LANES};
-use crate::cluster_types::{Cluster, ClusterFile, ClusterShard, Commit, Member};
+use crate::cluster_types::{ClusterFile, ClusterSettings, ClusterShard, Commit, MemberFile};
 use crate::port_share::PortShare;
-use crate::types::{Access, Config, Fragments, Limits, Nat, Shard, Timeouts, Worker};
+use crate::types::{
+    Access, Config, Fragments, LimitSettings, NatSettings, ShardSettings, TimeoutSettings,
+    WorkerSettings,
+};
 
-pub use fingerprint::Fingerprint;
+pub use fingerprint::DesiredFingerprint;
 pub use json::DesiredError;
 
 /// Number of shards that a worker has room for, unless its file sets another number.
@@ -35,12 +38,12 @@ const SHARD_ROOM_MAX: usize = 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(into = "json::Stored")]
 pub struct Desired {
-    pub cluster: Cluster,
+    pub cluster: ClusterSettings,
     pub access: Access,
-    pub nat: Nat,
-    pub timeouts: Timeouts,
+    pub nat: NatSettings,
+    pub timeouts: TimeoutSettings,
     pub fragments: Fragments,
-    pub limits: Limits,
+    pub limits: LimitSettings,
     /// The shards, at least one, including those of the pools; by number.
     pub shards: Vec<ClusterShard>,
 }
@@ -115,7 +118,7 @@ impl Desired {
     }
 
     /// Number of shards that `worker` has room for.
-    pub fn shard_room(&self, worker: &Worker) -> usize {
+    pub fn shard_room(&self, worker: &WorkerSettings) -> usize {
         match worker.shards_max {
             0 => self.shards.len().min(SHARD_ROOM_MAX),
             shards_max => usize::from(shards_max),
@@ -124,7 +127,7 @@ impl Desired {
 
     /// Number of shards, copies included, that `worker` gets when all are distributed by weight to
     /// the workers of `members`.
-    pub fn share(&self, worker: &Worker, members: &[&Member]) -> usize {
+    pub fn share(&self, worker: &WorkerSettings, members: &[&MemberFile]) -> usize {
         let workers = members.iter().flat_map(|member| &member.workers);
         let sum: u64 = workers.map(|worker| u64::from(worker.weight)).sum();
         let all = self.shards.len() as u64;
@@ -141,12 +144,12 @@ impl Desired {
     /// pairs of a shard's number and the index of its worker. Unknown numbers are skipped.
     pub fn config_of(
         &self,
-        member: &Member,
+        member: &MemberFile,
         shards: impl IntoIterator<Item = (u32, usize)>,
     ) -> Config {
         let shards = shards.into_iter().filter_map(|(id, worker)| {
             let shard = self.shard(id)?;
-            Some(Shard {
+            Some(ShardSettings {
                 id,
                 endpoint: shard.endpoint,
                 subscribers: shard.subscribers.clone(),

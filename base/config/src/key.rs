@@ -6,11 +6,11 @@ use crate::types::TimeoutProfile;
 
 /// One key. Both the parser and the reference in `docs/config.md` take range and default from here.
 #[derive(Debug)]
-pub(crate) struct Key {
+pub(crate) struct ConfigKey {
     /// `SectionDoc::id` of the key's section.
     pub(crate) section: &'static str,
     pub(crate) name: &'static str,
-    pub(crate) kind: Kind,
+    pub(crate) kind: AllowedValues,
     /// Empty for values without a unit.
     pub(crate) unit: &'static str,
     pub(crate) default: Preset,
@@ -19,11 +19,11 @@ pub(crate) struct Key {
     only: Option<Files>,
 }
 
-impl Key {
+impl ConfigKey {
     pub(crate) const fn new(
         section: &'static str,
         name: &'static str,
-        kind: Kind,
+        kind: AllowedValues,
         unit: &'static str,
         default: Preset,
         about: &'static str,
@@ -51,7 +51,7 @@ impl Key {
 
 /// The permitted values of a key.
 #[derive(Debug)]
-pub(crate) enum Kind {
+pub(crate) enum AllowedValues {
     Boolean,
     /// A range that includes both bounds.
     Integer(u64, u64),
@@ -83,17 +83,17 @@ pub(crate) struct SectionDoc {
 }
 
 /// Finds the key `name` of `section` in a file of the kind `file`.
-pub(crate) fn find(section: &str, name: &str, file: FileKind) -> Option<&'static Key> {
+pub(crate) fn find(section: &str, name: &str, file: FileKind) -> Option<&'static ConfigKey> {
     named(section, name).find(|key| key.files().has(file))
 }
 
 /// Returns the kinds of files in which `section` has a key `name`; `None` if there is no such key
 /// at all.
 pub(crate) fn files(section: &str, name: &str) -> Option<Files> {
-    named(section, name).map(Key::files).reduce(Files::or)
+    named(section, name).map(ConfigKey::files).reduce(Files::or)
 }
 
-fn named<'n>(section: &'n str, name: &'n str) -> impl Iterator<Item = &'static Key> + 'n {
+fn named<'n>(section: &'n str, name: &'n str) -> impl Iterator<Item = &'static ConfigKey> + 'n {
     KEYS.iter().filter(move |key| key.section == section && key.name == name)
 }
 

@@ -2,9 +2,9 @@
 //! parser and reference.
 
 use crate::file_kind::Files;
-use crate::key::{Key, Kind, Preset, SectionDoc};
+use crate::key::{AllowedValues, ConfigKey, Preset, SectionDoc};
 
-use Kind::{Boolean, Choice, Form, Integer};
+use AllowedValues::{Boolean, Choice, Form, Integer};
 use Preset::{Absent, Profile, Required, Value};
 
 pub(crate) const SECTIONS: &[SectionDoc] = &[
@@ -86,29 +86,29 @@ pub(crate) const SECTIONS: &[SectionDoc] = &[
 const fn key(
     section: &'static str,
     name: &'static str,
-    kind: Kind,
+    kind: AllowedValues,
     unit: &'static str,
     default: Preset,
     about: &'static str,
-) -> Key {
-    Key::new(section, name, kind, unit, default, about)
+) -> ConfigKey {
+    ConfigKey::new(section, name, kind, unit, default, about)
 }
 
-const PREFIXES: Kind =
+const PREFIXES: AllowedValues =
     Form("list of strings", "IPv4 prefixes `\"a.b.c.d/length\"` without host bits, none twice");
-const PREFIX_LIST: Kind = Form(
+const PREFIX_LIST: AllowedValues = Form(
     "string or list of strings",
     "IPv4 prefixes `\"a.b.c.d/length\"` without host bits, none twice",
 );
-const NAME: Kind =
+const NAME: AllowedValues =
     Form("string", "1 to 63 letters, digits, `.`, `_`, `-`; begins with a letter or digit");
-const PATH: Kind = Form("string", "a path");
+const PATH: AllowedValues = Form("string", "a path");
 const BIRD_NAMES: &str =
     "up to 16 names of letters, digits and `_`, none twice; only with `bird_socket`";
-const TIMER: Kind = Integer(1, 86_400 * 7);
+const TIMER: AllowedValues = Integer(1, 86_400 * 7);
 
 #[rustfmt::skip]
-pub(crate) const KEYS: &[Key] = &[
+pub(crate) const KEYS: &[ConfigKey] = &[
     key("", "node", Form("table", "see below"), "", Absent("all defaults"), "The process.").only(Files::SINGLE),
     key("", "node", Form("table", "see below"), "", Required, "The process.").only(Files::MEMBER),
     key("", "worker", Form("tables", "at least one"), "", Required, "The workers.").only(Files::NODE),

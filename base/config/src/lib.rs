@@ -6,8 +6,8 @@
 //!                     +------------- findings: line, column --------+--> or every error at once
 //! ```
 //!
-//! There are three kinds of files: a single node ([`Config`]), a node of a cluster ([`Member`]) and
-//! the cluster file ([`Desired`]). Parsing is a pure function of the text: it examines no file,
+//! There are three kinds of files: a single node ([`Config`]), a node of a cluster ([`MemberFile`])
+//! and the cluster file ([`Desired`]). Parsing is a pure function of the text: it examines no file,
 //! device or core of the machine. Syntax errors are reported alone, since later errors would be
 //! guesses; all others are reported together.
 
@@ -35,18 +35,19 @@ use file_kind::FileKind;
 use findings::Findings;
 
 pub use cluster_types::{
-    Balance, Bird, Cluster, ClusterShard, Commit, CommitOnTimeout, Member, Membership, TlsFiles,
-    User,
+    BalanceSetting, Bird, ClusterSettings, ClusterShard, Commit, CommitOnTimeout, MemberFile,
+    MembershipSettings, TlsSettings, UserSettings,
 };
-pub use desired::difference::{Change, Effect, difference};
-pub use desired::{Desired, DesiredError, Fingerprint};
+pub use desired::difference::{Effect, SettingChange, difference};
+pub use desired::{Desired, DesiredError, DesiredFingerprint};
 pub use diagnostic::Diagnostic;
 pub use port_share::PortShare;
 pub use reference::key_reference;
 pub use types::{
-    Access, AccessMode, Collector, CollectorFormat, Config, Filtering, Fragments, GreKey,
-    HugePages, Interface, LogFormat, LogLevel, MssClamp, Nat, Node, Poll, Pooling, SessionLog,
-    Shard, Spool, TimeoutProfile, Timeouts, Worker,
+    Access, AccessSetting, CollectorFormat, CollectorSettings, Config, FilteringSetting, Fragments,
+    GreKey, HugePagesSetting, InterfaceSettings, LogFormat, LogLevel, MssClampSetting, NatSettings,
+    NodeSettings, Poll, PoolingSetting, SessionLogSetting, ShardSettings, SpoolSettings,
+    TimeoutProfile, TimeoutSettings, WorkerSettings,
 };
 
 /// Bytes added to a packet that is redirected to another worker over the access side, without the
@@ -59,11 +60,11 @@ pub type Parsed<T> = Result<(T, Vec<Diagnostic>), Vec<Diagnostic>>;
 
 /// A file of any kind, with every default filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum File {
+pub enum ConfigFile {
     /// Without `[cluster]` or `[[pool]]`: a node without a cluster.
     Single(Box<Config>),
     /// With `[cluster]`, and with `[node]` or `[[worker]]`: a node of a cluster.
-    Member(Box<Member>),
+    Member(Box<MemberFile>),
     /// With `[cluster]` or `[[pool]]`, without `[node]` and `[[worker]]`: the settings that all
     /// nodes of a cluster share.
     Cluster(Box<Desired>),
@@ -74,14 +75,14 @@ pub enum File {
 ///
 /// # Errors
 /// All errors in the file.
-pub fn parse_file(text: &str, file_name: &str) -> Parsed<File> {
+pub fn parse_file(text: &str, file_name: &str) -> Parsed<ConfigFile> {
     let mut findings = Findings::new(text, file_name);
     let Some(document) = document(text, &mut findings) else { return Err(findings.into_parts().0) };
     let file = match FileKind::of(&document) {
-        FileKind::Single => File::Single(Box::new(single(&document, &mut findings))),
-        FileKind::Member => File::Member(Box::new(member(&document, &mut findings))),
+        FileKind::Single => ConfigFile::Single(Box::new(single(&document, &mut findings))),
+        FileKind::Member => ConfigFile::Member(Box::new(member(&document, &mut findings))),
         FileKind::Cluster | FileKind::Stored => match cluster(&document, &mut findings) {
-            Some(desired) => File::Cluster(Box::new(desired)),
+            Some(desired) => ConfigFile::Cluster(Box::new(desired)),
             None => return Err(findings.into_parts().0),
         },
     };
@@ -94,8 +95,8 @@ pub fn parse_file(text: &str, file_name: &str) -> Parsed<File> {
 /// All errors in the file. The file of a cluster's node, or of the cluster, is refused as such.
 pub fn parse(text: &str, file_name: &str) -> Parsed<Config> {
     match parse_file(text, file_name)? {
-        (File::Single(config), warnings) => Ok((*config, warnings)),
-        (File::Member(_) | File::Cluster(_), _) => {
+        (ConfigFile::Single(config), warnings) => Ok((*config, warnings)),
+        (ConfigFile::Member(_) | ConfigFile::Cluster(_), _) => {
             let mut findings = Findings::new(text, file_name);
             let document = document(text, &mut findings).unwrap_or_default();
             let key = document.keys().find(|key| ["cluster", "pool"].contains(&&**key.get_ref()));
@@ -130,8 +131,8 @@ pub fn parse_member(
     text: &str,
     file_name: &str,
     desired: &Desired,
-    others: &[(String, Member)],
-) -> Parsed<Member> {
+    others: &[(String, MemberFile)],
+) -> Parsed<MemberFile> {
     let mut findings = Findings::new(text, file_name);
     let Some(document) = document(text, &mut findings) else { return Err(findings.into_parts().0) };
     let member = member(&document, &mut findings);
@@ -151,7 +152,7 @@ pub struct Checked<'t, T> {
 /// the file that it concerns. `nodes` must fit the cluster file, as [`parse_member`] checks.
 pub fn check_nodes(
     cluster: Checked<'_, Desired>,
-    nodes: &[Checked<'_, Member>],
+    nodes: &[Checked<'_, MemberFile>],
 ) -> Vec<Diagnostic> {
     let mut in_cluster = places(&cluster, |document, findings| {
         read::cluster(document, FileKind::Cluster, findings);
@@ -202,7 +203,7 @@ fn single(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Config {
     config
 }
 
-fn member(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Member {
+fn member(document: &DeTable<'_>, findings: &mut Findings<'_>) -> MemberFile {
     let member = read::member(document, findings);
     check::member(&member, findings);
     member

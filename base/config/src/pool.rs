@@ -17,9 +17,9 @@ use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
 
-use crate::cluster_types::{ClusterShard, Pool};
+use crate::cluster_types::{ClusterShard, PoolSettings};
 
-impl Pool {
+impl PoolSettings {
     /// Number of shards in the pool, if its lists fit together.
     pub(crate) fn shard_count(&self) -> u64 {
         if self.public.is_empty() {

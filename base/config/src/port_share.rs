@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::check::{addresses, blocks_of_primary, homes, quota_blocks};
-use crate::types::{Config, Nat, Shard};
+use crate::types::{Config, NatSettings, ShardSettings};
 
 /// The share of one home in the public addresses of its shard. Displays as a line for an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct PortShare {
 }
 
 impl PortShare {
-    pub(crate) fn of(nat: &Nat, replicas: u8, homes: u64, addresses: u64) -> Option<Self> {
+    pub(crate) fn of(nat: &NatSettings, replicas: u8, homes: u64, addresses: u64) -> Option<Self> {
         nat.enabled.then(|| Self {
             homes,
             addresses,
@@ -73,7 +73,7 @@ impl fmt::Display for PortShare {
 
 impl Config {
     /// Returns how the homes of a shard share its public addresses. `None` without translation.
-    pub fn port_share(&self, shard: &Shard) -> Option<PortShare> {
+    pub fn port_share(&self, shard: &ShardSettings) -> Option<PortShare> {
         let homes = homes(shard.subscribers_max, &shard.subscribers);
         PortShare::of(&self.nat, 0, homes, addresses(&shard.public))
     }

@@ -17,11 +17,14 @@ mod worker;
 
 use toml::de::DeTable;
 
-use crate::cluster_types::{ClusterFile, Member};
+use crate::cluster_types::{ClusterFile, MemberFile};
 use crate::file_kind::FileKind;
 use crate::findings::Findings;
 use crate::section::Section;
-use crate::types::{Access, Config, Fragments, Limits, Nat, Node, SessionLog, Timeouts, Worker};
+use crate::types::{
+    Access, Config, Fragments, LimitSettings, NatSettings, NodeSettings, SessionLogSetting,
+    TimeoutSettings, WorkerSettings,
+};
 
 /// Reads the file of a single node. The result is valid only if there are no errors.
 pub(crate) fn single(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Config {
@@ -38,11 +41,11 @@ pub(crate) fn single(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Con
 }
 
 /// Reads the file of a cluster's node. The result is valid only if there are no errors.
-pub(crate) fn member(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Member {
+pub(crate) fn member(document: &DeTable<'_>, findings: &mut Findings<'_>) -> MemberFile {
     let root = Section::root(document, FileKind::Member, findings);
     let (node, workers) = machine(&root, findings);
     let cluster = root.section("cluster", "cluster", findings);
-    Member { node, workers, cluster: cluster::membership(&cluster, findings) }
+    MemberFile { node, workers, cluster: cluster::membership(&cluster, findings) }
 }
 
 /// Reads a cluster file, or with [`FileKind::Stored`] its form in etcd. The result is valid only if
@@ -66,12 +69,12 @@ pub(crate) fn cluster(
 }
 
 /// Reads the keys of one machine.
-fn machine(root: &Section<'_>, findings: &mut Findings<'_>) -> (Node, Vec<Worker>) {
+fn machine(root: &Section<'_>, findings: &mut Findings<'_>) -> (NodeSettings, Vec<WorkerSettings>) {
     let mut node = node::read(&root.section("node", "node", findings), findings);
     let collectors = root.sections("collector", "collector", findings);
     node.collectors = collectors.iter().map(|it| collector::read(it, findings)).collect();
     collector::check_twice(&node.collectors, findings);
-    if node.session_log != SessionLog::None && node.collectors.is_empty() {
+    if node.session_log != SessionLogSetting::None && node.collectors.is_empty() {
         let message = "only collectors get sessions, and there is none";
         findings.error("node.session_log", message, "add a [[collector]], or remove it");
     }
@@ -82,10 +85,10 @@ fn machine(root: &Section<'_>, findings: &mut Findings<'_>) -> (Node, Vec<Worker
 /// The service that all homes get, whichever worker serves them.
 struct Service {
     access: Access,
-    nat: Nat,
-    timeouts: Timeouts,
+    nat: NatSettings,
+    timeouts: TimeoutSettings,
     fragments: Fragments,
-    limits: Limits,
+    limits: LimitSettings,
 }
 
 fn service(root: &Section<'_>, findings: &mut Findings<'_>) -> Service {

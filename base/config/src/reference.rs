@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::file_kind::Files;
-use crate::key::{Key, Kind, Preset};
+use crate::key::{AllowedValues, ConfigKey, Preset};
 use crate::key_table::{KEYS, SECTIONS};
 
 /// Returns every key with type, range, unit, default and meaning, as Markdown: one table per
@@ -27,15 +27,15 @@ pub fn key_reference() -> String {
     text
 }
 
-fn row(key: &Key) -> String {
+fn row(key: &ConfigKey) -> String {
     let (form, range) = match key.kind {
-        Kind::Boolean => ("boolean", "`true`, `false`".to_owned()),
-        Kind::Integer(min, max) => ("integer", format!("{min}..={max}")),
-        Kind::Choice(words) => {
+        AllowedValues::Boolean => ("boolean", "`true`, `false`".to_owned()),
+        AllowedValues::Integer(min, max) => ("integer", format!("{min}..={max}")),
+        AllowedValues::Choice(words) => {
             let words: Vec<_> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
             ("string", words.join(", "))
         }
-        Kind::Form(form, rule) => (form, rule.to_owned()),
+        AllowedValues::Form(form, rule) => (form, rule.to_owned()),
     };
     let default = match key.default {
         Preset::Required => "**required**".to_owned(),

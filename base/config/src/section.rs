@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::file_kind::FileKind;
 use crate::findings::Findings;
-use crate::key::{self, Key, Kind, Preset};
+use crate::key::{self, AllowedValues, ConfigKey, Preset};
 
 /// A table of the document, or the absence of one.
 #[derive(Debug)]
@@ -25,9 +25,9 @@ pub(crate) struct Section<'d> {
 
 /// A value and its key path.
 #[derive(Debug)]
-pub(crate) struct Entry<'d> {
+pub(crate) struct KeyedValue<'d> {
     pub(crate) path: String,
-    pub(crate) key: &'static Key,
+    pub(crate) key: &'static ConfigKey,
     pub(crate) value: &'d DeValue<'d>,
 }
 
@@ -78,21 +78,21 @@ impl<'d> Section<'d> {
     }
 
     /// Returns the value of `name`, and records its position. An absent required key is an error.
-    pub(crate) fn entry(&self, name: &str, findings: &mut Findings<'_>) -> Option<Entry<'d>> {
+    pub(crate) fn entry(&self, name: &str, findings: &mut Findings<'_>) -> Option<KeyedValue<'d>> {
         let key = self.key(name);
         let path = self.path_of(name);
         match self.table.and_then(|table| table.get(name)) {
             Some(value) => {
                 findings.place(&path, value.span().start);
-                Some(Entry { path, key, value: value.get_ref() })
+                Some(KeyedValue { path, key, value: value.get_ref() })
             }
             None => {
                 if matches!(key.default, Preset::Required) && self.table.is_some() {
                     let fix = match key.kind {
-                        Kind::Form("table", _) if self.path.is_empty() => {
+                        AllowedValues::Form("table", _) if self.path.is_empty() => {
                             format!("write a section [{name}]")
                         }
-                        Kind::Form("table", _) => format!("write {name} = {{ ... }}"),
+                        AllowedValues::Form("table", _) => format!("write {name} = {{ ... }}"),
                         _ => format!("must be {}", expectation(key)),
                     };
                     findings.error(&path, "missing", fix);
@@ -128,7 +128,7 @@ impl<'d> Section<'d> {
         findings: &mut Findings<'_>,
     ) -> Option<T> {
         let entry = self.entry(name, findings)?;
-        let Kind::Integer(min, max) = entry.key.kind else {
+        let AllowedValues::Integer(min, max) = entry.key.kind else {
             panic!("{} is not an integer in the key table", entry.path)
         };
         let number = integer(entry.value).filter(|number| (min..=max).contains(number));
@@ -140,7 +140,7 @@ impl<'d> Section<'d> {
 
     /// Returns one of the key's words; where the file has none the default, or else the first.
     pub(crate) fn choice(&self, name: &str, findings: &mut Findings<'_>) -> &'static str {
-        let Kind::Choice(words) = self.key(name).kind else {
+        let AllowedValues::Choice(words) = self.key(name).kind else {
             panic!("{} is not a choice in the key table", self.path_of(name))
         };
         let default = self.default_of(name).map_or(words[0], |literal| literal.trim_matches('"'));
@@ -205,7 +205,7 @@ impl<'d> Section<'d> {
         sections
     }
 
-    fn key(&self, name: &str) -> &'static Key {
+    fn key(&self, name: &str) -> &'static ConfigKey {
         key::find(self.id, name, self.file)
             .unwrap_or_else(|| panic!("{}.{name} is not in the key table", self.id))
     }
@@ -224,15 +224,18 @@ impl<'d> Section<'d> {
     }
 }
 
-impl<'d> Entry<'d> {
+impl<'d> KeyedValue<'d> {
     /// Reports that the value is not what the key table requires.
     pub(crate) fn refuse(&self, findings: &mut Findings<'_>) {
         let message = match integer(self.value) {
-            Some(number) if matches!(self.key.kind, Kind::Integer(..)) => {
+            Some(number) if matches!(self.key.kind, AllowedValues::Integer(..)) => {
                 format!("{number} is out of range")
             }
             _ => match (self.value, &self.key.kind) {
-                (DeValue::String(text), Kind::Choice(_) | Kind::Form("string", _)) => {
+                (
+                    DeValue::String(text),
+                    AllowedValues::Choice(_) | AllowedValues::Form("string", _),
+                ) => {
                     format!("{text:?} is not valid")
                 }
                 (value, _) => format!("{} is not valid here", with_article(value.type_str())),
@@ -267,18 +270,18 @@ pub(crate) fn integer(value: &DeValue<'_>) -> Option<u64> {
 }
 
 /// Describes the permitted values of `key`, as the end of a sentence.
-pub(crate) fn expectation(key: &Key) -> String {
+pub(crate) fn expectation(key: &ConfigKey) -> String {
     let unit = if key.unit.is_empty() { String::new() } else { format!(" {}", key.unit) };
     match key.kind {
-        Kind::Boolean => "true or false".to_owned(),
-        Kind::Integer(min, max) => format!("an integer {min}..={max}{unit}"),
-        Kind::Choice(words) => {
+        AllowedValues::Boolean => "true or false".to_owned(),
+        AllowedValues::Integer(min, max) => format!("an integer {min}..={max}{unit}"),
+        AllowedValues::Choice(words) => {
             let words: Vec<_> = words.iter().map(|word| format!("\"{word}\"")).collect();
             format!("one of {}", words.join(", "))
         }
-        Kind::Form("table", _) => "a table".to_owned(),
-        Kind::Form("tables", _) => format!("at least one [[{}]]", key.name),
-        Kind::Form(form, rule) => format!("a {form}: {}", rule.replace('`', "")),
+        AllowedValues::Form("table", _) => "a table".to_owned(),
+        AllowedValues::Form("tables", _) => format!("at least one [[{}]]", key.name),
+        AllowedValues::Form(form, rule) => format!("a {form}: {}", rule.replace('`', "")),
     }
 }
 

@@ -6,26 +6,27 @@ use std::path::PathBuf;
 use ipnet::Ipv4Net;
 use serde::{Serialize, Serializer};
 
-use crate::cluster_types::TlsFiles;
+use crate::cluster_types::TlsSettings;
 
 /// The configuration of a single node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    pub node: Node,
-    /// The workers, at least one; in file order. `Shard::worker` is an index into this list.
-    pub workers: Vec<Worker>,
+    pub node: NodeSettings,
+    /// The workers, at least one; in file order. `ShardSettings::worker` is an index into this
+    /// list.
+    pub workers: Vec<WorkerSettings>,
     pub access: Access,
-    pub nat: Nat,
-    pub timeouts: Timeouts,
+    pub nat: NatSettings,
+    pub timeouts: TimeoutSettings,
     pub fragments: Fragments,
-    pub limits: Limits,
+    pub limits: LimitSettings,
     /// The shards, at least one; in file order.
-    pub shards: Vec<Shard>,
+    pub shards: Vec<ShardSettings>,
 }
 
 /// `[node]`: the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct NodeSettings {
     pub name: String,
     /// Failure domain of the node. `None`: racks are unknown, as on a single node.
     pub rack: Option<String>,
@@ -35,7 +36,7 @@ pub struct Node {
     /// Cores of every thread that is not a worker. `None`: all cores no worker uses, or core 0 when
     /// there are none.
     pub control_cores: Option<Vec<usize>>,
-    pub hugepages: HugePages,
+    pub hugepages: HugePagesSetting,
     /// Memory for packet buffers given to the EAL, in MiB. `None`: computed from the workers.
     pub memory_mb: Option<u32>,
     /// Extra EAL arguments, appended to those weir builds.
@@ -51,14 +52,14 @@ pub struct Node {
     /// File of the NAT block log. `None`: no block log.
     pub block_log: Option<PathBuf>,
     /// Sessions that are sent to the collectors.
-    pub session_log: SessionLog,
+    pub session_log: SessionLogSetting,
     /// The collectors, in file order.
-    pub collectors: Vec<Collector>,
+    pub collectors: Vec<CollectorSettings>,
 }
 
 /// Sessions that are logged, each at its start and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionLog {
+pub enum SessionLogSetting {
     None,
     /// All sessions, without their remotes.
     Mappings,
@@ -68,7 +69,7 @@ pub enum SessionLog {
 
 /// `[[collector]]`: a destination of the NAT log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Collector {
+pub struct CollectorSettings {
     /// Name, unique in the node.
     pub name: String,
     /// `host:port`
@@ -78,7 +79,7 @@ pub struct Collector {
     /// out.
     pub enterprise: Option<u32>,
     /// Storage for records while the collector is away. `None`: they are lost.
-    pub spool: Option<Spool>,
+    pub spool: Option<SpoolSettings>,
 }
 
 /// Format and transport of a collector.
@@ -96,13 +97,13 @@ pub enum CollectorFormat {
     /// RFC 5425.
     SyslogTls {
         facility: u8,
-        tls: TlsFiles,
+        tls: TlsSettings,
     },
 }
 
 /// Storage on disk for the records of a collector that is away.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spool {
+pub struct SpoolSettings {
     /// Absolute path.
     pub folder: PathBuf,
     pub megabytes_max: u64,
@@ -118,7 +119,7 @@ pub enum Poll {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HugePages {
+pub enum HugePagesSetting {
     /// Used when the machine has some.
     Auto,
     Never,
@@ -141,10 +142,10 @@ pub enum LogFormat {
 
 /// `[[worker]]`: a pinned thread with a port on each side.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Worker {
+pub struct WorkerSettings {
     pub core: usize,
-    pub access: Interface,
-    pub internet: Interface,
+    pub access: InterfaceSettings,
+    pub internet: InterfaceSettings,
     /// Receive descriptors of each port; a power of two.
     pub rx_descriptors: u16,
     /// Transmit descriptors of each port; a power of two.
@@ -165,7 +166,7 @@ pub struct Worker {
 
 /// One side of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
+pub struct InterfaceSettings {
     /// DPDK devargs or a PCI address.
     pub device: String,
     /// The worker's own address and the length of the connected prefix.
@@ -184,7 +185,7 @@ pub struct Interface {
 /// `[access]`: the connection of homes to weir.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Access {
-    pub mode: AccessMode,
+    pub mode: AccessSetting,
     /// Prefixes of the served homes: outer sources in gre mode, inside addresses in plain mode.
     pub subscribers: Vec<Ipv4Net>,
     pub gre_key: GreKey,
@@ -199,16 +200,16 @@ impl Access {
     /// Number of bytes that the tunnel takes from a packet on the access side.
     pub fn tunnel_bytes(&self) -> u16 {
         match (self.mode, self.gre_key) {
-            (AccessMode::Plain, _) => 0,
-            (AccessMode::Gre, GreKey::Ignore) => Self::TUNNEL_BYTES,
-            (AccessMode::Gre, GreKey::Subscriber) => Self::TUNNEL_BYTES + Self::KEY_BYTES,
+            (AccessSetting::Plain, _) => 0,
+            (AccessSetting::Gre, GreKey::Ignore) => Self::TUNNEL_BYTES,
+            (AccessSetting::Gre, GreKey::Subscriber) => Self::TUNNEL_BYTES + Self::KEY_BYTES,
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum AccessMode {
+pub enum AccessSetting {
     /// A subscriber is an outer source, a shard an outer destination.
     Gre,
     /// A subscriber is an inside address, a shard its prefixes.
@@ -226,10 +227,10 @@ pub enum GreKey {
 
 /// `[nat]`: translation and filtering, the same for every shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Nat {
+pub struct NatSettings {
     /// False: a firewall without translation.
     pub enabled: bool,
-    pub filtering: Filtering,
+    pub filtering: FilteringSetting,
     /// Ports per block; a power of two.
     pub port_block: u16,
     /// Quota of a subscriber, in ports of its public address; a multiple of `port_block`.
@@ -239,12 +240,12 @@ pub struct Nat {
     /// Sessions per worker that may share a port with an older one. `None`: a share of `flows_max`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions_max: Option<u32>,
-    /// Alias of [`Limits::flows`] in older files.
+    /// Alias of [`LimitSettings::flows`] in older files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flows_per_subscriber: Option<u32>,
     /// Time that a released block stays unused, in seconds (RFC 6888 REQ-8).
     pub quarantine_sec: u32,
-    pub pooling: Pooling,
+    pub pooling: PoolingSetting,
     /// Whether an inbound packet refreshes a UDP or ICMP session (RFC 4787 REQ-6).
     pub udp_inbound_refresh: bool,
     /// TCP sessions of a mapping that remotes may open (RFC 7857 section 5).
@@ -253,13 +254,13 @@ pub struct Nat {
     /// earlier versions do not know it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub forward_source_routes: bool,
-    pub mss_clamp: MssClamp,
+    pub mss_clamp: MssClampSetting,
 }
 
 /// The outside hosts that may answer a mapping (RFC 4787 section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Filtering {
+pub enum FilteringSetting {
     AddressAndPortDependent,
     AddressDependent,
     EndpointIndependent,
@@ -268,7 +269,7 @@ pub enum Filtering {
 /// Behavior when a subscriber's public address has no block left (RFC 7857 section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Pooling {
+pub enum PoolingSetting {
     /// The flow is refused: one public address per subscriber.
     Hard,
     /// Another public address of the shard is used.
@@ -277,7 +278,7 @@ pub enum Pooling {
 
 /// Lowering of the maximum segment size in TCP SYN segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MssClamp {
+pub enum MssClampSetting {
     Off,
     /// To the size that the MTUs and the tunnel permit.
     Auto,
@@ -286,7 +287,7 @@ pub enum MssClamp {
 }
 
 /// Serializes as the file does: `false`, `true`, or a number.
-impl Serialize for MssClamp {
+impl Serialize for MssClampSetting {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Off => serializer.serialize_bool(false),
@@ -298,7 +299,7 @@ impl Serialize for MssClamp {
 
 /// `[timeouts]`: idle time after which a session is removed, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Timeouts {
+pub struct TimeoutSettings {
     pub profile: TimeoutProfile,
     pub tcp_syn_sent_sec: u32,
     pub tcp_syn_received_sec: u32,
@@ -341,13 +342,13 @@ pub struct Fragments {
 
 /// `[limits]`: the most that one home may take of the resources that all homes of a worker share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Limits {
-    /// Sessions of a home (RFC 6888 REQ-5). `None`: `Nat::flows_per_subscriber`, or a share of
-    /// `Nat::flows_max`.
+pub struct LimitSettings {
+    /// Sessions of a home (RFC 6888 REQ-5). `None`: `NatSettings::flows_per_subscriber`, or a share
+    /// of `NatSettings::flows_max`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flows: Option<u32>,
     /// Sessions of a home that share a port with an older one. `None`: a share of
-    /// `Nat::sessions_max`.
+    /// `NatSettings::sessions_max`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions: Option<u32>,
     /// New flows of a home per second.
@@ -375,7 +376,7 @@ pub struct Limits {
 
 /// `[[shard]]`: a fixed group of subscribers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shard {
+pub struct ShardSettings {
     pub id: u32,
     /// The tunnel endpoint; `Some` in gre mode only.
     pub endpoint: Option<Ipv4Addr>,

@@ -18,5 +18,5 @@
 mod line_queue;
 mod priority;
 
-pub use line_queue::{LineQueue, LineWriter, Reading};
+pub use line_queue::{LineQueue, LineWriter, ReaderProgress};
 pub use priority::{Priority, is_journal};

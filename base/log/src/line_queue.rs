@@ -21,7 +21,7 @@ struct Handle(Arc<Queue>);
 
 /// How well the reader keeps up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reading {
+pub struct ReaderProgress {
     /// Lines that were lost because the queue was full, or their writing failed.
     pub lost_total: u64,
     /// Time for which the reader has not taken the line that is being written; 0 while there is
@@ -34,7 +34,7 @@ pub struct Reading {
 pub struct LineWriter(LineQueue);
 
 struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     /// Signaled when a line is pushed, or the last handle is dropped.
     has_work: Condvar,
     /// Signaled when the last line has been written.
@@ -44,12 +44,12 @@ struct Queue {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     lines: VecDeque<Vec<u8>>,
     bytes: usize,
     lost_total: u64,
     /// Lines lost after the last line of the queue, and not reported yet.
-    unsaid: u64,
+    unreported: u64,
     /// Start of the write of the current line.
     writing: Option<Instant>,
     is_closed: bool,
@@ -89,10 +89,10 @@ impl LineQueue {
     }
 
     /// Returns how well the reader keeps up.
-    pub fn reading(&self) -> Reading {
+    pub fn reading(&self) -> ReaderProgress {
         let state = self.queue().lock();
         let stalled = state.writing.map(|since| since.elapsed()).unwrap_or_default();
-        Reading { lost_total: state.lost_total, stalled }
+        ReaderProgress { lost_total: state.lost_total, stalled }
     }
 
     /// Waits until all lines are written, at most for `patience`. False: some are not.
@@ -140,7 +140,7 @@ impl Write for LineWriter {
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -148,12 +148,12 @@ impl Queue {
         let mut state = self.lock();
         if !state.has_room(line.len()) {
             state.lost_total += 1;
-            state.unsaid += 1;
+            state.unreported += 1;
             return false;
         }
-        let unsaid = std::mem::take(&mut state.unsaid);
-        if unsaid > 0 {
-            state.append((self.lost_line)(unsaid));
+        let unreported = std::mem::take(&mut state.unreported);
+        if unreported > 0 {
+            state.append((self.lost_line)(unreported));
         }
         state.append(line.to_owned());
         drop(state);
@@ -179,9 +179,9 @@ impl Queue {
     fn next(&self) -> Option<Vec<u8>> {
         let mut state = self.lock();
         loop {
-            if state.lines.is_empty() && state.unsaid > 0 {
-                let unsaid = std::mem::take(&mut state.unsaid);
-                state.append((self.lost_line)(unsaid));
+            if state.lines.is_empty() && state.unreported > 0 {
+                let unreported = std::mem::take(&mut state.unreported);
+                state.append((self.lost_line)(unreported));
             }
             if let Some(line) = state.lines.pop_front() {
                 state.writing = Some(Instant::now());
@@ -195,11 +195,11 @@ impl Queue {
     }
 }
 
-impl State {
+impl QueueState {
     /// Whether a line fits. After a loss half of the queue must be free, so that a gap is reported
     /// once and not per line.
     fn has_room(&self, bytes: usize) -> bool {
-        let share = if self.unsaid > 0 { 2 } else { 1 };
+        let share = if self.unreported > 0 { 2 } else { 1 };
         self.lines.len() < LINES_MAX / share && self.bytes + bytes <= BYTES_MAX / share
     }
 
@@ -209,7 +209,7 @@ impl State {
     }
 
     fn is_idle(&self) -> bool {
-        self.lines.is_empty() && self.unsaid == 0 && self.writing.is_none()
+        self.lines.is_empty() && self.unreported == 0 && self.writing.is_none()
     }
 }
 
@@ -304,7 +304,7 @@ mod tests {
             queue.push(b"nobody reads this\n");
         }
         assert!(queue.flush(PATIENCE));
-        assert_eq!(queue.reading(), Reading { lost_total: 3, stalled: Duration::ZERO });
+        assert_eq!(queue.reading(), ReaderProgress { lost_total: 3, stalled: Duration::ZERO });
     }
 
     #[test]

@@ -28,7 +28,7 @@ const PATH: &str = "/report";
 /// with 1 MiB.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-type AskError = Box<dyn Error + Send + Sync>;
+type ReportError = Box<dyn Error + Send + Sync>;
 
 /// Asks each node at the address that its record names.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ impl Reports for HttpReports {
     }
 }
 
-async fn fetch(admin: SocketAddr) -> Result<Bytes, AskError> {
+async fn fetch(admin: SocketAddr) -> Result<Bytes, ReportError> {
     let stream = TcpStream::connect(admin).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let request = Request::get(PATH).header(header::HOST, admin.to_string());
@@ -70,7 +70,7 @@ async fn fetch(admin: SocketAddr) -> Result<Bytes, AskError> {
     }
 }
 
-fn understand(asked: &NodeId, body: &[u8]) -> Result<NodeReport, AskError> {
+fn understand(asked: &NodeId, body: &[u8]) -> Result<NodeReport, ReportError> {
     let answer: NodeAnswer = serde_json::from_slice(body)?;
     if answer.node != asked.as_str() {
         return Err(format!("{} answered", answer.node).into());

@@ -13,5 +13,5 @@ mod words;
 pub use apply::{ApplyProgress, Comparison};
 pub use map::{MemberLine, ShardLine, ShardState};
 pub use order::{OperateError, Operator};
-pub use status::{ClusterStatus, DrainProgress, Verdict};
-pub use watch::{MapNews, MapWatch, NodeNews};
+pub use status::{ClusterStatus, DrainProgress, MapVerdict};
+pub use watch::{MapUpdate, MapWatch, NodeUpdate};

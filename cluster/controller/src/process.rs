@@ -21,18 +21,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_etcd::claim::Claim;
-use weir_etcd::link::{Done, Failed, Got, Link};
-use weir_etcd::message::{Answer, Event as Told, Order, Request};
-use weir_etcd::mirror::{Job, MirrorClient};
+use weir_etcd::link::{CompletedRequest, EtcdLink, Failed, Got};
+use weir_etcd::message::{EtcdAnswer, EtcdRequest, TransportEvent, TransportOrder};
+use weir_etcd::mirror::{MirrorClient, MirrorJob};
 use weir_etcd::swap::{self, Outcome, Swap};
 use weir_etcd::{
-    Contact, Error, Key, LeaderRecord, Leadership, Options as EtcdOptions, Range, Revision,
-    Versioned, candidacy,
+    Contact, Error, EtcdOptions, Key, KeyRange, LeaderRecord, Leadership, Revision, Versioned,
+    candidacy,
 };
 use weir_map::NodeId;
 
-use crate::standing::Standing;
-use crate::state::{Action, Controller, Event, NodeReport, Now, Options};
+use crate::standing::ControllerStanding;
+use crate::state::{
+    Controller, ControllerAction, ControllerEvent, ControllerOptions, ControllerTime, NodeReport,
+};
 
 /// Time between two questions to the same node, and the longest wait for its answer.
 pub const ASK_INTERVAL: Duration = Duration::from_secs(1);
@@ -43,12 +45,12 @@ pub struct Moment {
     /// Clock for the waits on etcd and on nodes.
     pub instant: Instant,
     /// Time that is passed to the controller.
-    pub now: Now,
+    pub now: ControllerTime,
 }
 
 /// A request to ask a node for its report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct ReportQuestion {
     /// Identifies the answer.
     pub number: u64,
     pub node: NodeId,
@@ -57,9 +59,9 @@ pub struct Question {
 }
 
 #[derive(Clone, Debug)]
-enum Tag {
+enum ProcessTag {
     Claim,
-    Mirror(Job),
+    Mirror(MirrorJob),
     Write(Leadership),
     /// Position of a key in the list of keys to read.
     Read(usize),
@@ -67,7 +69,7 @@ enum Tag {
 }
 
 #[derive(Debug)]
-enum UnderWay {
+enum ProcessUnderWay {
     Write,
     Read { keys: Vec<Key>, found: Vec<Option<Versioned>> },
 }
@@ -82,21 +84,21 @@ enum Stop {
 /// One controller process, from its start to its end.
 #[derive(Debug)]
 pub struct Process {
-    link: Link<Tag>,
+    link: EtcdLink<ProcessTag>,
     election: Claim,
     mirror: MirrorClient,
     controller: Controller,
     elected_at: Option<Revision>,
-    under_way: Option<UnderWay>,
+    under_way: Option<ProcessUnderWay>,
     /// Answer found without asking etcd: handled after the current event.
-    answer: Option<Event>,
+    answer: Option<ControllerEvent>,
     tick: Duration,
     tick_at: Instant,
     ask_at: Instant,
     questions: u64,
     /// Questions that may still be answered, and their deadlines.
     asking: BTreeMap<u64, Instant>,
-    asked: Vec<Question>,
+    asked: Vec<ReportQuestion>,
     stop: Option<Stop>,
 }
 
@@ -106,13 +108,13 @@ impl Process {
         etcd: &EtcdOptions,
         contact: &Arc<Contact>,
         record: &LeaderRecord,
-        options: Options,
+        options: ControllerOptions,
         now: Instant,
     ) -> Self {
         Self {
             election: candidacy(etcd, record, now),
-            mirror: MirrorClient::new(etcd, Arc::clone(contact), Range::All, None, now),
-            link: Link::new(etcd.clone(), Arc::clone(contact)),
+            mirror: MirrorClient::new(etcd, Arc::clone(contact), KeyRange::All, None, now),
+            link: EtcdLink::new(etcd.clone(), Arc::clone(contact)),
             tick: Duration::from_millis(options.tick_ms.min(options.tick_busy_ms)),
             controller: Controller::new(options),
             elected_at: None,
@@ -133,7 +135,7 @@ impl Process {
     }
 
     /// Returns the state as of its last decision round as a leader.
-    pub fn standing(&self) -> &Standing {
+    pub fn standing(&self) -> &ControllerStanding {
         self.controller.standing()
     }
 
@@ -153,19 +155,19 @@ impl Process {
     }
 
     /// Takes the questions that are to be carried to their nodes.
-    pub fn take_questions(&mut self) -> Vec<Question> {
+    pub fn take_questions(&mut self) -> Vec<ReportQuestion> {
         std::mem::take(&mut self.asked)
     }
 
     /// Returns the next order for the transport.
-    pub fn next_order(&mut self) -> Option<Order> {
+    pub fn next_order(&mut self) -> Option<TransportOrder> {
         self.link.next_order()
     }
 
     /// Takes a node's answer. An answer after the deadline is dropped.
     pub fn answered(&mut self, at: Moment, number: u64, report: NodeReport) {
         if self.asking.remove(&number).is_some_and(|until| at.instant < until) {
-            self.tell(at, Event::Report(report));
+            self.follow_and_handle(at, ControllerEvent::Report(report));
         }
         self.poll(at);
     }
@@ -180,9 +182,9 @@ impl Process {
     }
 
     /// Takes an event of the transport.
-    pub fn event(&mut self, at: Moment, event: Told) {
-        if let Some((watch, news)) = self.link.event(at.instant, event) {
-            self.mirror.news(watch, news, at.instant);
+    pub fn event(&mut self, at: Moment, event: TransportEvent) {
+        if let Some((watch, event)) = self.link.event(at.instant, event) {
+            self.mirror.on_watch_event(watch, event, at.instant);
         }
         // Timers do not run here: other events may have waited longer.
         self.advance(at, false);
@@ -206,17 +208,17 @@ impl Process {
             self.follow_election(at);
             let is_running = self.stop.is_none() && has_time;
             if let Some(event) = self.mirror.next_event() {
-                self.tell(at, Event::Mirror(event));
+                self.follow_and_handle(at, ControllerEvent::Mirror(event));
             } else if let Some(event) = self.answer.take() {
                 self.under_way = None;
-                self.tell(at, event);
+                self.follow_and_handle(at, event);
             } else if let Some(done) = self.link.next_done() {
                 self.done(at, done);
             } else if self.stop == Some(Stop::Ordered) && self.under_way.is_none() {
                 self.leave(at);
             } else if is_running && at.instant >= self.tick_at {
                 self.tick_at = at.instant + self.tick;
-                self.tell(at, Event::Tick);
+                self.follow_and_handle(at, ControllerEvent::Tick);
             } else if is_running && at.instant >= self.ask_at {
                 self.ask_at = at.instant + ASK_INTERVAL;
                 self.ask_nodes(at.instant);
@@ -238,21 +240,21 @@ impl Process {
         }
         if self.elected_at.is_some() {
             tracing::warn!(event = "controller-deposed", "this controller leads no more");
-            self.handle(at, Event::Deposed);
+            self.handle(at, ControllerEvent::Deposed);
         }
         self.elected_at = elected_at;
         if let Some(revision) = elected_at {
             tracing::info!(event = "controller-elected", "this controller leads now");
-            self.handle(at, Event::Elected(revision));
+            self.handle(at, ControllerEvent::Elected(revision));
         }
     }
 
-    fn tell(&mut self, at: Moment, event: Event) {
+    fn follow_and_handle(&mut self, at: Moment, event: ControllerEvent) {
         self.follow_election(at);
         self.handle(at, event);
     }
 
-    fn handle(&mut self, at: Moment, event: Event) {
+    fn handle(&mut self, at: Moment, event: ControllerEvent) {
         // A stopping process waits for the answer to its last write, and decides nothing on it.
         if self.stop.is_some() {
             return;
@@ -262,17 +264,17 @@ impl Process {
         }
     }
 
-    fn carry_out(&mut self, at: Moment, action: Action) {
+    fn carry_out(&mut self, at: Moment, action: ControllerAction) {
         match action {
-            Action::Write(swaps) => {
-                self.under_way = Some(UnderWay::Write);
+            ControllerAction::Write(swaps) => {
+                self.under_way = Some(ProcessUnderWay::Write);
                 match self.leadership(at.instant) {
                     Some(leadership) => self.write(at, &swaps, leadership),
-                    None => self.answer = Some(Event::Written(Outcome::NotLeader)),
+                    None => self.answer = Some(ControllerEvent::Written(Outcome::NotLeader)),
                 }
             }
-            Action::Read(keys) => {
-                self.under_way = Some(UnderWay::Read { keys, found: Vec::new() });
+            ControllerAction::Read(keys) => {
+                self.under_way = Some(ProcessUnderWay::Read { keys, found: Vec::new() });
                 self.read_next(at);
             }
         }
@@ -281,8 +283,8 @@ impl Process {
     fn write(&mut self, at: Moment, swaps: &[Swap], leadership: Leadership) {
         match swap::transaction(&self.link.keys, swaps, Some(leadership)) {
             Ok(transaction) => {
-                let request = Request::Transact(transaction);
-                self.link.ask(at.instant, Tag::Write(leadership), request);
+                let request = EtcdRequest::Transact(transaction);
+                self.link.ask(at.instant, ProcessTag::Write(leadership), request);
             }
             Err((cause, detail)) => {
                 let error = Error::unsent("any", "write", cause, detail);
@@ -297,43 +299,43 @@ impl Process {
         {
             tracing::warn!(event = "map-unwritten", %error, "the map could not be written");
         }
-        self.answer = Some(Event::Written(outcome));
+        self.answer = Some(ControllerEvent::Written(outcome));
     }
 
     fn read_next(&mut self, at: Moment) {
-        let Some(UnderWay::Read { keys, found }) = &mut self.under_way else { return };
+        let Some(ProcessUnderWay::Read { keys, found }) = &mut self.under_way else { return };
         let position = found.len();
         let Some(key) = keys.get(position) else {
-            self.answer = Some(Event::Read(Some(std::mem::take(found))));
+            self.answer = Some(ControllerEvent::Read(Some(std::mem::take(found))));
             return;
         };
-        let request = Request::get(&self.link.keys.path(key));
-        self.link.ask(at.instant, Tag::Read(position), request);
+        let request = EtcdRequest::get(&self.link.keys.path(key));
+        self.link.ask(at.instant, ProcessTag::Read(position), request);
     }
 
     fn ask(&mut self, at: Moment) {
         if let Some(request) = self.election.next_request(at.instant) {
-            self.link.ask(at.instant, Tag::Claim, request);
+            self.link.ask(at.instant, ProcessTag::Claim, request);
         }
         // The election's events are dropped: its state is looked up before each event.
         while self.election.next_event().is_some() {}
-        self.mirror.ask(&mut self.link, at.instant, Tag::Mirror);
+        self.mirror.ask(&mut self.link, at.instant, ProcessTag::Mirror);
     }
 
-    fn done(&mut self, at: Moment, done: Done<Tag>) {
+    fn done(&mut self, at: Moment, done: CompletedRequest<ProcessTag>) {
         match done.tag {
-            Tag::Claim => {
+            ProcessTag::Claim => {
                 if let Some(request) = self.election.done(done.got, at.instant) {
-                    self.link.ask(at.instant, Tag::Claim, request);
+                    self.link.ask(at.instant, ProcessTag::Claim, request);
                 }
             }
-            Tag::Mirror(job) => self.mirror.done(job, done.got, at.instant),
-            Tag::Write(leadership) => {
+            ProcessTag::Mirror(job) => self.mirror.done(job, done.got, at.instant),
+            ProcessTag::Write(leadership) => {
                 let outcome = self.link.outcome(done.got, Some(leadership));
                 self.written(outcome);
             }
-            Tag::Read(position) => self.has_read(at, position, done.got),
-            Tag::Revoke => {
+            ProcessTag::Read(position) => self.has_read(at, position, done.got),
+            ProcessTag::Revoke => {
                 self.stop = Some(Stop::Stopped(match done.got {
                     Err(Failed::Etcd(error)) => Err(error),
                     _ => Ok(()),
@@ -343,14 +345,14 @@ impl Process {
     }
 
     fn has_read(&mut self, at: Moment, position: usize, got: Result<Got, Failed>) {
-        let Some(UnderWay::Read { found, .. }) = &mut self.under_way else { return };
+        let Some(ProcessUnderWay::Read { found, .. }) = &mut self.under_way else { return };
         debug_assert_eq!(position, found.len(), "keys are read one at a time, in order");
         match got {
-            Ok(Got::Answer(Answer::Range { found: one, .. })) => {
+            Ok(Got::Answer(EtcdAnswer::Range { found: one, .. })) => {
                 found.push(one.into_iter().next().map(|(_, held)| held));
                 self.read_next(at);
             }
-            _ => self.answer = Some(Event::Read(None)),
+            _ => self.answer = Some(ControllerEvent::Read(None)),
         }
     }
 
@@ -363,14 +365,16 @@ impl Process {
         for (node, admin) in self.controller.registered() {
             self.questions += 1;
             self.asking.insert(self.questions, now + ASK_INTERVAL);
-            self.asked.push(Question { number: self.questions, node: node.clone(), admin });
+            self.asked.push(ReportQuestion { number: self.questions, node: node.clone(), admin });
         }
     }
 
     fn leave(&mut self, at: Moment) {
         self.stop = Some(Stop::Leaving);
         match self.election.close() {
-            Some(lease) => self.link.ask(at.instant, Tag::Revoke, Request::Revoke(lease)),
+            Some(lease) => {
+                self.link.ask(at.instant, ProcessTag::Revoke, EtcdRequest::Revoke(lease))
+            }
             None => self.stop = Some(Stop::Stopped(Ok(()))),
         }
     }

@@ -23,7 +23,7 @@ pub const DOUBTS_MAX: usize = 256;
 
 /// The author of an order, and its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
+pub struct OrderAuthor {
     pub by: String,
     pub at_ms: u64,
 }
@@ -49,7 +49,7 @@ impl Intent {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainOrder {
     #[serde(flatten)]
-    pub order: Order,
+    pub order: OrderAuthor,
     /// Accepts that shards are left with fewer copies than wanted.
     #[serde(default)]
     pub force: bool,
@@ -59,7 +59,7 @@ pub struct DrainOrder {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FenceOrder {
     #[serde(flatten)]
-    pub order: Order,
+    pub order: OrderAuthor,
     pub boot_ids: Vec<BootId>,
 }
 
@@ -70,10 +70,10 @@ pub struct Control {
     pub freeze: Option<FreezeOrder>,
     /// Balance at once, without waiting for the imbalance to last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rebalance: Option<Order>,
+    pub rebalance: Option<OrderAuthor>,
     /// Continue with the newest entries that nodes hold, although not everything is certain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rebase: Option<Order>,
+    pub rebase: Option<OrderAuthor>,
     /// Shards whose entries are to be deleted, if they are not desired.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retire: Vec<u32>,
@@ -85,7 +85,7 @@ pub struct Control {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FreezeOrder {
     #[serde(flatten)]
-    pub order: Order,
+    pub order: OrderAuthor,
     #[serde(default)]
     pub why: String,
     /// Not even the consequences of a failure are written: the map itself is in doubt.
@@ -104,17 +104,17 @@ pub struct Meta {
 
 /// The part of `/desired` that the controller needs.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Desired {
+pub struct DesiredView {
     pub format: u64,
     pub cluster: DesiredCluster,
     #[serde(rename = "shard", default)]
-    pub shards: Vec<DesiredShard>,
+    pub shards: Vec<DesiredShardId>,
     /// Author and time of the cluster file.
     #[serde(default)]
-    pub applied: Option<Order>,
+    pub applied: Option<OrderAuthor>,
 }
 
-impl Desired {
+impl DesiredView {
     /// Whether a shard of this number is desired.
     pub fn has(&self, shard: u32) -> bool {
         self.shards.iter().any(|wanted| wanted.id == shard)
@@ -131,14 +131,14 @@ pub struct DesiredCluster {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct DesiredShard {
+pub struct DesiredShardId {
     pub id: u32,
 }
 
 /// `/events/<number mod 512>`: a decision or an observation. The event of a decision is written in
 /// the same transaction, so neither exists without the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Event {
+pub struct EventRecord {
     /// Counts the events of the cluster, without gaps.
     pub number: u64,
     pub at_ms: u64,
@@ -158,7 +158,7 @@ pub struct Event {
 
 /// `/report`: what the leader observes and waits for, written when it changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct LeaderReport {
     pub by: String,
     pub at_ms: u64,
     pub state: ControllerState,
@@ -185,7 +185,7 @@ pub struct Report {
     /// Incarnations on unregistered nodes whose statement is missing, by node.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub missing: BTreeMap<String, Vec<BootId>>,
-    pub nodes: Vec<NodeReport>,
+    pub nodes: Vec<ReportedNode>,
     /// Everything that is not normal, and what to do about it; the first twenty.
     pub notes: Vec<String>,
 }
@@ -274,7 +274,7 @@ pub struct ActingAnswer {
 
 /// The state of a node as the leader reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeReport {
+pub struct ReportedNode {
     pub node: String,
     /// alive, cut-off, stopping, suspect, dead, fenced.
     pub life: String,

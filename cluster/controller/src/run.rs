@@ -8,12 +8,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
-use weir_etcd::{Cluster, Contact, Error, LeaderRecord, Transport};
+use weir_etcd::{Contact, Error, EtcdCluster, LeaderRecord, Transport};
 use weir_map::NodeId;
 
-use crate::process::{ASK_INTERVAL, Moment, Process, Question};
-use crate::standing::Standing;
-use crate::state::{NodeReport, Now, Options};
+use crate::process::{ASK_INTERVAL, Moment, Process, ReportQuestion};
+use crate::standing::ControllerStanding;
+use crate::state::{ControllerOptions, ControllerTime, NodeReport};
 
 /// Most events of etcd that are taken before the clock is read.
 const EVENTS_MAX: usize = 256;
@@ -48,7 +48,7 @@ impl Reports for NoReports {
 #[derive(Debug)]
 pub struct Runner {
     stop: Option<oneshot::Sender<()>>,
-    standing: watch::Receiver<Standing>,
+    standing: watch::Receiver<ControllerStanding>,
     turns: Arc<AtomicU64>,
     task: Option<JoinHandle<Result<(), Error>>>,
 }
@@ -56,13 +56,13 @@ pub struct Runner {
 impl Runner {
     /// Starts the controller, which stands for election.
     pub fn start(
-        cluster: &Cluster,
+        cluster: &EtcdCluster,
         record: &LeaderRecord,
-        options: Options,
+        options: ControllerOptions,
         reports: impl Reports,
     ) -> Self {
         let (stop, stopped) = oneshot::channel();
-        let (show, standing) = watch::channel(Standing::default());
+        let (show, standing) = watch::channel(ControllerStanding::default());
         let turns = Arc::<AtomicU64>::default();
         let (etcd, now) = (cluster.options(), Instant::now());
         let running = Running {
@@ -85,7 +85,7 @@ impl Runner {
     }
 
     /// Returns a receiver of the state that the controller shows.
-    pub fn standing(&self) -> watch::Receiver<Standing> {
+    pub fn standing(&self) -> watch::Receiver<ControllerStanding> {
         self.standing.clone()
     }
 
@@ -132,7 +132,7 @@ struct Running<R> {
     transport: Transport,
     reports: Arc<R>,
     asking: JoinSet<Option<(u64, NodeReport)>>,
-    show: watch::Sender<Standing>,
+    show: watch::Sender<ControllerStanding>,
     etcd: EtcdWatch,
     started_at: Instant,
     turns: Arc<AtomicU64>,
@@ -203,14 +203,14 @@ impl<R: Reports> Running<R> {
         let (instant, unix) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH));
         let monotonic_ms = instant.duration_since(self.started_at).as_millis() as u64;
         let unix_ms = unix.unwrap_or_default().as_millis() as u64;
-        Moment { instant, now: Now { monotonic_ms, unix_ms } }
+        Moment { instant, now: ControllerTime { monotonic_ms, unix_ms } }
     }
 
     /// Publishes the standing. A process that was stalled past its lease does not lead, whatever
     /// its last state was.
     fn show(&self) {
         let is_leading = self.process.is_leading(Instant::now());
-        let not_leading = Standing::default();
+        let not_leading = ControllerStanding::default();
         let standing = if is_leading { self.process.standing() } else { &not_leading };
         self.show.send_if_modified(|shown| {
             let is_new = *shown != *standing;
@@ -228,7 +228,7 @@ impl<R: Reports> Running<R> {
         while let Some(order) = self.process.next_order() {
             self.transport.carry_out(order).await;
         }
-        for Question { number, node, admin } in self.process.take_questions() {
+        for ReportQuestion { number, node, admin } in self.process.take_questions() {
             let reports = Arc::clone(&self.reports);
             self.asking.spawn(async move {
                 let answer = tokio::time::timeout(ASK_INTERVAL, reports.ask(&node, admin)).await;

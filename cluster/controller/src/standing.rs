@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// The state of a controller at one moment. A controller that does not lead has the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct ControllerStanding {
     pub is_leading: bool,
     /// Reason that only the consequences of failures are written; none: the map is not frozen.
     pub frozen: Option<String>,

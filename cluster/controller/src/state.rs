@@ -43,25 +43,27 @@ mod words;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-use weir_etcd::{Change, Key, MirrorEvent, NodeRecord, Outcome, Revision, Swap, Versioned};
+use weir_etcd::{Key, MirrorEvent, NodeRecord, Outcome, Revision, Swap, SwapChange, Versioned};
 use weir_map::allocate::{Acting, Liveness};
 use weir_map::{NodeId, ShardId};
 
-use crate::standing::Standing;
+use crate::standing::ControllerStanding;
 
-pub use event::{Action, BirdDown, Event, NodeDoubts, NodeReport, NodeTroubles};
-pub use options::Options;
-pub use time::Now;
+pub use event::{
+    BirdDown, ControllerAction, ControllerEvent, NodeDoubts, NodeReport, NodeTroubles,
+};
+pub use options::ControllerOptions;
+pub use time::ControllerTime;
 
 use doubts::Doubts;
-use job::{Batch, Job, STEPS_MAX};
-use journal::{Journal, Telling};
+use job::{Job, JobBatch, STEPS_MAX};
+use journal::{EventJournal, PendingEvent};
 use lives::Lives;
 pub(crate) use lives::worker_views;
-use log_lines::Line;
-use pace::Pace;
+use log_lines::DecisionLine;
+use pace::MovePace;
 use troubles::Troubles;
-use view::Held;
+use view::RevisedValue;
 pub(crate) use view::View;
 pub(crate) use words::{CUT_OFF, frozen};
 
@@ -71,7 +73,7 @@ const REFUSED_WAIT_MS: u64 = 10_000;
 /// One controller, leading or not.
 #[derive(Debug)]
 pub struct Controller {
-    options: Options,
+    options: ControllerOptions,
     view: View,
     /// The mirror is complete and not stale.
     is_fresh: bool,
@@ -85,20 +87,20 @@ pub struct Controller {
     has_inherited: bool,
     lives: Lives,
     /// The liveness that was last reported for each node.
-    told: BTreeMap<NodeId, Liveness>,
+    reported: BTreeMap<NodeId, Liveness>,
     loads: BTreeMap<ShardId, u64>,
     /// The acting primaries that nodes report, with the time of the report.
     acting: BTreeMap<ShardId, (Acting, u64)>,
     doubts: Doubts,
     troubles: Troubles,
-    pace: Pace,
+    pace: MovePace,
     /// Time since which there is something to balance.
     uneven_since_ms: Option<u64>,
-    journal: Journal,
+    journal: EventJournal,
     /// The state as of the last decision round.
-    standing: Standing,
+    standing: ControllerStanding,
     jobs: VecDeque<Job>,
-    under_way: Option<UnderWay>,
+    under_way: Option<ControllerUnderWay>,
     /// Keys of a write of unknown outcome.
     unsure: Vec<Key>,
     rest_until_ms: u64,
@@ -112,13 +114,13 @@ pub struct Controller {
 
 /// The write or read that is not answered yet.
 #[derive(Debug)]
-enum UnderWay {
+enum ControllerUnderWay {
     Write {
         swaps: Vec<Swap>,
         /// Number of waiting events that it includes.
         along: usize,
         /// The events of the decisions in it.
-        decided: Vec<Telling>,
+        decided: Vec<PendingEvent>,
         /// Steps to retry if another writer was faster.
         steps: Vec<Job>,
         /// etcd has been restored since.
@@ -128,9 +130,9 @@ enum UnderWay {
 }
 
 impl Controller {
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: ControllerOptions) -> Self {
         Self {
-            pace: Pace::new(options.moves_per_min),
+            pace: MovePace::new(options.moves_per_min),
             options,
             view: View::default(),
             is_fresh: false,
@@ -139,14 +141,14 @@ impl Controller {
             election_seen: Revision(0),
             has_inherited: false,
             lives: Lives::default(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
             loads: BTreeMap::new(),
             acting: BTreeMap::new(),
             doubts: Doubts::default(),
             troubles: Troubles::default(),
             uneven_since_ms: None,
-            journal: Journal::default(),
-            standing: Standing::default(),
+            journal: EventJournal::default(),
+            standing: ControllerStanding::default(),
             jobs: VecDeque::new(),
             under_way: None,
             unsure: Vec::new(),
@@ -160,24 +162,24 @@ impl Controller {
 
     /// Returns the registered nodes that are to be asked for a report, with their addresses for it.
     pub fn registered(&self) -> impl Iterator<Item = (&NodeId, Option<SocketAddr>)> {
-        let admin = |held: &Held<NodeRecord>| held.value.as_ref()?.admin;
+        let admin = |held: &RevisedValue<NodeRecord>| held.value.as_ref()?.admin;
         self.view.nodes.iter().map(move |(node, held)| (node, admin(held)))
     }
 
     /// Returns the state as of the last decision round.
-    pub fn standing(&self) -> &Standing {
+    pub fn standing(&self) -> &ControllerStanding {
         &self.standing
     }
 
-    pub fn handle(&mut self, event: Event, now: Now) -> Vec<Action> {
+    pub fn handle(&mut self, event: ControllerEvent, now: ControllerTime) -> Vec<ControllerAction> {
         match event {
-            Event::Mirror(event) => self.mirrored(event, now),
-            Event::Elected(revision) => self.elected(revision),
-            Event::Deposed => self.deposed(),
-            Event::Report(report) => self.reported(report, now),
-            Event::Written(outcome) => self.written(outcome, now),
-            Event::Read(found) => self.read(found, now),
-            Event::Tick => self.tick(now),
+            ControllerEvent::Mirror(event) => self.mirrored(event, now),
+            ControllerEvent::Elected(revision) => self.elected(revision),
+            ControllerEvent::Deposed => self.deposed(),
+            ControllerEvent::Report(report) => self.reported(report, now),
+            ControllerEvent::Written(outcome) => self.written(outcome, now),
+            ControllerEvent::Read(found) => self.read(found, now),
+            ControllerEvent::Tick => self.tick(now),
         }
         self.next_action(now).into_iter().collect()
     }
@@ -186,27 +188,32 @@ impl Controller {
         self.deposed();
         self.elected_at = Some(revision);
         self.has_inherited = false;
-        self.told.clear();
+        self.reported.clear();
         self.uneven_since_ms = None;
         self.standing.is_leading = true;
-        self.journal.tell(Line::Elected, None, "this controller leads now", "it was elected");
+        self.journal.append(
+            DecisionLine::Elected,
+            None,
+            "this controller leads now",
+            "it was elected",
+        );
     }
 
     fn deposed(&mut self) {
         self.elected_at = None;
-        self.standing = Standing::default();
+        self.standing = ControllerStanding::default();
         self.jobs.clear();
         self.journal.clear();
         self.unsure.clear();
         self.acting.clear();
-        if let Some(UnderWay::Write { along, steps, .. }) = &mut self.under_way {
+        if let Some(ControllerUnderWay::Write { along, steps, .. }) = &mut self.under_way {
             // The waiting events that it included are gone.
             *along = 0;
             steps.clear();
         }
     }
 
-    fn tick(&mut self, now: Now) {
+    fn tick(&mut self, now: ControllerTime) {
         let stood_still =
             self.ticked_at_ms.is_some_and(|last| now.since(last) > self.options.pause_max_ms);
         self.ticked_at_ms = Some(now.monotonic_ms);
@@ -225,7 +232,7 @@ impl Controller {
         }
     }
 
-    fn may_decide(&self, now: Now) -> bool {
+    fn may_decide(&self, now: ControllerTime) -> bool {
         self.elected_at.is_some_and(|elected_at| self.election_seen >= elected_at)
             && self.is_fresh
             && self.under_way.is_none()
@@ -233,7 +240,7 @@ impl Controller {
             && now.monotonic_ms >= self.rest_until_ms
     }
 
-    fn next_action(&mut self, now: Now) -> Option<Action> {
+    fn next_action(&mut self, now: ControllerTime) -> Option<ControllerAction> {
         if self.under_way.is_some() || self.elected_at.is_none() {
             return None;
         }
@@ -241,20 +248,25 @@ impl Controller {
             if now.monotonic_ms < self.rest_until_ms {
                 return None;
             }
-            self.under_way = Some(UnderWay::Read);
-            return Some(Action::Read(self.unsure.clone()));
+            self.under_way = Some(ControllerUnderWay::Read);
+            return Some(ControllerAction::Read(self.unsure.clone()));
         }
         if !self.may_decide(now) {
             return None;
         }
-        let Batch { swaps, along, decided, steps } = self.next_write(now)?;
-        let under_way =
-            UnderWay::Write { swaps: swaps.clone(), along, decided, steps, is_void: false };
+        let JobBatch { swaps, along, decided, steps } = self.next_write(now)?;
+        let under_way = ControllerUnderWay::Write {
+            swaps: swaps.clone(),
+            along,
+            decided,
+            steps,
+            is_void: false,
+        };
         self.under_way = Some(under_way);
-        Some(Action::Write(swaps))
+        Some(ControllerAction::Write(swaps))
     }
 
-    fn mirrored(&mut self, event: MirrorEvent, now: Now) {
+    fn mirrored(&mut self, event: MirrorEvent, now: ControllerTime) {
         match event {
             MirrorEvent::Put { key, value, mod_revision } => {
                 if key == Key::Leader {
@@ -287,7 +299,7 @@ impl Controller {
                 self.election_seen = Revision(0);
                 self.doubts.clear();
                 self.jobs.clear();
-                if let Some(UnderWay::Write { is_void, .. }) = &mut self.under_way {
+                if let Some(ControllerUnderWay::Write { is_void, .. }) = &mut self.under_way {
                     *is_void = true;
                 }
             }
@@ -300,13 +312,13 @@ impl Controller {
         self.is_stirred |= !matches!(key, Key::Event(_) | Key::Report);
         if !matches!(key, Key::Shard(_) | Key::Event(_) | Key::Report | Key::Leader) {
             self.jobs.clear();
-            if let Some(UnderWay::Write { steps, .. }) = &mut self.under_way {
+            if let Some(ControllerUnderWay::Write { steps, .. }) = &mut self.under_way {
                 steps.clear();
             }
         }
     }
 
-    fn node_put(&mut self, key: &Key, revision: Revision, now: Now) {
+    fn node_put(&mut self, key: &Key, revision: Revision, now: ControllerTime) {
         let Key::Node(node) = key else { return };
         let Some(held) = self.view.nodes.get(node).filter(|it| it.revision == revision) else {
             return;
@@ -323,7 +335,7 @@ impl Controller {
 
     /// Records the nodes that entries name and that have no key as absent; the view must be
     /// complete.
-    fn miss_nodes(&mut self, now: Now) {
+    fn miss_nodes(&mut self, now: ControllerTime) {
         let members = self.view.entries().flat_map(|(_, entry)| entry.members());
         let named: Vec<NodeId> =
             members.map(|member| member.incarnation.worker.node.clone()).collect();
@@ -333,13 +345,13 @@ impl Controller {
         self.lives.lost_unseen(|node| self.view.nodes.contains_key(node), &self.options, now);
     }
 
-    fn reported(&mut self, report: NodeReport, now: Now) {
-        if self.lives.hear(&report, now) {
+    fn reported(&mut self, report: NodeReport, now: ControllerTime) {
+        if self.lives.on_report(&report, now) {
             // A move onto a flapping worker would be undone: restart the imbalance timer.
             self.uneven_since_ms = None;
         }
-        self.doubts.hear(&report, now);
-        self.is_stirred |= self.troubles.hear(&report, now);
+        self.doubts.on_report(&report, now);
+        self.is_stirred |= self.troubles.on_report(&report, now);
         for (shard, load) in report.loads {
             // Smoothed over about eight reports, so that a moment's burst moves nothing.
             let smooth = self.loads.entry(shard).or_insert(load);
@@ -351,8 +363,9 @@ impl Controller {
         }
     }
 
-    fn written(&mut self, outcome: Outcome, now: Now) {
-        let Some(UnderWay::Write { swaps, along, decided, steps, is_void }) = self.under_way.take()
+    fn written(&mut self, outcome: Outcome, now: ControllerTime) {
+        let Some(ControllerUnderWay::Write { swaps, along, decided, steps, is_void }) =
+            self.under_way.take()
         else {
             return;
         };
@@ -363,9 +376,9 @@ impl Controller {
             Outcome::Done(revision) => {
                 for swap in &swaps {
                     match &swap.change {
-                        Change::Put(value) => self.view.put(&swap.key, value, revision),
-                        Change::Delete => self.view.delete(&swap.key),
-                        Change::Keep => {}
+                        SwapChange::Put(value) => self.view.put(&swap.key, value, revision),
+                        SwapChange::Delete => self.view.delete(&swap.key),
+                        SwapChange::Keep => {}
                     }
                 }
                 self.journal.written(along).chain(decided).for_each(|it| log_lines::log(&it));
@@ -413,7 +426,7 @@ impl Controller {
         }
     }
 
-    fn read(&mut self, found: Option<Vec<Option<Versioned>>>, now: Now) {
+    fn read(&mut self, found: Option<Vec<Option<Versioned>>>, now: ControllerTime) {
         self.under_way = None;
         let Some(found) = found else {
             self.rest_until_ms = now.monotonic_ms + self.options.tick_ms;

@@ -8,17 +8,17 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::back_off::BackOff;
-use crate::claim::state::{Answer, ClaimEvent, ClaimState, Held, Request as Wanted, Step};
-use crate::claim::transactions::{Claiming, Found};
+use crate::claim::state::{ClaimAnswer, ClaimEvent, ClaimRequest, ClaimState, ClaimStep, HeldKey};
+use crate::claim::transactions::{Claiming, FoundHolder};
 use crate::keys::{Key, Keys};
 use crate::link::{Failed, Got};
-use crate::message::{Answer as Said, Request};
-use crate::options::Options;
+use crate::message::{EtcdAnswer, EtcdRequest};
+use crate::options::EtcdOptions;
 use crate::revision::{LeaseId, Revision};
 
 /// The request under way.
 #[derive(Debug)]
-enum Asked {
+enum ClaimUnderWay {
     Grant { sent_at: Instant },
     KeepAlive { sent_at: Instant },
     Create(Claiming),
@@ -36,7 +36,7 @@ pub struct Claim {
     /// Whether the value has not been sent yet.
     is_changed: bool,
     ttl: Duration,
-    asked: Option<Asked>,
+    asked: Option<ClaimUnderWay>,
     /// Time before which no request is made.
     waits_until: Option<Instant>,
     events: VecDeque<ClaimEvent>,
@@ -47,7 +47,7 @@ impl Claim {
     /// Begins to claim `key`. `boot_id` is the claimant's, which `value` begins with; `margin` is
     /// the part of the lease's time that its owner does not use.
     pub fn new(
-        options: &Options,
+        options: &EtcdOptions,
         key: &Key,
         boot_id: String,
         margin: Duration,
@@ -77,7 +77,7 @@ impl Claim {
     }
 
     /// Returns the key, if it is held. The caller must compare `valid_until` with the clock.
-    pub fn held(&self) -> Option<Held> {
+    pub fn held(&self) -> Option<HeldKey> {
         self.state.held().filter(|_| !self.is_over)
     }
 
@@ -102,7 +102,7 @@ impl Claim {
 
     /// Returns the next request, if one is due. The end of the lease is reported even while one is
     /// under way.
-    pub fn next_request(&mut self, now: Instant) -> Option<Request> {
+    pub fn next_request(&mut self, now: Instant) -> Option<EtcdRequest> {
         if self.is_over {
             return None;
         }
@@ -115,32 +115,33 @@ impl Claim {
             self.state.claim_now(now);
         }
         match self.state.step(now) {
-            Step::Wait(until) => {
+            ClaimStep::Wait(until) => {
                 self.waits_until = Some(until);
                 None
             }
-            Step::Ask(wanted) => {
+            ClaimStep::Ask(wanted) => {
                 self.waits_until = None;
                 Some(self.ask(wanted, now))
             }
         }
     }
 
-    fn ask(&mut self, wanted: Wanted, now: Instant) -> Request {
+    fn ask(&mut self, wanted: ClaimRequest, now: Instant) -> EtcdRequest {
         let (asked, request) = match wanted {
-            Wanted::Grant => {
-                (Asked::Grant { sent_at: now }, Request::Grant { ttl_sec: self.ttl.as_secs() })
+            ClaimRequest::Grant => (
+                ClaimUnderWay::Grant { sent_at: now },
+                EtcdRequest::Grant { ttl_sec: self.ttl.as_secs() },
+            ),
+            ClaimRequest::KeepAlive(lease) => {
+                (ClaimUnderWay::KeepAlive { sent_at: now }, EtcdRequest::KeepAlive(lease))
             }
-            Wanted::KeepAlive(lease) => {
-                (Asked::KeepAlive { sent_at: now }, Request::KeepAlive(lease))
-            }
-            Wanted::Claim(lease) => {
+            ClaimRequest::Claim(lease) => {
                 let (path, boot_id) = (self.path.clone(), self.boot_id.clone());
                 let (ended, value) = (self.ended.clone(), self.value.clone());
                 self.is_changed = false;
                 let claiming = Claiming { path, boot_id, ended, lease, value };
                 let create = claiming.create();
-                (Asked::Create(claiming), Request::Transact(create))
+                (ClaimUnderWay::Create(claiming), EtcdRequest::Transact(create))
             }
         };
         self.asked = Some(asked);
@@ -148,32 +149,36 @@ impl Claim {
     }
 
     /// Takes the result of a request. Returns a follow-up request, if there is one.
-    pub fn done(&mut self, got: Result<Got, Failed>, now: Instant) -> Option<Request> {
+    pub fn done(&mut self, got: Result<Got, Failed>, now: Instant) -> Option<EtcdRequest> {
         let asked = self.asked.take().filter(|_| !self.is_over)?;
         let answer = match (asked, got) {
-            (_, Err(Failed::NoSuchLease)) => Answer::NoSuchLease,
-            (_, Err(Failed::Etcd(error))) if error.cause.is_silence() => Answer::Silence,
-            (Asked::Grant { sent_at }, Ok(Got::Answer(Said::Granted { lease, ttl_sec }))) => {
+            (_, Err(Failed::NoSuchLease)) => ClaimAnswer::NoSuchLease,
+            (_, Err(Failed::Etcd(error))) if error.cause.is_silence() => ClaimAnswer::Silence,
+            (
+                ClaimUnderWay::Grant { sent_at },
+                Ok(Got::Answer(EtcdAnswer::Granted { lease, ttl_sec })),
+            ) => {
                 // etcd may grant a longer time than requested, never a shorter one.
-                Answer::Granted { lease, ttl: Duration::from_secs(ttl_sec), sent_at }
+                ClaimAnswer::Granted { lease, ttl: Duration::from_secs(ttl_sec), sent_at }
             }
-            (Asked::KeepAlive { sent_at }, Ok(Got::Answer(Said::KeptAlive))) => {
-                Answer::KeptAlive { sent_at }
+            (ClaimUnderWay::KeepAlive { sent_at }, Ok(Got::Answer(EtcdAnswer::KeptAlive))) => {
+                ClaimAnswer::KeptAlive { sent_at }
             }
-            (Asked::Create(claiming), Ok(Got::Answer(Said::Decided(decided)))) => {
+            (ClaimUnderWay::Create(claiming), Ok(Got::Answer(EtcdAnswer::Decided(decided)))) => {
                 match claiming.created(decided) {
-                    Found::Answer(answer) => answer,
-                    Found::OwnOther { create_revision, mod_revision } => {
+                    FoundHolder::Answer(answer) => answer,
+                    FoundHolder::OwnOther { create_revision, mod_revision } => {
                         let replace = claiming.replace(mod_revision);
-                        self.asked = Some(Asked::Replace(create_revision));
-                        return Some(Request::Transact(replace));
+                        self.asked = Some(ClaimUnderWay::Replace(create_revision));
+                        return Some(EtcdRequest::Transact(replace));
                     }
                 }
             }
-            (Asked::Replace(create_revision), Ok(Got::Answer(Said::Decided(decided)))) => {
-                Claiming::replaced(create_revision, &decided)
-            }
-            _ => Answer::Refused,
+            (
+                ClaimUnderWay::Replace(create_revision),
+                Ok(Got::Answer(EtcdAnswer::Decided(decided))),
+            ) => Claiming::replaced(create_revision, &decided),
+            _ => ClaimAnswer::Refused,
         };
         let events = self.state.answer(answer, now);
         self.events.extend(events);

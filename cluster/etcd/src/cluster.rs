@@ -10,11 +10,11 @@ use crate::contact::Contact;
 use crate::counters::Counts;
 use crate::election::{Election, LeaderRecord};
 use crate::error::Error;
-use crate::keys::{Keys, Range};
-use crate::options::{Options, OptionsError};
+use crate::keys::{KeyRange, Keys};
+use crate::options::{EtcdOptions, OptionsError};
 use crate::owner::Mirror;
-use crate::revision::Place;
-use crate::session::{NodeRecord, Session, registration};
+use crate::revision::HistoryPosition;
+use crate::session::{NodeRecord, NodeSession, registration};
 use crate::store::Store;
 use crate::tasks::{Commands, Tasks};
 use crate::transport::read_tls;
@@ -22,22 +22,22 @@ use crate::transport::read_tls;
 /// Access to one cluster's keys, on a thread of its own. Sessions, elections and mirrors end with
 /// it.
 #[derive(Debug)]
-pub struct Cluster {
-    options: Options,
+pub struct EtcdCluster {
+    options: EtcdOptions,
     contact: Arc<Contact>,
     commands: Commands,
     /// Taken on drop.
     runtime: Option<Runtime>,
 }
 
-impl Cluster {
+impl EtcdCluster {
     /// Starts the thread; does not wait for etcd. `on_thread_start` runs first on each thread made
     /// here, to keep it off the cores of workers.
     ///
     /// # Errors
     /// All errors in the options, or a file of TLS or of the password that cannot be read.
     pub fn start(
-        options: Options,
+        options: EtcdOptions,
         on_thread_start: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, Vec<OptionsError>> {
         options.check()?;
@@ -64,15 +64,20 @@ impl Cluster {
     }
 
     /// Registers a node.
-    pub fn session(&self, name: NodeId, record: &NodeRecord) -> Session {
+    pub fn session(&self, name: NodeId, record: &NodeRecord) -> NodeSession {
         self.session_after(name, record, Vec::new())
     }
 
     /// Registers a node whose processes of these boot ids have certainly ended: their key is taken
     /// over without waiting for the end of their lease.
-    pub fn session_after(&self, name: NodeId, record: &NodeRecord, ended: Vec<String>) -> Session {
+    pub fn session_after(
+        &self,
+        name: NodeId,
+        record: &NodeRecord,
+        ended: Vec<String>,
+    ) -> NodeSession {
         let registration = registration(&self.options, name, record, ended, Instant::now());
-        Session::open(self.commands.clone(), &self.options, registration)
+        NodeSession::open(self.commands.clone(), &self.options, registration)
     }
 
     /// Stands for election.
@@ -82,7 +87,7 @@ impl Cluster {
 
     /// Mirrors a range. `seen` is the last position that an earlier process stored: it reveals an
     /// etcd restored since.
-    pub fn mirror(&self, range: Range, seen: Option<Place>) -> Mirror {
+    pub fn mirror(&self, range: KeyRange, seen: Option<HistoryPosition>) -> Mirror {
         Mirror::open(self.commands.clone(), &self.options, range, seen)
     }
 
@@ -94,7 +99,7 @@ impl Cluster {
     }
 
     /// Returns the options, for a client with a link of its own.
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &EtcdOptions {
         &self.options
     }
 
@@ -119,7 +124,7 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
+impl Drop for EtcdCluster {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             // This works inside another runtime too, where waiting would panic.

@@ -3,20 +3,20 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::counters::{Counters, Counts};
+use crate::counters::{Counts, EtcdCounters};
 use crate::error::Error;
 
 /// Shared by the links of a process, which write it, and its readers, which show it.
 #[derive(Debug)]
 pub struct Contact {
-    pub(crate) counters: Counters,
+    pub(crate) counters: EtcdCounters,
     last_error: Mutex<Option<Error>>,
 }
 
 impl Contact {
     /// Creates a contact without any answer yet.
     pub fn new(now: Instant) -> Arc<Self> {
-        Arc::new(Self { counters: Counters::new(now), last_error: Mutex::new(None) })
+        Arc::new(Self { counters: EtcdCounters::new(now), last_error: Mutex::new(None) })
     }
 
     /// Returns the current counters.

@@ -7,7 +7,7 @@ macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// Written by the tasks of this crate, read at any time.
         #[derive(Debug)]
-        pub(crate) struct Counters {
+        pub(crate) struct EtcdCounters {
             start: Instant,
             /// Microseconds from `start` to the last answer; 0: none yet.
             last_answer_us: AtomicU64,
@@ -22,7 +22,7 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        impl Counters {
+        impl EtcdCounters {
             pub(crate) fn new(start: Instant) -> Self {
                 Self { start, last_answer_us: AtomicU64::new(0), $($name: AtomicU64::new(0),)* }
             }
@@ -63,9 +63,9 @@ counters! {
     notices_dropped_total,
 }
 
-impl Counters {
+impl EtcdCounters {
     /// Records an answer of etcd.
-    pub(crate) fn heard(&self, now: Instant) {
+    pub(crate) fn note_contact(&self, now: Instant) {
         let age = now.saturating_duration_since(self.start).as_micros();
         self.last_answer_us.fetch_max(u64::try_from(age).unwrap_or(u64::MAX).max(1), Relaxed);
     }
@@ -83,10 +83,10 @@ mod tests {
     #[test]
     fn there_is_no_age_of_the_last_contact_before_the_first() {
         let start = Instant::now();
-        let counters = Counters::new(start);
+        let counters = EtcdCounters::new(start);
         assert_eq!(counters.read(start + Duration::from_secs(9)).last_contact_age, None);
-        counters.heard(start + Duration::from_secs(10));
-        counters.heard(start + Duration::from_secs(8));
+        counters.note_contact(start + Duration::from_secs(10));
+        counters.note_contact(start + Duration::from_secs(8));
         let counts = counters.read(start + Duration::from_secs(13));
         assert_eq!(counts.last_contact_age, Some(Duration::from_secs(3)));
     }

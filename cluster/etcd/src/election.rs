@@ -14,7 +14,7 @@ use crate::claim::state::ClaimEvent;
 use crate::error::Error;
 use crate::keys::Key;
 use crate::leadership::Leadership;
-use crate::options::Options;
+use crate::options::EtcdOptions;
 use crate::owner::ClaimOwner;
 use crate::session::json;
 use crate::tasks::Commands;
@@ -29,7 +29,7 @@ pub struct LeaderRecord {
 }
 
 /// Creates the claim of the leader's key.
-pub fn candidacy(options: &Options, record: &LeaderRecord, now: Instant) -> Claim {
+pub fn candidacy(options: &EtcdOptions, record: &LeaderRecord, now: Instant) -> Claim {
     let boot_id = record.boot_id.clone();
     Claim::new(options, &Key::Leader, boot_id, options.leader_margin, json(record), now)
 }
@@ -41,7 +41,7 @@ pub struct Election {
 }
 
 impl Election {
-    pub(crate) fn open(commands: Commands, options: &Options, record: &LeaderRecord) -> Self {
+    pub(crate) fn open(commands: Commands, options: &EtcdOptions, record: &LeaderRecord) -> Self {
         let claim = candidacy(options, record, Instant::now());
         Self { claim: ClaimOwner::open(commands, options, claim) }
     }

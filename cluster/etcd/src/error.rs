@@ -162,33 +162,33 @@ pub(crate) fn classify(error: &ClientError) -> (Cause, String) {
 /// Matches etcd's messages (`api/v3rpc/rpctypes/error.go`) first, since several causes share a
 /// code.
 fn cause_of(code: &str, words: &str) -> Cause {
-    let says = |text: &str| words.contains(text);
-    if says("database space exceeded") {
+    let has = |text: &str| words.contains(text);
+    if has("database space exceeded") {
         Cause::NoSpace
-    } else if says("required revision has been compacted") {
+    } else if has("required revision has been compacted") {
         Cause::Compacted
-    } else if says("permission denied") || code == "PermissionDenied" {
+    } else if has("permission denied") || code == "PermissionDenied" {
         Cause::PermissionDenied
-    } else if says("invalid auth token")
-        || says("user name is empty")
-        || says("authentication failed")
-        || says("authentication is not enabled")
+    } else if has("invalid auth token")
+        || has("user name is empty")
+        || has("authentication failed")
+        || has("authentication is not enabled")
         || code == "Unauthenticated"
     {
         Cause::NotAuthenticated
-    } else if says("no leader") || says("leader changed") || says("request timed out") {
+    } else if has("no leader") || has("leader changed") || has("request timed out") {
         Cause::NoQuorum
-    } else if says("too many requests") {
+    } else if has("too many requests") {
         Cause::Overloaded
-    } else if says("is too large") || says("too many operations") || code == "OutOfRange" {
+    } else if has("is too large") || has("too many operations") || code == "OutOfRange" {
         Cause::TooLarge
-    } else if says("duplicate key given") {
+    } else if has("duplicate key given") {
         Cause::Invalid
     } else if is_about_trust(words) {
         Cause::Tls
-    } else if says("Timeout expired") || code == "DeadlineExceeded" {
+    } else if has("Timeout expired") || code == "DeadlineExceeded" {
         Cause::Timeout
-    } else if code == "Unavailable" || says("transport error") || says("h2 protocol error") {
+    } else if code == "Unavailable" || has("transport error") || has("h2 protocol error") {
         Cause::Unreachable
     } else {
         Cause::Other

@@ -36,7 +36,7 @@ pub enum Key {
 
 /// A part of the keys that can be listed and watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Range {
+pub enum KeyRange {
     /// Every key of the cluster.
     All,
     Nodes,
@@ -80,13 +80,13 @@ impl Keys {
     }
 
     /// Returns the prefix that the paths of `range`, and no others, share.
-    pub fn range(&self, range: Range) -> String {
+    pub fn range(&self, range: KeyRange) -> String {
         let folder = match range {
-            Range::All => "",
-            Range::Nodes => "nodes/",
-            Range::Shards => "shards/",
-            Range::Intents => "intents/",
-            Range::Events => "events/",
+            KeyRange::All => "",
+            KeyRange::Nodes => "nodes/",
+            KeyRange::Shards => "shards/",
+            KeyRange::Intents => "intents/",
+            KeyRange::Events => "events/",
         };
         format!("{}{folder}", self.prefix)
     }
@@ -102,7 +102,7 @@ impl Keys {
             Key::Intent(name) => format!("{prefix}intents/{name}"),
             Key::Control => format!("{prefix}control"),
             Key::Report => format!("{prefix}report"),
-            Key::Event(place) => format!("{prefix}events/{place}"),
+            Key::Event(slot) => format!("{prefix}events/{slot}"),
             Key::Leader => format!("{prefix}{LEADER}"),
         }
     }
@@ -124,7 +124,7 @@ impl Keys {
             Some(("nodes", name)) => name.parse().ok().map(Key::Node),
             Some(("intents", name)) => name.parse().ok().map(Key::Intent),
             Some(("shards", id)) => parse_number(id).map(|id| Key::Shard(ShardId(id))),
-            Some(("events", place)) => parse_number(place).map(Key::Event),
+            Some(("events", slot)) => parse_number(slot).map(Key::Event),
             Some(_) if rest == LEADER => Some(Key::Leader),
             _ => None,
         };

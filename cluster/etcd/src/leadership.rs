@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::claim::state::Held;
+use crate::claim::state::HeldKey;
 use crate::revision::{LeaseId, Revision};
 
 /// The election of this process, and the time until which it may rely on it.
@@ -20,8 +20,8 @@ pub struct Leadership {
 impl Leadership {
     /// Returns the leadership of the holder of the leader's key, while it lasts: to be asked for
     /// before each step, not stored.
-    pub fn of(held: Option<Held>, now: Instant) -> Option<Self> {
-        let Held { create_revision, lease, valid_until } =
+    pub fn of(held: Option<HeldKey>, now: Instant) -> Option<Self> {
+        let HeldKey { create_revision, lease, valid_until } =
             held.filter(|it| now < it.valid_until)?;
         Some(Self { create_revision, lease, valid_until })
     }

@@ -11,8 +11,8 @@
 //!   in a simulator        the same claim, mirror and link --orders--> a model of etcd
 //! ```
 //!
-//! [`Link`](link::Link), [`Claim`](claim::Claim) and [`MirrorClient`](mirror::MirrorClient) decide,
-//! without I/O and clock: requests, events and the time go in, orders and events come out
+//! [`EtcdLink`](link::EtcdLink), [`Claim`](claim::Claim) and [`MirrorClient`](mirror::MirrorClient)
+//! decide, without I/O and clock: requests, events and the time go in, orders and events come out
 //! ([`message`]). A simulator runs them unchanged, and so can any program that has a link of its
 //! own, over a [`Transport`]. The transport and the loop do the I/O and decide nothing. Everything
 //! is bounded: queues, lists, the time of a request, and the pace of attempts.
@@ -49,20 +49,20 @@ mod transport;
 mod txn;
 
 pub use claim::state::ClaimEvent;
-pub use cluster::Cluster;
+pub use cluster::EtcdCluster;
 pub use contact::Contact;
 pub use counters::Counts;
 pub use election::{Election, LeaderRecord, candidacy};
 pub use error::{Cause, Error};
-pub use keys::{Key, KeyError, Keys, Range};
+pub use keys::{Key, KeyError, KeyRange, Keys};
 pub use leadership::Leadership;
 pub use mirror::event::{MirrorEvent, RestoreReason};
-pub use options::{Options, OptionsError, Password, TlsFiles, User};
+pub use options::{EtcdOptions, OptionsError, Password, TlsFiles, User};
 pub use owner::Mirror;
-pub use revision::{LeaseId, Place, Revision, Versioned};
+pub use revision::{HistoryPosition, LeaseId, Revision, Versioned};
 pub use secret_file::{SecretFileError, SecretFileReason, read_secret, read_secret_line};
-pub use session::{NodeRecord, Session, WorkerRecord, json, registration};
+pub use session::{NodeRecord, NodeSession, WorkerRecord, json, registration};
 pub use store::Store;
-pub use swap::{Change, Outcome, Swap, TRANSACTION_BYTES_MAX, TRANSACTION_KEYS_MAX};
+pub use swap::{Outcome, Swap, SwapChange, TRANSACTION_BYTES_MAX, TRANSACTION_KEYS_MAX};
 pub use transport::Transport;
 pub use weir_ids::{ClusterName, NameError, NodeId, ShardId};

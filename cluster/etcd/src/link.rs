@@ -27,8 +27,10 @@ use crate::counters::count;
 use crate::error::{Cause, Error};
 use crate::keys::{Key, Keys};
 use crate::leadership::Leadership;
-use crate::message::{Answer, Event, Failure, Order, Request, RequestId, WatchNews};
-use crate::options::Options;
+use crate::message::{
+    EtcdAnswer, EtcdRequest, RequestFailure, RequestId, TransportEvent, TransportOrder, WatchEvent,
+};
+use crate::options::EtcdOptions;
 use crate::swap::Outcome;
 
 /// Reason that a request has no answer.
@@ -41,7 +43,7 @@ pub enum Failed {
 /// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Got {
-    Answer(Answer),
+    Answer(EtcdAnswer),
     /// A watch is open on the connection of this generation.
     Opened {
         watch: RequestId,
@@ -51,7 +53,7 @@ pub enum Got {
 
 /// A completed request.
 #[derive(Debug)]
-pub struct Done<T> {
+pub struct CompletedRequest<T> {
     /// Tag that the request was made with.
     pub tag: T,
     pub got: Result<Got, Failed>,
@@ -60,7 +62,7 @@ pub struct Done<T> {
 #[derive(Debug)]
 struct Queued<T> {
     tag: T,
-    request: Request,
+    request: EtcdRequest,
     until: Instant,
 }
 
@@ -82,9 +84,9 @@ struct Probe {
 
 /// A link; `T` identifies the purpose of a request.
 #[derive(Debug)]
-pub struct Link<T> {
+pub struct EtcdLink<T> {
     pub keys: Keys,
-    pub options: Options,
+    pub options: EtcdOptions,
     contact: Arc<Contact>,
     back_off: BackOff,
     /// Generation of the newest connection: the generations are numbered.
@@ -103,13 +105,13 @@ pub struct Link<T> {
     /// Requests in the order in which they were sent: the first one times out first.
     pending: BTreeMap<RequestId, Pending<T>>,
     ids: u64,
-    orders: VecDeque<Order>,
-    done: VecDeque<Done<T>>,
+    orders: VecDeque<TransportOrder>,
+    done: VecDeque<CompletedRequest<T>>,
 }
 
-impl<T> Link<T> {
+impl<T> EtcdLink<T> {
     /// Creates a link that is not connected. Its traffic is counted in `contact`.
-    pub fn new(options: Options, contact: Arc<Contact>) -> Self {
+    pub fn new(options: EtcdOptions, contact: Arc<Contact>) -> Self {
         let back_off = BackOff::new(options.retry_first, options.retry_max, options.seed);
         // Nodes begin with different members of etcd.
         let next_endpoint = (options.seed % options.endpoints.len().max(1) as u64) as usize;
@@ -138,7 +140,7 @@ impl<T> Link<T> {
     }
 
     /// Makes a request; its result comes from [`next_done`](Self::next_done).
-    pub fn ask(&mut self, now: Instant, tag: T, request: Request) {
+    pub fn ask(&mut self, now: Instant, tag: T, request: EtcdRequest) {
         let until = now + self.options.request_timeout;
         if self.is_connected {
             return self.send(Queued { tag, request, until });
@@ -146,7 +148,9 @@ impl<T> Link<T> {
         if self.probe.is_none() {
             if let Some((_, error)) = self.rest.as_ref().filter(|(until, _)| now < *until) {
                 let error = Error { operation: request.operation(), ..error.clone() };
-                return self.done.push_back(Done { tag, got: Err(Failed::Etcd(error)) });
+                return self
+                    .done
+                    .push_back(CompletedRequest { tag, got: Err(Failed::Etcd(error)) });
             }
             self.connect(now);
         }
@@ -154,9 +158,9 @@ impl<T> Link<T> {
     }
 
     /// Sends a request that has no answer: `Progress` or `Cancel`.
-    pub fn say(&mut self, request: Request) {
+    pub fn send(&mut self, request: EtcdRequest) {
         let id = self.next_id();
-        self.orders.push_back(Order::Ask { id, request });
+        self.orders.push_back(TransportOrder::Ask { id, request });
     }
 
     /// Gives a connection up: the next request makes a new one.
@@ -175,7 +179,7 @@ impl<T> Link<T> {
     /// Gives up the requests and attempts that have timed out.
     pub fn tick(&mut self, now: Instant) {
         if let Some(probe) = self.probe.take_if(|probe| now >= probe.until) {
-            self.orders.push_back(Order::Forget(probe.request));
+            self.orders.push_back(TransportOrder::Forget(probe.request));
             // Connecting may take half of a request's time: the other half is for the request.
             let limit = self.options.request_timeout / 2;
             let error = Error::timeout(self.endpoint_name(probe.endpoint), "connect", limit);
@@ -188,11 +192,11 @@ impl<T> Link<T> {
             let detail = format!("no connection within {limit:?}");
             let error = Error::unsent(&all, &operation, Cause::Timeout, detail);
             self.note(now, None, &error);
-            self.done.push_back(Done { tag, got: Err(Failed::Etcd(error)) });
+            self.done.push_back(CompletedRequest { tag, got: Err(Failed::Etcd(error)) });
         }
         while let Some(first) = self.pending.first_entry().filter(|it| now >= it.get().until) {
             let (id, pending) = first.remove_entry();
-            self.orders.push_back(Order::Forget(id));
+            self.orders.push_back(TransportOrder::Forget(id));
             let endpoint = self.endpoint_name(pending.endpoint);
             let error = Error::timeout(endpoint, &pending.operation, limit);
             self.end(now, pending, Err(Failed::Etcd(error)));
@@ -200,9 +204,13 @@ impl<T> Link<T> {
     }
 
     /// Takes an event of the transport. Returns the news of an open watch.
-    pub fn event(&mut self, now: Instant, event: Event) -> Option<(RequestId, WatchNews)> {
+    pub fn event(
+        &mut self,
+        now: Instant,
+        event: TransportEvent,
+    ) -> Option<(RequestId, WatchEvent)> {
         match event {
-            Event::Answered { request, answer } => {
+            TransportEvent::Answered { request, answer } => {
                 if let Some(probe) = self.probe.take_if(|probe| probe.request == request) {
                     self.probed(now, probe.endpoint, answer);
                 } else if let Some(pending) = self.pending.remove(&request) {
@@ -213,20 +221,22 @@ impl<T> Link<T> {
                 // An answer after the time-out is dropped.
                 None
             }
-            Event::Watched { watch, news } => {
+            TransportEvent::Watched { watch, event } => {
                 let Some(pending) = self.pending.remove(&watch) else {
-                    if !matches!(news, WatchNews::Ended(_)) {
-                        self.heard(now);
+                    if !matches!(event, WatchEvent::Ended(_)) {
+                        self.note_contact(now);
                     }
-                    return Some((watch, news));
+                    return Some((watch, event));
                 };
                 let failure =
-                    |cause, detail: &str| Failure::Failed { cause, detail: detail.into() };
-                let got = match news {
-                    WatchNews::Created => Ok(Got::Opened { watch, generation: pending.generation }),
-                    WatchNews::Compacted(_) => Err(failure(Cause::Compacted, "its start is gone")),
-                    WatchNews::Ended(failure) => Err(failure),
-                    WatchNews::Changes(_) | WatchNews::Progress => {
+                    |cause, detail: &str| RequestFailure::Failed { cause, detail: detail.into() };
+                let got = match event {
+                    WatchEvent::Created => {
+                        Ok(Got::Opened { watch, generation: pending.generation })
+                    }
+                    WatchEvent::Compacted(_) => Err(failure(Cause::Compacted, "its start is gone")),
+                    WatchEvent::Ended(failure) => Err(failure),
+                    WatchEvent::Changes(_) | WatchEvent::Progress => {
                         Err(failure(Cause::Other, "news of a watch that is not open"))
                     }
                 };
@@ -241,7 +251,7 @@ impl<T> Link<T> {
     /// a lost race.
     pub fn outcome(&self, got: Result<Got, Failed>, leader: Option<Leadership>) -> Outcome {
         let outcome = match got {
-            Ok(Got::Answer(Answer::Decided(decided))) => Outcome::of_decided(decided, leader),
+            Ok(Got::Answer(EtcdAnswer::Decided(decided))) => Outcome::of_decided(decided, leader),
             Err(Failed::Etcd(error)) => Outcome::of_error(error),
             _ => {
                 let detail = "the answer to another request".to_owned();
@@ -255,12 +265,12 @@ impl<T> Link<T> {
     }
 
     /// Returns the next completed request.
-    pub fn next_done(&mut self) -> Option<Done<T>> {
+    pub fn next_done(&mut self) -> Option<CompletedRequest<T>> {
         self.done.pop_front()
     }
 
     /// Returns the next order for the transport.
-    pub fn next_order(&mut self) -> Option<Order> {
+    pub fn next_order(&mut self) -> Option<TransportOrder> {
         self.orders.pop_front()
     }
 
@@ -272,13 +282,18 @@ impl<T> Link<T> {
     fn connect(&mut self, now: Instant) {
         let (id, endpoint) = (self.next_id(), self.next_endpoint);
         self.next_endpoint = (endpoint + 1) % self.options.endpoints.len().max(1);
-        let probe = Request::get(&self.keys.path(&Key::Meta));
+        let probe = EtcdRequest::get(&self.keys.path(&Key::Meta));
         let until = now + self.options.request_timeout / 2;
         self.probe = Some(Probe { request: id, until, endpoint });
-        self.orders.push_back(Order::Connect { id, endpoint, probe });
+        self.orders.push_back(TransportOrder::Connect { id, endpoint, probe });
     }
 
-    fn probed(&mut self, now: Instant, endpoint: usize, answer: Result<Answer, Failure>) {
+    fn probed(
+        &mut self,
+        now: Instant,
+        endpoint: usize,
+        answer: Result<EtcdAnswer, RequestFailure>,
+    ) {
         let failure = match answer {
             Ok(_) => {
                 count(&self.contact.counters.connects_total);
@@ -290,10 +305,10 @@ impl<T> Link<T> {
             Err(failure) => failure,
         };
         let error = match failure {
-            Failure::Failed { cause, detail } => {
+            RequestFailure::Failed { cause, detail } => {
                 Error::unsent(self.endpoint_name(endpoint), "connect", cause, detail)
             }
-            Failure::NoSuchLease => Error::unsent(
+            RequestFailure::NoSuchLease => Error::unsent(
                 self.endpoint_name(endpoint),
                 "connect",
                 Cause::Other,
@@ -309,7 +324,7 @@ impl<T> Link<T> {
         let error = Error { may_have_happened: false, ..error };
         for Queued { tag, request, .. } in self.queued.drain(..) {
             let error = Error { operation: request.operation(), ..error.clone() };
-            self.done.push_back(Done { tag, got: Err(Failed::Etcd(error)) });
+            self.done.push_back(CompletedRequest { tag, got: Err(Failed::Etcd(error)) });
         }
         self.contact.set_error(Some(error.clone()));
         self.rest = Some((now + self.back_off.next_wait(), error));
@@ -319,20 +334,20 @@ impl<T> Link<T> {
         let (id, operation) = (self.next_id(), request.operation());
         let (generation, endpoint) = (self.generation, self.endpoint);
         self.pending.insert(id, Pending { tag, operation, until, generation, endpoint });
-        self.orders.push_back(Order::Ask { id, request });
+        self.orders.push_back(TransportOrder::Ask { id, request });
     }
 
     fn end(&mut self, now: Instant, pending: Pending<T>, got: Result<Got, Failed>) {
         match &got {
-            Ok(_) | Err(Failed::NoSuchLease) => self.heard(now),
+            Ok(_) | Err(Failed::NoSuchLease) => self.note_contact(now),
             Err(Failed::Etcd(error)) => self.note(now, Some(pending.generation), error),
         }
-        self.done.push_back(Done { tag: pending.tag, got });
+        self.done.push_back(CompletedRequest { tag: pending.tag, got });
     }
 
     /// Records an answer of etcd.
-    fn heard(&self, now: Instant) {
-        self.contact.counters.heard(now);
+    fn note_contact(&self, now: Instant) {
+        self.contact.counters.note_contact(now);
         self.contact.set_error(None);
     }
 
@@ -341,7 +356,7 @@ impl<T> Link<T> {
         if error.cause.is_silence() {
             self.contact.counters.failures_total.fetch_add(1, Relaxed);
         } else {
-            self.contact.counters.heard(now);
+            self.contact.counters.note_contact(now);
         }
         if let Some(generation) = generation.filter(|_| error.cause.wants_another_connection()) {
             self.distrust(generation);
@@ -350,8 +365,8 @@ impl<T> Link<T> {
         self.contact.set_error(Some(error.clone()));
     }
 
-    fn failed(&self, pending: &Pending<T>, failure: Failure) -> Failed {
-        let Failure::Failed { cause, detail } = failure else { return Failed::NoSuchLease };
+    fn failed(&self, pending: &Pending<T>, failure: RequestFailure) -> Failed {
+        let RequestFailure::Failed { cause, detail } = failure else { return Failed::NoSuchLease };
         let endpoint = self.endpoint_name(pending.endpoint);
         Failed::Etcd(Error::asked(endpoint, &pending.operation, cause, detail))
     }

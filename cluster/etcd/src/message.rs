@@ -3,7 +3,7 @@
 //! A client gives each of its requests an id of its own; the transport uses the id for the answer.
 
 use crate::error::Cause;
-use crate::revision::{LeaseId, Place, Revision, Versioned};
+use crate::revision::{HistoryPosition, LeaseId, Revision, Versioned};
 use crate::transaction::{Decided, Operation, Transaction};
 
 /// Identifies a request of one client, and the watch that it opens. A client never reuses an id.
@@ -12,7 +12,7 @@ pub struct RequestId(pub u64);
 
 /// A request to etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum EtcdRequest {
     Grant {
         ttl_sec: u64,
     },
@@ -41,30 +41,30 @@ pub enum Request {
 
 /// An order from a client to its transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum TransportOrder {
     /// Connects to the endpoint of this index, and returns the answer to `probe` on the new
     /// connection. If the probe is answered, all later requests use this connection.
-    Connect { id: RequestId, endpoint: usize, probe: Request },
+    Connect { id: RequestId, endpoint: usize, probe: EtcdRequest },
     /// Sends a request on the newest connection. `Progress` and `Cancel` use the connection of
     /// their watch, and have no answer.
-    Ask { id: RequestId, request: Request },
+    Ask { id: RequestId, request: EtcdRequest },
     /// The client does not wait for the answer: the transport may abandon the request.
     Forget(RequestId),
 }
 
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum EtcdAnswer {
     Granted { lease: LeaseId, ttl_sec: u64 },
     KeptAlive,
     Revoked,
     Decided(Decided),
-    Range { place: Place, found: Vec<(String, Versioned)>, has_more: bool },
+    Range { position: HistoryPosition, found: Vec<(String, Versioned)>, has_more: bool },
 }
 
 /// Cause of a failed request, as the transport saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum RequestFailure {
     NoSuchLease,
     Failed {
         cause: Cause,
@@ -75,36 +75,36 @@ pub enum Failure {
 
 /// An event from a transport to its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    Answered { request: RequestId, answer: Result<Answer, Failure> },
-    Watched { watch: RequestId, news: WatchNews },
+pub enum TransportEvent {
+    Answered { request: RequestId, answer: Result<EtcdAnswer, RequestFailure> },
+    Watched { watch: RequestId, event: WatchEvent },
 }
 
 /// News of a watch. Nothing follows `Compacted` or `Ended`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WatchNews {
+pub enum WatchEvent {
     /// The watch is open: the first news of every watch that could be opened.
     Created,
     /// Changes in the order of their revisions; a revision is never split.
-    Changes(Vec<Changed>),
+    Changes(Vec<ChangedKey>),
     /// The answer to `Progress`.
     Progress,
     /// The watch ended: it needs revisions before this one, which etcd has compacted.
     Compacted(Revision),
     /// The watch ended for another reason, or could not be opened.
-    Ended(Failure),
+    Ended(RequestFailure),
 }
 
 /// A key that was written or deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Changed {
+pub struct ChangedKey {
     pub path: String,
     /// None: deleted.
     pub value: Option<Vec<u8>>,
     pub revision: Revision,
 }
 
-impl Request {
+impl EtcdRequest {
     /// Returns a request that reads one key at the current revision.
     pub fn get(path: &str) -> Self {
         Self::Range { start: path.to_owned(), end: format!("{path}\0"), limit: 1, revision: None }

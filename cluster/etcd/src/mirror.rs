@@ -14,29 +14,31 @@ use crate::back_off::BackOff;
 use crate::contact::Contact;
 use crate::counters::count;
 use crate::error::Cause;
-use crate::keys::{Keys, Range};
-use crate::link::{Failed, Got, Link};
-use crate::list::{Listed, Listing};
-use crate::message::{Answer, Changed, Failure, Request, RequestId, WatchNews};
-use crate::mirror::event::{Action, Change, Entry, Input, MirrorEvent, Output};
+use crate::keys::{KeyRange, Keys};
+use crate::link::{EtcdLink, Failed, Got};
+use crate::list::{KeyListing, ListedKeys};
+use crate::message::{ChangedKey, EtcdAnswer, EtcdRequest, RequestFailure, RequestId, WatchEvent};
+use crate::mirror::event::{
+    MirrorAction, MirrorChange, MirrorEntry, MirrorEvent, MirrorInput, MirrorOutput,
+};
 use crate::mirror::state::{MirrorState, Times};
-use crate::options::Options;
-use crate::revision::{Place, Revision};
+use crate::options::EtcdOptions;
+use crate::revision::{HistoryPosition, Revision};
 
 /// A command of a mirror to its link.
 #[derive(Clone, Debug)]
-enum Wish {
+enum LinkCommand {
     /// Make a request for this job.
-    Ask(Job, Request),
+    Ask(MirrorJob, EtcdRequest),
     /// Send a request that has no answer.
-    Say(Request),
+    Send(EtcdRequest),
     /// Distrust the connection of this generation.
     Distrust(u64),
 }
 
 /// A list or the opening of a watch; a newer job replaces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Job(u64);
+pub struct MirrorJob(u64);
 
 /// Copies a range of keys as long as it exists. Does no I/O.
 #[derive(Debug)]
@@ -47,11 +49,11 @@ pub struct MirrorClient {
     prefix: String,
     keys_max: usize,
     jobs: u64,
-    listing: Option<(Job, Listing)>,
-    opening: Option<Job>,
+    listing: Option<(MirrorJob, KeyListing)>,
+    opening: Option<MirrorJob>,
     /// The open watch, and the generation of its connection.
     watch: Option<(RequestId, u64)>,
-    wishes: VecDeque<Wish>,
+    commands: VecDeque<LinkCommand>,
     events: VecDeque<MirrorEvent>,
 }
 
@@ -59,10 +61,10 @@ impl MirrorClient {
     /// Begins to mirror. `seen` is the last position that an earlier process stored: it reveals an
     /// etcd restored since.
     pub fn new(
-        options: &Options,
+        options: &EtcdOptions,
         contact: Arc<Contact>,
-        range: Range,
-        seen: Option<Place>,
+        range: KeyRange,
+        seen: Option<HistoryPosition>,
         now: Instant,
     ) -> Self {
         let times = Times {
@@ -84,7 +86,7 @@ impl MirrorClient {
             listing: None,
             opening: None,
             watch: None,
-            wishes: VecDeque::new(),
+            commands: VecDeque::new(),
             events: VecDeque::new(),
         }
     }
@@ -98,17 +100,17 @@ impl MirrorClient {
     /// silence.
     pub fn tick(&mut self, now: Instant) {
         if self.state.deadline().is_some_and(|deadline| now >= deadline) {
-            self.handle(Input::Tick, now);
+            self.handle(MirrorInput::Tick, now);
         }
     }
 
     /// Passes the pending commands to the link; `tag` identifies a job of this mirror there.
-    pub fn ask<T>(&mut self, link: &mut Link<T>, now: Instant, tag: impl Fn(Job) -> T) {
-        for wish in self.wishes.drain(..) {
-            match wish {
-                Wish::Ask(job, request) => link.ask(now, tag(job), request),
-                Wish::Say(request) => link.say(request),
-                Wish::Distrust(generation) => link.distrust(generation),
+    pub fn ask<T>(&mut self, link: &mut EtcdLink<T>, now: Instant, tag: impl Fn(MirrorJob) -> T) {
+        for command in self.commands.drain(..) {
+            match command {
+                LinkCommand::Ask(job, request) => link.ask(now, tag(job), request),
+                LinkCommand::Send(request) => link.send(request),
+                LinkCommand::Distrust(generation) => link.distrust(generation),
             }
         }
     }
@@ -129,11 +131,11 @@ impl MirrorClient {
 
     /// Stops mirroring, because the owner is gone.
     pub(crate) fn close(&mut self) {
-        self.carry_out(Action::Close);
+        self.carry_out(MirrorAction::Close);
     }
 
-    fn handle(&mut self, input: Input, now: Instant) {
-        let Output { actions, events, list_differences, is_stalled } =
+    fn handle(&mut self, input: MirrorInput, now: Instant) {
+        let MirrorOutput { actions, events, list_differences, is_stalled } =
             self.state.handle(input, now);
         let counters = &self.contact.counters;
         counters.list_differences_total.fetch_add(list_differences, Relaxed);
@@ -151,73 +153,77 @@ impl MirrorClient {
         self.events.extend(events);
     }
 
-    fn carry_out(&mut self, action: Action) {
+    fn carry_out(&mut self, action: MirrorAction) {
         match action {
-            Action::List => {
-                let (job, listing) = (self.next_job(), Listing::new(&self.prefix, self.keys_max));
+            MirrorAction::List => {
+                let (job, listing) =
+                    (self.next_job(), KeyListing::new(&self.prefix, self.keys_max));
                 self.opening = None;
                 self.ask_page(job, listing);
             }
-            Action::OpenWatch(after) => {
+            MirrorAction::OpenWatch(after) => {
                 self.drop_watch();
                 self.listing = None;
                 let job = self.next_job();
                 self.opening = Some(job);
                 let from = Revision(after.0 + 1);
-                let request = Request::Watch { prefix: self.prefix.clone(), from };
-                self.wishes.push_back(Wish::Ask(job, request));
+                let request = EtcdRequest::Watch { prefix: self.prefix.clone(), from };
+                self.commands.push_back(LinkCommand::Ask(job, request));
             }
-            Action::RequestProgress => {
-                let progress = self.watch.map(|(watch, _)| Wish::Say(Request::Progress(watch)));
-                self.wishes.extend(progress);
+            MirrorAction::RequestProgress => {
+                let progress =
+                    self.watch.map(|(watch, _)| LinkCommand::Send(EtcdRequest::Progress(watch)));
+                self.commands.extend(progress);
             }
-            Action::Distrust => {
-                self.wishes.extend(self.watch.map(|(_, generation)| Wish::Distrust(generation)));
+            MirrorAction::Distrust => {
+                self.commands
+                    .extend(self.watch.map(|(_, generation)| LinkCommand::Distrust(generation)));
             }
-            Action::Close => {
+            MirrorAction::Close => {
                 self.drop_watch();
                 (self.listing, self.opening) = (None, None);
             }
         }
     }
 
-    fn next_job(&mut self) -> Job {
+    fn next_job(&mut self) -> MirrorJob {
         self.jobs += 1;
-        Job(self.jobs)
+        MirrorJob(self.jobs)
     }
 
     fn drop_watch(&mut self) {
-        let cancel = self.watch.take().map(|(watch, _)| Wish::Say(Request::Cancel(watch)));
-        self.wishes.extend(cancel);
+        let cancel =
+            self.watch.take().map(|(watch, _)| LinkCommand::Send(EtcdRequest::Cancel(watch)));
+        self.commands.extend(cancel);
     }
 
-    fn ask_page(&mut self, job: Job, listing: Listing) {
-        self.wishes.push_back(Wish::Ask(job, listing.request()));
+    fn ask_page(&mut self, job: MirrorJob, listing: KeyListing) {
+        self.commands.push_back(LinkCommand::Ask(job, listing.request()));
         self.listing = Some((job, listing));
     }
 
     /// Takes the result of a request.
-    pub fn done(&mut self, job: Job, got: Result<Got, Failed>, now: Instant) {
+    pub fn done(&mut self, job: MirrorJob, got: Result<Got, Failed>, now: Instant) {
         if self.opening == Some(job) {
             self.opening = None;
             return self.opened(got, now);
         }
         let Some((_, mut listing)) = self.listing.take_if(|(of, _)| *of == job) else {
             if let Ok(Got::Opened { watch, .. }) = got {
-                self.wishes.push_back(Wish::Say(Request::Cancel(watch)));
+                self.commands.push_back(LinkCommand::Send(EtcdRequest::Cancel(watch)));
             }
             return;
         };
         let page = match got {
-            Ok(Got::Answer(page @ Answer::Range { .. })) => page,
-            _ => return self.handle(Input::ListFailed, now),
+            Ok(Got::Answer(page @ EtcdAnswer::Range { .. })) => page,
+            _ => return self.handle(MirrorInput::ListFailed, now),
         };
         match listing.take(page) {
             Ok(None) => self.ask_page(job, listing),
             Ok(Some(listed)) => self.listed(listed, now),
             Err(failure) => {
                 tracing::debug!(?failure, prefix = self.prefix, "the list failed");
-                self.handle(Input::ListFailed, now);
+                self.handle(MirrorInput::ListFailed, now);
             }
         }
     }
@@ -226,65 +232,65 @@ impl MirrorClient {
         match got {
             Ok(Got::Opened { watch, generation }) => {
                 self.watch = Some((watch, generation));
-                self.handle(Input::WatchOpened, now);
+                self.handle(MirrorInput::WatchOpened, now);
             }
             Err(Failed::Etcd(error)) if error.cause == Cause::Compacted => self.compacted(now),
-            _ => self.handle(Input::WatchFailed, now),
+            _ => self.handle(MirrorInput::WatchFailed, now),
         }
     }
 
     fn compacted(&mut self, now: Instant) {
         count(&self.contact.counters.compactions_total);
-        self.handle(Input::Compacted, now);
+        self.handle(MirrorInput::Compacted, now);
     }
 
-    fn listed(&mut self, (place, found): Listed, now: Instant) {
+    fn listed(&mut self, (position, found): ListedKeys, now: Instant) {
         let entries = found.into_iter();
         let entries =
             entries.filter_map(|(path, held)| self.entry(&path, held.value, held.mod_revision));
         let entries = entries.collect();
-        self.handle(Input::Listed { place, entries }, now);
+        self.handle(MirrorInput::Listed { position, entries }, now);
     }
 
     /// Takes news of a watch.
-    pub fn news(&mut self, watch: RequestId, news: WatchNews, now: Instant) {
+    pub fn on_watch_event(&mut self, watch: RequestId, event: WatchEvent, now: Instant) {
         if self.watch() != Some(watch) {
             return;
         }
-        match news {
-            WatchNews::Changes(changes) => {
+        match event {
+            WatchEvent::Changes(changes) => {
                 let changes = changes.into_iter().filter_map(|it| self.change(it)).collect();
-                self.handle(Input::Watched(changes), now);
+                self.handle(MirrorInput::Watched(changes), now);
             }
-            WatchNews::Progress | WatchNews::Created => {
-                self.handle(Input::Watched(Vec::new()), now);
+            WatchEvent::Progress | WatchEvent::Created => {
+                self.handle(MirrorInput::Watched(Vec::new()), now);
             }
-            WatchNews::Compacted(_) => self.compacted(now),
-            WatchNews::Ended(failure) => {
-                if let Failure::Failed { detail, .. } = failure {
+            WatchEvent::Compacted(_) => self.compacted(now),
+            WatchEvent::Ended(failure) => {
+                if let RequestFailure::Failed { detail, .. } = failure {
                     tracing::debug!(detail, prefix = self.prefix, "the watch ended");
                 }
-                self.handle(Input::WatchFailed, now);
+                self.handle(MirrorInput::WatchFailed, now);
             }
         }
     }
 
-    fn change(&self, Changed { path, value, revision }: Changed) -> Option<Change> {
+    fn change(&self, ChangedKey { path, value, revision }: ChangedKey) -> Option<MirrorChange> {
         let is_deleted = value.is_none();
         let entry = self.entry(&path, value.unwrap_or_default(), revision)?;
         Some(if is_deleted {
-            Change::Delete { key: entry.key, revision }
+            MirrorChange::Delete { key: entry.key, revision }
         } else {
-            Change::Put(entry)
+            MirrorChange::Put(entry)
         })
     }
 
     /// Parses a key. None: this version does not know it.
-    fn entry(&self, path: &str, value: Vec<u8>, mod_revision: Revision) -> Option<Entry> {
+    fn entry(&self, path: &str, value: Vec<u8>, mod_revision: Revision) -> Option<MirrorEntry> {
         let key = self.keys.parse(path.as_bytes());
         if key.is_err() {
             count(&self.contact.counters.unknown_keys_total);
         }
-        Some(Entry { key: key.ok()?, value, mod_revision })
+        Some(MirrorEntry { key: key.ok()?, value, mod_revision })
     }
 }

@@ -67,9 +67,9 @@ impl std::fmt::Debug for User {
     }
 }
 
-/// The access to etcd. [`Options::new`] sets the defaults.
+/// The access to etcd. [`EtcdOptions::new`] sets the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct EtcdOptions {
     pub cluster: ClusterName,
     /// `http://` or `https://` addresses of members; one is used at a time, the next one after a
     /// failure.
@@ -102,7 +102,7 @@ pub struct Options {
     pub seed: u64,
 }
 
-/// An error in [`Options`].
+/// An error in [`EtcdOptions`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
     #[error("etcd needs 1 to {ENDPOINTS_MAX} endpoints, not {0}")]
@@ -126,7 +126,7 @@ pub enum OptionsError {
     Thread(String),
 }
 
-impl Options {
+impl EtcdOptions {
     pub fn new(cluster: ClusterName, endpoints: Vec<String>, seed: u64) -> Self {
         Self {
             cluster,
@@ -193,9 +193,9 @@ impl Options {
 mod tests {
     use super::*;
 
-    fn options() -> Options {
+    fn options() -> EtcdOptions {
         let endpoints = vec!["http://10.0.0.1:2379".to_owned(), "http://10.0.0.2:2379".to_owned()];
-        Options::new("north".parse().unwrap(), endpoints, 1)
+        EtcdOptions::new("north".parse().unwrap(), endpoints, 1)
     }
 
     #[test]

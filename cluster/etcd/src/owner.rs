@@ -3,13 +3,13 @@
 use tokio::sync::{mpsc, watch};
 
 use crate::claim::Claim;
-use crate::claim::state::{ClaimEvent, Held};
+use crate::claim::state::{ClaimEvent, HeldKey};
 use crate::error::Error;
-use crate::keys::Range;
+use crate::keys::KeyRange;
 use crate::mirror::event::MirrorEvent;
-use crate::options::Options;
-use crate::revision::Place;
-use crate::tasks::{Command, Commands};
+use crate::options::EtcdOptions;
+use crate::revision::HistoryPosition;
+use crate::tasks::{Commands, TaskCommand};
 
 /// Owns a claim. The claim ends when this is dropped; its lease then expires.
 #[derive(Debug)]
@@ -17,16 +17,21 @@ pub(crate) struct ClaimOwner {
     number: u64,
     commands: Commands,
     events: mpsc::Receiver<ClaimEvent>,
-    held: watch::Receiver<Option<Held>>,
+    held: watch::Receiver<Option<HeldKey>>,
 }
 
 impl ClaimOwner {
-    pub(crate) fn open(commands: Commands, options: &Options, claim: Claim) -> Self {
+    pub(crate) fn open(commands: Commands, options: &EtcdOptions, claim: Claim) -> Self {
         let (events_sender, events) = mpsc::channel(options.queue_len);
         let (held_sender, held) = watch::channel(None);
         let number = commands.next_number();
         let claim = Box::new(claim);
-        commands.send(Command::Claim { number, claim, events: events_sender, held: held_sender });
+        commands.send(TaskCommand::Claim {
+            number,
+            claim,
+            events: events_sender,
+            held: held_sender,
+        });
         Self { number, commands, events, held }
     }
 
@@ -35,13 +40,13 @@ impl ClaimOwner {
     }
 
     /// Returns the key, if it is held. The caller must compare `valid_until` with the clock.
-    pub(crate) fn held(&self) -> Option<Held> {
+    pub(crate) fn held(&self) -> Option<HeldKey> {
         *self.held.borrow()
     }
 
     /// Replaces the value; it is written at the next opportunity.
     pub(crate) fn replace(&self, value: Vec<u8>) {
-        self.commands.send(Command::Replace { number: self.number, value });
+        self.commands.send(TaskCommand::Replace { number: self.number, value });
     }
 
     /// Gives the key up at once.
@@ -55,7 +60,7 @@ impl ClaimOwner {
 
 impl Drop for ClaimOwner {
     fn drop(&mut self) {
-        self.commands.send(Command::End(self.number));
+        self.commands.send(TaskCommand::End(self.number));
     }
 }
 
@@ -74,13 +79,13 @@ pub struct Mirror {
 impl Mirror {
     pub(crate) fn open(
         commands: Commands,
-        options: &Options,
-        range: Range,
-        seen: Option<Place>,
+        options: &EtcdOptions,
+        range: KeyRange,
+        seen: Option<HistoryPosition>,
     ) -> Self {
         let (sender, events) = mpsc::channel(options.queue_len);
         let number = commands.next_number();
-        commands.send(Command::Mirror { number, range, seen, events: sender });
+        commands.send(TaskCommand::Mirror { number, range, seen, events: sender });
         Self { number, events, commands }
     }
 
@@ -92,6 +97,6 @@ impl Mirror {
 
 impl Drop for Mirror {
     fn drop(&mut self) {
-        self.commands.send(Command::End(self.number));
+        self.commands.send(TaskCommand::End(self.number));
     }
 }

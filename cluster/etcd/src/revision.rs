@@ -15,7 +15,7 @@ pub struct LeaseId(pub i64);
 /// A position in the history of one etcd. A process that stores it over a restart notices an etcd
 /// that was restored from a backup in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct HistoryPosition {
     /// etcd's own identity. A restored etcd may have the same one.
     pub cluster_id: u64,
     pub revision: Revision,

@@ -16,7 +16,7 @@ use crate::claim::Claim;
 use crate::claim::state::ClaimEvent;
 use crate::error::Error;
 use crate::keys::Key;
-use crate::options::Options;
+use crate::options::EtcdOptions;
 use crate::owner::ClaimOwner;
 use crate::revision::Revision;
 use crate::tasks::Commands;
@@ -56,8 +56,8 @@ pub struct WorkerRecord {
     pub index: u16,
     /// 32 hexadecimal digits; changes when the worker starts, and after it was fenced.
     pub boot_id: String,
-    /// Boot id of the earlier incarnation whose seats this one has resumed without etcd, until all
-    /// entries name this one.
+    /// Boot id of the earlier incarnation whose member slots this one has resumed without etcd,
+    /// until all entries name this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumes: Option<String>,
     /// Its share of the shards, relative to others. 0: none.
@@ -76,14 +76,14 @@ pub struct WorkerRecord {
 
 /// A node's registration; ends when dropped, at once when closed.
 #[derive(Debug)]
-pub struct Session {
+pub struct NodeSession {
     claim: ClaimOwner,
 }
 
 /// Creates the claim of a node's key. `ended` are boot ids of processes of this node that have
 /// certainly ended.
 pub fn registration(
-    options: &Options,
+    options: &EtcdOptions,
     name: NodeId,
     record: &NodeRecord,
     ended: Vec<String>,
@@ -93,8 +93,8 @@ pub fn registration(
     Claim::new(options, &key, boot_id, Duration::ZERO, json(record), now).after(ended)
 }
 
-impl Session {
-    pub(crate) fn open(commands: Commands, options: &Options, registration: Claim) -> Self {
+impl NodeSession {
+    pub(crate) fn open(commands: Commands, options: &EtcdOptions, registration: Claim) -> Self {
         Self { claim: ClaimOwner::open(commands, options, registration) }
     }
 

@@ -12,12 +12,12 @@ use weir_ids::ClusterName;
 use crate::contact::Contact;
 use crate::counters::count;
 use crate::error::{Cause, Error};
-use crate::keys::{Key, Keys, Range};
+use crate::keys::{Key, KeyRange, Keys};
 use crate::leadership::Leadership;
-use crate::list::Listing;
-use crate::message::{Answer, Failure, Request};
-use crate::revision::{Place, Revision, Versioned};
-use crate::swap::{Change, Outcome, Swap, transaction};
+use crate::list::KeyListing;
+use crate::message::{EtcdAnswer, EtcdRequest, RequestFailure};
+use crate::revision::{HistoryPosition, Revision, Versioned};
+use crate::swap::{Outcome, Swap, SwapChange, transaction};
 use crate::tasks::Commands;
 
 /// Access to the keys of this cluster. Clones share one connection.
@@ -49,10 +49,10 @@ impl Store {
     /// # Errors
     /// When etcd does not answer or refuses.
     pub async fn get(&self, key: &Key) -> Result<Option<Versioned>, Error> {
-        let request = Request::get(&self.keys.path(key));
+        let request = EtcdRequest::get(&self.keys.path(key));
         let operation = request.operation();
         match self.commands.ask(request).await? {
-            Answer::Range { found, .. } => Ok(found.into_iter().next().map(|(_, held)| held)),
+            EtcdAnswer::Range { found, .. } => Ok(found.into_iter().next().map(|(_, held)| held)),
             _ => Err(unexpected(&operation)),
         }
     }
@@ -61,30 +61,33 @@ impl Store {
     ///
     /// # Errors
     /// When etcd does not answer or refuses, or the range has more keys than `keys_max`.
-    pub async fn list(&self, range: Range) -> Result<(Place, Vec<(Key, Versioned)>), Error> {
-        let mut listing = Listing::new(&self.keys.range(range), self.keys_max);
-        let (place, found) = loop {
+    pub async fn list(
+        &self,
+        range: KeyRange,
+    ) -> Result<(HistoryPosition, Vec<(Key, Versioned)>), Error> {
+        let mut listing = KeyListing::new(&self.keys.range(range), self.keys_max);
+        let (position, found) = loop {
             let request = listing.request();
             let operation = request.operation();
             match listing.take(self.commands.ask(request).await?) {
                 Ok(Some(listed)) => break listed,
                 Ok(None) => {}
-                Err(Failure::Failed { cause, detail }) => {
+                Err(RequestFailure::Failed { cause, detail }) => {
                     return Err(Error::unsent("any", &operation, cause, detail));
                 }
-                Err(Failure::NoSuchLease) => return Err(unexpected(&operation)),
+                Err(RequestFailure::NoSuchLease) => return Err(unexpected(&operation)),
             }
         };
         let known = found.into_iter().filter_map(|(path, held)| {
             let key = self.keys.parse(path.as_bytes()).ok()?;
             Some((key, held))
         });
-        Ok((place, known.collect()))
+        Ok((position, known.collect()))
     }
 
     /// Writes one key, if its revision is still `expected`; none: if it does not exist.
     pub async fn put(&self, key: Key, expected: Option<Revision>, value: Vec<u8>) -> Outcome {
-        self.transact(&[Swap { key, expected, change: Change::Put(value) }], None).await
+        self.transact(&[Swap { key, expected, change: SwapChange::Put(value) }], None).await
     }
 
     /// Writes all or nothing: every key must be as expected, and `leader`, if given, must still
@@ -104,10 +107,10 @@ impl Store {
     ) -> Result<Outcome, Error> {
         let transaction = transaction(&self.keys, swaps, leader)
             .map_err(|(cause, detail)| Error::unsent("any", "write", cause, detail))?;
-        let request = Request::Transact(transaction);
+        let request = EtcdRequest::Transact(transaction);
         let operation = request.operation();
         match self.commands.ask(request).await? {
-            Answer::Decided(decided) => Ok(Outcome::of_decided(decided, leader)),
+            EtcdAnswer::Decided(decided) => Ok(Outcome::of_decided(decided, leader)),
             _ => Err(unexpected(&operation)),
         }
     }

@@ -23,12 +23,12 @@ pub struct Swap {
     pub key: Key,
     /// The mod revision that the key must have; none: it must not exist.
     pub expected: Option<Revision>,
-    pub change: Change,
+    pub change: SwapChange,
 }
 
 /// The change of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum SwapChange {
     Put(Vec<u8>),
     Delete,
     /// The key is only compared.
@@ -103,9 +103,11 @@ pub fn transaction(
         });
         transaction.otherwise.push(Operation::Get(path.clone()));
         transaction.then.extend(match &swap.change {
-            Change::Put(value) => Some(Operation::Put { path, value: value.clone(), lease: None }),
-            Change::Delete => Some(Operation::Delete(path)),
-            Change::Keep => None,
+            SwapChange::Put(value) => {
+                Some(Operation::Put { path, value: value.clone(), lease: None })
+            }
+            SwapChange::Delete => Some(Operation::Delete(path)),
+            SwapChange::Keep => None,
         });
     }
     if let Some(leader) = leader {
@@ -122,7 +124,7 @@ pub fn transaction(
 fn check(swaps: &[Swap]) -> Result<(), (Cause, String)> {
     let bytes: usize = swaps
         .iter()
-        .map(|swap| if let Change::Put(value) = &swap.change { value.len() } else { 0 })
+        .map(|swap| if let SwapChange::Put(value) = &swap.change { value.len() } else { 0 })
         .sum();
     if swaps.len() > TRANSACTION_KEYS_MAX {
         let detail = format!("{} keys, at most {TRANSACTION_KEYS_MAX}", swaps.len());
@@ -167,8 +169,8 @@ mod tests {
         let keys = Keys::new("north".parse().unwrap());
         let swap =
             |shard, expected, change| Swap { key: Key::Shard(ShardId(shard)), expected, change };
-        let put = Change::Put(b"x".to_vec());
-        let swaps = [swap(1, Some(Revision(5)), put), swap(2, None, Change::Keep)];
+        let put = SwapChange::Put(b"x".to_vec());
+        let swaps = [swap(1, Some(Revision(5)), put), swap(2, None, SwapChange::Keep)];
         let [one, two] = [1, 2].map(|shard| keys.path(&Key::Shard(ShardId(shard))));
         let leader = keys.path(&Key::Leader);
         let asked = transaction(&keys, &swaps, Some(leadership())).unwrap();

@@ -13,17 +13,17 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::claim::Claim;
-use crate::claim::state::{ClaimEvent, Held};
+use crate::claim::state::{ClaimEvent, HeldKey};
 use crate::contact::Contact;
 use crate::counters::count;
 use crate::error::{Cause, Error};
-use crate::keys::Range;
-use crate::link::{Done, Failed, Got, Link};
-use crate::message::{Answer, Event, Request};
+use crate::keys::KeyRange;
+use crate::link::{CompletedRequest, EtcdLink, Failed, Got};
+use crate::message::{EtcdAnswer, EtcdRequest, TransportEvent};
 use crate::mirror::event::MirrorEvent;
-use crate::mirror::{Job, MirrorClient};
-use crate::options::Options;
-use crate::revision::Place;
+use crate::mirror::{MirrorClient, MirrorJob};
+use crate::options::EtcdOptions;
+use crate::revision::HistoryPosition;
 use crate::transport::Transport;
 
 /// Most events that are taken before the clock is read: a claim must not wait for a long queue.
@@ -33,12 +33,12 @@ type Reply = oneshot::Sender<Result<Got, Failed>>;
 
 /// A command of an owner. Each claim and mirror has a number.
 #[derive(Debug)]
-pub(crate) enum Command {
+pub(crate) enum TaskCommand {
     Claim {
         number: u64,
         claim: Box<Claim>,
         events: mpsc::Sender<ClaimEvent>,
-        held: watch::Sender<Option<Held>>,
+        held: watch::Sender<Option<HeldKey>>,
     },
     /// Replaces the value of a claim.
     Replace {
@@ -52,14 +52,14 @@ pub(crate) enum Command {
     },
     Mirror {
         number: u64,
-        range: Range,
-        seen: Option<Place>,
+        range: KeyRange,
+        seen: Option<HistoryPosition>,
         events: mpsc::Sender<MirrorEvent>,
     },
     /// The owner of a claim or mirror is gone.
     End(u64),
     Ask {
-        request: Request,
+        request: EtcdRequest,
         reply: Reply,
     },
 }
@@ -68,12 +68,12 @@ pub(crate) enum Command {
 /// something must not wait.
 #[derive(Clone, Debug)]
 pub(crate) struct Commands {
-    sender: mpsc::UnboundedSender<Command>,
+    sender: mpsc::UnboundedSender<TaskCommand>,
     numbers: Arc<AtomicU64>,
 }
 
 impl Commands {
-    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Command>) {
+    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<TaskCommand>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         (Self { sender, numbers: Arc::default() }, receiver)
     }
@@ -82,15 +82,15 @@ impl Commands {
         self.numbers.fetch_add(1, Relaxed)
     }
 
-    pub(crate) fn send(&self, command: Command) {
+    pub(crate) fn send(&self, command: TaskCommand) {
         // Once the thread has ended, no command can have an effect.
         let _ = self.sender.send(command);
     }
 
     /// Makes one request.
-    pub(crate) async fn ask(&self, request: Request) -> Result<Answer, Error> {
+    pub(crate) async fn ask(&self, request: EtcdRequest) -> Result<EtcdAnswer, Error> {
         let operation = request.operation();
-        let got = self.reply(|reply| Command::Ask { request, reply }).await;
+        let got = self.reply(|reply| TaskCommand::Ask { request, reply }).await;
         let detail = match got {
             Some(Ok(Got::Answer(answer))) => return Ok(answer),
             Some(Err(Failed::Etcd(error))) => return Err(error),
@@ -106,13 +106,16 @@ impl Commands {
     /// # Errors
     /// When the lease could not be revoked.
     pub(crate) async fn revoke(&self, number: u64) -> Result<(), Error> {
-        match self.reply(|reply| Command::Revoke { number, reply }).await {
+        match self.reply(|reply| TaskCommand::Revoke { number, reply }).await {
             Some(Err(Failed::Etcd(error))) => Err(error),
             _ => Ok(()),
         }
     }
 
-    async fn reply(&self, command: impl FnOnce(Reply) -> Command) -> Option<Result<Got, Failed>> {
+    async fn reply(
+        &self,
+        command: impl FnOnce(Reply) -> TaskCommand,
+    ) -> Option<Result<Got, Failed>> {
         let (reply, answer) = oneshot::channel();
         self.send(command(reply));
         answer.await.ok()
@@ -121,9 +124,9 @@ impl Commands {
 
 /// The purpose of a request.
 #[derive(Debug)]
-enum Tag {
+enum TaskTag {
     Claim(u64),
-    Mirror(u64, Job),
+    Mirror(u64, MirrorJob),
     Reply(Reply),
 }
 
@@ -131,7 +134,7 @@ enum Tag {
 struct OwnedClaim {
     claim: Claim,
     events: mpsc::Sender<ClaimEvent>,
-    held: watch::Sender<Option<Held>>,
+    held: watch::Sender<Option<HeldKey>>,
 }
 
 #[derive(Debug)]
@@ -145,7 +148,7 @@ struct OwnedMirror {
 /// The loop's state; it runs until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Tasks {
-    link: Link<Tag>,
+    link: EtcdLink<TaskTag>,
     contact: Arc<Contact>,
     transport: Transport,
     claims: BTreeMap<u64, OwnedClaim>,
@@ -155,10 +158,10 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    pub(crate) fn new(options: Options, contact: Arc<Contact>) -> Self {
+    pub(crate) fn new(options: EtcdOptions, contact: Arc<Contact>) -> Self {
         Self {
             transport: Transport::new(options.clone()),
-            link: Link::new(options, Arc::clone(&contact)),
+            link: EtcdLink::new(options, Arc::clone(&contact)),
             contact,
             claims: BTreeMap::new(),
             mirrors: BTreeMap::new(),
@@ -166,7 +169,7 @@ impl Tasks {
         }
     }
 
-    pub(crate) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
+    pub(crate) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<TaskCommand>) {
         loop {
             self.poll(Instant::now()).await;
             let deadline = self.deadline();
@@ -208,90 +211,94 @@ impl Tasks {
             let link = &mut self.link;
             for (&number, owned) in &mut self.claims {
                 if let Some(request) = owned.claim.next_request(now) {
-                    link.ask(now, Tag::Claim(number), request);
+                    link.ask(now, TaskTag::Claim(number), request);
                 }
             }
             for (&number, owned) in &mut self.mirrors {
                 if !owned.is_held_up {
                     owned.mirror.tick(now);
                 }
-                owned.mirror.ask(link, now, |job| Tag::Mirror(number, job));
+                owned.mirror.ask(link, now, |job| TaskTag::Mirror(number, job));
             }
             let Some(done) = link.next_done() else { break };
             self.done(done, now);
         }
-        self.claims.values_mut().for_each(|owned| owned.tell(&self.contact));
-        self.tell_mirrors();
+        self.claims.values_mut().for_each(|owned| owned.report(&self.contact));
+        self.report_mirrors();
         while let Some(order) = self.link.next_order() {
             self.transport.carry_out(order).await;
         }
     }
 
-    fn done(&mut self, Done { tag, got }: Done<Tag>, now: Instant) {
+    fn done(&mut self, CompletedRequest { tag, got }: CompletedRequest<TaskTag>, now: Instant) {
         match tag {
-            Tag::Claim(number) => {
+            TaskTag::Claim(number) => {
                 let owned = self.claims.get_mut(&number);
                 if let Some(request) = owned.and_then(|owned| owned.claim.done(got, now)) {
-                    self.link.ask(now, Tag::Claim(number), request);
+                    self.link.ask(now, TaskTag::Claim(number), request);
                 }
             }
-            Tag::Mirror(number, job) => {
+            TaskTag::Mirror(number, job) => {
                 if let Some(owned) = self.mirrors.get_mut(&number) {
                     owned.mirror.done(job, got, now);
                 } else if let Ok(Got::Opened { watch, .. }) = got {
-                    self.link.say(Request::Cancel(watch));
+                    self.link.send(EtcdRequest::Cancel(watch));
                 }
             }
             // The asker may be gone.
-            Tag::Reply(reply) => drop(reply.send(got)),
+            TaskTag::Reply(reply) => drop(reply.send(got)),
         }
     }
 
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, event: TransportEvent) {
         let now = Instant::now();
-        if let Some((watch, news)) = self.link.event(now, event) {
+        if let Some((watch, event)) = self.link.event(now, event) {
             let mut mirrors = self.mirrors.values_mut();
             if let Some(owned) = mirrors.find(|owned| owned.mirror.watch() == Some(watch)) {
-                owned.mirror.news(watch, news, now);
+                owned.mirror.on_watch_event(watch, event, now);
             }
         }
         while let Some(done) = self.link.next_done() {
             self.done(done, now);
         }
-        self.tell_mirrors();
+        self.report_mirrors();
     }
 
-    fn command(&mut self, command: Command) {
+    fn command(&mut self, command: TaskCommand) {
         let now = Instant::now();
         match command {
-            Command::Claim { number, claim, events, held } => {
+            TaskCommand::Claim { number, claim, events, held } => {
                 self.claims.insert(number, OwnedClaim { claim: *claim, events, held });
             }
-            Command::Replace { number, value } => {
+            TaskCommand::Replace { number, value } => {
                 if let Some(owned) = self.claims.get_mut(&number) {
                     owned.claim.replace(value, now);
                 }
             }
-            Command::Revoke { number, reply } => {
+            TaskCommand::Revoke { number, reply } => {
                 let claim = self.claims.remove(&number);
                 match claim.and_then(|mut owned| owned.claim.close()) {
-                    Some(lease) => self.link.ask(now, Tag::Reply(reply), Request::Revoke(lease)),
+                    Some(lease) => {
+                        self.link.ask(now, TaskTag::Reply(reply), EtcdRequest::Revoke(lease))
+                    }
                     None => drop(reply.send(Err(Failed::NoSuchLease))),
                 }
             }
-            Command::Mirror { number, range, seen, events } => {
+            TaskCommand::Mirror { number, range, seen, events } => {
                 let contact = Arc::clone(&self.contact);
                 let mirror = MirrorClient::new(&self.link.options, contact, range, seen, now);
                 self.mirrors.insert(number, OwnedMirror { mirror, events, is_held_up: false });
             }
-            Command::End(number) => {
+            TaskCommand::End(number) => {
                 self.claims.remove(&number);
                 if let Some(mut owned) = self.mirrors.remove(&number) {
                     owned.mirror.close();
-                    owned.mirror.ask(&mut self.link, now, |job| Tag::Mirror(number, job));
+                    owned.mirror.ask(&mut self.link, now, |job| TaskTag::Mirror(number, job));
                 }
             }
-            Command::Ask { request, reply } => self.link.ask(now, Tag::Reply(reply), request),
+            TaskCommand::Ask { request, reply } => {
+                self.link.ask(now, TaskTag::Reply(reply), request)
+            }
         }
     }
 
@@ -300,20 +307,20 @@ impl Tasks {
             && let Some(owned) = self.mirrors.get_mut(&number)
         {
             owned.is_held_up = false;
-            self.tell_mirror(number);
+            self.report_mirror(number);
         }
     }
 
-    fn tell_mirrors(&mut self) {
+    fn report_mirrors(&mut self) {
         for number in self.mirrors.keys().copied().collect::<Vec<_>>() {
-            self.tell_mirror(number);
+            self.report_mirror(number);
         }
     }
 
-    fn tell_mirror(&mut self, number: u64) {
+    fn report_mirror(&mut self, number: u64) {
         let Some(owned) = self.mirrors.get_mut(&number) else { return };
         if !owned.is_held_up {
-            owned.tell();
+            owned.report();
             if owned.is_held_up {
                 let events = owned.events.clone();
                 self.room.spawn(async move {
@@ -330,7 +337,7 @@ impl Tasks {
 }
 
 impl OwnedClaim {
-    fn tell(&mut self, contact: &Contact) {
+    fn report(&mut self, contact: &Contact) {
         self.held.send_if_modified(|held| {
             let now = self.claim.held();
             std::mem::replace(held, now) != now
@@ -348,7 +355,7 @@ impl OwnedClaim {
 }
 
 impl OwnedMirror {
-    fn tell(&mut self) {
+    fn report(&mut self) {
         while self.mirror.has_events() {
             let Ok(permit) = self.events.try_reserve() else {
                 self.is_held_up = true;

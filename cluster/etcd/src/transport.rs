@@ -14,9 +14,12 @@ use etcd_client::{
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 use crate::error::{Cause, cause_of_cancel, classify};
-use crate::message::{Answer, Changed, Event, Failure, Order, Request, RequestId, WatchNews};
-use crate::options::{Options, OptionsError, TlsFiles};
-use crate::revision::{LeaseId, Place, Revision, Versioned};
+use crate::message::{
+    ChangedKey, EtcdAnswer, EtcdRequest, RequestFailure, RequestId, TransportEvent, TransportOrder,
+    WatchEvent,
+};
+use crate::options::{EtcdOptions, OptionsError, TlsFiles};
+use crate::revision::{HistoryPosition, LeaseId, Revision, Versioned};
 use crate::secret_file::read_secret;
 use crate::txn::{decided, txn_of, versioned};
 
@@ -25,15 +28,15 @@ use crate::txn::{decided, txn_of, versioned};
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The result of a request.
-enum Done {
+enum RequestResult {
     /// The connection is used if its probe was answered.
-    Connected(Box<Client>, Result<Answer, Failure>),
-    Answered(Result<Answer, Failure>),
-    Opened(Result<Box<(WatchStream, WatchResponse)>, Failure>),
+    Connected(Box<Client>, Result<EtcdAnswer, RequestFailure>),
+    Answered(Result<EtcdAnswer, RequestFailure>),
+    Opened(Result<Box<(WatchStream, WatchResponse)>, RequestFailure>),
 }
 
 #[derive(Debug)]
-struct Watch {
+struct OpenWatch {
     stream: WatchStream,
     is_paused: bool,
 }
@@ -41,12 +44,12 @@ struct Watch {
 /// The requests and watches of one client. They end when it is dropped; to be used inside a
 /// runtime.
 pub struct Transport {
-    options: Options,
+    options: EtcdOptions,
     /// The newest connection.
     client: Option<Client>,
-    requests: JoinSet<(RequestId, Done)>,
+    requests: JoinSet<(RequestId, RequestResult)>,
     aborts: BTreeMap<RequestId, AbortHandle>,
-    watches: BTreeMap<RequestId, Watch>,
+    watches: BTreeMap<RequestId, OpenWatch>,
 }
 
 impl std::fmt::Debug for Transport {
@@ -61,7 +64,7 @@ impl std::fmt::Debug for Transport {
 
 impl Transport {
     /// Creates a transport without a connection.
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: EtcdOptions) -> Self {
         Self {
             options,
             client: None,
@@ -72,24 +75,26 @@ impl Transport {
     }
 
     /// Begins to carry out an order; its results come from [`next_event`](Self::next_event).
-    pub async fn carry_out(&mut self, order: Order) {
+    pub async fn carry_out(&mut self, order: TransportOrder) {
         match order {
-            Order::Connect { id, endpoint, probe } => {
+            TransportOrder::Connect { id, endpoint, probe } => {
                 let options = self.options.clone();
                 self.spawn(id, async move { connect_and_ask(&options, endpoint, probe).await });
             }
-            Order::Ask { request: Request::Progress(watch), .. } => {
+            TransportOrder::Ask { request: EtcdRequest::Progress(watch), .. } => {
                 if let Some(watch) = self.watches.get_mut(&watch) {
                     // A watch that cannot be asked will not answer, which ends it.
                     let _ = watch.stream.request_progress().await;
                 }
             }
-            Order::Ask { request: Request::Cancel(watch), .. } => drop(self.watches.remove(&watch)),
-            Order::Ask { id, request } => {
+            TransportOrder::Ask { request: EtcdRequest::Cancel(watch), .. } => {
+                drop(self.watches.remove(&watch))
+            }
+            TransportOrder::Ask { id, request } => {
                 let client = self.client.clone();
                 self.spawn(id, async move { ask(client, request).await });
             }
-            Order::Forget(id) => {
+            TransportOrder::Forget(id) => {
                 if let Some(request) = self.aborts.remove(&id) {
                     request.abort();
                 }
@@ -97,7 +102,11 @@ impl Transport {
         }
     }
 
-    fn spawn(&mut self, id: RequestId, request: impl Future<Output = Done> + Send + 'static) {
+    fn spawn(
+        &mut self,
+        id: RequestId,
+        request: impl Future<Output = RequestResult> + Send + 'static,
+    ) {
         let handle = self.requests.spawn(async move { (id, request.await) });
         self.aborts.insert(id, handle);
     }
@@ -110,7 +119,7 @@ impl Transport {
     }
 
     /// Returns the next event of etcd. Cancel safe.
-    pub async fn next_event(&mut self) -> Event {
+    pub async fn next_event(&mut self) -> TransportEvent {
         loop {
             let Self { requests, watches, .. } = self;
             tokio::select! {
@@ -125,7 +134,7 @@ impl Transport {
     }
 
     /// Returns the next event, if there is one without waiting.
-    pub async fn ready_event(&mut self) -> Option<Event> {
+    pub async fn ready_event(&mut self) -> Option<TransportEvent> {
         tokio::select! {
             biased;
             event = self.next_event() => Some(event),
@@ -134,19 +143,22 @@ impl Transport {
     }
 
     /// Returns the event of a completed request. None: the request was forgotten.
-    fn done(&mut self, done: Result<(RequestId, Done), JoinError>) -> Option<Event> {
+    fn done(
+        &mut self,
+        done: Result<(RequestId, RequestResult), JoinError>,
+    ) -> Option<TransportEvent> {
         let (request, done) = done.ok()?;
         self.aborts.remove(&request)?;
         Some(match done {
-            Done::Connected(client, answer) => {
+            RequestResult::Connected(client, answer) => {
                 if answer.is_ok() {
                     self.client = Some(*client);
                 }
-                Event::Answered { request, answer }
+                TransportEvent::Answered { request, answer }
             }
-            Done::Answered(answer) => Event::Answered { request, answer },
-            Done::Opened(opened) => {
-                Event::Watched { watch: request, news: self.opened(request, opened) }
+            RequestResult::Answered(answer) => TransportEvent::Answered { request, answer },
+            RequestResult::Opened(opened) => {
+                TransportEvent::Watched { watch: request, event: self.opened(request, opened) }
             }
         })
     }
@@ -154,37 +166,37 @@ impl Transport {
     fn opened(
         &mut self,
         id: RequestId,
-        opened: Result<Box<(WatchStream, WatchResponse)>, Failure>,
-    ) -> WatchNews {
+        opened: Result<Box<(WatchStream, WatchResponse)>, RequestFailure>,
+    ) -> WatchEvent {
         match opened.map(|opened| *opened) {
             Ok((stream, first)) => canceled(&first).unwrap_or_else(|| {
-                self.watches.insert(id, Watch { stream, is_paused: false });
-                WatchNews::Created
+                self.watches.insert(id, OpenWatch { stream, is_paused: false });
+                WatchEvent::Created
             }),
-            Err(failure) => WatchNews::Ended(failure),
+            Err(failure) => WatchEvent::Ended(failure),
         }
     }
 
-    fn watched(&mut self, watch: RequestId, message: Message) -> Event {
-        let news = match message {
+    fn watched(&mut self, watch: RequestId, message: Message) -> TransportEvent {
+        let event = match message {
             Ok(Some(response)) => match canceled(&response) {
-                Some(news) => news,
-                None if response.events().is_empty() => WatchNews::Progress,
-                None => WatchNews::Changes(response.events().iter().filter_map(changed).collect()),
+                Some(event) => event,
+                None if response.events().is_empty() => WatchEvent::Progress,
+                None => WatchEvent::Changes(response.events().iter().filter_map(changed).collect()),
             },
-            Ok(None) => WatchNews::Ended(failed(Cause::Unreachable, "etcd closed the watch")),
-            Err(error) => WatchNews::Ended(failure_of(&error)),
+            Ok(None) => WatchEvent::Ended(failed(Cause::Unreachable, "etcd closed the watch")),
+            Err(error) => WatchEvent::Ended(failure_of(&error)),
         };
-        if let WatchNews::Compacted(_) | WatchNews::Ended(_) = news {
+        if let WatchEvent::Compacted(_) | WatchEvent::Ended(_) = event {
             self.watches.remove(&watch);
         }
-        Event::Watched { watch, news }
+        TransportEvent::Watched { watch, event }
     }
 }
 
 type Message = Result<Option<WatchResponse>, ClientError>;
 
-async fn next_message(watches: &mut BTreeMap<RequestId, Watch>) -> (RequestId, Message) {
+async fn next_message(watches: &mut BTreeMap<RequestId, OpenWatch>) -> (RequestId, Message) {
     poll_fn(|context| {
         for (id, watch) in watches.iter_mut().filter(|(_, watch)| !watch.is_paused) {
             // Dropping the future loses nothing: the received part of a message stays in the
@@ -198,17 +210,21 @@ async fn next_message(watches: &mut BTreeMap<RequestId, Watch>) -> (RequestId, M
     .await
 }
 
-async fn connect_and_ask(options: &Options, endpoint: usize, probe: Request) -> Done {
+async fn connect_and_ask(
+    options: &EtcdOptions,
+    endpoint: usize,
+    probe: EtcdRequest,
+) -> RequestResult {
     match connect(options, endpoint).await {
         Ok(client) => {
             let answer = answer(client.clone(), probe).await;
-            Done::Connected(Box::new(client), answer)
+            RequestResult::Connected(Box::new(client), answer)
         }
-        Err(failure) => Done::Answered(Err(failure)),
+        Err(failure) => RequestResult::Answered(Err(failure)),
     }
 }
 
-async fn connect(options: &Options, endpoint: usize) -> Result<Client, Failure> {
+async fn connect(options: &EtcdOptions, endpoint: usize) -> Result<Client, RequestFailure> {
     let Some(endpoint) = options.endpoints.get(endpoint) else {
         return Err(failed(Cause::Unreachable, "there is no such endpoint"));
     };
@@ -231,16 +247,16 @@ async fn connect(options: &Options, endpoint: usize) -> Result<Client, Failure> 
     Client::connect([endpoint], Some(connect)).await.map_err(|error| failure_of(&error))
 }
 
-async fn ask(client: Option<Client>, request: Request) -> Done {
+async fn ask(client: Option<Client>, request: EtcdRequest) -> RequestResult {
     let Some(client) = client else {
-        return Done::Answered(Err(failed(Cause::Unreachable, "there is no connection")));
+        return RequestResult::Answered(Err(failed(Cause::Unreachable, "there is no connection")));
     };
     match request {
-        Request::Watch { prefix, from } => {
+        EtcdRequest::Watch { prefix, from } => {
             let opened = open(client, prefix, from).await;
-            Done::Opened(opened.map(Box::new).map_err(|error| failure_of(&error)))
+            RequestResult::Opened(opened.map(Box::new).map_err(|error| failure_of(&error)))
         }
-        request => Done::Answered(answer(client, request).await),
+        request => RequestResult::Answered(answer(client, request).await),
     }
 }
 
@@ -257,26 +273,28 @@ async fn open(
     Ok((stream, first))
 }
 
-async fn answer(mut client: Client, request: Request) -> Result<Answer, Failure> {
+async fn answer(mut client: Client, request: EtcdRequest) -> Result<EtcdAnswer, RequestFailure> {
     let answer = match request {
-        Request::Grant { ttl_sec } => {
+        EtcdRequest::Grant { ttl_sec } => {
             let ttl_sec = i64::try_from(ttl_sec).unwrap_or(i64::MAX);
-            client.lease_grant(ttl_sec, None).await.map(|granted| Answer::Granted {
+            client.lease_grant(ttl_sec, None).await.map(|granted| EtcdAnswer::Granted {
                 lease: LeaseId(granted.id()),
                 ttl_sec: u64::try_from(granted.ttl()).unwrap_or(0),
             })
         }
-        Request::KeepAlive(lease) => match client.lease_keep_alive(lease.0).await {
+        EtcdRequest::KeepAlive(lease) => match client.lease_keep_alive(lease.0).await {
             // The client library returns this error when etcd answered with no time left.
-            Err(ClientError::LeaseKeepAliveError(_)) => return Err(Failure::NoSuchLease),
-            answer => answer.map(|_| Answer::KeptAlive),
+            Err(ClientError::LeaseKeepAliveError(_)) => return Err(RequestFailure::NoSuchLease),
+            answer => answer.map(|_| EtcdAnswer::KeptAlive),
         },
-        Request::Revoke(lease) => client.lease_revoke(lease.0).await.map(|_| Answer::Revoked),
-        Request::Transact(transaction) => {
-            let response = client.txn(txn_of(transaction)).await;
-            response.map(|response| Answer::Decided(decided(&response)))
+        EtcdRequest::Revoke(lease) => {
+            client.lease_revoke(lease.0).await.map(|_| EtcdAnswer::Revoked)
         }
-        Request::Range { start, end, limit, revision } => {
+        EtcdRequest::Transact(transaction) => {
+            let response = client.txn(txn_of(transaction)).await;
+            response.map(|response| EtcdAnswer::Decided(decided(&response)))
+        }
+        EtcdRequest::Range { start, end, limit, revision } => {
             // A user may have rights on a key and on no range.
             let is_key = end.strip_suffix('\0').is_some_and(|key| key == start);
             let options = (!is_key).then(|| {
@@ -285,8 +303,8 @@ async fn answer(mut client: Client, request: Request) -> Result<Answer, Failure>
                     .with_limit(i64::try_from(limit).unwrap_or(i64::MAX))
                     .with_revision(revision.map_or(0, |revision| revision.0))
             });
-            client.get(start, options).await.map(|found| Answer::Range {
-                place: place_of(found.header()),
+            client.get(start, options).await.map(|found| EtcdAnswer::Range {
+                position: position_of(found.header()),
                 has_more: found.more(),
                 found: found
                     .kvs()
@@ -295,7 +313,7 @@ async fn answer(mut client: Client, request: Request) -> Result<Answer, Failure>
                     .collect(),
             })
         }
-        Request::Watch { .. } | Request::Progress(_) | Request::Cancel(_) => {
+        EtcdRequest::Watch { .. } | EtcdRequest::Progress(_) | EtcdRequest::Cancel(_) => {
             return Err(failed(Cause::Invalid, "a watch has no answer"));
         }
     };
@@ -307,46 +325,46 @@ fn path_of(key: &[u8]) -> String {
     String::from_utf8_lossy(key).into_owned()
 }
 
-fn changed(event: &etcd_client::Event) -> Option<Changed> {
+fn changed(event: &etcd_client::Event) -> Option<ChangedKey> {
     let pair = event.kv()?;
     let Versioned { value, mod_revision, .. } = versioned(pair);
     let is_put = event.event_type() == EventType::Put;
-    Some(Changed {
+    Some(ChangedKey {
         path: path_of(pair.key()),
         value: is_put.then_some(value),
         revision: mod_revision,
     })
 }
 
-fn canceled(response: &WatchResponse) -> Option<WatchNews> {
+fn canceled(response: &WatchResponse) -> Option<WatchEvent> {
     if !response.canceled() {
         return None;
     }
     let compacted = Revision(response.compact_revision());
     Some(if compacted.0 > 0 {
-        WatchNews::Compacted(compacted)
+        WatchEvent::Compacted(compacted)
     } else {
         let reason = response.cancel_reason();
-        WatchNews::Ended(failed(cause_of_cancel(reason), reason))
+        WatchEvent::Ended(failed(cause_of_cancel(reason), reason))
     })
 }
 
-fn failed(cause: Cause, detail: &str) -> Failure {
-    Failure::Failed { cause, detail: detail.to_owned() }
+fn failed(cause: Cause, detail: &str) -> RequestFailure {
+    RequestFailure::Failed { cause, detail: detail.to_owned() }
 }
 
-fn failure_of(error: &ClientError) -> Failure {
+fn failure_of(error: &ClientError) -> RequestFailure {
     if let ClientError::GRpcStatus(status) = error
         && status.message().contains("requested lease not found")
     {
-        return Failure::NoSuchLease;
+        return RequestFailure::NoSuchLease;
     }
     let (cause, detail) = classify(error);
-    Failure::Failed { cause, detail }
+    RequestFailure::Failed { cause, detail }
 }
 
-fn place_of(header: Option<&ResponseHeader>) -> Place {
-    Place {
+fn position_of(header: Option<&ResponseHeader>) -> HistoryPosition {
+    HistoryPosition {
         cluster_id: header.map_or(0, ResponseHeader::cluster_id),
         revision: Revision(header.map_or(0, ResponseHeader::revision)),
         raft_term: header.map_or(0, ResponseHeader::raft_term),

@@ -43,4 +43,4 @@ mod room;
 mod tally;
 
 pub use input::{Acting, AllocateOptions, Liveness, NodeView, ShardView, WorkerView};
-pub use plan::{Change, Note, Plan, Step, allocate};
+pub use plan::{Note, Plan, PlanStep, PlannedChange, allocate};

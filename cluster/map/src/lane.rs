@@ -1,4 +1,4 @@
-//! Lanes and seats: an entry names the owner of a lane by the number of its seat.
+//! Lanes and member slots: an entry names the owner of a lane by the number of its slot.
 
 use std::fmt;
 
@@ -9,30 +9,30 @@ use weir_ids::{Epoch, LANES};
 /// It is also the number of the member's reserve lane: the one lane that it owns as a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Seat(pub u8);
+pub struct MemberSlot(pub u8);
 
-impl Seat {
+impl MemberSlot {
     /// Index of the reserve lane.
     pub fn lane(self) -> usize {
         usize::from(self.0)
     }
 }
 
-impl fmt::Display for Seat {
+impl fmt::Display for MemberSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
     }
 }
 
-/// Some of the eight seats: bit i stands for seat i.
+/// Some of the eight slots: bit i stands for slot i.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SeatSet(pub u8);
+pub struct MemberSlotSet(pub u8);
 
-impl SeatSet {
+impl MemberSlotSet {
     pub const EMPTY: Self = Self(0);
 
-    pub fn contains(self, seat: Seat) -> bool {
-        seat.lane() < LANES && self.0 & 1 << seat.0 != 0
+    pub fn contains(self, slot: MemberSlot) -> bool {
+        slot.lane() < LANES && self.0 & 1 << slot.0 != 0
     }
 
     pub fn is_empty(self) -> bool {
@@ -40,30 +40,30 @@ impl SeatSet {
     }
 
     #[must_use]
-    pub fn with(self, seat: Seat) -> Self {
-        Self(self.0 | 1 << seat.0)
+    pub fn with(self, slot: MemberSlot) -> Self {
+        Self(self.0 | 1 << slot.0)
     }
 
     #[must_use]
-    pub fn without(self, seat: Seat) -> Self {
-        Self(self.0 & !(1 << seat.0))
+    pub fn without(self, slot: MemberSlot) -> Self {
+        Self(self.0 & !(1 << slot.0))
     }
 
-    /// The seats, lowest first.
-    pub fn iter(self) -> impl Iterator<Item = Seat> {
-        (0..LANES as u8).map(Seat).filter(move |&seat| self.contains(seat))
+    /// The slots, lowest first.
+    pub fn iter(self) -> impl Iterator<Item = MemberSlot> {
+        (0..LANES as u8).map(MemberSlot).filter(move |&slot| self.contains(slot))
     }
 }
 
-impl fmt::Debug for SeatSet {
+impl fmt::Debug for MemberSlotSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter()).finish()
     }
 }
 
-impl FromIterator<Seat> for SeatSet {
-    fn from_iter<I: IntoIterator<Item = Seat>>(seats: I) -> Self {
-        seats.into_iter().fold(Self::EMPTY, Self::with)
+impl FromIterator<MemberSlot> for MemberSlotSet {
+    fn from_iter<I: IntoIterator<Item = MemberSlot>>(slots: I) -> Self {
+        slots.into_iter().fold(Self::EMPTY, Self::with)
     }
 }
 

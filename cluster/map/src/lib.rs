@@ -25,7 +25,9 @@ mod lane;
 pub mod map;
 mod rank;
 
-pub use lane::{Grant, LaneSet, Seat, SeatSet};
-pub use map::{LaneEntry, Member, MemberState, Move, Refused, ShardEntry, Transition, Violation};
+pub use lane::{Grant, LaneSet, MemberSlot, MemberSlotSet};
+pub use map::{
+    LaneEntry, Member, MemberState, Move, ShardEntry, Transition, TransitionRefusal, Violation,
+};
 pub use rank::Rank;
 pub use weir_ids::{BootId, Epoch, Incarnation, LANES, NameError, NodeId, ShardId, Term, WorkerId};

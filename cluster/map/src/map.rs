@@ -23,7 +23,7 @@
 //! 4. *The store is set back*: entries that workers obeyed are gone. A worker that has seen them
 //!    obeys nothing until the newest of them that any worker still holds stands in the store again
 //!    ([`rebase`] says why that is enough), under an epoch above every epoch that was seen.
-//! 5. A new incarnation of a worker has no seat until an entry names its boot id, and a member
+//! 5. A new incarnation of a worker has no slot until an entry names its boot id, and a member
 //!    leaves the entry only when it is neither owner nor `from` of any lane.
 //!
 //! # Why a writer knows every mapping that other members translate
@@ -37,12 +37,12 @@
 //! - A silent member may be cut off and still translate: the lane waits until that member is heard,
 //!   or is fenced itself. If the member whose copy is being taken is fenced, all others are asked
 //!   again, since it may have sent them records.
-//! - An incarnation that takes the seat of an ended primary while no other member runs asks the
+//! - An incarnation that takes the slot of an ended primary while no other member runs asks the
 //!   silent members, too.
 //!
 //! # Which member should own a lane
 //!
-//! The primary owns every lane, except that a synced replica owns the lane of its seat, and keeps
+//! The primary owns every lane, except that a synced replica owns the lane of its slot, and keeps
 //! it when it falls out of sync. Every transition only changes members; then each lane *at rest*
 //! whose owner is not the rightful one begins to move. A lane that comes to rest with an owner that
 //! is not rightful any more moves on.
@@ -60,7 +60,7 @@ pub use check::Violation;
 pub use entry::{LaneEntry, MEMBERS_MAX, Member, MemberState, Move, ShardEntry};
 pub use json::EntryError;
 pub use rebase::{Doubt, NoBase, Rebased, Stand, Witness, needs_rebase, rebase};
-pub use transition::{Refused, Transition};
+pub use transition::{Transition, TransitionRefusal};
 
 #[cfg(test)]
 mod transition_tests;

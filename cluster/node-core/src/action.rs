@@ -10,21 +10,21 @@ use crate::known_map::KnownMap;
 /// Something to be carried out by the driver of the [`Core`](crate::Core), in this order for each
 /// worker.
 #[derive(Debug)]
-pub enum Action {
+pub enum CoreAction {
     /// A worker is to obey this command, after all earlier ones.
     Command { worker: usize, command: WorkerCommand },
     /// A shard's entry is to be written if it still has this revision.
-    /// [`Event::Written`](crate::Event::Written) answers.
+    /// [`CoreEvent::Written`](crate::CoreEvent::Written) answers.
     Write { shard: ShardId, expected: Revision, entry: Box<ShardEntry> },
-    /// These routes, sorted, are to be all the routes of a worker. `GuardNews::Set` or `NotSet`
+    /// These routes, sorted, are to be all the routes of a worker. `GuardReport::Set` or `NotSet`
     /// answers; no answer comes if the worker has been fenced since: it goes on and reports that,
     /// or its process ends.
     SetRoutes { worker: usize, number: u64, fence: Fence, routes: Vec<Route> },
     /// The loss to shards if a worker ends: it decides how long the guard may wait for one that
     /// hangs.
     SetStake { worker: usize, stake: Stake },
-    /// The map is to be written to disk. [`Event::Saved`](crate::Event::Saved) answers; until then
-    /// no other save follows.
+    /// The map is to be written to disk. [`CoreEvent::Saved`](crate::CoreEvent::Saved) answers;
+    /// until then no other save follows.
     Save(Box<KnownMap>),
     /// The keys of etcd are to be mirrored, and the node registered with this record.
     Join(Box<NodeRecord>),
@@ -32,8 +32,8 @@ pub enum Action {
     Register(Box<NodeRecord>),
     /// Nothing is left to be handed over, or it takes too long: the node may end.
     HandedOver,
-    /// Follows [`Event::End`](crate::Event::End): the map is on disk. Next, routes are withdrawn
-    /// and workers ended, and then the shutdown notice is sent
+    /// Follows [`CoreEvent::End`](crate::CoreEvent::End): the map is on disk. Next, routes are
+    /// withdrawn and workers ended, and then the shutdown notice is sent
     /// ([`ShutdownNotice`](crate::shutdown_notice::ShutdownNotice)).
     Ended,
 }

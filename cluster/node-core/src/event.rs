@@ -11,7 +11,7 @@ use weir_stream::{PeerIndex, PeerSigns};
 
 /// An event. Workers are named by their indices on the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Event {
+pub enum CoreEvent {
     /// The keys of the cluster, in etcd's order.
     Mirror(MirrorEvent),
     /// The node's own registration.
@@ -19,18 +19,19 @@ pub enum Event {
     /// For a node that started without etcd: etcd answers, and holds the cluster that the node
     /// knows, or the one of this id.
     ClusterFound(Result<(), String>),
-    /// The result of the write of a shard's entry ([`Action::Write`](crate::Action::Write)).
+    /// The result of the write of a shard's entry
+    /// ([`CoreAction::Write`](crate::CoreAction::Write)).
     Written {
         shard: ShardId,
-        how: Written,
+        how: WriteResult,
     },
-    /// A save of the map has ended ([`Action::Save`](crate::Action::Save)): it is on disk, or
-    /// failed for this reason.
+    /// A save of the map has ended ([`CoreAction::Save`](crate::CoreAction::Save)): it is on disk,
+    /// or failed for this reason.
     Saved(Result<(), String>),
-    Guard(GuardNews),
+    Guard(GuardReport),
     Worker {
         worker: usize,
-        news: WorkerEvent,
+        event: WorkerEvent,
     },
     /// A worker that the guard counted as dead goes on: its routes are to be set under this fence.
     Rejoined {
@@ -42,21 +43,21 @@ pub enum Event {
     /// A slot of 10 ms has ended: what each worker shows.
     Slot(Vec<WorkerSlot>),
     /// The node is asked to end: it hands over what other nodes can serve
-    /// ([`Action::HandedOver`](crate::Action::HandedOver)).
+    /// ([`CoreAction::HandedOver`](crate::CoreAction::HandedOver)).
     HandOver,
     /// The node ends now.
     End,
 }
 
-impl Event {
+impl CoreEvent {
     /// Returns the number of workers that a node must have to be handed the event.
     pub(crate) fn workers(&self) -> usize {
         match self {
             Self::Worker { worker, .. } | Self::Rejoined { worker, .. } => worker.saturating_add(1),
             Self::Guard(
-                GuardNews::Set { worker, .. }
-                | GuardNews::NotSet { worker, .. }
-                | GuardNews::Fenced { worker },
+                GuardReport::Set { worker, .. }
+                | GuardReport::NotSet { worker, .. }
+                | GuardReport::Fenced { worker },
             ) => usize::from(*worker) + 1,
             Self::Slot(workers) => workers.len(),
             _ => 0,
@@ -108,7 +109,7 @@ impl Registration {
 
 /// The result of a write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Written {
+pub enum WriteResult {
     Done,
     /// The entry was not written, or perhaps it was: the entry itself shows that.
     NotDone,
@@ -116,7 +117,7 @@ pub enum Written {
     Refused(String),
 }
 
-impl Written {
+impl WriteResult {
     pub fn of(outcome: &Outcome) -> Self {
         match outcome {
             Outcome::Done(_) => Self::Done,
@@ -128,7 +129,7 @@ impl Written {
 
 /// Events of the guard of the routes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum GuardNews {
+pub enum GuardReport {
     /// The list of this number is in the kernel.
     Set { worker: WorkerIndex, number: u64 },
     /// The list is there in part, or not at all; it is set again in a while.
@@ -142,7 +143,7 @@ pub enum GuardNews {
     /// There is no guard, and no route is announced.
     Absent { why: String },
     /// Another guard runs, or this one reports what it could not do.
-    Said { text: String },
+    Log { text: String },
 }
 
 #[cfg(test)]

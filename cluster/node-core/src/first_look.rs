@@ -11,13 +11,13 @@ use crate::known_map::KnownMap;
 /// Time between two looks.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between two log lines while the node waits.
-pub const SAY_INTERVAL: Duration = Duration::from_secs(10);
+pub const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// An etcd that has not answered for this long is not waited for by a node that knows its cluster.
 const ETCD_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The cluster that a node starts with.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundCluster {
     pub cluster_id: String,
     pub desired: Desired,
     /// Whether the settings are those on disk.
@@ -70,7 +70,7 @@ pub struct Wait {
 #[derive(Debug)]
 pub struct FirstLook {
     began: Duration,
-    said: Option<Duration>,
+    reported: Option<Duration>,
     /// Since when no look was answered.
     silent: Option<Duration>,
     wait: Wait,
@@ -81,7 +81,7 @@ impl FirstLook {
         // Until the first look is answered, the node waits for etcd.
         let why = "it has not answered yet".to_owned();
         let wait = Wait { awaited: Awaited::Etcd, since: began, why };
-        Self { began, said: None, silent: Some(began), wait }
+        Self { began, reported: None, silent: Some(began), wait }
     }
 
     /// The wait as of the last look.
@@ -97,10 +97,10 @@ impl FirstLook {
         looked: Result<(String, Desired), NotFound>,
         map: &KnownMap,
         name: &str,
-    ) -> Option<Found> {
+    ) -> Option<FoundCluster> {
         let (awaited, why) = match looked {
             Ok((cluster_id, desired)) => {
-                return Some(Found { cluster_id, desired, is_without_etcd: false });
+                return Some(FoundCluster { cluster_id, desired, is_without_etcd: false });
             }
             Err(NotFound::Missing(awaited, why)) => {
                 self.silent = None;
@@ -110,7 +110,7 @@ impl FirstLook {
                 let silent = *self.silent.get_or_insert(now);
                 match on_disk(map, name) {
                     Ok((cluster_id, desired)) if now >= silent + ETCD_PATIENCE => {
-                        return Some(Found { cluster_id, desired, is_without_etcd: true });
+                        return Some(FoundCluster { cluster_id, desired, is_without_etcd: true });
                     }
                     Ok(_) => (Awaited::Etcd, why),
                     Err(no_start) => {
@@ -120,8 +120,8 @@ impl FirstLook {
                 }
             }
         };
-        if self.said.is_none_or(|said| now >= said + SAY_INTERVAL) {
-            self.said = Some(now);
+        if self.reported.is_none_or(|reported| now >= reported + REPORT_INTERVAL) {
+            self.reported = Some(now);
             let waited_sec = now.saturating_sub(self.began).as_secs();
             tracing::warn!(event = "cluster-awaited", waited_sec, "{why}");
         }

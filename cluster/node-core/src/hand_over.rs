@@ -23,7 +23,7 @@ pub(crate) enum HandOver {
         began: Duration,
     },
     /// The cluster has been notified. Nothing is left since `quiet_since`.
-    Told {
+    Announced {
         began: Duration,
         quiet_since: Duration,
     },
@@ -40,10 +40,10 @@ impl HandOver {
     /// True if the cluster is to be asked now to take the shards over. That waits until the routes
     /// can follow: a guard that stalls withdraws nothing, and goes on or is replaced within
     /// seconds.
-    pub(crate) fn tell(&mut self, now: Duration, can_routes_follow: bool) -> bool {
+    pub(crate) fn announce(&mut self, now: Duration, can_routes_follow: bool) -> bool {
         match *self {
             Self::Asked { began } if can_routes_follow => {
-                *self = Self::Told { began, quiet_since: now };
+                *self = Self::Announced { began, quiet_since: now };
                 true
             }
             _ => false,
@@ -56,7 +56,7 @@ impl HandOver {
         let (began, is_quiet) = match self {
             Self::NotAsked | Self::Over => return false,
             Self::Asked { began } => (*began, false),
-            Self::Told { began, quiet_since } => {
+            Self::Announced { began, quiet_since } => {
                 if is_left {
                     *quiet_since = now;
                 }
@@ -75,8 +75,8 @@ impl HandOver {
     }
 
     /// True if the cluster has been notified that the node ends.
-    pub(crate) fn is_told(&self) -> bool {
-        matches!(self, Self::Told { .. } | Self::Over)
+    pub(crate) fn is_announced(&self) -> bool {
+        matches!(self, Self::Announced { .. } | Self::Over)
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
         let mut hand_over = HandOver::default();
         assert!(!hand_over.slot(NOW, false), "no hand-over was asked for");
         hand_over.ask(NOW);
-        assert!(hand_over.tell(NOW, true) && !hand_over.tell(NOW, true), "once");
+        assert!(hand_over.announce(NOW, true) && !hand_over.announce(NOW, true), "once");
         assert!(!hand_over.slot(NOW, true));
         let taken = NOW + Duration::from_secs(7);
         assert!(!hand_over.slot(taken, true));
@@ -105,7 +105,7 @@ mod tests {
     fn a_hand_over_ends_after_a_minute_with_shards_that_no_node_takes() {
         let mut hand_over = HandOver::default();
         hand_over.ask(NOW);
-        hand_over.tell(NOW, true);
+        hand_over.announce(NOW, true);
         assert!(!hand_over.slot(NOW + HAND_OVER_MAX - SLOT, true));
         assert!(hand_over.slot(NOW + HAND_OVER_MAX, true));
     }
@@ -114,9 +114,9 @@ mod tests {
     fn a_stalled_guard_is_waited_for_and_counts_into_the_minute() {
         let mut hand_over = HandOver::default();
         hand_over.ask(NOW);
-        assert!(!hand_over.tell(NOW, false) && !hand_over.is_told());
+        assert!(!hand_over.announce(NOW, false) && !hand_over.is_announced());
         assert!(!hand_over.slot(NOW + SETTLE, false), "the cluster is not notified yet");
-        assert!(hand_over.tell(NOW + SETTLE, true) && hand_over.is_told());
+        assert!(hand_over.announce(NOW + SETTLE, true) && hand_over.is_announced());
         assert!(hand_over.slot(NOW + HAND_OVER_MAX, true));
     }
 }

@@ -22,12 +22,12 @@ pub struct KnownMap {
     epochs: BTreeMap<u32, u64>,
     /// Entries of some of these shards, each of the shard's epoch.
     #[serde(default)]
-    entries: BTreeMap<u32, Text>,
+    entries: BTreeMap<u32, SharedText>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    desired: Option<Text>,
+    desired: Option<SharedText>,
     /// The last record of each node.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    nodes: BTreeMap<String, Text>,
+    nodes: BTreeMap<String, SharedText>,
     /// By worker: the boot id of the last process that has registered in etcd.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     lives: Vec<String>,
@@ -38,15 +38,15 @@ pub struct KnownMap {
 
 /// A value of etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Text(Arc<str>);
+struct SharedText(Arc<str>);
 
-impl Serialize for Text {
+impl Serialize for SharedText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.0)
     }
 }
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de> Deserialize<'de> for SharedText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(Self(String::deserialize(deserializer)?.into()))
     }
@@ -116,7 +116,7 @@ impl KnownMap {
 
     /// Sets an entry that is to be obeyed, with its epoch. Returns whether that is new.
     pub fn set_entry(&mut self, shard: ShardId, entry: &ShardEntry) -> bool {
-        let text = Text(entry.to_json().into());
+        let text = SharedText(entry.to_json().into());
         let is_new = self.set_epoch(shard, Some(entry.epoch()));
         self.entries.insert(shard.0, text.clone()).as_ref() != Some(&text) || is_new
     }
@@ -125,7 +125,7 @@ impl KnownMap {
     pub fn set_desired(&mut self, text: &str) -> bool {
         let is_new = self.desired.as_ref().is_none_or(|desired| *desired.0 != *text);
         if is_new {
-            self.desired = Some(Text(text.into()));
+            self.desired = Some(SharedText(text.into()));
         }
         is_new
     }
@@ -138,7 +138,7 @@ impl KnownMap {
     /// Sets a node's record. None: the node is not registered any more; its record is kept while it
     /// is a member of a shard, as it may still run. Returns whether that is new.
     pub fn set_node(&mut self, name: &str, text: Option<&str>) -> bool {
-        let Some(text) = text.map(|text| Text(text.into())) else {
+        let Some(text) = text.map(|text| SharedText(text.into())) else {
             let is_its = |member: &Member| member.incarnation.worker.node.as_str() == name;
             let is_member = self.entries().any(|(_, entry)| entry.members().iter().any(is_its));
             return !is_member && self.nodes.remove(name).is_some();
@@ -151,7 +151,7 @@ impl KnownMap {
     }
 
     /// True if other nodes may have got the notice that the processes of this node have ended: then
-    /// its workers may not be guests in their seats.
+    /// its workers may not be guests in their member slots.
     pub fn is_ended(&self) -> bool {
         self.is_ended
     }
@@ -286,7 +286,7 @@ pub(crate) mod tests {
         type Case = (Vec<u8>, String, Vec<(u32, u64)>, Values, Vec<(u16, u8)>);
         bolero::check!().with_type::<Case>().for_each(
             |(any, cluster_id, epochs, values, edits)| {
-                let text = |value: &String| Text(value.as_str().into());
+                let text = |value: &String| SharedText(value.as_str().into());
                 let (entries, desired) = values;
                 let kept = KnownMap {
                     lives: Vec::new(),

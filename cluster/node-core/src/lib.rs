@@ -14,10 +14,10 @@
 //!   events at the same times lead to the same actions.
 //! - A driver hands in what has happened ([`Core::step`]), then turns the core ([`Core::turn`]) and
 //!   carries out what it wants ([`Core::next_action`]); it turns at least every 10 ms, when it
-//!   hands in what the workers show ([`Event::Slot`]).
-//! - An entry of the map is obeyed once it is on disk (`news_queue`), and etcd hears of a node once
-//!   its incarnations are on disk (`node_core/joining.rs`).
-//! - Messages that come while the driver stalls wait as [`Notices`] and [`Stall`] decide, and
+//!   hands in what the workers show ([`CoreEvent::Slot`]).
+//! - An entry of the map is obeyed once it is on disk (`input_queue`), and etcd hears of a node
+//!   once its incarnations are on disk (`node_core/joining.rs`).
+//! - Messages that come while the driver stalls wait as [`Notices`] and [`StallEnd`] decide, and
 //!   are handed in [`InTurn`].
 //! - Events come late, in any order between their senders, and more than once; an answer may never
 //!   come.
@@ -32,10 +32,10 @@ mod action;
 mod event;
 pub mod first_look;
 mod hand_over;
+mod input_queue;
 mod known_map;
 mod map_keeper;
 pub mod nat_setup;
-mod news_queue;
 mod node_core;
 pub mod recording;
 mod routes;
@@ -44,14 +44,14 @@ pub mod shutdown_notice;
 mod table_memory;
 mod waiting;
 
-pub use action::Action;
-pub use event::{Event, GuardNews, Registration, WorkerSlot, Written};
+pub use action::CoreAction;
+pub use event::{CoreEvent, GuardReport, Registration, WorkerSlot, WriteResult};
 pub use hand_over::HAND_OVER_MAX;
 pub use known_map::KnownMap;
 pub use map_keeper::MapKeeper;
-pub use nat_setup::Room;
+pub use nat_setup::ClusterRoom;
 pub use node_core::joining::Outside;
-pub use node_core::{Core, GuardState, Start};
+pub use node_core::{Core, CoreStart, GuardState};
 pub use routes::RouteList;
 pub use table_memory::TableMemory;
-pub use waiting::{GUARD_EVENTS_MAX, InTurn, Notice, Notices, Stall};
+pub use waiting::{GUARD_EVENTS_MAX, InTurn, Notice, Notices, StallEnd};

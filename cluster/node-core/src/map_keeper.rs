@@ -2,7 +2,7 @@
 //! one that stalls must hold up neither a failover nor the end of the process.
 //!
 //! One save is under way at a time, and has everything that was seen before it began. A save that
-//! entries wait for (see [`news_queue`](crate::news_queue)) begins at once. The keeper shows how
+//! entries wait for (see [`input_queue`](crate::input_queue)) begins at once. The keeper shows how
 //! long the oldest change that is not on disk has been waiting.
 
 use std::time::Duration;
@@ -24,9 +24,9 @@ const STALL: Duration = Duration::from_secs(1);
 pub struct MapKeeper {
     map: KnownMap,
     /// The number of changes that were seen.
-    seen: Change,
+    seen: ChangeNumber,
     /// The last change that is on disk.
-    saved: Change,
+    saved: ChangeNumber,
     is_urgent: bool,
     began: Option<Duration>,
     /// Since when a change waits for its save to begin.
@@ -47,22 +47,22 @@ struct Last {
 
 /// Names a change that was seen, to ask whether it is on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Change(u64);
+pub(crate) struct ChangeNumber(u64);
 
 /// A save under way.
 #[derive(Debug)]
 struct Saving {
     /// Since when the oldest change in it has been waiting.
     waiting: Option<Duration>,
-    seen: Change,
+    seen: ChangeNumber,
 }
 
 impl MapKeeper {
     pub(crate) fn new(map: KnownMap) -> Self {
         Self {
             map,
-            seen: Change(0),
-            saved: Change(0),
+            seen: ChangeNumber(0),
+            saved: ChangeNumber(0),
             is_urgent: false,
             began: None,
             waiting: None,
@@ -92,7 +92,7 @@ impl MapKeeper {
         now: Duration,
         shard: ShardId,
         entry: &ShardEntry,
-    ) -> Change {
+    ) -> ChangeNumber {
         if self.map.set_entry(shard, entry) {
             self.changed(now);
         }
@@ -114,7 +114,7 @@ impl MapKeeper {
     }
 
     /// As [`KnownMap::begin_lives`]. The incarnations are on disk once the returned change is.
-    pub(crate) fn begin_lives(&mut self, now: Duration, boot_ids: &[BootId]) -> Change {
+    pub(crate) fn begin_lives(&mut self, now: Duration, boot_ids: &[BootId]) -> ChangeNumber {
         self.map.begin_lives(boot_ids);
         self.changed(now);
         self.is_urgent = true;
@@ -126,7 +126,7 @@ impl MapKeeper {
         self.waiting.get_or_insert(now);
     }
 
-    pub(crate) fn is_saved(&self, change: Change) -> bool {
+    pub(crate) fn is_saved(&self, change: ChangeNumber) -> bool {
         self.saved >= change
     }
 

@@ -1,6 +1,6 @@
 //! Turns the configuration file into the configuration of one worker's NAT.
 
-use weir_config::{Config, Shard};
+use weir_config::{Config, ShardSettings};
 use weir_engine::CommitLimits;
 use weir_nat::{Filtering, NatConfig, Pooling, SessionLog, ShardRoom, Timeouts};
 
@@ -8,7 +8,7 @@ use crate::setup::nat_shard;
 
 /// Room that a worker of a cluster has, beyond the settings of its file.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct ClusterRoom {
     pub shards: ShardRoom,
     /// Copies of a shard on other workers.
     pub replicas: u8,
@@ -21,7 +21,7 @@ pub struct Room {
 }
 
 /// Returns the shards of a worker, in file order.
-pub fn shards_of(config: &Config, worker: usize) -> impl Iterator<Item = &Shard> {
+pub fn shards_of(config: &Config, worker: usize) -> impl Iterator<Item = &ShardSettings> {
     config.shards.iter().filter(move |shard| shard.worker == worker)
 }
 
@@ -30,16 +30,18 @@ pub fn shards_of(config: &Config, worker: usize) -> impl Iterator<Item = &Shard>
 pub fn nat_config(
     config: &Config,
     worker: usize,
-    room: Option<&Room>,
+    room: Option<&ClusterRoom>,
     seed: [u64; 4],
 ) -> NatConfig {
     let (nat, limits) = (&config.nat, &config.limits);
     let tables = NatConfig {
         enabled: nat.enabled,
         filtering: match nat.filtering {
-            weir_config::Filtering::AddressAndPortDependent => Filtering::AddressAndPortDependent,
-            weir_config::Filtering::AddressDependent => Filtering::AddressDependent,
-            weir_config::Filtering::EndpointIndependent => Filtering::EndpointIndependent,
+            weir_config::FilteringSetting::AddressAndPortDependent => {
+                Filtering::AddressAndPortDependent
+            }
+            weir_config::FilteringSetting::AddressDependent => Filtering::AddressDependent,
+            weir_config::FilteringSetting::EndpointIndependent => Filtering::EndpointIndependent,
         },
         port_block: nat.port_block,
         ports_per_subscriber: nat.ports_per_subscriber,
@@ -53,8 +55,8 @@ pub fn nat_config(
         udp_inbound_refresh: nat.udp_inbound_refresh,
         inbound_sessions_max: nat.inbound_sessions_max,
         pooling: match nat.pooling {
-            weir_config::Pooling::Hard => Pooling::Hard,
-            weir_config::Pooling::Soft => Pooling::Soft,
+            weir_config::PoolingSetting::Hard => Pooling::Hard,
+            weir_config::PoolingSetting::Soft => Pooling::Soft,
         },
         gre_key_identifies_home: config.access.gre_key == weir_config::GreKey::Subscriber,
         subscribers: config.access.subscribers.clone(),
@@ -63,9 +65,9 @@ pub fn nat_config(
         replicas: room.map_or(0, |room| room.replicas),
         room: room.map(|room| room.shards).unwrap_or_default(),
         session_log: match config.node.session_log {
-            weir_config::SessionLog::None => SessionLog::None,
-            weir_config::SessionLog::Mappings => SessionLog::Mappings,
-            weir_config::SessionLog::Destinations => SessionLog::Destinations,
+            weir_config::SessionLogSetting::None => SessionLog::None,
+            weir_config::SessionLogSetting::Mappings => SessionLog::Mappings,
+            weir_config::SessionLogSetting::Destinations => SessionLog::Destinations,
         },
         ..NatConfig::default()
     };
@@ -89,7 +91,7 @@ fn share(limit: u32, table: u32) -> u32 {
     limit.min((table / 16).max(16))
 }
 
-fn timeouts(seconds: &weir_config::Timeouts) -> Timeouts {
+fn timeouts(seconds: &weir_config::TimeoutSettings) -> Timeouts {
     Timeouts {
         tcp_syn_sent: seconds.tcp_syn_sent_sec,
         tcp_syn_received: seconds.tcp_syn_received_sec,

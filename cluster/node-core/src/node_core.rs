@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize};
 use weir_config::Desired;
 use weir_etcd::{NodeRecord, Revision};
 use weir_map::{BootId, NodeId, ShardEntry, ShardId, WorkerId};
-use weir_roles::{AtStake, Input, LocalWorker, Roles, RolesConfig, RolesOptions, SidesUp};
+use weir_roles::{AtStake, LocalWorker, Roles, RolesConfig, RolesInput, RolesOptions, SidesUp};
 use weir_routes::{Fence, Stake};
 
-use crate::action::Action;
-use crate::event::{Event, GuardNews, WorkerSlot};
+use crate::action::CoreAction;
+use crate::event::{CoreEvent, GuardReport, WorkerSlot};
 use crate::hand_over::HandOver;
+use crate::input_queue::InputQueue;
 use crate::known_map::KnownMap;
 use crate::map_keeper::MapKeeper;
-use crate::news_queue::NewsQueue;
 use crate::routes::{RouteList, lists};
 use crate::setup::workers_of;
 use joining::{Joining, Outside};
@@ -33,7 +33,7 @@ const STAKE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The state with which a node begins.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Start {
+pub struct CoreStart {
     pub node: NodeId,
     /// The record as it is to be registered: every worker states where it is reached.
     pub record: NodeRecord,
@@ -46,7 +46,7 @@ pub struct Start {
     pub is_without_etcd: bool,
 }
 
-impl Start {
+impl CoreStart {
     /// True if every worker states where it is reached, and has its addresses.
     pub(crate) fn is_whole(&self) -> bool {
         let own = workers_of(&self.record).len();
@@ -73,7 +73,7 @@ pub struct Core {
     /// The store's entries, each with the revision that it is compared by when it is written.
     entries: BTreeMap<ShardId, (Revision, ShardEntry)>,
     /// Reports of etcd that the roles do not know yet.
-    news: NewsQueue,
+    inputs: InputQueue,
     keeper: MapKeeper,
     /// None: the node takes part.
     joining: Option<Joining>,
@@ -98,13 +98,13 @@ pub struct Core {
     /// Whether the last save is under way, after which the node ends.
     is_ending: bool,
     has_ended: bool,
-    actions: VecDeque<Action>,
+    actions: VecDeque<CoreAction>,
 }
 
 impl Core {
     /// `now`: time since any moment, the same in all calls.
-    pub fn new(now: Duration, start: Start) -> Self {
-        let Start { node, record, addresses, map, desired, is_without_etcd } = start;
+    pub fn new(now: Duration, start: CoreStart) -> Self {
+        let CoreStart { node, record, addresses, map, desired, is_without_etcd } = start;
         let own = workers_of(&record);
         let formers: Vec<Option<BootId>> = (0..own.len()).map(|worker| map.life(worker)).collect();
         let locals = own.iter().zip(&formers).map(|(worker, &former)| LocalWorker {
@@ -128,7 +128,7 @@ impl Core {
             now,
             roles,
             entries: BTreeMap::new(),
-            news: NewsQueue::default(),
+            inputs: InputQueue::default(),
             keeper: MapKeeper::new(map),
             joining: Some(Joining::new(outside)),
             record,
@@ -160,23 +160,25 @@ impl Core {
 
     /// Handles what happened at `now`, which never goes back. The consequences come with the next
     /// [`turn`](Self::turn).
-    pub fn step(&mut self, now: Duration, event: Event) {
+    pub fn step(&mut self, now: Duration, event: CoreEvent) {
         self.now = now.max(self.now);
-        if self.is_ending && !matches!(event, Event::Saved(_)) {
+        if self.is_ending && !matches!(event, CoreEvent::Saved(_)) {
             return;
         }
         match event {
-            Event::Mirror(event) => self.mirror(event),
-            Event::Registration(registration) => self.registration(registration),
-            Event::ClusterFound(found) => self.cluster_found(found),
-            Event::Written { shard, how } => self.written(shard, how),
-            Event::Saved(ended) => self.keeper.saved(ended),
-            Event::Guard(news) => self.guard(news),
-            Event::Worker { worker, news } => self.tell(Input::Worker { worker, news }),
-            Event::Rejoined { worker, fence, waited } => self.rejoined(worker, fence, waited),
-            Event::Slot(workers) => self.slot(workers),
-            Event::HandOver => self.hand_over.ask(self.now),
-            Event::End => {
+            CoreEvent::Mirror(event) => self.mirror(event),
+            CoreEvent::Registration(registration) => self.registration(registration),
+            CoreEvent::ClusterFound(found) => self.cluster_found(found),
+            CoreEvent::Written { shard, how } => self.written(shard, how),
+            CoreEvent::Saved(ended) => self.keeper.saved(ended),
+            CoreEvent::Guard(report) => self.guard(report),
+            CoreEvent::Worker { worker, event } => {
+                self.pass_to_roles(RolesInput::Worker { worker, event })
+            }
+            CoreEvent::Rejoined { worker, fence, waited } => self.rejoined(worker, fence, waited),
+            CoreEvent::Slot(workers) => self.slot(workers),
+            CoreEvent::HandOver => self.hand_over.ask(self.now),
+            CoreEvent::End => {
                 self.is_ending = true;
                 self.keeper.finish(self.now);
             }
@@ -190,14 +192,14 @@ impl Core {
         if self.is_ending {
             if !self.has_ended && self.keeper.has_finished(self.now) {
                 self.has_ended = true;
-                self.actions.push_back(Action::Ended);
+                self.actions.push_back(CoreAction::Ended);
             }
             return;
         }
         self.hand_in();
         self.join();
         self.end_resuming();
-        self.tell_hand_over();
+        self.announce_hand_over();
         self.order_workers();
         self.write_changes();
         self.order_routes();
@@ -206,7 +208,7 @@ impl Core {
     }
 
     /// Returns the next action.
-    pub fn next_action(&mut self) -> Option<Action> {
+    pub fn next_action(&mut self) -> Option<CoreAction> {
         self.actions.pop_front()
     }
 
@@ -214,20 +216,20 @@ impl Core {
         self.now.as_millis() as u64
     }
 
-    fn tell(&mut self, input: Input) {
+    fn pass_to_roles(&mut self, input: RolesInput) {
         self.roles.on(self.now_ms(), input);
     }
 
-    /// As [`tell`](Self::tell), in the order in which etcd reports and once the entries are on
-    /// disk.
-    fn queue(&mut self, input: Input) {
-        self.news.push(self.now, input, &self.roles, &mut self.keeper);
+    /// As [`pass_to_roles`](Self::pass_to_roles), in the order in which etcd reports and once the
+    /// entries are on disk.
+    fn queue(&mut self, input: RolesInput) {
+        self.inputs.push(self.now, input, &self.roles, &mut self.keeper);
     }
 
     /// Hands the roles what need not wait any more.
     fn hand_in(&mut self) {
-        while let Some(input) = self.news.next(self.now, &self.roles, &mut self.keeper) {
-            self.tell(input);
+        while let Some(input) = self.inputs.next(self.now, &self.roles, &mut self.keeper) {
+            self.pass_to_roles(input);
             for (shard, epoch) in self.roles.take_epochs() {
                 self.keeper.set_epoch(self.now, shard, epoch);
             }
@@ -236,22 +238,22 @@ impl Core {
 
     fn save(&mut self) {
         if let Some(map) = self.keeper.next_save(self.now) {
-            self.actions.push_back(Action::Save(Box::new(map)));
+            self.actions.push_back(CoreAction::Save(Box::new(map)));
         }
     }
 
-    fn guard(&mut self, news: GuardNews) {
-        match news {
-            GuardNews::Set { worker, number } => {
+    fn guard(&mut self, report: GuardReport) {
+        match report {
+            GuardReport::Set { worker, number } => {
                 let worker = usize::from(worker);
                 self.routes[worker].set(number);
-                self.tell(Input::RoutesOut { worker, number });
+                self.pass_to_roles(RolesInput::RoutesOut { worker, number });
             }
-            GuardNews::NotSet { worker, number, why } => {
+            GuardReport::NotSet { worker, number, why } => {
                 tracing::error!(event = "routes-refused", worker, "{why}");
                 self.routes[usize::from(worker)].not_set(self.now, number);
             }
-            GuardNews::Fenced { worker } => {
+            GuardReport::Fenced { worker } => {
                 self.watchdog_trips_total += 1;
                 self.routes[usize::from(worker)].fenced();
                 tracing::warn!(
@@ -260,18 +262,18 @@ impl Core {
                     "a worker stood still, so its routes are a last resort"
                 );
             }
-            GuardNews::Silent => {
+            GuardReport::Silent => {
                 self.guard = GuardState::Silent;
                 tracing::error!(
                     event = "guard-silent",
                     "the guard of the routes stands still: the routes of a worker that ends would stay"
                 );
             }
-            GuardNews::Awake => {
+            GuardReport::Awake => {
                 self.guard = GuardState::Works;
                 tracing::info!(event = "guard-resumed", "the guard of the routes goes on");
             }
-            GuardNews::Absent { why } => {
+            GuardReport::Absent { why } => {
                 self.guard_restarts_total += 1;
                 tracing::error!(
                     event = "guard-restarted",
@@ -279,7 +281,7 @@ impl Core {
                 );
                 self.guard = GuardState::Absent(why);
             }
-            GuardNews::Said { text } => {
+            GuardReport::Log { text } => {
                 self.guard_restarts_total += 1;
                 self.guard = GuardState::Works;
                 tracing::warn!(event = "guard-restarted", "{text}");
@@ -291,7 +293,7 @@ impl Core {
     fn rejoined(&mut self, worker: usize, fence: Fence, waited: usize) {
         tracing::info!(event = "worker-rejoined", worker, waited, "a worker goes on");
         self.routes[worker].rejoined(self.now, fence);
-        self.tell(Input::Rejoined { worker });
+        self.pass_to_roles(RolesInput::Rejoined { worker });
         if let Some((left_ms, shards)) = self.roles.held_off(worker) {
             let hold_off_sec = left_ms / 1000;
             tracing::warn!(
@@ -310,12 +312,12 @@ impl Core {
             // A worker that has not looked knows nothing of its peers' silence.
             let has_looked = shown.slots != mem::replace(&mut self.slots[worker], shown.slots);
             if has_looked {
-                for (place, signs) in shown.peers {
-                    self.tell(Input::Heard { worker, place, signs });
+                for (peer_index, signs) in shown.peers {
+                    self.pass_to_roles(RolesInput::Heartbeats { worker, peer_index, signs });
                 }
             }
             if !shown.busy.is_empty() {
-                self.tell(Input::Traffic { worker, shards: shown.busy });
+                self.pass_to_roles(RolesInput::Traffic { worker, shards: shown.busy });
             }
             let (is_access_up, is_internet_up) = (shown.is_access_up, shown.is_internet_up);
             let before = self.sides[worker];
@@ -323,18 +325,18 @@ impl Core {
             let sides = SidesUp { is_ready, is_access_up, is_internet_up };
             if sides != before {
                 self.sides[worker] = sides;
-                self.tell(Input::Sides { worker, sides });
+                self.pass_to_roles(RolesInput::Sides { worker, sides });
             }
         }
-        self.tell(Input::Tick);
+        self.pass_to_roles(RolesInput::Tick);
         if self.hand_over.slot(self.now, self.roles.has_to_hand_over()) {
-            self.actions.push_back(Action::HandedOver);
+            self.actions.push_back(CoreAction::HandedOver);
         }
     }
 
-    fn tell_hand_over(&mut self) {
+    fn announce_hand_over(&mut self) {
         let can_routes_follow = self.guard != GuardState::Silent;
-        if self.hand_over.tell(self.now, can_routes_follow) {
+        if self.hand_over.announce(self.now, can_routes_follow) {
             self.record.is_stopping = true;
             self.register();
         }
@@ -343,7 +345,7 @@ impl Core {
     fn order_workers(&mut self) {
         for worker in 0..self.routes.len() {
             while let Some(command) = self.roles.next_command(worker) {
-                self.actions.push_back(Action::Command { worker, command });
+                self.actions.push_back(CoreAction::Command { worker, command });
             }
         }
     }
@@ -357,10 +359,10 @@ impl Core {
             });
             match next {
                 Some((expected, entry)) => {
-                    self.actions.push_back(Action::Write { shard, expected, entry });
+                    self.actions.push_back(CoreAction::Write { shard, expected, entry });
                 }
                 // The entry has moved on already; the role will see that.
-                None => self.tell(Input::Written { shard, is_done: false }),
+                None => self.pass_to_roles(RolesInput::Written { shard, is_done: false }),
             }
         }
     }
@@ -389,7 +391,7 @@ impl Core {
             let number = self.roles.routes_number(worker);
             let routes = mem::take(&mut lists[worker]);
             let fence = self.routes[worker].order(now, number, routes.clone());
-            self.actions.push_back(Action::SetRoutes { worker, number, fence, routes });
+            self.actions.push_back(CoreAction::SetRoutes { worker, number, fence, routes });
         }
     }
 
@@ -402,7 +404,7 @@ impl Core {
             let AtStake { is_serving, is_only_copy } = self.roles.at_stake(worker);
             let stake = Stake::new(is_serving, is_only_copy);
             if last.replace(stake) != Some(stake) {
-                self.actions.push_back(Action::SetStake { worker, stake });
+                self.actions.push_back(CoreAction::SetStake { worker, stake });
             }
         }
     }

@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::action::Action;
-use crate::event::Event;
-use crate::node_core::{Core, Start};
+use crate::action::CoreAction;
+use crate::event::CoreEvent;
+use crate::node_core::{Core, CoreStart};
 
 /// A line of a recording. Times are those of the core, in microseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Line {
+pub enum RecordingLine {
     /// The version of weir, and the state with which the node began.
     Start {
         version: String,
         at_us: u64,
-        start: Box<Start>,
+        start: Box<CoreStart>,
     },
     Event {
         at_us: u64,
-        event: Event,
+        event: CoreEvent,
     },
     Turn {
         at_us: u64,
@@ -41,11 +41,11 @@ pub struct Recorder<W> {
 impl<W: Write> Recorder<W> {
     /// # Errors
     /// The recording cannot be written.
-    pub fn new(out: W, bytes_max: u64, now: Duration, start: &Start) -> io::Result<Self> {
+    pub fn new(out: W, bytes_max: u64, now: Duration, start: &CoreStart) -> io::Result<Self> {
         let mut recorder = Self { out, left: bytes_max };
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let start = Box::new(start.clone());
-        recorder.write(&Line::Start { version, at_us: micros(now), start })?;
+        recorder.write(&RecordingLine::Start { version, at_us: micros(now), start })?;
         Ok(recorder)
     }
 
@@ -54,8 +54,8 @@ impl<W: Write> Recorder<W> {
     /// # Errors
     /// The recording cannot be written, or has reached its length limit: nothing more is to be
     /// recorded.
-    pub fn event(&mut self, now: Duration, event: &Event) -> io::Result<()> {
-        self.write(&Line::Event { at_us: micros(now), event: event.clone() })
+    pub fn event(&mut self, now: Duration, event: &CoreEvent) -> io::Result<()> {
+        self.write(&RecordingLine::Event { at_us: micros(now), event: event.clone() })
     }
 
     /// Records a turn. To be called with every turn of the core.
@@ -63,10 +63,10 @@ impl<W: Write> Recorder<W> {
     /// # Errors
     /// As for [`event`](Self::event).
     pub fn turn(&mut self, now: Duration) -> io::Result<()> {
-        self.write(&Line::Turn { at_us: micros(now) })
+        self.write(&RecordingLine::Turn { at_us: micros(now) })
     }
 
-    fn write(&mut self, line: &Line) -> io::Result<()> {
+    fn write(&mut self, line: &RecordingLine) -> io::Result<()> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
         self.left = self.left.checked_sub(text.len() as u64).ok_or_else(|| {
@@ -80,7 +80,7 @@ fn micros(now: Duration) -> u64 {
     now.as_micros() as u64
 }
 
-/// Replays a recording; `tell` is called with each event before it is played, and with each action
+/// Replays a recording; `show` is called with each event before it is played, and with each action
 /// after the turn that led to it.
 ///
 /// # Errors
@@ -88,36 +88,38 @@ fn micros(now: Duration) -> u64 {
 /// recording.
 pub fn replay(
     text: impl BufRead,
-    mut tell: impl FnMut(Duration, Told<'_>),
+    mut show: impl FnMut(Duration, Replayed<'_>),
 ) -> io::Result<Option<Core>> {
     let mut core: Option<Core> = None;
     let mut lines = text.lines().enumerate().peekable();
     while let Some((number, line)) = lines.next() {
-        let line: Line = match serde_json::from_str(&line?) {
+        let line: RecordingLine = match serde_json::from_str(&line?) {
             Ok(line) => line,
             Err(_) if lines.peek().is_none() => break,
             Err(error) => return Err(invalid(number, &error.to_string())),
         };
         match (line, &mut core) {
-            (Line::Start { start, .. }, None) if !start.is_whole() => {
+            (RecordingLine::Start { start, .. }, None) if !start.is_whole() => {
                 return Err(invalid(number, "its workers do not say where they are reached"));
             }
-            (Line::Event { event, .. }, Some(core)) if event.workers() > core.routes().len() => {
+            (RecordingLine::Event { event, .. }, Some(core))
+                if event.workers() > core.routes().len() =>
+            {
                 return Err(invalid(number, "an event of a worker that the node does not have"));
             }
-            (Line::Start { at_us, start, .. }, None) => {
+            (RecordingLine::Start { at_us, start, .. }, None) => {
                 core = Some(Core::new(Duration::from_micros(at_us), *start));
             }
-            (Line::Event { at_us, event }, Some(core)) => {
+            (RecordingLine::Event { at_us, event }, Some(core)) => {
                 let now = Duration::from_micros(at_us);
-                tell(now, Told::Event(&event));
+                show(now, Replayed::Event(&event));
                 core.step(now, event);
             }
-            (Line::Turn { at_us }, Some(core)) => {
+            (RecordingLine::Turn { at_us }, Some(core)) => {
                 let now = Duration::from_micros(at_us);
                 core.turn(now);
                 while let Some(action) = core.next_action() {
-                    tell(now, Told::Action(&action));
+                    show(now, Replayed::Action(&action));
                 }
             }
             (_, _) => return Err(invalid(number, "a recording begins with one start")),
@@ -133,25 +135,25 @@ fn invalid(number: usize, why: &str) -> io::Error {
 
 /// An event or action that a replay shows.
 #[derive(Debug)]
-pub enum Told<'a> {
-    Event(&'a Event),
-    Action(&'a Action),
+pub enum Replayed<'a> {
+    Event(&'a CoreEvent),
+    Action(&'a CoreAction),
 }
 
 #[cfg(test)]
 mod tests {
-    use weir_etcd::{Key, MirrorEvent, NodeRecord, Place, Revision, WorkerRecord};
+    use weir_etcd::{HistoryPosition, Key, MirrorEvent, NodeRecord, Revision, WorkerRecord};
     use weir_map::{BootId, Incarnation, NodeId, ShardEntry, ShardId, WorkerId};
     use weir_replication::WorkerEvent;
     use weir_routes::Fence;
     use weir_stream::{PeerIndex, PeerSigns};
 
     use super::*;
-    use crate::event::{GuardNews, Registration, WorkerSlot, Written};
+    use crate::event::{GuardReport, Registration, WorkerSlot, WriteResult};
     use crate::known_map::KnownMap;
     use crate::setup::tests::desired;
 
-    fn start() -> Start {
+    fn start() -> CoreStart {
         let worker = WorkerRecord {
             index: 0,
             boot_id: BootId(7).to_string(),
@@ -171,7 +173,7 @@ mod tests {
             is_stopping: false,
             has_copies: false,
         };
-        Start {
+        CoreStart {
             node: NodeId::new("n1").unwrap(),
             record,
             addresses: vec![["10.1.0.1".parse().unwrap(), "10.2.0.1".parse().unwrap()]],
@@ -182,14 +184,14 @@ mod tests {
     }
 
     /// Events from the registration over a role to the hand-over and the end.
-    fn events() -> Vec<Event> {
+    fn events() -> Vec<CoreEvent> {
         let node = NodeId::new("n1").unwrap();
         let me = Incarnation { worker: WorkerId { node, index: 0 }, boot_id: BootId(7) };
         let shard = ShardId(1);
         let put = |key, value: Vec<u8>| {
-            Event::Mirror(MirrorEvent::Put { key, value, mod_revision: Revision(5) })
+            CoreEvent::Mirror(MirrorEvent::Put { key, value, mod_revision: Revision(5) })
         };
-        let place = Place { cluster_id: 1, revision: Revision(5), raft_term: 1 };
+        let position = HistoryPosition { cluster_id: 1, revision: Revision(5), raft_term: 1 };
         let signs = PeerSigns { silent_ms: 3, seen_ms: None, is_witness: true };
         let slot = |slots| WorkerSlot {
             slots,
@@ -199,24 +201,24 @@ mod tests {
             is_internet_up: true,
         };
         let mut events = vec![
-            Event::Saved(Ok(())),
-            Event::Registration(Registration::Held),
+            CoreEvent::Saved(Ok(())),
+            CoreEvent::Registration(Registration::Held),
             put(Key::Shard(shard), ShardEntry::create(me).to_json().into_bytes()),
             put(Key::Report, b"\xff not text".to_vec()),
-            Event::Mirror(MirrorEvent::SnapshotComplete { place }),
-            Event::Saved(Ok(())),
-            Event::Slot(vec![slot(1)]),
-            Event::Worker { worker: 0, news: WorkerEvent::ShardAdded(shard) },
-            Event::Guard(GuardNews::Set { worker: 0, number: 1 }),
-            Event::Guard(GuardNews::Fenced { worker: 0 }),
-            Event::Rejoined { worker: 0, fence: Fence(1), waited: 7 },
-            Event::Written { shard, how: Written::NotDone },
-            Event::ClusterFound(Err("c2".into())),
-            Event::HandOver,
+            CoreEvent::Mirror(MirrorEvent::SnapshotComplete { position }),
+            CoreEvent::Saved(Ok(())),
+            CoreEvent::Slot(vec![slot(1)]),
+            CoreEvent::Worker { worker: 0, event: WorkerEvent::ShardAdded(shard) },
+            CoreEvent::Guard(GuardReport::Set { worker: 0, number: 1 }),
+            CoreEvent::Guard(GuardReport::Fenced { worker: 0 }),
+            CoreEvent::Rejoined { worker: 0, fence: Fence(1), waited: 7 },
+            CoreEvent::Written { shard, how: WriteResult::NotDone },
+            CoreEvent::ClusterFound(Err("c2".into())),
+            CoreEvent::HandOver,
         ];
-        events.extend((2..250).map(|slots| Event::Slot(vec![slot(slots)])));
+        events.extend((2..250).map(|slots| CoreEvent::Slot(vec![slot(slots)])));
         // One save may be under way, the other is the last.
-        events.extend([Event::End, Event::Saved(Ok(())), Event::Saved(Ok(()))]);
+        events.extend([CoreEvent::End, CoreEvent::Saved(Ok(())), CoreEvent::Saved(Ok(()))]);
         events
     }
 
@@ -241,8 +243,8 @@ mod tests {
 
     fn replayed(text: &[u8]) -> Vec<String> {
         let mut actions = Vec::new();
-        let core = replay(text, |_, told| {
-            if let Told::Action(action) = told {
+        let core = replay(text, |_, replayed| {
+            if let Replayed::Action(action) = replayed {
                 actions.push(format!("{action:?}"));
             }
         });

@@ -10,9 +10,9 @@
 
 use std::time::Duration;
 
-use weir_config::Cluster;
+use weir_config::ClusterSettings;
 use weir_roles::{SidesUp, WantedRoute};
-use weir_routes::wanted::{self, Limits, WantedError};
+use weir_routes::wanted::{self, RouteLimits, WantedError};
 use weir_routes::{Fence, Route, WorkerIndex};
 
 /// A list of routes that the guard has not answered for this long is not waited for.
@@ -87,16 +87,16 @@ pub(crate) fn lists(
     addresses: &[[std::net::Ipv4Addr; 2]],
     sides: &[SidesUp],
     wanted: &[(usize, WantedRoute)],
-    cluster: &Cluster,
+    cluster: &ClusterSettings,
 ) -> Result<Vec<Vec<Route>>, WantedError> {
     let workers = addresses.iter().zip(sides).map(|(&[access, internet], sides)| {
         let SidesUp { is_access_up, is_internet_up, .. } = *sides;
-        wanted::Worker { access, internet, is_access_up, is_internet_up }
+        wanted::RouteWorker { access, internet, is_access_up, is_internet_up }
     });
-    let workers: Vec<wanted::Worker> = workers.collect();
-    let shards: Vec<wanted::Shard<'_>> = wanted
+    let workers: Vec<wanted::RouteWorker> = workers.collect();
+    let shards: Vec<wanted::ServedShard<'_>> = wanted
         .iter()
-        .map(|(worker, route)| wanted::Shard {
+        .map(|(worker, route)| wanted::ServedShard {
             endpoints: std::slice::from_ref(&route.shard.access),
             prefixes: &route.shard.setup.nat.public,
             worker: *worker as WorkerIndex,
@@ -106,7 +106,7 @@ pub(crate) fn lists(
         })
         .collect();
     let limit = |max: Option<u32>| max.map_or(usize::MAX, |max| max as usize);
-    let limits = Limits {
+    let limits = RouteLimits {
         max_routes: limit(cluster.max_routes),
         max_next_hops: limit(cluster.max_next_hops),
     };

@@ -1,22 +1,22 @@
 //! From etcd's values to the settings of a node's roles.
 
-use weir_config::{ClusterShard, Desired, Shard};
+use weir_config::{ClusterShard, Desired, ShardSettings};
 use weir_etcd::NodeRecord;
 use weir_map::{BootId, ShardId};
 use weir_replication::command::ShardSetup;
-use weir_roles::{DesiredShard, Input, NodeWorker};
+use weir_roles::{DesiredShard, NodeWorker, RolesInput};
 use weir_stream::{Fingerprint, FingerprintPart};
 
 /// Returns the cluster's file as roles take it.
-pub fn desired_input(desired: &Desired) -> Input {
+pub fn desired_input(desired: &Desired) -> RolesInput {
     let shards = desired.shards.iter().filter_map(|shard| desired_shard(desired, shard));
-    Input::Desired { shards: shards.collect(), fingerprint: fingerprint(desired) }
+    RolesInput::Desired { shards: shards.collect(), fingerprint: fingerprint(desired) }
 }
 
 fn desired_shard(desired: &Desired, shard: &ClusterShard) -> Option<DesiredShard> {
     let access = shard.endpoint.or(shard.steer)?;
     let awaits_replicas = desired.is_committed(shard);
-    let shard = Shard {
+    let shard = ShardSettings {
         id: shard.id,
         endpoint: shard.endpoint,
         subscribers: shard.subscribers.clone(),
@@ -30,7 +30,7 @@ fn desired_shard(desired: &Desired, shard: &ClusterShard) -> Option<DesiredShard
 }
 
 /// Returns a shard as the data path knows it.
-pub fn engine_shard(shard: &Shard) -> weir_engine::ShardConfig {
+pub fn engine_shard(shard: &ShardSettings) -> weir_engine::ShardConfig {
     weir_engine::ShardConfig {
         id: ShardId(shard.id),
         endpoint: shard.endpoint.map(u32::from),
@@ -40,9 +40,9 @@ pub fn engine_shard(shard: &Shard) -> weir_engine::ShardConfig {
 
 /// Returns a shard as the NAT knows it. Without translation the homes' own addresses stand where
 /// public ones would.
-pub fn nat_shard(shard: &Shard, is_translating: bool) -> weir_nat::ShardConfig {
+pub fn nat_shard(shard: &ShardSettings, is_translating: bool) -> weir_nat::NatShardConfig {
     let has_public = is_translating || !shard.public.is_empty();
-    weir_nat::ShardConfig {
+    weir_nat::NatShardConfig {
         id: ShardId(shard.id),
         public: if has_public { shard.public.clone() } else { shard.subscribers.clone() },
         subscribers_max: shard.subscribers_max,
@@ -111,7 +111,7 @@ public = ["198.51.100.0/28"]
     #[test]
     fn without_translation_homes_addresses_stand_where_public_ones_would() {
         let net = |text: &str| text.parse().unwrap();
-        let shard = |public: &[&str]| Shard {
+        let shard = |public: &[&str]| ShardSettings {
             id: 1,
             endpoint: None,
             subscribers: vec![net("10.200.0.0/16")],

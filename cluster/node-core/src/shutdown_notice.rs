@@ -7,8 +7,8 @@
 //!     +--another wrote --+
 //! ```
 
-use weir_controller::records::{FenceOrder, Intent, Order};
-use weir_etcd::swap::{Change, Swap};
+use weir_controller::records::{FenceOrder, Intent, OrderAuthor};
+use weir_etcd::swap::{Swap, SwapChange};
 use weir_etcd::{Key, NodeId, Outcome, Revision, Versioned};
 use weir_map::BootId;
 
@@ -26,7 +26,7 @@ pub struct ShutdownNotice {
 
 /// The next step of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum NoticeStep {
     /// This key is to be read; [`ShutdownNotice::read`] follows.
     Read(Key),
     /// This change is to be written; [`ShutdownNotice::written`] follows.
@@ -35,56 +35,58 @@ pub enum Step {
     Leave {
         /// Whether it is certain that no other node knows of this process's end: the next process
         /// may begin where this one was a member.
-        is_unsaid: bool,
+        is_unsent: bool,
     },
 }
 
 impl ShutdownNotice {
     /// `at_ms`: milliseconds since 1970.
-    pub fn new(name: NodeId, boot_ids: Vec<BootId>, at_ms: u64) -> (Self, Step) {
-        let read = Step::Read(Key::Intent(name.clone()));
+    pub fn new(name: NodeId, boot_ids: Vec<BootId>, at_ms: u64) -> (Self, NoticeStep) {
+        let read = NoticeStep::Read(Key::Intent(name.clone()));
         (Self { name, boot_ids, at_ms, tries: TRIES }, read)
     }
 
     /// Takes the key as it is: `Some` value, `None` if there is none, or why there is no answer.
-    pub fn read(&self, found: Result<Option<Versioned>, String>) -> Step {
+    pub fn read(&self, found: Result<Option<Versioned>, String>) -> NoticeStep {
         let found = match found {
             Ok(found) => found,
-            Err(error) => return unsaid(&error),
+            Err(error) => return unsent(&error),
         };
         let held = found.as_ref().map(|found| serde_json::from_slice::<Intent>(&found.value));
         let mut intent = match held.transpose() {
             Ok(intent) => intent.unwrap_or_default(),
-            Err(error) => return unsaid(&format!("the node's intent cannot be read: {error}")),
+            Err(error) => return unsent(&format!("the node's intent cannot be read: {error}")),
         };
         let by = format!("{} as it ended", self.name);
-        let order = Order { by, at_ms: self.at_ms };
+        let order = OrderAuthor { by, at_ms: self.at_ms };
         intent.fence = Some(FenceOrder { order, boot_ids: self.boot_ids.clone() });
         let value = serde_json::to_vec(&intent).expect("texts and numbers");
         let expected: Option<Revision> = found.map(|found| found.mod_revision);
         let key = Key::Intent(self.name.clone());
-        Step::Write(Swap { key, expected, change: Change::Put(value) })
+        NoticeStep::Write(Swap { key, expected, change: SwapChange::Put(value) })
     }
 
-    pub fn written(&mut self, outcome: &Outcome) -> Step {
+    pub fn written(&mut self, outcome: &Outcome) -> NoticeStep {
         self.tries -= 1;
         match outcome {
-            Outcome::Done(_) => Step::Leave { is_unsaid: false },
-            Outcome::LostRace(_) if self.tries > 0 => Step::Read(Key::Intent(self.name.clone())),
-            Outcome::LostRace(_) | Outcome::NotLeader => unsaid("others write all the time"),
-            Outcome::Unavailable(error) | Outcome::Refused(error) => unsaid(&error.to_string()),
+            Outcome::Done(_) => NoticeStep::Leave { is_unsent: false },
+            Outcome::LostRace(_) if self.tries > 0 => {
+                NoticeStep::Read(Key::Intent(self.name.clone()))
+            }
+            Outcome::LostRace(_) | Outcome::NotLeader => unsent("others write all the time"),
+            Outcome::Unavailable(error) | Outcome::Refused(error) => unsent(&error.to_string()),
             Outcome::Unknown(error) => {
                 tracing::warn!(event = "shutdown-notice-failed", "{error}");
-                Step::Leave { is_unsaid: false }
+                NoticeStep::Leave { is_unsent: false }
             }
         }
     }
 }
 
 /// Leaves with the notice certainly not sent: the node's lanes wait for its next start.
-fn unsaid(why: &str) -> Step {
+fn unsent(why: &str) -> NoticeStep {
     tracing::warn!(event = "shutdown-notice-failed", "{why}");
-    Step::Leave { is_unsaid: true }
+    NoticeStep::Leave { is_unsent: true }
 }
 
 #[cfg(test)]
@@ -113,12 +115,12 @@ mod tests {
     fn a_shutdown_notice_fences_its_incarnations_and_keeps_the_intent() {
         let drained: Intent =
             serde_json::from_str(r#"{"drain":{"by":"op","at_ms":1,"force":false}}"#).unwrap();
-        let Step::Write(swap) = begin().read(Ok(held(&drained, 5))) else { panic!() };
+        let NoticeStep::Write(swap) = begin().read(Ok(held(&drained, 5))) else { panic!() };
         assert_eq!(swap.expected, Some(Revision(5)));
-        let Change::Put(value) = swap.change else { panic!() };
-        let said: Intent = serde_json::from_slice(&value).unwrap();
-        assert_eq!(said.fence.unwrap().boot_ids, [BootId(7)]);
-        assert_eq!(said.drain, drained.drain);
+        let SwapChange::Put(value) = swap.change else { panic!() };
+        let intent: Intent = serde_json::from_slice(&value).unwrap();
+        assert_eq!(intent.fence.unwrap().boot_ids, [BootId(7)]);
+        assert_eq!(intent.drain, drained.drain);
     }
 
     #[test]
@@ -126,19 +128,19 @@ mod tests {
         let mut shutdown_notice = begin();
         for _ in 1..TRIES {
             let again = shutdown_notice.written(&Outcome::LostRace(Vec::new()));
-            assert!(matches!(again, Step::Read(_)));
+            assert!(matches!(again, NoticeStep::Read(_)));
             assert!(matches!(
                 shutdown_notice.read(Ok(None)),
-                Step::Write(Swap { expected: None, .. })
+                NoticeStep::Write(Swap { expected: None, .. })
             ));
         }
         let last = shutdown_notice.written(&Outcome::LostRace(Vec::new()));
-        assert_eq!(last, Step::Leave { is_unsaid: true });
+        assert_eq!(last, NoticeStep::Leave { is_unsent: true });
     }
 
     #[test]
     fn a_shutdown_notice_that_was_perhaps_written_counts_as_sent() {
-        let leave = |is_unsaid| Step::Leave { is_unsaid };
+        let leave = |is_unsent| NoticeStep::Leave { is_unsent };
         assert_eq!(begin().written(&Outcome::Done(Revision(6))), leave(false));
         assert_eq!(begin().written(&Outcome::Unknown(error(true))), leave(false));
         assert_eq!(begin().written(&Outcome::Unavailable(error(false))), leave(true));

@@ -5,7 +5,7 @@ use std::fmt;
 use weir_config::Config;
 use weir_nat::TableBytes;
 
-use crate::nat_setup::{Room, nat_config};
+use crate::nat_setup::{ClusterRoom, nat_config};
 
 /// Memory of the tables of one worker. Displays as `60,000,000 flows: 5.6 GB, 94 B per flow`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ impl TableMemory {
     }
 
     /// Computes the memory of worker `worker` of a cluster, which has `room` beyond its file.
-    pub fn with_room(config: &Config, worker: usize, room: Option<&Room>) -> Self {
+    pub fn with_room(config: &Config, worker: usize, room: Option<&ClusterRoom>) -> Self {
         let nat = nat_config(config, worker, room, [0; 4]);
         Self { flows_max: nat.flows_max, tables: TableBytes::of(&nat) }
     }

@@ -18,7 +18,7 @@ use std::mem;
 use weir_map::ShardId;
 use weir_routes::{Fence, WorkerIndex};
 
-use crate::event::{Event, GuardNews, Registration, Written};
+use crate::event::{CoreEvent, GuardReport, Registration, WriteResult};
 
 /// Limit of waiting events of the guard: many more than it has in the time that the driver of a
 /// core may take.
@@ -30,15 +30,15 @@ pub enum Notice {
     Registration(Registration),
     ClusterFound(Result<(), String>),
     Saved(Result<(), String>),
-    Written { shard: ShardId, how: Written },
-    Guard(GuardNews),
+    Written { shard: ShardId, how: WriteResult },
+    Guard(GuardReport),
     HandOver,
     End,
 }
 
 /// The state that a notice reports: a later notice of the same state replaces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum State {
+enum NoticeState {
     Connection,
     Registration,
     Cluster,
@@ -53,30 +53,30 @@ enum State {
 impl Notice {
     /// None: an event of the guard. The events of its running and stalling are one sequence, and
     /// workers' fences are counted.
-    fn state(&self) -> Option<State> {
+    fn state(&self) -> Option<NoticeState> {
         Some(match self {
-            Self::Registration(Registration::Silent) => State::Connection,
-            Self::Registration(_) => State::Registration,
-            Self::ClusterFound(_) => State::Cluster,
-            Self::Saved(_) => State::Disk,
-            Self::Written { shard, .. } => State::Write(*shard),
-            Self::Guard(GuardNews::Set { worker, .. }) => State::RoutesSet(*worker),
-            Self::Guard(GuardNews::NotSet { worker, .. }) => State::RoutesNotSet(*worker),
+            Self::Registration(Registration::Silent) => NoticeState::Connection,
+            Self::Registration(_) => NoticeState::Registration,
+            Self::ClusterFound(_) => NoticeState::Cluster,
+            Self::Saved(_) => NoticeState::Disk,
+            Self::Written { shard, .. } => NoticeState::Write(*shard),
+            Self::Guard(GuardReport::Set { worker, .. }) => NoticeState::RoutesSet(*worker),
+            Self::Guard(GuardReport::NotSet { worker, .. }) => NoticeState::RoutesNotSet(*worker),
             Self::Guard(_) => return None,
-            Self::HandOver => State::HandOver,
-            Self::End => State::End,
+            Self::HandOver => NoticeState::HandOver,
+            Self::End => NoticeState::End,
         })
     }
 }
 
-impl From<Notice> for Event {
+impl From<Notice> for CoreEvent {
     fn from(notice: Notice) -> Self {
         match notice {
             Notice::Registration(registration) => Self::Registration(registration),
             Notice::ClusterFound(found) => Self::ClusterFound(found),
             Notice::Saved(ended) => Self::Saved(ended),
             Notice::Written { shard, how } => Self::Written { shard, how },
-            Notice::Guard(news) => Self::Guard(news),
+            Notice::Guard(report) => Self::Guard(report),
             Notice::HandOver => Self::HandOver,
             Notice::End => Self::End,
         }
@@ -88,7 +88,7 @@ impl From<Notice> for Event {
 pub struct Notices {
     next: u64,
     waiting: BTreeMap<u64, Notice>,
-    states: HashMap<State, u64>,
+    states: HashMap<NoticeState, u64>,
     guard_events: usize,
 }
 
@@ -139,9 +139,9 @@ impl Notices {
 /// The end of a worker's stall, which waits for room. If another one follows, both are reported as
 /// one: under the newest fence, with the packets that had waited through both.
 #[derive(Debug, Default)]
-pub struct Stall(Option<(Fence, usize)>);
+pub struct StallEnd(Option<(Fence, usize)>);
 
-impl Stall {
+impl StallEnd {
     /// Notes that a worker goes on under this fence; `waited`: packets that had waited. True if an
     /// earlier stall is reported together with this one.
     pub fn add(&mut self, fence: Fence, waited: usize) -> bool {

@@ -13,12 +13,12 @@ fn flood_of_states_leaves_the_newest_of_each() {
         let shard = ShardId((number % 5) as u32);
         let why = number.to_string();
         for notice in [
-            Notice::Written { shard, how: Written::Refused(why.clone()) },
+            Notice::Written { shard, how: WriteResult::Refused(why.clone()) },
             Notice::Saved(Ok(())),
             Notice::ClusterFound(Err(why.clone())),
-            Notice::Guard(GuardNews::Set { worker: 0, number }),
-            Notice::Guard(GuardNews::Set { worker: 1, number }),
-            Notice::Guard(GuardNews::NotSet { worker: 1, number, why }),
+            Notice::Guard(GuardReport::Set { worker: 0, number }),
+            Notice::Guard(GuardReport::Set { worker: 1, number }),
+            Notice::Guard(GuardReport::NotSet { worker: 1, number, why }),
             Notice::Registration(Registration::Held),
             Notice::Registration(Registration::Gone),
             Notice::Registration(Registration::Silent),
@@ -31,9 +31,9 @@ fn flood_of_states_leaves_the_newest_of_each() {
     let is_last = |why: &str| why.parse::<u64>().is_ok_and(|number| number >= 20_000 - 5);
     for notice in drain(&mut notices) {
         let is_newest = match &notice {
-            Notice::Written { how: Written::Refused(why), .. } => is_last(why),
+            Notice::Written { how: WriteResult::Refused(why), .. } => is_last(why),
             Notice::ClusterFound(Err(why)) => why == "19999",
-            Notice::Guard(GuardNews::Set { number, .. } | GuardNews::NotSet { number, .. }) => {
+            Notice::Guard(GuardReport::Set { number, .. } | GuardReport::NotSet { number, .. }) => {
                 *number == 19_999
             }
             Notice::Registration(registration) => {
@@ -50,27 +50,27 @@ fn flood_of_states_leaves_the_newest_of_each() {
 #[test]
 fn events_of_the_guard_above_the_bound_are_counted_and_the_newest_stay_in_order() {
     let mut notices = Notices::default();
-    let said = |number: usize| Notice::Guard(GuardNews::Said { text: number.to_string() });
+    let line = |number: usize| Notice::Guard(GuardReport::Log { text: number.to_string() });
     let (beyond, mut lost) = (1000, 0);
     for number in 0..GUARD_EVENTS_MAX + beyond {
         // States between them do not count.
         assert!(!notices.push(Notice::Saved(Ok(()))));
-        lost += usize::from(notices.push(said(number)));
+        lost += usize::from(notices.push(line(number)));
     }
-    lost += usize::from(notices.push(Notice::Guard(GuardNews::Silent)));
+    lost += usize::from(notices.push(Notice::Guard(GuardReport::Silent)));
     assert_eq!(lost, beyond + 1);
     let mut left = drain(&mut notices);
     left.retain(|notice| notice.state().is_none());
-    let newest = (beyond + 1..GUARD_EVENTS_MAX + beyond).map(said);
-    let newest: Vec<Notice> = newest.chain([Notice::Guard(GuardNews::Silent)]).collect();
+    let newest = (beyond + 1..GUARD_EVENTS_MAX + beyond).map(line);
+    let newest: Vec<Notice> = newest.chain([Notice::Guard(GuardReport::Silent)]).collect();
     assert_eq!(left, newest);
-    assert!(!notices.push(Notice::Guard(GuardNews::Awake)), "room again");
+    assert!(!notices.push(Notice::Guard(GuardReport::Awake)), "room again");
     assert_eq!(drain(&mut notices).len(), 1);
 }
 
 #[test]
 fn two_stalls_without_room_are_reported_as_one_with_the_packets_of_both() {
-    let mut stall = Stall::default();
+    let mut stall = StallEnd::default();
     assert!(!stall.add(Fence(1), 10));
     assert!(stall.add(Fence(2), 20), "the first stall is not reported by itself");
     assert!(stall.is_waiting());

@@ -58,7 +58,7 @@ impl WorkerCommand {
 #[derive(Clone, Debug)]
 pub struct ShardSetup {
     pub engine: ShardConfig,
-    pub nat: weir_nat::ShardConfig,
+    pub nat: weir_nat::NatShardConfig,
     /// Packets that make or change its flows wait until replicas have the change, if the worker
     /// [waits at all](crate::Replication::await_replicas).
     pub awaits_replicas: bool,

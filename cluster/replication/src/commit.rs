@@ -24,12 +24,12 @@ use std::collections::VecDeque;
 
 use weir_map::ShardId;
 use weir_nat::{Replica, ReplicaMut, ShardIndex};
-use weir_stream::{Endpoint, Lane, PeerIndex, Record, Ticket};
+use weir_stream::{Lane, PeerIndex, StreamEndpoint, StreamRecord, Ticket};
 
 use super::Replication;
-use super::outgoing::Outgoing;
+use super::outgoing::OutgoingCopy;
 use super::shard_copies::{LaneCopy, ShardCopies};
-use super::state::State;
+use super::state::ReplicationState;
 
 /// A replica that has been silent for this long is not waited for: as long as a primary may be
 /// silent.
@@ -62,7 +62,7 @@ impl CommitOptions {
 }
 
 #[derive(Debug)]
-struct Awaited {
+struct AwaitedChange {
     /// Journal position of the first of its changes.
     position: u64,
     shard: ShardIndex,
@@ -73,7 +73,7 @@ struct Awaited {
 
 /// State of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum CommitVerdict {
     Waits,
     Committed,
     /// Every present replica has it, but these are too few.
@@ -90,9 +90,9 @@ struct Waits {
 }
 
 #[derive(Debug)]
-pub(super) struct Commits {
+pub(super) struct CommitQueue {
     options: Option<CommitOptions>,
-    awaited: VecDeque<Awaited>,
+    awaited: VecDeque<AwaitedChange>,
     /// The oldest entry, when it was last looked at.
     waits: Waits,
     /// Journal position up to which no packet waited when the oldest entry was last looked at.
@@ -110,7 +110,7 @@ impl Waits {
     }
 }
 
-impl Commits {
+impl CommitQueue {
     pub(super) fn none() -> Self {
         let waits = Waits { position: 0, acknowledgements: 0, until_us: 0 };
         Self { options: None, awaited: VecDeque::new(), waits, unawaited: 0, swept: 0 }
@@ -122,8 +122,8 @@ impl Commits {
 
     /// True if changes of this shard are awaited.
     #[inline]
-    pub(super) fn awaits(&self, part: &ShardCopies) -> bool {
-        part.awaits_replicas && self.options.is_some()
+    pub(super) fn awaits(&self, copies: &ShardCopies) -> bool {
+        copies.awaits_replicas && self.options.is_some()
     }
 
     /// True if the tracked change at this journal position still waits, and packets wait for it.
@@ -136,18 +136,18 @@ impl Commits {
     /// Appends a change that packets wait for to its lane's streams. `position`: in the journal.
     /// Returns whether the change can be tracked.
     #[inline(never)]
-    pub(super) fn tell(
+    pub(super) fn append_awaited(
         &mut self,
-        endpoint: &mut Endpoint,
-        (shard, part): (ShardIndex, &mut ShardCopies),
+        endpoint: &mut StreamEndpoint,
+        (shard, copies): (ShardIndex, &mut ShardCopies),
         lane: Lane,
-        record: &Record<'_>,
+        record: &StreamRecord<'_>,
         (position, now_us): (u64, u64),
     ) -> bool {
         let Some(options) = self.options else { return false };
-        let number = part.number;
+        let number = copies.number;
         let LaneCopy { readers, awaited, last_awaited, .. } =
-            &mut part.lanes[usize::from(lane.number())];
+            &mut copies.lanes[usize::from(lane.number())];
         *last_awaited = position;
         let (ticket, since) = awaited;
         let is_elsewhere = endpoint.append_next(readers, record, now_us, ticket);
@@ -162,7 +162,13 @@ impl Commits {
         *since = 0;
         if has_room {
             *since = position;
-            self.awaited.push_back(Awaited { position, shard, number, ticket: *ticket, lane });
+            self.awaited.push_back(AwaitedChange {
+                position,
+                shard,
+                number,
+                ticket: *ticket,
+                lane,
+            });
         }
         has_room
     }
@@ -174,7 +180,7 @@ impl Replication {
     /// replicas have them. Call it once, before the first command; allocates.
     pub fn await_replicas(&mut self, options: CommitOptions) {
         let awaited = VecDeque::with_capacity(options.kept_max());
-        self.commits = Commits { options: Some(options), awaited, ..Commits::none() };
+        self.commits = CommitQueue { options: Some(options), awaited, ..CommitQueue::none() };
     }
 
     /// Returns the position up to which enough replicas have the NAT's journal. Call it after a
@@ -191,14 +197,14 @@ impl Replication {
             }
             commits.unawaited = nat.journal_unawaited();
             match verdict(oldest, options, endpoint, state, now_us) {
-                Verdict::Waits if is_over(oldest, state, commits.unawaited) => {}
-                Verdict::Waits => {
+                CommitVerdict::Waits if is_over(oldest, state, commits.unawaited) => {}
+                CommitVerdict::Waits => {
                     let until_us = now_us + LOOK_US;
                     commits.waits = Waits { position, acknowledgements, until_us };
                     return position - 1;
                 }
-                Verdict::Committed => {}
-                Verdict::Degraded => state.counters.changes_degraded_total += 1,
+                CommitVerdict::Committed => {}
+                CommitVerdict::Degraded => state.counters.changes_degraded_total += 1,
             }
             commits.awaited.pop_front();
         }
@@ -209,15 +215,15 @@ impl Replication {
     pub(super) fn sweep_commits(&mut self, shards: usize, now_us: u64, nat: &mut ReplicaMut<'_>) {
         let Self { commits, endpoint, state, .. } = self;
         let Some(options) = &commits.options else { return };
-        let places = state.places();
-        for _ in 0..shards.min(places) {
-            commits.swept = (commits.swept + 1) % places;
+        let shard_slots = state.shard_slots();
+        for _ in 0..shards.min(shard_slots) {
+            commits.swept = (commits.swept + 1) % shard_slots;
             let shard = ShardIndex(commits.swept as u16);
-            let Some(part) = state.part(shard).filter(|part| part.awaits_replicas) else {
+            let Some(copies) = state.copies(shard).filter(|copies| copies.awaits_replicas) else {
                 continue;
             };
-            let is_short = replicas_of(part, endpoint, now_us) < options.replicas;
-            if is_short != part.is_short {
+            let is_short = replicas_of(copies, endpoint, now_us) < options.replicas;
+            if is_short != copies.is_short {
                 state.set_short(shard, is_short);
                 nat.set_short(shard, is_short);
             }
@@ -227,56 +233,56 @@ impl Replication {
 
 /// Number of heard replicas that have all lanes of ours; `usize::MAX` if this worker writes no lane
 /// of the shard.
-fn replicas_of(part: &ShardCopies, endpoint: &Endpoint, now_us: u64) -> usize {
-    let own = part.duties.lanes.iter().map(|lane| {
-        let outgoing = part.lanes[lane].outgoing.iter();
-        let is_there = |out: &&Outgoing| {
-            out.counts(endpoint, Lane::ALL[lane], part.lanes[lane].lineage)
-                && is_heard(endpoint, out.peer, now_us)
+fn replicas_of(copies: &ShardCopies, endpoint: &StreamEndpoint, now_us: u64) -> usize {
+    let own = copies.duties.lanes.iter().map(|lane| {
+        let outgoing = copies.lanes[lane].outgoing.iter();
+        let is_there = |out: &&OutgoingCopy| {
+            out.counts(endpoint, Lane::ALL[lane], copies.lanes[lane].lineage)
+                && has_heartbeat(endpoint, out.peer, now_us)
         };
         outgoing.filter(is_there).count()
     });
     own.min().unwrap_or(usize::MAX)
 }
 
-pub(super) fn is_heard(endpoint: &Endpoint, peer: PeerIndex, now_us: u64) -> bool {
+pub(super) fn has_heartbeat(endpoint: &StreamEndpoint, peer: PeerIndex, now_us: u64) -> bool {
     endpoint.silent_ms(peer, now_us).is_some_and(|silent_ms| silent_ms < SILENCE_MS)
 }
 
 /// True if no packet waits for any of the changes that the entry stands for.
-fn is_over(awaited: &Awaited, state: &State, unawaited: u64) -> bool {
-    let part = state.part(awaited.shard).filter(|part| part.number == awaited.number);
+fn is_over(awaited: &AwaitedChange, state: &ReplicationState, unawaited: u64) -> bool {
+    let copies = state.copies(awaited.shard).filter(|copies| copies.number == awaited.number);
     let lane = usize::from(awaited.lane.number());
-    part.is_none_or(|part| part.lanes[lane].last_awaited <= unawaited)
+    copies.is_none_or(|copies| copies.lanes[lane].last_awaited <= unawaited)
 }
 
 fn verdict(
-    awaited: &Awaited,
+    awaited: &AwaitedChange,
     options: &CommitOptions,
-    endpoint: &Endpoint,
-    state: &State,
+    endpoint: &StreamEndpoint,
+    state: &ReplicationState,
     now_us: u64,
-) -> Verdict {
+) -> CommitVerdict {
     let lane = usize::from(awaited.lane.number());
-    let part = state.part(awaited.shard).filter(|part| part.number == awaited.number);
-    let Some(part) = part.filter(|part| part.duties.lanes.contains(lane)) else {
-        return Verdict::Degraded;
+    let copies = state.copies(awaited.shard).filter(|copies| copies.number == awaited.number);
+    let Some(copies) = copies.filter(|copies| copies.duties.lanes.contains(lane)) else {
+        return CommitVerdict::Degraded;
     };
     let (mut have_it, mut will_have_it) = (0, 0);
-    for out in &part.lanes[lane].outgoing {
-        if !out.counts(endpoint, awaited.lane, part.lanes[lane].lineage) {
+    for out in &copies.lanes[lane].outgoing {
+        if !out.counts(endpoint, awaited.lane, copies.lanes[lane].lineage) {
             continue;
         }
         let is_there = !endpoint.is_on_its_way(&awaited.ticket, out.peer);
         if is_there {
             have_it += 1;
-        } else if is_heard(endpoint, out.peer, now_us) {
+        } else if has_heartbeat(endpoint, out.peer, now_us) {
             will_have_it += 1;
         }
     }
     match have_it >= options.replicas {
-        true => Verdict::Committed,
-        false if options.is_strict || will_have_it > 0 => Verdict::Waits,
-        false => Verdict::Degraded,
+        true => CommitVerdict::Committed,
+        false if options.is_strict || will_have_it > 0 => CommitVerdict::Waits,
+        false => CommitVerdict::Degraded,
     }
 }

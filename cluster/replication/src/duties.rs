@@ -6,13 +6,13 @@
 use weir_engine::EngineSetup;
 use weir_map::{Epoch, LANES};
 use weir_nat::ShardIndex;
-use weir_stream::{BootId, Kind, Lane, Lineage, PeerIndex, Provenance, REPLICAS_MAX};
+use weir_stream::{BootId, Lane, Lineage, PeerIndex, Provenance, REPLICAS_MAX, RecordKind};
 use weir_wire::frame::Frame;
 
 use super::Replication;
-use super::outgoing::Outgoing;
-use super::shard_copies::{Announcement, Grant, ShardCopies};
-use super::tell::{message, pair};
+use super::outgoing::OutgoingCopy;
+use super::sending::{message, pair};
+use super::shard_copies::{Announcement, PendingGrant, ShardCopies};
 use super::world::tick;
 use crate::command::{CopyOrder, GrantOrder, Misses, ShardDuties};
 
@@ -44,21 +44,21 @@ impl Replication {
             "shard {}: a lane that is given away is not written: one writer a lane",
             duties.shard
         );
-        let Some(part) = self.state.part_mut(shard) else { return };
-        let begins_empty = duties.begins_empty && !part.duties.begins_empty;
-        part.duties = duties;
+        let Some(copies) = self.state.copies_mut(shard) else { return };
+        let begins_empty = duties.begins_empty && !copies.duties.begins_empty;
+        copies.duties = duties;
         if begins_empty {
             self.begin_empty(shard);
         }
         self.settle(shard, engine, now_us);
         self.state.review(shard, engine.replica());
-        let Some(part) = self.state.part_mut(shard) else { return };
-        let (is_done, announced) = (part.is_done, part.announced);
+        let Some(copies) = self.state.copies_mut(shard) else { return };
+        let (is_done, announced) = (copies.is_done, copies.announced);
         if is_done {
-            self.state.tell_done(shard, true);
+            self.state.report_done(shard, true);
         }
         if let Some(term) = announced {
-            self.state.tell_announced(shard, term);
+            self.state.report_announced(shard, term);
         }
     }
 
@@ -69,8 +69,8 @@ impl Replication {
         engine: &mut EngineSetup<'_, F>,
         now_us: u64,
     ) {
-        let Some(part) = self.state.part_mut(shard) else { return };
-        part.is_settled = true;
+        let Some(copies) = self.state.copies_mut(shard) else { return };
+        copies.is_settled = true;
         self.settle_lanes(shard, engine, now_us);
         self.settle_copies(shard, now_us);
         self.settle_sources(shard, engine, now_us);
@@ -82,8 +82,8 @@ impl Replication {
     /// continues that lineage, or has one that does not, for which this one is given up.
     fn begin_empty(&mut self, shard: ShardIndex) {
         let now = self.draw() | NO_OWNER;
-        let Some(part) = self.state.part_mut(shard) else { return };
-        for lane in part.lanes.iter_mut().filter(|lane| lane.lineage.now == 0) {
+        let Some(copies) = self.state.copies_mut(shard) else { return };
+        for lane in copies.lanes.iter_mut().filter(|lane| lane.lineage.now == 0) {
             lane.lineage = Lineage { now, before: 0, provenance: Provenance::Writer };
             lane.is_whole = true;
             lane.outgoing.iter_mut().for_each(|out| out.restart(&mut self.endpoint));
@@ -112,15 +112,15 @@ impl Replication {
         engine: &mut EngineSetup<'_, F>,
         now_us: u64,
     ) {
-        let Some(part) = self.state.part_mut(shard) else { return };
-        let (lanes, lanes_since) = (part.duties.lanes, part.duties.lanes_since);
+        let Some(copies) = self.state.copies_mut(shard) else { return };
+        let (lanes, lanes_since) = (copies.duties.lanes, copies.duties.lanes_since);
         let owned = engine.replica().owned_lanes(shard);
         engine.replica_mut().set_owned_lanes(shard, lanes.0, tick(now_us));
         for number in lanes.iter().filter(|&lane| owned >> lane & 1 == 0) {
             let since = lanes_since[number];
             let now = self.next_lineage(since);
-            let Some(part) = self.state.part_mut(shard) else { return };
-            let lane = &mut part.lanes[number];
+            let Some(copies) = self.state.copies_mut(shard) else { return };
+            let lane = &mut copies.lanes[number];
             let before = if lane.is_whole { lane.lineage.now } else { 0 };
             lane.lineage = Lineage { now, before, provenance: Provenance::Writer };
             (lane.is_whole, lane.is_own, lane.is_forgetting) = (true, true, false);
@@ -128,30 +128,30 @@ impl Replication {
                 lane.outgoing.iter_mut().for_each(|out| out.restart(&mut self.endpoint));
             } else {
                 let body = pair(now, before);
-                let lineage = message(Kind::Lineage, part.number, &body);
-                self.endpoint.tell(&lane.readers, Lane::ALL[number], &lineage, now_us);
+                let lineage = message(RecordKind::Lineage, copies.number, &body);
+                self.endpoint.append_untracked(&lane.readers, Lane::ALL[number], &lineage, now_us);
             }
             // Lineages of an earlier build are arbitrary numbers, most of them greater than every
             // epoch.
             let owner_before = owner_epoch(before).filter(|&owner_before| owner_before <= since);
-            engine.replica_mut().tell_taken(shard, number as u8, since, owner_before);
+            engine.replica_mut().log_taken(shard, number as u8, since, owner_before);
         }
     }
 
     /// Starts the copies that are ordered and stops those that are not.
     pub(super) fn settle_copies(&mut self, shard: ShardIndex, now_us: u64) {
-        let Some(part) = self.state.part_mut(shard) else { return };
-        let number = part.number;
+        let Some(copies) = self.state.copies_mut(shard) else { return };
+        let number = copies.number;
         let mut has_all = true;
-        for (place, lane) in Lane::ALL.into_iter().enumerate() {
+        for (index, lane) in Lane::ALL.into_iter().enumerate() {
             let mut wanted: Vec<(PeerIndex, BootId)> = Vec::with_capacity(REPLICAS_MAX);
-            for (peer, boot) in readers_of(&part.duties, place) {
+            for (peer, boot) in readers_of(&copies.duties, index) {
                 let peer = self.endpoint.peer(peer);
                 has_all &= peer.is_some() && wanted.len() < REPLICAS_MAX;
                 wanted.extend(peer.map(|peer| (peer, boot)));
             }
             wanted.truncate(REPLICAS_MAX);
-            let own = &mut part.lanes[place];
+            let own = &mut copies.lanes[index];
             own.outgoing.retain(|out| {
                 let stays = wanted.contains(&(out.peer, out.boot));
                 if !stays {
@@ -160,13 +160,13 @@ impl Replication {
                 stays
             });
             for (peer, boot) in wanted {
-                let is_there = |out: &Outgoing| (out.peer, out.boot) == (peer, boot);
+                let is_there = |out: &OutgoingCopy| (out.peer, out.boot) == (peer, boot);
                 if own.outgoing.iter().any(is_there) {
                     continue;
                 }
                 match self.endpoint.start_copy(peer, boot, number, lane) {
                     Some(copy) => {
-                        own.outgoing.push(Outgoing::new(peer, boot, copy));
+                        own.outgoing.push(OutgoingCopy::new(peer, boot, copy));
                     }
                     None => has_all = false,
                 }
@@ -175,7 +175,7 @@ impl Replication {
                 let is_his = |order: &&CopyOrder| {
                     self.endpoint.peer(order.peer) == Some(out.peer) && order.boot == out.boot
                 };
-                let Some(order) = part.duties.copies.iter().find(is_his) else { continue };
+                let Some(order) = copies.duties.copies.iter().find(is_his) else { continue };
                 out.is_awaited = order.is_awaited;
                 if order.is_guest {
                     out.was_guest = true;
@@ -188,7 +188,7 @@ impl Replication {
             own.readers.clear();
             own.readers.extend(own.outgoing.iter().map(|out| out.peer));
         }
-        part.is_settled &= has_all;
+        copies.is_settled &= has_all;
     }
 
     /// Sets the peer whose copy of each lane is awaited, and the lanes that the NAT journals.
@@ -198,19 +198,19 @@ impl Replication {
         engine: &mut EngineSetup<'_, F>,
         now_us: u64,
     ) {
-        let Some(part) = self.state.part_mut(shard) else { return };
+        let Some(copies) = self.state.copies_mut(shard) else { return };
         let mut replicated = 0;
-        let ours = part.duties.lanes;
+        let ours = copies.duties.lanes;
         for number in 0..LANES {
-            let is_ours = part.duties.lanes.contains(number);
-            let named = part.duties.sources[number].filter(|_| !is_ours);
+            let is_ours = copies.duties.lanes.contains(number);
+            let named = copies.duties.sources[number].filter(|_| !is_ours);
             let source = named.and_then(|peer| self.endpoint.peer(peer));
-            part.is_settled &= named.is_none() || source.is_some();
-            let lane = &mut part.lanes[number];
+            copies.is_settled &= named.is_none() || source.is_some();
+            let lane = &mut copies.lanes[number];
             // A lane without a source was written here, or relayed as its writer left it.
             let was_followed = lane.is_followed() || (lane.source.is_none() && lane.is_whole);
             lane.set_source(source, was_followed, now_us);
-            let is_given = part.duties.grants.iter().any(|grant| grant.lane == number);
+            let is_given = copies.duties.grants.iter().any(|grant| grant.lane == number);
             if is_given && !lane.is_given && !lane.is_own {
                 // Readers have the records that were here when the lane was copied; more may have
                 // come since.
@@ -228,13 +228,13 @@ impl Replication {
     }
 
     fn settle_messages<F: Frame>(&mut self, shard: ShardIndex, engine: &mut EngineSetup<'_, F>) {
-        let Some(part) = self.state.part_mut(shard) else { return };
+        let Some(copies) = self.state.copies_mut(shard) else { return };
         let journal_end = engine.replica().journal_end();
-        let ShardCopies { duties, grants, announcements, .. } = &mut *part;
+        let ShardCopies { duties, grants, announcements, .. } = &mut *copies;
         grants.retain(|grant| duties.grants.contains(&grant.order));
         for &order in &duties.grants {
             if !grants.iter().any(|grant| grant.order == order) {
-                grants.push(Grant { order, journal_end, sent: None });
+                grants.push(PendingGrant { order, journal_end, sent: None });
             }
         }
         let (term, to) = match &duties.announced {
@@ -248,17 +248,17 @@ impl Replication {
                 announcements.push(Announcement { term, peer, boot, ticket, is_delivered });
             }
         }
-        if part.has_messages() && !std::mem::replace(&mut part.is_busy, true) {
+        if copies.has_messages() && !std::mem::replace(&mut copies.is_busy, true) {
             self.busy.push_back(shard);
         }
     }
 
     fn settle_service<F: Frame>(&mut self, shard: ShardIndex, engine: &mut EngineSetup<'_, F>) {
-        let Some(part) = self.state.part_mut(shard) else { return };
-        let ordered = part.duties.misses;
+        let Some(copies) = self.state.copies_mut(shard) else { return };
+        let ordered = copies.duties.misses;
         let misses = ordered.map(|&peer| Some(*self.peers.address(peer)?.ip()));
-        part.is_settled &= !matches!((ordered, misses), (Misses::Redirect(_), Misses::Refuse));
-        let is_serving = part.duties.serves_hits;
+        copies.is_settled &= !matches!((ordered, misses), (Misses::Redirect(_), Misses::Refuse));
+        let is_serving = copies.duties.serves_hits;
         engine.set_misses(shard, misses);
         engine.set_serving(shard, is_serving);
     }

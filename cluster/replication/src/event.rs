@@ -18,10 +18,10 @@ pub enum WorkerEvent {
     /// Flows and tables of the shard are gone.
     ShardRemoved(ShardId),
     /// A session with this incarnation of the peer is set up; its heartbeats are reported under its
-    /// index `place`.
+    /// index `peer_index`.
     PeerMet {
         peer: PeerId,
-        place: PeerIndex,
+        peer_index: PeerIndex,
         boot: BootId,
     },
     /// The copy of every lane that has a source is complete and followed.

@@ -28,11 +28,11 @@ mod numbers;
 mod outgoing;
 mod peers;
 mod resting;
+mod sending;
 mod shard_copies;
 mod stall;
 mod state;
 mod status;
-mod tell;
 mod world;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -41,22 +41,22 @@ use std::net::{SocketAddr, SocketAddrV4};
 use weir_map::{Epoch, ShardId};
 use weir_nat::{BODY_MAX, Replica, ReplicaMut, ShardIndex};
 use weir_stream::{
-    BootId, ClusterKeys, Comeback, Endpoint, Fingerprint, Identity, OptionError, Options,
-    PeerError, PeerIndex, PeerSigns, Received, RedirectForm, Refusal, Transmit,
+    BootId, ClusterKeys, Comeback, DatagramRefusal, Fingerprint, Identity, OptionError, PeerError,
+    PeerIndex, PeerSigns, Received, RedirectForm, StreamEndpoint, StreamOptions, Transmit,
 };
 
 use command::ShardSetup;
 pub use command::WorkerCommand;
 pub use commit::CommitOptions;
-use commit::Commits;
+use commit::CommitQueue;
 pub use event::WorkerEvent;
-use peers::{Peer, Peers};
+use peers::{ReplicationPeer, ReplicationPeers};
+use sending::SHARDS_PER_SWEEP;
 pub use stall::{LATE_MAX_US, STALL_US, Stall};
 pub use state::ReplicationCounters;
-use state::State;
+use state::ReplicationState;
 use status::Counted;
-pub use status::{CopyCounts, ReplicationStatus};
-use tell::SHARDS_PER_SWEEP;
+pub use status::{CopyCounts, ReplicationReport};
 use weir_engine::{Engine, EngineSetup, Misses, Now, Output, Redirects};
 use weir_wire::frame::Frame;
 use world::World;
@@ -75,10 +75,10 @@ const SWEEP_US: u64 = 1_000;
 /// A worker's replication, without decisions: one thread owns it, as it owns the engine.
 #[derive(Debug)]
 pub struct Replication {
-    endpoint: Endpoint,
+    endpoint: StreamEndpoint,
     boot: BootId,
-    peers: Peers,
-    state: State,
+    peers: ReplicationPeers,
+    state: ReplicationState,
     /// Lineages drawn in this incarnation.
     lineages: u64,
     /// Shards with grants or announcements under way.
@@ -86,7 +86,7 @@ pub struct Replication {
     /// Shards whose removal from the NAT is under way.
     removing: Vec<(ShardIndex, ShardId)>,
     swept: usize,
-    commits: Commits,
+    commits: CommitQueue,
     counted: Counted,
     sweep_due_us: u64,
     /// Last reported state of each shard that a peer came back to.
@@ -94,7 +94,7 @@ pub struct Replication {
     /// The map may be old: workers other than the ordered ones may have copies.
     is_map_stale: bool,
     /// Some peer is reached in another way than the data path knows.
-    tells_redirects: bool,
+    redirects_changed: bool,
     /// Body of the change that is being appended.
     body: [u8; BODY_MAX],
 }
@@ -106,7 +106,7 @@ impl Replication {
     /// # Errors
     /// [`OptionError`].
     pub fn new(
-        options: Options,
+        options: StreamOptions,
         identity: Identity,
         fingerprint: Fingerprint,
         keys: ClusterKeys,
@@ -114,19 +114,19 @@ impl Replication {
     ) -> Result<Self, OptionError> {
         Ok(Self {
             boot: identity.boot,
-            endpoint: Endpoint::new(options, identity, fingerprint, keys)?,
-            peers: Peers::default(),
-            state: State::new(shards_max),
+            endpoint: StreamEndpoint::new(options, identity, fingerprint, keys)?,
+            peers: ReplicationPeers::default(),
+            state: ReplicationState::new(shards_max),
             lineages: 0,
             busy: VecDeque::new(),
             removing: Vec::new(),
             swept: 0,
-            commits: Commits::none(),
+            commits: CommitQueue::none(),
             counted: Counted::default(),
             sweep_due_us: 0,
             comebacks: BTreeMap::new(),
             is_map_stale: false,
-            tells_redirects: false,
+            redirects_changed: false,
             body: [0; BODY_MAX],
         })
     }
@@ -148,7 +148,7 @@ impl Replication {
             self.state.lose_some(usize::MAX, engine.replica());
         }
         if self.commits.is_on() {
-            self.tell_all_changes(now_us, &mut engine.replica_mut());
+            self.send_all_changes(now_us, &mut engine.replica_mut());
         }
         match command {
             WorkerCommand::AddPeer { peer, address } => {
@@ -156,7 +156,7 @@ impl Replication {
             }
             WorkerCommand::SetPeerNode { peer, node } => {
                 if let Some(peer) = self.peers.find_mut(peer) {
-                    self.endpoint.set_node(peer.place, node);
+                    self.endpoint.set_node(peer.index, node);
                 }
             }
             WorkerCommand::RemovePeer(peer) => self.remove_peer(peer, engine, now_us),
@@ -183,13 +183,17 @@ impl Replication {
         if let Some(peer) = self.peers.find_mut(id) {
             let former = std::mem::replace(&mut peer.address, address);
             peer.redirects = None;
-            self.endpoint.set_address(peer.place, address.into());
+            self.endpoint.set_address(peer.index, address.into());
             self.forget_address(former, engine);
         } else {
             match self.endpoint.add_peer(id, address.into(), now_us) {
-                Ok(place) => {
-                    self.peers.0.push(Peer { id, place, address, met: None, redirects: None })
-                }
+                Ok(index) => self.peers.0.push(ReplicationPeer {
+                    id,
+                    index,
+                    address,
+                    met: None,
+                    redirects: None,
+                }),
                 Err(PeerError::Full | PeerError::Known(_)) => {
                     self.state.counters.refused_total += 1;
                     return;
@@ -199,10 +203,11 @@ impl Replication {
         if !engine.add_peer(*address.ip()) {
             self.state.counters.refused_total += 1;
         }
-        let waits = |part: &shard_copies::ShardCopies| {
-            !part.is_settled || part.duties.misses == Misses::Redirect(id)
+        let waits = |copies: &shard_copies::ShardCopies| {
+            !copies.is_settled || copies.duties.misses == Misses::Redirect(id)
         };
-        let waiting = self.state.parts().filter(|(_, part)| waits(part)).map(|(shard, _)| shard);
+        let waiting =
+            self.state.all_copies().filter(|(_, copies)| waits(copies)).map(|(shard, _)| shard);
         for shard in waiting.collect::<Vec<_>>() {
             self.settle(shard, engine, now_us);
             self.state.review(shard, engine.replica());
@@ -217,20 +222,20 @@ impl Replication {
 
     fn remove_peer<F: Frame>(&mut self, id: PeerId, engine: &mut EngineSetup<'_, F>, now_us: u64) {
         let Some(gone) = self.peers.take(id) else { return };
-        self.endpoint.remove_peer(gone.place);
+        self.endpoint.remove_peer(gone.index);
         self.forget_address(gone.address, engine);
-        self.state.wanted.retain(|&(peer, ..)| peer != gone.place);
-        let shards: Vec<_> = self.state.parts().map(|(shard, _)| shard).collect();
+        self.state.wanted.retain(|&(peer, ..)| peer != gone.index);
+        let shards: Vec<_> = self.state.all_copies().map(|(shard, _)| shard).collect();
         for shard in shards {
-            let Some(part) = self.state.part_mut(shard) else { continue };
+            let Some(copies) = self.state.copies_mut(shard) else { continue };
             let mut names_it = false;
-            for lane in &mut part.lanes {
-                names_it |= lane.source == Some(gone.place) || lane.readers.contains(&gone.place);
-                lane.outgoing.retain(|out| out.peer != gone.place);
-                lane.lose(gone.place);
+            for lane in &mut copies.lanes {
+                names_it |= lane.source == Some(gone.index) || lane.readers.contains(&gone.index);
+                lane.outgoing.retain(|out| out.peer != gone.index);
+                lane.lose(gone.index);
             }
-            part.confirmations.retain(|it| it.peer != gone.place);
-            for to in part.announcements.iter_mut().filter(|to| to.peer == id) {
+            copies.confirmations.retain(|it| it.peer != gone.index);
+            for to in copies.announcements.iter_mut().filter(|to| to.peer == id) {
                 to.ticket = None;
             }
             if names_it {
@@ -252,14 +257,14 @@ impl Replication {
             return;
         }
         // Removals are reported first: the index of a removed shard may be the next to be used.
-        self.tell_removed(engine.replica());
+        self.report_removed(engine.replica());
         let added = match self.state.has_room() {
             true => engine
                 .add_shard(&setup.engine, &setup.nat, 0, Now { ms: now_us / 1000 })
                 .map_err(|error| error.to_string()),
             false => Err("there are as many shards as this worker keeps room for".to_owned()),
         };
-        let news = match added {
+        let event = match added {
             Ok(shard) => {
                 engine.set_serving(shard, false);
                 engine.set_misses(shard, Misses::Refuse);
@@ -272,7 +277,7 @@ impl Replication {
             }
             Err(why) => WorkerEvent::ShardRefused { shard: number, why },
         };
-        self.state.answers.push_back(news);
+        self.state.answers.push_back(event);
     }
 
     fn remove_shard<F: Frame>(
@@ -287,11 +292,11 @@ impl Replication {
             }
             return;
         };
-        if let Some(part) = self.state.part_mut(shard) {
-            part.duties = shard_copies::ShardCopies::new(number).duties;
+        if let Some(copies) = self.state.copies_mut(shard) {
+            copies.duties = shard_copies::ShardCopies::new(number).duties;
         }
         self.settle(shard, engine, now_us);
-        self.comebacks.retain(|&(_, said), _| said != number);
+        self.comebacks.retain(|&(_, shard), _| shard != number);
         self.state.remove(shard);
         engine.remove_shard(shard);
         self.removing.push((shard, number));
@@ -309,7 +314,7 @@ impl Replication {
         datagram: &mut [u8],
         now_us: u64,
         nat: ReplicaMut<'_>,
-    ) -> Result<Received, Refusal> {
+    ) -> Result<Received, DatagramRefusal> {
         let world = &mut World { nat, state: &mut self.state, now_us };
         self.endpoint.receive(SocketAddr::V4(from), datagram, now_us, world)
     }
@@ -318,21 +323,21 @@ impl Replication {
     /// the worker's loop.
     #[inline]
     pub fn redirect<F: Frame>(&mut self, engine: &mut Engine<F>, out: &mut Output<F>) {
-        if std::mem::take(&mut self.tells_redirects) {
-            self.tell_redirects(&mut engine.setup());
+        if std::mem::take(&mut self.redirects_changed) {
+            self.set_redirects(&mut engine.setup());
         }
         let Self { endpoint, peers, .. } = self;
-        engine.post_redirects(out, |to, front, buffer| {
+        engine.send_redirects(out, |to, front, buffer| {
             let peer = peers.0.iter().find(|peer| *peer.address.ip() == to);
-            peer.is_some_and(|peer| endpoint.seal_redirect(peer.place, front, buffer))
+            peer.is_some_and(|peer| endpoint.seal_redirect(peer.index, front, buffer))
         });
     }
 
     /// Sets in the engine which peers have a session that seals, an earlier one, or none.
     #[cold]
-    fn tell_redirects<F: Frame>(&mut self, engine: &mut EngineSetup<'_, F>) {
+    fn set_redirects<F: Frame>(&mut self, engine: &mut EngineSetup<'_, F>) {
         for peer in &mut self.peers.0 {
-            let redirects = redirects_of(&self.endpoint, peer.place);
+            let redirects = redirects_of(&self.endpoint, peer.index);
             peer.redirects = Some(redirects);
             engine.set_redirects(*peer.address.ip(), redirects);
         }
@@ -343,7 +348,7 @@ impl Replication {
         if self.state.is_losing() {
             self.state.lose_some(LOST_PER_TURN, nat.read());
         }
-        self.tell_changes(now_us, &mut nat);
+        self.send_changes(now_us, &mut nat);
         self.restart_lost(&mut nat);
         if !self.state.wanted.is_empty() {
             self.answer_wants();
@@ -365,41 +370,41 @@ impl Replication {
 
     fn do_periodic_work(&mut self, now_us: u64, nat: &mut ReplicaMut<'_>) {
         for peer in &mut self.peers.0 {
-            let boot = self.endpoint.boot(peer.place);
+            let boot = self.endpoint.boot(peer.index);
             if let (true, Some(boot)) = (peer.met != boot, boot) {
                 peer.met = Some(boot);
-                let (place, peer) = (peer.place, peer.id);
+                let (index, peer) = (peer.index, peer.id);
                 // Reports of its former incarnation are void; this one repeats its own.
                 self.comebacks.retain(|&(of, _), _| of != peer);
-                self.state.comebacks.retain(|&(of, _)| of != place);
-                self.state.tell_met(peer, place, boot);
+                self.state.comebacks.retain(|&(of, _)| of != index);
+                self.state.report_met(peer, index, boot);
             }
-            self.tells_redirects |=
-                peer.redirects != Some(redirects_of(&self.endpoint, peer.place));
+            self.redirects_changed |=
+                peer.redirects != Some(redirects_of(&self.endpoint, peer.index));
         }
         while let Some((shard, _)) = nat.take_filled() {
             self.state.review(shard, nat.read());
         }
-        self.tell_comebacks();
-        self.tell_removed(nat.read());
+        self.report_comebacks();
+        self.report_removed(nat.read());
         self.sweep(now_us, nat);
         self.sweep_commits(SHARDS_PER_SWEEP, now_us, nat);
     }
 
     /// Reports the comebacks that differ from those reported before.
-    fn tell_comebacks(&mut self) {
-        for (place, comeback) in self.state.comebacks.drain(..) {
-            let Some(peer) = self.peers.0.iter().find(|peer| peer.place == place) else { continue };
+    fn report_comebacks(&mut self) {
+        for (index, comeback) in self.state.comebacks.drain(..) {
+            let Some(peer) = self.peers.0.iter().find(|peer| peer.index == index) else { continue };
             let (peer, shard) = (peer.id, comeback.shard);
             if self.comebacks.insert((peer, shard), comeback) != Some(comeback) {
                 let Comeback { epoch, state, .. } = comeback;
-                let news = WorkerEvent::CameBack { peer, shard, epoch: Epoch(epoch), state };
-                self.state.answers.push_back(news);
+                let event = WorkerEvent::CameBack { peer, shard, epoch: Epoch(epoch), state };
+                self.state.answers.push_back(event);
             }
         }
     }
 
-    fn tell_removed(&mut self, nat: Replica<'_>) {
+    fn report_removed(&mut self, nat: Replica<'_>) {
         let answers = &mut self.state.answers;
         self.removing.retain(|&(shard, number)| {
             let is_gone = nat.is_removed(shard);
@@ -414,8 +419,8 @@ impl Replication {
     /// asked for a copy.
     fn forget_some(&mut self, nat: &mut ReplicaMut<'_>) {
         let Some(&(shard, number)) = self.state.forgetting.first() else { return };
-        let Some(part) = self.state.part_mut(shard) else { return };
-        let lane = &mut part.lanes[number];
+        let Some(copies) = self.state.copies_mut(shard) else { return };
+        let lane = &mut copies.lanes[number];
         let is_over = !lane.is_forgetting;
         if is_over || nat.forget_lane(shard, number as u8, FORGET_PER_TURN) {
             if !is_over {
@@ -427,22 +432,22 @@ impl Replication {
     }
 
     /// Returns the next event.
-    pub fn next_news(&mut self) -> Option<WorkerEvent> {
-        self.state.next_news()
+    pub fn next_event(&mut self) -> Option<WorkerEvent> {
+        self.state.next_event()
     }
 
     /// Returns the NAT's index of a shard. None: it was not added, or is removed.
-    pub fn place(&self, shard: ShardId) -> Option<ShardIndex> {
+    pub fn index_of(&self, shard: ShardId) -> Option<ShardIndex> {
         self.state.index(shard)
     }
 
     /// Returns the heartbeat state of a peer. None if there is no such peer.
-    pub fn signs(&self, place: PeerIndex, now_us: u64) -> Option<PeerSigns> {
-        self.endpoint.signs(place, now_us)
+    pub fn signs(&self, peer: PeerIndex, now_us: u64) -> Option<PeerSigns> {
+        self.endpoint.signs(peer, now_us)
     }
 }
 
-fn redirects_of(endpoint: &Endpoint, peer: PeerIndex) -> Redirects {
+fn redirects_of(endpoint: &StreamEndpoint, peer: PeerIndex) -> Redirects {
     match endpoint.redirects(peer) {
         RedirectForm::Refused => Redirects::Refused,
         RedirectForm::Plain => Redirects::Plain,

@@ -1,10 +1,10 @@
 //! Copies at peers, and the confirmations that report to a writer that its copies are followed.
 
-use weir_stream::{BootId, CopyId, CopyState, Endpoint, Lane, Lineage, PeerIndex, Ticket};
+use weir_stream::{BootId, CopyId, CopyState, Lane, Lineage, PeerIndex, StreamEndpoint, Ticket};
 
 /// A copy at a peer, kept in sync from here.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Outgoing {
+pub(super) struct OutgoingCopy {
     pub(super) peer: PeerIndex,
     pub(super) boot: BootId,
     pub(super) copy: CopyId,
@@ -17,13 +17,13 @@ pub(super) struct Outgoing {
     pub(super) was_guest: bool,
 }
 
-impl Outgoing {
+impl OutgoingCopy {
     pub(super) fn new(peer: PeerIndex, boot: BootId, copy: CopyId) -> Self {
         Self { peer, boot, copy, followed_in: None, is_awaited: false, was_guest: false }
     }
 
     /// Starts the copy again; its confirmation is void.
-    pub(super) fn restart(&mut self, endpoint: &mut Endpoint) {
+    pub(super) fn restart(&mut self, endpoint: &mut StreamEndpoint) {
         endpoint.restart_copy(self.copy);
         self.followed_in = None;
     }
@@ -31,7 +31,7 @@ impl Outgoing {
     /// True if the peer has all of the lane, follows, and stays: what it acknowledges is in its
     /// tables then. A peer that does not know the shard yet, or has to forget another lineage
     /// first, acknowledges a copy that it does not apply.
-    pub(super) fn counts(&self, endpoint: &Endpoint, lane: Lane, lineage: Lineage) -> bool {
+    pub(super) fn counts(&self, endpoint: &StreamEndpoint, lane: Lane, lineage: Lineage) -> bool {
         let status = endpoint.copy_status(self.copy);
         let is_synced = status.is_some_and(|status| status.state == CopyState::Synced);
         let (epoch, _) = endpoint.acknowledged(self.peer, lane);

@@ -8,9 +8,9 @@ use weir_stream::{BootId, PeerIndex};
 use crate::PeerId;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Peer {
+pub(super) struct ReplicationPeer {
     pub(super) id: PeerId,
-    pub(super) place: PeerIndex,
+    pub(super) index: PeerIndex,
     pub(super) address: SocketAddrV4,
     /// The incarnation that was reported last.
     pub(super) met: Option<BootId>,
@@ -20,10 +20,10 @@ pub(super) struct Peer {
 
 /// All peers, in no order: they are few.
 #[derive(Debug, Default)]
-pub(super) struct Peers(pub(super) Vec<Peer>);
+pub(super) struct ReplicationPeers(pub(super) Vec<ReplicationPeer>);
 
-impl Peers {
-    pub(super) fn find_mut(&mut self, id: PeerId) -> Option<&mut Peer> {
+impl ReplicationPeers {
+    pub(super) fn find_mut(&mut self, id: PeerId) -> Option<&mut ReplicationPeer> {
         self.0.iter_mut().find(|peer| peer.id == id)
     }
 
@@ -31,9 +31,9 @@ impl Peers {
         self.0.iter().find(|peer| peer.id == id).map(|peer| peer.address)
     }
 
-    pub(super) fn take(&mut self, id: PeerId) -> Option<Peer> {
-        let place = self.0.iter().position(|peer| peer.id == id)?;
-        Some(self.0.swap_remove(place))
+    pub(super) fn take(&mut self, id: PeerId) -> Option<ReplicationPeer> {
+        let position = self.0.iter().position(|peer| peer.id == id)?;
+        Some(self.0.swap_remove(position))
     }
 
     /// True if another peer is reached at the same address, as workers that share one are.

@@ -5,7 +5,7 @@ use weir_map::{Epoch, LANES, ShardId, Term};
 use weir_nat::{Replica, ShardIndex};
 use weir_stream::{BootId, Lane, Lineage, PeerIndex, Provenance, Ticket};
 
-use super::outgoing::{Confirmation, Outgoing};
+use super::outgoing::{Confirmation, OutgoingCopy};
 use crate::PeerId;
 use crate::command::{GrantOrder, ShardDuties};
 
@@ -36,9 +36,9 @@ pub(super) struct Feed {
 /// The copies of one lane of the shard.
 #[derive(Debug)]
 pub(super) struct LaneCopy {
-    /// Peers that have copies from here, and the same list as [`weir_stream::Endpoint::tell`] takes
-    /// it.
-    pub(super) outgoing: Vec<Outgoing>,
+    /// Peers that have copies from here, and the same list as
+    /// [`weir_stream::StreamEndpoint::append_untracked`] takes it.
+    pub(super) outgoing: Vec<OutgoingCopy>,
     pub(super) readers: Vec<PeerIndex>,
     feeds: Vec<Feed>,
     /// Peer whose copy is awaited.
@@ -181,8 +181,8 @@ impl LaneCopy {
     pub(super) fn complete_feed(&mut self, peer: PeerIndex) {
         let is_fed = self.is_fed_by(peer);
         let Some(feed) = self.feeds.iter_mut().find(|feed| feed.peer == peer) else { return };
-        let tells_nothing = feed.lineage.now == 0 || feed.lineage.is_relayed();
-        if !is_fed && (!tells_nothing || self.is_forgetting) {
+        let sends_nothing = feed.lineage.now == 0 || feed.lineage.is_relayed();
+        if !is_fed && (!sends_nothing || self.is_forgetting) {
             return;
         }
         feed.is_complete = true;
@@ -320,7 +320,7 @@ impl LaneCopy {
 
 /// A lane that is to be given away.
 #[derive(Debug)]
-pub(super) struct Grant {
+pub(super) struct PendingGrant {
     pub(super) order: GrantOrder,
     /// Journal end when the lane had been put down.
     pub(super) journal_end: u64,
@@ -340,7 +340,7 @@ pub(super) struct Announcement {
 
 /// Events of a shard that have not been reported yet.
 #[derive(Debug, Default)]
-pub(super) struct Untold {
+pub(super) struct UnreportedEvents {
     pub(super) is_queued: bool,
     pub(super) is_done: Option<bool>,
     pub(super) granted: [Option<Epoch>; LANES],
@@ -359,14 +359,14 @@ pub(super) struct ShardCopies {
     /// All peers that the duties name are known, and there was room for all copies.
     pub(super) is_settled: bool,
     pub(super) lanes: [LaneCopy; LANES],
-    pub(super) grants: Vec<Grant>,
+    pub(super) grants: Vec<PendingGrant>,
     pub(super) announcements: Vec<Announcement>,
     pub(super) confirmations: Vec<Confirmation>,
     /// All lanes that have a source were followed at the last look.
     pub(super) is_done: bool,
     /// The last term whose primary reported that its routes are out.
     pub(super) announced: Option<Term>,
-    pub(super) untold: Untold,
+    pub(super) unreported: UnreportedEvents,
     /// The shard is in the queue of those with grants or announcements under way.
     pub(super) is_busy: bool,
     /// No copy is missing and no time is awaited, until something of the shard changes.
@@ -387,7 +387,7 @@ impl ShardCopies {
             confirmations: Vec::new(),
             is_done: false,
             announced: None,
-            untold: Untold::default(),
+            unreported: UnreportedEvents::default(),
             is_busy: false,
             is_at_rest: false,
         }

@@ -9,7 +9,7 @@ use weir_map::{Epoch, ShardId, Term};
 use weir_nat::{Replica, ShardIndex};
 use weir_stream::{BootId, Comeback, Origin, PeerIndex};
 
-use super::numbers::Numbers;
+use super::numbers::ShardIndexes;
 use super::outgoing::Confirmation;
 use super::shard_copies::ShardCopies;
 use crate::{PeerId, WorkerEvent};
@@ -57,10 +57,10 @@ pub struct ReplicationCounters {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
-    numbers: Numbers,
+pub(super) struct ReplicationState {
+    numbers: ShardIndexes,
     /// By the NAT's index of the shard.
-    parts: Vec<Option<Box<ShardCopies>>>,
+    shard_copies: Vec<Option<Box<ShardCopies>>>,
     shards_max: usize,
     shards: usize,
     queue: VecDeque<ShardIndex>,
@@ -80,11 +80,11 @@ pub(super) struct State {
     pub(super) counters: ReplicationCounters,
 }
 
-impl State {
+impl ReplicationState {
     pub(super) fn new(shards_max: usize) -> Self {
         Self {
-            numbers: Numbers::new(shards_max),
-            parts: Vec::new(),
+            numbers: ShardIndexes::new(shards_max),
+            shard_copies: Vec::new(),
             shards_max,
             shards: 0,
             queue: VecDeque::with_capacity(shards_max),
@@ -105,26 +105,28 @@ impl State {
     }
 
     #[inline]
-    pub(super) fn part(&self, shard: ShardIndex) -> Option<&ShardCopies> {
-        self.parts.get(usize::from(shard.0))?.as_deref()
+    pub(super) fn copies(&self, shard: ShardIndex) -> Option<&ShardCopies> {
+        self.shard_copies.get(usize::from(shard.0))?.as_deref()
     }
 
     /// Returns a shard's copies to change them: the sweep looks at the shard again.
     #[inline]
-    pub(super) fn part_mut(&mut self, shard: ShardIndex) -> Option<&mut ShardCopies> {
-        let part = self.parts.get_mut(usize::from(shard.0))?.as_deref_mut()?;
-        part.is_at_rest = false;
-        Some(part)
+    pub(super) fn copies_mut(&mut self, shard: ShardIndex) -> Option<&mut ShardCopies> {
+        let copies = self.shard_copies.get_mut(usize::from(shard.0))?.as_deref_mut()?;
+        copies.is_at_rest = false;
+        Some(copies)
     }
 
-    pub(super) fn parts(&self) -> impl Iterator<Item = (ShardIndex, &ShardCopies)> {
+    pub(super) fn all_copies(&self) -> impl Iterator<Item = (ShardIndex, &ShardCopies)> {
         let indexes = (0..).map(ShardIndex);
-        indexes.zip(&self.parts).filter_map(|(index, part)| Some((index, part.as_deref()?)))
+        indexes
+            .zip(&self.shard_copies)
+            .filter_map(|(index, copies)| Some((index, copies.as_deref()?)))
     }
 
     /// Number of shard indexes used so far, freed ones included.
-    pub(super) fn places(&self) -> usize {
-        self.parts.len()
+    pub(super) fn shard_slots(&self) -> usize {
+        self.shard_copies.len()
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -132,11 +134,11 @@ impl State {
     }
 
     pub(super) fn add(&mut self, shard: ShardIndex, number: ShardId, awaits_replicas: bool) {
-        let place = usize::from(shard.0);
-        if self.parts.len() <= place {
-            self.parts.resize_with(place + 1, || None);
+        let index = usize::from(shard.0);
+        if self.shard_copies.len() <= index {
+            self.shard_copies.resize_with(index + 1, || None);
         }
-        self.parts[place] =
+        self.shard_copies[index] =
             Some(Box::new(ShardCopies { awaits_replicas, ..ShardCopies::new(number) }));
         self.numbers.insert(number.0, shard);
         self.shards += 1;
@@ -145,21 +147,21 @@ impl State {
     /// Returns a shard's copies to note where changes went and which peers follow. The sweep, which
     /// looks at shards that were changed, does not depend on that.
     #[inline]
-    pub(super) fn part_to_tell(&mut self, shard: ShardIndex) -> Option<&mut ShardCopies> {
-        self.parts.get_mut(usize::from(shard.0))?.as_deref_mut()
+    pub(super) fn copies_unswept(&mut self, shard: ShardIndex) -> Option<&mut ShardCopies> {
+        self.shard_copies.get_mut(usize::from(shard.0))?.as_deref_mut()
     }
 
     /// Notes whether fewer replicas than wanted have the shard; nothing else depends on that.
     pub(super) fn set_short(&mut self, shard: ShardIndex, is_short: bool) {
-        if let Some(Some(part)) = self.parts.get_mut(usize::from(shard.0)) {
-            part.is_short = is_short;
+        if let Some(Some(copies)) = self.shard_copies.get_mut(usize::from(shard.0)) {
+            copies.is_short = is_short;
         }
     }
 
     pub(super) fn remove(&mut self, shard: ShardIndex) {
-        let gone = self.parts.get_mut(usize::from(shard.0)).and_then(Option::take);
-        if let Some(part) = gone {
-            self.numbers.remove(part.number.0);
+        let gone = self.shard_copies.get_mut(usize::from(shard.0)).and_then(Option::take);
+        if let Some(copies) = gone {
+            self.numbers.remove(copies.number.0);
             self.forgetting.retain(|&(other, _)| other != shard);
             self.confirming.retain(|&other| other != shard);
             self.shards -= 1;
@@ -184,11 +186,11 @@ impl State {
     /// Notifies up to `max` shards of the restarted streams.
     pub(super) fn lose_some(&mut self, max: usize, nat: Replica<'_>) {
         let lost = std::mem::take(&mut self.lost);
-        let end = self.lost_next.saturating_add(max).min(self.parts.len());
-        for place in self.lost_next..end {
-            let shard = ShardIndex(place as u16);
-            let Some(part) = self.part_mut(shard) else { continue };
-            for (number, lane) in part.lanes.iter_mut().enumerate() {
+        let end = self.lost_next.saturating_add(max).min(self.shard_copies.len());
+        for index in self.lost_next..end {
+            let shard = ShardIndex(index as u16);
+            let Some(copies) = self.copies_mut(shard) else { continue };
+            for (number, lane) in copies.lanes.iter_mut().enumerate() {
                 let peers = lost.iter().filter(|(_, lanes)| lanes >> number & 1 != 0);
                 peers.for_each(|&(peer, _)| lane.lose(peer));
             }
@@ -196,68 +198,69 @@ impl State {
         }
         self.counters.shards_looked_at_total += (end - self.lost_next) as u64;
         (self.lost, self.lost_next) = (lost, end);
-        if end == self.parts.len() {
+        if end == self.shard_copies.len() {
             self.lost.clear();
         }
     }
 
     fn queue(&mut self, shard: ShardIndex) -> Option<&mut ShardCopies> {
-        let part = self.parts.get_mut(usize::from(shard.0))?.as_deref_mut()?;
-        if !std::mem::replace(&mut part.untold.is_queued, true) {
+        let copies = self.shard_copies.get_mut(usize::from(shard.0))?.as_deref_mut()?;
+        if !std::mem::replace(&mut copies.unreported.is_queued, true) {
             self.queue.push_back(shard);
         }
-        Some(part)
+        Some(copies)
     }
 
     /// Checks whether the copies of a shard are complete, and reports it if that has changed.
     pub(super) fn review(&mut self, shard: ShardIndex, nat: Replica<'_>) {
-        let Some(part) = self.part_mut(shard) else { return };
-        let is_done = part.is_done_now(shard, nat);
-        if std::mem::replace(&mut part.is_done, is_done) != is_done {
-            self.tell_done(shard, is_done);
+        let Some(copies) = self.copies_mut(shard) else { return };
+        let is_done = copies.is_done_now(shard, nat);
+        if std::mem::replace(&mut copies.is_done, is_done) != is_done {
+            self.report_done(shard, is_done);
         }
     }
 
-    pub(super) fn tell_done(&mut self, shard: ShardIndex, is_done: bool) {
-        if let Some(part) = self.queue(shard) {
-            part.untold.is_done = Some(is_done);
+    pub(super) fn report_done(&mut self, shard: ShardIndex, is_done: bool) {
+        if let Some(copies) = self.queue(shard) {
+            copies.unreported.is_done = Some(is_done);
         }
     }
 
-    pub(super) fn tell_granted(&mut self, shard: ShardIndex, lane: usize, since: Epoch) {
-        if let Some(part) = self.queue(shard) {
-            part.untold.granted[lane] = Some(since);
+    pub(super) fn report_granted(&mut self, shard: ShardIndex, lane: usize, since: Epoch) {
+        if let Some(copies) = self.queue(shard) {
+            copies.unreported.granted[lane] = Some(since);
         }
     }
 
-    pub(super) fn tell_announced(&mut self, shard: ShardIndex, term: Term) {
-        if let Some(part) = self.queue(shard) {
-            part.announced = part.announced.max(Some(term));
-            part.untold.announced = part.announced;
+    pub(super) fn report_announced(&mut self, shard: ShardIndex, term: Term) {
+        if let Some(copies) = self.queue(shard) {
+            copies.announced = copies.announced.max(Some(term));
+            copies.unreported.announced = copies.announced;
         }
     }
 
     /// Reports a session with this incarnation of a peer. It replaces one that was not fetched yet:
     /// at most one waits per peer.
-    pub(super) fn tell_met(&mut self, peer: PeerId, place: PeerIndex, boot: BootId) {
-        self.answers
-            .retain(|news| !matches!(news, WorkerEvent::PeerMet { peer: met, .. } if *met == peer));
-        self.answers.push_back(WorkerEvent::PeerMet { peer, place, boot });
+    pub(super) fn report_met(&mut self, peer: PeerId, peer_index: PeerIndex, boot: BootId) {
+        self.answers.retain(
+            |event| !matches!(event, WorkerEvent::PeerMet { peer: met, .. } if *met == peer),
+        );
+        self.answers.push_back(WorkerEvent::PeerMet { peer, peer_index, boot });
     }
 
-    pub(super) fn next_news(&mut self) -> Option<WorkerEvent> {
-        if let Some(news) = self.answers.pop_front() {
-            return Some(news);
+    pub(super) fn next_event(&mut self) -> Option<WorkerEvent> {
+        if let Some(event) = self.answers.pop_front() {
+            return Some(event);
         }
         loop {
             let shard = *self.queue.front()?;
-            let news = self.part_mut(shard).and_then(next_of);
-            if news.is_some() {
-                return news;
+            let event = self.copies_mut(shard).and_then(next_of);
+            if event.is_some() {
+                return event;
             }
             self.queue.pop_front();
-            if let Some(part) = self.part_mut(shard) {
-                part.untold.is_queued = false;
+            if let Some(copies) = self.copies_mut(shard) {
+                copies.unreported.is_queued = false;
             }
         }
     }
@@ -265,16 +268,17 @@ impl State {
     /// Handles the end of a copy: if it is followed and packets wait for replicas, its writer is to
     /// get a confirmation.
     pub(super) fn confirm(&mut self, origin: Origin, shard: ShardIndex) {
-        let Some(part) = self.part_to_tell(shard).filter(|part| part.awaits_replicas) else {
+        let Some(copies) = self.copies_unswept(shard).filter(|copies| copies.awaits_replicas)
+        else {
             return;
         };
         let Origin { peer, lane, epoch, .. } = origin;
-        let own = &part.lanes[usize::from(lane.number())];
+        let own = &copies.lanes[usize::from(lane.number())];
         let Some(lineage) = own.lineage_of(peer).filter(|_| own.has_all_of(peer)) else { return };
         let copy = (epoch.into(), lineage.now);
-        part.confirmations.retain(|other| (other.peer, other.lane) != (peer, lane));
-        part.confirmations.push(Confirmation { peer, lane, copy, ticket: None });
-        if !std::mem::replace(&mut part.is_busy, true) {
+        copies.confirmations.retain(|other| (other.peer, other.lane) != (peer, lane));
+        copies.confirmations.push(Confirmation { peer, lane, copy, ticket: None });
+        if !std::mem::replace(&mut copies.is_busy, true) {
             self.confirming.push(shard);
         }
     }
@@ -287,8 +291,8 @@ impl State {
         shard: ShardIndex,
         followed: (u64, u64),
     ) {
-        let Some(part) = self.part_to_tell(shard) else { return };
-        let own = &mut part.lanes[usize::from(origin.lane.number())];
+        let Some(copies) = self.copies_unswept(shard) else { return };
+        let own = &mut copies.lanes[usize::from(origin.lane.number())];
         let copy = own.outgoing.iter_mut().find(|out| out.peer == origin.peer);
         if let Some(copy) = copy {
             copy.followed_in = Some(followed);
@@ -310,19 +314,19 @@ impl State {
 }
 
 /// Returns the next event of a shard: a change of its copies, which may be a loss, goes first.
-fn next_of(part: &mut ShardCopies) -> Option<WorkerEvent> {
-    let (shard, untold) = (part.number, &mut part.untold);
-    if let Some(is_done) = untold.is_done.take() {
+fn next_of(copies: &mut ShardCopies) -> Option<WorkerEvent> {
+    let (shard, unreported) = (copies.number, &mut copies.unreported);
+    if let Some(is_done) = unreported.is_done.take() {
         return Some(if is_done {
             WorkerEvent::CopyDone(shard)
         } else {
             WorkerEvent::StreamLost(shard)
         });
     }
-    if let Some(term) = untold.announced.take() {
+    if let Some(term) = unreported.announced.take() {
         return Some(WorkerEvent::Announced { shard, term });
     }
-    let mut granted = untold.granted.iter_mut().enumerate();
+    let mut granted = unreported.granted.iter_mut().enumerate();
     granted
         .find_map(|(lane, since)| Some(WorkerEvent::Granted { shard, lane, since: since.take()? }))
 }
@@ -333,20 +337,23 @@ mod tests {
 
     #[test]
     fn unfetched_sessions_of_a_peer_leave_only_the_newest() {
-        let mut state = State::new(1);
+        let mut state = ReplicationState::new(1);
         let peers = [7, 8].map(PeerId);
         state.answers.push_back(WorkerEvent::ShardAdded(ShardId(1)));
         for boot in 0..10_000 {
-            for (place, peer) in (0..).map(PeerIndex).zip(peers) {
-                state.tell_met(peer, place, BootId(boot));
+            for (peer_index, peer) in (0..).map(PeerIndex).zip(peers) {
+                state.report_met(peer, peer_index, BootId(boot));
             }
         }
-        let news: Vec<WorkerEvent> = std::iter::from_fn(|| state.next_news()).collect();
-        let met = |peer, place| WorkerEvent::PeerMet {
+        let events: Vec<WorkerEvent> = std::iter::from_fn(|| state.next_event()).collect();
+        let met = |peer, peer_index| WorkerEvent::PeerMet {
             peer,
-            place: PeerIndex(place),
+            peer_index: PeerIndex(peer_index),
             boot: BootId(9999),
         };
-        assert_eq!(news, [WorkerEvent::ShardAdded(ShardId(1)), met(peers[0], 0), met(peers[1], 1)]);
+        assert_eq!(
+            events,
+            [WorkerEvent::ShardAdded(ShardId(1)), met(peers[0], 0), met(peers[1], 1)]
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use weir_map::ShardId;
 use weir_nat::{Replica, ReplicaMut, ShardIndex};
-use weir_stream::{CopyState, PeerStatus, Refusals};
+use weir_stream::{CopyState, PeerLinkStatus, Refusals};
 
 use super::Replication;
 use super::state::ReplicationCounters;
@@ -26,8 +26,8 @@ pub struct CopyCounts {
 
 /// The state of replication.
 #[derive(Clone, Debug)]
-pub struct ReplicationStatus {
-    pub peers: Vec<PeerStatus>,
+pub struct ReplicationReport {
+    pub peers: Vec<PeerLinkStatus>,
     /// Copies from here at peers.
     pub outgoing: CopyCounts,
     /// Lanes whose copy here is complete and followed, and all that have a source.
@@ -49,12 +49,12 @@ pub struct ReplicationStatus {
 #[derive(Debug, Default)]
 pub(super) struct Counted {
     next: usize,
-    round: Sums,
-    last: Sums,
+    round: CopySums,
+    last: CopySums,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+struct CopySums {
     outgoing: CopyCounts,
     lanes_followed: usize,
     lanes_awaited: usize,
@@ -65,12 +65,12 @@ impl Replication {
     /// Returns the state of replication. Counts over all shards are those of the last complete
     /// round; a round over 4,000 shards takes half a second of polls. Allocates: not for every
     /// turn.
-    pub fn status(&self, now_us: u64) -> ReplicationStatus {
+    pub fn status(&self, now_us: u64) -> ReplicationReport {
         let (buffers_used, buffers_total) = self.endpoint.buffers_used();
         let peers = self.peers.0.iter();
-        let Sums { outgoing, lanes_followed, lanes_awaited, lanes_full } = self.counted.last;
-        ReplicationStatus {
-            peers: peers.filter_map(|peer| self.endpoint.peer_status(peer.place, now_us)).collect(),
+        let CopySums { outgoing, lanes_followed, lanes_awaited, lanes_full } = self.counted.last;
+        ReplicationReport {
+            peers: peers.filter_map(|peer| self.endpoint.peer_status(peer.index, now_us)).collect(),
             outgoing,
             lanes_followed,
             lanes_awaited,
@@ -88,34 +88,34 @@ impl Replication {
         if !self.commits.is_on() {
             return Vec::new();
         }
-        let parts = self.state.parts().map(|(_, part)| part);
-        let short = parts.filter(|part| self.commits.awaits(part) && part.is_short);
+        let all = self.state.all_copies().map(|(_, copies)| copies);
+        let short = all.filter(|copies| self.commits.awaits(copies) && copies.is_short);
         // A worker that writes no lane of a shard makes no change in it that could wait.
-        short.filter(|part| !part.duties.lanes.is_empty()).map(|part| part.number).collect()
+        short.filter(|copies| !copies.duties.lanes.is_empty()).map(|copies| copies.number).collect()
     }
 
     /// Looks at the copies of the next few shards: counts them, and sets whether ports are to rest
     /// for them.
     pub(super) fn look_at_copies(&mut self, now_us: u64, nat: &mut ReplicaMut<'_>) {
-        let places = self.state.places();
+        let shard_slots = self.state.shard_slots();
         let Counted { next, mut round, last } = std::mem::take(&mut self.counted);
-        let end = (next + SHARDS_PER_COUNT).min(places);
-        for shard in (next..end).map(|place| ShardIndex(place as u16)) {
+        let end = (next + SHARDS_PER_COUNT).min(shard_slots);
+        for shard in (next..end).map(|index| ShardIndex(index as u16)) {
             self.count_shard(shard, nat.read(), &mut round);
             self.rest_ports(shard, now_us, nat);
         }
         self.state.counters.shards_looked_at_total += end.saturating_sub(next) as u64;
-        self.counted = match end == places {
-            true => Counted { next: 0, round: Sums::default(), last: round },
+        self.counted = match end == shard_slots {
+            true => Counted { next: 0, round: CopySums::default(), last: round },
             false => Counted { next: end, round, last },
         };
     }
 
-    fn count_shard(&self, shard: ShardIndex, nat: Replica<'_>, sums: &mut Sums) {
-        let Some(part) = self.state.part(shard) else { return };
-        for (number, lane) in part.lanes.iter().enumerate() {
+    fn count_shard(&self, shard: ShardIndex, nat: Replica<'_>, sums: &mut CopySums) {
+        let Some(copies) = self.state.copies(shard) else { return };
+        for (number, lane) in copies.lanes.iter().enumerate() {
             lane.outgoing.iter().for_each(|out| self.count(out.copy, &mut sums.outgoing));
-            if part.has_source(number) {
+            if copies.has_source(number) {
                 sums.lanes_awaited += 1;
                 sums.lanes_followed += usize::from(lane.is_followed());
                 sums.lanes_full += usize::from(nat.is_copy_full(shard, number as u8));

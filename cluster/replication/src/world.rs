@@ -15,21 +15,21 @@
 use std::ops::Range;
 
 use weir_map::{Epoch, Term};
-use weir_nat::{Change, ChangeKind, ReplicaMut, ShardIndex, Tick};
+use weir_nat::{ChangeKind, ReplicaMut, ShardIndex, SlotChange, Tick};
 use weir_stream::{
-    Comeback, CopyRoom, Kind, Lane, Lineage, Origin, PeerIndex, Provenance, Record, ShardId, Sink,
-    Source,
+    Comeback, CopyRoom, Lane, Lineage, Origin, PeerIndex, Provenance, RecordKind, ShardId, Sink,
+    Source, StreamRecord,
 };
 
-use super::state::State;
-use super::tell::read_pair;
+use super::sending::read_pair;
+use super::state::ReplicationState;
 
 /// Shards that are notified at once of a restarted stream.
 const LOST_AT_ONCE: usize = 8;
 
 pub(super) struct World<'a> {
     pub(super) nat: ReplicaMut<'a>,
-    pub(super) state: &'a mut State,
+    pub(super) state: &'a mut ReplicationState,
     pub(super) now_us: u64,
 }
 
@@ -45,44 +45,44 @@ impl World<'_> {
 
     /// Applies consecutive changes of one shard.
     #[inline]
-    fn apply_changes(&mut self, origin: Origin, shard: ShardIndex, records: &[Record<'_>]) {
-        let part = self.state.part(shard).expect("a numbered shard has its copies");
-        let own = &part.lanes[origin.lane.index()];
+    fn apply_changes(&mut self, origin: Origin, shard: ShardIndex, records: &[StreamRecord<'_>]) {
+        let copies = self.state.copies(shard).expect("a numbered shard has its copies");
+        let own = &copies.lanes[origin.lane.index()];
         let is_fed = own.is_fed_by(origin.peer);
         let is_relayed = own.lineage_of(origin.peer).is_some_and(Lineage::is_relayed);
-        let is_wanted = |kind| is_fed || kind == Kind::OwnerUpdate;
+        let is_wanted = |kind| is_fed || kind == RecordKind::OwnerUpdate;
         if !is_fed {
             let unwanted = records.iter().filter(|record| !is_wanted(record.kind)).count();
             self.state.counters.records_unwanted_total += unwanted as u64;
         }
         let lane = origin.lane.number();
         let changes = records.iter().filter_map(|record| {
-            let Record { kind, slot, version, body, .. } = *record;
+            let StreamRecord { kind, slot, version, body, .. } = *record;
             let kind = change_of(kind).filter(|_| is_wanted(kind))?;
-            Some((Change { kind, shard, lane, slot, version }, body))
+            Some((SlotChange { kind, shard, lane, slot, version }, body))
         });
         self.nat.apply_burst(changes, is_relayed, tick(self.now_us));
     }
 
     /// Takes a record that concerns a lane or a shard as a whole.
     #[cold]
-    fn take_message(&mut self, origin: Origin, shard: ShardIndex, record: &Record<'_>) {
+    fn take_message(&mut self, origin: Origin, shard: ShardIndex, record: &StreamRecord<'_>) {
         let word = record.body.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
         match (record.kind, word) {
-            (Kind::Grant, Some(since)) => self.take_grant(origin, shard, Epoch(since)),
-            (Kind::Announced, Some(term)) if u32::try_from(term).is_ok() => {
-                self.state.tell_announced(shard, Term(term as u32));
+            (RecordKind::Grant, Some(since)) => self.take_grant(origin, shard, Epoch(since)),
+            (RecordKind::Announced, Some(term)) if u32::try_from(term).is_ok() => {
+                self.state.report_announced(shard, Term(term as u32));
             }
-            (Kind::Want, _) => self.state.note_want(origin.peer, shard, origin.lane.index()),
+            (RecordKind::Want, _) => self.state.note_want(origin.peer, shard, origin.lane.index()),
             (kind, _) => match (kind, read_pair(record.body)) {
-                (Kind::Lineage, Some((now, before))) => {
+                (RecordKind::Lineage, Some((now, before))) => {
                     self.begin_lineage(
                         origin,
                         shard,
                         Lineage { now, before, provenance: Provenance::Writer },
                     );
                 }
-                (Kind::Followed, Some(copy)) => self.state.note_followed(origin, shard, copy),
+                (RecordKind::Followed, Some(copy)) => self.state.note_followed(origin, shard, copy),
                 _ => self.state.counters.records_invalid_total += 1,
             },
         }
@@ -91,11 +91,11 @@ impl World<'_> {
     /// Takes a grant. It counts if everything before it is here: otherwise the giver repeats it.
     fn take_grant(&mut self, origin: Origin, shard: ShardIndex, since: Epoch) {
         let lane = origin.lane.index();
-        let part = self.state.part(shard).expect("a numbered shard has its copies");
-        let is_complete = part.lanes[lane].may_be_taken_from(origin.peer)
+        let copies = self.state.copies(shard).expect("a numbered shard has its copies");
+        let is_complete = copies.lanes[lane].may_be_taken_from(origin.peer)
             && !self.nat.read().is_copy_full(shard, origin.lane.number());
         if is_complete {
-            self.state.tell_granted(shard, lane, since);
+            self.state.report_granted(shard, lane, since);
         } else {
             self.state.counters.grants_early_total += 1;
         }
@@ -105,9 +105,9 @@ impl World<'_> {
     fn begin_lineage(&mut self, origin: Origin, shard: ShardIndex, lineage: Lineage) {
         let is_ours = self.nat.read().owned_lanes(shard) >> origin.lane.number() & 1 != 0;
         let lane = origin.lane.index();
-        let Some(part) = self.state.part_mut(shard) else { return };
+        let Some(copies) = self.state.copies_mut(shard) else { return };
         if !is_ours {
-            part.lanes[lane].begin_lineage(origin.peer, lineage);
+            copies.lanes[lane].begin_lineage(origin.peer, lineage);
             self.state.confirm(origin, shard);
             self.state.forget_if_foreign(shard, lane);
             self.state.review(shard, self.nat.read());
@@ -117,8 +117,8 @@ impl World<'_> {
     fn begin_feed(&mut self, shard: ShardIndex, lane: Lane, peer: PeerIndex, lineage: Lineage) {
         let is_ours = self.nat.read().owned_lanes(shard) >> lane.number() & 1 != 0;
         let number = lane.index();
-        let Some(part) = self.state.part_mut(shard) else { return };
-        let own = &mut part.lanes[number];
+        let Some(copies) = self.state.copies_mut(shard) else { return };
+        let own = &mut copies.lanes[number];
         own.begin_feed(peer, lineage, is_ours, self.now_us);
         if is_ours {
             return;
@@ -130,12 +130,12 @@ impl World<'_> {
     }
 }
 
-impl State {
+impl ReplicationState {
     /// If the lineage of the lane's source does not continue the one here, begins to forget the
     /// records here.
     pub(super) fn forget_if_foreign(&mut self, shard: ShardIndex, lane: usize) {
-        let Some(part) = self.part_mut(shard) else { return };
-        let own = &mut part.lanes[lane];
+        let Some(copies) = self.copies_mut(shard) else { return };
+        let own = &mut copies.lanes[lane];
         if own.is_source_foreign() && !own.is_forgetting {
             own.is_forgetting = true;
             self.forgetting.push((shard, lane));
@@ -150,9 +150,9 @@ impl Sink for World<'_> {
         if self.state.is_losing() { 0 } else { usize::MAX }
     }
 
-    fn apply(&mut self, origin: Origin, records: &[Record<'_>]) {
-        let is_change = |record: &Record<'_>| change_of(record.kind).is_some();
-        let are_together = |one: &Record<'_>, next: &Record<'_>| {
+    fn apply(&mut self, origin: Origin, records: &[StreamRecord<'_>]) {
+        let is_change = |record: &StreamRecord<'_>| change_of(record.kind).is_some();
+        let are_together = |one: &StreamRecord<'_>, next: &StreamRecord<'_>| {
             one.shard == next.shard && is_change(one) && is_change(next)
         };
         for records in records.chunk_by(are_together) {
@@ -178,8 +178,8 @@ impl Sink for World<'_> {
 
     fn copy_finished(&mut self, origin: Origin, shard: ShardId) {
         let Some(shard) = self.index(shard) else { return };
-        if let Some(part) = self.state.part_mut(shard) {
-            part.lanes[origin.lane.index()].complete_feed(origin.peer);
+        if let Some(copies) = self.state.copies_mut(shard) {
+            copies.lanes[origin.lane.index()].complete_feed(origin.peer);
             self.state.confirm(origin, shard);
         }
         self.state.review(shard, self.nat.read());
@@ -187,8 +187,8 @@ impl Sink for World<'_> {
 
     fn copy_stopped(&mut self, origin: Origin, shard: ShardId) {
         let Some(shard) = self.index(shard) else { return };
-        if let Some(part) = self.state.part_mut(shard) {
-            part.lanes[origin.lane.index()].stop_feed(origin.peer, self.now_us);
+        if let Some(copies) = self.state.copies_mut(shard) {
+            copies.lanes[origin.lane.index()].stop_feed(origin.peer, self.now_us);
         }
         self.state.review(shard, self.nat.read());
     }
@@ -210,8 +210,8 @@ impl Source for World<'_> {
     /// records that it never had. A worker that gives a lane which it did not write offers what it
     /// has, as relayed.
     fn lineage(&self, shard: ShardId, lane: Lane) -> Lineage {
-        let part = self.index(shard).and_then(|shard| self.state.part(shard));
-        match part.map(|part| &part.lanes[lane.index()]) {
+        let copies = self.index(shard).and_then(|shard| self.state.copies(shard));
+        match copies.map(|copies| &copies.lanes[lane.index()]) {
             Some(own) if own.is_given && !own.is_own => {
                 let provenance =
                     if own.is_whole { Provenance::Relay } else { Provenance::PartialRelay };
@@ -237,7 +237,13 @@ impl Source for World<'_> {
         let Some(index) = self.index(shard) else { return slots.end };
         self.nat.read().copy_lane(index, lane.number(), slots, budget, |change, body| {
             let kind = kind_of(change.kind);
-            room.add(&Record { kind, shard, slot: change.slot, version: change.version, body })
+            room.add(&StreamRecord {
+                kind,
+                shard,
+                slot: change.slot,
+                version: change.version,
+                body,
+            })
         })
     }
 
@@ -248,26 +254,30 @@ impl Source for World<'_> {
 
 /// Converts a change of the NAT to the record kind that carries it.
 #[inline]
-pub(super) fn kind_of(kind: ChangeKind) -> Kind {
+pub(super) fn kind_of(kind: ChangeKind) -> RecordKind {
     match kind {
-        ChangeKind::Create => Kind::Create,
-        ChangeKind::Change => Kind::Change,
-        ChangeKind::Delete => Kind::Delete,
-        ChangeKind::OwnerUpdate => Kind::OwnerUpdate,
-        ChangeKind::Clear => Kind::Clear,
+        ChangeKind::Create => RecordKind::Create,
+        ChangeKind::Change => RecordKind::Change,
+        ChangeKind::Delete => RecordKind::Delete,
+        ChangeKind::OwnerUpdate => RecordKind::OwnerUpdate,
+        ChangeKind::Clear => RecordKind::Clear,
     }
 }
 
 /// Returns the change that a record of this kind carries. None: it concerns the lane or the shard
 /// as a whole.
 #[inline(always)]
-fn change_of(kind: Kind) -> Option<ChangeKind> {
+fn change_of(kind: RecordKind) -> Option<ChangeKind> {
     match kind {
-        Kind::Create => Some(ChangeKind::Create),
-        Kind::Change => Some(ChangeKind::Change),
-        Kind::Delete => Some(ChangeKind::Delete),
-        Kind::OwnerUpdate => Some(ChangeKind::OwnerUpdate),
-        Kind::Clear => Some(ChangeKind::Clear),
-        Kind::Grant | Kind::Announced | Kind::Want | Kind::Lineage | Kind::Followed => None,
+        RecordKind::Create => Some(ChangeKind::Create),
+        RecordKind::Change => Some(ChangeKind::Change),
+        RecordKind::Delete => Some(ChangeKind::Delete),
+        RecordKind::OwnerUpdate => Some(ChangeKind::OwnerUpdate),
+        RecordKind::Clear => Some(ChangeKind::Clear),
+        RecordKind::Grant
+        | RecordKind::Announced
+        | RecordKind::Want
+        | RecordKind::Lineage
+        | RecordKind::Followed => None,
     }
 }

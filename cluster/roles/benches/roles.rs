@@ -12,7 +12,7 @@ use weir_replication::command::ShardSetup;
 use weir_replication::{PeerId, WorkerCommand, WorkerEvent};
 use weir_roles::role::Role;
 use weir_roles::{
-    DesiredShard, Input, LocalWorker, NodeWorker, Roles, RolesConfig, RolesOptions, SidesUp,
+    DesiredShard, LocalWorker, NodeWorker, Roles, RolesConfig, RolesInput, RolesOptions, SidesUp,
 };
 use weir_stream::{Fingerprint, PeerIndex, PeerSigns};
 
@@ -38,7 +38,7 @@ fn desired(id: u32) -> DesiredShard {
         endpoint: Some(0x0a09_0000 + id),
         subscribers: vec![],
     };
-    let nat = weir_nat::ShardConfig { id: ShardId(id), public, subscribers_max: 100 };
+    let nat = weir_nat::NatShardConfig { id: ShardId(id), public, subscribers_max: 100 };
     let access = Ipv4Addr::from(0x0a09_0000 + id);
     DesiredShard {
         id: ShardId(id),
@@ -66,17 +66,17 @@ fn answer(roles: &mut Roles, now_ms: u64) -> usize {
     let mut commands = 0;
     while let Some(command) = roles.next_command(0) {
         commands += 1;
-        let news = match command {
+        let event = match command {
             WorkerCommand::AddShard(setup) => WorkerEvent::ShardAdded(setup.nat.id),
             WorkerCommand::AddPeer { peer, .. } => {
                 let node = (1..=OTHERS).find(|&node| PeerId::at(address(node)) == peer);
                 let node = node.expect("one of the others");
                 let boot = life(node).boot_id;
-                WorkerEvent::PeerMet { peer, place: PeerIndex(node), boot }
+                WorkerEvent::PeerMet { peer, peer_index: PeerIndex(node), boot }
             }
             _ => continue,
         };
-        roles.on(now_ms, Input::Worker { worker: 0, news });
+        roles.on(now_ms, RolesInput::Worker { worker: 0, event });
     }
     commands
 }
@@ -93,25 +93,25 @@ fn begin() -> (Roles, u64, Duration) {
     let shards = (1..=SHARDS).map(desired).collect();
     let entries: Vec<Box<ShardEntry>> = (1..=SHARDS).map(|id| Box::new(entry(id))).collect();
     let began = Instant::now();
-    roles.on(0, Input::Desired { shards, fingerprint: Fingerprint::default() });
+    roles.on(0, RolesInput::Desired { shards, fingerprint: Fingerprint::default() });
     let sides = SidesUp { is_ready: true, is_access_up: true, is_internet_up: true };
-    roles.on(0, Input::Sides { worker: 0, sides });
+    roles.on(0, RolesInput::Sides { worker: 0, sides });
     for node in 1..=OTHERS {
         register(&mut roles, 0, node);
     }
     for (id, entry) in (1..=SHARDS).zip(entries) {
-        roles.on(0, Input::Entry { shard: ShardId(id), entry });
+        roles.on(0, RolesInput::Entry { shard: ShardId(id), entry });
         answer(&mut roles, 0);
     }
     for id in (1..=SHARDS).filter(|id| !id.is_multiple_of(2)) {
-        roles.on(0, Input::Worker { worker: 0, news: WorkerEvent::CopyDone(ShardId(id)) });
-        let news = WorkerEvent::Announced { shard: ShardId(id), term: weir_map::Term(1) };
-        roles.on(0, Input::Worker { worker: 0, news });
+        roles.on(0, RolesInput::Worker { worker: 0, event: WorkerEvent::CopyDone(ShardId(id)) });
+        let event = WorkerEvent::Announced { shard: ShardId(id), term: weir_map::Term(1) };
+        roles.on(0, RolesInput::Worker { worker: 0, event });
     }
     let number = roles.routes_number(0);
-    roles.on(0, Input::RoutesOut { worker: 0, number });
+    roles.on(0, RolesInput::RoutesOut { worker: 0, number });
     answer(&mut roles, 0);
-    roles.on(0, Input::Fresh);
+    roles.on(0, RolesInput::Fresh);
     let took = began.elapsed();
     assert!(roles.take_changes(1).is_empty() && roles.has_settled(), "at rest");
     let mut now_ms = 0;
@@ -124,24 +124,24 @@ fn begin() -> (Roles, u64, Duration) {
 fn register(roles: &mut Roles, now_ms: u64, node: u16) {
     let life = life(node);
     let worker = NodeWorker { index: 0, boot_id: life.boot_id, replication: address(node) };
-    roles.on(now_ms, Input::Node { node: life.worker.node, workers: Some(vec![worker]) });
+    roles.on(now_ms, RolesInput::Node { node: life.worker.node, workers: Some(vec![worker]) });
 }
 
-/// Plays one slot in which the first `heard` other workers are heard, and packets come for this
+/// Plays one slot in which the first `present` other workers are heard, and packets come for this
 /// worker's shards and those of the worker `lost`.
-fn slot(roles: &mut Roles, now_ms: &mut u64, heard: u16, lost: u16) -> Duration {
+fn slot(roles: &mut Roles, now_ms: &mut u64, present: u16, lost: u16) -> Duration {
     *now_ms += 10;
     let is_lost = |id: u32| 1 + (id / 2) as u16 % OTHERS == lost;
     let shards =
         (1..=SHARDS).filter(|&id| id.is_multiple_of(2) || is_lost(id)).map(ShardId).collect();
     let began = Instant::now();
-    for node in 1..=heard {
-        let place = PeerIndex(node);
+    for node in 1..=present {
+        let peer_index = PeerIndex(node);
         let signs = PeerSigns { silent_ms: 3, seen_ms: Some(4), is_witness: true };
-        roles.on(*now_ms, Input::Heard { worker: 0, place, signs });
+        roles.on(*now_ms, RolesInput::Heartbeats { worker: 0, peer_index, signs });
     }
-    roles.on(*now_ms, Input::Traffic { worker: 0, shards });
-    roles.on(*now_ms, Input::Tick);
+    roles.on(*now_ms, RolesInput::Traffic { worker: 0, shards });
+    roles.on(*now_ms, RolesInput::Tick);
     assert!(roles.take_changes(16).is_empty());
     began.elapsed()
 }
@@ -163,7 +163,7 @@ fn main() {
         assert!(roles.next_command(0).is_none(), "nothing has happened");
 
         let began = Instant::now();
-        let record = Input::Node { node: life(3).worker.node, workers: None };
+        let record = RolesInput::Node { node: life(3).worker.node, workers: None };
         roles.on(now_ms, record);
         node = node.min(micros(began.elapsed()));
         register(&mut roles, now_ms, 3);

@@ -1,5 +1,5 @@
-//! A whole site that restarts while the store is unreachable: when a guest resumes the seat of its
-//! former incarnation.
+//! A whole site that restarts while the store is unreachable: when a guest resumes the member slot
+//! of its former incarnation.
 //!
 //! ```text
 //!   the other members have come back, and report of      this worker resumes, after the quarantine
@@ -27,12 +27,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::role::Event;
+use crate::role::RoleEvent;
 use weir_map::{BootId, Epoch, Incarnation, ShardId};
 use weir_stream::ComebackState;
 
-use super::shard_role::Tables;
-use super::worker::{Shared, Worker};
+use super::shard_role::TablesState;
+use super::worker::{RolesShared, WorkerRoles};
 use weir_ids::PeerId;
 use weir_replication::command::WorkerCommand;
 
@@ -41,25 +41,25 @@ const LOOK_MS: u64 = 100;
 
 /// One shard role's knowledge of the other members that have come back.
 #[derive(Debug, Default)]
-pub(super) struct Comeback {
-    said: BTreeMap<PeerId, Said>,
+pub(super) struct ShardComebacks {
+    reports: BTreeMap<PeerId, PeerComeback>,
     /// Whether a member with copies was heard, so that this worker may have received some.
-    was_told: bool,
+    may_have_copies: bool,
     /// Since when all members are back, so that this worker may resume after the quarantine.
     since_ms: Option<u64>,
 }
 
 /// The last report of a peer, and the incarnation that sent it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Said {
+pub(super) struct PeerComeback {
     pub(super) boot_id: BootId,
     pub(super) epoch: Epoch,
     pub(super) state: ComebackState,
 }
 
-impl Comeback {
-    pub(super) fn said(&mut self, peer: PeerId, said: Said) {
-        self.said.insert(peer, said);
+impl ShardComebacks {
+    pub(super) fn on_report(&mut self, peer: PeerId, report: PeerComeback) {
+        self.reports.insert(peer, report);
     }
 
     /// Returns the time until the worker resumes.
@@ -77,20 +77,20 @@ enum Other {
     Back(Incarnation, PeerId, ComebackState),
 }
 
-impl Worker {
+impl WorkerRoles {
     /// Looks at all shards whose members come back, and sends this worker's reports to peers.
-    pub(super) fn look_at_comebacks(&mut self, shared: &mut Shared) {
+    pub(super) fn look_at_comebacks(&mut self, shared: &mut RolesShared) {
         let is_over = shared.kept.is_empty() && self.comebacks.is_empty();
         if is_over || shared.now_ms < self.comebacks_due_ms {
             return;
         }
         self.comebacks_due_ms = shared.now_ms + LOOK_MS;
         let came_back =
-            self.parts.iter().filter(|(_, part)| part.machine.former_seat_epoch().is_some());
+            self.roles.iter().filter(|(_, role)| role.machine.former_slot_epoch().is_some());
         let mut comebacks = Vec::new();
         for shard in came_back.map(|(&shard, _)| shard).collect::<Vec<_>>() {
             self.look_at_comeback(shared, shard);
-            comebacks.extend(self.says(shard));
+            comebacks.extend(self.own_comeback(shard));
         }
         if comebacks != self.comebacks {
             self.comebacks.clone_from(&comebacks);
@@ -98,21 +98,21 @@ impl Worker {
         }
     }
 
-    fn says(&self, shard: ShardId) -> Option<weir_stream::Comeback> {
-        let part = self.parts.get(&shard)?;
-        let epoch = part.machine.former_seat_epoch()?;
+    fn own_comeback(&self, shard: ShardId) -> Option<weir_stream::Comeback> {
+        let role = self.roles.get(&shard)?;
+        let epoch = role.machine.former_slot_epoch()?;
         let state = match () {
-            () if part.machine.has_resumed() => ComebackState::Resumed,
-            () if part.comeback.was_told => ComebackState::Copying,
+            () if role.machine.has_resumed() => ComebackState::Resumed,
+            () if role.comeback.may_have_copies => ComebackState::Copying,
             () => ComebackState::Empty,
         };
         Some(weir_stream::Comeback { shard, epoch: epoch.0, state })
     }
 
-    fn look_at_comeback(&mut self, shared: &mut Shared, shard: ShardId) {
+    fn look_at_comeback(&mut self, shared: &mut RolesShared, shard: ShardId) {
         let others = self.others(shared, shard);
-        let Some(part) = self.parts.get_mut(&shard) else { return };
-        let host = part.machine.stored_entry().and_then(|entry| entry.former_life_of(&self.me));
+        let Some(role) = self.roles.get_mut(&shard) else { return };
+        let host = role.machine.stored_entry().and_then(|entry| entry.former_life_of(&self.me));
         let is_its_own = shared.may_resume
             && host.is_some_and(|host| self.former == Some(host.incarnation.boot_id));
         let (mut are_empty, mut is_any_resumed, mut are_back) = (true, false, true);
@@ -120,10 +120,10 @@ impl Worker {
         for (former, other) in others {
             let Other::Back(life, peer, state) = other else {
                 are_back = false;
-                part.comeback.was_told |= matches!(other, Other::Living);
-                // A member that has resumed and is not heard now keeps its seat.
+                role.comeback.may_have_copies |= matches!(other, Other::Living);
+                // A member that has resumed and is not heard now keeps its member slot.
                 let is_its = |life: &&Incarnation| life.worker == former.worker;
-                let kept = part.machine.resumed().iter().find(is_its);
+                let kept = role.machine.resumed().iter().find(is_its);
                 lives.extend(kept.filter(|_| matches!(other, Other::Missing)).cloned());
                 continue;
             };
@@ -135,29 +135,29 @@ impl Worker {
                 lives.push(life);
             }
         }
-        let has_resumed = part.machine.has_resumed();
-        part.comeback.was_told |= is_any_resumed && !has_resumed;
+        let has_resumed = role.machine.has_resumed();
+        role.comeback.may_have_copies |= is_any_resumed && !has_resumed;
         let may_resume = is_its_own && are_back && (are_empty || is_any_resumed) && !has_resumed;
-        let since_ms = part.comeback.since_ms.unwrap_or(shared.now_ms);
-        part.comeback.since_ms = may_resume.then_some(since_ms);
-        let is_empty = are_empty && !part.comeback.was_told;
+        let since_ms = role.comeback.since_ms.unwrap_or(shared.now_ms);
+        role.comeback.since_ms = may_resume.then_some(since_ms);
+        let is_empty = are_empty && !role.comeback.may_have_copies;
         let resumes = may_resume
             && shared.now_ms >= since_ms + shared.options.quarantine_ms
-            && part.tables == Tables::There
-            && (is_empty || part.machine.has_copy());
+            && role.tables == TablesState::There
+            && (is_empty || role.machine.has_copy());
         if resumes || has_resumed {
             lives.push(self.me.clone());
         }
-        if part.machine.resumed() != lives {
-            self.tell(shared, shard, Event::Resumed { lives, is_empty });
+        if role.machine.resumed() != lives {
+            self.on_event(shared, shard, RoleEvent::Resumed { lives, is_empty });
             self.renew(shared, shard);
         }
     }
 
     /// Returns the other members of a shard's entry, and how this worker sees them.
-    fn others(&self, shared: &Shared, shard: ShardId) -> Vec<(Incarnation, Other)> {
-        let Some(part) = self.parts.get(&shard) else { return Vec::new() };
-        let Some(entry) = part.machine.stored_entry() else { return Vec::new() };
+    fn others(&self, shared: &RolesShared, shard: ShardId) -> Vec<(Incarnation, Other)> {
+        let Some(role) = self.roles.get(&shard) else { return Vec::new() };
+        let Some(entry) = role.machine.stored_entry() else { return Vec::new() };
         let see = |former: &Incarnation| {
             let directory = &shared.directory;
             let peer = directory.successor_of(former).or_else(|| directory.peer_of(former));
@@ -168,12 +168,12 @@ impl Worker {
             if boot_id == former.boot_id {
                 return Other::Living;
             }
-            let said = part.comeback.said.get(&peer);
-            let said = said.filter(|it| it.boot_id == boot_id && it.epoch == entry.epoch());
-            match said {
-                Some(said) if self.peers.is_near(peer) => {
+            let report = role.comeback.reports.get(&peer);
+            let report = report.filter(|it| it.boot_id == boot_id && it.epoch == entry.epoch());
+            match report {
+                Some(report) if self.peers.is_near(peer) => {
                     let life = Incarnation { worker: former.worker.clone(), boot_id };
-                    Other::Back(life, peer, said.state)
+                    Other::Back(life, peer, report.state)
                 }
                 _ => Other::Missing,
             }

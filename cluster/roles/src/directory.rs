@@ -15,7 +15,7 @@ use weir_ids::PeerId;
 pub const NOBODY: PeerId = PeerId(0);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Life {
+struct KnownIncarnation {
     boot_id: BootId,
     address: SocketAddrV4,
     is_registered: bool,
@@ -23,7 +23,7 @@ struct Life {
 
 #[derive(Debug, Default)]
 pub(super) struct Directory {
-    workers: BTreeMap<WorkerId, Life>,
+    workers: BTreeMap<WorkerId, KnownIncarnation>,
     by_peer: BTreeMap<PeerId, WorkerId>,
     /// By worker: the incarnation that ended last while it was known, and the peer at which another
     /// one was met.
@@ -46,10 +46,10 @@ impl Directory {
             return lives.by_ref().map(|(_, life)| life.is_registered = false).count() > 0;
         };
         // A node registers all its workers: a worker that is missing has ended.
-        let mut after: BTreeMap<WorkerId, Life> = BTreeMap::new();
+        let mut after: BTreeMap<WorkerId, KnownIncarnation> = BTreeMap::new();
         for &NodeWorker { index, boot_id, replication } in workers {
             let id = WorkerId { node: node.clone(), index };
-            let life = Life { boot_id, address: replication, is_registered: true };
+            let life = KnownIncarnation { boot_id, address: replication, is_registered: true };
             // The store may still have the record of an incarnation after which another one was
             // met.
             let is_over = self.ended.get(&id).is_some_and(|&(ended, _)| ended == boot_id);
@@ -88,16 +88,16 @@ impl Directory {
         }
     }
 
-    /// Notes that an incarnation, met at this peer, has resumed the seat of one that has ended. The
-    /// store does not name it yet.
+    /// Notes that an incarnation, met at this peer, has resumed the member slot of one that has
+    /// ended. The store does not name it yet.
     pub(super) fn resumed(&mut self, life: &Incarnation, peer: PeerId) {
         let Incarnation { worker, boot_id } = life.clone();
         self.by_peer.insert(peer, worker.clone());
-        let life = Life { boot_id, address: peer.address(), is_registered: false };
+        let life = KnownIncarnation { boot_id, address: peer.address(), is_registered: false };
         self.workers.insert(worker, life);
     }
 
-    fn life(&self, who: &Incarnation) -> Option<&Life> {
+    fn life(&self, who: &Incarnation) -> Option<&KnownIncarnation> {
         self.workers.get(&who.worker).filter(|life| life.boot_id == who.boot_id)
     }
 
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(directory.successor_of(&life(0, 9)), None, "that incarnation was never known");
         assert!(!directory.is_registered(&life(0, 1)));
         // The store may report an old record again, though the incarnation that was met has resumed
-        // the seat.
+        // the member slot.
         directory.resumed(&life(0, 8), peer);
         directory.register(&node, Some(&[worker(0, 1), worker(1, 2)]));
         assert_eq!(directory.peer_of(&life(0, 8)), Some(peer));

@@ -29,8 +29,8 @@ use crate::role::{Duties, Misses, Role, RoleMachine};
 use weir_map::{BootId, Incarnation, LaneSet, Member, MemberState, ShardEntry, ShardId};
 
 use super::directory::{Directory, NOBODY};
-use super::peers::Peers;
-use super::worker::Shared;
+use super::peers::RolesPeers;
+use super::worker::RolesShared;
 use weir_ids::PeerId;
 use weir_replication::command::{CopyOrder, GrantOrder, ShardDuties};
 
@@ -38,14 +38,14 @@ use weir_replication::command::{CopyOrder, GrantOrder, ShardDuties};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Others<'a> {
     pub(super) directory: &'a Directory,
-    pub(super) peers: &'a Peers,
+    pub(super) peers: &'a RolesPeers,
     /// Whether the store is heard: guests will soon be members, or end.
-    pub(super) is_store_heard: bool,
+    pub(super) is_store_reachable: bool,
 }
 
 impl<'a> Others<'a> {
-    pub(super) fn of(shared: &'a Shared, peers: &'a Peers) -> Self {
-        Self { directory: &shared.directory, peers, is_store_heard: shared.is_fresh }
+    pub(super) fn of(shared: &'a RolesShared, peers: &'a RolesPeers) -> Self {
+        Self { directory: &shared.directory, peers, is_store_reachable: shared.is_fresh }
     }
 }
 
@@ -86,23 +86,23 @@ pub(super) fn of(
     others: Others<'_>,
 ) -> ShardDuties {
     let duties = machine.duties();
-    let mut told = ShardDuties::none(shard);
-    told.serves_hits = duties.serves_hits();
-    told.lanes = duties.lanes;
-    told.lanes_since = machine.lanes_since();
-    told.begins_empty = machine.began_empty();
-    told.misses = misses(duties, others);
-    let Some(seen) = Seen::of(machine, others) else { return told };
+    let mut shard_duties = ShardDuties::none(shard);
+    shard_duties.serves_hits = duties.serves_hits();
+    shard_duties.lanes = duties.lanes;
+    shard_duties.lanes_since = machine.lanes_since();
+    shard_duties.begins_empty = machine.began_empty();
+    shard_duties.misses = misses(duties, others);
+    let Some(seen) = SeenEntry::of(machine, others) else { return shard_duties };
     if !machine.is_guest() {
-        told.copies = seen.copies();
+        shard_duties.copies = seen.copies();
     }
-    told.sources = std::array::from_fn(|lane| seen.source(lane));
-    told.grants = seen.grants();
+    shard_duties.sources = std::array::from_fn(|lane| seen.source(lane));
+    shard_duties.grants = seen.grants();
     if duties.role == Role::Primary && duties.metric.is_some() && is_route_out {
         let peers = seen.others_reached().map(|other| (other.peer, other.boot));
-        told.announced = Some((seen.entry.term(), peers.collect()));
+        shard_duties.announced = Some((seen.entry.term(), peers.collect()));
     }
-    told
+    shard_duties
 }
 
 fn misses(duties: &Duties, others: Others<'_>) -> Misses<PeerId> {
@@ -115,7 +115,7 @@ pub(super) fn peers_needed(machine: &RoleMachine, others: Others<'_>) -> Vec<Pee
     if let Misses::Redirect(peer) = misses(machine.duties(), others) {
         needed.push(peer);
     }
-    if let Some(seen) = Seen::of(machine, others) {
+    if let Some(seen) = SeenEntry::of(machine, others) {
         needed.extend(seen.others_reached().map(|other| other.peer));
         // Where another worker has met a guest, this one will meet it, too.
         let hosts = seen.entry.members().iter().filter(|member| seen.entry.owns_a_lane(member));
@@ -127,7 +127,7 @@ pub(super) fn peers_needed(machine: &RoleMachine, others: Others<'_>) -> Vec<Pee
 }
 
 /// An entry as one of its members sees it.
-struct Seen<'a> {
+struct SeenEntry<'a> {
     entry: &'a ShardEntry,
     me: &'a Member,
     duties: &'a Duties,
@@ -138,7 +138,7 @@ struct Seen<'a> {
     relay: Option<&'a Member>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> SeenEntry<'a> {
     /// Returns None for a worker that is not a member, or not any more.
     fn of(machine: &'a RoleMachine, others: Others<'a>) -> Option<Self> {
         let duties = machine.duties();
@@ -149,7 +149,7 @@ impl<'a> Seen<'a> {
         let (_, me) = entry.member(machine.incarnation())?;
         let has_copy = matches!(duties.role, Role::Synced | Role::Acting | Role::Primary);
         let could = |member: &&Member| {
-            let is_here = if member.seat == me.seat {
+            let is_here = if member.slot == me.slot {
                 has_copy
             } else {
                 others.is_present(&member.incarnation)
@@ -161,7 +161,7 @@ impl<'a> Seen<'a> {
     }
 
     fn others_reached(&self) -> impl Iterator<Item = Reached<'a>> {
-        let others = self.entry.members().iter().filter(|member| member.seat != self.me.seat);
+        let others = self.entry.members().iter().filter(|member| member.slot != self.me.slot);
         others.filter_map(|member| {
             if let Some((peer, boot_id)) = self.others.guest_of(self.entry, member) {
                 return Some(Reached { member, peer, boot: boot_id, is_guest: true });
@@ -176,17 +176,17 @@ impl<'a> Seen<'a> {
     /// known to have begun.
     fn writer(&self, lane: usize) -> &'a Member {
         let lane = self.entry.lanes()[lane];
-        let seat = lane.moving.map_or(lane.owner, |moving| moving.from);
-        self.entry.at_seat(seat).expect("the entry names a member at each lane's seat")
+        let slot = lane.moving.map_or(lane.owner, |moving| moving.from);
+        self.entry.at_slot(slot).expect("the entry names a member at each lane's slot")
     }
 
     fn is_mine(&self, lane: usize) -> bool {
-        self.writer(lane).seat == self.me.seat || self.duties.lanes.contains(lane)
+        self.writer(lane).slot == self.me.slot || self.duties.lanes.contains(lane)
     }
 
     /// True for a lane of another member that this worker relays as it got it.
     fn is_relayed(&self, lane: usize) -> bool {
-        let stands_in = self.relay.is_some_and(|member| member.seat == self.me.seat);
+        let stands_in = self.relay.is_some_and(|member| member.slot == self.me.slot);
         stands_in && !self.is_mine(lane) && !self.others.is_present(&self.writer(lane).incarnation)
     }
 
@@ -195,14 +195,14 @@ impl<'a> Seen<'a> {
         let passed_on = LaneSet::of(|lane| self.is_relayed(lane));
         let copies = self.others_reached().map(|Reached { member, peer, boot, is_guest }| {
             // The lane's writer may still run and write: it is not sent its own lanes.
-            let its_own = |lane: usize| !is_guest && self.writer(lane).seat == member.seat;
+            let its_own = |lane: usize| !is_guest && self.writer(lane).slot == member.slot;
             let lanes = LaneSet::of(|lane| {
                 mine.contains(lane) || passed_on.contains(lane) && !its_own(lane)
             });
             // A guest that becomes a member may have to forget its copies, and will soon be one if
             // the store is heard. The entry marks it synced once it has copies as a member.
             let stays = match is_guest {
-                true => !self.others.is_store_heard,
+                true => !self.others.is_store_reachable,
                 false => member.state == MemberState::Synced,
             };
             CopyOrder { peer, boot, lanes, is_awaited: stays && !member.is_leaving, is_guest }
@@ -215,20 +215,20 @@ impl<'a> Seen<'a> {
             return None;
         }
         let state = self.entry.lanes()[lane];
-        let given = state.moving.filter(|moving| moving.from == self.me.seat);
+        let given = state.moving.filter(|moving| moving.from == self.me.slot);
         let is_given = given.is_some();
         // This worker is to give what it has received from an ended writer, and has not received
         // all.
-        let is_part = given.is_some_and(|moving| moving.then.is_some()) && !self.has_copy;
-        let writer = if is_given { self.entry.at_seat(state.owner)? } else { self.writer(lane) };
-        if writer.seat == self.me.seat {
+        let lacks_parts = given.is_some_and(|moving| moving.then.is_some()) && !self.has_copy;
+        let writer = if is_given { self.entry.at_slot(state.owner)? } else { self.writer(lane) };
+        if writer.slot == self.me.slot {
             return None;
         }
         // The same holds for another giver without a full copy: only the new owner gets all copies.
         let is_gathered = state.moving.is_some_and(|moving| moving.then.is_some());
         let is_part_of_giver = is_gathered
             && !is_given
-            && state.owner != self.me.seat
+            && state.owner != self.me.slot
             && writer.state != MemberState::Synced;
         let from =
             |member: &Member| Some(self.others.peer_of(&member.incarnation).unwrap_or(NOBODY));
@@ -237,9 +237,9 @@ impl<'a> Seen<'a> {
                 let is_whole = self.has_copy || !is_part_of_giver;
                 if is_whole { from(writer) } else { Some(NOBODY) }
             }
-            _ if is_part => Some(NOBODY),
+            _ if lacks_parts => Some(NOBODY),
             _ if is_given => None,
-            Some(relay) if relay.seat == self.me.seat => None,
+            Some(relay) if relay.slot == self.me.slot => None,
             Some(relay) => from(relay),
             None => Some(NOBODY),
         }

@@ -59,7 +59,7 @@ pub struct RolesOptions {
     pub idle_peer_ms: u64,
     /// A worker without room for a shard is asked again after this long.
     pub room_retry_ms: u64,
-    /// A change that was not taken is offered again after this long; doubled each time.
+    /// A change that was not taken is tried again after this long; doubled each time.
     pub pause_ms: u64,
     pub pause_max_ms: u64,
 }
@@ -128,7 +128,7 @@ impl SidesUp {
 
 /// An input. Workers are named by their indices.
 #[derive(Clone, Debug)]
-pub enum Input {
+pub enum RolesInput {
     /// The cluster's file: every shard.
     Desired {
         shards: Vec<DesiredShard>,
@@ -150,7 +150,7 @@ pub enum Input {
     /// that the former incarnations have ended.
     Joining,
     /// The store has the node's record, of the current incarnations and with the former ones whose
-    /// seats they have resumed.
+    /// member slots they have resumed.
     Registered,
     /// The node's record names no former incarnation of a worker any more, which proves their end.
     Resumed,
@@ -176,7 +176,7 @@ pub enum Input {
     },
     Worker {
         worker: usize,
-        news: WorkerEvent,
+        event: WorkerEvent,
     },
     /// Shards with translatable packets since the last tick.
     Traffic {
@@ -184,9 +184,9 @@ pub enum Input {
         shards: Vec<ShardId>,
     },
     /// Heartbeats of a peer, by its index, as the worker has them now.
-    Heard {
+    Heartbeats {
         worker: usize,
-        place: PeerIndex,
+        peer_index: PeerIndex,
         signs: PeerSigns,
     },
     Sides {

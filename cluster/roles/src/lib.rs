@@ -13,7 +13,7 @@
 //!
 //! - Commands go to the workers' replication (`next_order`), routes to the guard, changes to the
 //!   store, and the report to the controller.
-//! - Everything is a level: commands are differences to the last ones sent, a change is offered
+//! - Everything is a level: commands are differences to the last ones sent, a change is tried
 //!   again until the entry is another one, routes are a numbered list. So anything late or lost is
 //!   repaired by what comes next.
 //! - A role begins when the worker has made room for its tables, and the room is given back when
@@ -22,7 +22,7 @@
 //!   (`Kept`): its workers are guests of the shards that name their former incarnations as members,
 //!   until an entry says otherwise. The copies of a guest whose entry may not be followed
 //!   (`RoleMachine::keeps_copies_under`) are forgotten, together with the tables, before it is a
-//!   member. When all members of a shard are guests, they resume their seats (`comeback`).
+//!   member. When all members of a shard are guests, they resume their member slots (`comeback`).
 //! - A shard role rests until something happens: its primary's heartbeats are remembered by peer,
 //!   and handed to the role before the next event. So 4,000 quiet shards cost nothing in a slot.
 //! - An entry older than any that was seen is not obeyed. After the store was set back
@@ -40,10 +40,10 @@
 mod comeback;
 mod directory;
 mod duties;
+mod entry_write;
 mod hold_off;
 mod input;
 mod lost;
-mod offer;
 mod output;
 mod peers;
 pub mod role;
@@ -61,11 +61,16 @@ use weir_nat::{AddressRanges, ShardIndex};
 use weir_stream::Fingerprint;
 
 pub use directory::NOBODY;
-pub use input::{DesiredShard, Input, LocalWorker, NodeWorker, RolesConfig, RolesOptions, SidesUp};
-pub use output::{AtStake, Change, Counters, Report, SetBack, ShardStatus, Trouble, WantedRoute};
+pub use input::{
+    DesiredShard, LocalWorker, NodeWorker, RolesConfig, RolesInput, RolesOptions, SidesUp,
+};
+pub use output::{
+    AtStake, EntryChange, RolesCounters, RolesReport, SetBack, ShardRoleStatus, Trouble,
+    WantedRoute,
+};
 
 use shard_role::ShardRole;
-use worker::{Shared, Worker};
+use worker::{RolesShared, WorkerRoles};
 
 use role::Role;
 use weir_replication::WorkerCommand;
@@ -74,8 +79,8 @@ use weir_replication::WorkerCommand;
 #[derive(Debug)]
 pub struct Roles {
     node: NodeId,
-    shared: Shared,
-    workers: Vec<Worker>,
+    shared: RolesShared,
+    workers: Vec<WorkerRoles>,
     fingerprint: Option<Fingerprint>,
     /// Public addresses of all shards as the workers know them; sorted.
     all_public: Vec<Ipv4Net>,
@@ -99,7 +104,7 @@ pub struct Roles {
 impl Roles {
     pub fn new(config: RolesConfig) -> Self {
         let RolesConfig { node, workers, known_epochs, options } = config;
-        let mut shared = Shared {
+        let mut shared = RolesShared {
             now_ms: 0,
             is_registered: false,
             may_resume: true,
@@ -109,7 +114,7 @@ impl Roles {
             desired: BTreeMap::new(),
             entries: BTreeMap::new(),
             kept: BTreeMap::new(),
-            counters: Counters::default(),
+            counters: RolesCounters::default(),
         };
         let own = workers.iter().enumerate().map(|(index, worker)| NodeWorker {
             index: index as u16,
@@ -121,7 +126,7 @@ impl Roles {
         let formers = workers.iter().map(|worker| worker.former);
         let workers = own.iter().zip(formers).map(|(worker, former)| {
             let id = WorkerId { node: node.clone(), index: worker.index };
-            Worker::new(Incarnation { worker: id, boot_id: worker.boot_id }, former)
+            WorkerRoles::new(Incarnation { worker: id, boot_id: worker.boot_id }, former)
         });
         Self {
             workers: workers.collect(),
@@ -142,61 +147,61 @@ impl Roles {
     }
 
     /// Handles what happened at `now_ms`, which never goes back.
-    pub fn on(&mut self, now_ms: u64, input: Input) {
+    pub fn on(&mut self, now_ms: u64, input: RolesInput) {
         self.shared.now_ms = now_ms.max(self.shared.now_ms);
         match input {
-            Input::Desired { shards, fingerprint } => self.desired(shards, fingerprint),
-            Input::Entry { shard, entry } => self.entry(shard, *entry),
-            Input::Kept { shard, entry } => self.kept(shard, *entry),
-            Input::Joining => {
+            RolesInput::Desired { shards, fingerprint } => self.desired(shards, fingerprint),
+            RolesInput::Entry { shard, entry } => self.entry(shard, *entry),
+            RolesInput::Kept { shard, entry } => self.kept(shard, *entry),
+            RolesInput::Joining => {
                 self.shared.may_resume = false;
                 self.renew_guests();
             }
-            Input::Registered => self.shared.is_registered = true,
-            Input::Resumed => self.each_worker(Worker::end_resumed),
-            Input::EntryGone(shard) => {
+            RolesInput::Registered => self.shared.is_registered = true,
+            RolesInput::Resumed => self.each_worker(WorkerRoles::end_resumed),
+            RolesInput::EntryGone(shard) => {
                 self.entry_gone.insert(shard);
                 self.retire(shard);
             }
-            Input::Node { node, workers } => self.node(&node, workers.as_deref()),
-            Input::Fresh => self.fresh(),
-            Input::Restored => {
+            RolesInput::Node { node, workers } => self.node(&node, workers.as_deref()),
+            RolesInput::Fresh => self.fresh(),
+            RolesInput::Restored => {
                 self.was_restored = true;
                 self.set_fresh(false);
                 self.unconfirmed = self.shared.entries.keys().copied().collect();
                 self.unconfirmed_nodes = self.shared.directory.registered();
             }
-            Input::Stale => self.set_fresh(false),
-            Input::Written { shard, is_done } => self.written(shard, is_done),
-            Input::Worker { worker, news } => {
-                self.one_worker(worker, |it, shared| it.news(shared, news))
+            RolesInput::Stale => self.set_fresh(false),
+            RolesInput::Written { shard, is_done } => self.written(shard, is_done),
+            RolesInput::Worker { worker, event } => {
+                self.one_worker(worker, |it, shared| it.on_worker_event(shared, event))
             }
-            Input::Traffic { worker, shards } => {
+            RolesInput::Traffic { worker, shards } => {
                 self.one_worker(worker, |it, _| it.traffic(&shards))
             }
-            Input::Heard { worker, place, signs } => {
-                self.one_worker(worker, |it, shared| it.heard(shared, place, signs));
+            RolesInput::Heartbeats { worker, peer_index, signs } => {
+                self.one_worker(worker, |it, shared| it.on_heartbeats(shared, peer_index, signs));
             }
-            Input::Sides { worker, sides } => {
+            RolesInput::Sides { worker, sides } => {
                 self.one_worker(worker, |it, shared| it.sides(shared, sides));
             }
-            Input::Rejoined { worker } => {
+            RolesInput::Rejoined { worker } => {
                 self.one_worker(worker, |it, shared| it.rejoined(shared));
             }
-            Input::RoutesOut { worker, number } => {
+            RolesInput::RoutesOut { worker, number } => {
                 self.one_worker(worker, |it, shared| it.routes_out(shared, number));
             }
-            Input::Tick => self.tick(),
+            RolesInput::Tick => self.tick(),
         }
     }
 
-    fn one_worker(&mut self, worker: usize, what: impl FnOnce(&mut Worker, &mut Shared)) {
+    fn one_worker(&mut self, worker: usize, what: impl FnOnce(&mut WorkerRoles, &mut RolesShared)) {
         if let Some(worker) = self.workers.get_mut(worker) {
             what(worker, &mut self.shared);
         }
     }
 
-    fn each_worker(&mut self, mut what: impl FnMut(&mut Worker, &mut Shared)) {
+    fn each_worker(&mut self, mut what: impl FnMut(&mut WorkerRoles, &mut RolesShared)) {
         for worker in &mut self.workers {
             what(worker, &mut self.shared);
         }
@@ -211,7 +216,7 @@ impl Roles {
                 worker.commands.push_back(WorkerCommand::SetFingerprint(fingerprint))
             });
         }
-        self.tell_all_public();
+        self.send_all_public();
         for shard in self.entry_gone.clone() {
             self.retire(shard);
         }
@@ -220,7 +225,7 @@ impl Roles {
 
     /// Sends the public addresses of all shards to the workers, which need those of other workers'
     /// shards, too.
-    fn tell_all_public(&mut self) {
+    fn send_all_public(&mut self) {
         let desired = self.shared.desired.values();
         let mut public: Vec<Ipv4Net> =
             desired.flat_map(|shard| shard.setup.nat.public.iter().copied()).collect();
@@ -244,14 +249,14 @@ impl Roles {
     /// True if an entry that is not held is of the past, or of another history.
     fn is_refused(&self, shard: ShardId, entry: &ShardEntry) -> bool {
         let known = self.known_epochs.get(&shard).copied().unwrap_or_default();
-        let offered = entry.epoch();
+        let stored = entry.epoch();
         // A node that holds no entry may obey those of either history. An entry that was rebased
         // above everything seen here continues the history that this node knows.
         let is_ours = entry.rebased().is_some_and(|rebased| rebased > known);
         let is_held = self.shared.entries.contains_key(&shard);
         let is_doubted = self.entry_gone.contains(&shard) || self.set_back.contains_key(&shard);
-        let is_in_doubt = !is_ours && is_held && (offered == known || is_doubted);
-        offered < known || is_in_doubt
+        let is_in_doubt = !is_ours && is_held && (stored == known || is_doubted);
+        stored < known || is_in_doubt
     }
 
     fn entry(&mut self, shard: ShardId, entry: ShardEntry) {
@@ -262,19 +267,19 @@ impl Roles {
             self.entry_gone.remove(&shard);
             return;
         }
-        let offered = entry.epoch();
+        let stored = entry.epoch();
         if self.is_refused(shard, &entry) {
             let was_gone = self.entry_gone.contains(&shard);
             self.shared.counters.entries_refused_total += 1;
             if self.was_restored || was_gone || held.is_none() {
                 let known = self.known_epochs.get(&shard).copied().unwrap_or_default();
-                self.set_back.insert(shard, SetBack { known, offered: Some(offered) });
+                self.set_back.insert(shard, SetBack { known, stored: Some(stored) });
             }
             return;
         }
         self.set_back.remove(&shard);
         self.entry_gone.remove(&shard);
-        self.know(shard, Some(offered));
+        self.know(shard, Some(stored));
         self.shared.entries.insert(shard, entry);
         self.each_worker(|worker, shared| worker.entry_changed(shared, shard));
     }
@@ -301,7 +306,7 @@ impl Roles {
             Some(until_ms) if self.shared.now_ms < until_ms => {}
             Some(_) => {
                 self.shared.kept.clear();
-                self.each_worker(Worker::end_guests);
+                self.each_worker(WorkerRoles::end_guests);
             }
         }
     }
@@ -354,13 +359,13 @@ impl Roles {
         self.set_fresh(true);
         for shard in std::mem::take(&mut self.unconfirmed) {
             let known = self.known_epochs.get(&shard).copied().unwrap_or_default();
-            self.set_back.insert(shard, SetBack { known, offered: None });
+            self.set_back.insert(shard, SetBack { known, stored: None });
         }
         for node in std::mem::take(&mut self.unconfirmed_nodes) {
             self.node(&node, None);
         }
         // A shard that has ended while this node was away may start over.
-        let Shared { entries, desired, .. } = &self.shared;
+        let RolesShared { entries, desired, .. } = &self.shared;
         let has_ended =
             |shard: &&ShardId| !entries.contains_key(*shard) && !desired.contains_key(*shard);
         let is_sure = self.fingerprint.is_some() && !self.was_restored;
@@ -372,7 +377,7 @@ impl Roles {
 
     /// A write of the shard's entry has ended. While the roles thread stalls only the newest answer
     /// is kept, so one answer ends the wait of every worker of this node that has a write out. A
-    /// write that is still under way and is offered again fails its comparison of revisions.
+    /// write that is still under way and is tried again fails its comparison of revisions.
     fn written(&mut self, shard: ShardId, is_done: bool) {
         let Self { workers, shared, .. } = self;
         let mut is_any = false;
@@ -393,8 +398,9 @@ impl Roles {
         self.workers.get_mut(worker)?.commands.pop_front()
     }
 
-    /// Returns changes that are to be written now, `max` at most; `Input::Written` answers each.
-    pub fn take_changes(&mut self, max: usize) -> Vec<Change> {
+    /// Returns changes that are to be written now, `max` at most; `RolesInput::Written` answers
+    /// each.
+    pub fn take_changes(&mut self, max: usize) -> Vec<EntryChange> {
         let Self { workers, shared, set_back, .. } = self;
         let mut changes = Vec::new();
         for worker in workers {
@@ -409,10 +415,10 @@ impl Roles {
         self.workers.get(worker).map_or(0, |worker| worker.routes_number)
     }
 
-    /// Returns the routes that a worker wants now, by shard; `Input::RoutesOut` reports when they
-    /// are out.
+    /// Returns the routes that a worker wants now, by shard; `RolesInput::RoutesOut` reports when
+    /// they are out.
     pub fn wanted_routes(&self, worker: usize) -> Vec<WantedRoute> {
-        self.workers.get(worker).map(Worker::wanted_routes).unwrap_or_default()
+        self.workers.get(worker).map(WorkerRoles::wanted_routes).unwrap_or_default()
     }
 
     /// Returns the routes that all workers of the node want now, each with the index of its worker.
@@ -420,8 +426,7 @@ impl Roles {
     /// of a metric is enough.
     pub fn all_wanted_routes(&self) -> Vec<(usize, WantedRoute)> {
         let mut taken = BTreeSet::new();
-        let routes = self.workers.iter().enumerate();
-        let routes = routes.flat_map(|(index, worker)| {
+        let routes = self.workers.iter().enumerate().flat_map(|(index, worker)| {
             worker.wanted_routes().into_iter().map(move |route| (index, route))
         });
         routes.filter(|(_, route)| taken.insert((route.shard.id, route.metric.0))).collect()
@@ -436,8 +441,8 @@ impl Roles {
 
     /// Returns what shards would lose with a worker.
     pub fn at_stake(&self, worker: usize) -> AtStake {
-        let parts = self.workers.get(worker).into_iter().flat_map(|worker| worker.parts.values());
-        parts.map(ShardRole::at_stake).fold(AtStake::default(), |all, one| AtStake {
+        let roles = self.workers.get(worker).into_iter().flat_map(|worker| worker.roles.values());
+        roles.map(ShardRole::at_stake).fold(AtStake::default(), |all, one| AtStake {
             is_serving: all.is_serving | one.is_serving,
             is_only_copy: all.is_only_copy | one.is_only_copy,
         })
@@ -445,15 +450,15 @@ impl Roles {
 
     /// True if some worker has full copies of a shard that names only a former incarnation of it.
     pub fn has_guests_with_copies(&self) -> bool {
-        self.parts().any(|(_, _, part)| part.machine.is_guest() && part.role() == Role::Synced)
+        self.roles().any(|(_, _, role)| role.machine.is_guest() && role.role() == Role::Synced)
     }
 
-    /// True if some worker has resumed the seat of a former incarnation, and the entry does not say
-    /// so yet: until then the node's record has to name that incarnation, since a record without it
-    /// proves its end.
+    /// True if some worker has resumed the member slot of a former incarnation, and the entry does
+    /// not say so yet: until then the node's record has to name that incarnation, since a record
+    /// without it proves its end.
     pub fn is_resuming(&self) -> bool {
         let is_in_doubt = |shard| self.set_back.contains_key(&shard);
-        self.parts().any(|(_, shard, part)| part.machine.has_resumed() && !is_in_doubt(shard))
+        self.roles().any(|(_, shard, role)| role.machine.has_resumed() && !is_in_doubt(shard))
     }
 
     /// Returns the highest epochs that have changed since the last call, to be kept for the next
@@ -462,7 +467,7 @@ impl Roles {
         std::mem::take(&mut self.unsaved_epochs)
     }
 
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> RolesCounters {
         self.shared.counters
     }
 
@@ -471,10 +476,10 @@ impl Roles {
         self.shared.is_fresh
     }
 
-    fn parts(&self) -> impl Iterator<Item = (usize, ShardId, &ShardRole)> {
+    fn roles(&self) -> impl Iterator<Item = (usize, ShardId, &ShardRole)> {
         let workers = self.workers.iter().enumerate();
         workers.flat_map(|(index, worker)| {
-            worker.parts.iter().map(move |(&shard, part)| (index, shard, part))
+            worker.roles.iter().map(move |(&shard, role)| (index, shard, role))
         })
     }
 
@@ -482,10 +487,10 @@ impl Roles {
     /// worker of another node has a full copy of it: a node that ends in order waits until there is
     /// no such shard.
     pub fn has_to_hand_over(&self) -> bool {
-        self.parts().any(|(_, _, part)| {
-            let is_served = matches!(part.role(), Role::Primary | Role::Acting);
-            (is_served || part.keeps_former_route())
-                && part.others_synced().any(|other| other.worker.node != self.node)
+        self.roles().any(|(_, _, role)| {
+            let is_served = matches!(role.role(), Role::Primary | Role::Acting);
+            (is_served || role.keeps_former_route())
+                && role.others_synced().any(|other| other.worker.node != self.node)
         })
     }
 
@@ -493,7 +498,7 @@ impl Roles {
     pub fn has_settled(&self) -> bool {
         self.shared.is_fresh
             && self.set_back.is_empty()
-            && self.workers.iter().all(Worker::has_settled)
+            && self.workers.iter().all(WorkerRoles::has_settled)
     }
 
     /// Returns the shards whose entries in the store are not obeyed, or are gone, each with the

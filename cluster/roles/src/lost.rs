@@ -20,14 +20,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::role::{Event, Role};
+use crate::role::{Role, RoleEvent};
 use weir_map::{MemberState, NodeId, Rank, ShardId};
 
 use super::Roles;
 use super::duties::Others;
 use super::input::RolesOptions;
 use super::shard_role::ShardRole;
-use super::worker::{Shared, Worker};
+use super::worker::{RolesShared, WorkerRoles};
 use weir_replication::STALL_US;
 
 /// A node without a tick, or a worker without a look, for this long has stalled.
@@ -40,7 +40,7 @@ const REPEAT_MS: u64 = 50;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NodeSigns {
     /// When one of them was last heard here; `seen_ms`: by another node.
-    pub(super) heard_ms: u64,
+    pub(super) heartbeat_ms: u64,
     pub(super) seen_ms: u64,
     /// Since when those that are heard now have been heard without a gap. `is_mute`: one of them
     /// does not report which nodes it hears.
@@ -54,21 +54,21 @@ pub(super) struct Lost {
     ticked_ms: Option<u64>,
     /// Since when no tick was late.
     awake_since_ms: u64,
-    /// Nodes that no node hears, each with the number of replicas that may act by now; `told_ms`:
-    /// when the shard roles were notified.
-    told: BTreeMap<NodeId, u64>,
-    told_ms: u64,
+    /// Nodes that no node hears, each with the number of replicas that may act by now;
+    /// `reported_ms`: when the shard roles were notified.
+    reported: BTreeMap<NodeId, u64>,
+    reported_ms: u64,
 }
 
 /// When a worker looked at its peers.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Look {
+pub(super) struct PeerLook {
     pub(super) last_ms: Option<u64>,
     /// Since when the worker has not stalled.
     pub(super) since_ms: u64,
 }
 
-impl Look {
+impl PeerLook {
     pub(super) fn at(&mut self, now_ms: u64) {
         if self.last_ms.is_none_or(|last_ms| now_ms >= last_ms + STALL_MS) {
             self.since_ms = now_ms;
@@ -97,12 +97,12 @@ impl Roles {
             .iter()
             .map(|(node, &ms)| (node.clone(), steps(ms, &self.shared.options)))
             .collect();
-        let is_due = self.lost.told != steps || now_ms >= self.lost.told_ms + REPEAT_MS;
+        let is_due = self.lost.reported != steps || now_ms >= self.lost.reported_ms + REPEAT_MS;
         if !lost.is_empty() && is_due {
-            self.lost.told_ms = now_ms;
+            self.lost.reported_ms = now_ms;
             self.each_worker(|worker, shared| worker.primaries_lost(shared, &lost));
         }
-        self.lost.told = steps;
+        self.lost.reported = steps;
     }
 
     /// Returns the nodes that no node has heard for as long as a lone replica waits, and for how
@@ -115,9 +115,9 @@ impl Roles {
             return BTreeMap::new();
         }
         let nodes = self.node_signs();
-        let silent = nodes.iter().filter(|(_, it)| now_ms >= it.heard_ms + min_ms);
+        let silent = nodes.iter().filter(|(_, it)| now_ms >= it.heartbeat_ms + min_ms);
         let lost = silent.filter_map(|(node, it)| {
-            let since_ms = it.heard_ms.max(self.lost.awake_since_ms);
+            let since_ms = it.heartbeat_ms.max(self.lost.awake_since_ms);
             let since_ms = since_ms.max(it.seen_ms).max(self.witnessed_since(node, &nodes)?);
             let lost_ms = now_ms.saturating_sub(since_ms);
             (lost_ms >= min_ms).then(|| ((*node).clone(), lost_ms))
@@ -153,7 +153,7 @@ impl Roles {
                     continue;
                 }
                 let of_node = nodes.entry(&id.node).or_default();
-                of_node.heard_ms = of_node.heard_ms.max(signs.heard_ms);
+                of_node.heartbeat_ms = of_node.heartbeat_ms.max(signs.heartbeat_ms);
                 of_node.seen_ms = of_node.seen_ms.max(signs.seen_ms);
                 of_node.steady_since_ms = of_node.steady_since_ms.max(signs.steady_since_ms);
                 of_node.is_mute |= signs.is_mute;
@@ -169,36 +169,36 @@ fn steps(lost_ms: u64, options: &RolesOptions) -> u64 {
     1 + over_ms / options.rank_step_ms
 }
 
-impl Worker {
+impl WorkerRoles {
     /// Notifies the replicas of primaries on these nodes, which no node hears.
-    fn primaries_lost(&mut self, shared: &mut Shared, lost: &BTreeMap<NodeId, u64>) {
+    fn primaries_lost(&mut self, shared: &mut RolesShared, lost: &BTreeMap<NodeId, u64>) {
         let Some(awake_since_ms) = self.look.awake_since(shared.now_ms) else { return };
         let awake_ms = shared.now_ms - awake_since_ms;
-        let of_lost = |(&shard, part): (&ShardId, &ShardRole)| {
-            let lost_ms = *lost.get(&part.primary()?.worker.node)?;
+        let of_lost = |(&shard, role): (&ShardId, &ShardRole)| {
+            let lost_ms = *lost.get(&role.primary()?.worker.node)?;
             let lost_ms = lost_ms.min(awake_ms);
             let is_long = lost_ms >= shared.options.role.lone_silence_ms;
-            let is_turn = || steps(lost_ms, &shared.options) > self.ahead_of(shared, part);
-            (part.role() == Role::Synced && is_long && is_turn()).then_some(shard)
+            let is_turn = || steps(lost_ms, &shared.options) > self.ahead_of(shared, role);
+            (role.role() == Role::Synced && is_long && is_turn()).then_some(shard)
         };
-        let shards: Vec<ShardId> = self.parts.iter().filter_map(of_lost).collect();
+        let shards: Vec<ShardId> = self.roles.iter().filter_map(of_lost).collect();
         for shard in shards {
-            self.tell(shared, shard, Event::PrimaryLost);
+            self.on_event(shared, shard, RoleEvent::PrimaryLost);
         }
     }
 
     /// Returns the number of replicas in front of this one that are heard and have a full copy:
     /// those are to act first.
-    fn ahead_of(&self, shared: &Shared, part: &ShardRole) -> u64 {
-        let Some(entry) = part.machine.entry() else { return 0 };
+    fn ahead_of(&self, shared: &RolesShared, role: &ShardRole) -> u64 {
+        let Some(entry) = role.machine.entry() else { return 0 };
         let others = Others::of(shared, &self.peers);
-        let me = part.machine.incarnation();
+        let me = role.machine.incarnation();
         let in_front = (0..).map(Rank).zip(entry.members());
         let in_front = in_front.take_while(|(_, member)| member.incarnation != *me);
         let could_act = in_front.filter(|(rank, member)| {
             *rank != Rank::PRIMARY
                 && member.state == MemberState::Synced
-                && others.peers.is_heard(others.directory, &member.incarnation)
+                && others.peers.has_heartbeat(others.directory, &member.incarnation)
         });
         could_act.count() as u64
     }

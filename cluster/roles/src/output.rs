@@ -10,9 +10,9 @@ use weir_map::{Epoch, Incarnation, NodeId, ShardEntry, ShardId, Term, Transition
 use super::input::DesiredShard;
 
 /// A change of an entry, to be written if the store's entry is still at this epoch. It is answered
-/// by `Input::Written`.
+/// by `RolesInput::Written`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct EntryChange {
     pub shard: ShardId,
     pub at: Epoch,
     pub transition: Transition,
@@ -40,7 +40,7 @@ pub struct AtStake {
 
 /// A node's answer to the controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct RolesReport {
     /// By node that this one copies with: whether one of its workers is heard.
     pub hears: BTreeMap<NodeId, bool>,
     /// Loads of the shards that this node is primary of.
@@ -52,7 +52,7 @@ pub struct Report {
 
 /// The state of a worker's shard role.
 #[derive(Clone, Debug)]
-pub struct ShardStatus<'a> {
+pub struct ShardRoleStatus<'a> {
     pub shard: ShardId,
     /// Index of the worker.
     pub worker: usize,
@@ -79,7 +79,7 @@ pub enum Trouble {
     /// The entry names a former incarnation of the worker.
     Guest,
     /// As `Guest`, and all other members have come back, too: in this many seconds the worker
-    /// resumes its seat, if its copies are complete by then.
+    /// resumes its member slot, if its copies are complete by then.
     Resumes {
         in_sec: u64,
     },
@@ -93,7 +93,7 @@ pub struct SetBack {
     /// The newest epoch that was seen here.
     pub known: Epoch,
     /// The epoch that the store has. None: it has no entry.
-    pub offered: Option<Epoch>,
+    pub stored: Option<Epoch>,
 }
 
 impl fmt::Display for Trouble {
@@ -101,11 +101,11 @@ impl fmt::Display for Trouble {
         match self {
             Self::NotDesired => f.write_str("the cluster's file has no such shard"),
             Self::NoRoom(why) => write!(f, "the worker has no room for it: {why}"),
-            Self::SetBack(SetBack { known, offered: Some(offered) }) => write!(
+            Self::SetBack(SetBack { known, stored: Some(stored) }) => write!(
                 f,
-                "the store was set back to epoch {offered}, but {known} was seen here: no entry of it is obeyed"
+                "the store was set back to epoch {stored}, but {known} was seen here: no entry of it is obeyed"
             ),
-            Self::SetBack(SetBack { known, offered: None }) => {
+            Self::SetBack(SetBack { known, stored: None }) => {
                 write!(
                     f,
                     "the store was set back and has no entry, but epoch {known} was seen here"
@@ -126,7 +126,7 @@ impl fmt::Display for Trouble {
 
 /// Totals since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct RolesCounters {
     /// Takeovers by a worker that acts because it does not hear the primary.
     pub failovers_silence_total: u64,
     /// Takeovers by a worker that became primary after the former one had certainly ended.

@@ -6,17 +6,18 @@ use weir_map::{BootId, Incarnation};
 use weir_stream::{PeerIndex, PeerSigns};
 
 use super::directory::Directory;
+use super::input::RolesOptions;
 use weir_ids::PeerId;
 use weir_replication::command::WorkerCommand;
 
 #[derive(Debug, Default)]
-struct Peer {
+struct RolesPeer {
     /// Number of shards that need it.
     shards: usize,
     /// When the last shard released it.
     idle_since_ms: u64,
     session: Option<(PeerIndex, BootId)>,
-    heard_ms: Option<u64>,
+    heartbeat_ms: Option<u64>,
     /// The number of its node, as it was last sent to the worker.
     node: Option<u64>,
     /// When another node last heard its node, as far as was reported.
@@ -26,7 +27,7 @@ struct Peer {
     /// Whether it reports which nodes it hears.
     is_witness: bool,
     /// Whether it was heard within the time of a silent primary, when it was looked at last.
-    is_heard: bool,
+    has_heartbeat: bool,
     /// Whether it was heard within the longer time after which it is gone.
     is_near: bool,
     /// When it was first needed.
@@ -37,9 +38,9 @@ struct Peer {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Peers {
-    peers: BTreeMap<PeerId, Peer>,
-    places: BTreeMap<u16, PeerId>,
+pub(super) struct RolesPeers {
+    peers: BTreeMap<PeerId, RolesPeer>,
+    by_index: BTreeMap<u16, PeerId>,
 }
 
 /// The finding of a new session with a peer.
@@ -53,15 +54,26 @@ pub(super) struct Met {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Silence {
     pub(super) witness_ms: u64,
-    pub(super) heard_ms: u64,
+    pub(super) heartbeat_ms: u64,
     pub(super) near_ms: u64,
     pub(super) cut_off_ms: u64,
 }
 
+impl Silence {
+    pub(super) fn of(options: &RolesOptions) -> Self {
+        Self {
+            witness_ms: options.witness_ms,
+            heartbeat_ms: options.role.silence_ms,
+            near_ms: options.gone_ms,
+            cut_off_ms: options.cut_off_ms,
+        }
+    }
+}
+
 /// The state of a peer's node, as the peer's heartbeats show it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Signs {
-    pub(super) heard_ms: u64,
+pub(super) struct PeerNodeSigns {
+    pub(super) heartbeat_ms: u64,
     /// When another node last heard it; 0: never.
     pub(super) seen_ms: u64,
     /// Since when it has been heard without a long gap, if it is heard now.
@@ -70,7 +82,7 @@ pub(super) struct Signs {
     pub(super) is_mute: bool,
 }
 
-impl Peers {
+impl RolesPeers {
     /// Notes that a shard needs the peer. `node`: the number of its node, if it is known.
     pub(super) fn hold(
         &mut self,
@@ -81,7 +93,7 @@ impl Peers {
     ) {
         let known = self.peers.entry(peer).or_insert_with(|| {
             commands.extend([WorkerCommand::AddPeer { peer, address: peer.address() }]);
-            Peer { known_ms: now_ms, ..Peer::default() }
+            RolesPeer { known_ms: now_ms, ..RolesPeer::default() }
         });
         known.shards += 1;
         if let Some(number) = node.filter(|_| known.node != node) {
@@ -105,7 +117,7 @@ impl Peers {
         idle_ms: u64,
         commands: &mut impl Extend<WorkerCommand>,
     ) {
-        let is_over = |peer: &Peer| peer.shards == 0 && now_ms >= peer.idle_since_ms + idle_ms;
+        let is_over = |peer: &RolesPeer| peer.shards == 0 && now_ms >= peer.idle_since_ms + idle_ms;
         if !self.peers.values().any(is_over) {
             return;
         }
@@ -117,7 +129,7 @@ impl Peers {
             !goes
         });
         let peers = &self.peers;
-        self.places.retain(|_, peer| peers.contains_key(peer));
+        self.by_index.retain(|_, peer| peers.contains_key(peer));
     }
 
     /// Notes a new session with this incarnation, which counts as a heartbeat. None: no shard needs
@@ -125,60 +137,63 @@ impl Peers {
     pub(super) fn met(
         &mut self,
         peer: PeerId,
-        place: PeerIndex,
+        peer_index: PeerIndex,
         boot_id: BootId,
         now_ms: u64,
     ) -> Option<Met> {
         let known = self.peers.get_mut(&peer)?;
-        let former = known.session.replace((place, boot_id));
-        if let Some((place, _)) = former
-            && self.places.get(&place.0) == Some(&peer)
+        let former = known.session.replace((peer_index, boot_id));
+        if let Some((peer_index, _)) = former
+            && self.by_index.get(&peer_index.0) == Some(&peer)
         {
-            self.places.remove(&place.0);
+            self.by_index.remove(&peer_index.0);
         }
-        self.places.insert(place.0, peer);
-        known.heard_ms = Some(now_ms);
+        self.by_index.insert(peer_index.0, peer);
+        known.heartbeat_ms = Some(now_ms);
         (known.steady_since_ms, known.is_witness) = (now_ms, false);
-        (known.is_heard, known.is_near, known.is_cut_off) = (true, true, false);
+        (known.has_heartbeat, known.is_near, known.is_cut_off) = (true, true, false);
         let ended = former.map(|(_, former)| former).filter(|former| *former != boot_id);
         Some(Met { ended })
     }
 
     /// Takes heartbeats of a peer. Returns the peer if it counted as silent until now.
-    pub(super) fn heard(
+    pub(super) fn on_heartbeats(
         &mut self,
-        place: PeerIndex,
+        peer_index: PeerIndex,
         signs: PeerSigns,
         now_ms: u64,
         limits: Silence,
     ) -> Option<PeerId> {
-        let &id = self.places.get(&place.0)?;
+        let &id = self.by_index.get(&peer_index.0)?;
         let peer = self.peers.get_mut(&id)?;
         let at_ms = now_ms.saturating_sub(signs.silent_ms);
-        if peer.heard_ms.is_none_or(|heard_ms| at_ms >= heard_ms + limits.witness_ms) {
+        if peer.heartbeat_ms.is_none_or(|heartbeat_ms| at_ms >= heartbeat_ms + limits.witness_ms) {
             peer.steady_since_ms = at_ms;
         }
         peer.seen_ms = peer.seen_ms.max(signs.seen_ms.map(|ms| now_ms.saturating_sub(ms)));
         peer.is_witness = signs.is_witness;
-        peer.heard_ms = peer.heard_ms.max(Some(at_ms));
-        let was = (peer.is_heard, peer.is_near, peer.is_cut_off);
-        peer.is_heard |= now_ms < at_ms + limits.heard_ms;
+        peer.heartbeat_ms = peer.heartbeat_ms.max(Some(at_ms));
+        let was = (peer.has_heartbeat, peer.is_near, peer.is_cut_off);
+        peer.has_heartbeat |= now_ms < at_ms + limits.heartbeat_ms;
         peer.is_near |= now_ms < at_ms + limits.near_ms;
         peer.is_cut_off &= now_ms >= at_ms + limits.cut_off_ms;
-        (was != (peer.is_heard, peer.is_near, peer.is_cut_off)).then_some(id)
+        (was != (peer.has_heartbeat, peer.is_near, peer.is_cut_off)).then_some(id)
     }
 
     /// Returns the peers that have fallen silent, or are gone, since the last look.
     pub(super) fn fallen_silent(&mut self, now_ms: u64, limits: Silence) -> Vec<PeerId> {
         let mut silent = Vec::new();
         for (&id, peer) in &mut self.peers {
-            let is_within = |limit_ms| peer.heard_ms.is_some_and(|at_ms| now_ms < at_ms + limit_ms);
-            let is = (is_within(limits.heard_ms), is_within(limits.near_ms));
-            let last_ms = peer.heard_ms.map_or(peer.known_ms, |at_ms| at_ms.max(peer.known_ms));
+            let is_within =
+                |limit_ms| peer.heartbeat_ms.is_some_and(|at_ms| now_ms < at_ms + limit_ms);
+            let is = (is_within(limits.heartbeat_ms), is_within(limits.near_ms));
+            let last_ms = peer.heartbeat_ms.map_or(peer.known_ms, |at_ms| at_ms.max(peer.known_ms));
             let is_cut_off = now_ms >= last_ms + limits.cut_off_ms;
-            if (peer.is_heard && !is.0) || (peer.is_near && !is.1) || is_cut_off && !peer.is_cut_off
+            if (peer.has_heartbeat && !is.0)
+                || (peer.is_near && !is.1)
+                || is_cut_off && !peer.is_cut_off
             {
-                (peer.is_heard, peer.is_near) = is;
+                (peer.has_heartbeat, peer.is_near) = is;
                 peer.is_cut_off |= is_cut_off;
                 silent.push(id);
             }
@@ -188,7 +203,7 @@ impl Peers {
 
     /// True if some peer that was heard is silent.
     pub(super) fn is_any_silent(&self) -> bool {
-        self.peers.values().any(|peer| !peer.is_heard && peer.heard_ms.is_some())
+        self.peers.values().any(|peer| !peer.has_heartbeat && peer.heartbeat_ms.is_some())
     }
 
     /// Returns the heartbeats of all peers that were ever heard.
@@ -196,17 +211,17 @@ impl Peers {
         &self,
         now_ms: u64,
         witness_ms: u64,
-    ) -> impl Iterator<Item = (PeerId, Signs)> {
+    ) -> impl Iterator<Item = (PeerId, PeerNodeSigns)> {
         self.peers.iter().filter_map(move |(&id, peer)| {
-            let heard_ms = peer.heard_ms?;
-            let is_there = now_ms < heard_ms + witness_ms;
+            let heartbeat_ms = peer.heartbeat_ms?;
+            let is_there = now_ms < heartbeat_ms + witness_ms;
             // A peer that no shard needs any more may have released this worker: its silence says
             // nothing.
             if peer.shards == 0 && !is_there {
                 return None;
             }
-            let signs = Signs {
-                heard_ms,
+            let signs = PeerNodeSigns {
+                heartbeat_ms,
                 seen_ms: peer.seen_ms.unwrap_or(0),
                 steady_since_ms: is_there.then_some(peer.steady_since_ms),
                 is_mute: is_there && !peer.is_witness,
@@ -216,8 +231,8 @@ impl Peers {
     }
 
     /// True if this incarnation of a worker is heard now.
-    pub(super) fn is_heard(&self, directory: &Directory, who: &Incarnation) -> bool {
-        self.in_this_life(directory, who).is_some_and(|peer| peer.is_heard)
+    pub(super) fn has_heartbeat(&self, directory: &Directory, who: &Incarnation) -> bool {
+        self.in_this_life(directory, who).is_some_and(|peer| peer.has_heartbeat)
     }
 
     /// Returns the incarnation that was met last.
@@ -230,15 +245,15 @@ impl Peers {
         self.peers.get(&peer).is_some_and(|peer| peer.is_near)
     }
 
-    fn in_this_life(&self, directory: &Directory, who: &Incarnation) -> Option<&Peer> {
+    fn in_this_life(&self, directory: &Directory, who: &Incarnation) -> Option<&RolesPeer> {
         let peer = self.peers.get(&directory.peer_of(who)?)?;
         peer.session.filter(|(_, boot_id)| *boot_id == who.boot_id)?;
         Some(peer)
     }
 
     /// Returns when this incarnation of a worker was heard last.
-    pub(super) fn heard_ms(&self, directory: &Directory, who: &Incarnation) -> Option<u64> {
-        self.in_this_life(directory, who)?.heard_ms
+    pub(super) fn heartbeat_ms(&self, directory: &Directory, who: &Incarnation) -> Option<u64> {
+        self.in_this_life(directory, who)?.heartbeat_ms
     }
 
     /// True if this incarnation of a worker goes on and can be reached as far as is known: it is

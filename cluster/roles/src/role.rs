@@ -41,7 +41,7 @@ mod machine;
 mod metric;
 
 pub use duties::{Duties, Role};
-pub use event::{Event, Ports};
+pub use event::{PortHealth, RoleEvent};
 pub use machine::{RoleMachine, RoleOptions};
 pub use metric::Metric;
 pub use weir_map::Grant;

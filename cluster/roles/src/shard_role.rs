@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::role::{Event, Metric, Misses, Role, RoleMachine};
+use crate::role::{Metric, Misses, Role, RoleEvent, RoleMachine};
 use weir_map::{Incarnation, MemberState, ShardEntry};
 
-use super::comeback::Comeback;
+use super::comeback::ShardComebacks;
 use super::duties::Others;
+use super::entry_write::EntryWrite;
 use super::input::{DesiredShard, RolesOptions};
-use super::offer::Offer;
 use super::output::AtStake;
 use weir_ids::PeerId;
 use weir_replication::command::ShardDuties;
@@ -18,7 +18,7 @@ const SLOT_MS: u64 = 10;
 
 /// The tables of a shard at its worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Tables {
+pub(super) enum TablesState {
     /// To be asked for at `ask_ms`.
     Missing {
         ask_ms: u64,
@@ -44,7 +44,7 @@ pub(super) struct ShardRole {
     /// The shard as its tables were made. None until they are asked for.
     pub(super) shard: Option<Arc<DesiredShard>>,
     pub(super) machine: RoleMachine,
-    pub(super) tables: Tables,
+    pub(super) tables: TablesState,
     /// The duties that were sent last. None: none since the tables are there.
     pub(super) ordered: Option<ShardDuties>,
     /// The peers that it holds.
@@ -52,14 +52,14 @@ pub(super) struct ShardRole {
     pub(super) route: Option<RouteState>,
     /// Number of the routes since which the metric is as it is.
     pub(super) route_number: u64,
-    pub(super) offer: Offer,
-    pub(super) comeback: Comeback,
+    pub(super) entry_write: EntryWrite,
+    pub(super) comeback: ShardComebacks,
     /// Whether the role is over: nothing begins before its tables are gone.
     pub(super) is_over: bool,
     /// When the role began.
     pub(super) since_ms: u64,
     /// Up to when it has been handed heartbeats.
-    told_ms: u64,
+    noted_ms: u64,
     /// When the worker lost a stream, until its copy is complete again or the role has been
     /// notified.
     pub(super) lost_ms: Option<u64>,
@@ -75,16 +75,16 @@ impl ShardRole {
         Self {
             shard: None,
             machine,
-            tables: Tables::Missing { ask_ms: now_ms, refused: None },
+            tables: TablesState::Missing { ask_ms: now_ms, refused: None },
             ordered: None,
             peers: Vec::new(),
             route: None,
             route_number: 0,
-            offer: Offer::default(),
-            comeback: Comeback::default(),
+            entry_write: EntryWrite::default(),
+            comeback: ShardComebacks::default(),
             is_over: false,
             since_ms: now_ms,
-            told_ms: 0,
+            noted_ms: 0,
             lost_ms: None,
             stirred_ms: 0,
             has_packets: false,
@@ -102,20 +102,20 @@ impl ShardRole {
 
     /// Hands an event to the role, and before it the primary's last heartbeat, at its own time.
     /// Returns whether the duties changed.
-    pub(super) fn take(&mut self, now_ms: u64, event: Event, others: Others<'_>) -> bool {
+    pub(super) fn take(&mut self, now_ms: u64, event: RoleEvent, others: Others<'_>) -> bool {
         let mut has_changed = false;
         let role = self.role();
         if let Some(from) = self.primary()
-            && let Some(at_ms) = others.peers.heard_ms(others.directory, from)
-            && at_ms > self.told_ms
+            && let Some(at_ms) = others.peers.heartbeat_ms(others.directory, from)
+            && at_ms > self.noted_ms
         {
             let from = from.clone();
-            has_changed = self.machine.on(at_ms, Event::Heartbeat { from });
-            self.told_ms = at_ms;
+            has_changed = self.machine.on(at_ms, RoleEvent::Heartbeat { from });
+            self.noted_ms = at_ms;
         }
         match event {
-            Event::Entry(_) | Event::Resumed { .. } => self.stir(now_ms),
-            Event::Slot { packets } => self.had_packets = packets > 0,
+            RoleEvent::Entry(_) | RoleEvent::Resumed { .. } => self.stir(now_ms),
+            RoleEvent::Slot { packets } => self.had_packets = packets > 0,
             _ => {}
         }
         has_changed |= self.machine.on(now_ms, event);
@@ -131,9 +131,9 @@ impl ShardRole {
     }
 
     /// Returns the event of a slot's end, as far as it concerns the role.
-    pub(super) fn slot(&mut self) -> Event {
+    pub(super) fn slot(&mut self) -> RoleEvent {
         let packets = u32::from(std::mem::take(&mut self.has_packets));
-        if self.counts_packets() { Event::Slot { packets } } else { Event::Tick }
+        if self.counts_packets() { RoleEvent::Slot { packets } } else { RoleEvent::Tick }
     }
 
     /// True, once, if the stream has been lost for so long that the role is to be notified. If

@@ -12,18 +12,18 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::role::{Event, Ports, Role, RoleMachine};
+use crate::role::{PortHealth, Role, RoleEvent, RoleMachine};
 use weir_map::{BootId, Incarnation, NodeId, ShardEntry, ShardId};
 use weir_stream::{PeerIndex, PeerSigns};
 
-use super::comeback::Said;
+use super::comeback::PeerComeback;
 use super::directory::Directory;
 use super::duties::Others;
 use super::input::{DesiredShard, RolesOptions, SidesUp};
-use super::lost::Look;
-use super::output::Counters;
-use super::peers::{Peers, Silence};
-use super::shard_role::{ShardRole, Tables};
+use super::lost::PeerLook;
+use super::output::RolesCounters;
+use super::peers::{RolesPeers, Silence};
+use super::shard_role::{ShardRole, TablesState};
 use crate::hold_off::{HoldOff, OTHERS_SILENT_MS};
 use weir_ids::PeerId;
 use weir_replication::WorkerEvent;
@@ -31,10 +31,10 @@ use weir_replication::command::WorkerCommand;
 
 /// The state that the shard roles of all workers share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct RolesShared {
     pub(super) now_ms: u64,
-    /// Whether seats may be resumed: the store has not been sent this process's record yet, which
-    /// proves the end of former incarnations, except of those that it names.
+    /// Whether member slots may be resumed: the store has not been sent this process's record yet,
+    /// which proves the end of former incarnations, except of those that it names.
     pub(super) may_resume: bool,
     /// Whether the store is heard, and everything that it has is known.
     pub(super) is_fresh: bool,
@@ -48,10 +48,10 @@ pub(super) struct Shared {
     /// Entries that were kept from before the start, while workers may be guests.
     pub(super) kept: BTreeMap<ShardId, ShardEntry>,
     /// Totals of all workers since the start.
-    pub(super) counters: Counters,
+    pub(super) counters: RolesCounters,
 }
 
-impl Shared {
+impl RolesShared {
     /// Returns the newest known entry of a shard, from the store or kept.
     fn newest(&self, shard: ShardId) -> Option<&ShardEntry> {
         let entries = [self.kept.get(&shard), self.entries.get(&shard)];
@@ -60,15 +60,15 @@ impl Shared {
 }
 
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(super) struct WorkerRoles {
     pub(super) me: Incarnation,
     /// The incarnation that the store was last sent.
     pub(super) former: Option<BootId>,
-    pub(super) parts: BTreeMap<ShardId, ShardRole>,
-    pub(super) peers: Peers,
+    pub(super) roles: BTreeMap<ShardId, ShardRole>,
+    pub(super) peers: RolesPeers,
     pub(super) commands: VecDeque<WorkerCommand>,
-    ports: Ports,
-    pub(super) look: Look,
+    ports: PortHealth,
+    pub(super) look: PeerLook,
     /// Number of changes of the wanted routes.
     pub(super) routes_number: u64,
     /// Number of the routes that are in the kernel.
@@ -78,7 +78,7 @@ pub(super) struct Worker {
     /// Shards whose role has no tables.
     homeless: BTreeSet<ShardId>,
     /// Shards whose role wants to change the entry.
-    pub(super) wishing: BTreeSet<ShardId>,
+    pub(super) changing: BTreeSet<ShardId>,
     /// Shards whose role waits until its routes are out.
     pub(super) unannounced: BTreeSet<ShardId>,
     pub(super) hold_off: HoldOff,
@@ -91,21 +91,21 @@ pub(super) struct Worker {
     pub(super) comebacks_due_ms: u64,
 }
 
-impl Worker {
+impl WorkerRoles {
     pub(super) fn new(me: Incarnation, former: Option<BootId>) -> Self {
         Self {
             me,
             former,
-            parts: BTreeMap::new(),
-            peers: Peers::default(),
+            roles: BTreeMap::new(),
+            peers: RolesPeers::default(),
             commands: VecDeque::new(),
-            ports: Ports::NotReady,
-            look: Look::default(),
+            ports: PortHealth::NotReady,
+            look: PeerLook::default(),
             routes_number: 0,
             routes_out: 0,
             restless: BTreeSet::new(),
             homeless: BTreeSet::new(),
-            wishing: BTreeSet::new(),
+            changing: BTreeSet::new(),
             unannounced: BTreeSet::new(),
             hold_off: HoldOff::default(),
             held_off: BTreeSet::new(),
@@ -116,66 +116,66 @@ impl Worker {
     }
 
     /// Applies the entry of a shard as it is obeyed now, or that it has none any more.
-    pub(super) fn entry_changed(&mut self, shared: &mut Shared, shard: ShardId) {
+    pub(super) fn entry_changed(&mut self, shared: &mut RolesShared, shard: ShardId) {
         let entry = shared.newest(shard);
         let names_us = entry.is_some_and(|entry| self.is_named(entry));
-        let names_host = |entry: &ShardEntry| match self.parts.get(&shard) {
-            Some(part) => part.machine.may_follow(entry),
+        let names_host = |entry: &ShardEntry| match self.roles.get(&shard) {
+            Some(role) => role.machine.may_follow(entry),
             None => entry.host_of(&self.me).is_some(),
         };
         let may_be_guest = !names_us && shared.kept.contains_key(&shard);
         let is_guest = may_be_guest && entry.is_some_and(names_host);
-        let Some(part) = self.parts.get_mut(&shard) else {
+        let Some(role) = self.roles.get_mut(&shard) else {
             if names_us || is_guest {
                 self.begin(shared, shard);
             }
             return;
         };
-        match (&part.tables, entry) {
-            (Tables::There, _) if part.is_over => {}
-            (Tables::There, Some(entry)) if is_guest => {
-                let event = Event::Guest(Box::new(entry.clone()));
-                self.tell(shared, shard, event);
+        match (&role.tables, entry) {
+            (TablesState::There, _) if role.is_over => {}
+            (TablesState::There, Some(entry)) if is_guest => {
+                let event = RoleEvent::Guest(Box::new(entry.clone()));
+                self.on_event(shared, shard, event);
             }
-            (Tables::There, Some(entry)) if part.machine.keeps_copies_under(entry) => {
-                let event = Event::Entry(Box::new(entry.clone()));
-                self.tell(shared, shard, event);
+            (TablesState::There, Some(entry)) if role.machine.keeps_copies_under(entry) => {
+                let event = RoleEvent::Entry(Box::new(entry.clone()));
+                self.on_event(shared, shard, event);
             }
-            (Tables::There, Some(_)) => self.forget(shared, shard),
-            (Tables::There, None) => {
-                part.machine = new_machine(&self.me, shared);
+            (TablesState::There, Some(_)) => self.forget(shared, shard),
+            (TablesState::There, None) => {
+                role.machine = new_machine(&self.me, shared);
                 self.introduce(shared, shard);
                 self.renew(shared, shard);
             }
-            (Tables::Missing { .. }, _) if !names_us && !is_guest => self.end(shard),
+            (TablesState::Missing { .. }, _) if !names_us && !is_guest => self.end(shard),
             // The entry is looked at again when the worker has answered.
-            (Tables::Missing { .. } | Tables::Asked | Tables::Going, _) => {}
+            (TablesState::Missing { .. } | TablesState::Asked | TablesState::Going, _) => {}
         }
     }
 
     /// Stops serving a shard and drops all that is kept of it: a later role in it begins with new
     /// tables.
-    fn forget(&mut self, shared: &mut Shared, shard: ShardId) {
-        let Some(part) = self.parts.get_mut(&shard) else { return };
-        part.is_over = true;
-        part.machine = new_machine(&self.me, shared);
+    fn forget(&mut self, shared: &mut RolesShared, shard: ShardId) {
+        let Some(role) = self.roles.get_mut(&shard) else { return };
+        role.is_over = true;
+        role.machine = new_machine(&self.me, shared);
         self.renew(shared, shard);
     }
 
     /// Makes guests forget what they have.
-    pub(super) fn end_guests(&mut self, shared: &mut Shared) {
-        self.forget_those(shared, |part| part.machine.is_guest());
+    pub(super) fn end_guests(&mut self, shared: &mut RolesShared) {
+        self.forget_those(shared, |role| role.machine.is_guest());
     }
 
     /// Once the node's record names no former incarnation any more, no worker may go on with the
-    /// seat of one.
-    pub(super) fn end_resumed(&mut self, shared: &mut Shared) {
-        self.forget_those(shared, |part| part.machine.has_resumed());
+    /// member slot of one.
+    pub(super) fn end_resumed(&mut self, shared: &mut RolesShared) {
+        self.forget_those(shared, |role| role.machine.has_resumed());
     }
 
-    fn forget_those(&mut self, shared: &mut Shared, is_one: impl Fn(&ShardRole) -> bool) {
-        let parts = self.parts.iter().filter(|(_, part)| is_one(part));
-        for shard in parts.map(|(&shard, _)| shard).collect::<Vec<_>>() {
+    fn forget_those(&mut self, shared: &mut RolesShared, is_one: impl Fn(&ShardRole) -> bool) {
+        let roles = self.roles.iter().filter(|(_, role)| is_one(role));
+        for shard in roles.map(|(&shard, _)| shard).collect::<Vec<_>>() {
             self.forget(shared, shard);
         }
     }
@@ -184,58 +184,60 @@ impl Worker {
         entry.member(&self.me).is_some()
     }
 
-    fn begin(&mut self, shared: &Shared, shard: ShardId) {
-        let part = ShardRole::new(new_machine(&self.me, shared), shared.now_ms);
-        self.parts.insert(shard, part);
+    fn begin(&mut self, shared: &RolesShared, shard: ShardId) {
+        let role = ShardRole::new(new_machine(&self.me, shared), shared.now_ms);
+        self.roles.insert(shard, role);
         self.homeless.insert(shard);
         self.ask_for_tables(shared);
     }
 
     fn end(&mut self, shard: ShardId) {
-        self.parts.remove(&shard);
+        self.roles.remove(&shard);
         self.held_off.remove(&shard);
         for set in
-            [&mut self.restless, &mut self.homeless, &mut self.wishing, &mut self.unannounced]
+            [&mut self.restless, &mut self.homeless, &mut self.changing, &mut self.unannounced]
         {
             set.remove(&shard);
         }
     }
 
     /// Asks for tables for all roles whose shard is known and whose time has come.
-    pub(super) fn ask_for_tables(&mut self, shared: &Shared) {
-        let Self { homeless, parts, commands, .. } = self;
+    pub(super) fn ask_for_tables(&mut self, shared: &RolesShared) {
+        let Self { homeless, roles, commands, .. } = self;
         homeless.retain(|id| {
-            let Some(part) = parts.get_mut(id) else { return false };
-            let Tables::Missing { ask_ms, .. } = part.tables else { return false };
+            let Some(role) = roles.get_mut(id) else { return false };
+            let TablesState::Missing { ask_ms, .. } = role.tables else { return false };
             let Some(shard) = shared.desired.get(id).filter(|_| shared.now_ms >= ask_ms) else {
                 return true;
             };
-            part.shard = Some(shard.clone());
-            part.tables = Tables::Asked;
+            role.shard = Some(shard.clone());
+            role.tables = TablesState::Asked;
             commands.push_back(WorkerCommand::AddShard(Box::new(shard.setup.clone())));
             false
         });
     }
 
-    pub(super) fn news(&mut self, shared: &mut Shared, news: WorkerEvent) {
-        match news {
+    pub(super) fn on_worker_event(&mut self, shared: &mut RolesShared, event: WorkerEvent) {
+        match event {
             WorkerEvent::ShardAdded(shard) => self.tables_are_there(shared, shard),
             WorkerEvent::ShardRefused { shard, why } => {
-                if let Some(part) = self.part_with(shard, &Tables::Asked) {
+                if let Some(role) = self.role_with(shard, &TablesState::Asked) {
                     let ask_ms = shared.now_ms + shared.options.room_retry_ms;
-                    part.tables = Tables::Missing { ask_ms, refused: Some(why) };
+                    role.tables = TablesState::Missing { ask_ms, refused: Some(why) };
                     self.homeless.insert(shard);
                     self.entry_changed(shared, shard);
                 }
             }
             WorkerEvent::ShardRemoved(shard) => {
-                if self.part_with(shard, &Tables::Going).is_some() {
+                if self.role_with(shard, &TablesState::Going).is_some() {
                     self.end(shard);
                     self.entry_changed(shared, shard);
                 }
             }
-            WorkerEvent::PeerMet { peer, place, boot } => {
-                let Some(met) = self.peers.met(peer, place, boot, shared.now_ms) else { return };
+            WorkerEvent::PeerMet { peer, peer_index, boot } => {
+                let Some(met) = self.peers.met(peer, peer_index, boot, shared.now_ms) else {
+                    return;
+                };
                 if let Some(ended) = met.ended {
                     shared.directory.end(peer, ended);
                 }
@@ -244,65 +246,67 @@ impl Worker {
             WorkerEvent::CopyDone(shard) => {
                 // A copy that was complete before this worker left is worth nothing when it comes
                 // back.
-                let part = self.part_with(shard, &Tables::There);
-                let Some(part) = part.filter(|part| part.is_member()) else { return };
-                part.lost_ms = None;
-                self.tell(shared, shard, Event::CopyDone);
+                let role = self.role_with(shard, &TablesState::There);
+                let Some(role) = role.filter(|role| role.is_member()) else {
+                    return;
+                };
+                role.lost_ms = None;
+                self.on_event(shared, shard, RoleEvent::CopyDone);
             }
             // When its source ends, a lane copy is no worse than before, but the worker cannot
             // know: it gets time until a command names another source.
             WorkerEvent::StreamLost(shard) => {
-                if let Some(part) = self.part_with(shard, &Tables::There) {
-                    part.lost_ms.get_or_insert(shared.now_ms);
+                if let Some(role) = self.role_with(shard, &TablesState::There) {
+                    role.lost_ms.get_or_insert(shared.now_ms);
                     self.restless.insert(shard);
                 }
             }
             WorkerEvent::Granted { shard, lane, since } => {
-                self.tell(shared, shard, Event::Granted { lane, since });
+                self.on_event(shared, shard, RoleEvent::Granted { lane, since });
             }
             WorkerEvent::CameBack { peer, shard, epoch, state } => {
-                if let (Some(boot_id), Some(part)) =
-                    (self.peers.met_boot(peer), self.parts.get_mut(&shard))
+                if let (Some(boot_id), Some(role)) =
+                    (self.peers.met_boot(peer), self.roles.get_mut(&shard))
                 {
-                    part.comeback.said(peer, Said { boot_id, epoch, state });
+                    role.comeback.on_report(peer, PeerComeback { boot_id, epoch, state });
                 }
             }
             WorkerEvent::Announced { shard, term } => {
-                self.tell(shared, shard, Event::Announced { term })
+                self.on_event(shared, shard, RoleEvent::Announced { term })
             }
         }
     }
 
-    fn part_with(&mut self, shard: ShardId, tables: &Tables) -> Option<&mut ShardRole> {
-        self.parts.get_mut(&shard).filter(|part| part.tables == *tables)
+    fn role_with(&mut self, shard: ShardId, tables: &TablesState) -> Option<&mut ShardRole> {
+        self.roles.get_mut(&shard).filter(|role| role.tables == *tables)
     }
 
-    fn tables_are_there(&mut self, shared: &mut Shared, shard: ShardId) {
-        let Some(part) = self.part_with(shard, &Tables::Asked) else { return };
-        part.tables = Tables::There;
+    fn tables_are_there(&mut self, shared: &mut RolesShared, shard: ShardId) {
+        let Some(role) = self.role_with(shard, &TablesState::Asked) else { return };
+        role.tables = TablesState::There;
         self.introduce(shared, shard);
         self.entry_changed(shared, shard);
         self.renew(shared, shard);
     }
 
     /// Hands a new role what it has to know of its worker.
-    fn introduce(&mut self, shared: &mut Shared, shard: ShardId) {
-        self.tell(shared, shard, Event::Ports(self.ports));
+    fn introduce(&mut self, shared: &mut RolesShared, shard: ShardId) {
+        self.on_event(shared, shard, RoleEvent::Ports(self.ports));
     }
 
     /// Hands an event to the role of a shard whose tables are there, and applies what follows.
-    pub(super) fn tell(&mut self, shared: &mut Shared, shard: ShardId, event: Event) {
-        let Some(part) = self.parts.get_mut(&shard) else { return };
-        if part.tables != Tables::There {
+    pub(super) fn on_event(&mut self, shared: &mut RolesShared, shard: ShardId, event: RoleEvent) {
+        let Some(role) = self.roles.get_mut(&shard) else { return };
+        if role.tables != TablesState::There {
             return;
         }
-        let is_entry = matches!(event, Event::Entry(_));
-        let role = part.role();
-        let former = part.primary().filter(|_| is_entry).cloned();
+        let is_entry = matches!(event, RoleEvent::Entry(_));
+        let before = role.role();
+        let former = role.primary().filter(|_| is_entry).cloned();
         let others = Others::of(shared, &self.peers);
-        let has_changed = part.take(shared.now_ms, event, others);
-        count_failover(&mut shared.counters, part, role, former);
-        if part.is_restless(shared.now_ms, &shared.options) {
+        let has_changed = role.take(shared.now_ms, event, others);
+        count_failover(&mut shared.counters, role, before, former);
+        if role.is_restless(shared.now_ms, &shared.options) {
             self.restless.insert(shard);
         } else {
             self.restless.remove(&shard);
@@ -312,20 +316,20 @@ impl Worker {
         }
     }
 
-    fn tell_all(&mut self, shared: &mut Shared, event: &Event) {
-        let shards: Vec<ShardId> = self.parts.keys().copied().collect();
+    fn on_event_in_all(&mut self, shared: &mut RolesShared, event: &RoleEvent) {
+        let shards: Vec<ShardId> = self.roles.keys().copied().collect();
         for shard in shards {
-            self.tell(shared, shard, event.clone());
+            self.on_event(shared, shard, event.clone());
         }
     }
 
     /// Applies that a node has registered differently, or is not registered any more.
-    pub(super) fn node_changed(&mut self, shared: &Shared, node: &NodeId) {
-        let is_there = |part: &ShardRole| {
-            let mut members = part.machine.entry().into_iter().flat_map(ShardEntry::members);
+    pub(super) fn node_changed(&mut self, shared: &RolesShared, node: &NodeId) {
+        let is_there = |role: &ShardRole| {
+            let mut members = role.machine.entry().into_iter().flat_map(ShardEntry::members);
             members.any(|member| member.incarnation.worker.node == *node)
         };
-        let shards = self.parts.iter().filter(|(_, part)| is_there(part));
+        let shards = self.roles.iter().filter(|(_, role)| is_there(role));
         for shard in shards.map(|(&shard, _)| shard).collect::<Vec<_>>() {
             self.renew(shared, shard);
         }
@@ -333,23 +337,33 @@ impl Worker {
 
     /// Applies that a peer is heard again or not any more: the roles of its shards are notified,
     /// and the copies that other members get may change.
-    fn peer_changed(&mut self, shared: &mut Shared, peer: PeerId) {
-        let of_peer = |(&shard, part): (&ShardId, &ShardRole)| {
-            part.peers.binary_search(&peer).is_ok().then_some(shard)
+    fn peer_changed(&mut self, shared: &mut RolesShared, peer: PeerId) {
+        let of_peer = |(&shard, role): (&ShardId, &ShardRole)| {
+            role.peers.binary_search(&peer).is_ok().then_some(shard)
         };
-        let shards: Vec<ShardId> = self.parts.iter().filter_map(of_peer).collect();
+        let shards: Vec<ShardId> = self.roles.iter().filter_map(of_peer).collect();
         for shard in shards {
-            if let Some(part) = self.parts.get_mut(&shard) {
-                part.stir(shared.now_ms);
+            if let Some(role) = self.roles.get_mut(&shard) {
+                role.stir(shared.now_ms);
             }
-            self.tell(shared, shard, Event::Tick);
+            self.on_event(shared, shard, RoleEvent::Tick);
             self.renew(shared, shard);
         }
     }
 
-    pub(super) fn heard(&mut self, shared: &mut Shared, place: PeerIndex, signs: PeerSigns) {
+    pub(super) fn on_heartbeats(
+        &mut self,
+        shared: &mut RolesShared,
+        peer_index: PeerIndex,
+        signs: PeerSigns,
+    ) {
         self.look.at(shared.now_ms);
-        let changed = self.peers.heard(place, signs, shared.now_ms, silence(&shared.options));
+        let changed = self.peers.on_heartbeats(
+            peer_index,
+            signs,
+            shared.now_ms,
+            Silence::of(&shared.options),
+        );
         if let Some(peer) = changed {
             self.peer_changed(shared, peer);
         }
@@ -357,29 +371,29 @@ impl Worker {
 
     pub(super) fn traffic(&mut self, shards: &[ShardId]) {
         for shard in shards {
-            if let Some(part) = self.parts.get_mut(shard)
-                && part.counts_packets()
+            if let Some(role) = self.roles.get_mut(shard)
+                && role.counts_packets()
             {
-                part.has_packets = true;
+                role.has_packets = true;
                 self.restless.insert(*shard);
             }
         }
     }
 
-    pub(super) fn sides(&mut self, shared: &mut Shared, sides: SidesUp) {
+    pub(super) fn sides(&mut self, shared: &mut RolesShared, sides: SidesUp) {
         let ports = match sides.is_ready {
-            false => Ports::NotReady,
-            true if sides.is_up() => Ports::Ready,
-            true => Ports::Broken,
+            false => PortHealth::NotReady,
+            true if sides.is_up() => PortHealth::Ready,
+            true => PortHealth::Broken,
         };
         if ports != self.ports {
             self.ports = ports;
-            self.tell_all(shared, &Event::Ports(ports));
+            self.on_event_in_all(shared, &RoleEvent::Ports(ports));
         }
     }
 
     /// Notes that the worker goes on after a fence.
-    pub(super) fn rejoined(&mut self, shared: &mut Shared) {
+    pub(super) fn rejoined(&mut self, shared: &mut RolesShared) {
         self.rejoined_ms = shared.now_ms;
         if !self.hold_off.rejoined(shared.now_ms) {
             return;
@@ -387,8 +401,8 @@ impl Worker {
         shared.counters.hold_offs_total += 1;
         // The worker stalled itself, and may not have heard members that are well.
         let since_ms = shared.now_ms.saturating_sub(shared.options.gone_ms);
-        let heard = self.heard_others(shared, self.parts.keys().copied(), since_ms);
-        for &shard in &heard {
+        let shards = self.with_live_others(shared, self.roles.keys().copied(), since_ms);
+        for &shard in &shards {
             self.held_off.insert(shard);
             self.renew(shared, shard);
         }
@@ -396,25 +410,25 @@ impl Worker {
 
     /// Returns those of these shards of which another worker with a full copy was heard after that
     /// time.
-    fn heard_others(
+    fn with_live_others(
         &self,
-        shared: &Shared,
+        shared: &RolesShared,
         shards: impl Iterator<Item = ShardId>,
         since_ms: u64,
     ) -> Vec<ShardId> {
-        let is_heard = |who: &Incarnation| {
-            let heard_ms = self.peers.heard_ms(&shared.directory, who);
-            heard_ms.is_some_and(|heard_ms| heard_ms > since_ms)
+        let has_heartbeat = |who: &Incarnation| {
+            let heartbeat_ms = self.peers.heartbeat_ms(&shared.directory, who);
+            heartbeat_ms.is_some_and(|heartbeat_ms| heartbeat_ms > since_ms)
         };
         let has_others = |shard: &ShardId| {
-            self.parts.get(shard).is_some_and(|part| part.others_synced().any(is_heard))
+            self.roles.get(shard).is_some_and(|role| role.others_synced().any(has_heartbeat))
         };
         shards.filter(has_others).collect()
     }
 
     /// Ends hold-offs: all when their time is over, and that of a shard when no other worker serves
     /// it.
-    fn look_at_held_off(&mut self, shared: &Shared) {
+    fn look_at_held_off(&mut self, shared: &RolesShared) {
         if self.held_off.is_empty() {
             return;
         }
@@ -426,7 +440,7 @@ impl Worker {
                 true => self.held_off.clone(),
                 false => {
                     let shards = self.held_off.iter().copied();
-                    self.heard_others(shared, shards, since_ms).into_iter().collect()
+                    self.with_live_others(shared, shards, since_ms).into_iter().collect()
                 }
             };
         }
@@ -436,17 +450,17 @@ impl Worker {
         }
     }
 
-    pub(super) fn tick(&mut self, shared: &mut Shared) {
-        for peer in self.peers.fallen_silent(shared.now_ms, silence(&shared.options)) {
+    pub(super) fn tick(&mut self, shared: &mut RolesShared) {
+        for peer in self.peers.fallen_silent(shared.now_ms, Silence::of(&shared.options)) {
             self.peer_changed(shared, peer);
         }
         for shard in std::mem::take(&mut self.restless) {
-            let Some(part) = self.parts.get_mut(&shard) else { continue };
-            let event = part.slot();
-            let is_lost = part.is_stream_lost(shared.now_ms, &shared.options);
-            self.tell(shared, shard, event);
+            let Some(role) = self.roles.get_mut(&shard) else { continue };
+            let event = role.slot();
+            let is_lost = role.is_stream_lost(shared.now_ms, &shared.options);
+            self.on_event(shared, shard, event);
             if is_lost {
-                self.tell(shared, shard, Event::StreamLost);
+                self.on_event(shared, shard, RoleEvent::StreamLost);
             }
         }
         self.look_at_held_off(shared);
@@ -458,29 +472,20 @@ impl Worker {
 }
 
 /// Returns a role without an entry.
-fn new_machine(me: &Incarnation, shared: &Shared) -> RoleMachine {
+fn new_machine(me: &Incarnation, shared: &RolesShared) -> RoleMachine {
     RoleMachine::new(me.clone(), shared.options.role.clone())
 }
 
-fn silence(options: &RolesOptions) -> Silence {
-    Silence {
-        witness_ms: options.witness_ms,
-        heard_ms: options.role.silence_ms,
-        near_ms: options.gone_ms,
-        cut_off_ms: options.cut_off_ms,
-    }
-}
-
 fn count_failover(
-    counters: &mut Counters,
-    part: &ShardRole,
+    counters: &mut RolesCounters,
+    role: &ShardRole,
     before: Role,
     former: Option<Incarnation>,
 ) {
-    match (before, part.role()) {
+    match (before, role.role()) {
         (Role::Synced, Role::Acting) => counters.failovers_silence_total += 1,
         (Role::Synced, Role::Primary) => {
-            let entry = part.machine.entry();
+            let entry = role.machine.entry();
             let is_member = former
                 .is_some_and(|former| entry.is_some_and(|entry| entry.member(&former).is_some()));
             if is_member {

@@ -10,8 +10,9 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use weir_stream::{
-    BootId, ClusterKeys, CopyRoom, DATAGRAM_MAX, Endpoint, Fingerprint, Identity, Kind, Lane,
-    Lineage, Options, Origin, PeerId, PeerIndex, Record, ShardId, Sink, Source, Transmit,
+    BootId, ClusterKeys, CopyRoom, DATAGRAM_MAX, Fingerprint, Identity, Lane, Lineage, Origin,
+    PeerId, PeerIndex, RecordKind, ShardId, Sink, Source, StreamEndpoint, StreamOptions,
+    StreamRecord, Transmit,
 };
 
 const ROUNDS: usize = 9;
@@ -51,7 +52,7 @@ impl Sink for Counting {
     fn room(&self) -> usize {
         1 << 20
     }
-    fn apply(&mut self, _: Origin, records: &[Record<'_>]) {
+    fn apply(&mut self, _: Origin, records: &[StreamRecord<'_>]) {
         self.applied += records.len() as u64;
         self.versions += records.iter().map(|record| u64::from(record.version)).sum::<u64>();
     }
@@ -65,19 +66,19 @@ impl Sink for Counting {
 }
 
 struct Wire {
-    places: Vec<([u8; DATAGRAM_MAX], usize)>,
+    datagrams: Vec<([u8; DATAGRAM_MAX], usize)>,
     count: usize,
 }
 
 impl Wire {
     fn new() -> Self {
-        Self { places: vec![([0; DATAGRAM_MAX], 0); 256], count: 0 }
+        Self { datagrams: vec![([0; DATAGRAM_MAX], 0); 256], count: 0 }
     }
 }
 
 impl Transmit for Wire {
     fn send(&mut self, _: SocketAddr, datagram: &[u8]) -> bool {
-        let (bytes, length) = &mut self.places[self.count];
+        let (bytes, length) = &mut self.datagrams[self.count];
         bytes[..datagram.len()].copy_from_slice(datagram);
         *length = datagram.len();
         self.count += 1;
@@ -90,8 +91,8 @@ fn address(worker: u64) -> SocketAddr {
 }
 
 struct Pair {
-    owner: Endpoint,
-    replica: Endpoint,
+    owner: StreamEndpoint,
+    replica: StreamEndpoint,
     peer: PeerIndex,
     now_us: u64,
     there: Wire,
@@ -110,13 +111,13 @@ struct Spent {
     datagrams: u64,
 }
 
-fn endpoint(worker: u64, peer: u64, is_encrypted: bool) -> (Endpoint, PeerIndex) {
+fn endpoint(worker: u64, peer: u64, is_encrypted: bool) -> (StreamEndpoint, PeerIndex) {
     let secret = [worker as u8; 32];
     let identity = Identity { worker: PeerId(worker), boot: BootId(worker.into()), secret };
     let keys = ClusterKeys::parse(&"1f".repeat(32)).expect("a key");
-    let options = Options { is_encrypted, ..Options::default() };
+    let options = StreamOptions { is_encrypted, ..StreamOptions::default() };
     let mut endpoint =
-        Endpoint::new(options, identity, Fingerprint::default(), keys).expect("good options");
+        StreamEndpoint::new(options, identity, Fingerprint::default(), keys).expect("good options");
     let peer = endpoint.add_peer(PeerId(peer), address(peer), 0).expect("room for a peer");
     (endpoint, peer)
 }
@@ -139,20 +140,25 @@ impl Pair {
         let Self { owner, replica, peer, now_us, there, back, world } = self;
         let start = Instant::now();
         for slot in 0..records {
-            let record =
-                Record { kind: Kind::Create, shard: ShardId(1), slot, version: 1, body: &BODY };
+            let record = StreamRecord {
+                kind: RecordKind::Create,
+                shard: ShardId(1),
+                slot,
+                version: 1,
+                body: &BODY,
+            };
             std::hint::black_box(owner.append(&[*peer], Lane::ALL[0], &record, *now_us));
         }
         let appended = Instant::now();
         owner.poll(*now_us, world, there);
         let sent = Instant::now();
-        for (bytes, length) in &mut there.places[..there.count] {
+        for (bytes, length) in &mut there.datagrams[..there.count] {
             let _ = replica.receive(address(1), &mut bytes[..*length], *now_us, world);
         }
         let received = Instant::now();
         replica.poll(*now_us, world, back);
         let answered = Instant::now();
-        for (bytes, length) in &mut back.places[..back.count] {
+        for (bytes, length) in &mut back.datagrams[..back.count] {
             let _ = owner.receive(address(2), &mut bytes[..*length], *now_us, world);
         }
         let acknowledged = Instant::now();

@@ -2,9 +2,9 @@
 //! writer gets enough room.
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+pub(crate) struct ByteReader<'a>(pub(crate) &'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
     #[inline(always)]
     pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
@@ -45,9 +45,9 @@ impl<'a> Reader<'a> {
     /// Returns the next field of type, length and value; the reader of the value ends with it. None
     /// at the end, and if the length reaches beyond the end.
     #[inline(always)]
-    pub(crate) fn field(&mut self) -> Option<(u8, Reader<'a>)> {
+    pub(crate) fn field(&mut self) -> Option<(u8, ByteReader<'a>)> {
         let [kind, length] = self.array()?;
-        Some((kind, Reader(self.take(usize::from(length))?)))
+        Some((kind, ByteReader(self.take(usize::from(length))?)))
     }
 }
 
@@ -56,12 +56,12 @@ impl<'a> Reader<'a> {
 /// # Panics
 /// Every write panics if the buffer is too short: the caller provides the length.
 #[derive(Debug)]
-pub(crate) struct Writer<'a> {
+pub(crate) struct ByteWriter<'a> {
     buffer: &'a mut [u8],
     length: usize,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> ByteWriter<'a> {
     pub(crate) fn new(buffer: &'a mut [u8]) -> Self {
         Self { buffer, length: 0 }
     }

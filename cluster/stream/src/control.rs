@@ -20,7 +20,7 @@
 
 use weir_ids::{LANES, ShardId};
 
-use crate::bytes::{Reader, Writer};
+use crate::bytes::{ByteReader, ByteWriter};
 use crate::datagram::BODY_MAX;
 
 const POSITION: u8 = 1;
@@ -50,7 +50,7 @@ const _: () = assert!(SIGHTINGS_MAX * SIGHTING_LEN < 256 && COMEBACKS_MAX * COME
 
 /// Position of the sender's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Position {
+pub(crate) struct StreamPosition {
     pub(crate) lane: u8,
     pub(crate) epoch: u32,
     pub(crate) last: u64,
@@ -96,7 +96,7 @@ pub enum ComebackState {
     Empty,
     /// The worker has copies, or some of them.
     Copying,
-    /// The worker has resumed the seat of its former incarnation.
+    /// The worker has resumed the member slot of its former incarnation.
     Resumed,
 }
 
@@ -109,18 +109,18 @@ impl ComebackState {
 pub(crate) fn emit_comebacks(
     comebacks: &[Comeback],
     turn: usize,
-    writer: &mut Writer<'_>,
+    writer: &mut ByteWriter<'_>,
 ) -> usize {
     if comebacks.is_empty() {
         return 0;
     }
     let turn = if turn < comebacks.len() { turn } else { 0 };
-    let told = &comebacks[turn..comebacks.len().min(turn + COMEBACKS_MAX)];
-    writer.u8(COMEBACKS).u8((told.len() * COMEBACK_LEN) as u8);
-    for comeback in told {
+    let listed = &comebacks[turn..comebacks.len().min(turn + COMEBACKS_MAX)];
+    writer.u8(COMEBACKS).u8((listed.len() * COMEBACK_LEN) as u8);
+    for comeback in listed {
         writer.u32(comeback.shard.0).u8(comeback.state as u8).u64(comeback.epoch);
     }
-    turn + told.len()
+    turn + listed.len()
 }
 
 /// Comebacks as received; those of an unknown state are skipped.
@@ -130,7 +130,7 @@ pub(crate) struct Comebacks<'a>(&'a [u8]);
 impl Comebacks<'_> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = Comeback> {
         self.0.chunks_exact(COMEBACK_LEN).filter_map(|bytes| {
-            let mut reader = Reader(bytes);
+            let mut reader = ByteReader(bytes);
             let (shard, state, epoch) = (reader.u32()?, reader.u8()?, reader.u64()?);
             let state = *ComebackState::ALL.get(usize::from(state))?;
             Some(Comeback { shard: ShardId(shard), epoch, state })
@@ -139,7 +139,7 @@ impl Comebacks<'_> {
 }
 
 /// Writes the field of sightings, at most [`SIGHTINGS_MAX`].
-pub(crate) fn emit_sightings(sightings: &[Sighting], writer: &mut Writer<'_>) {
+pub(crate) fn emit_sightings(sightings: &[Sighting], writer: &mut ByteWriter<'_>) {
     writer.u8(SIGHTINGS).u8((sightings.len() * SIGHTING_LEN) as u8);
     for sighting in sightings {
         writer.u64(sighting.node).u16(sighting.silent_ms);
@@ -152,21 +152,21 @@ pub(crate) struct Sightings<'a>(&'a [u8]);
 
 impl Sightings<'_> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = Sighting> {
-        let mut reader = Reader(self.0);
+        let mut reader = ByteReader(self.0);
         std::iter::from_fn(move || Some(Sighting { node: reader.u64()?, silent_ms: reader.u16()? }))
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Field<'a> {
-    Position(Position),
+    Position(StreamPosition),
     Acknowledgement(Acknowledgement),
     Sightings(Sightings<'a>),
     Comebacks(Comebacks<'a>),
 }
 
 impl Field<'_> {
-    pub(crate) fn emit(&self, writer: &mut Writer<'_>) {
+    pub(crate) fn emit(&self, writer: &mut ByteWriter<'_>) {
         match self {
             Field::Position(position) => {
                 writer.u8(POSITION).u8(POSITION_LEN as u8);
@@ -189,13 +189,13 @@ impl Field<'_> {
 
 /// Returns the fields of a control body; unknown and truncated ones are skipped.
 pub(crate) fn fields(body: &[u8]) -> impl Iterator<Item = Field<'_>> {
-    let mut reader = Reader(body);
+    let mut reader = ByteReader(body);
     std::iter::from_fn(move || reader.field()).filter_map(|(kind, value)| read(kind, value))
 }
 
-fn read(kind: u8, mut value: Reader<'_>) -> Option<Field<'_>> {
+fn read(kind: u8, mut value: ByteReader<'_>) -> Option<Field<'_>> {
     match kind {
-        POSITION => Some(Field::Position(Position {
+        POSITION => Some(Field::Position(StreamPosition {
             lane: value.u8()?,
             epoch: value.u32()?,
             last: value.u64()?,
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn control_fields_read_back_equal_and_unknown_ones_are_skipped() {
         let all = [
-            Field::Position(Position { lane: 7, epoch: 3, last: 1 << 40 }),
+            Field::Position(StreamPosition { lane: 7, epoch: 3, last: 1 << 40 }),
             Field::Acknowledgement(Acknowledgement {
                 lane: 1,
                 epoch: 9,
@@ -237,7 +237,7 @@ mod tests {
             }),
         ];
         let mut buffer = [0; CONTROL_LEN_MAX + 10];
-        let mut writer = Writer::new(&mut buffer);
+        let mut writer = ByteWriter::new(&mut buffer);
         all[0].emit(&mut writer);
         writer.put(&[99, 2, 1, 1]).put(&[POSITION, 1, 0]);
         all[1].emit(&mut writer);
@@ -248,22 +248,23 @@ mod tests {
 
     #[test]
     fn sightings_read_back_equal_and_a_partial_one_is_skipped() {
-        let told = [Sighting { node: 1 << 60, silent_ms: 3 }, Sighting { node: 7, silent_ms: 199 }];
+        let listed =
+            [Sighting { node: 1 << 60, silent_ms: 3 }, Sighting { node: 7, silent_ms: 199 }];
         let mut buffer = [0; CONTROL_LEN_MAX];
         for count in 0..=2 {
-            let mut writer = Writer::new(&mut buffer);
-            emit_sightings(&told[..count], &mut writer);
+            let mut writer = ByteWriter::new(&mut buffer);
+            emit_sightings(&listed[..count], &mut writer);
             let length = writer.len();
             let Some(Field::Sightings(read)) = fields(&buffer[..length]).next() else {
                 panic!("an empty field of sightings is sent, too");
             };
-            assert_eq!(read.iter().collect::<Vec<_>>(), told[..count]);
+            assert_eq!(read.iter().collect::<Vec<_>>(), listed[..count]);
         }
         buffer[1] -= 1;
         let Some(Field::Sightings(read)) = fields(&buffer).next() else {
             panic!("the body has the field")
         };
-        assert_eq!(read.iter().collect::<Vec<_>>(), told[..1]);
+        assert_eq!(read.iter().collect::<Vec<_>>(), listed[..1]);
     }
 
     #[test]
@@ -278,17 +279,17 @@ mod tests {
         let (mut turn, mut read) = (0, Vec::new());
         for _ in 0..3 {
             let mut buffer = [0; CONTROL_LEN_MAX];
-            let mut writer = Writer::new(&mut buffer);
+            let mut writer = ByteWriter::new(&mut buffer);
             turn = emit_comebacks(&all, turn, &mut writer);
             let length = writer.len();
-            let Some(Field::Comebacks(told)) = fields(&buffer[..length]).next() else {
+            let Some(Field::Comebacks(listed)) = fields(&buffer[..length]).next() else {
                 panic!("the body has the field")
             };
-            read.extend(told.iter());
+            read.extend(listed.iter());
         }
         assert_eq!(read, all);
         let mut buffer = [0; CONTROL_LEN_MAX];
-        let mut writer = Writer::new(&mut buffer);
+        let mut writer = ByteWriter::new(&mut buffer);
         assert_eq!(
             emit_comebacks(&all, turn, &mut writer),
             16,
@@ -297,9 +298,9 @@ mod tests {
         assert_eq!(emit_comebacks(&[], 5, &mut writer), 0);
         // A state of a later build.
         buffer[2 + 4] = 99;
-        let Some(Field::Comebacks(told)) = fields(&buffer).next() else {
+        let Some(Field::Comebacks(listed)) = fields(&buffer).next() else {
             panic!("the body has the field")
         };
-        assert_eq!(told.iter().collect::<Vec<_>>(), all[1..16]);
+        assert_eq!(listed.iter().collect::<Vec<_>>(), all[1..16]);
     }
 }

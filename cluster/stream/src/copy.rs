@@ -15,14 +15,14 @@
 //!
 //! The walk's records go through the stream that carries the changes, so a slot's records keep
 //! their order and the copy needs no freeze. Deletes that a receiver missed reach it as
-//! [`Clear`](crate::Kind::Clear).
+//! [`Clear`](crate::RecordKind::Clear).
 
 use weir_ids::{BootId, Lane, ShardId};
 
 use crate::buffers::Buffers;
 use crate::counters::PeerCounters;
 use crate::identity::PeerIndex;
-use crate::record::{Item, Record};
+use crate::record::{Item, StreamRecord};
 use crate::send_stream::SendStream;
 
 /// State of a copy.
@@ -53,7 +53,7 @@ pub struct CopyStatus {
 pub struct CopyId(pub(crate) u32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum CopyPhase {
     /// Nothing of it was sent.
     Waiting,
     Walking,
@@ -71,7 +71,7 @@ pub(crate) struct Copy {
     /// Epoch of the stream when the copy was begun or put aside: all fields below are of that
     /// epoch.
     epoch: u32,
-    pub(crate) phase: Phase,
+    pub(crate) phase: CopyPhase,
     pub(crate) cursor: u32,
     pub(crate) total: u32,
     before: u32,
@@ -80,7 +80,7 @@ pub(crate) struct Copy {
 
 impl Copy {
     pub(crate) fn new(peer: PeerIndex, boot: BootId, lane: Lane, shard: ShardId) -> Self {
-        let (phase, cursor, total, epoch) = (Phase::Waiting, 0, 0, 0);
+        let (phase, cursor, total, epoch) = (CopyPhase::Waiting, 0, 0, 0);
         let (before, after) = (NONE, NONE);
         Self { peer, boot, lane, shard, epoch, phase, cursor, total, before, after }
     }
@@ -93,9 +93,9 @@ impl Copy {
     pub(crate) fn state(&self, stream: &SendStream) -> CopyState {
         match self.phase {
             _ if self.waits(stream) => CopyState::Empty,
-            Phase::Waiting => CopyState::Empty,
-            Phase::Ended(sequence) if stream.acknowledged() >= sequence => CopyState::Synced,
-            Phase::Walking | Phase::Ended(_) => CopyState::Syncing,
+            CopyPhase::Waiting => CopyState::Empty,
+            CopyPhase::Ended(sequence) if stream.acknowledged() >= sequence => CopyState::Synced,
+            CopyPhase::Walking | CopyPhase::Ended(_) => CopyState::Syncing,
         }
     }
 
@@ -130,41 +130,41 @@ impl Chain {
 /// All copies, at fixed indexes.
 #[derive(Debug)]
 pub(crate) struct Copies {
-    places: Box<[Option<Copy>]>,
+    slots: Box<[Option<Copy>]>,
     free: Vec<u32>,
 }
 
 impl Copies {
     pub(crate) fn new(max: usize) -> Self {
         let free = (0..max as u32).rev().collect();
-        Self { places: (0..max).map(|_| None).collect(), free }
+        Self { slots: (0..max).map(|_| None).collect(), free }
     }
 
     /// Adds a copy that waits.
     pub(crate) fn insert(&mut self, copy: Copy, waiting: &mut Chain) -> Option<CopyId> {
-        let place = self.free.pop()?;
-        self.places[place as usize] = Some(copy);
-        self.link(waiting, place);
-        Some(CopyId(place))
+        let slot = self.free.pop()?;
+        self.slots[slot as usize] = Some(copy);
+        self.link(waiting, slot);
+        Some(CopyId(slot))
     }
 
     /// Removes a copy, from its chain and altogether.
     pub(crate) fn remove(&mut self, id: CopyId, chain: &mut Chain) {
         self.unlink(chain, id.0);
-        self.places[id.0 as usize] = None;
+        self.slots[id.0 as usize] = None;
         self.free.push(id.0);
     }
 
     pub(crate) fn get(&self, id: CopyId) -> Option<&Copy> {
-        self.places.get(id.0 as usize)?.as_ref()
+        self.slots.get(id.0 as usize)?.as_ref()
     }
 
     pub(crate) fn get_mut(&mut self, id: CopyId) -> Option<&mut Copy> {
-        self.places.get_mut(id.0 as usize)?.as_mut()
+        self.slots.get_mut(id.0 as usize)?.as_mut()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.places.len()
+        self.slots.len()
     }
 
     /// Begins the first copy that waits in the stream's present epoch, or puts it aside.
@@ -174,13 +174,13 @@ impl Copies {
         begun: &mut Chain,
         epoch: u32,
     ) -> Option<CopyId> {
-        let place = waiting.first;
-        self.places.get(place as usize)?;
-        self.unlink(waiting, place);
-        let copy = self.linked(place);
-        (copy.epoch, copy.phase, copy.cursor, copy.total) = (epoch, Phase::Waiting, 0, 0);
-        self.link(begun, place);
-        Some(CopyId(place))
+        let slot = waiting.first;
+        self.slots.get(slot as usize)?;
+        self.unlink(waiting, slot);
+        let copy = self.linked(slot);
+        (copy.epoch, copy.phase, copy.cursor, copy.total) = (epoch, CopyPhase::Waiting, 0, 0);
+        self.link(begun, slot);
+        Some(CopyId(slot))
     }
 
     /// Makes a copy that was begun wait again.
@@ -214,22 +214,22 @@ impl Copies {
         }
     }
 
-    fn linked(&mut self, place: u32) -> &mut Copy {
-        self.places[place as usize].as_mut().expect("a chain links existing copies")
+    fn linked(&mut self, slot: u32) -> &mut Copy {
+        self.slots[slot as usize].as_mut().expect("a chain links existing copies")
     }
 
-    fn link(&mut self, chain: &mut Chain, place: u32) {
-        let before = std::mem::replace(&mut chain.last, place);
-        let copy = self.linked(place);
+    fn link(&mut self, chain: &mut Chain, slot: u32) {
+        let before = std::mem::replace(&mut chain.last, slot);
+        let copy = self.linked(slot);
         (copy.before, copy.after) = (before, NONE);
         match before {
-            NONE => chain.first = place,
-            before => self.linked(before).after = place,
+            NONE => chain.first = slot,
+            before => self.linked(before).after = slot,
         }
     }
 
-    fn unlink(&mut self, chain: &mut Chain, place: u32) {
-        let copy = self.linked(place);
+    fn unlink(&mut self, chain: &mut Chain, slot: u32) {
+        let copy = self.linked(slot);
         let (before, after) = (copy.before, copy.after);
         match before {
             NONE => chain.first = after,
@@ -294,7 +294,7 @@ impl CopyRoom<'_> {
     ///
     /// # Panics
     /// If the body is longer than [`RECORD_BODY_MAX`](crate::RECORD_BODY_MAX).
-    pub fn add(&mut self, record: &Record<'_>) -> bool {
+    pub fn add(&mut self, record: &StreamRecord<'_>) -> bool {
         if self.bytes <= 0 || !self.stream.has_room_for_copy(self.buffers) {
             return false;
         }
@@ -351,12 +351,12 @@ mod tests {
                 _ => {}
             }
             for (chain, list) in [(&waiting, &waits), (&begun, &runs)] {
-                let mut place = chain.first;
+                let mut slot = chain.first;
                 for id in list {
-                    assert_eq!(place, id.0);
-                    place = copies.get(*id).expect("a listed copy exists").after;
+                    assert_eq!(slot, id.0);
+                    slot = copies.get(*id).expect("a listed copy exists").after;
                 }
-                assert_eq!(place, NONE);
+                assert_eq!(slot, NONE);
                 assert_eq!(chain.last, list.last().map_or(NONE, |id| id.0));
             }
         }

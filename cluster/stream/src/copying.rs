@@ -2,11 +2,11 @@
 
 use weir_ids::{LANES, Lane};
 
-use crate::copy::{CopyId, CopyRoom, CopyState, Phase};
-use crate::endpoint::{Endpoint, Peer};
+use crate::copy::{CopyId, CopyPhase, CopyRoom, CopyState};
+use crate::endpoint::{StreamEndpoint, StreamPeer};
 use crate::identity::PeerIndex;
 use crate::record::Item;
-use crate::scrub::{Stage, Target};
+use crate::scrub::{ScrubTarget, Stage};
 use crate::traits::Source;
 
 /// Slots that a stream's copies look at before the next stream has its turn.
@@ -15,7 +15,7 @@ const SLOTS_PER_TURN: u32 = 64;
 /// Slots that beginning, ending or skipping a copy counts for.
 const SLOTS_PER_STEP: u32 = 8;
 
-impl Endpoint {
+impl StreamEndpoint {
     /// Advances the copies under way, stream by stream, within the budget of slots and bytes.
     pub(crate) fn advance_copies<S: Source>(&mut self, now_us: u64, source: &mut S) {
         if !self.is_copying {
@@ -25,9 +25,9 @@ impl Endpoint {
         let streams = self.peers.len() * LANES;
         let turn = self.copy_turn;
         for stream in (turn..streams).chain(0..turn) {
-            let (place, lane) = (stream / LANES, Lane::ALL[stream % LANES]);
-            let is_copying = |peer: &Peer| peer.lanes[lane.index()].is_copying();
-            if !self.peers[place].as_ref().is_some_and(is_copying) {
+            let (index, lane) = (stream / LANES, Lane::ALL[stream % LANES]);
+            let is_copying = |peer: &StreamPeer| peer.lanes[lane.index()].is_copying();
+            if !self.peers[index].as_ref().is_some_and(is_copying) {
                 continue;
             }
             let mut share = slots.min(SLOTS_PER_TURN);
@@ -36,7 +36,7 @@ impl Endpoint {
                     self.copy_turn = stream;
                     return;
                 }
-                let used = self.advance_copy(PeerIndex(place as u16), lane, share, now_us, source);
+                let used = self.advance_copy(PeerIndex(index as u16), lane, share, now_us, source);
                 if used == 0 {
                     break;
                 }
@@ -86,27 +86,27 @@ impl Endpoint {
         let bytes = room.bytes;
         let mut looked_at = 0;
         match copy.phase {
-            Phase::Waiting => {
+            CopyPhase::Waiting => {
                 let shard = copy.shard;
                 let slots = source.slots(shard, lane);
                 let lineage = source.lineage(shard, lane);
                 if room.append(&Item::CopyStart { shard, slots, lineage }).is_some() {
-                    (copy.phase, copy.cursor, copy.total) = (Phase::Walking, 0, slots);
+                    (copy.phase, copy.cursor, copy.total) = (CopyPhase::Walking, 0, slots);
                 }
             }
-            Phase::Walking if copy.cursor == u32::MAX => {
+            CopyPhase::Walking if copy.cursor == u32::MAX => {
                 if let Some(sequence) = room.append(&Item::CopyEnd { shard: copy.shard }) {
-                    copy.phase = Phase::Ended(sequence);
+                    copy.phase = CopyPhase::Ended(sequence);
                     own.copying = None;
                 }
             }
-            Phase::Walking => {
+            CopyPhase::Walking => {
                 let from = copy.cursor;
                 copy.cursor = source.walk(copy.shard, lane, from..u32::MAX, budget, &mut room);
                 let last = if copy.cursor == u32::MAX { copy.total } else { copy.cursor };
                 looked_at = last.saturating_sub(from).min(budget);
             }
-            Phase::Ended(_) => own.copying = None,
+            CopyPhase::Ended(_) => own.copying = None,
         }
         self.allowance.spend(bytes - room.bytes);
         self.mark(index);
@@ -145,7 +145,7 @@ impl Endpoint {
     }
 
     /// Returns the extent to compare now: one of a synced copy whose stream is nearly idle.
-    fn scrub_target<S: Source>(&mut self, source: &S) -> Option<Target> {
+    fn scrub_target<S: Source>(&mut self, source: &S) -> Option<ScrubTarget> {
         let id = CopyId(self.scrub.copy);
         let copy = self.copies.get(id)?;
         let own = &self.peers[copy.peer.index()].as_ref()?.lanes[copy.lane.index()];
@@ -154,11 +154,17 @@ impl Endpoint {
             return None;
         }
         let slots = self.scrub.slots(source.slots(copy.shard, copy.lane))?;
-        Some(Target { peer: copy.peer, lane: copy.lane, shard: copy.shard, slots })
+        Some(ScrubTarget { peer: copy.peer, lane: copy.lane, shard: copy.shard, slots })
     }
 
-    fn send_sum<S: Source>(&mut self, target: &Target, is_again: bool, now_us: u64, source: &S) {
-        let Target { peer: index, lane, shard, slots } = target.clone();
+    fn send_sum<S: Source>(
+        &mut self,
+        target: &ScrubTarget,
+        is_again: bool,
+        now_us: u64,
+        source: &S,
+    ) {
+        let ScrubTarget { peer: index, lane, shard, slots } = target.clone();
         let Some(peer) = self.peers[index.index()].as_mut() else { return };
         let sum = source.sum(shard, lane, slots.clone());
         let number = self.scrub.compare(index, lane, is_again, now_us);
@@ -178,12 +184,12 @@ impl Endpoint {
     /// Copies an extent again that differed twice.
     fn repair<S: Source>(
         &mut self,
-        target: &Target,
+        target: &ScrubTarget,
         cursor: Option<u32>,
         now_us: u64,
         source: &mut S,
     ) {
-        let Target { peer: index, lane, shard, slots } = target.clone();
+        let ScrubTarget { peer: index, lane, shard, slots } = target.clone();
         let Some(peer) = self.peers[index.index()].as_mut() else { return };
         peer.link.counters.scrub_differences += u64::from(cursor.is_none());
         let from = cursor.unwrap_or(slots.start);

@@ -13,9 +13,9 @@
 
 use weir_ids::PeerId;
 
-use crate::bytes::{Reader, Writer};
+use crate::bytes::{ByteReader, ByteWriter};
 use crate::later_version::{MARK_LEN_MAX, mark};
-use crate::refusal::Refusal;
+use crate::refusal::DatagramRefusal;
 
 /// Bytes of UDP payload of the longest datagram of any version, except redirected packets.
 pub const DATAGRAM_MAX: usize = HEADER_LEN + MARK_LEN_MAX + BODY_MAX + TAG_LEN;
@@ -55,7 +55,7 @@ pub(crate) enum DatagramKind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct DatagramHeader {
     pub(crate) version: u8,
     pub(crate) kind: DatagramKind,
     pub(crate) is_encrypted: bool,
@@ -65,29 +65,30 @@ pub(crate) struct Header {
     pub(crate) number: u64,
 }
 
-impl Header {
+impl DatagramHeader {
     /// # Errors
-    /// [`Refusal::Truncated`] if there are too few bytes for header and tag, [`Refusal::Malformed`]
-    /// if the datagram is of another protocol, of an unknown kind, or too long.
+    /// [`DatagramRefusal::Truncated`] if there are too few bytes for header and tag,
+    /// [`DatagramRefusal::Malformed`] if the datagram is of another protocol, of an unknown kind,
+    /// or too long.
     #[inline]
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Header, Refusal> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<DatagramHeader, DatagramRefusal> {
         if bytes.len() < HEADER_LEN + TAG_LEN {
-            return Err(Refusal::Truncated);
+            return Err(DatagramRefusal::Truncated);
         }
-        let is_fit = |header: &Header| {
+        let is_fit = |header: &DatagramHeader| {
             let len_max = HEADER_LEN + mark(header.version).len() + BODY_MAX + TAG_LEN;
             header.kind == DatagramKind::Redirect || bytes.len() <= len_max
         };
-        Self::read(Reader(bytes)).filter(is_fit).ok_or(Refusal::Malformed)
+        Self::read(ByteReader(bytes)).filter(is_fit).ok_or(DatagramRefusal::Malformed)
     }
 
     #[inline]
-    fn read(mut reader: Reader<'_>) -> Option<Header> {
+    fn read(mut reader: ByteReader<'_>) -> Option<DatagramHeader> {
         if reader.u16()? != MAGIC {
             return None;
         }
         let [version, kind] = reader.array()?;
-        Some(Header {
+        Some(DatagramHeader {
             version,
             kind: match kind & !ENCRYPTED {
                 1 => DatagramKind::Hello,
@@ -106,7 +107,7 @@ impl Header {
     #[inline]
     pub(crate) fn emit(&self, buffer: &mut [u8]) {
         let encrypted = if self.is_encrypted { ENCRYPTED } else { 0 };
-        Writer::new(buffer)
+        ByteWriter::new(buffer)
             .u16(MAGIC)
             .u8(self.version)
             .u8(self.kind as u8 | encrypted)
@@ -134,7 +135,7 @@ impl StreamHeader {
     /// Returns the header and the items behind it; further fields of a longer header are skipped.
     #[inline]
     pub(crate) fn parse(body: &[u8]) -> Option<(StreamHeader, &[u8])> {
-        let mut reader = Reader(body);
+        let mut reader = ByteReader(body);
         let [length, lane] = reader.array()?;
         reader.u16()?;
         let header = StreamHeader { lane, epoch: reader.u32()?, sequence: reader.u64()? };
@@ -144,7 +145,7 @@ impl StreamHeader {
 
     #[inline]
     pub(crate) fn emit(&self, items: u16, buffer: &mut [u8]) {
-        Writer::new(buffer)
+        ByteWriter::new(buffer)
             .u8(STREAM_HEADER_LEN as u8)
             .u8(self.lane)
             .u16(items)

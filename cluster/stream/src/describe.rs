@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::control::{Field, fields};
-use crate::datagram::{DatagramKind, HEADER_LEN, Header, StreamHeader, TAG_LEN};
+use crate::datagram::{DatagramHeader, DatagramKind, HEADER_LEN, StreamHeader, TAG_LEN};
 use crate::fingerprint::Fingerprint;
 use crate::hello::Hello;
 use crate::later_version::mark;
@@ -11,11 +11,11 @@ use crate::record::{Item, Items};
 
 /// Describes a datagram (UDP payload) in one line, without a check whether it is authentic.
 pub fn describe(datagram: &[u8]) -> String {
-    let header = match Header::parse(datagram) {
+    let header = match DatagramHeader::parse(datagram) {
         Ok(header) => header,
         Err(refusal) => return format!("no replication datagram: {}", refusal.name()),
     };
-    let Header { version, kind, is_encrypted, session, sender, number } = header;
+    let DatagramHeader { version, kind, is_encrypted, session, sender, number } = header;
     let mut line = format!(
         "weir replication {version}, sender {sender}, session {session:#010x}, number {number}: "
     );

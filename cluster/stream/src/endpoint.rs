@@ -2,7 +2,7 @@
 //!
 //! The owner of the endpoint (a worker loop, or a simulator) hands in datagrams as they come,
 //! appends records as they happen, and polls once a turn. Time is microseconds of any clock that
-//! does not go back. Only [`Endpoint::new`] and [`Endpoint::add_peer`] allocate.
+//! does not go back. Only [`StreamEndpoint::new`] and [`StreamEndpoint::add_peer`] allocate.
 
 use std::net::SocketAddr;
 
@@ -12,28 +12,28 @@ use weir_ids::{BootId, LANES, Lane, PeerId, ShardId};
 use crate::buffers::Buffers;
 use crate::cluster_keys::ClusterKeys;
 use crate::control::Comeback;
-use crate::copy::{Allowance, Chain, Copies, Copy, CopyId, Phase};
+use crate::copy::{Allowance, Chain, Copies, Copy, CopyId, CopyPhase};
 use crate::datagram::DATAGRAM_MAX;
 use crate::fingerprint::Fingerprint;
 use crate::identity::{PeerIndex, Sequence};
-use crate::link::{Link, RedirectForm, Setting};
-use crate::options::{OptionError, Options};
+use crate::link::{PeerLink, RedirectForm, Setting};
+use crate::options::{OptionError, StreamOptions};
 use crate::receive_stream::ReceiveStream;
-use crate::record::{Item, Record};
+use crate::record::{Item, StreamRecord};
 use crate::refusal::Refusals;
 use crate::scrub::Scrub;
 use crate::send_stream::SendStream;
 use crate::session::Identity;
-use crate::witness::Witness;
+use crate::witness::PeerNodes;
 
 /// Largest number of replicas of a shard.
 pub const REPLICAS_MAX: usize = 4;
 
 /// One worker's end of all its streams.
 #[derive(Debug)]
-pub struct Endpoint {
+pub struct StreamEndpoint {
     pub(crate) setting: Setting,
-    pub(crate) peers: Box<[Option<Peer>]>,
+    pub(crate) peers: Box<[Option<StreamPeer>]>,
     /// Sorted by worker.
     pub(crate) by_worker: Vec<(PeerId, PeerIndex)>,
     /// First epoch of the next peer's streams at each index: tickets of a former peer there have
@@ -54,7 +54,7 @@ pub struct Endpoint {
     /// True if some copy may have something to do.
     pub(crate) is_copying: bool,
     pub(crate) refused: Refusals,
-    pub(crate) witness: Witness,
+    pub(crate) witness: PeerNodes,
     /// Datagrams that may have acknowledged something.
     pub(crate) acknowledgements: u64,
     incarnations: u64,
@@ -62,8 +62,8 @@ pub struct Endpoint {
 
 /// State of one peer.
 #[derive(Debug)]
-pub(crate) struct Peer {
-    pub(crate) link: Link,
+pub(crate) struct StreamPeer {
+    pub(crate) link: PeerLink,
     /// The peer's last known incarnation; its streams belong to it.
     pub(crate) boot: Option<BootId>,
     /// How often the peer had added this worker: if it removed and added this worker again, its
@@ -80,7 +80,7 @@ pub(crate) struct Peer {
     pub(crate) hasten_due_us: u64,
     pub(crate) hastened_us: u64,
     /// Windows were small when they were last sent.
-    pub(crate) told_little_room: bool,
+    pub(crate) announced_little_room: bool,
     /// The peer's node, by a number that all nodes know it by. None: not set.
     pub(crate) node: Option<u64>,
     /// The sighting that its next heartbeat begins with.
@@ -109,23 +109,23 @@ pub(crate) struct OwnLane {
 pub struct Ticket {
     pub(crate) lane: Lane,
     count: u8,
-    places: [Place; REPLICAS_MAX],
+    entries: [TicketEntry; REPLICAS_MAX],
 }
 
 impl Ticket {
     /// Returns a ticket of no record yet.
     pub const fn new(lane: Lane) -> Self {
-        let none = Place { peer: PeerIndex(0), epoch: 0, sequence: Sequence(0) };
-        Self { lane, count: 0, places: [none; REPLICAS_MAX] }
+        let none = TicketEntry { peer: PeerIndex(0), epoch: 0, sequence: Sequence(0) };
+        Self { lane, count: 0, entries: [none; REPLICAS_MAX] }
     }
 
-    pub(crate) fn places(&self) -> &[Place] {
-        &self.places[..usize::from(self.count)]
+    pub(crate) fn entries(&self) -> &[TicketEntry] {
+        &self.entries[..usize::from(self.count)]
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct TicketEntry {
     pub(crate) peer: PeerIndex,
     pub(crate) epoch: u32,
     pub(crate) sequence: Sequence,
@@ -142,13 +142,13 @@ pub enum PeerError {
     Known(PeerId),
 }
 
-impl Endpoint {
+impl StreamEndpoint {
     /// Returns an endpoint without peers.
     ///
     /// # Errors
     /// [`OptionError`].
     pub fn new(
-        options: Options,
+        options: StreamOptions,
         identity: Identity,
         fingerprint: Fingerprint,
         keys: ClusterKeys,
@@ -170,7 +170,7 @@ impl Endpoint {
             send_turn: 0,
             is_copying: false,
             refused: Refusals::default(),
-            witness: Witness::new(peers_max),
+            witness: PeerNodes::new(peers_max),
             acknowledgements: 0,
             incarnations: 0,
             setting: Setting { options, identity, fingerprint, keys, comebacks: Vec::new() },
@@ -187,7 +187,8 @@ impl Endpoint {
         address: SocketAddr,
         now_us: u64,
     ) -> Result<PeerIndex, PeerError> {
-        let Err(place) = self.by_worker.binary_search_by_key(&worker, |&(worker, _)| worker) else {
+        let Err(position) = self.by_worker.binary_search_by_key(&worker, |&(worker, _)| worker)
+        else {
             return Err(PeerError::Known(worker));
         };
         if worker == self.setting.identity.worker {
@@ -203,8 +204,8 @@ impl Endpoint {
             begun: Chain::EMPTY,
         };
         self.incarnations += 1;
-        self.peers[free] = Some(Peer {
-            link: Link::new(&self.setting, worker, address, self.incarnations, now_us),
+        self.peers[free] = Some(StreamPeer {
+            link: PeerLink::new(&self.setting, worker, address, self.incarnations, now_us),
             boot: None,
             incarnation: 0,
             lanes: Lane::ALL.map(own_lane),
@@ -213,13 +214,13 @@ impl Endpoint {
             acknowledgement_due_us: u64::MAX,
             hasten_due_us: u64::MAX,
             hastened_us: 0,
-            told_little_room: false,
+            announced_little_room: false,
             node: None,
             sighting: 0,
             comeback: 0,
             is_witness: false,
         });
-        self.by_worker.insert(place, (worker, peer));
+        self.by_worker.insert(position, (worker, peer));
         self.mark(peer);
         Ok(peer)
     }
@@ -293,7 +294,7 @@ impl Endpoint {
         &mut self,
         peers: &[PeerIndex],
         lane: Lane,
-        record: &Record<'_>,
+        record: &StreamRecord<'_>,
         now_us: u64,
     ) -> Ticket {
         let mut ticket = Ticket::new(lane);
@@ -310,7 +311,7 @@ impl Endpoint {
     pub fn append_next(
         &mut self,
         peers: &[PeerIndex],
-        record: &Record<'_>,
+        record: &StreamRecord<'_>,
         now_us: u64,
         ticket: &mut Ticket,
     ) -> bool {
@@ -319,8 +320,8 @@ impl Endpoint {
         for &peer in peers {
             let appended = self.append_item(peer, ticket.lane, &Item::Record(*record), now_us);
             let Some((epoch, sequence)) = appended else { continue };
-            let place = Place { peer, epoch, sequence: Sequence(sequence) };
-            is_elsewhere |= std::mem::replace(&mut ticket.places[count], place) != place;
+            let entry = TicketEntry { peer, epoch, sequence: Sequence(sequence) };
+            is_elsewhere |= std::mem::replace(&mut ticket.entries[count], entry) != entry;
             count += 1;
         }
         is_elsewhere |= usize::from(std::mem::replace(&mut ticket.count, count as u8)) != count;
@@ -333,7 +334,13 @@ impl Endpoint {
     /// # Panics
     /// If the body is too long.
     #[inline]
-    pub fn tell(&mut self, peers: &[PeerIndex], lane: Lane, record: &Record<'_>, now_us: u64) {
+    pub fn append_untracked(
+        &mut self,
+        peers: &[PeerIndex],
+        lane: Lane,
+        record: &StreamRecord<'_>,
+        now_us: u64,
+    ) {
         for &peer in peers {
             self.append_item(peer, lane, &Item::Record(*record), now_us);
         }
@@ -379,16 +386,16 @@ impl Endpoint {
     #[cold]
     pub(crate) fn make_room(&mut self, index: PeerIndex, lane: Lane) {
         if self.buffers.available() == 0 {
-            let lanes = |(place, peer): (usize, &Option<Peer>)| {
+            let lanes = |(index, peer): (usize, &Option<StreamPeer>)| {
                 let peer = peer.as_ref()?;
                 let longest = Lane::ALL
                     .into_iter()
                     .max_by_key(|lane| peer.lanes[lane.index()].stream.logged())?;
-                Some((peer.lanes[longest.index()].stream.logged(), place, longest))
+                Some((peer.lanes[longest.index()].stream.logged(), index, longest))
             };
             let longest = self.peers.iter().enumerate().filter_map(lanes).max();
-            if let Some((_, place, longest)) = longest {
-                self.fall_out_of_sync(PeerIndex(place as u16), longest);
+            if let Some((_, index, longest)) = longest {
+                self.fall_out_of_sync(PeerIndex(index as u16), longest);
             }
         }
         self.fall_out_of_sync(index, lane);
@@ -437,7 +444,7 @@ impl Endpoint {
         let Some(peer) = self.peers[copy.peer.index()].as_mut() else { return };
         let own = &mut peer.lanes[copy.lane.index()];
         let is_copying = own.copying == Some(id);
-        if copy.waits(&own.stream) || copy.phase == Phase::Waiting && !is_copying {
+        if copy.waits(&own.stream) || copy.phase == CopyPhase::Waiting && !is_copying {
             return;
         }
         own.copying = own.copying.filter(|_| !is_copying);
@@ -456,7 +463,7 @@ impl Endpoint {
             return self.copies.remove(id, &mut own.waiting);
         }
         self.copies.remove(id, &mut own.begun);
-        if copy.phase == Phase::Waiting && !is_copying {
+        if copy.phase == CopyPhase::Waiting && !is_copying {
             return;
         }
         let item = Item::CopyStop { shard: copy.shard };

@@ -12,7 +12,7 @@
 
 use weir_ids::{BootId, PeerId};
 
-use crate::bytes::{Reader, Writer};
+use crate::bytes::{ByteReader, ByteWriter};
 use crate::fingerprint::{Fingerprint, FingerprintPart};
 
 /// A number drawn for one handshake: a peer that repeats it has received it, so its HELLO is
@@ -42,13 +42,13 @@ pub(crate) struct Hello {
 impl Hello {
     /// Returns the boot id alone, which names the key that the rest must be authentic under.
     pub(crate) fn boot_of(body: &[u8]) -> Option<BootId> {
-        let mut reader = Reader(body.get(12..)?);
+        let mut reader = ByteReader(body.get(12..)?);
         reader.u128().map(BootId)
     }
 
     /// Parses a HELLO; `own` supplies the parts that are missing.
     pub(crate) fn parse(body: &[u8], own: &Fingerprint) -> Option<Hello> {
-        let mut reader = Reader(body);
+        let mut reader = ByteReader(body);
         let [length, version_min, version_max, flags] = reader.array()?;
         let mut hello = Hello {
             version_min,
@@ -60,7 +60,7 @@ impl Hello {
             echo: reader.array()?,
             fingerprint: *own,
         };
-        let mut parts = Reader(body.get(usize::from(length)..)?);
+        let mut parts = ByteReader(body.get(usize::from(length)..)?);
         while let Some((kind, mut value)) = parts.field() {
             let part = FingerprintPart::ALL.into_iter().find(|part| *part as u8 == kind);
             if let (Some(part), Some(digest)) = (part, value.u64()) {
@@ -72,7 +72,7 @@ impl Hello {
 
     /// Returns its length.
     pub(crate) fn emit(&self, buffer: &mut [u8]) -> usize {
-        let mut writer = Writer::new(buffer);
+        let mut writer = ByteWriter::new(buffer);
         writer
             .u8(FIXED_LEN as u8)
             .u8(self.version_min)

@@ -34,8 +34,8 @@ impl Lineage {
     }
 }
 
-/// A peer's index in the table of one [`Endpoint`](crate::Endpoint); reused after the peer was
-/// removed.
+/// A peer's index in the table of one [`StreamEndpoint`](crate::StreamEndpoint); reused after the
+/// peer was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PeerIndex(pub u16);
 

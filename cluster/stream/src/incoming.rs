@@ -7,15 +7,15 @@ use std::ops::Range;
 use weir_ids::{Lane, PeerId, ShardId};
 
 use crate::buffers::Buffers;
-use crate::control::{Acknowledgement, Field, Position, fields};
+use crate::control::{Acknowledgement, Field, StreamPosition, fields};
 use crate::counters::PeerCounters;
-use crate::datagram::{DatagramKind, Header, STREAM_HEADER_LEN, StreamHeader, TAG_LEN};
-use crate::endpoint::{Endpoint, Peer};
+use crate::datagram::{DatagramHeader, DatagramKind, STREAM_HEADER_LEN, StreamHeader, TAG_LEN};
+use crate::endpoint::{StreamEndpoint, StreamPeer};
 use crate::identity::{Origin, PeerIndex};
 use crate::link::RedirectForm;
 use crate::receive_stream::{Arrival, ReceiveStream};
-use crate::record::{Item, Items, Kind, RECORD_HEADER_LEN, Record};
-use crate::refusal::Refusal;
+use crate::record::{Item, Items, RECORD_HEADER_LEN, RecordKind, StreamRecord};
+use crate::refusal::DatagramRefusal;
 use crate::send_stream::WINDOW;
 use crate::traits::Sink;
 
@@ -35,7 +35,7 @@ pub enum Received {
     Redirect(Range<usize>),
 }
 
-impl Endpoint {
+impl StreamEndpoint {
     /// Takes a datagram (UDP payload), which is decrypted in place. Its content is given to the
     /// sink before this returns, except for a redirected packet, which is the caller's; answers go
     /// out with the next poll.
@@ -48,11 +48,12 @@ impl Endpoint {
         datagram: &mut [u8],
         now_us: u64,
         sink: &mut S,
-    ) -> Result<Received, Refusal> {
-        let header = Header::parse(datagram).inspect_err(|&refusal| self.refused.count(refusal))?;
+    ) -> Result<Received, DatagramRefusal> {
+        let header =
+            DatagramHeader::parse(datagram).inspect_err(|&refusal| self.refused.count(refusal))?;
         let Some(index) = self.find(from, header.sender) else {
-            self.refused.count(Refusal::NotAPeer);
-            return Err(Refusal::NotAPeer);
+            self.refused.count(DatagramRefusal::NotAPeer);
+            return Err(DatagramRefusal::NotAPeer);
         };
         let result = self.receive_from(index, &header, datagram, now_us, sink);
         if let (&Err(refusal), Some(peer)) = (&result, &mut self.peers[index.index()]) {
@@ -62,8 +63,8 @@ impl Endpoint {
     }
 
     fn find(&self, from: SocketAddr, sender: PeerId) -> Option<PeerIndex> {
-        let place = self.by_worker.binary_search_by_key(&sender, |&(worker, _)| worker).ok()?;
-        let (_, index) = self.by_worker[place];
+        let position = self.by_worker.binary_search_by_key(&sender, |&(worker, _)| worker).ok()?;
+        let (_, index) = self.by_worker[position];
         let peer = self.peers[index.index()].as_ref()?;
         (peer.link.address == from).then_some(index)
     }
@@ -71,17 +72,19 @@ impl Endpoint {
     fn receive_from<S: Sink>(
         &mut self,
         index: PeerIndex,
-        header: &Header,
+        header: &DatagramHeader,
         datagram: &mut [u8],
         now_us: u64,
         sink: &mut S,
-    ) -> Result<Received, Refusal> {
-        let Some(peer) = self.peers[index.index()].as_mut() else { return Err(Refusal::NotAPeer) };
+    ) -> Result<Received, DatagramRefusal> {
+        let Some(peer) = self.peers[index.index()].as_mut() else {
+            return Err(DatagramRefusal::NotAPeer);
+        };
         self.due[index.index() / 64] |= 1 << (index.index() % 64);
         let options = &self.setting.options;
         match header.kind {
             DatagramKind::Hello => {
-                if peer.link.hear_hello(header, datagram, &self.setting, now_us)? {
+                if peer.link.on_hello(header, datagram, &self.setting, now_us)? {
                     self.session_begins(index, sink);
                 }
                 Ok(Received::Stream)
@@ -103,7 +106,7 @@ impl Endpoint {
                 let length = peer.link.open(header, datagram, options, now_us)?.len();
                 match peer.link.redirects() {
                     RedirectForm::Sealed { .. } => Ok(Received::Redirect(end - length..end)),
-                    RedirectForm::Refused | RedirectForm::Plain => Err(Refusal::Malformed),
+                    RedirectForm::Refused | RedirectForm::Plain => Err(DatagramRefusal::Malformed),
                 }
             }
         }
@@ -140,7 +143,7 @@ impl Endpoint {
         body: &[u8],
         now_us: u64,
         sink: &mut S,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), DatagramRefusal> {
         self.acknowledgements += 1;
         let mut result = Ok(());
         for field in fields(body) {
@@ -164,11 +167,13 @@ impl Endpoint {
     fn take_position<S: Sink>(
         &mut self,
         index: PeerIndex,
-        position: &Position,
+        position: &StreamPosition,
         sink: &mut S,
-    ) -> Result<(), Refusal> {
-        let lane = Lane::new(position.lane).ok_or(Refusal::Malformed)?;
-        let Some(peer) = self.peers[index.index()].as_mut() else { return Err(Refusal::NotAPeer) };
+    ) -> Result<(), DatagramRefusal> {
+        let lane = Lane::new(position.lane).ok_or(DatagramRefusal::Malformed)?;
+        let Some(peer) = self.peers[index.index()].as_mut() else {
+            return Err(DatagramRefusal::NotAPeer);
+        };
         let (worker, epoch) = (peer.link.worker, position.epoch);
         let origin = Origin { peer: index, worker, lane, epoch };
         let stream = &mut peer.streams[lane.index()];
@@ -182,17 +187,21 @@ impl Endpoint {
         index: PeerIndex,
         ack: &Acknowledgement,
         now_us: u64,
-    ) -> Result<(), Refusal> {
-        let lane = Lane::new(ack.lane).ok_or(Refusal::Malformed)?;
-        let Some(peer) = self.peers[index.index()].as_mut() else { return Err(Refusal::NotAPeer) };
+    ) -> Result<(), DatagramRefusal> {
+        let lane = Lane::new(ack.lane).ok_or(DatagramRefusal::Malformed)?;
+        let Some(peer) = self.peers[index.index()].as_mut() else {
+            return Err(DatagramRefusal::NotAPeer);
+        };
         let own = &mut peer.lanes[lane.index()];
         match ack.epoch.cmp(&own.stream.epoch()) {
-            std::cmp::Ordering::Less => return Err(Refusal::StaleEpoch),
-            std::cmp::Ordering::Greater => return Err(Refusal::Malformed),
+            std::cmp::Ordering::Less => return Err(DatagramRefusal::StaleEpoch),
+            std::cmp::Ordering::Greater => return Err(DatagramRefusal::Malformed),
             std::cmp::Ordering::Equal => {}
         }
-        let sample =
-            own.stream.acknowledge(ack, &mut self.buffers, now_us).ok_or(Refusal::Malformed)?;
+        let sample = own
+            .stream
+            .acknowledge(ack, &mut self.buffers, now_us)
+            .ok_or(DatagramRefusal::Malformed)?;
         if let Some(sample_us) = sample {
             peer.link.round_trip.measured(sample_us);
         }
@@ -209,9 +218,9 @@ impl ReceiveStream {
         origin: Origin,
         buffers: &mut Buffers,
         sink: &mut S,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), DatagramRefusal> {
         if epoch < self.epoch || epoch == 0 {
-            return Err(Refusal::StaleEpoch);
+            return Err(DatagramRefusal::StaleEpoch);
         }
         if epoch > self.epoch {
             self.reset(epoch, buffers);
@@ -221,22 +230,22 @@ impl ReceiveStream {
     }
 }
 
-impl Peer {
+impl StreamPeer {
     fn receive_records<S: Sink>(
         &mut self,
         body: &[u8],
         mut origin: Origin,
         buffers: &mut Buffers,
         sink: &mut S,
-    ) -> Result<(), Refusal> {
-        let (header, items) = StreamHeader::parse(body).ok_or(Refusal::Malformed)?;
-        origin.lane = Lane::new(header.lane).ok_or(Refusal::Malformed)?;
+    ) -> Result<(), DatagramRefusal> {
+        let (header, items) = StreamHeader::parse(body).ok_or(DatagramRefusal::Malformed)?;
+        origin.lane = Lane::new(header.lane).ok_or(DatagramRefusal::Malformed)?;
         origin.epoch = header.epoch;
         let stream = &mut self.streams[origin.lane.index()];
         stream.enter(header.epoch, origin, buffers, sink)?;
         let counters = &mut self.link.counters;
         match stream.arrive(header.sequence, items, buffers) {
-            Arrival::Next if sink.room() < ITEMS_MAX => Err(Refusal::NoRoom),
+            Arrival::Next if sink.room() < ITEMS_MAX => Err(DatagramRefusal::NoRoom),
             Arrival::Next => {
                 stream.check = deliver(items, origin, stream.check, counters, sink);
                 if let Some((buffer, _)) = stream.pop_held() {
@@ -254,7 +263,7 @@ impl Peer {
                 counters.duplicates += 1;
                 Ok(())
             }
-            Arrival::NoRoom => Err(Refusal::NoRoom),
+            Arrival::NoRoom => Err(DatagramRefusal::NoRoom),
         }
     }
 
@@ -287,8 +296,13 @@ fn deliver<S: Sink>(
     counters: &mut PeerCounters,
     sink: &mut S,
 ) -> (u32, bool) {
-    const NONE: Record<'_> =
-        Record { kind: Kind::OwnerUpdate, shard: ShardId(0), slot: 0, version: 0, body: &[] };
+    const NONE: StreamRecord<'_> = StreamRecord {
+        kind: RecordKind::OwnerUpdate,
+        shard: ShardId(0),
+        slot: 0,
+        version: 0,
+        body: &[],
+    };
     let mut burst = [NONE; BURST];
     let mut count = 0;
     let mut items = Items::new(items);

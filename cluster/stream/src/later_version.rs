@@ -5,10 +5,10 @@
 //! gets them in IPIP.
 //!
 //! Version 3 does not exist yet: only an endpoint whose
-//! [`Options::versions`](crate::Options::versions) reach to [`VERSION_LATER`] speaks it, like a
-//! later build that is still compatible with this one. In version 3 a mark precedes each body of a
-//! session, where earlier versions have a stream's header or a control field, so that neither can
-//! read the other. A HELLO, which negotiates the version, is the same in all.
+//! [`StreamOptions::versions`](crate::StreamOptions::versions) reach to [`VERSION_LATER`] speaks
+//! it, like a later build that is still compatible with this one. In version 3 a mark precedes each
+//! body of a session, where earlier versions have a stream's header or a control field, so that
+//! neither can read the other. A HELLO, which negotiates the version, is the same in all.
 
 use crate::datagram::VERSION_MAX;
 

@@ -10,16 +10,18 @@ use weir_ids::{BootId, Lane, PeerId, ShardId};
 use crate::cluster_keys::ClusterKeys;
 use crate::control::{Field, fields};
 use crate::copy::CopyRoom;
-use crate::datagram::{DATAGRAM_MAX, DatagramKind, HEADER_LEN, Header, VERSION_MAX, VERSION_MIN};
-use crate::endpoint::Endpoint;
+use crate::datagram::{
+    DATAGRAM_MAX, DatagramHeader, DatagramKind, HEADER_LEN, VERSION_MAX, VERSION_MIN,
+};
+use crate::endpoint::StreamEndpoint;
 use crate::fingerprint::Fingerprint;
 use crate::hello::{Challenge, Hello};
 use crate::identity::{Lineage, Origin, PeerIndex};
 use crate::later_version::VERSION_LATER;
 use crate::link::RedirectForm;
-use crate::options::Options;
-use crate::record::Record;
-use crate::refusal::Refusal;
+use crate::options::StreamOptions;
+use crate::record::StreamRecord;
+use crate::refusal::DatagramRefusal;
 use crate::seal::SealKey;
 use crate::session::{Identity, direction, hello_key};
 use crate::traits::{Sink, Source, Transmit};
@@ -54,7 +56,7 @@ impl Sink for Notes {
     fn room(&self) -> usize {
         1_000
     }
-    fn apply(&mut self, _: Origin, records: &[Record<'_>]) {
+    fn apply(&mut self, _: Origin, records: &[StreamRecord<'_>]) {
         self.applied.extend(records.iter().map(|record| (record.slot, record.body.to_vec())));
     }
     fn stream_reset(&mut self, _: Origin) {}
@@ -99,7 +101,7 @@ impl Transmit for Sent {
 
 /// Our endpoint, and the hand-made peer's numbers and keys.
 struct Meeting {
-    endpoint: Endpoint,
+    endpoint: StreamEndpoint,
     peer: PeerIndex,
     notes: Notes,
     now_us: u64,
@@ -122,18 +124,21 @@ fn hello_body(versions: [u8; 2], echo: &Challenge, fixed_more: usize, parts: &[u
 
 impl Meeting {
     fn new() -> Self {
-        Self::of(Options::default())
+        Self::of(StreamOptions::default())
     }
 
     /// An endpoint of ours that speaks the later version, too.
     fn later() -> Self {
-        Self::of(Options { versions: VERSION_MIN..=VERSION_LATER, ..Options::default() })
+        Self::of(StreamOptions {
+            versions: VERSION_MIN..=VERSION_LATER,
+            ..StreamOptions::default()
+        })
     }
 
-    fn of(options: Options) -> Self {
+    fn of(options: StreamOptions) -> Self {
         let identity = Identity { worker: OWN, boot: OWN_BOOT, secret: [9; 32] };
         let mut endpoint =
-            Endpoint::new(options, identity, Fingerprint::default(), keys()).unwrap();
+            StreamEndpoint::new(options, identity, Fingerprint::default(), keys()).unwrap();
         let peer = endpoint.add_peer(PEER, peer_address(), 0).unwrap();
         Self { endpoint, peer, notes: Notes::default(), now_us: 0, number: 0, keys: None }
     }
@@ -145,7 +150,12 @@ impl Meeting {
         sent.0
     }
 
-    fn send(&mut self, version: u8, kind: DatagramKind, body: &[u8]) -> Result<(), Refusal> {
+    fn send(
+        &mut self,
+        version: u8,
+        kind: DatagramKind,
+        body: &[u8],
+    ) -> Result<(), DatagramRefusal> {
         self.number += 1;
         let (cluster, number) = (keys(), self.number);
         let hello = hello_key(cluster.first(), PEER, PEER_BOOT, OWN);
@@ -157,7 +167,8 @@ impl Meeting {
             _ => (&hello, 0),
         };
         let mut datagram = [0; DATAGRAM_MAX];
-        let header = Header { version, kind, is_encrypted: false, session, sender: PEER, number };
+        let header =
+            DatagramHeader { version, kind, is_encrypted: false, session, sender: PEER, number };
         header.emit(&mut datagram);
         datagram[HEADER_LEN..HEADER_LEN + body.len()].copy_from_slice(body);
         let length = key.seal(number, false, body.len(), &mut datagram);
@@ -167,7 +178,12 @@ impl Meeting {
     }
 
     /// Sends the peer's HELLO of these versions, in answer to ours.
-    fn shake_hands(&mut self, versions: [u8; 2], more: usize, parts: &[u8]) -> Result<(), Refusal> {
+    fn shake_hands(
+        &mut self,
+        versions: [u8; 2],
+        more: usize,
+        parts: &[u8],
+    ) -> Result<(), DatagramRefusal> {
         let first = self.poll().remove(0);
         let ours = Hello::parse(&first[HEADER_LEN..], &Fingerprint::default()).unwrap();
         let body = hello_body(versions, &ours.challenge, more, parts);
@@ -181,7 +197,12 @@ impl Meeting {
 
     /// Sends a body as [`Meeting::send`] does, in a session of this version: version 3 has its mark
     /// in front of each body.
-    fn speak(&mut self, version: u8, kind: DatagramKind, body: &[u8]) -> Result<(), Refusal> {
+    fn speak(
+        &mut self,
+        version: u8,
+        kind: DatagramKind,
+        body: &[u8],
+    ) -> Result<(), DatagramRefusal> {
         self.send(version, kind, &[mark(version), body].concat())
     }
 
@@ -191,7 +212,7 @@ impl Meeting {
         let sent = self.poll();
         let (_, _, key) = self.keys.as_ref().unwrap();
         sent.into_iter().any(|mut datagram| {
-            let header = Header::parse(&datagram).unwrap();
+            let header = DatagramHeader::parse(&datagram).unwrap();
             if header.kind == DatagramKind::Hello {
                 return false;
             }
@@ -202,7 +223,7 @@ impl Meeting {
         })
     }
 
-    fn refused(&self, refusal: Refusal) -> u64 {
+    fn refused(&self, refusal: DatagramRefusal) -> u64 {
         let status = self.endpoint.peer_status(self.peer, self.now_us).unwrap();
         status.counters.refused.of(refusal)
     }
@@ -259,7 +280,10 @@ fn check_next_version_is_understood(mut meeting: Meeting, own: u8) {
     assert_eq!(status.version, Some(own));
     // The session settled on our version.
     let refused = meeting.speak(own + 1, DatagramKind::Control, &[]);
-    assert_eq!((refused, meeting.refused(Refusal::Version)), (Err(Refusal::Version), 1));
+    assert_eq!(
+        (refused, meeting.refused(DatagramRefusal::Version)),
+        (Err(DatagramRefusal::Version), 1)
+    );
 }
 
 /// The version before: the newest that both ends speak is used.
@@ -296,7 +320,7 @@ fn a_session_of_version_1_redirects_in_the_clear_and_one_of_version_2_seals() {
     assert_eq!(meeting.endpoint.redirects(meeting.peer), RedirectForm::Plain);
     assert!(!meeting.endpoint.seal_redirect(meeting.peer, 24, &mut [0; 100]));
     let sealed = meeting.send(1, DatagramKind::Redirect, b"packet");
-    assert_eq!(sealed, Err(Refusal::Malformed));
+    assert_eq!(sealed, Err(DatagramRefusal::Malformed));
     let mut meeting = Meeting::new();
     meeting.shake_hands([1, 2], 0, &[]).unwrap();
     let form = RedirectForm::Sealed { front: HEADER_LEN, behind: 16 };
@@ -305,12 +329,12 @@ fn a_session_of_version_1_redirects_in_the_clear_and_one_of_version_2_seals() {
     assert!(!meeting.endpoint.seal_redirect(meeting.peer, HEADER_LEN, &mut [0; HEADER_LEN + 15]));
     let mut buffer = [7; HEADER_LEN + 60 + 16];
     assert!(meeting.endpoint.seal_redirect(meeting.peer, HEADER_LEN, &mut buffer));
-    let header = Header::parse(&buffer).unwrap();
+    let header = DatagramHeader::parse(&buffer).unwrap();
     let (_, _, key) = meeting.keys.as_ref().unwrap();
     let opened = key.open(header.number, header.is_encrypted, &mut buffer).unwrap();
     assert_eq!((header.kind, header.version, opened), (DatagramKind::Redirect, 2, &[7; 60][..]));
     meeting.send(2, DatagramKind::Redirect, b"packet").unwrap();
-    assert_eq!(meeting.send(1, DatagramKind::Redirect, b"packet"), Err(Refusal::Version));
+    assert_eq!(meeting.send(1, DatagramKind::Redirect, b"packet"), Err(DatagramRefusal::Version));
 }
 
 /// An endpoint that speaks the later version next to one that does not: they use the earlier one
@@ -321,7 +345,7 @@ fn a_mixed_pair_speaks_the_earlier_version() {
     meeting.shake_hands([1, 2], 0, &[]).unwrap();
     let body = records(16, 1, &create(1, b"x"));
     let later = meeting.speak(3, DatagramKind::Records, &body);
-    assert_eq!((later, meeting.notes.applied.len()), (Err(Refusal::Version), 0));
+    assert_eq!((later, meeting.notes.applied.len()), (Err(DatagramRefusal::Version), 0));
     meeting.speak(2, DatagramKind::Records, &body).unwrap();
     assert_eq!(meeting.notes.applied, [(1, b"x".to_vec())]);
     assert!(meeting.is_acknowledged(2));
@@ -333,7 +357,7 @@ fn a_later_pair_speaks_the_later_version() {
     let mut meeting = Meeting::later();
     meeting.shake_hands([1, 3], 0, &[]).unwrap();
     let body = records(16, 1, &create(1, b"x"));
-    for (version, refusal) in [(2, Refusal::Version), (3, Refusal::Malformed)] {
+    for (version, refusal) in [(2, DatagramRefusal::Version), (3, DatagramRefusal::Malformed)] {
         assert_eq!(meeting.send(version, DatagramKind::Records, &body), Err(refusal));
     }
     assert!(meeting.notes.applied.is_empty());
@@ -349,7 +373,7 @@ fn version_1_does_not_read_a_body_of_version_3() {
     meeting.shake_hands([1, 1], 0, &[]).unwrap();
     let marked = |body: &[u8]| [MARK, body].concat();
     let body = marked(&records(16, 1, &create(1, b"x")));
-    assert_eq!(meeting.send(1, DatagramKind::Records, &body), Err(Refusal::Malformed));
+    assert_eq!(meeting.send(1, DatagramKind::Records, &body), Err(DatagramRefusal::Malformed));
     let position = item(1, &[0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5]);
     let _ = meeting.send(1, DatagramKind::Control, &marked(&position));
     assert_eq!(meeting.endpoint.behind(meeting.peer, Lane::ALL[0]), 0);
@@ -363,8 +387,8 @@ fn no_version_in_common_is_refused_by_name() {
         (Meeting::new(), [0, 0]),
     ];
     for (mut meeting, versions) in cases {
-        assert_eq!(meeting.shake_hands(versions, 0, &[]), Err(Refusal::Version));
-        assert_eq!(meeting.refused(Refusal::Version), 1);
+        assert_eq!(meeting.shake_hands(versions, 0, &[]), Err(DatagramRefusal::Version));
+        assert_eq!(meeting.refused(DatagramRefusal::Version), 1);
     }
 }
 

@@ -8,15 +8,15 @@ use crate::cluster_keys::ClusterKeys;
 use crate::control::Comeback;
 use crate::counters::PeerCounters;
 use crate::datagram::{
-    DATAGRAM_MAX, DatagramKind, HEADER_LEN, Header, SEALS_REDIRECTS, TAG_LEN, VERSION_MIN,
+    DATAGRAM_MAX, DatagramHeader, DatagramKind, HEADER_LEN, SEALS_REDIRECTS, TAG_LEN, VERSION_MIN,
 };
 use crate::fingerprint::{Fingerprint, FingerprintPart};
 use crate::hello::{HELLO_LEN, Hello};
 use crate::later_version::mark;
-use crate::options::Options;
-use crate::refusal::Refusal;
+use crate::options::StreamOptions;
+use crate::refusal::DatagramRefusal;
 use crate::round_trip::RoundTrip;
-use crate::session::{Handshake, Heard, Identity, Session, hello_key, incarnation_of};
+use crate::session::{Handshake, HelloOutcome, Identity, PeerSession, hello_key, incarnation_of};
 use crate::traits::Transmit;
 
 /// HELLOs of a peer that are checked per heartbeat interval: each costs a few key derivations, some
@@ -35,7 +35,7 @@ const ENDED: usize = 4;
 /// Settings that all peers of an endpoint share. Fingerprint, keys and comebacks can be replaced.
 #[derive(Debug)]
 pub(crate) struct Setting {
-    pub(crate) options: Options,
+    pub(crate) options: StreamOptions,
     pub(crate) identity: Identity,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) keys: ClusterKeys,
@@ -45,7 +45,7 @@ pub(crate) struct Setting {
 
 /// Everything that sending needs during one poll.
 #[derive(Debug)]
-pub(crate) struct Exit<'a, T> {
+pub(crate) struct SendContext<'a, T> {
     pub(crate) scratch: &'a mut [u8; DATAGRAM_MAX],
     pub(crate) transmit: &'a mut T,
     pub(crate) now_us: u64,
@@ -70,10 +70,10 @@ pub enum RedirectForm {
 }
 
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct PeerLink {
     pub(crate) worker: PeerId,
     pub(crate) address: SocketAddr,
-    pub(crate) session: Option<Session>,
+    pub(crate) session: Option<PeerSession>,
     /// How often the peer had added this worker when the session was set up.
     pub(crate) peer_incarnation: u64,
     pub(crate) round_trip: RoundTrip,
@@ -81,7 +81,7 @@ pub(crate) struct Link {
     /// The part of the fingerprint in which the peer's last HELLO differed.
     pub(crate) difference: Option<FingerprintPart>,
     /// When something authentic of a session came, or when the peer was added.
-    pub(crate) heard_us: u64,
+    pub(crate) received_us: u64,
     pub(crate) hello_due_us: u64,
     handshake: Handshake,
     hello_sent_us: Option<u64>,
@@ -89,7 +89,7 @@ pub(crate) struct Link {
     ended: [u32; ENDED],
 }
 
-impl Link {
+impl PeerLink {
     pub(crate) fn new(
         setting: &Setting,
         worker: PeerId,
@@ -105,7 +105,7 @@ impl Link {
             round_trip: RoundTrip::new(&setting.options),
             counters: PeerCounters::default(),
             difference: None,
-            heard_us: now_us,
+            received_us: now_us,
             hello_due_us: now_us,
             handshake: Handshake::new(
                 setting.options.versions.clone(),
@@ -120,7 +120,7 @@ impl Link {
     }
 
     pub(crate) fn silent_us(&self, now_us: u64) -> u64 {
-        now_us.saturating_sub(self.heard_us)
+        now_us.saturating_sub(self.received_us)
     }
 
     /// Takes new cluster keys. Sessions of a removed key end; others are replaced.
@@ -129,7 +129,7 @@ impl Link {
         let may_go_on = self.session.as_mut().is_some_and(|session| session.keys_changed(keys));
         if !may_go_on {
             self.end_session();
-        } else if !self.session.as_ref().is_some_and(Session::is_outdated) {
+        } else if !self.session.as_ref().is_some_and(PeerSession::is_outdated) {
             return;
         }
         self.hello_due_us = now_us;
@@ -143,7 +143,7 @@ impl Link {
     }
 
     /// Schedules a HELLO if there is a reason for one and none is scheduled yet.
-    pub(crate) fn plan_hello(&mut self, options: &Options, now_us: u64) {
+    pub(crate) fn plan_hello(&mut self, options: &StreamOptions, now_us: u64) {
         let wants = match &self.session {
             None => true,
             Some(session) => session.is_outdated() || self.silent_us(now_us) >= options.silence_us,
@@ -158,11 +158,15 @@ impl Link {
         self.hello_due_us = self.hello_due_us.min(earliest_us.max(now_us));
     }
 
-    pub(crate) fn send_hello<T: Transmit>(&mut self, setting: &Setting, exit: &mut Exit<'_, T>) {
+    pub(crate) fn send_hello<T: Transmit>(
+        &mut self,
+        setting: &Setting,
+        exit: &mut SendContext<'_, T>,
+    ) {
         let Setting { identity, fingerprint, keys, .. } = setting;
         let session = self.session.as_ref();
         let (number, hello) = self.handshake.hello(identity, self.worker, fingerprint, session);
-        let header = Header {
+        let header = DatagramHeader {
             version: VERSION_MIN,
             kind: DatagramKind::Hello,
             is_encrypted: false,
@@ -186,14 +190,15 @@ impl Link {
         kind: DatagramKind,
         setting: &Setting,
         body: &[u8],
-        exit: &mut Exit<'_, T>,
+        exit: &mut SendContext<'_, T>,
     ) -> bool {
         let Some(session) = &mut self.session else { return false };
         let is_encrypted = setting.options.is_encrypted;
         let (version, id) = (session.version, session.send_id);
         let (number, key) = session.next_number();
         let sender = setting.identity.worker;
-        Header { version, kind, is_encrypted, session: id, sender, number }.emit(exit.scratch);
+        DatagramHeader { version, kind, is_encrypted, session: id, sender, number }
+            .emit(exit.scratch);
         let mark = mark(version);
         let (start, body_len) = (HEADER_LEN + mark.len(), mark.len() + body.len());
         exit.scratch[HEADER_LEN..start].copy_from_slice(mark);
@@ -233,7 +238,7 @@ impl Link {
         let (version, id) = (session.version, session.send_id);
         let (number, key) = session.next_number();
         let (sender, kind) = (setting.identity.worker, DatagramKind::Redirect);
-        Header { version, kind, is_encrypted, session: id, sender, number }.emit(buffer);
+        DatagramHeader { version, kind, is_encrypted, session: id, sender, number }.emit(buffer);
         let Some(marked) = buffer.get_mut(HEADER_LEN..front) else { return false };
         marked.copy_from_slice(mark(version));
         let length = key.seal(number, is_encrypted, body_len, buffer);
@@ -242,7 +247,7 @@ impl Link {
         true
     }
 
-    fn pass_on<T: Transmit>(&mut self, length: usize, exit: &mut Exit<'_, T>) -> bool {
+    fn pass_on<T: Transmit>(&mut self, length: usize, exit: &mut SendContext<'_, T>) -> bool {
         self.counters.datagrams_sent += 1;
         self.counters.bytes_sent += length as u64;
         let is_taken = exit.transmit.send(self.address, &exit.scratch[..length]);
@@ -255,33 +260,38 @@ impl Link {
     #[inline]
     pub(crate) fn open<'a>(
         &mut self,
-        header: &Header,
+        header: &DatagramHeader,
         datagram: &'a mut [u8],
-        options: &Options,
+        options: &StreamOptions,
         now_us: u64,
-    ) -> Result<&'a [u8], Refusal> {
+    ) -> Result<&'a [u8], DatagramRefusal> {
         let session = match &mut self.session {
             Some(session) if session.receive_id == header.session => session,
             _ => return Err(self.unknown_session(header, options, now_us)),
         };
         if header.version != session.version {
-            return Err(Refusal::Version);
+            return Err(DatagramRefusal::Version);
         }
         if !session.window.is_new(header.number) {
-            return Err(Refusal::Replayed);
+            return Err(DatagramRefusal::Replayed);
         }
         let body = session
             .receive_key
             .open(header.number, header.is_encrypted, datagram)
-            .ok_or(Refusal::BadMac)?;
+            .ok_or(DatagramRefusal::BadMac)?;
         session.window.note(header.number);
-        self.note_heard(options, now_us);
-        body.strip_prefix(mark(header.version)).ok_or(Refusal::Malformed)
+        self.note_received(options, now_us);
+        body.strip_prefix(mark(header.version)).ok_or(DatagramRefusal::Malformed)
     }
 
-    fn unknown_session(&mut self, header: &Header, options: &Options, now_us: u64) -> Refusal {
+    fn unknown_session(
+        &mut self,
+        header: &DatagramHeader,
+        options: &StreamOptions,
+        now_us: u64,
+    ) -> DatagramRefusal {
         if header.session != 0 && self.ended.contains(&header.session) {
-            return Refusal::OldBoot;
+            return DatagramRefusal::OldBoot;
         }
         // Perhaps the peer's confirmation was lost. An attacker that forges such datagrams gains an
         // occasional HELLO.
@@ -290,25 +300,25 @@ impl Link {
         if (self.session.is_none() || is_silent) && self.hello_sent_us.is_none_or(is_due) {
             self.hello_soon(now_us);
         }
-        Refusal::NoSession
+        DatagramRefusal::NoSession
     }
 
-    fn note_heard(&mut self, options: &Options, now_us: u64) {
+    fn note_received(&mut self, options: &StreamOptions, now_us: u64) {
         let beats = self.silent_us(now_us) / options.heartbeat_us;
         // A heartbeat may be late by up to its own interval.
         self.counters.heartbeats_missed += beats.saturating_sub(1);
         self.counters.datagrams_received += 1;
-        self.heard_us = now_us;
+        self.received_us = now_us;
     }
 
     /// Takes a HELLO. Returns whether a session was set up.
-    pub(crate) fn hear_hello(
+    pub(crate) fn on_hello(
         &mut self,
-        header: &Header,
+        header: &DatagramHeader,
         datagram: &mut [u8],
         setting: &Setting,
         now_us: u64,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, DatagramRefusal> {
         let Setting { options, identity, fingerprint, keys, .. } = setting;
         let beat = now_us / options.heartbeat_us;
         let (checked_beat, checks) = &mut self.hello_checks;
@@ -316,13 +326,13 @@ impl Link {
             (*checked_beat, *checks) = (beat, 0);
         }
         if *checks >= HELLO_CHECKS {
-            return Err(Refusal::HelloRate);
+            return Err(DatagramRefusal::HelloRate);
         }
         *checks += 1;
         if header.is_encrypted {
-            return Err(Refusal::Malformed);
+            return Err(DatagramRefusal::Malformed);
         }
-        let boot = Hello::boot_of(&datagram[HEADER_LEN..]).ok_or(Refusal::Truncated)?;
+        let boot = Hello::boot_of(&datagram[HEADER_LEN..]).ok_or(DatagramRefusal::Truncated)?;
         let opens = |key: &&crate::cluster_keys::ClusterKey| {
             let key = hello_key(key, self.worker, boot, identity.worker);
             // Opening a tag alone leaves the input unchanged, so a second key can be tried.
@@ -331,11 +341,11 @@ impl Link {
             copy.copy_from_slice(datagram);
             key.open(header.number, false, copy).is_some()
         };
-        let key = keys.all().iter().find(opens).ok_or(Refusal::BadMac)?;
+        let key = keys.all().iter().find(opens).ok_or(DatagramRefusal::BadMac)?;
         let body = &datagram[HEADER_LEN..datagram.len() - TAG_LEN];
         let hello = Hello::parse(body, fingerprint)
             .filter(|hello| hello.receiver == identity.worker)
-            .ok_or(Refusal::Malformed)?;
+            .ok_or(DatagramRefusal::Malformed)?;
         let before = self.session.as_ref().map(|session| session.receive_id);
         let context = (identity, keys, fingerprint);
         // A peer that is heard has no reason to start again, unless its key changed.
@@ -343,25 +353,25 @@ impl Link {
         let is_wanted =
             !self.session.as_ref().is_some_and(|session| is_alive && session.is_of(key));
         let session = &mut self.session;
-        let (heard, is_due) =
-            self.handshake.heard(&hello, self.worker, key, context, session, is_wanted);
+        let (outcome, is_due) =
+            self.handshake.on_hello(&hello, self.worker, key, context, session, is_wanted);
         if is_due {
             self.hello_soon(now_us);
         }
-        match heard {
-            Heard::Nothing => Ok(false),
-            Heard::Version => Err(Refusal::Version),
-            Heard::Differs(part) => {
+        match outcome {
+            HelloOutcome::Nothing => Ok(false),
+            HelloOutcome::Version => Err(DatagramRefusal::Version),
+            HelloOutcome::Differs(part) => {
                 self.difference = Some(part);
-                Err(Refusal::Fingerprint)
+                Err(DatagramRefusal::Fingerprint)
             }
-            Heard::Session => {
+            HelloOutcome::Session => {
                 self.peer_incarnation = incarnation_of(header.number);
                 self.ended.rotate_right(1);
                 self.ended[0] = before.unwrap_or(0);
                 self.difference = None;
                 self.counters.sessions += 1;
-                self.note_heard(options, now_us);
+                self.note_received(options, now_us);
                 if !is_due {
                     self.hello_due_us = u64::MAX;
                 }

@@ -9,7 +9,7 @@ use crate::later_version::VERSION_LATER;
 
 /// Limits and times; the defaults are for workers of one site.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct StreamOptions {
     /// Protocol versions that this endpoint speaks; a session uses the newest that both ends speak.
     /// Tests of upgrades go up to [`VERSION_LATER`].
     pub versions: RangeInclusive<u8>,
@@ -57,7 +57,7 @@ pub struct Options {
     pub burst: u32,
 }
 
-impl Default for Options {
+impl Default for StreamOptions {
     fn default() -> Self {
         Self {
             versions: VERSION_MIN..=VERSION_MAX,
@@ -117,7 +117,7 @@ pub enum OptionError {
     WindowBytes(u32),
 }
 
-impl Options {
+impl StreamOptions {
     pub(crate) fn check(&self) -> Result<(), OptionError> {
         let positive = [
             ("peers_max", u64::from(self.peers_max)),
@@ -166,20 +166,22 @@ mod tests {
 
     #[test]
     fn each_mistake_has_its_error() {
-        let good = Options::default();
+        let good = StreamOptions::default();
         assert_eq!(good.check(), Ok(()));
-        let refused = |options: Options| options.check().expect_err("refused").to_string();
-        assert!(refused(Options { log_datagrams: 100, ..good.clone() }).contains("power of two"));
-        assert!(refused(Options { buffers: 10, ..good.clone() }).contains("at least 192"));
-        assert!(refused(Options { burst: 0, ..good.clone() }).contains("burst is 0"));
-        assert!(refused(Options { window_bytes: 9, ..good.clone() }).contains("1,400"));
-        assert!(refused(Options { linger_us: 2_000, ..good.clone() }).contains("linger_us"));
+        let refused = |options: StreamOptions| options.check().expect_err("refused").to_string();
+        assert!(
+            refused(StreamOptions { log_datagrams: 100, ..good.clone() }).contains("power of two")
+        );
+        assert!(refused(StreamOptions { buffers: 10, ..good.clone() }).contains("at least 192"));
+        assert!(refused(StreamOptions { burst: 0, ..good.clone() }).contains("burst is 0"));
+        assert!(refused(StreamOptions { window_bytes: 9, ..good.clone() }).contains("1,400"));
+        assert!(refused(StreamOptions { linger_us: 2_000, ..good.clone() }).contains("linger_us"));
         for versions in [0..=2, 1..=4, RangeInclusive::new(2, 1)] {
-            assert!(refused(Options { versions, ..good.clone() }).contains("1 to 3"));
+            assert!(refused(StreamOptions { versions, ..good.clone() }).contains("1 to 3"));
         }
-        let late = Options { acknowledge_us: 2_000, ..good.clone() };
+        let late = StreamOptions { acknowledge_us: 2_000, ..good.clone() };
         assert!(refused(late).contains("acknowledge_us"));
-        let retransmit = Options { retransmit_min_us: 9, retransmit_max_us: 8, ..good };
+        let retransmit = StreamOptions { retransmit_min_us: 9, retransmit_max_us: 8, ..good };
         assert!(refused(retransmit).contains("above"));
     }
 }

@@ -6,15 +6,15 @@
 use weir_ids::{LANES, Lane};
 
 use crate::buffers::Buffers;
-use crate::bytes::Writer;
-use crate::control::{CONTROL_LEN_MAX, Field, Position, emit_comebacks};
+use crate::bytes::ByteWriter;
+use crate::control::{CONTROL_LEN_MAX, Field, StreamPosition, emit_comebacks};
 use crate::datagram::DatagramKind;
-use crate::endpoint::{Endpoint, OwnLane, Peer};
+use crate::endpoint::{OwnLane, StreamEndpoint, StreamPeer};
 use crate::identity::{Origin, PeerIndex};
 use crate::incoming::window;
-use crate::link::{Exit, Link, Setting};
+use crate::link::{PeerLink, SendContext, Setting};
 use crate::traits::{Sink, Source, Transmit};
-use crate::witness::Witness;
+use crate::witness::PeerNodes;
 
 /// Time between two checks of the timers.
 const TIMERS_US: u64 = 1_000;
@@ -22,7 +22,7 @@ const TIMERS_US: u64 = 1_000;
 /// A window smaller than this is sent again as soon as it has grown.
 const LITTLE_ROOM: u16 = 16;
 
-impl Endpoint {
+impl StreamEndpoint {
     /// Does what is due: once in each turn of the owner's loop, or at least every millisecond.
     pub fn poll<W, T>(&mut self, now_us: u64, world: &mut W, transmit: &mut T)
     where
@@ -42,14 +42,14 @@ impl Endpoint {
     /// Gives up the streams of peers that are silent for long: what they have missed is cheaper to
     /// copy than to keep.
     fn give_up_silent(&mut self, now_us: u64) {
-        for place in 0..self.peers.len() {
+        for index in 0..self.peers.len() {
             for lane in Lane::ALL {
-                let is_given_up = self.peers[place].as_ref().is_some_and(|peer| {
+                let is_given_up = self.peers[index].as_ref().is_some_and(|peer| {
                     peer.link.silent_us(now_us) >= self.setting.options.give_up_us
                         && peer.lanes[lane.number() as usize].stream.is_open()
                 });
                 if is_given_up {
-                    self.fall_out_of_sync(PeerIndex(place as u16), lane);
+                    self.fall_out_of_sync(PeerIndex(index as u16), lane);
                 }
             }
         }
@@ -58,9 +58,9 @@ impl Endpoint {
     fn look_at_timers<S: Sink>(&mut self, now_us: u64, sink: &mut S) {
         self.is_copying = false;
         self.witness.look(&self.peers);
-        for (place, peer) in self.peers.iter_mut().enumerate() {
+        for (position, peer) in self.peers.iter_mut().enumerate() {
             let Some(peer) = peer else { continue };
-            let index = PeerIndex(place as u16);
+            let index = PeerIndex(position as u16);
             let worker = peer.link.worker;
             for lane in Lane::ALL {
                 let epoch = peer.streams[lane.index()].epoch;
@@ -70,7 +70,7 @@ impl Endpoint {
             peer.link.plan_hello(&self.setting.options, now_us);
             self.is_copying |= peer.lanes.iter().any(OwnLane::is_copying);
             if peer.is_anything_due(now_us, window(sink.room())) {
-                self.due[place / 64] |= 1 << (place % 64);
+                self.due[position / 64] |= 1 << (position % 64);
             }
         }
     }
@@ -80,19 +80,19 @@ impl Endpoint {
         if self.due.iter().all(|&word| word == 0) {
             return;
         }
-        let Endpoint { setting, peers, buffers, scratch, due, send_turn, witness, .. } = self;
-        let mut exit = Exit { scratch, transmit, now_us, budget: setting.options.burst };
+        let StreamEndpoint { setting, peers, buffers, scratch, due, send_turn, witness, .. } = self;
+        let mut exit = SendContext { scratch, transmit, now_us, budget: setting.options.burst };
         let turn = *send_turn;
-        for place in (turn..peers.len()).chain(0..turn) {
-            let (word, bit) = (&mut due[place / 64], 1 << (place % 64));
+        for index in (turn..peers.len()).chain(0..turn) {
+            let (word, bit) = (&mut due[index / 64], 1 << (index % 64));
             if *word & bit == 0 {
                 continue;
             }
             if exit.budget == 0 {
-                *send_turn = place;
+                *send_turn = index;
                 return;
             }
-            let is_done = peers[place]
+            let is_done = peers[index]
                 .as_mut()
                 .is_none_or(|peer| peer.send_due(setting, window, witness, buffers, &mut exit));
             if is_done {
@@ -108,9 +108,9 @@ impl OwnLane {
     }
 }
 
-impl Peer {
+impl StreamPeer {
     fn is_anything_due(&mut self, now_us: u64, window: u16) -> bool {
-        if self.told_little_room && window >= LITTLE_ROOM {
+        if self.announced_little_room && window >= LITTLE_ROOM {
             self.heartbeat_due_us = 0;
         }
         let is_session_due = now_us >= self.heartbeat_due_us
@@ -126,9 +126,9 @@ impl Peer {
         &mut self,
         setting: &Setting,
         window: u16,
-        witness: &Witness,
+        witness: &PeerNodes,
         buffers: &mut Buffers,
-        exit: &mut Exit<'_, T>,
+        exit: &mut SendContext<'_, T>,
     ) -> bool {
         if self.link.hello_due_us <= exit.now_us {
             self.link.send_hello(setting, exit);
@@ -162,8 +162,8 @@ impl Peer {
         &mut self,
         setting: &Setting,
         window: u16,
-        witness: &Witness,
-        exit: &mut Exit<'_, T>,
+        witness: &PeerNodes,
+        exit: &mut SendContext<'_, T>,
     ) {
         let is_heartbeat = exit.now_us >= self.heartbeat_due_us;
         let is_anything_new = self.streams.iter().any(|stream| stream.needs_acknowledgement);
@@ -176,12 +176,12 @@ impl Peer {
         }
         self.acknowledgement_due_us = u64::MAX;
         let mut body = [0; CONTROL_LEN_MAX];
-        let mut writer = Writer::new(&mut body);
+        let mut writer = ByteWriter::new(&mut body);
         for lane in 0..LANES {
             let (own, stream) = (&self.lanes[lane].stream, &mut self.streams[lane]);
             if is_heartbeat {
                 let (epoch, last) = (own.epoch(), own.last_sent());
-                Field::Position(Position { lane: lane as u8, epoch, last }).emit(&mut writer);
+                Field::Position(StreamPosition { lane: lane as u8, epoch, last }).emit(&mut writer);
             }
             if stream.epoch != 0 && (is_heartbeat || stream.needs_acknowledgement) {
                 Field::Acknowledgement(stream.acknowledgement(window)).emit(&mut writer);
@@ -193,7 +193,7 @@ impl Peer {
             self.comeback = emit_comebacks(&setting.comebacks, self.comeback, &mut writer);
         }
         let length = writer.len();
-        self.told_little_room = window < LITTLE_ROOM;
+        self.announced_little_room = window < LITTLE_ROOM;
         if is_heartbeat {
             self.heartbeat_due_us = exit.now_us + setting.options.heartbeat_us;
         }
@@ -206,10 +206,10 @@ impl OwnLane {
     #[inline]
     fn send<T: Transmit>(
         &mut self,
-        link: &mut Link,
+        link: &mut PeerLink,
         setting: &Setting,
         buffers: &mut Buffers,
-        exit: &mut Exit<'_, T>,
+        exit: &mut SendContext<'_, T>,
     ) -> bool {
         if exit.now_us >= self.stream.timer_us {
             let mut from = 0;

@@ -18,7 +18,7 @@ use std::ops::Range;
 
 use weir_ids::ShardId;
 
-use crate::bytes::{Reader, Writer};
+use crate::bytes::{ByteReader, ByteWriter};
 use crate::identity::{Lineage, Provenance};
 
 /// Bytes of the longest body.
@@ -33,7 +33,7 @@ pub(crate) const ITEM_LEN_MAX: usize = RECORD_HEADER_LEN + RECORD_BODY_MAX;
 /// A change of a slot, or a message about its slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum RecordKind {
     /// The slot holds this body from here on; the copy walk sends it too.
     Create = 1,
     /// The slot's content changed.
@@ -61,29 +61,29 @@ pub enum Kind {
     Followed = 11,
 }
 
-impl Kind {
+impl RecordKind {
     /// All kinds.
-    pub const ALL: [Kind; 10] = [
-        Kind::Create,
-        Kind::Change,
-        Kind::Delete,
-        Kind::OwnerUpdate,
-        Kind::Clear,
-        Kind::Grant,
-        Kind::Announced,
-        Kind::Want,
-        Kind::Lineage,
-        Kind::Followed,
+    pub const ALL: [RecordKind; 10] = [
+        RecordKind::Create,
+        RecordKind::Change,
+        RecordKind::Delete,
+        RecordKind::OwnerUpdate,
+        RecordKind::Clear,
+        RecordKind::Grant,
+        RecordKind::Announced,
+        RecordKind::Want,
+        RecordKind::Lineage,
+        RecordKind::Followed,
     ];
 
     #[inline(always)]
-    fn of(number: u8) -> Option<Kind> {
-        const BY_NUMBER: [Option<Kind>; Kind::Followed as usize + 1] = {
-            let mut kinds = [None; Kind::Followed as usize + 1];
-            let mut place = 0;
-            while place < Kind::ALL.len() {
-                kinds[Kind::ALL[place] as usize] = Some(Kind::ALL[place]);
-                place += 1;
+    fn of(number: u8) -> Option<RecordKind> {
+        const BY_NUMBER: [Option<RecordKind>; RecordKind::Followed as usize + 1] = {
+            let mut kinds = [None; RecordKind::Followed as usize + 1];
+            let mut index = 0;
+            while index < RecordKind::ALL.len() {
+                kinds[RecordKind::ALL[index] as usize] = Some(RecordKind::ALL[index]);
+                index += 1;
             }
             kinds
         };
@@ -93,9 +93,9 @@ impl Kind {
 
 /// A change of one slot of the slab (shard, lane of the stream).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record<'a> {
+pub struct StreamRecord<'a> {
     /// Kind of the change.
-    pub kind: Kind,
+    pub kind: RecordKind,
     /// The shard of the slab; its lane is the stream's.
     pub shard: ShardId,
     /// The slot in the owner's slab, and thus in every copy.
@@ -106,7 +106,7 @@ pub struct Record<'a> {
     pub body: &'a [u8],
 }
 
-impl Record<'_> {
+impl StreamRecord<'_> {
     /// Bytes of the item.
     ///
     /// # Panics
@@ -163,7 +163,7 @@ const PARTIAL_RELAY: u8 = 2;
 /// Items of a stream: records, and marks between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Item<'a> {
-    Record(Record<'a>),
+    Record(StreamRecord<'a>),
     CopyStart { shard: ShardId, slots: u32, lineage: Lineage },
     CopyEnd { shard: ShardId },
     CopyStop { shard: ShardId },
@@ -196,7 +196,7 @@ impl Item<'_> {
 
     fn emit_mark(&self, room: &mut [u8]) {
         let length = room.len() as u8 - 2;
-        let mut writer = Writer::new(room);
+        let mut writer = ByteWriter::new(room);
         match self {
             Item::Record(_) => {}
             Item::CopyStart { shard, slots, lineage } => {
@@ -221,13 +221,13 @@ impl Item<'_> {
 /// Reads items; skips and counts unknown ones.
 #[derive(Debug)]
 pub(crate) struct Items<'a> {
-    reader: Reader<'a>,
+    reader: ByteReader<'a>,
     pub(crate) skipped: u64,
 }
 
 impl<'a> Items<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { reader: Reader(bytes), skipped: 0 }
+        Self { reader: ByteReader(bytes), skipped: 0 }
     }
 }
 
@@ -239,7 +239,7 @@ impl<'a> Iterator for Items<'a> {
         while !self.reader.0.is_empty() {
             let Some((kind, fields)) = self.reader.field() else {
                 self.skipped += 1;
-                self.reader = Reader(&[]);
+                self.reader = ByteReader(&[]);
                 break;
             };
             match read(kind, fields) {
@@ -253,10 +253,10 @@ impl<'a> Iterator for Items<'a> {
 
 /// Returns the item; None if its type is unknown or its fields are too short.
 #[inline(always)]
-fn read<'a>(kind: u8, mut fields: Reader<'a>) -> Option<Item<'a>> {
-    if let Some(kind) = Kind::of(kind) {
+fn read<'a>(kind: u8, mut fields: ByteReader<'a>) -> Option<Item<'a>> {
+    if let Some(kind) = RecordKind::of(kind) {
         let ([shard, slot, version], body) = words(fields.0)?;
-        return (body.len() <= RECORD_BODY_MAX).then_some(Item::Record(Record {
+        return (body.len() <= RECORD_BODY_MAX).then_some(Item::Record(StreamRecord {
             kind,
             shard: ShardId(shard),
             slot,
@@ -324,9 +324,16 @@ mod tests {
             Item::CopyStop { shard },
             Item::Sum { shard, slots: 1024..2048, number: 9, sum: u64::MAX - 5 },
         ];
-        for (length, kind) in [0, 1, 50, 199, 200, 64, 3, 8, 0, 16].into_iter().zip(Kind::ALL) {
+        for (length, kind) in [0, 1, 50, 199, 200, 64, 3, 8, 0, 16].into_iter().zip(RecordKind::ALL)
+        {
             let body = &[0xA5; RECORD_BODY_MAX][..length];
-            items.push(Item::Record(Record { kind, shard, slot: 12, version: 1 << 31, body }));
+            items.push(Item::Record(StreamRecord {
+                kind,
+                shard,
+                slot: 12,
+                version: 1 << 31,
+                body,
+            }));
         }
         let bytes: Vec<u8> = items.iter().flat_map(emitted).collect();
         let mut read = Items::new(&bytes);
@@ -351,7 +358,8 @@ mod tests {
     #[test]
     fn truncated_items_are_skipped_and_counted() {
         let good = emitted(&Item::CopyEnd { shard: ShardId(1) });
-        let bytes = [vec![Kind::Create as u8, 11], vec![0; 11], good, vec![1, 200, 0]].concat();
+        let bytes =
+            [vec![RecordKind::Create as u8, 11], vec![0; 11], good, vec![1, 200, 0]].concat();
         let mut items = Items::new(&bytes);
         assert_eq!(items.by_ref().count(), 1);
         assert_eq!(items.skipped, 2);

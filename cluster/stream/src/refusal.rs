@@ -3,7 +3,7 @@
 /// Reason under which a datagram that is not used is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Refusal {
+pub enum DatagramRefusal {
     /// Source address and sender are not those of a peer; nothing else was checked.
     NotAPeer,
     /// Shorter than header and tag.
@@ -31,53 +31,53 @@ pub enum Refusal {
     NoRoom,
 }
 
-impl Refusal {
+impl DatagramRefusal {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Refusal; 12] = [
-        Refusal::NotAPeer,
-        Refusal::Truncated,
-        Refusal::Malformed,
-        Refusal::Version,
-        Refusal::OldBoot,
-        Refusal::NoSession,
-        Refusal::BadMac,
-        Refusal::Replayed,
-        Refusal::StaleEpoch,
-        Refusal::Fingerprint,
-        Refusal::HelloRate,
-        Refusal::NoRoom,
+    pub const ALL: [DatagramRefusal; 12] = [
+        DatagramRefusal::NotAPeer,
+        DatagramRefusal::Truncated,
+        DatagramRefusal::Malformed,
+        DatagramRefusal::Version,
+        DatagramRefusal::OldBoot,
+        DatagramRefusal::NoSession,
+        DatagramRefusal::BadMac,
+        DatagramRefusal::Replayed,
+        DatagramRefusal::StaleEpoch,
+        DatagramRefusal::Fingerprint,
+        DatagramRefusal::HelloRate,
+        DatagramRefusal::NoRoom,
     ];
 
     /// Returns its name in metrics.
     pub fn name(self) -> &'static str {
         match self {
-            Refusal::NotAPeer => "not-a-peer",
-            Refusal::Truncated => "truncated",
-            Refusal::Malformed => "malformed",
-            Refusal::Version => "version",
-            Refusal::OldBoot => "old-boot",
-            Refusal::NoSession => "no-session",
-            Refusal::BadMac => "bad-mac",
-            Refusal::Replayed => "replayed",
-            Refusal::StaleEpoch => "stale-epoch",
-            Refusal::Fingerprint => "fingerprint",
-            Refusal::HelloRate => "hello-rate",
-            Refusal::NoRoom => "no-room",
+            DatagramRefusal::NotAPeer => "not-a-peer",
+            DatagramRefusal::Truncated => "truncated",
+            DatagramRefusal::Malformed => "malformed",
+            DatagramRefusal::Version => "version",
+            DatagramRefusal::OldBoot => "old-boot",
+            DatagramRefusal::NoSession => "no-session",
+            DatagramRefusal::BadMac => "bad-mac",
+            DatagramRefusal::Replayed => "replayed",
+            DatagramRefusal::StaleEpoch => "stale-epoch",
+            DatagramRefusal::Fingerprint => "fingerprint",
+            DatagramRefusal::HelloRate => "hello-rate",
+            DatagramRefusal::NoRoom => "no-room",
         }
     }
 }
 
 /// How many datagrams were refused, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Refusals([u64; Refusal::ALL.len()]);
+pub struct Refusals([u64; DatagramRefusal::ALL.len()]);
 
 impl Refusals {
-    pub(crate) fn count(&mut self, refusal: Refusal) {
+    pub(crate) fn count(&mut self, refusal: DatagramRefusal) {
         self.0[refusal as usize] += 1;
     }
 
     /// Datagrams refused for this reason.
-    pub fn of(&self, refusal: Refusal) -> u64 {
+    pub fn of(&self, refusal: DatagramRefusal) -> u64 {
         self.0[refusal as usize]
     }
 
@@ -94,13 +94,14 @@ mod tests {
     #[test]
     fn each_refusal_has_its_own_index_and_name() {
         let mut refusals = Refusals::default();
-        for (place, refusal) in Refusal::ALL.into_iter().enumerate() {
-            assert_eq!(refusal as usize, place);
+        for (index, refusal) in DatagramRefusal::ALL.into_iter().enumerate() {
+            assert_eq!(refusal as usize, index);
             refusals.count(refusal);
             assert_eq!(refusals.of(refusal), 1);
         }
-        assert_eq!(refusals.total(), Refusal::ALL.len() as u64);
-        let names: std::collections::HashSet<_> = Refusal::ALL.map(Refusal::name).into();
-        assert_eq!(names.len(), Refusal::ALL.len());
+        assert_eq!(refusals.total(), DatagramRefusal::ALL.len() as u64);
+        let names: std::collections::HashSet<_> =
+            DatagramRefusal::ALL.map(DatagramRefusal::name).into();
+        assert_eq!(names.len(), DatagramRefusal::ALL.len());
     }
 }

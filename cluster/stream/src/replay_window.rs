@@ -12,7 +12,7 @@ pub(crate) struct ReplayWindow {
 }
 
 impl ReplayWindow {
-    fn place(number: u64) -> (usize, u64) {
+    fn bit_of(number: u64) -> (usize, u64) {
         ((number / 64) as usize % WORDS, 1 << (number % 64))
     }
 
@@ -22,7 +22,7 @@ impl ReplayWindow {
         if number > self.highest {
             return true;
         }
-        let (word, bit) = Self::place(number);
+        let (word, bit) = Self::bit_of(number);
         // The word of `highest` is shared with the oldest numbers: those count as too old.
         number != 0 && self.highest - number < NUMBERS - 64 && self.seen[word] & bit == 0
     }
@@ -38,7 +38,7 @@ impl ReplayWindow {
             self.seen = [0; WORDS];
         }
         self.highest = self.highest.max(number);
-        let (word, bit) = Self::place(number);
+        let (word, bit) = Self::bit_of(number);
         self.seen[word] |= bit;
     }
 }

@@ -1,6 +1,6 @@
 //! The time to wait for an acknowledgement: RFC 6298 with bounds fit for a data centre.
 
-use crate::options::Options;
+use crate::options::StreamOptions;
 
 #[derive(Debug)]
 pub(crate) struct RoundTrip {
@@ -12,7 +12,7 @@ pub(crate) struct RoundTrip {
 }
 
 impl RoundTrip {
-    pub(crate) fn new(options: &Options) -> Self {
+    pub(crate) fn new(options: &StreamOptions) -> Self {
         Self {
             smoothed_us: 0,
             variation_us: 0,
@@ -61,8 +61,11 @@ mod tests {
 
     #[test]
     fn the_timeout_follows_the_round_trip_and_doubles_within_bounds() {
-        let options =
-            Options { retransmit_min_us: 2_000, retransmit_max_us: 100_000, ..Options::default() };
+        let options = StreamOptions {
+            retransmit_min_us: 2_000,
+            retransmit_max_us: 100_000,
+            ..StreamOptions::default()
+        };
         let mut round_trip = RoundTrip::new(&options);
         assert_eq!(round_trip.timeout_us(0), 8_000);
         for _ in 0..100 {

@@ -17,7 +17,7 @@ use std::ops::Range;
 use weir_ids::{Lane, ShardId};
 
 use crate::identity::PeerIndex;
-use crate::options::Options;
+use crate::options::StreamOptions;
 
 /// Slots that one sum covers: an extent of a slab.
 pub(crate) const SLOTS: u32 = 1024;
@@ -40,7 +40,7 @@ pub(crate) enum Stage {
 
 /// The slots that are compared.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub(crate) struct ScrubTarget {
     pub(crate) peer: PeerIndex,
     pub(crate) lane: Lane,
     pub(crate) shard: ShardId,
@@ -85,12 +85,12 @@ impl Scrub {
         }
     }
 
-    pub(crate) fn pause(&mut self, now_us: u64, options: &Options) {
+    pub(crate) fn pause(&mut self, now_us: u64, options: &StreamOptions) {
         self.stage = Stage::Pausing;
         self.due_us = now_us + options.scrub_us;
     }
 
-    pub(crate) fn next_extent(&mut self, now_us: u64, options: &Options) {
+    pub(crate) fn next_extent(&mut self, now_us: u64, options: &StreamOptions) {
         self.extent += 1;
         self.pause(now_us, options);
     }
@@ -123,7 +123,7 @@ impl Scrub {
         number: u32,
         differs: bool,
         now_us: u64,
-        options: &Options,
+        options: &StreamOptions,
     ) {
         let Stage::Comparing { is_again } = self.stage else { return };
         if number != self.number || self.stream != (peer, lane) {

@@ -17,7 +17,7 @@ use weir_ids::Lane;
 use crate::buffers::{Buffer, Buffers};
 use crate::control::Acknowledgement;
 use crate::datagram::{BODY_MAX, STREAM_HEADER_LEN, StreamHeader};
-use crate::options::Options;
+use crate::options::StreamOptions;
 use crate::record::Item;
 use crate::round_trip::RoundTrip;
 
@@ -29,7 +29,7 @@ pub(crate) const WINDOW: u64 = 64;
 const OVERTAKEN: u32 = 3;
 
 #[derive(Debug)]
-struct Entry {
+struct SentDatagram {
     buffer: Option<Buffer>,
     length: u16,
     items: u16,
@@ -47,7 +47,7 @@ pub(crate) struct SendStream {
     first: u64,
     sent: u64,
     next: u64,
-    entries: Box<[Entry]>,
+    entries: Box<[SentDatagram]>,
     /// Datagrams behind the acknowledged ones that the peer has room for.
     peer_window: u64,
     bytes_on_the_way: u32,
@@ -71,8 +71,8 @@ pub(crate) struct LogFull;
 
 impl SendStream {
     /// Returns a stream in its first epoch, which is not 0.
-    pub(crate) fn new(lane: Lane, epoch: u32, options: &Options) -> Self {
-        let entry = || Entry {
+    pub(crate) fn new(lane: Lane, epoch: u32, options: &StreamOptions) -> Self {
+        let entry = || SentDatagram {
             buffer: None,
             length: 0,
             items: 0,
@@ -103,7 +103,7 @@ impl SendStream {
     }
 
     #[inline(always)]
-    fn entry(&mut self, sequence: u64) -> &mut Entry {
+    fn entry(&mut self, sequence: u64) -> &mut SentDatagram {
         let mask = self.entries.len() - 1;
         &mut self.entries[sequence as usize & mask]
     }
@@ -191,7 +191,7 @@ impl SendStream {
         let buffer = buffers.take().ok_or(LogFull)?;
         let end = STREAM_HEADER_LEN + item.len();
         item.emit(&mut buffers.get_mut(&buffer)[STREAM_HEADER_LEN..end]);
-        *self.entry(next) = Entry {
+        *self.entry(next) = SentDatagram {
             buffer: Some(buffer),
             length: end as u16,
             items: 1,

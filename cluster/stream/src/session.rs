@@ -61,7 +61,7 @@ impl std::fmt::Debug for Identity {
 
 /// Keys and numbers of a session.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct PeerSession {
     pub(crate) peer_boot: BootId,
     pub(crate) version: u8,
     pub(crate) send_id: u32,
@@ -78,7 +78,7 @@ pub(crate) struct Session {
     is_confirmable: bool,
 }
 
-impl Session {
+impl PeerSession {
     /// Returns the number of the next datagram, and the key.
     #[inline]
     pub(crate) fn next_number(&mut self) -> (u64, &SealKey) {
@@ -89,7 +89,7 @@ impl Session {
 
 /// Outcome of a HELLO.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum HelloOutcome {
     /// A session was set up.
     Session,
     /// Nothing new.
@@ -161,7 +161,7 @@ impl Handshake {
         identity: &Identity,
         receiver: PeerId,
         fingerprint: &Fingerprint,
-        session: Option<&Session>,
+        session: Option<&PeerSession>,
     ) -> (u64, Hello) {
         self.hello_number += 1;
         let confirmed = session.filter(|_| std::mem::take(&mut self.is_confirming));
@@ -181,26 +181,26 @@ impl Handshake {
     /// Takes an authentic HELLO of the peer; `key` is the cluster key that opened it. `is_wanted`:
     /// a HELLO that knows nothing of us is answered. Returns its outcome and whether a HELLO is
     /// due.
-    pub(crate) fn heard(
+    pub(crate) fn on_hello(
         &mut self,
         hello: &Hello,
         worker: PeerId,
         key: &ClusterKey,
         context: (&Identity, &ClusterKeys, &Fingerprint),
-        session: &mut Option<Session>,
+        session: &mut Option<PeerSession>,
         is_wanted: bool,
-    ) -> (Heard, bool) {
+    ) -> (HelloOutcome, bool) {
         let (identity, keys, fingerprint) = context;
         let (version_min, version_max) = (*self.versions.start(), *self.versions.end());
         if hello.version_min > version_max || hello.version_max < version_min {
-            return (Heard::Version, false);
+            return (HelloOutcome::Version, false);
         }
         let differs = |part: &FingerprintPart| hello.fingerprint.of(*part) != fingerprint.of(*part);
         if let Some(part) = FingerprintPart::ALL.into_iter().find(differs) {
-            return (Heard::Differs(part), false);
+            return (HelloOutcome::Differs(part), false);
         }
         if hello.echo != self.next {
-            return (Heard::Nothing, self.answers(hello, session.as_ref(), is_wanted));
+            return (HelloOutcome::Nothing, self.answers(hello, session.as_ref(), is_wanted));
         }
         let version = hello.version_max.min(version_max);
         let ends = Ends { own: (identity, self.next), peer: (worker, hello.boot, hello.challenge) };
@@ -208,11 +208,11 @@ impl Handshake {
         self.next = self.challenges.draw();
         self.peer = NO_CHALLENGE;
         self.is_confirming = !hello.has_session;
-        (Heard::Session, !hello.has_session)
+        (HelloOutcome::Session, !hello.has_session)
     }
 
     /// Returns whether a HELLO that sets nothing up is to be answered.
-    fn answers(&mut self, hello: &Hello, session: Option<&Session>, is_wanted: bool) -> bool {
+    fn answers(&mut self, hello: &Hello, session: Option<&PeerSession>, is_wanted: bool) -> bool {
         match session {
             Some(session) if session.peer_boot == hello.boot && session.peer == hello.challenge => {
                 // The peer lacks our confirmation; or this HELLO is late.
@@ -237,13 +237,13 @@ struct Ends<'a> {
 
 impl Ends<'_> {
     /// Derives the session: each direction from the key that its sender uses first.
-    fn session(&self, own_key: &ClusterKey, peer_key: &ClusterKey, version: u8) -> Session {
+    fn session(&self, own_key: &ClusterKey, peer_key: &ClusterKey, version: u8) -> PeerSession {
         let (identity, own) = self.own;
         let (peer_worker, peer_boot, peer) = self.peer;
         let near = (identity.worker, identity.boot, own);
         let (send_key, send_id) = direction(own_key, near, self.peer);
         let (receive_key, receive_id) = direction(peer_key, (peer_worker, peer_boot, peer), near);
-        Session {
+        PeerSession {
             peer_boot,
             version,
             send_id,
@@ -260,7 +260,7 @@ impl Ends<'_> {
     }
 }
 
-impl Session {
+impl PeerSession {
     /// Takes new cluster keys. Returns whether the session may go on.
     pub(crate) fn keys_changed(&mut self, keys: &ClusterKeys) -> bool {
         self.is_confirmable = self.key_names[0] == keys.first().name;
@@ -278,10 +278,10 @@ impl Session {
     }
 }
 
-pub(crate) type End = (PeerId, BootId, Challenge);
+pub(crate) type SessionEnd = (PeerId, BootId, Challenge);
 
 /// Returns key and id of the direction from one end to the other.
-pub(crate) fn direction(key: &ClusterKey, from: End, to: End) -> (SealKey, u32) {
+pub(crate) fn direction(key: &ClusterKey, from: SessionEnd, to: SessionEnd) -> (SealKey, u32) {
     let words = [from.0.0.to_be_bytes(), to.0.0.to_be_bytes()];
     let boots = [from.1.0.to_be_bytes(), to.1.0.to_be_bytes()];
     let info = |label: &'static [u8]| -> [&[u8]; 7] {

@@ -6,14 +6,14 @@ use weir_ids::{BootId, Lane, PeerId};
 
 use crate::copy::{CopyId, CopyStatus};
 use crate::counters::{Lag, PeerCounters};
-use crate::endpoint::{Endpoint, OwnLane, Peer, Place, Ticket};
+use crate::endpoint::{OwnLane, StreamEndpoint, StreamPeer, Ticket, TicketEntry};
 use crate::fingerprint::FingerprintPart;
 use crate::identity::{PeerIndex, Sequence};
 use crate::refusal::Refusals;
 
 /// State of a peer.
 #[derive(Clone, Copy, Debug)]
-pub struct PeerStatus {
+pub struct PeerLinkStatus {
     /// The peer.
     pub worker: PeerId,
     /// Its address.
@@ -34,7 +34,7 @@ pub struct PeerStatus {
     pub counters: PeerCounters,
 }
 
-impl Endpoint {
+impl StreamEndpoint {
     /// Returns the progress of a copy. None after it was stopped or its peer was removed.
     pub fn copy_status(&self, id: CopyId) -> Option<CopyStatus> {
         let copy = self.copies.get(id)?;
@@ -44,8 +44,8 @@ impl Endpoint {
 
     /// Returns the index of a worker that is a peer.
     pub fn peer(&self, worker: PeerId) -> Option<PeerIndex> {
-        let place = self.by_worker.binary_search_by_key(&worker, |&(worker, _)| worker).ok()?;
-        Some(self.by_worker[place].1)
+        let position = self.by_worker.binary_search_by_key(&worker, |&(worker, _)| worker).ok()?;
+        Some(self.by_worker[position].1)
     }
 
     /// Returns the last known incarnation of a peer. None: there was no session yet, or there is no
@@ -63,20 +63,20 @@ impl Endpoint {
 
     /// Returns how many replicas have applied the record.
     pub fn replicated_on(&self, ticket: &Ticket) -> usize {
-        let has_it = |place: &&Place| {
-            let (epoch, sequence) = self.acknowledged(place.peer, ticket.lane);
-            epoch == place.epoch && sequence >= place.sequence
+        let has_it = |entry: &&TicketEntry| {
+            let (epoch, sequence) = self.acknowledged(entry.peer, ticket.lane);
+            epoch == entry.epoch && sequence >= entry.sequence
         };
-        ticket.places().iter().filter(has_it).count()
+        ticket.entries().iter().filter(has_it).count()
     }
 
     /// True if the record is in the present stream to the peer and not acknowledged. A record that
     /// is in no stream, or in an earlier epoch, is brought by the copy.
     pub fn is_on_its_way(&self, ticket: &Ticket, peer: PeerIndex) -> bool {
-        let place = ticket.places().iter().find(|place| place.peer == peer);
-        place.is_some_and(|place| {
+        let entry = ticket.entries().iter().find(|entry| entry.peer == peer);
+        entry.is_some_and(|entry| {
             let (epoch, sequence) = self.acknowledged(peer, ticket.lane);
-            epoch == place.epoch && sequence < place.sequence
+            epoch == entry.epoch && sequence < entry.sequence
         })
     }
 
@@ -84,9 +84,9 @@ impl Endpoint {
     /// them have restarted.
     pub fn is_void(&self, ticket: &Ticket) -> bool {
         ticket
-            .places()
+            .entries()
             .iter()
-            .all(|place| self.acknowledged(place.peer, ticket.lane).0 != place.epoch)
+            .all(|entry| self.acknowledged(entry.peer, ticket.lane).0 != entry.epoch)
     }
 
     /// Returns a count that rises whenever something may have been acknowledged.
@@ -128,8 +128,8 @@ impl Endpoint {
     }
 
     /// Returns the state of a peer. None if there is no such peer.
-    pub fn peer_status(&self, peer: PeerIndex, now_us: u64) -> Option<PeerStatus> {
-        let Peer { link, boot, lanes, .. } = self.peers.get(peer.index())?.as_ref()?;
+    pub fn peer_status(&self, peer: PeerIndex, now_us: u64) -> Option<PeerLinkStatus> {
+        let StreamPeer { link, boot, lanes, .. } = self.peers.get(peer.index())?.as_ref()?;
         let mut lag = Lag::default();
         for own in lanes {
             let of_lane = own.lag(now_us);
@@ -137,7 +137,7 @@ impl Endpoint {
             lag.bytes += of_lane.bytes;
             lag.age_ms = lag.age_ms.max(of_lane.age_ms);
         }
-        Some(PeerStatus {
+        Some(PeerLinkStatus {
             worker: link.worker,
             address: link.address,
             boot: *boot,

@@ -9,7 +9,7 @@ use weir_ids::{Lane, ShardId};
 use crate::control::Comeback;
 use crate::copy::CopyRoom;
 use crate::identity::{Lineage, Origin, PeerIndex};
-use crate::record::Record;
+use crate::record::StreamRecord;
 
 /// The slabs of this worker that other workers have copies of.
 pub trait Source {
@@ -20,10 +20,10 @@ pub trait Source {
     /// it.
     fn slots(&self, shard: ShardId, lane: Lane) -> u32;
 
-    /// Walks over slots: adds a [`Create`](crate::Kind::Create) for each live one, and for each run
-    /// of others a [`Clear`](crate::Kind::Clear), whose version no earlier record of the run
-    /// exceeds; runs reach to the end of `slots`, however far that is. Looks at no more than
-    /// `budget` slots that exist.
+    /// Walks over slots: adds a [`Create`](crate::RecordKind::Create) for each live one, and for
+    /// each run of others a [`Clear`](crate::RecordKind::Clear), whose version no earlier record of
+    /// the run exceeds; runs reach to the end of `slots`, however far that is. Looks at no more
+    /// than `budget` slots that exist.
     ///
     /// Returns the slot to go on from: `slots.end` if all records were added, or that of the record
     /// which `room` did not take.
@@ -50,7 +50,7 @@ pub trait Sink {
     /// Applies records in order: each is one store, unless its version is older than the slot's. A
     /// stream delivers a record once, but a copy repeats what changes brought, and a repair brings
     /// a version that is there already.
-    fn apply(&mut self, origin: Origin, records: &[Record<'_>]);
+    fn apply(&mut self, origin: Origin, records: &[StreamRecord<'_>]);
 
     /// Notes that the stream restarted: what it brought may be out of date until it is copied
     /// again.

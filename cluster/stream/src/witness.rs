@@ -11,13 +11,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::bytes::Writer;
+use crate::bytes::ByteWriter;
 use crate::control::{SIGHTINGS_MAX, Sighting, Sightings, emit_sightings};
-use crate::endpoint::{Endpoint, Peer};
+use crate::endpoint::{StreamEndpoint, StreamPeer};
 use crate::identity::PeerIndex;
 
 /// A node that was silent for longer is not reported, in microseconds.
-const TOLD_US: u64 = 1_000_000;
+const SILENT_MAX_US: u64 = 1_000_000;
 
 /// Heartbeat state of one peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,40 +33,40 @@ pub struct PeerSigns {
 
 /// A node that peers belong to.
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct WitnessNode {
     node: u64,
     /// When one of its workers was heard here; 0: none was.
-    heard_us: u64,
+    received_us: u64,
     /// When a worker of another node heard one of them.
     seen_us: Option<u64>,
 }
 
 /// The nodes of all peers, in the order of their numbers.
 #[derive(Debug, Default)]
-pub(crate) struct Witness {
-    nodes: Vec<Node>,
+pub(crate) struct PeerNodes {
+    nodes: Vec<WitnessNode>,
 }
 
-impl Witness {
+impl PeerNodes {
     /// Returns an empty table with room for one node per peer.
     pub(crate) fn new(peers_max: usize) -> Self {
         Self { nodes: Vec::with_capacity(peers_max) }
     }
 
-    fn place(&self, node: u64) -> Result<usize, usize> {
+    fn position(&self, node: u64) -> Result<usize, usize> {
         self.nodes.binary_search_by_key(&node, |it| it.node)
     }
 
-    fn get_mut(&mut self, node: u64) -> Option<&mut Node> {
-        let place = self.place(node).ok()?;
-        Some(&mut self.nodes[place])
+    fn get_mut(&mut self, node: u64) -> Option<&mut WitnessNode> {
+        let position = self.position(node).ok()?;
+        Some(&mut self.nodes[position])
     }
 
     /// Notes when each node was heard last: before heartbeats go out.
-    pub(crate) fn look(&mut self, peers: &[Option<Peer>]) {
+    pub(crate) fn look(&mut self, peers: &[Option<StreamPeer>]) {
         for peer in peers.iter().flatten().filter(|peer| peer.boot.is_some()) {
             if let Some(node) = peer.node.and_then(|node| self.get_mut(node)) {
-                node.heard_us = node.heard_us.max(peer.link.heard_us);
+                node.received_us = node.received_us.max(peer.link.received_us);
             }
         }
     }
@@ -78,9 +78,9 @@ impl Witness {
         receiver: Option<u64>,
         turn: usize,
         now_us: u64,
-        writer: &mut Writer<'_>,
+        writer: &mut ByteWriter<'_>,
     ) -> usize {
-        let mut told = [Sighting { node: 0, silent_ms: 0 }; SIGHTINGS_MAX];
+        let mut listed = [Sighting { node: 0, silent_ms: 0 }; SIGHTINGS_MAX];
         let (mut count, mut looked) = (0, 0);
         let turn = if turn < self.nodes.len() { turn } else { 0 };
         for it in self.nodes[turn..].iter().chain(&self.nodes[..turn]) {
@@ -88,18 +88,18 @@ impl Witness {
                 break;
             }
             looked += 1;
-            let silent_us = now_us.saturating_sub(it.heard_us);
-            if it.heard_us > 0 && silent_us < TOLD_US && Some(it.node) != receiver {
-                told[count] = Sighting { node: it.node, silent_ms: (silent_us / 1000) as u16 };
+            let silent_us = now_us.saturating_sub(it.received_us);
+            if it.received_us > 0 && silent_us < SILENT_MAX_US && Some(it.node) != receiver {
+                listed[count] = Sighting { node: it.node, silent_ms: (silent_us / 1000) as u16 };
                 count += 1;
             }
         }
-        emit_sightings(&told[..count], writer);
+        emit_sightings(&listed[..count], writer);
         (turn + looked) % self.nodes.len().max(1)
     }
 }
 
-impl Endpoint {
+impl StreamEndpoint {
     /// Sets the node that a peer belongs to: a number that all nodes know it by.
     pub fn set_node(&mut self, peer: PeerIndex, node: u64) {
         let Some(Some(known)) = self.peers.get_mut(peer.index()) else { return };
@@ -109,12 +109,12 @@ impl Endpoint {
 
     /// Keeps exactly the nodes that peers belong to.
     pub(crate) fn keep_nodes(&mut self) {
-        let Endpoint { peers, witness, .. } = self;
+        let StreamEndpoint { peers, witness, .. } = self;
         let is_named = |node: u64| peers.iter().flatten().any(|peer| peer.node == Some(node));
         witness.nodes.retain(|it| is_named(it.node));
         for node in peers.iter().flatten().filter_map(|peer| peer.node) {
-            if let Err(place) = witness.place(node) {
-                witness.nodes.insert(place, Node { node, heard_us: 0, seen_us: None });
+            if let Err(position) = witness.position(node) {
+                witness.nodes.insert(position, WitnessNode { node, received_us: 0, seen_us: None });
             }
         }
     }
@@ -144,8 +144,8 @@ impl Endpoint {
     /// Returns the heartbeat state of a peer. None if there is no such peer.
     pub fn signs(&self, peer: PeerIndex, now_us: u64) -> Option<PeerSigns> {
         let peer = self.peers.get(peer.index())?.as_ref()?;
-        let place = peer.node.and_then(|node| self.witness.place(node).ok());
-        let seen_us = place.and_then(|place| self.witness.nodes[place].seen_us);
+        let position = peer.node.and_then(|node| self.witness.position(node).ok());
+        let seen_us = position.and_then(|position| self.witness.nodes[position].seen_us);
         Some(PeerSigns {
             silent_ms: peer.link.silent_us(now_us) / 1000,
             seen_ms: seen_us.map(|at_us| now_us.saturating_sub(at_us) / 1000),

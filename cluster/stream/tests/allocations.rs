@@ -6,8 +6,9 @@ use std::ops::Range;
 
 use allocation_counter::measure;
 use weir_stream::{
-    BootId, ClusterKeys, CopyRoom, DATAGRAM_MAX, Endpoint, Fingerprint, Identity, Kind, Lane,
-    Lineage, Options, Origin, PeerId, PeerIndex, Record, ShardId, Sink, Source, Transmit,
+    BootId, ClusterKeys, CopyRoom, DATAGRAM_MAX, Fingerprint, Identity, Lane, Lineage, Origin,
+    PeerId, PeerIndex, RecordKind, ShardId, Sink, Source, StreamEndpoint, StreamOptions,
+    StreamRecord, Transmit,
 };
 
 /// A slab of 10,000 equal records to copy from; counts what is applied.
@@ -19,8 +20,8 @@ struct Table {
 const SLOTS: u32 = 10_000;
 const BODY: [u8; 50] = [7; 50];
 
-fn record(slot: u32) -> Record<'static> {
-    Record { kind: Kind::Create, shard: ShardId(1), slot, version: 1, body: &BODY }
+fn record(slot: u32) -> StreamRecord<'static> {
+    StreamRecord { kind: RecordKind::Create, shard: ShardId(1), slot, version: 1, body: &BODY }
 }
 
 impl Source for Table {
@@ -51,7 +52,7 @@ impl Sink for Table {
     fn room(&self) -> usize {
         100_000
     }
-    fn apply(&mut self, _: Origin, records: &[Record<'_>]) {
+    fn apply(&mut self, _: Origin, records: &[StreamRecord<'_>]) {
         self.applied += records.len() as u64;
     }
     fn stream_reset(&mut self, _: Origin) {}
@@ -65,7 +66,7 @@ impl Sink for Table {
 
 /// Datagrams on their way, in buffers allocated before; each seventh is lost.
 struct Wire {
-    places: Vec<([u8; DATAGRAM_MAX], usize)>,
+    datagrams: Vec<([u8; DATAGRAM_MAX], usize)>,
     count: usize,
     sent: u64,
 }
@@ -73,8 +74,8 @@ struct Wire {
 impl Transmit for Wire {
     fn send(&mut self, _: SocketAddr, datagram: &[u8]) -> bool {
         self.sent += 1;
-        if !self.sent.is_multiple_of(7) && self.count < self.places.len() {
-            let (bytes, length) = &mut self.places[self.count];
+        if !self.sent.is_multiple_of(7) && self.count < self.datagrams.len() {
+            let (bytes, length) = &mut self.datagrams[self.count];
             bytes[..datagram.len()].copy_from_slice(datagram);
             *length = datagram.len();
             self.count += 1;
@@ -87,7 +88,7 @@ fn address(worker: u64) -> SocketAddr {
     SocketAddr::from(([10, 9, 0, worker as u8], 4789))
 }
 
-fn endpoint(worker: u64, peer: u64) -> (Endpoint, PeerIndex) {
+fn endpoint(worker: u64, peer: u64) -> (StreamEndpoint, PeerIndex) {
     let identity = Identity {
         worker: PeerId(worker),
         boot: BootId(worker.into()),
@@ -95,7 +96,8 @@ fn endpoint(worker: u64, peer: u64) -> (Endpoint, PeerIndex) {
     };
     let keys = ClusterKeys::parse(&"1f".repeat(32)).unwrap();
     let mut endpoint =
-        Endpoint::new(Options::default(), identity, Fingerprint::default(), keys).unwrap();
+        StreamEndpoint::new(StreamOptions::default(), identity, Fingerprint::default(), keys)
+            .unwrap();
     let peer = endpoint.add_peer(PeerId(peer), address(peer), 0).unwrap();
     (endpoint, peer)
 }
@@ -104,18 +106,18 @@ fn endpoint(worker: u64, peer: u64) -> (Endpoint, PeerIndex) {
 fn streams_allocate_nothing_per_datagram() {
     let ((mut owner, replica), (mut other, _)) = (endpoint(1, 2), endpoint(2, 1));
     let (mut source, mut sink) = (Table::default(), Table::default());
-    let wire = || Wire { places: vec![([0; DATAGRAM_MAX], 0); 256], count: 0, sent: 0 };
+    let wire = || Wire { datagrams: vec![([0; DATAGRAM_MAX], 0); 256], count: 0, sent: 0 };
     let (mut there, mut back) = (wire(), wire());
     let mut now_us = 0;
-    let mut turn = |owner: &mut Endpoint, sink: &mut Table| {
+    let mut turn = |owner: &mut StreamEndpoint, sink: &mut Table| {
         now_us += 250;
         owner.poll(now_us, &mut source, &mut there);
-        for (bytes, length) in &mut there.places[..there.count] {
+        for (bytes, length) in &mut there.datagrams[..there.count] {
             let _ = other.receive(address(1), &mut bytes[..*length], now_us, sink);
         }
         there.count = 0;
         other.poll(now_us, sink, &mut back);
-        for (bytes, length) in &mut back.places[..back.count] {
+        for (bytes, length) in &mut back.datagrams[..back.count] {
             let _ = owner.receive(address(2), &mut bytes[..*length], now_us, &mut source);
         }
         back.count = 0;

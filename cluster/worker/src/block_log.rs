@@ -2,12 +2,12 @@
 
 use std::net::Ipv4Addr;
 
-use weir_nat_log::{Block, BlockEvent, BlockEventKind};
+use weir_nat_log::{AssignedBlock, BlockRecord, BlockRecordKind};
 
 /// Returns the same event, with addresses as the log writes them.
-pub fn to_log(event: &weir_nat::BlockEvent) -> BlockEvent {
-    use weir_nat::BlockEventKind as Told;
-    let block = |block: weir_nat::Block| Block {
+pub fn to_log(event: &weir_nat::BlockEvent) -> BlockRecord {
+    use weir_nat::BlockEventKind;
+    let block = |block: weir_nat::HomeBlock| AssignedBlock {
         subscriber: Ipv4Addr::from(block.subscriber),
         gre_key: block.gre_key,
         public: Ipv4Addr::from(block.public_address),
@@ -15,13 +15,15 @@ pub fn to_log(event: &weir_nat::BlockEvent) -> BlockEvent {
         port_last: block.port_last,
     };
     let kind = match event.kind {
-        Told::Taken { before } => BlockEventKind::Taken { before: before.map(|epoch| epoch.0) },
-        Told::Left => BlockEventKind::Left,
-        Told::Allocated(it) => BlockEventKind::Allocated(block(it)),
-        Told::Released(it) => BlockEventKind::Released(block(it)),
-        Told::Held(it) => BlockEventKind::Held { block: block(it), since: None },
-        Told::Listed { blocks, from } => BlockEventKind::Listed { blocks, from },
+        BlockEventKind::Taken { before } => {
+            BlockRecordKind::Taken { before: before.map(|epoch| epoch.0) }
+        }
+        BlockEventKind::Left => BlockRecordKind::Left,
+        BlockEventKind::Allocated(it) => BlockRecordKind::Allocated(block(it)),
+        BlockEventKind::Released(it) => BlockRecordKind::Released(block(it)),
+        BlockEventKind::Held(it) => BlockRecordKind::Held { block: block(it), since: None },
+        BlockEventKind::Listed { blocks, from } => BlockRecordKind::Listed { blocks, from },
     };
     let (shard, epoch) = (event.shard.0, event.epoch.0);
-    BlockEvent { shard, lane: event.lane, epoch, index: event.index, kind }
+    BlockRecord { shard, lane: event.lane, epoch, index: event.index, kind }
 }

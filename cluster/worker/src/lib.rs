@@ -12,9 +12,9 @@
 //! ```
 //!
 //! - [`Worker`] owns the engine and runs the turn.
-//! - [`Member`] is a worker's part of a turn in a cluster; a node of its own has none.
-//! - [`Ports`] is where frames come from and go to, [`Link`] joins a worker with the threads that
-//!   watch and command it.
+//! - [`ClusterMember`] is a worker's part of a turn in a cluster; a node of its own has none.
+//! - [`Ports`] is where frames come from and go to, [`RolesLink`] joins a worker with the threads
+//!   that watch and command it.
 //! - [`to_log`] converts block events of the NAT to those of the block log.
 //! - [`Rings`] and [`LocalLink`] are both in ordinary memory, for drivers of one thread.
 //!
@@ -31,9 +31,9 @@ mod rings;
 mod worker;
 
 pub use block_log::to_log;
-pub use link::{Link, PEERS_MAX};
+pub use link::{PEERS_MAX, RolesLink};
 pub use local_link::LocalLink;
-pub use member::Member;
+pub use member::ClusterMember;
 pub use ports::Ports;
 pub use rings::Rings;
 pub use worker::{Turn, Worker};

@@ -10,7 +10,7 @@ use weir_stream::{PeerIndex, PeerSigns};
 pub const PEERS_MAX: usize = 64;
 
 /// A worker's end of the link. No method may wait: neither for a lock nor for room.
-pub trait Link {
+pub trait RolesLink {
     /// Shows the guard that the worker is alive: once a turn.
     fn beat(&mut self);
 
@@ -33,16 +33,16 @@ pub trait Link {
     /// by shard and peer.
     fn has_room(&mut self) -> bool;
 
-    /// Takes an event; there is [room](Self::has_room). `place`: the engine's index of a shard that
-    /// was added.
-    fn news(&mut self, news: WorkerEvent, place: Option<ShardIndex>);
+    /// Takes an event; there is [room](Self::has_room). `shard_index`: the engine's index of a
+    /// shard that was added.
+    fn send_event(&mut self, event: WorkerEvent, shard_index: Option<ShardIndex>);
 
     /// Notes that a shard had packets in the slot that ends.
     fn busy(&mut self, shard: ShardId);
 
     /// Takes the heartbeat state of the peer at an index, if there is one: for each index below
     /// [`PEERS_MAX`] at the end of a slot.
-    fn signs(&mut self, place: PeerIndex, signs: Option<PeerSigns>);
+    fn signs(&mut self, peer: PeerIndex, signs: Option<PeerSigns>);
 
     /// Notes that a slot has ended, after all reports on it.
     fn end_slot(&mut self);

@@ -7,14 +7,14 @@ use weir_nat::ShardIndex;
 use weir_replication::{Replication, WorkerCommand, WorkerEvent};
 use weir_stream::{PeerIndex, PeerSigns};
 
-use crate::link::{Link, PEERS_MAX};
+use crate::link::{PEERS_MAX, RolesLink};
 
 /// Both ends of the link: the driver fills and empties its fields between turns.
 #[derive(Debug)]
 pub struct LocalLink {
     pub commands: VecDeque<WorkerCommand>,
-    pub news: Vec<WorkerEvent>,
-    /// The most events that `news` may hold; the worker keeps the rest.
+    pub events: Vec<WorkerEvent>,
+    /// The most events that `events` may hold; the worker keeps the rest.
     pub room: usize,
     /// Shards that had packets since the driver last looked.
     pub busy: BTreeSet<ShardId>,
@@ -36,7 +36,7 @@ impl Default for LocalLink {
     fn default() -> Self {
         Self {
             commands: VecDeque::new(),
-            news: Vec::new(),
+            events: Vec::new(),
             room: usize::MAX,
             busy: BTreeSet::new(),
             signs: [None; PEERS_MAX],
@@ -49,7 +49,7 @@ impl Default for LocalLink {
     }
 }
 
-impl Link for LocalLink {
+impl RolesLink for LocalLink {
     #[inline]
     fn beat(&mut self) {
         self.beat += 1;
@@ -76,19 +76,19 @@ impl Link for LocalLink {
 
     #[inline]
     fn has_room(&mut self) -> bool {
-        self.news.len() < self.room
+        self.events.len() < self.room
     }
 
-    fn news(&mut self, news: WorkerEvent, _place: Option<ShardIndex>) {
-        self.news.push(news);
+    fn send_event(&mut self, event: WorkerEvent, _shard_index: Option<ShardIndex>) {
+        self.events.push(event);
     }
 
     fn busy(&mut self, shard: ShardId) {
         self.busy.insert(shard);
     }
 
-    fn signs(&mut self, place: PeerIndex, signs: Option<PeerSigns>) {
-        self.signs[usize::from(place.0)] = signs;
+    fn signs(&mut self, peer: PeerIndex, signs: Option<PeerSigns>) {
+        self.signs[usize::from(peer.0)] = signs;
     }
 
     fn end_slot(&mut self) {

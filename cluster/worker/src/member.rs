@@ -6,13 +6,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use weir_engine::{Engine, Output, Post};
+use weir_engine::{DatagramSender, Engine, Output};
 use weir_map::ShardId;
 use weir_replication::{Replication, Stall, WorkerEvent};
 use weir_stream::{PeerIndex, Received, Transmit};
 use weir_wire::frame::{Frame, Pool};
 
-use crate::link::{Link, PEERS_MAX};
+use crate::link::{PEERS_MAX, RolesLink};
 use crate::worker::{Turn, engine_now};
 
 /// Length of a slot: traffic is reported by slots.
@@ -22,11 +22,11 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// Commands carried out in a turn; only one of them if it takes long.
 const ORDERS_PER_TURN: usize = 16;
 /// Events reported in a turn.
-const NEWS_PER_TURN: usize = 64;
+const EVENTS_PER_TURN: usize = 64;
 
 /// A worker's cluster state besides its engine.
 #[derive(Debug)]
-pub struct Member<L> {
+pub struct ClusterMember<L> {
     pub replication: Replication,
     pub link: L,
     stall: Stall,
@@ -37,23 +37,23 @@ pub struct Member<L> {
 }
 
 /// The transmit path during one poll.
-struct Posting<'a, P: Pool> {
-    post: Post<'a>,
+struct SenderTransmit<'a, P: Pool> {
+    sender: DatagramSender<'a>,
     pool: &'a mut P,
     out: &'a mut Output<P::Frame>,
 }
 
-impl<P: Pool> Transmit for Posting<'_, P> {
+impl<P: Pool> Transmit for SenderTransmit<'_, P> {
     #[inline]
     fn send(&mut self, to: SocketAddr, datagram: &[u8]) -> bool {
         match to {
-            SocketAddr::V4(to) => self.post.send(to, datagram, self.pool, self.out),
+            SocketAddr::V4(to) => self.sender.send(to, datagram, self.pool, self.out),
             SocketAddr::V6(_) => false,
         }
     }
 }
 
-impl<L: Link> Member<L> {
+impl<L: RolesLink> ClusterMember<L> {
     pub fn new(replication: Replication, link: L) -> Self {
         Self {
             replication,
@@ -108,14 +108,14 @@ impl<L: Link> Member<L> {
         let now_us = now.as_micros() as u64;
         turn.is_busy = self.link.is_ordered() && self.obey(now_us, engine);
         self.take_datagrams(now, engine, pool, out);
-        let (nat, post) = engine.replica_and_post();
-        let transmit = &mut Posting { post, pool, out };
+        let (nat, sender) = engine.replica_and_sender();
+        let transmit = &mut SenderTransmit { sender, pool, out };
         self.replication.poll(now_us, nat, transmit);
         self.replication.redirect(engine, out);
         let committed = self.replication.committed(now_us, engine.nat().replica());
         engine.release_committed(committed, engine_now(now), out);
         turn.is_holding = engine.held() > 0;
-        turn.is_busy |= self.tell();
+        turn.is_busy |= self.report_events();
         if now.saturating_sub(self.slot_began) >= SLOT {
             self.slot_began = now;
             self.end_slot(now_us, engine);
@@ -146,40 +146,40 @@ impl<L: Link> Member<L> {
 
     /// Reports events. Returns whether there were any.
     #[inline]
-    fn tell(&mut self) -> bool {
-        let mut told = 0;
+    fn report_events(&mut self) -> bool {
+        let mut reported = 0;
         // An event without room stays where a later one of the same shard or peer can replace it.
-        while told < NEWS_PER_TURN && self.link.has_room() {
-            let Some(news) = self.replication.next_news() else { break };
-            self.tell_one(news);
-            told += 1;
+        while reported < EVENTS_PER_TURN && self.link.has_room() {
+            let Some(event) = self.replication.next_event() else { break };
+            self.report_event(event);
+            reported += 1;
         }
-        told > 0
+        reported > 0
     }
 
     #[cold]
-    fn tell_one(&mut self, news: WorkerEvent) {
-        let place = match &news {
-            WorkerEvent::ShardAdded(shard) => self.replication.place(*shard),
+    fn report_event(&mut self, event: WorkerEvent) {
+        let shard_index = match &event {
+            WorkerEvent::ShardAdded(shard) => self.replication.index_of(*shard),
             _ => None,
         };
-        if let (WorkerEvent::ShardAdded(shard), Some(place)) = (&news, place) {
-            let place = usize::from(place.0);
-            self.shards.resize(self.shards.len().max(place + 1), ShardId(0));
-            self.shards[place] = *shard;
+        if let (WorkerEvent::ShardAdded(shard), Some(shard_index)) = (&event, shard_index) {
+            let shard_index = usize::from(shard_index.0);
+            self.shards.resize(self.shards.len().max(shard_index + 1), ShardId(0));
+            self.shards[shard_index] = *shard;
         }
-        self.link.news(news, place);
+        self.link.send_event(event, shard_index);
     }
 
     fn end_slot<F: Frame>(&mut self, now_us: u64, engine: &mut Engine<F>) {
         let (link, shards) = (&mut self.link, &self.shards);
-        engine.take_traffic(|place| {
-            if let Some(&shard) = shards.get(usize::from(place.0)) {
+        engine.take_traffic(|index| {
+            if let Some(&shard) = shards.get(usize::from(index.0)) {
                 link.busy(shard);
             }
         });
-        for place in (0..PEERS_MAX as u16).map(PeerIndex) {
-            self.link.signs(place, self.replication.signs(place, now_us));
+        for peer in (0..PEERS_MAX as u16).map(PeerIndex) {
+            self.link.signs(peer, self.replication.signs(peer, now_us));
         }
         self.link.end_slot();
     }

@@ -13,8 +13,8 @@ use weir_engine::{BURST_MAX, Direction, Engine, Now, Output, Side};
 use weir_replication::LATE_MAX_US;
 use weir_wire::frame::Frame;
 
-use crate::link::Link;
-use crate::member::Member;
+use crate::link::RolesLink;
+use crate::member::ClusterMember;
 use crate::ports::Ports;
 
 /// Largest number of late bursts in a port's ring: more than fit into any.
@@ -25,7 +25,7 @@ const LATE_BURSTS_MAX: usize = 512;
 pub struct Worker<F: Frame, L> {
     pub engine: Engine<F>,
     /// Its part in a cluster; none on a node of its own.
-    pub member: Option<Box<Member<L>>>,
+    pub member: Option<Box<ClusterMember<L>>>,
     frames: Vec<F>,
     out: Output<F>,
 }
@@ -45,8 +45,8 @@ pub struct Turn {
     pub discarded: usize,
 }
 
-impl<F: Frame, L: Link> Worker<F, L> {
-    pub fn new(engine: Engine<F>, member: Option<Box<Member<L>>>) -> Self {
+impl<F: Frame, L: RolesLink> Worker<F, L> {
+    pub fn new(engine: Engine<F>, member: Option<Box<ClusterMember<L>>>) -> Self {
         Self { engine, member, frames: Vec::with_capacity(BURST_MAX), out: Output::new() }
     }
 

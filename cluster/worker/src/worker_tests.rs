@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 
 use weir_engine::{
-    AccessMode, CommitLimits, EngineConfig, FragmentLimits, Limits, MssClamp, SideConfig,
+    AccessMode, CommitLimits, EngineConfig, FragmentLimits, MssClamp, ResourceLimits, SideConfig,
     Uncommitted,
 };
 use weir_map::{LaneSet, ShardId};
@@ -14,7 +14,9 @@ use weir_nat::{NatConfig, ShardIndex, ShardRoom};
 use weir_replication::CommitOptions;
 use weir_replication::command::{CopyOrder, ShardDuties, ShardSetup};
 use weir_replication::{PeerId, Replication, WorkerCommand, WorkerEvent};
-use weir_stream::{BootId, ClusterKeys, Fingerprint, Identity, Options, PeerIndex, PeerSigns};
+use weir_stream::{
+    BootId, ClusterKeys, Fingerprint, Identity, PeerIndex, PeerSigns, StreamOptions,
+};
 use weir_wire::Misses;
 use weir_wire::arp::Arp;
 use weir_wire::build;
@@ -87,7 +89,7 @@ impl Ports for Recorded<Rings<VecPool>> {
     }
 }
 
-impl Link for Recorded<LocalLink> {
+impl RolesLink for Recorded<LocalLink> {
     fn beat(&mut self) {
         self.note("beat");
         self.inner.beat();
@@ -116,9 +118,9 @@ impl Link for Recorded<LocalLink> {
         self.inner.has_room()
     }
 
-    fn news(&mut self, news: WorkerEvent, place: Option<ShardIndex>) {
-        self.note("news");
-        self.inner.news(news, place);
+    fn send_event(&mut self, event: WorkerEvent, shard_index: Option<ShardIndex>) {
+        self.note("event");
+        self.inner.send_event(event, shard_index);
     }
 
     fn busy(&mut self, shard: ShardId) {
@@ -126,8 +128,8 @@ impl Link for Recorded<LocalLink> {
         self.inner.busy(shard);
     }
 
-    fn signs(&mut self, place: PeerIndex, signs: Option<PeerSigns>) {
-        self.inner.signs(place, signs);
+    fn signs(&mut self, peer: PeerIndex, signs: Option<PeerSigns>) {
+        self.inner.signs(peer, signs);
     }
 
     fn end_slot(&mut self) {
@@ -182,7 +184,7 @@ fn engine() -> Engine<VecFrame> {
             ..NatConfig::default()
         },
         fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
-        limits: Limits::default(),
+        limits: ResourceLimits::default(),
         forward_source_routes: false,
         peers_max: 4,
         replication_port: Some(PORT),
@@ -193,7 +195,7 @@ fn engine() -> Engine<VecFrame> {
 fn replication() -> Replication {
     let identity = Identity { worker: PeerId(1), boot: BootId(7), secret: [1; 32] };
     let keys = ClusterKeys::parse(&"5a".repeat(32)).unwrap();
-    let options = Options { peers_max: 4, copies_max: 64, ..Options::default() };
+    let options = StreamOptions { peers_max: 4, copies_max: 64, ..StreamOptions::default() };
     Replication::new(options, identity, Fingerprint::default(), keys, 2).unwrap()
 }
 
@@ -206,7 +208,7 @@ fn add_shard() -> WorkerCommand {
             endpoint: Some(endpoint.to_bits()),
             subscribers: vec![],
         },
-        nat: weir_nat::ShardConfig {
+        nat: weir_nat::NatShardConfig {
             id,
             public: vec!["203.0.113.0/28".parse().unwrap()],
             subscribers_max: 256,
@@ -220,7 +222,7 @@ impl Case {
     fn new(engine: Engine<VecFrame>, replication: Replication) -> Self {
         let steps = Steps::default();
         let link = Recorded { inner: LocalLink::default(), steps: Rc::clone(&steps) };
-        let member = Box::new(Member::new(replication, link));
+        let member = Box::new(ClusterMember::new(replication, link));
         let ports = Recorded { inner: Rings::new(VecPool::new()), steps };
         let mut case = Self { worker: Worker::new(engine, Some(member)), ports, now: START };
         case.worker.start(START, &mut case.ports);
@@ -306,14 +308,14 @@ fn a_turn_takes_its_steps_in_order() {
     case.link().commands.push_back(add_shard());
     let turn = case.turn(Duration::from_millis(10));
     assert_eq!(turn, Turn { is_busy: true, ..Turn::default() });
-    assert_eq!(case.link().news, [WorkerEvent::ShardAdded(SHARD)]);
+    assert_eq!(case.link().events, [WorkerEvent::ShardAdded(SHARD)]);
     let ordered = [
         "fence",
         "receive internet",
         "receive access",
         "beat",
         "command",
-        "news",
+        "event",
         "slot",
         "timers",
     ];
@@ -370,8 +372,10 @@ fn a_fenced_worker_forwards_waiting_packets_and_acknowledges_the_fence() {
     assert_eq!(case.sent(Side::Internet), 70, "no flow begins");
     assert_eq!(case.link().rejoined.take(), Some((5, 71)));
     let steps = case.steps();
-    let place = |wanted| steps.iter().position(|step| *step == wanted).unwrap();
-    assert!(place("send internet") < place("rejoin") && place("rejoin") < place("beat"));
+    let position = |wanted| steps.iter().position(|step| *step == wanted).unwrap();
+    assert!(
+        position("send internet") < position("rejoin") && position("rejoin") < position("beat")
+    );
     case.ask(2);
     let turn = case.turn(Duration::from_millis(1));
     assert_eq!((turn.late, turn.packets), (0, 1));

@@ -14,7 +14,7 @@ use crate::ip_input::{Packet, is_martian};
 use crate::local::check_ping;
 use crate::party::Party;
 use crate::slow_path::Way;
-use crate::upstream::{Step, Upstream};
+use crate::upstream::{Upstream, UpstreamStep};
 use crate::{AccessMode, DropReason, Side, ecn, rewrite};
 
 impl<F: Frame> Engine<F> {
@@ -29,7 +29,7 @@ impl<F: Frame> Engine<F> {
         // Frames without a record in the primary bucket, one bit each.
         let mut elsewhere = 0_u64;
         for (at, packet) in burst.iter_mut().enumerate() {
-            if packet.step == Step::Translate {
+            if packet.step == UpstreamStep::Translate {
                 packet.candidate = self.nat.prefetch_outbound_record(packet.hash);
                 if packet.candidate.is_none() {
                     elsewhere |= 1 << at;
@@ -42,7 +42,7 @@ impl<F: Frame> Engine<F> {
             packet.candidate = self.nat.prefetch_outbound_elsewhere(packet.hash);
         }
         for (frame, packet) in frames.drain(..).zip(&*burst) {
-            if packet.step == Step::Translate {
+            if packet.step == UpstreamStep::Translate {
                 self.translate_up(frame, packet, cx);
             } else {
                 self.serve_access(frame, packet, cx);
@@ -62,7 +62,7 @@ impl<F: Frame> Engine<F> {
             }
             let frame = &mut frames[at];
             if self.fast_path_up(frame, packet) {
-                packet.step = Step::Translate;
+                packet.step = UpstreamStep::Translate;
                 frame.keep(packet.offset, packet.len);
                 self.nat.prefetch_outbound(packet.hash);
             } else {
@@ -75,15 +75,15 @@ impl<F: Frame> Engine<F> {
     /// that the step concerns, and prefetches its index line.
     #[inline(never)]
     fn read_slow_path_access(&self, frame: &mut F, packet: &mut Upstream) {
-        packet.step = self.access_input(frame, packet).unwrap_or_else(Step::Discard);
-        if let Step::Discard(_) = packet.step {
+        packet.step = self.access_input(frame, packet).unwrap_or_else(UpstreamStep::Discard);
+        if let UpstreamStep::Discard(_) = packet.step {
             return;
         }
         frame.keep(packet.offset, packet.len);
-        if packet.step == Step::Translate {
+        if packet.step == UpstreamStep::Translate {
             self.nat.prefetch_outbound(packet.hash);
         }
-        let is_of_home = matches!(packet.step, Step::Translate | Step::Stray);
+        let is_of_home = matches!(packet.step, UpstreamStep::Translate | UpstreamStep::Stray);
         if is_of_home && packet.is_remarked {
             rewrite::traffic_class(frame.data_mut(), packet.tos);
         }
@@ -98,19 +98,19 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) {
         match packet.step {
-            Step::Translate => self.translate_up(frame, packet, cx),
-            Step::Stray => self.stray_up(frame, packet, cx),
-            Step::StrayDown => self.stray_down(frame, cx),
-            Step::Datagram => self.keep_datagram(frame, packet),
-            Step::Arp => self.arp_input(Side::Access, frame, cx),
-            Step::Pong => self.answer_ping(Side::Access, frame, packet.from, cx),
-            Step::KeepaliveBack => self.send(Side::Access, frame, 0, cx),
-            Step::TimeExceeded => {
+            UpstreamStep::Translate => self.translate_up(frame, packet, cx),
+            UpstreamStep::Stray => self.stray_up(frame, packet, cx),
+            UpstreamStep::StrayDown => self.stray_down(frame, cx),
+            UpstreamStep::Datagram => self.keep_datagram(frame, packet),
+            UpstreamStep::Arp => self.arp_input(Side::Access, frame, cx),
+            UpstreamStep::Pong => self.answer_ping(Side::Access, frame, packet.from, cx),
+            UpstreamStep::KeepaliveBack => self.send(Side::Access, frame, 0, cx),
+            UpstreamStep::TimeExceeded => {
                 let (cause, home) = (IcmpErrorCause::TimeExceeded, packet.home);
                 self.send_icmp_error_to_home(cause, &home, frame.data(), cx);
                 self.discard(DropReason::TtlExceeded);
             }
-            Step::Discard(reason) => self.discard(reason),
+            UpstreamStep::Discard(reason) => self.discard(reason),
         }
     }
 
@@ -120,12 +120,12 @@ impl<F: Frame> Engine<F> {
         &self,
         frame: &F,
         packet: &mut Upstream,
-    ) -> Result<Step, DropReason> {
+    ) -> Result<UpstreamStep, DropReason> {
         let (network, offset) = self.link(Side::Access).input(frame)?;
         let bytes = frame.data().get(offset..).unwrap_or_default();
         (packet.offset, packet.len) = (offset, bytes.len());
         if network == Network::Arp {
-            return Ok(Step::Arp);
+            return Ok(UpstreamStep::Arp);
         }
         let whole = Packet::read(bytes)
             .map_err(|error| error.reason(DropReason::IpMalformed, DropReason::IpChecksum))?;
@@ -143,7 +143,7 @@ impl<F: Frame> Engine<F> {
         frame: &F,
         outer: &Packet<'_>,
         packet: &mut Upstream,
-    ) -> Result<Step, DropReason> {
+    ) -> Result<UpstreamStep, DropReason> {
         let Some(shard) = self.shards.of_endpoint(outer.ip.destination.get()) else {
             return self.local_input(frame, outer, packet);
         };
@@ -162,7 +162,7 @@ impl<F: Frame> Engine<F> {
         outer: &Packet<'_>,
         shard: ShardIndex,
         packet: &mut Upstream,
-    ) -> Result<Step, DropReason> {
+    ) -> Result<UpstreamStep, DropReason> {
         let (source, endpoint) = (outer.ip.source.get(), outer.ip.destination.get());
         if outer.ip.is_fragment() {
             return Err(DropReason::OuterFragment);
@@ -185,7 +185,7 @@ impl<F: Frame> Engine<F> {
         packet.home = home;
         if is_keepalive(&inner, endpoint, source) {
             return match self.nat.is_subscriber(&packet.home) {
-                true => Ok(Step::KeepaliveBack),
+                true => Ok(UpstreamStep::KeepaliveBack),
                 false => Err(DropReason::NotSubscriber),
             };
         }
@@ -202,7 +202,7 @@ impl<F: Frame> Engine<F> {
         frame: &F,
         whole: &Packet<'_>,
         packet: &mut Upstream,
-    ) -> Result<Step, DropReason> {
+    ) -> Result<UpstreamStep, DropReason> {
         if whole.ip.destination.get() == self.link(Side::Access).address {
             return self.local_input(frame, whole, packet);
         }
@@ -214,7 +214,7 @@ impl<F: Frame> Engine<F> {
         &self,
         whole: &Packet<'_>,
         packet: &mut Upstream,
-    ) -> Result<Step, DropReason> {
+    ) -> Result<UpstreamStep, DropReason> {
         let source = whole.ip.source.get();
         let shard = self.shards.of_source(source).ok_or(DropReason::NotSubscriber)?;
         if !self.duties.serves(shard) {
@@ -229,13 +229,17 @@ impl<F: Frame> Engine<F> {
     }
 
     /// Reads the home's own packet on its way to the internet.
-    fn inner_input(&self, inner: &Packet<'_>, packet: &mut Upstream) -> Result<Step, DropReason> {
+    fn inner_input(
+        &self,
+        inner: &Packet<'_>,
+        packet: &mut Upstream,
+    ) -> Result<UpstreamStep, DropReason> {
         if is_martian(inner.ip) {
             return Err(DropReason::Martian);
         }
         self.check_options(inner)?;
         if inner.ip.ttl <= 1 {
-            return Ok(Step::TimeExceeded);
+            return Ok(UpstreamStep::TimeExceeded);
         }
         packet.header_len = inner.header_len;
         packet.key.read(inner, Toward::Internet)?;
@@ -243,7 +247,7 @@ impl<F: Frame> Engine<F> {
         packet.hash = self.nat.outbound_hash(&packet.home, key.source, key.protocol);
         packet.fits_fast_path =
             key.is_plain(packet.header_len) && packet.len <= self.link(Side::Internet).mtu;
-        Ok(Step::Translate)
+        Ok(UpstreamStep::Translate)
     }
 
     /// Reads a packet that is addressed to the worker's access address, or to no address served
@@ -253,7 +257,7 @@ impl<F: Frame> Engine<F> {
         frame: &F,
         whole: &Packet<'_>,
         packet: &mut Upstream,
-    ) -> Result<Step, DropReason> {
+    ) -> Result<UpstreamStep, DropReason> {
         if whole.ip.destination.get() != self.link(Side::Access).address {
             return Err(DropReason::NotLocal);
         }
@@ -262,7 +266,7 @@ impl<F: Frame> Engine<F> {
         }
         check_ping(whole.ip, whole.payload())?;
         packet.from = sender(frame);
-        Ok(Step::Pong)
+        Ok(UpstreamStep::Pong)
     }
 }
 
@@ -271,14 +275,14 @@ fn endpoint_input<F: Frame>(
     frame: &F,
     whole: &Packet<'_>,
     packet: &mut Upstream,
-) -> Result<Step, DropReason> {
+) -> Result<UpstreamStep, DropReason> {
     if whole.ip.protocol != ipv4::PROTOCOL_ICMP {
         return Err(DropReason::OuterProtocol);
     }
     match check_ping(whole.ip, whole.payload()) {
         Ok(()) => {
             packet.from = sender(frame);
-            Ok(Step::Pong)
+            Ok(UpstreamStep::Pong)
         }
         Err(DropReason::LocalProtocol) => Err(DropReason::TunnelIcmp),
         Err(reason) => Err(reason),

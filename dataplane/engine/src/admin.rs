@@ -7,7 +7,7 @@ use weir_nat::TableUse;
 use weir_wire::frame::Frame;
 
 use crate::engine::Engine;
-use crate::{Counters, Side};
+use crate::{EngineCounters, Side};
 
 /// Number of tables that [`EngineAdmin::table_uses`] reports.
 pub const TABLES: usize = 12;
@@ -28,7 +28,7 @@ impl<F: Frame> Engine<F> {
 
 impl<F: Frame> EngineAdmin<'_, F> {
     /// Returns the counters; other threads may read them at any time.
-    pub fn counters(&self) -> Arc<Counters> {
+    pub fn counters(&self) -> Arc<EngineCounters> {
         Arc::clone(&self.engine.counters)
     }
 

@@ -6,7 +6,7 @@ use weir_wire::ethernet::Mac;
 use weir_wire::frame::{Frame, Pool};
 
 use crate::engine::{Context, Engine};
-use crate::neighbor::Heard;
+use crate::neighbor::ArpOutcome;
 use crate::{DropReason, Side};
 
 impl<F: Frame> Engine<F> {
@@ -30,13 +30,13 @@ impl<F: Frame> Engine<F> {
         let sender = message.sender_ip.get();
         let is_answer = !message.is_request() && message.target_ip.get() == link.address;
         let mac = message.sender_mac;
-        match link.gateways.hear(sender, mac, is_answer, cx.now.ms) {
-            Heard::Moved => self.counters.count_gateway_move(side, mac),
-            heard => self.count_refused_claims(side, heard),
+        match link.gateways.on_arp(sender, mac, is_answer, cx.now.ms) {
+            ArpOutcome::Moved => self.counters.count_gateway_move(side, mac),
+            outcome => self.count_refused_claims(side, outcome),
         }
         if side == Side::Access {
-            let heard = self.peers.hear(sender, mac, is_answer, cx.now.ms);
-            self.count_refused_claims(side, heard);
+            let outcome = self.peers.on_arp(sender, mac, is_answer, cx.now.ms);
+            self.count_refused_claims(side, outcome);
         }
         let link = self.link(side);
         let is_for_us = message.is_request() && message.target_ip.get() == link.address;
@@ -51,8 +51,8 @@ impl<F: Frame> Engine<F> {
         self.publish_gateways();
     }
 
-    fn count_refused_claims(&self, side: Side, heard: Heard) {
-        if let Heard::Refused(claims, claimant) = heard {
+    fn count_refused_claims(&self, side: Side, outcome: ArpOutcome) {
+        if let ArpOutcome::Refused(claims, claimant) = outcome {
             self.counters.count_refused_claims(side, u64::from(claims), claimant);
         }
     }

@@ -92,7 +92,7 @@ impl Default for FragmentLimits {
 
 /// Limits on resources of a worker that its parties share: homes, and remotes on the internet.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ResourceLimits {
     /// ICMP errors of the worker a second about packets of one home or of one remote, or to packets
     /// to one home; the burst is as large. "Fragmentation needed" is counted apart from the others.
     /// Default 20: several computers of a home may each run a traceroute.
@@ -114,7 +114,7 @@ pub struct Limits {
     pub slow_path_packets_per_sec: u32,
 }
 
-impl Default for Limits {
+impl Default for ResourceLimits {
     fn default() -> Self {
         Self {
             icmp_errors_per_sec: 20,
@@ -138,7 +138,7 @@ pub struct EngineConfig {
     pub shards: Vec<ShardConfig>,
     pub nat: NatConfig,
     pub fragments: FragmentLimits,
-    pub limits: Limits,
+    pub limits: ResourceLimits,
     /// Whether packets with a source route (RFC 791) pass, either way. RFC 7126 sections 4.3 and
     /// 4.4: source routes lead around firewalls, so the default should be to drop these packets.
     pub forward_source_routes: bool,

@@ -35,14 +35,14 @@ pub enum Direction {
 
 /// Why a packet was sent before its dependency was on the replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Early {
+pub enum EarlyRelease {
     /// It had waited for the longest permitted time.
     Timeout,
     /// The limit of waiting packets was reached.
     Limit,
 }
 
-impl Early {
+impl EarlyRelease {
     pub const ALL: [Self; 2] = [Self::Timeout, Self::Limit];
 
     /// Returns the label in metrics.
@@ -56,7 +56,7 @@ impl Early {
 
 /// Counters of one worker since it started.
 #[derive(Debug)]
-pub struct Counters {
+pub struct EngineCounters {
     drops: [Counter; DropReason::ALL.len()],
     packets: [[Counter; 2]; 2],
     bytes: [[Counter; 2]; 2],
@@ -64,7 +64,7 @@ pub struct Counters {
     icmp_errors: [Counter; 2],
     icmp_errors_limited: [Counter; 2],
     held: Counter,
-    early: [Counter; Early::ALL.len()],
+    early: [Counter; EarlyRelease::ALL.len()],
     /// 1 while a gateway of the side answers ARP.
     gateway_up: [AtomicU64; 2],
     refused_claims: [Counter; 2],
@@ -77,7 +77,7 @@ pub struct Counters {
     wrong_checksums: [Counter; 2],
 }
 
-impl Default for Counters {
+impl Default for EngineCounters {
     fn default() -> Self {
         Self {
             drops: std::array::from_fn(|_| Counter::default()),
@@ -99,7 +99,7 @@ impl Default for Counters {
     }
 }
 
-impl Counters {
+impl EngineCounters {
     /// Returns the packets dropped for `reason`.
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.drops[reason as usize].get()
@@ -139,7 +139,7 @@ impl Counters {
     }
 
     /// Returns the packets that were sent before their dependency was on replicas.
-    pub fn early(&self, why: Early) -> u64 {
+    pub fn early(&self, why: EarlyRelease) -> u64 {
         self.early[why as usize].get()
     }
 
@@ -194,7 +194,7 @@ impl Counters {
         self.held.add(packets);
     }
 
-    pub(crate) fn count_early(&self, why: Early, packets: u64) {
+    pub(crate) fn count_early(&self, why: EarlyRelease, packets: u64) {
         self.early[why as usize].add(packets);
     }
 
@@ -225,11 +225,11 @@ impl Counters {
     }
 }
 
-fn store_mac(place: &AtomicU64, Mac([a, b, c, d, e, f]): Mac) {
-    place.store(u64::from_be_bytes([0, 0, a, b, c, d, e, f]), Relaxed);
+fn store_mac(cell: &AtomicU64, Mac([a, b, c, d, e, f]): Mac) {
+    cell.store(u64::from_be_bytes([0, 0, a, b, c, d, e, f]), Relaxed);
 }
 
-fn load_mac(place: &AtomicU64) -> Mac {
-    let [_, _, a, b, c, d, e, f] = place.load(Relaxed).to_be_bytes();
+fn load_mac(cell: &AtomicU64) -> Mac {
+    let [_, _, a, b, c, d, e, f] = cell.load(Relaxed).to_be_bytes();
     Mac([a, b, c, d, e, f])
 }

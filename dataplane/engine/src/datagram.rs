@@ -13,10 +13,10 @@ use weir_wire::ipv4::{self, Ipv4};
 use weir_wire::udp::{self, Udp};
 
 use crate::engine::Engine;
-use crate::ethernet_input::Link;
+use crate::ethernet_input::WorkerSide;
 use crate::ip_input::Packet;
-use crate::peer::Peers;
-use crate::upstream::{Step, Upstream};
+use crate::peer::RedirectPeers;
+use crate::upstream::{Upstream, UpstreamStep};
 use crate::{BURST_MAX, DropReason, Output, Side};
 
 /// RFC 2474 section 4.2.2: class selector 6, network control. Lost sessions are worse than lost
@@ -44,7 +44,7 @@ impl<F> Datagrams<F> {
 pub(crate) fn datagram_input(
     outer: &Packet<'_>,
     packet: &mut Upstream,
-) -> Result<Step, DropReason> {
+) -> Result<UpstreamStep, DropReason> {
     if outer.ip.is_fragment() {
         return Err(DropReason::ReplicationMalformed);
     }
@@ -61,18 +61,18 @@ pub(crate) fn datagram_input(
     packet.key.source.address = source;
     packet.offset += outer.header_len + Udp::LEN;
     packet.len = len - Udp::LEN;
-    Ok(Step::Datagram)
+    Ok(UpstreamStep::Datagram)
 }
 
 /// Sends datagrams to other workers.
 #[derive(Debug)]
-pub struct Post<'a> {
-    link: &'a Link,
-    peers: &'a Peers,
+pub struct DatagramSender<'a> {
+    link: &'a WorkerSide,
+    peers: &'a RedirectPeers,
     port: Option<u16>,
 }
 
-impl Post<'_> {
+impl DatagramSender<'_> {
     /// Sends a datagram to a known worker. Returns false and sends nothing if no port was
     /// configured, the worker is unknown or does not answer ARP, the datagram exceeds the access
     /// MTU, or there is no buffer.
@@ -126,13 +126,13 @@ impl<F: Frame> Engine<F> {
         self.datagrams.waiting.pop_front()
     }
 
-    /// Returns what replication changes in the tables, and the [`Post`] that sends datagrams about
+    /// Returns what replication changes in the tables, and the [`DatagramSender`] that sends datagrams about
     /// it.
     #[inline]
-    pub fn replica_and_post(&mut self) -> (ReplicaMut<'_>, Post<'_>) {
+    pub fn replica_and_sender(&mut self) -> (ReplicaMut<'_>, DatagramSender<'_>) {
         let link = &self.links[Side::Access as usize];
         let nat = self.nat.replica_mut();
-        (nat, Post { link, peers: &self.peers, port: self.datagrams.port })
+        (nat, DatagramSender { link, peers: &self.peers, port: self.datagrams.port })
     }
 
     /// Queues a checked datagram for the caller.

@@ -9,20 +9,20 @@ use weir_wire::ipv4::{self, Ipv4};
 use zerocopy::FromBytes;
 
 use crate::engine::{Context, Engine};
-use crate::flow_key::{FlowKey, Kind, Toward};
+use crate::flow_key::{FlowKey, PacketKind, Toward};
 use crate::icmp_error::Quote;
 use crate::identification::Fragmented;
-use crate::ip_error::{IcmpErrorCause, Notice};
+use crate::ip_error::{DueIcmpError, IcmpErrorCause};
 use crate::ip_fragment::fragment;
 use crate::ip_input::Packet;
 use crate::party::Party;
-use crate::rewrite::{self, End};
+use crate::rewrite::{self, PacketEnd};
 use crate::slow_path::Way;
 use crate::{AccessMode, DropReason, Side, ecn};
 
 /// Next step of a frame from the internet side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum DownstreamStep {
     Translate,
     /// Translate a packet that another worker redirected here.
     Stray,
@@ -49,7 +49,7 @@ pub(crate) struct Downstream {
     /// Whether the fast path may take the packet: TCP or UDP without IP options, no fragment, TTL
     /// above 1, and it fits any tunnel.
     pub(crate) fits_fast_path: bool,
-    pub(crate) step: Step,
+    pub(crate) step: DownstreamStep,
     /// Link-layer sender of a ping.
     pub(crate) from: Mac,
 }
@@ -63,7 +63,7 @@ impl Downstream {
         offset: 0,
         len: 0,
         fits_fast_path: false,
-        step: Step::Discard(DropReason::FrameTruncated),
+        step: DownstreamStep::Discard(DropReason::FrameTruncated),
         from: Mac::ZERO,
     };
 
@@ -92,7 +92,7 @@ impl<F: Frame> Engine<F> {
                 if !self.duties.serves(delivery.home.shard) {
                     return self.discard(DropReason::NotServing);
                 }
-                self.duties.hear(delivery.home.shard);
+                self.duties.note_traffic(delivery.home.shard);
                 return self.send_fast_path_down(frame, packet, &delivery, cx);
             }
         }
@@ -110,7 +110,7 @@ impl<F: Frame> Engine<F> {
         let Downstream { hash, key, .. } = packet;
         self.edit_syn(&mut frame, Ipv4::LEN, key, Side::Internet);
         let (bytes, inside) = (frame.data_mut(), delivery.inside);
-        rewrite::forward_fast_path(bytes, key.protocol, End::Destination, inside);
+        rewrite::forward_fast_path(bytes, key.protocol, PacketEnd::Destination, inside);
         self.encapsulate(frame, &delivery.home, (hash.0 >> 32) as u32, cx);
     }
 
@@ -128,15 +128,18 @@ impl<F: Frame> Engine<F> {
         if !self.duties.serves(shard) {
             return self.discard(DropReason::NotServing);
         }
-        if packet.step == Step::Translate && self.is_ours_alone(packet.key.source.address) {
+        if packet.step == DownstreamStep::Translate && self.is_ours_alone(packet.key.source.address)
+        {
             return self.discard(DropReason::OwnSource);
         }
         let done = self.commit_first(cx, |engine, cx| match packet.key.kind {
-            Kind::Session | Kind::FirstFragment => engine.session_down(frame, packet, shard, cx),
-            Kind::LaterFragment => engine.later_fragment_down(frame, packet, shard, cx),
-            Kind::IcmpError => engine.icmp_error_down(frame, packet, shard, cx),
+            PacketKind::Session | PacketKind::FirstFragment => {
+                engine.session_down(frame, packet, shard, cx)
+            }
+            PacketKind::LaterFragment => engine.later_fragment_down(frame, packet, shard, cx),
+            PacketKind::IcmpError => engine.icmp_error_down(frame, packet, shard, cx),
             // `FlowKey::read` returns this kind only for packets from homes.
-            Kind::IcmpReply => Err(DropReason::IcmpUnsolicited),
+            PacketKind::IcmpReply => Err(DropReason::IcmpUnsolicited),
         });
         if let Err(reason) = done {
             self.discard(reason);
@@ -163,11 +166,11 @@ impl<F: Frame> Engine<F> {
             Err(refusal) if self.duties.creates(shard) => return Err(refusal.into()),
             Err(refusal) => return self.miss_elsewhere_down(frame, packet, shard, refusal, cx),
         };
-        self.hear_down(packet, shard);
+        self.note_downstream(packet, shard);
         if !self.may_take_slow_path(&delivery.home, Way::Down) {
             return Err(DropReason::SlowPathLimit);
         }
-        if packet.key.kind == Kind::Session {
+        if packet.key.kind == PacketKind::Session {
             self.send_down(frame, packet, &delivery, cx);
             return Ok(());
         }
@@ -178,9 +181,9 @@ impl<F: Frame> Engine<F> {
     }
 
     /// Notes a packet with a mapping, if the shard's routes led it here.
-    fn hear_down(&mut self, packet: &Downstream, shard: ShardIndex) {
-        if packet.step == Step::Translate {
-            self.duties.hear(shard);
+    fn note_downstream(&mut self, packet: &Downstream, shard: ShardIndex) {
+        if packet.step == DownstreamStep::Translate {
+            self.duties.note_traffic(shard);
         }
     }
 
@@ -202,7 +205,7 @@ impl<F: Frame> Engine<F> {
         let Downstream { key, header_len, .. } = packet;
         self.edit_syn(frame, *header_len, key, Side::Internet);
         let (bytes, inside) = (frame.data_mut(), delivery.inside);
-        rewrite::forward(bytes, *header_len, key.protocol, End::Destination, inside);
+        rewrite::forward(bytes, *header_len, key.protocol, PacketEnd::Destination, inside);
     }
 
     /// Translates an ICMP error from the internet about a home's packet: the quoted source becomes
@@ -216,7 +219,7 @@ impl<F: Frame> Engine<F> {
     ) -> Result<(), DropReason> {
         let Downstream { header_len, key, .. } = packet;
         let (_, icmp) = frame.data_mut().split_at_mut(*header_len);
-        let quote = Quote::read(icmp, End::Source)?;
+        let quote = Quote::read(icmp, PacketEnd::Source)?;
         // Any host may send the error (RFC 4787 REQ-12a), but its destination has to be the address
         // that it quotes.
         if quote.source.address != key.destination.address {
@@ -229,8 +232,10 @@ impl<F: Frame> Engine<F> {
                 None => Err(DropReason::IcmpErrorUnmatched),
             };
         };
-        self.hear_down(packet, shard);
-        quote.rewrite(icmp, End::Source, delivery.inside).ok_or(DropReason::TransportMalformed)?;
+        self.note_downstream(packet, shard);
+        quote
+            .rewrite(icmp, PacketEnd::Source, delivery.inside)
+            .ok_or(DropReason::TransportMalformed)?;
         let own = quote.identification.and_then(|identification| {
             self.identifications.own(&Fragmented {
                 public: quote.source.address,
@@ -243,7 +248,7 @@ impl<F: Frame> Engine<F> {
             quote.rewrite_identification(icmp, own).ok_or(DropReason::TransportMalformed)?;
         }
         self.check_hop(frame.data(), &delivery.home, cx)?;
-        rewrite::address(frame.data_mut(), End::Destination, delivery.inside.address);
+        rewrite::address(frame.data_mut(), PacketEnd::Destination, delivery.inside.address);
         rewrite::decrement_ttl(frame.data_mut());
         self.deliver(frame, &delivery.home, Hash(u64::from(delivery.inside.port) << 32), cx);
         Ok(())
@@ -404,7 +409,7 @@ impl<F: Frame> Engine<F> {
         }
         let sender = Party::Home(self.nat.identity(home));
         let mtu = self.tunnel_mtu(home);
-        let notice = Notice { cause, to: Side::Access, sender, addressed: None, from, mtu };
+        let notice = DueIcmpError { cause, to: Side::Access, sender, addressed: None, from, mtu };
         let Self { errors, counters, .. } = self;
         let error = errors.send_icmp_error(&notice, original, cx.now.ms, counters, cx.pool);
         if let Some(error) = error {
@@ -428,7 +433,7 @@ impl<F: Frame> Engine<F> {
             Party::Home(_) => Side::Access,
             Party::Remote(_) => Side::Internet,
         };
-        let notice = Notice { cause, to, sender, addressed, from, mtu };
+        let notice = DueIcmpError { cause, to, sender, addressed, from, mtu };
         let Self { errors, counters, .. } = self;
         let error = errors.send_icmp_error(&notice, original, cx.now.ms, counters, cx.pool);
         let Some(error) = error else { return };

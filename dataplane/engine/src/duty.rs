@@ -20,8 +20,8 @@ const SHARDS: usize = 1 << 16;
 const SERVES: u8 = 1;
 /// Mappings are made in the shard.
 const CREATES: u8 = 2;
-/// A packet of the shard has arrived since the last call of `take_heard`.
-const HEARD: u8 = 4;
+/// A packet of the shard has arrived since the last call of `take_traffic`.
+const TRAFFIC: u8 = 4;
 
 #[derive(Debug)]
 pub(crate) struct DutyTable {
@@ -65,8 +65,8 @@ impl DutyTable {
 
     /// Notes that a packet of the shard has arrived.
     #[inline(always)]
-    pub(crate) fn hear(&mut self, shard: ShardIndex) {
-        self.shards[usize::from(shard.0)] |= HEARD;
+    pub(crate) fn note_traffic(&mut self, shard: ShardIndex) {
+        self.shards[usize::from(shard.0)] |= TRAFFIC;
     }
 
     fn set(&mut self, shard: ShardIndex, bit: u8, is_set: bool) {
@@ -104,10 +104,10 @@ impl DutyTable {
         self.shards[..self.end].copy_from_slice(&self.in_time[..self.end]);
     }
 
-    fn take_heard(&mut self, mut out: impl FnMut(ShardIndex)) {
+    fn take_traffic(&mut self, mut out: impl FnMut(ShardIndex)) {
         for (shard, number) in self.shards[..self.end].iter_mut().zip(0..=u16::MAX) {
-            if *shard & HEARD != 0 {
-                *shard &= !HEARD;
+            if *shard & TRAFFIC != 0 {
+                *shard &= !TRAFFIC;
                 out(ShardIndex(number));
             }
         }
@@ -119,7 +119,7 @@ impl<F: Frame> Engine<F> {
     /// configured home has arrived, or one from the internet with a mapping. Packets that another
     /// worker redirected, or that turned around here, do not count.
     pub fn take_traffic(&mut self, out: impl FnMut(ShardIndex)) {
-        self.duties.take_heard(out);
+        self.duties.take_traffic(out);
     }
 }
 
@@ -129,10 +129,10 @@ mod tests {
 
     const SHARD: ShardIndex = ShardIndex(7);
 
-    fn heard(duties: &mut DutyTable) -> Vec<u16> {
-        let mut heard = Vec::new();
-        duties.take_heard(|shard| heard.push(shard.0));
-        heard
+    fn traffic(duties: &mut DutyTable) -> Vec<u16> {
+        let mut traffic = Vec::new();
+        duties.take_traffic(|shard| traffic.push(shard.0));
+        traffic
     }
 
     #[test]
@@ -140,17 +140,17 @@ mod tests {
         let mut duties = DutyTable::new(9);
         let to = Ipv4Addr::new(192, 0, 2, 1);
         duties.set_misses(SHARD, Misses::Redirect(to));
-        duties.hear(ShardIndex(1));
+        duties.note_traffic(ShardIndex(1));
         duties.begin_late();
         for shard in (0..9).map(ShardIndex) {
             assert!(duties.serves(shard) && !duties.creates(shard));
             assert_eq!(duties.redirect(shard), None);
-            duties.hear(shard);
+            duties.note_traffic(shard);
         }
         duties.end_late();
         assert_eq!(duties.redirect(SHARD), Some(to.to_bits()));
         assert!(duties.creates(ShardIndex(8)) && !duties.creates(SHARD));
-        assert_eq!(heard(&mut duties), [1]);
+        assert_eq!(traffic(&mut duties), [1]);
     }
 
     #[test]
@@ -171,17 +171,17 @@ mod tests {
     }
 
     #[test]
-    fn heard_shard_is_reported_once_and_keeps_its_duties() {
+    fn traffic_of_a_shard_is_reported_once_and_keeps_its_duties() {
         let mut duties = DutyTable::new(8);
         duties.set(SHARD, SERVES, false);
-        duties.hear(SHARD);
-        duties.hear(ShardIndex(2));
+        duties.note_traffic(SHARD);
+        duties.note_traffic(ShardIndex(2));
         assert!(!duties.serves(SHARD) && duties.creates(SHARD));
-        assert_eq!(heard(&mut duties), [2, 7]);
-        assert_eq!(heard(&mut duties), [0; 0]);
+        assert_eq!(traffic(&mut duties), [2, 7]);
+        assert_eq!(traffic(&mut duties), [0; 0]);
         // A shard with a higher number is set later.
         duties.set(ShardIndex(u16::MAX), SERVES, true);
-        duties.hear(ShardIndex(u16::MAX));
-        assert_eq!(heard(&mut duties), [u16::MAX]);
+        duties.note_traffic(ShardIndex(u16::MAX));
+        assert_eq!(traffic(&mut duties), [u16::MAX]);
     }
 }

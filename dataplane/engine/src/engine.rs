@@ -12,19 +12,19 @@ use crate::counters::Direction;
 use crate::datagram::Datagrams;
 use crate::downstream::Downstream;
 use crate::duty::DutyTable;
-use crate::ethernet_input::Link;
+use crate::ethernet_input::WorkerSide;
 use crate::fragment_cache::FragmentCache;
-use crate::held::Held;
+use crate::held::HeldFrames;
 use crate::identification::Identifications;
 use crate::ip_error::ErrorLimiter;
 use crate::new_flows::NewFlows;
-use crate::peer::Peers;
+use crate::peer::RedirectPeers;
 use crate::rate_limit::PartyLimit;
 use crate::redirect::{UNSEALED_MAX, Unsealed};
 use crate::shards::Shards;
 use crate::slow_path::SlowPathLimit;
 use crate::upstream::Upstream;
-use crate::{AccessMode, Counters, DropReason, MssClamp, Output, Side};
+use crate::{AccessMode, DropReason, EngineCounters, MssClamp, Output, Side};
 
 /// Largest number of frames that one call of [`Engine::receive`] takes.
 pub const BURST_MAX: usize = 64;
@@ -83,13 +83,13 @@ pub struct Engine<F: Frame> {
     pub(crate) fragments: FragmentCache<F>,
     pub(crate) errors: ErrorLimiter,
     pub(crate) duties: DutyTable,
-    pub(crate) peers: Peers,
+    pub(crate) peers: RedirectPeers,
     pub(crate) redirects: PartyLimit,
     pub(crate) slow_path: SlowPathLimit,
     pub(crate) datagrams: Datagrams<F>,
     /// Packets for other workers that wait to be sealed.
     pub(crate) unsealed: VecDeque<Unsealed<F>>,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) counters: Arc<EngineCounters>,
     pub(crate) identifications: Identifications,
     /// Identification of the last tunnel packet.
     pub(crate) outer_identification: u16,
@@ -97,12 +97,12 @@ pub struct Engine<F: Frame> {
     pub(crate) upstream: Box<[Upstream]>,
     pub(crate) downstream: Box<[Downstream]>,
     pub(crate) new_flows: NewFlows<F>,
-    pub(crate) held: Held<F>,
+    pub(crate) held: HeldFrames<F>,
     /// Largest packet that fits the tunnel of every known home, bytes.
     pub(crate) tunnel_mtu_least: usize,
     /// Value of `tunnel_mtu_least` once a home has sent a GRE key.
     pub(crate) tunnel_mtu_keyed: usize,
-    pub(crate) links: [Link; 2],
+    pub(crate) links: [WorkerSide; 2],
     flows_max: u64,
     swept_ms: u64,
     /// Slots that the sweep still has to look at.
@@ -123,7 +123,7 @@ impl<F: Frame> Engine<F> {
                 return Err(EngineError::NoGateway(side));
             }
         }
-        let [access, internet] = [&config.access, &config.internet].map(Link::new);
+        let [access, internet] = [&config.access, &config.internet].map(WorkerSide::new);
         let limits = config.limits;
         let [first, second, third, fourth] = config.nat.seed;
         let party_seed = [first ^ third, second ^ fourth];
@@ -142,7 +142,11 @@ impl<F: Frame> Engine<F> {
             fragments: FragmentCache::new(config.fragments, party_seed),
             errors: ErrorLimiter::new(&limits, party_seed),
             duties: DutyTable::new(config.shards.len()),
-            peers: Peers::new(config.peers_max, config.access.address, access.header_to(Mac::ZERO)),
+            peers: RedirectPeers::new(
+                config.peers_max,
+                config.access.address,
+                access.header_to(Mac::ZERO),
+            ),
             links: [access, internet],
             redirects: PartyLimit::new(
                 redirect_parties,
@@ -157,7 +161,7 @@ impl<F: Frame> Engine<F> {
             upstream: vec![Upstream::EMPTY; BURST_MAX].into_boxed_slice(),
             downstream: vec![Downstream::EMPTY; BURST_MAX].into_boxed_slice(),
             new_flows: NewFlows::new(),
-            held: Held::none(),
+            held: HeldFrames::none(),
             swept_ms: 0,
             sweep_due: 0,
             all_public: Arc::new(AddressRanges::new([])),
@@ -240,12 +244,12 @@ impl<F: Frame> Engine<F> {
     }
 
     #[inline]
-    pub(crate) fn link(&self, side: Side) -> &Link {
+    pub(crate) fn link(&self, side: Side) -> &WorkerSide {
         &self.links[side as usize]
     }
 
     #[inline]
-    pub(crate) fn link_mut(&mut self, side: Side) -> &mut Link {
+    pub(crate) fn link_mut(&mut self, side: Side) -> &mut WorkerSide {
         &mut self.links[side as usize]
     }
 

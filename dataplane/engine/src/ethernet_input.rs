@@ -14,7 +14,7 @@ use crate::{DropReason, SideConfig};
 
 /// One side of the worker: its addresses on that network, and its next hops.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct WorkerSide {
     pub(crate) mac: Mac,
     pub(crate) address: u32,
     pub(crate) mtu: usize,
@@ -34,7 +34,7 @@ pub(crate) fn sender<F: Frame>(frame: &F) -> Mac {
     ethernet::parse(frame.data()).map_or(Mac::ZERO, |header| header.source)
 }
 
-impl Link {
+impl WorkerSide {
     pub(crate) fn new(config: &SideConfig) -> Self {
         Self {
             mac: config.mac,

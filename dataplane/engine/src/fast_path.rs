@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use crate::downstream::Downstream;
 use crate::engine::Engine;
-use crate::flow_key::{FlowKey, Kind};
+use crate::flow_key::{FlowKey, PacketKind};
 use crate::ip_input::is_martian;
 use crate::link_header::{TAGGED, UNTAGGED};
 use crate::upstream::Upstream;
@@ -172,7 +172,7 @@ fn read_fast_path_key(key: &mut FlowKey, headers: &Headers, packet: &[u8]) -> bo
         }
         _ => return false,
     }
-    key.kind = Kind::Session;
+    key.kind = PacketKind::Session;
     key.source.address = ip.source.get();
     key.source.port = source;
     key.destination.address = ip.destination.get();

@@ -255,7 +255,7 @@ fn stale_down(n: u8) -> Downstream {
 
 fn stale_key(n: u8) -> FlowKey {
     FlowKey {
-        kind: [Kind::LaterFragment, Kind::IcmpError][usize::from(n & 1)],
+        kind: [PacketKind::LaterFragment, PacketKind::IcmpError][usize::from(n & 1)],
         protocol: Protocol::Icmp,
         source: weir_nat::Endpoint::new(n.into(), n.into()),
         destination: weir_nat::Endpoint::new(n.into(), n.into()),
@@ -278,14 +278,14 @@ fn compare_up(world: &mut World, bytes: &[u8], ways: &mut Ways) {
     let step = world.engine.access_input(&frame, &mut general);
     if is_fast {
         ways.common += 1;
-        assert_eq!(step, Ok(upstream::Step::Translate));
+        assert_eq!(step, Ok(upstream::UpstreamStep::Translate));
         let of = |packet: &Upstream| {
             let Upstream { offset, len, home, key, header_len, hash, .. } = *packet;
             let Upstream { is_remarked, fits_fast_path, .. } = *packet;
             (offset, len, home, key, header_len, hash, is_remarked, fits_fast_path)
         };
         assert_eq!(of(&common), of(&general));
-    } else if step == Ok(upstream::Step::Translate) {
+    } else if step == Ok(upstream::UpstreamStep::Translate) {
         ways.general += 1;
     }
     if let Err(reason) = step {
@@ -304,14 +304,14 @@ fn compare_down(world: &mut World, bytes: &[u8], ways: &mut Ways) {
         Err(DropReason::NotLocal) if is_fast => ways.foreign += 1,
         _ if is_fast => {
             ways.common += 1;
-            assert_eq!(step, Ok(downstream::Step::Translate));
+            assert_eq!(step, Ok(downstream::DownstreamStep::Translate));
             let of = |packet: &Downstream| {
                 let Downstream { offset, len, key, header_len, hash, fits_fast_path, .. } = *packet;
                 (offset, len, key, header_len, hash, fits_fast_path)
             };
             assert_eq!(of(&common), of(&general));
         }
-        Ok(downstream::Step::Translate) => ways.general += 1,
+        Ok(downstream::DownstreamStep::Translate) => ways.general += 1,
         _ => {}
     }
     if let Err(reason) = step {

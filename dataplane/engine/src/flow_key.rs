@@ -14,7 +14,7 @@ const DATAGRAM_MAX: usize = 65_535;
 
 /// Kind of a packet from the NAT's point of view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum PacketKind {
     /// TCP, UDP or an ICMP query, which has (or creates) a session of its own.
     Session,
     /// Like `Session`, and more fragments follow.
@@ -31,7 +31,7 @@ pub(crate) enum Kind {
 /// The session of a packet, read from the packet: its source and destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlowKey {
-    pub(crate) kind: Kind,
+    pub(crate) kind: PacketKind,
     pub(crate) protocol: Protocol,
     pub(crate) source: Endpoint,
     pub(crate) destination: Endpoint,
@@ -52,7 +52,7 @@ pub(crate) enum Toward {
 impl FlowKey {
     /// A key before anything is read.
     pub(crate) const EMPTY: Self = Self {
-        kind: Kind::Session,
+        kind: PacketKind::Session,
         protocol: Protocol::Udp,
         source: Endpoint::new(0, 0),
         destination: Endpoint::new(0, 0),
@@ -63,7 +63,7 @@ impl FlowKey {
     /// fragment.
     #[inline]
     pub(crate) fn is_plain(&self, header_len: usize) -> bool {
-        self.kind == Kind::Session
+        self.kind == PacketKind::Session
             && self.protocol != Protocol::Icmp
             && header_len == ipv4::Ipv4::LEN
     }
@@ -72,14 +72,14 @@ impl FlowKey {
     pub(crate) fn read(&mut self, packet: &Packet<'_>, toward: Toward) -> Result<(), DropReason> {
         let ip = packet.ip;
         let protocol = protocol(ip.protocol).ok_or(DropReason::Protocol)?;
-        self.kind = Kind::Session;
+        self.kind = PacketKind::Session;
         self.protocol = protocol;
         self.tcp_flags = 0;
         self.source.address = ip.source.get();
         self.destination.address = ip.destination.get();
         if ip.is_fragment() {
             self.kind = fragment_kind(packet, protocol, toward)?;
-            if self.kind == Kind::LaterFragment {
+            if self.kind == PacketKind::LaterFragment {
                 (self.source.port, self.destination.port) = (0, 0);
                 return Ok(());
             }
@@ -92,7 +92,7 @@ impl FlowKey {
     }
 
     fn read_udp(&mut self, transport: &[u8]) -> Result<(), DropReason> {
-        let (source, destination) = if self.kind == Kind::FirstFragment {
+        let (source, destination) = if self.kind == PacketKind::FirstFragment {
             // The UDP length includes the fragments to come, so only the header can be checked
             // here.
             let bytes = transport.first_chunk::<8>().ok_or(DropReason::FragmentTiny)?;
@@ -113,7 +113,7 @@ impl FlowKey {
 
     fn read_tcp(&mut self, transport: &[u8]) -> Result<(), DropReason> {
         let reason = match self.kind {
-            Kind::FirstFragment => DropReason::FragmentTiny,
+            PacketKind::FirstFragment => DropReason::FragmentTiny,
             _ => DropReason::TransportMalformed,
         };
         let tcp = tcp::parse(transport).map_err(|_| reason)?;
@@ -133,10 +133,10 @@ impl FlowKey {
             // An ICMP error in fragments quotes more than RFC 1812 allows, and no host sends one. A
             // redirect concerns the sender's own link and names a router that no translation can
             // name (RFC 792); from the internet it could only lead a home's traffic astray.
-            if self.kind == Kind::FirstFragment || icmp.kind == icmp::REDIRECT {
+            if self.kind == PacketKind::FirstFragment || icmp.kind == icmp::REDIRECT {
                 return Err(DropReason::IcmpKind);
             }
-            self.kind = Kind::IcmpError;
+            self.kind = PacketKind::IcmpError;
             return Ok(());
         }
         let is_request = icmp::is_query_request(icmp.kind);
@@ -145,8 +145,8 @@ impl FlowKey {
         }
         match toward {
             Toward::Internet if is_request => self.source.port = icmp.identifier(),
-            Toward::Internet if self.kind == Kind::Session => {
-                self.kind = Kind::IcmpReply;
+            Toward::Internet if self.kind == PacketKind::Session => {
+                self.kind = PacketKind::IcmpReply;
                 self.source.port = icmp.identifier();
             }
             Toward::Home if !is_request => self.destination.port = icmp.identifier(),
@@ -175,7 +175,7 @@ fn fragment_kind(
     packet: &Packet<'_>,
     protocol: Protocol,
     toward: Toward,
-) -> Result<Kind, DropReason> {
+) -> Result<PacketKind, DropReason> {
     let offset = packet.ip.fragment_offset();
     if offset + packet.bytes.len() > DATAGRAM_MAX {
         return Err(match toward {
@@ -184,8 +184,8 @@ fn fragment_kind(
         });
     }
     match offset {
-        0 => Ok(Kind::FirstFragment),
+        0 => Ok(PacketKind::FirstFragment),
         1..20 if protocol == Protocol::Tcp => Err(DropReason::FragmentTiny),
-        _ => Ok(Kind::LaterFragment),
+        _ => Ok(PacketKind::LaterFragment),
     }
 }

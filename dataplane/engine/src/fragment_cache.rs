@@ -30,7 +30,7 @@ use weir_flow::HashKey;
 use weir_nat::{Delivery, Dependency, Home, ShardIndex, TableUse};
 
 use crate::config::FragmentLimits;
-use crate::fragment_room::{Link, List, NONE, Room};
+use crate::fragment_room::{EntryLinks, EntryList, NONE, Room};
 use crate::party::{Party, words_of};
 
 /// Identifies the datagram that a fragment belongs to (RFC 791), and its home.
@@ -76,7 +76,7 @@ pub(crate) enum Translation {
 
 /// Kind of a room; each room has its own parties.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum RoomKind {
     Up,
     Down,
     Away,
@@ -87,24 +87,24 @@ enum Kind {
 const KINDS: usize = 5;
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum DatagramState {
     /// Its first fragment has passed.
     Known { translation: Translation, dependency: Dependency },
     /// Its first fragment is awaited by these held fragments.
-    Early(Early),
+    Early(EarlyFragments),
 }
 
 /// Held fragments of one datagram, in order of arrival. The caller empties the list with
 /// [`FragmentCache::release`].
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub(crate) struct Early {
+pub(crate) struct EarlyFragments {
     first: u32,
     last: u32,
     count: u32,
 }
 
-impl Early {
+impl EarlyFragments {
     const NONE: Self = Self { first: NONE, last: NONE, count: 0 };
 }
 
@@ -112,14 +112,14 @@ impl Early {
 struct Datagram {
     key: DatagramKey,
     deadline_ms: u64,
-    kind: Kind,
+    kind: RoomKind,
     /// The party's index in the room.
     member: u32,
-    state: State,
+    state: DatagramState,
 }
 
 #[derive(Debug)]
-struct Slot<F> {
+struct HeldFragment<F> {
     frame: Option<F>,
     next: u32,
 }
@@ -133,12 +133,12 @@ pub(crate) struct FragmentCache<F> {
     datagrams: Box<[Option<Datagram>]>,
     free: Vec<u32>,
     /// All datagrams in order of arrival, which with one time-out is the order of expiry.
-    by_age: List,
-    age_links: Box<[Link]>,
+    by_age: EntryList,
+    age_links: Box<[EntryLinks]>,
     /// The datagrams of each party, in order of arrival.
-    party_links: Box<[Link]>,
+    party_links: Box<[EntryLinks]>,
     rooms: [Room; KINDS],
-    slots: Box<[Slot<F>]>,
+    slots: Box<[HeldFragment<F>]>,
     free_slot: u32,
 }
 
@@ -147,8 +147,8 @@ impl<F> FragmentCache<F> {
         let key = HashKey::new(seed);
         let FragmentLimits { datagrams_max, held_max, held_per_datagram_max, .. } = limits;
         let percent = usize::from(limits.percent).clamp(1, 100);
-        let room = |places: usize, least: usize| {
-            Room::new(places, (places * percent / 100).max(least), key.clone())
+        let room = |slots: usize, least: usize| {
+            Room::new(slots, (slots * percent / 100).max(least), key.clone())
         };
         let (up, early) = (datagrams_max / 2, held_max / 2);
         let away = (datagrams_max - up) / 4;
@@ -164,9 +164,9 @@ impl<F> FragmentCache<F> {
             index: HashMap::with_capacity_and_hasher(count * 2, key.clone()),
             datagrams: vec![None; count].into(),
             free: (0..count as u32).rev().collect(),
-            by_age: List::EMPTY,
-            age_links: vec![Link::NONE; count].into(),
-            party_links: vec![Link::NONE; count].into(),
+            by_age: EntryList::EMPTY,
+            age_links: vec![EntryLinks::NONE; count].into(),
+            party_links: vec![EntryLinks::NONE; count].into(),
             rooms: [
                 room(up, 1),
                 room(datagrams_max - up - away, 1),
@@ -175,7 +175,7 @@ impl<F> FragmentCache<F> {
                 early_room(),
             ],
             slots: (1..=2 * early as u32)
-                .map(|next| Slot {
+                .map(|next| HeldFragment {
                     frame: None,
                     next: if next == 2 * early as u32 { NONE } else { next },
                 })
@@ -192,8 +192,8 @@ impl<F> FragmentCache<F> {
     /// Returns the translation, and the dependency that the first fragment had to wait for.
     pub(crate) fn learned(&self, key: &DatagramKey) -> Option<(Translation, Dependency)> {
         match self.datagrams[*self.index.get(key)? as usize]?.state {
-            State::Known { translation, dependency } => Some((translation, dependency)),
-            State::Early(_) => None,
+            DatagramState::Known { translation, dependency } => Some((translation, dependency)),
+            DatagramState::Early(_) => None,
         }
     }
 
@@ -207,12 +207,13 @@ impl<F> FragmentCache<F> {
         translation: Translation,
         dependency: Dependency,
         now_ms: u64,
-    ) -> Early {
-        let early = self.index.get(&key).copied().map_or(Early::NONE, |known| self.remove(known));
+    ) -> EarlyFragments {
+        let early =
+            self.index.get(&key).copied().map_or(EarlyFragments::NONE, |known| self.remove(known));
         let kind = match (translation, key.home) {
-            (Translation::Up { .. }, _) | (Translation::Away, Some(_)) => Kind::Up,
-            (Translation::Down(_), _) => Kind::Down,
-            (Translation::Away, None) => Kind::Away,
+            (Translation::Up { .. }, _) | (Translation::Away, Some(_)) => RoomKind::Up,
+            (Translation::Down(_), _) => RoomKind::Down,
+            (Translation::Away, None) => RoomKind::Away,
         };
         if self.rooms[kind as usize].is_none() {
             return early;
@@ -222,7 +223,7 @@ impl<F> FragmentCache<F> {
         while let Some(oldest) = self.rooms[kind as usize].to_go(&party) {
             self.drop_held(oldest);
         }
-        self.insert(key, kind, party, State::Known { translation, dependency }, now_ms);
+        self.insert(key, kind, party, DatagramState::Known { translation, dependency }, now_ms);
         early
     }
 
@@ -230,7 +231,7 @@ impl<F> FragmentCache<F> {
     pub(crate) fn forget(&mut self, shard: ShardIndex) {
         for entry in 0..self.datagrams.len() {
             let Some(Datagram { key, state, .. }) = &self.datagrams[entry] else { continue };
-            let State::Known { translation, .. } = state else { continue };
+            let DatagramState::Known { translation, .. } = state else { continue };
             let is_from = key.home.is_some_and(|home| home.shard == shard);
             let is_to =
                 matches!(translation, Translation::Down(delivery) if delivery.home.shard == shard);
@@ -245,12 +246,12 @@ impl<F> FragmentCache<F> {
     /// could make room.
     pub(crate) fn hold(&mut self, key: DatagramKey, frame: F, now_ms: u64) -> Result<u64, F> {
         let (kind, party) = match key.home {
-            Some(_) => (Kind::EarlyUp, key.sender()),
-            None => (Kind::EarlyDown, key.sender()),
+            Some(_) => (RoomKind::EarlyUp, key.sender()),
+            None => (RoomKind::EarlyDown, key.sender()),
         };
         let known = self.index.get(&key).copied();
         let waiting = match known.and_then(|known| self.datagrams[known as usize]) {
-            Some(Datagram { state: State::Early(early), .. }) => early.count,
+            Some(Datagram { state: DatagramState::Early(early), .. }) => early.count,
             Some(_) => return Err(frame),
             None => 0,
         };
@@ -269,11 +270,11 @@ impl<F> FragmentCache<F> {
         self.free_slot = std::mem::replace(&mut free.next, NONE);
         free.frame = Some(frame);
         let Some(known) = known else {
-            let early = Early { first: slot, last: slot, count: 1 };
-            self.insert(key, kind, party, State::Early(early), now_ms);
+            let early = EarlyFragments { first: slot, last: slot, count: 1 };
+            self.insert(key, kind, party, DatagramState::Early(early), now_ms);
             return Ok(fallen);
         };
-        if let Some(Datagram { state: State::Early(early), member, .. }) =
+        if let Some(Datagram { state: DatagramState::Early(early), member, .. }) =
             &mut self.datagrams[known as usize]
         {
             self.slots[early.last as usize].next = slot;
@@ -285,7 +286,7 @@ impl<F> FragmentCache<F> {
     }
 
     /// Returns the next of the fragments that waited, in order of arrival.
-    pub(crate) fn release(&mut self, early: &mut Early) -> Option<F> {
+    pub(crate) fn release(&mut self, early: &mut EarlyFragments) -> Option<F> {
         let slot = self.slots.get_mut(early.first as usize)?;
         let next = std::mem::replace(&mut slot.next, self.free_slot);
         self.free_slot = std::mem::replace(&mut early.first, next);
@@ -319,8 +320,8 @@ impl<F> FragmentCache<F> {
             "fragments-from-internet",
         ];
         std::array::from_fn(|kind| {
-            let (used, places) = self.rooms[kind].usage();
-            TableUse::new(names[kind], u64::from(used), u64::from(places))
+            let (used, slots) = self.rooms[kind].usage();
+            TableUse::new(names[kind], u64::from(used), u64::from(slots))
         })
     }
 
@@ -331,7 +332,14 @@ impl<F> FragmentCache<F> {
         std::iter::from_fn(|| self.release(&mut early)).count() as u64
     }
 
-    fn insert(&mut self, key: DatagramKey, kind: Kind, party: Party, state: State, now_ms: u64) {
+    fn insert(
+        &mut self,
+        key: DatagramKey,
+        kind: RoomKind,
+        party: Party,
+        state: DatagramState,
+        now_ms: u64,
+    ) {
         let entry = self.free.pop().expect("there are as many entries as slots in all rooms");
         let member = self.rooms[kind as usize].enter(party, entry, &mut self.party_links);
         let deadline_ms = now_ms + self.timeout_ms;
@@ -340,14 +348,16 @@ impl<F> FragmentCache<F> {
         self.index.insert(key, entry);
     }
 
-    fn remove(&mut self, entry: u32) -> Early {
-        let Some(datagram) = self.datagrams[entry as usize].take() else { return Early::NONE };
-        let (early, places) = match datagram.state {
-            State::Known { .. } => (Early::NONE, 1),
-            State::Early(early) => (early, early.count),
+    fn remove(&mut self, entry: u32) -> EarlyFragments {
+        let Some(datagram) = self.datagrams[entry as usize].take() else {
+            return EarlyFragments::NONE;
+        };
+        let (early, slots) = match datagram.state {
+            DatagramState::Known { .. } => (EarlyFragments::NONE, 1),
+            DatagramState::Early(early) => (early, early.count),
         };
         let room = &mut self.rooms[datagram.kind as usize];
-        room.leave(datagram.member, entry, places, &mut self.party_links);
+        room.leave(datagram.member, entry, slots, &mut self.party_links);
         self.by_age.remove(&mut self.age_links, entry);
         self.index.remove(&datagram.key);
         self.free.push(entry);

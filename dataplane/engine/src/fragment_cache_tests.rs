@@ -40,7 +40,7 @@ fn up(cache: &mut FragmentCache<u32>, key: DatagramKey, now_ms: u64) -> Vec<u32>
 
 fn audit(cache: &FragmentCache<u32>) {
     cache.rooms.iter().for_each(Room::audit);
-    let held: u32 = cache.rooms[Kind::EarlyUp as usize..].iter().map(Room::used).sum();
+    let held: u32 = cache.rooms[RoomKind::EarlyUp as usize..].iter().map(Room::used).sum();
     assert_eq!(cache.slots.iter().filter(|slot| slot.frame.is_some()).count(), held as usize);
     assert_eq!(cache.index.len() + cache.free.len(), cache.datagrams.len());
 }

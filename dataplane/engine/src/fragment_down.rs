@@ -5,12 +5,12 @@ use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4;
 
 use crate::DropReason;
-use crate::downstream::{Downstream, Step};
+use crate::downstream::{Downstream, DownstreamStep};
 use crate::engine::{Context, Engine};
 use crate::flow_key::FlowKey;
 use crate::fragment_cache::{DatagramKey, Translation};
 use crate::party::Party;
-use crate::rewrite::{self, End};
+use crate::rewrite::{self, PacketEnd};
 
 impl<F: Frame> Engine<F> {
     /// Delivers a first fragment and all fragments that waited for it.
@@ -52,11 +52,11 @@ impl<F: Frame> Engine<F> {
                 None => Err(DropReason::MissRefused),
             },
             // It would be held for a first fragment that goes to another worker.
-            _ if packet.step == Step::Stray && !self.duties.creates(shard) => {
+            _ if packet.step == DownstreamStep::Stray && !self.duties.creates(shard) => {
                 Err(DropReason::MissRefused)
             }
             // The first fragment passed earlier on its sender's side, and did not reach a home.
-            _ if packet.step == Step::Hairpin => Err(DropReason::FragmentTimeout),
+            _ if packet.step == DownstreamStep::Hairpin => Err(DropReason::FragmentTimeout),
             _ if !self.may_remote_take_slow_path(datagram.source) => Err(DropReason::SlowPathLimit),
             _ => self.hold_fragment(datagram, frame, cx.now),
         }
@@ -70,7 +70,7 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         self.check_hop(frame.data(), &delivery.home, cx)?;
-        rewrite::address(frame.data_mut(), End::Destination, delivery.inside.address);
+        rewrite::address(frame.data_mut(), PacketEnd::Destination, delivery.inside.address);
         rewrite::decrement_ttl(frame.data_mut());
         self.deliver(frame, &delivery.home, fragment_flow(datagram), cx);
         Ok(())

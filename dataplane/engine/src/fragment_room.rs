@@ -15,36 +15,36 @@ pub(crate) const NONE: u32 = u32::MAX;
 
 /// The neighbours of an entry in a list.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Link {
+pub(crate) struct EntryLinks {
     previous: u32,
     pub(crate) next: u32,
 }
 
-impl Link {
+impl EntryLinks {
     pub(crate) const NONE: Self = Self { previous: NONE, next: NONE };
 }
 
 /// A list of numbered entries; their links are in a separate array.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct List {
+pub(crate) struct EntryList {
     pub(crate) first: u32,
     last: u32,
 }
 
-impl List {
+impl EntryList {
     pub(crate) const EMPTY: Self = Self { first: NONE, last: NONE };
 
-    pub(crate) fn push(&mut self, links: &mut [Link], entry: u32) {
+    pub(crate) fn push(&mut self, links: &mut [EntryLinks], entry: u32) {
         let last = std::mem::replace(&mut self.last, entry);
-        links[entry as usize] = Link { previous: last, next: NONE };
+        links[entry as usize] = EntryLinks { previous: last, next: NONE };
         match last {
             NONE => self.first = entry,
             _ => links[last as usize].next = entry,
         }
     }
 
-    pub(crate) fn remove(&mut self, links: &mut [Link], entry: u32) {
-        let Link { previous, next } = links[entry as usize];
+    pub(crate) fn remove(&mut self, links: &mut [EntryLinks], entry: u32) {
+        let EntryLinks { previous, next } = links[entry as usize];
         match previous {
             NONE => self.first = next,
             _ => links[previous as usize].next = next,
@@ -57,60 +57,60 @@ impl List {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Member {
+struct RoomParty {
     party: Party,
     used: u32,
     /// The party's datagrams in the room, oldest first.
-    datagrams: List,
+    datagrams: EntryList,
 }
 
 /// A number of slots, and how many of them each party uses.
 #[derive(Debug)]
 pub(crate) struct Room {
-    places: u32,
+    slots: u32,
     /// Largest number of slots for one party.
     share: u32,
     used: u32,
     index: HashMap<Party, u32, HashKey>,
-    members: Box<[Member]>,
+    members: Box<[RoomParty]>,
     /// Indices of unused members.
     free: Vec<u32>,
-    links: Box<[Link]>,
+    links: Box<[EntryLinks]>,
     /// Members by the number of slots that they use; the members of a list are in the order in
     /// which they reached this number.
-    by_use: Box<[List]>,
+    by_use: Box<[EntryList]>,
     /// The highest number with a list that is not empty, or 0.
     most: u32,
 }
 
 impl Room {
-    /// Makes a room with `places` slots, of which one party may use `share`: between 1 and
-    /// `places`, if there are any.
-    pub(crate) fn new(places: usize, share: usize, key: HashKey) -> Self {
-        let nobody = Member { party: Party::Remote(0), used: 0, datagrams: List::EMPTY };
+    /// Makes a room with `slots` slots, of which one party may use `share`: between 1 and
+    /// `slots`, if there are any.
+    pub(crate) fn new(slots: usize, share: usize, key: HashKey) -> Self {
+        let nobody = RoomParty { party: Party::Remote(0), used: 0, datagrams: EntryList::EMPTY };
         Self {
-            places: places as u32,
-            share: share.clamp(1, places.max(1)) as u32,
+            slots: slots as u32,
+            share: share.clamp(1, slots.max(1)) as u32,
             used: 0,
             // Twice the number: a map that is at most half full re-hashes in place and never
             // allocates.
-            index: HashMap::with_capacity_and_hasher(places * 2, key),
-            members: vec![nobody; places].into(),
-            free: (0..places as u32).rev().collect(),
-            links: vec![Link::NONE; places].into(),
-            by_use: vec![List::EMPTY; share.clamp(1, places.max(1)) + 1].into(),
+            index: HashMap::with_capacity_and_hasher(slots * 2, key),
+            members: vec![nobody; slots].into(),
+            free: (0..slots as u32).rev().collect(),
+            links: vec![EntryLinks::NONE; slots].into(),
+            by_use: vec![EntryList::EMPTY; share.clamp(1, slots.max(1)) + 1].into(),
             most: 0,
         }
     }
 
     /// True if the room has no slots at all.
     pub(crate) fn is_none(&self) -> bool {
-        self.places == 0
+        self.slots == 0
     }
 
     /// Returns the number of used slots and of all slots.
     pub(crate) fn usage(&self) -> (u32, u32) {
-        (self.used, self.places)
+        (self.used, self.slots)
     }
 
     /// Returns the datagram to remove before `party` can use one more slot; `None`: there is a slot
@@ -118,7 +118,7 @@ impl Room {
     pub(crate) fn to_go(&self, party: &Party) -> Option<u32> {
         let member = self.index.get(party).copied();
         let used = member.map_or(0, |member| self.members[member as usize].used);
-        if used < self.share && self.used < self.places {
+        if used < self.share && self.used < self.slots {
             return None;
         }
         // With one more slot the party would use the most, if it does not already.
@@ -131,12 +131,13 @@ impl Room {
 
     /// Adds a datagram that is not in the room; [`to_go`](Self::to_go) has reported that there is a
     /// slot. Returns its party's member index.
-    pub(crate) fn enter(&mut self, party: Party, datagram: u32, links: &mut [Link]) -> u32 {
+    pub(crate) fn enter(&mut self, party: Party, datagram: u32, links: &mut [EntryLinks]) -> u32 {
         let member = match self.index.get(&party) {
             Some(&member) => member,
             None => {
                 let member = self.free.pop().expect("every member uses a slot, and a slot is free");
-                self.members[member as usize] = Member { party, used: 0, datagrams: List::EMPTY };
+                self.members[member as usize] =
+                    RoomParty { party, used: 0, datagrams: EntryList::EMPTY };
                 self.index.insert(party, member);
                 member
             }
@@ -154,12 +155,18 @@ impl Room {
     }
 
     /// Removes a datagram from the room and frees the slots that it used.
-    pub(crate) fn leave(&mut self, member: u32, datagram: u32, places: u32, links: &mut [Link]) {
-        let Member { party, used, ref mut datagrams } = self.members[member as usize];
+    pub(crate) fn leave(
+        &mut self,
+        member: u32,
+        datagram: u32,
+        slots: u32,
+        links: &mut [EntryLinks],
+    ) {
+        let RoomParty { party, used, ref mut datagrams } = self.members[member as usize];
         datagrams.remove(links, datagram);
-        self.used -= places;
-        self.list(member, used - places);
-        if used == places {
+        self.used -= slots;
+        self.list(member, used - slots);
+        if used == slots {
             self.index.remove(&party);
             self.free.push(member);
         }
@@ -183,7 +190,7 @@ impl Room {
     /// Asserts that every sum is consistent.
     #[cfg(test)]
     pub(crate) fn audit(&self) {
-        assert!(self.used <= self.places);
+        assert!(self.used <= self.slots);
         let live: Vec<_> =
             self.index.values().map(|&member| self.members[member as usize]).collect();
         assert_eq!(live.iter().map(|member| member.used).sum::<u32>(), self.used);

@@ -10,8 +10,8 @@ use crate::flow_key::FlowKey;
 use crate::fragment_cache::{DatagramKey, Translation};
 use crate::identification::Fragmented;
 use crate::party::Party;
-use crate::rewrite::{self, End};
-use crate::upstream::{Step, Upstream, destination};
+use crate::rewrite::{self, PacketEnd};
+use crate::upstream::{Upstream, UpstreamStep, destination};
 
 impl<F: Frame> Engine<F> {
     /// Forwards a first fragment and all fragments that waited for it.
@@ -73,7 +73,7 @@ impl<F: Frame> Engine<F> {
                 None => Err(DropReason::MissRefused),
             },
             // It would be held for a first fragment that goes to another worker.
-            _ if packet.step == Step::Stray && !self.duties.creates(home.shard) => {
+            _ if packet.step == UpstreamStep::Stray && !self.duties.creates(home.shard) => {
                 Err(DropReason::MissRefused)
             }
             _ => self.hold_fragment(datagram, frame, cx.now),
@@ -103,7 +103,7 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) {
         let bytes = frame.data_mut();
-        rewrite::address(bytes, End::Source, public);
+        rewrite::address(bytes, PacketEnd::Source, public);
         rewrite::identification(bytes, identification);
         rewrite::decrement_ttl(bytes);
         let to = destination(bytes);

@@ -13,7 +13,7 @@ use crate::{Output, Side};
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
-struct Slot<F> {
+struct HeldFrame<F> {
     frame: Option<F>,
     side: Side,
     next: u32,
@@ -21,35 +21,35 @@ struct Slot<F> {
 
 /// The frames that wait for one batch, in their order.
 #[derive(Clone, Copy, Debug)]
-struct List {
+struct BatchList {
     first: u32,
     last: u32,
     /// When the first of them was added.
     since_ms: u64,
 }
 
-impl List {
+impl BatchList {
     const EMPTY: Self = Self { first: NONE, last: NONE, since_ms: 0 };
 }
 
 /// All frames that wait for replicas.
 #[derive(Debug)]
-pub(crate) struct Held<F> {
+pub(crate) struct HeldFrames<F> {
     limits: Option<CommitLimits>,
     /// Whether a packet is being processed whose frames may have to wait.
     pub(crate) is_in_packet: bool,
     /// That packet's frames, while room is made for them.
     pub(crate) aside: Output<F>,
-    slots: Box<[Slot<F>]>,
+    slots: Box<[HeldFrame<F>]>,
     free: u32,
     held: usize,
-    /// Indexed by [`Batch::place`].
-    lists: Box<[List]>,
+    /// Indexed by [`Batch::index`].
+    lists: Box<[BatchList]>,
     /// Time of the last check for late frames.
     pub(crate) looked_ms: u64,
 }
 
-impl<F> Held<F> {
+impl<F> HeldFrames<F> {
     /// Makes an instance that never holds a frame.
     pub(crate) fn none() -> Self {
         Self {
@@ -67,13 +67,13 @@ impl<F> Held<F> {
     pub(crate) fn new(limits: CommitLimits) -> Self {
         let held_max = limits.held_max.min(NONE as usize - 1) as u32;
         let next = |slot| if slot + 1 == held_max { NONE } else { slot + 1 };
-        let slot = |slot| Slot { frame: None, side: Side::Access, next: next(slot) };
+        let slot = |slot| HeldFrame { frame: None, side: Side::Access, next: next(slot) };
         Self {
             limits: Some(limits),
             aside: Output::new(),
             slots: (0..held_max).map(slot).collect(),
             free: if held_max == 0 { NONE } else { 0 },
-            lists: vec![List::EMPTY; Batch::PLACES].into_boxed_slice(),
+            lists: vec![BatchList::EMPTY; Batch::INDEXES].into_boxed_slice(),
             ..Self::none()
         }
     }
@@ -102,8 +102,8 @@ impl<F> Held<F> {
         (self.slots.len() - self.held) as u64 >= frames
     }
 
-    fn list(&mut self, batch: Batch) -> &mut List {
-        &mut self.lists[batch.place()]
+    fn list(&mut self, batch: Batch) -> &mut BatchList {
+        &mut self.lists[batch.index()]
     }
 
     /// Adds a frame. The caller has checked that there is room.
@@ -162,7 +162,7 @@ mod tests {
             timeout_ms: 10,
             policy: Uncommitted::Release,
         };
-        let mut held: Held<u32> = Held::new(limits);
+        let mut held: HeldFrames<u32> = HeldFrames::new(limits);
         let [one, two] = [1, 2].map(Batch::numbered);
         for round in 0..5 {
             held.push(one, Side::Access, 10, round);

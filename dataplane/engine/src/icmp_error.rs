@@ -15,7 +15,7 @@ use zerocopy::FromBytes;
 
 use crate::DropReason;
 use crate::flow_key;
-use crate::rewrite::{End, swap16, swap32};
+use crate::rewrite::{PacketEnd, swap16, swap32};
 
 /// ICMP header before the quoted packet, bytes.
 const ICMP_HEADER: usize = 8;
@@ -36,7 +36,7 @@ impl Quote {
     ///
     /// `local` is the end of the quoted packet that the NAT translates: the identifier of an ICMP
     /// query counts as its port at that end.
-    pub(crate) fn read(icmp: &[u8], local: End) -> Result<Self, DropReason> {
+    pub(crate) fn read(icmp: &[u8], local: PacketEnd) -> Result<Self, DropReason> {
         // RFC 5508 REQ-3a: an error with a wrong ICMP checksum is dropped.
         if !icmp::checksum_ok(icmp) {
             return Err(DropReason::IcmpChecksum);
@@ -67,13 +67,13 @@ impl Quote {
 
     /// Replaces one endpoint of the quoted packet with its translation, in the error's own `icmp`
     /// bytes.
-    pub(crate) fn rewrite(&self, icmp: &mut [u8], end: End, new: Endpoint) -> Option<()> {
+    pub(crate) fn rewrite(&self, icmp: &mut [u8], end: PacketEnd, new: Endpoint) -> Option<()> {
         let (header, quoted) = icmp.split_at_mut_checked(ICMP_HEADER)?;
         let (ip_bytes, transport) = quoted.split_at_mut_checked(self.header_len)?;
         let (ip, _) = Ipv4::mut_from_prefix(ip_bytes).ok()?;
         let field = match end {
-            End::Source => &mut ip.source,
-            End::Destination => &mut ip.destination,
+            PacketEnd::Source => &mut ip.source,
+            PacketEnd::Destination => &mut ip.destination,
         };
         let address = swap32(field, new.address);
         let new_ip_checksum = address.apply(ip.checksum.get());
@@ -98,13 +98,19 @@ impl Quote {
 
 /// Returns the ports of the quoted transport header, or the identifier of the quoted query as the
 /// port of its local end.
-fn ports(transport: &[u8; 8], protocol: Protocol, local: End) -> Result<(u16, u16), DropReason> {
+fn ports(
+    transport: &[u8; 8],
+    protocol: Protocol,
+    local: PacketEnd,
+) -> Result<(u16, u16), DropReason> {
     let word = |at: usize| u16::from_be_bytes([transport[at], transport[at + 1]]);
     match (protocol, local) {
         (Protocol::Tcp | Protocol::Udp, _) => Ok((word(0), word(2))),
         // A query that left was a request; a query that came in was a reply.
-        (Protocol::Icmp, End::Source) if icmp::is_query_request(transport[0]) => Ok((word(4), 0)),
-        (Protocol::Icmp, End::Destination) if icmp::is_query_reply(transport[0]) => {
+        (Protocol::Icmp, PacketEnd::Source) if icmp::is_query_request(transport[0]) => {
+            Ok((word(4), 0))
+        }
+        (Protocol::Icmp, PacketEnd::Destination) if icmp::is_query_reply(transport[0]) => {
             Ok((0, word(4)))
         }
         (Protocol::Icmp, _) => Err(DropReason::IcmpErrorUnmatched),
@@ -116,7 +122,7 @@ fn ports(transport: &[u8; 8], protocol: Protocol, local: End) -> Result<(u16, u1
 fn rewrite_transport(
     transport: &mut [u8],
     protocol: Protocol,
-    end: End,
+    end: PacketEnd,
     port: u16,
     address: Delta,
 ) -> Option<Delta> {
@@ -124,15 +130,15 @@ fn rewrite_transport(
         Protocol::Udp => {
             let (udp, _) = Udp::mut_from_prefix(transport).ok()?;
             let field = match end {
-                End::Source => &mut udp.source_port,
-                End::Destination => &mut udp.destination_port,
+                PacketEnd::Source => &mut udp.source_port,
+                PacketEnd::Destination => &mut udp.destination_port,
             };
             let change = swap16(field, port);
             let checksum = udp::apply_delta(udp.checksum.get(), address.then(change));
             Some(change.then(swap16(&mut udp.checksum, checksum)))
         }
         Protocol::Tcp => {
-            let at = if end == End::Source { 0 } else { 2 };
+            let at = if end == PacketEnd::Source { 0 } else { 2 };
             let old = u16::from_be_bytes(*transport.get(at..)?.first_chunk::<2>()?);
             let change = Delta::new().replace16(old, port);
             let Ok((tcp, _)) = Tcp::mut_from_prefix(transport) else {
@@ -140,8 +146,8 @@ fn rewrite_transport(
                 return Some(change);
             };
             match end {
-                End::Source => tcp.source_port = port.into(),
-                End::Destination => tcp.destination_port = port.into(),
+                PacketEnd::Source => tcp.source_port = port.into(),
+                PacketEnd::Destination => tcp.destination_port = port.into(),
             }
             let checksum = address.then(change).apply(tcp.checksum.get());
             Some(change.then(swap16(&mut tcp.checksum, checksum)))

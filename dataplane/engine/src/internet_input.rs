@@ -4,7 +4,7 @@
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4;
 
-use crate::downstream::{Downstream, Step};
+use crate::downstream::{Downstream, DownstreamStep};
 use crate::engine::{Context, Engine, PREFETCH_AHEAD};
 use crate::ethernet_input::{Network, sender};
 use crate::flow_key::Toward;
@@ -32,7 +32,7 @@ impl<F: Frame> Engine<F> {
         // Frames without a record in the primary bucket, one bit each.
         let mut elsewhere = 0_u64;
         for (at, packet) in burst.iter_mut().enumerate() {
-            if packet.step == Step::Translate {
+            if packet.step == DownstreamStep::Translate {
                 packet.candidate = self.nat.prefetch_inbound_record(packet.hash);
                 if packet.candidate.is_none() {
                     elsewhere |= 1 << at;
@@ -45,7 +45,7 @@ impl<F: Frame> Engine<F> {
             packet.candidate = self.nat.prefetch_inbound_elsewhere(packet.hash);
         }
         for (frame, packet) in frames.drain(..).zip(&*burst) {
-            if packet.step == Step::Translate {
+            if packet.step == DownstreamStep::Translate {
                 self.translate_down(frame, packet, cx);
             } else {
                 self.serve_internet(frame, packet, cx);
@@ -64,7 +64,7 @@ impl<F: Frame> Engine<F> {
             }
             let frame = &mut frames[at];
             if self.fast_path_down(frame, packet) {
-                packet.step = Step::Translate;
+                packet.step = DownstreamStep::Translate;
                 frame.keep(packet.offset, packet.len);
                 self.nat.prefetch_inbound(packet.hash);
             } else {
@@ -77,12 +77,12 @@ impl<F: Frame> Engine<F> {
     /// packet, and prefetches its index line.
     #[inline(never)]
     fn read_slow_path_internet(&self, frame: &mut F, packet: &mut Downstream) {
-        packet.step = self.internet_input(frame, packet).unwrap_or_else(Step::Discard);
-        if let Step::Discard(_) = packet.step {
+        packet.step = self.internet_input(frame, packet).unwrap_or_else(DownstreamStep::Discard);
+        if let DownstreamStep::Discard(_) = packet.step {
             return;
         }
         frame.keep(packet.offset, packet.len);
-        if packet.step == Step::Translate {
+        if packet.step == DownstreamStep::Translate {
             self.nat.prefetch_inbound(packet.hash);
         }
     }
@@ -97,10 +97,12 @@ impl<F: Frame> Engine<F> {
     ) {
         match packet.step {
             // Frames of this link never have the other two steps.
-            Step::Translate | Step::Stray | Step::Hairpin => self.translate_down(frame, packet, cx),
-            Step::Arp => self.arp_input(Side::Internet, frame, cx),
-            Step::Pong => self.answer_ping(Side::Internet, frame, packet.from, cx),
-            Step::Discard(reason) => self.discard(reason),
+            DownstreamStep::Translate | DownstreamStep::Stray | DownstreamStep::Hairpin => {
+                self.translate_down(frame, packet, cx)
+            }
+            DownstreamStep::Arp => self.arp_input(Side::Internet, frame, cx),
+            DownstreamStep::Pong => self.answer_ping(Side::Internet, frame, packet.from, cx),
+            DownstreamStep::Discard(reason) => self.discard(reason),
         }
     }
 
@@ -110,13 +112,13 @@ impl<F: Frame> Engine<F> {
         &self,
         frame: &F,
         packet: &mut Downstream,
-    ) -> Result<Step, DropReason> {
+    ) -> Result<DownstreamStep, DropReason> {
         let link = self.link(Side::Internet);
         let (network, offset) = link.input(frame)?;
         let bytes = frame.data().get(offset..).unwrap_or_default();
         (packet.offset, packet.len) = (offset, bytes.len());
         if network == Network::Arp {
-            return Ok(Step::Arp);
+            return Ok(DownstreamStep::Arp);
         }
         let whole = Packet::read(bytes)
             .map_err(|error| error.reason(DropReason::IpMalformed, DropReason::IpChecksum))?;
@@ -125,7 +127,7 @@ impl<F: Frame> Engine<F> {
         if destination == link.address {
             check_ping(whole.ip, whole.payload())?;
             packet.from = sender(frame);
-            return Ok(Step::Pong);
+            return Ok(DownstreamStep::Pong);
         }
         if is_martian(whole.ip) {
             return Err(DropReason::Martian);
@@ -139,7 +141,7 @@ impl<F: Frame> Engine<F> {
         let is_neighbor = is_query && self.is_public_of_any(whole.ip.source.get());
         let toward = if is_neighbor { Toward::Neighbor } else { Toward::Home };
         self.public_input(&whole, toward, packet)?;
-        Ok(Step::Translate)
+        Ok(DownstreamStep::Translate)
     }
 
     /// Reads a packet to the holder of its destination address.

@@ -4,10 +4,10 @@ use weir_wire::frame::{Frame, Pool};
 use weir_wire::icmp::{self, Icmp};
 use weir_wire::ipv4::{self, Ipv4};
 
-use crate::config::Limits;
+use crate::config::ResourceLimits;
 use crate::party::{Demand, Party, PartyTable};
 use crate::rate_limit::SharedRate;
-use crate::{Counters, Side};
+use crate::{EngineCounters, Side};
 
 /// Number of homes, and of remotes, whose errors are counted at once.
 const PARTIES: usize = 4096;
@@ -53,7 +53,7 @@ impl IcmpErrorCause {
 
 /// An error to be sent, and the parties that are charged for it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Notice {
+pub(crate) struct DueIcmpError {
     pub(crate) cause: IcmpErrorCause,
     /// The side of the sender.
     pub(crate) to: Side,
@@ -87,7 +87,7 @@ pub(crate) struct ErrorLimiter {
 }
 
 impl ErrorLimiter {
-    pub(crate) fn new(limits: &Limits, seed: [u64; 2]) -> Self {
+    pub(crate) fn new(limits: &ResourceLimits, seed: [u64; 2]) -> Self {
         let per_sec = limits.icmp_errors_per_sec;
         let worker_per_sec = u64::from(limits.worker_icmp_errors_per_sec);
         let about_size = worker_per_sec / 2;
@@ -103,10 +103,10 @@ impl ErrorLimiter {
     /// may be sent about it, a limit is reached, or there is no buffer.
     pub(crate) fn send_icmp_error<P: Pool>(
         &mut self,
-        notice: &Notice,
+        notice: &DueIcmpError,
         original: &[u8],
         now_ms: u64,
-        counters: &Counters,
+        counters: &EngineCounters,
         pool: &mut P,
     ) -> Option<P::Frame> {
         let (ip, header_len, _) = ipv4::parse(original).ok()?;
@@ -122,7 +122,7 @@ impl ErrorLimiter {
         Some(error)
     }
 
-    fn admit(&mut self, notice: &Notice, now_ms: u64) -> bool {
+    fn admit(&mut self, notice: &DueIcmpError, now_ms: u64) -> bool {
         let is_about_size = notice.cause.is_about_size();
         let mut ask = |party: &Party, role: u8| {
             let parties = match party {
@@ -140,7 +140,12 @@ impl ErrorLimiter {
     }
 }
 
-fn build<P: Pool>(notice: &Notice, to: u32, original: &[u8], pool: &mut P) -> Option<P::Frame> {
+fn build<P: Pool>(
+    notice: &DueIcmpError,
+    to: u32,
+    original: &[u8],
+    pool: &mut P,
+) -> Option<P::Frame> {
     let room = notice.mtu.min(PACKET_MAX).saturating_sub(HEADERS);
     let quote = &original[..original.len().min(room)];
     let mut frame = pool.alloc()?;

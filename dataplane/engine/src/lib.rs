@@ -84,11 +84,11 @@ extern crate self as weir_engine;
 
 pub use admin::{EngineAdmin, TABLES};
 pub use config::{
-    AccessMode, EngineConfig, EngineError, FragmentLimits, Limits, MssClamp, ShardConfig,
+    AccessMode, EngineConfig, EngineError, FragmentLimits, MssClamp, ResourceLimits, ShardConfig,
     SideConfig,
 };
-pub use counters::{Counter, Counters, Direction, Early};
-pub use datagram::Post;
+pub use counters::{Counter, Direction, EarlyRelease, EngineCounters};
+pub use datagram::DatagramSender;
 pub use drop_reason::DropReason;
 pub use engine::{BURST_MAX, Engine, Now};
 pub use output::{OUTPUT_MAX, Output, Side};

@@ -33,14 +33,14 @@ const CLAIMED_RETRY_MS: u64 = 250;
 
 /// Intervals at which a neighbour gets requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pace {
+pub(crate) struct RequestPace {
     /// Interval of confirmations of a neighbour that answers, milliseconds.
     refresh_ms: u64,
     /// Interval of requests to a neighbour that has not answered the last one, milliseconds.
     retry_ms: u64,
 }
 
-impl Pace {
+impl RequestPace {
     /// Keeps an entry fresh.
     pub(crate) const REFRESH: Self = Self { refresh_ms: 20_000, retry_ms: RETRY_MS };
     /// Detects within 200 ms that a neighbour is gone.
@@ -54,7 +54,7 @@ impl Pace {
 
 /// Result of an ARP message about a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum ArpOutcome {
     /// No change to report.
     Nothing,
     /// The neighbour is reached for the first time, or again.
@@ -70,7 +70,7 @@ pub(crate) enum Heard {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Neighbor {
     address: u32,
-    pace: Pace,
+    pace: RequestPace,
     /// The only MAC that it may have, if the operator pinned one.
     pin: Option<Mac>,
     mac: Option<Mac>,
@@ -87,7 +87,7 @@ pub(crate) struct Neighbor {
 
 impl Neighbor {
     /// Makes a neighbour whose first request is due at once.
-    pub(crate) const fn new(address: u32, pace: Pace) -> Self {
+    pub(crate) const fn new(address: u32, pace: RequestPace) -> Self {
         Self {
             address,
             pace,
@@ -103,7 +103,7 @@ impl Neighbor {
     }
 
     /// Makes a neighbour that may have only this MAC.
-    pub(crate) const fn pinned(address: u32, pace: Pace, mac: Mac) -> Self {
+    pub(crate) const fn pinned(address: u32, pace: RequestPace, mac: Mac) -> Self {
         Self { pin: Some(mac), ..Self::new(address, pace) }
     }
 
@@ -119,26 +119,26 @@ impl Neighbor {
 
     /// Handles a station's ARP message about this address; `is_answer`: whether it answers a
     /// request of the worker.
-    pub(crate) fn hear(&mut self, mac: Mac, is_answer: bool, now_ms: u64) -> Heard {
+    pub(crate) fn on_arp(&mut self, mac: Mac, is_answer: bool, now_ms: u64) -> ArpOutcome {
         if self.pin.is_some_and(|pin| pin != mac) {
-            return Heard::Refused(1, mac);
+            return ArpOutcome::Refused(1, mac);
         }
         match self.mac {
             Some(known) if known == mac => match is_answer {
                 true => self.answered(mac, now_ms),
-                false => Heard::Nothing,
+                false => ArpOutcome::Nothing,
             },
             Some(_) if is_answer && self.is_open() => self.answered(mac, now_ms),
             Some(_) => {
                 (self.claims, self.claimant) = (self.claims.saturating_add(1), mac);
                 self.ask_soon(now_ms);
-                Heard::Nothing
+                ArpOutcome::Nothing
             }
             None if is_answer => self.answered(mac, now_ms),
             // The station is there; a request shows whether it receives anything.
             None => {
                 self.ask_soon(now_ms);
-                Heard::Nothing
+                ArpOutcome::Nothing
             }
         }
     }
@@ -148,17 +148,17 @@ impl Neighbor {
         self.claims > 0 && self.unanswered > RETRIES_MAX
     }
 
-    fn answered(&mut self, mac: Mac, now_ms: u64) -> Heard {
+    fn answered(&mut self, mac: Mac, now_ms: u64) -> ArpOutcome {
         let before = self.mac.replace(mac);
         let former = self.former.replace(mac);
         let claims = std::mem::take(&mut self.claims);
         self.unanswered = 0;
         self.next_request_ms = now_ms + self.pace.refresh_ms;
         match before {
-            _ if former.is_some_and(|former| former != mac) => Heard::Moved,
-            None => Heard::Found,
-            Some(_) if claims > 0 => Heard::Refused(claims, self.claimant),
-            Some(_) => Heard::Nothing,
+            _ if former.is_some_and(|former| former != mac) => ArpOutcome::Moved,
+            None => ArpOutcome::Found,
+            Some(_) if claims > 0 => ArpOutcome::Refused(claims, self.claimant),
+            Some(_) => ArpOutcome::Nothing,
         }
     }
 
@@ -212,16 +212,16 @@ impl Gateways {
         pins: &[Mac],
         header: LinkHeader,
     ) -> Self {
-        let neighbor = |(place, address): (usize, u32)| match pins.get(place) {
-            Some(&pin) => Neighbor::pinned(address, Pace::REFRESH, pin),
-            None => Neighbor::new(address, Pace::REFRESH),
+        let neighbor = |(index, address): (usize, u32)| match pins.get(index) {
+            Some(&pin) => Neighbor::pinned(address, RequestPace::REFRESH, pin),
+            None => Neighbor::new(address, RequestPace::REFRESH),
         };
         let all: Box<[Neighbor]> = addresses.enumerate().map(neighbor).collect();
         let live = Vec::with_capacity(all.len());
         Self { all, live, header }
     }
 
-    pub(crate) fn set_pace(&mut self, pace: Pace) {
+    pub(crate) fn set_pace(&mut self, pace: RequestPace) {
         self.all.iter_mut().for_each(|gateway| gateway.pace = pace);
     }
 
@@ -241,15 +241,21 @@ impl Gateways {
     }
 
     /// Handles a station's ARP message about an address; ignored unless the address is a gateway's.
-    pub(crate) fn hear(&mut self, address: u32, mac: Mac, is_answer: bool, now_ms: u64) -> Heard {
+    pub(crate) fn on_arp(
+        &mut self,
+        address: u32,
+        mac: Mac,
+        is_answer: bool,
+        now_ms: u64,
+    ) -> ArpOutcome {
         let Some(gateway) = self.all.iter_mut().find(|gateway| gateway.address == address) else {
-            return Heard::Nothing;
+            return ArpOutcome::Nothing;
         };
-        let heard = gateway.hear(mac, is_answer, now_ms);
-        if matches!(heard, Heard::Found | Heard::Moved) {
+        let outcome = gateway.on_arp(mac, is_answer, now_ms);
+        if matches!(outcome, ArpOutcome::Found | ArpOutcome::Moved) {
             self.update_live();
         }
-        heard
+        outcome
     }
 
     /// Calls `ask` for each address whose request is due, with the MAC to send it to; `None`: by

@@ -10,10 +10,10 @@ const OWN: Mac = Mac([2, 0, 0, 0, 0, 9]);
 const VLAN: Option<u16> = Some(7);
 
 fn gateways<const N: usize>(addresses: [u32; N]) -> Gateways {
-    paced(addresses, Pace::REFRESH)
+    paced(addresses, RequestPace::REFRESH)
 }
 
-fn paced<const N: usize>(addresses: [u32; N], pace: Pace) -> Gateways {
+fn paced<const N: usize>(addresses: [u32; N], pace: RequestPace) -> Gateways {
     let header = LinkHeader::new(Mac::ZERO, OWN, VLAN, ETHERTYPE_IPV4);
     let mut gateways = Gateways::new(addresses.into_iter(), &[], header);
     gateways.set_pace(pace);
@@ -40,7 +40,7 @@ fn gateway_is_asked_every_second_until_it_answers_then_every_20_s() {
     assert_eq!(asked(&mut gateways, 0), [1]);
     assert_eq!(asked(&mut gateways, 999), [0; 0]);
     assert_eq!(asked(&mut gateways, 1000), [1]);
-    gateways.hear(1, A, true, 1200);
+    gateways.on_arp(1, A, true, 1200);
     assert_eq!(chosen(&gateways, 7), header(A));
     assert_eq!(asked(&mut gateways, 21_199), [0; 0]);
     assert_eq!(asked(&mut gateways, 21_200), [1]);
@@ -49,7 +49,7 @@ fn gateway_is_asked_every_second_until_it_answers_then_every_20_s() {
 #[test]
 fn gateway_is_down_after_three_unanswered_confirmations() {
     let mut gateways = gateways([1]);
-    gateways.hear(1, A, true, 0);
+    gateways.on_arp(1, A, true, 0);
     for now_ms in [20_000, 21_000, 22_000] {
         assert_eq!(asked(&mut gateways, now_ms), [1]);
         assert!(gateways.is_up());
@@ -57,16 +57,16 @@ fn gateway_is_down_after_three_unanswered_confirmations() {
     assert_eq!(asked(&mut gateways, 23_000), [1]);
     assert!(!gateways.is_up());
     assert_eq!(chosen(&gateways, 0), None);
-    gateways.hear(1, B, true, 23_500);
+    gateways.on_arp(1, B, true, 23_500);
     assert_eq!(chosen(&gateways, 0), header(B));
 }
 
 #[test]
 fn a_watched_gateway_is_down_within_200_ms() {
-    let mut gateways = paced([1], Pace::WATCH);
+    let mut gateways = paced([1], RequestPace::WATCH);
     assert_eq!(asked(&mut gateways, 0), [1]);
     assert_eq!(asked(&mut gateways, 999), [0; 0], "a silent gateway is asked once a second");
-    gateways.hear(1, A, true, 1_000);
+    gateways.on_arp(1, A, true, 1_000);
     for now_ms in [1_050, 1_100, 1_150] {
         assert_eq!(asked(&mut gateways, now_ms), [1]);
         assert!(gateways.is_up());
@@ -75,40 +75,44 @@ fn a_watched_gateway_is_down_within_200_ms() {
     assert!(!gateways.is_up());
     assert_eq!(asked(&mut gateways, 2_199), [0; 0]);
     assert_eq!(asked(&mut gateways, 2_200), [1]);
-    gateways.hear(1, A, false, 2_300);
+    gateways.on_arp(1, A, false, 2_300);
     assert!(!gateways.is_up(), "it has announced itself, but not answered a request");
     assert_eq!(asked(&mut gateways, 2_300), [1]);
-    gateways.hear(1, A, true, 2_301);
+    gateways.on_arp(1, A, true, 2_301);
 }
 
-fn paces() -> [(Pace, u64); 2] {
-    [(Pace::REFRESH, 250), (Pace::WATCH, 50)]
+fn paces() -> [(RequestPace, u64); 2] {
+    [(RequestPace::REFRESH, 250), (RequestPace::WATCH, 50)]
 }
 
 /// Claims against a gateway that was confirmed at 0 with MAC `A`; `answers` are the times at
 /// which it answers. Returns the times and destinations of the requests.
-fn claimed(pace: Pace, answers: &[u64], claims: impl Fn(u64) -> Vec<(Mac, bool)>) -> Claimed {
+fn claimed(
+    pace: RequestPace,
+    answers: &[u64],
+    claims: impl Fn(u64) -> Vec<(Mac, bool)>,
+) -> Claimed {
     let mut gateways = paced([1], pace);
     gateways.due(0, |_, _| {});
-    assert_eq!(gateways.hear(1, A, true, 0), Heard::Found);
-    let (mut asked, mut heard) = (Vec::new(), Vec::new());
+    assert_eq!(gateways.on_arp(1, A, true, 0), ArpOutcome::Found);
+    let (mut asked, mut outcomes) = (Vec::new(), Vec::new());
     for now_ms in 0..2_000 {
         for (mac, is_answer) in claims(now_ms) {
-            heard.push(gateways.hear(1, mac, is_answer, now_ms));
+            outcomes.push(gateways.on_arp(1, mac, is_answer, now_ms));
         }
         if answers.contains(&now_ms) {
-            heard.push(gateways.hear(1, A, true, now_ms));
+            outcomes.push(gateways.on_arp(1, A, true, now_ms));
         }
         gateways.due(now_ms, |_, to| asked.push((now_ms, to)));
     }
-    heard.retain(|heard| *heard != Heard::Nothing);
-    Claimed { asked, heard, chosen: chosen(&gateways, 0) }
+    outcomes.retain(|outcome| *outcome != ArpOutcome::Nothing);
+    Claimed { asked, outcomes, chosen: chosen(&gateways, 0) }
 }
 
 #[derive(Debug)]
 struct Claimed {
     asked: Vec<(u64, Option<Mac>)>,
-    heard: Vec<Heard>,
+    outcomes: Vec<ArpOutcome>,
     chosen: Option<LinkHeader>,
 }
 
@@ -120,17 +124,20 @@ fn claims_move_nothing_while_the_gateway_answers() {
         for (every_ms, shift_ms) in [(1, 0), (7, 3), (300, 10), (49, 48)] {
             for macs in [[(B, false), (OWN, true)], [(B, true), (B, true)]] {
                 let mut gateways = paced([1], pace);
-                gateways.hear(1, A, true, 0);
+                gateways.on_arp(1, A, true, 0);
                 let (mut answer_at, mut requests, mut refused) = (None, 0, 0);
                 for now_ms in 1..20_000 {
                     if (now_ms + shift_ms) % every_ms == 0 {
                         for (mac, is_answer) in macs {
-                            assert_eq!(gateways.hear(1, mac, is_answer, now_ms), Heard::Nothing);
+                            assert_eq!(
+                                gateways.on_arp(1, mac, is_answer, now_ms),
+                                ArpOutcome::Nothing
+                            );
                         }
                     }
                     if answer_at == Some(now_ms) {
-                        let heard = gateways.hear(1, A, true, now_ms);
-                        refused += u64::from(matches!(heard, Heard::Refused(..)));
+                        let outcome = gateways.on_arp(1, A, true, now_ms);
+                        refused += u64::from(matches!(outcome, ArpOutcome::Refused(..)));
                         answer_at = None;
                     }
                     gateways.due(now_ms, |_, to| {
@@ -152,27 +159,29 @@ fn a_gateway_that_moved_is_taken_within_a_second_and_within_250_ms_in_a_cluster(
     for (pace, interval_ms) in paces() {
         // The new router announces itself once at 10 ms, and answers the request sent by
         // broadcast.
-        let at = |n: u64| 10.max(if pace == Pace::WATCH { 50 } else { 250 }) + n * interval_ms;
+        let at =
+            |n: u64| 10.max(if pace == RequestPace::WATCH { 50 } else { 250 }) + n * interval_ms;
         let taken_ms = at(3) + 5;
         let claims = |now_ms| match now_ms {
             10 => vec![(B, false)],
             now_ms if now_ms == taken_ms => vec![(B, true)],
             _ => vec![],
         };
-        let told = claimed(pace, &[], claims);
+        let result = claimed(pace, &[], claims);
         let expected = [(at(0), Some(A)), (at(1), Some(A)), (at(2), Some(A)), (at(3), None)];
-        assert_eq!(told.asked[..4], expected);
-        assert_eq!(told.heard, [Heard::Moved]);
-        assert!(taken_ms <= if pace == Pace::WATCH { 250 } else { 1_010 });
+        assert_eq!(result.asked[..4], expected);
+        assert_eq!(result.outcomes, [ArpOutcome::Moved]);
+        assert!(taken_ms <= if pace == RequestPace::WATCH { 250 } else { 1_010 });
     }
 }
 
 #[test]
 fn an_answer_of_another_mac_before_three_requests_were_missed_is_a_claim() {
     for (pace, _) in paces() {
-        let told = claimed(pace, &[], |now_ms| if now_ms < 150 { vec![(B, true)] } else { vec![] });
-        assert_eq!(told.heard, []);
-        assert_eq!(told.chosen, None, "the gateway is down, and no station answered");
+        let result =
+            claimed(pace, &[], |now_ms| if now_ms < 150 { vec![(B, true)] } else { vec![] });
+        assert_eq!(result.outcomes, []);
+        assert_eq!(result.chosen, None, "the gateway is down, and no station answered");
     }
 }
 
@@ -182,34 +191,34 @@ fn pinned_gateway_accepts_no_other_mac_even_while_it_is_down() {
     let mut gateways = Gateways::new([1].into_iter(), &[A], header_of);
     for now_ms in 0..30_000 {
         gateways.due(now_ms, |_, _| {});
-        assert_eq!(gateways.hear(1, B, now_ms % 2 == 0, now_ms), Heard::Refused(1, B));
+        assert_eq!(gateways.on_arp(1, B, now_ms % 2 == 0, now_ms), ArpOutcome::Refused(1, B));
         assert!(!gateways.is_up());
     }
-    assert_eq!(gateways.hear(1, A, true, 30_000), Heard::Found);
+    assert_eq!(gateways.on_arp(1, A, true, 30_000), ArpOutcome::Found);
     assert_eq!(chosen(&gateways, 0), header(A));
-    assert_eq!(gateways.hear(1, B, true, 30_001), Heard::Refused(1, B));
+    assert_eq!(gateways.on_arp(1, B, true, 30_001), ArpOutcome::Refused(1, B));
     assert_eq!(chosen(&gateways, 0), header(A));
 }
 
 #[test]
 fn gateway_that_comes_back_at_another_mac_has_moved() {
     let mut gateways = gateways([1]);
-    assert_eq!(gateways.hear(1, A, true, 0), Heard::Found);
+    assert_eq!(gateways.on_arp(1, A, true, 0), ArpOutcome::Found);
     for now_ms in [20_000, 21_000, 22_000, 23_000] {
         gateways.due(now_ms, |_, _| {});
     }
     assert!(!gateways.is_up());
-    assert_eq!(gateways.hear(1, A, false, 23_100), Heard::Nothing, "not an answer");
+    assert_eq!(gateways.on_arp(1, A, false, 23_100), ArpOutcome::Nothing, "not an answer");
     assert!(!gateways.is_up());
     assert_eq!(asked(&mut gateways, 23_250), [1]);
-    assert_eq!(gateways.hear(1, B, true, 23_300), Heard::Moved);
+    assert_eq!(gateways.on_arp(1, B, true, 23_300), ArpOutcome::Moved);
     assert_eq!(chosen(&gateways, 0), header(B));
 }
 
 #[test]
 fn new_link_header_is_used_at_once() {
     let mut gateways = gateways([1]);
-    gateways.hear(1, A, true, 0);
+    gateways.on_arp(1, A, true, 0);
     let renamed = LinkHeader::new(Mac::ZERO, B, None, ETHERTYPE_IPV4);
     gateways.set_header(renamed);
     assert_eq!(chosen(&gateways, 0), Some(renamed.to(A)));
@@ -218,10 +227,10 @@ fn new_link_header_is_used_at_once() {
 #[test]
 fn flows_spread_over_live_gateways_only() {
     let mut gateways = gateways([1, 2]);
-    gateways.hear(2, B, true, 0);
+    gateways.on_arp(2, B, true, 0);
     assert_eq!((chosen(&gateways, 0), chosen(&gateways, 1)), (header(B), header(B)));
-    gateways.hear(1, A, true, 0);
+    gateways.on_arp(1, A, true, 0);
     assert_ne!(chosen(&gateways, 0), chosen(&gateways, 1));
-    gateways.hear(9, A, true, 0);
+    gateways.on_arp(9, A, true, 0);
     assert_eq!(gateways.live.len(), 2);
 }

@@ -14,7 +14,7 @@ use crate::{BURST_MAX, DropReason};
 
 /// State of a waiting packet.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingPacket {
     packet: Upstream,
     home: Hash,
     /// The subscriber to whom the packet probably belongs.
@@ -30,7 +30,7 @@ struct Waiting {
 #[derive(Debug)]
 pub(crate) struct NewFlows<F> {
     frames: Vec<F>,
-    packets: Vec<Waiting>,
+    packets: Vec<WaitingPacket>,
     /// Bits of the hashes of `packets`: a clear bit, the usual case, shows without a search that no
     /// other packet of a flow waits.
     seen: [u64; SEEN_WORDS],
@@ -41,7 +41,7 @@ const SEEN_WORDS: usize = BURST_MAX * 16 / 64;
 
 /// Returns the word and the bit of a hash in `seen`.
 #[inline]
-fn place(hash: Hash) -> (usize, u64) {
+fn seen_bit(hash: Hash) -> (usize, u64) {
     (hash.0 as usize / 64 % SEEN_WORDS, 1 << (hash.0 % 64))
 }
 
@@ -57,17 +57,17 @@ impl<F: Frame> NewFlows<F> {
     /// True if a packet with this hash waits.
     #[inline]
     fn has(&self, hash: Hash) -> bool {
-        let (word, bit) = place(hash);
+        let (word, bit) = seen_bit(hash);
         self.seen[word] & bit != 0 && self.packets.iter().any(|one| one.packet.hash == hash)
     }
 
     #[inline]
     fn push(&mut self, frame: F, packet: &Upstream, home: Hash, is_behind: bool) {
-        let (word, bit) = place(packet.hash);
+        let (word, bit) = seen_bit(packet.hash);
         self.seen[word] |= bit;
         self.frames.push(frame);
         let (packet, subscriber, opening) = (*packet, None, None);
-        self.packets.push(Waiting { packet, home, subscriber, is_behind, opening });
+        self.packets.push(WaitingPacket { packet, home, subscriber, is_behind, opening });
     }
 
     /// Refuses the flows of shards with too few replicas, since their changes could not be
@@ -87,7 +87,7 @@ impl<F: Frame> NewFlows<F> {
         for waiting in &mut self.packets {
             waiting.subscriber = nat.prefetch_subscriber(waiting.home);
         }
-        for Waiting { packet, subscriber, .. } in &self.packets {
+        for WaitingPacket { packet, subscriber, .. } in &self.packets {
             if let Some(subscriber) = *subscriber {
                 nat.prefetch_blocks(subscriber, packet.key.protocol);
             }
@@ -99,7 +99,7 @@ impl<F: Frame> NewFlows<F> {
             }
         }
         if nat.is_crowded() {
-            for Waiting { packet, opening, .. } in &self.packets {
+            for WaitingPacket { packet, opening, .. } in &self.packets {
                 if let Some(Ok(opening)) = opening {
                     nat.prefetch_opening(packet.hash, opening);
                 }
@@ -118,7 +118,7 @@ impl<F: Frame> Engine<F> {
         if !is_behind {
             let checked = self.nat.check_opening(packet.key.protocol, packet.key.tcp_flags);
             if let Err(refusal) = checked {
-                self.hear_up(packet);
+                self.note_upstream(packet);
                 return Err(refusal.into());
             }
         }
@@ -160,7 +160,7 @@ impl<F: Frame> Engine<F> {
     #[inline(never)]
     fn open_and_commit<P: Pool<Frame = F>>(
         &mut self,
-        each: &mut dyn Iterator<Item = (F, &Waiting)>,
+        each: &mut dyn Iterator<Item = (F, &WaitingPacket)>,
         cx: &mut Context<'_, P>,
     ) {
         for (frame, waiting) in each {
@@ -181,20 +181,20 @@ impl<F: Frame> Engine<F> {
     fn send_opened<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
-        waiting: &Waiting,
+        waiting: &WaitingPacket,
         opened: Result<Endpoint, Refusal>,
         cx: &mut Context<'_, P>,
     ) {
         let packet = &waiting.packet;
         let done = match opened {
             Ok(public) if packet.fits_fast_path => {
-                self.duties.hear(packet.home.shard);
+                self.duties.note_traffic(packet.home.shard);
                 self.send_fast_path_up(frame, packet, public, cx);
                 Ok(())
             }
             Ok(public) => self.translated_up(frame, packet, public, cx),
             Err(refusal) => {
-                self.hear_up(packet);
+                self.note_upstream(packet);
                 Err(self.refuse(refusal, packet, frame.data(), cx))
             }
         };
@@ -204,7 +204,7 @@ impl<F: Frame> Engine<F> {
     }
 
     #[inline(always)]
-    fn open(&mut self, waiting: &Waiting, now: Tick) -> Result<Endpoint, Refusal> {
+    fn open(&mut self, waiting: &WaitingPacket, now: Tick) -> Result<Endpoint, Refusal> {
         let packet = &waiting.packet;
         match &waiting.opening {
             Some(Ok(opening)) => {

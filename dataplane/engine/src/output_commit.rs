@@ -23,7 +23,7 @@
 use weir_nat::{Batch, Dependency};
 use weir_wire::frame::{Frame, Pool};
 
-use crate::counters::Early;
+use crate::counters::EarlyRelease;
 use crate::engine::{Context, Engine, Now};
 use crate::output::Lengths;
 use crate::{DropReason, Output, Side};
@@ -88,7 +88,7 @@ impl<F: Frame> Engine<F> {
             if !(out.has_room(Side::Access) && out.has_room(Side::Internet)) {
                 return true;
             }
-            self.end_batch(batch, Early::Timeout, now, out);
+            self.end_batch(batch, EarlyRelease::Timeout, now, out);
         }
         false
     }
@@ -158,7 +158,9 @@ impl<F: Frame> Engine<F> {
     #[cold]
     fn place_unknowable(&mut self, before: Lengths, out: &mut Output<F>) {
         match self.held.policy() {
-            Uncommitted::Release => self.counters.count_early(Early::Limit, out.count(before)),
+            Uncommitted::Release => {
+                self.counters.count_early(EarlyRelease::Limit, out.count(before))
+            }
             Uncommitted::Drop => self.drop_frames(before, DropReason::TooFewReplicas, out),
         }
     }
@@ -215,7 +217,7 @@ impl<F: Frame> Engine<F> {
         }
         while !(is_over || self.held.has_room(frames)) {
             let Some(oldest) = self.oldest_to_release() else { break };
-            self.end_batch(oldest, Early::Limit, cx.now, cx.out);
+            self.end_batch(oldest, EarlyRelease::Limit, cx.now, cx.out);
             is_over = oldest >= batch;
         }
         *before = cx.out.lengths();
@@ -234,7 +236,7 @@ impl<F: Frame> Engine<F> {
     fn make_room_for_changes<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
         while self.nat.are_commits_full() {
             let Some(oldest) = self.oldest_to_release() else { return };
-            self.end_batch(oldest, Early::Limit, cx.now, cx.out);
+            self.end_batch(oldest, EarlyRelease::Limit, cx.now, cx.out);
         }
     }
 
@@ -262,13 +264,13 @@ impl<F: Frame> Engine<F> {
         while let Some(batch) =
             self.nat.replica().oldest_batch().filter(|&batch| batch <= last_late)
         {
-            self.end_batch(batch, Early::Timeout, now, out);
+            self.end_batch(batch, EarlyRelease::Timeout, now, out);
         }
     }
 
     /// Ends the oldest batch without a commit.
     #[cold]
-    fn end_batch(&mut self, batch: Batch, why: Early, now: Now, out: &mut Output<F>) {
+    fn end_batch(&mut self, batch: Batch, why: EarlyRelease, now: Now, out: &mut Output<F>) {
         match self.held.policy() {
             Uncommitted::Release => {
                 while self.let_out(batch, out) {

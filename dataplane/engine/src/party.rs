@@ -131,12 +131,12 @@ impl PartyTable {
         let line = (tag >> 32) as usize & (self.lines.len() - 1);
         let accounts = &mut self.lines[line];
         let known = accounts.iter().position(|account| account.tag == tag);
-        let place = known.unwrap_or_else(|| {
-            let oldest = (0..WAYS).min_by_key(|&place| accounts[place].asked_ms).unwrap_or(0);
+        let index = known.unwrap_or_else(|| {
+            let oldest = (0..WAYS).min_by_key(|&index| accounts[index].asked_ms).unwrap_or(0);
             accounts[oldest] = Account { tag, asked_ms: now_ms, tokens, modest };
             oldest
         });
-        &mut accounts[place]
+        &mut accounts[index]
     }
 
     fn tag(&self, party: &Party, kind: u8) -> u64 {

@@ -14,7 +14,7 @@ use weir_wire::frame::Frame;
 use crate::Side;
 use crate::engine::Engine;
 use crate::link_header::LinkHeader;
-use crate::neighbor::{Gateways, Heard, Neighbor, Pace};
+use crate::neighbor::{ArpOutcome, Gateways, Neighbor, RequestPace};
 
 /// How packets without a mapping are redirected to another worker, and are received from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum Redirects {
 }
 
 #[derive(Debug)]
-struct Peer {
+struct RedirectPeer {
     address: u32,
     redirects: Redirects,
     /// `None`: the peer is reached through the gateways.
@@ -38,9 +38,9 @@ struct Peer {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Peers {
+pub(crate) struct RedirectPeers {
     /// Sorted by address.
-    all: Vec<Peer>,
+    all: Vec<RedirectPeer>,
     peers_max: usize,
     /// The worker's own address with its subnet.
     subnet: Ipv4Net,
@@ -50,7 +50,7 @@ pub(crate) struct Peers {
     next_request_ms: u64,
 }
 
-impl Peers {
+impl RedirectPeers {
     pub(crate) fn new(peers_max: usize, subnet: Ipv4Net, header: LinkHeader) -> Self {
         let all = Vec::with_capacity(peers_max);
         Self { all, peers_max, subnet, header, next_request_ms: 0 }
@@ -62,34 +62,34 @@ impl Peers {
         self.peers_max > 0
     }
 
-    fn place(&self, address: u32) -> Result<usize, usize> {
+    fn position(&self, address: u32) -> Result<usize, usize> {
         self.all.binary_search_by_key(&address, |peer| peer.address)
     }
 
     /// Adds a peer; false if there is no room.
     pub(crate) fn add(&mut self, address: Ipv4Addr) -> bool {
-        let Err(place) = self.place(address.to_bits()) else { return true };
+        let Err(position) = self.position(address.to_bits()) else { return true };
         if self.all.len() >= self.peers_max {
             return false;
         }
         let is_near = self.subnet.contains(&address);
-        let neighbor = is_near.then(|| Neighbor::new(address.to_bits(), Pace::REFRESH));
+        let neighbor = is_near.then(|| Neighbor::new(address.to_bits(), RequestPace::REFRESH));
         let (address, redirects) = (address.to_bits(), Redirects::Refused);
-        self.all.insert(place, Peer { address, redirects, neighbor });
+        self.all.insert(position, RedirectPeer { address, redirects, neighbor });
         self.next_request_ms = 0;
         true
     }
 
     pub(crate) fn remove(&mut self, address: Ipv4Addr) {
-        if let Ok(place) = self.place(address.to_bits()) {
-            self.all.remove(place);
+        if let Ok(position) = self.position(address.to_bits()) {
+            self.all.remove(position);
         }
     }
 
     /// Returns the header that takes a packet to a peer; `None` if the address is no peer's, or if
     /// the peer or every gateway does not answer.
     pub(crate) fn header_to(&self, address: u32, gateways: &Gateways) -> Option<LinkHeader> {
-        let peer = &self.all[self.place(address).ok()?];
+        let peer = &self.all[self.position(address).ok()?];
         match &peer.neighbor {
             Some(neighbor) => neighbor.mac().map(|mac| self.header.to(mac)),
             None => gateways.choose(address).copied(),
@@ -98,22 +98,28 @@ impl Peers {
 
     /// Returns how packets are redirected; `None` if the address is no peer's.
     pub(crate) fn redirects(&self, address: u32) -> Option<Redirects> {
-        self.place(address).ok().map(|place| self.all[place].redirects)
+        self.position(address).ok().map(|position| self.all[position].redirects)
     }
 
     pub(crate) fn set_redirects(&mut self, address: Ipv4Addr, redirects: Redirects) {
-        if let Ok(place) = self.place(address.to_bits()) {
-            self.all[place].redirects = redirects;
+        if let Ok(position) = self.position(address.to_bits()) {
+            self.all[position].redirects = redirects;
         }
     }
 
     /// Handles a station's ARP message about an address; ignored unless the address is a peer's.
-    pub(crate) fn hear(&mut self, address: u32, mac: Mac, is_answer: bool, now_ms: u64) -> Heard {
-        let Ok(place) = self.place(address) else { return Heard::Nothing };
-        let Some(neighbor) = &mut self.all[place].neighbor else { return Heard::Nothing };
-        let heard = neighbor.hear(mac, is_answer, now_ms);
+    pub(crate) fn on_arp(
+        &mut self,
+        address: u32,
+        mac: Mac,
+        is_answer: bool,
+        now_ms: u64,
+    ) -> ArpOutcome {
+        let Ok(position) = self.position(address) else { return ArpOutcome::Nothing };
+        let Some(neighbor) = &mut self.all[position].neighbor else { return ArpOutcome::Nothing };
+        let outcome = neighbor.on_arp(mac, is_answer, now_ms);
         self.next_request_ms = self.next_request_ms.min(neighbor.next_request_ms());
-        heard
+        outcome
     }
 
     /// Calls `ask` for each address whose request is due.
@@ -122,7 +128,7 @@ impl Peers {
             return;
         }
         self.next_request_ms = u64::MAX;
-        for Peer { address, neighbor, .. } in &mut self.all {
+        for RedirectPeer { address, neighbor, .. } in &mut self.all {
             let Some(neighbor) = neighbor else { continue };
             if let Some(to) = neighbor.due(now_ms) {
                 ask(*address, to);
@@ -157,11 +163,11 @@ mod tests {
         LinkHeader::new(Mac::ZERO, OWN, None, ETHERTYPE_IPV4)
     }
 
-    fn peers() -> Peers {
-        Peers::new(2, "10.1.0.1/24".parse().unwrap(), header())
+    fn peers() -> RedirectPeers {
+        RedirectPeers::new(2, "10.1.0.1/24".parse().unwrap(), header())
     }
 
-    fn asked(peers: &mut Peers, now_ms: u64) -> Vec<u32> {
+    fn asked(peers: &mut RedirectPeers, now_ms: u64) -> Vec<u32> {
         let mut asked = Vec::new();
         peers.due(now_ms, |address, _| asked.push(address));
         asked
@@ -175,12 +181,13 @@ mod tests {
         assert_eq!(asked(&mut peers, 5000), [NEAR.to_bits()]);
         assert_eq!(asked(&mut peers, 5999), [0; 0]);
         assert_eq!(asked(&mut peers, 6000), [NEAR.to_bits()]);
-        let far = |peers: &Peers, gateways: &Gateways| peers.header_to(FAR.to_bits(), gateways);
-        let near = |peers: &Peers| peers.header_to(NEAR.to_bits(), &Gateways::default());
+        let far =
+            |peers: &RedirectPeers, gateways: &Gateways| peers.header_to(FAR.to_bits(), gateways);
+        let near = |peers: &RedirectPeers| peers.header_to(NEAR.to_bits(), &Gateways::default());
         assert_eq!((near(&peers), far(&peers, &gateways)), (None, None));
-        assert_eq!(peers.hear(NEAR.to_bits(), MAC, true, 6100), Heard::Found);
-        assert_eq!(peers.hear(FAR.to_bits(), MAC, true, 6100), Heard::Nothing);
-        gateways.hear(1, OWN, true, 6100);
+        assert_eq!(peers.on_arp(NEAR.to_bits(), MAC, true, 6100), ArpOutcome::Found);
+        assert_eq!(peers.on_arp(FAR.to_bits(), MAC, true, 6100), ArpOutcome::Nothing);
+        gateways.on_arp(1, OWN, true, 6100);
         assert_eq!(near(&peers), Some(header().to(MAC)));
         assert_eq!(far(&peers, &gateways), Some(header().to(OWN)));
         // The peer is asked again in time, also without traffic, and lost when it stays silent.
@@ -196,7 +203,7 @@ mod tests {
     fn removed_peer_is_unknown_until_it_is_added_and_resolved_again() {
         let mut peers = peers();
         assert!(peers.is_clustered() && peers.add(NEAR));
-        peers.hear(NEAR.to_bits(), MAC, true, 0);
+        peers.on_arp(NEAR.to_bits(), MAC, true, 0);
         peers.remove(NEAR);
         peers.remove(NEAR);
         assert_eq!(peers.redirects(NEAR.to_bits()), None);

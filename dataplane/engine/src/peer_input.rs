@@ -21,7 +21,7 @@ use crate::downstream;
 use crate::engine::{Context, Engine};
 use crate::ip_input::{Packet, is_martian};
 use crate::peer::Redirects;
-use crate::upstream::{Step, Upstream};
+use crate::upstream::{Upstream, UpstreamStep};
 use crate::{AccessMode, Direction, DropReason, Now, Output, rewrite};
 
 impl<F: Frame> Engine<F> {
@@ -31,7 +31,7 @@ impl<F: Frame> Engine<F> {
         &self,
         outer: &Packet<'_>,
         packet: &mut Upstream,
-    ) -> Result<Option<Step>, DropReason> {
+    ) -> Result<Option<UpstreamStep>, DropReason> {
         let is_redirected = outer.ip.protocol == ipv4::PROTOCOL_IPIP;
         let is_datagram = self.datagrams.port.is_some_and(|port| is_to_port(outer, port));
         if !self.peers.is_clustered() || !(is_redirected || is_datagram) {
@@ -54,7 +54,7 @@ impl<F: Frame> Engine<F> {
 
     /// Reads a packet that another worker could not serve, without the headers that brought it
     /// here.
-    fn stray_input(&self, bytes: &[u8], packet: &mut Upstream) -> Result<Step, DropReason> {
+    fn stray_input(&self, bytes: &[u8], packet: &mut Upstream) -> Result<UpstreamStep, DropReason> {
         let stray = Packet::read(bytes)
             .map_err(|error| error.reason(DropReason::InnerMalformed, DropReason::InnerChecksum))?;
         packet.len = stray.bytes.len();
@@ -72,12 +72,14 @@ impl<F: Frame> Engine<F> {
                 self.home_input(&stray, packet)?
             }
             _ if is_martian(stray.ip) => return Err(DropReason::Martian),
-            _ if self.nat.is_public(stray.ip.destination.get()) => return Ok(Step::StrayDown),
+            _ if self.nat.is_public(stray.ip.destination.get()) => {
+                return Ok(UpstreamStep::StrayDown);
+            }
             _ => return Err(DropReason::NotLocal),
         };
         match step {
-            Step::Translate => Ok(Step::Stray),
-            Step::TimeExceeded => Ok(step),
+            UpstreamStep::Translate => Ok(UpstreamStep::Stray),
+            UpstreamStep::TimeExceeded => Ok(step),
             // Packets that need no mapping are answered by the worker that receives them.
             _ => Err(DropReason::NotLocal),
         }
@@ -104,7 +106,7 @@ impl<F: Frame> Engine<F> {
             Err(reason) => return self.discard(reason),
         }
         frame.keep(packet.offset, packet.len);
-        if packet.step == Step::Stray && packet.is_remarked {
+        if packet.step == UpstreamStep::Stray && packet.is_remarked {
             rewrite::traffic_class(frame.data_mut(), packet.tos);
         }
         let cx = &mut Context { pool, out, now };
@@ -134,7 +136,7 @@ impl<F: Frame> Engine<F> {
     /// Translates a redirected packet to a public address.
     pub(crate) fn stray_down<P: Pool<Frame = F>>(&mut self, frame: F, cx: &mut Context<'_, P>) {
         self.counters.count_redirected(Direction::Receive);
-        self.translate_down_alone(frame, downstream::Step::Stray, cx);
+        self.translate_down_alone(frame, downstream::DownstreamStep::Stray, cx);
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! They go as datagrams of replication, sealed by the session with the other worker. This step only
 //! makes room and queues them; the owner of the sessions seals them at the end of its turn
-//! ([`Engine::post_redirects`]). A worker of an earlier version gets them in IPIP (RFC 2003), in
+//! ([`Engine::send_redirects`]). A worker of an earlier version gets them in IPIP (RFC 2003), in
 //! the clear; a worker without a session gets none.
 //!
 //! This serves late packets of a hand-over, packets while one switch sends to the new worker
@@ -29,7 +29,7 @@ use weir_wire::udp::Udp;
 
 use crate::downstream::{self, Downstream};
 use crate::engine::{Context, Engine};
-use crate::flow_key::Kind;
+use crate::flow_key::PacketKind;
 use crate::fragment_cache::{DatagramKey, Translation};
 use crate::ip_error::IcmpErrorCause;
 use crate::ip_fragment::fragment;
@@ -63,7 +63,7 @@ pub(crate) struct Unsealed<F> {
 impl<F: Frame> Engine<F> {
     /// Returns the worker to which a packet of a home without a mapping here is redirected.
     pub(crate) fn redirect_up_to(&self, packet: &Upstream) -> Option<u32> {
-        let is_final = packet.step == upstream::Step::Stray;
+        let is_final = packet.step == upstream::UpstreamStep::Stray;
         let may_go = !is_final && self.nat.is_subscriber(&packet.home);
         may_go.then(|| self.duties.redirect(packet.home.shard)).flatten()
     }
@@ -71,7 +71,7 @@ impl<F: Frame> Engine<F> {
     /// Returns the worker to which a packet to a public address of the shard is redirected that has
     /// no mapping here.
     pub(crate) fn redirect_down_to(&self, packet: &Downstream, shard: ShardIndex) -> Option<u32> {
-        let is_final = packet.step == downstream::Step::Stray;
+        let is_final = packet.step == downstream::DownstreamStep::Stray;
         // Without a tunnel the source address shows the other worker from which side a packet came.
         let is_forged = self.mode == AccessMode::Plain && self.is_home(packet.key.source.address);
         let may_go = !is_final && !is_forged;
@@ -111,7 +111,7 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         let Upstream { home, key, .. } = packet;
-        let datagram = (key.kind == Kind::FirstFragment)
+        let datagram = (key.kind == PacketKind::FirstFragment)
             .then(|| fragment_up::datagram_key(frame.data(), &self.nat.identity(home), key));
         self.redirect_with_held(frame, datagram, Some(home), to, cx)
     }
@@ -130,7 +130,7 @@ impl<F: Frame> Engine<F> {
         let is_unknown = matches!(refusal, Refusal::NoMapping | Refusal::TcpNotSyn);
         let to = self.redirect_down_to(packet, shard).filter(|_| is_unknown);
         let Some(to) = to else { return Err(refusal.into()) };
-        let datagram = (packet.key.kind == Kind::FirstFragment)
+        let datagram = (packet.key.kind == PacketKind::FirstFragment)
             .then(|| fragment_down::datagram_key(frame.data(), &packet.key));
         self.redirect_with_held(frame, datagram, None, to, cx)
     }
@@ -263,7 +263,7 @@ impl<F: Frame> Engine<F> {
     /// address, the number of bytes in front of the packet, and all of them with the room behind
     /// it. If it returns false there is no session, and the packet is dropped. To be called after
     /// the bursts of a turn were received: little more than a burst waits.
-    pub fn post_redirects(
+    pub fn send_redirects(
         &mut self,
         out: &mut Output<F>,
         mut seal: impl FnMut(Ipv4Addr, usize, &mut [u8]) -> bool,
@@ -273,14 +273,14 @@ impl<F: Frame> Engine<F> {
                 true => Ok(()),
                 false => Err(DropReason::NoBuffer),
             };
-            match self.post_redirect(unsealed, &mut seal).and_then(is_sent) {
+            match self.seal_redirect(unsealed, &mut seal).and_then(is_sent) {
                 Ok(()) => self.counters.count_redirected(Direction::Transmit),
                 Err(reason) => self.discard(reason),
             }
         }
     }
 
-    fn post_redirect(
+    fn seal_redirect(
         &self,
         unsealed: Unsealed<F>,
         seal: &mut impl FnMut(Ipv4Addr, usize, &mut [u8]) -> bool,

@@ -11,14 +11,19 @@ use zerocopy::byteorder::big_endian::{U16, U32};
 
 /// The end of the packet that changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum PacketEnd {
     Source,
     Destination,
 }
 
 /// Fast path of [`forward`]: UDP or TCP behind an IP header without options.
 #[inline(always)]
-pub(crate) fn forward_fast_path(packet: &mut [u8], protocol: Protocol, end: End, new: Endpoint) {
+pub(crate) fn forward_fast_path(
+    packet: &mut [u8],
+    protocol: Protocol,
+    end: PacketEnd,
+    new: Endpoint,
+) {
     if let Ok((ip, transport)) = Ipv4::mut_from_prefix(packet) {
         let delta = hop(ip, end, new.address);
         transport_endpoint(transport, protocol, end, new.port, delta);
@@ -34,7 +39,7 @@ pub(crate) fn forward(
     packet: &mut [u8],
     header_len: usize,
     protocol: Protocol,
-    end: End,
+    end: PacketEnd,
     new: Endpoint,
 ) {
     let Some((header, transport)) = packet.split_at_mut_checked(header_len) else { return };
@@ -52,10 +57,10 @@ pub(crate) fn forward(
 
 /// Edits the IP header; returns the change that enters the checksum of the pseudo-header too.
 #[inline(always)]
-fn hop(ip: &mut Ipv4, end: End, new: u32) -> Delta {
+fn hop(ip: &mut Ipv4, end: PacketEnd, new: u32) -> Delta {
     let field = match end {
-        End::Source => &mut ip.source,
-        End::Destination => &mut ip.destination,
+        PacketEnd::Source => &mut ip.source,
+        PacketEnd::Destination => &mut ip.destination,
     };
     let address = swap32(field, new);
     ip.ttl = ip.ttl.wrapping_sub(1);
@@ -68,23 +73,23 @@ fn hop(ip: &mut Ipv4, end: End, new: u32) -> Delta {
 fn transport_endpoint(
     transport: &mut [u8],
     protocol: Protocol,
-    end: End,
+    end: PacketEnd,
     port: u16,
     address: Delta,
 ) {
     if protocol == Protocol::Udp {
         let Ok((udp, _)) = Udp::mut_from_prefix(transport) else { return };
         let field = match end {
-            End::Source => &mut udp.source_port,
-            End::Destination => &mut udp.destination_port,
+            PacketEnd::Source => &mut udp.source_port,
+            PacketEnd::Destination => &mut udp.destination_port,
         };
         let delta = address.then(swap16(field, port));
         udp.checksum = udp::apply_delta(udp.checksum.get(), delta).into();
     } else {
         let Ok((tcp, _)) = Tcp::mut_from_prefix(transport) else { return };
         let field = match end {
-            End::Source => &mut tcp.source_port,
-            End::Destination => &mut tcp.destination_port,
+            PacketEnd::Source => &mut tcp.source_port,
+            PacketEnd::Destination => &mut tcp.destination_port,
         };
         let delta = address.then(swap16(field, port));
         tcp.checksum = delta.apply(tcp.checksum.get()).into();
@@ -94,11 +99,11 @@ fn transport_endpoint(
 /// Replaces one address of an IPv4 header; for packets whose transport checksum lies elsewhere
 /// (later fragments, quotes).
 #[inline]
-pub(crate) fn address(header: &mut [u8], end: End, new: u32) {
+pub(crate) fn address(header: &mut [u8], end: PacketEnd, new: u32) {
     if let Ok((ip, _)) = Ipv4::mut_from_prefix(header) {
         let field = match end {
-            End::Source => &mut ip.source,
-            End::Destination => &mut ip.destination,
+            PacketEnd::Source => &mut ip.source,
+            PacketEnd::Destination => &mut ip.destination,
         };
         ip.checksum = swap32(field, new).apply(ip.checksum.get()).into();
     }

@@ -9,8 +9,8 @@ use weir_wire::ethernet::Mac;
 use weir_wire::frame::Frame;
 
 use crate::engine::{Engine, Now};
-use crate::held::Held;
-use crate::neighbor::Pace;
+use crate::held::HeldFrames;
+use crate::neighbor::RequestPace;
 use crate::{CommitLimits, EngineError, Misses, Redirects, ShardConfig, Side, Uncommitted};
 
 /// What the configuration and the worker's roles set in an engine. See [`Engine::setup`].
@@ -58,7 +58,7 @@ impl<F: Frame> EngineSetup<'_, F> {
     /// Makes the worker ask its gateways continuously: a worker that another can replace has to
     /// detect within 200 ms that one of its sides is cut off.
     pub fn watch_gateways(&mut self) {
-        self.engine.links.iter_mut().for_each(|link| link.gateways.set_pace(Pace::WATCH));
+        self.engine.links.iter_mut().for_each(|link| link.gateways.set_pace(RequestPace::WATCH));
     }
 
     /// Makes packets of shards whose changes are awaited ([`ReplicaMut::set_commit`]) wait until
@@ -66,7 +66,7 @@ impl<F: Frame> EngineSetup<'_, F> {
     /// first packet: allocates.
     pub fn hold_uncommitted(&mut self, limits: CommitLimits) {
         self.replica_mut().keep_commits(limits.changes_max, limits.policy == Uncommitted::Drop);
-        self.engine.held = Held::new(limits);
+        self.engine.held = HeldFrames::new(limits);
     }
 
     /// Adds a shard; packets of its homes are accepted from then on. Both descriptions are of the
@@ -79,7 +79,7 @@ impl<F: Frame> EngineSetup<'_, F> {
     pub fn add_shard(
         &mut self,
         shard: &ShardConfig,
-        nat: &weir_nat::ShardConfig,
+        nat: &weir_nat::NatShardConfig,
         owned_lanes: u8,
         now: Now,
     ) -> Result<ShardIndex, EngineError> {

@@ -15,34 +15,34 @@ const OUTER_TTL: u8 = 64;
 #[derive(Debug)]
 struct Endpoints {
     /// The slots, a power of two. Address 0 is no endpoint and marks a free slot.
-    places: Box<[(u32, ShardIndex)]>,
+    slots: Box<[(u32, ShardIndex)]>,
 }
 
 impl Endpoints {
     fn new(count: usize) -> Self {
-        let places = (4 * count).next_power_of_two().max(2);
-        Self { places: vec![(0, ShardIndex(0)); places].into_boxed_slice() }
+        let slots = (4 * count).next_power_of_two().max(2);
+        Self { slots: vec![(0, ShardIndex(0)); slots].into_boxed_slice() }
     }
 
     /// Returns the slots of an address, the likeliest first. Fibonacci hashing (Knuth, volume 3,
     /// section 6.4).
     #[inline]
     fn probe(&self, address: u32) -> impl Iterator<Item = usize> + use<> {
-        let mask = self.places.len() - 1;
+        let mask = self.slots.len() - 1;
         let first = (u64::from(address).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
         (0..=mask).map(move |step| (first + step) & mask)
     }
 
     /// Adds an endpoint. Returns the shard that has this endpoint already, if there is one.
     fn insert(&mut self, address: u32, shard: ShardIndex) -> Option<ShardIndex> {
-        let place = self
+        let slot = self
             .probe(address)
-            .find(|&place| [0, address].contains(&self.places[place].0))
+            .find(|&slot| [0, address].contains(&self.slots[slot].0))
             .expect("three of four slots are free");
-        if self.places[place].0 == address {
-            return Some(self.places[place].1);
+        if self.slots[slot].0 == address {
+            return Some(self.slots[slot].1);
         }
-        self.places[place] = (address, shard);
+        self.slots[slot] = (address, shard);
         None
     }
 
@@ -50,13 +50,13 @@ impl Endpoints {
     /// a look-up ends at a free slot.
     fn remove(&mut self, address: u32) {
         let mut is_behind = false;
-        for place in self.probe(address) {
-            let (found, shard) = self.places[place];
+        for slot in self.probe(address) {
+            let (found, shard) = self.slots[slot];
             if found == 0 {
                 break;
             }
             if found == address || is_behind {
-                self.places[place].0 = 0;
+                self.slots[slot].0 = 0;
             }
             if is_behind {
                 self.insert(found, shard);
@@ -67,7 +67,7 @@ impl Endpoints {
 
     #[inline(always)]
     fn get(&self, address: u32) -> Option<ShardIndex> {
-        let first = self.probe(address).next().map(|place| self.places[place]);
+        let first = self.probe(address).next().map(|slot| self.slots[slot]);
         match first {
             Some((found, shard)) if found == address && address != 0 => Some(shard),
             Some((0, _)) => None,
@@ -77,8 +77,8 @@ impl Endpoints {
 
     #[cold]
     fn search(&self, address: u32) -> Option<ShardIndex> {
-        for place in self.probe(address) {
-            let (found, shard) = self.places[place];
+        for slot in self.probe(address) {
+            let (found, shard) = self.slots[slot];
             if found == address && address != 0 {
                 return Some(shard);
             }
@@ -151,9 +151,9 @@ impl Shards {
     }
 
     fn enter(&mut self, shard: &ShardConfig, index: ShardIndex) {
-        let place = usize::from(index.0);
-        self.tunnel_headers[place] = tunnel_header(shard.endpoint);
-        self.ids[place] = shard.id;
+        let row = usize::from(index.0);
+        self.tunnel_headers[row] = tunnel_header(shard.endpoint);
+        self.ids[row] = shard.id;
         if let (AccessMode::Gre, Some(endpoint)) = (self.mode, shard.endpoint) {
             self.by_endpoint.insert(endpoint, index);
         }
@@ -241,7 +241,7 @@ mod tests {
             let address = 1 + (random >> 33) as u32 % 200;
             if present.remove(&address).is_some() {
                 endpoints.remove(address);
-            } else if present.len() < endpoints.places.len() * 3 / 4 {
+            } else if present.len() < endpoints.slots.len() * 3 / 4 {
                 assert_eq!(endpoints.insert(address, ShardIndex(step)), None);
                 present.insert(address, ShardIndex(step));
             } else {

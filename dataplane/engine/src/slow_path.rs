@@ -27,7 +27,7 @@ const PARTIES: usize = 4096;
 /// The burst of a party is its packets a second divided by this.
 const BURST_PART: u32 = 10;
 /// Slots for parties that are over their limit, base-2 logarithm.
-const PLACES_LOG2: u32 = 6;
+const SLOTS_LOG2: u32 = 6;
 
 /// Direction of the packets of a home. Each has its own limit: a remote must not stop what the home
 /// sends.
@@ -57,7 +57,7 @@ pub(crate) struct SlowPathLimit {
     now_ms: u64,
     /// The last millisecond in which a party was over its limit.
     over_ms: u64,
-    over: [Option<Over>; 1 << PLACES_LOG2],
+    over: [Option<Over>; 1 << SLOTS_LOG2],
 }
 
 impl SlowPathLimit {
@@ -71,7 +71,7 @@ impl SlowPathLimit {
             uncharged: SAMPLE,
             now_ms: 0,
             over_ms: u64::MAX,
-            over: [None; 1 << PLACES_LOG2],
+            over: [None; 1 << SLOTS_LOG2],
         }
     }
 
@@ -110,13 +110,13 @@ impl SlowPathLimit {
     #[inline]
     pub(crate) fn is_over(&self, party: &Party, way: Way) -> bool {
         let is_it = |over: Over| over.ms == self.now_ms && over.way == way && over.party == *party;
-        self.over_ms == self.now_ms && self.over[place(party)].is_some_and(is_it)
+        self.over_ms == self.now_ms && self.over[slot_of(party)].is_some_and(is_it)
     }
 
     fn charge(&mut self, party: &Party, way: Way) {
         let ms = self.now_ms;
         if self.parties.ask(party, way as u8, ms) == Demand::Excessive {
-            self.over[place(party)] = Some(Over { party: *party, way, ms });
+            self.over[slot_of(party)] = Some(Over { party: *party, way, ms });
             self.over_ms = ms;
         }
     }
@@ -143,9 +143,9 @@ impl<F: Frame> Engine<F> {
 /// Returns the slot of a party. Parties with the same slot displace each other, and then both get
 /// some packets more.
 #[inline]
-fn place(party: &Party) -> usize {
+fn slot_of(party: &Party) -> usize {
     let (Party::Home(Home { outer: address, .. }) | Party::Remote(address)) = party;
-    (address.wrapping_mul(0x9e37_79b1) >> (32 - PLACES_LOG2)) as usize
+    (address.wrapping_mul(0x9e37_79b1) >> (32 - SLOTS_LOG2)) as usize
 }
 
 #[cfg(test)]

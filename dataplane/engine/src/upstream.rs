@@ -9,19 +9,19 @@ use zerocopy::FromBytes;
 
 use crate::downstream::{self, Downstream};
 use crate::engine::{Context, Engine};
-use crate::flow_key::{FlowKey, Kind, Toward};
+use crate::flow_key::{FlowKey, PacketKind, Toward};
 use crate::icmp_error::Quote;
 use crate::identification::Fragmented;
 use crate::ip_error::IcmpErrorCause;
 use crate::ip_fragment::fragment;
 use crate::ip_input::Packet;
-use crate::rewrite::{self, End};
+use crate::rewrite::{self, PacketEnd};
 use crate::slow_path::Way;
 use crate::{DropReason, Side};
 
 /// Next step of a frame from the access side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum UpstreamStep {
     Translate,
     Arp,
     /// Answer a ping of the worker or of a tunnel endpoint.
@@ -57,7 +57,7 @@ pub(crate) struct Upstream {
     /// Whether the fast path may take the packet: TCP or UDP without IP options, no fragment, and
     /// it fits the link ahead.
     pub(crate) fits_fast_path: bool,
-    pub(crate) step: Step,
+    pub(crate) step: UpstreamStep,
     /// Link-layer sender of a ping.
     pub(crate) from: Mac,
 }
@@ -74,7 +74,7 @@ impl Upstream {
         tos: 0,
         is_remarked: false,
         fits_fast_path: false,
-        step: Step::Discard(DropReason::FrameTruncated),
+        step: UpstreamStep::Discard(DropReason::FrameTruncated),
         from: Mac::ZERO,
     };
 
@@ -101,7 +101,7 @@ impl<F: Frame> Engine<F> {
         if let Some(candidate) = packet.candidate.filter(|_| packet.fits_fast_path) {
             let (outbound, now) = (packet.outbound(), cx.now.tick());
             if let Some(public) = self.nat.outbound_established(candidate, &outbound, now) {
-                self.duties.hear(packet.home.shard);
+                self.duties.note_traffic(packet.home.shard);
                 return self.send_fast_path_up(frame, packet, public, cx);
             }
         }
@@ -118,7 +118,7 @@ impl<F: Frame> Engine<F> {
     ) {
         let Upstream { hash, key, .. } = packet;
         self.edit_syn(&mut frame, Ipv4::LEN, key, Side::Access);
-        rewrite::forward_fast_path(frame.data_mut(), key.protocol, End::Source, public);
+        rewrite::forward_fast_path(frame.data_mut(), key.protocol, PacketEnd::Source, public);
         if self.nat.is_public(key.destination.address) {
             return self.hairpin(frame, cx);
         }
@@ -153,12 +153,12 @@ impl<F: Frame> Engine<F> {
         packet: &Upstream,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
-        self.hear_up(packet);
+        self.note_upstream(packet);
         self.commit_first(cx, |engine, cx| match packet.key.kind {
-            Kind::Session | Kind::FirstFragment => engine.session_up(frame, packet, cx),
-            Kind::LaterFragment => engine.later_fragment_up(frame, packet, cx),
-            Kind::IcmpError => engine.icmp_error_up(frame, packet, cx),
-            Kind::IcmpReply => engine.icmp_reply_up(frame, packet, cx),
+            PacketKind::Session | PacketKind::FirstFragment => engine.session_up(frame, packet, cx),
+            PacketKind::LaterFragment => engine.later_fragment_up(frame, packet, cx),
+            PacketKind::IcmpError => engine.icmp_error_up(frame, packet, cx),
+            PacketKind::IcmpReply => engine.icmp_reply_up(frame, packet, cx),
         })
     }
 
@@ -197,9 +197,9 @@ impl<F: Frame> Engine<F> {
 
     /// Notes a packet of a configured home, if the shard's routes led it here.
     #[inline(never)]
-    pub(crate) fn hear_up(&mut self, packet: &Upstream) {
-        if packet.step == Step::Translate && self.nat.is_subscriber(&packet.home) {
-            self.duties.hear(packet.home.shard);
+    pub(crate) fn note_upstream(&mut self, packet: &Upstream) {
+        if packet.step == UpstreamStep::Translate && self.nat.is_subscriber(&packet.home) {
+            self.duties.note_traffic(packet.home.shard);
         }
     }
 
@@ -211,10 +211,16 @@ impl<F: Frame> Engine<F> {
         public: Endpoint,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
-        if packet.key.kind == Kind::FirstFragment {
+        if packet.key.kind == PacketKind::FirstFragment {
             let Upstream { home, key, header_len, .. } = packet;
             self.edit_syn(&mut frame, *header_len, key, Side::Access);
-            rewrite::forward(frame.data_mut(), *header_len, key.protocol, End::Source, public);
+            rewrite::forward(
+                frame.data_mut(),
+                *header_len,
+                key.protocol,
+                PacketEnd::Source,
+                public,
+            );
             self.first_fragment_up(frame, home, key, public, cx);
             return Ok(());
         }
@@ -231,7 +237,7 @@ impl<F: Frame> Engine<F> {
     ) {
         let Upstream { hash, key, header_len, .. } = packet;
         self.edit_syn(&mut frame, *header_len, key, Side::Access);
-        rewrite::forward(frame.data_mut(), *header_len, key.protocol, End::Source, public);
+        rewrite::forward(frame.data_mut(), *header_len, key.protocol, PacketEnd::Source, public);
         self.forward_up(frame, key.destination.address, *hash, cx);
     }
 
@@ -269,7 +275,7 @@ impl<F: Frame> Engine<F> {
     ) -> Result<(), DropReason> {
         let Upstream { home, key, header_len, .. } = packet;
         let (_, icmp) = frame.data_mut().split_at_mut(*header_len);
-        let quote = Quote::read(icmp, End::Destination)?;
+        let quote = Quote::read(icmp, PacketEnd::Destination)?;
         let known = self.nat.peek_outbound(home, quote.destination, quote.source, quote.protocol);
         let Some(public) = known else {
             return match self.redirect_up_to(packet) {
@@ -277,10 +283,12 @@ impl<F: Frame> Engine<F> {
                 None => Err(DropReason::IcmpErrorUnmatched),
             };
         };
-        quote.rewrite(icmp, End::Destination, public).ok_or(DropReason::TransportMalformed)?;
+        quote
+            .rewrite(icmp, PacketEnd::Destination, public)
+            .ok_or(DropReason::TransportMalformed)?;
         // RFC 5508 REQ-5: whichever inside host or router sends it, the NAT's public address is its
         // source.
-        rewrite::address(frame.data_mut(), End::Source, public.address);
+        rewrite::address(frame.data_mut(), PacketEnd::Source, public.address);
         rewrite::decrement_ttl(frame.data_mut());
         self.forward_up(frame, key.destination.address, Hash(u64::from(public.port) << 32), cx);
         Ok(())
@@ -305,7 +313,7 @@ impl<F: Frame> Engine<F> {
                 None => Err(DropReason::IcmpUnsolicited),
             };
         };
-        rewrite::forward(frame.data_mut(), *header_len, key.protocol, End::Source, public);
+        rewrite::forward(frame.data_mut(), *header_len, key.protocol, PacketEnd::Source, public);
         self.forward_up(frame, key.destination.address, packet.hash, cx);
         Ok(())
     }
@@ -381,14 +389,14 @@ impl<F: Frame> Engine<F> {
             // The routes lead to the worker that serves it.
             return self.leave(frame, Hash(0), cx);
         }
-        self.translate_down_alone(frame, downstream::Step::Hairpin, cx);
+        self.translate_down_alone(frame, downstream::DownstreamStep::Hairpin, cx);
     }
 
     /// Translates a packet to a public address that did not come in a burst from the internet.
     pub(crate) fn translate_down_alone<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
-        step: downstream::Step,
+        step: downstream::DownstreamStep,
         cx: &mut Context<'_, P>,
     ) {
         let mut packet = Downstream { step, ..Downstream::EMPTY };

@@ -234,7 +234,7 @@ fn cluster_traffic_and_duties_allocate_nothing() {
     let made = measure(|| {
         while let Some((from, frame)) = bench.engine.take_datagram() {
             let Bench { engine, pool, out, .. } = &mut bench;
-            assert!(engine.replica_and_post().1.send(from, frame.data(), pool, out));
+            assert!(engine.replica_and_sender().1.send(from, frame.data(), pool, out));
             bench.sent.push(frame);
         }
         bench.engine.take_traffic(|_| {});
@@ -258,7 +258,7 @@ fn adding_and_removing_a_shard_allocates_little() {
         subscribers: vec!["10.7.0.0/16".parse().unwrap()],
     };
     let public = vec!["192.0.2.0/29".parse().unwrap()];
-    let nat = weir_nat::ShardConfig { id, public, subscribers_max: 16 };
+    let nat = weir_nat::NatShardConfig { id, public, subscribers_max: 16 };
     let packets: Vec<_> = (0..64)
         .map(|port| {
             let inner = build::ipv4(PC, SERVER).udp(5000 + port, 53, b"x");

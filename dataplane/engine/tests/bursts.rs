@@ -423,7 +423,11 @@ fn a_refused_flow_is_refused_with_its_followers() {
     assert_eq!(player.world.dropped(DropReason::TableFull), 5);
     assert_eq!(player.world.drops(), 5);
     let errors = player.seen.iter().filter(|((.., is_error), _)| *is_error);
-    assert_eq!(errors.map(|(_, told)| told.len()).sum::<usize>(), 5, "an ICMP error for each");
+    assert_eq!(
+        errors.map(|(_, packets)| packets.len()).sum::<usize>(),
+        5,
+        "an ICMP error for each"
+    );
 }
 
 /// Ports in quarantine fill the table except for one slot, which three flows of two homes want at

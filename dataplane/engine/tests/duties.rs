@@ -15,9 +15,9 @@ fn udp(port: u16) -> Vec<u8> {
 }
 
 fn traffic(world: &mut World) -> Vec<u16> {
-    let mut heard = Vec::new();
-    world.engine.take_traffic(|shard| heard.push(shard.0));
-    heard
+    let mut shards = Vec::new();
+    world.engine.take_traffic(|shard| shards.push(shard.0));
+    shards
 }
 
 #[test]

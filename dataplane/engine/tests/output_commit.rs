@@ -3,7 +3,7 @@
 
 mod world;
 
-use weir_engine::{CommitLimits, DropReason, Early, EngineConfig, Uncommitted};
+use weir_engine::{CommitLimits, DropReason, EarlyRelease, EngineConfig, Uncommitted};
 use weir_nat::{Filtering, ShardIndex};
 use weir_wire::build;
 use world::pair::{SHARD, clustered};
@@ -39,7 +39,7 @@ fn query(port: u16, text: &str) -> Vec<u8> {
 }
 
 /// Returns the last two characters of each packet, in order.
-fn says(packets: &[Vec<u8>]) -> Vec<String> {
+fn marks(packets: &[Vec<u8>]) -> Vec<String> {
     let last = |packet: &Vec<u8>| String::from_utf8_lossy(&packet[packet.len() - 2..]).into_owned();
     packets.iter().map(last).collect()
 }
@@ -48,10 +48,10 @@ fn says(packets: &[Vec<u8>]) -> Vec<String> {
 fn first_packet_waits_and_packets_without_a_change_do_not() {
     let mut world = releasing();
     assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
-    let first = world.tell();
+    let first = world.take_changes();
     assert!(world.release(first - 1).is_nothing());
     assert_eq!(world.engine.held(), 1);
-    assert_eq!(says(&world.release(first).internet), ["01"]);
+    assert_eq!(marks(&world.release(first).internet), ["01"]);
     assert_eq!((world.engine.held(), world.counters.held()), (0, 1));
     // The flow is committed: its packets do not wait, in either direction, even while another flow
     // does.
@@ -68,15 +68,15 @@ fn packets_of_a_flow_keep_their_order() {
     let mut world = releasing();
     let syn = build::ipv4(PC, SERVER).tcp(build::tcp(5000, 80).syn());
     assert!(world.up(HOME_A, syn).is_nothing());
-    let opened = world.tell();
+    let opened = world.take_changes();
     let public = ends(&world.release(opened).into_internet());
     // The answer changes the session: it waits, and packets behind it wait for that change alone.
     let answer = build::ipv4(SERVER, public.0).tcp(build::tcp(80, public.1).syn().ack());
     assert!(world.down(answer).is_nothing());
-    let answered = world.tell();
+    let answered = world.take_changes();
     assert!(world.release(opened).is_nothing());
     assert!(world.up(HOME_A, query(6000, "99")).is_nothing());
-    let other = world.tell();
+    let other = world.take_changes();
     for text in [b"01", b"02"] {
         let data = build::ipv4(SERVER, public.0).tcp(build::tcp(80, public.1).ack().payload(text));
         assert!(world.down(data).is_nothing());
@@ -84,8 +84,8 @@ fn packets_of_a_flow_keep_their_order() {
     // Another flow's change is later, and is not waited for.
     let out = world.release(answered);
     assert_eq!((out.access.len(), out.internet.len()), (3, 0));
-    assert_eq!(says(&out.access)[1..], ["01", "02"]);
-    assert_eq!(says(&world.release(other).internet), ["99"]);
+    assert_eq!(marks(&out.access)[1..], ["01", "02"]);
+    assert_eq!(marks(&world.release(other).internet), ["99"]);
 }
 
 #[test]
@@ -102,8 +102,8 @@ fn a_burst_with_two_packets_of_a_new_flow_leaves_in_order() {
     };
     let frames = ["01", "02", "03"].map(frame).into();
     assert!(world.frames(weir_engine::Side::Access, frames).is_nothing());
-    let told = world.tell();
-    assert_eq!(says(&world.release(told).internet), ["01", "02", "03"]);
+    let taken = world.take_changes();
+    assert_eq!(marks(&world.release(taken).internet), ["01", "02", "03"]);
 }
 
 #[test]
@@ -113,8 +113,8 @@ fn packets_that_rely_on_an_uncommitted_mapping_wait_too() {
     let mut world = committing(open, LIMITS);
     let out = world.up(HOME_A, query(5000, "01"));
     assert!(out.is_nothing());
-    let told = world.tell();
-    let public = ends(&world.release(told).into_internet());
+    let taken = world.take_changes();
+    let public = ends(&world.release(taken).into_internet());
     // A second remote of the same mapping is a session of its own.
     let other = build::ipv4(PC, SERVER_2).udp(5000, 53, b"02");
     assert!(world.up(HOME_A, other).is_nothing());
@@ -129,9 +129,9 @@ fn packets_that_rely_on_an_uncommitted_mapping_wait_too() {
     // Another home whose packet turns around to this one: its own mapping is new, too.
     let hairpin = build::ipv4(PC, public.0).udp(7000, public.1, b"04");
     assert!(world.up(HOME_B, hairpin).is_nothing());
-    let told = world.tell();
-    assert!(world.release(told - 2).is_nothing());
-    let out = world.release(told);
+    let taken = world.take_changes();
+    assert!(world.release(taken - 2).is_nothing());
+    let out = world.release(taken);
     assert_eq!((out.internet.len(), out.access.len()), (1, 3));
     assert_eq!(world.drops(), 0);
 }
@@ -145,9 +145,9 @@ fn later_fragments_wait_as_long_as_their_first_fragment() {
     for piece in &pieces {
         assert!(world.up(HOME_A, piece).is_nothing());
     }
-    let told = world.tell();
-    assert!(world.release(told - 1).is_nothing());
-    assert_eq!(world.release(told).internet.len(), pieces.len());
+    let taken = world.take_changes();
+    assert!(world.release(taken - 1).is_nothing());
+    assert_eq!(world.release(taken).internet.len(), pieces.len());
 }
 
 #[test]
@@ -167,8 +167,8 @@ fn late_packets_are_released_in_order() {
     assert!(world.up(HOME_A, query(5001, "02")).is_nothing());
     assert!(world.release(0).is_nothing());
     world.now.ms += 20;
-    assert_eq!(says(&world.release(0).internet), ["01"]);
-    assert_eq!(world.counters.early(Early::Timeout), 1);
+    assert_eq!(marks(&world.release(0).internet), ["01"]);
+    assert_eq!(world.counters.early(EarlyRelease::Timeout), 1);
     // The flow goes on: it counts as committed.
     world.up(HOME_A, query(5000, "03")).into_internet();
     assert_eq!(world.engine.held(), 1);
@@ -189,8 +189,8 @@ fn batch_that_times_out_ends_all_older_batches_before_it() {
     assert!(world.up(HOME_A, query(5000, "03")).is_nothing());
     assert!(world.release(0).is_nothing());
     world.now.ms += 20;
-    assert_eq!(says(&world.release(0).internet), ["03", "02"]);
-    assert_eq!((world.engine.held(), world.counters.early(Early::Timeout)), (0, 2));
+    assert_eq!(marks(&world.release(0).internet), ["03", "02"]);
+    assert_eq!((world.engine.held(), world.counters.early(EarlyRelease::Timeout)), (0, 2));
 }
 
 #[test]
@@ -205,26 +205,26 @@ fn late_packets_are_dropped_with_the_flows_that_they_began() {
     assert_eq!((world.engine.nat().admin().gauges().flows, world.engine.held()), (0, 0));
     // The home tries again.
     assert!(world.up(HOME_A, query(5000, "02")).is_nothing());
-    let told = world.tell();
-    assert_eq!(says(&world.release(told).internet), ["02"]);
+    let taken = world.take_changes();
+    assert_eq!(marks(&world.release(taken).internet), ["02"]);
 }
 
 #[test]
 fn a_session_that_was_given_up_is_ended_and_its_mapping_is_not() {
     let mut world = dropping();
     assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
-    let told = world.tell();
-    world.release(told).into_internet();
+    let taken = world.take_changes();
+    world.release(taken).into_internet();
     assert!(world.up(HOME_A, build::ipv4(PC, SERVER_2).udp(5000, 53, b"02")).is_nothing());
-    assert!(world.release(told).is_nothing());
+    assert!(world.release(taken).is_nothing());
     assert_eq!(world.engine.nat().admin().gauges().flows, 2);
     world.now.ms += 50;
-    assert!(world.release(told).is_nothing());
+    assert!(world.release(taken).is_nothing());
     assert_eq!(world.engine.nat().admin().gauges().flows, 1);
     // The mapping is there, and the end of one of its sessions is a change, too.
     assert!(world.up(HOME_A, query(5000, "03")).is_nothing());
-    let told = world.tell();
-    assert_eq!(says(&world.release(told).internet), ["03"]);
+    let taken = world.take_changes();
+    assert_eq!(marks(&world.release(taken).internet), ["03"]);
 }
 
 #[test]
@@ -235,8 +235,8 @@ fn held_packets_never_exceed_their_limit() {
         sent.extend(world.up(HOME_A, query(5000 + port, &format!("{port:02}"))).internet);
         world.release(0);
     }
-    assert_eq!(says(&sent), ["00", "01", "02", "03"]);
-    assert_eq!((world.engine.held(), world.counters.early(Early::Limit)), (16, 4));
+    assert_eq!(marks(&sent), ["00", "01", "02", "03"]);
+    assert_eq!((world.engine.held(), world.counters.early(EarlyRelease::Limit)), (16, 4));
 
     let mut world = dropping();
     for port in 0..20 {
@@ -254,15 +254,15 @@ fn packet_beyond_the_limit_leaves_behind_the_held_ones_of_its_batch() {
     }
     let out = world.up(HOME_A, query(5000, "16"));
     let expected: Vec<_> = (0..17).map(|number| format!("{number:02}")).collect();
-    assert_eq!(says(&out.internet), expected);
+    assert_eq!(marks(&out.internet), expected);
 }
 
 #[test]
 fn no_flow_begins_with_too_few_replicas_under_the_drop_policy() {
     let mut world = dropping();
     assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
-    let told = world.tell();
-    world.release(told).into_internet();
+    let taken = world.take_changes();
+    world.release(taken).into_internet();
     world.engine.nat_mut().replica_mut().set_short(SHARD, true);
     assert!(world.up(HOME_A, query(5001, "02")).is_nothing());
     assert!(world.up(HOME_A, build::ipv4(PC, SERVER_2).udp(5000, 53, b"03")).is_nothing());
@@ -285,7 +285,7 @@ fn changes_beyond_their_limit_release_the_oldest_batch() {
     }
     assert_eq!(sent + world.engine.held(), 400);
     assert!(world.engine.held() <= 256);
-    assert_eq!(world.counters.early(Early::Limit), sent as u64);
+    assert_eq!(world.counters.early(EarlyRelease::Limit), sent as u64);
 }
 
 #[test]
@@ -296,9 +296,9 @@ fn batches_beyond_the_number_of_batch_numbers_become_one() {
         assert!(world.up(HOME_A, query(5000 + port, "xx")).is_nothing());
         assert!(world.release(0).is_nothing());
     }
-    let told = world.tell();
-    let mut sent = world.release(told).internet.len();
-    sent += world.release(told).internet.len();
+    let taken = world.take_changes();
+    let mut sent = world.release(taken).internet.len();
+    sent += world.release(taken).internet.len();
     assert_eq!(sent, 600);
     for port in 0..600 {
         world.up(HOME_A, query(5000 + port, "yy")).into_internet();
@@ -309,7 +309,7 @@ fn batches_beyond_the_number_of_batch_numbers_become_one() {
 fn a_worker_that_stops_or_was_fenced_holds_nothing_back() {
     let mut world = releasing();
     assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
-    assert_eq!(says(&world.release_all().internet), ["01"]);
+    assert_eq!(marks(&world.release_all().internet), ["01"]);
 
     let mut world = dropping();
     assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
@@ -329,7 +329,7 @@ fn a_shard_that_leaves_holds_nothing_back() {
     world.engine.setup().remove_shard(SHARD);
     world.pass_sec(10);
     assert!(world.engine.nat().replica().is_removed(SHARD));
-    let told = world.tell();
-    assert_eq!(world.release(told).internet.len(), 1);
+    let taken = world.take_changes();
+    assert_eq!(world.release(taken).internet.len(), 1);
     assert_eq!(world.engine.held(), 0);
 }

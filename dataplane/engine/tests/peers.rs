@@ -67,7 +67,7 @@ fn peer_is_resolved_at_once_and_confirmed_also_when_idle() {
     assert!(world.send_datagram(TO_B, b"x").is_none(), "the peer is not resolved yet");
     let first = world.pass_sec(1);
     assert_eq!(asked(&first)[0], (Mac::BROADCAST, B));
-    let says = |world: &mut World, side: Side, n: u8, is_answer: bool| {
+    let announce = |world: &mut World, side: Side, n: u8, is_answer: bool| {
         let own = worker_mac(Side::Access);
         let message = match is_answer {
             true => Arp::reply(build::mac(n), B.to_bits(), own, A.to_bits()),
@@ -76,34 +76,34 @@ fn peer_is_resolved_at_once_and_confirmed_also_when_idle() {
         world.frame(side, &build::arp(message));
     };
     let next_hops = |world: &mut World| world.send_datagram(TO_B, b"x").map(|out| out.next_hops);
-    says(&mut world, Side::Access, 50, true);
+    announce(&mut world, Side::Access, 50, true);
     assert_eq!(next_hops(&mut world), Some(vec![build::mac(50)]));
     // Another station claims the address, and the peer answers; then the peer has moved, and does
     // not answer.
     for is_answer in [false, true] {
-        says(&mut world, Side::Access, 51, is_answer);
+        announce(&mut world, Side::Access, 51, is_answer);
         world.pass_ms(300);
-        says(&mut world, Side::Access, 50, true);
+        announce(&mut world, Side::Access, 50, true);
         assert_eq!(next_hops(&mut world), Some(vec![build::mac(50)]));
     }
     assert_eq!(world.engine.admin().counters().refused_claims(Side::Access), (2, build::mac(51)));
-    says(&mut world, Side::Access, 51, false);
+    announce(&mut world, Side::Access, 51, false);
     world.pass_ms(1_300);
-    says(&mut world, Side::Access, 51, true);
+    announce(&mut world, Side::Access, 51, true);
     assert_eq!(next_hops(&mut world), Some(vec![build::mac(51)]));
     let asked: Vec<_> = asked(&world.pass_sec(21)).into_iter().filter(|one| one.1 == B).collect();
     assert_eq!(asked, [(build::mac(51), B); 2], "confirmed also when idle");
     world.pass_sec(4);
     assert_eq!(next_hops(&mut world), None, "the peer does not answer");
     // The internet side has no peers.
-    says(&mut world, Side::Internet, 52, true);
+    announce(&mut world, Side::Internet, 52, true);
     assert_eq!(next_hops(&mut world), None);
     // A request is sent at once when the peer itself sends one, and the peer is found when it
     // answers.
     let asks = Arp::request(build::mac(53), B.to_bits(), A.to_bits());
     assert_eq!(world.frame(Side::Access, &build::arp(asks)).other.len(), 1);
     assert_eq!(next_hops(&mut world), None);
-    says(&mut world, Side::Access, 53, true);
+    announce(&mut world, Side::Access, 53, true);
     assert_eq!(next_hops(&mut world), Some(vec![build::mac(53)]));
     world.engine.setup().remove_peer(B);
     assert!(world.send_datagram(TO_B, b"x").is_none());

@@ -174,12 +174,12 @@ fn redirected_packet_beyond_the_mtu_is_fragmented_inside_or_refused() {
     let out = pair.a.up(HOME_A, inner(1456, true));
     assert_eq!(out.access[0].len(), 1500);
     pair.deliver(&out).into_internet();
-    let (_, _, told) = pair.a.up(HOME_A, inner(1457, true)).into_home();
+    let (_, _, error) = pair.a.up(HOME_A, inner(1457, true)).into_home();
     assert_eq!(
-        (told[20], told[21]),
+        (error[20], error[21]),
         (icmp::DESTINATION_UNREACHABLE, icmp::CODE_FRAGMENTATION_NEEDED)
     );
-    assert_eq!(u16::from_be_bytes([told[26], told[27]]), 1456);
+    assert_eq!(u16::from_be_bytes([error[26], error[27]]), 1456);
     assert_eq!(pair.a.dropped(DropReason::DontFragment), 1);
     let out = pair.a.up(HOME_A, inner(1457, false));
     assert_eq!(out.access.len(), 2);
@@ -195,10 +195,10 @@ fn redirected_packet_beyond_the_mtu_is_fragmented_inside_or_refused() {
     pair.deliver(&out).into_home();
     let out = pair.a.down(answer(1480, true));
     assert_eq!(out.access[0].len(), 1500);
-    let told = pair.deliver(&out).into_internet();
-    assert_eq!(u16::from_be_bytes([told[26], told[27]]), 1476);
-    let told = pair.a.down(answer(1481, true)).into_internet();
-    assert_eq!(u16::from_be_bytes([told[26], told[27]]), 1480);
+    let error = pair.deliver(&out).into_internet();
+    assert_eq!(u16::from_be_bytes([error[26], error[27]]), 1476);
+    let error = pair.a.down(answer(1481, true)).into_internet();
+    assert_eq!(u16::from_be_bytes([error[26], error[27]]), 1480);
     let out = pair.a.down(answer(1481, false));
     assert_eq!((out.access.len(), pair.deliver(&out).access.len()), (2, 2));
     assert_eq!((pair.a.dropped(DropReason::DontFragment), pair.drops()), (2, 3));
@@ -211,11 +211,11 @@ fn icmp_errors_are_redirected_to_the_worker_with_the_flow() {
     let answer = reply((ends(&sent).0, ends(&sent).1));
     let (_, _, inner) = pair.b.down(&answer).into_home();
     let out = pair.a.up(HOME_A, build::ipv4(PC, SERVER).port_unreachable(&inner));
-    let told = pair.deliver(&out).into_internet();
-    assert_eq!((told[20], ends(&told).0), (icmp::DESTINATION_UNREACHABLE, ends(&sent).0));
+    let error = pair.deliver(&out).into_internet();
+    assert_eq!((error[20], ends(&error).0), (icmp::DESTINATION_UNREACHABLE, ends(&sent).0));
     let out = pair.a.down(build::ipv4("192.0.2.9", ends(&sent).0).time_exceeded(&sent));
-    let (home, _, told) = pair.deliver(&out).into_home();
-    assert_eq!((dotted(home), told[20]), (HOME_A.to_owned(), icmp::TIME_EXCEEDED));
+    let (home, _, error) = pair.deliver(&out).into_home();
+    assert_eq!((dotted(home), error[20]), (HOME_A.to_owned(), icmp::TIME_EXCEEDED));
     assert_eq!(pair.drops(), 0);
     // Not addressed to the address that it quotes.
     let forged = build::ipv4("192.0.2.9", ends(&sent).0 ^ 1).time_exceeded(&sent);

@@ -21,9 +21,9 @@ fn tunnel(id: u32, endpoint: &str) -> ShardConfig {
     ShardConfig { id: ShardId(id), endpoint: Some(endpoint.to_bits()), subscribers: vec![] }
 }
 
-fn pool(id: u32, public: &str) -> weir_nat::ShardConfig {
+fn pool(id: u32, public: &str) -> weir_nat::NatShardConfig {
     let public = vec![public.parse().unwrap()];
-    weir_nat::ShardConfig { id: ShardId(id), public, subscribers_max: 16 }
+    weir_nat::NatShardConfig { id: ShardId(id), public, subscribers_max: 16 }
 }
 
 impl World {

@@ -106,8 +106,8 @@ fn malformed_redirected_packets_are_dropped_for_their_reason() {
     let mut pair = Pair::new(config());
     let last = build::ipv4(PC, SERVER).ttl(1).udp(1, 2, b"x");
     let stray = build::ipv4(A.to_bits(), B.to_bits()).ipip(tunnel(&last));
-    let (_, _, told) = pair.b.packet(Side::Access, &stray).into_home();
-    assert_eq!(told[20], icmp::TIME_EXCEEDED);
+    let (_, _, error) = pair.b.packet(Side::Access, &stray).into_home();
+    assert_eq!(error[20], icmp::TIME_EXCEEDED);
 }
 
 #[test]

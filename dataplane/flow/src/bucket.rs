@@ -36,12 +36,12 @@ const _: () = assert!(size_of::<Bucket>() == 64 && align_of::<Bucket>() == 64);
 
 /// The 16 bits of a hash that are kept with the record id, never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tag(pub(crate) u16);
+pub(crate) struct HashTag(pub(crate) u16);
 
 /// Content of a slot.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    pub(crate) tag: Tag,
+pub(crate) struct BucketEntry {
+    pub(crate) tag: HashTag,
     pub(crate) id: u32,
     pub(crate) is_away: bool,
 }
@@ -52,42 +52,42 @@ impl Bucket {
 
     /// Returns the slots with this tag whose primary bucket is this one.
     #[inline(always)]
-    pub(crate) fn at_home(&self, tag: Tag) -> Slots {
-        Slots(equal(&self.tags, tag.0) & !self.away)
+    pub(crate) fn at_home(&self, tag: HashTag) -> SlotSet {
+        SlotSet(equal(&self.tags, tag.0) & !self.away)
     }
 
     /// Returns the slots with this tag whose alternate bucket is this one.
     #[inline(always)]
-    pub(crate) fn away(&self, tag: Tag) -> Slots {
-        Slots(equal(&self.tags, tag.0) & self.away)
+    pub(crate) fn away(&self, tag: HashTag) -> SlotSet {
+        SlotSet(equal(&self.tags, tag.0) & self.away)
     }
 
     /// Returns the slots of all entries whose primary bucket is another one.
-    pub(crate) fn all_away(&self) -> Slots {
-        Slots(self.away)
+    pub(crate) fn all_away(&self) -> SlotSet {
+        SlotSet(self.away)
     }
 
     /// Whether an entry with this tag and this primary bucket may be in its alternate bucket.
     #[inline(always)]
-    pub(crate) fn overflows(&self, tag: Tag) -> bool {
+    pub(crate) fn overflows(&self, tag: HashTag) -> bool {
         self.count(tag) != 0
     }
 
     /// Whether one more entry with this tag and this primary bucket may be put into its alternate
     /// bucket.
     #[inline(always)]
-    pub(crate) fn can_overflow(&self, tag: Tag) -> bool {
+    pub(crate) fn can_overflow(&self, tag: HashTag) -> bool {
         self.count(tag) < COUNT_MAX
     }
 
     #[inline(always)]
-    fn count(&self, tag: Tag) -> u64 {
+    fn count(&self, tag: HashTag) -> u64 {
         self.counts >> count_shift(tag) & 15
     }
 
     #[inline(always)]
     pub(crate) fn free_slot(&self) -> Option<usize> {
-        Slots(equal(&self.tags, 0)).next()
+        SlotSet(equal(&self.tags, 0)).next()
     }
 
     #[inline(always)]
@@ -97,12 +97,16 @@ impl Bucket {
 
     /// Returns the content of a slot in use.
     #[inline]
-    pub(crate) fn entry(&self, slot: usize) -> Entry {
-        Entry { tag: Tag(self.tags[slot]), id: self.ids[slot], is_away: self.away & bit(slot) != 0 }
+    pub(crate) fn entry(&self, slot: usize) -> BucketEntry {
+        BucketEntry {
+            tag: HashTag(self.tags[slot]),
+            id: self.ids[slot],
+            is_away: self.away & bit(slot) != 0,
+        }
     }
 
     #[inline]
-    pub(crate) fn put(&mut self, slot: usize, entry: Entry) {
+    pub(crate) fn put(&mut self, slot: usize, entry: BucketEntry) {
         debug_assert!(self.entry(slot).tag.0 == 0, "slot {slot} is taken");
         self.tags[slot] = entry.tag.0;
         self.ids[slot] = entry.id;
@@ -117,19 +121,19 @@ impl Bucket {
 
     /// Counts an entry of this primary bucket that was put into its alternate bucket.
     #[inline]
-    pub(crate) fn count_out(&mut self, tag: Tag) {
+    pub(crate) fn count_out(&mut self, tag: HashTag) {
         self.counts += 1 << count_shift(tag);
     }
 
     /// Uncounts an entry of this primary bucket that has left its alternate bucket.
     #[inline]
-    pub(crate) fn count_in(&mut self, tag: Tag) {
+    pub(crate) fn count_in(&mut self, tag: HashTag) {
         self.counts -= 1 << count_shift(tag);
     }
 }
 
 #[inline(always)]
-fn count_shift(tag: Tag) -> u32 {
+fn count_shift(tag: HashTag) -> u32 {
     u32::from(tag.0 % 16) * 4
 }
 
@@ -140,9 +144,9 @@ fn bit(slot: usize) -> u32 {
 
 /// A set of slots of one bucket: bit s for slot s.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Slots(u32);
+pub(crate) struct SlotSet(u32);
 
-impl Iterator for Slots {
+impl Iterator for SlotSet {
     type Item = usize;
 
     #[inline(always)]
@@ -162,10 +166,10 @@ mod tests {
 
     impl Bucket {
         pub(crate) fn overflow(&self) -> usize {
-            (0..16).map(|tag| self.count(Tag(tag)) as usize).sum()
+            (0..16).map(|tag| self.count(HashTag(tag)) as usize).sum()
         }
 
-        pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
+        pub(crate) fn entries(&self) -> impl Iterator<Item = BucketEntry> {
             (0..SLOTS).map(|slot| self.entry(slot)).filter(|entry| entry.tag.0 != 0)
         }
     }
@@ -177,18 +181,18 @@ mod tests {
         for (slot, &tag) in tags.iter().enumerate() {
             assert_eq!(bucket.free_slot(), Some(slot));
             let is_away = slot % 3 == 0;
-            let (id, tag) = (slot as u32 + 100, Tag(tag));
-            bucket.put(slot, Entry { tag, id, is_away });
+            let (id, tag) = (slot as u32 + 100, HashTag(tag));
+            bucket.put(slot, BucketEntry { tag, id, is_away });
         }
         assert_eq!(bucket.free_slot(), None);
         for tag in 1..=u16::MAX {
-            let (home, away) = (bucket.at_home(Tag(tag)), bucket.away(Tag(tag)));
+            let (home, away) = (bucket.at_home(HashTag(tag)), bucket.away(HashTag(tag)));
             let slot = tags.iter().position(|&other| other == tag);
             assert_eq!(home.chain(away).collect::<Vec<_>>(), Vec::from_iter(slot));
         }
-        assert_eq!(bucket.away(Tag(0x8001)).next(), Some(3));
+        assert_eq!(bucket.away(HashTag(0x8001)).next(), Some(3));
         bucket.clear(3);
-        assert_eq!(bucket.away(Tag(0x8001)).next(), None);
+        assert_eq!(bucket.away(HashTag(0x8001)).next(), None);
         assert_eq!(bucket.free_slot(), Some(3));
         assert_eq!(bucket.entry(4).id, 104);
     }
@@ -197,10 +201,10 @@ mod tests {
     fn equal_tags_are_all_found() {
         let mut bucket = Bucket::EMPTY;
         for slot in 0..SLOTS {
-            let (tag, id) = (Tag(7), slot as u32);
-            bucket.put(slot, Entry { tag, id, is_away: false });
+            let (tag, id) = (HashTag(7), slot as u32);
+            bucket.put(slot, BucketEntry { tag, id, is_away: false });
         }
-        assert_eq!(bucket.at_home(Tag(7)).count(), SLOTS);
-        assert_eq!(bucket.at_home(Tag(8)).count(), 0);
+        assert_eq!(bucket.at_home(HashTag(7)).count(), SLOTS);
+        assert_eq!(bucket.at_home(HashTag(8)).count(), 0);
     }
 }

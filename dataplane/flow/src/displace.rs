@@ -6,7 +6,7 @@
 //! 4.3.2), and no chain visits a bucket twice: its first visit would have led to the end sooner. No
 //! entry is moved before the end of a chain is known, so a failed search changes nothing.
 
-use crate::bucket::{Bucket, Entry, SLOTS};
+use crate::bucket::{Bucket, BucketEntry, SLOTS};
 use crate::index::Geometry;
 use crate::prefetch::prefetch;
 
@@ -77,7 +77,7 @@ fn movable(
 
 /// A bucket that the search reached, and the entry that would move into it.
 #[derive(Clone, Copy)]
-struct Node {
+struct SearchNode {
     bucket: u32,
     /// Position in the queue of the bucket from which it was reached; its own position for the
     /// first two.
@@ -89,7 +89,7 @@ struct Node {
 /// Does what [`make_room`] does with a chain of any length.
 #[cold]
 fn search(buckets: &mut [Bucket], geometry: Geometry, roots: [usize; 2]) -> Option<(usize, usize)> {
-    let mut queue = [Node { bucket: 0, parent: 0, slot: 0 }; SEARCHED_MAX];
+    let mut queue = [SearchNode { bucket: 0, parent: 0, slot: 0 }; SEARCHED_MAX];
     for (position, &root) in roots.iter().enumerate() {
         queue[position].bucket = root as u32;
         queue[position].parent = position as u16;
@@ -102,7 +102,8 @@ fn search(buckets: &mut [Bucket], geometry: Geometry, roots: [usize; 2]) -> Opti
             if len == SEARCHED_MAX {
                 return None;
             }
-            queue[len] = Node { bucket: next as u32, parent: position as u16, slot: slot as u8 };
+            queue[len] =
+                SearchNode { bucket: next as u32, parent: position as u16, slot: slot as u8 };
             if let Some(free) = buckets[next].free_slot() {
                 return Some(shift(buckets, &queue, len, free));
             }
@@ -117,7 +118,7 @@ fn search(buckets: &mut [Bucket], geometry: Geometry, roots: [usize; 2]) -> Opti
 /// that became free, as (bucket, slot).
 fn shift(
     buckets: &mut [Bucket],
-    queue: &[Node],
+    queue: &[SearchNode],
     mut position: usize,
     mut free: usize,
 ) -> (usize, usize) {
@@ -137,7 +138,7 @@ fn move_entry(buckets: &mut [Bucket], from: (usize, usize), to: (usize, usize)) 
     let entry = buckets[from.0].entry(from.1);
     buckets[from.0].clear(from.1);
     let is_away = !entry.is_away;
-    buckets[to.0].put(to.1, Entry { is_away, ..entry });
+    buckets[to.0].put(to.1, BucketEntry { is_away, ..entry });
     if is_away {
         buckets[from.0].count_out(entry.tag);
     } else {

@@ -1,6 +1,6 @@
 //! Hot: finds record ids by hash. A bucketised cuckoo table whose entries move without their keys.
 
-use crate::bucket::{Bucket, Entry, SLOTS, Tag};
+use crate::bucket::{Bucket, BucketEntry, HashTag, SLOTS};
 use crate::displace;
 use crate::error::{Full, OutOfMemory};
 use crate::hash::Hash;
@@ -33,7 +33,7 @@ impl Geometry {
     /// Returns the second bucket of an entry with this tag in `bucket`: (h(tag) - bucket) mod n,
     /// its own inverse, for any n. h is odd and n even, so the two buckets differ.
     #[inline(always)]
-    pub(crate) fn other(self, bucket: usize, tag: Tag) -> usize {
+    pub(crate) fn other(self, bucket: usize, tag: HashTag) -> usize {
         let spread = u64::from(u32::from(tag.0).wrapping_mul(0x9E37_79B9));
         let offset = ((spread * u64::from(self.buckets)) >> 32) as usize | 1;
         if offset >= bucket { offset - bucket } else { offset + self.buckets as usize - bucket }
@@ -47,8 +47,8 @@ fn buckets_for(entries_max: usize) -> usize {
 }
 
 #[inline(always)]
-fn tag_of(hash: Hash) -> Tag {
-    Tag((hash.0 as u16).max(1))
+fn tag_of(hash: Hash) -> HashTag {
+    HashTag((hash.0 as u16).max(1))
 }
 
 impl Index {
@@ -163,7 +163,7 @@ impl Index {
         let (home, tag) = (self.geometry.home(hash), tag_of(hash));
         let bucket = &mut self.buckets[home];
         let Some(slot) = bucket.free_slot() else { return self.insert_into_full(hash, id) };
-        bucket.put(slot, Entry { tag, id, is_away: false });
+        bucket.put(slot, BucketEntry { tag, id, is_away: false });
         self.len += 1;
         Ok(())
     }
@@ -184,7 +184,7 @@ impl Index {
                 displace::make_room(&mut self.buckets, self.geometry, [home, other]).ok_or(Full)?
             };
         let is_away = bucket != home;
-        self.buckets[bucket].put(slot, Entry { tag, id, is_away });
+        self.buckets[bucket].put(slot, BucketEntry { tag, id, is_away });
         if is_away {
             self.buckets[home].count_out(tag);
         }
@@ -310,7 +310,7 @@ mod tests {
             Hash(upper << 32 | tag)
         };
         let (home, stranger) = (70, hash_at(70, 2));
-        let other = index.geometry.other(home, Tag(2));
+        let other = index.geometry.other(home, HashTag(2));
         let alike: Vec<Hash> = (0..24).map(|n| hash_at(home, 1 + 16 * n)).collect();
         let residents: Vec<Hash> = (0..8).map(|n| hash_at(other, 3 + n)).collect();
         for (id, &hash) in alike[..23].iter().enumerate() {

@@ -28,7 +28,7 @@ pub struct Region<T: Copy> {
 }
 
 /// A fresh anonymous mapping, all zero.
-struct Mapping {
+struct MemoryMapping {
     start: NonNull<u8>,
     bytes: usize,
     is_hugetlb: bool,
@@ -133,14 +133,18 @@ impl<T: Copy> fmt::Debug for Region<T> {
 
 /// Maps at least `bytes`: on reserved huge pages if the system has enough, otherwise on memory that
 /// the kernel is asked to back with transparent huge pages.
-fn map(bytes: usize) -> Result<Mapping, OutOfMemory> {
+fn map(bytes: usize) -> Result<MemoryMapping, OutOfMemory> {
     let is_small = bytes < HUGE_PAGE_BYTES;
     let bytes = whole_pages(bytes);
     let mapping = if is_small {
-        Mapping { start: mmap(bytes, 0).ok_or(OutOfMemory { bytes })?, bytes, is_hugetlb: false }
+        MemoryMapping {
+            start: mmap(bytes, 0).ok_or(OutOfMemory { bytes })?,
+            bytes,
+            is_hugetlb: false,
+        }
     } else {
         match mmap_hugetlb(bytes) {
-            Some(start) => Mapping { start, bytes, is_hugetlb: true },
+            Some(start) => MemoryMapping { start, bytes, is_hugetlb: true },
             None => map_transparent(bytes)?,
         }
     };
@@ -157,7 +161,7 @@ fn whole_pages(bytes: usize) -> usize {
 
 /// Maps memory at a multiple of the huge page size, which transparent huge pages need: maps one
 /// huge page more and unmaps the ends.
-fn map_transparent(bytes: usize) -> Result<Mapping, OutOfMemory> {
+fn map_transparent(bytes: usize) -> Result<MemoryMapping, OutOfMemory> {
     let start = mmap(bytes + HUGE_PAGE_BYTES, 0).ok_or(OutOfMemory { bytes })?;
     let head = start.align_offset(HUGE_PAGE_BYTES);
     // JUSTIFICATION: pointer arithmetic keeps the pointer's provenance, integers would lose it.
@@ -168,7 +172,7 @@ fn map_transparent(bytes: usize) -> Result<Mapping, OutOfMemory> {
     let end = unsafe { aligned.add(bytes) };
     unmap(start, head);
     unmap(end, HUGE_PAGE_BYTES - head);
-    let mapping = Mapping { start: aligned, bytes, is_hugetlb: false };
+    let mapping = MemoryMapping { start: aligned, bytes, is_hugetlb: false };
     #[cfg(target_os = "linux")]
     madvise(&mapping, libc::MADV_HUGEPAGE);
     Ok(mapping)
@@ -208,7 +212,7 @@ fn mmap(bytes: usize, flags: libc::c_int) -> Option<NonNull<u8>> {
 /// Gives advice to the kernel. A refusal (an old kernel, a container's policy) costs speed or disk
 /// space, never correctness.
 #[cfg(target_os = "linux")]
-fn madvise(mapping: &Mapping, advice: libc::c_int) {
+fn madvise(mapping: &MemoryMapping, advice: libc::c_int) {
     // JUSTIFICATION: there is no other way to request huge pages or to exclude the table from core
     // dumps.
     // SAFETY: the range is a mapping made here; neither advice used here changes its content.

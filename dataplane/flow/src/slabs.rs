@@ -17,7 +17,7 @@ pub struct Slabs<R: Record> {
     pub(crate) slabs: Region<Slab>,
     pub(crate) positions: Positions,
     /// Finds the extent at (slab, position).
-    places: Index,
+    extent_index: Index,
     /// Guesses of that look-up, which the extent itself confirms: each is the extent used last
     /// whose (slab, position) maps to this index.
     guesses: Box<[u32; GUESSES]>,
@@ -36,17 +36,17 @@ pub(crate) struct Slab {
 }
 
 /// Slab and position are numbers that this program assigns, so a fixed hash key is safe.
-const PLACES: HashKey = HashKey::new([0x7765_6972, 0x666C_6F77]);
+const POSITIONS_KEY: HashKey = HashKey::new([0x7765_6972, 0x666C_6F77]);
 
 /// More than the number of extents to which a worker that mirrors other slabs writes at a time.
 const GUESSES: usize = 1024;
 
-fn place_of_guess(slab: SlabId, position: u32) -> usize {
+fn guess_index(slab: SlabId, position: u32) -> usize {
     slab.0.wrapping_add(position << 6) as usize % GUESSES
 }
 
-fn place_hash(slab: u32, position: u32) -> Hash {
-    PLACES.hash([u64::from(slab), u64::from(position), 0])
+fn position_hash(slab: u32, position: u32) -> Hash {
+    POSITIONS_KEY.hash([u64::from(slab), u64::from(position), 0])
 }
 
 pub(crate) fn parts(id: RecordId) -> (u32, u32) {
@@ -79,7 +79,7 @@ impl<R: Record> Slabs<R> {
             slabs: Region::new(slabs, slab)?,
             positions: Positions::new(slabs, count)?,
             // Half empty, so an insertion cannot fail to find a slot.
-            places: Index::new(2 * count)?,
+            extent_index: Index::new(2 * count)?,
             guesses: Box::new([0; GUESSES]),
             live: 0,
             capacity: records_max,
@@ -222,7 +222,7 @@ impl<R: Record> Slabs<R> {
             self.reclaim()?;
         }
         let number = self.extents.free_head;
-        self.places.insert(place_hash(slab.0, position), number).ok()?;
+        self.extent_index.insert(position_hash(slab.0, position), number).ok()?;
         self.positions.take(slab.0 as usize, position);
         self.extents.pop_free();
         let Slab { room_head, floor_version, .. } = &mut self.slabs[slab.0 as usize];
@@ -234,7 +234,7 @@ impl<R: Record> Slabs<R> {
             ..Extent::DETACHED
         };
         self.extents.link(room_head, number);
-        self.guesses[place_of_guess(slab, position)] = number;
+        self.guesses[guess_index(slab, position)] = number;
         Some(number)
     }
 
@@ -262,7 +262,7 @@ impl<R: Record> Slabs<R> {
         let floor = &mut self.slabs[slab as usize].floor_version;
         *floor = later_version(high_version, *floor);
         self.positions.release(slab as usize, position);
-        let was_there = self.places.remove(place_hash(slab, position), number);
+        let was_there = self.extent_index.remove(position_hash(slab, position), number);
         debug_assert!(was_there, "extent {number} was attached");
         self.extents.push_free(number);
     }
@@ -292,7 +292,7 @@ impl<R: Record> Slabs<R> {
     pub fn prefetch_slot(&mut self, slab: SlabId, slot: u32) {
         let (position, offset) = (slot >> OFFSET_BITS, slot % RECORDS);
         if let Some(number) = self.extent_at(slab, position) {
-            self.guesses[place_of_guess(slab, position)] = number;
+            self.guesses[guess_index(slab, position)] = number;
             prefetch(&self.records, (number << OFFSET_BITS | offset) as usize);
         }
     }
@@ -329,7 +329,7 @@ impl<R: Record> Slabs<R> {
     /// Returns the extent at a position of a slab.
     #[inline]
     pub(crate) fn extent_at(&self, slab: SlabId, position: u32) -> Option<u32> {
-        let guess = self.guesses[place_of_guess(slab, position)];
+        let guess = self.guesses[guess_index(slab, position)];
         let extent = self.extents.get(guess);
         if extent.slab == slab.0 && extent.position == position {
             return Some(guess);
@@ -339,7 +339,7 @@ impl<R: Record> Slabs<R> {
 
     #[inline(never)]
     fn find_extent(&self, slab: SlabId, position: u32) -> Option<u32> {
-        self.places.find(place_hash(slab.0, position), |number| {
+        self.extent_index.find(position_hash(slab.0, position), |number| {
             let extent = self.extents.get(number);
             extent.slab == slab.0 && extent.position == position
         })
@@ -361,7 +361,7 @@ impl<R: Record> Slabs<R> {
             + self.extents.all.bytes()
             + self.slabs.bytes()
             + self.positions.bytes()
-            + self.places.bytes()
+            + self.extent_index.bytes()
     }
 
     /// Whether the records are on huge pages.

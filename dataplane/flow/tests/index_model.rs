@@ -64,10 +64,10 @@ fn run(steps: &[Step]) {
             }
             Step::Remove(key) => {
                 let ids = model.ids.entry(key.hash().0).or_default();
-                let place = ids.iter().position(|&id| id == key.id());
-                assert_eq!(index.remove(key.hash(), key.id()), place.is_some());
-                if let Some(place) = place {
-                    ids.swap_remove(place);
+                let position = ids.iter().position(|&id| id == key.id());
+                assert_eq!(index.remove(key.hash(), key.id()), position.is_some());
+                if let Some(position) = position {
+                    ids.swap_remove(position);
                     model.len -= 1;
                 }
             }

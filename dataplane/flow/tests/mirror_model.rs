@@ -35,15 +35,17 @@ const LIVE: u32 = 1 << 20;
 const SLABS: u32 = 2;
 
 #[derive(Clone, Copy, Debug)]
-enum News {
+enum SlabChange {
     Create { slab: u32, slot: u32, version: u32, payload: u32 },
     Delete { slab: u32, slot: u32, version: u32 },
 }
 
-impl News {
-    fn place(self) -> (u32, u32) {
+impl SlabChange {
+    fn slab_and_slot(self) -> (u32, u32) {
         match self {
-            News::Create { slab, slot, .. } | News::Delete { slab, slot, .. } => (slab, slot),
+            SlabChange::Create { slab, slot, .. } | SlabChange::Delete { slab, slot, .. } => {
+                (slab, slot)
+            }
         }
     }
 }
@@ -58,22 +60,22 @@ impl Dice {
 }
 
 /// Applies a change as a replica does.
-fn apply(mirror: &mut Slabs<Flow>, news: News) {
-    let (slab, slot) = news.place();
+fn apply(mirror: &mut Slabs<Flow>, change: SlabChange) {
+    let (slab, slot) = change.slab_and_slot();
     let held = mirror.id_of(SlabId(slab), slot);
     let version_held = held.map_or(0, |id| mirror.get(id).version());
     let live = held.filter(|&id| mirror.get(id).is_live());
-    match news {
-        News::Create { version, payload, .. } if is_later_version(version, version_held) => {
+    match change {
+        SlabChange::Create { version, payload, .. } if is_later_version(version, version_held) => {
             live.into_iter().for_each(|id| mirror.free(id));
             let id = mirror.put(SlabId(slab), slot, version).expect("there is room");
             mirror.get_mut(id).payload = payload;
         }
-        News::Delete { version, .. } if !is_later_version(version_held, version) => {
+        SlabChange::Delete { version, .. } if !is_later_version(version_held, version) => {
             live.into_iter().for_each(|id| mirror.free(id));
             mirror.bury(SlabId(slab), slot, version);
         }
-        News::Create { .. } | News::Delete { .. } => {}
+        SlabChange::Create { .. } | SlabChange::Delete { .. } => {}
     }
 }
 
@@ -86,8 +88,8 @@ fn records(slabs: &Slabs<Flow>, slab: u32) -> HashMap<u32, Flow> {
 }
 
 /// Fills, empties and mixes the owner's slabs; returns the changes in order.
-fn history(owner: &mut Slabs<Flow>, dice: &mut Dice, steps: usize) -> Vec<News> {
-    let (mut news, mut live) = (Vec::new(), Vec::<RecordId>::new());
+fn history(owner: &mut Slabs<Flow>, dice: &mut Dice, steps: usize) -> Vec<SlabChange> {
+    let (mut changes, mut live) = (Vec::new(), Vec::<RecordId>::new());
     for step in 0..steps {
         let is_alloc = dice.below(8) < if step / 3000 % 2 == 0 { 6 } else { 2 };
         let slab = SlabId(dice.below(SLABS as usize) as u32);
@@ -95,24 +97,24 @@ fn history(owner: &mut Slabs<Flow>, dice: &mut Dice, steps: usize) -> Vec<News> 
             let payload = LIVE + step as u32;
             owner.get_mut(id).payload = payload;
             let (slot, version) = (owner.slot_of(id), owner.get(id).version());
-            news.push(News::Create { slab: slab.0, slot, version, payload });
+            changes.push(SlabChange::Create { slab: slab.0, slot, version, payload });
             live.push(id);
         } else if !live.is_empty() {
             let id = live.swap_remove(dice.below(live.len()));
             let (slab, slot) = (owner.slab_of(id).0, owner.slot_of(id));
-            news.push(News::Delete { slab, slot, version: owner.get(id).version() });
+            changes.push(SlabChange::Delete { slab, slot, version: owner.get(id).version() });
             owner.free(id);
         }
     }
-    news
+    changes
 }
 
 /// Moves changes about, but never past a change of the same slot.
-fn shuffle(news: &mut [News], dice: &mut Dice) {
-    for _ in 0..news.len() * 4 {
-        let at = dice.below(news.len() - 1);
-        if news[at].place() != news[at + 1].place() {
-            news.swap(at, at + 1);
+fn shuffle(changes: &mut [SlabChange], dice: &mut Dice) {
+    for _ in 0..changes.len() * 4 {
+        let at = dice.below(changes.len() - 1);
+        if changes[at].slab_and_slot() != changes[at + 1].slab_and_slot() {
+            changes.swap(at, at + 1);
         }
     }
 }
@@ -124,9 +126,9 @@ fn mirror_equals_its_owner_and_continues_where_the_owner_ended() {
         let mut dice = Dice(seed << 32);
         let mut owner = Slabs::<Flow>::new(6000, SLABS as usize).unwrap();
         let mut mirror = Slabs::<Flow>::new(6000, SLABS as usize).unwrap();
-        let mut news = history(&mut owner, &mut dice, 15_000);
-        shuffle(&mut news, &mut dice);
-        for &item in &news {
+        let mut changes = history(&mut owner, &mut dice, 15_000);
+        shuffle(&mut changes, &mut dice);
+        for &item in &changes {
             apply(&mut mirror, item);
             if dice.below(4) == 0 {
                 apply(&mut mirror, item);
@@ -136,17 +138,17 @@ fn mirror_equals_its_owner_and_continues_where_the_owner_ended() {
             assert_eq!(records(&mirror, slab), records(&owner, slab));
         }
         assert_eq!(mirror.live(), owner.live());
-        goes_on(&mut mirror, &news);
+        goes_on(&mut mirror, &changes);
     }
 }
 
 /// The mirror allocates until it is full: no slot twice, each version later than any that the owner
 /// assigned there.
-fn goes_on(mirror: &mut Slabs<Flow>, news: &[News]) {
+fn goes_on(mirror: &mut Slabs<Flow>, changes: &[SlabChange]) {
     let mut last: HashMap<(u32, u32), u32> = HashMap::new();
-    for item in news {
-        let (News::Create { version, .. } | News::Delete { version, .. }) = *item;
-        let known = last.entry(item.place()).or_default();
+    for item in changes {
+        let (SlabChange::Create { version, .. } | SlabChange::Delete { version, .. }) = *item;
+        let known = last.entry(item.slab_and_slot()).or_default();
         *known = (*known).max(version);
     }
     let mut taken: HashMap<(u32, u32), u32> = HashMap::new();
@@ -189,7 +191,9 @@ fn goes_on(mirror: &mut Slabs<Flow>, news: &[News]) {
 /// Returns some slot of the slab that holds this version; live records of a slab may share a
 /// version.
 fn mirror_slot(taken: &HashMap<(u32, u32), u32>, slab: u32, flow: &Flow) -> u32 {
-    let found = taken.iter().find(|(place, version)| place.0 == slab && **version == flow.version);
+    let found = taken
+        .iter()
+        .find(|(slab_and_slot, version)| slab_and_slot.0 == slab && **version == flow.version);
     found.expect("every live record has an entry in `taken`").0.1
 }
 

@@ -10,13 +10,13 @@ use crate::endpoint::{Endpoint, Protocol, ShardIndex};
 use crate::nat::Nat;
 use crate::ports::port_block::BlockId;
 use crate::replication::lane::{LANES, slab_of};
-use crate::sessions::mapping::{Kind, Mapping};
-use crate::sessions::session::Session;
+use crate::sessions::mapping::{Mapping, MappingKind};
+use crate::sessions::session::FurtherSession;
 use crate::sessions::session_state::SessionState;
 
 /// Sums over the mapping records.
 #[derive(Default)]
-struct Sums {
+struct MappingSums {
     live: u32,
     quarantined: u32,
     /// Sessions and address records.
@@ -43,7 +43,7 @@ impl Admin<'_> {
 
 /// Panics if state is lost, duplicated or counted wrongly.
 pub(crate) fn audit(nat: &Nat) {
-    let mut sums = Sums::default();
+    let mut sums = MappingSums::default();
     audit_local(nat);
     for slab in 0..nat.shards.len() as u32 * LANES {
         nat.mappings.walk_slab(SlabId(slab), 0, usize::MAX, |id, mapping| {
@@ -79,7 +79,7 @@ pub(crate) fn audit(nat: &Nat) {
     audit_absent(nat);
 }
 
-fn audit_mapping(nat: &Nat, id: RecordId, mapping: &Mapping, sums: &mut Sums) {
+fn audit_mapping(nat: &Nat, id: RecordId, mapping: &Mapping, sums: &mut MappingSums) {
     let home = sums.homes.entry(mapping.subscriber).or_default();
     home.0 += 1;
     if nat.policy.enabled {
@@ -96,7 +96,7 @@ fn audit_mapping(nat: &Nat, id: RecordId, mapping: &Mapping, sums: &mut Sums) {
     assert_eq!(mapping.flags & Mapping::WAITING, 0);
     let slab = nat.mappings.slab_of(id);
     assert_eq!(nat.find_holder(slab, mapping.public(), mapping.protocol), Some(id));
-    if mapping.kind == Kind::Quarantined {
+    if mapping.kind == MappingKind::Quarantined {
         assert_eq!(mapping.sessions, 0);
         sums.quarantined += 1;
         return;
@@ -124,7 +124,7 @@ fn audit_mapping(nat: &Nat, id: RecordId, mapping: &Mapping, sums: &mut Sums) {
 }
 
 /// Returns the further sessions of a mapping, whose links must fit.
-fn chain(nat: &Nat, id: RecordId, mapping: &Mapping) -> Vec<Session> {
+fn chain(nat: &Nat, id: RecordId, mapping: &Mapping) -> Vec<FurtherSession> {
     let mut chain = Vec::new();
     let (mut previous, mut next) = (RecordId::NONE, mapping.sessions_head);
     while next != RecordId::NONE {
@@ -138,7 +138,7 @@ fn chain(nat: &Nat, id: RecordId, mapping: &Mapping) -> Vec<Session> {
 
 /// Returns the number of address records of a mapping, whose references must be the sessions with
 /// that address.
-fn audit_addresses(nat: &Nat, id: RecordId, chain: &[Session]) -> usize {
+fn audit_addresses(nat: &Nat, id: RecordId, chain: &[FurtherSession]) -> usize {
     let mut counted = 0;
     let slab = match nat.policy.is_replicated {
         true => nat.lanes.local(),

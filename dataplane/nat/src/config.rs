@@ -28,7 +28,7 @@ pub enum Pooling {
 
 /// One shard: its public addresses and how many homes it may serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShardConfig {
+pub struct NatShardConfig {
     pub id: ShardId,
     /// Public prefixes; without translation the inside addresses of the shard. Every address of a
     /// prefix is used, the first and the last too: they are routed to weir, not on a link.
@@ -36,7 +36,7 @@ pub struct ShardConfig {
     pub subscribers_max: u32,
 }
 
-impl ShardConfig {
+impl NatShardConfig {
     /// Returns the number of its public addresses.
     pub(crate) fn addresses(&self) -> u64 {
         self.public.iter().map(|net| 1_u64 << (32 - net.prefix_len())).sum()
@@ -98,7 +98,7 @@ pub struct NatConfig {
     pub gre_key_identifies_home: bool,
     /// Prefixes of the homes' outer addresses. No other address becomes a subscriber.
     pub subscribers: Vec<Ipv4Net>,
-    pub shards: Vec<ShardConfig>,
+    pub shards: Vec<NatShardConfig>,
     /// Room for shards that are added at run time ([`crate::ReplicaMut::add_shard`]); by default
     /// there is none.
     pub room: ShardRoom,
@@ -160,7 +160,7 @@ impl NatConfig {
     /// Returns the number of public addresses that there is room for; without translation they need
     /// none.
     pub(crate) fn public_addresses_max(&self) -> u64 {
-        let given: u64 = self.shards.iter().map(ShardConfig::addresses).sum();
+        let given: u64 = self.shards.iter().map(NatShardConfig::addresses).sum();
         given.max(self.room.public_addresses.into())
     }
 

@@ -5,8 +5,8 @@ use thiserror::Error;
 use weir_flow::OutOfMemory;
 use weir_ids::ShardId;
 
-use crate::config::{NatConfig, ShardConfig};
-use crate::ports::seats::blocks_usable;
+use crate::config::{NatConfig, NatShardConfig};
+use crate::ports::shard_capacity::blocks_usable;
 use crate::replication::lane::LANES;
 use crate::subscribers::subscriber::{BLOCK_LISTS_MAX, SUBSCRIBERS_TOTAL_MAX};
 
@@ -106,13 +106,13 @@ pub enum NatError {
 /// Checks everything that does not need memory; the first problem found is returned.
 pub(crate) fn check(config: &NatConfig) -> Result<(), NatError> {
     check_scalars(config)?;
-    let shards: Vec<&ShardConfig> = config.shards.iter().collect();
+    let shards: Vec<&NatShardConfig> = config.shards.iter().collect();
     check_shards(&shards)?;
     check_room(config)
 }
 
 /// Checks how shards go together: their numbers and their public prefixes.
-pub(crate) fn check_shards(shards: &[&ShardConfig]) -> Result<(), NatError> {
+pub(crate) fn check_shards(shards: &[&NatShardConfig]) -> Result<(), NatError> {
     let mut ids: Vec<ShardId> = shards.iter().map(|shard| shard.id).collect();
     ids.sort_unstable();
     if let Some(pair) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -218,7 +218,7 @@ fn check_room(config: &NatConfig) -> Result<(), NatError> {
     Ok(())
 }
 
-fn check_public_prefixes(shards: &[&ShardConfig]) -> Result<(), NatError> {
+fn check_public_prefixes(shards: &[&NatShardConfig]) -> Result<(), NatError> {
     let mut prefixes: Vec<(Ipv4Net, ShardId)> = shards
         .iter()
         .flat_map(|&shard| shard.public.iter().map(move |net| (*net, shard.id)))
@@ -238,7 +238,7 @@ fn check_public_prefixes(shards: &[&ShardConfig]) -> Result<(), NatError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::ShardConfig;
+    use crate::config::NatShardConfig;
 
     fn valid() -> NatConfig {
         NatConfig {
@@ -248,8 +248,8 @@ mod tests {
         }
     }
 
-    fn shard(id: u32, public: &[&str]) -> ShardConfig {
-        ShardConfig {
+    fn shard(id: u32, public: &[&str]) -> NatShardConfig {
+        NatShardConfig {
             id: ShardId(id),
             public: public.iter().map(|net| net.parse().unwrap()).collect(),
             subscribers_max: 256,

@@ -16,9 +16,9 @@ use weir_flow::{Hash, Record, RecordId};
 use crate::endpoint::Tick;
 use crate::nat::{Nat, WALK_STEP};
 use crate::ports::port_choice::PortLease;
-use crate::replication::change::Table;
+use crate::replication::change::RecordTable;
 use crate::replication::journal::MarkKind;
-use crate::sessions::mapping::{Kind, Mapping};
+use crate::sessions::mapping::{Mapping, MappingKind};
 
 impl Nat {
     /// Looks at the next `budget` slots of the mappings, and as great a part of the sessions, in
@@ -63,7 +63,12 @@ impl Nat {
                     due.push(id);
                 } else if !lane.is_owned {
                     if session.is_owner_update_due(protocol, timeouts, now)
-                        && journal.push_owner_update(Table::Sessions, slab, session.version(), id)
+                        && journal.push_owner_update(
+                            RecordTable::Sessions,
+                            slab,
+                            session.version(),
+                            id,
+                        )
                     {
                         session.note_owner_update(protocol, timeouts, now);
                     }
@@ -101,7 +106,7 @@ impl Nat {
                 due,
                 doubles,
                 answered,
-                unseated,
+                displaced,
                 subscribers,
                 lanes,
                 journal,
@@ -113,21 +118,21 @@ impl Nat {
             let has_wrapped = mappings.walk(&mut self.mapping_cursor, step, |id, slab, mapping| {
                 let lane = lanes.get(slab);
                 let is_due = match mapping.kind {
-                    Kind::Live | Kind::Uncommitted => {
+                    MappingKind::Live | MappingKind::Uncommitted => {
                         lane.has_run_out(&mapping.first, mapping.protocol, timeouts, now)
                     }
-                    Kind::Quarantined => {
+                    MappingKind::Quarantined => {
                         lane.is_owned
                             && lane.idle_sec(mapping.first.last_seen, now) >= policy.quarantine_sec
                             && !(may_rest_on && lanes.keeps_ports(slab, policy.quarantine_sec, now))
                     }
-                    Kind::Free => false,
+                    MappingKind::Free => false,
                 };
                 if is_due {
                     due.push(id);
                 } else if !lane.is_owned
                     && mapping.is_owner_update_due(timeouts, now)
-                    && journal.push_owner_update(Table::Mappings, slab, mapping.version(), id)
+                    && journal.push_owner_update(RecordTable::Mappings, slab, mapping.version(), id)
                 {
                     mapping.note_owner_update(timeouts, now);
                 }
@@ -142,17 +147,17 @@ impl Nat {
                         && lane.is_owned
                         && subscribers.get(mapping.subscriber).is_displaced()
                     {
-                        unseated.push(id);
+                        displaced.push(id);
                     }
                 }
             });
             self.note_all_answered();
-            ends += self.due.len() + self.unseated.len();
+            ends += self.due.len() + self.displaced.len();
             self.due.iter().for_each(|&id| self.prefetch_end(id));
             while let Some(id) = self.due.pop() {
                 self.expire_mapping(id, now);
             }
-            while let Some(id) = self.unseated.pop() {
+            while let Some(id) = self.displaced.pop() {
                 self.end_displaced(id, now);
             }
             while let Some(id) = self.doubles.pop() {
@@ -207,7 +212,7 @@ impl Nat {
 
     fn expire_mapping(&mut self, id: RecordId, now: Tick) {
         let mapping = self.mappings.get(id);
-        if mapping.kind == Kind::Quarantined {
+        if mapping.kind == MappingKind::Quarantined {
             self.quarantined -= 1;
             self.free_mapping(id);
             return;
@@ -261,7 +266,7 @@ impl Nat {
         self.flows -= 1;
         if needs_quarantine {
             let mapping = self.mappings.get_mut(id);
-            mapping.kind = Kind::Quarantined;
+            mapping.kind = MappingKind::Quarantined;
             mapping.first.last_seen = now;
             self.quarantined += 1;
             self.note_mapping(MarkKind::Changed, id);
@@ -288,12 +293,12 @@ impl Nat {
         let was_inbound = self.inbound_index.remove(hash, id.0);
         assert!(was_inbound, "the holder of a port is in the inbound index");
         if self.policy.enabled {
-            let seat = PortLease {
+            let lease = PortLease {
                 subscriber: mapping.subscriber,
                 block: self.ports.block_of(mapping.address, mapping.public_port),
                 public: mapping.public(),
             };
-            self.give_port_back(&seat, mapping.protocol);
+            self.give_port_back(&lease, mapping.protocol);
         } else {
             self.release_address(mapping.address);
         }

@@ -6,8 +6,8 @@ use crate::endpoint::{Protocol, Tick};
 use crate::nat::{Nat, Policy};
 use crate::packet::{Delivery, Inbound, Refusal};
 use crate::replication::journal::MarkKind;
-use crate::sessions::mapping::{Kind, Mapping, Remote};
-use crate::sessions::session_state::{Sender, SessionState};
+use crate::sessions::mapping::{Mapping, MappingKind, Remote};
+use crate::sessions::session_state::{SentBy, SessionState};
 use crate::sessions::tcp_state;
 
 impl Nat {
@@ -22,7 +22,8 @@ impl Nat {
         now: Tick,
     ) -> Option<Delivery> {
         let mapping = self.mappings.get_mut(candidate);
-        let is_it = mapping.kind == Kind::Live && mapping.is_public(packet.public, packet.protocol);
+        let is_it =
+            mapping.kind == MappingKind::Live && mapping.is_public(packet.public, packet.protocol);
         if is_it { mapping.inbound_first(packet, &self.policy, now) } else { None }
     }
 
@@ -51,7 +52,7 @@ impl Nat {
         if self.is_held_first(id, packet.remote, now) {
             let first = &mut self.mappings.get_mut(id).first;
             if note_inbound(first, packet, &self.policy, now) {
-                self.note_mapping(MarkKind::segment(Sender::Remote, packet.tcp_flags), id);
+                self.note_mapping(MarkKind::segment(SentBy::Remote, packet.tcp_flags), id);
             }
             return Ok(delivery);
         }
@@ -70,7 +71,7 @@ impl Nat {
         if let Some(session) = self.live_session(id, packet.remote, now) {
             let remote = &mut self.sessions.get_mut(session).remote;
             if note_inbound(remote, packet, &self.policy, now) {
-                self.note_session(MarkKind::segment(Sender::Remote, packet.tcp_flags), session);
+                self.note_session(MarkKind::segment(SentBy::Remote, packet.tcp_flags), session);
             }
             return Ok(());
         }
@@ -94,7 +95,7 @@ impl Nat {
             return Err(Refusal::InboundSessionsMax);
         }
         let remote =
-            Remote::opened(packet.remote, packet.protocol, Sender::Remote, packet.tcp_flags, now);
+            Remote::opened(packet.remote, packet.protocol, SentBy::Remote, packet.tcp_flags, now);
         self.open_session(id, remote, now)
     }
 }
@@ -130,7 +131,7 @@ impl Mapping {
 /// Returns the state after the packet, and whether it refreshes.
 #[inline(always)]
 fn seen_inbound(remote: &Remote, packet: &Inbound, policy: &Policy) -> (SessionState, bool) {
-    let state = remote.state.after(packet.protocol, Sender::Remote, packet.tcp_flags);
+    let state = remote.state.after(packet.protocol, SentBy::Remote, packet.tcp_flags);
     let refresh = match packet.protocol {
         Protocol::Tcp => state.is_joined_by_inside(),
         Protocol::Udp | Protocol::Icmp => policy.udp_inbound_refresh,

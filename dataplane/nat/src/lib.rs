@@ -73,20 +73,20 @@ pub use admin::session_view::{
     BlockView, EndpointRange, HomeLimits, PageCursor, SESSION_STATES, SessionFilter, SessionView,
     SubscriberCursor, SubscriberPart, SubscriberView, subscriber_views,
 };
-pub use config::{Filtering, NatConfig, Pooling, ShardConfig, ShardRoom};
+pub use config::{Filtering, NatConfig, NatShardConfig, Pooling, ShardRoom};
 pub use config_check::{
     FLOWS_MAX, FLOWS_MAX_REPLICATED, NatError, PORT_BLOCK_MAX, PORT_BLOCK_MIN,
     PUBLIC_ADDRESSES_MAX, REPLICAS_MAX, SHARDS_MAX, check_reserve_lanes,
 };
 pub use endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
-pub use logs::block_event::{Block, BlockEvent, BlockEventKind};
-pub use logs::session_log::{HomeLimit, HomeRefused, SessionEvent, SessionLog, Subscriber};
+pub use logs::block_event::{BlockEvent, BlockEventKind, HomeBlock};
+pub use logs::session_log::{HomeLimit, HomeRefused, LoggedSubscriber, SessionEvent, SessionLog};
 pub use nat::Nat;
 pub use outbound::{Opening, SubscriberSlot};
 pub use packet::{Delivery, Inbound, Outbound, Refusal};
 pub use ports::address_ranges::AddressRanges;
-pub use ports::seats::{Seats, seats};
-pub use replication::change::{Applied, BODY_MAX, Change, ChangeKind};
+pub use ports::shard_capacity::{ShardCapacity, shard_capacity};
+pub use replication::change::{Applied, BODY_MAX, ChangeKind, SlotChange};
 pub use replication::commit::{Batch, Dependency};
 pub use replication::facet::{Replica, ReplicaMut};
 pub use sessions::timeouts::Timeouts;

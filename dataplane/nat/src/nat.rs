@@ -6,23 +6,25 @@ use weir_flow::{Cursor, Hash, HashKey, Index, RecordId, Slabs};
 use crate::config::{Filtering, NatConfig, Pooling};
 use crate::config_check::{self, NatError};
 use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
-use crate::logs::block_event::{Block, BlockEventKind, BlockEvents};
+use crate::logs::block_event::{BlockEventKind, BlockEvents, HomeBlock};
 use crate::logs::session_log::{SessionEvents, SessionLog};
 use crate::ports::address_ranges::{AddressRanges, home_addresses, public_addresses};
 use crate::ports::port_block::{BlockId, PortBlocks};
 use crate::ports::random::Random;
-use crate::ports::seats::{blocks_usable, quota_blocks as quota_blocks_of, seats};
-use crate::replication::attach::Waiting;
+use crate::ports::shard_capacity::{
+    blocks_usable, quota_blocks as quota_blocks_of, shard_capacity,
+};
+use crate::replication::attach::WaitingCopies;
 use crate::replication::commit::Commits;
 use crate::replication::journal::{Journal, MARKS_MAX};
 use crate::replication::lane::{Lanes, slab_of};
 use crate::sessions::mapping::Mapping;
-use crate::sessions::session::{Session, SessionKey};
+use crate::sessions::session::{FurtherSession, SessionKey};
 use crate::sessions::timeouts::Timeouts;
 use crate::shards::shard_table::ShardTable;
 use crate::subscribers::address_owner::AddressOwners;
 use crate::subscribers::subscriber::{BLOCK_LISTS_MAX, Subscribers};
-use crate::table_bytes::Slots;
+use crate::table_bytes::SlotCounts;
 
 /// Records looked at between two rounds of removals.
 pub(crate) const WALK_STEP: usize = 256;
@@ -56,7 +58,7 @@ pub(crate) struct Policy {
 
 /// Counts of what has happened so far.
 #[derive(Debug, Default)]
-pub(crate) struct Totals {
+pub(crate) struct NatTotals {
     pub(crate) flow_creates: u64,
     pub(crate) flow_expired: u64,
     pub(crate) flow_superseded: u64,
@@ -82,7 +84,7 @@ pub struct Nat {
     pub(crate) inbound_index: Index,
     pub(crate) session_index: Index,
     pub(crate) mappings: Slabs<Mapping>,
-    pub(crate) sessions: Slabs<Session>,
+    pub(crate) sessions: Slabs<FurtherSession>,
     pub(crate) ports: PortBlocks,
     pub(crate) subscribers: Subscribers,
     /// Holders of the inside addresses, without translation.
@@ -90,11 +92,11 @@ pub struct Nat {
     pub(crate) random: Random,
     pub(crate) events: BlockEvents,
     pub(crate) session_events: SessionEvents,
-    pub(crate) totals: Totals,
+    pub(crate) totals: NatTotals,
     pub(crate) lanes: Lanes,
     pub(crate) journal: Journal,
     pub(crate) commits: Commits,
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: WaitingCopies,
     /// Whether the changes that are being applied are relayed: the relay may have missed what
     /// became of them.
     pub(crate) is_relayed: bool,
@@ -112,7 +114,7 @@ pub struct Nat {
     /// two steps.
     pub(crate) answered: Vec<RecordId>,
     /// Mappings of displaced homes that the walk has found, empty between two steps.
-    pub(crate) unseated: Vec<RecordId>,
+    pub(crate) displaced: Vec<RecordId>,
 }
 
 impl Nat {
@@ -128,7 +130,7 @@ impl Nat {
     pub fn new(config: NatConfig) -> Result<Self, NatError> {
         config_check::check(&config)?;
         let quota_blocks = quota_blocks(&config)?;
-        let slots = Slots::new(&config);
+        let slots = SlotCounts::new(&config);
         let seed = config.seed;
         Ok(Self {
             policy: Policy {
@@ -171,11 +173,11 @@ impl Nat {
                 config.shards_max(),
             ),
             session_events: SessionEvents::new(config.session_log),
-            totals: Totals::default(),
+            totals: NatTotals::default(),
             lanes: Lanes::new(config.shards.len(), config.shards_max()),
             journal: Journal::new(if config.replicas > 0 { MARKS_MAX } else { 0 }),
             commits: Commits::new(),
-            waiting: Waiting::new(),
+            waiting: WaitingCopies::new(),
             is_relayed: false,
             flows: 0,
             quarantined: 0,
@@ -185,7 +187,7 @@ impl Nat {
             due: Vec::with_capacity(WALK_STEP),
             doubles: Vec::with_capacity(WALK_STEP),
             answered: Vec::with_capacity(WALK_STEP),
-            unseated: Vec::with_capacity(WALK_STEP),
+            displaced: Vec::with_capacity(WALK_STEP),
         })
     }
 
@@ -325,13 +327,13 @@ impl Nat {
     /// Logs an event of a block that a subscriber has.
     pub(crate) fn push_block_event(
         &mut self,
-        kind: impl FnOnce(Block) -> BlockEventKind,
+        kind: impl FnOnce(HomeBlock) -> BlockEventKind,
         subscriber: u32,
         block: BlockId,
     ) {
         let home = self.subscribers.get(subscriber);
         let (port_first, port_last) = self.ports.port_range(block);
-        let told = Block {
+        let home_block = HomeBlock {
             subscriber: home.outer,
             gre_key: home.gre_key().filter(|_| self.policy.by_key),
             public_address: self.ports.public_address(self.ports.address_of(block)),
@@ -339,7 +341,7 @@ impl Nat {
             port_last,
         };
         let slab = slab_of(home.shard, self.ports.lane(block));
-        self.events.push(slab, self.shards.id(home.shard), kind(told));
+        self.events.push(slab, self.shards.id(home.shard), kind(home_block));
     }
 }
 
@@ -363,7 +365,8 @@ pub(crate) fn quota_blocks(config: &NatConfig) -> Result<u32, NatError> {
     if !config.enabled {
         return Ok(0);
     }
-    let of_given = config.shards.iter().map(|shard| seats(shard, config).blocks_total).max();
+    let of_given =
+        config.shards.iter().map(|shard| shard_capacity(shard, config).blocks_total).max();
     // A shard that is added later may be as large as the room.
     let of_later = u64::from(config.room.public_addresses) * u64::from(blocks_usable(config));
     let blocks_max = of_given.unwrap_or(0).max(of_later);

@@ -67,7 +67,7 @@ fn held(world: &World, homes: impl Iterator<Item = Home>) -> HashSet<(u32, u32, 
 /// Reads the log and updates `open`: an allocated block was free, a released block was allocated.
 fn follow(world: &mut World, open: &mut HashSet<(u32, u32, u16)>) {
     for event in world.events() {
-        let name = |block: Block| (block.subscriber, block.public_address, block.port_first);
+        let name = |block: HomeBlock| (block.subscriber, block.public_address, block.port_first);
         match event.kind {
             BlockEventKind::Allocated(block) => {
                 assert!(open.insert(name(block)), "allocated twice: {event:?}");

@@ -11,8 +11,8 @@ use crate::ports::port_block::BlockId;
 use crate::ports::port_choice::PortLease;
 use crate::replication::journal::MarkKind;
 use crate::replication::lane::slab_of;
-use crate::sessions::mapping::{Kind, Mapping, Remote};
-use crate::sessions::session_state::{Sender, SessionState};
+use crate::sessions::mapping::{Mapping, MappingKind, Remote};
+use crate::sessions::session_state::{SentBy, SessionState};
 use crate::sessions::tcp_state;
 use crate::subscribers::subscriber::Subscriber;
 
@@ -26,7 +26,7 @@ pub struct SubscriberSlot(u32);
 pub struct Opening {
     inbound_hash: Hash,
     /// The leased port. Without translation the endpoint is the inside one, and there is no block.
-    seat: PortLease,
+    lease: PortLease,
     /// As [`Mapping::address`].
     address: u32,
     slab: SlabId,
@@ -47,7 +47,7 @@ impl Nat {
         now: Tick,
     ) -> Option<Endpoint> {
         let mapping = self.mappings.get_mut(candidate);
-        let is_it = mapping.kind == Kind::Live
+        let is_it = mapping.kind == MappingKind::Live
             && mapping.is_inside(&packet.home, packet.inside, packet.protocol, self.policy.by_key);
         if is_it { mapping.outbound_first(packet, &self.policy, now) } else { None }
     }
@@ -76,14 +76,14 @@ impl Nat {
             return Ok(Some(public));
         }
         self.policy.has_keyed |= packet.home.gre_key.is_some();
-        let mut news = mapping.note_gre_key(packet.home.gre_key).then_some(MarkKind::Changed);
+        let mut mark = mapping.note_gre_key(packet.home.gre_key).then_some(MarkKind::Changed);
         let public = mapping.public();
         let is_held = self.is_held_first(id, packet.remote, now);
         if is_held && note_outbound(&mut self.mappings.get_mut(id).first, packet, now) {
-            news = Some(MarkKind::segment(Sender::Inside, packet.tcp_flags));
+            mark = Some(MarkKind::segment(SentBy::Inside, packet.tcp_flags));
         }
-        if let Some(news) = news {
-            self.note_mapping(news, id);
+        if let Some(mark) = mark {
+            self.note_mapping(mark, id);
         }
         if !is_held {
             self.outbound_further(id, packet, now)?;
@@ -119,13 +119,13 @@ impl Nat {
     ) -> Result<(), Refusal> {
         if let Some(session) = self.live_session(id, packet.remote, now) {
             if note_outbound(&mut self.sessions.get_mut(session).remote, packet, now) {
-                self.note_session(MarkKind::segment(Sender::Inside, packet.tcp_flags), session);
+                self.note_session(MarkKind::segment(SentBy::Inside, packet.tcp_flags), session);
             }
             return Ok(());
         }
         self.check_opening(packet.protocol, packet.tcp_flags)?;
         let remote =
-            Remote::opened(packet.remote, packet.protocol, Sender::Inside, packet.tcp_flags, now);
+            Remote::opened(packet.remote, packet.protocol, SentBy::Inside, packet.tcp_flags, now);
         self.open_session(id, remote, now)
     }
 
@@ -140,15 +140,15 @@ impl Nat {
     }
 
     /// Checks whether there is room for one more further session of this subscriber.
-    pub(crate) fn check_room(&self, subscriber: u32, opener: Sender) -> Result<(), Refusal> {
+    pub(crate) fn check_room(&self, subscriber: u32, opener: SentBy) -> Result<(), Refusal> {
         if self.flows >= self.policy.flows_max {
             return Err(Refusal::TableFull);
         }
         self.check_share(subscriber)?;
         let most = match opener {
-            Sender::Inside => self.policy.sessions_per_subscriber,
+            SentBy::Inside => self.policy.sessions_per_subscriber,
             // Sessions that remotes open leave the home its half.
-            Sender::Remote => self.policy.sessions_per_subscriber / 2,
+            SentBy::Remote => self.policy.sessions_per_subscriber / 2,
         };
         if self.subscribers.get(subscriber).sessions >= most {
             return Err(Refusal::SessionsPerSubscriber);
@@ -261,28 +261,28 @@ impl Nat {
     ) -> Result<Opening, Refusal> {
         self.check_share(subscriber)?;
         self.check_tokens(subscriber, now)?;
-        let (seat, address, lane) = if self.policy.enabled {
-            let seat = self.take_port(subscriber, packet.protocol)?;
-            (seat, self.ports.address_of(seat.block), self.ports.lane(seat.block))
+        let (lease, address, lane) = if self.policy.enabled {
+            let lease = self.take_port(subscriber, packet.protocol)?;
+            (lease, self.ports.address_of(lease.block), self.ports.lane(lease.block))
         } else {
             let lanes = self.ports.lanes(packet.home.shard);
-            let seat = PortLease { subscriber, block: BlockId::NONE, public: packet.inside };
+            let lease = PortLease { subscriber, block: BlockId::NONE, public: packet.inside };
             // Without blocks any lane that this worker owns will do.
             let lane = (lanes != 0).then(|| lanes.trailing_zeros());
             let lane = lane.ok_or(Refusal::PortsExhausted)?;
-            (seat, self.claim_address(&{ packet.home }, packet.inside.address)?, lane)
+            (lease, self.claim_address(&{ packet.home }, packet.inside.address)?, lane)
         };
         let home = self.subscribers.get_mut(subscriber);
         home.records += 1;
         home.flows += 1;
         home.tokens -= 1;
         self.flows += 1;
-        let inbound_hash = self.inbound_hash(seat.public, packet.protocol);
+        let inbound_hash = self.inbound_hash(lease.public, packet.protocol);
         self.inbound_index.prefetch(inbound_hash);
         // A lane of a shard has its own records.
         let slab = slab_of(packet.home.shard, lane);
         self.mappings.prefetch_next(slab);
-        Ok(Opening { inbound_hash, seat, address, slab })
+        Ok(Opening { inbound_hash, lease, address, slab })
     }
 
     /// True if step 5 is worth its instructions: in a table that is half empty few buckets are
@@ -328,8 +328,8 @@ impl Nat {
             }
         };
         self.totals.flow_creates += 1;
-        let PortLease { subscriber, block, public } = opening.seat;
-        if self.lanes.are_any_told {
+        let PortLease { subscriber, block, public } = opening.lease;
+        if self.lanes.is_any_marked {
             self.mark_begun(opening.slab, id);
         }
         if self.policy.session_log != SessionLog::None {
@@ -362,16 +362,16 @@ impl Nat {
     #[cold]
     fn undo(&mut self, opening: &Opening, protocol: Protocol) {
         self.flows -= 1;
-        let home = self.subscribers.get_mut(opening.seat.subscriber);
+        let home = self.subscribers.get_mut(opening.lease.subscriber);
         home.records -= 1;
         home.flows -= 1;
         home.tokens = home.tokens.saturating_add(1);
         if self.policy.enabled {
-            self.give_port_back(&opening.seat, protocol);
+            self.give_port_back(&opening.lease, protocol);
         } else {
             self.release_address(opening.address);
         }
-        self.dismiss_home(opening.seat.subscriber);
+        self.dismiss_home(opening.lease.subscriber);
     }
 
     /// Fills a record and enters it into both indexes; None, and nothing changed, if one of the
@@ -395,11 +395,11 @@ impl Nat {
             return None;
         }
         let mapping = self.mappings.get_mut(id);
-        fill(mapping, packet, opening.seat.public, now);
+        fill(mapping, packet, opening.lease.public, now);
         self.policy.has_keyed |= packet.home.gre_key.is_some();
-        mapping.subscriber = opening.seat.subscriber;
+        mapping.subscriber = opening.lease.subscriber;
         mapping.address = opening.address;
-        if self.subscribers.get(opening.seat.subscriber).is_answered() {
+        if self.subscribers.get(opening.lease.subscriber).is_answered() {
             mapping.flags |= Mapping::ANSWERED;
         }
         Some(id)
@@ -462,7 +462,7 @@ impl Mapping {
 fn seen_outbound(remote: &Remote, packet: &Outbound) -> (SessionState, bool) {
     let refresh =
         packet.protocol != Protocol::Tcp || remote.state.is_refreshed_by(packet.tcp_flags);
-    (remote.state.after(packet.protocol, Sender::Inside, packet.tcp_flags), refresh)
+    (remote.state.after(packet.protocol, SentBy::Inside, packet.tcp_flags), refresh)
 }
 
 /// Notes an outbound packet. Returns whether replicas must know of it: only of a change of TCP
@@ -483,9 +483,9 @@ fn fill(mapping: &mut Mapping, packet: &Outbound, public: Endpoint, now: Tick) {
     mapping.public_address = public.address;
     mapping.public_port = public.port;
     mapping.protocol = packet.protocol;
-    mapping.kind = Kind::Live;
+    mapping.kind = MappingKind::Live;
     mapping.first =
-        Remote::opened(packet.remote, packet.protocol, Sender::Inside, packet.tcp_flags, now);
+        Remote::opened(packet.remote, packet.protocol, SentBy::Inside, packet.tcp_flags, now);
     mapping.created = now;
     if let Some(key) = packet.home.gre_key {
         mapping.gre_key = key;

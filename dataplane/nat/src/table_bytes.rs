@@ -7,7 +7,7 @@ use crate::nat::{Nat, quota_blocks};
 use crate::ports::port_block::PortBlocks;
 use crate::replication::lane::LANES;
 use crate::sessions::mapping::Mapping;
-use crate::sessions::session::Session;
+use crate::sessions::session::FurtherSession;
 use crate::subscribers::address_owner::AddressOwners;
 use crate::subscribers::subscriber::Subscribers;
 
@@ -16,7 +16,7 @@ const SESSIONS_MIN: u32 = 65_536;
 
 /// Slots of the record tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slots {
+pub(crate) struct SlotCounts {
     /// Mappings, those in quarantine included.
     pub(crate) mappings: usize,
     /// Further sessions and, with address-dependent filtering, remote addresses.
@@ -27,7 +27,7 @@ pub(crate) struct Slots {
     pub(crate) session_slabs: usize,
 }
 
-impl Slots {
+impl SlotCounts {
     pub(crate) fn new(config: &NatConfig) -> Self {
         let sessions = config.sessions_max() as usize;
         let slabs = config.shards_max() * LANES as usize;
@@ -76,13 +76,13 @@ impl TableBytes {
     /// refusal before any memory is touched; `config` must have passed the checks of [`Nat::new`],
     /// or the numbers mean nothing.
     pub fn of(config: &NatConfig) -> Self {
-        let slots = Slots::new(config);
+        let slots = SlotCounts::new(config);
         let quota_blocks = quota_blocks(config).unwrap_or(0);
         Self {
             mappings: Slabs::<Mapping>::bytes_for(slots.mappings, slots.slabs),
             outbound_index: Index::bytes_for(slots.mappings),
             inbound_index: Index::bytes_for(slots.mappings),
-            sessions: Slabs::<Session>::bytes_for(slots.sessions, slots.session_slabs),
+            sessions: Slabs::<FurtherSession>::bytes_for(slots.sessions, slots.session_slabs),
             session_index: Index::bytes_for(slots.sessions),
             ports: PortBlocks::bytes_for(config),
             subscribers: Subscribers::bytes_for(config, quota_blocks),
@@ -129,7 +129,7 @@ impl Nat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{ShardConfig, ShardRoom};
+    use crate::config::{NatShardConfig, ShardRoom};
     use weir_ids::ShardId;
 
     fn config(flows_max: u32, shards: u32) -> NatConfig {
@@ -137,7 +137,7 @@ mod tests {
             flows_max,
             subscribers: vec!["10.128.0.0/9".parse().unwrap()],
             shards: (0..shards)
-                .map(|shard| ShardConfig {
+                .map(|shard| NatShardConfig {
                     id: ShardId(shard),
                     public: vec![format!("198.18.{shard}.0/28").parse().unwrap()],
                     subscribers_max: 256,

@@ -243,8 +243,8 @@ fn pieces(world: &World, outer: u32, budget: usize) -> (usize, Vec<SubscriberVie
 
 #[test]
 fn a_piece_of_an_address_question_looks_at_a_bounded_number_of_slots() {
-    let seats = 4_000;
-    let large = ShardConfig { subscribers_max: seats, ..shard(11, "203.0.113.0/30") };
+    let capacity = 4_000;
+    let large = NatShardConfig { subscribers_max: capacity, ..shard(11, "203.0.113.0/30") };
     let mut world =
         World::new(NatConfig { gre_key_identifies_home: true, shards: vec![large], ..config() });
     let keys = [None, Some(1), Some(900)];
@@ -254,7 +254,7 @@ fn a_piece_of_an_address_question_looks_at_a_bounded_number_of_slots() {
         world.udp_out(Home { gre_key: key, ..home(7) }, inside(0), server(0)).unwrap();
     }
     let (pieces, views) = pieces(&world, home(7).outer, 16);
-    assert!(pieces >= seats as usize / 16, "{pieces} pieces");
+    assert!(pieces >= capacity as usize / 16, "{pieces} pieces");
     let shown: HashSet<_> = views.iter().map(|view| view.gre_key).collect();
     assert_eq!((views.len(), shown), (3, keys.into_iter().collect()));
     assert!(views.iter().all(|view| view.outer == home(7).outer && view.blocks.len() == 1));

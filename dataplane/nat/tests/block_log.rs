@@ -34,7 +34,7 @@ impl Log {
         *index += 1;
         assert_eq!(event.index, *index, "events are counted without a gap: {event:?}");
         let held = self.held.entry(lane).or_default();
-        let name = |block: Block| (block.subscriber, block.public_address, block.port_first);
+        let name = |block: HomeBlock| (block.subscriber, block.public_address, block.port_first);
         match event.kind {
             Allocated(block) => assert!(held.insert(name(block)), "allocated twice: {block:?}"),
             Released(block) => assert!(held.remove(&name(block)), "not held: {block:?}"),
@@ -142,23 +142,23 @@ fn a_listing_under_traffic_is_complete() {
 fn a_lane_that_is_taken_is_logged_with_the_former_epoch_and_listed() {
     let (mut primary, mut replica) = pair(&pair_config());
     for lane in 0..7 {
-        primary.nat.replica_mut().tell_taken(SHARD, lane, Epoch(3), None);
+        primary.nat.replica_mut().log_taken(SHARD, lane, Epoch(3), None);
     }
     for n in 0..30 {
         primary.udp_out(home(n), inside(0), server(1)).unwrap();
     }
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     primary.nat.replica_mut().set_owned_lanes(SHARD, 0, primary.now);
     let mut log = Log::default();
-    let told = primary.events();
-    let left = told.iter().filter(|event| event.kind == Left && event.epoch == Epoch(3)).count();
-    assert_eq!(left, 7, "the worker logs that it has left each lane: {told:?}");
-    told.into_iter().for_each(|event| log.take(event));
+    let logged = primary.events();
+    let left = logged.iter().filter(|event| event.kind == Left && event.epoch == Epoch(3)).count();
+    assert_eq!(left, 7, "the worker logs that it has left each lane: {logged:?}");
+    logged.into_iter().for_each(|event| log.take(event));
     assert_eq!(log.blocks(), 30);
 
     replica.nat.replica_mut().set_owned_lanes(SHARD, 0xff, replica.now);
     for lane in 0..7 {
-        replica.nat.replica_mut().tell_taken(SHARD, lane, Epoch(8), Some(Epoch(3)));
+        replica.nat.replica_mut().log_taken(SHARD, lane, Epoch(8), Some(Epoch(3)));
     }
     let taken = replica.events();
     let begin = |event: &BlockEvent| {
@@ -185,17 +185,17 @@ fn without_translation_one_lane_logs_the_homes_of_all_addresses() {
     let firewall = NatConfig { enabled: false, replicas: 1, ..config() };
     let (mut primary, mut replica) = pair(&firewall);
     for lane in 0..7 {
-        primary.nat.replica_mut().tell_taken(SHARD, lane, Epoch(3), None);
+        primary.nat.replica_mut().log_taken(SHARD, lane, Epoch(3), None);
     }
-    replica.nat.replica_mut().tell_taken(SHARD, 7, Epoch(2), None);
+    replica.nat.replica_mut().log_taken(SHARD, 7, Epoch(2), None);
     let mut log = Log::default();
     let inside = |n: u16| Endpoint::new(address("203.0.113.1"), 5000 + n);
     let other = Endpoint::new(address("203.0.113.2"), 5000);
     primary.udp_out(home(1), inside(1), server(1)).unwrap();
     replica.udp_out(home(2), other, server(1)).unwrap();
     assert_eq!(replica.events(), [], "the replica does not own the lane that logs addresses");
-    tell(&mut primary, &mut replica);
-    tell(&mut replica, &mut primary);
+    replicate(&mut primary, &mut replica);
+    replicate(&mut replica, &mut primary);
     log.read(&mut primary);
     assert_eq!(log.blocks(), 2, "one for its own flow and one for the copy");
 
@@ -203,7 +203,7 @@ fn without_translation_one_lane_logs_the_homes_of_all_addresses() {
     log.read(&mut primary);
     replica.nat.replica_mut().set_owned_lanes(SHARD, 0xff, replica.now);
     for lane in 0..7 {
-        replica.nat.replica_mut().tell_taken(SHARD, lane, Epoch(8), Some(Epoch(3)));
+        replica.nat.replica_mut().log_taken(SHARD, lane, Epoch(8), Some(Epoch(3)));
     }
     list_all(&mut replica);
     log.read(&mut replica);

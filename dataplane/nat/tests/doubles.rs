@@ -14,8 +14,8 @@ fn duplicate_mappings_keep_their_flows() {
     let old = primary.udp_out(home(1), inside(1), server(1)).unwrap();
     let new = replica.udp_out(home(1), inside(1), server(2)).unwrap();
     assert_ne!(old, new);
-    tell(&mut primary, &mut replica);
-    tell(&mut replica, &mut primary);
+    replicate(&mut primary, &mut replica);
+    replicate(&mut replica, &mut primary);
     for world in [&mut primary, &mut replica] {
         for _ in 0..2 {
             assert_eq!(world.udp_out(home(1), inside(1), server(1)), Ok(old));
@@ -52,13 +52,13 @@ fn the_duplicate_mapping_in_use_stays() {
         assert_eq!(endpoints_of(&mut replica, 50), later);
     }
     // The workers reach each other again.
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     assert_eq!(endpoints_of(&mut replica, 50), later, "a copy changes nothing");
-    tell(&mut replica, &mut primary);
+    replicate(&mut replica, &mut primary);
     primary.wait_and_collect(1);
     replica.wait_and_collect(1);
-    tell(&mut replica, &mut primary);
-    tell(&mut primary, &mut replica);
+    replicate(&mut replica, &mut primary);
+    replicate(&mut primary, &mut replica);
     assert_eq!(primary.nat.admin().gauges().flow_superseded_total, 50);
     assert_eq!(endpoints_of(&mut primary, 50), later);
     for (n, (&former, &later)) in (0..).zip(former.iter().zip(&later)) {
@@ -73,8 +73,8 @@ fn the_duplicate_mapping_in_use_stays() {
 fn duplicate_mappings_that_are_both_in_use_stay() {
     let (mut primary, mut replica, former, later) = two_mappings_each(20);
     for _ in 0..30 {
-        tell(&mut primary, &mut replica);
-        tell(&mut replica, &mut primary);
+        replicate(&mut primary, &mut replica);
+        replicate(&mut replica, &mut primary);
         assert_eq!(endpoints_of(&mut primary, 20), former);
         assert_eq!(endpoints_of(&mut replica, 20), later);
         primary.wait_and_collect(1);
@@ -99,10 +99,10 @@ fn a_worker_that_used_neither_duplicate_takes_the_lower_endpoint() {
         };
         std::iter::from_fn(next).collect()
     };
-    let told = [changes(&mut primary), changes(&mut replica)];
+    let sent = [changes(&mut primary), changes(&mut replica)];
     for order in [[0, 1], [1, 0]] {
         let mut third = worker(pair_config(), 0);
-        for (change, body) in order.iter().flat_map(|&from: &usize| &told[from]) {
+        for (change, body) in order.iter().flat_map(|&from: &usize| &sent[from]) {
             assert_eq!(third.nat.replica_mut().apply(change, body, third.now), Applied::Done);
         }
         assert_eq!(endpoints_of(&mut third, 50), lower);

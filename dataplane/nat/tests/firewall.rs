@@ -14,7 +14,7 @@ fn host(n: u32) -> Endpoint {
 }
 
 /// Returns the addresses that the log reports as given or taken back.
-fn blocks(world: &mut World) -> Vec<Block> {
+fn blocks(world: &mut World) -> Vec<HomeBlock> {
     let block = |event: BlockEvent| match event.kind {
         BlockEventKind::Allocated(block) | BlockEventKind::Released(block) => block,
         other => panic!("{other:?}"),
@@ -93,14 +93,14 @@ fn an_address_stays_with_its_home_for_quarantine_sec_after_its_last_flow() {
 fn the_log_says_which_home_had_an_address() {
     use BlockEventKind::{Allocated, Released};
     let mut world = firewall();
-    let block = |n: u32| Block {
+    let block = |n: u32| HomeBlock {
         subscriber: home(n).outer,
         gre_key: None,
         public_address: host(1).address,
         port_first: 0,
         port_last: u16::MAX,
     };
-    let event = |kind: fn(Block) -> BlockEventKind, n: u32, index| BlockEvent {
+    let event = |kind: fn(HomeBlock) -> BlockEventKind, n: u32, index| BlockEvent {
         shard: ShardId(11),
         lane: 0,
         epoch: Epoch(0),

@@ -12,13 +12,13 @@ fn each_worker_creates_in_its_own_lanes_and_serves_all_lanes() {
     let (mut primary, mut replica) = pair(&pair_config());
     let first = primary.udp_out(home(1), inside(1), server(1)).unwrap();
     assert_ne!(lane_of(first), 7);
-    assert_eq!(tell(&mut primary, &mut replica), [ChangeKind::Create]);
+    assert_eq!(replicate(&mut primary, &mut replica), [ChangeKind::Create]);
     assert_eq!(replica.udp_back(first, server(1)).unwrap().inside, inside(1));
     assert_eq!(replica.udp_out(home(1), inside(1), server(1)), Ok(first));
     // A new inside endpoint: on the home's address, in the replica's own lane.
     let second = replica.udp_out(home(1), inside(2), server(1)).unwrap();
     assert_eq!((lane_of(second), second.address), (7, first.address));
-    assert_eq!(tell(&mut replica, &mut primary), [ChangeKind::Create]);
+    assert_eq!(replicate(&mut replica, &mut primary), [ChangeKind::Create]);
     assert_eq!(primary.udp_back(second, server(1)).unwrap().inside, inside(2));
 }
 
@@ -32,7 +32,7 @@ fn a_home_at_its_quota_is_served_by_the_replica_at_once() {
     }
     let more = primary.udp_out(home(1), inside(64), server(1));
     assert_eq!(more, Err(Refusal::PortsExhausted));
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     for n in 64..128 {
         replica.udp_out(home(1), inside(n), server(1)).unwrap();
     }
@@ -48,16 +48,20 @@ fn a_copy_outlives_all_timers() {
     let (mut primary, mut replica) = pair(&pair_config());
     let public = primary.udp_out(home(1), inside(1), server(1)).unwrap();
     let tcp = primary.connect(inside(2), server(1));
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     replica.wait_and_collect(100_000);
     assert_eq!(replica.udp_back(public, server(1)).unwrap().inside, inside(1));
     assert_eq!(replica.tcp_out(home(1), inside(2), server(1), ACK), Ok(tcp));
     assert_eq!(replica.list(&SessionFilter::default()).len(), 2);
     primary.wait_and_collect(100_000);
-    assert_eq!(tell(&mut primary, &mut replica), [ChangeKind::Change; 2], "both are in quarantine");
+    assert_eq!(
+        replicate(&mut primary, &mut replica),
+        [ChangeKind::Change; 2],
+        "both are in quarantine"
+    );
     assert_eq!(replica.udp_back(public, server(1)), Err(Refusal::NoMapping));
     primary.wait_and_collect(120);
-    assert_eq!(tell(&mut primary, &mut replica), [ChangeKind::Delete; 2]);
+    assert_eq!(replicate(&mut primary, &mut replica), [ChangeKind::Delete; 2]);
     replica.assert_empty_but_lanes();
 }
 
@@ -65,7 +69,7 @@ fn a_copy_outlives_all_timers() {
 fn a_lane_that_was_given_up_is_served_but_not_written() {
     let (mut primary, mut replica) = pair(&pair_config());
     let public = primary.udp_out(home(1), inside(1), server(1)).unwrap();
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     primary.nat.replica_mut().set_owned_lanes(SHARD, 0, primary.now);
     replica.nat.replica_mut().set_owned_lanes(SHARD, 0xff, replica.now);
     assert_eq!(primary.nat.replica().owned_lanes(SHARD), 0);
@@ -77,18 +81,18 @@ fn a_lane_that_was_given_up_is_served_but_not_written() {
     // The new owner goes on, in the same slot and in new ones.
     let second = replica.udp_out(home(1), inside(2), server(1)).unwrap();
     let third = replica.udp_out(home(2), inside(3), server(1)).unwrap();
-    tell(&mut replica, &mut primary);
+    replicate(&mut replica, &mut primary);
     assert_eq!(primary.udp_back(second, server(1)).unwrap().inside, inside(2));
     assert_eq!(primary.udp_back(third, server(1)).unwrap().home.outer, home(2).outer);
     replica.wait_and_collect(300);
     replica.wait_and_collect(120);
-    tell(&mut replica, &mut primary);
+    replicate(&mut replica, &mut primary);
     primary.assert_empty_but_lanes();
     // The lane goes back to its first owner.
     replica.nat.replica_mut().set_owned_lanes(SHARD, 0, replica.now);
     primary.nat.replica_mut().set_owned_lanes(SHARD, 0xff, primary.now);
     let fourth = primary.udp_out(home(1), inside(1), server(1)).unwrap();
-    assert_eq!(tell(&mut primary, &mut replica), [ChangeKind::Create], "its version is later");
+    assert_eq!(replicate(&mut primary, &mut replica), [ChangeKind::Create], "its version is later");
     assert_eq!(replica.udp_back(fourth, server(1)).unwrap().inside, inside(1));
 }
 
@@ -102,7 +106,7 @@ fn a_take_over_restarts_timers_and_keeps_the_tcp_state() {
     primary.wait_and_collect(250);
     primary.udp_out(home(1), inside(2), server(1)).unwrap();
     primary.wait_and_collect(60);
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     assert_eq!(replica.flows(), 2);
     replica.wait_and_collect(50_000);
     replica.nat.replica_mut().set_owned_lanes(SHARD, 0xff, replica.now);
@@ -132,7 +136,7 @@ fn a_take_over_restarts_timers_and_keeps_the_tcp_state() {
 fn a_handshake_across_a_failure_is_completed() {
     let (mut primary, mut replica) = pair(&pair_config());
     let public = primary.tcp_out(home(1), inside(1), server(1), SYN).unwrap();
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     replica.tcp_back(public, server(1), SYN_ACK).unwrap();
     replica.tcp_out(home(1), inside(1), server(1), ACK).unwrap();
     replica.nat.replica_mut().set_owned_lanes(SHARD, 0xff, replica.now);
@@ -145,10 +149,10 @@ fn changes_of_an_owned_lane_from_other_workers_are_refused() {
     let public = primary.udp_out(home(1), inside(1), server(1)).unwrap();
     let mut body = [0; BODY_MAX];
     let (create, len) = primary.nat.replica_mut().next_change(&mut body).unwrap();
-    let update = Change { kind: ChangeKind::OwnerUpdate, ..create };
+    let update = SlotChange { kind: ChangeKind::OwnerUpdate, ..create };
     replica.nat.replica_mut().set_owned_lanes(SHARD, 0xff, replica.now);
     for kind in [ChangeKind::Create, ChangeKind::Change, ChangeKind::Delete] {
-        let change = Change { kind, ..create };
+        let change = SlotChange { kind, ..create };
         assert_eq!(
             replica.nat.replica_mut().apply(&change, &body[..len], replica.now),
             Applied::Ours
@@ -161,7 +165,7 @@ fn changes_of_an_owned_lane_from_other_workers_are_refused() {
     );
     assert_eq!(replica.flows(), 0);
     assert_eq!(primary.udp_back(public, server(1)).unwrap().inside, inside(1));
-    let elsewhere = Change { shard: ShardIndex(2), ..create };
+    let elsewhere = SlotChange { shard: ShardIndex(2), ..create };
     assert_eq!(
         replica.nat.replica_mut().apply(&elsewhere, &body[..len], replica.now),
         Applied::Invalid
@@ -176,18 +180,18 @@ fn a_record_lies_in_the_lane_of_its_port() {
     primary.udp_out(home(1), inside(1), server(1)).unwrap();
     let mut body = [0; BODY_MAX];
     let (create, len) = primary.nat.replica_mut().next_change(&mut body).unwrap();
-    let mut apply = |change: Change, edit: fn(&mut [u8])| {
+    let mut apply = |change: SlotChange, edit: fn(&mut [u8])| {
         let mut body = body;
         edit(&mut body);
         replica.nat.replica_mut().apply(&change, &body[..len], replica.now)
     };
-    let other_lane = Change { lane: (create.lane + 1) % 7, ..create };
+    let other_lane = SlotChange { lane: (create.lane + 1) % 7, ..create };
     assert_eq!(apply(other_lane, |_| ()), Applied::Invalid);
-    assert_eq!(apply(Change { shard: ShardIndex(1), ..create }, |_| ()), Applied::Ours);
+    assert_eq!(apply(SlotChange { shard: ShardIndex(1), ..create }, |_| ()), Applied::Ours);
     assert_eq!(apply(create, |body| body[19] ^= 1), Applied::Invalid, "not the shard's address");
     assert_eq!(apply(create, |body| body[5] ^= 1), Applied::Invalid, "not a subscriber");
     assert_eq!(apply(create, |body| body[3] = 47), Applied::Invalid, "GRE has no ports");
-    assert_eq!(apply(Change { version: 0, ..create }, |_| ()), Applied::Invalid);
+    assert_eq!(apply(SlotChange { version: 0, ..create }, |_| ()), Applied::Invalid);
     assert_eq!(apply(create, |_| ()), Applied::Done);
     assert_eq!(replica.nat.admin().mirror_gauges().changes_invalid_total, 5);
 }
@@ -213,8 +217,8 @@ fn unread_changes_are_lost_and_their_lanes_are_reported() {
     }
     assert_eq!(lost, [0, 1, 2, 3, 4, 5, 6, 7]);
     let mut body = [0; BODY_MAX];
-    let told = std::iter::from_fn(|| world.nat.replica_mut().next_change(&mut body)).count();
-    assert_eq!(told, 65_536);
+    let sent = std::iter::from_fn(|| world.nat.replica_mut().next_change(&mut body)).count();
+    assert_eq!(sent, 65_536);
 }
 
 /// A replica that is smaller than its primary reports a full copy, and serves the records that it
@@ -247,12 +251,12 @@ fn a_firewall_is_mirrored_and_taken_over() {
     let host = at("203.0.113.1:5000");
     primary.tcp_out(home(1), host, server(1), SYN).unwrap();
     primary.tcp_back(host, server(1), SYN_ACK).unwrap();
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     assert_eq!(replica.tcp_back(host, server(1), ACK).unwrap().inside, host);
     assert_eq!(replica.tcp_out(home(1), host, server(1), ACK), Ok(host));
     let other = at("203.0.113.2:5000");
     assert_eq!(replica.udp_out(home(1), other, server(1)), Ok(other), "in a lane of its own");
-    tell(&mut replica, &mut primary);
+    replicate(&mut replica, &mut primary);
     assert_eq!(primary.udp_back(other, server(1)).unwrap().inside, other);
     replica.nat.replica_mut().set_owned_lanes(SHARD, 0xff, replica.now);
     replica.wait_and_collect(7439);
@@ -268,7 +272,7 @@ fn a_replica_knows_the_home_of_an_address_from_its_copies() {
     let (mut primary, mut replica) = pair(&config);
     let (host, other) = (at("203.0.113.1:5000"), at("203.0.113.1:5001"));
     primary.udp_out(home(1), host, server(1)).unwrap();
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     let refused = Err(Refusal::AddressConflict);
     assert_eq!(replica.udp_out(home(2), other, server(1)), refused);
     assert_eq!(replica.udp_out(home(1), other, server(1)), Ok(other));
@@ -276,7 +280,7 @@ fn a_replica_knows_the_home_of_an_address_from_its_copies() {
     assert_eq!(replica.events(), []);
     // The primary's end arrives: only the replica's own flow is left, then the rest.
     primary.wait_and_collect(300);
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     assert_eq!(replica.udp_out(home(2), host, server(1)), refused);
     replica.nat.replica_mut().set_owned_lanes(SHARD, 0xff, replica.now);
     replica.wait_and_collect(300);
@@ -299,8 +303,8 @@ fn the_first_of_two_homes_with_one_address_opens_flows() {
         world.wait_and_collect(5);
     }
     replica.udp_out(home(1), at(5001), server(1)).unwrap();
-    tell(&mut primary, &mut replica);
-    tell(&mut replica, &mut primary);
+    replicate(&mut primary, &mut replica);
+    replicate(&mut replica, &mut primary);
     for world in [&mut primary, &mut replica] {
         let (first, second) = (home(2), home(1));
         assert_eq!(world.udp_back(at(5000), server(1)).unwrap().home, first);
@@ -318,7 +322,7 @@ fn a_relayed_mapping_takes_no_port_or_block_from_its_holder() {
     // Offsets of the home and of the inside port in the body of a mapping.
     const OUTER: usize = 8;
     const INSIDE: usize = 18;
-    for (place, by_writer) in [(INSIDE, inside(2)), (OUTER, inside(1))] {
+    for (offset, by_writer) in [(INSIDE, inside(2)), (OUTER, inside(1))] {
         for is_relayed in [false, true] {
             let (mut primary, mut replica) = pair(&pair_config());
             let public = primary.udp_out(home(1), inside(1), server(1)).unwrap();
@@ -329,15 +333,15 @@ fn a_relayed_mapping_takes_no_port_or_block_from_its_holder() {
                 Applied::Done
             );
             // The same port for another home, or for another inside endpoint of the home.
-            body[place] += 1;
-            let other = Change { slot: change.slot + 1, ..change };
-            let told = std::iter::once((other, &body[..len]));
-            replica.nat.replica_mut().apply_burst(told, is_relayed, replica.now);
+            body[offset] += 1;
+            let other = SlotChange { slot: change.slot + 1, ..change };
+            let sent = std::iter::once((other, &body[..len]));
+            replica.nat.replica_mut().apply_burst(sent, is_relayed, replica.now);
             let holder = replica.udp_back(public, server(1)).unwrap();
             let known = (holder.home.outer, holder.inside);
             let expected = match is_relayed {
                 true => (home(1).outer, inside(1)),
-                false => (home(1).outer + u32::from(place == OUTER), by_writer),
+                false => (home(1).outer + u32::from(offset == OUTER), by_writer),
             };
             assert_eq!(known, expected);
             assert_eq!(replica.flows(), 1);
@@ -360,16 +364,16 @@ fn a_record_removed_by_a_late_clear_comes_back() {
     primary.wait_and_collect(110);
     primary.wait_and_collect(120);
     assert_eq!(primary.flows(), 1);
-    tell(&mut primary, &mut replica);
-    let mut said = Vec::new();
+    replicate(&mut primary, &mut replica);
+    let mut sent = Vec::new();
     for lane in 0..7 {
         let slots = primary.nat.replica().lane_slots(SHARD, lane);
         primary.nat.replica().copy_lane(SHARD, lane, 0..slots, u32::MAX, |change, body| {
-            said.push((*change, body.to_vec()));
+            sent.push((*change, body.to_vec()));
             true
         });
     }
-    assert!(said.iter().any(|(change, _)| change.kind == ChangeKind::Clear));
+    assert!(sent.iter().any(|(change, _)| change.kind == ChangeKind::Clear));
     let given: Vec<_> =
         (3..60).map(|n| primary.udp_out(home(1), inside(n), server(1)).unwrap()).collect();
     let mut body = [0; BODY_MAX];
@@ -377,7 +381,7 @@ fn a_record_removed_by_a_late_clear_comes_back() {
         primary.nat.replica_mut().next_change(&mut body).map(|(it, len)| (it, body[..len].to_vec()))
     };
     let begun: Vec<_> = std::iter::from_fn(next).collect();
-    for (change, body) in begun.iter().chain(&said).chain(&begun) {
+    for (change, body) in begun.iter().chain(&sent).chain(&begun) {
         replica.nat.replica_mut().apply(change, body, replica.now);
     }
     for (n, public) in (3..).zip(given) {

@@ -3,7 +3,7 @@
 mod world;
 
 use weir_nat::*;
-use world::pair::{pair, pair_config, tell};
+use world::pair::{pair, pair_config, replicate};
 use world::*;
 
 const SESSIONS: u32 = 64;
@@ -57,7 +57,7 @@ fn a_home_with_100_000_remotes_leaves_the_session_table_to_others() {
 fn a_home_at_its_session_limit_leaves_a_replica_room_for_all_others() {
     let (mut primary, mut replica) = pair(&limited());
     spray(&mut primary, 100_000);
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     // The replica itself gets packets of the same home: it knows how many sessions there are.
     let new =
         (0..100_000).filter(|&n| replica.udp_out(home(1), inside(0), server(200_000 + n)).is_ok());
@@ -66,7 +66,7 @@ fn a_home_at_its_session_limit_leaves_a_replica_room_for_all_others() {
         for remote in 0..=SESSIONS {
             primary.udp_out(home(n), inside(0), server(remote)).unwrap();
         }
-        tell(&mut primary, &mut replica);
+        replicate(&mut primary, &mut replica);
     }
     assert_eq!(replica.nat.admin().mirror_gauges().changes_full_total, 0);
     assert_eq!(primary.flows(), replica.flows());
@@ -146,14 +146,14 @@ fn a_refused_flow_costs_the_home_no_token() {
 }
 
 /// Capacity of the shard, and homes that it admits in a second.
-const SEATS: u32 = 64;
+const CAPACITY: u32 = 64;
 const PACE: u32 = 8;
 
-fn seated() -> NatConfig {
+fn small_shard() -> NatConfig {
     let mut config = NatConfig { new_homes_per_sec: Some(PACE), flows_max: 20_000, ..config() };
     config.port_block = 64;
     config.shards[0].public = vec!["203.0.113.0/28".parse().unwrap()];
-    config.shards[0].subscribers_max = SEATS;
+    config.shards[0].subscribers_max = CAPACITY;
     config
 }
 
@@ -178,14 +178,14 @@ fn flood(world: &mut World, forged: u32, next: &mut u32) {
 
 #[test]
 fn real_homes_are_admitted_while_forged_ones_come_at_ten_times_the_pace() {
-    let mut world = World::new(seated());
+    let mut world = World::new(small_shard());
     let mut forged = 0;
     for _ in 0..30 {
         flood(&mut world, 10 * PACE, &mut forged);
     }
     assert_eq!(
         world.nat.admin().shard_gauges(SHARD).subscribers,
-        SEATS,
+        CAPACITY,
         "forged homes fill the shard"
     );
     // For four minutes, every ten seconds another home, which sends once a second until it is
@@ -207,8 +207,8 @@ fn real_homes_are_admitted_while_forged_ones_come_at_ten_times_the_pace() {
         }
     }
     assert!(longest <= 2, "{longest} s");
-    assert!(world.nat.admin().shard_gauges(SHARD).subscribers <= SEATS);
-    assert!(world.nat.admin().displaced(SHARD) <= SEATS / 2);
+    assert!(world.nat.admin().shard_gauges(SHARD).subscribers <= CAPACITY);
+    assert!(world.nat.admin().displaced(SHARD) <= CAPACITY / 2);
     for _ in 0..60 {
         world.wait_and_collect(10);
     }
@@ -217,7 +217,7 @@ fn real_homes_are_admitted_while_forged_ones_come_at_ten_times_the_pace() {
 
 #[test]
 fn a_home_that_was_answered_before_does_not_wait_behind_forged_ones() {
-    let mut world = World::new(seated());
+    let mut world = World::new(small_shard());
     ask(&mut world, 1).unwrap();
     world.wait_and_collect(300);
     world.wait_and_collect(120);
@@ -232,7 +232,7 @@ fn a_home_that_was_answered_before_does_not_wait_behind_forged_ones() {
 
 #[test]
 fn strangers_are_admitted_at_the_pace_while_capacity_is_left() {
-    let mut config = seated();
+    let mut config = small_shard();
     config.shards[0].subscribers_max = 400;
     config.shards[0].public = vec!["203.0.113.0/26".parse().unwrap()];
     let mut world = World::new(config);
@@ -247,7 +247,7 @@ fn strangers_are_admitted_at_the_pace_while_capacity_is_left() {
 
 #[test]
 fn a_displaced_home_loses_no_answered_mapping_and_its_ports_rest() {
-    let mut config = seated();
+    let mut config = small_shard();
     config.shards[0].subscribers_max = 2;
     let mut world = World::new(config);
     let silent = world.udp_out(home(1), inside(0), server(0)).unwrap();
@@ -281,7 +281,7 @@ fn a_displaced_home_loses_no_answered_mapping_and_its_ports_rest() {
 #[test]
 fn an_answer_readmits_a_displaced_home() {
     for is_further in [false, true] {
-        let mut config = seated();
+        let mut config = small_shard();
         config.shards[0].subscribers_max = 2;
         let mut world = World::new(config);
         let first = world.udp_out(home(1), inside(0), server(0)).unwrap();
@@ -307,7 +307,7 @@ fn an_answer_readmits_a_displaced_home() {
 
 #[test]
 fn a_displaced_home_that_opens_a_flow_needs_admission_again() {
-    let mut config = seated();
+    let mut config = small_shard();
     config.shards[0].subscribers_max = 1;
     let mut world = World::new(config);
     world.udp_out(home(1), inside(0), server(0)).unwrap();
@@ -327,7 +327,7 @@ fn a_displaced_home_that_opens_a_flow_needs_admission_again() {
 
 #[test]
 fn replicas_follow_when_homes_are_displaced_and_know_which_were_answered() {
-    let mut config = NatConfig { replicas: 1, ..seated() };
+    let mut config = NatConfig { replicas: 1, ..small_shard() };
     config.shards[0].subscribers_max = 8;
     let (mut primary, mut replica) = pair(&config);
     for number in 0..8 {
@@ -341,16 +341,16 @@ fn replicas_follow_when_homes_are_displaced_and_know_which_were_answered() {
         ask(&mut primary, number).unwrap();
     }
     // The ends of the displaced homes' mappings arrive after the homes that displaced them.
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     primary.wait_and_collect(0);
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     assert_eq!(replica.nat.admin().mirror_gauges().changes_full_total, 0);
     assert_eq!(replica.flows(), primary.flows());
     let gauges = (primary.nat.admin().gauges(), replica.nat.admin().gauges());
     assert_eq!((gauges.0.quarantined, gauges.0.subscribers), (4, 12));
     assert_eq!((gauges.1.quarantined, gauges.1.subscribers), (4, 12));
     primary.wait_and_collect(120);
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     assert_eq!(replica.nat.admin().gauges().subscribers, primary.nat.admin().gauges().subscribers);
 
     // The primary fails. The replica makes room, but spares homes that were answered, even if only
@@ -370,19 +370,19 @@ fn replicas_follow_when_homes_are_displaced_and_know_which_were_answered() {
 
 #[test]
 fn an_answer_seen_by_another_worker_is_reported_to_the_lane_owner() {
-    let mut config = NatConfig { replicas: 1, ..seated() };
+    let mut config = NatConfig { replicas: 1, ..small_shard() };
     config.shards[0].subscribers_max = 2;
     let (mut primary, mut replica) = pair(&config);
     let public = primary.udp_out(home(1), inside(0), server(0)).unwrap();
     primary.udp_out(home(2), inside(0), server(0)).unwrap();
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     for _ in 0..20 {
         replica.udp_back(public, server(0)).unwrap();
         replica.udp_out(home(1), inside(0), server(0)).unwrap();
         for world in [&mut primary, &mut replica] {
             world.wait_and_collect(10);
         }
-        tell(&mut replica, &mut primary);
+        replicate(&mut replica, &mut primary);
     }
     let _ = ask(&mut primary, 3);
     let _ = ask(&mut primary, 4);

@@ -137,13 +137,13 @@ fn b4_hard_pooling_refuses_on_a_full_address() {
 #[test]
 fn b4_soft_pooling_goes_on_at_another_address() {
     let mut world = tight(Pooling::Soft);
-    let seat = world.udp_out(home(1), at("192.168.2.1:1"), server(0)).unwrap().address;
+    let paired = world.udp_out(home(1), at("192.168.2.1:1"), server(0)).unwrap().address;
     for n in 1..64_512u32 {
         let from = Endpoint::new(address("192.168.1.10") + n / 10_000, (n % 10_000) as u16);
-        assert_eq!(world.udp_out(home(1), from, server(0)).unwrap().address, seat);
+        assert_eq!(world.udp_out(home(1), from, server(0)).unwrap().address, paired);
     }
     let other = world.udp_out(home(1), at("192.168.2.1:2"), server(0)).unwrap();
-    assert_ne!(other.address, seat);
+    assert_ne!(other.address, paired);
     assert_eq!(world.udp_back(other, server(0)).unwrap().inside, at("192.168.2.1:2"));
 }
 

@@ -13,20 +13,20 @@ fn packets_that_only_keep_a_session_alive_are_not_replicated() {
     let (mut primary, mut replica) = pair(&pair_config());
     let public = primary.udp_out(home(1), inside(1), server(1)).unwrap();
     let tcp = primary.connect(inside(2), server(1));
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     primary.wait_and_collect(1);
-    let told = tell(&mut primary, &mut replica);
-    assert_eq!(told, [ChangeKind::Change], "the first answer of the home is sent once");
+    let kinds = replicate(&mut primary, &mut replica);
+    assert_eq!(kinds, [ChangeKind::Change], "the first answer of the home is sent once");
     for _ in 0..20 {
         primary.wait_and_collect(10);
         primary.udp_back(public, server(1)).unwrap();
         primary.udp_out(home(1), inside(1), server(1)).unwrap();
         primary.tcp_back(tcp, server(1), ACK).unwrap();
     }
-    assert_eq!(tell(&mut primary, &mut replica), []);
+    assert_eq!(replicate(&mut primary, &mut replica), []);
     primary.tcp_back(tcp, server(1), FIN_ACK).unwrap();
     primary.tcp_out(home(1), inside(2), server(1), FIN_ACK).unwrap();
-    assert_eq!(tell(&mut primary, &mut replica), [ChangeKind::Change], "only its last state");
+    assert_eq!(replicate(&mut primary, &mut replica), [ChangeKind::Change], "only its last state");
 }
 
 /// A flow whose packets all pass the other worker lives as long as if they passed its owner, and no
@@ -35,12 +35,12 @@ fn packets_that_only_keep_a_session_alive_are_not_replicated() {
 fn owner_updates_keep_a_flow_alive_that_another_worker_serves() {
     let (mut primary, mut replica) = pair(&pair_config());
     let public = primary.udp_out(home(1), inside(1), server(1)).unwrap();
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     let step = |primary: &mut World, replica: &mut World| {
         for world in [&mut *primary, &mut *replica] {
             world.wait_and_collect(5);
         }
-        tell(replica, primary).iter().filter(|&&kind| kind == ChangeKind::OwnerUpdate).count()
+        replicate(replica, primary).iter().filter(|&&kind| kind == ChangeKind::OwnerUpdate).count()
     };
     let mut updates = 0;
     for number in 0..400 {
@@ -70,17 +70,17 @@ fn the_end_of_a_connection_is_reported_to_the_owner() {
     let (first, further) = (server(1), server(2));
     let public = primary.connect(inside(1), first);
     assert_eq!(primary.connect(inside(1), further), public);
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     for remote in [further, first] {
         replica.tcp_out(home(1), inside(1), remote, FIN_ACK).unwrap();
         replica.tcp_back(public, remote, FIN_ACK).unwrap();
         replica.tcp_out(home(1), inside(1), remote, ACK).unwrap();
     }
-    assert_eq!(tell(&mut replica, &mut primary), [ChangeKind::OwnerUpdate; 6]);
+    assert_eq!(replicate(&mut replica, &mut primary), [ChangeKind::OwnerUpdate; 6]);
     assert_eq!(states(&primary), ["time-wait"; 2]);
-    assert_eq!(tell(&mut primary, &mut replica), [ChangeKind::Change; 2], "to all copies");
+    assert_eq!(replicate(&mut primary, &mut replica), [ChangeKind::Change; 2], "to all copies");
     primary.wait_and_collect(240);
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     replica.assert_empty_but_lanes();
     primary.assert_empty_but_lanes();
 }
@@ -101,7 +101,7 @@ fn segments_through_two_workers_give_the_state_of_one() {
             primary.connect(inside(1), remote);
             alone.connect(inside(1), remote);
         }
-        tell(&mut primary, &mut replica);
+        replicate(&mut primary, &mut replica);
         for &(is_elsewhere, is_inbound, kind) in segments {
             let flags = FLAGS[usize::from(kind) % FLAGS.len()];
             let worker = if is_elsewhere { &mut replica } else { &mut primary };
@@ -112,8 +112,8 @@ fn segments_through_two_workers_give_the_state_of_one() {
                 worker.tcp_out(home(1), inside(1), remote, flags).unwrap();
                 alone.tcp_out(home(1), inside(1), remote, flags).unwrap();
             }
-            tell(&mut replica, &mut primary);
-            tell(&mut primary, &mut replica);
+            replicate(&mut replica, &mut primary);
+            replicate(&mut primary, &mut replica);
             let states = [&primary, &replica, &alone].map(|world| {
                 let sessions = world.list(&SessionFilter::default());
                 let one = sessions.into_iter().find(|session| session.remote == remote);
@@ -132,7 +132,7 @@ fn an_owner_that_missed_the_end_of_a_connection_gets_it_again() {
     let (first, further) = (server(1), server(2));
     let public = primary.connect(inside(1), first);
     primary.connect(inside(1), further);
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     for remote in [further, first] {
         replica.tcp_out(home(1), inside(1), remote, FIN_ACK).unwrap();
         replica.tcp_back(public, remote, FIN_ACK).unwrap();
@@ -140,11 +140,11 @@ fn an_owner_that_missed_the_end_of_a_connection_gets_it_again() {
     while replica.nat.replica_mut().next_change(&mut [0; BODY_MAX]).is_some() {}
     copy(&primary, &mut replica, false);
     assert_eq!(states(&replica), ["last-ack"; 2]);
-    assert_eq!(tell(&mut replica, &mut primary), [ChangeKind::OwnerUpdate; 2]);
+    assert_eq!(replicate(&mut replica, &mut primary), [ChangeKind::OwnerUpdate; 2]);
     assert_eq!(states(&primary), ["last-ack"; 2]);
-    assert_eq!(tell(&mut primary, &mut replica), [ChangeKind::Change; 2]);
+    assert_eq!(replicate(&mut primary, &mut replica), [ChangeKind::Change; 2]);
     copy(&primary, &mut replica, false);
-    assert_eq!(tell(&mut replica, &mut primary), [], "both have the same state");
+    assert_eq!(replicate(&mut replica, &mut primary), [], "both have the same state");
 }
 
 /// When a connection goes on at its owner, a late owner update brings no earlier state back.
@@ -152,7 +152,7 @@ fn an_owner_that_missed_the_end_of_a_connection_gets_it_again() {
 fn a_late_owner_update_does_not_end_a_live_connection() {
     let (mut primary, mut replica) = pair(&pair_config());
     let public = primary.connect(inside(1), server(1));
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     replica.tcp_back(public, server(1), RST).unwrap();
     let mut body = [0; BODY_MAX];
     let (update, len) = replica.nat.replica_mut().next_change(&mut body).unwrap();
@@ -174,7 +174,7 @@ fn a_late_owner_update_does_not_end_a_live_connection() {
 fn an_owner_update_leaves_the_session_accounting_unchanged() {
     let (mut primary, mut replica) = pair(&pair_config());
     let public = primary.connect(inside(1), server(1));
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     replica.tcp_back(public, server(1), RST).unwrap();
     let mut body = [0; BODY_MAX];
     let (update, len) = replica.nat.replica_mut().next_change(&mut body).unwrap();
@@ -198,7 +198,7 @@ fn a_relayed_copy_takes_no_session_back() {
         copy.nat.replica_mut().apply(&create, &body[..len], copy.now);
     }
     primary.tcp_back(public, server(1), FIN_ACK).unwrap();
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     copy(&third, &mut replica, true);
     assert_eq!(states(&replica), ["close-wait"]);
     copy(&replica, &mut third, true);
@@ -220,7 +220,7 @@ fn a_segment_of_another_remote_ends_nothing() {
     let mut body = [0; BODY_MAX];
     let (create, len) = primary.nat.replica_mut().next_change(&mut body).unwrap();
     replica.nat.replica_mut().apply(&create, &body[..len], replica.now);
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     replica.tcp_back(public, server(1), RST).unwrap();
     let (update, len) = replica.nat.replica_mut().next_change(&mut body).unwrap();
     assert_eq!((update.kind, len), (ChangeKind::OwnerUpdate, 26));
@@ -249,10 +249,10 @@ fn a_copy_without_packets_sends_no_owner_update() {
     primary.udp_out(home(1), inside(1), server(1)).unwrap();
     primary.connect(inside(2), server(1));
     primary.udp_out(home(1), inside(1), server(2)).unwrap();
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     for _ in 0..100 {
         replica.wait_and_collect(20);
-        assert_eq!(tell(&mut replica, &mut primary), []);
+        assert_eq!(replicate(&mut replica, &mut primary), []);
     }
 }
 
@@ -263,7 +263,7 @@ fn a_new_remote_of_another_workers_mapping_is_answered() {
         let config = NatConfig { filtering, ..pair_config() };
         let (mut primary, mut replica) = pair(&config);
         let public = primary.udp_out(home(1), inside(1), server(1)).unwrap();
-        tell(&mut primary, &mut replica);
+        replicate(&mut primary, &mut replica);
         assert_eq!(replica.udp_back(public, server(2)), Err(Refusal::Filtered));
         assert_eq!(replica.udp_out(home(1), inside(1), server(2)), Ok(public));
         assert_eq!(replica.udp_back(public, server(2)).unwrap().inside, inside(1));
@@ -274,21 +274,21 @@ fn a_new_remote_of_another_workers_mapping_is_answered() {
             replica.udp_out(home(1), inside(1), server(2)).unwrap();
             replica.wait_and_collect(0);
             replica.wait_and_collect(0);
-            let told = tell(&mut replica, &mut primary);
-            assert!(told.iter().all(|&kind| kind == ChangeKind::OwnerUpdate), "{told:?}");
+            let kinds = replicate(&mut replica, &mut primary);
+            assert!(kinds.iter().all(|&kind| kind == ChangeKind::OwnerUpdate), "{kinds:?}");
             assert_eq!(primary.flows(), 1);
         }
         assert_eq!(primary.udp_back(public, server(2)), Err(Refusal::Filtered));
         // Once its owner has sent it, the session is the owner's.
         primary.udp_out(home(1), inside(1), server(2)).unwrap();
-        tell(&mut primary, &mut replica);
+        replicate(&mut primary, &mut replica);
         assert_eq!(replica.flows(), 2);
         // It ends where it began.
         replica.wait_and_collect(1000);
         assert_eq!(replica.flows(), 2);
         primary.wait_and_collect(1000);
         primary.wait_and_collect(120);
-        tell(&mut primary, &mut replica);
+        replicate(&mut primary, &mut replica);
         replica.assert_empty_but_lanes();
     }
 }
@@ -298,7 +298,7 @@ fn a_new_remote_of_another_workers_mapping_is_answered() {
 fn a_session_that_only_the_replica_has_ends_by_its_timer() {
     let (mut primary, mut replica) = pair(&pair_config());
     primary.udp_out(home(1), inside(1), server(1)).unwrap();
-    tell(&mut primary, &mut replica);
+    replicate(&mut primary, &mut replica);
     replica.udp_out(home(1), inside(1), server(2)).unwrap();
     assert_eq!(replica.flows(), 2);
     replica.wait_and_collect(301);

@@ -9,7 +9,7 @@ use weir_nat::*;
 use world::pair::*;
 use world::*;
 
-type Told = (u32, Option<u32>, Endpoint, Endpoint, Option<Endpoint>, Protocol);
+type SessionKey = (u32, Option<u32>, Endpoint, Endpoint, Option<Endpoint>, Protocol);
 
 /// The sessions that have begun and not ended.
 #[derive(Default)]
@@ -22,14 +22,14 @@ impl Open {
     fn read(&mut self, world: &mut World) {
         while let Some(event) = world.nat.admin_mut().next_session_event() {
             let SessionEvent { subscriber, inside, public, remote, protocol, .. } = event;
-            let told: Told =
+            let logged: SessionKey =
                 (subscriber.address, subscriber.gre_key, inside, public, remote, protocol);
-            let told = format!("{told:?}");
+            let logged = format!("{logged:?}");
             if event.is_begin {
                 self.begun += 1;
-                assert!(self.sessions.insert(told), "begun twice: {event:?}");
+                assert!(self.sessions.insert(logged), "begun twice: {event:?}");
             } else {
-                assert!(self.sessions.remove(&told), "ended and not begun: {event:?}");
+                assert!(self.sessions.remove(&logged), "ended and not begun: {event:?}");
             }
         }
         assert_eq!(world.nat.admin().session_events_lost(), 0);
@@ -46,8 +46,8 @@ fn world(session_log: SessionLog) -> World {
 }
 
 fn name(home: Home, inside: Endpoint, public: Endpoint, remote: Option<Endpoint>) -> String {
-    let told: Told = (home.outer, None, inside, public, remote, Protocol::Udp);
-    format!("{told:?}")
+    let logged: SessionKey = (home.outer, None, inside, public, remote, Protocol::Udp);
+    format!("{logged:?}")
 }
 
 #[test]
@@ -174,14 +174,18 @@ fn refusals_name_the_limit_that_the_home_has_reached() {
         shards: vec![shard(1, "198.51.100.7/32")],
         ..config()
     };
-    let told = refused(one, 65_536);
-    assert!(!told.is_empty() && told.len() <= 256, "a flood is logged in part: {}", told.len());
+    let logged = refused(one, 65_536);
+    assert!(
+        !logged.is_empty() && logged.len() <= 256,
+        "a flood is logged in part: {}",
+        logged.len()
+    );
     let is_it = |why: &HomeLimit| match why {
         HomeLimit::AddressPorts { public_address: it } => *it == public_address,
         HomeLimit::Addresses => true,
         _ => false,
     };
-    assert!(told.iter().all(is_it), "{told:?}");
+    assert!(logged.iter().all(is_it), "{logged:?}");
     // A refusal that is not for lack of room is not logged as a limit of the home.
     let mut world = World::new(config());
     world.nat.log_refused(Refusal::TcpNotSyn, &home(1), Protocol::Tcp);
@@ -197,20 +201,20 @@ fn the_owner_logs_a_mapping_and_another_worker_its_own_session() {
     };
     let (mut owner, mut other) = pair(&config);
     let public = owner.udp_out(home(1), inside(0), server(0)).unwrap();
-    tell(&mut owner, &mut other);
+    replicate(&mut owner, &mut other);
     // Packets of the same mapping arrive at the other worker.
     assert_eq!(other.udp_out(home(1), inside(0), server(1)), Ok(public));
-    let mut told = [Open::default(), Open::default()];
-    let read = |told: &mut [Open; 2], owner: &mut World, other: &mut World| {
-        told[0].read(owner);
-        told[1].read(other);
-        told.each_ref().map(|open| open.sessions.iter().cloned().collect::<Vec<_>>())
+    let mut logged = [Open::default(), Open::default()];
+    let read = |logged: &mut [Open; 2], owner: &mut World, other: &mut World| {
+        logged[0].read(owner);
+        logged[1].read(other);
+        logged.each_ref().map(|open| open.sessions.iter().cloned().collect::<Vec<_>>())
     };
     let of = |n| vec![name(home(1), inside(0), public, Some(server(n)))];
-    assert_eq!(read(&mut told, &mut owner, &mut other), [of(0), of(1)]);
+    assert_eq!(read(&mut logged, &mut owner, &mut other), [of(0), of(1)]);
     // The owner ends the mapping; the other worker's session goes with its copy of the mapping.
     owner.wait_and_collect(10_000);
-    tell(&mut owner, &mut other);
-    assert_eq!(read(&mut told, &mut owner, &mut other), [const { Vec::<String>::new() }; 2]);
-    assert_eq!(told.map(|open| open.begun), [1, 1]);
+    replicate(&mut owner, &mut other);
+    assert_eq!(read(&mut logged, &mut owner, &mut other), [const { Vec::<String>::new() }; 2]);
+    assert_eq!(logged.map(|open| open.begun), [1, 1]);
 }

@@ -17,7 +17,7 @@ fn at_index(shard: ShardIndex, n: u32) -> Home {
 }
 
 impl World {
-    fn add(&mut self, shard: &ShardConfig) -> Result<ShardIndex, NatError> {
+    fn add(&mut self, shard: &NatShardConfig) -> Result<ShardIndex, NatError> {
         self.nat.replica_mut().add_shard(shard, 0xff, self.now)
     }
 
@@ -33,7 +33,7 @@ impl World {
     }
 
     /// Returns the pending changes with their bodies.
-    fn told(&mut self) -> Vec<(Change, Vec<u8>)> {
+    fn take_changes(&mut self) -> Vec<(SlotChange, Vec<u8>)> {
         let mut body = [0; BODY_MAX];
         std::iter::from_fn(|| {
             self.nat
@@ -93,7 +93,7 @@ fn a_shard_is_added_serves_and_is_removed_without_a_trace() {
 #[test]
 fn a_shard_that_does_not_fit_is_refused_with_the_reason() {
     let mut world = World::new(roomy());
-    let mut refused = |change: fn(&mut ShardConfig), wanted: &str| {
+    let mut refused = |change: fn(&mut NatShardConfig), wanted: &str| {
         let mut shard = shard(13, "192.0.2.64/29");
         change(&mut shard);
         let error =
@@ -232,7 +232,7 @@ fn no_change_of_a_shard_under_removal_is_sent_or_applied() {
     for n in 0..20 {
         primary.udp_out(home(1), inside(n), server(1)).unwrap();
     }
-    let creates = primary.told();
+    let creates = primary.take_changes();
     assert_eq!(creates.len(), 20);
     for (change, body) in &creates {
         replica.nat.replica_mut().apply(change, body, replica.now);
@@ -248,7 +248,7 @@ fn no_change_of_a_shard_under_removal_is_sent_or_applied() {
     replica.nat.expire(replica.now, usize::MAX, 2);
     assert!(!replica.nat.replica().is_removed(SHARD));
     primary.nat.replica_mut().begin_removal(SHARD);
-    assert_eq!((primary.told(), replica.told()), (vec![], vec![]));
+    assert_eq!((primary.take_changes(), replica.take_changes()), (vec![], vec![]));
     assert_eq!(
         replica.nat.replica_mut().apply(&creates[0].0, &creates[0].1, replica.now),
         Applied::Invalid
@@ -263,7 +263,11 @@ fn no_change_of_a_shard_under_removal_is_sent_or_applied() {
         );
         assert_eq!(world.add(&shard(13, "192.0.2.64/30")), Ok(SHARD));
         world.nat.replica_mut().set_replicated_lanes(SHARD, 0xff);
-        assert_eq!(world.told(), [], "ends of the former shard are not sent as the new one's");
+        assert_eq!(
+            world.take_changes(),
+            [],
+            "ends of the former shard are not sent as the new one's"
+        );
         assert_eq!(world.nat.replica_mut().take_lost(), None);
     }
     let logged = replica.events().len();
@@ -278,14 +282,14 @@ fn unread_ends_are_not_sent_for_the_next_shard_of_the_index() {
     for n in 0..20 {
         world.udp_out(home(1), inside(n), server(1)).unwrap();
     }
-    assert_eq!(world.told().len(), 20);
+    assert_eq!(world.take_changes().len(), 20);
     world.wait_and_collect(300);
     world.wait_and_collect(120);
     assert_eq!(world.nat.admin().mirror_gauges().journal, 40, "each in quarantine, then ended");
     world.remove(SHARD);
     world.add(&shard(13, "192.0.2.64/30")).unwrap();
     world.nat.replica_mut().set_replicated_lanes(SHARD, 0xff);
-    assert_eq!(world.told(), []);
+    assert_eq!(world.take_changes(), []);
 }
 
 /// Copies all lanes of a shard to another worker; returns the latest version of a clear.
@@ -298,7 +302,7 @@ fn copy(from: &World, at: ShardIndex, to: &mut World, to_at: ShardIndex) -> u32 
                 cleared = cleared.max(change.version);
             }
             let applied =
-                to.nat.replica_mut().apply(&Change { shard: to_at, ..*change }, body, to.now);
+                to.nat.replica_mut().apply(&SlotChange { shard: to_at, ..*change }, body, to.now);
             assert!(matches!(applied, Applied::Done | Applied::Old), "{applied:?}");
             true
         });
@@ -324,7 +328,7 @@ fn versions_follow_the_shard_and_not_its_index() {
     for n in 0..200 {
         here.udp_out(home(n % 7), inside(n as u16), server(1)).unwrap();
     }
-    let highest = here.told().iter().map(|(change, _)| change.version).max().unwrap();
+    let highest = here.take_changes().iter().map(|(change, _)| change.version).max().unwrap();
     assert!(highest > 3 << 20);
     // It moves to another worker, which continues above those versions.
     let mut other = World::new(NatConfig { shards: vec![], ..config.clone() });
@@ -356,13 +360,13 @@ fn versions_follow_the_shard_and_not_its_index() {
     for n in 0..50 {
         other.udp_out(home(20), inside(n), server(1)).unwrap();
     }
-    let later = other.told().iter().map(|(change, _)| change.version).min().unwrap();
+    let later = other.take_changes().iter().map(|(change, _)| change.version).min().unwrap();
     assert!(later > highest);
     copy(&other, SHARD, &mut here, index);
     here.nat.replica_mut().set_owned_lanes(index, 0xff, here.now);
     here.nat.replica_mut().set_replicated_lanes(index, 0xff);
     here.udp_out(at_index(index, 30), inside(1), server(1)).unwrap();
-    assert!(here.told()[0].0.version > later);
+    assert!(here.take_changes()[0].0.version > later);
 }
 
 /// Lanes that this worker owns from the start continue above all versions that their slabs have
@@ -379,7 +383,8 @@ fn versions_of_owned_lanes_never_go_back() {
         for n in 0..30 {
             world.udp_out(home(1), inside(n), server(1)).unwrap();
         }
-        let versions: Vec<_> = world.told().iter().map(|(change, _)| change.version).collect();
+        let versions: Vec<_> =
+            world.take_changes().iter().map(|(change, _)| change.version).collect();
         assert!(versions.iter().all(|&version| version > last), "{last}, then {versions:?}");
         last = versions.into_iter().max().unwrap();
         world.remove(SHARD);

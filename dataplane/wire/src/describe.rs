@@ -34,28 +34,33 @@ pub fn describe_packet(packet: &[u8]) -> String {
 /// recursion for hostile frames.
 const DEPTH_MAX: u32 = 8;
 
-struct Line {
+struct DescriptionLine {
     text: String,
     depth: u32,
 }
 
-impl Write for Line {
+impl Write for DescriptionLine {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.text.write_str(text)
     }
 }
 
-fn into_line(write: impl FnOnce(&mut Line) -> fmt::Result) -> String {
-    let mut line = Line { text: String::new(), depth: 0 };
+fn into_line(write: impl FnOnce(&mut DescriptionLine) -> fmt::Result) -> String {
+    let mut line = DescriptionLine { text: String::new(), depth: 0 };
     write(&mut line).expect("writing to a String does not fail");
     line.text
 }
 
-fn write_malformed(line: &mut Line, layer: &str, why: Malformed, bytes: &[u8]) -> fmt::Result {
+fn write_malformed(
+    line: &mut DescriptionLine,
+    layer: &str,
+    why: Malformed,
+    bytes: &[u8],
+) -> fmt::Result {
     write!(line, "[{layer} {why}, {} bytes]", bytes.len())
 }
 
-fn write_frame(line: &mut Line, frame: &[u8]) -> fmt::Result {
+fn write_frame(line: &mut DescriptionLine, frame: &[u8]) -> fmt::Result {
     let header = match ethernet::parse(frame) {
         Ok(header) => header,
         Err(why) => return write_malformed(line, "ethernet", why, frame),
@@ -79,7 +84,7 @@ fn write_frame(line: &mut Line, frame: &[u8]) -> fmt::Result {
     }
 }
 
-fn write_arp(line: &mut Line, bytes: &[u8]) -> fmt::Result {
+fn write_arp(line: &mut DescriptionLine, bytes: &[u8]) -> fmt::Result {
     let arp = match arp::parse(bytes) {
         Ok(arp) => arp,
         Err(why) => return write_malformed(line, "arp", why, bytes),
@@ -96,7 +101,7 @@ fn write_arp(line: &mut Line, bytes: &[u8]) -> fmt::Result {
     }
 }
 
-fn write_packet(line: &mut Line, bytes: &[u8]) -> fmt::Result {
+fn write_packet(line: &mut DescriptionLine, bytes: &[u8]) -> fmt::Result {
     match ipv4::parse(bytes) {
         Ok((header, header_len, total_length)) => {
             write_ipv4(line, header, &bytes[header_len..total_length], total_length - header_len)
@@ -106,7 +111,7 @@ fn write_packet(line: &mut Line, bytes: &[u8]) -> fmt::Result {
 }
 
 /// Describes a packet quoted in an ICMP error, which may be truncated.
-fn write_quoted(line: &mut Line, bytes: &[u8]) -> fmt::Result {
+fn write_quoted(line: &mut DescriptionLine, bytes: &[u8]) -> fmt::Result {
     match ipv4::parse_quoted(bytes) {
         Ok((header, header_len, total_length)) => {
             let payload = &bytes[header_len..total_length.min(bytes.len())];
@@ -117,7 +122,12 @@ fn write_quoted(line: &mut Line, bytes: &[u8]) -> fmt::Result {
 }
 
 /// `whole_len` = bytes of the payload according to the header; `payload` may be shorter.
-fn write_ipv4(line: &mut Line, header: &Ipv4, payload: &[u8], whole_len: usize) -> fmt::Result {
+fn write_ipv4(
+    line: &mut DescriptionLine,
+    header: &Ipv4,
+    payload: &[u8],
+    whole_len: usize,
+) -> fmt::Result {
     line.depth += 1;
     if line.depth > DEPTH_MAX {
         return line.write_str("...");
@@ -157,7 +167,7 @@ fn write_ipv4(line: &mut Line, header: &Ipv4, payload: &[u8], whole_len: usize) 
     }
 }
 
-fn write_udp(line: &mut Line, payload: &[u8]) -> fmt::Result {
+fn write_udp(line: &mut DescriptionLine, payload: &[u8]) -> fmt::Result {
     match udp::parse_header(payload) {
         Ok(header) => {
             write!(line, "udp {}", header.length.get().saturating_sub(udp::Udp::LEN as u16))
@@ -166,7 +176,7 @@ fn write_udp(line: &mut Line, payload: &[u8]) -> fmt::Result {
     }
 }
 
-fn write_tcp(line: &mut Line, payload: &[u8], whole_len: usize) -> fmt::Result {
+fn write_tcp(line: &mut DescriptionLine, payload: &[u8], whole_len: usize) -> fmt::Result {
     let header = match tcp::parse(payload) {
         Ok(header) => header,
         Err(why) => return write_malformed(line, "tcp", why, payload),
@@ -188,7 +198,7 @@ fn write_tcp(line: &mut Line, payload: &[u8], whole_len: usize) -> fmt::Result {
     write!(line, " len {}", whole_len.saturating_sub(header.header_len()))
 }
 
-fn write_icmp(line: &mut Line, payload: &[u8]) -> fmt::Result {
+fn write_icmp(line: &mut DescriptionLine, payload: &[u8]) -> fmt::Result {
     let header = match icmp::parse(payload) {
         Ok(header) => header,
         Err(why) => return write_malformed(line, "icmp", why, payload),
@@ -213,7 +223,7 @@ fn write_icmp(line: &mut Line, payload: &[u8]) -> fmt::Result {
     Ok(())
 }
 
-fn write_gre(line: &mut Line, payload: &[u8]) -> fmt::Result {
+fn write_gre(line: &mut DescriptionLine, payload: &[u8]) -> fmt::Result {
     let header = match gre::parse(payload) {
         Ok(header) => header,
         Err(why) => return write_malformed(line, "gre", why, payload),

@@ -158,7 +158,7 @@ impl Vlan {
 
 /// The headers in front of the network layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Link {
+pub struct EthernetHeaders {
     /// Bytes up to the network layer: 14, or 18 with a tag.
     pub len: usize,
     pub destination: Mac,
@@ -189,7 +189,7 @@ pub fn parse_vlan(bytes: &[u8]) -> Result<&Vlan, Malformed> {
 
 /// Returns the header and, if there is one, the first 802.1Q tag.
 #[inline]
-pub fn parse_link(bytes: &[u8]) -> Result<Link, Malformed> {
+pub fn parse_link(bytes: &[u8]) -> Result<EthernetHeaders, Malformed> {
     let header = parse(bytes)?;
     let (len, vlan, ethertype) = match header.ethertype.get() {
         ETHERTYPE_VLAN => {
@@ -198,7 +198,13 @@ pub fn parse_link(bytes: &[u8]) -> Result<Link, Malformed> {
         }
         ethertype => (Ethernet::LEN, None, ethertype),
     };
-    Ok(Link { len, destination: header.destination, source: header.source, vlan, ethertype })
+    Ok(EthernetHeaders {
+        len,
+        destination: header.destination,
+        source: header.source,
+        vlan,
+        ethertype,
+    })
 }
 
 #[cfg(test)]

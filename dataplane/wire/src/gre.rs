@@ -41,7 +41,7 @@ impl Gre {
 
 /// A parsed header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct GreHeader {
     /// Bytes up to the payload: 4 to 16.
     pub len: usize,
     /// Ethertype of the payload, or [`PROTOCOL_KEEPALIVE`].
@@ -56,13 +56,13 @@ pub struct Header {
 /// payload, no padding behind. A checksum is verified over all of it (RFC 2784 section 2.5). The
 /// order of sequence numbers is not checked.
 #[inline]
-pub fn parse(bytes: &[u8]) -> Result<Header, Malformed> {
+pub fn parse(bytes: &[u8]) -> Result<GreHeader, Malformed> {
     let (base, _) = Gre::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
     let flags = base.flags_version.get();
     let protocol = base.protocol.get();
     // The header of almost every home: no option, no bit that matters.
     if flags == 0 {
-        return Ok(Header {
+        return Ok(GreHeader {
             len: Gre::LEN,
             protocol,
             key: None,
@@ -73,7 +73,7 @@ pub fn parse(bytes: &[u8]) -> Result<Header, Malformed> {
     parse_options(bytes, flags, protocol)
 }
 
-fn parse_options(bytes: &[u8], flags: u16, protocol: u16) -> Result<Header, Malformed> {
+fn parse_options(bytes: &[u8], flags: u16, protocol: u16) -> Result<GreHeader, Malformed> {
     if flags & VERSION != 0 {
         return Err(Malformed::Version);
     }
@@ -91,7 +91,7 @@ fn parse_options(bytes: &[u8], flags: u16, protocol: u16) -> Result<Header, Malf
     if has_checksum && checksum::sum(bytes) != 0 {
         return Err(Malformed::Checksum);
     }
-    Ok(Header { len, protocol, key, sequence, has_checksum })
+    Ok(GreHeader { len, protocol, key, sequence, has_checksum })
 }
 
 fn take_u32(bytes: &[u8], at: &mut usize) -> Result<u32, Malformed> {
@@ -121,10 +121,10 @@ pub fn emit(buffer: &mut [u8], protocol: u16, key: Option<u32>) {
     }
 }
 
-impl Header {
+impl GreHeader {
     /// Makes a header without optional fields.
-    pub fn new(protocol: u16) -> Header {
-        Header { len: Gre::LEN, protocol, key: None, sequence: None, has_checksum: false }
+    pub fn new(protocol: u16) -> GreHeader {
+        GreHeader { len: Gre::LEN, protocol, key: None, sequence: None, has_checksum: false }
     }
 
     /// Returns the length of the header with its present optional fields, bytes.
@@ -164,7 +164,7 @@ mod tests {
     fn the_plain_header_has_four_bytes() {
         let packet = build::gre().build(&[1, 2, 3]);
         assert_eq!(packet, [0, 0, 8, 0, 1, 2, 3]);
-        assert_eq!(parse(&packet), Ok(Header::new(PROTOCOL_IPV4)));
+        assert_eq!(parse(&packet), Ok(GreHeader::new(PROTOCOL_IPV4)));
     }
 
     #[test]

@@ -11,19 +11,19 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
 #[repr(C)]
-pub struct Ports {
+pub struct TransportPorts {
     pub source: U16,
     pub destination: U16,
 }
 
 /// Returns the ports at the front of a TCP or UDP header.
 #[inline]
-pub fn parse(bytes: &[u8]) -> Result<&Ports, Malformed> {
-    Ports::ref_from_prefix(bytes).map(|(ports, _)| ports).map_err(|_| Malformed::Truncated)
+pub fn parse(bytes: &[u8]) -> Result<&TransportPorts, Malformed> {
+    TransportPorts::ref_from_prefix(bytes).map(|(ports, _)| ports).map_err(|_| Malformed::Truncated)
 }
 
 /// Returns the ports at the front of a TCP or UDP header, to edit in place.
 #[inline]
-pub fn parse_mut(bytes: &mut [u8]) -> Result<&mut Ports, Malformed> {
-    Ports::mut_from_prefix(bytes).map(|(ports, _)| ports).map_err(|_| Malformed::Truncated)
+pub fn parse_mut(bytes: &mut [u8]) -> Result<&mut TransportPorts, Malformed> {
+    TransportPorts::mut_from_prefix(bytes).map(|(ports, _)| ports).map_err(|_| Malformed::Truncated)
 }

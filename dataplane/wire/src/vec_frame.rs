@@ -17,7 +17,7 @@ pub struct VecFrame {
     start: usize,
     end: usize,
     is_contiguous: bool,
-    pool: Option<Arc<Shared>>,
+    pool: Option<Arc<SharedBuffers>>,
 }
 
 impl VecFrame {
@@ -139,7 +139,7 @@ impl Drop for VecFrame {
 #[derive(Clone, Debug, Default)]
 pub struct VecPool {
     limit: Option<usize>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedBuffers>,
 }
 
 impl VecPool {
@@ -190,12 +190,12 @@ impl Pool for VecPool {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedBuffers {
     alive: AtomicUsize,
     spare: Mutex<Vec<Vec<u8>>>,
 }
 
-impl Shared {
+impl SharedBuffers {
     fn take(&self) -> Vec<u8> {
         self.alive.fetch_add(1, Ordering::Relaxed);
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);

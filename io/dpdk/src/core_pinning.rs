@@ -5,28 +5,28 @@ use std::fs;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
-use crate::error::Error;
+use crate::error::DpdkError;
 
 /// Pins the calling thread to one core. Threads that it starts later inherit the pinning.
-pub fn pin_current_thread(core: usize) -> Result<(), Error> {
+pub fn pin_current_thread(core: usize) -> Result<(), DpdkError> {
     pin_current_thread_to(&[core])
 }
 
 /// Lets the calling thread run on these cores only. An empty list changes nothing.
-pub fn pin_current_thread_to(cores: &[usize]) -> Result<(), Error> {
+pub fn pin_current_thread_to(cores: &[usize]) -> Result<(), DpdkError> {
     if cores.is_empty() {
         return Ok(());
     }
     let mut set = CpuSet::new();
     for &core in cores {
-        set.set(core).map_err(|_| Error::Core {
+        set.set(core).map_err(|_| DpdkError::Core {
             core: core.to_string(),
             cause: "no such core number".into(),
         })?;
     }
     sched_setaffinity(Pid::from_raw(0), &set).map_err(|errno| {
         let list = cores.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
-        Error::Core {
+        DpdkError::Core {
             core: list,
             cause: format!("cannot run there ({})", errno.desc().to_lowercase()),
         }

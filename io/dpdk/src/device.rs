@@ -1,6 +1,6 @@
 //! Parser of device strings: `net_af_xdp0,iface=acc0`, `0000:01:00.0`, `pci:01:00.0,option=1`.
 
-use crate::error::Error;
+use crate::error::DpdkError;
 
 /// A device string of the operator, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,12 +9,12 @@ pub(crate) struct Device {
     pub(crate) devargs: String,
     /// DPDK's name of the device: the virtual device's name or the full PCI address.
     pub(crate) name: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: DeviceKind,
     options: Vec<(String, String)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum DeviceKind {
     Pci,
     AfXdp,
     Memif,
@@ -23,7 +23,7 @@ pub(crate) enum Kind {
 }
 
 impl Device {
-    pub(crate) fn parse(devargs: &str) -> Result<Device, Error> {
+    pub(crate) fn parse(devargs: &str) -> Result<Device, DpdkError> {
         let mut parts = devargs.split(',').map(str::trim);
         let first = parts.next().unwrap_or_default();
         let (kind, name) = classify(first).ok_or_else(|| {
@@ -64,8 +64,8 @@ impl Device {
         problem: impl Into<String>,
         cause: Option<String>,
         fix: impl Into<String>,
-    ) -> Error {
-        Error::Device {
+    ) -> DpdkError {
+        DpdkError::Device {
             device: self.devargs.clone(),
             problem: problem.into(),
             cause,
@@ -74,19 +74,19 @@ impl Device {
     }
 }
 
-fn classify(first: &str) -> Option<(Kind, String)> {
+fn classify(first: &str) -> Option<(DeviceKind, String)> {
     if let Some(address) = pci_address(first.strip_prefix("pci:").unwrap_or(first)) {
-        return Some((Kind::Pci, address));
+        return Some((DeviceKind::Pci, address));
     }
     let name = first.strip_prefix("vdev:").unwrap_or(first);
     let kind = match name {
-        _ if name.starts_with("net_af_xdp") => Kind::AfXdp,
-        _ if name.starts_with("net_memif") => Kind::Memif,
+        _ if name.starts_with("net_af_xdp") => DeviceKind::AfXdp,
+        _ if name.starts_with("net_memif") => DeviceKind::Memif,
         _ if name.starts_with("net_")
             || name.starts_with("virtio_user")
             || name.starts_with("eth_") =>
         {
-            Kind::Virtual
+            DeviceKind::Virtual
         }
         _ => return None,
     };
@@ -109,8 +109,8 @@ fn pci_address(text: &str) -> Option<String> {
     Some(format!("{domain:04x}:{bus:02x}:{device:02x}.{:x}", number(function, 7)?))
 }
 
-fn malformed(devargs: &str, problem: &str) -> Error {
-    Error::Device {
+fn malformed(devargs: &str, problem: &str) -> DpdkError {
+    DpdkError::Device {
         device: devargs.to_owned(),
         problem: problem.to_owned(),
         cause: None,
@@ -167,7 +167,7 @@ mod tests {
     fn options_of_a_virtual_device_are_parsed() {
         let device =
             Device::parse("net_af_xdp0, iface=acc0,start_queue=2").expect("is well formed");
-        assert_eq!((device.kind, device.name.as_str()), (Kind::AfXdp, "net_af_xdp0"));
+        assert_eq!((device.kind, device.name.as_str()), (DeviceKind::AfXdp, "net_af_xdp0"));
         assert_eq!(device.option("iface"), Some("acc0"));
         assert_eq!(device.option("queue_count"), None);
         assert_eq!(device.devargs, "net_af_xdp0,iface=acc0,start_queue=2");
@@ -179,7 +179,7 @@ mod tests {
             let device = Device::parse(text).expect("is well formed");
             assert_eq!(
                 (device.kind, device.devargs.as_str()),
-                (Kind::Pci, "0000:01:00.0"),
+                (DeviceKind::Pci, "0000:01:00.0"),
                 "{text}"
             );
         }

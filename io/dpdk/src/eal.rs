@@ -13,7 +13,7 @@ use weir_dpdk_sys as sys;
 use crate::core_pinning::pin_current_thread_to;
 use crate::driver_log;
 use crate::eal_arguments;
-use crate::error::{Error, errno_text};
+use crate::error::{DpdkError, errno_text};
 use crate::huge_pages;
 use crate::iova_mode;
 use crate::output_capture::OutputCapture;
@@ -71,7 +71,7 @@ impl Eal {
     /// Starts DPDK without any device. Afterwards the calling thread runs on `control_cores`, and
     /// so do the threads that it starts later unless they pin themselves. Nothing is printed. A
     /// failed start cannot be repeated in the same process.
-    pub fn init(config: EalConfig) -> Result<Eal, Error> {
+    pub fn init(config: EalConfig) -> Result<Eal, DpdkError> {
         let mut config = config;
         if config.control_cores.is_empty() {
             config.control_cores = current_cores();
@@ -80,7 +80,7 @@ impl Eal {
         pin_current_thread_to(&config.control_cores)?;
         let (has_huge_pages, memory) = choose_memory(&config)?;
         if STARTED.swap(true, Ordering::AcqRel) {
-            return Err(Error::EalTwice);
+            return Err(DpdkError::EalTwice);
         }
         let arguments = eal_arguments::build(&config, has_huge_pages, iova_mode::argument());
         start(arguments, eal_arguments::wants_log(&config.extra))?;
@@ -119,7 +119,7 @@ pub(crate) fn packet_memory_left() -> String {
 }
 
 /// Returns whether to use huge pages, and the reason in words.
-fn choose_memory(config: &EalConfig) -> Result<(bool, String), Error> {
+fn choose_memory(config: &EalConfig) -> Result<(bool, String), DpdkError> {
     let wanted_mb = config.memory_mb;
     let free_mb = huge_pages::free_huge_pages_mb();
     let why_not = match config.hugepages {
@@ -131,7 +131,7 @@ fn choose_memory(config: &EalConfig) -> Result<(bool, String), Error> {
         HugePages::Never => "huge pages are turned off".to_owned(),
     };
     match huge_pages::available_mb() {
-        Some(available) if available < wanted_mb => Err(Error::Memory {
+        Some(available) if available < wanted_mb => Err(DpdkError::Memory {
             purpose: "packet buffers".into(),
             wanted_mb,
             available: huge_pages::shortage_text(),
@@ -163,7 +163,7 @@ fn current_cores() -> Vec<usize> {
     }
 }
 
-fn start(arguments: Vec<String>, echo: bool) -> Result<(), Error> {
+fn start(arguments: Vec<String>, echo: bool) -> Result<(), DpdkError> {
     let argv: Vec<CString> = arguments
         .iter()
         .map(|argument| CString::new(argument.as_str()).unwrap_or_default())
@@ -192,5 +192,5 @@ fn start(arguments: Vec<String>, echo: bool) -> Result<(), Error> {
     // getopt reports errors under the program's name, before DPDK prints its usage.
     let refused = printed.lines().find_map(|line| line.strip_prefix("weir: ")).map(str::to_owned);
     let cause = refused.or_else(|| log.cause()).unwrap_or_else(|| errno_text(code));
-    Err(Error::Eal { cause: format!("{cause} (arguments: {})", arguments[1..].join(" ")) })
+    Err(DpdkError::Eal { cause: format!("{cause} (arguments: {})", arguments[1..].join(" ")) })
 }

@@ -4,7 +4,7 @@
 /// All failures of this crate. The text is meant for an operator: one line, no further context
 /// needed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum DpdkError {
     /// The EAL refused to start.
     #[error("DPDK does not start: {cause}")]
     Eal { cause: String },

@@ -9,13 +9,13 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
-use crate::device::{Device, Kind};
+use crate::device::{Device, DeviceKind};
 
 /// Returns the kernel interface that a device uses; `None` for devices that use none.
 pub(crate) fn interface_of(device: &Device) -> Option<String> {
     match device.kind {
-        Kind::AfXdp => device.option("iface").map(str::to_owned),
-        Kind::Pci | Kind::Memif | Kind::Virtual => None,
+        DeviceKind::AfXdp => device.option("iface").map(str::to_owned),
+        DeviceKind::Pci | DeviceKind::Memif | DeviceKind::Virtual => None,
     }
 }
 
@@ -83,9 +83,9 @@ mod tests {
                     .unwrap();
             }
         }
-        let said = |interface| unread_queues(folder.path(), interface);
-        assert_eq!((said("one"), said("absent")), (None, None));
-        let warning = said("two").unwrap();
+        let warning_of = |interface| unread_queues(folder.path(), interface);
+        assert_eq!((warning_of("one"), warning_of("absent")), (None, None));
+        let warning = warning_of("two").unwrap();
         assert!(warning.starts_with("two has 2 receive queues"), "{warning}");
         assert!(warning.contains("ethtool -L two combined 1"), "{warning}");
     }

@@ -48,7 +48,7 @@ mod xdp_program;
 pub use clock::{tsc, tsc_hz};
 pub use core_pinning::{pin_current_thread, pin_current_thread_to, socket_of_core};
 pub use eal::{Eal, EalConfig, HugePages};
-pub use error::Error;
+pub use error::DpdkError;
 pub use huge_pages::free_huge_pages_mb;
 pub use mbuf::Mbuf;
 pub use pool::MbufPool;
@@ -56,4 +56,4 @@ pub use port::{Port, PortConfig, PortStats};
 #[cfg(target_arch = "x86_64")]
 pub use processor::ProcessorFeatures;
 pub use queue::{RxQueue, TxQueue};
-pub use worker_thread::{WorkerThread, register_worker_thread};
+pub use worker_thread::{RegisteredThread, register_worker_thread};

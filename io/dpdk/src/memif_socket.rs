@@ -11,14 +11,14 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, soc
 use std::os::fd::AsRawFd;
 
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::DpdkError;
 
 /// DPDK's own default.
 const DEFAULT_SOCKET: &str = "/run/memif.sock";
 
 /// Checks the socket of a memif device and removes a stale file. Abstract sockets (DPDK's default)
 /// have no file.
-pub(crate) fn prepare(device: &Device) -> Result<(), Error> {
+pub(crate) fn prepare(device: &Device) -> Result<(), DpdkError> {
     if device.option("socket-abstract") != Some("no") {
         return Ok(());
     }
@@ -44,7 +44,7 @@ pub(crate) fn prepare(device: &Device) -> Result<(), Error> {
     }
 }
 
-fn remove_stale(device: &Device, path: &Path) -> Result<(), Error> {
+fn remove_stale(device: &Device, path: &Path) -> Result<(), DpdkError> {
     if is_served(path) {
         return Err(device.error(
             format!("another process listens on {}", path.display()),

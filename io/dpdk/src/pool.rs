@@ -8,7 +8,7 @@ use weir_wire::frame::Pool;
 
 use crate::driver_log;
 use crate::eal;
-use crate::error::{Error, errno_text};
+use crate::error::{DpdkError, errno_text};
 use crate::mbuf::Mbuf;
 
 /// DPDK's mbuf header and the pool's bookkeeping for each buffer, bytes.
@@ -40,7 +40,7 @@ impl MbufPool {
     /// Makes a pool of `count` buffers on NUMA node `socket` (-1 = any). `data_room` is the size of
     /// a buffer in bytes, headroom included: see [`MbufPool::data_room_for`]. The name must be
     /// unique in the process and shorter than 26 bytes. The EAL must have started.
-    pub fn new(name: &str, count: u32, data_room: u16, socket: i32) -> Result<MbufPool, Error> {
+    pub fn new(name: &str, count: u32, data_room: u16, socket: i32) -> Result<MbufPool, DpdkError> {
         let c_name = CString::new(name).unwrap_or_default();
         let log = driver_log::start();
         let mut code = 0;
@@ -105,15 +105,15 @@ fn creation_error(
     data_room: u16,
     code: i32,
     cause: Option<String>,
-) -> Error {
+) -> DpdkError {
     // DPDK returns ENOBUFS if memory ran out half-way.
     if code != -libc::ENOMEM && code != -libc::ENOBUFS {
         let cause = cause.unwrap_or_else(|| errno_text(code));
-        return Error::Eal {
+        return DpdkError::Eal {
             cause: format!("packet buffer pool {name} of {count} buffers cannot be made: {cause}"),
         };
     }
-    Error::Memory {
+    DpdkError::Memory {
         purpose: format!("the packet buffer pool {name} ({count} buffers of {data_room} bytes)"),
         wanted_mb: MbufPool::bytes(count, data_room).div_ceil(1 << 20),
         available: eal::packet_memory_left(),

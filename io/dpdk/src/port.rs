@@ -7,12 +7,12 @@ use weir_dpdk_sys as sys;
 use weir_wire::ethernet::Mac;
 
 use crate::eal::Eal;
-use crate::error::Error;
+use crate::error::DpdkError;
 use crate::kernel_link;
 use crate::pool::MbufPool;
 use crate::port_attach;
 use crate::queue::{RxQueue, TxQueue};
-use crate::xdp_claim::Claim;
+use crate::xdp_claim::XdpClaim;
 
 /// Configuration of a port.
 #[derive(Debug, Clone)]
@@ -65,7 +65,7 @@ impl Port {
     ///
     /// Remains of a killed process on the device (an XDP program, a memif socket file) are removed
     /// first. On failure everything is undone and the error says in one sentence what to do.
-    pub fn attach(_eal: &Eal, devargs: &str, config: PortConfig) -> Result<Port, Error> {
+    pub fn attach(_eal: &Eal, devargs: &str, config: PortConfig) -> Result<Port, DpdkError> {
         port_attach::attach(devargs, config)
     }
 
@@ -145,11 +145,11 @@ pub(crate) struct OpenPort {
     /// The pool whose buffers are in the receive ring.
     _pool: MbufPool,
     /// The queue claim of an AF_XDP port; released after the port is closed.
-    _claim: Option<Claim>,
+    _claim: Option<XdpClaim>,
 }
 
 impl OpenPort {
-    pub(crate) fn new(id: u16, pool: MbufPool, claim: Option<Claim>) -> OpenPort {
+    pub(crate) fn new(id: u16, pool: MbufPool, claim: Option<XdpClaim>) -> OpenPort {
         OpenPort { id, _pool: pool, _claim: claim }
     }
 

@@ -12,21 +12,21 @@ use weir_dpdk_sys as sys;
 use weir_wire::ethernet::Mac;
 
 use crate::capability::lacks_sys_admin;
-use crate::device::{Device, Kind};
+use crate::device::{Device, DeviceKind};
 use crate::driver_log;
-use crate::error::{Error, errno_text};
+use crate::error::{DpdkError, errno_text};
 use crate::kernel_link;
 use crate::memif_socket;
 use crate::port::{OpenPort, Port, PortConfig};
 use crate::virtual_link;
-use crate::xdp_claim::Claim;
+use crate::xdp_claim::XdpClaim;
 use crate::xdp_program;
 
 /// Bytes that DPDK leaves in each buffer for headers that are prepended later.
 const HEADROOM_BYTES: u16 = 128;
 const LINK_BYTES: u16 = 22;
 
-pub(crate) fn attach(devargs: &str, config: PortConfig) -> Result<Port, Error> {
+pub(crate) fn attach(devargs: &str, config: PortConfig) -> Result<Port, DpdkError> {
     let device = Device::parse(devargs)?;
     let mut warnings = Vec::new();
     let claim = prepare(&device, &mut warnings)?;
@@ -59,22 +59,23 @@ pub(crate) fn attach(devargs: &str, config: PortConfig) -> Result<Port, Error> {
 
 /// Checks everything about the device that needs no DPDK, and removes what a killed process left on
 /// it.
-fn prepare(device: &Device, warnings: &mut Vec<String>) -> Result<Option<Claim>, Error> {
+fn prepare(device: &Device, warnings: &mut Vec<String>) -> Result<Option<XdpClaim>, DpdkError> {
     match device.kind {
-        Kind::AfXdp => xdp_program::prepare(device, warnings).map(Some),
-        Kind::Memif => memif_socket::prepare(device).map(|()| None),
-        Kind::Pci if !Path::new("/sys/bus/pci/devices").join(&device.name).exists() => Err(device
-            .error(
+        DeviceKind::AfXdp => xdp_program::prepare(device, warnings).map(Some),
+        DeviceKind::Memif => memif_socket::prepare(device).map(|()| None),
+        DeviceKind::Pci if !Path::new("/sys/bus/pci/devices").join(&device.name).exists() => {
+            Err(device.error(
                 "no PCI device has this address",
                 None,
                 "list the addresses with `dpdk-devbind.py --status-dev net`",
-            )),
-        Kind::Pci | Kind::Virtual => Ok(None),
+            ))
+        }
+        DeviceKind::Pci | DeviceKind::Virtual => Ok(None),
     }
 }
 
-fn check_data_room(device: &Device, config: &PortConfig) -> Result<(), Error> {
-    let xdp_headroom = if device.kind == Kind::AfXdp { 256 } else { 0 };
+fn check_data_room(device: &Device, config: &PortConfig) -> Result<(), DpdkError> {
+    let xdp_headroom = if device.kind == DeviceKind::AfXdp { 256 } else { 0 };
     let needed =
         u32::from(HEADROOM_BYTES) + xdp_headroom + u32::from(LINK_BYTES) + u32::from(config.mtu);
     let room = config.pool.data_room();
@@ -88,7 +89,11 @@ fn check_data_room(device: &Device, config: &PortConfig) -> Result<(), Error> {
     ))
 }
 
-fn probe(device: &Device, config: &PortConfig, claim: Option<Claim>) -> Result<OpenPort, Error> {
+fn probe(
+    device: &Device,
+    config: &PortConfig,
+    claim: Option<XdpClaim>,
+) -> Result<OpenPort, DpdkError> {
     let name = CString::new(device.name.as_str()).expect("Device::parse refuses NUL");
     let devargs = CString::new(device.devargs.as_str()).expect("Device::parse refuses NUL");
     // JUSTIFICATION: DPDK keeps the list of ports.
@@ -115,7 +120,7 @@ fn probe(device: &Device, config: &PortConfig, claim: Option<Claim>) -> Result<O
 
 fn probe_fix(device: &Device) -> String {
     match device.kind {
-        Kind::Pci => {
+        DeviceKind::Pci => {
             let driver =
                 std::fs::read_link(format!("/sys/bus/pci/devices/{}/driver", device.name)).ok();
             match driver.as_deref().and_then(Path::file_name) {
@@ -133,12 +138,12 @@ fn probe_fix(device: &Device) -> String {
                 ),
             }
         }
-        Kind::AfXdp => xdp_fix("check the options").into(),
-        Kind::Memif | Kind::Virtual => "check the driver's name and its options".into(),
+        DeviceKind::AfXdp => xdp_fix("check the options").into(),
+        DeviceKind::Memif | DeviceKind::Virtual => "check the driver's name and its options".into(),
     }
 }
 
-fn info(device: &Device, id: u16) -> Result<sys::weir_port_info, Error> {
+fn info(device: &Device, id: u16) -> Result<sys::weir_port_info, DpdkError> {
     let mut info = sys::weir_port_info::default();
     // JUSTIFICATION: only the driver knows its limits.
     // SAFETY: `info` lives during the call; the port is open.
@@ -165,7 +170,7 @@ fn configure(
     id: u16,
     config: &PortConfig,
     info: &sys::weir_port_info,
-) -> Result<(), Error> {
+) -> Result<(), DpdkError> {
     let log = driver_log::start();
     // JUSTIFICATION: only DPDK can configure a port.
     // SAFETY: the port is open and not started.
@@ -182,7 +187,7 @@ fn configure(
     }
 }
 
-fn set_up_queues(device: &Device, id: u16, config: &PortConfig) -> Result<(), Error> {
+fn set_up_queues(device: &Device, id: u16, config: &PortConfig) -> Result<(), DpdkError> {
     let log = driver_log::start();
     let failed = |problem: &str, code: i32, fix: &str| {
         Err(device.error(problem, Some(log.cause().unwrap_or_else(|| errno_text(code))), fix))
@@ -215,7 +220,7 @@ fn set_up_queues(device: &Device, id: u16, config: &PortConfig) -> Result<(), Er
 
 fn queue_fix(device: &Device) -> &'static str {
     match device.kind {
-        Kind::AfXdp => xdp_fix(
+        DeviceKind::AfXdp => xdp_fix(
             "check that nothing else uses this queue, and that the pool has more than 4,096 buffers per port",
         ),
         _ => "give the pool more buffers or the ring fewer descriptors",
@@ -235,7 +240,12 @@ fn xdp_fix(otherwise: &'static str) -> &'static str {
 
 /// Sets the MTU if the driver has one. A virtual device without one carries any frame that fits its
 /// buffers.
-fn set_mtu(device: &Device, id: u16, mtu: u16, info: &sys::weir_port_info) -> Result<(), Error> {
+fn set_mtu(
+    device: &Device,
+    id: u16,
+    mtu: u16,
+    info: &sys::weir_port_info,
+) -> Result<(), DpdkError> {
     let log = driver_log::start();
     // JUSTIFICATION: only the driver can set the MTU.
     // SAFETY: the port is open and configured.
@@ -259,7 +269,7 @@ fn set_mac(
     config: &PortConfig,
     info: &sys::weir_port_info,
     warnings: &mut Vec<String>,
-) -> Result<Mac, Error> {
+) -> Result<Mac, DpdkError> {
     let own = Mac(info.mac);
     let Some(mac) = config.mac.filter(|mac| *mac != own) else {
         return Ok(own);
@@ -281,7 +291,7 @@ fn set_mac(
     // JUSTIFICATION: the device has to deliver frames to an address that is not its own.
     // SAFETY: the port is open.
     let promiscuous = unsafe { sys::weir_port_set_promiscuous(id) };
-    if promiscuous != 0 && device.kind == Kind::Pci {
+    if promiscuous != 0 && device.kind == DeviceKind::Pci {
         let fix = format!("leave its own address {own} in place");
         return Err(device.error(format!("cannot change its MAC address to {mac}"), None, fix));
     }
@@ -289,7 +299,7 @@ fn set_mac(
     Ok(mac)
 }
 
-fn start(device: &Device, id: u16) -> Result<(), Error> {
+fn start(device: &Device, id: u16) -> Result<(), DpdkError> {
     let log = driver_log::start();
     // JUSTIFICATION: only DPDK can start a port.
     // SAFETY: the port is configured with both its queues.

@@ -24,18 +24,18 @@ const QUEUE_RELEASE_WAIT: Duration = Duration::from_millis(100);
 
 /// Claimed queues; the claim lasts as long as this lives.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub(crate) struct XdpClaim {
     _sockets: Vec<OwnedFd>,
 }
 
 /// Claims `count` queues of an interface from `first` on. Waits for a process that is being killed.
 /// The error is the queue that another port holds.
-pub(crate) fn claim(interface_index: u32, first: u32, count: u32) -> Result<Claim, u32> {
+pub(crate) fn claim(interface_index: u32, first: u32, count: u32) -> Result<XdpClaim, u32> {
     let mut sockets = Vec::new();
     for queue in first..first.saturating_add(count) {
         sockets.push(hold(&name(interface_index, queue)).ok_or(queue)?);
     }
-    Ok(Claim { _sockets: sockets })
+    Ok(XdpClaim { _sockets: sockets })
 }
 
 /// Returns how many queues of the interface are claimed, including this process's.

@@ -19,9 +19,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use nix::net::if_::if_nametoindex;
 
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::DpdkError;
 use crate::netlink::{attribute, attributes, request, u32_at};
-use crate::xdp_claim::{Claim, claim, claimed_queues};
+use crate::xdp_claim::{XdpClaim, claim, claimed_queues};
 
 const RTM_GETLINK: u16 = 18;
 const RTM_SETLINK: u16 = 19;
@@ -37,7 +37,7 @@ const IFLA_XDP_PROG_ID: u16 = 4;
 const LIBXDP_NAMES: [&str; 2] = ["xdp_dispatcher", "xsk_def_prog"];
 /// State of an interface, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Interface {
+struct InterfaceState {
     is_up: bool,
     program: Option<Program>,
 }
@@ -51,7 +51,7 @@ struct Program {
 
 /// Makes the interface of an AF_XDP device ready for a new program, and claims its queues. The port
 /// keeps the claim.
-pub(crate) fn prepare(device: &Device, warnings: &mut Vec<String>) -> Result<Claim, Error> {
+pub(crate) fn prepare(device: &Device, warnings: &mut Vec<String>) -> Result<XdpClaim, DpdkError> {
     let Some(name) = device.option("iface") else {
         return Err(device.error("names no interface", None, "add iface=NAME"));
     };
@@ -91,7 +91,7 @@ pub(crate) fn prepare(device: &Device, warnings: &mut Vec<String>) -> Result<Cla
     Ok(claim)
 }
 
-fn replace(device: &Device, name: &str, index: u32, program: Program) -> Result<(), Error> {
+fn replace(device: &Device, name: &str, index: u32, program: Program) -> Result<(), DpdkError> {
     let fix = format!("remove it with `ip link set dev {name} xdp off`");
     let program_name = program_name(program.id).unwrap_or_default();
     let is_libxdp = program_name.is_empty() || LIBXDP_NAMES.contains(&program_name.as_str());
@@ -113,7 +113,7 @@ fn replace(device: &Device, name: &str, index: u32, program: Program) -> Result<
     Ok(())
 }
 
-fn look(index: u32) -> nix::Result<Interface> {
+fn look(index: u32) -> nix::Result<InterfaceState> {
     let answers = request(RTM_GETLINK, &ifinfomsg(index))?;
     let link = answers.first().map(Vec::as_slice).unwrap_or_default();
     let is_up = u32_at(link, 8) & libc::IFF_UP as u32 != 0;
@@ -130,7 +130,7 @@ fn look(index: u32) -> nix::Result<Interface> {
             }
         }
     }
-    Ok(Interface { is_up, program: (id != 0).then_some(Program { id, mode }) })
+    Ok(InterfaceState { is_up, program: (id != 0).then_some(Program { id, mode }) })
 }
 
 fn detach(index: u32, program: Program) -> nix::Result<()> {

@@ -14,7 +14,7 @@ use std::process::Command;
 use weir_dpdk::Port;
 
 const POOR: &str = "WEIR_TEST_WITHOUT_SYS_ADMIN";
-const SAID: &str = "attach says: ";
+const ERROR_PREFIX: &str = "attach says: ";
 
 #[test]
 fn a_missing_capability_is_named() {
@@ -23,7 +23,7 @@ fn a_missing_capability_is_named() {
         let pool = setup::pool();
         let config = setup::port_config(&pool);
         let error = Port::attach(&eal, "net_af_xdp0,iface=wa", config).expect_err("no right to");
-        println!("{SAID}{error}");
+        println!("{ERROR_PREFIX}{error}");
         return;
     }
     veth::create();
@@ -36,7 +36,8 @@ fn a_missing_capability_is_named() {
         .expect("setpriv is there");
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
-    let error = printed.lines().find_map(|line| line.split_once(SAID)).expect("it says why").1;
+    let error =
+        printed.lines().find_map(|line| line.split_once(ERROR_PREFIX)).expect("it says why").1;
     assert!(error.contains("CAP_SYS_ADMIN") && error.contains("weir-af_xdp.conf"), "{error}");
     assert!(!veth::has_xdp_program("wa"), "the failed port leaves no program behind");
 }

@@ -9,12 +9,12 @@ const GOOD: Duration = Duration::from_secs(10);
 
 /// Doubles the pause after each failure.
 #[derive(Debug)]
-pub(crate) struct BackOff {
+pub(crate) struct ConnectBackOff {
     pause: Duration,
     connected_at: Option<Instant>,
 }
 
-impl BackOff {
+impl ConnectBackOff {
     pub(crate) fn new() -> Self {
         Self { pause: FIRST, connected_at: None }
     }
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn pauses_grow_until_a_connection_lasts() {
         let begin = Instant::now();
-        let mut back_off = BackOff::new();
+        let mut back_off = ConnectBackOff::new();
         let pauses: Vec<_> =
             (0..10).map(|_| back_off.failed(begin).duration_since(begin).as_millis()).collect();
         assert_eq!(pauses[..4], [200, 400, 800, 1600]);

@@ -27,14 +27,14 @@ const SETTLE: Duration = Duration::from_millis(50);
 
 /// Address of a collector, and how to reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct CollectorAddress {
     /// Host and port.
     pub(crate) address: String,
-    pub(crate) transport: Transport,
+    pub(crate) transport: CollectorTransport,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Transport {
+pub(crate) enum CollectorTransport {
     Udp,
     Tcp,
     Tls(TlsOptions),
@@ -56,7 +56,7 @@ pub(crate) enum ConnectError {
 }
 
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct CollectorConnection {
     socket: Socket,
     /// Bytes of messages that were accepted from the caller.
     taken: u64,
@@ -81,12 +81,12 @@ struct Tls {
     acknowledged: u64,
 }
 
-impl Connection {
+impl CollectorConnection {
     /// Resolves the address and connects to the first one that answers. Blocks.
     ///
     /// # Errors
     /// The error of the last address.
-    pub(crate) fn connect(target: &Target) -> Result<Self, ConnectError> {
+    pub(crate) fn connect(target: &CollectorAddress) -> Result<Self, ConnectError> {
         let address = || target.address.clone();
         let addresses = target
             .address
@@ -189,19 +189,19 @@ impl Connection {
 }
 
 impl Socket {
-    fn connect(target: &Target, address: SocketAddr) -> Result<Self, ConnectError> {
+    fn connect(target: &CollectorAddress, address: SocketAddr) -> Result<Self, ConnectError> {
         let failed = |source| ConnectError::Connect { address, source };
         match &target.transport {
-            Transport::Udp => {
+            CollectorTransport::Udp => {
                 let socket = connect_udp(address).map_err(failed)?;
                 Ok(Self::Udp { socket, first_sent: None })
             }
-            Transport::Tcp => {
+            CollectorTransport::Tcp => {
                 let stream = connect_tcp(address).map_err(failed)?;
                 stream.set_nonblocking(true).map_err(failed)?;
                 Ok(Self::Tcp(stream))
             }
-            Transport::Tls(options) => {
+            CollectorTransport::Tls(options) => {
                 let config = tls::client_config(options)?;
                 let name = tls::server_name(options, &target.address)?;
                 let session = ClientConnection::new(config, name).map_err(TlsError::from)?;
@@ -375,8 +375,11 @@ mod tests {
     fn a_datagram_of_the_collector_does_not_keep_the_thread_awake() {
         let collector = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = collector.local_addr().unwrap().to_string();
-        let mut connection =
-            Connection::connect(&Target { address, transport: Transport::Udp }).unwrap();
+        let mut connection = CollectorConnection::connect(&CollectorAddress {
+            address,
+            transport: CollectorTransport::Udp,
+        })
+        .unwrap();
         connection.write(b"message").unwrap();
         let (_, sender) = collector.recv_from(&mut [0; 64]).unwrap();
         collector.send_to(b"answer", sender).unwrap();

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::spool::Refused;
+use crate::spool::NotStored;
 
 /// Totals since the start, and the present state.
 ///
@@ -66,7 +66,7 @@ impl CollectorCounters {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct SharedCounters {
     pub(crate) given: AtomicU64,
     pub(crate) confirmed: AtomicU64,
     pub(crate) sent: AtomicU64,
@@ -97,11 +97,11 @@ pub(crate) enum Loss {
     AtEnd,
 }
 
-impl From<Refused> for Loss {
-    fn from(refused: Refused) -> Self {
+impl From<NotStored> for Loss {
+    fn from(refused: NotStored) -> Self {
         match refused {
-            Refused::Full => Self::SpoolFull,
-            Refused::Disk => Self::DiskError,
+            NotStored::Full => Self::SpoolFull,
+            NotStored::Disk => Self::DiskError,
         }
     }
 }
@@ -111,7 +111,7 @@ pub(crate) fn add(counter: &AtomicU64, count: u64) {
     counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
 }
 
-impl Counters {
+impl SharedCounters {
     pub(crate) fn lost(&self, loss: Loss, count: u64) {
         let counter = match loss {
             Loss::QueueFull => &self.lost_queue_full,

@@ -25,15 +25,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::back_off::BackOff;
-use crate::connection::Target;
-use crate::counters::{Counters, Loss};
+use crate::back_off::ConnectBackOff;
+use crate::connection::CollectorAddress;
+use crate::counters::{Loss, SharedCounters};
 use crate::encoder::Encoder;
 use crate::flight::Flight;
 use crate::nat_event::NatEvent;
-use crate::sender::Inlet;
-use crate::spool::{Position, Spool};
-use link::Link;
+use crate::sender::EventInlet;
+use crate::spool::{Spool, SpoolPosition};
+use link::CollectorLink;
 
 /// Largest number of events taken from one ring before the next ring has its turn.
 const TURN_EVENTS: usize = 1024;
@@ -49,40 +49,40 @@ const DISK_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// State shared by the thread and its handle.
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
-    pub(crate) counters: Counters,
+pub(crate) struct CourierShared {
+    pub(crate) counters: SharedCounters,
     pub(crate) is_stop_asked: AtomicBool,
 }
 
 /// Configuration of a courier.
-pub(crate) struct Orders {
+pub(crate) struct CourierConfig {
     pub(crate) name: String,
-    pub(crate) target: Target,
+    pub(crate) target: CollectorAddress,
     pub(crate) encoder: Encoder,
     pub(crate) spool: Option<Spool>,
-    pub(crate) inlets: Vec<Inlet>,
+    pub(crate) inlets: Vec<EventInlet>,
     pub(crate) resend: Duration,
     pub(crate) flush: Duration,
 }
 
 pub(crate) struct Courier {
-    orders: Orders,
-    shared: Arc<Shared>,
+    orders: CourierConfig,
+    shared: Arc<CourierShared>,
     began: Instant,
-    link: Link,
-    back_off: BackOff,
+    link: CollectorLink,
+    back_off: ConnectBackOff,
     flight: Flight,
     /// Events taken from the rings and not accepted yet.
     fresh: Vec<NatEvent>,
     /// Events read from the spool.
-    read: Vec<(NatEvent, Position)>,
-    outgoing: Outgoing,
+    read: Vec<(NatEvent, SpoolPosition)>,
+    outgoing: OutgoingBytes,
     /// Numbers of acknowledged bytes, each with the time of its acknowledgement.
     acknowledged: VecDeque<(u64, Instant)>,
     /// Time since which events have been waiting for their message to fill.
     waiting_since: Option<Instant>,
     /// Lost events that have not been reported to the collector yet.
-    untold: u64,
+    unreported: u64,
     /// Node of the last event, for the courier's own statements.
     node: u32,
     kept_house_at: Instant,
@@ -91,7 +91,7 @@ pub(crate) struct Courier {
 
 /// Bytes of messages that are to be written to the connection.
 #[derive(Debug, Default)]
-struct Outgoing {
+struct OutgoingBytes {
     bytes: Vec<u8>,
     written: usize,
     events: usize,
@@ -99,21 +99,21 @@ struct Outgoing {
 }
 
 impl Courier {
-    pub(crate) fn new(orders: Orders, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(orders: CourierConfig, shared: Arc<CourierShared>) -> Self {
         let now = Instant::now();
         Self {
             orders,
             shared,
             began: now,
-            link: Link::Waiting { until: now },
-            back_off: BackOff::new(),
+            link: CollectorLink::Waiting { until: now },
+            back_off: ConnectBackOff::new(),
             flight: Flight::default(),
             fresh: Vec::with_capacity(TURN_EVENTS),
             read: Vec::new(),
-            outgoing: Outgoing::default(),
+            outgoing: OutgoingBytes::default(),
             acknowledged: VecDeque::new(),
             waiting_since: None,
-            untold: 0,
+            unreported: 0,
             node: 0,
             kept_house_at: now,
             disk_logged_at: None,
@@ -141,13 +141,17 @@ impl Courier {
     }
 
     fn is_datagram(&self) -> bool {
-        matches!(&self.link, Link::Up(connection) if connection.is_datagram())
+        matches!(&self.link, CollectorLink::Up(connection) if connection.is_datagram())
     }
 
     fn rest(&self, pause: Duration) {
         match &self.link {
-            Link::Up(connection) => connection.wait(!self.outgoing.bytes.is_empty(), pause),
-            Link::Connecting(_) | Link::Waiting { .. } => std::thread::park_timeout(pause),
+            CollectorLink::Up(connection) => {
+                connection.wait(!self.outgoing.bytes.is_empty(), pause)
+            }
+            CollectorLink::Connecting(_) | CollectorLink::Waiting { .. } => {
+                std::thread::park_timeout(pause)
+            }
         }
     }
 
@@ -184,7 +188,7 @@ impl Courier {
         let end = Instant::now() + END_PATIENCE;
         // Senders may continue without end: only the events that wait at this point are taken, and
         // then the statement of what is missing.
-        let waiting = self.orders.inlets.iter().map(Inlet::waiting).max().unwrap_or(0);
+        let waiting = self.orders.inlets.iter().map(EventInlet::waiting).max().unwrap_or(0);
         let mut takes = waiting.div_ceil(TURN_EVENTS) + 1;
         while Instant::now() < end && self.is_worth_waiting(takes) {
             let is_anything_new = takes > 0 && self.take();
@@ -198,7 +202,7 @@ impl Courier {
         for _ in 0..takes {
             self.take();
         }
-        if let Link::Up(connection) = &mut self.link {
+        if let CollectorLink::Up(connection) = &mut self.link {
             let acknowledged = connection.acknowledged().unwrap_or(0);
             self.let_go(acknowledged);
         }
@@ -210,7 +214,7 @@ impl Courier {
             spool.save_taken();
         }
         self.show();
-        if let Link::Up(connection) = self.link {
+        if let CollectorLink::Up(connection) = self.link {
             connection.close();
         }
         self.shared.counters.is_connected.store(false, Ordering::Relaxed);
@@ -221,7 +225,7 @@ impl Courier {
     fn is_worth_waiting(&mut self, takes: usize) -> bool {
         let is_all_sent = takes == 0 && self.flight.waiting() == 0 && !self.has_unread();
         let is_all_out = is_all_sent && self.outgoing.bytes.is_empty();
-        let Link::Up(connection) = &mut self.link else { return false };
+        let CollectorLink::Up(connection) = &mut self.link else { return false };
         !is_all_out || connection.acknowledged().is_ok_and(|bytes| bytes < connection.taken())
     }
 }

@@ -6,7 +6,7 @@ use crate::syslog::SyslogEncoder;
 
 /// Time for an encoder, which reads no clock itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Now {
+pub struct ExportTime {
     /// Milliseconds since 1970.
     pub unix_ms: u64,
     /// Milliseconds of a clock that is never set.
@@ -34,7 +34,7 @@ impl Encoder {
     pub fn next<'a>(
         &mut self,
         events: impl IntoIterator<Item = &'a NatEvent>,
-        now: Now,
+        now: ExportTime,
         out: &mut Vec<u8>,
     ) -> usize {
         match self {

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::connection::Target;
+use crate::connection::CollectorAddress;
 use crate::counters::CollectorCounters;
-use crate::courier::{Courier, Orders, Shared};
+use crate::courier::{Courier, CourierConfig, CourierShared};
 use crate::encoder::Encoder;
 use crate::options::{CollectorOptions, ExportError, ExportOptions};
 use crate::pacing::Pacer;
-use crate::sender::{EventSender, Inlet, ring};
+use crate::sender::{EventInlet, EventSender, ring};
 use crate::spool::Spool;
 
 /// Longest time for which a stalled disk or collector delays the end.
@@ -32,7 +32,7 @@ pub struct ExportHandle {
 #[derive(Debug)]
 struct Collector {
     name: String,
-    shared: Arc<Shared>,
+    shared: Arc<CourierShared>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -72,16 +72,17 @@ impl Exporter {
 impl Collector {
     fn start(
         options: &CollectorOptions,
-        target: Target,
+        target: CollectorAddress,
         encoder: Encoder,
-        inlets: Vec<Inlet>,
+        inlets: Vec<EventInlet>,
     ) -> Result<Self, ExportError> {
         let name = options.name.clone();
         let failed = |source| ExportError::Spool { name: name.clone(), source };
         let spool = options.spool.as_ref().map(Spool::open).transpose().map_err(failed)?;
         let (resend, flush) = (options.resend, options.flush);
-        let orders = Orders { name: name.clone(), target, encoder, spool, inlets, resend, flush };
-        let shared = Arc::new(Shared::default());
+        let orders =
+            CourierConfig { name: name.clone(), target, encoder, spool, inlets, resend, flush };
+        let shared = Arc::new(CourierShared::default());
         let courier = Courier::new(orders, Arc::clone(&shared));
         let thread = std::thread::Builder::new()
             .name("weir-export".to_owned())

@@ -10,23 +10,23 @@
 use std::collections::VecDeque;
 
 use crate::nat_event::NatEvent;
-use crate::spool::Position;
+use crate::spool::SpoolPosition;
 
 /// Largest number of records held: 28 MB.
 pub(crate) const HELD_MAX: usize = 1 << 18;
 
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldEvent {
     pub(crate) event: NatEvent,
     /// Position in the spool, if the event is there too.
-    pub(crate) position: Option<Position>,
+    pub(crate) position: Option<SpoolPosition>,
     /// Position in the bytes of the connection at which its message ends, once it was sent.
     end: u64,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
-    held: VecDeque<Held>,
+    held: VecDeque<HeldEvent>,
     /// Number of events sent on this connection: the first ones.
     sent: usize,
     /// Number of events sent on a former connection: the first ones.
@@ -43,8 +43,8 @@ impl Flight {
         HELD_MAX.saturating_sub(self.held.len())
     }
 
-    pub(crate) fn push(&mut self, event: NatEvent, position: Option<Position>) {
-        self.held.push_back(Held { event, position, end: 0 });
+    pub(crate) fn push(&mut self, event: NatEvent, position: Option<SpoolPosition>) {
+        self.held.push_back(HeldEvent { event, position, end: 0 });
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -72,7 +72,7 @@ impl Flight {
 
     /// Removes the events whose bytes up to `end` need not be sent again. Returns their number, and
     /// the last position in the spool among them.
-    pub(crate) fn confirm(&mut self, end: u64) -> (u64, Option<Position>) {
+    pub(crate) fn confirm(&mut self, end: u64) -> (u64, Option<SpoolPosition>) {
         let (mut count, mut position) = (0, None);
         while self.sent > 0 && self.held.front().is_some_and(|held| held.end <= end) {
             let Some(held) = self.held.pop_front() else { break };
@@ -92,7 +92,7 @@ impl Flight {
     }
 
     /// Returns the events that the spool does not have: the last ones.
-    pub(crate) fn without_position(&mut self) -> impl Iterator<Item = &mut Held> {
+    pub(crate) fn without_position(&mut self) -> impl Iterator<Item = &mut HeldEvent> {
         let first = self.held.partition_point(|held| held.position.is_some());
         self.held.range_mut(first..)
     }

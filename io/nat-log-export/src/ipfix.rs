@@ -12,7 +12,7 @@
 mod element;
 mod template;
 
-use crate::encoder::Now;
+use crate::encoder::ExportTime;
 use crate::nat_event::NatEvent;
 use template::{FIRST_ID, TEMPLATES, Template};
 
@@ -91,13 +91,13 @@ impl IpfixEncoder {
     pub fn next<'a>(
         &mut self,
         events: impl IntoIterator<Item = &'a NatEvent>,
-        now: Now,
+        now: ExportTime,
         out: &mut Vec<u8>,
     ) -> usize {
         let mut events = events.into_iter().peekable();
         let Some(first) = events.peek() else { return 0 };
-        let place = self.domain(first.node, now);
-        let domain = &mut self.domains[place];
+        let index = self.domain(first.node, now);
+        let domain = &mut self.domains[index];
         let repeat = self.options.templates_repeat;
         if repeat.is_some_and(|repeat| domain.is_repeat_due(repeat, now)) {
             domain.renew_templates(now);
@@ -105,8 +105,8 @@ impl IpfixEncoder {
         let begin = out.len();
         put_header(domain, now, out);
         let count = if domain.templates_left.is_empty() {
-            let count = self.put_records(events, place, begin, out);
-            let domain = &mut self.domains[place];
+            let count = self.put_records(events, index, begin, out);
+            let domain = &mut self.domains[index];
             domain.sequence = domain.sequence.wrapping_add(count as u32);
             domain.messages = domain.messages.saturating_add(1);
             count
@@ -120,9 +120,9 @@ impl IpfixEncoder {
     }
 
     /// Returns the index of the domain; begins a new one if necessary.
-    fn domain(&mut self, id: u32, now: Now) -> usize {
-        if let Some(place) = self.domains.iter().position(|domain| domain.id == id) {
-            return place;
+    fn domain(&mut self, id: u32, now: ExportTime) -> usize {
+        if let Some(index) = self.domains.iter().position(|domain| domain.id == id) {
+            return index;
         }
         let mut domain =
             Domain { id, sequence: 0, templates_left: &[], templates_at_ms: 0, messages: 0 };
@@ -134,7 +134,7 @@ impl IpfixEncoder {
     fn put_records<'a>(
         &self,
         events: impl Iterator<Item = &'a NatEvent>,
-        place: usize,
+        index: usize,
         begin: usize,
         out: &mut Vec<u8>,
     ) -> usize {
@@ -142,7 +142,7 @@ impl IpfixEncoder {
         let has_enterprise = self.options.enterprise.is_some();
         let mut count = 0;
         let mut set: Option<(u16, usize)> = None;
-        for event in events.take_while(|event| event.node == self.domains[place].id) {
+        for event in events.take_while(|event| event.node == self.domains[index].id) {
             let template = Template::of(event);
             let bytes = self.record_bytes[usize::from(template.id - FIRST_ID)];
             let is_new_set = set.is_none_or(|(id, _)| id != template.id);
@@ -164,13 +164,13 @@ impl IpfixEncoder {
 }
 
 impl Domain {
-    fn is_repeat_due(&self, repeat: TemplatesRepeat, now: Now) -> bool {
+    fn is_repeat_due(&self, repeat: TemplatesRepeat, now: ExportTime) -> bool {
         self.messages > 0
             && (self.messages >= repeat.messages
                 || now.steady_ms.saturating_sub(self.templates_at_ms) >= repeat.ms)
     }
 
-    fn renew_templates(&mut self, now: Now) {
+    fn renew_templates(&mut self, now: ExportTime) {
         self.templates_left = &TEMPLATES;
         self.templates_at_ms = now.steady_ms;
         self.messages = 0;
@@ -201,7 +201,7 @@ fn put_templates(domain: &mut Domain, enterprise: Option<u32>, end: usize, out: 
 
 /// Writes version, length, export time, sequence number, observation domain (RFC 7011, section
 /// 3.1).
-fn put_header(domain: &Domain, now: Now, out: &mut Vec<u8>) {
+fn put_header(domain: &Domain, now: ExportTime, out: &mut Vec<u8>) {
     let begin = out.len();
     out.extend_from_slice(&VERSION.to_be_bytes());
     out.extend_from_slice(&[0, 0]);
@@ -225,10 +225,10 @@ fn end_set(set: Option<(u16, usize)>, out: &mut [u8]) {
     }
 }
 
-/// Writes the length from `begin` to the end at offset `place`.
-fn put_length(place: usize, begin: usize, out: &mut [u8]) {
+/// Writes the length from `begin` to the end at offset `offset`.
+fn put_length(offset: usize, begin: usize, out: &mut [u8]) {
     let length = u16::try_from(out.len() - begin).expect("a message has 65,535 bytes at most");
-    out[place..place + 2].copy_from_slice(&length.to_be_bytes());
+    out[offset..offset + 2].copy_from_slice(&length.to_be_bytes());
 }
 
 #[cfg(test)]

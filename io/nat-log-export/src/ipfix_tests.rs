@@ -1,11 +1,13 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::*;
-use crate::nat_event::{Block, Home, NatEventKind, Quota, Session, any_event};
+use crate::nat_event::{
+    ExportedBlock, ExportedHome, ExportedSession, NatEventKind, Quota, any_event,
+};
 
 /// The number that RFC 5612 reserves for examples.
 const ENTERPRISE: u32 = 32473;
-const NOW: Now = Now { unix_ms: 1_772_366_400_500, steady_ms: 0 };
+const NOW: ExportTime = ExportTime { unix_ms: 1_772_366_400_500, steady_ms: 0 };
 /// 2026-03-01T12:00:00.123Z
 const TIME_MS: u64 = 1_772_366_400_123;
 
@@ -13,16 +15,16 @@ fn options(enterprise: Option<u32>) -> IpfixOptions {
     IpfixOptions { enterprise, message_bytes_max: 1400, templates_repeat: None }
 }
 
-fn home(gre_key: Option<u32>) -> Home {
-    Home { address: Ipv4Addr::new(10, 200, 0, 1), gre_key }
+fn home(gre_key: Option<u32>) -> ExportedHome {
+    ExportedHome { address: Ipv4Addr::new(10, 200, 0, 1), gre_key }
 }
 
-fn block(home: Home) -> Block {
-    Block { home, public: Ipv4Addr::new(203, 0, 113, 1), port_first: 1024, port_last: 1279 }
+fn block(home: ExportedHome) -> ExportedBlock {
+    ExportedBlock { home, public: Ipv4Addr::new(203, 0, 113, 1), port_first: 1024, port_last: 1279 }
 }
 
-fn session(home: Home, remote: Option<SocketAddrV4>) -> Session {
-    Session {
+fn session(home: ExportedHome, remote: Option<SocketAddrV4>) -> ExportedSession {
+    ExportedSession {
         home,
         inside: SocketAddrV4::new(Ipv4Addr::new(192, 168, 1, 2), 50_000),
         public: SocketAddrV4::new(Ipv4Addr::new(203, 0, 113, 1), 1100),
@@ -41,7 +43,7 @@ fn hex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect()
 }
 
-fn message(encoder: &mut IpfixEncoder, events: &[NatEvent], now: Now) -> (usize, Vec<u8>) {
+fn message(encoder: &mut IpfixEncoder, events: &[NatEvent], now: ExportTime) -> (usize, Vec<u8>) {
     let mut out = Vec::new();
     let count = encoder.next(events, now, &mut out);
     (count, out)
@@ -201,13 +203,13 @@ fn templates_are_repeated_after_messages_and_after_time() {
     let events = [event(NatEventKind::BlockAllocated(block(home(None))))];
     let mut counts = Vec::new();
     for steady_ms in [0, 1, 2, 3, 4, 60_002, 60_003, 60_004, 60_005, 60_006] {
-        counts.push(message(&mut encoder, &events, Now { steady_ms, ..NOW }).0);
+        counts.push(message(&mut encoder, &events, ExportTime { steady_ms, ..NOW }).0);
     }
     assert_eq!(counts, [0, 1, 1, 1, 0, 1, 1, 0, 1, 1]);
     let mut encoder =
         IpfixEncoder::new(IpfixOptions { templates_repeat: Some(repeat), ..options(None) });
     let counts = [0, 59_999, 60_000]
-        .map(|steady_ms| message(&mut encoder, &events, Now { steady_ms, ..NOW }).0);
+        .map(|steady_ms| message(&mut encoder, &events, ExportTime { steady_ms, ..NOW }).0);
     assert_eq!(counts, [0, 1, 0]);
 }
 

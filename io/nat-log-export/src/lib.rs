@@ -33,12 +33,12 @@ mod tls;
 mod unacknowledged;
 
 pub use counters::CollectorCounters;
-pub use encoder::{Encoder, Now};
+pub use encoder::{Encoder, ExportTime};
 pub use exporter::{ExportHandle, Exporter};
 pub use ipfix::{
     IpfixEncoder, IpfixOptions, MESSAGE_BYTES_MAX, MESSAGE_BYTES_MIN, TemplatesRepeat,
 };
-pub use nat_event::{Block, Home, NatEvent, NatEventKind, Quota, Session};
+pub use nat_event::{ExportedBlock, ExportedHome, ExportedSession, NatEvent, NatEventKind, Quota};
 pub use options::{CollectorOptions, ExportError, ExportOptions, Format};
 pub use pacing::Pacer;
 pub use sender::EventSender;

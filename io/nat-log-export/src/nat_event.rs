@@ -24,7 +24,7 @@ pub struct NatEvent {
 
 /// A subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Home {
+pub struct ExportedHome {
     /// Outer source address in gre mode, inside address in plain mode.
     pub address: Ipv4Addr,
     /// The key, where it is part of the home's identity.
@@ -33,8 +33,8 @@ pub struct Home {
 
 /// Ports of one public address that one home holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Block {
-    pub home: Home,
+pub struct ExportedBlock {
+    pub home: ExportedHome,
     pub public: Ipv4Addr,
     pub port_first: u16,
     /// The last port, inclusive.
@@ -43,8 +43,8 @@ pub struct Block {
 
 /// A mapping, or with `remote` one of its sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Session {
-    pub home: Home,
+pub struct ExportedSession {
+    pub home: ExportedHome,
     pub inside: SocketAddrV4,
     pub public: SocketAddrV4,
     /// The remote, only where destinations are logged (RFC 6888, REQ-12).
@@ -62,30 +62,30 @@ pub enum Quota {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NatEventKind {
-    BlockAllocated(Block),
-    BlockReleased(Block),
+    BlockAllocated(ExportedBlock),
+    BlockReleased(ExportedBlock),
     /// Statement of a listing that the home holds the block at `time_ms`.
     BlockHeld {
-        block: Block,
+        block: ExportedBlock,
         /// Milliseconds since 1970 from which the home is known to have held it.
         since_ms: Option<u64>,
     },
-    SessionBegun(Session),
-    SessionEnded(Session),
+    SessionBegun(ExportedSession),
+    SessionEnded(ExportedSession),
     QuotaExceeded {
-        home: Home,
+        home: ExportedHome,
         quota: Quota,
         limit: u32,
     },
     /// The home's public address has no free block.
     PortsExhausted {
-        home: Home,
+        home: ExportedHome,
         public: Ipv4Addr,
         protocol: u8,
     },
     /// No public address has room for the home.
     AddressesExhausted {
-        home: Home,
+        home: ExportedHome,
     },
     /// Written by the exporter itself: events are missing at this position.
     RecordsLost {
@@ -98,7 +98,7 @@ pub enum NatEventKind {
 
 impl NatEventKind {
     /// Returns the home of the event; `None` if it concerns no home.
-    pub fn home(&self) -> Option<Home> {
+    pub fn home(&self) -> Option<ExportedHome> {
         match self {
             Self::BlockAllocated(block)
             | Self::BlockReleased(block)
@@ -120,9 +120,10 @@ pub(crate) fn any_event(choices: &[u8; 64]) -> NatEvent {
     let port = |at: usize| number(at) as u16;
     let endpoint = |at: usize| SocketAddrV4::new(address(at), port(at + 4));
     let gre_key = (choices[0] & 1 != 0).then(|| number(8) as u32);
-    let home = Home { address: address(10), gre_key };
-    let block = Block { home, public: address(16), port_first: port(20), port_last: port(22) };
-    let session = Session {
+    let home = ExportedHome { address: address(10), gre_key };
+    let block =
+        ExportedBlock { home, public: address(16), port_first: port(20), port_last: port(22) };
+    let session = ExportedSession {
         home,
         inside: endpoint(24),
         public: endpoint(30),

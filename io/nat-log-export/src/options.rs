@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::connection::{Target, Transport};
+use crate::connection::{CollectorAddress, CollectorTransport};
 use crate::encoder::Encoder;
 use crate::ipfix::{IpfixEncoder, IpfixOptions, MESSAGE_BYTES_MIN, TemplatesRepeat};
 use crate::spool::{SpoolError, SpoolOptions};
@@ -76,7 +76,7 @@ const QUEUE_RECORDS_MAX: usize = 1 << 24;
 
 impl CollectorOptions {
     /// Checks everything that can be checked without the collector.
-    pub(crate) fn prepare(&self) -> Result<(Target, Encoder), ExportError> {
+    pub(crate) fn prepare(&self) -> Result<(CollectorAddress, Encoder), ExportError> {
         let name = || self.name.clone();
         if !is_host_and_port(&self.address) {
             let address = self.address.clone();
@@ -104,20 +104,20 @@ impl CollectorOptions {
                     return Err(ExportError::Mtu { name: name(), mtu: *mtu, least });
                 }
                 let bytes = *mtu - DATAGRAM_HEADERS_BYTES;
-                (Transport::Udp, ipfix(*enterprise, bytes, Some(*templates_repeat)))
+                (CollectorTransport::Udp, ipfix(*enterprise, bytes, Some(*templates_repeat)))
             }
             Format::IpfixTcp { enterprise } => {
-                (Transport::Tcp, ipfix(*enterprise, STREAM_MESSAGE_BYTES, None))
+                (CollectorTransport::Tcp, ipfix(*enterprise, STREAM_MESSAGE_BYTES, None))
             }
-            Format::SyslogTcp(options) => (Transport::Tcp, syslog(options)?),
+            Format::SyslogTcp(options) => (CollectorTransport::Tcp, syslog(options)?),
             Format::SyslogTls(options, tls) => {
                 let failed = |source| ExportError::Tls { name: name(), source };
                 tls::client_config(tls).map_err(failed)?;
                 tls::server_name(tls, &self.address).map_err(failed)?;
-                (Transport::Tls(tls.clone()), syslog(options)?)
+                (CollectorTransport::Tls(tls.clone()), syslog(options)?)
             }
         };
-        Ok((Target { address: self.address.clone(), transport }, encoder))
+        Ok((CollectorAddress { address: self.address.clone(), transport }, encoder))
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-use crate::nat_event::{Home, NatEvent, NatEventKind, Quota};
+use crate::nat_event::{ExportedHome, NatEvent, NatEventKind, Quota};
 
 const WAYS: usize = 4;
 const SETS: usize = 2048;
@@ -16,17 +16,17 @@ const SETS: usize = 2048;
 pub struct Pacer {
     interval_ms: u64,
     hasher: RandomState,
-    entries: Vec<Entry>,
+    entries: Vec<PacedRefusal>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
-    what: Option<(Home, Refusal)>,
+struct PacedRefusal {
+    what: Option<(ExportedHome, RefusedResource)>,
     until_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Refusal {
+enum RefusedResource {
     PortQuota,
     SessionQuota,
     PortsExhausted,
@@ -35,7 +35,7 @@ enum Refusal {
 
 impl Pacer {
     pub fn new(interval_ms: u64) -> Self {
-        let entries = vec![Entry { what: None, until_ms: 0 }; WAYS * SETS];
+        let entries = vec![PacedRefusal { what: None, until_ms: 0 }; WAYS * SETS];
         Self { interval_ms, hasher: RandomState::new(), entries }
     }
 
@@ -47,27 +47,29 @@ impl Pacer {
         let set = &mut self.entries[set * WAYS..(set + 1) * WAYS];
         let now_ms = event.time_ms;
         let limit_ms = now_ms.saturating_add(self.interval_ms);
-        let is_over = |entry: &Entry| entry.until_ms <= now_ms || entry.until_ms > limit_ms;
+        let is_over = |entry: &PacedRefusal| entry.until_ms <= now_ms || entry.until_ms > limit_ms;
         let known = set.iter().position(|entry| entry.what == Some(what));
-        let Some(place) = known.or_else(|| set.iter().position(is_over)) else { return false };
-        if !is_over(&set[place]) {
+        let Some(index) = known.or_else(|| set.iter().position(is_over)) else { return false };
+        if !is_over(&set[index]) {
             return false;
         }
-        set[place] = Entry { what: Some(what), until_ms: limit_ms };
+        set[index] = PacedRefusal { what: Some(what), until_ms: limit_ms };
         true
     }
 }
 
-fn refusal(kind: &NatEventKind) -> Option<(Home, Refusal)> {
+fn refusal(kind: &NatEventKind) -> Option<(ExportedHome, RefusedResource)> {
     match kind {
         NatEventKind::QuotaExceeded { home, quota: Quota::PortsPerHome, .. } => {
-            Some((*home, Refusal::PortQuota))
+            Some((*home, RefusedResource::PortQuota))
         }
         NatEventKind::QuotaExceeded { home, quota: Quota::SessionsPerHome, .. } => {
-            Some((*home, Refusal::SessionQuota))
+            Some((*home, RefusedResource::SessionQuota))
         }
-        NatEventKind::PortsExhausted { home, .. } => Some((*home, Refusal::PortsExhausted)),
-        NatEventKind::AddressesExhausted { home } => Some((*home, Refusal::AddressesExhausted)),
+        NatEventKind::PortsExhausted { home, .. } => Some((*home, RefusedResource::PortsExhausted)),
+        NatEventKind::AddressesExhausted { home } => {
+            Some((*home, RefusedResource::AddressesExhausted))
+        }
         _ => None,
     }
 }
@@ -78,7 +80,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     fn refused(home: u32, time_ms: u64) -> NatEvent {
-        let home = Home { address: Ipv4Addr::from(home), gre_key: None };
+        let home = ExportedHome { address: Ipv4Addr::from(home), gre_key: None };
         let kind = NatEventKind::QuotaExceeded { home, quota: Quota::PortsPerHome, limit: 1024 };
         NatEvent { time_ms, node: 1, shard: 1, lane: 0, epoch: 0, index: 0, kind }
     }
@@ -97,7 +99,7 @@ mod tests {
         let Some(home) = first.kind.home() else { panic!("the event has a home") };
         let quota = Quota::SessionsPerHome;
         let sessions = NatEventKind::QuotaExceeded { home, quota, limit: 1 };
-        let key = Home { gre_key: Some(7), ..home };
+        let key = ExportedHome { gre_key: Some(7), ..home };
         for kind in [
             first.kind,
             sessions,

@@ -8,7 +8,7 @@ use crate::pacing::Pacer;
 
 /// An event on its way through a ring.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct QueuedEvent {
     pub(crate) event: NatEvent,
     /// Total number of events that did not fit in this ring before this one.
     pub(crate) lost_before: u64,
@@ -24,24 +24,24 @@ pub struct EventSender {
 
 #[derive(Debug)]
 pub(crate) struct Outlet {
-    ring: rtrb::Producer<Entry>,
+    ring: rtrb::Producer<QueuedEvent>,
     /// Number of events lost on this ring; written by this sender only.
     lost: Arc<AtomicU64>,
 }
 
 /// The collector thread's end of a ring.
 #[derive(Debug)]
-pub(crate) struct Inlet {
-    ring: rtrb::Consumer<Entry>,
+pub(crate) struct EventInlet {
+    ring: rtrb::Consumer<QueuedEvent>,
     lost: Arc<AtomicU64>,
     lost_seen: u64,
 }
 
 /// Makes a ring of `records` records.
-pub(crate) fn ring(records: usize) -> (Outlet, Inlet) {
+pub(crate) fn ring(records: usize) -> (Outlet, EventInlet) {
     let (producer, consumer) = rtrb::RingBuffer::new(records);
     let lost = Arc::new(AtomicU64::new(0));
-    let inlet = Inlet { ring: consumer, lost: Arc::clone(&lost), lost_seen: 0 };
+    let inlet = EventInlet { ring: consumer, lost: Arc::clone(&lost), lost_seen: 0 };
     (Outlet { ring: producer, lost }, inlet)
 }
 
@@ -63,7 +63,7 @@ impl EventSender {
         let mut is_taken = true;
         for outlet in &mut self.outlets {
             let lost_before = outlet.lost.load(Ordering::Relaxed);
-            if outlet.ring.push(Entry { event, lost_before }).is_err() {
+            if outlet.ring.push(QueuedEvent { event, lost_before }).is_err() {
                 outlet.lost.store(lost_before + 1, Ordering::Release);
                 is_taken = false;
             }
@@ -86,7 +86,7 @@ impl EventSender {
     }
 }
 
-impl Inlet {
+impl EventInlet {
     /// Returns the number of events in the ring.
     pub(crate) fn waiting(&self) -> usize {
         self.ring.slots()

@@ -83,14 +83,14 @@ pub enum SpoolError {
 
 /// Reasons why an event was not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum NotStored {
     Full,
     Disk,
 }
 
 /// Position of a record; it stands for the record and all before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Position {
+pub(crate) struct SpoolPosition {
     segment: u64,
     /// Number of records of the segment up to and including this one.
     records: u64,
@@ -102,7 +102,7 @@ pub(crate) struct Spool {
     bytes_max: u64,
     segment_bytes: u64,
     /// Sorted by number.
-    segments: VecDeque<Segment>,
+    segments: VecDeque<SpoolSegment>,
     /// Bytes of all segments.
     bytes: u64,
     next_number: u64,
@@ -122,7 +122,7 @@ pub(crate) struct Spool {
 }
 
 #[derive(Debug)]
-struct Segment {
+struct SpoolSegment {
     number: u64,
     /// Number of records written in full.
     records: u64,
@@ -134,7 +134,7 @@ struct Segment {
     unreadable_tail: u64,
 }
 
-impl Segment {
+impl SpoolSegment {
     fn is_over(&self) -> bool {
         self.read == self.records && self.taken + self.unreadable_tail >= self.records
     }
@@ -192,10 +192,10 @@ impl Spool {
     /// records count as unreadable.
     fn recover(&mut self, number: u64) {
         let path = self.path(number);
-        let found = Found::at(&path);
+        let found = FoundSegment::at(&path);
         match &found {
-            Ok(Found { records, taken: Some(taken) }) if taken < records => {
-                let segment = Segment {
+            Ok(FoundSegment { records, taken: Some(taken) }) if taken < records => {
+                let segment = SpoolSegment {
                     number,
                     records: *records,
                     read: *taken,
@@ -206,8 +206,8 @@ impl Spool {
                 self.bytes += segment.bytes();
                 self.segments.push_back(segment);
             }
-            Ok(Found { taken: Some(_), .. }) => remove(&path),
-            Ok(Found { taken: None, .. }) | Err(_) => {
+            Ok(FoundSegment { taken: Some(_), .. }) => remove(&path),
+            Ok(FoundSegment { taken: None, .. }) | Err(_) => {
                 let records = found.as_ref().map_or(0, |found| found.records);
                 self.unreadable += records;
                 let to = path.with_extension(UNREADABLE);
@@ -246,23 +246,27 @@ impl Spool {
 
     /// Writes as many events as there is room for. Returns their number, and the reason why the
     /// others were not written.
-    pub(crate) fn append(&mut self, events: &[NatEvent]) -> (usize, Option<Refused>) {
+    pub(crate) fn append(&mut self, events: &[NatEvent]) -> (usize, Option<NotStored>) {
         self.append_in(events, false)
     }
 
-    fn append_in(&mut self, events: &[NatEvent], is_one_segment: bool) -> (usize, Option<Refused>) {
+    fn append_in(
+        &mut self,
+        events: &[NatEvent],
+        is_one_segment: bool,
+    ) -> (usize, Option<NotStored>) {
         if self.failed_at.is_some_and(|at| at.elapsed() < RETRY_PAUSE) {
-            return (0, Some(Refused::Disk));
+            return (0, Some(NotStored::Disk));
         }
         self.failed_at = None;
         let mut done = 0;
         while done < events.len() && !(is_one_segment && done > 0) {
             match self.append_to_segment(&events[done..]) {
-                Ok(0) => return (done, Some(Refused::Full)),
+                Ok(0) => return (done, Some(NotStored::Full)),
                 Ok(count) => done += count,
                 Err(error) => {
                     self.failed(error);
-                    return (done, Some(Refused::Disk));
+                    return (done, Some(NotStored::Disk));
                 }
             }
         }
@@ -274,23 +278,24 @@ impl Spool {
     pub(crate) fn append_as_read(
         &mut self,
         events: &[NatEvent],
-    ) -> Result<impl Iterator<Item = Position> + use<>, Refused> {
+    ) -> Result<impl Iterator<Item = SpoolPosition> + use<>, NotStored> {
         debug_assert!(!self.has_unread(), "unread events come first");
         let (count, refused) = self.append_in(events, true);
         let Some(segment) = self.segments.back_mut().filter(|_| count > 0) else {
-            return Err(refused.unwrap_or(Refused::Full));
+            return Err(refused.unwrap_or(NotStored::Full));
         };
         segment.read = segment.records;
         segment.unreadable_tail = 0;
         let (number, first) = (segment.number, segment.records - count as u64);
-        Ok((first + 1..=segment.records).map(move |records| Position { segment: number, records }))
+        Ok((first + 1..=segment.records)
+            .map(move |records| SpoolPosition { segment: number, records }))
     }
 
     /// Writes the events that fit in the last segment, after beginning a new one if necessary.
     /// Returns 0 if the spool is full.
     fn append_to_segment(&mut self, events: &[NatEvent]) -> io::Result<usize> {
         let record = RECORD_BYTES as u64;
-        let is_room = |segment: &Segment| segment.bytes() + record <= self.segment_bytes;
+        let is_room = |segment: &SpoolSegment| segment.bytes() + record <= self.segment_bytes;
         if self.writer.is_none() || !self.segments.back().is_some_and(is_room) {
             if self.bytes + HEADER_BYTES as u64 + record > self.bytes_max {
                 return Ok(0);
@@ -336,7 +341,7 @@ impl Spool {
         self.bytes += HEADER_BYTES as u64;
         self.writer = Some(file);
         let (records, read, taken) = (0, 0, 0);
-        self.segments.push_back(Segment {
+        self.segments.push_back(SpoolSegment {
             number,
             records,
             read,
@@ -361,25 +366,28 @@ impl Spool {
 
     /// Hands out the next records, some hundred at most. Returns whether it made progress: false
     /// while the disk refuses to read.
-    pub(crate) fn read(&mut self, out: &mut Vec<(NatEvent, Position)>) -> bool {
+    pub(crate) fn read(&mut self, out: &mut Vec<(NatEvent, SpoolPosition)>) -> bool {
         let unread = self.segments.iter().position(|segment| segment.read < segment.records);
-        let Some(place) = unread else { return false };
+        let Some(index) = unread else { return false };
         if self.read_failing.is_some_and(|(_, last)| last.elapsed() < RETRY_PAUSE) {
             return false;
         }
-        let count = (self.segments[place].records - self.segments[place].read).min(READ_RECORDS);
-        if let Err(error) = self.fill_buffer(place, count) {
-            return self.cannot_read(place, error);
+        let count = (self.segments[index].records - self.segments[index].read).min(READ_RECORDS);
+        if let Err(error) = self.fill_buffer(index, count) {
+            return self.cannot_read(index, error);
         }
         self.read_failing = None;
-        let segment = &mut self.segments[place];
+        let segment = &mut self.segments[index];
         for bytes in self.buffer.chunks_exact(RECORD_BYTES) {
             segment.read += 1;
             let record = bytes.try_into().expect("a chunk has the size of a record");
             match record::read(record) {
                 Some(event) => {
                     segment.unreadable_tail = 0;
-                    out.push((event, Position { segment: segment.number, records: segment.read }));
+                    out.push((
+                        event,
+                        SpoolPosition { segment: segment.number, records: segment.read },
+                    ));
                 }
                 None => {
                     segment.unreadable_tail += 1;
@@ -394,7 +402,7 @@ impl Spool {
     /// Handles a failed read. A disk may fail for a moment. Records that are gone, or that could
     /// not be read for `READ_PATIENCE`, are given up: the collector gets the events behind them.
     /// Returns whether they were given up.
-    fn cannot_read(&mut self, place: usize, error: io::Error) -> bool {
+    fn cannot_read(&mut self, index: usize, error: io::Error) -> bool {
         let is_gone =
             matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof);
         let now = Instant::now();
@@ -406,7 +414,7 @@ impl Spool {
             return false;
         }
         self.read_failing = None;
-        let segment = &mut self.segments[place];
+        let segment = &mut self.segments[index];
         let rest = segment.records - segment.read;
         segment.read = segment.records;
         segment.unreadable_tail += rest;
@@ -415,8 +423,8 @@ impl Spool {
         true
     }
 
-    fn fill_buffer(&mut self, place: usize, count: u64) -> io::Result<()> {
-        let segment = &self.segments[place];
+    fn fill_buffer(&mut self, index: usize, count: u64) -> io::Result<()> {
+        let segment = &self.segments[index];
         let at = HEADER_BYTES as u64 + segment.read * RECORD_BYTES as u64;
         if self.reader.as_ref().is_none_or(|(number, _)| *number != segment.number) {
             self.reader = Some((segment.number, File::open(self.path(segment.number))?));
@@ -429,7 +437,7 @@ impl Spool {
     }
 
     /// Notes that the collector has taken the record and all before it.
-    pub(crate) fn taken(&mut self, position: Position) {
+    pub(crate) fn taken(&mut self, position: SpoolPosition) {
         for segment in &mut self.segments {
             if segment.number < position.segment {
                 segment.taken = segment.records;
@@ -442,7 +450,7 @@ impl Spool {
 
     /// Removes the first segments that are completed.
     fn remove_over(&mut self) {
-        while self.segments.front().is_some_and(Segment::is_over) {
+        while self.segments.front().is_some_and(SpoolSegment::is_over) {
             let Some(segment) = self.segments.pop_front() else { return };
             self.bytes -= segment.bytes();
             // An open file would keep its space on the disk.
@@ -511,14 +519,14 @@ fn header(taken: u64) -> [u8; HEADER_BYTES] {
 }
 
 /// Content of a file of a former process.
-struct Found {
+struct FoundSegment {
     /// Number of whole records.
     records: u64,
     /// Number of records taken; `None` if the file is no segment of this version.
     taken: Option<u64>,
 }
 
-impl Found {
+impl FoundSegment {
     fn at(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let bytes = file.metadata()?.len();

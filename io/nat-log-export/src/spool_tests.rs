@@ -2,10 +2,10 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 
 use super::*;
-use crate::nat_event::{Home, NatEventKind, any_event};
+use crate::nat_event::{ExportedHome, NatEventKind, any_event};
 
 fn event(index: u64) -> NatEvent {
-    let home = Home { address: Ipv4Addr::LOCALHOST, gre_key: None };
+    let home = ExportedHome { address: Ipv4Addr::LOCALHOST, gre_key: None };
     let kind = NatEventKind::AddressesExhausted { home };
     NatEvent { time_ms: 1, node: 1, shard: 1, lane: 0, epoch: 0, index, kind }
 }
@@ -22,7 +22,7 @@ fn open(folder: &Path) -> Spool {
     Spool::open(&options(folder)).unwrap()
 }
 
-fn read_all(spool: &mut Spool) -> Vec<(NatEvent, Position)> {
+fn read_all(spool: &mut Spool) -> Vec<(NatEvent, SpoolPosition)> {
     let mut out = Vec::new();
     while spool.has_unread() {
         assert!(spool.read(&mut out));
@@ -30,7 +30,7 @@ fn read_all(spool: &mut Spool) -> Vec<(NatEvent, Position)> {
     out
 }
 
-fn indices(read: &[(NatEvent, Position)]) -> Vec<u64> {
+fn indices(read: &[(NatEvent, SpoolPosition)]) -> Vec<u64> {
     read.iter().map(|(event, _)| event.index).collect()
 }
 
@@ -84,10 +84,10 @@ fn a_full_spool_takes_what_fits_and_has_room_again_later() {
     let folder = tempfile::tempdir().unwrap();
     let mut spool = open(folder.path());
     let (count, refused) = spool.append(&events(0..20_000));
-    assert_eq!(refused, Some(Refused::Full));
+    assert_eq!(refused, Some(NotStored::Full));
     assert!((13_000..14_000).contains(&count), "{count}");
     assert!(spool.bytes() <= 1_000_000);
-    assert_eq!(spool.append(&events(0..1)), (0, Some(Refused::Full)));
+    assert_eq!(spool.append(&events(0..1)), (0, Some(NotStored::Full)));
     let bytes: u64 =
         segment_files(folder.path()).iter().map(|file| file.metadata().unwrap().len()).sum();
     assert_eq!(bytes, spool.bytes());
@@ -148,10 +148,10 @@ fn a_folder_that_vanishes_is_an_error_of_the_disk() {
     let folder = tempfile::tempdir().unwrap();
     let mut spool = open(folder.path());
     std::fs::remove_dir_all(folder.path().join("spool")).unwrap();
-    assert_eq!(spool.append(&events(0..2)), (0, Some(Refused::Disk)));
+    assert_eq!(spool.append(&events(0..2)), (0, Some(NotStored::Disk)));
     assert!(spool.take_error().is_some());
     // For a moment the disk is not even tried.
-    assert_eq!(spool.append(&events(0..2)), (0, Some(Refused::Disk)));
+    assert_eq!(spool.append(&events(0..2)), (0, Some(NotStored::Disk)));
     assert!(spool.take_error().is_none());
 }
 
@@ -279,7 +279,7 @@ fn a_file_in_the_way_stops_one_segment_only() {
     let folder = tempfile::tempdir().unwrap();
     let mut spool = open(folder.path());
     std::fs::write(spool.path(spool.next_number), "").unwrap();
-    assert_eq!(spool.append(&events(0..1)), (0, Some(Refused::Disk)));
+    assert_eq!(spool.append(&events(0..1)), (0, Some(NotStored::Disk)));
     // The pause after an error is not tested here.
     spool.failed_at = None;
     assert_eq!(spool.append(&events(0..1)), (1, None));
@@ -381,7 +381,7 @@ fn under_a_limit() {
     for first in (0..2000).step_by(100) {
         let (count, refused) = spool.append(&events(first..first + 100));
         accepted.extend(first..first + count as u64);
-        refusals += u64::from(refused == Some(Refused::Disk));
+        refusals += u64::from(refused == Some(NotStored::Disk));
         // The pause after an error is not tested here.
         spool.failed_at = None;
     }

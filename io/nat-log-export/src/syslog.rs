@@ -12,7 +12,9 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use crate::nat_event::{Block, Home, NatEvent, NatEventKind, Quota, Session};
+use crate::nat_event::{
+    ExportedBlock, ExportedHome, ExportedSession, NatEvent, NatEventKind, Quota,
+};
 
 /// Largest length of a host name (RFC 5424, section 6).
 const HOST_CHARACTERS_MAX: usize = 255;
@@ -194,14 +196,14 @@ impl Parameters<'_> {
         }
     }
 
-    fn home(&mut self, home: &Home) {
+    fn home(&mut self, home: &ExportedHome) {
         self.address("subscriber", home.address);
         if let Some(key) = home.gre_key {
             self.number("gre_key", u64::from(key));
         }
     }
 
-    fn block(&mut self, block: &Block) {
+    fn block(&mut self, block: &ExportedBlock) {
         self.address("public", block.public);
         self.quoted("ports", |out| {
             put_number(out, u64::from(block.port_first));
@@ -210,7 +212,7 @@ impl Parameters<'_> {
         });
     }
 
-    fn session(&mut self, session: &Session) {
+    fn session(&mut self, session: &ExportedSession) {
         self.number("protocol", u64::from(session.protocol));
         self.endpoint("inside", session.inside);
         self.endpoint("public", session.public);
@@ -270,8 +272,8 @@ fn put_padded(out: &mut Vec<u8>, mut value: u64, width: usize) {
 }
 
 fn put_address(out: &mut Vec<u8>, address: Ipv4Addr) {
-    for (place, octet) in address.octets().into_iter().enumerate() {
-        if place > 0 {
+    for (index, octet) in address.octets().into_iter().enumerate() {
+        if index > 0 {
             out.push(b'.');
         }
         put_number(out, u64::from(octet));

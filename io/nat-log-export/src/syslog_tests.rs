@@ -8,13 +8,13 @@ fn options(enterprise: Option<u32>) -> SyslogOptions {
     SyslogOptions { facility: 16, severity: 6, host, app, enterprise }
 }
 
-fn home(gre_key: Option<u32>) -> Home {
-    Home { address: Ipv4Addr::new(10, 200, 0, 1), gre_key }
+fn home(gre_key: Option<u32>) -> ExportedHome {
+    ExportedHome { address: Ipv4Addr::new(10, 200, 0, 1), gre_key }
 }
 
-fn block(gre_key: Option<u32>) -> Block {
+fn block(gre_key: Option<u32>) -> ExportedBlock {
     let public = Ipv4Addr::new(203, 0, 113, 1);
-    Block { home: home(gre_key), public, port_first: 1024, port_last: 1279 }
+    ExportedBlock { home: home(gre_key), public, port_first: 1024, port_last: 1279 }
 }
 
 fn event(kind: NatEventKind) -> NatEvent {
@@ -53,7 +53,8 @@ fn without_an_enterprise_number_the_parameters_are_the_text() {
 fn each_kind_has_its_message_id_and_parameters() {
     let endpoint = |last, port| SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, last), port);
     let (inside, public) = (endpoint(2, 50_000), endpoint(7, 1100));
-    let session = |remote| Session { home: home(None), inside, public, remote, protocol: 17 };
+    let session =
+        |remote| ExportedSession { home: home(None), inside, public, remote, protocol: 17 };
     let held = |since_ms| NatEventKind::BlockHeld { block: block(None), since_ms };
     let quota = |quota| NatEventKind::QuotaExceeded { home: home(Some(7)), quota, limit: 64 };
     let cases = [

@@ -5,15 +5,15 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use weir_nat_log_export::*;
 
 fn event(index: u64) -> NatEvent {
-    let home = Home { address: Ipv4Addr::new(10, 200, 0, 1), gre_key: Some(index as u32) };
+    let home = ExportedHome { address: Ipv4Addr::new(10, 200, 0, 1), gre_key: Some(index as u32) };
     let public = Ipv4Addr::new(203, 0, 113, 1);
     let kind = if index.is_multiple_of(2) {
-        let block = Block { home, public, port_first: 1024, port_last: 1279 };
+        let block = ExportedBlock { home, public, port_first: 1024, port_last: 1279 };
         NatEventKind::BlockAllocated(block)
     } else {
         let endpoint = SocketAddrV4::new(public, 1100);
         let (inside, public, remote) = (endpoint, endpoint, Some(endpoint));
-        NatEventKind::SessionBegun(Session { home, inside, public, remote, protocol: 6 })
+        NatEventKind::SessionBegun(ExportedSession { home, inside, public, remote, protocol: 6 })
     };
     NatEvent { time_ms: 1_772_366_400_123, node: 1, shard: 1, lane: 0, epoch: 5, index, kind }
 }
@@ -22,7 +22,7 @@ fn event(index: u64) -> NatEvent {
 fn allocations(mut encoder: Encoder) -> u64 {
     let events: Vec<_> = (1..=10_000).map(event).collect();
     let mut out = Vec::with_capacity(8 << 20);
-    let now = Now { unix_ms: 1_772_366_400_123, steady_ms: 0 };
+    let now = ExportTime { unix_ms: 1_772_366_400_123, steady_ms: 0 };
     for _ in 0..4 {
         encoder.next(&events[..1], now, &mut out);
     }

@@ -20,9 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LONG: Duration = Duration::from_secs(600);
 
 fn event(index: u64) -> NatEvent {
-    let home = Home { address: Ipv4Addr::new(10, 200, 0, 1), gre_key: None };
+    let home = ExportedHome { address: Ipv4Addr::new(10, 200, 0, 1), gre_key: None };
     let public = Ipv4Addr::new(203, 0, 113, 1);
-    let block = Block { home, public, port_first: 1024, port_last: 1279 };
+    let block = ExportedBlock { home, public, port_first: 1024, port_last: 1279 };
     let kind = NatEventKind::BlockAllocated(block);
     NatEvent { time_ms: 1_772_366_400_123, node: 1, shard: 1, lane: 0, epoch: 5, index, kind }
 }
@@ -260,10 +260,10 @@ fn full_ring_loses_events_and_the_collector_gets_their_number() {
     let mut stream = listener.accept();
     let refused = (1..=50_000).filter(|index| !sender.push(event(*index))).count() as u64;
     assert!(refused > 0);
-    let (mut text, mut heard) = (String::new(), 0);
+    let (mut text, mut received) = (String::new(), 0);
     read_syslog(&mut BufReader::new(&mut stream), &mut text, |message| {
-        heard += if message.contains(" records-lost ") { records_lost(message) } else { 1 };
-        heard == 50_000
+        received += if message.contains(" records-lost ") { records_lost(message) } else { 1 };
+        received == 50_000
     });
     assert_eq!(records_lost(&text), refused);
     assert_eq!(stop(handle, 0).lost_queue_full_total, refused);
@@ -384,7 +384,7 @@ fn a_collector_without_tls_or_with_a_strange_certificate_gets_nothing() {
     let options = collector(listener.port(), Format::SyslogTls(syslog(), tls), Some(folder.path()));
     let (mut sender, handle) = start(options);
     push(&mut sender, 1..=100);
-    listener.accept_and_say(b"220 no TLS here\r\n");
+    listener.accept_and_send(b"220 no TLS here\r\n");
     wait(&handle, "refused", |it| it.connect_failures_total == 1);
     assert!(counters(&handle).last_error.unwrap().starts_with("no TLS with 127.0.0.1:"));
     for (failures, certificate) in [(2, &strange), (3, &other)] {
@@ -470,7 +470,7 @@ fn refusals_of_a_home_are_paced() {
     let listener = Listener::bind(0);
     let (mut sender, handle) = start(collector(listener.port(), Format::SyslogTcp(syslog()), None));
     let mut stream = listener.accept();
-    let home = Home { address: Ipv4Addr::new(10, 200, 0, 1), gre_key: None };
+    let home = ExportedHome { address: Ipv4Addr::new(10, 200, 0, 1), gre_key: None };
     let kind = NatEventKind::QuotaExceeded { home, quota: Quota::PortsPerHome, limit: 256 };
     for _ in 0..100 {
         assert!(sender.push(NatEvent { kind, index: 0, ..event(0) }));

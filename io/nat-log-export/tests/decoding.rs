@@ -27,11 +27,11 @@ fn events() -> Vec<NatEvent> {
     let remote = Some(SocketAddrV4::new(Ipv4Addr::new(198, 51, 100, 9), 443));
     let mut events = Vec::new();
     for gre_key in [None, Some(77)] {
-        let home = Home { address, gre_key };
-        let block = Block { home, public, port_first: 1024, port_last: 1279 };
+        let home = ExportedHome { address, gre_key };
+        let block = ExportedBlock { home, public, port_first: 1024, port_last: 1279 };
         let inside = SocketAddrV4::new(Ipv4Addr::new(192, 168, 1, 2), 50_000);
         let (to, protocol) = (SocketAddrV4::new(public, 1100), 17);
-        let session = |remote| Session { home, inside, public: to, remote, protocol };
+        let session = |remote| ExportedSession { home, inside, public: to, remote, protocol };
         let quota = |quota| NatEventKind::QuotaExceeded { home, quota, limit: 2048 };
         let kinds = [
             NatEventKind::BlockAllocated(block),
@@ -54,7 +54,7 @@ fn events() -> Vec<NatEvent> {
 
 fn messages(enterprise: Option<u32>) -> Vec<Vec<u8>> {
     let options = IpfixOptions { enterprise, message_bytes_max: 1452, templates_repeat: None };
-    let (events, now) = (events(), Now { unix_ms: TIME_MS, steady_ms: 0 });
+    let (events, now) = (events(), ExportTime { unix_ms: TIME_MS, steady_ms: 0 });
     let (mut encoder, mut messages, mut done) = (IpfixEncoder::new(options), Vec::new(), 0);
     while done < events.len() {
         let mut message = Vec::new();
@@ -155,9 +155,9 @@ fn another_decoder_reads_every_element() {
     let records = decode(&messages(Some(ENTERPRISE)));
     assert_eq!(records.len(), events().len());
     let (home, public) = (address("10.200.0.1"), address("203.0.113.1"));
-    for (place, fields) in records[..18].iter().enumerate() {
+    for (position, fields) in records[..18].iter().enumerate() {
         let get = |name: &str| number(fields, name);
-        let kind = place % 9;
+        let kind = position % 9;
         assert_eq!(get("323"), Some(TIME_MS));
         assert_eq!(get("230"), Some([16, 17, 16, 4, 5, 13, 13, 12, 3][kind]), "{fields:?}");
         let source = if matches!(kind, 3 | 4) { address("192.168.1.2") } else { home };
@@ -168,7 +168,7 @@ fn another_decoder_reads_every_element() {
             assert_eq!(get("225"), Some(public));
             assert_eq!(
                 (get("e1"), get("e2"), get("e3")),
-                (Some(5), Some(9), Some(place as u64 + 1))
+                (Some(5), Some(9), Some(position as u64 + 1))
             );
         }
         if kind < 3 {
@@ -191,7 +191,7 @@ fn another_decoder_reads_every_element() {
             7 => assert_eq!((get("225"), get("4")), (Some(public), Some(6))),
             _ => {}
         }
-        let key = (place >= 9).then_some(77);
+        let key = (position >= 9).then_some(77);
         assert_eq!(get("e4"), key);
         // This decoder converts octets to text: the encoder's own tests compare the bytes.
         assert_eq!(get("464").is_some(), matches!(kind, 3 | 4) || key.is_some());

@@ -6,13 +6,13 @@ use std::time::SystemTime;
 
 /// The answer of the logs to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    pub verdict: Verdict,
+pub struct LogAnswer {
+    pub verdict: LogVerdict,
     /// The times asked about, widened by the clock error; `None` if the logs know nothing of the
     /// subject.
     pub asked: Option<(SystemTime, SystemTime)>,
     /// The tenancies that touch that time, in order of their start.
-    pub holders: Vec<Holder>,
+    pub holders: Vec<BlockHolder>,
     /// Why the logs do not cover all of that time.
     pub missing: Vec<Missing>,
     /// Records that nodes reported as lost, in the logs that were read.
@@ -24,7 +24,7 @@ pub struct Answer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum LogVerdict {
     /// By one home; if the question is about an address or a home: by the holders listed and no
     /// others.
     Held,
@@ -35,13 +35,13 @@ pub enum Verdict {
 
 /// A home that held a block.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Holder {
+pub struct BlockHolder {
     /// The time to which `begin` refers.
     pub from: Option<SystemTime>,
     pub begin: Begin,
     /// The time to which `end` refers.
     pub until: Option<SystemTime>,
-    pub end: End,
+    pub end: TenancyEnd,
     /// The nodes that had the block in that time, in order.
     pub nodes: Vec<String>,
     pub shard: u32,
@@ -66,7 +66,7 @@ pub enum Begin {
 
 /// How a tenancy ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum End {
+pub enum TenancyEnd {
     /// At `until`.
     Released,
     /// At `until`: the node stopped.

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 /// `index` counts the statements of one ownership, 1, 2, 3, ..., in the order in which the worker
 /// made them, including those that the log loses: a reader detects a loss by a gap in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockEvent {
+pub struct BlockRecord {
     /// The operator's shard id.
     pub shard: u32,
     /// 0 to 7.
@@ -17,14 +17,14 @@ pub struct BlockEvent {
     /// Epoch of the shard's map entry since which the writer owns the lane; 0 on a standalone node.
     pub epoch: u64,
     pub index: u64,
-    pub kind: BlockEventKind,
+    pub kind: BlockRecordKind,
 }
 
 /// Limits the size: it passes through a ring of 65,536 entries for each worker.
-const _: () = assert!(size_of::<BlockEvent>() <= 72);
+const _: () = assert!(size_of::<BlockRecord>() <= 72);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlockEventKind {
+pub enum BlockRecordKind {
     /// The worker starts to own the lane; a listing of the held blocks follows. Always index 1.
     Taken {
         /// Epoch of the previous ownership; `None` if the worker does not know it.
@@ -33,11 +33,11 @@ pub enum BlockEventKind {
     /// The worker ceases to own the lane. A running process records this for every lane it loses,
     /// for any reason.
     Left,
-    Allocated(Block),
-    Released(Block),
+    Allocated(AssignedBlock),
+    Released(AssignedBlock),
     /// Part of a listing: the home holds the block at this time.
     Held {
-        block: Block,
+        block: AssignedBlock,
         /// The time since which the home is known to have held it.
         since: Option<SystemTime>,
     },
@@ -54,7 +54,7 @@ pub enum BlockEventKind {
 
 /// A port block and the home that it is assigned to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Block {
+pub struct AssignedBlock {
     /// Outer source address in gre mode, inside address in plain mode.
     pub subscriber: Ipv4Addr,
     /// Present if the key is part of the subscriber's identity.

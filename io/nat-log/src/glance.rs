@@ -21,13 +21,13 @@ pub(crate) struct Glimpse<'a> {
     pub(crate) shard: u32,
     /// Lane, epoch and index; `None` in a line of an older version.
     pub(crate) lane: Option<(u8, u64, u64)>,
-    pub(crate) writer: Writer<'a>,
+    pub(crate) writer: WriterName<'a>,
     pub(crate) sequence: u64,
     text: &'a [u8],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Writer<'a> {
+pub(crate) enum WriterName<'a> {
     Boot(u128),
     /// Name of the node, in a line of an older version.
     Node(&'a str),
@@ -65,13 +65,13 @@ impl Glance {
                 let (before, boot) = before.split_last_chunk::<32>()?;
                 before.strip_suffix(b"\",\"boot\":\"")?;
                 let lane = u8::try_from(lane).ok().filter(|lane| *lane < LANES && index > 0)?;
-                (Some((lane, epoch, index)), Writer::Boot(parse_boot(boot)?))
+                (Some((lane, epoch, index)), WriterName::Boot(parse_boot(boot)?))
             }
             None => {
                 let quote = memchr::memrchr(b'"', before)?;
                 before[..quote].strip_suffix(b",\"node\":")?;
                 let node = std::str::from_utf8(&before[quote + 1..]).ok()?;
-                (None, Writer::Node(node).without_escapes()?)
+                (None, WriterName::Node(node).without_escapes()?)
             }
         };
         let (time_ms, shard) = (self.time_ms(time)?, u32::try_from(shard).ok()?);
@@ -99,7 +99,7 @@ impl Glance {
     }
 }
 
-impl Writer<'_> {
+impl WriterName<'_> {
     /// Returns `None` for a node name with a backslash: the writer's names have none, and in a
     /// foreign line the quote before the name may be the end of an escape.
     fn without_escapes(self) -> Option<Self> {
@@ -163,11 +163,11 @@ impl Mention {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Block, BlockEvent, BlockEventKind};
-    use crate::line::{Content, Line};
+    use crate::event::{AssignedBlock, BlockRecord, BlockRecordKind};
+    use crate::line::{BlockLogLine, Content};
 
-    fn block(public: u32) -> Block {
-        Block {
+    fn block(public: u32) -> AssignedBlock {
+        AssignedBlock {
             subscriber: [10, 200, 0, 1].into(),
             gre_key: Some(4),
             public: public.into(),
@@ -176,13 +176,13 @@ mod tests {
         }
     }
 
-    fn agrees(glance: &mut Glance, line: &Line) {
+    fn agrees(glance: &mut Glance, line: &BlockLogLine) {
         let mut text = Vec::new();
         line.emit(&mut text);
         let seen = glance.read(&text).unwrap_or_else(|| panic!("{line:?}"));
         let (shard, lane, block) = match line.content {
             Content::Lane(event) => {
-                let BlockEventKind::Held { block, .. } = event.kind else { unreachable!() };
+                let BlockRecordKind::Held { block, .. } = event.kind else { unreachable!() };
                 (event.shard, Some((event.lane, event.epoch, event.index)), block)
             }
             Content::Old { shard, block, .. } => (shard, None, block),
@@ -192,8 +192,8 @@ mod tests {
         assert_eq!((seen.shard, seen.lane), (shard, lane));
         assert_eq!(glance.public(&seen), Some(block.public.to_string().as_bytes()));
         match seen.writer {
-            Writer::Boot(boot) => assert_eq!(line.boot, Some(boot)),
-            Writer::Node(node) => assert_eq!((line.boot, line.node.as_str()), (None, node)),
+            WriterName::Boot(boot) => assert_eq!(line.boot, Some(boot)),
+            WriterName::Node(node) => assert_eq!((line.boot, line.node.as_str()), (None, node)),
         }
     }
 
@@ -206,22 +206,22 @@ mod tests {
             let time_ms = time_ms % 253_402_207_200_000;
             let (epoch, index, sequence) = (epoch >> 1, (index >> 1).max(1), sequence >> 1);
             let (lane, block) = (lane % LANES, block(public));
-            let kind = BlockEventKind::Held { block, since: None };
-            let event = BlockEvent { shard, lane, epoch, index, kind };
+            let kind = BlockRecordKind::Held { block, since: None };
+            let event = BlockRecord { shard, lane, epoch, index, kind };
             let content = Content::Lane(event);
             let node = "n-1".to_owned();
-            let line = Line { time_ms, node, boot: Some(boot), sequence, content };
+            let line = BlockLogLine { time_ms, node, boot: Some(boot), sequence, content };
             let mut glance = Glance::new();
             agrees(&mut glance, &line);
             let content = Content::Old { shard, block, is_release: false };
-            agrees(&mut glance, &Line { boot: None, content, ..line });
+            agrees(&mut glance, &BlockLogLine { boot: None, content, ..line });
         });
     }
 
     #[test]
     fn a_damaged_line_that_a_glance_reads_is_parsed_to_the_same() {
         let content = Content::Old { shard: 1, block: block(7), is_release: false };
-        let old = Line { time_ms: 1, node: "n".into(), boot: None, sequence: 1, content };
+        let old = BlockLogLine { time_ms: 1, node: "n".into(), boot: None, sequence: 1, content };
         let mut good = Vec::new();
         old.emit(&mut good);
         bolero::check!().with_type::<(Vec<(u16, u8)>, bool)>().for_each(|(changes, is_cut)| {
@@ -238,7 +238,7 @@ mod tests {
                 return;
             };
             // A glance skips the middle of a line, which the parser may refuse.
-            if let Ok(Some(line)) = Line::parse(&text) {
+            if let Ok(Some(line)) = BlockLogLine::parse(&text) {
                 assert_eq!(seen, (line.time_ms, line.sequence));
             }
         });

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv4Addr;
 
-use crate::event::{Block, BlockEvent, BlockEventKind};
-use crate::glance::{Glimpse, Writer};
-use crate::line::{Content, Line, unix_ms};
+use crate::event::{AssignedBlock, BlockRecord, BlockRecordKind};
+use crate::glance::{Glimpse, WriterName};
+use crate::line::{BlockLogLine, Content, unix_ms};
 use crate::runs::{Point, Runs};
 
 /// An incarnation of a node's process, as its index in [`History::lives`].
@@ -15,7 +15,7 @@ pub(crate) type LifeId = usize;
 pub(crate) type LaneId = (u32, u8);
 
 #[derive(Clone, Debug)]
-pub(crate) struct Life {
+pub(crate) struct LoggedIncarnation {
     pub(crate) node: String,
     /// Boot id; `None` if an older version wrote the log.
     pub(crate) boot: Option<u128>,
@@ -51,7 +51,7 @@ pub(crate) struct Ownership {
     /// Records that the lane was given away. All but the last are followed by more records: the
     /// worker got the lane back at the same epoch.
     pub(crate) left: Vec<Point>,
-    pub(crate) listings: Vec<Listing>,
+    pub(crate) listings: Vec<LoggedListing>,
     /// For each block the first statement of a run without a gap, and the statements that change
     /// its state.
     pub(crate) statements: Vec<Statement>,
@@ -60,7 +60,7 @@ pub(crate) struct Ownership {
 
 /// A listing, complete at `at`; it began after the record `from`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Listing {
+pub(crate) struct LoggedListing {
     pub(crate) from: u64,
     pub(crate) at: Point,
 }
@@ -69,12 +69,12 @@ pub(crate) struct Listing {
 pub(crate) struct Statement {
     pub(crate) at: Point,
     pub(crate) shard: u32,
-    pub(crate) block: Block,
-    pub(crate) says: Says,
+    pub(crate) block: AssignedBlock,
+    pub(crate) kind: StatementKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Says {
+pub(crate) enum StatementKind {
     Allocated,
     Released,
     /// With the time since which it was held, if that is known.
@@ -91,7 +91,7 @@ struct OldLife {
 
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    pub(crate) lives: Vec<Life>,
+    pub(crate) lives: Vec<LoggedIncarnation>,
     by_boot: HashMap<u128, LifeId>,
     /// By name of the node.
     old: HashMap<String, OldLife>,
@@ -116,7 +116,7 @@ impl History {
     pub(crate) fn pass(&mut self, seen: &Glimpse<'_>) {
         let (time_ms, sequence) = (seen.time_ms, seen.sequence);
         match (seen.lane, seen.writer) {
-            (Some((lane, epoch, index)), Writer::Boot(boot)) => {
+            (Some((lane, epoch, index)), WriterName::Boot(boot)) => {
                 let life = self.life(boot, time_ms, "");
                 self.lives[life].note_epoch(epoch);
                 self.lives[life].note(sequence, time_ms, false);
@@ -125,16 +125,16 @@ impl History {
                     self.ownership((seen.shard, lane), epoch, life).runs.note(point, false);
                 }
             }
-            (_, Writer::Node(node)) => {
+            (_, WriterName::Node(node)) => {
                 let life = self.old_life(node, sequence, time_ms, false);
                 self.lives[life].note(sequence, time_ms, true);
             }
-            (None, Writer::Boot(_)) => {}
+            (None, WriterName::Boot(_)) => {}
         }
     }
 
     /// Takes a parsed line. `is_subject`: the question is about its block.
-    pub(crate) fn take(&mut self, line: &Line, is_subject: bool) {
+    pub(crate) fn take(&mut self, line: &BlockLogLine, is_subject: bool) {
         let (sequence, time_ms) = (line.sequence, line.time_ms);
         let is_opened = matches!(line.content, Content::Opened { .. });
         let life = match line.boot {
@@ -163,8 +163,9 @@ impl History {
             Content::Closed => self.lives[life].closed = Some(point),
             Content::Mark | Content::Lost(_) => {}
             Content::Old { shard, block, is_release } if is_subject => {
-                let says = if *is_release { Says::Released } else { Says::Allocated };
-                let statement = Statement { at: point, shard: *shard, block: *block, says };
+                let kind =
+                    if *is_release { StatementKind::Released } else { StatementKind::Allocated };
+                let statement = Statement { at: point, shard: *shard, block: *block, kind };
                 self.lives[life].old.statements.push(statement);
             }
             Content::Old { .. } => {}
@@ -172,7 +173,7 @@ impl History {
         }
     }
 
-    fn take_lane(&mut self, event: &BlockEvent, life: LifeId, point: Point, is_subject: bool) {
+    fn take_lane(&mut self, event: &BlockRecord, life: LifeId, point: Point, is_subject: bool) {
         self.lives[life].note_epoch(event.epoch);
         let lane = (event.shard, event.lane);
         if !self.is_wanted(lane) {
@@ -181,19 +182,21 @@ impl History {
         let at = Point { number: event.index, ..point };
         let owner = self.ownership(lane, event.epoch, life);
         owner.runs.note(at, false);
-        let says = match event.kind {
-            BlockEventKind::Taken { before } => return owner.before = before,
-            BlockEventKind::Left => return owner.leave(at),
-            BlockEventKind::Listed { from, .. } => {
-                return owner.listings.push(Listing { from, at });
+        let kind = match event.kind {
+            BlockRecordKind::Taken { before } => return owner.before = before,
+            BlockRecordKind::Left => return owner.leave(at),
+            BlockRecordKind::Listed { from, .. } => {
+                return owner.listings.push(LoggedListing { from, at });
             }
-            BlockEventKind::Allocated(block) => (Says::Allocated, block),
-            BlockEventKind::Released(block) => (Says::Released, block),
-            BlockEventKind::Held { block, since } => (Says::Held(since.map(unix_ms)), block),
+            BlockRecordKind::Allocated(block) => (StatementKind::Allocated, block),
+            BlockRecordKind::Released(block) => (StatementKind::Released, block),
+            BlockRecordKind::Held { block, since } => {
+                (StatementKind::Held(since.map(unix_ms)), block)
+            }
         };
         if is_subject {
-            let (says, block) = says;
-            owner.state(Statement { at, shard: event.shard, block, says });
+            let (kind, block) = kind;
+            owner.state(Statement { at, shard: event.shard, block, kind });
         }
     }
 
@@ -235,7 +238,7 @@ impl History {
         if let Some((life, true)) = going_on {
             return life;
         }
-        let is_again = |life: &Life| {
+        let is_again = |life: &LoggedIncarnation| {
             life.boot.is_none() && life.node == node && life.has(sequence, time_ms, is_opened)
         };
         let again = self.lives.iter().position(is_again);
@@ -250,7 +253,7 @@ impl History {
 
     fn begin_life(&mut self, node: &str, boot: Option<u128>, time_ms: u64) -> LifeId {
         let life = self.lives.len();
-        self.lives.push(Life {
+        self.lives.push(LoggedIncarnation {
             node: node.to_owned(),
             boot,
             opened: None,
@@ -265,11 +268,11 @@ impl History {
 
     /// Whether the node of this writer is known: an incarnation of which no line was parsed
     /// completely has no node name.
-    pub(crate) fn is_named(&self, writer: Writer<'_>) -> bool {
+    pub(crate) fn is_named(&self, writer: WriterName<'_>) -> bool {
         match (writer, self.last_boot) {
-            (Writer::Node(_), _) => true,
-            (Writer::Boot(boot), Some((last, _))) if boot == last => true,
-            (Writer::Boot(boot), _) => self.by_boot.contains_key(&boot),
+            (WriterName::Node(_), _) => true,
+            (WriterName::Boot(boot), Some((last, _))) if boot == last => true,
+            (WriterName::Boot(boot), _) => self.by_boot.contains_key(&boot),
         }
     }
 
@@ -286,7 +289,7 @@ impl History {
     }
 }
 
-impl Life {
+impl LoggedIncarnation {
     fn note(&mut self, sequence: u64, time_ms: u64, is_mark: bool) {
         self.first_ms = self.first_ms.min(time_ms);
         self.runs.note(Point { number: sequence, time_ms, sequence }, is_mark);
@@ -323,9 +326,9 @@ impl Ownership {
         let is_known = before.zip(run).is_some_and(|(before, run)| {
             (run.first.number..=run.last.number).contains(&before.at.number)
                 && before.block == block
-                && before.says != Says::Released
+                && before.kind != StatementKind::Released
         });
-        if !is_known || !matches!(statement.says, Says::Held(_)) {
+        if !is_known || !matches!(statement.kind, StatementKind::Held(_)) {
             self.statements.push(statement);
         }
     }

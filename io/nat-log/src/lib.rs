@@ -41,11 +41,11 @@ mod timeline;
 mod verdict;
 mod writer;
 
-pub use answer::{Answer, Begin, End, Holder, Missing, Reason, Verdict};
-pub use event::{Block, BlockEvent, BlockEventKind, NodeLife};
-pub use log::{BlockLog, BlockLogError, BlockLogHandle, Clock, LogCounters};
+pub use answer::{Begin, BlockHolder, LogAnswer, LogVerdict, Missing, Reason, TenancyEnd};
+pub use event::{AssignedBlock, BlockRecord, BlockRecordKind, NodeLife};
+pub use log::{BlockLog, BlockLogError, BlockLogHandle, LogCounters, WallClock};
 pub use rotated::{RotatedFiles, rotated_files};
 pub use scribe::Scribe;
-pub use search::{About, Question, search_files, search_logs};
+pub use search::{About, LogQuestion, search_files, search_logs};
 pub use sender::BlockLogSender;
 pub use source::SearchError;

@@ -23,7 +23,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::event::{Block, BlockEvent, BlockEventKind};
+use crate::event::{AssignedBlock, BlockRecord, BlockRecordKind};
 
 /// Lanes of a shard.
 pub(crate) const LANES: u8 = 8;
@@ -48,18 +48,18 @@ pub(crate) enum Content {
     Mark,
     /// This many records are missing here.
     Lost(u64),
-    Lane(BlockEvent),
+    Lane(BlockRecord),
     /// A block assigned or released, in a line without lane, epoch and index.
     Old {
         shard: u32,
-        block: Block,
+        block: AssignedBlock,
         is_release: bool,
     },
 }
 
 /// A line, read or to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct BlockLogLine {
     /// Milliseconds since 1970, UTC.
     pub(crate) time_ms: u64,
     pub(crate) node: String,
@@ -128,7 +128,7 @@ struct Fields<'a> {
     sequence: u64,
 }
 
-impl Line {
+impl BlockLogLine {
     /// Appends the line with its newline.
     pub(crate) fn emit(&self, out: &mut Vec<u8>) {
         let mut fields = Fields {
@@ -180,28 +180,28 @@ impl Line {
 pub(crate) struct NotARecord;
 
 impl Fields<'_> {
-    fn set_lane(&mut self, event: &BlockEvent) {
+    fn set_lane(&mut self, event: &BlockRecord) {
         (self.shard, self.lane) = (Some(event.shard), Some(event.lane));
         (self.epoch, self.index) = (Some(event.epoch), Some(event.index));
         let name = match event.kind {
-            BlockEventKind::Taken { before } => {
+            BlockRecordKind::Taken { before } => {
                 self.before = before;
                 TAKEN
             }
-            BlockEventKind::Left => LEFT,
-            BlockEventKind::Listed { blocks, from } => {
+            BlockRecordKind::Left => LEFT,
+            BlockRecordKind::Listed { blocks, from } => {
                 (self.blocks, self.from) = (Some(blocks), Some(from));
                 LISTED
             }
-            BlockEventKind::Allocated(block) => {
+            BlockRecordKind::Allocated(block) => {
                 self.set_block(&block);
                 ALLOCATED
             }
-            BlockEventKind::Released(block) => {
+            BlockRecordKind::Released(block) => {
                 self.set_block(&block);
                 RELEASED
             }
-            BlockEventKind::Held { block, since } => {
+            BlockRecordKind::Held { block, since } => {
                 self.set_block(&block);
                 self.since = since.map(|since| time_text(unix_ms(since)).into());
                 HELD
@@ -210,7 +210,7 @@ impl Fields<'_> {
         self.event = name.into();
     }
 
-    fn set_block(&mut self, block: &Block) {
+    fn set_block(&mut self, block: &AssignedBlock) {
         (self.subscriber, self.gre_key) = (Some(block.subscriber), block.gre_key);
         self.public = Some(block.public);
         self.ports = Some(format!("{}-{}", block.port_first, block.port_last));
@@ -230,18 +230,18 @@ impl Fields<'_> {
             LOST => Content::Lost(self.count.ok_or(NotARecord)?),
             ALLOCATED if self.is_old() => self.old(false)?,
             RELEASED if self.is_old() => self.old(true)?,
-            TAKEN => self.lane(BlockEventKind::Taken { before: self.before })?,
-            LEFT => self.lane(BlockEventKind::Left)?,
+            TAKEN => self.lane(BlockRecordKind::Taken { before: self.before })?,
+            LEFT => self.lane(BlockRecordKind::Left)?,
             LISTED => {
                 let (blocks, from) = self.blocks.zip(self.from).ok_or(NotARecord)?;
-                self.lane(BlockEventKind::Listed { blocks, from })?
+                self.lane(BlockRecordKind::Listed { blocks, from })?
             }
-            ALLOCATED => self.lane(BlockEventKind::Allocated(self.block()?))?,
-            RELEASED => self.lane(BlockEventKind::Released(self.block()?))?,
+            ALLOCATED => self.lane(BlockRecordKind::Allocated(self.block()?))?,
+            RELEASED => self.lane(BlockRecordKind::Released(self.block()?))?,
             HELD => {
                 let since = self.since.as_deref().map(|since| time_ms(since.as_bytes()));
                 let since = since.map(|ms| ms.map(system_time).ok_or(NotARecord)).transpose()?;
-                self.lane(BlockEventKind::Held { block: self.block()?, since })?
+                self.lane(BlockRecordKind::Held { block: self.block()?, since })?
             }
             _ => return Ok(None),
         };
@@ -257,21 +257,26 @@ impl Fields<'_> {
         Ok(Content::Old { shard, block: self.block()?, is_release })
     }
 
-    fn lane(&self, kind: BlockEventKind) -> Result<Content, NotARecord> {
+    fn lane(&self, kind: BlockRecordKind) -> Result<Content, NotARecord> {
         let lane = self.lane.filter(|lane| *lane < LANES).ok_or(NotARecord)?;
         let index = self.index.filter(|index| *index > 0).ok_or(NotARecord)?;
         let (shard, epoch) = self.shard.zip(self.epoch).ok_or(NotARecord)?;
         self.boot.as_ref().ok_or(NotARecord)?;
-        Ok(Content::Lane(BlockEvent { shard, lane, epoch, index, kind }))
+        Ok(Content::Lane(BlockRecord { shard, lane, epoch, index, kind }))
     }
 
-    fn block(&self) -> Result<Block, NotARecord> {
+    fn block(&self) -> Result<AssignedBlock, NotARecord> {
         let ports = self.ports.as_deref().and_then(|ports| ports.split_once('-'));
         let (first, last) = ports.ok_or(NotARecord)?;
         let (first, last) = first.parse().ok().zip(last.parse().ok()).ok_or(NotARecord)?;
         let (subscriber, public) = self.subscriber.zip(self.public).ok_or(NotARecord)?;
-        let block =
-            Block { subscriber, gre_key: self.gre_key, public, port_first: first, port_last: last };
+        let block = AssignedBlock {
+            subscriber,
+            gre_key: self.gre_key,
+            public,
+            port_first: first,
+            port_last: last,
+        };
         if first <= last { Ok(block) } else { Err(NotARecord) }
     }
 }

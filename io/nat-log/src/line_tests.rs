@@ -14,8 +14,8 @@ const OLD_LINE: &str = concat!(
 );
 const TIME_MS: u64 = 1_772_366_400_120;
 
-fn block() -> Block {
-    Block {
+fn block() -> AssignedBlock {
+    AssignedBlock {
         subscriber: Ipv4Addr::new(10, 200, 0, 1),
         gre_key: Some(9),
         public: Ipv4Addr::new(203, 0, 113, 1),
@@ -24,16 +24,16 @@ fn block() -> Block {
     }
 }
 
-fn line(content: Content) -> Line {
+fn line(content: Content) -> BlockLogLine {
     let boot = Some(0xabcd);
-    Line { time_ms: TIME_MS, node: "n\"1".to_owned(), boot, sequence: 7, content }
+    BlockLogLine { time_ms: TIME_MS, node: "n\"1".to_owned(), boot, sequence: 7, content }
 }
 
-fn of_lane(kind: BlockEventKind) -> Line {
-    line(Content::Lane(BlockEvent { shard: 1, lane: 3, epoch: 17, index: 9, kind }))
+fn of_lane(kind: BlockRecordKind) -> BlockLogLine {
+    line(Content::Lane(BlockRecord { shard: 1, lane: 3, epoch: 17, index: 9, kind }))
 }
 
-fn emitted(line: &Line) -> String {
+fn emitted(line: &BlockLogLine) -> String {
     let mut out = Vec::new();
     line.emit(&mut out);
     String::from_utf8(out).expect("UTF-8")
@@ -41,20 +41,20 @@ fn emitted(line: &Line) -> String {
 
 #[test]
 fn a_line_reads_as_documented() {
-    let allocated = of_lane(BlockEventKind::Allocated(block()));
+    let allocated = of_lane(BlockRecordKind::Allocated(block()));
     assert_eq!(emitted(&allocated), ALLOCATED_LINE);
-    assert_eq!(Line::parse(ALLOCATED_LINE.as_bytes()), Ok(Some(allocated)));
+    assert_eq!(BlockLogLine::parse(ALLOCATED_LINE.as_bytes()), Ok(Some(allocated)));
 }
 
 #[test]
 fn a_line_of_the_older_version_is_still_read() {
     let content = Content::Old { shard: 1, block: block(), is_release: true };
-    let old = Line { boot: None, ..line(content) };
+    let old = BlockLogLine { boot: None, ..line(content) };
     assert_eq!(emitted(&old), OLD_LINE);
-    assert_eq!(Line::parse(OLD_LINE.as_bytes()), Ok(Some(old)));
+    assert_eq!(BlockLogLine::parse(OLD_LINE.as_bytes()), Ok(Some(old)));
     let text =
         r#"{"time":"1970-01-01T00:00:01.000Z","event":"log-opened","node":"n","sequence":1}"#;
-    let opened = Line::parse(text.as_bytes()).expect("a record").expect("known");
+    let opened = BlockLogLine::parse(text.as_bytes()).expect("a record").expect("known");
     assert_eq!(opened.content, Content::Opened { is_clustered: false, boot_before: None });
 }
 
@@ -70,51 +70,54 @@ fn each_event_is_read_as_it_is_written() {
         (line(Content::Mark), r#""event":"log-mark","node""#),
         (line(Content::Lost(3)), r#""event":"records-lost","count":3,"node""#),
         (
-            of_lane(BlockEventKind::Taken { before: None }),
+            of_lane(BlockRecordKind::Taken { before: None }),
             r#""event":"lane-taken","shard":1,"lane":3,"epoch":17,"index":9,"node""#,
         ),
-        (of_lane(BlockEventKind::Taken { before: Some(4) }), r#""index":9,"before":4,"node""#),
+        (of_lane(BlockRecordKind::Taken { before: Some(4) }), r#""index":9,"before":4,"node""#),
         (
-            of_lane(BlockEventKind::Left),
+            of_lane(BlockRecordKind::Left),
             r#""event":"lane-left","shard":1,"lane":3,"epoch":17,"index":9,"node""#,
         ),
         (
-            of_lane(BlockEventKind::Listed { blocks: 2, from: 5 }),
+            of_lane(BlockRecordKind::Listed { blocks: 2, from: 5 }),
             r#""event":"lane-listed","shard":1,"lane":3,"epoch":17,"index":9,"blocks":2,"from":5,"node""#,
         ),
         (
-            of_lane(BlockEventKind::Released(block())),
+            of_lane(BlockRecordKind::Released(block())),
             r#""event":"block-released","shard":1,"lane":3"#,
         ),
         (
-            of_lane(BlockEventKind::Held { block: block(), since: None }),
+            of_lane(BlockRecordKind::Held { block: block(), since: None }),
             r#""ports":"1024-1279","node""#,
         ),
         (
-            of_lane(BlockEventKind::Held { block: block(), since }),
+            of_lane(BlockRecordKind::Held { block: block(), since }),
             r#""event":"block-held","shard":1,"lane":3,"epoch":17,"index":9,"subscriber":"10.200.0.1","gre_key":9,"public":"203.0.113.1","ports":"1024-1279","since":"2026-03-01T12:00:00.119Z","node""#,
         ),
     ];
     for (line, part) in lines {
         let text = emitted(&line);
         assert!(text.contains(part), "{text}");
-        assert_eq!(Line::parse(text.as_bytes()), Ok(Some(line)), "{text}");
+        assert_eq!(BlockLogLine::parse(text.as_bytes()), Ok(Some(line)), "{text}");
     }
 }
 
 #[test]
 fn unknown_fields_and_events_of_a_newer_version_are_skipped() {
     let more = ALLOCATED_LINE.replace("\"shard\"", "\"colour\":[\"blue\"],\"shard\"");
-    assert_eq!(Line::parse(more.as_bytes()), Ok(Some(of_lane(BlockEventKind::Allocated(block())))));
+    assert_eq!(
+        BlockLogLine::parse(more.as_bytes()),
+        Ok(Some(of_lane(BlockRecordKind::Allocated(block()))))
+    );
     let other = ALLOCATED_LINE.replace("block-allocated", "quota-reached");
-    assert_eq!(Line::parse(other.as_bytes()), Ok(None));
+    assert_eq!(BlockLogLine::parse(other.as_bytes()), Ok(None));
 }
 
 #[test]
 fn a_line_cut_off_anywhere_is_not_a_record() {
     let text = ALLOCATED_LINE.trim_end();
     for end in 0..text.len() {
-        assert_eq!(Line::parse(&text.as_bytes()[..end]), Err(NotARecord), "{end}");
+        assert_eq!(BlockLogLine::parse(&text.as_bytes()[..end]), Err(NotARecord), "{end}");
     }
     for wrong in [
         ("1024-1279", "1279-1024"),
@@ -128,29 +131,29 @@ fn a_line_cut_off_anywhere_is_not_a_record() {
         ("00abcd", "00abcg"),
     ] {
         let text = ALLOCATED_LINE.replace(wrong.0, wrong.1);
-        assert_eq!(Line::parse(text.as_bytes()), Err(NotARecord), "{text}");
+        assert_eq!(BlockLogLine::parse(text.as_bytes()), Err(NotARecord), "{text}");
     }
 }
 
 #[test]
 fn any_bytes_are_parsed_without_panic_and_any_line_round_trips() {
     bolero::check!().with_type::<Vec<u8>>().for_each(|bytes| {
-        let _ = Line::parse(bytes);
+        let _ = BlockLogLine::parse(bytes);
     });
     type Case = (u64, u32, Option<u32>, u16, u16, String, u128);
     bolero::check!().with_type::<Case>().for_each(|case| {
         let (time_ms, address, gre_key, port, more, node, boot) = case.clone();
-        let block = Block {
+        let block = AssignedBlock {
             public: address.into(),
             gre_key,
             port_first: port,
             port_last: port.saturating_add(more),
             ..block()
         };
-        let mut line = of_lane(BlockEventKind::Allocated(block));
+        let mut line = of_lane(BlockRecordKind::Allocated(block));
         // Times end at 9999-12-30T22:00Z.
         line.time_ms = time_ms % 253_402_207_200_000;
         (line.node, line.boot) = (node, Some(boot));
-        assert_eq!(Line::parse(emitted(&line).as_bytes()), Ok(Some(line)));
+        assert_eq!(BlockLogLine::parse(emitted(&line).as_bytes()), Ok(Some(line)));
     });
 }

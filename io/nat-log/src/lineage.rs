@@ -2,20 +2,20 @@
 //! be missing around it.
 
 use crate::answer::Reason;
-use crate::history::{Life, LifeId, Ownership};
+use crate::history::{LifeId, LoggedIncarnation, Ownership};
 use crate::line::MARK_MARGIN_MS;
 use crate::runs::Point;
 
 /// An ownership of a lane, or an incarnation of a standalone node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lineage<'a> {
+pub(crate) struct LoggedLineage<'a> {
     pub(crate) owner: &'a Ownership,
-    pub(crate) life: &'a Life,
-    pub(crate) kind: Kind,
+    pub(crate) life: &'a LoggedIncarnation,
+    pub(crate) kind: LineageKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum LineageKind {
     /// In a cluster.
     Member,
     /// A standalone node, whose restart releases all blocks.
@@ -37,7 +37,7 @@ pub(crate) struct Tail {
     pub(crate) is_closed: bool,
 }
 
-impl Lineage<'_> {
+impl LoggedLineage<'_> {
     pub(crate) fn name(&self) -> (LifeId, u64) {
         (self.owner.life, self.owner.epoch)
     }

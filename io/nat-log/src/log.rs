@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::event::NodeLife;
 use crate::sender::BlockLogSender;
-use crate::writer::{Inlet, Writer};
+use crate::writer::{BlockLogInlet, BlockLogWriter};
 
 /// Records of a ring: at two records per flow, the set-up burst of a whole shard is a few thousand.
 const RING_RECORDS: usize = 65_536;
@@ -19,7 +19,7 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 const END_POLL: Duration = Duration::from_millis(2);
 
 /// The wall clock, as the writer thread sees it.
-pub type Clock = Box<dyn Fn() -> SystemTime + Send>;
+pub type WallClock = Box<dyn Fn() -> SystemTime + Send>;
 
 /// The block log of a node.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub struct LogCounters {
 
 /// Data shared by the handle and the writer thread.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct BlockLogShared {
     began: Instant,
     /// Milliseconds from `began` to the writer's last turn: a stalled disk delays it.
     turned_ms: AtomicU64,
@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     pub(crate) abandoned_total: AtomicU64,
 }
 
-impl Shared {
+impl BlockLogShared {
     fn new() -> Self {
         Self {
             began: Instant::now(),
@@ -83,7 +83,7 @@ impl Shared {
 
 /// Controls the writer thread. Dropping it stops the thread as [`BlockLogHandle::stop`] does.
 pub struct BlockLogHandle {
-    shared: Arc<Shared>,
+    shared: Arc<BlockLogShared>,
     lost: Vec<Arc<AtomicU64>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -98,18 +98,18 @@ impl BlockLog {
         path: &Path,
         life: NodeLife<'_>,
         workers: usize,
-        clock: Clock,
+        clock: WallClock,
     ) -> Result<(Vec<BlockLogSender>, BlockLogHandle), BlockLogError> {
-        let shared = Arc::new(Shared::new());
+        let shared = Arc::new(BlockLogShared::new());
         let (mut senders, mut inlets, mut lost) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..workers {
             let (producer, consumer) = rtrb::RingBuffer::new(RING_RECORDS);
             let lost_total = Arc::new(AtomicU64::new(0));
             senders.push(BlockLogSender::new(producer, Arc::clone(&lost_total)));
-            inlets.push(Inlet::new(consumer, Arc::clone(&lost_total)));
+            inlets.push(BlockLogInlet::new(consumer, Arc::clone(&lost_total)));
             lost.push(lost_total);
         }
-        let writer = Writer::open(path, life, inlets, Arc::clone(&shared), clock)
+        let writer = BlockLogWriter::open(path, life, inlets, Arc::clone(&shared), clock)
             .map_err(|source| BlockLogError::Open { path: path.to_owned(), source })?;
         let builder = std::thread::Builder::new().name("weir-block-log".to_owned());
         let thread = builder.spawn(move || writer.run()).map_err(BlockLogError::Thread)?;

@@ -5,7 +5,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use crate::line::Line;
+use crate::line::BlockLogLine;
 
 /// The use of an address is personal data: readable for the owner and the group only.
 const MODE: u32 = 0o640;
@@ -15,7 +15,7 @@ pub(crate) const TAIL_BYTES: u64 = 8192;
 
 /// Opens `path` for appending. Terminates a last line that a crash cut off, so that the next one is
 /// separate. Returns also the last record of the file.
-pub(crate) fn open(path: &Path) -> std::io::Result<(File, Option<Line>)> {
+pub(crate) fn open(path: &Path) -> std::io::Result<(File, Option<BlockLogLine>)> {
     let mut options = OpenOptions::new();
     let mut file = options.append(true).read(true).create(true).mode(MODE).open(path)?;
     let tail = tail(&mut file)?;
@@ -36,6 +36,6 @@ pub(crate) fn tail(file: &mut File) -> std::io::Result<Vec<u8>> {
     Ok(tail)
 }
 
-pub(crate) fn last_record(tail: &[u8]) -> Option<Line> {
-    tail.rsplit(|byte| *byte == b'\n').find_map(|text| Line::parse(text).ok().flatten())
+pub(crate) fn last_record(tail: &[u8]) -> Option<BlockLogLine> {
+    tail.rsplit(|byte| *byte == b'\n').find_map(|text| BlockLogLine::parse(text).ok().flatten())
 }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-use crate::event::{Block, BlockEventKind};
+use crate::event::{AssignedBlock, BlockRecordKind};
 use crate::history::LaneId;
-use crate::line::{ADDRESS_LANE, Content, LANES, Line};
+use crate::line::{ADDRESS_LANE, BlockLogLine, Content, LANES};
 use crate::search::About;
 
 /// The system that assigns the ports of an address: a shard of a cluster, or a standalone node.
@@ -16,19 +16,19 @@ pub(crate) enum System {
 }
 
 /// The address and ports of a block, whichever home holds it.
-pub(crate) type Ports = (Ipv4Addr, u16, u16);
+pub(crate) type BlockPorts = (Ipv4Addr, u16, u16);
 
 #[derive(Debug)]
 pub(crate) struct Mentions {
     about: About,
-    systems: BTreeMap<System, Named>,
+    systems: BTreeMap<System, Mentioned>,
 }
 
 /// What the records of a system name of the address, or of the home.
 #[derive(Debug, Default)]
-pub(crate) struct Named {
+pub(crate) struct Mentioned {
     /// The blocks asked for, each with the lanes in which records name it.
-    pub(crate) blocks: BTreeMap<Ports, BTreeSet<LaneId>>,
+    pub(crate) blocks: BTreeMap<BlockPorts, BTreeSet<LaneId>>,
     pub(crate) shards: BTreeSet<u32>,
     /// Numbers of ports per block in all its records.
     sizes: BTreeSet<u32>,
@@ -40,7 +40,7 @@ impl Mentions {
     }
 
     /// Takes a line that names the address.
-    pub(crate) fn note(&mut self, line: &Line) {
+    pub(crate) fn note(&mut self, line: &BlockLogLine) {
         let Some((block, shard)) = block_of(line) else { return };
         let is_named = match self.about {
             About::Port(public, _) => block.public == public,
@@ -63,13 +63,13 @@ impl Mentions {
         }
     }
 
-    pub(crate) fn systems(&self) -> impl Iterator<Item = (&System, &Named)> {
+    pub(crate) fn systems(&self) -> impl Iterator<Item = (&System, &Mentioned)> {
         self.systems.iter()
     }
 
     /// Returns every lane that a block asked for may lie in.
     pub(crate) fn lanes(&self) -> BTreeSet<LaneId> {
-        self.systems.values().flat_map(Named::all_lanes).collect()
+        self.systems.values().flat_map(Mentioned::all_lanes).collect()
     }
 
     pub(crate) fn publics(&self) -> BTreeSet<Ipv4Addr> {
@@ -78,7 +78,7 @@ impl Mentions {
 
     /// Whether the line is about a block that was asked for. For a question about a home: also if
     /// another home holds the block.
-    pub(crate) fn is_subject(&self, line: &Line) -> bool {
+    pub(crate) fn is_subject(&self, line: &BlockLogLine) -> bool {
         let Some((block, _)) = block_of(line) else { return false };
         match self.about {
             About::Home(..) => {
@@ -89,10 +89,13 @@ impl Mentions {
     }
 }
 
-impl Named {
+impl Mentioned {
     /// Returns the lanes in which one of these blocks may lie: a block lies in one lane, unless the
     /// block size was changed.
-    pub(crate) fn lanes<'a>(&'a self, blocks: impl Iterator<Item = &'a Ports>) -> BTreeSet<LaneId> {
+    pub(crate) fn lanes<'a>(
+        &'a self,
+        blocks: impl Iterator<Item = &'a BlockPorts>,
+    ) -> BTreeSet<LaneId> {
         let lanes: BTreeSet<LaneId> =
             blocks.filter_map(|block| self.blocks.get(block)).flatten().copied().collect();
         let is_settled = self.sizes.len() == 1;
@@ -107,20 +110,20 @@ impl Named {
     }
 }
 
-pub(crate) fn ports(block: &Block) -> Ports {
+pub(crate) fn ports(block: &AssignedBlock) -> BlockPorts {
     (block.public, block.port_first, block.port_last)
 }
 
-fn block_of(line: &Line) -> Option<(&Block, u32)> {
+fn block_of(line: &BlockLogLine) -> Option<(&AssignedBlock, u32)> {
     match &line.content {
         Content::Old { shard, block, .. } => Some((block, *shard)),
         Content::Lane(event) => match &event.kind {
-            BlockEventKind::Allocated(block)
-            | BlockEventKind::Released(block)
-            | BlockEventKind::Held { block, .. } => Some((block, event.shard)),
-            BlockEventKind::Taken { .. } | BlockEventKind::Left | BlockEventKind::Listed { .. } => {
-                None
-            }
+            BlockRecordKind::Allocated(block)
+            | BlockRecordKind::Released(block)
+            | BlockRecordKind::Held { block, .. } => Some((block, event.shard)),
+            BlockRecordKind::Taken { .. }
+            | BlockRecordKind::Left
+            | BlockRecordKind::Listed { .. } => None,
         },
         Content::Opened { .. } | Content::Closed | Content::Mark | Content::Lost(_) => None,
     }

@@ -1,7 +1,7 @@
 //! Formats the records of a node's incarnation as lines: counts them, does no I/O.
 
-use crate::event::{BlockEvent, NodeLife};
-use crate::line::{Content, Line};
+use crate::event::{BlockRecord, NodeLife};
+use crate::line::{BlockLogLine, Content};
 
 /// Writes the lines of one incarnation of a node. Times are milliseconds since 1970.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Scribe {
         self.append(out, time_ms, content);
     }
 
-    pub fn record(&mut self, out: &mut Vec<u8>, time_ms: u64, event: BlockEvent) {
+    pub fn record(&mut self, out: &mut Vec<u8>, time_ms: u64, event: BlockRecord) {
         self.append(out, time_ms, Content::Lane(event));
     }
 
@@ -49,6 +49,6 @@ impl Scribe {
     fn append(&mut self, out: &mut Vec<u8>, time_ms: u64, content: Content) {
         self.sequence += 1;
         let (node, boot) = (self.node.clone(), Some(self.boot));
-        Line { time_ms, node, boot, sequence: self.sequence, content }.emit(out);
+        BlockLogLine { time_ms, node, boot, sequence: self.sequence, content }.emit(out);
     }
 }

@@ -15,13 +15,13 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use crate::answer::Answer;
-use crate::event::Block;
+use crate::answer::LogAnswer;
+use crate::event::AssignedBlock;
 use crate::glance::{Glance, Mention};
 use crate::history::History;
-use crate::line::{Line, NotARecord, unix_ms};
+use crate::line::{BlockLogLine, NotARecord, unix_ms};
 use crate::mentions::Mentions;
-use crate::source::{Extent, SearchError, Source};
+use crate::source::{LogSource, LogSpan, SearchError};
 use crate::verdict::Court;
 
 /// How far before a time files are read: listings are repeated within an hour, so two hours of log
@@ -33,7 +33,7 @@ const AFTER_MS: u64 = 600_000;
 
 /// A question to block logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct LogQuestion {
     pub about: About,
     /// The interval asked about; `None`: the end of the logs.
     pub time: Option<(SystemTime, SystemTime)>,
@@ -59,7 +59,7 @@ impl About {
         }
     }
 
-    pub(crate) fn is_named_by(self, block: &Block) -> bool {
+    pub(crate) fn is_named_by(self, block: &AssignedBlock) -> bool {
         match self {
             Self::Port(public, port) => {
                 block.public == public && (block.port_first..=block.port_last).contains(&port)
@@ -72,7 +72,7 @@ impl About {
     }
 }
 
-impl Question {
+impl LogQuestion {
     /// Returns the interval asked about in milliseconds, widened by the clock error.
     pub(crate) fn interval_ms(&self) -> Option<(u64, u64)> {
         let (from, until) = self.time?;
@@ -90,10 +90,10 @@ impl Question {
 ///
 /// # Errors
 /// Names the file that could not be read.
-pub fn search_files(paths: &[PathBuf], question: &Question) -> Result<Answer, SearchError> {
+pub fn search_files(paths: &[PathBuf], question: &LogQuestion) -> Result<LogAnswer, SearchError> {
     let mut files = Vec::new();
     for path in paths {
-        let source = Source::File(path);
+        let source = LogSource::File(path);
         if let Some(extent) = source.extent()? {
             files.push((extent, source));
         }
@@ -102,10 +102,10 @@ pub fn search_files(paths: &[PathBuf], question: &Question) -> Result<Answer, Se
     if let Some(near) = question.interval_ms().and_then(|interval| near(&files, interval)) {
         let answer = search(&near, question)?;
         if answer.is_complete() {
-            return Ok(Answer { files_skipped: files.len() - near.len(), ..answer });
+            return Ok(LogAnswer { files_skipped: files.len() - near.len(), ..answer });
         }
     }
-    let all: Vec<Source<'_>> = files.into_iter().map(|(_, source)| source).collect();
+    let all: Vec<LogSource<'_>> = files.into_iter().map(|(_, source)| source).collect();
     search(&all, question)
 }
 
@@ -113,16 +113,19 @@ pub fn search_files(paths: &[PathBuf], question: &Question) -> Result<Answer, Se
 ///
 /// # Errors
 /// Only those of reading memory: none in practice.
-pub fn search_logs(logs: &[&[u8]], question: &Question) -> Result<Answer, SearchError> {
-    let sources: Vec<_> = logs.iter().map(|log| Source::Memory(log)).collect();
+pub fn search_logs(logs: &[&[u8]], question: &LogQuestion) -> Result<LogAnswer, SearchError> {
+    let sources: Vec<_> = logs.iter().map(|log| LogSource::Memory(log)).collect();
     search(&sources, question)
 }
 
 /// Returns the files that lie near the time asked about. An answer from only some of the logs is
 /// never wrong, so these may be enough. `None` if no file would be left out.
-fn near<'a>(files: &[(Extent, Source<'a>)], interval: (u64, u64)) -> Option<Vec<Source<'a>>> {
+fn near<'a>(
+    files: &[(LogSpan, LogSource<'a>)],
+    interval: (u64, u64),
+) -> Option<Vec<LogSource<'a>>> {
     let (from, until) = (interval.0.saturating_sub(BEFORE_MS), interval.1.saturating_add(AFTER_MS));
-    let is_near = |extent: &Extent| {
+    let is_near = |extent: &LogSpan| {
         extent.first_ms <= until && extent.last_ms.is_none_or(|last| from <= last)
     };
     let near: Vec<_> =
@@ -130,11 +133,11 @@ fn near<'a>(files: &[(Extent, Source<'a>)], interval: (u64, u64)) -> Option<Vec<
     (near.len() < files.len()).then_some(near)
 }
 
-fn search(logs: &[Source<'_>], question: &Question) -> Result<Answer, SearchError> {
+fn search(logs: &[LogSource<'_>], question: &LogQuestion) -> Result<LogAnswer, SearchError> {
     let (mentions, lengths) = find(logs, question)?;
     let wanted = mentions.lanes();
     let publics = mentions.publics().iter().map(|public| public.to_string().into_bytes()).collect();
-    let mut reading = Reading {
+    let mut reading = SecondPass {
         mentions: &mentions,
         publics,
         history: History::of(wanted),
@@ -151,12 +154,15 @@ fn search(logs: &[Source<'_>], question: &Question) -> Result<Answer, SearchErro
     }
     reading.history.sort();
     let court = Court { question, mentions: &mentions, history: &reading.history };
-    Ok(Answer { lines_unreadable: reading.lines_unreadable, ..court.answer() })
+    Ok(LogAnswer { lines_unreadable: reading.lines_unreadable, ..court.answer() })
 }
 
 /// The first pass: finds the blocks, with their lanes, that the question is about, and the length
 /// of each log.
-fn find(logs: &[Source<'_>], question: &Question) -> Result<(Mentions, Vec<u64>), SearchError> {
+fn find(
+    logs: &[LogSource<'_>],
+    question: &LogQuestion,
+) -> Result<(Mentions, Vec<u64>), SearchError> {
     let (mut mentions, mention) =
         (Mentions::new(question.about), Mention::new(question.about.address()));
     let mut lengths = Vec::new();
@@ -164,7 +170,7 @@ fn find(logs: &[Source<'_>], question: &Question) -> Result<(Mentions, Vec<u64>)
         let mut lines = log.lines_up_to(u64::MAX)?;
         while let Some(text) = lines.next().map_err(|source| log.named(source))? {
             if mention.is_in(text)
-                && let Ok(Some(line)) = Line::parse(text)
+                && let Ok(Some(line)) = BlockLogLine::parse(text)
             {
                 mentions.note(&line);
             }
@@ -175,7 +181,7 @@ fn find(logs: &[Source<'_>], question: &Question) -> Result<(Mentions, Vec<u64>)
 }
 
 /// The state of the second pass.
-struct Reading<'a> {
+struct SecondPass<'a> {
     mentions: &'a Mentions,
     /// The addresses of the blocks asked for, as lines contain them.
     publics: BTreeSet<Vec<u8>>,
@@ -184,7 +190,7 @@ struct Reading<'a> {
     lines_unreadable: u64,
 }
 
-impl Reading<'_> {
+impl SecondPass<'_> {
     fn take(&mut self, text: &[u8]) {
         if let Some(seen) = self.glance.read(text)
             && self.history.is_named(seen.writer)
@@ -197,7 +203,7 @@ impl Reading<'_> {
                 return self.history.pass(&seen);
             }
         }
-        match Line::parse(text) {
+        match BlockLogLine::parse(text) {
             Ok(Some(line)) => {
                 let is_subject = self.mentions.is_subject(&line);
                 self.history.take(&line, is_subject);

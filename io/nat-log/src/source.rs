@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::MultiGzDecoder;
 use ruzstd::decoding::StreamingDecoder;
 
-use crate::line::Line;
+use crate::line::BlockLogLine;
 use crate::lines::Lines;
 use crate::log_file::{last_record, tail};
 
@@ -23,20 +23,20 @@ pub struct SearchError {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Source<'a> {
+pub(crate) enum LogSource<'a> {
     File(&'a Path),
     Memory(&'a [u8]),
 }
 
 /// The time span of a log, by the clock of its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Extent {
+pub(crate) struct LogSpan {
     pub(crate) first_ms: u64,
     /// `None` if only a reader of the whole log can know it.
     pub(crate) last_ms: Option<u64>,
 }
 
-impl<'a> Source<'a> {
+impl<'a> LogSource<'a> {
     /// Returns the lines within its first `length` bytes, unpacked.
     pub(crate) fn lines_up_to(
         &self,
@@ -50,12 +50,12 @@ impl<'a> Source<'a> {
     }
 
     /// Returns its time span; `None` if it holds no record.
-    pub(crate) fn extent(&self) -> Result<Option<Extent>, SearchError> {
+    pub(crate) fn extent(&self) -> Result<Option<LogSpan>, SearchError> {
         let first_ms = {
             let mut lines = self.lines_up_to(u64::MAX)?;
             let mut first = None;
             while let Some(text) = lines.next().map_err(|source| self.named(source))? {
-                first = Line::parse(text).ok().flatten();
+                first = BlockLogLine::parse(text).ok().flatten();
                 if first.is_some() {
                     break;
                 }
@@ -64,7 +64,7 @@ impl<'a> Source<'a> {
         };
         let Some(first_ms) = first_ms else { return Ok(None) };
         let last_ms = self.last_ms().map_err(|source| self.named(source))?;
-        Ok(Some(Extent { first_ms, last_ms }))
+        Ok(Some(LogSpan { first_ms, last_ms }))
     }
 
     fn last_ms(&self) -> io::Result<Option<u64>> {

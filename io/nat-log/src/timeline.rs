@@ -14,10 +14,10 @@
 //! the home that held it before was held throughout, if the listing states since when, or if no
 //! other home can have had it meanwhile.
 
-use crate::answer::{Begin, End, Reason};
-use crate::event::Block;
-use crate::history::{LifeId, Listing, Says, Statement};
-use crate::lineage::{Kind, Lineage};
+use crate::answer::{Begin, Reason, TenancyEnd};
+use crate::event::AssignedBlock;
+use crate::history::{LifeId, LoggedListing, Statement, StatementKind};
+use crate::lineage::{LineageKind, LoggedLineage};
 use crate::runs::{Point, Run};
 
 /// Longest time from the last mark of a log that was cut off to the next listing in which a home
@@ -33,7 +33,7 @@ const LIFE_MS: u64 = 2000;
 #[derive(Clone, Debug)]
 pub(crate) struct Tenancy {
     pub(crate) shard: u32,
-    pub(crate) block: Block,
+    pub(crate) block: AssignedBlock,
     /// The incarnations that had the block, in order.
     pub(crate) lives: Vec<LifeId>,
     /// The first time at which the home is known to hold it.
@@ -41,7 +41,7 @@ pub(crate) struct Tenancy {
     pub(crate) begin: Begin,
     /// `None`: it lasts beyond the end of the logs.
     pub(crate) end_ms: Option<u64>,
-    pub(crate) end: End,
+    pub(crate) end: TenancyEnd,
     /// If a doubt ended it: it may have lasted until this time, since no other home had the block
     /// before.
     pub(crate) may_last_ms: Option<u64>,
@@ -49,7 +49,7 @@ pub(crate) struct Tenancy {
 
 /// A time for which the logs do not show whether a home held the block.
 #[derive(Clone, Debug)]
-pub(crate) struct Doubt {
+pub(crate) struct LogDoubt {
     /// `None`: without a beginning.
     pub(crate) from_ms: Option<u64>,
     /// `None`: without an end.
@@ -66,7 +66,7 @@ pub(crate) struct Doubt {
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
     pub(crate) tenancies: Vec<Tenancy>,
-    pub(crate) doubts: Vec<Doubt>,
+    pub(crate) doubts: Vec<LogDoubt>,
     /// The end of the time that is known.
     pub(crate) end_ms: Option<u64>,
 }
@@ -84,7 +84,7 @@ enum Trust {
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum Holding {
     Free,
     /// Held by the home of this tenancy.
     Held(usize),
@@ -101,51 +101,51 @@ struct Open {
     held: Option<usize>,
     trust: Trust,
     /// The part that has not ended; earlier parts have other reasons.
-    part: Doubt,
+    part: LogDoubt,
 }
 
 /// A home that has the block when a doubt ends.
 #[derive(Clone, Copy, Debug)]
-struct Found {
+struct FoundHome {
     statement: Statement,
     since_ms: Option<u64>,
     is_listed: bool,
 }
 
-impl Found {
+impl FoundHome {
     /// Returns the home that had the block just before this statement; `None` if it was free.
     fn by(statement: &Statement) -> Option<Self> {
         let statement = *statement;
-        match statement.says {
-            Says::Allocated => None,
-            Says::Released => Some(Self { statement, since_ms: None, is_listed: false }),
-            Says::Held(since_ms) => Some(Self { statement, since_ms, is_listed: true }),
+        match statement.kind {
+            StatementKind::Allocated => None,
+            StatementKind::Released => Some(Self { statement, since_ms: None, is_listed: false }),
+            StatementKind::Held(since_ms) => Some(Self { statement, since_ms, is_listed: true }),
         }
     }
 }
 
 /// Replays lineages in their order. `is_subject` chooses the statements about the block.
 pub(crate) fn play(
-    lineages: &[Lineage<'_>],
+    lineages: &[LoggedLineage<'_>],
     clock_error_ms: u64,
-    is_subject: impl Fn(&Block) -> bool,
+    is_subject: impl Fn(&AssignedBlock) -> bool,
 ) -> Timeline {
     let is_known = !lineages.is_empty();
-    let part = Doubt {
+    let part = LogDoubt {
         from_ms: None,
         until_ms: None,
         reason: if is_known { Reason::BeforeLogs } else { Reason::LaneMissing },
-        owner: lineages.first().map(Lineage::name),
+        owner: lineages.first().map(LoggedLineage::name),
         is_outside: is_known,
     };
     let open = Open { first: 0, since_ms: None, held: None, trust: Trust::Proof, part };
-    let (out, state) = (Timeline::default(), State::Unknown(open));
+    let (out, state) = (Timeline::default(), Holding::Unknown(open));
     let mut player = Player { out, state, confirmed_ms: 0, clock_error_ms, is_subject };
-    let mut before: Option<&Lineage<'_>> = None;
+    let mut before: Option<&LoggedLineage<'_>> = None;
     for lineage in lineages {
         match lineage.kind {
-            Kind::Member => player.enter(before, lineage),
-            Kind::Own | Kind::Elsewhere => player.enter_own(before, lineage),
+            LineageKind::Member => player.enter(before, lineage),
+            LineageKind::Own | LineageKind::Elsewhere => player.enter_own(before, lineage),
         }
         player.play(lineage);
         before = Some(lineage);
@@ -155,16 +155,16 @@ pub(crate) fn play(
 
 struct Player<F> {
     out: Timeline,
-    state: State,
+    state: Holding,
     /// The last time at which the state was certain.
     confirmed_ms: u64,
     clock_error_ms: u64,
     is_subject: F,
 }
 
-impl<F: Fn(&Block) -> bool> Player<F> {
+impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
     /// Moves on to the next ownership of a lane of a cluster.
-    fn enter(&mut self, before: Option<&Lineage<'_>>, next: &Lineage<'_>) {
+    fn enter(&mut self, before: Option<&LoggedLineage<'_>>, next: &LoggedLineage<'_>) {
         let Some(before) = before else { return };
         let (tail, first_ms) = (before.tail(), next.first_ms());
         let at = tail.ms.min(first_ms);
@@ -202,22 +202,22 @@ impl<F: Fn(&Block) -> bool> Player<F> {
 
     /// Continues the lane with another owner, or with the same one after it gave it away; no block
     /// was assigned meanwhile.
-    fn hand_over(&mut self, at_ms: u64, next: &Lineage<'_>) {
-        if matches!(self.state, State::Held(_)) {
+    fn hand_over(&mut self, at_ms: u64, next: &LoggedLineage<'_>) {
+        if matches!(self.state, Holding::Held(_)) {
             self.doubt(at_ms, Reason::NotListed, Trust::Clean, Some(next.name()));
         }
     }
 
     /// Moves on to the next incarnation of a standalone node, or to its first in a cluster.
-    fn enter_own(&mut self, before: Option<&Lineage<'_>>, next: &Lineage<'_>) {
+    fn enter_own(&mut self, before: Option<&LoggedLineage<'_>>, next: &LoggedLineage<'_>) {
         let opened = next.life.opened.filter(|_| next.is_from_its_start());
-        if let Some(before) = before.filter(|before| before.kind == Kind::Own) {
+        if let Some(before) = before.filter(|before| before.kind == LineageKind::Own) {
             let is_old = before.life.boot.is_none();
             let is_next =
                 is_old || opened.is_some_and(|opened| opened.boot_before == before.life.boot);
             let tail = before.tail();
             if tail.is_closed {
-                self.end_all(tail.ms, End::NodeStopped);
+                self.end_all(tail.ms, TenancyEnd::NodeStopped);
                 if !is_next {
                     self.doubt(tail.ms, Reason::LifeMissing, Trust::Proof, Some(next.name()));
                 }
@@ -228,9 +228,9 @@ impl<F: Fn(&Block) -> bool> Player<F> {
             }
         }
         match opened.map(|opened| opened.time_ms) {
-            Some(opened_ms) => self.end_all(opened_ms, End::NodeRestarted),
-            None if next.kind == Kind::Elsewhere => {
-                self.end_all(next.first_ms(), End::NodeRestarted);
+            Some(opened_ms) => self.end_all(opened_ms, TenancyEnd::NodeRestarted),
+            None if next.kind == LineageKind::Elsewhere => {
+                self.end_all(next.first_ms(), TenancyEnd::NodeRestarted);
             }
             None => {
                 let at = before.map_or(next.first_ms(), |before| before.tail().ms);
@@ -243,11 +243,11 @@ impl<F: Fn(&Block) -> bool> Player<F> {
     }
 
     /// Ends every block that a standalone node had assigned, then or earlier.
-    fn end_all(&mut self, at_ms: u64, end: End) {
-        match std::mem::replace(&mut self.state, State::Free) {
-            State::Free => {}
-            State::Held(tenancy) => self.end(tenancy, at_ms, end),
-            State::Unknown(open) => {
+    fn end_all(&mut self, at_ms: u64, end: TenancyEnd) {
+        match std::mem::replace(&mut self.state, Holding::Free) {
+            Holding::Free => {}
+            Holding::Held(tenancy) => self.end(tenancy, at_ms, end),
+            Holding::Unknown(open) => {
                 self.close_part(open.part, at_ms);
                 self.may_last(open.held, at_ms);
             }
@@ -261,7 +261,7 @@ impl<F: Fn(&Block) -> bool> Player<F> {
         }
     }
 
-    fn play(&mut self, lineage: &Lineage<'_>) {
+    fn play(&mut self, lineage: &LoggedLineage<'_>) {
         let owner = lineage.owner;
         for (number, run) in owner.runs.all().iter().enumerate() {
             if number > 0 {
@@ -282,12 +282,12 @@ impl<F: Fn(&Block) -> bool> Player<F> {
     }
 
     /// Replays records of one ownership without a gap.
-    fn play_run(&mut self, run: &Run, lineage: &Lineage<'_>) {
+    fn play_run(&mut self, run: &Run, lineage: &LoggedLineage<'_>) {
         let statements = within(&lineage.owner.statements, run, |statement| statement.at);
         let is_subject = &self.is_subject;
         let statements: Vec<&Statement> =
             statements.iter().filter(|statement| is_subject(&statement.block)).collect();
-        if matches!(self.state, State::Unknown(_)) {
+        if matches!(self.state, Holding::Unknown(_)) {
             let listings = within(&lineage.owner.listings, run, |listing| listing.at);
             self.look_up(run, listings, statements.first().copied(), lineage);
         }
@@ -302,38 +302,39 @@ impl<F: Fn(&Block) -> bool> Player<F> {
     fn look_up(
         &mut self,
         run: &Run,
-        listings: &[Listing],
+        listings: &[LoggedListing],
         first: Option<&Statement>,
-        lineage: &Lineage<'_>,
+        lineage: &LoggedLineage<'_>,
     ) {
-        let is_complete = |listing: &&Listing| listing.from.saturating_add(1) >= run.first.number;
+        let is_complete =
+            |listing: &&LoggedListing| listing.from.saturating_add(1) >= run.first.number;
         let listed = listings.iter().find(is_complete).map(|listing| listing.at.number);
         let begin_ms = run.first.time_ms;
         match first.filter(|first| listed.is_none_or(|listed| first.at.number < listed)) {
-            Some(first) => self.resolve(begin_ms, Found::by(first), lineage),
+            Some(first) => self.resolve(begin_ms, FoundHome::by(first), lineage),
             None if listed.is_some() => self.resolve(begin_ms, None, lineage),
             None => {}
         }
     }
 
-    fn take(&mut self, statement: &Statement, lineage: &Lineage<'_>) {
+    fn take(&mut self, statement: &Statement, lineage: &LoggedLineage<'_>) {
         let (at_ms, block) = (statement.at.time_ms, statement.block);
         let is_held =
-            matches!(&self.state, State::Held(it) if self.out.tenancies[*it].block == block);
-        match (&self.state, statement.says) {
-            (State::Free, Says::Allocated) => {}
-            (State::Held(tenancy), Says::Allocated) if !is_held => {
+            matches!(&self.state, Holding::Held(it) if self.out.tenancies[*it].block == block);
+        match (&self.state, statement.kind) {
+            (Holding::Free, StatementKind::Allocated) => {}
+            (Holding::Held(tenancy), StatementKind::Allocated) if !is_held => {
                 // The record of its release is missing: it was over by then.
                 let tenancy = *tenancy;
-                self.out.doubts.push(Doubt {
+                self.out.doubts.push(LogDoubt {
                     from_ms: Some(self.confirmed_ms),
                     until_ms: Some(at_ms),
                     reason: Reason::Contradiction,
                     owner: Some(lineage.name()),
                     is_outside: false,
                 });
-                self.end(tenancy, at_ms, End::GivenToAnother);
-                self.state = State::Free;
+                self.end(tenancy, at_ms, TenancyEnd::GivenToAnother);
+                self.state = Holding::Free;
             }
             _ if is_held => {}
             _ => {
@@ -341,20 +342,22 @@ impl<F: Fn(&Block) -> bool> Player<F> {
                 // without a gap in the numbers.
                 let owner = Some(lineage.name());
                 self.doubt(self.confirmed_ms, Reason::Contradiction, Trust::Proof, owner);
-                self.resolve(at_ms, Found::by(statement), lineage);
+                self.resolve(at_ms, FoundHome::by(statement), lineage);
             }
         }
-        match (&self.state, statement.says) {
-            (State::Free, Says::Allocated) => self.begin(statement, at_ms, Begin::Allocated),
-            (State::Held(tenancy), Says::Released) => {
+        match (&self.state, statement.kind) {
+            (Holding::Free, StatementKind::Allocated) => {
+                self.begin(statement, at_ms, Begin::Allocated)
+            }
+            (Holding::Held(tenancy), StatementKind::Released) => {
                 let tenancy = *tenancy;
                 self.joined(tenancy, lineage);
-                self.end(tenancy, at_ms, End::Released);
-                self.state = State::Free;
+                self.end(tenancy, at_ms, TenancyEnd::Released);
+                self.state = Holding::Free;
             }
             _ => {}
         }
-        if let State::Held(tenancy) = self.state {
+        if let Holding::Held(tenancy) = self.state {
             self.joined(tenancy, lineage);
         }
         self.confirmed_ms = at_ms;
@@ -362,27 +365,28 @@ impl<F: Fn(&Block) -> bool> Player<F> {
 
     /// Begins a doubt: from `at_ms` on, records may be missing.
     fn doubt(&mut self, at_ms: u64, reason: Reason, trust: Trust, owner: Option<(LifeId, u64)>) {
-        let part = Doubt { from_ms: Some(at_ms), until_ms: None, reason, owner, is_outside: false };
+        let part =
+            LogDoubt { from_ms: Some(at_ms), until_ms: None, reason, owner, is_outside: false };
         let first = self.out.doubts.len();
-        let held = match std::mem::replace(&mut self.state, State::Free) {
-            State::Free => None,
-            State::Held(tenancy) => {
-                self.end(tenancy, at_ms, End::Unknown);
+        let held = match std::mem::replace(&mut self.state, Holding::Free) {
+            Holding::Free => None,
+            Holding::Held(tenancy) => {
+                self.end(tenancy, at_ms, TenancyEnd::Unknown);
                 Some(tenancy)
             }
-            State::Unknown(open) => {
+            Holding::Unknown(open) => {
                 self.close_part(open.part.clone(), at_ms);
-                self.state = State::Unknown(Open { trust: Trust::Proof, part, ..open });
+                self.state = Holding::Unknown(Open { trust: Trust::Proof, part, ..open });
                 return;
             }
         };
-        self.state = State::Unknown(Open { first, since_ms: Some(at_ms), held, trust, part });
+        self.state = Holding::Unknown(Open { first, since_ms: Some(at_ms), held, trust, part });
     }
 
     /// Ends a doubt: the block is free, or held, at `at_ms`.
-    fn resolve(&mut self, at_ms: u64, found: Option<Found>, lineage: &Lineage<'_>) {
-        let open = match std::mem::replace(&mut self.state, State::Free) {
-            State::Unknown(open) => open,
+    fn resolve(&mut self, at_ms: u64, found: Option<FoundHome>, lineage: &LoggedLineage<'_>) {
+        let open = match std::mem::replace(&mut self.state, Holding::Free) {
+            Holding::Unknown(open) => open,
             known => return self.state = known,
         };
         self.close_part(open.part.clone(), at_ms);
@@ -390,7 +394,7 @@ impl<F: Fn(&Block) -> bool> Player<F> {
         let Some(found) = found else {
             if let Some(tenancy) = open.held.filter(|_| open.trust == Trust::Clean) {
                 self.out.doubts.truncate(open.first);
-                self.end(tenancy, at_ms, End::NotListed);
+                self.end(tenancy, at_ms, TenancyEnd::NotListed);
             } else {
                 self.may_last(open.held, at_ms);
             }
@@ -405,11 +409,11 @@ impl<F: Fn(&Block) -> bool> Player<F> {
             Some(tenancy) => {
                 self.out.doubts.truncate(open.first);
                 let tenancy_of = &mut self.out.tenancies[tenancy];
-                (tenancy_of.end_ms, tenancy_of.end) = (None, End::Open);
-                self.state = State::Held(tenancy);
+                (tenancy_of.end_ms, tenancy_of.end) = (None, TenancyEnd::Open);
+                self.state = Holding::Held(tenancy);
             }
             None => {
-                let is_later = |doubt: &Doubt| doubt.from_ms.is_some_and(|from| from > begin_ms);
+                let is_later = |doubt: &LogDoubt| doubt.from_ms.is_some_and(|from| from > begin_ms);
                 while self.out.doubts.len() > open.first + 1
                     && self.out.doubts.last().is_some_and(is_later)
                 {
@@ -424,12 +428,12 @@ impl<F: Fn(&Block) -> bool> Player<F> {
                 self.begin(&found.statement, begin_ms, begin);
             }
         }
-        if let State::Held(tenancy) = self.state {
+        if let Holding::Held(tenancy) = self.state {
             self.joined(tenancy, lineage);
         }
     }
 
-    fn is_throughout(&self, open: &Open, found: &Found, at_ms: u64) -> bool {
+    fn is_throughout(&self, open: &Open, found: &FoundHome, at_ms: u64) -> bool {
         let Some(doubted_ms) = open.since_ms else { return false };
         match (open.trust, found.since_ms) {
             (Trust::Clean, _) => true,
@@ -439,12 +443,12 @@ impl<F: Fn(&Block) -> bool> Player<F> {
         }
     }
 
-    fn close_part(&mut self, part: Doubt, at_ms: u64) {
-        self.out.doubts.push(Doubt { until_ms: Some(at_ms), ..part });
+    fn close_part(&mut self, part: LogDoubt, at_ms: u64) {
+        self.out.doubts.push(LogDoubt { until_ms: Some(at_ms), ..part });
     }
 
     fn begin(&mut self, statement: &Statement, begin_ms: u64, begin: Begin) {
-        self.state = State::Held(self.out.tenancies.len());
+        self.state = Holding::Held(self.out.tenancies.len());
         self.out.tenancies.push(Tenancy {
             shard: statement.shard,
             block: statement.block,
@@ -452,53 +456,53 @@ impl<F: Fn(&Block) -> bool> Player<F> {
             begin_ms,
             begin,
             end_ms: None,
-            end: End::Open,
+            end: TenancyEnd::Open,
             may_last_ms: None,
         });
     }
 
-    fn joined(&mut self, tenancy: usize, lineage: &Lineage<'_>) {
+    fn joined(&mut self, tenancy: usize, lineage: &LoggedLineage<'_>) {
         let lives = &mut self.out.tenancies[tenancy].lives;
         if lives.last() != Some(&lineage.owner.life) {
             lives.push(lineage.owner.life);
         }
     }
 
-    fn end(&mut self, tenancy: usize, at_ms: u64, end: End) {
+    fn end(&mut self, tenancy: usize, at_ms: u64, end: TenancyEnd) {
         let tenancy = &mut self.out.tenancies[tenancy];
         (tenancy.end_ms, tenancy.end) = (Some(at_ms), end);
     }
 
     /// Ends the timeline at the end of the logs.
-    fn finish(mut self, last: Option<&Lineage<'_>>) -> Timeline {
+    fn finish(mut self, last: Option<&LoggedLineage<'_>>) -> Timeline {
         let mut reason = Reason::EndOfLog;
         let (mut from_ms, mut is_outside) = (None, false);
         if let Some(last) = last {
             let tail = last.tail();
             from_ms = Some(tail.ms);
             match last.kind {
-                Kind::Member if last.has_left() => reason = Reason::NextOwnerMissing,
-                Kind::Own if tail.is_closed => {
-                    self.end_all(tail.ms, End::NodeStopped);
+                LineageKind::Member if last.has_left() => reason = Reason::NextOwnerMissing,
+                LineageKind::Own if tail.is_closed => {
+                    self.end_all(tail.ms, TenancyEnd::NodeStopped);
                     is_outside = true;
                 }
-                Kind::Elsewhere => is_outside = true,
+                LineageKind::Elsewhere => is_outside = true,
                 _ if last.goes_on() => reason = Reason::RecordsMissing,
                 _ => {}
             }
         }
-        let owner = last.map(Lineage::name);
+        let owner = last.map(LoggedLineage::name);
         match (&self.state, from_ms) {
-            (State::Unknown(open), Some(from_ms)) => {
+            (Holding::Unknown(open), Some(from_ms)) => {
                 let (part, held) = (open.part.clone(), open.held);
                 self.close_part(part, from_ms);
                 self.may_last(held, u64::MAX);
             }
-            (State::Unknown(open), None) => self.out.doubts.push(open.part.clone()),
+            (Holding::Unknown(open), None) => self.out.doubts.push(open.part.clone()),
             _ => {}
         }
         if from_ms.is_some() {
-            self.out.doubts.push(Doubt { from_ms, until_ms: None, reason, owner, is_outside });
+            self.out.doubts.push(LogDoubt { from_ms, until_ms: None, reason, owner, is_outside });
         }
         self.out.end_ms = from_ms;
         self.out

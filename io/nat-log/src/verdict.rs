@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use crate::answer::{Answer, Begin, Holder, Missing, Reason, Verdict};
-use crate::event::Block;
-use crate::history::{History, LaneId, Life, LifeId};
+use crate::answer::{Begin, BlockHolder, LogAnswer, LogVerdict, Missing, Reason};
+use crate::event::AssignedBlock;
+use crate::history::{History, LaneId, LifeId, LoggedIncarnation};
 use crate::line::system_time;
-use crate::lineage::{Kind, Lineage};
-use crate::mentions::{Mentions, Named, Ports, System, ports};
-use crate::search::{About, Question};
-use crate::timeline::{Doubt, Tenancy, Timeline, play};
+use crate::lineage::{LineageKind, LoggedLineage};
+use crate::mentions::{BlockPorts, Mentioned, Mentions, System, ports};
+use crate::search::{About, LogQuestion};
+use crate::timeline::{LogDoubt, Tenancy, Timeline, play};
 
 pub(crate) struct Court<'a> {
-    pub(crate) question: &'a Question,
+    pub(crate) question: &'a LogQuestion,
     pub(crate) mentions: &'a Mentions,
     pub(crate) history: &'a History,
 }
@@ -32,20 +32,23 @@ struct Interval {
     is_end: bool,
 }
 
-impl Answer {
+impl LogAnswer {
     /// Whether other logs could add neither to the holders nor to the start of a tenancy.
     pub(crate) fn is_complete(&self) -> bool {
-        let is_dated = |holder: &Holder| holder.begin != Begin::Unknown;
-        self.verdict != Verdict::CannotSay && self.holders.iter().all(is_dated)
+        let is_dated = |holder: &BlockHolder| holder.begin != Begin::Unknown;
+        self.verdict != LogVerdict::CannotSay && self.holders.iter().all(is_dated)
     }
 }
 
 impl Court<'_> {
-    pub(crate) fn answer(&self) -> Answer {
-        let systems: Vec<Vec<Testimony>> =
-            self.mentions.systems().map(|(system, named)| self.hear(system, named)).collect();
-        let mut answer = Answer {
-            verdict: Verdict::CannotSay,
+    pub(crate) fn answer(&self) -> LogAnswer {
+        let systems: Vec<Vec<Testimony>> = self
+            .mentions
+            .systems()
+            .map(|(system, named)| self.testimonies(system, named))
+            .collect();
+        let mut answer = LogAnswer {
+            verdict: LogVerdict::CannotSay,
             asked: None,
             holders: Vec::new(),
             missing: Vec::new(),
@@ -84,14 +87,14 @@ impl Court<'_> {
         answer
     }
 
-    fn verdict(&self, answer: &Answer) -> Verdict {
+    fn verdict(&self, answer: &LogAnswer) -> LogVerdict {
         let homes: BTreeSet<_> =
             answer.holders.iter().map(|holder| (holder.subscriber, holder.gre_key)).collect();
         let is_one = homes.len() == 1 || !matches!(self.question.about, About::Port(..));
         match (answer.missing.is_empty(), homes.is_empty()) {
-            (true, true) => Verdict::Nobody,
-            (true, false) if is_one => Verdict::Held,
-            _ => Verdict::CannotSay,
+            (true, true) => LogVerdict::Nobody,
+            (true, false) if is_one => LogVerdict::Held,
+            _ => LogVerdict::CannotSay,
         }
     }
 
@@ -108,9 +111,9 @@ impl Court<'_> {
 
     /// Returns the timelines of the blocks asked for, in every lane of the system in which they may
     /// lie.
-    fn hear(&self, system: &System, named: &Named) -> Vec<Testimony> {
+    fn testimonies(&self, system: &System, named: &Mentioned) -> Vec<Testimony> {
         let mut all = Vec::new();
-        let mut hear = |lanes: BTreeSet<LaneId>, is_subject: &dyn Fn(&Block) -> bool| {
+        let mut add = |lanes: BTreeSet<LaneId>, is_subject: &dyn Fn(&AssignedBlock) -> bool| {
             for lane in lanes {
                 let lineages = self.lineages(system, lane);
                 let timeline = play(&lineages, self.question.clock_error_ms(), is_subject);
@@ -119,30 +122,30 @@ impl Court<'_> {
         };
         let about = self.question.about;
         if let About::Port(..) = about {
-            hear(named.lanes(named.blocks.keys()), &|block| about.is_named_by(block));
+            add(named.lanes(named.blocks.keys()), &|block| about.is_named_by(block));
         } else {
             for block in named.blocks.keys() {
-                let is_it = |other: &Block| ports(other) == *block;
-                hear(named.lanes(std::iter::once(block)), &is_it);
+                let is_it = |other: &AssignedBlock| ports(other) == *block;
+                add(named.lanes(std::iter::once(block)), &is_it);
             }
             // Blocks that no record names.
-            hear(named.lanes(std::iter::empty::<&Ports>()), &|_| false);
+            add(named.lanes(std::iter::empty::<&BlockPorts>()), &|_| false);
         }
         all
     }
 
     /// Returns the owners of a lane, one after the other.
-    fn lineages(&self, system: &System, lane: LaneId) -> Vec<Lineage<'_>> {
+    fn lineages(&self, system: &System, lane: LaneId) -> Vec<LoggedLineage<'_>> {
         let owners = self.history.lanes.get(&lane);
         let node = match system {
             System::Shard(_) => {
                 let owners = owners.into_iter().flat_map(|owners| owners.values());
-                let lineages = owners.filter(|owner| owner.epoch > 0).map(|owner| Lineage {
+                let lineages = owners.filter(|owner| owner.epoch > 0).map(|owner| LoggedLineage {
                     owner,
                     life: self.life(owner.life),
-                    kind: Kind::Member,
+                    kind: LineageKind::Member,
                 });
-                let mut lineages: Vec<Lineage<'_>> = lineages.collect();
+                let mut lineages: Vec<LoggedLineage<'_>> = lineages.collect();
                 // Incarnations of one node that share an epoch are in the order of its clock.
                 lineages.sort_by_key(|lineage| (lineage.owner.epoch, lineage.life.first_ms));
                 return lineages;
@@ -150,35 +153,35 @@ impl Court<'_> {
             System::Node(node) => node,
         };
         let lives = self.history.lives.iter().enumerate().filter(|(_, life)| life.node == *node);
-        let mut lineages: Vec<Lineage<'_>> = lives
+        let mut lineages: Vec<LoggedLineage<'_>> = lives
             .map(|(id, life)| {
                 let of_lane = owners.and_then(|owners| owners.get(&(0, id)));
                 let is_elsewhere = life.is_of_its_own() == Some(false);
-                let kind = if is_elsewhere { Kind::Elsewhere } else { Kind::Own };
-                Lineage { owner: of_lane.unwrap_or(&life.old), life, kind }
+                let kind = if is_elsewhere { LineageKind::Elsewhere } else { LineageKind::Own };
+                LoggedLineage { owner: of_lane.unwrap_or(&life.old), life, kind }
             })
             .collect();
         lineages.sort_by_key(|lineage| lineage.life.first_ms);
         lineages
     }
 
-    fn life(&self, life: LifeId) -> &Life {
+    fn life(&self, life: LifeId) -> &LoggedIncarnation {
         &self.history.lives[life]
     }
 
-    fn is_asked(&self, block: &Block) -> bool {
+    fn is_asked(&self, block: &AssignedBlock) -> bool {
         match self.question.about {
             About::Home(..) => self.question.about.is_named_by(block),
             About::Port(..) | About::Address(_) => true,
         }
     }
 
-    fn holder(&self, tenancy: &Tenancy) -> Holder {
+    fn holder(&self, tenancy: &Tenancy) -> BlockHolder {
         let block = tenancy.block;
         let mut nodes: Vec<String> =
             tenancy.lives.iter().map(|life| self.life(*life).node.clone()).collect();
         nodes.dedup();
-        Holder {
+        BlockHolder {
             from: Some(system_time(tenancy.begin_ms)),
             begin: tenancy.begin,
             // Differing clocks may have put the end before the beginning.
@@ -193,7 +196,7 @@ impl Court<'_> {
         }
     }
 
-    fn missing(&self, doubt: &Doubt, (shard, lane): LaneId) -> Missing {
+    fn missing(&self, doubt: &LogDoubt, (shard, lane): LaneId) -> Missing {
         let (mut from_ms, mut until_ms) = (doubt.from_ms, doubt.until_ms);
         // Differing clocks may have put the end before the beginning.
         if until_ms.is_some_and(|until_ms| from_ms.is_some_and(|from_ms| until_ms < from_ms)) {
@@ -242,7 +245,7 @@ impl Interval {
         }
     }
 
-    fn meets(self, doubt: &Doubt) -> bool {
+    fn meets(self, doubt: &LogDoubt) -> bool {
         match (doubt.from_ms, doubt.until_ms) {
             (Some(from_ms), None) if self.is_end => from_ms < self.from_ms,
             // A log is complete up to its last mark.

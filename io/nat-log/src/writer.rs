@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use crate::backlog::Backlog;
 use crate::event::NodeLife;
-use crate::line::{Content, Line, MARK_MARGIN_MS, unix_ms};
-use crate::log::{Clock, Shared};
+use crate::line::{BlockLogLine, Content, MARK_MARGIN_MS, unix_ms};
+use crate::log::{BlockLogShared, WallClock};
 use crate::log_file;
-use crate::sender::Entry;
+use crate::sender::QueuedRecord;
 
 /// Most records taken from one ring before the next ring has its turn.
 const TURN_RECORDS: usize = 1024;
@@ -24,27 +24,27 @@ const MARK_INTERVAL_MS: u64 = 10_000;
 
 /// The reading end of one sender's ring.
 #[derive(Debug)]
-pub(crate) struct Inlet {
-    ring: rtrb::Consumer<Entry>,
+pub(crate) struct BlockLogInlet {
+    ring: rtrb::Consumer<QueuedRecord>,
     lost_total: Arc<AtomicU64>,
     /// Number of lost records that the log has reported.
     lost_reported: u64,
 }
 
-impl Inlet {
-    pub(crate) fn new(ring: rtrb::Consumer<Entry>, lost_total: Arc<AtomicU64>) -> Self {
+impl BlockLogInlet {
+    pub(crate) fn new(ring: rtrb::Consumer<QueuedRecord>, lost_total: Arc<AtomicU64>) -> Self {
         Self { ring, lost_total, lost_reported: 0 }
     }
 }
 
-pub(crate) struct Writer {
+pub(crate) struct BlockLogWriter {
     path: PathBuf,
     file: File,
     node: String,
     boot: u128,
-    inlets: Vec<Inlet>,
-    shared: Arc<Shared>,
-    clock: Clock,
+    inlets: Vec<BlockLogInlet>,
+    shared: Arc<BlockLogShared>,
+    clock: WallClock,
     backlog: Backlog,
     /// Records of this node since its start, including lost ones.
     sequence: u64,
@@ -53,14 +53,14 @@ pub(crate) struct Writer {
     is_failing: bool,
 }
 
-impl Writer {
+impl BlockLogWriter {
     /// Opens the file and records the start of the process.
     pub(crate) fn open(
         path: &Path,
         life: NodeLife<'_>,
-        inlets: Vec<Inlet>,
-        shared: Arc<Shared>,
-        clock: Clock,
+        inlets: Vec<BlockLogInlet>,
+        shared: Arc<BlockLogShared>,
+        clock: WallClock,
     ) -> std::io::Result<Self> {
         let (file, last) = log_file::open(path)?;
         let now_ms = unix_ms(clock());
@@ -123,7 +123,7 @@ impl Writer {
         (taken, is_all)
     }
 
-    fn take(&mut self, inlet: &mut Inlet) -> (usize, bool) {
+    fn take(&mut self, inlet: &mut BlockLogInlet) -> (usize, bool) {
         for taken in 0..TURN_RECORDS {
             if !self.backlog.has_room() {
                 return (taken, false);
@@ -157,7 +157,7 @@ impl Writer {
     }
 
     /// Records that records are missing here.
-    fn report_lost(&mut self, inlet: &mut Inlet, lost_total: u64, at_ms: u64) {
+    fn report_lost(&mut self, inlet: &mut BlockLogInlet, lost_total: u64, at_ms: u64) {
         let count = lost_total.saturating_sub(inlet.lost_reported);
         if count > 0 {
             inlet.lost_reported = lost_total;
@@ -170,7 +170,7 @@ impl Writer {
         self.sequence += 1;
         self.shared.taken_total.fetch_add(1, Ordering::Relaxed);
         let (node, boot) = (self.node.clone(), Some(self.boot));
-        let line = Line { time_ms, node, boot, sequence: self.sequence, content };
+        let line = BlockLogLine { time_ms, node, boot, sequence: self.sequence, content };
         line.emit(self.backlog.bytes());
     }
 

@@ -76,17 +76,20 @@ fn exported_routes_are_read_with_med_and_next_hop() {
 
 #[test]
 fn bird_errors_are_worded_for_an_operator() {
-    let said = |answers| ask_one_that_answers(answers).0.unwrap_err().to_string();
+    let error_of = |answers| ask_one_that_answers(answers).0.unwrap_err().to_string();
     assert_eq!(
-        said(&[START]),
+        error_of(&[START]),
         "BIRD on internet_switch: not established: start 18:07:02.581 Active Socket: Connection refused"
     );
-    assert_eq!(said(&[UNKNOWN]), "BIRD on internet_switch: its configuration has no such protocol");
     assert_eq!(
-        said(&[UP, "8003 No protocols match\n"]),
+        error_of(&[UNKNOWN]),
+        "BIRD on internet_switch: its configuration has no such protocol"
+    );
+    assert_eq!(
+        error_of(&[UP, "8003 No protocols match\n"]),
         "BIRD on internet_switch: No protocols match"
     );
-    assert!(said(&[UP, "1007-Table"]).starts_with("BIRD's answer: "));
+    assert!(error_of(&[UP, "1007-Table"]).starts_with("BIRD's answer: "));
     let absent = exported(Path::new("/nonexistent/bird.ctl"), "internet_switch").unwrap_err();
     assert!(absent.to_string().starts_with("BIRD does not run here"), "{absent}");
     for name in ["", "a b", "x\nconfigure"] {

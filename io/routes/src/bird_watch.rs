@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use ipnet::Ipv4Net;
 
 use crate::bird::{BirdError, Conversation, is_protocol_name, parse};
-use crate::route::Side;
+use crate::route::RouteSide;
 
 /// Longest duration of a look.
 pub const LOOK_DEADLINE: Duration = Duration::from_secs(1);
@@ -41,11 +41,11 @@ pub const LASTS_MS: u64 = 3_000;
 /// Longest gap between looks; in a longer one anything may have happened.
 pub const GAP_MAX_MS: u64 = 2_500;
 
-const SIDES: [Side; 2] = [Side::Access, Side::Internet];
+const SIDES: [RouteSide; 2] = [RouteSide::Access, RouteSide::Internet];
 
 /// The BIRD and the protocols that are watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Watched {
+pub struct WatchedBird {
     /// BIRD's control socket.
     pub socket: PathBuf,
     /// Names of the BGP protocols by side: access, internet. A side without a protocol is not
@@ -55,7 +55,7 @@ pub struct Watched {
 
 /// Whether a side is announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum SideState {
     /// There are no protocols to watch.
     NotWatched,
     /// No observation has lasted yet, or this process may not ask BIRD.
@@ -70,7 +70,7 @@ pub enum State {
     NotExporting,
 }
 
-impl State {
+impl SideState {
     /// Returns one word for people and metrics: `down` for a side without an answer and for one
     /// without a session.
     pub fn name(self) -> &'static str {
@@ -99,7 +99,7 @@ impl State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SideView {
     /// Whether it is announced.
-    pub state: State,
+    pub state: SideState,
     /// Number of established sessions.
     pub established: usize,
     /// Number of watched protocols.
@@ -110,13 +110,13 @@ pub struct SideView {
 
 /// A change of a side's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct SideChange {
     /// The side.
-    pub side: Side,
+    pub side: RouteSide,
     /// The state before.
-    pub before: State,
+    pub before: SideState,
     /// The state after.
-    pub now: State,
+    pub now: SideState,
     /// The fault, for people; empty if there is none.
     pub why: String,
 }
@@ -124,19 +124,19 @@ pub struct Change {
 /// Looks at BIRD, and remembers for how long each observation has lasted.
 #[derive(Debug)]
 pub struct BirdWatch {
-    watched: Watched,
+    watched: WatchedBird,
     /// Prefixes in the kernel at the last look, by side.
     known: [BTreeSet<Ipv4Net>; 2],
     /// Prefixes that each side did not export when it last lacked one.
     lacks: [Lack; 2],
     /// The newest lists of exported prefixes, while they need not be read again.
-    listed: Option<Listed>,
+    listed: Option<ListedExports>,
     damping: [Damping; 2],
 }
 
 impl BirdWatch {
     /// Creates a watch that has seen nothing yet.
-    pub fn new(watched: Watched) -> Self {
+    pub fn new(watched: WatchedBird) -> Self {
         let damping = [0, 1].map(|at| Damping::new(watched.protocols[at].len()));
         Self {
             watched,
@@ -159,52 +159,52 @@ impl BirdWatch {
                 self.known[at].intersection(&before[at]).copied().collect();
             let (view, missing) = judge(&self.watched.protocols[at], &answer, &due);
             let (lack, damping) = (&mut self.lacks[at], &mut self.damping[at]);
-            let Answer::Said(said) = &answer else { return view };
-            let is_other = said.setting != lack.setting;
+            let LookAnswer::Report(report) = &answer else { return view };
+            let is_other = report.setting != lack.setting;
             let is_proven = is_other || !lack.missing.is_disjoint(&due);
             match view.state {
-                State::NotExporting => {
+                SideState::NotExporting => {
                     if is_other {
                         damping.lack_begins();
                     }
-                    *lack = Lack { setting: said.setting.clone(), missing };
+                    *lack = Lack { setting: report.setting.clone(), missing };
                     view
                 }
-                State::Up if damping.has_lacked && !is_proven => damping.shown.clone(),
+                SideState::Up if damping.has_lacked && !is_proven => damping.shown.clone(),
                 _ => view,
             }
         });
-        let is_complete = is_same && views.iter().all(|it| it.state != State::NotExporting);
-        if let (Answer::Said(said), true) = (answer, is_complete) {
-            let Said { exported, setting, .. } = said;
+        let is_complete = is_same && views.iter().all(|it| it.state != SideState::NotExporting);
+        if let (LookAnswer::Report(report), true) = (answer, is_complete) {
+            let BirdReport { exported, setting, .. } = report;
             let at = listed.map_or_else(Instant::now, |it| it.at);
-            self.listed = Some(Listed { at, setting, exported });
+            self.listed = Some(ListedExports { at, setting, exported });
         }
         views
     }
 
     /// Records the result of a look; returns the sides whose state it changed.
-    pub fn observe(&mut self, now_ms: u64, seen: [SideView; 2]) -> Vec<Change> {
+    pub fn observe(&mut self, now_ms: u64, seen: [SideView; 2]) -> Vec<SideChange> {
         let sides = SIDES.into_iter().zip(&mut self.damping).zip(seen);
         let changes = sides.filter_map(|((side, damping), seen)| {
             let before = damping.shown.state;
             damping.observe(now_ms, seen);
             let SideView { state: now, why, .. } = damping.shown.clone();
-            (now != before).then_some(Change { side, before, now, why })
+            (now != before).then_some(SideChange { side, before, now, why })
         });
         changes.collect()
     }
 
     /// Returns the sides as they count, each with the time in milliseconds since which it is in its
     /// state.
-    pub fn sides(&self) -> [(Side, &SideView, u64); 2] {
+    pub fn sides(&self) -> [(RouteSide, &SideView, u64); 2] {
         [0, 1].map(|at| (SIDES[at], &self.damping[at].shown, self.damping[at].shown_since_ms))
     }
 }
 
 /// Prefixes that the sessions export, as of one reading of all lists.
 #[derive(Debug)]
-struct Listed {
+struct ListedExports {
     at: Instant,
     setting: Vec<String>,
     exported: BTreeMap<String, Result<BTreeSet<Ipv4Net>, String>>,
@@ -223,7 +223,7 @@ struct Damping {
     shown: SideView,
     shown_since_ms: u64,
     /// The kind of state in the latest looks without a break (up, down or neither), and since when.
-    run: Option<(Kind, u64)>,
+    run: Option<(OutageKind, u64)>,
     /// Start of the uninterrupted series of looks that saw a prefix not exported.
     lacks_since_ms: Option<u64>,
     /// True if the side is shown as not exporting, and that observation by itself has lasted.
@@ -234,25 +234,25 @@ struct Damping {
 /// The kind of state that has to last: a side that is down for one reason and then for another is
 /// down all the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum OutageKind {
     Up,
     Down,
     Unknown,
 }
 
-impl Kind {
-    fn of(state: State) -> Self {
+impl OutageKind {
+    fn of(state: SideState) -> Self {
         match state {
-            State::Up => Self::Up,
-            State::NotWatched | State::Unknown => Self::Unknown,
-            State::NoAnswer | State::NoSession | State::NotExporting => Self::Down,
+            SideState::Up => Self::Up,
+            SideState::NotWatched | SideState::Unknown => Self::Unknown,
+            SideState::NoAnswer | SideState::NoSession | SideState::NotExporting => Self::Down,
         }
     }
 }
 
 impl Damping {
     fn new(protocols: usize) -> Self {
-        let state = if protocols == 0 { State::NotWatched } else { State::Unknown };
+        let state = if protocols == 0 { SideState::NotWatched } else { SideState::Unknown };
         let shown = SideView { state, established: 0, protocols, why: String::new() };
         Self {
             shown,
@@ -271,7 +271,7 @@ impl Damping {
     }
 
     fn observe(&mut self, now_ms: u64, seen: SideView) {
-        let kind = Kind::of(seen.state);
+        let kind = OutageKind::of(seen.state);
         let is_gap = now_ms.saturating_sub(self.looked_ms) > GAP_MAX_MS;
         self.looked_ms = now_ms;
         let since_ms = match self.run {
@@ -280,18 +280,18 @@ impl Damping {
         };
         self.run = Some((kind, since_ms));
         self.lacks_since_ms = match self.lacks_since_ms {
-            _ if seen.state != State::NotExporting => None,
+            _ if seen.state != SideState::NotExporting => None,
             Some(since_ms) if !is_gap => Some(since_ms),
             _ => Some(now_ms),
         };
-        let is_first_word = self.shown.state == State::Unknown && self.shown.why.is_empty();
-        let counts = kind == Kind::of(self.shown.state)
+        let is_first_word = self.shown.state == SideState::Unknown && self.shown.why.is_empty();
+        let counts = kind == OutageKind::of(self.shown.state)
             || now_ms - since_ms >= LASTS_MS
-            || is_first_word && kind == Kind::Up;
+            || is_first_word && kind == OutageKind::Up;
         if !counts {
             return;
         }
-        if is_first_word && kind == Kind::Unknown && now_ms - since_ms < LASTS_MS {
+        if is_first_word && kind == OutageKind::Unknown && now_ms - since_ms < LASTS_MS {
             // An observation that BIRD may not be asked has to last, too, before it counts.
             return;
         }
@@ -301,14 +301,14 @@ impl Damping {
         self.shown = seen;
         let lacks_long = self.lacks_since_ms.is_some_and(|since_ms| now_ms - since_ms >= LASTS_MS);
         self.has_lacked =
-            self.shown.state == State::NotExporting && (self.has_lacked || lacks_long);
+            self.shown.state == SideState::NotExporting && (self.has_lacked || lacks_long);
     }
 }
 
 /// BIRD's answer at one look.
 #[derive(Debug)]
-enum Answer {
-    Said(Said),
+enum LookAnswer {
+    Report(BirdReport),
     /// This process may not ask BIRD.
     NotAllowed(String),
     Nothing(String),
@@ -316,7 +316,7 @@ enum Answer {
 
 /// What BIRD reports of the watched protocols.
 #[derive(Debug, Default)]
-struct Said {
+struct BirdReport {
     /// State of each BGP session by protocol name, the error being BIRD's words if it is not
     /// established. Protocols that BIRD does not have are missing.
     sessions: BTreeMap<String, Result<(), String>>,
@@ -327,33 +327,36 @@ struct Said {
     setting: Vec<String>,
 }
 
-fn ask(watched: &Watched, listed: Option<&Listed>) -> Answer {
-    match said(watched, listed) {
-        Ok(said) => Answer::Said(said),
-        Err(error @ BirdError::NotAllowed { .. }) => Answer::NotAllowed(error.to_string()),
-        Err(error) => Answer::Nothing(error.to_string()),
+fn ask(watched: &WatchedBird, listed: Option<&ListedExports>) -> LookAnswer {
+    match read_report(watched, listed) {
+        Ok(report) => LookAnswer::Report(report),
+        Err(error @ BirdError::NotAllowed { .. }) => LookAnswer::NotAllowed(error.to_string()),
+        Err(error) => LookAnswer::Nothing(error.to_string()),
     }
 }
 
-fn said(watched: &Watched, listed: Option<&Listed>) -> Result<Said, BirdError> {
+fn read_report(
+    watched: &WatchedBird,
+    listed: Option<&ListedExports>,
+) -> Result<BirdReport, BirdError> {
     let mut bird = Conversation::begin(&watched.socket, LOOK_DEADLINE)?;
     let lines = bird.ask("show protocols")?.map_err(std::io::Error::other)?;
-    let mut said = Said { sessions: sessions(&lines), ..Said::default() };
+    let mut report = BirdReport { sessions: sessions(&lines), ..BirdReport::default() };
     let status = bird.ask("show status")?.map_err(std::io::Error::other)?;
-    said.setting = status.into_iter().filter(|line| line.starts_with("Last ")).collect();
-    said.setting.extend(lines);
-    if let Some(listed) = listed.filter(|listed| listed.setting == said.setting) {
-        said.exported.clone_from(&listed.exported);
-        return Ok(said);
+    report.setting = status.into_iter().filter(|line| line.starts_with("Last ")).collect();
+    report.setting.extend(lines);
+    if let Some(listed) = listed.filter(|listed| listed.setting == report.setting) {
+        report.exported.clone_from(&listed.exported);
+        return Ok(report);
     }
     let names = watched.protocols.iter().flatten();
     for name in names.filter(|name| is_protocol_name(name)) {
-        if said.sessions.get(name) == Some(&Ok(())) && !said.exported.contains_key(name) {
+        if report.sessions.get(name) == Some(&Ok(())) && !report.exported.contains_key(name) {
             let answer = bird.ask(&format!("show route export {name}"))?;
-            said.exported.insert(name.clone(), answer.map(|lines| prefixes(&lines)));
+            report.exported.insert(name.clone(), answer.map(|lines| prefixes(&lines)));
         }
     }
-    Ok(said)
+    Ok(report)
 }
 
 /// Parses the lines of `show protocols`: name, type, table, state, since, information.
@@ -378,48 +381,48 @@ fn prefixes(lines: &[String]) -> BTreeSet<Ipv4Net> {
 /// prefixes that it has to export.
 fn judge(
     names: &[String],
-    answer: &Answer,
+    answer: &LookAnswer,
     due: &BTreeSet<Ipv4Net>,
 ) -> (SideView, BTreeSet<Ipv4Net>) {
     let view = |state, established, why| {
         (SideView { state, established, protocols: names.len(), why }, BTreeSet::new())
     };
     if names.is_empty() {
-        return view(State::NotWatched, 0, String::new());
+        return view(SideState::NotWatched, 0, String::new());
     }
-    let said = match answer {
-        Answer::Said(said) => said,
-        Answer::NotAllowed(why) => return view(State::Unknown, 0, why.clone()),
-        Answer::Nothing(why) => return view(State::NoAnswer, 0, why.clone()),
+    let report = match answer {
+        LookAnswer::Report(report) => report,
+        LookAnswer::NotAllowed(why) => return view(SideState::Unknown, 0, why.clone()),
+        LookAnswer::Nothing(why) => return view(SideState::NoAnswer, 0, why.clone()),
     };
-    let is_established = |name: &&String| said.sessions.get(*name) == Some(&Ok(()));
+    let is_established = |name: &&String| report.sessions.get(*name) == Some(&Ok(()));
     let established = names.iter().filter(is_established).count();
     if established == 0 {
-        let parts = names.iter().map(|name| match said.sessions.get(name) {
+        let parts = names.iter().map(|name| match report.sessions.get(name) {
             Some(Err(how)) => format!("{name}: {how}"),
             _ => format!("{name}: BIRD has no such protocol"),
         });
         let why = parts.collect::<Vec<_>>().join(", ");
-        return view(State::NoSession, 0, format!("no BGP session is established ({why})"));
+        return view(SideState::NoSession, 0, format!("no BGP session is established ({why})"));
     }
-    let faults = names.iter().filter(is_established).map(|name| not_exported(name, said, due));
+    let faults = names.iter().filter(is_established).map(|name| not_exported(name, report, due));
     // One session that exports everything is enough.
     let Some(faults) = faults.collect::<Option<Vec<_>>>() else {
-        return view(State::Up, established, String::new());
+        return view(SideState::Up, established, String::new());
     };
     let (why, missing) = faults.into_iter().next().unwrap_or_default();
-    (view(State::NotExporting, established, why).0, missing)
+    (view(SideState::NotExporting, established, why).0, missing)
 }
 
 /// Returns the due prefixes that an established session does not export, with a sentence about
 /// them; `None` if it exports all.
 fn not_exported(
     name: &str,
-    said: &Said,
+    report: &BirdReport,
     due: &BTreeSet<Ipv4Net>,
 ) -> Option<(String, BTreeSet<Ipv4Net>)> {
     let none = BTreeSet::new();
-    let (exported, refusal) = match said.exported.get(name) {
+    let (exported, refusal) = match report.exported.get(name) {
         Some(Ok(exported)) => (exported, String::new()),
         Some(Err(refusal)) => (&none, format!(" ({refusal})")),
         None => (&none, String::new()),

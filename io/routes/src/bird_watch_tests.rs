@@ -45,9 +45,13 @@ fn lines(text: &str) -> Vec<String> {
     read_answer(&mut Cursor::new(text)).unwrap().unwrap()
 }
 
-fn answer() -> Answer {
+fn answer() -> LookAnswer {
     let exported = BTreeMap::from([("access_switch".to_owned(), Ok(prefixes(&lines(ROUTES))))]);
-    Answer::Said(Said { sessions: sessions(&lines(PROTOCOLS)), exported, ..Said::default() })
+    LookAnswer::Report(BirdReport {
+        sessions: sessions(&lines(PROTOCOLS)),
+        exported,
+        ..BirdReport::default()
+    })
 }
 
 #[test]
@@ -55,7 +59,7 @@ fn one_established_session_that_exports_all_that_is_due_makes_a_side_up() {
     let due = nets(&["10.100.0.1/32", "10.100.0.2/32"]);
     for watched in [&["access_switch"][..], &["access_second", "access_switch"]] {
         let (side, _) = judge(&names(watched), &answer(), &due);
-        assert_eq!((side.state, side.established), (State::Up, 1), "{side:?}");
+        assert_eq!((side.state, side.established), (SideState::Up, 1), "{side:?}");
         assert_eq!((side.protocols, side.why.as_str()), (watched.len(), ""));
     }
 }
@@ -64,7 +68,7 @@ fn one_established_session_that_exports_all_that_is_due_makes_a_side_up() {
 fn a_prefix_that_is_due_and_not_exported_is_named() {
     let due = nets(&["10.100.0.2/32", "10.100.0.3/32", "10.100.0.4/32"]);
     let (side, _) = judge(&names(&["access_switch"]), &answer(), &due);
-    assert_eq!((side.state, side.established), (State::NotExporting, 1));
+    assert_eq!((side.state, side.established), (SideState::NotExporting, 1));
     assert_eq!(side.why, "access_switch does not export 2 of 3 prefixes, 10.100.0.3/32 among them");
 }
 
@@ -72,13 +76,13 @@ fn a_prefix_that_is_due_and_not_exported_is_named() {
 fn a_side_without_an_established_session_names_the_state_of_each() {
     let (side, _) =
         judge(&names(&["internet_switch", "nobody", "weir_access"]), &answer(), &nets(&[]));
-    assert_eq!((side.state, side.established), (State::NoSession, 0));
+    assert_eq!((side.state, side.established), (SideState::NoSession, 0));
     assert_eq!(
         side.why,
         "no BGP session is established (internet_switch: start 19:15:39.925 Active Received: \
          Administrative shutdown, nobody: BIRD has no such protocol, weir_access: it is no BGP protocol)"
     );
-    assert_eq!(judge(&[], &answer(), &nets(&[])).0.state, State::NotWatched);
+    assert_eq!(judge(&[], &answer(), &nets(&[])).0.state, SideState::NotWatched);
 }
 
 #[test]
@@ -89,9 +93,9 @@ fn a_prefix_is_due_from_the_second_look_on() {
     });
     let mut watch = BirdWatch::new(watched(&path));
     let new = nets(&["10.100.0.9/32"]);
-    assert_eq!(watch.look([new.clone(), nets(&[])])[0].state, State::Up);
-    assert_eq!(watch.look([new.clone(), nets(&[])])[0].state, State::NotExporting);
-    assert_eq!(watch.look([nets(&["10.100.0.1/32"]), nets(&[])])[0].state, State::Up);
+    assert_eq!(watch.look([new.clone(), nets(&[])])[0].state, SideState::Up);
+    assert_eq!(watch.look([new.clone(), nets(&[])])[0].state, SideState::NotExporting);
+    assert_eq!(watch.look([nets(&["10.100.0.1/32"]), nets(&[])])[0].state, SideState::Up);
 }
 
 #[test]
@@ -118,7 +122,7 @@ fn long_lists_are_not_read_at_every_look_but_at_once_when_routes_change() {
     let one = nets(&["10.100.0.1/32"]);
     let begun = Instant::now();
     for _ in 0..20 {
-        assert_eq!(watch.look([one.clone(), nets(&[])])[0].state, State::Up);
+        assert_eq!(watch.look([one.clone(), nets(&[])])[0].state, SideState::Up);
     }
     // The first two looks read the lists, and then one look in each interval that has passed.
     let intervals = begun.elapsed().as_millis() / LIST_INTERVAL.as_millis();
@@ -144,12 +148,12 @@ fn a_side_that_does_not_export_stays_so_without_routes_until_it_could_have_chang
     let mut looks = |watch: &mut BirdWatch, due: &[&str]| looks(watch, &mut now_ms, 10, due);
     let mut watch = BirdWatch::new(watched(&path));
     // A short lack does not count.
-    assert_eq!(looks(&mut watch, &["10.100.0.1/32"]), State::Up);
-    assert_eq!(looks(&mut watch, &["10.100.0.1/32", "10.100.0.9/32"]), State::NotExporting);
-    assert_eq!(looks(&mut watch, &["10.100.0.1/32"]), State::NotExporting);
-    assert_eq!(looks(&mut watch, &[]), State::NotExporting);
+    assert_eq!(looks(&mut watch, &["10.100.0.1/32"]), SideState::Up);
+    assert_eq!(looks(&mut watch, &["10.100.0.1/32", "10.100.0.9/32"]), SideState::NotExporting);
+    assert_eq!(looks(&mut watch, &["10.100.0.1/32"]), SideState::NotExporting);
+    assert_eq!(looks(&mut watch, &[]), SideState::NotExporting);
     *status.lock().unwrap() = later;
-    assert_eq!(looks(&mut watch, &[]), State::Up, "BIRD was reconfigured");
+    assert_eq!(looks(&mut watch, &[]), SideState::Up, "BIRD was reconfigured");
 }
 
 /// The routes move to other nodes while BIRD starts: none is left that could show that BIRD
@@ -160,7 +164,7 @@ fn a_side_that_did_not_export_for_a_moment_after_its_bird_started_is_up_without_
     let mut watch = BirdWatch::new(watched(&path));
     let mut now_ms = 0;
     let due = ["10.100.0.9/32"];
-    assert_eq!(looks(&mut watch, &mut now_ms, 10, &due), State::NoAnswer);
+    assert_eq!(looks(&mut watch, &mut now_ms, 10, &due), SideState::NoAnswer);
     // BIRD has not learned the route yet.
     fake("start", |stream| {
         converse(stream, &[PROTOCOLS, STATUS, ROUTES]);
@@ -168,10 +172,10 @@ fn a_side_that_did_not_export_for_a_moment_after_its_bird_started_is_up_without_
     });
     assert_eq!(
         looks(&mut watch, &mut now_ms, 2, &due),
-        State::NotExporting,
+        SideState::NotExporting,
         "the newest reason counts"
     );
-    assert_eq!(looks(&mut watch, &mut now_ms, 10, &[]), State::Up);
+    assert_eq!(looks(&mut watch, &mut now_ms, 10, &[]), SideState::Up);
 }
 
 /// BIRD reports its new filter first and reads its routes again afterwards, while the node is
@@ -187,10 +191,10 @@ fn a_filter_that_was_mended_while_the_routes_left_makes_the_side_up() {
     let mut now_ms = 0;
     let mut watch = BirdWatch::new(watched(&path));
     let due = ["10.100.0.9/32"];
-    assert_eq!(looks(&mut watch, &mut now_ms, 10, &due), State::NotExporting);
+    assert_eq!(looks(&mut watch, &mut now_ms, 10, &due), SideState::NotExporting);
     *status.lock().unwrap() = reconfigured();
-    assert_eq!(looks(&mut watch, &mut now_ms, 2, &due), State::NotExporting);
-    assert_eq!(looks(&mut watch, &mut now_ms, 10, &[]), State::Up);
+    assert_eq!(looks(&mut watch, &mut now_ms, 2, &due), SideState::NotExporting);
+    assert_eq!(looks(&mut watch, &mut now_ms, 10, &[]), SideState::Up);
 }
 
 fn reconfigured() -> String {
@@ -198,7 +202,7 @@ fn reconfigured() -> String {
 }
 
 /// Looks `count` times, every 500 ms; returns the state of the access side that counts after them.
-fn looks(watch: &mut BirdWatch, now_ms: &mut u64, count: usize, due: &[&str]) -> State {
+fn looks(watch: &mut BirdWatch, now_ms: &mut u64, count: usize, due: &[&str]) -> SideState {
     for _ in 0..count {
         *now_ms += 500;
         let seen = watch.look([nets(due), nets(&[])]);
@@ -207,9 +211,9 @@ fn looks(watch: &mut BirdWatch, now_ms: &mut u64, count: usize, due: &[&str]) ->
     watch.sides()[0].1.state
 }
 
-fn watched(socket: &Path) -> Watched {
+fn watched(socket: &Path) -> WatchedBird {
     let protocols = [names(&["access_switch"]), names(&["internet_switch"])];
-    Watched { socket: socket.to_owned(), protocols }
+    WatchedBird { socket: socket.to_owned(), protocols }
 }
 
 /// Listens on a socket of its own and passes each connection to `serve` until that returns false.
@@ -239,7 +243,7 @@ fn look_at(socket: &Path) -> SideView {
     let begun = Instant::now();
     let [access, internet] = watch.look([nets(&[]), nets(&[])]);
     assert!(begun.elapsed() < 5 * LOOK_DEADLINE, "{:?}", begun.elapsed());
-    assert_eq!(access.state == State::NoAnswer, internet.state == State::NoAnswer);
+    assert_eq!(access.state == SideState::NoAnswer, internet.state == SideState::NoAnswer);
     access
 }
 
@@ -271,11 +275,11 @@ fn a_bird_that_dies_hangs_drips_or_babbles_does_not_answer() {
     });
     for socket in [silent, dying, half, dripping, babbling] {
         let side = look_at(&socket);
-        assert_eq!(side.state, State::NoAnswer, "{}: {side:?}", socket.display());
+        assert_eq!(side.state, SideState::NoAnswer, "{}: {side:?}", socket.display());
         assert!(!side.why.is_empty());
     }
     let absent = look_at(Path::new("/nonexistent/bird.ctl"));
-    assert_eq!(absent.state, State::NoAnswer);
+    assert_eq!(absent.state, SideState::NoAnswer);
     assert!(absent.why.starts_with("BIRD does not run here"), "{absent:?}");
 }
 
@@ -290,7 +294,7 @@ fn a_stopped_bird_does_not_hold_a_look_up_however_often_it_is_asked() {
     assert!(queued.len() < 10_000, "the queue has an end");
     let begun = Instant::now();
     let side = look_at(&path);
-    assert_eq!(side.state, State::NoAnswer);
+    assert_eq!(side.state, SideState::NoAnswer);
     assert!(begun.elapsed() < LOOK_DEADLINE, "{side:?}");
     std::fs::remove_file(&path).unwrap();
 }
@@ -299,20 +303,21 @@ fn connect_to(path: &Path) -> Option<UnixStream> {
     crate::bird::connect_to(path).ok()
 }
 
-fn seen(state: State) -> [SideView; 2] {
-    let why = if state == State::Up { String::new() } else { format!("{state:?}") };
+fn seen(state: SideState) -> [SideView; 2] {
+    let why = if state == SideState::Up { String::new() } else { format!("{state:?}") };
     let view = SideView { state, established: 0, protocols: 1, why };
-    [view.clone(), SideView { state: State::Up, why: String::new(), ..view }]
+    [view.clone(), SideView { state: SideState::Up, why: String::new(), ..view }]
 }
 
 /// Looks every 500 ms; returns the changes of the access side, each with its time.
-fn watch(states: &[(State, u64)]) -> Vec<(u64, State)> {
+fn watch(states: &[(SideState, u64)]) -> Vec<(u64, SideState)> {
     let mut watch = BirdWatch::new(watched(Path::new("/x")));
     let (mut now_ms, mut changes) = (0, Vec::new());
     for &(state, until_ms) in states {
         while now_ms < until_ms {
             let found = watch.observe(now_ms, seen(state)).into_iter();
-            changes.extend(found.filter(|it| it.side == Side::Access).map(|it| (now_ms, it.now)));
+            changes
+                .extend(found.filter(|it| it.side == RouteSide::Access).map(|it| (now_ms, it.now)));
             now_ms += 500;
         }
     }
@@ -321,7 +326,7 @@ fn watch(states: &[(State, u64)]) -> Vec<(u64, State)> {
 
 #[test]
 fn a_side_is_down_and_up_again_only_after_it_has_lasted() {
-    use State::{NoAnswer, NoSession, NotExporting, Up};
+    use SideState::{NoAnswer, NoSession, NotExporting, Up};
     let flaps = [(Up, 5_000), (NoSession, 7_500), (Up, 8_000), (NoAnswer, 10_500), (Up, 20_000)];
     assert_eq!(watch(&flaps), [(0, Up)], "nothing lasted three seconds");
     let down = [(Up, 5_000), (NoSession, 9_000), (Up, 11_500), (NoAnswer, 12_000), (Up, 20_000)];
@@ -337,21 +342,21 @@ fn a_side_is_down_and_up_again_only_after_it_has_lasted() {
 #[test]
 fn nothing_is_concluded_from_looks_that_are_far_apart() {
     let mut watch = BirdWatch::new(watched(Path::new("/x")));
-    watch.observe(0, seen(State::Up));
+    watch.observe(0, seen(SideState::Up));
     for now_ms in [10_000, 20_000, 30_000] {
-        assert_eq!(watch.observe(now_ms, seen(State::NoAnswer)), []);
+        assert_eq!(watch.observe(now_ms, seen(SideState::NoAnswer)), []);
     }
-    assert_eq!(watch.observe(32_000, seen(State::NoAnswer)), []);
-    assert_eq!(watch.observe(33_000, seen(State::NoAnswer)).len(), 1);
+    assert_eq!(watch.observe(32_000, seen(SideState::NoAnswer)), []);
+    assert_eq!(watch.observe(33_000, seen(SideState::NoAnswer)).len(), 1);
     let [(_, access, since_ms), (_, internet, _)] = watch.sides();
-    assert_eq!((access.state, since_ms), (State::NoAnswer, 33_000));
-    assert_eq!(internet.state, State::Up);
+    assert_eq!((access.state, since_ms), (SideState::NoAnswer, 33_000));
+    assert_eq!(internet.state, SideState::Up);
 }
 
 #[test]
 fn a_bird_that_may_not_be_asked_is_unknown_and_not_down() {
-    let (denied, _) = judge(&names(&["a"]), &Answer::NotAllowed("no right".into()), &nets(&[]));
-    assert_eq!((denied.state, denied.state.cause()), (State::Unknown, None));
+    let (denied, _) = judge(&names(&["a"]), &LookAnswer::NotAllowed("no right".into()), &nets(&[]));
+    assert_eq!((denied.state, denied.state.cause()), (SideState::Unknown, None));
     let mut watch = BirdWatch::new(watched(Path::new("/x")));
     for now_ms in (0..4_000).step_by(500) {
         assert_eq!(watch.observe(now_ms, [denied.clone(), denied.clone()]), []);
@@ -379,12 +384,13 @@ fn any_answer_is_judged_and_only_a_complete_one_makes_a_side_up() {
             let (Ok(Ok(protocols)), Ok(routes)) = (read(protocols), read(routes)) else { continue };
             let routes = routes.map(|lines| prefixes(&lines));
             let exported = BTreeMap::from([("access_switch".to_owned(), routes.clone())]);
-            let said = Said { sessions: sessions(&protocols), exported, ..Said::default() };
-            let is_established = said.sessions.get("access_switch") == Some(&Ok(()));
-            let (side, _) = judge(&watched, &Answer::Said(said), &due);
+            let report =
+                BirdReport { sessions: sessions(&protocols), exported, ..BirdReport::default() };
+            let is_established = report.sessions.get("access_switch") == Some(&Ok(()));
+            let (side, _) = judge(&watched, &LookAnswer::Report(report), &due);
             let is_whole = routes.is_ok_and(|routes| routes.is_superset(&due));
-            assert_eq!(side.state == State::Up, is_established && is_whole, "{side:?}");
-            assert_eq!(side.why.is_empty(), side.state == State::Up);
+            assert_eq!(side.state == SideState::Up, is_established && is_whole, "{side:?}");
+            assert_eq!(side.why.is_empty(), side.state == SideState::Up);
         }
     });
 }

@@ -11,12 +11,12 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 
 use crate::bird::ExportedRoute;
-use crate::route::{Route, Side};
+use crate::route::{Route, RouteSide};
 use crate::route_socket::KernelRoute;
 
 /// Next hop and cost of a route, as the kernel or BIRD has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenRoute {
     /// Next hop; `None` if the route has none of its own.
     pub next_hop: Option<Ipv4Addr>,
     /// Linux metric or MED; `None` if the route has none.
@@ -25,17 +25,17 @@ pub struct Seen {
 
 /// One prefix of one side, and the routes to it that belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct ComparisonLine {
     /// The side whose switch learns the route.
-    pub side: Side,
+    pub side: RouteSide,
     /// Destination.
     pub prefix: Ipv4Net,
     /// The route as the node wants it; `None` if it does not want one.
     pub wanted: Option<Route>,
     /// The route as the kernel has it; `None` if it has none.
-    pub kernel: Option<Seen>,
+    pub kernel: Option<SeenRoute>,
     /// The route as BIRD exports it; `None` if BIRD exports none, or its exports are not known.
-    pub exported: Option<Seen>,
+    pub exported: Option<SeenRoute>,
     /// Deviations from the wanted route; empty if there are none.
     pub differences: Vec<Difference>,
 }
@@ -78,7 +78,7 @@ impl Difference {
 #[derive(Clone, Copy, Debug)]
 pub struct SideRoutes<'a> {
     /// The side.
-    pub side: Side,
+    pub side: RouteSide,
     /// The side's kernel table.
     pub kernel: &'a [KernelRoute],
     /// Routes that BIRD exports to the side's switch; `None` if they are not known.
@@ -86,20 +86,20 @@ pub struct SideRoutes<'a> {
 }
 
 /// The lines of one prefix.
-type Group = Vec<Line>;
+type Group = Vec<ComparisonLine>;
 
 /// Returns all routes of a side, by prefix. Routes in `wanted` that belong to the other side are
 /// left out.
-pub fn compare(wanted: &[Route], seen: SideRoutes<'_>) -> Vec<Line> {
+pub fn compare(wanted: &[Route], seen: SideRoutes<'_>) -> Vec<ComparisonLine> {
     let side = seen.side;
     let mut groups: BTreeMap<Ipv4Net, Group> = BTreeMap::new();
     for route in wanted.iter().filter(|route| route.side == side) {
-        let line = Line { wanted: Some(*route), ..line(side, route.prefix) };
+        let line = ComparisonLine { wanted: Some(*route), ..line(side, route.prefix) };
         groups.entry(route.prefix).or_default().push(line);
     }
     let kernel = seen.kernel.iter().map(|route| {
         let KernelRoute { prefix, metric, next_hop, .. } = *route;
-        (prefix, Seen { next_hop, metric: Some(metric) })
+        (prefix, SeenRoute { next_hop, metric: Some(metric) })
     });
     for (prefix, routes) in by_prefix(kernel) {
         enter(
@@ -110,8 +110,8 @@ pub fn compare(wanted: &[Route], seen: SideRoutes<'_>) -> Vec<Line> {
         );
     }
     let exported = seen.exported.unwrap_or_default().iter();
-    let exported =
-        exported.map(|route| (route.prefix, Seen { next_hop: route.next_hop, metric: route.med }));
+    let exported = exported
+        .map(|route| (route.prefix, SeenRoute { next_hop: route.next_hop, metric: route.med }));
     for (prefix, routes) in by_prefix(exported) {
         enter(
             groups.entry(prefix).or_default(),
@@ -132,12 +132,21 @@ pub fn compare(wanted: &[Route], seen: SideRoutes<'_>) -> Vec<Line> {
     groups.into_values().flatten().collect()
 }
 
-fn line(side: Side, prefix: Ipv4Net) -> Line {
-    Line { side, prefix, wanted: None, kernel: None, exported: None, differences: Vec::new() }
+fn line(side: RouteSide, prefix: Ipv4Net) -> ComparisonLine {
+    ComparisonLine {
+        side,
+        prefix,
+        wanted: None,
+        kernel: None,
+        exported: None,
+        differences: Vec::new(),
+    }
 }
 
-fn by_prefix(routes: impl Iterator<Item = (Ipv4Net, Seen)>) -> BTreeMap<Ipv4Net, Vec<Seen>> {
-    let mut sorted: BTreeMap<Ipv4Net, Vec<Seen>> = BTreeMap::new();
+fn by_prefix(
+    routes: impl Iterator<Item = (Ipv4Net, SeenRoute)>,
+) -> BTreeMap<Ipv4Net, Vec<SeenRoute>> {
+    let mut sorted: BTreeMap<Ipv4Net, Vec<SeenRoute>> = BTreeMap::new();
     routes.for_each(|(prefix, seen)| sorted.entry(prefix).or_default().push(seen));
     sorted
 }
@@ -145,17 +154,17 @@ fn by_prefix(routes: impl Iterator<Item = (Ipv4Net, Seen)>) -> BTreeMap<Ipv4Net,
 /// Puts each of `routes` into the line it belongs to, or into a new one.
 fn enter(
     group: &mut Group,
-    mut routes: Vec<Seen>,
-    place: fn(&mut Line) -> &mut Option<Seen>,
-    empty: Line,
+    mut routes: Vec<SeenRoute>,
+    field: fn(&mut ComparisonLine) -> &mut Option<SeenRoute>,
+    empty: ComparisonLine,
 ) {
-    let fits: [fn(Seen, Seen) -> bool; 3] =
+    let fits: [fn(SeenRoute, SeenRoute) -> bool; 3] =
         [|one, other| one == other, |one, other| one.next_hop == other.next_hop, |_, _| true];
     for fit in fits {
         routes.retain(|route| {
             let free = group.iter_mut().find_map(|line| {
                 let is_like = line.expected().is_some_and(|it| fit(it, *route));
-                Some(place(line)).filter(|it| is_like && it.is_none())
+                Some(field(line)).filter(|it| is_like && it.is_none())
             });
             match free {
                 Some(free) => {
@@ -168,23 +177,23 @@ fn enter(
     }
     for route in routes {
         let mut line = empty.clone();
-        *place(&mut line) = Some(route);
+        *field(&mut line) = Some(route);
         group.push(line);
     }
 }
 
-impl Line {
+impl ComparisonLine {
     /// Returns the route that the others are compared with: the wanted one, or the kernel's if none
     /// is wanted.
-    fn expected(&self) -> Option<Seen> {
+    fn expected(&self) -> Option<SeenRoute> {
         let wanted = self
             .wanted
-            .map(|route| Seen { next_hop: Some(route.next_hop), metric: Some(route.metric) });
+            .map(|route| SeenRoute { next_hop: Some(route.next_hop), metric: Some(route.metric) });
         wanted.or(self.kernel)
     }
 }
 
-fn differences(line: &Line, is_export_due: bool) -> Vec<Difference> {
+fn differences(line: &ComparisonLine, is_export_due: bool) -> Vec<Difference> {
     let Some(route) = line.wanted else { return vec![Difference::NotWanted] };
     let mut found = Vec::new();
     match line.kernel {
@@ -211,7 +220,7 @@ fn differences(line: &Line, is_export_due: bool) -> Vec<Difference> {
 
 fn compare_one(
     route: Route,
-    seen: Seen,
+    seen: SeenRoute,
     [next_hop, metric]: [Difference; 2],
     found: &mut Vec<Difference>,
 ) {

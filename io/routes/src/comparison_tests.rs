@@ -3,7 +3,7 @@
 
 use super::*;
 
-const SIDE: Side = Side::Internet;
+const SIDE: RouteSide = RouteSide::Internet;
 
 fn prefix(number: u8) -> Ipv4Net {
     Ipv4Net::new(Ipv4Addr::new(203, 0, 113, 16 * number), 28).unwrap()
@@ -49,7 +49,7 @@ fn routes_as_wanted_have_no_difference() {
         assert_eq!((line.kernel, line.exported), (line.expected(), line.expected()));
     }
     // Routes for the other side's switch are not compared with this one's.
-    let access = SideRoutes { side: Side::Access, kernel: &[], exported: Some(&[]) };
+    let access = SideRoutes { side: RouteSide::Access, kernel: &[], exported: Some(&[]) };
     assert_eq!(compare(&routes, access), []);
 }
 
@@ -105,14 +105,15 @@ fn each_route_is_in_exactly_one_line() {
         routes.sort_unstable();
         routes.dedup_by_key(|route| route.key());
         let in_kernel: Vec<_> = theirs.iter().map(small).map(|(n, h, m)| kernel(n, h, m)).collect();
-        let told: Vec<_> = out.iter().map(small).map(|(n, h, m)| exported(n, h, m)).collect();
-        let seen = SideRoutes { side: SIDE, kernel: &in_kernel, exported: Some(&told) };
+        let exports: Vec<_> = out.iter().map(small).map(|(n, h, m)| exported(n, h, m)).collect();
+        let seen = SideRoutes { side: SIDE, kernel: &in_kernel, exported: Some(&exports) };
         let lines = compare(&routes, seen);
 
-        let counts = |is_there: fn(&Line) -> bool| lines.iter().filter(|it| is_there(it)).count();
+        let counts =
+            |is_there: fn(&ComparisonLine) -> bool| lines.iter().filter(|it| is_there(it)).count();
         assert_eq!(counts(|line| line.wanted.is_some()), routes.len());
         assert_eq!(counts(|line| line.kernel.is_some()), in_kernel.len());
-        assert_eq!(counts(|line| line.exported.is_some()), told.len());
+        assert_eq!(counts(|line| line.exported.is_some()), exports.len());
         for line in &lines {
             let is_unwanted = line.differences.contains(&Difference::NotWanted);
             assert_eq!(is_unwanted, line.wanted.is_none(), "{line:?}");

@@ -7,7 +7,7 @@ use crate::route::Route;
 
 /// One change of a kernel table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum RouteStep {
     /// Adds a route whose key is not present.
     Announce(Route),
     /// Changes the next hop of a prefix and metric that are present: one change in place, without a
@@ -17,28 +17,32 @@ pub enum Step {
     Withdraw(Route),
 }
 
-impl Step {
+impl RouteStep {
     /// Returns the route that the step adds, changes or removes.
     pub fn route(&self) -> Route {
         match self {
-            Step::Announce(route) | Step::Replace(route) | Step::Withdraw(route) => *route,
+            RouteStep::Announce(route) | RouteStep::Replace(route) | RouteStep::Withdraw(route) => {
+                *route
+            }
         }
     }
 }
 
 /// Returns the steps from `from` to `to`. Both are sorted, and no two routes in one list have the
 /// same key.
-pub fn difference(from: &[Route], to: &[Route]) -> Vec<Step> {
+pub fn difference(from: &[Route], to: &[Route]) -> Vec<RouteStep> {
     debug_assert!(is_ordered(from) && is_ordered(to));
     let find = |routes: &[Route], route: &Route| {
         routes.binary_search_by_key(&route.key(), Route::key).ok().map(|at| routes[at])
     };
     let come = to.iter().filter_map(|route| match find(from, route) {
-        None => Some(Step::Announce(*route)),
-        Some(old) => (old != *route).then_some(Step::Replace(*route)),
+        None => Some(RouteStep::Announce(*route)),
+        Some(old) => (old != *route).then_some(RouteStep::Replace(*route)),
     });
-    let go =
-        from.iter().filter(|route| find(to, route).is_none()).map(|route| Step::Withdraw(*route));
+    let go = from
+        .iter()
+        .filter(|route| find(to, route).is_none())
+        .map(|route| RouteStep::Withdraw(*route));
     come.chain(go).collect()
 }
 
@@ -63,14 +67,14 @@ mod tests {
     use ipnet::Ipv4Net;
 
     use super::*;
-    use crate::route::Side;
+    use crate::route::RouteSide;
 
     /// Makes routes of few prefixes, metrics and next hops, so that two lists often share keys.
     fn routes(picks: &[(bool, u8, u8, u8)]) -> Vec<Route> {
         let by_key: BTreeMap<_, _> = picks
             .iter()
             .map(|(is_access, prefix, metric, next_hop)| Route {
-                side: if *is_access { Side::Access } else { Side::Internet },
+                side: if *is_access { RouteSide::Access } else { RouteSide::Internet },
                 prefix: Ipv4Net::new(Ipv4Addr::new(203, 0, prefix % 8, 0), 24).unwrap(),
                 metric: (1 << 31) + u32::from(metric % 4),
                 next_hop: Ipv4Addr::new(10, 9, 0, next_hop % 3),
@@ -87,7 +91,8 @@ mod tests {
             let (from, to) = (routes(from), routes(to));
             let mut kernel: BTreeMap<_, _> =
                 from.iter().map(|route| (route.key(), *route)).collect();
-            let is_reached = |kernel: &BTreeMap<(Side, Ipv4Net, u32), Route>, route: &Route| {
+            let is_reached = |kernel: &BTreeMap<(RouteSide, Ipv4Net, u32), Route>,
+                              route: &Route| {
                 kernel
                     .keys()
                     .any(|(side, prefix, _)| (*side, *prefix) == (route.side, route.prefix))
@@ -100,15 +105,15 @@ mod tests {
             let mut has_withdrawn = false;
             for step in difference(&from, &to) {
                 match step {
-                    Step::Announce(route) => {
+                    RouteStep::Announce(route) => {
                         assert!(!has_withdrawn);
                         assert_eq!(kernel.insert(route.key(), route), None);
                     }
-                    Step::Replace(route) => {
+                    RouteStep::Replace(route) => {
                         assert!(!has_withdrawn);
                         assert_ne!(kernel.insert(route.key(), route), None);
                     }
-                    Step::Withdraw(route) => {
+                    RouteStep::Withdraw(route) => {
                         has_withdrawn = true;
                         assert_eq!(kernel.remove(&route.key()), Some(route));
                     }

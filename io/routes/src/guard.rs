@@ -50,8 +50,8 @@ use weir_log::{LineQueue, Priority, is_journal};
 
 use crate::frames::Frames;
 use crate::kernel_tables::KernelTables;
-use crate::options::Options;
-use crate::protocol::{Answer, FAILURES_MAX, Failure, ProtocolError, Request};
+use crate::options::GuardOptions;
+use crate::protocol::{FAILURES_MAX, GuardAnswer, GuardRequest, ProtocolError, RouteFailure};
 use crate::pulse::Pulse;
 use crate::route::{Route, WorkerIndex};
 use crate::shared_words::{Decider, Fence, SharedWords};
@@ -103,20 +103,20 @@ pub fn run(socket: OwnedFd, words: OwnedFd) -> Result<(), GuardError> {
     let unblocked = protect_from_signals();
     // Start the log's thread after the signals are blocked: otherwise the thread would receive
     // them.
-    let log = Log::start()?;
-    unblocked.iter().for_each(|refused| log.say(refused));
+    let log = GuardLog::start()?;
+    unblocked.iter().for_each(|refused| log.write(refused));
     let ended = watch_until_the_end(socket, words, &log);
     if let Err(error) = &ended {
-        log.say(&error.to_string());
+        log.write(&error.to_string());
     }
     log.flush();
     ended
 }
 
-fn watch_until_the_end(socket: OwnedFd, words: OwnedFd, log: &Log) -> Result<(), GuardError> {
+fn watch_until_the_end(socket: OwnedFd, words: OwnedFd, log: &GuardLog) -> Result<(), GuardError> {
     let words = SharedWords::open(words).map_err(GuardError::NotANode)?;
     let frames = &mut Frames::new(UnixStream::from(socket)).map_err(GuardError::NotANode)?;
-    protect_memory().iter().for_each(|refused| log.say(refused));
+    protect_memory().iter().for_each(|refused| log.write(refused));
     let Some(options) = first_request(frames)? else {
         return Ok(());
     };
@@ -124,17 +124,17 @@ fn watch_until_the_end(socket: OwnedFd, words: OwnedFd, log: &Log) -> Result<(),
         Ok(tables) => tables,
         Err(source) => {
             let error = GuardError::Device { interface: options.interface, source };
-            frames.send(&Answer::CannotStart(error.to_string()).encode())?;
+            frames.send(&GuardAnswer::CannotStart(error.to_string()).encode())?;
             frames.wait(Some(Duration::ZERO))?;
             return Err(error);
         }
     };
     words.beat_guard();
-    frames.send(&Answer::Started.encode())?;
+    frames.send(&GuardAnswer::Started.encode())?;
     let watchdog = Watchdog::new(words.workers(), options.silence, options.kill_after);
     let deciders = Decider::ALL.map(|decider| (decider, Pulse::new(BEAT), false));
     let (node, start) = (getppid(), Instant::now());
-    let mut guard = Watch { frames, words, tables, watchdog, deciders, node, start, log };
+    let mut guard = RunningGuard { frames, words, tables, watchdog, deciders, node, start, log };
     let result = guard.run();
     // The end of the device would remove the routes, too; a withdrawal reaches BIRD some
     // milliseconds earlier.
@@ -145,13 +145,13 @@ fn watch_until_the_end(socket: OwnedFd, words: OwnedFd, log: &Log) -> Result<(),
 }
 
 /// The log on standard error, which is the node's: a guard never waits for its reader.
-struct Log {
+struct GuardLog {
     queue: LineQueue,
     /// Prefix of a line: every line is a warning, marked as one if the journal reads it.
     mark: &'static str,
 }
 
-impl Log {
+impl GuardLog {
     fn start() -> io::Result<Self> {
         let mark = if is_journal(io::stderr()) { Priority::Warning.prefix() } else { "" };
         let lost = move |lost| {
@@ -161,7 +161,7 @@ impl Log {
         Ok(Self { queue, mark })
     }
 
-    fn say(&self, text: &str) {
+    fn write(&self, text: &str) {
         let mark = self.mark;
         self.queue.push(format!("{mark}weir guard: {text}\n").as_bytes());
     }
@@ -198,11 +198,11 @@ fn protect_memory() -> Vec<String> {
 }
 
 /// Waits for the options; `None` if the node ended before it sent a request.
-fn first_request(frames: &mut Frames) -> Result<Option<Options>, GuardError> {
+fn first_request(frames: &mut Frames) -> Result<Option<GuardOptions>, GuardError> {
     loop {
         if let Some(frame) = frames.next()? {
-            return match Request::decode(&frame)? {
-                Request::Start(options) => Ok(Some(options)),
+            return match GuardRequest::decode(&frame)? {
+                GuardRequest::Start(options) => Ok(Some(options)),
                 _ => Err(ProtocolError::Value.into()),
             };
         }
@@ -213,7 +213,7 @@ fn first_request(frames: &mut Frames) -> Result<Option<Options>, GuardError> {
     }
 }
 
-fn open_device(options: &Options, workers: usize) -> io::Result<KernelTables> {
+fn open_device(options: &GuardOptions, workers: usize) -> io::Result<KernelTables> {
     let start = Instant::now();
     loop {
         match KernelTables::open(&options.interface, options.tables, workers) {
@@ -229,7 +229,7 @@ fn open_device(options: &Options, workers: usize) -> io::Result<KernelTables> {
 }
 
 /// A running guard.
-struct Watch<'a> {
+struct RunningGuard<'a> {
     frames: &'a mut Frames,
     words: SharedWords,
     tables: KernelTables,
@@ -238,10 +238,10 @@ struct Watch<'a> {
     deciders: [(Decider, Pulse, bool); Decider::ALL.len()],
     node: Pid,
     start: Instant,
-    log: &'a Log,
+    log: &'a GuardLog,
 }
 
-impl Watch<'_> {
+impl RunningGuard<'_> {
     /// Runs until the node sends quit or its socket closes.
     fn run(&mut self) -> Result<(), GuardError> {
         loop {
@@ -251,8 +251,8 @@ impl Watch<'_> {
             self.look()?;
             while !self.frames.is_congested() {
                 let Some(frame) = self.frames.next()? else { break };
-                let request = Request::decode(&frame)?;
-                let is_last = matches!(request, Request::Quit { .. });
+                let request = GuardRequest::decode(&frame)?;
+                let is_last = matches!(request, GuardRequest::Quit { .. });
                 let answer = self.answer(request)?;
                 self.frames.send(&answer.encode())?;
                 if is_last {
@@ -281,13 +281,13 @@ impl Watch<'_> {
                     let fence = self.words.raise_fence(worker);
                     let failures = self.tables.make_last_resort(worker)?;
                     report(self.log, &failures);
-                    self.frames.send(&Answer::Fenced { worker, fence }.encode())?;
+                    self.frames.send(&GuardAnswer::Fenced { worker, fence }.encode())?;
                 }
                 Alarm::Gone(worker) => {
                     let fence = self.words.raise_fence(worker);
                     let failures = self.tables.withdraw(worker)?;
                     report(self.log, &failures);
-                    self.frames.send(&Answer::Fenced { worker, fence }.encode())?;
+                    self.frames.send(&GuardAnswer::Fenced { worker, fence }.encode())?;
                 }
                 Alarm::Hung(worker) => self.kill_node(worker),
             }
@@ -301,26 +301,26 @@ impl Watch<'_> {
         if getppid() != self.node {
             return;
         }
-        self.log.say(&format!("worker {worker} hangs: the process {} is killed", self.node));
+        self.log.write(&format!("worker {worker} hangs: the process {} is killed", self.node));
         if let Err(error) = kill(self.node, Signal::SIGKILL) {
-            self.log.say(&format!("it is not: {error}"));
+            self.log.write(&format!("it is not: {error}"));
         }
     }
 
-    fn answer(&mut self, request: Request) -> Result<Answer, GuardError> {
+    fn answer(&mut self, request: GuardRequest) -> Result<GuardAnswer, GuardError> {
         match request {
-            Request::Start(_) => Err(ProtocolError::Value.into()),
-            Request::Set { number, worker, fence, routes } => {
+            GuardRequest::Start(_) => Err(ProtocolError::Value.into()),
+            GuardRequest::Set { number, worker, fence, routes } => {
                 self.known(worker)?;
                 self.set(number, worker, fence, &routes)
             }
-            Request::Withdraw { number, worker } => {
+            GuardRequest::Withdraw { number, worker } => {
                 self.known(worker)?;
                 let failures = self.tables.withdraw(worker)?;
                 self.watchdog.unwatch(worker);
                 Ok(done(number, failures, self.tables.count(worker)))
             }
-            Request::WithdrawAll { number } | Request::Quit { number } => {
+            GuardRequest::WithdrawAll { number } | GuardRequest::Quit { number } => {
                 let failures = self.tables.withdraw_all()?;
                 (0..self.words.workers())
                     .for_each(|worker| self.watchdog.unwatch(worker as WorkerIndex));
@@ -336,10 +336,10 @@ impl Watch<'_> {
         worker: WorkerIndex,
         fence: Fence,
         routes: &[Route],
-    ) -> Result<Answer, GuardError> {
+    ) -> Result<GuardAnswer, GuardError> {
         let current = self.words.fence(worker);
         if fence != current {
-            return Ok(Answer::Refused { number, worker, fence: current });
+            return Ok(GuardAnswer::Refused { number, worker, fence: current });
         }
         let failures = self.tables.set(worker, routes)?;
         if self.tables.count(worker) == 0 {
@@ -362,29 +362,33 @@ fn look_at_deciders(
     deciders: &mut [(Decider, Pulse, bool)],
     now: Duration,
     node: Pid,
-    log: &Log,
+    log: &GuardLog,
 ) {
     for (decider, pulse, is_named) in deciders {
         let beat = words.decider_beat(*decider);
         let is_still = pulse.look(now, beat) >= DECIDER_SILENCE && beat != 0;
         if is_still != std::mem::replace(is_named, is_still) {
             let what = if is_still { "stands still" } else { "goes on" };
-            log.say(&format!("thread {} of process {node} {what}", decider.name()));
+            log.write(&format!("thread {} of process {node} {what}", decider.name()));
         }
     }
 }
 
-fn done(number: u32, failures: Vec<Failure>, routes: usize) -> Answer {
+fn done(number: u32, failures: Vec<RouteFailure>, routes: usize) -> GuardAnswer {
     if failures.is_empty() {
-        return Answer::Done { number, routes: routes as u32 };
+        return GuardAnswer::Done { number, routes: routes as u32 };
     }
     let total = failures.len() as u32;
-    Answer::Failed { number, total, failures: failures.into_iter().take(FAILURES_MAX).collect() }
+    GuardAnswer::Failed {
+        number,
+        total,
+        failures: failures.into_iter().take(FAILURES_MAX).collect(),
+    }
 }
 
 /// Logs failures that no request waits for.
-fn report(log: &Log, failures: &[Failure]) {
+fn report(log: &GuardLog, failures: &[RouteFailure]) {
     for failure in failures.iter().take(FAILURES_MAX) {
-        log.say(&failure.to_string());
+        log.write(&failure.to_string());
     }
 }

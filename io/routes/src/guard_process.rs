@@ -12,8 +12,8 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use crate::frames::Frames;
-use crate::options::Options;
-use crate::protocol::{Answer, ProtocolError, Request};
+use crate::options::GuardOptions;
+use crate::protocol::{GuardAnswer, GuardRequest, ProtocolError};
 use crate::shared_words::SharedWords;
 
 /// Time in which a guard has to create its device.
@@ -33,7 +33,7 @@ impl GuardProcess {
     pub(crate) fn spawn(
         mut command: Command,
         words: &SharedWords,
-        options: &Options,
+        options: &GuardOptions,
     ) -> Result<Self, String> {
         let io = |error: io::Error| error.to_string();
         let (ours, theirs) = UnixStream::pair().map_err(io)?;
@@ -46,7 +46,7 @@ impl GuardProcess {
         // Drop the command's copies of the guard's ends: they would keep the socket open.
         drop(command);
         let mut process = Self { child, frames };
-        process.send(&Request::Start(options.clone()))?;
+        process.send(&GuardRequest::Start(options.clone()))?;
         process.wait_started()?;
         Ok(process)
     }
@@ -55,8 +55,8 @@ impl GuardProcess {
         let end = Instant::now() + START_DEADLINE;
         loop {
             match self.next()? {
-                Some(Answer::Started) => return Ok(()),
-                Some(Answer::CannotStart(reason)) => return Err(reason),
+                Some(GuardAnswer::Started) => return Ok(()),
+                Some(GuardAnswer::CannotStart(reason)) => return Err(reason),
                 Some(_) => return Err(ProtocolError::Value.to_string()),
                 None if self.frames.is_closed() => return Err("it ended at once".to_owned()),
                 None => {}
@@ -79,15 +79,15 @@ impl GuardProcess {
     }
 
     /// Returns the guard's next message, if one has arrived.
-    pub(crate) fn next(&mut self) -> Result<Option<Answer>, String> {
+    pub(crate) fn next(&mut self) -> Result<Option<GuardAnswer>, String> {
         let Some(frame) = self.frames.next().map_err(|error| error.to_string())? else {
             return Ok(None);
         };
-        Answer::decode(&frame).map(Some).map_err(|error| error.to_string())
+        GuardAnswer::decode(&frame).map(Some).map_err(|error| error.to_string())
     }
 
     /// Sends a request, without waiting for the answer.
-    pub(crate) fn send(&mut self, request: &Request) -> Result<(), String> {
+    pub(crate) fn send(&mut self, request: &GuardRequest) -> Result<(), String> {
         self.frames.send(&request.encode()).map_err(|error| error.to_string())
     }
 

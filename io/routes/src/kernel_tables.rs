@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-use crate::difference::{Step, difference, last_resort};
-use crate::protocol::Failure;
-use crate::route::{Route, Side, Tables, WorkerIndex};
+use crate::difference::{RouteStep, difference, last_resort};
+use crate::protocol::RouteFailure;
+use crate::route::{Route, RouteSide, RouteTables, WorkerIndex};
 use crate::route_socket::{KernelRoute, RouteSocket};
 
 /// Time between two looks at the kernel's tables while lists change.
@@ -28,7 +28,7 @@ pub(crate) struct KernelTables {
     /// Held open, never read: no packet is routed to it, as its tables are not consulted.
     _device: SyncDevice,
     interface: u32,
-    tables: Tables,
+    tables: RouteTables,
     socket: RouteSocket,
     workers: Vec<Vec<Route>>,
     /// When each worker's list was last compared with the kernel's tables.
@@ -40,7 +40,7 @@ impl KernelTables {
     ///
     /// # Errors
     /// The kernel's error: no right (`CAP_NET_ADMIN`), no /dev/net/tun, name taken.
-    pub(crate) fn open(interface: &str, tables: Tables, workers: usize) -> io::Result<Self> {
+    pub(crate) fn open(interface: &str, tables: RouteTables, workers: usize) -> io::Result<Self> {
         let device = DeviceBuilder::new().name(interface).build_sync()?;
         let index = device.if_index()?;
         Ok(Self {
@@ -69,7 +69,7 @@ impl KernelTables {
         &mut self,
         worker: WorkerIndex,
         routes: &[Route],
-    ) -> io::Result<Vec<Failure>> {
+    ) -> io::Result<Vec<RouteFailure>> {
         let at = usize::from(worker);
         let steps = difference(&self.workers[at], routes);
         let is_again = steps.is_empty();
@@ -88,21 +88,25 @@ impl KernelTables {
     ///
     /// # Errors
     /// The socket to the kernel failed.
-    pub(crate) fn make_last_resort(&mut self, worker: WorkerIndex) -> io::Result<Vec<Failure>> {
+    pub(crate) fn make_last_resort(
+        &mut self,
+        worker: WorkerIndex,
+    ) -> io::Result<Vec<RouteFailure>> {
         let at = usize::from(worker);
         let steps = difference(&self.workers[at], &last_resort(&self.workers[at]));
         self.apply(at, &steps)
     }
 
     /// Withdraws all routes of a worker, without looking at the kernel's tables first.
-    pub(crate) fn withdraw(&mut self, worker: WorkerIndex) -> io::Result<Vec<Failure>> {
+    pub(crate) fn withdraw(&mut self, worker: WorkerIndex) -> io::Result<Vec<RouteFailure>> {
         let at = usize::from(worker);
-        let steps: Vec<Step> = self.workers[at].iter().copied().map(Step::Withdraw).collect();
+        let steps: Vec<RouteStep> =
+            self.workers[at].iter().copied().map(RouteStep::Withdraw).collect();
         self.apply(at, &steps)
     }
 
     /// Withdraws all routes of all workers.
-    pub(crate) fn withdraw_all(&mut self) -> io::Result<Vec<Failure>> {
+    pub(crate) fn withdraw_all(&mut self) -> io::Result<Vec<RouteFailure>> {
         let mut failures = Vec::new();
         for at in 0..self.workers.len() {
             failures.extend(self.withdraw(at as WorkerIndex)?);
@@ -121,13 +125,13 @@ impl KernelTables {
                 next_hop: Some(route.next_hop),
                 interface: Some(interface),
             };
-            let table = if route.side == Side::Access { &access } else { &internet };
+            let table = if route.side == RouteSide::Access { &access } else { &internet };
             table.binary_search(&there).is_ok()
         });
         Ok(())
     }
 
-    fn apply(&mut self, at: usize, steps: &[Step]) -> io::Result<Vec<Failure>> {
+    fn apply(&mut self, at: usize, steps: &[RouteStep]) -> io::Result<Vec<RouteFailure>> {
         let (mut failures, mut changed) = (Vec::new(), Vec::new());
         if steps.is_empty() {
             return Ok(failures);
@@ -136,10 +140,12 @@ impl KernelTables {
             match (step, result) {
                 (_, Ok(())) => changed.push(step),
                 // The route is not there, as wanted.
-                (Step::Withdraw(_), Err(error)) if error.raw_os_error() == Some(NO_SUCH_ROUTE) => {
+                (RouteStep::Withdraw(_), Err(error))
+                    if error.raw_os_error() == Some(NO_SUCH_ROUTE) =>
+                {
                     changed.push(step);
                 }
-                (_, Err(error)) => failures.push(Failure {
+                (_, Err(error)) => failures.push(RouteFailure {
                     route: step.route(),
                     errno: error.raw_os_error().unwrap_or(0),
                 }),
@@ -149,8 +155,10 @@ impl KernelTables {
             self.workers[at].iter().map(|route| (route.key(), *route)).collect();
         for step in changed {
             match step {
-                Step::Announce(route) | Step::Replace(route) => list.insert(route.key(), route),
-                Step::Withdraw(route) => list.remove(&route.key()),
+                RouteStep::Announce(route) | RouteStep::Replace(route) => {
+                    list.insert(route.key(), route)
+                }
+                RouteStep::Withdraw(route) => list.remove(&route.key()),
             };
         }
         self.workers[at] = list.into_values().collect();

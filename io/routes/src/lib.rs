@@ -42,9 +42,9 @@ pub mod guard;
 pub mod wanted;
 pub mod watchdog;
 
-pub use options::Options;
-pub use owner::{Event, Guard, RequestError};
-pub use protocol::{Failure, ProtocolError};
-pub use route::{ROUTES_MAX, Route, Side, Tables, WORKERS_MAX, WorkerIndex};
+pub use options::GuardOptions;
+pub use owner::{Guard, GuardEvent, RequestError};
+pub use protocol::{ProtocolError, RouteFailure};
+pub use route::{ROUTES_MAX, Route, RouteSide, RouteTables, WORKERS_MAX, WorkerIndex};
 pub use route_socket::{KernelRoute, dump};
 pub use shared_words::{Decider, Fence, Heartbeat, SharedWords, Stake};

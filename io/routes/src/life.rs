@@ -21,13 +21,13 @@ use std::mem::MaybeUninit;
 /// only tries.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Life(UnsafeCell<libc::pthread_mutex_t>);
+pub(crate) struct LifeMutex(UnsafeCell<libc::pthread_mutex_t>);
 
 // JUSTIFICATION: a lock is there to be used by several threads, here of several processes.
 // SAFETY: all access goes through the functions of pthread_mutex_t, which are made for that.
-unsafe impl Sync for Life {}
+unsafe impl Sync for LifeMutex {}
 
-impl Life {
+impl LifeMutex {
     /// Makes the lock, held by no thread.
     ///
     /// # Errors
@@ -41,25 +41,27 @@ impl Life {
         // JUSTIFICATION: only the C library has a lock that shows its owner's death to another
         // process.
         // SAFETY: it fills memory of the right size.
-        told(unsafe { libc::pthread_mutexattr_init(attributes) })?;
+        checked(unsafe { libc::pthread_mutexattr_init(attributes) })?;
         // JUSTIFICATION: as above.
         // SAFETY: the attributes are initialised.
-        told(unsafe {
+        checked(unsafe {
             libc::pthread_mutexattr_setpshared(attributes, libc::PTHREAD_PROCESS_SHARED)
         })?;
         // JUSTIFICATION: as above.
         // SAFETY: the attributes are initialised.
-        told(unsafe { libc::pthread_mutexattr_setrobust(attributes, libc::PTHREAD_MUTEX_ROBUST) })?;
+        checked(unsafe {
+            libc::pthread_mutexattr_setrobust(attributes, libc::PTHREAD_MUTEX_ROBUST)
+        })?;
         // Makes a second `hold` by the same thread an error instead of a deadlock.
         // JUSTIFICATION: as above.
         // SAFETY: the attributes are initialised.
-        told(unsafe {
+        checked(unsafe {
             libc::pthread_mutexattr_settype(attributes, libc::PTHREAD_MUTEX_ERRORCHECK)
         })?;
         // JUSTIFICATION: as above.
         // SAFETY: the attributes are initialised; the memory is of the right size, and the caller
         // ensures that no thread uses it yet.
-        told(unsafe { libc::pthread_mutex_init(self.0.get(), attributes) })
+        checked(unsafe { libc::pthread_mutex_init(self.0.get(), attributes) })
     }
 
     /// Takes the lock: the calling thread counts as alive until it ends, in whatever way.
@@ -76,7 +78,7 @@ impl Life {
         // SAFETY: the lock was made, and its memory is mapped for as long as the caller promises.
         match unsafe { libc::pthread_mutex_lock(self.0.get()) } {
             libc::EOWNERDEAD => self.renew(),
-            code => told(code),
+            code => checked(code),
         }
     }
 
@@ -104,7 +106,7 @@ impl Life {
     fn renew(&self) -> io::Result<()> {
         // JUSTIFICATION: as above.
         // SAFETY: as above; the calling thread holds it.
-        told(unsafe { libc::pthread_mutex_consistent(self.0.get()) })
+        checked(unsafe { libc::pthread_mutex_consistent(self.0.get()) })
     }
 
     fn give_back(&self) {
@@ -115,7 +117,7 @@ impl Life {
 }
 
 /// Converts a return code of the C library's thread functions: they return their error numbers.
-fn told(code: i32) -> io::Result<()> {
+fn checked(code: i32) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
 }
 
@@ -129,10 +131,10 @@ mod tests {
     use super::*;
 
     /// Makes a lock in this process's memory, for the tests alone.
-    fn life() -> Arc<Life> {
+    fn life() -> Arc<LifeMutex> {
         // JUSTIFICATION: zeros are what shared memory begins with.
         // SAFETY: a pthread_mutex_t is plain data, for which zeros are valid.
-        let life = Arc::new(Life(UnsafeCell::new(unsafe { std::mem::zeroed() })));
+        let life = Arc::new(LifeMutex(UnsafeCell::new(unsafe { std::mem::zeroed() })));
         // JUSTIFICATION: as above.
         // SAFETY: no other thread knows of it.
         unsafe { life.make() }.unwrap();
@@ -167,14 +169,14 @@ mod tests {
     fn a_second_hold_by_the_same_thread_is_an_error() {
         let life = life();
         let theirs = Arc::clone(&life);
-        let (said_in, said) = channel();
+        let (sender, receiver) = channel();
         let thread = thread::spawn(move || {
             // JUSTIFICATION: as above.
             // SAFETY: the test keeps the lock until it has joined this thread, or leaks it.
             let codes = [(); 2].map(|()| unsafe { theirs.hold() }.map_err(|it| it.raw_os_error()));
-            said_in.send(codes).unwrap();
+            sender.send(codes).unwrap();
         });
-        match said.recv_timeout(Duration::from_secs(10)) {
+        match receiver.recv_timeout(Duration::from_secs(10)) {
             Ok(codes) => assert_eq!(codes, [Ok(()), Err(Some(libc::EDEADLK))]),
             Err(_) => {
                 std::mem::forget(life);

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use crate::difference::is_ordered;
 use crate::guard_process::GuardProcess;
-use crate::options::Options;
-use crate::protocol::{Answer, Failure, Request};
+use crate::options::GuardOptions;
+use crate::protocol::{GuardAnswer, GuardRequest, RouteFailure};
 use crate::pulse::Pulse;
 use crate::route::{ROUTES_MAX, Route, WorkerIndex};
 use crate::shared_words::{Fence, SharedWords};
@@ -32,13 +32,13 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 pub struct Guard {
     command: Box<dyn FnMut() -> Command + Send>,
     words: Arc<SharedWords>,
-    options: Options,
+    options: GuardOptions,
     /// `None` while there is no guard: the last start failed.
     process: Option<GuardProcess>,
     last_start: Instant,
     /// The routes of each worker and the fence they were set under.
     wanted: Vec<Option<(Fence, Vec<Route>)>>,
-    events: VecDeque<Event>,
+    events: VecDeque<GuardEvent>,
     last_number: u32,
     pulse: Pulse,
     start: Instant,
@@ -47,7 +47,7 @@ pub struct Guard {
 
 /// What the guard did without a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum GuardEvent {
     /// The worker was silent or died: it is fenced, and its routes are a last resort or withdrawn.
     Fenced {
         /// The worker.
@@ -67,10 +67,10 @@ pub enum Event {
         /// Number of refused routes.
         total: u32,
         /// The first refused routes.
-        failures: Vec<Failure>,
+        failures: Vec<RouteFailure>,
     },
     /// The guard has stalled: routes stay as they are, even those of a worker that ends. The guard
-    /// continues ([`Event::Awake`]), or is replaced.
+    /// continues ([`GuardEvent::Awake`]), or is replaced.
     Silent,
     /// The guard that had stalled continues.
     Awake,
@@ -98,7 +98,7 @@ pub enum RequestError {
         /// Number of refused routes.
         total: u32,
         /// The first refused routes.
-        failures: Vec<Failure>,
+        failures: Vec<RouteFailure>,
     },
     /// The list is unsorted, has a key twice or more than [`ROUTES_MAX`] routes, or the worker does
     /// not exist.
@@ -119,7 +119,7 @@ impl Guard {
     pub fn start(
         command: impl FnMut() -> Command + Send + 'static,
         words: Arc<SharedWords>,
-        options: Options,
+        options: GuardOptions,
     ) -> Result<Self, RequestError> {
         let mut guard = Self {
             command: Box::new(command),
@@ -156,7 +156,7 @@ impl Guard {
             return Err(RequestError::Invalid);
         }
         *wanted = Some((fence, routes.clone()));
-        self.request(|number| Request::Set { number, worker, fence, routes: routes.clone() })
+        self.request(|number| GuardRequest::Set { number, worker, fence, routes: routes.clone() })
     }
 
     /// Withdraws all routes of a worker.
@@ -164,7 +164,7 @@ impl Guard {
     /// [`RequestError`]; without a guard there is no route either.
     pub fn withdraw(&mut self, worker: WorkerIndex) -> Result<(), RequestError> {
         *self.wanted.get_mut(usize::from(worker)).ok_or(RequestError::Invalid)? = None;
-        self.request(|number| Request::Withdraw { number, worker })
+        self.request(|number| GuardRequest::Withdraw { number, worker })
     }
 
     /// Withdraws all routes of all workers.
@@ -173,12 +173,12 @@ impl Guard {
     /// [`RequestError`]; without a guard there is no route either.
     pub fn withdraw_all(&mut self) -> Result<(), RequestError> {
         self.wanted.fill(None);
-        self.request(|number| Request::WithdrawAll { number })
+        self.request(|number| GuardRequest::WithdrawAll { number })
     }
 
     /// Waits for the next event, for `timeout` at most, and only until `waker` is readable: so a
     /// thread can wait for its own commands at the same time. Restarts a guard that is gone.
-    pub fn wait(&mut self, timeout: Duration, waker: Option<BorrowedFd<'_>>) -> Option<Event> {
+    pub fn wait(&mut self, timeout: Duration, waker: Option<BorrowedFd<'_>>) -> Option<GuardEvent> {
         let end = Instant::now() + timeout;
         while self.events.is_empty() {
             let left = end.saturating_duration_since(Instant::now());
@@ -215,7 +215,7 @@ impl Guard {
         }
         let is_silent = silent >= SILENCE;
         if is_silent != std::mem::replace(&mut self.is_silent, is_silent) {
-            self.events.push_back(if is_silent { Event::Silent } else { Event::Awake });
+            self.events.push_back(if is_silent { GuardEvent::Silent } else { GuardEvent::Awake });
         }
     }
 
@@ -244,21 +244,21 @@ impl Guard {
     /// [`RequestError::NoGuard`] if there was none, or a stuck one; then its routes went with it.
     pub fn quit(mut self) -> Result<(), RequestError> {
         let number = self.next_number();
-        let answer = self.ask(&Request::Quit { number }, number);
+        let answer = self.ask(&GuardRequest::Quit { number }, number);
         answer.map(drop).map_err(RequestError::NoGuard)
     }
 
     /// Sends a request and waits for the answer. If there is no guard, or it ends meanwhile, starts
     /// another one, which is given all lists; then the request needs no answer.
-    fn request(&mut self, request: impl Fn(u32) -> Request) -> Result<(), RequestError> {
+    fn request(&mut self, request: impl Fn(u32) -> GuardRequest) -> Result<(), RequestError> {
         let number = self.next_number();
         let answer = self.ask(&request(number), number);
         match answer {
-            Ok(Answer::Refused { worker, fence, .. }) => {
+            Ok(GuardAnswer::Refused { worker, fence, .. }) => {
                 forget(&mut self.wanted, worker, fence);
                 Err(RequestError::Fenced { worker })
             }
-            Ok(Answer::Failed { total, failures, .. }) => {
+            Ok(GuardAnswer::Failed { total, failures, .. }) => {
                 Err(RequestError::Kernel { total, failures })
             }
             Ok(_) => Ok(()),
@@ -269,7 +269,7 @@ impl Guard {
         }
     }
 
-    fn ask(&mut self, request: &Request, number: u32) -> Result<Answer, String> {
+    fn ask(&mut self, request: &GuardRequest, number: u32) -> Result<GuardAnswer, String> {
         let process = self.process.as_mut().ok_or_else(|| "there is none".to_owned())?;
         process.send(request)?;
         let end = Instant::now() + ANSWER_DEADLINE;
@@ -286,17 +286,17 @@ impl Guard {
     }
 
     /// Reads the messages that have arrived, up to the answer to `number`. Fences become events.
-    fn receive(&mut self, number: Option<u32>) -> Result<Option<Answer>, String> {
+    fn receive(&mut self, number: Option<u32>) -> Result<Option<GuardAnswer>, String> {
         let Some(process) = &mut self.process else { return Ok(None) };
         while let Some(answer) = process.next()? {
             match answer {
-                Answer::Fenced { worker, fence } => {
+                GuardAnswer::Fenced { worker, fence } => {
                     forget(&mut self.wanted, worker, fence);
-                    self.events.push_back(Event::Fenced { worker, fence });
+                    self.events.push_back(GuardEvent::Fenced { worker, fence });
                 }
-                Answer::Done { number: of, .. }
-                | Answer::Failed { number: of, .. }
-                | Answer::Refused { number: of, .. }
+                GuardAnswer::Done { number: of, .. }
+                | GuardAnswer::Failed { number: of, .. }
+                | GuardAnswer::Refused { number: of, .. }
                     if Some(of) == number =>
                 {
                     return Ok(Some(answer));
@@ -315,7 +315,7 @@ impl Guard {
         let is_early = !self.pause().is_zero();
         if let Some(mut process) = self.process.take() {
             if is_early {
-                self.events.push_back(Event::Absent { reason: reason.clone() });
+                self.events.push_back(GuardEvent::Absent { reason: reason.clone() });
             }
             // The end of the process closes the device, which removes the old routes.
             process.kill();
@@ -328,10 +328,11 @@ impl Guard {
             self.set_all()
         });
         match started {
-            Ok(()) => self.events.push_back(Event::Restarted { reason }),
+            Ok(()) => self.events.push_back(GuardEvent::Restarted { reason }),
             Err(why) => {
                 self.process = None;
-                self.events.push_back(Event::Absent { reason: format!("{reason}; then: {why}") });
+                self.events
+                    .push_back(GuardEvent::Absent { reason: format!("{reason}; then: {why}") });
             }
         }
     }
@@ -340,14 +341,14 @@ impl Guard {
         for at in 0..self.wanted.len() {
             let Some((fence, routes)) = self.wanted[at].clone() else { continue };
             let (number, worker) = (self.next_number(), at as WorkerIndex);
-            match self.ask(&Request::Set { number, worker, fence, routes }, number)? {
+            match self.ask(&GuardRequest::Set { number, worker, fence, routes }, number)? {
                 // The old guard fenced the worker and ended before it reported it.
-                Answer::Refused { fence, .. } => {
+                GuardAnswer::Refused { fence, .. } => {
                     forget(&mut self.wanted, worker, fence);
-                    self.events.push_back(Event::Fenced { worker, fence });
+                    self.events.push_back(GuardEvent::Fenced { worker, fence });
                 }
-                Answer::Failed { total, failures, .. } => {
-                    self.events.push_back(Event::Incomplete { worker, total, failures });
+                GuardAnswer::Failed { total, failures, .. } => {
+                    self.events.push_back(GuardEvent::Incomplete { worker, total, failures });
                 }
                 _ => {}
             }
@@ -377,8 +378,8 @@ fn forget(wanted: &mut [Option<(Fence, Vec<Route>)>], worker: WorkerIndex, fence
     }
 }
 
-fn show(failures: &[Failure]) -> String {
-    failures.first().map(Failure::to_string).unwrap_or_default()
+fn show(failures: &[RouteFailure]) -> String {
+    failures.first().map(RouteFailure::to_string).unwrap_or_default()
 }
 
 impl std::fmt::Debug for Guard {

@@ -25,8 +25,8 @@ use std::time::Duration;
 use ipnet::Ipv4Net;
 use nix::errno::Errno;
 
-use crate::options::Options;
-use crate::route::{Route, Side, Tables, WorkerIndex};
+use crate::options::GuardOptions;
+use crate::route::{Route, RouteSide, RouteTables, WorkerIndex};
 use crate::shared_words::Fence;
 
 const VERSION: u8 = 2;
@@ -35,9 +35,9 @@ pub(crate) const FAILURES_MAX: usize = 16;
 
 /// A request of the node to the guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
+pub(crate) enum GuardRequest {
     /// The first request.
-    Start(Options),
+    Start(GuardOptions),
     /// Sets all routes of a worker; valid only while `fence` is the worker's current fence.
     Set { number: u32, worker: WorkerIndex, fence: Fence, routes: Vec<Route> },
     /// Withdraws all routes of a worker.
@@ -50,14 +50,14 @@ pub(crate) enum Request {
 
 /// A route that the kernel did not add or remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct RouteFailure {
     /// The route.
     pub route: Route,
     /// The kernel's error number.
     pub errno: i32,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RouteFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.route, Errno::from_raw(self.errno).desc())
     }
@@ -65,13 +65,13 @@ impl fmt::Display for Failure {
 
 /// A message of the guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum GuardAnswer {
     /// The TUN device is there.
     Started,
     /// The request was carried out: `routes` of the routes it concerns are in the kernel.
     Done { number: u32, routes: u32 },
     /// The kernel refused some changes.
-    Failed { number: u32, total: u32, failures: Vec<Failure> },
+    Failed { number: u32, total: u32, failures: Vec<RouteFailure> },
     /// The routes were set under an outdated fence of the worker.
     Refused { number: u32, worker: WorkerIndex, fence: Fence },
     /// A worker was silent or died: it is fenced, and its routes are a last resort or withdrawn.
@@ -99,11 +99,11 @@ pub enum ProtocolError {
     Order,
 }
 
-impl Request {
+impl GuardRequest {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
-            Request::Start(options) => {
+            GuardRequest::Start(options) => {
                 out.extend([1, VERSION]);
                 put_bytes(&mut out, options.interface.as_bytes());
                 put_u32(&mut out, options.tables.access);
@@ -112,7 +112,7 @@ impl Request {
                 out.push(u8::from(options.kill_after.is_some()));
                 put_u32(&mut out, milliseconds(options.kill_after.unwrap_or_default()));
             }
-            Request::Set { number, worker, fence, routes } => {
+            GuardRequest::Set { number, worker, fence, routes } => {
                 out.push(2);
                 put_u32(&mut out, *number);
                 out.extend(worker.to_le_bytes());
@@ -120,16 +120,16 @@ impl Request {
                 put_u32(&mut out, routes.len() as u32);
                 routes.iter().for_each(|route| put_route(&mut out, route));
             }
-            Request::Withdraw { number, worker } => {
+            GuardRequest::Withdraw { number, worker } => {
                 out.push(3);
                 put_u32(&mut out, *number);
                 out.extend(worker.to_le_bytes());
             }
-            Request::WithdrawAll { number } => {
+            GuardRequest::WithdrawAll { number } => {
                 out.push(4);
                 put_u32(&mut out, *number);
             }
-            Request::Quit { number } => {
+            GuardRequest::Quit { number } => {
                 out.push(5);
                 put_u32(&mut out, *number);
             }
@@ -138,38 +138,38 @@ impl Request {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, ProtocolError> {
-        let mut reader = Reader(bytes);
+        let mut reader = FieldReader(bytes);
         let request = match reader.u8()? {
-            1 => Request::Start(reader.options()?),
+            1 => GuardRequest::Start(reader.options()?),
             2 => {
                 let (number, worker) = (reader.u32()?, reader.u16()?);
                 let fence = Fence(reader.u32()?);
-                let routes = reader.list(Reader::route)?;
+                let routes = reader.list(FieldReader::route)?;
                 if !crate::difference::is_ordered(&routes) {
                     return Err(ProtocolError::Order);
                 }
-                Request::Set { number, worker, fence, routes }
+                GuardRequest::Set { number, worker, fence, routes }
             }
-            3 => Request::Withdraw { number: reader.u32()?, worker: reader.u16()? },
-            4 => Request::WithdrawAll { number: reader.u32()? },
-            5 => Request::Quit { number: reader.u32()? },
+            3 => GuardRequest::Withdraw { number: reader.u32()?, worker: reader.u16()? },
+            4 => GuardRequest::WithdrawAll { number: reader.u32()? },
+            5 => GuardRequest::Quit { number: reader.u32()? },
             _ => return Err(ProtocolError::Value),
         };
         reader.end(request)
     }
 }
 
-impl Answer {
+impl GuardAnswer {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
-            Answer::Started => out.push(1),
-            Answer::Done { number, routes } => {
+            GuardAnswer::Started => out.push(1),
+            GuardAnswer::Done { number, routes } => {
                 out.push(2);
                 put_u32(&mut out, *number);
                 put_u32(&mut out, *routes);
             }
-            Answer::Failed { number, total, failures } => {
+            GuardAnswer::Failed { number, total, failures } => {
                 out.push(3);
                 put_u32(&mut out, *number);
                 put_u32(&mut out, *total);
@@ -179,18 +179,18 @@ impl Answer {
                     out.extend(failure.errno.to_le_bytes());
                 }
             }
-            Answer::Refused { number, worker, fence } => {
+            GuardAnswer::Refused { number, worker, fence } => {
                 out.push(4);
                 put_u32(&mut out, *number);
                 out.extend(worker.to_le_bytes());
                 put_u32(&mut out, fence.0);
             }
-            Answer::Fenced { worker, fence } => {
+            GuardAnswer::Fenced { worker, fence } => {
                 out.push(5);
                 out.extend(worker.to_le_bytes());
                 put_u32(&mut out, fence.0);
             }
-            Answer::CannotStart(reason) => {
+            GuardAnswer::CannotStart(reason) => {
                 out.push(6);
                 put_bytes(&mut out, reason.as_bytes());
             }
@@ -199,24 +199,24 @@ impl Answer {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, ProtocolError> {
-        let mut reader = Reader(bytes);
+        let mut reader = FieldReader(bytes);
         let answer = match reader.u8()? {
-            1 => Answer::Started,
-            2 => Answer::Done { number: reader.u32()?, routes: reader.u32()? },
-            3 => Answer::Failed {
+            1 => GuardAnswer::Started,
+            2 => GuardAnswer::Done { number: reader.u32()?, routes: reader.u32()? },
+            3 => GuardAnswer::Failed {
                 number: reader.u32()?,
                 total: reader.u32()?,
                 failures: reader.list(|reader| {
-                    Ok(Failure { route: reader.route()?, errno: reader.u32()? as i32 })
+                    Ok(RouteFailure { route: reader.route()?, errno: reader.u32()? as i32 })
                 })?,
             },
-            4 => Answer::Refused {
+            4 => GuardAnswer::Refused {
                 number: reader.u32()?,
                 worker: reader.u16()?,
                 fence: Fence(reader.u32()?),
             },
-            5 => Answer::Fenced { worker: reader.u16()?, fence: Fence(reader.u32()?) },
-            6 => Answer::CannotStart(reader.text()?),
+            5 => GuardAnswer::Fenced { worker: reader.u16()?, fence: Fence(reader.u32()?) },
+            6 => GuardAnswer::CannotStart(reader.text()?),
             _ => return Err(ProtocolError::Value),
         };
         reader.end(answer)
@@ -238,8 +238,8 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 
 fn put_route(out: &mut Vec<u8>, route: &Route) {
     out.push(match route.side {
-        Side::Access => 0,
-        Side::Internet => 1,
+        RouteSide::Access => 0,
+        RouteSide::Internet => 1,
     });
     out.extend(route.prefix.addr().octets());
     out.push(route.prefix.prefix_len());
@@ -248,9 +248,9 @@ fn put_route(out: &mut Vec<u8>, route: &Route) {
 }
 
 /// The bytes left to read.
-struct Reader<'a>(&'a [u8]);
+struct FieldReader<'a>(&'a [u8]);
 
-impl Reader<'_> {
+impl FieldReader<'_> {
     fn bytes<const N: usize>(&mut self) -> Result<[u8; N], ProtocolError> {
         let (head, rest) = self.0.split_first_chunk().ok_or(ProtocolError::Length)?;
         self.0 = rest;
@@ -288,8 +288,8 @@ impl Reader<'_> {
 
     fn route(&mut self) -> Result<Route, ProtocolError> {
         let side = match self.u8()? {
-            0 => Side::Access,
-            1 => Side::Internet,
+            0 => RouteSide::Access,
+            1 => RouteSide::Internet,
             _ => return Err(ProtocolError::Value),
         };
         let (address, len) = (self.address()?, self.u8()?);
@@ -300,19 +300,19 @@ impl Reader<'_> {
         Ok(Route { side, prefix, next_hop: self.address()?, metric: self.u32()? })
     }
 
-    fn options(&mut self) -> Result<Options, ProtocolError> {
+    fn options(&mut self) -> Result<GuardOptions, ProtocolError> {
         if self.u8()? != VERSION {
             return Err(ProtocolError::Version);
         }
         let interface = self.text()?;
-        let tables = Tables { access: self.u32()?, internet: self.u32()? };
+        let tables = RouteTables { access: self.u32()?, internet: self.u32()? };
         let silence = Duration::from_millis(self.u32()?.into());
         let kill_after = match (self.u8()?, self.u32()?) {
             (0, 0) => None,
             (1, grace) => Some(Duration::from_millis(grace.into())),
             _ => return Err(ProtocolError::Value),
         };
-        Ok(Options { interface, tables, silence, kill_after })
+        Ok(GuardOptions { interface, tables, silence, kill_after })
     }
 
     fn end<T>(self, value: T) -> Result<T, ProtocolError> {

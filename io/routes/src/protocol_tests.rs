@@ -4,39 +4,39 @@ use super::*;
 
 fn route(number: u8) -> Route {
     Route {
-        side: if number.is_multiple_of(2) { Side::Access } else { Side::Internet },
+        side: if number.is_multiple_of(2) { RouteSide::Access } else { RouteSide::Internet },
         prefix: Ipv4Net::new(Ipv4Addr::new(203, 0, number, 0), 24).unwrap(),
         metric: u32::MAX - u32::from(number),
         next_hop: Ipv4Addr::new(10, 9, 0, number),
     }
 }
 
-fn requests() -> Vec<Request> {
+fn requests() -> Vec<GuardRequest> {
     let mut routes: Vec<Route> = (0..5).map(route).collect();
     routes.sort_unstable();
     vec![
-        Request::Start(Options::default()),
-        Request::Start(Options { kill_after: None, ..Options::default() }),
-        Request::Set { number: 1, worker: 65_535, fence: Fence(u32::MAX), routes },
-        Request::Set { number: 1, worker: 0, fence: Fence(0), routes: Vec::new() },
-        Request::Withdraw { number: 2, worker: 1 },
-        Request::WithdrawAll { number: u32::MAX },
-        Request::Quit { number: 4 },
+        GuardRequest::Start(GuardOptions::default()),
+        GuardRequest::Start(GuardOptions { kill_after: None, ..GuardOptions::default() }),
+        GuardRequest::Set { number: 1, worker: 65_535, fence: Fence(u32::MAX), routes },
+        GuardRequest::Set { number: 1, worker: 0, fence: Fence(0), routes: Vec::new() },
+        GuardRequest::Withdraw { number: 2, worker: 1 },
+        GuardRequest::WithdrawAll { number: u32::MAX },
+        GuardRequest::Quit { number: 4 },
     ]
 }
 
-fn answers() -> Vec<Answer> {
+fn answers() -> Vec<GuardAnswer> {
     vec![
-        Answer::Started,
-        Answer::Done { number: 1, routes: 2 },
-        Answer::Failed {
+        GuardAnswer::Started,
+        GuardAnswer::Done { number: 1, routes: 2 },
+        GuardAnswer::Failed {
             number: 1,
             total: 99,
-            failures: vec![Failure { route: route(1), errno: 17 }],
+            failures: vec![RouteFailure { route: route(1), errno: 17 }],
         },
-        Answer::Refused { number: 1, worker: 2, fence: Fence(3) },
-        Answer::Fenced { worker: 2, fence: Fence(3) },
-        Answer::CannotStart("no /dev/net/tun".to_owned()),
+        GuardAnswer::Refused { number: 1, worker: 2, fence: Fence(3) },
+        GuardAnswer::Fenced { worker: 2, fence: Fence(3) },
+        GuardAnswer::CannotStart("no /dev/net/tun".to_owned()),
     ]
 }
 
@@ -44,17 +44,17 @@ fn answers() -> Vec<Answer> {
 fn encoded_messages_decode_and_every_truncation_is_refused() {
     for request in requests() {
         let bytes = request.encode();
-        assert_eq!(Request::decode(&bytes), Ok(request));
+        assert_eq!(GuardRequest::decode(&bytes), Ok(request));
         for len in 0..bytes.len() {
-            assert!(Request::decode(&bytes[..len]).is_err());
+            assert!(GuardRequest::decode(&bytes[..len]).is_err());
         }
-        assert_eq!(Request::decode(&[&bytes[..], &[0]].concat()), Err(ProtocolError::Length));
+        assert_eq!(GuardRequest::decode(&[&bytes[..], &[0]].concat()), Err(ProtocolError::Length));
     }
     for answer in answers() {
         let bytes = answer.encode();
-        assert_eq!(Answer::decode(&bytes), Ok(answer));
+        assert_eq!(GuardAnswer::decode(&bytes), Ok(answer));
         for len in 0..bytes.len() {
-            assert!(Answer::decode(&bytes[..len]).is_err());
+            assert!(GuardAnswer::decode(&bytes[..len]).is_err());
         }
     }
 }
@@ -70,10 +70,10 @@ fn any_bytes_are_refused_or_encode_to_themselves() {
                 edited[at] = *value;
             }
             for bytes in [&edited, any] {
-                if let Ok(request) = Request::decode(bytes) {
+                if let Ok(request) = GuardRequest::decode(bytes) {
                     assert_eq!(&request.encode(), bytes);
                 }
-                if let Ok(answer) = Answer::decode(bytes) {
+                if let Ok(answer) = GuardAnswer::decode(bytes) {
                     assert_eq!(&answer.encode(), bytes);
                 }
             }
@@ -83,7 +83,7 @@ fn any_bytes_are_refused_or_encode_to_themselves() {
 
 #[test]
 fn another_version_of_the_protocol_is_a_version_error() {
-    let mut bytes = Request::Start(Options::default()).encode();
+    let mut bytes = GuardRequest::Start(GuardOptions::default()).encode();
     bytes[1] += 1;
-    assert_eq!(Request::decode(&bytes), Err(ProtocolError::Version));
+    assert_eq!(GuardRequest::decode(&bytes), Err(ProtocolError::Version));
 }

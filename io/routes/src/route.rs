@@ -7,7 +7,7 @@ use ipnet::Ipv4Net;
 
 /// The switch that learns a route; each side has a kernel table of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Side {
+pub enum RouteSide {
     /// Tunnel endpoints, for the access switch. The next hop is the worker's access address.
     Access,
     /// Public prefixes, for the internet switch. The next hop is the worker's internet address.
@@ -16,7 +16,7 @@ pub enum Side {
 
 /// The kernel tables of the two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tables {
+pub struct RouteTables {
     /// Table of the tunnel endpoints.
     pub access: u32,
     /// Table of the public prefixes.
@@ -43,7 +43,7 @@ const LAST_RESORT_ADDED: u32 = (1 << 31) - 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
     /// The side whose switch learns it.
-    pub side: Side,
+    pub side: RouteSide,
     /// Destination; no bits beyond the prefix length.
     pub prefix: Ipv4Net,
     /// Linux metric, which BIRD exports as the MED: the lower one wins.
@@ -52,17 +52,17 @@ pub struct Route {
     pub next_hop: Ipv4Addr,
 }
 
-impl Tables {
+impl RouteTables {
     /// Returns the table of a side.
-    pub fn of(&self, side: Side) -> u32 {
+    pub fn of(&self, side: RouteSide) -> u32 {
         match side {
-            Side::Access => self.access,
-            Side::Internet => self.internet,
+            RouteSide::Access => self.access,
+            RouteSide::Internet => self.internet,
         }
     }
 }
 
-impl Default for Tables {
+impl Default for RouteTables {
     fn default() -> Self {
         Self { access: 4242, internet: 4243 }
     }
@@ -82,16 +82,16 @@ impl Route {
     }
 
     /// Returns the fields by which the kernel distinguishes routes.
-    pub fn key(&self) -> (Side, Ipv4Net, u32) {
+    pub fn key(&self) -> (RouteSide, Ipv4Net, u32) {
         (self.side, self.prefix, self.metric)
     }
 }
 
-impl fmt::Display for Side {
+impl fmt::Display for RouteSide {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Side::Access => "access",
-            Side::Internet => "internet",
+            RouteSide::Access => "access",
+            RouteSide::Internet => "internet",
         })
     }
 }
@@ -114,7 +114,7 @@ mod tests {
         // that leaves.
         let metrics = [24, 8_000, MIDDLE - 16, MIDDLE - 13, MIDDLE - 8, MIDDLE + 1, MIDDLE + 7];
         let route = |metric| Route {
-            side: Side::Access,
+            side: RouteSide::Access,
             prefix: Ipv4Net::from(Ipv4Addr::LOCALHOST),
             metric,
             next_hop: Ipv4Addr::LOCALHOST,

@@ -20,8 +20,8 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-use crate::difference::Step;
-use crate::route::{Route, Tables};
+use crate::difference::RouteStep;
+use crate::route::{Route, RouteTables};
 
 /// Most steps in one datagram: their acknowledgements (about 800 bytes of socket buffer each) fit
 /// the default buffer.
@@ -71,10 +71,10 @@ impl RouteSocket {
     /// the others.
     pub(crate) fn apply(
         &mut self,
-        steps: &[Step],
-        tables: Tables,
+        steps: &[RouteStep],
+        tables: RouteTables,
         interface: u32,
-        mut told: impl FnMut(Step, io::Result<()>),
+        mut on_result: impl FnMut(RouteStep, io::Result<()>),
     ) -> io::Result<()> {
         for batch in steps.chunks(BATCH_MAX) {
             let first = self.sequence;
@@ -90,7 +90,10 @@ impl RouteSocket {
                     let at = sequence.wrapping_sub(first).wrapping_sub(1) as usize;
                     if let (Some(step), NetlinkPayload::Error(error)) = (batch.get(at), payload) {
                         open -= 1;
-                        told(*step, if error.code.is_none() { Ok(()) } else { Err(error.to_io()) });
+                        on_result(
+                            *step,
+                            if error.code.is_none() { Ok(()) } else { Err(error.to_io()) },
+                        );
                     }
                     Ok(())
                 })?;
@@ -147,29 +150,29 @@ impl RouteSocket {
     /// Reads one datagram; calls back with each message and its sequence number.
     fn receive(
         &mut self,
-        told: impl FnMut(u32, NetlinkPayload<RouteNetlinkMessage>) -> io::Result<()>,
+        on_message: impl FnMut(u32, NetlinkPayload<RouteNetlinkMessage>) -> io::Result<()>,
     ) -> io::Result<()> {
         let (datagram, _) = self.socket.recv_from_full()?;
-        messages(&datagram, told)
+        messages(&datagram, on_message)
     }
 }
 
 /// Calls back with each message of a datagram and its sequence number.
 fn messages(
     mut rest: &[u8],
-    mut told: impl FnMut(u32, NetlinkPayload<RouteNetlinkMessage>) -> io::Result<()>,
+    mut on_message: impl FnMut(u32, NetlinkPayload<RouteNetlinkMessage>) -> io::Result<()>,
 ) -> io::Result<()> {
     while !rest.is_empty() {
         let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         let len = (message.header.length as usize).next_multiple_of(4).min(rest.len());
         rest = &rest[len..];
-        told(message.header.sequence_number, message.payload)?;
+        on_message(message.header.sequence_number, message.payload)?;
     }
     Ok(())
 }
 
-fn change(step: Step, tables: Tables, interface: u32) -> (RouteNetlinkMessage, u16) {
+fn change(step: RouteStep, tables: RouteTables, interface: u32) -> (RouteNetlinkMessage, u16) {
     let message = |route: &Route| {
         let mut message = RouteMessage::default();
         message.header = RouteHeader {
@@ -192,13 +195,13 @@ fn change(step: Step, tables: Tables, interface: u32) -> (RouteNetlinkMessage, u
         message
     };
     match &step {
-        Step::Announce(route) => {
+        RouteStep::Announce(route) => {
             (RouteNetlinkMessage::NewRoute(message(route)), NLM_F_CREATE | NLM_F_EXCL)
         }
-        Step::Replace(route) => {
+        RouteStep::Replace(route) => {
             (RouteNetlinkMessage::NewRoute(message(route)), NLM_F_CREATE | NLM_F_REPLACE)
         }
-        Step::Withdraw(route) => (RouteNetlinkMessage::DelRoute(message(route)), 0),
+        RouteStep::Withdraw(route) => (RouteNetlinkMessage::DelRoute(message(route)), 0),
     }
 }
 

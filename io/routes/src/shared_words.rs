@@ -19,8 +19,8 @@
 //! Every word has one writer. The fence word counts, so that an acknowledgement of the third fence
 //! cannot be mistaken for one of the fourth: a worker is fenced while the word differs from the
 //! number it has acknowledged, and routes are set under such a number (see
-//! [`Request::Set`](crate::protocol::Request::Set)). The memory is a sealed memfd of fixed length
-//! and outlives the guard, so a new guard continues the counts.
+//! [`GuardRequest::Set`](crate::protocol::GuardRequest::Set)). The memory is a sealed memfd of
+//! fixed length and outlives the guard, so a new guard continues the counts.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -37,22 +37,22 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use serde::{Deserialize, Serialize};
 
-use crate::life::Life;
+use crate::life::LifeMutex;
 use crate::route::{WORKERS_MAX, WorkerIndex};
 
 /// One cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
-struct Line<T>(T);
+struct CacheLine<T>(T);
 
 /// The words of one worker.
 #[derive(Debug)]
 #[repr(C)]
 struct Words {
-    beat: Line<AtomicU64>,
-    fence: Line<AtomicU32>,
-    life: Line<Life>,
-    stake: Line<AtomicU32>,
+    beat: CacheLine<AtomicU64>,
+    fence: CacheLine<AtomicU32>,
+    life: CacheLine<LifeMutex>,
+    stake: CacheLine<AtomicU32>,
 }
 
 const _: () = assert!(size_of::<Words>() == 256);
@@ -61,9 +61,9 @@ const _: () = assert!(size_of::<Words>() == 256);
 #[derive(Debug)]
 #[repr(C)]
 struct ProcessWords {
-    guard: Line<AtomicU64>,
-    deciders: [Line<AtomicU64>; Decider::ALL.len()],
-    _free: Line<u64>,
+    guard: CacheLine<AtomicU64>,
+    deciders: [CacheLine<AtomicU64>; Decider::ALL.len()],
+    _free: CacheLine<u64>,
 }
 
 const _: () = assert!(size_of::<ProcessWords>() == size_of::<Words>());

@@ -11,11 +11,11 @@ use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
 
-use crate::route::{Route, Side, WorkerIndex};
+use crate::route::{Route, RouteSide, WorkerIndex};
 
 /// Addresses of a worker, and whether its two sides work (link up, a gateway answers).
 #[derive(Clone, Copy, Debug)]
-pub struct Worker {
+pub struct RouteWorker {
     /// Its address on the access side: next hop of the tunnel endpoints.
     pub access: Ipv4Addr,
     /// Its address on the internet side: next hop of the public prefixes.
@@ -28,7 +28,7 @@ pub struct Worker {
 
 /// A shard that a worker serves.
 #[derive(Clone, Copy, Debug)]
-pub struct Shard<'a> {
+pub struct ServedShard<'a> {
     /// Addresses on the access side: the tunnel endpoint, or in plain mode the address that the BNG
     /// steers traffic to.
     pub endpoints: &'a [Ipv4Addr],
@@ -47,7 +47,7 @@ pub struct Shard<'a> {
 
 /// What the switches can hold of this cluster. Each limit applies to each switch by itself.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct RouteLimits {
     /// Most routes of a switch.
     pub max_routes: usize,
     /// Most different next hops of a switch.
@@ -81,7 +81,7 @@ pub enum WantedError {
     )]
     TooManyRoutes {
         /// The side of the switch.
-        side: Side,
+        side: RouteSide,
         /// Routes wanted.
         wanted: usize,
         /// The limit.
@@ -93,7 +93,7 @@ pub enum WantedError {
     )]
     TooManyNextHops {
         /// The side of the switch.
-        side: Side,
+        side: RouteSide,
         /// Next hops wanted.
         wanted: usize,
         /// The limit.
@@ -106,9 +106,9 @@ pub enum WantedError {
 /// # Errors
 /// [`WantedError`]: there is no partial result.
 pub fn wanted(
-    workers: &[Worker],
-    shards: &[Shard<'_>],
-    limits: Limits,
+    workers: &[RouteWorker],
+    shards: &[ServedShard<'_>],
+    limits: RouteLimits,
 ) -> Result<Vec<Vec<Route>>, WantedError> {
     let mut lists = vec![Vec::new(); workers.len()];
     for shard in shards {
@@ -126,12 +126,15 @@ pub fn wanted(
     if let Some(pair) = all.windows(2).find(|pair| pair[0].key() == pair[1].key()) {
         return Err(WantedError::Twice { one: pair[0], other: pair[1] });
     }
-    check(&all, Side::Access, limits)?;
-    check(&all, Side::Internet, limits)?;
+    check(&all, RouteSide::Access, limits)?;
+    check(&all, RouteSide::Internet, limits)?;
     Ok(lists)
 }
 
-fn routes_of<'a>(worker: &'a Worker, shard: &'a Shard<'_>) -> impl Iterator<Item = Route> + 'a {
+fn routes_of<'a>(
+    worker: &'a RouteWorker,
+    shard: &'a ServedShard<'_>,
+) -> impl Iterator<Item = Route> + 'a {
     let is_announced = match (worker.is_access_up, worker.is_internet_up) {
         (true, true) => true,
         (false, false) => false,
@@ -139,13 +142,13 @@ fn routes_of<'a>(worker: &'a Worker, shard: &'a Shard<'_>) -> impl Iterator<Item
     };
     shard.metric.filter(|_| is_announced).into_iter().flat_map(move |metric| {
         let endpoints = shard.endpoints.iter().map(move |endpoint| Route {
-            side: Side::Access,
+            side: RouteSide::Access,
             prefix: Ipv4Net::from(*endpoint),
             metric,
             next_hop: worker.access,
         });
         let prefixes = shard.prefixes.iter().map(move |prefix| Route {
-            side: Side::Internet,
+            side: RouteSide::Internet,
             prefix: prefix.trunc(),
             metric,
             next_hop: worker.internet,
@@ -158,7 +161,7 @@ fn routes_of<'a>(worker: &'a Worker, shard: &'a Shard<'_>) -> impl Iterator<Item
     })
 }
 
-fn check(all: &[Route], side: Side, limits: Limits) -> Result<(), WantedError> {
+fn check(all: &[Route], side: RouteSide, limits: RouteLimits) -> Result<(), WantedError> {
     let of_side = || all.iter().filter(|route| route.side == side);
     let (wanted, max) = (of_side().count(), limits.max_routes);
     if wanted > max {

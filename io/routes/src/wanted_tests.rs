@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::difference::is_ordered;
 
-const NO_LIMITS: Limits = Limits { max_routes: usize::MAX, max_next_hops: usize::MAX };
+const NO_LIMITS: RouteLimits = RouteLimits { max_routes: usize::MAX, max_next_hops: usize::MAX };
 
-fn worker(number: usize, sides: u8) -> Worker {
-    Worker {
+fn worker(number: usize, sides: u8) -> RouteWorker {
+    RouteWorker {
         access: Ipv4Addr::from(0x0a09_0000 + number as u32),
         internet: Ipv4Addr::from(0x0a0a_0000 + number as u32),
         is_access_up: sides & 1 != 0,
@@ -39,8 +39,8 @@ fn shard(
     worker: WorkerIndex,
     metric: Option<u32>,
     is_last_copy: bool,
-) -> Shard<'_> {
-    Shard {
+) -> ServedShard<'_> {
+    ServedShard {
         endpoints: &addresses.endpoints,
         prefixes: &addresses.prefixes,
         worker,
@@ -54,7 +54,7 @@ fn shard(
 fn a_shard_that_is_held_off_is_announced_as_a_last_resort_on_both_sides() {
     let workers = [worker(1, 3)];
     let (one, other) = (addresses(5, 1), addresses(6, 1));
-    let held = Shard { is_held_off: true, ..shard(&one, 0, Some((1 << 31) - 8), false) };
+    let held = ServedShard { is_held_off: true, ..shard(&one, 0, Some((1 << 31) - 8), false) };
     let lists = wanted(&workers, &[held, shard(&other, 0, Some(7), false)], NO_LIMITS).unwrap();
     let metrics: Vec<u32> = lists[0].iter().map(|route| route.metric).collect();
     assert_eq!(metrics, [u32::MAX - 23, 7, u32::MAX - 23, 7]);
@@ -81,22 +81,22 @@ fn a_primary_announces_its_endpoint_and_its_prefixes_each_on_its_side() {
 fn both_sides_of_a_worker_share_fate_and_others_are_untouched() {
     type Case = (Vec<u8>, Vec<(u8, u8, Option<u32>, bool)>);
     bolero::check!().with_type::<Case>().for_each(|(sides, shards)| {
-        let workers: Vec<Worker> =
+        let workers: Vec<RouteWorker> =
             sides.iter().enumerate().map(|(at, up)| worker(at, *up)).collect();
         if workers.is_empty() {
             return;
         }
-        let places: Vec<Addresses> = shards
+        let all_addresses: Vec<Addresses> = shards
             .iter()
             .enumerate()
             .map(|(at, (_, prefixes, ..))| addresses(at, *prefixes))
             .collect();
-        let shards: Vec<Shard<'_>> = shards
+        let shards: Vec<ServedShard<'_>> = shards
             .iter()
-            .zip(&places)
-            .map(|((at, _, metric, is_last_copy), place)| {
+            .zip(&all_addresses)
+            .map(|((at, _, metric, is_last_copy), addresses)| {
                 shard(
-                    place,
+                    addresses,
                     WorkerIndex::from(*at) % workers.len() as WorkerIndex,
                     *metric,
                     *is_last_copy,
@@ -120,12 +120,12 @@ fn both_sides_of_a_worker_share_fate_and_others_are_untouched() {
             let keys = shard
                 .endpoints
                 .iter()
-                .map(|endpoint| (Side::Access, Ipv4Net::from(*endpoint)))
-                .chain(shard.prefixes.iter().map(|prefix| (Side::Internet, *prefix)));
+                .map(|endpoint| (RouteSide::Access, Ipv4Net::from(*endpoint)))
+                .chain(shard.prefixes.iter().map(|prefix| (RouteSide::Internet, *prefix)));
             for (side, prefix) in keys {
                 let Some(metric) = shard.metric.filter(|_| is_announced) else { continue };
                 let (route, owner) = rest.remove(&(side, prefix, metric)).expect("announced");
-                let own = if side == Side::Access { owner.access } else { owner.internet };
+                let own = if side == RouteSide::Access { owner.access } else { owner.internet };
                 assert_eq!(route.next_hop, own);
                 assert_eq!(owner.access, worker.access);
             }
@@ -140,16 +140,17 @@ fn an_exceeded_limit_is_named_with_the_wanted_number() {
     let workers = [worker(1, 3), worker(2, 3)];
     let (one, other) = (addresses(1, 3), addresses(2, 1));
     let shards = [shard(&one, 0, Some(7), false), shard(&other, 1, Some(7), false)];
-    let with =
-        |max_routes, max_next_hops| wanted(&workers, &shards, Limits { max_routes, max_next_hops });
+    let with = |max_routes, max_next_hops| {
+        wanted(&workers, &shards, RouteLimits { max_routes, max_next_hops })
+    };
     assert!(with(4, 2).is_ok());
     assert_eq!(
         with(3, 2),
-        Err(WantedError::TooManyRoutes { side: Side::Internet, wanted: 4, max: 3 })
+        Err(WantedError::TooManyRoutes { side: RouteSide::Internet, wanted: 4, max: 3 })
     );
     assert_eq!(
         with(4, 1),
-        Err(WantedError::TooManyNextHops { side: Side::Access, wanted: 2, max: 1 })
+        Err(WantedError::TooManyNextHops { side: RouteSide::Access, wanted: 2, max: 1 })
     );
     let text = with(1, 2).unwrap_err().to_string();
     assert!(

@@ -61,7 +61,7 @@ pub enum Alarm {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Watch {
+enum WatchState {
     /// Has no thread: not yet, or not any more.
     Absent,
     /// Beats, and has no routes.
@@ -73,8 +73,8 @@ enum Watch {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct State {
-    watch: Watch,
+struct WatchedWorker {
+    watch: WatchState,
     beat: u64,
     silent: Duration,
 }
@@ -85,38 +85,39 @@ pub struct Watchdog {
     silence: Duration,
     kill_after: Option<Duration>,
     last_look: Option<Duration>,
-    workers: Vec<State>,
+    workers: Vec<WatchedWorker>,
 }
 
 impl Watchdog {
     /// Creates a watchdog that watches no worker. `silence` is how long a worker may be silent,
     /// `kill_after` the grace after that.
     pub fn new(workers: usize, silence: Duration, kill_after: Option<Duration>) -> Self {
-        let absent = State { watch: Watch::Absent, beat: 0, silent: Duration::ZERO };
+        let absent = WatchedWorker { watch: WatchState::Absent, beat: 0, silent: Duration::ZERO };
         Self { silence, kill_after, last_look: None, workers: vec![absent; workers] }
     }
 
     /// Returns the time between two looks; `None` while no worker has routes, when a look each
     /// second is enough.
     pub fn interval(&self) -> Option<Duration> {
-        let has_routes =
-            |state: &State| matches!(state.watch, Watch::Watched | Watch::Fenced | Watch::Gone);
+        let has_routes = |state: &WatchedWorker| {
+            matches!(state.watch, WatchState::Watched | WatchState::Fenced | WatchState::Gone)
+        };
         self.workers.iter().any(has_routes).then(|| (self.silence / LOOKS).max(INTERVAL_MIN))
     }
 
     /// Starts to watch a worker; one that is watched already keeps its silence.
     pub fn watch(&mut self, worker: WorkerIndex, beat: u64) {
         let state = &mut self.workers[usize::from(worker)];
-        if state.watch != Watch::Watched {
-            *state = State { watch: Watch::Watched, beat, silent: Duration::ZERO };
+        if state.watch != WatchState::Watched {
+            *state = WatchedWorker { watch: WatchState::Watched, beat, silent: Duration::ZERO };
         }
     }
 
     /// Ends the watch over a worker that has no routes any more: only a long grace is left to it.
     pub fn unwatch(&mut self, worker: WorkerIndex) {
         let state = &mut self.workers[usize::from(worker)];
-        if matches!(state.watch, Watch::Watched | Watch::Fenced) {
-            state.watch = Watch::Unwatched;
+        if matches!(state.watch, WatchState::Watched | WatchState::Fenced) {
+            state.watch = WatchState::Unwatched;
         }
     }
 
@@ -136,36 +137,41 @@ impl Watchdog {
         for (state, worker) in self.workers.iter_mut().zip(0..) {
             let current = beat(worker);
             let is_over = is_over(worker);
-            if is_over && matches!(state.watch, Watch::Watched | Watch::Fenced) {
-                *state = State { watch: Watch::Gone, beat: current, ..*state };
+            if is_over && matches!(state.watch, WatchState::Watched | WatchState::Fenced) {
+                *state = WatchedWorker { watch: WatchState::Gone, beat: current, ..*state };
                 alarms.push(Alarm::Gone(worker));
-            } else if is_over && state.watch == Watch::Unwatched {
-                *state = State { watch: Watch::Absent, beat: current, silent: Duration::ZERO };
+            } else if is_over && state.watch == WatchState::Unwatched {
+                *state = WatchedWorker {
+                    watch: WatchState::Absent,
+                    beat: current,
+                    silent: Duration::ZERO,
+                };
             } else if current != state.beat {
                 (state.beat, state.silent) = (current, Duration::ZERO);
                 state.watch = match state.watch {
                     // It still has its routes of last resort.
-                    Watch::Watched | Watch::Fenced => Watch::Watched,
-                    _ => Watch::Unwatched,
+                    WatchState::Watched | WatchState::Fenced => WatchState::Watched,
+                    _ => WatchState::Unwatched,
                 };
                 continue;
             }
-            state.silent += if state.watch == Watch::Unwatched { passed_unwatched } else { passed };
+            state.silent +=
+                if state.watch == WatchState::Unwatched { passed_unwatched } else { passed };
             match (state.watch, self.kill_after) {
-                (Watch::Watched, _) if state.silent >= self.silence => {
-                    state.watch = Watch::Fenced;
+                (WatchState::Watched, _) if state.silent >= self.silence => {
+                    state.watch = WatchState::Fenced;
                     alarms.push(Alarm::Silent(worker));
                 }
-                (Watch::Fenced | Watch::Gone, Some(kill_after))
+                (WatchState::Fenced | WatchState::Gone, Some(kill_after))
                     if state.silent >= self.silence + grace(kill_after, stake(worker)) =>
                 {
-                    state.watch = Watch::Hung;
+                    state.watch = WatchState::Hung;
                     alarms.push(Alarm::Hung(worker));
                 }
-                (Watch::Unwatched, Some(kill_after))
+                (WatchState::Unwatched, Some(kill_after))
                     if state.silent >= kill_after.max(UNWATCHED_GRACE) =>
                 {
-                    state.watch = Watch::Hung;
+                    state.watch = WatchState::Hung;
                     alarms.push(Alarm::Hung(worker));
                 }
                 _ => {}

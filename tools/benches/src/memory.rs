@@ -16,7 +16,7 @@ struct Line([u64; 8]);
 pub struct Lines {
     lines: Region<Line>,
     random: u64,
-    places: Vec<u32>,
+    indexes: Vec<u32>,
 }
 
 impl Lines {
@@ -26,7 +26,7 @@ impl Lines {
     /// [`OutOfMemory`].
     pub fn new(bytes: usize) -> Result<Lines, OutOfMemory> {
         let lines = Region::new((bytes / size_of::<Line>()).max(1), Line([1; 8]))?;
-        Ok(Lines { lines, random: 1, places: Vec::with_capacity(BATCH) })
+        Ok(Lines { lines, random: 1, indexes: Vec::with_capacity(BATCH) })
     }
 
     /// Reads `batches` batches of random lines of the first `bytes`, in bursts: prefetches a burst,
@@ -35,22 +35,22 @@ impl Lines {
         let lines = (bytes / size_of::<Line>()).clamp(1, self.lines.len()) as u64;
         let mut time = Duration::ZERO;
         for _ in 0..batches {
-            self.places.clear();
+            self.indexes.clear();
             for _ in 0..BATCH {
                 self.random = self
                     .random
                     .wrapping_mul(0x5851_F42D_4C95_7F2D)
                     .wrapping_add(0x1405_7B7E_F767_814F);
-                self.places.push((((self.random >> 32) * lines) >> 32) as u32);
+                self.indexes.push((((self.random >> 32) * lines) >> 32) as u32);
             }
             let start = Instant::now();
             let mut sum = 0;
-            for places in self.places.chunks(burst) {
-                for &place in places {
-                    self.lines.prefetch(place as usize);
+            for indexes in self.indexes.chunks(burst) {
+                for &index in indexes {
+                    self.lines.prefetch(index as usize);
                 }
-                for &place in places {
-                    sum += self.lines[place as usize].0[0];
+                for &index in indexes {
+                    sum += self.lines[index as usize].0[0];
                 }
             }
             black_box(sum);

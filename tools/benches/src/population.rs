@@ -21,10 +21,10 @@ impl Population {
     pub fn new(len: usize) -> Population {
         let mut present: Vec<u32> = (0..len as u32).collect();
         let mut random = 0x853C_49E6_748F_EA9B_u64;
-        for place in (1..len).rev() {
+        for index in (1..len).rev() {
             random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
-            let other = ((random >> 32) * (place as u64 + 1)) >> 32;
-            present.swap(place, other as usize);
+            let other = ((random >> 32) * (index as u64 + 1)) >> 32;
+            present.swap(index, other as usize);
         }
         Population { present, cursor: 0, next_new: len as u32, next_stranger: STRANGERS }
     }
@@ -42,17 +42,17 @@ impl Population {
     }
 
     fn next(&mut self) -> usize {
-        let place = self.cursor;
-        self.cursor = if place + 1 == self.present.len() { 0 } else { place + 1 };
-        place
+        let index = self.cursor;
+        self.cursor = if index + 1 == self.present.len() { 0 } else { index + 1 };
+        index
     }
 
     /// Writes a batch of keys that are in the table, in random order.
     pub fn some_present(&mut self, keys: &mut Vec<FlowKey>) {
         keys.clear();
         for _ in 0..BATCH {
-            let place = self.next();
-            keys.push(FlowKey::of(self.present[place]));
+            let index = self.next();
+            keys.push(FlowKey::of(self.present[index]));
         }
     }
 
@@ -77,12 +77,12 @@ impl Population {
         new.clear();
         numbers.clear();
         for _ in 0..BATCH.min(self.present.len()) {
-            let place = self.next();
-            old.push(FlowKey::of(self.present[place]));
+            let index = self.next();
+            old.push(FlowKey::of(self.present[index]));
             let number = self.next_new;
             self.next_new += 1;
             assert!(number < STRANGERS, "the numbers of flows have run out");
-            self.present[place] = number;
+            self.present[index] = number;
             new.push(FlowKey::of(number));
             numbers.push(number);
         }

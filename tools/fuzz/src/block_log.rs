@@ -2,7 +2,7 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bolero::{TypeGenerator, check};
-use weir_nat_log::{About, Answer, Question, Verdict, search_logs};
+use weir_nat_log::{About, LogAnswer, LogQuestion, LogVerdict, search_logs};
 
 const PUBLIC: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 const PORT: u16 = 1100;
@@ -131,28 +131,28 @@ impl Junk {
     }
 }
 
-fn ask_about(log: &[u8], about: About) -> Answer {
+fn ask_about(log: &[u8], about: About) -> LogAnswer {
     let at = UNIX_EPOCH + Duration::from_secs(START_SEC + 100);
     let time = Some((at, at));
-    let question = Question { about, time, clock_error: Duration::from_secs(1) };
+    let question = LogQuestion { about, time, clock_error: Duration::from_secs(1) };
     let answer = search_logs(&[log], &question).expect("reading from memory cannot fail");
-    let at_end = search_logs(&[log], &Question { time: None, ..question })
+    let at_end = search_logs(&[log], &LogQuestion { time: None, ..question })
         .expect("reading from memory cannot fail");
-    assert!(at_end.verdict != Verdict::Held || !at_end.holders.is_empty());
+    assert!(at_end.verdict != LogVerdict::Held || !at_end.holders.is_empty());
     answer
 }
 
-fn ask(log: &[u8]) -> Answer {
+fn ask(log: &[u8]) -> LogAnswer {
     ask_about(log, About::Port(PUBLIC, PORT))
 }
 
 /// Checks what holds for every answer.
-fn is_sound(answer: &Answer) {
+fn is_sound(answer: &LogAnswer) {
     assert!(answer.holders.iter().all(|it| (it.ports.0..=it.ports.1).contains(&PORT)));
     match answer.verdict {
-        Verdict::Held => assert!(answer.missing.is_empty() && !answer.holders.is_empty()),
-        Verdict::Nobody => assert!(answer.missing.is_empty() && answer.holders.is_empty()),
-        Verdict::CannotSay => assert!(!answer.missing.is_empty() || answer.holders.len() > 1),
+        LogVerdict::Held => assert!(answer.missing.is_empty() && !answer.holders.is_empty()),
+        LogVerdict::Nobody => assert!(answer.missing.is_empty() && answer.holders.is_empty()),
+        LogVerdict::CannotSay => assert!(!answer.missing.is_empty() || answer.holders.len() > 1),
     }
 }
 
@@ -189,7 +189,7 @@ fn junk_between() {
         }
         let (answer, with_junk) = (ask(&clean), ask(&all));
         assert_eq!(answer.records_lost, lost);
-        assert_eq!(Answer { lines_unreadable: answer.lines_unreadable, ..with_junk }, answer);
+        assert_eq!(LogAnswer { lines_unreadable: answer.lines_unreadable, ..with_junk }, answer);
         is_sound(&answer);
         for about in [About::Address(PUBLIC), About::Home(Ipv4Addr::new(10, 200, 0, 1), None)] {
             ask_about(&clean, about);

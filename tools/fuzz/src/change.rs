@@ -101,8 +101,8 @@ fn mapping(home: u8, inside: u8, port: u16, kind: u8) -> Vec<u8> {
 }
 
 impl Hostile {
-    fn change(&self) -> Change {
-        Change {
+    fn change(&self) -> SlotChange {
+        SlotChange {
             kind: match self.kind % 5 {
                 0 => ChangeKind::Create,
                 1 => ChangeKind::Change,
@@ -126,7 +126,7 @@ fn nat() -> Nat {
         ports_per_subscriber: 256,
         filtering: Filtering::AddressDependent,
         subscribers: vec!["10.200.0.0/16".parse().unwrap()],
-        shards: vec![ShardConfig {
+        shards: vec![NatShardConfig {
             id: ShardId(1),
             public: vec!["203.0.113.0/31".parse().unwrap()],
             subscribers_max: 6,
@@ -188,11 +188,11 @@ fn apply() {
             }
             assert_eq!(send(&mut nat, 1, 1, Protocol::Udp, now), Ok(ours));
         }
-        let mut told = 0;
+        let mut applied = 0;
         while nat.replica_mut().next_change(&mut body).is_some() {
-            told += 1;
+            applied += 1;
         }
-        assert!(told >= 1);
+        assert!(applied >= 1);
         for lane in 0..8 {
             let mut copied = 0;
             let end =

@@ -1,5 +1,5 @@
 use bolero::{TypeGenerator, check};
-use weir_config::{Desired, File};
+use weir_config::{ConfigFile, Desired};
 
 const EXAMPLES: [&str; 6] = [
     include_str!("../../../examples/af_xdp.toml"),
@@ -60,10 +60,10 @@ impl Edit {
         if lines.is_empty() {
             return;
         }
-        let place = |at: u16| usize::from(at) % lines.len();
+        let index = |at: u16| usize::from(at) % lines.len();
         match *self {
-            Edit::RemoveLine(at) => drop(lines.remove(place(at))),
-            Edit::DoubleLine(from, to) => lines.insert(place(to), lines[place(from)].clone()),
+            Edit::RemoveLine(at) => drop(lines.remove(index(at))),
+            Edit::DoubleLine(from, to) => lines.insert(index(to), lines[index(from)].clone()),
             Edit::RemoveBytes(at, count) => {
                 let at = usize::from(at) % text.len().max(1);
                 let kept = text
@@ -94,8 +94,8 @@ fn replace_value(lines: &mut [String], at: u16, value: &str) {
     if assignments.is_empty() {
         return;
     }
-    let place = usize::from(at) % assignments.len();
-    let line = &mut assignments[place];
+    let index = usize::from(at) % assignments.len();
+    let line = &mut assignments[index];
     let key_len = line.find('=').expect("the line contains an equals sign");
     line.truncate(key_len);
     line.push_str("= ");
@@ -106,7 +106,7 @@ fn parse(text: &str) {
     let lines = text.lines().count().max(1);
     let findings = match weir_config::parse_file(text, "weir.toml") {
         Ok((file, warnings)) => {
-            if let File::Cluster(desired) = file {
+            if let ConfigFile::Cluster(desired) = file {
                 stored(&desired);
             }
             warnings

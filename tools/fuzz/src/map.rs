@@ -1,7 +1,7 @@
 use bolero::{TypeGenerator, check};
 use weir_map::map::{Stand, Witness, needs_rebase, rebase};
 use weir_map::*;
-use weir_roles::role::{Event, Ports, RoleMachine, RoleOptions};
+use weir_roles::role::{PortHealth, RoleEvent, RoleMachine, RoleOptions};
 
 /// An entry as an operator could write it into etcd: mostly valid, with each field invalid now and
 /// then.
@@ -22,7 +22,7 @@ const MEMBERS: usize = 6;
 #[derive(Clone, Debug, TypeGenerator)]
 struct Seated {
     who: u8,
-    seat: u8,
+    slot: u8,
     state: u8,
     flags: u8,
 }
@@ -65,36 +65,36 @@ fn who(any: u8) -> Incarnation {
 
 impl Entry {
     fn json(&self) -> String {
-        let mut seats = Vec::new();
+        let mut slots = Vec::new();
         let count = 1 + usize::from(self.count) % if self.count < 240 { 5 } else { MEMBERS };
         let members = self.members[..count].iter().enumerate().map(|(rank, member)| {
-            // Mostly a distinct node and seat for each member, and a synced primary.
-            let is_sound = rank == 0 || member.seat < 235;
+            // Mostly a distinct node and member slot for each member, and a synced primary.
+            let is_sound = rank == 0 || member.slot < 235;
             let own = rank as u8;
             let node = if is_sound { own + member.who / 64 % 2 * 6 } else { member.who };
             let Incarnation { worker, boot_id } = who(node);
-            let seat = if is_sound { (self.count / 6 + own) % 8 } else { member.seat % 9 };
+            let slot = if is_sound { (self.count / 6 + own) % 8 } else { member.slot % 9 };
             let state = if rank == 0 { 0 } else { usize::from(member.state) % STATES.len() };
-            seats.push((seat, state));
+            slots.push((slot, state));
             let state = STATES[state];
             let (is_yielding, is_leaving) = (member.flags >= 200, rank > 0 && member.flags >= 235);
             format!(
-                r#"{{"worker":"{worker}","boot_id":"{boot_id}","seat":{seat},"state":"{state}","yielding":{is_yielding},"leaving":{is_leaving}}}"#
+                r#"{{"worker":"{worker}","boot_id":"{boot_id}","seat":{slot},"state":"{state}","yielding":{is_yielding},"leaving":{is_leaving}}}"#
             )
         });
         let members: Vec<String> = members.collect();
         let owners = (0..LANES).map(|lane| {
             let is_of_lane =
-                |(seat, state): &&(u8, usize)| usize::from(*seat) == lane && *state < 2;
-            let of_lane = seats.iter().skip(1).find(is_of_lane);
-            let (rightful, _) = of_lane.unwrap_or(&seats[0]);
+                |(slot, state): &&(u8, usize)| usize::from(*slot) == lane && *state < 2;
+            let of_lane = slots.iter().skip(1).find(is_of_lane);
+            let (rightful, _) = of_lane.unwrap_or(&slots[0]);
             let owner = if self.owners[lane] < 245 { *rightful } else { self.owners[lane] % 9 };
             owner.to_string()
         });
         let owners: Vec<String> = owners.collect();
         let epoch = self.epoch.value();
-        let seat =
-            |any: u8| seats.get(usize::from(any) % (seats.len() + 1)).map_or(any % 9, |it| it.0);
+        let slot =
+            |any: u8| slots.get(usize::from(any) % (slots.len() + 1)).map_or(any % 9, |it| it.0);
         let moves = self.moves.iter().flatten().map(|Moving { lane, from, ago, then }| {
             let since = match ago {
                 ..240 => epoch.saturating_sub(u64::from(ago % 4)),
@@ -103,10 +103,10 @@ impl Entry {
             let then = match then {
                 ..128 => String::new(),
                 128..160 => r#","then":[]"#.to_owned(),
-                then => format!(r#","then":[{}]"#, seat(*then)),
+                then => format!(r#","then":[{}]"#, slot(*then)),
             };
             let lane = if *lane < 250 { lane % 8 } else { *lane };
-            format!(r#"{{"lane":{lane},"from":{},"since":{since}{then}}}"#, seat(*from))
+            format!(r#"{{"lane":{lane},"from":{},"since":{since}{then}}}"#, slot(*from))
         });
         let moves: Vec<String> = moves.collect();
         let rebased = match self.rebased {
@@ -152,7 +152,7 @@ fn transitions(entry: &ShardEntry, any: u8, number: Number) -> Vec<Transition> {
         Transition::Remove(member.clone()),
         Transition::Fence(member.clone()),
         Transition::Restart { ended: member.clone(), boot_id: BootId(u128::from(any)) },
-        Transition::Reseat { ended: member, to: other },
+        Transition::TakeSlot { ended: member, to: other },
         Transition::Rebase { epoch: Epoch(number.value()), term: Term(number.value() as u32) },
     ]
 }
@@ -192,11 +192,11 @@ fn entry_text() {
 /// continues with a valid entry that is newer than all of them, or not at all.
 #[test]
 fn set_back() {
-    type Said = (u8, Vec<u8>, Option<(Number, Option<Entry>)>);
-    check!().with_type::<(Option<Entry>, Vec<Said>, bool)>().for_each(
-        |(entry, said, has_ended)| {
+    type Statement = (u8, Vec<u8>, Option<(Number, Option<Entry>)>);
+    check!().with_type::<(Option<Entry>, Vec<Statement>, bool)>().for_each(
+        |(entry, statements, has_ended)| {
             let entry = entry.as_ref().and_then(Entry::read);
-            let nodes = said.iter().take(4).map(|(node, boot_ids, doubt)| Witness {
+            let nodes = statements.iter().take(4).map(|(node, boot_ids, doubt)| Witness {
                 node: who(*node).worker.node,
                 boot_ids: boot_ids.iter().map(|any| who(*any).boot_id).collect(),
                 stand: match doubt {
@@ -251,7 +251,7 @@ fn names() {
 }
 
 #[derive(Clone, Debug, TypeGenerator)]
-enum Told {
+enum Input {
     Entry(Entry),
     Heartbeat(u8),
     Announced(u8),
@@ -268,33 +268,34 @@ enum Told {
 /// worker writes only lanes that its entry gives to it, and it grants no lane that it writes.
 #[test]
 fn role() {
-    check!().with_type::<(u8, Vec<Told>)>().for_each(|(me, told)| {
+    check!().with_type::<(u8, Vec<Input>)>().for_each(|(me, inputs)| {
         let me = who(*me);
         let mut machine = RoleMachine::new(me.clone(), RoleOptions::default());
         let (mut now_ms, mut epoch) = (1_000_u64, Epoch(0));
-        for told in told {
-            let event = match told {
-                Told::Entry(entry) => match entry.read() {
-                    Some(entry) => Event::Entry(Box::new(entry)),
+        for input in inputs {
+            let event = match input {
+                Input::Entry(entry) => match entry.read() {
+                    Some(entry) => RoleEvent::Entry(Box::new(entry)),
                     None => continue,
                 },
-                Told::Heartbeat(from) => Event::Heartbeat { from: who(*from) },
-                Told::Announced(term) => Event::Announced { term: Term(u32::from(term % 4)) },
-                Told::Slot(packets) => Event::Slot { packets: packets % 3 },
-                Told::CopyDone => Event::CopyDone,
-                Told::StreamLost => Event::StreamLost,
-                Told::Granted(lane, since) => {
-                    Event::Granted { lane: usize::from(*lane % 10), since: Epoch(since.value()) }
+                Input::Heartbeat(from) => RoleEvent::Heartbeat { from: who(*from) },
+                Input::Announced(term) => RoleEvent::Announced { term: Term(u32::from(term % 4)) },
+                Input::Slot(packets) => RoleEvent::Slot { packets: packets % 3 },
+                Input::CopyDone => RoleEvent::CopyDone,
+                Input::StreamLost => RoleEvent::StreamLost,
+                Input::Granted(lane, since) => RoleEvent::Granted {
+                    lane: usize::from(*lane % 10),
+                    since: Epoch(since.value()),
+                },
+                Input::Ports(any) => {
+                    let ports = [PortHealth::NotReady, PortHealth::Ready, PortHealth::Broken];
+                    RoleEvent::Ports(ports[usize::from(*any) % 3])
                 }
-                Told::Ports(any) => {
-                    let ports = [Ports::NotReady, Ports::Ready, Ports::Broken];
-                    Event::Ports(ports[usize::from(*any) % 3])
-                }
-                Told::Time(ms) => {
+                Input::Time(ms) => {
                     now_ms += u64::from(*ms);
-                    Event::Tick
+                    RoleEvent::Tick
                 }
-                Told::PrimaryLost => Event::PrimaryLost,
+                Input::PrimaryLost => RoleEvent::PrimaryLost,
             };
             machine.on(now_ms, event);
             let duties = machine.duties();
@@ -304,9 +305,9 @@ fn role() {
             };
             assert!(entry.epoch() >= epoch);
             epoch = entry.epoch();
-            let seat = entry.member(&me).map(|(_, member)| member.seat);
+            let slot = entry.member(&me).map(|(_, member)| member.slot);
             for lane in duties.lanes.iter() {
-                assert_eq!(Some(entry.lanes()[lane].owner), seat);
+                assert_eq!(Some(entry.lanes()[lane].owner), slot);
             }
             assert!(duties.grants.iter().all(|grant| !duties.lanes.contains(grant.lane)));
         }

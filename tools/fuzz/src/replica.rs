@@ -2,8 +2,8 @@ use std::net::SocketAddr;
 
 use bolero::check;
 use weir_stream::{
-    BootId, ClusterKeys, Endpoint, Fingerprint, Identity, Lineage, Options, Origin, PeerId,
-    PeerIndex, Record, ShardId, Sink, describe,
+    BootId, ClusterKeys, Fingerprint, Identity, Lineage, Origin, PeerId, PeerIndex, ShardId, Sink,
+    StreamEndpoint, StreamOptions, StreamRecord, describe,
 };
 
 /// The first four bytes of a replication datagram, for each kind, encrypted or not.
@@ -89,11 +89,13 @@ fn receive() {
     });
 }
 
-fn endpoint() -> Endpoint {
-    let options = Options { buffers: 128, peers_max: 2, copies_max: 2, ..Options::default() };
+fn endpoint() -> StreamEndpoint {
+    let options =
+        StreamOptions { buffers: 128, peers_max: 2, copies_max: 2, ..StreamOptions::default() };
     let identity = Identity { worker: PeerId(1), boot: BootId(1), secret: [1; 32] };
     let keys = ClusterKeys::parse(&"42".repeat(32)).expect("64 hex digits are a key");
-    Endpoint::new(options, identity, Fingerprint::default(), keys).expect("the options are valid")
+    StreamEndpoint::new(options, identity, Fingerprint::default(), keys)
+        .expect("the options are valid")
 }
 
 /// A sink that holds no records; any call but `room` is a failure.
@@ -103,7 +105,7 @@ impl Sink for Nothing {
     fn room(&self) -> usize {
         usize::MAX
     }
-    fn apply(&mut self, _: Origin, _: &[Record<'_>]) {
+    fn apply(&mut self, _: Origin, _: &[StreamRecord<'_>]) {
         panic!("a record was applied without the key");
     }
     fn stream_reset(&mut self, _: Origin) {

@@ -4,8 +4,8 @@
 use std::hint::black_box;
 
 use weir_nat::{
-    BODY_MAX, Change, Endpoint, Home, Nat, NatConfig, Outbound, Protocol, ShardConfig, ShardId,
-    ShardIndex, Tick,
+    BODY_MAX, Endpoint, Home, Nat, NatConfig, NatShardConfig, Outbound, Protocol, ShardId,
+    ShardIndex, SlotChange, Tick,
 };
 
 const FLOWS: u32 = 1000;
@@ -17,8 +17,8 @@ const SHARD: ShardIndex = ShardIndex(0);
 const PRIMARY: u8 = 0x7f;
 
 /// A change with its body, as sent to a replica.
-struct Told {
-    change: Change,
+struct SentChange {
+    change: SlotChange,
     body: [u8; BODY_MAX],
     len: usize,
 }
@@ -26,20 +26,20 @@ struct Told {
 /// Takes all changes from the journal; counted like
 /// [`measured_burst`](crate::world::measured_burst).
 #[inline(never)]
-fn measured_burst_told(nat: &mut Nat, told: &mut Vec<Told>) {
+fn measured_burst_sent(nat: &mut Nat, sent: &mut Vec<SentChange>) {
     let mut body = [0; BODY_MAX];
     while let Some((change, len)) = nat.replica_mut().next_change(&mut body) {
-        told.push(Told { change, body, len });
+        sent.push(SentChange { change, body, len });
     }
-    black_box(told.len());
+    black_box(sent.len());
 }
 
 /// Applies the changes of a datagram; counted like
 /// [`measured_burst`](crate::world::measured_burst).
 #[inline(never)]
-fn measured_burst_applied(nat: &mut Nat, told: &[Told]) {
+fn measured_burst_applied(nat: &mut Nat, sent: &[SentChange]) {
     nat.replica_mut().apply_burst(
-        told.iter().map(|told| (told.change, &told.body[..told.len])),
+        sent.iter().map(|it| (it.change, &it.body[..it.len])),
         false,
         NOW,
     );
@@ -50,7 +50,7 @@ fn nat(lanes: u8) -> Nat {
     let mut nat = Nat::new(NatConfig {
         flows_max: 4096,
         subscribers: vec![net("10.200.0.0/16")],
-        shards: vec![ShardConfig {
+        shards: vec![NatShardConfig {
             id: ShardId(1),
             public: vec![net("203.0.113.0/29")],
             subscribers_max: 256,
@@ -86,31 +86,31 @@ fn bursts() -> impl Iterator<Item = std::ops::Range<u32>> {
 /// `replica-open`.
 pub(crate) fn journal() -> usize {
     let mut primary = nat(PRIMARY);
-    let mut told = Vec::with_capacity(FLOWS as usize);
+    let mut sent = Vec::with_capacity(FLOWS as usize);
     for burst in bursts() {
         open(&mut primary, burst);
-        measured_burst_told(&mut primary, &mut told);
+        measured_burst_sent(&mut primary, &mut sent);
     }
-    assert_eq!(told.len(), FLOWS as usize, "each flow is one change");
-    told.len()
+    assert_eq!(sent.len(), FLOWS as usize, "each flow is one change");
+    sent.len()
 }
 
 pub(crate) fn apply() -> usize {
     let (mut primary, mut replica) = (nat(PRIMARY), nat(!PRIMARY));
-    let mut told = Vec::with_capacity(FLOWS as usize);
+    let mut sent = Vec::with_capacity(FLOWS as usize);
     open(&mut primary, 0..FLOWS);
-    tell_uncounted(&mut primary, &mut told);
-    for burst in told.chunks(BURST) {
+    send_uncounted(&mut primary, &mut sent);
+    for burst in sent.chunks(BURST) {
         measured_burst_applied(&mut replica, burst);
     }
     assert_eq!(replica.admin().gauges().flows, FLOWS, "the replica holds every flow");
-    told.len()
+    sent.len()
 }
 
 /// Takes the journal of all flows, not counted.
-fn tell_uncounted(nat: &mut Nat, told: &mut Vec<Told>) {
+fn send_uncounted(nat: &mut Nat, sent: &mut Vec<SentChange>) {
     let mut body = [0; BODY_MAX];
     while let Some((change, len)) = nat.replica_mut().next_change(&mut body) {
-        told.push(Told { change, body, len });
+        sent.push(SentChange { change, body, len });
     }
 }

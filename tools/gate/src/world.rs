@@ -3,8 +3,8 @@
 use std::hint::black_box;
 
 use weir_engine::{
-    AccessMode, BURST_MAX, DropReason, Engine, EngineConfig, FragmentLimits, Limits, MssClamp, Now,
-    Output, ShardConfig, Side, SideConfig,
+    AccessMode, BURST_MAX, DropReason, Engine, EngineConfig, FragmentLimits, MssClamp, Now, Output,
+    ResourceLimits, ShardConfig, Side, SideConfig,
 };
 use weir_nat::{NatConfig, ShardId, ShardIndex, Tick};
 use weir_wire::arp::Arp;
@@ -208,7 +208,7 @@ fn config(mode: AccessMode) -> EngineConfig {
             AccessMode::Plain => vec![net(format!("10.200.{shard}.0/24"))],
         },
     });
-    let nat_shards = (0..SHARDS).map(|shard| weir_nat::ShardConfig {
+    let nat_shards = (0..SHARDS).map(|shard| weir_nat::NatShardConfig {
         id: ShardId(shard),
         public: vec![net(format!("203.0.113.{}/29", 8 * shard))],
         subscribers_max: 64,
@@ -227,7 +227,7 @@ fn config(mode: AccessMode) -> EngineConfig {
             ..NatConfig::default()
         },
         fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
-        limits: Limits::default(),
+        limits: ResourceLimits::default(),
         forward_source_routes: false,
         peers_max: 0,
         replication_port: None,

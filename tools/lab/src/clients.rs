@@ -87,14 +87,15 @@ pub struct NatBehaviour {
 /// Discovers mapping and filtering behaviour with coturn's client.
 pub fn nat_behaviour(home: &Home) -> Result<NatBehaviour> {
     let server = SERVER.to_string();
-    let said = home.run(QUESTION_DEADLINE, "turnutils_natdiscovery", &["-m", "-f", &server])?;
+    let output = home.run(QUESTION_DEADLINE, "turnutils_natdiscovery", &["-m", "-f", &server])?;
     let verdict = |what: &str| {
-        said.stdout
+        output
+            .stdout
             .lines()
             .filter_map(|line| line.strip_prefix("NAT with "))
             .map(|line| line.trim_end_matches('!').to_owned())
             .find(|line| line.ends_with(what))
-            .with_context(|| format!("no verdict on {what}:\n{}", said.stdout))
+            .with_context(|| format!("no verdict on {what}:\n{}", output.stdout))
     };
     Ok(NatBehaviour { mapping: verdict("Mapping")?, filtering: verdict("Filtering")? })
 }
@@ -103,17 +104,18 @@ pub fn nat_behaviour(home: &Home) -> Result<NatBehaviour> {
 /// round trip in milliseconds.
 pub fn ping(home: &Home, address: Ipv4Addr, count: u32, size: u32) -> Result<f64> {
     let (count, size) = (count.to_string(), size.to_string());
-    let said = home.run(
+    let output = home.run(
         QUESTION_DEADLINE,
         "ping",
         &["-n", "-i", "0.2", "-w", "10", "-c", &count, "-s", &size, &address.to_string()],
     )?;
     // rtt min/avg/max/mdev = 0.1/0.2/0.3/0.0 ms
-    said.stdout
+    output
+        .stdout
         .lines()
         .find(|line| line.starts_with("rtt "))
         .and_then(|line| line.split('/').nth(4)?.parse().ok())
-        .with_context(|| said.stdout.clone())
+        .with_context(|| output.stdout.clone())
 }
 
 /// Probe packets of traceroute.
@@ -132,12 +134,12 @@ pub fn traceroute(home: &Home, address: Ipv4Addr, probe: Probe) -> Result<Vec<St
         Probe::Udp => "--module=default",
         Probe::Icmp => "--module=icmp",
     };
-    let said = home.run(
+    let output = home.run(
         QUESTION_DEADLINE,
         "traceroute",
         &["-n", method, "-q", "1", "-w", "2", "-m", "8", &address],
     )?;
-    Ok(said
+    Ok(output
         .stdout
         .lines()
         .skip(1)
@@ -148,15 +150,15 @@ pub fn traceroute(home: &Home, address: Ipv4Addr, probe: Probe) -> Result<Vec<St
 
 /// Resolves the server's name over UDP.
 pub fn resolve(home: &Home) -> Result<String> {
-    let said = dig(home, &[WWW_NAME, "A"])?;
-    Ok(said.trim().to_owned())
+    let output = dig(home, &[WWW_NAME, "A"])?;
+    Ok(output.trim().to_owned())
 }
 
 /// Asks for an answer that needs IP fragments, over UDP only. Returns the length of its text.
 pub fn resolve_big(home: &Home) -> Result<usize> {
-    let said = dig(home, &["+bufsize=4096", "+ignore", "+notcp", BIG_NAME, "TXT"])?;
-    let length = said.chars().filter(|&c| c == 'x').count();
-    ensure!(length == BIG_TEXT_LEN, "{length} of {BIG_TEXT_LEN} characters: {said}");
+    let output = dig(home, &["+bufsize=4096", "+ignore", "+notcp", BIG_NAME, "TXT"])?;
+    let length = output.chars().filter(|&c| c == 'x').count();
+    ensure!(length == BIG_TEXT_LEN, "{length} of {BIG_TEXT_LEN} characters: {output}");
     Ok(length)
 }
 

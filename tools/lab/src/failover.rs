@@ -23,7 +23,7 @@ mod timeline;
 mod upgrade;
 
 pub use accounts::{AtRest, Leftovers, Memory};
-pub use event::{CONTROL, EVENTS, Event, Moment, News, repeatable};
+pub use event::{CONTROL, EVENTS, Event, Moment, RunProgress, repeatable};
 pub use observation::{Around, BIN, Observation, Side};
 pub use observer::{Observer, Pace};
 pub use plot::picture;

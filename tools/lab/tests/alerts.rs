@@ -93,8 +93,8 @@ fn prometheus_takes_the_alerts_and_each_fires_when_it_should() {
     ] {
         let mut command = Command::new("promtool");
         let finished = run(command.args(arguments).current_dir(&folder), DEADLINE).unwrap();
-        let said = format!("{}{}", finished.stdout, finished.stderr);
-        assert!(finished.status.success(), "promtool {}:\n{said}", arguments.join(" "));
+        let output = format!("{}{}", finished.stdout, finished.stderr);
+        assert!(finished.status.success(), "promtool {}:\n{output}", arguments.join(" "));
     }
 }
 

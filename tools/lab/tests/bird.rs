@@ -43,8 +43,8 @@ fn wait_noticed(lab: &ClusterLab, cause: &str) -> Result<()> {
     let seen = wait_for(&format!("\"{cause}\" of node1"), NOTICED, || {
         last = lab.control().ok()?.weir(&["cluster", "status"]).ok()?.stdout;
         let map = lab.map.as_ref()?.read().ok()?;
-        let is_said = last.contains("node1 is cut-off: worker 0") && last.contains(cause);
-        (is_said && map.primaries("node1") == 0).then_some(())
+        let is_shown = last.contains("node1 is cut-off: worker 0") && last.contains(cause);
+        (is_shown && map.primaries("node1") == 0).then_some(())
     });
     seen.with_context(|| last)
 }

@@ -59,10 +59,10 @@ fn logs_name_the_homes(lab: &ClusterLab) -> Result<()> {
     let logs: Vec<String> =
         logs.filter(|log| log.exists()).map(|log| log.to_string_lossy().into_owned()).collect();
     let weir = weir_lab::weir::binary()?.to_string_lossy().into_owned();
-    let (mut asked, mut unsaid) = (0, Vec::new());
+    let (mut asked, mut inconclusive) = (0, Vec::new());
     for node in lab.nodes.iter().filter(|node| node.weir.is_running()) {
-        let said = node.cli(&["sessions", "--json", "--limit", "60"])?.success()?.stdout;
-        for line in said.lines() {
+        let output = node.cli(&["sessions", "--json", "--limit", "60"])?.success()?.stdout;
+        for line in output.lines() {
             let session: serde_json::Value = serde_json::from_str(line)?;
             let text = |key: &str| session[key].as_str().unwrap_or_default().to_owned();
             if session["age_sec"].as_u64().is_none_or(|age_sec| age_sec < 20) {
@@ -71,18 +71,28 @@ fn logs_name_the_homes(lab: &ClusterLab) -> Result<()> {
             let (public, home) = (text("public"), text("subscriber"));
             let mut args = vec!["where", &public, "--at", at.trim()];
             args.extend(logs.iter().flat_map(|log| ["--log", log]));
-            let (code, said) = run(&weir, &args)?;
+            let (code, output) = run(&weir, &args)?;
             asked += 1;
             match code {
-                Some(0) => ensure!(said.contains(&home), "{public} at {at} is {home}'s: {said}"),
-                Some(3) => unsaid.push(said),
-                other => anyhow::bail!("{public} at {at} is {home}'s: {other:?} {said}"),
+                Some(0) => {
+                    ensure!(output.contains(&home), "{public} at {at} is {home}'s: {output}")
+                }
+                Some(3) => inconclusive.push(output),
+                other => anyhow::bail!("{public} at {at} is {home}'s: {other:?} {output}"),
             }
         }
     }
-    println!("the block logs named the homes of {} of {asked} sessions", asked - unsaid.len());
+    println!(
+        "the block logs named the homes of {} of {asked} sessions",
+        asked - inconclusive.len()
+    );
     ensure!(asked >= 100, "{asked} sessions are not enough to tell");
-    ensure!(unsaid.len() * 10 <= asked, "{} of {asked}: {}", unsaid.len(), unsaid[0]);
+    ensure!(
+        inconclusive.len() * 10 <= asked,
+        "{} of {asked}: {}",
+        inconclusive.len(),
+        inconclusive[0]
+    );
     Ok(())
 }
 
@@ -124,8 +134,8 @@ fn nodes_are_well(lab: &ClusterLab) -> Result<()> {
         ensure!(silent.status.code() == Some(3), "{}", silent.stdout);
         // A node may have no shard yet: the first node to register is given all of them.
         let has_routes = !routes_of(node)?.is_empty();
-        let is_told = silent.stdout.contains("as wanted  no answer");
-        ensure!(is_told == has_routes, "{}", silent.stdout);
+        let is_shown = silent.stdout.contains("as wanted  no answer");
+        ensure!(is_shown == has_routes, "{}", silent.stdout);
         ensure!(silent.stdout.contains("BIRD does not run here"), "{}", silent.stdout);
 
         is_well(node)?;
@@ -152,9 +162,9 @@ fn socket_of(node: &ClusterNode) -> Result<String> {
 }
 
 fn routes_of(node: &ClusterNode) -> Result<Vec<serde_json::Value>> {
-    let said = node.cli(&["routes", "--json", "--bird", &socket_of(node)?])?.success()?.stdout;
-    let said: serde_json::Value = serde_json::from_str(&said)?;
-    Ok(said["routes"].as_array().context("no routes")?.clone())
+    let output = node.cli(&["routes", "--json", "--bird", &socket_of(node)?])?.success()?.stdout;
+    let output: serde_json::Value = serde_json::from_str(&output)?;
+    Ok(output["routes"].as_array().context("no routes")?.clone())
 }
 
 /// Checks that a foreign route in the kernel table is named, even before BIRD announces it to a

@@ -54,8 +54,8 @@ fn unread_log_stops_neither_the_node_nor_its_end() {
         ensure!(exchange::udp(&net.homes[0].udp(0)?, echo.local(), b"unread")?);
         let age = |thread: &str| -> Result<(u64, bool)> {
             // The exit code is the verdict, so it is not checked.
-            let said = net.weir.cli(&["status", "--json"])?.stdout;
-            let status: serde_json::Value = serde_json::from_str(&said)?;
+            let output = net.weir.cli(&["status", "--json"])?.stdout;
+            let status: serde_json::Value = serde_json::from_str(&output)?;
             let threads = status["threads"].as_array().context("no threads")?;
             let thread = threads.iter().find(|it| it["thread"] == thread).context("no thread")?;
             let age_ms = thread["turn_age_ms"].as_u64().context("no age")?;
@@ -107,10 +107,10 @@ fn a_second_process_with_the_same_name_is_refused() {
 fn fails_to_start(config: &WeirConfig) -> Result<String> {
     let lab = Lab::open()?;
     let node = lab.namespace("weir")?;
-    let said = refusal(&lab, &node, config)?;
+    let output = refusal(&lab, &node, config)?;
     let socket = lab.directory().join("weir.sock");
     ensure!(!socket.exists(), "a socket was left behind");
-    Ok(said)
+    Ok(output)
 }
 
 /// Returns weir's output when it ends with an error, which it must.
@@ -127,17 +127,17 @@ fn a_missing_device_is_named() -> Result<()> {
         access_device: "net_af_xdp0,iface=nosuch0".to_owned(),
         ..WeirConfig::default()
     };
-    let said = fails_to_start(&config)?;
-    ensure!(said.contains("nosuch0"), "{said}");
-    ensure!(!said.contains("panicked"), "{said}");
+    let output = fails_to_start(&config)?;
+    ensure!(output.contains("nosuch0"), "{output}");
+    ensure!(!output.contains("panicked"), "{output}");
     Ok(())
 }
 
 #[test]
 fn a_wrong_configuration_is_named_with_its_place() -> Result<()> {
     let config = WeirConfig { filtering: "everybody", ..WeirConfig::default() };
-    let said = fails_to_start(&config)?;
-    ensure!(said.contains("weir.toml:") && said.contains("everybody"), "{said}");
+    let output = fails_to_start(&config)?;
+    ensure!(output.contains("weir.toml:") && output.contains("everybody"), "{output}");
     Ok(())
 }
 
@@ -147,8 +147,8 @@ fn a_busy_admin_socket_is_named_and_left_alone() -> Result<()> {
     let node = lab.namespace("weir")?;
     let path = lab.directory().join("weir.sock");
     let _owner = UnixListener::bind(&path)?;
-    let said = refusal(&lab, &node, &WeirConfig::default())?;
-    ensure!(said.contains("weir.sock"), "{said}");
+    let output = refusal(&lab, &node, &WeirConfig::default())?;
+    ensure!(output.contains("weir.sock"), "{output}");
     ensure!(UnixStream::connect(&path).is_ok(), "the owner lost its socket");
     Ok(())
 }
@@ -158,7 +158,7 @@ fn a_busy_metrics_port_is_named() -> Result<()> {
     let lab = Lab::open()?;
     let node = lab.namespace("weir")?;
     let _owner = node.enter(|| Ok(TcpListener::bind(("127.0.0.1", METRICS_PORT))?))?;
-    let said = refusal(&lab, &node, &WeirConfig::default())?;
-    ensure!(said.contains(&METRICS_PORT.to_string()), "{said}");
+    let output = refusal(&lab, &node, &WeirConfig::default())?;
+    ensure!(output.contains(&METRICS_PORT.to_string()), "{output}");
     Ok(())
 }

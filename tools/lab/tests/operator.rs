@@ -81,9 +81,9 @@ fn block_log_names_the_home_of_a_port_even_after_rotation() {
         wait_for("second block in the log", DEADLINE, || has_lines(&log))?;
         for (file, public, home) in [(&rotated, publics[0], 0), (&log, publics[1], 1)] {
             let (file, public) = (file.to_string_lossy(), public.to_string());
-            let said = net.weir.offline(&["where", &public, "--log", &file])?.success()?.stdout;
+            let output = net.weir.offline(&["where", &public, "--log", &file])?.success()?.stdout;
             let outer = net.homes[home].outer.to_string();
-            ensure!(said.contains(&outer), "{public} in {file}: {said}");
+            ensure!(output.contains(&outer), "{public} in {file}: {output}");
         }
         Ok(())
     });
@@ -107,14 +107,14 @@ fn a_collector_gets_the_blocks_of_a_node() {
         let public = flow(net, &echo, 0)?;
         let has = |line: &str| Ok::<_, anyhow::Error>(net.weir.metrics()?.contains(line));
         ensure!(has("weir_export_up{collector=\"north\"} 0")?, "nobody listens yet");
-        let (mut stream, mut said) = (collector(net)?, String::new());
-        hear(&mut stream, &mut said, |said| said.contains("block-allocated"))?;
+        let (mut stream, mut output) = (collector(net)?, String::new());
+        read_until(&mut stream, &mut output, |output| output.contains("block-allocated"))?;
         let (outer, address) = (net.homes[0].outer, public.ip());
         for expected in [
             " lab weir - block-allocated [weir@32473 node=\"1\" shard=\"1\" ".to_owned(),
             format!("subscriber=\"{outer}\" public=\"{address}\" ports=\""),
         ] {
-            ensure!(said.contains(&expected), "{expected}: {said}");
+            ensure!(output.contains(&expected), "{expected}: {output}");
         }
         let is_up = || has("weir_export_up{collector=\"north\"} 1").ok()?.then_some(());
         wait_for("a collector that is up", DEADLINE, is_up)
@@ -132,13 +132,17 @@ fn collector(net: &OneNode) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// Appends the received bytes to `said`, up to the end of a record, until `is_enough` is true.
-fn hear(stream: &mut TcpStream, said: &mut String, is_enough: impl Fn(&str) -> bool) -> Result<()> {
+/// Appends the received bytes to `output`, up to the end of a record, until `is_enough` is true.
+fn read_until(
+    stream: &mut TcpStream,
+    output: &mut String,
+    is_enough: impl Fn(&str) -> bool,
+) -> Result<()> {
     let mut part = [0; 4096];
-    while !is_enough(said) || !said.ends_with(']') {
+    while !is_enough(output) || !output.ends_with(']') {
         let count = stream.read(&mut part)?;
-        ensure!(count > 0, "the collector was left: {said}");
-        said.push_str(std::str::from_utf8(&part[..count])?);
+        ensure!(count > 0, "the collector was left: {output}");
+        output.push_str(std::str::from_utf8(&part[..count])?);
     }
     Ok(())
 }
@@ -153,20 +157,20 @@ fn collector_gets_sessions_and_refused_flows() {
         ..WeirConfig::default()
     };
     OneNode::test(&Options { config, ..Options::default() }, |net| {
-        let (mut stream, mut said) = (collector(net)?, String::new());
+        let (mut stream, mut output) = (collector(net)?, String::new());
         let echo = Echo::udp(&net.internet, server())?;
         let public = flow(net, &echo, 0)?;
         while exchange::udp(&net.homes[0].udp(0)?, server(), b"flow")? {
             ensure!(echo.peers().len() <= SESSIONS_MAX, "a home has its limit");
         }
-        hear(&mut stream, &mut said, |said| said.contains("quota-exceeded"))?;
+        read_until(&mut stream, &mut output, |output| output.contains("quota-exceeded"))?;
         let outer = net.homes[0].outer.to_string();
         let quota = format!("subscriber=\"{outer}\" quota=\"sessions\" limit=\"16\"]");
-        ensure!(said.contains(&quota), "{quota}: {said}");
-        ensure!(said.matches("quota-exceeded").count() == 1, "refusals are paced: {said}");
+        ensure!(output.contains(&quota), "{quota}: {output}");
+        ensure!(output.matches("quota-exceeded").count() == 1, "refusals are paced: {output}");
         let remote = server();
-        let of = |what: &str, said: &str| {
-            let records = said.split_inclusive(']').filter(|it| it.contains(what));
+        let of = |what: &str, output: &str| {
+            let records = output.split_inclusive(']').filter(|it| it.contains(what));
             let of_it = |it: &&str| {
                 it.contains(&format!("public=\"{public}\""))
                     && it.contains(&outer)
@@ -174,13 +178,13 @@ fn collector_gets_sessions_and_refused_flows() {
             };
             records.filter(of_it).count()
         };
-        ensure!(of("session-begun", &said) == 1 && of("session-ended", &said) == 0, "{said}");
-        let begun = said.matches("session-begun").count();
-        ensure!(begun == SESSIONS_MAX, "{begun} sessions: {said}");
+        ensure!(of("session-begun", &output) == 1 && of("session-ended", &output) == 0, "{output}");
+        let begun = output.matches("session-begun").count();
+        ensure!(begun == SESSIONS_MAX, "{begun} sessions: {output}");
         net.weir.cli(&["subscriber", "flush", &outer])?.success()?;
-        let ended = |said: &str| said.matches("session-ended").count() >= SESSIONS_MAX;
-        hear(&mut stream, &mut said, ended)?;
-        ensure!(of("session-ended", &said) == 1, "{public}: {said}");
+        let ended = |output: &str| output.matches("session-ended").count() >= SESSIONS_MAX;
+        read_until(&mut stream, &mut output, ended)?;
+        ensure!(of("session-ended", &output) == 1, "{public}: {output}");
         Ok(())
     });
 }
@@ -208,12 +212,12 @@ fn a_capture_is_a_file_tcpdump_reads() {
             let capture = net.weir.background(&net.lab, &name, &args)?;
             let text = wait_for(&format!("\"{seen}\" in {name}"), DEADLINE, || {
                 flow(net, &echo, 0).ok()?;
-                let said = net.node.run(
+                let output = net.node.run(
                     DEADLINE,
                     "tcpdump",
                     &["-nn", "-r", &path, "port", "7000", "or", "proto", "gre"],
                 );
-                let text = said.ok()?.stdout;
+                let text = output.ok()?.stdout;
                 text.contains(seen).then_some(text)
             })?;
             ensure!(inner || side == "internet" || text.contains("10.200.0.1"), "{text}");

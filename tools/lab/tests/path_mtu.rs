@@ -78,6 +78,6 @@ fn datagrams_of_several_fragments_pass_both_ways() {
 /// Returns the results of path MTU discovery in a namespace.
 fn cached_routes(namespace: &Namespace) -> Result<String> {
     let deadline = std::time::Duration::from_secs(5);
-    let said = namespace.run(deadline, "ip", &["route", "show", "cache"])?;
-    Ok(said.success()?.stdout)
+    let output = namespace.run(deadline, "ip", &["route", "show", "cache"])?;
+    Ok(output.success()?.stdout)
 }

@@ -20,16 +20,18 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use ipnet::Ipv4Net;
 use nix::sys::signal::Signal;
-use weir_config::{ClusterShard, Desired, Interface, Member, parse_cluster, parse_member};
+use weir_config::{
+    ClusterShard, Desired, InterfaceSettings, MemberFile, parse_cluster, parse_member,
+};
 use weir_lab::bird::{Bird, packaged, with_settings};
 use weir_lab::steering::{Switch, SwitchKind};
 use weir_lab::{Lab, Namespace, Process, frr, veth, wait_for};
-use weir_routes::Side;
+use weir_routes::RouteSide;
 use weir_routes::bird::exported;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_steering_node");
 const DEADLINE: Duration = Duration::from_secs(30);
-const SIDES: [Side; 2] = [Side::Access, Side::Internet];
+const SIDES: [RouteSide; 2] = [RouteSide::Access, RouteSide::Internet];
 /// docs/topology.md, "BGP and BFD".
 const PRIMARY_MED: u32 = (1 << 31) - 8;
 const REPLICA_MED: u32 = (1 << 31) + 1;
@@ -42,14 +44,14 @@ fn project(path: &str) -> String {
 /// The cluster of the example.
 struct Example {
     cluster: Desired,
-    nodes: Vec<Member>,
+    nodes: Vec<MemberFile>,
 }
 
 impl Example {
     fn read() -> Self {
         let (cluster, _) = parse_cluster(&project("examples/cluster.toml"), "cluster.toml")
             .unwrap_or_else(|errors| panic!("{errors:?}"));
-        let mut named: Vec<(String, Member)> = Vec::new();
+        let mut named: Vec<(String, MemberFile)> = Vec::new();
         for number in 1..=3 {
             let name = format!("node-{number}.toml");
             let text = project(&format!("examples/{name}"));
@@ -61,44 +63,44 @@ impl Example {
     }
 
     /// Returns the ports of all workers on a side, by node.
-    fn ports(&self, side: Side) -> Vec<&Interface> {
+    fn ports(&self, side: RouteSide) -> Vec<&InterfaceSettings> {
         let workers = self.nodes.iter().flat_map(|node| &node.workers);
         workers
-            .map(|worker| if side == Side::Access { &worker.access } else { &worker.internet })
+            .map(|worker| if side == RouteSide::Access { &worker.access } else { &worker.internet })
             .collect()
     }
 
-    fn worker(&self, side: Side, worker: usize) -> Ipv4Addr {
+    fn worker(&self, side: RouteSide, worker: usize) -> Ipv4Addr {
         self.ports(side)[worker].address.addr()
     }
 
-    fn switch(&self, side: Side) -> Ipv4Addr {
+    fn switch(&self, side: RouteSide) -> Ipv4Addr {
         self.ports(side)[0].gateways[0]
     }
 
     /// Returns as many shards as there are workers: the first ones of the pool, its last one, and
     /// the one outside of it.
     fn shards(&self) -> Vec<&ClusterShard> {
-        let (count, shards) = (self.ports(Side::Access).len(), &self.cluster.shards);
+        let (count, shards) = (self.ports(RouteSide::Access).len(), &self.cluster.shards);
         shards[..count - 2].iter().chain(&shards[shards.len() - 2..]).collect()
     }
 }
 
 /// Returns the prefixes of a shard that are announced on a side.
-fn prefixes(shard: &ClusterShard, side: Side) -> Vec<Ipv4Net> {
+fn prefixes(shard: &ClusterShard, side: RouteSide) -> Vec<Ipv4Net> {
     match side {
-        Side::Access => shard.endpoint.into_iter().map(Ipv4Net::from).collect(),
-        Side::Internet => shard.public.clone(),
+        RouteSide::Access => shard.endpoint.into_iter().map(Ipv4Net::from).collect(),
+        RouteSide::Internet => shard.public.clone(),
     }
 }
 
-fn short_name(side: Side) -> &'static str {
-    if side == Side::Access { "access" } else { "internet" }
+fn short_name(side: RouteSide) -> &'static str {
+    if side == RouteSide::Access { "access" } else { "internet" }
 }
 
 /// Returns a row of the address table in docs/topology.md: its cell for each side; the first word
 /// of a cell may begin further rows.
-fn row(name: &str, side: Side) -> Vec<String> {
+fn row(name: &str, side: RouteSide) -> Vec<String> {
     let guide = project("docs/topology.md");
     let begin = format!("| {name} |");
     let line = guide.lines().find(|line| line.starts_with(&begin));
@@ -118,11 +120,11 @@ fn row(name: &str, side: Side) -> Vec<String> {
         .collect()
 }
 
-fn kernel_addresses(side: Side) -> Vec<String> {
+fn kernel_addresses(side: RouteSide) -> Vec<String> {
     row("BIRD of edge1, edge2, edge3", side)
 }
 
-fn aggregates(side: Side) -> BTreeSet<Ipv4Net> {
+fn aggregates(side: RouteSide) -> BTreeSet<Ipv4Net> {
     let words = row("aggregate, with a discard route", side);
     words.iter().map(|word| word.parse().unwrap()).collect()
 }
@@ -284,12 +286,12 @@ impl Network {
         self.wait_served(1, 3)
     }
 
-    fn switch(&self, side: Side) -> &Switch {
+    fn switch(&self, side: RouteSide) -> &Switch {
         &self.switches[side as usize]
     }
 
     /// Checks a switch's sessions, its limit and its discard routes.
-    fn check_switch(&self, side: Side) -> Result<()> {
+    fn check_switch(&self, side: RouteSide) -> Result<()> {
         let switch = self.switch(side);
         let limit = self.example.cluster.cluster.max_routes.context("max_routes")?;
         if let Some(bird) = &switch.bird {
@@ -311,7 +313,7 @@ impl Network {
         seen.with_context(|| format!("{last:?} instead of {:?}", aggregates(side)))
     }
 
-    fn check_frr(&self, side: Side, limit: u32) -> Result<()> {
+    fn check_frr(&self, side: RouteSide, limit: u32) -> Result<()> {
         let name = format!("switch-{}", short_name(side));
         wait_for("BFD of a switch", DEADLINE, || {
             let peers = frr::ask(&self.lab, &name, "show bfd peers json").ok()?;
@@ -365,7 +367,7 @@ impl Network {
                 let (first, last) =
                     (u32::from(aggregate.network()), u32::from(aggregate.broadcast()));
                 let outside = [first - 1, last + 1].map(|it| Ipv4Net::from(Ipv4Addr::from(it)));
-                let short = if side == Side::Access { 31 } else { aggregate.prefix_len() };
+                let short = if side == RouteSide::Access { 31 } else { aggregate.prefix_len() };
                 let short = Ipv4Net::new(aggregate.network(), short).unwrap();
                 routes.extend(outside.into_iter().chain([short]).map(|net| (side, net, worker)));
             }
@@ -390,12 +392,12 @@ impl Network {
     }
 
     /// Returns the prefixes that two nodes announce with the same MED.
-    fn twice(&self, side: Side) -> Vec<Ipv4Net> {
+    fn twice(&self, side: RouteSide) -> Vec<Ipv4Net> {
         prefixes(&self.example.cluster.shards[102], side)
     }
 
     /// Returns the prefixes that are announced with the last next hop of the subnet.
-    fn far(&self, side: Side) -> Vec<Ipv4Net> {
+    fn far(&self, side: RouteSide) -> Vec<Ipv4Net> {
         prefixes(&self.example.cluster.shards[101], side)
     }
 
@@ -441,7 +443,7 @@ impl Network {
 
     /// Checks a shard that two nodes announce with the same MED: the switch has both routes, and
     /// sends to one.
-    fn check_one_path(&self, side: Side) -> Result<()> {
+    fn check_one_path(&self, side: RouteSide) -> Result<()> {
         let switch = self.switch(side);
         for prefix in self.twice(side) {
             let known = match &switch.bird {
@@ -462,7 +464,7 @@ impl Network {
     }
 
     /// Returns every prefix that a switch accepted from its nodes.
-    fn accepted(&self, side: Side) -> Result<BTreeSet<Ipv4Net>> {
+    fn accepted(&self, side: RouteSide) -> Result<BTreeSet<Ipv4Net>> {
         if let Some(bird) = &self.switch(side).bird {
             let routes = bird.ask("show route where source = RTS_BGP")?;
             let words = routes.lines().filter_map(|line| line.split_whitespace().next());
@@ -476,23 +478,23 @@ impl Network {
         routes.keys().map(|prefix| Ok(prefix.parse()?)).collect()
     }
 
-    fn wanted(&self, side: Side) -> BTreeSet<Ipv4Net> {
+    fn wanted(&self, side: RouteSide) -> BTreeSet<Ipv4Net> {
         let shards = self.example.shards();
         let announced = shards.iter().flat_map(|shard| prefixes(shard, side));
         announced.chain(edges(side)).chain(self.far(side)).chain(self.twice(side)).collect()
     }
 }
 
-fn edges(side: Side) -> Vec<Ipv4Net> {
+fn edges(side: RouteSide) -> Vec<Ipv4Net> {
     let of = |aggregate: Ipv4Net| {
         let ends = [aggregate.network(), aggregate.broadcast()].map(Ipv4Net::from);
         let halves = Ipv4Net::new(aggregate.network(), aggregate.prefix_len() + 1).unwrap();
-        ends.into_iter().chain((side == Side::Internet).then_some(halves))
+        ends.into_iter().chain((side == RouteSide::Internet).then_some(halves))
     };
     aggregates(side).into_iter().flat_map(of).collect()
 }
 
-fn written(routes: &[(Side, Ipv4Net, Ipv4Addr)]) -> String {
+fn written(routes: &[(RouteSide, Ipv4Net, Ipv4Addr)]) -> String {
     let words = routes.iter().map(|(side, prefix, next_hop)| {
         format!("{},{prefix},{next_hop},{PRIMARY_MED}", short_name(*side))
     });
@@ -501,7 +503,12 @@ fn written(routes: &[(Side, Ipv4Net, Ipv4Addr)]) -> String {
 
 /// Makes a bridge with the gateway's address and one in the next network, and connects the nodes'
 /// kernels to it.
-fn cable(example: &Example, side: Side, switch: &Namespace, nodes: &[Namespace]) -> Result<()> {
+fn cable(
+    example: &Example,
+    side: RouteSide,
+    switch: &Namespace,
+    nodes: &[Namespace],
+) -> Result<()> {
     let (gateway, length) = (example.switch(side), example.ports(side)[0].address.prefix_len());
     switch.ip("link add br0 type bridge")?;
     switch.ip(&format!("addr add {gateway}/{length} dev br0"))?;
@@ -517,19 +524,19 @@ fn cable(example: &Example, side: Side, switch: &Namespace, nodes: &[Namespace])
     Ok(())
 }
 
-fn start_switch(lab: &Lab, kind: SwitchKind, side: Side, namespace: Namespace) -> Result<Switch> {
+fn start_switch(lab: &Lab, kind: SwitchKind, side: RouteSide, netns: Namespace) -> Result<Switch> {
     let (name, side) = (format!("switch-{}", short_name(side)), short_name(side));
     let bird = match kind {
         SwitchKind::Bird => {
             let config = packaged(&format!("switch/bird-{side}.conf"))?;
-            Some(Bird::start(lab, &namespace, &name, &config)?)
+            Some(Bird::start(lab, &netns, &name, &config)?)
         }
         SwitchKind::Frr => {
-            frr::start(lab, &namespace, &name, &packaged(&format!("switch/frr-{side}.conf"))?)?;
+            frr::start(lab, &netns, &name, &packaged(&format!("switch/frr-{side}.conf"))?)?;
             None
         }
     };
-    Ok(Switch { namespace, bird })
+    Ok(Switch { namespace: netns, bird })
 }
 
 /// Returns the shipped file, which is edge1's; for another node with that node's addresses.

@@ -17,7 +17,7 @@ use weir_lab::steering::{Network, Node, Steering, SwitchKind, Watch};
 use weir_lab::wait_for;
 use weir_routes::bird::{BirdError, exported};
 use weir_routes::watchdog::UNWATCHED_GRACE;
-use weir_routes::{KernelRoute, Route, Side};
+use weir_routes::{KernelRoute, Route, RouteSide};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_steering_node");
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -86,7 +86,7 @@ fn wait_node(lab: &Steering, node: u8) -> Result<[Duration; 2]> {
     Ok([access, access + internet])
 }
 
-fn tell(what: &str, [access, internet]: [Duration; 2]) {
+fn print_times(what: &str, [access, internet]: [Duration; 2]) {
     println!(
         "{what}: access switch {:.1} ms, internet switch at most {:.1} ms",
         access.as_secs_f64() * 1e3,
@@ -100,7 +100,7 @@ fn is_empty(node: &Node) -> Result<bool> {
 
 fn last_resort(metric: u32) -> u32 {
     let (prefix, next_hop) = (Ipv4Net::from(Ipv4Addr::LOCALHOST), Ipv4Addr::UNSPECIFIED);
-    Route { side: Side::Access, prefix, metric, next_hop }.last_resort().metric
+    Route { side: RouteSide::Access, prefix, metric, next_hop }.last_resort().metric
 }
 
 /// True if the node has routes, and all have the metric of last resort: no switch uses them while
@@ -176,7 +176,7 @@ fn killed_owner(lab: &Steering) -> Result<()> {
     announce(lab)?;
     let guard = lab.nodes[0].guard()?;
     lab.nodes[0].process.signal(Signal::SIGKILL)?;
-    tell("owner killed", wait_node(lab, 2)?);
+    print_times("owner killed", wait_node(lab, 2)?);
     wait_empty(&lab.nodes[0])?;
     wait_for("end of the guard", DEADLINE, || ended(guard).then_some(()))?;
     Ok(())
@@ -208,7 +208,7 @@ fn silent_node(lab: &Steering) -> Result<()> {
         let disable = ["link", "set", "dev", "node1", "state", "disabled"];
         switch.namespace.run(DEADLINE, "bridge", &disable)?.success()?;
     }
-    tell("node silent", wait_node(lab, 2)?);
+    print_times("node silent", wait_node(lab, 2)?);
     Ok(())
 }
 
@@ -221,7 +221,7 @@ fn a_stopped_owner_is_fenced_and_finds_out_when_it_wakes_up() {
             announce(&lab)?;
             let node = &lab.nodes[0];
             node.process.signal(Signal::SIGSTOP)?;
-            tell("owner stopped", wait_node(&lab, 2)?);
+            print_times("owner stopped", wait_node(&lab, 2)?);
             ensure!(are_last_resort(node)?, "fenced, but its routes are as before");
             node.process.signal(Signal::SIGCONT)?;
             node.process.wait_line("worker 0 sees its fence", DEADLINE)?;
@@ -257,7 +257,7 @@ fn a_shard_whose_workers_are_all_silent_keeps_its_routes() {
             // A process that ends loses its routes nevertheless.
             one.process.signal(Signal::SIGKILL)?;
             wait_empty(one)?;
-            tell("the better one of last resort ended", wait_node(&lab, 2)?);
+            print_times("the better one of last resort ended", wait_node(&lab, 2)?);
             two.process.signal(Signal::SIGCONT)?;
             two.process.wait_line("worker 0 sees its fence", DEADLINE)?;
             Ok(())
@@ -280,14 +280,14 @@ fn a_worker_that_hangs_is_fenced_alone_and_then_the_process_is_killed() {
 
             // A withdrawal affects one worker.
             node.order("withdraw 0")?;
-            tell("worker withdrawn", wait_node(&lab, 2)?);
+            print_times("worker withdrawn", wait_node(&lab, 2)?);
             lab.access.wait_route(OTHER_ENDPOINT, other)?;
             node.order(&set(1, 0, ENDPOINT, PREFIX, primary(1)))?;
             wait_node(&lab, 1)?;
 
             // So does a fence. The process is killed a second later only.
             node.order("hang 0")?;
-            tell("worker hangs", wait_node(&lab, 2)?);
+            print_times("worker hangs", wait_node(&lab, 2)?);
             node.process.wait_line("fenced 0", DEADLINE)?;
             ensure!(!node.process.log().contains("fenced 1"), "the other worker was fenced too");
             let status = node.process.wait(DEADLINE)?;
@@ -334,10 +334,10 @@ fn a_killed_guard_takes_the_routes_along_and_the_next_one_sets_them_again() {
             let guard = node.guard()?;
             node.process.signal(Signal::SIGSTOP)?;
             kill(Pid::from_raw(guard), Signal::SIGKILL)?;
-            tell("guard killed", wait_node(&lab, 2)?);
+            print_times("guard killed", wait_node(&lab, 2)?);
             ensure!(is_empty(node)?, "routes outlived their guard");
             node.process.signal(Signal::SIGCONT)?;
-            tell("guard started anew", wait_node(&lab, 1)?);
+            print_times("guard started anew", wait_node(&lab, 1)?);
             let is_another = || node.guard().ok().filter(|&it| it != guard).map(|_| ());
             wait_for("word of another guard", DEADLINE, is_another)?;
             ensure!(node.process.ended().is_none(), "the owner ended with its guard");

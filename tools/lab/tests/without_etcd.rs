@@ -21,8 +21,8 @@ fn node_runs_reports_why_it_makes_no_flows_and_joins(lab: &ClusterLab) -> Result
     node.wait_ready(1)?;
     wait_for("status of a node outside", DEADLINE, || {
         let status = node.cli(&["status"]).ok()?;
-        let says_why = status.stdout.contains("started without etcd: of shard");
-        (says_why && status.status.code() == Some(1)).then_some(())
+        let shows_why = status.stdout.contains("started without etcd: of shard");
+        (shows_why && status.status.code() == Some(1)).then_some(())
     })?;
     control.restart_store()?;
     // Until then the map names the previous incarnation: it looks whole before and after.

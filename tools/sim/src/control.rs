@@ -26,7 +26,7 @@ mod wire;
 pub use clock::ProcessClock;
 pub use controller::{ControllerProcess, ControllerSetup};
 pub use management::{Delivery, Management};
-pub use node_client::{NodeClient, NodeSetup, Told};
+pub use node_client::{NodeClient, NodeInput, NodeSetup};
 pub use node_report::{NodeFacts, report_of};
 pub use operator::Operator;
 pub use plane::{CONTROLLERS, Plane, PlaneOptions, controller_name};

@@ -22,9 +22,11 @@ mod watches;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use weir_etcd::message::{Answer, Changed, Event, Request, RequestId, WatchNews, end_of};
+use weir_etcd::message::{
+    ChangedKey, EtcdAnswer, EtcdRequest, RequestId, TransportEvent, WatchEvent, end_of,
+};
 use weir_etcd::transaction::{Decided, Operation, Transaction};
-use weir_etcd::{LeaseId, Place, Revision, Versioned};
+use weir_etcd::{HistoryPosition, LeaseId, Revision, Versioned};
 
 use crate::dice::Dice;
 pub use message::{ClientId, Refusal};
@@ -40,7 +42,7 @@ const RESENT_US: (u64, u64) = (1_000, 1_500_000);
 
 /// Times of the model; a pair is the least and the most.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EtcdOptions {
+pub struct EtcdModelOptions {
     /// Delay in one direction between a client and etcd.
     pub delay_us: (u64, u64),
     /// Time from a change until a watch sends it.
@@ -49,7 +51,7 @@ pub struct EtcdOptions {
     pub lease_min_sec: u64,
 }
 
-impl Default for EtcdOptions {
+impl Default for EtcdModelOptions {
     fn default() -> Self {
         Self { delay_us: (200, 3_000), watch_lag_us: (0, 5_000), lease_min_sec: 2 }
     }
@@ -71,8 +73,8 @@ enum Mode {
 
 #[derive(Clone, Debug)]
 enum Flight {
-    ToServer(ClientId, RequestId, Request),
-    ToClient(ClientId, Event),
+    ToServer(ClientId, RequestId, EtcdRequest),
+    ToClient(ClientId, TransportEvent),
     Look(RequestId),
     EndWatches,
 }
@@ -85,7 +87,7 @@ struct Cut {
 
 #[derive(Debug)]
 pub struct Etcd {
-    options: EtcdOptions,
+    options: EtcdModelOptions,
     dice: Dice,
     store: Store,
     watches: Watches,
@@ -99,7 +101,7 @@ pub struct Etcd {
     flown: u64,
     leases_due_us: u64,
     /// Requests that arrived while etcd stalled or had no leader.
-    waiting: VecDeque<(ClientId, RequestId, Request)>,
+    waiting: VecDeque<(ClientId, RequestId, EtcdRequest)>,
     /// Requests that have arrived, and whose answers the clients have not received.
     unanswered: BTreeSet<(ClientId, RequestId)>,
     cuts: BTreeMap<ClientId, Cut>,
@@ -109,7 +111,7 @@ pub struct Etcd {
 
 impl Etcd {
     /// Creates an empty store, up.
-    pub fn new(options: EtcdOptions, seed: u64) -> Self {
+    pub fn new(options: EtcdModelOptions, seed: u64) -> Self {
         Self {
             options,
             dice: Dice::new(seed),
@@ -133,7 +135,7 @@ impl Etcd {
 
     /// Sends a request; the events that result are returned by [`poll`](Self::poll), if there are
     /// any.
-    pub fn request(&mut self, now_us: u64, client: ClientId, request: Request) -> RequestId {
+    pub fn request(&mut self, now_us: u64, client: ClientId, request: EtcdRequest) -> RequestId {
         self.requests += 1;
         let id = RequestId(self.requests);
         let flight = Flight::ToServer(client, id, request);
@@ -154,12 +156,12 @@ impl Etcd {
     }
 
     /// Handles everything that is due until `now_us`; appends the events for clients.
-    pub fn poll(&mut self, now_us: u64, told: &mut Vec<(ClientId, Event)>) {
+    pub fn poll(&mut self, now_us: u64, delivered: &mut Vec<(ClientId, TransportEvent)>) {
         while let Some(due_us) = self.next_us().filter(|due_us| *due_us <= now_us) {
             if self.mode == Mode::Up && self.leases_due_us <= due_us {
                 self.leases_due_us = due_us + LEASES_INTERVAL_US;
                 if self.store.end_leases(due_us) {
-                    self.told_watches(due_us);
+                    self.notify_watches(due_us);
                 }
                 continue;
             }
@@ -170,10 +172,10 @@ impl Etcd {
                     self.held.push((client, Flight::ToClient(client, event)));
                 }
                 Flight::ToClient(client, event) => {
-                    if let Event::Answered { request, .. } = event {
+                    if let TransportEvent::Answered { request, .. } = event {
                         self.unanswered.remove(&(client, request));
                     }
-                    told.push((client, event));
+                    delivered.push((client, event));
                 }
                 Flight::Look(watch) => self.look(due_us, watch),
                 Flight::EndWatches if self.mode == Mode::Leaderless => self.end_watches(due_us),
@@ -198,13 +200,13 @@ impl Etcd {
     /// If etcd would refuse the transaction.
     pub fn do_now(&mut self, now_us: u64, transaction: &Transaction) -> Decided {
         let decided = self.store.transact(transaction).expect("etcd takes the transaction");
-        self.told_watches(now_us);
+        self.notify_watches(now_us);
         decided
     }
 
     /// Returns all changes of each revision from one on, past all faults; `None` if they are
     /// compacted.
-    pub fn changes(&self, from: Revision) -> Option<Vec<Vec<Changed>>> {
+    pub fn changes(&self, from: Revision) -> Option<Vec<Vec<ChangedKey>>> {
         self.store.changes_from("/", from.0)
     }
 
@@ -222,19 +224,19 @@ impl Etcd {
         self.cuts.get(&client).copied().unwrap_or_default()
     }
 
-    fn tell(&mut self, now_us: u64, client: ClientId, event: Event) {
+    fn send(&mut self, now_us: u64, client: ClientId, event: TransportEvent) {
         let mut due_us = now_us + self.dice.between(self.options.delay_us);
-        if let Event::Watched { watch, .. } = &event {
+        if let TransportEvent::Watched { watch, .. } = &event {
             due_us = self.watches.arrival(*watch, due_us);
         }
         self.fly(due_us, Flight::ToClient(client, event));
     }
 
-    fn arrive(&mut self, now_us: u64, client: ClientId, id: RequestId, request: Request) {
+    fn arrive(&mut self, now_us: u64, client: ClientId, id: RequestId, request: EtcdRequest) {
         match (self.mode, &request) {
-            (_, Request::Cancel(watch)) => self.watches.close(*watch),
-            (Mode::Down, Request::Watch { .. }) => {
-                self.watched(now_us, client, id, WatchNews::Ended(Refusal::Broken.into()))
+            (_, EtcdRequest::Cancel(watch)) => self.watches.close(*watch),
+            (Mode::Down, EtcdRequest::Watch { .. }) => {
+                self.watched(now_us, client, id, WatchEvent::Ended(Refusal::Broken.into()))
             }
             (Mode::Down, _) => self.answer(now_us, client, id, Err(Refusal::Unreachable)),
             (Mode::Paused | Mode::Leaderless, _) => {
@@ -253,61 +255,62 @@ impl Etcd {
         now_us: u64,
         client: ClientId,
         request: RequestId,
-        answer: Result<Answer, Refusal>,
+        answer: Result<EtcdAnswer, Refusal>,
     ) {
         let answer = answer.map_err(Refusal::into);
-        self.tell(now_us, client, Event::Answered { request, answer });
+        self.send(now_us, client, TransportEvent::Answered { request, answer });
     }
 
-    fn watched(&mut self, now_us: u64, client: ClientId, watch: RequestId, news: WatchNews) {
-        self.tell(now_us, client, Event::Watched { watch, news });
+    fn watched(&mut self, now_us: u64, client: ClientId, watch: RequestId, event: WatchEvent) {
+        self.send(now_us, client, TransportEvent::Watched { watch, event });
     }
 
-    fn serve(&mut self, now_us: u64, client: ClientId, id: RequestId, request: Request) {
+    fn serve(&mut self, now_us: u64, client: ClientId, id: RequestId, request: EtcdRequest) {
         let answer = match request {
-            Request::Watch { prefix, from } => {
+            EtcdRequest::Watch { prefix, from } => {
                 self.unanswered.remove(&(client, id));
                 self.watches.open(id, client, prefix, from.0);
-                self.watched(now_us, client, id, WatchNews::Created);
-                self.told_watches(now_us);
+                self.watched(now_us, client, id, WatchEvent::Created);
+                self.notify_watches(now_us);
                 return;
             }
-            Request::Progress(watch) => {
+            EtcdRequest::Progress(watch) => {
                 self.unanswered.remove(&(client, id));
                 // etcd 3.4 answers for watches that are up to date; the others send changes soon
                 // anyway.
                 let is_due = self.watches.is_up_to_date(watch, &self.store);
                 if is_due && !self.watches.is_stalled(watch) {
-                    self.watched(now_us, client, watch, WatchNews::Progress);
+                    self.watched(now_us, client, watch, WatchEvent::Progress);
                 }
                 return;
             }
-            Request::Cancel(_) => return,
-            Request::Grant { ttl_sec } => self.grant(now_us, ttl_sec),
-            Request::KeepAlive(lease) => {
-                self.store.keep_alive(lease, now_us).map(|()| Answer::KeptAlive)
+            EtcdRequest::Cancel(_) => return,
+            EtcdRequest::Grant { ttl_sec } => self.grant(now_us, ttl_sec),
+            EtcdRequest::KeepAlive(lease) => {
+                self.store.keep_alive(lease, now_us).map(|()| EtcdAnswer::KeptAlive)
             }
-            Request::Revoke(lease) => self.store.revoke(lease).map(|()| Answer::Revoked),
-            Request::Transact(transaction) => {
+            EtcdRequest::Revoke(lease) => self.store.revoke(lease).map(|()| EtcdAnswer::Revoked),
+            EtcdRequest::Transact(transaction) => {
                 let mut operations = transaction.then.iter().chain(&transaction.otherwise);
                 let may_put = operations.any(|it| matches!(it, Operation::Put { .. }));
                 // Whether the comparisons hold is not checked first (`quotaApplierV3`).
                 if !self.has_space && may_put {
                     Err(Refusal::NoSpace)
                 } else {
-                    self.store.transact(&transaction).map(Answer::Decided)
+                    self.store.transact(&transaction).map(EtcdAnswer::Decided)
                 }
             }
-            Request::Range { start, end, limit, revision } => self
-                .store
-                .range(&start, &end, limit, revision)
-                .map(|(found, has_more)| Answer::Range { place: self.place(), found, has_more }),
+            EtcdRequest::Range { start, end, limit, revision } => {
+                self.store.range(&start, &end, limit, revision).map(|(found, has_more)| {
+                    EtcdAnswer::Range { position: self.position(), found, has_more }
+                })
+            }
         };
         self.answer(now_us, client, id, answer);
-        self.told_watches(now_us);
+        self.notify_watches(now_us);
     }
 
-    fn grant(&mut self, now_us: u64, ttl_sec: u64) -> Result<Answer, Refusal> {
+    fn grant(&mut self, now_us: u64, ttl_sec: u64) -> Result<EtcdAnswer, Refusal> {
         if !self.has_space {
             return Err(Refusal::NoSpace);
         }
@@ -316,16 +319,16 @@ impl Etcd {
         let lease = LeaseId(self.leases_given);
         let ttl_sec = ttl_sec.max(self.options.lease_min_sec);
         self.store.grant(lease, ttl_sec, now_us);
-        Ok(Answer::Granted { lease, ttl_sec })
+        Ok(EtcdAnswer::Granted { lease, ttl_sec })
     }
 
-    fn place(&self) -> Place {
+    fn position(&self) -> HistoryPosition {
         let Self { cluster_id, raft_term, .. } = *self;
-        Place { cluster_id, revision: self.store.revision(), raft_term }
+        HistoryPosition { cluster_id, revision: self.store.revision(), raft_term }
     }
 
     /// Schedules a look at the watches that have something to send.
-    fn told_watches(&mut self, now_us: u64) {
+    fn notify_watches(&mut self, now_us: u64) {
         for watch in self.watches.become_due(&self.store) {
             let due_us = now_us + self.dice.between(self.options.watch_lag_us);
             self.fly(due_us, Flight::Look(watch));
@@ -334,14 +337,14 @@ impl Etcd {
 
     fn look(&mut self, now_us: u64, watch: RequestId) {
         let Some(client) = self.watches.client(watch) else { return };
-        for news in self.watches.look(watch, &self.store) {
-            self.watched(now_us, client, watch, news);
+        for event in self.watches.look(watch, &self.store) {
+            self.watched(now_us, client, watch, event);
         }
     }
 
     fn end_watches(&mut self, now_us: u64) {
         for (watch, client) in self.watches.end_all() {
-            self.watched(now_us, client, watch, WatchNews::Ended(Refusal::Broken.into()));
+            self.watched(now_us, client, watch, WatchEvent::Ended(Refusal::Broken.into()));
         }
     }
 }

@@ -84,7 +84,7 @@ fn main() -> ExitCode {
                 failed += 1;
                 println!("seed {seed} FAILED at {} s: {violation}", seconds(outcome.simulated_us));
                 if arguments.shrink || seeds == 1 {
-                    tell(&outcome, &options, &faults, arguments.shrink);
+                    print_outcome(&outcome, &options, &faults, arguments.shrink);
                 }
             }
             None if arguments.tell => outcome.timeline.iter().for_each(|line| println!("{line}")),
@@ -132,7 +132,7 @@ fn seconds(us: u64) -> String {
 }
 
 /// Prints the timeline of a failing history, with as few faults as it takes to fail.
-fn tell(outcome: &Outcome, options: &Options, faults: &[Timed], is_shrunk: bool) {
+fn print_outcome(outcome: &Outcome, options: &Options, faults: &[Timed], is_shrunk: bool) {
     let seed = outcome.seed;
     let left = if is_shrunk { shrink(seed, options, faults) } else { faults.to_vec() };
     println!("\nseed {seed}, {} of {} faults: {options:#?}", left.len(), faults.len());

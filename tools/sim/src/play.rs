@@ -39,10 +39,10 @@ pub fn play(seed: u64) -> Outcome {
     play_with(seed, &options, &faults, false)
 }
 
-/// Plays a history with these faults instead of its own. `is_told`: with a timeline. A panic is a
-/// failure like any other.
-pub fn play_with(seed: u64, options: &Options, faults: &[Timed], is_told: bool) -> Outcome {
-    let mut world = World::new(seed, options, faults, is_told);
+/// Plays a history with these faults instead of its own. `keeps_timeline`: with a timeline. A panic
+/// is a failure like any other.
+pub fn play_with(seed: u64, options: &Options, faults: &[Timed], keeps_timeline: bool) -> Outcome {
+    let mut world = World::new(seed, options, faults, keeps_timeline);
     let played = catch_unwind(AssertUnwindSafe(|| run(&mut world, options, faults)));
     let violation = match played {
         Ok(()) => world.violation.take(),

@@ -9,7 +9,9 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use ipnet::Ipv4Net;
-use weir_engine::{AccessMode, EngineConfig, FragmentLimits, Limits, MssClamp, Side, SideConfig};
+use weir_engine::{
+    AccessMode, EngineConfig, FragmentLimits, MssClamp, ResourceLimits, Side, SideConfig,
+};
 use weir_map::LANES;
 use weir_nat::{NatConfig, ShardRoom, Timeouts};
 use weir_wire::ethernet::Mac;
@@ -30,7 +32,7 @@ pub(crate) const SUBSCRIBERS_MAX: u32 = 32;
 
 /// A worker's position in the cluster. It is the same for all incarnations of the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Place {
+pub(crate) struct WorkerPosition {
     pub(crate) node: usize,
     pub(crate) worker: usize,
 }
@@ -38,16 +40,16 @@ pub(crate) struct Place {
 /// A device with a MAC on one of the two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Station {
-    Worker(Place),
+    Worker(WorkerPosition),
     Switch,
 }
 
-pub(crate) fn address(place: Place, side: Side) -> Ipv4Addr {
-    Ipv4Addr::new(10, 1 + side as u8, place.node as u8, 1 + place.worker as u8)
+pub(crate) fn address(position: WorkerPosition, side: Side) -> Ipv4Addr {
+    Ipv4Addr::new(10, 1 + side as u8, position.node as u8, 1 + position.worker as u8)
 }
 
-pub(crate) fn replication(place: Place) -> SocketAddrV4 {
-    SocketAddrV4::new(address(place, Side::Access), REPLICATION_PORT)
+pub(crate) fn replication(position: WorkerPosition) -> SocketAddrV4 {
+    SocketAddrV4::new(address(position, Side::Access), REPLICATION_PORT)
 }
 
 pub(crate) fn gateway(side: Side) -> Ipv4Addr {
@@ -56,7 +58,7 @@ pub(crate) fn gateway(side: Side) -> Ipv4Addr {
 
 pub(crate) fn mac(station: Station, side: Side) -> Mac {
     let [node, worker] = match station {
-        Station::Worker(place) => [place.node as u8, place.worker as u8],
+        Station::Worker(position) => [position.node as u8, position.worker as u8],
         Station::Switch => [SWITCH, 0],
     };
     Mac([2, 0, 0, side as u8, node, worker])
@@ -67,15 +69,15 @@ pub(crate) fn station(mac: Mac) -> Station {
     let [.., node, worker] = mac.0;
     match node {
         SWITCH => Station::Switch,
-        _ => Station::Worker(Place { node: node.into(), worker: worker.into() }),
+        _ => Station::Worker(WorkerPosition { node: node.into(), worker: worker.into() }),
     }
 }
 
 /// Returns the worker with this address on a side.
-pub(crate) fn worker_at(address: Ipv4Addr) -> Option<Place> {
+pub(crate) fn worker_at(address: Ipv4Addr) -> Option<WorkerPosition> {
     let [10, 1 | 2, node, worker] = address.octets() else { return None };
     let is_worker = node != SWITCH && worker > 0;
-    is_worker.then(|| Place { node: node.into(), worker: usize::from(worker) - 1 })
+    is_worker.then(|| WorkerPosition { node: node.into(), worker: usize::from(worker) - 1 })
 }
 
 /// Returns the tunnel endpoint of a shard. Shards are numbered from 1.
@@ -130,10 +132,14 @@ pub(crate) fn timeouts(options: &Options) -> Timeouts {
 }
 
 /// Returns the configuration of a worker's engine, without shards.
-pub(crate) fn engine_config(options: &Options, place: Place, seed: [u64; 4]) -> EngineConfig {
+pub(crate) fn engine_config(
+    options: &Options,
+    position: WorkerPosition,
+    seed: [u64; 4],
+) -> EngineConfig {
     let side = |side: Side| SideConfig {
-        mac: mac(Station::Worker(place), side),
-        address: Ipv4Net::new_assert(address(place, side), 16),
+        mac: mac(Station::Worker(position), side),
+        address: Ipv4Net::new_assert(address(position, side), 16),
         gateways: vec![gateway(side)],
         gateway_macs: Vec::new(),
         vlan: None,
@@ -162,7 +168,7 @@ pub(crate) fn engine_config(options: &Options, place: Place, seed: [u64; 4]) -> 
             ..nat
         },
         fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
-        limits: Limits::default(),
+        limits: ResourceLimits::default(),
         forward_source_routes: false,
         peers_max: weir_worker::PEERS_MAX,
         replication_port: Some(REPLICATION_PORT),
@@ -175,10 +181,10 @@ mod tests {
 
     #[test]
     fn every_station_is_found_by_address_and_by_mac() {
-        let place = Place { node: 3, worker: 1 };
+        let position = WorkerPosition { node: 3, worker: 1 };
         for side in Side::ALL {
-            assert_eq!(worker_at(address(place, side)), Some(place));
-            assert_eq!(station(mac(Station::Worker(place), side)), Station::Worker(place));
+            assert_eq!(worker_at(address(position, side)), Some(position));
+            assert_eq!(station(mac(Station::Worker(position), side)), Station::Worker(position));
             assert_eq!(station(mac(Station::Switch, side)), Station::Switch);
             assert_eq!(worker_at(gateway(side)), None);
         }

@@ -8,12 +8,12 @@ use ipnet::Ipv4Net;
 use weir_engine::Side;
 use weir_routes::Route;
 
-use crate::site::{self, Place};
+use crate::site::{self, WorkerPosition};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Learned {
     metric: u32,
-    from: Place,
+    from: WorkerPosition,
 }
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Switch {
 
     /// Replaces all routes of a worker. Routes of the other side are left out; those of a node that
     /// is not trusted are ignored.
-    pub(crate) fn learn(&mut self, from: Place, routes: &[Route]) {
+    pub(crate) fn learn(&mut self, from: WorkerPosition, routes: &[Route]) {
         if !self.trusts[from.node] {
             return;
         }
@@ -63,7 +63,7 @@ impl Switch {
     }
 
     /// Returns the worker that receives packets to this address.
-    pub(crate) fn next_hop(&self, to: Ipv4Addr) -> Option<Place> {
+    pub(crate) fn next_hop(&self, to: Ipv4Addr) -> Option<WorkerPosition> {
         let prefix = match self.side {
             Side::Access => Ipv4Net::from(to),
             Side::Internet => site::public_prefix_of(to),
@@ -82,9 +82,9 @@ mod tests {
         let routes = |metric| {
             let prefix = site::public(1);
             let next_hop = Ipv4Addr::UNSPECIFIED;
-            vec![Route { side: weir_routes::Side::Internet, prefix, metric, next_hop }]
+            vec![Route { side: weir_routes::RouteSide::Internet, prefix, metric, next_hop }]
         };
-        let [a, b] = [0, 1].map(|node| Place { node, worker: 0 });
+        let [a, b] = [0, 1].map(|node| WorkerPosition { node, worker: 0 });
         let to = site::public(1).addr();
         assert_eq!(switch.next_hop(to), None);
         switch.learn(a, &routes(9));

@@ -12,7 +12,7 @@ impl Timeline {
         Self { lines: is_kept.then(Vec::new) }
     }
 
-    pub(crate) fn say(&mut self, at_us: u64, line: impl FnOnce() -> String) {
+    pub(crate) fn add(&mut self, at_us: u64, line: impl FnOnce() -> String) {
         if let Some(lines) = &mut self.lines {
             lines.push((at_us, line()));
         }

@@ -276,7 +276,7 @@ impl Traffic {
         }
         flow.got_down += 1;
         self.counts.down_received += 1;
-        flow.heard(now_us, seen.flags);
+        flow.on_answer(now_us, seen.flags);
         Ok(())
     }
 

@@ -47,7 +47,7 @@ use crate::fault::{Fault, Timed};
 use crate::node::Node;
 use crate::options::Options;
 use crate::queue::Queue;
-use crate::site::{Place, Station};
+use crate::site::{Station, WorkerPosition};
 use crate::switch::Switch;
 use crate::timeline::Timeline;
 pub use crate::traffic::Counts;
@@ -72,7 +72,7 @@ pub(crate) enum Event {
         frame: VecFrame,
     },
     Turn {
-        place: Place,
+        position: WorkerPosition,
         life: u64,
     },
     /// Messages for the roles have arrived.
@@ -98,7 +98,7 @@ pub(crate) enum Event {
     /// A switch learns the routes of a worker.
     Learn {
         side: Side,
-        from: Place,
+        from: WorkerPosition,
         routes: Vec<Route>,
     },
     /// A switch checks whether the state of a link has lasted.
@@ -125,7 +125,7 @@ pub(crate) enum Event {
     PowerOn(usize),
     /// A worker stalls until the given time.
     StandStill {
-        place: Place,
+        position: WorkerPosition,
         until_us: u64,
     },
     /// Checks whether a node has sent its shutdown notice.
@@ -161,11 +161,13 @@ impl Event {
     /// Returns the number by which two runs are compared, besides the time.
     fn kind(&self) -> u64 {
         match self {
-            Self::Frame { to: Station::Worker(place), frame, .. } => {
-                1 << 40 | (place.node as u64) << 32 | frame.data().len() as u64
+            Self::Frame { to: Station::Worker(position), frame, .. } => {
+                1 << 40 | (position.node as u64) << 32 | frame.data().len() as u64
             }
             Self::Frame { frame, .. } => 2 << 40 | frame.data().len() as u64,
-            Self::Turn { place, .. } => 3 << 40 | (place.node as u64) << 8 | place.worker as u64,
+            Self::Turn { position, .. } => {
+                3 << 40 | (position.node as u64) << 8 | position.worker as u64
+            }
             Self::Messages { node, .. } | Self::Slot { node, .. } => 4 << 40 | *node as u64,
             Self::Control => 5 << 40,
             _ => 6 << 40,
@@ -217,8 +219,14 @@ struct LinkState {
 }
 
 impl World {
-    /// Creates the world of a seed, with these faults to come. `is_told`: it keeps a timeline.
-    pub(crate) fn new(seed: u64, options: &Options, faults: &[Timed], is_told: bool) -> Self {
+    /// Creates the world of a seed, with these faults to come. `keeps_timeline`: it keeps a
+    /// timeline.
+    pub(crate) fn new(
+        seed: u64,
+        options: &Options,
+        faults: &[Timed],
+        keeps_timeline: bool,
+    ) -> Self {
         let restores = |timed: &Timed| matches!(timed.fault, Fault::Restore { .. });
         let keeps_backups = faults.iter().any(restores);
         let mut dice = Dice::stream(seed, 3);
@@ -253,7 +261,7 @@ impl World {
             commits: Commits::default(),
             block_logs: BlockLogs::new(options.nodes, Dice::stream(seed, 13)),
             expected: (0..options.nodes).map(|_| Expected::default()).collect(),
-            timeline: Timeline::new(is_told),
+            timeline: Timeline::new(keeps_timeline),
             violation: None,
             is_traffic_on: true,
             struck_us: vec![0; faults.len()],
@@ -306,7 +314,7 @@ impl World {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Frame { to, side, frame } => self.arrive(to, side, frame),
-            Event::Turn { place, life } => self.turn(place, life),
+            Event::Turn { position, life } => self.turn(position, life),
             Event::Messages { node, life } => self.messages(node, life),
             Event::Slot { node, life } => self.slot(node, life),
             Event::Guard { node, life } => self.guard(node, life),
@@ -322,7 +330,7 @@ impl World {
             Event::Mend(number) => self.mend(number),
             Event::Start(node) => self.start(node),
             Event::PowerOn(node) => self.power_on(node),
-            Event::StandStill { place, until_us } => self.stand_still(place, until_us),
+            Event::StandStill { position, until_us } => self.stand_still(position, until_us),
             Event::Leave { node, life, began_us } => self.leave(node, life, began_us),
             Event::Saved { node, life, map } => self.saved(node, life, map),
             Event::Check => self.check(),
@@ -340,7 +348,7 @@ impl World {
 
     /// Marks the history as failed.
     pub(crate) fn fail(&mut self, why: String) {
-        self.timeline.say(self.now_us, || format!("FAILED: {why}"));
+        self.timeline.add(self.now_us, || format!("FAILED: {why}"));
         self.violation.get_or_insert(why);
     }
 

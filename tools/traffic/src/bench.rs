@@ -23,6 +23,7 @@ mod attacks;
 mod capacity;
 mod catalogue;
 mod collector;
+mod context;
 mod durations;
 mod error;
 mod experiment;
@@ -36,7 +37,6 @@ mod load;
 mod machine;
 mod markdown;
 mod metrics;
-mod place;
 mod plot;
 mod probe;
 mod process;
@@ -55,12 +55,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use self::context::BenchContext;
 pub use self::error::BenchError;
 use self::experiment::{Experiment, Probe};
 pub use self::figure::{Figure, Spread};
 use self::huge_pages::HugePageReserve;
 use self::machine::Machine;
-use self::place::Place;
 use self::progress::Progress;
 use self::report::ExperimentResult;
 pub use self::report::Report;
@@ -145,18 +145,18 @@ pub fn experiments() -> Vec<(&'static str, &'static str, RunsIn)> {
     full.chain(others.into_iter().map(|known| (known.name, known.title, RunsIn::None))).collect()
 }
 
-/// Runs the experiments and writes the report after each; `say` is called with a line per round.
+/// Runs the experiments and writes the report after each; `print` is called with a line per round.
 /// Needs two cores and `dpdk-testpmd`, and root for huge pages (it runs without them).
 ///
 /// # Errors
 /// When nothing can be measured at all, or when interrupted: the report then has the results so
 /// far. A point that fails is a fault in the report, and no error.
-pub fn bench(plan: &BenchPlan, mut say: impl FnMut(&str)) -> Result<Report, BenchError> {
+pub fn bench(plan: &BenchPlan, mut print: impl FnMut(&str)) -> Result<Report, BenchError> {
     let experiments = plan.experiments()?;
     let machine = Machine::look(plan)?;
     testpmd::check_installed()?;
     if let Some(warning) = machine.warning() {
-        say(&warning);
+        print(&warning);
     }
     let folder = tempfile::Builder::new()
         .prefix("weir-bench-")
@@ -164,10 +164,10 @@ pub fn bench(plan: &BenchPlan, mut say: impl FnMut(&str)) -> Result<Report, Benc
         .map_err(|source| BenchError::io("a temporary folder", source))?;
     let mut report = Report::new(plan, machine);
     let mut run = Run {
-        place: Place { plan, folder: folder.path() },
+        context: BenchContext { plan, folder: folder.path() },
         progress: Progress::new(experiments.iter().map(Experiment::seconds).sum()),
         harmless_pps: None,
-        say: &mut say,
+        print: &mut print,
     };
     for experiment in &experiments {
         let mut result = ExperimentResult::new(experiment);
@@ -181,12 +181,12 @@ pub fn bench(plan: &BenchPlan, mut say: impl FnMut(&str)) -> Result<Report, Benc
 
 /// A running benchmark.
 struct Run<'a> {
-    place: Place<'a>,
+    context: BenchContext<'a>,
     progress: Progress,
     /// The last rate at which harmless packets of an attacker's home cost the other homes nothing,
     /// packets per second.
     harmless_pps: Option<f64>,
-    say: &'a mut dyn FnMut(&str),
+    print: &'a mut dyn FnMut(&str),
 }
 
 impl Run<'_> {
@@ -195,7 +195,7 @@ impl Run<'_> {
         experiment: &Experiment,
         result: &mut ExperimentResult,
     ) -> Result<(), BenchError> {
-        (self.say)(&format!(
+        (self.print)(&format!(
             "{} ({}), {}",
             experiment.title,
             experiment.name,
@@ -227,7 +227,7 @@ impl Run<'_> {
         let first_probe = first.point.probe;
         let needs_raw = first_probe.needs_raw();
         let pages = points.iter().map(|measured| measured.point.load.huge_pages()).max();
-        let wanted = if self.place.plan.takes_huge_pages { pages.unwrap_or(0) } else { 0 };
+        let wanted = if self.context.plan.takes_huge_pages { pages.unwrap_or(0) } else { 0 };
         let reserve = HugePageReserve::take(wanted);
         reserve.sentence().clone_into(huge_pages);
         // An attack has no raw rounds, so it stands alone.
@@ -264,7 +264,7 @@ impl Run<'_> {
         let available = machine::available_bytes();
         for measured in points {
             if let Some(why) = measured.point.why_not(cores, available) {
-                (self.say)(&format!("{:>12}  skipped: {why}", measured.point.label));
+                (self.print)(&format!("{:>12}  skipped: {why}", measured.point.label));
                 measured.state = State::Skipped(why);
             }
         }
@@ -276,20 +276,20 @@ impl Run<'_> {
         load: &load::Load,
         points: &mut [Measured],
     ) -> Result<Option<rounds::Raw>, BenchError> {
-        match self.place.raw_round(load) {
+        match self.context.raw_round(load) {
             Ok(raw) => {
-                (self.say)(&format!(
+                (self.print)(&format!(
                     "{:>12}  raw   {:6.2} Mpps {:6.1} cycles/packet",
                     "", raw.mpps, raw.cycles
                 ));
                 Ok(Some(raw))
             }
             Err(error) => {
-                self.place.plan.check_interrupted()?;
+                self.context.plan.check_interrupted()?;
                 for measured in points.iter_mut().filter(|point| point.state == State::Measured) {
                     measured.state = State::Failed(error.to_string());
                 }
-                (self.say)(&format!("{:>12}  raw failed: {error}", ""));
+                (self.print)(&format!("{:>12}  raw failed: {error}", ""));
                 Ok(None)
             }
         }
@@ -298,16 +298,16 @@ impl Run<'_> {
     fn round(&mut self, measured: &mut Measured) -> Result<Option<Round>, BenchError> {
         let label = measured.point.label.clone();
         let mut notes = Vec::new();
-        let done = self.place.round(&measured.point, measured.rounds.len(), &mut notes);
+        let done = self.context.round(&measured.point, measured.rounds.len(), &mut notes);
         notes.into_iter().for_each(|note| measured.note(note));
         match done {
             Ok(round) => {
-                (self.say)(&format!("{label:>12}  weir  {}", round.sentence()));
+                (self.print)(&format!("{label:>12}  weir  {}", round.sentence()));
                 Ok(Some(round))
             }
             Err(error) => {
-                self.place.plan.check_interrupted()?;
-                (self.say)(&format!("{label:>12}  failed: {error}"));
+                self.context.plan.check_interrupted()?;
+                (self.print)(&format!("{label:>12}  failed: {error}"));
                 measured.state = State::Failed(error.to_string());
                 Ok(None)
             }

@@ -11,7 +11,7 @@ pub type ArpFrame = [u8; 42];
 
 /// The meaning of a frame to the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum Received {
     NotArp,
     Arp,
     /// A request for this gateway's address, with the answer to send.
@@ -36,11 +36,11 @@ impl Gateway {
     }
 
     /// Processes a received frame.
-    pub fn receive(&mut self, bytes: &[u8]) -> Heard {
+    pub fn receive(&mut self, bytes: &[u8]) -> Received {
         match self.parse(bytes) {
-            None => Heard::NotArp,
-            Some(None) => Heard::Arp,
-            Some(Some(answer)) => Heard::Question(answer),
+            None => Received::NotArp,
+            Some(None) => Received::Arp,
+            Some(Some(answer)) => Received::Question(answer),
         }
     }
 
@@ -88,7 +88,7 @@ mod tests {
         let mut gateway = gateway();
         let request =
             frame(Mac::BROADCAST, DEVICE, &Arp::request(DEVICE, 0x0a01_0001, 0x0a01_0002));
-        let Heard::Question(answer) = gateway.receive(&request) else {
+        let Received::Question(answer) = gateway.receive(&request) else {
             panic!("not taken as a question")
         };
         assert_eq!(gateway.device_mac, Some(DEVICE));
@@ -103,7 +103,7 @@ mod tests {
     fn a_reply_teaches_and_is_not_answered() {
         let mut gateway = gateway();
         let reply = frame(OURS, DEVICE, &Arp::reply(DEVICE, 0x0a01_0001, OURS, 0x0a01_0002));
-        assert_eq!(gateway.receive(&reply), Heard::Arp);
+        assert_eq!(gateway.receive(&reply), Received::Arp);
         assert_eq!(gateway.device_mac, Some(DEVICE));
     }
 
@@ -111,9 +111,9 @@ mod tests {
     fn requests_for_other_addresses_and_other_frames_are_ignored() {
         let mut gateway = gateway();
         let other = frame(Mac::BROADCAST, DEVICE, &Arp::request(DEVICE, 0x0a01_0003, 0x0a01_0004));
-        assert_eq!(gateway.receive(&other), Heard::Arp);
-        assert_eq!(gateway.receive(&other[..20]), Heard::NotArp);
-        assert_eq!(gateway.receive(&[0; 60]), Heard::NotArp);
+        assert_eq!(gateway.receive(&other), Received::Arp);
+        assert_eq!(gateway.receive(&other[..20]), Received::NotArp);
+        assert_eq!(gateway.receive(&[0; 60]), Received::NotArp);
         assert_eq!(gateway.device_mac, None);
     }
 }

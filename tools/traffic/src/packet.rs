@@ -117,12 +117,12 @@ impl Segment {
         };
         // Bytes sent before this lap, counting the SYN itself.
         let before = (lap - 1).wrapping_mul(payload_len).wrapping_add(u32::from(lap > 1));
-        let heard = peer_lap.wrapping_mul(payload_len).wrapping_add(1);
+        let received = peer_lap.wrapping_mul(payload_len).wrapping_add(1);
         let opens = lap == 1;
         let acks = !opens || direction == Direction::Downstream;
         Segment {
             sequence: isn.wrapping_add(before),
-            acknowledgement: if acks { peer_isn.wrapping_add(heard) } else { 0 },
+            acknowledgement: if acks { peer_isn.wrapping_add(received) } else { 0 },
             flags: if opens { syn } else { TCP_ACK | TCP_PSH },
         }
     }

@@ -24,7 +24,7 @@ pub fn shuffled_in_pieces(total: u32, piece: u32, seed: u64) -> Vec<u32> {
     while start < total {
         let len = piece.clamp(1, total - start);
         let piece = shuffled(len, seed.wrapping_add(u64::from(start)));
-        order.extend(piece.into_iter().map(|place| start + place));
+        order.extend(piece.into_iter().map(|index| start + index));
         start += len;
     }
     order

@@ -88,7 +88,7 @@ pub enum Event {
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error(transparent)]
-    Dpdk(#[from] weir_dpdk::Error),
+    Dpdk(#[from] weir_dpdk::DpdkError),
     #[error(transparent)]
     Generator(#[from] GeneratorError),
     #[error(transparent)]
@@ -158,7 +158,12 @@ pub fn run(plan: &RunPlan, mut report: impl FnMut(Event)) -> Result<(), RunError
     Ok(())
 }
 
-fn side(eal: &Eal, plan: &SidePlan, pool: &MbufPool, mtu: u16) -> Result<Side, weir_dpdk::Error> {
+fn side(
+    eal: &Eal,
+    plan: &SidePlan,
+    pool: &MbufPool,
+    mtu: u16,
+) -> Result<Side, weir_dpdk::DpdkError> {
     let config = PortConfig {
         rx_descriptors: DESCRIPTORS,
         tx_descriptors: DESCRIPTORS,

@@ -216,7 +216,7 @@ impl Scenario {
 
     /// Returns the home of the flow that is created as `created`-th, counted from 0, and the flow's
     /// number within it.
-    fn place(&self, created: u32) -> (u32, u32) {
+    fn position(&self, created: u32) -> (u32, u32) {
         match created.checked_sub(self.flows) {
             Some(new) if self.new_in_known_homes => {
                 let homes = self.subscribers();
@@ -288,7 +288,7 @@ impl Scenario {
 
     /// Returns the addresses of the flow that is created as `created`-th.
     pub fn flow(&self, created: u32) -> FlowPlan {
-        let (subscriber, within) = self.place(created);
+        let (subscriber, within) = self.position(created);
         let shard = self.first_shard + subscriber / self.subscribers_per_shard;
         let home = HOMES + shard * self.homes_per_shard() + subscriber % self.subscribers_per_shard;
         let inside = self.inside_address(home, within);
@@ -307,7 +307,7 @@ impl Scenario {
     /// Returns a public endpoint for a flow if the device does not translate (raw forwarding):
     /// inside its shard's prefix, unique within one home.
     pub fn assumed_public(&self, created: u32) -> Endpoint {
-        let (subscriber, within) = self.place(created);
+        let (subscriber, within) = self.position(created);
         let shard = self.first_shard + subscriber / self.subscribers_per_shard;
         let addresses = self.public_per_shard();
         Endpoint {

@@ -100,15 +100,15 @@ impl Found {
 /// before; for `Metric::Establish` none.
 pub fn run(generator: &mut Generator, plan: &SearchPlan, mut report: impl FnMut(Step)) -> Found {
     let mut rates = Vec::new();
-    let mut place = 0;
+    let mut first = 0;
     for trial in 1..=plan.trials {
         let mut search = Bisection::new(plan.rate_max, plan.precision);
         let mut best = 0.0f64;
         while let Some(rate) = search.next_rate() {
             let step = match plan.metric {
                 Metric::Establish => {
-                    let flows = place..place + plan.flows_per_step as usize;
-                    place = flows.end;
+                    let flows = first..first + plan.flows_per_step as usize;
+                    first = flows.end;
                     establish(generator, plan, trial, flows, rate)
                 }
                 Metric::Throughput => throughput(generator, plan, trial, rate),

@@ -3,7 +3,7 @@
 use weir_dpdk::{Mbuf, MbufPool, Port, RxQueue, TxQueue};
 use weir_wire::frame::{Frame, Pool};
 
-use crate::gateway::{ArpFrame, Gateway, Heard};
+use crate::gateway::{ArpFrame, Gateway, Received};
 
 /// Packets sent in a burst, and the most received in one. Larger than a device's own bursts: the
 /// cache lines of a memif ring move between the two cores once a burst, and 128 moved 10 % more
@@ -69,9 +69,9 @@ impl Side {
     #[cold]
     pub fn stranger(&mut self, frame: &[u8]) {
         match self.gateway.receive(frame) {
-            Heard::NotArp => self.foreign_total += 1,
-            Heard::Arp => {}
-            Heard::Question(answer) => self.send_arp(&answer),
+            Received::NotArp => self.foreign_total += 1,
+            Received::Arp => {}
+            Received::Question(answer) => self.send_arp(&answer),
         }
     }
 

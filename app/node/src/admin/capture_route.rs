@@ -15,19 +15,19 @@ use hyper::body::Bytes;
 use serde::Deserialize;
 use tokio::sync::{mpsc, oneshot};
 use weir_engine::Side;
-use weir_process::http::Refused;
+use weir_process::http::RefusedRequest;
 
 use super::body::pieces;
-use crate::capture::{Options, Recorder, TapReader, tap};
+use crate::capture::{CaptureOptions, CaptureReader, CaptureRecorder, capture_point};
 use crate::node::{Node, WorkerHandle};
-use crate::request::Request;
+use crate::request::WorkerRequest;
 
 /// Time between two polls of the workers' rings.
 const POLL: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Wanted {
+pub(super) struct CaptureQuery {
     worker: Option<usize>,
     side: Option<String>,
     #[serde(default)]
@@ -38,8 +38,8 @@ pub(super) struct Wanted {
 
 pub(super) async fn capture(
     State(node): State<Arc<Node>>,
-    wanted: Result<Query<Wanted>, QueryRejection>,
-) -> Result<Response, Refused> {
+    wanted: Result<Query<CaptureQuery>, QueryRejection>,
+) -> Result<Response, RefusedRequest> {
     let Query(wanted) = wanted?;
     let options = options(wanted)?;
     let workers: Vec<&WorkerHandle> = node
@@ -48,22 +48,22 @@ pub(super) async fn capture(
         .filter(|worker| options.worker.is_none_or(|number| number == worker.worker))
         .collect();
     if workers.is_empty() {
-        return Err(Refused::new(StatusCode::NOT_FOUND, "no such worker"));
+        return Err(RefusedRequest::new(StatusCode::NOT_FOUND, "no such worker"));
     }
-    let (taps, readers): (Vec<_>, Vec<_>) = workers
+    let (points, readers): (Vec<_>, Vec<_>) = workers
         .iter()
         .map(|worker| {
-            let (tap, reader) = tap(options.side, node.frame_max);
-            (tap, (worker.worker, reader))
+            let (point, reader) = capture_point(options.side, node.frame_max);
+            (point, (worker.worker, reader))
         })
         .unzip();
     // Compile the filter before any worker copies frames, so that a wrong filter costs nothing.
     let recorder = recorder(&node, &options, readers).await?;
-    for (worker, tap) in workers.iter().zip(taps) {
-        let make = |reply| Request::Capture { tap: Box::new(tap), reply };
+    for (worker, point) in workers.iter().zip(points) {
+        let make = |reply| WorkerRequest::Capture { point: Box::new(point), reply };
         if !worker.requester.ask(make).await? {
             let error = format!("worker {} is already being captured", worker.worker);
-            return Err(Refused::new(StatusCode::CONFLICT, error));
+            return Err(RefusedRequest::new(StatusCode::CONFLICT, error));
         }
     }
     let filter = options.filter.as_deref().unwrap_or("");
@@ -78,40 +78,43 @@ pub(super) async fn capture(
 /// not wait for a detached thread.
 async fn recorder(
     node: &Node,
-    options: &Options,
-    readers: Vec<(usize, TapReader)>,
-) -> Result<Recorder, Refused> {
+    options: &CaptureOptions,
+    readers: Vec<(usize, CaptureReader)>,
+) -> Result<CaptureRecorder, RefusedRequest> {
     let (name, options, clock) = (node.name.clone(), options.clone(), node.clock);
     let (reply, made) = oneshot::channel();
     let make = move || {
         // The requester may have disconnected meanwhile.
-        let _ = reply.send(Recorder::new(&name, &options, readers, clock));
+        let _ = reply.send(CaptureRecorder::new(&name, &options, readers, clock));
     };
     let failed = |error: &dyn Display| {
-        Refused::new(StatusCode::SERVICE_UNAVAILABLE, format!("the filter cannot be read: {error}"))
+        RefusedRequest::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("the filter cannot be read: {error}"),
+        )
     };
     thread::Builder::new().name("filter".into()).spawn(make).map_err(|error| failed(&error))?;
     let made = made.await.map_err(|error| failed(&error))?;
-    made.map_err(|error| Refused::new(StatusCode::BAD_REQUEST, error.to_string()))
+    made.map_err(|error| RefusedRequest::new(StatusCode::BAD_REQUEST, error.to_string()))
 }
 
-fn options(wanted: Wanted) -> Result<Options, Refused> {
+fn options(wanted: CaptureQuery) -> Result<CaptureOptions, RefusedRequest> {
     let side = match wanted.side.as_deref() {
         None => None,
         Some("access") => Some(Side::Access),
         Some("internet") => Some(Side::Internet),
         Some(_) => {
             let error = "side is neither 'access' nor 'internet'";
-            return Err(Refused::new(StatusCode::BAD_REQUEST, error));
+            return Err(RefusedRequest::new(StatusCode::BAD_REQUEST, error));
         }
     };
-    let Wanted { worker, inner, filter, count, .. } = wanted;
-    Ok(Options { worker, side, inner, filter, count })
+    let CaptureQuery { worker, inner, filter, count, .. } = wanted;
+    Ok(CaptureOptions { worker, side, inner, filter, count })
 }
 
 /// Sends the file until enough packets are recorded or the reader disconnects. Dropping the
 /// recorder makes the workers stop copying.
-async fn record(mut recorder: Recorder, sender: mpsc::Sender<Bytes>) {
+async fn record(mut recorder: CaptureRecorder, sender: mpsc::Sender<Bytes>) {
     while let Ok(bytes) = recorder.poll() {
         let is_idle = bytes.is_empty();
         if !is_idle && sender.send(bytes.into()).await.is_err() {

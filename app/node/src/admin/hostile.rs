@@ -64,7 +64,7 @@ async fn exchange(server: &Server, asked: &Asked) {
     } else {
         assert!(asked.is_root || method == "GET" || method == "HEAD", "{method} {path}");
         if method != "HEAD" {
-            told(&path, response).await;
+            check_answer(&path, response).await;
         }
     }
     // The server notices the abort in its own time; a capture ends by it.
@@ -86,7 +86,7 @@ async fn problem(response: Response<Incoming>, is_head: bool) -> Option<String> 
 }
 
 /// Checks that the commands can parse the answer.
-async fn told(path: &str, response: Response<Incoming>) {
+async fn check_answer(path: &str, response: Response<Incoming>) {
     if path == "/capture" {
         return;
     }

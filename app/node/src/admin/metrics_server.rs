@@ -11,7 +11,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
 use weir_controller::records::NodeAnswer;
-use weir_process::http::{Limits, Refused, Server, in_format, listen};
+use weir_process::http::{ListenerLimits, RefusedRequest, Server, in_format, listen};
 
 use crate::metrics;
 use crate::node::Node;
@@ -41,12 +41,12 @@ impl MetricsServer {
     /// When the runtime cannot take the socket.
     pub(crate) async fn serve(self, node: Arc<Node>) -> io::Result<()> {
         let listener = listen(self.0)?;
-        match server(node, Limits::METRICS).serve_tcp(listener).await {}
+        match server(node, ListenerLimits::METRICS).serve_tcp(listener).await {}
     }
 }
 
 /// Returns the server of the metrics address.
-pub(super) fn server(node: Arc<Node>, limits: Limits) -> Arc<Server> {
+pub(super) fn server(node: Arc<Node>, limits: ListenerLimits) -> Arc<Server> {
     let numbers = Arc::clone(&node.http);
     Server::new(router().with_state(node), limits, numbers, |numbers| &numbers.metrics)
 }
@@ -56,8 +56,8 @@ pub(super) fn router() -> Router<Arc<Node>> {
     Router::new().route("/metrics", get(numbers)).route("/report", get(report))
 }
 
-async fn report(State(node): State<Arc<Node>>) -> Result<Json<NodeAnswer>, Refused> {
-    let alone = || Refused::new(StatusCode::NOT_FOUND, "this node is in no cluster");
+async fn report(State(node): State<Arc<Node>>) -> Result<Json<NodeAnswer>, RefusedRequest> {
+    let alone = || RefusedRequest::new(StatusCode::NOT_FOUND, "this node is in no cluster");
     Ok(Json(node.answer().ok_or_else(alone)?))
 }
 

@@ -5,7 +5,7 @@ use axum::extract::connect_info::ConnectInfo;
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use weir_process::http::{Peer, Refused};
+use weir_process::http::{PeerUser, RefusedRequest};
 
 /// Whether a request may change something. The safe methods of RFC 9110 section 9.2.1 do not.
 fn changes(method: &Method) -> bool {
@@ -14,18 +14,19 @@ fn changes(method: &Method) -> bool {
 
 /// True if `peer` may send a request with this method: reading is for every user that the socket
 /// file admits, changing state for root.
-fn may(peer: Peer, method: &Method) -> bool {
+fn may(peer: PeerUser, method: &Method) -> bool {
     method == Method::GET || method == Method::HEAD || peer.uid == Some(0)
 }
 
 /// Refuses what the peer may not do, and logs the changes it makes.
 pub(super) async fn guard(
-    ConnectInfo(peer): ConnectInfo<Peer>,
+    ConnectInfo(peer): ConnectInfo<PeerUser>,
     request: Request,
     next: Next,
 ) -> Response {
     if !may(peer, request.method()) {
-        return Refused::new(StatusCode::FORBIDDEN, "only root may change state").into_response();
+        return RefusedRequest::new(StatusCode::FORBIDDEN, "only root may change state")
+            .into_response();
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let response = next.run(request).await;
@@ -41,9 +42,9 @@ mod tests {
 
     #[test]
     fn only_root_changes_state() {
-        let root = Peer { uid: Some(0) };
-        let operator = Peer { uid: Some(1000) };
-        let unknown = Peer { uid: None };
+        let root = PeerUser { uid: Some(0) };
+        let operator = PeerUser { uid: Some(1000) };
+        let unknown = PeerUser { uid: None };
         for peer in [root, operator, unknown] {
             assert!(may(peer, &Method::GET));
             assert!(may(peer, &Method::HEAD));

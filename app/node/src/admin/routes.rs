@@ -9,7 +9,7 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
 use weir_admin::api::{DropCount, MemberStatus, ShardStatus, Status};
-use weir_process::http::{Limits, Refused, Server};
+use weir_process::http::{ListenerLimits, RefusedRequest, Server};
 
 use super::peer::guard;
 use super::{capture_route, metrics_server, sessions_route, subscriber_route};
@@ -21,11 +21,11 @@ use crate::node::Node;
 /// When the runtime cannot take the socket.
 pub(crate) async fn serve(listener: UnixListener, node: Arc<Node>) -> io::Result<()> {
     let listener = tokio::net::UnixListener::from_std(listener)?;
-    match server(&node, Limits::ADMIN).serve_unix(listener).await {}
+    match server(&node, ListenerLimits::ADMIN).serve_unix(listener).await {}
 }
 
 /// Returns the server of the admin API, for connections over any transport.
-pub(super) fn server(node: &Arc<Node>, limits: Limits) -> Arc<Server> {
+pub(super) fn server(node: &Arc<Node>, limits: ListenerLimits) -> Arc<Server> {
     let numbers = Arc::clone(&node.http);
     Server::new(router(Arc::clone(node)), limits, numbers, |numbers| &numbers.admin)
 }
@@ -56,8 +56,8 @@ async fn shards(State(node): State<Arc<Node>>) -> Json<Vec<ShardStatus>> {
     Json(node.shards())
 }
 
-async fn member(State(node): State<Arc<Node>>) -> Result<Json<MemberStatus>, Refused> {
-    let alone = || Refused::new(StatusCode::NOT_FOUND, "this node is in no cluster");
+async fn member(State(node): State<Arc<Node>>) -> Result<Json<MemberStatus>, RefusedRequest> {
+    let alone = || RefusedRequest::new(StatusCode::NOT_FOUND, "this node is in no cluster");
     let member = node.member.get().ok_or_else(alone)?;
     Ok(Json(MemberStatus::clone(&member.status())))
 }
@@ -66,11 +66,11 @@ async fn drops(State(node): State<Arc<Node>>) -> Json<Vec<DropCount>> {
     Json(node.drops())
 }
 
-async fn not_allowed(method: Method, uri: Uri) -> Refused {
+async fn not_allowed(method: Method, uri: Uri) -> RefusedRequest {
     let error = format!("{method} is nothing that {} answers", uri.path());
-    Refused::new(StatusCode::METHOD_NOT_ALLOWED, error)
+    RefusedRequest::new(StatusCode::METHOD_NOT_ALLOWED, error)
 }
 
-async fn unknown(uri: Uri) -> Refused {
-    Refused::new(StatusCode::NOT_FOUND, format!("no such path: {}", uri.path()))
+async fn unknown(uri: Uri) -> RefusedRequest {
+    RefusedRequest::new(StatusCode::NOT_FOUND, format!("no such path: {}", uri.path()))
 }

@@ -10,11 +10,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use tracing::subscriber::set_default;
-use weir_process::http::{Limits, Refusal, listen};
+use weir_process::http::{ConnectionRefusal, ListenerLimits, listen};
 
 use super::{metrics_server, routes};
 use crate::node::Node;
-use crate::request::{Mailbox, Request};
+use crate::request::{Mailbox, WorkerRequest};
 use crate::sample_node::{sample_node, session};
 
 /// Longer than any limit here; an answer that takes longer counts as missing.
@@ -25,18 +25,18 @@ const GET_METRICS: &[u8] =
     Connection: close\r\n\r\n";
 
 /// The shipped limits, with times that a test can wait for.
-const LIMITS: Limits = Limits {
+const LIMITS: ListenerLimits = ListenerLimits {
     head_timeout: Duration::from_millis(400),
     idle_timeout: Duration::from_millis(400),
     stall_timeout: Duration::from_millis(400),
-    ..Limits::METRICS
+    ..ListenerLimits::METRICS
 };
 /// No time runs out: a connection that ends has another reason.
-const PATIENT: Limits = Limits {
+const PATIENT: ListenerLimits = ListenerLimits {
     head_timeout: PATIENCE,
     idle_timeout: PATIENCE,
     stall_timeout: PATIENCE,
-    ..Limits::METRICS
+    ..ListenerLimits::METRICS
 };
 
 /// Both listeners of a node; they and its worker end with the test.
@@ -50,7 +50,7 @@ struct Serving {
 }
 
 impl Serving {
-    fn start(limits: Limits) -> Self {
+    fn start(limits: ListenerLimits) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("n1.sock");
         let (node, mailbox) = sample_node();
@@ -105,7 +105,7 @@ impl Serving {
         text_of(&mut stream)
     }
 
-    fn refused(&self, refusal: Refusal) -> u64 {
+    fn refused(&self, refusal: ConnectionRefusal) -> u64 {
         self.node.http.metrics.refused(refusal)
     }
 
@@ -132,7 +132,7 @@ impl Drop for Serving {
 fn sessions_without_end(mut mailbox: Mailbox, is_over: &AtomicBool) {
     while !is_over.load(Relaxed) {
         match mailbox.take() {
-            Some(Request::Sessions { mut page, reply, .. }) => {
+            Some(WorkerRequest::Sessions { mut page, reply, .. }) => {
                 let room = page.sessions.capacity() as u16;
                 page.sessions.extend((0..room).map(session));
                 page.has_more = true;
@@ -205,12 +205,12 @@ fn slow_heads_are_cut_and_do_not_lock_out_other_clients() {
         Ok(())
     };
     under_attack(attack, || (0..20).for_each(|_| serving.assert_honest_clients_are_answered()));
-    assert!(serving.refused(Refusal::Displaced) > 0);
+    assert!(serving.refused(ConnectionRefusal::Displaced) > 0);
     // Without a newer connection, the timeout ends a slow one.
     let mut slow = serving.connect();
     slow.write_all(b"GET /met").unwrap();
     assert_eq!(text_of(&mut slow), "");
-    wait_for("count", || serving.refused(Refusal::HeadTimeout) > 0);
+    wait_for("count", || serving.refused(ConnectionRefusal::HeadTimeout) > 0);
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn ten_thousand_connections_do_not_lock_out_other_clients() {
     let at_most = LIMITS.connections_per_remote_max as u64;
     wait_for("limit", || serving.node.http.metrics.open() <= at_most);
     // More connections were open at once than may be, so some were displaced.
-    assert!(serving.refused(Refusal::Displaced) > 0);
+    assert!(serving.refused(ConnectionRefusal::Displaced) > 0);
     serving.assert_honest_clients_are_answered();
 }
 
@@ -250,17 +250,17 @@ fn half_closed_connections_and_garbage_do_not_lock_out_other_clients() {
         silent.shutdown(std::net::Shutdown::Write)
     };
     under_attack(attack, || (0..50).for_each(|_| serving.assert_honest_clients_are_answered()));
-    wait_for("count", || serving.refused(Refusal::Malformed) > 0);
+    wait_for("count", || serving.refused(ConnectionRefusal::Malformed) > 0);
     wait_for("end of all connections", || serving.node.http.metrics.open() == 0);
 }
 
 #[test]
 fn a_reader_that_does_not_read_its_answer_is_cut() {
-    let serving = Serving::start(Limits { idle_timeout: PATIENCE, ..LIMITS });
+    let serving = Serving::start(ListenerLimits { idle_timeout: PATIENCE, ..LIMITS });
     let mut slow = serving.connect_unix();
     slow.write_all(b"GET /sessions HTTP/1.1\r\nHost: weir\r\n\r\n").unwrap();
     let numbers = &serving.node.http.admin;
-    wait_for("cut", || numbers.refused(Refusal::SlowReader) == 1);
+    wait_for("cut", || numbers.refused(ConnectionRefusal::SlowReader) == 1);
     wait_for("end", || numbers.open() == 0);
     // A client that reads gets far more than any buffer holds, for longer than any timeout.
     let mut fast = serving.connect_unix();
@@ -271,7 +271,7 @@ fn a_reader_that_does_not_read_its_answer_is_cut() {
         assert!(count > 0, "cut after {taken} bytes");
         taken += count;
     }
-    assert_eq!(numbers.refused(Refusal::SlowReader), 1);
+    assert_eq!(numbers.refused(ConnectionRefusal::SlowReader), 1);
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn a_reader_that_takes_a_byte_now_and_then_is_cut() {
     let mut byte = [0];
     wait_for("cut", || {
         let _ = slow.read(&mut byte);
-        serving.node.http.admin.refused(Refusal::SlowReader) == 1
+        serving.node.http.admin.refused(ConnectionRefusal::SlowReader) == 1
     });
 }
 
@@ -292,8 +292,8 @@ fn a_connection_without_a_further_request_is_closed() {
     let mut stream = serving.connect();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: weir\r\n\r\n").unwrap();
     assert!(text_of(&mut stream).starts_with("HTTP/1.1 200 OK"));
-    wait_for("count", || serving.refused(Refusal::Idle) == 1);
-    assert_eq!(serving.refused(Refusal::HeadTimeout), 0);
+    wait_for("count", || serving.refused(ConnectionRefusal::Idle) == 1);
+    assert_eq!(serving.refused(ConnectionRefusal::HeadTimeout), 0);
 }
 
 #[test]
@@ -301,8 +301,8 @@ fn the_preface_of_http_2_is_refused_with_its_code() {
     let serving = Serving::start(PATIENT);
     let answer = serving.speak(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
     assert!(answer.starts_with("HTTP/1.1 505 HTTP Version Not Supported\r\n"), "{answer}");
-    wait_for("count", || serving.refused(Refusal::Http2) == 1);
-    assert_eq!(serving.refused(Refusal::Malformed), 0);
+    wait_for("count", || serving.refused(ConnectionRefusal::Http2) == 1);
+    assert_eq!(serving.refused(ConnectionRefusal::Malformed), 0);
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn heads_and_bodies_that_are_too_large_are_refused() {
         let answer = serving.speak(bytes.as_bytes());
         assert!(answer.starts_with(&start("431")), "{answer}");
     }
-    wait_for("count", || serving.refused(Refusal::Malformed) == 2);
+    wait_for("count", || serving.refused(ConnectionRefusal::Malformed) == 2);
     // One body declares its size, the other arrives in chunks.
     let length = "GET /metrics HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n".to_owned();
     let chunk = format!("1000\r\n{}\r\n", "z".repeat(0x1000));
@@ -325,21 +325,21 @@ fn heads_and_bodies_that_are_too_large_are_refused() {
         let answer = serving.speak(bytes.as_bytes());
         assert!(answer.starts_with(&start("413")), "{answer}");
     }
-    assert_eq!(serving.refused(Refusal::BodyTooLarge), 2);
+    assert_eq!(serving.refused(ConnectionRefusal::BodyTooLarge), 2);
 }
 
 #[test]
 fn a_body_that_never_comes_ends_by_time() {
     let serving = Serving::start(LIMITS);
     assert_eq!(serving.speak(b"GET /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\n"), "");
-    wait_for("count", || serving.refused(Refusal::HeadTimeout) == 1);
+    wait_for("count", || serving.refused(ConnectionRefusal::HeadTimeout) == 1);
     let answer = serving.speak(b"GET /metrics HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello");
     assert!(answer.starts_with("HTTP/1.0 200 OK"), "{answer}");
 }
 
 #[test]
 fn a_worker_that_does_not_answer_holds_a_request_for_a_bounded_time() {
-    let limits = Limits { answer_timeout: Duration::from_millis(100), ..PATIENT };
+    let limits = ListenerLimits { answer_timeout: Duration::from_millis(100), ..PATIENT };
     let (node, _mailbox) = sample_node();
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("n1.sock");
@@ -364,7 +364,7 @@ fn a_worker_that_does_not_answer_holds_a_request_for_a_bounded_time() {
     });
     let answer = client.join().unwrap();
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
-    assert_eq!(node.http.admin.refused(Refusal::AnswerTimeout), 1);
+    assert_eq!(node.http.admin.refused(ConnectionRefusal::AnswerTimeout), 1);
 }
 
 #[test]
@@ -388,7 +388,7 @@ fn head_answers_as_get_without_a_body_and_only_changes_are_logged() {
         let client = thread::spawn(move || text_of(&mut stream));
         runtime.block_on(async {
             while !client.is_finished() {
-                if let Some(Request::Flush { reply, .. }) = mailbox.take() {
+                if let Some(WorkerRequest::Flush { reply, .. }) = mailbox.take() {
                     let _ = reply.send(1);
                 }
                 tokio::time::sleep(LOOK).await;

@@ -17,18 +17,18 @@ use weir_admin::api::Session;
 use weir_nat::{
     Endpoint, EndpointRange, PageCursor, Protocol, SESSION_STATES, SessionFilter, SessionView,
 };
-use weir_process::http::Refused;
+use weir_process::http::RefusedRequest;
 
 use super::body::{json_lines, pieces, problem_line};
-use crate::node::{Node, Roles};
-use crate::request::{Page, Request};
+use crate::node::{Node, RoleNames};
+use crate::request::{Page, WorkerRequest};
 
 /// Sessions in a page.
 const PAGE: usize = 1024;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Wanted {
+pub(super) struct SessionsQuery {
     subscriber: Option<String>,
     inside: Option<String>,
     public: Option<String>,
@@ -42,8 +42,8 @@ pub(super) struct Wanted {
 
 pub(super) async fn sessions(
     State(node): State<Arc<Node>>,
-    wanted: Result<Query<Wanted>, QueryRejection>,
-) -> Result<Response, Refused> {
+    wanted: Result<Query<SessionsQuery>, QueryRejection>,
+) -> Result<Response, RefusedRequest> {
     let Query(wanted) = wanted?;
     let filter = SessionFilter {
         subscriber: parse::<Ipv4Addr>("subscriber", &wanted.subscriber, "an IPv4 address")?
@@ -66,11 +66,11 @@ fn parse<T: std::str::FromStr>(
     name: &str,
     text: &Option<String>,
     what: &str,
-) -> Result<Option<T>, Refused> {
+) -> Result<Option<T>, RefusedRequest> {
     text.as_deref()
         .map(|text| {
             let error = || format!("{name}: '{text}' is not {what}");
-            text.parse().map_err(|_| Refused::new(StatusCode::BAD_REQUEST, error()))
+            text.parse().map_err(|_| RefusedRequest::new(StatusCode::BAD_REQUEST, error()))
         })
         .transpose()
 }
@@ -80,18 +80,18 @@ fn known<T: Copy, const N: usize>(
     name: &str,
     text: &Option<String>,
     words: [(&'static str, T); N],
-) -> Result<Option<T>, Refused> {
+) -> Result<Option<T>, RefusedRequest> {
     let Some(text) = text else { return Ok(None) };
     let found = words.iter().find(|(word, _)| word == text);
     found.map(|(_, value)| Some(*value)).ok_or_else(|| {
         let words = words.map(|(word, _)| word).join(", ");
         let error = format!("{name}: '{text}' is none of {words}");
-        Refused::new(StatusCode::BAD_REQUEST, error)
+        RefusedRequest::new(StatusCode::BAD_REQUEST, error)
     })
 }
 
 /// Parses an address, a prefix, or an address with a port.
-fn range(name: &str, text: &Option<String>) -> Result<Option<EndpointRange>, Refused> {
+fn range(name: &str, text: &Option<String>) -> Result<Option<EndpointRange>, RefusedRequest> {
     let Some(text) = text else { return Ok(None) };
     if let Ok(one) = text.parse::<SocketAddrV4>() {
         return Ok(Some(Endpoint::new(u32::from(*one.ip()), one.port()).into()));
@@ -104,7 +104,7 @@ fn range(name: &str, text: &Option<String>) -> Result<Option<EndpointRange>, Ref
     });
     range.map(Some).map_err(|_| {
         let error = format!("{name}: '{text}' is not ADDRESS, ADDRESS/LENGTH or ADDRESS:PORT");
-        Refused::new(StatusCode::BAD_REQUEST, error)
+        RefusedRequest::new(StatusCode::BAD_REQUEST, error)
     })
 }
 
@@ -121,7 +121,7 @@ async fn list(node: Arc<Node>, filter: SessionFilter, mut left: u64, sender: mps
         };
         while page.has_more && left > 0 {
             page.sessions.clear();
-            let make = |reply| Request::Sessions { page, filter, reply };
+            let make = |reply| WorkerRequest::Sessions { page, filter, reply };
             page = match worker.requester.ask(make).await {
                 Ok(page) => page,
                 Err(error) => {
@@ -139,7 +139,7 @@ async fn list(node: Arc<Node>, filter: SessionFilter, mut left: u64, sender: mps
     }
 }
 
-fn session(worker: usize, view: &SessionView, roles: &Roles) -> Session {
+fn session(worker: usize, view: &SessionView, roles: &RoleNames) -> Session {
     let address =
         |endpoint: Endpoint| SocketAddrV4::new(Ipv4Addr::from(endpoint.address), endpoint.port);
     Session {

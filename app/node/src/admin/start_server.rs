@@ -15,7 +15,7 @@ use axum::{Json, Router};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use weir_admin::api::Status;
-use weir_process::http::{HttpNumbers, Limits, Refused, Server, in_format, listen};
+use weir_process::http::{HttpNumbers, ListenerLimits, RefusedRequest, Server, in_format, listen};
 
 use crate::metrics;
 use crate::start_progress::StartProgress;
@@ -52,10 +52,13 @@ impl StartServer {
         };
         let (of_admin, of_metrics) = (routes(of_admin), routes(of_metrics));
         let of_admin =
-            Server::new(of_admin, Limits::ADMIN, Arc::clone(numbers), |numbers| &numbers.admin);
-        let of_metrics = Server::new(of_metrics, Limits::METRICS, Arc::clone(numbers), |numbers| {
-            &numbers.metrics
-        });
+            Server::new(of_admin, ListenerLimits::ADMIN, Arc::clone(numbers), |numbers| {
+                &numbers.admin
+            });
+        let of_metrics =
+            Server::new(of_metrics, ListenerLimits::METRICS, Arc::clone(numbers), |numbers| {
+                &numbers.metrics
+            });
         let (stop, stopped) = oneshot::channel();
         let serve = move || {
             on_start();
@@ -94,8 +97,8 @@ async fn numbers_of_start(
     in_format(&headers, metrics::text_of_start(&progress))
 }
 
-async fn refused(State(progress): State<StartProgress>) -> Refused {
-    Refused::new(StatusCode::SERVICE_UNAVAILABLE, progress.problem())
+async fn refused(State(progress): State<StartProgress>) -> RefusedRequest {
+    RefusedRequest::new(StatusCode::SERVICE_UNAVAILABLE, progress.problem())
 }
 
 #[cfg(test)]

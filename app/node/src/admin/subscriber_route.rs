@@ -17,11 +17,11 @@ use weir_admin::api::{Block, Flushed, SubscriberLimits, SubscriberStatus};
 use weir_nat::{
     HomeLimits, ShardId, SubscriberCursor, SubscriberPart, SubscriberView, subscriber_views,
 };
-use weir_process::http::Refused;
+use weir_process::http::RefusedRequest;
 
 use super::body::{json_lines, pieces, problem_line};
-use crate::node::{Node, Roles, WorkerHandle};
-use crate::request::{HomesPage, Request, SubscriberPage};
+use crate::node::{Node, RoleNames, WorkerHandle};
+use crate::request::{HomesPage, SubscriberPage, WorkerRequest};
 
 /// Homes or blocks in a page.
 const PAGE: usize = 1024;
@@ -31,7 +31,7 @@ const PARTS_MAX: usize = 1 << 20;
 pub(super) async fn show(
     State(node): State<Arc<Node>>,
     address: Result<Path<String>, PathRejection>,
-) -> Result<Json<Vec<SubscriberStatus>>, Refused> {
+) -> Result<Json<Vec<SubscriberStatus>>, RefusedRequest> {
     let Path(address) = address?;
     let outer = u32::from(parse(&address)?);
     let (mut found, roles) = (Vec::new(), node.roles());
@@ -42,13 +42,13 @@ pub(super) async fn show(
     }
     if found.is_empty() {
         let error = format!("{address} holds nothing: no packet of it was translated lately");
-        return Err(Refused::new(StatusCode::NOT_FOUND, error));
+        return Err(RefusedRequest::new(StatusCode::NOT_FOUND, error));
     }
     Ok(Json(found))
 }
 
 /// Returns all pieces of a worker's answer, fetched page by page.
-async fn parts(worker: &WorkerHandle, outer: u32) -> Result<Vec<SubscriberPart>, Refused> {
+async fn parts(worker: &WorkerHandle, outer: u32) -> Result<Vec<SubscriberPart>, RefusedRequest> {
     let mut all = Vec::new();
     let mut page = SubscriberPage {
         cursor: SubscriberCursor::default(),
@@ -56,12 +56,12 @@ async fn parts(worker: &WorkerHandle, outer: u32) -> Result<Vec<SubscriberPart>,
         has_more: true,
     };
     while page.has_more {
-        let make = |reply| Request::Subscriber { outer, page, reply };
+        let make = |reply| WorkerRequest::Subscriber { outer, page, reply };
         page = worker.requester.ask(make).await?;
         all.append(&mut page.parts);
         if all.len() > PARTS_MAX {
             let error = format!("more than {PARTS_MAX} homes and blocks have this address");
-            return Err(Refused::new(StatusCode::SERVICE_UNAVAILABLE, error));
+            return Err(RefusedRequest::new(StatusCode::SERVICE_UNAVAILABLE, error));
         }
     }
     Ok(all)
@@ -70,34 +70,34 @@ async fn parts(worker: &WorkerHandle, outer: u32) -> Result<Vec<SubscriberPart>,
 pub(super) async fn flush(
     State(node): State<Arc<Node>>,
     address: Result<Path<String>, PathRejection>,
-) -> Result<Json<Flushed>, Refused> {
+) -> Result<Json<Flushed>, RefusedRequest> {
     let Path(address) = address?;
     let outer = u32::from(parse(&address)?);
     let mut mappings = 0;
     for worker in &node.workers {
-        mappings += worker.requester.ask(|reply| Request::Flush { outer, reply }).await?;
+        mappings += worker.requester.ask(|reply| WorkerRequest::Flush { outer, reply }).await?;
     }
     Ok(Json(Flushed { mappings }))
 }
 
-fn parse(address: &str) -> Result<Ipv4Addr, Refused> {
+fn parse(address: &str) -> Result<Ipv4Addr, RefusedRequest> {
     address.parse().map_err(|_| {
-        Refused::new(StatusCode::BAD_REQUEST, format!("'{address}' is not an IPv4 address"))
+        RefusedRequest::new(StatusCode::BAD_REQUEST, format!("'{address}' is not an IPv4 address"))
     })
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Wanted {
+pub(super) struct HomesQuery {
     shard: Option<u32>,
 }
 
 /// Lists all homes, or those of a shard, as JSON lines.
 pub(super) async fn list(
     State(node): State<Arc<Node>>,
-    wanted: Result<Query<Wanted>, QueryRejection>,
-) -> Result<Response, Refused> {
-    let Query(Wanted { shard }) = wanted?;
+    wanted: Result<Query<HomesQuery>, QueryRejection>,
+) -> Result<Response, RefusedRequest> {
+    let Query(HomesQuery { shard }) = wanted?;
     let (sender, body) = pieces();
     tokio::spawn(list_homes(node, shard.map(ShardId), sender));
     Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::new(body)).into_response())
@@ -109,7 +109,7 @@ async fn list_homes(node: Arc<Node>, shard: Option<ShardId>, sender: mpsc::Sende
         let mut page = HomesPage { cursor: 0, homes: Vec::with_capacity(PAGE), has_more: true };
         while page.has_more {
             page.homes.clear();
-            let make = |reply| Request::Homes { page, shard, reply };
+            let make = |reply| WorkerRequest::Homes { page, shard, reply };
             page = match worker.requester.ask(make).await {
                 Ok(page) => page,
                 Err(error) => {
@@ -126,7 +126,7 @@ async fn list_homes(node: Arc<Node>, shard: Option<ShardId>, sender: mpsc::Sende
     }
 }
 
-fn subscriber(worker: usize, view: SubscriberView, roles: &Roles) -> SubscriberStatus {
+fn subscriber(worker: usize, view: SubscriberView, roles: &RoleNames) -> SubscriberStatus {
     let blocks = view.blocks.iter().map(|block| Block {
         public_address: Ipv4Addr::from(block.public_address),
         port_first: block.port_first,

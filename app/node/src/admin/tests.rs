@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use weir_admin::Tally;
+use weir_admin::CaptureTally;
 use weir_admin::api::{
     Flushed, MemberStatus, Problem, RoleStatus, Session, ShardStatus, Status, SubscriberStatus,
     Verdict,
@@ -17,10 +17,10 @@ use weir_controller::records::NodeAnswer;
 use weir_engine::{Direction, Side};
 
 use super::{AdminSocket, serve};
-use crate::capture::Tap;
-use crate::cluster::MemberBoard;
+use crate::capture::CapturePoint;
+use crate::cluster::MemberSnapshot;
 use crate::node::Node;
-use crate::request::{Mailbox, Request};
+use crate::request::{Mailbox, WorkerRequest};
 use crate::sample_node::{sample_node, session, show_homes, show_subscriber};
 
 const SESSIONS: u16 = 2500;
@@ -70,38 +70,38 @@ impl Drop for Serving {
 /// A worker that knows one home with many sessions and sees one frame per turn while it is
 /// captured.
 fn answer(mut mailbox: Mailbox, is_over: &AtomicBool) {
-    let mut captures: Option<Box<Tap>> = None;
+    let mut captures: Option<Box<CapturePoint>> = None;
     let mut listed = 0;
     while !is_over.load(Ordering::Relaxed) {
-        if captures.as_ref().is_some_and(|tap| tap.is_closed()) {
+        if captures.as_ref().is_some_and(|point| point.is_closed()) {
             captures = None;
         }
-        if let Some(tap) = &mut captures {
+        if let Some(point) = &mut captures {
             let at = std::time::Duration::from_secs(1);
-            tap.copy(Side::Access, Direction::Receive, at, [&[0; 60][..]].into_iter());
+            point.copy(Side::Access, Direction::Receive, at, [&[0; 60][..]].into_iter());
         }
         match mailbox.take() {
             None => std::thread::yield_now(),
-            Some(Request::Sessions { mut page, reply, .. }) => {
+            Some(WorkerRequest::Sessions { mut page, reply, .. }) => {
                 let room = (page.sessions.capacity() as u16).min(SESSIONS - listed);
                 page.sessions.extend((listed..listed + room).map(session));
                 listed += room;
                 page.has_more = listed < SESSIONS;
                 reply.send(page).unwrap();
             }
-            Some(Request::Subscriber { outer, mut page, reply }) => {
+            Some(WorkerRequest::Subscriber { outer, mut page, reply }) => {
                 show_subscriber(outer, &mut page);
                 reply.send(page).unwrap();
             }
-            Some(Request::Homes { mut page, shard, reply }) => {
+            Some(WorkerRequest::Homes { mut page, shard, reply }) => {
                 show_homes(shard, &mut page);
                 reply.send(page).unwrap();
             }
-            Some(Request::Flush { reply, .. }) => reply.send(12).unwrap(),
-            Some(Request::Capture { tap, reply }) => {
+            Some(WorkerRequest::Flush { reply, .. }) => reply.send(12).unwrap(),
+            Some(WorkerRequest::Capture { point, reply }) => {
                 let is_free = captures.is_none();
                 if is_free {
-                    captures = Some(tap);
+                    captures = Some(point);
                 }
                 reply.send(is_free).unwrap();
             }
@@ -178,11 +178,11 @@ fn sessions_and_subscribers_of_a_member_show_its_shard_role() {
     let serving = Serving::start();
     let sessions = "/sessions?limit=1";
     assert_eq!(lines(&serving.client, sessions)[0].get("role"), None);
-    let board = Arc::<MemberBoard>::default();
+    let snapshot = Arc::<MemberSnapshot>::default();
     let role = RoleStatus { shard: 7, role: "synced".into(), ..RoleStatus::default() };
     let status = MemberStatus { shards: vec![role], ..MemberStatus::default() };
-    board.show(status, NodeAnswer::default());
-    serving.node.member.set(board).unwrap();
+    snapshot.show(status, NodeAnswer::default());
+    serving.node.member.set(snapshot).unwrap();
     assert_eq!(lines(&serving.client, sessions)[0]["role"], "synced");
     assert_eq!(lines(&serving.client, "/subscribers")[0]["role"], "synced");
     let found: Vec<SubscriberStatus> = serving.client.get("/subscriber/10.200.0.1").unwrap();
@@ -264,7 +264,7 @@ fn wrong_requests_are_refused_with_a_sentence() {
 fn a_capture_ends_by_count_and_frees_the_worker() {
     let serving = Serving::start();
     for _ in 0..3 {
-        let mut tally = Tally::default();
+        let mut tally = CaptureTally::default();
         // The worker notices the end of the last capture in its own time.
         let result = loop {
             let result = serving.client.stream("/capture?count=10", None, |bytes| {

@@ -18,18 +18,18 @@ use super::filter::Layer;
 const NANOSECONDS: u8 = 9;
 
 /// Writes blocks into memory; its owner takes the bytes out at any time.
-pub(super) struct Writer {
+pub(super) struct PcapngWriter {
     file: PcapNgWriter<Vec<u8>>,
     layer: Layer,
 }
 
-impl std::fmt::Debug for Writer {
+impl std::fmt::Debug for PcapngWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Writer").field("layer", &self.layer).finish_non_exhaustive()
     }
 }
 
-impl Writer {
+impl PcapngWriter {
     /// Starts a file with an interface for each worker and side: `workers` in ascending order.
     ///
     /// # Errors

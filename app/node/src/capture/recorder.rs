@@ -1,14 +1,14 @@
-//! The reader's side of a capture: taps of one or more workers become one pcapng stream.
+//! The reader's side of a capture: capture points of one or more workers become one pcapng stream.
 
 use std::time::Duration;
 
 use pcap_file::PcapError;
 use weir_engine::Side;
 
+use super::capture_point::CaptureReader;
 use super::filter::{Filter, FilterError, Layer};
 use super::inner::inner;
-use super::pcapng::Writer;
-use super::tap::TapReader;
+use super::pcapng::PcapngWriter;
 use crate::clock::Clock;
 
 /// Frames taken from each worker per call, so that a capture does not hold up the other control
@@ -17,7 +17,7 @@ const FRAMES_PER_POLL: usize = 1024;
 
 /// Options of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct CaptureOptions {
     /// `None`: all workers.
     pub worker: Option<usize>,
     /// `None`: both sides.
@@ -32,17 +32,17 @@ pub(crate) struct Options {
 
 /// One running capture.
 #[derive(Debug)]
-pub(crate) struct Recorder {
-    taps: Vec<WorkerTap>,
+pub(crate) struct CaptureRecorder {
+    readers: Vec<WorkerReader>,
     filter: Option<Filter>,
-    writer: Writer,
+    writer: PcapngWriter,
     left: Option<u64>,
     clock: Clock,
 }
 
 #[derive(Debug)]
-struct WorkerTap {
-    reader: TapReader,
+struct WorkerReader {
+    reader: CaptureReader,
     lost_reported: u64,
 }
 
@@ -55,25 +55,27 @@ pub(crate) enum RecorderError {
     Write(#[from] PcapError),
 }
 
-impl Recorder {
+impl CaptureRecorder {
     /// Starts a capture from `readers`, each with the number of its worker.
     ///
     /// # Errors
     /// When the filter is not valid.
     pub(crate) fn new(
         node: &str,
-        options: &Options,
-        readers: Vec<(usize, TapReader)>,
+        options: &CaptureOptions,
+        readers: Vec<(usize, CaptureReader)>,
         clock: Clock,
     ) -> Result<Self, RecorderError> {
         let layer = if options.inner { Layer::Ip } else { Layer::Ethernet };
         let filter =
             options.filter.as_deref().map(|text| Filter::compile(text, layer)).transpose()?;
         let workers: Vec<usize> = readers.iter().map(|(worker, _)| *worker).collect();
-        let taps =
-            readers.into_iter().map(|(_, reader)| WorkerTap { reader, lost_reported: 0 }).collect();
-        let writer = Writer::new(node, &workers, layer)?;
-        Ok(Self { taps, filter, writer, left: options.count, clock })
+        let readers = readers
+            .into_iter()
+            .map(|(_, reader)| WorkerReader { reader, lost_reported: 0 })
+            .collect();
+        let writer = PcapngWriter::new(node, &workers, layer)?;
+        Ok(Self { readers, filter, writer, left: options.count, clock })
     }
 
     /// Whether the wanted number of packets is recorded.
@@ -83,7 +85,7 @@ impl Recorder {
 
     /// Returns the number of frames that found no room since the start.
     pub(crate) fn lost(&self) -> u64 {
-        self.taps.iter().map(|tap| tap.reader.lost()).sum()
+        self.readers.iter().map(|worker| worker.reader.lost()).sum()
     }
 
     /// Takes what the workers copied since the last call. Returns bytes of the file, possibly none.
@@ -91,7 +93,7 @@ impl Recorder {
     /// # Errors
     /// None in practice: the file is in memory.
     pub(crate) fn poll(&mut self) -> Result<Vec<u8>, RecorderError> {
-        for position in 0..self.taps.len() {
+        for position in 0..self.readers.len() {
             for _ in 0..FRAMES_PER_POLL {
                 if self.is_done() || !self.record(position)? {
                     break;
@@ -103,22 +105,22 @@ impl Recorder {
 
     /// Records one frame of one worker; false if there is none.
     fn record(&mut self, position: usize) -> Result<bool, RecorderError> {
-        let tap = &mut self.taps[position];
-        let Some(captured) = tap.reader.next() else { return Ok(false) };
+        let worker = &mut self.readers[position];
+        let Some(captured) = worker.reader.next() else { return Ok(false) };
         let packet = match self.writer.layer() {
             Layer::Ethernet => Some(captured.bytes.as_slice()),
             Layer::Ip => inner(&captured.bytes),
         };
         let wanted = packet.filter(|packet| self.filter.as_ref().is_none_or(|f| f.matches(packet)));
         if let Some(packet) = wanted {
-            let lost = tap.reader.lost();
+            let lost = worker.reader.lost();
             let at: Duration = self.clock.wall(captured.at);
-            let since = lost - tap.lost_reported;
+            let since = lost - worker.lost_reported;
             self.writer.packet(position, captured.side, captured.direction, at, since, packet)?;
-            tap.lost_reported = lost;
+            worker.lost_reported = lost;
             self.left = self.left.map(|left| left - 1);
         }
-        tap.reader.recycle(captured);
+        worker.reader.recycle(captured);
         Ok(true)
     }
 }
@@ -127,11 +129,11 @@ impl Recorder {
 mod tests {
     use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
     use pcap_file::pcapng::{Block, PcapNgReader};
-    use weir_admin::Tally;
+    use weir_admin::CaptureTally;
     use weir_engine::Direction;
 
     use super::*;
-    use crate::capture::tap;
+    use crate::capture::capture_point;
 
     /// Ethernet, outer IPv4, GRE, IPv4, UDP to `port`.
     fn tunnel_frame(port: u16) -> Vec<u8> {
@@ -159,17 +161,17 @@ mod tests {
     #[test]
     fn frames_come_out_as_pcapng_filtered_and_counted() {
         let clock = Clock::start();
-        let (mut tap, reader) = tap(None, 2048);
-        let options = Options {
+        let (mut point, reader) = capture_point(None, 2048);
+        let options = CaptureOptions {
             inner: true,
             filter: Some("dst port 53".into()),
             count: Some(2),
-            ..Options::default()
+            ..CaptureOptions::default()
         };
-        let mut recorder = Recorder::new("n1", &options, vec![(3, reader)], clock).unwrap();
+        let mut recorder = CaptureRecorder::new("n1", &options, vec![(3, reader)], clock).unwrap();
         let frames: Vec<Vec<u8>> = [53, 80, 53, 53].map(tunnel_frame).into();
         let bursts = || frames.iter().map(Vec::as_slice);
-        tap.copy(Side::Access, Direction::Receive, clock.now(), bursts());
+        point.copy(Side::Access, Direction::Receive, clock.now(), bursts());
         let mut file = recorder.poll().unwrap();
         assert!(recorder.is_done());
         file.extend(recorder.poll().unwrap());
@@ -184,12 +186,13 @@ mod tests {
     #[test]
     fn losses_are_reported_with_the_next_packet() {
         let clock = Clock::start();
-        let (mut tap, reader) = tap(None, 2048);
+        let (mut point, reader) = capture_point(None, 2048);
         let mut recorder =
-            Recorder::new("n1", &Options::default(), vec![(0, reader)], clock).unwrap();
+            CaptureRecorder::new("n1", &CaptureOptions::default(), vec![(0, reader)], clock)
+                .unwrap();
         let frame = tunnel_frame(53);
         let burst = std::iter::repeat_n(&frame[..], 5000);
-        let lost = tap.copy(Side::Internet, Direction::Transmit, clock.now(), burst);
+        let lost = point.copy(Side::Internet, Direction::Transmit, clock.now(), burst);
         assert!(lost > 0);
         let mut file = Vec::new();
         loop {
@@ -206,7 +209,7 @@ mod tests {
             packets[0].2,
             [EnhancedPacketOption::Flags(2), EnhancedPacketOption::DropCount(lost)]
         );
-        let mut tally = Tally::default();
+        let mut tally = CaptureTally::default();
         for piece in file.chunks(7) {
             tally.add(piece);
         }

@@ -2,7 +2,7 @@
 //! thread.
 //!
 //! ```text
-//!   roles thread --board: routes in the kernel--> bird thread <--control socket--> BIRD
+//!   roles thread --snapshot: routes in the kernel--> bird thread <--control socket--> BIRD
 //!        ^                                            |
 //!        +------------- Inbox::Bird, each look -------+
 //! ```
@@ -17,16 +17,18 @@ use std::time::Instant;
 
 use ipnet::Ipv4Net;
 use weir_config::Bird;
-use weir_routes::Side;
-use weir_routes::bird_watch::{BirdWatch, Change, LOOK_INTERVAL, SideView, State, Watched};
+use weir_routes::RouteSide;
+use weir_routes::bird_watch::{
+    BirdWatch, LOOK_INTERVAL, SideChange, SideState, SideView, WatchedBird,
+};
 
-use super::inbox::Sender;
-use super::member_board::MemberBoard;
+use super::inbox::InboxSender;
+use super::member_snapshot::MemberSnapshot;
 
 /// A side with the state that is in effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BirdSide {
-    pub side: Side,
+    pub side: RouteSide,
     pub view: SideView,
     /// Milliseconds for which this state has been in effect.
     pub lasts_ms: u64,
@@ -34,22 +36,26 @@ pub(crate) struct BirdSide {
 
 /// # Errors
 /// When the system gives no thread.
-pub(super) fn start(bird: &Bird, board: Arc<MemberBoard>, inbox: Sender) -> io::Result<()> {
-    let watched = Watched {
+pub(super) fn start(
+    bird: &Bird,
+    snapshot: Arc<MemberSnapshot>,
+    inbox: InboxSender,
+) -> io::Result<()> {
+    let watched = WatchedBird {
         socket: bird.socket.clone(),
         protocols: [bird.access.clone(), bird.internet.clone()],
     };
     // The thread ends by itself, within one poll of BIRD.
     thread::Builder::new()
         .name("weir-bird".into())
-        .spawn(move || run(BirdWatch::new(watched), &board, &inbox))
+        .spawn(move || run(BirdWatch::new(watched), &snapshot, &inbox))
         .map(drop)
 }
 
-fn run(mut watch: BirdWatch, board: &MemberBoard, inbox: &Sender) {
+fn run(mut watch: BirdWatch, snapshot: &MemberSnapshot, inbox: &InboxSender) {
     let began = Instant::now();
     loop {
-        let seen = watch.look(in_kernel(board));
+        let seen = watch.look(in_kernel(snapshot));
         let now_ms = began.elapsed().as_millis() as u64;
         for change in watch.observe(now_ms, seen) {
             log(&change);
@@ -67,16 +73,16 @@ fn run(mut watch: BirdWatch, board: &MemberBoard, inbox: &Sender) {
 }
 
 /// Returns the prefixes that the guard has set, by side.
-fn in_kernel(board: &MemberBoard) -> [BTreeSet<Ipv4Net>; 2] {
-    let status = board.status();
-    [Side::Access, Side::Internet].map(|side| {
+fn in_kernel(snapshot: &MemberSnapshot) -> [BTreeSet<Ipv4Net>; 2] {
+    let status = snapshot.status();
+    [RouteSide::Access, RouteSide::Internet].map(|side| {
         let name = side.to_string();
         let routes = status.routes.iter().filter(|route| route.is_set && route.side == name);
         routes.filter_map(|route| route.prefix.parse().ok()).collect()
     })
 }
 
-fn log(change: &Change) {
+fn log(change: &SideChange) {
     let (side, why) = (change.side.to_string(), &change.why);
     match (change.before.cause(), change.now.cause()) {
         (None, Some(cause)) => tracing::warn!(
@@ -85,7 +91,7 @@ fn log(change: &Change) {
             cause,
             "the routes of a side are not announced: {why}"
         ),
-        (Some(_), None) if change.now == State::Up => {
+        (Some(_), None) if change.now == SideState::Up => {
             tracing::info!(event = "bird-up", side, "the routes of a side are announced again");
         }
         _ => {}

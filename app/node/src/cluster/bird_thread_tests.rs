@@ -10,7 +10,7 @@ use std::time::Duration;
 use weir_admin::api::{MemberStatus, RouteStatus};
 use weir_controller::records::NodeAnswer;
 
-use super::super::inbox::{Inbox, Receiver, inbox};
+use super::super::inbox::{Inbox, InboxReceiver, inbox};
 use super::*;
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -96,23 +96,23 @@ fn answer(mut stream: UnixStream, prefix: &str) {
     }
 }
 
-fn start_thread(socket: &Path, board: &Arc<MemberBoard>) -> Receiver {
+fn start_thread(socket: &Path, snapshot: &Arc<MemberSnapshot>) -> InboxReceiver {
     let (sender, receiver) = inbox();
     let bird = Bird {
         socket: socket.to_owned(),
         access: vec!["access_switch".into()],
         internet: vec!["internet_switch".into()],
     };
-    start(&bird, Arc::clone(board), sender).unwrap();
+    start(&bird, Arc::clone(snapshot), sender).unwrap();
     receiver
 }
 
 /// Waits until the access side is in `state`; returns how long that took, and the stated reason.
-fn wait_for(news: &mut Receiver, state: State) -> (Duration, String) {
+fn wait_for(inbox: &mut InboxReceiver, state: SideState) -> (Duration, String) {
     let begun = Instant::now();
     loop {
-        let news = news.recv_timeout(DEADLINE).expect("a poll ends whatever BIRD does");
-        let Inbox::Bird(sides) = news else { panic!("{news:?}") };
+        let received = inbox.recv_timeout(DEADLINE).expect("a poll ends whatever BIRD does");
+        let Inbox::Bird(sides) = received else { panic!("{received:?}") };
         if sides[0].view.state == state {
             return (begun.elapsed(), sides[0].view.why.clone());
         }
@@ -120,7 +120,7 @@ fn wait_for(news: &mut Receiver, state: State) -> (Duration, String) {
     }
 }
 
-fn show_route(board: &MemberBoard, prefix: &str) {
+fn show_route(snapshot: &MemberSnapshot, prefix: &str) {
     let route = RouteStatus {
         worker: 0,
         side: "access".into(),
@@ -130,28 +130,28 @@ fn show_route(board: &MemberBoard, prefix: &str) {
         is_set: true,
     };
     let status = MemberStatus { routes: vec![route], ..MemberStatus::default() };
-    board.show(status, NodeAnswer::default());
+    snapshot.show(status, NodeAnswer::default());
 }
 
 #[test]
 fn bird_is_down_while_it_stalls_is_dead_babbles_or_drops_routes() {
-    let board = Arc::<MemberBoard>::default();
+    let snapshot = Arc::<MemberSnapshot>::default();
     let bird = FakeBird::start(Mood::Exports("10.100.0.1/32"));
-    show_route(&board, "10.100.0.1/32");
-    let mut news = start_thread(&bird.path, &board);
-    wait_for(&mut news, State::Up);
+    show_route(&snapshot, "10.100.0.1/32");
+    let mut inbox = start_thread(&bird.path, &snapshot);
+    wait_for(&mut inbox, SideState::Up);
     for mood in [Mood::Stands, Mood::Dead, Mood::Babbles] {
         bird.become_(mood);
-        let (took, why) = wait_for(&mut news, State::NoAnswer);
+        let (took, why) = wait_for(&mut inbox, SideState::NoAnswer);
         assert!(took >= Duration::from_secs(2), "{mood:?} counts only once it lasts: {took:?}");
         assert!(!why.is_empty());
         bird.become_(Mood::Exports("10.100.0.1/32"));
-        wait_for(&mut news, State::Up);
+        wait_for(&mut inbox, SideState::Up);
     }
-    show_route(&board, "10.100.0.2/32");
-    let (_, why) = wait_for(&mut news, State::NotExporting);
+    show_route(&snapshot, "10.100.0.2/32");
+    let (_, why) = wait_for(&mut inbox, SideState::NotExporting);
     assert_eq!(why, "access_switch does not export 1 of 1 prefixes, 10.100.0.2/32 among them");
     bird.become_(Mood::Exports("10.100.0.2/32"));
-    wait_for(&mut news, State::Up);
+    wait_for(&mut inbox, SideState::Up);
     std::fs::remove_file(&bird.path).unwrap();
 }

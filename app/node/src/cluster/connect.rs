@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
-use weir_config::Membership;
-use weir_etcd::{Cluster, ClusterName, NodeId, Options, Password, TlsFiles, User, read_secret};
+use weir_config::MembershipSettings;
+use weir_etcd::{
+    ClusterName, EtcdCluster, EtcdOptions, NodeId, Password, TlsFiles, User, read_secret,
+};
 use weir_stream::ClusterKeys;
 
-use super::inbox::Sender;
+use super::inbox::InboxSender;
 use crate::failure::Failure;
 
 /// Starts the thread that talks to etcd; does not wait for it.
@@ -14,12 +16,12 @@ use crate::failure::Failure;
 /// # Errors
 /// When a file cannot be read or something is wrong with the options.
 pub(super) fn start_cluster(
-    membership: &Membership,
+    membership: &MembershipSettings,
     seed: u64,
     on_thread_start: impl Fn() + Send + Sync + 'static,
-) -> Result<Cluster, Failure> {
+) -> Result<EtcdCluster, Failure> {
     let name: ClusterName = parse(&membership.name)?;
-    let mut options = Options::new(name, membership.etcd.clone(), seed);
+    let mut options = EtcdOptions::new(name, membership.etcd.clone(), seed);
     options.tls = membership.tls.as_ref().map(|files| TlsFiles {
         ca: files.ca.clone(),
         client: files.client.clone(),
@@ -29,7 +31,7 @@ pub(super) fn start_cluster(
         name: user.name.clone(),
         password: Password::File(user.password_file.clone()),
     });
-    Cluster::start(options, on_thread_start).map_err(|errors| {
+    EtcdCluster::start(options, on_thread_start).map_err(|errors| {
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
         Failure::Cluster(errors.join("; "))
     })
@@ -59,7 +61,7 @@ pub(super) fn read_keys(path: &Path) -> Result<ClusterKeys, Failure> {
 
 /// Reads the key file again and sends the keys to the roles thread, which gives them to the
 /// workers, or the reason why the former ones stay in use.
-pub(super) fn reload_keys(path: &Path, inbox: &Sender) {
+pub(super) fn reload_keys(path: &Path, inbox: &InboxSender) {
     let keys = read_keys(path).map_err(|error| error.to_string());
     match &keys {
         Ok(keys) => {

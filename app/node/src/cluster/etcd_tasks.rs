@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
-use weir_etcd::{Cluster, Key, NodeId, NodeRecord, Range, Revision, Session, Store};
+use weir_etcd::{EtcdCluster, Key, KeyRange, NodeId, NodeRecord, NodeSession, Revision, Store};
 use weir_map::{ShardEntry, ShardId};
-use weir_node_core::first_look::{LOOK_INTERVAL, SAY_INTERVAL, is_known};
-use weir_node_core::{Registration, Written};
+use weir_node_core::first_look::{LOOK_INTERVAL, REPORT_INTERVAL, is_known};
+use weir_node_core::{Registration, WriteResult};
 
 use super::first_look::look;
-use super::inbox::{Notice, Sender};
+use super::inbox::{InboxSender, Notice};
 use crate::turns::{Thread, Turns};
 
 /// Time between two turns that are counted.
@@ -20,7 +20,7 @@ const TURN: Duration = Duration::from_millis(500);
 
 /// A command to the task that holds the registration.
 #[derive(Debug)]
-enum Order {
+enum RegistrationOrder {
     Update(NodeRecord),
     Close(oneshot::Sender<()>),
 }
@@ -28,11 +28,11 @@ enum Order {
 /// The node's access to etcd. Once it is dropped, the registration ends with its lease.
 #[derive(Debug)]
 pub(super) struct EtcdTasks {
-    cluster: Cluster,
-    inbox: Sender,
-    registration: UnboundedSender<Order>,
+    cluster: EtcdCluster,
+    inbox: InboxSender,
+    registration: UnboundedSender<RegistrationOrder>,
     /// Taken when the node joins.
-    joining: Mutex<Option<(Registering, oneshot::Sender<Session>)>>,
+    joining: Mutex<Option<(Registering, oneshot::Sender<NodeSession>)>>,
 }
 
 /// The data that a node registers with.
@@ -45,7 +45,7 @@ pub(super) struct Registering {
 
 impl EtcdTasks {
     /// Starts the tasks; the node is not registered yet.
-    pub(super) fn start(cluster: Cluster, joining: Registering, inbox: Sender) -> Self {
+    pub(super) fn start(cluster: EtcdCluster, joining: Registering, inbox: InboxSender) -> Self {
         let (session, opened) = oneshot::channel();
         // There are two commands at most: the record of a node that stops, and the end.
         let (registration, asked) = unbounded_channel();
@@ -56,7 +56,7 @@ impl EtcdTasks {
 
     /// Begins to mirror all keys.
     pub(super) fn mirror(&self) {
-        let mut mirror = self.cluster.mirror(Range::All, None);
+        let mut mirror = self.cluster.mirror(KeyRange::All, None);
         let events = self.inbox.clone();
         self.cluster.handle().spawn(async move {
             while let Some(event) = mirror.next_event().await {
@@ -94,14 +94,14 @@ impl EtcdTasks {
         });
     }
 
-    pub(super) fn cluster(&self) -> &Cluster {
+    pub(super) fn cluster(&self) -> &EtcdCluster {
         &self.cluster
     }
 
     /// Replaces this node's record in etcd.
     pub(super) fn update(&self, record: NodeRecord) {
         // The task lives as long as this struct.
-        let _ = self.registration.send(Order::Update(record));
+        let _ = self.registration.send(RegistrationOrder::Update(record));
     }
 
     /// Writes a shard's entry if it still has this revision. The answer comes as
@@ -111,7 +111,7 @@ impl EtcdTasks {
         let value = entry.to_json().into_bytes();
         self.cluster.handle().spawn(async move {
             let outcome = store.put(Key::Shard(shard), Some(expected), value).await;
-            let how = Written::of(&outcome);
+            let how = WriteResult::of(&outcome);
             let _ = inbox.send(Notice::Written { shard, how });
         });
     }
@@ -119,20 +119,20 @@ impl EtcdTasks {
     /// Removes the node's key from etcd at once.
     pub(super) fn leave(&self) {
         let (done, is_done) = oneshot::channel();
-        if self.registration.send(Order::Close(done)).is_ok() {
+        if self.registration.send(RegistrationOrder::Close(done)).is_ok() {
             let _ = self.cluster.handle().block_on(is_done);
         }
     }
 }
 
-async fn look_until_found(store: Store, cluster_id: String, inbox: Sender) {
-    let mut said: Option<Instant> = None;
+async fn look_until_found(store: Store, cluster_id: String, inbox: InboxSender) {
+    let mut reported_at: Option<Instant> = None;
     loop {
         if let Some(found) = is_known(look(&store).await, &cluster_id) {
             if let Err(found) = &found
-                && said.is_none_or(|said| said.elapsed() >= SAY_INTERVAL)
+                && reported_at.is_none_or(|reported_at| reported_at.elapsed() >= REPORT_INTERVAL)
             {
-                said = Some(Instant::now());
+                reported_at = Some(Instant::now());
                 tracing::error!(
                     event = "cluster-other",
                     found,
@@ -141,8 +141,8 @@ async fn look_until_found(store: Store, cluster_id: String, inbox: Sender) {
                 );
             }
             let is_it = found.is_ok();
-            let told = inbox.send(Notice::ClusterFound(found));
-            if is_it || told.is_err() {
+            let sent = inbox.send(Notice::ClusterFound(found));
+            if is_it || sent.is_err() {
                 return;
             }
         }
@@ -152,9 +152,9 @@ async fn look_until_found(store: Store, cluster_id: String, inbox: Sender) {
 
 /// Keeps the newest record until the session opens, then holds the registration.
 async fn register(
-    mut opened: oneshot::Receiver<Session>,
-    mut asked: UnboundedReceiver<Order>,
-    inbox: Sender,
+    mut opened: oneshot::Receiver<NodeSession>,
+    mut asked: UnboundedReceiver<RegistrationOrder>,
+    inbox: InboxSender,
 ) {
     let mut newest = None;
     let session = loop {
@@ -164,8 +164,8 @@ async fn register(
                 Err(_) => return,
             },
             order = asked.recv() => match order {
-                Some(Order::Update(record)) => newest = Some(record),
-                Some(Order::Close(done)) => {
+                Some(RegistrationOrder::Update(record)) => newest = Some(record),
+                Some(RegistrationOrder::Close(done)) => {
                     let _ = done.send(());
                     return;
                 }
@@ -179,7 +179,11 @@ async fn register(
     hold(session, asked, inbox).await;
 }
 
-async fn hold(mut session: Session, mut asked: UnboundedReceiver<Order>, inbox: Sender) {
+async fn hold(
+    mut session: NodeSession,
+    mut asked: UnboundedReceiver<RegistrationOrder>,
+    inbox: InboxSender,
+) {
     loop {
         tokio::select! {
             event = session.next_event() => {
@@ -189,8 +193,8 @@ async fn hold(mut session: Session, mut asked: UnboundedReceiver<Order>, inbox: 
                 }
             }
             order = asked.recv() => match order {
-                Some(Order::Update(record)) => session.update(&record),
-                Some(Order::Close(done)) => {
+                Some(RegistrationOrder::Update(record)) => session.update(&record),
+                Some(RegistrationOrder::Close(done)) => {
                     // If etcd does not answer, the key goes with its lease.
                     let _ = session.close().await;
                     let _ = done.send(());

@@ -4,20 +4,20 @@
 use std::time::Instant;
 
 use weir_config::Desired;
-use weir_etcd::{Cluster, Key, Store};
+use weir_etcd::{EtcdCluster, Key, Store};
 use weir_node_core::KnownMap;
-use weir_node_core::first_look::{FirstLook, Found, LOOK_INTERVAL, NotFound, found};
+use weir_node_core::first_look::{FirstLook, FoundCluster, LOOK_INTERVAL, NotFound, found};
 
 use crate::start_progress::StartProgress;
 
 /// Waits for the id of the cluster and the operator's settings for it, until both are known.
 /// `name`: the cluster that the node's file names. `progress` shows meanwhile what is waited for.
 pub(super) fn wait_for_cluster(
-    cluster: &Cluster,
+    cluster: &EtcdCluster,
     map: &KnownMap,
     name: &str,
     progress: &StartProgress,
-) -> Found {
+) -> FoundCluster {
     let began = Instant::now();
     let mut looks = FirstLook::new(began.elapsed());
     loop {

@@ -17,9 +17,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use weir_node_core::GuardNews;
+use weir_node_core::GuardReport;
 use weir_replication::STALL_US;
-use weir_routes::{Event, Fence, Guard, Options, RequestError, Route, SharedWords, WorkerIndex};
+use weir_routes::{
+    Fence, Guard, GuardEvent, GuardOptions, RequestError, Route, SharedWords, WorkerIndex,
+};
 
 use crate::failure::Failure;
 use crate::turns::{Thread, Turns};
@@ -29,7 +31,7 @@ const WAIT: Duration = Duration::from_millis(500);
 
 /// Routes of a worker, to be set under the fence that it acknowledged last.
 #[derive(Debug)]
-struct List {
+struct FencedRoutes {
     number: u64,
     fence: Fence,
     routes: Vec<Route>,
@@ -37,15 +39,15 @@ struct List {
 
 /// Lists that wait, and whether the thread is to end.
 #[derive(Debug, Default)]
-struct Orders {
-    lists: BTreeMap<WorkerIndex, List>,
+struct GuardQueue {
+    lists: BTreeMap<WorkerIndex, FencedRoutes>,
     is_over: bool,
 }
 
 /// Handle of the thread. Dropping it withdraws all routes and ends the guard.
 #[derive(Debug)]
 pub(super) struct GuardThread {
-    orders: Arc<Mutex<Orders>>,
+    orders: Arc<Mutex<GuardQueue>>,
     waker: UnixStream,
     thread: Option<JoinHandle<()>>,
 }
@@ -64,7 +66,7 @@ pub(super) fn start_guard(words: Arc<SharedWords>) -> Result<Guard, Failure> {
     // The guard fences after the same time that a worker takes for a stall: a worker that finds
     // that it stalled must not go on as if the guard had not fenced it.
     let silence = Duration::from_micros(STALL_US);
-    Guard::start(command, words, Options { silence, ..Options::default() })
+    Guard::start(command, words, GuardOptions { silence, ..GuardOptions::default() })
         .map_err(|error| Failure::Cluster(format!("guard of the routes: {error}")))
 }
 
@@ -74,15 +76,15 @@ impl GuardThread {
     pub(super) fn start(
         guard: Guard,
         turns: Arc<Turns>,
-        tell: impl Fn(GuardNews) + Send + 'static,
+        report: impl Fn(GuardReport) + Send + 'static,
     ) -> io::Result<Self> {
         let (waker, woken) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
-        let orders = Arc::<Mutex<Orders>>::default();
+        let orders = Arc::<Mutex<GuardQueue>>::default();
         let its_orders = Arc::clone(&orders);
         let thread = std::thread::Builder::new().name("weir-routes".into()).spawn(move || {
-            run(guard, &its_orders, woken, &turns, &tell);
+            run(guard, &its_orders, woken, &turns, &report);
             turns.ended(Thread::Routes);
         })?;
         Ok(Self { orders, waker, thread: Some(thread) })
@@ -93,11 +95,11 @@ impl GuardThread {
     /// ends.
     pub(super) fn set(&self, worker: WorkerIndex, number: u64, fence: Fence, routes: Vec<Route>) {
         self.order(|orders| {
-            orders.lists.insert(worker, List { number, fence, routes });
+            orders.lists.insert(worker, FencedRoutes { number, fence, routes });
         });
     }
 
-    fn order(&self, change: impl FnOnce(&mut Orders)) {
+    fn order(&self, change: impl FnOnce(&mut GuardQueue)) {
         change(&mut self.orders.lock().unwrap_or_else(PoisonError::into_inner));
         // A full pipe has woken the thread already.
         let _ = (&self.waker).write(&[1]);
@@ -115,10 +117,10 @@ impl Drop for GuardThread {
 
 fn run(
     mut guard: Guard,
-    orders: &Mutex<Orders>,
+    orders: &Mutex<GuardQueue>,
     mut woken: UnixStream,
     turns: &Turns,
-    tell: &dyn Fn(GuardNews),
+    report: &dyn Fn(GuardReport),
 ) {
     loop {
         turns.turned(Thread::Routes);
@@ -133,31 +135,31 @@ fn run(
             let _ = guard.quit();
             return;
         }
-        for (worker, List { number, fence, routes }) in lists {
-            let news = match guard.set(worker, fence, routes) {
-                Ok(()) => GuardNews::Set { worker, number },
+        for (worker, FencedRoutes { number, fence, routes }) in lists {
+            let result = match guard.set(worker, fence, routes) {
+                Ok(()) => GuardReport::Set { worker, number },
                 Err(RequestError::Fenced { .. }) => continue,
-                Err(error) => GuardNews::NotSet { worker, number, why: error.to_string() },
+                Err(error) => GuardReport::NotSet { worker, number, why: error.to_string() },
             };
-            tell(news);
+            report(result);
         }
         if let Some(event) = guard.wait(WAIT, Some(woken.as_fd())) {
-            tell(news_of(event));
+            report(report_of(event));
         }
     }
 }
 
-fn news_of(event: Event) -> GuardNews {
+fn report_of(event: GuardEvent) -> GuardReport {
     match event {
-        Event::Fenced { worker, .. } => GuardNews::Fenced { worker },
-        Event::Restarted { reason } => {
-            GuardNews::Said { text: format!("the guard ended ({reason}) and was restarted") }
+        GuardEvent::Fenced { worker, .. } => GuardReport::Fenced { worker },
+        GuardEvent::Restarted { reason } => {
+            GuardReport::Log { text: format!("the guard ended ({reason}) and was restarted") }
         }
-        Event::Incomplete { worker, total, .. } => {
-            GuardNews::Said { text: format!("worker {worker}: {total} routes were refused") }
+        GuardEvent::Incomplete { worker, total, .. } => {
+            GuardReport::Log { text: format!("worker {worker}: {total} routes were refused") }
         }
-        Event::Silent => GuardNews::Silent,
-        Event::Awake => GuardNews::Awake,
-        Event::Absent { reason } => GuardNews::Absent { why: reason },
+        GuardEvent::Silent => GuardReport::Silent,
+        GuardEvent::Awake => GuardReport::Awake,
+        GuardEvent::Absent { reason } => GuardReport::Absent { why: reason },
     }
 }

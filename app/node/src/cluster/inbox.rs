@@ -25,8 +25,8 @@ use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use tokio::sync::mpsc;
 use weir_etcd::MirrorEvent;
 use weir_nat::ShardIndex;
-use weir_node_core::{Event, InTurn, Notices, Stall};
-use weir_replication::ReplicationStatus;
+use weir_node_core::{CoreEvent, InTurn, Notices, StallEnd};
+use weir_replication::ReplicationReport;
 use weir_replication::WorkerEvent;
 use weir_routes::Fence;
 use weir_stream::ClusterKeys;
@@ -36,7 +36,7 @@ use super::bird_thread::BirdSide;
 pub(crate) use weir_node_core::Notice;
 
 /// Most events of a worker that wait in its ring.
-const NEWS_MAX: usize = 1024;
+const WORKER_EVENTS_MAX: usize = 1024;
 /// Most events of etcd that wait, besides those in the mirror's own queue.
 const ETCD_EVENTS_MAX: usize = 1024;
 
@@ -44,17 +44,17 @@ const ETCD_EVENTS_MAX: usize = 1024;
 #[derive(Debug)]
 pub(crate) enum Inbox {
     /// An event that goes to the core unchanged.
-    Event(Event),
+    Event(CoreEvent),
     /// How BIRD announces each side, in the state in effect; twice a second if BIRD is watched.
     Bird(Vec<BirdSide>),
     Worker {
         worker: usize,
-        news: WorkerEvent,
+        event: WorkerEvent,
         /// The index of a shard that was added.
-        place: Option<ShardIndex>,
+        shard_index: Option<ShardIndex>,
     },
     /// State of a worker's copies, once a second.
-    Replication { worker: usize, status: Box<ReplicationStatus> },
+    Replication { worker: usize, status: Box<ReplicationReport> },
     /// The new keys of replication, or the reason why the former ones stay in use.
     Keys(Result<ClusterKeys, String>),
 }
@@ -65,14 +65,14 @@ pub(crate) struct Gone;
 
 /// The waiting messages of all threads but the workers and the mirror of etcd.
 #[derive(Debug, Default)]
-struct Places {
+struct WaitingInputs {
     notices: Notices,
     /// How BIRD announces each side, if that was reported since the last read.
     bird: Option<Vec<BirdSide>>,
     keys: Option<Result<ClusterKeys, String>>,
 }
 
-impl Places {
+impl WaitingInputs {
     fn pop(&mut self) -> Option<Inbox> {
         if let Some(sides) = self.bird.take() {
             return Some(Inbox::Bird(sides));
@@ -80,23 +80,23 @@ impl Places {
         if let Some(keys) = self.keys.take() {
             return Some(Inbox::Keys(keys));
         }
-        self.notices.pop().map(Event::from).map(Inbox::Event)
+        self.notices.pop().map(CoreEvent::from).map(Inbox::Event)
     }
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct InboxShared {
     /// Locked for one insertion or removal at a time; never by a worker.
-    places: Mutex<Places>,
+    waiting: Mutex<WaitingInputs>,
     /// The thread that reads, once it does.
     reader: OnceLock<Thread>,
     is_gone: AtomicBool,
     lost_total: AtomicU64,
 }
 
-impl Shared {
-    fn places(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+impl InboxShared {
+    fn waiting(&self) -> MutexGuard<'_, WaitingInputs> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes a reader that sleeps; one that does not will look again. Takes no lock.
@@ -109,16 +109,16 @@ impl Shared {
 
 /// The channel of all threads but the workers.
 #[derive(Clone, Debug)]
-pub(crate) struct Sender {
-    shared: Arc<Shared>,
+pub(crate) struct InboxSender {
+    shared: Arc<InboxShared>,
     etcd: mpsc::Sender<MirrorEvent>,
 }
 
-impl Sender {
+impl InboxSender {
     /// # Errors
     /// When the inbox has no reader any more.
     pub(crate) fn send(&self, notice: Notice) -> Result<(), Gone> {
-        self.put(|places| places.notices.push(notice))
+        self.put(|waiting| waiting.notices.push(notice))
     }
 
     /// Reports how BIRD announces each side.
@@ -126,8 +126,8 @@ impl Sender {
     /// # Errors
     /// When the inbox has no reader any more.
     pub(crate) fn send_bird(&self, sides: Vec<BirdSide>) -> Result<(), Gone> {
-        self.put(|places| {
-            places.bird = Some(sides);
+        self.put(|waiting| {
+            waiting.bird = Some(sides);
             false
         })
     }
@@ -137,18 +137,18 @@ impl Sender {
     /// # Errors
     /// When the inbox has no reader any more.
     pub(crate) fn send_keys(&self, keys: Result<ClusterKeys, String>) -> Result<(), Gone> {
-        self.put(|places| {
-            places.keys = Some(keys);
+        self.put(|waiting| {
+            waiting.keys = Some(keys);
             false
         })
     }
 
     /// Changes what waits; `put` returns whether it lost an event.
-    fn put(&self, put: impl FnOnce(&mut Places) -> bool) -> Result<(), Gone> {
+    fn put(&self, put: impl FnOnce(&mut WaitingInputs) -> bool) -> Result<(), Gone> {
         if self.shared.is_gone.load(Ordering::Relaxed) {
             return Err(Gone);
         }
-        if put(&mut self.shared.places()) {
+        if put(&mut self.shared.waiting()) {
             self.shared.lost_total.fetch_add(1, Ordering::Relaxed);
         }
         self.shared.wake();
@@ -170,21 +170,21 @@ impl Sender {
 /// A message of a worker that is not replaced by a later one.
 #[derive(Debug)]
 enum FromWorker {
-    WorkerEvent { news: WorkerEvent, place: Option<ShardIndex> },
+    WorkerEvent { event: WorkerEvent, shard_index: Option<ShardIndex> },
     Rejoined { fence: Fence, waited: usize },
 }
 
 /// The slot of a worker's newest report. Each side only tries to lock it.
-type Report = Arc<Mutex<Option<Box<ReplicationStatus>>>>;
+type ReportSlot = Arc<Mutex<Option<Box<ReplicationReport>>>>;
 
 /// The channel of a worker, which never waits for room or for a lock.
 #[derive(Debug)]
 pub(crate) struct WorkerSender {
-    shared: Arc<Shared>,
+    shared: Arc<InboxShared>,
     ring: Producer<FromWorker>,
-    report: Report,
+    report: ReportSlot,
     /// The end of a stall that found no room; it goes before all events.
-    stall: Stall,
+    stall: StallEnd,
 }
 
 impl WorkerSender {
@@ -199,8 +199,8 @@ impl WorkerSender {
 
     /// Sends an event. Call it only if there [is room](Self::has_room): an event without room is
     /// lost, and counted.
-    pub(crate) fn news(&mut self, news: WorkerEvent, place: Option<ShardIndex>) {
-        if self.ring.push(FromWorker::WorkerEvent { news, place }).is_err() {
+    pub(crate) fn send_event(&mut self, event: WorkerEvent, shard_index: Option<ShardIndex>) {
+        if self.ring.push(FromWorker::WorkerEvent { event, shard_index }).is_err() {
             self.shared.lost_total.fetch_add(1, Ordering::Relaxed);
         }
         self.shared.wake();
@@ -229,7 +229,7 @@ impl WorkerSender {
 
     /// Replaces the former report. Returns false if the roles thread is taking it at this moment;
     /// the next report makes up for it.
-    pub(crate) fn report(&self, status: Box<ReplicationStatus>) -> bool {
+    pub(crate) fn report(&self, status: Box<ReplicationReport>) -> bool {
         let Ok(mut report) = self.report.try_lock() else { return false };
         let former = report.replace(status);
         drop((report, former));
@@ -240,28 +240,31 @@ impl WorkerSender {
 
 /// The roles thread's end.
 #[derive(Debug)]
-pub(crate) struct Receiver {
-    shared: Arc<Shared>,
+pub(crate) struct InboxReceiver {
+    shared: Arc<InboxShared>,
     etcd: mpsc::Receiver<MirrorEvent>,
-    workers: Vec<(Consumer<FromWorker>, Report)>,
+    workers: Vec<(Consumer<FromWorker>, ReportSlot)>,
     in_turn: InTurn,
 }
 
 /// Creates both ends, without workers.
-pub(crate) fn inbox() -> (Sender, Receiver) {
-    let shared = Arc::<Shared>::default();
+pub(crate) fn inbox() -> (InboxSender, InboxReceiver) {
+    let shared = Arc::<InboxShared>::default();
     let (etcd, etcd_out) = mpsc::channel(ETCD_EVENTS_MAX);
-    let sender = Sender { shared: Arc::clone(&shared), etcd };
-    (sender, Receiver { shared, etcd: etcd_out, workers: Vec::new(), in_turn: InTurn::default() })
+    let sender = InboxSender { shared: Arc::clone(&shared), etcd };
+    (
+        sender,
+        InboxReceiver { shared, etcd: etcd_out, workers: Vec::new(), in_turn: InTurn::default() },
+    )
 }
 
-impl Receiver {
+impl InboxReceiver {
     /// Adds the channel of the next worker.
     pub(crate) fn add_worker(&mut self) -> WorkerSender {
-        let (ring, news) = RingBuffer::new(NEWS_MAX);
-        let report = Report::default();
-        self.workers.push((news, Arc::clone(&report)));
-        WorkerSender { shared: Arc::clone(&self.shared), ring, report, stall: Stall::default() }
+        let (ring, ring_end) = RingBuffer::new(WORKER_EVENTS_MAX);
+        let report = ReportSlot::default();
+        self.workers.push((ring_end, Arc::clone(&report)));
+        WorkerSender { shared: Arc::clone(&self.shared), ring, report, stall: StallEnd::default() }
     }
 
     /// Returns the number of lost events.
@@ -274,8 +277,8 @@ impl Receiver {
     pub(crate) fn try_recv(&mut self) -> Option<Inbox> {
         let Self { shared, etcd, workers, in_turn } = self;
         in_turn.next(workers.len() + 2, |way| match way {
-            0 => shared.places().pop(),
-            1 => etcd.try_recv().ok().map(Event::Mirror).map(Inbox::Event),
+            0 => shared.waiting().pop(),
+            1 => etcd.try_recv().ok().map(CoreEvent::Mirror).map(Inbox::Event),
             way => take_from_worker(way - 2, &mut workers[way - 2]),
         })
     }
@@ -300,12 +303,14 @@ impl Receiver {
 
 fn take_from_worker(
     worker: usize,
-    (news, report): &mut (Consumer<FromWorker>, Report),
+    (ring_end, report): &mut (Consumer<FromWorker>, ReportSlot),
 ) -> Option<Inbox> {
-    match news.pop() {
-        Ok(FromWorker::WorkerEvent { news, place }) => Some(Inbox::Worker { worker, news, place }),
+    match ring_end.pop() {
+        Ok(FromWorker::WorkerEvent { event, shard_index }) => {
+            Some(Inbox::Worker { worker, event, shard_index })
+        }
         Ok(FromWorker::Rejoined { fence, waited }) => {
-            Some(Inbox::Event(Event::Rejoined { worker, fence, waited }))
+            Some(Inbox::Event(CoreEvent::Rejoined { worker, fence, waited }))
         }
         // A worker that stores a report at this moment wakes the reader afterwards.
         Err(_) => {
@@ -315,7 +320,7 @@ fn take_from_worker(
     }
 }
 
-impl Drop for Receiver {
+impl Drop for InboxReceiver {
     fn drop(&mut self) {
         self.shared.is_gone.store(true, Ordering::Relaxed);
     }

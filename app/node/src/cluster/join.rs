@@ -5,14 +5,14 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use weir_config::{ClusterShard, CommitOnTimeout, Config, Desired, Member, Worker as WorkerConfig};
+use weir_config::{ClusterShard, CommitOnTimeout, Config, Desired, MemberFile, WorkerSettings};
 use weir_engine::{CommitLimits, Uncommitted};
-use weir_etcd::Cluster;
+use weir_etcd::EtcdCluster;
 use weir_map::{BootId, LANES, NodeId};
 use weir_nat::ShardRoom;
+use weir_node_core::ClusterRoom;
 use weir_node_core::KnownMap;
-use weir_node_core::Room;
-use weir_node_core::first_look::Found;
+use weir_node_core::first_look::FoundCluster;
 use weir_node_core::setup::fingerprint;
 use weir_replication::CommitOptions;
 use weir_replication::{PeerId, Replication};
@@ -23,10 +23,10 @@ use weir_worker::PEERS_MAX;
 use super::connect::{node_name, read_keys, start_cluster};
 use super::first_look::wait_for_cluster;
 use super::guard_thread::start_guard;
-use super::inbox::{Receiver, Sender, inbox};
+use super::inbox::{InboxReceiver, InboxSender, inbox};
 use super::life_file::LifeFile;
 use super::map_file::{MapFile, load};
-use super::worker_part::{WorkerLink, WorkerPart, worker_part};
+use super::thread_member::{ThreadMember, WorkerLink, thread_member};
 use crate::cores::keep_to;
 use crate::engine_config::random;
 use crate::failure::Failure;
@@ -46,11 +46,11 @@ const LATER_VERSION: &str = "WEIR_TEST_LATER_VERSION";
 
 /// A node that knows its cluster and has not registered in it yet.
 #[derive(Debug)]
-pub(crate) struct Joining {
-    pub member: Member,
+pub(crate) struct JoiningNode {
+    pub member: MemberFile,
     pub desired: Desired,
     pub(super) name: NodeId,
-    pub(super) cluster: Cluster,
+    pub(super) cluster: EtcdCluster,
     pub(super) keys: ClusterKeys,
     pub(super) words: Arc<SharedWords>,
     pub(super) guard: Guard,
@@ -65,11 +65,11 @@ pub(crate) struct Joining {
     /// Versions of the replication protocol.
     versions: RangeInclusive<u8>,
     pub(super) links: Vec<WorkerLink>,
-    pub(super) inbox: Sender,
-    pub(super) messages: Receiver,
+    pub(super) inbox: InboxSender,
+    pub(super) messages: InboxReceiver,
 }
 
-impl Joining {
+impl JoiningNode {
     /// Starts the guard and the etcd thread, and waits until the cluster file has been applied, for
     /// as long as it takes; `progress` shows what is waited for. A node that was part of the
     /// cluster before does not wait for an etcd that does not answer.
@@ -77,7 +77,7 @@ impl Joining {
     /// # Errors
     /// When something on this machine is wrong; the failure names it.
     pub(crate) fn begin(
-        member: &Member,
+        member: &MemberFile,
         control_cores: &[usize],
         progress: &StartProgress,
     ) -> Result<Self, Failure> {
@@ -103,7 +103,7 @@ impl Joining {
         let boot_ids = boot_ids.collect::<Result<_, _>>().map_err(Failure::Control)?;
         let boot_ids: Vec<BootId> = boot_ids;
         life.begin(&boot_ids[0].to_string());
-        let Found { cluster_id, desired, is_without_etcd } =
+        let FoundCluster { cluster_id, desired, is_without_etcd } =
             wait_for_cluster(&cluster, &map, &member.cluster.name, progress);
         map.set_cluster(&cluster_id);
         let (inbox, messages) = inbox();
@@ -135,12 +135,12 @@ impl Joining {
     }
 
     /// Returns the address at which other workers reach this one.
-    pub(super) fn replication_of(&self, worker: &WorkerConfig) -> SocketAddrV4 {
+    pub(super) fn replication_of(&self, worker: &WorkerSettings) -> SocketAddrV4 {
         SocketAddrV4::new(worker.replication_address, self.desired.cluster.replication_port)
     }
 
     /// Returns the room that each worker needs for shards, copies and peers.
-    pub(crate) fn rooms(&self) -> Vec<Room> {
+    pub(crate) fn rooms(&self) -> Vec<ClusterRoom> {
         let desired = &self.desired;
         let addresses = |shard: &ClusterShard| -> u64 {
             shard.public.iter().map(|net| 1_u64 << (32 - net.prefix_len())).sum()
@@ -148,9 +148,9 @@ impl Joining {
         // A worker may get the largest shards.
         let addresses_max = desired.shards.iter().map(addresses).max().unwrap_or(0);
         let homes_max = desired.shards.iter().map(|shard| shard.subscribers_max).max().unwrap_or(0);
-        let room = |worker: &WorkerConfig| {
+        let room = |worker: &WorkerSettings| {
             let shards = desired.shard_room(worker);
-            Room {
+            ClusterRoom {
                 shards: ShardRoom {
                     shards: u16::try_from(shards).unwrap_or(u16::MAX),
                     public_addresses: u32::try_from(addresses_max * shards as u64)
@@ -170,7 +170,7 @@ impl Joining {
     ///
     /// # Errors
     /// When the system has no randomness.
-    pub(crate) fn worker_part(&mut self, worker: usize) -> Result<WorkerPart, Failure> {
+    pub(crate) fn thread_member(&mut self, worker: usize) -> Result<ThreadMember, Failure> {
         let config = &self.member.workers[worker];
         let shards_max = self.desired.shard_room(config);
         let mut secret = [0; 32];
@@ -182,7 +182,7 @@ impl Joining {
             boot: self.boot_ids[worker],
             secret,
         };
-        let options = weir_stream::Options {
+        let options = weir_stream::StreamOptions {
             peers_max: PEERS_MAX as u16,
             // Each lane of each shard, to each replica.
             copies_max: shards_max * LANES * REPLICAS_MAX,
@@ -206,10 +206,10 @@ impl Joining {
             });
         }
         let heartbeat = Heartbeat::new(Arc::clone(&self.words), worker as WorkerIndex);
-        let (part, link) =
-            worker_part(worker, replication, heartbeat, self.messages.add_worker(), shards_max);
+        let (member, link) =
+            thread_member(worker, replication, heartbeat, self.messages.add_worker(), shards_max);
         self.links.push(link);
-        Ok(part)
+        Ok(member)
     }
 
     /// Returns the configuration of a standalone node without a shard: shards are added later, one
@@ -248,15 +248,15 @@ fn versions() -> RangeInclusive<u8> {
 
 /// Returns the options of replication. If packets wait for copies, changes of other workers are
 /// acknowledged at once.
-fn replica_options(desired: &Desired) -> weir_stream::Options {
-    let defaults = weir_stream::Options::default();
+fn replica_options(desired: &Desired) -> weir_stream::StreamOptions {
+    let defaults = weir_stream::StreamOptions::default();
     let acknowledge_us = if desired.is_any_committed() { 0 } else { defaults.acknowledge_us };
-    weir_stream::Options { acknowledge_us, ..defaults }
+    weir_stream::StreamOptions { acknowledge_us, ..defaults }
 }
 
 /// Returns the path of a state file of the node: in the folder that systemd made for the service,
 /// or the one that it would make.
-fn state_path(member: &Member, extension: &str) -> PathBuf {
+fn state_path(member: &MemberFile, extension: &str) -> PathBuf {
     let folder = std::env::var_os("STATE_DIRECTORY").filter(|folder| !folder.is_empty());
     let folder = folder.map_or_else(|| PathBuf::from("/var/lib/weir"), PathBuf::from);
     folder.join(format!("{}.{extension}", member.node.name))

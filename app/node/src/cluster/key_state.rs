@@ -3,7 +3,7 @@
 use weir_replication::WorkerCommand;
 use weir_stream::ClusterKeys;
 
-use super::worker_part::WorkerLink;
+use super::thread_member::WorkerLink;
 
 /// Names of the keys, and the result of the last reload.
 #[derive(Debug)]

@@ -8,17 +8,17 @@ use std::thread;
 
 use weir_node_core::KnownMap;
 
-use super::inbox::{Notice, Sender};
+use super::inbox::{InboxSender, Notice};
 
 /// The file, and the inbox that the result of each save goes to.
 #[derive(Clone, Debug)]
 pub(super) struct MapFile {
     path: PathBuf,
-    inbox: Sender,
+    inbox: InboxSender,
 }
 
 impl MapFile {
-    pub(super) fn new(path: PathBuf, inbox: Sender) -> Self {
+    pub(super) fn new(path: PathBuf, inbox: InboxSender) -> Self {
         Self { path, inbox }
     }
 
@@ -27,19 +27,19 @@ impl MapFile {
     }
 
     /// Writes the file in a thread of its own; the result comes as
-    /// [`Event::Saved`](weir_node_core::Event::Saved).
+    /// [`CoreEvent::Saved`](weir_node_core::CoreEvent::Saved).
     pub(super) fn save_aside(&self, map: KnownMap) {
         let it = self.clone();
         let thread = thread::Builder::new().name("weir-map".into()).spawn(move || {
             let saved = save(&it.path, &map).map_err(|error| error.to_string());
-            it.tell(saved);
+            it.report(saved);
         });
         if let Err(error) = thread {
-            self.tell(Err(error.to_string()));
+            self.report(Err(error.to_string()));
         }
     }
 
-    fn tell(&self, saved: Result<(), String>) {
+    fn report(&self, saved: Result<(), String>) {
         // A node that ends has closed its inbox.
         let _ = self.inbox.send(Notice::Saved(saved));
     }
@@ -81,7 +81,7 @@ mod tests {
     use std::time::Duration;
 
     use weir_map::{Epoch, ShardId};
-    use weir_node_core::Event;
+    use weir_node_core::CoreEvent;
 
     use super::super::inbox::{Inbox, inbox};
     use super::*;
@@ -96,8 +96,8 @@ mod tests {
         let (sender, mut messages) = inbox();
         let file = MapFile::new(path.clone(), sender);
         file.save_aside(map.clone());
-        let told = messages.recv_timeout(Duration::from_secs(20));
-        assert!(matches!(told, Some(Inbox::Event(Event::Saved(Ok(()))))), "{told:?}");
+        let input = messages.recv_timeout(Duration::from_secs(20));
+        assert!(matches!(input, Some(Inbox::Event(CoreEvent::Saved(Ok(()))))), "{input:?}");
         assert_eq!(load(&path).unwrap(), map);
     }
 
@@ -108,8 +108,8 @@ mod tests {
         let (sender, mut messages) = inbox();
         let file = MapFile::new(folder.path().join("lib/n1.json"), sender);
         file.save_aside(KnownMap::default());
-        let told = messages.recv_timeout(Duration::from_secs(20));
-        assert!(matches!(told, Some(Inbox::Event(Event::Saved(Err(_))))), "{told:?}");
+        let input = messages.recv_timeout(Duration::from_secs(20));
+        assert!(matches!(input, Some(Inbox::Event(CoreEvent::Saved(Err(_))))), "{input:?}");
     }
 
     #[test]

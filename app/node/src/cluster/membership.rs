@@ -14,22 +14,22 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 use tokio::time::sleep;
-use weir_etcd::{Cluster, NodeId, NodeRecord, WorkerRecord};
+use weir_etcd::{EtcdCluster, NodeId, NodeRecord, WorkerRecord};
 use weir_map::BootId;
 use weir_node_core::recording::Recorder;
-use weir_node_core::shutdown_notice::{self, Step};
-use weir_node_core::{HAND_OVER_MAX, Start};
+use weir_node_core::shutdown_notice::{self, NoticeStep};
+use weir_node_core::{CoreStart, HAND_OVER_MAX};
 
 use super::bird_thread;
 use super::connect::reload_keys;
 use super::etcd_tasks::{EtcdTasks, Registering};
 use super::guard_thread::GuardThread;
-use super::inbox::{Notice, Sender};
-use super::join::Joining;
+use super::inbox::{InboxSender, Notice};
+use super::join::JoiningNode;
 use super::key_state::KeyState;
 use super::life_file::LifeFile;
 use super::map_file;
-use super::member_board::MemberBoard;
+use super::member_snapshot::MemberSnapshot;
 use super::roles_thread;
 use crate::failure::Failure;
 use crate::node::Node;
@@ -46,17 +46,17 @@ const RECORDING_BYTES_MAX: u64 = 1 << 30;
 /// A node that is a member of its cluster.
 #[derive(Debug)]
 pub(crate) struct Membership {
-    inbox: Sender,
+    inbox: InboxSender,
     key_file: PathBuf,
     thread: JoinHandle<()>,
     handed_over: watch::Receiver<bool>,
     turns: Arc<Turns>,
-    shutdown_notice: ShutdownNotice,
+    shutdown_notice: NodeShutdownNotice,
 }
 
 /// The node's shutdown notice, sent once nothing of the node runs any more.
 #[derive(Debug)]
-pub(crate) struct ShutdownNotice {
+pub(crate) struct NodeShutdownNotice {
     etcd: Arc<EtcdTasks>,
     name: NodeId,
     /// The incarnations that have ended.
@@ -66,7 +66,7 @@ pub(crate) struct ShutdownNotice {
     _life: LifeFile,
 }
 
-impl Joining {
+impl JoiningNode {
     /// Registers the node, which takes roles from then on. Its workers must be running.
     /// `recording`: the file to which all input of its core is written.
     ///
@@ -97,19 +97,19 @@ impl Joining {
         etcd.count_turns(Arc::clone(&node.turns));
         let etcd = Arc::new(etcd);
         let guard_inbox = inbox.clone();
-        let guard = GuardThread::start(self.guard, Arc::clone(&node.turns), move |news| {
+        let guard = GuardThread::start(self.guard, Arc::clone(&node.turns), move |report| {
             // A node that ends has closed its inbox.
-            let _ = guard_inbox.send(Notice::Guard(news));
+            let _ = guard_inbox.send(Notice::Guard(report));
         })
         .map_err(Failure::Control)?;
-        let board = Arc::<MemberBoard>::default();
+        let snapshot = Arc::<MemberSnapshot>::default();
         // This is the only place that sets it.
-        let _ = node.member.set(Arc::clone(&board));
+        let _ = node.member.set(Arc::clone(&snapshot));
         if let Some(bird) = &self.member.cluster.bird {
-            bird_thread::start(bird, Arc::clone(&board), inbox.clone())
+            bird_thread::start(bird, Arc::clone(&snapshot), inbox.clone())
                 .map_err(Failure::Control)?;
         }
-        let start = Start {
+        let start = CoreStart {
             node: self.name.clone(),
             record,
             addresses: self
@@ -125,7 +125,7 @@ impl Joining {
         let recorder = recording.map(|path| record_to(path, &start)).transpose()?;
         let map_path = self.map_file.path().to_owned();
         let (handed_over, is_handed_over) = watch::channel(false);
-        let parts = roles_thread::Parts {
+        let inputs = roles_thread::RolesThreadInputs {
             start,
             inbox: self.messages,
             links: std::mem::take(&mut self.links),
@@ -134,16 +134,16 @@ impl Joining {
             guard,
             words: Arc::clone(&self.words),
             map_file: self.map_file,
-            board,
+            snapshot,
             keys: KeyState::new(&self.keys),
             handed_over,
             recorder,
         };
         let thread = thread::Builder::new()
             .name("weir-roles".into())
-            .spawn(move || roles_thread::run(parts))
+            .spawn(move || roles_thread::run(inputs))
             .map_err(Failure::Control)?;
-        let shutdown_notice = ShutdownNotice {
+        let shutdown_notice = NodeShutdownNotice {
             etcd,
             name: self.name,
             boot_ids: self.boot_ids,
@@ -201,7 +201,7 @@ impl Membership {
     }
 
     /// Withdraws the routes and ends the roles thread; the workers go on until they are stopped.
-    pub(crate) fn withdraw(self) -> ShutdownNotice {
+    pub(crate) fn withdraw(self) -> NodeShutdownNotice {
         let _ = self.inbox.send(Notice::End);
         let end = Instant::now() + ROLES_END_MAX;
         while !self.thread.is_finished() && Instant::now() < end {
@@ -218,17 +218,17 @@ impl Membership {
     }
 }
 
-impl ShutdownNotice {
+impl NodeShutdownNotice {
     /// Sends the shutdown notice: the node has gone, and nothing of it can come back, so the
     /// remaining members may have its lanes at once. Must be called when no worker runs any more.
-    pub(crate) fn say(self) {
+    pub(crate) fn send(self) {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at_ms = unix.as_millis() as u64;
         let (shutdown_notice, first) =
             shutdown_notice::ShutdownNotice::new(self.name.clone(), self.boot_ids, at_ms);
         let cluster = self.etcd.cluster();
-        let is_unsaid = cluster.handle().block_on(say(cluster, shutdown_notice, first));
-        if is_unsaid && let Err(error) = note_unsaid(&self.map_path) {
+        let is_unsent = cluster.handle().block_on(send(cluster, shutdown_notice, first));
+        if is_unsent && let Err(error) = note_unsent(&self.map_path) {
             tracing::error!(event = "epochs-not-kept", "{error}");
         }
         self.etcd.leave();
@@ -236,33 +236,35 @@ impl ShutdownNotice {
 }
 
 /// Sends the shutdown notice step by step. Returns true if it certainly did not reach etcd.
-async fn say(
-    cluster: &Cluster,
+async fn send(
+    cluster: &EtcdCluster,
     mut shutdown_notice: shutdown_notice::ShutdownNotice,
-    first: Step,
+    first: NoticeStep,
 ) -> bool {
     let store = cluster.store();
     let mut step = first;
     loop {
         step = match step {
-            Step::Read(key) => {
+            NoticeStep::Read(key) => {
                 shutdown_notice.read(store.get(&key).await.map_err(|error| error.to_string()))
             }
-            Step::Write(swap) => shutdown_notice.written(&store.transact(&[swap], None).await),
-            Step::Leave { is_unsaid } => return is_unsaid,
+            NoticeStep::Write(swap) => {
+                shutdown_notice.written(&store.transact(&[swap], None).await)
+            }
+            NoticeStep::Leave { is_unsent } => return is_unsent,
         };
     }
 }
 
 /// Notes on disk that etcd does not know of the end: the next process may resume where this one was
 /// a member.
-fn note_unsaid(path: &Path) -> io::Result<()> {
+fn note_unsent(path: &Path) -> io::Result<()> {
     let mut map = map_file::load(path)?;
     map.set_ended(false);
     map_file::save(path, &map)
 }
 
-fn record_to(path: &Path, start: &Start) -> Result<Recorder<BufWriter<File>>, Failure> {
+fn record_to(path: &Path, start: &CoreStart) -> Result<Recorder<BufWriter<File>>, Failure> {
     let refused = |error: io::Error| {
         Failure::Cluster(format!(
             "recording {}: {error}; name a file that can be written",

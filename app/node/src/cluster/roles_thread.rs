@@ -4,7 +4,7 @@
 //! ```text
 //!   inbox: etcd, guard, disk, workers -+                             +-> commands to each worker
 //!   workers' state, every 10 ms -------+-> Core: step, turn, action -+-> etcd, routes, map threads
-//!   time ------------------------------+                             +-> board (status), stakes
+//!   time ------------------------------+                             +-> snapshot (status), stakes
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,19 +18,19 @@ use weir_engine::Side;
 use weir_map::ShardId;
 use weir_nat::ShardIndex;
 use weir_node_core::recording::Recorder;
-use weir_node_core::{Action, Core, Event, Start, WorkerSlot};
-use weir_replication::ReplicationStatus;
+use weir_node_core::{Core, CoreAction, CoreEvent, CoreStart, WorkerSlot};
+use weir_replication::ReplicationReport;
 use weir_replication::WorkerEvent;
 use weir_routes::{SharedWords, WorkerIndex};
 
 use super::bird_thread::BirdSide;
 use super::etcd_tasks::EtcdTasks;
 use super::guard_thread::GuardThread;
-use super::inbox::{Inbox, Receiver};
+use super::inbox::{Inbox, InboxReceiver};
 use super::key_state::KeyState;
 use super::map_file::MapFile;
-use super::member_board::MemberBoard;
-use super::worker_part::WorkerLink;
+use super::member_snapshot::MemberSnapshot;
+use super::thread_member::WorkerLink;
 use crate::node::{Node, ShardHandle};
 use crate::turns::Thread;
 
@@ -41,10 +41,10 @@ const MESSAGES_MAX: usize = 4096;
 /// Time between two updates of the published status.
 const SHOW_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The parts that the thread begins with.
-pub(super) struct Parts {
-    pub start: Start,
-    pub inbox: Receiver,
+/// The inputs that the thread begins with.
+pub(super) struct RolesThreadInputs {
+    pub start: CoreStart,
+    pub inbox: InboxReceiver,
     pub links: Vec<WorkerLink>,
     pub node: Arc<Node>,
     pub etcd: Arc<EtcdTasks>,
@@ -52,7 +52,7 @@ pub(super) struct Parts {
     /// Words of this thread that the guard reads.
     pub words: Arc<SharedWords>,
     pub map_file: MapFile,
-    pub board: Arc<MemberBoard>,
+    pub snapshot: Arc<MemberSnapshot>,
     pub keys: KeyState,
     /// Raised when the node has handed over.
     pub handed_over: watch::Sender<bool>,
@@ -63,24 +63,24 @@ pub(super) struct Parts {
 /// The core, and the other state of the node that is shown.
 pub(super) struct RolesThread {
     pub(super) core: Core,
-    pub(super) inbox: Receiver,
+    pub(super) inbox: InboxReceiver,
     links: Vec<WorkerLink>,
     pub(super) node: Arc<Node>,
     pub(super) etcd: Arc<EtcdTasks>,
     guard: GuardThread,
     words: Arc<SharedWords>,
     map_file: MapFile,
-    pub(super) board: Arc<MemberBoard>,
+    pub(super) snapshot: Arc<MemberSnapshot>,
     pub(super) keys: KeyState,
     handed_over: watch::Sender<bool>,
     recorder: Option<Recorder<BufWriter<File>>>,
     began: Instant,
     /// The index of each shard at each worker.
-    pub(super) places: BTreeMap<(usize, ShardId), ShardIndex>,
+    pub(super) shard_indexes: BTreeMap<(usize, ShardId), ShardIndex>,
     /// Slots with packets of a shard since the status was last shown.
     pub(super) busy_slots: BTreeMap<(usize, ShardId), u32>,
     /// The last report of each worker.
-    pub(super) replication: Vec<Option<Box<ReplicationStatus>>>,
+    pub(super) replication: Vec<Option<Box<ReplicationReport>>>,
     /// Empty if BIRD is not watched, or the first poll has not ended.
     pub(super) bird: Vec<BirdSide>,
     shown: Option<Duration>,
@@ -88,23 +88,23 @@ pub(super) struct RolesThread {
 }
 
 /// Runs until the core has ended, with the map on disk.
-pub(super) fn run(parts: Parts) {
-    let workers = parts.links.len();
+pub(super) fn run(inputs: RolesThreadInputs) {
+    let workers = inputs.links.len();
     let mut thread = RolesThread {
-        core: Core::new(Duration::ZERO, parts.start),
-        inbox: parts.inbox,
-        links: parts.links,
-        node: parts.node,
-        etcd: parts.etcd,
-        guard: parts.guard,
-        words: parts.words,
-        map_file: parts.map_file,
-        board: parts.board,
-        keys: parts.keys,
-        handed_over: parts.handed_over,
-        recorder: parts.recorder,
+        core: Core::new(Duration::ZERO, inputs.start),
+        inbox: inputs.inbox,
+        links: inputs.links,
+        node: inputs.node,
+        etcd: inputs.etcd,
+        guard: inputs.guard,
+        words: inputs.words,
+        map_file: inputs.map_file,
+        snapshot: inputs.snapshot,
+        keys: inputs.keys,
+        handed_over: inputs.handed_over,
+        recorder: inputs.recorder,
         began: Instant::now(),
-        places: BTreeMap::new(),
+        shard_indexes: BTreeMap::new(),
         busy_slots: BTreeMap::new(),
         replication: (0..workers).map(|_| None).collect(),
         bird: Vec::new(),
@@ -146,9 +146,9 @@ impl RolesThread {
     fn take(&mut self, message: Inbox) {
         match message {
             Inbox::Event(event) => self.step(event),
-            Inbox::Worker { worker, news, place } => {
-                self.note_place(worker, &news, place);
-                self.step(Event::Worker { worker, news });
+            Inbox::Worker { worker, event, shard_index } => {
+                self.note_shard_index(worker, &event, shard_index);
+                self.step(CoreEvent::Worker { worker, event });
             }
             // No route is withdrawn for this: no switch has routes that BIRD does not announce.
             Inbox::Bird(sides) => self.bird = sides,
@@ -157,7 +157,7 @@ impl RolesThread {
         }
     }
 
-    fn step(&mut self, event: Event) {
+    fn step(&mut self, event: CoreEvent) {
         let now = self.now();
         self.record(|recorder| recorder.event(now, &event));
         self.core.step(now, event);
@@ -187,44 +187,51 @@ impl RolesThread {
         }
     }
 
-    fn carry_out(&mut self, action: Action) {
+    fn carry_out(&mut self, action: CoreAction) {
         match action {
-            Action::Command { worker, command } => self.links[worker].command(command),
-            Action::Write { shard, expected, entry } => self.etcd.write(shard, expected, &entry),
-            Action::SetRoutes { worker, number, fence, routes } => {
+            CoreAction::Command { worker, command } => self.links[worker].command(command),
+            CoreAction::Write { shard, expected, entry } => {
+                self.etcd.write(shard, expected, &entry)
+            }
+            CoreAction::SetRoutes { worker, number, fence, routes } => {
                 self.guard.set(worker as WorkerIndex, number, fence, routes);
             }
-            Action::SetStake { worker, stake } => {
+            CoreAction::SetStake { worker, stake } => {
                 self.words.set_stake(worker as WorkerIndex, stake);
             }
-            Action::Save(map) => self.map_file.save_aside(*map),
-            Action::Join(record) => {
+            CoreAction::Save(map) => self.map_file.save_aside(*map),
+            CoreAction::Join(record) => {
                 self.etcd.mirror();
                 self.etcd.join(&record);
             }
-            Action::Register(record) => self.etcd.update(*record),
-            Action::HandedOver => drop(self.handed_over.send_replace(true)),
-            Action::Ended => self.has_ended = true,
+            CoreAction::Register(record) => self.etcd.update(*record),
+            CoreAction::HandedOver => drop(self.handed_over.send_replace(true)),
+            CoreAction::Ended => self.has_ended = true,
         }
     }
 
     /// Notes the index of a shard at a worker, for look-ups by shard number and by index.
-    fn note_place(&mut self, worker: usize, news: &WorkerEvent, place: Option<ShardIndex>) {
+    fn note_shard_index(
+        &mut self,
+        worker: usize,
+        event: &WorkerEvent,
+        shard_index: Option<ShardIndex>,
+    ) {
         let shards = &self.node.workers[worker].shards;
-        match (news, place) {
-            (WorkerEvent::ShardAdded(shard), Some(place)) => {
-                self.places.insert((worker, *shard), place);
+        match (event, shard_index) {
+            (WorkerEvent::ShardAdded(shard), Some(shard_index)) => {
+                self.shard_indexes.insert((worker, *shard), shard_index);
                 let handle = self.core.desired().shard(shard.0).map(|shard| ShardHandle {
                     id: shard.id,
                     endpoint: shard.endpoint,
                     public: shard.public.iter().map(ToString::to_string).collect(),
                     subscribers_max: u64::from(shard.subscribers_max),
                 });
-                shards.set(usize::from(place.0), handle);
+                shards.set(usize::from(shard_index.0), handle);
             }
             (WorkerEvent::ShardRemoved(shard), _) => {
-                if let Some(place) = self.places.remove(&(worker, *shard)) {
-                    shards.set(usize::from(place.0), None);
+                if let Some(shard_index) = self.shard_indexes.remove(&(worker, *shard)) {
+                    shards.set(usize::from(shard_index.0), None);
                 }
             }
             _ => {}
@@ -233,7 +240,7 @@ impl RolesThread {
 
     fn end_slot(&mut self) {
         let slots = (0..self.links.len()).map(|worker| self.look_at(worker)).collect();
-        self.step(Event::Slot(slots));
+        self.step(CoreEvent::Slot(slots));
     }
 
     /// Reads the state that a worker publishes.
@@ -249,7 +256,7 @@ impl RolesThread {
             *self.busy_slots.entry((worker, shard)).or_default() += 1;
         }
         let handle = &self.node.workers[worker];
-        let is_up = |side: Side| handle.board.engine.gateway_up(side) && handle.is_link_up(side);
+        let is_up = |side: Side| handle.stats.engine.gateway_up(side) && handle.is_link_up(side);
         WorkerSlot {
             slots,
             peers,

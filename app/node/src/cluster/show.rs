@@ -11,9 +11,9 @@ use weir_controller::records::{ActingAnswer, BirdAnswer, DOUBTS_MAX, DoubtAnswer
 use weir_map::{MemberState, ShardEntry, ShardId};
 use weir_node_core::{GuardState, Outside};
 use weir_roles::role::Role;
-use weir_roles::{ShardStatus, Trouble};
+use weir_roles::{ShardRoleStatus, Trouble};
 use weir_routes::{Route, WorkerIndex};
-use weir_stream::Refusal;
+use weir_stream::DatagramRefusal;
 
 use super::bird_thread::BirdSide;
 use super::roles_thread::RolesThread;
@@ -73,16 +73,16 @@ impl RolesThread {
             routes: self.route_statuses(),
             bird: self.bird.iter().map(bird_status).collect(),
         };
-        self.board.show(status, self.answer());
+        self.snapshot.show(status, self.answer());
     }
 
     /// Returns the answer to the controller. The load of a shard is its number of leased ports.
     fn answer(&self) -> NodeAnswer {
         let load = |worker: usize, shard: ShardId| {
-            let place = self.places.get(&(worker, shard));
-            let boards = &self.node.workers[worker].board.shards;
-            let board = place.and_then(|place| boards.get(usize::from(place.0)));
-            board.map_or(0, |board| board.ports_used.get())
+            let shard_index = self.shard_indexes.get(&(worker, shard));
+            let stats = &self.node.workers[worker].stats.shards;
+            let stats = shard_index.and_then(|shard_index| stats.get(usize::from(shard_index.0)));
+            stats.map_or(0, |stats| stats.ports_used.get())
         };
         let report = self.core.roles().report(load);
         let hears = report.hears.into_iter().map(|(node, is_heard)| (node.to_string(), is_heard));
@@ -120,7 +120,7 @@ impl RolesThread {
     }
 
     fn log_changes(&self, shards: &[RoleStatus]) {
-        let before = self.board.status();
+        let before = self.snapshot.status();
         let before: BTreeMap<(usize, u32), &str> =
             before.shards.iter().map(|it| ((it.worker, it.shard), it.role.as_str())).collect();
         for RoleStatus { shard, worker, role, term, epoch, trouble, .. } in shards {
@@ -131,7 +131,7 @@ impl RolesThread {
         }
     }
 
-    fn role_status(&self, status: &ShardStatus<'_>, now_ms: u64) -> RoleStatus {
+    fn role_status(&self, status: &ShardRoleStatus<'_>, now_ms: u64) -> RoleStatus {
         let me = &self.node.name;
         let others = |entry: &ShardEntry| {
             let others = entry.members().iter().filter(|member| {
@@ -171,7 +171,7 @@ impl RolesThread {
             Some(peers.map(move |peer| (worker, *peer)))
         });
         let peers = peers.flatten();
-        let status = |(worker, peer): (usize, weir_stream::PeerStatus)| PeerStatus {
+        let status = |(worker, peer): (usize, weir_stream::PeerLinkStatus)| PeerStatus {
             worker,
             peer: self
                 .core
@@ -194,7 +194,7 @@ impl RolesThread {
         let statuses = self.replication.iter().enumerate();
         let statuses = statuses.filter_map(|(worker, status)| Some((worker, status.as_ref()?)));
         let shown = statuses.map(|(worker, status)| {
-            let refused = |reason: Refusal| {
+            let refused = |reason: DatagramRefusal| {
                 let of_peers = status.peers.iter().map(|peer| peer.counters.refused.of(reason));
                 (reason.name().to_owned(), status.refused.of(reason) + of_peers.sum::<u64>())
             };
@@ -210,7 +210,7 @@ impl RolesThread {
                 changes_degraded_total: status.counters.changes_degraded_total
                     + status.counters.changes_untracked_total,
                 shards_short: status.shards_short.iter().map(|shard| shard.0).collect(),
-                refusals_total: Refusal::ALL.map(refused).into(),
+                refusals_total: DatagramRefusal::ALL.map(refused).into(),
             }
         });
         shown.collect()
@@ -218,7 +218,7 @@ impl RolesThread {
 
     /// True if packets keep arriving at a synced replica: while switches settle it gets a packet
     /// now and then, but not all the time.
-    fn is_misdirected(&self, status: &ShardStatus<'_>, now_ms: u64) -> bool {
+    fn is_misdirected(&self, status: &ShardRoleStatus<'_>, now_ms: u64) -> bool {
         let busy_slots = self.busy_slots.get(&(status.worker, status.shard)).copied();
         status.role == Role::Synced
             && now_ms.saturating_sub(status.since_ms) >= SETTLE_MS

@@ -28,10 +28,10 @@ fn a_node_starts_answers_and_stops_cleanly() {
     for words in [&["routes"][..], &["routes", "--json"]] {
         let alone = lab.ask(words);
         assert_eq!((alone.status.code(), text(&alone.stdout).as_str()), (Some(3), ""));
-        let said = text(&alone.stderr);
+        let printed = text(&alone.stderr);
         assert!(
-            said.starts_with("weir: this node is in no cluster: it announces no routes"),
-            "{said}"
+            printed.starts_with("weir: this node is in no cluster: it announces no routes"),
+            "{printed}"
         );
     }
     let file = lab.path("whole.toml");
@@ -119,15 +119,15 @@ fn a_node_waiting_for_etcd_says_so_and_a_stalled_node_times_out() {
         .stderr(fs::File::create(lab.path("log")).unwrap())
         .spawn();
     lab.node = Some(node.unwrap());
-    let said = wait_for("a status that names etcd", || {
+    let printed = wait_for("a status that names etcd", || {
         assert!(!lab.log().contains("start-failed"), "{}", lab.log());
         let status = lab.ask(&["status"]);
         assert_eq!(status.status.code(), Some(2));
-        let said = text(&status.stdout);
-        said.contains("has waited for etcd for ").then_some(said)
+        let printed = text(&status.stdout);
+        printed.contains("has waited for etcd for ").then_some(printed)
     });
-    assert!(said.starts_with("DOWN  node test-member-"), "{said}");
-    assert!(said.contains("\n  since 2"), "{said}");
+    assert!(printed.starts_with("DOWN  node test-member-"), "{printed}");
+    assert!(printed.contains("\n  since 2"), "{printed}");
     let status = text(&lab.ask(&["status", "--json"]).stdout);
     assert!(status.contains("\"for\": \"etcd\""), "{status}");
     let metrics = text(&lab.ask(&["metrics"]).stdout);
@@ -138,16 +138,19 @@ fn a_node_waiting_for_etcd_says_so_and_a_stalled_node_times_out() {
     for words in [&["shards"][..], &["sessions"], &["drops"], &["subscriber", "list"]] {
         let refused = lab.ask(words);
         assert_eq!(refused.status.code(), Some(1));
-        let said = text(&refused.stderr);
-        assert!(said.starts_with("weir: the node has waited for etcd for "), "{said}");
+        let printed = text(&refused.stderr);
+        assert!(printed.starts_with("weir: the node has waited for etcd for "), "{printed}");
     }
 
     lab.signal("STOP");
     let silent = lab.ask(&["status", "--timeout", "1"]);
     lab.signal("CONT");
     assert_eq!(silent.status.code(), Some(2));
-    let said = text(&silent.stdout);
-    assert!(said.starts_with("DOWN") && said.contains("has said nothing for 1 s"), "{said}");
+    let printed = text(&silent.stdout);
+    assert!(
+        printed.starts_with("DOWN") && printed.contains("has said nothing for 1 s"),
+        "{printed}"
+    );
     lab.signal("TERM");
     lab.wait();
 }
@@ -168,23 +171,23 @@ fn lines_for_the_journal_begin_with_their_priority() {
         let mut node = command.spawn().unwrap();
         // Closes this process's end of the pipe for writing.
         drop(command);
-        let mut said = String::new();
-        reader.read_to_string(&mut said).unwrap();
+        let mut printed = String::new();
+        reader.read_to_string(&mut printed).unwrap();
         node.wait().unwrap();
-        said
+        printed
     };
-    let said = run(&config, true);
+    let printed = run(&config, true);
     let mark = |event: &str| {
         let event = format!("event=\"{event}\"");
-        let line = said.lines().find(|line| line.contains(&event));
-        line.unwrap_or_else(|| panic!("no {event} in {said}"))[..3].to_owned()
+        let line = printed.lines().find(|line| line.contains(&event));
+        line.unwrap_or_else(|| panic!("no {event} in {printed}"))[..3].to_owned()
     };
     assert_eq!(mark("node-starting"), "<6>");
     assert_eq!(mark("start-failed"), "<3>");
     assert!(run(&lab.path("broken.toml"), true).starts_with("<3>weir-node: "));
     for config in [&config, &lab.path("broken.toml")] {
-        let said = run(config, false);
-        assert!(!said.is_empty() && !said.contains("<3>"), "{said}");
+        let printed = run(config, false);
+        assert!(!printed.is_empty() && !printed.contains("<3>"), "{printed}");
     }
 }
 

@@ -11,12 +11,12 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
-use super::limits::Limits;
-use super::refusals::Refusal;
+use super::limits::ListenerLimits;
+use super::refusals::ConnectionRefusal;
 
 /// The step that the server waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum ConnectionPhase {
     /// The rest of a request that has begun, or the first request of the connection.
     Head,
     /// The head of the answer.
@@ -29,8 +29,8 @@ enum Phase {
 }
 
 #[derive(Debug)]
-struct State {
-    phase: Phase,
+struct ConnectionState {
+    phase: ConnectionPhase,
     since: Instant,
     /// Whether the whole body of the answer has been produced; parts of it may still be buffered.
     is_body_done: bool,
@@ -38,21 +38,21 @@ struct State {
     blocked_since: Option<Instant>,
     /// Bytes taken since then.
     taken: usize,
-    ended: Option<Refusal>,
+    ended: Option<ConnectionRefusal>,
 }
 
 /// State of a connection, shared by its stream, its requests, its deadlines and the table of
 /// connections.
 #[derive(Debug)]
-pub(super) struct Connection {
-    state: Mutex<State>,
+pub(super) struct ClientConnection {
+    state: Mutex<ConnectionState>,
     displaced: Notify,
 }
 
-impl Connection {
+impl ClientConnection {
     pub(super) fn new(now: Instant) -> Self {
-        let state = State {
-            phase: Phase::Head,
+        let state = ConnectionState {
+            phase: ConnectionPhase::Head,
             since: now,
             is_body_done: false,
             blocked_since: None,
@@ -62,15 +62,15 @@ impl Connection {
         Self { state: Mutex::new(state), displaced: Notify::new() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ConnectionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that bytes have arrived.
     pub(super) fn has_read(&self, now: Instant) {
         let mut state = self.state();
-        if state.phase == Phase::Idle {
-            state.enter(Phase::Head, now);
+        if state.phase == ConnectionPhase::Idle {
+            state.enter(ConnectionPhase::Head, now);
         }
     }
 
@@ -78,12 +78,12 @@ impl Connection {
     pub(super) fn begin_answer(&self, now: Instant) {
         let mut state = self.state();
         state.is_body_done = false;
-        state.enter(Phase::Making, now);
+        state.enter(ConnectionPhase::Making, now);
     }
 
     /// Notes that the head of the answer is made.
     pub(super) fn begin_body(&self, is_open_ended: bool, now: Instant) {
-        self.state().enter(Phase::Taking { is_open_ended }, now);
+        self.state().enter(ConnectionPhase::Taking { is_open_ended }, now);
     }
 
     /// Notes that the whole body of the answer has been produced.
@@ -110,8 +110,8 @@ impl Connection {
     pub(super) fn has_flushed(&self, now: Instant) {
         let mut state = self.state();
         state.unblock();
-        if state.is_body_done && matches!(state.phase, Phase::Taking { .. }) {
-            state.enter(Phase::Idle, now);
+        if state.is_body_done && matches!(state.phase, ConnectionPhase::Taking { .. }) {
+            state.enter(ConnectionPhase::Idle, now);
         }
     }
 
@@ -120,14 +120,14 @@ impl Connection {
     pub(super) fn waits_since(&self) -> Option<Instant> {
         let state = self.state();
         match state.phase {
-            Phase::Head | Phase::Idle => Some(state.since),
-            Phase::Making | Phase::Taking { .. } => state.blocked_since,
+            ConnectionPhase::Head | ConnectionPhase::Idle => Some(state.since),
+            ConnectionPhase::Making | ConnectionPhase::Taking { .. } => state.blocked_since,
         }
     }
 
     /// Ends the connection in favour of another.
     pub(super) fn displace(&self) {
-        self.state().ended = Some(Refusal::Displaced);
+        self.state().ended = Some(ConnectionRefusal::Displaced);
         self.displaced.notify_one();
     }
 
@@ -137,24 +137,31 @@ impl Connection {
     }
 
     /// Returns when the deadlines have to be checked again, or why the connection ends.
-    pub(super) fn deadline(&self, limits: &Limits, now: Instant) -> Result<Instant, Refusal> {
+    pub(super) fn deadline(
+        &self,
+        limits: &ListenerLimits,
+        now: Instant,
+    ) -> Result<Instant, ConnectionRefusal> {
         let state = self.state();
         if let Some(ended) = state.ended {
             return Err(ended);
         }
         let of_phase = match state.phase {
-            Phase::Head => Some((limits.head_timeout, Refusal::HeadTimeout)),
-            Phase::Idle => Some((limits.idle_timeout, Refusal::Idle)),
+            ConnectionPhase::Head => Some((limits.head_timeout, ConnectionRefusal::HeadTimeout)),
+            ConnectionPhase::Idle => Some((limits.idle_timeout, ConnectionRefusal::Idle)),
             // `Server::make` applies `answer_timeout` first and answers with an error by itself.
-            Phase::Making => Some((2 * limits.answer_timeout, Refusal::AnswerTimeout)),
-            Phase::Taking { is_open_ended: true } => None,
-            Phase::Taking { is_open_ended: false } => {
-                Some((limits.answer_timeout, Refusal::AnswerTimeout))
+            ConnectionPhase::Making => {
+                Some((2 * limits.answer_timeout, ConnectionRefusal::AnswerTimeout))
+            }
+            ConnectionPhase::Taking { is_open_ended: true } => None,
+            ConnectionPhase::Taking { is_open_ended: false } => {
+                Some((limits.answer_timeout, ConnectionRefusal::AnswerTimeout))
             }
         };
         let of_phase = of_phase.map(|(time, refusal)| (state.since + time, refusal));
         let blocked = state.blocked_since;
-        let of_reader = blocked.map(|since| (since + limits.stall_timeout, Refusal::SlowReader));
+        let of_reader =
+            blocked.map(|since| (since + limits.stall_timeout, ConnectionRefusal::SlowReader));
         // The phase may change at any time; no later phase needs an earlier check than this.
         let shortest = limits.head_timeout.min(limits.idle_timeout).min(limits.stall_timeout);
         let mut next = now + shortest.min(limits.answer_timeout);
@@ -168,8 +175,8 @@ impl Connection {
     }
 }
 
-impl State {
-    fn enter(&mut self, phase: Phase, now: Instant) {
+impl ConnectionState {
+    fn enter(&mut self, phase: ConnectionPhase, now: Instant) {
         self.phase = phase;
         self.since = now;
     }
@@ -186,28 +193,31 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits = Limits::ADMIN;
+    const LIMITS: ListenerLimits = ListenerLimits::ADMIN;
 
     /// Returns why a connection ends at the time `at`, if it does.
-    fn end(connection: &Connection, at: Instant) -> Option<Refusal> {
+    fn end(connection: &ClientConnection, at: Instant) -> Option<ConnectionRefusal> {
         connection.deadline(&LIMITS, at).err()
     }
 
     #[test]
     fn a_head_sent_byte_by_byte_times_out_from_its_first_byte() {
         let start = Instant::now();
-        let connection = Connection::new(start);
+        let connection = ClientConnection::new(start);
         for second in 0..9 {
             connection.has_read(start + Duration::from_secs(second));
             assert_eq!(end(&connection, start + Duration::from_secs(second)), None);
         }
-        assert_eq!(end(&connection, start + LIMITS.head_timeout), Some(Refusal::HeadTimeout));
+        assert_eq!(
+            end(&connection, start + LIMITS.head_timeout),
+            Some(ConnectionRefusal::HeadTimeout)
+        );
     }
 
     #[test]
     fn a_connection_between_requests_is_idle_until_the_first_byte_of_the_next() {
         let start = Instant::now();
-        let connection = Connection::new(start);
+        let connection = ClientConnection::new(start);
         connection.begin_answer(start);
         connection.begin_body(false, start);
         connection.has_flushed(start);
@@ -218,13 +228,16 @@ mod tests {
         let later = start + LIMITS.idle_timeout - Duration::from_millis(1);
         assert_eq!(end(&connection, later), None);
         connection.has_read(later);
-        assert_eq!(end(&connection, later + LIMITS.head_timeout), Some(Refusal::HeadTimeout));
+        assert_eq!(
+            end(&connection, later + LIMITS.head_timeout),
+            Some(ConnectionRefusal::HeadTimeout)
+        );
     }
 
     #[test]
     fn an_open_ended_answer_takes_any_time_while_it_is_read() {
         let start = Instant::now();
-        let connection = Connection::new(start);
+        let connection = ClientConnection::new(start);
         connection.begin_answer(start);
         connection.begin_body(true, start);
         let later = start + Duration::from_secs(86_400);
@@ -234,7 +247,7 @@ mod tests {
         // A trickle does not count as reading.
         connection.has_written(Some(LIMITS.stall_bytes_min - 1), LIMITS.stall_bytes_min, later);
         let stalled = later + LIMITS.stall_timeout;
-        assert_eq!(end(&connection, stalled), Some(Refusal::SlowReader));
+        assert_eq!(end(&connection, stalled), Some(ConnectionRefusal::SlowReader));
         connection.has_written(Some(1), LIMITS.stall_bytes_min, stalled);
         assert_eq!(end(&connection, stalled), None);
     }
@@ -242,18 +255,21 @@ mod tests {
     #[test]
     fn an_answer_of_known_length_has_to_be_taken_in_time() {
         let start = Instant::now();
-        let connection = Connection::new(start);
+        let connection = ClientConnection::new(start);
         connection.begin_answer(start);
         assert_eq!(end(&connection, start + LIMITS.answer_timeout), None, "the server answers");
         let made = start + LIMITS.answer_timeout;
         connection.begin_body(false, made);
-        assert_eq!(end(&connection, made + LIMITS.answer_timeout), Some(Refusal::AnswerTimeout));
+        assert_eq!(
+            end(&connection, made + LIMITS.answer_timeout),
+            Some(ConnectionRefusal::AnswerTimeout)
+        );
     }
 
     #[test]
     fn the_next_check_is_no_later_than_the_end_of_any_later_phase() {
         let start = Instant::now();
-        let connection = Connection::new(start);
+        let connection = ClientConnection::new(start);
         connection.begin_answer(start);
         connection.begin_body(true, start);
         let next = connection.deadline(&LIMITS, start).unwrap();

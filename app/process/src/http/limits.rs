@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The limits of one listener.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ListenerLimits {
     /// Open connections of all remotes together; those of the machine itself (loopback, or root) do
     /// not count.
     pub connections_max: usize,
@@ -28,7 +28,7 @@ pub struct Limits {
     pub body_bytes_max: usize,
 }
 
-impl Limits {
+impl ListenerLimits {
     /// Limits of the admin socket, which serves a few operators and scripts.
     pub const ADMIN: Self = Self {
         connections_max: 64,

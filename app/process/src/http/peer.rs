@@ -2,6 +2,6 @@
 
 /// The peer's user, from SO_PEERCRED when it connected. `None`: the kernel did not say.
 #[derive(Clone, Copy, Debug)]
-pub struct Peer {
+pub struct PeerUser {
     pub uid: Option<u32>,
 }

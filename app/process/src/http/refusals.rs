@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Why a connection was refused, or ended by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum ConnectionRefusal {
     /// All slots were taken by connections whose answers were being made.
     Limit,
     /// Its slot was given to a newer connection while it waited.
@@ -26,7 +26,7 @@ pub enum Refusal {
     NotAccepted,
 }
 
-impl Refusal {
+impl ConnectionRefusal {
     pub const ALL: [Self; 10] = [
         Self::Limit,
         Self::Displaced,
@@ -60,16 +60,16 @@ impl Refusal {
 /// Numbers of one listener.
 #[derive(Debug, Default)]
 pub struct ListenerNumbers {
-    refusals: [AtomicU64; Refusal::ALL.len()],
+    refusals: [AtomicU64; ConnectionRefusal::ALL.len()],
     open: AtomicU64,
 }
 
 impl ListenerNumbers {
-    pub fn count(&self, refusal: Refusal) {
+    pub fn count(&self, refusal: ConnectionRefusal) {
         self.refusals[refusal as usize].fetch_add(1, Relaxed);
     }
 
-    pub fn refused(&self, refusal: Refusal) -> u64 {
+    pub fn refused(&self, refusal: ConnectionRefusal) -> u64 {
         self.refusals[refusal as usize].load(Relaxed)
     }
 

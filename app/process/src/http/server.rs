@@ -26,12 +26,12 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 
-use super::connection::Connection;
-use super::limits::Limits;
-use super::peer::Peer;
-use super::problem::Refused;
-use super::refusals::{HttpNumbers, ListenerNumbers, Refusal};
-use super::table::{Remote, Table};
+use super::connection::ClientConnection;
+use super::limits::ListenerLimits;
+use super::peer::PeerUser;
+use super::problem::RefusedRequest;
+use super::refusals::{ConnectionRefusal, HttpNumbers, ListenerNumbers};
+use super::table::{ConnectionRemote, ConnectionTable};
 use super::timed_stream::{TimedBody, TimedStream};
 
 /// Connections accepted before the other tasks get [`TURN`] to run. A flood of connections
@@ -50,17 +50,17 @@ const HTTP2_ANSWER: &[u8] =
 #[derive(Debug)]
 pub struct Server {
     routes: TowerToHyperService<Router>,
-    limits: Limits,
+    limits: ListenerLimits,
     numbers: Arc<HttpNumbers>,
     of: fn(&HttpNumbers) -> &ListenerNumbers,
-    table: Mutex<Table>,
+    table: Mutex<ConnectionTable>,
 }
 
 impl Server {
     /// Creates a server; `of` selects this listener's numbers.
     pub fn new(
         routes: Router,
-        limits: Limits,
+        limits: ListenerLimits,
         numbers: Arc<HttpNumbers>,
         of: fn(&HttpNumbers) -> &ListenerNumbers,
     ) -> Arc<Self> {
@@ -73,7 +73,7 @@ impl Server {
         self.serve(|context| {
             let (stream, _) = ready!(listener.poll_accept(context))?;
             let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
-            Poll::Ready(Ok((stream, Remote::User(uid), Peer { uid })))
+            Poll::Ready(Ok((stream, ConnectionRemote::User(uid), PeerUser { uid })))
         })
         .await
     }
@@ -82,7 +82,7 @@ impl Server {
     pub async fn serve_tcp(self: Arc<Self>, listener: TcpListener) -> Infallible {
         self.serve(|context| {
             let (stream, address) = ready!(listener.poll_accept(context))?;
-            Poll::Ready(Ok((stream, Remote::of(address.ip()), Peer { uid: None })))
+            Poll::Ready(Ok((stream, ConnectionRemote::of(address.ip()), PeerUser { uid: None })))
         })
         .await
     }
@@ -90,7 +90,7 @@ impl Server {
     /// Accepts connections and spawns a task for each.
     async fn serve<S>(
         self: Arc<Self>,
-        mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<(S, Remote, Peer)>>,
+        mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<(S, ConnectionRemote, PeerUser)>>,
     ) -> Infallible
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -102,7 +102,7 @@ impl Server {
                 // A client that has already disconnected is no reason to pause.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(_) => {
-                    self.numbers().count(Refusal::NotAccepted);
+                    self.numbers().count(ConnectionRefusal::NotAccepted);
                     tokio::time::sleep(ACCEPT_REST).await;
                 }
             }
@@ -114,31 +114,36 @@ impl Server {
     }
 
     /// Serves a connection if the table has a slot for it; else closes and counts it.
-    pub fn admit<S>(self: &Arc<Self>, stream: S, remote: Remote, peer: Peer)
+    pub fn admit<S>(self: &Arc<Self>, stream: S, remote: ConnectionRemote, peer: PeerUser)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let place = {
+        let admitted = {
             let mut table = self.table();
-            let place = table.admit(remote, &self.limits, Instant::now());
+            let admitted = table.admit(remote, &self.limits, Instant::now());
             self.numbers().set_open(table.len());
-            place
+            admitted
         };
-        let Some((number, connection)) = place else {
-            self.numbers().count(Refusal::Limit);
+        let Some((number, connection)) = admitted else {
+            self.numbers().count(ConnectionRefusal::Limit);
             return;
         };
-        let place = Place { server: Arc::clone(self), number };
+        let slot = ConnectionSlot { server: Arc::clone(self), number };
         tokio::spawn(async move {
-            if let Some(refusal) = place.server.hold(stream, peer, connection).await {
-                place.server.numbers().count(refusal);
+            if let Some(refusal) = slot.server.hold(stream, peer, connection).await {
+                slot.server.numbers().count(refusal);
             }
         });
     }
 
     /// Answers the requests of a connection until it ends. Returns the reason if this end is
     /// counted.
-    async fn hold<S>(&self, stream: S, peer: Peer, connection: Arc<Connection>) -> Option<Refusal>
+    async fn hold<S>(
+        &self,
+        stream: S,
+        peer: PeerUser,
+        connection: Arc<ClientConnection>,
+    ) -> Option<ConnectionRefusal>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -150,7 +155,7 @@ impl Server {
         let answer = service_fn(|request| self.answer(request, peer, &connection));
         let mut exchange = http1::Builder::new()
             .timer(TokioTimer::new())
-            // All deadlines are those of `Connection`.
+            // All deadlines are those of `ClientConnection`.
             .header_read_timeout(None)
             .max_headers(self.limits.headers_max)
             .max_header_size(self.limits.head_bytes_max)
@@ -170,13 +175,13 @@ impl Server {
                 stream.shutdown().await
             })
             .await;
-            return Some(Refusal::Http2);
+            return Some(ConnectionRefusal::Http2);
         }
-        (error.is_parse() || error.is_parse_too_large()).then_some(Refusal::Malformed)
+        (error.is_parse() || error.is_parse_too_large()).then_some(ConnectionRefusal::Malformed)
     }
 
     /// Returns once a deadline of the connection has passed, or another displaced it.
-    async fn over(&self, connection: &Connection) -> Refusal {
+    async fn over(&self, connection: &ClientConnection) -> ConnectionRefusal {
         loop {
             match connection.deadline(&self.limits, Instant::now()) {
                 Err(refusal) => return refusal,
@@ -192,8 +197,8 @@ impl Server {
     async fn answer(
         &self,
         request: Request<Incoming>,
-        peer: Peer,
-        connection: &Arc<Connection>,
+        peer: PeerUser,
+        connection: &Arc<ClientConnection>,
     ) -> Result<Response<TimedBody>, Infallible> {
         let response = match self.whole(request).await {
             Ok(mut request) => {
@@ -215,7 +220,7 @@ impl Server {
     }
 
     /// Reads the whole body of the request.
-    async fn whole(&self, request: Request<Incoming>) -> Result<Request<Body>, Refused> {
+    async fn whole(&self, request: Request<Incoming>) -> Result<Request<Body>, RefusedRequest> {
         let max = self.limits.body_bytes_max;
         let (head, body) = request.into_parts();
         let is_too_large = body.size_hint().lower() > max as u64;
@@ -226,13 +231,13 @@ impl Server {
         match body {
             Ok(body) => Ok(Request::from_parts(head, Body::from(body.to_bytes()))),
             Err(Some(error)) if !error.is::<LengthLimitError>() => {
-                self.numbers().count(Refusal::Malformed);
-                Err(Refused::new(StatusCode::BAD_REQUEST, format!("the body: {error}")))
+                self.numbers().count(ConnectionRefusal::Malformed);
+                Err(RefusedRequest::new(StatusCode::BAD_REQUEST, format!("the body: {error}")))
             }
             Err(_) => {
-                self.numbers().count(Refusal::BodyTooLarge);
+                self.numbers().count(ConnectionRefusal::BodyTooLarge);
                 let error = format!("a body of more than {max} bytes, where none is needed");
-                Err(Refused::new(StatusCode::PAYLOAD_TOO_LARGE, error))
+                Err(RefusedRequest::new(StatusCode::PAYLOAD_TOO_LARGE, error))
             }
         }
     }
@@ -240,9 +245,9 @@ impl Server {
     async fn make(&self, request: Request<Body>) -> Response {
         let time = self.limits.answer_timeout;
         let Ok(answer) = tokio::time::timeout(time, self.routes.call(request)).await else {
-            self.numbers().count(Refusal::AnswerTimeout);
+            self.numbers().count(ConnectionRefusal::AnswerTimeout);
             let error = format!("no answer within {} s", time.as_secs());
-            return Refused::new(StatusCode::SERVICE_UNAVAILABLE, error).into_response();
+            return RefusedRequest::new(StatusCode::SERVICE_UNAVAILABLE, error).into_response();
         };
         answer.unwrap_or_else(|never| match never {})
     }
@@ -251,18 +256,18 @@ impl Server {
         (self.of)(&self.numbers)
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, ConnectionTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A connection's slot in the table, freed however its task ends.
-struct Place {
+struct ConnectionSlot {
     server: Arc<Server>,
     number: u64,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut table = self.server.table();
         table.remove(self.number);

@@ -10,12 +10,12 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::connection::Connection;
-use super::limits::Limits;
+use super::connection::ClientConnection;
+use super::limits::ListenerLimits;
 
 /// The other end of a connection, as the limits distinguish remotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Remote {
+pub enum ConnectionRemote {
     /// The machine itself, over TCP.
     Loopback,
     /// An IPv4 address, or the /64 of an IPv6 address: what one host has.
@@ -24,7 +24,7 @@ pub enum Remote {
     User(Option<u32>),
 }
 
-impl Remote {
+impl ConnectionRemote {
     pub fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             address if address.is_loopback() => Self::Loopback,
@@ -37,37 +37,37 @@ impl Remote {
     }
 
     /// Whether its slots are separate from those of all others.
-    fn has_own_places(self) -> bool {
+    fn has_own_slots(self) -> bool {
         matches!(self, Self::Loopback | Self::User(Some(0)))
     }
 }
 
 /// All open connections of a listener.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct ConnectionTable {
     next: u64,
-    open: HashMap<u64, (Remote, Arc<Connection>)>,
-    counts: HashMap<Remote, usize>,
+    open: HashMap<u64, (ConnectionRemote, Arc<ClientConnection>)>,
+    counts: HashMap<ConnectionRemote, usize>,
 }
 
-impl Table {
+impl ConnectionTable {
     /// Returns a slot for a connection of this remote, and its number; `None` if no slot can be
     /// freed.
     pub(super) fn admit(
         &mut self,
-        remote: Remote,
-        limits: &Limits,
+        remote: ConnectionRemote,
+        limits: &ListenerLimits,
         now: Instant,
-    ) -> Option<(u64, Arc<Connection>)> {
+    ) -> Option<(u64, Arc<ClientConnection>)> {
         let is_own_full = self.count(remote) >= limits.connections_per_remote_max;
-        let shared = || self.open.values().filter(|(remote, _)| !remote.has_own_places()).count();
-        let is_full = !remote.has_own_places() && shared() >= limits.connections_max;
+        let shared = || self.open.values().filter(|(remote, _)| !remote.has_own_slots()).count();
+        let is_full = !remote.has_own_slots() && shared() >= limits.connections_max;
         if is_own_full {
             self.displace(|other| other == remote)?;
         } else if is_full {
-            self.displace(|other| !other.has_own_places())?;
+            self.displace(|other| !other.has_own_slots())?;
         }
-        let (number, connection) = (self.next, Arc::new(Connection::new(now)));
+        let (number, connection) = (self.next, Arc::new(ClientConnection::new(now)));
         self.next += 1;
         self.open.insert(number, (remote, Arc::clone(&connection)));
         *self.counts.entry(remote).or_default() += 1;
@@ -75,7 +75,7 @@ impl Table {
     }
 
     /// Ends the connection that has waited longest, among those of the remote with the most.
-    fn displace(&mut self, is_among: impl Fn(Remote) -> bool) -> Option<()> {
+    fn displace(&mut self, is_among: impl Fn(ConnectionRemote) -> bool) -> Option<()> {
         let waiting = self.open.iter().filter(|(_, (remote, _))| is_among(*remote));
         let waiting = waiting.filter_map(|(&number, (remote, connection))| {
             let since = connection.waits_since()?;
@@ -102,7 +102,7 @@ impl Table {
         self.open.len()
     }
 
-    fn count(&self, remote: Remote) -> usize {
+    fn count(&self, remote: ConnectionRemote) -> usize {
         self.counts.get(&remote).copied().unwrap_or(0)
     }
 }
@@ -112,22 +112,25 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::http::refusals::Refusal;
+    use crate::http::refusals::ConnectionRefusal;
 
-    const LIMITS: Limits =
-        Limits { connections_max: 6, connections_per_remote_max: 4, ..Limits::METRICS };
+    const LIMITS: ListenerLimits = ListenerLimits {
+        connections_max: 6,
+        connections_per_remote_max: 4,
+        ..ListenerLimits::METRICS
+    };
 
-    fn host(last: u8) -> Remote {
-        Remote::of(IpAddr::from([192, 0, 2, last]))
+    fn host(last: u8) -> ConnectionRemote {
+        ConnectionRemote::of(IpAddr::from([192, 0, 2, last]))
     }
 
-    fn is_displaced(connection: &Connection, now: Instant) -> bool {
-        connection.deadline(&LIMITS, now) == Err(Refusal::Displaced)
+    fn is_displaced(connection: &ClientConnection, now: Instant) -> bool {
+        connection.deadline(&LIMITS, now) == Err(ConnectionRefusal::Displaced)
     }
 
     #[test]
     fn a_remote_with_all_its_connections_displaces_its_own_longest_waiting_one() {
-        let (mut table, start) = (Table::default(), Instant::now());
+        let (mut table, start) = (ConnectionTable::default(), Instant::now());
         let other = table.admit(host(2), &LIMITS, start).unwrap().1;
         let at = |second| start + Duration::from_secs(second);
         let own: Vec<_> =
@@ -142,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_full_listener_takes_a_newcomer_in_place_of_one_of_the_remote_with_the_most() {
-        let (mut table, start) = (Table::default(), Instant::now());
+        let (mut table, start) = (ConnectionTable::default(), Instant::now());
         let few = [table.admit(host(2), &LIMITS, start), table.admit(host(3), &LIMITS, start)];
         let many: Vec<_> =
             (0..4).map(|_| table.admit(host(1), &LIMITS, start).unwrap().1).collect();
@@ -155,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_newcomer_is_refused_only_while_all_others_are_being_answered() {
-        let (mut table, start) = (Table::default(), Instant::now());
+        let (mut table, start) = (ConnectionTable::default(), Instant::now());
         let all: Vec<_> =
             (0..6).map(|last| table.admit(host(last), &LIMITS, start).unwrap()).collect();
         all.iter().for_each(|(_, connection)| connection.begin_answer(start));
@@ -170,30 +173,32 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_itself_and_root_have_places_of_their_own() {
-        let (mut table, start) = (Table::default(), Instant::now());
+    fn the_machine_itself_and_root_have_slots_of_their_own() {
+        let (mut table, start) = (ConnectionTable::default(), Instant::now());
         let all: Vec<_> =
             (0..6).map(|last| table.admit(host(last), &LIMITS, start).unwrap().1).collect();
         all.iter().for_each(|connection| connection.begin_answer(start));
-        for own in [Remote::of(IpAddr::from([127, 0, 0, 1])), Remote::User(Some(0))] {
+        for own in
+            [ConnectionRemote::of(IpAddr::from([127, 0, 0, 1])), ConnectionRemote::User(Some(0))]
+        {
             for _ in 0..LIMITS.connections_per_remote_max {
                 assert!(table.admit(own, &LIMITS, start).is_some());
             }
         }
         // Nor do they take slots of others.
-        for (place, connection) in all.iter().enumerate() {
-            assert!(!is_displaced(connection, start), "{place}");
+        for (index, connection) in all.iter().enumerate() {
+            assert!(!is_displaced(connection, start), "{index}");
         }
-        assert!(table.admit(Remote::User(Some(1000)), &LIMITS, start).is_none());
+        assert!(table.admit(ConnectionRemote::User(Some(1000)), &LIMITS, start).is_none());
     }
 
     #[test]
     fn addresses_of_one_ipv6_host_are_one_remote() {
-        let of = |text: &str| Remote::of(text.parse().unwrap());
+        let of = |text: &str| ConnectionRemote::of(text.parse().unwrap());
         assert_eq!(of("2001:db8:0:1::1"), of("2001:db8:0:1:ffff::2"));
         assert_ne!(of("2001:db8:0:1::1"), of("2001:db8:0:2::1"));
         assert_eq!(of("::ffff:192.0.2.1"), host(1));
-        assert_eq!(of("::1"), Remote::Loopback);
-        assert_eq!(of("::ffff:127.0.0.1"), Remote::Loopback);
+        assert_eq!(of("::1"), ConnectionRemote::Loopback);
+        assert_eq!(of("::ffff:127.0.0.1"), ConnectionRemote::Loopback);
     }
 }

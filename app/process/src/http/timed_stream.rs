@@ -1,4 +1,5 @@
-//! A stream that reports reads and writes to its [`Connection`], and a body that reports its end.
+//! A stream that reports reads and writes to its [`ClientConnection`], and a body that reports its
+//! end.
 
 use std::io;
 use std::pin::Pin;
@@ -10,13 +11,13 @@ use axum::body::Body;
 use hyper::body::{Bytes, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::connection::Connection;
+use super::connection::ClientConnection;
 
 #[derive(Debug)]
 pub(super) struct TimedStream<S> {
     pub(super) stream: S,
-    pub(super) connection: Arc<Connection>,
-    /// Same as in [`Limits`](super::limits::Limits).
+    pub(super) connection: Arc<ClientConnection>,
+    /// Same as in [`ListenerLimits`](super::limits::ListenerLimits).
     pub(super) stall_bytes_min: usize,
 }
 
@@ -85,7 +86,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
 #[derive(Debug)]
 pub(super) struct TimedBody {
     pub(super) body: Body,
-    pub(super) connection: Arc<Connection>,
+    pub(super) connection: Arc<ClientConnection>,
 }
 
 impl hyper::body::Body for TimedBody {

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
-use weir_routes::Side;
-use weir_routes::comparison::{Difference, Line, Seen};
+use weir_routes::RouteSide;
+use weir_routes::comparison::{ComparisonLine, Difference, SeenRoute};
 
 use super::Look;
 use crate::table::{Align, Table};
@@ -41,7 +41,7 @@ fn write_table(look: &Look, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn row(look: &Look, line: &Line) -> Vec<String> {
+fn row(look: &Look, line: &ComparisonLine) -> Vec<String> {
     let status = look.status(line);
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let is_set = |is_set: bool| if is_set { "yes" } else { "no" };
@@ -66,7 +66,7 @@ fn row(look: &Look, line: &Line) -> Vec<String> {
 }
 
 /// Describes a route that was seen, in full only if it is not as wanted.
-fn seen(line: &Line, seen: Option<Seen>, number: &str) -> String {
+fn seen(line: &ComparisonLine, seen: Option<SeenRoute>, number: &str) -> String {
     let Some(seen) = seen else { return "-".to_owned() };
     let is_as_wanted = line.wanted.is_some_and(|route| {
         (seen.next_hop, seen.metric) == (Some(route.next_hop), Some(route.metric))
@@ -80,9 +80,9 @@ fn seen(line: &Line, seen: Option<Seen>, number: &str) -> String {
 }
 
 fn summary(look: &Look) -> String {
-    let of_side = |side: Side| look.lines.iter().filter(move |line| line.side == side);
-    let wanted = |side: Side| of_side(side).filter(|line| line.wanted.is_some()).count();
-    let (access, internet) = (wanted(Side::Access), wanted(Side::Internet));
+    let of_side = |side: RouteSide| look.lines.iter().filter(move |line| line.side == side);
+    let wanted = |side: RouteSide| of_side(side).filter(|line| line.wanted.is_some()).count();
+    let (access, internet) = (wanted(RouteSide::Access), wanted(RouteSide::Internet));
     let what = match (look.differences(), look.silences.is_empty()) {
         (0, true) => "all in the kernel and exported as wanted".to_owned(),
         (0, false) => "all in the kernel as wanted".to_owned(),
@@ -95,7 +95,7 @@ fn summary(look: &Look) -> String {
 fn object(look: &Look) -> Value {
     let lines = look.lines.iter().map(|line| {
         let status = look.status(line);
-        let seen = |seen: Option<Seen>| {
+        let seen = |seen: Option<SeenRoute>| {
             seen.map(|seen| json!({"next_hop": seen.next_hop, "metric": seen.metric}))
         };
         let wanted = status.map(|status| {
@@ -112,13 +112,13 @@ fn object(look: &Look) -> Value {
             "differences": line.differences.iter().map(|it| name(*it)).collect::<Vec<_>>(),
         })
     });
-    let silence = |side: Side| {
+    let silence = |side: RouteSide| {
         look.silences.iter().find(|(silent, _)| *silent == side).map(|(_, why)| why.as_str())
     };
     json!({
         "cluster": look.cluster,
         "differences": look.differences(),
-        "bird_errors": {"access": silence(Side::Access), "internet": silence(Side::Internet)},
+        "bird_errors": {"access": silence(RouteSide::Access), "internet": silence(RouteSide::Internet)},
         "routes": lines.collect::<Vec<_>>(),
     })
 }
@@ -180,15 +180,15 @@ mod tests {
         let wanted = by_route(routes).unwrap();
         let routes: Vec<Route> = wanted.keys().copied().collect();
         let sides = [
-            SideRoutes { side: Side::Access, kernel: &access, exported: Some(&exported) },
-            SideRoutes { side: Side::Internet, kernel: &internet, exported: None },
+            SideRoutes { side: RouteSide::Access, kernel: &access, exported: Some(&exported) },
+            SideRoutes { side: RouteSide::Internet, kernel: &internet, exported: None },
         ];
         Look {
             cluster: "north".to_owned(),
             wanted,
             shards: shards_by_prefix(&[shard]),
             lines: sides.into_iter().flat_map(|side| compare(&routes, side)).collect(),
-            silences: vec![(Side::Internet, "BIRD does not run here".to_owned())],
+            silences: vec![(RouteSide::Internet, "BIRD does not run here".to_owned())],
         }
     }
 

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 
 use jiff::{Timestamp, Unit};
 use serde_json::{Value, json};
-use weir_controller::operate::{MapNews, MapWatch, MemberLine, ShardLine, ShardState};
-use weir_etcd::Cluster;
+use weir_controller::operate::{MapUpdate, MapWatch, MemberLine, ShardLine, ShardState};
+use weir_etcd::EtcdCluster;
 
 use crate::etcd::EtcdArgs;
 use crate::table::{Align, Table};
@@ -23,20 +23,20 @@ pub(super) fn list(etcd: &EtcdArgs, is_json: bool) -> anyhow::Result<()> {
 
 /// Prints changes until the reader has seen enough, or a signal ends the process.
 pub(super) fn watch(etcd: &EtcdArgs, is_json: bool) -> anyhow::Result<()> {
-    let cluster: Cluster = etcd.connect()?;
+    let cluster: EtcdCluster = etcd.connect()?;
     let mut watch = MapWatch::open(&cluster);
     cluster.handle().block_on(async {
-        while let Some(news) = watch.next().await {
+        while let Some(update) = watch.next().await {
             // The lock is not held while waiting.
             let mut out = io::stdout().lock();
-            match &news {
-                MapNews::All(lines) if !is_json => print(lines, &mut out)?,
+            match &update {
+                MapUpdate::All(lines) if !is_json => print(lines, &mut out)?,
                 _ if is_json => {
-                    for object in objects(&news) {
+                    for object in objects(&update) {
                         writeln!(out, "{object}")?;
                     }
                 }
-                _ => writeln!(out, "{}  {}", now(), words(&news))?,
+                _ => writeln!(out, "{}  {}", now(), words(&update))?,
             }
             out.flush()?;
         }
@@ -90,33 +90,35 @@ fn member(member: &MemberLine) -> String {
     }
 }
 
-fn words(news: &MapNews) -> String {
-    match news {
-        MapNews::All(lines) => format!("{} shards", lines.len()),
-        MapNews::Shard(line, what) => {
+fn words(update: &MapUpdate) -> String {
+    match update {
+        MapUpdate::All(lines) => format!("{} shards", lines.len()),
+        MapUpdate::Shard(line, what) => {
             let (shard, state) = (line.shard, line.state.name());
             format!("shard {shard}: {}; it is {state}, epoch {}", what.join(", "), line.epoch)
         }
-        MapNews::Retired(shard) => format!("shard {shard}: it is retired"),
-        MapNews::Node(node, news) => format!("node {node}: {}", news.words()),
-        MapNews::Silent => "etcd gives no news: what changes now is shown later".to_owned(),
-        MapNews::Again => "etcd gives news again".to_owned(),
-        MapNews::Restored => "etcd was restored from a backup: everything is read again".to_owned(),
+        MapUpdate::Retired(shard) => format!("shard {shard}: it is retired"),
+        MapUpdate::Node(node, update) => format!("node {node}: {}", update.words()),
+        MapUpdate::Silent => "etcd gives no news: what changes now is shown later".to_owned(),
+        MapUpdate::Again => "etcd gives news again".to_owned(),
+        MapUpdate::Restored => {
+            "etcd was restored from a backup: everything is read again".to_owned()
+        }
     }
 }
 
 /// Returns one object for each line of the table, or one for a change.
-fn objects(news: &MapNews) -> Vec<Value> {
+fn objects(update: &MapUpdate) -> Vec<Value> {
     let of_line = |line: &ShardLine, what: &[String]| {
         let mut object = json!(line);
         object["what"] = json!(what);
         object
     };
-    let mut objects = match news {
-        MapNews::All(lines) => lines.iter().map(|line| of_line(line, &[])).collect(),
-        MapNews::Shard(line, what) => vec![of_line(line, what)],
-        MapNews::Retired(shard) => vec![json!({"shard": shard, "what": ["it is retired"]})],
-        MapNews::Node(node, news) => vec![json!({"node": node, "what": [news.words()]})],
+    let mut objects = match update {
+        MapUpdate::All(lines) => lines.iter().map(|line| of_line(line, &[])).collect(),
+        MapUpdate::Shard(line, what) => vec![of_line(line, what)],
+        MapUpdate::Retired(shard) => vec![json!({"shard": shard, "what": ["it is retired"]})],
+        MapUpdate::Node(node, update) => vec![json!({"node": node, "what": [update.words()]})],
         other => vec![json!({"what": [words(other)]})],
     };
     for object in &mut objects {

@@ -29,7 +29,7 @@ const REFUSALS: [&str; 9] = [
 ];
 
 /// Refused packets by worker and reason.
-type Refused = BTreeMap<(usize, String), u64>;
+type RefusedTotals = BTreeMap<(usize, String), u64>;
 
 /// A resource of a home: how much of it the home has and may have.
 struct Share {
@@ -68,7 +68,7 @@ pub(super) fn run(client: &Client, address: Ipv4Addr, out: &mut impl Write) -> a
     Ok(())
 }
 
-fn refused(client: &Client) -> Result<Refused, ClientError> {
+fn refused(client: &Client) -> Result<RefusedTotals, ClientError> {
     let counts: Vec<DropCount> = client.get("/drops")?;
     let refusals = counts.into_iter().filter(|it| REFUSALS.contains(&it.reason.as_str()));
     Ok(refusals.map(|it| ((it.worker, it.reason), it.packets_total)).collect())

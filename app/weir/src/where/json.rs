@@ -1,15 +1,15 @@
 //! Formats an answer for programs.
 
-use weir_nat_log::{Answer, Begin, End, Holder, Missing, Verdict};
+use weir_nat_log::{Begin, BlockHolder, LogAnswer, LogVerdict, Missing, TenancyEnd};
 
 use super::text::time;
 
-pub(super) fn of(answer: &Answer) -> serde_json::Value {
+pub(super) fn of(answer: &LogAnswer) -> serde_json::Value {
     serde_json::json!({
         "verdict": match answer.verdict {
-            Verdict::Held => "held",
-            Verdict::Nobody => "nobody",
-            Verdict::CannotSay => "cannot-say",
+            LogVerdict::Held => "held",
+            LogVerdict::Nobody => "nobody",
+            LogVerdict::CannotSay => "cannot-say",
         },
         "from": answer.asked.map(|(from, _)| time(from)),
         "until": answer.asked.map(|(_, until)| time(until)),
@@ -21,7 +21,7 @@ pub(super) fn of(answer: &Answer) -> serde_json::Value {
     })
 }
 
-fn holder(holder: &Holder) -> serde_json::Value {
+fn holder(holder: &BlockHolder) -> serde_json::Value {
     serde_json::json!({
         "shard": holder.shard,
         "subscriber": holder.subscriber,
@@ -38,13 +38,13 @@ fn holder(holder: &Holder) -> serde_json::Value {
         },
         "until": holder.until.map(time),
         "end": match holder.end {
-            End::Released => "released",
-            End::NodeStopped => "node-stopped",
-            End::NodeRestarted => "node-restarted",
-            End::NotListed => "not-listed",
-            End::GivenToAnother => "given-to-another",
-            End::Unknown => "unknown",
-            End::Open => "open",
+            TenancyEnd::Released => "released",
+            TenancyEnd::NodeStopped => "node-stopped",
+            TenancyEnd::NodeRestarted => "node-restarted",
+            TenancyEnd::NotListed => "not-listed",
+            TenancyEnd::GivenToAnother => "given-to-another",
+            TenancyEnd::Unknown => "unknown",
+            TenancyEnd::Open => "open",
         },
     })
 }

@@ -4,20 +4,26 @@ use std::io::{self, Write};
 use std::time::SystemTime;
 
 use jiff::Timestamp;
-use weir_nat_log::{About, Answer, Begin, End, Holder, Missing, Question, Verdict};
+use weir_nat_log::{
+    About, Begin, BlockHolder, LogAnswer, LogQuestion, LogVerdict, Missing, TenancyEnd,
+};
 
 /// Most gaps that are printed; `--json` has all.
 const MISSING_MAX: usize = 20;
 
-pub(super) fn print(out: &mut impl Write, question: &Question, answer: &Answer) -> io::Result<()> {
+pub(super) fn print(
+    out: &mut impl Write,
+    question: &LogQuestion,
+    answer: &LogAnswer,
+) -> io::Result<()> {
     let when = when(question, answer);
     let homes = distinct(answer);
     match (answer.verdict, question.about) {
-        (Verdict::Nobody, About::Home(..)) => {
+        (LogVerdict::Nobody, About::Home(..)) => {
             writeln!(out, "{} held nothing {when}", subject(question))?
         }
-        (Verdict::Nobody, _) => writeln!(out, "nobody held {} {when}", subject(question))?,
-        (Verdict::CannotSay, _) => {
+        (LogVerdict::Nobody, _) => writeln!(out, "nobody held {} {when}", subject(question))?,
+        (LogVerdict::CannotSay, _) => {
             writeln!(out, "the logs cannot say {} {when}", asked(question))?;
             if answer.missing.is_empty() && homes > 1 {
                 writeln!(out, "  {homes} homes held it within the error of the clocks")?;
@@ -29,10 +35,10 @@ pub(super) fn print(out: &mut impl Write, question: &Question, answer: &Answer) 
                 writeln!(out, "  and {more} more")?;
             }
         }
-        (Verdict::Held, About::Port(..)) => {}
-        (Verdict::Held, _) => writeln!(out, "{} {when}:", asked(question))?,
+        (LogVerdict::Held, About::Port(..)) => {}
+        (LogVerdict::Held, _) => writeln!(out, "{} {when}:", asked(question))?,
     }
-    if answer.verdict == Verdict::CannotSay && !answer.holders.is_empty() {
+    if answer.verdict == LogVerdict::CannotSay && !answer.holders.is_empty() {
         writeln!(out, "known:")?;
     }
     for holder in &answer.holders {
@@ -43,9 +49,9 @@ pub(super) fn print(out: &mut impl Write, question: &Question, answer: &Answer) 
 
 fn print_holder(
     out: &mut impl Write,
-    question: &Question,
-    answer: &Answer,
-    holder: &Holder,
+    question: &LogQuestion,
+    answer: &LogAnswer,
+    holder: &BlockHolder,
     when: &str,
 ) -> io::Result<()> {
     let key = holder.gre_key.map(|key| format!(" (GRE key {key})")).unwrap_or_default();
@@ -61,7 +67,7 @@ fn print_holder(
     writeln!(out, "  until  {}", end(holder, answer))
 }
 
-fn begin(holder: &Holder) -> String {
+fn begin(holder: &BlockHolder) -> String {
     let from = holder.from.map_or_else(|| "before these logs".into(), time);
     match holder.begin {
         Begin::Allocated => from,
@@ -70,28 +76,30 @@ fn begin(holder: &Holder) -> String {
     }
 }
 
-fn end(holder: &Holder, answer: &Answer) -> String {
+fn end(holder: &BlockHolder, answer: &LogAnswer) -> String {
     let end = holder.until.map_or_else(|| "still held at the end of these logs".into(), time);
     match holder.end {
-        End::Released => end,
-        End::Open if answer.files_skipped == 0 => end,
-        End::Open => "later (files of later times were not read)".into(),
-        End::NodeStopped => format!("{end} (the node stopped)"),
-        End::NodeRestarted => format!("{end} or before (the node started again)"),
-        End::NotListed => format!("{end} or before (the next owner of the lane did not find it)"),
-        End::GivenToAnother => {
+        TenancyEnd::Released => end,
+        TenancyEnd::Open if answer.files_skipped == 0 => end,
+        TenancyEnd::Open => "later (files of later times were not read)".into(),
+        TenancyEnd::NodeStopped => format!("{end} (the node stopped)"),
+        TenancyEnd::NodeRestarted => format!("{end} or before (the node started again)"),
+        TenancyEnd::NotListed => {
+            format!("{end} or before (the next owner of the lane did not find it)")
+        }
+        TenancyEnd::GivenToAnother => {
             format!("{end} or before (given to another; the release is missing)")
         }
-        End::Unknown => format!("{end} or later (then records are missing)"),
+        TenancyEnd::Unknown => format!("{end} or later (then records are missing)"),
     }
 }
 
-fn distinct(answer: &Answer) -> usize {
+fn distinct(answer: &LogAnswer) -> usize {
     let homes = answer.holders.iter().map(|holder| (holder.subscriber, holder.gre_key));
     homes.collect::<std::collections::BTreeSet<_>>().len()
 }
 
-fn subject(question: &Question) -> String {
+fn subject(question: &LogQuestion) -> String {
     match question.about {
         About::Port(address, port) => format!("{address}:{port}"),
         About::Address(address) => format!("{address}"),
@@ -100,14 +108,14 @@ fn subject(question: &Question) -> String {
     }
 }
 
-fn asked(question: &Question) -> String {
+fn asked(question: &LogQuestion) -> String {
     match question.about {
         About::Home(..) => format!("which ports {} held", subject(question)),
         About::Port(..) | About::Address(_) => format!("who held {}", subject(question)),
     }
 }
 
-fn when(question: &Question, answer: &Answer) -> String {
+fn when(question: &LogQuestion, answer: &LogAnswer) -> String {
     match (question.time, answer.asked) {
         (Some((from, to)), _) if from == to => format!("at {}", time(from)),
         (Some((from, to)), _) => format!("from {} to {}", time(from), time(to)),
@@ -137,10 +145,10 @@ mod tests {
 
     use super::*;
 
-    fn said(log: &str, about: About, at_sec: u64) -> (String, Answer) {
+    fn answer_text(log: &str, about: About, at_sec: u64) -> (String, LogAnswer) {
         let at = UNIX_EPOCH + Duration::from_secs(at_sec);
         let time = Some((at, at));
-        let question = Question { about, time, clock_error: Duration::from_secs(1) };
+        let question = LogQuestion { about, time, clock_error: Duration::from_secs(1) };
         let answer = search_logs(&[log.as_bytes()], &question).expect("the log is readable");
         let mut out = Vec::new();
         print(&mut out, &question, &answer).expect("memory takes all");
@@ -170,27 +178,27 @@ mod tests {
     #[test]
     fn an_answer_reads_as_documented() {
         let port = About::Port([203, 0, 113, 1].into(), 1100);
-        let (text, _) = said(&log(), port, 20);
+        let (text, _) = answer_text(&log(), port, 20);
         let expected = "203.0.113.1:1100 at 1970-01-01T00:00:20.000Z: subscriber 10.200.0.1\n  \
                         shard  1 on node n1\n  \
                         block  ports 1024-1279\n  \
                         from   1970-01-01T00:00:10.000Z\n  \
                         until  still held at the end of these logs\n";
         assert_eq!(text, expected);
-        let (text, _) = said(&log(), port, 5);
+        let (text, _) = answer_text(&log(), port, 5);
         assert_eq!(text, "nobody held 203.0.113.1:1100 at 1970-01-01T00:00:05.000Z\n");
-        let (text, answer) = said(&log(), port, 40);
+        let (text, answer) = answer_text(&log(), port, 40);
         assert_eq!(answer.missing[0].reason, Reason::EndOfLog);
         let begin = "the logs cannot say who held 203.0.113.1:1100 at 1970-01-01T00:00:40.000Z\n  \
                      from 1970-01-01T00:00:30.000Z: shard 1 lane 4: \
                      the log of n1 (owner since epoch 3) ends\n\
                      known:\n203.0.113.1:1100 at";
         assert!(text.starts_with(begin), "{text}");
-        let (text, _) = said(&log(), About::Home([10, 200, 0, 9].into(), None), 20);
+        let (text, _) = answer_text(&log(), About::Home([10, 200, 0, 9].into(), None), 20);
         let none = "the logs cannot say which ports subscriber 10.200.0.9 held at \
                     1970-01-01T00:00:20.000Z\n  at any time: no record names it";
         assert!(text.starts_with(none), "{text}");
-        let (text, _) = said(&log(), About::Address([203, 0, 113, 1].into()), 20);
+        let (text, _) = answer_text(&log(), About::Address([203, 0, 113, 1].into()), 20);
         assert!(text.contains("lane 5: these logs have no record of the lane"), "{text}");
         assert!(text.contains("203.0.113.1: subscriber 10.200.0.1\n"), "{text}");
     }

@@ -6,10 +6,14 @@ use ipnet::Ipv4Net;
 
 use crate::check::{interfaces, refuse_repeats};
 use crate::findings::Findings;
-use crate::types::{Shard, Worker};
+use crate::types::{ShardSettings, WorkerSettings};
 
 /// Checks addresses; `shards` are those of a single node, none in a cluster.
-pub(crate) fn check(workers: &[Worker], shards: &[Shard], findings: &mut Findings<'_>) {
+pub(crate) fn check(
+    workers: &[WorkerSettings],
+    shards: &[ShardSettings],
+    findings: &mut Findings<'_>,
+) {
     let sides =
         interfaces(workers).map(|(path, side)| (format!("{path}.address"), side.address.addr()));
     let replication = replication_addresses(workers, findings);
@@ -51,7 +55,7 @@ pub(crate) fn check(workers: &[Worker], shards: &[Shard], findings: &mut Finding
 /// Returns the workers' replication addresses that are not their access addresses. Reports an
 /// address that is outside the link's prefix.
 fn replication_addresses(
-    workers: &[Worker],
+    workers: &[WorkerSettings],
     findings: &mut Findings<'_>,
 ) -> Vec<(String, Ipv4Addr)> {
     let mut addresses = Vec::new();

@@ -2,9 +2,9 @@
 
 use crate::check::refuse_repeats;
 use crate::findings::Findings;
-use crate::types::{Node, Worker};
+use crate::types::{NodeSettings, WorkerSettings};
 
-pub(crate) fn check(node: &Node, workers: &[Worker], findings: &mut Findings<'_>) {
+pub(crate) fn check(node: &NodeSettings, workers: &[WorkerSettings], findings: &mut Findings<'_>) {
     let cores = workers.iter().enumerate();
     let cores: Vec<_> =
         cores.map(|(index, worker)| (format!("worker[{index}].core"), worker.core)).collect();

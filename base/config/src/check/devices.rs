@@ -2,9 +2,9 @@
 
 use crate::check::{interfaces, refuse_repeats};
 use crate::findings::Findings;
-use crate::types::Worker;
+use crate::types::WorkerSettings;
 
-pub(crate) fn check(workers: &[Worker], findings: &mut Findings<'_>) {
+pub(crate) fn check(workers: &[WorkerSettings], findings: &mut Findings<'_>) {
     let named = |identity: fn(&str) -> Option<String>| -> Vec<_> {
         let devices =
             interfaces(workers).map(|(path, side)| (format!("{path}.device"), &side.device));

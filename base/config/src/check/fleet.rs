@@ -5,10 +5,10 @@ use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
 
-use crate::cluster_types::Member;
+use crate::cluster_types::MemberFile;
 use crate::desired::Desired;
 use crate::findings::Findings;
-use crate::types::{Interface, Worker};
+use crate::types::{InterfaceSettings, WorkerSettings};
 
 /// Sessions per home of a worker's shards, copies included, below which the worker's table is too
 /// small: the least that `limits.flows` can allow a home.
@@ -17,13 +17,13 @@ const FLOWS_OF_HOME_MIN: u64 = 16;
 /// A node's file, and the findings in it.
 pub(crate) struct NodeFile<'m, 't> {
     pub(crate) name: &'t str,
-    pub(crate) member: &'m Member,
+    pub(crate) member: &'m MemberFile,
     pub(crate) findings: Findings<'t>,
 }
 
 /// Checks the nodes; `cluster` are the findings in the cluster file.
 pub(crate) fn check(desired: &Desired, cluster: &mut Findings<'_>, nodes: &mut [NodeFile<'_, '_>]) {
-    let members: Vec<&Member> = nodes.iter().map(|node| node.member).collect();
+    let members: Vec<&MemberFile> = nodes.iter().map(|node| node.member).collect();
     copies(desired, &members, cluster);
     flows(desired, &members, cluster);
     for node in &mut *nodes {
@@ -35,8 +35,8 @@ pub(crate) fn check(desired: &Desired, cluster: &mut Findings<'_>, nodes: &mut [
 }
 
 /// Each copy of a shard needs a node other than those of its primary and the other copies.
-fn copies(desired: &Desired, members: &[&Member], findings: &mut Findings<'_>) {
-    let takes_shards = |member: &&&Member| {
+fn copies(desired: &Desired, members: &[&MemberFile], findings: &mut Findings<'_>) {
+    let takes_shards = |member: &&&MemberFile| {
         !member.node.drain && member.workers.iter().any(|worker| worker.weight > 0)
     };
     let (nodes, copies) =
@@ -54,7 +54,7 @@ fn copies(desired: &Desired, members: &[&Member], findings: &mut Findings<'_>) {
 }
 
 /// A worker needs room for the sessions of all homes that it serves and has copies of.
-fn flows(desired: &Desired, members: &[&Member], findings: &mut Findings<'_>) {
+fn flows(desired: &Desired, members: &[&MemberFile], findings: &mut Findings<'_>) {
     let workers = members.iter().flat_map(|member| &member.workers);
     let shares = workers.map(|worker| desired.share(worker, members));
     let Some(share) = shares.max().filter(|share| *share > 0) else { return };
@@ -71,7 +71,7 @@ fn flows(desired: &Desired, members: &[&Member], findings: &mut Findings<'_>) {
 }
 
 /// A worker needs room for the shards of its share.
-fn room(desired: &Desired, members: &[&Member], node: &mut NodeFile<'_, '_>) {
+fn room(desired: &Desired, members: &[&MemberFile], node: &mut NodeFile<'_, '_>) {
     for (index, worker) in node.member.workers.iter().enumerate() {
         let (share, room) = (desired.share(worker, members), desired.shard_room(worker));
         if share > room {
@@ -105,15 +105,15 @@ fn metrics(nodes: &mut [NodeFile<'_, '_>]) {
 
 /// The network of one side of a worker, which is usually the same for most workers.
 #[derive(Debug, PartialEq, Eq)]
-struct Link {
+struct SideNetwork {
     subnet: Ipv4Net,
     vlan: Option<u16>,
     /// The gateways, in order of addresses.
     gateways: Vec<Ipv4Addr>,
 }
 
-impl Link {
-    fn of(side: &Interface) -> Self {
+impl SideNetwork {
+    fn of(side: &InterfaceSettings) -> Self {
         let mut gateways = side.gateways.clone();
         gateways.sort_unstable();
         Self { subnet: side.address.trunc(), vlan: side.vlan, gateways }
@@ -121,21 +121,28 @@ impl Link {
 }
 
 /// Most workers share subnet, VLAN and gateways on a side: reports those that differ.
-fn sides(nodes: &mut [NodeFile<'_, '_>], side: &str, of: impl Fn(&Worker) -> &Interface) {
-    let mut links: Vec<(Link, String)> = Vec::new();
+fn sides(
+    nodes: &mut [NodeFile<'_, '_>],
+    side: &str,
+    of: impl Fn(&WorkerSettings) -> &InterfaceSettings,
+) {
+    let mut links: Vec<(SideNetwork, String)> = Vec::new();
     for node in &*nodes {
         for (index, worker) in node.member.workers.iter().enumerate() {
-            links.push((Link::of(of(worker)), format!("{}, worker[{index}].{side}", node.name)));
+            links.push((
+                SideNetwork::of(of(worker)),
+                format!("{}, worker[{index}].{side}", node.name),
+            ));
         }
     }
-    let count = |link: &Link| links.iter().filter(|(other, _)| other == link).count();
+    let count = |link: &SideNetwork| links.iter().filter(|(other, _)| other == link).count();
     // The first link, where several are equally frequent.
     let usual = links.iter().rev().max_by_key(|(link, _)| count(link));
     let Some((usual, place)) = usual else { return };
     for node in nodes {
         let mut reported = Vec::new();
         for (index, worker) in node.member.workers.iter().enumerate() {
-            let link = Link::of(of(worker));
+            let link = SideNetwork::of(of(worker));
             if link != *usual && !reported.contains(&link) {
                 let path = format!("worker[{index}].{side}");
                 odd_link(&link, usual, place, &path, &mut node.findings);
@@ -146,7 +153,13 @@ fn sides(nodes: &mut [NodeFile<'_, '_>], side: &str, of: impl Fn(&Worker) -> &In
 }
 
 /// Reports the differences from the usual link; `place` is a worker that has it.
-fn odd_link(link: &Link, usual: &Link, place: &str, path: &str, findings: &mut Findings<'_>) {
+fn odd_link(
+    link: &SideNetwork,
+    usual: &SideNetwork,
+    place: &str,
+    path: &str,
+    findings: &mut Findings<'_>,
+) {
     if link.vlan != usual.vlan {
         let tag = |vlan: Option<u16>| {
             vlan.map_or_else(|| "untagged".to_owned(), |vlan| format!("VLAN {vlan}"))

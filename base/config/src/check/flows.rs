@@ -1,9 +1,9 @@
 //! The limits of the session table.
 
 use crate::findings::Findings;
-use crate::types::Nat;
+use crate::types::NatSettings;
 
-pub(crate) fn check(nat: &Nat, findings: &mut Findings<'_>) {
+pub(crate) fn check(nat: &NatSettings, findings: &mut Findings<'_>) {
     const SESSIONS: &str = "nat.sessions_max";
     let Some(sessions) = nat.sessions_max else { return };
     let flows = nat.flows_max;

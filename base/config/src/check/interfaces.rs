@@ -5,9 +5,9 @@ use ipnet::Ipv4Net;
 use crate::check::interfaces;
 use crate::findings::Findings;
 use crate::read::address::overlap;
-use crate::types::{Interface, Worker};
+use crate::types::{InterfaceSettings, WorkerSettings};
 
-pub(crate) fn check(workers: &[Worker], findings: &mut Findings<'_>) {
+pub(crate) fn check(workers: &[WorkerSettings], findings: &mut Findings<'_>) {
     for (path, side) in interfaces(workers) {
         if findings.is_good(&format!("{path}.address")) {
             gateways(&path, side, findings);
@@ -30,7 +30,7 @@ pub(crate) fn check(workers: &[Worker], findings: &mut Findings<'_>) {
 }
 
 /// Either every gateway has a MAC address, or none has.
-fn gateway_macs(path: &str, side: &Interface, findings: &mut Findings<'_>) {
+fn gateway_macs(path: &str, side: &InterfaceSettings, findings: &mut Findings<'_>) {
     let (key, macs, gateways) =
         (format!("{path}.gateway_mac"), side.gateway_macs.len(), side.gateways.len());
     let is_good = findings.is_good(&key) && findings.is_good(&format!("{path}.gateway"));
@@ -46,7 +46,7 @@ fn gateway_macs(path: &str, side: &Interface, findings: &mut Findings<'_>) {
     }
 }
 
-fn gateways(path: &str, side: &Interface, findings: &mut Findings<'_>) {
+fn gateways(path: &str, side: &InterfaceSettings, findings: &mut Findings<'_>) {
     let net: Ipv4Net = side.address;
     for (index, gateway) in side.gateways.iter().enumerate() {
         let key = findings.element(&format!("{path}.gateway"), index);

@@ -1,13 +1,13 @@
 //! The limits of a home against the tables that they are shares of.
 
 use crate::findings::Findings;
-use crate::types::{Limits, Nat};
+use crate::types::{LimitSettings, NatSettings};
 
 const FLOWS: &str = "limits.flows";
 const SESSIONS: &str = "limits.sessions";
 const FORMER: &str = "nat.flows_per_subscriber";
 
-pub(crate) fn check(limits: &Limits, nat: &Nat, findings: &mut Findings<'_>) {
+pub(crate) fn check(limits: &LimitSettings, nat: &NatSettings, findings: &mut Findings<'_>) {
     if limits.flows.is_some() && nat.flows_per_subscriber.is_some() {
         let message = format!("the former name of {FLOWS}, which is written too");
         findings.error(FORMER, message, "remove it");

@@ -1,7 +1,7 @@
 //! The largest packet of a home, and how the home learns of it.
 
 use crate::findings::Findings;
-use crate::types::{Access, MssClamp, Nat, Worker};
+use crate::types::{Access, MssClampSetting, NatSettings, WorkerSettings};
 
 /// IPv4 and TCP header.
 const TCP_BYTES: u16 = 40;
@@ -12,8 +12,8 @@ const HOME_MTU: u16 = 1500;
 /// another worker over the access side; 0 on a single node.
 pub(crate) fn check(
     access: &Access,
-    nat: &Nat,
-    workers: &[Worker],
+    nat: &NatSettings,
+    workers: &[WorkerSettings],
     redirect: u16,
     findings: &mut Findings<'_>,
 ) {
@@ -32,11 +32,17 @@ pub(crate) fn check(
 }
 
 /// Returns the largest packet between a home and the Internet.
-fn inner_mtu(access: &Access, worker: &Worker) -> u16 {
+fn inner_mtu(access: &Access, worker: &WorkerSettings) -> u16 {
     (worker.access.mtu - access.tunnel_bytes()).min(worker.internet.mtu)
 }
 
-fn homes(access: &Access, path: &str, worker: &Worker, redirect: u16, findings: &mut Findings<'_>) {
+fn homes(
+    access: &Access,
+    path: &str,
+    worker: &WorkerSettings,
+    redirect: u16,
+    findings: &mut Findings<'_>,
+) {
     let inner = inner_mtu(access, worker);
     let overhead = access.tunnel_bytes();
     let is_access = worker.access.mtu - overhead <= worker.internet.mtu;
@@ -61,7 +67,7 @@ fn homes(access: &Access, path: &str, worker: &Worker, redirect: u16, findings: 
 /// A home's packets must also fit the access side when they are redirected to another worker.
 fn redirects(
     path: &str,
-    worker: &Worker,
+    worker: &WorkerSettings,
     (inner, overhead, redirect): (u16, u16, u16),
     findings: &mut Findings<'_>,
 ) {
@@ -80,17 +86,23 @@ fn redirects(
     findings.warning(&format!("{path}.access.mtu"), message, fix);
 }
 
-fn clamp(access: &Access, nat: &Nat, path: &str, worker: &Worker, findings: &mut Findings<'_>) {
+fn clamp(
+    access: &Access,
+    nat: &NatSettings,
+    path: &str,
+    worker: &WorkerSettings,
+    findings: &mut Findings<'_>,
+) {
     let inner = inner_mtu(access, worker);
     let mss = inner - TCP_BYTES;
     match nat.mss_clamp {
-        MssClamp::Off if inner < worker.internet.mtu || inner < HOME_MTU => {
+        MssClampSetting::Off if inner < worker.internet.mtu || inner < HOME_MTU => {
             let message = format!(
                 "off, and full-size packets do not fit the {inner} bytes of {path}: TCP hangs wherever ICMP is filtered"
             );
             findings.warning("nat.mss_clamp", message, "write mss_clamp = true");
         }
-        MssClamp::Max(max) if max > mss => {
+        MssClampSetting::Max(max) if max > mss => {
             let message =
                 format!("{max} bytes do not fit the MTU of {inner} bytes ({path}): {mss} do");
             findings.warning("nat.mss_clamp", message, "write mss_clamp = true");

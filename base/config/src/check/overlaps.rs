@@ -8,11 +8,11 @@ use crate::check::interfaces;
 use crate::cluster_types::ClusterFile;
 use crate::findings::Findings;
 use crate::read::address::overlap;
-use crate::types::{AccessMode, Config};
+use crate::types::{AccessSetting, Config};
 
 /// A prefix, its key, and the shard or pool that holds it.
 #[derive(Debug)]
-struct Named {
+struct NamedPrefix {
     key: String,
     net: Ipv4Net,
     holder: usize,
@@ -21,14 +21,14 @@ struct Named {
 /// All claims to prefixes. Prefixes with an error are left out.
 #[derive(Debug, Default)]
 struct Claims {
-    public: Vec<Named>,
-    homes: Vec<Named>,
+    public: Vec<NamedPrefix>,
+    homes: Vec<NamedPrefix>,
     /// Addresses that weir answers for: tunnel endpoints, steering addresses.
-    endpoints: Vec<Named>,
+    endpoints: Vec<NamedPrefix>,
     /// The workers' links.
-    connected: Vec<Named>,
+    connected: Vec<NamedPrefix>,
     /// Prefixes of the homes' addresses.
-    served: Vec<Named>,
+    served: Vec<NamedPrefix>,
 }
 
 pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
@@ -87,10 +87,14 @@ fn public<'f>(
 }
 
 /// Returns the prefixes at `key` that have no error.
-fn named(key: &str, nets: &[Ipv4Net], holder: usize, findings: &Findings<'_>) -> Vec<Named> {
+fn named(key: &str, nets: &[Ipv4Net], holder: usize, findings: &Findings<'_>) -> Vec<NamedPrefix> {
     let elements = nets.iter().enumerate();
     elements
-        .map(|(position, net)| Named { key: findings.element(key, position), net: *net, holder })
+        .map(|(position, net)| NamedPrefix {
+            key: findings.element(key, position),
+            net: *net,
+            holder,
+        })
         .filter(|named| findings.is_good(&named.key))
         .collect()
 }
@@ -109,10 +113,10 @@ fn check(claims: &Claims, is_translated: bool, findings: &mut Findings<'_>) {
 
 /// Reports prefixes that two holders have. In order of addresses a prefix can only overlap the one
 /// before it that reaches furthest, so thousands of shards are checked quickly.
-fn refuse_shared(prefixes: &[Named], fix: &str, findings: &mut Findings<'_>) {
-    let mut sorted: Vec<&Named> = prefixes.iter().collect();
+fn refuse_shared(prefixes: &[NamedPrefix], fix: &str, findings: &mut Findings<'_>) {
+    let mut sorted: Vec<&NamedPrefix> = prefixes.iter().collect();
     sorted.sort_by_key(|named| (named.net.network(), named.net.prefix_len(), named.holder));
-    let mut reach: Option<&Named> = None;
+    let mut reach: Option<&NamedPrefix> = None;
     for named in sorted {
         match reach.filter(|before| before.net.broadcast() >= named.net.network()) {
             Some(before) => {
@@ -135,8 +139,8 @@ fn refuse_shared(prefixes: &[Named], fix: &str, findings: &mut Findings<'_>) {
 
 /// Describes the other use of a public prefix, if there is one. Without translation a home's inside
 /// address is its public address.
-fn occupied(claims: &Claims, is_translated: bool, public: &Named) -> Option<String> {
-    let uses = |named: &&Named| overlap(named.net, public.net);
+fn occupied(claims: &Claims, is_translated: bool, public: &NamedPrefix) -> Option<String> {
+    let uses = |named: &&NamedPrefix| overlap(named.net, public.net);
     if let Some(link) = claims.connected.iter().find(uses) {
         return Some(format!("the connected prefix {} ({})", link.net, link.key));
     }
@@ -146,7 +150,7 @@ fn occupied(claims: &Claims, is_translated: bool, public: &Named) -> Option<Stri
 
 /// Reports endpoints inside a public prefix, which would be announced to both sides.
 fn endpoints(claims: &Claims, findings: &mut Findings<'_>) {
-    let mut sorted: Vec<&Named> = claims.public.iter().collect();
+    let mut sorted: Vec<&NamedPrefix> = claims.public.iter().collect();
     sorted.sort_by_key(|named| named.net.network());
     for endpoint in &claims.endpoints {
         let last: Ipv4Addr = endpoint.net.broadcast();
@@ -170,10 +174,10 @@ fn endpoints(claims: &Claims, findings: &mut Findings<'_>) {
 }
 
 /// Reports addresses that weir answers for and that are inside the homes' prefixes.
-fn refuse_served(claims: &Claims, mode: AccessMode, findings: &mut Findings<'_>) {
+fn refuse_served(claims: &Claims, mode: AccessSetting, findings: &mut Findings<'_>) {
     let what = match mode {
-        AccessMode::Gre => "a home would be the end of its own tunnel",
-        AccessMode::Plain => "a home would be the way to itself",
+        AccessSetting::Gre => "a home would be the end of its own tunnel",
+        AccessSetting::Plain => "a home would be the way to itself",
     };
     for endpoint in &claims.endpoints {
         let homes = claims.served.iter().find(|homes| overlap(homes.net, endpoint.net));

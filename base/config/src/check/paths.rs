@@ -2,12 +2,16 @@
 
 use std::path::Path;
 
-use crate::cluster_types::Membership;
+use crate::cluster_types::MembershipSettings;
 use crate::findings::Findings;
-use crate::types::Node;
+use crate::types::NodeSettings;
 
 /// Checks paths; `cluster` is set for a cluster's node.
-pub(crate) fn check(node: &Node, cluster: Option<&Membership>, findings: &mut Findings<'_>) {
+pub(crate) fn check(
+    node: &NodeSettings,
+    cluster: Option<&MembershipSettings>,
+    findings: &mut Findings<'_>,
+) {
     let log = node.block_log.as_deref();
     warn_of_relative("node.block_log", log, "/var/log/weir", findings);
     let Some(cluster) = cluster else { return };

@@ -2,10 +2,10 @@
 
 use ipnet::Ipv4Net;
 
-use crate::cluster_types::{ClusterFile, Pool};
+use crate::cluster_types::{ClusterFile, PoolSettings};
 use crate::findings::Findings;
 use crate::pool::{address_count, pieces};
-use crate::types::AccessMode;
+use crate::types::AccessSetting;
 
 /// Most shards of a cluster: they are stored in one value of etcd, which takes 1.5 MB.
 const SHARDS_MAX: u64 = 8192;
@@ -19,7 +19,7 @@ pub(crate) fn check(file: &ClusterFile, findings: &mut Findings<'_>) -> bool {
     for (index, pool) in file.pools.iter().enumerate() {
         let path = format!("pool[{index}]");
         large_enough(&path, "public", &pool.public, "per_shard", pool.per_shard, findings);
-        if file.access.mode == AccessMode::Plain {
+        if file.access.mode == AccessSetting::Plain {
             let (name, length) = ("subscribers_per_shard", pool.subscribers_per_shard);
             large_enough(&path, "subscribers", &pool.subscribers, name, length, findings);
         }
@@ -62,11 +62,11 @@ fn large_enough(
 }
 
 /// Checks that each shard gets an address and, in plain mode, homes.
-fn same_number(path: &str, pool: &Pool, mode: AccessMode, findings: &mut Findings<'_>) {
+fn same_number(path: &str, pool: &PoolSettings, mode: AccessSetting, findings: &mut Findings<'_>) {
     let shards = pool.shard_count();
     let (name, what, nets) = match mode {
-        AccessMode::Gre => ("endpoints", "tunnel endpoints", &pool.endpoints),
-        AccessMode::Plain => ("steer", "steering addresses", &pool.steer),
+        AccessSetting::Gre => ("endpoints", "tunnel endpoints", &pool.endpoints),
+        AccessSetting::Plain => ("steer", "steering addresses", &pool.steer),
     };
     let key = format!("{path}.{name}");
     let addresses = address_count(nets);
@@ -77,7 +77,7 @@ fn same_number(path: &str, pool: &Pool, mode: AccessMode, findings: &mut Finding
         findings.error(&key, message, "add a prefix at the end, or write a larger one");
     }
     let homes = pieces(&pool.subscribers, pool.subscribers_per_shard);
-    if mode == AccessMode::Plain && !pool.public.is_empty() && homes != shards {
+    if mode == AccessSetting::Plain && !pool.public.is_empty() && homes != shards {
         let message = format!(
             "they make {homes} shards of /{}, public makes {shards} of /{}",
             pool.subscribers_per_shard, pool.per_shard
@@ -88,7 +88,7 @@ fn same_number(path: &str, pool: &Pool, mode: AccessMode, findings: &mut Finding
 }
 
 fn few_enough(file: &ClusterFile, findings: &mut Findings<'_>) -> bool {
-    let counts: Vec<u64> = file.pools.iter().map(Pool::shard_count).collect();
+    let counts: Vec<u64> = file.pools.iter().map(PoolSettings::shard_count).collect();
     let count = counts.iter().sum::<u64>() + file.shards.len() as u64;
     let largest = (0..counts.len()).max_by_key(|index| counts[*index]);
     let key = match largest.filter(|index| counts[*index] >= file.shards.len() as u64) {

@@ -5,7 +5,7 @@ use ipnet::Ipv4Net;
 use crate::check::reserve_lanes::{self, blocks_of_primary};
 use crate::cluster_types::ClusterFile;
 use crate::findings::Findings;
-use crate::types::{Config, Nat, Pooling};
+use crate::types::{Config, NatSettings, PoolingSetting};
 
 /// Most public addresses of all shards of a worker.
 const ADDRESSES_MAX: u64 = 65_536;
@@ -48,13 +48,13 @@ pub(crate) fn cluster(file: &ClusterFile, quota_fits: bool, findings: &mut Findi
         };
         let key = format!("{path}.per_shard");
         reserve_lanes::check(&file.nat, replicas, &key, (homes, addresses), more, findings);
-        seats(&file.nat, replicas, &key, (homes, addresses), more, findings);
+        check_blocks(&file.nat, replicas, &key, (homes, addresses), more, findings);
     }
 }
 
 /// Checks a shard with the homes and public prefixes of the file.
 fn check_shard(
-    nat: &Nat,
+    nat: &NatSettings,
     replicas: u8,
     path: &str,
     (homes, public): (u64, &[Ipv4Net]),
@@ -72,7 +72,7 @@ fn check_shard(
     } else if findings.is_good(&format!("{path}.subscribers_max")) && quota_fits {
         let more = |needed: u64| format!("add addresses ({needed} are enough)");
         reserve_lanes::check(nat, replicas, &key, (homes, addresses), more, findings);
-        seats(nat, replicas, &key, (homes, addresses), more, findings);
+        check_blocks(nat, replicas, &key, (homes, addresses), more, findings);
     }
 }
 
@@ -103,7 +103,7 @@ fn workers(config: &Config, findings: &mut Findings<'_>) {
     }
 }
 
-pub(crate) fn quota_blocks(nat: &Nat) -> u64 {
+pub(crate) fn quota_blocks(nat: &NatSettings) -> u64 {
     u64::from(nat.ports_per_subscriber / u32::from(nat.port_block).max(1))
 }
 
@@ -119,8 +119,8 @@ pub(crate) fn homes(subscribers_max: u32, subscribers: &[Ipv4Net]) -> u64 {
 
 /// Every home needs one block; with less than the whole quota for every home, ports run out first
 /// come, first served. `more` describes how to get a number of addresses.
-fn seats(
-    nat: &Nat,
+fn check_blocks(
+    nat: &NatSettings,
     replicas: u8,
     key: &str,
     (homes, addresses): (u64, u64),
@@ -136,8 +136,8 @@ fn seats(
     // With hard pooling a home stays on one address (RFC 4787 REQ-2), so other homes cannot use the
     // blocks that an address has left over.
     let whole_quotas = match nat.pooling {
-        Pooling::Hard => addresses * (blocks_of_address / quota_blocks.max(1)),
-        Pooling::Soft => blocks / quota_blocks.max(1),
+        PoolingSetting::Hard => addresses * (blocks_of_address / quota_blocks.max(1)),
+        PoolingSetting::Soft => blocks / quota_blocks.max(1),
     };
     if blocks < homes {
         let message = format!(
@@ -154,8 +154,10 @@ fn seats(
             nat.ports_per_subscriber
         );
         let needed = match nat.pooling {
-            Pooling::Hard => homes.div_ceil((blocks_of_address / quota_blocks.max(1)).max(1)),
-            Pooling::Soft => (homes * quota_blocks).div_ceil(blocks_of_address),
+            PoolingSetting::Hard => {
+                homes.div_ceil((blocks_of_address / quota_blocks.max(1)).max(1))
+            }
+            PoolingSetting::Soft => (homes * quota_blocks).div_ceil(blocks_of_address),
         };
         let fix = format!("{needed} addresses would do; it has {addresses}");
         findings.warning(key, message, fix);

@@ -1,7 +1,7 @@
 //! The port quota of a home is a number of blocks that one address can hold.
 
 use crate::findings::Findings;
-use crate::types::Nat;
+use crate::types::NatSettings;
 
 /// Lower ports are never assigned: RFC 4787 REQ-3 keeps the well-known ports apart.
 const PORT_MIN: u32 = 1024;
@@ -18,7 +18,7 @@ pub(crate) fn first_block(port_block: u16) -> u32 {
 }
 
 /// Whether quota and block size fit together, so that pools can be checked with them.
-pub(crate) fn check(nat: &Nat, findings: &mut Findings<'_>) -> bool {
+pub(crate) fn check(nat: &NatSettings, findings: &mut Findings<'_>) -> bool {
     const QUOTA: &str = "nat.ports_per_subscriber";
     if !findings.is_good("nat.port_block") || !findings.is_good(QUOTA) {
         return false;

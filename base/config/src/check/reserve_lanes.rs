@@ -8,7 +8,7 @@
 
 use crate::check::quota::{blocks_of_address, first_block};
 use crate::findings::Findings;
-use crate::types::Nat;
+use crate::types::NatSettings;
 
 /// Number of lanes of a shard, as a u32 like block numbers.
 pub(crate) const LANES: u32 = weir_ids::LANES as u32;
@@ -34,7 +34,7 @@ fn blocks_of_lanes(port_block: u16) -> impl Iterator<Item = u32> {
 /// Checks that `homes` on `addresses` fit the reserve lane of every replica. `fix` describes how to
 /// get a number of addresses.
 pub(crate) fn check(
-    nat: &Nat,
+    nat: &NatSettings,
     replicas: u8,
     key: &str,
     (homes, addresses): (u64, u64),

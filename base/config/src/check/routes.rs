@@ -1,6 +1,6 @@
 //! The switches can hold the cluster's routes.
 
-use crate::cluster_types::{ClusterFile, Pool};
+use crate::cluster_types::{ClusterFile, PoolSettings};
 use crate::findings::Findings;
 
 /// Checks routes; `are_cut` is whether the sizes of the pools are known.
@@ -9,7 +9,7 @@ pub(crate) fn check(file: &ClusterFile, are_cut: bool, findings: &mut Findings<'
     let Some(max) = file.cluster.max_routes.filter(|_| are_cut && findings.is_good(KEY)) else {
         return;
     };
-    let pools: u64 = file.pools.iter().map(Pool::shard_count).sum();
+    let pools: u64 = file.pools.iter().map(PoolSettings::shard_count).sum();
     let explicit: usize = file.shards.iter().map(|shard| shard.public.len()).sum();
     let sides = [
         ("access", "endpoints", pools + file.shards.len() as u64),

@@ -5,7 +5,7 @@ use crate::findings::Findings;
 
 /// The numbers of a shard or a pool.
 #[derive(Debug)]
-struct Numbers {
+struct ShardNumbers {
     key: String,
     first: u64,
     last: u64,
@@ -14,17 +14,17 @@ struct Numbers {
 /// Checks numbers; `are_cut` is whether the sizes of the pools are known.
 pub(crate) fn check(file: &ClusterFile, are_cut: bool, findings: &mut Findings<'_>) {
     let pools = file.pools.iter().enumerate().filter(|_| are_cut);
-    let pools = pools.map(|(index, pool)| Numbers {
+    let pools = pools.map(|(index, pool)| ShardNumbers {
         key: format!("pool[{index}].first_id"),
         first: u64::from(pool.first_id),
         last: (u64::from(pool.first_id) + pool.shard_count()).saturating_sub(1),
     });
-    let shards = file.shards.iter().enumerate().map(|(index, shard)| Numbers {
+    let shards = file.shards.iter().enumerate().map(|(index, shard)| ShardNumbers {
         key: format!("shard[{index}].id"),
         first: u64::from(shard.id),
         last: u64::from(shard.id),
     });
-    let mut all: Vec<Numbers> = pools.chain(shards).collect();
+    let mut all: Vec<ShardNumbers> = pools.chain(shards).collect();
     all.retain(|numbers| numbers.last >= numbers.first && findings.is_good(&numbers.key));
     for numbers in &all {
         if numbers.last > u64::from(u32::MAX) {
@@ -35,7 +35,7 @@ pub(crate) fn check(file: &ClusterFile, are_cut: bool, findings: &mut Findings<'
     refuse_shared(&all, findings);
 }
 
-fn refuse_shared(all: &[Numbers], findings: &mut Findings<'_>) {
+fn refuse_shared(all: &[ShardNumbers], findings: &mut Findings<'_>) {
     let free = 1 + all.iter().map(|numbers| numbers.last).max().unwrap_or_default();
     let fix = match u32::try_from(free) {
         Ok(free) => format!("a number is permanent: give the newer one {free}"),
@@ -59,14 +59,14 @@ fn refuse_shared(all: &[Numbers], findings: &mut Findings<'_>) {
     }
 }
 
-fn taken(second: &Numbers, first: &Numbers) -> String {
+fn taken(second: &ShardNumbers, first: &ShardNumbers) -> String {
     match (words(second), words(first)) {
         (own, other) if own == other => format!("{own} is also the number"),
         (own, other) => format!("{own} overlaps {other}"),
     }
 }
 
-fn words(numbers: &Numbers) -> String {
+fn words(numbers: &ShardNumbers) -> String {
     if numbers.first == numbers.last {
         format!("shard {}", numbers.first)
     } else {

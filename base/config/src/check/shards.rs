@@ -4,7 +4,7 @@ use crate::check::{mode_name, refuse_repeats};
 use crate::cluster_types::ClusterFile;
 use crate::findings::Findings;
 use crate::read::address::overlap;
-use crate::types::{Access, AccessMode, Config};
+use crate::types::{Access, AccessSetting, Config};
 
 use ipnet::Ipv4Net;
 
@@ -22,8 +22,8 @@ pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
             continue;
         }
         let (needed, refused) = match mode {
-            AccessMode::Gre => (["endpoint"], ["subscribers"]),
-            AccessMode::Plain => (["subscribers"], ["endpoint"]),
+            AccessSetting::Gre => (["endpoint"], ["subscribers"]),
+            AccessSetting::Plain => (["subscribers"], ["endpoint"]),
         };
         needs(mode, &path, &needed, &refused, findings);
         public(mode, config.nat.enabled, &path, findings);
@@ -46,12 +46,12 @@ pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
             continue;
         }
         let (needed, refused): (&[&str], &[&str]) = match (mode, is_pool) {
-            (AccessMode::Gre, true) => {
+            (AccessSetting::Gre, true) => {
                 (&["endpoints"], &["subscribers", "subscribers_per_shard", "steer"])
             }
-            (AccessMode::Gre, false) => (&["endpoint"], &["subscribers", "steer"]),
-            (AccessMode::Plain, true) => (&["subscribers", "steer"], &["endpoints"]),
-            (AccessMode::Plain, false) => (&["subscribers", "steer"], &["endpoint"]),
+            (AccessSetting::Gre, false) => (&["endpoint"], &["subscribers", "steer"]),
+            (AccessSetting::Plain, true) => (&["subscribers", "steer"], &["endpoints"]),
+            (AccessSetting::Plain, false) => (&["subscribers", "steer"], &["endpoint"]),
         };
         needs(mode, &path, needed, refused, findings);
         public(mode, file.nat.enabled, &path, findings);
@@ -70,7 +70,7 @@ fn idle_workers(config: &Config, findings: &mut Findings<'_>) {
 
 /// Checks that the keys of the access mode are present, and those of the other mode absent.
 fn needs(
-    mode: AccessMode,
+    mode: AccessSetting,
     path: &str,
     needed: &[&str],
     refused: &[&str],
@@ -105,9 +105,9 @@ fn example(name: &str) -> &'static str {
 
 /// Checks that `public` is present unless weir is a firewall that sees the homes' own
 /// addresses.
-fn public(mode: AccessMode, is_translated: bool, path: &str, findings: &mut Findings<'_>) {
+fn public(mode: AccessSetting, is_translated: bool, path: &str, findings: &mut Findings<'_>) {
     let key = format!("{path}.public");
-    let is_needed = is_translated || mode == AccessMode::Gre;
+    let is_needed = is_translated || mode == AccessSetting::Gre;
     if is_needed && !findings.is_given(&key) {
         let fix = "write the homes' public prefixes, e.g. [\"203.0.113.0/28\"]";
         findings.error(&key, "missing", fix);
@@ -117,7 +117,7 @@ fn public(mode: AccessMode, is_translated: bool, path: &str, findings: &mut Find
 /// Checks that in plain mode the homes of a shard are homes of the access network.
 fn homes(access: &Access, path: &str, subscribers: &[Ipv4Net], findings: &mut Findings<'_>) {
     let is_known = findings.is_good("access.subscribers") && !access.subscribers.is_empty();
-    if !is_known || access.mode != AccessMode::Plain {
+    if !is_known || access.mode != AccessSetting::Plain {
         return;
     }
     for (position, net) in subscribers.iter().enumerate() {

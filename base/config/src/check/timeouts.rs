@@ -1,12 +1,12 @@
 //! Timers below the minima of the RFCs end idle connections of applications.
 
 use crate::findings::Findings;
-use crate::types::{TimeoutProfile, Timeouts};
+use crate::types::{TimeoutProfile, TimeoutSettings};
 
 const TRANSITORY: (u32, &str) = (240, "RFC 5382 REQ-5");
 const RESET: (u32, &str) = (240, "RFC 7857 section 2.2");
 
-pub(crate) fn check(timeouts: &Timeouts, findings: &mut Findings<'_>) {
+pub(crate) fn check(timeouts: &TimeoutSettings, findings: &mut Findings<'_>) {
     if timeouts.profile == TimeoutProfile::Carrier {
         let message =
             "the profile \"carrier\" is below the minima of RFC 4787, 5382, 5508 and 7857";

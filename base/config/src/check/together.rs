@@ -6,16 +6,16 @@ use ipnet::Ipv4Net;
 
 use crate::REDIRECT_BYTES;
 use crate::check::{interfaces, mtu};
-use crate::cluster_types::Member;
+use crate::cluster_types::MemberFile;
 use crate::desired::Desired;
 use crate::findings::Findings;
 use crate::read::address::overlap;
 
 /// Checks a node's file; `others` are the files of other nodes, with their names.
 pub(crate) fn check(
-    member: &Member,
+    member: &MemberFile,
     desired: &Desired,
-    others: &[(String, Member)],
+    others: &[(String, MemberFile)],
     findings: &mut Findings<'_>,
 ) {
     let (name, expected) = (&member.cluster.name, &desired.cluster.name);
@@ -41,7 +41,7 @@ pub(crate) fn check(
 }
 
 /// A lost node counts as dead only when every node that replicated with it reports it silent.
-fn reports(member: &Member, findings: &mut Findings<'_>) {
+fn reports(member: &MemberFile, findings: &mut Findings<'_>) {
     let message = match member.node.metrics.map(|address| address.ip()) {
         None => "not set, so controllers cannot ask this node whom it hears",
         Some(ip) if ip.is_loopback() || ip.is_unspecified() => {
@@ -57,9 +57,9 @@ fn reports(member: &Member, findings: &mut Findings<'_>) {
 }
 
 fn next_hops(
-    member: &Member,
+    member: &MemberFile,
     desired: &Desired,
-    others: &[(String, Member)],
+    others: &[(String, MemberFile)],
     findings: &mut Findings<'_>,
 ) {
     let workers =
@@ -72,7 +72,7 @@ fn next_hops(
 
 /// Returns the addresses of a node's workers, with their keys. A replication address that equals
 /// the access address counts once.
-fn own_addresses(member: &Member) -> Vec<(String, Ipv4Addr)> {
+fn own_addresses(member: &MemberFile) -> Vec<(String, Ipv4Addr)> {
     let sides = interfaces(&member.workers)
         .map(|(path, side)| (format!("{path}.address"), side.address.addr()));
     let workers = member.workers.iter().enumerate();
@@ -85,7 +85,7 @@ fn own_addresses(member: &Member) -> Vec<(String, Ipv4Addr)> {
 }
 
 /// Returns the other holder of `address`, if there is one.
-fn holder(address: Ipv4Addr, desired: &Desired, others: &[(String, Member)]) -> Option<String> {
+fn holder(address: Ipv4Addr, desired: &Desired, others: &[(String, MemberFile)]) -> Option<String> {
     for (file, other) in others {
         if let Some((key, _)) = own_addresses(other).into_iter().find(|(_, own)| *own == address) {
             return Some(format!("in {file} ({key})"));
@@ -99,7 +99,7 @@ fn holder(address: Ipv4Addr, desired: &Desired, others: &[(String, Member)]) -> 
 }
 
 /// Reports connected prefixes that overlap public addresses.
-fn links(member: &Member, desired: &Desired, findings: &mut Findings<'_>) {
+fn links(member: &MemberFile, desired: &Desired, findings: &mut Findings<'_>) {
     for (path, side) in interfaces(&member.workers) {
         let (key, link): (String, Ipv4Net) = (format!("{path}.address"), side.address.trunc());
         let taken = desired.shards.iter().find_map(|shard| {

@@ -12,7 +12,7 @@ use crate::read::address::overlap;
 
 /// One change. Displays as `shard 12: public prefix 203.0.113.16/28 added (flows go on)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct SettingChange {
     /// The key or the shard.
     pub subject: String,
     /// Description of the change.
@@ -72,7 +72,7 @@ impl fmt::Display for Effect {
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for SettingChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let when = if self.is_for_restarts { "; each node takes it when it restarts" } else { "" };
         write!(f, "{}: {} ({}{when})", self.subject, self.what, self.effect)
@@ -81,7 +81,7 @@ impl fmt::Display for Change {
 
 /// Returns the differences in `new`: keys in the order of the file, then shards by number. Empty
 /// exactly if both are equal.
-pub fn difference(old: &Desired, new: &Desired) -> Vec<Change> {
+pub fn difference(old: &Desired, new: &Desired) -> Vec<SettingChange> {
     let mut changes = Vec::new();
     keys(old, new, &mut changes);
     homes(&old.access.subscribers, &new.access.subscribers, "access.subscribers", &mut changes);
@@ -89,7 +89,7 @@ pub fn difference(old: &Desired, new: &Desired) -> Vec<Change> {
         match new.shard(shard.id) {
             Some(changed) if changed != shard => shard_changes(shard, changed, new, &mut changes),
             Some(_) => {}
-            None => changes.push(Change {
+            None => changes.push(SettingChange {
                 subject: format!("shard {}", shard.id),
                 what: format!("removed{}", whereabouts(&shard.public, new)),
                 effect: Effect::StrandsShard { shard: shard.id },
@@ -178,7 +178,7 @@ impl Rule {
     }
 }
 
-fn keys(old: &Desired, new: &Desired, changes: &mut Vec<Change>) {
+fn keys(old: &Desired, new: &Desired, changes: &mut Vec<SettingChange>) {
     let sections = [
         ("cluster", object(&old.cluster), object(&new.cluster)),
         ("access", object(&old.access), object(&new.access)),
@@ -200,7 +200,7 @@ fn keys(old: &Desired, new: &Desired, changes: &mut Vec<Change>) {
             let effect = rule.effect(values.0, values.1);
             let is_of_a_start = matches!(section, "nat" | "timeouts" | "fragments" | "limits")
                 || section == "cluster" && name.starts_with("commit");
-            changes.push(Change {
+            changes.push(SettingChange {
                 subject: format!("{section}.{name}"),
                 what: format!("{} -> {}", words(values.0), words(values.1)),
                 effect,
@@ -224,10 +224,10 @@ fn words(value: &Value) -> String {
     }
 }
 
-fn homes(old: &[Ipv4Net], new: &[Ipv4Net], subject: &str, changes: &mut Vec<Change>) {
+fn homes(old: &[Ipv4Net], new: &[Ipv4Net], subject: &str, changes: &mut Vec<SettingChange>) {
     for net in old.iter().filter(|net| !new.contains(net)) {
         let is_served = is_covered(*net, new);
-        changes.push(Change {
+        changes.push(SettingChange {
             subject: subject.to_owned(),
             what: format!("{net} removed{}", if is_served { ", its homes stay" } else { "" }),
             effect: if is_served { Effect::None } else { Effect::StrandsHomes { prefix: *net } },
@@ -235,7 +235,7 @@ fn homes(old: &[Ipv4Net], new: &[Ipv4Net], subject: &str, changes: &mut Vec<Chan
         });
     }
     for net in new.iter().filter(|net| !old.contains(net)) {
-        changes.push(Change {
+        changes.push(SettingChange {
             subject: subject.to_owned(),
             what: format!("{net} added"),
             effect: Effect::None,
@@ -248,13 +248,13 @@ fn shard_changes(
     old: &ClusterShard,
     new: &ClusterShard,
     desired: &Desired,
-    changes: &mut Vec<Change>,
+    changes: &mut Vec<SettingChange>,
 ) {
     let subject = format!("shard {}", old.id);
     let strands = Effect::StrandsShard { shard: old.id };
     let change = |what: String, effect| {
         let subject = subject.clone();
-        Change { subject, what, effect, is_for_restarts: false }
+        SettingChange { subject, what, effect, is_for_restarts: false }
     };
     for (name, old, new) in
         [("endpoint", old.endpoint, new.endpoint), ("steer", old.steer, new.steer)]
@@ -287,7 +287,7 @@ fn shard_changes(
     if old.commit != new.commit {
         let what = format!("commit {} -> {}", commit(old), commit(new));
         let is_for_restarts = true;
-        changes.push(Change { is_for_restarts, ..change(what, Effect::NewFlows) });
+        changes.push(SettingChange { is_for_restarts, ..change(what, Effect::NewFlows) });
     }
     homes(&old.subscribers, &new.subscribers, &format!("{subject} subscribers"), changes);
 }
@@ -302,7 +302,7 @@ fn commit(shard: &ClusterShard) -> &'static str {
 }
 
 /// Adds one change for each run of new shards: a pool may grow by hundreds.
-fn added_shards(old: &Desired, new: &Desired, changes: &mut Vec<Change>) {
+fn added_shards(old: &Desired, new: &Desired, changes: &mut Vec<SettingChange>) {
     let added: Vec<&ClusterShard> =
         new.shards.iter().filter(|shard| old.shard(shard.id).is_none()).collect();
     for run in added.chunk_by(|one, next| next.id - one.id == 1) {
@@ -316,7 +316,7 @@ fn added_shards(old: &Desired, new: &Desired, changes: &mut Vec<Change>) {
             [net] => format!("added with {net}"),
             _ => format!("added with {} public prefixes", public.len()),
         };
-        changes.push(Change { subject, what, effect: Effect::None, is_for_restarts: false });
+        changes.push(SettingChange { subject, what, effect: Effect::None, is_for_restarts: false });
     }
 }
 

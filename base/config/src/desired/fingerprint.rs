@@ -5,12 +5,12 @@ use std::fmt::{self, Write};
 
 use crate::check::LANES;
 use crate::desired::Desired;
-use crate::types::{AccessMode, GreKey};
+use crate::types::{AccessSetting, GreKey};
 
 /// A digest of each part, equal on every version and machine: the input is text, the digest FNV-1a,
 /// 64 bits. It detects slips, not forgeries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fingerprint {
+pub struct DesiredFingerprint {
     /// The public prefixes of every shard.
     pub prefixes: u64,
     /// Ports per block, and whether there are blocks at all.
@@ -21,7 +21,7 @@ pub struct Fingerprint {
     pub shards: u64,
 }
 
-impl Fingerprint {
+impl DesiredFingerprint {
     /// Returns the parts with their names.
     pub fn parts(&self) -> [(&'static str, u64); 4] {
         [
@@ -35,12 +35,12 @@ impl Fingerprint {
 
 impl Desired {
     /// Returns the fingerprint of all settings that replication depends on.
-    pub fn fingerprint(&self) -> Fingerprint {
+    pub fn fingerprint(&self) -> DesiredFingerprint {
         let (mut prefixes, mut shards) = (Digest::new(), Digest::new());
         let key = match (self.access.mode, self.access.gre_key) {
-            (AccessMode::Plain, _) => "plain",
-            (AccessMode::Gre, GreKey::Ignore) => "gre",
-            (AccessMode::Gre, GreKey::Subscriber) => "gre with key",
+            (AccessSetting::Plain, _) => "plain",
+            (AccessSetting::Gre, GreKey::Ignore) => "gre",
+            (AccessSetting::Gre, GreKey::Subscriber) => "gre with key",
         };
         shards.add(key);
         for shard in &self.shards {
@@ -51,7 +51,7 @@ impl Desired {
             shard.subscribers.iter().for_each(|net| shards.add(net));
         }
         let block = if self.nat.enabled { self.nat.port_block } else { 0 };
-        Fingerprint {
+        DesiredFingerprint {
             prefixes: prefixes.0,
             block_size: Digest::of(block),
             lanes: Digest::of(format_args!("block index mod {LANES}")),

@@ -19,11 +19,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use toml::de::DeTable;
 
-use crate::cluster_types::{Cluster, ClusterShard};
+use crate::cluster_types::{ClusterSettings, ClusterShard};
 use crate::desired::Desired;
 use crate::file_kind::FileKind;
 use crate::findings::Findings;
-use crate::types::{Access, Fragments, Limits, Nat, Timeouts};
+use crate::types::{Access, Fragments, LimitSettings, NatSettings, TimeoutSettings};
 use crate::{check, read};
 
 /// The format number that is written, and the highest that is read.
@@ -50,12 +50,12 @@ pub enum DesiredError {
 #[derive(Serialize)]
 pub(crate) struct Stored {
     format: u64,
-    cluster: Cluster,
+    cluster: ClusterSettings,
     access: Access,
-    nat: Nat,
-    timeouts: Timeouts,
+    nat: NatSettings,
+    timeouts: TimeoutSettings,
     fragments: Fragments,
-    limits: Limits,
+    limits: LimitSettings,
     shard: Vec<ClusterShard>,
 }
 

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 
 use crate::findings::Findings;
-use crate::key::Kind;
+use crate::key::AllowedValues;
 use crate::section::Section;
 
 /// Placeholder for an address that could not be read.
@@ -54,7 +54,8 @@ pub(crate) fn prefixes(
     findings: &mut Findings<'_>,
 ) -> Vec<Ipv4Net> {
     let Some(entry) = section.entry(name, findings) else { return Vec::new() };
-    let is_single = entry.value.is_str() && matches!(entry.key.kind, Kind::Form(PREFIX_OR_LIST, _));
+    let is_single =
+        entry.value.is_str() && matches!(entry.key.kind, AllowedValues::Form(PREFIX_OR_LIST, _));
     let elements = match is_single {
         true => Some(vec![(entry.path.clone(), entry.value)]),
         false => entry.elements(findings),

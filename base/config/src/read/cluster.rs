@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use weir_ids::is_name;
 
 use crate::cluster_types::{
-    Balance, Bird, Cluster, Commit, CommitOnTimeout, Membership, TlsFiles, User,
+    BalanceSetting, Bird, ClusterSettings, Commit, CommitOnTimeout, MembershipSettings,
+    TlsSettings, UserSettings,
 };
 use crate::findings::Findings;
 use crate::read::node::is_printable;
@@ -15,13 +16,13 @@ use crate::section::Section;
 const ETCD_MAX: usize = 32;
 const BIRD_PROTOCOLS_MAX: usize = 16;
 
-pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Cluster {
-    Cluster {
+pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> ClusterSettings {
+    ClusterSettings {
         name: name(section, findings),
         replicas: section.integer("replicas", findings),
         balance: match section.choice("balance", findings) {
-            "load" => Balance::Load,
-            _ => Balance::Shards,
+            "load" => BalanceSetting::Load,
+            _ => BalanceSetting::Shards,
         },
         commit: commit(section, findings),
         commit_replicas: section.optional_integer("commit_replicas", findings),
@@ -52,10 +53,10 @@ pub(super) fn optional_commit(
     findings.is_given(&section.path_of("commit")).then_some(commit)
 }
 
-pub(crate) fn membership(section: &Section<'_>, findings: &mut Findings<'_>) -> Membership {
+pub(crate) fn membership(section: &Section<'_>, findings: &mut Findings<'_>) -> MembershipSettings {
     let etcd = etcd(section, findings);
     let is_https = etcd.first().is_some_and(|address| address.starts_with("https://"));
-    Membership {
+    MembershipSettings {
         name: name(section, findings),
         tls: tls(section, is_https, findings),
         user: user(section, is_https, findings),
@@ -118,7 +119,7 @@ pub(super) fn is_host_and_port(text: &str) -> bool {
     is_port && (is_name || ipv6.is_some_and(|host| host.parse::<std::net::Ipv6Addr>().is_ok()))
 }
 
-fn tls(section: &Section<'_>, is_https: bool, findings: &mut Findings<'_>) -> Option<TlsFiles> {
+fn tls(section: &Section<'_>, is_https: bool, findings: &mut Findings<'_>) -> Option<TlsSettings> {
     let ca = path(section, "tls_ca", findings);
     let cert = path(section, "tls_cert", findings);
     let key = path(section, "tls_key", findings);
@@ -142,10 +143,14 @@ fn tls(section: &Section<'_>, is_https: bool, findings: &mut Findings<'_>) -> Op
         let fix = "write the file with the authority of etcd's certificate";
         findings.error(&section.path_of("tls_ca"), "missing: etcd is reached with TLS", fix);
     }
-    Some(TlsFiles { ca: ca.unwrap_or_default(), client: cert.zip(key), server_name })
+    Some(TlsSettings { ca: ca.unwrap_or_default(), client: cert.zip(key), server_name })
 }
 
-fn user(section: &Section<'_>, is_https: bool, findings: &mut Findings<'_>) -> Option<User> {
+fn user(
+    section: &Section<'_>,
+    is_https: bool,
+    findings: &mut Findings<'_>,
+) -> Option<UserSettings> {
     let name = section.text("user", findings, is_printable).map(str::to_owned);
     let password_file = path(section, "password_file", findings);
     refuse_half(section, ["user", "password_file"], findings);
@@ -154,7 +159,7 @@ fn user(section: &Section<'_>, is_https: bool, findings: &mut Findings<'_>) -> O
         let message = "the password goes over the network as it is";
         findings.warning(&section.path_of("user"), message, "reach etcd with https://");
     }
-    Some(User { name, password_file })
+    Some(UserSettings { name, password_file })
 }
 
 fn bird(section: &Section<'_>, findings: &mut Findings<'_>) -> Option<Bird> {

@@ -4,21 +4,21 @@ use std::path::PathBuf;
 
 use weir_ids::is_name;
 
-use crate::cluster_types::TlsFiles;
+use crate::cluster_types::TlsSettings;
 use crate::findings::Findings;
 use crate::read::cluster::{is_host_and_port, refuse_half};
 use crate::read::node::is_printable;
 use crate::section::Section;
-use crate::types::{Collector, CollectorFormat, Spool};
+use crate::types::{CollectorFormat, CollectorSettings, SpoolSettings};
 
 /// First local facility, as numbered in RFC 5424 section 6.2.1.
 const FACILITY_LOCAL0: u8 = 16;
 
-pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Collector {
+pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> CollectorSettings {
     let name = section.text("name", findings, is_name).unwrap_or_default().to_owned();
     let address = section.text("address", findings, is_host_and_port);
     let word = section.choice("format", findings);
-    Collector {
+    CollectorSettings {
         address: address.unwrap_or_default().to_owned(),
         format: format(word, section, findings),
         enterprise: section.optional_integer("enterprise", findings),
@@ -51,7 +51,7 @@ fn format(word: &str, section: &Section<'_>, findings: &mut Findings<'_>) -> Col
     }
 }
 
-fn tls(section: &Section<'_>, is_tls: bool, findings: &mut Findings<'_>) -> TlsFiles {
+fn tls(section: &Section<'_>, is_tls: bool, findings: &mut Findings<'_>) -> TlsSettings {
     let mut path = |name| section.text(name, findings, is_printable).map(PathBuf::from);
     let (ca, cert, key) = (path("tls_ca"), path("tls_cert"), path("tls_key"));
     let server_name = section.text("tls_server_name", findings, is_printable).map(str::to_owned);
@@ -71,10 +71,10 @@ fn tls(section: &Section<'_>, is_tls: bool, findings: &mut Findings<'_>) -> TlsF
         }
     }
     refuse_half(section, ["tls_cert", "tls_key"], findings);
-    TlsFiles { ca: ca.unwrap_or_default(), client: cert.zip(key), server_name }
+    TlsSettings { ca: ca.unwrap_or_default(), client: cert.zip(key), server_name }
 }
 
-fn spool(section: &Section<'_>, name: &str, findings: &mut Findings<'_>) -> Option<Spool> {
+fn spool(section: &Section<'_>, name: &str, findings: &mut Findings<'_>) -> Option<SpoolSettings> {
     let is_folder = |text: &str| text.starts_with('/') && is_printable(text);
     let folder = section.text("spool", findings, is_folder).map(PathBuf::from);
     let megabytes_max = section.integer("spool_mb", findings);
@@ -87,11 +87,11 @@ fn spool(section: &Section<'_>, name: &str, findings: &mut Findings<'_>) -> Opti
         let fix = "write a folder of its own, e.g. spool = \"/var/lib/weir/spool/north\"";
         findings.warning(&section.path_of("name"), message, fix);
     }
-    Some(Spool { folder: folder?, megabytes_max })
+    Some(SpoolSettings { folder: folder?, megabytes_max })
 }
 
 /// Checks that each collector has a name and a spool of its own.
-pub(crate) fn check_twice(collectors: &[Collector], findings: &mut Findings<'_>) {
+pub(crate) fn check_twice(collectors: &[CollectorSettings], findings: &mut Findings<'_>) {
     for (index, collector) in collectors.iter().enumerate() {
         let before = &collectors[..index];
         let path = |key: &str| format!("collector[{index}].{key}");
@@ -99,7 +99,7 @@ pub(crate) fn check_twice(collectors: &[Collector], findings: &mut Findings<'_>)
             let message = format!("{} is the name of two collectors", collector.name);
             findings.error(&path("name"), message, "give each a name of its own");
         }
-        let folder = |it: &Collector| it.spool.as_ref().map(|spool| spool.folder.clone());
+        let folder = |it: &CollectorSettings| it.spool.as_ref().map(|spool| spool.folder.clone());
         if folder(collector).is_some() && before.iter().any(|it| folder(it) == folder(collector)) {
             let message = "another collector has this spool";
             findings.error(&path("spool"), message, "give each a folder of its own");

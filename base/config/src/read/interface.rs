@@ -7,12 +7,12 @@ use ipnet::Ipv4Net;
 use crate::findings::Findings;
 use crate::read::address;
 use crate::section::Section;
-use crate::types::Interface;
+use crate::types::InterfaceSettings;
 
 const GATEWAYS_MAX: usize = 16;
 
-pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Interface {
-    Interface {
+pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> InterfaceSettings {
+    InterfaceSettings {
         device: section.text("device", findings, is_device).unwrap_or_default().to_owned(),
         address: own_address(section, findings),
         gateways: gateways(section, findings),

@@ -2,10 +2,10 @@
 
 use crate::findings::Findings;
 use crate::section::Section;
-use crate::types::Limits;
+use crate::types::LimitSettings;
 
-pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Limits {
-    Limits {
+pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> LimitSettings {
+    LimitSettings {
         flows: section.optional_integer("flows", findings),
         sessions: section.optional_integer("sessions", findings),
         new_flows_per_sec: section.integer("new_flows_per_sec", findings),

@@ -4,20 +4,24 @@ use toml::de::DeValue;
 
 use crate::findings::Findings;
 use crate::section::{self, Section};
-use crate::types::{AccessMode, Filtering, MssClamp, Nat, Pooling};
+use crate::types::{AccessSetting, FilteringSetting, MssClampSetting, NatSettings, PoolingSetting};
 
 /// RFC 9293 section 3.7.1: every host accepts 536.
 const MSS_MIN: u64 = 536;
 /// The largest MTU without the IPv4 and TCP headers.
 const MSS_MAX: u64 = 9176;
 
-pub(crate) fn read(section: &Section<'_>, mode: AccessMode, findings: &mut Findings<'_>) -> Nat {
-    Nat {
+pub(crate) fn read(
+    section: &Section<'_>,
+    mode: AccessSetting,
+    findings: &mut Findings<'_>,
+) -> NatSettings {
+    NatSettings {
         enabled: section.boolean("enabled", findings),
         filtering: match section.choice("filtering", findings) {
-            "address-dependent" => Filtering::AddressDependent,
-            "endpoint-independent" => Filtering::EndpointIndependent,
-            _ => Filtering::AddressAndPortDependent,
+            "address-dependent" => FilteringSetting::AddressDependent,
+            "endpoint-independent" => FilteringSetting::EndpointIndependent,
+            _ => FilteringSetting::AddressAndPortDependent,
         },
         port_block: port_block(section, findings),
         ports_per_subscriber: section.integer("ports_per_subscriber", findings),
@@ -26,8 +30,8 @@ pub(crate) fn read(section: &Section<'_>, mode: AccessMode, findings: &mut Findi
         flows_per_subscriber: section.optional_integer("flows_per_subscriber", findings),
         quarantine_sec: section.integer("quarantine_sec", findings),
         pooling: match section.choice("pooling", findings) {
-            "soft" => Pooling::Soft,
-            _ => Pooling::Hard,
+            "soft" => PoolingSetting::Soft,
+            _ => PoolingSetting::Hard,
         },
         udp_inbound_refresh: section.boolean("udp_inbound_refresh", findings),
         inbound_sessions_max: section.integer("inbound_sessions_max", findings),
@@ -50,17 +54,21 @@ fn port_block(section: &Section<'_>, findings: &mut Findings<'_>) -> u16 {
     ports
 }
 
-fn mss_clamp(section: &Section<'_>, mode: AccessMode, findings: &mut Findings<'_>) -> MssClamp {
+fn mss_clamp(
+    section: &Section<'_>,
+    mode: AccessSetting,
+    findings: &mut Findings<'_>,
+) -> MssClampSetting {
     let default = match mode {
-        AccessMode::Gre => MssClamp::Auto,
-        AccessMode::Plain => MssClamp::Off,
+        AccessSetting::Gre => MssClampSetting::Auto,
+        AccessSetting::Plain => MssClampSetting::Off,
     };
     let Some(entry) = section.entry("mss_clamp", findings) else { return default };
     match entry.value {
-        DeValue::Boolean(true) => MssClamp::Auto,
-        DeValue::Boolean(false) => MssClamp::Off,
+        DeValue::Boolean(true) => MssClampSetting::Auto,
+        DeValue::Boolean(false) => MssClampSetting::Off,
         value => match section::integer(value).filter(|mss| (MSS_MIN..=MSS_MAX).contains(mss)) {
-            Some(mss) => MssClamp::Max(mss as u16),
+            Some(mss) => MssClampSetting::Max(mss as u16),
             None => {
                 entry.refuse(findings);
                 default

@@ -7,14 +7,14 @@ use weir_ids::is_name;
 use crate::file_kind::FileKind;
 use crate::findings::Findings;
 use crate::section::{self, Section};
-use crate::types::{HugePages, LogFormat, LogLevel, Node, Poll, SessionLog};
+use crate::types::{HugePagesSetting, LogFormat, LogLevel, NodeSettings, Poll, SessionLogSetting};
 
 /// `sun_path` of a Unix socket has 108 bytes with its final zero.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 const CONTROL_CORES_MAX: usize = 1024;
 const CORE_MAX: u64 = 1023;
 
-pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Node {
+pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> NodeSettings {
     let name = section.text("name", findings, is_name).unwrap_or("weir").to_owned();
     let admin_socket = section
         .text("admin_socket", findings, is_socket_path)
@@ -26,7 +26,7 @@ pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Node {
         ),
         _ => (None, false),
     };
-    Node {
+    NodeSettings {
         rack,
         drain,
         poll: match section.choice("poll", findings) {
@@ -35,8 +35,8 @@ pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Node {
         },
         control_cores: control_cores(section, findings),
         hugepages: match section.choice("hugepages", findings) {
-            "never" => HugePages::Never,
-            _ => HugePages::Auto,
+            "never" => HugePagesSetting::Never,
+            _ => HugePagesSetting::Auto,
         },
         memory_mb: section.optional_integer("memory_mb", findings),
         eal: eal(section, findings),
@@ -57,9 +57,9 @@ pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Node {
         },
         block_log: section.text("block_log", findings, is_printable).map(PathBuf::from),
         session_log: match section.choice("session_log", findings) {
-            "mappings" => SessionLog::Mappings,
-            "destinations" => SessionLog::Destinations,
-            _ => SessionLog::None,
+            "mappings" => SessionLogSetting::Mappings,
+            "destinations" => SessionLogSetting::Destinations,
+            _ => SessionLogSetting::None,
         },
         collectors: Vec::new(),
         name,

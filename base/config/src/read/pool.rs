@@ -1,6 +1,6 @@
 //! `[[pool]]`.
 
-use crate::cluster_types::Pool;
+use crate::cluster_types::PoolSettings;
 use crate::findings::Findings;
 use crate::read::address;
 use crate::read::cluster::optional_commit;
@@ -9,8 +9,8 @@ use crate::section::Section;
 /// Default prefix length of a shard's homes in plain mode: 256 addresses.
 const SUBSCRIBERS_PER_SHARD: u8 = 24;
 
-pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Pool {
-    Pool {
+pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> PoolSettings {
+    PoolSettings {
         first_id: section.integer("first_id", findings),
         endpoints: address::prefixes(section, "endpoints", findings),
         steer: address::prefixes(section, "steer", findings),

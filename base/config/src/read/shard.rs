@@ -7,16 +7,16 @@ use crate::findings::Findings;
 use crate::read::address;
 use crate::read::cluster::optional_commit;
 use crate::section::Section;
-use crate::types::{Shard, Worker};
+use crate::types::{ShardSettings, WorkerSettings};
 
 /// Reads a shard; `index` is its position in the file.
 pub(crate) fn read(
     section: &Section<'_>,
     index: usize,
-    workers: &[Worker],
+    workers: &[WorkerSettings],
     findings: &mut Findings<'_>,
-) -> Shard {
-    Shard {
+) -> ShardSettings {
+    ShardSettings {
         id: section.integer("id", findings),
         endpoint: address::unicast(section, "endpoint", findings),
         subscribers: address::prefixes(section, "subscribers", findings),
@@ -44,7 +44,7 @@ pub(crate) fn of_cluster(section: &Section<'_>, findings: &mut Findings<'_>) -> 
 fn owner(
     section: &Section<'_>,
     index: usize,
-    workers: &[Worker],
+    workers: &[WorkerSettings],
     findings: &mut Findings<'_>,
 ) -> usize {
     let round_robin = index % workers.len().max(1);

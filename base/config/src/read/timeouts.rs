@@ -2,17 +2,17 @@
 
 use crate::findings::Findings;
 use crate::section::Section;
-use crate::types::{TimeoutProfile, Timeouts};
+use crate::types::{TimeoutProfile, TimeoutSettings};
 
-pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Timeouts {
+pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> TimeoutSettings {
     let profile = match section.choice("profile", findings) {
         "carrier" => TimeoutProfile::Carrier,
         _ => TimeoutProfile::Rfc,
     };
-    let preset = Timeouts::of(profile);
+    let preset = TimeoutSettings::of(profile);
     let mut timer =
         |name: &str, preset: u32| section.optional_integer(name, findings).unwrap_or(preset);
-    Timeouts {
+    TimeoutSettings {
         profile,
         tcp_syn_sent_sec: timer("tcp_syn_sent_sec", preset.tcp_syn_sent_sec),
         tcp_syn_received_sec: timer("tcp_syn_received_sec", preset.tcp_syn_received_sec),
@@ -29,7 +29,7 @@ pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Timeou
     }
 }
 
-impl Timeouts {
+impl TimeoutSettings {
     /// Returns the values of a profile.
     pub fn of(profile: TimeoutProfile) -> Self {
         let timer = |name| crate::key::profile_sec(name, profile);

@@ -6,9 +6,9 @@ use crate::file_kind::FileKind;
 use crate::findings::Findings;
 use crate::read::interface;
 use crate::section::Section;
-use crate::types::Worker;
+use crate::types::WorkerSettings;
 
-pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Worker {
+pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> WorkerSettings {
     let access = section.section("access", "interface", findings);
     let internet = section.section("internet", "interface", findings);
     let access = interface::read(&access, findings);
@@ -22,7 +22,7 @@ pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Worker
         ),
         _ => (0, 0, None, own),
     };
-    Worker {
+    WorkerSettings {
         core: section.integer("core", findings),
         access,
         internet: interface::read(&internet, findings),

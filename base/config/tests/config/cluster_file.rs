@@ -1,7 +1,7 @@
 //! The cluster file: pools, shards, lanes, and the kinds of files that a key belongs to.
 
 use ipnet::Ipv4Net;
-use weir_config::{Balance, Desired, File};
+use weir_config::{BalanceSetting, ConfigFile, Desired};
 
 use crate::base::{Case, assert_found, changed};
 
@@ -65,7 +65,7 @@ fn nets(texts: &[&str]) -> Vec<Ipv4Net> {
 fn the_base_files_are_valid() {
     for text in [CLUSTER.to_owned(), plain()] {
         let (file, warnings) = weir_config::parse_file(&text, "t.toml").expect("valid");
-        assert!(matches!(file, File::Cluster(_)));
+        assert!(matches!(file, ConfigFile::Cluster(_)));
         assert_found("base", &warnings, &[]);
     }
 }
@@ -377,9 +377,9 @@ fn keys_of_other_kinds_of_files_are_refused_with_their_place() {
 
 #[test]
 fn shards_are_balanced_by_number_or_by_load() {
-    assert_eq!(desired(CLUSTER).cluster.balance, Balance::Shards);
+    assert_eq!(desired(CLUSTER).cluster.balance, BalanceSetting::Shards);
     let by_load = changed(CLUSTER, "replicas = 1", "replicas = 1\nbalance = \"load\"");
-    assert_eq!(desired(&by_load).cluster.balance, Balance::Load);
+    assert_eq!(desired(&by_load).cluster.balance, BalanceSetting::Load);
     check_errors(
         CLUSTER,
         &[(

@@ -1,10 +1,13 @@
 //! `[[collector]]`: the destinations of the NAT log.
 
-use weir_config::{Collector, CollectorFormat, Config, SessionLog, Spool, TlsFiles, parse};
+use weir_config::{
+    CollectorFormat, CollectorSettings, Config, SessionLogSetting, SpoolSettings, TlsSettings,
+    parse,
+};
 
 use crate::base::BASE;
 
-fn collectors(text: &str) -> Vec<Collector> {
+fn collectors(text: &str) -> Vec<CollectorSettings> {
     let (config, _): (Config, _) =
         parse(&format!("{BASE}{text}"), "weir.toml").expect("the file is valid");
     config.node.collectors
@@ -34,22 +37,22 @@ spool = "/var/lib/weir/spool/syslog"
 spool_mb = 16
 "#;
     let spool = |name: &str, megabytes_max| {
-        Some(Spool { folder: format!("/var/lib/weir/spool/{name}").into(), megabytes_max })
+        Some(SpoolSettings { folder: format!("/var/lib/weir/spool/{name}").into(), megabytes_max })
     };
-    let tls = TlsFiles {
+    let tls = TlsSettings {
         ca: "/etc/weir/ca.pem".into(),
         client: Some(("/etc/weir/n1.pem".into(), "/etc/weir/n1.key".into())),
         server_name: Some("collector".to_owned()),
     };
     let expected = [
-        Collector {
+        CollectorSettings {
             name: "flows".to_owned(),
             address: "[2001:db8::1]:4739".to_owned(),
             format: CollectorFormat::IpfixUdp { mtu: 9000 },
             enterprise: Some(32473),
             spool: spool("flows", 1024),
         },
-        Collector {
+        CollectorSettings {
             name: "syslog".to_owned(),
             address: "log.example:6514".to_owned(),
             format: CollectorFormat::SyslogTls { facility: 16, tls },
@@ -114,14 +117,14 @@ spool = "/var/lib/weir/spool/flows"
         |word: &str| BASE.replacen("[node]", &format!("[node]\nsession_log = \"{word}\""), 1);
     let read = |text: &str| parse(text, "weir.toml").map(|(it, _)| it.node.session_log);
     for (word, expected) in [
-        ("none", SessionLog::None),
-        ("mappings", SessionLog::Mappings),
-        ("destinations", SessionLog::Destinations),
+        ("none", SessionLogSetting::None),
+        ("mappings", SessionLogSetting::Mappings),
+        ("destinations", SessionLogSetting::Destinations),
     ] {
         let text = format!("{}{collector}", with(word));
         assert_eq!(read(&text).expect("the file is valid"), expected);
         let lone = read(&with(word));
-        assert_eq!(lone.is_ok(), expected == SessionLog::None, "without a collector");
+        assert_eq!(lone.is_ok(), expected == SessionLogSetting::None, "without a collector");
         if let Err(error) = lone {
             let text = format!("{error:?}");
             assert!(text.contains("node.session_log") && text.contains("[[collector]]"), "{text}");

@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 
 use weir_config::{
-    Config, Filtering, GreKey, HugePages, LogFormat, LogLevel, MssClamp, Poll, Pooling,
-    TimeoutProfile, Timeouts,
+    Config, FilteringSetting, GreKey, HugePagesSetting, LogFormat, LogLevel, MssClampSetting, Poll,
+    PoolingSetting, TimeoutProfile, TimeoutSettings,
 };
 
 const MINIMAL: &str = r#"
@@ -102,16 +102,19 @@ fn an_absent_key_has_the_default_of_the_reference() {
 fn defaults() {
     let config = valid(MINIMAL);
     assert_eq!(config.node.poll, Poll::Adaptive);
-    assert_eq!(config.node.hugepages, HugePages::Auto);
+    assert_eq!(config.node.hugepages, HugePagesSetting::Auto);
     assert_eq!((config.node.log_level, config.node.log_format), (LogLevel::Info, LogFormat::Text));
     assert_eq!(
         (config.node.metrics, &config.node.block_log, &config.node.control_cores),
         (None, &None, &None)
     );
     assert_eq!(config.access.gre_key, GreKey::Ignore);
-    assert_eq!(config.nat.filtering, Filtering::AddressAndPortDependent);
-    assert_eq!((config.nat.pooling, config.nat.mss_clamp), (Pooling::Hard, MssClamp::Auto));
-    assert_eq!(config.timeouts, Timeouts::of(TimeoutProfile::Rfc));
+    assert_eq!(config.nat.filtering, FilteringSetting::AddressAndPortDependent);
+    assert_eq!(
+        (config.nat.pooling, config.nat.mss_clamp),
+        (PoolingSetting::Hard, MssClampSetting::Auto)
+    );
+    assert_eq!(config.timeouts, TimeoutSettings::of(TimeoutProfile::Rfc));
     assert_eq!(config.shards[0].endpoint, Some(Ipv4Addr::new(10, 100, 0, 1)));
 }
 
@@ -144,13 +147,13 @@ fn a_timer_overrides_its_profile() {
 #[test]
 fn mss_clamp_takes_three_forms_and_is_off_in_plain_mode() {
     let clamp = |line: &str| valid(&format!("{MINIMAL}[nat]\n{line}\n")).nat.mss_clamp;
-    assert_eq!(clamp("mss_clamp = true"), MssClamp::Auto);
-    assert_eq!(clamp("mss_clamp = false"), MssClamp::Off);
-    assert_eq!(clamp("mss_clamp = 1300"), MssClamp::Max(1300));
+    assert_eq!(clamp("mss_clamp = true"), MssClampSetting::Auto);
+    assert_eq!(clamp("mss_clamp = false"), MssClampSetting::Off);
+    assert_eq!(clamp("mss_clamp = 1300"), MssClampSetting::Max(1300));
     let plain = MINIMAL
         .replace("[access]", "[access]\nmode = \"plain\"")
         .replace("endpoint = \"10.100.0.1\"", "subscribers = [\"10.200.1.0/24\"]");
-    assert_eq!(valid(&plain).nat.mss_clamp, MssClamp::Off);
+    assert_eq!(valid(&plain).nat.mss_clamp, MssClampSetting::Off);
 }
 
 #[test]

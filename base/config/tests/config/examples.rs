@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use weir_config::{AccessMode, Checked, Config, Desired, Diagnostic, File, Member};
+use weir_config::{AccessSetting, Checked, Config, ConfigFile, Desired, Diagnostic, MemberFile};
 
 fn text(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
     std::fs::read_to_string(&path).expect("the example exists")
 }
 
-fn file(name: &str) -> (File, Vec<Diagnostic>) {
+fn file(name: &str) -> (ConfigFile, Vec<Diagnostic>) {
     weir_config::parse_file(&text(name), name).unwrap_or_else(|errors| {
         let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
         panic!("{}", lines.join("\n"))
@@ -18,21 +18,21 @@ fn file(name: &str) -> (File, Vec<Diagnostic>) {
 
 fn example(name: &str) -> (Config, Vec<Diagnostic>) {
     match file(name) {
-        (File::Single(config), warnings) => (*config, warnings),
+        (ConfigFile::Single(config), warnings) => (*config, warnings),
         (other, _) => panic!("{name} is no single node: {other:?}"),
     }
 }
 
 fn cluster(name: &str) -> (Desired, Vec<Diagnostic>) {
     match file(name) {
-        (File::Cluster(desired), warnings) => (*desired, warnings),
+        (ConfigFile::Cluster(desired), warnings) => (*desired, warnings),
         (other, _) => panic!("{name} is no cluster file: {other:?}"),
     }
 }
 
 /// Returns the nodes of a cluster, which must fit its file and each other without a warning.
-fn members(cluster: &str, desired: &Desired, names: &[&str]) -> Vec<(String, Member)> {
-    let mut members: Vec<(String, Member)> = Vec::new();
+fn members(cluster: &str, desired: &Desired, names: &[&str]) -> Vec<(String, MemberFile)> {
+    let mut members: Vec<(String, MemberFile)> = Vec::new();
     for name in names {
         let (member, warnings) =
             weir_config::parse_member(&text(name), name, desired, &members).expect("they fit");
@@ -55,7 +55,7 @@ fn every_example_is_valid() {
     let names: Vec<_> = names.filter(|name| name.ends_with(".toml")).collect();
     assert!(names.len() >= 11, "{names:?}");
     for name in names {
-        if let (File::Single(config), _) = file(&name) {
+        if let (ConfigFile::Single(config), _) = file(&name) {
             let flows = config.workers.len() as u64 * u64::from(config.nat.flows_max);
             assert!(flows <= 10_000_000, "{name} runs on a small machine");
         }
@@ -77,7 +77,7 @@ fn the_nodes_of_the_cluster_fit_its_file_and_each_other() {
 fn the_nodes_of_the_plain_cluster_fit_its_file_and_each_other() {
     let (desired, warnings) = cluster("plain-cluster.toml");
     assert_eq!(warnings, []);
-    assert_eq!((desired.access.mode, desired.shards.len()), (AccessMode::Plain, 32));
+    assert_eq!((desired.access.mode, desired.shards.len()), (AccessSetting::Plain, 32));
     assert_eq!(desired.homes(), 1 << 15, "every address of the homes is served");
     let last = desired.shard(32).expect("the shard exists");
     assert_eq!(last.steer, Some([10, 100, 0, 32].into()));
@@ -96,5 +96,5 @@ fn physical_nics_give_homes_a_full_line_and_no_warning() {
 #[test]
 fn pcap_is_plain() {
     let (config, warnings) = example("pcap.toml");
-    assert_eq!((config.access.mode, warnings), (AccessMode::Plain, vec![]));
+    assert_eq!((config.access.mode, warnings), (AccessSetting::Plain, vec![]));
 }

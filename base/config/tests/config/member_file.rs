@@ -1,6 +1,6 @@
 //! The file of a cluster's node: its local facts, and its agreement with the cluster.
 
-use weir_config::{File, Member};
+use weir_config::{ConfigFile, MemberFile};
 
 use crate::base::{BASE, Case, assert_found, changed};
 use crate::cluster_file::{CLUSTER, desired};
@@ -23,9 +23,9 @@ access = { device = "net_af_xdp0,iface=acc0", address = "10.1.0.1/24", gateway =
 internet = { device = "net_af_xdp1,iface=net0", address = "10.2.0.1/24", gateway = "10.2.0.2" }
 "#;
 
-fn member(text: &str) -> Member {
+fn member(text: &str) -> MemberFile {
     match weir_config::parse_file(text, "t.toml") {
-        Ok((File::Member(member), warnings)) => {
+        Ok((ConfigFile::Member(member), warnings)) => {
             assert_found("member", &warnings, &[]);
             *member
         }
@@ -269,7 +269,7 @@ fn a_password_in_clear_is_warned_of() {
         .replace("https://e1:2379\", \"https://[2001:db8::1]:2379", "http://e1:2379")
         .replace("tls_ca = \"/ca.pem\"", "user = \"weir\"\npassword_file = \"/p\"");
     let (file, warnings) = weir_config::parse_file(&text, "t.toml").expect("valid");
-    let File::Member(member) = file else { panic!("{file:?}") };
+    let ConfigFile::Member(member) = file else { panic!("{file:?}") };
     assert_eq!(member.cluster.user.expect("the file has the key").name, "weir");
     assert_found(
         "user",

@@ -1,6 +1,6 @@
 //! All nodes' files together with their cluster file.
 
-use weir_config::{Checked, Desired, File, Member};
+use weir_config::{Checked, ConfigFile, Desired, MemberFile};
 
 use crate::base::changed;
 use crate::cluster_file::{CLUSTER, desired};
@@ -29,7 +29,7 @@ internet = {{ device = "net_af_xdp1,iface=net0", address = "10.2.0.{number}/24",
 fn found(cluster: &str, texts: &[String]) -> Vec<String> {
     let desired: Desired = desired(cluster);
     let names: Vec<String> = (1..=texts.len()).map(|number| format!("n{number}.toml")).collect();
-    let mut members: Vec<(String, Member)> = Vec::new();
+    let mut members: Vec<(String, MemberFile)> = Vec::new();
     for (text, name) in texts.iter().zip(&names) {
         let (member, _) =
             weir_config::parse_member(text, name, &desired, &members).expect("they fit");
@@ -206,9 +206,12 @@ fn homes_share_addresses_and_ports_as_configured() {
     assert_eq!(firewall.port_share(&firewall.shards[0]), None);
 
     let (file, _) = weir_config::parse_file(&crate::base::plain(), "t.toml").expect("valid");
-    let File::Single(config) = file else { panic!("{file:?}") };
+    let ConfigFile::Single(config) = file else { panic!("{file:?}") };
     let few = weir_config::Config {
-        shards: vec![weir_config::Shard { subscribers_max: 40, ..config.shards[0].clone() }],
+        shards: vec![weir_config::ShardSettings {
+            subscribers_max: 40,
+            ..config.shards[0].clone()
+        }],
         ..*config
     };
     let share = few.port_share(&few.shards[0]).expect("translated");

@@ -5,28 +5,28 @@
 //! the operator has not seen.
 
 use serde::Serialize;
-use weir_config::{Change, Desired, DesiredError, difference};
-use weir_etcd::{Change as KeyChange, Key, Outcome, Range, Revision, Swap};
+use weir_config::{Desired, DesiredError, SettingChange, difference};
+use weir_etcd::{Key, KeyRange, Outcome, Revision, Swap, SwapChange};
 use weir_map::ShardId;
 
 use super::order::{OperateError, Operator, TRIES, put};
 use super::status::risk;
 use super::words;
-use crate::records::{ControllerState, FORMAT, Meta, Order};
+use crate::records::{ControllerState, FORMAT, Meta, OrderAuthor};
 use crate::state::View;
 
 /// A cluster file compared with the desired state in etcd.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    wish: Desired,
+    desired: Desired,
     /// Revision of `/desired` that the file was compared with; none: there was no such key.
     seen: Option<Revision>,
     /// Error that made the value of `/desired` unreadable, if it was.
     pub unreadable: Option<String>,
     /// Author and time of the value in `/desired`.
-    pub applied: Option<Order>,
+    pub applied: Option<OrderAuthor>,
     /// Differences; empty when there is no `/desired`, or it is unreadable.
-    pub changes: Vec<Change>,
+    pub changes: Vec<SettingChange>,
     /// Shards that have a key and are not in the file: they stay until they are retired.
     pub leftover: Vec<u32>,
 }
@@ -58,10 +58,10 @@ impl ApplyProgress {
 
 /// The value of `/desired`.
 #[derive(Serialize)]
-struct Applied<'d> {
+struct AppliedFile<'d> {
     #[serde(flatten)]
-    wish: &'d Desired,
-    applied: Order,
+    desired: &'d Desired,
+    applied: OrderAuthor,
 }
 
 impl Comparison {
@@ -91,29 +91,29 @@ impl Operator {
     ///
     /// # Errors
     /// When the file is of another cluster, or a newer version of weir wrote `/meta` or `/desired`.
-    pub async fn compare(&self, wish: Desired) -> Result<Comparison, OperateError> {
+    pub async fn compare(&self, desired: Desired) -> Result<Comparison, OperateError> {
         let keys = self.store.cluster().to_string();
-        if wish.cluster.name != keys {
-            return Err(OperateError::OtherCluster { file: wish.cluster.name, keys });
+        if desired.cluster.name != keys {
+            return Err(OperateError::OtherCluster { file: desired.cluster.name, keys });
         }
-        let (_, found) = self.store.list(Range::All).await?;
+        let (_, found) = self.store.list(KeyRange::All).await?;
         let view = View::of(&found);
         refuse_newer(&view)?;
         let held = found.iter().find(|(key, _)| *key == Key::Desired).map(|(_, held)| held);
         let (changes, unreadable) = match held.map(|held| read(&held.value)) {
             None => (Vec::new(), None),
-            Some(Ok(old)) => (difference(&old, &wish), None),
+            Some(Ok(old)) => (difference(&old, &desired), None),
             Some(Err(DesiredError::Format(_))) => return Err(OperateError::Newer("desired")),
             Some(Err(error)) => (Vec::new(), Some(error.to_string())),
         };
-        let is_leftover = |id: &u32| wish.shard(*id).is_none();
+        let is_leftover = |id: &u32| desired.shard(*id).is_none();
         Ok(Comparison {
             seen: held.map(|held| held.mod_revision),
             unreadable,
             applied: view.desired().and_then(|desired| desired.applied.clone()),
             changes,
             leftover: view.shards.keys().map(|id| id.0).filter(is_leftover).collect(),
-            wish,
+            desired,
         })
     }
 
@@ -136,7 +136,7 @@ impl Operator {
             }
             _ => {}
         }
-        let wish = put(&Applied { wish: &comparison.wish, applied: self.order(at_ms) });
+        let value = put(&AppliedFile { desired: &comparison.desired, applied: self.order(at_ms) });
         for _ in 0..TRIES {
             let view = self.look().await?;
             refuse_newer(&view)?;
@@ -144,13 +144,13 @@ impl Operator {
                 return Err(OperateError::Outrun { by: applied_by(&view) });
             }
             let desired =
-                Swap { key: Key::Desired, expected: comparison.seen, change: wish.clone() };
+                Swap { key: Key::Desired, expected: comparison.seen, change: value.clone() };
             let meta = match view.revision(&Key::Meta) {
                 None => {
                     let cluster_id = format!("{new_cluster_id:032x}");
                     put(&Meta { format: FORMAT, cluster_id })
                 }
-                Some(_) => KeyChange::Keep,
+                Some(_) => SwapChange::Keep,
             };
             let expected = view.revision(&Key::Meta);
             let meta = Swap { key: Key::Meta, expected, change: meta };

@@ -130,7 +130,7 @@ fn member_lines(view: &View, entry: &ShardEntry) -> Vec<MemberLine> {
         state: member.state,
         is_leaving: member.is_leaving,
         life: life(view, &member.incarnation),
-        lanes: entry.lanes_of(member.seat).iter().count(),
+        lanes: entry.lanes_of(member.slot).iter().count(),
     });
     lines.collect()
 }

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use weir_etcd::{Change, Error, Key, Outcome, Range, Store, Swap};
+use weir_etcd::{Error, Key, KeyRange, Outcome, Store, Swap, SwapChange};
 use weir_map::{BootId, NodeId, ShardId};
 
 use super::map::{ShardLine, lines};
 use super::words;
-use crate::records::{Control, DrainOrder, Event, FenceOrder, FreezeOrder, Intent, Order};
+use crate::records::{
+    Control, DrainOrder, EventRecord, FenceOrder, FreezeOrder, Intent, OrderAuthor,
+};
 use crate::state::{CUT_OFF, View};
 
 /// Attempts to write an order while other writers interfere.
@@ -152,7 +154,11 @@ impl Operator {
                 intent.fence = Some(FenceOrder { order: self.order(at_ms), boot_ids });
             }
             // The order is not given if the node registers meanwhile.
-            Ok(vec![Swap { key: Key::Node(node.clone()), expected: None, change: Change::Keep }])
+            Ok(vec![Swap {
+                key: Key::Node(node.clone()),
+                expected: None,
+                change: SwapChange::Keep,
+            }])
         })
         .await?;
         Ok(count)
@@ -163,7 +169,7 @@ impl Operator {
     ///
     /// # Errors
     /// When etcd could not be written.
-    pub async fn say_ended(
+    pub async fn declare_ended(
         &self,
         node: &NodeId,
         boot_ids: &[BootId],
@@ -268,10 +274,10 @@ impl Operator {
     ///
     /// # Errors
     /// When etcd could not be read.
-    pub async fn events(&self) -> Result<Vec<Event>, OperateError> {
-        let (_, found) = self.store.list(Range::Events).await?;
+    pub async fn events(&self) -> Result<Vec<EventRecord>, OperateError> {
+        let (_, found) = self.store.list(KeyRange::Events).await?;
         let events = found.iter().filter_map(|(_, held)| serde_json::from_slice(&held.value).ok());
-        let mut events: Vec<Event> = events.collect();
+        let mut events: Vec<EventRecord> = events.collect();
         events.sort_by_key(|event| event.number);
         Ok(events)
     }
@@ -280,7 +286,7 @@ impl Operator {
     ///
     /// # Errors
     /// When neither an event nor the cluster knows the node, or etcd could not be read.
-    pub async fn events_of(&self, node: &NodeId) -> Result<Vec<Event>, OperateError> {
+    pub async fn events_of(&self, node: &NodeId) -> Result<Vec<EventRecord>, OperateError> {
         let mut events = self.events().await?;
         events.retain(|event| event.node.as_deref() == Some(node.as_str()));
         if events.is_empty() {
@@ -291,11 +297,11 @@ impl Operator {
 
     /// Reads every key, at one revision.
     pub(super) async fn look(&self) -> Result<View, OperateError> {
-        Ok(View::of(&self.store.list(Range::All).await?.1))
+        Ok(View::of(&self.store.list(KeyRange::All).await?.1))
     }
 
-    pub(super) fn order(&self, at_ms: u64) -> Order {
-        Order { by: self.by.clone(), at_ms }
+    pub(super) fn order(&self, at_ms: u64) -> OrderAuthor {
+        OrderAuthor { by: self.by.clone(), at_ms }
     }
 
     async fn intend(
@@ -316,7 +322,7 @@ impl Operator {
                 return Ok(None);
             }
             let is_empty = intent.is_empty();
-            Ok(Some((if is_empty { Change::Delete } else { put(&intent) }, conditions)))
+            Ok(Some((if is_empty { SwapChange::Delete } else { put(&intent) }, conditions)))
         })
         .await
     }
@@ -339,13 +345,13 @@ impl Operator {
     async fn write(
         &self,
         key: Key,
-        mut decide: impl FnMut(&View) -> Result<Option<(Change, Vec<Swap>)>, OperateError>,
+        mut decide: impl FnMut(&View) -> Result<Option<(SwapChange, Vec<Swap>)>, OperateError>,
     ) -> Result<(), OperateError> {
         for _ in 0..TRIES {
             let view = self.look().await?;
             let Some((change, conditions)) = decide(&view)? else { return Ok(()) };
             let expected = view.revision(&key);
-            if expected.is_none() && change == Change::Delete {
+            if expected.is_none() && change == SwapChange::Delete {
                 return Ok(());
             }
             let mut swaps = vec![Swap { key: key.clone(), expected, change }];
@@ -362,8 +368,8 @@ impl Operator {
     }
 }
 
-pub(super) fn put(value: &impl Serialize) -> Change {
-    Change::Put(serde_json::to_vec(value).expect("texts and numbers serialize to JSON"))
+pub(super) fn put(value: &impl Serialize) -> SwapChange {
+    SwapChange::Put(serde_json::to_vec(value).expect("texts and numbers serialize to JSON"))
 }
 
 /// Returns the node if it is registered, named by a shard, or has orders.

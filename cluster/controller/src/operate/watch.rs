@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use weir_etcd::{Cluster, Key, Mirror, MirrorEvent, Range, Revision};
+use weir_etcd::{EtcdCluster, Key, KeyRange, Mirror, MirrorEvent, Revision};
 use weir_map::{LANES, Member, MemberState, ShardEntry, ShardId};
 
 use super::map::{ShardLine, line, lines};
@@ -10,14 +10,14 @@ use crate::state::View;
 
 /// A change of the map.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MapNews {
+pub enum MapUpdate {
     /// The whole map: at the start, and after a restore of etcd.
     All(Vec<ShardLine>),
     /// A shard has changed; the texts describe each difference.
     Shard(ShardLine, Vec<String>),
     /// The shard's entry is gone.
     Retired(ShardId),
-    Node(String, NodeNews),
+    Node(String, NodeUpdate),
     /// etcd does not answer: everything reported may be out of date.
     Silent,
     /// etcd answers again; changes in between have been reported.
@@ -28,14 +28,14 @@ pub enum MapNews {
 
 /// A change of a node's registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeNews {
+pub enum NodeUpdate {
     Registered,
     Restarted,
     Stopping,
     Gone,
 }
 
-impl NodeNews {
+impl NodeUpdate {
     pub fn words(self) -> &'static str {
         match self {
             Self::Registered => "is registered",
@@ -50,19 +50,19 @@ impl NodeNews {
 #[derive(Debug)]
 pub struct MapWatch {
     mirror: Mirror,
-    map: Watched,
+    map: WatchedKeys,
 }
 
 impl MapWatch {
-    pub fn open(cluster: &Cluster) -> Self {
-        Self { mirror: cluster.mirror(Range::All, None), map: Watched::default() }
+    pub fn open(cluster: &EtcdCluster) -> Self {
+        Self { mirror: cluster.mirror(KeyRange::All, None), map: WatchedKeys::default() }
     }
 
     /// Returns the next change, beginning with the whole map. None: the connection has ended.
-    pub async fn next(&mut self) -> Option<MapNews> {
+    pub async fn next(&mut self) -> Option<MapUpdate> {
         loop {
-            if let Some(news) = self.map.news.pop_front() {
-                return Some(news);
+            if let Some(update) = self.map.updates.pop_front() {
+                return Some(update);
             }
             self.map.take(self.mirror.next_event().await?);
         }
@@ -71,51 +71,51 @@ impl MapWatch {
 
 /// The keys seen so far, and the changes that are still to be reported.
 #[derive(Debug, Default)]
-struct Watched {
+struct WatchedKeys {
     view: View,
     /// Whether the whole map has been reported.
     is_whole: bool,
     is_silent: bool,
-    news: VecDeque<MapNews>,
+    updates: VecDeque<MapUpdate>,
 }
 
-impl Watched {
+impl WatchedKeys {
     fn take(&mut self, event: MirrorEvent) {
         match event {
             MirrorEvent::Put { key, value, mod_revision } => {
-                let news = self.put(&key, &value, mod_revision);
-                self.news.extend(news.filter(|_| self.is_whole));
+                let update = self.put(&key, &value, mod_revision);
+                self.updates.extend(update.filter(|_| self.is_whole));
             }
             MirrorEvent::Delete { key } => {
-                let news = match &key {
-                    Key::Shard(id) => Some(MapNews::Retired(*id)),
-                    Key::Node(name) => Some(MapNews::Node(name.to_string(), NodeNews::Gone)),
+                let update = match &key {
+                    Key::Shard(id) => Some(MapUpdate::Retired(*id)),
+                    Key::Node(name) => Some(MapUpdate::Node(name.to_string(), NodeUpdate::Gone)),
                     _ => None,
                 };
-                self.news.extend(news.filter(|_| self.is_whole));
+                self.updates.extend(update.filter(|_| self.is_whole));
                 self.view.delete(&key);
             }
             MirrorEvent::SnapshotComplete { .. } => {
                 let was_silent = std::mem::take(&mut self.is_silent);
                 if !std::mem::replace(&mut self.is_whole, true) {
-                    self.news.push_back(MapNews::All(lines(&self.view)));
+                    self.updates.push_back(MapUpdate::All(lines(&self.view)));
                 } else if was_silent {
-                    self.news.push_back(MapNews::Again);
+                    self.updates.push_back(MapUpdate::Again);
                 }
             }
             MirrorEvent::Restored { .. } => {
-                *self = Self { news: std::mem::take(&mut self.news), ..Self::default() };
-                self.news.push_back(MapNews::Restored);
+                *self = Self { updates: std::mem::take(&mut self.updates), ..Self::default() };
+                self.updates.push_back(MapUpdate::Restored);
             }
             MirrorEvent::Stale => {
                 if self.is_whole && !std::mem::replace(&mut self.is_silent, true) {
-                    self.news.push_back(MapNews::Silent);
+                    self.updates.push_back(MapUpdate::Silent);
                 }
             }
         }
     }
 
-    fn put(&mut self, key: &Key, value: &[u8], revision: Revision) -> Option<MapNews> {
+    fn put(&mut self, key: &Key, value: &[u8], revision: Revision) -> Option<MapUpdate> {
         match key {
             &Key::Shard(id) => {
                 let before = self.view.entry(id).cloned();
@@ -124,20 +124,22 @@ impl Watched {
                     Some(after) => changes(before.as_ref(), after),
                     None => vec!["its key cannot be read".to_owned()],
                 };
-                (!what.is_empty()).then(|| MapNews::Shard(line(&self.view, id), what))
+                (!what.is_empty()).then(|| MapUpdate::Shard(line(&self.view, id), what))
             }
             Key::Node(node) => {
                 let record = |view: &View| view.nodes.get(node).and_then(|it| it.value.clone());
                 let before = record(&self.view);
                 self.view.put(key, value, revision);
                 let after = record(&self.view)?;
-                let news = match before {
-                    None => NodeNews::Registered,
-                    Some(before) if before.boot_id != after.boot_id => NodeNews::Restarted,
-                    Some(before) if after.is_stopping && !before.is_stopping => NodeNews::Stopping,
+                let update = match before {
+                    None => NodeUpdate::Registered,
+                    Some(before) if before.boot_id != after.boot_id => NodeUpdate::Restarted,
+                    Some(before) if after.is_stopping && !before.is_stopping => {
+                        NodeUpdate::Stopping
+                    }
                     Some(_) => return None,
                 };
-                Some(MapNews::Node(node.to_string(), news))
+                Some(MapUpdate::Node(node.to_string(), update))
             }
             _ => {
                 self.view.put(key, value, revision);
@@ -198,7 +200,7 @@ fn state_words(state: MemberState) -> &'static str {
 
 /// Describes the lanes that begin to move, and those that have moved.
 fn lane_changes(before: &ShardEntry, after: &ShardEntry) -> Vec<String> {
-    let name = |entry: &ShardEntry, seat| match entry.at_seat(seat) {
+    let name = |entry: &ShardEntry, slot| match entry.at_slot(slot) {
         Some(member) => member.incarnation.worker.to_string(),
         None => "nobody".to_owned(),
     };

@@ -12,7 +12,7 @@ fn who(worker: &str, boot: u128) -> Incarnation {
 
 #[derive(Default)]
 struct Bench {
-    map: Watched,
+    map: WatchedKeys,
     revision: i64,
 }
 
@@ -27,9 +27,10 @@ impl Bench {
         bench.register("n1", 1, false);
         bench.register("n2", 2, false);
         bench.shard(&ShardEntry::create(who("n1/0", 1)));
-        assert_eq!(bench.news(), [], "nothing is reported before the snapshot is complete");
-        let place = weir_etcd::Place { cluster_id: 1, revision: Revision(9), raft_term: 1 };
-        bench.map.take(MirrorEvent::SnapshotComplete { place });
+        assert_eq!(bench.updates(), [], "nothing is reported before the snapshot is complete");
+        let position =
+            weir_etcd::HistoryPosition { cluster_id: 1, revision: Revision(9), raft_term: 1 };
+        bench.map.take(MirrorEvent::SnapshotComplete { position });
         bench
     }
 
@@ -51,8 +52,8 @@ impl Bench {
         self.put(Key::Shard(ShardId(1)), &entry.to_json());
     }
 
-    fn news(&mut self) -> Vec<MapNews> {
-        self.map.news.drain(..).collect()
+    fn updates(&mut self) -> Vec<MapUpdate> {
+        self.map.updates.drain(..).collect()
     }
 
     /// Applies a transition and takes its only message: the shard's state, and the differences.
@@ -63,8 +64,8 @@ impl Bench {
     ) -> (ShardState, Vec<String>) {
         *entry = entry.after(entry.epoch(), transition).unwrap();
         self.shard(entry);
-        match self.news().as_slice() {
-            [MapNews::Shard(line, what)] => {
+        match self.updates().as_slice() {
+            [MapUpdate::Shard(line, what)] => {
                 assert_eq!((line.shard, line.epoch), (1, entry.epoch().0));
                 (line.state, what.clone())
             }
@@ -76,7 +77,7 @@ impl Bench {
 #[test]
 fn every_change_of_a_shard_is_described_in_words() {
     let mut bench = Bench::new();
-    let [MapNews::All(lines)] = &bench.news()[..] else { panic!("the whole map comes first") };
+    let [MapUpdate::All(lines)] = &bench.updates()[..] else { panic!("the whole map comes first") };
     let states: Vec<ShardState> = lines.iter().map(|line| line.state).collect();
     assert_eq!(states, [ShardState::Unprotected, ShardState::Missing]);
 
@@ -105,44 +106,45 @@ fn every_change_of_a_shard_is_described_in_words() {
     assert_eq!(state, ShardState::Unprotected);
     assert_eq!(what, ["n1/0 has left", "lane 0 2 3 4 5 6 7: at n2/0"]);
     bench.shard(&entry);
-    assert_eq!(bench.news(), [], "an unchanged entry is not reported");
+    assert_eq!(bench.updates(), [], "an unchanged entry is not reported");
     bench.map.take(MirrorEvent::Delete { key: Key::Shard(ShardId(1)) });
-    assert_eq!(bench.news(), [MapNews::Retired(ShardId(1))]);
+    assert_eq!(bench.updates(), [MapUpdate::Retired(ShardId(1))]);
 }
 
 #[test]
 fn a_node_is_reported_when_it_registers_stops_or_is_gone() {
     let mut bench = Bench::new();
-    bench.news();
-    let node = |news| vec![MapNews::Node("n1".into(), news)];
+    bench.updates();
+    let node = |update| vec![MapUpdate::Node("n1".into(), update)];
     bench.register("n1", 1, false);
-    assert_eq!(bench.news(), []);
+    assert_eq!(bench.updates(), []);
     bench.register("n1", 1, true);
-    assert_eq!(bench.news(), node(NodeNews::Stopping));
+    assert_eq!(bench.updates(), node(NodeUpdate::Stopping));
     assert_eq!(lines(&bench.map.view)[0].members[0].life, "stopping");
     bench.map.take(MirrorEvent::Delete { key: Key::Node("n1".parse().unwrap()) });
-    assert_eq!(bench.news(), node(NodeNews::Gone));
+    assert_eq!(bench.updates(), node(NodeUpdate::Gone));
     let line = &lines(&bench.map.view)[0];
     assert_eq!((line.state, line.members[0].life.as_str()), (ShardState::NoPrimary, "gone"));
     bench.register("n1", 3, false);
-    assert_eq!(bench.news(), node(NodeNews::Registered));
+    assert_eq!(bench.updates(), node(NodeUpdate::Registered));
     assert_eq!(lines(&bench.map.view)[0].members[0].life, "restarted");
     bench.register("n1", 4, false);
-    assert_eq!(bench.news(), node(NodeNews::Restarted));
+    assert_eq!(bench.updates(), node(NodeUpdate::Restarted));
 }
 
 #[test]
 fn silence_and_a_restore_of_etcd_are_reported_once() {
     let mut bench = Bench::new();
-    bench.news();
-    let place = weir_etcd::Place { cluster_id: 1, revision: Revision(9), raft_term: 1 };
+    bench.updates();
+    let position =
+        weir_etcd::HistoryPosition { cluster_id: 1, revision: Revision(9), raft_term: 1 };
     bench.map.take(MirrorEvent::Stale);
     bench.map.take(MirrorEvent::Stale);
-    bench.map.take(MirrorEvent::SnapshotComplete { place });
-    bench.map.take(MirrorEvent::SnapshotComplete { place });
-    assert_eq!(bench.news(), [MapNews::Silent, MapNews::Again]);
+    bench.map.take(MirrorEvent::SnapshotComplete { position });
+    bench.map.take(MirrorEvent::SnapshotComplete { position });
+    assert_eq!(bench.updates(), [MapUpdate::Silent, MapUpdate::Again]);
     let reason = weir_etcd::RestoreReason::ClusterId { before: 1, now: 2 };
-    bench.map.take(MirrorEvent::Restored { reason, place });
-    bench.map.take(MirrorEvent::SnapshotComplete { place });
-    assert_eq!(bench.news(), [MapNews::Restored, MapNews::All(vec![])]);
+    bench.map.take(MirrorEvent::Restored { reason, position });
+    bench.map.take(MirrorEvent::SnapshotComplete { position });
+    assert_eq!(bench.updates(), [MapUpdate::Restored, MapUpdate::All(vec![])]);
 }

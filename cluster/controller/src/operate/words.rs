@@ -1,6 +1,6 @@
 //! The operator's texts: what is wrong, why, and what to do.
 
-use crate::records::NodeReport;
+use crate::records::ReportedNode;
 
 /// Most shards that a sentence names.
 const NAMED_MAX: usize = 10;
@@ -50,7 +50,7 @@ pub(super) fn ids(shards: &[u32], separator: &str) -> String {
     ids.join(separator)
 }
 
-pub(super) fn node(node: &NodeReport) -> String {
+pub(super) fn node(node: &ReportedNode) -> String {
     let name = &node.node;
     let what_to_do = match node.life.as_str() {
         "stopping" => "others take its shards over first".to_owned(),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_map::allocate::{
-    Acting, AllocateOptions, Change, Liveness, Note, Plan, ShardView, Step, allocate,
+    Acting, AllocateOptions, Liveness, Note, Plan, PlanStep, PlannedChange, ShardView, allocate,
 };
 use weir_map::map::MemberState;
 use weir_map::{NodeId, ShardId};
@@ -12,9 +12,9 @@ use super::Controller;
 use super::doubts::InDoubt;
 use super::fleet::Fleet;
 use super::job::Job;
-use super::kind::Kind;
-use super::log_lines::{self, Line};
-use super::time::Now;
+use super::kind::StepKind;
+use super::log_lines::{self, DecisionLine};
+use super::time::ControllerTime;
 use super::words;
 use crate::records::{Control, FreezeOrder};
 
@@ -48,7 +48,7 @@ pub(super) struct Sight {
 }
 
 impl Controller {
-    pub(super) fn decide(&mut self, now: Now) {
+    pub(super) fn decide(&mut self, now: ControllerTime) {
         if self.view.meta.as_ref().is_some_and(|meta| meta.value.is_none()) {
             // The cluster is of a newer version, whose rules are unknown.
             self.journal.clear();
@@ -58,11 +58,12 @@ impl Controller {
         let copies =
             1 + self.view.desired().map_or(0, |it| usize::from(it.cluster.replicas.min(4)));
         for change in self.lives.cut_off_changes(&self.options, now) {
-            let line = if change.is_cut_off { Line::NodeWorse } else { Line::NodeBetter };
-            self.journal.tell(line, Some(&change.node), &change.what, &change.why);
+            let line =
+                if change.is_cut_off { DecisionLine::NodeWorse } else { DecisionLine::NodeBetter };
+            self.journal.append(line, Some(&change.node), &change.what, &change.why);
         }
         let fleet = Fleet::of(&self.view, &self.lives, copies, &self.options, now);
-        self.tell_lives(&fleet);
+        self.log_liveness(&fleet);
         let control = self.view.control();
         let mut gates = self.gates(control.as_ref());
         if self.view.meta.is_none() && !self.is_restored {
@@ -101,7 +102,7 @@ impl Controller {
     }
 
     /// Drops the state of shards and nodes that no key and no entry names.
-    fn forget(&mut self, now: Now) {
+    fn forget(&mut self, now: ControllerTime) {
         let view = &self.view;
         self.loads.retain(|shard, _| view.shards.contains_key(shard));
         let report_max_ms = self.options.report_max_ms;
@@ -134,7 +135,7 @@ impl Controller {
     }
 
     /// Returns every shard that has an entry or is to be created, ordered by number.
-    fn shard_views(&self, now: Now) -> Vec<ShardView> {
+    fn shard_views(&self, now: ControllerTime) -> Vec<ShardView> {
         let mut shards: BTreeMap<ShardId, ShardView> = BTreeMap::new();
         let acting = |id: &ShardId| -> Option<Acting> {
             let (acting, at_ms) = self.acting.get(id)?;
@@ -162,9 +163,9 @@ impl Controller {
         shards: &[ShardView],
         plan: Plan,
         is_asked: bool,
-        now: Now,
+        now: ControllerTime,
     ) -> Sight {
-        let kinds: Vec<Kind> = plan.steps.iter().map(|step| self.kind(step, &fleet)).collect();
+        let kinds: Vec<StepKind> = plan.steps.iter().map(|step| self.kind(step, &fleet)).collect();
         let may_balance = self.may_balance(&kinds, &fleet, is_asked, now);
         let mut moves_left = self.pace.left(now);
         let mut taken = 0;
@@ -189,7 +190,7 @@ impl Controller {
             };
             entry.is_moving() || entry.members().iter().any(copies)
         });
-        let waits = !may_balance && kinds.iter().all(|kind| *kind == Kind::Balance);
+        let waits = !may_balance && kinds.iter().all(|kind| *kind == StepKind::Balance);
         let is_busy = is_under_way || taken > 0 || !kinds.is_empty() && !waits;
         if kinds.is_empty() && !is_under_way {
             self.uneven_since_ms = None;
@@ -197,19 +198,25 @@ impl Controller {
         Sight { fleet, gates, notes: plan.notes, taken, is_busy }
     }
 
-    fn kind(&self, step: &Step, fleet: &Fleet) -> Kind {
+    fn kind(&self, step: &PlanStep, fleet: &Fleet) -> StepKind {
         let acting = self.acting.get(&step.shard).map(|(acting, _)| acting);
-        Kind::of(&step.change, self.view.entry(step.shard), acting, fleet)
+        StepKind::of(&step.change, self.view.entry(step.shard), acting, fleet)
     }
 
     /// True if an imbalance has lasted or the operator asked to balance at once, and every shard is
     /// protected. While a node is suspect the shards' final distribution is unknown, so the
     /// imbalance timer restarts.
-    fn may_balance(&mut self, kinds: &[Kind], fleet: &Fleet, is_asked: bool, now: Now) -> bool {
+    fn may_balance(
+        &mut self,
+        kinds: &[StepKind],
+        fleet: &Fleet,
+        is_asked: bool,
+        now: ControllerTime,
+    ) -> bool {
         if fleet.is_any_suspect() {
             self.uneven_since_ms = None;
         }
-        if !kinds.contains(&Kind::Balance) {
+        if !kinds.contains(&StepKind::Balance) {
             return false;
         }
         let since_ms = *self.uneven_since_ms.get_or_insert(now.monotonic_ms);
@@ -219,8 +226,8 @@ impl Controller {
 
     fn passes(
         &self,
-        step: &Step,
-        kind: Kind,
+        step: &PlanStep,
+        kind: StepKind,
         fleet: &Fleet,
         gates: &mut Gates,
         may_balance: bool,
@@ -228,13 +235,13 @@ impl Controller {
         if gates.in_doubt.shards.contains(&step.shard) {
             return false;
         }
-        if gates.is_total || gates.frozen.is_some() && kind != Kind::Follow {
+        if gates.is_total || gates.frozen.is_some() && kind != StepKind::Follow {
             return false;
         }
-        if kind == Kind::Balance && !may_balance {
+        if kind == StepKind::Balance && !may_balance {
             return false;
         }
-        let Change::Apply { transition, .. } = &step.change else { return true };
+        let PlannedChange::Apply { transition, .. } = &step.change else { return true };
         let Some(entry) = self.view.entry(step.shard) else { return false };
         if kind.is_move() && self.troubles.in_the_way(entry, transition).next().is_some() {
             let nodes = entry.members().iter().map(|member| &member.incarnation.worker.node);
@@ -281,9 +288,9 @@ impl Controller {
     }
 
     /// Adds an event for each node whose liveness has changed.
-    fn tell_lives(&mut self, fleet: &Fleet) {
+    fn log_liveness(&mut self, fleet: &Fleet) {
         for (node, standing) in &fleet.standings {
-            let before = self.told.insert(node.clone(), standing.liveness);
+            let before = self.reported.insert(node.clone(), standing.liveness);
             if before == Some(standing.liveness)
                 || before.is_none() && standing.liveness == Liveness::Alive
             {
@@ -292,9 +299,9 @@ impl Controller {
             let what = format!("the node is {}", words::life(standing.liveness));
             let why =
                 if standing.liveness == Liveness::Alive { "registered" } else { &standing.why };
-            let line = Line::of_life(standing.liveness);
-            self.journal.tell(line, Some(node), &what, why);
+            let line = DecisionLine::of_life(standing.liveness);
+            self.journal.append(line, Some(node), &what, why);
         }
-        self.told.retain(|node, _| fleet.standings.contains_key(node));
+        self.reported.retain(|node, _| fleet.standings.contains_key(node));
     }
 }

@@ -11,16 +11,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_etcd::{Change, Key, Swap};
+use weir_etcd::{Key, Swap, SwapChange};
 use weir_map::map::{Doubt, Rebased, Stand, Witness, needs_rebase, rebase};
 use weir_map::{BootId, Incarnation, NodeId, ShardEntry, ShardId};
 
 use super::event::{NodeDoubts, NodeReport};
-use super::job::{Job, say};
-use super::journal::Telling;
+use super::job::{Job, event};
+use super::journal::PendingEvent;
 use super::lives::worker_views;
-use super::log_lines::Line;
-use super::time::Now;
+use super::log_lines::DecisionLine;
+use super::time::ControllerTime;
 use super::{Controller, words};
 
 /// Most sentences in the report.
@@ -29,7 +29,7 @@ const NAMED_MAX: usize = 20;
 /// The last doubts that each node reported, and the time of the report.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Doubts {
-    said: BTreeMap<NodeId, (NodeDoubts, u64)>,
+    reports: BTreeMap<NodeId, (NodeDoubts, u64)>,
     /// Time since which each shard is in doubt.
     since_ms: BTreeMap<ShardId, u64>,
 }
@@ -47,8 +47,8 @@ pub(super) struct InDoubt {
 }
 
 impl Doubts {
-    pub(super) fn hear(&mut self, report: &NodeReport, now: Now) {
-        self.said.insert(report.node.clone(), (report.doubts.clone(), now.monotonic_ms));
+    pub(super) fn on_report(&mut self, report: &NodeReport, now: ControllerTime) {
+        self.reports.insert(report.node.clone(), (report.doubts.clone(), now.monotonic_ms));
     }
 
     /// Forgets all reports: etcd was restored, and they refer to its earlier history.
@@ -56,15 +56,21 @@ impl Doubts {
         *self = Self::default();
     }
 
-    fn stand(&self, node: &NodeId, shard: ShardId, report_max_ms: u64, now: Now) -> Stand {
-        let said = self.said.get(node).filter(|(_, at)| now.since(*at) <= report_max_ms);
-        let Some((said, _)) = said else { return Stand::Silent };
-        let last = said.shards.keys().next_back();
-        match said.shards.get(&shard) {
+    fn stand(
+        &self,
+        node: &NodeId,
+        shard: ShardId,
+        report_max_ms: u64,
+        now: ControllerTime,
+    ) -> Stand {
+        let report = self.reports.get(node).filter(|(_, at)| now.since(*at) <= report_max_ms);
+        let Some((doubts, _)) = report else { return Stand::Silent };
+        let last = doubts.shards.keys().next_back();
+        match doubts.shards.get(&shard) {
             Some((known, held)) => {
                 Stand::InDoubt { known: *known, held: held.clone().map(Box::new) }
             }
-            None if said.are_all || last.is_some_and(|last| shard < *last) => Stand::Follows,
+            None if doubts.are_all || last.is_some_and(|last| shard < *last) => Stand::Follows,
             None => Stand::Silent,
         }
     }
@@ -72,11 +78,11 @@ impl Doubts {
 
 impl Controller {
     /// Returns the shards in doubt; queues jobs for those that can continue.
-    pub(super) fn look_at_doubts(&mut self, is_ordered: bool, now: Now) -> InDoubt {
-        let said = self.doubts.said.values().flat_map(|(said, _)| said.shards.keys());
-        let said: BTreeSet<ShardId> = said.copied().collect();
+    pub(super) fn look_at_doubts(&mut self, is_ordered: bool, now: ControllerTime) -> InDoubt {
+        let shards = self.doubts.reports.values().flat_map(|(doubts, _)| doubts.shards.keys());
+        let shards: BTreeSet<ShardId> = shards.copied().collect();
         let mut found = InDoubt::default();
-        for shard in said {
+        for shard in shards {
             let is_wanted = self.view.desired().is_some_and(|desired| desired.has(shard.0));
             // A shard whose key cannot be read is left alone.
             let is_readable = self.view.shards.get(&shard).map(|held| held.value.is_some());
@@ -95,7 +101,7 @@ impl Controller {
         found
     }
 
-    fn witnesses(&self, shard: ShardId, now: Now) -> Vec<Witness> {
+    fn witnesses(&self, shard: ShardId, now: ControllerTime) -> Vec<Witness> {
         let witnesses = self.view.nodes.iter().map(|(node, held)| {
             let workers = held.value.as_ref().and_then(|record| worker_views(&record.workers));
             let stand = match &workers {
@@ -117,7 +123,7 @@ impl Controller {
         found: &mut InDoubt,
     ) {
         let stored = self.view.entry(shard);
-        let why = match rebase(stored, witnesses, |who| self.is_said_to_have_ended(who)) {
+        let why = match rebase(stored, witnesses, |who| self.is_declared_ended(who)) {
             Err(why) => format!("shard {shard}: {why}"),
             Ok(_) if !has_waited => {
                 found.is_waiting = true;
@@ -143,7 +149,7 @@ impl Controller {
     }
 
     /// True if the operator states that the incarnation has ended, and its node is not registered.
-    fn is_said_to_have_ended(&self, who: &Incarnation) -> bool {
+    fn is_declared_ended(&self, who: &Incarnation) -> bool {
         let node = &who.worker.node;
         let fence = self.view.intent(node).and_then(|intent| intent.fence.as_ref());
         !self.view.nodes.contains_key(node)
@@ -156,16 +162,16 @@ impl Controller {
         shard: ShardId,
         entry: &ShardEntry,
         doubts: &str,
-    ) -> (Vec<Swap>, Option<Telling>) {
+    ) -> (Vec<Swap>, Option<PendingEvent>) {
         let key = Key::Shard(shard);
         let expected = self.view.revision(&key);
-        let change = Change::Put(entry.to_json().into_bytes());
+        let change = SwapChange::Put(entry.to_json().into_bytes());
         let mut swaps = vec![Swap { key, expected, change }];
         let nodes = entry.members().iter().map(|member| &member.incarnation.worker.node);
         for node in nodes.collect::<BTreeSet<_>>() {
             let key = Key::Node(node.clone());
             let expected = self.view.revision(&key);
-            swaps.push(Swap { key, expected, change: Change::Keep });
+            swaps.push(Swap { key, expected, change: SwapChange::Keep });
         }
         let was = self.view.entry(shard).map_or("none".to_owned(), |it| it.epoch().to_string());
         let now = entry.epoch();
@@ -174,8 +180,8 @@ impl Controller {
         if !doubts.is_empty() {
             why = format!("{why}; ordered, although {doubts}");
         }
-        let mut telling = say(Line::Followed, &what, &why);
-        telling.shard = Some(shard);
-        (swaps, Some(telling))
+        let mut pending = event(DecisionLine::Followed, &what, &why);
+        pending.shard = Some(shard);
+        (swaps, Some(pending))
     }
 }

@@ -7,7 +7,7 @@ use weir_map::{Epoch, Incarnation, NodeId, ShardEntry, ShardId, Term};
 
 /// An event for the controller.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub enum ControllerEvent {
     /// From the mirror of all keys.
     Mirror(MirrorEvent),
     /// The create revision of the leader's key.
@@ -20,7 +20,7 @@ pub enum Event {
     /// The current values of the keys that were read, in their order. None: etcd did not answer.
     Read(Option<Vec<Option<Versioned>>>),
     /// The passage of time; to be sent every
-    /// [`Options::tick_busy_ms`](super::Options::tick_busy_ms).
+    /// [`ControllerOptions::tick_busy_ms`](super::ControllerOptions::tick_busy_ms).
     Tick,
 }
 
@@ -86,9 +86,9 @@ pub struct NodeDoubts {
 
 /// An action to carry out. The next action comes only after the answer to this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// One transaction that also compares the leader's key. [`Event::Written`] follows.
+pub enum ControllerAction {
+    /// One transaction that also compares the leader's key. [`ControllerEvent::Written`] follows.
     Write(Vec<Swap>),
-    /// Read these keys, linearizably. [`Event::Read`] follows.
+    /// Read these keys, linearizably. [`ControllerEvent::Read`] follows.
     Read(Vec<Key>),
 }

@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_map::allocate::{Liveness, NodeView, WorkerView};
 use weir_map::{BootId, Incarnation, Member, MemberState, NodeId, ShardEntry};
 
-use super::lives::{Lives, Standing, worker_views};
-use super::options::Options;
-use super::time::Now;
+use super::lives::{Lives, NodeStanding, worker_views};
+use super::options::ControllerOptions;
+use super::time::ControllerTime;
 use super::view::View;
 
 /// The nodes that are registered, and those that entries name.
 #[derive(Debug)]
 pub(super) struct Fleet {
     pub(super) nodes: Vec<NodeView>,
-    pub(super) standings: BTreeMap<NodeId, Standing>,
+    pub(super) standings: BTreeMap<NodeId, NodeStanding>,
     /// Reasons that drains do not begin, by node.
     pub(super) waiting_drains: BTreeMap<NodeId, String>,
     /// Nodes that run although the operator stated that they had ended.
@@ -29,8 +29,8 @@ impl Fleet {
         view: &View,
         lives: &Lives,
         copies: usize,
-        options: &Options,
-        now: Now,
+        options: &ControllerOptions,
+        now: ControllerTime,
     ) -> Self {
         let named = named(view);
         let mut fleet = Self {
@@ -48,12 +48,12 @@ impl Fleet {
             let lost = named.get(node).map_or(&[][..], |lost| lost);
             let registered = view.nodes.get(node).and_then(|held| held.value.as_ref());
             let standing = match registered.and_then(|record| worker_views(&record.workers)) {
-                Some(_) if registered.is_some_and(|record| record.is_stopping) => Standing {
+                Some(_) if registered.is_some_and(|record| record.is_stopping) => NodeStanding {
                     liveness: Liveness::Stopping,
                     why: "it says that it is about to end".into(),
                 },
-                Some(_) => Standing { liveness: Liveness::Alive, why: lives.why_cut_off(node) },
-                None if is_fenced(view, node, lost) => Standing {
+                Some(_) => NodeStanding { liveness: Liveness::Alive, why: lives.why_cut_off(node) },
+                None if is_fenced(view, node, lost) => NodeStanding {
                     liveness: Liveness::Fenced,
                     why: "the operator says that it has ended".into(),
                 },
@@ -119,8 +119,8 @@ impl Fleet {
     }
 
     pub(super) fn node(&self, name: &NodeId) -> Option<&NodeView> {
-        let place = self.nodes.binary_search_by(|node| node.name.cmp(name)).ok()?;
-        Some(&self.nodes[place])
+        let index = self.nodes.binary_search_by(|node| node.name.cmp(name)).ok()?;
+        Some(&self.nodes[index])
     }
 
     fn worker(&self, who: &Incarnation) -> Option<(&NodeView, &WorkerView)> {

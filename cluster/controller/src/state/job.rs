@@ -2,18 +2,18 @@
 //! share one, because each transaction costs a round trip and a disk write, however small it is.
 
 use serde::Serialize;
-use weir_etcd::{Change, Key, Swap, TRANSACTION_KEYS_MAX};
-use weir_map::allocate::{Change as ShardChange, Step};
+use weir_etcd::{Key, Swap, SwapChange, TRANSACTION_KEYS_MAX};
+use weir_map::allocate::{PlanStep, PlannedChange};
 use weir_map::map::Transition;
 use weir_map::{Incarnation, NodeId, ShardEntry, ShardId};
 
-use super::journal::{ALONG_MAX, Telling};
-use super::kind::Kind;
+use super::journal::{ALONG_MAX, PendingEvent};
+use super::kind::StepKind;
 use super::lives::worker_views;
-use super::log_lines::Line;
-use super::time::Now;
+use super::log_lines::DecisionLine;
+use super::time::ControllerTime;
 use super::{Controller, words};
-use crate::records::{Control, FORMAT, FreezeOrder, Intent, Meta, Order, Report};
+use crate::records::{Control, FORMAT, FreezeOrder, Intent, LeaderReport, Meta, OrderAuthor};
 
 /// Most steps in one transaction: two keys each, and room for the conditions on their nodes.
 pub(super) const STEPS_MAX: usize = 48;
@@ -24,8 +24,8 @@ const STEP_KEYS_MAX: usize = 4;
 #[derive(Clone, Debug)]
 pub(super) enum Job {
     Step {
-        step: Step,
-        kind: Kind,
+        step: PlanStep,
+        kind: StepKind,
         why: String,
     },
     Meta,
@@ -43,20 +43,20 @@ pub(super) enum Job {
     EndRebase,
     Retire(ShardId),
     EndRetire(Vec<u32>),
-    Report(Box<Report>),
+    Report(Box<LeaderReport>),
 }
 
 /// The swaps of a job, and its event if it has one.
-type Written = (Vec<Swap>, Option<Telling>);
+type WrittenSwaps = (Vec<Swap>, Option<PendingEvent>);
 
 /// A transaction to be written.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct JobBatch {
     pub(super) swaps: Vec<Swap>,
     /// Number of waiting events that it includes.
     pub(super) along: usize,
     /// The events of the decisions in it.
-    pub(super) decided: Vec<Telling>,
+    pub(super) decided: Vec<PendingEvent>,
     /// Its steps, if they may be retried.
     pub(super) steps: Vec<Job>,
 }
@@ -64,23 +64,23 @@ pub(super) struct Batch {
 impl Controller {
     /// Returns the next transaction. Jobs that do not fit the view are dropped: the next round
     /// decides again.
-    pub(super) fn next_write(&mut self, now: Now) -> Option<Batch> {
-        let mut batch = Batch::default();
-        let mut tellings = Vec::new();
+    pub(super) fn next_write(&mut self, now: ControllerTime) -> Option<JobBatch> {
+        let mut batch = JobBatch::default();
+        let mut pending_events = Vec::new();
         while let Some(job) = self.jobs.pop_front() {
             let (is_step, is_move) = match &job {
                 Job::Step { kind, .. } => (true, kind.is_move()),
                 _ => (false, false),
             };
             // A move is counted when it is tried, so it is written alone.
-            let goes_along = is_step && !is_move && self.has_room(&batch, tellings.len());
-            if !tellings.is_empty() && !goes_along {
+            let goes_along = is_step && !is_move && self.has_room(&batch, pending_events.len());
+            if !pending_events.is_empty() && !goes_along {
                 self.jobs.push_front(job);
                 break;
             }
-            let Some((swaps, telling)) = self.written_by(&job, now) else { continue };
+            let Some((swaps, pending)) = self.written_by(&job, now) else { continue };
             add(&mut batch.swaps, swaps);
-            tellings.extend(telling);
+            pending_events.extend(pending);
             if is_move {
                 self.pace.begin(now);
             }
@@ -92,18 +92,19 @@ impl Controller {
         if batch.swaps.is_empty() && self.journal.is_empty() {
             return None;
         }
-        let (events, along) = self.journal.swaps(&tellings, &self.view, &self.options.name, now);
+        let (events, along) =
+            self.journal.swaps(&pending_events, &self.view, &self.options.name, now);
         batch.swaps.extend(events);
-        (batch.along, batch.decided) = (along, tellings);
+        (batch.along, batch.decided) = (along, pending_events);
         Some(batch)
     }
 
-    fn has_room(&self, batch: &Batch, events: usize) -> bool {
+    fn has_room(&self, batch: &JobBatch, events: usize) -> bool {
         let keys = batch.swaps.len() + events + ALONG_MAX + STEP_KEYS_MAX;
         batch.steps.len() < self.together && keys <= TRANSACTION_KEYS_MAX
     }
 
-    fn written_by(&self, job: &Job, now: Now) -> Option<Written> {
+    fn written_by(&self, job: &Job, now: ControllerTime) -> Option<WrittenSwaps> {
         match job {
             Job::Step { step, kind, why } => self.step(step, *kind, why.clone()),
             Job::Meta => {
@@ -111,17 +112,21 @@ impl Controller {
                 let swap = self.put(Key::Meta, &Meta { format: FORMAT, cluster_id });
                 Some((
                     vec![swap],
-                    Some(say(Line::Ordered, "the cluster begins", "it had no identity yet")),
+                    Some(event(
+                        DecisionLine::Ordered,
+                        "the cluster begins",
+                        "it had no identity yet",
+                    )),
                 ))
             }
             Job::FreezeWhole => {
                 let why =
                     "etcd was restored from a backup; the nodes may hold newer entries than it";
-                let order = Order { by: self.options.name.clone(), at_ms: now.unix_ms };
+                let order = OrderAuthor { by: self.options.name.clone(), at_ms: now.unix_ms };
                 let freeze = Some(FreezeOrder { order, why: why.into(), is_total: true });
                 let control = Control { freeze, ..self.view.control().unwrap_or_default() };
                 let swap = self.put(Key::Control, &control);
-                Some((vec![swap], Some(say(Line::Frozen, "everything is frozen", why))))
+                Some((vec![swap], Some(event(DecisionLine::Frozen, "everything is frozen", why))))
             }
             Job::Rebase { shard, entry, doubts } => Some(self.rebase_swaps(*shard, entry, doubts)),
             Job::DropFence(node) => self.drop_fence(node),
@@ -130,7 +135,7 @@ impl Controller {
                 let order = control.rebalance.take()?;
                 let swap = self.put(Key::Control, &control);
                 let why = format!("asked for by {}, and nothing is left to do", order.by);
-                Some((vec![swap], Some(say(Line::Ordered, "the map is balanced", &why))))
+                Some((vec![swap], Some(event(DecisionLine::Ordered, "the map is balanced", &why))))
             }
             Job::EndRebase => {
                 let mut control = self.view.control()?;
@@ -139,17 +144,20 @@ impl Controller {
                 let why = format!("asked for by {}", order.by);
                 Some((
                     vec![swap],
-                    Some(say(Line::Ordered, "nothing is left to go on by order", &why)),
+                    Some(event(DecisionLine::Ordered, "nothing is left to go on by order", &why)),
                 ))
             }
             Job::Retire(shard) => {
                 let key = Key::Shard(*shard);
                 let expected = Some(self.view.revision(&key)?);
-                let swap = Swap { key, expected, change: Change::Delete };
-                let mut telling =
-                    say(Line::Retired, "the shard is retired", "not desired, and told to");
-                telling.shard = Some(*shard);
-                Some((vec![swap, self.keep(Key::Desired)], Some(telling)))
+                let swap = Swap { key, expected, change: SwapChange::Delete };
+                let mut pending = event(
+                    DecisionLine::Retired,
+                    "the shard is retired",
+                    "not desired, and told to",
+                );
+                pending.shard = Some(*shard);
+                Some((vec![swap, self.keep(Key::Desired)], Some(pending)))
             }
             Job::EndRetire(done) => {
                 let mut control = self.view.control()?;
@@ -162,11 +170,11 @@ impl Controller {
         }
     }
 
-    fn step(&self, step: &Step, kind: Kind, why: String) -> Option<Written> {
+    fn step(&self, step: &PlanStep, kind: StepKind, why: String) -> Option<WrittenSwaps> {
         let key = Key::Shard(step.shard);
         let mut swaps = Vec::new();
         let entry = match &step.change {
-            ShardChange::Create(who) => {
+            PlannedChange::Create(who) => {
                 // A key that has appeared since the decision is not absent, even if it cannot be
                 // read.
                 if self.view.revision(&key).is_some() {
@@ -175,18 +183,18 @@ impl Controller {
                 swaps.push(self.keep(Key::Desired));
                 ShardEntry::create(who.clone())
             }
-            ShardChange::Apply { at, transition } => {
+            PlannedChange::Apply { at, transition } => {
                 let entry = self.view.entry(step.shard)?;
                 swaps.extend(self.proof(transition)?);
                 entry.after(*at, transition).ok()?
             }
         };
         let what = words::what(&step.change);
-        let change = Change::Put(entry.to_json().into_bytes());
+        let change = SwapChange::Put(entry.to_json().into_bytes());
         swaps.insert(0, Swap { expected: self.view.revision(&key), key, change });
         let (node, shard) = (words::node_of(&step.change), Some(step.shard));
-        let line = Line::of_step(&step.change, kind);
-        Some((swaps, Some(Telling { node, shard, what, why, is_move: kind.is_move(), line })))
+        let line = DecisionLine::of_step(&step.change, kind);
+        Some((swaps, Some(PendingEvent { node, shard, what, why, is_move: kind.is_move(), line })))
     }
 
     /// Returns the conditions under which the incarnation that the transition ends has certainly
@@ -196,7 +204,7 @@ impl Controller {
             Transition::Fence(ended)
             | Transition::Restart { ended, .. }
             | Transition::Resume { ended, .. }
-            | Transition::Reseat { ended, .. } => self.proof_of_end(ended),
+            | Transition::TakeSlot { ended, .. } => self.proof_of_end(ended),
             _ => Some(Vec::new()),
         }
     }
@@ -221,7 +229,7 @@ impl Controller {
     }
 
     /// Returns the event that a cluster file is taken, if this is the first report decided on it.
-    fn taken_with(&self, report: &Report) -> Option<Telling> {
+    fn taken_with(&self, report: &LeaderReport) -> Option<PendingEvent> {
         let before = self.view.report.as_ref().and_then(|held| held.value.as_ref());
         if before.and_then(|before| before.desired) == report.desired {
             return None;
@@ -230,47 +238,55 @@ impl Controller {
         let (shards, replicas) = (desired.shards.len(), desired.cluster.replicas);
         let what = format!("a cluster file is taken: shards: {shards}, replicas: {replicas}");
         let why = desired.applied.as_ref().map(|applied| format!("applied by {}", applied.by));
-        Some(say(Line::Ordered, &what, &why.unwrap_or_else(|| "it was written by hand".to_owned())))
+        Some(event(
+            DecisionLine::Ordered,
+            &what,
+            &why.unwrap_or_else(|| "it was written by hand".to_owned()),
+        ))
     }
 
-    fn drop_fence(&self, node: &NodeId) -> Option<Written> {
+    fn drop_fence(&self, node: &NodeId) -> Option<WrittenSwaps> {
         let key = Key::Intent(node.clone());
         let expected = Some(self.view.revision(&key)?);
         let intent = Intent { fence: None, ..self.view.intent(node)?.clone() };
-        let change = if intent.is_empty() { Change::Delete } else { Change::Put(json(&intent)) };
-        let mut telling =
-            say(Line::Ordered, "the fence is done", "no shard names what has ended any more");
-        telling.node = Some(node.clone());
-        Some((vec![Swap { key, expected, change }], Some(telling)))
+        let change =
+            if intent.is_empty() { SwapChange::Delete } else { SwapChange::Put(json(&intent)) };
+        let mut pending = event(
+            DecisionLine::Ordered,
+            "the fence is done",
+            "no shard names what has ended any more",
+        );
+        pending.node = Some(node.clone());
+        Some((vec![Swap { key, expected, change }], Some(pending)))
     }
 
     fn put(&self, key: Key, value: &impl Serialize) -> Swap {
-        Swap { expected: self.view.revision(&key), key, change: Change::Put(json(value)) }
+        Swap { expected: self.view.revision(&key), key, change: SwapChange::Put(json(value)) }
     }
 
     /// Requires the key to be as it was seen.
     fn keep(&self, key: Key) -> Swap {
-        Swap { expected: self.view.revision(&key), key, change: Change::Keep }
+        Swap { expected: self.view.revision(&key), key, change: SwapChange::Keep }
     }
 
     fn keep_absent(&self, key: Key) -> Option<Swap> {
         let is_absent = self.view.revision(&key).is_none();
-        is_absent.then_some(Swap { key, expected: None, change: Change::Keep })
+        is_absent.then_some(Swap { key, expected: None, change: SwapChange::Keep })
     }
 }
 
 /// Adds swaps. A key that several steps only compare is compared once.
 fn add(all: &mut Vec<Swap>, swaps: Vec<Swap>) {
     for swap in swaps {
-        if swap.change != Change::Keep || !all.contains(&swap) {
+        if swap.change != SwapChange::Keep || !all.contains(&swap) {
             all.push(swap);
         }
     }
 }
 
-pub(super) fn say(line: Line, what: &str, why: &str) -> Telling {
+pub(super) fn event(line: DecisionLine, what: &str, why: &str) -> PendingEvent {
     let (what, why) = (what.to_owned(), why.to_owned());
-    Telling { node: None, shard: None, what, why, is_move: false, line }
+    PendingEvent { node: None, shard: None, what, why, is_move: false, line }
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {

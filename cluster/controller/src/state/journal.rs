@@ -6,13 +6,13 @@
 
 use std::collections::VecDeque;
 
-use weir_etcd::{Change, Key, Swap};
+use weir_etcd::{Key, Swap, SwapChange};
 use weir_map::{NodeId, ShardId};
 
-use super::log_lines::Line;
-use super::time::Now;
+use super::log_lines::DecisionLine;
+use super::time::ControllerTime;
 use super::view::View;
-use crate::records::{EVENTS_MAX, Event};
+use crate::records::{EVENTS_MAX, EventRecord};
 
 /// Most events that wait to be written; further ones are dropped.
 const WAITING_MAX: usize = 64;
@@ -23,29 +23,35 @@ const NUMBER_MAX: u64 = 1 << 63;
 
 /// An event that has no number yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Telling {
+pub(super) struct PendingEvent {
     pub(super) node: Option<NodeId>,
     pub(super) shard: Option<ShardId>,
     pub(super) what: String,
     pub(super) why: String,
     pub(super) is_move: bool,
     /// Its line in the operational log.
-    pub(super) line: Line,
+    pub(super) line: DecisionLine,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Journal {
-    waiting: VecDeque<Telling>,
+pub(super) struct EventJournal {
+    waiting: VecDeque<PendingEvent>,
 }
 
-impl Journal {
-    pub(super) fn tell(&mut self, line: Line, node: Option<&NodeId>, what: &str, why: &str) {
+impl EventJournal {
+    pub(super) fn append(
+        &mut self,
+        line: DecisionLine,
+        node: Option<&NodeId>,
+        what: &str,
+        why: &str,
+    ) {
         if self.waiting.len() == WAITING_MAX {
             return;
         }
         let (what, why) = (what.to_owned(), why.to_owned());
         let node = node.cloned();
-        self.waiting.push_back(Telling { node, shard: None, what, why, is_move: false, line });
+        self.waiting.push_back(PendingEvent { node, shard: None, what, why, is_move: false, line });
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -60,37 +66,37 @@ impl Journal {
     /// the former.
     pub(super) fn swaps(
         &self,
-        decided: &[Telling],
+        decided: &[PendingEvent],
         view: &View,
         by: &str,
-        now: Now,
+        now: ControllerTime,
     ) -> (Vec<Swap>, usize) {
         let readable = view.events.values().filter_map(|held| held.value.as_ref());
         // No controller writes a higher number, and continuing from one would exhaust the numbers.
         let numbers = readable.map(|event| event.number).filter(|number| *number <= NUMBER_MAX);
         let last = numbers.max().unwrap_or(0);
         let along = self.waiting.iter().take(ALONG_MAX);
-        let swaps = along.chain(decided).cloned().zip(last + 1..).map(|(telling, number)| {
+        let swaps = along.chain(decided).cloned().zip(last + 1..).map(|(pending, number)| {
             let key = Key::Event((number % u64::from(EVENTS_MAX)) as u32);
-            let event = Event {
+            let event = EventRecord {
                 number,
                 at_ms: now.unix_ms,
                 by: by.to_owned(),
-                node: telling.node.map(|node| node.to_string()),
-                shard: telling.shard.map(|shard| shard.0),
-                what: telling.what,
-                why: telling.why,
-                is_move: telling.is_move,
+                node: pending.node.map(|node| node.to_string()),
+                shard: pending.shard.map(|shard| shard.0),
+                what: pending.what,
+                why: pending.why,
+                is_move: pending.is_move,
             };
             let value = serde_json::to_vec(&event).expect("texts and numbers serialize to JSON");
-            Swap { expected: view.revision(&key), key, change: Change::Put(value) }
+            Swap { expected: view.revision(&key), key, change: SwapChange::Put(value) }
         });
         let swaps: Vec<Swap> = swaps.collect();
         (swaps, self.waiting.len().min(ALONG_MAX))
     }
 
     /// Takes the first `count` waiting events: they are written.
-    pub(super) fn written(&mut self, count: usize) -> impl Iterator<Item = Telling> + '_ {
+    pub(super) fn written(&mut self, count: usize) -> impl Iterator<Item = PendingEvent> + '_ {
         self.waiting.drain(..count.min(self.waiting.len()))
     }
 }

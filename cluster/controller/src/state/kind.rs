@@ -1,14 +1,14 @@
 //! The purpose of a step. It decides what may hold the step up.
 
 use weir_map::ShardEntry;
-use weir_map::allocate::{Acting, Change};
+use weir_map::allocate::{Acting, PlannedChange};
 use weir_map::map::Transition;
 
 use super::fleet::{Fleet, nodes_of};
 
 /// Purpose of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum StepKind {
     /// A shard begins.
     Create,
     /// It records what has happened already, or is about to happen whatever is written: an end, a
@@ -24,22 +24,22 @@ pub(super) enum Kind {
     Balance,
 }
 
-impl Kind {
+impl StepKind {
     /// Classifies a change; `entry` is the entry that it applies to.
     pub(super) fn of(
-        change: &Change,
+        change: &PlannedChange,
         entry: Option<&ShardEntry>,
         acting: Option<&Acting>,
         fleet: &Fleet,
     ) -> Self {
-        let (Change::Apply { transition, .. }, Some(entry)) = (change, entry) else {
+        let (PlannedChange::Apply { transition, .. }, Some(entry)) = (change, entry) else {
             return Self::Create;
         };
         match transition {
             Transition::Fence(_)
             | Transition::Restart { .. }
             | Transition::Resume { .. }
-            | Transition::Reseat { .. }
+            | Transition::TakeSlot { .. }
             | Transition::OutOfSync(_)
             | Transition::Synced(_)
             | Transition::Resync(_)

@@ -18,13 +18,13 @@ use weir_map::allocate::{Liveness, WorkerView};
 use weir_map::{BootId, NodeId};
 
 use super::event::NodeReport;
-use super::options::Options;
-use super::time::Now;
+use super::options::ControllerOptions;
+use super::time::ControllerTime;
 use cut_off::CutOff;
 
 /// Everything known of one node.
 #[derive(Clone, Debug, Default)]
-struct Life {
+struct NodeHistory {
     /// The last readable record.
     record: Option<NodeRecord>,
     /// Time at which the key was first missed; none: the key is there.
@@ -40,14 +40,14 @@ struct Life {
 
 /// The liveness of a node, and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct NodeStanding {
     pub(super) liveness: Liveness,
     pub(super) why: String,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lives {
-    all: BTreeMap<NodeId, Life>,
+    all: BTreeMap<NodeId, NodeHistory>,
     /// Time of the last report that changed the state of some node's BIRD.
     bird_changed_ms: Option<u64>,
 }
@@ -58,19 +58,19 @@ impl Lives {
         &mut self,
         node: &NodeId,
         record: Option<&NodeRecord>,
-        options: &Options,
-        now: Now,
+        options: &ControllerOptions,
+        now: ControllerTime,
     ) {
         let life = self.all.entry(node.clone()).or_default();
         let before = life.record.as_ref().map(|record| record.boot_id.clone());
         let is_restart = record.is_some_and(|record| before.is_some_and(|it| it != record.boot_id));
-        if life.absent_since_ms.is_none() && is_restart && !life.said_so() {
+        if life.absent_since_ms.is_none() && is_restart && !life.has_announced_end() {
             // The key was gone too shortly for the mirror to report it.
             life.lose(options, now);
         }
         if life.absent_since_ms.take().is_some() || is_restart {
             life.cut_off = CutOff::begun(now);
-            if !life.said_so() {
+            if !life.has_announced_end() {
                 life.trial_until_ms = now.monotonic_ms + life.trial_ms(options);
             }
         }
@@ -81,19 +81,26 @@ impl Lives {
 
     /// Records that the key is gone. A node that was being drained, or had announced its end, is
     /// not lost.
-    pub(super) fn gone(&mut self, node: &NodeId, is_loss: bool, options: &Options, now: Now) {
+    pub(super) fn gone(
+        &mut self,
+        node: &NodeId,
+        is_loss: bool,
+        options: &ControllerOptions,
+        now: ControllerTime,
+    ) {
         let life = self.all.entry(node.clone()).or_default();
         life.absent_since_ms.get_or_insert(now.monotonic_ms);
-        if is_loss && !life.said_so() {
+        if is_loss && !life.has_announced_end() {
             life.lose(options, now);
         }
     }
 
     /// Records a node that is named somewhere and has no key.
-    pub(super) fn missed(&mut self, node: &NodeId, now: Now) {
+    pub(super) fn missed(&mut self, node: &NodeId, now: ControllerTime) {
         let is_known = self.all.contains_key(node);
         if !is_known {
-            let life = Life { absent_since_ms: Some(now.monotonic_ms), ..Life::default() };
+            let life =
+                NodeHistory { absent_since_ms: Some(now.monotonic_ms), ..NodeHistory::default() };
             self.all.insert(node.clone(), life);
         }
     }
@@ -103,8 +110,8 @@ impl Lives {
     pub(super) fn lost_unseen(
         &mut self,
         is_there: impl Fn(&NodeId) -> bool,
-        options: &Options,
-        now: Now,
+        options: &ControllerOptions,
+        now: ControllerTime,
     ) {
         let unseen = self
             .all
@@ -115,7 +122,7 @@ impl Lives {
     }
 
     /// Restarts the count of every absence after a gap in what this process saw.
-    pub(super) fn forget_absences(&mut self, now: Now) {
+    pub(super) fn forget_absences(&mut self, now: ControllerTime) {
         for life in self.all.values_mut() {
             if let Some(since) = &mut life.absent_since_ms {
                 *since = now.monotonic_ms;
@@ -127,8 +134,8 @@ impl Lives {
     pub(super) fn forget_strangers(
         &mut self,
         named: &BTreeSet<NodeId>,
-        options: &Options,
-        now: Now,
+        options: &ControllerOptions,
+        now: ControllerTime,
     ) {
         self.all.retain(|node, life| {
             let is_calm = life.losses == 0 || now.since(life.lost_at_ms) >= options.calm_ms;
@@ -138,15 +145,15 @@ impl Lives {
 
     /// Takes a report. Returns whether a side of one of the node's workers, or of its BIRD, has
     /// gone down or come back since the node's last report.
-    pub(super) fn hear(&mut self, report: &NodeReport, now: Now) -> bool {
+    pub(super) fn on_report(&mut self, report: &NodeReport, now: ControllerTime) -> bool {
         for (about, &is_heard) in &report.hears {
             if let Some(life) = self.all.get_mut(about) {
                 life.hears.insert(report.node.clone(), (is_heard, now.monotonic_ms));
             }
         }
         let Some(life) = self.all.get_mut(&report.node) else { return false };
-        let has_side_changed = life.cut_off.hear(report, now);
-        let has_bird_changed = life.cut_off.hear_bird(report);
+        let has_side_changed = life.cut_off.on_report(report, now);
+        let has_bird_changed = life.cut_off.on_bird_report(report);
         if has_bird_changed {
             self.bird_changed_ms = Some(now.monotonic_ms);
         }
@@ -167,7 +174,7 @@ impl Lives {
         Some(workers)
     }
 
-    pub(super) fn is_on_trial(&self, node: &NodeId, now: Now) -> bool {
+    pub(super) fn is_on_trial(&self, node: &NodeId, now: ControllerTime) -> bool {
         self.all.get(node).is_some_and(|life| now.monotonic_ms < life.trial_until_ms)
     }
 
@@ -177,10 +184,10 @@ impl Lives {
         &self,
         node: &NodeId,
         peers: &BTreeSet<NodeId>,
-        options: &Options,
-        now: Now,
-    ) -> Standing {
-        let suspect = |why: String| Standing { liveness: Liveness::Suspect, why };
+        options: &ControllerOptions,
+        now: ControllerTime,
+    ) -> NodeStanding {
+        let suspect = |why: String| NodeStanding { liveness: Liveness::Suspect, why };
         let Some(life) = self.all.get(node) else { return suspect("never seen".into()) };
         let Some(since_ms) = life.absent_since_ms else {
             return suspect("it is registered, but does not name its workers".into());
@@ -204,17 +211,17 @@ impl Lives {
             0 => "not registered, and no registered node replicates with it",
             _ => "not registered, and no node hears it",
         };
-        Standing { liveness: Liveness::Dead, why: why.into() }
+        NodeStanding { liveness: Liveness::Dead, why: why.into() }
     }
 }
 
-impl Life {
+impl NodeHistory {
     /// True if the node announced its end.
-    fn said_so(&self) -> bool {
+    fn has_announced_end(&self) -> bool {
         self.record.as_ref().is_some_and(|record| record.is_stopping)
     }
 
-    fn lose(&mut self, options: &Options, now: Now) {
+    fn lose(&mut self, options: &ControllerOptions, now: ControllerTime) {
         if now.since(self.lost_at_ms) >= options.calm_ms {
             self.losses = 0;
         }
@@ -223,7 +230,7 @@ impl Life {
     }
 
     /// Length of its trial after a return: zero the first time.
-    fn trial_ms(&self, options: &Options) -> u64 {
+    fn trial_ms(&self, options: &ControllerOptions) -> u64 {
         match self.losses {
             0 | 1 => 0,
             losses => {

@@ -4,16 +4,16 @@ use super::super::event::{NodeDoubts, NodeTroubles};
 use super::cut_off::CutOffChange;
 use super::*;
 
-fn at(ms: u64) -> Now {
-    Now { monotonic_ms: ms, unix_ms: ms }
+fn at(ms: u64) -> ControllerTime {
+    ControllerTime { monotonic_ms: ms, unix_ms: ms }
 }
 
 fn node(name: &str) -> NodeId {
     NodeId::new(name).unwrap()
 }
 
-fn options() -> Options {
-    Options::new("c", 1)
+fn options() -> ControllerOptions {
+    ControllerOptions::new("c", 1)
 }
 
 fn record(boot_id: &str) -> NodeRecord {
@@ -73,11 +73,11 @@ fn a_node_with_an_expired_lease_alone_stays_suspect() {
 #[test]
 fn a_node_is_dead_once_every_peer_reports_it_silent() {
     let mut lives = lost();
-    lives.hear(&report("n2", "n1", false), at(4_000));
+    lives.on_report(&report("n2", "n1", false), at(4_000));
     assert_eq!(liveness(&lives, &["n2", "n3"], 4_000), Liveness::Suspect, "n3 has not reported");
-    lives.hear(&report("n3", "n1", true), at(4_000));
+    lives.on_report(&report("n3", "n1", true), at(4_000));
     assert_eq!(liveness(&lives, &["n2", "n3"], 4_000), Liveness::Suspect, "n3 hears it");
-    lives.hear(&report("n3", "n1", false), at(5_000));
+    lives.on_report(&report("n3", "n1", false), at(5_000));
     assert_eq!(liveness(&lives, &["n2", "n3"], 5_000), Liveness::Dead);
     assert_eq!(liveness(&lives, &["n2", "n3"], 9_500), Liveness::Suspect, "n2's report is old");
 }
@@ -86,7 +86,7 @@ fn a_node_is_dead_once_every_peer_reports_it_silent() {
 fn a_report_from_before_the_loss_does_not_count() {
     let mut lives = Lives::default();
     lives.registered(&node("n1"), Some(&record("a")), &options(), at(0));
-    lives.hear(&report("n2", "n1", false), at(900));
+    lives.on_report(&report("n2", "n1", false), at(900));
     lives.gone(&node("n1"), true, &options(), at(1_000));
     assert_eq!(liveness(&lives, &["n2"], 3_500), Liveness::Suspect);
 }
@@ -152,7 +152,7 @@ fn watch(lives: &mut Lives, is_heard: bool, ms: std::ops::Range<u64>) -> Vec<Cut
     let mut changes = Vec::new();
     for ms in ms.step_by(1_000) {
         for (about, is_heard) in [("n1", is_heard), ("n3", true)] {
-            lives.hear(&report("n2", about, is_heard), at(ms));
+            lives.on_report(&report("n2", about, is_heard), at(ms));
         }
         changes.extend(lives.cut_off_changes(&options(), at(ms)));
     }
@@ -207,7 +207,7 @@ fn a_node_unheard_by_its_only_peer_is_reported_but_not_cut_off() {
         lives.registered(&node(name), Some(&record("a")), &options(), at(0));
     }
     let mut silences_at = |ms: u64, is_heard| {
-        lives.hear(&report("n2", "n1", is_heard), at(ms));
+        lives.on_report(&report("n2", "n1", is_heard), at(ms));
         assert_eq!(lives.cut_off_changes(&options(), at(ms)), []);
         lives.silences(&options(), at(ms)).collect::<Vec<_>>()
     };

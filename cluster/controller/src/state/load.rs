@@ -6,7 +6,7 @@ use weir_map::WorkerId;
 use weir_map::allocate::NodeView;
 
 use super::Controller;
-use crate::records::{Report, WorkerReport};
+use crate::records::{LeaderReport, WorkerReport};
 
 /// Difference of a load that is never reported.
 const WAVER: u64 = 100;
@@ -29,7 +29,7 @@ impl Controller {
 pub(super) fn worker_reports(
     node: &NodeView,
     loads: &BTreeMap<&WorkerId, u64>,
-    before: Option<&Report>,
+    before: Option<&LeaderReport>,
 ) -> Vec<WorkerReport> {
     let before = before
         .and_then(|report| report.nodes.iter().find(|before| before.node == node.name.as_str()));

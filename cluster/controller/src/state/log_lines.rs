@@ -5,20 +5,20 @@
 //! that made them, are in the log of its machine, and are available also when etcd is not. A write
 //! whose answer is lost leaves no line.
 
-use weir_map::allocate::{Change, Liveness, Note};
+use weir_map::allocate::{Liveness, Note, PlannedChange};
 use weir_map::map::Transition;
 
 use super::Controller;
 use super::decide::Sight;
-use super::journal::Telling;
-use super::kind::Kind;
-use super::time::Now;
+use super::journal::PendingEvent;
+use super::kind::StepKind;
+use super::time::ControllerTime;
 use super::words;
-use crate::standing::{Drain, Standing};
+use crate::standing::{ControllerStanding, Drain};
 
 /// The line of a decision in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum DecisionLine {
     /// No line: the election logs one of its own.
     Elected,
     NodeBetter,
@@ -34,13 +34,13 @@ pub(super) enum Line {
     Ordered,
 }
 
-impl Line {
-    pub(super) fn of_step(change: &Change, kind: Kind) -> Self {
-        let Change::Apply { transition, .. } = change else { return Self::Created };
+impl DecisionLine {
+    pub(super) fn of_step(change: &PlannedChange, kind: StepKind) -> Self {
+        let PlannedChange::Apply { transition, .. } = change else { return Self::Created };
         match transition {
             Transition::Promote(_) => Self::Promoted,
-            Transition::Fence(_) | Transition::Reseat { .. } => Self::Fenced,
-            Transition::AddReplica(_) | Transition::Replace { .. } if kind == Kind::Repair => {
+            Transition::Fence(_) | Transition::TakeSlot { .. } => Self::Fenced,
+            Transition::AddReplica(_) | Transition::Replace { .. } if kind == StepKind::Repair => {
                 Self::Repaired
             }
             Transition::AddReplica(_)
@@ -67,30 +67,38 @@ impl Line {
 }
 
 /// Logs a decision that is written to etcd.
-pub(super) fn log(telling: &Telling) {
-    let Telling { line, node, shard, what, why, .. } = telling;
+pub(super) fn log(pending: &PendingEvent) {
+    let PendingEvent { line, node, shard, what, why, .. } = pending;
     let node = node.as_ref().map(tracing::field::display);
     let shard = shard.map(|shard| shard.0);
     match line {
-        Line::Elected => {}
-        Line::NodeBetter => tracing::info!(event = "node-judged", node, why, "{what}"),
-        Line::NodeWorse => tracing::warn!(event = "node-judged", node, why, "{what}"),
-        Line::Created => tracing::info!(event = "shard-created", shard, node, why, "{what}"),
-        Line::Promoted => tracing::info!(event = "primary-promoted", shard, node, why, "{what}"),
-        Line::Fenced => tracing::warn!(event = "member-fenced", shard, node, why, "{what}"),
-        Line::Moved => tracing::info!(event = "shard-moved", shard, node, why, "{what}"),
-        Line::Repaired => tracing::info!(event = "shard-repaired", shard, node, why, "{what}"),
-        Line::Followed => tracing::info!(event = "shard-followed", shard, node, why, "{what}"),
-        Line::Retired => tracing::warn!(event = "shard-retired", shard, why, "{what}"),
+        DecisionLine::Elected => {}
+        DecisionLine::NodeBetter => tracing::info!(event = "node-judged", node, why, "{what}"),
+        DecisionLine::NodeWorse => tracing::warn!(event = "node-judged", node, why, "{what}"),
+        DecisionLine::Created => {
+            tracing::info!(event = "shard-created", shard, node, why, "{what}")
+        }
+        DecisionLine::Promoted => {
+            tracing::info!(event = "primary-promoted", shard, node, why, "{what}")
+        }
+        DecisionLine::Fenced => tracing::warn!(event = "member-fenced", shard, node, why, "{what}"),
+        DecisionLine::Moved => tracing::info!(event = "shard-moved", shard, node, why, "{what}"),
+        DecisionLine::Repaired => {
+            tracing::info!(event = "shard-repaired", shard, node, why, "{what}")
+        }
+        DecisionLine::Followed => {
+            tracing::info!(event = "shard-followed", shard, node, why, "{what}")
+        }
+        DecisionLine::Retired => tracing::warn!(event = "shard-retired", shard, why, "{what}"),
         // The change of the standing is logged instead, also when an operator has frozen the map.
-        Line::Frozen => {}
-        Line::Ordered => tracing::info!(event = "order-done", node, why, "{what}"),
+        DecisionLine::Frozen => {}
+        DecisionLine::Ordered => tracing::info!(event = "order-done", node, why, "{what}"),
     }
 }
 
 impl Controller {
     /// Returns the brakes on decisions, and the drains.
-    pub(super) fn standing_of(&self, sight: &Sight, now: Now) -> Standing {
+    pub(super) fn standing_of(&self, sight: &Sight, now: ControllerTime) -> ControllerStanding {
         let halted = sight.notes.iter().find(|note| matches!(note, Note::Halted { .. }));
         let held = self.shards_held();
         let drains = self.view.intents.iter().filter_map(|(node, intent)| {
@@ -100,7 +108,7 @@ impl Controller {
             let since_ms = drain.order.at_ms.min(now.unix_ms);
             Some((node.to_string(), Drain { by: drain.order.by.clone(), since_ms, shards, waits }))
         });
-        Standing {
+        ControllerStanding {
             is_leading: true,
             frozen: sight.gates.frozen.clone(),
             halted: halted.map(words::note),
@@ -111,7 +119,7 @@ impl Controller {
 }
 
 /// Logs each difference.
-pub(super) fn log_changes(before: &Standing, after: &Standing) {
+pub(super) fn log_changes(before: &ControllerStanding, after: &ControllerStanding) {
     match (&before.frozen, &after.frozen) {
         (before, Some(why)) if before.as_ref() != Some(why) => {
             tracing::warn!(event = "cluster-frozen", "nothing is moved, copied or repaired: {why}");

@@ -1,8 +1,8 @@
 //! Every time and limit of the controller.
 
-/// Times in milliseconds and limits; [`Options::new`] sets the defaults.
+/// Times in milliseconds and limits; [`ControllerOptions::new`] sets the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct ControllerOptions {
     /// Name of this controller, in its events.
     pub name: String,
     /// Random identity for `/meta`, if the cluster has none yet.
@@ -30,7 +30,7 @@ pub struct Options {
     /// 2,000.
     pub bird_settle_ms: u64,
     /// Time after its registration in which a node need not be heard. Default 10,000.
-    pub unheard_at_first_ms: u64,
+    pub unreachable_at_first_ms: u64,
     /// Trial of a node that came back twice: it gets no shards for this long; twice as long each
     /// further time. Default 30 s.
     pub trial_first_ms: u64,
@@ -46,7 +46,7 @@ pub struct Options {
     pub pause_max_ms: u64,
 }
 
-impl Options {
+impl ControllerOptions {
     pub fn new(name: &str, new_cluster_id: u128) -> Self {
         Self {
             name: name.to_owned(),
@@ -60,7 +60,7 @@ impl Options {
             report_max_ms: 5_000,
             cut_off_after_ms: 3_000,
             bird_settle_ms: 2_000,
-            unheard_at_first_ms: 10_000,
+            unreachable_at_first_ms: 10_000,
             trial_first_ms: 30_000,
             trial_max_ms: 15 * 60_000,
             calm_ms: 60 * 60_000,

@@ -9,16 +9,16 @@ use weir_map::{BootId, NodeId};
 use super::decide::Sight;
 use super::doubts::InDoubt;
 use super::load::worker_reports;
-use super::time::Now;
+use super::time::ControllerTime;
 use super::troubles::STANDS_STILL;
 use super::{Controller, words};
-use crate::records::{ControllerState, NodeReport, Report};
+use crate::records::{ControllerState, LeaderReport, ReportedNode};
 
 const NOTES_MAX: usize = 20;
 
 impl Controller {
     /// Returns the report; none: the one in etcd is the same.
-    pub(super) fn report_of(&self, sight: &Sight, now: Now) -> Option<Report> {
+    pub(super) fn report_of(&self, sight: &Sight, now: ControllerTime) -> Option<LeaderReport> {
         let (state, why) = state_of(sight);
         let before = self.view.report.as_ref().and_then(|held| held.value.as_ref());
         let entries = || self.view.entries().map(|(_, entry)| entry);
@@ -30,7 +30,7 @@ impl Controller {
             format!("{node} was fenced, but it runs: two writers are possible; restart it at once")
         });
         let notes = sight.notes.iter().map(words::note);
-        let report = Report {
+        let report = LeaderReport {
             by: self.options.name.clone(),
             at_ms: now.unix_ms,
             state,
@@ -52,12 +52,12 @@ impl Controller {
                 .take(NOTES_MAX)
                 .collect(),
         };
-        let is_same =
-            before.is_some_and(|before| Report { at_ms: report.at_ms, ..before.clone() } == report);
+        let is_same = before
+            .is_some_and(|before| LeaderReport { at_ms: report.at_ms, ..before.clone() } == report);
         (!is_same).then_some(report)
     }
 
-    fn node_reports(&self, sight: &Sight, before: Option<&Report>) -> Vec<NodeReport> {
+    fn node_reports(&self, sight: &Sight, before: Option<&LeaderReport>) -> Vec<ReportedNode> {
         let (loads, held) = (self.worker_loads(), self.shards_held());
         let nodes = sight.fleet.nodes.iter().map(|node| {
             let (shards, primaries) = held.get(&node.name).copied().unwrap_or_default();
@@ -74,7 +74,7 @@ impl Controller {
                 Liveness::Alive if is_cut_off => words::CUT_OFF,
                 liveness => words::life(liveness),
             };
-            NodeReport {
+            ReportedNode {
                 node: node.name.to_string(),
                 life: life.into(),
                 why,

@@ -11,7 +11,7 @@ use weir_map::map::Transition;
 use weir_map::{NodeId, ShardEntry};
 
 use super::event::{NodeReport, NodeTroubles};
-use super::time::Now;
+use super::time::ControllerTime;
 
 /// Reason that a drain or another move waits.
 pub(super) const STANDS_STILL: &str = "the guard of the routes or the thread of the roles stands still on a node of its shards: \
@@ -20,30 +20,30 @@ pub(super) const STANDS_STILL: &str = "the guard of the routes or the thread of 
 /// The last troubles of each node, and the time of the report.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Troubles {
-    said: BTreeMap<NodeId, (NodeTroubles, u64)>,
+    reports: BTreeMap<NodeId, (NodeTroubles, u64)>,
 }
 
 impl Troubles {
     /// Takes a report. Returns whether the node's troubles have changed.
-    pub(super) fn hear(&mut self, report: &NodeReport, now: Now) -> bool {
-        let said = (report.troubles.clone(), now.monotonic_ms);
-        let before = self.said.insert(report.node.clone(), said);
+    pub(super) fn on_report(&mut self, report: &NodeReport, now: ControllerTime) -> bool {
+        let reported = (report.troubles.clone(), now.monotonic_ms);
+        let before = self.reports.insert(report.node.clone(), reported);
         before.map(|(before, _)| before).unwrap_or_default() != report.troubles
     }
 
     /// Forgets nodes that do not answer; other state covers them.
-    pub(super) fn forget(&mut self, report_max_ms: u64, now: Now) {
-        self.said.retain(|_, (_, at_ms)| now.since(*at_ms) <= report_max_ms);
+    pub(super) fn forget(&mut self, report_max_ms: u64, now: ControllerTime) {
+        self.reports.retain(|_, (_, at_ms)| now.since(*at_ms) <= report_max_ms);
     }
 
     pub(super) fn notes(&self) -> impl Iterator<Item = String> + '_ {
-        self.said.iter().flat_map(|(node, (troubles, _))| {
+        self.reports.iter().flat_map(|(node, (troubles, _))| {
             troubles.why.iter().map(move |why| format!("{node}: {why}"))
         })
     }
 
     fn stands_still(&self, node: &NodeId) -> bool {
-        self.said.get(node).is_some_and(|(troubles, _)| troubles.is_still)
+        self.reports.get(node).is_some_and(|(troubles, _)| troubles.is_still)
     }
 
     /// Returns the nodes of a shard that would not follow this move of it.

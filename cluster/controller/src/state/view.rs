@@ -10,17 +10,19 @@ use serde::de::DeserializeOwned;
 use weir_etcd::{Key, NodeRecord, Revision, Versioned};
 use weir_map::{NodeId, ShardEntry, ShardId};
 
-use crate::records::{BY_LOAD, Control, Desired, Event, FORMAT, Intent, Meta, Report};
+use crate::records::{
+    BY_LOAD, Control, DesiredView, EventRecord, FORMAT, Intent, LeaderReport, Meta,
+};
 
 /// A key's value and the revision that wrote it.
 #[derive(Clone, Debug)]
-pub(crate) struct Held<T> {
+pub(crate) struct RevisedValue<T> {
     /// None: the value cannot be read.
     pub(crate) value: Option<T>,
     pub(crate) revision: Revision,
 }
 
-impl<T> Held<T> {
+impl<T> RevisedValue<T> {
     fn new(value: Option<T>, revision: Revision) -> Self {
         Self { value, revision }
     }
@@ -29,14 +31,14 @@ impl<T> Held<T> {
 /// Every key that the controller reads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
-    pub(crate) nodes: BTreeMap<NodeId, Held<NodeRecord>>,
-    pub(crate) shards: BTreeMap<ShardId, Held<ShardEntry>>,
-    pub(crate) intents: BTreeMap<NodeId, Held<Intent>>,
-    pub(crate) events: BTreeMap<u32, Held<Event>>,
-    pub(crate) control: Option<Held<Control>>,
-    pub(crate) desired: Option<Held<Desired>>,
-    pub(crate) meta: Option<Held<Meta>>,
-    pub(crate) report: Option<Held<Report>>,
+    pub(crate) nodes: BTreeMap<NodeId, RevisedValue<NodeRecord>>,
+    pub(crate) shards: BTreeMap<ShardId, RevisedValue<ShardEntry>>,
+    pub(crate) intents: BTreeMap<NodeId, RevisedValue<Intent>>,
+    pub(crate) events: BTreeMap<u32, RevisedValue<EventRecord>>,
+    pub(crate) control: Option<RevisedValue<Control>>,
+    pub(crate) desired: Option<RevisedValue<DesiredView>>,
+    pub(crate) meta: Option<RevisedValue<Meta>>,
+    pub(crate) report: Option<RevisedValue<LeaderReport>>,
 }
 
 impl View {
@@ -56,28 +58,28 @@ impl View {
         }
         match key {
             Key::Node(name) => {
-                self.nodes.insert(name.clone(), Held::new(parse(value), revision));
+                self.nodes.insert(name.clone(), RevisedValue::new(parse(value), revision));
             }
             Key::Shard(id) => {
                 let entry = ShardEntry::from_json(value).ok();
-                self.shards.insert(*id, Held::new(entry, revision));
+                self.shards.insert(*id, RevisedValue::new(entry, revision));
             }
             Key::Intent(name) => {
-                self.intents.insert(name.clone(), Held::new(parse(value), revision));
+                self.intents.insert(name.clone(), RevisedValue::new(parse(value), revision));
             }
-            Key::Event(place) => {
-                self.events.insert(*place, Held::new(parse(value), revision));
+            Key::Event(slot) => {
+                self.events.insert(*slot, RevisedValue::new(parse(value), revision));
             }
-            Key::Control => self.control = Some(Held::new(parse(value), revision)),
+            Key::Control => self.control = Some(RevisedValue::new(parse(value), revision)),
             Key::Desired => {
-                let known = parse(value).filter(|desired: &Desired| desired.format <= FORMAT);
-                self.desired = Some(Held::new(known, revision));
+                let known = parse(value).filter(|desired: &DesiredView| desired.format <= FORMAT);
+                self.desired = Some(RevisedValue::new(known, revision));
             }
             Key::Meta => {
                 let known = parse(value).filter(|meta: &Meta| meta.format <= FORMAT);
-                self.meta = Some(Held::new(known, revision));
+                self.meta = Some(RevisedValue::new(known, revision));
             }
-            Key::Report => self.report = Some(Held::new(parse(value), revision)),
+            Key::Report => self.report = Some(RevisedValue::new(parse(value), revision)),
             Key::Leader => {}
         }
     }
@@ -87,7 +89,7 @@ impl View {
             Key::Node(name) => drop(self.nodes.remove(name)),
             Key::Shard(id) => drop(self.shards.remove(id)),
             Key::Intent(name) => drop(self.intents.remove(name)),
-            Key::Event(place) => drop(self.events.remove(place)),
+            Key::Event(slot) => drop(self.events.remove(slot)),
             Key::Control => self.control = None,
             Key::Desired => self.desired = None,
             Key::Meta => self.meta = None,
@@ -110,7 +112,7 @@ impl View {
             Key::Node(name) => self.nodes.get(name).map(|it| it.revision),
             Key::Shard(id) => self.shards.get(id).map(|it| it.revision),
             Key::Intent(name) => self.intents.get(name).map(|it| it.revision),
-            Key::Event(place) => self.events.get(place).map(|it| it.revision),
+            Key::Event(slot) => self.events.get(slot).map(|it| it.revision),
             Key::Control => self.control.as_ref().map(|it| it.revision),
             Key::Desired => self.desired.as_ref().map(|it| it.revision),
             Key::Meta => self.meta.as_ref().map(|it| it.revision),
@@ -132,7 +134,7 @@ impl View {
     }
 
     /// Returns the desired state, if it is readable.
-    pub(crate) fn desired(&self) -> Option<&Desired> {
+    pub(crate) fn desired(&self) -> Option<&DesiredView> {
         self.desired.as_ref()?.value.as_ref()
     }
 

@@ -1,12 +1,12 @@
 //! Decisions in an operator's words.
 
 use weir_map::NodeId;
-use weir_map::allocate::{Change, Liveness, Note, Step};
+use weir_map::allocate::{Liveness, Note, PlanStep, PlannedChange};
 use weir_map::map::{Doubt, Transition};
 
 use super::Controller;
 use super::fleet::Fleet;
-use super::kind::Kind;
+use super::kind::StepKind;
 use crate::records::FreezeOrder;
 
 /// State of a node that is alive and whose workers are all cut off.
@@ -27,10 +27,10 @@ pub(crate) fn frozen(freeze: &FreezeOrder) -> String {
     format!("frozen by {}{why}{}", freeze.order.by, freeze.why)
 }
 
-pub(super) fn what(change: &Change) -> String {
+pub(super) fn what(change: &PlannedChange) -> String {
     match change {
-        Change::Create(who) => format!("created, {} is primary", who.worker),
-        Change::Apply { transition, .. } => what_of(transition),
+        PlannedChange::Create(who) => format!("created, {} is primary", who.worker),
+        PlannedChange::Apply { transition, .. } => what_of(transition),
     }
 }
 
@@ -50,8 +50,8 @@ fn what_of(transition: &Transition) -> String {
         Transition::Remove(who) => format!("{} has left", who.worker),
         Transition::Fence(who) => format!("{} has ended, its lanes are taken", who.worker),
         Transition::Restart { ended, .. } => format!("{} starts over, and copies", ended.worker),
-        Transition::Resume { ended, .. } => format!("{} has resumed its seat", ended.worker),
-        Transition::Reseat { ended, to } => {
+        Transition::Resume { ended, .. } => format!("{} has resumed its member slot", ended.worker),
+        Transition::TakeSlot { ended, to } => {
             format!("{} has ended, {} is primary and begins empty", ended.worker, to.worker)
         }
         Transition::Rebase { .. } => {
@@ -61,10 +61,10 @@ fn what_of(transition: &Transition) -> String {
 }
 
 /// Returns the node that a change concerns most.
-pub(super) fn node_of(change: &Change) -> Option<NodeId> {
+pub(super) fn node_of(change: &PlannedChange) -> Option<NodeId> {
     let who = match change {
-        Change::Create(who) => who,
-        Change::Apply { transition, .. } => match transition {
+        PlannedChange::Create(who) => who,
+        PlannedChange::Apply { transition, .. } => match transition {
             Transition::AddReplica(who)
             | Transition::Replace { by: who, .. }
             | Transition::Keep(who)
@@ -78,25 +78,30 @@ pub(super) fn node_of(change: &Change) -> Option<NodeId> {
             | Transition::Fence(who)
             | Transition::Restart { ended: who, .. }
             | Transition::Resume { ended: who, .. }
-            | Transition::Reseat { ended: who, .. } => who,
+            | Transition::TakeSlot { ended: who, .. } => who,
             Transition::Rebase { .. } => return None,
         },
     };
     Some(who.worker.node.clone())
 }
 
-pub(super) fn why(step: &Step, kind: Kind, controller: &Controller, fleet: &Fleet) -> String {
+pub(super) fn why(
+    step: &PlanStep,
+    kind: StepKind,
+    controller: &Controller,
+    fleet: &Fleet,
+) -> String {
     match kind {
-        Kind::Create => "desired, and in no entry yet".into(),
-        Kind::Follow => follow(step, controller, fleet),
-        Kind::Repair => format!("fewer than {} members run", fleet.wanted),
-        Kind::Finish => match &step.change {
-            Change::Apply { transition: Transition::Keep(_), .. } => {
+        StepKind::Create => "desired, and in no entry yet".into(),
+        StepKind::Follow => follow(step, controller, fleet),
+        StepKind::Repair => format!("fewer than {} members run", fleet.wanted),
+        StepKind::Finish => match &step.change {
+            PlannedChange::Apply { transition: Transition::Keep(_), .. } => {
                 "its replacement is gone".into()
             }
             _ => "it is not needed any more".into(),
         },
-        Kind::Empty => {
+        StepKind::Empty => {
             let members = controller.view.entry(step.shard).map_or(&[][..], |it| it.members());
             let unwelcome = members.iter().find(|it| fleet.is_unwelcome(&it.incarnation));
             match unwelcome.map(|member| &member.incarnation.worker.node) {
@@ -104,8 +109,8 @@ pub(super) fn why(step: &Step, kind: Kind, controller: &Controller, fleet: &Flee
                 None => "a move that has begun goes on".into(),
             }
         }
-        Kind::Balance if controller.view.is_by_load() => "the load lies unevenly".into(),
-        Kind::Balance => "the shards lie unevenly".into(),
+        StepKind::Balance if controller.view.is_by_load() => "the load lies unevenly".into(),
+        StepKind::Balance => "the shards lie unevenly".into(),
     }
 }
 
@@ -114,8 +119,8 @@ fn drained_by(node: &NodeId, controller: &Controller) -> String {
     drain.map_or_else(String::new, |drain| format!(" by {}", drain.order.by))
 }
 
-fn follow(step: &Step, controller: &Controller, fleet: &Fleet) -> String {
-    let Change::Apply { transition, .. } = &step.change else { return String::new() };
+fn follow(step: &PlanStep, controller: &Controller, fleet: &Fleet) -> String {
+    let PlannedChange::Apply { transition, .. } = &step.change else { return String::new() };
     let entry = controller.view.entry(step.shard);
     let about = match transition {
         Transition::Promote(who) => {
@@ -131,7 +136,7 @@ fn follow(step: &Step, controller: &Controller, fleet: &Fleet) -> String {
         Transition::Fence(who)
         | Transition::Restart { ended: who, .. }
         | Transition::Resume { ended: who, .. }
-        | Transition::Reseat { ended: who, .. }
+        | Transition::TakeSlot { ended: who, .. }
         | Transition::OutOfSync(who) => who.clone(),
         _ => return String::new(),
     };

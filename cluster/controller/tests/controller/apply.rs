@@ -3,9 +3,9 @@
 
 use weir_config::Desired;
 use weir_controller::operate::{Comparison, OperateError, Operator};
-use weir_controller::records::{Meta, Order};
+use weir_controller::records::{Meta, OrderAuthor};
 use weir_controller::run::{NoReports, Runner};
-use weir_etcd::{Cluster, Key, Outcome, Range, Revision};
+use weir_etcd::{EtcdCluster, Key, KeyRange, Outcome, Revision};
 use weir_map::BootId;
 
 use crate::etcd::{Etcd, wait_for};
@@ -27,7 +27,7 @@ fn file(shards: u32, more: &str) -> Desired {
 
 struct Bench {
     _etcd: Etcd,
-    cluster: Cluster,
+    cluster: EtcdCluster,
 }
 
 impl Bench {
@@ -45,8 +45,8 @@ impl Bench {
         Operator::new(self.cluster.store(), by)
     }
 
-    fn compare(&self, wish: &Desired) -> Comparison {
-        self.wait(self.operator("ann").compare(wish.clone())).unwrap()
+    fn compare(&self, desired: &Desired) -> Comparison {
+        self.wait(self.operator("ann").compare(desired.clone())).unwrap()
     }
 
     fn apply_as(
@@ -58,8 +58,8 @@ impl Bench {
         self.wait(self.operator(by).apply(comparison, force, IDENTITY, 1_000))
     }
 
-    fn apply(&self, wish: &Desired) -> Revision {
-        self.apply_as("ann", &self.compare(wish), false).unwrap()
+    fn apply(&self, desired: &Desired) -> Revision {
+        self.apply_as("ann", &self.compare(desired), false).unwrap()
     }
 
     fn value(&self, key: &Key) -> Vec<u8> {
@@ -78,24 +78,24 @@ impl Bench {
     }
 
     fn keys(&self) -> usize {
-        self.wait(self.cluster.store().list(Range::All)).unwrap().1.len()
+        self.wait(self.cluster.store().list(KeyRange::All)).unwrap().1.len()
     }
 }
 
 #[test]
 fn the_first_file_creates_the_cluster() {
     let bench = Bench::new();
-    let wish = file(3, "");
-    let first = bench.compare(&wish);
+    let desired = file(3, "");
+    let first = bench.compare(&desired);
     assert!(first.is_first() && !first.is_same() && !first.needs_force());
     assert_eq!((bench.keys(), first.applied.clone()), (0, None), "a comparison writes nothing");
     bench.apply_as("ann", &first, false).unwrap();
-    assert_eq!(bench.stored(), wish);
+    assert_eq!(bench.stored(), desired);
     let meta: Meta = serde_json::from_slice(&bench.value(&Key::Meta)).unwrap();
     assert_eq!((meta.format, meta.cluster_id), (1, format!("{IDENTITY:032x}")));
-    let again = bench.compare(&wish);
+    let again = bench.compare(&desired);
     assert!(again.is_same());
-    assert_eq!(again.applied, Some(Order { by: "ann".into(), at_ms: 1_000 }));
+    assert_eq!(again.applied, Some(OrderAuthor { by: "ann".into(), at_ms: 1_000 }));
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_file_applied_after_another_one_is_refused_and_names_its_operator() {
 fn a_value_of_a_newer_version_stays_and_an_unreadable_one_needs_force() {
     let bench = Bench::new();
     let other = bench.wait(bench.operator("ann").compare(Desired {
-        cluster: weir_config::Cluster { name: "south".into(), ..file(1, "").cluster },
+        cluster: weir_config::ClusterSettings { name: "south".into(), ..file(1, "").cluster },
         ..file(1, "")
     }));
     assert!(matches!(other, Err(OperateError::OtherCluster { .. })), "{other:?}");
@@ -165,10 +165,10 @@ fn the_file_of_the_largest_cluster_fits_in_etcd() {
         pool(4_000_000_000, "198.128.0.0/16", "100.64.0.0/12", "172.16.0.0/19"),
         pool(4_100_000_000, "198.192.0.0/16", "100.112.0.0/12", "172.31.0.0/19"),
     );
-    let (wish, _) = weir_config::parse_cluster(&text, "t.toml").expect("valid");
-    assert!(wish.shards.len() == 8_192 && wish.to_json().len() > 1 << 20);
-    bench.apply(&wish);
-    assert_eq!(bench.stored(), wish);
+    let (desired, _) = weir_config::parse_cluster(&text, "t.toml").expect("valid");
+    assert!(desired.shards.len() == 8_192 && desired.to_json().len() > 1 << 20);
+    bench.apply(&desired);
+    assert_eq!(bench.stored(), desired);
 }
 
 #[test]

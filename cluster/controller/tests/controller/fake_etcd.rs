@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_etcd::{
-    Cause, Change, Error, Key, MirrorEvent, Outcome, Place, Revision, Swap, TRANSACTION_KEYS_MAX,
-    Versioned,
+    Cause, Error, HistoryPosition, Key, MirrorEvent, Outcome, Revision, Swap, SwapChange,
+    TRANSACTION_KEYS_MAX, Versioned,
 };
 
 #[derive(Default)]
@@ -21,8 +21,8 @@ pub(crate) struct FakeEtcd {
 pub(crate) type Changes = Vec<(Key, Option<Versioned>, Option<Versioned>)>;
 
 impl FakeEtcd {
-    pub(crate) fn place(&self) -> Place {
-        Place { cluster_id: 1, revision: Revision(self.revision), raft_term: 1 }
+    pub(crate) fn position(&self) -> HistoryPosition {
+        HistoryPosition { cluster_id: 1, revision: Revision(self.revision), raft_term: 1 }
     }
 
     pub(crate) fn value(&self, key: &Key) -> Option<&[u8]> {
@@ -40,14 +40,14 @@ impl FakeEtcd {
     /// Writes a key unconditionally, like an operator or a node.
     pub(crate) fn put(&mut self, key: Key, value: Vec<u8>) {
         let expected = self.keys.get(&key).map(|held| held.mod_revision);
-        let swap = Swap { key, expected, change: Change::Put(value) };
+        let swap = Swap { key, expected, change: SwapChange::Put(value) };
         assert!(matches!(self.transact(&[swap], None).0, Outcome::Done(_)));
     }
 
     pub(crate) fn delete(&mut self, key: Key) {
         if let Some(held) = self.keys.get(&key) {
             let expected = Some(held.mod_revision);
-            self.transact(&[Swap { key, expected, change: Change::Delete }], None);
+            self.transact(&[Swap { key, expected, change: SwapChange::Delete }], None);
         }
     }
 
@@ -70,9 +70,9 @@ impl FakeEtcd {
         for swap in swaps {
             let before = self.keys.get(&swap.key).cloned();
             let after = match &swap.change {
-                Change::Keep => continue,
-                Change::Delete => None,
-                Change::Put(value) => Some(Versioned {
+                SwapChange::Keep => continue,
+                SwapChange::Delete => None,
+                SwapChange::Put(value) => Some(Versioned {
                     value: value.clone(),
                     create_revision: before.as_ref().map_or(revision, |it| it.create_revision),
                     mod_revision: revision,

@@ -6,8 +6,8 @@ mod nodes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_controller::records::*;
-use weir_controller::state::Event as Input;
-use weir_controller::state::{Action, Controller, Now, Options};
+use weir_controller::state::ControllerEvent;
+use weir_controller::state::{Controller, ControllerAction, ControllerOptions, ControllerTime};
 use weir_etcd::{Key, MirrorEvent, NodeId, NodeRecord, Outcome, Swap, WorkerRecord};
 use weir_map::*;
 
@@ -25,20 +25,20 @@ pub(crate) enum Fate {
     Unavailable,
 }
 
-pub(crate) struct Seat {
+pub(crate) struct RunningController {
     pub(crate) controller: Controller,
     /// Number of changes that its mirror has delivered.
-    place: usize,
+    position: usize,
     seen: BTreeMap<Key, Vec<u8>>,
-    answer: VecDeque<Input>,
+    answer: VecDeque<ControllerEvent>,
 }
 
 pub(crate) struct World {
     pub(crate) etcd: FakeEtcd,
     pub(crate) nodes: Vec<Node>,
-    pub(crate) controllers: Vec<Seat>,
+    pub(crate) controllers: Vec<RunningController>,
     pub(crate) ms: u64,
-    pub(crate) options: Options,
+    pub(crate) options: ControllerOptions,
     pub(crate) fate: Fate,
     pub(crate) weights: Vec<u32>,
     pub(crate) shards_max: u32,
@@ -63,7 +63,7 @@ pub(crate) fn id(node: usize) -> NodeId {
 }
 
 impl World {
-    pub(crate) fn new(nodes: usize, shards: u32, replicas: u8, options: Options) -> Self {
+    pub(crate) fn new(nodes: usize, shards: u32, replicas: u8, options: ControllerOptions) -> Self {
         let mut world = Self {
             etcd: FakeEtcd::default(),
             nodes: Vec::new(),
@@ -94,8 +94,8 @@ impl World {
         self.etcd.put(Key::Desired, desired.to_string().into_bytes());
     }
 
-    pub(crate) fn now(&self) -> Now {
-        Now { monotonic_ms: self.ms, unix_ms: UNIX_MS + self.ms }
+    pub(crate) fn now(&self) -> ControllerTime {
+        ControllerTime { monotonic_ms: self.ms, unix_ms: UNIX_MS + self.ms }
     }
 
     pub(crate) fn add_node(&mut self) {
@@ -109,13 +109,21 @@ impl World {
         let mut seen = BTreeMap::new();
         for (key, held) in &self.etcd.keys {
             let event = FakeEtcd::mirror_event(&(key.clone(), Some(held.clone())));
-            controller.handle(Input::Mirror(event), self.now());
+            controller.handle(ControllerEvent::Mirror(event), self.now());
             seen.insert(key.clone(), held.value.clone());
         }
-        let place = self.etcd.place();
-        controller.handle(Input::Mirror(MirrorEvent::SnapshotComplete { place }), self.now());
-        let place = self.etcd.history.len();
-        self.controllers.push(Seat { controller, place, seen, answer: VecDeque::new() });
+        let position = self.etcd.position();
+        controller.handle(
+            ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { position }),
+            self.now(),
+        );
+        let position = self.etcd.history.len();
+        self.controllers.push(RunningController {
+            controller,
+            position,
+            seen,
+            answer: VecDeque::new(),
+        });
     }
 
     /// Starts a new incarnation of a node.
@@ -163,8 +171,8 @@ impl World {
 
     /// Performs the last action of a process that ends by itself: it states the end of its own
     /// incarnations.
-    pub(crate) fn say_ended(&mut self, node: usize) {
-        let order = Order { by: format!("n{node}"), at_ms: UNIX_MS + self.ms };
+    pub(crate) fn declare_ended(&mut self, node: usize) {
+        let order = OrderAuthor { by: format!("n{node}"), at_ms: UNIX_MS + self.ms };
         let fence = Some(FenceOrder { order, boot_ids: self.nodes[node].boots.clone() });
         self.set_intent(node, &Intent { fence, ..self.intent(node) });
     }
@@ -187,7 +195,7 @@ impl World {
     /// True if replication streams reach the worker's node, and its streams reach others.
     fn is_in_touch(&self, who: &Incarnation) -> bool {
         let node = self.nodes.iter().find(|node| node.boots.contains(&who.boot_id));
-        node.is_some_and(|node| node.is_up && !node.is_unheard && !node.is_deaf)
+        node.is_some_and(|node| node.is_up && !node.is_unreachable && !node.is_deaf)
     }
 
     pub(crate) fn entries(&self) -> Vec<(u32, ShardEntry)> {
@@ -220,7 +228,7 @@ impl World {
     }
 
     pub(crate) fn drain(&mut self, node: usize, force: bool) {
-        let order = Order { by: "ann".into(), at_ms: UNIX_MS + self.ms };
+        let order = OrderAuthor { by: "ann".into(), at_ms: UNIX_MS + self.ms };
         let drain = Some(DrainOrder { order, force });
         self.set_intent(node, &Intent { drain, ..self.intent(node) });
     }
@@ -239,7 +247,7 @@ impl World {
         let members = entries.iter().flat_map(|(_, entry)| entry.members());
         let lost = members.filter(|it| it.incarnation.worker.node == node_id);
         let boot_ids: BTreeSet<BootId> = lost.map(|it| it.incarnation.boot_id).collect();
-        let order = Order { by: "ann".into(), at_ms: UNIX_MS + self.ms };
+        let order = OrderAuthor { by: "ann".into(), at_ms: UNIX_MS + self.ms };
         let fence = Some(FenceOrder { order, boot_ids: boot_ids.into_iter().collect() });
         self.set_intent(node, &Intent { fence, ..self.intent(node) });
     }
@@ -254,21 +262,21 @@ impl World {
     }
 
     pub(crate) fn freeze(&mut self, is_frozen: bool) {
-        let order = Order { by: "ann".into(), at_ms: UNIX_MS + self.ms };
+        let order = OrderAuthor { by: "ann".into(), at_ms: UNIX_MS + self.ms };
         let freeze = FreezeOrder { order, why: String::new(), is_total: false };
         let freeze = is_frozen.then_some(freeze);
         self.set_control(&Control { freeze, ..self.control() });
     }
 
-    pub(crate) fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> LeaderReport {
         let value = self.etcd.value(&Key::Report).expect("a report");
         serde_json::from_slice(value).unwrap()
     }
 
     /// Returns the events in etcd, oldest first.
-    pub(crate) fn events(&self) -> Vec<Event> {
+    pub(crate) fn events(&self) -> Vec<EventRecord> {
         let events = self.etcd.keys.iter().filter(|(key, _)| matches!(key, Key::Event(_)));
-        let mut events: Vec<Event> =
+        let mut events: Vec<EventRecord> =
             events.map(|(_, held)| serde_json::from_slice(&held.value).unwrap()).collect();
         events.sort_by_key(|event| event.number);
         events
@@ -277,7 +285,7 @@ impl World {
     /// Elects `controller`; the former leader learns it only when `depose` is called for it.
     pub(crate) fn elect(&mut self, controller: usize) {
         let revision = self.etcd.elect(controller);
-        self.tell(controller, Input::Elected(revision));
+        self.handle(controller, ControllerEvent::Elected(revision));
     }
 
     pub(crate) fn depose(&mut self, controller: usize) {
@@ -285,36 +293,38 @@ impl World {
             self.etcd.leader = None;
             self.etcd.delete(Key::Leader);
         }
-        self.tell(controller, Input::Deposed);
+        self.handle(controller, ControllerEvent::Deposed);
     }
 
     /// Delivers up to `count` changes through its mirror.
     pub(crate) fn deliver(&mut self, controller: usize, count: usize) {
         for _ in 0..count {
-            let seat = &mut self.controllers[controller];
-            let Some(change) = self.etcd.history.get(seat.place) else { break };
-            seat.place += 1;
+            let running = &mut self.controllers[controller];
+            let Some(change) = self.etcd.history.get(running.position) else { break };
+            running.position += 1;
             match &change.1 {
-                Some(held) => drop(seat.seen.insert(change.0.clone(), held.value.clone())),
-                None => drop(seat.seen.remove(&change.0)),
+                Some(held) => drop(running.seen.insert(change.0.clone(), held.value.clone())),
+                None => drop(running.seen.remove(&change.0)),
             }
             let event = FakeEtcd::mirror_event(change);
-            self.tell(controller, Input::Mirror(event));
+            self.handle(controller, ControllerEvent::Mirror(event));
         }
     }
 
     /// Passes an event to a controller, and carries out its action; the answer is available at
     /// once.
-    pub(crate) fn tell(&mut self, controller: usize, input: Input) {
+    pub(crate) fn handle(&mut self, controller: usize, input: ControllerEvent) {
         let now = self.now();
         let actions = self.controllers[controller].controller.handle(input, now);
         assert!(actions.len() <= 1, "a controller has one action under way");
         for action in actions {
             let answer = match action {
-                Action::Write(swaps) => Input::Written(self.write(controller, &swaps)),
-                Action::Read(keys) => {
+                ControllerAction::Write(swaps) => {
+                    ControllerEvent::Written(self.write(controller, &swaps))
+                }
+                ControllerAction::Read(keys) => {
                     let found = keys.iter().map(|key| self.etcd.keys.get(key).cloned());
-                    Input::Read(Some(found.collect()))
+                    ControllerEvent::Read(Some(found.collect()))
                 }
             };
             self.controllers[controller].answer.push_back(answer);
@@ -324,7 +334,7 @@ impl World {
     /// Delivers the next answer that a controller waits for. True if there was one.
     pub(crate) fn answer(&mut self, controller: usize) -> bool {
         let Some(answer) = self.controllers[controller].answer.pop_front() else { return false };
-        self.tell(controller, answer);
+        self.handle(controller, answer);
         true
     }
 
@@ -353,8 +363,8 @@ impl World {
         self.ms += ms;
         for controller in 0..self.controllers.len() {
             self.deliver(controller, usize::MAX);
-            self.hear(controller);
-            self.tell(controller, Input::Tick);
+            self.send_reports(controller);
+            self.handle(controller, ControllerEvent::Tick);
             while self.answer(controller) {}
         }
         self.work();

@@ -3,8 +3,8 @@
 //! the end the map is whole and at rest, and drained nodes are empty.
 
 use bolero::{TypeGenerator, check};
-use weir_controller::records::{Control, ControllerState, Order};
-use weir_controller::state::{BirdDown, Event, Options};
+use weir_controller::records::{Control, ControllerState, OrderAuthor};
+use weir_controller::state::{BirdDown, ControllerEvent, ControllerOptions};
 
 use crate::fleet::{Fate, World};
 
@@ -19,7 +19,7 @@ enum Step {
     Cut(u8),
     Mend(u8),
     /// No node hears its streams, or one of its workers has a side down; or the fault ends.
-    Unheard(u8, bool),
+    Unreachable(u8, bool),
     Broken(u8, bool),
     /// Its BIRD stops or resumes announcing one side, or both.
     Bird(u8, bool, bool),
@@ -60,7 +60,7 @@ struct History {
 const NODES_MAX: usize = 7;
 
 fn play(history: &History) {
-    let mut options = Options::new("c", 1);
+    let mut options = ControllerOptions::new("c", 1);
     options.moves_per_min = usize::from(history.moves_per_min);
     options.balance_wait_ms = 5_000;
     options.tick_ms = 2_000;
@@ -82,7 +82,7 @@ fn happen(world: &mut World, step: Step) {
         Step::Expire(any) => world.expire(node(any)),
         Step::Stop(any) => world.stop(node(any)),
         Step::End(any, leaves) if world.nodes[node(any)].is_stopping => {
-            world.say_ended(node(any));
+            world.declare_ended(node(any));
             world.kill(node(any));
             if leaves {
                 world.expire(node(any));
@@ -97,7 +97,7 @@ fn happen(world: &mut World, step: Step) {
         Step::Start(_) => {}
         Step::Cut(any) => world.nodes[node(any)].is_cut = true,
         Step::Mend(any) => mend(world, node(any)),
-        Step::Unheard(any, is) => world.nodes[node(any)].is_unheard = is,
+        Step::Unreachable(any, is) => world.nodes[node(any)].is_unreachable = is,
         Step::Broken(any, is) => {
             world.nodes[node(any)].broken = if is { vec![0] } else { Vec::new() };
         }
@@ -111,7 +111,7 @@ fn happen(world: &mut World, step: Step) {
         Step::Undrain(any) => world.undrain(node(any)),
         Step::Freeze(is_frozen) => world.freeze(is_frozen),
         Step::Rebalance => {
-            let order = Order { by: "ann".into(), at_ms: 0 };
+            let order = OrderAuthor { by: "ann".into(), at_ms: 0 };
             world.set_control(&Control { rebalance: Some(order), ..world.control() });
         }
         Step::AddNode if nodes < NODES_MAX => world.add_node(),
@@ -120,17 +120,17 @@ fn happen(world: &mut World, step: Step) {
             world.fate = [Fate::WrittenUnanswered, Fate::LostUnanswered, Fate::Unavailable]
                 [usize::from(how)];
         }
-        Step::Elect(to, is_told) => {
-            if is_told {
+        Step::Elect(to, is_notified) => {
+            if is_notified {
                 world.depose(usize::from(!to));
             }
             world.elect(usize::from(to));
         }
         Step::Deliver(to, count) => world.deliver(usize::from(to), usize::from(count)),
-        Step::Report(to) => world.hear(usize::from(to)),
+        Step::Report(to) => world.send_reports(usize::from(to)),
         Step::Tick(to, ms) => {
             world.ms += u64::from(ms) * 10;
-            world.tell(usize::from(to), Event::Tick);
+            world.handle(usize::from(to), ControllerEvent::Tick);
         }
         Step::Answer(to) => {
             world.answer(usize::from(to));
@@ -156,7 +156,7 @@ fn mend(world: &mut World, node: usize) {
 fn end(world: &mut World, copies: usize) {
     for node in 0..world.nodes.len() {
         mend(world, node);
-        world.nodes[node].is_unheard = false;
+        world.nodes[node].is_unreachable = false;
         world.nodes[node].broken.clear();
         world.nodes[node].bird_down.clear();
         if world.nodes[node].is_stopping {

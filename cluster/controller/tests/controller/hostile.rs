@@ -12,13 +12,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bolero::{TypeGenerator, check};
 use serde_json::{Value, json};
 use weir_controller::records::*;
-use weir_controller::state::{Action, Controller, Event as Input, Now, Options};
-use weir_etcd::{Change, Key, MirrorEvent, NodeRecord, Outcome, RestoreReason, Revision, Swap};
+use weir_controller::state::{
+    Controller, ControllerAction, ControllerEvent, ControllerOptions, ControllerTime,
+};
+use weir_etcd::{Key, MirrorEvent, NodeRecord, Outcome, RestoreReason, Revision, Swap, SwapChange};
 use weir_map::{ShardEntry, ShardId};
 
 use crate::fake_etcd::{FakeEtcd, silence};
 use crate::fleet::UNIX_MS;
-use values::{Number, Said, What, Written, any_key};
+use values::{Number, ReportedValues, What, Written, any_key};
 
 const START_MS: u64 = 10_000_000;
 
@@ -29,7 +31,7 @@ static STEPS: AtomicU64 = AtomicU64::new(0);
 enum Step {
     Write(Written),
     Delete(u8),
-    Say(Said),
+    Report(ReportedValues),
     Tick(u16),
     /// Makes work more likely than each of the other steps.
     Work,
@@ -38,29 +40,29 @@ enum Step {
     Restored,
 }
 
-struct Place {
+struct Bench {
     etcd: FakeEtcd,
-    told: usize,
+    delivered: usize,
     controller: Controller,
-    answer: Option<Input>,
+    answer: Option<ControllerEvent>,
     is_failing: Option<bool>,
     ms: u64,
 }
 
-impl Place {
+impl Bench {
     fn new() -> Self {
-        let mut options = Options::new("c", 1);
+        let mut options = ControllerOptions::new("c", 1);
         options.balance_wait_ms = 5_000;
-        let mut place = Self {
+        let mut bench = Self {
             etcd: FakeEtcd::default(),
-            told: 0,
+            delivered: 0,
             controller: Controller::new(options),
             answer: None,
             is_failing: None,
             ms: START_MS,
         };
-        let at = place.etcd.place();
-        place.tell(Input::Mirror(MirrorEvent::SnapshotComplete { place: at }));
+        let at = bench.etcd.position();
+        bench.handle(ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { position: at }));
         // The initial cluster is valid and working.
         let desired = What::Desired { format: Number::of(1), replicas: 1, shards: vec![0, 1, 2] };
         let nodes = (0..3).map(|node| What::Node {
@@ -72,28 +74,28 @@ impl Place {
         });
         for what in nodes.chain([desired]) {
             let (key, value) = what.json();
-            place.etcd.put(key, value.to_string().into_bytes());
+            bench.etcd.put(key, value.to_string().into_bytes());
         }
-        place.elect();
-        place
+        bench.elect();
+        bench
     }
 
     fn elect(&mut self) {
         let revision = self.etcd.elect(0);
-        self.tell(Input::Elected(revision));
+        self.handle(ControllerEvent::Elected(revision));
     }
 
-    fn tell(&mut self, input: Input) {
-        let now = Now { monotonic_ms: self.ms, unix_ms: UNIX_MS + self.ms };
+    fn handle(&mut self, input: ControllerEvent) {
+        let now = ControllerTime { monotonic_ms: self.ms, unix_ms: UNIX_MS + self.ms };
         let actions = self.controller.handle(input, now);
         assert!(actions.len() <= 1, "a controller has one action under way");
         for action in actions {
             assert!(self.answer.is_none(), "the last action is answered before the next");
             self.answer = Some(match action {
-                Action::Write(swaps) => Input::Written(self.write(&swaps)),
-                Action::Read(keys) => {
+                ControllerAction::Write(swaps) => ControllerEvent::Written(self.write(&swaps)),
+                ControllerAction::Read(keys) => {
                     let found = keys.iter().map(|key| self.etcd.keys.get(key).cloned());
-                    Input::Read(Some(found.collect()))
+                    ControllerEvent::Read(Some(found.collect()))
                 }
             });
         }
@@ -104,7 +106,7 @@ impl Place {
             let before = self.etcd.keys.get(&swap.key);
             let before = before.filter(|held| Some(held.mod_revision) == swap.expected);
             check_swap(swap, before.map(|held| held.value.as_slice()));
-            if let (Key::Shard(id), Change::Delete) = (&swap.key, &swap.change) {
+            if let (Key::Shard(id), SwapChange::Delete) = (&swap.key, &swap.change) {
                 let orders = self.etcd.value(&Key::Control).expect("orders");
                 let orders: Control = serde_json::from_slice(orders).expect("orders");
                 assert!(orders.retire.contains(&id.0), "a shard is deleted only by a retire order");
@@ -120,13 +122,13 @@ impl Place {
     /// Delivers all changes, and the answers to all actions that follow.
     fn work(&mut self) {
         for _ in 0..32 {
-            while let Some(change) = self.etcd.history.get(self.told) {
+            while let Some(change) = self.etcd.history.get(self.delivered) {
                 let event = FakeEtcd::mirror_event(change);
-                self.told += 1;
-                self.tell(Input::Mirror(event));
+                self.delivered += 1;
+                self.handle(ControllerEvent::Mirror(event));
             }
             let Some(answer) = self.answer.take() else { return };
-            self.tell(answer);
+            self.handle(answer);
         }
     }
 
@@ -137,19 +139,19 @@ impl Place {
                 self.etcd.put(key, value);
             }
             Step::Delete(any) => self.etcd.delete(any_key(*any)),
-            Step::Say(said) => self.tell(Input::Report(said.report())),
+            Step::Report(values) => self.handle(ControllerEvent::Report(values.report())),
             Step::Tick(ms) => {
                 self.ms += u64::from(*ms);
-                self.tell(Input::Tick);
+                self.handle(ControllerEvent::Tick);
             }
             Step::Work => {
                 self.ms += 600;
-                self.tell(Input::Tick);
+                self.handle(ControllerEvent::Tick);
                 self.work();
             }
             Step::Fail(is_unknown) => self.is_failing = Some(*is_unknown),
             Step::Elect => {
-                self.tell(Input::Deposed);
+                self.handle(ControllerEvent::Deposed);
                 self.elect();
             }
             Step::Restored => self.restored(),
@@ -158,15 +160,15 @@ impl Place {
 
     /// Restores etcd: its mirror lists all keys again.
     fn restored(&mut self) {
-        let place = self.etcd.place();
+        let position = self.etcd.position();
         let (before, now) = (Revision::default(), Revision::default());
         let reason = RestoreReason::Revision { before, now };
-        self.tell(Input::Mirror(MirrorEvent::Restored { reason, place }));
+        self.handle(ControllerEvent::Mirror(MirrorEvent::Restored { reason, position }));
         let keys: BTreeMap<_, _> = self.etcd.keys.clone();
         for (key, held) in keys {
-            self.tell(Input::Mirror(FakeEtcd::mirror_event(&(key, Some(held)))));
+            self.handle(ControllerEvent::Mirror(FakeEtcd::mirror_event(&(key, Some(held)))));
         }
-        self.tell(Input::Mirror(MirrorEvent::SnapshotComplete { place }));
+        self.handle(ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { position }));
     }
 }
 
@@ -180,19 +182,19 @@ fn check_swap(swap: &Swap, before: Option<&[u8]>) {
         Key::Intent(_) => is::<Intent>(value),
         Key::Control => is::<Control>(value),
         Key::Meta => is::<Meta>(value),
-        Key::Event(_) => is::<Event>(value),
-        Key::Report => is::<Report>(value),
+        Key::Event(_) => is::<EventRecord>(value),
+        Key::Report => is::<LeaderReport>(value),
         Key::Node(_) => is::<NodeRecord>(value),
         Key::Desired | Key::Leader => false,
     };
-    let is_retired = matches!(swap.key, Key::Shard(_)) && swap.change == Change::Delete;
-    if swap.change == Change::Keep || is_retired {
+    let is_retired = matches!(swap.key, Key::Shard(_)) && swap.change == SwapChange::Delete;
+    if swap.change == SwapChange::Keep || is_retired {
         return;
     }
     // The controller may overwrite its own notes. Over unreadable orders, which freeze everything,
     // it may write only a total freeze.
     if swap.key == Key::Control && before.is_some_and(|before| !is_readable(before)) {
-        let Change::Put(value) = &swap.change else { panic!("{swap:?}") };
+        let SwapChange::Put(value) = &swap.change else { panic!("{swap:?}") };
         let control: Control = serde_json::from_slice(value).expect("it is valid JSON");
         assert!(control.freeze.is_some_and(|freeze| freeze.is_total));
         return;
@@ -201,7 +203,7 @@ fn check_swap(swap: &Swap, before: Option<&[u8]>) {
     if let Some(before) = before.filter(|before| !is_note && !is_readable(before)) {
         panic!("{swap:?} over {}", String::from_utf8_lossy(before));
     }
-    if let Change::Put(value) = &swap.change {
+    if let SwapChange::Put(value) = &swap.change {
         assert!(is_readable(value), "{:?}: {}", swap.key, String::from_utf8_lossy(value));
         if let (Key::Intent(_) | Key::Control, Some(before)) = (&swap.key, before) {
             let of = |value: &[u8]| serde_json::from_slice::<Value>(value).unwrap();
@@ -213,14 +215,14 @@ fn check_swap(swap: &Swap, before: Option<&[u8]>) {
 #[test]
 fn keys_and_answers() {
     check!().with_type::<Vec<Step>>().for_each(|steps| {
-        let mut place = Place::new();
+        let mut bench = Bench::new();
         for step in steps {
-            place.play(step);
+            bench.play(step);
         }
         STEPS.fetch_add(steps.len() as u64, Ordering::Relaxed);
-        place.ms += 600;
-        place.tell(Input::Tick);
-        place.work();
+        bench.ms += 600;
+        bench.handle(ControllerEvent::Tick);
+        bench.work();
     });
     println!("inputs: {}", STEPS.load(Ordering::Relaxed));
 }
@@ -229,20 +231,21 @@ fn keys_and_answers() {
 /// etcd.
 #[test]
 fn events_with_the_highest_number_and_time_do_not_stop_the_controller() {
-    let mut place = Place::new();
+    let mut bench = Bench::new();
     let event = |number, at_ms| {
         let (by, what, why) = (String::new(), String::new(), String::new());
-        let event = Event { number, at_ms, by, node: None, shard: None, what, why, is_move: true };
+        let event =
+            EventRecord { number, at_ms, by, node: None, shard: None, what, why, is_move: true };
         serde_json::to_vec(&event).unwrap()
     };
-    place.etcd.put(Key::Event(510), event(u64::MAX, u64::MAX));
-    place.etcd.put(Key::Event(511), event(u64::MAX - 1, 7));
-    place.etcd.put(Key::Event(7), event(7, UNIX_MS));
+    bench.etcd.put(Key::Event(510), event(u64::MAX, u64::MAX));
+    bench.etcd.put(Key::Event(511), event(u64::MAX - 1, 7));
+    bench.etcd.put(Key::Event(7), event(7, UNIX_MS));
     for _ in 0..20 {
-        place.play(&Step::Work);
+        bench.play(&Step::Work);
     }
-    let written = place.etcd.keys.iter().filter_map(|(key, held)| match key {
-        Key::Event(_) => serde_json::from_slice::<Event>(&held.value).ok(),
+    let written = bench.etcd.keys.iter().filter_map(|(key, held)| match key {
+        Key::Event(_) => serde_json::from_slice::<EventRecord>(&held.value).ok(),
         _ => None,
     });
     let mut numbers: Vec<u64> =
@@ -257,26 +260,26 @@ fn events_with_the_highest_number_and_time_do_not_stop_the_controller() {
 /// stays.
 #[test]
 fn a_shard_created_by_another_writer_meanwhile_is_not_overwritten() {
-    let mut place = Place::new();
+    let mut bench = Bench::new();
     let shards: Vec<Value> = (1..=200).map(|id| json!({"id": id})).collect();
     let desired = json!({"format": 1, "cluster": {"replicas": 1}, "shard": shards});
-    place.etcd.put(Key::Desired, desired.to_string().into_bytes());
+    bench.etcd.put(Key::Desired, desired.to_string().into_bytes());
     let shards =
-        |place: &Place| place.etcd.keys.keys().filter(|key| matches!(key, Key::Shard(_))).count();
-    place.work();
-    while shards(&place) == 0 {
-        place.ms += 600;
-        let next = place.answer.take().unwrap_or(Input::Tick);
-        place.tell(next);
+        |bench: &Bench| bench.etcd.keys.keys().filter(|key| matches!(key, Key::Shard(_))).count();
+    bench.work();
+    while shards(&bench) == 0 {
+        bench.ms += 600;
+        let next = bench.answer.take().unwrap_or(ControllerEvent::Tick);
+        bench.handle(next);
     }
-    assert!(shards(&place) < 100);
+    assert!(shards(&bench) < 100);
     let later = b"an entry of a later version".to_vec();
-    place.etcd.put(Key::Shard(ShardId(200)), later.clone());
+    bench.etcd.put(Key::Shard(ShardId(200)), later.clone());
     for _ in 0..20 {
-        place.play(&Step::Work);
+        bench.play(&Step::Work);
     }
     assert_eq!(
-        (shards(&place), place.etcd.value(&Key::Shard(ShardId(200)))),
+        (shards(&bench), bench.etcd.value(&Key::Shard(ShardId(200)))),
         (200, Some(&later[..]))
     );
 }

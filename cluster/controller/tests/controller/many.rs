@@ -1,7 +1,7 @@
 //! Thousands of shards: the number of transactions and decision rounds, counted in turns of virtual
 //! time.
 
-use weir_controller::state::Options;
+use weir_controller::state::ControllerOptions;
 use weir_etcd::Key;
 use weir_map::{MemberState, ShardId};
 
@@ -10,7 +10,7 @@ use crate::fleet::World;
 const SHARDS: u32 = 2_000;
 
 fn world(shards: u32) -> World {
-    let mut world = World::new(2, shards, 1, Options::new("c", 0xabc));
+    let mut world = World::new(2, shards, 1, ControllerOptions::new("c", 0xabc));
     world.elect(0);
     world
 }
@@ -74,7 +74,7 @@ fn a_lost_race_delays_only_the_entries_written_by_others() {
         world.etcd.put(Key::Shard(ShardId(shard)), value);
     }
     world.ms += 500;
-    world.tell(0, weir_controller::state::Event::Tick);
+    world.handle(0, weir_controller::state::ControllerEvent::Tick);
     while world.answer(0) {}
     let added = world.entries().iter().filter(|(_, entry)| entry.members().len() == 2).count();
     assert!(added >= 37, "{added} of 40");

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use weir_controller::ask::HttpReports;
-use weir_controller::operate::{OperateError, Verdict};
+use weir_controller::operate::{MapVerdict, OperateError};
 use weir_controller::records::DoubtAnswer;
 use weir_controller::run::{NoReports, Runner};
-use weir_controller::state::Options;
-use weir_etcd::{Cluster, LeaderRecord, NodeRecord, Options as EtcdOptions};
+use weir_controller::state::ControllerOptions;
+use weir_etcd::{EtcdCluster, EtcdOptions, LeaderRecord, NodeRecord};
 use weir_map::ShardEntry;
 
 use crate::etcd::{Etcd, wait_for};
@@ -24,7 +24,7 @@ use bench::{Bench, id, name};
 const ETCD: &str = "WEIR_TEST_ETCD";
 const NAME: &str = "WEIR_TEST_NAME";
 
-pub(crate) fn cluster(endpoint: &str) -> Cluster {
+pub(crate) fn cluster(endpoint: &str) -> EtcdCluster {
     let mut options = EtcdOptions::new("north".parse().unwrap(), vec![endpoint.to_owned()], 7);
     options.lease_ttl = Duration::from_secs(3);
     options.leader_margin = Duration::from_secs(1);
@@ -32,11 +32,16 @@ pub(crate) fn cluster(endpoint: &str) -> Cluster {
     options.retry_max = Duration::from_millis(300);
     options.claim_interval = Duration::from_millis(100);
     options.progress_interval = Duration::from_millis(300);
-    Cluster::start(options, || ()).unwrap()
+    EtcdCluster::start(options, || ()).unwrap()
 }
 
-pub(crate) fn options(name: &str) -> Options {
-    Options { tick_ms: 50, moves_per_min: 1_000, balance_wait_ms: 500, ..Options::new(name, 1) }
+pub(crate) fn options(name: &str) -> ControllerOptions {
+    ControllerOptions {
+        tick_ms: 50,
+        moves_per_min: 1_000,
+        balance_wait_ms: 500,
+        ..ControllerOptions::new(name, 1)
+    }
 }
 
 pub(crate) fn record(name: &str) -> LeaderRecord {
@@ -141,7 +146,7 @@ fn a_map_set_back_with_its_etcd_continues_with_the_entries_of_its_nodes() {
     let mut etcd = Etcd::start();
     let bench = Bench::new(&etcd, 3);
     bench.desire(12);
-    let options = Options { rebase_after_ms: 1_000, ..options("a") };
+    let options = ControllerOptions { rebase_after_ms: 1_000, ..options("a") };
     let runner = Runner::start(&bench.cluster, &record("a"), options, HttpReports);
     bench.whole(12);
     let (old, backup) = (bench.map(), etcd.back_up());
@@ -218,7 +223,7 @@ fn an_operator_drains_and_fences_nodes_and_reads_the_events() {
     wait_for("rest", || {
         bench.work();
         let status = bench.wait(operator.status()).unwrap();
-        status.verdict == Verdict::Ok && status.report.unwrap().whole == 12
+        status.verdict == MapVerdict::Ok && status.report.unwrap().whole == 12
     });
     let nobody = bench.wait(operator.fence(&node(0), false, 1));
     assert!(matches!(nobody, Err(OperateError::NoNode { .. })), "{nobody:?}");
@@ -234,7 +239,7 @@ fn an_operator_drains_and_fences_nodes_and_reads_the_events() {
         entry.members().iter().any(|member| member.incarnation.worker.node == id(1))
     };
     assert!(bench.entries().iter().any(is_member));
-    bench.wait(operator.say_ended(&node(1), &[bench.boots[1]], 1)).unwrap();
+    bench.wait(operator.declare_ended(&node(1), &[bench.boots[1]], 1)).unwrap();
     let session = bench.sessions[1].take().unwrap();
     bench.wait(session.close()).unwrap();
     wait_for("no copies", || {
@@ -254,5 +259,5 @@ fn an_operator_drains_and_fences_nodes_and_reads_the_events() {
     bench.wait(runner.stop()).unwrap();
     assert_eq!(bench.leader(), None);
     assert!(stopped_at.elapsed() < Duration::from_secs(30));
-    assert_eq!(bench.wait(operator.status()).unwrap().verdict, Verdict::AtRisk);
+    assert_eq!(bench.wait(operator.status()).unwrap().verdict, MapVerdict::AtRisk);
 }

@@ -9,15 +9,19 @@ mod restored_etcd;
 mod still;
 mod stops;
 
-use weir_controller::records::{Control, ControllerState, Meta, Order};
-use weir_controller::state::{Event, Options};
+use weir_controller::records::{Control, ControllerState, Meta, OrderAuthor};
+use weir_controller::state::{ControllerEvent, ControllerOptions};
 use weir_etcd::{Key, MirrorEvent};
 use weir_map::ShardEntry;
 
 use crate::fleet::{Fate, World, name};
 
-fn options() -> Options {
-    Options { moves_per_min: 10, balance_wait_ms: 5_000, ..Options::new("c", 0xabc) }
+fn options() -> ControllerOptions {
+    ControllerOptions {
+        moves_per_min: 10,
+        balance_wait_ms: 5_000,
+        ..ControllerOptions::new("c", 0xabc)
+    }
 }
 
 /// Creates a world whose map is whole and at rest.
@@ -66,9 +70,9 @@ fn a_new_cluster_gets_an_identity_and_a_map() {
 #[test]
 fn a_map_at_rest_is_not_written() {
     let mut world = world(3, 12);
-    let place = world.etcd.place();
+    let position = world.etcd.position();
     world.turns(10 * 60_000);
-    assert_eq!(world.etcd.place(), place);
+    assert_eq!(world.etcd.position(), position);
 }
 
 #[test]
@@ -130,7 +134,8 @@ fn lanes_of_a_lost_node_wait_for_its_fence_however_long_it_is_gone() {
 
 #[test]
 fn a_new_node_is_filled_only_after_the_imbalance_has_lasted() {
-    let mut world = World::new(3, 30, 1, Options { balance_wait_ms: 60_000, ..options() });
+    let mut world =
+        World::new(3, 30, 1, ControllerOptions { balance_wait_ms: 60_000, ..options() });
     world.elect(0);
     world.settle();
     world.add_node();
@@ -142,7 +147,8 @@ fn a_new_node_is_filled_only_after_the_imbalance_has_lasted() {
 
 #[test]
 fn the_imbalance_timer_restarts_while_a_node_is_cut_off_from_etcd() {
-    let mut world = World::new(3, 30, 1, Options { balance_wait_ms: 30_000, ..options() });
+    let mut world =
+        World::new(3, 30, 1, ControllerOptions { balance_wait_ms: 30_000, ..options() });
     world.elect(0);
     world.settle();
     world.add_node();
@@ -179,7 +185,7 @@ fn a_rebalance_fills_a_flapping_node_without_delay() {
     world.undrain(0);
     world.turns(120_000);
     assert_eq!(world.held(0), 0, "on trial for eight minutes");
-    let order = Order { by: "ann".into(), at_ms: 0 };
+    let order = OrderAuthor { by: "ann".into(), at_ms: 0 };
     world.set_control(&Control { rebalance: Some(order), ..world.control() });
     world.turns(180_000);
     assert!(world.held(0) >= 8, "{}", world.held(0));
@@ -214,9 +220,9 @@ fn a_cluster_of_a_newer_version_is_left_alone() {
     let mut world = world(3, 5);
     world.etcd.put(Key::Meta, br#"{"format":2,"cluster_id":"x"}"#.to_vec());
     lose(&mut world, 0);
-    let place = world.etcd.place();
+    let position = world.etcd.position();
     world.turns(60_000);
-    assert_eq!(world.etcd.place(), place);
+    assert_eq!(world.etcd.position(), position);
 }
 
 #[test]
@@ -248,15 +254,15 @@ fn a_write_of_unknown_outcome_is_read_before_the_next() {
 }
 
 #[test]
-fn a_leader_without_news_decides_nothing() {
+fn a_leader_without_events_decides_nothing() {
     let mut world = world(3, 6);
-    world.tell(0, Event::Mirror(MirrorEvent::Stale));
+    world.handle(0, ControllerEvent::Mirror(MirrorEvent::Stale));
     lose(&mut world, 0);
     let before = world.entries();
     world.turns(60_000);
     assert_eq!(world.entries(), before);
-    let place = world.etcd.place();
-    world.tell(0, Event::Mirror(MirrorEvent::SnapshotComplete { place }));
+    let position = world.etcd.position();
+    world.handle(0, ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { position }));
     world.turns(60_000);
     assert_ne!(world.entries(), before);
 }

@@ -45,7 +45,7 @@ pub enum ClaimEvent {
 
 /// A request to etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum ClaimRequest {
     /// Grant a new lease.
     Grant,
     /// Renew the lease.
@@ -56,15 +56,15 @@ pub enum Request {
 
 /// The next thing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    Ask(Request),
+pub enum ClaimStep {
+    Ask(ClaimRequest),
     /// Nothing until then, unless an event comes before.
     Wait(Instant),
 }
 
 /// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ClaimAnswer {
     /// `ttl`: the time that etcd granted, which may differ from the request. `sent_at`: when the
     /// request was sent.
     Granted { lease: LeaseId, ttl: Duration, sent_at: Instant },
@@ -84,7 +84,7 @@ pub enum Answer {
 
 /// A key that is held until `valid_until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldKey {
     pub create_revision: Revision,
     pub lease: LeaseId,
     pub valid_until: Instant,
@@ -99,7 +99,7 @@ struct Lease {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Holder {
+enum KeyHolder {
     Unknown,
     Mine(Revision),
     Other(String),
@@ -114,7 +114,7 @@ pub struct ClaimState {
     lease: Option<Lease>,
     /// Whether the end of this lease has been reported.
     is_expired: bool,
-    holder: Holder,
+    holder: KeyHolder,
     claim_at: Instant,
     rest_until: Instant,
     /// Time of etcd's last answer; the start before the first answer.
@@ -138,7 +138,7 @@ impl ClaimState {
             back_off,
             lease: None,
             is_expired: false,
-            holder: Holder::Unknown,
+            holder: KeyHolder::Unknown,
             claim_at: now,
             rest_until: now,
             answered_at: now,
@@ -152,9 +152,9 @@ impl ClaimState {
     }
 
     /// Returns the key, if this process holds it.
-    pub fn held(&self) -> Option<Held> {
+    pub fn held(&self) -> Option<HeldKey> {
         match (&self.holder, self.lease) {
-            (Holder::Mine(create_revision), Some(lease)) => Some(Held {
+            (KeyHolder::Mine(create_revision), Some(lease)) => Some(HeldKey {
                 create_revision: *create_revision,
                 lease: lease.id,
                 valid_until: lease.valid_until,
@@ -184,71 +184,71 @@ impl ClaimState {
     }
 
     /// Returns the next step. The caller asks again after each event, answer and wait.
-    pub fn step(&mut self, now: Instant) -> Step {
+    pub fn step(&mut self, now: Instant) -> ClaimStep {
         if now < self.rest_until {
-            return Step::Wait(self.rest_until);
+            return ClaimStep::Wait(self.rest_until);
         }
-        let Some(lease) = self.lease else { return Step::Ask(Request::Grant) };
+        let Some(lease) = self.lease else { return ClaimStep::Ask(ClaimRequest::Grant) };
         if now >= lease.renew_at {
-            return Step::Ask(Request::KeepAlive(lease.id));
+            return ClaimStep::Ask(ClaimRequest::KeepAlive(lease.id));
         }
         // A lease may outlive its time, but only a renewal can show that.
         if now >= self.claim_at && !self.is_expired {
-            return Step::Ask(Request::Claim(lease.id));
+            return ClaimStep::Ask(ClaimRequest::Claim(lease.id));
         }
         let claim_at = if self.is_expired { lease.renew_at } else { self.claim_at };
-        Step::Wait(lease.renew_at.min(claim_at))
+        ClaimStep::Wait(lease.renew_at.min(claim_at))
     }
 
     /// Takes the result of the request that [`step`](Self::step) returned.
-    pub fn answer(&mut self, answer: Answer, now: Instant) -> Vec<ClaimEvent> {
+    pub fn answer(&mut self, answer: ClaimAnswer, now: Instant) -> Vec<ClaimEvent> {
         // The answer may come after the end of the lease.
         let mut events = self.tick(now);
         match answer {
-            Answer::Silence => {
+            ClaimAnswer::Silence => {
                 if self.is_connected != Some(false) {
                     self.is_connected = Some(false);
                     events.push(ClaimEvent::Lost { since: self.answered_at });
                 }
                 self.retry(now);
             }
-            Answer::Refused => {
-                self.heard(now, &mut events);
+            ClaimAnswer::Refused => {
+                self.on_contact(now, &mut events);
                 self.retry(now);
             }
-            Answer::Granted { lease, ttl, sent_at } => {
+            ClaimAnswer::Granted { lease, ttl, sent_at } => {
                 self.succeeded(now, &mut events);
                 self.hold(lease, ttl, sent_at);
                 self.claim_at = now;
             }
-            Answer::KeptAlive { sent_at } => {
+            ClaimAnswer::KeptAlive { sent_at } => {
                 self.succeeded(now, &mut events);
                 if let Some(lease) = self.lease {
                     self.hold(lease.id, lease.ttl, sent_at);
                 }
                 // A process that waits for another holder's key reads it at `claim_interval`.
-                if !matches!(self.holder, Holder::Other(_)) {
+                if !matches!(self.holder, KeyHolder::Other(_)) {
                     self.claim_at = now;
                 }
             }
-            Answer::NoSuchLease => {
+            ClaimAnswer::NoSuchLease => {
                 self.succeeded(now, &mut events);
                 if self.lease.is_some() && !self.is_expired {
                     self.expire(&mut events);
                 }
                 self.lease = None;
             }
-            Answer::Mine { .. } | Answer::Other { .. } if self.is_expired => {
+            ClaimAnswer::Mine { .. } | ClaimAnswer::Other { .. } if self.is_expired => {
                 self.succeeded(now, &mut events);
             }
-            Answer::Mine { create_revision } => {
+            ClaimAnswer::Mine { create_revision } => {
                 self.succeeded(now, &mut events);
-                self.claimed(Holder::Mine(create_revision), &mut events);
+                self.claimed(KeyHolder::Mine(create_revision), &mut events);
                 self.claim_at = self.lease.map_or(now, |lease| lease.renew_at);
             }
-            Answer::Other { boot_id } => {
+            ClaimAnswer::Other { boot_id } => {
                 self.succeeded(now, &mut events);
-                self.claimed(Holder::Other(boot_id), &mut events);
+                self.claimed(KeyHolder::Other(boot_id), &mut events);
                 self.claim_at = now + self.back_off.jitter(self.claim_interval);
             }
         }
@@ -263,24 +263,26 @@ impl ClaimState {
         self.is_expired = false;
     }
 
-    fn claimed(&mut self, holder: Holder, events: &mut Vec<ClaimEvent>) {
+    fn claimed(&mut self, holder: KeyHolder, events: &mut Vec<ClaimEvent>) {
         if holder == self.holder {
             return;
         }
-        if matches!(self.holder, Holder::Mine(_)) {
+        if matches!(self.holder, KeyHolder::Mine(_)) {
             events.push(ClaimEvent::TakenAway);
         }
         events.push(match &holder {
-            Holder::Mine(create_revision) => ClaimEvent::Held { create_revision: *create_revision },
-            Holder::Other(boot_id) => ClaimEvent::HeldByOther { boot_id: boot_id.clone() },
-            Holder::Unknown => return,
+            KeyHolder::Mine(create_revision) => {
+                ClaimEvent::Held { create_revision: *create_revision }
+            }
+            KeyHolder::Other(boot_id) => ClaimEvent::HeldByOther { boot_id: boot_id.clone() },
+            KeyHolder::Unknown => return,
         });
         self.holder = holder;
     }
 
     fn expire(&mut self, events: &mut Vec<ClaimEvent>) {
         self.is_expired = true;
-        self.holder = Holder::Unknown;
+        self.holder = KeyHolder::Unknown;
         events.push(ClaimEvent::Expired);
     }
 
@@ -288,7 +290,7 @@ impl ClaimState {
         self.rest_until = now + self.back_off.next_wait();
     }
 
-    fn heard(&mut self, now: Instant, events: &mut Vec<ClaimEvent>) {
+    fn on_contact(&mut self, now: Instant, events: &mut Vec<ClaimEvent>) {
         self.answered_at = now;
         if self.is_connected != Some(true) {
             self.is_connected = Some(true);
@@ -297,7 +299,7 @@ impl ClaimState {
     }
 
     fn succeeded(&mut self, now: Instant, events: &mut Vec<ClaimEvent>) {
-        self.heard(now, events);
+        self.on_contact(now, events);
         self.back_off.reset();
         self.rest_until = now;
     }

@@ -3,18 +3,18 @@
 
 use serde::Deserialize;
 
-use crate::claim::state::Answer;
+use crate::claim::state::ClaimAnswer;
 use crate::revision::{LeaseId, Revision, Versioned};
 use crate::transaction::{Compare, Decided, Operation, Transaction};
 
 /// The beginning of every value held with a lease: the holder's boot id.
 #[derive(Deserialize)]
-struct Holder {
+struct HolderRecord {
     boot_id: String,
 }
 
 /// The key to claim, with the claimant, the lease and the value. If etcd knows no such lease, any
-/// transaction ends with [`Answer::NoSuchLease`].
+/// transaction ends with [`ClaimAnswer::NoSuchLease`].
 #[derive(Clone, Debug)]
 pub struct Claiming {
     /// Path of the key.
@@ -29,8 +29,8 @@ pub struct Claiming {
 
 /// The result of the first transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
-    Answer(Answer),
+pub enum FoundHolder {
+    Answer(ClaimAnswer),
     /// The key has the same boot id, or one that has ended, and differs in lease or value: to be
     /// overwritten, which keeps its create revision.
     OwnOther {
@@ -46,23 +46,23 @@ impl Claiming {
     }
 
     /// Interprets the answer to [`create`](Self::create).
-    pub fn created(&self, decided: Decided) -> Found {
+    pub fn created(&self, decided: Decided) -> FoundHolder {
         if decided.has_held {
-            return Found::Answer(Answer::Mine { create_revision: decided.revision });
+            return FoundHolder::Answer(ClaimAnswer::Mine { create_revision: decided.revision });
         }
         let Some(found) = decided.found.into_iter().flatten().next() else {
             // etcd contradicted itself: the key exists, and it does not.
-            return Found::Answer(Answer::Refused);
+            return FoundHolder::Answer(ClaimAnswer::Refused);
         };
-        let boot_id = serde_json::from_slice::<Holder>(&found.value)
+        let boot_id = serde_json::from_slice::<HolderRecord>(&found.value)
             .map_or_else(|_| "unknown".to_owned(), |holder| holder.boot_id);
         let Versioned { create_revision, mod_revision, .. } = found;
         if boot_id != self.boot_id && !self.ended.contains(&boot_id) {
-            Found::Answer(Answer::Other { boot_id })
+            FoundHolder::Answer(ClaimAnswer::Other { boot_id })
         } else if found.lease == Some(self.lease) && found.value == self.value {
-            Found::Answer(Answer::Mine { create_revision })
+            FoundHolder::Answer(ClaimAnswer::Mine { create_revision })
         } else {
-            Found::OwnOther { create_revision, mod_revision }
+            FoundHolder::OwnOther { create_revision, mod_revision }
         }
     }
 
@@ -73,9 +73,9 @@ impl Claiming {
 
     /// Interprets the answer to [`replace`](Self::replace); `create_revision` is the one from
     /// [`created`](Self::created).
-    pub fn replaced(create_revision: Revision, decided: &Decided) -> Answer {
+    pub fn replaced(create_revision: Revision, decided: &Decided) -> ClaimAnswer {
         // Another client was faster, and may have deleted the key: try again.
-        if decided.has_held { Answer::Mine { create_revision } } else { Answer::Refused }
+        if decided.has_held { ClaimAnswer::Mine { create_revision } } else { ClaimAnswer::Refused }
     }
 
     fn put_if(&self, compare: Compare) -> Transaction {
@@ -116,12 +116,14 @@ mod tests {
     #[test]
     fn a_key_is_created_found_or_taken_over() {
         let created = Decided { has_held: true, revision: Revision(9), found: Vec::new() };
-        let mine = |revision| Found::Answer(Answer::Mine { create_revision: Revision(revision) });
+        let mine = |revision| {
+            FoundHolder::Answer(ClaimAnswer::Mine { create_revision: Revision(revision) })
+        };
         assert_eq!(claiming().created(created), mine(9));
         assert_eq!(claiming().created(found(r#"{"boot_id":"b1"}"#, 7)), mine(3));
-        let other = Found::Answer(Answer::Other { boot_id: "b2".into() });
+        let other = FoundHolder::Answer(ClaimAnswer::Other { boot_id: "b2".into() });
         assert_eq!(claiming().created(found(r#"{"boot_id":"b2"}"#, 7)), other);
-        let own = Found::OwnOther { create_revision: Revision(3), mod_revision: Revision(5) };
+        let own = FoundHolder::OwnOther { create_revision: Revision(3), mod_revision: Revision(5) };
         assert_eq!(claiming().created(found(r#"{"boot_id":"b1"}"#, 6)), own);
         assert_eq!(claiming().created(found(r#"{"boot_id":"b0"}"#, 6)), own);
     }
@@ -129,6 +131,6 @@ mod tests {
     #[test]
     fn a_key_deleted_before_its_take_over_is_not_held() {
         let gone = Decided { has_held: false, revision: Revision(9), found: vec![None] };
-        assert_eq!(Claiming::replaced(Revision(3), &gone), Answer::Refused);
+        assert_eq!(Claiming::replaced(Revision(3), &gone), ClaimAnswer::Refused);
     }
 }

@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Instant;
 
 use crate::keys::Key;
-use crate::mirror::event::Entry;
+use crate::mirror::event::MirrorEntry;
 use crate::revision::Revision;
 
 /// The state of a key as reported to the owner.
@@ -19,7 +19,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    pub(super) fn of(entry: &Entry) -> Self {
+    pub(super) fn of(entry: &MirrorEntry) -> Self {
         let mut hasher = DefaultHasher::new();
         entry.value.hash(&mut hasher);
         Self { mod_revision: entry.mod_revision, fingerprint: hasher.finish() }
@@ -72,7 +72,7 @@ pub(super) fn differences(
     known: &BTreeMap<Key, Known>,
     deleted: &BTreeMap<Key, Revision>,
     revision: Revision,
-    entries: &[Entry],
+    entries: &[MirrorEntry],
 ) -> Differing {
     let mut differing: Differing = known
         .iter()
@@ -81,9 +81,9 @@ pub(super) fn differences(
         .collect();
     for entry in entries {
         let listed = entry.mod_revision;
-        let is_told = known.get(&entry.key).is_some_and(|known| known.mod_revision >= listed)
+        let is_reported = known.get(&entry.key).is_some_and(|known| known.mod_revision >= listed)
             || deleted.get(&entry.key).is_some_and(|deleted| *deleted > listed);
-        if is_told {
+        if is_reported {
             differing.remove(&entry.key);
         } else {
             differing.insert(entry.key.clone(), Some(listed));

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::keys::Key;
-use crate::revision::{Place, Revision};
+use crate::revision::{HistoryPosition, Revision};
 
 /// An event for a mirror's owner, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,10 +13,10 @@ pub enum MirrorEvent {
     /// The key is gone.
     Delete { key: Key },
     /// Everything reported so far is the complete state at this position.
-    SnapshotComplete { place: Place },
+    SnapshotComplete { position: HistoryPosition },
     /// etcd's history differs from the one reported, as after a restore from a backup. Everything
     /// reported is void; every key is reported again, then `SnapshotComplete`.
-    Restored { reason: RestoreReason, place: Place },
+    Restored { reason: RestoreReason, position: HistoryPosition },
     /// etcd sends no news: the reported state may be out of date. A `SnapshotComplete` follows when
     /// it does again.
     Stale,
@@ -37,7 +37,7 @@ pub enum RestoreReason {
 
 /// A key in a list or in a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct MirrorEntry {
     pub key: Key,
     pub value: Vec<u8>,
     pub mod_revision: Revision,
@@ -45,25 +45,25 @@ pub struct Entry {
 
 /// A change that a watch reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    Put(Entry),
+pub enum MirrorChange {
+    Put(MirrorEntry),
     Delete { key: Key, revision: Revision },
 }
 
 /// An input of a mirror.
 #[derive(Clone, Debug)]
-pub enum Input {
+pub enum MirrorInput {
     /// Only time has passed.
     Tick,
     /// All keys of the range, at this position.
     Listed {
-        place: Place,
-        entries: Vec<Entry>,
+        position: HistoryPosition,
+        entries: Vec<MirrorEntry>,
     },
     ListFailed,
     WatchOpened,
     /// Changes; none: the answer to a progress request.
-    Watched(Vec<Change>),
+    Watched(Vec<MirrorChange>),
     /// etcd ended the watch because it has compacted revisions that the watch needs.
     Compacted,
     /// The watch could not be opened, or ended.
@@ -72,7 +72,7 @@ pub enum Input {
 
 /// An action for the client. A new `List` or `OpenWatch` replaces one that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum MirrorAction {
     /// Read all keys of the range at one revision.
     List,
     /// Open a watch on everything after this revision.
@@ -87,8 +87,8 @@ pub enum Action {
 
 /// Actions and events, in order, and values to count.
 #[derive(Debug, Default)]
-pub struct Output {
-    pub actions: Vec<Action>,
+pub struct MirrorOutput {
+    pub actions: Vec<MirrorAction>,
     pub events: Vec<MirrorEvent>,
     /// Number of keys that a list contained and a running watch did not deliver.
     pub list_differences: u64,
@@ -96,13 +96,13 @@ pub struct Output {
     pub is_stalled: bool,
 }
 
-impl Entry {
+impl MirrorEntry {
     pub(super) fn into_put(self) -> MirrorEvent {
         MirrorEvent::Put { key: self.key, value: self.value, mod_revision: self.mod_revision }
     }
 }
 
-impl Change {
+impl MirrorChange {
     pub(super) fn what(&self) -> (&Key, Revision) {
         match self {
             Self::Put(entry) => (&entry.key, entry.mod_revision),

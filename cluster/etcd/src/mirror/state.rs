@@ -25,10 +25,12 @@ use std::time::{Duration, Instant};
 use crate::back_off::BackOff;
 use crate::keys::Key;
 use crate::mirror::check::{Check, Known, differences};
-use crate::mirror::event::{Action, Change, Entry, Input, MirrorEvent, Output, RestoreReason};
-use crate::revision::{Place, Revision};
+use crate::mirror::event::{
+    MirrorAction, MirrorChange, MirrorEntry, MirrorEvent, MirrorInput, MirrorOutput, RestoreReason,
+};
+use crate::revision::{HistoryPosition, Revision};
 
-/// Timing of a mirror; see [`Options`](crate::Options).
+/// Timing of a mirror; see [`EtcdOptions`](crate::EtcdOptions).
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     pub progress_interval: Duration,
@@ -39,7 +41,7 @@ pub struct Times {
 }
 
 #[derive(Debug)]
-enum Phase {
+enum MirrorPhase {
     Resting { until: Instant },
     Listing,
     Opening,
@@ -49,7 +51,7 @@ enum Phase {
 #[derive(Debug)]
 struct Watching {
     /// Time of the watch's last message.
-    heard_at: Instant,
+    last_message_at: Instant,
     /// Time of the progress request, until the watch's next message.
     asked_at: Option<Instant>,
     check: Check,
@@ -63,18 +65,23 @@ pub struct MirrorState {
     /// State of each key as reported to the owner.
     known: BTreeMap<Key, Known>,
     /// The newest position seen.
-    seen: Option<Place>,
+    seen: Option<HistoryPosition>,
     /// The newest position seen when the list under way was requested: the list cannot be older.
-    floor: Option<Place>,
+    floor: Option<HistoryPosition>,
     /// Whether the owner may rely on the reported state.
     is_fresh: bool,
-    phase: Phase,
+    phase: MirrorPhase,
 }
 
 impl MirrorState {
     /// Creates a mirror that has reported nothing. `seen` is the position that an earlier process
     /// stored.
-    pub fn new(times: Times, back_off: BackOff, seen: Option<Place>, now: Instant) -> Self {
+    pub fn new(
+        times: Times,
+        back_off: BackOff,
+        seen: Option<HistoryPosition>,
+        now: Instant,
+    ) -> Self {
         Self {
             times,
             back_off,
@@ -82,19 +89,19 @@ impl MirrorState {
             seen,
             floor: seen,
             is_fresh: false,
-            phase: Phase::Resting { until: now },
+            phase: MirrorPhase::Resting { until: now },
         }
     }
 
     /// Returns the time at which a `Tick` is due, if no other input comes before.
     pub fn deadline(&self) -> Option<Instant> {
         match &self.phase {
-            Phase::Resting { until } => Some(*until),
-            Phase::Listing | Phase::Opening => None,
-            Phase::Watching(watching) => {
+            MirrorPhase::Resting { until } => Some(*until),
+            MirrorPhase::Listing | MirrorPhase::Opening => None,
+            MirrorPhase::Watching(watching) => {
                 let progress = match watching.asked_at {
                     Some(asked_at) => asked_at + self.times.answer_timeout,
-                    None => watching.heard_at + self.times.progress_interval,
+                    None => watching.last_message_at + self.times.progress_interval,
                 };
                 Some(match watching.check {
                     Check::Due { at } | Check::Doubt { until: at, .. } => progress.min(at),
@@ -105,49 +112,51 @@ impl MirrorState {
     }
 
     /// Takes an input. Returns the resulting actions and events.
-    pub fn handle(&mut self, input: Input, now: Instant) -> Output {
-        let mut output = Output::default();
+    pub fn handle(&mut self, input: MirrorInput, now: Instant) -> MirrorOutput {
+        let mut output = MirrorOutput::default();
         match input {
-            Input::Tick => self.tick(now, &mut output),
-            Input::Listed { place, entries } => self.listed(place, entries, now, &mut output),
-            Input::ListFailed => match &mut self.phase {
+            MirrorInput::Tick => self.tick(now, &mut output),
+            MirrorInput::Listed { position, entries } => {
+                self.listed(position, entries, now, &mut output)
+            }
+            MirrorInput::ListFailed => match &mut self.phase {
                 // The watch may still be well; its progress will show.
-                Phase::Watching(watching) => {
+                MirrorPhase::Watching(watching) => {
                     watching.check = Check::Due { at: now + self.times.list_grace };
                 }
                 _ => self.rest(now, &mut output),
             },
-            Input::WatchOpened => {
-                self.phase = Phase::Watching(Watching {
-                    heard_at: now,
+            MirrorInput::WatchOpened => {
+                self.phase = MirrorPhase::Watching(Watching {
+                    last_message_at: now,
                     asked_at: None,
                     check: Check::Due { at: now + self.back_off.jitter(self.times.list_interval) },
                 });
             }
-            Input::Watched(changes) => self.watched(changes, now, &mut output),
-            Input::Compacted | Input::WatchFailed => self.rest(now, &mut output),
+            MirrorInput::Watched(changes) => self.watched(changes, now, &mut output),
+            MirrorInput::Compacted | MirrorInput::WatchFailed => self.rest(now, &mut output),
         }
         output
     }
 
-    fn tick(&mut self, now: Instant, output: &mut Output) {
+    fn tick(&mut self, now: Instant, output: &mut MirrorOutput) {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return;
         }
         let watching = match &mut self.phase {
-            Phase::Watching(watching) => watching,
-            Phase::Resting { .. } => return self.list(output),
-            Phase::Listing | Phase::Opening => return,
+            MirrorPhase::Watching(watching) => watching,
+            MirrorPhase::Resting { .. } => return self.list(output),
+            MirrorPhase::Listing | MirrorPhase::Opening => return,
         };
         match watching.asked_at {
             Some(asked_at) if now >= asked_at + self.times.answer_timeout => {
                 output.is_stalled = true;
-                output.actions.push(Action::Distrust);
+                output.actions.push(MirrorAction::Distrust);
                 return self.rest(now, output);
             }
-            None if now >= watching.heard_at + self.times.progress_interval => {
+            None if now >= watching.last_message_at + self.times.progress_interval => {
                 watching.asked_at = Some(now);
-                output.actions.push(Action::RequestProgress);
+                output.actions.push(MirrorAction::RequestProgress);
             }
             _ => {}
         }
@@ -155,40 +164,46 @@ impl MirrorState {
             Check::Due { at } if now >= *at => {
                 watching.check = Check::Listing { deleted: BTreeMap::new() };
                 self.floor = self.seen;
-                output.actions.push(Action::List);
+                output.actions.push(MirrorAction::List);
             }
             Check::Doubt { until, differing } if now >= *until => {
                 // The watch has had its time: it is not complete, whatever its progress says.
                 output.list_differences = differing.len() as u64;
-                output.actions.extend([Action::Distrust, Action::Close]);
+                output.actions.extend([MirrorAction::Distrust, MirrorAction::Close]);
                 self.list(output);
             }
             _ => {}
         }
     }
 
-    fn list(&mut self, output: &mut Output) {
-        self.phase = Phase::Listing;
+    fn list(&mut self, output: &mut MirrorOutput) {
+        self.phase = MirrorPhase::Listing;
         self.floor = self.seen;
-        output.actions.push(Action::List);
+        output.actions.push(MirrorAction::List);
     }
 
-    fn rest(&mut self, now: Instant, output: &mut Output) {
-        self.phase = Phase::Resting { until: now + self.back_off.next_wait() };
-        output.actions.push(Action::Close);
+    fn rest(&mut self, now: Instant, output: &mut MirrorOutput) {
+        self.phase = MirrorPhase::Resting { until: now + self.back_off.next_wait() };
+        output.actions.push(MirrorAction::Close);
         if self.is_fresh {
             self.is_fresh = false;
             output.events.push(MirrorEvent::Stale);
         }
     }
 
-    fn listed(&mut self, place: Place, entries: Vec<Entry>, now: Instant, output: &mut Output) {
-        let restored = self.restored(place, &entries);
+    fn listed(
+        &mut self,
+        position: HistoryPosition,
+        entries: Vec<MirrorEntry>,
+        now: Instant,
+        output: &mut MirrorOutput,
+    ) {
+        let restored = self.restored(position, &entries);
         match &mut self.phase {
-            Phase::Resting { .. } | Phase::Opening => return,
-            Phase::Watching(watching) if restored.is_none() => {
+            MirrorPhase::Resting { .. } | MirrorPhase::Opening => return,
+            MirrorPhase::Watching(watching) if restored.is_none() => {
                 let Check::Listing { deleted } = &watching.check else { return };
-                let differing = differences(&self.known, deleted, place.revision, &entries);
+                let differing = differences(&self.known, deleted, position.revision, &entries);
                 watching.check = if differing.is_empty() {
                     Check::Due { at: now + self.back_off.jitter(self.times.list_interval) }
                 } else {
@@ -196,39 +211,45 @@ impl MirrorState {
                 };
                 return;
             }
-            Phase::Watching(_) | Phase::Listing => {}
+            MirrorPhase::Watching(_) | MirrorPhase::Listing => {}
         }
         if let Some(reason) = restored {
-            output.events.push(MirrorEvent::Restored { reason, place });
-            output.actions.push(Action::Close);
+            output.events.push(MirrorEvent::Restored { reason, position });
+            output.actions.push(MirrorAction::Close);
         }
-        self.adopt(place, entries, restored.is_some(), output);
+        self.adopt(position, entries, restored.is_some(), output);
     }
 
     /// Makes the list the reported state, and opens a watch from there.
-    fn adopt(&mut self, place: Place, entries: Vec<Entry>, is_anew: bool, output: &mut Output) {
+    fn adopt(
+        &mut self,
+        position: HistoryPosition,
+        entries: Vec<MirrorEntry>,
+        is_anew: bool,
+        output: &mut MirrorOutput,
+    ) {
         let mut before = std::mem::take(&mut self.known);
         if is_anew {
             before.clear();
         }
         for entry in entries {
             let known = Known::of(&entry);
-            let told = before.remove(&entry.key);
-            if told != Some(known) {
+            let reported = before.remove(&entry.key);
+            if reported != Some(known) {
                 output.events.push(entry.clone().into_put());
             }
             self.known.insert(entry.key, known);
         }
         output.events.extend(before.into_keys().map(|key| MirrorEvent::Delete { key }));
-        output.events.push(MirrorEvent::SnapshotComplete { place });
-        output.actions.push(Action::OpenWatch(place.revision));
+        output.events.push(MirrorEvent::SnapshotComplete { position });
+        output.actions.push(MirrorAction::OpenWatch(position.revision));
         self.is_fresh = true;
-        self.seen = Some(place);
-        self.phase = Phase::Opening;
+        self.seen = Some(position);
+        self.phase = MirrorPhase::Opening;
     }
 
     /// Returns the reason that a list cannot follow the state seen before, if there is one.
-    fn restored(&self, now: Place, entries: &[Entry]) -> Option<RestoreReason> {
+    fn restored(&self, now: HistoryPosition, entries: &[MirrorEntry]) -> Option<RestoreReason> {
         let before = self.floor?;
         if now.cluster_id != before.cluster_id {
             return Some(RestoreReason::ClusterId {
@@ -255,22 +276,24 @@ impl MirrorState {
         })
     }
 
-    fn watched(&mut self, changes: Vec<Change>, now: Instant, output: &mut Output) {
-        let Phase::Watching(watching) = &mut self.phase else { return };
-        watching.heard_at = now;
+    fn watched(&mut self, changes: Vec<MirrorChange>, now: Instant, output: &mut MirrorOutput) {
+        let MirrorPhase::Watching(watching) = &mut self.phase else { return };
+        watching.last_message_at = now;
         watching.asked_at = None;
         self.back_off.reset();
         for change in changes {
             let (key, revision) = change.what();
             self.seen = self.seen.map(|seen| later(seen, revision));
-            watching.check.change(key, revision, matches!(change, Change::Delete { .. }));
-            let told = self.known.get(key).map(|known| known.mod_revision);
+            watching.check.change(key, revision, matches!(change, MirrorChange::Delete { .. }));
+            let reported = self.known.get(key).map(|known| known.mod_revision);
             match change {
-                Change::Put(entry) if told.is_none_or(|told| told < revision) => {
+                MirrorChange::Put(entry) if reported.is_none_or(|reported| reported < revision) => {
                     self.known.insert(entry.key.clone(), Known::of(&entry));
                     output.events.push(entry.into_put());
                 }
-                Change::Delete { key, .. } if told.is_some_and(|told| told < revision) => {
+                MirrorChange::Delete { key, .. }
+                    if reported.is_some_and(|reported| reported < revision) =>
+                {
                     self.known.remove(&key);
                     output.events.push(MirrorEvent::Delete { key });
                 }
@@ -284,8 +307,8 @@ impl MirrorState {
     }
 }
 
-fn later(place: Place, revision: Revision) -> Place {
-    Place { revision: place.revision.max(revision), ..place }
+fn later(position: HistoryPosition, revision: Revision) -> HistoryPosition {
+    HistoryPosition { revision: position.revision.max(revision), ..position }
 }
 
 #[cfg(test)]

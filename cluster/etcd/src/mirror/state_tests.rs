@@ -15,19 +15,23 @@ fn back_off() -> BackOff {
     BackOff::new(Duration::from_millis(100), SECOND * 5, 1)
 }
 
-fn place(revision: i64) -> Place {
-    Place { cluster_id: 1, revision: Revision(revision), raft_term: 2 }
+fn position(revision: i64) -> HistoryPosition {
+    HistoryPosition { cluster_id: 1, revision: Revision(revision), raft_term: 2 }
 }
 
-fn entry(shard: u32, value: &str, revision: i64) -> Entry {
-    Entry { key: Key::Shard(ShardId(shard)), value: value.into(), mod_revision: Revision(revision) }
+fn entry(shard: u32, value: &str, revision: i64) -> MirrorEntry {
+    MirrorEntry {
+        key: Key::Shard(ShardId(shard)),
+        value: value.into(),
+        mod_revision: Revision(revision),
+    }
 }
 
-fn put(shard: u32, value: &str, revision: i64) -> Change {
-    Change::Put(entry(shard, value, revision))
+fn put(shard: u32, value: &str, revision: i64) -> MirrorChange {
+    MirrorChange::Put(entry(shard, value, revision))
 }
 
-fn told(shard: u32, value: &str, revision: i64) -> MirrorEvent {
+fn put_event(shard: u32, value: &str, revision: i64) -> MirrorEvent {
     entry(shard, value, revision).into_put()
 }
 
@@ -35,21 +39,21 @@ fn deleted(shard: u32) -> MirrorEvent {
     MirrorEvent::Delete { key: Key::Shard(ShardId(shard)) }
 }
 
-fn listed(revision: i64, entries: &[Entry]) -> Input {
-    Input::Listed { place: place(revision), entries: entries.to_vec() }
+fn listed(revision: i64, entries: &[MirrorEntry]) -> MirrorInput {
+    MirrorInput::Listed { position: position(revision), entries: entries.to_vec() }
 }
 
 /// Returns a mirror that watches shard 1 = "a" of revision 3, listed at revision 10.
 fn watching(now: Instant) -> MirrorState {
     let mut state = MirrorState::new(TIMES, back_off(), None, now);
-    assert_eq!(state.handle(Input::Tick, now).actions, [Action::List]);
+    assert_eq!(state.handle(MirrorInput::Tick, now).actions, [MirrorAction::List]);
     let output = state.handle(listed(10, &[entry(1, "a", 3)]), now);
-    assert_eq!(output.actions, [Action::OpenWatch(Revision(10))]);
+    assert_eq!(output.actions, [MirrorAction::OpenWatch(Revision(10))]);
     assert_eq!(
         output.events,
-        [told(1, "a", 3), MirrorEvent::SnapshotComplete { place: place(10) }]
+        [put_event(1, "a", 3), MirrorEvent::SnapshotComplete { position: position(10) }]
     );
-    state.handle(Input::WatchOpened, now);
+    state.handle(MirrorInput::WatchOpened, now);
     state
 }
 
@@ -57,11 +61,11 @@ fn watching(now: Instant) -> MirrorState {
 fn check_due(state: &mut MirrorState) -> Instant {
     loop {
         let now = state.deadline().expect("a watching mirror has a deadline");
-        let actions = state.handle(Input::Tick, now).actions;
-        if actions.contains(&Action::RequestProgress) {
-            state.handle(Input::Watched(Vec::new()), now);
+        let actions = state.handle(MirrorInput::Tick, now).actions;
+        if actions.contains(&MirrorAction::RequestProgress) {
+            state.handle(MirrorInput::Watched(Vec::new()), now);
         }
-        if actions.contains(&Action::List) {
+        if actions.contains(&MirrorAction::List) {
             return now;
         }
     }
@@ -72,31 +76,35 @@ fn a_silent_watch_is_asked_for_progress_and_then_given_up() {
     let start = Instant::now();
     let mut state = watching(start);
     let asked = start + TIMES.progress_interval;
-    assert_eq!(state.handle(Input::Tick, asked).actions, [Action::RequestProgress]);
+    assert_eq!(state.handle(MirrorInput::Tick, asked).actions, [MirrorAction::RequestProgress]);
     // An answer without events suffices.
-    state.handle(Input::Watched(Vec::new()), asked + SECOND);
+    state.handle(MirrorInput::Watched(Vec::new()), asked + SECOND);
     assert_eq!(state.deadline(), Some(asked + SECOND + TIMES.progress_interval));
     let asked = asked + SECOND + TIMES.progress_interval;
-    state.handle(Input::Tick, asked);
-    let output = state.handle(Input::Tick, asked + TIMES.answer_timeout);
+    state.handle(MirrorInput::Tick, asked);
+    let output = state.handle(MirrorInput::Tick, asked + TIMES.answer_timeout);
     assert!(output.is_stalled);
-    assert_eq!(output.actions, [Action::Distrust, Action::Close]);
+    assert_eq!(output.actions, [MirrorAction::Distrust, MirrorAction::Close]);
     assert_eq!(output.events, [MirrorEvent::Stale]);
     let now = state.deadline().unwrap();
-    assert_eq!(state.handle(Input::Tick, now).actions, [Action::List]);
+    assert_eq!(state.handle(MirrorInput::Tick, now).actions, [MirrorAction::List]);
 }
 
 #[test]
 fn only_changed_keys_are_reported_after_a_compaction() {
     let start = Instant::now();
     let mut state = watching(start);
-    assert_eq!(state.handle(Input::Compacted, start).actions, [Action::Close]);
+    assert_eq!(state.handle(MirrorInput::Compacted, start).actions, [MirrorAction::Close]);
     let now = state.deadline().unwrap();
-    state.handle(Input::Tick, now);
+    state.handle(MirrorInput::Tick, now);
     let output = state.handle(listed(20, &[entry(2, "b", 15)]), now);
     assert_eq!(
         output.events,
-        [told(2, "b", 15), deleted(1), MirrorEvent::SnapshotComplete { place: place(20) }]
+        [
+            put_event(2, "b", 15),
+            deleted(1),
+            MirrorEvent::SnapshotComplete { position: position(20) }
+        ]
     );
 }
 
@@ -105,10 +113,10 @@ fn no_change_is_reported_twice() {
     let start = Instant::now();
     let mut state = watching(start);
     let changes = vec![put(1, "a", 3), put(1, "b", 11), put(1, "b", 11)];
-    assert_eq!(state.handle(Input::Watched(changes), start).events, [told(1, "b", 11)]);
-    let gone = Change::Delete { key: Key::Shard(ShardId(1)), revision: Revision(12) };
+    assert_eq!(state.handle(MirrorInput::Watched(changes), start).events, [put_event(1, "b", 11)]);
+    let gone = MirrorChange::Delete { key: Key::Shard(ShardId(1)), revision: Revision(12) };
     let changes = vec![gone.clone(), gone, put(1, "b", 11)];
-    assert_eq!(state.handle(Input::Watched(changes), start).events[0], deleted(1));
+    assert_eq!(state.handle(MirrorInput::Watched(changes), start).events[0], deleted(1));
 }
 
 #[test]
@@ -118,15 +126,15 @@ fn a_list_that_the_watch_catches_up_with_counts_no_difference() {
     let now = check_due(&mut state);
     // The watch is ahead of the list with key 2, written and deleted, and behind it with keys 1 and
     // 3.
-    let gone = Change::Delete { key: Key::Shard(ShardId(2)), revision: Revision(14) };
-    state.handle(Input::Watched(vec![put(2, "x", 12), gone]), now);
+    let gone = MirrorChange::Delete { key: Key::Shard(ShardId(2)), revision: Revision(14) };
+    state.handle(MirrorInput::Watched(vec![put(2, "x", 12), gone]), now);
     let list = [entry(2, "x", 12), entry(3, "c", 13)];
     assert_eq!(state.handle(listed(13, &list), now).actions, []);
-    let gone = Change::Delete { key: Key::Shard(ShardId(1)), revision: Revision(13) };
-    state.handle(Input::Watched(vec![gone, put(3, "c", 13)]), now + SECOND);
-    let output = state.handle(Input::Tick, now + TIMES.list_grace + SECOND);
+    let gone = MirrorChange::Delete { key: Key::Shard(ShardId(1)), revision: Revision(13) };
+    state.handle(MirrorInput::Watched(vec![gone, put(3, "c", 13)]), now + SECOND);
+    let output = state.handle(MirrorInput::Tick, now + TIMES.list_grace + SECOND);
     assert_eq!(output.list_differences, 0);
-    assert!(!output.actions.contains(&Action::List));
+    assert!(!output.actions.contains(&MirrorAction::List));
 }
 
 #[test]
@@ -138,12 +146,12 @@ fn a_watch_that_does_not_deliver_listed_keys_is_replaced_and_counted() {
     state.handle(listed(13, &list), now);
     // The watch answers, but does not deliver.
     let late = now + TIMES.list_grace;
-    state.handle(Input::Watched(Vec::new()), late - SECOND);
-    let output = state.handle(Input::Tick, late);
+    state.handle(MirrorInput::Watched(Vec::new()), late - SECOND);
+    let output = state.handle(MirrorInput::Tick, late);
     assert_eq!(output.list_differences, 2);
-    assert_eq!(output.actions, [Action::Distrust, Action::Close, Action::List]);
+    assert_eq!(output.actions, [MirrorAction::Distrust, MirrorAction::Close, MirrorAction::List]);
     let output = state.handle(listed(13, &list), late);
-    assert_eq!(output.events[..2], [told(2, "b", 12), deleted(1)]);
+    assert_eq!(output.events[..2], [put_event(2, "b", 12), deleted(1)]);
 }
 
 #[test]
@@ -151,43 +159,43 @@ fn a_list_that_fails_beside_a_watch_leaves_the_watch_alone() {
     let start = Instant::now();
     let mut state = watching(start);
     let now = check_due(&mut state);
-    assert_eq!(state.handle(Input::ListFailed, now).actions, []);
-    assert_eq!(state.handle(Input::Watched(vec![put(1, "b", 11)]), now).events.len(), 1);
+    assert_eq!(state.handle(MirrorInput::ListFailed, now).actions, []);
+    assert_eq!(state.handle(MirrorInput::Watched(vec![put(1, "b", 11)]), now).events.len(), 1);
 }
 
 #[test]
 fn another_history_is_reported_before_all_keys_again() {
-    let cases: [(Place, &str, i64, RestoreReason); 5] = [
+    let cases: [(HistoryPosition, &str, i64, RestoreReason); 5] = [
         (
-            Place { cluster_id: 9, ..place(30) },
+            HistoryPosition { cluster_id: 9, ..position(30) },
             "a",
             3,
             RestoreReason::ClusterId { before: 1, now: 9 },
         ),
-        (place(9), "a", 3, RestoreReason::Revision { before: Revision(10), now: Revision(9) }),
+        (position(9), "a", 3, RestoreReason::Revision { before: Revision(10), now: Revision(9) }),
         (
-            Place { raft_term: 1, ..place(30) },
+            HistoryPosition { raft_term: 1, ..position(30) },
             "a",
             3,
             RestoreReason::RaftTerm { before: 2, now: 1 },
         ),
-        (place(30), "a", 2, RestoreReason::Key { before: Revision(3), now: Revision(2) }),
-        (place(30), "z", 3, RestoreReason::Key { before: Revision(3), now: Revision(3) }),
+        (position(30), "a", 2, RestoreReason::Key { before: Revision(3), now: Revision(2) }),
+        (position(30), "z", 3, RestoreReason::Key { before: Revision(3), now: Revision(3) }),
     ];
-    for (place, value, revision, reason) in cases {
+    for (position, value, revision, reason) in cases {
         let start = Instant::now();
         let mut state = watching(start);
-        state.handle(Input::WatchFailed, start);
+        state.handle(MirrorInput::WatchFailed, start);
         let now = state.deadline().unwrap();
-        state.handle(Input::Tick, now);
+        state.handle(MirrorInput::Tick, now);
         let entries = vec![entry(1, value, revision)];
-        let output = state.handle(Input::Listed { place, entries }, now);
+        let output = state.handle(MirrorInput::Listed { position, entries }, now);
         assert_eq!(
             output.events,
             [
-                MirrorEvent::Restored { reason, place },
-                told(1, value, revision),
-                MirrorEvent::SnapshotComplete { place }
+                MirrorEvent::Restored { reason, position },
+                put_event(1, value, revision),
+                MirrorEvent::SnapshotComplete { position }
             ]
         );
     }
@@ -196,8 +204,8 @@ fn another_history_is_reported_before_all_keys_again() {
 #[test]
 fn a_position_stored_over_a_restart_reveals_a_restore_in_between() {
     let start = Instant::now();
-    let mut state = MirrorState::new(TIMES, back_off(), Some(place(100)), start);
-    state.handle(Input::Tick, start);
+    let mut state = MirrorState::new(TIMES, back_off(), Some(position(100)), start);
+    state.handle(MirrorInput::Tick, start);
     let output = state.handle(listed(10, &[]), start);
     assert!(matches!(output.events[0], MirrorEvent::Restored { .. }));
 }
@@ -207,7 +215,7 @@ fn a_list_older_than_the_watch_is_no_restore() {
     let start = Instant::now();
     let mut state = watching(start);
     let now = check_due(&mut state);
-    state.handle(Input::Watched(vec![put(1, "b", 50)]), now);
+    state.handle(MirrorInput::Watched(vec![put(1, "b", 50)]), now);
     assert_eq!(state.handle(listed(40, &[entry(1, "a", 3)]), now).events, []);
 }
 
@@ -223,7 +231,7 @@ struct Simulation {
     /// Index of the next write that the watch delivers.
     watch: Option<usize>,
     opening: Option<usize>,
-    list: Option<(Place, Vec<Entry>)>,
+    list: Option<(HistoryPosition, Vec<MirrorEntry>)>,
     owner: BTreeMap<Key, (Vec<u8>, Revision)>,
     is_complete: bool,
 }
@@ -261,7 +269,7 @@ impl Simulation {
         store
     }
 
-    fn tell(&mut self, input: Input) {
+    fn handle(&mut self, input: MirrorInput) {
         let output = self.mirror.handle(input, self.now);
         for event in output.events {
             match event {
@@ -277,37 +285,37 @@ impl Simulation {
         }
         for action in output.actions {
             match action {
-                Action::List => {
+                MirrorAction::List => {
                     let revision = Revision(self.history.len() as i64);
-                    let place = Place { cluster_id: self.cluster_id, revision, raft_term: 1 };
-                    let entries = self
-                        .store()
-                        .into_iter()
-                        .map(|(key, (value, mod_revision))| Entry { key, value, mod_revision });
-                    self.list = Some((place, entries.collect()));
+                    let position =
+                        HistoryPosition { cluster_id: self.cluster_id, revision, raft_term: 1 };
+                    let entries = self.store().into_iter().map(|(key, (value, mod_revision))| {
+                        MirrorEntry { key, value, mod_revision }
+                    });
+                    self.list = Some((position, entries.collect()));
                 }
-                Action::OpenWatch(after) => {
+                MirrorAction::OpenWatch(after) => {
                     self.watch = None;
                     self.list = None;
                     self.opening = Some(after.0 as usize);
                 }
-                Action::RequestProgress => {}
-                Action::Close => (self.watch, self.opening, self.list) = (None, None, None),
-                Action::Distrust => {}
+                MirrorAction::RequestProgress => {}
+                MirrorAction::Close => (self.watch, self.opening, self.list) = (None, None, None),
+                MirrorAction::Distrust => {}
             }
         }
     }
 
     /// Answers the pending list, or else the pending opening of a watch.
     fn serve(&mut self) {
-        if let Some((place, entries)) = self.list.take() {
-            self.tell(Input::Listed { place, entries });
+        if let Some((position, entries)) = self.list.take() {
+            self.handle(MirrorInput::Listed { position, entries });
         } else if let Some(from) = self.opening.take() {
             if from < self.compacted {
-                self.tell(Input::Compacted);
+                self.handle(MirrorInput::Compacted);
             } else {
                 self.watch = Some(from);
-                self.tell(Input::WatchOpened);
+                self.handle(MirrorInput::WatchOpened);
             }
         }
     }
@@ -316,19 +324,21 @@ impl Simulation {
         let Some(next) = self.watch else { return };
         if next < self.compacted {
             self.watch = None;
-            return self.tell(Input::Compacted);
+            return self.handle(MirrorInput::Compacted);
         }
         let change = self.history.get(next).map(|(shard, value)| {
             let (key, revision) = (Key::Shard(ShardId(*shard)), Revision(next as i64 + 1));
             match value {
-                Some(value) => {
-                    Change::Put(Entry { key, value: vec![*value], mod_revision: revision })
-                }
-                None => Change::Delete { key, revision },
+                Some(value) => MirrorChange::Put(MirrorEntry {
+                    key,
+                    value: vec![*value],
+                    mod_revision: revision,
+                }),
+                None => MirrorChange::Delete { key, revision },
             }
         });
         self.watch = Some(next + usize::from(change.is_some()));
-        self.tell(Input::Watched(change.into_iter().collect()));
+        self.handle(MirrorInput::Watched(change.into_iter().collect()));
     }
 
     fn act(&mut self, byte: u8) {
@@ -343,12 +353,12 @@ impl Simulation {
             // The watch loses an event without noticing.
             10 => self.watch = self.watch.map(|next| (next + 1).min(self.history.len())),
             11 => self.compacted = self.history.len().saturating_sub(1),
-            12 if self.watch.take().is_some() => self.tell(Input::WatchFailed),
-            13 if self.list.take().is_some() => self.tell(Input::ListFailed),
+            12 if self.watch.take().is_some() => self.handle(MirrorInput::WatchFailed),
+            13 if self.list.take().is_some() => self.handle(MirrorInput::ListFailed),
             14 if byte > 200 => self.restore(),
             _ => {
                 self.now += SECOND;
-                self.tell(Input::Tick);
+                self.handle(MirrorInput::Tick);
             }
         }
     }
@@ -360,9 +370,9 @@ impl Simulation {
         self.cluster_id += 1;
         (self.opening, self.list) = (None, None);
         if self.watch.take().is_some() {
-            self.tell(Input::WatchFailed);
+            self.handle(MirrorInput::WatchFailed);
         } else {
-            self.tell(Input::ListFailed);
+            self.handle(MirrorInput::ListFailed);
         }
     }
 }
@@ -379,7 +389,7 @@ fn the_owner_ends_with_the_state_of_etcd_after_any_history() {
             simulation.serve();
             simulation.deliver();
             simulation.now += SECOND / 2;
-            simulation.tell(Input::Tick);
+            simulation.handle(MirrorInput::Tick);
         }
         assert!(simulation.is_complete);
         assert_eq!(simulation.owner, simulation.store());

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weir_etcd::{
-    ClaimEvent, Cluster, Election, Key, LeaderRecord, Mirror, MirrorEvent, NodeRecord, Options,
-    Outcome, Place, Revision, Session, ShardId, Store,
+    ClaimEvent, Election, EtcdCluster, EtcdOptions, HistoryPosition, Key, LeaderRecord, Mirror,
+    MirrorEvent, NodeRecord, NodeSession, Outcome, Revision, ShardId, Store,
 };
 
 pub(crate) const TTL: Duration = Duration::from_secs(3);
 pub(crate) const MARGIN: Duration = Duration::from_secs(1);
 const DEADLINE: Duration = Duration::from_secs(30);
 
-pub(crate) fn options(endpoints: &[String]) -> Options {
-    let mut options = Options::new("north".parse().unwrap(), endpoints.to_vec(), 7);
+pub(crate) fn options(endpoints: &[String]) -> EtcdOptions {
+    let mut options = EtcdOptions::new("north".parse().unwrap(), endpoints.to_vec(), 7);
     options.lease_ttl = TTL;
     options.leader_margin = MARGIN;
     options.request_timeout = Duration::from_secs(1);
@@ -24,16 +24,16 @@ pub(crate) fn options(endpoints: &[String]) -> Options {
     options
 }
 
-pub(crate) fn start(options: Options) -> Cluster {
-    Cluster::start(options, || ()).unwrap()
+pub(crate) fn start(options: EtcdOptions) -> EtcdCluster {
+    EtcdCluster::start(options, || ()).unwrap()
 }
 
-pub(crate) fn cluster(endpoint: String) -> Cluster {
+pub(crate) fn cluster(endpoint: String) -> EtcdCluster {
     start(options(&[endpoint]))
 }
 
 /// Waits for a future of `cluster`, up to the deadline of every test.
-pub(crate) fn wait<T>(cluster: &Cluster, what: &str, future: impl Future<Output = T>) -> T {
+pub(crate) fn wait<T>(cluster: &EtcdCluster, what: &str, future: impl Future<Output = T>) -> T {
     cluster
         .handle()
         .block_on(async { tokio::time::timeout(DEADLINE, future).await })
@@ -62,7 +62,7 @@ pub(crate) fn node() -> Key {
 }
 
 /// Returns the next event that is neither `Connected` nor `Lost`.
-pub(crate) async fn next_of_session(session: &mut Session) -> ClaimEvent {
+pub(crate) async fn next_of_session(session: &mut NodeSession) -> ClaimEvent {
     loop {
         match session.next_event().await.unwrap() {
             ClaimEvent::Connected | ClaimEvent::Lost { .. } => {}
@@ -89,7 +89,7 @@ pub(crate) fn done(outcome: Outcome) -> Revision {
 }
 
 /// Writes a shard's key, whatever its revision.
-pub(crate) fn write(cluster: &Cluster, shard: u32, value: &str) -> Revision {
+pub(crate) fn write(cluster: &EtcdCluster, shard: u32, value: &str) -> Revision {
     let store = cluster.store();
     wait(cluster, "write", write_shard(store, shard, value.into()))
 }
@@ -104,7 +104,7 @@ pub(crate) async fn write_shard(store: Store, shard: u32, value: Vec<u8>) -> Rev
 #[derive(Default)]
 pub(crate) struct Copy {
     pub(crate) keys: BTreeMap<Key, Vec<u8>>,
-    pub(crate) place: Option<Place>,
+    pub(crate) position: Option<HistoryPosition>,
     pub(crate) restores: usize,
     pub(crate) is_stale: bool,
 }
@@ -114,8 +114,8 @@ impl Copy {
         match event {
             MirrorEvent::Put { key, value, .. } => drop(self.keys.insert(key, value)),
             MirrorEvent::Delete { key } => drop(self.keys.remove(&key)),
-            MirrorEvent::SnapshotComplete { place } => {
-                (self.place, self.is_stale) = (Some(place), false);
+            MirrorEvent::SnapshotComplete { position } => {
+                (self.position, self.is_stale) = (Some(position), false);
             }
             MirrorEvent::Restored { .. } => {
                 self.keys.clear();
@@ -128,7 +128,7 @@ impl Copy {
     /// Takes events until `is_so` holds.
     pub(crate) fn until(
         &mut self,
-        cluster: &Cluster,
+        cluster: &EtcdCluster,
         mirror: &mut Mirror,
         what: &str,
         is_so: impl Fn(&Self) -> bool,

@@ -2,14 +2,18 @@
 
 use std::time::Instant;
 
-use weir_etcd::{Change, ClaimEvent, Key, Outcome, ShardId, Swap};
+use weir_etcd::{ClaimEvent, Key, Outcome, ShardId, Swap, SwapChange};
 
 use crate::bench::{MARGIN, TTL, cluster, done, leader_record, next_of_election, wait};
 use crate::etcd::{Etcd, wait_for};
 use crate::proxy::Proxy;
 
 fn swap(shard: u32) -> [Swap; 1] {
-    [Swap { key: Key::Shard(ShardId(shard)), expected: None, change: Change::Put(b"{}".to_vec()) }]
+    [Swap {
+        key: Key::Shard(ShardId(shard)),
+        expected: None,
+        change: SwapChange::Put(b"{}".to_vec()),
+    }]
 }
 
 #[test]

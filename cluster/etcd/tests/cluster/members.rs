@@ -1,12 +1,12 @@
 //! Nodes register, are refused, lose their lease, and return.
 
-use weir_etcd::{ClaimEvent, Cluster, Session};
+use weir_etcd::{ClaimEvent, EtcdCluster, NodeSession};
 
 use crate::bench::{cluster, next_of_session, node, node_record, wait};
 use crate::etcd::{Etcd, wait_for};
 
 /// Returns a process that has registered its node.
-fn registered(etcd: &Etcd, boot_id: &str) -> (Cluster, Session) {
+fn registered(etcd: &Etcd, boot_id: &str) -> (EtcdCluster, NodeSession) {
     let cluster = cluster(etcd.endpoint());
     let mut session = cluster.session("n1".parse().unwrap(), &node_record(boot_id));
     wait(&cluster, "registration", next_of_session(&mut session));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_etcd::{Key, MirrorEvent, Range, Revision, ShardId};
+use weir_etcd::{Key, KeyRange, MirrorEvent, Revision, ShardId};
 
 use crate::bench::{Copy, cluster, options, start, wait, write, write_shard};
 use crate::etcd::{Etcd, wait_for};
@@ -15,7 +15,7 @@ fn events_come_in_the_order_of_etcd_without_unknown_keys() {
     let first = write(&cluster, 1, "a");
     etcd.control(&["put", "/weir/north/shards/x", "?"]);
     etcd.control(&["put", "/weir/south/shards/5", "another cluster"]);
-    let mut mirror = cluster.mirror(Range::Shards, None);
+    let mut mirror = cluster.mirror(KeyRange::Shards, None);
     let put = |shard, value: &str, mod_revision| {
         Some(MirrorEvent::Put {
             key: Key::Shard(ShardId(shard)),
@@ -25,8 +25,8 @@ fn events_come_in_the_order_of_etcd_without_unknown_keys() {
     };
     assert_eq!(wait(&cluster, "list", mirror.next_event()), put(1, "a", first));
     let complete = wait(&cluster, "list", mirror.next_event());
-    let Some(MirrorEvent::SnapshotComplete { place }) = complete else { panic!("{complete:?}") };
-    assert_eq!(place.revision, Revision(first.0 + 2));
+    let Some(MirrorEvent::SnapshotComplete { position }) = complete else { panic!("{complete:?}") };
+    assert_eq!(position.revision, Revision(first.0 + 2));
     let second = write(&cluster, 2, "b");
     let third = write(&cluster, 1, "c");
     etcd.control(&["del", "/weir/north/shards/2"]);
@@ -38,11 +38,11 @@ fn events_come_in_the_order_of_etcd_without_unknown_keys() {
 }
 
 /// Returns a mirror that has reported shard 1 = "a".
-fn mirror_of(cluster: &weir_etcd::Cluster) -> (weir_etcd::Mirror, Copy) {
+fn mirror_of(cluster: &weir_etcd::EtcdCluster) -> (weir_etcd::Mirror, Copy) {
     write(cluster, 1, "a");
-    let mut mirror = cluster.mirror(Range::All, None);
+    let mut mirror = cluster.mirror(KeyRange::All, None);
     let mut copy = Copy::default();
-    copy.until(cluster, &mut mirror, "first list", |copy| copy.place.is_some());
+    copy.until(cluster, &mut mirror, "first list", |copy| copy.position.is_some());
     assert!(copy.has(1, "a"));
     (mirror, copy)
 }
@@ -118,7 +118,7 @@ fn a_full_list_beside_a_good_watch_finds_no_difference() {
     }
     write(&cluster, 99, "last");
     copy.until(&cluster, &mut mirror, "change", |copy| copy.has(99, "last"));
-    let (_, store) = wait(&cluster, "list", cluster.store().list(Range::All)).unwrap();
+    let (_, store) = wait(&cluster, "list", cluster.store().list(KeyRange::All)).unwrap();
     let store = store.into_iter().map(|(key, found)| (key, found.value)).collect();
     assert_eq!(copy.keys, store);
     let counts = cluster.counts();
@@ -202,7 +202,7 @@ fn a_process_that_stored_its_position_detects_a_restore_while_it_was_down() {
     drop(mirror);
     etcd.restore(&backup);
     let second = cluster(etcd.endpoint());
-    let mut mirror = second.mirror(Range::All, copy.place);
+    let mut mirror = second.mirror(KeyRange::All, copy.position);
     let event = wait(&second, "restore", mirror.next_event());
     assert!(matches!(event, Some(MirrorEvent::Restored { .. })), "{event:?}");
 }

@@ -2,8 +2,8 @@
 //! else.
 
 use weir_etcd::{
-    Cause, Change, ClaimEvent, Cluster, Key, NodeId, Options, Outcome, Password, Range, ShardId,
-    Swap, User,
+    Cause, ClaimEvent, EtcdCluster, EtcdOptions, Key, KeyRange, NodeId, Outcome, Password, ShardId,
+    Swap, SwapChange, User,
 };
 
 use crate::bench::{
@@ -47,12 +47,12 @@ fn protected() -> Etcd {
     etcd
 }
 
-fn options_of(etcd: &Etcd, name: &str) -> Options {
+fn options_of(etcd: &Etcd, name: &str) -> EtcdOptions {
     let user = User { name: name.to_owned(), password: Password::Given(name.to_owned()) };
-    Options { user: Some(user), ..options(&[etcd.endpoint()]) }
+    EtcdOptions { user: Some(user), ..options(&[etcd.endpoint()]) }
 }
 
-fn as_user(etcd: &Etcd, name: &str) -> Cluster {
+fn as_user(etcd: &Etcd, name: &str) -> EtcdCluster {
     start(options_of(etcd, name))
 }
 
@@ -61,7 +61,7 @@ fn name(node: &str) -> NodeId {
 }
 
 /// Overwrites a key at its current revision, or creates it.
-fn put(cluster: &Cluster, key: Key) -> Outcome {
+fn put(cluster: &EtcdCluster, key: Key) -> Outcome {
     let store = cluster.store();
     wait(cluster, "answer", async {
         let found = store.get(&key).await.unwrap();
@@ -69,7 +69,7 @@ fn put(cluster: &Cluster, key: Key) -> Outcome {
     })
 }
 
-fn assert_refused(cluster: &Cluster, key: Key) {
+fn assert_refused(cluster: &EtcdCluster, key: Key) {
     let outcome = put(cluster, key.clone());
     let Outcome::Refused(error) = outcome else { panic!("{key:?}: {outcome:?}") };
     assert_eq!(error.cause, Cause::PermissionDenied, "{key:?}");
@@ -88,7 +88,7 @@ fn the_role_of_a_node_suffices_for_all_its_work() {
     let event = wait(&node, "registration", next_of_session(&mut session));
     assert!(matches!(event, ClaimEvent::Held { .. }), "{event:?}");
     session.update(&weir_etcd::NodeRecord { is_stopping: true, ..node_record("b1") });
-    let mut mirror = node.mirror(Range::All, None);
+    let mut mirror = node.mirror(KeyRange::All, None);
     let mut copy = Copy::default();
     write(&node, 1, "a");
     write(&node, 1, "b");
@@ -150,7 +150,8 @@ fn a_node_may_write_neither_keys_of_other_nodes_nor_cluster_keys() {
     let still = wait(&other, "record", other.store().get(&Key::Node(name("edge10"))));
     assert_eq!(still.unwrap().unwrap().lease, Some(lease));
     // The keys of another cluster in the same etcd are refused.
-    let foreign = Options { cluster: "south".parse().unwrap(), ..options_of(&etcd, "weir-edge1") };
+    let foreign =
+        EtcdOptions { cluster: "south".parse().unwrap(), ..options_of(&etcd, "weir-edge1") };
     let foreign = start(foreign);
     let outcome = wait(&foreign, "refusal", foreign.store().get(&Key::Meta));
     assert_eq!(outcome.unwrap_err().cause, Cause::PermissionDenied);
@@ -171,7 +172,7 @@ fn the_role_of_a_controller_suffices_and_excludes_nodes_and_desired() {
     done(put(&as_user(&etcd, "weir-edge1"), intent.clone()));
     let store = controller.store();
     let word = wait(&controller, "last word", store.get(&intent)).unwrap().unwrap();
-    let swap = Swap { key: intent, expected: Some(word.mod_revision), change: Change::Delete };
+    let swap = Swap { key: intent, expected: Some(word.mod_revision), change: SwapChange::Delete };
     done(wait(&controller, "answer", store.transact(&[swap], None)));
     for key in [Key::Desired, Key::Node(name("edge1"))] {
         assert_refused(&controller, key);
@@ -189,8 +190,8 @@ fn a_password_is_changed_while_the_node_runs() {
     let mode = |mode| std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
     mode(0o644);
     let user = User { name: "weir-edge1".to_owned(), password: Password::File(file.clone()) };
-    let options = Options { user: Some(user), ..options(&[etcd.endpoint()]) };
-    let errors = Cluster::start(options.clone(), || ()).unwrap_err();
+    let options = EtcdOptions { user: Some(user), ..options(&[etcd.endpoint()]) };
+    let errors = EtcdCluster::start(options.clone(), || ()).unwrap_err();
     let chmod = format!("chmod 600 {}", file.display());
     assert!(errors[0].to_string().ends_with(&chmod), "{errors:?}");
     mode(0o600);

@@ -1,6 +1,6 @@
 //! TLS, users, and a role that may touch one cluster's keys only.
 
-use weir_etcd::{Cause, ClaimEvent, Key, Options, Outcome, Password, Range, TlsFiles, User};
+use weir_etcd::{Cause, ClaimEvent, EtcdOptions, Key, KeyRange, Outcome, Password, TlsFiles, User};
 
 use crate::bench::{Copy, done, next_of_session, node_record, options, start, wait, write};
 use crate::certificates::{authority, certificate};
@@ -29,8 +29,8 @@ fn encrypted() -> (Etcd, TlsFiles) {
     (etcd, tls)
 }
 
-fn with_tls(etcd: &Etcd, tls: &TlsFiles) -> Options {
-    Options { tls: Some(tls.clone()), ..options(&[etcd.endpoint()]) }
+fn with_tls(etcd: &Etcd, tls: &TlsFiles) -> EtcdOptions {
+    EtcdOptions { tls: Some(tls.clone()), ..options(&[etcd.endpoint()]) }
 }
 
 /// Enables authentication as the operator's guide does.
@@ -58,17 +58,17 @@ fn user(password: &str) -> Option<User> {
 fn a_role_of_one_prefix_suffices_and_excludes_other_clusters() {
     let (mut etcd, tls) = encrypted();
     protect(&mut etcd);
-    let permitted = Options { user: user("secret"), ..with_tls(&etcd, &tls) };
+    let permitted = EtcdOptions { user: user("secret"), ..with_tls(&etcd, &tls) };
     let cluster = start(permitted.clone());
     let mut session = cluster.session("n1".parse().unwrap(), &node_record("b1"));
     let event = wait(&cluster, "registration", next_of_session(&mut session));
     assert!(matches!(event, ClaimEvent::Held { .. }), "{event:?}");
-    let mut mirror = cluster.mirror(Range::All, None);
+    let mut mirror = cluster.mirror(KeyRange::All, None);
     let mut copy = Copy::default();
     write(&cluster, 1, "a");
     copy.until(&cluster, &mut mirror, "change", |copy| copy.has(1, "a"));
 
-    let stranger = start(Options { cluster: "south".parse().unwrap(), ..permitted.clone() });
+    let stranger = start(EtcdOptions { cluster: "south".parse().unwrap(), ..permitted.clone() });
     let outcome = wait(&stranger, "refusal", stranger.store().put(Key::Meta, None, "x".into()));
     let Outcome::Refused(error) = outcome else { panic!("{outcome:?}") };
     assert_eq!(error.cause, Cause::PermissionDenied);
@@ -88,7 +88,7 @@ fn a_wrong_password_is_reported_as_the_cause() {
     let (mut etcd, tls) = encrypted();
     protect(&mut etcd);
     for user in [user("wrong"), None] {
-        let cluster = start(Options { user, ..with_tls(&etcd, &tls) });
+        let cluster = start(EtcdOptions { user, ..with_tls(&etcd, &tls) });
         let error = wait(&cluster, "refusal", cluster.store().get(&Key::Meta)).unwrap_err();
         // Without a user, etcd takes the name in the certificate for one, which it does not know.
         let causes = [Cause::NotAuthenticated, Cause::PermissionDenied];
@@ -145,6 +145,6 @@ fn a_missing_tls_file_is_reported_at_the_start() {
     let tls = TlsFiles { ca: "/nonexistent/ca.pem".into(), client: None, server_name: None };
     let mut options = options(&["https://127.0.0.1:1".to_owned()]);
     options.tls = Some(tls);
-    let errors = weir_etcd::Cluster::start(options, || ()).unwrap_err();
+    let errors = weir_etcd::EtcdCluster::start(options, || ()).unwrap_err();
     assert!(errors[0].to_string().starts_with("/nonexistent/ca.pem cannot be read"));
 }

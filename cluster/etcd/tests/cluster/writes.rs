@@ -1,7 +1,7 @@
 //! Compare-and-swap, and the certainty about a write that failed.
 
 use weir_etcd::{
-    Cause, Change, ClaimEvent, Key, Outcome, Range, ShardId, Swap, TRANSACTION_KEYS_MAX,
+    Cause, ClaimEvent, Key, KeyRange, Outcome, ShardId, Swap, SwapChange, TRANSACTION_KEYS_MAX,
 };
 
 use crate::bench::{cluster, done, next_of_session, node_record, options, start, wait, write};
@@ -21,7 +21,7 @@ fn a_write_succeeds_only_on_the_value_its_writer_saw() {
     assert_eq!(current[0].as_ref().unwrap().mod_revision, first);
     let second = done(put(Some(first), "2"));
     assert!(matches!(put(Some(first), "3"), Outcome::LostRace(_)));
-    let delete = [Swap { key: Key::Meta, expected: Some(second), change: Change::Delete }];
+    let delete = [Swap { key: Key::Meta, expected: Some(second), change: SwapChange::Delete }];
     done(wait(&cluster, "outcome", store.transact(&delete, None)));
     assert_eq!(wait(&cluster, "answer", store.get(&Key::Meta)), Ok(None));
     assert_eq!(cluster.counts().conflicts_total, 2);
@@ -35,11 +35,11 @@ fn a_transaction_is_written_completely_or_not_at_all() {
     let seen = write(&cluster, 1, "a");
     let swaps = |expected| {
         vec![
-            Swap { key: Key::Shard(ShardId(1)), expected, change: Change::Keep },
+            Swap { key: Key::Shard(ShardId(1)), expected, change: SwapChange::Keep },
             Swap {
                 key: Key::Shard(ShardId(2)),
                 expected: None,
-                change: Change::Put(b"b".to_vec()),
+                change: SwapChange::Put(b"b".to_vec()),
             },
         ]
     };
@@ -62,7 +62,7 @@ fn a_transaction_may_have_as_many_keys_as_etcd_takes() {
             .map(|shard| Swap {
                 key: Key::Shard(ShardId(shard)),
                 expected: None,
-                change: Change::Put(b"{}".to_vec()),
+                change: SwapChange::Put(b"{}".to_vec()),
             })
             .collect()
     };
@@ -77,10 +77,10 @@ fn a_transaction_may_have_as_many_keys_as_etcd_takes() {
         write(&cluster, shard, "{}");
     }
     etcd.control(&["put", "/weir/north/shardz", "x"]);
-    let (place, shards) = wait(&cluster, "list", store.list(Range::Shards)).unwrap();
+    let (position, shards) = wait(&cluster, "list", store.list(KeyRange::Shards)).unwrap();
     assert_eq!(shards.len(), 2 * TRANSACTION_KEYS_MAX + 10);
-    assert!(shards.iter().all(|(_, found)| found.mod_revision <= place.revision));
-    assert_eq!(wait(&cluster, "list", store.list(Range::Nodes)).unwrap().1, []);
+    assert!(shards.iter().all(|(_, found)| found.mod_revision <= position.revision));
+    assert_eq!(wait(&cluster, "list", store.list(KeyRange::Nodes)).unwrap().1, []);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_list_that_is_too_long_is_refused() {
     for shard in 0..3 {
         write(&cluster, shard, "{}");
     }
-    let error = wait(&cluster, "list", cluster.store().list(Range::All)).unwrap_err();
+    let error = wait(&cluster, "list", cluster.store().list(KeyRange::All)).unwrap_err();
     assert_eq!(error.cause, Cause::TooLarge);
 }
 

@@ -7,10 +7,10 @@ use weir_ids::{BootId, Incarnation, NodeId, WorkerId};
 use super::input::{Liveness, NodeView, ShardView, WorkerView};
 
 /// A worker, by its position in the fleet.
-pub(super) type Slot = usize;
+pub(super) type FleetIndex = usize;
 
 #[derive(Debug)]
-pub(super) struct WorkerSlot {
+pub(super) struct FleetWorker {
     pub(super) incarnation: Incarnation,
     pub(super) resumes: Option<BootId>,
     /// Position of its node.
@@ -35,9 +35,9 @@ pub(super) struct WorkerSlot {
 
 /// The standing of an entry's member in the fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum MemberStanding {
     /// The member runs; it may stay or is to be moved away.
-    Running(Slot),
+    Running(FleetIndex),
     /// No worker hears the member, but it may still run.
     Silent,
     /// This incarnation has certainly ended.
@@ -45,14 +45,14 @@ pub(super) enum Standing {
 }
 
 #[derive(Debug)]
-pub(super) struct Fleet {
-    pub(super) slots: Vec<WorkerSlot>,
+pub(super) struct WorkerFleet {
+    pub(super) slots: Vec<FleetWorker>,
     pub(super) nodes: usize,
     liveness: BTreeMap<NodeId, Liveness>,
-    by_worker: BTreeMap<WorkerId, Slot>,
+    by_worker: BTreeMap<WorkerId, FleetIndex>,
 }
 
-impl Fleet {
+impl WorkerFleet {
     /// `copies` is the number of members that each shard is to have.
     pub(super) fn new(nodes: &[NodeView], copies: usize) -> Self {
         let is_tried = |node: &&NodeView| {
@@ -76,7 +76,7 @@ impl Fleet {
                 let is_open = runs && !node.is_drained && worker.weight > 0;
                 let may_stay = is_open && !worker.is_cut_off;
                 let is_held_back = node.is_on_trial && is_trial_held;
-                WorkerSlot {
+                FleetWorker {
                     incarnation: Incarnation {
                         worker: WorkerId { node: node.name.clone(), index: worker.index },
                         boot_id: worker.boot_id,
@@ -105,34 +105,38 @@ impl Fleet {
         }
     }
 
-    pub(super) fn standing(&self, who: &Incarnation) -> Standing {
+    pub(super) fn standing(&self, who: &Incarnation) -> MemberStanding {
         let slot = self.slot_of(&who.worker);
         let is_same = slot.is_some_and(|slot| self.slots[slot].incarnation == *who);
         match (self.liveness.get(&who.worker.node).copied(), slot) {
-            _ if self.is_resumed(who) => Standing::Silent,
-            (Some(liveness), Some(slot)) if is_same && liveness.runs() => Standing::Running(slot),
+            _ if self.is_resumed(who) => MemberStanding::Silent,
+            (Some(liveness), Some(slot)) if is_same && liveness.runs() => {
+                MemberStanding::Running(slot)
+            }
             // A node registers all its workers: an incarnation that it does not name has ended.
-            (Some(Liveness::Alive | Liveness::Stopping | Liveness::Fenced), _) => Standing::Ended,
-            (Some(Liveness::Suspect), Some(_)) => Standing::Ended,
-            (Some(Liveness::Suspect | Liveness::Dead) | None, _) => Standing::Silent,
+            (Some(Liveness::Alive | Liveness::Stopping | Liveness::Fenced), _) => {
+                MemberStanding::Ended
+            }
+            (Some(Liveness::Suspect), Some(_)) => MemberStanding::Ended,
+            (Some(Liveness::Suspect | Liveness::Dead) | None, _) => MemberStanding::Silent,
         }
     }
 
-    /// True if some node is about to report resumed seats: a balance struck before that would not
-    /// count them.
+    /// True if some node is about to report resumed member slots: a balance struck before that
+    /// would not count them.
     pub(super) fn is_any_resuming(&self) -> bool {
         self.slots.iter().any(|slot| slot.liveness.runs() && slot.resumes.is_some())
     }
 
-    /// True if its worker has resumed the seat of this incarnation, and the entry is about to say
-    /// so.
+    /// True if its worker has resumed the member slot of this incarnation, and the entry is about
+    /// to say so.
     pub(super) fn is_resumed(&self, who: &Incarnation) -> bool {
         let slot = self.slot_of(&who.worker).map(|slot| &self.slots[slot]);
         slot.is_some_and(|slot| slot.liveness.runs() && slot.resumes == Some(who.boot_id))
     }
 
     /// Returns the slot of a worker, whatever its incarnation.
-    pub(super) fn slot_of(&self, worker: &WorkerId) -> Option<Slot> {
+    pub(super) fn slot_of(&self, worker: &WorkerId) -> Option<FleetIndex> {
         self.by_worker.get(worker).copied()
     }
 

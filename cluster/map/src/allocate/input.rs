@@ -79,8 +79,8 @@ pub struct NodeView {
 pub struct WorkerView {
     pub index: u16,
     pub boot_id: BootId,
-    /// The former incarnation whose seats the worker goes on with, while entries may still name
-    /// that incarnation: for those entries it has not ended.
+    /// The former incarnation whose member slots the worker goes on with, while entries may still
+    /// name that incarnation: for those entries it has not ended.
     pub resumes: Option<BootId>,
     /// Share relative to other workers. 0: none.
     pub weight: u32,
@@ -89,7 +89,7 @@ pub struct WorkerView {
     /// Number of shards that it has room for, copies included. None: not known.
     pub shards_max: Option<u32>,
     /// Whether the worker runs, but one of its sides is down or no other worker hears it: its
-    /// copies do not count. It keeps its seats until its lanes are granted.
+    /// copies do not count. It keeps its member slots until its lanes are granted.
     pub is_cut_off: bool,
 }
 

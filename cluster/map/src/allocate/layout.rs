@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::fleet::{Fleet, Slot, Standing};
+use super::fleet::{FleetIndex, MemberStanding, WorkerFleet};
 use super::input::{AllocateOptions, Liveness, ShardView};
 use super::room::Rooms;
-use super::tally::{Tally, gain_min};
+use super::tally::{PlacementTally, gain_min};
 use crate::map::{MEMBERS_MAX, Member, MemberState, ShardEntry};
 
 /// Size of an average shard. An idle one has subscribers too, and counts a fifth.
@@ -19,7 +19,7 @@ const SIZE_MAX: u64 = 20 * SIZE;
 pub(super) struct Layout {
     pub(super) size: i64,
     /// Slots in rank order, the primary first.
-    pub(super) target: Vec<Slot>,
+    pub(super) target: Vec<FleetIndex>,
     /// Whether it has as many members as wanted, all synced and where they may stay, every lane at
     /// rest.
     pub(super) is_whole: bool,
@@ -30,9 +30,9 @@ pub(super) struct Layout {
 /// The targets of all shards, in the order of `shards`.
 #[derive(Debug)]
 pub(super) struct Layouts<'a> {
-    fleet: &'a Fleet,
+    fleet: &'a WorkerFleet,
     shards: &'a [ShardView],
-    pub(super) tally: Tally,
+    pub(super) tally: PlacementTally,
     pub(super) all: Vec<Layout>,
     /// Members wanted for each shard.
     pub(super) wanted: usize,
@@ -45,7 +45,7 @@ pub(super) struct Layouts<'a> {
 
 impl<'a> Layouts<'a> {
     pub(super) fn new(
-        fleet: &'a Fleet,
+        fleet: &'a WorkerFleet,
         shards: &'a [ShardView],
         options: &AllocateOptions,
     ) -> Self {
@@ -60,7 +60,7 @@ impl<'a> Layouts<'a> {
         let mut layouts = Self {
             fleet,
             shards,
-            tally: Tally::new(fleet),
+            tally: PlacementTally::new(fleet),
             all: all.collect(),
             wanted: wanted.min(fleet.nodes_open()),
             share: 0,
@@ -77,7 +77,7 @@ impl<'a> Layouts<'a> {
         layouts
     }
 
-    fn standings(&self, entry: &ShardEntry) -> Vec<Standing> {
+    fn standings(&self, entry: &ShardEntry) -> Vec<MemberStanding> {
         let members = entry.members().iter();
         members.map(|member| self.fleet.standing(&member.incarnation)).collect()
     }
@@ -97,10 +97,12 @@ impl<'a> Layouts<'a> {
 
     /// Returns the members that may stay, in rank order, one on each node: of two on a node the one
     /// that does not yield, and if both or neither do, the one with the fuller copy.
-    fn stayers(&self, entry: &ShardEntry) -> Vec<Slot> {
+    fn stayers(&self, entry: &ShardEntry) -> Vec<FleetIndex> {
         let members = entry.members().iter().zip(self.standings(entry)).enumerate();
         let stayers = members.filter_map(|(rank, (member, standing))| match standing {
-            Standing::Running(slot) if self.fleet.slots[slot].may_stay && !member.is_leaving => {
+            MemberStanding::Running(slot)
+                if self.fleet.slots[slot].may_stay && !member.is_leaving =>
+            {
                 let lack = match member.state {
                     MemberState::Synced => 0,
                     MemberState::Syncing => 1,
@@ -111,16 +113,16 @@ impl<'a> Layouts<'a> {
             _ => None,
         });
         let stayers: Vec<_> = stayers.collect();
-        let node = |slot: Slot| self.fleet.slots[slot].node;
-        let is_best = |slot: Slot, worth| {
+        let node = |slot: FleetIndex| self.fleet.slots[slot].node;
+        let is_best = |slot: FleetIndex, worth| {
             stayers.iter().all(|&(other, better)| node(other) != node(slot) || better >= worth)
         };
         let kept = stayers.iter().filter(|&&(slot, worth)| is_best(slot, worth));
         kept.map(|&(slot, _)| slot).collect()
     }
 
-    fn set_target(&mut self, index: usize, target: Vec<Slot>) {
-        let is_twice = |(place, slot): (usize, &Slot)| target[..place].contains(slot);
+    fn set_target(&mut self, index: usize, target: Vec<FleetIndex>) {
+        let is_twice = |(rank, slot): (usize, &FleetIndex)| target[..rank].contains(slot);
         assert!(!target.iter().enumerate().any(is_twice), "no worker has two copies of a shard");
         let size = self.all[index].size;
         let former = std::mem::replace(&mut self.all[index].target, target);
@@ -145,7 +147,12 @@ impl<'a> Layouts<'a> {
 
     /// Returns the target with one member less. A member that yields goes first, then one that is
     /// out of sync, then the one without which the map is best.
-    fn without_worst(&self, index: usize, entry: &ShardEntry, target: &[Slot]) -> Vec<Slot> {
+    fn without_worst(
+        &self,
+        index: usize,
+        entry: &ShardEntry,
+        target: &[FleetIndex],
+    ) -> Vec<FleetIndex> {
         let rest = (0..target.len()).rev().map(|gone| {
             let mut rest = target.to_vec();
             let gone = self.member(entry, rest.remove(gone));
@@ -157,7 +164,7 @@ impl<'a> Layouts<'a> {
         rest.min_by_key(|(worth, _)| *worth).expect("a target with a surplus is not empty").1
     }
 
-    fn member<'e>(&self, entry: &'e ShardEntry, slot: Slot) -> Option<&'e Member> {
+    fn member<'e>(&self, entry: &'e ShardEntry, slot: FleetIndex) -> Option<&'e Member> {
         Some(entry.member(&self.fleet.slots[slot].incarnation)?.1)
     }
 
@@ -168,10 +175,10 @@ impl<'a> Layouts<'a> {
         &self,
         index: usize,
         entry: &ShardEntry,
-        mut target: Vec<Slot>,
-    ) -> Vec<Slot> {
+        mut target: Vec<FleetIndex>,
+    ) -> Vec<FleetIndex> {
         let primary = match self.fleet.standing(&entry.primary().incarnation) {
-            Standing::Running(slot) if self.fleet.slots[slot].may_stay => Some(slot),
+            MemberStanding::Running(slot) if self.fleet.slots[slot].may_stay => Some(slot),
             _ => None,
         };
         let primary = primary.filter(|&slot| !self.hands_over(slot, entry, &target));
@@ -195,9 +202,9 @@ impl<'a> Layouts<'a> {
     }
 
     /// True if the primary is about to end and another member can take over.
-    fn hands_over(&self, primary: Slot, entry: &ShardEntry, target: &[Slot]) -> bool {
-        let liveness = |slot: Slot| self.fleet.slots[slot].liveness;
-        let is_heir = |&slot: &Slot| {
+    fn hands_over(&self, primary: FleetIndex, entry: &ShardEntry, target: &[FleetIndex]) -> bool {
+        let liveness = |slot: FleetIndex| self.fleet.slots[slot].liveness;
+        let is_heir = |&slot: &FleetIndex| {
             let state = self.member(entry, slot).map(|member| member.state);
             liveness(slot) == Liveness::Alive && state == Some(MemberState::Synced)
         };
@@ -228,18 +235,22 @@ impl<'a> Layouts<'a> {
     }
 
     /// Returns the slots that a copy may go to.
-    fn candidates(&self, index: usize, target: &[Slot]) -> Vec<Slot> {
+    fn candidates(&self, index: usize, target: &[FleetIndex]) -> Vec<FleetIndex> {
         self.free_slots(index, target).filter(|&slot| self.rooms.has_room(slot)).collect()
     }
 
     /// Returns the slots on nodes without a slot of the target and without a member, except a
     /// member that is to leave its worker.
-    fn free_slots(&self, index: usize, target: &[Slot]) -> impl Iterator<Item = Slot> + use<'a> {
+    fn free_slots(
+        &self,
+        index: usize,
+        target: &[FleetIndex],
+    ) -> impl Iterator<Item = FleetIndex> + use<'a> {
         let fleet = self.fleet;
         let mut used: Vec<usize> = target.iter().map(|&slot| fleet.slots[slot].node).collect();
         for member in self.shards[index].entry.iter().flat_map(|entry| entry.members()) {
             let is_to_leave = match fleet.standing(&member.incarnation) {
-                Standing::Running(slot) => !fleet.slots[slot].may_stay && !member.is_leaving,
+                MemberStanding::Running(slot) => !fleet.slots[slot].may_stay && !member.is_leaving,
                 _ => false,
             };
             let slot = fleet.slot_of(&member.incarnation.worker);
@@ -252,8 +263,8 @@ impl<'a> Layouts<'a> {
     }
 
     /// Returns the other workers on the node of a slot to which a copy there may move.
-    fn neighbours(&self, slot: Slot) -> Vec<Slot> {
-        let is_neighbour = |&other: &Slot| {
+    fn neighbours(&self, slot: FleetIndex) -> Vec<FleetIndex> {
+        let is_neighbour = |&other: &FleetIndex| {
             let it = &self.fleet.slots[other];
             other != slot && it.node == self.fleet.slots[slot].node && it.takes_more
         };
@@ -264,7 +275,7 @@ impl<'a> Layouts<'a> {
     /// Moves shards that are whole as long as that makes the map better, `moves_max` of them at
     /// most, those with the greatest gain first: so every worker that has too much gives its part.
     /// Returns the number of moves.
-    pub(super) fn balance(&mut self, how: Balance, moves_max: usize) -> usize {
+    pub(super) fn balance(&mut self, how: BalanceEffect, moves_max: usize) -> usize {
         if moves_max == 0 {
             return 0;
         }
@@ -292,7 +303,7 @@ impl<'a> Layouts<'a> {
     }
 
     /// Returns the move of a shard that makes the map better by most, if any is worth it.
-    fn best_move(&mut self, index: usize, how: Balance) -> Option<(i64, Vec<Slot>)> {
+    fn best_move(&mut self, index: usize, how: BalanceEffect) -> Option<(i64, Vec<FleetIndex>)> {
         let size = self.all[index].size;
         let now = self.all[index].target.clone();
         self.tally.add(self.fleet, &now, -size);
@@ -301,10 +312,10 @@ impl<'a> Layouts<'a> {
         // unless that shard is a large part of a worker's share.
         let slack = if self.by_load { self.share / 20 } else { 0 };
         let slack_of_copy = (self.share / 25).max((2 * size).min(self.share / 8));
-        let slack = if how == Balance::Copies { slack.max(slack_of_copy) } else { slack };
+        let slack = if how == BalanceEffect::Copies { slack.max(slack_of_copy) } else { slack };
         let gain_min = gain_min(size, slack);
-        let mut best: Option<(i64, Vec<Slot>)> = None;
-        let mut consider = |target: &[Slot]| {
+        let mut best: Option<(i64, Vec<FleetIndex>)> = None;
+        let mut consider = |target: &[FleetIndex]| {
             let gain = cost_now - self.tally.cost(self.fleet, target, size);
             if gain >= gain_min && best.as_ref().is_none_or(|best| gain > best.0) {
                 best = Some((gain, target.to_vec()));
@@ -312,7 +323,7 @@ impl<'a> Layouts<'a> {
         };
         let mut other = now.clone();
         match how {
-            Balance::Roles => {
+            BalanceEffect::Roles => {
                 for rank in 1..now.len() {
                     other.swap(0, rank);
                     consider(&other);
@@ -320,17 +331,17 @@ impl<'a> Layouts<'a> {
                 }
             }
             // A full shard cannot take another member to copy to.
-            Balance::Copies if now.len() == MEMBERS_MAX => {}
-            Balance::Copies => {
+            BalanceEffect::Copies if now.len() == MEMBERS_MAX => {}
+            BalanceEffect::Copies => {
                 let new = self.candidates(index, &now);
                 for rank in 0..now.len() {
                     // A new primary comes first, a new replica last.
-                    let place = if rank == 0 { 0 } else { now.len() - 1 };
+                    let position = if rank == 0 { 0 } else { now.len() - 1 };
                     other.clone_from(&now);
                     other.remove(rank);
-                    other.insert(place, now[rank]);
+                    other.insert(position, now[rank]);
                     for &slot in new.iter().chain(&self.neighbours(now[rank])) {
-                        other[place] = slot;
+                        other[position] = slot;
                         consider(&other);
                     }
                 }
@@ -343,7 +354,7 @@ impl<'a> Layouts<'a> {
 
 /// The effect of a move for balance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Balance {
+pub(super) enum BalanceEffect {
     /// Another member becomes the primary.
     Roles,
     /// One member is replaced by another worker.

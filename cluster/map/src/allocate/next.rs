@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 
 use weir_ids::{Incarnation, NodeId};
 
-use super::fleet::{Fleet, Slot, Standing};
+use super::fleet::{FleetIndex, MemberStanding, WorkerFleet};
 use super::input::{Liveness, ShardView};
 use super::room::Rooms;
 use crate::map::{MEMBERS_MAX, Member, MemberState, ShardEntry, Transition};
 
 /// The transitions that a failure demands, whatever else is going on.
 pub(super) struct Urgent<'a> {
-    pub(super) fleet: &'a Fleet,
+    pub(super) fleet: &'a WorkerFleet,
     pub(super) shard: &'a ShardView,
     pub(super) entry: &'a ShardEntry,
     /// The slots that are to hold the shard.
-    pub(super) target: &'a [Slot],
+    pub(super) target: &'a [FleetIndex],
     pub(super) wanted: usize,
     /// Whether so many nodes look gone that none is believed to be.
     pub(super) is_halted: bool,
@@ -24,11 +24,11 @@ pub(super) struct Urgent<'a> {
 
 impl Urgent<'_> {
     /// Returns the fence of an ended incarnation, which frees its lanes. Where no worker can take a
-    /// primary's seat yet, the end of another member comes first: its worker may be the one that
-    /// can. Among several, a member whose worker has come back with copies comes first, so that
-    /// this worker is a member before the last other one is fenced.
+    /// primary's member slot yet, the end of another member comes first: its worker may be the one
+    /// that can. Among several, a member whose worker has come back with copies comes first, so
+    /// that this worker is a member before the last other one is fenced.
     pub(super) fn fence(&self) -> Option<Transition> {
-        let ended = |member: &&Member| self.standing(member) == Standing::Ended;
+        let ended = |member: &&Member| self.standing(member) == MemberStanding::Ended;
         // Only one of two members on a node can be restarted there.
         let mut replicas = self.entry.members()[1..].iter().filter(ended);
         if let Some(second) = replicas.find(|member| self.has_neighbour(member)) {
@@ -46,7 +46,7 @@ impl Urgent<'_> {
 
     fn has_neighbour(&self, member: &Member) -> bool {
         let node = &member.incarnation.worker.node;
-        let others = self.entry.members().iter().filter(|other| other.seat != member.seat);
+        let others = self.entry.members().iter().filter(|other| other.slot != member.slot);
         others.into_iter().any(|other| other.incarnation.worker.node == *node)
     }
 
@@ -58,13 +58,13 @@ impl Urgent<'_> {
         // Two members on a node, in the midst of a move, are one copy.
         let stays = members.iter().filter(|member| self.may_stay(member));
         let stays: BTreeSet<&NodeId> = stays.map(|it| &it.incarnation.worker.node).collect();
-        let runs = |member: &Member| matches!(self.standing(member), Standing::Running(_));
+        let runs = |member: &Member| matches!(self.standing(member), MemberStanding::Running(_));
         if ended == members[0].incarnation
             && (members.len() == 1 || !self.is_halted && !members.iter().any(runs))
         {
             let best = self.target.first().map(|&slot| &self.fleet.slots[slot]);
             let to = again.or(best)?.incarnation.clone();
-            return Some(Transition::Reseat { ended, to });
+            return Some(Transition::TakeSlot { ended, to });
         }
         match again {
             Some(again) if stays.len() < self.wanted => {
@@ -94,7 +94,7 @@ impl Urgent<'_> {
 
     fn is_cut_off(&self, member: &Member) -> bool {
         match self.standing(member) {
-            Standing::Running(slot) => self.fleet.slots[slot].is_cut_off,
+            MemberStanding::Running(slot) => self.fleet.slots[slot].is_cut_off,
             _ => false,
         }
     }
@@ -102,7 +102,7 @@ impl Urgent<'_> {
     /// Returns the liveness of the node of a member that runs.
     fn liveness(&self, member: &Member) -> Option<Liveness> {
         match self.standing(member) {
-            Standing::Running(slot) => Some(self.fleet.slots[slot].liveness),
+            MemberStanding::Running(slot) => Some(self.fleet.slots[slot].liveness),
             _ => None,
         }
     }
@@ -115,16 +115,16 @@ impl Urgent<'_> {
         }
         let members = self.entry.members();
         let is_heir = |member: &&Member| {
-            let runs = matches!(self.standing(member), Standing::Running(_));
+            let runs = matches!(self.standing(member), MemberStanding::Running(_));
             member.state == MemberState::Synced && runs
         };
         let heirs = members[1..].iter().filter(is_heir);
         let acting = self.shard.acting.as_ref();
         let acting = acting.filter(|acting| acting.term == self.entry.term());
-        let says_so = |member: &&Member| {
+        let is_acting = |member: &&Member| {
             acting.is_some_and(|acting| acting.incarnation == member.incarnation)
         };
-        if let Some(acting) = heirs.clone().find(says_so) {
+        if let Some(acting) = heirs.clone().find(is_acting) {
             return Some(Transition::Promote(acting.incarnation.clone()));
         }
         if self.is_primary_silent() {
@@ -147,16 +147,16 @@ impl Urgent<'_> {
     }
 
     fn is_silent(&self, member: &Member) -> bool {
-        self.standing(member) == Standing::Silent
+        self.standing(member) == MemberStanding::Silent
     }
 
-    fn standing(&self, member: &Member) -> Standing {
+    fn standing(&self, member: &Member) -> MemberStanding {
         self.fleet.standing(&member.incarnation)
     }
 
     fn may_stay(&self, member: &Member) -> bool {
         match self.standing(member) {
-            Standing::Running(slot) => self.fleet.slots[slot].may_stay && !member.is_leaving,
+            MemberStanding::Running(slot) => self.fleet.slots[slot].may_stay && !member.is_leaving,
             _ => false,
         }
     }
@@ -171,14 +171,14 @@ pub(super) enum Price {
 
 /// Returns the next transition towards the target, if nothing has to be waited for.
 pub(super) fn towards(
-    fleet: &Fleet,
+    fleet: &WorkerFleet,
     entry: &ShardEntry,
-    target: &[Slot],
+    target: &[FleetIndex],
     wanted: usize,
 ) -> Option<(Transition, Price)> {
-    let who = |slot: Slot| -> &Incarnation { &fleet.slots[slot].incarnation };
+    let who = |slot: FleetIndex| -> &Incarnation { &fleet.slots[slot].incarnation };
     let members = entry.members();
-    let has_gone = |member: &&Member| member.is_leaving && entry.lanes_of(member.seat).is_empty();
+    let has_gone = |member: &&Member| member.is_leaving && entry.lanes_of(member.slot).is_empty();
     if let Some(gone) = members[1..].iter().find(has_gone) {
         return Some((Transition::Remove(gone.incarnation.clone()), Price::Free));
     }
@@ -191,7 +191,7 @@ pub(super) fn towards(
     }
     let is_surplus = |member: &&Member| {
         let wanted = target.iter().any(|&slot| *who(slot) == member.incarnation);
-        let runs = matches!(fleet.standing(&member.incarnation), Standing::Running(_));
+        let runs = matches!(fleet.standing(&member.incarnation), MemberStanding::Running(_));
         !wanted && runs && !member.is_leaving
     };
     let surplus = members[1..].iter().rev().find(is_surplus);

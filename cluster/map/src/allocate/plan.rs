@@ -2,22 +2,22 @@
 
 use weir_ids::{Epoch, Incarnation, NodeId, ShardId, WorkerId};
 
-use super::fleet::{Fleet, Slot, Standing};
+use super::fleet::{FleetIndex, MemberStanding, WorkerFleet};
 use super::input::{AllocateOptions, NodeView, ShardView};
-use super::layout::{Balance, Layouts};
+use super::layout::{BalanceEffect, Layouts};
 use super::next::{Price, Urgent, towards};
 use super::tally::shares_rack;
 use crate::map::{MemberState, ShardEntry, Transition};
 
 /// One change, for one compare and swap.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct PlanStep {
     pub shard: ShardId,
-    pub change: Change,
+    pub change: PlannedChange,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum PlannedChange {
     /// The shard has no entry: [`ShardEntry::create`].
     Create(Incarnation),
     /// [`ShardEntry::after`] of the entry at this epoch.
@@ -44,7 +44,7 @@ pub enum Note {
 /// The next steps, at most one per shard in the order of shard numbers, and notes on faults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    pub steps: Vec<Step>,
+    pub steps: Vec<PlanStep>,
     pub notes: Vec<Note>,
 }
 
@@ -52,7 +52,7 @@ pub struct Plan {
 ///
 /// `shards` are in the order of their numbers, each once; nodes are in any order.
 pub fn allocate(nodes: &[NodeView], shards: &[ShardView], options: &AllocateOptions) -> Plan {
-    let fleet = Fleet::new(nodes, 1 + usize::from(options.replicas));
+    let fleet = WorkerFleet::new(nodes, 1 + usize::from(options.replicas));
     let mut layouts = Layouts::new(&fleet, shards, options);
     let mut plan = Plan::default();
     let (gone, all) = fleet.gone(shards);
@@ -68,10 +68,11 @@ pub fn allocate(nodes: &[NodeView], shards: &[ShardView], options: &AllocateOpti
         let target = &layouts.all[index].target;
         let change = match &shard.entry {
             None if is_halted => None,
-            None => {
-                target.first().map(|&slot| Change::Create(fleet.slots[slot].incarnation.clone()))
-            }
-            // The shard is left alone until its entry names the incarnation that resumed the seat.
+            None => target
+                .first()
+                .map(|&slot| PlannedChange::Create(fleet.slots[slot].incarnation.clone())),
+            // The shard is left alone until its entry names the incarnation that resumed the member
+            // slot.
             Some(entry) if entry.members().iter().any(|it| fleet.is_resumed(&it.incarnation)) => {
                 is_done[index] = true;
                 None
@@ -95,16 +96,16 @@ pub fn allocate(nodes: &[NodeView], shards: &[ShardView], options: &AllocateOpti
             }
         };
         is_done[index] |= change.is_some();
-        plan.steps.extend(change.map(|change| Step { shard: shard.id, change }));
+        plan.steps.extend(change.map(|change| PlanStep { shard: shard.id, change }));
     }
     if !is_halted {
         take_steps(&mut plan, &fleet, shards, &layouts, &mut is_done, &mut moves_left);
         // Balance comes when nothing else is to be done: roles first, since they cost least, and
         // copies only when no other copy is under way, since those copies may restore the balance.
         if plan.steps.is_empty() && !fleet.is_any_stopping() && !fleet.is_any_resuming() {
-            let swaps = layouts.balance(Balance::Roles, moves_left);
+            let swaps = layouts.balance(BalanceEffect::Roles, moves_left);
             if swaps == 0 && copies_under_way == 0 {
-                layouts.balance(Balance::Copies, moves_left);
+                layouts.balance(BalanceEffect::Copies, moves_left);
             }
             take_steps(&mut plan, &fleet, shards, &layouts, &mut is_done, &mut moves_left);
         }
@@ -114,27 +115,27 @@ pub fn allocate(nodes: &[NodeView], shards: &[ShardView], options: &AllocateOpti
     plan
 }
 
-fn apply(entry: &ShardEntry, transition: Transition) -> Change {
-    Change::Apply { at: entry.epoch(), transition }
+fn apply(entry: &ShardEntry, transition: Transition) -> PlannedChange {
+    PlannedChange::Apply { at: entry.epoch(), transition }
 }
 
 /// Returns the worker that becomes a member for an ended one.
-fn begun_anew(fleet: &Fleet, transition: &Transition) -> Option<Slot> {
+fn begun_anew(fleet: &WorkerFleet, transition: &Transition) -> Option<FleetIndex> {
     match transition {
         Transition::Restart { ended, .. } | Transition::Resume { ended, .. } => {
             fleet.slot_of(&ended.worker)
         }
-        Transition::Reseat { to, .. } => fleet.slot_of(&to.worker),
+        Transition::TakeSlot { to, .. } => fleet.slot_of(&to.worker),
         _ => None,
     }
 }
 
 /// Returns the number of running members that copy. A lost worker's copy would never end.
-fn copies_under_way(fleet: &Fleet, shards: &[ShardView]) -> usize {
+fn copies_under_way(fleet: &WorkerFleet, shards: &[ShardView]) -> usize {
     let members = shards.iter().filter_map(|shard| shard.entry.as_ref());
     let members = members.flat_map(|entry| entry.members());
     let copies = members.filter(|member| {
-        let runs = matches!(fleet.standing(&member.incarnation), Standing::Running(_));
+        let runs = matches!(fleet.standing(&member.incarnation), MemberStanding::Running(_));
         member.state == MemberState::Syncing && runs
     });
     copies.count()
@@ -142,7 +143,7 @@ fn copies_under_way(fleet: &Fleet, shards: &[ShardView]) -> usize {
 
 fn take_steps(
     plan: &mut Plan,
-    fleet: &Fleet,
+    fleet: &WorkerFleet,
     shards: &[ShardView],
     layouts: &Layouts<'_>,
     is_done: &mut [bool],
@@ -167,13 +168,13 @@ fn take_steps(
             *moves_left -= 1;
         }
         is_done[index] = true;
-        plan.steps.push(Step { shard: shards[index].id, change: apply(entry, transition) });
+        plan.steps.push(PlanStep { shard: shards[index].id, change: apply(entry, transition) });
     }
 }
 
 fn note(
     plan: &mut Plan,
-    fleet: &Fleet,
+    fleet: &WorkerFleet,
     shards: &[ShardView],
     layouts: &Layouts<'_>,
     options: &AllocateOptions,
@@ -195,7 +196,7 @@ fn note(
 }
 
 /// Notes, for each node, the workers that could not carry what its loss would put on them.
-fn note_room(plan: &mut Plan, fleet: &Fleet, shards: &[ShardView], layouts: &Layouts<'_>) {
+fn note_room(plan: &mut Plan, fleet: &WorkerFleet, shards: &[ShardView], layouts: &Layouts<'_>) {
     let slots = fleet.slots.len();
     let mut own = vec![0u64; slots];
     let mut taken_over = vec![0u64; slots * fleet.nodes];

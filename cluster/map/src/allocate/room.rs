@@ -1,7 +1,7 @@
 //! The room that each worker has beside what it holds: a new copy is planned only where there is
 //! room.
 
-use super::fleet::{Fleet, Slot};
+use super::fleet::{FleetIndex, WorkerFleet};
 use super::input::ShardView;
 use crate::map::ShardEntry;
 
@@ -12,7 +12,7 @@ pub(super) struct Rooms(Vec<i64>);
 
 impl Rooms {
     /// A member takes its worker's room until it is removed, also while it leaves.
-    pub(super) fn new(fleet: &Fleet, shards: &[ShardView]) -> Self {
+    pub(super) fn new(fleet: &WorkerFleet, shards: &[ShardView]) -> Self {
         let room = |shards_max: Option<u32>| shards_max.map_or(i64::from(u32::MAX), i64::from);
         let mut rooms = Self(fleet.slots.iter().map(|slot| room(slot.shards_max)).collect());
         let entries = shards.iter().filter_map(|shard| shard.entry.as_ref());
@@ -26,11 +26,11 @@ impl Rooms {
         rooms
     }
 
-    pub(super) fn has_room(&self, slot: Slot) -> bool {
+    pub(super) fn has_room(&self, slot: FleetIndex) -> bool {
         self.0[slot] > 0
     }
 
-    pub(super) fn take(&mut self, slot: Slot) {
+    pub(super) fn take(&mut self, slot: FleetIndex) {
         self.0[slot] -= 1;
     }
 
@@ -38,12 +38,12 @@ impl Rooms {
     /// room.
     pub(super) fn claim(
         &mut self,
-        fleet: &Fleet,
+        fleet: &WorkerFleet,
         entry: Option<&ShardEntry>,
-        before: &[Slot],
-        after: &[Slot],
+        before: &[FleetIndex],
+        after: &[FleetIndex],
     ) {
-        let is_new = |slot: &&Slot| {
+        let is_new = |slot: &&FleetIndex| {
             entry.is_none_or(|entry| entry.member(&fleet.slots[**slot].incarnation).is_none())
         };
         before.iter().filter(is_new).for_each(|&slot| self.0[slot] += 1);

@@ -5,7 +5,7 @@
 //! would hand over)^2. The first term counts most since primaries carry the traffic. A rack that is
 //! used twice for a shard costs more than all of that.
 
-use super::fleet::{Fleet, Slot};
+use super::fleet::{FleetIndex, WorkerFleet};
 
 const PRIMARY: i64 = 4;
 const SAME_RACK: i64 = 1 << 58;
@@ -14,7 +14,7 @@ const RECIPROCAL: u64 = 1 << 16;
 const RECIPROCAL_MAX: u64 = RECIPROCAL * 64;
 
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct PlacementTally {
     /// By slot: (largest weight / weight) * 2^16.
     reciprocal: Vec<i64>,
     primaries: Vec<i64>,
@@ -23,8 +23,8 @@ pub(super) struct Tally {
     taken_over: Vec<i64>,
 }
 
-impl Tally {
-    pub(super) fn new(fleet: &Fleet) -> Self {
+impl PlacementTally {
+    pub(super) fn new(fleet: &WorkerFleet) -> Self {
         let slots = fleet.slots.len();
         let largest = fleet.slots.iter().map(|slot| slot.weight).max().unwrap_or(1);
         let reciprocal = fleet.slots.iter().map(|slot| {
@@ -41,31 +41,32 @@ impl Tally {
 
     /// Adds a shard of this size that lies on `target`, the primary first; a negated size removes
     /// it.
-    pub(super) fn add(&mut self, fleet: &Fleet, target: &[Slot], size: i64) {
+    pub(super) fn add(&mut self, fleet: &WorkerFleet, target: &[FleetIndex], size: i64) {
         let Some(&primary) = target.first() else { return };
         self.primaries[primary] += size;
         for &slot in target {
             self.copies[slot] += size;
         }
         if let Some(&next) = target.get(1) {
-            let place = self.handover(fleet, primary, next);
-            self.taken_over[place] += size;
+            let index = self.handover(fleet, primary, next);
+            self.taken_over[index] += size;
         }
     }
 
-    fn handover(&self, fleet: &Fleet, primary: Slot, next: Slot) -> usize {
+    fn handover(&self, fleet: &WorkerFleet, primary: FleetIndex, next: FleetIndex) -> usize {
         fleet.slots[primary].node * self.copies.len() + next
     }
 
     /// Returns by how much the cost of the map grows with a shard of this size on `target`.
-    pub(super) fn cost(&self, fleet: &Fleet, target: &[Slot], size: i64) -> i64 {
+    pub(super) fn cost(&self, fleet: &WorkerFleet, target: &[FleetIndex], size: i64) -> i64 {
         let Some(&primary) = target.first() else { return 0 };
-        let growth = |sum: i64, slot: Slot| (2 * sum + size) * self.reciprocal[slot] / 64 * size;
+        let growth =
+            |sum: i64, slot: FleetIndex| (2 * sum + size) * self.reciprocal[slot] / 64 * size;
         let mut cost = PRIMARY * growth(self.primaries[primary], primary);
         for (rank, &slot) in target.iter().enumerate() {
             cost += growth(self.copies[slot], slot);
             let rack = fleet.slots[slot].rack;
-            let is_used = |&other: &Slot| rack.is_some() && fleet.slots[other].rack == rack;
+            let is_used = |&other: &FleetIndex| rack.is_some() && fleet.slots[other].rack == rack;
             cost += SAME_RACK * target[..rank].iter().filter(|other| is_used(other)).count() as i64;
         }
         if let Some(&next) = target.get(1) {
@@ -83,7 +84,7 @@ pub(super) fn gain_min(size: i64, slack: i64) -> i64 {
 }
 
 /// True if the shard on these slots uses a rack twice.
-pub(super) fn shares_rack(fleet: &Fleet, target: &[Slot]) -> bool {
+pub(super) fn shares_rack(fleet: &WorkerFleet, target: &[FleetIndex]) -> bool {
     let racks = target.iter().filter_map(|&slot| fleet.slots[slot].rack);
     let mut racks: Vec<usize> = racks.collect();
     racks.sort_unstable();

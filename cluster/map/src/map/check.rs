@@ -5,7 +5,7 @@ use thiserror::Error;
 use weir_ids::{Epoch, LANES, NodeId, Term};
 
 use super::entry::{MEMBERS_MAX, MemberState, ShardEntry};
-use crate::lane::Seat;
+use crate::lane::MemberSlot;
 
 /// An invariant of an entry that does not hold.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -14,10 +14,10 @@ pub enum Violation {
     Members(usize),
     #[error("two members are on node {0}, and neither yields: its loss would take both")]
     NodeTwice(NodeId),
-    #[error("seat {0} does not exist: seats are 0 to 7")]
-    NoSuchSeat(Seat),
-    #[error("two members have seat {0}: each replica has a reserve lane of its own")]
-    SeatTwice(Seat),
+    #[error("slot {0} does not exist: slots are 0 to 7")]
+    NoSuchSlot(MemberSlot),
+    #[error("two members have slot {0}: each replica has a reserve lane of its own")]
+    SlotTwice(MemberSlot),
     #[error("the primary is not synced, or is leaving")]
     Primary,
     #[error(
@@ -26,18 +26,18 @@ pub enum Violation {
     Term { term: Term, epoch: Epoch },
     #[error("epoch {0}: epochs end at 2^63")]
     Epoch(Epoch),
-    #[error("lane {lane} names seat {seat}, which no member holds")]
-    NobodyThere { lane: usize, seat: Seat },
+    #[error("lane {lane} names slot {slot}, which no member holds")]
+    NobodyThere { lane: usize, slot: MemberSlot },
     #[error("lane {0} moves from its owner to its owner")]
     MoveToItself(usize),
-    #[error("lane {0} is to be taken twice from one seat, or from its owner")]
+    #[error("lane {0} is to be taken twice from one slot, or from its owner")]
     GivesTwice(usize),
     #[error("lane {0} moves since an epoch that has not been")]
     MoveFromFuture(usize),
     #[error("it was rebased at an epoch that has not been")]
     RebasedInFuture,
-    #[error("lane {lane} rests with seat {owner}, but belongs to seat {rightful}")]
-    WrongOwner { lane: usize, owner: Seat, rightful: Seat },
+    #[error("lane {lane} rests with slot {owner}, but belongs to slot {rightful}")]
+    WrongOwner { lane: usize, owner: MemberSlot, rightful: MemberSlot },
 }
 
 impl ShardEntry {
@@ -62,13 +62,13 @@ impl ShardEntry {
             return Err(Violation::Members(self.members.len()));
         }
         for (rank, member) in self.members.iter().enumerate() {
-            if member.seat.lane() >= LANES {
-                return Err(Violation::NoSuchSeat(member.seat));
+            if member.slot.lane() >= LANES {
+                return Err(Violation::NoSuchSlot(member.slot));
             }
             let worker = &member.incarnation.worker;
             for other in &self.members[..rank] {
-                if other.seat == member.seat {
-                    return Err(Violation::SeatTwice(member.seat));
+                if other.slot == member.slot {
+                    return Err(Violation::SlotTwice(member.slot));
                 }
                 // A move within a node: the yielding member leaves as soon as the other is synced.
                 let is_move = (member.is_yielding || other.is_yielding)
@@ -87,15 +87,15 @@ impl ShardEntry {
 
     fn check_lane(&self, index: usize) -> Result<(), Violation> {
         let lane = self.lanes[index];
-        let is_seated = |seat| match self.at_seat(seat) {
+        let has_member = |slot| match self.at_slot(slot) {
             Some(_) => Ok(()),
-            None => Err(Violation::NobodyThere { lane: index, seat }),
+            None => Err(Violation::NobodyThere { lane: index, slot }),
         };
-        is_seated(lane.owner)?;
+        has_member(lane.owner)?;
         if let Some(moving) = lane.moving {
-            is_seated(moving.from)?;
+            has_member(moving.from)?;
             let then = moving.then.unwrap_or_default();
-            then.iter().try_for_each(is_seated)?;
+            then.iter().try_for_each(has_member)?;
             if then.contains(lane.owner) || then.contains(moving.from) {
                 return Err(Violation::GivesTwice(index));
             }

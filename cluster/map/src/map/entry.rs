@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use weir_ids::{Epoch, Incarnation, LANES, Term};
 
-use crate::lane::{LaneSet, Seat, SeatSet};
+use crate::lane::{LaneSet, MemberSlot, MemberSlotSet};
 use crate::rank::Rank;
 
 /// A primary and at most four replicas.
@@ -24,7 +24,7 @@ pub enum MemberState {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
     pub incarnation: Incarnation,
-    pub seat: Seat,
+    pub slot: MemberSlot,
     pub state: MemberState,
     /// Whether a replacement was added: the member is to leave once those that stay are synced.
     pub is_yielding: bool,
@@ -33,15 +33,15 @@ pub struct Member {
 }
 
 impl Member {
-    pub(super) fn new(incarnation: Incarnation, seat: Seat, state: MemberState) -> Self {
-        Self { incarnation, seat, state, is_yielding: false, is_leaving: false }
+    pub(super) fn new(incarnation: Incarnation, slot: MemberSlot, state: MemberState) -> Self {
+        Self { incarnation, slot, state, is_yielding: false, is_leaving: false }
     }
 }
 
 /// The owner of a lane and, while the lane moves, its move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LaneEntry {
-    pub owner: Seat,
+    pub owner: MemberSlot,
     /// None: the lane is at rest, and its owner writes.
     pub moving: Option<Move>,
 }
@@ -50,18 +50,18 @@ pub struct LaneEntry {
 /// each member of `then` a move that follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Move {
-    pub from: Seat,
+    pub from: MemberSlot,
     /// Epoch of the entry that began the move. It identifies the move.
     pub since: Epoch,
     /// None: `from` gives what it wrote. Otherwise the lane's writer has ended, and the owner takes
     /// the copy that `from` has, then the copies of these members.
-    pub then: Option<SeatSet>,
+    pub then: Option<MemberSlotSet>,
 }
 
 impl Move {
     /// True if the owner writes when this move is granted.
     pub fn is_last(&self) -> bool {
-        self.then.is_none_or(SeatSet::is_empty)
+        self.then.is_none_or(MemberSlotSet::is_empty)
     }
 }
 
@@ -111,36 +111,36 @@ impl ShardEntry {
         Some((Rank(rank as u8), &self.members[rank]))
     }
 
-    pub fn at_seat(&self, seat: Seat) -> Option<&Member> {
-        self.members.iter().find(|member| member.seat == seat)
+    pub fn at_slot(&self, slot: MemberSlot) -> Option<&Member> {
+        self.members.iter().find(|member| member.slot == slot)
     }
 
-    /// Returns the lanes that a seat owns or gives, or of which its copy is still to be taken.
-    pub fn lanes_of(&self, seat: Seat) -> LaneSet {
-        LaneSet::of(|index| self.lanes[index].concerns(seat))
+    /// Returns the lanes that a slot owns or gives, or of which its copy is still to be taken.
+    pub fn lanes_of(&self, slot: MemberSlot) -> LaneSet {
+        LaneSet::of(|index| self.lanes[index].concerns(slot))
     }
 
     pub fn is_moving(&self) -> bool {
         self.lanes.iter().any(|lane| lane.moving.is_some())
     }
 
-    /// Returns the seat that should own a lane: the replica of that seat once it is synced, else
+    /// Returns the slot that should own a lane: the replica of that slot once it is synced, else
     /// the primary. A replica that falls out of sync keeps its lane: as the lane's writer it knows
     /// all of it. A replica that is leaving gives its lane back.
-    pub(super) fn rightful_owner(&self, lane: usize) -> Seat {
-        let primary = self.primary().seat;
-        let replica = self.members[1..].iter().find(|member| member.seat.lane() == lane);
+    pub(super) fn rightful_owner(&self, lane: usize) -> MemberSlot {
+        let primary = self.primary().slot;
+        let replica = self.members[1..].iter().find(|member| member.slot.lane() == lane);
         match replica {
             Some(replica) if replica.is_leaving => primary,
-            Some(replica) if replica.state == MemberState::Synced => replica.seat,
-            Some(replica) if self.lanes[lane].owner == replica.seat => replica.seat,
+            Some(replica) if replica.state == MemberState::Synced => replica.slot,
+            Some(replica) if self.lanes[lane].owner == replica.slot => replica.slot,
             _ => primary,
         }
     }
 }
 
 impl LaneEntry {
-    pub(super) fn at_rest(owner: Seat) -> Self {
+    pub(super) fn at_rest(owner: MemberSlot) -> Self {
         Self { owner, moving: None }
     }
 
@@ -148,21 +148,21 @@ impl LaneEntry {
     /// then writes; it writes at once if there are none. `first` is the member that may have
     /// written the lane last: it gives first, and so stops writing with the first move.
     pub(super) fn gathered(
-        owner: Seat,
-        first: Option<Seat>,
-        others: SeatSet,
+        owner: MemberSlot,
+        first: Option<MemberSlot>,
+        others: MemberSlotSet,
         since: Epoch,
     ) -> Self {
         let others = others.without(owner);
-        let first = first.filter(|&seat| others.contains(seat)).or(others.iter().next());
+        let first = first.filter(|&slot| others.contains(slot)).or(others.iter().next());
         let moving = first.map(|from| Move { from, since, then: Some(others.without(from)) });
         Self { owner, moving }
     }
 
-    /// True if the seat owns the lane, gives it, or is to give its copy later.
-    pub fn concerns(&self, seat: Seat) -> bool {
-        let follows = |moving: Move| moving.then.is_some_and(|then| then.contains(seat));
-        let gives = |moving: Move| moving.from == seat || follows(moving);
-        self.owner == seat || self.moving.is_some_and(gives)
+    /// True if the slot owns the lane, gives it, or is to give its copy later.
+    pub fn concerns(&self, slot: MemberSlot) -> bool {
+        let follows = |moving: Move| moving.then.is_some_and(|then| then.contains(slot));
+        let gives = |moving: Move| moving.from == slot || follows(moving);
+        self.owner == slot || self.moving.is_some_and(gives)
     }
 }

@@ -1,7 +1,7 @@
 //! Guests: a worker that has restarted while the store is unreachable takes copies again before any
 //! entry names its new incarnation.
 //!
-//! The entry names its former incarnation, the *host*. A guest has no seat, so it writes nothing
+//! The entry names its former incarnation, the *host*. A guest has no slot, so it writes nothing
 //! and gives nothing; it translates the mappings that members send it. No member asks a guest for
 //! its copy when a lane gets a new writer, so a worker may be a guest only where no lane can get
 //! one: a host that owns a lane stays a member until it is fenced, and a new owner of an ended
@@ -10,7 +10,7 @@
 //! guest's own registration.
 //!
 //! For the same reason no other worker writes the host's own lanes meanwhile, and the guest may go
-//! on with them once it has every record that was ever written of the shard: it *resumes* the seat.
+//! on with them once it has every record that was ever written of the shard: it *resumes* the slot.
 //! That is so when all other members have come back as guests of the same entry, and either none of
 //! them has copies, or this guest alone has them, or a guest that has resumed has given them. The
 //! guest writes the resumption to the store, and until then its node's record names the host, too.
@@ -18,7 +18,7 @@
 use weir_ids::{Incarnation, LANES};
 
 use super::entry::{Member, MemberState, ShardEntry};
-use crate::lane::Seat;
+use crate::lane::MemberSlot;
 
 impl ShardEntry {
     /// Returns the member whose worker goes on as this guest. None: the worker may not be a guest
@@ -36,7 +36,7 @@ impl ShardEntry {
         self.members.iter().find(is_former)
     }
 
-    /// Returns the entry with these incarnations in the seats of their workers' former ones. That
+    /// Returns the entry with these incarnations in the slots of their workers' former ones. That
     /// entry stands in no store.
     pub fn resumed_by(&self, lives: &[Incarnation]) -> Self {
         let mut seen = self.clone();
@@ -52,21 +52,21 @@ impl ShardEntry {
     /// True if the member owns a lane, so that it stays a member until it gives the lane or is
     /// fenced.
     pub fn owns_a_lane(&self, member: &Member) -> bool {
-        self.lanes.iter().any(|lane| lane.owner == member.seat)
+        self.lanes.iter().any(|lane| lane.owner == member.slot)
     }
 
     /// Returns the entry as the shard role of a guest takes it: the host has no copy any more, and
     /// the guest is the last member, without a lane. That entry stands in no store. None: see
     /// [`host_of`](Self::host_of).
     pub fn seen_by_guest(&self, guest: &Incarnation, has_copy: bool) -> Option<Self> {
-        let host = self.host_of(guest)?.seat;
-        let seat = (0..LANES as u8).map(Seat).find(|&seat| self.at_seat(seat).is_none())?;
+        let host = self.host_of(guest)?.slot;
+        let slot = (0..LANES as u8).map(MemberSlot).find(|&slot| self.at_slot(slot).is_none())?;
         let mut seen = self.clone();
-        let rank = seen.members.iter().position(|member| member.seat == host)?;
+        let rank = seen.members.iter().position(|member| member.slot == host)?;
         let mut ended = seen.members.remove(rank);
         ended.state = MemberState::OutOfSync;
         let state = if has_copy { MemberState::Synced } else { MemberState::Syncing };
-        seen.members.extend([ended, Member::new(guest.clone(), seat, state)]);
+        seen.members.extend([ended, Member::new(guest.clone(), slot, state)]);
         Some(seen)
     }
 }
@@ -109,7 +109,7 @@ mod tests {
             assert_eq!(members, [&life(2, 1), &life(1, 1), &guest]);
             assert_eq!(seen.lanes(), entry.lanes());
             let (_, me) = seen.member(&guest).expect("a member");
-            assert!(seen.lanes_of(me.seat).is_empty());
+            assert!(seen.lanes_of(me.slot).is_empty());
             assert_eq!(me.state == MemberState::Synced, has_copy);
         }
     }

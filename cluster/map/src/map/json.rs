@@ -8,7 +8,7 @@
 //!  "moves":[{"lane":2,"from":0,"since":8,"then":[3]}]}
 //! ```
 //!
-//! `owners` has a seat for each lane; `then` is left out where `from` has written the lane,
+//! `owners` has a slot for each lane; `then` is left out where `from` has written the lane,
 //! `rebased` where the store was never set back. Unknown fields are skipped, so that a newer
 //! version may add some; an entry that breaks an invariant is refused.
 
@@ -18,7 +18,7 @@ use weir_ids::{BootId, Epoch, Incarnation, LANES, Term, WorkerId};
 
 use super::check::Violation;
 use super::entry::{LaneEntry, Member, MemberState, Move, ShardEntry};
-use crate::lane::Seat;
+use crate::lane::MemberSlot;
 
 /// Why the value of a key is not an entry.
 #[derive(Debug, Error)]
@@ -36,7 +36,7 @@ struct EntryJson {
     term: Term,
     epoch: Epoch,
     members: Vec<MemberJson>,
-    owners: [Seat; LANES],
+    owners: [MemberSlot; LANES],
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     moves: Vec<MoveJson>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,7 +47,8 @@ struct EntryJson {
 struct MemberJson {
     worker: WorkerId,
     boot_id: BootId,
-    seat: Seat,
+    #[serde(rename = "seat")]
+    slot: MemberSlot,
     state: MemberState,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     yielding: bool,
@@ -58,10 +59,10 @@ struct MemberJson {
 #[derive(Serialize, Deserialize)]
 struct MoveJson {
     lane: usize,
-    from: Seat,
+    from: MemberSlot,
     since: Epoch,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    then: Option<Vec<Seat>>,
+    then: Option<Vec<MemberSlot>>,
 }
 
 impl ShardEntry {
@@ -70,14 +71,14 @@ impl ShardEntry {
         let members = self.members.iter().map(|member| MemberJson {
             worker: member.incarnation.worker.clone(),
             boot_id: member.incarnation.boot_id,
-            seat: member.seat,
+            slot: member.slot,
             state: member.state,
             yielding: member.is_yielding,
             leaving: member.is_leaving,
         });
         let moves = self.lanes.iter().enumerate().filter_map(|(lane, state)| {
             let Move { from, since, then } = state.moving?;
-            Some(MoveJson { lane, from, since, then: then.map(|seats| seats.iter().collect()) })
+            Some(MoveJson { lane, from, since, then: then.map(|slots| slots.iter().collect()) })
         });
         let json = EntryJson {
             term: self.term,
@@ -95,18 +96,18 @@ impl ShardEntry {
         let json: EntryJson = serde_json::from_slice(text)?;
         let members = json.members.into_iter().map(|member| Member {
             incarnation: Incarnation { worker: member.worker, boot_id: member.boot_id },
-            seat: member.seat,
+            slot: member.slot,
             state: member.state,
             is_yielding: member.yielding,
             is_leaving: member.leaving,
         });
         let mut lanes = json.owners.map(LaneEntry::at_rest);
         for MoveJson { lane, from, since, then } in json.moves {
-            let mut seats = then.iter().flatten();
-            if let Some(&seat) = seats.find(|seat| seat.lane() >= LANES) {
-                return Err(Violation::NoSuchSeat(seat).into());
+            let mut slots = then.iter().flatten();
+            if let Some(&slot) = slots.find(|slot| slot.lane() >= LANES) {
+                return Err(Violation::NoSuchSlot(slot).into());
             }
-            let then = then.map(|seats| seats.into_iter().collect());
+            let then = then.map(|slots| slots.into_iter().collect());
             let moving = Move { from, since, then };
             match lanes.get_mut(lane) {
                 Some(state) if state.moving.is_none() => state.moving = Some(moving),

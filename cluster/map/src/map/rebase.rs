@@ -28,8 +28,8 @@ use thiserror::Error;
 use weir_ids::{BootId, Epoch, Incarnation, LANES, NodeId, Term, WorkerId};
 
 use super::entry::{LaneEntry, ShardEntry};
-use super::transition::{Refused, Transition};
-use crate::lane::Seat;
+use super::transition::{Transition, TransitionRefusal};
+use crate::lane::MemberSlot;
 
 /// A registered node, and what it does with the entries of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub enum NoBase {
     #[error("{worker} writes lane {lane}, which others would write too: stop that node")]
     TwoWriters { worker: WorkerId, lane: usize },
     #[error("{0}")]
-    Refused(#[from] Refused),
+    Refused(#[from] TransitionRefusal),
 }
 
 /// An entry to go on with.
@@ -204,9 +204,9 @@ impl Witness {
                 && self.boot_ids.contains(&member.incarnation.boot_id)
         });
         for (member, lane) in own.flat_map(|member| (0..LANES).map(move |lane| (member, lane))) {
-            let is_named = |seat: Seat| next.lanes()[lane].concerns(seat);
-            let after = next.member(&member.incarnation).map(|(_, member)| member.seat);
-            if self.may_write(entry, member.seat, lane, nodes) && !after.is_some_and(is_named) {
+            let is_named = |slot: MemberSlot| next.lanes()[lane].concerns(slot);
+            let after = next.member(&member.incarnation).map(|(_, member)| member.slot);
+            if self.may_write(entry, member.slot, lane, nodes) && !after.is_some_and(is_named) {
                 let worker = member.incarnation.worker.clone();
                 return Err(NoBase::TwoWriters { worker, lane });
             }
@@ -214,17 +214,17 @@ impl Witness {
         Ok(())
     }
 
-    /// True if a worker of this node, with this seat in the entry that it obeys, writes the lane or
+    /// True if a worker of this node, with this slot in the entry that it obeys, writes the lane or
     /// may get its grant. A lane that the worker is to give, but does not know of yet, needs no
     /// check: every newer entry names it as `from`, too.
-    fn may_write(&self, entry: &ShardEntry, seat: Seat, lane: usize, nodes: &[Self]) -> bool {
+    fn may_write(&self, entry: &ShardEntry, slot: MemberSlot, lane: usize, nodes: &[Self]) -> bool {
         let LaneEntry { owner, moving } = entry.lanes()[lane];
         let follows = !matches!(self.stand, Stand::InDoubt { .. });
         // A node in doubt grants no move that only the store's entry asks for.
-        let giver = moving.filter(|_| follows).and_then(|moving| entry.at_seat(moving.from));
+        let giver = moving.filter(|_| follows).and_then(|moving| entry.at_slot(moving.from));
         let giver = giver.map(|member| &member.incarnation.worker.node);
         let giver = nodes.iter().find(|node| Some(&node.node) == giver);
-        owner == seat && giver.is_none_or(|giver| giver.stand.known().is_none())
+        owner == slot && giver.is_none_or(|giver| giver.stand.known().is_none())
     }
 }
 

@@ -16,10 +16,10 @@ fn apply(entry: &ShardEntry, transition: Transition) -> ShardEntry {
 fn settled(mut entry: ShardEntry) -> ShardEntry {
     for node in 1..5 {
         let Some((_, member)) = entry.member(&life(node)) else { continue };
-        let seat = member.seat;
+        let slot = member.slot;
         let taken = LaneSet::of(|lane| {
             let lane = entry.lanes()[lane];
-            lane.owner == seat && lane.moving.is_some()
+            lane.owner == slot && lane.moving.is_some()
         });
         if !taken.is_empty() {
             entry = apply(&entry, Transition::Settle { by: life(node), lanes: taken });

@@ -5,7 +5,7 @@ use weir_ids::{BootId, Epoch, Incarnation, LANES, Term, WorkerId};
 
 use super::check::Violation;
 use super::entry::{LaneEntry, MEMBERS_MAX, Member, MemberState, Move, ShardEntry};
-use crate::lane::{LaneSet, Seat, SeatSet};
+use crate::lane::{LaneSet, MemberSlot, MemberSlotSet};
 
 /// One change of an entry. A member that it names must still be one, in that incarnation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -39,11 +39,11 @@ pub enum Transition {
     /// to copy. If no member survives, it becomes the primary and begins empty.
     Restart { ended: Incarnation, boot_id: BootId },
     /// A worker that came back under a new boot id while the store was unreachable has taken its
-    /// seat again: see the guests in `guest.rs`. Lanes stay where they are.
+    /// slot again: see the guests in `guest.rs`. Lanes stay where they are.
     Resume { ended: Incarnation, boot_id: BootId },
-    /// As `Fence` of the primary when no other member runs: another incarnation takes its seat and
+    /// As `Fence` of the primary when no other member runs: another incarnation takes its slot and
     /// rank, and begins empty. Silent members keep their lanes.
-    Reseat { ended: Incarnation, to: Incarnation },
+    TakeSlot { ended: Incarnation, to: Incarnation },
     /// The store was set back: the entry goes on above this epoch and term, the highest that any
     /// worker may have seen. Moves under way begin again, identified by the new epoch.
     Rebase { epoch: Epoch, term: Term },
@@ -51,7 +51,7 @@ pub enum Transition {
 
 /// Why a transition does not apply.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum Refused {
+pub enum TransitionRefusal {
     #[error("the change was meant for epoch {at}, but the entry is at {now}")]
     Stale { at: Epoch, now: Epoch },
     #[error("{0} is no member")]
@@ -75,20 +75,20 @@ pub enum Refused {
 impl ShardEntry {
     /// The first entry of a shard: one primary with all lanes.
     pub fn create(primary: Incarnation) -> Self {
-        let seat = Seat(0);
+        let slot = MemberSlot(0);
         Self {
             term: Term(1),
             epoch: Epoch(1),
-            members: vec![Member::new(primary, seat, MemberState::Synced)],
-            lanes: [LaneEntry::at_rest(seat); LANES],
+            members: vec![Member::new(primary, slot, MemberState::Synced)],
+            lanes: [LaneEntry::at_rest(slot); LANES],
             rebased: None,
         }
     }
 
     /// Returns the entry after a transition that was decided on the entry of epoch `at`.
-    pub fn after(&self, at: Epoch, transition: &Transition) -> Result<Self, Refused> {
+    pub fn after(&self, at: Epoch, transition: &Transition) -> Result<Self, TransitionRefusal> {
         if at != self.epoch {
-            return Err(Refused::Stale { at, now: self.epoch });
+            return Err(TransitionRefusal::Stale { at, now: self.epoch });
         }
         let mut next = self.clone();
         next.epoch = Epoch(self.epoch.0 + 1);
@@ -98,7 +98,7 @@ impl ShardEntry {
         Ok(next)
     }
 
-    fn change(&mut self, transition: &Transition) -> Result<(), Refused> {
+    fn change(&mut self, transition: &Transition) -> Result<(), TransitionRefusal> {
         match transition {
             Transition::AddReplica(who) => self.add_replica(who.clone()),
             Transition::Replace { member, by } => {
@@ -125,43 +125,43 @@ impl ShardEntry {
             Transition::Fence(who) => self.fence(who),
             Transition::Restart { ended, boot_id } => self.restart(ended, *boot_id),
             Transition::Resume { ended, boot_id } => self.resume(ended, *boot_id),
-            Transition::Reseat { ended, to } => self.reseat(ended, to.clone()),
+            Transition::TakeSlot { ended, to } => self.take_slot(ended, to.clone()),
             Transition::Rebase { epoch, term } => self.rebase(*epoch, *term),
         }
     }
 
-    fn rank_of(&self, who: &Incarnation) -> Result<usize, Refused> {
+    fn rank_of(&self, who: &Incarnation) -> Result<usize, TransitionRefusal> {
         let rank = self.members.iter().position(|member| member.incarnation == *who);
-        rank.ok_or_else(|| Refused::NoMember(who.clone()))
+        rank.ok_or_else(|| TransitionRefusal::NoMember(who.clone()))
     }
 
     /// Returns the rank of a member that is not the primary.
-    fn replica_rank(&self, who: &Incarnation) -> Result<usize, Refused> {
+    fn replica_rank(&self, who: &Incarnation) -> Result<usize, TransitionRefusal> {
         match self.rank_of(who)? {
-            0 => Err(Refused::WrongState(who.clone())),
+            0 => Err(TransitionRefusal::WrongState(who.clone())),
             rank => Ok(rank),
         }
     }
 
-    fn add_replica(&mut self, who: Incarnation) -> Result<(), Refused> {
+    fn add_replica(&mut self, who: Incarnation) -> Result<(), TransitionRefusal> {
         if self.members.len() == MEMBERS_MAX {
-            return Err(Refused::Full);
+            return Err(TransitionRefusal::Full);
         }
         // A lane at rest with the primary can move to the replica as soon as it is synced.
-        let primary = self.primary().seat;
-        let is_free = |seat: &Seat| self.at_seat(*seat).is_none();
-        let rests = |seat: &Seat| self.lanes[seat.lane()] == LaneEntry::at_rest(primary);
-        let free: Vec<Seat> = (0..LANES as u8).map(Seat).filter(is_free).collect();
-        let seat = free.iter().copied().find(rests).unwrap_or(free[0]);
-        self.members.push(Member::new(who, seat, MemberState::Syncing));
+        let primary = self.primary().slot;
+        let is_free = |slot: &MemberSlot| self.at_slot(*slot).is_none();
+        let rests = |slot: &MemberSlot| self.lanes[slot.lane()] == LaneEntry::at_rest(primary);
+        let free: Vec<MemberSlot> = (0..LANES as u8).map(MemberSlot).filter(is_free).collect();
+        let slot = free.iter().copied().find(rests).unwrap_or(free[0]);
+        self.members.push(Member::new(who, slot, MemberState::Syncing));
         Ok(())
     }
 
-    fn keep(&mut self, who: &Incarnation) -> Result<(), Refused> {
+    fn keep(&mut self, who: &Incarnation) -> Result<(), TransitionRefusal> {
         let rank = self.rank_of(who)?;
         let member = &mut self.members[rank];
         if !member.is_yielding || member.is_leaving {
-            return Err(Refused::WrongState(who.clone()));
+            return Err(TransitionRefusal::WrongState(who.clone()));
         }
         member.is_yielding = false;
         Ok(())
@@ -172,95 +172,95 @@ impl ShardEntry {
         who: &Incarnation,
         before: &[MemberState],
         state: MemberState,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), TransitionRefusal> {
         let rank = self.replica_rank(who)?;
         if !before.contains(&self.members[rank].state) {
-            return Err(Refused::WrongState(who.clone()));
+            return Err(TransitionRefusal::WrongState(who.clone()));
         }
         self.members[rank].state = state;
         Ok(())
     }
 
-    fn settle(&mut self, by: &Incarnation, lanes: LaneSet) -> Result<(), Refused> {
-        let seat = self.members[self.rank_of(by)?].seat;
+    fn settle(&mut self, by: &Incarnation, lanes: LaneSet) -> Result<(), TransitionRefusal> {
+        let slot = self.members[self.rank_of(by)?].slot;
         if lanes.is_empty() {
-            return Err(Refused::WrongState(by.clone()));
+            return Err(TransitionRefusal::WrongState(by.clone()));
         }
         for index in lanes.iter() {
             let lane = self.lanes[index];
-            let Some(moving) = lane.moving.filter(|_| lane.owner == seat) else {
-                return Err(Refused::NotMoving(index));
+            let Some(moving) = lane.moving.filter(|_| lane.owner == slot) else {
+                return Err(TransitionRefusal::NotMoving(index));
             };
             let then = moving.then.unwrap_or_default();
-            self.lanes[index] = LaneEntry::gathered(seat, None, then, self.epoch);
+            self.lanes[index] = LaneEntry::gathered(slot, None, then, self.epoch);
         }
         Ok(())
     }
 
-    fn promote(&mut self, who: &Incarnation) -> Result<(), Refused> {
+    fn promote(&mut self, who: &Incarnation) -> Result<(), TransitionRefusal> {
         let rank = self.replica_rank(who)?;
         if self.members[rank].state != MemberState::Synced {
-            return Err(Refused::WrongState(who.clone()));
+            return Err(TransitionRefusal::WrongState(who.clone()));
         }
         self.members.swap(0, rank);
         self.members[0].is_leaving = false;
         self.begin_term()
     }
 
-    fn begin_term(&mut self) -> Result<(), Refused> {
+    fn begin_term(&mut self) -> Result<(), TransitionRefusal> {
         if self.term >= Term::MAX {
-            return Err(Refused::LastTerm);
+            return Err(TransitionRefusal::LastTerm);
         }
         self.term = Term(self.term.0 + 1);
         Ok(())
     }
 
-    fn retire(&mut self, who: &Incarnation) -> Result<(), Refused> {
+    fn retire(&mut self, who: &Incarnation) -> Result<(), TransitionRefusal> {
         let rank = self.replica_rank(who)?;
         if self.members[rank].is_leaving {
-            return Err(Refused::WrongState(who.clone()));
+            return Err(TransitionRefusal::WrongState(who.clone()));
         }
         self.members[rank].is_leaving = true;
         Ok(())
     }
 
-    fn remove(&mut self, who: &Incarnation) -> Result<(), Refused> {
+    fn remove(&mut self, who: &Incarnation) -> Result<(), TransitionRefusal> {
         let rank = self.replica_rank(who)?;
         let member = &self.members[rank];
         if !member.is_leaving {
-            return Err(Refused::WrongState(who.clone()));
+            return Err(TransitionRefusal::WrongState(who.clone()));
         }
-        if !self.lanes_of(member.seat).is_empty() {
-            return Err(Refused::HasLanes(who.clone()));
+        if !self.lanes_of(member.slot).is_empty() {
+            return Err(TransitionRefusal::HasLanes(who.clone()));
         }
         self.members.remove(rank);
         Ok(())
     }
 
-    fn fence(&mut self, who: &Incarnation) -> Result<(), Refused> {
+    fn fence(&mut self, who: &Incarnation) -> Result<(), TransitionRefusal> {
         let rank = self.rank_of(who)?;
         if self.members.len() == 1 {
-            return Err(Refused::NoSurvivor(who.clone()));
+            return Err(TransitionRefusal::NoSurvivor(who.clone()));
         }
-        let ended = self.members.remove(rank).seat;
+        let ended = self.members.remove(rank).slot;
         if rank == 0 {
-            self.seat_best_survivor()?;
+            self.promote_best_survivor()?;
         }
         self.take_lanes(ended);
         Ok(())
     }
 
-    fn resume(&mut self, ended: &Incarnation, boot_id: BootId) -> Result<(), Refused> {
+    fn resume(&mut self, ended: &Incarnation, boot_id: BootId) -> Result<(), TransitionRefusal> {
         let rank = self.rank_of(ended)?;
         if ended.boot_id == boot_id {
-            return Err(Refused::WrongState(ended.clone()));
+            return Err(TransitionRefusal::WrongState(ended.clone()));
         }
         self.members[rank].incarnation.boot_id = boot_id;
         Ok(())
     }
 
     /// Gives the rank of the former primary, which is already removed, to the best of the others.
-    fn seat_best_survivor(&mut self) -> Result<(), Refused> {
+    fn promote_best_survivor(&mut self) -> Result<(), TransitionRefusal> {
         let worth = |member: &Member| (member.state == MemberState::Synced, !member.is_leaving);
         // `max_by_key` returns the last of equals: counted from behind, that is the lowest rank.
         let ranks = (0..self.members.len()).rev();
@@ -272,11 +272,11 @@ impl ShardEntry {
         self.begin_term()
     }
 
-    /// Takes all lanes from a seat: it will not write them again, nor is its copy awaited. A lane's
+    /// Takes all lanes from a slot: it will not write them again, nor is its copy awaited. A lane's
     /// new owner first takes the copies of all other members: each may have received records of the
     /// ended writer that no other member has.
-    fn take_lanes(&mut self, ended: Seat) {
-        let others: SeatSet = self.members.iter().map(|member| member.seat).collect();
+    fn take_lanes(&mut self, ended: MemberSlot) {
+        let others: MemberSlotSet = self.members.iter().map(|member| member.slot).collect();
         let others = others.without(ended);
         for index in 0..LANES {
             let lane = self.lanes[index];
@@ -299,49 +299,49 @@ impl ShardEntry {
         }
     }
 
-    fn restart(&mut self, ended: &Incarnation, boot_id: BootId) -> Result<(), Refused> {
+    fn restart(&mut self, ended: &Incarnation, boot_id: BootId) -> Result<(), TransitionRefusal> {
         let worker: WorkerId = ended.worker.clone();
         let new = Incarnation { worker, boot_id };
         if boot_id == ended.boot_id {
-            return Err(Refused::WrongState(new));
+            return Err(TransitionRefusal::WrongState(new));
         }
         if self.members.len() == 1 {
-            return self.reseat(ended, new);
+            return self.take_slot(ended, new);
         }
         self.fence(ended)?;
         self.add_replica(new)
     }
 
-    fn reseat(&mut self, ended: &Incarnation, to: Incarnation) -> Result<(), Refused> {
+    fn take_slot(&mut self, ended: &Incarnation, to: Incarnation) -> Result<(), TransitionRefusal> {
         if self.rank_of(ended)? != 0 || to == *ended {
-            return Err(Refused::WrongState(to));
+            return Err(TransitionRefusal::WrongState(to));
         }
-        // The seat keeps its lanes under a new incarnation. Lanes that it was to give, it will not
+        // The slot keeps its lanes under a new incarnation. Lanes that it was to give, it will not
         // write again; lanes that it was to get, it still gets from the same member first. The
         // copies of the other members are taken before it writes.
-        let seat = self.members[0].seat;
-        self.members[0] = Member::new(to, seat, MemberState::Synced);
-        let others: SeatSet = self.members[1..].iter().map(|member| member.seat).collect();
+        let slot = self.members[0].slot;
+        self.members[0] = Member::new(to, slot, MemberState::Synced);
+        let others: MemberSlotSet = self.members[1..].iter().map(|member| member.slot).collect();
         for lane in &mut self.lanes {
             *lane = match lane.moving {
-                Some(moving) if moving.from == seat => {
+                Some(moving) if moving.from == slot => {
                     LaneEntry::gathered(lane.owner, None, others, self.epoch)
                 }
-                Some(moving) if lane.owner == seat => {
-                    LaneEntry::gathered(seat, Some(moving.from), others, self.epoch)
+                Some(moving) if lane.owner == slot => {
+                    LaneEntry::gathered(slot, Some(moving.from), others, self.epoch)
                 }
                 Some(moving) => {
-                    let then = moving.then.map(|then| then.without(seat));
+                    let then = moving.then.map(|then| then.without(slot));
                     LaneEntry { moving: Some(Move { then, ..moving }), ..*lane }
                 }
-                None if lane.owner == seat => LaneEntry::gathered(seat, None, others, self.epoch),
+                None if lane.owner == slot => LaneEntry::gathered(slot, None, others, self.epoch),
                 None => *lane,
             };
         }
         self.begin_term()
     }
 
-    fn rebase(&mut self, epoch: Epoch, term: Term) -> Result<(), Refused> {
+    fn rebase(&mut self, epoch: Epoch, term: Term) -> Result<(), TransitionRefusal> {
         self.epoch = self.epoch.max(Epoch(epoch.0.saturating_add(1)));
         self.rebased = Some(self.epoch);
         for moving in self.lanes.iter_mut().filter_map(|lane| lane.moving.as_mut()) {

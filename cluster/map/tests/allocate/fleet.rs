@@ -112,11 +112,11 @@ impl World {
             let index = self.shards.binary_search_by_key(&step.shard, |shard| shard.id);
             let index = index.expect("a shard that exists");
             let next = match (&step.change, &self.shards[index].entry) {
-                (Change::Create(who), None) => {
+                (PlannedChange::Create(who), None) => {
                     assert!(self.runs(who));
                     ShardEntry::create(who.clone())
                 }
-                (Change::Apply { at, transition }, Some(entry)) => {
+                (PlannedChange::Apply { at, transition }, Some(entry)) => {
                     self.check_step(entry, transition);
                     adds += usize::from(matches!(
                         transition,
@@ -165,7 +165,7 @@ impl World {
             Transition::Fence(who) | Transition::Restart { ended: who, .. } => {
                 assert!(!self.runs(who), "{who} runs");
             }
-            Transition::Reseat { ended, to } => assert!(!self.runs(ended) && self.runs(to)),
+            Transition::TakeSlot { ended, to } => assert!(!self.runs(ended) && self.runs(to)),
             Transition::AddReplica(who) | Transition::Replace { by: who, .. } => {
                 assert!(self.runs(who));
                 assert!(self.node(who).is_some_and(|node| node.liveness != Liveness::Stopping));
@@ -185,7 +185,7 @@ impl World {
         let mut is_busy = false;
         for index in 0..self.shards.len() {
             while let Some(entry) = &self.shards[index].entry {
-                let Some(transition) = self.wish(entry) else { break };
+                let Some(transition) = self.wanted_transition(entry) else { break };
                 let next = entry.after(entry.epoch(), &transition).expect("the transition fits");
                 self.shards[index].entry = Some(next);
                 is_busy = true;
@@ -194,13 +194,14 @@ impl World {
         is_busy
     }
 
-    fn wish(&self, entry: &ShardEntry) -> Option<Transition> {
-        let seated = |seat| &entry.at_seat(seat).expect("a seated member").incarnation;
+    fn wanted_transition(&self, entry: &ShardEntry) -> Option<Transition> {
+        let member_at = |slot| &entry.at_slot(slot).expect("the slot has a member").incarnation;
         for (index, lane) in entry.lanes().iter().enumerate() {
-            let takes =
-                |moving: &Move| self.runs(seated(moving.from)) && self.runs(seated(lane.owner));
+            let takes = |moving: &Move| {
+                self.runs(member_at(moving.from)) && self.runs(member_at(lane.owner))
+            };
             if lane.moving.as_ref().is_some_and(takes) {
-                let by = seated(lane.owner).clone();
+                let by = member_at(lane.owner).clone();
                 return Some(Transition::Settle { by, lanes: LaneSet::EMPTY.with(index) });
             }
         }

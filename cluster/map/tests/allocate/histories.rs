@@ -189,13 +189,13 @@ fn check_even(world: &World) {
     let weight = |node: &NodeView| node.workers.iter().map(|worker| worker.weight).sum::<u32>();
     let weights: u32 = open().map(weight).sum();
     let shares = world.shares();
-    let mut by_place = BTreeMap::new();
+    let mut by_site = BTreeMap::new();
     for node in open() {
-        let place = node.rack.clone().unwrap_or_else(|| node.name.to_string());
-        *by_place.entry(place).or_insert(0) += weight(node);
+        let site = node.rack.clone().unwrap_or_else(|| node.name.to_string());
+        *by_site.entry(site).or_insert(0) += weight(node);
     }
     let copies = world.options.replicas as u32 + 1;
-    let is_free = by_place.values().all(|place| place * copies <= weights);
+    let is_free = by_site.values().all(|site| site * copies <= weights);
     for node in open().filter(|_| is_free) {
         for worker in &node.workers {
             let id = WorkerId { node: node.name.clone(), index: worker.index };

@@ -83,13 +83,14 @@ fn copies_are_in_different_racks_where_there_are_two() {
     }
     world.settle();
     assert_eq!(racks_used_twice(&world), 120);
-    let said = |plan: &Plan| plan.notes.iter().filter(|it| matches!(it, Note::SameRack(_))).count();
-    assert_eq!(said(&world.plan()), 120);
+    let racks_noted =
+        |plan: &Plan| plan.notes.iter().filter(|it| matches!(it, Note::SameRack(_))).count();
+    assert_eq!(racks_noted(&world.plan()), 120);
     for _ in 0..3 {
         world.add_node(&[100], Some("r2"));
     }
     world.settle();
-    assert_eq!((racks_used_twice(&world), said(&world.plan())), (0, 0));
+    assert_eq!((racks_used_twice(&world), racks_noted(&world.plan())), (0, 0));
     let shares = world.shares();
     assert!(spread(shares.values().map(|share| share.0)) <= 2, "{shares:?}");
     // The roles that a node of the first rack hands over go to the second.
@@ -137,8 +138,8 @@ fn a_lost_node_is_replaced_fenced_and_filled_again() {
     assert_eq!(world.plan().steps, [], "no step is based on a suspect node");
     world.nodes[1].liveness = Liveness::Dead;
     let plan = world.plan();
-    let is_follow = |step: &Step| {
-        let Change::Apply { transition, .. } = &step.change else { return false };
+    let is_follow = |step: &PlanStep| {
+        let PlannedChange::Apply { transition, .. } = &step.change else { return false };
         matches!(transition, Transition::Promote(_) | Transition::OutOfSync(_))
     };
     assert_eq!(plan.steps.iter().filter(|step| is_follow(step)).count(), 80, "primaries, replicas");
@@ -148,7 +149,7 @@ fn a_lost_node_is_replaced_fenced_and_filled_again() {
         assert!(world.runs(&entry.primary().incarnation));
         // Lanes of the dead node wait for the fence.
         let dead = entry.members().iter().find(|it| it.incarnation.worker.node == name(1));
-        assert!(dead.is_none_or(|dead| !entry.lanes_of(dead.seat).is_empty()));
+        assert!(dead.is_none_or(|dead| !entry.lanes_of(dead.slot).is_empty()));
     }
     world.restart(1);
     world.settle();
@@ -164,7 +165,7 @@ fn a_node_that_is_back_at_once_keeps_its_shards() {
     world.restart(1);
     let plan = world.plan();
     let restarts = plan.steps.iter().filter(|step| {
-        let Change::Apply { transition, .. } = &step.change else { return false };
+        let PlannedChange::Apply { transition, .. } = &step.change else { return false };
         matches!(transition, Transition::Restart { .. })
     });
     assert_eq!(restarts.count(), 80);
@@ -191,8 +192,8 @@ fn a_node_that_stops_gives_its_roles_away_at_once_and_keeps_its_copies() {
     assert!(held > 20);
     world.nodes[1].liveness = Liveness::Stopping;
     let plan = world.plan();
-    let is_promotion = |step: &Step| {
-        let Change::Apply { transition, .. } = &step.change else { return false };
+    let is_promotion = |step: &PlanStep| {
+        let PlannedChange::Apply { transition, .. } = &step.change else { return false };
         matches!(transition, Transition::Promote(who) if who.worker.node != name(1))
     };
     assert_eq!((plan.steps.len(), plan.steps.iter().all(is_promotion)), (held, true));
@@ -248,7 +249,9 @@ fn the_map_follows_a_replica_that_acts() {
     let steps = world.plan().steps;
     assert_eq!(steps.len(), 1);
     let promote = Transition::Promote(replica.incarnation);
-    assert!(matches!(&steps[0].change, Change::Apply { transition, .. } if *transition == promote));
+    assert!(
+        matches!(&steps[0].change, PlannedChange::Apply { transition, .. } if *transition == promote)
+    );
     // The report of the replica is void once the term has ended.
     world.settle();
 }
@@ -264,8 +267,8 @@ fn nothing_moves_when_a_third_of_the_nodes_looks_gone() {
     // A fence is a fact, and is acted on even in a halt.
     world.restart(0);
     world.nodes[2].liveness = Liveness::Dead;
-    let is_fence = |step: &Step| {
-        let Change::Apply { transition, .. } = &step.change else { return false };
+    let is_fence = |step: &PlanStep| {
+        let PlannedChange::Apply { transition, .. } = &step.change else { return false };
         matches!(transition, Transition::Fence(_) | Transition::Restart { .. })
     };
     let steps = world.plan().steps;
@@ -278,9 +281,9 @@ fn nothing_moves_when_a_third_of_the_nodes_looks_gone() {
 }
 
 /// A record under another boot id proves the end of the former incarnation, unless the record says
-/// that it resumes that one's seats.
+/// that it resumes that one's member slots.
 #[test]
-fn nothing_is_decided_on_a_shard_whose_member_has_resumed_its_seat() {
+fn nothing_is_decided_on_a_shard_whose_member_has_resumed_its_slot() {
     let mut world = world(3, 1, 20);
     let formers: Vec<BootId> = world.nodes[0].workers.iter().map(|it| it.boot_id).collect();
     let copies = copies_on(&world, 0, 0);

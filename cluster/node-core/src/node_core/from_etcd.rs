@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use weir_config::Desired;
 use weir_etcd::{Key, MirrorEvent, NodeRecord, Revision};
 use weir_map::{NodeId, ShardEntry, ShardId, WorkerId};
-use weir_roles::{Input, NodeWorker};
+use weir_roles::{NodeWorker, RolesInput};
 
 use super::Core;
-use crate::event::{Registration, Written};
+use crate::event::{Registration, WriteResult};
 use crate::setup::{desired_input, workers_of};
 
 impl Core {
@@ -19,20 +19,20 @@ impl Core {
             }
             MirrorEvent::Delete { key: Key::Shard(shard) } => {
                 self.entries.remove(&shard);
-                self.queue(Input::EntryGone(shard));
+                self.queue(RolesInput::EntryGone(shard));
             }
             MirrorEvent::Delete { key: Key::Node(node) } => {
                 self.keeper.set_node(self.now, node.as_str(), None);
-                self.queue(Input::Node { node, workers: None });
+                self.queue(RolesInput::Node { node, workers: None });
             }
             MirrorEvent::Delete { .. } => {}
-            MirrorEvent::SnapshotComplete { .. } => self.queue(Input::Fresh),
+            MirrorEvent::SnapshotComplete { .. } => self.queue(RolesInput::Fresh),
             MirrorEvent::Restored { reason, .. } => {
                 tracing::error!(event = "map-set-back", ?reason, "etcd tells another history");
                 self.entries.clear();
-                self.queue(Input::Restored);
+                self.queue(RolesInput::Restored);
             }
-            MirrorEvent::Stale => self.queue(Input::Stale),
+            MirrorEvent::Stale => self.queue(RolesInput::Stale),
         }
         self.hand_in();
     }
@@ -46,7 +46,7 @@ impl Core {
                 Ok(entry) => {
                     let shard = *shard;
                     self.entries.insert(shard, (revision, entry.clone()));
-                    self.queue(Input::Entry { shard, entry: Box::new(entry) });
+                    self.queue(RolesInput::Entry { shard, entry: Box::new(entry) });
                 }
                 Err(error) => unreadable(&format!("shard {shard}"), &error),
             },
@@ -77,7 +77,7 @@ impl Core {
             let id = WorkerId { node: node.clone(), index: *index };
             self.names.insert(SocketAddr::V4(*replication), id);
         }
-        self.queue(Input::Node { node, workers: Some(workers) });
+        self.queue(RolesInput::Node { node, workers: Some(workers) });
     }
 
     /// Replaces the cluster settings that the operator wants.
@@ -90,7 +90,7 @@ impl Core {
         match registration {
             Registration::Held => {
                 self.is_registered = true;
-                self.tell(Input::Registered);
+                self.pass_to_roles(RolesInput::Registered);
                 tracing::info!(event = "node-registered", "this node is known to the cluster");
             }
             Registration::Silent => {
@@ -107,10 +107,10 @@ impl Core {
         }
     }
 
-    pub(super) fn written(&mut self, shard: ShardId, how: Written) {
-        if let Written::Refused(why) = &how {
+    pub(super) fn written(&mut self, shard: ShardId, how: WriteResult) {
+        if let WriteResult::Refused(why) = &how {
             tracing::error!(event = "map-write-refused", shard = shard.0, "{why}");
         }
-        self.tell(Input::Written { shard, is_done: how == Written::Done });
+        self.pass_to_roles(RolesInput::Written { shard, is_done: how == WriteResult::Done });
     }
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use weir_etcd::NodeRecord;
 use weir_map::{BootId, NodeId, ShardEntry};
-use weir_roles::Input;
+use weir_roles::RolesInput;
 
 use super::Core;
-use crate::action::Action;
+use crate::action::CoreAction;
 use crate::known_map::KnownMap;
-use crate::map_keeper::Change;
+use crate::map_keeper::ChangeNumber;
 
 /// A node that does not take part yet.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct Joining {
     /// Whether etcd answers, and holds the node's cluster.
     pub(crate) is_found: bool,
     /// The saved change that notes the node's incarnations, which etcd is about to be sent.
-    pub(crate) noted: Option<Change>,
+    pub(crate) noted: Option<ChangeNumber>,
 }
 
 /// A node that was started without etcd, until etcd answers.
@@ -77,12 +77,12 @@ impl Core {
             if let (Ok(node), Ok(record)) = (NodeId::new(name), record) {
                 self.know_node(node.clone(), &record);
                 // Whether the node is registered now is not known.
-                self.queue(Input::Node { node, workers: None });
+                self.queue(RolesInput::Node { node, workers: None });
             }
         }
         if !map.is_ended() {
             for (shard, entry) in map.entries() {
-                self.queue(Input::Kept { shard, entry: Box::new(entry) });
+                self.queue(RolesInput::Kept { shard, entry: Box::new(entry) });
             }
         }
         self.outside().iter().for_each(|outside| outside.begun());
@@ -112,7 +112,7 @@ impl Core {
         if let Some(outside) = outside {
             outside.ended(now);
             // Handed in before anything of etcd, and before etcd hears of this node.
-            self.queue(Input::Joining);
+            self.queue(RolesInput::Joining);
             self.hand_in();
             // If several nodes come back, one with copies is to be a member first.
             self.record.has_copies = self.roles.has_guests_with_copies();
@@ -124,14 +124,14 @@ impl Core {
                 self.set_resumes(|former| former);
             }
         }
-        self.actions.push_back(Action::Join(Box::new(self.record.clone())));
+        self.actions.push_back(CoreAction::Join(Box::new(self.record.clone())));
     }
 
     /// Takes the former incarnations out of the record once all entries name the resumed ones.
     pub(super) fn end_resuming(&mut self) {
         let resumes = self.record.workers.iter().any(|worker| worker.resumes.is_some());
         if resumes && self.roles.is_fresh() && !self.roles.is_resuming() {
-            self.tell(Input::Resumed);
+            self.pass_to_roles(RolesInput::Resumed);
             self.set_resumes(|_| None);
             self.register();
         }
@@ -144,7 +144,7 @@ impl Core {
     }
 
     pub(super) fn register(&mut self) {
-        self.actions.push_back(Action::Register(Box::new(self.record.clone())));
+        self.actions.push_back(CoreAction::Register(Box::new(self.record.clone())));
     }
 }
 

@@ -55,7 +55,7 @@ impl Core {
 
     /// True if the cluster has been notified that the node ends.
     pub fn is_stopping(&self) -> bool {
-        self.hand_over.is_told()
+        self.hand_over.is_announced()
     }
 
     pub fn guard_state(&self) -> &GuardState {

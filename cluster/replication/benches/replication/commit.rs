@@ -124,9 +124,9 @@ impl Cluster {
     /// returns the nanoseconds of all.
     fn turn(&mut self, old: u32, new: u32) -> u64 {
         let (mut sum_ns, mut longest_ns) = (0, 0);
-        for place in 0..self.workers.len() {
-            let packets = self.packets(place, old, new);
-            let (worker, mail) = (&mut self.workers[place], &mut self.mail[place]);
+        for index in 0..self.workers.len() {
+            let packets = self.packets(index, old, new);
+            let (worker, mail) = (&mut self.workers[index], &mut self.mail[index]);
             worker.arrive(Side::Access, packets);
             worker.arrive(Side::Access, mail.drain(..mail.len().min(BURST)));
             let now_us = self.clock.now_us();
@@ -143,24 +143,24 @@ impl Cluster {
         sum_ns
     }
 
-    fn packets(&mut self, place: usize, old: u32, new: u32) -> Vec<BufferFrame> {
+    fn packets(&mut self, index: usize, old: u32, new: u32) -> Vec<BufferFrame> {
         let (first, now_us) = (self.opened, self.clock.now_ns() as f64 / 1000.0);
-        self.came_us.extend((first..first + new).map(|n| ((place, n), now_us)));
+        self.came_us.extend((first..first + new).map(|n| ((index, n), now_us)));
         let known = (self.next..self.next + old).map(|n| n.wrapping_mul(7_919) % FLOWS.min(first));
         let all: Vec<u32> = known.chain(first..first + new).collect();
-        let worker = &mut self.workers[place];
-        all.into_iter().map(|n| worker.filled(&packet(1 + place as u32, n))).collect()
+        let worker = &mut self.workers[index];
+        all.into_iter().map(|n| worker.filled(&packet(1 + index as u32, n))).collect()
     }
 
     /// Delivers datagrams to their receivers; counts the packets that left.
     fn deliver(&mut self) {
         let now_us = self.clock.now_ns() as f64 / 1000.0;
-        for place in 0..self.workers.len() {
-            let worker = &mut self.workers[place];
+        for index in 0..self.workers.len() {
+            let worker = &mut self.workers[index];
             for frame in worker.take_sent(Side::Internet) {
                 let bytes = frame.data();
                 let number = u32::from_be_bytes(bytes[42..46].try_into().expect("a number"));
-                if let Some(came_us) = self.came_us.remove(&(place, number)) {
+                if let Some(came_us) = self.came_us.remove(&(index, number)) {
                     self.waits_us.push(now_us - came_us);
                 }
                 worker.give_back(frame);

@@ -82,7 +82,7 @@ pub(crate) fn run(cycles: f64) {
         case.clock.time(|now_us| replica.turn(now_us));
         replica.answer();
         to_worker.extend(replica.take_datagrams());
-        is_done = replica.take_news().contains(&WorkerEvent::CopyDone(ShardId(1)));
+        is_done = replica.take_events().contains(&WorkerEvent::CopyDone(ShardId(1)));
     }
     let took_sec = (case.clock.now_us() - began_us) as f64 / 1e6;
     // The copy advances in some turns only. Medians, so that other load of the machine does not

@@ -85,15 +85,15 @@ impl Pair {
     /// Runs a turn of each worker; returns the nanoseconds that they took.
     fn turns(&mut self, side: Side, packets: [Vec<BufferFrame>; 2]) -> u64 {
         let mut spent_ns = 0;
-        for (place, packets) in packets.into_iter().enumerate() {
-            let (worker, mail) = (&mut self.workers[place], &mut self.mail[place]);
+        for (index, packets) in packets.into_iter().enumerate() {
+            let (worker, mail) = (&mut self.workers[index], &mut self.mail[index]);
             worker.arrive(side, packets);
             // A turn takes at most a burst of the waiting frames.
             worker.arrive(Side::Access, mail.drain(..mail.len().min(BURST)));
             spent_ns += self.clock.time(|now_us| worker.turn(now_us));
             worker.answer();
             let datagrams = worker.take_datagrams();
-            self.mail[1 - place].extend(datagrams);
+            self.mail[1 - index].extend(datagrams);
         }
         spent_ns
     }
@@ -103,9 +103,9 @@ impl Pair {
     }
 
     fn packets(&mut self, first: u32) -> [Vec<BufferFrame>; 2] {
-        std::array::from_fn(|place| {
-            let host = 1 + place as u32;
-            let worker = &mut self.workers[place];
+        std::array::from_fn(|index| {
+            let host = 1 + index as u32;
+            let worker = &mut self.workers[index];
             (first..first + BURST as u32)
                 .map(|n| worker.filled(&upstream(host, n, ROOM.homes)))
                 .collect()
@@ -157,15 +157,15 @@ impl Pair {
 
     /// Returns the servers' answers to the packets that were just sent.
     fn answers(&mut self) -> [Vec<BufferFrame>; 2] {
-        std::array::from_fn(|place| {
-            let worker = &mut self.workers[place];
+        std::array::from_fn(|index| {
+            let worker = &mut self.workers[index];
             let answer = |frame: &BufferFrame| {
                 let ip = &frame.data()[14..];
                 let word =
                     |at: usize| u32::from_be_bytes([ip[at], ip[at + 1], ip[at + 2], ip[at + 3]]);
                 let port = u16::from_be_bytes([ip[20], ip[21]]);
                 let packet = build::ipv4(word(16), word(12)).udp(443, port, b"answer");
-                let host = 1 + place as u32;
+                let host = 1 + index as u32;
                 build::ethernet(mac(Side::Internet, host), gateway_mac(Side::Internet), &packet)
             };
             let answers: Vec<_> = worker.sent(Side::Internet).iter().map(answer).collect();

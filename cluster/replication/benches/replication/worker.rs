@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 use weir_engine::{
-    AccessMode, CommitLimits, Engine, EngineConfig, FragmentLimits, Limits, MssClamp, Side,
+    AccessMode, CommitLimits, Engine, EngineConfig, FragmentLimits, MssClamp, ResourceLimits, Side,
     SideConfig, Uncommitted,
 };
 use weir_map::{Epoch, LANES, LaneSet};
@@ -13,12 +13,12 @@ use weir_nat::{NatConfig, ShardId, ShardRoom};
 use weir_replication::CommitOptions;
 use weir_replication::command::{CopyOrder, Misses, ShardDuties, ShardSetup};
 use weir_replication::{PeerId, Replication, WorkerCommand, WorkerEvent};
-use weir_stream::{BootId, ClusterKeys, Fingerprint, Identity, Options};
+use weir_stream::{BootId, ClusterKeys, Fingerprint, Identity, StreamOptions};
 use weir_wire::arp::{self, Arp};
 use weir_wire::build;
 use weir_wire::ethernet::{Ethernet, Mac};
 use weir_wire::frame::Frame;
-use weir_worker::{LocalLink, Member, Rings};
+use weir_worker::{ClusterMember, LocalLink, Rings};
 
 use crate::frame::{BufferFrame, Buffers};
 
@@ -104,7 +104,7 @@ fn setup(host: u32, homes: u32) -> ShardSetup {
             endpoint: Some(endpoint(host)),
             subscribers: vec![],
         },
-        nat: weir_nat::ShardConfig {
+        nat: weir_nat::NatShardConfig {
             id,
             public: vec![public.parse().expect("a prefix")],
             subscribers_max: homes,
@@ -158,7 +158,7 @@ fn config(host: u32, group: Group, room: Room) -> EngineConfig {
             ..NatConfig::default()
         },
         fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
-        limits: Limits::default(),
+        limits: ResourceLimits::default(),
         forward_source_routes: false,
         peers_max: workers as usize - 1,
         replication_port: is_replicated.then_some(PORT),
@@ -172,7 +172,7 @@ impl Worker {
         let mut engine = Engine::new(config(host, group, room)).expect("a good configuration");
         let member = (group.workers > 1).then(|| {
             let replication = join(&mut engine, host, group, room.homes, now_us);
-            Box::new(Member::new(replication, LocalLink::default()))
+            Box::new(ClusterMember::new(replication, LocalLink::default()))
         });
         let core = weir_worker::Worker::new(engine, member);
         let mut worker = Self { core, ports: Rings::new(Buffers::default()), host };
@@ -190,9 +190,9 @@ impl Worker {
     }
 
     /// Takes the events that the worker has reported since the last call.
-    pub(crate) fn take_news(&mut self) -> Vec<WorkerEvent> {
+    pub(crate) fn take_events(&mut self) -> Vec<WorkerEvent> {
         let member = self.core.member.as_deref_mut().expect("the worker is one of a cluster");
-        std::mem::take(&mut member.link.news)
+        std::mem::take(&mut member.link.events)
     }
 
     pub(crate) fn arrive(&mut self, side: Side, frames: impl IntoIterator<Item = BufferFrame>) {
@@ -284,7 +284,7 @@ fn join(
     let identity = Identity { worker: peer_id(host), boot: boot(host), secret: [host as u8; 32] };
     let keys = ClusterKeys::parse(&"1f".repeat(32)).expect("a key");
     let peers_max = group.workers as u16 - 1;
-    let mut options = Options { peers_max, copies_max: 256, ..Options::default() };
+    let mut options = StreamOptions { peers_max, copies_max: 256, ..StreamOptions::default() };
     if group.commit_pace_us.is_some() {
         options.acknowledge_us = 0;
     }

@@ -8,7 +8,7 @@ use weir_map::{LaneSet, ShardId};
 use weir_nat::{Endpoint, Home, Outbound, Protocol, Tick};
 use weir_replication::command::ShardDuties;
 use weir_replication::{PeerId, WorkerCommand, WorkerEvent};
-use weir_stream::{BootId, Options};
+use weir_stream::{BootId, StreamOptions};
 use weir_wire::{build, ipv4};
 
 use crate::member::{
@@ -19,15 +19,15 @@ use crate::network::{Faults, Network};
 /// The port of servers.
 pub(crate) const SERVICE: u16 = 443;
 
-pub(crate) fn options() -> Options {
-    Options {
+pub(crate) fn options() -> StreamOptions {
+    StreamOptions {
         peers_max: 4,
         copies_max: 256,
         buffers: 1024,
         log_datagrams: 256,
         scrub_us: 20_000,
         settle_us: 20_000,
-        ..Options::default()
+        ..StreamOptions::default()
     }
 }
 
@@ -151,7 +151,8 @@ impl Cluster {
     pub(crate) fn begin(&mut self, number: usize, home: u32, port: u16) {
         let now = Tick((self.now_us / 1_000_000) as u32);
         let worker = self.worker(number);
-        let shard = worker.replication().place(ShardId(SHARD)).expect("the worker has the shard");
+        let shard =
+            worker.replication().index_of(ShardId(SHARD)).expect("the worker has the shard");
         let nat = worker.engine().nat_mut();
         let home_at = Home { shard, outer: HOMES + home, gre_key: None };
         let (inside, protocol) = (Endpoint::new(INSIDE, port), Protocol::Udp);
@@ -210,12 +211,12 @@ impl Cluster {
 
     /// True if a worker last reported the copies of its shard as complete, not lost.
     pub(crate) fn is_done(&mut self, number: usize) -> bool {
-        let said = self.worker(number).news.iter().rev().find_map(|news| match news {
+        let done = self.worker(number).events.iter().rev().find_map(|event| match event {
             WorkerEvent::CopyDone(shard) if shard.0 == SHARD => Some(true),
             WorkerEvent::StreamLost(shard) if shard.0 == SHARD => Some(false),
             _ => None,
         });
-        said == Some(true)
+        done == Some(true)
     }
 
     /// True if every lane that is to come from others is complete and followed.

@@ -119,9 +119,9 @@ fn a_removed_shard_is_copied_again_when_it_returns() {
     cluster.order(1, WorkerCommand::RemoveShard(ShardId(SHARD)));
     alone.order(&mut cluster);
     let removed = WorkerEvent::ShardRemoved(ShardId(SHARD));
-    cluster.run_until("it is gone", |cluster| cluster.worker(1).news.contains(&removed));
+    cluster.run_until("it is gone", |cluster| cluster.worker(1).events.contains(&removed));
     assert_eq!(cluster.worker(1).engine().nat().admin().gauges().flows, 0);
-    cluster.worker(1).news.clear();
+    cluster.worker(1).events.clear();
     cluster.add_shard(1);
     let mut again = Plan::new(&[0, 1]);
     again.lanes = alone.lanes;

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use bolero::check;
 use weir_stream::{
-    CopyRoom, Endpoint, Fingerprint, Identity, Kind, Lane, Lineage, Origin, Provenance, Record,
-    ShardId, Sink, Source, Transmit,
+    CopyRoom, Fingerprint, Identity, Lane, Lineage, Origin, Provenance, RecordKind, ShardId, Sink,
+    Source, StreamEndpoint, StreamRecord, Transmit,
 };
 
 use crate::cluster::{Cluster, options};
@@ -47,12 +47,17 @@ struct Mad {
 }
 
 impl Mad {
-    fn record<'a>(&mut self, shard: ShardId, lane: Lane, body: &'a mut [u8; 60]) -> Record<'a> {
-        let kinds = Kind::ALL;
+    fn record<'a>(
+        &mut self,
+        shard: ShardId,
+        lane: Lane,
+        body: &'a mut [u8; 60],
+    ) -> StreamRecord<'a> {
+        let kinds = RecordKind::ALL;
         let kind = kinds[self.random.below(kinds.len() as u64) as usize];
         // A record that ends its copy is rare: few records behind it would make sense.
-        let is_end = kind == Kind::Lineage && self.random.below(1_000) > 0;
-        let kind = if is_end { Kind::Create } else { kind };
+        let is_end = kind == RecordKind::Lineage && self.random.below(1_000) > 0;
+        let kind = if is_end { RecordKind::Create } else { kind };
         for byte in body.iter_mut() {
             *byte = self.random.next() as u8;
         }
@@ -73,7 +78,7 @@ impl Mad {
         let slots = [4, 3_000, u32::MAX][self.random.below(3) as usize];
         let slot = self.random.below(u64::from(slots)) as u32;
         let version = [self.random.below(8), self.random.next()][self.random.below(2) as usize];
-        Record { kind, shard, slot, version: version as u32, body: &body[..length] }
+        StreamRecord { kind, shard, slot, version: version as u32, body: &body[..length] }
     }
 }
 
@@ -113,7 +118,7 @@ impl Sink for Mad {
     fn room(&self) -> usize {
         1_000
     }
-    fn apply(&mut self, _: Origin, _: &[Record<'_>]) {}
+    fn apply(&mut self, _: Origin, _: &[StreamRecord<'_>]) {}
     fn stream_reset(&mut self, _: Origin) {}
     fn copy_started(&mut self, _: Origin, _: ShardId, _: u32, _: Lineage) {}
     fn copy_finished(&mut self, _: Origin, _: ShardId) {}
@@ -151,11 +156,11 @@ fn a_mad_peer_does_no_harm() {
         let boot = cluster.boot(0);
         let identity = Identity { worker: peer_id(1), boot, secret: [7; 32] };
         let fingerprint = Fingerprint::default();
-        let mut endpoint = Endpoint::new(options(), identity, fingerprint, keys()).unwrap();
-        let place = endpoint.add_peer(peer_id(0), address(0).into(), cluster.now_us).unwrap();
+        let mut endpoint = StreamEndpoint::new(options(), identity, fingerprint, keys()).unwrap();
+        let peer = endpoint.add_peer(peer_id(0), address(0).into(), cluster.now_us).unwrap();
         for lane in Lane::ALL {
             for shard in [SHARD, 77] {
-                endpoint.start_copy(place, boot, ShardId(shard), lane);
+                endpoint.start_copy(peer, boot, ShardId(shard), lane);
             }
         }
         for turn in 0..8_000_u64 {
@@ -164,7 +169,7 @@ fn a_mad_peer_does_no_harm() {
             let lane = Lane::ALL[(turn % 8) as usize];
             let shard = ShardId(if turn % 9 == 0 { 77 } else { SHARD });
             let mut body = [0; 60];
-            endpoint.append(&[place], lane, &mad.record(shard, lane, &mut body), now_us);
+            endpoint.append(&[peer], lane, &mad.record(shard, lane, &mut body), now_us);
             let mut wire = Wire(Vec::new());
             endpoint.poll(now_us, &mut mad, &mut wire);
             wire.0.iter().for_each(|datagram| cluster.worker(0).datagram(address(1), datagram));

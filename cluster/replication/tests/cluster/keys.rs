@@ -1,7 +1,7 @@
 //! Commands change the cluster keys, while two workers carry traffic and copy to each other.
 
 use weir_replication::WorkerCommand;
-use weir_stream::{ClusterKeys, Refusal};
+use weir_stream::{ClusterKeys, DatagramRefusal};
 
 use crate::cluster::Cluster;
 use crate::member::keys;
@@ -56,7 +56,11 @@ fn cluster_keys_change_under_traffic_and_every_copy_stays() {
             let counters = &status.peers[0].counters;
             assert_eq!((counters.resyncs, counters.restarts), (0, 0), "worker {worker}");
             assert!(counters.sessions >= 2, "a new session uses the new key");
-            assert_eq!(counters.refused.of(Refusal::BadMac), 0, "keys overlap at each step");
+            assert_eq!(
+                counters.refused.of(DatagramRefusal::BadMac),
+                0,
+                "keys overlap at each step"
+            );
         }
     }
 }
@@ -70,7 +74,7 @@ fn workers_without_a_common_key_refuse_each_other_until_they_have_one() {
     carry(&mut cluster, &mut port);
     cluster.order(0, WorkerCommand::SetKeys(file(&[NEW])));
     cluster.run(3_000_000);
-    let refused = cluster.worker(1).status().peers[0].counters.refused.of(Refusal::BadMac);
+    let refused = cluster.worker(1).status().peers[0].counters.refused.of(DatagramRefusal::BadMac);
     assert!(refused > 0, "the worker with the old key refuses the new one");
     carry(&mut cluster, &mut port);
     // The worker accepts the new key, but sends with the old one, which the other does not accept.

@@ -20,8 +20,8 @@ fn all_done(cluster: &mut Cluster, plan: &Plan) {
 /// Opens about `count` flows at all members.
 fn open(cluster: &mut Cluster, plan: &Plan, first_port: u16, count: u32) {
     for turn in 0..count {
-        for (place, &member) in plan.members.iter().enumerate() {
-            cluster.up(member, turn % 60 + 60 * place as u32, first_port + (turn / 60) as u16);
+        for (index, &member) in plan.members.iter().enumerate() {
+            cluster.up(member, turn % 60 + 60 * index as u32, first_port + (turn / 60) as u16);
         }
         cluster.step();
     }
@@ -72,7 +72,7 @@ fn a_grant_moves_a_lane() {
         all_done(&mut cluster, &plan);
         for (round, (lane, to)) in [(4, 1), (5, 2), (4, 2), (0, 0), (4, 0)].into_iter().enumerate()
         {
-            let lost = cluster.worker(3 - 1).news.len();
+            let lost = cluster.worker(3 - 1).events.len();
             plan.move_lane(lane, to);
             // The commands come one after the other.
             for &member in &plan.members.clone() {
@@ -85,15 +85,15 @@ fn a_grant_moves_a_lane() {
             });
             open(&mut cluster, &plan, 5_050 + 100 * round as u16, 60);
             let lost =
-                cluster.worker(2).news[lost..].contains(&WorkerEvent::StreamLost(ShardId(SHARD)));
+                cluster.worker(2).events[lost..].contains(&WorkerEvent::StreamLost(ShardId(SHARD)));
             assert!(!lost, "a move costs no member its copy");
         }
         cluster.run(500_000);
         all_done(&mut cluster, &plan);
         cluster.check_equal();
         for worker in 0..3 {
-            let granted = |news: &&WorkerEvent| matches!(news, WorkerEvent::Granted { .. });
-            assert!(cluster.worker(worker).news.iter().filter(granted).count() > 0);
+            let granted = |event: &&WorkerEvent| matches!(event, WorkerEvent::Granted { .. });
+            assert!(cluster.worker(worker).events.iter().filter(granted).count() > 0);
         }
     }
 }
@@ -121,8 +121,8 @@ fn a_worker_comes_back() {
             plan.order(&mut cluster);
             cluster.run_until("the copy is there", |cluster| cluster.is_done(gone));
             let boot = cluster.boot(gone);
-            let met = |news: &WorkerEvent| matches!(news, WorkerEvent::PeerMet { boot: met, .. } if *met == boot);
-            assert!(cluster.worker(stays).news.iter().any(met));
+            let met = |event: &WorkerEvent| matches!(event, WorkerEvent::PeerMet { boot: met, .. } if *met == boot);
+            assert!(cluster.worker(stays).events.iter().any(met));
             plan.move_lane(3, gone);
             plan.move_lane(6, gone);
             plan.order(&mut cluster);
@@ -217,8 +217,8 @@ fn flows_known_to_any_survivor_are_kept() {
         cluster.network.cut.push((address(0), address(heir)));
         open(&mut cluster, &Plan::new(&[0]), 6_000, 3_000);
         cluster.run(20_000);
-        let heard = [heir, other].map(|worker| cluster.flows(worker));
-        assert!(heard[0] + 2_000 < heard[1], "{heard:?}");
+        let flows = [heir, other].map(|worker| cluster.flows(worker));
+        assert!(flows[0] + 2_000 < flows[1], "{flows:?}");
         cluster.kill(0);
         plan.fence(&mut cluster, 0, heir);
         plan.order(&mut cluster);
@@ -254,7 +254,7 @@ fn a_member_that_gives_a_relayed_lane_keeps_its_copy() {
     cluster.kill(0);
     plan.fence(&mut cluster, 0, 1);
     plan.order_one(&mut cluster, 2);
-    let told = cluster.worker(2).news.len();
+    let seen = cluster.worker(2).events.len();
     // The heir is notified late.
     cluster.run(7_000_000);
     plan.order(&mut cluster);
@@ -264,7 +264,7 @@ fn a_member_that_gives_a_relayed_lane_keeps_its_copy() {
     });
     cluster.run(7_000_000);
     all_done(&mut cluster, &plan);
-    assert!(!cluster.worker(2).news[told..].contains(&WorkerEvent::StreamLost(ShardId(SHARD))));
+    assert!(!cluster.worker(2).events[seen..].contains(&WorkerEvent::StreamLost(ShardId(SHARD))));
     cluster.check_equal();
     cluster.check_kept();
 }
@@ -282,7 +282,7 @@ fn a_relay_that_takes_its_lane_notifies_its_readers() {
         all_done(&mut cluster, &plan);
         open(&mut cluster, &plan, 5_000, 300);
         cluster.network.parted.push(address(0));
-        plan.unheard = Some(0);
+        plan.silent = Some(0);
         plan.members.push(2);
         plan.order(&mut cluster);
         cluster.run_until("the third has it all", |cluster| cluster.is_done(2));
@@ -297,7 +297,7 @@ fn a_relay_that_takes_its_lane_notifies_its_readers() {
             });
             open(&mut cluster, &Plan::new(&[to]), 5_500 + 500 * to as u16, 300);
             if to == 1 {
-                plan.unheard = None;
+                plan.silent = None;
                 plan.move_lane(LANE, 2);
                 plan.order(&mut cluster);
             }

@@ -3,7 +3,7 @@
 use weir_map::{ShardId, Term};
 use weir_replication::WorkerCommand;
 use weir_replication::command::ShardDuties;
-use weir_stream::Options;
+use weir_stream::StreamOptions;
 
 use crate::cluster::{Cluster, options};
 use crate::member::{Make, peer_id, small_setup};
@@ -38,7 +38,7 @@ fn start(cluster: &mut Cluster, worker: usize) {
 fn cluster() -> (Cluster, Plan) {
     let mut cluster = Cluster::empty(2, 1, Faults::NONE);
     let (shards_max, copies_max) = (SHARDS as u16, 32 * SHARDS as usize);
-    let options = Options { copies_max, ..options() };
+    let options = StreamOptions { copies_max, ..options() };
     cluster.make = Make { shards_max, flows_max: 1_000, options, commit: None };
     (0..2).for_each(|worker| start(&mut cluster, worker));
     let plan = Plan::new(&[0, 1]);

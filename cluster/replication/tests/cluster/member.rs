@@ -6,16 +6,16 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 use weir_engine::{
-    AccessMode, CommitLimits, Direction, DropReason, Engine, EngineConfig, FragmentLimits, Limits,
-    MssClamp, Side, SideConfig,
+    AccessMode, CommitLimits, Direction, DropReason, Engine, EngineConfig, FragmentLimits,
+    MssClamp, ResourceLimits, Side, SideConfig,
 };
 use weir_map::ShardId;
 use weir_nat::{NatConfig, PageCursor, SessionFilter, SessionView, ShardRoom};
 use weir_replication::command::ShardSetup;
-use weir_replication::{CommitOptions, ReplicationStatus};
+use weir_replication::{CommitOptions, ReplicationReport};
 use weir_replication::{PeerId, Replication, WorkerCommand, WorkerEvent};
 use weir_stream::{
-    BootId, ClusterKeys, Fingerprint, Identity, Options, Received, Refusal, Transmit,
+    BootId, ClusterKeys, DatagramRefusal, Fingerprint, Identity, Received, StreamOptions, Transmit,
 };
 use weir_wire::arp::{self, Arp};
 use weir_wire::build;
@@ -48,7 +48,7 @@ pub(crate) type Commit = Option<(CommitLimits, CommitOptions)>;
 pub(crate) struct Make {
     pub(crate) flows_max: u32,
     pub(crate) shards_max: u16,
-    pub(crate) options: Options,
+    pub(crate) options: StreamOptions,
     pub(crate) commit: Commit,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Flow {
 pub(crate) struct Member {
     pub(crate) boot: BootId,
     /// All events that the worker has reported.
-    pub(crate) news: Vec<WorkerEvent>,
+    pub(crate) events: Vec<WorkerEvent>,
     worker: Worker<VecFrame, LocalLink>,
     pub(crate) number: usize,
     ports: Rings<VecPool>,
@@ -132,7 +132,7 @@ fn config(number: usize, seed: u64, make: &Make) -> EngineConfig {
             ..NatConfig::default()
         },
         fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
-        limits: Limits::default(),
+        limits: ResourceLimits::default(),
         forward_source_routes: false,
         peers_max: 4,
         replication_port: Some(PORT),
@@ -146,7 +146,7 @@ pub(crate) fn setup(number: u32, awaits_replicas: bool) -> ShardSetup {
     let endpoint = Some(ENDPOINT - SHARD + number);
     ShardSetup {
         engine: weir_engine::ShardConfig { id, endpoint, subscribers: vec![] },
-        nat: weir_nat::ShardConfig {
+        nat: weir_nat::NatShardConfig {
             id,
             public: vec![prefix.parse().unwrap()],
             subscribers_max: 256,
@@ -162,7 +162,7 @@ pub(crate) fn small_setup(number: u32) -> ShardSetup {
     let endpoint = Some(0x0a64_0000 + number);
     ShardSetup {
         engine: weir_engine::ShardConfig { id, endpoint, subscribers: vec![] },
-        nat: weir_nat::ShardConfig { id, public, subscribers_max: 4 },
+        nat: weir_nat::NatShardConfig { id, public, subscribers_max: 4 },
         awaits_replicas: false,
     }
 }
@@ -189,10 +189,10 @@ impl Member {
             engine.setup().hold_uncommitted(limits);
             replication.await_replicas(options);
         }
-        let part = weir_worker::Member::new(replication, LocalLink::default());
-        let worker = Worker::new(engine, Some(Box::new(part)));
+        let member = weir_worker::ClusterMember::new(replication, LocalLink::default());
+        let worker = Worker::new(engine, Some(Box::new(member)));
         let ports = Rings::new(VecPool::new());
-        let mut member = Self { boot, news: Vec::new(), worker, number, ports };
+        let mut member = Self { boot, events: Vec::new(), worker, number, ports };
         member.start(network, now_us);
         member
     }
@@ -211,12 +211,12 @@ impl Member {
     pub(crate) fn warm_up(&mut self) {
         let frames: Vec<_> = (0..FRAMES_MAX).map(|_| self.ports.pool.alloc()).collect();
         drop(frames);
-        let link = &mut self.part().link;
-        link.news.reserve(FRAMES_MAX);
+        let link = &mut self.member().link;
+        link.events.reserve(FRAMES_MAX);
         link.busy.insert(ShardId(SHARD));
     }
 
-    fn part(&mut self) -> &mut weir_worker::Member<LocalLink> {
+    fn member(&mut self) -> &mut weir_worker::ClusterMember<LocalLink> {
         self.worker.member.as_deref_mut().expect("the worker is one of a cluster")
     }
 
@@ -228,7 +228,7 @@ impl Member {
         &self.worker.member.as_deref().expect("the worker is one of a cluster").replication
     }
 
-    pub(crate) fn status(&self) -> ReplicationStatus {
+    pub(crate) fn status(&self) -> ReplicationReport {
         self.replication().status(0)
     }
 
@@ -247,8 +247,8 @@ impl Member {
     /// Returns how much of its journal is committed, and how much there is.
     pub(crate) fn committed(&mut self, now_us: u64) -> (u64, u64) {
         let Worker { engine, member, .. } = &mut self.worker;
-        let part = member.as_deref_mut().expect("the worker is one of a cluster");
-        let committed = part.replication.committed(now_us, engine.nat().replica());
+        let member = member.as_deref_mut().expect("the worker is one of a cluster");
+        let committed = member.replication.committed(now_us, engine.nat().replica());
         (committed, engine.nat().replica().journal_taken())
     }
 
@@ -258,10 +258,10 @@ impl Member {
         from: SocketAddrV4,
         datagram: &mut [u8],
         now_us: u64,
-    ) -> Result<Received, Refusal> {
+    ) -> Result<Received, DatagramRefusal> {
         let Worker { engine, member, .. } = &mut self.worker;
-        let part = member.as_deref_mut().expect("the worker is one of a cluster");
-        part.replication.receive(from, datagram, now_us, engine.nat_mut().replica_mut())
+        let member = member.as_deref_mut().expect("the worker is one of a cluster");
+        member.replication.receive(from, datagram, now_us, engine.nat_mut().replica_mut())
     }
 
     /// Returns all flows of the shard.
@@ -279,12 +279,12 @@ impl Member {
 
     /// Queues a command, which is carried out in one of the next turns, behind those before it.
     pub(crate) fn order(&mut self, command: WorkerCommand) {
-        self.part().link.commands.push_back(command);
+        self.member().link.commands.push_back(command);
     }
 
     pub(crate) fn has_orders(&self) -> bool {
-        let part = self.worker.member.as_deref();
-        part.is_some_and(|part| !part.link.commands.is_empty())
+        let member = self.worker.member.as_deref();
+        member.is_some_and(|member| !member.link.commands.is_empty())
     }
 
     /// True if some frame waits to be received.
@@ -344,8 +344,8 @@ impl Member {
                 }
             }
         }
-        let part = self.worker.member.as_deref_mut().expect("the worker is one of a cluster");
-        self.news.append(&mut part.link.news);
+        let member = self.worker.member.as_deref_mut().expect("the worker is one of a cluster");
+        self.events.append(&mut member.link.events);
     }
 
     fn answer(&mut self, side: Side, request: &Arp) {

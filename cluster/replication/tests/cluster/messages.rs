@@ -14,9 +14,9 @@ use crate::member::{SHARD, address, peer_id};
 use crate::network::{Datagram, Faults};
 use crate::plan::Plan;
 
-fn heard(cluster: &mut Cluster, worker: usize, term: u32) -> usize {
+fn announcements(cluster: &mut Cluster, worker: usize, term: u32) -> usize {
     let announced = WorkerEvent::Announced { shard: ShardId(SHARD), term: Term(term) };
-    cluster.worker(worker).news.iter().filter(|&news| *news == announced).count()
+    cluster.worker(worker).events.iter().filter(|&event| *event == announced).count()
 }
 
 fn announcing(cluster: &mut Cluster, term: u32, to: &[(usize, BootId)]) -> ShardDuties {
@@ -32,22 +32,23 @@ fn an_announcement_is_heard_once() {
     let boots = [1, 2].map(|worker| (worker, cluster.boot(worker)));
     let duties = announcing(&mut cluster, 5, &boots);
     cluster.duties(0, duties.clone());
-    cluster
-        .run_until("both have heard", |cluster| (1..3).all(|worker| heard(cluster, worker, 5) > 0));
+    cluster.run_until("both have heard", |cluster| {
+        (1..3).all(|worker| announcements(cluster, worker, 5) > 0)
+    });
     cluster.run(1_000_000);
     cluster.duties(0, duties);
     cluster.run(1_000_000);
-    assert_eq!([1, 2].map(|worker| heard(&mut cluster, worker, 5)), [1, 1]);
+    assert_eq!([1, 2].map(|worker| announcements(&mut cluster, worker, 5)), [1, 1]);
     // Another incarnation of the first peer is not meant, the second peer gets it.
     let duties = announcing(&mut cluster, 6, &[(1, BootId(9)), boots[1]]);
     cluster.duties(0, duties);
-    cluster.run_until("the other has heard", |cluster| heard(cluster, 2, 6) == 1);
+    cluster.run_until("the other has heard", |cluster| announcements(cluster, 2, 6) == 1);
     cluster.run(300_000);
-    assert_eq!(heard(&mut cluster, 1, 6), 0);
+    assert_eq!(announcements(&mut cluster, 1, 6), 0);
     // New duties bring the same event again.
     cluster.duties(2, no_duties(SHARD));
     cluster.step();
-    assert_eq!(heard(&mut cluster, 2, 6), 2);
+    assert_eq!(announcements(&mut cluster, 2, 6), 2);
 }
 
 /// Returns the fate of a packet without a mapping: it opens a flow, goes to another worker, or is
@@ -93,15 +94,15 @@ fn packets_without_a_mapping_go_where_the_duties_say() {
     // The peer comes back at another address, and then at the former one: a known peer's address is
     // replaced.
     cluster.order(0, WorkerCommand::RemovePeer(peer_id(2)));
-    for place in [2, 1] {
-        cluster.kill(3 - place);
-        cluster.start_as(place, peer_id(1));
-        cluster.order(0, WorkerCommand::AddPeer { peer: peer_id(1), address: address(place) });
+    for member in [2, 1] {
+        cluster.kill(3 - member);
+        cluster.start_as(member, peer_id(1));
+        cluster.order(0, WorkerCommand::AddPeer { peer: peer_id(1), address: address(member) });
         assert_eq!(goes(&mut cluster, 5_000), Err(DropReason::PeerNoSession));
         cluster.run(1_000_000);
-        assert_eq!(goes(&mut cluster, 5_000), Ok(Some(address(place))));
+        assert_eq!(goes(&mut cluster, 5_000), Ok(Some(address(member))));
         let before = cluster.worker(0).dropped(DropReason::NotPeer);
-        let packet = build::ipv4(address(3 - place).ip().to_bits(), address(0).ip().to_bits());
+        let packet = build::ipv4(address(3 - member).ip().to_bits(), address(0).ip().to_bits());
         let packet = packet.udp(address(0).port(), address(0).port(), b"from where it was");
         cluster.worker(0).packets(Side::Access, vec![packet]);
         cluster.turn(0);

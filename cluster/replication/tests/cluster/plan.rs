@@ -31,7 +31,7 @@ pub(crate) struct Plan {
     pub(crate) lanes: [LanePlan; LANES],
     pub(crate) epoch: u64,
     /// A member that is alive and counts as gone to all others.
-    pub(crate) unheard: Option<usize>,
+    pub(crate) silent: Option<usize>,
 }
 
 impl Plan {
@@ -41,7 +41,7 @@ impl Plan {
         let owner = |lane: usize| *members.get(lane + 1).unwrap_or(&members[0]);
         let lanes =
             std::array::from_fn(|lane| LanePlan { owner: owner(lane), from: None, taken: 1 });
-        Self { members: members.to_vec(), lanes, epoch: 1, unheard: None }
+        Self { members: members.to_vec(), lanes, epoch: 1, silent: None }
     }
 
     pub(crate) fn move_lane(&mut self, lane: usize, to: usize) {
@@ -81,8 +81,8 @@ impl Plan {
     fn writes(&self, cluster: &mut Cluster, worker: usize, lane: usize) -> bool {
         let LanePlan { owner, from, .. } = self.lanes[lane];
         let mut has_grant = |since: u64| {
-            cluster.worker(worker).news.iter().any(|news| {
-                *news == WorkerEvent::Granted { shard: ShardId(SHARD), lane, since: Epoch(since) }
+            cluster.worker(worker).events.iter().any(|event| {
+                *event == WorkerEvent::Granted { shard: ShardId(SHARD), lane, since: Epoch(since) }
             })
         };
         owner == worker && from.is_none_or(|(_, since)| has_grant(since))
@@ -102,7 +102,7 @@ impl Plan {
             }));
         let others = self.members.iter().copied().filter(|&other| other != worker);
         let is_gone = |cluster: &Cluster, other: usize| {
-            !cluster.is_alive(other) || self.unheard == Some(other) && other != worker
+            !cluster.is_alive(other) || self.silent == Some(other) && other != worker
         };
         let relay =
             *self.members.iter().find(|&&it| !is_gone(cluster, it)).expect("some member is alive");

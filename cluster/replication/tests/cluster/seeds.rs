@@ -46,8 +46,8 @@ impl History {
     }
 
     fn move_a_lane(&mut self) {
-        let (lane, place) = (self.below(8), self.below(self.plan.members.len()));
-        let to = self.plan.members[place];
+        let (lane, index) = (self.below(8), self.below(self.plan.members.len()));
+        let to = self.plan.members[index];
         let rests = self.plan.lanes[lane].from.is_none() && self.plan.lanes[lane].owner != to;
         if rests && self.cluster.is_alive(to) {
             self.plan.move_lane(lane, to);
@@ -115,7 +115,7 @@ impl History {
         list.push(address(worker));
         let turns = self.below(500);
         self.traffic(turns);
-        self.plan.unheard = Some(worker);
+        self.plan.silent = Some(worker);
         self.order_in_turns();
         let turns = self.below(1_500);
         self.traffic(turns);
@@ -123,7 +123,7 @@ impl History {
         self.cluster.network.muted.clear();
         let turns = self.below(100);
         self.traffic(turns);
-        self.plan.unheard = None;
+        self.plan.silent = None;
         self.order_in_turns();
     }
 

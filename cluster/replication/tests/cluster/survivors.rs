@@ -7,12 +7,12 @@
 
 use std::collections::BTreeMap;
 
-use weir_engine::{CommitLimits, DropReason, Early, Side, Uncommitted};
+use weir_engine::{CommitLimits, DropReason, EarlyRelease, Side, Uncommitted};
 use weir_map::LANES;
 use weir_nat::{Endpoint, Protocol};
 use weir_replication::CommitOptions;
 use weir_replication::command::ShardDuties;
-use weir_stream::Options;
+use weir_stream::StreamOptions;
 use weir_wire::build;
 
 use crate::cluster::{Cluster, SERVICE, read};
@@ -55,8 +55,12 @@ impl History {
     /// Returns workers that know each other.
     fn without_shards(members: usize, commit: Commit, seed: u64) -> Self {
         let mut cluster = Cluster::empty(members, seed, Faults::NONE);
-        let options =
-            Options { peers_max: 4, copies_max: 64, acknowledge_us: 0, ..Options::default() };
+        let options = StreamOptions {
+            peers_max: 4,
+            copies_max: 64,
+            acknowledge_us: 0,
+            ..StreamOptions::default()
+        };
         cluster.make = Make { flows_max: 16_384, shards_max: 2, options, commit };
         cluster.turn_us = TURN_US;
         (0..members).for_each(|member| cluster.start(member));
@@ -143,8 +147,8 @@ impl History {
             let is_old = !self.asked.is_empty() && self.below(3) > 0;
             let mut ask = match is_old {
                 true => {
-                    let place = self.below(self.asked.len() as u64) as usize;
-                    self.asked[place]
+                    let index = self.below(self.asked.len() as u64) as usize;
+                    self.asked[index]
                 }
                 false => Ask {
                     home: self.below(40) as u32,
@@ -168,11 +172,11 @@ impl History {
         if count == 0 {
             return;
         }
-        let place = self.below(count) as usize;
+        let index = self.below(count) as usize;
         let (ask, public) = self
             .left
             .iter()
-            .nth(place)
+            .nth(index)
             .map(|(a, p)| (*a, *p))
             .expect("the index is below the number of flows");
         let packet = build::ipv4(SERVERS + ask.server, public.address);
@@ -217,9 +221,9 @@ impl History {
     fn kill(&mut self, count: usize) -> Vec<usize> {
         let mut dead = Vec::new();
         while dead.len() < count {
-            let place = self.below(self.cluster.members.len() as u64) as usize;
-            if self.cluster.members[place].take().is_some() {
-                dead.push(place);
+            let index = self.below(self.cluster.members.len() as u64) as usize;
+            if self.cluster.members[index].take().is_some() {
+                dead.push(index);
             }
         }
         dead
@@ -274,7 +278,7 @@ fn run(members: usize, failures: usize, commit: Commit, seed: u64) -> (usize, Ve
         history.turn();
     }
     let counters = history.primary().engine().admin().counters();
-    let early: u64 = Early::ALL.iter().map(|&why| counters.early(why)).sum();
+    let early: u64 = EarlyRelease::ALL.iter().map(|&why| counters.early(why)).sum();
     assert_eq!(early, 0, "no packet left before its commit");
     history.kill(failures);
     (history.left.len(), history.lost())
@@ -449,7 +453,7 @@ fn a_silent_replica_is_not_waited_for_for_long() {
         assert!(history.cluster.now_us < began_us + 45_000, "packets wait for the silent replica");
     }
     let counters = history.primary().engine().admin().counters();
-    assert_eq!(counters.early(Early::Timeout), 0);
+    assert_eq!(counters.early(EarlyRelease::Timeout), 0);
 }
 
 /// Mappings that ended while a replica heard nothing are still in its copy: no port is reused until

@@ -6,13 +6,13 @@ use weir_map::ShardEntry;
 
 /// Something that concerns this worker and this shard. Its time is passed separately.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum RoleEvent {
     /// The store's entry. Entries may come in any order and more than once.
     Entry(Box<ShardEntry>),
     /// The newest known entry, while the store is unreachable: it names a former incarnation of
     /// this worker.
     Guest(Box<ShardEntry>),
-    /// These incarnations have resumed their former seats in a guest's entry. If this worker
+    /// These incarnations have resumed their former member slots in a guest's entry. If this worker
     /// becomes one of them, its copy is all that there is; `is_empty`: no member has any copy.
     Resumed { lives: Vec<Incarnation>, is_empty: bool },
     /// A heartbeat of another worker, or records of its streams.
@@ -28,7 +28,7 @@ pub enum Event {
     /// The grant of a lane has come, and all records before it are applied.
     Granted { lane: usize, since: Epoch },
     /// The state of the worker's ports and gateways.
-    Ports(Ports),
+    Ports(PortHealth),
     /// Neither this node nor any witness hears the primary's node, and this worker did not stall
     /// meanwhile.
     PrimaryLost,
@@ -38,7 +38,7 @@ pub enum Event {
 
 /// Whether a route to this worker leads anywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ports {
+pub enum PortHealth {
     /// Ports are starting, or gateways not resolved: nothing is announced.
     NotReady,
     Ready,

@@ -15,7 +15,7 @@ pub(super) struct Guest {
     tellers: BTreeSet<Incarnation>,
     /// Whether all of them have been members in every entry since.
     are_all_there: bool,
-    /// Incarnations that have resumed the seats of their former ones.
+    /// Incarnations that have resumed the member slots of their former ones.
     resumed: Vec<Incarnation>,
     /// Whether this worker resumed when no member had any copy.
     pub(super) began_empty: bool,
@@ -68,8 +68,8 @@ impl Guest {
         host(entry).is_some() && host(entry) == host(&self.entry)
     }
 
-    /// Returns the entry as the role takes it, if that has changed. `Some(None)`: it has no seat
-    /// for the guest.
+    /// Returns the entry as the role takes it, if that has changed. `Some(None)`: it has no member
+    /// slot for the guest.
     pub(super) fn see(&mut self, me: &Incarnation, has_copy: bool) -> Option<Option<ShardEntry>> {
         if self.seen_with.replace(has_copy) == Some(has_copy) {
             return None;

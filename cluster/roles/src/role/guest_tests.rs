@@ -31,11 +31,11 @@ fn three() -> ShardEntry {
 /// n1 in its next incarnation, with all copies.
 fn guest() -> RoleMachine {
     let mut machine = RoleMachine::new(life(1, 2), RoleOptions::default());
-    machine.on(0, Event::Ports(Ports::Ready));
-    machine.on(0, Event::Guest(Box::new(three())));
+    machine.on(0, RoleEvent::Ports(PortHealth::Ready));
+    machine.on(0, RoleEvent::Guest(Box::new(three())));
     assert_eq!(machine.duties().role, Role::Syncing);
     assert_eq!(machine.duties().metric, None, "a partial copy is not announced");
-    machine.on(1_000, Event::CopyDone);
+    machine.on(1_000, RoleEvent::CopyDone);
     machine
 }
 
@@ -54,34 +54,34 @@ fn a_guest_translates_copies_and_opens_nothing() {
     };
     opens_nothing(&machine);
     // The member that serves in its place is heard, and then no member is.
-    machine.on(1_010, Event::Heartbeat { from: life(2, 1) });
+    machine.on(1_010, RoleEvent::Heartbeat { from: life(2, 1) });
     assert_eq!(machine.duties().misses, Misses::Redirect(life(2, 1)));
     for slot in 0..20 {
-        machine.on(1_020 + slot * 10, Event::Slot { packets: 9 });
+        machine.on(1_020 + slot * 10, RoleEvent::Slot { packets: 9 });
         opens_nothing(&machine);
     }
     assert_eq!(machine.duties().misses, Misses::Refuse);
-    machine.on(1_900, Event::PrimaryLost);
+    machine.on(1_900, RoleEvent::PrimaryLost);
     opens_nothing(&machine);
     for lane in 0..weir_ids::LANES {
-        machine.on(2_000, Event::Granted { lane, since: three().epoch() });
+        machine.on(2_000, RoleEvent::Granted { lane, since: three().epoch() });
     }
     opens_nothing(&machine);
-    machine.on(3_000, Event::StreamLost);
+    machine.on(3_000, RoleEvent::StreamLost);
     assert_eq!((machine.duties().role, machine.duties().metric), (Role::Syncing, None));
 }
 
 #[test]
 fn a_guest_that_the_entry_makes_a_member_goes_on_with_its_copy() {
     let mut machine = guest();
-    machine.on(1_010, Event::Entry(Box::new(three())));
+    machine.on(1_010, RoleEvent::Entry(Box::new(three())));
     assert!(machine.is_guest(), "the entry is not new");
     let entry = restarted(&three());
     assert!(machine.keeps_copies_under(&entry));
-    assert!(machine.on(1_020, Event::Entry(Box::new(entry))));
+    assert!(machine.on(1_020, RoleEvent::Entry(Box::new(entry))));
     assert_eq!(machine.duties().write, Some(Transition::Synced(life(1, 2))));
     assert!(!machine.is_guest());
-    machine.on(1_030, Event::Guest(Box::new(three())));
+    machine.on(1_030, RoleEvent::Guest(Box::new(three())));
     assert!(!machine.is_guest(), "a member stays a member");
 }
 
@@ -89,10 +89,10 @@ fn a_guest_that_the_entry_makes_a_member_goes_on_with_its_copy() {
 fn a_guest_follows_newer_entries_that_name_its_former_incarnation() {
     let mut machine = guest();
     let newer = after(&three(), Transition::Promote(life(2, 1)));
-    machine.on(1_010, Event::Guest(Box::new(newer.clone())));
+    machine.on(1_010, RoleEvent::Guest(Box::new(newer.clone())));
     assert_eq!(machine.stored_entry(), Some(&newer));
     assert_eq!(machine.duties().role, Role::Synced, "the guest keeps its copies");
-    machine.on(1_020, Event::Guest(Box::new(three())));
+    machine.on(1_020, RoleEvent::Guest(Box::new(three())));
     assert_eq!(machine.stored_entry(), Some(&newer), "an older entry is not followed");
 }
 
@@ -103,7 +103,7 @@ fn a_guest_loses_its_copy_once_a_member_that_sent_it_records_is_gone() {
     let mut machine = guest();
     let fenced = after(&three(), Transition::Fence(life(3, 1)));
     assert!(!machine.keeps_copies_under(&restarted(&fenced)));
-    machine.on(1_010, Event::Guest(Box::new(fenced.clone())));
+    machine.on(1_010, RoleEvent::Guest(Box::new(fenced.clone())));
     assert!(machine.is_guest(), "no lane gets a new writer while the host is a member");
     assert!(!machine.keeps_copies_under(&restarted(&fenced)), "n3 may have sent it records");
     assert!(!machine.keeps_copies_under(&after(&fenced, Transition::Fence(life(1, 1)))));

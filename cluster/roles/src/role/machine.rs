@@ -4,7 +4,7 @@ use weir_ids::{Epoch, Incarnation, LANES, Term};
 use weir_wire::Misses;
 
 use super::duties::{Duties, Role};
-use super::event::{Event, Ports};
+use super::event::{PortHealth, RoleEvent};
 use super::guest::Guest;
 use super::metric::Metric;
 use weir_map::Rank;
@@ -69,17 +69,17 @@ pub struct RoleMachine {
     /// Epoch of the move whose grant has come, by lane.
     granted: [Option<Epoch>; LANES],
     /// When the primary was heard last.
-    heard_ms: u64,
+    heartbeat_ms: u64,
     /// The last term whose primary reported that its routes are out.
     announced: Option<Term>,
     /// Whether the primary was heard in this term: one that never was may not have begun.
-    has_heard_primary: bool,
+    had_primary_heartbeat: bool,
     busy_slots: u32,
     quiet_slots: u64,
     kept_route: Option<KeptRoute>,
     /// Set while this worker, which is not a member any more, still serves.
     leaving_until_ms: Option<u64>,
-    ports: Ports,
+    ports: PortHealth,
     duties: Duties,
     /// By lane among the duties: the epoch of the entry that made it one.
     lanes_since: [Epoch; LANES],
@@ -97,14 +97,14 @@ impl RoleMachine {
             has_copy: false,
             is_acting: false,
             granted: [None; LANES],
-            heard_ms: 0,
+            heartbeat_ms: 0,
             announced: None,
-            has_heard_primary: false,
+            had_primary_heartbeat: false,
             busy_slots: 0,
             quiet_slots: 0,
             kept_route: None,
             leaving_until_ms: None,
-            ports: Ports::NotReady,
+            ports: PortHealth::NotReady,
             duties: Duties::NONE,
             lanes_since: [Epoch(0); LANES],
         }
@@ -129,18 +129,19 @@ impl RoleMachine {
         self.guest.as_ref().is_some_and(|guest| !guest.has_resumed(&self.me))
     }
 
-    /// True if this worker has resumed the seat of its former incarnation, and the store has not
-    /// said so yet.
+    /// True if this worker has resumed the member slot of its former incarnation, and the store has
+    /// not said so yet.
     pub fn has_resumed(&self) -> bool {
         self.guest.as_ref().is_some_and(|guest| guest.has_resumed(&self.me))
     }
 
     /// Returns the epoch of the entry if it names only a former incarnation of this worker.
-    pub fn former_seat_epoch(&self) -> Option<Epoch> {
+    pub fn former_slot_epoch(&self) -> Option<Epoch> {
         Some(self.guest.as_ref()?.entry.epoch())
     }
 
-    /// Returns the incarnations that are known to have resumed the seats of their former ones.
+    /// Returns the incarnations that are known to have resumed the member slots of their former
+    /// ones.
     pub fn resumed(&self) -> &[Incarnation] {
         self.guest.as_ref().map_or(&[], Guest::resumed)
     }
@@ -176,9 +177,9 @@ impl RoleMachine {
 
     /// Returns, for each lane that this worker writes, the epoch of the entry by which it became
     /// the lane's writer; 0 for the other lanes. No two owners of a lane have the same one, unless
-    /// a worker has resumed the seat of its former incarnation, and a later owner has a higher one:
-    /// a move to it began after the owner before had taken the lane, and no other move begins until
-    /// a move has ended.
+    /// a worker has resumed the member slot of its former incarnation, and a later owner has a
+    /// higher one: a move to it began after the owner before had taken the lane, and no other move
+    /// begins until a move has ended.
     pub fn lanes_since(&self) -> [Epoch; LANES] {
         self.lanes_since
     }
@@ -186,25 +187,25 @@ impl RoleMachine {
     /// Handles an event at time `now_ms`, which never goes back, and returns whether the duties
     /// changed. Only a heartbeat may come later than others of its time. After a pause the worker
     /// must hand in a `Tick` before it handles a packet.
-    pub fn on(&mut self, now_ms: u64, event: Event) -> bool {
+    pub fn on(&mut self, now_ms: u64, event: RoleEvent) -> bool {
         self.now_ms = now_ms.max(self.now_ms);
         match event {
-            Event::Entry(entry) => self.on_entry(*entry),
-            Event::Guest(entry) => self.on_guest(*entry),
-            Event::Resumed { lives, is_empty } => self.on_resumed(lives, is_empty),
-            Event::Heartbeat { from } => self.on_heartbeat(&from, now_ms),
-            Event::Announced { term } => self.on_announced(term),
-            Event::Slot { packets } => self.on_slot(packets),
-            Event::CopyDone => self.has_copy = true,
-            Event::StreamLost => self.has_copy = self.role() == Role::Primary,
-            Event::Granted { lane, since } => {
+            RoleEvent::Entry(entry) => self.on_entry(*entry),
+            RoleEvent::Guest(entry) => self.on_guest(*entry),
+            RoleEvent::Resumed { lives, is_empty } => self.on_resumed(lives, is_empty),
+            RoleEvent::Heartbeat { from } => self.on_heartbeat(&from, now_ms),
+            RoleEvent::Announced { term } => self.on_announced(term),
+            RoleEvent::Slot { packets } => self.on_slot(packets),
+            RoleEvent::CopyDone => self.has_copy = true,
+            RoleEvent::StreamLost => self.has_copy = self.role() == Role::Primary,
+            RoleEvent::Granted { lane, since } => {
                 if let Some(granted) = self.granted.get_mut(lane) {
                     *granted = Some(since);
                 }
             }
-            Event::Ports(ports) => self.ports = ports,
-            Event::PrimaryLost => self.on_primary_lost(),
-            Event::Tick => {}
+            RoleEvent::Ports(ports) => self.ports = ports,
+            RoleEvent::PrimaryLost => self.on_primary_lost(),
+            RoleEvent::Tick => {}
         }
         self.see_as_guest();
         self.pass_time();
@@ -246,8 +247,8 @@ impl RoleMachine {
         let route_before = self.duties.metric;
         let is_new_term = self.entry.as_ref().is_none_or(|held| entry.term() > held.term());
         if is_new_term {
-            self.heard_ms = self.now_ms;
-            self.has_heard_primary = false;
+            self.heartbeat_ms = self.now_ms;
+            self.had_primary_heartbeat = false;
         }
         let is_member = entry.member(&self.me).is_some();
         self.entry = Some(entry);
@@ -315,8 +316,8 @@ impl RoleMachine {
 
     fn on_heartbeat(&mut self, from: &Incarnation, at_ms: u64) {
         if self.entry.as_ref().is_some_and(|entry| entry.primary().incarnation == *from) {
-            self.heard_ms = self.heard_ms.max(at_ms);
-            self.has_heard_primary = true;
+            self.heartbeat_ms = self.heartbeat_ms.max(at_ms);
+            self.had_primary_heartbeat = true;
         }
     }
 
@@ -326,8 +327,8 @@ impl RoleMachine {
             // heartbeat.
             if self.announced < Some(term) {
                 self.announced = Some(term);
-                self.heard_ms = self.now_ms;
-                self.has_heard_primary = true;
+                self.heartbeat_ms = self.now_ms;
+                self.had_primary_heartbeat = true;
             }
             self.kept_route = None;
         }
@@ -336,10 +337,10 @@ impl RoleMachine {
     /// No node hears the primary's node: its routes may still be in the switches, so that no packet
     /// comes here.
     fn on_primary_lost(&mut self) {
-        let is_silent = self.now_ms - self.heard_ms >= self.options.lone_silence_ms;
-        let can_serve = self.role() == Role::Synced && self.ports == Ports::Ready;
+        let is_silent = self.now_ms - self.heartbeat_ms >= self.options.lone_silence_ms;
+        let can_serve = self.role() == Role::Synced && self.ports == PortHealth::Ready;
         let can_serve = can_serve && !self.is_guest();
-        if can_serve && is_silent && self.has_heard_primary {
+        if can_serve && is_silent && self.had_primary_heartbeat {
             self.act();
         }
     }
@@ -363,7 +364,7 @@ impl RoleMachine {
     fn pass_time(&mut self) {
         if self.role() == Role::Synced
             && !self.is_guest()
-            && !self.hears_primary()
+            && !self.has_primary_heartbeat()
             && self.busy_slots >= self.options.busy_slots
         {
             self.act();
@@ -377,8 +378,8 @@ impl RoleMachine {
         }
     }
 
-    fn hears_primary(&self) -> bool {
-        self.now_ms - self.heard_ms < self.options.silence_ms
+    fn has_primary_heartbeat(&self) -> bool {
+        self.now_ms - self.heartbeat_ms < self.options.silence_ms
     }
 
     fn membership(&self) -> Option<(Rank, &Member)> {
@@ -436,7 +437,7 @@ impl RoleMachine {
             let is_taken =
                 |moving: Move| moving.is_last() && self.granted[index] == Some(moving.since);
             let is_mine = lane.moving.is_none_or(is_taken);
-            lane.owner == member.seat && is_mine
+            lane.owner == member.slot && is_mine
         })
     }
 
@@ -448,7 +449,9 @@ impl RoleMachine {
             Role::Primary | Role::Acting if !lanes.is_empty() => Misses::Create,
             Role::Primary => self.giver(entry).map_or(Misses::Refuse, Misses::Redirect),
             Role::Acting => Misses::Refuse,
-            Role::Synced | Role::Syncing | Role::OutOfSync if self.hears_primary() => primary(),
+            Role::Synced | Role::Syncing | Role::OutOfSync if self.has_primary_heartbeat() => {
+                primary()
+            }
             Role::Synced if !lanes.is_empty() => Misses::Create,
             Role::Synced | Role::Syncing | Role::OutOfSync => Misses::Refuse,
         }
@@ -457,9 +460,9 @@ impl RoleMachine {
     /// Returns a member that has not yet granted a lane to this worker.
     fn giver(&self, entry: &ShardEntry) -> Option<Incarnation> {
         let (_, member) = entry.member(&self.me)?;
-        let mut awaited = entry.lanes().iter().filter(|lane| lane.owner == member.seat);
+        let mut awaited = entry.lanes().iter().filter(|lane| lane.owner == member.slot);
         let from = awaited.find_map(|lane| lane.moving)?.from;
-        Some(entry.at_seat(from)?.incarnation.clone())
+        Some(entry.at_slot(from)?.incarnation.clone())
     }
 
     fn metric(&self, role: Role, entry: &ShardEntry) -> Option<Metric> {
@@ -468,9 +471,9 @@ impl RoleMachine {
             .iter()
             .any(|member| member.incarnation != self.me && member.state == MemberState::Synced);
         match self.ports {
-            Ports::NotReady => return None,
-            Ports::Broken if others_have_copy => return None,
-            Ports::Broken | Ports::Ready => {}
+            PortHealth::NotReady => return None,
+            PortHealth::Broken if others_have_copy => return None,
+            PortHealth::Broken | PortHealth::Ready => {}
         }
         let rank = entry.member(&self.me).map(|(rank, _)| rank);
         match (role, rank) {
@@ -492,8 +495,8 @@ impl RoleMachine {
         let Some((_, member)) = entry.member(&self.me) else { return Vec::new() };
         let lanes = entry.lanes().iter().enumerate();
         let given = lanes.filter_map(|(lane, state)| {
-            let moving = state.moving.filter(|moving| moving.from == member.seat)?;
-            let to = entry.at_seat(state.owner)?.incarnation.clone();
+            let moving = state.moving.filter(|moving| moving.from == member.slot)?;
+            let to = entry.at_slot(state.owner)?.incarnation.clone();
             Some(Grant { lane, since: moving.since, to })
         });
         given.collect()
@@ -507,7 +510,7 @@ impl RoleMachine {
         let taken = LaneSet::of(|index| {
             let lane = entry.lanes()[index];
             let since = lane.moving.map(|moving| moving.since);
-            lane.owner == member.seat && since.is_some() && since == self.granted[index]
+            lane.owner == member.slot && since.is_some() && since == self.granted[index]
         });
         if !taken.is_empty() {
             return Some(Transition::Settle { by: self.me.clone(), lanes: taken });

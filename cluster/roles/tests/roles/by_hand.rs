@@ -65,7 +65,7 @@ fn a_route_is_announced_to_other_members_when_it_is_out() {
     assert_eq!(copies[0].lanes, LaneSet::ALL);
     // Half a path is all there is, and the route says so.
     let down = SidesUp { is_ready: true, is_access_up: true, is_internet_up: false };
-    hand.on(Input::Sides { worker: 0, sides: down });
+    hand.on(RolesInput::Sides { worker: 0, sides: down });
     assert!(hand.roles.wanted_routes(0)[0].is_last_copy);
     hand.entry(&after(&entry, Transition::Synced(them())));
     assert_eq!(hand.metric(), None);
@@ -105,8 +105,8 @@ fn a_giver_without_a_full_copy_awaits_the_rest_of_the_lane() {
     let entry = with(&after(&entry, Transition::AddReplica(us())), &third);
     // n1 gets what n2 wrote, from n0 before n3, and n1 is gone too.
     let entry = after(&entry, Transition::Fence(first));
-    let from_us = entry.lanes()[0].moving.is_some_and(|moving| moving.from == Seat(2));
-    assert!(from_us && entry.lanes()[0].owner == Seat(1), "{entry:?}");
+    let from_us = entry.lanes()[0].moving.is_some_and(|moving| moving.from == MemberSlot(2));
+    assert!(from_us && entry.lanes()[0].owner == MemberSlot(1), "{entry:?}");
     hand.entry(&entry);
     let sources = hand.duties().sources;
     assert_eq!((sources[0], sources[1]), (Some(NOBODY), Some(peer(3))));
@@ -123,7 +123,7 @@ fn gathered_from_the_third() -> ShardEntry {
     let entry = after(&entry, Transition::AddReplica(third));
     let entry = settled(&after(&entry, Transition::Fence(first)), &them());
     let from = entry.lanes()[0].moving.map(|moving| moving.from);
-    assert_eq!((from, entry.lanes()[0].owner), (Some(Seat(3)), Seat(1)), "{entry:?}");
+    assert_eq!((from, entry.lanes()[0].owner), (Some(MemberSlot(3)), MemberSlot(1)), "{entry:?}");
     entry
 }
 
@@ -153,7 +153,7 @@ fn a_lane_that_is_gathered_from_a_member_that_is_gone_comes_from_a_full_copy() {
 #[test]
 fn workers_know_the_public_addresses_of_all_shards_whenever_these_change() {
     let mut hand = Hand::new();
-    let told = |hand: &Hand| {
+    let sent = |hand: &Hand| {
         let all = hand.commands.iter().filter_map(|command| match command {
             WorkerCommand::SetAllPublic(public) => Some(Arc::clone(public)),
             _ => None,
@@ -162,22 +162,22 @@ fn workers_know_the_public_addresses_of_all_shards_whenever_these_change() {
     };
     let public =
         |shards: u32, at: usize| desired(shards)[at].setup.nat.public[0].network().to_bits();
-    assert_eq!(told(&hand).len(), 1);
-    assert!(told(&hand)[0].contains(public(1, 0)) && !told(&hand)[0].contains(public(2, 1)));
+    assert_eq!(sent(&hand).len(), 1);
+    assert!(sent(&hand)[0].contains(public(1, 0)) && !sent(&hand)[0].contains(public(2, 1)));
     hand.desired(1);
-    assert_eq!(told(&hand).len(), 1, "nothing has changed");
+    assert_eq!(sent(&hand).len(), 1, "nothing has changed");
     hand.desired(2);
-    let all = told(&hand);
+    let all = sent(&hand);
     // The worker has a role for one of them at most.
     assert!(all.len() == 2 && [0, 1].iter().all(|&at| all[1].contains(public(2, at))));
     hand.desired(1);
-    assert!(told(&hand).len() == 3 && !told(&hand)[2].contains(public(2, 1)));
+    assert!(sent(&hand).len() == 3 && !sent(&hand)[2].contains(public(2, 1)));
 }
 
 #[test]
 fn workers_are_notified_when_the_map_may_be_old() {
     let mut hand = Hand::synced();
-    let told = |hand: &Hand| {
+    let sent = |hand: &Hand| {
         let commands = |is_stale| {
             hand.count(
                 |command| matches!(command, WorkerCommand::SetMapStale(it) if *it == is_stale),
@@ -185,13 +185,13 @@ fn workers_are_notified_when_the_map_may_be_old() {
         };
         (commands(true), commands(false))
     };
-    hand.on(Input::Fresh);
-    assert_eq!(told(&hand), (0, 1));
-    hand.on(Input::Stale);
-    hand.on(Input::Stale);
-    assert_eq!(told(&hand), (1, 1));
-    hand.on(Input::Fresh);
-    assert_eq!(told(&hand), (1, 2));
+    hand.on(RolesInput::Fresh);
+    assert_eq!(sent(&hand), (0, 1));
+    hand.on(RolesInput::Stale);
+    hand.on(RolesInput::Stale);
+    assert_eq!(sent(&hand), (1, 1));
+    hand.on(RolesInput::Fresh);
+    assert_eq!(sent(&hand), (1, 2));
 }
 
 #[test]
@@ -209,18 +209,18 @@ fn a_leaving_member_is_copied_to_but_not_awaited() {
 #[test]
 fn a_stream_that_is_lost_for_a_moment_is_not_lost() {
     let mut hand = Hand::synced();
-    hand.news(WorkerEvent::StreamLost(SHARD));
+    hand.worker_event(WorkerEvent::StreamLost(SHARD));
     hand.ticks(40);
-    hand.news(WorkerEvent::CopyDone(SHARD));
+    hand.worker_event(WorkerEvent::CopyDone(SHARD));
     hand.ticks(1_000);
     assert_eq!(hand.role(), Role::Synced);
     assert!(hand.roles.take_changes(9).is_empty());
-    hand.news(WorkerEvent::StreamLost(SHARD));
+    hand.worker_event(WorkerEvent::StreamLost(SHARD));
     hand.ticks(50);
     assert_eq!(hand.role(), Role::OutOfSync);
     assert_eq!(hand.metric(), None);
     let change =
-        Change { shard: SHARD, at: pair().epoch(), transition: Transition::OutOfSync(us()) };
+        EntryChange { shard: SHARD, at: pair().epoch(), transition: Transition::OutOfSync(us()) };
     assert_eq!(hand.roles.take_changes(9), [change]);
 }
 
@@ -230,14 +230,14 @@ fn a_copy_is_not_marked_synced_while_a_stream_of_it_is_lost() {
     hand.registered(1, 2);
     hand.entry(&copying());
     hand.met(1, 2);
-    hand.news(WorkerEvent::CopyDone(SHARD));
-    hand.news(WorkerEvent::StreamLost(SHARD));
+    hand.worker_event(WorkerEvent::CopyDone(SHARD));
+    hand.worker_event(WorkerEvent::StreamLost(SHARD));
     assert_eq!(hand.roles.take_changes(9), []);
     hand.ticks(40);
     assert_eq!(hand.roles.take_changes(9), []);
-    hand.news(WorkerEvent::CopyDone(SHARD));
+    hand.worker_event(WorkerEvent::CopyDone(SHARD));
     let change =
-        Change { shard: SHARD, at: copying().epoch(), transition: Transition::Synced(us()) };
+        EntryChange { shard: SHARD, at: copying().epoch(), transition: Transition::Synced(us()) };
     assert_eq!(hand.roles.take_changes(9), [change]);
 }
 
@@ -253,7 +253,7 @@ fn another_incarnation_at_the_same_peer_is_the_end_of_the_one_before() {
     assert_eq!(hand.duties().sources, [None; LANES], "n0 relays n1's lanes");
     let CopyOrder { peer: to, boot, lanes, .. } = hand.duties().copies[0];
     assert_eq!((to, boot.0, lanes), (peer(1), 3, LaneSet::ALL), "its next incarnation is a guest");
-    hand.news(WorkerEvent::StreamLost(SHARD));
+    hand.worker_event(WorkerEvent::StreamLost(SHARD));
     hand.ticks(100);
     assert_eq!(hand.role(), Role::Synced, "nothing is awaited, so nothing is lost");
     // A member that is added gets everything from n0.
@@ -266,9 +266,9 @@ fn another_incarnation_at_the_same_peer_is_the_end_of_the_one_before() {
 #[test]
 fn a_member_that_is_cut_from_the_store_but_heard_is_present() {
     let mut hand = Hand::synced();
-    hand.on(Input::Node { node: them().worker.node, workers: None });
+    hand.on(RolesInput::Node { node: them().worker.node, workers: None });
     for _ in 0..300 {
-        hand.on(Input::Heard { worker: 0, place: PeerIndex(1), signs: signs(5) });
+        hand.on(RolesInput::Heartbeats { worker: 0, peer_index: PeerIndex(1), signs: signs(5) });
         hand.ticks(10);
     }
     assert_eq!(hand.duties().sources[0], Some(peer(1)));
@@ -298,13 +298,13 @@ fn a_silent_primary_is_replaced_only_where_packets_come() {
     hand.ticks(500);
     assert_eq!(hand.role(), Role::Synced);
     for _ in 0..2 {
-        hand.on(Input::Traffic { worker: 0, shards: vec![SHARD] });
+        hand.on(RolesInput::Traffic { worker: 0, shards: vec![SHARD] });
         hand.ticks(10);
     }
     hand.ticks(10);
     assert_eq!(hand.role(), Role::Synced, "two slots are strays");
     for _ in 0..3 {
-        hand.on(Input::Traffic { worker: 0, shards: vec![SHARD] });
+        hand.on(RolesInput::Traffic { worker: 0, shards: vec![SHARD] });
         hand.ticks(10);
     }
     assert_eq!(hand.role(), Role::Acting);
@@ -332,12 +332,12 @@ fn room_is_given_back_when_no_route_leads_here() {
     assert_eq!(removals(&hand), 0, "the route is still out");
     hand.routes_are_out();
     assert_eq!(removals(&hand), 1);
-    hand.news(WorkerEvent::ShardRemoved(SHARD));
+    hand.worker_event(WorkerEvent::ShardRemoved(SHARD));
     assert_eq!(hand.roles.statuses().count(), 0);
     hand.ticks(4_990);
     assert_eq!(hand.count(|command| matches!(command, WorkerCommand::RemovePeer(_))), 1);
     assert!(!hand.roles.has_settled(), "the store is not known in full");
-    hand.on(Input::Fresh);
+    hand.on(RolesInput::Fresh);
     assert!(hand.roles.has_settled());
 }
 
@@ -353,7 +353,7 @@ fn a_member_that_comes_back_waits_until_its_tables_are_gone() {
     let adds = |hand: &Hand| hand.count(|command| matches!(command, WorkerCommand::AddShard(_)));
     hand.entry(&after(&gone, Transition::AddReplica(us())));
     assert_eq!((adds(&hand), hand.role()), (1, Role::None));
-    hand.news(WorkerEvent::ShardRemoved(SHARD));
+    hand.worker_event(WorkerEvent::ShardRemoved(SHARD));
     assert_eq!((adds(&hand), hand.role()), (2, Role::Syncing));
 }
 
@@ -364,17 +364,21 @@ fn a_copy_that_was_complete_before_is_not_complete_again() {
     let gone = after(&settled(&entry, &them()), Transition::Remove(us()));
     hand.entry(&gone);
     assert_eq!(hand.role(), Role::Leaving);
-    hand.news(WorkerEvent::CopyDone(SHARD));
+    hand.worker_event(WorkerEvent::CopyDone(SHARD));
     hand.entry(&after(&gone, Transition::AddReplica(us())));
     assert_eq!(hand.role(), Role::Syncing);
     assert!(hand.roles.take_changes(9).is_empty());
 }
 
-/// Lets time pass for a replica, whose primary is heard every 10 ms if `is_heard`.
-fn pass(hand: &mut Hand, ms: u64, is_heard: bool) {
+/// Lets time pass for a replica, whose primary is heard every 10 ms if `has_heartbeat`.
+fn pass(hand: &mut Hand, ms: u64, has_heartbeat: bool) {
     for _ in 0..ms / 10 {
-        if is_heard {
-            hand.on(Input::Heard { worker: 0, place: PeerIndex(1), signs: signs(0) });
+        if has_heartbeat {
+            hand.on(RolesInput::Heartbeats {
+                worker: 0,
+                peer_index: PeerIndex(1),
+                signs: signs(0),
+            });
         }
         hand.ticks(10);
     }
@@ -389,12 +393,12 @@ fn routes_of_a_worker_fenced_three_times_in_ten_seconds_are_held_off_and_come_ba
     let mut hand = Hand::synced();
     for _ in 0..2 {
         pass(&mut hand, 1_000, true);
-        hand.on(Input::Rejoined { worker: 0 });
+        hand.on(RolesInput::Rejoined { worker: 0 });
         assert!(!is_held_off(&hand));
     }
     pass(&mut hand, 1_000, true);
     let before = hand.roles.routes_number(0);
-    hand.on(Input::Rejoined { worker: 0 });
+    hand.on(RolesInput::Rejoined { worker: 0 });
     assert!(is_held_off(&hand));
     assert_eq!(hand.roles.held_off(0), Some((1_000, 1)));
     assert!(hand.roles.routes_number(0) > before, "the worker's routes are to be set again");
@@ -405,7 +409,7 @@ fn routes_of_a_worker_fenced_three_times_in_ten_seconds_are_held_off_and_come_ba
     assert!(hand.roles.routes_number(0) > before + 1);
     // The next fence within a minute holds them off for twice as long.
     pass(&mut hand, 20_000, true);
-    hand.on(Input::Rejoined { worker: 0 });
+    hand.on(RolesInput::Rejoined { worker: 0 });
     assert_eq!(hand.roles.held_off(0), Some((2_000, 1)));
     assert_eq!(hand.roles.counters().hold_offs_total, 2);
 }
@@ -413,7 +417,7 @@ fn routes_of_a_worker_fenced_three_times_in_ten_seconds_are_held_off_and_come_ba
 fn held_off() -> Hand {
     let mut hand = Hand::synced();
     pass(&mut hand, 100, true);
-    (0..7).for_each(|_| hand.on(Input::Rejoined { worker: 0 }));
+    (0..7).for_each(|_| hand.on(RolesInput::Rejoined { worker: 0 }));
     assert_eq!(hand.roles.held_off(0), Some((16_000, 1)));
     hand
 }
@@ -437,14 +441,14 @@ fn routes_are_held_off_while_other_members_stall_for_moments_only() {
 fn the_only_full_copy_that_is_heard_is_never_held_off() {
     let mut hand = Hand::synced();
     pass(&mut hand, 2_000, false);
-    (0..5).for_each(|_| hand.on(Input::Rejoined { worker: 0 }));
+    (0..5).for_each(|_| hand.on(RolesInput::Rejoined { worker: 0 }));
     assert!(!is_held_off(&hand));
     // The same holds where the map names no other full copy.
     let mut hand = Hand::new();
     hand.registered(1, 2);
     hand.entry(&after(&ShardEntry::create(us()), Transition::AddReplica(them())));
     hand.met(1, 2);
-    (0..5).for_each(|_| hand.on(Input::Rejoined { worker: 0 }));
+    (0..5).for_each(|_| hand.on(RolesInput::Rejoined { worker: 0 }));
     assert!(!is_held_off(&hand));
     assert_eq!(hand.roles.held_off(0), None);
 }
@@ -485,14 +489,18 @@ fn a_repeated_input_sends_no_command() {
     primary.met(1, 2);
     for (mut hand, entry) in [(Hand::synced(), pair()), (primary, ours)] {
         hand.routes_are_out();
-        hand.on(Input::Fresh);
-        let hear = |hand: &mut Hand| {
+        hand.on(RolesInput::Fresh);
+        let beat = |hand: &mut Hand| {
             for _ in 0..10 {
-                hand.on(Input::Heard { worker: 0, place: PeerIndex(1), signs: signs(1) });
+                hand.on(RolesInput::Heartbeats {
+                    worker: 0,
+                    peer_index: PeerIndex(1),
+                    signs: signs(1),
+                });
                 hand.ticks(10);
             }
         };
-        hear(&mut hand);
+        beat(&mut hand);
         hand.roles.take_changes(9);
         hand.roles.take_epochs();
         let (duties, commands) = (hand.duties.take(), hand.commands.len());
@@ -501,8 +509,8 @@ fn a_repeated_input_sends_no_command() {
             hand.registered(1, 2);
             hand.entry(&entry);
             hand.desired(1);
-            hand.on(Input::Fresh);
-            hear(&mut hand);
+            hand.on(RolesInput::Fresh);
+            beat(&mut hand);
             assert_eq!(hand.duties, None, "{duties:?} before");
             assert_eq!(hand.commands.len(), commands);
             assert_eq!(hand.roles.take_changes(9), []);
@@ -531,11 +539,11 @@ fn one_answer_for_the_writes_of_two_workers_leaves_neither_waiting() {
         options: RolesOptions::default(),
     });
     let fingerprint = Fingerprint::default();
-    roles.on(1_000, Input::Desired { shards: desired(1), fingerprint });
+    roles.on(1_000, RolesInput::Desired { shards: desired(1), fingerprint });
     let synced_copy = |roles: &mut Roles, entry: &ShardEntry, worker: usize| {
-        roles.on(1_000, Input::Entry { shard: SHARD, entry: Box::new(entry.clone()) });
-        for news in [WorkerEvent::ShardAdded(SHARD), WorkerEvent::CopyDone(SHARD)] {
-            roles.on(1_000, Input::Worker { worker, news });
+        roles.on(1_000, RolesInput::Entry { shard: SHARD, entry: Box::new(entry.clone()) });
+        for event in [WorkerEvent::ShardAdded(SHARD), WorkerEvent::CopyDone(SHARD)] {
+            roles.on(1_000, RolesInput::Worker { worker, event });
         }
         assert_eq!(roles.take_changes(9).len(), 1, "worker {worker} asks to be marked synced");
     };
@@ -544,7 +552,7 @@ fn one_answer_for_the_writes_of_two_workers_leaves_neither_waiting() {
     let entry = after(&after(&entry, Transition::Retire(own(0))), Transition::Remove(own(0)));
     let entry = after(&entry, Transition::AddReplica(own(1)));
     synced_copy(&mut roles, &entry, 1);
-    roles.on(1_010, Input::Written { shard: SHARD, is_done: false });
-    roles.on(2_000, Input::Tick);
-    assert_eq!(roles.take_changes(9).len(), 1, "the second worker's change is offered again");
+    roles.on(1_010, RolesInput::Written { shard: SHARD, is_done: false });
+    roles.on(2_000, RolesInput::Tick);
+    assert_eq!(roles.take_changes(9).len(), 1, "the second worker's change is tried again");
 }

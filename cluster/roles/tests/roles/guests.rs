@@ -22,8 +22,8 @@ fn restarted(entry: &ShardEntry) -> ShardEntry {
 fn began(known: Epoch) -> Hand {
     let mut hand = Hand::with(RolesOptions::default(), &[(SHARD, known)]);
     hand.registered(1, 2);
-    hand.on(Input::Node { node: them().worker.node, workers: None });
-    hand.on(Input::Kept { shard: SHARD, entry: Box::new(kept()) });
+    hand.on(RolesInput::Node { node: them().worker.node, workers: None });
+    hand.on(RolesInput::Kept { shard: SHARD, entry: Box::new(kept()) });
     hand
 }
 
@@ -33,7 +33,7 @@ fn guest() -> Hand {
     assert_eq!(hand.role(), Role::Syncing);
     hand.met(1, 2);
     assert_eq!(hand.duties().sources, [Some(peer(1)); LANES], "also its own former lane");
-    hand.news(WorkerEvent::CopyDone(SHARD));
+    hand.worker_event(WorkerEvent::CopyDone(SHARD));
     hand.routes_are_out();
     is_guest(&hand);
     hand
@@ -57,14 +57,14 @@ fn a_guest_goes_on_with_its_copies_when_no_member_is_heard() {
     assert_eq!(hand.duties().misses, Misses::Redirect(peer(1)));
     assert_eq!(hand.roles.at_stake(0), AtStake::default(), "n1 serves");
     hand.ticks(1_100);
-    hand.news(WorkerEvent::StreamLost(SHARD));
+    hand.worker_event(WorkerEvent::StreamLost(SHARD));
     hand.ticks(5_000);
     is_guest(&hand);
     assert_eq!(hand.duties().misses, Misses::Refuse);
     let all = AtStake { is_serving: true, is_only_copy: true };
     assert_eq!(hand.roles.at_stake(0), all, "no other member serves the shard");
     assert_eq!(hand.duties().sources, [None; LANES], "no source is awaited");
-    hand.on(Input::Traffic { worker: 0, shards: vec![SHARD] });
+    hand.on(RolesInput::Traffic { worker: 0, shards: vec![SHARD] });
     hand.ticks(500);
     is_guest(&hand);
     assert_eq!(hand.roles.take_changes(9), []);
@@ -80,13 +80,13 @@ fn an_entry_that_is_older_than_what_was_seen_makes_no_guest() {
 #[test]
 fn a_guest_becomes_a_member_with_its_copies() {
     let mut hand = guest();
-    hand.on(Input::Joining);
+    hand.on(RolesInput::Joining);
     hand.entry(&kept());
     is_guest(&hand);
     hand.entry(&restarted(&kept()));
     assert_eq!((hand.role(), hand.trouble()), (Role::Syncing, None));
     let transition = Transition::Synced(us());
-    let change = Change { shard: SHARD, at: restarted(&kept()).epoch(), transition };
+    let change = EntryChange { shard: SHARD, at: restarted(&kept()).epoch(), transition };
     assert_eq!(hand.roles.take_changes(9), [change]);
     hand.routes_are_out();
     assert_eq!(removals(&hand), 0);
@@ -108,7 +108,7 @@ fn a_guest_forgets_its_copies_before_it_is_a_member_after_a_gap() {
     assert_eq!(hand.duties(), &ShardDuties::none(SHARD));
     hand.routes_are_out();
     assert_eq!(removals(&hand), 1);
-    hand.news(WorkerEvent::ShardRemoved(SHARD));
+    hand.worker_event(WorkerEvent::ShardRemoved(SHARD));
     assert_eq!(hand.role(), Role::Syncing);
     assert_eq!(hand.roles.take_changes(9), [], "it has no copy");
 }
@@ -119,7 +119,7 @@ fn a_guest_whose_former_incarnation_is_gone_serves_nothing_any_more() {
     hand.entry(&after(&kept(), Transition::Fence(former())));
     assert_eq!(hand.duties(), &ShardDuties::none(SHARD));
     hand.routes_are_out();
-    hand.news(WorkerEvent::ShardRemoved(SHARD));
+    hand.worker_event(WorkerEvent::ShardRemoved(SHARD));
     assert_eq!(hand.roles.statuses().count(), 0);
 }
 
@@ -128,19 +128,19 @@ fn a_registered_guest_that_does_not_hear_the_store_forgets_its_copies() {
     let mut hand = guest();
     hand.ticks(60_000);
     is_guest(&hand);
-    hand.on(Input::Joining);
-    hand.on(Input::Fresh);
+    hand.on(RolesInput::Joining);
+    hand.on(RolesInput::Fresh);
     hand.ticks(60_000);
     is_guest(&hand);
-    hand.on(Input::Stale);
+    hand.on(RolesInput::Stale);
     hand.ticks(9_900);
     is_guest(&hand);
     hand.ticks(200);
     assert_eq!(hand.duties(), &ShardDuties::none(SHARD));
     hand.routes_are_out();
-    hand.news(WorkerEvent::ShardRemoved(SHARD));
+    hand.worker_event(WorkerEvent::ShardRemoved(SHARD));
     assert_eq!(hand.roles.statuses().count(), 0);
-    hand.on(Input::Fresh);
+    hand.on(RolesInput::Fresh);
     hand.entry(&restarted(&kept()));
     assert_eq!(hand.role(), Role::Syncing, "as any member that begins");
 }
@@ -159,28 +159,28 @@ fn an_incarnation_of_a_member_without_a_lane_is_no_guest() {
 }
 
 /// Reports the state of another member's incarnation that came back, too.
-fn says(hand: &mut Hand, node: usize, state: ComebackState) {
+fn peer_reports(hand: &mut Hand, node: usize, state: ComebackState) {
     let epoch = kept().epoch();
-    hand.news(WorkerEvent::CameBack { peer: peer(node), shard: SHARD, epoch, state });
+    hand.worker_event(WorkerEvent::CameBack { peer: peer(node), shard: SHARD, epoch, state });
 }
 
-fn told(hand: &Hand) -> Option<ComebackState> {
-    let told = hand.commands.iter().rev().find_map(|command| match command {
-        WorkerCommand::SetComebacks(told) => Some(told.first().map(|it| it.state)),
+fn reported(hand: &Hand) -> Option<ComebackState> {
+    let reported = hand.commands.iter().rev().find_map(|command| match command {
+        WorkerCommand::SetComebacks(reported) => Some(reported.first().map(|it| it.state)),
         _ => None,
     });
-    told.flatten()
+    reported.flatten()
 }
 
 /// n1 has come back in another incarnation, which is heard.
 fn they_are_back(hand: &mut Hand, state: ComebackState) {
     hand.met(1, 77);
-    says(hand, 1, state);
+    peer_reports(hand, 1, state);
 }
 
-fn heard_for(hand: &mut Hand, ms: u64) {
+fn beat_for(hand: &mut Hand, ms: u64) {
     for _ in 0..ms / 10 {
-        hand.on(Input::Heard { worker: 0, place: PeerIndex(1), signs: signs(1) });
+        hand.on(RolesInput::Heartbeats { worker: 0, peer_index: PeerIndex(1), signs: signs(1) });
         hand.ticks(10);
     }
 }
@@ -197,7 +197,7 @@ fn a_guest_is_awaited_while_the_store_is_not_heard() {
         (copy.is_guest, copy.is_awaited)
     };
     hand.registered(1, 2);
-    hand.on(Input::Fresh);
+    hand.on(RolesInput::Fresh);
     hand.entry(&entry);
     hand.met(1, 2);
     assert_eq!(awaited(&hand, 2), (false, true));
@@ -205,9 +205,9 @@ fn a_guest_is_awaited_while_the_store_is_not_heard() {
     let next = life(1, 3);
     hand.met(1, 3);
     assert_eq!(awaited(&hand, 3), (true, false));
-    hand.on(Input::Stale);
+    hand.on(RolesInput::Stale);
     assert_eq!(awaited(&hand, 3), (true, true));
-    hand.on(Input::Fresh);
+    hand.on(RolesInput::Fresh);
     hand.registered(1, 3);
     let entry = after(&entry, Transition::Restart { ended: them(), boot_id: next.boot_id });
     hand.entry(&entry);
@@ -222,20 +222,20 @@ const QUARANTINE_MS: u64 = 120_000;
 fn members_that_all_come_back_empty_open_after_the_quarantine() {
     let mut hand = began(kept().epoch());
     they_are_back(&mut hand, ComebackState::Empty);
-    heard_for(&mut hand, QUARANTINE_MS - 1_000);
+    beat_for(&mut hand, QUARANTINE_MS - 1_000);
     assert_eq!((hand.role(), hand.duties().misses), (Role::Syncing, Misses::Refuse));
     assert!(matches!(hand.trouble(), Some(Trouble::Resumes { in_sec: 1 | 2 })));
-    assert_eq!(told(&hand), Some(ComebackState::Empty));
+    assert_eq!(reported(&hand), Some(ComebackState::Empty));
     assert!(!hand.roles.is_resuming());
-    heard_for(&mut hand, 2_000);
+    beat_for(&mut hand, 2_000);
     assert!(hand.roles.is_resuming());
     assert_eq!((hand.role(), hand.trouble()), (Role::Synced, None));
-    assert_eq!(told(&hand), Some(ComebackState::Resumed));
+    assert_eq!(reported(&hand), Some(ComebackState::Resumed));
     assert_eq!(hand.duties().lanes, LaneSet::EMPTY.with(1), "the lane of its former incarnation");
     assert_eq!(hand.roles.take_changes(9), [], "there is no store");
     // n1 resumes, too, as the primary that it was.
-    says(&mut hand, 1, ComebackState::Resumed);
-    heard_for(&mut hand, 200);
+    peer_reports(&mut hand, 1, ComebackState::Resumed);
+    beat_for(&mut hand, 200);
     assert_eq!(hand.duties().misses, Misses::Redirect(peer(1)));
     let copy = CopyOrder {
         peer: peer(1),
@@ -252,20 +252,20 @@ fn members_that_all_come_back_empty_open_after_the_quarantine() {
 fn a_resumed_guest_writes_the_entry_and_is_a_member_by_its_new_boot_id() {
     let mut hand = began(kept().epoch());
     they_are_back(&mut hand, ComebackState::Empty);
-    heard_for(&mut hand, QUARANTINE_MS + 200);
-    hand.on(Input::Joining);
+    beat_for(&mut hand, QUARANTINE_MS + 200);
+    hand.on(RolesInput::Joining);
     hand.entry(&kept());
-    hand.on(Input::Fresh);
+    hand.on(RolesInput::Fresh);
     assert_eq!(hand.roles.take_changes(9), [], "the store does not have the record yet");
-    hand.on(Input::Registered);
+    hand.on(RolesInput::Registered);
     let transition = Transition::Resume { ended: former(), boot_id: us().boot_id };
-    let change = |entry: &ShardEntry| Change {
+    let change = |entry: &ShardEntry| EntryChange {
         shard: SHARD,
         at: entry.epoch(),
         transition: transition.clone(),
     };
     assert_eq!(hand.roles.take_changes(9), [change(&kept())]);
-    hand.on(Input::Written { shard: SHARD, is_done: false });
+    hand.on(RolesInput::Written { shard: SHARD, is_done: false });
     // n1 was faster; nothing of n0 changes with that.
     let theirs = Transition::Resume { ended: them(), boot_id: BootId(77) };
     let entry = after(&kept(), theirs);
@@ -276,19 +276,19 @@ fn a_resumed_guest_writes_the_entry_and_is_a_member_by_its_new_boot_id() {
     let entry = after(&entry, transition.clone());
     hand.entry(&entry);
     assert!(!hand.roles.is_resuming());
-    hand.on(Input::Resumed);
+    hand.on(RolesInput::Resumed);
     assert_eq!((hand.role(), hand.trouble()), (Role::Synced, None));
     assert_eq!(hand.duties().lanes, LaneSet::EMPTY.with(1));
     assert_eq!(removals(&hand), 0);
-    heard_for(&mut hand, 20_000);
-    assert_eq!((hand.role(), told(&hand)), (Role::Synced, None), "no comeback is reported");
+    beat_for(&mut hand, 20_000);
+    assert_eq!((hand.role(), reported(&hand)), (Role::Synced, None), "no comeback is reported");
 }
 
 #[test]
 fn a_resumed_guest_that_was_fenced_meanwhile_forgets_all() {
     let mut hand = began(kept().epoch());
     they_are_back(&mut hand, ComebackState::Empty);
-    heard_for(&mut hand, QUARANTINE_MS + 200);
+    beat_for(&mut hand, QUARANTINE_MS + 200);
     assert!(hand.roles.is_resuming());
     hand.entry(&after(&kept(), Transition::Fence(former())));
     assert_eq!(hand.duties(), &ShardDuties::none(SHARD));
@@ -300,7 +300,7 @@ fn no_guest_resumes_while_a_member_is_missing_or_knows_another_entry() {
     let resumes = |what: fn(&mut Hand)| {
         let mut hand = began(kept().epoch());
         what(&mut hand);
-        heard_for(&mut hand, 3 * QUARANTINE_MS);
+        beat_for(&mut hand, 3 * QUARANTINE_MS);
         hand.roles.is_resuming()
     };
     assert!(resumes(|hand| they_are_back(hand, ComebackState::Empty)));
@@ -312,7 +312,7 @@ fn no_guest_resumes_while_a_member_is_missing_or_knows_another_entry() {
         hand.met(1, 77);
         let epoch = Epoch(kept().epoch().0 + 1);
         let state = ComebackState::Empty;
-        hand.news(WorkerEvent::CameBack { peer: peer(1), shard: SHARD, epoch, state });
+        hand.worker_event(WorkerEvent::CameBack { peer: peer(1), shard: SHARD, epoch, state });
     }));
     assert!(!resumes(|hand| {
         they_are_back(hand, ComebackState::Empty);
@@ -323,7 +323,7 @@ fn no_guest_resumes_while_a_member_is_missing_or_knows_another_entry() {
     assert!(resumes(|hand| {
         they_are_back(hand, ComebackState::Resumed);
         hand.ticks(200);
-        hand.news(WorkerEvent::CopyDone(SHARD));
+        hand.worker_event(WorkerEvent::CopyDone(SHARD));
     }));
 }
 
@@ -340,23 +340,23 @@ fn a_member_that_is_not_heard_when_the_quarantine_ends_is_waited_for() {
 fn a_guest_with_copies_of_a_member_that_came_back_empty_resumes() {
     let mut hand = guest();
     hand.ticks(200);
-    assert_eq!(told(&hand), Some(ComebackState::Copying));
+    assert_eq!(reported(&hand), Some(ComebackState::Copying));
     they_are_back(&mut hand, ComebackState::Empty);
-    heard_for(&mut hand, QUARANTINE_MS + 200);
+    beat_for(&mut hand, QUARANTINE_MS + 200);
     assert_eq!(hand.role(), Role::Synced);
     assert!(hand.roles.is_resuming());
-    assert_eq!(told(&hand), Some(ComebackState::Resumed));
+    assert_eq!(reported(&hand), Some(ComebackState::Resumed));
     assert_eq!(removals(&hand), 0);
 }
 
-/// The node's record proves the end of the incarnation whose seat was resumed.
+/// The node's record proves the end of the incarnation whose member slot was resumed.
 #[test]
 fn a_resumed_guest_ends_with_the_record_that_ends_its_former_incarnation() {
     let mut hand = began(kept().epoch());
     they_are_back(&mut hand, ComebackState::Empty);
-    heard_for(&mut hand, QUARANTINE_MS + 200);
+    beat_for(&mut hand, QUARANTINE_MS + 200);
     assert!(hand.roles.is_resuming());
-    hand.on(Input::Resumed);
+    hand.on(RolesInput::Resumed);
     assert_eq!(hand.duties(), &ShardDuties::none(SHARD));
 }
 
@@ -365,9 +365,9 @@ fn a_resumed_guest_ends_with_the_record_that_ends_its_former_incarnation() {
 fn no_guest_resumes_once_the_store_is_sent_the_nodes_record() {
     let mut hand = began(kept().epoch());
     they_are_back(&mut hand, ComebackState::Empty);
-    heard_for(&mut hand, QUARANTINE_MS - 1_000);
-    hand.on(Input::Joining);
-    heard_for(&mut hand, 9_000);
+    beat_for(&mut hand, QUARANTINE_MS - 1_000);
+    hand.on(RolesInput::Joining);
+    beat_for(&mut hand, 9_000);
     assert!(!hand.roles.is_resuming());
     assert_eq!(hand.duties().misses, Misses::Refuse);
 }

@@ -47,7 +47,7 @@ pub(crate) fn desired(shards: u32) -> Vec<DesiredShard> {
             endpoint: Some(u32::from(access)),
             subscribers: Vec::new(),
         };
-        let nat = weir_nat::ShardConfig { id: ShardId(id), public, subscribers_max: 100 };
+        let nat = weir_nat::NatShardConfig { id: ShardId(id), public, subscribers_max: 100 };
         let setup = weir_replication::command::ShardSetup { engine, nat, awaits_replicas: false };
         DesiredShard { id: ShardId(id), access, setup }
     };
@@ -67,7 +67,7 @@ pub(crate) fn settled(entry: &ShardEntry, who: &Incarnation) -> ShardEntry {
     let (_, member) = entry.member(who).expect("a member");
     let is_mine = |lane: &usize| {
         let lane = entry.lanes()[*lane];
-        lane.owner == member.seat && lane.moving.is_some()
+        lane.owner == member.slot && lane.moving.is_some()
     };
     let lanes = (0..LANES).filter(is_mine).fold(LaneSet::EMPTY, LaneSet::with);
     after(entry, Transition::Settle { by: who.clone(), lanes })
@@ -113,67 +113,67 @@ impl Hand {
         let mut hand =
             Self { roles, now_ms: 1_000, duties: None, commands: Vec::new(), has_room: true };
         let up = SidesUp { is_ready: true, is_access_up: true, is_internet_up: true };
-        hand.on(Input::Sides { worker: 0, sides: up });
+        hand.on(RolesInput::Sides { worker: 0, sides: up });
         hand.desired(1);
         hand
     }
 
     /// Hands in an input, and answers the commands that follow as a worker would.
-    pub(crate) fn on(&mut self, input: Input) {
+    pub(crate) fn on(&mut self, input: RolesInput) {
         self.roles.on(self.now_ms, input);
         while let Some(command) = self.roles.next_command(0) {
             match command {
                 WorkerCommand::Duties(duties) => self.duties = Some(*duties),
                 WorkerCommand::AddShard(_) if self.has_room => {
                     self.commands.push(command);
-                    self.news(WorkerEvent::ShardAdded(SHARD));
+                    self.worker_event(WorkerEvent::ShardAdded(SHARD));
                 }
                 WorkerCommand::AddShard(_) => {
                     self.commands.push(command);
                     let why = "it is full".to_string();
-                    self.news(WorkerEvent::ShardRefused { shard: SHARD, why });
+                    self.worker_event(WorkerEvent::ShardRefused { shard: SHARD, why });
                 }
                 _ => self.commands.push(command),
             }
         }
     }
 
-    pub(crate) fn news(&mut self, news: WorkerEvent) {
-        self.on(Input::Worker { worker: 0, news });
+    pub(crate) fn worker_event(&mut self, event: WorkerEvent) {
+        self.on(RolesInput::Worker { worker: 0, event });
     }
 
     pub(crate) fn entry(&mut self, entry: &ShardEntry) {
-        self.on(Input::Entry { shard: SHARD, entry: Box::new(entry.clone()) });
+        self.on(RolesInput::Entry { shard: SHARD, entry: Box::new(entry.clone()) });
     }
 
     pub(crate) fn desired(&mut self, shards: u32) {
         let fingerprint = Fingerprint::default();
-        self.on(Input::Desired { shards: desired(shards), fingerprint });
+        self.on(RolesInput::Desired { shards: desired(shards), fingerprint });
     }
 
     pub(crate) fn registered(&mut self, node: usize, boot_id: u128) {
         let worker = NodeWorker { index: 0, boot_id: BootId(boot_id), replication: address(node) };
         let node = life(node, boot_id).worker.node;
-        self.on(Input::Node { node, workers: Some(vec![worker]) });
+        self.on(RolesInput::Node { node, workers: Some(vec![worker]) });
     }
 
     /// Sets up a session with an incarnation of a node, at the peer index of the node's number.
     pub(crate) fn met(&mut self, node: usize, boot_id: u128) {
-        let (peer, place) = (peer(node), PeerIndex(node as u16));
-        self.news(WorkerEvent::PeerMet { peer, place, boot: BootId(boot_id) });
+        let (peer, peer_index) = (peer(node), PeerIndex(node as u16));
+        self.worker_event(WorkerEvent::PeerMet { peer, peer_index, boot: BootId(boot_id) });
     }
 
     pub(crate) fn ticks(&mut self, ms: u64) {
         for _ in 0..ms / 10 {
             self.now_ms += 10;
-            self.on(Input::Tick);
+            self.on(RolesInput::Tick);
         }
     }
 
     /// Reports that the kernel has the routes.
     pub(crate) fn routes_are_out(&mut self) {
         let number = self.roles.routes_number(0);
-        self.on(Input::RoutesOut { worker: 0, number });
+        self.on(RolesInput::RoutesOut { worker: 0, number });
     }
 
     pub(crate) fn duties(&self) -> &ShardDuties {
@@ -202,7 +202,7 @@ impl Hand {
         hand.registered(1, 2);
         hand.entry(&copying());
         hand.met(1, 2);
-        hand.news(WorkerEvent::CopyDone(SHARD));
+        hand.worker_event(WorkerEvent::CopyDone(SHARD));
         hand.entry(&pair());
         assert_eq!(hand.role(), Role::Synced);
         hand

@@ -11,11 +11,11 @@ use std::collections::BTreeSet;
 
 use bolero::TypeGenerator;
 use weir_map::allocate::{
-    Acting, AllocateOptions, Change, Liveness, NodeView, ShardView, WorkerView, allocate,
+    Acting, AllocateOptions, Liveness, NodeView, PlannedChange, ShardView, WorkerView, allocate,
 };
 use weir_map::map::{Stand, Witness, needs_rebase, rebase};
 use weir_map::*;
-use weir_roles::role::{Event, Grant, Ports, Role, RoleMachine, RoleOptions};
+use weir_roles::role::{Grant, PortHealth, Role, RoleEvent, RoleMachine, RoleOptions};
 
 use crate::guests::Wrong;
 use crate::knowledge::{Knowledge, Records};
@@ -123,7 +123,7 @@ impl Cluster {
         let boot_id = BootId(u128::from(self.nodes[node].boots) << 8 | node as u128);
         let me = Incarnation { worker: WorkerId { node: name(node), index: 0 }, boot_id };
         self.nodes[node].machine = Some(RoleMachine::new(me, RoleOptions::default()));
-        self.tell(node, Event::Ports(Ports::Ready));
+        self.handle_event(node, RoleEvent::Ports(PortHealth::Ready));
     }
 
     fn end(&mut self, node: usize) {
@@ -133,7 +133,7 @@ impl Cluster {
         self.knowledge.forget(node);
     }
 
-    pub(crate) fn tell(&mut self, node: usize, event: Event) {
+    pub(crate) fn handle_event(&mut self, node: usize, event: RoleEvent) {
         let clock_ms = self.clock_ms(node);
         if let Some(machine) = &mut self.nodes[node].machine {
             machine.on(clock_ms, event);
@@ -168,17 +168,17 @@ impl Cluster {
             7 | 8 if !self.grants.is_empty() => self.deliver_grant(any % self.grants.len()),
             9 if !self.grants.is_empty() => self.deliver_grant(self.grants.len() - 1),
             10..=12 => self.write(node),
-            13 => self.tell(node, Event::CopyDone),
-            14 => self.tell(node, Event::StreamLost),
+            13 => self.handle_event(node, RoleEvent::CopyDone),
+            14 => self.handle_event(node, RoleEvent::StreamLost),
             15 => (0..4).for_each(|_| {
                 self.now_ms += 10;
-                self.tell(node, Event::Slot { packets: u32::from(step.any) });
+                self.handle_event(node, RoleEvent::Slot { packets: u32::from(step.any) });
             }),
-            16 => self.hear(node),
+            16 => self.on_heartbeats(node),
             17 if step.any & 7 == 0 => self.round(),
             17 => {
                 self.now_ms += u64::from(step.any) * 2;
-                self.tell(node, Event::PrimaryLost);
+                self.handle_event(node, RoleEvent::PrimaryLost);
             }
             20 => self.nodes[node].is_registered = false,
             21 => self.nodes[node].is_registered = true,
@@ -243,7 +243,9 @@ impl Cluster {
         let options = AllocateOptions { replicas: 2, ..AllocateOptions::default() };
         let plan = allocate(&nodes, &[shard], &options);
         for step in plan.steps {
-            let Change::Apply { at, transition } = step.change else { panic!("the shard exists") };
+            let PlannedChange::Apply { at, transition } = step.change else {
+                panic!("the shard exists")
+            };
             let is_done = self.change(at, &transition);
             assert!(is_done, "{transition:?} at {:?}", self.newest());
             self.seen.allocated += 1;
@@ -285,7 +287,7 @@ impl Cluster {
         if self.is_guest(node) {
             self.deliver_to_guest(node, entry);
         } else if self.obeys(node, &entry, index + 1 == self.history.len()) {
-            self.tell(node, Event::Entry(Box::new(entry)));
+            self.handle_event(node, RoleEvent::Entry(Box::new(entry)));
         }
     }
 
@@ -414,7 +416,7 @@ impl Cluster {
         if !is_over {
             self.knowledge.learn(node, lane, copy);
         }
-        self.tell(node, Event::Granted { lane, since });
+        self.handle_event(node, RoleEvent::Granted { lane, since });
         let moving = self.newest().lanes()[lane].moving;
         let is_copy = |moving: Move| moving.since == since && moving.then.is_some();
         self.seen.copies_taken += u32::from(moving.is_some_and(is_copy));
@@ -437,9 +439,9 @@ impl Cluster {
         self.change(held.epoch(), &write);
     }
 
-    fn hear(&mut self, node: usize) {
+    fn on_heartbeats(&mut self, node: usize) {
         let from = self.newest().primary().incarnation.clone();
-        self.tell(node, Event::Heartbeat { from });
+        self.handle_event(node, RoleEvent::Heartbeat { from });
     }
 
     /// Fences a member that has ended, in the way that is left.
@@ -462,7 +464,7 @@ impl Cluster {
         let is_primary = self.newest().primary().incarnation == ended;
         let transition = match (new.clone(), new.or(other)) {
             (_, Some(to)) if is_alone || is_primary && any & 3 == 0 => {
-                Transition::Reseat { ended, to }
+                Transition::TakeSlot { ended, to }
             }
             (Some(new), _) => Transition::Restart { ended, boot_id: new.boot_id },
             _ => Transition::Fence(ended),
@@ -472,7 +474,7 @@ impl Cluster {
 
     fn note(&mut self) {
         for node in 0..NODES {
-            self.tell(node, Event::Tick);
+            self.handle_event(node, RoleEvent::Tick);
             let Some(machine) = &self.nodes[node].machine else { continue };
             let duties = machine.duties();
             self.seen.acting += u32::from(duties.role == Role::Acting);
@@ -545,7 +547,7 @@ impl Cluster {
                 self.fence(node, 1);
             }
             for node in 0..NODES {
-                self.tell(node, Event::CopyDone);
+                self.handle_event(node, RoleEvent::CopyDone);
             }
             self.round();
             self.grants.clear();

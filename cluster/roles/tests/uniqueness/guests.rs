@@ -2,14 +2,14 @@
 //! another incarnation of a member.
 
 use weir_map::*;
-use weir_roles::role::{Event, RoleMachine, RoleOptions};
+use weir_roles::role::{RoleEvent, RoleMachine, RoleOptions};
 
 use crate::cluster::{Cluster, NODES};
 
 /// A mistake of such a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// The node takes the seat of its former incarnation.
+    /// The node takes the member slot of its former incarnation.
     ResumesUnasked,
     /// The node goes on with the copies that it has, whatever entry names it.
     KeepsCopies,
@@ -42,9 +42,9 @@ impl Cluster {
         let Some(host) = entry.host_of(&me).map(|host| host.incarnation.clone()) else { return };
         if self.wrong == Some(Wrong::ResumesUnasked) {
             let resumed = with_life(&entry, host.boot_id, me.boot_id);
-            self.tell(node, Event::Entry(Box::new(resumed)));
+            self.handle_event(node, RoleEvent::Entry(Box::new(resumed)));
         }
-        self.tell(node, Event::Guest(Box::new(entry)));
+        self.handle_event(node, RoleEvent::Guest(Box::new(entry)));
     }
 
     /// Makes the node known to the store; the node hears of every change, one after another.
@@ -86,7 +86,7 @@ impl Cluster {
             let copy = self.knowledge.of(giver, lane);
             self.knowledge.learn(guest, lane, copy);
         }
-        self.tell(guest, Event::CopyDone);
+        self.handle_event(guest, RoleEvent::CopyDone);
         self.seen.guests += 1;
     }
 
@@ -100,7 +100,7 @@ impl Cluster {
         let me = machine.incarnation().clone();
         let keeps = machine.keeps_copies_under(&entry) || self.wrong == Some(Wrong::KeepsCopies);
         if entry.host_of(&me).is_some() {
-            return self.tell(node, Event::Guest(Box::new(entry)));
+            return self.handle_event(node, RoleEvent::Guest(Box::new(entry)));
         }
         if keeps {
             self.seen.guests_that_stayed += 1;
@@ -110,7 +110,7 @@ impl Cluster {
             let anew = RoleMachine::new(me, RoleOptions::default());
             self.nodes[node].machine = Some(anew);
         }
-        self.tell(node, Event::Entry(Box::new(entry)));
+        self.handle_event(node, RoleEvent::Entry(Box::new(entry)));
     }
 
     /// True if this node may not know more than a lane's writer: a member, or a guest whose former

@@ -55,7 +55,7 @@ impl Knowledge {
         self.made[lane] += 1;
         self.luck = self.luck.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
         let luck = self.luck >> 32;
-        let hears = |&&node: &&usize| node == writer || luck >> node & 1 != 0;
-        members.iter().filter(hears).for_each(|&node| self.learn(node, lane, record));
+        let receives = |&&node: &&usize| node == writer || luck >> node & 1 != 0;
+        members.iter().filter(receives).for_each(|&node| self.learn(node, lane, record));
     }
 }

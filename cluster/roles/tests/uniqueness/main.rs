@@ -26,7 +26,7 @@ fn check_writers(cluster: &Cluster) {
         }
         for writer in writers {
             let (_, member) = newest.member(&writer).expect("a writer is a member");
-            assert!(newest.lanes_of(member.seat).contains(lane), "lane {lane}: {writer}");
+            assert!(newest.lanes_of(member.slot).contains(lane), "lane {lane}: {writer}");
             // No member may know to ask for what a writer of the lost history sent to some before
             // it ended.
             let other = cluster.better_informed(lane, &writer).filter(|_| !cluster.was_set_back());

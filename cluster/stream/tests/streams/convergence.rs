@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use bolero::check;
-use weir_stream::{Lane, Options, ShardId, VERSION_LATER, VERSION_MAX, VERSION_MIN};
+use weir_stream::{Lane, ShardId, StreamOptions, VERSION_LATER, VERSION_MAX, VERSION_MIN};
 
 use crate::network::{Cluster, Faults, Random, small_options};
 
@@ -23,7 +23,7 @@ fn history(seed: u64) -> Cluster {
     let mut random = Random(seed);
     let workers = 2 + random.below(2) as usize;
     let newest = if seed.is_multiple_of(2) { VERSION_MAX } else { VERSION_LATER };
-    let options = Options { versions: VERSION_MIN..=newest, ..small_options() };
+    let options = StreamOptions { versions: VERSION_MIN..=newest, ..small_options() };
     let mut cluster = Cluster::new(workers, random.next(), faults(&mut random), options);
     let lane = Lane::ALL[0];
     for owner in 0..workers {
@@ -156,6 +156,7 @@ fn loss_alone_does_not_cost_a_copy() {
     assert!(counters(0, 1).retransmissions > 0);
     assert_eq!(counters(0, 1).resyncs, 0);
     assert!(
-        counters(1, 0).gaps > 0 && counters(1, 0).refused.of(weir_stream::Refusal::Replayed) > 0
+        counters(1, 0).gaps > 0
+            && counters(1, 0).refused.of(weir_stream::DatagramRefusal::Replayed) > 0
     );
 }

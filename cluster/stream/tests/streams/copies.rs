@@ -1,6 +1,8 @@
 //! Copy, falling out of sync, and scrub.
 
-use weir_stream::{CopyState, Kind, Lane, Options, PeerId, PeerStatus, Record, ShardId};
+use weir_stream::{
+    CopyState, Lane, PeerId, PeerLinkStatus, RecordKind, ShardId, StreamOptions, StreamRecord,
+};
 
 use crate::network::{Cluster, Faults, small_options};
 use crate::world::Slot;
@@ -8,7 +10,7 @@ use crate::world::Slot;
 const SHARD: ShardId = ShardId(3);
 const LANE: Lane = Lane::ALL[0];
 
-fn two(options: Options) -> Cluster {
+fn two(options: StreamOptions) -> Cluster {
     Cluster::new(2, 5, Faults { delay_us: 100, ..Faults::default() }, options)
 }
 
@@ -17,7 +19,7 @@ fn fill(cluster: &mut Cluster, slots: u32) {
     cluster.nodes[0].world.own.insert((SHARD, LANE), (0..slots).map(slot).collect());
 }
 
-fn status(cluster: &Cluster, node: usize, peer: usize) -> PeerStatus {
+fn status(cluster: &Cluster, node: usize, peer: usize) -> PeerLinkStatus {
     let node = &cluster.nodes[node];
     node.endpoint.peer_status(node.peers[peer].unwrap(), cluster.now_us).unwrap()
 }
@@ -51,16 +53,24 @@ fn a_copy_runs_while_traffic_flows() {
 #[test]
 fn hastened_records_leave_at_their_pace_all_lanes_together() {
     const PACE_US: u64 = 50;
-    let options = Options { scrub_us: 0, heartbeat_us: 1_000_000, ..small_options() };
-    let mut cluster = two(Options { silence_us: 5_000_000, ..options });
+    let options = StreamOptions { scrub_us: 0, heartbeat_us: 1_000_000, ..small_options() };
+    let mut cluster = two(StreamOptions { silence_us: 5_000_000, ..options });
     cluster.run(500_000);
     cluster.step_us = 10;
     let peer = cluster.nodes[0].peers[1].unwrap();
-    let say = |cluster: &mut Cluster, slot: u32, pace_us: Option<u64>| {
-        let record = Record { kind: Kind::OwnerUpdate, shard: SHARD, slot, version: 1, body: &[1] };
+    let send = |cluster: &mut Cluster, slot: u32, pace_us: Option<u64>| {
+        let record = StreamRecord {
+            kind: RecordKind::OwnerUpdate,
+            shard: SHARD,
+            slot,
+            version: 1,
+            body: &[1],
+        };
         let now_us = cluster.now_us;
         let endpoint = &mut cluster.nodes[0].endpoint;
-        Lane::ALL[..3].iter().for_each(|&lane| endpoint.tell(&[peer], lane, &record, now_us));
+        Lane::ALL[..3]
+            .iter()
+            .for_each(|&lane| endpoint.append_untracked(&[peer], lane, &record, now_us));
         if let Some(pace_us) = pace_us {
             endpoint.hasten(peer, now_us, pace_us);
         }
@@ -72,18 +82,18 @@ fn hastened_records_leave_at_their_pace_all_lanes_together() {
         assert_eq!(sent(cluster), before + 3, "all lanes in the same poll");
         cluster.now_us - now_us
     };
-    let first_us = say(&mut cluster, 0, Some(PACE_US));
+    let first_us = send(&mut cluster, 0, Some(PACE_US));
     assert!(first_us <= 20, "{first_us} us");
-    let second_us = say(&mut cluster, 1, Some(PACE_US));
+    let second_us = send(&mut cluster, 1, Some(PACE_US));
     assert!((PACE_US - 20..=PACE_US + 20).contains(&second_us), "{second_us} us");
-    let idle_us = say(&mut cluster, 2, None);
+    let idle_us = send(&mut cluster, 2, None);
     assert!(idle_us >= 200, "{idle_us} us");
 }
 
 /// The copy keeps to its rate: 20,000 records of 64 bytes at 1 MB/s take more than a second.
 #[test]
 fn a_copy_keeps_to_its_rate() {
-    let mut cluster = two(Options { copy_bytes_per_sec: 1_000_000, ..small_options() });
+    let mut cluster = two(StreamOptions { copy_bytes_per_sec: 1_000_000, ..small_options() });
     fill(&mut cluster, 20_000);
     cluster.copy(0, 1, SHARD, LANE);
     let start_us = cluster.now_us;
@@ -97,7 +107,7 @@ fn a_copy_keeps_to_its_rate() {
 #[test]
 fn many_empty_slabs_are_copied_at_once() {
     const SHARDS: u32 = 1_000;
-    let options = Options { copies_max: 8 * SHARDS as usize, scrub_us: 0, ..small_options() };
+    let options = StreamOptions { copies_max: 8 * SHARDS as usize, scrub_us: 0, ..small_options() };
     let faults = Faults { delay_us: 5_000, ..Faults::default() };
     let mut cluster = Cluster::new(2, 5, faults, options);
     cluster.run(200_000);
@@ -179,7 +189,7 @@ fn a_silent_peer_does_not_starve_another() {
         3,
         9,
         Faults { delay_us: 100, ..Faults::default() },
-        Options { buffers: 160, log_datagrams: 256, scrub_us: 0, ..small_options() },
+        StreamOptions { buffers: 160, log_datagrams: 256, scrub_us: 0, ..small_options() },
     );
     for peer in [1, 2] {
         cluster.copy(0, peer, SHARD, LANE);
@@ -199,7 +209,7 @@ fn a_silent_peer_does_not_starve_another() {
 /// The sender waits while the replica has no room, then goes on.
 #[test]
 fn a_sender_waits_for_a_full_sink() {
-    let mut cluster = two(Options { scrub_us: 0, ..small_options() });
+    let mut cluster = two(StreamOptions { scrub_us: 0, ..small_options() });
     cluster.copy(0, 1, SHARD, LANE);
     cluster.settle(1_000_000);
     cluster.nodes[1].world.is_full = true;
@@ -221,7 +231,7 @@ fn a_sender_waits_for_a_full_sink() {
 /// owner's last slot.
 #[test]
 fn the_scrub_finds_and_repairs_differences() {
-    let mut cluster = two(Options { scrub_us: 2_000, ..small_options() });
+    let mut cluster = two(StreamOptions { scrub_us: 2_000, ..small_options() });
     fill(&mut cluster, 5_000);
     cluster.copy(0, 1, SHARD, LANE);
     cluster.settle(2_000_000);
@@ -245,7 +255,8 @@ fn the_scrub_finds_and_repairs_differences() {
 #[test]
 fn the_scrub_is_not_misled_by_traffic() {
     let faults = Faults { loss_percent: 5, delay_us: 500, jitter_us: 3_000, ..Faults::default() };
-    let mut cluster = Cluster::new(2, 3, faults, Options { scrub_us: 2_000, ..small_options() });
+    let mut cluster =
+        Cluster::new(2, 3, faults, StreamOptions { scrub_us: 2_000, ..small_options() });
     fill(&mut cluster, 2_000);
     cluster.copy(0, 1, SHARD, LANE);
     cluster.settle(2_000_000);

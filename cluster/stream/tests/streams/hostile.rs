@@ -1,6 +1,6 @@
 //! Forged, recorded and stale datagrams: each is refused under its reason, and nothing changes.
 
-use weir_stream::{Lane, Refusal, ShardId};
+use weir_stream::{DatagramRefusal, Lane, ShardId};
 
 use crate::network::{Cluster, Faults, Random, address, small_options};
 
@@ -39,7 +39,7 @@ fn state(cluster: &Cluster) -> String {
     format!("{status:?} {window:?} {:?}", node.world)
 }
 
-fn inject(cluster: &mut Cluster, from: usize, datagram: &[u8]) -> Result<(), Refusal> {
+fn inject(cluster: &mut Cluster, from: usize, datagram: &[u8]) -> Result<(), DatagramRefusal> {
     let node = &mut cluster.nodes[1];
     let mut bytes = datagram.to_vec();
     let received =
@@ -47,7 +47,7 @@ fn inject(cluster: &mut Cluster, from: usize, datagram: &[u8]) -> Result<(), Ref
     received.map(|_| ())
 }
 
-fn refused(cluster: &Cluster, refusal: Refusal) -> u64 {
+fn refused(cluster: &Cluster, refusal: DatagramRefusal) -> u64 {
     let node = &cluster.nodes[1];
     let status = node.endpoint.peer_status(node.peers[0].unwrap(), cluster.now_us).unwrap();
     status.counters.refused.of(refusal) + node.endpoint.refused().of(refusal)
@@ -63,11 +63,11 @@ fn replays_are_refused() {
     let before = state(&cluster);
     let mut count = 0;
     for datagram in sent.iter().filter(|datagram| !is_hello(datagram)) {
-        assert_eq!(inject(&mut cluster, 0, datagram), Err(Refusal::Replayed));
+        assert_eq!(inject(&mut cluster, 0, datagram), Err(DatagramRefusal::Replayed));
         count += 1;
     }
     assert!(count > 100, "{count}");
-    assert_eq!(refused(&cluster, Refusal::Replayed), count);
+    assert_eq!(refused(&cluster, DatagramRefusal::Replayed), count);
     assert_eq!(state(&cluster), before);
 }
 
@@ -91,7 +91,7 @@ fn a_replayed_hello_sets_nothing_up() {
     for _ in 0..100 {
         let _ = inject(&mut cluster, 0, hellos[0]);
     }
-    assert!(refused(&cluster, Refusal::HelloRate) >= 84, "16 are checked in 10 ms");
+    assert!(refused(&cluster, DatagramRefusal::HelloRate) >= 84, "16 are checked in 10 ms");
 }
 
 #[test]
@@ -99,12 +99,12 @@ fn strangers_are_refused_before_all_else() {
     let (mut cluster, sent) = recorded();
     let before = state(&cluster);
     for datagram in &sent {
-        assert_eq!(inject(&mut cluster, 7, datagram), Err(Refusal::NotAPeer));
+        assert_eq!(inject(&mut cluster, 7, datagram), Err(DatagramRefusal::NotAPeer));
         let mut other = datagram.clone();
         other[11] ^= 0x40;
-        assert_eq!(inject(&mut cluster, 0, &other), Err(Refusal::NotAPeer));
+        assert_eq!(inject(&mut cluster, 0, &other), Err(DatagramRefusal::NotAPeer));
     }
-    assert_eq!(refused(&cluster, Refusal::NotAPeer), 2 * sent.len() as u64);
+    assert_eq!(refused(&cluster, DatagramRefusal::NotAPeer), 2 * sent.len() as u64);
     assert_eq!(state(&cluster), before);
 }
 
@@ -129,7 +129,12 @@ fn forgeries_are_refused() {
         assert!(inject(&mut cluster, 0, &[datagram.as_slice(), &[0; 1400]].concat()).is_err());
     }
     assert_eq!(state(&cluster), before);
-    for refusal in [Refusal::BadMac, Refusal::Truncated, Refusal::Malformed, Refusal::NoSession] {
+    for refusal in [
+        DatagramRefusal::BadMac,
+        DatagramRefusal::Truncated,
+        DatagramRefusal::Malformed,
+        DatagramRefusal::NoSession,
+    ] {
         assert!(refused(&cluster, refusal) > 0, "{refusal:?}");
     }
 }
@@ -149,7 +154,7 @@ fn garbage_is_refused() {
         }
         assert!(inject(&mut cluster, 0, &bytes).is_err());
     }
-    assert!(refused(&cluster, Refusal::BadMac) > 9_000);
+    assert!(refused(&cluster, DatagramRefusal::BadMac) > 9_000);
     assert_eq!(state(&cluster), before);
 }
 
@@ -161,7 +166,7 @@ fn an_old_boot_is_refused() {
     cluster.run(200_000);
     let before = state(&cluster);
     for datagram in sent.iter().filter(|datagram| !is_hello(datagram)) {
-        assert_eq!(inject(&mut cluster, 0, datagram), Err(Refusal::OldBoot));
+        assert_eq!(inject(&mut cluster, 0, datagram), Err(DatagramRefusal::OldBoot));
     }
     assert_eq!(state(&cluster), before);
 }
@@ -182,7 +187,7 @@ fn an_earlier_session_is_refused() {
     assert!(status.counters.sessions >= 2);
     let before = state(&cluster);
     for datagram in sent.iter().filter(|datagram| !is_hello(datagram)) {
-        assert_eq!(inject(&mut cluster, 0, datagram), Err(Refusal::OldBoot));
+        assert_eq!(inject(&mut cluster, 0, datagram), Err(DatagramRefusal::OldBoot));
     }
     assert_eq!(state(&cluster), before);
 }
@@ -204,11 +209,11 @@ fn a_stale_epoch_is_refused() {
     let mut late = 0;
     for (from, _, datagram) in sent {
         if from == 0 && datagram[3] == 0x82 {
-            assert_eq!(inject(&mut cluster, 0, &datagram), Err(Refusal::StaleEpoch));
+            assert_eq!(inject(&mut cluster, 0, &datagram), Err(DatagramRefusal::StaleEpoch));
             late += 1;
         }
     }
     assert!(late > 50);
-    assert_eq!(refused(&cluster, Refusal::StaleEpoch), late);
+    assert_eq!(refused(&cluster, DatagramRefusal::StaleEpoch), late);
     assert_eq!(cluster.nodes[1].world.copies, before);
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use weir_stream::{
-    BootId, ClusterKeys, CopyId, CopyState, DATAGRAM_MAX, Endpoint, Fingerprint, Identity, Kind,
-    Lane, Options, PeerId, PeerIndex, Record, ShardId, Ticket, Transmit, VERSION_MAX, VERSION_MIN,
+    BootId, ClusterKeys, CopyId, CopyState, DATAGRAM_MAX, Fingerprint, Identity, Lane, PeerId,
+    PeerIndex, RecordKind, ShardId, StreamEndpoint, StreamOptions, StreamRecord, Ticket, Transmit,
+    VERSION_MAX, VERSION_MIN,
 };
 
 use crate::world::{Slab, Slot, World, is_newer, live};
@@ -110,7 +111,7 @@ pub(crate) fn keys() -> ClusterKeys {
 
 /// A worker: its endpoint, its slabs, and the copies that it wants.
 pub(crate) struct Node {
-    pub(crate) endpoint: Endpoint,
+    pub(crate) endpoint: StreamEndpoint,
     pub(crate) world: World,
     pub(crate) boot: BootId,
     pub(crate) peers: Vec<Option<PeerIndex>>,
@@ -126,15 +127,15 @@ pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Node>,
     pub(crate) network: Network,
     pub(crate) now_us: u64,
-    pub(crate) options: Options,
+    pub(crate) options: StreamOptions,
     boots: u128,
     /// Records that were acknowledged and looked up on the replica.
     pub(crate) acknowledged: u64,
     pub(crate) step_us: u64,
 }
 
-pub(crate) fn small_options() -> Options {
-    Options {
+pub(crate) fn small_options() -> StreamOptions {
+    StreamOptions {
         peers_max: 4,
         copies_max: 32,
         buffers: 512,
@@ -143,12 +144,12 @@ pub(crate) fn small_options() -> Options {
         // Rare, so that there are times when nothing at all is under way.
         scrub_us: 100_000,
         settle_us: 20_000,
-        ..Options::default()
+        ..StreamOptions::default()
     }
 }
 
 impl Cluster {
-    pub(crate) fn new(workers: usize, seed: u64, faults: Faults, options: Options) -> Self {
+    pub(crate) fn new(workers: usize, seed: u64, faults: Faults, options: StreamOptions) -> Self {
         let network = Network {
             faults,
             random: Random(seed),
@@ -203,7 +204,7 @@ impl Cluster {
             // an upgrade.
             options.versions = VERSION_MIN..=VERSION_MAX;
         }
-        let mut endpoint = Endpoint::new(options, identity, fingerprint, keys).unwrap();
+        let mut endpoint = StreamEndpoint::new(options, identity, fingerprint, keys).unwrap();
         let add = |peer: usize| {
             let id = PeerId(peer as u64);
             (peer != worker).then(|| endpoint.add_peer(id, address(peer), self.now_us).unwrap())
@@ -271,15 +272,15 @@ impl Cluster {
             slab.resize(slot + 1, Slot::default());
         }
         let kind = match (slab[slot].body.is_some(), dies) {
-            (false, _) => Kind::Create,
-            (true, false) => Kind::Change,
-            (true, true) => Kind::Delete,
+            (false, _) => RecordKind::Create,
+            (true, false) => RecordKind::Change,
+            (true, true) => RecordKind::Delete,
         };
         let version = slab[slot].version + 1;
-        let is_live = kind != Kind::Delete;
+        let is_live = kind != RecordKind::Delete;
         slab[slot] = Slot { version, body: is_live.then(|| body.clone()) };
         let peers: Vec<_> = replicas.iter().filter_map(|&to| node.peers[to]).collect();
-        let record = Record { kind, shard, slot: slot as u32, version, body: &body };
+        let record = StreamRecord { kind, shard, slot: slot as u32, version, body: &body };
         let ticket = node.endpoint.append(&peers, lane, &record, now_us);
         match replicas[..] {
             [replica] if self.nodes[owner].tickets.len() < 64 => {

@@ -1,7 +1,8 @@
 //! HELLO: one round trip, restarts, keys that change, configurations that differ.
 
 use weir_stream::{
-    ClusterKeys, Fingerprint, FingerprintPart, Lane, Options, PeerStatus, Refusal, ShardId,
+    ClusterKeys, DatagramRefusal, Fingerprint, FingerprintPart, Lane, PeerLinkStatus, ShardId,
+    StreamOptions,
 };
 
 use crate::network::{Cluster, Faults, keys, small_options};
@@ -14,7 +15,7 @@ fn two(delay_us: u64) -> Cluster {
     Cluster::new(2, 13, Faults { delay_us, ..Faults::default() }, small_options())
 }
 
-fn status(cluster: &Cluster, node: usize) -> PeerStatus {
+fn status(cluster: &Cluster, node: usize) -> PeerLinkStatus {
     let node = &cluster.nodes[node];
     let peer = node.peers.iter().flatten().next().unwrap();
     node.endpoint.peer_status(*peer, cluster.now_us).unwrap()
@@ -135,7 +136,7 @@ fn a_different_configuration_is_refused_by_name() {
         for node in 0..2 {
             let status = status(&cluster, node);
             assert_eq!((status.version.is_some(), status.difference), (false, Some(part)));
-            assert!(status.counters.refused.of(Refusal::Fingerprint) > 0);
+            assert!(status.counters.refused.of(DatagramRefusal::Fingerprint) > 0);
         }
         cluster.nodes[1] = cluster.boot_with(1, Fingerprint::default(), keys());
         cluster.run(200_000);
@@ -151,7 +152,7 @@ fn a_different_key_is_a_bad_mac() {
     cluster.run(300_000);
     for node in 0..2 {
         assert!(status(&cluster, node).version.is_none());
-        assert!(status(&cluster, node).counters.refused.of(Refusal::BadMac) > 0);
+        assert!(status(&cluster, node).counters.refused.of(DatagramRefusal::BadMac) > 0);
     }
 }
 
@@ -189,8 +190,12 @@ fn keys_change_without_a_pause() {
 /// A worker that signs and does not encrypt understands one that does.
 #[test]
 fn encryption_is_each_senders_choice() {
-    let mut cluster =
-        Cluster::new(2, 17, Faults::default(), Options { is_encrypted: false, ..small_options() });
+    let mut cluster = Cluster::new(
+        2,
+        17,
+        Faults::default(),
+        StreamOptions { is_encrypted: false, ..small_options() },
+    );
     cluster.options.is_encrypted = true;
     cluster.restart(1);
     cluster.network.recorder = Some(Vec::new());

@@ -1,13 +1,13 @@
 //! Heartbeats report which nodes their sender hears.
 
-use weir_stream::{Options, PeerSigns};
+use weir_stream::{PeerSigns, StreamOptions};
 
 use crate::network::{Cluster, Faults, small_options};
 
 /// Returns workers that are each on a node of their own, whose number is the worker's plus 100.
 fn cluster(workers: usize) -> Cluster {
     let faults = Faults { delay_us: 200, ..Faults::default() };
-    let options = Options { peers_max: workers as u16, buffers: 1024, ..small_options() };
+    let options = StreamOptions { peers_max: workers as u16, buffers: 1024, ..small_options() };
     let mut cluster = Cluster::new(workers, 13, faults, options);
     for node in &mut cluster.nodes {
         for (number, peer) in (100..).zip(&node.peers) {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use weir_stream::{
-    CopyRoom, ITEMS_MAX, Kind, Lane, Lineage, Origin, PeerId, Provenance, Record, ShardId, Sink,
-    Source, Sum,
+    CopyRoom, ITEMS_MAX, Lane, Lineage, Origin, PeerId, Provenance, RecordKind, ShardId, Sink,
+    Source, StreamRecord, Sum,
 };
 
 /// Lineage of all slabs.
@@ -58,8 +58,8 @@ impl World {
         self.copies.entry((origin.worker, shard, origin.lane)).or_default()
     }
 
-    fn check_order(&mut self, origin: Origin, record: &Record<'_>) {
-        if !matches!(record.kind, Kind::Change | Kind::Delete) {
+    fn check_order(&mut self, origin: Origin, record: &StreamRecord<'_>) {
+        if !matches!(record.kind, RecordKind::Change | RecordKind::Delete) {
             return;
         }
         let serial = u64::from_be_bytes(*record.body.first_chunk().expect("a serial number"));
@@ -68,11 +68,11 @@ impl World {
         *last = serial;
     }
 
-    fn apply_one(&mut self, origin: Origin, record: &Record<'_>) {
+    fn apply_one(&mut self, origin: Origin, record: &StreamRecord<'_>) {
         self.check_order(origin, record);
         let slab = self.copy_mut(origin, record.shard);
         let slot = record.slot as usize;
-        if record.kind == Kind::Clear {
+        if record.kind == RecordKind::Clear {
             let count = u32::from_be_bytes(record.body.try_into().expect("a count"));
             let end = slot.saturating_add(count as usize).min(slab.len());
             for slot in slab.get_mut(slot..end).into_iter().flatten() {
@@ -86,7 +86,7 @@ impl World {
             slab.resize(slot + 1, Slot::default());
         }
         if !is_newer(slab[slot].version, record.version) {
-            let body = (record.kind != Kind::Delete).then(|| record.body.to_vec());
+            let body = (record.kind != RecordKind::Delete).then(|| record.body.to_vec());
             slab[slot] = Slot { version: record.version, body };
         }
     }
@@ -97,7 +97,7 @@ impl Sink for World {
         if self.is_full { 0 } else { 100 * ITEMS_MAX }
     }
 
-    fn apply(&mut self, origin: Origin, records: &[Record<'_>]) {
+    fn apply(&mut self, origin: Origin, records: &[StreamRecord<'_>]) {
         assert!(!self.is_full, "nothing is delivered without room");
         for record in records {
             self.apply_one(origin, record);
@@ -152,8 +152,13 @@ impl Source for World {
         while slot < last {
             let taken = match slab.get(slot as usize) {
                 Some(Slot { version, body: Some(body) }) => {
-                    let record =
-                        Record { kind: Kind::Create, shard, slot, version: *version, body };
+                    let record = StreamRecord {
+                        kind: RecordKind::Create,
+                        shard,
+                        slot,
+                        version: *version,
+                        body,
+                    };
                     room.add(&record).then_some(slot + 1)
                 }
                 dead => {
@@ -166,7 +171,8 @@ impl Source for World {
                     let run = slab.get(slot as usize..end.min(total) as usize).unwrap_or(&[]);
                     let version = run.iter().map(|slot| slot.version).max().unwrap_or(1 << 30);
                     let body = &(end - slot).to_be_bytes();
-                    let record = Record { kind: Kind::Clear, shard, slot, version, body };
+                    let record =
+                        StreamRecord { kind: RecordKind::Clear, shard, slot, version, body };
                     room.add(&record).then_some(end)
                 }
             };

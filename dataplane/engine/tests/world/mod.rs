@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use ipnet::Ipv4Net;
 use weir_engine::{
-    AccessMode, Counters, DropReason, Engine, EngineConfig, FragmentLimits, Limits, MssClamp, Now,
-    Output, ShardConfig, Side, SideConfig,
+    AccessMode, DropReason, Engine, EngineConfig, EngineCounters, FragmentLimits, MssClamp, Now,
+    Output, ResourceLimits, ShardConfig, Side, SideConfig,
 };
 use weir_nat::{NatConfig, ShardId};
 use weir_wire::arp::Arp;
@@ -74,7 +74,7 @@ impl Out {
 
     /// Returns the only packet, which went to a home: (outer destination, GRE header, inner
     /// packet).
-    pub fn into_home(self) -> (u32, gre::Header, Vec<u8>) {
+    pub fn into_home(self) -> (u32, gre::GreHeader, Vec<u8>) {
         decapsulate(&self.into_access())
     }
 
@@ -95,7 +95,7 @@ pub struct World {
     pub engine: Engine<VecFrame>,
     pub pool: VecPool,
     pub now: Now,
-    pub counters: Arc<Counters>,
+    pub counters: Arc<EngineCounters>,
     /// Whether every input is valid, so that every output must be valid in every byte.
     pub is_input_sound: bool,
     /// The worker's own MACs and addresses, by side.
@@ -116,7 +116,7 @@ pub fn config() -> EngineConfig {
         vlan: None,
         mtu: 1500,
     };
-    let shard = |id: u32, public: &str| weir_nat::ShardConfig {
+    let shard = |id: u32, public: &str| weir_nat::NatShardConfig {
         id: ShardId(id),
         public: vec![public.parse::<Ipv4Net>().unwrap()],
         subscribers_max: 16,
@@ -141,7 +141,7 @@ pub fn config() -> EngineConfig {
             ..NatConfig::default()
         },
         fragments: FragmentLimits::default(),
-        limits: Limits::default(),
+        limits: ResourceLimits::default(),
         forward_source_routes: false,
         peers_max: 0,
         replication_port: None,
@@ -246,7 +246,7 @@ impl World {
     }
 
     /// Takes all changes out of the journal and discards them; returns the journal's length.
-    pub fn tell(&mut self) -> u64 {
+    pub fn take_changes(&mut self) -> u64 {
         let mut body = [0; weir_nat::BODY_MAX];
         while self.engine.nat_mut().replica_mut().next_change(&mut body).is_some() {}
         self.engine.nat().replica().journal_taken()
@@ -277,7 +277,7 @@ impl World {
     pub fn send_datagram(&mut self, to: &str, payload: &[u8]) -> Option<Out> {
         let to = to.parse().unwrap();
         let is_sent =
-            self.engine.replica_and_post().1.send(to, payload, &mut self.pool, &mut self.out);
+            self.engine.replica_and_sender().1.send(to, payload, &mut self.pool, &mut self.out);
         let out = self.collect();
         assert_eq!(out.access.len(), usize::from(is_sent));
         is_sent.then_some(out)
@@ -328,7 +328,7 @@ pub fn assert_framed(packet: &[u8]) {
     assert!(ipv4::header_checksum_ok(packet), "IP checksum");
 }
 
-pub fn decapsulate(packet: &[u8]) -> (u32, gre::Header, Vec<u8>) {
+pub fn decapsulate(packet: &[u8]) -> (u32, gre::GreHeader, Vec<u8>) {
     let (ip, header_len, _) = ipv4::parse(packet).unwrap();
     assert_eq!(ip.protocol, ipv4::PROTOCOL_GRE);
     let header = gre::parse(&packet[header_len..]).unwrap();

@@ -20,7 +20,7 @@ pub struct Flush {
     /// Where the next home is looked for: a shard, or a slot if keys tell homes apart.
     next_home: u32,
     /// Slot of the subscriber in work, and how far it is done.
-    home: Option<(u32, Place)>,
+    home: Option<(u32, FlushPosition)>,
     /// The mappings found last that are still to be ended.
     ids: Vec<RecordId>,
     ended: usize,
@@ -28,7 +28,7 @@ pub struct Flush {
 
 /// How far the home in work is done.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum FlushPosition {
     Start,
     /// Left are the ports of blocks below this position and, of the block at this position, those
     /// of the protocols behind the given one and those of the given one from an offset on.
@@ -71,20 +71,24 @@ impl AdminMut<'_> {
         match flush.home {
             _ if !flush.ids.is_empty() => {}
             None => self.nat.find_home(flush),
-            Some((home, place)) => {
+            Some((home, home_position)) => {
                 // Between two pieces the home may have gone and its slot may have been given to
                 // another.
                 let is_still_it = self.nat.is_home(home, flush.outer);
-                let next = if is_still_it { self.nat.find_piece(home, place, flush) } else { None };
+                let next = if is_still_it {
+                    self.nat.find_piece(home, home_position, flush)
+                } else {
+                    None
+                };
                 if next.is_none() && flush.ids.is_empty() {
                     flush.home = None;
                 } else {
-                    flush.home = Some((home, next.unwrap_or(Place::Done)));
+                    flush.home = Some((home, next.unwrap_or(FlushPosition::Done)));
                 }
             }
         }
         self.nat.end_some(flush, now);
-        flush.home.is_some() || flush.next_home < self.nat.subscribers.home_places()
+        flush.home.is_some() || flush.next_home < self.nat.subscribers.home_positions()
     }
 
     /// Ends all mappings of the homes with this outer address at once and returns their number; for
@@ -98,11 +102,11 @@ impl AdminMut<'_> {
 
 impl Nat {
     fn find_home(&self, flush: &mut Flush) {
-        let places = self.subscribers.home_places();
-        let end = places.min(flush.next_home.saturating_add(LOOKS_PER_PIECE));
+        let positions = self.subscribers.home_positions();
+        let end = positions.min(flush.next_home.saturating_add(LOOKS_PER_PIECE));
         while flush.home.is_none() && flush.next_home < end {
             let home = self.subscribers.home_at(flush.next_home, flush.outer);
-            flush.home = home.map(|home| (home, Place::Start));
+            flush.home = home.map(|home| (home, FlushPosition::Start));
             flush.next_home += 1;
         }
     }
@@ -140,15 +144,20 @@ impl Nat {
 
     /// Collects the next mappings of a home and returns where to continue; `None` when the home is
     /// done.
-    fn find_piece(&self, home: u32, place: Place, flush: &mut Flush) -> Option<Place> {
-        match place {
-            Place::Done => None,
-            Place::Start if self.policy.enabled => {
+    fn find_piece(
+        &self,
+        home: u32,
+        home_position: FlushPosition,
+        flush: &mut Flush,
+    ) -> Option<FlushPosition> {
+        match home_position {
+            FlushPosition::Done => None,
+            FlushPosition::Start if self.policy.enabled => {
                 let position = self.subscribers.blocks(home).len().checked_sub(1)?;
-                Some(Place::Block { position, protocol: 0, offset: 0 })
+                Some(FlushPosition::Block { position, protocol: 0, offset: 0 })
             }
-            Place::Start => Some(Place::Slot(0)),
-            Place::Block { position, protocol, offset } => {
+            FlushPosition::Start => Some(FlushPosition::Slot(0)),
+            FlushPosition::Block { position, protocol, offset } => {
                 let end = offset + LOOKS_PER_PIECE;
                 if let Some(&block) = self.subscribers.blocks(home).get(position) {
                     let number = Protocol::ALL[protocol];
@@ -159,15 +168,15 @@ impl Nat {
                     });
                 }
                 if end < self.ports.block_ports() {
-                    Some(Place::Block { position, protocol, offset: end })
+                    Some(FlushPosition::Block { position, protocol, offset: end })
                 } else if protocol + 1 < Protocol::ALL.len() {
-                    Some(Place::Block { position, protocol: protocol + 1, offset: 0 })
+                    Some(FlushPosition::Block { position, protocol: protocol + 1, offset: 0 })
                 } else {
                     let position = position.checked_sub(1)?;
-                    Some(Place::Block { position, protocol: 0, offset: 0 })
+                    Some(FlushPosition::Block { position, protocol: 0, offset: 0 })
                 }
             }
-            Place::Slot(slot) => {
+            FlushPosition::Slot(slot) => {
                 let shard = self.subscribers.get(home).shard;
                 let slab = slab_of(shard, self.ports.lanes(shard).trailing_zeros() % LANES);
                 let (ids, is_ours) = (&mut flush.ids, self.lanes.get(slab).is_owned);
@@ -180,7 +189,7 @@ impl Nat {
                         ids.push(id);
                     }
                 });
-                next.map(Place::Slot)
+                next.map(FlushPosition::Slot)
             }
         }
     }

@@ -110,14 +110,14 @@ impl Admin<'_> {
     /// Returns how full the tables are that all homes share, always in the same order.
     pub fn table_uses(self) -> [TableUse; 6] {
         let nat = self.nat;
-        let (seated, seats) = nat.subscribers.seats();
+        let (admitted, capacity) = nat.subscribers.admitted();
         let (blocks, blocks_total) = nat.ports.blocks_in_use();
         let displaced = nat.subscribers.displaced.into();
         [
             TableUse::new("flows", nat.flows.into(), nat.policy.flows_max.into()),
             TableUse::new("mappings", nat.mappings.live() as u64, nat.mappings.capacity() as u64),
             TableUse::new("sessions", nat.sessions.live() as u64, nat.sessions.capacity() as u64),
-            TableUse::new("homes", seated, seats),
+            TableUse::new("homes", admitted, capacity),
             TableUse::new("displaced-homes", displaced, nat.subscribers.spare()),
             TableUse::new("blocks", blocks, blocks_total),
         ]

@@ -168,13 +168,13 @@ impl Admin<'_> {
         budget: usize,
         out: &mut Vec<SubscriberPart>,
     ) -> bool {
-        let places = self.nat.subscribers.home_places();
+        let positions = self.nat.subscribers.home_positions();
         let mut left = budget.min(out.capacity() - out.len());
-        while left > 0 && cursor.place < places {
+        while left > 0 && cursor.position < positions {
             left -= 1;
-            let found = self.nat.subscribers.home_at(cursor.place, outer);
+            let found = self.nat.subscribers.home_at(cursor.position, outer);
             let Some(slot) = found else {
-                cursor.next_place();
+                cursor.next_position();
                 continue;
             };
             let identity = self.nat.subscribers.identity(slot);
@@ -192,10 +192,10 @@ impl Admin<'_> {
             left -= shown;
             cursor.blocks += shown as u32;
             if shown == blocks.len() {
-                cursor.next_place();
+                cursor.next_position();
             }
         }
-        cursor.place < places
+        cursor.position < positions
     }
 
     /// Appends the next homes that hold state to `out`, without their blocks; with `shard`, those
@@ -252,7 +252,7 @@ impl Admin<'_> {
                 .nat
                 .policy
                 .enabled
-                .then(|| self.nat.ports.public_address(home.seat)),
+                .then(|| self.nat.ports.public_address(home.paired_address)),
             blocks: Vec::new(),
             ports_used: home.ports_used.iter().sum(),
             mappings: home.records,
@@ -284,7 +284,7 @@ impl Admin<'_> {
 }
 
 impl SubscriberCursor {
-    fn next_place(&mut self) {
-        *self = Self { place: self.place + 1, ..Self::default() };
+    fn next_position(&mut self) {
+        *self = Self { position: self.position + 1, ..Self::default() };
     }
 }

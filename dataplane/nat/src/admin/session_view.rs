@@ -3,7 +3,7 @@
 use weir_ids::ShardId;
 
 use crate::endpoint::{Endpoint, Protocol, ShardIndex};
-use crate::sessions::session_state::Phase;
+use crate::sessions::session_state::SessionPhase;
 
 /// Which sessions to list; `None` matches all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,11 +59,11 @@ impl EndpointRange {
 }
 
 /// All values of [`SessionView::state`].
-pub const SESSION_STATES: [&str; Phase::COUNT] = {
-    let mut names = [""; Phase::COUNT];
+pub const SESSION_STATES: [&str; SessionPhase::COUNT] = {
+    let mut names = [""; SessionPhase::COUNT];
     let mut at = 0;
-    while at < Phase::COUNT {
-        names[at] = Phase::ALL[at].name();
+    while at < SessionPhase::COUNT {
+        names[at] = SessionPhase::ALL[at].name();
         at += 1;
     }
     names
@@ -170,7 +170,7 @@ pub fn subscriber_views(parts: impl IntoIterator<Item = SubscriberPart>) -> Vec<
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SubscriberCursor {
     /// A shard, or a slot if keys tell homes apart.
-    pub(crate) place: u32,
+    pub(crate) position: u32,
     /// Identity of the home that is being shown.
     pub(crate) home: Option<(ShardIndex, Option<u32>)>,
     /// Number of its blocks that were shown.

@@ -31,7 +31,7 @@ pub(crate) const ADDRESS_LANE: u32 = 0;
 
 /// A port block and the home it belongs to; without translation an address with all its ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Block {
+pub struct HomeBlock {
     /// Outer address of the home; its inside address where homes have no tunnel.
     pub subscriber: u32,
     /// Present if it tells homes apart.
@@ -52,10 +52,10 @@ pub enum BlockEventKind {
     },
     /// This worker has given up the lane.
     Left,
-    Allocated(Block),
-    Released(Block),
+    Allocated(HomeBlock),
+    Released(HomeBlock),
     /// Part of a listing: the home has the block at present.
-    Held(Block),
+    Held(HomeBlock),
     /// A listing is complete.
     Listed {
         /// Blocks that it named.
@@ -97,7 +97,7 @@ impl LaneLog {
 
 /// A listing under way.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Listing {
+pub(crate) struct BlockListing {
     pub(crate) slab: SlabId,
     from: u64,
     pub(crate) blocks: u32,
@@ -115,7 +115,7 @@ pub(crate) struct BlockEvents {
     shards: BTreeMap<ShardId, ShardIndex>,
     /// Lanes to be listed.
     unlisted: VecDeque<SlabId>,
-    listing: Option<Listing>,
+    listing: Option<BlockListing>,
     /// The lane that is looked at next, and when lanes were last looked at.
     looked_at: u32,
     looked: Tick,
@@ -232,23 +232,23 @@ impl BlockEvents {
     }
 
     /// Returns the listing that is under way, or begins the next one.
-    pub(crate) fn next_listing(&mut self) -> Option<Listing> {
+    pub(crate) fn next_listing(&mut self) -> Option<BlockListing> {
         if self.listing.is_none() {
             let slab = self.unlisted.pop_front()?;
             let from = self.lanes[slab.0 as usize].index;
-            self.listing = Some(Listing { slab, from, blocks: 0, position: 0 });
+            self.listing = Some(BlockListing { slab, from, blocks: 0, position: 0 });
         }
         self.listing
     }
 
     /// Records how far the listing has come.
-    pub(crate) fn note_listing(&mut self, listing: Listing) {
+    pub(crate) fn note_listing(&mut self, listing: BlockListing) {
         self.listing = Some(listing);
     }
 
     /// Logs that the listing has named all that there was.
-    pub(crate) fn finish_listing(&mut self, listing: Listing, shard: ShardId) {
-        let Listing { slab, from, blocks, .. } = listing;
+    pub(crate) fn finish_listing(&mut self, listing: BlockListing, shard: ShardId) {
+        let BlockListing { slab, from, blocks, .. } = listing;
         self.push(slab, shard, BlockEventKind::Listed { blocks, from });
         self.listing = None;
     }
@@ -278,7 +278,7 @@ mod tests {
     }
 
     fn allocated(subscriber: u32) -> BlockEventKind {
-        BlockEventKind::Allocated(Block {
+        BlockEventKind::Allocated(HomeBlock {
             subscriber,
             gre_key: None,
             public_address: 0,
@@ -308,7 +308,7 @@ mod tests {
     fn each_ownership_of_a_lane_counts_from_one() {
         let mut events = events();
         let shard = (SHARD, ShardIndex(0));
-        let mut told = Vec::new();
+        let mut logged = Vec::new();
         for epoch in [3, 7] {
             let before = (epoch > 3).then_some(Epoch(3));
             events.begin(shard, 2, Epoch(epoch), before, Tick(0));
@@ -316,12 +316,12 @@ mod tests {
             events.push(slab_of(shard.1, 3), SHARD, allocated(9));
             events.end(shard, 2);
             while let Some(event) = events.pop() {
-                told.push((event.lane, event.epoch.0, event.index));
+                logged.push((event.lane, event.epoch.0, event.index));
             }
         }
         let of_two = [(2, 3, 1), (2, 3, 2), (2, 3, 3), (2, 7, 1), (2, 7, 2), (2, 7, 3)];
-        let told: Vec<_> = told.into_iter().filter(|(lane, ..)| *lane == 2).collect();
-        assert_eq!(told, of_two);
+        let logged: Vec<_> = logged.into_iter().filter(|(lane, ..)| *lane == 2).collect();
+        assert_eq!(logged, of_two);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use weir_ids::{Epoch, ShardId};
 
 use crate::admin::facet::{Admin, AdminMut};
 use crate::endpoint::{ShardIndex, Tick};
-use crate::logs::block_event::{ADDRESS_LANE, BlockEvent, BlockEventKind, Listing};
+use crate::logs::block_event::{ADDRESS_LANE, BlockEvent, BlockEventKind, BlockListing};
 use crate::nat::Nat;
 use crate::replication::facet::ReplicaMut;
 use crate::replication::lane::{lane_of, slab_of};
@@ -21,7 +21,7 @@ impl ReplicaMut<'_> {
     ///
     /// # Panics
     /// If this worker does not own the lane.
-    pub fn tell_taken(&mut self, shard: ShardIndex, lane: u8, epoch: Epoch, before: Option<Epoch>) {
+    pub fn log_taken(&mut self, shard: ShardIndex, lane: u8, epoch: Epoch, before: Option<Epoch>) {
         let slab = slab_of(shard, lane.into());
         let nat = &mut *self.nat;
         assert!(nat.lanes.get(slab).is_owned, "only the owner of a lane logs that it was taken");
@@ -77,7 +77,7 @@ impl AdminMut<'_> {
 }
 
 impl Nat {
-    fn list_ports(&mut self, mut listing: Listing, budget: u32) -> (Listing, bool) {
+    fn list_ports(&mut self, mut listing: BlockListing, budget: u32) -> (BlockListing, bool) {
         let (shard, lane) = lane_of(listing.slab);
         for _ in 0..budget {
             let Some(block) = self.ports.block_of_lane(shard, lane.into(), listing.position) else {
@@ -94,15 +94,15 @@ impl Nat {
 
     fn list_addresses(
         &mut self,
-        mut listing: Listing,
+        mut listing: BlockListing,
         shard: ShardId,
         budget: u32,
-    ) -> (Listing, bool) {
+    ) -> (BlockListing, bool) {
         let Self { owners, events, .. } = self;
         let from = listing.position;
-        let (position, told, is_done) = owners.list(shard, from, budget, events);
+        let (position, logged, is_done) = owners.list(shard, from, budget, events);
         listing.position = position;
-        listing.blocks += told;
+        listing.blocks += logged;
         (listing, is_done)
     }
 }

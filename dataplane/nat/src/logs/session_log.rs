@@ -41,7 +41,7 @@ pub struct SessionEvent {
     pub shard: ShardId,
     pub lane: u8,
     pub epoch: Epoch,
-    pub subscriber: Subscriber,
+    pub subscriber: LoggedSubscriber,
     pub inside: Endpoint,
     pub public: Endpoint,
     pub remote: Option<Endpoint>,
@@ -50,7 +50,7 @@ pub struct SessionEvent {
 
 /// A home, as a log names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Subscriber {
+pub struct LoggedSubscriber {
     /// Outer address; the inside address where homes have no tunnel.
     pub address: u32,
     /// Present if it tells homes apart.
@@ -61,7 +61,7 @@ pub struct Subscriber {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HomeRefused {
     pub shard: ShardId,
-    pub subscriber: Subscriber,
+    pub subscriber: LoggedSubscriber,
     pub protocol: Protocol,
     pub why: HomeLimit,
 }
@@ -160,8 +160,11 @@ impl Nat {
         self.session_events.sessions.push_back(event);
     }
 
-    fn logged_home(&self, home: &Home) -> Subscriber {
-        Subscriber { address: home.outer, gre_key: home.gre_key.filter(|_| self.policy.by_key) }
+    fn logged_home(&self, home: &Home) -> LoggedSubscriber {
+        LoggedSubscriber {
+            address: home.outer,
+            gre_key: home.gre_key.filter(|_| self.policy.by_key),
+        }
     }
 
     /// Logs that a home was refused a mapping or session, if it was for lack of ports, sessions or
@@ -195,7 +198,9 @@ impl Nat {
         match self.has_all_its_blocks(slot) {
             true => HomeLimit::Ports { limit: self.policy.ports_per_subscriber },
             false => HomeLimit::AddressPorts {
-                public_address: self.ports.public_address(self.subscribers.get(slot).seat),
+                public_address: self
+                    .ports
+                    .public_address(self.subscribers.get(slot).paired_address),
             },
         }
     }

@@ -2,12 +2,12 @@
 
 use ipnet::Ipv4Net;
 
-use crate::config::ShardConfig;
+use crate::config::NatShardConfig;
 use crate::endpoint::ShardIndex;
 
 /// Addresses, inclusive, and the shard that they belong to.
 #[derive(Clone, Copy, Debug)]
-struct Range {
+struct AddressRange {
     first: u32,
     last: u32,
     shard: ShardIndex,
@@ -22,7 +22,7 @@ pub struct AddressRanges {
     /// Bit by bit, the upper halves that any range has a part in: 8 KiB.
     halves: Box<[u64; 1024]>,
     /// Sorted, disjoint.
-    ranges: Vec<Range>,
+    ranges: Vec<AddressRange>,
     /// For each upper half that has a page, where it begins in `firsts`.
     pages: Box<[u32]>,
     /// A page: for each /24 of a half, and for the end, the position of the first range that does
@@ -84,7 +84,7 @@ impl AddressRanges {
 
     /// Adds the pages of the halves that a range has a part in. Halves that it covers share one.
     fn add_pages(&mut self, number: usize) {
-        let Range { first, last, .. } = self.ranges[number];
+        let AddressRange { first, last, .. } = self.ranges[number];
         let mut shared = None;
         for half in first >> 16..=last >> 16 {
             let bit = 1 << (half % 64);
@@ -122,17 +122,17 @@ impl AddressRanges {
         if !is_near {
             return None;
         }
-        let place = (self.pages[(address >> 16) as usize] + (address >> 8 & 255)) as usize;
-        let first = self.ranges.get(self.firsts[place] as usize)?;
+        let page_index = (self.pages[(address >> 16) as usize] + (address >> 8 & 255)) as usize;
+        let first = self.ranges.get(self.firsts[page_index] as usize)?;
         match first.first <= address && address <= first.last {
             true => Some(first.shard),
-            false => self.search(place, address),
+            false => self.search(page_index, address),
         }
     }
 
     #[inline(never)]
-    fn search(&self, place: usize, address: u32) -> Option<ShardIndex> {
-        let (start, end) = (self.firsts[place] as usize, self.firsts[place + 1] as usize);
+    fn search(&self, page_index: usize, address: u32) -> Option<ShardIndex> {
+        let (start, end) = (self.firsts[page_index] as usize, self.firsts[page_index + 1] as usize);
         let at = start + self.ranges[start..end].partition_point(|range| range.last < address);
         let range = self.ranges.get(at)?;
         (range.first <= address).then_some(range.shard)
@@ -145,8 +145,8 @@ impl AddressRanges {
 }
 
 /// Adds ranges, and keeps them sorted and disjoint.
-fn add(ranges: &mut Vec<Range>, prefixes: impl IntoIterator<Item = (Ipv4Net, ShardIndex)>) {
-    ranges.extend(prefixes.into_iter().map(|(net, shard)| Range {
+fn add(ranges: &mut Vec<AddressRange>, prefixes: impl IntoIterator<Item = (Ipv4Net, ShardIndex)>) {
+    ranges.extend(prefixes.into_iter().map(|(net, shard)| AddressRange {
         first: net.network().to_bits(),
         last: net.broadcast().to_bits(),
         shard,
@@ -167,7 +167,7 @@ pub(crate) fn home_addresses(prefixes: &[Ipv4Net]) -> AddressRanges {
 }
 
 /// Returns the public addresses of all shards.
-pub(crate) fn public_addresses(shards: &[ShardConfig]) -> AddressRanges {
+pub(crate) fn public_addresses(shards: &[NatShardConfig]) -> AddressRanges {
     AddressRanges::new(
         shards.iter().zip(0..).flat_map(|(shard, index)| {
             shard.public.iter().map(move |&net| (net, ShardIndex(index)))
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn the_shard_of_a_public_address_is_found() {
-        let shard = |id, public: &[&str]| ShardConfig {
+        let shard = |id, public: &[&str]| NatShardConfig {
             id: ShardId(id),
             public: public.iter().map(|net| net.parse().unwrap()).collect(),
             subscribers_max: 1,

@@ -4,4 +4,4 @@ pub(crate) mod address_ranges;
 pub(crate) mod port_block;
 pub(crate) mod port_choice;
 pub(crate) mod random;
-pub(crate) mod seats;
+pub(crate) mod shard_capacity;

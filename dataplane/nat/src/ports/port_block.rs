@@ -22,7 +22,7 @@ use self::free_positions::FreePositions;
 use crate::config::NatConfig;
 use crate::endpoint::{Endpoint, Protocol, ShardIndex};
 use crate::ports::random::Random;
-use crate::ports::seats::blocks_usable;
+use crate::ports::shard_capacity::blocks_usable;
 use crate::replication::lane::{ALL_LANES, LANES};
 
 const SPACES: usize = Protocol::ALL.len();
@@ -39,7 +39,7 @@ impl BlockId {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Block {
+struct BlockState {
     /// Slot of the subscriber, or `NO_OWNER`.
     owner: u32,
     /// Ports taken per protocol.
@@ -50,7 +50,7 @@ struct Block {
 }
 
 const NO_OWNER: u32 = u32::MAX;
-const FREE_BLOCK: Block = Block { owner: NO_OWNER, used: [0; SPACES], is_logged: false };
+const FREE_BLOCK: BlockState = BlockState { owner: NO_OWNER, used: [0; SPACES], is_logged: false };
 
 #[derive(Clone, Copy, Debug)]
 struct PublicAddress {
@@ -102,7 +102,7 @@ pub(crate) struct PortBlocks {
     free_positions: FreePositions,
     /// Per address one bit per block, set = free.
     free: Region<u64>,
-    blocks: Region<Block>,
+    blocks: Region<BlockState>,
     /// Per block, per protocol one bit per port, set = taken.
     ports: Region<u64>,
 }
@@ -136,7 +136,7 @@ impl PortBlocks {
         let addresses = config.public_addresses_max() as usize;
         let sizes = Sizes::new(config, addresses);
         Region::<u64>::bytes_for(sizes.free_words)
-            + Region::<Block>::bytes_for(sizes.blocks)
+            + Region::<BlockState>::bytes_for(sizes.blocks)
             + Region::<u64>::bytes_for(sizes.port_words)
     }
 
@@ -186,7 +186,7 @@ impl PortBlocks {
     }
 
     fn set_free(&mut self, block: BlockId, is_free: bool) {
-        let (address, number) = self.place(block);
+        let (address, number) = self.address_and_number(block);
         let words = self.blocks_per_address.div_ceil(WORD_BITS);
         let word = &mut self.free[(address * words + number / WORD_BITS) as usize];
         let bit = 1u64 << (number % WORD_BITS);
@@ -206,12 +206,12 @@ impl PortBlocks {
     }
 
     /// Returns (position of the block's address, the block's number on the address).
-    fn place(&self, block: BlockId) -> (u32, u32) {
+    fn address_and_number(&self, block: BlockId) -> (u32, u32) {
         (block.0 >> self.address_shift, block.0 & (self.blocks_per_address - 1))
     }
 
     fn first_port(&self, block: BlockId) -> u32 {
-        self.place(block).1 * self.block_ports
+        self.address_and_number(block).1 * self.block_ports
     }
 
     /// Returns the index of the word and the mask of a port's bit.
@@ -356,12 +356,12 @@ impl PortBlocks {
     }
 
     pub(crate) fn lane(&self, block: BlockId) -> u32 {
-        self.place(block).1 % LANES
+        self.address_and_number(block).1 % LANES
     }
 
     /// Returns the position of the block's address in the pool.
     pub(crate) fn address_of(&self, block: BlockId) -> u32 {
-        self.place(block).0
+        self.address_and_number(block).0
     }
 
     /// Returns the address at a position of the pool.
@@ -370,7 +370,7 @@ impl PortBlocks {
     }
 
     pub(crate) fn shard_of(&self, block: BlockId) -> ShardIndex {
-        self.addresses[self.place(block).0 as usize].shard
+        self.addresses[self.address_and_number(block).0 as usize].shard
     }
 
     /// Returns the first and last port of the block, both included; ports below `port_min` are

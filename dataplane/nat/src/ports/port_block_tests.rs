@@ -8,13 +8,13 @@ use ipnet::Ipv4Net;
 use weir_ids::ShardId;
 
 use super::*;
-use crate::config::{ShardConfig, ShardRoom};
+use crate::config::{NatShardConfig, ShardRoom};
 use crate::replication::lane::ALL_LANES;
 
 fn config(public: &str, port_block: u16) -> NatConfig {
     NatConfig {
         port_block,
-        shards: vec![ShardConfig {
+        shards: vec![NatShardConfig {
             id: ShardId(1),
             public: vec![public.parse().unwrap()],
             subscribers_max: 256,

@@ -33,12 +33,12 @@ impl Nat {
             return Err(Refusal::NotSubscriber);
         }
         self.admit(home, now)?;
-        let seat = if self.policy.enabled {
+        let paired_address = if self.policy.enabled {
             self.ports.least_loaded(home.shard, &mut self.random).ok_or(Refusal::PortsExhausted)?
         } else {
             crate::subscribers::subscriber::NO_ADDRESS
         };
-        self.subscribers.create(home, seat, now)
+        self.subscribers.create(home, paired_address, now)
     }
 
     /// Leases a port for a subscriber. Nothing is changed on refusal.
@@ -82,7 +82,7 @@ impl Nat {
     #[inline(never)]
     fn block_with_room(&mut self, subscriber: u32, protocol: Protocol) -> Option<BlockId> {
         let (home, blocks) = self.subscribers.with_blocks(subscriber);
-        let (seat, lanes) = (home.seat, self.ports.lanes(home.shard));
+        let (paired_address, lanes) = (home.paired_address, self.ports.lanes(home.shard));
         let start = self.random.below(blocks.len() as u32) as usize;
         let (before, from) = blocks.split_at(start);
         let mut elsewhere = None;
@@ -91,7 +91,7 @@ impl Nat {
             if !is_ours || self.ports.is_full(block, protocol) {
                 continue;
             }
-            if self.ports.address_of(block) == seat {
+            if self.ports.address_of(block) == paired_address {
                 return Some(block);
             }
             elsewhere = elsewhere.or(Some(block));
@@ -105,7 +105,7 @@ impl Nat {
             return Err(Refusal::PortsExhausted);
         }
         let home = *self.subscribers.get(subscriber);
-        let mut block = self.ports.open(home.seat, subscriber, &mut self.random);
+        let mut block = self.ports.open(home.paired_address, subscriber, &mut self.random);
         // RFC 7857 section 4: with paired pooling an implementation may refuse (hard) or use
         // another address (soft).
         if block.is_none() && self.policy.pooling == Pooling::Soft {
@@ -138,19 +138,19 @@ impl Nat {
     }
 
     /// Gives a port back; its block goes with its last port.
-    pub(crate) fn give_port_back(&mut self, seat: &PortLease, protocol: Protocol) {
-        self.subscribers.get_mut(seat.subscriber).ports_used[protocol.space()] -= 1;
-        if !self.ports.put(seat.block, protocol, seat.public.port) {
+    pub(crate) fn give_port_back(&mut self, lease: &PortLease, protocol: Protocol) {
+        self.subscribers.get_mut(lease.subscriber).ports_used[protocol.space()] -= 1;
+        if !self.ports.put(lease.block, protocol, lease.public.port) {
             return;
         }
-        let capacity = self.ports.capacity(seat.block);
-        self.subscribers.remove_block(seat.subscriber, seat.block, capacity);
+        let capacity = self.ports.capacity(lease.block);
+        self.subscribers.remove_block(lease.subscriber, lease.block, capacity);
         // A block that was opened for mappings that failed was never logged; in another worker's
         // lane its owner logs it.
-        let shard = self.subscribers.get(seat.subscriber).shard;
-        let is_ours = self.ports.lanes(shard) >> self.ports.lane(seat.block) & 1 != 0;
-        if self.ports.release(seat.block) && is_ours {
-            self.push_block_event(BlockEventKind::Released, seat.subscriber, seat.block);
+        let shard = self.subscribers.get(lease.subscriber).shard;
+        let is_ours = self.ports.lanes(shard) >> self.ports.lane(lease.block) & 1 != 0;
+        if self.ports.release(lease.block) && is_ours {
+            self.push_block_event(BlockEventKind::Released, lease.subscriber, lease.block);
         }
     }
 
@@ -165,7 +165,7 @@ impl Nat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{NatConfig, ShardConfig};
+    use crate::config::{NatConfig, NatShardConfig};
     use crate::endpoint::ShardIndex;
     use weir_ids::ShardId;
 
@@ -174,7 +174,7 @@ mod tests {
         let mut nat = Nat::new(NatConfig {
             flows_max: 10,
             subscribers: vec!["10.200.0.0/16".parse().unwrap()],
-            shards: vec![ShardConfig {
+            shards: vec![NatShardConfig {
                 id: ShardId(1),
                 public: vec!["203.0.113.1/32".parse().unwrap()],
                 subscribers_max: 1,
@@ -184,8 +184,8 @@ mod tests {
         .unwrap();
         let home = Home { shard: ShardIndex(0), outer: 0x0ac8_0001, gre_key: None };
         let subscriber = nat.admit_home(&home, Tick(0)).unwrap();
-        let seat = nat.take_port(subscriber, Protocol::Udp).unwrap();
-        nat.give_port_back(&seat, Protocol::Udp);
+        let lease = nat.take_port(subscriber, Protocol::Udp).unwrap();
+        nat.give_port_back(&lease, Protocol::Udp);
         nat.dismiss_home(subscriber);
         assert_eq!(nat.next_event(), None);
         let gauges = nat.shard_gauges(home.shard);

@@ -17,15 +17,15 @@ use crate::nat::{Nat, WALK_STEP};
 use crate::ports::port_block::BlockId;
 use crate::ports::port_choice::PortLease;
 use crate::replication::lane::slab_of;
-use crate::replication::mirror::Exit;
-use crate::sessions::mapping::{Kind, Mapping};
+use crate::replication::mirror::CopyRemoval;
+use crate::sessions::mapping::{Mapping, MappingKind};
 
 /// Copies attached together: the mappings of a datagram, and some more.
 const BURST: usize = 32;
 
 /// Hashes under which a copy will be found, and the block of its port.
 #[derive(Clone, Copy, Debug)]
-struct Keys {
+struct CopyKeys {
     outbound: Hash,
     inbound: Hash,
     block: BlockId,
@@ -33,9 +33,9 @@ struct Keys {
 
 /// Copies that are stored and not yet attached. Empty between two bursts.
 #[derive(Debug)]
-pub(crate) struct Waiting(Vec<(RecordId, Keys)>);
+pub(crate) struct WaitingCopies(Vec<(RecordId, CopyKeys)>);
 
-impl Waiting {
+impl WaitingCopies {
     pub(crate) fn new() -> Self {
         Self(Vec::with_capacity(BURST))
     }
@@ -82,19 +82,19 @@ impl Nat {
     }
 
     #[inline]
-    fn keys_of(&self, mapping: &Mapping) -> Keys {
+    fn keys_of(&self, mapping: &Mapping) -> CopyKeys {
         let (outbound, inbound) = self.hashes_of(mapping);
         let block = match self.policy.enabled {
             true => self.ports.block_of(mapping.address, mapping.public_port),
             false => BlockId::NONE,
         };
-        Keys { outbound, inbound, block }
+        CopyKeys { outbound, inbound, block }
     }
 
     /// Makes a waiting copy a mapping like any other. If there is no room for what belongs to it,
     /// the copy is forgotten.
     #[inline]
-    fn attach(&mut self, id: RecordId, keys: &Keys) {
+    fn attach(&mut self, id: RecordId, keys: &CopyKeys) {
         let mapping = *self.mappings.get(id);
         if self.try_attach(id, &mapping, keys).is_none() {
             let slab = self.mappings.slab_of(id);
@@ -119,8 +119,8 @@ impl Nat {
     /// None if there is no room or the copy gives way itself; only records that conflicted with it
     /// may then be gone.
     #[inline]
-    fn try_attach(&mut self, id: RecordId, mapping: &Mapping, keys: &Keys) -> Option<()> {
-        let is_live = mapping.kind == Kind::Live;
+    fn try_attach(&mut self, id: RecordId, mapping: &Mapping, keys: &CopyKeys) -> Option<()> {
+        let is_live = mapping.kind == MappingKind::Live;
         if is_live && self.flows >= self.policy.flows_max {
             return None;
         }
@@ -159,8 +159,8 @@ impl Nat {
     /// Takes the mapping's port in its block, which becomes the home's; returns the home's slot.
     #[inline]
     fn hold_port(&mut self, id: RecordId, mapping: &Mapping, block: BlockId) -> Option<u32> {
-        let place = self.ports.place_of(block, mapping.protocol, mapping.public_port);
-        if self.ports.is_taken(place) {
+        let port_bit = self.ports.bit_of(block, mapping.protocol, mapping.public_port);
+        if self.ports.is_taken(port_bit) {
             self.evict_holder(id, mapping)?;
         }
         let home = mapping.home();
@@ -168,7 +168,7 @@ impl Nat {
             Some(owner) if self.subscribers.is_of(owner, &home) => owner,
             former => self.claim(mapping, &home, block, former)?,
         };
-        self.ports.take_at(place, block, mapping.shard, mapping.protocol);
+        self.ports.take_at(port_bit, block, mapping.shard, mapping.protocol);
         self.subscribers.get_mut(subscriber).ports_used[mapping.protocol.space()] += 1;
         Some(subscriber)
     }
@@ -179,7 +179,7 @@ impl Nat {
     fn hold_address(&mut self, id: RecordId, mapping: &Mapping) -> Option<u32> {
         self.evict_holder(id, mapping)?;
         let home = mapping.home();
-        let subscriber = self.find_or_seat(&home, mapping.subscriber)?;
+        let subscriber = self.find_or_create(&home, mapping.subscriber)?;
         match self.hold_copied_address(&home, mapping.inside_address, mapping.created) {
             Some(slot) => self.mappings.get_mut(id).address = slot,
             None => {
@@ -190,10 +190,10 @@ impl Nat {
         Some(subscriber)
     }
 
-    fn find_or_seat(&mut self, home: &Home, seat: u32) -> Option<u32> {
+    fn find_or_create(&mut self, home: &Home, paired_address: u32) -> Option<u32> {
         match self.subscribers.find(home) {
             Some(slot) => Some(slot),
-            None => self.subscribers.create_copy(home, seat, self.now).ok(),
+            None => self.subscribers.create_copy(home, paired_address, self.now).ok(),
         }
     }
 
@@ -209,7 +209,7 @@ impl Nat {
         if former.is_some() && self.is_relayed {
             return None;
         }
-        let subscriber = self.find_or_seat(home, mapping.subscriber)?;
+        let subscriber = self.find_or_create(home, mapping.subscriber)?;
         if let Some(former) = former {
             self.evict(former, block);
         }
@@ -229,7 +229,7 @@ impl Nat {
 
     /// Enters a record into both indexes, or into none. Returns whether there was room.
     #[inline]
-    fn index(&mut self, id: RecordId, is_live: bool, keys: &Keys) -> bool {
+    fn index(&mut self, id: RecordId, is_live: bool, keys: &CopyKeys) -> bool {
         if self.inbound_index.insert(keys.inbound, id.0).is_err() {
             return false;
         }
@@ -249,7 +249,7 @@ impl Nat {
             if self.is_relayed {
                 return None;
             }
-            self.remove_mapping(former, Exit::Forgotten);
+            self.remove_mapping(former, CopyRemoval::Forgotten);
         }
         Some(())
     }
@@ -261,8 +261,8 @@ impl Nat {
             let block = self.ports.block_of(mapping.address, mapping.public_port);
             let subscriber = self.ports.owner(block).expect("the port's block has an owner");
             let public = mapping.public();
-            let seat = PortLease { subscriber, block, public };
-            self.give_port_back(&seat, mapping.protocol);
+            let lease = PortLease { subscriber, block, public };
+            self.give_port_back(&lease, mapping.protocol);
         }
     }
 
@@ -284,7 +284,7 @@ impl Nat {
                     break;
                 }
                 for holder in holders.drain(..) {
-                    self.remove_mapping(holder, Exit::Forgotten);
+                    self.remove_mapping(holder, CopyRemoval::Forgotten);
                 }
             }
         }

@@ -33,7 +33,7 @@ pub enum ChangeKind {
 /// A change without its body. Streams keep the order of changes of the same slot; the order across
 /// slots is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct SlotChange {
     pub kind: ChangeKind,
     /// Index of the shard in the order of the configuration.
     pub shard: ShardIndex,
@@ -61,21 +61,21 @@ pub enum Applied {
 
 /// The table that a slot belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Table {
+pub(crate) enum RecordTable {
     Mappings = 0,
     Sessions = 1,
 }
 
 /// Returns a lane's slot from a table's.
-pub(crate) fn lane_slot(table: Table, slot: u32) -> u32 {
+pub(crate) fn lane_slot(table: RecordTable, slot: u32) -> u32 {
     let (position, offset) = (slot >> OFFSET_BITS, slot & OFFSET_MASK);
     (position << 1 | table as u32) << OFFSET_BITS | offset
 }
 
 /// Returns the table of a lane's slot and the slot in that table.
-pub(crate) fn table_slot(slot: u32) -> (Table, u32) {
+pub(crate) fn table_slot(slot: u32) -> (RecordTable, u32) {
     let extent = slot >> OFFSET_BITS;
-    let table = if extent & 1 == 0 { Table::Mappings } else { Table::Sessions };
+    let table = if extent & 1 == 0 { RecordTable::Mappings } else { RecordTable::Sessions };
     (table, extent >> 1 << OFFSET_BITS | slot & OFFSET_MASK)
 }
 
@@ -87,11 +87,11 @@ mod tests {
 
     #[test]
     fn tables_share_the_slots_of_a_lane() {
-        assert_eq!(lane_slot(Table::Mappings, 1023), 1023);
-        assert_eq!(lane_slot(Table::Sessions, 0), 1024);
-        assert_eq!(lane_slot(Table::Mappings, 1024), 2048);
+        assert_eq!(lane_slot(RecordTable::Mappings, 1023), 1023);
+        assert_eq!(lane_slot(RecordTable::Sessions, 0), 1024);
+        assert_eq!(lane_slot(RecordTable::Mappings, 1024), 2048);
         for slot in [0, 5, 1023, 1024, 99_999, (1 << 31) - 1] {
-            for table in [Table::Mappings, Table::Sessions] {
+            for table in [RecordTable::Mappings, RecordTable::Sessions] {
                 assert_eq!(table_slot(lane_slot(table, slot)), (table, slot));
             }
         }

@@ -9,14 +9,14 @@
 //!               | public address u32, port u16 | first remote address u32, port u16, state u16
 //!               | age in seconds u32
 //!  session  2   slot u32 and version u32 of its mapping | remote address u32, port u16, state u16
-//!  seat     3   paired address u32 of the home, if it is not the mapping's public address
+//!  paired   3   paired address u32 of the home, if it is not the mapping's public address
 //!  idle     4   seconds u32 since the last packet
 //!  run      5   slots u32
 //!  segment  6   remote address u32, port u16 | sender u8 (1 inside, 2 remote)
 //!               | TCP flags u8 (RFC 9293 section 3.1)
 //!  state    7   remote address u32, port u16 | state u16
 //!
-//!  Create, Change   of a mapping: mapping [seat]      of a session: session mapping [seat]
+//!  Create, Change   of a mapping: mapping [paired]    of a session: session mapping [paired]
 //!  OwnerUpdate            idle [segment] [state]     Clear   run     Delete   nothing
 //! ```
 //!
@@ -27,13 +27,13 @@
 
 use crate::endpoint::{Endpoint, Protocol};
 use crate::replication::change::BODY_MAX;
-use crate::replication::journal::Segment;
-use crate::sessions::mapping::Kind;
-use crate::sessions::session_state::{Sender, SessionState};
+use crate::replication::journal::TrackedSegment;
+use crate::sessions::mapping::MappingKind;
+use crate::sessions::session_state::{SentBy, SessionState};
 
 const MAPPING: u8 = 1;
 const SESSION: u8 = 2;
-const SEAT: u8 = 3;
+const PAIRED_ADDRESS: u8 = 3;
 const IDLE: u8 = 4;
 const RUN: u8 = 5;
 const SEGMENT: u8 = 6;
@@ -86,7 +86,7 @@ pub(crate) struct SessionBody {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentBody {
     pub(crate) remote: Endpoint,
-    pub(crate) segment: Segment,
+    pub(crate) segment: TrackedSegment,
 }
 
 /// The state that a session has reached on another worker.
@@ -101,7 +101,7 @@ pub(crate) struct StateBody {
 pub(crate) struct Body {
     pub(crate) mapping: Option<MappingBody>,
     pub(crate) session: Option<SessionBody>,
-    pub(crate) seat: Option<u32>,
+    pub(crate) paired_address: Option<u32>,
     pub(crate) idle_sec: Option<u32>,
     pub(crate) run: Option<u32>,
     pub(crate) segment: Option<SegmentBody>,
@@ -135,7 +135,8 @@ impl<'a> BodyWriter<'a> {
     #[inline]
     pub(crate) fn mapping(&mut self, body: &MappingBody) {
         let mut fields = [0; MAPPING_LEN];
-        fields[0] = if body.is_quarantined { Kind::Quarantined } else { Kind::Live } as u8;
+        fields[0] =
+            if body.is_quarantined { MappingKind::Quarantined } else { MappingKind::Live } as u8;
         fields[1] = body.protocol as u8;
         fields[2] = if body.gre_key.is_some() { KEYED } else { 0 }
             | if body.is_unclean { UNCLEAN } else { 0 }
@@ -159,8 +160,8 @@ impl<'a> BodyWriter<'a> {
         self.part(SESSION, fields);
     }
 
-    pub(crate) fn seat(&mut self, address: u32) {
-        self.part(SEAT, address.to_be_bytes());
+    pub(crate) fn paired_address(&mut self, address: u32) {
+        self.part(PAIRED_ADDRESS, address.to_be_bytes());
     }
 
     pub(crate) fn idle(&mut self, seconds: u32) {
@@ -175,8 +176,8 @@ impl<'a> BodyWriter<'a> {
         let mut fields = [0; SEGMENT_LEN];
         fields[..6].copy_from_slice(&endpoint_bytes(body.remote));
         fields[6] = match body.segment.sender {
-            Sender::Inside => FROM_INSIDE,
-            Sender::Remote => FROM_REMOTE,
+            SentBy::Inside => FROM_INSIDE,
+            SentBy::Remote => FROM_REMOTE,
         };
         fields[7] = body.segment.tcp_flags;
         self.part(SEGMENT, fields);
@@ -200,7 +201,7 @@ impl Body {
             match *kind {
                 MAPPING => body.mapping = Some(read_mapping(fields.first_chunk()?)?),
                 SESSION => body.session = Some(read_session(fields.first_chunk()?)),
-                SEAT => body.seat = Some(word(fields.first_chunk()?)),
+                PAIRED_ADDRESS => body.paired_address = Some(word(fields.first_chunk()?)),
                 IDLE => body.idle_sec = Some(word(fields.first_chunk()?)),
                 RUN => body.run = Some(word(fields.first_chunk()?)),
                 SEGMENT => body.segment = Some(read_segment(fields.first_chunk()?)?),
@@ -230,8 +231,8 @@ impl MappingBody {
 fn read_mapping(fields: &[u8; MAPPING_LEN]) -> Option<MappingBody> {
     Some(MappingBody {
         is_quarantined: match fields[0] {
-            kind if kind == Kind::Live as u8 => false,
-            kind if kind == Kind::Quarantined as u8 => true,
+            kind if kind == MappingKind::Live as u8 => false,
+            kind if kind == MappingKind::Quarantined as u8 => true,
             _ => return None,
         },
         protocol: Protocol::from_number(fields[1])?,
@@ -258,11 +259,11 @@ fn read_session(fields: &[u8; SESSION_LEN]) -> SessionBody {
 
 fn read_segment(fields: &[u8; SEGMENT_LEN]) -> Option<SegmentBody> {
     let sender = match fields[6] {
-        FROM_INSIDE => Sender::Inside,
-        FROM_REMOTE => Sender::Remote,
+        FROM_INSIDE => SentBy::Inside,
+        FROM_REMOTE => SentBy::Remote,
         _ => return None,
     };
-    let segment = Segment { sender, tcp_flags: fields[7] };
+    let segment = TrackedSegment { sender, tcp_flags: fields[7] };
     Some(SegmentBody { remote: endpoint_at(fields, 0), segment })
 }
 
@@ -332,13 +333,13 @@ mod tests {
             Body {
                 mapping: (flags & 8 != 0).then_some(mapping),
                 session: (flags & 16 != 0).then_some(session),
-                seat: (flags & 32 != 0).then_some(words[7]),
+                paired_address: (flags & 32 != 0).then_some(words[7]),
                 idle_sec: (flags & 64 != 0).then_some(words[6]),
                 run: (flags & 128 != 0).then_some(words[5]),
                 segment: (flags & 256 != 0).then_some(SegmentBody {
                     remote: Endpoint::new(words[1], halves[3]),
-                    segment: Segment {
-                        sender: if flags & 512 != 0 { Sender::Inside } else { Sender::Remote },
+                    segment: TrackedSegment {
+                        sender: if flags & 512 != 0 { SentBy::Inside } else { SentBy::Remote },
                         tcp_flags: words[0] as u8,
                     },
                 }),
@@ -355,7 +356,9 @@ mod tests {
         let mut writer = BodyWriter::new(&mut bytes);
         body.session.iter().for_each(|session| writer.session(session));
         body.mapping.iter().for_each(|mapping| writer.mapping(mapping));
-        body.seat.iter().for_each(|&seat| writer.seat(seat));
+        body.paired_address
+            .iter()
+            .for_each(|&paired_address| writer.paired_address(paired_address));
         body.idle_sec.iter().for_each(|&seconds| writer.idle(seconds));
         body.run.iter().for_each(|&slots| writer.run(slots));
         body.segment.iter().for_each(|segment| writer.segment(segment));
@@ -375,15 +378,15 @@ mod tests {
     /// A later version of weir adds parts, and fields behind the known ones.
     #[test]
     fn unknown_parts_and_trailing_fields_are_skipped() {
-        check!().with_type::<(Fields, Vec<u8>)>().for_each(|(fields, news)| {
-            let (body, news) = (fields.body(), &news[..news.len().min(40)]);
-            let mut longer = vec![200, news.len() as u8];
-            longer.extend(news);
+        check!().with_type::<(Fields, Vec<u8>)>().for_each(|(fields, extra)| {
+            let (body, extra) = (fields.body(), &extra[..extra.len().min(40)]);
+            let mut longer = vec![200, extra.len() as u8];
+            longer.extend(extra);
             let mut rest = &written(&body)[..];
             while let [kind, len, behind @ ..] = rest {
                 let (known, behind) = behind.split_at(usize::from(*len));
-                longer.extend([*kind, len + news.len() as u8]);
-                longer.extend(known.iter().chain(news));
+                longer.extend([*kind, len + extra.len() as u8]);
+                longer.extend(known.iter().chain(extra));
                 rest = behind;
             }
             assert_eq!(Body::read(&longer), Some(body));

@@ -24,10 +24,10 @@ use weir_flow::{Record, RecordId, SlabId};
 use crate::endpoint::{ShardIndex, Tick};
 use crate::nat::Nat;
 use crate::packet::Refusal;
-use crate::replication::change::Table;
+use crate::replication::change::RecordTable;
 use crate::replication::facet::{Replica, ReplicaMut};
 use crate::replication::lane::{LANES, slab_of};
-use crate::sessions::mapping::{Kind, Mapping};
+use crate::sessions::mapping::{Mapping, MappingKind};
 
 /// Batches that the lower byte of their numbers tells apart.
 const NUMBERS: usize = 256;
@@ -47,12 +47,12 @@ impl Batch {
 
     /// Returns an index that differs from those of all other batches that are open at the same
     /// time.
-    pub fn place(self) -> usize {
+    pub fn index(self) -> usize {
         self.0 as usize % NUMBERS
     }
 
-    /// Number of indexes that [`place`](Self::place) returns.
-    pub const PLACES: usize = NUMBERS;
+    /// Number of indexes that [`index`](Self::index) returns.
+    pub const INDEXES: usize = NUMBERS;
 }
 
 /// What a packet must wait for before it may leave.
@@ -76,10 +76,10 @@ const UNKNOWABLE: u64 = u64::MAX;
 
 /// A record that a batch has changed.
 #[derive(Clone, Copy, Debug)]
-struct Changed {
+struct ChangedRecord {
     id: RecordId,
     version: u32,
-    table: Table,
+    table: RecordTable,
     /// The record did not exist before the batch.
     has_begun: bool,
     number: u8,
@@ -88,7 +88,7 @@ struct Changed {
 #[derive(Debug)]
 pub(crate) struct Commits {
     /// Changed records in the order of their batches.
-    changed: VecDeque<Changed>,
+    changed: VecDeque<ChangedRecord>,
     changed_max: usize,
     /// Set if an uncommitted change must not be used: a shard with too few replicas then gets no
     /// new state.
@@ -151,7 +151,7 @@ impl Replica<'_> {
             committed <= self.journal_end(),
             "replicas have acknowledged more than the journal holds"
         );
-        self.oldest_batch().filter(|batch| self.nat.commits.ends[batch.place()] <= committed)
+        self.oldest_batch().filter(|batch| self.nat.commits.ends[batch.index()] <= committed)
     }
 
     /// Returns the oldest batch that is closed and not over.
@@ -172,7 +172,7 @@ impl Replica<'_> {
     pub fn journal_unawaited(self) -> u64 {
         match self.nat.commits.changed.is_empty() {
             true => self.journal_end(),
-            false => self.nat.commits.ends[Batch(self.nat.commits.over).place()],
+            false => self.nat.commits.ends[Batch(self.nat.commits.over).index()],
         }
     }
 }
@@ -215,7 +215,7 @@ impl ReplicaMut<'_> {
         let has_changes =
             commits.changed.back().is_some_and(|last| last.number == commits.open as u8);
         if has_changes && commits.open - commits.over < OPEN_MAX {
-            commits.ends[Batch(commits.open).place()] = end;
+            commits.ends[Batch(commits.open).index()] = end;
             commits.open += 1;
         }
     }
@@ -226,7 +226,7 @@ impl ReplicaMut<'_> {
     /// If it is not the oldest.
     pub fn commit(&mut self, batch: Batch) {
         while let Some(changed) = self.nat.take_changed(batch) {
-            if changed.table == Table::Mappings {
+            if changed.table == RecordTable::Mappings {
                 self.nat.settle(changed.id, changed.number);
             }
         }
@@ -241,8 +241,8 @@ impl ReplicaMut<'_> {
     pub fn give_up(&mut self, batch: Batch, now: Tick) {
         while let Some(changed) = self.nat.take_changed(batch) {
             match changed.table {
-                Table::Mappings => self.nat.give_up_mapping(&changed, now),
-                Table::Sessions => self.nat.give_up_session(&changed),
+                RecordTable::Mappings => self.nat.give_up_mapping(&changed, now),
+                RecordTable::Sessions => self.nat.give_up_session(&changed),
             }
         }
     }
@@ -281,7 +281,7 @@ impl Nat {
     #[inline]
     pub(crate) fn rely_on(&mut self, id: RecordId) {
         let mapping = self.mappings.get(id);
-        if mapping.kind == Kind::Uncommitted {
+        if mapping.kind == MappingKind::Uncommitted {
             let batch = self.commits.batch_of(mapping);
             self.commits.rely_on(batch);
         }
@@ -325,19 +325,19 @@ impl Nat {
         let (open, number) = (self.commits.open, self.commits.open as u8);
         let mapping = self.mappings.get_mut(id);
         match mapping.kind {
-            Kind::Uncommitted if mapping.batch() == number => {}
-            Kind::Live | Kind::Uncommitted => {
+            MappingKind::Uncommitted if mapping.batch() == number => {}
+            MappingKind::Live | MappingKind::Uncommitted => {
                 let version = mapping.version();
-                let table = Table::Mappings;
-                let changed = Changed { id, version, table, has_begun, number };
+                let table = RecordTable::Mappings;
+                let changed = ChangedRecord { id, version, table, has_begun, number };
                 if !self.commits.push(changed) {
                     return;
                 }
-                mapping.kind = Kind::Uncommitted;
+                mapping.kind = MappingKind::Uncommitted;
                 mapping.set_batch(number);
             }
             // The mapping ended: no packet made it.
-            Kind::Free | Kind::Quarantined => return,
+            MappingKind::Free | MappingKind::Quarantined => return,
         }
         self.commits.rely_on(open);
     }
@@ -347,12 +347,12 @@ impl Nat {
         let session = self.sessions.get(id);
         let (mapping, version) = (session.mapping, session.version());
         self.await_mapping(slab, mapping, false);
-        let is_awaited = self.mappings.get(mapping).kind == Kind::Uncommitted;
+        let is_awaited = self.mappings.get(mapping).kind == MappingKind::Uncommitted;
         // Only a strict worker gives up records that have begun, and looks for them.
         if has_begun && is_awaited && self.commits.is_strict {
             let number = self.commits.open as u8;
-            let table = Table::Sessions;
-            self.commits.push(Changed { id, version, table, has_begun, number });
+            let table = RecordTable::Sessions;
+            self.commits.push(ChangedRecord { id, version, table, has_begun, number });
         }
     }
 
@@ -363,11 +363,11 @@ impl Nat {
     }
 
     /// Takes the next record of a batch that is over.
-    fn take_changed(&mut self, batch: Batch) -> Option<Changed> {
+    fn take_changed(&mut self, batch: Batch) -> Option<ChangedRecord> {
         let commits = &mut self.commits;
         assert!(batch.0 == commits.over + 1 || batch.0 == commits.over, "batches end in order");
         commits.over = batch.0;
-        let is_its = |changed: &&Changed| usize::from(changed.number) == batch.place();
+        let is_its = |changed: &&ChangedRecord| usize::from(changed.number) == batch.index();
         commits.changed.front().filter(is_its)?;
         commits.changed.pop_front()
     }
@@ -376,17 +376,17 @@ impl Nat {
     fn settle(&mut self, id: RecordId, number: u8) {
         let mapping = self.mappings.get(id);
         // Its slot may be free by now, or hold another mapping.
-        if mapping.kind != Kind::Uncommitted {
+        if mapping.kind != MappingKind::Uncommitted {
             return;
         }
         // If the lane was given up meanwhile, an owner update may be noted where the batch number
         // was.
         if mapping.batch() == number || !self.is_mapping_ours(id) {
-            self.mappings.get_mut(id).kind = Kind::Live;
+            self.mappings.get_mut(id).kind = MappingKind::Live;
         }
     }
 
-    fn give_up_mapping(&mut self, changed: &Changed, now: Tick) {
+    fn give_up_mapping(&mut self, changed: &ChangedRecord, now: Tick) {
         self.settle(changed.id, changed.number);
         let mapping = self.mappings.get(changed.id);
         let is_it = mapping.version() == changed.version && mapping.kind.is_in_use();
@@ -399,7 +399,7 @@ impl Nat {
         self.end_mapping(changed.id, now);
     }
 
-    fn give_up_session(&mut self, changed: &Changed) {
+    fn give_up_session(&mut self, changed: &ChangedRecord) {
         let session = self.sessions.get(changed.id);
         let is_it = session.version() == changed.version && session.is_live();
         if is_it && self.is_mapping_ours(session.mapping) {
@@ -420,7 +420,7 @@ impl Commits {
 
     /// Adds a changed record. Without room it returns false, and it cannot be known when the change
     /// is on replicas.
-    fn push(&mut self, changed: Changed) -> bool {
+    fn push(&mut self, changed: ChangedRecord) -> bool {
         let has_room = self.changed.len() < self.changed_max;
         match has_room {
             true => self.changed.push_back(changed),

@@ -14,7 +14,7 @@ use weir_flow::{Hash, Record, RecordId};
 
 use crate::endpoint::{Endpoint, Tick};
 use crate::nat::Nat;
-use crate::replication::change::{Applied, Table};
+use crate::replication::change::{Applied, RecordTable};
 use crate::replication::owner_update::is_never;
 use crate::sessions::mapping::Mapping;
 use crate::sessions::session::SessionKey;
@@ -96,7 +96,7 @@ impl Nat {
         if is_other_in_use && self.lanes.get(slab).is_owned {
             self.end_disused(id);
         } else if is_other_in_use && is_never(last_seen, self.now) {
-            self.journal.push_owner_update(Table::Mappings, slab, version, id);
+            self.journal.push_owner_update(RecordTable::Mappings, slab, version, id);
         }
     }
 

@@ -16,15 +16,15 @@ use weir_flow::{Record, RecordId, SlabId};
 
 use crate::endpoint::ShardIndex;
 use crate::nat::Nat;
-use crate::replication::change::{BODY_MAX, Change, ChangeKind, Table, lane_slot};
+use crate::replication::change::{BODY_MAX, ChangeKind, RecordTable, SlotChange, lane_slot};
 use crate::replication::change_body::{
     BodyWriter, MappingBody, SegmentBody, SessionBody, StateBody,
 };
 use crate::replication::facet::{Replica, ReplicaMut};
 use crate::replication::lane::{LaneFault, lane_of};
-use crate::sessions::mapping::{Kind, Mapping, Remote};
-use crate::sessions::session::Session;
-use crate::sessions::session_state::Sender;
+use crate::sessions::mapping::{Mapping, MappingKind, Remote};
+use crate::sessions::session::FurtherSession;
+use crate::sessions::session_state::SentBy;
 
 /// Marks that can wait. A poll that makes more than a ring full of them is a flood, not a burst.
 pub(crate) const MARKS_MAX: usize = 65_536;
@@ -37,7 +37,7 @@ pub(crate) enum MarkKind {
     Ended,
     /// A TCP packet has changed what is known of its connection. Goes to the lane's owner, if that
     /// is another worker.
-    Segment(Segment),
+    Segment(TrackedSegment),
     /// The first flow of the record's home was answered. No packet waits for this change, and its
     /// loss requires no new copy.
     Answered,
@@ -49,26 +49,26 @@ pub(crate) enum MarkKind {
 
 impl MarkKind {
     #[inline]
-    pub(crate) fn segment(sender: Sender, tcp_flags: u8) -> Self {
-        Self::Segment(Segment { sender, tcp_flags })
+    pub(crate) fn segment(sender: SentBy, tcp_flags: u8) -> Self {
+        Self::Segment(TrackedSegment { sender, tcp_flags })
     }
 }
 
 /// The part of a segment that TCP tracking uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Segment {
-    pub(crate) sender: Sender,
+pub(crate) struct TrackedSegment {
+    pub(crate) sender: SentBy,
     pub(crate) tcp_flags: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Mark {
-    news: MarkKind,
-    table: Table,
+    kind: MarkKind,
+    table: RecordTable,
     slab: SlabId,
     version: u32,
     /// Id of the record; for a record that ended, its slot.
-    place: u32,
+    record: u32,
 }
 
 /// The ring of marks.
@@ -107,30 +107,30 @@ impl Journal {
     /// whether it will be sent.
     pub(crate) fn push_owner_update(
         &mut self,
-        table: Table,
+        table: RecordTable,
         slab: SlabId,
         version: u32,
         id: RecordId,
     ) -> bool {
-        self.tell_owner(MarkKind::OwnerUpdate, table, slab, version, id)
+        self.push_for_owner(MarkKind::OwnerUpdate, table, slab, version, id)
     }
 
     /// As [`touch`](Self::touch).
-    fn tell_owner(
+    fn push_for_owner(
         &mut self,
-        news: MarkKind,
-        table: Table,
+        kind: MarkKind,
+        table: RecordTable,
         slab: SlabId,
         version: u32,
         id: RecordId,
     ) -> bool {
-        self.push(Mark { news, table, slab, version, place: id.0 })
+        self.push(Mark { kind, table, slab, version, record: id.0 })
     }
 
     /// Voids the marks of a shard that is gone. They keep their positions, which callers may count.
     pub(crate) fn forget(&mut self, shard: ShardIndex) {
         for mark in self.ring.iter_mut().filter(|mark| lane_of(mark.slab).0 == shard) {
-            mark.news = MarkKind::Void;
+            mark.kind = MarkKind::Void;
         }
     }
 
@@ -140,7 +140,7 @@ impl Journal {
 }
 
 impl Replica<'_> {
-    /// Returns the end of the journal: all changes so far are sent once [`is_told`](Self::is_told)
+    /// Returns the end of the journal: all changes so far are sent once [`is_sent`](Self::is_sent)
     /// is true of it.
     #[inline]
     pub fn journal_end(self) -> u64 {
@@ -156,7 +156,7 @@ impl Replica<'_> {
     /// True if [`next_change`](ReplicaMut::next_change) has returned everything up to
     /// `journal_end`.
     #[inline]
-    pub fn is_told(self, journal_end: u64) -> bool {
+    pub fn is_sent(self, journal_end: u64) -> bool {
         self.nat.journal.taken >= journal_end
     }
 }
@@ -165,17 +165,17 @@ impl ReplicaMut<'_> {
     /// Returns the next change to send and the length of its body, which is written to `body`. None
     /// if there is none left.
     #[inline]
-    pub fn next_change(&mut self, body: &mut [u8; BODY_MAX]) -> Option<(Change, usize)> {
+    pub fn next_change(&mut self, body: &mut [u8; BODY_MAX]) -> Option<(SlotChange, usize)> {
         loop {
             let mark = self.nat.journal.pop()?;
-            let told = match (mark.news, mark.table) {
+            let change = match (mark.kind, mark.table) {
                 (MarkKind::Void, _) => None,
-                (MarkKind::Ended, _) => self.nat.tell_end(&mark),
-                (_, Table::Mappings) => self.nat.tell_mapping(&mark, body),
-                (_, Table::Sessions) => self.nat.tell_session(&mark, body),
+                (MarkKind::Ended, _) => self.nat.write_end(&mark),
+                (_, RecordTable::Mappings) => self.nat.write_mapping_change(&mark, body),
+                (_, RecordTable::Sessions) => self.nat.write_session_change(&mark, body),
             };
-            if told.is_some() {
-                return told;
+            if change.is_some() {
+                return change;
             }
         }
     }
@@ -195,8 +195,13 @@ impl Nat {
         }
         let mapping = self.mappings.get_mut(id);
         let version = mapping.version();
-        let mark =
-            Mark { news: MarkKind::Begun, table: Table::Mappings, slab, version, place: id.0 };
+        let mark = Mark {
+            kind: MarkKind::Begun,
+            table: RecordTable::Mappings,
+            slab,
+            version,
+            record: id.0,
+        };
         if self.journal.push(mark) {
             mapping.flags |= Mapping::MARKED;
         } else {
@@ -216,108 +221,112 @@ impl Nat {
 
     /// Appends that a mapping has changed or ended.
     #[inline]
-    pub(crate) fn note_mapping(&mut self, news: MarkKind, id: RecordId) {
-        if self.lanes.are_any_told {
-            self.mark_mapping(news, id);
+    pub(crate) fn note_mapping(&mut self, kind: MarkKind, id: RecordId) {
+        if self.lanes.is_any_marked {
+            self.mark_mapping(kind, id);
         }
     }
 
     #[inline(never)]
-    fn mark_mapping(&mut self, news: MarkKind, id: RecordId) {
+    fn mark_mapping(&mut self, kind: MarkKind, id: RecordId) {
         let slab = self.mappings.slab_of(id);
         let lane = self.lanes.get(slab);
-        let news = match news {
+        let kind = match kind {
             MarkKind::Segment(_) if !lane.is_owned => {
                 let version = self.mappings.get(id).version();
-                self.journal.tell_owner(news, Table::Mappings, slab, version, id);
+                self.journal.push_for_owner(kind, RecordTable::Mappings, slab, version, id);
                 return;
             }
             MarkKind::Segment(_) => MarkKind::Changed,
-            news => news,
+            kind => kind,
         };
-        if lane.is_awaited && lane.is_owned && news == MarkKind::Changed {
+        if lane.is_awaited && lane.is_owned && kind == MarkKind::Changed {
             self.await_mapping(slab, id, false);
         }
         let mapping = self.mappings.get_mut(id);
-        let is_told = mapping.flags & Mapping::MARKED != 0
-            && matches!(news, MarkKind::Changed | MarkKind::Answered);
+        let is_marked = mapping.flags & Mapping::MARKED != 0
+            && matches!(kind, MarkKind::Changed | MarkKind::Answered);
         let lane = self.lanes.get(slab);
-        if !(lane.is_replicated && lane.is_owned) || is_told {
+        if !(lane.is_replicated && lane.is_owned) || is_marked {
             return;
         }
-        let place = match news {
+        let record = match kind {
             MarkKind::Ended => self.mappings.slot_of(id),
             _ => id.0,
         };
         let mapping = self.mappings.get_mut(id);
         let version = mapping.version();
-        if self.journal.push(Mark { news, table: Table::Mappings, slab, version, place }) {
+        if self.journal.push(Mark { kind, table: RecordTable::Mappings, slab, version, record }) {
             mapping.flags |= Mapping::MARKED;
-        } else if news != MarkKind::Answered {
+        } else if kind != MarkKind::Answered {
             self.lose_mark(slab);
         }
     }
 
     /// Appends that a further session has begun, changed or ended.
     #[inline]
-    pub(crate) fn note_session(&mut self, news: MarkKind, id: RecordId) {
-        if self.lanes.are_any_told {
-            self.mark_session(news, id);
+    pub(crate) fn note_session(&mut self, kind: MarkKind, id: RecordId) {
+        if self.lanes.is_any_marked {
+            self.mark_session(kind, id);
         }
     }
 
     #[inline(never)]
-    fn mark_session(&mut self, news: MarkKind, id: RecordId) {
+    fn mark_session(&mut self, kind: MarkKind, id: RecordId) {
         let slab = self.sessions.slab_of(id);
         let lane = self.lanes.get(slab);
-        let news = match news {
+        let kind = match kind {
             MarkKind::Segment(_) if !lane.is_owned => {
                 let version = self.sessions.get(id).version();
-                self.journal.tell_owner(news, Table::Sessions, slab, version, id);
+                self.journal.push_for_owner(kind, RecordTable::Sessions, slab, version, id);
                 return;
             }
             MarkKind::Segment(_) => MarkKind::Changed,
-            news => news,
+            kind => kind,
         };
-        if lane.is_awaited && lane.is_owned && news != MarkKind::Ended {
-            self.await_session(slab, id, news == MarkKind::Begun);
+        if lane.is_awaited && lane.is_owned && kind != MarkKind::Ended {
+            self.await_session(slab, id, kind == MarkKind::Begun);
         }
         let session = self.sessions.get(id);
-        let is_told = session.is_marked() && news == MarkKind::Changed;
+        let is_marked = session.is_marked() && kind == MarkKind::Changed;
         let lane = self.lanes.get(slab);
-        if session.is_address() || !(lane.is_replicated && lane.is_owned) || is_told {
+        if session.is_address() || !(lane.is_replicated && lane.is_owned) || is_marked {
             return;
         }
-        let place = match news {
+        let record = match kind {
             MarkKind::Ended => self.sessions.slot_of(id),
             _ => id.0,
         };
         let session = self.sessions.get_mut(id);
         let version = session.version();
-        if self.journal.push(Mark { news, table: Table::Sessions, slab, version, place }) {
+        if self.journal.push(Mark { kind, table: RecordTable::Sessions, slab, version, record }) {
             session.set_marked(true);
         } else {
             self.lose_mark(slab);
         }
     }
 
-    fn tell_end(&self, mark: &Mark) -> Option<(Change, usize)> {
+    fn write_end(&self, mark: &Mark) -> Option<(SlotChange, usize)> {
         let lane = self.lanes.get(mark.slab);
-        let change = change(ChangeKind::Delete, mark, mark.place);
+        let change = change(ChangeKind::Delete, mark, mark.record);
         lane.is_replicated.then_some((change, 0))
     }
 
     /// None if the record has ended, which has a mark of its own, or if changes of the lane are not
     /// to be sent any more.
     #[inline]
-    fn tell_mapping(&mut self, mark: &Mark, body: &mut [u8; BODY_MAX]) -> Option<(Change, usize)> {
-        let id = RecordId(mark.place);
+    fn write_mapping_change(
+        &mut self,
+        mark: &Mark,
+        body: &mut [u8; BODY_MAX],
+    ) -> Option<(SlotChange, usize)> {
+        let id = RecordId(mark.record);
         let mapping = self.mappings.get_mut(id);
         if mapping.version() != mark.version || !mapping.is_live() {
             return None;
         }
         let mapping = &mut *mapping;
-        let kind = match mark.news {
+        let kind = match mark.kind {
             MarkKind::OwnerUpdate | MarkKind::Segment(_) => ChangeKind::OwnerUpdate,
             MarkKind::Begun => ChangeKind::Create,
             _ => ChangeKind::Change,
@@ -336,13 +345,17 @@ impl Nat {
     }
 
     #[inline]
-    fn tell_session(&mut self, mark: &Mark, body: &mut [u8; BODY_MAX]) -> Option<(Change, usize)> {
-        let id = RecordId(mark.place);
+    fn write_session_change(
+        &mut self,
+        mark: &Mark,
+        body: &mut [u8; BODY_MAX],
+    ) -> Option<(SlotChange, usize)> {
+        let id = RecordId(mark.record);
         let session = self.sessions.get_mut(id);
         if session.version() != mark.version || !session.is_live() || session.is_address() {
             return None;
         }
-        let kind = match mark.news {
+        let kind = match mark.kind {
             MarkKind::OwnerUpdate | MarkKind::Segment(_) => ChangeKind::OwnerUpdate,
             MarkKind::Begun => ChangeKind::Create,
             _ => ChangeKind::Change,
@@ -367,22 +380,22 @@ impl Nat {
         remote: &Remote,
         slot: u32,
         body: &mut [u8; BODY_MAX],
-    ) -> Option<(Change, usize)> {
+    ) -> Option<(SlotChange, usize)> {
         let mut writer = BodyWriter::new(body);
         writer.idle(self.now.since(remote.last_seen));
-        if let MarkKind::Segment(segment) = mark.news {
+        if let MarkKind::Segment(segment) = mark.kind {
             writer.segment(&SegmentBody { remote: remote.endpoint(), segment });
         }
         writer.state(&StateBody { remote: remote.endpoint(), state: remote.state });
-        let told = (change(ChangeKind::OwnerUpdate, mark, slot), writer.len());
+        let change = (change(ChangeKind::OwnerUpdate, mark, slot), writer.len());
         let lane = self.lanes.get(mark.slab);
-        (lane.is_present && !lane.is_owned).then_some(told)
+        (lane.is_present && !lane.is_owned).then_some(change)
     }
 
     #[inline]
     pub(crate) fn write_mapping_body(&self, mapping: &Mapping, writer: &mut BodyWriter<'_>) {
         writer.mapping(&MappingBody {
-            is_quarantined: mapping.kind == Kind::Quarantined,
+            is_quarantined: mapping.kind == MappingKind::Quarantined,
             protocol: mapping.protocol,
             is_unclean: mapping.flags & Mapping::UNCLEAN != 0,
             is_answered: mapping.flags & Mapping::ANSWERED != 0,
@@ -397,16 +410,16 @@ impl Nat {
         if !self.policy.enabled {
             return;
         }
-        let seat = self.subscribers.get(mapping.subscriber).seat;
-        if seat != mapping.address {
-            writer.seat(self.ports.public_address(seat));
+        let paired_address = self.subscribers.get(mapping.subscriber).paired_address;
+        if paired_address != mapping.address {
+            writer.paired_address(self.ports.public_address(paired_address));
         }
     }
 
-    pub(crate) fn write_session_body(&self, session: &Session, writer: &mut BodyWriter<'_>) {
+    pub(crate) fn write_session_body(&self, session: &FurtherSession, writer: &mut BodyWriter<'_>) {
         let mapping = self.mappings.get(session.mapping);
         writer.session(&SessionBody {
-            mapping_slot: lane_slot(Table::Mappings, self.mappings.slot_of(session.mapping)),
+            mapping_slot: lane_slot(RecordTable::Mappings, self.mappings.slot_of(session.mapping)),
             mapping_version: mapping.version(),
             remote: session.remote.endpoint(),
             state: session.remote.state,
@@ -416,7 +429,7 @@ impl Nat {
 }
 
 #[inline]
-fn change(kind: ChangeKind, mark: &Mark, slot: u32) -> Change {
+fn change(kind: ChangeKind, mark: &Mark, slot: u32) -> SlotChange {
     let (shard, lane) = lane_of(mark.slab);
-    Change { kind, shard, lane, slot: lane_slot(mark.table, slot), version: mark.version }
+    SlotChange { kind, shard, lane, slot: lane_slot(mark.table, slot), version: mark.version }
 }

@@ -95,7 +95,7 @@ pub(crate) struct Lanes {
     behind_since: Box<[Option<Tick>]>,
     /// True if any lane is replicated, is owned by another worker, or has changes that must wait
     /// for replicas.
-    pub(crate) are_any_told: bool,
+    pub(crate) is_any_marked: bool,
     /// True if no lane is owned by another worker.
     pub(crate) are_all_owned: bool,
     replicated: usize,
@@ -103,7 +103,7 @@ pub(crate) struct Lanes {
     owned: usize,
     /// Indexed by [`LaneFault`]: whether some lane may have lost changes, or have become full,
     /// since the last [`Lanes::take`].
-    has_news: [bool; 2],
+    may_have_fault: [bool; 2],
 }
 
 /// The lane faults that can happen to any lane at any time.
@@ -124,11 +124,11 @@ impl Lanes {
             owned: all.len(),
             all: all.into(),
             behind_since: vec![None; shards_max].into(),
-            are_any_told: false,
+            is_any_marked: false,
             are_all_owned: true,
             replicated: 0,
             awaited: 0,
-            has_news: [false; 2],
+            may_have_fault: [false; 2],
         }
     }
 
@@ -170,14 +170,14 @@ impl Lanes {
             LaneFault::Filled if lane.is_full => return,
             LaneFault::Filled => (lane.is_full, lane.has_filled) = (true, true),
         }
-        self.has_news[fault as usize] = true;
+        self.may_have_fault[fault as usize] = true;
     }
 
     /// Returns a lane that has suffered this fault, and clears its flag: each fault is reported
     /// once.
     #[inline]
     pub(crate) fn take(&mut self, fault: LaneFault) -> Option<SlabId> {
-        if self.has_news[fault as usize] { self.find(fault) } else { None }
+        if self.may_have_fault[fault as usize] { self.find(fault) } else { None }
     }
 
     #[cold]
@@ -187,7 +187,7 @@ impl Lanes {
             LaneFault::Filled => std::mem::take(&mut lane.has_filled),
         };
         let found = self.all.iter_mut().position(flag);
-        self.has_news[fault as usize] = found.is_some();
+        self.may_have_fault[fault as usize] = found.is_some();
         found.map(|slab| SlabId(slab as u32))
     }
 
@@ -197,7 +197,7 @@ impl Lanes {
         lane.owned_since = Some(now);
         self.owned = self.owned + usize::from(is_owned) - usize::from(was_owned);
         self.are_all_owned = self.owned == self.all.len();
-        self.look_who_is_told();
+        self.look_whether_any_is_marked();
     }
 
     /// Begins a lane of a new shard at a slab that had no shard.
@@ -230,7 +230,7 @@ impl Lanes {
         lane.has_lost &= is_replicated;
         self.replicated =
             self.replicated + usize::from(is_replicated) - usize::from(was_replicated);
-        self.look_who_is_told();
+        self.look_whether_any_is_marked();
     }
 
     pub(crate) fn set_awaited(&mut self, slab: SlabId, is_awaited: bool) {
@@ -238,11 +238,11 @@ impl Lanes {
         let was_awaited = std::mem::replace(&mut lane.is_awaited, is_awaited);
         lane.is_short &= is_awaited;
         self.awaited = self.awaited + usize::from(is_awaited) - usize::from(was_awaited);
-        self.look_who_is_told();
+        self.look_whether_any_is_marked();
     }
 
-    fn look_who_is_told(&mut self) {
-        self.are_any_told = self.replicated + self.awaited > 0 || !self.are_all_owned;
+    fn look_whether_any_is_marked(&mut self) {
+        self.is_any_marked = self.replicated + self.awaited > 0 || !self.are_all_owned;
     }
 }
 

@@ -12,12 +12,14 @@ use weir_flow::{HashKey, OFFSET_BITS, Record, SlabId};
 
 use crate::endpoint::{Endpoint, ShardIndex};
 use crate::nat::Nat;
-use crate::replication::change::{BODY_MAX, Change, ChangeKind, OFFSET_MASK, Table, table_slot};
+use crate::replication::change::{
+    BODY_MAX, ChangeKind, OFFSET_MASK, RecordTable, SlotChange, table_slot,
+};
 use crate::replication::change_body::BodyWriter;
 use crate::replication::facet::Replica;
 use crate::replication::lane::slab_of;
-use crate::sessions::mapping::{Kind, Mapping};
-use crate::sessions::session::Session;
+use crate::sessions::mapping::{Mapping, MappingKind};
+use crate::sessions::session::FurtherSession;
 
 /// Hash key of the sums. Both ends of a comparison use it; it is not a secret.
 const SUMS: HashKey = HashKey::new([0x6c61_6e65, 0x7375_6d73]);
@@ -30,7 +32,7 @@ struct Walk<'a, O> {
     slab: SlabId,
     is_ours: bool,
     /// First slot that no change has covered yet.
-    unsaid: u32,
+    unsent: u32,
     out: O,
 }
 
@@ -59,27 +61,27 @@ impl Replica<'_> {
         lane: u8,
         slots: Range<u32>,
         budget: u32,
-        out: impl FnMut(&Change, &[u8]) -> bool,
+        out: impl FnMut(&SlotChange, &[u8]) -> bool,
     ) -> u32 {
         let (slab, mut from, mut left) = (slab_of(shard, lane.into()), slots.start, budget);
         let is_ours = self.nat.lanes.get(slab).is_owned;
-        let mut walk = Walk { nat: self.nat, shard, lane, slab, is_ours, unsaid: slots.start, out };
+        let mut walk = Walk { nat: self.nat, shard, lane, slab, is_ours, unsent: slots.start, out };
         while from < slots.end && left > 0 {
             let extent = self.nat.next_lane_extent(slab, from >> OFFSET_BITS);
             let start = extent.map_or(slots.end, |extent| (extent << OFFSET_BITS).min(slots.end));
             if start > from {
                 // No extent here: no record in this gap had a version later than the slab's floors.
                 let floors = [self.nat.mappings.floor(slab), self.nat.sessions.floor(slab)];
-                if !walk.say_cleared(start, later(floors)) {
-                    return walk.unsaid;
+                if !walk.send_cleared(start, later(floors)) {
+                    return walk.unsent;
                 }
                 (from, left) = (start, left - 1);
                 continue;
             }
             let end = ((from | OFFSET_MASK).saturating_add(1)).min(slots.end);
             let end = end.min(from.saturating_add(left));
-            if !walk.say_extent(from, end) {
-                return walk.unsaid;
+            if !walk.send_extent(from, end) {
+                return walk.unsent;
             }
             left -= end - from;
             from = end;
@@ -106,12 +108,12 @@ impl Replica<'_> {
                 ControlFlow::Continue(())
             };
             match table {
-                Table::Mappings => {
+                RecordTable::Mappings => {
                     self.nat.mappings.walk_extent(slab, position, offset, |at, mapping| {
                         add(at, self.nat.mapping_term(base + at, mapping))
                     })
                 }
-                Table::Sessions => {
+                RecordTable::Sessions => {
                     self.nat.sessions.walk_extent(slab, position, offset, |at, session| {
                         add(at, self.nat.session_term(base + at, session))
                     })
@@ -135,7 +137,7 @@ impl Nat {
     fn mapping_term(&self, slot: u32, mapping: &Mapping) -> u64 {
         let key = if self.policy.by_key { mapping.gre_key().map_or(1 << 32, u64::from) } else { 0 };
         // Only the owner knows whether a mapping is committed: all kinds in use count as live.
-        let kind = if mapping.kind.is_in_use() { Kind::Live } else { mapping.kind };
+        let kind = if mapping.kind.is_in_use() { MappingKind::Live } else { mapping.kind };
         let kinds = u64::from(kind as u8) << 8 | mapping.protocol as u64;
         let first = SUMS.hash([
             u64::from(slot) << 32 | u64::from(mapping.version()),
@@ -146,7 +148,7 @@ impl Nat {
         SUMS.hash([first.0, remote << 16 | kinds, u64::from(mapping.outer) << 32 ^ key]).0
     }
 
-    fn session_term(&self, slot: u32, session: &Session) -> u64 {
+    fn session_term(&self, slot: u32, session: &FurtherSession) -> u64 {
         let mapping = self.mappings.slot_of(session.mapping);
         let version = self.mappings.get(session.mapping).version();
         SUMS.hash([
@@ -158,72 +160,76 @@ impl Nat {
     }
 }
 
-impl<O: FnMut(&Change, &[u8]) -> bool> Walk<'_, O> {
+impl<O: FnMut(&SlotChange, &[u8]) -> bool> Walk<'_, O> {
     /// Covers the slots of one extent. False if `out` did not take a change.
-    fn say_extent(&mut self, from: u32, end: u32) -> bool {
+    fn send_extent(&mut self, from: u32, end: u32) -> bool {
         let (nat, slab) = (self.nat, self.slab);
         let (table, own_slot) = table_slot(from);
         let (position, offset) = (own_slot >> OFFSET_BITS, own_slot & OFFSET_MASK);
         let base = from & !OFFSET_MASK;
         let ceiling = match table {
-            Table::Mappings => nat.mappings.ceiling(slab, position),
-            Table::Sessions => nat.sessions.ceiling(slab, position),
+            RecordTable::Mappings => nat.mappings.ceiling(slab, position),
+            RecordTable::Sessions => nat.sessions.ceiling(slab, position),
         };
         let (mut is_taken, mut bytes) = (true, [0; BODY_MAX]);
-        let mut say = |offset: u32, version, body: &[u8]| {
+        let mut send = |offset: u32, version, body: &[u8]| {
             let slot = base + offset;
             if slot >= end {
                 return ControlFlow::Break(());
             }
             // In another worker's lane, versions go out once, at the end of the extent.
-            is_taken = (!self.is_ours || self.say_cleared(slot, ceiling))
-                && self.say_record(slot, version, body);
+            is_taken = (!self.is_ours || self.send_cleared(slot, ceiling))
+                && self.send_record(slot, version, body);
             if is_taken { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         match table {
-            Table::Mappings => nat.mappings.walk_extent(slab, position, offset, |at, mapping| {
-                let mut writer = BodyWriter::new(&mut bytes);
-                nat.write_mapping_body(mapping, &mut writer);
-                let len = writer.len();
-                say(at, mapping.version(), &bytes[..len])
-            }),
-            Table::Sessions => nat.sessions.walk_extent(slab, position, offset, |at, session| {
-                let mut writer = BodyWriter::new(&mut bytes);
-                nat.write_session_body(session, &mut writer);
-                let len = writer.len();
-                say(at, session.version(), &bytes[..len])
-            }),
+            RecordTable::Mappings => {
+                nat.mappings.walk_extent(slab, position, offset, |at, mapping| {
+                    let mut writer = BodyWriter::new(&mut bytes);
+                    nat.write_mapping_body(mapping, &mut writer);
+                    let len = writer.len();
+                    send(at, mapping.version(), &bytes[..len])
+                })
+            }
+            RecordTable::Sessions => {
+                nat.sessions.walk_extent(slab, position, offset, |at, session| {
+                    let mut writer = BodyWriter::new(&mut bytes);
+                    nat.write_session_body(session, &mut writer);
+                    let len = writer.len();
+                    send(at, session.version(), &bytes[..len])
+                })
+            }
         }
-        is_taken && self.say_cleared(end, ceiling)
+        is_taken && self.send_cleared(end, ceiling)
     }
 
-    fn say_record(&mut self, slot: u32, version: u32, body: &[u8]) -> bool {
-        let is_taken = self.say(ChangeKind::Create, slot, version, body);
+    fn send_record(&mut self, slot: u32, version: u32, body: &[u8]) -> bool {
+        let is_taken = self.send(ChangeKind::Create, slot, version, body);
         if is_taken {
-            self.unsaid = slot + 1;
+            self.unsent = slot + 1;
         }
         is_taken
     }
 
     /// Reports that no record lies between the first uncovered slot and `end`, and that none there
     /// was later than `version`. For version 0 there never was a record, so nothing is reported.
-    fn say_cleared(&mut self, end: u32, version: u32) -> bool {
-        if version != 0 && end > self.unsaid {
+    fn send_cleared(&mut self, end: u32, version: u32) -> bool {
+        if version != 0 && end > self.unsent {
             let mut bytes = [0; BODY_MAX];
             let mut writer = BodyWriter::new(&mut bytes);
-            writer.run(if self.is_ours { end - self.unsaid } else { 0 });
+            writer.run(if self.is_ours { end - self.unsent } else { 0 });
             let len = writer.len();
-            if !self.say(ChangeKind::Clear, self.unsaid, version, &bytes[..len]) {
+            if !self.send(ChangeKind::Clear, self.unsent, version, &bytes[..len]) {
                 return false;
             }
         }
-        self.unsaid = self.unsaid.max(end);
+        self.unsent = self.unsent.max(end);
         true
     }
 
-    fn say(&mut self, kind: ChangeKind, slot: u32, version: u32, body: &[u8]) -> bool {
+    fn send(&mut self, kind: ChangeKind, slot: u32, version: u32, body: &[u8]) -> bool {
         let Self { shard, lane, .. } = *self;
-        (self.out)(&Change { kind, shard, lane, slot, version }, body)
+        (self.out)(&SlotChange { kind, shard, lane, slot, version }, body)
     }
 }
 

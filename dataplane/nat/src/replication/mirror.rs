@@ -21,18 +21,18 @@ use weir_flow::{Record, RecordId, SlabId, is_later_version};
 
 use crate::endpoint::{Endpoint, Protocol, ShardIndex, Tick};
 use crate::nat::Nat;
-use crate::replication::change::{Applied, Change, ChangeKind, Table, table_slot};
+use crate::replication::change::{Applied, ChangeKind, RecordTable, SlotChange, table_slot};
 use crate::replication::change_body::{Body, MappingBody};
 use crate::replication::facet::ReplicaMut;
 use crate::replication::lane::{LANES, LaneFault, LaneState, lane_of, slab_of};
 use crate::replication::owner_update::{OwnerUpdate, never};
-use crate::sessions::mapping::{Kind, Mapping, Remote};
+use crate::sessions::mapping::{Mapping, MappingKind, Remote};
 use crate::sessions::session_state::SessionState;
 use crate::subscribers::subscriber::NO_ADDRESS;
 
 /// How the copy of a record is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub(crate) enum CopyRemoval {
     /// The owner of the lane ended the record.
     Ended,
     /// The copy conflicts with a newer one, found no room, or its slot is reported free: the same
@@ -45,7 +45,7 @@ impl ReplicaMut<'_> {
     /// here.
     ///
     /// The same change may come again, and changes of different slots in any order.
-    pub fn apply(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
+    pub fn apply(&mut self, change: &SlotChange, body: &[u8], now: Tick) -> Applied {
         self.nat.is_relayed = false;
         let applied = self.nat.apply_to_slot(change, body, now);
         self.nat.attach_waiting();
@@ -61,7 +61,7 @@ impl ReplicaMut<'_> {
     #[inline]
     pub fn apply_burst<'a>(
         &mut self,
-        changes: impl Iterator<Item = (Change, &'a [u8])> + Clone,
+        changes: impl Iterator<Item = (SlotChange, &'a [u8])> + Clone,
         is_relayed: bool,
         now: Tick,
     ) {
@@ -79,33 +79,34 @@ impl ReplicaMut<'_> {
 impl Nat {
     /// Prefetches the record that a change is about.
     #[inline(always)]
-    fn prefetch_change(&mut self, change: &Change) {
-        let Change { shard, lane, slot, .. } = *change;
+    fn prefetch_change(&mut self, change: &SlotChange) {
+        let SlotChange { shard, lane, slot, .. } = *change;
         if usize::from(shard.0) < self.shards.len() && u32::from(lane) < LANES {
             let slab = slab_of(shard, lane.into());
             match table_slot(slot) {
-                (Table::Mappings, slot) => self.mappings.prefetch_slot(slab, slot),
-                (Table::Sessions, slot) => self.sessions.prefetch_slot(slab, slot),
+                (RecordTable::Mappings, slot) => self.mappings.prefetch_slot(slab, slot),
+                (RecordTable::Sessions, slot) => self.sessions.prefetch_slot(slab, slot),
             }
         }
     }
 
     /// Applies one change. Copies of mappings may still wait to be attached when this returns.
     #[inline(always)]
-    fn apply_to_slot(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
-        let Change { kind, shard, lane, slot, version } = *change;
+    fn apply_to_slot(&mut self, change: &SlotChange, body: &[u8], now: Tick) -> Applied {
+        let SlotChange { kind, shard, lane, slot, version } = *change;
         if usize::from(shard.0) >= self.shards.len() || u32::from(lane) >= LANES {
             return self.count(Applied::Invalid);
         }
         let slab = slab_of(shard, lane.into());
         let (table, own_slot) = table_slot(slot);
         let &LaneState { is_present, is_owned, .. } = self.lanes.get(slab);
-        let is_told = matches!(kind, ChangeKind::Create | ChangeKind::Change) && version != 0;
-        if is_told && is_present && !is_owned && table == Table::Mappings {
+        let is_newer = matches!(kind, ChangeKind::Create | ChangeKind::Change) && version != 0;
+        if is_newer && is_present && !is_owned && table == RecordTable::Mappings {
             // Nearly every change is a mapping and nothing else.
             if let Some(mapping) = MappingBody::read_alone(body) {
-                let news = (kind, version);
-                let applied = self.apply_mapping(slab, own_slot, news, &mapping, None, now);
+                let kind_and_version = (kind, version);
+                let applied =
+                    self.apply_mapping(slab, own_slot, kind_and_version, &mapping, None, now);
                 return self.count(applied);
             }
         }
@@ -126,13 +127,13 @@ impl Nat {
     }
 
     #[inline(never)]
-    fn apply_slow_path(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
+    fn apply_slow_path(&mut self, change: &SlotChange, body: &[u8], now: Tick) -> Applied {
         let applied = self.apply_any(change, body, now);
         self.count(applied)
     }
 
-    fn apply_any(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
-        let Change { kind, shard, lane, slot, version } = *change;
+    fn apply_any(&mut self, change: &SlotChange, body: &[u8], now: Tick) -> Applied {
+        let SlotChange { kind, shard, lane, slot, version } = *change;
         let slab = slab_of(shard, lane.into());
         let (table, own_slot) = table_slot(slot);
         let &LaneState { is_present, is_owned, .. } = self.lanes.get(slab);
@@ -156,11 +157,16 @@ impl Nat {
             _ if version == 0 => Applied::Invalid,
             ChangeKind::Delete => self.apply_end(table, slab, own_slot, version),
             ChangeKind::Create | ChangeKind::Change => match (table, body.mapping, body.session) {
-                (Table::Mappings, Some(mapping), _) => {
-                    self.apply_mapping(slab, own_slot, (kind, version), &mapping, body.seat, now)
-                }
-                (Table::Sessions, Some(mapping), Some(session)) => {
-                    let whole = (&session, &mapping, body.seat);
+                (RecordTable::Mappings, Some(mapping), _) => self.apply_mapping(
+                    slab,
+                    own_slot,
+                    (kind, version),
+                    &mapping,
+                    body.paired_address,
+                    now,
+                ),
+                (RecordTable::Sessions, Some(mapping), Some(session)) => {
+                    let whole = (&session, &mapping, body.paired_address);
                     self.apply_session(slab, own_slot, (kind, version), whole, now)
                 }
                 _ => Applied::Invalid,
@@ -202,10 +208,10 @@ impl Nat {
         slot: u32,
         (kind, version): (ChangeKind, u32),
         body: &MappingBody,
-        seat: Option<u32>,
+        paired_address: Option<u32>,
         now: Tick,
     ) -> Applied {
-        let Some((address, seat)) = self.place_of(slab, body, seat) else {
+        let Some((address, paired_address)) = self.positions_of(slab, body, paired_address) else {
             return Applied::Invalid;
         };
         let (held, version_held) = self.held_mapping(slab, slot);
@@ -214,11 +220,11 @@ impl Nat {
                 return self.change_mapping(id, kind, body, now);
             }
             // A correct owner never gives one version to two mappings.
-            self.remove_mapping(id, Exit::Forgotten);
+            self.remove_mapping(id, CopyRemoval::Forgotten);
         } else if !is_later_version(version, version_held) {
             return Applied::Old;
         } else if let Some(id) = held {
-            self.remove_mapping(id, Exit::Ended);
+            self.remove_mapping(id, CopyRemoval::Ended);
         }
         let Some(id) = self.mappings.put(slab, slot, version) else {
             return self.lane_is_full(slab);
@@ -228,7 +234,7 @@ impl Nat {
         self.policy.has_keyed |= body.gre_key.is_some();
         mapping.address = address;
         // The paired address, until the copy is attached to a subscriber.
-        mapping.subscriber = seat;
+        mapping.subscriber = paired_address;
         self.wait_to_attach(id);
         Applied::Done
     }
@@ -236,7 +242,12 @@ impl Nat {
     /// Returns the positions of the public and the paired address, if such a mapping can lie in
     /// this lane.
     #[inline(always)]
-    fn place_of(&self, slab: SlabId, body: &MappingBody, seat: Option<u32>) -> Option<(u32, u32)> {
+    fn positions_of(
+        &self,
+        slab: SlabId,
+        body: &MappingBody,
+        paired_address: Option<u32>,
+    ) -> Option<(u32, u32)> {
         let (shard, lane) = lane_of(slab);
         let Endpoint { address, port } = body.public;
         if !self.homes.contains(body.outer) {
@@ -255,10 +266,12 @@ impl Nat {
         if !is_right {
             return None;
         }
-        let Some(seat) = seat else { return Some((position, position)) };
-        let seat =
-            self.ports.position_of(seat).filter(|&seat| self.ports.shard_at(seat) == shard)?;
-        Some((position, seat))
+        let Some(paired_address) = paired_address else { return Some((position, position)) };
+        let paired_address = self
+            .ports
+            .position_of(paired_address)
+            .filter(|&paired_address| self.ports.shard_at(paired_address) == shard)?;
+        Some((position, paired_address))
     }
 
     fn is_same_mapping(&self, id: RecordId, body: &MappingBody) -> bool {
@@ -279,13 +292,13 @@ impl Nat {
         now: Tick,
     ) -> Applied {
         let Mapping { first, protocol, .. } = *self.mappings.get(id);
-        let told = (body.remote, body.state);
-        let state = self.state_told(&first, protocol, kind, told, now);
+        let received = (body.remote, body.state);
+        let state = self.received_state(&first, protocol, kind, received, now);
         if state != body.state {
-            self.tell_further(Table::Mappings, id);
+            self.send_state_to_owner(RecordTable::Mappings, id);
         }
         let mapping = self.mappings.get_mut(id);
-        if mapping.kind == Kind::Quarantined && !body.is_quarantined {
+        if mapping.kind == MappingKind::Quarantined && !body.is_quarantined {
             return Applied::Old;
         }
         let is_over = mapping.kind.is_in_use() && body.is_quarantined;
@@ -313,9 +326,9 @@ impl Nat {
 
     /// Quarantines a mapping that is in use here: it has ended at its owner, and its port rests.
     fn quarantine_copy(&mut self, id: RecordId) {
-        self.end_sessions(id, Exit::Ended);
+        self.end_sessions(id, CopyRemoval::Ended);
         let mapping = self.mappings.get_mut(id);
-        mapping.kind = Kind::Quarantined;
+        mapping.kind = MappingKind::Quarantined;
         let mapping = *mapping;
         self.unindex_outbound(id, &mapping);
         self.quarantined += 1;
@@ -336,34 +349,34 @@ impl Nat {
 
     pub(crate) fn apply_end(
         &mut self,
-        table: Table,
+        table: RecordTable,
         slab: SlabId,
         slot: u32,
         version: u32,
     ) -> Applied {
         let (held, version_held) = match table {
-            Table::Mappings => self.held_mapping(slab, slot),
-            Table::Sessions => self.held_session(slab, slot),
+            RecordTable::Mappings => self.held_mapping(slab, slot),
+            RecordTable::Sessions => self.held_session(slab, slot),
         };
         let is_old = version != version_held && !is_later_version(version, version_held);
         if is_old {
             return Applied::Old;
         }
         match (table, held) {
-            (Table::Mappings, Some(id)) => self.remove_mapping(id, Exit::Ended),
-            (Table::Sessions, Some(id)) => self.end_copy(id, Exit::Ended),
+            (RecordTable::Mappings, Some(id)) => self.remove_mapping(id, CopyRemoval::Ended),
+            (RecordTable::Sessions, Some(id)) => self.end_copy(id, CopyRemoval::Ended),
             (_, None) => {}
         }
         match table {
-            Table::Mappings => self.mappings.bury(slab, slot, version),
-            Table::Sessions => self.sessions.bury(slab, slot, version),
+            RecordTable::Mappings => self.mappings.bury(slab, slot, version),
+            RecordTable::Sessions => self.sessions.bury(slab, slot, version),
         }
         if held.is_some() { Applied::Done } else { Applied::Old }
     }
 
     /// Removes the copy of a mapping with all that belongs to it.
     #[inline(never)]
-    pub(crate) fn remove_mapping(&mut self, id: RecordId, exit: Exit) {
+    pub(crate) fn remove_mapping(&mut self, id: RecordId, exit: CopyRemoval) {
         self.end_sessions(id, exit);
         let mapping = *self.mappings.get(id);
         if mapping.kind.is_in_use() {
@@ -375,8 +388,8 @@ impl Nat {
         self.subscribers.get_mut(mapping.subscriber).records -= 1;
         self.dismiss_home(mapping.subscriber);
         match exit {
-            Exit::Ended => self.mappings.free(id),
-            Exit::Forgotten => self.mappings.forget(id),
+            CopyRemoval::Ended => self.mappings.free(id),
+            CopyRemoval::Forgotten => self.mappings.forget(id),
         }
     }
 
@@ -408,7 +421,7 @@ impl Mapping {
 /// Fills the record of a copy that waits to be attached.
 #[inline(always)]
 fn fill(mapping: &mut Mapping, shard: ShardIndex, body: &MappingBody, now: Tick) {
-    mapping.kind = if body.is_quarantined { Kind::Quarantined } else { Kind::Live };
+    mapping.kind = if body.is_quarantined { MappingKind::Quarantined } else { MappingKind::Live };
     mapping.outer = body.outer;
     mapping.shard = shard;
     mapping.inside_address = body.inside.address;

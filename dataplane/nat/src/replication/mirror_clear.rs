@@ -8,8 +8,8 @@
 use weir_flow::{SlabId, is_later_version};
 
 use crate::nat::Nat;
-use crate::replication::change::{Applied, OFFSET_MASK, Table, lane_slot, table_slot};
-use crate::replication::mirror::Exit;
+use crate::replication::change::{Applied, OFFSET_MASK, RecordTable, lane_slot, table_slot};
+use crate::replication::mirror::CopyRemoval;
 
 /// Slots that one step of a clear looks at.
 const CLEAR_STEP: usize = 64;
@@ -19,22 +19,22 @@ impl Nat {
     /// were missed here.
     pub(crate) fn clear(&mut self, slab: SlabId, first: u32, run: u32, version: u32) -> Applied {
         let end = first.saturating_add(run);
-        for table in [Table::Mappings, Table::Sessions] {
+        for table in [RecordTable::Mappings, RecordTable::Sessions] {
             let mut from = first;
             while let Some(slot) = self.next_held(table, slab, from).filter(|&slot| slot < end) {
                 from = slot + 1;
                 let (_, own_slot) = table_slot(slot);
                 let (id, held) = match table {
-                    Table::Mappings => self.held_mapping(slab, own_slot),
-                    Table::Sessions => self.held_session(slab, own_slot),
+                    RecordTable::Mappings => self.held_mapping(slab, own_slot),
+                    RecordTable::Sessions => self.held_session(slab, own_slot),
                 };
                 let Some(id) = id.filter(|_| version == held || is_later_version(version, held))
                 else {
                     continue;
                 };
                 match table {
-                    Table::Mappings => self.remove_mapping(id, Exit::Forgotten),
-                    Table::Sessions => self.end_copy(id, Exit::Forgotten),
+                    RecordTable::Mappings => self.remove_mapping(id, CopyRemoval::Forgotten),
+                    RecordTable::Sessions => self.end_copy(id, CopyRemoval::Forgotten),
                 }
             }
         }
@@ -44,13 +44,13 @@ impl Nat {
     }
 
     /// Returns the first slot of a lane, not below `from`, in which this table has a record.
-    fn next_held(&self, table: Table, slab: SlabId, from: u32) -> Option<u32> {
+    fn next_held(&self, table: RecordTable, slab: SlabId, from: u32) -> Option<u32> {
         let own_from = match table_slot(from) {
             (of, slot) if of == table => slot,
             // `from` lies in 1,024 slots of the other table: those of the sessions follow those of
             // the mappings.
-            (Table::Mappings, slot) => slot & !OFFSET_MASK,
-            (Table::Sessions, slot) => (slot | OFFSET_MASK).saturating_add(1),
+            (RecordTable::Mappings, slot) => slot & !OFFSET_MASK,
+            (RecordTable::Sessions, slot) => (slot | OFFSET_MASK).saturating_add(1),
         };
         let mut found = None;
         let mut next = Some(own_from);
@@ -64,16 +64,16 @@ impl Nat {
     /// Takes one step of a walk over a table's slots of a lane.
     fn walk_slots(
         &self,
-        table: Table,
+        table: RecordTable,
         slab: SlabId,
         from: u32,
         mut note: impl FnMut(u32),
     ) -> Option<u32> {
         match table {
-            Table::Mappings => self.mappings.walk_slab(slab, from, CLEAR_STEP, |id, _| {
+            RecordTable::Mappings => self.mappings.walk_slab(slab, from, CLEAR_STEP, |id, _| {
                 note(self.mappings.slot_of(id));
             }),
-            Table::Sessions => self.sessions.walk_slab(slab, from, CLEAR_STEP, |id, _| {
+            RecordTable::Sessions => self.sessions.walk_slab(slab, from, CLEAR_STEP, |id, _| {
                 note(self.sessions.slot_of(id));
             }),
         }

@@ -5,9 +5,9 @@ use weir_flow::{RecordId, SlabId, is_later_version};
 
 use crate::endpoint::Tick;
 use crate::nat::Nat;
-use crate::replication::change::{Applied, ChangeKind, Table, table_slot};
+use crate::replication::change::{Applied, ChangeKind, RecordTable, table_slot};
 use crate::replication::change_body::{MappingBody, SessionBody};
-use crate::replication::mirror::Exit;
+use crate::replication::mirror::CopyRemoval;
 use crate::replication::owner_update::never;
 use crate::sessions::mapping::Remote;
 use crate::sessions::session::SessionKey;
@@ -18,7 +18,7 @@ impl Nat {
         slab: SlabId,
         slot: u32,
         (kind, version): (ChangeKind, u32),
-        (body, mapping_body, seat): (&SessionBody, &MappingBody, Option<u32>),
+        (body, mapping_body, paired_address): (&SessionBody, &MappingBody, Option<u32>),
         now: Tick,
     ) -> Applied {
         let (held, version_held) = self.held_session(slab, slot);
@@ -26,10 +26,10 @@ impl Nat {
             let session = *self.sessions.get(id);
             if version == version_held && session.remote.is(body.remote) {
                 let protocol = self.mappings.get(session.mapping).protocol;
-                let told = (body.remote, body.state);
-                let state = self.state_told(&session.remote, protocol, kind, told, now);
+                let received = (body.remote, body.state);
+                let state = self.received_state(&session.remote, protocol, kind, received, now);
                 if state != body.state {
-                    self.tell_further(Table::Sessions, id);
+                    self.send_state_to_owner(RecordTable::Sessions, id);
                 }
                 self.sessions.get_mut(id).remote.state = state;
                 let mapping = self.mappings.get_mut(session.mapping);
@@ -42,19 +42,26 @@ impl Nat {
             return Applied::Old;
         }
         match held {
-            Some(id) if version == version_held => self.end_copy(id, Exit::Forgotten),
-            Some(id) => self.end_copy(id, Exit::Ended),
+            Some(id) if version == version_held => self.end_copy(id, CopyRemoval::Forgotten),
+            Some(id) => self.end_copy(id, CopyRemoval::Ended),
             None if version == version_held => return Applied::Old,
             None => {}
         }
         let (table, mapping_slot) = table_slot(body.mapping_slot);
-        if table != Table::Mappings || body.mapping_version == 0 {
+        if table != RecordTable::Mappings || body.mapping_version == 0 {
             return Applied::Invalid;
         }
         let mapping_version = body.mapping_version;
         if self.live_mapping(slab, mapping_slot, mapping_version).is_none() {
-            let news = (kind, mapping_version);
-            let brought = self.apply_mapping(slab, mapping_slot, news, mapping_body, seat, now);
+            let kind_and_version = (kind, mapping_version);
+            let brought = self.apply_mapping(
+                slab,
+                mapping_slot,
+                kind_and_version,
+                mapping_body,
+                paired_address,
+                now,
+            );
             if brought != Applied::Done {
                 return brought;
             }
@@ -65,7 +72,7 @@ impl Nat {
         };
         // A session that only this worker has, or one whose end is still to come.
         if let Some(other) = self.find_session(mapping, SessionKey::Remote(body.remote)) {
-            self.end_copy(other, Exit::Forgotten);
+            self.end_copy(other, CopyRemoval::Forgotten);
         }
         self.put_session(slab, slot, version, mapping, body, now)
     }
@@ -100,7 +107,7 @@ impl Nat {
     }
 
     /// Removes all further sessions from the copy of a mapping.
-    pub(crate) fn end_sessions(&mut self, mapping: RecordId, exit: Exit) {
+    pub(crate) fn end_sessions(&mut self, mapping: RecordId, exit: CopyRemoval) {
         while self.mappings.get(mapping).sessions > 0 {
             self.end_copy(self.mappings.get(mapping).sessions_head, exit);
         }
@@ -108,7 +115,7 @@ impl Nat {
 
     /// Removes a further session from the copy of a mapping: a copied session, or one that only
     /// this worker has.
-    pub(crate) fn end_copy(&mut self, id: RecordId, exit: Exit) {
+    pub(crate) fn end_copy(&mut self, id: RecordId, exit: CopyRemoval) {
         let session = self.sessions.get(id);
         let (mapping, remote) = (session.mapping, session.remote);
         self.mappings.get_mut(mapping).count_inbound(remote.state, -1);
@@ -118,7 +125,7 @@ impl Nat {
         }
         self.unlink_session(id);
         match exit {
-            Exit::Forgotten if !is_local => self.sessions.forget(id),
+            CopyRemoval::Forgotten if !is_local => self.sessions.forget(id),
             _ => self.sessions.free(id),
         }
     }

@@ -31,15 +31,15 @@ fn pair_config(filtering: Filtering, seed: u64) -> NatConfig {
 }
 
 /// A change on its way.
-type News = (Change, Vec<u8>);
+type SentChange = (SlotChange, Vec<u8>);
 
 struct Pair {
     primary: World,
     replica: World,
     dice: Dice,
     /// From the primary to the replica, and back.
-    down: Vec<News>,
-    up: Vec<News>,
+    down: Vec<SentChange>,
+    up: Vec<SentChange>,
     /// Flows that were seen at the primary: home, inside, remote, protocol, public.
     flows: HashMap<Flow, Endpoint>,
 }
@@ -102,7 +102,7 @@ impl Pair {
     }
 
     /// Puts the pending changes of both workers on their way.
-    fn tell(&mut self) {
+    fn send(&mut self) {
         for (world, way) in [(&mut self.primary, &mut self.down), (&mut self.replica, &mut self.up)]
         {
             way.extend(changes(&mut world.nat));
@@ -113,11 +113,11 @@ impl Pair {
     /// Delivers the changes that are on their way, in order.
     fn deliver(&mut self) {
         let length = 1 + self.dice.below(80) as usize;
-        for news in self.down.chunks(length) {
-            deliver(&mut self.replica, news);
+        for changes in self.down.chunks(length) {
+            deliver(&mut self.replica, changes);
         }
-        for news in self.up.chunks(length) {
-            deliver(&mut self.primary, news);
+        for changes in self.up.chunks(length) {
+            deliver(&mut self.primary, changes);
         }
         self.down.clear();
         self.up.clear();
@@ -132,9 +132,9 @@ impl Pair {
         }
         let dice = &mut self.dice;
         let mut doubled = Vec::new();
-        self.down.retain(|news| {
+        self.down.retain(|change| {
             if dice.below(6) == 0 {
-                doubled.push(news.clone());
+                doubled.push(change.clone());
             }
             dice.below(6) != 0
         });
@@ -164,7 +164,7 @@ impl Pair {
                     for _ in 0..self.dice.below(3) {
                         self.send();
                     }
-                    self.tell();
+                    self.send();
                     self.deliver();
                 }
                 assert!(!self.replica.nat.replica().is_copy_full(shard, lane));
@@ -219,7 +219,7 @@ impl Pair {
 }
 
 /// Returns the pending changes of a NAT.
-fn changes(nat: &mut Nat) -> Vec<News> {
+fn changes(nat: &mut Nat) -> Vec<SentChange> {
     let mut body = [0; BODY_MAX];
     std::iter::from_fn(|| {
         let (change, len) = nat.replica_mut().next_change(&mut body)?;
@@ -228,11 +228,11 @@ fn changes(nat: &mut Nat) -> Vec<News> {
     .collect()
 }
 
-fn deliver(world: &mut World, news: &[News]) {
+fn deliver(world: &mut World, changes: &[SentChange]) {
     let invalid = world.nat.admin().mirror_gauges().changes_invalid_total;
-    let changes = news.iter().map(|(change, body)| (*change, &body[..]));
+    let changes = changes.iter().map(|(change, body)| (*change, &body[..]));
     world.nat.replica_mut().apply_burst(changes, false, world.now);
-    assert_eq!(world.nat.admin().mirror_gauges().changes_invalid_total, invalid, "{news:?}");
+    assert_eq!(world.nat.admin().mirror_gauges().changes_invalid_total, invalid, "{changes:?}");
 }
 
 /// Returns the flows that a NAT lists in lanes of its own.
@@ -282,11 +282,11 @@ fn a_replica_follows_its_primary() {
                     .flush_subscriber(home(pair.dice.below(HOMES)).outer, pair.primary.now);
             }
             if pair.dice.below(10) == 0 {
-                pair.tell();
+                pair.send();
                 pair.deliver();
             }
             if step % 1000 == 999 {
-                pair.tell();
+                pair.send();
                 pair.deliver();
                 pair.check_equal();
             }
@@ -310,14 +310,14 @@ fn a_copy_repairs_what_a_stream_has_lost() {
                     pair.wait(seconds);
                 }
                 if pair.dice.below(20) == 0 {
-                    pair.tell();
+                    pair.send();
                     pair.scramble();
                     pair.deliver();
                 }
             }
             audit(&pair.replica.nat);
             pair.copy();
-            pair.tell();
+            pair.send();
             pair.deliver();
             pair.check_equal();
             if round == 2 {
@@ -344,7 +344,7 @@ fn a_shard_that_left_a_replica_comes_back() {
                     pair.replica.nat.replica_mut().begin_removal(index);
                 }
                 if pair.dice.below(10) == 0 {
-                    pair.tell();
+                    pair.send();
                     let is_here = |shard| step < 700 || shard != index;
                     pair.down.retain(|(change, _)| is_here(change.shard));
                     pair.deliver();
@@ -361,7 +361,7 @@ fn a_shard_that_left_a_replica_comes_back() {
             replica.set_owned_lanes(index, RESERVE, now);
             replica.set_replicated_lanes(index, 0xff);
             pair.copy();
-            pair.tell();
+            pair.send();
             pair.deliver();
             pair.check_equal();
         }
@@ -379,17 +379,17 @@ fn changes_of_different_slots_come_in_any_order() {
                 let seconds = pair.dice.below(60);
                 pair.wait(seconds);
                 // Beginnings, changes and ends of a slot then arrive together.
-                pair.tell();
+                pair.send();
             }
         }
-        pair.tell();
-        let news = &mut pair.down[..];
-        let place = |news: &News| (news.0.shard, news.0.lane, news.0.slot);
-        let len = news.len() as u32 - 1;
+        pair.send();
+        let changes = &mut pair.down[..];
+        let slot_of = |change: &SentChange| (change.0.shard, change.0.lane, change.0.slot);
+        let len = changes.len() as u32 - 1;
         for _ in 0..len * 20 {
             let at = pair.dice.below(len) as usize;
-            if place(&news[at]) != place(&news[at + 1]) {
-                news.swap(at, at + 1);
+            if slot_of(&changes[at]) != slot_of(&changes[at + 1]) {
+                changes.swap(at, at + 1);
             }
         }
         pair.deliver();
@@ -398,7 +398,7 @@ fn changes_of_different_slots_come_in_any_order() {
         // then the last change was the end of the former mapping, and the scrub restores the
         // mapping that this end displaced.
         pair.copy();
-        pair.tell();
+        pair.send();
         pair.deliver();
         pair.check_equal();
     }
@@ -424,7 +424,7 @@ fn a_port_is_never_given_twice() {
                     pair.wait(seconds);
                 }
                 _ => {
-                    pair.tell();
+                    pair.send();
                     pair.deliver();
                 }
             }
@@ -450,7 +450,7 @@ fn assert_unique<'a>(flows: impl Iterator<Item = (&'a Flow, &'a Endpoint)>) {
 
 /// The primary fails mid-stream; its lanes become the replica's.
 fn take_over(mut pair: Pair) {
-    pair.tell();
+    pair.send();
     pair.deliver();
     let dead = live_at(&pair.primary);
     let before = pair.replica.nat.admin().gauges();

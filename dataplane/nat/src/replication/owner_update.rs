@@ -28,11 +28,11 @@ use weir_flow::{Record, RecordId, SlabId};
 
 use crate::endpoint::{Endpoint, Protocol, Tick};
 use crate::nat::Nat;
-use crate::replication::change::{Applied, ChangeKind, Table};
+use crate::replication::change::{Applied, ChangeKind, RecordTable};
 use crate::replication::change_body::{SegmentBody, StateBody};
 use crate::replication::journal::MarkKind;
 use crate::sessions::mapping::{Mapping, Remote};
-use crate::sessions::session::Session;
+use crate::sessions::session::FurtherSession;
 use crate::sessions::session_state::SessionState;
 use crate::sessions::timeouts::Timeouts;
 
@@ -67,17 +67,17 @@ const SLACK_SEC: u32 = 1;
 impl OwnerUpdate {
     /// Returns the session's state with the report applied.
     fn state(&self, known: &Remote, now: Tick) -> SessionState {
-        let state = match self.segment.filter(|told| known.is(told.remote)) {
+        let state = match self.segment.filter(|report| known.is(report.remote)) {
             Some(SegmentBody { segment, .. }) => {
                 known.state.after_segment(segment.sender, segment.tcp_flags)
             }
             None => known.state,
         };
         let is_late = now.since(self.seen) > now.since(known.last_seen) + SLACK_SEC;
-        let told = self.state.filter(|told| known.is(told.remote) && !is_late);
+        let report = self.state.filter(|report| known.is(report.remote) && !is_late);
         // The owner knows which side opened the session, and counts it: those bits stay its own.
-        let told = told.map(|told| told.state.with_accounting_of(state));
-        told.filter(|told| told.has(state.0)).unwrap_or(state)
+        let report = report.map(|report| report.state.with_accounting_of(state));
+        report.filter(|report| report.has(state.0)).unwrap_or(state)
     }
 }
 
@@ -92,13 +92,13 @@ impl Remote {
 
     fn is_owner_update_due(
         &self,
-        told: u8,
+        reported: u8,
         protocol: Protocol,
         timeouts: &Timeouts,
         now: Tick,
     ) -> bool {
         let is_recent = now.since(self.last_seen) < 2 * self.window_sec(protocol, timeouts);
-        is_recent && self.window(protocol, timeouts, now) != told
+        is_recent && self.window(protocol, timeouts, now) != reported
     }
 }
 
@@ -106,8 +106,8 @@ impl Mapping {
     /// True if an owner update for the mapping's first session is due.
     #[inline]
     pub(crate) fn is_owner_update_due(&self, timeouts: &Timeouts, now: Tick) -> bool {
-        let told = (self.flags >> Self::WINDOW_SHIFT) as u8;
-        self.first.is_owner_update_due(told, self.protocol, timeouts, now)
+        let reported = (self.flags >> Self::WINDOW_SHIFT) as u8;
+        self.first.is_owner_update_due(reported, self.protocol, timeouts, now)
     }
 
     pub(crate) fn note_owner_update(&mut self, timeouts: &Timeouts, now: Tick) {
@@ -117,7 +117,7 @@ impl Mapping {
     }
 }
 
-impl Session {
+impl FurtherSession {
     /// As [`Mapping::is_owner_update_due`].
     #[inline]
     pub(crate) fn is_owner_update_due(
@@ -139,7 +139,7 @@ impl Nat {
     /// `update.seen`, or uses its duplicate.
     pub(crate) fn apply_owner_update(
         &mut self,
-        table: Table,
+        table: RecordTable,
         slab: SlabId,
         slot: u32,
         version: u32,
@@ -147,17 +147,17 @@ impl Nat {
         now: Tick,
     ) -> Applied {
         if is_never(update.seen, now) && update.segment.is_none() {
-            let disused = (table == Table::Mappings)
+            let disused = (table == RecordTable::Mappings)
                 .then(|| self.live_mapping(slab, slot, version))
                 .flatten();
             return disused.map_or(Applied::Old, |id| self.supersede(id));
         }
         let found = match table {
-            Table::Mappings => self.live_mapping(slab, slot, version).map(|id| {
+            RecordTable::Mappings => self.live_mapping(slab, slot, version).map(|id| {
                 let mapping = self.mappings.get_mut(id);
                 (id, &mut mapping.first, mapping.protocol)
             }),
-            Table::Sessions => self.sessions.id_of(slab, slot).and_then(|id| {
+            RecordTable::Sessions => self.sessions.id_of(slab, slot).and_then(|id| {
                 let session = self.sessions.get_mut(id);
                 let is_it = session.version() == version && session.is_live();
                 let protocol = is_it.then(|| self.mappings.get(session.mapping).protocol);
@@ -166,21 +166,21 @@ impl Nat {
         };
         let Some((id, remote, protocol)) = found else { return Applied::Old };
         let state = update.state(remote, now);
-        let told = update.state.filter(|told| remote.is(told.remote));
-        let is_answered = told.is_some_and(|told| told.state.is_answered(protocol));
+        let report = update.state.filter(|report| remote.is(report.remote));
+        let is_answered = report.is_some_and(|report| report.state.is_answered(protocol));
         remote.last_seen = remote.last_seen.later(update.seen, now);
         if protocol == Protocol::Tcp && state != remote.state {
             remote.state = state;
             match table {
-                Table::Mappings => self.note_mapping(MarkKind::Changed, id),
-                Table::Sessions => self.note_session(MarkKind::Changed, id),
+                RecordTable::Mappings => self.note_mapping(MarkKind::Changed, id),
+                RecordTable::Sessions => self.note_session(MarkKind::Changed, id),
             }
         }
         if is_answered {
             // The answering packet may never pass this worker.
             let mapping = match table {
-                Table::Mappings => id,
-                Table::Sessions => self.sessions.get(id).mapping,
+                RecordTable::Mappings => id,
+                RecordTable::Sessions => self.sessions.get(id).mapping,
             };
             self.note_answered(mapping);
         }
@@ -191,7 +191,7 @@ impl Nat {
     /// held here. A `Change` is taken as it is. A `Create` of TCP comes from a copy of the lane and
     /// may be behind: the state held here stays if it continues the copied one and either packets
     /// were seen here or a relay sent the copy.
-    pub(crate) fn state_told(
+    pub(crate) fn received_state(
         &self,
         known: &Remote,
         protocol: Protocol,
@@ -209,10 +209,10 @@ impl Nat {
 
     /// Sends the owner of a copied record, which is behind, an owner update with the state reached
     /// here.
-    pub(crate) fn tell_further(&mut self, table: Table, id: RecordId) {
+    pub(crate) fn send_state_to_owner(&mut self, table: RecordTable, id: RecordId) {
         let (slab, version) = match table {
-            Table::Mappings => (self.mappings.slab_of(id), self.mappings.get(id).version()),
-            Table::Sessions => (self.sessions.slab_of(id), self.sessions.get(id).version()),
+            RecordTable::Mappings => (self.mappings.slab_of(id), self.mappings.get(id).version()),
+            RecordTable::Sessions => (self.sessions.slab_of(id), self.sessions.get(id).version()),
         };
         if !self.is_relayed {
             self.journal.push_owner_update(table, slab, version, id);

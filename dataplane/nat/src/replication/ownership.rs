@@ -52,10 +52,10 @@ impl ReplicaMut<'_> {
                 nat.sessions.take_over(slab);
             }
             nat.lanes.set_owned(slab, is_owned, now);
-            let told = (nat.shards.id(shard), shard);
+            let shard_ids = (nat.shards.id(shard), shard);
             match is_owned {
-                true => nat.events.own(told, lane),
-                false => nat.events.end(told, lane),
+                true => nat.events.own(shard_ids, lane),
+                false => nat.events.end(shard_ids, lane),
             }
         }
         nat.ports.set_lanes(shard, lanes);

@@ -17,13 +17,13 @@
 use weir_flow::{Record, RecordId};
 
 use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
-use crate::sessions::session_state::{Sender, SessionState};
+use crate::sessions::session_state::{SentBy, SessionState};
 use crate::sessions::timeouts::Timeouts;
 
 /// State of a mapping record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum MappingKind {
     Free = 0,
     Live = 1,
     Quarantined = 2,
@@ -32,7 +32,7 @@ pub(crate) enum Kind {
     Uncommitted = 3,
 }
 
-impl Kind {
+impl MappingKind {
     /// Live, committed or not.
     #[inline]
     pub(crate) const fn is_in_use(self) -> bool {
@@ -57,7 +57,7 @@ impl Remote {
     pub(crate) fn opened(
         remote: Endpoint,
         protocol: Protocol,
-        sender: Sender,
+        sender: SentBy,
         tcp_flags: u8,
         now: Tick,
     ) -> Self {
@@ -116,7 +116,7 @@ pub(crate) struct Mapping {
     pub(crate) public_port: u16,
     pub(crate) shard: ShardIndex,
     pub(crate) protocol: Protocol,
-    pub(crate) kind: Kind,
+    pub(crate) kind: MappingKind,
     /// The first session. A live mapping always has it.
     pub(crate) first: Remote,
     /// Valid with `KEYED`.
@@ -240,7 +240,7 @@ impl Record for Mapping {
         public_port: 0,
         shard: ShardIndex(0),
         protocol: Protocol::Udp,
-        kind: Kind::Free,
+        kind: MappingKind::Free,
         first: Remote::EMPTY,
         gre_key: 0,
         subscriber: 0,
@@ -253,7 +253,7 @@ impl Record for Mapping {
     };
 
     fn is_live(&self) -> bool {
-        self.kind != Kind::Free
+        self.kind != MappingKind::Free
     }
 
     fn version(&self) -> u32 {

@@ -20,7 +20,7 @@ use crate::sessions::mapping::Remote;
 /// A further session; its layout is drawn in the module's documentation.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct Session {
+pub(crate) struct FurtherSession {
     version: u32,
     /// The mapping; `RecordId::NONE` while the record is free.
     pub(crate) mapping: RecordId,
@@ -39,7 +39,7 @@ const NOTES: u32 = 1 << 31;
 const MARKED: u32 = 1 << 8;
 const UPDATE_WINDOW: u32 = 0xff;
 
-const _: () = assert!(size_of::<Session>() == 32);
+const _: () = assert!(size_of::<FurtherSession>() == 32);
 
 /// A key of the session index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl SessionKey {
     }
 }
 
-impl Session {
+impl FurtherSession {
     pub(crate) fn is_address(&self) -> bool {
         (1..NOTES).contains(&self.references)
     }
@@ -100,7 +100,7 @@ impl Session {
     }
 }
 
-impl Record for Session {
+impl Record for FurtherSession {
     const EMPTY: Self = Self {
         version: 0,
         mapping: RecordId::NONE,

@@ -9,7 +9,7 @@ use crate::packet::Refusal;
 use crate::replication::journal::MarkKind;
 use crate::sessions::mapping::{Mapping, Remote};
 use crate::sessions::session::SessionKey;
-use crate::sessions::session_state::{Sender, SessionState};
+use crate::sessions::session_state::{SentBy, SessionState};
 
 impl Nat {
     pub(crate) fn find_session(&self, mapping: RecordId, key: SessionKey) -> Option<RecordId> {
@@ -59,10 +59,10 @@ impl Nat {
         let Mapping { shard, subscriber, .. } = *self.mappings.get(mapping);
         self.check_replicas(shard)?;
         let opener = match remote.state.has(SessionState::OPENED_BY_REMOTE) {
-            true => Sender::Remote,
-            false => Sender::Inside,
+            true => SentBy::Remote,
+            false => SentBy::Inside,
         };
-        if opener == Sender::Inside {
+        if opener == SentBy::Inside {
             self.check_tokens(subscriber, now)?;
         }
         if self.has_first_run_out(mapping, now) {
@@ -78,8 +78,8 @@ impl Nat {
             self.add_session(mapping, remote).ok_or(Refusal::TableFull)?;
         }
         match opener {
-            Sender::Inside => self.subscribers.get_mut(subscriber).tokens -= 1,
-            Sender::Remote => self.mappings.get_mut(mapping).sessions_inbound += 1,
+            SentBy::Inside => self.subscribers.get_mut(subscriber).tokens -= 1,
+            SentBy::Remote => self.mappings.get_mut(mapping).sessions_inbound += 1,
         }
         self.log_remote(true, mapping, remote);
         self.totals.flow_creates += 1;

@@ -8,7 +8,7 @@ use crate::endpoint::Protocol;
 
 /// The side that sent the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sender {
+pub(crate) enum SentBy {
     Inside,
     Remote,
 }
@@ -47,21 +47,21 @@ impl SessionState {
     }
 
     /// Returns the state of a session that this packet opens.
-    pub(crate) fn opened(protocol: Protocol, sender: Sender, tcp_flags: u8) -> Self {
+    pub(crate) fn opened(protocol: Protocol, sender: SentBy, tcp_flags: u8) -> Self {
         let accounting = match sender {
-            Sender::Inside => 0,
-            Sender::Remote => Self::OPENED_BY_REMOTE,
+            SentBy::Inside => 0,
+            SentBy::Remote => Self::OPENED_BY_REMOTE,
         };
         Self(accounting).after(protocol, sender, tcp_flags)
     }
 
     /// Returns the state after a packet of `sender`.
     #[inline]
-    pub(crate) fn after(self, protocol: Protocol, sender: Sender, tcp_flags: u8) -> Self {
+    pub(crate) fn after(self, protocol: Protocol, sender: SentBy, tcp_flags: u8) -> Self {
         match (protocol, sender) {
             (Protocol::Tcp, _) => self.after_segment(sender, tcp_flags),
-            (_, Sender::Inside) => Self(self.0 | Self::SEEN_INSIDE),
-            (_, Sender::Remote) => Self(self.0 | Self::SEEN_REMOTE),
+            (_, SentBy::Inside) => Self(self.0 | Self::SEEN_INSIDE),
+            (_, SentBy::Remote) => Self(self.0 | Self::SEEN_REMOTE),
         }
     }
 
@@ -75,19 +75,21 @@ impl SessionState {
         }
     }
 
-    pub(crate) fn phase(self, protocol: Protocol) -> Phase {
+    pub(crate) fn phase(self, protocol: Protocol) -> SessionPhase {
         match protocol {
             Protocol::Tcp => self.tcp_phase(),
-            Protocol::Udp if self.has(Self::SEEN_INSIDE | Self::SEEN_REMOTE) => Phase::UdpStream,
-            Protocol::Udp => Phase::Udp,
-            Protocol::Icmp => Phase::Icmp,
+            Protocol::Udp if self.has(Self::SEEN_INSIDE | Self::SEEN_REMOTE) => {
+                SessionPhase::UdpStream
+            }
+            Protocol::Udp => SessionPhase::Udp,
+            Protocol::Icmp => SessionPhase::Icmp,
         }
     }
 }
 
 /// The phase of a session; each has its timer in [`Timeouts`](crate::Timeouts).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum SessionPhase {
     SynSent,
     SynReceived,
     Established,
@@ -103,7 +105,7 @@ pub(crate) enum Phase {
     Icmp,
 }
 
-impl Phase {
+impl SessionPhase {
     pub(crate) const COUNT: usize = 12;
     pub(crate) const ALL: [Self; Self::COUNT] = [
         Self::SynSent,

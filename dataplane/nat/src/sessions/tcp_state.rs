@@ -24,7 +24,7 @@
 //! with the next segment of the remote that goes on with the connection. What the inside sends
 //! comes through its own tunnel and is believed.
 
-use crate::sessions::session_state::{Phase, Sender, SessionState};
+use crate::sessions::session_state::{SentBy, SessionPhase, SessionState};
 
 pub(crate) const FIN: u8 = 0x01;
 pub(crate) const SYN: u8 = 0x02;
@@ -76,10 +76,10 @@ const REMOTE: SideBits = SideBits {
 };
 
 impl SessionState {
-    pub(crate) fn after_segment(self, sender: Sender, tcp_flags: u8) -> Self {
+    pub(crate) fn after_segment(self, sender: SentBy, tcp_flags: u8) -> Self {
         let side = match sender {
-            Sender::Inside => &INSIDE,
-            Sender::Remote => &REMOTE,
+            SentBy::Inside => &INSIDE,
+            SentBy::Remote => &REMOTE,
         };
         if tcp_flags & RST != 0 {
             return Self(self.0 | side.rst);
@@ -115,10 +115,10 @@ impl SessionState {
     /// RFC 5382 REQ-2 covers port reuse in TIME_WAIT (RFC 1122 section 4.2.2.13). A SYN of the
     /// inside after its own FIN can only be a new connection; one of the remote counts only when
     /// nothing is left to protect.
-    fn may_reopen(self, sender: Sender) -> bool {
+    fn may_reopen(self, sender: SentBy) -> bool {
         match sender {
-            Sender::Inside => self.has_any(ANY_RST | FIN_INSIDE),
-            Sender::Remote => self.has(BOTH_FIN) || self.is_reset_credibly(),
+            SentBy::Inside => self.has_any(ANY_RST | FIN_INSIDE),
+            SentBy::Remote => self.has(BOTH_FIN) || self.is_reset_credibly(),
         }
     }
 
@@ -129,19 +129,27 @@ impl SessionState {
             || (self.has(RST_REMOTE) && (self.has(FIN_INSIDE) || !self.has(BOTH_ACK)))
     }
 
-    pub(crate) fn tcp_phase(self) -> Phase {
+    pub(crate) fn tcp_phase(self) -> SessionPhase {
         if self.has_any(ANY_RST) {
-            return if self.is_reset_credibly() { Phase::Closed } else { Phase::Reset };
+            return if self.is_reset_credibly() {
+                SessionPhase::Closed
+            } else {
+                SessionPhase::Reset
+            };
         }
         if !self.has(BOTH_ACK) {
-            return if self.has(SYN_REMOTE) { Phase::SynReceived } else { Phase::SynSent };
+            return if self.has(SYN_REMOTE) {
+                SessionPhase::SynReceived
+            } else {
+                SessionPhase::SynSent
+            };
         }
         match (self.has(FIN_INSIDE), self.has(FIN_REMOTE)) {
-            (false, false) => Phase::Established,
-            (true, false) => Phase::FinWait,
-            (false, true) => Phase::CloseWait,
-            (true, true) if self.has(LAST_ACK) => Phase::TimeWait,
-            (true, true) => Phase::LastAck,
+            (false, false) => SessionPhase::Established,
+            (true, false) => SessionPhase::FinWait,
+            (false, true) => SessionPhase::CloseWait,
+            (true, true) if self.has(LAST_ACK) => SessionPhase::TimeWait,
+            (true, true) => SessionPhase::LastAck,
         }
     }
 
@@ -174,14 +182,14 @@ impl SessionState {
 mod tests {
     use super::*;
     use crate::endpoint::Protocol;
-    use Sender::{Inside, Remote};
+    use SentBy::{Inside, Remote};
 
     const SYN_ACK: u8 = SYN | ACK;
     const FIN_ACK: u8 = FIN | ACK;
     const RST_ACK: u8 = RST | ACK;
 
     /// Plays segments and returns the phase after each.
-    fn play(segments: &[(Sender, u8)]) -> Vec<&'static str> {
+    fn play(segments: &[(SentBy, u8)]) -> Vec<&'static str> {
         let mut state = SessionState::NONE;
         segments
             .iter()
@@ -192,9 +200,9 @@ mod tests {
             .collect()
     }
 
-    const HANDSHAKE: [(Sender, u8); 3] = [(Inside, SYN), (Remote, SYN_ACK), (Inside, ACK)];
+    const HANDSHAKE: [(SentBy, u8); 3] = [(Inside, SYN), (Remote, SYN_ACK), (Inside, ACK)];
 
-    fn after_handshake(segments: &[(Sender, u8)]) -> Vec<&'static str> {
+    fn after_handshake(segments: &[(SentBy, u8)]) -> Vec<&'static str> {
         let all: Vec<_> = HANDSHAKE.into_iter().chain(segments.iter().copied()).collect();
         play(&all).split_off(HANDSHAKE.len() - 1)
     }
@@ -373,7 +381,7 @@ mod tests {
 
     #[test]
     fn c8_only_two_fins_without_rst_are_a_clean_close() {
-        let end = |segments: &[(Sender, u8)]| {
+        let end = |segments: &[(SentBy, u8)]| {
             HANDSHAKE
                 .iter()
                 .chain(segments)
@@ -391,9 +399,9 @@ mod tests {
     #[test]
     fn udp_becomes_a_stream_when_both_sides_have_spoken() {
         let one_way = SessionState::opened(Protocol::Udp, Inside, 0);
-        assert_eq!(one_way.phase(Protocol::Udp), Phase::Udp);
+        assert_eq!(one_way.phase(Protocol::Udp), SessionPhase::Udp);
         let both = one_way.after(Protocol::Udp, Remote, 0);
-        assert_eq!(both.phase(Protocol::Udp), Phase::UdpStream);
+        assert_eq!(both.phase(Protocol::Udp), SessionPhase::UdpStream);
     }
 
     #[test]
@@ -402,6 +410,6 @@ mod tests {
             .after(Protocol::Tcp, Inside, RST_ACK)
             .after(Protocol::Tcp, Remote, SYN);
         assert!(state.has(SessionState::OPENED_BY_REMOTE));
-        assert_eq!(state.phase(Protocol::Tcp), Phase::SynReceived);
+        assert_eq!(state.phase(Protocol::Tcp), SessionPhase::SynReceived);
     }
 }

@@ -1,6 +1,6 @@
 //! Idle timers: how long a session may stay silent in each of its phases.
 
-use crate::sessions::session_state::Phase;
+use crate::sessions::session_state::SessionPhase;
 
 /// Idle timeouts in seconds. The default holds the minima of RFC 5382, 4787, 5508 and 7857.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl Timeouts {
     }
 
     /// Returns the timers as (configuration key, seconds).
-    pub const fn named(&self) -> [(&'static str, u32); Phase::COUNT] {
+    pub const fn named(&self) -> [(&'static str, u32); SessionPhase::COUNT] {
         [
             ("tcp_syn_sent", self.tcp_syn_sent),
             ("tcp_syn_received", self.tcp_syn_received),
@@ -103,20 +103,20 @@ impl Timeouts {
         ]
     }
 
-    pub(crate) const fn of(&self, phase: Phase) -> u32 {
+    pub(crate) const fn of(&self, phase: SessionPhase) -> u32 {
         match phase {
-            Phase::SynSent => self.tcp_syn_sent,
-            Phase::SynReceived => self.tcp_syn_received,
-            Phase::Established => self.tcp_established,
-            Phase::FinWait => self.tcp_fin_wait,
-            Phase::CloseWait => self.tcp_close_wait,
-            Phase::LastAck => self.tcp_last_ack,
-            Phase::TimeWait => self.tcp_time_wait,
-            Phase::Closed => self.tcp_close,
-            Phase::Reset => self.tcp_reset,
-            Phase::Udp => self.udp,
-            Phase::UdpStream => self.udp_stream,
-            Phase::Icmp => self.icmp,
+            SessionPhase::SynSent => self.tcp_syn_sent,
+            SessionPhase::SynReceived => self.tcp_syn_received,
+            SessionPhase::Established => self.tcp_established,
+            SessionPhase::FinWait => self.tcp_fin_wait,
+            SessionPhase::CloseWait => self.tcp_close_wait,
+            SessionPhase::LastAck => self.tcp_last_ack,
+            SessionPhase::TimeWait => self.tcp_time_wait,
+            SessionPhase::Closed => self.tcp_close,
+            SessionPhase::Reset => self.tcp_reset,
+            SessionPhase::Udp => self.udp,
+            SessionPhase::UdpStream => self.udp_stream,
+            SessionPhase::Icmp => self.icmp,
         }
     }
 }
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn every_name_gives_the_value_of_its_phase() {
         for timeouts in [Timeouts::default(), Timeouts::carrier()] {
-            for (phase, (name, seconds)) in Phase::ALL.into_iter().zip(timeouts.named()) {
+            for (phase, (name, seconds)) in SessionPhase::ALL.into_iter().zip(timeouts.named()) {
                 assert_eq!(timeouts.of(phase), seconds, "{name}");
             }
         }

@@ -17,13 +17,13 @@
 
 use weir_flow::{RECORDS, RecordId, SlabId};
 
-use crate::config::ShardConfig;
+use crate::config::NatShardConfig;
 use crate::config_check::{self, NatError};
 use crate::endpoint::{ShardIndex, Tick};
 use crate::nat::{Nat, WALK_STEP};
 use crate::replication::facet::{Replica, ReplicaMut};
 use crate::replication::lane::{LANES, slab_of};
-use crate::replication::mirror::Exit;
+use crate::replication::mirror::CopyRemoval;
 
 impl Replica<'_> {
     /// True if nothing is left of the shard that had this index. To be asked before a further shard
@@ -44,7 +44,7 @@ impl ReplicaMut<'_> {
     /// that is still being removed cannot be added again, nor one with its addresses.
     pub fn add_shard(
         &mut self,
-        shard: &ShardConfig,
+        shard: &NatShardConfig,
         owned_lanes: u8,
         now: Tick,
     ) -> Result<ShardIndex, NatError> {
@@ -88,7 +88,7 @@ impl ReplicaMut<'_> {
 
 impl Nat {
     /// Returns the index that a new shard would get.
-    fn check_new(&self, shard: &ShardConfig) -> Result<ShardIndex, NatError> {
+    fn check_new(&self, shard: &NatShardConfig) -> Result<ShardIndex, NatError> {
         let id = shard.id;
         config_check::check_shards(&[shard])?;
         for (_, other, is_leaving) in self.shards.all() {
@@ -169,10 +169,10 @@ impl Nat {
             if done == left {
                 return done;
             }
-            self.end_copy(self.mappings.get(id).sessions_head, Exit::Ended);
+            self.end_copy(self.mappings.get(id).sessions_head, CopyRemoval::Ended);
             done += 1;
         }
-        self.remove_mapping(id, Exit::Ended);
+        self.remove_mapping(id, CopyRemoval::Ended);
         done + 1
     }
 

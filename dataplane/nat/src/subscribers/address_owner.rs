@@ -22,7 +22,7 @@ use weir_ids::ShardId;
 
 use crate::config::NatConfig;
 use crate::endpoint::{Home, Tick};
-use crate::logs::block_event::{Block, BlockEventKind, BlockEvents};
+use crate::logs::block_event::{BlockEventKind, BlockEvents, HomeBlock};
 use crate::nat::Nat;
 use crate::packet::Refusal;
 
@@ -42,7 +42,7 @@ pub(crate) struct Owner {
 
 /// An address and a home that has it. While the slot is free, `next` links to the next free slot.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct OwnedAddress {
     address: u32,
     owner: Owner,
     /// Mapping records of the home with this address, copies included.
@@ -62,7 +62,7 @@ struct Entry {
     is_logged: bool,
 }
 
-impl Entry {
+impl OwnedAddress {
     const FREE: Self = Self {
         address: 0,
         owner: Owner { shard: ShardId(0), outer: 0, gre_key: None },
@@ -91,8 +91,8 @@ impl Entry {
     }
 
     /// Returns the address as the log names it: with all its ports.
-    fn block(&self) -> Block {
-        Block {
+    fn block(&self) -> HomeBlock {
+        HomeBlock {
             subscriber: self.owner.outer,
             gre_key: self.owner.gre_key,
             public_address: self.address,
@@ -105,7 +105,7 @@ impl Entry {
 /// Addresses with their homes, found by address. Empty with translation.
 #[derive(Debug)]
 pub(crate) struct AddressOwners {
-    slots: Region<Entry>,
+    slots: Region<OwnedAddress>,
     /// Several homes of one address have the same hash.
     index: Index,
     hash_key: HashKey,
@@ -125,12 +125,12 @@ impl AddressOwners {
     /// Returns the bytes of memory that `AddressOwners::new(config)` takes.
     pub(crate) fn bytes_for(config: &NatConfig) -> usize {
         let capacity = Self::capacity(config);
-        Region::<Entry>::bytes_for(capacity) + Index::bytes_for(capacity)
+        Region::<OwnedAddress>::bytes_for(capacity) + Index::bytes_for(capacity)
     }
 
     pub(crate) fn new(config: &NatConfig) -> Result<Self, OutOfMemory> {
         let capacity = Self::capacity(config);
-        let mut slots = Region::new(capacity, Entry::FREE)?;
+        let mut slots = Region::new(capacity, OwnedAddress::FREE)?;
         for (slot, entry) in slots.iter_mut().enumerate() {
             entry.next = if slot + 1 < capacity { slot as u32 + 1 } else { NONE };
         }
@@ -153,7 +153,7 @@ impl AddressOwners {
         self.hash_key.hash([u64::from(address), 0, 0])
     }
 
-    fn find(&self, address: u32, mut is_it: impl FnMut(&Entry) -> bool) -> Option<u32> {
+    fn find(&self, address: u32, mut is_it: impl FnMut(&OwnedAddress) -> bool) -> Option<u32> {
         self.index.find(self.hash(address), |slot| {
             let entry = &self.slots[slot as usize];
             entry.address == address && is_it(entry)
@@ -206,7 +206,7 @@ impl AddressOwners {
         if created.since(entry.since) == 0 {
             entry.since = created;
         }
-        self.tell_use(slot, events);
+        self.log_use(slot, events);
         Some(slot)
     }
 
@@ -246,7 +246,7 @@ impl AddressOwners {
         }
         let entry = &mut self.slots[slot as usize];
         self.free_head = entry.next;
-        *entry = Entry { address, owner, since, ..Entry::FREE };
+        *entry = OwnedAddress { address, owner, since, ..OwnedAddress::FREE };
         Some(slot)
     }
 
@@ -256,15 +256,15 @@ impl AddressOwners {
         if !std::mem::replace(&mut entry.is_used, true) {
             entry.since = now;
         }
-        self.tell_use(slot, events);
+        self.log_use(slot, events);
     }
 
     /// Logs that the home has the address, if this worker is the one to log it.
-    fn tell_use(&mut self, slot: u32, events: &mut BlockEvents) {
+    fn log_use(&mut self, slot: u32, events: &mut BlockEvents) {
         let entry = &mut self.slots[slot as usize];
         if !entry.is_logged {
-            let told = BlockEventKind::Allocated(entry.block());
-            entry.is_logged = events.push_address(entry.owner.shard, told);
+            let event = BlockEventKind::Allocated(entry.block());
+            entry.is_logged = events.push_address(entry.owner.shard, event);
         }
     }
 
@@ -280,15 +280,15 @@ impl AddressOwners {
     ) -> (u32, u32, bool) {
         let all = self.slots.len() as u32;
         let until = all.min(from.saturating_add(budget));
-        let mut told = 0;
+        let mut logged = 0;
         for slot in from..until {
             let entry = &mut self.slots[slot as usize];
             if entry.is_used && entry.owner.shard == shard {
                 entry.is_logged = events.push_address(shard, BlockEventKind::Held(entry.block()));
-                told += 1;
+                logged += 1;
             }
         }
-        (until, told, until == all)
+        (until, logged, until == all)
     }
 
     /// Removes a record. After the last one the address rests; one that no flow stood on is free at
@@ -327,7 +327,7 @@ impl AddressOwners {
     }
 
     fn unlink(&mut self, slot: u32) {
-        let Entry { previous, next, .. } = self.slots[slot as usize];
+        let OwnedAddress { previous, next, .. } = self.slots[slot as usize];
         match previous {
             NONE => self.oldest = next,
             previous => self.slots[previous as usize].next = next,
@@ -351,7 +351,7 @@ impl AddressOwners {
         if entry.is_logged {
             events.push_address(entry.owner.shard, BlockEventKind::Released(entry.block()));
         }
-        self.slots[slot as usize] = Entry { next: self.free_head, ..Entry::FREE };
+        self.slots[slot as usize] = OwnedAddress { next: self.free_head, ..OwnedAddress::FREE };
         self.free_head = slot;
     }
 

@@ -59,7 +59,7 @@ const fn default_per_sec(subscribers_max: u32) -> u32 {
 
 /// What is known of a home that asks for admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum HomeStanding {
     Known,
     Returning,
     Stranger,
@@ -67,7 +67,7 @@ pub(crate) enum Standing {
 
 /// The rate at which a shard admits homes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct AdmissionPace {
     per_sec: u32,
     burst: u32,
     returning: u32,
@@ -75,7 +75,7 @@ pub(crate) struct Pace {
     refilled: Tick,
 }
 
-impl Pace {
+impl AdmissionPace {
     pub(crate) fn new(per_sec: Option<u32>, subscribers_max: u32) -> Self {
         let per_sec = per_sec.unwrap_or(default_per_sec(subscribers_max));
         let burst = per_sec.saturating_mul(2).max(subscribers_max / 2);
@@ -84,7 +84,7 @@ impl Pace {
 
     /// Takes a token for a home of this standing. Returns whether there was one; a known home needs
     /// none.
-    fn admit(&mut self, standing: Standing, now: Tick) -> bool {
+    fn admit(&mut self, standing: HomeStanding, now: Tick) -> bool {
         if self.refilled != now {
             let earned = self.per_sec.saturating_mul(now.since(self.refilled));
             self.returning = self.returning.saturating_add(earned).min(self.burst);
@@ -92,9 +92,9 @@ impl Pace {
             self.refilled = now;
         }
         let tokens = match standing {
-            Standing::Known => return true,
-            Standing::Returning => &mut self.returning,
-            Standing::Stranger => &mut self.strangers,
+            HomeStanding::Known => return true,
+            HomeStanding::Returning => &mut self.returning,
+            HomeStanding::Stranger => &mut self.strangers,
         };
         let is_admitted = *tokens > 0 || self.per_sec == u32::MAX;
         *tokens = tokens.saturating_sub(1);
@@ -199,11 +199,11 @@ impl Nat {
         let hash = self.subscribers.hash(home);
         let homes = &mut self.subscribers;
         let standing = match homes.memory.is_known(hash) {
-            true => Standing::Known,
-            false if homes.memory.has_returned(hash, now) => Standing::Returning,
-            false => Standing::Stranger,
+            true => HomeStanding::Known,
+            false if homes.memory.has_returned(hash, now) => HomeStanding::Returning,
+            false => HomeStanding::Stranger,
         };
-        if standing == Standing::Stranger && homes.is_shard_full(shard) {
+        if standing == HomeStanding::Stranger && homes.is_shard_full(shard) {
             return Err(Refusal::SubscribersMax);
         }
         if !homes.pace(shard).admit(standing, now) {
@@ -225,7 +225,7 @@ impl Nat {
     pub(crate) fn admit_displaced(&mut self, slot: u32, now: Tick) -> Result<(), Refusal> {
         let home = self.subscribers.get(slot).home();
         self.admit(&home, now)?;
-        self.subscribers.seat_again(slot, now);
+        self.subscribers.readmit(slot, now);
         Ok(())
     }
 
@@ -307,14 +307,15 @@ mod tests {
 
     #[test]
     fn the_pace_has_tokens_for_both_kinds_and_known_homes_need_none() {
-        let mut pace = Pace::new(Some(3), 4);
+        let mut pace = AdmissionPace::new(Some(3), 4);
         let now = Tick(50);
-        let count =
-            |pace: &mut Pace, standing, now| (0..20).filter(|_| pace.admit(standing, now)).count();
-        assert_eq!(count(&mut pace, Standing::Stranger, now), 6);
-        assert_eq!(count(&mut pace, Standing::Returning, now), 6);
-        assert_eq!(count(&mut pace, Standing::Known, now), 20);
-        assert_eq!(count(&mut pace, Standing::Stranger, Tick(51)), 3);
-        assert_eq!(count(&mut pace, Standing::Stranger, Tick(1000)), 6);
+        let count = |pace: &mut AdmissionPace, standing, now| {
+            (0..20).filter(|_| pace.admit(standing, now)).count()
+        };
+        assert_eq!(count(&mut pace, HomeStanding::Stranger, now), 6);
+        assert_eq!(count(&mut pace, HomeStanding::Returning, now), 6);
+        assert_eq!(count(&mut pace, HomeStanding::Known, now), 20);
+        assert_eq!(count(&mut pace, HomeStanding::Stranger, Tick(51)), 3);
+        assert_eq!(count(&mut pace, HomeStanding::Stranger, Tick(1000)), 6);
     }
 }

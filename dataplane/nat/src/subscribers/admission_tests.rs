@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use bolero::{TypeGenerator, check};
 use weir_ids::ShardId;
 
-use crate::config::{Filtering, NatConfig, ShardConfig};
+use crate::config::{Filtering, NatConfig, NatShardConfig};
 use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
 use crate::nat::Nat;
 use crate::packet::{Inbound, Outbound};
 
-const SEATS: u32 = 6;
+const CAPACITY: u32 = 6;
 const SESSIONS: u32 = 5;
 const FLOWS: u32 = 9;
 
@@ -37,10 +37,10 @@ fn config(filtering: Filtering, replicas: u8) -> NatConfig {
         ports_per_subscriber: 64,
         replicas,
         subscribers: vec!["10.200.0.0/16".parse().unwrap()],
-        shards: vec![ShardConfig {
+        shards: vec![NatShardConfig {
             id: ShardId(1),
             public: vec!["203.0.113.0/31".parse().unwrap()],
-            subscribers_max: SEATS,
+            subscribers_max: CAPACITY,
         }],
         seed: [1, 2, 3, 4],
         ..NatConfig::default()
@@ -122,9 +122,10 @@ fn play(config: &NatConfig, steps: &[Step]) {
         }
         nat.admin().audit();
         let shard = ShardIndex(0);
-        let (seated, displaced) = (nat.subscribers.count(shard), nat.subscribers.displaced(shard));
+        let (admitted, displaced) =
+            (nat.subscribers.count(shard), nat.subscribers.displaced(shard));
         // A displaced home that is answered is admitted again, even beyond the shard's capacity.
-        assert!(displaced <= SEATS / 2 && seated + displaced <= SEATS + SEATS / 2);
+        assert!(displaced <= CAPACITY / 2 && admitted + displaced <= CAPACITY + CAPACITY / 2);
         for slot in (0..=u8::MAX).filter_map(|home| nat.subscribers.find(&home_of(home))) {
             let home = nat.subscribers.get(slot);
             assert!(home.sessions <= SESSIONS && home.flows <= FLOWS);

@@ -12,7 +12,7 @@ use crate::config::NatConfig;
 use crate::endpoint::{Home, Protocol, ShardIndex, Tick};
 use crate::packet::Refusal;
 use crate::ports::port_block::BlockId;
-use crate::subscribers::admission::{Memory, Pace, spare_slots};
+use crate::subscribers::admission::{AdmissionPace, Memory, spare_slots};
 use shard_homes::{ShardHomes, shard_maxima};
 
 /// Maximum number of subscribers of all shards of a worker.
@@ -33,7 +33,7 @@ pub(crate) struct Subscriber {
     /// Valid with `KEYED`.
     gre_key: u32,
     /// Position in the pool of its paired address.
-    pub(crate) seat: u32,
+    pub(crate) paired_address: u32,
     /// Number of blocks it holds.
     pub(crate) blocks: u32,
     /// Ports per protocol that its blocks offer.
@@ -72,7 +72,7 @@ impl Subscriber {
     const FREE: Self = Self {
         outer: NONE,
         gre_key: 0,
-        seat: NO_ADDRESS,
+        paired_address: NO_ADDRESS,
         blocks: 0,
         capacity: 0,
         ports_used: [0; Protocol::ALL.len()],
@@ -144,7 +144,7 @@ pub(crate) struct Subscribers {
     new_homes_per_sec: Option<u32>,
     new_flows_burst: u16,
     /// Capacity that shards may be promised, in homes.
-    seats_total: u64,
+    homes_capacity: u64,
     /// Displaced homes of all shards, and how many there have been.
     pub(crate) displaced: u32,
     pub(crate) displaced_total: u64,
@@ -165,10 +165,10 @@ impl Subscribers {
 
     /// Returns the number of slots: one for each home of the capacity, and the spare ones.
     fn slots_for(config: &NatConfig) -> usize {
-        let seats = config.subscribers_max();
+        let homes_max = config.subscribers_max();
         // Every shard rounds up for itself.
-        let spare = if seats == 0 { 0 } else { seats / 2 + config.shards_max() as u64 };
-        (seats + spare) as usize
+        let spare = if homes_max == 0 { 0 } else { homes_max / 2 + config.shards_max() as u64 };
+        (homes_max + spare) as usize
     }
 
     pub(crate) fn new(config: &NatConfig, quota_blocks: u32) -> Result<Self, OutOfMemory> {
@@ -190,7 +190,7 @@ impl Subscribers {
             shards: shard_maxima(config).map(|max| ShardHomes::new(config, max)).collect(),
             new_homes_per_sec: config.new_homes_per_sec,
             new_flows_burst: config.new_flows_burst,
-            seats_total: config.subscribers_max(),
+            homes_capacity: config.subscribers_max(),
             displaced: 0,
             displaced_total: 0,
             memory: Memory::new(config.subscribers_max() as usize)?,
@@ -224,39 +224,39 @@ impl Subscribers {
         &mut self.shards[usize::from(shard.0)]
     }
 
-    pub(crate) fn pace(&mut self, shard: ShardIndex) -> &mut Pace {
+    pub(crate) fn pace(&mut self, shard: ShardIndex) -> &mut AdmissionPace {
         &mut self.of_mut(shard).pace
     }
 
     /// True if the shard's capacity is used up.
     pub(crate) fn is_shard_full(&self, shard: ShardIndex) -> bool {
         let homes = self.of(shard);
-        homes.seated >= homes.max
+        homes.admitted >= homes.max
     }
 
     /// Returns how many homes a further shard may be promised.
     pub(crate) fn room(&self) -> u64 {
         let promised: u64 =
             self.shards.iter().map(|homes| u64::from(homes.held().max(homes.max))).sum();
-        self.seats_total.saturating_sub(promised)
+        self.homes_capacity.saturating_sub(promised)
     }
 
     /// Sets the capacity of a shard; homes above it stay.
     pub(crate) fn set_max(&mut self, shard: ShardIndex, max: u32) {
         let per_sec = self.new_homes_per_sec;
         let homes = self.of_mut(shard);
-        (homes.max, homes.pace) = (max, Pace::new(per_sec, max));
+        (homes.max, homes.pace) = (max, AdmissionPace::new(per_sec, max));
     }
 
     /// Creates a slot for a home that has none, within the shard's capacity.
     ///
     /// # Errors
     /// [`Refusal::SubscribersMax`]
-    pub(crate) fn create(&mut self, home: &Home, seat: u32, now: Tick) -> Result<u32, Refusal> {
+    pub(crate) fn create(&mut self, home: &Home, paired: u32, now: Tick) -> Result<u32, Refusal> {
         if self.is_shard_full(home.shard) {
             return Err(Refusal::SubscribersMax);
         }
-        self.create_copy(home, seat, now)
+        self.create_copy(home, paired, now)
     }
 
     /// As [`create`](Self::create), for a home that another worker has admitted. Homes that it
@@ -267,7 +267,7 @@ impl Subscribers {
     pub(crate) fn create_copy(
         &mut self,
         home: &Home,
-        seat: u32,
+        paired: u32,
         now: Tick,
     ) -> Result<u32, Refusal> {
         if self.of(home.shard).is_out_of_slots() || self.free_head == NONE {
@@ -280,14 +280,14 @@ impl Subscribers {
         *subscriber = Subscriber {
             outer: home.outer,
             gre_key: home.gre_key.unwrap_or(0),
-            seat,
+            paired_address: paired,
             shard: home.shard,
             tokens: self.new_flows_burst,
             refilled: now,
             flags: LIVE | if home.gre_key.is_some() { KEYED } else { 0 },
             ..Subscriber::FREE
         };
-        self.of_mut(home.shard).seated += 1;
+        self.of_mut(home.shard).admitted += 1;
         self.queue(slot, now);
         Ok(slot)
     }
@@ -311,7 +311,7 @@ impl Subscribers {
             self.displaced -= 1;
         } else {
             self.unqueue(slot);
-            self.of_mut(subscriber.shard).seated -= 1;
+            self.of_mut(subscriber.shard).admitted -= 1;
         }
         self.slots[slot as usize] = Subscriber { outer: self.free_head, ..Subscriber::FREE };
         self.free_head = slot;
@@ -360,25 +360,25 @@ impl Subscribers {
         }
         self.unqueue(slot);
         if subscriber.is_displaced() {
-            self.take_seat_back(slot);
+            self.end_displacement(slot);
         }
         self.get_mut(slot).flags |= ANSWERED;
         true
     }
 
-    fn take_seat_back(&mut self, slot: u32) {
+    fn end_displacement(&mut self, slot: u32) {
         let subscriber = self.get_mut(slot);
         subscriber.flags &= !DISPLACED;
         let shard = subscriber.shard;
         let homes = self.of_mut(shard);
         homes.displaced -= 1;
-        homes.seated += 1;
+        homes.admitted += 1;
         self.displaced -= 1;
     }
 
     /// Admits a displaced home again.
-    pub(crate) fn seat_again(&mut self, slot: u32, now: Tick) {
-        self.take_seat_back(slot);
+    pub(crate) fn readmit(&mut self, slot: u32, now: Tick) {
+        self.end_displacement(slot);
         self.queue(slot, now);
     }
 
@@ -397,7 +397,7 @@ impl Subscribers {
         // The next flow that it begins has to ask for admission.
         displaced.tokens = 0;
         let homes = self.of_mut(shard);
-        homes.seated -= 1;
+        homes.admitted -= 1;
         homes.displaced += 1;
         self.displaced += 1;
         self.displaced_total += 1;
@@ -504,17 +504,17 @@ impl Subscribers {
 
     /// Returns the number of positions where homes of one outer address may be: shards, or slots if
     /// keys tell homes apart.
-    pub(crate) fn home_places(&self) -> u32 {
+    pub(crate) fn home_positions(&self) -> u32 {
         if self.by_key { self.slots() } else { self.shards.len() as u32 }
     }
 
     /// Returns the slot of the home with this outer address at a position, if there is one.
-    pub(crate) fn home_at(&self, place: u32, outer: u32) -> Option<u32> {
+    pub(crate) fn home_at(&self, position: u32, outer: u32) -> Option<u32> {
         if self.by_key {
-            let subscriber = self.get(place);
-            return (subscriber.is_live() && subscriber.outer == outer).then_some(place);
+            let subscriber = self.get(position);
+            return (subscriber.is_live() && subscriber.outer == outer).then_some(position);
         }
-        self.find(&Home { shard: ShardIndex(place as u16), outer, gre_key: None })
+        self.find(&Home { shard: ShardIndex(position as u16), outer, gre_key: None })
     }
 
     /// Returns what tells a home from others with its outer address.
@@ -525,7 +525,7 @@ impl Subscribers {
 
     /// Returns the number of admitted homes of a shard.
     pub(crate) fn count(&self, shard: ShardIndex) -> u32 {
-        self.of(shard).seated
+        self.of(shard).admitted
     }
 
     /// Returns the number of homes of a shard, admitted or displaced.
@@ -539,10 +539,10 @@ impl Subscribers {
     }
 
     /// Returns the number of admitted homes of all shards, and their capacity.
-    pub(crate) fn seats(&self) -> (u64, u64) {
+    pub(crate) fn admitted(&self) -> (u64, u64) {
         let sum =
             |of: fn(&ShardHomes) -> u32| self.shards.iter().map(|homes| u64::from(of(homes))).sum();
-        (sum(|homes| homes.seated), sum(|homes| homes.max))
+        (sum(|homes| homes.admitted), sum(|homes| homes.max))
     }
 
     /// Returns how many homes of all shards may be displaced at once.
@@ -568,8 +568,8 @@ impl Subscribers {
             count.1 += u32::from(home.is_displaced());
             count.2 += u32::from(home.is_queued());
         }
-        for (homes, &(seated, displaced, queued)) in self.shards.iter().zip(&counts) {
-            assert_eq!((homes.seated, homes.displaced), (seated, displaced));
+        for (homes, &(admitted, displaced, queued)) in self.shards.iter().zip(&counts) {
+            assert_eq!((homes.admitted, homes.displaced), (admitted, displaced));
             let (mut slot, mut previous, mut length) = (homes.oldest, NONE, 0);
             while slot != NONE {
                 let home = self.get(slot);

@@ -24,8 +24,8 @@ pub(crate) fn config() -> NatConfig {
     }
 }
 
-pub(crate) fn shard(id: u32, public: &str) -> ShardConfig {
-    ShardConfig { id: ShardId(id), public: vec![public.parse().unwrap()], subscribers_max: 256 }
+pub(crate) fn shard(id: u32, public: &str) -> NatShardConfig {
+    NatShardConfig { id: ShardId(id), public: vec![public.parse().unwrap()], subscribers_max: 256 }
 }
 
 pub(crate) fn address(text: &str) -> u32 {

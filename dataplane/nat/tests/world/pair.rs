@@ -25,7 +25,7 @@ pub(crate) fn pair(config: &NatConfig) -> (World, World) {
 }
 
 /// Delivers the pending changes of one worker to the other; returns their kinds.
-pub(crate) fn tell(from: &mut World, to: &mut World) -> Vec<ChangeKind> {
+pub(crate) fn replicate(from: &mut World, to: &mut World) -> Vec<ChangeKind> {
     let (mut body, mut kinds) = ([0; BODY_MAX], Vec::new());
     while let Some((change, len)) = from.nat.replica_mut().next_change(&mut body) {
         let applied = to.nat.replica_mut().apply(&change, &body[..len], to.now);

@@ -1,17 +1,17 @@
 //! GRE encapsulation.
 
-use crate::gre::{Header, PROTOCOL_IPV4};
+use crate::gre::{GreHeader, PROTOCOL_IPV4};
 
 /// Builder of a GRE header. Defaults: IPv4 inside, no key, no sequence number, no checksum.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct GreBuilder {
-    header: Header,
+    header: GreHeader,
 }
 
 /// Starts a header; pass it to [`super::Ipv4Builder::gre`].
 pub fn gre() -> GreBuilder {
-    GreBuilder { header: Header::new(PROTOCOL_IPV4) }
+    GreBuilder { header: GreHeader::new(PROTOCOL_IPV4) }
 }
 
 impl GreBuilder {

@@ -82,7 +82,7 @@ fn reassembled_fragments_equal_the_packet() {
 fn fragment_of_a_fragment_keeps_its_offset() {
     let middle = ipv4("10.0.0.1", "10.0.0.2").fragment(1480, true).payload(17, [1; 400]);
     let parts = fragments(middle, 220);
-    let places: Vec<(usize, bool)> = parts
+    let offsets: Vec<(usize, bool)> = parts
         .iter()
         .map(|part| {
             ip_header::parse(part)
@@ -90,7 +90,7 @@ fn fragment_of_a_fragment_keeps_its_offset() {
                 .unwrap()
         })
         .collect();
-    assert_eq!(places, [(1480, true), (1680, true)]);
+    assert_eq!(offsets, [(1480, true), (1680, true)]);
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn icmp() {
 fn gre() {
     check!().with_type::<(u16, Option<u32>, Option<u32>, bool, Vec<u8>)>().for_each(
         |(protocol, key, sequence, has_checksum, payload)| {
-            let mut header = gre::Header::new(*protocol);
+            let mut header = gre::GreHeader::new(*protocol);
             (header.key, header.sequence, header.has_checksum) = (*key, *sequence, *has_checksum);
             header.len = header.emitted_len();
             let mut packet = vec![0xa5; header.len];

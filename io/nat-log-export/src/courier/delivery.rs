@@ -3,9 +3,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::{Courier, Link, unix_ms};
+use super::{CollectorLink, Courier, unix_ms};
 use crate::counters::add;
-use crate::encoder::Now;
+use crate::encoder::ExportTime;
 use crate::flight::HELD_MAX;
 
 /// Largest size of one write to a connection, bytes of messages.
@@ -34,7 +34,7 @@ impl Courier {
     }
 
     fn send(&mut self, is_last: bool, is_progress: &mut bool) -> io::Result<()> {
-        let Link::Up(connection) = &mut self.link else { return Ok(()) };
+        let CollectorLink::Up(connection) = &mut self.link else { return Ok(()) };
         connection.check()?;
         let writes = if connection.is_datagram() { TURN_DATAGRAMS } else { TURN_WRITES };
         for _ in 0..writes {
@@ -42,7 +42,7 @@ impl Courier {
                 self.read_spool();
                 self.encode(is_last);
             }
-            let Link::Up(connection) = &mut self.link else { return Ok(()) };
+            let CollectorLink::Up(connection) = &mut self.link else { return Ok(()) };
             if self.outgoing.bytes.is_empty() {
                 return Ok(());
             }
@@ -71,7 +71,7 @@ impl Courier {
 
     /// Reads events from the spool while there is a connection and room for them.
     fn read_spool(&mut self) {
-        let is_up = matches!(self.link, Link::Up(_));
+        let is_up = matches!(self.link, CollectorLink::Up(_));
         let Some(spool) = self.orders.spool.as_mut().filter(|_| is_up) else { return };
         while self.flight.waiting() < READ_AHEAD_EVENTS
             && self.flight.room() > READ_AHEAD_EVENTS
@@ -90,7 +90,7 @@ impl Courier {
     /// Encodes messages from the waiting events if these fill one, have waited long enough, or are
     /// the last.
     fn encode(&mut self, is_last: bool) {
-        let Link::Up(connection) = &self.link else { return };
+        let CollectorLink::Up(connection) = &self.link else { return };
         if self.flight.waiting() == 0 {
             self.waiting_since = None;
             return;
@@ -98,7 +98,7 @@ impl Courier {
         let since = *self.waiting_since.get_or_insert_with(Instant::now);
         let is_due = is_last || since.elapsed() >= self.orders.flush;
         let steady_ms = self.began.elapsed().as_millis() as u64;
-        let now = Now { unix_ms: unix_ms(), steady_ms };
+        let now = ExportTime { unix_ms: unix_ms(), steady_ms };
         let outgoing = &mut self.outgoing;
         while self.flight.waiting() >= if is_due { 1 } else { MESSAGE_EVENTS } {
             let waiting = self.flight.waiting_events();
@@ -118,7 +118,7 @@ impl Courier {
 
     /// Releases events that need not be sent again.
     fn confirm(&mut self) -> io::Result<()> {
-        let Link::Up(connection) = &mut self.link else { return Ok(()) };
+        let CollectorLink::Up(connection) = &mut self.link else { return Ok(()) };
         if !self.flight.is_any_sent() {
             return Ok(());
         }

@@ -1,9 +1,9 @@
 //! From the rings to memory or spool.
 
-use super::{Courier, Link, TURN_EVENTS, unix_ms};
+use super::{CollectorLink, Courier, TURN_EVENTS, unix_ms};
 use crate::counters::{Loss, add};
 use crate::nat_event::{NatEvent, NatEventKind};
-use crate::spool::{Refused, Spool};
+use crate::spool::{NotStored, Spool};
 
 impl Courier {
     /// Takes events from the rings and accepts them. True if there were any.
@@ -17,16 +17,16 @@ impl Courier {
                 if lost > 0 {
                     add(&self.shared.counters.given, lost);
                     self.shared.counters.lost(Loss::QueueFull, lost);
-                    self.untold += lost;
+                    self.unreported += lost;
                 }
                 let Some(event) = event else { break };
                 is_any = true;
                 self.node = event.node;
-                self.tell_lost(event.time_ms);
+                self.report_lost(event.time_ms);
                 self.fresh.push(event);
             }
-            if self.fresh.is_empty() && self.untold > 0 && !self.is_full() {
-                self.tell_lost(unix_ms());
+            if self.fresh.is_empty() && self.unreported > 0 && !self.is_full() {
+                self.report_lost(unix_ms());
             }
             self.accept();
         }
@@ -37,7 +37,7 @@ impl Courier {
     fn count_unreadable(&mut self) {
         let unreadable = self.orders.spool.as_mut().map_or(0, Spool::take_unreadable);
         self.shared.counters.lost(Loss::DiskError, unreadable);
-        self.untold += unreadable;
+        self.unreported += unreadable;
     }
 
     /// Whether the next event would be lost.
@@ -46,11 +46,11 @@ impl Courier {
     }
 
     /// Adds an event that states, in place of the lost events, how many they were.
-    fn tell_lost(&mut self, time_ms: u64) {
-        if self.untold == 0 {
+    fn report_lost(&mut self, time_ms: u64) {
+        if self.unreported == 0 {
             return;
         }
-        let count = std::mem::take(&mut self.untold);
+        let count = std::mem::take(&mut self.unreported);
         let kind = NatEventKind::RecordsLost { count, total: self.shared.counters.lost_total() };
         let (node, shard, lane, epoch, index) = (self.node, 0, 0, 0, 0);
         self.fresh.push(NatEvent { time_ms, node, shard, lane, epoch, index, kind });
@@ -93,7 +93,8 @@ impl Courier {
 
     /// Whether new events need not go through the spool.
     fn is_direct(&self) -> bool {
-        !self.has_unread() && (matches!(self.link, Link::Up(_)) || self.orders.spool.is_none())
+        !self.has_unread()
+            && (matches!(self.link, CollectorLink::Up(_)) || self.orders.spool.is_none())
     }
 
     pub(super) fn has_unread(&self) -> bool {
@@ -113,18 +114,18 @@ impl Courier {
     /// again later, and 1 is returned to subtract it from the given events.
     fn lose(&mut self, event: &NatEvent, loss: Loss) -> u64 {
         if let NatEventKind::RecordsLost { count, .. } = event.kind {
-            self.untold += count;
+            self.unreported += count;
             return 1;
         }
         self.shared.counters.lost(loss, 1);
-        self.untold += 1;
+        self.unreported += 1;
         0
     }
 
     /// Writes to the spool the events that only memory has. Returns the reason if it could not
     /// write all of them. While there are such events, nothing in the spool is unread: later events
     /// are appended behind them.
-    pub(super) fn spill(&mut self) -> Option<Refused> {
+    pub(super) fn spill(&mut self) -> Option<NotStored> {
         let spool = self.orders.spool.as_mut()?;
         let mut batch = Vec::new();
         loop {

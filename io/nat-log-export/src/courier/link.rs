@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::Instant;
 
-use super::{Courier, Outgoing};
-use crate::connection::{ConnectError, Connection};
+use super::{Courier, OutgoingBytes};
+use crate::connection::{CollectorConnection, ConnectError};
 use crate::counters::add;
 
-pub(super) enum Link {
-    Up(Connection),
-    Connecting(Receiver<Result<Connection, ConnectError>>),
+pub(super) enum CollectorLink {
+    Up(CollectorConnection),
+    Connecting(Receiver<Result<CollectorConnection, ConnectError>>),
     Waiting { until: Instant },
 }
 
@@ -19,13 +19,13 @@ impl Courier {
     /// Connects, or waits until the next attempt is due.
     pub(super) fn turn_link(&mut self) {
         match &mut self.link {
-            Link::Up(_) => {}
-            Link::Waiting { until } => {
+            CollectorLink::Up(_) => {}
+            CollectorLink::Waiting { until } => {
                 if Instant::now() >= *until {
                     self.begin_connecting();
                 }
             }
-            Link::Connecting(answer) => match answer.try_recv() {
+            CollectorLink::Connecting(answer) => match answer.try_recv() {
                 Ok(Ok(connection)) => self.up(connection),
                 Ok(Err(error)) => self.not_connected(&error),
                 Err(TryRecvError::Empty) => {}
@@ -42,21 +42,21 @@ impl Courier {
         let builder = std::thread::Builder::new().name("weir-export-connect".to_owned());
         let thread = builder.spawn(move || {
             // If the courier has ended meanwhile, the connection is not needed.
-            let _ = sender.send(Connection::connect(&target));
+            let _ = sender.send(CollectorConnection::connect(&target));
         });
         match thread {
-            Ok(_) => self.link = Link::Connecting(receiver),
+            Ok(_) => self.link = CollectorLink::Connecting(receiver),
             Err(error) => self.not_connected(&error),
         }
     }
 
-    fn up(&mut self, connection: Connection) {
+    fn up(&mut self, connection: CollectorConnection) {
         let counters = &self.shared.counters;
         add(&counters.connects, 1);
         counters.is_connected.store(true, Ordering::Relaxed);
         self.back_off.connected(Instant::now());
         self.orders.encoder.begin_session();
-        self.link = Link::Up(connection);
+        self.link = CollectorLink::Up(connection);
         let (collector, address) = (&self.orders.name, &self.orders.target.address);
         tracing::info!(event = "export-connected", %collector, %address, "events go to the collector");
     }
@@ -64,7 +64,7 @@ impl Courier {
     fn not_connected(&mut self, error: &dyn std::fmt::Display) {
         add(&self.shared.counters.connect_failures, 1);
         let is_first = self.back_off.is_first();
-        self.link = Link::Waiting { until: self.back_off.failed(Instant::now()) };
+        self.link = CollectorLink::Waiting { until: self.back_off.failed(Instant::now()) };
         self.shared.counters.failed(error.to_string());
         if is_first {
             let collector = &self.orders.name;
@@ -81,9 +81,9 @@ impl Courier {
         counters.failed(format!("the connection broke: {error}"));
         let collector = &self.orders.name;
         tracing::warn!(event = "export-broken", %collector, %error, "the connection broke; the collector is tried again");
-        self.link = Link::Waiting { until: self.back_off.failed(Instant::now()) };
+        self.link = CollectorLink::Waiting { until: self.back_off.failed(Instant::now()) };
         self.flight.rewind(self.outgoing.events);
-        self.outgoing = Outgoing::default();
+        self.outgoing = OutgoingBytes::default();
         self.acknowledged.clear();
         self.spill();
     }

@@ -5,7 +5,7 @@
 
 use std::net::Ipv4Addr;
 
-use crate::nat_event::{Block, Home, NatEvent, NatEventKind, Session};
+use crate::nat_event::{ExportedBlock, ExportedHome, ExportedSession, NatEvent, NatEventKind};
 
 /// Set in the number of an enterprise-specific element (RFC 7011, section 3.2).
 const ENTERPRISE_BIT: u16 = 0x8000;
@@ -199,7 +199,7 @@ fn nat_event(kind: &NatEventKind) -> u8 {
     }
 }
 
-fn block(kind: &NatEventKind) -> Option<&Block> {
+fn block(kind: &NatEventKind) -> Option<&ExportedBlock> {
     match kind {
         NatEventKind::BlockAllocated(block)
         | NatEventKind::BlockReleased(block)
@@ -208,7 +208,7 @@ fn block(kind: &NatEventKind) -> Option<&Block> {
     }
 }
 
-fn session(kind: &NatEventKind) -> Option<&Session> {
+fn session(kind: &NatEventKind) -> Option<&ExportedSession> {
     match kind {
         NatEventKind::SessionBegun(session) | NatEventKind::SessionEnded(session) => Some(session),
         _ => None,
@@ -217,12 +217,12 @@ fn session(kind: &NatEventKind) -> Option<&Session> {
 
 /// Returns the number of ports; 0, "not specified", for the one block that has more ports than the
 /// element can hold.
-fn ports(block: &Block) -> u16 {
+fn ports(block: &ExportedBlock) -> u16 {
     block.port_last.wrapping_sub(block.port_first).wrapping_add(1)
 }
 
-fn home(kind: &NatEventKind) -> Home {
-    kind.home().unwrap_or(Home { address: Ipv4Addr::UNSPECIFIED, gre_key: None })
+fn home(kind: &NatEventKind) -> ExportedHome {
+    kind.home().unwrap_or(ExportedHome { address: Ipv4Addr::UNSPECIFIED, gre_key: None })
 }
 
 /// Returns the inside host of a session, and the home of any other event.

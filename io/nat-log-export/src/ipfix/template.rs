@@ -151,8 +151,8 @@ mod tests {
 
     #[test]
     fn templates_are_in_the_order_of_their_ids() {
-        for (place, template) in TEMPLATES.iter().enumerate() {
-            assert_eq!(usize::from(template.id), usize::from(FIRST_ID) + place);
+        for (index, template) in TEMPLATES.iter().enumerate() {
+            assert_eq!(usize::from(template.id), usize::from(FIRST_ID) + index);
         }
     }
 

@@ -12,7 +12,9 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use crate::nat_event::{Block, Home, NatEvent, NatEventKind, Quota, Session};
+use crate::nat_event::{
+    ExportedBlock, ExportedHome, ExportedSession, NatEvent, NatEventKind, Quota,
+};
 
 pub(crate) const RECORD_BYTES: usize = 72;
 const SUM_AT: usize = RECORD_BYTES - 4;
@@ -35,10 +37,10 @@ mod kind {
     pub(super) const RECORDS_LOST: u8 = 10;
 }
 
-type Record = [u8; RECORD_BYTES];
+type SpoolRecord = [u8; RECORD_BYTES];
 
 /// Returns the event as a record.
-pub(crate) fn write(event: &NatEvent) -> Record {
+pub(crate) fn write(event: &NatEvent) -> SpoolRecord {
     let mut record = [0; RECORD_BYTES];
     put(&mut record, 0, event.time_ms.to_be_bytes());
     put(&mut record, 8, event.node.to_be_bytes());
@@ -60,7 +62,7 @@ pub(crate) fn write(event: &NatEvent) -> Record {
 }
 
 /// Writes the fields of the kind and returns its number.
-fn write_kind(event_kind: &NatEventKind, record: &mut Record) -> u8 {
+fn write_kind(event_kind: &NatEventKind, record: &mut SpoolRecord) -> u8 {
     match event_kind {
         NatEventKind::BlockAllocated(block) => {
             write_block(block, record);
@@ -107,13 +109,13 @@ fn write_kind(event_kind: &NatEventKind, record: &mut Record) -> u8 {
     }
 }
 
-fn write_block(block: &Block, record: &mut Record) {
+fn write_block(block: &ExportedBlock, record: &mut SpoolRecord) {
     put(record, KIND_AT, block.public.octets());
     put(record, KIND_AT + 4, block.port_first.to_be_bytes());
     put(record, KIND_AT + 6, block.port_last.to_be_bytes());
 }
 
-fn write_session(session: &Session, record: &mut Record) {
+fn write_session(session: &ExportedSession, record: &mut SpoolRecord) {
     record[18] = session.protocol;
     write_endpoint(session.inside, record, KIND_AT);
     write_endpoint(session.public, record, KIND_AT + 6);
@@ -123,31 +125,31 @@ fn write_session(session: &Session, record: &mut Record) {
     }
 }
 
-fn write_endpoint(endpoint: SocketAddrV4, record: &mut Record, at: usize) {
+fn write_endpoint(endpoint: SocketAddrV4, record: &mut SpoolRecord, at: usize) {
     put(record, at, endpoint.ip().octets());
     put(record, at + 4, endpoint.port().to_be_bytes());
 }
 
-fn put<const N: usize>(record: &mut Record, at: usize, bytes: [u8; N]) {
+fn put<const N: usize>(record: &mut SpoolRecord, at: usize, bytes: [u8; N]) {
     record[at..at + N].copy_from_slice(&bytes);
 }
 
 /// Returns the event of a record; `None` if its checksum or its kind is wrong.
-pub(crate) fn read(record: &Record) -> Option<NatEvent> {
+pub(crate) fn read(record: &SpoolRecord) -> Option<NatEvent> {
     if checksum(&record[..SUM_AT]).to_be_bytes() != get::<4>(record, SUM_AT) {
         return None;
     }
     let flags = record[19];
     let gre_key = (flags & HAS_GRE_KEY != 0).then(|| u32::from_be_bytes(get(record, 40)));
-    let home = Home { address: read_address(record, 36), gre_key };
-    let session = || Session {
+    let home = ExportedHome { address: read_address(record, 36), gre_key };
+    let session = || ExportedSession {
         home,
         inside: read_endpoint(record, KIND_AT),
         public: read_endpoint(record, KIND_AT + 6),
         remote: (flags & HAS_REMOTE != 0).then(|| read_endpoint(record, KIND_AT + 12)),
         protocol: record[18],
     };
-    let block = || Block {
+    let block = || ExportedBlock {
         home,
         public: read_address(record, KIND_AT),
         port_first: u16::from_be_bytes(get(record, KIND_AT + 4)),
@@ -192,15 +194,15 @@ pub(crate) fn read(record: &Record) -> Option<NatEvent> {
     })
 }
 
-fn read_address(record: &Record, at: usize) -> Ipv4Addr {
+fn read_address(record: &SpoolRecord, at: usize) -> Ipv4Addr {
     Ipv4Addr::from(get::<4>(record, at))
 }
 
-fn read_endpoint(record: &Record, at: usize) -> SocketAddrV4 {
+fn read_endpoint(record: &SpoolRecord, at: usize) -> SocketAddrV4 {
     SocketAddrV4::new(read_address(record, at), u16::from_be_bytes(get(record, at + 4)))
 }
 
-fn get<const N: usize>(record: &Record, at: usize) -> [u8; N] {
+fn get<const N: usize>(record: &SpoolRecord, at: usize) -> [u8; N] {
     let mut bytes = [0; N];
     bytes.copy_from_slice(&record[at..at + N]);
     bytes

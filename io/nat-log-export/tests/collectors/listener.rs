@@ -53,7 +53,7 @@ impl Listener {
         }
     }
 
-    pub(crate) fn accept_and_say(&self, text: &[u8]) {
+    pub(crate) fn accept_and_send(&self, text: &[u8]) {
         let mut stream = self.accept();
         stream.write_all(text).unwrap();
         let _ = stream.read(&mut [0; 4096]);

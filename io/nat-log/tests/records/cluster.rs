@@ -1,15 +1,15 @@
 //! Members of a cluster: tenancies that outlive their node, and missing logs.
 
-use weir_nat_log::Verdict::{CannotSay, Held, Nobody};
-use weir_nat_log::{About, Answer, Begin, End, Reason, search_logs};
+use weir_nat_log::LogVerdict::{CannotSay, Held, Nobody};
+use weir_nat_log::{About, Begin, LogAnswer, Reason, TenancyEnd, search_logs};
 
 use crate::folder::time;
-use crate::told::{NodeLog, PUBLIC, Place, answer, ask, homes, question};
+use crate::node_log::{LaneBlock, NodeLog, PUBLIC, answer, ask, homes, question};
 
 const LANE: u8 = 3;
 
-fn at(epoch: u64, block: u16) -> Place {
-    Place { lane: LANE, epoch, block }
+fn at(epoch: u64, block: u16) -> LaneBlock {
+    LaneBlock { lane: LANE, epoch, block }
 }
 
 /// Creates the log of a member that has owned the lane since its start at 10 s, at epoch 3.
@@ -21,7 +21,7 @@ fn owner(name: &str, skew_ms: i64) -> NodeLog {
     node
 }
 
-fn reasons(answer: &Answer) -> Vec<Reason> {
+fn reasons(answer: &LogAnswer) -> Vec<Reason> {
     answer.missing.iter().map(|missing| missing.reason).collect()
 }
 
@@ -59,7 +59,7 @@ fn a_restart_of_a_member_ends_no_tenancy() {
     assert_eq!(ask(&logs, port, 65_000), (Nobody, vec![]));
     let holder = &answer(&logs, port, 35_000).holders[0];
     assert_eq!((holder.from, holder.begin), (Some(time(20_000)), Begin::Allocated));
-    assert_eq!((holder.until, holder.end), (Some(time(60_000)), End::Released));
+    assert_eq!((holder.until, holder.end), (Some(time(60_000)), TenancyEnd::Released));
     assert_eq!(holder.nodes, ["n1", "n2", "n1"]);
 }
 
@@ -67,7 +67,7 @@ fn a_restart_of_a_member_ends_no_tenancy() {
 fn logs_of_one_lane_say_nothing_about_a_block_of_another() {
     let logs = restart_of_a_member();
     // The address is known, its lane 4 is not.
-    let answer = answer(&logs, Place { lane: 4, epoch: 0, block: 0 }.port(), 35_000);
+    let answer = answer(&logs, LaneBlock { lane: 4, epoch: 0, block: 0 }.port(), 35_000);
     assert_eq!((answer.verdict, homes(&answer)), (CannotSay, vec![]));
     assert!(reasons(&answer).contains(&Reason::LaneMissing), "{answer:?}");
 }
@@ -121,7 +121,7 @@ fn a_listing_that_lacks_a_block_ends_its_tenancy() {
     let answer = answer(&logs, port, 25_000);
     assert_eq!((answer.verdict, homes(&answer)), (Held, vec![7]));
     let holder = &answer.holders[0];
-    assert_eq!((holder.end, holder.until), (End::NotListed, Some(time(32_000))));
+    assert_eq!((holder.end, holder.until), (TenancyEnd::NotListed, Some(time(32_000))));
     assert_eq!(ask(&logs, port, 40_000), (Nobody, vec![]));
     // Without the end of the listing the logs cannot say.
     let mut cut = logs.clone();
@@ -364,7 +364,7 @@ fn a_lost_record_leaves_a_doubt_until_the_next_statement() {
     // A record of another lane is missing: the numbers of this lane continue without a gap.
     let mut n1 = owner("n1", 0);
     n1.allocated(20_000, at(3, 0), 7);
-    n1.allocated(25_000, Place { lane: 0, epoch: 3, block: 0 }, 9);
+    n1.allocated(25_000, LaneBlock { lane: 0, epoch: 3, block: 0 }, 9);
     n1.lose_last();
     n1.released(40_000, at(3, 0), 7);
     n1.mark(50_000);
@@ -372,17 +372,17 @@ fn a_lost_record_leaves_a_doubt_until_the_next_statement() {
     assert_eq!(ask(&logs, port, 30_000), (Held, vec![7]));
     assert_eq!(ask(&logs, port, 45_000), (Nobody, vec![]));
     // The record of a loss takes the number of the lost record.
-    let mut told = owner("n1", 0);
-    told.allocated(20_000, at(3, 0), 7);
-    told.mark(30_000);
-    told.released(40_000, at(3, 0), 7);
-    told.lose_last_with_a_word(40_000);
-    told.mark(50_000);
-    let doubtful = answer(&[told], port, 45_000);
+    let mut logged = owner("n1", 0);
+    logged.allocated(20_000, at(3, 0), 7);
+    logged.mark(30_000);
+    logged.released(40_000, at(3, 0), 7);
+    logged.lose_last_reported(40_000);
+    logged.mark(50_000);
+    let doubtful = answer(&[logged], port, 45_000);
     assert_eq!((doubtful.verdict, reasons(&doubtful)), (CannotSay, vec![Reason::RecordsMissing]));
     // At the end of the log the lane of the missing record is not known.
     let mut cut = logs.clone();
-    cut[0].allocated(51_000, Place { lane: 0, epoch: 3, block: 1 }, 9);
+    cut[0].allocated(51_000, LaneBlock { lane: 0, epoch: 3, block: 1 }, 9);
     cut[0].lose_last();
     cut[0].mark(60_000);
     assert_eq!(ask(&cut, port, 55_000), (CannotSay, vec![]));
@@ -435,9 +435,9 @@ fn an_address_has_many_homes_and_a_home_many_blocks() {
         n2.listed(10_000, lane, 3, 1);
     }
     n1.allocated(20_000, at(3, 0), 7);
-    n2.allocated(21_000, Place { lane: 5, epoch: 3, block: 1 }, 8);
-    n2.allocated(30_000, Place { lane: 0, epoch: 3, block: 2 }, 7);
-    n2.released(40_000, Place { lane: 0, epoch: 3, block: 2 }, 7);
+    n2.allocated(21_000, LaneBlock { lane: 5, epoch: 3, block: 1 }, 8);
+    n2.allocated(30_000, LaneBlock { lane: 0, epoch: 3, block: 2 }, 7);
+    n2.released(40_000, LaneBlock { lane: 0, epoch: 3, block: 2 }, 7);
     n1.mark(60_000);
     n2.mark(60_000);
     let texts = [n1.text(), n2.text()];
@@ -449,8 +449,8 @@ fn an_address_has_many_homes_and_a_home_many_blocks() {
     let all: &[&[u8]] = &[&texts[0], &texts[1]];
     let ports = [
         at(0, 0).port(),
-        Place { lane: 5, epoch: 0, block: 1 }.port(),
-        Place { lane: 0, epoch: 0, block: 2 }.port(),
+        LaneBlock { lane: 5, epoch: 0, block: 1 }.port(),
+        LaneBlock { lane: 0, epoch: 0, block: 2 }.port(),
     ];
     let address = About::Address(PUBLIC.into());
     assert_eq!(search(all, address, 15_000, 15_000), (Nobody, vec![], vec![]));
@@ -468,7 +468,7 @@ fn an_address_has_many_homes_and_a_home_many_blocks() {
 /// Without translation a home has a whole address, which the owner of lane 0 records.
 #[test]
 fn an_address_with_all_its_ports_is_recorded_in_one_lane() {
-    let first = Place { lane: 0, epoch: 3, block: 0 };
+    let first = LaneBlock { lane: 0, epoch: 3, block: 0 };
     let (mut n1, mut n2) = (NodeLog::new("n1", 0), NodeLog::new("n2", 0));
     for node in [&mut n1, &mut n2] {
         node.opened(10_000, true);
@@ -478,9 +478,9 @@ fn an_address_with_all_its_ports_is_recorded_in_one_lane() {
     n1.allocated(20_000, first, 7);
     n1.left(30_000, 0, 3);
     n2.taken(30_010, 0, 5, Some(3));
-    n2.held(30_020, Place { epoch: 5, ..first }, 7, None);
+    n2.held(30_020, LaneBlock { epoch: 5, ..first }, 7, None);
     n2.listed(30_030, 0, 5, 1);
-    n2.released(40_000, Place { epoch: 5, ..first }, 7);
+    n2.released(40_000, LaneBlock { epoch: 5, ..first }, 7);
     for node in [&mut n1, &mut n2] {
         node.mark(60_000);
         for line in &mut node.lines {

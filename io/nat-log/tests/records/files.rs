@@ -5,18 +5,18 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use weir_nat_log::Verdict::{CannotSay, Held, Nobody};
+use weir_nat_log::LogVerdict::{CannotSay, Held, Nobody};
 use weir_nat_log::{
-    About, Answer, BlockEvent, BlockEventKind, BlockLog, rotated_files, search_files,
+    About, BlockLog, BlockRecord, BlockRecordKind, LogAnswer, rotated_files, search_files,
 };
 
 use crate::folder::{Folder, N1, TestClock, block, time, wait_until};
-use crate::told::{NodeLog, PUBLIC, Place, homes, question};
+use crate::node_log::{LaneBlock, NodeLog, PUBLIC, homes, question};
 
 const HOUR: u64 = 3_600_000;
-const AT: Place = Place { lane: 0, epoch: 3, block: 0 };
+const AT: LaneBlock = LaneBlock { lane: 0, epoch: 3, block: 0 };
 
-fn ask(files: &[PathBuf], at_ms: u64) -> Answer {
+fn ask(files: &[PathBuf], at_ms: u64) -> LogAnswer {
     let about = About::Port(PUBLIC.into(), AT.port());
     search_files(files, &question(about, at_ms, at_ms)).expect("read")
 }
@@ -42,14 +42,14 @@ fn a_rotation_loses_no_line_and_a_search_reads_across_it() {
     let folder = Folder::new("rotation");
     let (path, clock) = (folder.file("blocks.jsonl"), TestClock::default());
     let (mut senders, log) = BlockLog::start(&path, N1, 1, clock.as_clock()).expect("started");
-    let event = |index, kind| BlockEvent { shard: 1, lane: 0, epoch: 0, index, kind };
-    let allocated = BlockEventKind::Allocated(block(1, 1, 0));
+    let event = |index, kind| BlockRecord { shard: 1, lane: 0, epoch: 0, index, kind };
+    let allocated = BlockRecordKind::Allocated(block(1, 1, 0));
     assert!(senders[0].push(event(1, allocated), time(1000)));
     wait_until("it is written", || log.counters().written_total == 2);
     std::fs::rename(&path, folder.file("blocks.jsonl.1")).expect("rotated");
     log.reopen();
     wait_until("the new file is there", || path.exists());
-    assert!(senders[0].push(event(2, BlockEventKind::Released(block(1, 1, 0))), time(5000)));
+    assert!(senders[0].push(event(2, BlockRecordKind::Released(block(1, 1, 0))), time(5000)));
     clock.set(6000);
     drop(log);
 

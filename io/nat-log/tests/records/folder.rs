@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use weir_nat_log::{Block, Clock, NodeLife};
+use weir_nat_log::{AssignedBlock, NodeLife, WallClock};
 
 /// A folder that is removed when the test ends.
 pub(crate) struct Folder(PathBuf);
@@ -42,7 +42,7 @@ impl TestClock {
         self.0.store(ms, Ordering::SeqCst);
     }
 
-    pub(crate) fn as_clock(&self) -> Clock {
+    pub(crate) fn as_clock(&self) -> WallClock {
         let clock = self.clone();
         Box::new(move || time(clock.0.load(Ordering::SeqCst)))
     }
@@ -64,8 +64,8 @@ pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 pub(crate) const N1: NodeLife<'static> = NodeLife { node: "n1", boot: 0xa1, is_clustered: false };
 
 /// Block number `block` of 203.0.113.`public`, 256 ports each, of 10.200.0.`subscriber`.
-pub(crate) fn block(subscriber: u8, public: u8, block: u16) -> Block {
-    Block {
+pub(crate) fn block(subscriber: u8, public: u8, block: u16) -> AssignedBlock {
+    AssignedBlock {
         subscriber: [10, 200, 0, subscriber].into(),
         gre_key: None,
         public: [203, 0, 113, public].into(),

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use weir_nat_log::{About, Question, Verdict, search_logs};
+use weir_nat_log::{About, LogQuestion, LogVerdict, search_logs};
 
 use crate::folder::Random;
-use crate::told::{NodeLog, PUBLIC, Place, homes, question};
+use crate::node_log::{LaneBlock, NodeLog, PUBLIC, homes, question};
 
 const LANE: u8 = 3;
 const NODES: u64 = 3;
@@ -86,8 +86,8 @@ impl World {
         world
     }
 
-    fn place(&self, block: u16) -> Place {
-        Place { lane: LANE, epoch: self.epoch, block }
+    fn lane_block(&self, block: u16) -> LaneBlock {
+        LaneBlock { lane: LANE, epoch: self.epoch, block }
     }
 
     fn log(&mut self, node: usize) -> &mut NodeLog {
@@ -156,15 +156,15 @@ impl World {
     fn toggle(&mut self) {
         let Some(owner) = self.owner else { return };
         let block = self.random.below(BLOCKS) as u16;
-        let (place, now_ms) = (self.place(block), self.now_ms);
+        let (lane_block, now_ms) = (self.lane_block(block), self.now_ms);
         match self.held[usize::from(block)] {
             Some((home, _)) => {
-                self.log(owner).released(now_ms, place, home);
+                self.log(owner).released(now_ms, lane_block, home);
                 self.end(block);
             }
             None => {
                 let home = self.random.below(HOMES) as u8 + 1;
-                self.log(owner).allocated(now_ms, place, home);
+                self.log(owner).allocated(now_ms, lane_block, home);
                 self.begin(block, home);
             }
         }
@@ -174,9 +174,9 @@ impl World {
     fn noise(&mut self) {
         let node = self.random.below(NODES) as usize;
         if self.nodes[node].is_alive {
-            let place = Place { lane: 6, epoch: self.nodes[node].noise_epoch, block: 0 };
+            let lane_block = LaneBlock { lane: 6, epoch: self.nodes[node].noise_epoch, block: 0 };
             let now_ms = self.now_ms;
-            self.log(node).allocated(now_ms, place, 9);
+            self.log(node).allocated(now_ms, lane_block, 9);
         }
     }
 
@@ -193,8 +193,8 @@ impl World {
             if let Some((home, since_ms)) = self.held[usize::from(block)] {
                 let may_omit = lost_from_ms.is_none_or(|lost_from_ms| since_ms < lost_from_ms);
                 let since = (!may_omit || self.random.is_one_in(2)).then_some(since_ms);
-                let (place, now_ms) = (self.place(block), self.now_ms);
-                self.log(owner).held(now_ms, place, home, since);
+                let (lane_block, now_ms) = (self.lane_block(block), self.now_ms);
+                self.log(owner).held(now_ms, lane_block, home, since);
                 if self.may_fail && self.random.is_one_in(20) {
                     self.is_whole = false;
                     self.log(owner).lose_last();
@@ -334,10 +334,10 @@ impl World {
         self.is_whole = false;
         let lines = self.nodes[owner].log.lines.len();
         self.toggle();
-        let (now_ms, says_so) = (self.now_ms, self.random.is_one_in(2));
+        let (now_ms, is_reported) = (self.now_ms, self.random.is_one_in(2));
         if self.nodes[owner].log.lines.len() > lines {
-            match says_so {
-                true => self.log(owner).lose_last_with_a_word(now_ms),
+            match is_reported {
+                true => self.log(owner).lose_last_reported(now_ms),
                 false => self.log(owner).lose_last(),
             }
         }
@@ -413,14 +413,14 @@ struct Count {
 }
 
 fn check(world: &World, files: &[&[u8]], block: u16, at_ms: u64, count: &mut Count, case: &str) {
-    let port = Place { lane: LANE, epoch: 0, block }.port() + 7;
-    let question: Question = question(About::Port(PUBLIC.into(), port), at_ms, at_ms);
+    let port = LaneBlock { lane: LANE, epoch: 0, block }.port() + 7;
+    let question: LogQuestion = question(About::Port(PUBLIC.into(), port), at_ms, at_ms);
     let answer = search_logs(files, &question).expect("memory is read");
     let case = format!("{case}, block {block} at {at_ms} ms: {answer:#?}");
     let named: BTreeSet<u8> = homes(&answer).into_iter().collect();
     let reach_ms = CLOCK_ERROR_MS + SKEW_MS + 1;
     match answer.verdict {
-        Verdict::Held => {
+        LogVerdict::Held => {
             count.held += 1;
             assert_eq!(named.len(), 1, "{case}");
             assert!(world.has(block, at_ms).is_subset(&named), "a wrong home is named: {case}");
@@ -430,12 +430,12 @@ fn check(world: &World, files: &[&[u8]], block: u16, at_ms: u64, count: &mut Cou
                 "the holder is not near that time: {case}"
             );
         }
-        Verdict::Nobody => {
+        LogVerdict::Nobody => {
             count.nobody += 1;
             assert!(named.is_empty(), "{case}");
             assert_eq!(world.has(block, at_ms), BTreeSet::new(), "it was held: {case}");
         }
-        Verdict::CannotSay => count.cannot_say += 1,
+        LogVerdict::CannotSay => count.cannot_say += 1,
     }
 }
 
@@ -483,12 +483,12 @@ fn with_all_logs_and_no_death_every_question_has_an_answer() {
             let span = world.now_ms - BEGIN_MS - 2 * margin;
             let at_ms = BEGIN_MS + margin + world.random.below(span);
             let block = world.random.below(BLOCKS) as u16;
-            let port = Place { lane: LANE, epoch: 0, block }.port();
+            let port = LaneBlock { lane: LANE, epoch: 0, block }.port();
             let question = question(About::Port(PUBLIC.into(), port), at_ms, at_ms);
             let answer = search_logs(&whole, &question).expect("memory is read");
             let case = format!("seed {seed}, block {block} at {at_ms} ms: {answer:#?}");
             let is_named = world.truths.iter().any(|truth| truth.block == block);
-            if answer.verdict == Verdict::CannotSay && is_named {
+            if answer.verdict == LogVerdict::CannotSay && is_named {
                 // Two homes within the clock error, and no other reason.
                 assert_eq!(answer.missing, [], "{case}");
                 let reach_ms = margin + 1;

@@ -4,7 +4,7 @@ mod cluster;
 mod files;
 mod folder;
 mod histories;
+mod node_log;
 mod replay;
-mod told;
 mod trouble;
 mod writing;

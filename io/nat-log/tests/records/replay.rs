@@ -6,10 +6,10 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weir_nat_log::BlockEventKind::{Allocated, Released};
+use weir_nat_log::BlockRecordKind::{Allocated, Released};
 use weir_nat_log::{
-    About, Block, BlockEvent, BlockEventKind, BlockLog, BlockLogHandle, BlockLogSender, NodeLife,
-    Question, Verdict, rotated_files, search_files,
+    About, AssignedBlock, BlockLog, BlockLogHandle, BlockLogSender, BlockRecord, BlockRecordKind,
+    LogQuestion, LogVerdict, NodeLife, rotated_files, search_files,
 };
 
 use crate::folder::{Folder, Random, TestClock, block, time, wait_until};
@@ -22,7 +22,7 @@ const STEP_MS: u64 = 10;
 
 /// A block of a subscriber and the time in which it had it, in milliseconds.
 struct Truth {
-    block: Block,
+    block: AssignedBlock,
     from_ms: u64,
     until_ms: Option<u64>,
 }
@@ -36,7 +36,7 @@ struct Node {
     clock: TestClock,
     running: Option<(Vec<BlockLogSender>, BlockLogHandle)>,
     /// (worker, block) -> the block with its holder, and the time of its assignment.
-    open: BTreeMap<(u8, u16), (Block, u64)>,
+    open: BTreeMap<(u8, u16), (AssignedBlock, u64)>,
     /// For each worker the last index and its time; a worker has a shard with one lane in use.
     last: [(u64, u64); WORKERS as usize],
     rotations: u32,
@@ -113,11 +113,11 @@ impl Node {
         self.push(key.0, kind, now_ms);
     }
 
-    fn push(&mut self, worker: u8, kind: BlockEventKind, now_ms: u64) {
+    fn push(&mut self, worker: u8, kind: BlockRecordKind, now_ms: u64) {
         let index = self.last[usize::from(worker)].0 + 1;
         self.last[usize::from(worker)] = (index, now_ms);
         let (shard, lane) = (u32::from(self.public(worker)), worker);
-        let event = BlockEvent { shard, lane, epoch: 0, index, kind };
+        let event = BlockRecord { shard, lane, epoch: 0, index, kind };
         let (senders, _) = self.running.as_mut().expect("the node runs");
         assert!(senders[usize::from(worker)].push(event, time(now_ms)));
     }
@@ -197,7 +197,7 @@ fn a_search_of_the_log_finds_every_holder() {
             let at_ms = step * STEP_MS + STEP_MS / 2;
             for public in [10, 11, 12, 20, 21, 22].map(|last| Ipv4Addr::new(203, 0, 113, last)) {
                 let port = 1024 + (step % (256 * BLOCKS)) as u16 * 37 % (256 * BLOCKS as u16);
-                let question = Question {
+                let question = LogQuestion {
                     about: About::Port(public, port),
                     time: Some((time(at_ms), time(at_ms))),
                     clock_error: Duration::ZERO,
@@ -213,14 +213,14 @@ fn a_search_of_the_log_finds_every_holder() {
                     .collect();
                 let case = format!("seed {seed}: {public}:{port} at {at_ms} ms: {answer:?}");
                 match answer.verdict {
-                    Verdict::CannotSay => {
+                    LogVerdict::CannotSay => {
                         let is_lost = |lost: &Lost| {
                             lost.public == public && (lost.from_ms..=lost.until_ms).contains(&at_ms)
                         };
                         assert!(world.lost.iter().any(is_lost), "{case}");
                         unknown += 1;
                     }
-                    Verdict::Held | Verdict::Nobody => assert_eq!(found, expected, "{case}"),
+                    LogVerdict::Held | LogVerdict::Nobody => assert_eq!(found, expected, "{case}"),
                 }
                 assert_eq!(answer.records_lost, 0);
                 held += found.len();

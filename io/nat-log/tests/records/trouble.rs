@@ -3,27 +3,27 @@
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
-use weir_nat_log::BlockEventKind::{Allocated, Released};
-use weir_nat_log::Verdict::{CannotSay, Held, Nobody};
+use weir_nat_log::BlockRecordKind::{Allocated, Released};
+use weir_nat_log::LogVerdict::{CannotSay, Held, Nobody};
 use weir_nat_log::{
-    About, Answer, Begin, BlockEvent, BlockEventKind, BlockLog, End, Question, Reason,
-    search_files, search_logs,
+    About, Begin, BlockLog, BlockRecord, BlockRecordKind, LogAnswer, LogQuestion, Reason,
+    TenancyEnd, search_files, search_logs,
 };
 
 use crate::folder::{Folder, N1, TestClock, block, time, wait_until};
-use crate::told::homes;
+use crate::node_log::homes;
 
-fn about(public: u8, port: u16, at_ms: u64) -> Question {
+fn about(public: u8, port: u16, at_ms: u64) -> LogQuestion {
     let about = About::Port([203, 0, 113, public].into(), port);
-    Question { about, time: Some((time(at_ms), time(at_ms))), clock_error: Duration::ZERO }
+    LogQuestion { about, time: Some((time(at_ms), time(at_ms))), clock_error: Duration::ZERO }
 }
 
-fn ask(log: &str, at_ms: u64) -> Answer {
+fn ask(log: &str, at_ms: u64) -> LogAnswer {
     search_logs(&[log.as_bytes()], &about(1, 1100, at_ms)).expect("read")
 }
 
-fn event(index: u64, kind: BlockEventKind) -> BlockEvent {
-    BlockEvent { shard: 1, lane: 0, epoch: 0, index, kind }
+fn event(index: u64, kind: BlockRecordKind) -> BlockRecord {
+    BlockRecord { shard: 1, lane: 0, epoch: 0, index, kind }
 }
 
 /// A line of the older version.
@@ -147,13 +147,13 @@ fn a_crash_ends_every_tenancy_at_the_next_start() {
     assert_eq!((answer.verdict, answer.holders.len(), answer.lines_unreadable), (Held, 1, 1));
     assert_eq!(
         (answer.holders[0].end, answer.holders[0].until),
-        (End::NodeRestarted, Some(time(9000)))
+        (TenancyEnd::NodeRestarted, Some(time(9000)))
     );
     assert_eq!(ask(9500).verdict, Nobody);
     let now = ask(11_000);
     assert_eq!((now.verdict, homes(&now)), (Held, vec![2]));
     let holder = &now.holders[0];
-    assert_eq!((holder.end, holder.until), (End::NodeStopped, Some(time(12_000))));
+    assert_eq!((holder.end, holder.until), (TenancyEnd::NodeStopped, Some(time(12_000))));
     let after = ask(13_000);
     assert_eq!((after.verdict, after.missing[0].reason), (CannotSay, Reason::EndOfLog));
 }
@@ -220,7 +220,7 @@ fn a_missing_release_leaves_a_doubt() {
     assert_eq!((answer.verdict, homes(&answer)), (CannotSay, vec![1]));
     assert_eq!(
         (answer.holders[0].end, answer.missing[0].reason),
-        (End::GivenToAnother, Reason::Contradiction)
+        (TenancyEnd::GivenToAnother, Reason::Contradiction)
     );
     assert_eq!((ask(&log, 6000).verdict, homes(&ask(&log, 6000))), (Held, vec![2]));
 }

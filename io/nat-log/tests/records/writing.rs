@@ -2,13 +2,13 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use weir_nat_log::BlockEventKind::{Allocated, Held, Left, Listed, Released, Taken};
-use weir_nat_log::{BlockEvent, BlockLog, NodeLife};
+use weir_nat_log::BlockRecordKind::{Allocated, Held, Left, Listed, Released, Taken};
+use weir_nat_log::{BlockLog, BlockRecord, NodeLife};
 
 use crate::folder::{Folder, N1, TestClock, block, time, wait_until};
 
-fn event(lane: u8, index: u64, kind: weir_nat_log::BlockEventKind) -> BlockEvent {
-    BlockEvent { shard: 1, lane, epoch: 17, index, kind }
+fn event(lane: u8, index: u64, kind: weir_nat_log::BlockRecordKind) -> BlockRecord {
+    BlockRecord { shard: 1, lane, epoch: 17, index, kind }
 }
 
 #[test]

@@ -27,7 +27,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use weir_routes::{
-    Event, Fence, Guard, Heartbeat, Options, Route, SharedWords, Side, WorkerIndex, guard,
+    Fence, Guard, GuardEvent, GuardOptions, Heartbeat, Route, RouteSide, SharedWords, WorkerIndex,
+    guard,
 };
 
 /// Time of a turn of an idle worker.
@@ -71,7 +72,7 @@ fn start_worker(words: &Arc<SharedWords>, index: WorkerIndex) -> Worker {
                 heartbeat.beat();
                 if heartbeat.is_fenced() {
                     heartbeat.acknowledge();
-                    say(&format!("worker {index} sees its fence"));
+                    print(&format!("worker {index} sees its fence"));
                 }
             }
             thread::sleep(TURN);
@@ -83,10 +84,10 @@ fn start_worker(words: &Arc<SharedWords>, index: WorkerIndex) -> Worker {
 fn run_node(socket: &str, workers: &str, times: &[&str]) -> Result<()> {
     let times: Vec<Duration> =
         times.iter().map(|time| Ok(Duration::from_millis(time.parse()?))).collect::<Result<_>>()?;
-    let options = Options {
+    let options = GuardOptions {
         silence: *times.first().context("no SILENCE")?,
         kill_after: times.get(1).copied(),
-        ..Options::default()
+        ..GuardOptions::default()
     };
     let words = Arc::new(SharedWords::new(workers.parse()?)?);
     let program = env::current_exe()?;
@@ -100,22 +101,22 @@ fn run_node(socket: &str, workers: &str, times: &[&str]) -> Result<()> {
         (0..words.workers()).map(|index| start_worker(&words, index as WorkerIndex)).collect();
     let requests = UnixDatagram::bind(socket)?;
     requests.set_nonblocking(true)?;
-    say(&format!("guard {}", guard.process_id().context("no guard")?));
+    print(&format!("guard {}", guard.process_id().context("no guard")?));
     let mut line = [0; 65_536];
     loop {
         while let Ok(len) = requests.recv(&mut line) {
             let text = String::from_utf8_lossy(&line[..len]).into_owned();
             match carry_out(&text, &mut guard, &words, &workers) {
-                Ok(()) => say(&format!("done: {text}")),
-                Err(error) => say(&format!("refused: {text}: {error:#}")),
+                Ok(()) => print(&format!("done: {text}")),
+                Err(error) => print(&format!("refused: {text}: {error:#}")),
             }
         }
         match guard.wait(Duration::from_secs(1), Some(requests.as_fd())) {
-            Some(Event::Fenced { worker, .. }) => say(&format!("fenced {worker}")),
-            Some(Event::Restarted { .. }) => {
-                say(&format!("restarted guard {}", guard.process_id().unwrap_or(0)));
+            Some(GuardEvent::Fenced { worker, .. }) => print(&format!("fenced {worker}")),
+            Some(GuardEvent::Restarted { .. }) => {
+                print(&format!("restarted guard {}", guard.process_id().unwrap_or(0)));
             }
-            Some(event) => say(&format!("{event:?}")),
+            Some(event) => print(&format!("{event:?}")),
             None => {}
         }
     }
@@ -148,14 +149,14 @@ fn route(text: &str) -> Result<Route> {
     let fields: Vec<&str> = text.split(',').collect();
     let [side, prefix, next_hop, metric] = fields[..] else { bail!("not a route: {text}") };
     Ok(Route {
-        side: if side == "access" { Side::Access } else { Side::Internet },
+        side: if side == "access" { RouteSide::Access } else { RouteSide::Internet },
         prefix: prefix.parse()?,
         next_hop: next_hop.parse()?,
         metric: metric.parse()?,
     })
 }
 
-fn say(line: &str) {
+fn print(line: &str) {
     // The log of the laboratory is a file: writing does not wait for a reader.
     let _ = writeln!(io::stdout().lock(), "{line}");
 }

@@ -258,7 +258,7 @@ new_homes_per_sec = 65_535
 
 #[cfg(test)]
 mod tests {
-    use weir_config::{CommitOnTimeout, File, parse_cluster, parse_file};
+    use weir_config::{CommitOnTimeout, ConfigFile, parse_cluster, parse_file};
 
     use super::*;
 
@@ -280,7 +280,7 @@ mod tests {
             let of_single = alone.shards.iter().map(|it| (it.id, it.endpoint, &it.public));
             assert!(of_single.eq(desired.shards.iter().map(|it| (it.id, it.endpoint, &it.public))));
             let file = parse_file(&files.node(2, directory), "n");
-            assert!(matches!(file, Ok((File::Member(_), _))), "{file:?}");
+            assert!(matches!(file, Ok((ConfigFile::Member(_), _))), "{file:?}");
         }
     }
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
-use weir_controller::records::Report;
-use weir_etcd::{Cluster, Key, NodeRecord, Options, Range, Store};
+use weir_controller::records::LeaderReport;
+use weir_etcd::{EtcdCluster, EtcdOptions, Key, KeyRange, NodeRecord, Store};
 use weir_map::{Incarnation, Member, MemberState, ShardEntry};
 
 use super::files::{CLUSTER, ETCD};
@@ -70,7 +70,7 @@ impl Map {
 /// Reads the map from etcd.
 #[derive(Debug)]
 pub struct MapReader {
-    cluster: Cluster,
+    cluster: EtcdCluster,
     store: Store,
     replicas: u8,
 }
@@ -79,10 +79,10 @@ impl MapReader {
     /// Opens a reader in a namespace where etcd can be reached. A whole shard has `replicas`
     /// replicas.
     pub fn open(namespace: &Namespace, replicas: u8) -> Result<Self> {
-        let options = Options::new(CLUSTER.parse()?, vec![ETCD.to_owned()], 1);
+        let options = EtcdOptions::new(CLUSTER.parse()?, vec![ETCD.to_owned()], 1);
         // The reader's thread starts inside the namespace, so it belongs to it.
         let cluster = namespace.enter(|| {
-            Cluster::start(options, || ()).map_err(|errors| anyhow::anyhow!("{errors:?}"))
+            EtcdCluster::start(options, || ()).map_err(|errors| anyhow::anyhow!("{errors:?}"))
         })?;
         Ok(Self { store: cluster.store(), cluster, replicas })
     }
@@ -93,12 +93,12 @@ impl MapReader {
     /// When etcd does not answer, or a value is invalid.
     pub fn read(&self) -> Result<Map> {
         let (nodes, shards, report) = self.cluster.handle().block_on(async {
-            let nodes = self.store.list(Range::Nodes).await?;
+            let nodes = self.store.list(KeyRange::Nodes).await?;
             let report = self.store.get(&Key::Report).await?;
-            anyhow::Ok((nodes.1, self.store.list(Range::Shards).await?.1, report))
+            anyhow::Ok((nodes.1, self.store.list(KeyRange::Shards).await?.1, report))
         })?;
         let report =
-            report.map(|held| serde_json::from_slice::<Report>(&held.value)).transpose()?;
+            report.map(|held| serde_json::from_slice::<LeaderReport>(&held.value)).transpose()?;
         let is_cut_off = |node: &str, worker: u16| {
             let mut nodes = report.iter().flat_map(|report| &report.nodes);
             nodes.any(|seen| seen.node == node && seen.cut_off.contains(&worker))
@@ -133,9 +133,9 @@ fn view(entry: &ShardEntry, living: &BTreeSet<String>, replicas: u8) -> ShardVie
     };
     let primary = &entry.primary().incarnation;
     let copies = entry.members()[1..].iter().filter(is_copy).count();
-    let at_seat = |seat| entry.at_seat(seat).is_some_and(|member| lives(&member.incarnation));
+    let at_slot = |slot| entry.at_slot(slot).is_some_and(|member| lives(&member.incarnation));
     let moves = entry.lanes().iter().filter_map(|lane| Some((lane.owner, lane.moving?.from)));
-    let is_moving = moves.into_iter().any(|(owner, from)| at_seat(owner) && at_seat(from));
+    let is_moving = moves.into_iter().any(|(owner, from)| at_slot(owner) && at_slot(from));
     ShardView {
         epoch: entry.epoch().0,
         primary: node(primary),

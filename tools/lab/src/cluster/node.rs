@@ -187,8 +187,8 @@ impl ClusterNode {
     pub fn get(&self, path: &str) -> Result<serde_json::Value> {
         let (socket, url) = (self.socket.to_string_lossy(), format!("http://node{path}"));
         let args = ["-sS", "--fail", "--unix-socket", &socket, &url];
-        let said = self.namespace.run(COMMAND_DEADLINE, "curl", &args)?.success()?.stdout;
-        serde_json::from_str(&said).with_context(|| said.clone())
+        let output = self.namespace.run(COMMAND_DEADLINE, "curl", &args)?.success()?.stdout;
+        serde_json::from_str(&output).with_context(|| output.clone())
     }
 
     /// Returns the text of the node's `/metrics`.

@@ -39,12 +39,12 @@ impl ClusterLab {
         };
         // One node is enough: a node need not be a member of any shard.
         wait_for("a node that says when it opens", DEADLINE, || {
-            let says = |node: &ClusterNode| {
+            let shows_opening = |node: &ClusterNode| {
                 let status = node.cli(&["status"]).ok()?;
                 status.stdout.contains("it makes new flows in").then_some(())
             };
             primaries();
-            self.nodes.iter().find_map(says)
+            self.nodes.iter().find_map(shows_opening)
         })?;
         let shards = usize::from(self.options.shards);
         wait_for("a primary of every shard, without etcd", quarantine + DEADLINE, || {

@@ -108,8 +108,8 @@ impl ControlPlane {
     fn wait_store(&self) -> Result<()> {
         wait_for("answer of etcd", START_DEADLINE, || {
             let args = ["--endpoints", ETCD, "endpoint", "health"];
-            let said = self.namespace.run(COMMAND_DEADLINE, "etcdctl", &args).ok()?;
-            said.status.success().then_some(())
+            let output = self.namespace.run(COMMAND_DEADLINE, "etcdctl", &args).ok()?;
+            output.status.success().then_some(())
         })
     }
 }

@@ -88,7 +88,7 @@ pub(super) fn silence(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     lab.network.silence(victim, true)
 }
 
-pub(super) fn heard(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+pub(super) fn end_silence(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     lab.network.silence(victim, false)
 }
 
@@ -103,7 +103,7 @@ pub(super) fn freeze(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     let weir = &lab.node(victim)?.weir;
     // A node that has just come back may have no shards yet: it replicates with no peer, so none
     // can miss it.
-    let is_heard = !upgrade::sessions(lab.node(victim)?)?.is_empty();
+    let has_session = !upgrade::sessions(lab.node(victim)?)?.is_empty();
     // Whether the others can tell which of them is cut off depends on which nodes replicate with
     // each other.
     let expected = [
@@ -114,16 +114,16 @@ pub(super) fn freeze(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     ];
     let mut last = String::new();
     weir.signal_family(Signal::SIGSTOP)?;
-    if !is_heard {
+    if !has_session {
         thread::sleep(FROZEN_MAX);
         return weir.signal_family(Signal::SIGCONT);
     }
-    let is_said = wait_for("what stands still in the status", FROZEN_MAX, || {
+    let is_shown = wait_for("what stands still in the status", FROZEN_MAX, || {
         last = lab.control().ok()?.weir(&["cluster", "status"]).ok()?.stdout;
         expected.iter().any(|it| last.contains(it)).then_some(())
     });
     weir.signal_family(Signal::SIGCONT)?;
-    is_said.with_context(|| last)
+    is_shown.with_context(|| last)
 }
 
 /// Stalls two nodes in turn. Their guards go on, and fence them each time that they stop for 50 ms
@@ -141,8 +141,8 @@ pub(super) fn stalls(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     for node in [victim, next] {
         let node = lab.node(node)?;
         wait_for("routes that are held off no more", HELD_OFF_MAX, || {
-            let said = node.cli(&["status"]).ok()?;
-            (!said.stdout.contains("routes are held off")).then_some(())
+            let output = node.cli(&["status"]).ok()?;
+            (!output.stdout.contains("routes are held off")).then_some(())
         })?;
     }
     Ok(())

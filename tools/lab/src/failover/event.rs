@@ -28,7 +28,7 @@ const FRR_MS: u64 = 75;
 
 /// A report of a running event.
 #[derive(Clone, Copy, Debug)]
-pub enum News<'a> {
+pub enum RunProgress<'a> {
     /// This is done next.
     Begins(&'a str),
     /// A moment is over: what was promised, and what was seen.
@@ -176,7 +176,7 @@ pub const EVENTS: &[Event] = &[
         &[
             moment("{} drops all frames", NothingBroken, LEASE, act::silence)
                 .silent(Silence::BfdAnd(100)),
-            then("{} is heard again", NothingBroken, LEASE, act::heard),
+            then("{} is heard again", NothingBroken, LEASE, act::end_silence),
         ],
     ),
     shown(
@@ -356,41 +356,41 @@ impl Event {
         observer: &mut Observer,
         progress: impl Fn(&str),
     ) -> Result<Vec<(Promise, Observation)>> {
-        let mut tell = |news: News<'_>| match news {
-            News::Begins(what) => progress(what),
-            News::Again(_, reason) => progress(&format!("  again: {reason}")),
-            News::Seen(..) => {}
+        let mut report = |step: RunProgress<'_>| match step {
+            RunProgress::Begins(what) => progress(what),
+            RunProgress::Again(_, reason) => progress(&format!("  again: {reason}")),
+            RunProgress::Seen(..) => {}
         };
-        self.tell_on(choose, lab, observer, &mut tell)
+        self.run_on_and_report(choose, lab, observer, &mut report)
     }
 
     /// Like [`run`](Self::run), and reports each step at once.
     ///
     /// # Errors
     /// When something could not be done.
-    pub fn tell(
+    pub fn run_and_report(
         &self,
         lab: &mut ClusterLab,
         observer: &mut Observer,
-        tell: &mut impl FnMut(News<'_>),
+        report: &mut impl FnMut(RunProgress<'_>),
     ) -> Result<Vec<(Promise, Observation)>> {
-        self.tell_on(busiest, lab, observer, tell)
+        self.run_on_and_report(busiest, lab, observer, report)
     }
 
     /// Tries the event again while there is a reason to. The observations of the last try count.
-    fn tell_on(
+    fn run_on_and_report(
         &self,
         mut choose: impl FnMut(&ClusterLab) -> Result<u8>,
         lab: &mut ClusterLab,
         observer: &mut Observer,
-        tell: &mut impl FnMut(News<'_>),
+        report: &mut impl FnMut(RunProgress<'_>),
     ) -> Result<Vec<(Promise, Observation)>> {
         for tries in 1..TRIES_MAX {
-            let seen = self.run_once(&mut choose, lab, observer, tell)?;
+            let seen = self.run_once(&mut choose, lab, observer, report)?;
             let Some(reason) = reason_to_repeat(&seen, tries) else { return Ok(seen) };
-            tell(News::Again(seen.len(), &reason));
+            report(RunProgress::Again(seen.len(), &reason));
         }
-        self.run_once(choose, lab, observer, tell)
+        self.run_once(choose, lab, observer, report)
     }
 
     fn run_once(
@@ -398,7 +398,7 @@ impl Event {
         mut choose: impl FnMut(&ClusterLab) -> Result<u8>,
         lab: &mut ClusterLab,
         observer: &mut Observer,
-        tell: &mut impl FnMut(News<'_>),
+        report: &mut impl FnMut(RunProgress<'_>),
     ) -> Result<Vec<(Promise, Observation)>> {
         let mut seen = Vec::new();
         let mut victim = 1;
@@ -407,7 +407,7 @@ impl Event {
                 victim = choose(lab)?;
             }
             let what = moment.what.replace("{}", &format!("node{victim}"));
-            tell(News::Begins(&what));
+            report(RunProgress::Begins(&what));
             let watched = moment.what.contains("{}").then_some(victim);
             let promise = moment.promise.with(lab.options.commit);
             let until_whole = moment.ends_whole && promise != Promise::Broken;
@@ -421,7 +421,7 @@ impl Event {
                 silence_max,
                 ..observation
             };
-            tell(News::Seen(promise, &observation));
+            report(RunProgress::Seen(promise, &observation));
             seen.push((promise, observation));
         }
         Ok(seen)

@@ -215,11 +215,11 @@ impl Sheet {
         let usual = usual(bins);
         let offset = seen.around.start as i64 - seen.fault as i64;
         let curve = |count: fn(&Bin) -> u64| {
-            let place = |(position, bin): (i64, &Bin)| {
+            let point = |(position, bin): (i64, &Bin)| {
                 let middle = offset + position * BIN as i64 + BIN as i64 / 2;
                 (strip.x(middle), strip.y(100.0 * count(bin) as f64 / usual))
             };
-            (0..).zip(bins).map(place).collect::<Vec<_>>()
+            (0..).zip(bins).map(point).collect::<Vec<_>>()
         };
         let curves = [(curve(|bin| bin.sent), Colour::Grey), (curve(|bin| bin.arrived), of)];
         for (points, colour) in curves.into_iter().filter(|(points, _)| points.len() > 1) {

@@ -14,19 +14,19 @@ pub(super) enum Sender {
 #[derive(Clone, Debug)]
 pub(super) struct Content {
     seed: u64,
-    place: u64,
+    position: u64,
 }
 
 impl Content {
     pub(super) fn of(connection: u32, sender: Sender) -> Self {
-        Self { seed: u64::from(connection) << 1 | u64::from(sender == Sender::Server), place: 0 }
+        Self { seed: u64::from(connection) << 1 | u64::from(sender == Sender::Server), position: 0 }
     }
 
     /// Writes the next bytes to send.
     pub(super) fn fill(&mut self, bytes: &mut [u8]) {
         for byte in bytes {
-            *byte = value(self.seed, self.place);
-            self.place += 1;
+            *byte = value(self.seed, self.position);
+            self.position += 1;
         }
     }
 
@@ -36,20 +36,20 @@ impl Content {
     /// The position of the first wrong byte.
     pub(super) fn check(&mut self, bytes: &[u8]) -> Result<(), u64> {
         for &byte in bytes {
-            if byte != value(self.seed, self.place) {
-                return Err(self.place);
+            if byte != value(self.seed, self.position) {
+                return Err(self.position);
             }
-            self.place += 1;
+            self.position += 1;
         }
         Ok(())
     }
 }
 
 /// Returns a byte of a mixture of both numbers; eight neighbouring bytes share a mixed word.
-fn value(seed: u64, place: u64) -> u8 {
-    let word = (seed ^ (place / 8) << 34).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+fn value(seed: u64, position: u64) -> u8 {
+    let word = (seed ^ (position / 8) << 34).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let word = (word ^ word >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    (word >> (8 * (place % 8))) as u8
+    (word >> (8 * (position % 8))) as u8
 }
 
 #[cfg(test)]

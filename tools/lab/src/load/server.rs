@@ -58,7 +58,7 @@ async fn answer(mut stream: TcpStream, number: u32, mut to_home: Content) -> Res
         stream.read_exact(&mut message).await?;
         let checked = from_home.check(&message);
         // Wrong bytes end the connection.
-        checked.map_err(|place| anyhow::anyhow!("wrong byte {place}"))?;
+        checked.map_err(|position| anyhow::anyhow!("wrong byte {position}"))?;
         to_home.fill(&mut message);
         stream.write_all(&message).await?;
     }

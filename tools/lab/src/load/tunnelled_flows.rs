@@ -126,12 +126,12 @@ impl Rota {
 
     /// Returns the number of the home that begins the next flow.
     fn next(&mut self, now: Micros) -> u32 {
-        let place = self.dice.usize(..self.active.len());
-        if self.active[place].until <= now {
+        let index = self.dice.usize(..self.active.len());
+        if self.active[index].until <= now {
             let home = self.dice.u32(..self.homes);
-            self.active[place] = Stay { home, until: now + self.dice.u64(STAY) };
+            self.active[index] = Stay { home, until: now + self.dice.u64(STAY) };
         }
-        self.active[place].home
+        self.active[index].home
     }
 }
 

@@ -54,7 +54,7 @@ pub struct Asked {
     /// The command.
     pub command: String,
     /// The output of [`command`](Self::command).
-    pub said: String,
+    pub output: String,
 }
 
 impl fmt::Display for Asked {
@@ -62,7 +62,7 @@ impl fmt::Display for Asked {
         let used = self.question.used;
         let at = Timestamp::from_microsecond(used.at_us as i64).unwrap_or_default();
         writeln!(f, "home {} sent from {} at {at}", used.home, used.public)?;
-        write!(f, "{}\n{}", self.command, self.said.trim_end())
+        write!(f, "{}\n{}", self.command, self.output.trim_end())
     }
 }
 
@@ -97,12 +97,12 @@ pub fn ask_all(
     let work = || -> Result<()> {
         while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
             let (question, about, which, part) = *task;
-            let is_asked = |place: usize, log: &NodeLog| match which {
+            let is_asked = |index: usize, log: &NodeLog| match which {
                 Logs::All => true,
                 Logs::Remaining => !log.is_lost,
-                Logs::Part => part >> place & 1 == 1,
+                Logs::Part => part >> index & 1 == 1,
             };
-            let chosen = logs.iter().enumerate().filter(|(place, log)| is_asked(*place, log));
+            let chosen = logs.iter().enumerate().filter(|(index, log)| is_asked(*index, log));
             let chosen: Vec<_> = chosen.map(|(_, log)| log).collect();
             let asked = ask(question, about, which, &chosen, clock_error)?;
             answers.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
@@ -146,8 +146,8 @@ fn ask(
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
     let line = format!("weir {}", words.join(" "));
     let ended = command.output().with_context(|| format!("cannot start {line}"))?;
-    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
-    let outcome = judge(about, &used, ended.status.code(), &said)
-        .with_context(|| format!("{line}\n{said}{}", String::from_utf8_lossy(&ended.stderr)))?;
-    Ok(Asked { question, about, logs: which, outcome, command: line, said })
+    let output = String::from_utf8_lossy(&ended.stdout).into_owned();
+    let outcome = judge(about, &used, ended.status.code(), &output)
+        .with_context(|| format!("{line}\n{output}{}", String::from_utf8_lossy(&ended.stderr)))?;
+    Ok(Asked { question, about, logs: which, outcome, command: line, output })
 }

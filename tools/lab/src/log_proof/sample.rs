@@ -26,8 +26,8 @@ impl Reservoir {
         self.seen += 1;
         if self.kept.len() < self.size {
             self.kept.push(used);
-        } else if let Some(place) = self.kept.get_mut(dice.u64(..self.seen) as usize) {
-            *place = used;
+        } else if let Some(slot) = self.kept.get_mut(dice.u64(..self.seen) as usize) {
+            *slot = used;
         }
     }
 }

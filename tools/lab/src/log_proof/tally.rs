@@ -157,11 +157,11 @@ mod tests {
         let public = SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, 1), 1030);
         let used = Use { at_us: 1_000_000, public, home: Ipv4Addr::new(10, 200, 1, 7) };
         let question = Question { used, is_near_takeover: true };
-        let (command, said) = ("weir where".to_owned(), "{}".to_owned());
-        Asked { question, about, logs, outcome, command, said }
+        let (command, output) = ("weir where".to_owned(), "{}".to_owned());
+        Asked { question, about, logs, outcome, command, output }
     }
 
-    fn unsaid() -> Outcome {
+    fn inconclusive() -> Outcome {
         Outcome::CannotSay(["log-cut-off".to_owned()].into())
     }
 
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn all_logs_answer_unless_a_node_had_ended() {
-        let answers = [Outcome::Right, unsaid()].map(|it| asked(About::Port, Logs::All, it));
+        let answers = [Outcome::Right, inconclusive()].map(|it| asked(About::Port, Logs::All, it));
         assert!(Tally::of(&answers, |_| true).complaints().is_empty());
         let tally = Tally::of(&answers, |_| false);
         assert!(tally.complaints()[0].starts_with("NO ANSWER"), "{:?}", tally.complaints());
@@ -191,10 +191,11 @@ mod tests {
 
     #[test]
     fn a_class_with_too_few_answers_is_a_complaint() {
-        let of = |right: usize, unsaid_times: usize, logs| {
+        let of = |right: usize, inconclusive_times: usize, logs| {
             let right = std::iter::repeat_n(Outcome::Right, right);
-            let unsaid = std::iter::repeat_n(unsaid(), unsaid_times);
-            let all: Vec<_> = right.chain(unsaid).map(|it| asked(About::Port, logs, it)).collect();
+            let inconclusive = std::iter::repeat_n(inconclusive(), inconclusive_times);
+            let all: Vec<_> =
+                right.chain(inconclusive).map(|it| asked(About::Port, logs, it)).collect();
             Tally::of(&all, |_| true).complaints().len()
         };
         assert_eq!((of(5, 5, Logs::All), of(4, 6, Logs::All)), (0, 1));

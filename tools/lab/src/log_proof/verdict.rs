@@ -36,13 +36,13 @@ const HOMES: &str = "several-homes";
 ///
 /// # Errors
 /// When the command failed, or exit code and JSON contradict each other.
-pub(super) fn judge(about: About, used: &Use, code: Option<i32>, said: &str) -> Result<Outcome> {
+pub(super) fn judge(about: About, used: &Use, code: Option<i32>, output: &str) -> Result<Outcome> {
     if !matches!(code, Some(0 | 1 | 3)) {
         bail!("it ended with {code:?}");
     }
-    let said: Value = serde_json::from_str(said).context("what it says is not JSON")?;
-    let list = |key: &str| said[key].as_array().with_context(|| format!("no \"{key}\""));
-    let outcome = match (code, said["verdict"].as_str()) {
+    let output: Value = serde_json::from_str(output).context("what it says is not JSON")?;
+    let list = |key: &str| output[key].as_array().with_context(|| format!("no \"{key}\""));
+    let outcome = match (code, output["verdict"].as_str()) {
         (Some(0), Some("held")) => match names_it(about, used, list("holders")?) {
             true => Outcome::Right,
             false => Outcome::Wrong,
@@ -88,7 +88,7 @@ mod tests {
         home: Ipv4Addr::new(10, 200, 1, 7),
     };
 
-    fn said(verdict: &str, holders: &[(&str, u16)], missing: &[&str]) -> String {
+    fn answer(verdict: &str, holders: &[(&str, u16)], missing: &[&str]) -> String {
         let holder = |(home, first): &(&str, u16)| {
             serde_json::json!({
                 "subscriber": home, "public": "198.18.0.1", "port_first": first, "port_last": first + 63,
@@ -102,7 +102,7 @@ mod tests {
     }
 
     fn held(about: About, holders: &[(&str, u16)]) -> Outcome {
-        judge(about, &USED, Some(0), &said("held", holders, &[])).unwrap()
+        judge(about, &USED, Some(0), &answer("held", holders, &[])).unwrap()
     }
 
     #[test]
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(held(About::Port, &[other]), Outcome::Wrong);
         assert_eq!(held(About::Port, &[own, other]), Outcome::Wrong);
         assert_eq!(held(About::Port, &[]), Outcome::Wrong);
-        let nobody = judge(About::Port, &USED, Some(1), &said("nobody", &[], &[])).unwrap();
+        let nobody = judge(About::Port, &USED, Some(1), &answer("nobody", &[], &[])).unwrap();
         assert_eq!(nobody, Outcome::Wrong);
     }
 
@@ -130,23 +130,23 @@ mod tests {
 
     #[test]
     fn answer_without_a_home_gives_reasons() {
-        let judge = |said: &str| judge(About::Port, &USED, Some(3), said).unwrap();
+        let judge = |answer: &str| judge(About::Port, &USED, Some(3), answer).unwrap();
         let known = [("10.200.1.8", 1024)];
         let why = |reasons: &[&str]| {
             Outcome::CannotSay(reasons.iter().map(|it| (*it).to_owned()).collect())
         };
-        let cut = judge(&said("cannot-say", &known, &["log-cut-off", "log-cut-off"]));
+        let cut = judge(&answer("cannot-say", &known, &["log-cut-off", "log-cut-off"]));
         assert_eq!(cut, why(&["log-cut-off"]));
-        assert_eq!(judge(&said("cannot-say", &known, &[])), why(&["several-homes"]));
+        assert_eq!(judge(&answer("cannot-say", &known, &[])), why(&["several-homes"]));
     }
 
     #[test]
     fn failed_command_is_an_error_and_no_answer() {
-        let said = said("held", &[("10.200.1.7", 1024)], &[]);
-        let error = |code, said: &str| judge(About::Port, &USED, code, said).unwrap_err();
+        let answer = answer("held", &[("10.200.1.7", 1024)], &[]);
+        let error = |code, answer: &str| judge(About::Port, &USED, code, answer).unwrap_err();
         assert!(error(Some(2), "").to_string().contains("ended with Some(2)"));
-        assert!(error(None, &said).to_string().contains("ended with None"));
-        assert!(error(Some(3), &said).to_string().contains("do not go together"));
+        assert!(error(None, &answer).to_string().contains("ended with None"));
+        assert!(error(Some(3), &answer).to_string().contains("do not go together"));
         assert!(error(Some(0), "held").to_string().contains("not JSON"));
     }
 }

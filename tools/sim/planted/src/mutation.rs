@@ -129,7 +129,7 @@ impl Hunk {
 
     /// Returns the first line of each place in `text` where the lines of the hunk occur, whatever
     /// their indentation.
-    fn places(&self, text: &str) -> Vec<usize> {
+    fn positions(&self, text: &str) -> Vec<usize> {
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         let is_here = |window: &[&str]| {
             window.iter().zip(&self.before).all(|(line, wanted)| *line == wanted.trim())
@@ -140,12 +140,12 @@ impl Hunk {
 
     /// Replaces the lines of the hunk; returns `None` unless they occur exactly once.
     fn replace(&self, text: &str, bug: &str) -> Option<String> {
-        let [place] = self.places(text)[..] else { return None };
+        let [position] = self.positions(text)[..] else { return None };
         let switch = format!("weir_planted::is({bug:?})");
         let after = self.after.iter().map(|line| line.replace(PLANTED, &switch));
         let lines = text.lines().map(str::to_owned);
-        let rest = lines.clone().skip(place + self.before.len());
-        let changed = lines.take(place).chain(after).chain(rest);
+        let rest = lines.clone().skip(position + self.before.len());
+        let changed = lines.take(position).chain(after).chain(rest);
         Some(changed.map(|line| line + "\n").collect())
     }
 }
@@ -176,10 +176,10 @@ pub fn mutate(original: &Tree, mutations: &[Mutation]) -> Result<Tree> {
 
 /// Returns why a hunk does not apply, and the remedy.
 fn explain(original: &Tree, mutation: &Mutation, hunk: &Hunk) -> String {
-    let found = original.text(&hunk.file).map(|text| hunk.places(text).len());
+    let found = original.text(&hunk.file).map(|text| hunk.positions(text).len());
     let elsewhere: Vec<&str> = original
         .sources()
-        .filter(|(file, text)| *file != hunk.file && hunk.places(text).len() == 1)
+        .filter(|(file, text)| *file != hunk.file && hunk.positions(text).len() == 1)
         .map(|(file, _)| file)
         .collect();
     let (state, remedy) = match found {

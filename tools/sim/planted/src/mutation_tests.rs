@@ -73,12 +73,12 @@ fn mutation_that_does_not_apply_is_reported_with_its_lines_and_remedy() {
         ("a.rs", "-rest();\n+PLANTED\n", "have moved to dataplane/nat/src/other.rs", "behind +++"),
     ];
     for (file, lines, state, remedy) in cases {
-        let said = refusal(&[mutation("Wrong", file, lines)]);
+        let text = refusal(&[mutation("Wrong", file, lines)]);
         let line = lines.lines().next().unwrap().strip_prefix('-').unwrap();
         for part in
             [&format!("Wrong: {file}"), state, remedy, line, "tools/sim/mutations/Wrong.patch"]
         {
-            assert!(said.contains(part), "{part:?} is not in {said}");
+            assert!(text.contains(part), "{part:?} is not in {text}");
         }
     }
 }
@@ -107,8 +107,8 @@ fn patch_that_is_no_mutation_is_refused() {
         ("wrong\nand more\n", "neither header nor hunk"),
     ];
     for (text, refusal) in cases {
-        let said = Mutation::parse("Wrong", text).unwrap_err().to_string();
-        assert!(said.contains(refusal), "{refusal:?} is not in {said}");
+        let text = Mutation::parse("Wrong", text).unwrap_err().to_string();
+        assert!(text.contains(refusal), "{refusal:?} is not in {text}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use weir_controller::state::Now;
+use weir_controller::state::ControllerTime;
 
 const MILLION: u64 = 1_000_000;
 
@@ -51,9 +51,9 @@ impl ProcessClock {
     }
 
     /// Returns both clocks as the controller takes them.
-    pub(super) fn now(&self, now_us: u64) -> Now {
+    pub(super) fn now(&self, now_us: u64) -> ControllerTime {
         let monotonic_ms = self.local_us(now_us) / 1000;
-        Now { monotonic_ms, unix_ms: self.unix_ms + monotonic_ms }
+        ControllerTime { monotonic_ms, unix_ms: self.unix_ms + monotonic_ms }
     }
 }
 

@@ -1,9 +1,9 @@
 //! A controller's process on its own clock, over the model of etcd.
 
-use weir_controller::process::{Moment, Process, Question};
-use weir_controller::state::{NodeReport, Options as ControllerOptions};
-use weir_etcd::message::Event as Told;
-use weir_etcd::{ClusterName, Contact, LeaderRecord, Options};
+use weir_controller::process::{Moment, Process, ReportQuestion};
+use weir_controller::state::{ControllerOptions, NodeReport};
+use weir_etcd::message::TransportEvent;
+use weir_etcd::{ClusterName, Contact, EtcdOptions, LeaderRecord};
 
 use super::clock::ProcessClock;
 use super::wire::Wire;
@@ -35,7 +35,7 @@ impl ControllerProcess {
     pub fn new(setup: ControllerSetup, now_us: u64) -> Self {
         let ControllerSetup { client, cluster, seed, boot_id, clock, options } = setup;
         // The addresses of etcd's members mean nothing here.
-        let etcd = Options::new(cluster, Vec::new(), seed);
+        let etcd = EtcdOptions::new(cluster, Vec::new(), seed);
         let (now, name) = (clock.instant(now_us), options.name.clone());
         let record = LeaderRecord { boot_id, name };
         let process = Process::new(&etcd, &Contact::new(now), &record, options, now);
@@ -48,7 +48,7 @@ impl ControllerProcess {
     }
 
     /// Returns the questions to be carried to their nodes.
-    pub fn take_questions(&mut self) -> Vec<Question> {
+    pub fn take_questions(&mut self) -> Vec<ReportQuestion> {
         self.process.take_questions()
     }
 
@@ -64,7 +64,7 @@ impl ControllerProcess {
     }
 
     /// Takes an event of etcd for this client.
-    pub fn event(&mut self, now_us: u64, etcd: &mut Etcd, event: Told) {
+    pub fn event(&mut self, now_us: u64, etcd: &mut Etcd, event: TransportEvent) {
         if let Some(event) = self.wire.event(event) {
             self.process.event(self.moment(now_us), event);
         }

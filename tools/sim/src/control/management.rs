@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_controller::process::Question;
+use weir_controller::process::ReportQuestion;
 use weir_controller::state::NodeReport;
 use weir_map::NodeId;
 
@@ -17,7 +17,7 @@ pub enum Delivery {
     /// May be answered by [`Management::answer`].
     Question {
         controller: usize,
-        question: Question,
+        question: ReportQuestion,
     },
     Answer {
         controller: usize,
@@ -53,7 +53,7 @@ impl Management {
         }
     }
 
-    pub fn ask(&mut self, now_us: u64, controller: usize, question: Question) {
+    pub fn ask(&mut self, now_us: u64, controller: usize, question: ReportQuestion) {
         let is_cut = self.cut.contains(&question.node);
         self.send(now_us, is_cut, Delivery::Question { controller, question });
     }

@@ -7,18 +7,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use weir_etcd::claim::Claim;
-use weir_etcd::link::{Done, Failed, Got, Link};
-use weir_etcd::message::{Answer, Event, Request};
-use weir_etcd::mirror::{Job, MirrorClient};
-use weir_etcd::swap::{self, Change as Put, Swap};
+use weir_etcd::link::{CompletedRequest, EtcdLink, Failed, Got};
+use weir_etcd::message::{EtcdAnswer, EtcdRequest, TransportEvent};
+use weir_etcd::mirror::{MirrorClient, MirrorJob};
+use weir_etcd::swap::{self, Swap, SwapChange};
 use weir_etcd::{
-    ClusterName, Contact, Key, LeaseId, MirrorEvent, NodeId, NodeRecord, Options, Range, Revision,
-    Versioned, json, registration,
+    ClusterName, Contact, EtcdOptions, Key, KeyRange, LeaseId, MirrorEvent, NodeId, NodeRecord,
+    Revision, Versioned, json, registration,
 };
 use weir_map::{BootId, ShardEntry, ShardId};
-use weir_node_core::first_look::{FirstLook, Found, LOOK_INTERVAL, NotFound, found, is_known};
-use weir_node_core::shutdown_notice::{ShutdownNotice, Step};
-use weir_node_core::{KnownMap, Notice, Registration, Written};
+use weir_node_core::first_look::{
+    FirstLook, FoundCluster, LOOK_INTERVAL, NotFound, found, is_known,
+};
+use weir_node_core::shutdown_notice::{NoticeStep, ShutdownNotice};
+use weir_node_core::{KnownMap, Notice, Registration, WriteResult};
 
 use super::clock::ProcessClock;
 use super::wire::{At, Wire};
@@ -41,9 +43,9 @@ pub struct NodeSetup {
 
 /// An event for a node's process.
 #[derive(Debug)]
-pub enum Told {
+pub enum NodeInput {
     /// The cluster that it has found; the first event.
-    Found(Box<Found>),
+    Found(Box<FoundCluster>),
     /// Changes of the mirrored keys, in etcd's order.
     Mirror(MirrorEvent),
     Notice(Notice),
@@ -64,7 +66,7 @@ enum Tag {
     Desired,
     Meta,
     Claim,
-    Mirror(Job),
+    Mirror(MirrorJob),
     Entry(ShardId),
     Intent,
     ShutdownNotice,
@@ -74,7 +76,7 @@ enum Tag {
 /// The progress of the shutdown notice.
 #[derive(Debug)]
 enum Leaving {
-    Saying(ShutdownNotice),
+    Sending(ShutdownNotice),
     Revoking,
     Left,
 }
@@ -83,7 +85,7 @@ enum Leaving {
 #[derive(Debug)]
 pub struct NodeClient {
     setup: NodeSetup,
-    link: Link<Tag>,
+    link: EtcdLink<Tag>,
     contact: Arc<Contact>,
     wire: Wire,
     looking: Looking,
@@ -93,24 +95,24 @@ pub struct NodeClient {
     claim: Option<Claim>,
     mirror: Option<MirrorClient>,
     writes: Vec<(ShardId, Revision, Vec<u8>)>,
-    told: VecDeque<Told>,
+    inputs: VecDeque<NodeInput>,
     leaving: Option<Leaving>,
     /// The next step of the shutdown notice.
-    next_step: Option<Step>,
-    is_unsaid: bool,
+    next_step: Option<NoticeStep>,
+    is_unsent: bool,
 }
 
 impl NodeClient {
     /// Creates a client, which begins to look for its cluster.
     pub fn new(setup: NodeSetup, now_us: u64) -> Self {
         // The model needs no addresses of etcd's members.
-        let options = Options::new(setup.cluster.clone(), Vec::new(), setup.seed);
+        let options = EtcdOptions::new(setup.cluster.clone(), Vec::new(), setup.seed);
         let now = setup.clock.instant(now_us);
         let contact = Contact::new(now);
         Self {
             looking: Looking::First(FirstLook::new(setup.clock.since(now_us))),
             look_at: Some(now),
-            link: Link::new(options, Arc::clone(&contact)),
+            link: EtcdLink::new(options, Arc::clone(&contact)),
             contact,
             wire: Wire::new(setup.client),
             setup,
@@ -118,10 +120,10 @@ impl NodeClient {
             claim: None,
             mirror: None,
             writes: Vec::new(),
-            told: VecDeque::new(),
+            inputs: VecDeque::new(),
             leaving: None,
             next_step: None,
-            is_unsaid: false,
+            is_unsent: false,
         }
     }
 
@@ -131,7 +133,7 @@ impl NodeClient {
         let (name, ended) = (self.setup.name.clone(), self.setup.ended.clone());
         self.claim = Some(registration(options, name, record, ended, now));
         let contact = Arc::clone(&self.contact);
-        self.mirror = Some(MirrorClient::new(options, contact, Range::All, None, now));
+        self.mirror = Some(MirrorClient::new(options, contact, KeyRange::All, None, now));
     }
 
     /// Replaces the record of the node by another one of the same boot.
@@ -151,7 +153,7 @@ impl NodeClient {
     pub fn leave(&mut self, now_us: u64, boot_ids: Vec<BootId>) {
         let at_ms = self.setup.clock.now(now_us).unix_ms;
         let (shutdown_notice, step) = ShutdownNotice::new(self.setup.name.clone(), boot_ids, at_ms);
-        self.leaving = Some(Leaving::Saying(shutdown_notice));
+        self.leaving = Some(Leaving::Sending(shutdown_notice));
         self.next_step = Some(step);
     }
 
@@ -161,13 +163,13 @@ impl NodeClient {
     }
 
     /// True if the shutdown notice has certainly reached no reader.
-    pub fn is_unsaid(&self) -> bool {
-        self.is_unsaid
+    pub fn is_unsent(&self) -> bool {
+        self.is_unsent
     }
 
     /// Returns the next event for the process.
-    pub fn next_told(&mut self) -> Option<Told> {
-        self.told.pop_front()
+    pub fn next_input(&mut self) -> Option<NodeInput> {
+        self.inputs.pop_front()
     }
 
     /// Returns when [`poll`](Self::poll) is due, if no event of etcd arrives before.
@@ -180,13 +182,13 @@ impl NodeClient {
     }
 
     /// Takes an event of etcd for this client.
-    pub fn event(&mut self, now_us: u64, etcd: &mut Etcd, event: Event) {
+    pub fn event(&mut self, now_us: u64, etcd: &mut Etcd, event: TransportEvent) {
         let at = self.at(now_us);
         let event = self.wire.event(event);
-        if let Some((watch, news)) = event.and_then(|event| self.link.event(at.now, event))
+        if let Some((watch, event)) = event.and_then(|event| self.link.event(at.now, event))
             && let Some(mirror) = &mut self.mirror
         {
-            mirror.news(watch, news, at.now);
+            mirror.on_watch_event(watch, event, at.now);
         }
         self.poll(now_us, etcd);
     }
@@ -221,23 +223,23 @@ impl NodeClient {
             mirror.tick(at.now);
             mirror.ask(&mut self.link, at.now, Tag::Mirror);
             while let Some(event) = mirror.next_event() {
-                self.told.push_back(Told::Mirror(event));
+                self.inputs.push_back(NodeInput::Mirror(event));
             }
         }
         while let Some(event) = self.claim.as_mut().and_then(Claim::next_event) {
             let registration = Registration::of(&event).map(Notice::Registration);
-            self.told.extend(registration.map(Told::Notice));
+            self.inputs.extend(registration.map(NodeInput::Notice));
         }
         for (shard, revision, value) in std::mem::take(&mut self.writes) {
             let (key, expected) = (Key::Shard(shard), Some(revision));
-            let swap = Swap { key, expected, change: Put::Put(value) };
+            let swap = Swap { key, expected, change: SwapChange::Put(value) };
             self.transact(at, Tag::Entry(shard), &[swap]);
         }
         match self.next_step.take() {
-            Some(Step::Read(key)) => self.get(at, Tag::Intent, &key),
-            Some(Step::Write(swap)) => self.transact(at, Tag::ShutdownNotice, &[swap]),
-            Some(Step::Leave { is_unsaid }) => {
-                self.is_unsaid = is_unsaid;
+            Some(NoticeStep::Read(key)) => self.get(at, Tag::Intent, &key),
+            Some(NoticeStep::Write(swap)) => self.transact(at, Tag::ShutdownNotice, &[swap]),
+            Some(NoticeStep::Leave { is_unsent }) => {
+                self.is_unsent = is_unsent;
                 self.revoke(at);
             }
             None => {}
@@ -245,17 +247,17 @@ impl NodeClient {
     }
 
     fn get(&mut self, at: At, tag: Tag, key: &Key) {
-        let request = Request::get(&self.link.keys.path(key));
+        let request = EtcdRequest::get(&self.link.keys.path(key));
         self.link.ask(at.now, tag, request);
     }
 
     fn transact(&mut self, at: At, tag: Tag, swaps: &[Swap]) {
         let transaction =
             swap::transaction(&self.link.keys, swaps, None).expect("one key fits a transaction");
-        self.link.ask(at.now, tag, Request::Transact(transaction));
+        self.link.ask(at.now, tag, EtcdRequest::Transact(transaction));
     }
 
-    fn done(&mut self, at: At, done: Done<Tag>) {
+    fn done(&mut self, at: At, done: CompletedRequest<Tag>) {
         match done.tag {
             Tag::Desired => self.found_desired(at, one(done.got)),
             Tag::Meta => self.found_meta(at, one(done.got)),
@@ -271,17 +273,17 @@ impl NodeClient {
                 }
             }
             Tag::Entry(shard) => {
-                let how = Written::of(&self.link.outcome(done.got, None));
-                self.told.push_back(Told::Notice(Notice::Written { shard, how }));
+                let how = WriteResult::of(&self.link.outcome(done.got, None));
+                self.inputs.push_back(NodeInput::Notice(Notice::Written { shard, how }));
             }
             Tag::Intent => {
-                if let Some(Leaving::Saying(shutdown_notice)) = &self.leaving {
+                if let Some(Leaving::Sending(shutdown_notice)) = &self.leaving {
                     let found = one(done.got).ok_or_else(|| "no answer".to_owned());
                     self.next_step = Some(shutdown_notice.read(found));
                 }
             }
             Tag::ShutdownNotice => {
-                if let Some(Leaving::Saying(shutdown_notice)) = &mut self.leaving {
+                if let Some(Leaving::Sending(shutdown_notice)) = &mut self.leaving {
                     self.next_step =
                         Some(shutdown_notice.written(&self.link.outcome(done.got, None)));
                 }
@@ -325,14 +327,14 @@ impl NodeClient {
                     true => Looking::For(found.cluster_id.clone()),
                     false => Looking::No,
                 };
-                self.told.push_back(Told::Found(Box::new(found)));
+                self.inputs.push_back(NodeInput::Found(Box::new(found)));
             }
             Looking::For(cluster_id) => {
                 let Some(found) = is_known(looked, cluster_id) else { return };
                 if found.is_ok() {
                     self.looking = Looking::No;
                 }
-                self.told.push_back(Told::Notice(Notice::ClusterFound(found)));
+                self.inputs.push_back(NodeInput::Notice(Notice::ClusterFound(found)));
             }
             Looking::No => {}
         }
@@ -346,7 +348,7 @@ impl NodeClient {
         self.mirror = None;
         self.leaving = Some(Leaving::Revoking);
         match lease {
-            Some(lease) => self.link.ask(at.now, Tag::Revoke, Request::Revoke(lease)),
+            Some(lease) => self.link.ask(at.now, Tag::Revoke, EtcdRequest::Revoke(lease)),
             None => self.leaving = Some(Leaving::Left),
         }
     }
@@ -355,7 +357,7 @@ impl NodeClient {
 /// Returns the value of a key; `None` if there was no answer.
 fn one(got: Result<Got, Failed>) -> Option<Option<Versioned>> {
     match got {
-        Ok(Got::Answer(Answer::Range { found, .. })) => {
+        Ok(Got::Answer(EtcdAnswer::Range { found, .. })) => {
             Some(found.into_iter().next().map(|(_, held)| held))
         }
         _ => None,

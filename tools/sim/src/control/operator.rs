@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use weir_config::Desired;
-use weir_controller::records::{Control, DrainOrder, FORMAT, Intent, Meta, Order};
+use weir_controller::records::{Control, DrainOrder, FORMAT, Intent, Meta, OrderAuthor};
 use weir_etcd::transaction::{Operation, Transaction};
 use weir_etcd::{ClusterName, Key, Keys, json};
 use weir_map::{NodeId, ShardEntry, ShardId};
@@ -41,7 +41,7 @@ impl Operator {
 
     /// Returns the current map.
     pub fn entries(&self, etcd: &Etcd) -> Vec<(ShardId, ShardEntry)> {
-        let found = etcd.list(&self.keys.range(weir_etcd::Range::Shards)).into_iter();
+        let found = etcd.list(&self.keys.range(weir_etcd::KeyRange::Shards)).into_iter();
         let entries = found.filter_map(|(path, held)| {
             let Ok(Key::Shard(shard)) = self.keys.parse(path.as_bytes()) else { return None };
             Some((shard, ShardEntry::from_json(&held.value).ok()?))
@@ -98,6 +98,6 @@ impl Operator {
     }
 }
 
-fn order(now_us: u64) -> Order {
-    Order { by: "the operator".into(), at_ms: now_us / 1000 }
+fn order(now_us: u64) -> OrderAuthor {
+    OrderAuthor { by: "the operator".into(), at_ms: now_us / 1000 }
 }

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 
 use weir_config::Desired;
-use weir_controller::state::{NodeReport, Options as ControllerOptions};
-use weir_etcd::message::Event;
+use weir_controller::state::{ControllerOptions, NodeReport};
+use weir_etcd::message::TransportEvent;
 use weir_etcd::{ClusterName, Keys, NodeRecord, Revision};
 use weir_map::{BootId, NodeId, ShardEntry, ShardId};
 use weir_node_core::KnownMap;
@@ -17,10 +17,10 @@ use weir_node_core::KnownMap;
 use super::clock::ProcessClock;
 use super::controller::{ControllerProcess, ControllerSetup};
 use super::management::{Delivery, Management};
-use super::node_client::{NodeClient, NodeSetup, Told};
+use super::node_client::{NodeClient, NodeInput, NodeSetup};
 use super::operator::Operator;
 use crate::dice::Dice;
-use crate::etcd::{ClientId, Etcd, EtcdOptions};
+use crate::etcd::{ClientId, Etcd, EtcdModelOptions};
 
 /// Number of controllers that stand for election.
 pub const CONTROLLERS: usize = 2;
@@ -31,7 +31,7 @@ const UNIX_MS: u64 = 1_700_000_000_000;
 
 #[derive(Clone, Debug)]
 pub struct PlaneOptions {
-    pub etcd: EtcdOptions,
+    pub etcd: EtcdModelOptions,
     /// Delay of the management network, in one direction.
     pub management_us: (u64, u64),
     /// One in so many of its messages is lost; 0: none.
@@ -45,14 +45,14 @@ struct Node {
     client: NodeClient,
     name: NodeId,
     is_stopped: bool,
-    told: Vec<Event>,
+    events: Vec<TransportEvent>,
 }
 
 #[derive(Debug)]
 struct Controller {
     process: ControllerProcess,
     is_stopped: bool,
-    told: Vec<Event>,
+    events: Vec<TransportEvent>,
 }
 
 #[derive(Debug)]
@@ -137,7 +137,7 @@ impl Plane {
         let client = NodeClient::new(setup, now_us);
         // A former process that has not ended is killed.
         self.end_node(node);
-        let node_of = Node { client, name: name.clone(), is_stopped: false, told: Vec::new() };
+        let node_of = Node { client, name: name.clone(), is_stopped: false, events: Vec::new() };
         self.nodes.insert(node, node_of);
     }
 
@@ -199,8 +199,8 @@ impl Plane {
     }
 
     /// True if a node's shutdown notice has certainly reached no reader.
-    pub fn is_unsaid(&self, node: usize) -> bool {
-        self.nodes.get(&node).is_some_and(|node| node.client.is_unsaid())
+    pub fn is_unsent(&self, node: usize) -> bool {
+        self.nodes.get(&node).is_some_and(|node| node.client.is_unsent())
     }
 
     pub fn has_left(&self, node: usize) -> bool {
@@ -223,7 +223,7 @@ impl Plane {
         };
         let process = ControllerProcess::new(setup, now_us);
         self.end_controller(controller);
-        let controller_of = Controller { process, is_stopped: false, told: Vec::new() };
+        let controller_of = Controller { process, is_stopped: false, events: Vec::new() };
         self.controllers.insert(controller, controller_of);
     }
 
@@ -262,19 +262,19 @@ impl Plane {
         &mut self,
         now_us: u64,
         mut report: impl FnMut(usize) -> Option<NodeReport>,
-    ) -> Vec<(usize, Told)> {
+    ) -> Vec<(usize, NodeInput)> {
         let now_us = now_us.max(self.now_us);
         self.now_us = now_us;
-        let mut told = Vec::new();
-        self.etcd.poll(now_us, &mut told);
-        for (client, event) in told {
+        let mut events = Vec::new();
+        self.etcd.poll(now_us, &mut events);
+        for (client, event) in events {
             self.hand_on(client, event);
         }
         for delivery in self.management.poll(now_us) {
             self.deliver(now_us, delivery, &mut report);
         }
         for controller in self.controllers.values_mut().filter(|it| !it.is_stopped) {
-            for event in std::mem::take(&mut controller.told) {
+            for event in std::mem::take(&mut controller.events) {
                 controller.process.event(now_us, &mut self.etcd, event);
             }
             controller.process.poll(now_us, &mut self.etcd);
@@ -286,23 +286,23 @@ impl Plane {
         }
         let mut of_nodes = Vec::new();
         for (&number, node) in self.nodes.iter_mut().filter(|(_, node)| !node.is_stopped) {
-            for event in std::mem::take(&mut node.told) {
+            for event in std::mem::take(&mut node.events) {
                 node.client.event(now_us, &mut self.etcd, event);
             }
             node.client.poll(now_us, &mut self.etcd);
-            of_nodes.extend(std::iter::from_fn(|| Some((number, node.client.next_told()?))));
+            of_nodes.extend(std::iter::from_fn(|| Some((number, node.client.next_input()?))));
         }
         of_nodes
     }
 
-    fn hand_on(&mut self, client: ClientId, event: Event) {
+    fn hand_on(&mut self, client: ClientId, event: TransportEvent) {
         // A client that is gone receives nothing.
         if let Some(controller) = client.0.checked_sub(CONTROLLER_CLIENTS) {
             if let Some(controller) = self.controllers.get_mut(&(controller as usize)) {
-                controller.told.push(event);
+                controller.events.push(event);
             }
         } else if let Some(node) = self.nodes.get_mut(&(client.0 as usize)) {
-            node.told.push(event);
+            node.events.push(event);
         }
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use weir_etcd::message::{Event, Order, Request, RequestId};
+use weir_etcd::message::{EtcdRequest, RequestId, TransportEvent, TransportOrder};
 
 use crate::etcd::{ClientId, Etcd};
 
@@ -30,23 +30,23 @@ impl Wire {
     }
 
     /// Carries out an order of a link.
-    pub(super) fn carry(&mut self, etcd: &mut Etcd, us: u64, order: Order) {
+    pub(super) fn carry(&mut self, etcd: &mut Etcd, us: u64, order: TransportOrder) {
         let (id, request) = match order {
-            Order::Connect { id, probe, .. } => (id, probe),
-            Order::Ask { id, request } => (id, request),
+            TransportOrder::Connect { id, probe, .. } => (id, probe),
+            TransportOrder::Ask { id, request } => (id, request),
             // The client does not notify etcd that it stopped waiting for an answer.
-            Order::Forget(_) => return,
+            TransportOrder::Forget(_) => return,
         };
         let request = match request {
-            Request::Progress(watch) => self.of_model(watch).map(Request::Progress),
-            Request::Cancel(watch) => self.of_model(watch).map(Request::Cancel),
+            EtcdRequest::Progress(watch) => self.of_model(watch).map(EtcdRequest::Progress),
+            EtcdRequest::Cancel(watch) => self.of_model(watch).map(EtcdRequest::Cancel),
             request => Some(request),
         };
         let Some(request) = request else { return };
-        if let Request::Cancel(watch) = request {
+        if let EtcdRequest::Cancel(watch) = request {
             self.ids.remove(&watch);
         }
-        let is_answered = !matches!(request, Request::Progress(_) | Request::Cancel(_));
+        let is_answered = !matches!(request, EtcdRequest::Progress(_) | EtcdRequest::Cancel(_));
         let given = etcd.request(us, self.client, request);
         if is_answered {
             self.ids.insert(given, id);
@@ -55,15 +55,15 @@ impl Wire {
 
     /// Translates an event of the model into the ids of the client. `None`: an earlier process made
     /// the request.
-    pub(super) fn event(&mut self, event: Event) -> Option<Event> {
+    pub(super) fn event(&mut self, event: TransportEvent) -> Option<TransportEvent> {
         match event {
-            Event::Answered { request, answer } => {
+            TransportEvent::Answered { request, answer } => {
                 let request = self.ids.remove(&request)?;
-                Some(Event::Answered { request, answer })
+                Some(TransportEvent::Answered { request, answer })
             }
-            Event::Watched { watch, news } => {
+            TransportEvent::Watched { watch, event } => {
                 let watch = *self.ids.get(&watch)?;
-                Some(Event::Watched { watch, news })
+                Some(TransportEvent::Watched { watch, event })
             }
         }
     }

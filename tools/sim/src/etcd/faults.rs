@@ -1,7 +1,7 @@
 //! The faults of an etcd and of the network to it.
 
 use weir_etcd::Revision;
-use weir_etcd::message::{Event, WatchNews};
+use weir_etcd::message::{TransportEvent, WatchEvent};
 
 use super::message::{ClientId, Refusal};
 use super::{Backup, Cut, Etcd, Flight, LEADERLESS_US, Mode, RESENT_US};
@@ -82,8 +82,8 @@ impl Etcd {
         let of_client: Vec<(ClientId, Flight)> = of_client;
         for (_, flight) in of_client {
             due_us += self.dice.between(RESENT_US) / 8;
-            let is_watched = matches!(&flight, Flight::ToClient(_, Event::Watched { .. }));
-            if let Flight::ToClient(_, Event::Watched { watch, .. }) = &flight {
+            let is_watched = matches!(&flight, Flight::ToClient(_, TransportEvent::Watched { .. }));
+            if let Flight::ToClient(_, TransportEvent::Watched { watch, .. }) = &flight {
                 due_us = self.watches.arrival(*watch, due_us);
             }
             // A stream has no gaps.
@@ -116,7 +116,7 @@ impl Etcd {
     pub fn revoke_lease_of(&mut self, now_us: u64, path: &str) {
         let lease = self.store.get(path).and_then(|held| held.lease);
         if self.mode == Mode::Up && lease.is_some_and(|lease| self.store.revoke(lease).is_ok()) {
-            self.told_watches(now_us);
+            self.notify_watches(now_us);
         }
     }
 
@@ -151,7 +151,7 @@ impl Etcd {
         self.raft_term += 1;
         self.store.extend_leases(now_us);
         self.leases_due_us = self.leases_due_us.max(now_us);
-        self.told_watches(now_us);
+        self.notify_watches(now_us);
     }
 
     fn serve_waiting(&mut self, now_us: u64, some_are_refused: bool) {
@@ -172,7 +172,7 @@ impl Etcd {
             self.answer(now_us, client, id, Err(Refusal::Broken));
         }
         for (watch, client) in self.watches.end_all() {
-            self.watched(now_us, client, watch, WatchNews::Ended(Refusal::Broken.into()));
+            self.watched(now_us, client, watch, WatchEvent::Ended(Refusal::Broken.into()));
         }
     }
 }

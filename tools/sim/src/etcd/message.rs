@@ -1,7 +1,7 @@
 //! The clients of the model, and the reasons for which it refuses a request.
 
 use weir_etcd::Cause;
-use weir_etcd::message::Failure;
+use weir_etcd::message::RequestFailure;
 
 /// A process that is a client of etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,7 +28,7 @@ pub enum Refusal {
     Duplicate,
 }
 
-impl From<Refusal> for Failure {
+impl From<Refusal> for RequestFailure {
     /// Converts to the error that the client library reports, in etcd's words. The library cannot
     /// report that a request on an open connection was not sent.
     fn from(refusal: Refusal) -> Self {

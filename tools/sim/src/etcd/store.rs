@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_etcd::message::Changed;
+use weir_etcd::message::ChangedKey;
 use weir_etcd::transaction::{Compare, Decided, Operation, Transaction};
 use weir_etcd::{LeaseId, Revision, Versioned};
 
@@ -203,7 +203,7 @@ impl Store {
     }
 
     /// Returns the changes below a prefix, by revision, from one on; `None` if they are compacted.
-    pub(super) fn changes_from(&self, prefix: &str, from: i64) -> Option<Vec<Vec<Changed>>> {
+    pub(super) fn changes_from(&self, prefix: &str, from: i64) -> Option<Vec<Vec<ChangedKey>>> {
         if from < self.compacted {
             return None;
         }
@@ -213,7 +213,7 @@ impl Store {
                 let versions = self.keys.get(path)?;
                 let version = versions.iter().find(|it| it.mod_revision == revision)?;
                 let value = version.held.as_ref().map(|held| held.value.clone());
-                Some(Changed { path: path.clone(), value, revision: Revision(revision) })
+                Some(ChangedKey { path: path.clone(), value, revision: Revision(revision) })
             });
             changes.collect::<Vec<_>>()
         };

@@ -1,4 +1,4 @@
-use weir_etcd::message::Failure;
+use weir_etcd::message::RequestFailure;
 use weir_etcd::transaction::Compare;
 
 use super::*;
@@ -9,44 +9,48 @@ const SEC: u64 = 1_000_000;
 struct World {
     etcd: Etcd,
     now_us: u64,
-    told: Vec<(ClientId, Event)>,
+    delivered: Vec<(ClientId, TransportEvent)>,
 }
 
 impl World {
     fn new(seed: u64) -> Self {
-        Self { etcd: Etcd::new(EtcdOptions::default(), seed), now_us: 0, told: Vec::new() }
+        Self {
+            etcd: Etcd::new(EtcdModelOptions::default(), seed),
+            now_us: 0,
+            delivered: Vec::new(),
+        }
     }
 
-    fn ask(&mut self, request: Request) -> RequestId {
+    fn ask(&mut self, request: EtcdRequest) -> RequestId {
         self.etcd.request(self.now_us, ME, request)
     }
 
     fn run(&mut self, us: u64) {
         self.now_us += us;
-        self.etcd.poll(self.now_us, &mut self.told);
+        self.etcd.poll(self.now_us, &mut self.delivered);
     }
 
-    fn answer(&mut self, id: RequestId) -> Option<Result<Answer, Failure>> {
-        let told = std::mem::take(&mut self.told).into_iter();
-        told.rev().find_map(|(_, event)| match event {
-            Event::Answered { request, answer } if request == id => Some(answer),
+    fn answer(&mut self, id: RequestId) -> Option<Result<EtcdAnswer, RequestFailure>> {
+        let delivered = std::mem::take(&mut self.delivered).into_iter();
+        delivered.rev().find_map(|(_, event)| match event {
+            TransportEvent::Answered { request, answer } if request == id => Some(answer),
             _ => None,
         })
     }
 
-    fn asked(&mut self, request: Request) -> Result<Answer, Failure> {
+    fn asked(&mut self, request: EtcdRequest) -> Result<EtcdAnswer, RequestFailure> {
         let id = self.ask(request);
         self.run(SEC / 10);
         self.answer(id).expect("an answer")
     }
 
     fn put(&mut self, path: &str, value: &str) {
-        self.asked(Request::Transact(put(path, value, None))).unwrap();
+        self.asked(EtcdRequest::Transact(put(path, value, None))).unwrap();
     }
 
     fn grant(&mut self, ttl_sec: u64) -> LeaseId {
-        match self.asked(Request::Grant { ttl_sec }) {
-            Ok(Answer::Granted { lease, ttl_sec: granted }) => {
+        match self.asked(EtcdRequest::Grant { ttl_sec }) {
+            Ok(EtcdAnswer::Granted { lease, ttl_sec: granted }) => {
                 assert_eq!(granted, ttl_sec.max(2));
                 lease
             }
@@ -54,17 +58,18 @@ impl World {
         }
     }
 
-    fn news(&mut self, watch: RequestId) -> Vec<WatchNews> {
-        let told = std::mem::take(&mut self.told).into_iter();
-        told.filter_map(|(_, event)| match event {
-            Event::Watched { watch: of, news } if of == watch => Some(news),
-            _ => None,
-        })
-        .collect()
+    fn events(&mut self, watch: RequestId) -> Vec<WatchEvent> {
+        let delivered = std::mem::take(&mut self.delivered).into_iter();
+        delivered
+            .filter_map(|(_, event)| match event {
+                TransportEvent::Watched { watch: of, event } if of == watch => Some(event),
+                _ => None,
+            })
+            .collect()
     }
 
     fn watch(&mut self, from: i64) -> RequestId {
-        let watch = self.ask(Request::Watch { prefix: "/".into(), from: Revision(from) });
+        let watch = self.ask(EtcdRequest::Watch { prefix: "/".into(), from: Revision(from) });
         self.run(SEC / 10);
         watch
     }
@@ -75,9 +80,9 @@ fn put(path: &str, value: &str, lease: Option<LeaseId>) -> Transaction {
     Transaction { then: vec![put], ..Transaction::default() }
 }
 
-fn values(news: &[WatchNews]) -> Vec<String> {
-    let changes = news.iter().filter_map(|news| match news {
-        WatchNews::Changes(changes) => Some(changes),
+fn values(events: &[WatchEvent]) -> Vec<String> {
+    let changes = events.iter().filter_map(|events| match events {
+        WatchEvent::Changes(changes) => Some(changes),
         _ => None,
     });
     let values = changes.flatten().map(|it| it.value.clone().unwrap_or_default());
@@ -92,13 +97,13 @@ fn a_watch_sends_every_revision_in_order_from_the_requested_one() {
         ["1", "2", "3"].iter().for_each(|value| world.put("/a", value));
         let watch = world.watch(3);
         for value in ["4", "5", "6"] {
-            world.ask(Request::Transact(put("/a", value, None)));
+            world.ask(EtcdRequest::Transact(put("/a", value, None)));
             world.run(60_000);
         }
         world.run(SEC);
-        let news = world.news(watch);
-        assert_eq!(news[0], WatchNews::Created);
-        assert_eq!(values(&news), ["2", "3", "4", "5", "6"]);
+        let events = world.events(watch);
+        assert_eq!(events[0], WatchEvent::Created);
+        assert_eq!(values(&events), ["2", "3", "4", "5", "6"]);
     }
 }
 
@@ -113,42 +118,42 @@ fn a_watch_that_lags_behind_a_compaction_reports_it_and_ends() {
     world.put("/a", "4");
     world.etcd.compact(0);
     world.run(10 * SEC);
-    let news = world.news(watch);
-    assert_eq!(news, [WatchNews::Compacted(Revision(5))]);
+    let events = world.events(watch);
+    assert_eq!(events, [WatchEvent::Compacted(Revision(5))]);
 }
 
 #[test]
 fn a_stalled_watch_sends_nothing_until_another_is_opened() {
     let mut world = World::new(1);
     let watch = world.watch(2);
-    assert_eq!(world.news(watch), [WatchNews::Created]);
-    world.ask(Request::Progress(watch));
+    assert_eq!(world.events(watch), [WatchEvent::Created]);
+    world.ask(EtcdRequest::Progress(watch));
     world.run(SEC);
-    assert_eq!(world.news(watch), [WatchNews::Progress]);
+    assert_eq!(world.events(watch), [WatchEvent::Progress]);
     world.etcd.stall_watches(ME);
     world.put("/a", "1");
-    world.ask(Request::Progress(watch));
+    world.ask(EtcdRequest::Progress(watch));
     world.run(10 * SEC);
     world.etcd.kill(world.now_us);
     world.run(SEC);
-    assert_eq!(world.news(watch), []);
+    assert_eq!(world.events(watch), []);
     world.etcd.start(world.now_us);
     let watch = world.watch(2);
-    assert_eq!(values(&world.news(watch)), ["1"]);
+    assert_eq!(values(&world.events(watch)), ["1"]);
 }
 
 #[test]
 fn a_lease_ends_within_a_second_of_its_time_and_its_keys_with_it() {
     let mut world = World::new(3);
     let lease = world.grant(10);
-    world.asked(Request::Transact(put("/a", "1", Some(lease)))).unwrap();
+    world.asked(EtcdRequest::Transact(put("/a", "1", Some(lease)))).unwrap();
     world.run(8 * SEC);
-    assert_eq!(world.asked(Request::KeepAlive(lease)), Ok(Answer::KeptAlive));
+    assert_eq!(world.asked(EtcdRequest::KeepAlive(lease)), Ok(EtcdAnswer::KeptAlive));
     world.run(9 * SEC);
     assert!(world.etcd.get("/a").is_some());
     world.run(2 * SEC);
     assert!(world.etcd.get("/a").is_none());
-    assert_eq!(world.asked(Request::KeepAlive(lease)), Err(Refusal::NoSuchLease.into()));
+    assert_eq!(world.asked(EtcdRequest::KeepAlive(lease)), Err(Refusal::NoSuchLease.into()));
     assert_eq!(world.grant(1), LeaseId(2));
 }
 
@@ -157,7 +162,7 @@ fn after_a_kill_an_unanswered_write_may_have_been_done() {
     let mut unknown = [0; 2];
     for seed in 0..100 {
         let mut world = World::new(seed);
-        let id = world.ask(Request::Transact(put("/a", "1", None)));
+        let id = world.ask(EtcdRequest::Transact(put("/a", "1", None)));
         world.run(seed * 60);
         world.etcd.kill(world.now_us);
         world.run(SEC);
@@ -182,11 +187,11 @@ fn requests_that_wait_for_a_leader_are_done_late_or_never() {
         let mut world = World::new(seed);
         let watch = world.watch(2);
         world.etcd.lose_leader(world.now_us);
-        world.ask(Request::Transact(put("/a", "1", None)));
+        world.ask(EtcdRequest::Transact(put("/a", "1", None)));
         world.run(5 * SEC);
         assert_eq!(
-            world.news(watch),
-            [WatchNews::Created, WatchNews::Ended(Refusal::Broken.into())]
+            world.events(watch),
+            [WatchEvent::Created, WatchEvent::Ended(Refusal::Broken.into())]
         );
         world.etcd.elect(world.now_us);
         world.run(SEC);
@@ -199,11 +204,11 @@ fn requests_that_wait_for_a_leader_are_done_late_or_never() {
 fn a_cut_may_be_one_way() {
     let mut world = World::new(1);
     world.etcd.cut(ME, false, true);
-    let id = world.ask(Request::Transact(put("/a", "1", None)));
+    let id = world.ask(EtcdRequest::Transact(put("/a", "1", None)));
     world.run(SEC);
     assert!(world.etcd.get("/a").is_some() && world.answer(id).is_none());
     world.etcd.cut(ME, true, false);
-    world.ask(Request::Transact(put("/b", "1", None)));
+    world.ask(EtcdRequest::Transact(put("/b", "1", None)));
     world.run(SEC);
     assert!(world.etcd.get("/b").is_none());
 }
@@ -212,17 +217,17 @@ fn a_cut_may_be_one_way() {
 fn a_restored_etcd_reuses_revisions_and_has_the_leases_of_its_backup() {
     let mut world = World::new(1);
     let lease = world.grant(10);
-    world.asked(Request::Transact(put("/a", "old", Some(lease)))).unwrap();
+    world.asked(EtcdRequest::Transact(put("/a", "old", Some(lease)))).unwrap();
     let backup = world.etcd.back_up();
     world.put("/a", "new");
-    world.asked(Request::Revoke(lease)).unwrap();
-    let before = world.etcd.place();
+    world.asked(EtcdRequest::Revoke(lease)).unwrap();
+    let before = world.etcd.position();
     world.etcd.restore(world.now_us, &backup, true);
-    let after = world.etcd.place();
+    let after = world.etcd.position();
     assert_ne!(before.cluster_id, after.cluster_id);
     assert_eq!(after.revision, Revision(2));
     assert_eq!(world.etcd.get("/a").unwrap().value, b"old");
-    assert_eq!(world.asked(Request::KeepAlive(lease)), Ok(Answer::KeptAlive));
+    assert_eq!(world.asked(EtcdRequest::KeepAlive(lease)), Ok(EtcdAnswer::KeptAlive));
     world.put("/b", "other");
     assert_eq!(world.etcd.revision(), before.revision);
     assert_ne!(world.grant(10), lease, "a lease's number is not used again");
@@ -238,12 +243,12 @@ fn an_etcd_without_space_refuses_puts_and_keeps_leases_alive() {
         compares: vec![Compare::CreateRevision("/a".into(), Revision(9))],
         ..put("/a", "2", None)
     };
-    assert_eq!(world.asked(Request::Transact(refused)), Err(Refusal::NoSpace.into()));
-    assert_eq!(world.asked(Request::Grant { ttl_sec: 9 }), Err(Refusal::NoSpace.into()));
-    assert_eq!(world.asked(Request::KeepAlive(lease)), Ok(Answer::KeptAlive));
+    assert_eq!(world.asked(EtcdRequest::Transact(refused)), Err(Refusal::NoSpace.into()));
+    assert_eq!(world.asked(EtcdRequest::Grant { ttl_sec: 9 }), Err(Refusal::NoSpace.into()));
+    assert_eq!(world.asked(EtcdRequest::KeepAlive(lease)), Ok(EtcdAnswer::KeptAlive));
     let delete = vec![Operation::Delete("/a".into())];
     let delete = Transaction { then: delete, ..Transaction::default() };
-    assert!(world.asked(Request::Transact(delete)).is_ok());
+    assert!(world.asked(EtcdRequest::Transact(delete)).is_ok());
 }
 
 #[test]
@@ -252,11 +257,11 @@ fn equal_seeds_play_equal_histories() {
         let mut world = World::new(seed);
         world.watch(2);
         for value in 0..20 {
-            world.ask(Request::Transact(put("/a", &value.to_string(), None)));
+            world.ask(EtcdRequest::Transact(put("/a", &value.to_string(), None)));
             world.run(1_000);
         }
         world.run(SEC);
-        world.told
+        world.delivered
     };
     assert_eq!(play(5), play(5));
     assert_ne!(play(5), play(6));

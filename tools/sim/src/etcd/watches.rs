@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_etcd::message::{RequestId, WatchNews};
+use weir_etcd::message::{RequestId, WatchEvent};
 
 use super::message::ClientId;
 use super::store::Store;
@@ -72,7 +72,7 @@ impl Watches {
     }
 
     /// Returns the changes that a watch sends at this look. A watch that has ended is closed.
-    pub(super) fn look(&mut self, id: RequestId, store: &Store) -> Vec<WatchNews> {
+    pub(super) fn look(&mut self, id: RequestId, store: &Store) -> Vec<WatchEvent> {
         let Some(watch) = self.all.get_mut(&id).filter(|watch| !watch.is_stalled) else {
             return Vec::new();
         };
@@ -80,11 +80,11 @@ impl Watches {
         match store.changes_from(&watch.prefix, watch.next) {
             Some(changes) => {
                 watch.next = watch.next.max(store.revision().0 + 1);
-                changes.into_iter().map(WatchNews::Changes).collect()
+                changes.into_iter().map(WatchEvent::Changes).collect()
             }
             None => {
                 self.all.remove(&id);
-                vec![WatchNews::Compacted(store.compacted())]
+                vec![WatchEvent::Compacted(store.compacted())]
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The guard: lists of routes under fences, and the watch over the workers' heartbeats.
 
 use weir_routes::watchdog::{Alarm, Watchdog};
-use weir_routes::{Fence, Options, Stake, WorkerIndex};
+use weir_routes::{Fence, GuardOptions, Stake, WorkerIndex};
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(crate) struct Guard {
 
 impl Guard {
     pub(crate) fn new(workers: usize) -> Self {
-        let Options { silence, kill_after, .. } = Options::default();
+        let GuardOptions { silence, kill_after, .. } = GuardOptions::default();
         Self {
             watchdog: Watchdog::new(workers, silence, kill_after),
             fences: vec![Fence::default(); workers],

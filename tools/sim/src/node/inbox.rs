@@ -4,11 +4,11 @@
 use std::collections::VecDeque;
 
 use weir_etcd::MirrorEvent;
-use weir_node_core::{Event, InTurn, Notice, Notices};
+use weir_node_core::{CoreEvent, InTurn, Notice, Notices};
 
 /// Most events of a worker that are on their way or wait: far fewer than in the product, so that
 /// workers keep theirs while a core stalls.
-const NEWS_MAX: usize = 16;
+const WORKER_EVENTS_MAX: usize = 16;
 
 /// A message for the core.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(crate) enum Message {
     Mirror(MirrorEvent),
     FromWorker {
         worker: usize,
-        event: Event,
+        event: CoreEvent,
     },
 }
 
@@ -28,7 +28,7 @@ impl From<Notice> for Message {
     }
 }
 
-impl From<Message> for Event {
+impl From<Message> for CoreEvent {
     fn from(message: Message) -> Self {
         match message {
             Message::Notice(notice) => notice.into(),
@@ -112,6 +112,6 @@ impl Inbox {
             Message::Notice(_) | Message::Mirror(_) => false,
         };
         let under_way = self.under_way.iter().filter(|(_, message)| is_its(message)).count();
-        NEWS_MAX.saturating_sub(under_way + self.workers[worker].len())
+        WORKER_EVENTS_MAX.saturating_sub(under_way + self.workers[worker].len())
     }
 }

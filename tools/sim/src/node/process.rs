@@ -6,9 +6,9 @@ use std::time::Duration;
 use weir_engine::{CommitLimits, Engine, Side, Uncommitted};
 use weir_etcd::{NodeRecord, WorkerRecord};
 use weir_map::{BootId, LANES, NodeId};
-use weir_node_core::first_look::Found;
+use weir_node_core::first_look::FoundCluster;
 use weir_node_core::setup::fingerprint;
-use weir_node_core::{Core, KnownMap, Start, WorkerSlot};
+use weir_node_core::{Core, CoreStart, KnownMap, WorkerSlot};
 use weir_replication::CommitOptions;
 use weir_replication::{PeerId, Replication};
 use weir_routes::{Fence, Route, Stake};
@@ -17,7 +17,7 @@ use weir_stream::{ClusterKeys, Fingerprint, Identity, PeerIndex};
 use super::{Guard, Inbox, Worker};
 use crate::dice::Dice;
 use crate::options::{Commit, Options};
-use crate::site::{self, Place};
+use crate::site::{self, WorkerPosition};
 
 /// A list of routes for the guard.
 #[derive(Debug)]
@@ -53,18 +53,18 @@ pub(crate) struct ProcessConfig<'a> {
     pub(crate) name: &'a NodeId,
     pub(crate) clock_us: u64,
     pub(crate) disk: &'a KnownMap,
-    pub(crate) found: Found,
+    pub(crate) found: FoundCluster,
     pub(crate) options: &'a Options,
 }
 
 /// Time between two datagrams with changes that packets wait for, as in `app/node`.
 const COMMIT_PACE_US: u64 = 120;
 
-fn replication_options(options: &Options) -> weir_stream::Options {
-    let defaults = weir_stream::Options::default();
+fn replication_options(options: &Options) -> weir_stream::StreamOptions {
+    let defaults = weir_stream::StreamOptions::default();
     // If packets wait for copies, copies from other workers are acknowledged at once.
     let acknowledge_us = if options.commit.is_some() { 0 } else { defaults.acknowledge_us };
-    weir_stream::Options {
+    weir_stream::StreamOptions {
         acknowledge_us,
         peers_max: weir_worker::PEERS_MAX as u16,
         copies_max: options.shards as usize * LANES * weir_stream::REPLICAS_MAX,
@@ -91,25 +91,25 @@ impl Process {
     /// Creates a new incarnation of every worker, without state.
     pub(crate) fn new(config: ProcessConfig<'_>, dice: &mut Dice) -> Self {
         let ProcessConfig { node, name, clock_us, disk, found, options } = config;
-        let Found { cluster_id, desired, is_without_etcd } = found;
+        let FoundCluster { cluster_id, desired, is_without_etcd } = found;
         let workers = options.workers_per_node;
         let boots: Vec<BootId> = (0..workers)
             .map(|_| BootId(u128::from(dice.draw()) << 64 | u128::from(dice.draw())))
             .collect();
-        let place = |worker| Place { node, worker };
+        let position = |worker| WorkerPosition { node, worker };
         let mut map = disk.clone();
         map.set_cluster(&cluster_id);
         let formers = (0..workers).map(|worker| map.life(worker)).collect();
         let prints = fingerprint(&desired);
         let made = boots.iter().enumerate();
         let made =
-            made.map(|(worker, boot)| new_worker(options, place(worker), *boot, prints, dice));
+            made.map(|(worker, boot)| new_worker(options, position(worker), *boot, prints, dice));
         let made = made.collect();
-        let start = Start {
+        let start = CoreStart {
             node: name.clone(),
             record: record(node, &boots),
             addresses: (0..workers)
-                .map(|worker| Side::ALL.map(|side| site::address(place(worker), side)))
+                .map(|worker| Side::ALL.map(|side| site::address(position(worker), side)))
                 .collect(),
             map,
             desired,
@@ -136,7 +136,9 @@ impl Process {
             let peers = (0..).map(PeerIndex).zip(&link.signs);
             WorkerSlot {
                 slots: link.slots,
-                peers: peers.filter_map(|(place, signs)| Some((place, (*signs)?))).collect(),
+                peers: peers
+                    .filter_map(|(peer_index, signs)| Some((peer_index, (*signs)?)))
+                    .collect(),
                 busy,
                 is_access_up: worker.engine().admin().gateway_up(Side::Access),
                 is_internet_up: worker.engine().admin().gateway_up(Side::Internet),
@@ -155,7 +157,7 @@ fn record(node: usize, boots: &[BootId]) -> NodeRecord {
         weight: 1,
         load_max: None,
         shards_max: None,
-        replication: Some(site::replication(Place { node, worker })),
+        replication: Some(site::replication(WorkerPosition { node, worker })),
     });
     NodeRecord {
         boot_id: boots[0].to_string(),
@@ -171,17 +173,17 @@ fn record(node: usize, boots: &[BootId]) -> NodeRecord {
 
 fn new_worker(
     options: &Options,
-    place: Place,
+    position: WorkerPosition,
     boot: BootId,
     fingerprint: Fingerprint,
     dice: &mut Dice,
 ) -> Worker {
     let seed = std::array::from_fn(|_| dice.draw());
-    let mut engine =
-        Engine::new(site::engine_config(options, place, seed)).expect("the configuration is valid");
+    let mut engine = Engine::new(site::engine_config(options, position, seed))
+        .expect("the configuration is valid");
     let mut secret = [0; 32];
     secret.chunks_exact_mut(8).for_each(|part| part.copy_from_slice(&dice.draw().to_be_bytes()));
-    let identity = Identity { worker: PeerId::at(site::replication(place)), boot, secret };
+    let identity = Identity { worker: PeerId::at(site::replication(position)), boot, secret };
     let keys = ClusterKeys::parse(&"5a".repeat(32)).expect("a key");
     let replication = Replication::new(
         replication_options(options),

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use weir_engine::{Engine, Side};
 use weir_nat::BlockEvent;
-use weir_node_core::Stall;
+use weir_node_core::StallEnd;
 use weir_replication::{Replication, WorkerCommand, WorkerEvent};
 use weir_routes::Fence;
 use weir_wire::frame::{VecFrame, VecPool};
-use weir_worker::{LocalLink, Member, Rings};
+use weir_worker::{ClusterMember, LocalLink, Rings};
 
 /// As for a worker of `app/node`.
 const LISTED_PER_TURN: u32 = 64;
@@ -27,13 +27,13 @@ pub(crate) struct Worker {
     /// It stalls until this time.
     pub(crate) stalled_until_us: u64,
     /// A stall after which it continues under a new fence, not yet reported to the core.
-    pub(crate) stall: Stall,
+    pub(crate) stall: StallEnd,
 }
 
 /// The results of a turn.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
-    pub(crate) news: Vec<WorkerEvent>,
+    pub(crate) worker_events: Vec<WorkerEvent>,
     /// The fence under which the worker continues after a stall, and how many packets had waited.
     pub(crate) rejoined: Option<(Fence, usize)>,
     pub(crate) packets: usize,
@@ -47,7 +47,7 @@ pub(crate) struct Turn {
 
 impl Worker {
     pub(crate) fn new(engine: Engine<VecFrame>, replication: Replication) -> Self {
-        let member = Box::new(Member::new(replication, LocalLink::default()));
+        let member = Box::new(ClusterMember::new(replication, LocalLink::default()));
         Self {
             core: weir_worker::Worker::new(engine, Some(member)),
             ports: Rings::new(VecPool::new()),
@@ -55,11 +55,11 @@ impl Worker {
             orders_total: 0,
             turn_due_us: 0,
             stalled_until_us: 0,
-            stall: Stall::default(),
+            stall: StallEnd::default(),
         }
     }
 
-    fn member(&self) -> &Member<LocalLink> {
+    fn member(&self) -> &ClusterMember<LocalLink> {
         self.core.member.as_deref().expect("each worker here is a member")
     }
 
@@ -122,7 +122,7 @@ impl Worker {
         let is_left = !self.ports.is_empty();
         let link = self.link_mut();
         Turn {
-            news: std::mem::take(&mut link.news),
+            worker_events: std::mem::take(&mut link.events),
             rejoined: link.rejoined.take().map(|(fence, waited)| (Fence(fence), waited)),
             packets: turn.packets + turn.late,
             is_busy: turn.is_busy || is_left,

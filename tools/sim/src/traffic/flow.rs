@@ -7,7 +7,7 @@ use weir_nat::{Endpoint, Protocol};
 use weir_wire::{icmp, tcp};
 
 use super::packet::show;
-use crate::site::Place;
+use crate::site::WorkerPosition;
 
 /// Packets of a short flow, and of a lasting one, which another one then replaces.
 const SHORT: u64 = 4;
@@ -50,7 +50,7 @@ pub(crate) struct Left {
     pub(crate) progress: Progress,
     /// When and where the first packet left that shows it.
     pub(crate) at_us: u64,
-    pub(crate) place: Place,
+    pub(crate) position: WorkerPosition,
     /// When all copies, or as many as packets wait for, were last seen to hold the mapping.
     pub(crate) known_us: Option<u64>,
     /// The nodes that held it then, one bit each.
@@ -129,7 +129,7 @@ pub(crate) struct Flow {
     pub(crate) sent_us: u64,
     /// When its first packet reached the server.
     pub(crate) first_us: Option<u64>,
-    pub(crate) heard_us: u64,
+    pub(crate) answered_us: u64,
     /// Packets that were missing, up and down, when the calm began.
     pub(super) calm: Option<(u64, u64)>,
 }
@@ -148,7 +148,7 @@ impl Flow {
             began_us: 0,
             sent_us: 0,
             first_us: None,
-            heard_us: 0,
+            answered_us: 0,
             calm: None,
         }
     }
@@ -164,7 +164,7 @@ impl Flow {
         // The answers have stopped: the connection starts again.
         if self.is_lasting
             && self.stage == Stage::Established
-            && now_us > self.heard_us + PATIENCE_US
+            && now_us > self.answered_us + PATIENCE_US
         {
             self.stage = Stage::Opening;
         }
@@ -192,8 +192,8 @@ impl Flow {
     }
 
     /// Notes an answer of the server.
-    pub(super) fn heard(&mut self, now_us: u64, flags: u8) {
-        self.heard_us = now_us;
+    pub(super) fn on_answer(&mut self, now_us: u64, flags: u8) {
+        self.answered_us = now_us;
         self.stage = match self.stage {
             Stage::Opening => Stage::Established,
             Stage::Closing if flags & tcp::FIN != 0 => Stage::Over,

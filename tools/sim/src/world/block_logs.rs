@@ -12,7 +12,7 @@ use std::ops::AddAssign;
 use std::time::{Duration, UNIX_EPOCH};
 
 use weir_nat::{BlockEvent, Endpoint};
-use weir_nat_log::{About, NodeLife, Question, Scribe, Verdict, search_logs};
+use weir_nat_log::{About, LogQuestion, LogVerdict, NodeLife, Scribe, search_logs};
 use weir_worker::to_log;
 
 use super::World;
@@ -148,7 +148,7 @@ impl BlockLogs {
         // Each packet of the history is kept with the same probability.
         match self.dice.below(self.seen) as usize {
             _ if self.uses.len() < QUESTIONS_MAX => self.uses.push(used),
-            place if place < QUESTIONS_MAX => self.uses[place] = used,
+            index if index < QUESTIONS_MAX => self.uses[index] = used,
             _ => {}
         }
     }
@@ -162,7 +162,7 @@ impl BlockLogs {
         let logs: Vec<&[u8]> =
             all.filter(|(node, _)| is_asked(*node)).map(|(_, log)| &log.text[..]).collect();
         let at = UNIX_EPOCH + Duration::from_millis(BEGAN_MS + used.at_us / 1_000);
-        let question = Question {
+        let question = LogQuestion {
             about: About::Port(used.public.address.into(), used.public.port),
             time: Some((at, at)),
             clock_error: CLOCK_ERROR,
@@ -170,17 +170,17 @@ impl BlockLogs {
         let answer = search_logs(&logs, &question).expect("logs in memory are readable");
         let home = Ipv4Addr::from(used.home);
         let is_right = match answer.verdict {
-            Verdict::CannotSay => return Ok(false),
-            Verdict::Nobody => false,
-            Verdict::Held => answer.holders.iter().all(|holder| holder.subscriber == home),
+            LogVerdict::CannotSay => return Ok(false),
+            LogVerdict::Nobody => false,
+            LogVerdict::Held => answer.holders.iter().all(|holder| holder.subscriber == home),
         };
         if is_right {
             return Ok(true);
         }
-        let (public, said) = (dotted(used.public), answer.verdict);
+        let (public, verdict) = (dotted(used.public), answer.verdict);
         let holders: Vec<_> = answer.holders.iter().map(|it| it.subscriber).collect();
         Err(format!(
-            "home {home} sent from {public} at {} us, and the block logs say {said:?} {holders:?}",
+            "home {home} sent from {public} at {} us, and the block logs say {verdict:?} {holders:?}",
             used.at_us
         ))
     }

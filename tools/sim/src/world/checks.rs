@@ -12,7 +12,7 @@ use super::losses::LossWatch;
 use super::tally::removals;
 use super::{Event, World};
 use crate::fault::Fault;
-use crate::site::{self, Place};
+use crate::site::{self, WorkerPosition};
 use crate::traffic::{Inside, Traffic};
 
 /// Time between two looks at the writers of lanes.
@@ -52,7 +52,7 @@ pub(super) struct Checks {
 /// The public endpoints of each inside endpoint.
 pub(super) type Table = BTreeMap<Inside, Vec<Endpoint>>;
 /// Tables by worker.
-type Tables = BTreeMap<Place, Table>;
+type Tables = BTreeMap<WorkerPosition, Table>;
 
 impl Checks {
     /// Counts a fault: flows need not survive more than one failure at a time. Returns whether it
@@ -74,7 +74,8 @@ impl Checks {
     }
 }
 
-/// Formats the entry in one line: members with seat, state and marks, lanes with owner and move.
+/// Formats the entry in one line: members with member slot, state and marks, lanes with owner and
+/// move.
 pub(super) fn show_entry(entry: &ShardEntry) -> String {
     let mut text = format!("epoch {} term {}", entry.epoch(), entry.term());
     for member in entry.members() {
@@ -86,8 +87,8 @@ pub(super) fn show_entry(entry: &ShardEntry) -> String {
         let marks = [(member.is_yielding, " yielding"), (member.is_leaving, " leaving")];
         let marks: String = marks.iter().filter(|mark| mark.0).map(|mark| mark.1).collect();
         let boot = member.incarnation.boot_id.0 >> 112;
-        let (worker, seat) = (&member.incarnation.worker, member.seat.lane());
-        let _ = write!(text, " | {seat}: {worker} ({boot:04x}) {state}{marks}");
+        let (worker, slot) = (&member.incarnation.worker, member.slot.lane());
+        let _ = write!(text, " | {slot}: {worker} ({boot:04x}) {state}{marks}");
     }
     text.push_str(" | lanes");
     for lane in entry.lanes() {
@@ -141,38 +142,40 @@ impl World {
     }
 
     /// Returns the positions of all workers whose processes run.
-    pub(super) fn places(&self) -> Vec<Place> {
+    pub(super) fn positions(&self) -> Vec<WorkerPosition> {
         let nodes = self.nodes.iter().enumerate().filter(|(_, node)| node.process.is_some());
         let workers = self.options.workers_per_node;
-        nodes.flat_map(|(node, _)| (0..workers).map(move |worker| Place { node, worker })).collect()
+        nodes
+            .flat_map(|(node, _)| (0..workers).map(move |worker| WorkerPosition { node, worker }))
+            .collect()
     }
 
-    pub(super) fn worker(&self, place: Place) -> &crate::node::Worker {
-        let process = self.nodes[place.node].process.as_ref().expect("the node's process runs");
-        &process.workers[place.worker]
+    pub(super) fn worker(&self, position: WorkerPosition) -> &crate::node::Worker {
+        let process = self.nodes[position.node].process.as_ref().expect("the node's process runs");
+        &process.workers[position.worker]
     }
 
     /// Checks that no lane has two writers, or one that the map does not name.
     fn check_writers(&mut self) {
-        let mut writers: BTreeMap<(u32, usize), Place> = BTreeMap::new();
+        let mut writers: BTreeMap<(u32, usize), WorkerPosition> = BTreeMap::new();
         let mut wrong = None;
-        for place in self.places() {
-            let worker = self.worker(place);
+        for position in self.positions() {
+            let worker = self.worker(position);
             for shard in self.shards() {
-                let Some(index) = worker.replication().place(shard) else { continue };
+                let Some(index) = worker.replication().index_of(shard) else { continue };
                 let owned = worker.engine().nat().replica().owned_lanes(index);
                 for lane in (0..LANES).filter(|lane| owned >> lane & 1 == 1) {
-                    if !self.may_write(place, shard, lane) {
-                        let Place { node, worker } = place;
+                    if !self.may_write(position, shard, lane) {
+                        let WorkerPosition { node, worker } = position;
                         let named = "though the map gives it to others";
                         wrong = Some(format!(
                             "n{node}/{worker} writes lane {lane} of shard {shard}, {named}"
                         ));
                     }
-                    if let Some(other) = writers.insert((shard.0, lane), place) {
+                    if let Some(other) = writers.insert((shard.0, lane), position) {
                         wrong = Some(format!(
                             "lane {lane} of shard {shard} is written by n{}/{} and n{}/{}",
-                            other.node, other.worker, place.node, place.worker
+                            other.node, other.worker, position.node, position.worker
                         ));
                     }
                 }
@@ -184,19 +187,19 @@ impl World {
         self.check_grants(&writers);
     }
 
-    /// Whether the map names this incarnation of a worker, or the one whose seat it has resumed, as
-    /// the owner of a lane or as the one that gives it away. If the map was set back, this is not
-    /// known until the cluster is whole again.
-    fn may_write(&self, place: Place, shard: ShardId, lane: usize) -> bool {
+    /// Whether the map names this incarnation of a worker, or the one whose member slot it has
+    /// resumed, as the owner of a lane or as the one that gives it away. If the map was set back,
+    /// this is not known until the cluster is whole again.
+    fn may_write(&self, position: WorkerPosition, shard: ShardId, lane: usize) -> bool {
         let Some(entry) = self.checks.entries.get(&shard) else { return true };
-        let process = self.nodes[place.node].process.as_ref();
-        let boot = process.map(|process| process.boots[place.worker]);
+        let process = self.nodes[position.node].process.as_ref();
+        let boot = process.map(|process| process.boots[position.worker]);
         // If all members have come back without etcd, the entry names their former incarnations
         // until etcd is back.
         let resumes = process.filter(|process| process.core.roles().is_resuming());
-        let former = resumes.and_then(|process| process.formers[place.worker]);
-        let is_here = |seat| {
-            let named = entry.at_seat(seat).map(|member| member.incarnation.boot_id);
+        let former = resumes.and_then(|process| process.formers[position.worker]);
+        let is_here = |slot| {
+            let named = entry.at_slot(slot).map(|member| member.incarnation.boot_id);
             named == boot || named.is_some() && named == former
         };
         let lane = entry.lanes()[lane];
@@ -205,16 +208,16 @@ impl World {
             || lane.moving.is_some_and(|moving| is_here(moving.from))
     }
 
-    fn sessions(&self, place: Place) -> Vec<SessionView> {
+    fn sessions(&self, position: WorkerPosition) -> Vec<SessionView> {
         let (mut cursor, mut all) = (PageCursor::default(), Vec::new());
-        let nat = self.worker(place).engine().nat().admin();
+        let nat = self.worker(position).engine().nat().admin();
         while nat.sessions(&mut cursor, usize::MAX, &SessionFilter::default(), &mut all) {}
         all
     }
 
-    pub(super) fn table(&self, place: Place) -> Table {
+    pub(super) fn table(&self, position: WorkerPosition) -> Table {
         let mut table = Table::new();
-        for session in self.sessions(place) {
+        for session in self.sessions(position) {
             let inside = (session.outer, session.inside, session.protocol);
             let publics = table.entry(inside).or_default();
             if !publics.contains(&session.public) {
@@ -228,19 +231,19 @@ impl World {
     /// deaf while a port rested; then checks whether the cluster is whole.
     fn check_tables(&mut self) {
         self.traffic.let_go_of_silent(self.now_us);
-        let mut holders: BTreeMap<(Endpoint, Protocol), (Inside, Place)> = BTreeMap::new();
+        let mut holders: BTreeMap<(Endpoint, Protocol), (Inside, WorkerPosition)> = BTreeMap::new();
         let mut doubled = 0;
         let mut tables: Tables = BTreeMap::new();
-        for place in self.places() {
-            let table = tables.entry(place).or_default();
-            for session in self.sessions(place) {
+        for position in self.positions() {
+            let table = tables.entry(position).or_default();
+            for session in self.sessions(position) {
                 let inside = (session.outer, session.inside, session.protocol);
                 let publics = table.entry(inside).or_default();
                 if !publics.contains(&session.public) {
                     publics.push(session.public);
                     doubled += u64::from(publics.len() > 1);
                 }
-                let held = holders.insert((session.public, session.protocol), (inside, place));
+                let held = holders.insert((session.public, session.protocol), (inside, position));
                 let may_be_late = |inside| self.traffic.is_silent(inside, self.now_us);
                 let held = held.filter(|(other, _)| *other != inside);
                 let held = held.filter(|(other, _)| !may_be_late(*other) && !may_be_late(inside));
@@ -254,15 +257,15 @@ impl World {
                         at.worker,
                         dotted(inside.1),
                         Ipv4Addr::from_bits(inside.0),
-                        place.node,
-                        place.worker
+                        position.node,
+                        position.worker
                     ));
                 }
             }
         }
         if doubled > self.checks.doubled {
             self.timeline
-                .say(self.now_us, || format!("{doubled} inside endpoints have two mappings"));
+                .add(self.now_us, || format!("{doubled} inside endpoints have two mappings"));
         }
         self.checks.doubled = doubled;
         self.check_left();
@@ -274,14 +277,14 @@ impl World {
             self.checks.is_whole = false;
             return;
         }
-        let members = self.member_places();
+        let members = self.member_positions();
         let holds = |shard: u32, inside: Inside, public: Endpoint| {
-            let places = members.get(&shard).map(Vec::as_slice).unwrap_or_default();
-            let has = |place: &Place| {
-                let publics = tables.get(place).and_then(|table| table.get(&inside));
+            let positions = members.get(&shard).map(Vec::as_slice).unwrap_or_default();
+            let has = |position: &WorkerPosition| {
+                let publics = tables.get(position).and_then(|table| table.get(&inside));
                 publics.is_some_and(|publics| publics.contains(&public))
             };
-            !places.is_empty() && places.iter().all(has)
+            !positions.is_empty() && positions.iter().all(has)
         };
         // A mapping that was protected through a failure must be everywhere again.
         let lost = self.traffic.sockets.iter().find(|socket| {
@@ -293,7 +296,7 @@ impl World {
             return self.fail(lost);
         }
         if !self.checks.is_whole {
-            self.timeline.say(self.now_us, || "the cluster is whole".into());
+            self.timeline.add(self.now_us, || "the cluster is whole".into());
         }
         self.checks.is_whole = true;
         (self.checks.failures, self.checks.is_set_back) = (0, false);
@@ -317,17 +320,17 @@ impl World {
     }
 
     /// Returns the workers that the map names, by shard.
-    fn member_places(&self) -> BTreeMap<u32, Vec<Place>> {
+    fn member_positions(&self) -> BTreeMap<u32, Vec<WorkerPosition>> {
         let entries = self.control.entries();
-        let places = entries.iter().map(|(shard, entry)| {
-            let places = entry.members().iter().filter_map(|member| {
+        let positions = entries.iter().map(|(shard, entry)| {
+            let positions = entry.members().iter().filter_map(|member| {
                 let id = &member.incarnation.worker;
                 let node = self.nodes.iter().position(|node| node.name == id.node)?;
-                Some(Place { node, worker: usize::from(id.index) })
+                Some(WorkerPosition { node, worker: usize::from(id.index) })
             });
-            (shard.0, places.collect())
+            (shard.0, positions.collect())
         });
-        places.collect()
+        positions.collect()
     }
 
     /// Returns why the cluster is not whole and at rest; `None` if it is.
@@ -375,13 +378,13 @@ impl World {
         }
         let primary = &entry.primary().incarnation.worker;
         let node = self.nodes.iter().position(|node| node.name == primary.node)?;
-        let place = Some(Place { node, worker: usize::from(primary.index) });
+        let position = Some(WorkerPosition { node, worker: usize::from(primary.index) });
         let hops = [
             self.switches[0].next_hop(site::endpoint(shard)),
             self.switches[1].next_hop(site::public(shard).addr()),
         ];
         for (side, hop) in Side::ALL.iter().zip(hops) {
-            if hop != place {
+            if hop != position {
                 return Some(format!("the {} switch leads to {hop:?}", side.name()));
             }
         }
@@ -390,8 +393,8 @@ impl World {
 
     /// Lets every table check itself: nothing is counted twice, and no port leaks.
     fn audit(&mut self) {
-        for place in self.places() {
-            self.worker(place).engine().nat().admin().audit();
+        for position in self.positions() {
+            self.worker(position).engine().nat().admin().audit();
         }
         self.check_tables();
     }
@@ -411,7 +414,7 @@ impl World {
 
     /// Returns the number of commands that all workers have received.
     fn orders(&self) -> u64 {
-        self.places().into_iter().map(|place| self.worker(place).orders_total).sum()
+        self.positions().into_iter().map(|position| self.worker(position).orders_total).sum()
     }
 
     /// Checks at the end of the calm that nothing was lost or moved.

@@ -8,7 +8,7 @@ use weir_map::{Incarnation, Member, MemberState, Rank, ShardEntry, ShardId};
 use super::World;
 use super::checks::{Table, dotted};
 use crate::node::RouteOrder;
-use crate::site::{self, Place};
+use crate::site::{self, WorkerPosition};
 
 impl World {
     /// Checks a list of routes for the guard: by the entry that its worker follows, the worker is
@@ -53,12 +53,12 @@ impl World {
             |member: &&Member| member.state == MemberState::Synced && member.incarnation != *who;
         let copies = entry.members().iter().filter(is_other_copy);
         let copies: Vec<Table> = copies
-            .filter_map(|member| Some(self.table(self.place_of(&member.incarnation)?)))
+            .filter_map(|member| Some(self.table(self.position_of(&member.incarnation)?)))
             .collect();
         if copies.is_empty() {
             return;
         }
-        let mine = self.table(Place { node, worker: usize::from(who.worker.index) });
+        let mine = self.table(WorkerPosition { node, worker: usize::from(who.worker.index) });
         let lacking = self.traffic.sockets.iter().find(|socket| {
             let inside = socket.key();
             let has = |table: &Table, public| {
@@ -77,10 +77,10 @@ impl World {
     }
 
     /// Returns where this incarnation of a worker runs; `None` if it has ended.
-    pub(super) fn place_of(&self, who: &Incarnation) -> Option<Place> {
+    pub(super) fn position_of(&self, who: &Incarnation) -> Option<WorkerPosition> {
         let worker = usize::from(who.worker.index);
         let node = self.nodes.iter().position(|node| node.name == who.worker.node)?;
         let process = self.nodes[node].process.as_ref()?;
-        (process.boots.get(worker) == Some(&who.boot_id)).then_some(Place { node, worker })
+        (process.boots.get(worker) == Some(&who.boot_id)).then_some(WorkerPosition { node, worker })
     }
 }

@@ -22,7 +22,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use weir_engine::{DropReason, Early, Side};
+use weir_engine::{DropReason, EarlyRelease, Side};
 use weir_map::{LANES, ShardId};
 use weir_nat::{Endpoint, PageCursor, SessionFilter, SessionView};
 use weir_wire::ethernet::{self, ETHERTYPE_IPV4};
@@ -32,7 +32,7 @@ use super::World;
 use super::checks::{Table, dotted, has_one_mapping};
 use crate::node::Worker;
 use crate::options::Commit;
-use crate::site::{self, Place, Station};
+use crate::site::{self, Station, WorkerPosition};
 use crate::traffic::{Flow, Inside, Left, Progress, Shown, Socket, Stage};
 
 /// Time before now in which an ended replica may have acknowledged a packet that leaves now: longer
@@ -42,7 +42,7 @@ const LATE_US: u64 = 25_000;
 /// The state kept of all workers.
 #[derive(Debug, Default)]
 pub(super) struct Commits {
-    workers: BTreeMap<Place, Watched>,
+    workers: BTreeMap<WorkerPosition, Watched>,
     /// The processes that ended, in order.
     ended: Vec<Ended>,
 }
@@ -100,7 +100,7 @@ impl Watched {
     fn note(&mut self, now_us: u64, worker: &Worker, shards: impl Iterator<Item = ShardId>) {
         let nat = worker.engine().nat();
         for shard in shards {
-            let index = worker.replication().place(shard);
+            let index = worker.replication().index_of(shard);
             let owned = index.map_or(0, |index| nat.replica().owned_lanes(index));
             let since = self.owned_us.entry(shard.0).or_default();
             for (lane, since_us) in since.iter_mut().enumerate() {
@@ -108,7 +108,8 @@ impl Watched {
             }
         }
         let replication = worker.replication().status(now_us).counters;
-        let early = Early::ALL.iter().map(|&why| worker.engine().admin().counters().early(why));
+        let early =
+            EarlyRelease::ALL.iter().map(|&why| worker.engine().admin().counters().early(why));
         let late = [DropReason::CommitTimeout, DropReason::CommitLimit, DropReason::TooFewReplicas];
         let dropped = late.iter().map(|&why| worker.engine().admin().counters().dropped(why));
         let given_up = early.chain(dropped).sum::<u64>()
@@ -144,24 +145,24 @@ impl Watched {
 
 impl World {
     /// Checks the frames that leave a worker at the end of its turn.
-    pub(super) fn check_commit(&mut self, place: Place, frames: &[(Side, VecFrame)]) {
+    pub(super) fn check_commit(&mut self, position: WorkerPosition, frames: &[(Side, VecFrame)]) {
         let Some(commit) = self.options.commit else { return };
-        let mut watched = self.commits.workers.remove(&place).unwrap_or_default();
-        let node = &self.nodes[place.node];
+        let mut watched = self.commits.workers.remove(&position).unwrap_or_default();
+        let node = &self.nodes[position.node];
         if watched.life != node.life {
             watched = Watched { life: node.life, ..Watched::default() };
         }
         let clock_ms = node.clock_ms(self.now_us);
-        watched.note(self.now_us, self.worker(place), self.shards());
+        watched.note(self.now_us, self.worker(position), self.shards());
         for (side, frame) in frames {
             if let (Some(shown), None) = (self.shown(*side, frame), &self.violation) {
-                self.check_shown(place, &watched, &commit, shown);
+                self.check_shown(position, &watched, &commit, shown);
             }
         }
-        let wrong = watched.too_late(clock_ms, self.worker(place), &commit);
-        self.commits.workers.insert(place, watched);
+        let wrong = watched.too_late(clock_ms, self.worker(position), &commit);
+        self.commits.workers.insert(position, watched);
         if let Some(wrong) = wrong {
-            self.fail(format!("n{}/{} {wrong}", place.node, place.worker));
+            self.fail(format!("n{}/{} {wrong}", position.node, position.worker));
         }
     }
 
@@ -178,7 +179,13 @@ impl World {
     }
 
     /// Checks a packet that may be the first to show a mapping or state.
-    fn check_shown(&mut self, place: Place, watched: &Watched, commit: &Commit, shown: Shown) {
+    fn check_shown(
+        &mut self,
+        position: WorkerPosition,
+        watched: &Watched,
+        commit: &Commit,
+        shown: Shown,
+    ) {
         let Shown { flow, public, progress } = shown;
         let number = self.traffic.flows[flow].socket;
         let socket = &self.traffic.sockets[number];
@@ -187,17 +194,17 @@ impl World {
             return;
         }
         let (known_us, known_by) = before.map_or((None, 0), |left| (left.known_us, left.known_by));
-        let mut left = Left { public, progress, at_us: self.now_us, place, known_us, known_by };
-        let is_waited_for = self.is_waited_for(place, watched, commit, shown, before);
+        let mut left = Left { public, progress, at_us: self.now_us, position, known_us, known_by };
+        let is_waited_for = self.is_waited_for(position, watched, commit, shown, before);
         let nodes =
             if is_waited_for { self.nodes_that_know(socket, &left) } else { BTreeSet::new() };
-        if nodes.contains(&place.node) {
+        if nodes.contains(&position.node) {
             let (copies, wanted) = (nodes.len() - 1, usize::from(commit.replicas));
             let inside = socket.key();
             let began_us = self.traffic.flows[flow].began_us;
             let ended = self.commits.ended_with((inside, public), began_us, self.now_us);
             if copies + ended < wanted {
-                let Place { node, worker } = place;
+                let WorkerPosition { node, worker } = position;
                 let what = format!("as {}, {progress:?}", dotted(public));
                 let who = format!("not {wanted} replicas, but nodes {nodes:?} know that");
                 return self.fail(format!("{socket} leaves n{node}/{worker} {what}, and {who}"));
@@ -210,7 +217,7 @@ impl World {
         } else {
             // Up to the session's present state no copies were waited for; later changes are
             // checked.
-            let session = self.session_at(place, socket, &left);
+            let session = self.session_at(position, socket, &left);
             let reached = session.map_or(progress, |it| Progress::of_state(it.state));
             left.progress = left.progress.max(reached);
             self.traffic.counts.uncommitted += 1;
@@ -222,7 +229,7 @@ impl World {
     /// for its copies.
     fn is_waited_for(
         &self,
-        place: Place,
+        position: WorkerPosition,
         watched: &Watched,
         commit: &Commit,
         shown: Shown,
@@ -237,32 +244,38 @@ impl World {
         let is_its_own = owned_us.is_some_and(|owned_us| owned_us <= since_us);
         let begins = before.is_none();
         // It may show a change that another worker saw, and copied here while this packet was held.
-        let is_alone = before.is_none_or(|left| left.place == place);
+        let is_alone = before.is_none_or(|left| left.position == position);
         is_its_own && is_alone && (watched.gave_up_us < since_us || (commit.is_strict && begins))
     }
 
     /// Returns the mapping of a socket with this public endpoint in the table of a worker.
-    fn session_at(&self, place: Place, socket: &Socket, left: &Left) -> Option<SessionView> {
+    fn session_at(
+        &self,
+        position: WorkerPosition,
+        socket: &Socket,
+        left: &Left,
+    ) -> Option<SessionView> {
         let (mut cursor, mut found) = (PageCursor::default(), Vec::new());
         let filter = SessionFilter { public: Some(left.public.into()), ..SessionFilter::default() };
         // The first page is the mapping with its first session; the sockets have no other session.
-        self.worker(place).engine().nat().admin().sessions(&mut cursor, 1, &filter, &mut found);
+        self.worker(position).engine().nat().admin().sessions(&mut cursor, 1, &filter, &mut found);
         let inside = socket.key();
         found.into_iter().find(|it| (it.outer, it.inside, it.protocol) == inside)
     }
 
     fn nodes_that_know(&self, socket: &Socket, left: &Left) -> BTreeSet<usize> {
-        let knows = |place: &Place| {
-            let session = self.session_at(*place, socket, left);
+        let knows = |position: &WorkerPosition| {
+            let session = self.session_at(*position, socket, left);
             session.is_some_and(|it| Progress::of_state(it.state) >= left.progress)
         };
-        self.places().into_iter().filter(knows).map(|place| place.node).collect()
+        self.positions().into_iter().filter(knows).map(|position| position.node).collect()
     }
 
     /// Protects the mappings that packets have shown: only deaths have happened, and no more than
     /// copies are waited for, since the cluster was whole.
     pub(super) fn protect_left(&mut self) {
-        let tables: Vec<Table> = self.places().into_iter().map(|place| self.table(place)).collect();
+        let tables: Vec<Table> =
+            self.positions().into_iter().map(|position| self.table(position)).collect();
         for socket in &mut self.traffic.sockets {
             let has_one = has_one_mapping(&tables, socket.key());
             let left = socket.left.filter(|left| left.known_us.is_some() && has_one);
@@ -274,11 +287,11 @@ impl World {
     /// its writer waited for them, and ended before it could learn of that.
     fn left_the_map(&self, socket: &Socket, left: &Left, known_us: u64) -> usize {
         let shard = ShardId(socket.shard);
-        let places = self.places();
+        let positions = self.positions();
         let has_ended = |node| self.commits.ended_since(known_us).any(|ended| ended.node == node);
         let is_member = |node| {
-            let mut of_node = places.iter().filter(|place| place.node == node);
-            of_node.any(|place| self.worker(*place).replication().place(shard).is_some())
+            let mut of_node = positions.iter().filter(|position| position.node == node);
+            of_node.any(|position| self.worker(*position).replication().index_of(shard).is_some())
         };
         let knew = (0..self.nodes.len()).filter(|node| left.known_by >> node & 1 == 1);
         knew.filter(|&node| !has_ended(node) && !is_member(node)).count()
@@ -291,7 +304,7 @@ impl World {
         if self.checks.is_set_back {
             return;
         }
-        let places = self.places();
+        let positions = self.positions();
         let is_lost = |flow: &Flow| {
             let socket = &self.traffic.sockets[flow.socket];
             let left = socket.left?;
@@ -301,7 +314,8 @@ impl World {
                 deaths => deaths + self.left_the_map(socket, &left, known_us),
             };
             let may_end = matches!(flow.stage, Stage::Closing | Stage::Over);
-            let is_known = || places.iter().any(|&it| self.session_at(it, socket, &left).is_some());
+            let is_known =
+                || positions.iter().any(|&it| self.session_at(it, socket, &left).is_some());
             let is_lost = losses <= commit.replicas.into() && !may_end && !is_known();
             is_lost.then(|| {
                 format!("{socket} has left as {}, which nobody knows any more", dotted(left.public))

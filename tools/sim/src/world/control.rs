@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use weir_config::{Desired, parse_cluster};
 use weir_controller::records::Control as ControlRecord;
-use weir_controller::state::{NodeReport, Options as ControllerOptions};
+use weir_controller::state::{ControllerOptions, NodeReport};
 use weir_engine::Side;
 use weir_etcd::Key;
 use weir_map::{ShardEntry, ShardId};
@@ -14,7 +14,7 @@ use super::written::Written;
 use super::{Event, World};
 use crate::control::{CONTROLLERS, NodeFacts, Plane, PlaneOptions, report_of};
 use crate::dice::Dice;
-use crate::etcd::{Backup, EtcdOptions};
+use crate::etcd::{Backup, EtcdModelOptions};
 use crate::fault::{Fault, Way};
 use crate::node::name_of;
 use crate::options::{Commit, Options};
@@ -30,7 +30,7 @@ const REBASE_US: u64 = 40_000_000;
 const BIRD_US: u64 = 3_000_000;
 /// Delay of a slow etcd, and the additional lag of its watches.
 const SLOW_US: (u64, u64) = (1_000, 300_000);
-const SLOW_NEWS_US: (u64, u64) = (10_000, 900_000);
+const SLOW_WATCH_US: (u64, u64) = (10_000, 900_000);
 /// Shortest time between two steps of the plane.
 const STEP_US: u64 = 200;
 
@@ -88,7 +88,7 @@ impl Control {
             ..ControllerOptions::new("c", 1)
         };
         let plane = PlaneOptions {
-            etcd: EtcdOptions::default(),
+            etcd: EtcdModelOptions::default(),
             management_us: (200, 3_000),
             management_loss: 0,
             controller,
@@ -151,7 +151,7 @@ impl Control {
             Fault::StoreDown { .. } | Fault::Site { .. } => plane.etcd.kill(now_us),
             Fault::StoreLeaderless { .. } => plane.etcd.lose_leader(now_us),
             Fault::StorePaused { .. } => plane.etcd.pause(),
-            Fault::StoreSlow { .. } => plane.etcd.slow(SLOW_US, SLOW_NEWS_US),
+            Fault::StoreSlow { .. } => plane.etcd.slow(SLOW_US, SLOW_WATCH_US),
             Fault::StoreFull { .. } => plane.etcd.set_space(false),
             Fault::StopController { controller, .. } => plane.stop_controller(controller, true),
             Fault::CutController { controller, way, .. } => {
@@ -222,7 +222,7 @@ impl Control {
             Fault::StoreLeaderless { .. } => plane.etcd.elect(now_us),
             Fault::StorePaused { .. } => plane.etcd.resume(now_us),
             Fault::StoreSlow { .. } => {
-                let EtcdOptions { delay_us, watch_lag_us, .. } = EtcdOptions::default();
+                let EtcdModelOptions { delay_us, watch_lag_us, .. } = EtcdModelOptions::default();
                 plane.etcd.slow(delay_us, watch_lag_us);
             }
             Fault::StoreFull { .. } => plane.etcd.set_space(true),
@@ -303,12 +303,12 @@ impl World {
         let noticed = |node| self.bird_gone_since(node).is_some_and(|at| now_us >= at + BIRD_US);
         let bird_gone: Vec<bool> = (0..self.nodes.len()).map(noticed).collect();
         let nodes = &self.nodes;
-        let told =
+        let inputs =
             self.control.plane.poll(now_us, |node| report(nodes.get(node)?, bird_gone[node]));
         self.control.back_up(now_us);
         let mut concerned: Vec<usize> = Vec::new();
-        for (node, told) in told {
-            self.tell(node, told);
+        for (node, input) in inputs {
+            self.take_input(node, input);
             concerned.push(node);
         }
         concerned.dedup();

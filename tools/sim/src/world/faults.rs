@@ -4,7 +4,7 @@ use weir_node_core::{KnownMap, Notice};
 
 use super::{Event, World};
 use crate::fault::{Fault, stalls};
-use crate::site::Place;
+use crate::site::WorkerPosition;
 
 impl World {
     /// Whether the whole machine is stalled.
@@ -50,7 +50,7 @@ impl World {
     pub(super) fn strike(&mut self, number: usize) {
         let fault = self.faults[number].fault.clone();
         self.struck_us[number] = self.now_us;
-        self.timeline.say(self.now_us, || format!("--- {fault}"));
+        self.timeline.add(self.now_us, || format!("--- {fault}"));
         self.note(2_000 + number as u64);
         let is_only = self.checks.strike(&fault, &mut self.traffic);
         self.promise(&fault, is_only);
@@ -58,7 +58,7 @@ impl World {
             self.protect_left();
         }
         let protected = self.traffic.count_protected();
-        self.timeline.say(self.now_us, || format!("{protected} sockets must keep their mappings"));
+        self.timeline.add(self.now_us, || format!("{protected} sockets must keep their mappings"));
         let until_us = self.end_of(number);
         if until_us > self.now_us {
             self.active.insert(number, fault.clone());
@@ -95,8 +95,8 @@ impl World {
                 }
             }
             Fault::StallInTurn { nodes, worker, seed, ms } => {
-                let places = nodes.map(|node| Place { node, worker });
-                self.begin_stalls(places, &stalls(seed, ms), is_only);
+                let positions = nodes.map(|node| WorkerPosition { node, worker });
+                self.begin_stalls(positions, &stalls(seed, ms), is_only);
             }
             Fault::Restart { node, ms } => {
                 self.watch_hand_over(is_only && !self.active.values().any(Fault::is_weather));
@@ -122,7 +122,7 @@ impl World {
         let Some(fault) = self.active.remove(&number) else { return };
         let is_weather = fault.is_weather();
         if !is_weather {
-            self.timeline.say(self.now_us, || format!("+++ over: {fault}"));
+            self.timeline.add(self.now_us, || format!("+++ over: {fault}"));
         }
         match fault {
             Fault::Crash { .. } | Fault::PowerLoss { .. } => {
@@ -136,7 +136,7 @@ impl World {
         for node in 0..self.nodes.len() {
             self.look_at_links(node);
             for worker in 0..self.options.workers_per_node {
-                self.wake(Place { node, worker }, 0);
+                self.wake(WorkerPosition { node, worker }, 0);
             }
         }
         self.wake_control();
@@ -156,7 +156,7 @@ impl World {
         let it = &mut self.nodes[node];
         if it.process.is_some() && it.stops_for_ms.is_none() {
             it.stops_for_ms = Some(down_ms);
-            self.post(node, Notice::HandOver);
+            self.send_to_core(node, Notice::HandOver);
         }
     }
 

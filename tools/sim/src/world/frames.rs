@@ -11,7 +11,7 @@ use weir_wire::ipv4;
 
 use super::{Event, World};
 use crate::fault::{Fault, Way};
-use crate::site::{self, Place, Station};
+use crate::site::{self, Station, WorkerPosition};
 
 /// Delay of a packet over a network outside the cluster.
 const OUTSIDE_US: u64 = 300;
@@ -41,15 +41,16 @@ impl World {
 
     fn passes(&mut self, from: Station, to: Station, side: Side) -> bool {
         let is_out = |world: &Self| match from {
-            Station::Worker(place) => {
-                world.is_running_machine(place.node)
-                    && !world.is_unplugged(place.node, side, Way::Out)
+            Station::Worker(position) => {
+                world.is_running_machine(position.node)
+                    && !world.is_unplugged(position.node, side, Way::Out)
             }
             Station::Switch => true,
         };
         let is_in = |world: &Self| match to {
-            Station::Worker(place) => {
-                world.nodes[place.node].is_up && !world.is_unplugged(place.node, side, Way::In)
+            Station::Worker(position) => {
+                world.nodes[position.node].is_up
+                    && !world.is_unplugged(position.node, side, Way::In)
             }
             Station::Switch => true,
         };
@@ -112,7 +113,13 @@ impl World {
     }
 
     /// Sends a worker's frame to the station of its destination MAC.
-    pub(super) fn send(&mut self, from: Place, side: Side, frame: VecFrame, after_us: u64) {
+    pub(super) fn send(
+        &mut self,
+        from: WorkerPosition,
+        side: Side,
+        frame: VecFrame,
+        after_us: u64,
+    ) {
         let to = match ethernet::parse(frame.data()) {
             Ok(header) if header.destination == Mac::BROADCAST => self.asked(side, frame.data()),
             Ok(header) => Some(site::station(header.destination)),
@@ -130,25 +137,25 @@ impl World {
         if target == site::gateway(side) {
             return Some(Station::Switch);
         }
-        let place = site::worker_at(target)?;
-        (place.node < self.nodes.len()).then_some(Station::Worker(place))
+        let position = site::worker_at(target)?;
+        (position.node < self.nodes.len()).then_some(Station::Worker(position))
     }
 
     pub(super) fn arrive(&mut self, to: Station, side: Side, frame: VecFrame) {
         match to {
-            Station::Worker(place) => self.arrive_at_worker(place, side, frame),
+            Station::Worker(position) => self.arrive_at_worker(position, side, frame),
             Station::Switch => self.arrive_at_switch(side, &frame),
         }
     }
 
-    fn arrive_at_worker(&mut self, place: Place, side: Side, frame: VecFrame) {
-        let is_up = self.nodes[place.node].is_up;
-        let Some(process) = self.nodes[place.node].process.as_mut().filter(|_| is_up) else {
+    fn arrive_at_worker(&mut self, position: WorkerPosition, side: Side, frame: VecFrame) {
+        let is_up = self.nodes[position.node].is_up;
+        let Some(process) = self.nodes[position.node].process.as_mut().filter(|_| is_up) else {
             return;
         };
-        let Some(worker) = process.workers.get_mut(place.worker) else { return };
+        let Some(worker) = process.workers.get_mut(position.worker) else { return };
         worker.arrive(side, frame);
-        self.wake(place, 15);
+        self.wake(position, 15);
     }
 
     fn arrive_at_switch(&mut self, side: Side, frame: &VecFrame) {
@@ -210,8 +217,8 @@ impl World {
 
     /// Sends a packet from outside to the worker of the switch's best route.
     pub(super) fn route(&mut self, side: Side, to: Ipv4Addr, packet: &[u8], after_us: u64) {
-        let Some(place) = self.switches[side as usize].next_hop(to) else { return };
-        let worker = Station::Worker(place);
+        let Some(position) = self.switches[side as usize].next_hop(to) else { return };
+        let worker = Station::Worker(position);
         let bytes =
             build::ethernet(site::mac(worker, side), site::mac(Station::Switch, side), packet);
         let frame = self.pool.frame(&bytes).expect("the pool has no limit");

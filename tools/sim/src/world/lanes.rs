@@ -8,28 +8,28 @@ use weir_map::{BootId, LANES, ShardId};
 
 use super::World;
 use super::checks::{Table, dotted};
-use crate::site::{self, Place};
+use crate::site::{self, WorkerPosition};
 use crate::traffic::Stage;
 
 /// By shard and lane: the worker that was last seen to write it, and its incarnation.
 #[derive(Debug, Default)]
-pub(super) struct LastWriters(BTreeMap<(u32, usize), (Place, BootId)>);
+pub(super) struct LastWriters(BTreeMap<(u32, usize), (WorkerPosition, BootId)>);
 
 impl World {
-    fn boot(&self, place: Place) -> Option<BootId> {
-        self.nodes[place.node].process.as_ref().map(|process| process.boots[place.worker])
+    fn boot(&self, position: WorkerPosition) -> Option<BootId> {
+        self.nodes[position.node].process.as_ref().map(|process| process.boots[position.worker])
     }
 
     /// Checks lanes that have changed hands. `writers`: the present writers, by shard and lane.
-    pub(super) fn check_grants(&mut self, writers: &BTreeMap<(u32, usize), Place>) {
+    pub(super) fn check_grants(&mut self, writers: &BTreeMap<(u32, usize), WorkerPosition>) {
         let mut granted = Vec::new();
-        for (&(shard, lane), &place) in writers {
-            let Some(boot) = self.boot(place) else { continue };
-            let before = self.last_writers.0.insert((shard, lane), (place, boot));
+        for (&(shard, lane), &position) in writers {
+            let Some(boot) = self.boot(position) else { continue };
+            let before = self.last_writers.0.insert((shard, lane), (position, boot));
             // The tables of a writer that has ended are gone: there is nothing to compare.
             let giver = before.filter(|&(giver, life)| self.boot(giver) == Some(life));
-            granted.extend(giver.filter(|giver| giver.0 != place).map(|(giver, _)| {
-                let to = place;
+            granted.extend(giver.filter(|giver| giver.0 != position).map(|(giver, _)| {
+                let to = position;
                 (shard, lane, giver, to)
             }));
         }
@@ -50,10 +50,10 @@ impl World {
         &self,
         shard: u32,
         lane: usize,
-        giver: Place,
-        to: Place,
+        giver: WorkerPosition,
+        to: WorkerPosition,
     ) -> Option<String> {
-        let [given, got] = [giver, to].map(|place| self.table(place));
+        let [given, got] = [giver, to].map(|position| self.table(position));
         let flows = self.traffic.flows.iter().filter(|flow| flow.stage == Stage::Established);
         let sockets = flows.map(|flow| &self.traffic.sockets[flow.socket]);
         let mut sockets = sockets.filter(|socket| socket.shard == shard);
@@ -72,18 +72,18 @@ impl World {
         let entries = self.control.entries().iter();
         let lanes = entries.flat_map(|(&id, entry)| (0..LANES).map(move |lane| (id, entry, lane)));
         let mut owners = lanes.filter_map(|(shard, entry, lane)| {
-            let owner = entry.at_seat(entry.lanes()[lane].owner)?;
-            Some((shard, lane, self.place_of(&owner.incarnation)?))
+            let owner = entry.at_slot(entry.lanes()[lane].owner)?;
+            Some((shard, lane, self.position_of(&owner.incarnation)?))
         });
-        let unwritten = owners.find(|&(shard, lane, place)| !self.writes(place, shard, lane));
-        unwritten.map(|(shard, lane, Place { node, worker })| {
+        let unwritten = owners.find(|&(shard, lane, position)| !self.writes(position, shard, lane));
+        unwritten.map(|(shard, lane, WorkerPosition { node, worker })| {
             format!("n{node}/{worker} does not write lane {lane} of shard {shard}, which it owns")
         })
     }
 
-    fn writes(&self, place: Place, shard: ShardId, lane: usize) -> bool {
-        let worker = self.worker(place);
-        let index = worker.replication().place(shard);
+    fn writes(&self, position: WorkerPosition, shard: ShardId, lane: usize) -> bool {
+        let worker = self.worker(position);
+        let index = worker.replication().index_of(shard);
         index.is_some_and(|index| {
             worker.engine().nat().replica().owned_lanes(index) >> lane & 1 == 1
         })

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use weir_engine::Side;
 
 use super::{Event, World};
-use crate::site::{self, Place};
+use crate::site::{self, WorkerPosition};
 use crate::traffic::Stage;
 
 /// Most changes of the next hop of a shard at a switch: each of two workers is fenced twice before
@@ -18,7 +18,7 @@ const MOVES_MAX: u32 = 12;
 const ARRIVES_US: u64 = 2_000_000;
 
 /// Next hops by side and shard, and how often each has changed.
-type Hops = BTreeMap<(usize, u32), (Option<Place>, u32)>;
+type Hops = BTreeMap<(usize, u32), (Option<WorkerPosition>, u32)>;
 
 /// State that must not change while a whole cluster is disturbed. The watch is dropped when
 /// something else fails.
@@ -35,17 +35,18 @@ pub(super) struct LossWatch {
 }
 
 impl World {
-    /// Begins stalls of `places` in turn. `is_only`: the cluster was whole, and nothing else fails.
+    /// Begins stalls of `positions` in turn. `is_only`: the cluster was whole, and nothing else
+    /// fails.
     pub(super) fn begin_stalls(
         &mut self,
-        places: [Place; 2],
+        positions: [WorkerPosition; 2],
         plan: &[(u64, usize, u64)],
         is_only: bool,
     ) {
         for &(after_ms, turn, ms) in plan {
             let at_us = self.now_us + 1_000 * after_ms;
             let until_us = at_us + 1_000 * ms;
-            self.queue.push(at_us, Event::StandStill { place: places[turn], until_us });
+            self.queue.push(at_us, Event::StandStill { position: positions[turn], until_us });
         }
         let what = "workers stood still for less than late packets may wait";
         self.watch_losses(what, Some(BTreeMap::new()), is_only);
@@ -71,9 +72,13 @@ impl World {
     }
 
     /// Stalls the worker, whatever it is doing.
-    pub(super) fn stand_still(&mut self, Place { node, worker }: Place, until_us: u64) {
+    pub(super) fn stand_still(
+        &mut self,
+        WorkerPosition { node, worker }: WorkerPosition,
+        until_us: u64,
+    ) {
         if let Some(process) = &mut self.nodes[node].process {
-            self.timeline.say(self.now_us, || format!("n{node}/{worker} stands still"));
+            self.timeline.add(self.now_us, || format!("n{node}/{worker} stands still"));
             let worker = &mut process.workers[worker];
             worker.stalled_until_us = worker.stalled_until_us.max(until_us);
         }

@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use weir_etcd::{Key, MirrorEvent};
 use weir_map::ShardEntry;
-use weir_node_core::{Event as NodeEvent, GUARD_EVENTS_MAX, GuardNews, Notice, Registration};
+use weir_node_core::{CoreEvent, GUARD_EVENTS_MAX, GuardReport, Notice, Registration};
 use weir_routes::{Fence, WorkerIndex};
 
 use super::checks::show_entry;
 use super::{Event, World};
-use crate::control::Told;
+use crate::control::NodeInput;
 use crate::node::Message;
 
 /// The notices that must wait for a core.
@@ -33,7 +33,7 @@ const ORDERED_MAX_US: u64 = 1_000_000;
 
 /// True if the later notice replaces the other one.
 fn is_of_same_state(one: &Notice, other: &Notice) -> bool {
-    use GuardNews::{NotSet, Set};
+    use GuardReport::{NotSet, Set};
     use Notice::{ClusterFound, End, Guard, HandOver, Saved, Written};
     let is_silence = |it: &Registration| *it == Registration::Silent;
     match (one, other) {
@@ -73,8 +73,8 @@ impl Expected {
     }
 
     /// Notes that the core receives a notice; the error names what is wrong with it.
-    fn told(&mut self, notice: &Notice) -> Result<(), String> {
-        if let Notice::Guard(GuardNews::Set { worker, number }) = *notice
+    fn on_notice(&mut self, notice: &Notice) -> Result<(), String> {
+        if let Notice::Guard(GuardReport::Set { worker, number }) = *notice
             && let Some(newer) = self.set.insert(worker, number).filter(|it| *it > number)
         {
             return Err(format!("is told of list {number} of worker {worker} after {newer}"));
@@ -86,17 +86,17 @@ impl Expected {
                 false => Err(format!("is told {notice:?} where {first:?} comes next")),
             };
         }
-        let place = self.newest.iter().position(|it| it == notice);
-        let place =
-            place.ok_or_else(|| format!("is told {notice:?}, which is no news any more"))?;
-        self.newest.remove(place);
+        let index = self.newest.iter().position(|it| it == notice);
+        let index =
+            index.ok_or_else(|| format!("is told {notice:?}, which is no news any more"))?;
+        self.newest.remove(index);
         Ok(())
     }
 }
 
 impl World {
     /// Sends a message to the core of a node, with a delay.
-    pub(super) fn post(&mut self, node: usize, message: impl Into<Message>) {
+    pub(super) fn send_to_core(&mut self, node: usize, message: impl Into<Message>) {
         let delay_us = self.node_dice.below(self.options.message_us) * self.slowness(node);
         let due_us = self.now_us + delay_us;
         let life = self.nodes[node].life;
@@ -123,16 +123,16 @@ impl World {
     }
 
     /// Takes an event of etcd for a node: it waits until the core looks.
-    pub(super) fn tell(&mut self, node: usize, told: Told) {
-        let message = match told {
-            Told::Found(found) => return self.begin_process(node, *found),
-            Told::Mirror(event) => Message::Mirror(event),
-            Told::Notice(notice) => Message::Notice(notice),
+    pub(super) fn take_input(&mut self, node: usize, input: NodeInput) {
+        let message = match input {
+            NodeInput::Found(found) => return self.begin_process(node, *found),
+            NodeInput::Mirror(event) => Message::Mirror(event),
+            NodeInput::Notice(notice) => Message::Notice(notice),
         };
         if let Message::Mirror(MirrorEvent::Put { key: Key::Shard(shard), value, .. }) = &message
             && let Ok(entry) = ShardEntry::from_json(value)
         {
-            self.timeline.say(self.now_us, || {
+            self.timeline.add(self.now_us, || {
                 format!("n{node} hears of shard {shard}: {}", show_entry(&entry))
             });
         }
@@ -162,12 +162,12 @@ impl World {
         let Some(process) = &mut self.nodes[node].process else { return };
         while let Some(message) = process.inbox.next() {
             if let Message::Notice(notice) = &message
-                && let Err(why) = expected.told(notice)
+                && let Err(why) = expected.on_notice(notice)
             {
                 wrong.get_or_insert(why);
             }
             if let Message::FromWorker {
-                event: NodeEvent::Rejoined { worker, fence, .. }, ..
+                event: CoreEvent::Rejoined { worker, fence, .. }, ..
             } = message
             {
                 expected.rejoined.insert(worker, (fence, now_us + ORDERED_MAX_US));
@@ -213,12 +213,12 @@ mod tests {
     use super::*;
 
     fn set(number: u64) -> Notice {
-        Notice::Guard(GuardNews::Set { worker: 0, number })
+        Notice::Guard(GuardReport::Set { worker: 0, number })
     }
 
     #[test]
     fn the_products_waiting_notices_match_the_naive_model() {
-        let fenced = |worker| Notice::Guard(GuardNews::Fenced { worker });
+        let fenced = |worker| Notice::Guard(GuardReport::Fenced { worker });
         let (mut notices, mut expected) = (Notices::default(), Expected::default());
         for number in 0..2 * GUARD_EVENTS_MAX as u64 {
             let how = [Registration::Gone, Registration::Held, Registration::Silent];
@@ -230,7 +230,7 @@ mod tests {
             }
         }
         while let Some(notice) = notices.pop() {
-            expected.told(&notice).unwrap();
+            expected.on_notice(&notice).unwrap();
         }
         assert_eq!(expected.len(), 0);
     }
@@ -240,12 +240,12 @@ mod tests {
         let mut expected = Expected::default();
         expected.came(Notice::Registration(Registration::Gone));
         expected.came(Notice::Registration(Registration::Held));
-        assert!(expected.told(&Notice::Registration(Registration::Gone)).is_err());
-        assert!(expected.told(&Notice::Registration(Registration::Held)).is_ok());
-        assert!(expected.told(&Notice::Registration(Registration::Held)).is_err(), "twice");
+        assert!(expected.on_notice(&Notice::Registration(Registration::Gone)).is_err());
+        assert!(expected.on_notice(&Notice::Registration(Registration::Held)).is_ok());
+        assert!(expected.on_notice(&Notice::Registration(Registration::Held)).is_err(), "twice");
         for number in [7, 6] {
             expected.came(set(number));
-            assert_eq!(expected.told(&set(number)).is_ok(), number == 7);
+            assert_eq!(expected.on_notice(&set(number)).is_ok(), number == 7);
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use weir_node_core::first_look::Found;
-use weir_node_core::{Action, Event as NodeEvent, GuardNews, KnownMap, Notice};
+use weir_node_core::first_look::FoundCluster;
+use weir_node_core::{CoreAction, CoreEvent, GuardReport, KnownMap, Notice};
 use weir_routes::WorkerIndex;
 use weir_routes::difference::last_resort;
 use weir_routes::watchdog::Alarm;
@@ -11,7 +11,7 @@ use weir_routes::watchdog::Alarm;
 use super::{Event, World};
 use crate::fault::Fault;
 use crate::node::{Message, Process, ProcessConfig, RouteOrder, Turn};
-use crate::site::Place;
+use crate::site::WorkerPosition;
 
 const SLOT_US: u64 = 10_000;
 /// Cost of a turn, and of each packet in it.
@@ -64,7 +64,7 @@ impl World {
     }
 
     /// Starts the workers of a process that has found its cluster.
-    pub(super) fn begin_process(&mut self, node: usize, found: Found) {
+    pub(super) fn begin_process(&mut self, node: usize, found: FoundCluster) {
         let Self { nodes, options, node_dice, .. } = self;
         let it = &nodes[node];
         let clock_us = it.clock.at(self.now_us);
@@ -81,9 +81,9 @@ impl World {
         let boot = it.process.as_ref().expect("the process was just created").boots[0].0;
         self.block_logs.open(self.now_us, node, it.name.as_str(), boot);
         self.expect_nothing(node);
-        self.timeline.say(self.now_us, || format!("n{node} starts{without}, life {life}"));
+        self.timeline.add(self.now_us, || format!("n{node} starts{without}, life {life}"));
         for worker in 0..self.options.workers_per_node {
-            self.wake(Place { node, worker }, 0);
+            self.wake(WorkerPosition { node, worker }, 0);
         }
         self.queue.push(self.now_us + SLOT_US, Event::Slot { node, life });
         self.queue.push(self.now_us + SLOT_US, Event::Guard { node, life });
@@ -108,35 +108,35 @@ impl World {
             return;
         }
         let workers = 0..self.options.workers_per_node;
-        let tables = workers.map(|worker| self.table(Place { node, worker })).collect();
+        let tables = workers.map(|worker| self.table(WorkerPosition { node, worker })).collect();
         self.commits.lose(self.now_us, node, tables);
         let it = &mut self.nodes[node];
         it.process = None;
         it.life += 1;
         self.block_logs.cut(node);
-        self.timeline.say(self.now_us, || format!("n{node} has ended"));
+        self.timeline.add(self.now_us, || format!("n{node} has ended"));
         for worker in 0..self.options.workers_per_node {
-            self.tell_switches(Place { node, worker }, Vec::new());
+            self.send_to_switches(WorkerPosition { node, worker }, Vec::new());
         }
         self.note(1_000 + node as u64);
     }
 
     /// Schedules the next turn of a worker that has work, unless an earlier one is due.
-    pub(super) fn wake(&mut self, place: Place, after_us: u64) {
-        let due_us = self.now_us + after_us * self.slowness(place.node);
-        let it = &mut self.nodes[place.node];
+    pub(super) fn wake(&mut self, position: WorkerPosition, after_us: u64) {
+        let due_us = self.now_us + after_us * self.slowness(position.node);
+        let it = &mut self.nodes[position.node];
         let life = it.life;
         let Some(process) = &mut it.process else { return };
-        let worker = &mut process.workers[place.worker];
+        let worker = &mut process.workers[position.worker];
         let is_later = worker.turn_due_us > due_us || worker.turn_due_us <= self.now_us;
         if is_later {
             worker.turn_due_us = due_us;
-            self.queue.push(due_us, Event::Turn { place, life });
+            self.queue.push(due_us, Event::Turn { position, life });
         }
     }
 
-    pub(super) fn turn(&mut self, place: Place, life: u64) {
-        let Place { node, worker } = place;
+    pub(super) fn turn(&mut self, position: WorkerPosition, life: u64) {
+        let WorkerPosition { node, worker } = position;
         let (now_us, stopped_until) = (self.now_us, self.stopped_until(node));
         let slowness = self.slowness(node);
         let it = &mut self.nodes[node];
@@ -152,7 +152,7 @@ impl World {
             stopped_until.max(Some(it.stalled_until_us)).filter(|until| *until > now_us);
         if let Some(until_us) = stands_until {
             it.turn_due_us = until_us;
-            self.queue.push(until_us, Event::Turn { place, life });
+            self.queue.push(until_us, Event::Turn { position, life });
             return;
         }
         // A stall that was not reported for lack of room comes before all other events.
@@ -160,10 +160,10 @@ impl World {
         let turn = it.turn(now_us, clock_us, fence, room);
         turn.events.iter().for_each(|event| self.block_logs.take(now_us, node, event));
         if let Some((fence, waited)) = turn.rejoined {
-            self.timeline.say(now_us, || format!("n{node}/{worker} goes on"));
+            self.timeline.add(now_us, || format!("n{node}/{worker} goes on"));
             it.stall.add(fence, waited);
         }
-        let stall = if turn.news.len() < free { it.stall.take() } else { None };
+        let stall = if turn.worker_events.len() < free { it.stall.take() } else { None };
         let cost_us = (TURN_US + PACKET_US * turn.packets as u64) * slowness;
         let next_us = match &turn {
             Turn { is_busy: true, .. } => cost_us,
@@ -171,27 +171,27 @@ impl World {
             _ => self.options.idle_turn_us * slowness,
         };
         it.turn_due_us = now_us + next_us.max(cost_us);
-        self.queue.push(it.turn_due_us, Event::Turn { place, life });
-        self.send_all(place, cost_us);
+        self.queue.push(it.turn_due_us, Event::Turn { position, life });
+        self.send_all(position, cost_us);
         if let Some((fence, waited)) = stall {
-            let event = NodeEvent::Rejoined { worker, fence, waited };
-            self.post(node, Message::FromWorker { worker, event });
+            let event = CoreEvent::Rejoined { worker, fence, waited };
+            self.send_to_core(node, Message::FromWorker { worker, event });
         }
-        for news in turn.news {
-            self.timeline.say(now_us, || format!("n{node}/{worker}: {news:?}"));
-            let event = NodeEvent::Worker { worker, news };
-            self.post(node, Message::FromWorker { worker, event });
+        for event in turn.worker_events {
+            self.timeline.add(now_us, || format!("n{node}/{worker}: {event:?}"));
+            let event = CoreEvent::Worker { worker, event };
+            self.send_to_core(node, Message::FromWorker { worker, event });
         }
     }
 
     /// Sends the frames that the worker has made.
-    fn send_all(&mut self, place: Place, after_us: u64) {
-        let Some(process) = &mut self.nodes[place.node].process else { return };
+    fn send_all(&mut self, position: WorkerPosition, after_us: u64) {
+        let Some(process) = &mut self.nodes[position.node].process else { return };
         let mut frames = Vec::new();
-        process.workers[place.worker].take_frames(|side, frame| frames.push((side, frame)));
-        self.check_commit(place, &frames);
+        process.workers[position.worker].take_frames(|side, frame| frames.push((side, frame)));
+        self.check_commit(position, &frames);
         for (side, frame) in frames {
-            self.send(place, side, frame, after_us);
+            self.send(position, side, frame, after_us);
         }
     }
 
@@ -203,7 +203,7 @@ impl World {
                 let events = process.workers[worker].let_go(clock_us);
                 events.iter().for_each(|event| self.block_logs.take(self.now_us, node, event));
             }
-            self.send_all(Place { node, worker }, 0);
+            self.send_all(WorkerPosition { node, worker }, 0);
         }
         self.block_logs.close(self.now_us, node);
     }
@@ -221,7 +221,7 @@ impl World {
         let now = self.core_now(node);
         let Some(process) = self.process(node, life) else { return };
         let slots = process.slots();
-        process.core.step(now, NodeEvent::Slot(slots));
+        process.core.step(now, CoreEvent::Slot(slots));
         self.queue.push(self.now_us + SLOT_US, Event::Slot { node, life });
         self.carry_out(node);
     }
@@ -250,20 +250,22 @@ impl World {
         self.wake_control();
     }
 
-    fn act(&mut self, node: usize, due_us: u64, action: Action) {
+    fn act(&mut self, node: usize, due_us: u64, action: CoreAction) {
         let (now_us, life) = (self.now_us, self.nodes[node].life);
         let Some(process) = &mut self.nodes[node].process else { return };
         match action {
-            Action::Command { worker, command } => process.workers[worker].command(due_us, command),
-            Action::Write { shard, expected, entry } => {
-                self.timeline.say(now_us, || {
+            CoreAction::Command { worker, command } => {
+                process.workers[worker].command(due_us, command)
+            }
+            CoreAction::Write { shard, expected, entry } => {
+                self.timeline.add(now_us, || {
                     let entry = super::checks::show_entry(&entry);
                     format!("n{node} wants of shard {shard}: {entry}")
                 });
                 self.check_synced(node, shard, &entry);
                 self.control.plane.write(node, shard, expected, &entry);
             }
-            Action::SetRoutes { worker, number, fence, routes } => {
+            CoreAction::SetRoutes { worker, number, fence, routes } => {
                 self.note_ordered(node, worker, fence);
                 let order = RouteOrder { worker, number, fence, routes };
                 self.check_routes(node, &order);
@@ -271,19 +273,19 @@ impl World {
                 let order = Box::new(order);
                 self.queue.push(now_us + delay_us, Event::Routes { node, life, order });
             }
-            Action::SetStake { worker, stake } => process.stakes[worker] = stake,
-            Action::Save(map) => {
+            CoreAction::SetStake { worker, stake } => process.stakes[worker] = stake,
+            CoreAction::Save(map) => {
                 let delay_us = self.node_dice.between(DISK_US) * self.slowness(node);
                 self.queue.push(now_us + delay_us, Event::Saved { node, life, map });
             }
-            Action::Join(record) => self.control.plane.take_part(now_us, node, &record),
-            Action::Register(record) => self.control.plane.update_node(now_us, node, &record),
-            Action::HandedOver => {
-                self.timeline.say(now_us, || format!("n{node} has handed over"));
+            CoreAction::Join(record) => self.control.plane.take_part(now_us, node, &record),
+            CoreAction::Register(record) => self.control.plane.update_node(now_us, node, &record),
+            CoreAction::HandedOver => {
+                self.timeline.add(now_us, || format!("n{node} has handed over"));
                 process.is_ending = true;
-                self.post(node, Notice::End);
+                self.send_to_core(node, Notice::End);
             }
-            Action::Ended => self.ended(node),
+            CoreAction::Ended => self.ended(node),
         }
     }
 
@@ -293,7 +295,7 @@ impl World {
             self.queue.push(until_us, Event::Saved { node, life, map });
         } else if self.process(node, life).is_some() {
             self.nodes[node].disk = *map;
-            self.post(node, Notice::Saved(Ok(())));
+            self.send_to_core(node, Notice::Saved(Ok(())));
         }
     }
 
@@ -314,15 +316,15 @@ impl World {
                     let is_silent = matches!(alarm, Alarm::Silent(_));
                     let worker = usize::from(worker);
                     self.timeline
-                        .say(self.now_us, || format!("n{node}/{worker} is fenced by its guard"));
+                        .add(self.now_us, || format!("n{node}/{worker} is fenced by its guard"));
                     let routes = &self.nodes[node].kernel_routes[worker];
                     let routes = if is_silent { last_resort(routes) } else { Vec::new() };
-                    self.tell_switches(Place { node, worker }, routes);
+                    self.send_to_switches(WorkerPosition { node, worker }, routes);
                     let worker = worker as WorkerIndex;
-                    self.post(node, Notice::Guard(GuardNews::Fenced { worker }));
+                    self.send_to_core(node, Notice::Guard(GuardReport::Fenced { worker }));
                 }
                 Alarm::Hung(worker) => {
-                    self.timeline.say(self.now_us, || format!("n{node}/{worker} hangs: killed"));
+                    self.timeline.add(self.now_us, || format!("n{node}/{worker} hangs: killed"));
                     self.end(node);
                     // The service manager starts it again.
                     self.queue.push(self.now_us + 100_000, Event::Start(node));
@@ -352,7 +354,7 @@ impl World {
         }
         let is_late = self.now_us - began_us >= SHUTDOWN_NOTICE_MAX_US;
         if self.control.plane.has_left(node) || is_late {
-            if self.control.plane.is_unsaid(node) {
+            if self.control.plane.is_unsent(node) {
                 self.nodes[node].disk.set_ended(false);
             }
             self.control.end(node);

@@ -91,7 +91,7 @@ impl World {
                 self.switches[1].next_hop(site::public(shard.0).addr()),
             ];
             for (side, hop) in Side::ALL.iter().zip(hops) {
-                if hop.is_some_and(|place| place.node == node) {
+                if hop.is_some_and(|position| position.node == node) {
                     return self.fail(format!(
                         "the {} switch still leads shard {shard} to n{node}, which stands still with its guard",
                         side.name()

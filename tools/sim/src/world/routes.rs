@@ -2,13 +2,13 @@
 //! link or not.
 
 use weir_engine::Side;
-use weir_node_core::{GuardNews, Notice};
+use weir_node_core::{GuardReport, Notice};
 use weir_routes::{Route, WorkerIndex};
 
 use super::{Event, World};
 use crate::fault::{Fault, Way};
 use crate::node::RouteOrder;
-use crate::site::Place;
+use crate::site::WorkerPosition;
 
 impl World {
     pub(super) fn routes_ordered(&mut self, node: usize, life: u64, order: RouteOrder) {
@@ -20,21 +20,21 @@ impl World {
         let Some(process) = self.process(node, life) else { return };
         let beat = process.workers[worker].link().beat;
         if process.guard.takes(worker, fence, !routes.is_empty(), beat) {
-            self.tell_switches(Place { node, worker }, routes);
+            self.send_to_switches(WorkerPosition { node, worker }, routes);
             let worker = worker as WorkerIndex;
-            self.post(node, Notice::Guard(GuardNews::Set { worker, number }));
+            self.send_to_core(node, Notice::Guard(GuardReport::Set { worker, number }));
         }
     }
 
     /// Announces a change of a worker's kernel routes to both switches, each with its own delay.
-    pub(super) fn tell_switches(&mut self, from: Place, routes: Vec<Route>) {
+    pub(super) fn send_to_switches(&mut self, from: WorkerPosition, routes: Vec<Route>) {
         self.nodes[from.node].kernel_routes[from.worker].clone_from(&routes);
         for side in Side::ALL {
-            self.tell_switch(side, from, routes.clone());
+            self.send_to_switch(side, from, routes.clone());
         }
     }
 
-    fn tell_switch(&mut self, side: Side, from: Place, routes: Vec<Route>) {
+    fn send_to_switch(&mut self, side: Side, from: WorkerPosition, routes: Vec<Route>) {
         let slow_ms = self.active.values().map(|fault| match *fault {
             Fault::SlowSwitch { side: of, by_ms, .. } if of == side => by_ms,
             _ => 0,
@@ -48,13 +48,13 @@ impl World {
         self.queue.push(at_us, Event::Learn { side, from, routes });
     }
 
-    pub(super) fn learn(&mut self, side: Side, from: Place, routes: &[Route]) {
+    pub(super) fn learn(&mut self, side: Side, from: WorkerPosition, routes: &[Route]) {
         // Announcements into a cut are repeated when it is mended; a dead machine announces
         // nothing.
         if !self.is_link_good(from.node, side) {
             return;
         }
-        self.timeline.say(self.now_us, || {
+        self.timeline.add(self.now_us, || {
             let of_side = routes.iter().filter(|route| route.side as usize == side as usize);
             let list: Vec<String> =
                 of_side.map(|route| format!("{} {}", route.prefix, route.metric)).collect();
@@ -105,7 +105,7 @@ impl World {
         }
         self.switches[side as usize].set_trust(node, link.is_good);
         let what = if link.is_good { "trusts" } else { "has lost" };
-        self.timeline.say(self.now_us, || format!("{} switch {what} n{node}", side.name()));
+        self.timeline.add(self.now_us, || format!("{} switch {what} n{node}", side.name()));
         if link.is_good {
             self.resend(node, side);
         }
@@ -115,7 +115,7 @@ impl World {
     pub(super) fn resend(&mut self, node: usize, side: Side) {
         for worker in 0..self.options.workers_per_node {
             let routes = self.nodes[node].kernel_routes[worker].clone();
-            self.tell_switch(side, Place { node, worker }, routes);
+            self.send_to_switch(side, WorkerPosition { node, worker }, routes);
         }
     }
 }

@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use weir_etcd::Key;
 use weir_map::{Incarnation, MemberState, ShardEntry, ShardId};
 use weir_roles::Roles;
-use weir_roles::ShardStatus;
+use weir_roles::ShardRoleStatus;
 use weir_roles::role::Role;
 
 use super::World;
 use crate::fault::{Fault, Timed};
 use crate::options::Options;
-use crate::site::Place;
+use crate::site::WorkerPosition;
 
 /// Duration of a fault that lasts until the script mends it.
 const LASTING_MS: u64 = 10_000_000;
@@ -188,7 +188,7 @@ impl World {
         self.nodes[node].process.as_ref().expect("the node's process runs").core.roles()
     }
 
-    fn statuses(&self, node: usize) -> Vec<ShardStatus<'_>> {
+    fn statuses(&self, node: usize) -> Vec<ShardRoleStatus<'_>> {
         self.roles(node).statuses().collect()
     }
 
@@ -210,6 +210,6 @@ impl World {
 }
 
 /// Returns the only worker of a node.
-fn only_worker(node: usize) -> Place {
-    Place { node, worker: 0 }
+fn only_worker(node: usize) -> WorkerPosition {
+    WorkerPosition { node, worker: 0 }
 }

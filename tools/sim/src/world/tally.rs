@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use weir_map::{ShardEntry, ShardId, WorkerId};
-use weir_roles::{Counters, Trouble};
+use weir_roles::{RolesCounters, Trouble};
 
 use super::World;
 
@@ -24,8 +24,8 @@ pub struct RoleCounts {
     pub failed_changes: u64,
     /// Members that left the map.
     pub removals: u64,
-    /// Processes that took copies as guests, and those that resumed the seats of their former
-    /// incarnations.
+    /// Processes that took copies as guests, and those that resumed the member slots of their
+    /// former incarnations.
     pub guests: u64,
     pub resumed: u64,
 }
@@ -34,7 +34,7 @@ pub struct RoleCounts {
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     life: u64,
-    counters: Counters,
+    counters: RolesCounters,
     is_guest: bool,
     is_resuming: bool,
 }

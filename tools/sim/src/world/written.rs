@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use weir_controller::records::Event;
-use weir_etcd::message::Changed;
+use weir_controller::records::EventRecord;
+use weir_etcd::message::ChangedKey;
 use weir_etcd::{Key, LeaderRecord, Revision};
 use weir_map::{ShardEntry, ShardId};
 
@@ -34,7 +34,7 @@ impl Written {
         changes.iter().try_for_each(|changes| self.revision(plane, changes))
     }
 
-    fn revision(&mut self, plane: &Plane, changes: &[Changed]) -> Result<(), String> {
+    fn revision(&mut self, plane: &Plane, changes: &[ChangedKey]) -> Result<(), String> {
         let keys = plane.keys();
         let leader = self.leader.clone();
         for change in changes {
@@ -43,7 +43,7 @@ impl Written {
             let value = change.value.as_deref();
             match (key, value) {
                 (Key::Event(_), Some(value)) => {
-                    let event: Event =
+                    let event: EventRecord =
                         serde_json::from_slice(value).map_err(|error| unreadable(&error))?;
                     if Some(&event.by) != leader.as_ref() {
                         return Err(format!("{event:?} is not the leader's, which is {leader:?}"));

@@ -10,13 +10,15 @@ use etcd_client::{
     Client, CompactionOptions, Compare as ClientCompare, CompareOp, Error, EventType, GetOptions,
     KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse, WatchOptions,
 };
-use weir_etcd::message::{Answer, Changed, Event, Failure, Request, WatchNews, end_of};
+use weir_etcd::message::{
+    ChangedKey, EtcdAnswer, EtcdRequest, RequestFailure, TransportEvent, WatchEvent, end_of,
+};
 use weir_etcd::transaction::{Compare, Operation, Transaction};
 use weir_etcd::{LeaseId, Revision, Versioned};
 use weir_sim::dice::Dice;
-use weir_sim::etcd::{ClientId, Etcd, EtcdOptions};
+use weir_sim::etcd::{ClientId, Etcd, EtcdModelOptions};
 
-use script::{Said, Step};
+use script::{Answer, Step};
 
 const ME: ClientId = ClientId(1);
 const PREFIX: &str = "/script/";
@@ -31,58 +33,61 @@ struct Model {
 }
 
 impl Model {
-    fn ask(&mut self, request: Request) -> Vec<Event> {
+    fn ask(&mut self, request: EtcdRequest) -> Vec<TransportEvent> {
         self.etcd.request(self.now_us, ME, request);
         self.now_us += 1_000_000;
-        let mut told = Vec::new();
-        self.etcd.poll(self.now_us, &mut told);
-        told.into_iter().map(|(_, event)| event).collect()
+        let mut events = Vec::new();
+        self.etcd.poll(self.now_us, &mut events);
+        events.into_iter().map(|(_, event)| event).collect()
     }
 
-    fn answer(&mut self, request: Request) -> Result<Answer, Failure> {
+    fn answer(&mut self, request: EtcdRequest) -> Result<EtcdAnswer, RequestFailure> {
         match self.ask(request).pop() {
-            Some(Event::Answered { answer, .. }) => answer,
+            Some(TransportEvent::Answered { answer, .. }) => answer,
             other => panic!("{other:?}"),
         }
     }
 
-    fn step(&mut self, step: &Step) -> Said {
+    fn step(&mut self, step: &Step) -> Answer {
         match step {
             Step::Transact(transaction) => {
-                match self.answer(Request::Transact(script::with_leases(transaction, &self.leases)))
+                match self
+                    .answer(EtcdRequest::Transact(script::with_leases(transaction, &self.leases)))
                 {
-                    Ok(Answer::Decided(decided)) => {
+                    Ok(EtcdAnswer::Decided(decided)) => {
                         let found = decided.found.into_iter();
                         let found = found.map(|it| it.map(|it| script::bare(it, &self.leases)));
-                        Said::Decided(decided.has_held, decided.revision, found.collect())
+                        Answer::Decided(decided.has_held, decided.revision, found.collect())
                     }
                     Err(failure) => refused(&failure),
                     other => panic!("{other:?}"),
                 }
             }
-            Step::Grant => match self.answer(Request::Grant { ttl_sec: TTL_SEC }) {
-                Ok(Answer::Granted { lease, ttl_sec }) => {
+            Step::Grant => match self.answer(EtcdRequest::Grant { ttl_sec: TTL_SEC }) {
+                Ok(EtcdAnswer::Granted { lease, ttl_sec }) => {
                     self.leases.push(lease);
-                    Said::Granted(ttl_sec)
+                    Answer::Granted(ttl_sec)
                 }
                 other => panic!("{other:?}"),
             },
-            Step::Revoke(lease) => match self.answer(Request::Revoke(self.leases[*lease])) {
-                Ok(_) => Said::Done,
+            Step::Revoke(lease) => match self.answer(EtcdRequest::Revoke(self.leases[*lease])) {
+                Ok(_) => Answer::Done,
                 Err(failure) => refused(&failure),
             },
-            Step::KeepAlive(lease) => match self.answer(Request::KeepAlive(self.leases[*lease])) {
-                Ok(_) => Said::Done,
-                Err(failure) => refused(&failure),
-            },
+            Step::KeepAlive(lease) => {
+                match self.answer(EtcdRequest::KeepAlive(self.leases[*lease])) {
+                    Ok(_) => Answer::Done,
+                    Err(failure) => refused(&failure),
+                }
+            }
             Step::Range(revision) => {
                 let (start, end) = (PREFIX.to_owned(), end_of(PREFIX));
-                let range = Request::Range { start, end, limit: 2, revision: *revision };
+                let range = EtcdRequest::Range { start, end, limit: 2, revision: *revision };
                 match self.answer(range) {
-                    Ok(Answer::Range { found, has_more, .. }) => {
+                    Ok(EtcdAnswer::Range { found, has_more, .. }) => {
                         let found = found.into_iter();
                         let found = found.map(|(path, it)| (path, script::bare(it, &self.leases)));
-                        Said::Found(found.collect(), has_more)
+                        Answer::Found(found.collect(), has_more)
                     }
                     Err(failure) => refused(&failure),
                     other => panic!("{other:?}"),
@@ -90,15 +95,15 @@ impl Model {
             }
             Step::Compact(kept) => {
                 self.etcd.compact(*kept);
-                Said::Done
+                Answer::Done
             }
         }
     }
 
-    fn watched(&mut self, from: i64) -> Vec<Changed> {
-        let watch = Request::Watch { prefix: PREFIX.into(), from: Revision(from) };
+    fn watched(&mut self, from: i64) -> Vec<ChangedKey> {
+        let watch = EtcdRequest::Watch { prefix: PREFIX.into(), from: Revision(from) };
         let changes = self.ask(watch).into_iter().filter_map(|event| match event {
-            Event::Watched { news: WatchNews::Changes(changes), .. } => Some(changes),
+            TransportEvent::Watched { event: WatchEvent::Changes(changes), .. } => Some(changes),
             _ => None,
         });
         let changes = changes.flatten().collect();
@@ -114,7 +119,7 @@ struct Real {
 }
 
 impl Real {
-    async fn step(&mut self, step: &Step, revision: i64) -> Said {
+    async fn step(&mut self, step: &Step, revision: i64) -> Answer {
         let leases = self.leases.clone();
         let bare = |it: &KeyValue| script::bare(versioned(it), &leases);
         match step {
@@ -128,7 +133,7 @@ impl Real {
                             _ => None,
                         });
                         let found = found.collect();
-                        Said::Decided(answer.succeeded(), Revision(revision), found)
+                        Answer::Decided(answer.succeeded(), Revision(revision), found)
                     }
                     Err(error) => refusal(&error),
                 }
@@ -136,16 +141,16 @@ impl Real {
             Step::Grant => {
                 let granted = self.client.lease_grant(TTL_SEC as i64, None).await.expect("a lease");
                 self.leases.push(LeaseId(granted.id()));
-                Said::Granted(granted.ttl() as u64)
+                Answer::Granted(granted.ttl() as u64)
             }
             Step::Revoke(lease) => match self.client.lease_revoke(self.leases[*lease].0).await {
-                Ok(_) => Said::Done,
+                Ok(_) => Answer::Done,
                 Err(error) => refusal(&error),
             },
             Step::KeepAlive(lease) => {
                 match self.client.lease_keep_alive(self.leases[*lease].0).await {
-                    Ok(_) => Said::Done,
-                    Err(Error::LeaseKeepAliveError(_)) => Said::NoSuchLease,
+                    Ok(_) => Answer::Done,
+                    Err(Error::LeaseKeepAliveError(_)) => Answer::NoSuchLease,
                     Err(error) => refusal(&error),
                 }
             }
@@ -157,7 +162,7 @@ impl Real {
                         let found = answer.kvs().iter();
                         let path = |it: &KeyValue| it.key_str().expect("text").to_owned();
                         let found = found.map(|it| (path(it), bare(it)));
-                        Said::Found(found.collect(), answer.more())
+                        Answer::Found(found.collect(), answer.more())
                     }
                     Err(error) => refusal(&error),
                 }
@@ -167,22 +172,22 @@ impl Real {
                 // is compacted already.
                 let physical = CompactionOptions::new().with_physical();
                 let _ = self.client.compact(revision - kept, Some(physical)).await;
-                Said::Done
+                Answer::Done
             }
         }
     }
 
     /// Returns all changes from one revision to another, of which the last contains a change.
-    async fn watched(&mut self, from: i64, to: i64) -> Vec<Changed> {
+    async fn watched(&mut self, from: i64, to: i64) -> Vec<ChangedKey> {
         let options = WatchOptions::new().with_prefix().with_start_revision(from);
         let mut watch = self.client.watch(PREFIX, Some(options)).await.expect("a watch");
-        let mut all: Vec<Changed> = Vec::new();
+        let mut all: Vec<ChangedKey> = Vec::new();
         while all.last().is_none_or(|last| last.revision.0 < to) {
-            let news = watch.message().await.expect("news").expect("the watch has not ended");
-            all.extend(news.events().iter().map(|event| {
+            let response = watch.message().await.expect("news").expect("the watch has not ended");
+            all.extend(response.events().iter().map(|event| {
                 let pair = event.kv().expect("a key");
                 let is_put = event.event_type() == EventType::Put;
-                Changed {
+                ChangedKey {
                     path: pair.key_str().expect("text").into(),
                     value: is_put.then(|| pair.value().to_vec()),
                     revision: Revision(pair.mod_revision()),
@@ -194,26 +199,26 @@ impl Real {
 }
 
 /// Converts a refusal of the model, which uses etcd's words.
-fn refused(failure: &Failure) -> Said {
+fn refused(failure: &RequestFailure) -> Answer {
     match failure {
-        Failure::NoSuchLease => Said::NoSuchLease,
-        Failure::Failed { detail, .. } => said_of(detail),
+        RequestFailure::NoSuchLease => Answer::NoSuchLease,
+        RequestFailure::Failed { detail, .. } => answer_of(detail),
     }
 }
 
-fn refusal(error: &Error) -> Said {
-    said_of(&error.to_string())
+fn refusal(error: &Error) -> Answer {
+    answer_of(&error.to_string())
 }
 
-fn said_of(words: &str) -> Said {
+fn answer_of(words: &str) -> Answer {
     [
-        ("requested lease not found", Said::NoSuchLease),
-        ("duplicate key given", Said::Duplicate),
-        ("has been compacted", Said::Compacted),
-        ("future revision", Said::Future),
+        ("requested lease not found", Answer::NoSuchLease),
+        ("duplicate key given", Answer::Duplicate),
+        ("has been compacted", Answer::Compacted),
+        ("future revision", Answer::Future),
     ]
     .into_iter()
-    .find_map(|(text, said)| words.contains(text).then_some(said))
+    .find_map(|(text, answer)| words.contains(text).then_some(answer))
     .unwrap_or_else(|| panic!("{words}"))
 }
 
@@ -252,7 +257,8 @@ fn txn_of(transaction: &Transaction) -> Txn {
 async fn play(endpoint: String, seed: u64) {
     let client = Client::connect([endpoint], None).await.expect("etcd answers");
     let mut real = Real { client, leases: Vec::new() };
-    let etcd = Etcd::new(EtcdOptions { watch_lag_us: (0, 0), ..EtcdOptions::default() }, seed);
+    let etcd =
+        Etcd::new(EtcdModelOptions { watch_lag_us: (0, 0), ..EtcdModelOptions::default() }, seed);
     let mut model = Model { etcd, now_us: 0, leases: Vec::new() };
     let mut dice = Dice::new(seed);
     let mut compacted = 0;
@@ -262,12 +268,12 @@ async fn play(endpoint: String, seed: u64) {
         if let Step::Compact(kept) = step {
             compacted = compacted.max(revision - kept);
         }
-        let said = real.step(&step, revision).await;
-        assert_eq!(model.step(&step), said, "seed {seed}, step {number}: {step:?}");
+        let answer = real.step(&step, revision).await;
+        assert_eq!(model.step(&step), answer, "seed {seed}, step {number}: {step:?}");
         if number % 40 == 39 && model.etcd.revision().0 > compacted {
             let put = script::last_word(number);
-            let said = real.step(&put, 0).await;
-            assert_eq!(model.step(&put), said);
+            let answer = real.step(&put, 0).await;
+            assert_eq!(model.step(&put), answer);
             let to = model.etcd.revision().0;
             let from = dice.between((compacted.max(1) as u64, to as u64)) as i64;
             let watched = real.watched(from, to).await;

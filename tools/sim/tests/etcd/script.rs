@@ -17,7 +17,7 @@ pub(crate) enum Step {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum Answer {
     Decided(bool, Revision, Vec<Option<Versioned>>),
     Granted(u64),
     Found(Vec<(String, Versioned)>, bool),

@@ -7,4 +7,5 @@ mod licences;
 mod source;
 mod specification;
 mod tiers;
+mod type_names;
 mod words;

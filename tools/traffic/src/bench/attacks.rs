@@ -12,11 +12,11 @@
 use super::figure::{Figure, Figures};
 use std::time::Duration;
 
+use super::context::BenchContext;
 use super::generator_process::Flooded;
 use super::listener_garbage::ListenerGarbage;
 use super::load::{Attacked, Load, VICTIMS_PPS};
 use super::metrics::{self, CLAIMS_REFUSED, Reading};
-use super::place::Place;
 use super::rounds::{Measured, Round, State};
 use super::{BenchError, Run};
 use crate::attack::Attack;
@@ -59,8 +59,8 @@ impl Run<'_> {
         match self.attack_rounds(attack, rounds, measured) {
             Ok(()) => Ok(()),
             Err(error) => {
-                self.place.plan.check_interrupted()?;
-                (self.say)(&format!("{attack:>12}  failed: {error}"));
+                self.context.plan.check_interrupted()?;
+                (self.print)(&format!("{attack:>12}  failed: {error}"));
                 measured.state = State::Failed(error.to_string());
                 Ok(())
             }
@@ -91,7 +91,7 @@ impl Run<'_> {
             flood.check_effect(attack)?;
             let after = self.phase(&load, attack, Attack::Harmless, Some(pps))?;
             let round = round(&before, &flood, &after);
-            (self.say)(&format!("{attack:>12}  round {}", round.sentence()));
+            (self.print)(&format!("{attack:>12}  round {}", round.sentence()));
             measured.enter(round);
             (before, drops) = (after, flood.drops);
         }
@@ -124,13 +124,13 @@ impl Run<'_> {
         pps: Option<f64>,
     ) -> Result<Phase, BenchError> {
         let load = Load { attacked: Some(Attacked { attack: sent, pps }), ..*load };
-        let phase = self.place.attack_phase(&load, attack, sent, pps)?;
-        (self.say)(&format!("{sent:>12}  weir  {}", phase.sentence()));
+        let phase = self.context.attack_phase(&load, attack, sent, pps)?;
+        (self.print)(&format!("{sent:>12}  weir  {}", phase.sentence()));
         Ok(phase)
     }
 }
 
-impl Place<'_> {
+impl BenchContext<'_> {
     fn attack_phase(
         &self,
         load: &Load,

@@ -9,8 +9,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::BenchError;
+use super::context::pin;
 use super::ipfix_stream::{IpfixStream, Tally};
-use super::place::pin;
 
 /// Time between two checks for a connection, and for the end.
 const POLL: Duration = Duration::from_millis(10);
@@ -28,13 +28,13 @@ pub(super) struct Collector {
 #[derive(Debug, Default)]
 struct Shared {
     ends: AtomicBool,
-    heard: Mutex<Heard>,
+    collected: Mutex<Collected>,
 }
 
 /// State of the last connection: where weir is restarted because a port got no link, the previous
 /// connection does not count.
 #[derive(Debug, Default)]
-struct Heard {
+struct Collected {
     tally: Tally,
     error: Option<String>,
 }
@@ -61,9 +61,9 @@ impl Collector {
 
     /// Returns the counts of the last connection so far.
     pub(super) fn tally(&self) -> Result<Tally, BenchError> {
-        let heard = self.shared.heard();
-        match &heard.error {
-            None => Ok(heard.tally),
+        let collected = self.shared.collected();
+        match &collected.error {
+            None => Ok(collected.tally),
             Some(error) => Err(BenchError::Collector { error: error.clone() }),
         }
     }
@@ -79,8 +79,8 @@ impl Drop for Collector {
 }
 
 impl Shared {
-    fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn collected(&self) -> MutexGuard<'_, Collected> {
+        self.collected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ends(&self) -> bool {
@@ -91,9 +91,9 @@ impl Shared {
         while !self.ends() {
             match listener.accept() {
                 Ok((connection, _)) => {
-                    *self.heard() = Heard::default();
+                    *self.collected() = Collected::default();
                     if let Err(error) = self.take(connection) {
-                        self.heard().error = Some(error.to_string());
+                        self.collected().error = Some(error.to_string());
                     }
                 }
                 Err(_) => thread::sleep(POLL),
@@ -112,7 +112,7 @@ impl Shared {
                 Ok(0) => break,
                 Ok(count) => {
                     stream.take(&bytes[..count]).map_err(io::Error::other)?;
-                    self.heard().tally = stream.tally();
+                    self.collected().tally = stream.tally();
                 }
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}

@@ -12,8 +12,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use serde::Deserialize;
 
 use super::BenchError;
+use super::context::BenchContext;
 use super::load::Load;
-use super::place::Place;
 use super::process::tail;
 use crate::generator::AttackAccount;
 use crate::ledger::Account;
@@ -140,15 +140,15 @@ impl Drop for Generator {
 impl Generator {
     /// Starts the generator of a worker, counted from 0, and waits until its ports listen.
     pub(super) fn start(
-        place: &Place<'_>,
+        context: &BenchContext<'_>,
         load: &Load,
         device: Device,
         worker: usize,
     ) -> Result<Self, BenchError> {
-        let log = place.folder.join(format!("generator-{worker}.log"));
+        let log = context.folder.join(format!("generator-{worker}.log"));
         let errors = File::create(&log)
             .map_err(|source| BenchError::io(log.display().to_string(), source))?;
-        let mut child = command(place, load, device, worker)
+        let mut child = command(context, load, device, worker)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(errors)
@@ -198,12 +198,12 @@ impl Generator {
     }
 }
 
-fn command(place: &Place<'_>, load: &Load, device: Device, worker: usize) -> Command {
-    let plan = place.plan;
+fn command(context: &BenchContext<'_>, load: &Load, device: Device, worker: usize) -> Command {
+    let plan = context.plan;
     let mut command = Command::new(&plan.generator);
     command.args(["traffic", "flood", "--json"]);
     for (side, index) in [("access", 0), ("internet", 1)] {
-        command.args([format!("--{side}"), place.generator_port(worker, side, index)]);
+        command.args([format!("--{side}"), context.generator_port(worker, side, index)]);
     }
     command.args(load.arguments());
     if worker > 0 {

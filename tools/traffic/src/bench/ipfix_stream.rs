@@ -196,12 +196,13 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddrV4};
 
     use weir_nat_log_export::{
-        Block, Home, IpfixEncoder, IpfixOptions, NatEvent, NatEventKind, Now, Session,
+        ExportTime, ExportedBlock, ExportedHome, ExportedSession, IpfixEncoder, IpfixOptions,
+        NatEvent, NatEventKind,
     };
 
     use super::*;
 
-    const NOW: Now = Now { unix_ms: 1_772_366_400_500, steady_ms: 0 };
+    const NOW: ExportTime = ExportTime { unix_ms: 1_772_366_400_500, steady_ms: 0 };
 
     fn encoder(enterprise: Option<u32>) -> IpfixEncoder {
         let options = IpfixOptions { enterprise, message_bytes_max: 1400, templates_repeat: None };
@@ -210,9 +211,9 @@ mod tests {
 
     /// Returns events of the worker `domain`; the home has a GRE key if `gre_key` has one.
     fn events(domain: u32, gre_key: Option<u32>) -> Vec<NatEvent> {
-        let home = Home { address: Ipv4Addr::new(10, 200, 0, 1), gre_key };
+        let home = ExportedHome { address: Ipv4Addr::new(10, 200, 0, 1), gre_key };
         let public = Ipv4Addr::new(203, 0, 113, 1);
-        let session = Session {
+        let session = ExportedSession {
             home,
             inside: SocketAddrV4::new(Ipv4Addr::new(192, 168, 1, 2), 50_000),
             public: SocketAddrV4::new(public, 1100),
@@ -220,7 +221,12 @@ mod tests {
             protocol: 17,
         };
         let mut kinds = vec![
-            NatEventKind::BlockAllocated(Block { home, public, port_first: 1024, port_last: 1279 }),
+            NatEventKind::BlockAllocated(ExportedBlock {
+                home,
+                public,
+                port_first: 1024,
+                port_last: 1279,
+            }),
             NatEventKind::RecordsLost { count: 3, total: 3 },
         ];
         kinds.extend([NatEventKind::SessionBegun(session); 100]);

@@ -5,9 +5,9 @@ use std::process::{Command, Stdio};
 use serde::Deserialize;
 
 use super::BenchError;
+use super::context::BenchContext;
 use super::figure::{Figure, Figures};
 use super::load::Load;
-use super::place::Place;
 
 /// The output line of `weir-lab traffic linux --json`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -19,20 +19,20 @@ enum Answer {
 
 /// Enters the kernel's rate, or returns why there is none.
 pub(super) fn round(
-    place: &Place<'_>,
+    context: &BenchContext<'_>,
     load: &Load,
     figures: &mut Figures,
 ) -> Result<Option<String>, BenchError> {
-    let mut command = Command::new(&place.plan.generator);
+    let mut command = Command::new(&context.plan.generator);
     command.args(["traffic", "linux", "--json"]);
     command.args(["--flows", &load.flows.to_string()]);
     command.args(["--seconds", &load.measured.as_secs_f64().to_string()]);
-    command.args(["--core", &place.plan.device_core.to_string()]);
+    command.args(["--core", &context.plan.device_core.to_string()]);
     let output = command
         .stdin(Stdio::null())
         .output()
         .map_err(|source| BenchError::io("the measurement of Linux does not start", source))?;
-    place.plan.check_interrupted()?;
+    context.plan.check_interrupted()?;
     let Some(answer) = parse(&String::from_utf8_lossy(&output.stdout)) else {
         let errors = String::from_utf8_lossy(&output.stderr);
         let last = errors.lines().rev().find(|line| !line.trim().is_empty());

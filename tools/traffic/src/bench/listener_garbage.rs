@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::place::pin;
+use super::context::pin;
 use crate::permutation;
 
 /// Time between two connections. weir's answering threads share their core with the generator, so
@@ -33,10 +33,10 @@ impl ListenerGarbage {
     /// valid requests instead of garbage.
     pub(super) fn start(admin: &Path, metrics: SocketAddr, core: usize, is_sound: bool) -> Self {
         let ends = Arc::new(AtomicBool::new(false));
-        let (admin, told) = (admin.to_owned(), Arc::clone(&ends));
+        let (admin, its_ends) = (admin.to_owned(), Arc::clone(&ends));
         let thread = thread::spawn(move || {
             pin(core);
-            connect(&admin, metrics, is_sound, &told);
+            connect(&admin, metrics, is_sound, &its_ends);
         });
         ListenerGarbage { ends, thread: Some(thread) }
     }
@@ -60,12 +60,12 @@ fn connect(admin: &PathBuf, metrics: SocketAddr, is_sound: bool, ends: &AtomicBo
         let _ = TcpStream::connect_timeout(&metrics, PATIENCE).and_then(|stream| {
             stream.set_read_timeout(Some(PATIENCE))?;
             stream.set_write_timeout(Some(PATIENCE))?;
-            say(stream, bytes)
+            write(stream, bytes)
         });
         let _ = UnixStream::connect(admin).and_then(|stream| {
             stream.set_read_timeout(Some(PATIENCE))?;
             stream.set_write_timeout(Some(PATIENCE))?;
-            say(stream, bytes)
+            write(stream, bytes)
         });
         thread::sleep(EVERY);
     }
@@ -80,7 +80,7 @@ fn garbage(random: &mut u64) -> Vec<u8> {
     bytes
 }
 
-fn say(mut stream: impl Read + Write, bytes: &[u8]) -> io::Result<()> {
+fn write(mut stream: impl Read + Write, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes)?;
     let mut answer = [0; 512];
     while stream.read(&mut answer)? > 0 {}
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     /// Returns the bytes of the first connection to each listener.
-    fn heard(is_sound: bool) -> [Vec<u8>; 2] {
+    fn received(is_sound: bool) -> [Vec<u8>; 2] {
         let folder = tempfile::tempdir().unwrap();
         let admin = folder.path().join("admin.sock");
         let unix = UnixListener::bind(&admin).unwrap();
@@ -110,8 +110,8 @@ mod tests {
 
     #[test]
     fn both_listeners_get_garbage_or_sound_requests() {
-        assert_eq!(heard(true), [REQUEST, REQUEST]);
-        for bytes in heard(false) {
+        assert_eq!(received(true), [REQUEST, REQUEST]);
+        for bytes in received(false) {
             assert_ne!(bytes, REQUEST);
         }
     }

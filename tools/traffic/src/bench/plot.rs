@@ -314,7 +314,7 @@ mod tests {
     }
 
     /// Returns the x of the text element with these words.
-    fn place(svg: &str, words: &str) -> Option<i32> {
+    fn position_of(svg: &str, words: &str) -> Option<i32> {
         let (before, _) = svg.split_once(&format!("\n{words}\n</text>"))?;
         let element = &before[before.rfind("<text ")?..];
         let (_, behind) = element.split_once(" x=\"")?;
@@ -331,13 +331,14 @@ mod tests {
         }
         experiment.points[2].point.load.size = Size::Imix;
         for curve in curves(&experiment, Kind::Mpps) {
-            let places: Vec<f64> = curve.values.iter().map(|(x, _)| *x).collect();
-            assert_eq!(places, [64.0, 512.0, 1024.0]);
+            let positions: Vec<f64> = curve.values.iter().map(|(x, _)| *x).collect();
+            assert_eq!(positions, [64.0, 512.0, 1024.0]);
             assert!(curve.mix.is_some());
         }
         let svg = &of(&experiment).unwrap()[0].1;
-        let places = ["64", "512", "1,024", "IMIX"].map(|words| place(svg, words).unwrap());
-        assert!(places.is_sorted() && places[3] - places[2] > 40, "{places:?}");
+        let positions =
+            ["64", "512", "1,024", "IMIX"].map(|words| position_of(svg, words).unwrap());
+        assert!(positions.is_sorted() && positions[3] - positions[2] > 40, "{positions:?}");
         // Two lines of three dots with their keys in the legend, and two marks that no line joins.
         assert_eq!(svg.matches("<circle").count(), 6);
         let is_line = |line: &&str| line.contains("<polyline") && line.contains("width=\"2\"");

@@ -4,13 +4,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::capacity::CapacitySearch;
+use super::context::BenchContext;
 use super::experiment::{Point, Probe};
 use super::figure::{Figure, Figures};
 use super::generator_process::{Flooded, Generator};
 use super::linux;
 use super::load::{Load, count};
 use super::metrics::Reading;
-use super::place::Place;
 use super::rate_search::RateSearch;
 use super::rounds::{Raw, Round};
 use super::testpmd::Testpmd;
@@ -69,7 +69,7 @@ impl Filled {
     }
 }
 
-impl Place<'_> {
+impl BenchContext<'_> {
     /// Runs testpmd under this load.
     pub(super) fn raw_round(&self, load: &Load) -> Result<Raw, BenchError> {
         self.until_linked(|| self.raw_flood(load)).map(|(raw, _)| raw)
@@ -329,17 +329,17 @@ impl Place<'_> {
         let mut search = CapacitySearch::new(load.flows / 4, CAPACITY_PRECISION);
         while let Some(flows) = search.next() {
             let step = Load { flows, ..*load };
-            let (rate, said) = match self.fill(&step, settings) {
+            let (rate, rate_text) = match self.fill(&step, settings) {
                 Ok(Filled { generators, rate, .. }) => {
                     close(generators)?;
-                    let said = rate.map(|rate| format!(", {:.2} M flows/s", rate / 1e6));
-                    let said = format!("established{}", said.unwrap_or_default());
-                    (Some(rate.unwrap_or(f64::INFINITY)), said)
+                    let rate_text = rate.map(|rate| format!(", {:.2} M flows/s", rate / 1e6));
+                    let rate_text = format!("established{}", rate_text.unwrap_or_default());
+                    (Some(rate.unwrap_or(f64::INFINITY)), rate_text)
                 }
                 Err(error @ BenchError::Generator { .. }) => (None, error.last_line()),
                 Err(error) => return Err(error),
             };
-            notes.push(format!("{}: {said}", count(flows.into())));
+            notes.push(format!("{}: {rate_text}", count(flows.into())));
             self.plan.check_interrupted()?;
             search.enter(flows, rate);
         }

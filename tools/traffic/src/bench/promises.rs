@@ -174,26 +174,38 @@ mod tests {
         }
     }
 
-    fn said(wanted: Wanted, source: Source) -> &'static str {
+    fn verdict_on(wanted: Wanted, source: Source) -> &'static str {
         promise("x", wanted, 1, source).line(&results(&[("p", 30.0), ("q", 10.0)])).kept
     }
 
     #[test]
     fn a_promise_is_kept_broken_or_not_measured() {
         let point = Point("sample", "p", Figure::WeirMpps);
-        assert_eq!(said(AtLeast(20.0), point), "yes");
-        assert_eq!(said(AtLeast(31.0), point), "no");
-        assert_eq!(said(AtMost(31.0), point), "yes");
-        assert_eq!(said(AtMost(3.0), Quotient("sample", "p", "q", Figure::WeirMpps)), "yes");
-        assert_eq!(said(AtMost(2.9), Quotient("sample", "p", "q", Figure::WeirMpps)), "no");
-        assert_eq!(said(AtMost(20.0), Difference("sample", "p", "q", Figure::WeirMpps)), "yes");
-        assert_eq!(said(AtMost(19.0), Difference("sample", "p", "q", Figure::WeirMpps)), "no");
-        assert_eq!(said(AtMost(30.0), Greatest("sample", Figure::WeirMpps)), "yes");
-        assert_eq!(said(AtMost(29.0), Greatest("sample", Figure::WeirMpps)), "no");
-        assert_eq!(said(AtMost(29.0), GreatestMedian("sample", Figure::WeirMpps)), "no");
-        assert_eq!(said(AtMost(1.0), GreatestMedian("sample", Figure::P50Us)), "not measured");
-        assert_eq!(said(Wanted::Figure, point), "-");
-        assert_eq!(said(AtLeast(1.0), Point("sample", "r", Figure::WeirMpps)), "not measured");
-        assert_eq!(said(AtLeast(1.0), Point("sample", "p", Figure::P50Us)), "not measured");
+        assert_eq!(verdict_on(AtLeast(20.0), point), "yes");
+        assert_eq!(verdict_on(AtLeast(31.0), point), "no");
+        assert_eq!(verdict_on(AtMost(31.0), point), "yes");
+        assert_eq!(verdict_on(AtMost(3.0), Quotient("sample", "p", "q", Figure::WeirMpps)), "yes");
+        assert_eq!(verdict_on(AtMost(2.9), Quotient("sample", "p", "q", Figure::WeirMpps)), "no");
+        assert_eq!(
+            verdict_on(AtMost(20.0), Difference("sample", "p", "q", Figure::WeirMpps)),
+            "yes"
+        );
+        assert_eq!(
+            verdict_on(AtMost(19.0), Difference("sample", "p", "q", Figure::WeirMpps)),
+            "no"
+        );
+        assert_eq!(verdict_on(AtMost(30.0), Greatest("sample", Figure::WeirMpps)), "yes");
+        assert_eq!(verdict_on(AtMost(29.0), Greatest("sample", Figure::WeirMpps)), "no");
+        assert_eq!(verdict_on(AtMost(29.0), GreatestMedian("sample", Figure::WeirMpps)), "no");
+        assert_eq!(
+            verdict_on(AtMost(1.0), GreatestMedian("sample", Figure::P50Us)),
+            "not measured"
+        );
+        assert_eq!(verdict_on(Wanted::Figure, point), "-");
+        assert_eq!(
+            verdict_on(AtLeast(1.0), Point("sample", "r", Figure::WeirMpps)),
+            "not measured"
+        );
+        assert_eq!(verdict_on(AtLeast(1.0), Point("sample", "p", Figure::P50Us)), "not measured");
     }
 }

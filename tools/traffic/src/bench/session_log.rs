@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 
 use super::BenchError;
 use super::collector::Collector;
+use super::context::BenchContext;
 use super::figure::{Figure, Figures};
 use super::generator_process::Flooded;
 use super::ipfix_stream::Tally;
 use super::load::{Load, OPENS_PER_SEC_MAX};
 use super::metrics::Reading;
-use super::place::Place;
 use super::probe::{WeirRun, ZERO_LOSS_STEPS, ZERO_LOSS_TRIALS};
 use super::rate_search::RateSearch;
 use super::rounds::Round;
@@ -60,9 +60,9 @@ impl Records {
     /// Returns the number of events without a record at the collector; negative if it has more
     /// records than there were events.
     fn missing(&self) -> i64 {
-        let told = self.flows_created + self.flows_expired + self.blocks_held;
+        let due = self.flows_created + self.flows_expired + self.blocks_held;
         let Tally { begun, ended, blocks, .. } = self.tally;
-        told as i64 - (begun + ended + blocks) as i64
+        due as i64 - (begun + ended + blocks) as i64
     }
 
     /// Returns the number of missing records that weir does not count as lost.
@@ -71,8 +71,8 @@ impl Records {
     }
 
     fn lost_percent(&self) -> f64 {
-        let told = self.flows_created + self.flows_expired + self.blocks_held;
-        100.0 * self.lost as f64 / told.max(1) as f64
+        let due = self.flows_created + self.flows_expired + self.blocks_held;
+        100.0 * self.lost as f64 / due.max(1) as f64
     }
 
     /// Returns why a flood does not show that weir logs this rate of new flows; `None` if it does.
@@ -94,7 +94,7 @@ struct Logged {
     records: Records,
 }
 
-impl Place<'_> {
+impl BenchContext<'_> {
     /// Finds the highest paced rate of new flows at which the collector gets every record, by
     /// halving, up to the rate without a log.
     pub(super) fn session_log_rate(

@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::BenchError;
+use super::context::{BenchContext, EAL_OF_DEVICE};
 use super::load::Load;
-use super::place::{EAL_OF_DEVICE, Place};
 use super::process::{Process, tail};
 
 const PROGRAM: &str = "dpdk-testpmd";
@@ -33,16 +33,16 @@ pub(super) fn check_installed() -> Result<(), BenchError> {
 impl Testpmd {
     /// Starts forwarding between the ports of as many generators as the load has workers, with a
     /// core for each pair.
-    pub(super) fn start(place: &Place<'_>, load: &Load) -> Result<Self, BenchError> {
+    pub(super) fn start(context: &BenchContext<'_>, load: &Load) -> Result<Self, BenchError> {
         let workers = load.workers;
-        let main = place.plan.generator_core;
+        let main = context.plan.generator_core;
         let devices: Vec<String> =
-            (0..workers).map(|worker| place.plan.device_core_of(worker).to_string()).collect();
+            (0..workers).map(|worker| context.plan.device_core_of(worker).to_string()).collect();
         // stdbuf: line-buffered, otherwise the line that it forwards would stay in a buffer.
         let mut command = Command::new("stdbuf");
         command.args(["-oL", PROGRAM]);
         // Files that it leaves there are removed with the folder.
-        command.env("RUNTIME_DIRECTORY", place.folder);
+        command.env("RUNTIME_DIRECTORY", context.folder);
         command.args([
             "-l",
             &format!("{main},{}", devices.join(",")),
@@ -50,7 +50,7 @@ impl Testpmd {
             &main.to_string(),
             "--no-pci",
         ]);
-        command.args(["--file-prefix", &place.file_prefix("testpmd")]);
+        command.args(["--file-prefix", &context.file_prefix("testpmd")]);
         if weir_dpdk::free_huge_pages_mb() >= MEMORY_MB as usize {
             // No mounted hugetlbfs is needed this way.
             command.arg("--in-memory");
@@ -60,15 +60,15 @@ impl Testpmd {
         command.arg(EAL_OF_DEVICE);
         for worker in 0..workers {
             for side in ["access", "internet"] {
-                command.args(["--vdev", &place.device_port(load, worker, side)]);
+                command.args(["--vdev", &context.device_port(load, worker, side)]);
             }
         }
         // Without a terminal testpmd ends at once, unless it has statistics to print.
         command.args(["--", "--forward-mode=io", "--stats-period=3600", "--record-core-cycles"]);
         command.arg(format!("--nb-cores={workers}"));
         command.arg(format!("--total-num-mbufs={}", BUFFERS * workers as u32));
-        let mut process = Process::start(PROGRAM, command, place.folder.join("testpmd.log"))?;
-        process.wait_until(place.plan, START_PATIENCE, |process| {
+        let mut process = Process::start(PROGRAM, command, context.folder.join("testpmd.log"))?;
+        process.wait_until(context.plan, START_PATIENCE, |process| {
             process.printed().contains(FORWARDS)
         })?;
         Ok(Testpmd { process })

@@ -12,20 +12,24 @@ const BOUND_SHARE: f64 = 0.9999;
 /// Returns the longest turn between two readings, s. weir reports the longest turn of a minute,
 /// which may lie before the first reading: then the bucket of the longest turn since then is the
 /// better bound.
-pub(super) fn longest_turn(before: &Reading, after: &Reading, said: Option<f64>) -> Option<f64> {
+pub(super) fn longest_turn(
+    before: &Reading,
+    after: &Reading,
+    reported: Option<f64>,
+) -> Option<f64> {
     let bound = after.turns.since(&before.turns).bound_of(1.0);
-    said.into_iter().chain(bound).reduce(f64::min)
+    reported.into_iter().chain(bound).reduce(f64::min)
 }
 
 /// Enters the durations of the loop's turns, and of the housekeeping in them, between two readings.
-/// `said` is the longest turn that weir reported.
+/// `reported` is the longest turn that weir reported.
 pub(super) fn enter_turns(
     before: &Reading,
     after: &Reading,
-    said: Option<f64>,
+    reported: Option<f64>,
     figures: &mut Figures,
 ) {
-    let longest = longest_turn(before, after, said);
+    let longest = longest_turn(before, after, reported);
     figures.set(Figure::LongestTurnMs, longest.map(|seconds| 1e3 * seconds));
     let turns = after.turns.since(&before.turns);
     let ticks = after.ticks.since(&before.ticks);

@@ -9,9 +9,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::address_plan;
+use super::context::{BenchContext, EAL_OF_DEVICE};
 use super::load::{Access, Load};
 use super::metrics::{self, Reading};
-use super::place::{EAL_OF_DEVICE, Place};
 use super::process::Process;
 use super::{BenchError, BenchPlan};
 
@@ -50,22 +50,22 @@ pub(super) struct Weir {
 
 impl Weir {
     pub(super) fn start(
-        place: &Place<'_>,
+        context: &BenchContext<'_>,
         load: &Load,
         settings: Settings,
     ) -> Result<Self, BenchError> {
-        let admin_socket = place.folder.join("admin.sock");
-        let config = place.folder.join("weir.toml");
+        let admin_socket = context.folder.join("admin.sock");
+        let config = context.folder.join("weir.toml");
         let metrics =
             free_address().map_err(|source| BenchError::io("a port for weir's metrics", source))?;
-        fs::write(&config, place.weir_config(load, settings, metrics)?)
+        fs::write(&config, context.weir_config(load, settings, metrics)?)
             .map_err(|source| BenchError::io(config.display().to_string(), source))?;
-        let mut command = Command::new(place.plan.binary(settings.build));
+        let mut command = Command::new(context.plan.binary(settings.build));
         command.arg("run").arg("--config").arg(&config);
-        let mut process = Process::start("weir", command, place.folder.join("weir.log"))?;
+        let mut process = Process::start("weir", command, context.folder.join("weir.log"))?;
         let patience = START_PATIENCE + START_PATIENCE_PER_MILLION * (load.flows_max() / 1_000_000);
         // weir also answers while it starts, but shows no workers then.
-        process.wait_until(place.plan, patience, |_| {
+        process.wait_until(context.plan, patience, |_| {
             metrics::get(&admin_socket, "/metrics")
                 .is_ok_and(|text| Reading::parse(&text).is_some())
         })?;
@@ -111,7 +111,7 @@ impl BenchPlan {
     }
 }
 
-impl Place<'_> {
+impl BenchContext<'_> {
     /// Returns the configuration that serves the homes of the load.
     fn weir_config(
         &self,

@@ -66,7 +66,7 @@ impl Learned {
 #[derive(Debug)]
 struct Lessons {
     /// Flows to open, as positions in the order of creation.
-    places: Range<usize>,
+    range: Range<usize>,
     next: usize,
     under_way: u32,
     pace: Option<Pace>,
@@ -93,7 +93,7 @@ impl Generator {
         let mut attempts = 0;
         loop {
             let before = lessons.learned.flows;
-            lessons.next = lessons.places.start;
+            lessons.next = lessons.range.start;
             self.pass(&mut lessons, attempts > 0, &mut progress);
             attempts += 1;
             let is_stuck = lessons.learned.flows == before || attempts >= ATTEMPTS;
@@ -122,9 +122,9 @@ impl Generator {
 
     /// Opens the flows at these positions of the order of creation at `rate` flows per second, each
     /// with one attempt: test phase 1 of RFC 9693.
-    pub fn establish(&mut self, places: Range<usize>, rate: f64) -> Learned {
+    pub fn establish(&mut self, range: Range<usize>, rate: f64) -> Learned {
         let start = tsc();
-        let mut lessons = Lessons::new(places, Some(Pace::new(rate, tsc_hz(), start)));
+        let mut lessons = Lessons::new(range, Some(Pace::new(rate, tsc_hz(), start)));
         self.pass(&mut lessons, false, &mut |_| {});
         self.next_lap = self.next_lap.max(self.laps_to_establish() + 1);
         lessons.finish(start)
@@ -173,7 +173,7 @@ impl Generator {
                     self.lesson::<false, true>(lessons, is_repetition)
                 }
             };
-            let all_sent = lessons.next == lessons.places.end && self.access.is_clear();
+            let all_sent = lessons.next == lessons.range.end && self.access.is_clear();
             if all_sent && lessons.under_way == 0 {
                 break;
             }
@@ -187,7 +187,7 @@ impl Generator {
                 lost = Deadline::after(PATIENCE);
             }
             if report.is_over() {
-                let (learned, of) = (lessons.learned.flows, lessons.places.len() as u32);
+                let (learned, of) = (lessons.learned.flows, lessons.range.len() as u32);
                 progress(Progress::Learn { learned, of });
                 report = Deadline::after(PROGRESS_EVERY);
             }
@@ -203,7 +203,8 @@ impl Generator {
         lessons: &mut Lessons,
         is_repetition: bool,
     ) -> u32 {
-        let count = self.hear_remotes::<TCP>(lessons) + self.hear_homes::<GRE, TCP>(lessons);
+        let count = self.receive_from_remotes::<TCP>(lessons)
+            + self.receive_from_homes::<GRE, TCP>(lessons);
         if self.access.is_clear() {
             if TCP {
                 self.acknowledge::<GRE>(lessons);
@@ -222,7 +223,7 @@ impl Generator {
     }
 
     /// Receives on the internet side: first packets, and the last ones of TCP handshakes.
-    fn hear_remotes<const TCP: bool>(&mut self, lessons: &mut Lessons) -> u32 {
+    fn receive_from_remotes<const TCP: bool>(&mut self, lessons: &mut Lessons) -> u32 {
         let Generator { table, internet, spare, .. } = self;
         let last_lap = if TCP { 2 } else { 1 };
         let mut count = 0;
@@ -252,7 +253,10 @@ impl Generator {
     }
 
     /// Receives on the access side: SYN+ACKs.
-    fn hear_homes<const GRE: bool, const TCP: bool>(&mut self, lessons: &mut Lessons) -> u32 {
+    fn receive_from_homes<const GRE: bool, const TCP: bool>(
+        &mut self,
+        lessons: &mut Lessons,
+    ) -> u32 {
         let table = &mut self.table;
         let mut count = 0;
         self.access.receive(&mut self.spare, |frame| {
@@ -284,14 +288,13 @@ impl Generator {
         };
         let (table, last_lap) = (&self.table, if TCP { 2 } else { 1 });
         let order = table.creation_order();
-        for &flow in order[lessons.places.end.min(lessons.next + BURST)..lessons.places.end]
-            .iter()
-            .take(BURST)
+        for &flow in
+            order[lessons.range.end.min(lessons.next + BURST)..lessons.range.end].iter().take(BURST)
         {
             table.prefetch(flow);
         }
         let mut sent = 0;
-        while sent < room && lessons.next < lessons.places.end {
+        while sent < room && lessons.next < lessons.range.end {
             let flow = order[lessons.next];
             lessons.next += 1;
             if is_repetition && table.laps_seen(flow)[0] >= last_lap {
@@ -332,10 +335,10 @@ impl Generator {
 }
 
 impl Lessons {
-    fn new(places: Range<usize>, pace: Option<Pace>) -> Self {
+    fn new(range: Range<usize>, pace: Option<Pace>) -> Self {
         Lessons {
-            next: places.start,
-            places,
+            next: range.start,
+            range,
             under_way: 0,
             pace,
             to_answer: Default::default(),
@@ -355,7 +358,7 @@ impl Lessons {
     fn finish(self, start: u64) -> Learned {
         let since = |cycle: u64| cycle.saturating_sub(start) as f64 / tsc_hz() as f64;
         let (seconds, sending_seconds) = (since(self.last_cycle), since(self.last_sent_cycle));
-        let missing = self.places.len() as u32 - self.learned.flows;
+        let missing = self.range.len() as u32 - self.learned.flows;
         Learned { seconds, sending_seconds, missing, ..self.learned }
     }
 }

@@ -32,31 +32,31 @@ impl Validated {
 impl Generator {
     /// Sends one packet to each flow at these positions of the order of creation, at `rate` packets
     /// per second.
-    pub fn validate(&mut self, places: Range<usize>, rate: f64) -> Validated {
+    pub fn validate(&mut self, range: Range<usize>, rate: f64) -> Validated {
         match (self.traffic.access, self.traffic.protocol) {
-            (Access::Gre, Protocol::Udp) => self.validate_as::<true, false>(places, rate),
-            (Access::Gre, Protocol::Tcp) => self.validate_as::<true, true>(places, rate),
-            (Access::Plain, Protocol::Udp) => self.validate_as::<false, false>(places, rate),
-            (Access::Plain, Protocol::Tcp) => self.validate_as::<false, true>(places, rate),
+            (Access::Gre, Protocol::Udp) => self.validate_as::<true, false>(range, rate),
+            (Access::Gre, Protocol::Tcp) => self.validate_as::<true, true>(range, rate),
+            (Access::Plain, Protocol::Udp) => self.validate_as::<false, false>(range, rate),
+            (Access::Plain, Protocol::Tcp) => self.validate_as::<false, true>(range, rate),
         }
     }
 
     fn validate_as<const GRE: bool, const TCP: bool>(
         &mut self,
-        places: Range<usize>,
+        range: Range<usize>,
         rate: f64,
     ) -> Validated {
         let mut account = Account::default();
         let mut pace = Pace::new(rate, tsc_hz(), tsc());
-        let (flows, mut next) = (places.len() as u32, places.start);
+        let (flows, mut next) = (range.len() as u32, range.start);
         let mut silent = Deadline::after(SILENCE);
         while !silent.is_over() {
-            if next < places.end && self.internet.is_clear() {
+            if next < range.end && self.internet.is_clear() {
                 let due = pace.take(tsc(), BURST as u32) as usize;
-                let end = places.end.min(next + due);
-                for place in next..end {
+                let end = range.end.min(next + due);
+                for position in next..end {
                     let table = &self.table;
-                    let flow = table.creation_order()[place];
+                    let flow = table.creation_order()[position];
                     let lap = table.laps_seen(flow)[1] + 1;
                     let (mark, template) = (Mark { flow, lap, stamp: 0 }, self.downstream.of(flow));
                     self.internet.append(&mut self.spare, template.len(), |bytes| {
@@ -77,7 +77,7 @@ impl Generator {
             self.internet.receive(&mut self.spare, |_| false);
             // Waiting until the next packet is due does not count as silence; waiting for the
             // device to accept one does.
-            let is_due = next < places.end && self.internet.is_clear();
+            let is_due = next < range.end && self.internet.is_clear();
             if sent > 0 || received > 0 || is_due {
                 silent = Deadline::after(SILENCE);
             }

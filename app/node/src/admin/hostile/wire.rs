@@ -4,10 +4,10 @@ use tokio::io::{DuplexStream, duplex};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::yield_now;
-use weir_process::http::{Limits, Peer, Remote};
+use weir_process::http::{ConnectionRemote, ListenerLimits, PeerUser};
 
 use crate::admin::routes::server;
-use crate::request::{Mailbox, Request};
+use crate::request::{Mailbox, WorkerRequest};
 use crate::sample_node::{HOME, sample_node, session, show_homes, show_subscriber};
 
 /// Bytes that a connection buffers each way: more than any answer but a capture.
@@ -24,10 +24,14 @@ impl Server {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (node, mailbox) = sample_node();
         let (connect, mut connections) = unbounded_channel::<(DuplexStream, u32)>();
-        let server = server(&node, Limits::ADMIN);
+        let server = server(&node, ListenerLimits::ADMIN);
         runtime.spawn(async move {
             while let Some((stream, uid)) = connections.recv().await {
-                server.admit(stream, Remote::User(Some(uid)), Peer { uid: Some(uid) });
+                server.admit(
+                    stream,
+                    ConnectionRemote::User(Some(uid)),
+                    PeerUser { uid: Some(uid) },
+                );
             }
         });
         runtime.spawn(answer(mailbox));
@@ -46,22 +50,22 @@ async fn answer(mut mailbox: Mailbox) {
     loop {
         match mailbox.take() {
             None => yield_now().await,
-            Some(Request::Sessions { mut page, filter, reply }) => {
+            Some(WorkerRequest::Sessions { mut page, filter, reply }) => {
                 let fits = filter.subscriber.is_none_or(|home| home == HOME);
                 page.sessions.extend(fits.then(|| session(4_000)));
                 page.has_more = false;
                 let _ = reply.send(page);
             }
-            Some(Request::Subscriber { outer, mut page, reply }) => {
+            Some(WorkerRequest::Subscriber { outer, mut page, reply }) => {
                 show_subscriber(outer, &mut page);
                 let _ = reply.send(page);
             }
-            Some(Request::Homes { mut page, shard, reply }) => {
+            Some(WorkerRequest::Homes { mut page, shard, reply }) => {
                 show_homes(shard, &mut page);
                 let _ = reply.send(page);
             }
-            Some(Request::Flush { reply, .. }) => drop(reply.send(1)),
-            Some(Request::Capture { reply, .. }) => drop(reply.send(true)),
+            Some(WorkerRequest::Flush { reply, .. }) => drop(reply.send(1)),
+            Some(WorkerRequest::Capture { reply, .. }) => drop(reply.send(true)),
         }
     }
 }

@@ -48,8 +48,8 @@ fn run_command() -> ExitCode {
 }
 
 /// Writes to stderr why the node does not start.
-fn say_error(error: &str) {
-    weir_process::say_error("weir-node", error);
+fn print_error(error: &str) {
+    weir_process::print_error("weir-node", error);
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use weir_config::File;
+use weir_config::ConfigFile;
 
-use crate::say_error;
+use crate::print_error;
 
 /// Run a node in the foreground until SIGTERM or SIGINT.
 ///
@@ -32,28 +32,30 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     let text = match std::fs::read_to_string(&args.config) {
         Ok(text) => text,
         Err(error) => {
-            say_error(&format!("{name}: {error}"));
+            print_error(&format!("{name}: {error}"));
             return ExitCode::from(10);
         }
     };
     let (file, warnings) = match weir_config::parse_file(&text, &name) {
         Ok(parsed) => parsed,
         Err(errors) => {
-            errors.iter().for_each(|error| say_error(&error.to_string()));
+            errors.iter().for_each(|error| print_error(&error.to_string()));
             return ExitCode::from(11);
         }
     };
     let ended = match file {
-        File::Single(_) if args.record.is_some() => {
-            say_error(&format!(
+        ConfigFile::Single(_) if args.record.is_some() => {
+            print_error(&format!(
                 "--record: {name} is the file of a single node; only a node of a cluster can be recorded"
             ));
             return ExitCode::from(11);
         }
-        File::Single(config) => weir_node::run(&config, &warnings),
-        File::Member(member) => weir_node::run_member(&member, &warnings, args.record.as_deref()),
-        File::Cluster(_) => {
-            say_error(&format!(
+        ConfigFile::Single(config) => weir_node::run(&config, &warnings),
+        ConfigFile::Member(member) => {
+            weir_node::run_member(&member, &warnings, args.record.as_deref())
+        }
+        ConfigFile::Cluster(_) => {
+            print_error(&format!(
                 "{name}: this is what all nodes share: `weir apply {name}`, and run a node's own file"
             ));
             return ExitCode::from(11);

@@ -20,9 +20,9 @@ use std::collections::BTreeMap;
 use weir_map::NodeId;
 
 use super::super::event::{BirdDown, NodeReport};
-use super::super::options::Options;
-use super::super::time::Now;
-use super::{Life, Lives};
+use super::super::options::ControllerOptions;
+use super::super::time::ControllerTime;
+use super::{Lives, NodeHistory};
 
 /// Everything known of the cut-offs of one node.
 #[derive(Clone, Debug, Default)]
@@ -35,7 +35,7 @@ pub(super) struct CutOff {
     bird_down: Vec<BirdDown>,
     bird_counted: Vec<BirdDown>,
     reported_ms: u64,
-    unheard_since_ms: Option<u64>,
+    unreachable_since_ms: Option<u64>,
     /// Time since which every report about the node says that it is not heard, and the reporters,
     /// which may themselves be cut off.
     silent: Option<(u64, Vec<NodeId>)>,
@@ -54,7 +54,7 @@ pub(in super::super) struct CutOffChange {
 
 /// The reporters that do not hear a node.
 #[derive(Default)]
-struct Unheard {
+struct Unreachable {
     /// Reporters; empty: some node hears it, or no node reports about it.
     by: Vec<NodeId>,
     /// Whether one of them hears another node, so that it is not the reporters that are cut off.
@@ -63,13 +63,13 @@ struct Unheard {
 
 impl CutOff {
     /// Creates the state of a node that has just registered.
-    pub(super) fn begun(now: Now) -> Self {
+    pub(super) fn begun(now: ControllerTime) -> Self {
         Self { came_ms: now.monotonic_ms, ..Self::default() }
     }
 
     /// Takes a report. Returns whether a worker's side has gone down or come back since the last
     /// one.
-    pub(super) fn hear(&mut self, report: &NodeReport, now: Now) -> bool {
+    pub(super) fn on_report(&mut self, report: &NodeReport, now: ControllerTime) -> bool {
         self.reported_ms = now.monotonic_ms;
         let before = self.broken.len();
         self.broken.retain(|worker, _| report.broken.contains(worker));
@@ -84,13 +84,18 @@ impl CutOff {
     }
 
     /// Takes a report. Returns whether it changes the state of the node's BIRD.
-    pub(super) fn hear_bird(&mut self, report: &NodeReport) -> bool {
+    pub(super) fn on_bird_report(&mut self, report: &NodeReport) -> bool {
         let has_changed = self.bird_down != report.bird_down;
         self.bird_down.clone_from(&report.bird_down);
         has_changed
     }
 
-    fn why_now(&self, worker: u16, options: &Options, now: Now) -> Option<String> {
+    fn why_now(
+        &self,
+        worker: u16,
+        options: &ControllerOptions,
+        now: ControllerTime,
+    ) -> Option<String> {
         let lasts = |since_ms: u64| now.since(since_ms) >= options.cut_off_after_ms;
         let is_known = now.since(self.reported_ms) <= options.report_max_ms;
         if is_known && self.broken.get(&worker).is_some_and(|since_ms| lasts(*since_ms)) {
@@ -101,7 +106,7 @@ impl CutOff {
             let sides = sides.map(|BirdDown { side, why }| format!("{why} ({side} side)"));
             return Some(sides.collect::<Vec<_>>().join(", "));
         }
-        self.unheard_since_ms
+        self.unreachable_since_ms
             .is_some_and(lasts)
             .then(|| "no node that replicates with it hears it".into())
     }
@@ -111,60 +116,66 @@ impl Lives {
     /// Checks all registered nodes. Returns the changes since the last check.
     pub(in super::super) fn cut_off_changes(
         &mut self,
-        options: &Options,
-        now: Now,
+        options: &ControllerOptions,
+        now: ControllerTime,
     ) -> Vec<CutOffChange> {
-        let nodes = self.all.keys().map(|node| (node.clone(), self.unheard(node, options, now)));
-        let nodes: Vec<(NodeId, Unheard)> = nodes.collect();
+        let nodes =
+            self.all.keys().map(|node| (node.clone(), self.unreachable(node, options, now)));
+        let nodes: Vec<(NodeId, Unreachable)> = nodes.collect();
         let mut changes = Vec::new();
         let is_settled = |since_ms: u64| now.since(since_ms) >= options.bird_settle_ms;
         let is_bird_settled = self.bird_changed_ms.is_none_or(is_settled);
-        for (node, unheard) in nodes {
+        for (node, unreachable) in nodes {
             let life = self.all.get_mut(&node).expect("the node was listed above");
             if is_bird_settled {
                 life.cut_off.bird_counted.clone_from(&life.cut_off.bird_down);
             }
-            let is_new = now.since(life.cut_off.came_ms) < options.unheard_at_first_ms;
+            let is_new = now.since(life.cut_off.came_ms) < options.unreachable_at_first_ms;
             let silent_since_ms = life.cut_off.silent.as_ref().map_or(now.monotonic_ms, |it| it.0);
-            let is_silent = !unheard.by.is_empty() && !is_new;
-            life.cut_off.silent = is_silent.then_some((silent_since_ms, unheard.by));
-            let is_unheard = unheard.is_certain && !is_new;
-            let since_ms = life.cut_off.unheard_since_ms.unwrap_or(now.monotonic_ms);
-            life.cut_off.unheard_since_ms = is_unheard.then_some(since_ms);
+            let is_silent = !unreachable.by.is_empty() && !is_new;
+            life.cut_off.silent = is_silent.then_some((silent_since_ms, unreachable.by));
+            let is_unreachable = unreachable.is_certain && !is_new;
+            let since_ms = life.cut_off.unreachable_since_ms.unwrap_or(now.monotonic_ms);
+            life.cut_off.unreachable_since_ms = is_unreachable.then_some(since_ms);
             changes.extend(life.cut_off_changes(&node, options, now));
         }
         changes
     }
 
-    fn unheard(&self, node: &NodeId, options: &Options, now: Now) -> Unheard {
-        let said = |life: &Life, by: &NodeId| {
+    fn unreachable(
+        &self,
+        node: &NodeId,
+        options: &ControllerOptions,
+        now: ControllerTime,
+    ) -> Unreachable {
+        let reported = |life: &NodeHistory, by: &NodeId| {
             let (is_heard, at_ms) = *life.hears.get(by)?;
             (now.since(at_ms) <= options.report_max_ms).then_some(is_heard)
         };
-        let hears_somebody =
-            |who: &NodeId| self.all.values().any(|life| said(life, who) == Some(true));
+        let hears_another =
+            |who: &NodeId| self.all.values().any(|life| reported(life, who) == Some(true));
         let life = &self.all[node];
-        let witnesses = || life.hears.keys().filter_map(|by| Some((by, said(life, by)?)));
+        let witnesses = || life.hears.keys().filter_map(|by| Some((by, reported(life, by)?)));
         if witnesses().any(|(_, is_heard)| is_heard) {
-            return Unheard::default();
+            return Unreachable::default();
         }
         let by: Vec<NodeId> = witnesses().map(|(by, _)| by.clone()).collect();
-        Unheard { is_certain: by.iter().any(hears_somebody), by }
+        Unreachable { is_certain: by.iter().any(hears_another), by }
     }
 
     /// Describes, for the operator, the nodes that are not heard by peers which hear no other node
     /// either, so that it is unknown which of them is cut off.
     pub(in super::super) fn silences(
         &self,
-        options: &Options,
-        now: Now,
+        options: &ControllerOptions,
+        now: ControllerTime,
     ) -> impl Iterator<Item = String> {
         self.all.iter().filter_map(move |(node, life)| {
             let (since_ms, by) = life.cut_off.silent.as_ref()?;
-            let is_told =
+            let is_shown =
                 now.since(*since_ms) >= options.cut_off_after_ms && life.cut_off.why.is_empty();
             let by = by.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ");
-            is_told.then(|| {
+            is_shown.then(|| {
                 format!("{node} is not heard by {by}: one of them stands still or is cut off")
             })
         })
@@ -178,8 +189,13 @@ impl Lives {
     }
 }
 
-impl Life {
-    fn cut_off_changes(&mut self, node: &NodeId, options: &Options, now: Now) -> Vec<CutOffChange> {
+impl NodeHistory {
+    fn cut_off_changes(
+        &mut self,
+        node: &NodeId,
+        options: &ControllerOptions,
+        now: ControllerTime,
+    ) -> Vec<CutOffChange> {
         let is_registered = self.absent_since_ms.is_none();
         let record = self.record.as_ref().filter(|_| is_registered);
         let workers = record.into_iter().flat_map(|record| &record.workers);

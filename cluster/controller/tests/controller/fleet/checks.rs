@@ -10,7 +10,7 @@ use crate::fake_etcd::Changes;
 impl World {
     /// Checks every rule that a write must keep in any situation.
     pub(super) fn check(&mut self, controller: usize, changes: &Changes) {
-        let mut events: Vec<Event> = Vec::new();
+        let mut events: Vec<EventRecord> = Vec::new();
         let mut shards = Vec::new();
         for (key, before, after) in changes {
             match (key, after) {
@@ -23,7 +23,7 @@ impl World {
                     shards.push((id.0, before, entry(&after.value)));
                 }
                 (Key::Shard(id), None) => {
-                    let desired: Desired =
+                    let desired: DesiredView =
                         serde_json::from_slice(self.etcd.value(&Key::Desired).unwrap()).unwrap();
                     assert!(!desired.shards.iter().any(|shard| shard.id == id.0));
                 }
@@ -42,7 +42,7 @@ impl World {
         controller: usize,
         before: Option<&ShardEntry>,
         after: &ShardEntry,
-        event: &Event,
+        event: &EventRecord,
     ) {
         self.entries_written += 1;
         self.check_comers(controller, before, after);
@@ -76,11 +76,11 @@ impl World {
         }
     }
 
-    /// Checks that no running incarnation loses its seat while it has a lane.
+    /// Checks that no running incarnation loses its member slot while it has a lane.
     fn check_ends(&self, before: &ShardEntry, after: &ShardEntry) {
         for member in before.members() {
             if after.member(&member.incarnation).is_none() && self.runs(&member.incarnation) {
-                assert!(before.lanes_of(member.seat).is_empty(), "{before:?} {after:?}");
+                assert!(before.lanes_of(member.slot).is_empty(), "{before:?} {after:?}");
             }
         }
     }
@@ -104,9 +104,9 @@ impl World {
     }
 
     /// Checks that a move begins only on a shard that has all available copies.
-    fn check_move(&self, controller: usize, before: &ShardEntry, event: &Event) {
+    fn check_move(&self, controller: usize, before: &ShardEntry, event: &EventRecord) {
         let seen = &self.controllers[controller].seen;
-        let desired: Desired = serde_json::from_slice(&seen[&Key::Desired]).unwrap();
+        let desired: DesiredView = serde_json::from_slice(&seen[&Key::Desired]).unwrap();
         let copies = 1 + usize::from(desired.cluster.replicas);
         let is_drained = |node: &NodeId| {
             let intent = seen.get(&Key::Intent(node.clone()));

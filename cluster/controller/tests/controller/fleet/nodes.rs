@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use weir_controller::state::Event as Input;
-use weir_controller::state::{BirdDown, NodeDoubts, NodeReport as Answer, NodeTroubles};
+use weir_controller::state::ControllerEvent;
+use weir_controller::state::{BirdDown, NodeDoubts, NodeReport, NodeTroubles};
 use weir_etcd::Key;
 use weir_map::map::Transition;
 use weir_map::*;
@@ -19,7 +19,7 @@ pub(crate) struct Node {
     /// It has announced its end.
     pub(crate) is_stopping: bool,
     /// Its streams reach no node.
-    pub(crate) is_unheard: bool,
+    pub(crate) is_unreachable: bool,
     /// No node's streams reach it.
     pub(crate) is_deaf: bool,
     /// Workers with a side down.
@@ -39,7 +39,7 @@ impl Node {
             is_up,
             is_cut: false,
             is_stopping: false,
-            is_unheard: false,
+            is_unreachable: false,
             is_deaf: false,
             broken: Vec::new(),
             bird_down: Vec::new(),
@@ -51,7 +51,7 @@ impl Node {
 
 impl World {
     /// Lets every running node report to a controller.
-    pub(crate) fn hear(&mut self, controller: usize) {
+    pub(crate) fn send_reports(&mut self, controller: usize) {
         for node in 0..self.nodes.len() {
             if !self.nodes[node].is_up {
                 continue;
@@ -59,10 +59,10 @@ impl World {
             let others = (0..self.nodes.len()).filter(|&other| other != node);
             let is_heard = |other: usize| {
                 self.nodes[other].is_up
-                    && !self.nodes[other].is_unheard
+                    && !self.nodes[other].is_unreachable
                     && !self.nodes[node].is_deaf
             };
-            let report = Answer {
+            let report = NodeReport {
                 doubts: self.doubts_of(node),
                 node: id(node),
                 hears: others.map(|other| (id(other), is_heard(other))).collect(),
@@ -72,7 +72,7 @@ impl World {
                 acting: Vec::new(),
                 troubles: self.nodes[node].troubles.clone(),
             };
-            self.tell(controller, Input::Report(report));
+            self.handle(controller, ControllerEvent::Report(report));
         }
     }
 
@@ -118,7 +118,7 @@ impl World {
                 continue;
             }
             let epoch = entry.epoch();
-            while let Some(transition) = self.wish(&entry) {
+            while let Some(transition) = self.wanted_transition(&entry) {
                 entry = entry.after(entry.epoch(), &transition).expect("the entry permits it");
             }
             if entry.epoch() != epoch {
@@ -129,12 +129,12 @@ impl World {
         is_busy
     }
 
-    fn wish(&self, entry: &ShardEntry) -> Option<Transition> {
-        let seated = |seat| &entry.at_seat(seat).expect("the seat has a member").incarnation;
+    fn wanted_transition(&self, entry: &ShardEntry) -> Option<Transition> {
+        let member_at = |slot| &entry.at_slot(slot).expect("the slot has a member").incarnation;
         for (index, lane) in entry.lanes().iter().enumerate() {
             let Some(moving) = lane.moving else { continue };
-            if self.is_in_touch(seated(moving.from)) && self.is_in_touch(seated(lane.owner)) {
-                let by = seated(lane.owner).clone();
+            if self.is_in_touch(member_at(moving.from)) && self.is_in_touch(member_at(lane.owner)) {
+                let by = member_at(lane.owner).clone();
                 return Some(Transition::Settle { by, lanes: LaneSet::EMPTY.with(index) });
             }
         }

@@ -56,7 +56,7 @@ pub(super) enum What {
     Control { freeze: Option<bool>, rebalance: bool, rebase: bool, retire: Vec<u8>, at: Number },
     Desired { format: Number, replicas: u8, shards: Vec<u8> },
     Meta { format: Number },
-    Event { place: Number, number: Number, at: Number, is_move: bool },
+    Event { slot: Number, number: Number, at: Number, is_move: bool },
     Report { at: Number, desired: Option<Number> },
     Bytes { key: u8, bytes: Vec<u8> },
 }
@@ -66,7 +66,7 @@ type Held = (u8, Number);
 
 /// A node's answer.
 #[derive(Clone, Debug, TypeGenerator)]
-pub(super) struct Said {
+pub(super) struct ReportedValues {
     node: u8,
     hears: Vec<(u8, bool)>,
     loads: Vec<(u8, Number)>,
@@ -173,13 +173,13 @@ impl What {
                 let id = BootId(1).to_string();
                 (Key::Meta, json!({"format": format.value(), "cluster_id": id}))
             }
-            Self::Event { place, number, at, is_move } => {
+            Self::Event { slot, number, at, is_move } => {
                 let event = json!({"number": number.value(), "at_ms": at.value(), "by": "c",
                     "what": "w", "why": "y", "is_move": is_move});
-                (Key::Event((place.value() % 600) as u32), event)
+                (Key::Event((slot.value() % 600) as u32), event)
             }
             Self::Report { at, desired } => {
-                let report = Report { at_ms: at.value(), ..Report::default() };
+                let report = LeaderReport { at_ms: at.value(), ..LeaderReport::default() };
                 let mut report = serde_json::to_value(report).unwrap();
                 report["desired"] = json!(desired.map(Number::value));
                 (Key::Report, report)
@@ -219,7 +219,7 @@ impl Written {
     }
 }
 
-impl Said {
+impl ReportedValues {
     pub(super) fn report(&self) -> NodeReport {
         let node = |any: u8| id(usize::from(any) % NODES);
         let doubts = self.doubts.iter().take(4).map(|(at, known, held)| {

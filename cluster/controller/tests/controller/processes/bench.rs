@@ -5,8 +5,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use weir_controller::operate::Operator;
-use weir_controller::records::{DoubtAnswer, Event, NodeAnswer};
-use weir_etcd::{Cluster, Key, LeaderRecord, NodeRecord, Outcome, Range, Session, WorkerRecord};
+use weir_controller::records::{DoubtAnswer, EventRecord, NodeAnswer};
+use weir_etcd::{
+    EtcdCluster, Key, KeyRange, LeaderRecord, NodeRecord, NodeSession, Outcome, WorkerRecord,
+};
 use weir_map::map::Transition;
 use weir_map::{BootId, Incarnation, LaneSet, MemberState, NodeId, ShardEntry};
 
@@ -16,8 +18,8 @@ use crate::etcd::{Etcd, wait_for};
 
 /// Nodes whose workers do what the map asks of them, and the operator's view.
 pub(super) struct Bench {
-    pub(super) cluster: Cluster,
-    pub(super) sessions: Vec<Option<Session>>,
+    pub(super) cluster: EtcdCluster,
+    pub(super) sessions: Vec<Option<NodeSession>>,
     pub(super) records: Vec<NodeRecord>,
     pub(super) boots: Vec<BootId>,
     pub(super) alive: Arc<Mutex<BTreeSet<NodeId>>>,
@@ -121,7 +123,7 @@ impl Bench {
 
     /// Returns the entries by number; empty while etcd does not answer.
     pub(super) fn map(&self) -> BTreeMap<u32, ShardEntry> {
-        let found = self.wait(self.cluster.store().list(Range::Shards));
+        let found = self.wait(self.cluster.store().list(KeyRange::Shards));
         let Ok((_, found)) = found else { return BTreeMap::new() };
         let entries = found.iter().filter_map(|(key, held)| match key {
             Key::Shard(id) => Some((id.0, ShardEntry::from_json(&held.value).unwrap())),
@@ -131,29 +133,30 @@ impl Bench {
     }
 
     fn runs(&self, who: &Incarnation) -> bool {
-        let is_boot = |place: &usize| self.boots[*place] == who.boot_id;
+        let is_boot = |index: &usize| self.boots[*index] == who.boot_id;
         (0..self.boots.len()).find(is_boot).is_some_and(|it| self.sessions[it].is_some())
     }
 
     /// Lets every worker do one thing.
     pub(super) fn work(&self) {
         let store = self.cluster.store();
-        let Ok((_, found)) = self.wait(store.list(Range::Shards)) else { return };
+        let Ok((_, found)) = self.wait(store.list(KeyRange::Shards)) else { return };
         for (key, held) in found {
             let entry = ShardEntry::from_json(&held.value).unwrap();
-            let Some(wish) = self.wish(&entry) else { continue };
-            let next = entry.after(entry.epoch(), &wish).unwrap().to_json().into_bytes();
+            let Some(wanted_transition) = self.wanted_transition(&entry) else { continue };
+            let next =
+                entry.after(entry.epoch(), &wanted_transition).unwrap().to_json().into_bytes();
             // If another writer was faster, the next turn tries again.
             self.wait(store.put(key, Some(held.mod_revision), next));
         }
     }
 
-    fn wish(&self, entry: &ShardEntry) -> Option<Transition> {
-        let seated = |seat| &entry.at_seat(seat).unwrap().incarnation;
+    fn wanted_transition(&self, entry: &ShardEntry) -> Option<Transition> {
+        let member_at = |slot| &entry.at_slot(slot).unwrap().incarnation;
         for (index, lane) in entry.lanes().iter().enumerate() {
             let Some(moving) = lane.moving else { continue };
-            if self.runs(seated(moving.from)) && self.runs(seated(lane.owner)) {
-                let by = seated(lane.owner).clone();
+            if self.runs(member_at(moving.from)) && self.runs(member_at(lane.owner)) {
+                let by = member_at(lane.owner).clone();
                 return Some(Transition::Settle { by, lanes: LaneSet::EMPTY.with(index) });
             }
         }
@@ -186,7 +189,7 @@ impl Bench {
     }
 
     /// Checks that the events have no gap, and that their writer changes only by an election.
-    pub(super) fn check_events(&self) -> Vec<Event> {
+    pub(super) fn check_events(&self) -> Vec<EventRecord> {
         let events = self.wait(self.operator().events()).unwrap();
         for pair in events.windows(2) {
             assert_eq!(pair[1].number, pair[0].number + 1);

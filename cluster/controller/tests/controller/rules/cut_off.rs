@@ -1,7 +1,7 @@
 //! Workers that no node reaches: the faults that are distinguished, and the moves that follow.
 
 use weir_controller::records::ControllerState;
-use weir_controller::state::Options;
+use weir_controller::state::ControllerOptions;
 use weir_map::MemberState;
 
 use super::{life, options, whats, world};
@@ -9,7 +9,7 @@ use crate::fleet::World;
 
 /// Takes the node's access side down: neither its homes nor other nodes reach it.
 fn cut_off(world: &mut World, node: usize, is_cut_off: bool) {
-    world.nodes[node].is_unheard = is_cut_off;
+    world.nodes[node].is_unreachable = is_cut_off;
     world.nodes[node].is_deaf = is_cut_off;
     world.nodes[node].broken = if is_cut_off { vec![0, 1] } else { Vec::new() };
 }
@@ -58,7 +58,7 @@ fn a_node_that_no_peer_hears_is_cut_off_and_a_deaf_one_is_not() {
     world.turns(20_000);
     assert_eq!(world.entries(), before);
     world.nodes[1].is_deaf = false;
-    world.nodes[1].is_unheard = true;
+    world.nodes[1].is_unreachable = true;
     world.turns(20_000);
     assert_eq!(fewest_copies_beside(&world, 1), 2);
     let (_, why) = life(&world, 1);
@@ -100,7 +100,8 @@ fn a_side_that_flaps_moves_nothing() {
 /// Otherwise a shard would move onto the worker, and leave it again at its next flap.
 #[test]
 fn the_imbalance_timer_restarts_while_a_side_flaps() {
-    let mut world = World::new(3, 30, 1, Options { balance_wait_ms: 30_000, ..options() });
+    let mut world =
+        World::new(3, 30, 1, ControllerOptions { balance_wait_ms: 30_000, ..options() });
     world.elect(0);
     world.settle();
     world.add_node();

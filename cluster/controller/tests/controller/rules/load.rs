@@ -1,6 +1,6 @@
 //! Shards that are spread by load, and workers that state how much they can carry.
 
-use weir_config::File;
+use weir_config::ConfigFile;
 use weir_etcd::Key;
 
 use super::options;
@@ -27,7 +27,7 @@ fn load_max(line: &str) -> Option<u64> {
          internet = {{ device = \"net_af_xdp1,iface=b\", address = \"10.2.0.1/24\", gateway = \"10.2.0.2\" }}\n"
     );
     match weir_config::parse_file(&text, "weir.toml") {
-        Ok((File::Member(member), _)) => member.workers[0].load_max,
+        Ok((ConfigFile::Member(member), _)) => member.workers[0].load_max,
         other => panic!("{other:#?}"),
     }
 }

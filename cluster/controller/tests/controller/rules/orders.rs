@@ -1,7 +1,7 @@
 //! The operator's orders: fences, drains, a rebalance, a freeze, the retirement of shards.
 
-use weir_controller::records::{Control, ControllerState, Order};
-use weir_controller::state::Options;
+use weir_controller::records::{Control, ControllerState, OrderAuthor};
+use weir_controller::state::ControllerOptions;
 
 use super::{lose, options, whats, world};
 use crate::fleet::World;
@@ -82,13 +82,14 @@ fn the_older_of_two_drains_goes_first() {
 
 #[test]
 fn a_rebalance_does_not_wait_and_ends_by_itself() {
-    let mut world = World::new(3, 30, 1, Options { balance_wait_ms: 3_600_000, ..options() });
+    let mut world =
+        World::new(3, 30, 1, ControllerOptions { balance_wait_ms: 3_600_000, ..options() });
     world.elect(0);
     world.turns(60_000);
     world.add_node();
     world.turns(60_000);
     assert_eq!(world.held(3), 0);
-    let order = Order { by: "ann".into(), at_ms: 0 };
+    let order = OrderAuthor { by: "ann".into(), at_ms: 0 };
     world.set_control(&Control { rebalance: Some(order), ..Control::default() });
     world.turns(600_000);
     assert!(world.held(3) >= 12, "{}", world.held(3));

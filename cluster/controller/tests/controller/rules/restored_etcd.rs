@@ -1,7 +1,7 @@
 //! An etcd that was restored from a backup.
 
-use weir_controller::records::{Control, Order};
-use weir_controller::state::Event;
+use weir_controller::records::{Control, OrderAuthor};
+use weir_controller::state::ControllerEvent;
 use weir_etcd::{MirrorEvent, RestoreReason, Revision};
 use weir_map::ShardEntry;
 
@@ -9,21 +9,21 @@ use super::{lose, whats, world};
 use crate::fleet::World;
 
 /// Lets the leader's mirror find a restored etcd, and list it.
-fn tell_restored(world: &mut World) {
-    let place = world.etcd.place();
+fn deliver_restored(world: &mut World) {
+    let position = world.etcd.position();
     let reason = RestoreReason::Revision { before: Revision(9), now: Revision(5) };
-    world.tell(0, Event::Mirror(MirrorEvent::Restored { reason, place }));
+    world.handle(0, ControllerEvent::Mirror(MirrorEvent::Restored { reason, position }));
     for (key, held) in world.etcd.keys.clone() {
         let put = MirrorEvent::Put { key, value: held.value, mod_revision: held.mod_revision };
-        world.tell(0, Event::Mirror(put));
+        world.handle(0, ControllerEvent::Mirror(put));
     }
-    world.tell(0, Event::Mirror(MirrorEvent::SnapshotComplete { place }));
+    world.handle(0, ControllerEvent::Mirror(MirrorEvent::SnapshotComplete { position }));
 }
 
 #[test]
 fn a_restored_etcd_freezes_everything_until_an_operator_has_looked() {
     let mut world = world(4, 8);
-    tell_restored(&mut world);
+    deliver_restored(&mut world);
     world.turns(2_000);
     let freeze = world.control().freeze.expect("frozen");
     assert!(freeze.is_total && freeze.why.contains("backup"));
@@ -44,7 +44,7 @@ fn set_back(world: &mut World) -> [Vec<(u32, ShardEntry)>; 2] {
     world.settle();
     let new = world.entries();
     world.set_back(&old);
-    tell_restored(world);
+    deliver_restored(world);
     [old, new]
 }
 
@@ -95,15 +95,15 @@ fn a_missing_node_is_named_until_it_is_fenced_or_a_rebase_is_ordered() {
         assert!(report.doubts[0].contains("`weir fence n1`"), "{:?}", report.doubts);
         assert_eq!(report.missing.keys().collect::<Vec<_>>(), ["n1"]);
         if is_fenced {
-            world.say_ended(1);
+            world.declare_ended(1);
         } else {
-            let order = Order { by: "ann".into(), at_ms: 0 };
+            let order = OrderAuthor { by: "ann".into(), at_ms: 0 };
             world.set_control(&Control { rebase: Some(order), ..world.control() });
         }
         world.turns(30_000);
         check_goes_on(&new, &world);
         assert_eq!((world.report().in_doubt, world.control().rebase), (0, None));
-        world.say_ended(1);
+        world.declare_ended(1);
         world.freeze(false);
         world.undrain(0);
         world.settle();

@@ -43,7 +43,7 @@ fn a_lasting_trouble_is_reported_once() {
     let mut world = world(3, 6);
     world.nodes[0].troubles = NodeTroubles { is_still: false, why: vec!["epochs".into()] };
     world.turns(5_000);
-    let place = world.etcd.place();
+    let position = world.etcd.position();
     world.turns(60_000);
-    assert_eq!(world.etcd.place(), place);
+    assert_eq!(world.etcd.position(), position);
 }

@@ -1,13 +1,13 @@
 //! Nodes that end in an orderly way.
 
-use weir_controller::state::Options;
+use weir_controller::state::ControllerOptions;
 
 use super::{life, lose, options, whats, world};
 use crate::fleet::World;
 
 #[test]
 fn a_stopping_node_gives_its_roles_away_at_any_pace_of_moves() {
-    let mut world = World::new(3, 30, 1, Options { moves_per_min: 1, ..options() });
+    let mut world = World::new(3, 30, 1, ControllerOptions { moves_per_min: 1, ..options() });
     world.elect(0);
     world.settle();
     let (held, moves) = (world.held(0), world.moves_ms.len());
@@ -30,7 +30,7 @@ fn a_node_that_fences_itself_counts_as_fenced_by_the_operator() {
     let mut world = world(3, 9);
     world.stop(0);
     world.turns(2_000);
-    world.say_ended(0);
+    world.declare_ended(0);
     // The node is still registered: its statement is no lie, and nothing is taken from it yet.
     let held = world.held(0);
     world.turns(5_000);
@@ -49,7 +49,7 @@ fn orderly_restarts_put_no_node_on_trial() {
     for is_seen_gone in [true, false, true, false] {
         world.stop(0);
         world.turns(2_000);
-        world.say_ended(0);
+        world.declare_ended(0);
         if is_seen_gone {
             lose(&mut world, 0);
             world.turns(5_000);

@@ -2,13 +2,13 @@
 //! other lanes.
 
 use super::{
-    Block, BlockId, FREE_BLOCK, LANES, NO_OWNER, PortBlocks, Protocol, ShardIndex, WORD_BITS,
+    BlockId, BlockState, FREE_BLOCK, LANES, NO_OWNER, PortBlocks, Protocol, ShardIndex, WORD_BITS,
     lanes_word,
 };
 
 /// The bit of a port of a block and protocol.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PortPlace {
+pub(crate) struct PortBit {
     word: usize,
     bit: u64,
 }
@@ -47,7 +47,7 @@ impl PortBlocks {
     /// Gives a free block to a subscriber because its lane's owner did; that owner has logged it.
     pub(crate) fn claim(&mut self, block: BlockId, owner: u32) {
         self.set_free(block, false);
-        self.blocks[block.0 as usize] = Block { owner, is_logged: true, ..FREE_BLOCK };
+        self.blocks[block.0 as usize] = BlockState { owner, is_logged: true, ..FREE_BLOCK };
     }
 
     /// Returns the subscriber that holds the block, if a mapping has stood in it: the log names no
@@ -62,12 +62,12 @@ impl PortBlocks {
         &self,
         shard: ShardIndex,
         lane: u32,
-        place: u32,
+        index: u32,
     ) -> Option<BlockId> {
         let per_address = (self.blocks_per_address + LANES - 1).saturating_sub(lane) / LANES;
-        let address = place.checked_div(per_address)?;
+        let address = index.checked_div(per_address)?;
         let position = self.shards[usize::from(shard.0)].positions.get(address as usize)?;
-        let number = lane + place % per_address * LANES;
+        let number = lane + index % per_address * LANES;
         Some(BlockId(position * self.blocks_per_address + number))
     }
 
@@ -80,27 +80,27 @@ impl PortBlocks {
 
     /// Returns the position of a port's bit.
     #[inline]
-    pub(crate) fn place_of(&self, block: BlockId, protocol: Protocol, port: u16) -> PortPlace {
+    pub(crate) fn bit_of(&self, block: BlockId, protocol: Protocol, port: u16) -> PortBit {
         let (word, bit) = self.port_bit(block, protocol, port);
-        PortPlace { word, bit }
+        PortBit { word, bit }
     }
 
     #[inline]
-    pub(crate) fn is_taken(&self, place: PortPlace) -> bool {
-        self.ports[place.word] & place.bit != 0
+    pub(crate) fn is_taken(&self, port_bit: PortBit) -> bool {
+        self.ports[port_bit.word] & port_bit.bit != 0
     }
 
     /// Takes this free port of an owned block of the shard.
     #[inline]
     pub(crate) fn take_at(
         &mut self,
-        place: PortPlace,
+        port_bit: PortBit,
         block: BlockId,
         shard: ShardIndex,
         protocol: Protocol,
     ) {
-        assert!(!self.is_taken(place), "a port is taken once");
-        self.ports[place.word] |= place.bit;
+        assert!(!self.is_taken(port_bit), "a port is taken once");
+        self.ports[port_bit.word] |= port_bit.bit;
         self.shards[usize::from(shard.0)].ports_used += 1;
         self.blocks[block.0 as usize].used[protocol.space()] += 1;
     }

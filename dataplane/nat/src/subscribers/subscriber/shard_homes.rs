@@ -2,13 +2,13 @@
 
 use super::NONE;
 use crate::config::NatConfig;
-use crate::subscribers::admission::{Pace, spare_slots};
+use crate::subscribers::admission::{AdmissionPace, spare_slots};
 
 /// The homes of a shard.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ShardHomes {
     /// Admitted homes, and how many there may be.
-    pub(super) seated: u32,
+    pub(super) admitted: u32,
     pub(super) max: u32,
     /// Displaced homes: their share of the capacity has gone to others, and they still hold
     /// records.
@@ -17,17 +17,17 @@ pub(super) struct ShardHomes {
     /// admission.
     pub(super) oldest: u32,
     pub(super) newest: u32,
-    pub(super) pace: Pace,
+    pub(super) pace: AdmissionPace,
 }
 
 impl ShardHomes {
     pub(super) fn new(config: &NatConfig, max: u32) -> Self {
-        let pace = Pace::new(config.new_homes_per_sec, max);
-        Self { seated: 0, max, displaced: 0, oldest: NONE, newest: NONE, pace }
+        let pace = AdmissionPace::new(config.new_homes_per_sec, max);
+        Self { admitted: 0, max, displaced: 0, oldest: NONE, newest: NONE, pace }
     }
 
     pub(super) fn held(&self) -> u32 {
-        self.seated + self.displaced
+        self.admitted + self.displaced
     }
 
     /// True if the shard has as many homes as its capacity and its spare slots.

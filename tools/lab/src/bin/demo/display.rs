@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use weir_lab::failover::{News, Observation, Promise, head, row};
+use weir_lab::failover::{Observation, Promise, RunProgress, head, row};
 
 /// The head of the table is printed again after this many rows.
 const ROWS_PER_HEAD: usize = 10;
@@ -27,26 +27,26 @@ impl Display {
     }
 
     /// Prints a line with the time since the start.
-    pub(crate) fn say(&self, text: &str) {
+    pub(crate) fn print(&self, text: &str) {
         println!("[{:5.1} s] {text}", self.begun.elapsed().as_secs_f32());
     }
 
-    pub(crate) fn hear(&mut self, news: News<'_>) {
-        match news {
-            News::Begins(what) => {
+    pub(crate) fn show(&mut self, progress: RunProgress<'_>) {
+        match progress {
+            RunProgress::Begins(what) => {
                 self.row_begun = Instant::now();
-                self.say(&self.progress.line(what));
+                self.print(&self.progress.line(what));
             }
-            News::Seen(promise, seen) => {
+            RunProgress::Seen(promise, seen) => {
                 self.progress.enter(self.row_begun.elapsed());
                 let shows_head = self.rows.len().is_multiple_of(ROWS_PER_HEAD);
                 lines(promise, seen, shows_head).iter().for_each(|line| println!("{line}"));
                 self.rows.push((promise, seen.clone()));
             }
-            News::Again(count, reason) => {
+            RunProgress::Again(count, reason) => {
                 self.progress.repeat(count);
                 repeat(&mut self.rows, count);
-                self.say(&format!("again, both are shown: {reason}"));
+                self.print(&format!("again, both are shown: {reason}"));
             }
         }
     }

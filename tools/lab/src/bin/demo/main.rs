@@ -138,9 +138,9 @@ fn estimates(args: &Args, events: &[Event]) -> Vec<Duration> {
 
 /// Reports the state of the machine, and what of it endangers the promises.
 fn look_at_machine(args: &Args, display: &Display) -> Result<()> {
-    display.say(&format!("looking at this machine for {} s", LOOK.as_secs()));
+    display.print(&format!("looking at this machine for {} s", LOOK.as_secs()));
     let machine = Machine::look(LOOK)?;
-    display.say(&machine.to_string());
+    display.print(&machine.to_string());
     let options = options(args);
     let pages = options.files().huge_pages() * u64::from(options.nodes);
     let needs = Needs { table_bytes: pages << 21, has_huge_pages: args.huge_pages };
@@ -151,12 +151,12 @@ fn look_at_machine(args: &Args, display: &Display) -> Result<()> {
 /// Runs the cluster and its load without any event.
 fn keep(args: &Args, display: &Display) -> Result<()> {
     let begun = Instant::now();
-    let lab = ClusterLab::start(options(args), |text| display.say(text))?;
-    display.say("opening connections");
+    let lab = ClusterLab::start(options(args), |text| display.print(text))?;
+    display.print("opening connections");
     let mut observer = Observer::start(&lab, keep::pace(pace(args)))?;
     let open = observer.open_connections();
     let took = begun.elapsed().as_secs_f32();
-    display.say(&format!("{open} connections are open; the cluster was up in {took:.0} s"));
+    display.print(&format!("{open} connections are open; the cluster was up in {took:.0} s"));
     keep::watch(&lab, &mut observer)
 }
 
@@ -192,18 +192,19 @@ fn cluster(args: &Args, events: &[Event], display: &mut Display, keeps: bool) ->
     let adds = events.iter().filter(|event| event.name == "add").count() * args.runs;
     let adds = adds * usize::from(TRIES_MAX);
     let options = ClusterOptions { spare_nodes: u8::try_from(adds)?, ..options(args) };
-    let mut lab = ClusterLab::start(options, |text| display.say(text))?;
-    display.say("opening connections");
+    let mut lab = ClusterLab::start(options, |text| display.print(text))?;
+    display.print("opening connections");
     let mut observer = Observer::start(&lab, pace(args))?;
-    display.say(&format!("{} connections are open", observer.open_connections()));
+    display.print(&format!("{} connections are open", observer.open_connections()));
     for _ in 0..args.runs {
         for event in events {
-            let seen = event.tell(&mut lab, &mut observer, &mut |news| display.hear(news));
+            let seen = event
+                .run_and_report(&mut lab, &mut observer, &mut |progress| display.show(progress));
             ensure!(lab.lab.is_open(), "interrupted");
             seen.with_context(|| lab.lab.logs())?;
         }
     }
-    display.say("done");
+    display.print("done");
     print!("\n{}", render(&display.rows));
     if args.runs > 1 {
         print!("\n{}", summary(&display.rows));
@@ -223,11 +224,12 @@ fn cluster(args: &Args, events: &[Event], display: &mut Display, keeps: bool) ->
 }
 
 fn control(args: &Args, display: &mut Display) -> Result<()> {
-    display.say("negative control: a cluster without copies");
+    display.print("negative control: a cluster without copies");
     let options = ClusterOptions { replicas: 0, commit: None, ..options(args) };
-    let mut lab = ClusterLab::start(options, |text| display.say(text))?;
+    let mut lab = ClusterLab::start(options, |text| display.print(text))?;
     let mut observer = Observer::start(&lab, Pace::short())?;
-    let seen = CONTROL.tell(&mut lab, &mut observer, &mut |news| display.hear(news));
+    let seen =
+        CONTROL.run_and_report(&mut lab, &mut observer, &mut |progress| display.show(progress));
     ensure!(lab.lab.is_open(), "interrupted");
     seen.with_context(|| lab.lab.logs())?;
     Ok(())

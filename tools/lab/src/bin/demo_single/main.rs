@@ -74,8 +74,8 @@ fn run() -> Result<bool> {
 fn show_node(demo: &Demo) -> Result<()> {
     let weir = &demo.net.weir;
     for words in [&["status"][..], &["sessions", "--limit", "12"]] {
-        let said = weir.cli(words)?;
-        println!("\n$ weir {}\n{}{}", words.join(" "), said.stdout, said.stderr);
+        let output = weir.cli(words)?;
+        println!("\n$ weir {}\n{}{}", words.join(" "), output.stdout, output.stderr);
     }
     if weir.process().ended().is_some() {
         bail!("weir has ended");

@@ -51,7 +51,7 @@ fn run_command() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            weir_process::say_error("weir-lab", &format!("{error:#}"));
+            weir_process::print_error("weir-lab", &format!("{error:#}"));
             ExitCode::FAILURE
         }
     }

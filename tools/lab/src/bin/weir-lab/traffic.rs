@@ -29,11 +29,11 @@ const SEED: u64 = 1;
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: TrafficCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum TrafficCommand {
     Bench(bench::Bench),
     Flood(flood::Args),
     Linux(linux::Args),
@@ -69,7 +69,7 @@ struct TrafficArgs {
 
     /// How homes reach the device: through a GRE tunnel each, or by plain IPv4.
     #[arg(long, value_name = "MODE", default_value = "gre")]
-    access_mode: AccessMode,
+    access_mode: TrafficAccess,
 
     /// Flows of each home.
     #[arg(long, value_name = "N", default_value_t = 64)]
@@ -113,7 +113,7 @@ struct TrafficArgs {
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum AccessMode {
+enum TrafficAccess {
     Gre,
     Plain,
 }
@@ -126,10 +126,10 @@ enum ProtocolName {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
-        Command::Linux(linux) => linux::run(&linux),
-        Command::Bench(bench) => bench::run(&bench),
-        Command::Flood(flood) => flood::run(flood),
-        Command::Search(search) => search::run(search),
+        TrafficCommand::Linux(linux) => linux::run(&linux),
+        TrafficCommand::Bench(bench) => bench::run(&bench),
+        TrafficCommand::Flood(flood) => flood::run(flood),
+        TrafficCommand::Search(search) => search::run(search),
     }
 }
 
@@ -137,8 +137,8 @@ impl TrafficArgs {
     /// Returns a scenario with `flows` established before the flood, and `new_flows` opened later.
     fn scenario(&self, flows: u32, new_flows: u32) -> anyhow::Result<Scenario> {
         let access = match self.access_mode {
-            AccessMode::Gre => Access::Gre,
-            AccessMode::Plain => Access::Plain,
+            TrafficAccess::Gre => Access::Gre,
+            TrafficAccess::Plain => Access::Plain,
         };
         let scenario = Scenario::new(flows, self.flows_per_subscriber, SEED)?
             .with_subscribers_per_shard(self.subscribers_per_shard)?

@@ -54,16 +54,16 @@ impl Sheet {
     fn marks(&mut self, marks: &[Micros], x: impl Fn(Micros) -> i32) -> i32 {
         let widest = width_of(marks.len().to_string().len() + 1, WORDS);
         let mut ends: Vec<i32> = Vec::new();
-        let mut places = Vec::new();
+        let mut labels = Vec::new();
         for &mark in marks {
             let left = x(mark) - widest / 2;
             let free = ends.iter().position(|&end| end <= left).unwrap_or(ends.len());
             ends.resize(ends.len().max(free + 1), i32::MIN);
             ends[free] = left + widest;
-            places.push((x(mark), free as i32));
+            labels.push((x(mark), free as i32));
         }
         let top = self.height + ends.len() as i32 * line_height(WORDS) + 4;
-        for (number, (x, line)) in (1..).zip(places) {
+        for (number, (x, line)) in (1..).zip(labels) {
             let y = self.height + line * line_height(WORDS);
             self.label((x, y), WORDS, Anchor::Middle, Colour::Black, &format!("{number}"));
             self.shapes.push(Shape::Line(vec![(x, top), (x, top + MAP)], Colour::Light, 1));
@@ -90,13 +90,13 @@ impl Sheet {
             let ends = vec![(left, y(count)), (WIDTH - 2 * MARGIN, y(count))];
             self.shapes.push(Shape::Line(ends, Colour::Light, 1));
         }
-        for (place, &(name, colour)) in (0..).zip(series) {
+        for (row, &(name, colour)) in (0..).zip(series) {
             let count = |sample: &MapSample| match colour {
                 Colour::Node(_) => sample.primaries.get(name).copied().unwrap_or_default(),
                 _ => sample.whole,
             };
             // Two pixels apart, so that curves of equal numbers do not coincide.
-            let point = |it: &MapSample| (x(it.at), y(count(it)) - 2 * place);
+            let point = |it: &MapSample| (x(it.at), y(count(it)) - 2 * row);
             let points: Vec<_> = samples.iter().map(point).collect();
             if points.len() > 1 {
                 self.shapes.push(Shape::Line(corners(&points), colour, 2));

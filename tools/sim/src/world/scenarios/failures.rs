@@ -62,14 +62,14 @@ fn a_node_that_restarts_at_once_copies_its_shards_again() {
     let node = script.node_of(&before);
     script.strike(Fault::Kill { node, ms: 50 });
     script.run_until(15_000, "whole", |world| world.why_not_whole().is_none());
-    assert!(script.world.place_of(&before).is_none());
+    assert!(script.world.position_of(&before).is_none());
     let silence_ms = script.longest_silence_ms();
     assert!(silence_ms <= 400, "{silence_ms} ms");
 }
 
 /// Returns the mappings of a shard at a worker on ports of these lanes.
 fn mappings(world: &World, who: &Incarnation, shard: u32, lanes: &[usize]) -> Vec<String> {
-    let table = world.table(world.place_of(who).expect("the worker runs"));
+    let table = world.table(world.position_of(who).expect("the worker runs"));
     let sockets = world.traffic.sockets.iter().filter(|socket| socket.shard == shard);
     let held = sockets.filter_map(|socket| {
         let public = socket.public.filter(|it| lanes.contains(&site::lane(it.port)))?;
@@ -95,7 +95,7 @@ fn frozen_lanes_are_relayed_to_a_third_member() {
     let entry = script.world.entry(1).clone();
     let (_, member) = entry.member(&lost).expect("a silent node stays a member");
     let frozen: Vec<usize> =
-        (0..LANES).filter(|&lane| entry.lanes()[lane].concerns(member.seat)).collect();
+        (0..LANES).filter(|&lane| entry.lanes()[lane].concerns(member.slot)).collect();
     assert_eq!(frozen.len(), 7);
     let others: Vec<Incarnation> =
         script.world.synced(1).filter(|who| **who != lost).cloned().collect();
@@ -108,7 +108,7 @@ fn frozen_lanes_are_relayed_to_a_third_member() {
     script.mend(cut_off);
     cables.into_iter().for_each(|cable| script.mend(cable));
     script.rest();
-    assert!(script.world.place_of(&lost).is_some(), "in the same incarnation");
+    assert!(script.world.position_of(&lost).is_some(), "in the same incarnation");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn copies_of_an_isolated_node_are_made_on_other_nodes() {
     };
     script.run_until(20_000, "copied from those that have a copy", is_protected);
     assert!(script.is_registered(node));
-    assert!(script.world.place_of(&script.primary(1)).is_some_and(|at| at != only_worker(node)));
+    assert!(script.world.position_of(&script.primary(1)).is_some_and(|at| at != only_worker(node)));
     script.mend(apart);
     script.rest();
 }

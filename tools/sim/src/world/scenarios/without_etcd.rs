@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use weir_nat::{Endpoint, Protocol};
 use weir_roles::role::{Metric, Role};
-use weir_roles::{ShardStatus, Trouble};
+use weir_roles::{ShardRoleStatus, Trouble};
 
 use super::{LASTING_MS, LEASE_MS, Script, only_worker};
 use crate::fault::Fault;
-use crate::site::Place;
+use crate::site::WorkerPosition;
 use crate::traffic::{Inside, Stage};
 use crate::world::World;
 
@@ -46,7 +46,7 @@ fn are_all_guests(world: &World, node: usize, shards: usize) -> bool {
         return false;
     }
     let statuses = world.statuses(node);
-    let is_so = |status: &ShardStatus<'_>| {
+    let is_so = |status: &ShardRoleStatus<'_>| {
         let is_announced = status.is_route_out && status.metric == Some(Metric::GUEST);
         status.role == Role::Synced && status.trouble == Some(Trouble::Guest) && is_announced
     };
@@ -71,8 +71,8 @@ type Mapping = (Inside, Endpoint);
 
 /// Returns the mappings of established UDP flows at a worker: those of half a minute at most, so
 /// that no timer has ended one.
-fn mappings(world: &World, place: Place) -> BTreeSet<Mapping> {
-    let table = world.table(place);
+fn mappings(world: &World, position: WorkerPosition) -> BTreeSet<Mapping> {
+    let table = world.table(position);
     let flows = world.traffic.flows.iter();
     let is_young = |sent_us: u64| world.now_us < sent_us + 30_000_000;
     let flows = flows.filter(|flow| flow.stage != Stage::Opening && is_young(flow.sent_us));
@@ -86,13 +86,13 @@ fn mappings(world: &World, place: Place) -> BTreeSet<Mapping> {
     held.collect()
 }
 
-fn assert_has(world: &World, place: Place, wanted: &BTreeSet<Mapping>) {
-    let table = world.table(place);
+fn assert_has(world: &World, position: WorkerPosition, wanted: &BTreeSet<Mapping>) {
+    let table = world.table(position);
     let lacks = |(inside, public): &&Mapping| {
         table.get(inside).is_none_or(|publics| !publics.contains(public))
     };
     let lacking = wanted.iter().find(lacks);
-    assert_eq!(lacking, None, "n{} lacks a mapping", place.node);
+    assert_eq!(lacking, None, "n{} lacks a mapping", position.node);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_second_failure_without_etcd_finds_the_copies_of_a_guest() {
         let socket = &script.world.traffic.sockets[flow.socket];
         assert_eq!(socket.public, public, "{socket}");
         if flow.is_lasting && flow.stage == Stage::Established {
-            assert!(script.world.now_us < flow.heard_us + 700_000, "{socket} gets no answer");
+            assert!(script.world.now_us < flow.answered_us + 700_000, "{socket} gets no answer");
             going_on += 1;
         }
     }

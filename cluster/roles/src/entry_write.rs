@@ -1,4 +1,4 @@
-//! When a change that a role wants is handed out: one at a time, and not too often.
+//! When a change of the entry that a role wants is handed out: one at a time, and not too often.
 
 use weir_map::{Epoch, Transition};
 
@@ -6,14 +6,14 @@ use super::input::RolesOptions;
 
 /// The changes that one shard role wants, one after another.
 #[derive(Debug, Default)]
-pub(super) struct Offer {
+pub(super) struct EntryWrite {
     last: Option<(Epoch, Transition)>,
     is_out: bool,
     next_ms: u64,
     pause_ms: u64,
 }
 
-impl Offer {
+impl EntryWrite {
     /// True if the change is to be handed out now; then it is out until
     /// [`answered`](Self::answered). A change that is wanted again at the same epoch waits longer
     /// each time.
@@ -54,26 +54,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_offered_again_ever_more_rarely() {
+    fn a_change_is_tried_again_ever_more_rarely() {
         let options = RolesOptions::default();
         let worker = "n1/0".parse().expect("a worker");
         let me = Incarnation { worker, boot_id: BootId(1) };
-        let (wish, other) = (Transition::Synced(me.clone()), Transition::OutOfSync(me));
-        let mut offer = Offer::default();
-        assert!(offer.take(0, Epoch(3), &wish, &options));
-        assert!(!offer.take(9_000, Epoch(4), &other, &options), "one at a time");
-        offer.answered(9_000, &options);
-        assert!(!offer.take(9_099, Epoch(3), &wish, &options));
-        assert!(offer.take(9_100, Epoch(3), &wish, &options));
-        offer.answered(9_100, &options);
-        assert!(!offer.take(9_299, Epoch(3), &wish, &options));
-        assert!(offer.take(9_299, Epoch(4), &wish, &options), "another entry: at once");
+        let (wanted, other) = (Transition::Synced(me.clone()), Transition::OutOfSync(me));
+        let mut entry_write = EntryWrite::default();
+        assert!(entry_write.take(0, Epoch(3), &wanted, &options));
+        assert!(!entry_write.take(9_000, Epoch(4), &other, &options), "one at a time");
+        entry_write.answered(9_000, &options);
+        assert!(!entry_write.take(9_099, Epoch(3), &wanted, &options));
+        assert!(entry_write.take(9_100, Epoch(3), &wanted, &options));
+        entry_write.answered(9_100, &options);
+        assert!(!entry_write.take(9_299, Epoch(3), &wanted, &options));
+        assert!(entry_write.take(9_299, Epoch(4), &wanted, &options), "another entry: at once");
         for _ in 0..9 {
-            offer.answered(20_000, &options);
-            offer.take(30_000, Epoch(4), &wish, &options);
+            entry_write.answered(20_000, &options);
+            entry_write.take(30_000, Epoch(4), &wanted, &options);
         }
-        offer.answered(40_000, &options);
-        assert!(!offer.take(41_999, Epoch(4), &wish, &options));
-        assert!(offer.take(42_000, Epoch(4), &wish, &options));
+        entry_write.answered(40_000, &options);
+        assert!(!entry_write.take(41_999, Epoch(4), &wanted, &options));
+        assert!(entry_write.take(42_000, Epoch(4), &wanted, &options));
     }
 }

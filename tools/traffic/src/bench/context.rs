@@ -1,4 +1,4 @@
-//! The place of a round: its sockets, its cores, its processes.
+//! What all rounds of a benchmark share: sockets, cores, processes.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use super::load::Load;
 
 /// State shared by all rounds of a benchmark.
 #[derive(Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct BenchContext<'a> {
     pub(super) plan: &'a BenchPlan,
     /// Folder of sockets, configurations and logs.
     pub(super) folder: &'a Path,
@@ -28,7 +28,7 @@ impl BenchPlan {
     }
 }
 
-impl Place<'_> {
+impl BenchContext<'_> {
     fn socket(&self, worker: usize, side: &str) -> PathBuf {
         self.folder.join(format!("{side}-{worker}.sock"))
     }

@@ -2,7 +2,7 @@
 //! repeated until they are heard.
 
 use weir_nat::{ChangeKind, Replica, ReplicaMut, ShardIndex};
-use weir_stream::{CopyState, Kind, Lane, Record, ShardId};
+use weir_stream::{CopyState, Lane, RecordKind, ShardId, StreamRecord};
 
 use super::Replication;
 use super::shard_copies::ShardCopies;
@@ -22,8 +22,8 @@ pub(super) const SHARDS_PER_SWEEP: usize = 64;
 const MESSAGES_PER_TURN: usize = 32;
 
 /// Returns a message about a lane or a shard: a record without slot and version.
-pub(super) fn message<'a>(kind: Kind, number: ShardId, body: &'a [u8]) -> Record<'a> {
-    Record { kind, shard: number, slot: 0, version: 0, body }
+pub(super) fn message<'a>(kind: RecordKind, number: ShardId, body: &'a [u8]) -> StreamRecord<'a> {
+    StreamRecord { kind, shard: number, slot: 0, version: 0, body }
 }
 
 /// The body of a message of two numbers, 16 bytes, big-endian; [`read_pair`] returns the two.
@@ -39,42 +39,43 @@ pub(super) fn read_pair(body: &[u8]) -> Option<(u64, u64)> {
 impl Replication {
     /// Appends the changes in the journal to the streams of the peers that keep copies.
     #[inline]
-    pub(super) fn tell_changes(&mut self, now_us: u64, nat: &mut ReplicaMut<'_>) {
+    pub(super) fn send_changes(&mut self, now_us: u64, nat: &mut ReplicaMut<'_>) {
         let Self { commits, endpoint, state, body, .. } = self;
         for _ in 0..CHANGES_MAX {
             let Some((change, length)) = nat.next_change(body) else { return };
-            let Some(part) = state.part_to_tell(change.shard) else { continue };
-            let record = Record {
+            let Some(copies) = state.copies_unswept(change.shard) else { continue };
+            let record = StreamRecord {
                 kind: kind_of(change.kind),
-                shard: part.number,
+                shard: copies.number,
                 slot: change.slot,
                 version: change.version,
                 body: &body[..length],
             };
             let lane = Lane::ALL[usize::from(change.lane)];
             let makes_state = matches!(change.kind, ChangeKind::Create | ChangeKind::Change);
-            if makes_state && commits.awaits(part) {
+            if makes_state && commits.awaits(copies) {
                 let at = (nat.read().journal_taken(), now_us);
-                let is_followed = commits.tell(endpoint, (change.shard, part), lane, &record, at);
+                let is_followed =
+                    commits.append_awaited(endpoint, (change.shard, copies), lane, &record, at);
                 state.counters.changes_untracked_total += u64::from(!is_followed);
                 continue;
             }
-            let own = &part.lanes[usize::from(change.lane)];
+            let own = &copies.lanes[usize::from(change.lane)];
             let peers = match change.kind {
                 ChangeKind::OwnerUpdate => own.source.as_slice(),
                 _ => &own.readers[..],
             };
-            endpoint.tell(peers, lane, &record, now_us);
+            endpoint.append_untracked(peers, lane, &record, now_us);
         }
     }
 
     /// Appends all changes in the journal before a command changes the readers of lanes. Otherwise
     /// the changes of a lane that loses its last copy would go to no stream, and no packet would
     /// wait for them.
-    pub(super) fn tell_all_changes(&mut self, now_us: u64, nat: &mut ReplicaMut<'_>) {
+    pub(super) fn send_all_changes(&mut self, now_us: u64, nat: &mut ReplicaMut<'_>) {
         let journal_end = nat.read().journal_end();
-        while !nat.read().is_told(journal_end) {
-            self.tell_changes(now_us, nat);
+        while !nat.read().is_sent(journal_end) {
+            self.send_changes(now_us, nat);
         }
     }
 
@@ -82,8 +83,8 @@ impl Replication {
     #[inline]
     pub(super) fn restart_lost(&mut self, nat: &mut ReplicaMut<'_>) {
         while let Some((shard, lane)) = nat.take_lost() {
-            let Some(part) = self.state.part_mut(shard) else { continue };
-            for out in &mut part.lanes[usize::from(lane)].outgoing {
+            let Some(copies) = self.state.copies_mut(shard) else { continue };
+            for out in &mut copies.lanes[usize::from(lane)].outgoing {
                 out.restart(&mut self.endpoint);
             }
             self.state.counters.lanes_lost_total += 1;
@@ -95,10 +96,10 @@ impl Replication {
     pub(super) fn answer_wants(&mut self) {
         let mut wanted = std::mem::take(&mut self.state.wanted);
         for (peer, shard, lane) in wanted.drain(..) {
-            let Some(part) = self.state.part_to_tell(shard) else { continue };
+            let Some(copies) = self.state.copies_unswept(shard) else { continue };
             let boot = self.endpoint.boot(peer);
-            let mut copies = part.lanes[lane].outgoing.iter_mut();
-            let copy = copies.find(|out| out.peer == peer && Some(out.boot) == boot);
+            let mut outgoing = copies.lanes[lane].outgoing.iter_mut();
+            let copy = outgoing.find(|out| out.peer == peer && Some(out.boot) == boot);
             let Some(copy) = copy else { continue };
             let status = self.endpoint.copy_status(copy.copy);
             if status.is_some_and(|status| status.state == CopyState::Synced) {
@@ -114,12 +115,12 @@ impl Replication {
         for _ in 0..MESSAGES_PER_TURN.min(self.busy.len()) {
             let Some(shard) = self.busy.pop_front() else { return };
             self.state.counters.shards_looked_at_total += 1;
-            let Some(part) = self.state.part_mut(shard) else { continue };
-            Self::send_grants(&mut self.endpoint, part, now_us, nat);
-            Self::send_announcements(&mut self.endpoint, part, now_us);
-            Self::send_confirmations(&mut self.endpoint, part, now_us);
-            part.is_busy = part.has_messages();
-            if part.is_busy {
+            let Some(copies) = self.state.copies_mut(shard) else { continue };
+            Self::send_grants(&mut self.endpoint, copies, now_us, nat);
+            Self::send_announcements(&mut self.endpoint, copies, now_us);
+            Self::send_confirmations(&mut self.endpoint, copies, now_us);
+            copies.is_busy = copies.has_messages();
+            if copies.is_busy {
                 self.busy.push_back(shard);
             }
         }
@@ -128,40 +129,45 @@ impl Replication {
     /// Sends each grant behind everything that was written in its lane, once the peer has the whole
     /// of it.
     fn send_grants(
-        endpoint: &mut weir_stream::Endpoint,
-        part: &mut ShardCopies,
+        endpoint: &mut weir_stream::StreamEndpoint,
+        copies: &mut ShardCopies,
         now_us: u64,
         nat: Replica<'_>,
     ) {
-        for grant in &mut part.grants {
+        for grant in &mut copies.grants {
             let order = grant.order;
             let (to, boot) = order.to;
             let (Some(lane), Some(peer)) = (Lane::new(order.lane as u8), endpoint.peer(to)) else {
                 continue;
             };
-            let mut copies = part.lanes[order.lane].outgoing.iter();
-            let copy = copies.find(|out| out.peer == peer && out.boot == boot);
+            let mut outgoing = copies.lanes[order.lane].outgoing.iter();
+            let copy = outgoing.find(|out| out.peer == peer && out.boot == boot);
             let status = copy.and_then(|out| endpoint.copy_status(out.copy));
             let is_there = status.is_some_and(|status| status.state == CopyState::Synced);
             let (epoch, _) = endpoint.acknowledged(peer, lane);
             let is_due = grant
                 .sent
                 .is_none_or(|(sent_in, sent_us)| sent_in != epoch || now_us >= sent_us + REPEAT_US);
-            if is_there && is_due && nat.is_told(grant.journal_end) {
+            if is_there && is_due && nat.is_sent(grant.journal_end) {
                 let body = order.since.0.to_be_bytes();
-                endpoint.tell(&[peer], lane, &message(Kind::Grant, part.number, &body), now_us);
+                endpoint.append_untracked(
+                    &[peer],
+                    lane,
+                    &message(RecordKind::Grant, copies.number, &body),
+                    now_us,
+                );
                 grant.sent = Some((epoch, now_us));
             }
         }
     }
 
     fn send_announcements(
-        endpoint: &mut weir_stream::Endpoint,
-        part: &mut ShardCopies,
+        endpoint: &mut weir_stream::StreamEndpoint,
+        copies: &mut ShardCopies,
         now_us: u64,
     ) {
         let lane = Lane::ALL[0];
-        for to in part.announcements.iter_mut().filter(|to| !to.is_delivered) {
+        for to in copies.announcements.iter_mut().filter(|to| !to.is_delivered) {
             let Some(peer) = endpoint.peer(to.peer) else { continue };
             if endpoint.boot(peer) != Some(to.boot) || !endpoint.is_open(peer, lane) {
                 continue;
@@ -170,7 +176,7 @@ impl Replication {
             to.is_delivered = ticket.is_some_and(|ticket| endpoint.replicated_on(&ticket) > 0);
             if ticket.is_none() {
                 let body = u64::from(to.term.0).to_be_bytes();
-                let record = message(Kind::Announced, part.number, &body);
+                let record = message(RecordKind::Announced, copies.number, &body);
                 to.ticket = Some(endpoint.append(&[peer], lane, &record, now_us));
             }
         }
@@ -178,21 +184,21 @@ impl Replication {
 
     /// Sends confirmations at once: packets wait until their writer knows that a copy is followed.
     fn send_confirmations(
-        endpoint: &mut weir_stream::Endpoint,
-        part: &mut ShardCopies,
+        endpoint: &mut weir_stream::StreamEndpoint,
+        copies: &mut ShardCopies,
         now_us: u64,
     ) {
-        let ShardCopies { lanes, confirmations, number, .. } = part;
+        let ShardCopies { lanes, confirmations, number, .. } = copies;
         confirmations.retain_mut(|it| {
             let ticket = it.ticket.filter(|ticket| !endpoint.is_void(ticket));
-            let is_told = ticket.is_some_and(|ticket| endpoint.replicated_on(&ticket) > 0);
-            if is_told || !lanes[usize::from(it.lane.number())].has_all_of(it.peer) {
+            let is_replicated = ticket.is_some_and(|ticket| endpoint.replicated_on(&ticket) > 0);
+            if is_replicated || !lanes[usize::from(it.lane.number())].has_all_of(it.peer) {
                 return false;
             }
             it.ticket = ticket;
             if ticket.is_none() && endpoint.is_open(it.peer, it.lane) {
                 let body = pair(it.copy.0, it.copy.1);
-                let record = message(Kind::Followed, *number, &body);
+                let record = message(RecordKind::Followed, *number, &body);
                 it.ticket = Some(endpoint.append(&[it.peer], it.lane, &record, now_us));
                 endpoint.hasten(it.peer, now_us, 0);
             }
@@ -202,11 +208,11 @@ impl Replication {
 
     /// Checks some shards for copies that no peer has begun, and counts the copies of some others.
     pub(super) fn sweep(&mut self, now_us: u64, nat: &mut ReplicaMut<'_>) {
-        let places = self.state.places();
-        for _ in 0..SHARDS_PER_SWEEP.min(places) {
-            self.swept = (self.swept + 1) % places;
+        let shard_slots = self.state.shard_slots();
+        for _ in 0..SHARDS_PER_SWEEP.min(shard_slots) {
+            self.swept = (self.swept + 1) % shard_slots;
             let shard = ShardIndex(self.swept as u16);
-            if self.state.part(shard).is_some_and(|part| !part.is_at_rest) {
+            if self.state.copies(shard).is_some_and(|copies| !copies.is_at_rest) {
                 self.state.counters.shards_looked_at_total += 1;
                 self.sweep_shard(shard, now_us, nat.read());
             }
@@ -215,19 +221,19 @@ impl Replication {
     }
 
     fn sweep_shard(&mut self, shard: ShardIndex, now_us: u64, nat: Replica<'_>) {
-        let Some(part) = self.state.part_mut(shard) else { return };
-        let want = message(Kind::Want, part.number, &[]);
+        let Some(copies) = self.state.copies_mut(shard) else { return };
+        let want = message(RecordKind::Want, copies.number, &[]);
         let (mut has_lapsed, mut wanted, mut is_at_rest) = (false, 0, true);
-        for (lane, number) in part.lanes.iter_mut().zip(Lane::ALL) {
+        for (lane, number) in copies.lanes.iter_mut().zip(Lane::ALL) {
             has_lapsed |= lane.has_carry_ended(now_us);
             let is_full = nat.is_copy_full(shard, number.number());
             is_at_rest &= lane.is_at_rest(is_full);
             if let Some(source) = lane.next_want(is_full, now_us) {
-                self.endpoint.tell(&[source], number, &want, now_us);
+                self.endpoint.append_untracked(&[source], number, &want, now_us);
                 wanted += 1;
             }
         }
-        part.is_at_rest = is_at_rest;
+        copies.is_at_rest = is_at_rest;
         self.state.counters.copies_wanted_total += wanted;
         if has_lapsed {
             self.state.review(shard, nat);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use weir_nat_log::{About, Answer, Question, Verdict, search_logs};
+use weir_nat_log::{About, LogAnswer, LogQuestion, LogVerdict, search_logs};
 
 use crate::folder::time;
 
@@ -101,21 +101,21 @@ impl NodeLog {
         self.lane(ms, "lane-listed", lane, epoch, &format!("\"blocks\":{blocks},\"from\":{from},"));
     }
 
-    fn block(&mut self, ms: u64, event: &str, at: Place, home: u8, more: &str) {
+    fn block(&mut self, ms: u64, event: &str, at: LaneBlock, home: u8, more: &str) {
         let fields = format!("{}{more}", at.fields(home));
         self.lane(ms, event, at.lane, at.epoch, &fields);
     }
 
-    pub(crate) fn allocated(&mut self, ms: u64, at: Place, home: u8) {
+    pub(crate) fn allocated(&mut self, ms: u64, at: LaneBlock, home: u8) {
         self.block(ms, "block-allocated", at, home, "");
     }
 
-    pub(crate) fn released(&mut self, ms: u64, at: Place, home: u8) {
+    pub(crate) fn released(&mut self, ms: u64, at: LaneBlock, home: u8) {
         self.block(ms, "block-released", at, home, "");
     }
 
     /// `since` is a time of the world's clock.
-    pub(crate) fn held(&mut self, ms: u64, at: Place, home: u8, since: Option<u64>) {
+    pub(crate) fn held(&mut self, ms: u64, at: LaneBlock, home: u8, since: Option<u64>) {
         let since = since.map(|since| format!("\"since\":\"{}\",", self.clock(since)));
         self.block(ms, "block-held", at, home, &since.unwrap_or_default());
     }
@@ -131,7 +131,7 @@ impl NodeLog {
     }
 
     /// Loses a record on its way to the writer, which records the loss.
-    pub(crate) fn lose_last_with_a_word(&mut self, ms: u64) {
+    pub(crate) fn lose_last_reported(&mut self, ms: u64) {
         self.lose_last();
         self.sequence -= 1;
         self.write(ms, "records-lost", "\"count\":1,");
@@ -144,14 +144,14 @@ impl NodeLog {
 
 /// A block under an ownership.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct LaneBlock {
     pub(crate) lane: u8,
     pub(crate) epoch: u64,
     /// Number of the block among those of the lane.
     pub(crate) block: u16,
 }
 
-impl Place {
+impl LaneBlock {
     pub(crate) fn port(self) -> u16 {
         1024 + BLOCK_PORTS * (8 * self.block + u16::from(self.lane))
     }
@@ -164,23 +164,23 @@ impl Place {
     }
 }
 
-pub(crate) fn question(about: About, from_ms: u64, until_ms: u64) -> Question {
+pub(crate) fn question(about: About, from_ms: u64, until_ms: u64) -> LogQuestion {
     let time = Some((time(from_ms), time(until_ms)));
-    Question { about, time, clock_error: Duration::from_secs(1) }
+    LogQuestion { about, time, clock_error: Duration::from_secs(1) }
 }
 
 /// Returns the holders of a port at a time, each as the last number of the home's address.
-pub(crate) fn ask(logs: &[NodeLog], port: u16, at_ms: u64) -> (Verdict, Vec<u8>) {
+pub(crate) fn ask(logs: &[NodeLog], port: u16, at_ms: u64) -> (LogVerdict, Vec<u8>) {
     let answer = answer(logs, port, at_ms);
     (answer.verdict, homes(&answer))
 }
 
-pub(crate) fn answer(logs: &[NodeLog], port: u16, at_ms: u64) -> Answer {
+pub(crate) fn answer(logs: &[NodeLog], port: u16, at_ms: u64) -> LogAnswer {
     let texts: Vec<Vec<u8>> = logs.iter().map(NodeLog::text).collect();
     let texts: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
     search_logs(&texts, &question(About::Port(PUBLIC.into(), port), at_ms, at_ms)).expect("read")
 }
 
-pub(crate) fn homes(answer: &Answer) -> Vec<u8> {
+pub(crate) fn homes(answer: &LogAnswer) -> Vec<u8> {
     answer.holders.iter().map(|holder| holder.subscriber.octets()[3]).collect()
 }

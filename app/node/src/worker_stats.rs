@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use weir_engine::{Counter, Counters, TABLES};
+use weir_engine::{Counter, EngineCounters, TABLES};
 
 use crate::duration_histogram::DurationHistogram;
 
@@ -32,9 +32,9 @@ impl Gauge {
 
 /// One worker's numbers.
 #[derive(Debug)]
-pub(crate) struct Board {
+pub(crate) struct WorkerStats {
     /// Counted by the engine.
-    pub engine: Arc<Counters>,
+    pub engine: Arc<EngineCounters>,
     /// Monotonic milliseconds of the worker's last loop turn.
     pub seen_ms: Gauge,
     /// Timestamp-counter cycles spent in loops that received packets.
@@ -73,15 +73,15 @@ pub(crate) struct Board {
     /// In the order of [`weir_nat::TableBytes::named`].
     pub table_bytes: [Gauge; 7],
     /// In the order of [`weir_engine::EngineAdmin::table_uses`]: name, used, most.
-    pub uses: [TableBoard; TABLES],
+    pub uses: [TableStats; TABLES],
     pub homes_displaced: Gauge,
     /// By the index of a shard at this worker.
-    pub shards: Vec<ShardBoard>,
+    pub shards: Vec<ShardStats>,
 }
 
 /// How full a table is.
 #[derive(Debug, Default)]
-pub(crate) struct TableBoard {
+pub(crate) struct TableStats {
     /// Set with the first numbers.
     pub name: OnceLock<&'static str>,
     pub used: Gauge,
@@ -90,16 +90,16 @@ pub(crate) struct TableBoard {
 
 /// One shard's numbers.
 #[derive(Debug, Default)]
-pub(crate) struct ShardBoard {
+pub(crate) struct ShardStats {
     pub subscribers: Gauge,
     pub ports_used: Gauge,
     pub blocks_free: Gauge,
     pub blocks_total: Gauge,
 }
 
-impl Board {
+impl WorkerStats {
     /// `tsc_hz`: cycles per second of the timestamp counter.
-    pub(crate) fn new(engine: Arc<Counters>, shards: usize, tsc_hz: u64) -> Self {
+    pub(crate) fn new(engine: Arc<EngineCounters>, shards: usize, tsc_hz: u64) -> Self {
         Self {
             engine,
             seen_ms: Gauge::default(),
@@ -126,7 +126,7 @@ impl Board {
             table_bytes: Default::default(),
             uses: Default::default(),
             homes_displaced: Gauge::default(),
-            shards: (0..shards).map(|_| ShardBoard::default()).collect(),
+            shards: (0..shards).map(|_| ShardStats::default()).collect(),
         }
     }
     /// Share of the last second spent on packets, 0 to 1.

@@ -25,7 +25,7 @@ pub(crate) struct Captured {
 
 /// The worker's end, which takes copies of frames.
 #[derive(Debug)]
-pub(crate) struct Tap {
+pub(crate) struct CapturePoint {
     full: Producer<Captured>,
     empty: Consumer<Vec<u8>>,
     /// `None`: both sides.
@@ -35,25 +35,25 @@ pub(crate) struct Tap {
 
 /// The reader's end, which gives the copies out.
 #[derive(Debug)]
-pub(crate) struct TapReader {
+pub(crate) struct CaptureReader {
     full: Consumer<Captured>,
     empty: Producer<Vec<u8>>,
     lost: Arc<Counter>,
 }
 
-/// Creates a tap for one worker. `frame_max`: bytes of the largest frame to be copied whole; a
-/// larger one is cut.
-pub(crate) fn tap(side: Option<Side>, frame_max: usize) -> (Tap, TapReader) {
+/// Creates a capture point for one worker. `frame_max`: bytes of the largest frame to be copied
+/// whole; a larger one is cut.
+pub(crate) fn capture_point(side: Option<Side>, frame_max: usize) -> (CapturePoint, CaptureReader) {
     let (full_in, full_out) = RingBuffer::new(FRAMES);
     let (mut empty_in, empty_out) = RingBuffer::new(FRAMES);
     while empty_in.push(Vec::with_capacity(frame_max)).is_ok() {}
     let lost = Arc::new(Counter::default());
-    let tap = Tap { full: full_in, empty: empty_out, side, lost: Arc::clone(&lost) };
-    (tap, TapReader { full: full_out, empty: empty_in, lost })
+    let point = CapturePoint { full: full_in, empty: empty_out, side, lost: Arc::clone(&lost) };
+    (point, CaptureReader { full: full_out, empty: empty_in, lost })
 }
 
-impl Tap {
-    /// Whether the reader has gone and the tap can be removed.
+impl CapturePoint {
+    /// Whether the reader has gone and the capture point can be removed.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.full.is_abandoned()
@@ -91,7 +91,7 @@ impl Tap {
     }
 }
 
-impl TapReader {
+impl CaptureReader {
     /// Returns the number of frames that found no room so far.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.get()
@@ -115,11 +115,12 @@ mod tests {
 
     #[test]
     fn frames_cross_and_buffers_come_back() {
-        let (mut tap, mut reader) = tap(None, 64);
+        let (mut point, mut reader) = capture_point(None, 64);
         for round in 0..FRAMES as u64 * 3 {
             let frame = [round as u8; 40];
             let at = Duration::from_nanos(round);
-            let dropped = tap.copy(Side::Access, Direction::Receive, at, [&frame[..]].into_iter());
+            let dropped =
+                point.copy(Side::Access, Direction::Receive, at, [&frame[..]].into_iter());
             assert_eq!(dropped, 0);
             let captured = reader.next().unwrap();
             assert_eq!((captured.bytes.as_slice(), captured.at), (&frame[..], at));
@@ -129,24 +130,24 @@ mod tests {
 
     #[test]
     fn a_full_ring_drops_and_counts_and_large_frames_are_cut() {
-        let (mut tap, mut reader) = tap(Some(Side::Internet), 16);
+        let (mut point, mut reader) = capture_point(Some(Side::Internet), 16);
         let frame = [7; 100];
         let burst = || std::iter::repeat_n(&frame[..], FRAMES + 5);
         assert_eq!(
-            tap.copy(Side::Access, Direction::Receive, Duration::ZERO, burst()),
+            point.copy(Side::Access, Direction::Receive, Duration::ZERO, burst()),
             0,
             "other side"
         );
-        assert_eq!(tap.copy(Side::Internet, Direction::Transmit, Duration::ZERO, burst()), 5);
+        assert_eq!(point.copy(Side::Internet, Direction::Transmit, Duration::ZERO, burst()), 5);
         assert_eq!(reader.lost(), 5);
         assert_eq!(reader.next().unwrap().bytes.len(), 16);
     }
 
     #[test]
     fn the_worker_sees_that_the_reader_left() {
-        let (tap, reader) = tap(None, 16);
-        assert!(!tap.is_closed());
+        let (point, reader) = capture_point(None, 16);
+        assert!(!point.is_closed());
         drop(reader);
-        assert!(tap.is_closed());
+        assert!(point.is_closed());
     }
 }

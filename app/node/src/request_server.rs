@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use weir_nat::{Admin, AdminMut, Flush, SessionFilter, ShardId, Tick};
 
-use crate::capture::Tap;
-use crate::request::{HomesPage, Mailbox, Page, Request, SubscriberPage};
+use crate::capture::CapturePoint;
+use crate::request::{HomesPage, Mailbox, Page, SubscriberPage, WorkerRequest};
 
 /// Table slots visited per turn for a dump: some microseconds.
 const SLOTS_PER_TURN: usize = 256;
@@ -22,17 +22,17 @@ const PARTS_PER_TURN: usize = 256;
 
 /// The worker's open work besides packets.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct RequestServer {
     mailbox: Mailbox,
     work: Option<Work>,
-    tap: Option<Box<Tap>>,
+    capture_point: Option<Box<CapturePoint>>,
 }
 
 /// Work that is done piece by piece.
 #[derive(Debug)]
 enum Work {
     Dump(Dump),
-    Listing(Listing),
+    Listing(HomesListing),
     Homes(Homes),
     Flushing(Flushing),
 }
@@ -56,7 +56,7 @@ struct Dump {
 
 /// A page of all homes being filled.
 #[derive(Debug)]
-struct Listing {
+struct HomesListing {
     page: HomesPage,
     shard: Option<ShardId>,
     turns_left: usize,
@@ -70,23 +70,23 @@ struct Flushing {
     reply: oneshot::Sender<usize>,
 }
 
-impl Desk {
+impl RequestServer {
     pub(crate) fn new(mailbox: Mailbox) -> Self {
-        Self { mailbox, work: None, tap: None }
+        Self { mailbox, work: None, capture_point: None }
     }
 
     /// Returns the running capture, if there is one.
     #[inline]
-    pub(crate) fn tap(&mut self) -> Option<&mut Tap> {
-        self.tap.as_deref_mut()
+    pub(crate) fn capture_point(&mut self) -> Option<&mut CapturePoint> {
+        self.capture_point.as_deref_mut()
     }
 
     /// Works on the requests for one turn. Must be called once per turn. True while there is more
     /// to do.
     #[inline]
     pub(crate) fn serve(&mut self, nat: AdminMut<'_>, now: Duration) -> bool {
-        if self.tap.as_ref().is_some_and(|tap| tap.is_closed()) {
-            self.tap = None;
+        if self.capture_point.as_ref().is_some_and(|point| point.is_closed()) {
+            self.capture_point = None;
         }
         if self.work.is_some() {
             self.go_on(nat, now);
@@ -102,27 +102,27 @@ impl Desk {
     }
 
     #[cold]
-    fn begin(&mut self, request: Request, nat: Admin<'_>) {
+    fn begin(&mut self, request: WorkerRequest, nat: Admin<'_>) {
         // The requester may have gone: an answer without a receiver is dropped.
         match request {
-            Request::Sessions { page, filter, reply } => {
+            WorkerRequest::Sessions { page, filter, reply } => {
                 let turns_left = TURNS_PER_PAGE;
                 self.work = Some(Work::Dump(Dump { page, filter, turns_left, reply }));
             }
-            Request::Homes { page, shard, reply } => {
+            WorkerRequest::Homes { page, shard, reply } => {
                 let turns_left = TURNS_PER_PAGE;
-                self.work = Some(Work::Listing(Listing { page, shard, turns_left, reply }));
+                self.work = Some(Work::Listing(HomesListing { page, shard, turns_left, reply }));
             }
-            Request::Subscriber { outer, page, reply } => {
+            WorkerRequest::Subscriber { outer, page, reply } => {
                 self.work = Some(Work::Homes(Homes { outer, page, reply }));
             }
-            Request::Flush { outer, reply } => {
+            WorkerRequest::Flush { outer, reply } => {
                 self.work = Some(Work::Flushing(Flushing { flush: nat.begin_flush(outer), reply }));
             }
-            Request::Capture { tap, reply } => {
-                let is_free = self.tap.is_none();
+            WorkerRequest::Capture { point, reply } => {
+                let is_free = self.capture_point.is_none();
                 if is_free {
-                    self.tap = Some(tap);
+                    self.capture_point = Some(point);
                 }
                 let _ = reply.send(is_free);
             }
@@ -165,7 +165,7 @@ impl Dump {
     }
 }
 
-impl Listing {
+impl HomesListing {
     /// Visits the next homes, as [`Dump::go_on`].
     fn go_on(mut self, nat: Admin<'_>) -> Option<Self> {
         if self.reply.is_closed() {
@@ -214,7 +214,7 @@ impl Flushing {
 #[cfg(test)]
 mod tests {
     use weir_nat::{
-        Endpoint, Home, Nat, NatConfig, Outbound, PageCursor, Protocol, ShardConfig, ShardId,
+        Endpoint, Home, Nat, NatConfig, NatShardConfig, Outbound, PageCursor, Protocol, ShardId,
         ShardIndex, SubscriberCursor, subscriber_views,
     };
 
@@ -224,7 +224,7 @@ mod tests {
     const SESSIONS: u16 = 3000;
 
     fn nat_with_sessions() -> Nat {
-        let shard = ShardConfig {
+        let shard = NatShardConfig {
             id: ShardId(7),
             public: vec!["203.0.113.0/30".parse().unwrap()],
             subscribers_max: 16,
@@ -252,9 +252,9 @@ mod tests {
     }
 
     /// Returns the turns of the loop until the request is answered.
-    fn turns(desk: &mut Desk, nat: &mut Nat) -> usize {
+    fn turns(request_server: &mut RequestServer, nat: &mut Nat) -> usize {
         let mut turns = 1;
-        while desk.serve(nat.admin_mut(), Duration::from_secs(5)) {
+        while request_server.serve(nat.admin_mut(), Duration::from_secs(5)) {
             turns += 1;
         }
         turns
@@ -264,7 +264,7 @@ mod tests {
     fn a_dump_takes_many_short_turns_and_misses_nothing() {
         let mut nat = nat_with_sessions();
         let (requester, mailbox) = mailbox();
-        let mut desk = Desk::new(mailbox);
+        let mut request_server = RequestServer::new(mailbox);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let mut ports = Vec::new();
         let mut cursor = PageCursor::default();
@@ -272,10 +272,10 @@ mod tests {
             let page = Page { cursor, sessions: Vec::with_capacity(1024), has_more: true };
             let filter = SessionFilter::default();
             let page = runtime.block_on(async {
-                let asked = requester.ask(|reply| Request::Sessions { page, filter, reply });
+                let asked = requester.ask(|reply| WorkerRequest::Sessions { page, filter, reply });
                 let served = async {
                     tokio::task::yield_now().await;
-                    assert!(turns(&mut desk, &mut nat) > 2);
+                    assert!(turns(&mut request_server, &mut nat) > 2);
                 };
                 tokio::join!(asked, served).0.unwrap()
             });
@@ -294,15 +294,16 @@ mod tests {
     fn homes_and_blocks_of_an_address_are_listed_in_many_short_turns() {
         let mut nat = nat_with_sessions();
         let (_requester, mailbox) = mailbox();
-        let mut desk = Desk::new(mailbox);
+        let mut request_server = RequestServer::new(mailbox);
         let (mut cursor, mut parts, mut pages) = (SubscriberCursor::default(), Vec::new(), 0);
         let mut has_more = true;
         while has_more {
             let (reply, mut answer) = oneshot::channel();
             let room = Vec::with_capacity(PARTS_PER_TURN);
             let page = SubscriberPage { cursor, parts: room, has_more: true };
-            desk.begin(Request::Subscriber { outer: 0x0ac8_0001, page, reply }, nat.admin());
-            turns(&mut desk, &mut nat);
+            request_server
+                .begin(WorkerRequest::Subscriber { outer: 0x0ac8_0001, page, reply }, nat.admin());
+            turns(&mut request_server, &mut nat);
             let page = answer.try_recv().unwrap();
             assert_eq!(page.parts.capacity(), PARTS_PER_TURN, "the worker must not allocate");
             parts.extend(page.parts);
@@ -317,20 +318,21 @@ mod tests {
     fn an_abandoned_query_is_dropped_and_an_abandoned_flush_is_not() {
         let mut nat = nat_with_sessions();
         let (_requester, mailbox) = mailbox();
-        let mut desk = Desk::new(mailbox);
+        let mut request_server = RequestServer::new(mailbox);
         let (reply, answer) = oneshot::channel();
         let page = SubscriberPage {
             cursor: SubscriberCursor::default(),
             parts: Vec::with_capacity(1024),
             has_more: true,
         };
-        desk.begin(Request::Subscriber { outer: 0x0ac8_0001, page, reply }, nat.admin());
+        request_server
+            .begin(WorkerRequest::Subscriber { outer: 0x0ac8_0001, page, reply }, nat.admin());
         drop(answer);
-        assert_eq!(turns(&mut desk, &mut nat), 2);
+        assert_eq!(turns(&mut request_server, &mut nat), 2);
         let (reply, answer) = oneshot::channel();
-        desk.begin(Request::Flush { outer: 0x0ac8_0001, reply }, nat.admin());
+        request_server.begin(WorkerRequest::Flush { outer: 0x0ac8_0001, reply }, nat.admin());
         drop(answer);
-        turns(&mut desk, &mut nat);
+        turns(&mut request_server, &mut nat);
         assert_eq!(nat.admin().gauges().flows, 0);
     }
 
@@ -338,20 +340,20 @@ mod tests {
     fn homes_are_listed_and_the_worker_does_not_allocate() {
         let mut nat = nat_with_sessions();
         let (_requester, mailbox) = mailbox();
-        let mut desk = Desk::new(mailbox);
-        let list = |desk: &mut Desk, nat: &mut Nat, shard| {
+        let mut request_server = RequestServer::new(mailbox);
+        let list = |request_server: &mut RequestServer, nat: &mut Nat, shard| {
             let (reply, mut answer) = oneshot::channel();
             let page =
                 HomesPage { cursor: 0, homes: Vec::with_capacity(SLOTS_PER_TURN), has_more: true };
-            desk.begin(Request::Homes { page, shard, reply }, nat.admin());
-            turns(desk, nat);
+            request_server.begin(WorkerRequest::Homes { page, shard, reply }, nat.admin());
+            turns(request_server, nat);
             let page = answer.try_recv().unwrap();
             assert_eq!(page.homes.capacity(), SLOTS_PER_TURN);
             page.homes.iter().map(|home| home.outer).collect::<Vec<_>>()
         };
-        assert_eq!(list(&mut desk, &mut nat, None), [0x0ac8_0001]);
-        assert_eq!(list(&mut desk, &mut nat, Some(ShardId(7))), [0x0ac8_0001]);
-        assert_eq!(list(&mut desk, &mut nat, Some(ShardId(8))), [0; 0]);
+        assert_eq!(list(&mut request_server, &mut nat, None), [0x0ac8_0001]);
+        assert_eq!(list(&mut request_server, &mut nat, Some(ShardId(7))), [0x0ac8_0001]);
+        assert_eq!(list(&mut request_server, &mut nat, Some(ShardId(8))), [0; 0]);
     }
 
     #[test]
@@ -381,10 +383,10 @@ mod tests {
     fn a_flush_takes_many_short_turns() {
         let mut nat = nat_with_sessions();
         let (_requester, mailbox) = mailbox();
-        let mut desk = Desk::new(mailbox);
+        let mut request_server = RequestServer::new(mailbox);
         let (reply, mut answer) = oneshot::channel();
-        desk.begin(Request::Flush { outer: 0x0ac8_0001, reply }, nat.admin());
-        assert!(turns(&mut desk, &mut nat) > 12, "a block and a protocol at a time");
+        request_server.begin(WorkerRequest::Flush { outer: 0x0ac8_0001, reply }, nat.admin());
+        assert!(turns(&mut request_server, &mut nat) > 12, "a block and a protocol at a time");
         assert_eq!(answer.try_recv(), Ok(usize::from(SESSIONS)));
         assert_eq!(nat.admin().gauges().flows, 0);
     }
@@ -393,18 +395,18 @@ mod tests {
     fn an_abandoned_dump_is_dropped() {
         let mut nat = nat_with_sessions();
         let (_requester, mailbox) = mailbox();
-        let mut desk = Desk::new(mailbox);
+        let mut request_server = RequestServer::new(mailbox);
         let (reply, answer) = oneshot::channel();
         let page = Page {
             cursor: PageCursor::default(),
             sessions: Vec::with_capacity(4096),
             has_more: true,
         };
-        desk.begin(
-            Request::Sessions { page, filter: SessionFilter::default(), reply },
+        request_server.begin(
+            WorkerRequest::Sessions { page, filter: SessionFilter::default(), reply },
             nat.admin(),
         );
         drop(answer);
-        assert_eq!(turns(&mut desk, &mut nat), 2);
+        assert_eq!(turns(&mut request_server, &mut nat), 2);
     }
 }

@@ -13,7 +13,7 @@ use crate::known_map::tests::entry;
 
 struct Hand {
     now: Duration,
-    queue: NewsQueue,
+    queue: InputQueue,
     roles: Roles,
     keeper: MapKeeper,
 }
@@ -28,16 +28,16 @@ impl Hand {
             options: RolesOptions::default(),
         });
         let keeper = MapKeeper::new(KnownMap::default());
-        Self { now: Duration::from_secs(1), queue: NewsQueue::default(), roles, keeper }
+        Self { now: Duration::from_secs(1), queue: InputQueue::default(), roles, keeper }
     }
 
-    fn told(&mut self, input: Input) {
+    fn push(&mut self, input: RolesInput) {
         self.queue.push(self.now, input, &self.roles, &mut self.keeper);
         self.turn();
     }
 
     fn entry(&mut self, shard: u32, epoch: u64) {
-        self.told(Input::Entry { shard: ShardId(shard), entry: Box::new(entry(epoch)) });
+        self.push(RolesInput::Entry { shard: ShardId(shard), entry: Box::new(entry(epoch)) });
     }
 
     /// Turns as the core does.
@@ -118,7 +118,7 @@ fn an_entry_that_is_refused_is_not_kept() {
 fn an_input_that_follows_an_entry_waits_for_it() {
     let mut hand = Hand::new();
     hand.entry(1, 2);
-    hand.told(Input::Fresh);
+    hand.push(RolesInput::Fresh);
     assert!(!hand.roles.is_fresh());
     hand.disk(Ok(()));
     assert!(hand.roles.is_fresh() && hand.obeyed(1));
@@ -151,12 +151,12 @@ fn a_disk_that_refuses_holds_no_entry_up() {
 #[test]
 fn a_shard_that_starts_over_is_kept_with_its_new_entry() {
     let mut hand = Hand::new();
-    hand.told(Input::Desired { shards: Vec::new(), fingerprint: Fingerprint::default() });
+    hand.push(RolesInput::Desired { shards: Vec::new(), fingerprint: Fingerprint::default() });
     hand.entry(1, 5);
     hand.disk(Ok(()));
     // Another entry holds the queue up.
     hand.entry(9, 2);
-    hand.told(Input::EntryGone(ShardId(1)));
+    hand.push(RolesInput::EntryGone(ShardId(1)));
     hand.entry(1, 6);
     hand.disk(Ok(()));
     assert!(!hand.obeyed(1), "the entry on its way to the disk was forgotten with the shard");

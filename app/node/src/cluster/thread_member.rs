@@ -13,14 +13,14 @@ use weir_nat::ShardIndex;
 use weir_replication::{Replication, WorkerCommand, WorkerEvent};
 use weir_routes::Heartbeat;
 use weir_stream::{PeerIndex, PeerSigns};
-use weir_worker::{Link, Member, PEERS_MAX};
+use weir_worker::{ClusterMember, PEERS_MAX, RolesLink};
 
 use super::inbox::WorkerSender;
-use crate::board::Gauge;
+use crate::worker_stats::Gauge;
 
 /// A worker's view of its peers, written by that worker alone.
 #[derive(Debug)]
-pub(crate) struct Signs {
+pub(crate) struct WorkerSigns {
     /// Heartbeats of each peer as the worker has last seen them, by the peer's index.
     peers: [PeerGauges; PEERS_MAX],
     /// Slots that have ended.
@@ -64,7 +64,7 @@ impl PeerGauges {
     }
 }
 
-impl Signs {
+impl WorkerSigns {
     fn none() -> Self {
         let peers = std::array::from_fn(|_| PeerGauges::none());
         Self { peers, slots: Gauge::default() }
@@ -72,13 +72,13 @@ impl Signs {
 
     /// Returns the heartbeats of the peers, each with its index.
     pub(super) fn peers(&self) -> impl Iterator<Item = (PeerIndex, PeerSigns)> {
-        let places = (0..).map(PeerIndex).zip(&self.peers);
-        places.filter_map(|(place, gauges)| Some((place, gauges.get()?)))
+        let peers = (0..).map(PeerIndex).zip(&self.peers);
+        peers.filter_map(|(peer_index, gauges)| Some((peer_index, gauges.get()?)))
     }
 }
 
 /// The cluster side of a worker, with its link.
-pub(crate) type WorkerPart = Member<ThreadLink>;
+pub(crate) type ThreadMember = ClusterMember<ThreadLink>;
 
 /// The end of the link in the worker's thread.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ pub(crate) struct ThreadLink {
     commands: Receiver<WorkerCommand>,
     is_ordered: Arc<AtomicBool>,
     inbox: WorkerSender,
-    signs: Arc<Signs>,
+    signs: Arc<WorkerSigns>,
     /// Numbers of the shards that had packets in a slot.
     busy: Producer<u32>,
 }
@@ -98,23 +98,23 @@ pub(crate) struct ThreadLink {
 pub(super) struct WorkerLink {
     commands: Sender<WorkerCommand>,
     is_ordered: Arc<AtomicBool>,
-    pub(super) signs: Arc<Signs>,
+    pub(super) signs: Arc<WorkerSigns>,
     pub(super) busy: Consumer<u32>,
 }
 
 /// Creates both ends of a worker's link. `shards_max`: shards that the worker has room for.
-pub(super) fn worker_part(
+pub(super) fn thread_member(
     worker: usize,
     replication: Replication,
     heartbeat: Heartbeat,
     inbox: WorkerSender,
     shards_max: usize,
-) -> (WorkerPart, WorkerLink) {
+) -> (ThreadMember, WorkerLink) {
     // Commands are differences, so none may be left out; their number follows the changes of the
     // map.
     let (orders_in, commands) = channel();
     let is_ordered = Arc::new(AtomicBool::new(false));
-    let signs = Arc::new(Signs::none());
+    let signs = Arc::new(WorkerSigns::none());
     // Room for a few slots: the other end empties the ring once a slot.
     let (busy, busy_out) = RingBuffer::new(4 * shards_max + 64);
     let link = ThreadLink {
@@ -127,7 +127,7 @@ pub(super) fn worker_part(
         busy,
     };
     let outside = WorkerLink { commands: orders_in, is_ordered, signs, busy: busy_out };
-    (Member::new(replication, link), outside)
+    (ClusterMember::new(replication, link), outside)
 }
 
 impl WorkerLink {
@@ -141,7 +141,7 @@ impl WorkerLink {
     #[cfg(test)]
     pub(super) fn for_test() -> (Self, Receiver<WorkerCommand>) {
         let (commands, taken) = channel();
-        let signs = Arc::new(Signs::none());
+        let signs = Arc::new(WorkerSigns::none());
         let busy = RingBuffer::new(1).1;
         (Self { commands, is_ordered: Arc::default(), signs, busy }, taken)
     }
@@ -162,7 +162,7 @@ impl ThreadLink {
     }
 }
 
-impl Link for ThreadLink {
+impl RolesLink for ThreadLink {
     #[inline]
     fn beat(&mut self) {
         self.heartbeat.beat();
@@ -197,8 +197,8 @@ impl Link for ThreadLink {
         self.inbox.has_room()
     }
 
-    fn news(&mut self, news: WorkerEvent, place: Option<ShardIndex>) {
-        self.inbox.news(news, place);
+    fn send_event(&mut self, event: WorkerEvent, shard_index: Option<ShardIndex>) {
+        self.inbox.send_event(event, shard_index);
     }
 
     fn busy(&mut self, shard: ShardId) {
@@ -207,8 +207,8 @@ impl Link for ThreadLink {
         let _ = self.busy.push(shard.0);
     }
 
-    fn signs(&mut self, place: PeerIndex, signs: Option<PeerSigns>) {
-        self.signs.peers[usize::from(place.0)].set(signs);
+    fn signs(&mut self, peer_index: PeerIndex, signs: Option<PeerSigns>) {
+        self.signs.peers[usize::from(peer_index.0)].set(signs);
     }
 
     fn end_slot(&mut self) {

@@ -8,7 +8,7 @@ use weir_admin::api::MemberStatus;
 
 /// The newest status, and the newest answer to the controller.
 #[derive(Debug, Default)]
-pub(crate) struct MemberBoard(Mutex<Shown>);
+pub(crate) struct MemberSnapshot(Mutex<Shown>);
 
 #[derive(Debug, Default)]
 struct Shown {
@@ -16,7 +16,7 @@ struct Shown {
     answer: Arc<NodeAnswer>,
 }
 
-impl MemberBoard {
+impl MemberSnapshot {
     pub(crate) fn status(&self) -> Arc<MemberStatus> {
         Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner).status)
     }

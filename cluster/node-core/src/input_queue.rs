@@ -13,38 +13,38 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use weir_map::{ShardEntry, ShardId};
-use weir_roles::{Input, Roles};
+use weir_roles::{Roles, RolesInput};
 
-use crate::map_keeper::{Change, MapKeeper};
+use crate::map_keeper::{ChangeNumber, MapKeeper};
 
 /// Inputs of the roles that are still to be handed in.
 #[derive(Debug, Default)]
-pub(crate) struct NewsQueue(VecDeque<Waiting>);
+pub(crate) struct InputQueue(VecDeque<WaitingInput>);
 
 #[derive(Debug)]
-enum Waiting {
-    Entry { shard: ShardId, entry: Box<ShardEntry>, change: Option<Change> },
-    Other(Input),
+enum WaitingInput {
+    Entry { shard: ShardId, entry: Box<ShardEntry>, change: Option<ChangeNumber> },
+    Other(RolesInput),
 }
 
-impl NewsQueue {
+impl InputQueue {
     /// Adds an input. An entry is on its way to the disk from here on, so that many are saved
     /// together.
     pub(crate) fn push(
         &mut self,
         now: Duration,
-        input: Input,
+        input: RolesInput,
         roles: &Roles,
         keeper: &mut MapKeeper,
     ) {
         let waiting = match input {
-            Input::Entry { shard, entry } => {
+            RolesInput::Entry { shard, entry } => {
                 let is_newer = keeper.map().epoch(shard).is_none_or(|kept| entry.epoch() >= kept);
                 let is_kept = is_newer && roles.would_obey(shard, &entry);
                 let change = is_kept.then(|| keeper.set_entry(now, shard, &entry));
-                Waiting::Entry { shard, entry, change }
+                WaitingInput::Entry { shard, entry, change }
             }
-            other => Waiting::Other(other),
+            other => WaitingInput::Other(other),
         };
         self.0.push_back(waiting);
     }
@@ -56,8 +56,8 @@ impl NewsQueue {
         now: Duration,
         roles: &Roles,
         keeper: &mut MapKeeper,
-    ) -> Option<Input> {
-        if let Waiting::Entry { shard, entry, change } = self.0.front_mut()?
+    ) -> Option<RolesInput> {
+        if let WaitingInput::Entry { shard, entry, change } = self.0.front_mut()?
             && roles.would_obey(*shard, entry)
         {
             // A shard that has ended meanwhile was forgotten.
@@ -71,12 +71,12 @@ impl NewsQueue {
             }
         }
         Some(match self.0.pop_front()? {
-            Waiting::Entry { shard, entry, .. } => Input::Entry { shard, entry },
-            Waiting::Other(input) => input,
+            WaitingInput::Entry { shard, entry, .. } => RolesInput::Entry { shard, entry },
+            WaitingInput::Other(input) => input,
         })
     }
 }
 
 #[cfg(test)]
-#[path = "news_queue_tests.rs"]
+#[path = "input_queue_tests.rs"]
 mod tests;
