@@ -1,5 +1,5 @@
-//! The part of [`Engine`] that operators use: its counters, and whether its links and tables do
-//! well. What they ask of the tables of flows is [`Nat::admin`](weir_nat::Nat::admin).
+//! The part of [`Engine`] that operators read: its counters, the state of its links, and how full
+//! its tables are. Flows and homes are listed by [`Nat::admin`](weir_nat::Nat::admin).
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::{EngineCounters, Side};
 /// Number of tables that [`EngineAdmin::table_uses`] reports.
 pub const TABLES: usize = 12;
 
-/// What administration reads of an engine. See [`Engine::admin`].
+/// An engine as operators read it: see [`Engine::admin`].
 #[derive(Debug)]
 pub struct EngineAdmin<'a, F: Frame> {
     engine: &'a Engine<F>,
 }
 
 impl<F: Frame> Engine<F> {
-    /// Returns what operators may read.
+    /// Returns the part that operators read.
     #[inline]
     pub fn admin(&self) -> EngineAdmin<'_, F> {
         EngineAdmin { engine: self }

@@ -126,8 +126,8 @@ impl<F: Frame> Engine<F> {
         self.datagrams.waiting.pop_front()
     }
 
-    /// Returns what replication changes in the tables, and the [`DatagramSender`] that sends datagrams about
-    /// it.
+    /// Returns the tables as replication changes them, together with the [`DatagramSender`] that
+    /// sends datagrams about the changes.
     #[inline]
     pub fn replica_and_sender(&mut self) -> (ReplicaMut<'_>, DatagramSender<'_>) {
         let link = &self.links[Side::Access as usize];

@@ -26,8 +26,8 @@
 //! time (as a fragment, or until replicas have its dependency), or is dropped under exactly one
 //! [`DropReason`].
 //!
-//! [`Engine`] itself has the steps of a worker's turn. What the configuration and the worker's
-//! roles set is [`Engine::setup`], what operators read is [`Engine::admin`].
+//! [`Engine`] itself has the steps of a worker's turn. The configuration and the worker's roles use
+//! [`Engine::setup`], operators use [`Engine::admin`].
 //!
 //! Invariants of the data path: no allocation after [`Engine::new`], no lock, no system call, no
 //! log line, and every loop is bounded by the burst or by a configured limit.

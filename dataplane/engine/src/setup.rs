@@ -13,14 +13,14 @@ use crate::held::HeldFrames;
 use crate::neighbor::RequestPace;
 use crate::{CommitLimits, EngineError, Misses, Redirects, ShardConfig, Side, Uncommitted};
 
-/// What the configuration and the worker's roles set in an engine. See [`Engine::setup`].
+/// An engine as the configuration and the worker's roles set it: see [`Engine::setup`].
 #[derive(Debug)]
 pub struct EngineSetup<'a, F: Frame> {
     engine: &'a mut Engine<F>,
 }
 
 impl<F: Frame> Engine<F> {
-    /// Returns what the configuration and the worker's roles may set.
+    /// Returns the part that the configuration and the worker's roles set.
     #[inline]
     pub fn setup(&mut self) -> EngineSetup<'_, F> {
         EngineSetup { engine: self }
@@ -28,13 +28,13 @@ impl<F: Frame> Engine<F> {
 }
 
 impl<F: Frame> EngineSetup<'_, F> {
-    /// Returns what replication reads of the tables.
+    /// Returns the tables as replication reads them.
     #[inline]
     pub fn replica(&self) -> Replica<'_> {
         self.engine.nat.replica()
     }
 
-    /// Returns what replication changes in the tables.
+    /// Returns the tables as replication changes them.
     #[inline]
     pub fn replica_mut(&mut self) -> ReplicaMut<'_> {
         self.engine.nat.replica_mut()

@@ -21,12 +21,12 @@
 //! (`replication`). The files beside them are the state (`nat.rs`) and the steps of a packet:
 //! `outbound.rs`, `inbound.rs`, and at the end `expire.rs`.
 //!
-//! [`Nat`] itself has what a packet and the walk over the tables call. All else is called through
-//! one of its parts, so that a caller's type shows what it needs:
+//! [`Nat`] itself has the methods for packets and for the walk over the tables. All others belong
+//! to one of its parts, so that a caller's type shows what it needs:
 //!
 //! ```text
-//!   Nat::replica, replica_mut   shards, lanes, journal, batches, copies: cluster/replication
-//!   Nat::admin, admin_mut       listings, flushes, numbers, logs: app/node
+//!   Nat::replica, replica_mut   shards, lanes, journal, batches, copies   for cluster/replication
+//!   Nat::admin, admin_mut       listings, flushes, numbers, logs          for app/node
 //! ```
 //!
 //! Invariants:

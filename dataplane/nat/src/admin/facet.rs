@@ -1,28 +1,28 @@
-//! The part of [`Nat`] that operators use. What it can do stands in the file of its subject:
-//! `listings.rs`, `flush.rs` and `gauges.rs` here, what is read of the logs in `logs`.
+//! The part of [`Nat`] that operators use. Each method stands in the file of its subject:
+//! `listings.rs`, `flush.rs` and `gauges.rs` here, and for the logs in the folder `logs`.
 
 use crate::nat::Nat;
 
-/// What administration reads of the tables. See [`Nat::admin`].
+/// The tables as operators read them: see [`Nat::admin`].
 #[derive(Clone, Copy, Debug)]
 pub struct Admin<'a> {
     pub(crate) nat: &'a Nat,
 }
 
-/// What administration changes in the tables. See [`Nat::admin_mut`].
+/// The tables as operators change them: see [`Nat::admin_mut`].
 #[derive(Debug)]
 pub struct AdminMut<'a> {
     pub(crate) nat: &'a mut Nat,
 }
 
 impl Nat {
-    /// Returns what operators may read: listings of sessions and homes, numbers.
+    /// Returns the part that operators read: listings of sessions and homes, numbers.
     #[inline]
     pub fn admin(&self) -> Admin<'_> {
         Admin { nat: self }
     }
 
-    /// Returns what operators may change: flows that they flush, events that they read.
+    /// Returns the part that operators change: flushes of flows, events taken out of the logs.
     #[inline]
     pub fn admin_mut(&mut self) -> AdminMut<'_> {
         AdminMut { nat: self }

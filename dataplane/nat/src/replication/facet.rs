@@ -1,4 +1,4 @@
-//! The part of [`Nat`] that replication uses. What it can do stands in the file of its subject:
+//! The part of [`Nat`] that replication uses. Each method stands in the file of its subject:
 //!
 //! ```text
 //!   ownership, shards/shard_change   which lanes and shards are here, and who writes them
@@ -11,27 +11,27 @@
 
 use crate::nat::Nat;
 
-/// What replication reads of the tables. See [`Nat::replica`].
+/// The tables as replication reads them: see [`Nat::replica`].
 #[derive(Clone, Copy, Debug)]
 pub struct Replica<'a> {
     pub(crate) nat: &'a Nat,
 }
 
-/// What replication changes in the tables. See [`Nat::replica_mut`].
+/// The tables as replication changes them: see [`Nat::replica_mut`].
 #[derive(Debug)]
 pub struct ReplicaMut<'a> {
     pub(crate) nat: &'a mut Nat,
 }
 
 impl Nat {
-    /// Returns what replication may read: lanes, journal, batches, copies to be sent.
+    /// Returns the part that replication reads: lanes, journal, batches, copies to be sent.
     #[inline]
     pub fn replica(&self) -> Replica<'_> {
         Replica { nat: self }
     }
 
-    /// Returns what replication may change: ownership of lanes, the journal, batches, copies of
-    /// other workers' lanes.
+    /// Returns the part that replication changes: shards, ownership of lanes, the journal, batches,
+    /// copies of other workers' lanes.
     #[inline]
     pub fn replica_mut(&mut self) -> ReplicaMut<'_> {
         ReplicaMut { nat: self }
