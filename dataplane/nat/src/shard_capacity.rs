@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn the_default_takes_31_homes_with_full_quota_per_address() {
-        let capacity = capacity(&shard("203.0.113.1/32"), &NatConfig::default());
+        let capacity = shard_capacity(&shard("203.0.113.1/32"), &NatConfig::default());
         // 65,536 / 256 blocks, 4 of them below port 1024; 2,048 ports are 8 blocks.
         assert_eq!(capacity.blocks_total, 252);
         assert_eq!(capacity.homes_one_block, 252);
