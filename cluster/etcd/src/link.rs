@@ -158,7 +158,7 @@ impl<T> EtcdLink<T> {
     }
 
     /// Sends a request that has no answer: `Progress` or `Cancel`.
-    pub fn send(&mut self, request: EtcdRequest) {
+    pub fn send_unanswered(&mut self, request: EtcdRequest) {
         let id = self.next_id();
         self.orders.push_back(TransportOrder::Ask { id, request });
     }

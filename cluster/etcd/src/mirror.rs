@@ -109,7 +109,7 @@ impl MirrorClient {
         for command in self.commands.drain(..) {
             match command {
                 LinkCommand::Ask(job, request) => link.ask(now, tag(job), request),
-                LinkCommand::Send(request) => link.send(request),
+                LinkCommand::Send(request) => link.send_unanswered(request),
                 LinkCommand::Distrust(generation) => link.distrust(generation),
             }
         }

@@ -242,7 +242,7 @@ impl Tasks {
                 if let Some(owned) = self.mirrors.get_mut(&number) {
                     owned.mirror.done(job, got, now);
                 } else if let Ok(Got::Opened { watch, .. }) = got {
-                    self.link.send(EtcdRequest::Cancel(watch));
+                    self.link.send_unanswered(EtcdRequest::Cancel(watch));
                 }
             }
             // The asker may be gone.

@@ -102,7 +102,7 @@ impl Pair {
     }
 
     /// Puts the pending changes of both workers on their way.
-    fn send(&mut self) {
+    fn send_changes(&mut self) {
         for (world, way) in [(&mut self.primary, &mut self.down), (&mut self.replica, &mut self.up)]
         {
             way.extend(changes(&mut world.nat));
@@ -164,7 +164,7 @@ impl Pair {
                     for _ in 0..self.dice.below(3) {
                         self.send();
                     }
-                    self.send();
+                    self.send_changes();
                     self.deliver();
                 }
                 assert!(!self.replica.nat.replica().is_copy_full(shard, lane));
@@ -230,8 +230,8 @@ fn changes(nat: &mut Nat) -> Vec<SentChange> {
 
 fn deliver(world: &mut World, changes: &[SentChange]) {
     let invalid = world.nat.admin().mirror_gauges().changes_invalid_total;
-    let changes = changes.iter().map(|(change, body)| (*change, &body[..]));
-    world.nat.replica_mut().apply_burst(changes, false, world.now);
+    let burst = changes.iter().map(|(change, body)| (*change, &body[..]));
+    world.nat.replica_mut().apply_burst(burst, false, world.now);
     assert_eq!(world.nat.admin().mirror_gauges().changes_invalid_total, invalid, "{changes:?}");
 }
 
@@ -282,11 +282,11 @@ fn a_replica_follows_its_primary() {
                     .flush_subscriber(home(pair.dice.below(HOMES)).outer, pair.primary.now);
             }
             if pair.dice.below(10) == 0 {
-                pair.send();
+                pair.send_changes();
                 pair.deliver();
             }
             if step % 1000 == 999 {
-                pair.send();
+                pair.send_changes();
                 pair.deliver();
                 pair.check_equal();
             }
@@ -310,14 +310,14 @@ fn a_copy_repairs_what_a_stream_has_lost() {
                     pair.wait(seconds);
                 }
                 if pair.dice.below(20) == 0 {
-                    pair.send();
+                    pair.send_changes();
                     pair.scramble();
                     pair.deliver();
                 }
             }
             audit(&pair.replica.nat);
             pair.copy();
-            pair.send();
+            pair.send_changes();
             pair.deliver();
             pair.check_equal();
             if round == 2 {
@@ -344,7 +344,7 @@ fn a_shard_that_left_a_replica_comes_back() {
                     pair.replica.nat.replica_mut().begin_removal(index);
                 }
                 if pair.dice.below(10) == 0 {
-                    pair.send();
+                    pair.send_changes();
                     let is_here = |shard| step < 700 || shard != index;
                     pair.down.retain(|(change, _)| is_here(change.shard));
                     pair.deliver();
@@ -361,7 +361,7 @@ fn a_shard_that_left_a_replica_comes_back() {
             replica.set_owned_lanes(index, RESERVE, now);
             replica.set_replicated_lanes(index, 0xff);
             pair.copy();
-            pair.send();
+            pair.send_changes();
             pair.deliver();
             pair.check_equal();
         }
@@ -379,10 +379,10 @@ fn changes_of_different_slots_come_in_any_order() {
                 let seconds = pair.dice.below(60);
                 pair.wait(seconds);
                 // Beginnings, changes and ends of a slot then arrive together.
-                pair.send();
+                pair.send_changes();
             }
         }
-        pair.send();
+        pair.send_changes();
         let changes = &mut pair.down[..];
         let slot_of = |change: &SentChange| (change.0.shard, change.0.lane, change.0.slot);
         let len = changes.len() as u32 - 1;
@@ -398,7 +398,7 @@ fn changes_of_different_slots_come_in_any_order() {
         // then the last change was the end of the former mapping, and the scrub restores the
         // mapping that this end displaced.
         pair.copy();
-        pair.send();
+        pair.send_changes();
         pair.deliver();
         pair.check_equal();
     }
@@ -424,7 +424,7 @@ fn a_port_is_never_given_twice() {
                     pair.wait(seconds);
                 }
                 _ => {
-                    pair.send();
+                    pair.send_changes();
                     pair.deliver();
                 }
             }
@@ -450,7 +450,7 @@ fn assert_unique<'a>(flows: impl Iterator<Item = (&'a Flow, &'a Endpoint)>) {
 
 /// The primary fails mid-stream; its lanes become the replica's.
 fn take_over(mut pair: Pair) {
-    pair.send();
+    pair.send_changes();
     pair.deliver();
     let dead = live_at(&pair.primary);
     let before = pair.replica.nat.admin().gauges();
