@@ -14,13 +14,13 @@ use clap::{Parser, Subcommand};
 /// The commands that ask a node are those of `weir`, which needs no DPDK and runs on any machine.
 #[derive(Debug, Parser)]
 #[command(name = "weir-node", version, propagate_version = true, max_term_width = 100)]
-struct Arguments {
+struct NodeArguments {
     #[command(subcommand)]
-    command: Command,
+    command: NodeCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum NodeCommand {
     Run(run::Args),
     #[command(hide = true)]
     Guard(guard::Args),
@@ -41,9 +41,9 @@ fn main() -> ExitCode {
 /// with it.
 #[inline(never)]
 fn run_command() -> ExitCode {
-    match Arguments::parse().command {
-        Command::Run(args) => run::run(&args),
-        Command::Guard(args) => guard::run(&args),
+    match NodeArguments::parse().command {
+        NodeCommand::Run(args) => run::run(&args),
+        NodeCommand::Guard(args) => guard::run(&args),
     }
 }
 
@@ -60,12 +60,12 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Arguments::command().debug_assert();
+        NodeArguments::command().debug_assert();
     }
 
     #[test]
     fn every_command_has_help_with_an_example_in_a_hundred_columns() {
-        for command in Arguments::command().get_subcommands_mut() {
+        for command in NodeArguments::command().get_subcommands_mut() {
             let help = command.render_long_help().to_string();
             assert!(help.contains(&format!("weir-node {}", command.get_name())), "{help}");
             let about = command.get_about().unwrap_or_default().to_string();
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_node_needs_a_file_and_its_guard_nothing() {
-        let parses = |line: &str| Arguments::try_parse_from(line.split(' ')).is_ok();
+        let parses = |line: &str| NodeArguments::try_parse_from(line.split(' ')).is_ok();
         assert!(parses("weir-node run --config /etc/weir/weir.toml"));
         assert!(parses("weir-node run --config /etc/weir/weir.toml --record /tmp/n1.jsonl"));
         assert!(parses("weir-node guard"));
