@@ -4,7 +4,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_nat::{
-    BlockEvent, BlockEventKind, Endpoint, HomeLimit, HomeRefused, Nat, SessionEvent, Subscriber,
+    AdminMut, BlockEvent, BlockEventKind, Endpoint, HomeLimit, HomeRefused, SessionEvent,
+    Subscriber,
 };
 use weir_nat_log::BlockLogSender;
 use weir_nat_log_export::{EventSender, Home, NatEvent, NatEventKind, Quota, Session};
@@ -46,7 +47,7 @@ impl BlockEventLog {
 
     /// Lets the NAT list a piece of what its lanes hold, if that is due and the threads of the logs
     /// keep up.
-    pub(crate) fn list(&self, nat: &mut Nat) {
+    pub(crate) fn list(&self, nat: &mut AdminMut<'_>) {
         if nat.is_listing_due()
             && self.file.as_ref().is_none_or(BlockLogSender::has_room)
             && self.collectors.as_ref().is_none_or(EventSender::has_room)
@@ -84,9 +85,9 @@ impl BlockEventLog {
     }
 
     /// Hands the NAT's session events and refusals since the last call to the collectors.
-    pub(crate) fn tell_sessions(&mut self, nat: &mut Nat) {
+    pub(crate) fn tell_sessions(&mut self, mut nat: AdminMut<'_>) {
         let Some(collectors) = &mut self.collectors else { return };
-        let lost = nat.session_events_lost() - self.sessions_lost_total;
+        let lost = nat.read().session_events_lost() - self.sessions_lost_total;
         if lost > 0 {
             self.sessions_lost_total += lost;
             collectors.lose(lost);

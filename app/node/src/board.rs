@@ -72,7 +72,7 @@ pub(crate) struct Board {
     pub memory_bytes: Gauge,
     /// In the order of [`weir_nat::TableBytes::named`].
     pub table_bytes: [Gauge; 7],
-    /// In the order of [`weir_engine::Engine::table_uses`]: name, used, most.
+    /// In the order of [`weir_engine::EngineAdmin::table_uses`]: name, used, most.
     pub uses: [TableBoard; TABLES],
     pub homes_displaced: Gauge,
     /// By the index of a shard at this worker.

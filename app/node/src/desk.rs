@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use weir_nat::{Flush, Nat, SessionFilter, ShardId, Tick};
+use weir_nat::{Admin, AdminMut, Flush, SessionFilter, ShardId, Tick};
 
 use crate::capture::Tap;
 use crate::request::{HomesPage, Mailbox, Page, Request, SubscriberPage};
@@ -84,7 +84,7 @@ impl Desk {
     /// Works on the requests for one turn. Must be called once per turn. True while there is more
     /// to do.
     #[inline]
-    pub(crate) fn serve(&mut self, nat: &mut Nat, now: Duration) -> bool {
+    pub(crate) fn serve(&mut self, nat: AdminMut<'_>, now: Duration) -> bool {
         if self.tap.as_ref().is_some_and(|tap| tap.is_closed()) {
             self.tap = None;
         }
@@ -95,14 +95,14 @@ impl Desk {
         match self.mailbox.take() {
             None => false,
             Some(request) => {
-                self.begin(request, nat);
+                self.begin(request, nat.read());
                 true
             }
         }
     }
 
     #[cold]
-    fn begin(&mut self, request: Request, nat: &Nat) {
+    fn begin(&mut self, request: Request, nat: Admin<'_>) {
         // The requester may have gone: an answer without a receiver is dropped.
         match request {
             Request::Sessions { page, filter, reply } => {
@@ -130,11 +130,11 @@ impl Desk {
     }
 
     #[cold]
-    fn go_on(&mut self, nat: &mut Nat, now: Duration) {
+    fn go_on(&mut self, nat: AdminMut<'_>, now: Duration) {
         self.work = match self.work.take() {
-            Some(Work::Dump(dump)) => dump.go_on(nat).map(Work::Dump),
-            Some(Work::Listing(listing)) => listing.go_on(nat).map(Work::Listing),
-            Some(Work::Homes(homes)) => homes.go_on(nat).map(Work::Homes),
+            Some(Work::Dump(dump)) => dump.go_on(nat.read()).map(Work::Dump),
+            Some(Work::Listing(listing)) => listing.go_on(nat.read()).map(Work::Listing),
+            Some(Work::Homes(homes)) => homes.go_on(nat.read()).map(Work::Homes),
             Some(Work::Flushing(flushing)) => flushing.go_on(nat, now).map(Work::Flushing),
             None => None,
         };
@@ -149,7 +149,7 @@ fn has_room<T>(page: &Vec<T>) -> bool {
 impl Dump {
     /// Visits the next slots. Returns `None` once the page is full or complete, has taken long, or
     /// has no receiver any more.
-    fn go_on(mut self, nat: &Nat) -> Option<Self> {
+    fn go_on(mut self, nat: Admin<'_>) -> Option<Self> {
         if self.reply.is_closed() {
             return None;
         }
@@ -167,7 +167,7 @@ impl Dump {
 
 impl Listing {
     /// Visits the next homes, as [`Dump::go_on`].
-    fn go_on(mut self, nat: &Nat) -> Option<Self> {
+    fn go_on(mut self, nat: Admin<'_>) -> Option<Self> {
         if self.reply.is_closed() {
             return None;
         }
@@ -184,7 +184,7 @@ impl Listing {
 
 impl Homes {
     /// Visits the next positions, as [`Dump::go_on`].
-    fn go_on(mut self, nat: &Nat) -> Option<Self> {
+    fn go_on(mut self, nat: Admin<'_>) -> Option<Self> {
         if self.reply.is_closed() {
             return None;
         }
@@ -202,7 +202,7 @@ impl Homes {
 
 impl Flushing {
     /// Flushes the next piece. A flush goes on even if its answer has no receiver any more.
-    fn go_on(mut self, nat: &mut Nat, now: Duration) -> Option<Self> {
+    fn go_on(mut self, mut nat: AdminMut<'_>, now: Duration) -> Option<Self> {
         if nat.flush(&mut self.flush, Tick(now.as_secs() as u32)) {
             return Some(self);
         }
@@ -214,7 +214,7 @@ impl Flushing {
 #[cfg(test)]
 mod tests {
     use weir_nat::{
-        Endpoint, Home, NatConfig, Outbound, PageCursor, Protocol, ShardConfig, ShardId,
+        Endpoint, Home, Nat, NatConfig, Outbound, PageCursor, Protocol, ShardConfig, ShardId,
         ShardIndex, SubscriberCursor, subscriber_views,
     };
 
@@ -254,7 +254,7 @@ mod tests {
     /// Returns the turns of the loop until the request is answered.
     fn turns(desk: &mut Desk, nat: &mut Nat) -> usize {
         let mut turns = 1;
-        while desk.serve(nat, Duration::from_secs(5)) {
+        while desk.serve(nat.admin_mut(), Duration::from_secs(5)) {
             turns += 1;
         }
         turns
@@ -301,7 +301,7 @@ mod tests {
             let (reply, mut answer) = oneshot::channel();
             let room = Vec::with_capacity(PARTS_PER_TURN);
             let page = SubscriberPage { cursor, parts: room, has_more: true };
-            desk.begin(Request::Subscriber { outer: 0x0ac8_0001, page, reply }, &nat);
+            desk.begin(Request::Subscriber { outer: 0x0ac8_0001, page, reply }, nat.admin());
             turns(&mut desk, &mut nat);
             let page = answer.try_recv().unwrap();
             assert_eq!(page.parts.capacity(), PARTS_PER_TURN, "the worker must not allocate");
@@ -310,7 +310,7 @@ mod tests {
         }
         // A position, a home and its blocks.
         assert_eq!(pages, 1 + parts.len() / PARTS_PER_TURN);
-        assert_eq!(subscriber_views(parts), nat.subscriber(0x0ac8_0001));
+        assert_eq!(subscriber_views(parts), nat.admin().subscriber(0x0ac8_0001));
     }
 
     #[test]
@@ -324,14 +324,14 @@ mod tests {
             parts: Vec::with_capacity(1024),
             has_more: true,
         };
-        desk.begin(Request::Subscriber { outer: 0x0ac8_0001, page, reply }, &nat);
+        desk.begin(Request::Subscriber { outer: 0x0ac8_0001, page, reply }, nat.admin());
         drop(answer);
         assert_eq!(turns(&mut desk, &mut nat), 2);
         let (reply, answer) = oneshot::channel();
-        desk.begin(Request::Flush { outer: 0x0ac8_0001, reply }, &nat);
+        desk.begin(Request::Flush { outer: 0x0ac8_0001, reply }, nat.admin());
         drop(answer);
         turns(&mut desk, &mut nat);
-        assert_eq!(nat.gauges().flows, 0);
+        assert_eq!(nat.admin().gauges().flows, 0);
     }
 
     #[test]
@@ -343,7 +343,7 @@ mod tests {
             let (reply, mut answer) = oneshot::channel();
             let page =
                 HomesPage { cursor: 0, homes: Vec::with_capacity(SLOTS_PER_TURN), has_more: true };
-            desk.begin(Request::Homes { page, shard, reply }, nat);
+            desk.begin(Request::Homes { page, shard, reply }, nat.admin());
             turns(desk, nat);
             let page = answer.try_recv().unwrap();
             assert_eq!(page.homes.capacity(), SLOTS_PER_TURN);
@@ -365,15 +365,15 @@ mod tests {
         };
         let filter = SessionFilter { subscriber: Some(1), ..SessionFilter::default() };
         let dump = Dump { page, filter, turns_left: 2, reply };
-        let dump = dump.go_on(&nat).unwrap();
-        assert!(dump.go_on(&nat).is_none());
+        let dump = dump.go_on(nat.admin()).unwrap();
+        assert!(dump.go_on(nat.admin()).is_none());
         let page = answer.try_recv().unwrap();
         assert!(page.has_more && page.sessions.is_empty());
         let (reply, _answer) = oneshot::channel();
         let mut dump = Dump { page, filter, turns_left: TURNS_PER_PAGE, reply };
         // The dump goes on where it was.
         let before = dump.page.cursor;
-        dump = dump.go_on(&nat).unwrap();
+        dump = dump.go_on(nat.admin()).unwrap();
         assert_ne!(dump.page.cursor, before);
     }
 
@@ -383,10 +383,10 @@ mod tests {
         let (_requester, mailbox) = mailbox();
         let mut desk = Desk::new(mailbox);
         let (reply, mut answer) = oneshot::channel();
-        desk.begin(Request::Flush { outer: 0x0ac8_0001, reply }, &nat);
+        desk.begin(Request::Flush { outer: 0x0ac8_0001, reply }, nat.admin());
         assert!(turns(&mut desk, &mut nat) > 12, "a block and a protocol at a time");
         assert_eq!(answer.try_recv(), Ok(usize::from(SESSIONS)));
-        assert_eq!(nat.gauges().flows, 0);
+        assert_eq!(nat.admin().gauges().flows, 0);
     }
 
     #[test]
@@ -400,7 +400,10 @@ mod tests {
             sessions: Vec::with_capacity(4096),
             has_more: true,
         };
-        desk.begin(Request::Sessions { page, filter: SessionFilter::default(), reply }, &nat);
+        desk.begin(
+            Request::Sessions { page, filter: SessionFilter::default(), reply },
+            nat.admin(),
+        );
         drop(answer);
         assert_eq!(turns(&mut desk, &mut nat), 2);
     }

@@ -98,7 +98,7 @@ fn nanoseconds(cycles: u64, hz: u64) -> u64 {
 }
 
 fn publish_worker<F: Frame>(engine: &Engine<F>, board: &Board) {
-    let gauges = engine.nat().gauges();
+    let gauges = engine.nat().admin().gauges();
     board.flows.set(gauges.flows.into());
     board.flows_max.set(gauges.flows_max.into());
     board.flow_creates.set(gauges.flow_creates_total);
@@ -110,19 +110,19 @@ fn publish_worker<F: Frame>(engine: &Engine<F>, board: &Board) {
     for (gauge, (_, bytes)) in board.table_bytes.iter().zip(gauges.tables.named()) {
         gauge.set(bytes as u64);
     }
-    for (board, table) in board.uses.iter().zip(engine.table_uses()) {
+    for (board, table) in board.uses.iter().zip(engine.admin().table_uses()) {
         board.name.get_or_init(|| table.table);
         board.used.set(table.used);
         board.max.set(table.max);
     }
     board.homes_displaced.set(gauges.homes_displaced_total);
     board.held.set(engine.held() as u64);
-    board.commits_alone.set(engine.nat().commits_alone());
+    board.commits_alone.set(engine.nat().admin().commits_alone());
 }
 
 fn publish_shard<F: Frame>(shard: usize, engine: &Engine<F>, board: &Board) {
     let Ok(index) = u16::try_from(shard) else { return };
-    let gauges = engine.nat().shard_gauges(ShardIndex(index));
+    let gauges = engine.nat().admin().shard_gauges(ShardIndex(index));
     let board = &board.shards[shard];
     board.subscribers.set(gauges.subscribers.into());
     board.ports_used.set(gauges.ports_used.into());

@@ -83,7 +83,7 @@ impl Worker {
             board.late_packets.add(turn.late as u64);
             board.late_discarded.add(turn.discarded as u64);
         }
-        let is_asked = self.ports.desk.serve(self.core.engine.nat_mut(), now);
+        let is_asked = self.ports.desk.serve(self.core.engine.nat_mut().admin_mut(), now);
         let is_busy_elsewhere = is_asked || turn.is_busy || turn.is_holding;
         self.log_blocks(EVENTS_PER_TURN);
         self.log_sessions();
@@ -96,16 +96,16 @@ impl Worker {
     /// Hands block events to the log's own thread; without a log they are only taken out of the
     /// NAT's ring. When no event is left, the next piece of a listing follows.
     fn log_blocks(&mut self, events_max: usize) {
-        let engine = &mut self.core.engine;
-        let Some(first) = engine.next_event() else {
+        let mut nat = self.core.engine.nat_mut().admin_mut();
+        let Some(first) = nat.next_event() else {
             if let Some(log) = &self.block_log {
-                log.list(engine.nat_mut());
+                log.list(&mut nat);
             }
             return;
         };
         let at = SystemTime::now();
         if let Some(log) = &mut self.block_log {
-            log.note_lost(engine.nat().events_lost());
+            log.note_lost(nat.read().events_lost());
         }
         let mut next = Some(first);
         let mut events = 0;
@@ -114,14 +114,14 @@ impl Worker {
                 log.push(&event, at);
             }
             events += 1;
-            next = if events < events_max { engine.next_event() } else { None };
+            next = if events < events_max { nat.next_event() } else { None };
         }
     }
 
     /// Hands begun, ended and refused sessions of homes to the collectors.
     fn log_sessions(&mut self) {
         if let Some(log) = &mut self.block_log {
-            log.tell_sessions(self.core.engine.nat_mut());
+            log.tell_sessions(self.core.engine.nat_mut().admin_mut());
         }
     }
 }

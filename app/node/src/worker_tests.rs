@@ -124,7 +124,7 @@ fn the_loop_allocates_nothing_per_packet() {
     let (_access_port, access) = attach(Side::Access);
     let (_internet_port, internet) = attach(Side::Internet);
     let engine = engine();
-    let board = Arc::new(Board::new(engine.counters(), 1, tsc_hz()));
+    let board = Arc::new(Board::new(engine.admin().counters(), 1, tsc_hz()));
     let (_requester, mailbox) = mailbox();
     let mut worker = Worker {
         core: weir_worker::Worker::new(engine, None),

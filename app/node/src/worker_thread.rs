@@ -172,22 +172,22 @@ fn build_and_run(parts: Parts, wiring: Wiring) {
             return;
         }
     };
-    engine.set_all_public(parts.all_public);
+    engine.setup().set_all_public(parts.all_public);
     if parts.part.is_some() {
-        engine.watch_gateways();
+        engine.setup().watch_gateways();
     }
     if let Some(limits) = parts.commit {
-        engine.hold_uncommitted(limits);
+        engine.setup().hold_uncommitted(limits);
     }
     log_tables(worker, parts.core, &engine);
-    let board = Arc::new(Board::new(engine.counters(), parts.shards_max, tsc_hz()));
+    let board = Arc::new(Board::new(engine.admin().counters(), parts.shards_max, tsc_hz()));
     let mut publisher = Publisher::default();
     publisher.publish_all(&engine, &board);
     board.seen_ms.set(u64::try_from(parts.clock.now().as_millis()).unwrap_or(u64::MAX));
     send(&built, Ok(Arc::clone(&board)));
     let Ok(ports) = go.recv() else { return };
     for (side, mac) in Side::ALL.into_iter().zip(ports.macs) {
-        engine.set_mac(side, mac);
+        engine.setup().set_mac(side, mac);
     }
     if let Some(part) = &parts.part {
         part.link.begin();
@@ -212,7 +212,7 @@ fn build_and_run(parts: Parts, wiring: Wiring) {
 }
 
 fn log_tables(worker: usize, core: usize, engine: &Engine<Mbuf>) {
-    let gauges = engine.nat().gauges();
+    let gauges = engine.nat().admin().gauges();
     let memory = TableMemory { flows_max: gauges.flows_max, tables: gauges.tables };
     tracing::info!(
         event = "tables-built",

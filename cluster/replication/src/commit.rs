@@ -23,7 +23,7 @@
 use std::collections::VecDeque;
 
 use weir_map::ShardId;
-use weir_nat::{Nat, ShardIndex};
+use weir_nat::{Replica, ReplicaMut, ShardIndex};
 use weir_stream::{Endpoint, Lane, PeerIndex, Record, Ticket};
 
 use super::Replication;
@@ -180,7 +180,7 @@ impl Replication {
     /// Returns the position up to which enough replicas have the NAT's journal. Call it after a
     /// poll, for the packets that wait for it.
     #[inline]
-    pub fn committed(&mut self, now_us: u64, nat: &Nat) -> u64 {
+    pub fn committed(&mut self, now_us: u64, nat: Replica<'_>) -> u64 {
         let Self { commits, endpoint, state, .. } = self;
         let Some(options) = &commits.options else { return nat.journal_taken() };
         let acknowledgements = endpoint.acknowledgements();
@@ -206,7 +206,7 @@ impl Replication {
     }
 
     /// Counts the replicas of some shards.
-    pub(super) fn sweep_commits(&mut self, shards: usize, now_us: u64, nat: &mut Nat) {
+    pub(super) fn sweep_commits(&mut self, shards: usize, now_us: u64, nat: &mut ReplicaMut<'_>) {
         let Self { commits, endpoint, state, .. } = self;
         let Some(options) = &commits.options else { return };
         let places = state.places();

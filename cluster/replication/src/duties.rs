@@ -3,7 +3,7 @@
 //! Duties are levels: what is done already stays as it is. A duty that names an unknown peer waits
 //! until the peer is added.
 
-use weir_engine::Engine;
+use weir_engine::EngineSetup;
 use weir_map::{Epoch, LANES};
 use weir_nat::ShardIndex;
 use weir_stream::{BootId, Kind, Lane, Lineage, PeerIndex, Provenance, REPLICAS_MAX};
@@ -34,7 +34,7 @@ impl Replication {
     pub(super) fn take_duties<F: Frame>(
         &mut self,
         duties: ShardDuties,
-        engine: &mut Engine<F>,
+        engine: &mut EngineSetup<'_, F>,
         now_us: u64,
     ) {
         let Some(shard) = self.state.index(duties.shard) else { return };
@@ -51,7 +51,7 @@ impl Replication {
             self.begin_empty(shard);
         }
         self.settle(shard, engine, now_us);
-        self.state.review(shard, engine.nat());
+        self.state.review(shard, engine.replica());
         let Some(part) = self.state.part_mut(shard) else { return };
         let (is_done, announced) = (part.is_done, part.announced);
         if is_done {
@@ -66,7 +66,7 @@ impl Replication {
     pub(super) fn settle<F: Frame>(
         &mut self,
         shard: ShardIndex,
-        engine: &mut Engine<F>,
+        engine: &mut EngineSetup<'_, F>,
         now_us: u64,
     ) {
         let Some(part) = self.state.part_mut(shard) else { return };
@@ -106,11 +106,16 @@ impl Replication {
     /// Takes lanes: a lane continues the lineage that is here, if all of it is here. Peers with a
     /// copy from here are notified of the new lineage: it continues that of their copy, or their
     /// copy starts again.
-    fn settle_lanes<F: Frame>(&mut self, shard: ShardIndex, engine: &mut Engine<F>, now_us: u64) {
+    fn settle_lanes<F: Frame>(
+        &mut self,
+        shard: ShardIndex,
+        engine: &mut EngineSetup<'_, F>,
+        now_us: u64,
+    ) {
         let Some(part) = self.state.part_mut(shard) else { return };
         let (lanes, lanes_since) = (part.duties.lanes, part.duties.lanes_since);
-        let owned = engine.nat().owned_lanes(shard);
-        engine.nat_mut().set_owned_lanes(shard, lanes.0, tick(now_us));
+        let owned = engine.replica().owned_lanes(shard);
+        engine.replica_mut().set_owned_lanes(shard, lanes.0, tick(now_us));
         for number in lanes.iter().filter(|&lane| owned >> lane & 1 == 0) {
             let since = lanes_since[number];
             let now = self.next_lineage(since);
@@ -129,7 +134,7 @@ impl Replication {
             // Lineages of an earlier build are arbitrary numbers, most of them greater than every
             // epoch.
             let owner_before = owner_epoch(before).filter(|&owner_before| owner_before <= since);
-            engine.nat_mut().tell_taken(shard, number as u8, since, owner_before);
+            engine.replica_mut().tell_taken(shard, number as u8, since, owner_before);
         }
     }
 
@@ -187,7 +192,12 @@ impl Replication {
     }
 
     /// Sets the peer whose copy of each lane is awaited, and the lanes that the NAT journals.
-    fn settle_sources<F: Frame>(&mut self, shard: ShardIndex, engine: &mut Engine<F>, now_us: u64) {
+    fn settle_sources<F: Frame>(
+        &mut self,
+        shard: ShardIndex,
+        engine: &mut EngineSetup<'_, F>,
+        now_us: u64,
+    ) {
         let Some(part) = self.state.part_mut(shard) else { return };
         let mut replicated = 0;
         let ours = part.duties.lanes;
@@ -211,15 +221,15 @@ impl Replication {
                 replicated |= 1 << number;
             }
         }
-        engine.nat_mut().set_replicated_lanes(shard, replicated);
+        engine.replica_mut().set_replicated_lanes(shard, replicated);
         for lane in (0..LANES).filter(|&lane| !ours.contains(lane)) {
             self.state.forget_if_foreign(shard, lane);
         }
     }
 
-    fn settle_messages<F: Frame>(&mut self, shard: ShardIndex, engine: &mut Engine<F>) {
+    fn settle_messages<F: Frame>(&mut self, shard: ShardIndex, engine: &mut EngineSetup<'_, F>) {
         let Some(part) = self.state.part_mut(shard) else { return };
-        let journal_end = engine.nat().journal_end();
+        let journal_end = engine.replica().journal_end();
         let ShardCopies { duties, grants, announcements, .. } = &mut *part;
         grants.retain(|grant| duties.grants.contains(&grant.order));
         for &order in &duties.grants {
@@ -243,7 +253,7 @@ impl Replication {
         }
     }
 
-    fn settle_service<F: Frame>(&mut self, shard: ShardIndex, engine: &mut Engine<F>) {
+    fn settle_service<F: Frame>(&mut self, shard: ShardIndex, engine: &mut EngineSetup<'_, F>) {
         let Some(part) = self.state.part_mut(shard) else { return };
         let ordered = part.duties.misses;
         let misses = ordered.map(|&peer| Some(*self.peers.address(peer)?.ip()));

@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, SocketAddrV4};
 
 use weir_map::{Epoch, ShardId};
-use weir_nat::{BODY_MAX, Nat, ShardIndex};
+use weir_nat::{BODY_MAX, Replica, ReplicaMut, ShardIndex};
 use weir_stream::{
     BootId, ClusterKeys, Comeback, Endpoint, Fingerprint, Identity, OptionError, Options,
     PeerError, PeerIndex, PeerSigns, Received, RedirectForm, Refusal, Transmit,
@@ -57,7 +57,7 @@ use state::State;
 use status::Counted;
 pub use status::{CopyCounts, ReplicationStatus};
 use tell::SHARDS_PER_SWEEP;
-use weir_engine::{Engine, Misses, Now, Output, Redirects};
+use weir_engine::{Engine, EngineSetup, Misses, Now, Output, Redirects};
 use weir_wire::frame::Frame;
 use world::World;
 
@@ -138,12 +138,17 @@ impl Replication {
     }
 
     /// Carries out a command. May allocate: commands are rare.
-    pub fn obey<F: Frame>(&mut self, command: WorkerCommand, engine: &mut Engine<F>, now_us: u64) {
+    pub fn obey<F: Frame>(
+        &mut self,
+        command: WorkerCommand,
+        engine: &mut EngineSetup<'_, F>,
+        now_us: u64,
+    ) {
         if self.state.is_losing() {
-            self.state.lose_some(usize::MAX, engine.nat());
+            self.state.lose_some(usize::MAX, engine.replica());
         }
         if self.commits.is_on() {
-            self.tell_all_changes(now_us, engine.nat_mut());
+            self.tell_all_changes(now_us, &mut engine.replica_mut());
         }
         match command {
             WorkerCommand::AddPeer { peer, address } => {
@@ -172,7 +177,7 @@ impl Replication {
         &mut self,
         id: PeerId,
         address: SocketAddrV4,
-        engine: &mut Engine<F>,
+        engine: &mut EngineSetup<'_, F>,
         now_us: u64,
     ) {
         if let Some(peer) = self.peers.find_mut(id) {
@@ -200,17 +205,17 @@ impl Replication {
         let waiting = self.state.parts().filter(|(_, part)| waits(part)).map(|(shard, _)| shard);
         for shard in waiting.collect::<Vec<_>>() {
             self.settle(shard, engine, now_us);
-            self.state.review(shard, engine.nat());
+            self.state.review(shard, engine.replica());
         }
     }
 
-    fn forget_address<F: Frame>(&mut self, address: SocketAddrV4, engine: &mut Engine<F>) {
+    fn forget_address<F: Frame>(&mut self, address: SocketAddrV4, engine: &mut EngineSetup<'_, F>) {
         if !self.peers.has_address(address) {
             engine.remove_peer(*address.ip());
         }
     }
 
-    fn remove_peer<F: Frame>(&mut self, id: PeerId, engine: &mut Engine<F>, now_us: u64) {
+    fn remove_peer<F: Frame>(&mut self, id: PeerId, engine: &mut EngineSetup<'_, F>, now_us: u64) {
         let Some(gone) = self.peers.take(id) else { return };
         self.endpoint.remove_peer(gone.place);
         self.forget_address(gone.address, engine);
@@ -231,18 +236,23 @@ impl Replication {
             if names_it {
                 self.settle(shard, engine, now_us);
             }
-            self.state.review(shard, engine.nat());
+            self.state.review(shard, engine.replica());
         }
     }
 
-    fn add_shard<F: Frame>(&mut self, setup: &ShardSetup, engine: &mut Engine<F>, now_us: u64) {
+    fn add_shard<F: Frame>(
+        &mut self,
+        setup: &ShardSetup,
+        engine: &mut EngineSetup<'_, F>,
+        now_us: u64,
+    ) {
         let number = setup.nat.id;
         if self.state.index(number).is_some() {
             self.state.answers.push_back(WorkerEvent::ShardAdded(number));
             return;
         }
         // Removals are reported first: the index of a removed shard may be the next to be used.
-        self.tell_removed(engine.nat());
+        self.tell_removed(engine.replica());
         let added = match self.state.has_room() {
             true => engine
                 .add_shard(&setup.engine, &setup.nat, 0, Now { ms: now_us / 1000 })
@@ -255,8 +265,8 @@ impl Replication {
                 engine.set_misses(shard, Misses::Refuse);
                 self.state.add(shard, number, setup.awaits_replicas);
                 if setup.awaits_replicas && self.commits.is_on() {
-                    engine.nat_mut().set_commit(shard, true);
-                    engine.nat_mut().set_short(shard, true);
+                    engine.replica_mut().set_commit(shard, true);
+                    engine.replica_mut().set_short(shard, true);
                 }
                 WorkerEvent::ShardAdded(number)
             }
@@ -265,7 +275,12 @@ impl Replication {
         self.state.answers.push_back(news);
     }
 
-    fn remove_shard<F: Frame>(&mut self, number: ShardId, engine: &mut Engine<F>, now_us: u64) {
+    fn remove_shard<F: Frame>(
+        &mut self,
+        number: ShardId,
+        engine: &mut EngineSetup<'_, F>,
+        now_us: u64,
+    ) {
         let Some(shard) = self.state.index(number) else {
             if !self.removing.iter().any(|&(_, other)| other == number) {
                 self.state.answers.push_back(WorkerEvent::ShardRemoved(number));
@@ -293,7 +308,7 @@ impl Replication {
         from: SocketAddrV4,
         datagram: &mut [u8],
         now_us: u64,
-        nat: &mut Nat,
+        nat: ReplicaMut<'_>,
     ) -> Result<Received, Refusal> {
         let world = &mut World { nat, state: &mut self.state, now_us };
         self.endpoint.receive(SocketAddr::V4(from), datagram, now_us, world)
@@ -304,7 +319,7 @@ impl Replication {
     #[inline]
     pub fn redirect<F: Frame>(&mut self, engine: &mut Engine<F>, out: &mut Output<F>) {
         if std::mem::take(&mut self.tells_redirects) {
-            self.tell_redirects(engine);
+            self.tell_redirects(&mut engine.setup());
         }
         let Self { endpoint, peers, .. } = self;
         engine.post_redirects(out, |to, front, buffer| {
@@ -315,7 +330,7 @@ impl Replication {
 
     /// Sets in the engine which peers have a session that seals, an earlier one, or none.
     #[cold]
-    fn tell_redirects<F: Frame>(&mut self, engine: &mut Engine<F>) {
+    fn tell_redirects<F: Frame>(&mut self, engine: &mut EngineSetup<'_, F>) {
         for peer in &mut self.peers.0 {
             let redirects = redirects_of(&self.endpoint, peer.place);
             peer.redirects = Some(redirects);
@@ -324,31 +339,31 @@ impl Replication {
     }
 
     /// Does what is due: once in each turn of the worker's loop, or at least every millisecond.
-    pub fn poll(&mut self, now_us: u64, nat: &mut Nat, transmit: &mut impl Transmit) {
+    pub fn poll(&mut self, now_us: u64, mut nat: ReplicaMut<'_>, transmit: &mut impl Transmit) {
         if self.state.is_losing() {
-            self.state.lose_some(LOST_PER_TURN, nat);
+            self.state.lose_some(LOST_PER_TURN, nat.read());
         }
-        self.tell_changes(now_us, nat);
-        self.restart_lost(nat);
+        self.tell_changes(now_us, &mut nat);
+        self.restart_lost(&mut nat);
         if !self.state.wanted.is_empty() {
             self.answer_wants();
         }
         self.busy.extend(self.state.confirming.drain(..));
         if !self.busy.is_empty() {
-            self.send_messages(now_us, nat);
+            self.send_messages(now_us, nat.read());
         }
         if !self.state.forgetting.is_empty() {
-            self.forget_some(nat);
+            self.forget_some(&mut nat);
         }
         if now_us >= self.sweep_due_us {
             self.sweep_due_us = now_us + SWEEP_US;
-            self.do_periodic_work(now_us, nat);
+            self.do_periodic_work(now_us, &mut nat);
         }
-        let world = &mut World { nat: &mut *nat, state: &mut self.state, now_us };
+        let world = &mut World { nat, state: &mut self.state, now_us };
         self.endpoint.poll(now_us, world, transmit);
     }
 
-    fn do_periodic_work(&mut self, now_us: u64, nat: &mut Nat) {
+    fn do_periodic_work(&mut self, now_us: u64, nat: &mut ReplicaMut<'_>) {
         for peer in &mut self.peers.0 {
             let boot = self.endpoint.boot(peer.place);
             if let (true, Some(boot)) = (peer.met != boot, boot) {
@@ -363,10 +378,10 @@ impl Replication {
                 peer.redirects != Some(redirects_of(&self.endpoint, peer.place));
         }
         while let Some((shard, _)) = nat.take_filled() {
-            self.state.review(shard, nat);
+            self.state.review(shard, nat.read());
         }
         self.tell_comebacks();
-        self.tell_removed(nat);
+        self.tell_removed(nat.read());
         self.sweep(now_us, nat);
         self.sweep_commits(SHARDS_PER_SWEEP, now_us, nat);
     }
@@ -384,7 +399,7 @@ impl Replication {
         }
     }
 
-    fn tell_removed(&mut self, nat: &Nat) {
+    fn tell_removed(&mut self, nat: Replica<'_>) {
         let answers = &mut self.state.answers;
         self.removing.retain(|&(shard, number)| {
             let is_gone = nat.is_removed(shard);
@@ -397,7 +412,7 @@ impl Replication {
 
     /// Goes on with the first lane that is to be emptied. When the lane is empty, its source is
     /// asked for a copy.
-    fn forget_some(&mut self, nat: &mut Nat) {
+    fn forget_some(&mut self, nat: &mut ReplicaMut<'_>) {
         let Some(&(shard, number)) = self.state.forgetting.first() else { return };
         let Some(part) = self.state.part_mut(shard) else { return };
         let lane = &mut part.lanes[number];
@@ -407,7 +422,7 @@ impl Replication {
                 lane.forgotten();
             }
             self.state.forgetting.swap_remove(0);
-            self.state.review(shard, nat);
+            self.state.review(shard, nat.read());
         }
     }
 

@@ -1,7 +1,7 @@
 //! Ports of our lanes that rest, since a peer with a copy of them may not hear that their mappings
 //! have ended.
 
-use weir_nat::{Nat, ShardIndex};
+use weir_nat::{ReplicaMut, ShardIndex};
 use weir_stream::CopyState;
 
 use super::Replication;
@@ -12,7 +12,7 @@ use super::world::tick;
 impl Replication {
     /// Sets in the NAT whether copies of a shard's lanes are behind. Late by a round over all
     /// shards: ports rest for longer.
-    pub(super) fn rest_ports(&self, shard: ShardIndex, now_us: u64, nat: &mut Nat) {
+    pub(super) fn rest_ports(&self, shard: ShardIndex, now_us: u64, nat: &mut ReplicaMut<'_>) {
         let Some(part) = self.state.part(shard) else { return };
         let is_behind = |out: &Outgoing| {
             let status = self.endpoint.copy_status(out.copy);

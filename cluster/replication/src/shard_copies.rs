@@ -2,7 +2,7 @@
 //! events.
 
 use weir_map::{Epoch, LANES, ShardId, Term};
-use weir_nat::{Nat, ShardIndex};
+use weir_nat::{Replica, ShardIndex};
 use weir_stream::{BootId, Lane, Lineage, PeerIndex, Provenance, Ticket};
 
 use super::outgoing::{Confirmation, Outgoing};
@@ -399,7 +399,7 @@ impl ShardCopies {
     }
 
     /// True if all lanes that have a source are followed, and none is full.
-    pub(super) fn is_done_now(&self, shard: ShardIndex, nat: &Nat) -> bool {
+    pub(super) fn is_done_now(&self, shard: ShardIndex, nat: Replica<'_>) -> bool {
         let mut lanes = (0..LANES).filter(|&lane| self.has_source(lane)).peekable();
         let is_good =
             |lane: usize| self.lanes[lane].is_followed() && !nat.is_copy_full(shard, lane as u8);

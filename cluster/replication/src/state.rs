@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use weir_map::{Epoch, ShardId, Term};
-use weir_nat::{Nat, ShardIndex};
+use weir_nat::{Replica, ShardIndex};
 use weir_stream::{BootId, Comeback, Origin, PeerIndex};
 
 use super::numbers::Numbers;
@@ -182,7 +182,7 @@ impl State {
     }
 
     /// Notifies up to `max` shards of the restarted streams.
-    pub(super) fn lose_some(&mut self, max: usize, nat: &Nat) {
+    pub(super) fn lose_some(&mut self, max: usize, nat: Replica<'_>) {
         let lost = std::mem::take(&mut self.lost);
         let end = self.lost_next.saturating_add(max).min(self.parts.len());
         for place in self.lost_next..end {
@@ -210,7 +210,7 @@ impl State {
     }
 
     /// Checks whether the copies of a shard are complete, and reports it if that has changed.
-    pub(super) fn review(&mut self, shard: ShardIndex, nat: &Nat) {
+    pub(super) fn review(&mut self, shard: ShardIndex, nat: Replica<'_>) {
         let Some(part) = self.part_mut(shard) else { return };
         let is_done = part.is_done_now(shard, nat);
         if std::mem::replace(&mut part.is_done, is_done) != is_done {

@@ -1,7 +1,7 @@
 //! The state of replication, for metrics and operators.
 
 use weir_map::ShardId;
-use weir_nat::{Nat, ShardIndex};
+use weir_nat::{Replica, ReplicaMut, ShardIndex};
 use weir_stream::{CopyState, PeerStatus, Refusals};
 
 use super::Replication;
@@ -96,12 +96,12 @@ impl Replication {
 
     /// Looks at the copies of the next few shards: counts them, and sets whether ports are to rest
     /// for them.
-    pub(super) fn look_at_copies(&mut self, now_us: u64, nat: &mut Nat) {
+    pub(super) fn look_at_copies(&mut self, now_us: u64, nat: &mut ReplicaMut<'_>) {
         let places = self.state.places();
         let Counted { next, mut round, last } = std::mem::take(&mut self.counted);
         let end = (next + SHARDS_PER_COUNT).min(places);
         for shard in (next..end).map(|place| ShardIndex(place as u16)) {
-            self.count_shard(shard, nat, &mut round);
+            self.count_shard(shard, nat.read(), &mut round);
             self.rest_ports(shard, now_us, nat);
         }
         self.state.counters.shards_looked_at_total += end.saturating_sub(next) as u64;
@@ -111,7 +111,7 @@ impl Replication {
         };
     }
 
-    fn count_shard(&self, shard: ShardIndex, nat: &Nat, sums: &mut Sums) {
+    fn count_shard(&self, shard: ShardIndex, nat: Replica<'_>, sums: &mut Sums) {
         let Some(part) = self.state.part(shard) else { return };
         for (number, lane) in part.lanes.iter().enumerate() {
             lane.outgoing.iter().for_each(|out| self.count(out.copy, &mut sums.outgoing));

@@ -1,7 +1,7 @@
 //! Hot. What goes out besides copies: changes from the journal, and messages about a lane that are
 //! repeated until they are heard.
 
-use weir_nat::{ChangeKind, Nat, ShardIndex};
+use weir_nat::{ChangeKind, Replica, ReplicaMut, ShardIndex};
 use weir_stream::{CopyState, Kind, Lane, Record, ShardId};
 
 use super::Replication;
@@ -39,7 +39,7 @@ pub(super) fn read_pair(body: &[u8]) -> Option<(u64, u64)> {
 impl Replication {
     /// Appends the changes in the journal to the streams of the peers that keep copies.
     #[inline]
-    pub(super) fn tell_changes(&mut self, now_us: u64, nat: &mut Nat) {
+    pub(super) fn tell_changes(&mut self, now_us: u64, nat: &mut ReplicaMut<'_>) {
         let Self { commits, endpoint, state, body, .. } = self;
         for _ in 0..CHANGES_MAX {
             let Some((change, length)) = nat.next_change(body) else { return };
@@ -54,7 +54,7 @@ impl Replication {
             let lane = Lane::ALL[usize::from(change.lane)];
             let makes_state = matches!(change.kind, ChangeKind::Create | ChangeKind::Change);
             if makes_state && commits.awaits(part) {
-                let at = (nat.journal_taken(), now_us);
+                let at = (nat.read().journal_taken(), now_us);
                 let is_followed = commits.tell(endpoint, (change.shard, part), lane, &record, at);
                 state.counters.changes_untracked_total += u64::from(!is_followed);
                 continue;
@@ -71,16 +71,16 @@ impl Replication {
     /// Appends all changes in the journal before a command changes the readers of lanes. Otherwise
     /// the changes of a lane that loses its last copy would go to no stream, and no packet would
     /// wait for them.
-    pub(super) fn tell_all_changes(&mut self, now_us: u64, nat: &mut Nat) {
-        let journal_end = nat.journal_end();
-        while !nat.is_told(journal_end) {
+    pub(super) fn tell_all_changes(&mut self, now_us: u64, nat: &mut ReplicaMut<'_>) {
+        let journal_end = nat.read().journal_end();
+        while !nat.read().is_told(journal_end) {
             self.tell_changes(now_us, nat);
         }
     }
 
     /// Restarts the copies of lanes whose changes were lost in the journal.
     #[inline]
-    pub(super) fn restart_lost(&mut self, nat: &mut Nat) {
+    pub(super) fn restart_lost(&mut self, nat: &mut ReplicaMut<'_>) {
         while let Some((shard, lane)) = nat.take_lost() {
             let Some(part) = self.state.part_mut(shard) else { continue };
             for out in &mut part.lanes[usize::from(lane)].outgoing {
@@ -110,7 +110,7 @@ impl Replication {
     }
 
     /// Sends the grants, announcements and confirmations that are due.
-    pub(super) fn send_messages(&mut self, now_us: u64, nat: &Nat) {
+    pub(super) fn send_messages(&mut self, now_us: u64, nat: Replica<'_>) {
         for _ in 0..MESSAGES_PER_TURN.min(self.busy.len()) {
             let Some(shard) = self.busy.pop_front() else { return };
             self.state.counters.shards_looked_at_total += 1;
@@ -131,7 +131,7 @@ impl Replication {
         endpoint: &mut weir_stream::Endpoint,
         part: &mut ShardCopies,
         now_us: u64,
-        nat: &Nat,
+        nat: Replica<'_>,
     ) {
         for grant in &mut part.grants {
             let order = grant.order;
@@ -201,20 +201,20 @@ impl Replication {
     }
 
     /// Checks some shards for copies that no peer has begun, and counts the copies of some others.
-    pub(super) fn sweep(&mut self, now_us: u64, nat: &mut Nat) {
+    pub(super) fn sweep(&mut self, now_us: u64, nat: &mut ReplicaMut<'_>) {
         let places = self.state.places();
         for _ in 0..SHARDS_PER_SWEEP.min(places) {
             self.swept = (self.swept + 1) % places;
             let shard = ShardIndex(self.swept as u16);
             if self.state.part(shard).is_some_and(|part| !part.is_at_rest) {
                 self.state.counters.shards_looked_at_total += 1;
-                self.sweep_shard(shard, now_us, nat);
+                self.sweep_shard(shard, now_us, nat.read());
             }
         }
         self.look_at_copies(now_us, nat);
     }
 
-    fn sweep_shard(&mut self, shard: ShardIndex, now_us: u64, nat: &Nat) {
+    fn sweep_shard(&mut self, shard: ShardIndex, now_us: u64, nat: Replica<'_>) {
         let Some(part) = self.state.part_mut(shard) else { return };
         let want = message(Kind::Want, part.number, &[]);
         let (mut has_lapsed, mut wanted, mut is_at_rest) = (false, 0, true);

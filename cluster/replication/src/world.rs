@@ -15,7 +15,7 @@
 use std::ops::Range;
 
 use weir_map::{Epoch, Term};
-use weir_nat::{Change, ChangeKind, Nat, ShardIndex, Tick};
+use weir_nat::{Change, ChangeKind, ReplicaMut, ShardIndex, Tick};
 use weir_stream::{
     Comeback, CopyRoom, Kind, Lane, Lineage, Origin, PeerIndex, Provenance, Record, ShardId, Sink,
     Source,
@@ -28,7 +28,7 @@ use super::tell::read_pair;
 const LOST_AT_ONCE: usize = 8;
 
 pub(super) struct World<'a> {
-    pub(super) nat: &'a mut Nat,
+    pub(super) nat: ReplicaMut<'a>,
     pub(super) state: &'a mut State,
     pub(super) now_us: u64,
 }
@@ -93,7 +93,7 @@ impl World<'_> {
         let lane = origin.lane.index();
         let part = self.state.part(shard).expect("a numbered shard has its copies");
         let is_complete = part.lanes[lane].may_be_taken_from(origin.peer)
-            && !self.nat.is_copy_full(shard, origin.lane.number());
+            && !self.nat.read().is_copy_full(shard, origin.lane.number());
         if is_complete {
             self.state.tell_granted(shard, lane, since);
         } else {
@@ -103,19 +103,19 @@ impl World<'_> {
 
     /// Notes that the peer writes a lane that it only relayed before.
     fn begin_lineage(&mut self, origin: Origin, shard: ShardIndex, lineage: Lineage) {
-        let is_ours = self.nat.owned_lanes(shard) >> origin.lane.number() & 1 != 0;
+        let is_ours = self.nat.read().owned_lanes(shard) >> origin.lane.number() & 1 != 0;
         let lane = origin.lane.index();
         let Some(part) = self.state.part_mut(shard) else { return };
         if !is_ours {
             part.lanes[lane].begin_lineage(origin.peer, lineage);
             self.state.confirm(origin, shard);
             self.state.forget_if_foreign(shard, lane);
-            self.state.review(shard, self.nat);
+            self.state.review(shard, self.nat.read());
         }
     }
 
     fn begin_feed(&mut self, shard: ShardIndex, lane: Lane, peer: PeerIndex, lineage: Lineage) {
-        let is_ours = self.nat.owned_lanes(shard) >> lane.number() & 1 != 0;
+        let is_ours = self.nat.read().owned_lanes(shard) >> lane.number() & 1 != 0;
         let number = lane.index();
         let Some(part) = self.state.part_mut(shard) else { return };
         let own = &mut part.lanes[number];
@@ -167,13 +167,13 @@ impl Sink for World<'_> {
 
     fn stream_reset(&mut self, origin: Origin) {
         self.state.begin_loss(origin.peer, origin.lane.index());
-        self.state.lose_some(LOST_AT_ONCE, self.nat);
+        self.state.lose_some(LOST_AT_ONCE, self.nat.read());
     }
 
     fn copy_started(&mut self, origin: Origin, shard: ShardId, _slots: u32, lineage: Lineage) {
         let Some(shard) = self.index(shard) else { return };
         self.begin_feed(shard, origin.lane, origin.peer, lineage);
-        self.state.review(shard, self.nat);
+        self.state.review(shard, self.nat.read());
     }
 
     fn copy_finished(&mut self, origin: Origin, shard: ShardId) {
@@ -182,7 +182,7 @@ impl Sink for World<'_> {
             part.lanes[origin.lane.index()].complete_feed(origin.peer);
             self.state.confirm(origin, shard);
         }
-        self.state.review(shard, self.nat);
+        self.state.review(shard, self.nat.read());
     }
 
     fn copy_stopped(&mut self, origin: Origin, shard: ShardId) {
@@ -190,11 +190,12 @@ impl Sink for World<'_> {
         if let Some(part) = self.state.part_mut(shard) {
             part.lanes[origin.lane.index()].stop_feed(origin.peer, self.now_us);
         }
-        self.state.review(shard, self.nat);
+        self.state.review(shard, self.nat.read());
     }
 
     fn sum(&self, origin: Origin, shard: ShardId, slots: Range<u32>) -> u64 {
-        self.index(shard).map_or(0, |shard| self.nat.sum_lane(shard, origin.lane.number(), slots))
+        self.index(shard)
+            .map_or(0, |shard| self.nat.read().sum_lane(shard, origin.lane.number(), slots))
     }
 
     fn came_back(&mut self, peer: PeerIndex, comeback: Comeback) {
@@ -222,7 +223,7 @@ impl Source for World<'_> {
     }
 
     fn slots(&self, shard: ShardId, lane: Lane) -> u32 {
-        self.index(shard).map_or(0, |shard| self.nat.lane_slots(shard, lane.number()))
+        self.index(shard).map_or(0, |shard| self.nat.read().lane_slots(shard, lane.number()))
     }
 
     fn walk(
@@ -234,14 +235,14 @@ impl Source for World<'_> {
         room: &mut CopyRoom<'_>,
     ) -> u32 {
         let Some(index) = self.index(shard) else { return slots.end };
-        self.nat.copy_lane(index, lane.number(), slots, budget, |change, body| {
+        self.nat.read().copy_lane(index, lane.number(), slots, budget, |change, body| {
             let kind = kind_of(change.kind);
             room.add(&Record { kind, shard, slot: change.slot, version: change.version, body })
         })
     }
 
     fn sum(&self, shard: ShardId, lane: Lane, slots: Range<u32>) -> u64 {
-        self.index(shard).map_or(0, |shard| self.nat.sum_lane(shard, lane.number(), slots))
+        self.index(shard).map_or(0, |shard| self.nat.read().sum_lane(shard, lane.number(), slots))
     }
 }
 

@@ -85,7 +85,7 @@ impl<L: Link> Member<L> {
         let now_us = now.as_micros() as u64;
         while let Some((from, mut frame)) = engine.take_datagram() {
             // Refused datagrams are counted by reason.
-            let nat = engine.nat_mut();
+            let nat = engine.nat_mut().replica_mut();
             let received = self.replication.receive(from, frame.data_mut(), now_us, nat);
             if let Ok(Received::Redirect(packet)) = received {
                 frame.keep(packet.start, packet.len());
@@ -108,11 +108,11 @@ impl<L: Link> Member<L> {
         let now_us = now.as_micros() as u64;
         turn.is_busy = self.link.is_ordered() && self.obey(now_us, engine);
         self.take_datagrams(now, engine, pool, out);
-        let (nat, post) = engine.nat_and_post();
+        let (nat, post) = engine.replica_and_post();
         let transmit = &mut Posting { post, pool, out };
         self.replication.poll(now_us, nat, transmit);
         self.replication.redirect(engine, out);
-        let committed = self.replication.committed(now_us, engine.nat());
+        let committed = self.replication.committed(now_us, engine.nat().replica());
         engine.release_committed(committed, engine_now(now), out);
         turn.is_holding = engine.held() > 0;
         turn.is_busy |= self.tell();
@@ -136,7 +136,7 @@ impl<L: Link> Member<L> {
         for _ in 0..ORDERS_PER_TURN {
             let Some(command) = self.link.next_command() else { break };
             let takes_long = command.takes_long();
-            self.replication.obey(command, engine, now_us);
+            self.replication.obey(command, &mut engine.setup(), now_us);
             if takes_long {
                 break;
             }

@@ -230,7 +230,7 @@ impl Case {
             case.ports.inner.arrive(side, VecFrame::new(&build::arp(reply)));
         }
         case.turn(Duration::ZERO);
-        assert!(case.worker.engine.is_ready());
+        assert!(case.worker.engine.admin().is_ready());
         case.sent(Side::Access);
         case.sent(Side::Internet);
         case
@@ -404,7 +404,7 @@ fn only_a_short_stall_lets_waiting_packets_with_a_mapping_pass() {
 #[test]
 fn let_go_sends_all_packets_that_wait_for_replicas() {
     let (mut engine, mut replication) = (engine(), replication());
-    engine.hold_uncommitted(CommitLimits {
+    engine.setup().hold_uncommitted(CommitLimits {
         held_max: 4096,
         changes_max: 16_384,
         timeout_ms: 10_000,

@@ -29,7 +29,7 @@ pub enum MssClamp {
 /// One side (port) of a worker.
 #[derive(Clone, Debug)]
 pub struct SideConfig {
-    /// The port's address; [`crate::Engine::set_mac`] sets it when it is known only later.
+    /// The port's address; [`crate::EngineSetup::set_mac`] sets it when it is known only later.
     pub mac: Mac,
     /// The worker's own address with the length of its subnet.
     pub address: Ipv4Net,
@@ -142,7 +142,8 @@ pub struct EngineConfig {
     /// Whether packets with a source route (RFC 791) pass, either way. RFC 7126 sections 4.3 and
     /// 4.4: source routes lead around firewalls, so the default should be to drop these packets.
     pub forward_source_routes: bool,
-    /// Largest number of other workers known at once ([`crate::Engine::add_peer`]); 0: no cluster.
+    /// Largest number of other workers known at once ([`crate::EngineSetup::add_peer`]); 0: no
+    /// cluster.
     pub peers_max: usize,
     /// UDP port of replication, on both ends; `None`: its datagrams are handled like any other
     /// packet to the worker.

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use weir_nat::Nat;
+use weir_nat::ReplicaMut;
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4::{self, Ipv4};
 use weir_wire::udp::{self, Udp};
@@ -126,10 +126,13 @@ impl<F: Frame> Engine<F> {
         self.datagrams.waiting.pop_front()
     }
 
-    /// Returns the NAT together with the [`Post`] that sends datagrams about its changes.
-    pub fn nat_and_post(&mut self) -> (&mut Nat, Post<'_>) {
+    /// Returns the tables as replication changes them, together with the [`Post`] that sends
+    /// datagrams about the changes.
+    #[inline]
+    pub fn replica_and_post(&mut self) -> (ReplicaMut<'_>, Post<'_>) {
         let link = &self.links[Side::Access as usize];
-        (&mut self.nat, Post { link, peers: &self.peers, port: self.datagrams.port })
+        let nat = self.nat.replica_mut();
+        (nat, Post { link, peers: &self.peers, port: self.datagrams.port })
     }
 
     /// Queues a checked datagram for the caller.

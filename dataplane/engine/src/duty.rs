@@ -75,7 +75,11 @@ impl DutyTable {
         self.shards[at] = self.shards[at] & !bit | if is_set { bit } else { 0 };
     }
 
-    fn set_misses(&mut self, shard: ShardIndex, misses: Misses<Ipv4Addr>) {
+    pub(crate) fn set_serving(&mut self, shard: ShardIndex, is_serving: bool) {
+        self.set(shard, SERVES, is_serving);
+    }
+
+    pub(crate) fn set_misses(&mut self, shard: ShardIndex, misses: Misses<Ipv4Addr>) {
         let to_nobody = Misses::Redirect(Ipv4Addr::UNSPECIFIED);
         assert!(misses != to_nobody, "a redirected packet has an address to go to");
         self.set(shard, CREATES, misses == Misses::Create);
@@ -111,17 +115,6 @@ impl DutyTable {
 }
 
 impl<F: Frame> Engine<F> {
-    /// Sets whether packets of the shard are translated and its endpoint answers; otherwise they
-    /// are dropped as `not-serving`.
-    pub fn set_serving(&mut self, shard: ShardIndex, is_serving: bool) {
-        self.duties.set(shard, SERVES, is_serving);
-    }
-
-    /// Sets what happens to packets of the shard without a mapping.
-    pub fn set_misses(&mut self, shard: ShardIndex, misses: Misses<Ipv4Addr>) {
-        self.duties.set_misses(shard, misses);
-    }
-
     /// Calls `out` for each shard whose routes lead here: since the last call a packet of a
     /// configured home has arrived, or one from the internet with a mapping. Packets that another
     /// worker redirected, or that turned around here, do not count.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weir_nat::{AddressRanges, BlockEvent, Nat, Tick};
+use weir_nat::{AddressRanges, Nat, Tick};
 use weir_wire::ethernet::Mac;
 use weir_wire::frame::{Frame, Pool};
 
@@ -17,7 +17,6 @@ use crate::fragment_cache::FragmentCache;
 use crate::held::Held;
 use crate::identification::Identifications;
 use crate::ip_error::ErrorLimiter;
-use crate::neighbor::Pace;
 use crate::new_flows::NewFlows;
 use crate::peer::Peers;
 use crate::rate_limit::PartyLimit;
@@ -109,7 +108,7 @@ pub struct Engine<F: Frame> {
     /// Slots that the sweep still has to look at.
     sweep_due: u64,
     /// Public addresses of all shards, whichever worker serves them.
-    all_public: Arc<AddressRanges>,
+    pub(crate) all_public: Arc<AddressRanges>,
 }
 
 impl<F: Frame> Engine<F> {
@@ -165,30 +164,9 @@ impl<F: Frame> Engine<F> {
         })
     }
 
-    /// Sets the public addresses of all shards of the cluster or node, whichever worker serves
-    /// them: between homes with these addresses ICMP queries pass in both directions (RFC 5508
-    /// REQ-7). Without a call, only this worker's own addresses count.
-    pub fn set_all_public(&mut self, public: Arc<AddressRanges>) {
-        self.all_public = public;
-    }
-
     /// Whether a home has this public address, on this worker or another.
     pub(crate) fn is_public_of_any(&self, address: u32) -> bool {
         self.nat.is_public(address) || self.all_public.contains(address)
-    }
-
-    /// Sets the MAC address of a port that was attached after the tables were built.
-    pub fn set_mac(&mut self, side: Side, mac: Mac) {
-        self.link_mut(side).set_mac(mac);
-        if side == Side::Access {
-            self.peers.set_header(self.link(side).header_to(Mac::ZERO));
-        }
-    }
-
-    /// Makes the worker ask its gateways continuously: a worker that another can replace has to
-    /// detect within 200 ms that one of its sides is cut off.
-    pub fn watch_gateways(&mut self) {
-        self.links.iter_mut().for_each(|link| link.gateways.set_pace(Pace::WATCH));
     }
 
     /// Announces the worker on both sides and asks for its gateways. To be called once, when the
@@ -251,34 +229,14 @@ impl<F: Frame> Engine<F> {
         self.sweep_due -= (seen as u64).min(budget);
     }
 
-    /// Returns the counters; other threads may read them at any time.
-    pub fn counters(&self) -> Arc<Counters> {
-        Arc::clone(&self.counters)
-    }
-
-    /// Returns the NAT for reading.
+    /// Returns the NAT for reading: [`Nat::admin`], [`Nat::replica`].
     pub fn nat(&self) -> &Nat {
         &self.nat
     }
 
-    /// Returns the NAT for the changes that an operator requests.
+    /// Returns the NAT for changes: [`Nat::admin_mut`], [`Nat::replica_mut`].
     pub fn nat_mut(&mut self) -> &mut Nat {
         &mut self.nat
-    }
-
-    /// Returns the next port block event (allocated or released), for the log.
-    pub fn next_event(&mut self) -> Option<BlockEvent> {
-        self.nat.next_event()
-    }
-
-    /// Whether a gateway of the side answers ARP.
-    pub fn gateway_up(&self, side: Side) -> bool {
-        self.link(side).gateways.is_up()
-    }
-
-    /// Whether both sides can forward.
-    pub fn is_ready(&self) -> bool {
-        Side::ALL.into_iter().all(|side| self.gateway_up(side))
     }
 
     #[inline]

@@ -225,7 +225,7 @@ fn configured(mode: AccessMode, vlan: Option<u16>) -> EngineConfig {
 fn world(mode: AccessMode, vlan: Option<u16>) -> World {
     let mut world = World::unstarted(configured(mode, vlan));
     world.is_input_sound = false;
-    world.engine.set_serving(weir_nat::ShardIndex(1), false);
+    world.engine.setup().set_serving(weir_nat::ShardIndex(1), false);
     world
 }
 

@@ -26,12 +26,16 @@
 //! time (as a fragment, or until replicas have its dependency), or is dropped under exactly one
 //! [`DropReason`].
 //!
+//! [`Engine`] itself has the steps of a worker's turn. The configuration and the worker's roles use
+//! [`Engine::setup`], operators use [`Engine::admin`].
+//!
 //! Invariants of the data path: no allocation after [`Engine::new`], no lock, no system call, no
 //! log line, and every loop is bounded by the burst or by a configured limit.
 
 #![forbid(unsafe_code)]
 
 mod access_input;
+mod admin;
 mod arp;
 mod config;
 mod counters;
@@ -68,9 +72,9 @@ mod peer_input;
 mod rate_limit;
 mod redirect;
 mod rewrite;
+mod setup;
 mod shards;
 mod slow_path;
-mod table_use;
 mod upstream;
 
 /// The unit tests use the `world` module of the tests in `tests/`, which refers to this crate by
@@ -78,6 +82,7 @@ mod upstream;
 #[cfg(test)]
 extern crate self as weir_engine;
 
+pub use admin::{EngineAdmin, TABLES};
 pub use config::{
     AccessMode, EngineConfig, EngineError, FragmentLimits, Limits, MssClamp, ShardConfig,
     SideConfig,
@@ -89,5 +94,5 @@ pub use engine::{BURST_MAX, Engine, Now};
 pub use output::{OUTPUT_MAX, Output, Side};
 pub use output_commit::{CommitLimits, Uncommitted};
 pub use peer::Redirects;
-pub use table_use::TABLES;
+pub use setup::EngineSetup;
 pub use weir_wire::Misses;

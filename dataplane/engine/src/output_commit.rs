@@ -25,7 +25,6 @@ use weir_wire::frame::{Frame, Pool};
 
 use crate::counters::Early;
 use crate::engine::{Context, Engine, Now};
-use crate::held::Held;
 use crate::output::Lengths;
 use crate::{DropReason, Output, Side};
 
@@ -52,14 +51,6 @@ pub struct CommitLimits {
 }
 
 impl<F: Frame> Engine<F> {
-    /// Makes packets of shards whose changes are awaited ([`weir_nat::Nat::set_commit`]) wait until
-    /// [`release_committed`](Self::release_committed) releases them. To be called once, before the
-    /// first packet: allocates.
-    pub fn hold_uncommitted(&mut self, limits: CommitLimits) {
-        self.nat.keep_commits(limits.changes_max, limits.policy == Uncommitted::Drop);
-        self.held = Held::new(limits);
-    }
-
     /// Returns the number of frames that wait for replicas.
     pub fn held(&self) -> usize {
         self.held.len()
@@ -72,8 +63,8 @@ impl<F: Frame> Engine<F> {
         if !self.held.is_on() {
             return;
         }
-        self.nat.close_batch();
-        while let Some(batch) = self.nat.next_committed(committed) {
+        self.nat.replica_mut().close_batch();
+        while let Some(batch) = self.nat.replica().next_committed(committed) {
             // Frames without room in the output leave in the next turn, before any frame behind
             // them.
             while let Some(side) = self.held.peek(batch) {
@@ -82,7 +73,7 @@ impl<F: Frame> Engine<F> {
                 }
                 self.let_out(batch, out);
             }
-            self.nat.commit(batch);
+            self.nat.replica_mut().commit(batch);
         }
         if self.held.looked_ms != now.ms {
             self.held.looked_ms = now.ms;
@@ -109,8 +100,8 @@ impl<F: Frame> Engine<F> {
         while let Some(batch) = self.next_batch() {
             self.drop_held(batch, DropReason::CommitTimeout);
             match self.held.policy() {
-                Uncommitted::Release => self.nat.commit(batch),
-                Uncommitted::Drop => self.nat.give_up(batch, now.tick()),
+                Uncommitted::Release => self.nat.replica_mut().commit(batch),
+                Uncommitted::Drop => self.nat.replica_mut().give_up(batch, now.tick()),
             }
         }
         discarded
@@ -118,10 +109,10 @@ impl<F: Frame> Engine<F> {
 
     /// Returns the oldest batch, after closing it if necessary.
     fn next_batch(&mut self) -> Option<Batch> {
-        if self.nat.oldest_batch().is_none() {
-            self.nat.close_batch();
+        if self.nat.replica().oldest_batch().is_none() {
+            self.nat.replica_mut().close_batch();
         }
-        self.nat.oldest_batch()
+        self.nat.replica().oldest_batch()
     }
 
     /// Processes a packet with `step`; its frames leave when its dependency is committed. A packet
@@ -260,15 +251,17 @@ impl<F: Frame> Engine<F> {
     /// batches are checked: one whose own packet left no frame may have got its first frame after
     /// those of later batches.
     fn end_overdue(&mut self, now: Now, out: &mut Output<F>) {
-        let (mut next, mut last_late) = (self.nat.oldest_batch(), None);
+        let (mut next, mut last_late) = (self.nat.replica().oldest_batch(), None);
         while let Some(batch) = next {
             if self.held.deadline_ms(batch).is_some_and(|deadline_ms| deadline_ms <= now.ms) {
                 last_late = Some(batch);
             }
-            next = self.nat.batch_behind(batch);
+            next = self.nat.replica().batch_behind(batch);
         }
         let Some(last_late) = last_late else { return };
-        while let Some(batch) = self.nat.oldest_batch().filter(|&batch| batch <= last_late) {
+        while let Some(batch) =
+            self.nat.replica().oldest_batch().filter(|&batch| batch <= last_late)
+        {
             self.end_batch(batch, Early::Timeout, now, out);
         }
     }
@@ -281,11 +274,11 @@ impl<F: Frame> Engine<F> {
                 while self.let_out(batch, out) {
                     self.counters.count_early(why, 1);
                 }
-                self.nat.commit(batch);
+                self.nat.replica_mut().commit(batch);
             }
             Uncommitted::Drop => {
                 self.drop_held(batch, DropReason::CommitTimeout);
-                self.nat.give_up(batch, now.tick());
+                self.nat.replica_mut().give_up(batch, now.tick());
             }
         }
     }

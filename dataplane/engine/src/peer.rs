@@ -67,7 +67,7 @@ impl Peers {
     }
 
     /// Adds a peer; false if there is no room.
-    fn add(&mut self, address: Ipv4Addr) -> bool {
+    pub(crate) fn add(&mut self, address: Ipv4Addr) -> bool {
         let Err(place) = self.place(address.to_bits()) else { return true };
         if self.all.len() >= self.peers_max {
             return false;
@@ -80,7 +80,7 @@ impl Peers {
         true
     }
 
-    fn remove(&mut self, address: Ipv4Addr) {
+    pub(crate) fn remove(&mut self, address: Ipv4Addr) {
         if let Ok(place) = self.place(address.to_bits()) {
             self.all.remove(place);
         }
@@ -101,7 +101,7 @@ impl Peers {
         self.place(address).ok().map(|place| self.all[place].redirects)
     }
 
-    fn set_redirects(&mut self, address: Ipv4Addr, redirects: Redirects) {
+    pub(crate) fn set_redirects(&mut self, address: Ipv4Addr, redirects: Redirects) {
         if let Ok(place) = self.place(address.to_bits()) {
             self.all[place].redirects = redirects;
         }
@@ -137,23 +137,6 @@ impl Peers {
 }
 
 impl<F: Frame> Engine<F> {
-    /// Starts to exchange packets with the worker that has this access address. False if there are
-    /// [`peers_max`](crate::EngineConfig::peers_max) peers already.
-    pub fn add_peer(&mut self, address: Ipv4Addr) -> bool {
-        self.peers.add(address)
-    }
-
-    /// Stops the exchange with this worker: packets from it are dropped.
-    pub fn remove_peer(&mut self, address: Ipv4Addr) {
-        self.peers.remove(address);
-    }
-
-    /// Sets how redirected packets go to this worker and come from it; before the first call none
-    /// do.
-    pub fn set_redirects(&mut self, address: Ipv4Addr, redirects: Redirects) {
-        self.peers.set_redirects(address, redirects);
-    }
-
     pub(crate) fn header_to_peer(&self, address: u32) -> Option<LinkHeader> {
         self.peers.header_to(address, &self.link(Side::Access).gateways)
     }

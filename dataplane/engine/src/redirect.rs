@@ -94,7 +94,9 @@ impl<F: Frame> Engine<F> {
             (Some(to), _) => self.redirect_session_up(frame, packet, to, cx),
             // Each of two workers believes that the other knows the flow: a flow in a lane of this
             // worker is better than none.
-            (None, Some(_)) if self.nat.owned_lanes(shard) != 0 => self.wait(frame, packet),
+            (None, Some(_)) if self.nat.replica().owned_lanes(shard) != 0 => {
+                self.wait(frame, packet)
+            }
             _ => Err(DropReason::MissRefused),
         }
     }

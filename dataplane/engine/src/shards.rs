@@ -3,10 +3,9 @@
 use std::net::Ipv4Addr;
 
 use weir_nat::{AddressRanges, ShardId, ShardIndex};
-use weir_wire::frame::Frame;
 use weir_wire::ipv4::{self, Ipv4};
 
-use crate::{AccessMode, Engine, EngineConfig, EngineError, Now, ShardConfig};
+use crate::{AccessMode, EngineConfig, EngineError, ShardConfig};
 
 /// TTL of the tunnel packets.
 const OUTER_TTL: u8 = 64;
@@ -140,7 +139,7 @@ impl Shards {
     }
 
     /// Checks that this shard is compatible with the present ones.
-    fn check(&self, shard: &ShardConfig) -> Result<(), EngineError> {
+    pub(crate) fn check(&self, shard: &ShardConfig) -> Result<(), EngineError> {
         self.check_endpoint(shard)?;
         for &net in &shard.subscribers {
             if let Some(first) = self.by_source.overlapping(net) {
@@ -160,8 +159,14 @@ impl Shards {
         }
     }
 
+    /// Adds a shard that was checked: packets of its homes belong to it.
+    pub(crate) fn add(&mut self, shard: &ShardConfig, index: ShardIndex) {
+        self.enter(shard, index);
+        self.by_source.insert(&shard.subscribers, index);
+    }
+
     /// Removes a shard: packets of its homes belong to no shard.
-    fn remove(&mut self, index: ShardIndex) {
+    pub(crate) fn remove(&mut self, index: ShardIndex) {
         let endpoint = self.endpoint(index);
         if self.by_endpoint.get(endpoint) == Some(index) {
             self.by_endpoint.remove(endpoint);
@@ -200,47 +205,6 @@ fn tunnel_header(endpoint: Option<u32>) -> Ipv4 {
     header.ttl = OUTER_TTL;
     header.set_checksum();
     header
-}
-
-impl<F: Frame> Engine<F> {
-    /// Adds a shard; packets of its homes are accepted from then on. Both descriptions are of the
-    /// same shard; `owned_lanes` has one bit for each of its lanes that this worker owns.
-    /// [`weir_nat::NatConfig::room`] sets how many shards there is room for.
-    ///
-    /// # Errors
-    /// The same errors as at the start, or there is no room; nothing is changed then. See
-    /// [`Nat::add_shard`](weir_nat::Nat::add_shard).
-    pub fn add_shard(
-        &mut self,
-        shard: &ShardConfig,
-        nat: &weir_nat::ShardConfig,
-        owned_lanes: u8,
-        now: Now,
-    ) -> Result<ShardIndex, EngineError> {
-        self.shards.check(shard)?;
-        let index = self.nat.add_shard(nat, owned_lanes, now.tick())?;
-        self.shards.enter(shard, index);
-        self.shards.by_source.insert(&shard.subscribers, index);
-        Ok(index)
-    }
-
-    /// Removes a shard: packets of its homes, and to its public addresses, belong to no shard from
-    /// then on. [`tick`](Self::tick) removes its state piece by piece; once
-    /// [`is_removed`](Self::is_removed) returns true, the index may be used again.
-    ///
-    /// # Panics
-    /// Panics if there is no such shard.
-    pub fn remove_shard(&mut self, shard: ShardIndex) {
-        self.nat.begin_removal(shard);
-        self.shards.remove(shard);
-        self.fragments.forget(shard);
-    }
-
-    /// True if no state is left of the shard that had this index. To be asked before a further
-    /// shard is added, which may get the index.
-    pub fn is_removed(&self, shard: ShardIndex) -> bool {
-        self.nat.is_removed(shard)
-    }
 }
 
 #[cfg(test)]

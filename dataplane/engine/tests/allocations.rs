@@ -200,9 +200,9 @@ fn refusals_errors_and_fragments_allocate_nothing() {
 fn cluster_traffic_and_duties_allocate_nothing() {
     let mut bench = Bench::with(clustered(config()));
     let made = measure(|| {
-        assert!(bench.engine.add_peer(B));
-        bench.engine.set_redirects(B, Redirects::Plain);
-        bench.engine.set_misses(SHARD, Misses::Redirect(B));
+        assert!(bench.engine.setup().add_peer(B));
+        bench.engine.setup().set_redirects(B, Redirects::Plain);
+        bench.engine.setup().set_misses(SHARD, Misses::Redirect(B));
         bench.engine.tick(bench.now, &mut bench.pool, &mut bench.out);
     });
     assert_eq!(made.count_total, 0, "commands to the engine");
@@ -220,7 +220,7 @@ fn cluster_traffic_and_duties_allocate_nothing() {
     let large = build::ipv4(PC, SERVER).udp(1, 2, vec![0; 1460]);
     assert_eq!(bench.burst(Side::Access, &[up(HOME_B, large)]), 0, "in pieces");
     assert_eq!(bench.sent.len(), sent + 64 + 64 + 2);
-    bench.engine.set_misses(SHARD, Misses::Create);
+    bench.engine.setup().set_misses(SHARD, Misses::Create);
     let from_b = |packet: Vec<u8>| build::ethernet(worker_mac(Side::Access), build::mac(3), packet);
     let stray = |inner| from_b(build::ipv4(B.to_bits(), A.to_bits()).ipip(inner));
     let flows = new_flows(2000);
@@ -228,18 +228,18 @@ fn cluster_traffic_and_duties_allocate_nothing() {
     for kind in ["new", "established"] {
         assert_eq!(bench.burst(Side::Access, &strays), 0, "{kind} flows of strays");
     }
-    assert_eq!(bench.engine.nat().gauges().flows, 64);
+    assert_eq!(bench.engine.nat().admin().gauges().flows, 64);
     let datagram = build::ipv4(B.to_bits(), A.to_bits()).udp(PORT, PORT, vec![7; 1400]);
     assert_eq!(bench.burst(Side::Access, &vec![from_b(datagram); 64]), 0, "datagrams in");
     let made = measure(|| {
         while let Some((from, frame)) = bench.engine.take_datagram() {
             let Bench { engine, pool, out, .. } = &mut bench;
-            assert!(engine.nat_and_post().1.send(from, frame.data(), pool, out));
+            assert!(engine.replica_and_post().1.send(from, frame.data(), pool, out));
             bench.sent.push(frame);
         }
         bench.engine.take_traffic(|_| {});
-        bench.engine.set_serving(SHARD, false);
-        bench.engine.remove_peer(B);
+        bench.engine.setup().set_serving(SHARD, false);
+        bench.engine.setup().remove_peer(B);
     });
     assert_eq!((made.count_total, bench.out.access.len()), (0, 64), "datagrams out");
 }
@@ -249,7 +249,7 @@ fn cluster_traffic_and_duties_allocate_nothing() {
 #[test]
 fn adding_and_removing_a_shard_allocates_little() {
     let mut bench = Bench::new();
-    let tables = bench.engine.nat().gauges().tables;
+    let tables = bench.engine.nat().admin().gauges().tables;
     let endpoint = "10.100.7.1";
     let id = weir_nat::ShardId(7);
     let shard = weir_engine::ShardConfig {
@@ -270,26 +270,26 @@ fn adding_and_removing_a_shard_allocates_little() {
     for _ in 0..3 {
         let mut index = None;
         let come = measure(|| {
-            index = Some(bench.engine.add_shard(&shard, &nat, 0xff, bench.now).unwrap());
+            index = Some(bench.engine.setup().add_shard(&shard, &nat, 0xff, bench.now).unwrap());
         });
         assert!(come.bytes_total < 20_000, "{come:?}");
         assert_eq!(bench.burst(Side::Access, &packets), 0, "new flows");
         assert_eq!(bench.burst(Side::Access, &packets), 0, "established flows");
-        assert_eq!(bench.engine.nat().shard_gauges(index.unwrap()).ports_used, 64);
+        assert_eq!(bench.engine.nat().admin().shard_gauges(index.unwrap()).ports_used, 64);
         bench.refill();
         let gone = measure(|| {
-            bench.engine.remove_shard(index.unwrap());
-            while !bench.engine.is_removed(index.unwrap()) {
+            bench.engine.setup().remove_shard(index.unwrap());
+            while !bench.engine.nat().replica().is_removed(index.unwrap()) {
                 bench.now.ms += 1;
                 bench.engine.tick(bench.now, &mut bench.pool, &mut bench.out);
-                while bench.engine.next_event().is_some() {}
+                while bench.engine.nat_mut().admin_mut().next_event().is_some() {}
             }
         });
         assert!(gone.bytes_total < 1000, "{gone:?}");
         left_over.push(come.bytes_current + gone.bytes_current);
     }
     assert_eq!(left_over[1..], [0, 0], "lists that have grown once do not grow again");
-    assert_eq!(bench.engine.nat().gauges().tables, tables);
+    assert_eq!(bench.engine.nat().admin().gauges().tables, tables);
 }
 
 #[test]
@@ -301,11 +301,11 @@ fn expiry_and_gateways_allocate_nothing() {
         bench.now.ms += 100;
         let made = measure(|| {
             bench.engine.tick(bench.now, &mut bench.pool, &mut bench.out);
-            while bench.engine.next_event().is_some() {}
+            while bench.engine.nat_mut().admin_mut().next_event().is_some() {}
             bench.sent.append(&mut bench.out.access);
             bench.sent.append(&mut bench.out.internet);
         });
         assert_eq!(made.count_total, 0);
     }
-    assert_eq!(bench.engine.nat().gauges().flows, 0);
+    assert_eq!(bench.engine.nat().admin().gauges().flows, 0);
 }

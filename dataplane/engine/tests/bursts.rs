@@ -241,7 +241,7 @@ impl Player {
             .map(|&reason| (reason.name(), self.world.dropped(reason)))
             .filter(|(_, dropped)| *dropped > 0);
         let nat = self.world.engine.nat();
-        let gauges = nat.gauges();
+        let gauges = nat.admin().gauges();
         let mut sums = vec![
             gauges.flows.into(),
             gauges.flow_creates_total,
@@ -250,14 +250,14 @@ impl Player {
             gauges.quarantined.into(),
         ];
         for shard in [ShardIndex(0), ShardIndex(1)] {
-            let gauges = nat.shard_gauges(shard);
+            let gauges = nat.admin().shard_gauges(shard);
             sums.extend([gauges.subscribers, gauges.ports_used, gauges.blocks_free].map(u64::from));
         }
         (drops.collect(), sums)
     }
 
     fn block_events(&mut self) -> usize {
-        std::iter::from_fn(|| self.world.engine.next_event()).count()
+        std::iter::from_fn(|| self.world.engine.nat_mut().admin_mut().next_event()).count()
     }
 }
 
@@ -380,7 +380,7 @@ fn bursts_are_as_single_packets_when_ports_run_out() {
         .collect();
     let player = compare(&config, PORTS, &crowded);
     assert!(player.world.dropped(DropReason::PortsExhausted) > 50);
-    assert_eq!(player.world.engine.nat().gauges().flows, 64);
+    assert_eq!(player.world.engine.nat().admin().gauges().flows, 64);
     play(config, PORTS);
 }
 
@@ -409,7 +409,7 @@ fn first_packets_and_followers_in_one_burst_all_leave_in_order() {
     assert_eq!(player.world.drops(), 0);
     assert_eq!(player.seen.len(), 15, "flows");
     assert_eq!(player.seen.values().map(Vec::len).sum::<usize>(), BURST_MAX);
-    let gauges = player.world.engine.nat().gauges();
+    let gauges = player.world.engine.nat().admin().gauges();
     assert_eq!((gauges.flows, gauges.subscribers), (30, 3), "a flow each of two servers");
 }
 
@@ -437,7 +437,7 @@ fn last_slot_of_the_table_goes_to_the_first_flow_of_a_burst() {
         let first: Vec<_> = (0..7).map(|host| udp(0, host, Remote::Server(0))).collect();
         player.play(true, &first, 0, *at_once);
         player.world.pass_sec(301);
-        assert_eq!(player.world.engine.nat().gauges().quarantined, 7);
+        assert_eq!(player.world.engine.nat().admin().gauges().quarantined, 7);
         let hosts = [(1, 10), (2, 10), (2, 11), (2, 10), (1, 10)];
         let late = hosts.map(|(home, host)| udp(home, host, Remote::Server(0)));
         player.play(true, &late, 100, *at_once);
@@ -473,5 +473,9 @@ fn first_home_of_a_burst_that_claims_an_endpoint_gets_it() {
     assert_eq!(player.world.dropped(DropReason::AddressConflict), 3);
     assert_eq!(player.seen.len(), 1);
     assert_eq!(player.seen[&(Flow { home: 1, host: 3, protocol: 0 }, None, false)].len(), 3);
-    assert_eq!(player.world.engine.nat().gauges().subscribers, 1, "the others hold nothing");
+    assert_eq!(
+        player.world.engine.nat().admin().gauges().subscribers,
+        1,
+        "the others hold nothing"
+    );
 }

@@ -15,8 +15,8 @@ fn worker(lanes: u8) -> World {
     let mut config = config();
     config.nat.replicas = 1;
     let mut world = World::new(config);
-    world.engine.nat_mut().set_owned_lanes(SHARD, lanes, Tick(1));
-    world.engine.nat_mut().set_replicated_lanes(SHARD, 0xff);
+    world.engine.nat_mut().replica_mut().set_owned_lanes(SHARD, lanes, Tick(1));
+    world.engine.nat_mut().replica_mut().set_replicated_lanes(SHARD, 0xff);
     world
 }
 
@@ -48,8 +48,8 @@ fn burst_uses_flows_that_were_copied_from_another_worker() {
     let given = up(&mut primary, &opening);
     assert_eq!(given.len(), 20);
     let mut body = [0; BODY_MAX];
-    while let Some((change, len)) = primary.engine.nat_mut().next_change(&mut body) {
-        replica.engine.nat_mut().apply(&change, &body[..len], Tick(1));
+    while let Some((change, len)) = primary.engine.nat_mut().replica_mut().next_change(&mut body) {
+        replica.engine.nat_mut().replica_mut().apply(&change, &body[..len], Tick(1));
     }
     let mut later: Vec<_> =
         (0..20).map(|n| packet(5000 + n, (n % 2 == 0).then_some(ACK))).collect();
@@ -59,5 +59,5 @@ fn burst_uses_flows_that_were_copied_from_another_worker() {
     assert_eq!(sent[..20], given, "as the primary translates them");
     assert_eq!(sent.len(), 21, "a new flow, and a stray segment that opens none");
     assert_eq!(replica.dropped(DropReason::TcpNotSyn), 1);
-    assert_eq!(replica.engine.nat().gauges().flows, 21);
+    assert_eq!(replica.engine.nat().admin().gauges().flows, 21);
 }

@@ -25,7 +25,7 @@ fn a_shard_that_is_not_served_is_silent() {
     let mut world = World::default();
     let (address, port, ..) = ends(&world.up(HOME_A, udp(5000)).into_internet());
     let answer = build::ipv4(SERVER, address).udp(53, port, b"y");
-    world.engine.set_serving(SHARD, false);
+    world.engine.setup().set_serving(SHARD, false);
     let keepalive = build::ipv4(ENDPOINT, HOME_A).gre(build::gre().protocol(0), []);
     let pieces = build::fragments(build::ipv4(PC, SERVER).udp(5000, 53, [0; 3000]), 1400);
     let from_homes = [&udp(5000), &udp(6000), &keepalive, &pieces[0], &pieces[1]];
@@ -47,7 +47,7 @@ fn a_shard_that_is_not_served_is_silent() {
         let ping = build::ipv4("10.3.0.9", address).icmp_echo_request(7, 8, b"hello");
         world.packet(Side::Access, &ping).into_access();
     }
-    world.engine.set_serving(SHARD, true);
+    world.engine.setup().set_serving(SHARD, true);
     world.up(HOME_A, udp(5000)).into_internet();
     world.down(&answer).into_home();
     world.packet(Side::Access, &ping).into_access();
@@ -59,7 +59,7 @@ fn plain_home_of_a_shard_that_is_not_served_is_dropped() {
     plain.mode = AccessMode::Plain;
     plain.shards[0].subscribers = vec!["10.200.0.0/16".parse().unwrap()];
     let mut world = World::new(plain);
-    world.engine.set_serving(SHARD, false);
+    world.engine.setup().set_serving(SHARD, false);
     let packet = build::ipv4(HOME_A, SERVER).udp(5000, 53, b"x");
     assert!(world.packet(Side::Access, &packet).is_nothing());
     assert_eq!((world.dropped(DropReason::NotServing), world.drops()), (1, 1));
@@ -77,7 +77,7 @@ fn home_reaches_a_home_of_a_shard_that_another_worker_serves() {
     let (address, port, ..) = ends(&world.packet(Side::Access, &of_shard_2).into_internet());
     let call = build::ipv4(PC, address).udp(6000, port, b"hello");
     world.up(HOME_A, &call).into_home();
-    world.engine.set_serving(SHARD_2, false);
+    world.engine.setup().set_serving(SHARD_2, false);
     let sent = world.up(HOME_A, &call).into_internet();
     assert_eq!((ends(&sent).2, ends(&sent).3), (address, port));
     assert_eq!(world.drops(), 0);
@@ -87,7 +87,7 @@ fn home_reaches_a_home_of_a_shard_that_another_worker_serves() {
 fn packet_without_a_mapping_is_dropped_where_none_may_be_made() {
     let mut world = World::default();
     let (address, port, ..) = ends(&world.up(HOME_A, udp(5000)).into_internet());
-    world.engine.set_misses(SHARD, Misses::Refuse);
+    world.engine.setup().set_misses(SHARD, Misses::Refuse);
     assert!(world.up(HOME_A, udp(6000)).is_nothing(), "no ICMP error is sent");
     let ping = build::ipv4(PC, SERVER).icmp_echo_request(7, 8, b"hello");
     assert!(world.up(HOME_A, ping).is_nothing());
@@ -123,7 +123,7 @@ fn packets_of_homes_count_as_traffic_of_their_shard() {
     // A packet of a home counts, even if it is dropped.
     world.up(HOME_A, build::ipv4(PC, SERVER).tcp(build::tcp(1, 2).ack()));
     assert_eq!((traffic(&mut world), world.dropped(DropReason::TcpNotSyn)), (vec![0], 1));
-    world.engine.set_misses(SHARD_2, Misses::Refuse);
+    world.engine.setup().set_misses(SHARD_2, Misses::Refuse);
     let of_shard_2 = build::ipv4(HOME_B, ENDPOINT_2).gre(build::gre(), udp(5000));
     world.packet(Side::Access, &of_shard_2);
     assert_eq!(traffic(&mut world), [1]);
@@ -134,7 +134,7 @@ fn redirected_and_hairpinned_packets_are_no_traffic_of_a_shard() {
     let mut open = config();
     open.nat.filtering = Filtering::EndpointIndependent;
     let mut pair = Pair::new(open);
-    pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
+    pair.a.engine.setup().set_misses(SHARD, Misses::Redirect(B));
     let out = pair.a.up(HOME_A, udp(5000));
     let sent = pair.deliver(&out).into_internet();
     let out = pair.a.down(build::ipv4(SERVER, ends(&sent).0).udp(53, ends(&sent).1, b"y"));

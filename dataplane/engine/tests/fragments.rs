@@ -49,7 +49,7 @@ fn u14_fragments_in_every_order_toward_the_internet() {
             .payload(ipv4::PROTOCOL_UDP, &data);
         assert_sound(&checked);
         assert_eq!(world.drops(), 0);
-        assert_eq!(world.engine.nat().gauges().flows, 1);
+        assert_eq!(world.engine.nat().admin().gauges().flows, 1);
     }
 }
 

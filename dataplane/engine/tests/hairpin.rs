@@ -68,8 +68,8 @@ fn u9_homes_of_two_nodes_reach_each_other_through_the_internet_side() {
 fn u9_a_source_of_a_shard_that_another_node_serves_too_is_delivered() {
     let mut pair = Pair::new(open_filter());
     // Homes of the first shard use A, which does not serve the second; homes of the second use B.
-    pair.a.engine.set_serving(OTHER, false);
-    pair.b.engine.nat_mut().set_owned_lanes(OTHER, 0xff, Tick(1));
+    pair.a.engine.setup().set_serving(OTHER, false);
+    pair.b.engine.nat_mut().replica_mut().set_owned_lanes(OTHER, 0xff, Tick(1));
     let to_server = build::ipv4(PC, SERVER).udp(6000, 53, b"x");
     let b = ends(&up_second(&mut pair.b, HOME_B, to_server).into_internet());
     let hello = build::ipv4(PC, b.0).udp(5000, b.1, b"hello");
@@ -128,7 +128,7 @@ fn query(world: &mut World, home: &str, to: u32, identifier: u16) -> (u32, u16) 
 
 /// Returns identifiers of A and of B with the same public identifier, and their public endpoints.
 fn meeting_queries(world: &mut World) -> [(u16, (u32, u16)); 2] {
-    world.engine.nat_mut().set_owned_lanes(SHARD, 1, Tick(1));
+    world.engine.nat_mut().replica_mut().set_owned_lanes(SHARD, 1, Tick(1));
     let of = |world: &mut World, home| -> Vec<_> {
         (1..500).map(|own| (own, query(world, home, SERVER.to_bits(), own))).collect()
     };
@@ -193,7 +193,7 @@ fn i7a_replies_to_nothing_are_dropped() {
     let mut world = World::default();
     let (public, _) = query(&mut world, HOME_A, SERVER.to_bits(), 7);
     let reply = |to: u32, identifier| build::ipv4(PC, to).icmp_echo_reply(identifier, 1, b"x");
-    let flows = world.engine.nat().gauges().flows;
+    let flows = world.engine.nat().admin().gauges().flows;
     let fragment = build::ipv4(PC, public).fragment(0, true).icmp_echo_reply(7, 1, [0; 24]);
     let replies = [
         // To a server with or without a session; to a public address that it never queried; with an
@@ -214,7 +214,7 @@ fn i7a_replies_to_nothing_are_dropped() {
     let request = build::ipv4(SERVER, public).icmp_echo_request(mapped, 1, b"x");
     assert!(world.down(request).is_nothing());
     assert_eq!(world.dropped(DropReason::IcmpUnsolicited), 1);
-    assert_eq!(flows, world.engine.nat().gauges().flows);
+    assert_eq!(flows, world.engine.nat().admin().gauges().flows);
 }
 
 /// One port block for each address, in each of the two shards.
@@ -274,8 +274,8 @@ fn i7a_b13_queries_between_homes_of_two_workers_are_answered() {
     let config = one_block_each();
     let mut workers = [0, 1].map(|index| with_shard_of(config.clone(), index));
     for world in &mut workers {
-        world.engine.nat_mut().set_owned_lanes(SHARD, 1, Tick(1));
-        world.engine.set_all_public(ranges(&["203.0.113.0/31", "203.0.113.8/31"]));
+        world.engine.nat_mut().replica_mut().set_owned_lanes(SHARD, 1, Tick(1));
+        world.engine.setup().set_all_public(ranges(&["203.0.113.0/31", "203.0.113.8/31"]));
     }
     let [first, second] = &mut workers;
     queries_meet_between(first, second);
@@ -285,10 +285,10 @@ fn i7a_b13_queries_between_homes_of_two_workers_are_answered() {
 #[test]
 fn i7a_b13_queries_between_homes_of_two_nodes_with_copies_are_answered() {
     let mut pair = Pair::new(one_block_each());
-    pair.a.engine.set_serving(OTHER, false);
-    pair.b.engine.set_serving(SHARD, false);
-    pair.a.engine.nat_mut().set_owned_lanes(SHARD, 1, Tick(1));
-    pair.b.engine.nat_mut().set_owned_lanes(OTHER, 1, Tick(1));
+    pair.a.engine.setup().set_serving(OTHER, false);
+    pair.b.engine.setup().set_serving(SHARD, false);
+    pair.a.engine.nat_mut().replica_mut().set_owned_lanes(SHARD, 1, Tick(1));
+    pair.b.engine.nat_mut().replica_mut().set_owned_lanes(OTHER, 1, Tick(1));
     queries_meet_between(&mut pair.a, &mut pair.b);
 }
 
@@ -299,13 +299,13 @@ fn i7a_b13_a_query_from_another_worker_is_redirected_to_the_owner_of_the_mapping
     let (neighbor, id) = ("203.0.113.40", 7);
     let mut pair = Pair::new(open_filter());
     let (public, mapped) = query(&mut pair.b, HOME_A, SERVER.to_bits(), id);
-    pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
+    pair.a.engine.setup().set_misses(SHARD, Misses::Redirect(B));
     let request = |from: &str| build::ipv4(from, public).icmp_echo_request(mapped, 1, b"ping");
     // The source is not known as a home's yet.
     assert!(pair.a.down(request(neighbor)).is_nothing());
     assert_eq!((pair.a.dropped(DropReason::IcmpUnsolicited), pair.drops()), (1, 1));
     for world in [&mut pair.a, &mut pair.b] {
-        world.engine.set_all_public(ranges(&["203.0.113.0/28", "203.0.113.32/27"]));
+        world.engine.setup().set_all_public(ranges(&["203.0.113.0/28", "203.0.113.32/27"]));
     }
     let redirected = pair.a.down(request(neighbor));
     let (to, _, request_in) = pair.deliver(&redirected).into_home();
@@ -325,7 +325,7 @@ fn i7a_b13_a_query_from_another_worker_is_redirected_to_the_owner_of_the_mapping
 #[test]
 fn i7a_b13_a_query_from_the_internet_with_a_source_of_this_worker_alone_is_dropped() {
     let mut world = World::new(open_filter());
-    world.engine.set_all_public(ranges(&["203.0.113.0/28"]));
+    world.engine.setup().set_all_public(ranges(&["203.0.113.0/28"]));
     let (public, mapped) = query(&mut world, HOME_A, SERVER.to_bits(), 7);
     let request = build::ipv4("203.0.113.6", public).icmp_echo_request(mapped, 1, b"x");
     assert!(world.down(request).is_nothing());

@@ -140,7 +140,11 @@ fn u13_packet_too_big_for_the_internet_is_refused_or_fragmented() {
     let (_, at, _) = ipv4::parse(&error).unwrap();
     assert_eq!(error[at..at + 2], [3, 4]);
     assert_eq!(error[at + 6..at + 8], 1400_u16.to_be_bytes());
-    assert_eq!(world.engine.nat().gauges().flows, 0, "no state for a packet that did not leave");
+    assert_eq!(
+        world.engine.nat().admin().gauges().flows,
+        0,
+        "no state for a packet that did not leave"
+    );
     let pieces = world.up(HOME_A, build::ipv4(PC, SERVER).udp(5000, 53, vec![7; 1400])).internet;
     assert_eq!(pieces.len(), 2);
 }
@@ -512,15 +516,15 @@ fn copied_key_of_a_home_lowers_the_mtu_before_a_packet_exceeds_it() {
         build::ipv4(SERVER, public.0).df(true).udp(53, public.1, vec![0; len - 28])
     };
     let mut pair = pair::Pair::new(config());
-    pair.b.engine.nat_mut().set_replicated_lanes(pair::SHARD, 0xff);
+    pair.b.engine.nat_mut().replica_mut().set_replicated_lanes(pair::SHARD, 0xff);
     let question = || build::ipv4(PC, SERVER).udp(5000, 53, b"x");
     let keyless = ends(&pair.a.up(HOME_B, question()).into_internet());
     pair.a.down(big((keyless.0, keyless.1), 1476)).into_home();
     let outer = build::ipv4(HOME_A, ENDPOINT).gre(build::gre().key(1), question());
     let keyed = ends(&pair.b.packet(Side::Access, &outer).into_internet());
     let mut body = [0; weir_nat::BODY_MAX];
-    while let Some((change, len)) = pair.b.engine.nat_mut().next_change(&mut body) {
-        pair.a.engine.nat_mut().apply(&change, &body[..len], weir_nat::Tick(1));
+    while let Some((change, len)) = pair.b.engine.nat_mut().replica_mut().next_change(&mut body) {
+        pair.a.engine.nat_mut().replica_mut().apply(&change, &body[..len], weir_nat::Tick(1));
     }
     let error = pair.a.down(big((keyed.0, keyed.1), 1473)).into_internet();
     let (_, at, _) = ipv4::parse(&error).unwrap();

@@ -34,11 +34,11 @@ fn a_worker_announces_itself_and_asks_for_its_gateways() {
             text(1, "10.2.0.1", "10.2.0.2"),
         ]
     );
-    assert!(!world.engine.is_ready());
+    assert!(!world.engine.admin().is_ready());
     world.gateway_answers(Side::Access);
-    assert!(world.engine.gateway_up(Side::Access) && !world.engine.is_ready());
+    assert!(world.engine.admin().gateway_up(Side::Access) && !world.engine.admin().is_ready());
     world.gateway_answers(Side::Internet);
-    assert!(world.engine.is_ready() && world.counters.gateway_up(Side::Internet));
+    assert!(world.engine.admin().is_ready() && world.counters.gateway_up(Side::Internet));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn gateways_are_confirmed_also_when_idle_and_lost_when_silent() {
         "sent to the known MAC of the gateway"
     );
     world.pass_sec(3);
-    assert!(!world.engine.gateway_up(Side::Internet));
+    assert!(!world.engine.admin().gateway_up(Side::Internet));
     world.up(HOME_A, build::ipv4(PC, SERVER).udp(5000, 53, b"x"));
     assert_eq!(world.dropped(DropReason::GatewayUnresolved), 1);
     world.gateway_answers(Side::Internet);
@@ -138,7 +138,7 @@ fn k08_a_side_may_be_a_vlan() {
     world.frame(Side::Internet, &build::vlan(301, build::arp(reply)));
     assert_eq!(world.dropped(DropReason::Vlan), 2, "another VLAN");
     world.frame(Side::Internet, &build::vlan(300, build::arp(reply)));
-    assert!(world.engine.gateway_up(Side::Internet));
+    assert!(world.engine.admin().gateway_up(Side::Internet));
     let ping = build::ipv4("10.2.0.2", WORKER_INTERNET).icmp_echo_request(7, 8, b"hello");
     let frame = build::vlan(300, build::ethernet(worker, gateway, ping));
     let out = world.frame(Side::Internet, &frame).other;
@@ -208,9 +208,9 @@ fn claims_of_a_gateways_address_move_nothing_while_it_answers() {
         world.gateway_answers(side);
         assert_eq!(next_hop(&mut world), [gateway_mac(side)]);
     }
-    let (claims, claimant) = world.engine.counters().refused_claims(side);
+    let (claims, claimant) = world.engine.admin().counters().refused_claims(side);
     assert_eq!((claims, claimant), (150, liar));
-    assert_eq!(world.engine.counters().gateway_moves(side).0, 0);
+    assert_eq!(world.engine.admin().counters().gateway_moves(side).0, 0);
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn a_gateway_that_moves_to_another_router_is_followed() {
     assert_eq!(asked, [known, known, known, Mac::BROADCAST]);
     world.frame(side, &gateway_at(new, side, true));
     assert_eq!(next_hop(&mut world), [new]);
-    assert_eq!(world.engine.counters().gateway_moves(side), (1, new));
+    assert_eq!(world.engine.admin().counters().gateway_moves(side), (1, new));
 }
 
 #[test]
@@ -239,8 +239,8 @@ fn a_pinned_gateway_never_moves() {
         world.pass_ms(1_000);
         world.frame(side, &gateway_at(liar, side, true));
     }
-    assert!(!world.engine.gateway_up(side), "the pinned gateway does not answer");
+    assert!(!world.engine.admin().gateway_up(side), "the pinned gateway does not answer");
     world.gateway_answers(side);
     assert_eq!(next_hop(&mut world), [gateway_mac(side)]);
-    assert_eq!(world.engine.counters().refused_claims(side), (200, liar));
+    assert_eq!(world.engine.admin().counters().refused_claims(side), (200, liar));
 }

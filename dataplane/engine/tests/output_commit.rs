@@ -17,12 +17,12 @@ const LIMITS: CommitLimits =
 /// All lanes of both shards are replicated; packets of the first shard wait.
 fn committing(config: EngineConfig, limits: CommitLimits) -> World {
     let mut world = World::new(clustered(config));
-    world.engine.hold_uncommitted(limits);
+    world.engine.setup().hold_uncommitted(limits);
     let nat = world.engine.nat_mut();
     for shard in [SHARD, OTHER_SHARD] {
-        nat.set_replicated_lanes(shard, 0xff);
+        nat.replica_mut().set_replicated_lanes(shard, 0xff);
     }
-    nat.set_commit(SHARD, true);
+    nat.replica_mut().set_commit(SHARD, true);
     world
 }
 
@@ -198,11 +198,11 @@ fn late_packets_are_dropped_with_the_flows_that_they_began() {
     let mut world = dropping();
     assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
     assert!(world.release(0).is_nothing());
-    assert_eq!(world.engine.nat().gauges().flows, 1);
+    assert_eq!(world.engine.nat().admin().gauges().flows, 1);
     world.now.ms += 50;
     assert!(world.release(0).is_nothing());
     assert_eq!(world.dropped(DropReason::CommitTimeout), 1);
-    assert_eq!((world.engine.nat().gauges().flows, world.engine.held()), (0, 0));
+    assert_eq!((world.engine.nat().admin().gauges().flows, world.engine.held()), (0, 0));
     // The home tries again.
     assert!(world.up(HOME_A, query(5000, "02")).is_nothing());
     let told = world.tell();
@@ -217,10 +217,10 @@ fn a_session_that_was_given_up_is_ended_and_its_mapping_is_not() {
     world.release(told).into_internet();
     assert!(world.up(HOME_A, build::ipv4(PC, SERVER_2).udp(5000, 53, b"02")).is_nothing());
     assert!(world.release(told).is_nothing());
-    assert_eq!(world.engine.nat().gauges().flows, 2);
+    assert_eq!(world.engine.nat().admin().gauges().flows, 2);
     world.now.ms += 50;
     assert!(world.release(told).is_nothing());
-    assert_eq!(world.engine.nat().gauges().flows, 1);
+    assert_eq!(world.engine.nat().admin().gauges().flows, 1);
     // The mapping is there, and the end of one of its sessions is a change, too.
     assert!(world.up(HOME_A, query(5000, "03")).is_nothing());
     let told = world.tell();
@@ -263,13 +263,13 @@ fn no_flow_begins_with_too_few_replicas_under_the_drop_policy() {
     assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
     let told = world.tell();
     world.release(told).into_internet();
-    world.engine.nat_mut().set_short(SHARD, true);
+    world.engine.nat_mut().replica_mut().set_short(SHARD, true);
     assert!(world.up(HOME_A, query(5001, "02")).is_nothing());
     assert!(world.up(HOME_A, build::ipv4(PC, SERVER_2).udp(5000, 53, b"03")).is_nothing());
     assert_eq!(world.dropped(DropReason::TooFewReplicas), 2);
-    assert_eq!(world.engine.nat().gauges().flows, 1);
+    assert_eq!(world.engine.nat().admin().gauges().flows, 1);
     world.up(HOME_A, query(5000, "04")).into_internet();
-    world.engine.nat_mut().set_short(SHARD, false);
+    world.engine.nat_mut().replica_mut().set_short(SHARD, false);
     assert!(world.up(HOME_A, query(5001, "05")).is_nothing());
     assert_eq!(world.engine.held(), 1);
 }
@@ -326,9 +326,9 @@ fn a_worker_that_stops_or_was_fenced_holds_nothing_back() {
 fn a_shard_that_leaves_holds_nothing_back() {
     let mut world = releasing();
     assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
-    world.engine.remove_shard(SHARD);
+    world.engine.setup().remove_shard(SHARD);
     world.pass_sec(10);
-    assert!(world.engine.is_removed(SHARD));
+    assert!(world.engine.nat().replica().is_removed(SHARD));
     let told = world.tell();
     assert_eq!(world.release(told).internet.len(), 1);
     assert_eq!(world.engine.held(), 0);

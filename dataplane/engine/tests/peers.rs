@@ -63,7 +63,7 @@ fn datagrams_go_both_ways_as_large_as_replication_makes_them() {
 fn peer_is_resolved_at_once_and_confirmed_also_when_idle() {
     let mut world = World::new(clustered(config()));
     assert!(world.send_datagram(TO_B, b"x").is_none(), "the peer is unknown");
-    assert!(world.engine.add_peer(B));
+    assert!(world.engine.setup().add_peer(B));
     assert!(world.send_datagram(TO_B, b"x").is_none(), "the peer is not resolved yet");
     let first = world.pass_sec(1);
     assert_eq!(asked(&first)[0], (Mac::BROADCAST, B));
@@ -86,7 +86,7 @@ fn peer_is_resolved_at_once_and_confirmed_also_when_idle() {
         says(&mut world, Side::Access, 50, true);
         assert_eq!(next_hops(&mut world), Some(vec![build::mac(50)]));
     }
-    assert_eq!(world.engine.counters().refused_claims(Side::Access), (2, build::mac(51)));
+    assert_eq!(world.engine.admin().counters().refused_claims(Side::Access), (2, build::mac(51)));
     says(&mut world, Side::Access, 51, false);
     world.pass_ms(1_300);
     says(&mut world, Side::Access, 51, true);
@@ -105,7 +105,7 @@ fn peer_is_resolved_at_once_and_confirmed_also_when_idle() {
     assert_eq!(next_hops(&mut world), None);
     says(&mut world, Side::Access, 53, true);
     assert_eq!(next_hops(&mut world), Some(vec![build::mac(53)]));
-    world.engine.remove_peer(B);
+    world.engine.setup().remove_peer(B);
     assert!(world.send_datagram(TO_B, b"x").is_none());
 }
 
@@ -113,14 +113,14 @@ fn peer_is_resolved_at_once_and_confirmed_also_when_idle() {
 fn new_mac_of_the_port_is_the_source_of_all_frames() {
     let mut pair = Pair::new(config());
     pair.a.macs[Side::Access as usize] = build::mac(40);
-    pair.a.engine.set_mac(Side::Access, build::mac(40));
+    pair.a.engine.setup().set_mac(Side::Access, build::mac(40));
     assert_eq!(pair.a.send_datagram(TO_B, b"x").unwrap().next_hops, [pair.b.macs[0]]);
 }
 
 #[test]
 fn workers_beyond_the_subnet_are_reached_through_the_gateways() {
     let mut world = World::new(clustered(config()));
-    assert!(world.engine.add_peer(FAR));
+    assert!(world.engine.setup().add_peer(FAR));
     let out = world.send_datagram("10.9.0.1:7473", b"x").unwrap();
     assert_eq!(out.next_hops, [gateway_mac(Side::Access)]);
     assert!(asked(&world.pass_sec(1)).iter().all(|one| one.1 != FAR), "FAR gets no ARP request");
@@ -138,7 +138,7 @@ fn datagrams_are_accepted_from_known_workers_only() {
         assert!(taken(world).is_empty());
     };
     dropped(&mut world, &datagram(B, PORT, PORT), DropReason::NotPeer);
-    assert!(world.engine.add_peer(B));
+    assert!(world.engine.setup().add_peer(B));
     dropped(&mut world, &datagram(B, 7474, PORT), DropReason::NotPeer);
     dropped(&mut world, &datagram(B, PORT, 7474), DropReason::LocalProtocol);
     dropped(&mut world, &datagram(FAR, PORT, PORT), DropReason::NotPeer);
@@ -153,7 +153,7 @@ fn datagrams_are_accepted_from_known_workers_only() {
     let silent = build::ipv4(B.to_bits(), A.to_bits()).udp_without_checksum(PORT, PORT, b"hello");
     assert!(world.packet(Side::Access, &silent).is_nothing());
     assert_eq!(taken(&mut world), [(TO_B.to_owned(), b"hello".to_vec())]);
-    world.engine.remove_peer(B);
+    world.engine.setup().remove_peer(B);
     dropped(&mut world, &datagram(B, PORT, PORT), DropReason::NotPeer);
     let ping = build::ipv4("10.3.0.9", WORKER_ACCESS).icmp_echo_request(7, 8, b"hello");
     world.packet(Side::Access, &ping).into_access();
@@ -162,7 +162,7 @@ fn datagrams_are_accepted_from_known_workers_only() {
 #[test]
 fn single_node_has_no_peers() {
     let mut world = World::default();
-    assert!(!world.engine.add_peer(B));
+    assert!(!world.engine.setup().add_peer(B));
     let stray = build::ipv4(B.to_bits(), A.to_bits()).ipip(datagram(B, 1, 2));
     for packet in [datagram(B, PORT, PORT), stray] {
         assert!(world.packet(Side::Access, &packet).is_nothing());

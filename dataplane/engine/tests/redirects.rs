@@ -33,15 +33,15 @@ fn in_ipip(packet: &[u8]) -> &[u8] {
 /// Applies all changes of B at A.
 fn replicate(pair: &mut Pair) {
     let mut body = [0; BODY_MAX];
-    while let Some((change, len)) = pair.b.engine.nat_mut().next_change(&mut body) {
-        pair.a.engine.nat_mut().apply(&change, &body[..len], Tick(1));
+    while let Some((change, len)) = pair.b.engine.nat_mut().replica_mut().next_change(&mut body) {
+        pair.a.engine.nat_mut().replica_mut().apply(&change, &body[..len], Tick(1));
     }
 }
 
 #[test]
 fn new_flow_is_redirected_and_made_at_the_other_worker() {
     let mut pair = Pair::redirecting();
-    pair.b.engine.nat_mut().set_replicated_lanes(SHARD, 0xff);
+    pair.b.engine.nat_mut().replica_mut().set_replicated_lanes(SHARD, 0xff);
     let packet = build::ipv4(HOME_A, ENDPOINT).tos(0x48).gre(build::gre().key(77), udp());
     let out = pair.a.packet(Side::Access, &packet);
     assert_eq!(out.next_hops, [pair.b.macs[0]]);
@@ -63,7 +63,10 @@ fn new_flow_is_redirected_and_made_at_the_other_worker() {
     let (home, header, inner) = pair.b.down(reply((ends(&sent).0, ends(&sent).1))).into_home();
     assert_eq!((dotted(home), header.key), (HOME_A.to_owned(), Some(77)));
     assert_eq!(dotted(ends(&inner).2), PC);
-    assert_eq!((pair.a.engine.nat().gauges().flows, pair.b.engine.nat().gauges().flows), (0, 1));
+    assert_eq!(
+        (pair.a.engine.nat().admin().gauges().flows, pair.b.engine.nat().admin().gauges().flows),
+        (0, 1)
+    );
     // Once A has the changes, it translates itself, to the same endpoint.
     replicate(&mut pair);
     assert_eq!(pair.a.packet(Side::Access, &packet).into_internet()[..20], sent[..20]);
@@ -90,7 +93,7 @@ fn packet_from_the_internet_is_redirected_to_the_worker_with_its_flow() {
 fn packet_that_a_mapping_filters_is_not_redirected() {
     let mut pair = Pair::new(config());
     let sent = pair.a.up(HOME_A, udp()).into_internet();
-    pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
+    pair.a.engine.setup().set_misses(SHARD, Misses::Redirect(B));
     let foreign = build::ipv4(SERVER_2, ends(&sent).0).udp(53, ends(&sent).1, b"y");
     assert!(pair.a.down(foreign).is_nothing());
     assert_eq!(pair.a.dropped(DropReason::Filtered), 1);
@@ -109,7 +112,7 @@ fn segments_are_redirected_to_the_worker_that_knows_the_connection() {
         if is_mapping_known {
             pair.a.up(HOME_A, syn(SERVER_2)).into_internet();
         }
-        pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
+        pair.a.engine.setup().set_misses(SHARD, Misses::Redirect(B));
         pair.b.up(HOME_A, syn(SERVER)).into_internet();
         let out = pair.a.up(HOME_A, ack);
         pair.deliver(&out).into_internet();
@@ -154,7 +157,7 @@ fn rest_of_a_redirected_datagram_is_dropped_when_the_duty_changes() {
     let pieces = build::fragments(&datagram, 1400);
     let mut pair = Pair::redirecting();
     assert_eq!(pair.a.up(HOME_A, &pieces[0]).access.len(), 1);
-    pair.a.engine.set_misses(SHARD, Misses::Create);
+    pair.a.engine.setup().set_misses(SHARD, Misses::Create);
     assert!(pair.a.up(HOME_A, &pieces[1]).is_nothing());
     assert_eq!((pair.a.dropped(DropReason::MissRefused), pair.drops()), (1, 1));
     // The whole datagram, sent again, takes the new way.
@@ -223,12 +226,12 @@ fn icmp_errors_are_redirected_to_the_worker_with_the_flow() {
 #[test]
 fn packet_is_dropped_while_the_other_worker_cannot_be_reached() {
     let mut pair = Pair::strangers(config());
-    pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
+    pair.a.engine.setup().set_misses(SHARD, Misses::Redirect(B));
     assert!(pair.a.up(HOME_A, udp()).is_nothing());
-    assert!(pair.a.engine.add_peer(B));
+    assert!(pair.a.engine.setup().add_peer(B));
     assert!(pair.a.up(HOME_A, udp()).is_nothing());
     assert_eq!(pair.a.dropped(DropReason::PeerNoSession), 1);
-    pair.a.engine.set_redirects(B, Redirects::Plain);
+    pair.a.engine.setup().set_redirects(B, Redirects::Plain);
     assert!(pair.a.up(HOME_A, udp()).is_nothing());
     assert_eq!((pair.a.dropped(DropReason::PeerUnresolved), pair.drops()), (2, 3));
     assert_eq!(redirected(&pair.a), [0, 0]);
@@ -242,7 +245,7 @@ fn unsealed_redirects_are_accepted_only_from_an_earlier_version() {
     let sealed = Redirects::Sealed { front: 24, behind: 16 };
     let forms = [sealed, Redirects::Refused, Redirects::Plain, sealed, Redirects::Plain];
     for (redirects, refused) in forms.into_iter().zip([1, 2, 2, 3, 3]) {
-        pair.b.engine.set_redirects(A, redirects);
+        pair.b.engine.setup().set_redirects(A, redirects);
         let stray = build::ipv4(HOME_A, ENDPOINT).gre(build::gre(), udp());
         let out = pair.b.packet(Side::Access, &build::ipv4(A.to_bits(), B.to_bits()).ipip(stray));
         assert_eq!(out.is_nothing(), redirects != Redirects::Plain, "{redirects:?}");
@@ -272,7 +275,7 @@ fn a_home_that_floods_unknown_flows_leaves_the_redirects_of_others() {
     let mut config = config();
     config.limits.redirects_per_sec = 50;
     let mut pair = Pair::new(config);
-    pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
+    pair.a.engine.setup().set_misses(SHARD, Misses::Redirect(B));
     let packet = |port| build::ipv4(PC, SERVER).ttl(64).udp(port, 53, b"query");
     let sent = (0..200).filter(|&n| pair.a.up(HOME_A, packet(5000 + n)).access.len() == 1);
     assert_eq!(sent.count(), 50);
@@ -294,7 +297,7 @@ fn plain() -> EngineConfig {
 #[test]
 fn plain_mode_packets_are_redirected_without_a_tunnel() {
     let mut pair = Pair::new(plain());
-    pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
+    pair.a.engine.setup().set_misses(SHARD, Misses::Redirect(B));
     let packet = build::ipv4(HOME_A, SERVER).ttl(64).udp(5000, 53, b"query");
     let out = pair.a.packet(Side::Access, &packet);
     assert_eq!(in_ipip(&out.access[0]), packet);
@@ -318,12 +321,12 @@ fn two_homes_of_one_shard_at_two_workers_meet() {
     let mut config = config();
     config.nat.filtering = Filtering::EndpointIndependent;
     let mut pair = Pair::new(config);
-    pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
+    pair.a.engine.setup().set_misses(SHARD, Misses::Redirect(B));
     let public = ends(&pair.b.up(HOME_B, udp()).into_internet());
     // The other home's flow is known at A.
-    pair.a.engine.set_misses(SHARD, Misses::Create);
+    pair.a.engine.setup().set_misses(SHARD, Misses::Create);
     pair.a.up(HOME_A, udp()).into_internet();
-    pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
+    pair.a.engine.setup().set_misses(SHARD, Misses::Redirect(B));
     let call = build::ipv4(PC, public.0).udp(5000, public.1, b"hello");
     let out = pair.a.up(HOME_A, call);
     let (home, _, _) = pair.deliver(&out).into_home();

@@ -28,14 +28,14 @@ fn pool(id: u32, public: &str) -> weir_nat::ShardConfig {
 
 impl World {
     fn add(&mut self, shard: &ShardConfig, public: &str) -> Result<ShardIndex, EngineError> {
-        self.engine.add_shard(shard, &pool(shard.id.0, public), 0xff, self.now)
+        self.engine.setup().add_shard(shard, &pool(shard.id.0, public), 0xff, self.now)
     }
 
     fn remove(&mut self) {
-        self.engine.remove_shard(GUEST);
-        assert!(!self.engine.is_removed(GUEST), "not before the next call of tick");
+        self.engine.setup().remove_shard(GUEST);
+        assert!(!self.engine.nat().replica().is_removed(GUEST), "not before the next call of tick");
         self.pass_sec(1);
-        assert!(self.engine.is_removed(GUEST));
+        assert!(self.engine.nat().replica().is_removed(GUEST));
     }
 
     fn up_to(&mut self, endpoint: &str, inner: impl AsRef<[u8]>) -> Out {

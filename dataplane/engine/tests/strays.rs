@@ -25,12 +25,12 @@ fn redirected(world: &World) -> [u64; 2] {
 #[test]
 fn nothing_is_redirected_twice() {
     let mut pair = Pair::redirecting();
-    pair.b.engine.set_misses(SHARD, Misses::Redirect(A));
+    pair.b.engine.setup().set_misses(SHARD, Misses::Redirect(A));
     // B has a lane of its own and makes the flow in it.
     let out = pair.a.up(HOME_A, udp());
     pair.deliver(&out).into_internet();
     // Without a lane it cannot.
-    pair.b.engine.nat_mut().set_owned_lanes(SHARD, 0, Tick(1));
+    pair.b.engine.nat_mut().replica_mut().set_owned_lanes(SHARD, 0, Tick(1));
     let out = pair.a.up(HOME_B, udp());
     assert!(pair.deliver(&out).is_nothing());
     assert_eq!(pair.b.dropped(DropReason::MissRefused), 1);
@@ -126,5 +126,5 @@ fn redirected_and_direct_packets_of_a_burst_keep_their_order() {
     let sent = pair.a.frames(Side::Access, frames.collect()).internet;
     let order: Vec<_> = sent.iter().map(|packet| packet[28]).collect();
     assert_eq!(order, (0..20).collect::<Vec<_>>());
-    assert_eq!(pair.a.engine.nat().gauges().flows, 1, "one mapping for all");
+    assert_eq!(pair.a.engine.nat().admin().gauges().flows, 1, "one mapping for all");
 }

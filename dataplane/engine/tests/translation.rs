@@ -291,14 +291,15 @@ fn state_ends_and_ports_come_back() {
     let mut world = World::new(config);
     let sent = world.up(HOME_A, build::ipv4(PC, SERVER).udp(5000, 53, b"x")).into_internet();
     let public = ends(&sent);
-    assert_eq!(world.engine.nat().gauges().flows, 1);
+    assert_eq!(world.engine.nat().admin().gauges().flows, 1);
     world.pass_sec(12);
     let late = build::ipv4(SERVER, public.0).udp(53, public.1, b"y");
     assert!(world.down(late).is_nothing());
-    assert_eq!(world.engine.nat().gauges().flows, 0);
+    assert_eq!(world.engine.nat().admin().gauges().flows, 0);
     world.pass_sec(20);
-    assert_eq!(world.engine.nat().gauges().subscribers, 0);
-    let kinds: Vec<_> = std::iter::from_fn(|| world.engine.next_event()).collect();
+    assert_eq!(world.engine.nat().admin().gauges().subscribers, 0);
+    let kinds: Vec<_> =
+        std::iter::from_fn(|| world.engine.nat_mut().admin_mut().next_event()).collect();
     assert_eq!(kinds.len(), 2, "one block allocated, one released: {kinds:?}");
 }
 
@@ -311,5 +312,5 @@ fn peek_never_makes_state() {
     let found =
         world.engine.nat_mut().peek_outbound(&home, end(PC, 1), end(SERVER, 2), Protocol::Udp);
     assert!(found.is_none());
-    assert_eq!(world.engine.nat().gauges().flows, 0);
+    assert_eq!(world.engine.nat().admin().gauges().flows, 0);
 }

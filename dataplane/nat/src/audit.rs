@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use weir_flow::{RecordId, SlabId};
 
+use crate::admin::facet::Admin;
 use crate::admin::gauges::ShardGauges;
 use crate::endpoint::{Endpoint, Protocol, ShardIndex};
 use crate::nat::Nat;
@@ -29,14 +30,14 @@ struct Sums {
     addresses: HashMap<u32, u32>,
 }
 
-impl Nat {
+impl Admin<'_> {
     /// For tests and simulations: counts everything again, which takes time in proportion to the
     /// records.
     ///
     /// # Panics
     /// If state is lost, duplicated or counted wrongly.
-    pub fn audit(&self) {
-        audit(self);
+    pub fn audit(self) {
+        audit(self.nat);
     }
 }
 
@@ -169,7 +170,7 @@ fn audit_absent(nat: &Nat) {
         if !nat.shards.is_free(shard) {
             continue;
         }
-        assert_eq!(nat.shard_gauges(shard), ShardGauges::default());
+        assert_eq!(nat.admin().shard_gauges(shard), ShardGauges::default());
         for slab in (0..LANES).map(|lane| slab_of(shard, lane)) {
             assert_eq!(nat.mappings.next_extent(slab, 0), None);
             assert_eq!(nat.sessions.next_extent(slab, 0), None);

@@ -99,8 +99,8 @@ pub struct NatConfig {
     /// Prefixes of the homes' outer addresses. No other address becomes a subscriber.
     pub subscribers: Vec<Ipv4Net>,
     pub shards: Vec<ShardConfig>,
-    /// Room for shards that are added at run time ([`Nat::add_shard`](crate::Nat::add_shard)); by
-    /// default there is none.
+    /// Room for shards that are added at run time ([`crate::ReplicaMut::add_shard`]); by default
+    /// there is none.
     pub room: ShardRoom,
     /// Other workers that have a copy of each shard, 0 to 4. Not 0: room for their lanes' blocks in
     /// the lists of the homes, a journal of changes, 1 MiB. The lanes that this worker owns and

@@ -21,6 +21,14 @@
 //! (`replication`). The files beside them are the state (`nat.rs`) and the steps of a packet:
 //! `outbound.rs`, `inbound.rs`, and at the end `expire.rs`.
 //!
+//! [`Nat`] itself has the methods for packets and for the walk over the tables. All others belong
+//! to one of its parts, so that a caller's type shows what it needs:
+//!
+//! ```text
+//!   Nat::replica, replica_mut   shards, lanes, journal, batches, copies   for cluster/replication
+//!   Nat::admin, admin_mut       listings, flushes, numbers, logs          for app/node
+//! ```
+//!
 //! Invariants:
 //! - No two inside endpoints hold the same public (address, port, protocol): a port has one bit,
 //!   and each set bit one record, live or in quarantine.
@@ -58,6 +66,7 @@ mod opening_tests;
 #[cfg(test)]
 extern crate self as weir_nat;
 
+pub use admin::facet::{Admin, AdminMut};
 pub use admin::flush::Flush;
 pub use admin::gauges::{Gauges, MirrorGauges, ShardGauges, TableUse};
 pub use admin::session_view::{
@@ -79,6 +88,7 @@ pub use ports::address_ranges::AddressRanges;
 pub use ports::seats::{Seats, seats};
 pub use replication::change::{Applied, BODY_MAX, Change, ChangeKind};
 pub use replication::commit::{Batch, Dependency};
+pub use replication::facet::{Replica, ReplicaMut};
 pub use sessions::timeouts::Timeouts;
 pub use subscribers::subscriber::SUBSCRIBERS_TOTAL_MAX;
 pub use table_bytes::TableBytes;

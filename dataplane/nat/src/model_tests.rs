@@ -272,7 +272,7 @@ impl Play {
         if self.dice.below(4) > 0 {
             return;
         }
-        self.world.nat.flush_subscriber(home(n).outer, self.world.now);
+        self.world.nat.admin_mut().flush_subscriber(home(n).outer, self.world.now);
         self.model.mappings.retain(|key, _| key.0 != n);
         let now = self.world.now.0;
         for (user, end) in self.model.users.values_mut().filter(|(user, _)| user.0 == n) {
@@ -287,17 +287,18 @@ impl Play {
         let stay = match stay {
             Guest::Away => {
                 let config = shard(13, "192.0.2.128/32");
-                let index = self.world.nat.add_shard(&config, 0xff, self.world.now).unwrap();
+                let index =
+                    self.world.nat.replica_mut().add_shard(&config, 0xff, self.world.now).unwrap();
                 assert_eq!(index, self.guest.0);
                 Guest::Here
             }
             Guest::Here => {
-                self.world.nat.begin_removal(index);
+                self.world.nat.replica_mut().begin_removal(index);
                 self.model.mappings.retain(|key, _| key.0 < GUESTS);
                 self.model.users.retain(|_, (user, _)| user.0 < GUESTS);
                 Guest::Leaving
             }
-            Guest::Leaving if self.world.nat.is_removed(index) => {
+            Guest::Leaving if self.world.nat.replica().is_removed(index) => {
                 self.stays += 1;
                 Guest::Away
             }
@@ -327,7 +328,7 @@ impl Play {
         self.world.assert_empty();
         audit(&self.world.nat);
         let mut open = HashSet::new();
-        assert_eq!(self.world.nat.events_lost(), 0);
+        assert_eq!(self.world.nat.admin().events_lost(), 0);
         for event in self.world.events() {
             match event.kind {
                 BlockEventKind::Allocated(block) => assert!(open.insert(block), "allocated twice"),

@@ -6,7 +6,7 @@ use weir_flow::{Cursor, Hash, HashKey, Index, RecordId, Slabs};
 use crate::config::{Filtering, NatConfig, Pooling};
 use crate::config_check::{self, NatError};
 use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
-use crate::logs::block_event::{Block, BlockEvent, BlockEventKind, BlockEvents};
+use crate::logs::block_event::{Block, BlockEventKind, BlockEvents};
 use crate::logs::session_log::{SessionEvents, SessionLog};
 use crate::ports::address_ranges::{AddressRanges, home_addresses, public_addresses};
 use crate::ports::port_block::{BlockId, PortBlocks};
@@ -320,16 +320,6 @@ impl Nat {
     #[inline]
     pub fn is_public(&self, address: u32) -> bool {
         self.public.contains(address)
-    }
-
-    /// Returns the oldest block event that has not been read.
-    pub fn next_event(&mut self) -> Option<BlockEvent> {
-        self.events.pop()
-    }
-
-    /// Returns the number of block events that were not read in time.
-    pub fn events_lost(&self) -> u64 {
-        self.events.lost_total()
     }
 
     /// Logs an event of a block that a subscriber has.

@@ -52,7 +52,7 @@ fn is_ok(results: &[Result<Endpoint, Refusal>]) -> Vec<bool> {
 
 /// Returns every block that homes hold, as (home, public address, first port).
 fn held(world: &World, homes: impl Iterator<Item = Home>) -> HashSet<(u32, u32, u16)> {
-    let views = homes.flat_map(|home| world.nat.subscriber(home.outer));
+    let views = homes.flat_map(|home| world.nat.admin().subscriber(home.outer));
     views
         .flat_map(|view| {
             let outer = view.outer;
@@ -110,7 +110,7 @@ fn flows_prepared_in_a_burst_work_like_flows_opened_one_by_one() {
     let events = world.events();
     assert_eq!(events.len(), 3, "a home opens one block, all three protocols share it");
     assert!(events.iter().all(|event| matches!(event.kind, BlockEventKind::Allocated(_))));
-    assert_eq!(world.nat.gauges().flow_creates_total, packets.len() as u64);
+    assert_eq!(world.nat.admin().gauges().flow_creates_total, packets.len() as u64);
 }
 
 /// Step 2 names only a candidate: the slot may hold another subscriber by then.
@@ -129,7 +129,7 @@ fn a_candidate_slot_that_was_given_to_another_home_is_not_used() {
     let opening = world.nat.prepare_mapping(&old, candidate, world.now).unwrap();
     let hash = world.nat.outbound_hash(&old.home, old.inside, old.protocol);
     let public = world.nat.open_mapping(hash, &old, &opening, world.now).unwrap();
-    assert_eq!(world.nat.gauges().subscribers, 2);
+    assert_eq!(world.nat.admin().gauges().subscribers, 2);
     assert_eq!(world.udp_back(public, server(0)).unwrap().home, home(1));
     audit(&world.nat);
 }
@@ -141,7 +141,7 @@ fn a_prepared_flow_counts_in_flows_max() {
     let results = burst(&mut world, &packets);
     assert_eq!(is_ok(&results), [true, true, true, true, false, false]);
     assert_eq!(results[4], Err(Refusal::TableFull));
-    assert_eq!((world.flows(), world.nat.gauges().subscribers), (4, 4));
+    assert_eq!((world.flows(), world.nat.admin().gauges().subscribers), (4, 4));
     assert_eq!(world.events().len(), 4, "a refused home gets no block");
     audit(&world.nat);
 }
@@ -164,7 +164,7 @@ fn a_prepared_flow_counts_in_the_quota() {
     assert!(results[..64].iter().all(Result::is_ok));
     assert_eq!(results[64..66], [Err(Refusal::PortsExhausted); 2]);
     assert!(results[66].is_ok(), "another home has a quota of its own");
-    assert_eq!(world.nat.shard_gauges(SHARD).ports_used, 65);
+    assert_eq!(world.nat.admin().shard_gauges(SHARD).ports_used, 65);
     audit(&world.nat);
 }
 
@@ -188,7 +188,7 @@ fn nearly_full(flows_max: u32) -> World {
         world.udp_out(home(1), inside(n), server(0)).unwrap();
     }
     world.wait_and_collect(300);
-    let gauges = world.nat.gauges();
+    let gauges = world.nat.admin().gauges();
     assert_eq!((gauges.flows, gauges.quarantined), (0, flows_max - 1));
     world.events();
     world
@@ -197,7 +197,7 @@ fn nearly_full(flows_max: u32) -> World {
 #[test]
 fn the_first_flow_gets_the_last_record_and_refused_ones_leave_no_trace() {
     let mut world = nearly_full(8);
-    let before = world.nat.shard_gauges(SHARD);
+    let before = world.nat.admin().shard_gauges(SHARD);
     // The last two are of one home, which needs a block: the second finds it opened by the first.
     let packets =
         [flow(home(2), 0), flow(home(3), 0), flow(home(4), 0), flow(home(4), 1), flow(home(1), 99)];
@@ -205,11 +205,11 @@ fn the_first_flow_gets_the_last_record_and_refused_ones_leave_no_trace() {
     assert_eq!(is_ok(&results), [true, false, false, false, false]);
     assert!(results[1..].iter().all(|result| *result == Err(Refusal::TableFull)));
     audit(&world.nat);
-    let after = world.nat.shard_gauges(SHARD);
+    let after = world.nat.admin().shard_gauges(SHARD);
     assert_eq!(after.ports_used, before.ports_used + 1);
     assert_eq!(after.blocks_free, before.blocks_free - 1);
     assert_eq!(after.subscribers, before.subscribers + 1);
-    assert_eq!((world.flows(), world.nat.gauges().flow_creates_total), (1, 8));
+    assert_eq!((world.flows(), world.nat.admin().gauges().flow_creates_total), (1, 8));
     let events = world.events();
     assert_eq!(events.len(), 1, "no event for a block that was never used: {events:?}");
     let BlockEventKind::Allocated(block) = events[0].kind else { panic!("{events:?}") };
@@ -260,7 +260,7 @@ fn without_translation_one_of_two_homes_gets_the_address() {
     let results = burst(&mut world, &packets);
     let (conflict, not_ours) = (Err(Refusal::AddressConflict), Err(Refusal::InsideNotPublic));
     assert_eq!(results, [Ok(inside(0)), conflict, not_ours, conflict, Ok(inside(1))]);
-    assert_eq!((world.flows(), world.nat.gauges().subscribers), (2, 1));
+    assert_eq!((world.flows(), world.nat.admin().gauges().subscribers), (2, 1));
     assert_eq!(world.udp_back(inside(0), server(0)).unwrap().home, home(1));
     audit(&world.nat);
     world.wait_and_collect(300);
@@ -315,8 +315,8 @@ fn bursts_admit_what_single_packets_admit() {
             refused.extend(together.iter().filter_map(|result| result.err()));
             audit(&bursts.nat);
             let of_both = [&bursts, &singles].map(|world| {
-                let gauges = world.nat.gauges();
-                let shard = world.nat.shard_gauges(SHARD);
+                let gauges = world.nat.admin().gauges();
+                let shard = world.nat.admin().shard_gauges(SHARD);
                 let of_table = (gauges.flows, gauges.quarantined, gauges.flow_creates_total);
                 (of_table, gauges.subscribers, shard.ports_used, shard.blocks_free)
             });

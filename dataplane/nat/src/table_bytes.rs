@@ -163,7 +163,7 @@ mod tests {
             base,
         ];
         for config in configs {
-            let built = Nat::new(config.clone()).unwrap().gauges();
+            let built = Nat::new(config.clone()).unwrap().admin().gauges();
             assert_eq!(TableBytes::of(&config), built.tables, "{config:?}");
             assert_eq!(built.tables.total(), built.memory_bytes);
         }

@@ -38,7 +38,7 @@ fn pages_show_every_session_once() {
 fn a_page_is_bounded() {
     let world = busy(Filtering::AddressAndPortDependent);
     let (mut cursor, mut page) = (PageCursor::default(), Vec::new());
-    assert!(world.nat.sessions(&mut cursor, 64, &SessionFilter::default(), &mut page));
+    assert!(world.nat.admin().sessions(&mut cursor, 64, &SessionFilter::default(), &mut page));
     assert!(page.len() <= 64);
 }
 
@@ -49,7 +49,7 @@ fn homes_are_listed_once_each_in_bounded_pieces() {
         let (mut cursor, mut all, mut has_more) = (0, Vec::new(), true);
         while has_more {
             let mut page = Vec::with_capacity(8);
-            has_more = world.nat.homes(&mut cursor, 5, shard, &mut page);
+            has_more = world.nat.admin().homes(&mut cursor, 5, shard, &mut page);
             assert!(page.len() <= 5 && page.capacity() == 8);
             all.append(&mut page);
         }
@@ -60,7 +60,7 @@ fn homes_are_listed_once_each_in_bounded_pieces() {
     let distinct: HashSet<_> = homes.iter().map(|home| home.outer).collect();
     assert_eq!(distinct.len(), 20);
     for home in &homes {
-        let alone = world.nat.subscriber(home.outer);
+        let alone = world.nat.admin().subscriber(home.outer);
         let without_blocks = SubscriberView { blocks: Vec::new(), ..alone[0].clone() };
         assert_eq!(*home, without_blocks);
     }
@@ -76,7 +76,7 @@ fn a_home_is_shown_with_the_flows_it_may_still_begin() {
     for n in 0..3 {
         world.udp_out(home(0), inside(n), server(0)).unwrap();
     }
-    let shown = |world: &World| world.nat.subscriber(home(0).outer).remove(0);
+    let shown = |world: &World| world.nat.admin().subscriber(home(0).outer).remove(0);
     let view = shown(&world);
     assert_eq!((view.flows, view.limits.flows), (3, 5));
     assert_eq!((view.blocks_held as usize, view.sessions), (view.blocks.len(), 0));
@@ -187,7 +187,7 @@ fn a_subscriber_shows_its_blocks() {
     for n in 0..100 {
         publics.push(world.udp_out(home(1), inside(n), server(0)).unwrap());
     }
-    let views = world.nat.subscriber(home(1).outer);
+    let views = world.nat.admin().subscriber(home(1).outer);
     let [view] = &views[..] else { panic!("{views:?}") };
     assert_eq!((view.shard, view.outer), (ShardId(11), home(1).outer));
     assert_eq!(view.public_address, Some(publics[0].address));
@@ -196,7 +196,7 @@ fn a_subscriber_shows_its_blocks() {
         assert!(view.blocks.iter().any(|block| block.public_address == public.address
             && (block.port_first..=block.port_last).contains(&public.port)));
     }
-    assert!(world.nat.subscriber(home(2).outer).is_empty());
+    assert!(world.nat.admin().subscriber(home(2).outer).is_empty());
 }
 
 #[test]
@@ -204,27 +204,27 @@ fn a_flush_ends_one_home_and_its_ports_rest() {
     for filtering in [Filtering::AddressDependent, Filtering::AddressAndPortDependent] {
         let mut world = busy(filtering);
         let public = world.udp_out(home(3), inside(7), server(0)).unwrap();
-        assert_eq!(world.nat.flush_subscriber(home(3).outer, world.now), 30);
+        assert_eq!(world.nat.admin_mut().flush_subscriber(home(3).outer, world.now), 30);
         assert_eq!(world.udp_back(public, server(0)), Err(Refusal::NoMapping));
-        assert_eq!((world.flows(), world.nat.gauges().quarantined), (1710, 30));
-        assert_eq!(world.nat.flush_subscriber(home(3).outer, world.now), 0);
+        assert_eq!((world.flows(), world.nat.admin().gauges().quarantined), (1710, 30));
+        assert_eq!(world.nat.admin_mut().flush_subscriber(home(3).outer, world.now), 0);
         world.wait_and_collect(120);
-        assert_eq!(world.nat.gauges().subscribers, 19);
-        assert!(world.nat.subscriber(home(3).outer).is_empty());
+        assert_eq!(world.nat.admin().gauges().subscribers, 19);
+        assert!(world.nat.admin().subscriber(home(3).outer).is_empty());
     }
 }
 
 #[test]
 fn gauges_count() {
     let world = busy(Filtering::AddressAndPortDependent);
-    let gauges = world.nat.gauges();
+    let gauges = world.nat.admin().gauges();
     assert_eq!((gauges.flows, gauges.flows_max, gauges.subscribers), (1800, 10_000, 20));
     assert_eq!((gauges.flow_creates_total, gauges.flow_expired_total), (1800, 0));
     assert!(gauges.memory_bytes > 10_000 * 64);
-    let shard = world.nat.shard_gauges(SHARD);
+    let shard = world.nat.admin().shard_gauges(SHARD);
     assert_eq!((shard.subscribers, shard.ports_used), (20, 600));
     assert_eq!((shard.blocks_total, shard.blocks_free), (4 * 252, 4 * 252 - 20));
-    assert_eq!(world.nat.shard_gauges(ShardIndex(1)).subscribers, 0);
+    assert_eq!(world.nat.admin().shard_gauges(ShardIndex(1)).subscribers, 0);
 }
 
 /// Asks for all pieces of an answer about an address, at most `budget` looks each, in pages of 64.
@@ -233,7 +233,7 @@ fn pieces(world: &World, outer: u32, budget: usize) -> (usize, Vec<SubscriberVie
     let mut has_more = true;
     while has_more {
         let mut page = Vec::with_capacity(64);
-        has_more = world.nat.subscriber_parts(outer, &mut cursor, budget, &mut page);
+        has_more = world.nat.admin().subscriber_parts(outer, &mut cursor, budget, &mut page);
         assert!(page.len() <= budget.min(64) && page.capacity() == 64, "a piece does not allocate");
         all.append(&mut page);
         pieces += 1;
@@ -266,7 +266,7 @@ fn a_piece_of_an_address_question_shows_a_bounded_number_of_blocks() {
     for n in 0..1_900 {
         world.udp_out(home(1), inside(n), server(0)).unwrap();
     }
-    let at_once = world.nat.subscriber(home(1).outer);
+    let at_once = world.nat.admin().subscriber(home(1).outer);
     assert!(at_once[0].blocks.len() >= 29);
     for budget in [2, 3, 7, 29, 30, 31, 1_000] {
         let (count, views) = pieces(&world, home(1).outer, budget);
@@ -285,13 +285,13 @@ fn a_home_removed_while_it_is_shown_hides_no_other_home() {
     }
     let mut parts = Vec::with_capacity(64);
     let mut cursor = SubscriberCursor::default();
-    assert!(world.nat.subscriber_parts(home(1).outer, &mut cursor, 3, &mut parts));
-    assert_eq!(world.nat.flush_subscriber(home(1).outer, world.now), 600);
+    assert!(world.nat.admin().subscriber_parts(home(1).outer, &mut cursor, 3, &mut parts));
+    assert_eq!(world.nat.admin_mut().flush_subscriber(home(1).outer, world.now), 600);
     world.wait_and_collect(130);
     // Another home in its slot, then the same address again in the other shard.
     world.udp_out(home(2), inside(0), server(0)).unwrap();
     world.udp_out(Home { shard: ShardIndex(1), ..home(1) }, inside(0), server(0)).unwrap();
-    while world.nat.subscriber_parts(home(1).outer, &mut cursor, 3, &mut parts) {}
+    while world.nat.admin().subscriber_parts(home(1).outer, &mut cursor, 3, &mut parts) {}
     let views = subscriber_views(parts);
     assert_eq!(views.iter().map(|view| view.shard).collect::<Vec<_>>(), [ShardId(11), ShardId(12)]);
     assert_eq!(views[1].blocks.len(), 1);
@@ -310,14 +310,14 @@ fn a_piece_of_a_flush_ends_a_bounded_number_of_mappings_and_sessions() {
         world.udp_out(home(1), inside(0), server(remote)).unwrap();
     }
     world.udp_out(home(2), inside(0), server(0)).unwrap();
-    let mut flush = world.nat.begin_flush(home(1).outer);
-    let (mut pieces, mut before) = (1, world.nat.gauges().flows);
-    while world.nat.flush(&mut flush, world.now) {
-        let now = world.nat.gauges().flows;
+    let mut flush = world.nat.admin().begin_flush(home(1).outer);
+    let (mut pieces, mut before) = (1, world.nat.admin().gauges().flows);
+    while world.nat.admin_mut().flush(&mut flush, world.now) {
+        let now = world.nat.admin().gauges().flows;
         assert!(before - now <= 256, "{} ended in one piece", before - now);
         (before, pieces) = (now, pieces + 1);
     }
-    assert_eq!((flush.ended(), world.nat.gauges().flows), (1_500, 1));
+    assert_eq!((flush.ended(), world.nat.admin().gauges().flows), (1_500, 1));
     assert!(pieces >= 4_096 * 3 / 256, "{pieces} pieces");
 }
 
@@ -329,17 +329,17 @@ fn a_flush_whose_mappings_end_meanwhile_spares_all_other_homes() {
             world.udp_out(home(1), inside(n), server(remote)).unwrap();
         }
     }
-    let mut flush = world.nat.begin_flush(home(1).outer);
+    let mut flush = world.nat.admin().begin_flush(home(1).outer);
     while flush.ended() == 0 {
-        assert!(world.nat.flush(&mut flush, world.now));
+        assert!(world.nat.admin_mut().flush(&mut flush, world.now));
     }
     // All that is left runs out, and another home gets the slot and the records.
     world.wait_and_collect(1_000);
     world.wait_and_collect(1_000);
-    assert_eq!(world.nat.gauges().subscribers, 0);
+    assert_eq!(world.nat.admin().gauges().subscribers, 0);
     for n in 0..256 {
         world.udp_out(home(2), inside(n), server(0)).unwrap();
     }
-    while world.nat.flush(&mut flush, world.now) {}
-    assert_eq!(world.nat.gauges().flows, 256);
+    while world.nat.admin_mut().flush(&mut flush, world.now) {}
+    assert_eq!(world.nat.admin().gauges().flows, 256);
 }

@@ -81,8 +81,8 @@ fn open(world: &mut World, n: u32) {
 fn list_all(world: &mut World) {
     for _ in 0..70 {
         world.wait_and_collect(1);
-        while world.nat.is_listing_due() {
-            world.nat.list_blocks(64);
+        while world.nat.admin_mut().is_listing_due() {
+            world.nat.admin_mut().list_blocks(64);
         }
     }
 }
@@ -118,8 +118,8 @@ fn a_listing_under_traffic_is_complete() {
     }
     world.wait_and_collect(3_600);
     for turn in 0..60_000_u32 {
-        if world.nat.is_listing_due() {
-            world.nat.list_blocks(1 + turn % 5);
+        if world.nat.admin_mut().is_listing_due() {
+            world.nat.admin_mut().list_blocks(1 + turn % 5);
         }
         if turn % 500 == 0 {
             world.wait_and_collect(1);
@@ -142,13 +142,13 @@ fn a_listing_under_traffic_is_complete() {
 fn a_lane_that_is_taken_is_logged_with_the_former_epoch_and_listed() {
     let (mut primary, mut replica) = pair(&pair_config());
     for lane in 0..7 {
-        primary.nat.tell_taken(SHARD, lane, Epoch(3), None);
+        primary.nat.replica_mut().tell_taken(SHARD, lane, Epoch(3), None);
     }
     for n in 0..30 {
         primary.udp_out(home(n), inside(0), server(1)).unwrap();
     }
     tell(&mut primary, &mut replica);
-    primary.nat.set_owned_lanes(SHARD, 0, primary.now);
+    primary.nat.replica_mut().set_owned_lanes(SHARD, 0, primary.now);
     let mut log = Log::default();
     let told = primary.events();
     let left = told.iter().filter(|event| event.kind == Left && event.epoch == Epoch(3)).count();
@@ -156,9 +156,9 @@ fn a_lane_that_is_taken_is_logged_with_the_former_epoch_and_listed() {
     told.into_iter().for_each(|event| log.take(event));
     assert_eq!(log.blocks(), 30);
 
-    replica.nat.set_owned_lanes(SHARD, 0xff, replica.now);
+    replica.nat.replica_mut().set_owned_lanes(SHARD, 0xff, replica.now);
     for lane in 0..7 {
-        replica.nat.tell_taken(SHARD, lane, Epoch(8), Some(Epoch(3)));
+        replica.nat.replica_mut().tell_taken(SHARD, lane, Epoch(8), Some(Epoch(3)));
     }
     let taken = replica.events();
     let begin = |event: &BlockEvent| {
@@ -185,9 +185,9 @@ fn without_translation_one_lane_logs_the_homes_of_all_addresses() {
     let firewall = NatConfig { enabled: false, replicas: 1, ..config() };
     let (mut primary, mut replica) = pair(&firewall);
     for lane in 0..7 {
-        primary.nat.tell_taken(SHARD, lane, Epoch(3), None);
+        primary.nat.replica_mut().tell_taken(SHARD, lane, Epoch(3), None);
     }
-    replica.nat.tell_taken(SHARD, 7, Epoch(2), None);
+    replica.nat.replica_mut().tell_taken(SHARD, 7, Epoch(2), None);
     let mut log = Log::default();
     let inside = |n: u16| Endpoint::new(address("203.0.113.1"), 5000 + n);
     let other = Endpoint::new(address("203.0.113.2"), 5000);
@@ -199,11 +199,11 @@ fn without_translation_one_lane_logs_the_homes_of_all_addresses() {
     log.read(&mut primary);
     assert_eq!(log.blocks(), 2, "one for its own flow and one for the copy");
 
-    primary.nat.set_owned_lanes(SHARD, 0, primary.now);
+    primary.nat.replica_mut().set_owned_lanes(SHARD, 0, primary.now);
     log.read(&mut primary);
-    replica.nat.set_owned_lanes(SHARD, 0xff, replica.now);
+    replica.nat.replica_mut().set_owned_lanes(SHARD, 0xff, replica.now);
     for lane in 0..7 {
-        replica.nat.tell_taken(SHARD, lane, Epoch(8), Some(Epoch(3)));
+        replica.nat.replica_mut().tell_taken(SHARD, lane, Epoch(8), Some(Epoch(3)));
     }
     list_all(&mut replica);
     log.read(&mut replica);

@@ -59,7 +59,7 @@ fn the_duplicate_mapping_in_use_stays() {
     replica.wait_and_collect(1);
     tell(&mut replica, &mut primary);
     tell(&mut primary, &mut replica);
-    assert_eq!(primary.nat.gauges().flow_superseded_total, 50);
+    assert_eq!(primary.nat.admin().gauges().flow_superseded_total, 50);
     assert_eq!(endpoints_of(&mut primary, 50), later);
     for (n, (&former, &later)) in (0..).zip(former.iter().zip(&later)) {
         assert_eq!(replica.udp_back(later, server(1)).unwrap().inside, inside(n));
@@ -90,15 +90,20 @@ fn a_worker_that_used_neither_duplicate_takes_the_lower_endpoint() {
     let lower: Vec<_> = former.iter().zip(&later).map(|(&one, &other)| one.min(other)).collect();
     let changes = |world: &mut World| -> Vec<_> {
         let mut body = [0; BODY_MAX];
-        let next =
-            || world.nat.next_change(&mut body).map(|(change, len)| (change, body[..len].to_vec()));
+        let next = || {
+            world
+                .nat
+                .replica_mut()
+                .next_change(&mut body)
+                .map(|(change, len)| (change, body[..len].to_vec()))
+        };
         std::iter::from_fn(next).collect()
     };
     let told = [changes(&mut primary), changes(&mut replica)];
     for order in [[0, 1], [1, 0]] {
         let mut third = worker(pair_config(), 0);
         for (change, body) in order.iter().flat_map(|&from: &usize| &told[from]) {
-            assert_eq!(third.nat.apply(change, body, third.now), Applied::Done);
+            assert_eq!(third.nat.replica_mut().apply(change, body, third.now), Applied::Done);
         }
         assert_eq!(endpoints_of(&mut third, 50), lower);
         // It stays with its choice.

@@ -172,11 +172,11 @@ fn c8_a_port_rests_two_minutes_and_is_then_free_again() {
     let mut world = World::new(config());
     let public = world.udp_out(home(1), inside(0), server(0)).unwrap();
     world.wait_and_collect(300);
-    assert_eq!((world.flows(), world.nat.gauges().quarantined), (0, 1));
+    assert_eq!((world.flows(), world.nat.admin().gauges().quarantined), (0, 1));
     assert_eq!(world.udp_back(public, server(0)), Err(Refusal::NoMapping));
-    assert_eq!(world.nat.shard_gauges(SHARD).ports_used, 1);
+    assert_eq!(world.nat.admin().shard_gauges(SHARD).ports_used, 1);
     world.wait_and_collect(119);
-    assert_eq!(world.nat.gauges().quarantined, 1);
+    assert_eq!(world.nat.admin().gauges().quarantined, 1);
     world.wait_and_collect(1);
     world.assert_empty();
     let kinds: Vec<_> = world.events().iter().map(|event| event.kind).collect();
@@ -224,13 +224,13 @@ fn c8_ports_rest_while_a_copy_is_behind() {
     close_cleanly(&mut world, public, inside(0), server(0));
     world.udp_out(home(1), inside(1), server(0)).unwrap();
     world.wait_and_collect(200);
-    world.nat.set_copies_behind(SHARD, true, world.now);
+    world.nat.replica_mut().set_copies_behind(SHARD, true, world.now);
     world.wait_and_collect(100);
-    assert_eq!((world.flows(), world.nat.gauges().quarantined), (0, 2));
+    assert_eq!((world.flows(), world.nat.admin().gauges().quarantined), (0, 2));
     world.wait_and_collect(300);
-    world.nat.set_copies_behind(SHARD, true, world.now);
-    assert_eq!(world.nat.gauges().quarantined, 2);
-    world.nat.set_copies_behind(SHARD, false, world.now);
+    world.nat.replica_mut().set_copies_behind(SHARD, true, world.now);
+    assert_eq!(world.nat.admin().gauges().quarantined, 2);
+    world.nat.replica_mut().set_copies_behind(SHARD, false, world.now);
     world.wait_and_collect(0);
     world.assert_empty();
 }
@@ -239,11 +239,11 @@ fn c8_ports_rest_while_a_copy_is_behind() {
 fn c8_ports_do_not_rest_permanently_for_a_copy() {
     let mut world = World::new(config());
     world.udp_out(home(1), inside(0), server(0)).unwrap();
-    world.nat.set_copies_behind(SHARD, true, world.now);
+    world.nat.replica_mut().set_copies_behind(SHARD, true, world.now);
     world.wait_and_collect(300);
     world.wait_and_collect(299);
-    assert_eq!(world.nat.gauges().quarantined, 1);
-    world.nat.set_copies_behind(SHARD, true, world.now);
+    assert_eq!(world.nat.admin().gauges().quarantined, 1);
+    world.nat.replica_mut().set_copies_behind(SHARD, true, world.now);
     world.wait_and_collect(1);
     world.assert_empty();
 }
@@ -251,13 +251,13 @@ fn c8_ports_do_not_rest_permanently_for_a_copy() {
 #[test]
 fn c8_ports_that_rest_for_a_copy_do_not_fill_the_table() {
     let mut world = World::new(NatConfig { flows_max: 1024, ..config() });
-    world.nat.set_copies_behind(SHARD, true, world.now);
+    world.nat.replica_mut().set_copies_behind(SHARD, true, world.now);
     for n in 0..768 {
         world.udp_out(home(1), inside(n), server(0)).unwrap();
     }
     world.wait_and_collect(300);
     world.wait_and_collect(120);
-    assert_eq!(world.nat.gauges().quarantined, 0);
+    assert_eq!(world.nat.admin().gauges().quarantined, 0);
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn c8_one_unclean_session_of_a_mapping_is_enough_for_quarantine() {
     world.tcp_out(home(1), inside(0), server(1), RST).unwrap();
     close_cleanly(&mut world, public, inside(0), server(0));
     world.wait_and_collect(240);
-    assert_eq!(world.nat.gauges().quarantined, 1);
+    assert_eq!(world.nat.admin().gauges().quarantined, 1);
     world.wait_and_collect(120);
     world.assert_empty();
 }
@@ -313,7 +313,7 @@ fn a_further_session_takes_the_place_of_the_first() {
     }
     world.wait_and_collect(300);
     world.wait_and_collect(0);
-    assert_eq!((world.flows(), world.nat.gauges().quarantined), (0, 1));
+    assert_eq!((world.flows(), world.nat.admin().gauges().quarantined), (0, 1));
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn the_walk_is_bounded_and_gets_everywhere() {
         assert!(rounds < 10_000);
     }
     world.assert_empty();
-    assert_eq!(world.nat.gauges().flow_expired_total, 2000);
+    assert_eq!(world.nat.admin().gauges().flow_expired_total, 2000);
 }
 
 /// However many flows run out at once, no more mappings end than the limit and one step of the
@@ -384,5 +384,5 @@ fn events_name_the_home_of_each_port_block() {
     assert_eq!(block.port_last - block.port_first, 255);
     let lane = u32::from(public.port) / 256 % 8;
     assert_eq!(u32::from(event.lane), lane, "the lane of the block's number");
-    assert_eq!(world.nat.events_lost(), 0);
+    assert_eq!(world.nat.admin().events_lost(), 0);
 }

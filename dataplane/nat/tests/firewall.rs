@@ -29,7 +29,7 @@ fn the_inside_endpoint_is_the_public_one() {
     assert_eq!(world.tcp_back(host(1), server(0), SYN_ACK).unwrap().home, home(1));
     assert_eq!(world.tcp_back(host(1), server(1), SYN), Err(Refusal::Filtered));
     assert_eq!(world.tcp_back(host(2), server(0), SYN), Err(Refusal::NoMapping));
-    assert_eq!(world.nat.subscriber(home(1).outer)[0].public_address, None);
+    assert_eq!(world.nat.admin().subscriber(home(1).outer)[0].public_address, None);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn an_address_belongs_to_the_home_that_opened_its_first_flow() {
         assert_eq!(world.tcp_out(home(2), inside, server(1), SYN), refused);
         assert_eq!(world.out(home(2), inside, server(1), Protocol::Icmp, 0), refused);
     }
-    assert_eq!(world.nat.gauges().subscribers, 1, "a refused home holds nothing");
+    assert_eq!(world.nat.admin().gauges().subscribers, 1, "a refused home holds nothing");
     // The owner goes on, and may have more addresses.
     assert_eq!(
         world.tcp_out(home(1), other_port(1, 5001), server(1), SYN).map(|it| it.port),
@@ -171,7 +171,7 @@ fn nothing_is_quarantined_and_no_block_is_opened() {
     for n in 0..4 {
         world.udp_out(home(n), host(n), server(0)).unwrap();
     }
-    assert_eq!(world.nat.gauges().subscribers, 4);
+    assert_eq!(world.nat.admin().gauges().subscribers, 4);
     world.wait_and_collect(300);
     world.assert_empty();
     assert!(blocks(&mut world).iter().all(|it| (it.port_first, it.port_last) == (0, 65_535)));
@@ -184,7 +184,7 @@ fn a_flush_ends_the_homes_flows_only() {
         world.udp_out(home(n), host(n), server(0)).unwrap();
         world.udp_out(home(n), host(n), server(1)).unwrap();
     }
-    assert_eq!(world.nat.flush_subscriber(home(2).outer, world.now), 1);
+    assert_eq!(world.nat.admin_mut().flush_subscriber(home(2).outer, world.now), 1);
     assert_eq!(world.flows(), 6);
     assert_eq!(world.udp_back(host(2), server(0)), Err(Refusal::NoMapping));
 }

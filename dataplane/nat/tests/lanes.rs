@@ -38,7 +38,7 @@ fn a_home_at_its_quota_is_served_by_the_replica_at_once() {
     }
     let more = replica.udp_out(home(1), inside(128), server(1));
     assert_eq!(more, Err(Refusal::PortsExhausted));
-    assert_eq!(replica.nat.subscriber(home(1).outer)[0].blocks.len(), 2);
+    assert_eq!(replica.nat.admin().subscriber(home(1).outer)[0].blocks.len(), 2);
 }
 
 /// The timers of a copy run at the owner: nothing ends at the replica, however long it sees no
@@ -66,9 +66,9 @@ fn a_lane_that_was_given_up_is_served_but_not_written() {
     let (mut primary, mut replica) = pair(&pair_config());
     let public = primary.udp_out(home(1), inside(1), server(1)).unwrap();
     tell(&mut primary, &mut replica);
-    primary.nat.set_owned_lanes(SHARD, 0, primary.now);
-    replica.nat.set_owned_lanes(SHARD, 0xff, replica.now);
-    assert_eq!(primary.nat.owned_lanes(SHARD), 0);
+    primary.nat.replica_mut().set_owned_lanes(SHARD, 0, primary.now);
+    replica.nat.replica_mut().set_owned_lanes(SHARD, 0xff, replica.now);
+    assert_eq!(primary.nat.replica().owned_lanes(SHARD), 0);
     assert_eq!(primary.udp_out(home(1), inside(1), server(1)), Ok(public));
     let refused = primary.udp_out(home(1), inside(2), server(1));
     assert_eq!(refused, Err(Refusal::PortsExhausted));
@@ -85,8 +85,8 @@ fn a_lane_that_was_given_up_is_served_but_not_written() {
     tell(&mut replica, &mut primary);
     primary.assert_empty_but_lanes();
     // The lane goes back to its first owner.
-    replica.nat.set_owned_lanes(SHARD, 0, replica.now);
-    primary.nat.set_owned_lanes(SHARD, 0xff, primary.now);
+    replica.nat.replica_mut().set_owned_lanes(SHARD, 0, replica.now);
+    primary.nat.replica_mut().set_owned_lanes(SHARD, 0xff, primary.now);
     let fourth = primary.udp_out(home(1), inside(1), server(1)).unwrap();
     assert_eq!(tell(&mut primary, &mut replica), [ChangeKind::Create], "its version is later");
     assert_eq!(replica.udp_back(fourth, server(1)).unwrap().inside, inside(1));
@@ -105,8 +105,8 @@ fn a_take_over_restarts_timers_and_keeps_the_tcp_state() {
     tell(&mut primary, &mut replica);
     assert_eq!(replica.flows(), 2);
     replica.wait_and_collect(50_000);
-    replica.nat.set_owned_lanes(SHARD, 0xff, replica.now);
-    assert_eq!(replica.nat.gauges().quarantined, 1);
+    replica.nat.replica_mut().set_owned_lanes(SHARD, 0xff, replica.now);
+    assert_eq!(replica.nat.admin().gauges().quarantined, 1);
     let states: Vec<_> = replica
         .list(&SessionFilter { public: Some(tcp.into()), ..SessionFilter::default() })
         .iter()
@@ -114,9 +114,9 @@ fn a_take_over_restarts_timers_and_keeps_the_tcp_state() {
         .collect();
     assert_eq!(states, [("established", 0, 7440)]);
     replica.wait_and_collect(119);
-    assert_eq!(replica.nat.gauges().quarantined, 1, "{ended} rests");
+    assert_eq!(replica.nat.admin().gauges().quarantined, 1, "{ended} rests");
     replica.wait_and_collect(1);
-    assert_eq!(replica.nat.gauges().quarantined, 0);
+    assert_eq!(replica.nat.admin().gauges().quarantined, 0);
     replica.wait_and_collect(179);
     assert_eq!(replica.udp_back(udp, server(1)).unwrap().inside, inside(2), "299 seconds");
     replica.wait_and_collect(1);
@@ -135,7 +135,7 @@ fn a_handshake_across_a_failure_is_completed() {
     tell(&mut primary, &mut replica);
     replica.tcp_back(public, server(1), SYN_ACK).unwrap();
     replica.tcp_out(home(1), inside(1), server(1), ACK).unwrap();
-    replica.nat.set_owned_lanes(SHARD, 0xff, replica.now);
+    replica.nat.replica_mut().set_owned_lanes(SHARD, 0xff, replica.now);
     assert_eq!(replica.list(&SessionFilter::default())[0].state, "established");
 }
 
@@ -144,19 +144,28 @@ fn changes_of_an_owned_lane_from_other_workers_are_refused() {
     let (mut primary, mut replica) = pair(&pair_config());
     let public = primary.udp_out(home(1), inside(1), server(1)).unwrap();
     let mut body = [0; BODY_MAX];
-    let (create, len) = primary.nat.next_change(&mut body).unwrap();
+    let (create, len) = primary.nat.replica_mut().next_change(&mut body).unwrap();
     let update = Change { kind: ChangeKind::OwnerUpdate, ..create };
-    replica.nat.set_owned_lanes(SHARD, 0xff, replica.now);
+    replica.nat.replica_mut().set_owned_lanes(SHARD, 0xff, replica.now);
     for kind in [ChangeKind::Create, ChangeKind::Change, ChangeKind::Delete] {
         let change = Change { kind, ..create };
-        assert_eq!(replica.nat.apply(&change, &body[..len], replica.now), Applied::Ours);
+        assert_eq!(
+            replica.nat.replica_mut().apply(&change, &body[..len], replica.now),
+            Applied::Ours
+        );
     }
-    assert_eq!(primary.nat.apply(&create, &body[..len], primary.now), Applied::Ours);
-    assert_eq!(replica.nat.apply(&update, &[4, 4, 0, 0, 0, 0], replica.now), Applied::Old);
+    assert_eq!(primary.nat.replica_mut().apply(&create, &body[..len], primary.now), Applied::Ours);
+    assert_eq!(
+        replica.nat.replica_mut().apply(&update, &[4, 4, 0, 0, 0, 0], replica.now),
+        Applied::Old
+    );
     assert_eq!(replica.flows(), 0);
     assert_eq!(primary.udp_back(public, server(1)).unwrap().inside, inside(1));
     let elsewhere = Change { shard: ShardIndex(2), ..create };
-    assert_eq!(replica.nat.apply(&elsewhere, &body[..len], replica.now), Applied::Invalid);
+    assert_eq!(
+        replica.nat.replica_mut().apply(&elsewhere, &body[..len], replica.now),
+        Applied::Invalid
+    );
 }
 
 /// A body that names a port of another lane, of another shard or of no shard is no record of this
@@ -166,11 +175,11 @@ fn a_record_lies_in_the_lane_of_its_port() {
     let (mut primary, mut replica) = pair(&pair_config());
     primary.udp_out(home(1), inside(1), server(1)).unwrap();
     let mut body = [0; BODY_MAX];
-    let (create, len) = primary.nat.next_change(&mut body).unwrap();
+    let (create, len) = primary.nat.replica_mut().next_change(&mut body).unwrap();
     let mut apply = |change: Change, edit: fn(&mut [u8])| {
         let mut body = body;
         edit(&mut body);
-        replica.nat.apply(&change, &body[..len], replica.now)
+        replica.nat.replica_mut().apply(&change, &body[..len], replica.now)
     };
     let other_lane = Change { lane: (create.lane + 1) % 7, ..create };
     assert_eq!(apply(other_lane, |_| ()), Applied::Invalid);
@@ -180,7 +189,7 @@ fn a_record_lies_in_the_lane_of_its_port() {
     assert_eq!(apply(create, |body| body[3] = 47), Applied::Invalid, "GRE has no ports");
     assert_eq!(apply(Change { version: 0, ..create }, |_| ()), Applied::Invalid);
     assert_eq!(apply(create, |_| ()), Applied::Done);
-    assert_eq!(replica.nat.mirror_gauges().changes_invalid_total, 5);
+    assert_eq!(replica.nat.admin().mirror_gauges().changes_invalid_total, 5);
 }
 
 #[test]
@@ -198,13 +207,13 @@ fn unread_changes_are_lost_and_their_lanes_are_reported() {
         world.udp_out(home(n % 4), inside, server(1)).unwrap();
     }
     let mut lost = Vec::new();
-    while let Some((shard, lane)) = world.nat.take_lost() {
+    while let Some((shard, lane)) = world.nat.replica_mut().take_lost() {
         assert_eq!(shard, SHARD);
         lost.push(lane);
     }
     assert_eq!(lost, [0, 1, 2, 3, 4, 5, 6, 7]);
     let mut body = [0; BODY_MAX];
-    let told = std::iter::from_fn(|| world.nat.next_change(&mut body)).count();
+    let told = std::iter::from_fn(|| world.nat.replica_mut().next_change(&mut body)).count();
     assert_eq!(told, 65_536);
 }
 
@@ -218,16 +227,16 @@ fn a_copy_that_does_not_fit_is_marked_full() {
     let publics: Vec<_> =
         (0..80).map(|n| primary.udp_out(home(1), inside(n), server(1)).unwrap()).collect();
     let (mut body, mut full) = ([0; BODY_MAX], 0);
-    while let Some((change, len)) = primary.nat.next_change(&mut body) {
-        let applied = replica.nat.apply(&change, &body[..len], replica.now);
+    while let Some((change, len)) = primary.nat.replica_mut().next_change(&mut body) {
+        let applied = replica.nat.replica_mut().apply(&change, &body[..len], replica.now);
         full += u32::from(applied == Applied::Full);
     }
     assert_eq!(full, 30);
-    assert!((0..7).any(|lane| replica.nat.is_copy_full(SHARD, lane)));
+    assert!((0..7).any(|lane| replica.nat.replica().is_copy_full(SHARD, lane)));
     let served = publics.iter().filter(|&&public| replica.udp_back(public, server(1)).is_ok());
     assert_eq!(served.count(), 50);
-    (0..7).for_each(|lane| replica.nat.begin_copy(SHARD, lane));
-    assert!((0..7).all(|lane| !replica.nat.is_copy_full(SHARD, lane)));
+    (0..7).for_each(|lane| replica.nat.replica_mut().begin_copy(SHARD, lane));
+    assert!((0..7).all(|lane| !replica.nat.replica().is_copy_full(SHARD, lane)));
 }
 
 /// The firewall has no ports to deal, but lanes for its records.
@@ -245,7 +254,7 @@ fn a_firewall_is_mirrored_and_taken_over() {
     assert_eq!(replica.udp_out(home(1), other, server(1)), Ok(other), "in a lane of its own");
     tell(&mut replica, &mut primary);
     assert_eq!(primary.udp_back(other, server(1)).unwrap().inside, other);
-    replica.nat.set_owned_lanes(SHARD, 0xff, replica.now);
+    replica.nat.replica_mut().set_owned_lanes(SHARD, 0xff, replica.now);
     replica.wait_and_collect(7439);
     assert_eq!(replica.flows(), 1);
     replica.wait_and_collect(1);
@@ -269,7 +278,7 @@ fn a_replica_knows_the_home_of_an_address_from_its_copies() {
     primary.wait_and_collect(300);
     tell(&mut primary, &mut replica);
     assert_eq!(replica.udp_out(home(2), host, server(1)), refused);
-    replica.nat.set_owned_lanes(SHARD, 0xff, replica.now);
+    replica.nat.replica_mut().set_owned_lanes(SHARD, 0xff, replica.now);
     replica.wait_and_collect(300);
     assert_eq!(replica.flows(), 0);
     replica.wait_and_collect(119);
@@ -314,13 +323,16 @@ fn a_relayed_mapping_takes_no_port_or_block_from_its_holder() {
             let (mut primary, mut replica) = pair(&pair_config());
             let public = primary.udp_out(home(1), inside(1), server(1)).unwrap();
             let mut body = [0; BODY_MAX];
-            let (change, len) = primary.nat.next_change(&mut body).unwrap();
-            assert_eq!(replica.nat.apply(&change, &body[..len], replica.now), Applied::Done);
+            let (change, len) = primary.nat.replica_mut().next_change(&mut body).unwrap();
+            assert_eq!(
+                replica.nat.replica_mut().apply(&change, &body[..len], replica.now),
+                Applied::Done
+            );
             // The same port for another home, or for another inside endpoint of the home.
             body[place] += 1;
             let other = Change { slot: change.slot + 1, ..change };
             let told = std::iter::once((other, &body[..len]));
-            replica.nat.apply_burst(told, is_relayed, replica.now);
+            replica.nat.replica_mut().apply_burst(told, is_relayed, replica.now);
             let holder = replica.udp_back(public, server(1)).unwrap();
             let known = (holder.home.outer, holder.inside);
             let expected = match is_relayed {
@@ -329,7 +341,7 @@ fn a_relayed_mapping_takes_no_port_or_block_from_its_holder() {
             };
             assert_eq!(known, expected);
             assert_eq!(replica.flows(), 1);
-            assert!(!replica.nat.is_copy_full(SHARD, change.lane));
+            assert!(!replica.nat.replica().is_copy_full(SHARD, change.lane));
         }
     }
 }
@@ -351,8 +363,8 @@ fn a_record_removed_by_a_late_clear_comes_back() {
     tell(&mut primary, &mut replica);
     let mut said = Vec::new();
     for lane in 0..7 {
-        let slots = primary.nat.lane_slots(SHARD, lane);
-        primary.nat.copy_lane(SHARD, lane, 0..slots, u32::MAX, |change, body| {
+        let slots = primary.nat.replica().lane_slots(SHARD, lane);
+        primary.nat.replica().copy_lane(SHARD, lane, 0..slots, u32::MAX, |change, body| {
             said.push((*change, body.to_vec()));
             true
         });
@@ -361,10 +373,12 @@ fn a_record_removed_by_a_late_clear_comes_back() {
     let given: Vec<_> =
         (3..60).map(|n| primary.udp_out(home(1), inside(n), server(1)).unwrap()).collect();
     let mut body = [0; BODY_MAX];
-    let next = || primary.nat.next_change(&mut body).map(|(it, len)| (it, body[..len].to_vec()));
+    let next = || {
+        primary.nat.replica_mut().next_change(&mut body).map(|(it, len)| (it, body[..len].to_vec()))
+    };
     let begun: Vec<_> = std::iter::from_fn(next).collect();
     for (change, body) in begun.iter().chain(&said).chain(&begun) {
-        replica.nat.apply(change, body, replica.now);
+        replica.nat.replica_mut().apply(change, body, replica.now);
     }
     for (n, public) in (3..).zip(given) {
         assert_eq!(replica.udp_back(public, server(1)).unwrap().inside, inside(n));

@@ -68,7 +68,7 @@ fn a_home_at_its_session_limit_leaves_a_replica_room_for_all_others() {
         }
         tell(&mut primary, &mut replica);
     }
-    assert_eq!(replica.nat.mirror_gauges().changes_full_total, 0);
+    assert_eq!(replica.nat.admin().mirror_gauges().changes_full_total, 0);
     assert_eq!(primary.flows(), replica.flows());
 }
 
@@ -140,7 +140,7 @@ fn a_refused_flow_costs_the_home_no_token() {
         let refused = world.udp_out(home(1), inside(n), server(0));
         assert_eq!(refused, Err(Refusal::FlowsPerSubscriber));
     }
-    world.nat.flush_subscriber(home(1).outer, world.now);
+    world.nat.admin_mut().flush_subscriber(home(1).outer, world.now);
     assert!(world.udp_out(home(1), inside(0), server(1)).is_ok());
     assert_eq!(world.udp_out(home(1), inside(1), server(1)), Err(Refusal::NewFlows));
 }
@@ -183,7 +183,11 @@ fn real_homes_are_admitted_while_forged_ones_come_at_ten_times_the_pace() {
     for _ in 0..30 {
         flood(&mut world, 10 * PACE, &mut forged);
     }
-    assert_eq!(world.nat.shard_gauges(SHARD).subscribers, SEATS, "forged homes fill the shard");
+    assert_eq!(
+        world.nat.admin().shard_gauges(SHARD).subscribers,
+        SEATS,
+        "forged homes fill the shard"
+    );
     // For four minutes, every ten seconds another home, which sends once a second until it is
     // admitted.
     let mut longest = 0;
@@ -203,8 +207,8 @@ fn real_homes_are_admitted_while_forged_ones_come_at_ten_times_the_pace() {
         }
     }
     assert!(longest <= 2, "{longest} s");
-    assert!(world.nat.shard_gauges(SHARD).subscribers <= SEATS);
-    assert!(world.nat.displaced(SHARD) <= SEATS / 2);
+    assert!(world.nat.admin().shard_gauges(SHARD).subscribers <= SEATS);
+    assert!(world.nat.admin().displaced(SHARD) <= SEATS / 2);
     for _ in 0..60 {
         world.wait_and_collect(10);
     }
@@ -253,19 +257,22 @@ fn a_displaced_home_loses_no_answered_mapping_and_its_ports_rest() {
     assert_eq!(ask(&mut world, 3), Err(Refusal::SubscribersMax), "homes have ten seconds");
     world.wait(10);
     ask(&mut world, 3).unwrap();
-    assert_eq!((world.nat.displaced(SHARD), world.nat.shard_gauges(SHARD).subscribers), (1, 2));
+    assert_eq!(
+        (world.nat.admin().displaced(SHARD), world.nat.admin().shard_gauges(SHARD).subscribers),
+        (1, 2)
+    );
     // The second home is answered before the walk comes by, after it was displaced, too.
     assert_eq!(ask(&mut world, 4), Err(Refusal::SubscribersMax));
     world.wait(1);
     assert_eq!(ask(&mut world, 4), Err(Refusal::SubscribersMax), "half of two may be displaced");
     world.wait_and_collect(0);
     assert_eq!(world.udp_back(silent, server(0)), Err(Refusal::NoMapping));
-    assert_eq!(world.nat.gauges().quarantined, 1, "its port rests");
+    assert_eq!(world.nat.admin().gauges().quarantined, 1, "its port rests");
     assert!(world.udp_back(late, server(0)).is_ok());
     world.wait_and_collect(119);
-    assert_eq!(world.nat.displaced(SHARD), 1);
+    assert_eq!(world.nat.admin().displaced(SHARD), 1);
     world.wait_and_collect(1);
-    assert_eq!(world.nat.displaced(SHARD), 0);
+    assert_eq!(world.nat.admin().displaced(SHARD), 0);
     assert_eq!(ask(&mut world, 4), Err(Refusal::SubscribersMax));
     world.wait_and_collect(1);
     assert_eq!(ask(&mut world, 4), Err(Refusal::SubscribersMax), "both were answered");
@@ -284,11 +291,15 @@ fn an_answer_readmits_a_displaced_home() {
         let _ = ask(&mut world, 3);
         world.wait(10);
         ask(&mut world, 3).unwrap();
-        assert_eq!(world.nat.displaced(SHARD), 1);
+        assert_eq!(world.nat.admin().displaced(SHARD), 1);
         world.udp_back(first, server(u32::from(is_further))).unwrap();
         world.wait_and_collect(0);
-        assert_eq!(world.nat.displaced(SHARD), 0);
-        assert_eq!(world.nat.shard_gauges(SHARD).subscribers, 3, "one more than the capacity");
+        assert_eq!(world.nat.admin().displaced(SHARD), 0);
+        assert_eq!(
+            world.nat.admin().shard_gauges(SHARD).subscribers,
+            3,
+            "one more than the capacity"
+        );
         assert_eq!(world.flows(), 4, "nothing has ended");
         assert!(world.udp_back(first, server(0)).is_ok());
     }
@@ -308,10 +319,10 @@ fn a_displaced_home_that_opens_a_flow_needs_admission_again() {
         assert_eq!(refused, Err(Refusal::SubscribersMax));
     }
     assert!(world.udp_out(home(1), inside(0), server(0)).is_ok(), "an existing flow goes on");
-    world.nat.flush_subscriber(home(2).outer, world.now);
+    world.nat.admin_mut().flush_subscriber(home(2).outer, world.now);
     world.wait_and_collect(120);
     assert!(world.udp_out(home(1), inside(1), server(7)).is_ok());
-    assert_eq!(world.nat.displaced(SHARD), 0);
+    assert_eq!(world.nat.admin().displaced(SHARD), 0);
 }
 
 #[test]
@@ -333,25 +344,25 @@ fn replicas_follow_when_homes_are_displaced_and_know_which_were_answered() {
     tell(&mut primary, &mut replica);
     primary.wait_and_collect(0);
     tell(&mut primary, &mut replica);
-    assert_eq!(replica.nat.mirror_gauges().changes_full_total, 0);
+    assert_eq!(replica.nat.admin().mirror_gauges().changes_full_total, 0);
     assert_eq!(replica.flows(), primary.flows());
-    let gauges = (primary.nat.gauges(), replica.nat.gauges());
+    let gauges = (primary.nat.admin().gauges(), replica.nat.admin().gauges());
     assert_eq!((gauges.0.quarantined, gauges.0.subscribers), (4, 12));
     assert_eq!((gauges.1.quarantined, gauges.1.subscribers), (4, 12));
     primary.wait_and_collect(120);
     tell(&mut primary, &mut replica);
-    assert_eq!(replica.nat.gauges().subscribers, primary.nat.gauges().subscribers);
+    assert_eq!(replica.nat.admin().gauges().subscribers, primary.nat.admin().gauges().subscribers);
 
     // The primary fails. The replica makes room, but spares homes that were answered, even if only
     // the primary saw the answer.
     replica.now = primary.now;
-    replica.nat.set_owned_lanes(SHARD, 0xff, replica.now);
+    replica.nat.replica_mut().set_owned_lanes(SHARD, 0xff, replica.now);
     replica.wait_and_collect(20);
     for _ in 0..20 {
         replica.wait_and_collect(1);
         let _ = (100..120).map(|number| ask(&mut replica, number)).collect::<Vec<_>>();
     }
-    assert!(replica.nat.displaced(SHARD) > 0);
+    assert!(replica.nat.admin().displaced(SHARD) > 0);
     for number in [0, 8, 9, 10, 11] {
         assert!(replica.udp_out(home(number), inside(1), server(1)).is_ok(), "home {number}");
     }

@@ -64,7 +64,10 @@ fn u2_c2_all_flows_of_a_home_use_one_address() {
         addresses.insert(world.out(home(1), query, server(1), Protocol::Icmp, 0).unwrap().address);
     }
     assert_eq!(addresses.len(), 1);
-    assert_eq!(world.nat.subscriber(home(1).outer)[0].public_address, addresses.into_iter().next());
+    assert_eq!(
+        world.nat.admin().subscriber(home(1).outer)[0].public_address,
+        addresses.into_iter().next()
+    );
 }
 
 #[test]
@@ -128,7 +131,7 @@ fn b4_hard_pooling_refuses_on_a_full_address() {
         world.udp_out(home(1), at("192.168.2.1:1"), server(0)),
         Err(Refusal::PortsExhausted)
     );
-    assert_eq!(world.nat.shard_gauges(SHARD).blocks_free, 8);
+    assert_eq!(world.nat.admin().shard_gauges(SHARD).blocks_free, 8);
 }
 
 #[test]
@@ -211,7 +214,7 @@ fn a_key_that_identifies_separates_homes_behind_one_outer_address() {
         assert_eq!(world.udp_back(*public, server(0)).unwrap().home.gre_key, *gre_key);
     }
     assert_eq!(publics.iter().collect::<HashSet<_>>().len(), 3);
-    assert_eq!(world.nat.subscriber(home(1).outer).len(), 3);
+    assert_eq!(world.nat.admin().subscriber(home(1).outer).len(), 3);
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn an_owner_that_missed_the_end_of_a_connection_gets_it_again() {
         replica.tcp_out(home(1), inside(1), remote, FIN_ACK).unwrap();
         replica.tcp_back(public, remote, FIN_ACK).unwrap();
     }
-    while replica.nat.next_change(&mut [0; BODY_MAX]).is_some() {}
+    while replica.nat.replica_mut().next_change(&mut [0; BODY_MAX]).is_some() {}
     copy(&primary, &mut replica, false);
     assert_eq!(states(&replica), ["last-ack"; 2]);
     assert_eq!(tell(&mut replica, &mut primary), [ChangeKind::OwnerUpdate; 2]);
@@ -155,17 +155,17 @@ fn a_late_owner_update_does_not_end_a_live_connection() {
     tell(&mut primary, &mut replica);
     replica.tcp_back(public, server(1), RST).unwrap();
     let mut body = [0; BODY_MAX];
-    let (update, len) = replica.nat.next_change(&mut body).unwrap();
+    let (update, len) = replica.nat.replica_mut().next_change(&mut body).unwrap();
     // As if the segment had been lost, and the owner had had a packet since.
     let state_alone = [&body[..6], &body[16..len]].concat();
     primary.wait(10);
     primary.tcp_out(home(1), inside(1), server(1), ACK).unwrap();
     primary.wait(10);
     let late = [&[4, 4, 0, 0, 0, 20], &state_alone[6..]].concat();
-    assert_eq!(primary.nat.apply(&update, &late, primary.now), Applied::Done);
+    assert_eq!(primary.nat.replica_mut().apply(&update, &late, primary.now), Applied::Done);
     assert_eq!(states(&primary), ["established"]);
     let in_time = [&[4, 4, 0, 0, 0, 10], &state_alone[6..]].concat();
-    assert_eq!(primary.nat.apply(&update, &in_time, primary.now), Applied::Done);
+    assert_eq!(primary.nat.replica_mut().apply(&update, &in_time, primary.now), Applied::Done);
     assert_eq!(states(&primary), ["reset"]);
 }
 
@@ -177,9 +177,9 @@ fn an_owner_update_leaves_the_session_accounting_unchanged() {
     tell(&mut primary, &mut replica);
     replica.tcp_back(public, server(1), RST).unwrap();
     let mut body = [0; BODY_MAX];
-    let (update, len) = replica.nat.next_change(&mut body).unwrap();
+    let (update, len) = replica.nat.replica_mut().next_change(&mut body).unwrap();
     body[len - 2] |= 0x08;
-    assert_eq!(primary.nat.apply(&update, &body[..len], primary.now), Applied::Done);
+    assert_eq!(primary.nat.replica_mut().apply(&update, &body[..len], primary.now), Applied::Done);
     assert_eq!(states(&primary), ["reset"]);
     primary.wait_and_collect(1800);
     primary.wait_and_collect(1000);
@@ -193,9 +193,9 @@ fn a_relayed_copy_takes_no_session_back() {
     let (_, mut third) = pair(&pair_config());
     let public = primary.connect(inside(1), server(1));
     let mut body = [0; BODY_MAX];
-    let (create, len) = primary.nat.next_change(&mut body).unwrap();
+    let (create, len) = primary.nat.replica_mut().next_change(&mut body).unwrap();
     for copy in [&mut replica, &mut third] {
-        copy.nat.apply(&create, &body[..len], copy.now);
+        copy.nat.replica_mut().apply(&create, &body[..len], copy.now);
     }
     primary.tcp_back(public, server(1), FIN_ACK).unwrap();
     tell(&mut primary, &mut replica);
@@ -205,7 +205,7 @@ fn a_relayed_copy_takes_no_session_back() {
     assert_eq!(states(&third), ["close-wait"], "the copy that was behind");
     copy(&primary, &mut replica, false);
     assert_eq!(
-        (states(&replica), replica.nat.journal_end()),
+        (states(&replica), replica.nat.replica().journal_end()),
         (vec!["close-wait"], 0),
         "no change to send"
     );
@@ -218,21 +218,27 @@ fn a_segment_of_another_remote_ends_nothing() {
     let (mut primary, mut replica) = pair(&pair_config());
     let public = primary.connect(inside(1), server(1));
     let mut body = [0; BODY_MAX];
-    let (create, len) = primary.nat.next_change(&mut body).unwrap();
-    replica.nat.apply(&create, &body[..len], replica.now);
+    let (create, len) = primary.nat.replica_mut().next_change(&mut body).unwrap();
+    replica.nat.replica_mut().apply(&create, &body[..len], replica.now);
     tell(&mut primary, &mut replica);
     replica.tcp_back(public, server(1), RST).unwrap();
-    let (update, len) = replica.nat.next_change(&mut body).unwrap();
+    let (update, len) = replica.nat.replica_mut().next_change(&mut body).unwrap();
     assert_eq!((update.kind, len), (ChangeKind::OwnerUpdate, 26));
     let mut of_another = body;
     of_another[13] ^= 1;
     of_another[23] ^= 1;
-    assert_eq!(primary.nat.apply(&update, &of_another[..len], primary.now), Applied::Done);
+    assert_eq!(
+        primary.nat.replica_mut().apply(&update, &of_another[..len], primary.now),
+        Applied::Done
+    );
     assert_eq!(primary.list(&SessionFilter::default())[0].state, "established");
     let mut of_nobody = body;
     of_nobody[14] = 3;
-    assert_eq!(primary.nat.apply(&update, &of_nobody[..len], primary.now), Applied::Invalid);
-    assert_eq!(primary.nat.apply(&update, &body[..len], primary.now), Applied::Done);
+    assert_eq!(
+        primary.nat.replica_mut().apply(&update, &of_nobody[..len], primary.now),
+        Applied::Invalid
+    );
+    assert_eq!(primary.nat.replica_mut().apply(&update, &body[..len], primary.now), Applied::Done);
     assert_eq!(primary.list(&SessionFilter::default())[0].state, "reset");
 }
 

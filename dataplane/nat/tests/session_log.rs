@@ -20,7 +20,7 @@ struct Open {
 
 impl Open {
     fn read(&mut self, world: &mut World) {
-        while let Some(event) = world.nat.next_session_event() {
+        while let Some(event) = world.nat.admin_mut().next_session_event() {
             let SessionEvent { subscriber, inside, public, remote, protocol, .. } = event;
             let told: Told =
                 (subscriber.address, subscriber.gre_key, inside, public, remote, protocol);
@@ -32,7 +32,7 @@ impl Open {
                 assert!(self.sessions.remove(&told), "ended and not begun: {event:?}");
             }
         }
-        assert_eq!(world.nat.session_events_lost(), 0);
+        assert_eq!(world.nat.admin().session_events_lost(), 0);
     }
 }
 
@@ -56,7 +56,7 @@ fn without_a_session_log_no_event_is_logged() {
     world.udp_out(home(1), inside(0), server(0)).unwrap();
     world.udp_out(home(1), inside(0), server(1)).unwrap();
     world.wait_and_collect(10_000);
-    assert_eq!(world.nat.next_session_event(), None);
+    assert_eq!(world.nat.admin_mut().next_session_event(), None);
 }
 
 #[test]
@@ -158,7 +158,9 @@ fn refusals_name_the_limit_that_the_home_has_reached() {
                 world.nat.log_refused(refusal, &home, Protocol::Udp);
             }
         }
-        std::iter::from_fn(|| world.nat.next_refusal()).map(|it| it.why).collect::<Vec<_>>()
+        std::iter::from_fn(|| world.nat.admin_mut().next_refusal())
+            .map(|it| it.why)
+            .collect::<Vec<_>>()
     };
     let small = || NatConfig { port_block: 64, ports_per_subscriber: 128, ..config() };
     assert_eq!(refused(small(), 130), [HomeLimit::Ports { limit: 128 }; 2]);
@@ -183,7 +185,7 @@ fn refusals_name_the_limit_that_the_home_has_reached() {
     // A refusal that is not for lack of room is not logged as a limit of the home.
     let mut world = World::new(config());
     world.nat.log_refused(Refusal::TcpNotSyn, &home(1), Protocol::Tcp);
-    assert_eq!(world.nat.next_refusal(), None);
+    assert_eq!(world.nat.admin_mut().next_refusal(), None);
 }
 
 #[test]

@@ -18,25 +18,28 @@ fn at_index(shard: ShardIndex, n: u32) -> Home {
 
 impl World {
     fn add(&mut self, shard: &ShardConfig) -> Result<ShardIndex, NatError> {
-        self.nat.add_shard(shard, 0xff, self.now)
+        self.nat.replica_mut().add_shard(shard, 0xff, self.now)
     }
 
     /// Removes a shard without letting time pass: what ends, ends because of the removal.
     fn remove(&mut self, shard: ShardIndex) {
-        self.nat.begin_removal(shard);
-        assert!(!self.nat.is_removed(shard));
+        self.nat.replica_mut().begin_removal(shard);
+        assert!(!self.nat.replica().is_removed(shard));
         for _ in 0..10_000 {
             self.nat.expire(self.now, 64, 16);
         }
-        assert!(self.nat.is_removed(shard));
-        assert_eq!(self.nat.shard_gauges(shard), ShardGauges::default());
+        assert!(self.nat.replica().is_removed(shard));
+        assert_eq!(self.nat.admin().shard_gauges(shard), ShardGauges::default());
     }
 
     /// Returns the pending changes with their bodies.
     fn told(&mut self) -> Vec<(Change, Vec<u8>)> {
         let mut body = [0; BODY_MAX];
         std::iter::from_fn(|| {
-            self.nat.next_change(&mut body).map(|(change, len)| (change, body[..len].to_vec()))
+            self.nat
+                .replica_mut()
+                .next_change(&mut body)
+                .map(|(change, len)| (change, body[..len].to_vec()))
         })
         .collect()
     }
@@ -47,12 +50,12 @@ fn a_shard_is_added_serves_and_is_removed_without_a_trace() {
     for filtering in [Filtering::AddressDependent, Filtering::AddressAndPortDependent] {
         let mut world = World::new(NatConfig { filtering, ..roomy() });
         world.udp_out(home(1), inside(1), server(1)).unwrap();
-        let tables = world.nat.gauges().tables;
+        let tables = world.nat.admin().gauges().tables;
         for round in 0..3 {
             world.events();
             let index = world.add(&shard(13, "192.0.2.64/29")).unwrap();
             assert_eq!(index, ShardIndex(2), "the index is used again");
-            let shards: Vec<_> = world.nat.shards().collect();
+            let shards: Vec<_> = world.nat.admin().shards().collect();
             assert_eq!(shards[2], (index, ShardId(13)));
             assert!(world.nat.is_public(address("192.0.2.71")));
             let is_its = |public: Endpoint| public.address & !7 == address("192.0.2.64");
@@ -71,19 +74,19 @@ fn a_shard_is_added_serves_and_is_removed_without_a_trace() {
             for n in 20..60 {
                 world.udp_out(at_index(index, n), inside(2), server(1)).unwrap();
             }
-            assert_eq!(world.nat.gauges().quarantined, 41);
+            assert_eq!(world.nat.admin().gauges().quarantined, 41);
             world.remove(index);
             assert!(!world.nat.is_public(address("192.0.2.64")));
-            assert_eq!(world.nat.shards().count(), 2);
+            assert_eq!(world.nat.admin().shards().count(), 2);
             let events = world.events().into_iter().filter(|event| event.shard == ShardId(13));
             let (opened, released): (Vec<_>, Vec<_>) =
                 events.partition(|event| matches!(event.kind, BlockEventKind::Allocated(_)));
             assert_eq!((opened.len(), released.len()), (60, 60));
             world.wait_and_collect(120);
-            assert_eq!(world.nat.gauges().quarantined, 0);
+            assert_eq!(world.nat.admin().gauges().quarantined, 0);
             assert_eq!(world.flows(), 1);
         }
-        assert_eq!(world.nat.gauges().tables, tables, "tables do not grow");
+        assert_eq!(world.nat.admin().gauges().tables, tables, "tables do not grow");
     }
 }
 
@@ -93,9 +96,10 @@ fn a_shard_that_does_not_fit_is_refused_with_the_reason() {
     let mut refused = |change: fn(&mut ShardConfig), wanted: &str| {
         let mut shard = shard(13, "192.0.2.64/29");
         change(&mut shard);
-        let error = world.nat.add_shard(&shard, 0xff, world.now).unwrap_err().to_string();
+        let error =
+            world.nat.replica_mut().add_shard(&shard, 0xff, world.now).unwrap_err().to_string();
         assert!(error.contains(wanted), "{error}");
-        assert_eq!(world.nat.shards().count(), 2);
+        assert_eq!(world.nat.admin().shards().count(), 2);
     };
     refused(|shard| shard.id = ShardId(12), "shard id 12 is used twice");
     refused(|shard| shard.public.clear(), "shard 13 has no public prefix");
@@ -115,7 +119,7 @@ fn a_shard_that_does_not_fit_is_refused_with_the_reason() {
     assert_eq!(error, NatError::NoRoomForShard { id: ShardId(15), shards: 4 });
     // A shard that is being removed keeps what it has until it is gone.
     world.udp_out(home(1), inside(1), server(1)).unwrap();
-    world.nat.begin_removal(SHARD);
+    world.nat.replica_mut().begin_removal(SHARD);
     let again = world.add(&shard(11, "203.0.113.0/30"));
     assert_eq!(again, Err(NatError::ShardLeaving { id: ShardId(11) }));
     assert!(matches!(world.add(&shard(16, "203.0.113.0/30")), Err(NatError::PublicOverlap { .. })));
@@ -130,7 +134,7 @@ fn a_shard_that_does_not_fit_is_refused_with_the_reason() {
 fn a_worker_may_begin_without_shards() {
     let none = NatConfig { shards: vec![], ..roomy() };
     let mut world = World::new(none.clone());
-    assert_eq!(TableBytes::of(&none), world.nat.gauges().tables);
+    assert_eq!(TableBytes::of(&none), world.nat.admin().gauges().tables);
     assert_eq!(world.udp_out(home(1), inside(1), server(1)), Err(Refusal::SubscribersMax));
     assert_eq!(world.add(&shard(7, "203.0.113.0/28")), Ok(SHARD), "all of the room at once");
     assert!(world.udp_out(home(1), inside(1), server(1)).is_ok());
@@ -152,11 +156,11 @@ fn a_shard_is_removed_in_pieces() {
     for n in 0..100 {
         world.udp_out(home(8), inside(1), server(n)).unwrap();
     }
-    world.nat.begin_removal(SHARD);
+    world.nat.replica_mut().begin_removal(SHARD);
     world.nat.expire(world.now, 10, 0);
     assert_eq!(world.flows(), 1101);
     let mut pieces = 0;
-    while !world.nat.is_removed(SHARD) {
+    while !world.nat.replica().is_removed(SHARD) {
         let before = world.flows();
         world.nat.expire(world.now, 10, 16);
         assert!((before - world.flows()) <= 8, "half of a turn's ends, the other half is expiry's");
@@ -175,11 +179,11 @@ fn all_shards_may_be_removed_at_once() {
         world.udp_out(at_index(ShardIndex((n % 2) as u16), n), inside(1), server(1)).unwrap();
     }
     for shard in [ShardIndex(1), SHARD] {
-        world.nat.begin_removal(shard);
-        world.nat.begin_removal(shard);
+        world.nat.replica_mut().begin_removal(shard);
+        world.nat.replica_mut().begin_removal(shard);
     }
     (0..100).for_each(|_| _ = world.nat.expire(world.now, 64, 64));
-    assert!(world.nat.is_removed(SHARD) && world.nat.is_removed(ShardIndex(1)));
+    assert!(world.nat.replica().is_removed(SHARD) && world.nat.replica().is_removed(ShardIndex(1)));
     world.assert_empty();
     assert_eq!(world.add(&shard(20, "198.51.100.0/28")), Ok(SHARD));
 }
@@ -206,7 +210,8 @@ fn addresses_of_a_shard_need_not_lie_together() {
         assert_eq!(world.udp_back(public, server(1)).unwrap().home, at_index(index, n));
     }
     assert_eq!(seen.len(), 4);
-    let (split, whole) = (world.nat.shard_gauges(index), other.nat.shard_gauges(SHARD));
+    let (split, whole) =
+        (world.nat.admin().shard_gauges(index), other.nat.admin().shard_gauges(SHARD));
     assert_eq!(split.blocks_total, whole.blocks_total);
     world.remove(index);
     other.wait_and_collect(0);
@@ -220,9 +225,9 @@ fn addresses_of_a_shard_need_not_lie_together() {
 fn no_change_of_a_shard_under_removal_is_sent_or_applied() {
     let config = NatConfig { replicas: 1, ..roomy() };
     let (mut primary, mut replica) = (World::new(config.clone()), World::new(config));
-    replica.nat.set_owned_lanes(SHARD, 0, replica.now);
+    replica.nat.replica_mut().set_owned_lanes(SHARD, 0, replica.now);
     for world in [&mut primary, &mut replica] {
-        world.nat.set_replicated_lanes(SHARD, 0xff);
+        world.nat.replica_mut().set_replicated_lanes(SHARD, 0xff);
     }
     for n in 0..20 {
         primary.udp_out(home(1), inside(n), server(1)).unwrap();
@@ -230,7 +235,7 @@ fn no_change_of_a_shard_under_removal_is_sent_or_applied() {
     let creates = primary.told();
     assert_eq!(creates.len(), 20);
     for (change, body) in &creates {
-        replica.nat.apply(change, body, replica.now);
+        replica.nat.replica_mut().apply(change, body, replica.now);
     }
     for n in 0..20 {
         replica.udp_out(home(1), inside(n), server(1)).unwrap();
@@ -238,22 +243,28 @@ fn no_change_of_a_shard_under_removal_is_sent_or_applied() {
     // The owner's marks: changed, begun and ended. The replica's: owner updates.
     primary.wait_and_collect(300);
     primary.udp_out(home(2), inside(1), server(1)).unwrap();
-    replica.nat.begin_removal(SHARD);
+    replica.nat.replica_mut().begin_removal(SHARD);
     replica.wait(100);
     replica.nat.expire(replica.now, usize::MAX, 2);
-    assert!(!replica.nat.is_removed(SHARD));
-    primary.nat.begin_removal(SHARD);
+    assert!(!replica.nat.replica().is_removed(SHARD));
+    primary.nat.replica_mut().begin_removal(SHARD);
     assert_eq!((primary.told(), replica.told()), (vec![], vec![]));
-    assert_eq!(replica.nat.apply(&creates[0].0, &creates[0].1, replica.now), Applied::Invalid);
+    assert_eq!(
+        replica.nat.replica_mut().apply(&creates[0].0, &creates[0].1, replica.now),
+        Applied::Invalid
+    );
     for world in [&mut primary, &mut replica] {
-        world.nat.set_owned_lanes(SHARD, 0xff, world.now);
-        world.nat.set_replicated_lanes(SHARD, 0xff);
+        world.nat.replica_mut().set_owned_lanes(SHARD, 0xff, world.now);
+        world.nat.replica_mut().set_replicated_lanes(SHARD, 0xff);
         world.remove(SHARD);
-        assert_eq!(world.nat.apply(&creates[0].0, &creates[0].1, world.now), Applied::Invalid);
+        assert_eq!(
+            world.nat.replica_mut().apply(&creates[0].0, &creates[0].1, world.now),
+            Applied::Invalid
+        );
         assert_eq!(world.add(&shard(13, "192.0.2.64/30")), Ok(SHARD));
-        world.nat.set_replicated_lanes(SHARD, 0xff);
+        world.nat.replica_mut().set_replicated_lanes(SHARD, 0xff);
         assert_eq!(world.told(), [], "ends of the former shard are not sent as the new one's");
-        assert_eq!(world.nat.take_lost(), None);
+        assert_eq!(world.nat.replica_mut().take_lost(), None);
     }
     let logged = replica.events().len();
     assert_eq!(logged, 0, "blocks of another worker's lanes are logged by their owner");
@@ -263,17 +274,17 @@ fn no_change_of_a_shard_under_removal_is_sent_or_applied() {
 #[test]
 fn unread_ends_are_not_sent_for_the_next_shard_of_the_index() {
     let mut world = World::new(NatConfig { replicas: 1, ..roomy() });
-    world.nat.set_replicated_lanes(SHARD, 0xff);
+    world.nat.replica_mut().set_replicated_lanes(SHARD, 0xff);
     for n in 0..20 {
         world.udp_out(home(1), inside(n), server(1)).unwrap();
     }
     assert_eq!(world.told().len(), 20);
     world.wait_and_collect(300);
     world.wait_and_collect(120);
-    assert_eq!(world.nat.mirror_gauges().journal, 40, "each in quarantine, then ended");
+    assert_eq!(world.nat.admin().mirror_gauges().journal, 40, "each in quarantine, then ended");
     world.remove(SHARD);
     world.add(&shard(13, "192.0.2.64/30")).unwrap();
-    world.nat.set_replicated_lanes(SHARD, 0xff);
+    world.nat.replica_mut().set_replicated_lanes(SHARD, 0xff);
     assert_eq!(world.told(), []);
 }
 
@@ -281,17 +292,18 @@ fn unread_ends_are_not_sent_for_the_next_shard_of_the_index() {
 fn copy(from: &World, at: ShardIndex, to: &mut World, to_at: ShardIndex) -> u32 {
     let mut cleared = 0;
     for lane in 0..8 {
-        to.nat.begin_copy(to_at, lane);
-        let end = from.nat.copy_lane(at, lane, 0..u32::MAX, u32::MAX, |change, body| {
+        to.nat.replica_mut().begin_copy(to_at, lane);
+        let end = from.nat.replica().copy_lane(at, lane, 0..u32::MAX, u32::MAX, |change, body| {
             if change.kind == ChangeKind::Clear {
                 cleared = cleared.max(change.version);
             }
-            let applied = to.nat.apply(&Change { shard: to_at, ..*change }, body, to.now);
+            let applied =
+                to.nat.replica_mut().apply(&Change { shard: to_at, ..*change }, body, to.now);
             assert!(matches!(applied, Applied::Done | Applied::Old), "{applied:?}");
             true
         });
         assert_eq!(end, u32::MAX);
-        let sum = |world: &World, shard| world.nat.sum_lane(shard, lane, 0..u32::MAX);
+        let sum = |world: &World, shard| world.nat.replica().sum_lane(shard, lane, 0..u32::MAX);
         assert_eq!(sum(from, at), sum(to, to_at), "lane {lane}");
     }
     cleared
@@ -305,10 +317,10 @@ fn versions_follow_the_shard_and_not_its_index() {
     // Shard 11 is written here, after several take-overs: its versions are high.
     let mut here = World::new(config.clone());
     for _ in 0..3 {
-        here.nat.set_owned_lanes(SHARD, 0, here.now);
-        here.nat.set_owned_lanes(SHARD, 0xff, here.now);
+        here.nat.replica_mut().set_owned_lanes(SHARD, 0, here.now);
+        here.nat.replica_mut().set_owned_lanes(SHARD, 0xff, here.now);
     }
-    here.nat.set_replicated_lanes(SHARD, 0xff);
+    here.nat.replica_mut().set_replicated_lanes(SHARD, 0xff);
     for n in 0..200 {
         here.udp_out(home(n % 7), inside(n as u16), server(1)).unwrap();
     }
@@ -316,10 +328,10 @@ fn versions_follow_the_shard_and_not_its_index() {
     assert!(highest > 3 << 20);
     // It moves to another worker, which continues above those versions.
     let mut other = World::new(NatConfig { shards: vec![], ..config.clone() });
-    other.nat.add_shard(&shard(11, "203.0.113.0/30"), 0, other.now).unwrap();
+    other.nat.replica_mut().add_shard(&shard(11, "203.0.113.0/30"), 0, other.now).unwrap();
     copy(&here, SHARD, &mut other, SHARD);
-    other.nat.set_owned_lanes(SHARD, 0xff, other.now);
-    other.nat.set_replicated_lanes(SHARD, 0xff);
+    other.nat.replica_mut().set_owned_lanes(SHARD, 0xff, other.now);
+    other.nat.replica_mut().set_replicated_lanes(SHARD, 0xff);
     here.remove(SHARD);
     // Its index here gets a shard that a third worker writes and whose versions are low. All of it
     // is applied, also in slots that the former shard used, and a relayed copy of it carries
@@ -329,16 +341,17 @@ fn versions_follow_the_shard_and_not_its_index() {
     for n in 0..300 {
         third.udp_out(home(n % 7), inside(n as u16), server(1)).unwrap();
     }
-    let index = here.nat.add_shard(&shard(30, "192.0.2.64/30"), 0, here.now).unwrap();
-    assert_eq!((index, here.nat.owned_lanes(index)), (SHARD, 0));
+    let index = here.nat.replica_mut().add_shard(&shard(30, "192.0.2.64/30"), 0, here.now).unwrap();
+    assert_eq!((index, here.nat.replica().owned_lanes(index)), (SHARD, 0));
     let low = copy(&third, SHARD, &mut here, index);
     let mut fourth = World::new(NatConfig { shards: vec![], ..config });
-    fourth.nat.add_shard(&shard(30, "192.0.2.64/30"), 0, fourth.now).unwrap();
+    fourth.nat.replica_mut().add_shard(&shard(30, "192.0.2.64/30"), 0, fourth.now).unwrap();
     assert_eq!(copy(&here, index, &mut fourth, SHARD), low);
     assert!(low < 1000);
     // The first shard comes back, at another index: its former state here is old, the changes
     // written elsewhere count.
-    let index = here.nat.add_shard(&shard(11, "203.0.113.0/30"), 0, here.now).unwrap();
+    let index =
+        here.nat.replica_mut().add_shard(&shard(11, "203.0.113.0/30"), 0, here.now).unwrap();
     assert_eq!(index, ShardIndex(2));
     for n in 0..50 {
         other.udp_out(home(20), inside(n), server(1)).unwrap();
@@ -346,8 +359,8 @@ fn versions_follow_the_shard_and_not_its_index() {
     let later = other.told().iter().map(|(change, _)| change.version).min().unwrap();
     assert!(later > highest);
     copy(&other, SHARD, &mut here, index);
-    here.nat.set_owned_lanes(index, 0xff, here.now);
-    here.nat.set_replicated_lanes(index, 0xff);
+    here.nat.replica_mut().set_owned_lanes(index, 0xff, here.now);
+    here.nat.replica_mut().set_replicated_lanes(index, 0xff);
     here.udp_out(at_index(index, 30), inside(1), server(1)).unwrap();
     assert!(here.told()[0].0.version > later);
 }
@@ -360,9 +373,9 @@ fn versions_of_owned_lanes_never_go_back() {
     let mut last = 0;
     for _ in 0..5 {
         world.add(&shard(11, "203.0.113.0/30")).unwrap();
-        world.nat.set_replicated_lanes(SHARD, 0xff);
+        world.nat.replica_mut().set_replicated_lanes(SHARD, 0xff);
         // One lane is enough to reach its former versions again.
-        world.nat.set_owned_lanes(SHARD, 1, world.now);
+        world.nat.replica_mut().set_owned_lanes(SHARD, 1, world.now);
         for n in 0..30 {
             world.udp_out(home(1), inside(n), server(1)).unwrap();
         }

@@ -12,7 +12,7 @@ fn a_port_in_quarantine_keeps_its_place_in_the_table() {
         world.udp_out(home(1), inside(n), server(0)).unwrap();
     }
     world.wait_and_collect(300);
-    assert_eq!((world.flows(), world.nat.gauges().quarantined), (0, 4));
+    assert_eq!((world.flows(), world.nat.admin().gauges().quarantined), (0, 4));
     assert_eq!(world.udp_out(home(2), inside(0), server(0)), Err(Refusal::TableFull));
     assert_eq!(world.events().len(), 1, "a refused home gets no block");
     world.wait_and_collect(120);
@@ -27,7 +27,7 @@ fn live_flows_and_ports_in_quarantine_share_the_table() {
     world.wait_and_collect(300);
     world.udp_out(home(1), inside(2), server(0)).unwrap();
     world.udp_out(home(1), inside(3), server(0)).unwrap();
-    assert_eq!((world.flows(), world.nat.gauges().quarantined), (2, 2));
+    assert_eq!((world.flows(), world.nat.admin().gauges().quarantined), (2, 2));
     assert_eq!(world.udp_out(home(1), inside(4), server(0)), Err(Refusal::TableFull));
     assert!(
         world.udp_out(home(1), inside(2), server(1)).is_ok(),

@@ -138,8 +138,8 @@ fn nat() -> Nat {
         ..NatConfig::default()
     })
     .unwrap();
-    nat.set_owned_lanes(ShardIndex(0), 0x80, Tick(1000));
-    nat.set_replicated_lanes(ShardIndex(0), 0xff);
+    nat.replica_mut().set_owned_lanes(ShardIndex(0), 0x80, Tick(1000));
+    nat.replica_mut().set_replicated_lanes(ShardIndex(0), 0xff);
     nat
 }
 
@@ -180,7 +180,7 @@ fn apply() {
         INPUTS.fetch_add(script.len() as u64, Ordering::Relaxed);
         for hostile in script {
             now = Tick(now.0 + u32::from(hostile.seconds / 64));
-            nat.apply(&hostile.change(), &hostile.body.bytes(), now);
+            nat.replica_mut().apply(&hostile.change(), &hostile.body.bytes(), now);
             if hostile.seconds.is_multiple_of(4) {
                 nat.expire(now, 4096, usize::MAX);
                 let protocol = Protocol::ALL[usize::from(hostile.lane % 3)];
@@ -189,32 +189,35 @@ fn apply() {
             assert_eq!(send(&mut nat, 1, 1, Protocol::Udp, now), Ok(ours));
         }
         let mut told = 0;
-        while nat.next_change(&mut body).is_some() {
+        while nat.replica_mut().next_change(&mut body).is_some() {
             told += 1;
         }
         assert!(told >= 1);
         for lane in 0..8 {
             let mut copied = 0;
-            let end = nat.copy_lane(ShardIndex(0), lane, 0..u32::MAX, u32::MAX, |_, body| {
-                copied += body.len();
-                true
-            });
-            assert!(end == u32::MAX && copied > 0 || nat.lane_slots(ShardIndex(0), lane) == 0);
+            let end =
+                nat.replica().copy_lane(ShardIndex(0), lane, 0..u32::MAX, u32::MAX, |_, body| {
+                    copied += body.len();
+                    true
+                });
+            assert!(
+                end == u32::MAX && copied > 0 || nat.replica().lane_slots(ShardIndex(0), lane) == 0
+            );
         }
         let is_removed = script.len().is_multiple_of(2);
         if is_removed {
-            nat.begin_removal(ShardIndex(0));
-            while !nat.is_removed(ShardIndex(0)) {
+            nat.replica_mut().begin_removal(ShardIndex(0));
+            while !nat.replica().is_removed(ShardIndex(0)) {
                 nat.expire(now, 64, 5);
             }
         } else {
-            nat.set_owned_lanes(ShardIndex(0), 0xff, now);
+            nat.replica_mut().set_owned_lanes(ShardIndex(0), 0xff, now);
             for _ in 0..4 {
                 now = Tick(now.0 + 8000);
                 nat.expire(now, usize::MAX, usize::MAX);
             }
         }
-        let (gauges, shard) = (nat.gauges(), nat.shard_gauges(ShardIndex(0)));
+        let (gauges, shard) = (nat.admin().gauges(), nat.admin().shard_gauges(ShardIndex(0)));
         assert_eq!((gauges.flows, gauges.quarantined, gauges.subscribers), (0, 0, 0));
         assert_eq!((shard.ports_used, shard.blocks_free), (0, shard.blocks_total));
         assert_eq!(shard.blocks_total == 0, is_removed);

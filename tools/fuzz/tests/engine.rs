@@ -155,12 +155,12 @@ fn order(script: &mut Script<'_>, world: &mut World) {
     let shard = ShardIndex(u16::from(script.byte() % 2));
     let address = [B, "10.9.0.1".parse().unwrap()][usize::from(script.byte() % 2)];
     match script.byte() % 8 {
-        0 => world.engine.remove_peer(address),
-        1 | 2 => _ = world.engine.add_peer(address),
-        3 => world.engine.set_serving(shard, script.byte() > 63),
-        4 => world.engine.set_misses(shard, Misses::Create),
-        5 => world.engine.set_misses(shard, Misses::Refuse),
-        6 => world.engine.set_misses(shard, Misses::Redirect(address)),
+        0 => world.engine.setup().remove_peer(address),
+        1 | 2 => _ = world.engine.setup().add_peer(address),
+        3 => world.engine.setup().set_serving(shard, script.byte() > 63),
+        4 => world.engine.setup().set_misses(shard, Misses::Create),
+        5 => world.engine.setup().set_misses(shard, Misses::Refuse),
+        6 => world.engine.setup().set_misses(shard, Misses::Redirect(address)),
         _ => world.engine.take_traffic(|shard| assert!(shard.0 < 2)),
     }
 }
@@ -174,8 +174,8 @@ fn run(bytes: &[u8]) {
     config.nat.flows_max = 64;
     let held_max = config.fragments.held_max;
     let mut world = World::new(clustered(config));
-    assert!(world.engine.add_peer(B));
-    world.engine.set_redirects(B, Redirects::Plain);
+    assert!(world.engine.setup().add_peer(B));
+    world.engine.setup().set_redirects(B, Redirects::Plain);
     let own = worker_mac(Side::Access);
     world
         .frame(Side::Access, &build::arp(Arp::reply(build::mac(3), B.to_bits(), own, A.to_bits())));
@@ -247,7 +247,7 @@ fn run(bytes: &[u8]) {
     // Everything ends by its timers, and then the engine is as good as new.
     world.pass_sec(60);
     assert_eq!(world.pool.alive(), 0);
-    assert_eq!(world.engine.nat().gauges().flows, 0);
+    assert_eq!(world.engine.nat().admin().gauges().flows, 0);
 }
 
 #[test]

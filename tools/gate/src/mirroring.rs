@@ -28,7 +28,7 @@ struct Told {
 #[inline(never)]
 fn measured_burst_told(nat: &mut Nat, told: &mut Vec<Told>) {
     let mut body = [0; BODY_MAX];
-    while let Some((change, len)) = nat.next_change(&mut body) {
+    while let Some((change, len)) = nat.replica_mut().next_change(&mut body) {
         told.push(Told { change, body, len });
     }
     black_box(told.len());
@@ -38,7 +38,11 @@ fn measured_burst_told(nat: &mut Nat, told: &mut Vec<Told>) {
 /// [`measured_burst`](crate::world::measured_burst).
 #[inline(never)]
 fn measured_burst_applied(nat: &mut Nat, told: &[Told]) {
-    nat.apply_burst(told.iter().map(|told| (told.change, &told.body[..told.len])), false, NOW);
+    nat.replica_mut().apply_burst(
+        told.iter().map(|told| (told.change, &told.body[..told.len])),
+        false,
+        NOW,
+    );
 }
 
 fn nat(lanes: u8) -> Nat {
@@ -56,8 +60,8 @@ fn nat(lanes: u8) -> Nat {
         ..NatConfig::default()
     })
     .expect("the configuration is valid");
-    nat.set_owned_lanes(SHARD, lanes, NOW);
-    nat.set_replicated_lanes(SHARD, 0xff);
+    nat.replica_mut().set_owned_lanes(SHARD, lanes, NOW);
+    nat.replica_mut().set_replicated_lanes(SHARD, 0xff);
     nat
 }
 
@@ -99,14 +103,14 @@ pub(crate) fn apply() -> usize {
     for burst in told.chunks(BURST) {
         measured_burst_applied(&mut replica, burst);
     }
-    assert_eq!(replica.gauges().flows, FLOWS, "the replica holds every flow");
+    assert_eq!(replica.admin().gauges().flows, FLOWS, "the replica holds every flow");
     told.len()
 }
 
 /// Takes the journal of all flows, not counted.
 fn tell_uncounted(nat: &mut Nat, told: &mut Vec<Told>) {
     let mut body = [0; BODY_MAX];
-    while let Some((change, len)) = nat.next_change(&mut body) {
+    while let Some((change, len)) = nat.replica_mut().next_change(&mut body) {
         told.push(Told { change, body, len });
     }
 }

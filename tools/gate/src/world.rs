@@ -50,8 +50,9 @@ impl World {
         config.nat.replicas = 1;
         let mut world = Self::with(config);
         for shard in (0..SHARDS as u16).map(ShardIndex) {
-            world.engine.nat_mut().set_owned_lanes(shard, 0x7f, Tick((NOW.ms / 1000) as u32));
-            world.engine.nat_mut().set_replicated_lanes(shard, 0xff);
+            let mut nat = world.engine.nat_mut().replica_mut();
+            nat.set_owned_lanes(shard, 0x7f, Tick((NOW.ms / 1000) as u32));
+            nat.set_replicated_lanes(shard, 0xff);
         }
         world
     }
@@ -78,7 +79,7 @@ impl World {
             let mut frames = vec![BufferFrame::new(&build::arp(reply))];
             world.engine.receive(side, NOW, &mut frames, &mut world.pool, &mut world.out);
         }
-        assert!(world.engine.is_ready(), "both gateways have answered");
+        assert!(world.engine.admin().is_ready(), "both gateways have answered");
         world
     }
 
@@ -119,7 +120,8 @@ impl World {
         drop: Option<DropReason>,
     ) -> usize {
         let mut passed = 0;
-        let dropped = |engine: &Engine<_>| drop.map_or(0, |drop| engine.counters().dropped(drop));
+        let dropped =
+            |engine: &Engine<_>| drop.map_or(0, |drop| engine.admin().counters().dropped(drop));
         let before = dropped(&self.engine);
         for burst in packets.chunks(BURST_MAX) {
             let mut frames = Self::framed(side, burst);

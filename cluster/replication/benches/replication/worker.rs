@@ -181,12 +181,12 @@ impl Worker {
         worker.turn(now_us);
         worker.answer();
         worker.clear();
-        assert!(worker.core.engine.is_ready(), "the gateways have answered");
+        assert!(worker.core.engine.admin().is_ready(), "the gateways have answered");
         worker
     }
 
     pub(crate) fn flows(&self) -> u32 {
-        self.core.engine.nat().gauges().flows
+        self.core.engine.nat().admin().gauges().flows
     }
 
     /// Takes the events that the worker has reported since the last call.
@@ -293,7 +293,7 @@ fn join(
         .expect("good options");
     if let Some(pace_us) = group.commit_pace_us {
         let policy = Uncommitted::Release;
-        engine.hold_uncommitted(CommitLimits {
+        engine.setup().hold_uncommitted(CommitLimits {
             held_max: 4096,
             changes_max: CHANGES_MAX,
             timeout_ms: 100,
@@ -308,11 +308,11 @@ fn join(
     }
     for other in group.others(host) {
         let (peer, address) = (peer_id(other), access(other));
-        replication.obey(WorkerCommand::AddPeer { peer, address }, engine, now_us);
+        replication.obey(WorkerCommand::AddPeer { peer, address }, &mut engine.setup(), now_us);
     }
     for shard in 1..=group.workers {
         let setup = Box::new(setup(shard, homes));
-        replication.obey(WorkerCommand::AddShard(setup), engine, now_us);
+        replication.obey(WorkerCommand::AddShard(setup), &mut engine.setup(), now_us);
         let lanes = group.lanes(shard, host);
         let source = |lane| Some(group.owner(shard, lane)).filter(|&owner| owner != host);
         let sources: [_; LANES] = std::array::from_fn(|lane| source(lane).map(peer_id));
@@ -335,7 +335,7 @@ fn join(
             announced: None,
             lanes_since: [Epoch(0); LANES],
         };
-        replication.obey(WorkerCommand::Duties(Box::new(duties)), engine, now_us);
+        replication.obey(WorkerCommand::Duties(Box::new(duties)), &mut engine.setup(), now_us);
     }
     replication
 }

@@ -120,7 +120,7 @@ fn a_removed_shard_is_copied_again_when_it_returns() {
     alone.order(&mut cluster);
     let removed = WorkerEvent::ShardRemoved(ShardId(SHARD));
     cluster.run_until("it is gone", |cluster| cluster.worker(1).news.contains(&removed));
-    assert_eq!(cluster.worker(1).engine().nat().gauges().flows, 0);
+    assert_eq!(cluster.worker(1).engine().nat().admin().gauges().flows, 0);
     cluster.worker(1).news.clear();
     cluster.add_shard(1);
     let mut again = Plan::new(&[0, 1]);

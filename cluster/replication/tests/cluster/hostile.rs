@@ -173,7 +173,8 @@ fn a_mad_peer_does_no_harm() {
                 let _ = endpoint.receive(back.from.into(), &mut back.bytes, now_us, &mut mad);
             }
         }
-        let applied = cluster.worker(0).engine().nat().mirror_gauges().changes_applied_total;
+        let applied =
+            cluster.worker(0).engine().nat().admin().mirror_gauges().changes_applied_total;
         assert!(applied > 100, "{applied} of its records made sense");
         let flows = cluster.worker(0).flows();
         assert!(flows.is_superset(&own), "the worker's own flows stay");

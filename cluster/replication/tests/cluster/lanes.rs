@@ -320,7 +320,9 @@ fn the_block_log_names_the_ownership_that_a_lane_continues() {
     all_done(&mut cluster, &plan);
     open(&mut cluster, &plan, 5_000, 120);
     let taken = |cluster: &mut Cluster, worker: usize| {
-        let events = std::iter::from_fn(|| cluster.worker(worker).engine().next_event());
+        let events = std::iter::from_fn(|| {
+            cluster.worker(worker).engine().nat_mut().admin_mut().next_event()
+        });
         let taken = events.filter_map(|event| match event.kind {
             BlockEventKind::Taken { before } => Some((event.lane, event.epoch, before)),
             _ => None,

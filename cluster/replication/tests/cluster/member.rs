@@ -186,7 +186,7 @@ impl Member {
         let mut replication =
             Replication::new(options, identity, Fingerprint::default(), keys(), shards).unwrap();
         if let Some((limits, options)) = make.commit {
-            engine.hold_uncommitted(limits);
+            engine.setup().hold_uncommitted(limits);
             replication.await_replicas(options);
         }
         let part = weir_worker::Member::new(replication, LocalLink::default());
@@ -202,7 +202,7 @@ impl Member {
         // Sends the worker's ARP requests, and receives the answers.
         self.deliver(network, now_us);
         self.turn(network, now_us);
-        assert!(self.worker.engine.is_ready());
+        assert!(self.worker.engine.admin().is_ready());
         self.sent();
     }
 
@@ -233,7 +233,7 @@ impl Member {
     }
 
     pub(crate) fn dropped(&self, reason: DropReason) -> u64 {
-        self.worker.engine.counters().dropped(reason)
+        self.worker.engine.admin().counters().dropped(reason)
     }
 
     pub(crate) fn drops(&self) -> u64 {
@@ -241,15 +241,15 @@ impl Member {
     }
 
     pub(crate) fn redirected_out(&self) -> u64 {
-        self.worker.engine.counters().redirected(Direction::Transmit)
+        self.worker.engine.admin().counters().redirected(Direction::Transmit)
     }
 
     /// Returns how much of its journal is committed, and how much there is.
     pub(crate) fn committed(&mut self, now_us: u64) -> (u64, u64) {
         let Worker { engine, member, .. } = &mut self.worker;
         let part = member.as_deref_mut().expect("the worker is one of a cluster");
-        let committed = part.replication.committed(now_us, engine.nat());
-        (committed, engine.nat().journal_taken())
+        let committed = part.replication.committed(now_us, engine.nat().replica());
+        (committed, engine.nat().replica().journal_taken())
     }
 
     /// Gives the worker a datagram directly, not through the engine.
@@ -261,13 +261,13 @@ impl Member {
     ) -> Result<Received, Refusal> {
         let Worker { engine, member, .. } = &mut self.worker;
         let part = member.as_deref_mut().expect("the worker is one of a cluster");
-        part.replication.receive(from, datagram, now_us, engine.nat_mut())
+        part.replication.receive(from, datagram, now_us, engine.nat_mut().replica_mut())
     }
 
     /// Returns all flows of the shard.
     pub(crate) fn flows(&self) -> BTreeSet<Flow> {
         let (mut cursor, mut all) = (PageCursor::default(), Vec::new());
-        let (nat, filter) = (self.worker.engine.nat(), SessionFilter::default());
+        let (nat, filter) = (self.worker.engine.nat().admin(), SessionFilter::default());
         while nat.sessions(&mut cursor, usize::MAX, &filter, &mut all) {}
         let flow = |view: &SessionView| Flow {
             outer: view.outer,

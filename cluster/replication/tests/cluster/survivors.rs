@@ -273,7 +273,7 @@ fn run(members: usize, failures: usize, commit: Commit, seed: u64) -> (usize, Ve
         }
         history.turn();
     }
-    let counters = history.primary().engine().counters();
+    let counters = history.primary().engine().admin().counters();
     let early: u64 = Early::ALL.iter().map(|&why| counters.early(why)).sum();
     assert_eq!(early, 0, "no packet left before its commit");
     history.kill(failures);
@@ -357,7 +357,7 @@ fn changes_without_waiting_packets_hold_up_nothing() {
     let now_us = history.cluster.now_us;
     let primary = history.primary();
     assert!(
-        primary.engine().counters().dropped(DropReason::CommitTimeout) > 0,
+        primary.engine().admin().counters().dropped(DropReason::CommitTimeout) > 0,
         "some packets waited until the timeout"
     );
     let (committed, taken) = primary.committed(now_us);
@@ -448,7 +448,7 @@ fn a_silent_replica_is_not_waited_for_for_long() {
         history.turn();
         assert!(history.cluster.now_us < began_us + 45_000, "packets wait for the silent replica");
     }
-    let counters = history.primary().engine().counters();
+    let counters = history.primary().engine().admin().counters();
     assert_eq!(counters.early(Early::Timeout), 0);
 }
 
@@ -459,7 +459,7 @@ fn ports_rest_while_a_replica_is_deaf() {
     let mut history = History::new(2, None, 1);
     let resting = |history: &mut History| {
         (0..4_000).for_each(|_| history.turn());
-        let gauges = history.primary().engine().nat().gauges();
+        let gauges = history.primary().engine().nat().admin().gauges();
         (gauges.flows, gauges.quarantined)
     };
     (0..10).for_each(|_| history.ask());

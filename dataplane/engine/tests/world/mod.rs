@@ -163,7 +163,7 @@ impl World {
         for side in Side::ALL {
             world.gateway_answers(side);
         }
-        assert!(world.engine.is_ready());
+        assert!(world.engine.admin().is_ready());
         world
     }
 
@@ -171,7 +171,7 @@ impl World {
         let sides = [&config.access, &config.internet];
         let (macs, addresses) = (sides.map(|side| side.mac), sides.map(|side| side.address.addr()));
         let engine = Engine::new(config).expect("a valid configuration");
-        let counters = engine.counters();
+        let counters = engine.admin().counters();
         Self {
             engine,
             pool: VecPool::new(),
@@ -248,8 +248,8 @@ impl World {
     /// Takes all changes out of the journal and discards them; returns the journal's length.
     pub fn tell(&mut self) -> u64 {
         let mut body = [0; weir_nat::BODY_MAX];
-        while self.engine.nat_mut().next_change(&mut body).is_some() {}
-        self.engine.nat().journal_taken()
+        while self.engine.nat_mut().replica_mut().next_change(&mut body).is_some() {}
+        self.engine.nat().replica().journal_taken()
     }
 
     /// Ends a turn: replicas have the journal up to `committed`.
@@ -276,7 +276,8 @@ impl World {
     /// Sends a datagram of replication; `None` if the engine cannot.
     pub fn send_datagram(&mut self, to: &str, payload: &[u8]) -> Option<Out> {
         let to = to.parse().unwrap();
-        let is_sent = self.engine.nat_and_post().1.send(to, payload, &mut self.pool, &mut self.out);
+        let is_sent =
+            self.engine.replica_and_post().1.send(to, payload, &mut self.pool, &mut self.out);
         let out = self.collect();
         assert_eq!(out.access.len(), usize::from(is_sent));
         is_sent.then_some(out)

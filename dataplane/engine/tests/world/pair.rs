@@ -41,9 +41,9 @@ impl Pair {
     /// as an earlier version does.
     pub fn new(config: EngineConfig) -> Self {
         let mut pair = Self::strangers(config);
-        assert!(pair.a.engine.add_peer(B) && pair.b.engine.add_peer(A));
-        pair.a.engine.set_redirects(B, Redirects::Plain);
-        pair.b.engine.set_redirects(A, Redirects::Plain);
+        assert!(pair.a.engine.setup().add_peer(B) && pair.b.engine.setup().add_peer(A));
+        pair.a.engine.setup().set_redirects(B, Redirects::Plain);
+        pair.b.engine.setup().set_redirects(A, Redirects::Plain);
         pair.pass_sec(1);
         pair
     }
@@ -55,7 +55,7 @@ impl Pair {
         for (world, lanes) in [(&mut pair.a, 0x7f), (&mut pair.b, 0x80)] {
             let nat = world.engine.nat_mut();
             for (shard, _) in (0..).map(ShardIndex).zip(&config.shards) {
-                nat.set_owned_lanes(shard, lanes, Tick(1));
+                nat.replica_mut().set_owned_lanes(shard, lanes, Tick(1));
             }
         }
         pair
@@ -64,7 +64,7 @@ impl Pair {
     /// Makes a pair in which A redirects packets without a mapping to B.
     pub fn redirecting() -> Self {
         let mut pair = Self::new(config());
-        pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
+        pair.a.engine.setup().set_misses(SHARD, Misses::Redirect(B));
         pair
     }
 

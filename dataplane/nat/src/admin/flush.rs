@@ -3,6 +3,7 @@
 
 use weir_flow::RecordId;
 
+use crate::admin::facet::{Admin, AdminMut};
 use crate::endpoint::{Protocol, Tick};
 use crate::nat::Nat;
 use crate::replication::lane::{LANES, slab_of};
@@ -52,26 +53,29 @@ impl Flush {
     }
 }
 
-impl Nat {
+impl Admin<'_> {
     /// Prepares to end all mappings of the homes with this outer address, as far as they lie in
     /// lanes owned here.
-    pub fn begin_flush(&self, outer: u32) -> Flush {
+    #[inline]
+    pub fn begin_flush(self, outer: u32) -> Flush {
         let ids = Vec::with_capacity(LOOKS_PER_PIECE as usize);
         Flush { outer, next_home: 0, home: None, ids, ended: 0 }
     }
+}
 
+impl AdminMut<'_> {
     /// Does a piece of a flush: looks at 256 positions, ports or slots, and ends at most 256
     /// mappings and further sessions. The ports go through the quarantine. A home that appears
     /// meanwhile may be left alone. Returns whether there is more to do.
     pub fn flush(&mut self, flush: &mut Flush, now: Tick) -> bool {
         match flush.home {
             _ if !flush.ids.is_empty() => {}
-            None => self.find_home(flush),
+            None => self.nat.find_home(flush),
             Some((home, place)) => {
                 // Between two pieces the home may have gone and its slot may have been given to
                 // another.
-                let is_still_it = self.is_home(home, flush.outer);
-                let next = if is_still_it { self.find_piece(home, place, flush) } else { None };
+                let is_still_it = self.nat.is_home(home, flush.outer);
+                let next = if is_still_it { self.nat.find_piece(home, place, flush) } else { None };
                 if next.is_none() && flush.ids.is_empty() {
                     flush.home = None;
                 } else {
@@ -79,10 +83,20 @@ impl Nat {
                 }
             }
         }
-        self.end_some(flush, now);
-        flush.home.is_some() || flush.next_home < self.subscribers.home_places()
+        self.nat.end_some(flush, now);
+        flush.home.is_some() || flush.next_home < self.nat.subscribers.home_places()
     }
 
+    /// Ends all mappings of the homes with this outer address at once and returns their number; for
+    /// callers whose thread carries no packets.
+    pub fn flush_subscriber(&mut self, outer: u32, now: Tick) -> usize {
+        let mut flush = self.read().begin_flush(outer);
+        while self.flush(&mut flush, now) {}
+        flush.ended()
+    }
+}
+
+impl Nat {
     fn find_home(&self, flush: &mut Flush) {
         let places = self.subscribers.home_places();
         let end = places.min(flush.next_home.saturating_add(LOOKS_PER_PIECE));
@@ -169,13 +183,5 @@ impl Nat {
                 next.map(Place::Slot)
             }
         }
-    }
-
-    /// Ends all mappings of the homes with this outer address at once and returns their number; for
-    /// callers whose thread carries no packets.
-    pub fn flush_subscriber(&mut self, outer: u32, now: Tick) -> usize {
-        let mut flush = self.begin_flush(outer);
-        while self.flush(&mut flush, now) {}
-        flush.ended()
     }
 }

@@ -1,7 +1,7 @@
 //! Numbers for metrics and `weir status`: the cost of reading them is negligible.
 
+use crate::admin::facet::Admin;
 use crate::endpoint::ShardIndex;
-use crate::nat::Nat;
 use crate::table_bytes::TableBytes;
 
 /// The state of a worker's tables.
@@ -69,46 +69,56 @@ pub struct MirrorGauges {
     pub changes_full_total: u64,
 }
 
-impl Nat {
-    pub fn mirror_gauges(&self) -> MirrorGauges {
+impl Admin<'_> {
+    pub fn mirror_gauges(self) -> MirrorGauges {
+        let nat = self.nat;
         MirrorGauges {
-            journal: self.journal.len(),
-            changes_applied_total: self.totals.changes_applied,
-            changes_old_total: self.totals.changes_old,
-            changes_ours_total: self.totals.changes_ours,
-            changes_invalid_total: self.totals.changes_invalid,
-            changes_full_total: self.totals.changes_full,
+            journal: nat.journal.len(),
+            changes_applied_total: nat.totals.changes_applied,
+            changes_old_total: nat.totals.changes_old,
+            changes_ours_total: nat.totals.changes_ours,
+            changes_invalid_total: nat.totals.changes_invalid,
+            changes_full_total: nat.totals.changes_full,
         }
     }
 
-    pub fn gauges(&self) -> Gauges {
-        let tables = self.table_bytes();
+    pub fn gauges(self) -> Gauges {
+        let nat = self.nat;
+        let tables = nat.table_bytes();
         Gauges {
-            flows: self.flows,
-            flows_max: self.policy.flows_max,
-            flow_creates_total: self.totals.flow_creates,
-            flow_expired_total: self.totals.flow_expired,
-            flow_superseded_total: self.totals.flow_superseded,
-            subscribers: self.subscribers.len() as u32,
-            quarantined: self.quarantined,
-            homes_displaced_total: self.subscribers.displaced_total,
+            flows: nat.flows,
+            flows_max: nat.policy.flows_max,
+            flow_creates_total: nat.totals.flow_creates,
+            flow_expired_total: nat.totals.flow_expired,
+            flow_superseded_total: nat.totals.flow_superseded,
+            subscribers: nat.subscribers.len() as u32,
+            quarantined: nat.quarantined,
+            homes_displaced_total: nat.subscribers.displaced_total,
             tables,
             memory_bytes: tables.total(),
-            huge_pages: self.mappings.huge_pages(),
+            huge_pages: nat.mappings.huge_pages(),
         }
+    }
+
+    /// Returns the number of changes so far of shards that were to wait for replicas and that no
+    /// worker copied.
+    #[inline]
+    pub fn commits_alone(self) -> u64 {
+        self.nat.commits.alone
     }
 
     /// Returns how full the tables are that all homes share, always in the same order.
-    pub fn table_uses(&self) -> [TableUse; 6] {
-        let (seated, seats) = self.subscribers.seats();
-        let (blocks, blocks_total) = self.ports.blocks_in_use();
-        let displaced = self.subscribers.displaced.into();
+    pub fn table_uses(self) -> [TableUse; 6] {
+        let nat = self.nat;
+        let (seated, seats) = nat.subscribers.seats();
+        let (blocks, blocks_total) = nat.ports.blocks_in_use();
+        let displaced = nat.subscribers.displaced.into();
         [
-            TableUse::new("flows", self.flows.into(), self.policy.flows_max.into()),
-            TableUse::new("mappings", self.mappings.live() as u64, self.mappings.capacity() as u64),
-            TableUse::new("sessions", self.sessions.live() as u64, self.sessions.capacity() as u64),
+            TableUse::new("flows", nat.flows.into(), nat.policy.flows_max.into()),
+            TableUse::new("mappings", nat.mappings.live() as u64, nat.mappings.capacity() as u64),
+            TableUse::new("sessions", nat.sessions.live() as u64, nat.sessions.capacity() as u64),
             TableUse::new("homes", seated, seats),
-            TableUse::new("displaced-homes", displaced, self.subscribers.spare()),
+            TableUse::new("displaced-homes", displaced, nat.subscribers.spare()),
             TableUse::new("blocks", blocks, blocks_total),
         ]
     }
@@ -117,12 +127,20 @@ impl Nat {
     ///
     /// # Panics
     /// If there is no such shard.
-    pub fn shard_gauges(&self, shard: ShardIndex) -> ShardGauges {
+    #[inline]
+    pub fn shard_gauges(self, shard: ShardIndex) -> ShardGauges {
+        let nat = self.nat;
         ShardGauges {
-            subscribers: self.subscribers.count(shard),
-            ports_used: self.ports.ports_used(shard),
-            blocks_free: self.ports.blocks_free(shard),
-            blocks_total: self.ports.blocks_total(shard),
+            subscribers: nat.subscribers.count(shard),
+            ports_used: nat.ports.ports_used(shard),
+            blocks_free: nat.ports.blocks_free(shard),
+            blocks_total: nat.ports.blocks_total(shard),
         }
+    }
+
+    /// Returns the number of displaced homes of a shard, which still hold ports.
+    #[inline]
+    pub fn displaced(self, shard: ShardIndex) -> u32 {
+        self.nat.subscribers.displaced(shard)
     }
 }

@@ -4,12 +4,12 @@
 use weir_flow::SlabId;
 use weir_ids::ShardId;
 
+use crate::admin::facet::Admin;
 use crate::admin::session_view::{
     BlockView, HomeLimits, PageCursor, PageStage, SessionFilter, SessionView, SubscriberCursor,
     SubscriberPart, SubscriberView, subscriber_views,
 };
-use crate::endpoint::{Endpoint, Protocol};
-use crate::nat::Nat;
+use crate::endpoint::{Endpoint, Protocol, ShardIndex};
 use crate::ports::port_block::BlockId;
 use crate::sessions::mapping::{Mapping, Remote};
 
@@ -17,12 +17,12 @@ use crate::sessions::mapping::{Mapping, Remote};
 const PAGE_STEP: usize = 64;
 const PARTS_AT_ONCE: usize = 1024;
 
-impl Nat {
+impl Admin<'_> {
     /// Appends the next sessions that match to `out`, looking at `budget` slots at most (rounded up
     /// to 64). Returns whether there may be more. A filter with a public endpoint goes through the
     /// index and one slab only.
     pub fn sessions(
-        &self,
+        self,
         cursor: &mut PageCursor,
         budget: usize,
         filter: &SessionFilter,
@@ -43,7 +43,7 @@ impl Nat {
 
     /// Appends first sessions by index; the cursor is left at the slab that holds the further ones.
     fn page_of_public(
-        &self,
+        self,
         cursor: &mut PageCursor,
         public: Endpoint,
         filter: &SessionFilter,
@@ -51,38 +51,38 @@ impl Nat {
     ) {
         cursor.stage = PageStage::Done;
         for protocol in Protocol::ALL {
-            let hash = self.inbound_hash(public, protocol);
-            let Some(id) = self.find_inbound(hash, public, protocol) else {
+            let hash = self.nat.inbound_hash(public, protocol);
+            let Some(id) = self.nat.find_inbound(hash, public, protocol) else {
                 continue;
             };
-            let mapping = self.mappings.get(id);
-            self.list(mapping, &mapping.first, self.mappings.slab_of(id), filter, out);
+            let mapping = self.nat.mappings.get(id);
+            self.list(mapping, &mapping.first, self.nat.mappings.slab_of(id), filter, out);
             // The three protocols share the port's block, so its lane, so the slab.
             *cursor = PageCursor {
                 stage: PageStage::Further,
-                slab: self.mappings.slab_of(id).0,
+                slab: self.nat.mappings.slab_of(id).0,
                 slot: 0,
             };
         }
     }
 
     fn page_step(
-        &self,
+        self,
         cursor: &mut PageCursor,
         filter: &SessionFilter,
         out: &mut Vec<SessionView>,
     ) {
         let slab = SlabId(cursor.slab);
         let next = if cursor.stage == PageStage::First {
-            self.mappings.walk_slab(slab, cursor.slot, PAGE_STEP, |_, mapping| {
+            self.nat.mappings.walk_slab(slab, cursor.slot, PAGE_STEP, |_, mapping| {
                 if mapping.kind.is_in_use() {
                     self.list(mapping, &mapping.first, slab, filter, out);
                 }
             })
         } else {
-            self.sessions.walk_slab(slab, cursor.slot, PAGE_STEP, |_, session| {
+            self.nat.sessions.walk_slab(slab, cursor.slot, PAGE_STEP, |_, session| {
                 if !session.is_address() {
-                    let mapping = self.mappings.get(session.mapping);
+                    let mapping = self.nat.mappings.get(session.mapping);
                     self.list(mapping, &session.remote, slab, filter, out);
                 }
             })
@@ -92,8 +92,8 @@ impl Nat {
             return;
         }
         cursor.slot = 0;
-        let local = self.lanes.local().0;
-        let has_local = self.policy.is_replicated && cursor.stage == PageStage::Further;
+        let local = self.nat.lanes.local().0;
+        let has_local = self.nat.policy.is_replicated && cursor.stage == PageStage::Further;
         // Sessions that only this worker has lie in a slab of their own, behind all others.
         let is_last = match (cursor.slab == local, has_local) {
             (true, _) => true,
@@ -118,7 +118,7 @@ impl Nat {
 
     /// Appends a session if it matches and has not run out.
     fn list(
-        &self,
+        self,
         mapping: &Mapping,
         remote: &Remote,
         slab: SlabId,
@@ -130,11 +130,11 @@ impl Nat {
             && filter.public.is_none_or(|range| range.has(mapping.public()))
             && filter.remote.is_none_or(|range| range.has(remote.endpoint()))
             && filter.protocol.is_none_or(|protocol| protocol == mapping.protocol);
-        let (lane, timeouts) = (self.lanes.get(slab), &self.policy.timeouts);
-        if !matches || lane.has_run_out(remote, mapping.protocol, timeouts, self.now) {
+        let (lane, timeouts) = (self.nat.lanes.get(slab), &self.nat.policy.timeouts);
+        if !matches || lane.has_run_out(remote, mapping.protocol, timeouts, self.nat.now) {
             return;
         }
-        let age_sec = self.now.since(mapping.created);
+        let age_sec = self.nat.now.since(mapping.created);
         let state = remote.state.phase(mapping.protocol).name();
         let is_of_age = filter.age_min_sec.is_none_or(|min| age_sec >= min)
             && filter.age_max_sec.is_none_or(|max| age_sec <= max);
@@ -142,7 +142,7 @@ impl Nat {
             return;
         }
         out.push(SessionView {
-            shard: self.shards.id(mapping.shard),
+            shard: self.nat.shards.id(mapping.shard),
             outer: mapping.outer,
             gre_key: mapping.gre_key(),
             protocol: mapping.protocol,
@@ -153,8 +153,8 @@ impl Nat {
             age_sec,
             // The copy of a flow that has seen no packet here has been idle for as long as this
             // worker knows it.
-            idle_sec: lane.idle_sec(remote.last_seen, self.now).min(age_sec),
-            timeout_sec: remote.timeout_sec(mapping.protocol, &self.policy.timeouts),
+            idle_sec: lane.idle_sec(remote.last_seen, self.nat.now).min(age_sec),
+            timeout_sec: remote.timeout_sec(mapping.protocol, &self.nat.policy.timeouts),
         });
     }
 
@@ -162,28 +162,28 @@ impl Nat {
     /// keys tell homes apart, per key. Looks at `budget` positions, homes and blocks at most, and
     /// at no more than `out` has room for: it does not allocate. Returns whether there may be more.
     pub fn subscriber_parts(
-        &self,
+        self,
         outer: u32,
         cursor: &mut SubscriberCursor,
         budget: usize,
         out: &mut Vec<SubscriberPart>,
     ) -> bool {
-        let places = self.subscribers.home_places();
+        let places = self.nat.subscribers.home_places();
         let mut left = budget.min(out.capacity() - out.len());
         while left > 0 && cursor.place < places {
             left -= 1;
-            let found = self.subscribers.home_at(cursor.place, outer);
+            let found = self.nat.subscribers.home_at(cursor.place, outer);
             let Some(slot) = found else {
                 cursor.next_place();
                 continue;
             };
-            let identity = self.subscribers.identity(slot);
+            let identity = self.nat.subscribers.identity(slot);
             if cursor.home != Some(identity) {
                 out.push(SubscriberPart::Home(self.home_view(slot)));
                 *cursor = SubscriberCursor { home: Some(identity), blocks: 0, ..*cursor };
                 continue;
             }
-            let blocks = self.subscribers.blocks(slot).get(cursor.blocks as usize..);
+            let blocks = self.nat.subscribers.blocks(slot).get(cursor.blocks as usize..);
             let blocks = blocks.unwrap_or_default();
             let shown = blocks.len().min(left);
             out.extend(
@@ -203,18 +203,18 @@ impl Nat {
     /// does not allocate. `cursor` begins at 0. Returns whether there may be more. A home that is
     /// there throughout is shown once.
     pub fn homes(
-        &self,
+        self,
         cursor: &mut u32,
         budget: usize,
         shard: Option<ShardId>,
         out: &mut Vec<SubscriberView>,
     ) -> bool {
-        let slots = self.subscribers.slots();
+        let slots = self.nat.subscribers.slots();
         let room = out.capacity() - out.len();
         let end = slots.min(cursor.saturating_add(budget.min(room) as u32));
         for slot in *cursor..end {
-            let home = self.subscribers.get(slot);
-            let is_wanted = |shard| self.shards.id(home.shard) == shard;
+            let home = self.nat.subscribers.get(slot);
+            let is_wanted = |shard| self.nat.shards.id(home.shard) == shard;
             if home.is_live() && shard.is_none_or(is_wanted) {
                 out.push(self.home_view(slot));
             }
@@ -223,9 +223,16 @@ impl Nat {
         end < slots
     }
 
+    /// Returns the shards that are here and are not being removed, by index.
+    #[inline]
+    pub fn shards(self) -> impl Iterator<Item = (ShardIndex, ShardId)> {
+        let all = self.nat.shards.all();
+        all.filter(|(_, _, is_leaving)| !is_leaving).map(|(index, shard, _)| (index, shard.id))
+    }
+
     /// Returns all of [`subscriber_parts`](Self::subscriber_parts) at once; for callers whose
     /// thread carries no packets.
-    pub fn subscriber(&self, outer: u32) -> Vec<SubscriberView> {
+    pub fn subscriber(self, outer: u32) -> Vec<SubscriberView> {
         let (mut cursor, mut parts) = (SubscriberCursor::default(), Vec::new());
         let mut has_more = true;
         while has_more {
@@ -235,37 +242,41 @@ impl Nat {
         subscriber_views(parts)
     }
 
-    fn home_view(&self, slot: u32) -> SubscriberView {
-        let home = self.subscribers.get(slot);
+    fn home_view(self, slot: u32) -> SubscriberView {
+        let home = self.nat.subscribers.get(slot);
         SubscriberView {
-            shard: self.shards.id(home.shard),
+            shard: self.nat.shards.id(home.shard),
             outer: home.outer,
             gre_key: home.gre_key(),
-            public_address: self.policy.enabled.then(|| self.ports.public_address(home.seat)),
+            public_address: self
+                .nat
+                .policy
+                .enabled
+                .then(|| self.nat.ports.public_address(home.seat)),
             blocks: Vec::new(),
             ports_used: home.ports_used.iter().sum(),
             mappings: home.records,
             flows: home.flows,
             sessions: home.sessions,
             blocks_held: home.blocks,
-            new_flows_left: self.tokens_at(home, self.now).into(),
+            new_flows_left: self.nat.tokens_at(home, self.nat.now).into(),
             limits: HomeLimits {
-                blocks: if self.policy.enabled {
-                    self.subscribers.quota_blocks()
+                blocks: if self.nat.policy.enabled {
+                    self.nat.subscribers.quota_blocks()
                 } else {
                     u32::MAX
                 },
-                flows: self.policy.flows_per_subscriber,
-                sessions: self.policy.sessions_per_subscriber,
-                new_flows_per_sec: self.policy.new_flows_per_sec,
+                flows: self.nat.policy.flows_per_subscriber,
+                sessions: self.nat.policy.sessions_per_subscriber,
+                new_flows_per_sec: self.nat.policy.new_flows_per_sec,
             },
         }
     }
 
-    fn block_view(&self, block: BlockId) -> BlockView {
-        let (port_first, port_last) = self.ports.port_range(block);
+    fn block_view(self, block: BlockId) -> BlockView {
+        let (port_first, port_last) = self.nat.ports.port_range(block);
         BlockView {
-            public_address: self.ports.public_address(self.ports.address_of(block)),
+            public_address: self.nat.ports.public_address(self.nat.ports.address_of(block)),
             port_first,
             port_last,
         }

@@ -1,5 +1,6 @@
 //! Administration: listings, flushes and numbers for operators, in pieces between bursts.
 
+pub(crate) mod facet;
 pub(crate) mod flush;
 pub(crate) mod gauges;
 mod listings;

@@ -1,18 +1,21 @@
-//! Listings for the block log: what a lane owned here holds, logged a piece at a time.
+//! The reader's side of the block log: the events one by one, and listings of what a lane owned
+//! here holds, logged a piece at a time.
 
 use weir_flow::SlabId;
 use weir_ids::{Epoch, ShardId};
 
+use crate::admin::facet::{Admin, AdminMut};
 use crate::endpoint::{ShardIndex, Tick};
-use crate::logs::block_event::{ADDRESS_LANE, BlockEventKind, Listing};
+use crate::logs::block_event::{ADDRESS_LANE, BlockEvent, BlockEventKind, Listing};
 use crate::nat::Nat;
+use crate::replication::facet::ReplicaMut;
 use crate::replication::lane::{lane_of, slab_of};
 
 /// A lane is listed when it is taken and again after this time. With the minute until it is looked
 /// at, and its turn behind others, a log that is read from any point is complete after an hour.
 const LISTING_SEC: u32 = 3000;
 
-impl Nat {
+impl ReplicaMut<'_> {
     /// Logs that this worker has owned a lane, which it has just taken, since this epoch of its
     /// shard's map entry, and which epoch the ownership before it had, if that is known.
     ///
@@ -20,17 +23,34 @@ impl Nat {
     /// If this worker does not own the lane.
     pub fn tell_taken(&mut self, shard: ShardIndex, lane: u8, epoch: Epoch, before: Option<Epoch>) {
         let slab = slab_of(shard, lane.into());
-        assert!(self.lanes.get(slab).is_owned, "only the owner of a lane logs that it was taken");
-        if speaks(self.policy.enabled, slab) {
-            let shard = (self.shards.id(shard), shard);
-            self.events.begin(shard, lane.into(), epoch, before, self.now);
+        let nat = &mut *self.nat;
+        assert!(nat.lanes.get(slab).is_owned, "only the owner of a lane logs that it was taken");
+        if speaks(nat.policy.enabled, slab) {
+            let shard = (nat.shards.id(shard), shard);
+            nat.events.begin(shard, lane.into(), epoch, before, nat.now);
         }
+    }
+}
+
+impl Admin<'_> {
+    /// Returns the number of block events that were not read in time.
+    #[inline]
+    pub fn events_lost(self) -> u64 {
+        self.nat.events.lost_total()
+    }
+}
+
+impl AdminMut<'_> {
+    /// Returns the oldest block event that has not been read.
+    #[inline]
+    pub fn next_event(&mut self) -> Option<BlockEvent> {
+        self.nat.events.pop()
     }
 
     /// True if a listing is due or under way: of a lane that was taken, and of each owned lane
     /// every hour.
     pub fn is_listing_due(&mut self) -> bool {
-        let Self { lanes, policy, now, .. } = self;
+        let Nat { lanes, policy, now, events, .. } = &mut *self.nat;
         let is_due = |slab: SlabId, listed: Tick| {
             let lane = lanes.get(slab);
             lane.is_present
@@ -38,23 +58,25 @@ impl Nat {
                 && speaks(policy.enabled, slab)
                 && now.since(listed) >= LISTING_SEC
         };
-        self.events.is_listing_due(*now, is_due)
+        events.is_listing_due(*now, is_due)
     }
 
     /// Logs a piece of the listing that is due. Looks at `budget` blocks at most.
     pub fn list_blocks(&mut self, budget: u32) {
-        let Some(listing) = self.events.next_listing() else { return };
-        let shard = self.shards.id(lane_of(listing.slab).0);
-        let (listing, is_done) = match self.policy.enabled {
-            true => self.list_ports(listing, budget),
-            false => self.list_addresses(listing, shard, budget),
+        let Some(listing) = self.nat.events.next_listing() else { return };
+        let shard = self.nat.shards.id(lane_of(listing.slab).0);
+        let (listing, is_done) = match self.nat.policy.enabled {
+            true => self.nat.list_ports(listing, budget),
+            false => self.nat.list_addresses(listing, shard, budget),
         };
         match is_done {
-            true => self.events.finish_listing(listing, shard),
-            false => self.events.note_listing(listing),
+            true => self.nat.events.finish_listing(listing, shard),
+            false => self.nat.events.note_listing(listing),
         }
     }
+}
 
+impl Nat {
     fn list_ports(&mut self, mut listing: Listing, budget: u32) -> (Listing, bool) {
         let (shard, lane) = lane_of(listing.slab);
         for _ in 0..budget {

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use weir_flow::RecordId;
 use weir_ids::{Epoch, ShardId};
 
+use crate::admin::facet::{Admin, AdminMut};
 use crate::endpoint::{Endpoint, Home, Protocol};
 use crate::nat::Nat;
 use crate::packet::Refusal;
@@ -96,22 +97,29 @@ impl SessionEvents {
     }
 }
 
-impl Nat {
+impl Admin<'_> {
+    /// Returns the number of session events that were not read in time.
+    #[inline]
+    pub fn session_events_lost(self) -> u64 {
+        self.nat.session_events.lost_total
+    }
+}
+
+impl AdminMut<'_> {
     /// Returns the oldest session event that has not been read.
+    #[inline]
     pub fn next_session_event(&mut self) -> Option<SessionEvent> {
-        self.session_events.sessions.pop_front()
+        self.nat.session_events.sessions.pop_front()
     }
 
     /// Returns the oldest refusal that has not been read.
+    #[inline]
     pub fn next_refusal(&mut self) -> Option<HomeRefused> {
-        self.session_events.refusals.pop_front()
+        self.nat.session_events.refusals.pop_front()
     }
+}
 
-    /// Returns the number of session events that were not read in time.
-    pub fn session_events_lost(&self) -> u64 {
-        self.session_events.lost_total
-    }
-
+impl Nat {
     /// Logs that a mapping has begun, or has ended with its last session; called while the record
     /// still holds that session.
     pub(crate) fn log_mapping(&mut self, is_begin: bool, id: RecordId) {

@@ -187,8 +187,8 @@ mod tests {
         let seat = nat.take_port(subscriber, Protocol::Udp).unwrap();
         nat.give_port_back(&seat, Protocol::Udp);
         nat.dismiss_home(subscriber);
-        assert_eq!(nat.next_event(), None);
-        let gauges = nat.shard_gauges(home.shard);
+        assert_eq!(nat.admin_mut().next_event(), None);
+        let gauges = nat.admin().shard_gauges(home.shard);
         assert_eq!((gauges.subscribers, gauges.ports_used), (0, 0));
         assert_eq!(gauges.blocks_free, gauges.blocks_total);
     }

@@ -25,6 +25,7 @@ use crate::endpoint::{ShardIndex, Tick};
 use crate::nat::Nat;
 use crate::packet::Refusal;
 use crate::replication::change::Table;
+use crate::replication::facet::{Replica, ReplicaMut};
 use crate::replication::lane::{LANES, slab_of};
 use crate::sessions::mapping::{Kind, Mapping};
 
@@ -100,7 +101,7 @@ pub(crate) struct Commits {
     /// The highest batch that the packet in hand depends on.
     relies_on: u64,
     /// Changes of shards that no worker copies.
-    alone: u64,
+    pub(crate) alone: u64,
 }
 
 impl Commits {
@@ -138,14 +139,52 @@ impl Commits {
     }
 }
 
-impl Nat {
+impl Replica<'_> {
+    /// Returns the next batch in turn, if it is closed and replicas have all of the journal up to
+    /// `committed`.
+    ///
+    /// # Panics
+    /// If `committed` lies beyond the end of the journal.
+    #[inline]
+    pub fn next_committed(self, committed: u64) -> Option<Batch> {
+        assert!(
+            committed <= self.journal_end(),
+            "replicas have acknowledged more than the journal holds"
+        );
+        self.oldest_batch().filter(|batch| self.nat.commits.ends[batch.place()] <= committed)
+    }
+
+    /// Returns the oldest batch that is closed and not over.
+    #[inline]
+    pub fn oldest_batch(self) -> Option<Batch> {
+        let next = self.nat.commits.over + 1;
+        (next < self.nat.commits.open).then_some(Batch(next))
+    }
+
+    /// Returns the closed batch after this one.
+    #[inline]
+    pub fn batch_behind(self, batch: Batch) -> Option<Batch> {
+        (batch.0 + 1 < self.nat.commits.open).then_some(Batch(batch.0 + 1))
+    }
+
+    /// Returns the end of the part of the journal that no packet waits for any more.
+    #[inline]
+    pub fn journal_unawaited(self) -> u64 {
+        match self.nat.commits.changed.is_empty() {
+            true => self.journal_end(),
+            false => self.nat.commits.ends[Batch(self.nat.commits.over).place()],
+        }
+    }
+}
+
+impl ReplicaMut<'_> {
     /// Makes room for `changed_max` changed records that wait for replicas. To be called once,
     /// before the first packet.
     ///
     /// `is_strict`: a shard that [has too few replicas](Self::set_short) gets no new flows.
     pub fn keep_commits(&mut self, changed_max: usize, is_strict: bool) {
         let changed = VecDeque::with_capacity(changed_max);
-        self.commits = Commits { changed, changed_max, is_strict, ..Commits::new() };
+        self.nat.commits = Commits { changed, changed_max, is_strict, ..Commits::new() };
     }
 
     /// Sets whether changes of the shard must be on replicas before a packet that depends on them
@@ -154,8 +193,9 @@ impl Nat {
     /// # Panics
     /// If there is no such shard.
     pub fn set_commit(&mut self, shard: ShardIndex, is_awaited: bool) {
-        if self.shards.is_staying(shard) {
-            (0..LANES).for_each(|lane| self.lanes.set_awaited(slab_of(shard, lane), is_awaited));
+        if self.nat.shards.is_staying(shard) {
+            (0..LANES)
+                .for_each(|lane| self.nat.lanes.set_awaited(slab_of(shard, lane), is_awaited));
         }
     }
 
@@ -163,10 +203,52 @@ impl Nat {
     /// effect.
     pub fn set_short(&mut self, shard: ShardIndex, is_short: bool) {
         for slab in (0..LANES).map(|lane| slab_of(shard, lane)) {
-            self.lanes.get_mut(slab).is_short = is_short && self.commits.is_strict;
+            self.nat.lanes.get_mut(slab).is_short = is_short && self.nat.commits.is_strict;
         }
     }
 
+    /// Closes the open batch at the end of a turn. Does nothing if nothing has changed, or if too
+    /// many batches are open.
+    pub fn close_batch(&mut self) {
+        let end = self.read().journal_end();
+        let commits = &mut self.nat.commits;
+        let has_changes =
+            commits.changed.back().is_some_and(|last| last.number == commits.open as u8);
+        if has_changes && commits.open - commits.over < OPEN_MAX {
+            commits.ends[Batch(commits.open).place()] = end;
+            commits.open += 1;
+        }
+    }
+
+    /// Commits the oldest batch, which is over: packets need not wait for it any more.
+    ///
+    /// # Panics
+    /// If it is not the oldest.
+    pub fn commit(&mut self, batch: Batch) {
+        while let Some(changed) = self.nat.take_changed(batch) {
+            if changed.table == Table::Mappings {
+                self.nat.settle(changed.id, changed.number);
+            }
+        }
+    }
+
+    /// Gives up the oldest batch, which is over although replicas may lack it: ends the records
+    /// that began with it, as far as this worker owns them. Records that only changed keep their
+    /// changes.
+    ///
+    /// # Panics
+    /// If it is not the oldest.
+    pub fn give_up(&mut self, batch: Batch, now: Tick) {
+        while let Some(changed) = self.nat.take_changed(batch) {
+            match changed.table {
+                Table::Mappings => self.nat.give_up_mapping(&changed, now),
+                Table::Sessions => self.nat.give_up_session(&changed),
+            }
+        }
+    }
+}
+
+impl Nat {
     /// Begins the next packet: it depends on nothing yet.
     #[inline]
     pub fn begin_packet(&mut self) {
@@ -274,88 +356,10 @@ impl Nat {
         }
     }
 
-    /// Closes the open batch at the end of a turn. Does nothing if nothing has changed, or if too
-    /// many batches are open.
-    pub fn close_batch(&mut self) {
-        let end = self.journal_end();
-        let commits = &mut self.commits;
-        let has_changes =
-            commits.changed.back().is_some_and(|last| last.number == commits.open as u8);
-        if has_changes && commits.open - commits.over < OPEN_MAX {
-            commits.ends[Batch(commits.open).place()] = end;
-            commits.open += 1;
-        }
-    }
-
-    /// Returns the next batch in turn, if it is closed and replicas have all of the journal up to
-    /// `committed`.
-    ///
-    /// # Panics
-    /// If `committed` lies beyond the end of the journal.
-    pub fn next_committed(&self, committed: u64) -> Option<Batch> {
-        assert!(
-            committed <= self.journal_end(),
-            "replicas have acknowledged more than the journal holds"
-        );
-        self.oldest_batch().filter(|batch| self.commits.ends[batch.place()] <= committed)
-    }
-
-    /// Returns the oldest batch that is closed and not over.
-    pub fn oldest_batch(&self) -> Option<Batch> {
-        let next = self.commits.over + 1;
-        (next < self.commits.open).then_some(Batch(next))
-    }
-
-    /// Returns the closed batch after this one.
-    pub fn batch_behind(&self, batch: Batch) -> Option<Batch> {
-        (batch.0 + 1 < self.commits.open).then_some(Batch(batch.0 + 1))
-    }
-
-    /// Commits the oldest batch, which is over: packets need not wait for it any more.
-    ///
-    /// # Panics
-    /// If it is not the oldest.
-    pub fn commit(&mut self, batch: Batch) {
-        while let Some(changed) = self.take_changed(batch) {
-            if changed.table == Table::Mappings {
-                self.settle(changed.id, changed.number);
-            }
-        }
-    }
-
-    /// Gives up the oldest batch, which is over although replicas may lack it: ends the records
-    /// that began with it, as far as this worker owns them. Records that only changed keep their
-    /// changes.
-    ///
-    /// # Panics
-    /// If it is not the oldest.
-    pub fn give_up(&mut self, batch: Batch, now: Tick) {
-        while let Some(changed) = self.take_changed(batch) {
-            match changed.table {
-                Table::Mappings => self.give_up_mapping(&changed, now),
-                Table::Sessions => self.give_up_session(&changed),
-            }
-        }
-    }
-
-    /// Returns the end of the part of the journal that no packet waits for any more.
-    pub fn journal_unawaited(&self) -> u64 {
-        match self.commits.changed.is_empty() {
-            true => self.journal_end(),
-            false => self.commits.ends[Batch(self.commits.over).place()],
-        }
-    }
-
     /// True if another burst may change more records than there is room for.
     #[inline]
     pub fn are_commits_full(&self) -> bool {
         self.commits.is_full()
-    }
-
-    /// Returns the number of changes so far of shards that were to wait for replicas and that no
-    /// worker copied.
-    pub fn commits_alone(&self) -> u64 {
-        self.commits.alone
     }
 
     /// Takes the next record of a batch that is over.

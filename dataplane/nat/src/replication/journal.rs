@@ -20,6 +20,7 @@ use crate::replication::change::{BODY_MAX, Change, ChangeKind, Table, lane_slot}
 use crate::replication::change_body::{
     BodyWriter, MappingBody, SegmentBody, SessionBody, StateBody,
 };
+use crate::replication::facet::{Replica, ReplicaMut};
 use crate::replication::lane::{LaneFault, lane_of};
 use crate::sessions::mapping::{Kind, Mapping, Remote};
 use crate::sessions::session::Session;
@@ -135,6 +136,48 @@ impl Journal {
 
     pub(crate) fn len(&self) -> usize {
         self.ring.len()
+    }
+}
+
+impl Replica<'_> {
+    /// Returns the end of the journal: all changes so far are sent once [`is_told`](Self::is_told)
+    /// is true of it.
+    #[inline]
+    pub fn journal_end(self) -> u64 {
+        self.nat.journal.taken + self.nat.journal.len() as u64
+    }
+
+    /// Returns how much of the journal [`next_change`](ReplicaMut::next_change) has returned.
+    #[inline]
+    pub fn journal_taken(self) -> u64 {
+        self.nat.journal.taken
+    }
+
+    /// True if [`next_change`](ReplicaMut::next_change) has returned everything up to
+    /// `journal_end`.
+    #[inline]
+    pub fn is_told(self, journal_end: u64) -> bool {
+        self.nat.journal.taken >= journal_end
+    }
+}
+
+impl ReplicaMut<'_> {
+    /// Returns the next change to send and the length of its body, which is written to `body`. None
+    /// if there is none left.
+    #[inline]
+    pub fn next_change(&mut self, body: &mut [u8; BODY_MAX]) -> Option<(Change, usize)> {
+        loop {
+            let mark = self.nat.journal.pop()?;
+            let told = match (mark.news, mark.table) {
+                (MarkKind::Void, _) => None,
+                (MarkKind::Ended, _) => self.nat.tell_end(&mark),
+                (_, Table::Mappings) => self.nat.tell_mapping(&mark, body),
+                (_, Table::Sessions) => self.nat.tell_session(&mark, body),
+            };
+            if told.is_some() {
+                return told;
+            }
+        }
     }
 }
 
@@ -256,41 +299,6 @@ impl Nat {
         } else {
             self.lose_mark(slab);
         }
-    }
-
-    /// Returns the next change to send and the length of its body, which is written to `body`. None
-    /// if there is none left.
-    #[inline]
-    pub fn next_change(&mut self, body: &mut [u8; BODY_MAX]) -> Option<(Change, usize)> {
-        loop {
-            let mark = self.journal.pop()?;
-            let told = match (mark.news, mark.table) {
-                (MarkKind::Void, _) => None,
-                (MarkKind::Ended, _) => self.tell_end(&mark),
-                (_, Table::Mappings) => self.tell_mapping(&mark, body),
-                (_, Table::Sessions) => self.tell_session(&mark, body),
-            };
-            if told.is_some() {
-                return told;
-            }
-        }
-    }
-
-    /// Returns the end of the journal: all changes so far are sent once [`is_told`](Self::is_told)
-    /// is true of it.
-    pub fn journal_end(&self) -> u64 {
-        self.journal.taken + self.journal.len() as u64
-    }
-
-    /// Returns how much of the journal [`next_change`](Self::next_change) has returned.
-    #[inline]
-    pub fn journal_taken(&self) -> u64 {
-        self.journal.taken
-    }
-
-    /// True if [`next_change`](Self::next_change) has returned everything up to `journal_end`.
-    pub fn is_told(&self, journal_end: u64) -> bool {
-        self.journal.taken >= journal_end
     }
 
     fn tell_end(&self, mark: &Mark) -> Option<(Change, usize)> {

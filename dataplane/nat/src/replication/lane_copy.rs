@@ -14,6 +14,7 @@ use crate::endpoint::{Endpoint, ShardIndex};
 use crate::nat::Nat;
 use crate::replication::change::{BODY_MAX, Change, ChangeKind, OFFSET_MASK, Table, table_slot};
 use crate::replication::change_body::BodyWriter;
+use crate::replication::facet::Replica;
 use crate::replication::lane::slab_of;
 use crate::sessions::mapping::{Kind, Mapping};
 use crate::sessions::session::Session;
@@ -33,13 +34,13 @@ struct Walk<'a, O> {
     out: O,
 }
 
-impl Nat {
+impl Replica<'_> {
     /// Returns the number of slots to walk in a lane: one more than the last slot that may be in
     /// use.
-    pub fn lane_slots(&self, shard: ShardIndex, lane: u8) -> u32 {
+    pub fn lane_slots(self, shard: ShardIndex, lane: u8) -> u32 {
         let slab = slab_of(shard, lane.into());
         let mut slots = 0;
-        while let Some(extent) = self.next_lane_extent(slab, slots >> OFFSET_BITS) {
+        while let Some(extent) = self.nat.next_lane_extent(slab, slots >> OFFSET_BITS) {
             slots = (extent + 1) << OFFSET_BITS;
         }
         slots
@@ -53,7 +54,7 @@ impl Nat {
     ///
     /// Returns the slot to continue from: `slots.end` when all slots are covered.
     pub fn copy_lane(
-        &self,
+        self,
         shard: ShardIndex,
         lane: u8,
         slots: Range<u32>,
@@ -61,14 +62,14 @@ impl Nat {
         out: impl FnMut(&Change, &[u8]) -> bool,
     ) -> u32 {
         let (slab, mut from, mut left) = (slab_of(shard, lane.into()), slots.start, budget);
-        let is_ours = self.lanes.get(slab).is_owned;
-        let mut walk = Walk { nat: self, shard, lane, slab, is_ours, unsaid: slots.start, out };
+        let is_ours = self.nat.lanes.get(slab).is_owned;
+        let mut walk = Walk { nat: self.nat, shard, lane, slab, is_ours, unsaid: slots.start, out };
         while from < slots.end && left > 0 {
-            let extent = self.next_lane_extent(slab, from >> OFFSET_BITS);
+            let extent = self.nat.next_lane_extent(slab, from >> OFFSET_BITS);
             let start = extent.map_or(slots.end, |extent| (extent << OFFSET_BITS).min(slots.end));
             if start > from {
                 // No extent here: no record in this gap had a version later than the slab's floors.
-                let floors = [self.mappings.floor(slab), self.sessions.floor(slab)];
+                let floors = [self.nat.mappings.floor(slab), self.nat.sessions.floor(slab)];
                 if !walk.say_cleared(start, later(floors)) {
                     return walk.unsaid;
                 }
@@ -89,9 +90,9 @@ impl Nat {
     /// Returns a sum over the records in these slots of a lane, in any order. It covers their
     /// identities and leaves out what a worker that serves a flow may know better (TCP state, GRE
     /// key to echo, times). Equal on the owner and on a copy.
-    pub fn sum_lane(&self, shard: ShardIndex, lane: u8, slots: Range<u32>) -> u64 {
+    pub fn sum_lane(self, shard: ShardIndex, lane: u8, slots: Range<u32>) -> u64 {
         let (slab, mut sum, mut from) = (slab_of(shard, lane.into()), 0_u64, slots.start);
-        while let Some(extent) = self.next_lane_extent(slab, from >> OFFSET_BITS) {
+        while let Some(extent) = self.nat.next_lane_extent(slab, from >> OFFSET_BITS) {
             let first = from.max(extent << OFFSET_BITS);
             if first >= slots.end {
                 break;
@@ -106,13 +107,13 @@ impl Nat {
             };
             match table {
                 Table::Mappings => {
-                    self.mappings.walk_extent(slab, position, offset, |at, mapping| {
-                        add(at, self.mapping_term(base + at, mapping))
+                    self.nat.mappings.walk_extent(slab, position, offset, |at, mapping| {
+                        add(at, self.nat.mapping_term(base + at, mapping))
                     })
                 }
                 Table::Sessions => {
-                    self.sessions.walk_extent(slab, position, offset, |at, session| {
-                        add(at, self.session_term(base + at, session))
+                    self.nat.sessions.walk_extent(slab, position, offset, |at, session| {
+                        add(at, self.nat.session_term(base + at, session))
                     })
                 }
             }
@@ -120,7 +121,9 @@ impl Nat {
         }
         sum
     }
+}
 
+impl Nat {
     /// Returns the first extent of a lane's slots, not below `from`, that exists: mappings and
     /// sessions alternate.
     fn next_lane_extent(&self, slab: SlabId, from: u32) -> Option<u32> {

@@ -2,10 +2,10 @@
 //! a lineage that is over.
 
 use crate::endpoint::ShardIndex;
-use crate::nat::Nat;
+use crate::replication::facet::ReplicaMut;
 use crate::replication::lane::slab_of;
 
-impl Nat {
+impl ReplicaMut<'_> {
     /// Removes about `budget` copies of another worker's lane, and with the last of them all
     /// knowledge of versions: whatever is applied afterwards is new. Returns whether the lane is
     /// empty.
@@ -14,21 +14,21 @@ impl Nat {
     /// If this worker owns the lane, or there is no such shard.
     pub fn forget_lane(&mut self, shard: ShardIndex, lane: u8, budget: usize) -> bool {
         let slab = slab_of(shard, lane.into());
-        assert!(!self.lanes.get(slab).is_owned, "an owned lane is never forgotten");
+        assert!(!self.nat.lanes.get(slab).is_owned, "an owned lane is never forgotten");
         let mut left = budget.max(1);
-        while self.mappings.next_extent(slab, 0).is_some() {
-            left = left.saturating_sub(self.remove_of_lane(slab, left));
+        while self.nat.mappings.next_extent(slab, 0).is_some() {
+            left = left.saturating_sub(self.nat.remove_of_lane(slab, left));
             if left == 0 {
                 return false;
             }
         }
         // Sessions go with their mappings; extents of copied records stay.
-        if !self.sessions.give_back(slab, left) {
+        if !self.nat.sessions.give_back(slab, left) {
             return false;
         }
-        self.mappings.forget_versions(slab);
-        self.sessions.forget_versions(slab);
-        self.lanes.get_mut(slab).is_full = false;
+        self.nat.mappings.forget_versions(slab);
+        self.nat.sessions.forget_versions(slab);
+        self.nat.lanes.get_mut(slab).is_full = false;
         true
     }
 }

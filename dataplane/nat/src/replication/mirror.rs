@@ -23,6 +23,7 @@ use crate::endpoint::{Endpoint, Protocol, ShardIndex, Tick};
 use crate::nat::Nat;
 use crate::replication::change::{Applied, Change, ChangeKind, Table, table_slot};
 use crate::replication::change_body::{Body, MappingBody};
+use crate::replication::facet::ReplicaMut;
 use crate::replication::lane::{LANES, LaneFault, LaneState, lane_of, slab_of};
 use crate::replication::owner_update::{OwnerUpdate, never};
 use crate::sessions::mapping::{Kind, Mapping, Remote};
@@ -39,15 +40,15 @@ pub(crate) enum Exit {
     Forgotten,
 }
 
-impl Nat {
+impl ReplicaMut<'_> {
     /// Applies a change of a lane that another worker owns, or an owner update for a lane owned
     /// here.
     ///
     /// The same change may come again, and changes of different slots in any order.
     pub fn apply(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
-        self.is_relayed = false;
-        let applied = self.apply_to_slot(change, body, now);
-        self.attach_waiting();
+        self.nat.is_relayed = false;
+        let applied = self.nat.apply_to_slot(change, body, now);
+        self.nat.attach_waiting();
         applied
     }
 
@@ -64,16 +65,18 @@ impl Nat {
         is_relayed: bool,
         now: Tick,
     ) {
-        self.is_relayed = is_relayed;
+        self.nat.is_relayed = is_relayed;
         for (change, _) in changes.clone() {
-            self.prefetch_change(&change);
+            self.nat.prefetch_change(&change);
         }
         for (change, body) in changes {
-            self.apply_to_slot(&change, body, now);
+            self.nat.apply_to_slot(&change, body, now);
         }
-        self.attach_waiting();
+        self.nat.attach_waiting();
     }
+}
 
+impl Nat {
     /// Prefetches the record that a change is about.
     #[inline(always)]
     fn prefetch_change(&mut self, change: &Change) {

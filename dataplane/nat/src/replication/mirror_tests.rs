@@ -58,10 +58,10 @@ impl Pair {
             flows: HashMap::new(),
         };
         for shard in SHARDS {
-            pair.primary.nat.set_owned_lanes(shard, PRIMARY, Tick(1000));
-            pair.replica.nat.set_owned_lanes(shard, RESERVE, Tick(1000));
+            pair.primary.nat.replica_mut().set_owned_lanes(shard, PRIMARY, Tick(1000));
+            pair.replica.nat.replica_mut().set_owned_lanes(shard, RESERVE, Tick(1000));
             for world in [&mut pair.primary, &mut pair.replica] {
-                world.nat.set_replicated_lanes(shard, 0xff);
+                world.nat.replica_mut().set_replicated_lanes(shard, 0xff);
             }
         }
         pair
@@ -106,7 +106,7 @@ impl Pair {
         for (world, way) in [(&mut self.primary, &mut self.down), (&mut self.replica, &mut self.up)]
         {
             way.extend(changes(&mut world.nat));
-            assert_eq!(world.nat.take_lost(), None);
+            assert_eq!(world.nat.replica_mut().take_lost(), None);
         }
     }
 
@@ -145,11 +145,11 @@ impl Pair {
     fn copy(&mut self) {
         for shard in SHARDS {
             for lane in 0..7 {
-                self.replica.nat.begin_copy(shard, lane);
+                self.replica.nat.replica_mut().begin_copy(shard, lane);
                 let mut from = 0;
                 // Everything behind the primary's last slot has ended.
                 while from < u32::MAX {
-                    let (primary, replica) = (&self.primary.nat, &mut self.replica);
+                    let (primary, replica) = (self.primary.nat.replica(), &mut self.replica);
                     let mut room = 1 + self.dice.below(40);
                     let budget = 1 + self.dice.below(3000);
                     from =
@@ -167,7 +167,7 @@ impl Pair {
                     self.tell();
                     self.deliver();
                 }
-                assert!(!self.replica.nat.is_copy_full(shard, lane));
+                assert!(!self.replica.nat.replica().is_copy_full(shard, lane));
             }
         }
     }
@@ -178,13 +178,14 @@ impl Pair {
         audit(&self.replica.nat);
         for shard in SHARDS {
             for lane in 0..7 {
-                let slots = self.primary.nat.lane_slots(shard, lane);
-                assert!(self.replica.nat.lane_slots(shard, lane) <= slots.max(1 << 11 << 10));
+                let (primary, replica) = (self.primary.nat.replica(), self.replica.nat.replica());
+                let slots = primary.lane_slots(shard, lane);
+                assert!(replica.lane_slots(shard, lane) <= slots.max(1 << 11 << 10));
                 for first in (0..slots.max(4096)).step_by(1024) {
-                    let sum = |nat: &Nat| nat.sum_lane(shard, lane, first..first + 1024);
+                    let sum = |nat: Replica<'_>| nat.sum_lane(shard, lane, first..first + 1024);
                     assert_eq!(
-                        sum(&self.primary.nat),
-                        sum(&self.replica.nat),
+                        sum(primary),
+                        sum(replica),
                         "{shard:?} lane {lane} slots from {first}"
                     );
                 }
@@ -221,17 +222,17 @@ impl Pair {
 fn changes(nat: &mut Nat) -> Vec<News> {
     let mut body = [0; BODY_MAX];
     std::iter::from_fn(|| {
-        let (change, len) = nat.next_change(&mut body)?;
+        let (change, len) = nat.replica_mut().next_change(&mut body)?;
         Some((change, body[..len].to_vec()))
     })
     .collect()
 }
 
 fn deliver(world: &mut World, news: &[News]) {
-    let invalid = world.nat.mirror_gauges().changes_invalid_total;
+    let invalid = world.nat.admin().mirror_gauges().changes_invalid_total;
     let changes = news.iter().map(|(change, body)| (*change, &body[..]));
-    world.nat.apply_burst(changes, false, world.now);
-    assert_eq!(world.nat.mirror_gauges().changes_invalid_total, invalid, "{news:?}");
+    world.nat.replica_mut().apply_burst(changes, false, world.now);
+    assert_eq!(world.nat.admin().mirror_gauges().changes_invalid_total, invalid, "{news:?}");
 }
 
 /// Returns the flows that a NAT lists in lanes of its own.
@@ -240,7 +241,7 @@ fn live_at(world: &World) -> HashMap<Flow, Endpoint> {
     let sessions = world.list(&SessionFilter::default());
     let ours = sessions.into_iter().filter(|session| {
         let lane = u32::from(session.public.port) / 64 % 8;
-        world.nat.owned_lanes(shard_of(session)) >> lane & 1 != 0
+        world.nat.replica().owned_lanes(shard_of(session)) >> lane & 1 != 0
     });
     ours.map(|session| {
         let n = session.outer - home(0).outer;
@@ -277,6 +278,7 @@ fn a_replica_follows_its_primary() {
             if pair.dice.below(300) == 0 {
                 pair.primary
                     .nat
+                    .admin_mut()
                     .flush_subscriber(home(pair.dice.below(HOMES)).outer, pair.primary.now);
             }
             if pair.dice.below(10) == 0 {
@@ -290,7 +292,7 @@ fn a_replica_follows_its_primary() {
             }
         }
         pair.check_served();
-        let gauges = pair.replica.nat.mirror_gauges();
+        let gauges = pair.replica.nat.admin().mirror_gauges();
         assert!(gauges.changes_applied_total > 1000);
         assert_eq!((gauges.changes_invalid_total, gauges.changes_full_total), (0, 0));
     }
@@ -339,7 +341,7 @@ fn a_shard_that_left_a_replica_comes_back() {
                     pair.wait(seconds);
                 }
                 if step == 700 {
-                    pair.replica.nat.begin_removal(index);
+                    pair.replica.nat.replica_mut().begin_removal(index);
                 }
                 if pair.dice.below(10) == 0 {
                     pair.tell();
@@ -351,10 +353,10 @@ fn a_shard_that_left_a_replica_comes_back() {
                 }
             }
             pair.wait(1);
-            assert!(pair.replica.nat.is_removed(index));
+            assert!(pair.replica.nat.replica().is_removed(index));
             audit(&pair.replica.nat);
             let config = pair_config(Filtering::default(), 0).shards.swap_remove(round % 2);
-            let (replica, now) = (&mut pair.replica.nat, pair.replica.now);
+            let (mut replica, now) = (pair.replica.nat.replica_mut(), pair.replica.now);
             assert_eq!(replica.add_shard(&config, 0, now), Ok(index));
             replica.set_owned_lanes(index, RESERVE, now);
             replica.set_replicated_lanes(index, 0xff);
@@ -451,13 +453,13 @@ fn take_over(mut pair: Pair) {
     pair.tell();
     pair.deliver();
     let dead = live_at(&pair.primary);
-    let before = pair.replica.nat.gauges();
+    let before = pair.replica.nat.admin().gauges();
     pair.replica.wait_and_collect(7000);
     for shard in SHARDS {
-        pair.replica.nat.set_owned_lanes(shard, 0xff, pair.replica.now);
+        pair.replica.nat.replica_mut().set_owned_lanes(shard, 0xff, pair.replica.now);
     }
     let replica = &mut pair.replica;
-    assert!(replica.nat.gauges().quarantined >= before.quarantined, "quarantines are kept");
+    assert!(replica.nat.admin().gauges().quarantined >= before.quarantined, "quarantines are kept");
     // Timers start again in full: a flow that was idle for long here counts as just used.
     replica.wait_and_collect(50);
     for (&(n, inside, remote, protocol), &public) in &dead {

@@ -9,6 +9,7 @@
 //!     commit: packets that wait for replicas        duplicate: two mappings become one again
 //! ```
 //!
+//! All of this is called through [`Replica`](facet::Replica) and [`ReplicaMut`](facet::ReplicaMut).
 //! Streams, workers and their order are `cluster/replication`.
 
 pub(crate) mod attach;
@@ -16,6 +17,7 @@ pub(crate) mod change;
 pub(crate) mod change_body;
 pub(crate) mod commit;
 mod duplicate;
+pub(crate) mod facet;
 pub(crate) mod journal;
 pub(crate) mod lane;
 mod lane_copy;

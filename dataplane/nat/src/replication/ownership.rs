@@ -2,10 +2,27 @@
 //! holder of the shard map.
 
 use crate::endpoint::{ShardIndex, Tick};
-use crate::nat::Nat;
+use crate::replication::facet::{Replica, ReplicaMut};
 use crate::replication::lane::{LANES, LaneFault, lane_of, slab_of};
 
-impl Nat {
+impl Replica<'_> {
+    /// Returns the lanes of the shard that this worker owns, a bit each.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    #[inline]
+    pub fn owned_lanes(self, shard: ShardIndex) -> u8 {
+        self.nat.ports.lanes(shard)
+    }
+
+    /// True if the copy of the lane here lacks records because a table had no room for them.
+    #[inline]
+    pub fn is_copy_full(self, shard: ShardIndex, lane: u8) -> bool {
+        self.nat.lanes.get(slab_of(shard, lane.into())).is_full
+    }
+}
+
+impl ReplicaMut<'_> {
     /// Sets the lanes of the shard that this worker owns, a bit each. At the start it owns all. For
     /// a shard that is being removed, this call and the ones below change nothing.
     ///
@@ -21,34 +38,27 @@ impl Nat {
     /// # Panics
     /// If there is no such shard.
     pub fn set_owned_lanes(&mut self, shard: ShardIndex, lanes: u8, now: Tick) {
-        if !self.shards.is_staying(shard) {
+        let nat = &mut *self.nat;
+        if !nat.shards.is_staying(shard) {
             return;
         }
         for lane in 0..LANES {
             let (slab, is_owned) = (slab_of(shard, lane), lanes >> lane & 1 != 0);
-            if self.lanes.get(slab).is_owned == is_owned {
+            if nat.lanes.get(slab).is_owned == is_owned {
                 continue;
             }
             if is_owned {
-                self.mappings.take_over(slab);
-                self.sessions.take_over(slab);
+                nat.mappings.take_over(slab);
+                nat.sessions.take_over(slab);
             }
-            self.lanes.set_owned(slab, is_owned, now);
-            let told = (self.shards.id(shard), shard);
+            nat.lanes.set_owned(slab, is_owned, now);
+            let told = (nat.shards.id(shard), shard);
             match is_owned {
-                true => self.events.own(told, lane),
-                false => self.events.end(told, lane),
+                true => nat.events.own(told, lane),
+                false => nat.events.end(told, lane),
             }
         }
-        self.ports.set_lanes(shard, lanes);
-    }
-
-    /// Returns the lanes of the shard that this worker owns, a bit each.
-    ///
-    /// # Panics
-    /// If there is no such shard.
-    pub fn owned_lanes(&self, shard: ShardIndex) -> u8 {
-        self.ports.lanes(shard)
+        nat.ports.set_lanes(shard, lanes);
     }
 
     /// Sets the replicated lanes of the shard, a bit each: changes are journalled in those that
@@ -58,12 +68,13 @@ impl Nat {
     /// If there is no such shard, or if any bit is set and [`replicas`](crate::NatConfig::replicas)
     /// is 0.
     pub fn set_replicated_lanes(&mut self, shard: ShardIndex, lanes: u8) {
-        assert!(self.policy.is_replicated || lanes == 0, "without replicas there is no journal");
-        if !self.shards.is_staying(shard) {
+        let nat = &mut *self.nat;
+        assert!(nat.policy.is_replicated || lanes == 0, "without replicas there is no journal");
+        if !nat.shards.is_staying(shard) {
             return;
         }
         for lane in 0..LANES {
-            self.lanes.set_replicated(slab_of(shard, lane), lanes >> lane & 1 != 0);
+            nat.lanes.set_replicated(slab_of(shard, lane), lanes >> lane & 1 != 0);
         }
     }
 
@@ -75,30 +86,29 @@ impl Nat {
     ///
     /// # Panics
     /// If there is no such shard.
+    #[inline]
     pub fn set_copies_behind(&mut self, shard: ShardIndex, are_behind: bool, now: Tick) {
-        self.lanes.set_behind(shard, are_behind, now);
+        self.nat.lanes.set_behind(shard, are_behind, now);
     }
 
     /// Returns a lane whose changes were lost since the last call because the journal was not read
     /// in time: its copies must be made again. None if there is no further one.
+    #[inline]
     pub fn take_lost(&mut self) -> Option<(ShardIndex, u8)> {
-        self.lanes.take(LaneFault::Lost).map(lane_of)
+        self.nat.lanes.take(LaneFault::Lost).map(lane_of)
     }
 
     /// Returns a lane of another worker whose copy has become full since the last call. None if
     /// there is no further one.
+    #[inline]
     pub fn take_filled(&mut self) -> Option<(ShardIndex, u8)> {
-        self.lanes.take(LaneFault::Filled).map(lane_of)
-    }
-
-    /// True if the copy of the lane here lacks records because a table had no room for them.
-    pub fn is_copy_full(&self, shard: ShardIndex, lane: u8) -> bool {
-        self.lanes.get(slab_of(shard, lane.into())).is_full
+        self.nat.lanes.take(LaneFault::Filled).map(lane_of)
     }
 
     /// Prepares for a new copy of another worker's lane from its first slot: clears the flag that
     /// records are missing.
+    #[inline]
     pub fn begin_copy(&mut self, shard: ShardIndex, lane: u8) {
-        self.lanes.get_mut(slab_of(shard, lane.into())).is_full = false;
+        self.nat.lanes.get_mut(slab_of(shard, lane.into())).is_full = false;
     }
 }

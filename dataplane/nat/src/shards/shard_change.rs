@@ -16,16 +16,25 @@
 //!   above all versions that its index has had.
 
 use weir_flow::{RECORDS, RecordId, SlabId};
-use weir_ids::ShardId;
 
 use crate::config::ShardConfig;
 use crate::config_check::{self, NatError};
 use crate::endpoint::{ShardIndex, Tick};
 use crate::nat::{Nat, WALK_STEP};
+use crate::replication::facet::{Replica, ReplicaMut};
 use crate::replication::lane::{LANES, slab_of};
 use crate::replication::mirror::Exit;
 
-impl Nat {
+impl Replica<'_> {
+    /// True if nothing is left of the shard that had this index. To be asked before a further shard
+    /// is added, which may get the index.
+    #[inline]
+    pub fn is_removed(self, shard: ShardIndex) -> bool {
+        self.nat.shards.is_free(shard)
+    }
+}
+
+impl ReplicaMut<'_> {
     /// Adds a shard without any flow; this worker owns its `owned_lanes`, a bit each. In a cluster
     /// these are none until lanes are assigned to this worker
     /// ([`set_owned_lanes`](Self::set_owned_lanes)). No lane is replicated yet. Allocates a little.
@@ -39,25 +48,45 @@ impl Nat {
         owned_lanes: u8,
         now: Tick,
     ) -> Result<ShardIndex, NatError> {
-        let index = self.check_new(shard)?;
+        let nat = &mut *self.nat;
+        let index = nat.check_new(shard)?;
         for lane in 0..LANES {
             let (slab, is_owned) = (slab_of(index, lane), owned_lanes >> lane & 1 != 0);
             if !is_owned {
-                self.mappings.forget_versions(slab);
-                self.sessions.forget_versions(slab);
+                nat.mappings.forget_versions(slab);
+                nat.sessions.forget_versions(slab);
             }
-            self.lanes.begin(slab, is_owned, now);
+            nat.lanes.begin(slab, is_owned, now);
             if is_owned {
-                self.events.own((shard.id, index), lane);
+                nat.events.own((shard.id, index), lane);
             }
         }
-        self.ports.add(index, &shard.public, owned_lanes);
-        self.subscribers.set_max(index, shard.subscribers_max);
-        self.public.insert(&shard.public, index);
-        self.shards.insert(index, shard.clone());
+        nat.ports.add(index, &shard.public, owned_lanes);
+        nat.subscribers.set_max(index, shard.subscribers_max);
+        nat.public.insert(&shard.public, index);
+        nat.shards.insert(index, shard.clone());
         Ok(index)
     }
 
+    /// Begins to remove the shard: no change of it is sent or taken, its addresses cease to be
+    /// public addresses here, and no home becomes a subscriber of it. [`Nat::expire`]
+    /// removes what it holds, piece by piece and without quarantine, whichever worker owns its
+    /// lanes; releases of blocks in lanes that this worker owns are logged.
+    ///
+    /// No packet of its homes may be passed in from here on: a flow that begins would be removed,
+    /// too.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    pub fn begin_removal(&mut self, shard: ShardIndex) {
+        self.nat.shards.leave(shard);
+        self.nat.subscribers.set_max(shard, 0);
+        self.nat.public.remove(shard);
+        self.nat.lanes.leave(shard);
+    }
+}
+
+impl Nat {
     /// Returns the index that a new shard would get.
     fn check_new(&self, shard: &ShardConfig) -> Result<ShardIndex, NatError> {
         let id = shard.id;
@@ -86,35 +115,6 @@ impl Nat {
             return Err(NatError::NoRoomForSubscribers { id, subscribers, free });
         }
         Ok(index)
-    }
-
-    /// Begins to remove the shard: no change of it is sent or taken, its addresses cease to be
-    /// public addresses here, and no home becomes a subscriber of it. [`expire`](Self::expire)
-    /// removes what it holds, piece by piece and without quarantine, whichever worker owns its
-    /// lanes; releases of blocks in lanes that this worker owns are logged.
-    ///
-    /// No packet of its homes may be passed in from here on: a flow that begins would be removed,
-    /// too.
-    ///
-    /// # Panics
-    /// If there is no such shard.
-    pub fn begin_removal(&mut self, shard: ShardIndex) {
-        self.shards.leave(shard);
-        self.subscribers.set_max(shard, 0);
-        self.public.remove(shard);
-        self.lanes.leave(shard);
-    }
-
-    /// True if nothing is left of the shard that had this index. To be asked before a further shard
-    /// is added, which may get the index.
-    pub fn is_removed(&self, shard: ShardIndex) -> bool {
-        self.shards.is_free(shard)
-    }
-
-    /// Returns the shards that are here and are not being removed, by index.
-    pub fn shards(&self) -> impl Iterator<Item = (ShardIndex, ShardId)> {
-        let all = self.shards.all();
-        all.filter(|(_, _, is_leaving)| !is_leaving).map(|(index, shard, _)| (index, shard.id))
     }
 
     /// Removes a piece of a shard that is being removed: about `ends_max` mappings and further

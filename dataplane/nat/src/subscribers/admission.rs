@@ -25,7 +25,7 @@
 
 use weir_flow::{Hash, OutOfMemory, RecordId, Region};
 
-use crate::endpoint::{Home, ShardIndex, Tick};
+use crate::endpoint::{Home, Tick};
 use crate::nat::Nat;
 use crate::packet::Refusal;
 use crate::replication::journal::MarkKind;
@@ -271,11 +271,6 @@ impl Nat {
         }
         self.totals.flow_expired += 1;
         self.end_mapping(id, now);
-    }
-
-    /// Returns the number of displaced homes of a shard, which still hold ports.
-    pub fn displaced(&self, shard: ShardIndex) -> u32 {
-        self.subscribers.displaced(shard)
     }
 }
 

@@ -115,12 +115,12 @@ fn play(config: &NatConfig, steps: &[Step]) {
             }
             Step::Flush { home } => {
                 if home % 8 == 0 {
-                    nat.flush_subscriber(home_of(home).outer, now);
+                    nat.admin_mut().flush_subscriber(home_of(home).outer, now);
                     flows.retain(|key, _| key.0 != home);
                 }
             }
         }
-        nat.audit();
+        nat.admin().audit();
         let shard = ShardIndex(0);
         let (seated, displaced) = (nat.subscribers.count(shard), nat.subscribers.displaced(shard));
         // A displaced home that is answered is admitted again, even beyond the shard's capacity.
@@ -136,8 +136,8 @@ fn play(config: &NatConfig, steps: &[Step]) {
     nat.expire(now, usize::MAX, usize::MAX);
     now = Tick(now.0 + 300);
     nat.expire(now, usize::MAX, usize::MAX);
-    nat.audit();
-    assert_eq!((nat.gauges().subscribers, nat.subscribers.displaced), (0, 0));
+    nat.admin().audit();
+    assert_eq!((nat.admin().gauges().subscribers, nat.subscribers.displaced), (0, 0));
 }
 
 fn home_of(number: u8) -> Home {

@@ -143,26 +143,26 @@ impl World {
     }
 
     pub(crate) fn flows(&self) -> u32 {
-        self.nat.gauges().flows
+        self.nat.admin().gauges().flows
     }
 
     pub(crate) fn events(&mut self) -> Vec<BlockEvent> {
-        std::iter::from_fn(|| self.nat.next_event()).collect()
+        std::iter::from_fn(|| self.nat.admin_mut().next_event()).collect()
     }
 
     /// Lists all sessions, in pages of the smallest size.
     pub(crate) fn list(&self, filter: &SessionFilter) -> Vec<SessionView> {
         let (mut cursor, mut sessions) = (PageCursor::default(), Vec::new());
-        while self.nat.sessions(&mut cursor, 1, filter, &mut sessions) {}
+        while self.nat.admin().sessions(&mut cursor, 1, filter, &mut sessions) {}
         sessions
     }
 
     /// Checks that nothing is held any more: no record, port, block or subscriber.
     pub(crate) fn assert_empty(&self) {
-        let gauges = self.nat.gauges();
+        let gauges = self.nat.admin().gauges();
         assert_eq!((gauges.flows, gauges.quarantined, gauges.subscribers), (0, 0, 0));
         for shard in [ShardIndex(0), ShardIndex(1)] {
-            let gauges = self.nat.shard_gauges(shard);
+            let gauges = self.nat.admin().shard_gauges(shard);
             assert_eq!((gauges.ports_used, gauges.subscribers), (0, 0));
             assert_eq!(gauges.blocks_free, gauges.blocks_total);
         }

@@ -15,8 +15,8 @@ pub(crate) fn pair_config() -> NatConfig {
 /// Builds a worker that owns these lanes of the first shard and replicates all.
 pub(crate) fn worker(config: NatConfig, lanes: u8) -> World {
     let mut world = World::new(config);
-    world.nat.set_owned_lanes(SHARD, lanes, world.now);
-    world.nat.set_replicated_lanes(SHARD, 0xff);
+    world.nat.replica_mut().set_owned_lanes(SHARD, lanes, world.now);
+    world.nat.replica_mut().set_replicated_lanes(SHARD, 0xff);
     world
 }
 
@@ -27,8 +27,8 @@ pub(crate) fn pair(config: &NatConfig) -> (World, World) {
 /// Delivers the pending changes of one worker to the other; returns their kinds.
 pub(crate) fn tell(from: &mut World, to: &mut World) -> Vec<ChangeKind> {
     let (mut body, mut kinds) = ([0; BODY_MAX], Vec::new());
-    while let Some((change, len)) = from.nat.next_change(&mut body) {
-        let applied = to.nat.apply(&change, &body[..len], to.now);
+    while let Some((change, len)) = from.nat.replica_mut().next_change(&mut body) {
+        let applied = to.nat.replica_mut().apply(&change, &body[..len], to.now);
         assert!(matches!(applied, Applied::Done | Applied::Old), "{change:?}: {applied:?}");
         kinds.push(change.kind);
     }
@@ -38,8 +38,8 @@ pub(crate) fn tell(from: &mut World, to: &mut World) -> Vec<ChangeKind> {
 /// Copies the primary's lanes, as `from` has them.
 pub(crate) fn copy(from: &World, to: &mut World, is_relayed: bool) {
     for lane in 0..7 {
-        from.nat.copy_lane(SHARD, lane, 0..u32::MAX, u32::MAX, |change, body| {
-            to.nat.apply_burst(std::iter::once((*change, body)), is_relayed, to.now);
+        from.nat.replica().copy_lane(SHARD, lane, 0..u32::MAX, u32::MAX, |change, body| {
+            to.nat.replica_mut().apply_burst(std::iter::once((*change, body)), is_relayed, to.now);
             true
         });
     }
@@ -56,8 +56,8 @@ pub(crate) fn lane_of(public: Endpoint) -> u16 {
 
 impl World {
     pub(crate) fn assert_empty_but_lanes(&self) {
-        let gauges = self.nat.gauges();
+        let gauges = self.nat.admin().gauges();
         assert_eq!((gauges.flows, gauges.quarantined, gauges.subscribers), (0, 0, 0));
-        assert_eq!(self.nat.shard_gauges(SHARD).ports_used, 0);
+        assert_eq!(self.nat.admin().shard_gauges(SHARD).ports_used, 0);
     }
 }

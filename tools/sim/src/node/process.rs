@@ -138,8 +138,8 @@ impl Process {
                 slots: link.slots,
                 peers: peers.filter_map(|(place, signs)| Some((place, (*signs)?))).collect(),
                 busy,
-                is_access_up: worker.engine().gateway_up(Side::Access),
-                is_internet_up: worker.engine().gateway_up(Side::Internet),
+                is_access_up: worker.engine().admin().gateway_up(Side::Access),
+                is_internet_up: worker.engine().admin().gateway_up(Side::Internet),
             }
         };
         self.workers.iter_mut().map(look).collect()
@@ -192,7 +192,7 @@ fn new_worker(
     );
     let mut replication = replication.expect("the options are valid");
     if let Some((limits, options)) = options.commit.as_ref().map(commit_options) {
-        engine.hold_uncommitted(limits);
+        engine.setup().hold_uncommitted(limits);
         replication.await_replicas(options);
     }
     Worker::new(engine, replication)

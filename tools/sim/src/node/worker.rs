@@ -82,7 +82,7 @@ impl Worker {
 
     /// Starts the worker, with its ports up.
     pub(crate) fn start(&mut self, clock_us: u64) {
-        self.core.engine.watch_gateways();
+        self.core.engine.setup().watch_gateways();
         self.core.start(Duration::from_micros(clock_us), &mut self.ports);
     }
 
@@ -115,7 +115,7 @@ impl Worker {
         self.ports.now = now;
         let turn = self.core.turn(now, &mut self.ports);
         let events = self.block_events();
-        let nat = self.core.engine.nat_mut();
+        let mut nat = self.core.engine.nat_mut().admin_mut();
         if events.is_empty() && nat.is_listing_due() {
             nat.list_blocks(LISTED_PER_TURN);
         }
@@ -132,7 +132,7 @@ impl Worker {
     }
 
     fn block_events(&mut self) -> Vec<BlockEvent> {
-        std::iter::from_fn(|| self.core.engine.next_event()).collect()
+        std::iter::from_fn(|| self.core.engine.nat_mut().admin_mut().next_event()).collect()
     }
 
     /// Ends the worker in an orderly way: no packet waits for copies any longer. Returns the

@@ -160,7 +160,7 @@ impl World {
             let worker = self.worker(place);
             for shard in self.shards() {
                 let Some(index) = worker.replication().place(shard) else { continue };
-                let owned = worker.engine().nat().owned_lanes(index);
+                let owned = worker.engine().nat().replica().owned_lanes(index);
                 for lane in (0..LANES).filter(|lane| owned >> lane & 1 == 1) {
                     if !self.may_write(place, shard, lane) {
                         let Place { node, worker } = place;
@@ -207,7 +207,7 @@ impl World {
 
     fn sessions(&self, place: Place) -> Vec<SessionView> {
         let (mut cursor, mut all) = (PageCursor::default(), Vec::new());
-        let nat = self.worker(place).engine().nat();
+        let nat = self.worker(place).engine().nat().admin();
         while nat.sessions(&mut cursor, usize::MAX, &SessionFilter::default(), &mut all) {}
         all
     }
@@ -391,7 +391,7 @@ impl World {
     /// Lets every table check itself: nothing is counted twice, and no port leaks.
     fn audit(&mut self) {
         for place in self.places() {
-            self.worker(place).engine().nat().audit();
+            self.worker(place).engine().nat().admin().audit();
         }
         self.check_tables();
     }

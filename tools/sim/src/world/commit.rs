@@ -101,18 +101,18 @@ impl Watched {
         let nat = worker.engine().nat();
         for shard in shards {
             let index = worker.replication().place(shard);
-            let owned = index.map_or(0, |index| nat.owned_lanes(index));
+            let owned = index.map_or(0, |index| nat.replica().owned_lanes(index));
             let since = self.owned_us.entry(shard.0).or_default();
             for (lane, since_us) in since.iter_mut().enumerate() {
                 *since_us = (owned >> lane & 1 == 1).then_some(since_us.unwrap_or(now_us));
             }
         }
         let replication = worker.replication().status(now_us).counters;
-        let early = Early::ALL.iter().map(|&why| worker.engine().counters().early(why));
+        let early = Early::ALL.iter().map(|&why| worker.engine().admin().counters().early(why));
         let late = [DropReason::CommitTimeout, DropReason::CommitLimit, DropReason::TooFewReplicas];
-        let dropped = late.iter().map(|&why| worker.engine().counters().dropped(why));
+        let dropped = late.iter().map(|&why| worker.engine().admin().counters().dropped(why));
         let given_up = early.chain(dropped).sum::<u64>()
-            + nat.commits_alone()
+            + nat.admin().commits_alone()
             + replication.changes_degraded_total
             + replication.changes_untracked_total;
         if std::mem::replace(&mut self.given_up, given_up) != given_up {
@@ -122,7 +122,7 @@ impl Watched {
 
     /// Returns what is wrong with the waiting packets after a turn at this time of its clock.
     fn too_late(&mut self, clock_ms: u64, worker: &Worker, commit: &Commit) -> Option<String> {
-        let (held, waited) = (worker.engine().held(), worker.engine().counters().held());
+        let (held, waited) = (worker.engine().held(), worker.engine().admin().counters().held());
         if held > commit.held_max {
             return Some(format!("holds {held} packets, not {}", commit.held_max));
         }
@@ -246,7 +246,7 @@ impl World {
         let (mut cursor, mut found) = (PageCursor::default(), Vec::new());
         let filter = SessionFilter { public: Some(left.public.into()), ..SessionFilter::default() };
         // The first page is the mapping with its first session; the sockets have no other session.
-        self.worker(place).engine().nat().sessions(&mut cursor, 1, &filter, &mut found);
+        self.worker(place).engine().nat().admin().sessions(&mut cursor, 1, &filter, &mut found);
         let inside = socket.key();
         found.into_iter().find(|it| (it.outer, it.inside, it.protocol) == inside)
     }

@@ -324,7 +324,7 @@ fn report(node: &crate::node::Node, is_bird_gone: bool) -> Option<NodeReport> {
     let process = node.process.as_ref()?;
     let is_broken = |worker: &u16| {
         let engine = process.workers[usize::from(*worker)].engine();
-        Side::ALL.iter().any(|&side| !engine.gateway_up(side))
+        Side::ALL.iter().any(|&side| !engine.admin().gateway_up(side))
     };
     let broken = (0..process.workers.len() as u16).filter(is_broken).collect();
     let load = |_: usize, _: ShardId| 1;

@@ -84,6 +84,8 @@ impl World {
     fn writes(&self, place: Place, shard: ShardId, lane: usize) -> bool {
         let worker = self.worker(place);
         let index = worker.replication().place(shard);
-        index.is_some_and(|index| worker.engine().nat().owned_lanes(index) >> lane & 1 == 1)
+        index.is_some_and(|index| {
+            worker.engine().nat().replica().owned_lanes(index) >> lane & 1 == 1
+        })
     }
 }
