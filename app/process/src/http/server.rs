@@ -1,4 +1,5 @@
-//! The server of a listener, HTTP/1: a bounded number of connections, each with bounded times and sizes.
+//! The server of a listener, HTTP/1: a bounded number of connections, each with bounded times and
+//! sizes.
 //!
 //! Whatever clients do, a request that arrives whole is answered: connections that wait for bytes
 //! give way to newer ones, and each wait is bounded. Nothing here is shared with workers.
