@@ -1,16 +1,18 @@
 //! Hot. Input of the access side: decapsulates the packet (in GRE mode), finds its home and decides
 //! on the next step.
 
-use weir_nat::{Home, ShardIndex};
+use weir_nat::{Home, RecordId, ShardIndex};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::gre;
 use weir_wire::ipv4;
 
 use crate::engine::{Context, Engine, PREFETCH_AHEAD};
 use crate::ethernet_input::{Network, sender};
+use crate::fast_path::{FastUpstream, GRE, PLAIN, ones};
 use crate::flow_key::Toward;
 use crate::ip_error::IcmpErrorCause;
 use crate::ip_input::{Packet, is_martian};
+use crate::link_header::{TAGGED, UNTAGGED};
 use crate::local::check_ping;
 use crate::party::Party;
 use crate::slow_path::Way;
@@ -18,57 +20,169 @@ use crate::upstream::{Upstream, UpstreamStep};
 use crate::{AccessMode, DropReason, Side, ecn, rewrite};
 
 impl<F: Frame> Engine<F> {
+    /// Processes a burst; returns the bytes of its frames.
     pub(crate) fn receive_access<P: Pool<Frame = F>>(
         &mut self,
         frames: &mut Vec<F>,
         cx: &mut Context<'_, P>,
-    ) {
-        let mut slots = std::mem::take(&mut self.upstream);
-        let burst = &mut slots[..frames.len()];
-        self.read_access(frames, burst);
+    ) -> u64 {
+        match (self.mode, self.link(Side::Access).is_tagged()) {
+            (AccessMode::Gre, false) => self.burst_up::<UNTAGGED, GRE, P>(frames, cx),
+            (AccessMode::Gre, true) => self.burst_up::<TAGGED, GRE, P>(frames, cx),
+            (AccessMode::Plain, false) => self.burst_up::<UNTAGGED, PLAIN, P>(frames, cx),
+            (AccessMode::Plain, true) => self.burst_up::<TAGGED, PLAIN, P>(frames, cx),
+        }
+    }
+
+    #[inline(never)]
+    fn burst_up<const LINK: usize, const TUNNEL: usize, P: Pool<Frame = F>>(
+        &mut self,
+        frames: &mut Vec<F>,
+        cx: &mut Context<'_, P>,
+    ) -> u64 {
+        let mut fast = std::mem::take(&mut self.fast_upstream);
+        let mut slow = std::mem::take(&mut self.upstream);
+        let burst = &mut fast[..frames.len()];
+        let (bytes, slow_frames) = self.read_access::<LINK, TUNNEL>(frames, burst);
+        for at in ones(slow_frames) {
+            self.read_slow_path_access(&mut frames[at], &mut slow[at]);
+        }
         // Frames without a record in the primary bucket, one bit each.
         let mut elsewhere = 0_u64;
         for (at, packet) in burst.iter_mut().enumerate() {
+            match self.nat.prefetch_outbound_record(packet.hash) {
+                Some(candidate) => packet.candidate = candidate,
+                None => elsewhere |= 1 << at,
+            }
+        }
+        for at in ones(elsewhere & !slow_frames) {
+            let candidate = self.nat.prefetch_outbound_elsewhere(burst[at].hash);
+            burst[at].candidate = candidate.unwrap_or(RecordId::NONE);
+        }
+        for at in ones(slow_frames) {
+            let packet = &mut slow[at];
             if packet.step == UpstreamStep::Translate {
-                packet.candidate = self.nat.prefetch_outbound_record(packet.hash);
+                let hash = packet.hash;
+                packet.candidate = self.nat.prefetch_outbound_record(hash);
                 if packet.candidate.is_none() {
-                    elsewhere |= 1 << at;
+                    packet.candidate = self.nat.prefetch_outbound_elsewhere(hash);
                 }
             }
         }
-        while elsewhere != 0 {
-            let packet = &mut burst[elsewhere.trailing_zeros() as usize];
-            elsewhere &= elsewhere - 1;
-            packet.candidate = self.nat.prefetch_outbound_elsewhere(packet.hash);
-        }
-        for (frame, packet) in frames.drain(..).zip(&*burst) {
-            if packet.step == UpstreamStep::Translate {
-                self.translate_up(frame, packet, cx);
-            } else {
-                self.serve_access(frame, packet, cx);
+        let now = cx.now.tick();
+        let mut frames = frames.drain(..);
+        for (at, packet) in burst.iter().enumerate() {
+            let Some(frame) = frames.next() else { break };
+            if slow_frames & 1 << at != 0 {
+                self.serve_access(frame, &slow[at], cx);
+                continue;
+            }
+            match self.nat.outbound_settled(packet.candidate, &packet.key, now) {
+                Some(public) => {
+                    self.send_settled_up::<LINK, TUNNEL, P>(frame, packet, public, cx);
+                }
+                None => self.unsettled_up(frame, packet, LINK + TUNNEL, &mut slow[at], cx),
             }
         }
+        drop(frames);
         self.open_mappings(cx);
-        self.upstream = slots;
+        self.upstream = slow;
+        self.fast_upstream = fast;
+        bytes
     }
 
-    /// Decides on the step of each frame.
+    /// Reads the fast-path packets of a burst. Returns the bytes of all frames, and the frames that
+    /// are left to the slow path, one bit each.
     #[inline(always)]
-    fn read_access(&self, frames: &mut [F], burst: &mut [Upstream]) {
+    fn read_access<const LINK: usize, const TUNNEL: usize>(
+        &self,
+        frames: &[F],
+        burst: &mut [FastUpstream],
+    ) -> (u64, u64) {
+        let (mut bytes, mut slow) = (0, 0);
         frames.iter().take(PREFETCH_AHEAD).for_each(|frame| frame.prefetch(0));
-        for (at, packet) in burst.iter_mut().enumerate() {
+        for ((at, packet), frame) in burst.iter_mut().enumerate().zip(frames) {
             if let Some(ahead) = frames.get(at + PREFETCH_AHEAD) {
                 ahead.prefetch(0);
             }
-            let frame = &mut frames[at];
-            if self.fast_path_up(frame, packet) {
-                packet.step = UpstreamStep::Translate;
-                frame.keep(packet.offset, packet.len);
+            bytes += frame.data().len() as u64;
+            if self.read_fast_up::<LINK, TUNNEL>(frame, packet) {
                 self.nat.prefetch_outbound(packet.hash);
             } else {
-                self.read_slow_path_access(frame, packet);
+                slow |= 1 << at;
             }
         }
+        (bytes, slow)
+    }
+
+    /// Translates a fast-path packet, which begins at `offset` of its frame, whose session is not
+    /// known to be settled.
+    #[inline(always)]
+    fn unsettled_up<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        fast: &FastUpstream,
+        offset: usize,
+        packet: &mut Upstream,
+        cx: &mut Context<'_, P>,
+    ) {
+        match self.nat.is_first_outbound(fast.candidate, &fast.key) {
+            false => self.other_up(frame, fast, offset, packet, cx),
+            true => self.first_up(frame, fast, offset, packet, cx),
+        }
+    }
+
+    /// The packet has no mapping yet, or it is of another session of it.
+    #[inline(never)]
+    fn other_up<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        fast: &FastUpstream,
+        offset: usize,
+        packet: &mut Upstream,
+        cx: &mut Context<'_, P>,
+    ) {
+        if !self.may_take_slow_path(&fast.key.home(), Way::Up) {
+            return self.discard(DropReason::SlowPathLimit);
+        }
+        if self.is_unusual_up(fast) {
+            return self.read_again_up(frame, fast, packet, cx);
+        }
+        fast.fill(offset, packet);
+        frame.keep(packet.offset, packet.len);
+        self.slow_path_admitted_up(frame, packet, cx);
+    }
+
+    /// The packet may change the session.
+    #[inline(never)]
+    fn first_up<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        fast: &FastUpstream,
+        offset: usize,
+        packet: &mut Upstream,
+        cx: &mut Context<'_, P>,
+    ) {
+        if self.is_unusual_up(fast) {
+            return self.read_again_up(frame, fast, packet, cx);
+        }
+        fast.fill(offset, packet);
+        frame.keep(packet.offset, packet.len);
+        self.translate_up(frame, packet, cx);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_again_up<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        fast: &FastUpstream,
+        packet: &mut Upstream,
+        cx: &mut Context<'_, P>,
+    ) {
+        self.read_slow_path_access(&mut frame, packet);
+        packet.candidate = fast.known_candidate();
+        self.serve_access(frame, packet, cx);
     }
 
     /// The slow path of `read_access`: decides on the step of a frame, cuts the frame to the part

@@ -116,7 +116,7 @@ impl<F: Frame> Engine<F> {
 
     /// The slow path: any packet that is not a fast-path packet of an established session.
     #[inline(never)]
-    fn slow_path_down<P: Pool<Frame = F>>(
+    pub(crate) fn slow_path_down<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
         packet: &Downstream,

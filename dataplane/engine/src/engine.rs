@@ -13,7 +13,9 @@ use crate::datagram::Datagrams;
 use crate::downstream::Downstream;
 use crate::duty::DutyTable;
 use crate::ethernet_input::WorkerSide;
+use crate::fast_path::{FastDownstream, FastUpstream};
 use crate::fragment_cache::FragmentCache;
+use crate::frame_pattern::FramePattern;
 use crate::held::HeldFrames;
 use crate::identification::Identifications;
 use crate::ip_error::ErrorLimiter;
@@ -96,6 +98,8 @@ pub struct Engine<F: Frame> {
     /// State of the frames of a burst, one slot for each.
     pub(crate) upstream: Box<[Upstream]>,
     pub(crate) downstream: Box<[Downstream]>,
+    pub(crate) fast_upstream: Box<[FastUpstream]>,
+    pub(crate) fast_downstream: Box<[FastDownstream]>,
     pub(crate) new_flows: NewFlows<F>,
     pub(crate) held: HeldFrames<F>,
     /// Largest packet that fits the tunnel of every known home, bytes.
@@ -103,6 +107,8 @@ pub struct Engine<F: Frame> {
     /// Value of `tunnel_mtu_least` once a home has sent a GRE key.
     pub(crate) tunnel_mtu_keyed: usize,
     pub(crate) links: [WorkerSide; 2],
+    /// What the frames of each side's fast path look like.
+    pub(crate) patterns: [FramePattern; 2],
     flows_max: u64,
     swept_ms: u64,
     /// Slots that the sweep still has to look at.
@@ -124,6 +130,7 @@ impl<F: Frame> Engine<F> {
             }
         }
         let [access, internet] = [&config.access, &config.internet].map(WorkerSide::new);
+        let patterns = patterns([&access, &internet], config.mode);
         let limits = config.limits;
         let [first, second, third, fourth] = config.nat.seed;
         let party_seed = [first ^ third, second ^ fourth];
@@ -148,6 +155,7 @@ impl<F: Frame> Engine<F> {
                 access.header_to(Mac::ZERO),
             ),
             links: [access, internet],
+            patterns,
             redirects: PartyLimit::new(
                 redirect_parties,
                 limits.redirects_per_sec,
@@ -160,6 +168,8 @@ impl<F: Frame> Engine<F> {
             counters: Arc::default(),
             upstream: vec![Upstream::EMPTY; BURST_MAX].into_boxed_slice(),
             downstream: vec![Downstream::EMPTY; BURST_MAX].into_boxed_slice(),
+            fast_upstream: vec![FastUpstream::empty(); BURST_MAX].into_boxed_slice(),
+            fast_downstream: vec![FastDownstream::empty(); BURST_MAX].into_boxed_slice(),
             new_flows: NewFlows::new(),
             held: HeldFrames::none(),
             swept_ms: 0,
@@ -194,14 +204,14 @@ impl<F: Frame> Engine<F> {
     ) {
         // There is one slot for each frame; a frame without a slot would vanish uncounted.
         assert!(frames.len() <= BURST_MAX, "a burst is at most {BURST_MAX} frames");
-        let bytes = frames.iter().map(|frame| frame.data().len() as u64).sum();
-        self.counters.count(side, Direction::Receive, frames.len() as u64, bytes);
         self.slow_path.set_now(now.ms);
+        let count = frames.len() as u64;
         let cx = &mut Context { pool, out, now };
-        match side {
+        let bytes = match side {
             Side::Access => self.receive_access(frames, cx),
             Side::Internet => self.receive_internet(frames, cx),
-        }
+        };
+        self.counters.count(side, Direction::Receive, count, bytes);
     }
 
     /// Does a bounded piece of housekeeping: expiry, gateways, fragments. To be called once per
@@ -266,6 +276,13 @@ impl<F: Frame> Engine<F> {
             self.discard(DropReason::NoBuffer);
         }
     }
+}
+
+/// Returns the patterns of the frames of both sides.
+pub(crate) fn patterns(links: [&WorkerSide; 2], mode: AccessMode) -> [FramePattern; 2] {
+    let [access, internet] = links;
+    let has_tunnel = mode == AccessMode::Gre;
+    [FramePattern::new(access, has_tunnel), FramePattern::new(internet, false)]
 }
 
 /// Bytes of a GRE key (RFC 2890), which is optional.

@@ -2,11 +2,8 @@
 //! what it carries.
 
 use weir_wire::arp::Arp;
-use weir_wire::ethernet::{
-    self, ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_VLAN, Ethernet, Mac, Vlan,
-};
+use weir_wire::ethernet::{self, ETHERTYPE_ARP, ETHERTYPE_IPV4, Mac};
 use weir_wire::frame::Frame;
-use zerocopy::FromBytes;
 
 use crate::link_header::LinkHeader;
 use crate::neighbor::Gateways;
@@ -19,7 +16,7 @@ pub(crate) struct WorkerSide {
     pub(crate) address: u32,
     pub(crate) mtu: usize,
     pub(crate) gateways: Gateways,
-    vlan: Option<u16>,
+    pub(crate) vlan: Option<u16>,
 }
 
 /// Protocol that follows the Ethernet header.
@@ -73,24 +70,6 @@ impl WorkerSide {
             return Err(DropReason::NotOurMac);
         }
         Ok((network, header.len))
-    }
-
-    /// Returns the packet behind an Ethernet header (and VLAN tag) of `LEN` bytes if the frame is
-    /// an IPv4 frame for this port; `None` for any other frame.
-    #[inline(always)]
-    pub(crate) fn common<'a, const LEN: usize, F: Frame>(&self, frame: &'a F) -> Option<&'a [u8]> {
-        let (head, packet) = frame.data().split_first_chunk::<LEN>()?;
-        let (header, tag) = Ethernet::ref_from_prefix(head).ok()?;
-        let is_ipv4 = match self.vlan {
-            None => header.ethertype.get() == ETHERTYPE_IPV4,
-            Some(id) => {
-                let (tag, _) = Vlan::ref_from_prefix(tag).ok()?;
-                header.ethertype.get() == ETHERTYPE_VLAN
-                    && tag.id() == id
-                    && tag.ethertype.get() == ETHERTYPE_IPV4
-            }
-        };
-        (is_ipv4 && header.destination == self.mac && frame.is_contiguous()).then_some(packet)
     }
 
     /// Whether frames of this link carry a VLAN tag.

@@ -1,184 +1,365 @@
-//! Hot. Recognises fast-path packets, which nearly all packets are, in one pass over headers at
-//! fixed offsets: no IP option, no GRE key, no fragment, UDP or TCP, every check passed. Any other
-//! packet is read by the slow path, which finds the same values in a fast-path packet (the test
-//! below compares the two) and the right drop reason in any other.
+//! Hot. Reads fast-path packets, which nearly all packets are, by whole words at fixed offsets: no
+//! IP option, no GRE key, no fragment, UDP or TCP, every check of a header passed. What is read is
+//! the packet's [`OutboundKey`] or [`InboundKey`], which a look-up compares with the record.
+//!
+//! Nothing is written until a packet has its mapping. Any other packet is read by the slow path,
+//! which finds the same values in a fast-path packet (the tests compare the two) and the right drop
+//! reason in any other.
+//!
+//! The fast path is compiled for each length of the link header (`LINK`: untagged, tagged) and of
+//! the tunnel header (`TUNNEL`: GRE without a key, none).
 
-use weir_nat::{Home, Protocol};
+use weir_nat::{Endpoint, Hash, InboundKey, OutboundKey, Protocol, RecordId, ShardIndex};
+use weir_wire::checksum;
 use weir_wire::frame::Frame;
-use weir_wire::gre::{self, Gre};
+use weir_wire::gre::Gre;
 use weir_wire::ipv4::{self, Ipv4};
+use weir_wire::tcp::{ACK, FIN, RST, SYN};
 use weir_wire::udp::Udp;
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::downstream::Downstream;
+use crate::Side;
+use crate::downstream::{Downstream, DownstreamStep};
 use crate::engine::Engine;
-use crate::flow_key::{FlowKey, PacketKind};
-use crate::ip_input::is_martian;
-use crate::link_header::{TAGGED, UNTAGGED};
-use crate::upstream::Upstream;
-use crate::{AccessMode, Side};
+use crate::flow_key::PacketKind;
+use crate::frame_pattern::{FramePattern, WORDS};
+use crate::ip_input::is_martian_pair;
+use crate::link_header::UNTAGGED;
+use crate::upstream::{Upstream, UpstreamStep};
 
-/// An IP header without options and the first 8 bytes of the transport header, read as UDP's.
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct Headers {
-    ip: Ipv4,
-    udp: Udp,
+/// Length of the tunnel header of a home that sends no key, and of none.
+pub(crate) const GRE: usize = Ipv4::LEN + Gre::LEN;
+pub(crate) const PLAIN: usize = 0;
+
+/// An IP header without options, by words as they lie in memory.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C, packed)]
+pub(crate) struct IpWords {
+    /// Version, header length, traffic class.
+    pub(crate) version_tos: [u8; 2],
+    pub(crate) total_length: u16,
+    pub(crate) identification: u16,
+    pub(crate) fragment: u16,
+    pub(crate) ttl: u8,
+    pub(crate) protocol: u8,
+    pub(crate) checksum: u16,
+    pub(crate) source: u32,
+    pub(crate) destination: u32,
 }
 
-/// The tunnel header of a home that sends no key, and the inner headers.
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct TunnelHeaders {
-    outer: Ipv4,
-    gre: Gre,
-    inner: Headers,
+/// An IP header without options and the first 8 bytes of the transport header, read as UDP's, by
+/// words as they lie in memory.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C, packed)]
+pub(crate) struct Headers {
+    pub(crate) ip: IpWords,
+    pub(crate) source_port: u16,
+    pub(crate) destination_port: u16,
+    pub(crate) udp_length: u16,
+    pub(crate) udp_checksum: u16,
 }
 
-const TUNNEL_LEN: usize = Ipv4::LEN + Gre::LEN;
+/// The tunnel header of a home that sends no key, by words as they lie in memory.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C, packed)]
+pub(crate) struct TunnelWords {
+    pub(crate) outer: IpWords,
+    pub(crate) gre: u32,
+}
+
+const _: () = assert!(size_of::<TunnelWords>() == GRE && size_of::<IpWords>() == Ipv4::LEN);
+
 /// Version 4, a header of five words.
-const NO_OPTIONS: u8 = 0x45;
+pub(crate) const NO_OPTIONS: u8 = 0x45;
+/// No key, no checksum, no sequence number; IPv4 (RFC 2784).
+pub(crate) const GRE_IPV4: u32 = u32::from_ne_bytes([0, 0, 8, 0]);
+
+/// State of a fast-path packet from a home while its burst is processed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FastUpstream {
+    pub(crate) key: OutboundKey,
+    pub(crate) hash: Hash,
+    /// The record that the index returned: probably the packet's mapping.
+    pub(crate) candidate: RecordId,
+    /// Length of the packet without tunnel, bytes.
+    pub(crate) len: u16,
+    pub(crate) protocol: Protocol,
+    pub(crate) tcp_flags: u8,
+}
+
+/// State of a fast-path packet from the internet while its burst is processed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FastDownstream {
+    pub(crate) key: InboundKey,
+    pub(crate) hash: Hash,
+    /// As [`FastUpstream::candidate`], and so on.
+    pub(crate) candidate: RecordId,
+    pub(crate) len: u16,
+    pub(crate) protocol: Protocol,
+    pub(crate) tcp_flags: u8,
+}
+
+impl FastUpstream {
+    pub(crate) fn empty() -> Self {
+        Self {
+            key: OutboundKey::default(),
+            hash: Hash(0),
+            candidate: RecordId::NONE,
+            len: 0,
+            protocol: Protocol::Udp,
+            tcp_flags: 0,
+        }
+    }
+
+    pub(crate) fn known_candidate(&self) -> Option<RecordId> {
+        (self.candidate != RecordId::NONE).then_some(self.candidate)
+    }
+
+    /// Fills in what the slow path reads of the packet, which begins at `offset` of its frame.
+    pub(crate) fn fill(&self, offset: usize, packet: &mut Upstream) {
+        packet.hash = self.hash;
+        packet.home = self.key.home();
+        packet.key.kind = PacketKind::Session;
+        packet.key.protocol = self.protocol;
+        packet.key.source = self.key.inside();
+        packet.key.destination = self.key.remote();
+        packet.key.tcp_flags = self.tcp_flags;
+        packet.header_len = Ipv4::LEN;
+        packet.candidate = self.known_candidate();
+        (packet.offset, packet.len) = (offset, usize::from(self.len));
+        packet.is_remarked = false;
+        packet.fits_fast_path = true;
+        packet.step = UpstreamStep::Translate;
+    }
+}
+
+impl FastDownstream {
+    pub(crate) fn empty() -> Self {
+        Self {
+            key: InboundKey::default(),
+            hash: Hash(0),
+            candidate: RecordId::NONE,
+            len: 0,
+            protocol: Protocol::Udp,
+            tcp_flags: 0,
+        }
+    }
+
+    pub(crate) fn known_candidate(&self) -> Option<RecordId> {
+        (self.candidate != RecordId::NONE).then_some(self.candidate)
+    }
+
+    /// As [`FastUpstream::fill`].
+    pub(crate) fn fill(&self, offset: usize, packet: &mut Downstream) {
+        packet.hash = self.hash;
+        packet.key.kind = PacketKind::Session;
+        packet.key.protocol = self.protocol;
+        packet.key.source = self.key.remote();
+        packet.key.destination = self.key.public();
+        packet.key.tcp_flags = self.tcp_flags;
+        packet.header_len = Ipv4::LEN;
+        packet.candidate = self.known_candidate();
+        (packet.offset, packet.len) = (offset, usize::from(self.len));
+        packet.fits_fast_path = true;
+        packet.step = DownstreamStep::Translate;
+    }
+}
+
+/// The transport header of a fast-path packet.
+struct FastTransport {
+    protocol: Protocol,
+    tcp_flags: u8,
+    /// A packet that changes nothing in a settled session.
+    is_ordinary: bool,
+}
 
 impl<F: Frame> Engine<F> {
     /// Fills in `packet` and returns true for a fast-path packet from a home.
     #[inline(always)]
-    pub(crate) fn fast_path_up(&self, frame: &F, packet: &mut Upstream) -> bool {
-        match self.link(Side::Access).is_tagged() {
-            false => self.fast_path_up_behind::<UNTAGGED>(frame, packet),
-            true => self.fast_path_up_behind::<TAGGED>(frame, packet),
+    pub(crate) fn read_fast_up<const LINK: usize, const TUNNEL: usize>(
+        &self,
+        frame: &F,
+        packet: &mut FastUpstream,
+    ) -> bool {
+        let data = frame.data();
+        // One test here spares one in front of each header.
+        if data.len() < LINK + TUNNEL + size_of::<Headers>() {
+            return false;
         }
-    }
-
-    #[inline(always)]
-    fn fast_path_up_behind<const LINK: usize>(&self, frame: &F, packet: &mut Upstream) -> bool {
-        let Some(bytes) = self.link(Side::Access).common::<LINK, F>(frame) else { return false };
-        match self.mode {
-            AccessMode::Gre => {
-                let Ok((headers, _)) = TunnelHeaders::ref_from_prefix(bytes) else { return false };
-                let TunnelHeaders { outer, gre, inner } = headers;
-                let Some(shard) = self.shards.of_endpoint(outer.destination.get()) else {
-                    return false;
-                };
-                let inner_len = usize::from(inner.ip.total_length.get());
-                let is_fast = outer.protocol == ipv4::PROTOCOL_GRE
-                    && is_fast_path_header(outer, bytes.len())
-                    && usize::from(outer.total_length.get()) == TUNNEL_LEN + inner_len
-                    && gre.flags_version.get() == 0
-                    && gre.protocol.get() == gre::PROTOCOL_IPV4
-                    // RFC 6040: with either of these the inner header stays as it is.
-                    && (outer.ecn() == 0 || outer.ecn() == inner.ip.ecn())
-                    && is_forwardable(&inner.ip, bytes.len() - TUNNEL_LEN)
-                    && self.duties.serves(shard);
-                if !is_fast || !read_fast_path_key(&mut packet.key, inner, &bytes[TUNNEL_LEN..]) {
+        let pattern = &self.patterns[Side::Access as usize];
+        let fits = match TUNNEL {
+            GRE => words(data).is_some_and(|words| pattern.fits::<WORDS>(&words)),
+            _ => fits_plain::<LINK>(pattern, data),
+        };
+        if !fits || !frame.is_contiguous() {
+            return false;
+        }
+        let (tunnel, inner) = data[LINK..].split_at(TUNNEL);
+        let Ok((headers, _)) = Headers::ref_from_prefix(inner) else { return false };
+        let len = headers.ip.len();
+        let (shard, outer) = match TUNNEL {
+            GRE => {
+                let Ok((words, _)) = TunnelWords::ref_from_prefix(tunnel) else { return false };
+                let outer = &words.outer;
+                let endpoint = u32::from_be(outer.destination);
+                let Some(shard) = self.shards.of_endpoint(endpoint) else { return false };
+                // RFC 6040: with either of these the inner header stays as it is.
+                let (ecn, inner_ecn) = (outer.version_tos[1] & 3, headers.ip.version_tos[1] & 3);
+                if outer.len() != GRE + len || (ecn != 0 && ecn != inner_ecn) || !outer.is_right() {
                     return false;
                 }
-                packet.home = Home { shard, outer: outer.source.get(), gre_key: None };
-                (packet.offset, packet.len) = (LINK + TUNNEL_LEN, inner_len);
+                (shard, u32::from_be(outer.source))
             }
-            AccessMode::Plain => {
-                let Ok((headers, _)) = Headers::ref_from_prefix(bytes) else { return false };
-                let source = headers.ip.source.get();
+            _ => {
+                let source = u32::from_be(headers.ip.source);
                 let Some(shard) = self.shards.of_source(source) else { return false };
-                let is_fast = headers.ip.destination.get() != self.link(Side::Access).address
-                    && is_forwardable(&headers.ip, bytes.len())
-                    && self.duties.serves(shard);
-                if !is_fast || !read_fast_path_key(&mut packet.key, headers, bytes) {
-                    return false;
-                }
-                packet.home = Home { shard, outer: source, gre_key: None };
-                (packet.offset, packet.len) = (LINK, usize::from(headers.ip.total_length.get()));
+                (shard, source)
             }
+        };
+        let ip = &headers.ip;
+        let is_forwardable = len <= inner.len()
+            && len <= self.link(Side::Internet).mtu
+            && ip.ttl > 1
+            && ip.is_right()
+            && self.duties.serves(shard);
+        if !is_forwardable {
+            return false;
         }
-        packet.is_remarked = false;
-        packet.fits_fast_path = packet.len <= self.link(Side::Internet).mtu;
-        packet.header_len = Ipv4::LEN;
-        packet.hash = self.nat.outbound_hash(&packet.home, packet.key.source, packet.key.protocol);
+        let Some(transport) = transport(headers, len, inner) else { return false };
+        let inside = Endpoint::new(u32::from_be(ip.source), u16::from_be(headers.source_port));
+        let remote =
+            Endpoint::new(u32::from_be(ip.destination), u16::from_be(headers.destination_port));
+        let FastTransport { protocol, tcp_flags, is_ordinary } = transport;
+        packet.key = OutboundKey::new((shard, outer), protocol as u8, inside, remote, is_ordinary);
+        packet.hash = self.nat.outbound_key_hash(&packet.key);
+        packet.len = len as u16;
+        (packet.protocol, packet.tcp_flags) = (protocol, tcp_flags);
         true
     }
 
     /// Fills in `packet` and returns true for a fast-path packet from the internet. Whether its
     /// destination is a public address is left to the look-up: every mapping has a public address.
     #[inline(always)]
-    pub(crate) fn fast_path_down(&self, frame: &F, packet: &mut Downstream) -> bool {
-        match self.link(Side::Internet).is_tagged() {
-            false => self.fast_path_down_behind::<UNTAGGED>(frame, packet),
-            true => self.fast_path_down_behind::<TAGGED>(frame, packet),
-        }
-    }
-
-    #[inline(always)]
-    fn fast_path_down_behind<const LINK: usize>(&self, frame: &F, packet: &mut Downstream) -> bool {
-        let link = self.link(Side::Internet);
-        let Some(bytes) = link.common::<LINK, F>(frame) else { return false };
-        let Ok((headers, _)) = Headers::ref_from_prefix(bytes) else { return false };
-        let is_fast = headers.ip.destination.get() != link.address
-            && is_forwardable(&headers.ip, bytes.len());
-        if !is_fast || !read_fast_path_key(&mut packet.key, headers, bytes) {
+    pub(crate) fn read_fast_down<const LINK: usize>(
+        &self,
+        frame: &F,
+        packet: &mut FastDownstream,
+    ) -> bool {
+        let data = frame.data();
+        if data.len() < LINK + size_of::<Headers>() {
             return false;
         }
-        (packet.offset, packet.len) = (LINK, usize::from(headers.ip.total_length.get()));
-        packet.fits_fast_path = packet.len <= self.tunnel_mtu_least;
-        packet.header_len = Ipv4::LEN;
-        packet.hash = self.nat.inbound_hash(packet.key.destination, packet.key.protocol);
+        let pattern = &self.patterns[Side::Internet as usize];
+        if !fits_plain::<LINK>(pattern, data) || !frame.is_contiguous() {
+            return false;
+        }
+        let bytes = &data[LINK..];
+        let Ok((headers, _)) = Headers::ref_from_prefix(bytes) else { return false };
+        let ip = &headers.ip;
+        let len = ip.len();
+        let is_forwardable =
+            len <= bytes.len() && len <= self.tunnel_mtu_least && ip.ttl > 1 && ip.is_right();
+        if !is_forwardable {
+            return false;
+        }
+        let Some(transport) = transport(headers, len, bytes) else { return false };
+        let remote = Endpoint::new(u32::from_be(ip.source), u16::from_be(headers.source_port));
+        let public =
+            Endpoint::new(u32::from_be(ip.destination), u16::from_be(headers.destination_port));
+        let FastTransport { protocol, tcp_flags, is_ordinary } = transport;
+        packet.key = InboundKey::new(protocol as u8, public, remote, is_ordinary);
+        packet.hash = self.nat.inbound_key_hash(&packet.key);
+        packet.len = len as u16;
+        (packet.protocol, packet.tcp_flags) = (protocol, tcp_flags);
         true
     }
-}
 
-/// True for a valid header without options, of a whole packet that fits in `room` bytes.
-#[inline(always)]
-fn is_fast_path_header(ip: &Ipv4, room: usize) -> bool {
-    ip.version_ihl == NO_OPTIONS
-        && !ip.is_fragment()
-        && usize::from(ip.total_length.get()) <= room
-        && ip.is_checksum_right()
-}
-
-/// True if [`is_fast_path_header`] holds and the packet may take another hop.
-#[inline(always)]
-fn is_forwardable(ip: &Ipv4, room: usize) -> bool {
-    is_fast_path_header(ip, room) && ip.ttl > 1 && !is_martian(ip)
-}
-
-/// Reads the transport header of a packet whose IP header passed the checks; false if the slow path
-/// has to read the packet.
-#[inline(always)]
-fn read_fast_path_key(key: &mut FlowKey, headers: &Headers, packet: &[u8]) -> bool {
-    let Headers { ip, udp } = headers;
-    let Some(payload_len) = usize::from(ip.total_length.get()).checked_sub(Ipv4::LEN) else {
-        return false;
-    };
-    let (source, destination) = (udp.source_port.get(), udp.destination_port.get());
-    if source == 0 || destination == 0 {
-        return false;
+    /// Whether the slow path has to find out what becomes of a fast-path packet without a mapping:
+    /// it is not checked by [`read_fast_up`](Self::read_fast_up) for what no record has.
+    pub(crate) fn is_unusual_up(&self, packet: &FastUpstream) -> bool {
+        let (inside, remote) = (packet.key.inside(), packet.key.remote());
+        is_unusual(inside, remote) || remote.address == self.link(Side::Access).address
     }
-    match ip.protocol {
+
+    /// As [`is_unusual_up`](Self::is_unusual_up).
+    pub(crate) fn is_unusual_down(&self, packet: &FastDownstream) -> bool {
+        let (remote, public) = (packet.key.remote(), packet.key.public());
+        is_unusual(remote, public) || public.address == self.link(Side::Internet).address
+    }
+}
+
+fn is_unusual(source: Endpoint, destination: Endpoint) -> bool {
+    source.port == 0
+        || destination.port == 0
+        || is_martian_pair(source.address, destination.address)
+}
+
+impl IpWords {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        usize::from(u16::from_be(self.total_length))
+    }
+
+    /// Whether the checksum is right.
+    #[inline(always)]
+    fn is_right(&self) -> bool {
+        checksum::is_right(zerocopy::transmute!(*self))
+    }
+}
+
+/// Whether a frame without a tunnel has the first words of a pattern.
+#[inline(always)]
+fn fits_plain<const LINK: usize>(pattern: &FramePattern, frame: &[u8]) -> bool {
+    match LINK {
+        UNTAGGED => words(frame).is_some_and(|words| pattern.fits::<3>(&words)),
+        _ => words(frame).is_some_and(|words| pattern.fits::<4>(&words)),
+    }
+}
+
+/// Returns the first words of a frame.
+#[inline(always)]
+fn words<const N: usize>(frame: &[u8]) -> Option<[u64; N]> {
+    <[u64; N]>::read_from_prefix(frame).ok().map(|(words, _)| words)
+}
+
+/// Reads the transport header of a packet of `len` bytes whose IP header passed the checks; `None`
+/// if the slow path has to read the packet.
+#[inline(always)]
+fn transport(headers: &Headers, len: usize, packet: &[u8]) -> Option<FastTransport> {
+    match headers.ip.protocol {
         ipv4::PROTOCOL_UDP => {
-            let length = usize::from(udp.length.get());
-            if length < Udp::LEN || length > payload_len {
-                return false;
-            }
-            key.protocol = Protocol::Udp;
-            key.tcp_flags = 0;
+            let length = usize::from(u16::from_be(headers.udp_length));
+            (length >= Udp::LEN && Ipv4::LEN + length <= len).then_some(FastTransport {
+                protocol: Protocol::Udp,
+                tcp_flags: 0,
+                is_ordinary: true,
+            })
         }
         ipv4::PROTOCOL_TCP => {
             const FIXED: usize = Ipv4::LEN + 14;
-            let Some(&[.., offset, flags]) = packet.first_chunk::<FIXED>() else { return false };
+            let &[.., offset, tcp_flags] = packet.first_chunk::<FIXED>()?;
             let header_len = usize::from(offset >> 4) * 4;
-            if header_len < 20 || header_len > payload_len {
-                return false;
-            }
-            key.protocol = Protocol::Tcp;
-            key.tcp_flags = flags;
+            (header_len >= 20 && Ipv4::LEN + header_len <= len).then_some(FastTransport {
+                protocol: Protocol::Tcp,
+                tcp_flags,
+                is_ordinary: tcp_flags & (SYN | FIN | RST | ACK) == ACK,
+            })
         }
-        _ => return false,
+        _ => None,
     }
-    key.kind = PacketKind::Session;
-    key.source.address = ip.source.get();
-    key.source.port = source;
-    key.destination.address = ip.destination.get();
-    key.destination.port = destination;
-    true
 }
+
+/// Returns the numbers of the bits that are set, from the lowest on.
+pub(crate) fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = (bits != 0).then(|| bits.trailing_zeros() as usize);
+        bits &= bits.wrapping_sub(1);
+        lowest
+    })
+}
+
+/// The shard and the outer address of a home.
+pub(crate) type Tunnel = (ShardIndex, u32);
 
 #[cfg(test)]
 #[path = "fast_path_tests.rs"]

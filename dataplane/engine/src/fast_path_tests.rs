@@ -5,15 +5,19 @@
 use std::sync::Mutex;
 
 use bolero::{TypeGenerator, check};
-use weir_engine::{AccessMode, DropReason, EngineConfig, Side};
+use weir_engine::{DropReason, EngineConfig};
 use weir_wire::describe::describe_packet;
 use weir_wire::ethernet::{ETHERTYPE_ARP, Ethernet, Mac, Vlan};
 use weir_wire::frame::VecFrame;
 use weir_wire::ipv4::{self, Ipv4};
-use weir_wire::{build, checksum, tcp};
+use weir_wire::{build, checksum};
+
+use weir_nat::Home;
 
 use super::*;
-use crate::{downstream, upstream};
+use crate::AccessMode;
+use crate::flow_key::FlowKey;
+use crate::link_header::{TAGGED, UNTAGGED};
 
 #[path = "../tests/world/mod.rs"]
 mod world;
@@ -225,19 +229,16 @@ fn configured(mode: AccessMode, vlan: Option<u16>) -> EngineConfig {
 fn world(mode: AccessMode, vlan: Option<u16>) -> World {
     let mut world = World::unstarted(configured(mode, vlan));
     world.is_input_sound = false;
-    world.engine.setup().set_serving(weir_nat::ShardIndex(1), false);
+    world.engine.setup().set_serving(ShardIndex(1), false);
     world
 }
 
 /// Values that a packet of an earlier burst may have left, different in every field.
 fn stale_up(n: u8) -> Upstream {
     let mut packet = Upstream::EMPTY;
-    packet.hash = weir_nat::Hash(u64::from(n));
-    packet.home = Home {
-        shard: weir_nat::ShardIndex(u16::from(n)),
-        outer: n.into(),
-        gre_key: Some(n.into()),
-    };
+    packet.hash = Hash(u64::from(n));
+    packet.home =
+        Home { shard: ShardIndex(u16::from(n)), outer: n.into(), gre_key: Some(n.into()) };
     packet.key = stale_key(n);
     (packet.header_len, packet.offset, packet.len) = (n.into(), n.into(), n.into());
     (packet.is_remarked, packet.fits_fast_path) = (n & 1 != 0, n & 1 == 0);
@@ -246,7 +247,7 @@ fn stale_up(n: u8) -> Upstream {
 
 fn stale_down(n: u8) -> Downstream {
     let mut packet = Downstream::EMPTY;
-    packet.hash = weir_nat::Hash(u64::from(n));
+    packet.hash = Hash(u64::from(n));
     packet.key = stale_key(n);
     (packet.header_len, packet.offset, packet.len) = (n.into(), n.into(), n.into());
     packet.fits_fast_path = n & 1 == 0;
@@ -257,8 +258,8 @@ fn stale_key(n: u8) -> FlowKey {
     FlowKey {
         kind: [PacketKind::LaterFragment, PacketKind::IcmpError][usize::from(n & 1)],
         protocol: Protocol::Icmp,
-        source: weir_nat::Endpoint::new(n.into(), n.into()),
-        destination: weir_nat::Endpoint::new(n.into(), n.into()),
+        source: Endpoint::new(n.into(), n.into()),
+        destination: Endpoint::new(n.into(), n.into()),
         tcp_flags: n,
     }
 }
@@ -271,21 +272,56 @@ fn assert_dropped(world: &mut World, side: Side, bytes: &[u8], reason: DropReaso
     assert_eq!((world.dropped(reason), world.drops()), (before.0 + 1, before.1 + 1), "{reason:?}");
 }
 
+/// Reads a frame as the fast path does, into what the slow path reads of it; false if the slow path
+/// has to read it.
+fn read_up(engine: &Engine<VecFrame>, frame: &VecFrame, packet: &mut Upstream) -> bool {
+    let mut fast = FastUpstream::empty();
+    let (link, tunnel) = match engine.mode {
+        AccessMode::Gre => (engine.link(Side::Access).is_tagged(), GRE),
+        AccessMode::Plain => (engine.link(Side::Access).is_tagged(), PLAIN),
+    };
+    let (is_read, link) = match (link, tunnel) {
+        (false, GRE) => (engine.read_fast_up::<UNTAGGED, GRE>(frame, &mut fast), UNTAGGED),
+        (true, GRE) => (engine.read_fast_up::<TAGGED, GRE>(frame, &mut fast), TAGGED),
+        (false, _) => (engine.read_fast_up::<UNTAGGED, PLAIN>(frame, &mut fast), UNTAGGED),
+        (true, _) => (engine.read_fast_up::<TAGGED, PLAIN>(frame, &mut fast), TAGGED),
+    };
+    let is_fast = is_read && !engine.is_unusual_up(&fast);
+    if is_fast {
+        fast.fill(link + tunnel, packet);
+    }
+    is_fast
+}
+
+/// As [`read_up`], for a frame from the internet.
+fn read_down(engine: &Engine<VecFrame>, frame: &VecFrame, packet: &mut Downstream) -> bool {
+    let mut fast = FastDownstream::empty();
+    let (is_read, link) = match engine.link(Side::Internet).is_tagged() {
+        false => (engine.read_fast_down::<UNTAGGED>(frame, &mut fast), UNTAGGED),
+        true => (engine.read_fast_down::<TAGGED>(frame, &mut fast), TAGGED),
+    };
+    let is_fast = is_read && !engine.is_unusual_down(&fast);
+    if is_fast {
+        fast.fill(link, packet);
+    }
+    is_fast
+}
+
 fn compare_up(world: &mut World, bytes: &[u8], ways: &mut Ways) {
     let frame = VecFrame::new(bytes);
     let (mut common, mut general) = (stale_up(0x55), stale_up(0xaa));
-    let is_fast = world.engine.fast_path_up(&frame, &mut common);
+    let is_fast = read_up(&world.engine, &frame, &mut common);
     let step = world.engine.access_input(&frame, &mut general);
     if is_fast {
         ways.common += 1;
-        assert_eq!(step, Ok(upstream::UpstreamStep::Translate));
+        assert_eq!(step, Ok(UpstreamStep::Translate));
         let of = |packet: &Upstream| {
             let Upstream { offset, len, home, key, header_len, hash, .. } = *packet;
             let Upstream { is_remarked, fits_fast_path, .. } = *packet;
             (offset, len, home, key, header_len, hash, is_remarked, fits_fast_path)
         };
         assert_eq!(of(&common), of(&general));
-    } else if step == Ok(upstream::UpstreamStep::Translate) {
+    } else if step == Ok(UpstreamStep::Translate) {
         ways.general += 1;
     }
     if let Err(reason) = step {
@@ -297,21 +333,21 @@ fn compare_up(world: &mut World, bytes: &[u8], ways: &mut Ways) {
 fn compare_down(world: &mut World, bytes: &[u8], ways: &mut Ways) {
     let frame = VecFrame::new(bytes);
     let (mut common, mut general) = (stale_down(0x55), stale_down(0xaa));
-    let is_fast = world.engine.fast_path_down(&frame, &mut common);
+    let is_fast = read_down(&world.engine, &frame, &mut common);
     let step = world.engine.internet_input(&frame, &mut general);
     match step {
         // The fast path leaves it to the look-up to find out to whom the destination belongs.
         Err(DropReason::NotLocal) if is_fast => ways.foreign += 1,
         _ if is_fast => {
             ways.common += 1;
-            assert_eq!(step, Ok(downstream::DownstreamStep::Translate));
+            assert_eq!(step, Ok(DownstreamStep::Translate));
             let of = |packet: &Downstream| {
                 let Downstream { offset, len, key, header_len, hash, fits_fast_path, .. } = *packet;
                 (offset, len, key, header_len, hash, fits_fast_path)
             };
             assert_eq!(of(&common), of(&general));
         }
-        Ok(downstream::DownstreamStep::Translate) => ways.general += 1,
+        Ok(DownstreamStep::Translate) => ways.general += 1,
         _ => {}
     }
     if let Err(reason) = step {
@@ -395,8 +431,8 @@ fn packets_of_a_download_take_the_fast_path() {
             head().udp(5000, 53, "query"),
             head().udp(5000, 53, ""),
             head().udp_without_checksum(5000, 53, "query"),
-            head().df(true).tos(0xb9).ttl(2).tcp(segment(tcp::ACK)),
-            head().tcp(segment(tcp::SYN).mss(1460)),
+            head().df(true).tos(0xb9).ttl(2).tcp(segment(ACK)),
+            head().tcp(segment(SYN).mss(1460)),
         ];
         let other = [
             head().options(&[1; 4]).udp(5000, 53, "query"),
@@ -416,20 +452,20 @@ fn packets_of_a_download_take_the_fast_path() {
             for (world, packet) in worlds.iter().zip([&tunnel, packet]) {
                 let frame =
                     tagged(build::ethernet(worker_mac(Side::Access), build::mac(9), packet));
-                let found = world.engine.fast_path_up(&VecFrame::new(&frame), &mut stale_up(0));
+                let found = read_up(&world.engine, &VecFrame::new(&frame), &mut stale_up(0));
                 assert_eq!(found, is_fast, "{}", describe_packet(packet));
                 let chained = VecFrame::new(&frame).into_chained();
-                assert!(!world.engine.fast_path_up(&chained, &mut stale_up(0)));
+                assert!(!read_up(&world.engine, &chained, &mut stale_up(0)));
             }
             let frame = tagged(build::ethernet(worker_mac(Side::Internet), build::mac(9), packet));
-            let found = worlds[0].engine.fast_path_down(&VecFrame::new(&frame), &mut stale_down(0));
+            let found = read_down(&worlds[0].engine, &VecFrame::new(&frame), &mut stale_down(0));
             assert_eq!(found, is_fast, "{}", describe_packet(packet));
         }
         let keyed = build::ipv4(HOME_A, ENDPOINT).gre(build::gre().key(7), &common[0]);
         let marked = build::ipv4(HOME_A, ENDPOINT).ecn(3).gre(build::gre(), &common[3]);
         for packet in [keyed, marked] {
             let frame = tagged(build::ethernet(worker_mac(Side::Access), build::mac(9), packet));
-            assert!(!worlds[0].engine.fast_path_up(&VecFrame::new(&frame), &mut stale_up(0)));
+            assert!(!read_up(&worlds[0].engine, &VecFrame::new(&frame), &mut stale_up(0)));
         }
     }
 }

@@ -1,76 +1,187 @@
 //! Hot. Input of the internet side: checks that the packet is for a public address and finds the
 //! key of its mapping.
 
+use weir_nat::RecordId;
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4;
 
 use crate::downstream::{Downstream, DownstreamStep};
 use crate::engine::{Context, Engine, PREFETCH_AHEAD};
 use crate::ethernet_input::{Network, sender};
+use crate::fast_path::{FastDownstream, GRE, PLAIN, ones};
 use crate::flow_key::Toward;
 use crate::ip_input::{Packet, is_martian};
+use crate::link_header::{TAGGED, UNTAGGED};
 use crate::local::check_ping;
-use crate::{DropReason, Side};
+use crate::{AccessMode, DropReason, Side};
 
 /// Bytes by which the headers of a packet grow in front of the received ones when it enters a
 /// tunnel.
 const TUNNEL_ROOM: usize = 64;
 
 impl<F: Frame> Engine<F> {
+    /// Processes a burst; returns the bytes of its frames.
     pub(crate) fn receive_internet<P: Pool<Frame = F>>(
         &mut self,
         frames: &mut Vec<F>,
         cx: &mut Context<'_, P>,
-    ) {
+    ) -> u64 {
         // The first mapping of a home with a key may have been made since the last burst.
         if self.nat.has_keyed_homes() {
             self.tunnel_mtu_least = self.tunnel_mtu_keyed;
         }
-        let mut slots = std::mem::take(&mut self.downstream);
-        let burst = &mut slots[..frames.len()];
-        self.read_internet(frames, burst);
+        match (self.mode, self.link(Side::Internet).is_tagged()) {
+            (AccessMode::Gre, false) => self.burst_down::<UNTAGGED, GRE, P>(frames, cx),
+            (AccessMode::Gre, true) => self.burst_down::<TAGGED, GRE, P>(frames, cx),
+            (AccessMode::Plain, false) => self.burst_down::<UNTAGGED, PLAIN, P>(frames, cx),
+            (AccessMode::Plain, true) => self.burst_down::<TAGGED, PLAIN, P>(frames, cx),
+        }
+    }
+
+    #[inline(never)]
+    fn burst_down<const LINK: usize, const TUNNEL: usize, P: Pool<Frame = F>>(
+        &mut self,
+        frames: &mut Vec<F>,
+        cx: &mut Context<'_, P>,
+    ) -> u64 {
+        let mut fast = std::mem::take(&mut self.fast_downstream);
+        let mut slow = std::mem::take(&mut self.downstream);
+        let burst = &mut fast[..frames.len()];
+        let (bytes, slow_frames) = self.read_internet::<LINK>(frames, burst);
+        for at in ones(slow_frames) {
+            self.read_slow_path_internet(&mut frames[at], &mut slow[at]);
+        }
         // Frames without a record in the primary bucket, one bit each.
         let mut elsewhere = 0_u64;
         for (at, packet) in burst.iter_mut().enumerate() {
+            match self.nat.prefetch_inbound_record(packet.hash) {
+                Some(candidate) => packet.candidate = candidate,
+                None => elsewhere |= 1 << at,
+            }
+        }
+        for at in ones(elsewhere & !slow_frames) {
+            let candidate = self.nat.prefetch_inbound_elsewhere(burst[at].hash);
+            burst[at].candidate = candidate.unwrap_or(RecordId::NONE);
+        }
+        for at in ones(slow_frames) {
+            let packet = &mut slow[at];
             if packet.step == DownstreamStep::Translate {
-                packet.candidate = self.nat.prefetch_inbound_record(packet.hash);
+                let hash = packet.hash;
+                packet.candidate = self.nat.prefetch_inbound_record(hash);
                 if packet.candidate.is_none() {
-                    elsewhere |= 1 << at;
+                    packet.candidate = self.nat.prefetch_inbound_elsewhere(hash);
                 }
             }
         }
-        while elsewhere != 0 {
-            let packet = &mut burst[elsewhere.trailing_zeros() as usize];
-            elsewhere &= elsewhere - 1;
-            packet.candidate = self.nat.prefetch_inbound_elsewhere(packet.hash);
-        }
-        for (frame, packet) in frames.drain(..).zip(&*burst) {
-            if packet.step == DownstreamStep::Translate {
-                self.translate_down(frame, packet, cx);
-            } else {
-                self.serve_internet(frame, packet, cx);
+        let now = cx.now.tick();
+        let mut frames = frames.drain(..);
+        for (at, packet) in burst.iter().enumerate() {
+            let Some(frame) = frames.next() else { break };
+            if slow_frames & 1 << at != 0 {
+                self.serve_internet(frame, &slow[at], cx);
+                continue;
+            }
+            match self.nat.inbound_settled(packet.candidate, &packet.key, now) {
+                Some((tunnel, inside)) => {
+                    self.send_settled_down::<LINK, TUNNEL, P>(frame, packet, tunnel, inside, cx);
+                }
+                None => self.unsettled_down(frame, packet, LINK, &mut slow[at], cx),
             }
         }
-        self.downstream = slots;
+        self.downstream = slow;
+        self.fast_downstream = fast;
+        bytes
     }
 
-    /// Decides on the step of each frame.
+    /// Reads the fast-path packets of a burst. Returns the bytes of all frames, and the frames that
+    /// are left to the slow path, one bit each.
     #[inline(always)]
-    fn read_internet(&self, frames: &mut [F], burst: &mut [Downstream]) {
+    fn read_internet<const LINK: usize>(
+        &self,
+        frames: &[F],
+        burst: &mut [FastDownstream],
+    ) -> (u64, u64) {
+        let (mut bytes, mut slow) = (0, 0);
         frames.iter().take(PREFETCH_AHEAD).for_each(|frame| frame.prefetch(TUNNEL_ROOM));
-        for (at, packet) in burst.iter_mut().enumerate() {
+        for ((at, packet), frame) in burst.iter_mut().enumerate().zip(frames) {
             if let Some(ahead) = frames.get(at + PREFETCH_AHEAD) {
                 ahead.prefetch(TUNNEL_ROOM);
             }
-            let frame = &mut frames[at];
-            if self.fast_path_down(frame, packet) {
-                packet.step = DownstreamStep::Translate;
-                frame.keep(packet.offset, packet.len);
+            bytes += frame.data().len() as u64;
+            if self.read_fast_down::<LINK>(frame, packet) {
                 self.nat.prefetch_inbound(packet.hash);
             } else {
-                self.read_slow_path_internet(frame, packet);
+                slow |= 1 << at;
             }
         }
+        (bytes, slow)
+    }
+
+    /// Translates a fast-path packet, which begins at `offset` of its frame, whose session is not
+    /// known to be settled.
+    #[inline(always)]
+    fn unsettled_down<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        fast: &FastDownstream,
+        offset: usize,
+        packet: &mut Downstream,
+        cx: &mut Context<'_, P>,
+    ) {
+        match self.nat.is_first_inbound(fast.candidate, &fast.key) {
+            false => self.other_down(frame, fast, offset, packet, cx),
+            true => self.first_down(frame, fast, offset, packet, cx),
+        }
+    }
+
+    /// The packet has no mapping, or it is of another session of it.
+    #[inline(never)]
+    fn other_down<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        fast: &FastDownstream,
+        offset: usize,
+        packet: &mut Downstream,
+        cx: &mut Context<'_, P>,
+    ) {
+        if self.is_unusual_down(fast) {
+            return self.read_again_down(frame, fast, packet, cx);
+        }
+        fast.fill(offset, packet);
+        frame.keep(packet.offset, packet.len);
+        self.slow_path_down(frame, packet, cx);
+    }
+
+    /// The packet may change the session.
+    #[inline(never)]
+    fn first_down<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        fast: &FastDownstream,
+        offset: usize,
+        packet: &mut Downstream,
+        cx: &mut Context<'_, P>,
+    ) {
+        if self.is_unusual_down(fast) {
+            return self.read_again_down(frame, fast, packet, cx);
+        }
+        fast.fill(offset, packet);
+        frame.keep(packet.offset, packet.len);
+        self.translate_down(frame, packet, cx);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_again_down<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        fast: &FastDownstream,
+        packet: &mut Downstream,
+        cx: &mut Context<'_, P>,
+    ) {
+        self.read_slow_path_internet(&mut frame, packet);
+        packet.candidate = fast.known_candidate();
+        self.serve_internet(frame, packet, cx);
     }
 
     /// The slow path of `read_internet`: decides on the step of a frame, cuts the frame to its

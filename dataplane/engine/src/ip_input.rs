@@ -54,7 +54,12 @@ impl<'a> Packet<'a> {
 /// destination (land attack).
 #[inline]
 pub(crate) fn is_martian(ip: &Ipv4) -> bool {
-    let (source, destination) = (ip.source.get(), ip.destination.get());
+    is_martian_pair(ip.source.get(), ip.destination.get())
+}
+
+/// As [`is_martian`], with the addresses of a packet, host order.
+#[inline]
+pub(crate) fn is_martian_pair(source: u32, destination: u32) -> bool {
     is_martian_address(source) || is_martian_address(destination) || source == destination
 }
 

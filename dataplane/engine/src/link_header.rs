@@ -57,6 +57,39 @@ impl LinkHeader {
         }
     }
 
+    /// Replaces the first `pull` bytes of a frame by the header and `room` bytes, whose content is
+    /// unspecified, and keeps `len` bytes behind them; returns the room and what follows. `None` if
+    /// there is no headroom.
+    #[inline(always)]
+    pub(crate) fn replace<'a, F: Frame>(
+        &self,
+        frame: &'a mut F,
+        pull: usize,
+        room: usize,
+        len: usize,
+    ) -> Option<&'a mut [u8]> {
+        match self.is_tagged {
+            false => self.replace_bytes::<UNTAGGED, F>(frame, pull, room, len),
+            true => self.replace_bytes::<TAGGED, F>(frame, pull, room, len),
+        }
+    }
+
+    #[inline(always)]
+    fn replace_bytes<'a, const LEN: usize, F: Frame>(
+        &self,
+        frame: &'a mut F,
+        pull: usize,
+        room: usize,
+        len: usize,
+    ) -> Option<&'a mut [u8]> {
+        if !frame.reframe(pull, LEN + room, len) {
+            return None;
+        }
+        let (front, rest) = frame.data_mut().split_first_chunk_mut::<LEN>()?;
+        *front = *self.bytes.first_chunk()?;
+        Some(rest)
+    }
+
     #[inline(always)]
     fn push_bytes<'a, const LEN: usize, F: Frame>(
         &self,

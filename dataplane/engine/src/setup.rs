@@ -8,7 +8,7 @@ use weir_nat::{AddressRanges, Replica, ReplicaMut, ShardIndex};
 use weir_wire::ethernet::Mac;
 use weir_wire::frame::Frame;
 
-use crate::engine::{Engine, Now};
+use crate::engine::{Engine, Now, patterns};
 use crate::held::HeldFrames;
 use crate::neighbor::RequestPace;
 use crate::{CommitLimits, EngineError, Misses, Redirects, ShardConfig, Side, Uncommitted};
@@ -50,6 +50,8 @@ impl<F: Frame> EngineSetup<'_, F> {
     /// Sets the MAC address of a port that was attached after the tables were built.
     pub fn set_mac(&mut self, side: Side, mac: Mac) {
         self.engine.link_mut(side).set_mac(mac);
+        let [access, internet] = &self.engine.links;
+        self.engine.patterns = patterns([access, internet], self.engine.mode);
         if side == Side::Access {
             self.engine.peers.set_header(self.engine.link(side).header_to(Mac::ZERO));
         }

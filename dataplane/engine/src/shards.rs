@@ -8,7 +8,7 @@ use weir_wire::ipv4::{self, Ipv4};
 use crate::{AccessMode, EngineConfig, EngineError, ShardConfig};
 
 /// TTL of the tunnel packets.
-const OUTER_TTL: u8 = 64;
+pub(crate) const OUTER_TTL: u8 = 64;
 
 /// Tunnel endpoints by address: open addressing, at most a quarter full, so that the first slot
 /// nearly always decides. The operator chooses the keys, so no secret is mixed in.

@@ -136,6 +136,17 @@ impl<F: Frame> Engine<F> {
         if !self.may_take_slow_path(&packet.home, Way::Up) {
             return self.discard(DropReason::SlowPathLimit);
         }
+        self.slow_path_admitted_up(frame, packet, cx);
+    }
+
+    /// As [`slow_path_up`](Self::slow_path_up), for a packet that is within its home's limit.
+    #[inline(always)]
+    pub(crate) fn slow_path_admitted_up<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        packet: &Upstream,
+        cx: &mut Context<'_, P>,
+    ) {
         let is_new = packet.fits_fast_path && packet.candidate.is_none();
         let done = match is_new && self.duties.creates(packet.home.shard) {
             true => self.wait(frame, packet),

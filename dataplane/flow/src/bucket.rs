@@ -92,7 +92,8 @@ impl Bucket {
 
     #[inline(always)]
     pub(crate) fn id(&self, slot: usize) -> u32 {
-        self.ids[slot]
+        // Spares the check of a bound that no slot exceeds.
+        self.ids[slot % SLOTS]
     }
 
     /// Returns the content of a slot in use.

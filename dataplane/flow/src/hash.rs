@@ -1,4 +1,4 @@
-//! Hot: the keyed hash of a flow key of three words.
+//! Hot: the keyed hash of a flow key of two or three words.
 //!
 //! Each step multiplies 64 x 64 -> 128 bits and combines the halves by exclusive or, the
 //! construction of wyhash and foldhash. Unlike a seeded CRC it is not linear: without the key no
@@ -37,6 +37,15 @@ impl HashKey {
         let first = fold(words[0] ^ a, words[1] ^ b);
         let second = fold(words[2] ^ c, first ^ d);
         Hash(fold(second ^ a, first ^ c))
+    }
+
+    /// Hashes two words with a product less than [`hash`](Self::hash); the results of the two
+    /// functions have nothing to do with each other.
+    #[inline(always)]
+    pub const fn hash2(&self, words: [u64; 2]) -> Hash {
+        let [a, b, c, d] = self.words;
+        let first = fold(words[0] ^ a, words[1] ^ b);
+        Hash(fold(first ^ c, d))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The interface between a slab and its records, and the identifiers of records and slabs.
 
 use std::fmt;
+use zerocopy::{Immutable, IntoBytes};
 
 /// A fixed-size record kept in [`Slabs`](crate::Slabs).
 ///
@@ -32,7 +33,8 @@ pub trait Record: Copy {
 
 /// Location of a record in the arena of this table: extent * 1,024 + offset. Meaningless in another
 /// table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Immutable, IntoBytes)]
+#[repr(transparent)]
 pub struct RecordId(pub u32);
 
 impl RecordId {

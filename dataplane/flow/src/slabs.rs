@@ -286,6 +286,20 @@ impl<R: Record> Slabs<R> {
         &mut self.records[id.0 as usize]
     }
 
+    /// Returns the record, as [`Slabs::get`] does; `None` if `id` is outside the arena, as
+    /// [`RecordId::NONE`] is.
+    #[inline(always)]
+    pub fn try_get(&self, id: RecordId) -> Option<&R> {
+        self.records.get(id.0 as usize)
+    }
+
+    /// Returns the record to be changed, as [`Slabs::get_mut`] does; `None` if `id` is outside the
+    /// arena, as [`RecordId::NONE`] is.
+    #[inline(always)]
+    pub fn try_get_mut(&mut self, id: RecordId) -> Option<&mut R> {
+        self.records.get_mut(id.0 as usize)
+    }
+
     /// Prefetches the record at a slot of a slab that will be put, or has been, and remembers its
     /// extent.
     #[inline]

@@ -34,6 +34,32 @@ fn every_output_bit_depends_on_every_input_bit() {
     }
 }
 
+/// As above, for keys of two words.
+#[test]
+fn every_output_bit_of_two_words_depends_on_every_input_bit() {
+    const SAMPLES: u64 = 1000;
+    for key in keys() {
+        for flipped in 0..128 {
+            let mut flips = [0_u64; 64];
+            for sample in 0..SAMPLES {
+                let words = [sample, 0x0A00_0000 + sample * 7];
+                let mut other = words;
+                other[flipped / 64] ^= 1 << (flipped % 64);
+                let change = key.hash2(words).0 ^ key.hash2(other).0;
+                for (bit, flips) in flips.iter_mut().enumerate() {
+                    *flips += change >> bit & 1;
+                }
+            }
+            for (bit, flips) in flips.into_iter().enumerate() {
+                assert!(
+                    (380..620).contains(&flips),
+                    "input bit {flipped}, output bit {bit}: {flips} of {SAMPLES}"
+                );
+            }
+        }
+    }
+}
+
 /// Sequential ports, sequential addresses, and both: an index fills to its promised load.
 #[test]
 fn sequential_keys_fill_an_index() {
@@ -45,10 +71,13 @@ fn sequential_keys_fill_an_index() {
     ];
     for key in keys() {
         for pattern in patterns {
-            let mut index = Index::new(50_000).unwrap();
+            let mut indexes = [Index::new(50_000).unwrap(), Index::new(50_000).unwrap()];
             for number in 0..50_000 {
-                let hash = key.hash(pattern(number));
-                assert_eq!(index.insert(hash, number as u32), Ok(()));
+                let [a, b, c] = pattern(number);
+                let hashes = [key.hash([a, b, c]), key.hash2([a ^ c, b])];
+                for (index, hash) in indexes.iter_mut().zip(hashes) {
+                    assert_eq!(index.insert(hash, number as u32), Ok(()));
+                }
             }
         }
     }

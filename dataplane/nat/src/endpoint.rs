@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
+use zerocopy::{Immutable, IntoBytes};
+
 /// An IPv4 address and a port, both in host order. For ICMP queries the port is the query
 /// identifier on the inside and the public endpoint, and 0 on the remote endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,7 +27,7 @@ impl fmt::Display for Endpoint {
 
 /// The protocols that carry state, by their IANA number. Each has a port space of its own; ICMP's
 /// ports are query identifiers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Immutable, IntoBytes)]
 #[repr(u8)]
 pub enum Protocol {
     Icmp = 1,
@@ -70,7 +72,8 @@ impl fmt::Display for Protocol {
 }
 
 /// Index of a shard in the order of the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Immutable, IntoBytes)]
+#[repr(transparent)]
 pub struct ShardIndex(pub u16);
 
 /// A home as its packets name it.
@@ -86,7 +89,8 @@ pub struct Home {
 }
 
 /// Seconds of a monotonic clock. Comparisons survive the wrap of the u32.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Immutable, IntoBytes)]
+#[repr(transparent)]
 pub struct Tick(pub u32);
 
 impl Tick {

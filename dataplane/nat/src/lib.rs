@@ -19,7 +19,7 @@
 //! home (`ports`, `subscribers`, `shards`), what is written of it (`logs`), the questions of
 //! operators (`admin`), and, apart from all of these, the replication of the tables
 //! (`replication`). The files beside them are the state (`nat.rs`) and the steps of a packet:
-//! `outbound.rs`, `inbound.rs`, and at the end `expire.rs`.
+//! `fast_path.rs`, `outbound.rs`, `inbound.rs`, and at the end `expire.rs`.
 //!
 //! [`Nat`] itself has the methods for packets and for the walk over the tables. All others belong
 //! to one of its parts, so that a caller's type shows what it needs:
@@ -44,6 +44,7 @@ mod config;
 mod config_check;
 mod endpoint;
 mod expire;
+mod fast_path;
 mod inbound;
 mod logs;
 mod nat;
@@ -79,6 +80,7 @@ pub use config_check::{
     PUBLIC_ADDRESSES_MAX, REPLICAS_MAX, SHARDS_MAX, check_reserve_lanes,
 };
 pub use endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
+pub use fast_path::{InboundKey, OutboundKey};
 pub use logs::block_event::{BlockEvent, BlockEventKind, HomeBlock};
 pub use logs::session_log::{HomeLimit, HomeRefused, LoggedSubscriber, SessionEvent, SessionLog};
 pub use nat::Nat;

@@ -6,6 +6,7 @@ use weir_flow::{Cursor, Hash, HashKey, Index, RecordId, Slabs};
 use crate::config::{Filtering, NatConfig, Pooling};
 use crate::config_check::{self, NatError};
 use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
+use crate::fast_path::{inbound_word, outbound_words};
 use crate::logs::block_event::{BlockEventKind, BlockEvents, HomeBlock};
 use crate::logs::session_log::{SessionEvents, SessionLog};
 use crate::ports::address_ranges::{AddressRanges, home_addresses, public_addresses};
@@ -195,25 +196,35 @@ impl Nat {
     /// tells homes apart, the GRE key.
     #[inline(always)]
     pub fn outbound_hash(&self, home: &Home, inside: Endpoint, protocol: Protocol) -> Hash {
-        let key = match home.gre_key {
-            Some(key) if self.policy.by_key => 1 << 32 | u64::from(key),
-            _ => 0,
-        };
-        let home_word =
-            u64::from(home.shard.0) << 40 | (protocol as u64) << 32 | u64::from(home.outer);
-        self.outbound_key.hash([home_word, endpoint_word(inside), key])
+        let words = outbound_words(home, inside, protocol);
+        match home.gre_key {
+            Some(key) if self.policy.by_key => {
+                self.outbound_key.hash([words[0], words[1], 1 << 32 | u64::from(key)])
+            }
+            _ => self.hash_outbound(words),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn hash_outbound(&self, words: [u64; 2]) -> Hash {
+        self.outbound_key.hash2(words)
     }
 
     /// Hash of the inbound key: (public address, port, protocol).
     #[inline(always)]
     pub fn inbound_hash(&self, public: Endpoint, protocol: Protocol) -> Hash {
-        self.inbound_key.hash([endpoint_word(public), protocol as u64, 0])
+        self.hash_inbound(inbound_word(public, protocol))
+    }
+
+    #[inline(always)]
+    pub(crate) fn hash_inbound(&self, word: u64) -> Hash {
+        self.inbound_key.hash2([word, 0])
     }
 
     /// Mapping and its version in one word, the remote in another: a session of a former user of
     /// the slot is never found.
     pub(crate) fn session_hash(&self, mapping: RecordId, version: u32, key: SessionKey) -> Hash {
-        self.session_key.hash([u64::from(mapping.0) << 32 | u64::from(version), key.word(), 0])
+        self.session_key.hash2([u64::from(mapping.0) << 32 | u64::from(version), key.word()])
     }
 
     /// Step 1 of a burst: prefetches the index line.
@@ -353,10 +364,6 @@ impl std::fmt::Debug for Nat {
             .field("quarantined", &self.quarantined)
             .finish_non_exhaustive()
     }
-}
-
-fn endpoint_word(endpoint: Endpoint) -> u64 {
-    u64::from(endpoint.address) << 16 | u64::from(endpoint.port)
 }
 
 /// Returns the blocks in a quota; 0 without translation. No list is longer than the blocks of the

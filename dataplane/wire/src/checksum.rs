@@ -25,6 +25,22 @@ pub fn partial(bytes: &[u8]) -> u32 {
     u32::from(u16::from_be(fold(sum)))
 }
 
+/// Returns whether a header of five words, as they lie in memory, contains its right checksum.
+#[inline(always)]
+pub fn is_right(words: [u32; 5]) -> bool {
+    // As in `partial`, the sum does not depend on byte order, and only all ones are their own swap.
+    let [a, b, c, d, e] = words.map(u64::from);
+    fold(a + b + c + d + e) == 0xffff
+}
+
+/// Returns the checksum field of a header of these words, whose own field is 0, all of them as they
+/// lie in memory.
+#[inline(always)]
+pub fn of_words(words: [u32; 5]) -> u16 {
+    let [a, b, c, d, e] = words.map(u64::from);
+    !fold(a + b + c + d + e)
+}
+
 /// Folds a sum of partial sums and complements it.
 #[inline]
 pub fn finish(sum: u32) -> u16 {
@@ -43,6 +59,9 @@ pub fn pseudo_header(source: u32, destination: u32, protocol: u8, len: u16) -> u
 /// The difference that a set of field edits makes to a checksum: collected once, applied to every
 /// checksum that covers the edited fields (an address is covered by IP, TCP and UDP checksums; a
 /// port by TCP and UDP).
+///
+/// All fields of a delta are in host order, or all are as they lie in memory, and so is the
+/// checksum that it is applied to (RFC 1071 section 2(B)).
 ///
 /// RFC 1624 equation 3: HC' = ~(~HC + ~m + m'). The form of equation 4 and of RFC 1141 is wrong for
 /// a sum of zero.
@@ -82,6 +101,14 @@ impl Delta {
         Delta { sum: self.sum + 0xfeff }
     }
 
+    /// As [`decrement_upper`](Self::decrement_upper), in a delta of fields as they lie in memory: a
+    /// decrement of the octet at the lower address.
+    #[inline]
+    #[must_use]
+    pub const fn decrement_first(self) -> Delta {
+        Delta { sum: self.sum + u16::from_be(0xfeff) as u64 }
+    }
+
     /// Returns the delta of both sets of edits.
     #[inline]
     #[must_use]
@@ -111,6 +138,42 @@ pub(crate) const fn fold(sum: u64) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_in_memory_order_give_the_same_checksum() {
+        let mut header =
+            *b"\x45\x00\x00\x54\x12\x34\x40\x00\x40\x11\x00\x00\x0a\x01\x02\x03\xcb\x00\x71\x01";
+        let words = |bytes: &[u8; 20]| -> [u32; 5] { zerocopy::transmute!(*bytes) };
+        let sum = of_words(words(&header));
+        assert_eq!(u16::from_be(sum), super::sum(&header));
+        assert!(!is_right(words(&header)));
+        header[10..12].copy_from_slice(&sum.to_ne_bytes());
+        assert!(is_right(words(&header)));
+        // Every flipped bit is noticed.
+        for bit in 0..160 {
+            let mut other = header;
+            other[bit / 8] ^= 1 << (bit % 8);
+            assert!(!is_right(words(&other)), "bit {bit}");
+        }
+        let zeros = [0; 5];
+        assert!(!is_right(zeros), "a sum of 0 is not that of a header");
+    }
+
+    #[test]
+    fn decrement_of_an_octet_is_the_same_in_memory_order() {
+        for first in 1..=u8::MAX {
+            for second in [0, 1, 17, 255] {
+                let (old, new) = ([first, second], [first - 1, second]);
+                let checksum = !u16::from_be_bytes(old);
+                let swapped = u16::from_ne_bytes(checksum.to_be_bytes());
+                let after = Delta::new().decrement_first().apply(swapped);
+                let expected = Delta::new()
+                    .replace16(u16::from_be_bytes(old), u16::from_be_bytes(new))
+                    .apply(checksum);
+                assert_eq!(u16::from_be_bytes(after.to_ne_bytes()), expected, "{old:?}");
+            }
+        }
+    }
 
     #[test]
     fn checksum_of_the_example_in_rfc_1071_is_right() {

@@ -30,6 +30,18 @@ pub trait Frame: Sized {
         self.truncate(len);
     }
 
+    /// Replaces the first `pull` bytes by `push` bytes, whose content is unspecified, and keeps
+    /// `len` bytes behind them: [`keep`](Self::keep) and [`push`](Self::push) in one. `false` = the
+    /// frame has fewer bytes, or no headroom, and its content is unspecified.
+    #[must_use]
+    fn reframe(&mut self, pull: usize, push: usize, len: usize) -> bool {
+        if self.data().len().checked_sub(pull).is_none_or(|rest| rest < len) {
+            return false;
+        }
+        self.keep(pull, len);
+        self.push(push)
+    }
+
     /// Grows the frame by `n` bytes at the end. The content of the new bytes is unspecified.
     /// `false` = no tailroom, frame unchanged.
     #[must_use]

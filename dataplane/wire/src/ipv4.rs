@@ -116,15 +116,6 @@ impl Ipv4 {
         self.tos & 0b11
     }
 
-    /// Whether the checksum of a header without options is right: its words add up to -0 (RFC
-    /// 1071).
-    #[inline(always)]
-    pub fn is_checksum_right(&self) -> bool {
-        let words: &[[u8; 4]; 5] = zerocopy::transmute_ref!(self);
-        let sum = words.iter().map(|&word| u64::from(u32::from_ne_bytes(word))).sum();
-        checksum::fold(sum) == 0xffff
-    }
-
     /// Computes the checksum of a header without options.
     #[inline]
     pub fn set_checksum(&mut self) {

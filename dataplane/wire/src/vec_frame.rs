@@ -228,6 +228,15 @@ mod tests {
     }
 
     #[test]
+    fn reframe_replaces_the_front() {
+        let mut frame = VecFrame::new(b"link tunnel packet trailer");
+        assert!(frame.reframe(12, 5, 6));
+        assert_eq!((&frame.data()[5..], frame.data().len()), (&b"packet"[..], 11));
+        assert!(!frame.reframe(12, 0, 0) && !frame.reframe(5, 0, 7));
+        assert!(!frame.reframe(0, HEADROOM + 100, 1));
+    }
+
+    #[test]
     fn frame_without_room_refuses_to_grow_and_stays_unchanged() {
         let mut frame = VecFrame::new(b"payload");
         assert!(!frame.push(HEADROOM + 1) && !frame.extend(TAILROOM + 1));

@@ -159,6 +159,21 @@ impl Frame for Mbuf {
     }
 
     #[inline]
+    fn reframe(&mut self, pull: usize, push: usize, len: usize) -> bool {
+        let view = self.view_mut();
+        let (offset, had) = (usize::from(view.data_off), usize::from(view.data_len));
+        let has_bytes = had.checked_sub(pull).is_some_and(|rest| len <= rest);
+        if !has_bytes || offset + pull < push {
+            return false;
+        }
+        // data_off + data_len <= buf_len, a u16: what is kept ends before that, and what is new
+        // begins in the buffer.
+        view.data_off = (offset + pull - push) as u16;
+        self.set_len((push + len) as u16);
+        true
+    }
+
+    #[inline]
     fn extend(&mut self, n: usize) -> bool {
         let view = self.view();
         let used = usize::from(view.data_off) + usize::from(view.data_len);
@@ -247,6 +262,22 @@ mod tests {
             assert_eq!(mbuf.data().len(), 5);
             mbuf.keep(9, 1);
             assert_eq!((mbuf.data().len(), mbuf.view().pkt_len), (0, 0));
+        });
+    }
+
+    #[test]
+    fn reframe_replaces_the_front_within_the_buffer() {
+        with_buffer(|mbuf| {
+            assert!(mbuf.extend(100));
+            mbuf.data_mut()[38] = 7;
+            assert!(mbuf.reframe(38, 14, 20));
+            assert_eq!((mbuf.data().len(), mbuf.data()[14], mbuf.view().pkt_len), (34, 7, 34));
+            assert_eq!(mbuf.view().data_off, 128 + 24);
+            for (pull, push, len) in [(35, 0, 0), (14, 0, 21), (usize::MAX, 0, 1), (0, 153, 0)] {
+                assert!(!mbuf.reframe(pull, push, len), "{pull} {push} {len}");
+            }
+            assert!(mbuf.reframe(0, 152, 34));
+            assert_eq!((mbuf.view().data_off, mbuf.view().pkt_len), (0, 186));
         });
     }
 

@@ -75,6 +75,18 @@ impl Frame for BufferFrame {
     }
 
     #[inline]
+    fn reframe(&mut self, pull: usize, push: usize, len: usize) -> bool {
+        let (start, had) = (usize::from(self.0.start), usize::from(self.0.len));
+        let has_bytes = had.checked_sub(pull).is_some_and(|rest| len <= rest);
+        if !has_bytes || start + pull < push {
+            return false;
+        }
+        self.0.start = (start + pull - push) as u16;
+        self.0.len = (push + len) as u16;
+        true
+    }
+
+    #[inline]
     fn extend(&mut self, n: usize) -> bool {
         let has_room = n <= BYTES - usize::from(self.0.start) - usize::from(self.0.len);
         if has_room {

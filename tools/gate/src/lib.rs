@@ -33,22 +33,22 @@ pub struct Part {
 /// Every part. `run` sends its packets through [`world::measured_burst`], or its flow changes
 /// through a function with the same prefix, and returns the number of packets or flows.
 pub const PARTS: [Part; 15] = [
-    part("gre-udp-up", "established UDP, home to internet", 527.0, trace::gre_udp_up),
-    part("gre-udp-down", "established UDP, internet to home", 518.0, trace::gre_udp_down),
-    part("gre-tcp-up", "established TCP, home to internet", 548.0, trace::gre_tcp_up),
-    part("gre-tcp-down", "established TCP, internet to home", 540.0, trace::gre_tcp_down),
-    part("gre-udp-open", "first packets of UDP flows", 1360.0, trace::gre_udp_open),
+    part("gre-udp-up", "established UDP, home to internet", 392.0, trace::gre_udp_up),
+    part("gre-udp-down", "established UDP, internet to home", 380.0, trace::gre_udp_down),
+    part("gre-tcp-up", "established TCP, home to internet", 447.0, trace::gre_tcp_up),
+    part("gre-tcp-down", "established TCP, internet to home", 388.0, trace::gre_tcp_down),
+    part("gre-udp-open", "first packets of UDP flows", 1350.0, trace::gre_udp_open),
     part("gre-tcp-open", "SYNs, the MSS clamped", 1520.0, trace::gre_tcp_open),
-    part("plain-udp-up", "established UDP without tunnels, up", 505.0, trace::plain_udp_up),
-    part("plain-udp-down", "established UDP without tunnels, down", 448.0, trace::plain_udp_down),
+    part("plain-udp-up", "established UDP without tunnels, up", 362.0, trace::plain_udp_up),
+    part("plain-udp-down", "established UDP without tunnels, down", 326.0, trace::plain_udp_down),
     part("no-mapping", "from the internet to ports that no home holds", 735.0, trace::no_mapping),
-    part("flood-syn", "SYNs of a home over its limit of the slow path", 640.0, trace::flood_syn),
-    part("flood-remotes", "one port to new remotes, over the limit", 660.0, trace::flood_remotes),
-    part("flood-fragments", "first fragments, over the limit", 635.0, trace::flood_fragments),
+    part("flood-syn", "SYNs of a home over its limit of the slow path", 580.0, trace::flood_syn),
+    part("flood-remotes", "one port to new remotes, over the limit", 567.0, trace::flood_remotes),
+    part("flood-fragments", "first fragments, over the limit", 618.0, trace::flood_fragments),
     part(
         "replica-open",
         "first packets of UDP flows, noted for replicas",
-        1460.0,
+        1455.0,
         trace::replica_open,
     ),
     part(
@@ -60,7 +60,7 @@ pub const PARTS: [Part; 15] = [
     part(
         "replica-apply",
         "a new flow of another worker stored and indexed",
-        918.0,
+        905.0,
         mirroring::apply,
     ),
 ];

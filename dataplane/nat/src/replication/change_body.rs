@@ -146,7 +146,7 @@ impl<'a> BodyWriter<'a> {
         fields[11..17].copy_from_slice(&endpoint_bytes(body.inside));
         fields[17..23].copy_from_slice(&endpoint_bytes(body.public));
         fields[23..29].copy_from_slice(&endpoint_bytes(body.remote));
-        fields[29..31].copy_from_slice(&body.state.0.to_be_bytes());
+        fields[29..31].copy_from_slice(&body.state.word().to_be_bytes());
         fields[31..35].copy_from_slice(&body.age_sec.to_be_bytes());
         self.part(MAPPING, fields);
     }
@@ -156,7 +156,7 @@ impl<'a> BodyWriter<'a> {
         fields[0..4].copy_from_slice(&body.mapping_slot.to_be_bytes());
         fields[4..8].copy_from_slice(&body.mapping_version.to_be_bytes());
         fields[8..14].copy_from_slice(&endpoint_bytes(body.remote));
-        fields[14..16].copy_from_slice(&body.state.0.to_be_bytes());
+        fields[14..16].copy_from_slice(&body.state.word().to_be_bytes());
         self.part(SESSION, fields);
     }
 
@@ -186,7 +186,7 @@ impl<'a> BodyWriter<'a> {
     pub(crate) fn state(&mut self, body: &StateBody) {
         let mut fields = [0; STATE_LEN];
         fields[..6].copy_from_slice(&endpoint_bytes(body.remote));
-        fields[6..].copy_from_slice(&body.state.0.to_be_bytes());
+        fields[6..].copy_from_slice(&body.state.word().to_be_bytes());
         self.part(STATE, fields);
     }
 }

@@ -77,7 +77,7 @@ impl OwnerUpdate {
         let report = self.state.filter(|report| known.is(report.remote) && !is_late);
         // The owner knows which side opened the session, and counts it: those bits stay its own.
         let report = report.map(|report| report.state.with_accounting_of(state));
-        report.filter(|report| report.has(state.0)).unwrap_or(state)
+        report.filter(|report| report.has(state.bits())).unwrap_or(state)
     }
 }
 
@@ -200,7 +200,7 @@ impl Nat {
         now: Tick,
     ) -> SessionState {
         let is_copied = kind == ChangeKind::Create && protocol == Protocol::Tcp;
-        let is_further = known.is(remote) && known.state.has(state.0);
+        let is_further = known.is(remote) && known.state.has(state.bits());
         let timeouts = &self.policy.timeouts;
         let was_seen =
             !is_never(known.last_seen, now) && !known.is_expired(protocol, timeouts, now);

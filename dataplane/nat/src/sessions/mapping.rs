@@ -1,12 +1,20 @@
 //! Hot. The mapping record: one cache line that serves an established packet in either direction.
 //!
 //! ```text
-//!    0 version         16 inside_port   first session:      36 gre_key        52 sessions_inbound
-//!    4 outer           18 public_port   24 remote address   40 subscriber     54 flags
-//!    8 inside_address  20 shard         28 last_seen        44 sessions_head  56 created
-//!   12 public_address  22 protocol      32 remote port      48 sessions       60 address
-//!                      23 kind          34 state
+//!    0 version         16 inside_port  first session:      36 gre_key        52 subscriber
+//!    4 public_address  18 shard        24 remote address   40 sessions_head  56 created
+//!    8 outer           20 protocol     28 state            44 sessions       60 flags
+//!   12 inside_address  21 kind         30 remote port      48 address        62 sessions_inbound
+//!                      22 public_port  32 last_seen
 //! ```
+//!
+//! The fast path compares whole words of it with those of a packet (`fast_path.rs`): bytes 8 to 31
+//! name a session from inside, bytes 4 to 7 and 20 to 31 from the internet.
+//!
+//! What every walk needs lies at places of its own (version, shard, protocol, kind, state,
+//! last_seen, subscriber, created, flags); the other bytes, 4 to 15, 24 to 27 and 36 to 51, belong
+//! to what the record stands for: an IPv4 mapping. Bits 2 to 4 of `kind` are kept for records of
+//! other things, each with a layout of its own for those bytes.
 //!
 //! Each public port that is not free has exactly one record: `Live` or `Uncommitted` while it is in
 //! use, then `Quarantined` in the same slot until the port may be given again. A record in
@@ -15,13 +23,14 @@
 //! slab's free list.
 
 use weir_flow::{Record, RecordId};
+use zerocopy::{Immutable, IntoBytes};
 
 use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
 use crate::sessions::session_state::{SentBy, SessionState};
 use crate::sessions::timeouts::Timeouts;
 
 /// State of a mapping record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Immutable, IntoBytes)]
 #[repr(u8)]
 pub(crate) enum MappingKind {
     Free = 0,
@@ -41,13 +50,13 @@ impl MappingKind {
 }
 
 /// One remote of a mapping: 12 bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Immutable, IntoBytes)]
 #[repr(C)]
 pub(crate) struct Remote {
     pub(crate) address: u32,
-    pub(crate) last_seen: Tick,
-    pub(crate) port: u16,
     pub(crate) state: SessionState,
+    pub(crate) port: u16,
+    pub(crate) last_seen: Tick,
 }
 
 impl Remote {
@@ -94,7 +103,7 @@ impl Remote {
     #[inline]
     pub(crate) fn note(&mut self, state: SessionState, refresh: bool, now: Tick) -> bool {
         let has_changed = self.state != state;
-        if has_changed {
+        if self.state.word() != state.word() {
             self.state = state;
         }
         if refresh && self.last_seen != now {
@@ -105,35 +114,35 @@ impl Remote {
 }
 
 /// A mapping; its layout is drawn in the module's documentation.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
+#[derive(Clone, Copy, Debug, Immutable, IntoBytes)]
+#[repr(C, align(64))]
 pub(crate) struct Mapping {
     version: u32,
+    pub(crate) public_address: u32,
     pub(crate) outer: u32,
     pub(crate) inside_address: u32,
-    pub(crate) public_address: u32,
     pub(crate) inside_port: u16,
-    pub(crate) public_port: u16,
     pub(crate) shard: ShardIndex,
     pub(crate) protocol: Protocol,
     pub(crate) kind: MappingKind,
+    pub(crate) public_port: u16,
     /// The first session. A live mapping always has it.
     pub(crate) first: Remote,
     /// Valid with `KEYED`.
     pub(crate) gre_key: u32,
-    /// Slot of the subscriber.
-    pub(crate) subscriber: u32,
     /// Newest further session, or `RecordId::NONE`.
     pub(crate) sessions_head: RecordId,
     /// Further sessions.
     pub(crate) sessions: u32,
+    /// Position of the public address in the pool; without translation the slot of its owner
+    /// (`address_owner.rs`).
+    pub(crate) address: u32,
+    /// Slot of the subscriber.
+    pub(crate) subscriber: u32,
+    pub(crate) created: Tick,
+    pub(crate) flags: u16,
     /// Sessions, the first one included, that a remote has opened.
     pub(crate) sessions_inbound: u16,
-    pub(crate) flags: u16,
-    pub(crate) created: Tick,
-    /// Position of the public address in the pool; without translation the slot of its owner
-    /// (`subscribers/address_owner.rs`).
-    pub(crate) address: u32,
 }
 
 const _: () = assert!(size_of::<Mapping>() == 64);
@@ -156,6 +165,12 @@ impl Mapping {
     /// `replication/owner_update.rs`; in an uncommitted mapping, which this worker owns, the batch,
     /// see `replication/commit.rs`.
     pub(crate) const WINDOW_SHIFT: u32 = 8;
+
+    /// Returns the record as it lies in memory.
+    #[inline(always)]
+    pub(crate) fn words(&self) -> &[u64; 8] {
+        zerocopy::transmute_ref!(self)
+    }
 
     pub(crate) fn inside(&self) -> Endpoint {
         Endpoint::new(self.inside_address, self.inside_port)

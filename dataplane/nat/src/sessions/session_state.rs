@@ -2,9 +2,13 @@
 //! them.
 //!
 //! One u16 per session. The TCP bits are in `tcp_state.rs`; UDP and ICMP only know which sides have
-//! spoken.
+//! spoken. One more bit, SETTLED, follows from the others: it spares the fast path the look at
+//! them.
+
+use zerocopy::{Immutable, IntoBytes};
 
 use crate::endpoint::Protocol;
+use crate::sessions::tcp_state;
 
 /// The side that sent the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,25 +17,72 @@ pub(crate) enum SentBy {
     Remote,
 }
 
-/// The bits. The low nine belong to TCP, the two `SEEN` bits to UDP and ICMP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The bits. The low nine belong to TCP, the two `SEEN` bits to UDP and ICMP. Two states are equal
+/// if all bits but [`SETTLED`](Self::SETTLED) are.
+#[derive(Clone, Copy, Debug, Default, Immutable, IntoBytes)]
 #[repr(transparent)]
-pub(crate) struct SessionState(pub(crate) u16);
+pub(crate) struct SessionState(u16);
+
+impl PartialEq for SessionState {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.bits() == other.bits()
+    }
+}
+
+impl Eq for SessionState {}
 
 impl SessionState {
     pub(crate) const NONE: Self = Self(0);
+    /// The bits that are kept in copies.
+    const KNOWN: u16 = 0x0fff;
     /// The inside has sent on this session.
     pub(crate) const SEEN_INSIDE: u16 = 1 << 9;
     /// The remote has sent on this session.
     pub(crate) const SEEN_REMOTE: u16 = 1 << 10;
+    const SEEN_BOTH: u16 = Self::SEEN_INSIDE | Self::SEEN_REMOTE;
     /// The remote opened it, so it counts against `inbound_sessions_max` of its mapping.
     pub(crate) const OPENED_BY_REMOTE: u16 = 1 << 11;
+    /// A packet of either side changes nothing, unless it is a TCP segment with SYN, FIN or RST, or
+    /// without ACK: UDP of which both sides have spoken, and TCP that is established. Set at the
+    /// first packet after which that is so; a copy of another worker's session has it only then,
+    /// too, whatever the other worker sent.
+    pub(crate) const SETTLED: u16 = 1 << 12;
     /// The bits that are accounting, kept when a connection is opened again.
     pub(crate) const ACCOUNTING: u16 = Self::OPENED_BY_REMOTE;
 
     /// Returns a state that came from another worker, without the bits that mean nothing here.
     pub(crate) const fn known(bits: u16) -> Self {
-        Self(bits & 0x0fff)
+        Self(bits & Self::KNOWN)
+    }
+
+    /// Returns the bits that other workers know, too.
+    #[inline]
+    pub(crate) const fn bits(self) -> u16 {
+        self.0 & Self::KNOWN
+    }
+
+    /// Returns the bits as they lie in the record.
+    #[inline]
+    pub(crate) const fn word(self) -> u16 {
+        self.0
+    }
+
+    /// Returns these bits, and SETTLED if of those in `mask` exactly those in `settled` are set.
+    #[inline]
+    const fn settle(bits: u16, mask: u16, settled: u16) -> Self {
+        Self(bits & Self::KNOWN | if bits & mask == settled { Self::SETTLED } else { 0 })
+    }
+
+    /// Returns the state of a TCP connection with these bits.
+    #[inline]
+    pub(crate) const fn of_tcp(bits: u16) -> Self {
+        Self::settle(bits, tcp_state::OPEN_OR_ENDED, tcp_state::OPEN)
+    }
+
+    #[inline]
+    const fn of_datagrams(bits: u16) -> Self {
+        Self::settle(bits, Self::SEEN_BOTH, Self::SEEN_BOTH)
     }
 
     pub(crate) const fn has(self, bits: u16) -> bool {
@@ -52,7 +103,12 @@ impl SessionState {
             SentBy::Inside => 0,
             SentBy::Remote => Self::OPENED_BY_REMOTE,
         };
-        Self(accounting).after(protocol, sender, tcp_flags)
+        // One packet settles nothing.
+        Self(match (protocol, sender) {
+            (Protocol::Tcp, _) => Self(accounting).bits_after_segment(sender, tcp_flags),
+            (_, SentBy::Inside) => accounting | Self::SEEN_INSIDE,
+            (_, SentBy::Remote) => accounting | Self::SEEN_REMOTE,
+        })
     }
 
     /// Returns the state after a packet of `sender`.
@@ -60,8 +116,8 @@ impl SessionState {
     pub(crate) fn after(self, protocol: Protocol, sender: SentBy, tcp_flags: u8) -> Self {
         match (protocol, sender) {
             (Protocol::Tcp, _) => self.after_segment(sender, tcp_flags),
-            (_, SentBy::Inside) => Self(self.0 | Self::SEEN_INSIDE),
-            (_, SentBy::Remote) => Self(self.0 | Self::SEEN_REMOTE),
+            (_, SentBy::Inside) => Self::of_datagrams(self.0 | Self::SEEN_INSIDE),
+            (_, SentBy::Remote) => Self::of_datagrams(self.0 | Self::SEEN_REMOTE),
         }
     }
 
@@ -71,16 +127,14 @@ impl SessionState {
     pub(crate) fn is_answered(self, protocol: Protocol) -> bool {
         match protocol {
             Protocol::Tcp => self.has_been_established(),
-            Protocol::Udp | Protocol::Icmp => self.has(Self::SEEN_INSIDE | Self::SEEN_REMOTE),
+            Protocol::Udp | Protocol::Icmp => self.has(Self::SEEN_BOTH),
         }
     }
 
     pub(crate) fn phase(self, protocol: Protocol) -> SessionPhase {
         match protocol {
             Protocol::Tcp => self.tcp_phase(),
-            Protocol::Udp if self.has(Self::SEEN_INSIDE | Self::SEEN_REMOTE) => {
-                SessionPhase::UdpStream
-            }
+            Protocol::Udp if self.has(Self::SEEN_BOTH) => SessionPhase::UdpStream,
             Protocol::Udp => SessionPhase::Udp,
             Protocol::Icmp => SessionPhase::Icmp,
         }

@@ -45,6 +45,11 @@ const BOTH_ACK: u16 = ACK_INSIDE | ACK_REMOTE;
 const BOTH_FIN: u16 = FIN_INSIDE | FIN_REMOTE;
 const ANY_RST: u16 = RST_INSIDE | RST_REMOTE;
 
+/// The bits of a connection that is open on both sides and has not begun to end.
+pub(crate) const OPEN: u16 = SYN_INSIDE | SYN_REMOTE | BOTH_ACK;
+/// Those, and those of its end.
+pub(crate) const OPEN_OR_ENDED: u16 = OPEN | BOTH_FIN | ANY_RST;
+
 /// True if a segment with these flags opens a connection: a SYN alone; the ECN bits (RFC 3168) and
 /// PSH may come with it.
 pub(crate) const fn is_opening(tcp_flags: u8) -> bool {
@@ -76,20 +81,26 @@ const REMOTE: SideBits = SideBits {
 };
 
 impl SessionState {
+    #[inline]
     pub(crate) fn after_segment(self, sender: SentBy, tcp_flags: u8) -> Self {
+        Self::of_tcp(self.bits_after_segment(sender, tcp_flags))
+    }
+
+    /// Returns the bits of the state after a segment.
+    pub(crate) fn bits_after_segment(self, sender: SentBy, tcp_flags: u8) -> u16 {
         let side = match sender {
             SentBy::Inside => &INSIDE,
             SentBy::Remote => &REMOTE,
         };
         if tcp_flags & RST != 0 {
-            return Self(self.0 | side.rst);
+            return self.bits() | side.rst;
         }
-        let mut bits = self.0;
+        let mut bits = self.bits();
         if is_opening(tcp_flags) {
             if self.may_reopen(sender) {
                 bits &= Self::ACCOUNTING;
             }
-            return Self(bits | side.syn);
+            return bits | side.syn;
         }
         if tcp_flags & SYN != 0 {
             bits |= side.syn;
@@ -109,7 +120,7 @@ impl SessionState {
         if tcp_flags & FIN != 0 {
             bits |= side.fin;
         }
-        Self(bits)
+        bits
     }
 
     /// RFC 5382 REQ-2 covers port reuse in TIME_WAIT (RFC 1122 section 4.2.2.13). A SYN of the

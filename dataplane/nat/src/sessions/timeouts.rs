@@ -1,5 +1,6 @@
 //! Idle timers: how long a session may stay silent in each of its phases.
 
+use crate::endpoint::Protocol;
 use crate::sessions::session_state::SessionPhase;
 
 /// Idle timeouts in seconds. The default holds the minima of RFC 5382, 4787, 5508 and 7857.
@@ -66,6 +67,12 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
+    /// Returns the timer of a settled session.
+    #[inline]
+    pub(crate) const fn of_settled(&self, protocol: Protocol) -> u32 {
+        if protocol as u8 == Protocol::Tcp as u8 { self.tcp_established } else { self.udp_stream }
+    }
+
     /// The profile `carrier`: the timers of a carrier's conntrack NAT. Much shorter than the RFC
     /// minima, for pools under pressure.
     pub const fn carrier() -> Self {

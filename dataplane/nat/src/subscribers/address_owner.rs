@@ -150,7 +150,7 @@ impl AddressOwners {
     }
 
     fn hash(&self, address: u32) -> Hash {
-        self.hash_key.hash([u64::from(address), 0, 0])
+        self.hash_key.hash2([u64::from(address), 0])
     }
 
     fn find(&self, address: u32, mut is_it: impl FnMut(&OwnedAddress) -> bool) -> Option<u32> {

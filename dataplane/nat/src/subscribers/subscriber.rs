@@ -203,7 +203,7 @@ impl Subscribers {
             Some(key) if self.by_key => 1 << 32 | u64::from(key),
             _ => 0,
         };
-        self.hash_key.hash([u64::from(home.shard.0) << 32 | u64::from(home.outer), key, 0])
+        self.hash_key.hash2([u64::from(home.shard.0) << 32 | u64::from(home.outer), key])
     }
 
     pub(crate) fn find(&self, home: &Home) -> Option<u32> {

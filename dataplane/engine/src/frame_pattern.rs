@@ -1,0 +1,86 @@
+//! Hot. The octets that all fast-path frames of a port have in common, compared eight at a time.
+
+use weir_wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_VLAN};
+use weir_wire::gre;
+use weir_wire::ipv4::{self, Ipv4};
+
+use crate::ethernet_input::WorkerSide;
+use crate::fast_path::{GRE, NO_OPTIONS};
+use crate::link_header::{TAGGED, UNTAGGED};
+
+/// Words of a pattern: all are compared where there is a tunnel. Otherwise the first three reach to
+/// the last octet that is known, and four behind a VLAN tag.
+pub(crate) const WORDS: usize = 8;
+
+/// What the first octets of a fast-path frame must be: for this port, with its VLAN tag, an IPv4
+/// packet that is no fragment and has no options; in a tunnel, a GRE packet without key, checksum
+/// and sequence number, and the same of the packet inside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FramePattern {
+    expected: [u64; WORDS],
+    mask: [u64; WORDS],
+}
+
+impl FramePattern {
+    /// Makes the pattern of the frames of a link, which carry tunnels or not.
+    pub(crate) fn new(link: &WorkerSide, has_tunnel: bool) -> Self {
+        let mut octets = Octets { expected: [0; 8 * WORDS], mask: [0; 8 * WORDS] };
+        octets.set(0, &link.mac.0);
+        let mut ip = UNTAGGED;
+        match link.vlan {
+            None => octets.set(12, &ETHERTYPE_IPV4.to_be_bytes()),
+            Some(id) => {
+                octets.set(12, &ETHERTYPE_VLAN.to_be_bytes());
+                // Priority and drop eligibility may be anything.
+                octets.set_masked(14, &id.to_be_bytes(), &0x0fff_u16.to_be_bytes());
+                octets.set(16, &ETHERTYPE_IPV4.to_be_bytes());
+                ip = TAGGED;
+            }
+        }
+        octets.set_ip(ip);
+        if has_tunnel {
+            octets.set(ip + 9, &[ipv4::PROTOCOL_GRE]);
+            octets.set(ip + Ipv4::LEN, &[0, 0]);
+            octets.set(ip + Ipv4::LEN + 2, &gre::PROTOCOL_IPV4.to_be_bytes());
+            octets.set_ip(ip + GRE);
+        }
+        Self {
+            expected: zerocopy::transmute!(octets.expected),
+            mask: zerocopy::transmute!(octets.mask),
+        }
+    }
+
+    /// Whether the first `N` words of a frame are as expected.
+    #[inline(always)]
+    pub(crate) fn fits<const N: usize>(&self, words: &[u64; N]) -> bool {
+        let expected = self.expected.iter().zip(&self.mask);
+        let differs = words
+            .iter()
+            .zip(expected)
+            .fold(0, |differs, (word, (expected, mask))| differs | (word ^ expected) & mask);
+        differs == 0
+    }
+}
+
+/// A pattern being made, octet by octet.
+struct Octets {
+    expected: [u8; 8 * WORDS],
+    mask: [u8; 8 * WORDS],
+}
+
+impl Octets {
+    fn set(&mut self, at: usize, octets: &[u8]) {
+        self.set_masked(at, octets, &vec![0xff; octets.len()]);
+    }
+
+    fn set_masked(&mut self, at: usize, octets: &[u8], mask: &[u8]) {
+        self.expected[at..at + octets.len()].copy_from_slice(octets);
+        self.mask[at..at + mask.len()].copy_from_slice(mask);
+    }
+
+    /// An IP header at this offset: version and header length; more fragments and the offset are 0.
+    fn set_ip(&mut self, at: usize) {
+        self.set(at, &[NO_OPTIONS]);
+        self.set_masked(at + 6, &[0, 0], &[0x3f, 0xff]);
+    }
+}

@@ -1,0 +1,280 @@
+//! Hot. The fast path: a packet of a settled session, found by whole words of the mapping's record.
+//!
+//! ```text
+//!               byte 4            8                 16                      24
+//!   record      public address | outer, inside  |  inside port, shard,  |  remote address, state,
+//!                              | address        |  protocol, kind,      |  remote port
+//!                              |                |  public port          |
+//!   OutboundKey                  home           |  inside (48 bits)     |  remote
+//!   InboundKey  public address                  |  public (32 bits)     |  remote
+//! ```
+//!
+//! A session is settled when an ordinary packet changes nothing but the time it was seen last
+//! (`SessionState::SETTLED`). An ordinary packet is UDP, or TCP with ACK and without SYN, FIN and
+//! RST. Every other packet, and every other session, takes `outbound.rs` or `inbound.rs`, which
+//! find the same mapping and do the same to it.
+
+use weir_flow::{Hash, RecordId};
+
+use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
+use crate::nat::{Nat, Policy};
+use crate::sessions::mapping::{Mapping, MappingKind};
+use crate::sessions::session_state::SessionState;
+
+/// The bits of a remote's word that are compared: address, SETTLED, port.
+const REMOTE: u64 = ENDPOINT | (SessionState::SETTLED as u64) << 32;
+const ENDPOINT: u64 = 0xffff << 48 | 0xffff_ffff;
+/// The upper bits of the second word, the public port, name no inside endpoint.
+const PORT_BITS: u32 = u16::BITS;
+const KIND_SHIFT: u32 = 40;
+const KIND: u64 = 0xff << KIND_SHIFT;
+
+/// What an ordinary packet from a home has in common with its session's record, word by word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutboundKey {
+    home: u64,
+    inside: u64,
+    remote: u64,
+}
+
+/// As [`OutboundKey`], for a packet to a public address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InboundKey {
+    public: u64,
+    remote: u64,
+}
+
+impl OutboundKey {
+    /// Makes the key of a packet of a home that sends no GRE key. Only the key of an ordinary
+    /// packet is found by [`Nat::outbound_settled`].
+    #[inline(always)]
+    pub fn new(
+        (shard, outer): (ShardIndex, u32),
+        protocol: u8,
+        inside: Endpoint,
+        remote: Endpoint,
+        is_ordinary: bool,
+    ) -> Self {
+        Self {
+            home: u64::from(outer) | u64::from(inside.address) << 32,
+            inside: u64::from(inside.port)
+                | u64::from(shard.0) << 16
+                | u64::from(protocol) << 32
+                | kind(is_ordinary),
+            remote: remote_word(remote),
+        }
+    }
+
+    /// Returns the words that name the inside endpoint.
+    #[inline(always)]
+    fn hashed(&self) -> [u64; 2] {
+        [self.home, self.inside & !KIND]
+    }
+
+    #[inline(always)]
+    pub fn home(&self) -> Home {
+        Home { shard: self.shard(), outer: self.home as u32, gre_key: None }
+    }
+
+    #[inline(always)]
+    pub fn shard(&self) -> ShardIndex {
+        ShardIndex((self.inside >> 16) as u16)
+    }
+
+    pub fn inside(&self) -> Endpoint {
+        Endpoint::new((self.home >> 32) as u32, self.inside as u16)
+    }
+
+    #[inline(always)]
+    pub fn remote(&self) -> Endpoint {
+        Endpoint::new(self.remote as u32, (self.remote >> 48) as u16)
+    }
+}
+
+impl InboundKey {
+    /// Makes the key of a packet. Only the key of an ordinary packet is found by
+    /// [`Nat::inbound_settled`].
+    #[inline(always)]
+    pub fn new(protocol: u8, public: Endpoint, remote: Endpoint, is_ordinary: bool) -> Self {
+        Self {
+            public: u64::from(public.address)
+                | u64::from(protocol) << 32
+                | kind(is_ordinary)
+                | u64::from(public.port) << 48,
+            remote: remote_word(remote),
+        }
+    }
+
+    /// Returns the word that names the public endpoint.
+    #[inline(always)]
+    fn hashed(&self) -> u64 {
+        self.public & !KIND
+    }
+
+    pub fn public(&self) -> Endpoint {
+        Endpoint::new(self.public as u32, (self.public >> 48) as u16)
+    }
+
+    pub fn remote(&self) -> Endpoint {
+        Endpoint::new(self.remote as u32, (self.remote >> 48) as u16)
+    }
+}
+
+/// Returns the octet of a mapping that serves ordinary packets; for another packet one that no
+/// record has.
+#[inline(always)]
+fn kind(is_ordinary: bool) -> u64 {
+    (if is_ordinary { MappingKind::Live as u64 } else { 0xff }) << KIND_SHIFT
+}
+
+#[inline(always)]
+fn remote_word(remote: Endpoint) -> u64 {
+    let settled = u64::from(SessionState::SETTLED) << 32;
+    u64::from(remote.address) | settled | u64::from(remote.port) << 48
+}
+
+/// Returns the first two words of the outbound key of a home's inside endpoint.
+#[inline(always)]
+pub(crate) fn outbound_words(home: &Home, inside: Endpoint, protocol: Protocol) -> [u64; 2] {
+    let key = OutboundKey::new(
+        (home.shard, home.outer),
+        protocol as u8,
+        inside,
+        Endpoint::default(),
+        true,
+    );
+    key.hashed()
+}
+
+/// Returns the word of the inbound key of a public endpoint.
+#[inline(always)]
+pub(crate) fn inbound_word(public: Endpoint, protocol: Protocol) -> u64 {
+    InboundKey::new(protocol as u8, public, Endpoint::default(), true).hashed()
+}
+
+impl Nat {
+    /// [`outbound_hash`](Self::outbound_hash) of an ordinary packet.
+    #[inline(always)]
+    pub fn outbound_key_hash(&self, key: &OutboundKey) -> Hash {
+        self.hash_outbound(key.hashed())
+    }
+
+    /// [`inbound_hash`](Self::inbound_hash) of an ordinary packet.
+    #[inline(always)]
+    pub fn inbound_key_hash(&self, key: &InboundKey) -> Hash {
+        self.hash_inbound(key.hashed())
+    }
+
+    /// Step 4 of a burst: `candidate`, the record of step 2 or 3, is the mapping of this ordinary
+    /// packet, and its first session is the packet's and is settled. Notes the packet and returns
+    /// the public endpoint. Otherwise returns None and changes nothing; `RecordId::NONE` is no
+    /// record.
+    #[inline(always)]
+    pub fn outbound_settled(
+        &mut self,
+        candidate: RecordId,
+        key: &OutboundKey,
+        now: Tick,
+    ) -> Option<Endpoint> {
+        let mapping = self.mappings.try_get_mut(candidate)?;
+        let [_, home, inside, remote, ..] = *mapping.words();
+        let differs = (home ^ key.home)
+            | (inside ^ key.inside) << PORT_BITS
+            | (remote ^ key.remote) & REMOTE
+            | u64::from(mapping.flags & Mapping::KEYED);
+        if differs != 0 || !mapping.is_seen(&self.policy, now, true) {
+            return None;
+        }
+        Some(mapping.public())
+    }
+
+    /// Whether the first session of `candidate` has the remote of this packet. If not, or without a
+    /// record (`RecordId::NONE`), the packet takes the slow path.
+    #[inline(always)]
+    pub fn is_first_outbound(&self, candidate: RecordId, key: &OutboundKey) -> bool {
+        self.is_first(candidate, key.remote)
+    }
+
+    /// As [`is_first_outbound`](Self::is_first_outbound), for a packet to a public address.
+    #[inline(always)]
+    pub fn is_first_inbound(&self, candidate: RecordId, key: &InboundKey) -> bool {
+        self.is_first(candidate, key.remote)
+    }
+
+    #[inline(always)]
+    fn is_first(&self, candidate: RecordId, remote: u64) -> bool {
+        let found = self.mappings.try_get(candidate).map(|mapping| mapping.words()[3]);
+        found.is_some_and(|found| (found ^ remote) & ENDPOINT == 0)
+    }
+
+    /// As [`outbound_settled`](Self::outbound_settled), for a packet to a public address; returns
+    /// the home, which sends no GRE key, and the inside endpoint.
+    #[inline(always)]
+    pub fn inbound_settled(
+        &mut self,
+        candidate: RecordId,
+        key: &InboundKey,
+        now: Tick,
+    ) -> Option<((ShardIndex, u32), Endpoint)> {
+        let mapping = self.mappings.try_get_mut(candidate)?;
+        let [_, _, public, remote, ..] = *mapping.words();
+        let differs = u64::from(mapping.public_address ^ key.public as u32)
+            | (public ^ key.public) >> 32
+            | (remote ^ key.remote) & REMOTE
+            | u64::from(mapping.flags & Mapping::KEYED);
+        let refreshes = self.policy.udp_inbound_refresh;
+        if differs != 0 || !mapping.is_seen(&self.policy, now, refreshes) {
+            return None;
+        }
+        Some(((mapping.shard, mapping.outer), mapping.inside()))
+    }
+}
+
+impl Mapping {
+    /// Notes a packet of the first session, which is settled; false, and nothing changed, if the
+    /// session has run out. Without `refreshes` only TCP is kept alive by it.
+    #[inline(always)]
+    fn is_seen(&mut self, policy: &Policy, now: Tick, refreshes: bool) -> bool {
+        if self.first.last_seen == now {
+            return true;
+        }
+        let timeout = policy.timeouts.of_settled(self.protocol);
+        if now.since(self.first.last_seen) >= timeout {
+            return false;
+        }
+        if refreshes || self.protocol == Protocol::Tcp {
+            self.first.last_seen = now;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+
+    #[test]
+    fn words_of_a_record_lie_where_they_are_drawn() {
+        assert_eq!((offset_of!(Mapping, public_address), offset_of!(Mapping, outer)), (4, 8));
+        assert_eq!(
+            (offset_of!(Mapping, inside_address), offset_of!(Mapping, inside_port)),
+            (12, 16)
+        );
+        assert_eq!((offset_of!(Mapping, shard), offset_of!(Mapping, protocol)), (18, 20));
+        assert_eq!((offset_of!(Mapping, kind), offset_of!(Mapping, public_port)), (21, 22));
+        assert_eq!((offset_of!(Mapping, first), offset_of!(Mapping, gre_key)), (24, 36));
+        assert_eq!((offset_of!(Mapping, flags), size_of::<Mapping>()), (60, 64));
+    }
+
+    #[test]
+    fn a_key_returns_what_it_was_made_of() {
+        let (inside, remote) = (Endpoint::new(0xc0a8_0001, 5000), Endpoint::new(0xcb00_7101, 443));
+        let key = OutboundKey::new((ShardIndex(7), 0x0a00_0001), 17, inside, remote, true);
+        let home = Home { shard: ShardIndex(7), outer: 0x0a00_0001, gre_key: None };
+        assert_eq!((key.home(), key.inside(), key.remote()), (home, inside, remote));
+        let key = InboundKey::new(6, inside, remote, false);
+        assert_eq!((key.public(), key.remote()), (inside, remote));
+    }
+}
