@@ -1,5 +1,5 @@
 //! The admin socket of a node, for its server and its clients: [`api`] lists requests and answers,
-//! [`client`] asks a node, [`Tally`] counts what a capture brings.
+//! [`client`] asks a node, [`CaptureTally`] counts what a capture brings.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! What the processes of weir have in common: node, controller and commands.
 //!
 //! - [`log_to_stderr`]: lines on stderr that never wait for their reader; [`EVENTS`] names their
-//!   kinds. [`print_error`] is the one line of a command that fails.
+//!   kinds. [`print_error()`] is the one line of a command that fails.
 //! - [`http`]: the server of all listeners, with bounds on connections, bytes and time.
 //! - [`metrics`]: numbers as OpenMetrics text; [`serve_controller`] serves those of a controller.
 

@@ -115,7 +115,7 @@ impl Journal {
         self.push_for_owner(MarkKind::OwnerUpdate, table, slab, version, id)
     }
 
-    /// As [`touch`](Self::touch).
+    /// As [`push_owner_update`](Self::push_owner_update).
     fn push_for_owner(
         &mut self,
         kind: MarkKind,
