@@ -46,6 +46,7 @@ impl<F: Frame> Engine<F> {
         let (bytes, slow_frames) = self.read_access::<LINK, TUNNEL>(frames, burst);
         for at in ones(slow_frames) {
             self.read_slow_path_access(&mut frames[at], &mut slow[at]);
+            burst[at].hash = slow[at].hash;
         }
         // Frames without a record in the primary bucket, one bit each.
         let mut elsewhere = 0_u64;
@@ -55,25 +56,16 @@ impl<F: Frame> Engine<F> {
                 None => elsewhere |= 1 << at,
             }
         }
-        for at in ones(elsewhere & !slow_frames) {
+        for at in ones(elsewhere) {
             let candidate = self.nat.prefetch_outbound_elsewhere(burst[at].hash);
             burst[at].candidate = candidate.unwrap_or(RecordId::NONE);
-        }
-        for at in ones(slow_frames) {
-            let packet = &mut slow[at];
-            if packet.step == UpstreamStep::Translate {
-                let hash = packet.hash;
-                packet.candidate = self.nat.prefetch_outbound_record(hash);
-                if packet.candidate.is_none() {
-                    packet.candidate = self.nat.prefetch_outbound_elsewhere(hash);
-                }
-            }
         }
         let now = cx.now.tick();
         let mut frames = frames.drain(..);
         for (at, packet) in burst.iter().enumerate() {
             let Some(frame) = frames.next() else { break };
             if slow_frames & 1 << at != 0 {
+                slow[at].candidate = packet.known_candidate();
                 self.serve_access(frame, &slow[at], cx);
                 continue;
             }

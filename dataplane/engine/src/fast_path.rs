@@ -9,7 +9,7 @@
 //! The fast path is compiled for each length of the link header (`LINK`: untagged, tagged) and of
 //! the tunnel header (`TUNNEL`: GRE without a key, none).
 
-use weir_nat::{Endpoint, Hash, InboundKey, OutboundKey, Protocol, RecordId, ShardIndex};
+use weir_nat::{Endpoint, Hash, Home, InboundKey, OutboundKey, Protocol, RecordId};
 use weir_wire::checksum;
 use weir_wire::frame::Frame;
 use weir_wire::gre::Gre;
@@ -21,7 +21,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::Side;
 use crate::downstream::{Downstream, DownstreamStep};
 use crate::engine::Engine;
-use crate::flow_key::PacketKind;
+use crate::flow_key::{FlowKey, PacketKind};
 use crate::frame_pattern::{FramePattern, WORDS};
 use crate::ip_input::is_martian_pair;
 use crate::link_header::UNTAGGED;
@@ -74,12 +74,13 @@ pub(crate) const NO_OPTIONS: u8 = 0x45;
 /// No key, no checksum, no sequence number; IPv4 (RFC 2784).
 pub(crate) const GRE_IPV4: u32 = u32::from_ne_bytes([0, 0, 8, 0]);
 
-/// State of a fast-path packet from a home while its burst is processed.
+/// State of a fast-path packet while its burst is processed, with the key of its side.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FastUpstream {
-    pub(crate) key: OutboundKey,
+pub(crate) struct FastPacket<K> {
+    pub(crate) key: K,
+    /// A frame that the slow path has read has its hash here, too.
     pub(crate) hash: Hash,
-    /// The record that the index returned: probably the packet's mapping.
+    /// The record that the index returned: probably the packet's mapping. `RecordId::NONE`: none.
     pub(crate) candidate: RecordId,
     /// Length of the packet without tunnel, bytes.
     pub(crate) len: u16,
@@ -87,22 +88,15 @@ pub(crate) struct FastUpstream {
     pub(crate) tcp_flags: u8,
 }
 
-/// State of a fast-path packet from the internet while its burst is processed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FastDownstream {
-    pub(crate) key: InboundKey,
-    pub(crate) hash: Hash,
-    /// As [`FastUpstream::candidate`], and so on.
-    pub(crate) candidate: RecordId,
-    pub(crate) len: u16,
-    pub(crate) protocol: Protocol,
-    pub(crate) tcp_flags: u8,
-}
+/// From a home.
+pub(crate) type FastUpstream = FastPacket<OutboundKey>;
+/// From the internet.
+pub(crate) type FastDownstream = FastPacket<InboundKey>;
 
-impl FastUpstream {
+impl<K: Default> FastPacket<K> {
     pub(crate) fn empty() -> Self {
         Self {
-            key: OutboundKey::default(),
+            key: K::default(),
             hash: Hash(0),
             candidate: RecordId::NONE,
             len: 0,
@@ -110,20 +104,26 @@ impl FastUpstream {
             tcp_flags: 0,
         }
     }
+}
 
+impl<K> FastPacket<K> {
     pub(crate) fn known_candidate(&self) -> Option<RecordId> {
         (self.candidate != RecordId::NONE).then_some(self.candidate)
     }
 
+    /// Returns the key for the slow path.
+    fn flow_key(&self, source: Endpoint, destination: Endpoint) -> FlowKey {
+        let Self { protocol, tcp_flags, .. } = *self;
+        FlowKey { kind: PacketKind::Session, protocol, source, destination, tcp_flags }
+    }
+}
+
+impl FastUpstream {
     /// Fills in what the slow path reads of the packet, which begins at `offset` of its frame.
     pub(crate) fn fill(&self, offset: usize, packet: &mut Upstream) {
         packet.hash = self.hash;
         packet.home = self.key.home();
-        packet.key.kind = PacketKind::Session;
-        packet.key.protocol = self.protocol;
-        packet.key.source = self.key.inside();
-        packet.key.destination = self.key.remote();
-        packet.key.tcp_flags = self.tcp_flags;
+        packet.key = self.flow_key(self.key.inside(), self.key.remote());
         packet.header_len = Ipv4::LEN;
         packet.candidate = self.known_candidate();
         (packet.offset, packet.len) = (offset, usize::from(self.len));
@@ -134,29 +134,10 @@ impl FastUpstream {
 }
 
 impl FastDownstream {
-    pub(crate) fn empty() -> Self {
-        Self {
-            key: InboundKey::default(),
-            hash: Hash(0),
-            candidate: RecordId::NONE,
-            len: 0,
-            protocol: Protocol::Udp,
-            tcp_flags: 0,
-        }
-    }
-
-    pub(crate) fn known_candidate(&self) -> Option<RecordId> {
-        (self.candidate != RecordId::NONE).then_some(self.candidate)
-    }
-
-    /// As [`FastUpstream::fill`].
+    /// Fills in what the slow path reads of the packet, which begins at `offset` of its frame.
     pub(crate) fn fill(&self, offset: usize, packet: &mut Downstream) {
         packet.hash = self.hash;
-        packet.key.kind = PacketKind::Session;
-        packet.key.protocol = self.protocol;
-        packet.key.source = self.key.remote();
-        packet.key.destination = self.key.public();
-        packet.key.tcp_flags = self.tcp_flags;
+        packet.key = self.flow_key(self.key.remote(), self.key.public());
         packet.header_len = Ipv4::LEN;
         packet.candidate = self.known_candidate();
         (packet.offset, packet.len) = (offset, usize::from(self.len));
@@ -197,7 +178,7 @@ impl<F: Frame> Engine<F> {
         let (tunnel, inner) = data[LINK..].split_at(TUNNEL);
         let Ok((headers, _)) = Headers::ref_from_prefix(inner) else { return false };
         let len = headers.ip.len();
-        let (shard, outer) = match TUNNEL {
+        let home = match TUNNEL {
             GRE => {
                 let Ok((words, _)) = TunnelWords::ref_from_prefix(tunnel) else { return false };
                 let outer = &words.outer;
@@ -208,12 +189,12 @@ impl<F: Frame> Engine<F> {
                 if outer.len() != GRE + len || (ecn != 0 && ecn != inner_ecn) || !outer.is_right() {
                     return false;
                 }
-                (shard, u32::from_be(outer.source))
+                Home { shard, outer: u32::from_be(outer.source), gre_key: None }
             }
             _ => {
                 let source = u32::from_be(headers.ip.source);
                 let Some(shard) = self.shards.of_source(source) else { return false };
-                (shard, source)
+                Home { shard, outer: source, gre_key: None }
             }
         };
         let ip = &headers.ip;
@@ -221,7 +202,7 @@ impl<F: Frame> Engine<F> {
             && len <= self.link(Side::Internet).mtu
             && ip.ttl > 1
             && ip.is_right()
-            && self.duties.serves(shard);
+            && self.duties.serves(home.shard);
         if !is_forwardable {
             return false;
         }
@@ -230,7 +211,7 @@ impl<F: Frame> Engine<F> {
         let remote =
             Endpoint::new(u32::from_be(ip.destination), u16::from_be(headers.destination_port));
         let FastTransport { protocol, tcp_flags, is_ordinary } = transport;
-        packet.key = OutboundKey::new((shard, outer), protocol as u8, inside, remote, is_ordinary);
+        packet.key = OutboundKey::new(&home, protocol as u8, inside, remote, is_ordinary);
         packet.hash = self.nat.outbound_key_hash(&packet.key);
         packet.len = len as u16;
         (packet.protocol, packet.tcp_flags) = (protocol, tcp_flags);
@@ -274,8 +255,9 @@ impl<F: Frame> Engine<F> {
         true
     }
 
-    /// Whether the slow path has to find out what becomes of a fast-path packet without a mapping:
-    /// it is not checked by [`read_fast_up`](Self::read_fast_up) for what no record has.
+    /// Whether a packet has what [`read_fast_up`](Self::read_fast_up) does not look for, since no
+    /// record has it: a martian address, port 0, an address of this worker. The slow path decides
+    /// about such a packet.
     pub(crate) fn is_unusual_up(&self, packet: &FastUpstream) -> bool {
         let (inside, remote) = (packet.key.inside(), packet.key.remote());
         is_unusual(inside, remote) || remote.address == self.link(Side::Access).address
@@ -357,9 +339,6 @@ pub(crate) fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
         lowest
     })
 }
-
-/// The shard and the outer address of a home.
-pub(crate) type Tunnel = (ShardIndex, u32);
 
 #[cfg(test)]
 #[path = "fast_path_tests.rs"]

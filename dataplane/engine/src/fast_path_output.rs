@@ -1,7 +1,7 @@
 //! Hot. Edits and sends a packet of a settled session: one pass over its headers, by words as they
 //! lie in memory.
 
-use weir_nat::{Endpoint, Protocol};
+use weir_nat::{Delivery, Endpoint, Home, Protocol};
 use weir_wire::checksum::{self, Delta};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4;
@@ -9,7 +9,7 @@ use zerocopy::FromBytes;
 
 use crate::engine::{Context, Engine};
 use crate::fast_path::{
-    FastDownstream, FastUpstream, GRE, GRE_IPV4, Headers, IpWords, NO_OPTIONS, Tunnel, TunnelWords,
+    FastDownstream, FastUpstream, GRE, GRE_IPV4, Headers, IpWords, NO_OPTIONS, TunnelWords,
 };
 use crate::rewrite::{self, PacketEnd};
 use crate::shards::OUTER_TTL;
@@ -65,14 +65,13 @@ impl<F: Frame> Engine<F> {
         &mut self,
         mut frame: F,
         packet: &FastDownstream,
-        tunnel: Tunnel,
-        inside: Endpoint,
+        delivery: &Delivery,
         cx: &mut Context<'_, P>,
     ) {
-        if !self.duties.serves(tunnel.0) {
+        if !self.duties.serves(delivery.home.shard) {
             return self.discard(DropReason::NotServing);
         }
-        self.duties.note_traffic(tunnel.0);
+        self.duties.note_traffic(delivery.home.shard);
         self.outer_identification = self.outer_identification.wrapping_add(1);
         let Some(header) = self.link(Side::Access).gateways.choose(flow(packet.hash.0)) else {
             return self.discard(DropReason::GatewayUnresolved);
@@ -81,11 +80,11 @@ impl<F: Frame> Engine<F> {
             return self.discard(DropReason::NoBuffer);
         };
         let Some((front, inner)) = bytes.split_at_mut_checked(TUNNEL) else { return };
-        edit(inner, packet.protocol, PacketEnd::Destination, inside);
+        edit(inner, packet.protocol, PacketEnd::Destination, delivery.inside);
         if TUNNEL == GRE {
             let Ok((inner, _)) = IpWords::ref_from_prefix(inner) else { return };
             let Ok((front, _)) = TunnelWords::mut_from_prefix(front) else { return };
-            *front = self.tunnel_words(inner, packet.len, tunnel);
+            *front = self.tunnel_words(inner, packet.len, &delivery.home);
         }
         self.emit(Side::Access, frame, cx);
     }
@@ -93,7 +92,7 @@ impl<F: Frame> Engine<F> {
     /// Returns the tunnel header (RFC 2784) of a packet of `len` bytes: from the shard's endpoint
     /// to the home.
     #[inline(always)]
-    fn tunnel_words(&self, inner: &IpWords, len: u16, (shard, outer): Tunnel) -> TunnelWords {
+    fn tunnel_words(&self, inner: &IpWords, len: u16, home: &Home) -> TunnelWords {
         let mut words = IpWords {
             version_tos: [NO_OPTIONS, ecn::encapsulate(inner.version_tos[1])],
             total_length: (len + GRE as u16).to_be(),
@@ -102,8 +101,8 @@ impl<F: Frame> Engine<F> {
             ttl: OUTER_TTL,
             protocol: ipv4::PROTOCOL_GRE,
             checksum: 0,
-            source: self.shards.endpoint(shard).to_be(),
-            destination: outer.to_be(),
+            source: self.shards.endpoint(home.shard).to_be(),
+            destination: home.outer.to_be(),
         };
         words.checksum = checksum::of_words(zerocopy::transmute!(words));
         TunnelWords { outer: words, gre: GRE_IPV4 }

@@ -12,7 +12,7 @@ use weir_wire::frame::VecFrame;
 use weir_wire::ipv4::{self, Ipv4};
 use weir_wire::{build, checksum};
 
-use weir_nat::Home;
+use weir_nat::{Home, ShardIndex};
 
 use super::*;
 use crate::AccessMode;

@@ -50,6 +50,7 @@ impl<F: Frame> Engine<F> {
         let (bytes, slow_frames) = self.read_internet::<LINK>(frames, burst);
         for at in ones(slow_frames) {
             self.read_slow_path_internet(&mut frames[at], &mut slow[at]);
+            burst[at].hash = slow[at].hash;
         }
         // Frames without a record in the primary bucket, one bit each.
         let mut elsewhere = 0_u64;
@@ -59,31 +60,22 @@ impl<F: Frame> Engine<F> {
                 None => elsewhere |= 1 << at,
             }
         }
-        for at in ones(elsewhere & !slow_frames) {
+        for at in ones(elsewhere) {
             let candidate = self.nat.prefetch_inbound_elsewhere(burst[at].hash);
             burst[at].candidate = candidate.unwrap_or(RecordId::NONE);
-        }
-        for at in ones(slow_frames) {
-            let packet = &mut slow[at];
-            if packet.step == DownstreamStep::Translate {
-                let hash = packet.hash;
-                packet.candidate = self.nat.prefetch_inbound_record(hash);
-                if packet.candidate.is_none() {
-                    packet.candidate = self.nat.prefetch_inbound_elsewhere(hash);
-                }
-            }
         }
         let now = cx.now.tick();
         let mut frames = frames.drain(..);
         for (at, packet) in burst.iter().enumerate() {
             let Some(frame) = frames.next() else { break };
             if slow_frames & 1 << at != 0 {
+                slow[at].candidate = packet.known_candidate();
                 self.serve_internet(frame, &slow[at], cx);
                 continue;
             }
             match self.nat.inbound_settled(packet.candidate, &packet.key, now) {
-                Some((tunnel, inside)) => {
-                    self.send_settled_down::<LINK, TUNNEL, P>(frame, packet, tunnel, inside, cx);
+                Some(delivery) => {
+                    self.send_settled_down::<LINK, TUNNEL, P>(frame, packet, &delivery, cx);
                 }
                 None => self.unsettled_down(frame, packet, LINK, &mut slow[at], cx),
             }

@@ -18,13 +18,14 @@ use weir_flow::{Hash, RecordId};
 
 use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
 use crate::nat::{Nat, Policy};
+use crate::packet::Delivery;
 use crate::sessions::mapping::{Mapping, MappingKind};
 use crate::sessions::session_state::SessionState;
 
 /// The bits of a remote's word that are compared: address, SETTLED, port.
 const REMOTE: u64 = ENDPOINT | (SessionState::SETTLED as u64) << 32;
 const ENDPOINT: u64 = 0xffff << 48 | 0xffff_ffff;
-/// The upper bits of the second word, the public port, name no inside endpoint.
+/// The upper bits of the word at byte 16, the public port, name no inside endpoint.
 const PORT_BITS: u32 = u16::BITS;
 const KIND_SHIFT: u32 = 40;
 const KIND: u64 = 0xff << KIND_SHIFT;
@@ -45,20 +46,20 @@ pub struct InboundKey {
 }
 
 impl OutboundKey {
-    /// Makes the key of a packet of a home that sends no GRE key. Only the key of an ordinary
+    /// Makes the key of a packet, without the GRE key of its home. Only the key of an ordinary
     /// packet is found by [`Nat::outbound_settled`].
     #[inline(always)]
     pub fn new(
-        (shard, outer): (ShardIndex, u32),
+        home: &Home,
         protocol: u8,
         inside: Endpoint,
         remote: Endpoint,
         is_ordinary: bool,
     ) -> Self {
         Self {
-            home: u64::from(outer) | u64::from(inside.address) << 32,
+            home: u64::from(home.outer) | u64::from(inside.address) << 32,
             inside: u64::from(inside.port)
-                | u64::from(shard.0) << 16
+                | u64::from(home.shard.0) << 16
                 | u64::from(protocol) << 32
                 | kind(is_ordinary),
             remote: remote_word(remote),
@@ -136,14 +137,7 @@ fn remote_word(remote: Endpoint) -> u64 {
 /// Returns the first two words of the outbound key of a home's inside endpoint.
 #[inline(always)]
 pub(crate) fn outbound_words(home: &Home, inside: Endpoint, protocol: Protocol) -> [u64; 2] {
-    let key = OutboundKey::new(
-        (home.shard, home.outer),
-        protocol as u8,
-        inside,
-        Endpoint::default(),
-        true,
-    );
-    key.hashed()
+    OutboundKey::new(home, protocol as u8, inside, Endpoint::default(), true).hashed()
 }
 
 /// Returns the word of the inbound key of a public endpoint.
@@ -182,7 +176,7 @@ impl Nat {
             | (inside ^ key.inside) << PORT_BITS
             | (remote ^ key.remote) & REMOTE
             | u64::from(mapping.flags & Mapping::KEYED);
-        if differs != 0 || !mapping.is_seen(&self.policy, now, true) {
+        if differs != 0 || !mapping.note_settled(&self.policy, now, true) {
             return None;
         }
         Some(mapping.public())
@@ -207,15 +201,15 @@ impl Nat {
         found.is_some_and(|found| (found ^ remote) & ENDPOINT == 0)
     }
 
-    /// As [`outbound_settled`](Self::outbound_settled), for a packet to a public address; returns
-    /// the home, which sends no GRE key, and the inside endpoint.
+    /// As [`outbound_settled`](Self::outbound_settled), for a packet to a public address. The home
+    /// sends no GRE key.
     #[inline(always)]
     pub fn inbound_settled(
         &mut self,
         candidate: RecordId,
         key: &InboundKey,
         now: Tick,
-    ) -> Option<((ShardIndex, u32), Endpoint)> {
+    ) -> Option<Delivery> {
         let mapping = self.mappings.try_get_mut(candidate)?;
         let [_, _, public, remote, ..] = *mapping.words();
         let differs = u64::from(mapping.public_address ^ key.public as u32)
@@ -223,18 +217,19 @@ impl Nat {
             | (remote ^ key.remote) & REMOTE
             | u64::from(mapping.flags & Mapping::KEYED);
         let refreshes = self.policy.udp_inbound_refresh;
-        if differs != 0 || !mapping.is_seen(&self.policy, now, refreshes) {
+        if differs != 0 || !mapping.note_settled(&self.policy, now, refreshes) {
             return None;
         }
-        Some(((mapping.shard, mapping.outer), mapping.inside()))
+        let home = Home { shard: mapping.shard, outer: mapping.outer, gre_key: None };
+        Some(Delivery { home, inside: mapping.inside() })
     }
 }
 
 impl Mapping {
-    /// Notes a packet of the first session, which is settled; false, and nothing changed, if the
-    /// session has run out. Without `refreshes` only TCP is kept alive by it.
+    /// Notes a packet of the first session, which is settled. Returns false, and changes nothing,
+    /// if the session has run out. Without `refreshes` the packet keeps only TCP alive.
     #[inline(always)]
-    fn is_seen(&mut self, policy: &Policy, now: Tick, refreshes: bool) -> bool {
+    fn note_settled(&mut self, policy: &Policy, now: Tick, refreshes: bool) -> bool {
         if self.first.last_seen == now {
             return true;
         }
@@ -271,8 +266,8 @@ mod tests {
     #[test]
     fn a_key_returns_what_it_was_made_of() {
         let (inside, remote) = (Endpoint::new(0xc0a8_0001, 5000), Endpoint::new(0xcb00_7101, 443));
-        let key = OutboundKey::new((ShardIndex(7), 0x0a00_0001), 17, inside, remote, true);
         let home = Home { shard: ShardIndex(7), outer: 0x0a00_0001, gre_key: None };
+        let key = OutboundKey::new(&home, 17, inside, remote, true);
         assert_eq!((key.home(), key.inside(), key.remote()), (home, inside, remote));
         let key = InboundKey::new(6, inside, remote, false);
         assert_eq!((key.public(), key.remote()), (inside, remote));

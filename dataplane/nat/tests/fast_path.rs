@@ -74,9 +74,7 @@ fn fast_out(world: &mut World, event: Event, inside: Endpoint) -> Option<Endpoin
         return None;
     }
     let remote = event.server();
-    let (shard, outer) = (home.shard, home.outer);
-    let is_ordinary = is_ordinary(event);
-    let key = OutboundKey::new((shard, outer), protocol as u8, inside, remote, is_ordinary);
+    let key = OutboundKey::new(&home, protocol as u8, inside, remote, is_ordinary(event));
     let hash = world.nat.outbound_key_hash(&key);
     assert_eq!(hash, world.nat.outbound_hash(&home, inside, protocol));
     let candidate = world.nat.prefetch_outbound_record(hash);
@@ -91,9 +89,7 @@ fn fast_back(world: &mut World, event: Event, public: Endpoint) -> Option<Delive
     assert_eq!(hash, world.nat.inbound_hash(public, protocol));
     let candidate = world.nat.prefetch_inbound_record(hash);
     let candidate = candidate.or_else(|| world.nat.prefetch_inbound_elsewhere(hash));
-    let candidate = candidate.unwrap_or(RecordId::NONE);
-    let ((shard, outer), inside) = world.nat.inbound_settled(candidate, &key, world.now)?;
-    Some(Delivery { home: Home { shard, outer, gre_key: None }, inside })
+    world.nat.inbound_settled(candidate.unwrap_or(RecordId::NONE), &key, world.now)
 }
 
 fn run(config: &NatConfig, events: &[Event], taken: &AtomicU64) {
