@@ -304,8 +304,7 @@ pub const EVENTS: &[Event] = &[
     shown("add", &[moment("one more node", NothingLost, LEASE, act::add)]),
 ];
 
-/// Events that change the number of nodes, concern two of them or all, need another binary, or do
-/// nothing.
+/// Events that change the number of nodes, concern two of them or all, or do nothing.
 const LEFT_OUT: [&str; 5] = ["nothing", "second", "upgrade", "site", "add"];
 
 /// Returns the events that may happen to any node, in any order and repeatedly.
