@@ -112,6 +112,7 @@ impl Replication {
         keys: ClusterKeys,
         shards_max: usize,
     ) -> Result<Self, OptionError> {
+        let options = StreamOptions { earlier_body: weir_nat::body_without_images, ..options };
         Ok(Self {
             boot: identity.boot,
             endpoint: StreamEndpoint::new(options, identity, fingerprint, keys)?,

@@ -38,11 +38,15 @@ const ENCRYPTED: u8 = 0x80;
 /// HELLO has this version.
 pub const VERSION_MIN: u8 = 1;
 /// The newest protocol version.
-pub const VERSION_MAX: u8 = 2;
+pub const VERSION_MAX: u8 = 3;
 
 /// The first version whose sessions seal redirected packets; earlier ones send them in IPIP, in the
 /// clear.
 pub(crate) const SEALS_REDIRECTS: u8 = 2;
+
+/// The first version whose records have bodies as this build writes them; for a peer of an earlier
+/// one, [`StreamOptions::earlier_body`](crate::StreamOptions::earlier_body) rewrites them.
+pub(crate) const HAS_PRESENT_BODIES: u8 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

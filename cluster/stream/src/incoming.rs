@@ -9,7 +9,9 @@ use weir_ids::{Lane, PeerId, ShardId};
 use crate::buffers::Buffers;
 use crate::control::{Acknowledgement, Field, StreamPosition, fields};
 use crate::counters::PeerCounters;
-use crate::datagram::{DatagramHeader, DatagramKind, STREAM_HEADER_LEN, StreamHeader, TAG_LEN};
+use crate::datagram::{
+    DatagramHeader, DatagramKind, HAS_PRESENT_BODIES, STREAM_HEADER_LEN, StreamHeader, TAG_LEN,
+};
 use crate::endpoint::{StreamEndpoint, StreamPeer};
 use crate::identity::{Origin, PeerIndex};
 use crate::link::RedirectForm;
@@ -117,6 +119,9 @@ impl StreamEndpoint {
     fn session_begins<S: Sink>(&mut self, index: PeerIndex, sink: &mut S) {
         let Some(peer) = self.peers[index.index()].as_mut() else { return };
         let boot = peer.link.session.as_ref().map(|session| session.peer_boot);
+        let version = peer.link.session.as_ref().map(|session| session.version);
+        let is_earlier = version.is_some_and(|version| version < HAS_PRESENT_BODIES);
+        peer.lanes.iter_mut().for_each(|lane| lane.stream.set_peer_earlier(is_earlier));
         peer.heartbeat_due_us = 0;
         peer.is_witness = false;
         let incarnation = peer.link.peer_incarnation;

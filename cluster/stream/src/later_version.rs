@@ -4,9 +4,11 @@
 //! Version 2 seals redirected packets as datagrams of their own; a peer that speaks version 1 alone
 //! gets them in IPIP.
 //!
-//! Version 3 does not exist yet: only an endpoint whose
+//! Version 3 has bodies of records that the caller rewrites for a peer of an earlier one.
+//!
+//! Version 4 does not exist yet: only an endpoint whose
 //! [`StreamOptions::versions`](crate::StreamOptions::versions) reach to [`VERSION_LATER`] speaks
-//! it, like a later build that is still compatible with this one. In version 3 a mark precedes each
+//! it, like a later build that is still compatible with this one. In version 4 a mark precedes each
 //! body of a session, where earlier versions have a stream's header or a control field, so that
 //! neither can read the other. A HELLO, which negotiates the version, is the same in all.
 

@@ -20,7 +20,7 @@ use crate::identity::{Lineage, Origin, PeerIndex};
 use crate::later_version::VERSION_LATER;
 use crate::link::RedirectForm;
 use crate::options::StreamOptions;
-use crate::record::StreamRecord;
+use crate::record::{Item, RECORD_HEADER_LEN, RecordKind, StreamRecord};
 use crate::refusal::DatagramRefusal;
 use crate::seal::SealKey;
 use crate::session::{Identity, direction, hello_key};
@@ -31,11 +31,11 @@ const PEER: PeerId = PeerId(2);
 const OWN_BOOT: BootId = BootId(11);
 const PEER_BOOT: BootId = BootId(22);
 const PEER_CHALLENGE: Challenge = [7; 16];
-/// Mark in front of each body of version 3.
+/// Mark in front of each body of version 4.
 const MARK: &[u8] = b"\0\xFFlater!";
 
 fn mark(version: u8) -> &'static [u8] {
-    if version == 3 { MARK } else { &[] }
+    if version == VERSION_LATER { MARK } else { &[] }
 }
 
 fn peer_address() -> SocketAddr {
@@ -195,7 +195,7 @@ impl Meeting {
         Ok(())
     }
 
-    /// Sends a body as [`Meeting::send`] does, in a session of this version: version 3 has its mark
+    /// Sends a body as [`Meeting::send`] does, in a session of this version: version 4 has its mark
     /// in front of each body.
     fn speak(
         &mut self,
@@ -337,38 +337,61 @@ fn a_session_of_version_1_redirects_in_the_clear_and_one_of_version_2_seals() {
     assert_eq!(meeting.send(1, DatagramKind::Redirect, b"packet"), Err(DatagramRefusal::Version));
 }
 
+/// A rolling upgrade: records for a peer that speaks an earlier version get the bodies that it
+/// knows.
+#[test]
+fn bodies_are_rewritten_for_a_peer_of_an_earlier_version() {
+    for (version, body_len) in [(1, 2), (2, 2), (3, 4)] {
+        let mut meeting = Meeting::of(StreamOptions {
+            earlier_body: |body, room| {
+                room[..2].copy_from_slice(&body[2..4]);
+                2
+            },
+            ..StreamOptions::default()
+        });
+        meeting.shake_hands([1, version], 0, &[]).unwrap();
+        let StreamEndpoint { peers, buffers, .. } = &mut meeting.endpoint;
+        let own = &mut peers[0].as_mut().unwrap().lanes[0];
+        let (kind, shard) = (RecordKind::Create, ShardId(1));
+        let record = StreamRecord { kind, shard, slot: 1, version: 1, body: b"body" };
+        own.stream.append(buffers, 0, &Item::Record(record)).unwrap();
+        let (items, bytes, _) = own.stream.lag();
+        assert_eq!((items, bytes), (1, RECORD_HEADER_LEN as u64 + body_len), "version {version}");
+    }
+}
+
 /// An endpoint that speaks the later version next to one that does not: they use the earlier one
 /// only.
 #[test]
 fn a_mixed_pair_speaks_the_earlier_version() {
     let mut meeting = Meeting::later();
-    meeting.shake_hands([1, 2], 0, &[]).unwrap();
-    let body = records(16, 1, &create(1, b"x"));
-    let later = meeting.speak(3, DatagramKind::Records, &body);
-    assert_eq!((later, meeting.notes.applied.len()), (Err(DatagramRefusal::Version), 0));
-    meeting.speak(2, DatagramKind::Records, &body).unwrap();
-    assert_eq!(meeting.notes.applied, [(1, b"x".to_vec())]);
-    assert!(meeting.is_acknowledged(2));
-}
-
-/// Two endpoints that speak the later version: a body of version 2 is refused.
-#[test]
-fn a_later_pair_speaks_the_later_version() {
-    let mut meeting = Meeting::later();
     meeting.shake_hands([1, 3], 0, &[]).unwrap();
     let body = records(16, 1, &create(1, b"x"));
-    for (version, refusal) in [(2, DatagramRefusal::Version), (3, DatagramRefusal::Malformed)] {
-        assert_eq!(meeting.send(version, DatagramKind::Records, &body), Err(refusal));
-    }
-    assert!(meeting.notes.applied.is_empty());
+    let later = meeting.speak(4, DatagramKind::Records, &body);
+    assert_eq!((later, meeting.notes.applied.len()), (Err(DatagramRefusal::Version), 0));
     meeting.speak(3, DatagramKind::Records, &body).unwrap();
     assert_eq!(meeting.notes.applied, [(1, b"x".to_vec())]);
     assert!(meeting.is_acknowledged(3));
 }
 
-/// Version 1 must not accept a body of version 3, even if the header says version 1.
+/// Two endpoints that speak the later version: a body of version 3 is refused.
 #[test]
-fn version_1_does_not_read_a_body_of_version_3() {
+fn a_later_pair_speaks_the_later_version() {
+    let mut meeting = Meeting::later();
+    meeting.shake_hands([1, 4], 0, &[]).unwrap();
+    let body = records(16, 1, &create(1, b"x"));
+    for (version, refusal) in [(3, DatagramRefusal::Version), (4, DatagramRefusal::Malformed)] {
+        assert_eq!(meeting.send(version, DatagramKind::Records, &body), Err(refusal));
+    }
+    assert!(meeting.notes.applied.is_empty());
+    meeting.speak(4, DatagramKind::Records, &body).unwrap();
+    assert_eq!(meeting.notes.applied, [(1, b"x".to_vec())]);
+    assert!(meeting.is_acknowledged(4));
+}
+
+/// Version 1 must not accept a body of version 4, even if the header says version 1.
+#[test]
+fn version_1_does_not_read_a_body_of_version_4() {
     let mut meeting = Meeting::new();
     meeting.shake_hands([1, 1], 0, &[]).unwrap();
     let marked = |body: &[u8]| [MARK, body].concat();

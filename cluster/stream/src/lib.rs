@@ -73,7 +73,7 @@ pub use identity::{Lineage, Origin, PeerIndex, Provenance, Sequence};
 pub use incoming::{ITEMS_MAX, Received};
 pub use later_version::VERSION_LATER;
 pub use link::RedirectForm;
-pub use options::{OptionError, StreamOptions};
+pub use options::{EarlierBody, OptionError, StreamOptions};
 pub use record::{RECORD_BODY_MAX, RECORD_HEADER_LEN, RecordKind, StreamRecord};
 pub use refusal::{DatagramRefusal, Refusals};
 pub use session::Identity;

@@ -6,13 +6,26 @@ use thiserror::Error;
 
 use crate::datagram::{VERSION_MAX, VERSION_MIN};
 use crate::later_version::VERSION_LATER;
+use crate::record::RECORD_BODY_MAX;
+
+/// Rewrites the body of a record for a peer that speaks version 1 or 2: returns its length in the
+/// room.
+pub type EarlierBody = fn(body: &[u8], room: &mut [u8; RECORD_BODY_MAX]) -> usize;
+
+/// The rewriting of bodies that are the same in all versions.
+fn unchanged(body: &[u8], room: &mut [u8; RECORD_BODY_MAX]) -> usize {
+    room[..body.len()].copy_from_slice(body);
+    body.len()
+}
 
 /// Limits and times; the defaults are for workers of one site.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct StreamOptions {
     /// Protocol versions that this endpoint speaks; a session uses the newest that both ends speak.
     /// Tests of upgrades go up to [`VERSION_LATER`].
     pub versions: RangeInclusive<u8>,
+    /// Rewrites bodies for peers that speak an earlier version.
+    pub earlier_body: EarlierBody,
     /// Encrypt datagrams. They are authenticated in any case; encryption costs less than
     /// authentication alone, so turn it off only to capture the traffic in the clear.
     pub is_encrypted: bool,
@@ -61,6 +74,7 @@ impl Default for StreamOptions {
     fn default() -> Self {
         Self {
             versions: VERSION_MIN..=VERSION_MAX,
+            earlier_body: unchanged,
             is_encrypted: true,
             peers_max: 64,
             copies_max: 4096,
@@ -88,7 +102,7 @@ impl Default for StreamOptions {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum OptionError {
     /// An empty range, or an unknown version.
-    #[error("versions are {0:?}: a range of 1 to 3")]
+    #[error("versions are {0:?}: a range of 1 to 4")]
     Versions(RangeInclusive<u8>),
     /// Not a power of two, or too small to hold a window.
     #[error("log_datagrams is {0}: a power of two from 64 to 65,536")]
@@ -176,8 +190,8 @@ mod tests {
         assert!(refused(StreamOptions { burst: 0, ..good.clone() }).contains("burst is 0"));
         assert!(refused(StreamOptions { window_bytes: 9, ..good.clone() }).contains("1,400"));
         assert!(refused(StreamOptions { linger_us: 2_000, ..good.clone() }).contains("linger_us"));
-        for versions in [0..=2, 1..=4, RangeInclusive::new(2, 1)] {
-            assert!(refused(StreamOptions { versions, ..good.clone() }).contains("1 to 3"));
+        for versions in [0..=2, 1..=5, RangeInclusive::new(2, 1)] {
+            assert!(refused(StreamOptions { versions, ..good.clone() }).contains("1 to 4"));
         }
         let late = StreamOptions { acknowledge_us: 2_000, ..good.clone() };
         assert!(refused(late).contains("acknowledge_us"));

@@ -17,8 +17,8 @@ use weir_ids::Lane;
 use crate::buffers::{Buffer, Buffers};
 use crate::control::Acknowledgement;
 use crate::datagram::{BODY_MAX, STREAM_HEADER_LEN, StreamHeader};
-use crate::options::StreamOptions;
-use crate::record::Item;
+use crate::options::{EarlierBody, StreamOptions};
+use crate::record::{Item, RECORD_BODY_MAX, StreamRecord};
 use crate::round_trip::RoundTrip;
 
 /// Datagrams on the way at most: as many as an acknowledgement's map can distinguish.
@@ -44,6 +44,9 @@ pub(crate) struct SendStream {
     lane: Lane,
     epoch: u32,
     is_open: bool,
+    /// Rewrites bodies of records while the peer speaks an earlier version.
+    is_peer_earlier: bool,
+    earlier_body: EarlierBody,
     first: u64,
     sent: u64,
     next: u64,
@@ -85,6 +88,8 @@ impl SendStream {
             lane,
             epoch,
             is_open: false,
+            is_peer_earlier: false,
+            earlier_body: options.earlier_body,
             first: 1,
             sent: 1,
             next: 1,
@@ -147,9 +152,43 @@ impl SendStream {
         (self.items, self.bytes, oldest.buffer.as_ref().map(|_| oldest.appended_us))
     }
 
+    /// Sets whether the peer speaks a version with bodies of records that are not as this build
+    /// writes them.
+    pub(crate) fn set_peer_earlier(&mut self, is_peer_earlier: bool) {
+        self.is_peer_earlier = is_peer_earlier;
+    }
+
     /// Appends an item; returns the sequence of the datagram it goes with.
     #[inline]
     pub(crate) fn append(
+        &mut self,
+        buffers: &mut Buffers,
+        now_us: u64,
+        item: &Item<'_>,
+    ) -> Result<u64, LogFull> {
+        match item {
+            Item::Record(record) if self.is_peer_earlier => {
+                self.append_earlier(buffers, now_us, record)
+            }
+            item => self.append_as_it_is(buffers, now_us, item),
+        }
+    }
+
+    #[cold]
+    fn append_earlier(
+        &mut self,
+        buffers: &mut Buffers,
+        now_us: u64,
+        record: &StreamRecord<'_>,
+    ) -> Result<u64, LogFull> {
+        let mut room = [0; RECORD_BODY_MAX];
+        let len = (self.earlier_body)(record.body, &mut room);
+        let record = Item::Record(StreamRecord { body: &room[..len], ..*record });
+        self.append_as_it_is(buffers, now_us, &record)
+    }
+
+    #[inline(always)]
+    fn append_as_it_is(
         &mut self,
         buffers: &mut Buffers,
         now_us: u64,

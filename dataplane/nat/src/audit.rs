@@ -93,7 +93,6 @@ fn audit_mapping(nat: &Nat, id: RecordId, mapping: &Mapping, sums: &mut MappingS
     } else {
         *sums.addresses.entry(mapping.address).or_default() += 1;
     }
-    assert_eq!(mapping.flags & Mapping::WAITING, 0);
     let slab = nat.mappings.slab_of(id);
     assert_eq!(nat.find_holder(slab, mapping.public(), mapping.protocol), Some(id));
     if mapping.kind == MappingKind::Quarantined {

@@ -15,7 +15,6 @@ use crate::ports::random::Random;
 use crate::ports::shard_capacity::{
     blocks_usable, quota_blocks as quota_blocks_of, shard_capacity,
 };
-use crate::replication::attach::WaitingCopies;
 use crate::replication::commit::Commits;
 use crate::replication::journal::{Journal, MARKS_MAX};
 use crate::replication::lane::{Lanes, slab_of};
@@ -97,7 +96,6 @@ pub struct Nat {
     pub(crate) lanes: Lanes,
     pub(crate) journal: Journal,
     pub(crate) commits: Commits,
-    pub(crate) waiting: WaitingCopies,
     /// Whether the changes that are being applied are relayed: the relay may have missed what
     /// became of them.
     pub(crate) is_relayed: bool,
@@ -178,7 +176,6 @@ impl Nat {
             lanes: Lanes::new(config.shards.len(), config.shards_max()),
             journal: Journal::new(if config.replicas > 0 { MARKS_MAX } else { 0 }),
             commits: Commits::new(),
-            waiting: WaitingCopies::new(),
             is_relayed: false,
             flows: 0,
             quarantined: 0,
@@ -196,8 +193,13 @@ impl Nat {
     /// tells homes apart, the GRE key.
     #[inline(always)]
     pub fn outbound_hash(&self, home: &Home, inside: Endpoint, protocol: Protocol) -> Hash {
-        let words = outbound_words(home, inside, protocol);
-        match home.gre_key {
+        self.hash_outbound_words(outbound_words(home, inside, protocol), home.gre_key)
+    }
+
+    /// Hash of an outbound key's words and the home's GRE key.
+    #[inline(always)]
+    pub(crate) fn hash_outbound_words(&self, words: [u64; 2], gre_key: Option<u32>) -> Hash {
+        match gre_key {
             Some(key) if self.policy.by_key => {
                 self.outbound_key.hash([words[0], words[1], 1 << 32 | u64::from(key)])
             }

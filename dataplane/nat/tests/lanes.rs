@@ -188,9 +188,9 @@ fn a_record_lies_in_the_lane_of_its_port() {
     let other_lane = SlotChange { lane: (create.lane + 1) % 7, ..create };
     assert_eq!(apply(other_lane, |_| ()), Applied::Invalid);
     assert_eq!(apply(SlotChange { shard: ShardIndex(1), ..create }, |_| ()), Applied::Ours);
-    assert_eq!(apply(create, |body| body[19] ^= 1), Applied::Invalid, "not the shard's address");
-    assert_eq!(apply(create, |body| body[5] ^= 1), Applied::Invalid, "not a subscriber");
-    assert_eq!(apply(create, |body| body[3] = 47), Applied::Invalid, "GRE has no ports");
+    assert_eq!(apply(create, |body| body[9] ^= 1), Applied::Invalid, "not the shard's address");
+    assert_eq!(apply(create, |body| body[13] ^= 1), Applied::Invalid, "not a subscriber");
+    assert_eq!(apply(create, |body| body[22] = 47), Applied::Invalid, "GRE has no ports");
     assert_eq!(apply(SlotChange { version: 0, ..create }, |_| ()), Applied::Invalid);
     assert_eq!(apply(create, |_| ()), Applied::Done);
     assert_eq!(replica.nat.admin().mirror_gauges().changes_invalid_total, 5);
@@ -320,7 +320,7 @@ fn the_first_of_two_homes_with_one_address_opens_flows() {
 #[test]
 fn a_relayed_mapping_takes_no_port_or_block_from_its_holder() {
     // Offsets of the home and of the inside port in the body of a mapping.
-    const OUTER: usize = 8;
+    const OUTER: usize = 10;
     const INSIDE: usize = 18;
     for (offset, by_writer) in [(INSIDE, inside(2)), (OUTER, inside(1))] {
         for is_relayed in [false, true] {

@@ -28,6 +28,15 @@ enum Body {
         at: u8,
         byte: u8,
     },
+    /// The same, as versions before images have it.
+    Earlier {
+        home: u8,
+        inside: u8,
+        port: u16,
+        kind: u8,
+        at: u8,
+        byte: u8,
+    },
     /// A session of such a mapping.
     Session {
         home: u8,
@@ -60,8 +69,10 @@ impl Body {
     fn bytes(&self) -> Vec<u8> {
         match self {
             Self::Bytes(bytes) => bytes[..bytes.len().min(BODY_MAX)].to_vec(),
-            Self::Mapping { home, inside, port, kind, at, byte } => {
-                let mut bytes = mapping(*home, *inside, *port, 1 + kind % 2);
+            Self::Mapping { home, inside, port, kind, at, byte }
+            | Self::Earlier { home, inside, port, kind, at, byte } => {
+                let write = if matches!(self, Self::Mapping { .. }) { image } else { mapping };
+                let mut bytes = write(*home, *inside, *port, 1 + kind % 2);
                 // The body stays valid in half of the cases.
                 if *at >= 128 {
                     let at = usize::from(*at) % bytes.len();
@@ -74,7 +85,7 @@ impl Body {
                 bytes.extend((slot % 2048).to_be_bytes());
                 bytes.extend([0, 0, 0, version % 4]);
                 bytes.extend([192, 0, 2, remote % 4, 0, 53, 6, 0]);
-                bytes.extend(mapping(*home, 0, *port, 1));
+                bytes.extend(image(*home, 0, *port, 1));
                 bytes
             }
             Self::Segment { remote, sender, tcp_flags, idle_sec } => {
@@ -89,6 +100,20 @@ impl Body {
             }
         }
     }
+}
+
+/// An image with the fields of [`mapping`].
+fn image(home: u8, inside: u8, port: u16, kind: u8) -> Vec<u8> {
+    let address = |[a, b, c, d]: [u8; 4]| [d, c, b, a];
+    let mut bytes = vec![8, 32, 9, 0, 0, 0];
+    bytes.extend(address(PUBLIC));
+    bytes.extend(address([10, 200, 0, home % 8]));
+    bytes.extend(address([192, 168, 1, 10]));
+    bytes.extend([inside % 8, 39, 0, 0, 17, kind]);
+    bytes.extend((1024 + port % 2048).to_le_bytes());
+    bytes.extend(address([192, 0, 2, 1]));
+    bytes.extend([0, 6, 53, 0]);
+    bytes
 }
 
 fn mapping(home: u8, inside: u8, port: u16, kind: u8) -> Vec<u8> {

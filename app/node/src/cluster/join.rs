@@ -17,7 +17,7 @@ use weir_node_core::setup::fingerprint;
 use weir_replication::CommitOptions;
 use weir_replication::{PeerId, Replication};
 use weir_routes::{Guard, Heartbeat, SharedWords, WorkerIndex};
-use weir_stream::{ClusterKeys, Identity, REPLICAS_MAX, VERSION_LATER, VERSION_MAX, VERSION_MIN};
+use weir_stream::{ClusterKeys, Identity, REPLICAS_MAX, VERSION_MAX, VERSION_MIN};
 use weir_worker::PEERS_MAX;
 
 use super::connect::{node_name, read_keys, start_cluster};
@@ -40,9 +40,9 @@ const COMMIT_CHANGES_MAX: usize = 16_384;
 /// datagram costs nearly as much as a full one.
 const COMMIT_PACE_US: u64 = 120;
 
-/// Environment variable for tests of upgrades: with the value `3` the node speaks a version of the
-/// replication protocol that only they know.
-const LATER_VERSION: &str = "WEIR_TEST_LATER_VERSION";
+/// Environment variable for tests of upgrades: the latest version of the replication protocol that
+/// the node speaks.
+const VERSION_LIMIT: &str = "WEIR_TEST_VERSION_MAX";
 
 /// A node that knows its cluster and has not registered in it yet.
 #[derive(Debug)]
@@ -234,16 +234,16 @@ fn commit_limits(desired: &Desired) -> Option<CommitLimits> {
 
 /// Returns the versions of the replication protocol that this node speaks.
 fn versions() -> RangeInclusive<u8> {
-    let is_later = std::env::var(LATER_VERSION).is_ok_and(|it| it == VERSION_LATER.to_string());
-    if !is_later {
+    let limit = std::env::var(VERSION_LIMIT).ok().and_then(|limit| limit.parse().ok());
+    let Some(limit) = limit.filter(|limit| (VERSION_MIN..VERSION_MAX).contains(limit)) else {
         return VERSION_MIN..=VERSION_MAX;
-    }
+    };
     tracing::warn!(
         event = "config-warning",
-        "{LATER_VERSION} is set: this node speaks version {VERSION_LATER} of the replication protocol, \
-         which only tests know; unset it"
+        "{VERSION_LIMIT} is set: this node speaks the replication protocol up to version {limit}, \
+         not {VERSION_MAX}, as if it were an earlier build; unset it"
     );
-    VERSION_MIN..=VERSION_LATER
+    VERSION_MIN..=limit
 }
 
 /// Returns the options of replication. If packets wait for copies, changes of other workers are

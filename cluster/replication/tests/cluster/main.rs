@@ -16,3 +16,4 @@ mod plan;
 mod redirects;
 mod seeds;
 mod survivors;
+mod versions;

@@ -1,79 +1,115 @@
-//! Hot. Attaching a copied mapping: its home, its block and port, its entries in both indexes.
-//!
-//! ```text
-//!   for each change of a burst: record in its slot, WAITING; prefetch the lines of what follows
-//!   for each record: prefetch its home
-//!   for each record: home, block, port, both indexes
-//! ```
-//!
-//! The cache misses of a datagram's changes thus overlap each other and the work on the records.
-//! Between two bursts no copy waits, and code that changes a waiting record first attaches them
-//! all.
+//! Hot. Attaching a copied mapping to what it belongs to: its home, its block and port, its entries
+//! in both indexes.
 
 use weir_flow::{Hash, RecordId, SlabId};
 
-use crate::endpoint::{Home, Protocol};
+use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex};
 use crate::nat::{Nat, WALK_STEP};
 use crate::ports::port_block::BlockId;
 use crate::ports::port_choice::PortLease;
-use crate::replication::lane::slab_of;
+use crate::replication::change::Applied;
+use crate::replication::image::MappingImage;
+use crate::replication::lane::{lane_of, slab_of};
 use crate::replication::mirror::CopyRemoval;
-use crate::sessions::mapping::{Mapping, MappingKind};
+use crate::sessions::mapping::Mapping;
+use crate::subscribers::subscriber::NO_ADDRESS;
 
-/// Copies attached together: the mappings of a datagram, and some more.
-const BURST: usize = 32;
-
-/// Hashes under which a copy will be found, and the block of its port.
+/// A mapping that another worker owns, as its change tells of it, and where it belongs here.
 #[derive(Clone, Copy, Debug)]
-struct CopyKeys {
+pub(crate) struct MappingCopy {
+    pub(crate) image: MappingImage,
+    shard: ShardIndex,
     outbound: Hash,
     inbound: Hash,
-    block: BlockId,
+    pub(crate) place: PoolPlace,
 }
 
-/// Copies that are stored and not yet attached. Empty between two bursts.
-#[derive(Debug)]
-pub(crate) struct WaitingCopies(Vec<(RecordId, CopyKeys)>);
+/// Where a mapping stands in the pool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PoolPlace {
+    /// Position of the public address.
+    pub(crate) address: u32,
+    /// Position of the home's paired address.
+    paired_address: u32,
+    pub(crate) block: BlockId,
+}
 
-impl WaitingCopies {
-    pub(crate) fn new() -> Self {
-        Self(Vec::with_capacity(BURST))
+impl PoolPlace {
+    /// Without translation.
+    const NONE: Self =
+        Self { address: NO_ADDRESS, paired_address: NO_ADDRESS, block: BlockId::NONE };
+}
+
+impl MappingCopy {
+    fn home(&self) -> Home {
+        Home { shard: self.shard, outer: self.image.outer(), gre_key: self.image.gre_key() }
     }
 }
 
 impl Nat {
-    /// Queues a copy that is in its slot, and prefetches the lines that attaching it will read.
+    /// Returns the copy that an image makes, if such a mapping can lie in this lane.
     #[inline(always)]
-    pub(crate) fn wait_to_attach(&mut self, id: RecordId) {
-        if self.waiting.0.len() == BURST {
-            self.attach_waiting();
-        }
-        let mapping = self.mappings.get(id);
-        let keys = self.keys_of(mapping);
-        self.prefetch_outbound(keys.outbound);
-        self.prefetch_inbound(keys.inbound);
-        if keys.block != BlockId::NONE {
-            self.ports.prefetch(keys.block, mapping.protocol, mapping.public_port);
-        }
-        self.waiting.0.push((id, keys));
+    pub(crate) fn copy_of(
+        &self,
+        slab: SlabId,
+        image: &MappingImage,
+        paired_address: Option<u32>,
+    ) -> Option<MappingCopy> {
+        let shard = lane_of(slab).0;
+        let place = self.place_of(slab, image, paired_address)?;
+        let outbound = self.hash_outbound_words(image.outbound_words(shard), image.gre_key());
+        let inbound = self.hash_inbound(image.inbound_word());
+        Some(MappingCopy { image: *image, shard, outbound, inbound, place })
     }
 
-    /// Attaches all copies that wait, so that look-ups find them.
-    #[inline(never)]
-    pub(crate) fn attach_waiting(&mut self) {
-        let mut waiting = std::mem::take(&mut self.waiting.0);
-        for (_, keys) in &waiting {
-            self.prefetch_owner(keys.block);
+    #[inline(always)]
+    fn place_of(
+        &self,
+        slab: SlabId,
+        image: &MappingImage,
+        paired_address: Option<u32>,
+    ) -> Option<PoolPlace> {
+        let (shard, lane) = lane_of(slab);
+        let public @ Endpoint { address, port } = image.public();
+        if !self.homes.contains(image.outer()) {
+            return None;
         }
-        for (id, keys) in waiting.drain(..) {
-            self.attach(id, &keys);
+        if !self.policy.enabled {
+            let is_ours = image.inside() == public && self.public.shard_of(address) == Some(shard);
+            return is_ours.then_some(PoolPlace::NONE);
         }
-        self.waiting.0 = waiting;
+        let position = self.ports.position_of(address)?;
+        let block = self.ports.block_of(position, port);
+        let is_right = self.ports.is_usable(port)
+            && self.ports.shard_at(position) == shard
+            && self.ports.lane(block) == u32::from(lane);
+        if !is_right {
+            return None;
+        }
+        let paired_address = match paired_address {
+            None => position,
+            Some(paired_address) => self
+                .ports
+                .position_of(paired_address)
+                .filter(|&paired_address| self.ports.shard_at(paired_address) == shard)?,
+        };
+        Some(PoolPlace { address: position, paired_address, block })
+    }
+
+    /// Prefetches both index lines, the block and the word of the port.
+    #[inline(always)]
+    pub(crate) fn prefetch_copy(&self, copy: &MappingCopy) {
+        self.prefetch_outbound(copy.outbound);
+        self.prefetch_inbound(copy.inbound);
+        if copy.place.block != BlockId::NONE {
+            let (protocol, public) = (copy.image.protocol(), copy.image.public());
+            self.ports.prefetch(copy.place.block, protocol, public.port);
+        }
     }
 
     /// Prefetches the home that has the block.
     #[inline]
-    fn prefetch_owner(&self, block: BlockId) {
+    pub(crate) fn prefetch_owner(&self, block: BlockId) {
         if block != BlockId::NONE {
             if let Some(owner) = self.ports.owner(block) {
                 self.subscribers.prefetch(owner);
@@ -81,106 +117,97 @@ impl Nat {
         }
     }
 
-    #[inline]
-    fn keys_of(&self, mapping: &Mapping) -> CopyKeys {
-        let (outbound, inbound) = self.hashes_of(mapping);
-        let block = match self.policy.enabled {
-            true => self.ports.block_of(mapping.address, mapping.public_port),
-            false => BlockId::NONE,
-        };
-        CopyKeys { outbound, inbound, block }
-    }
-
-    /// Makes a waiting copy a mapping like any other. If there is no room for what belongs to it,
-    /// the copy is forgotten.
-    #[inline]
-    fn attach(&mut self, id: RecordId, keys: &CopyKeys) {
-        let mapping = *self.mappings.get(id);
-        if self.try_attach(id, &mapping, keys).is_none() {
-            let slab = self.mappings.slab_of(id);
-            let gives_way = self.gives_way(slab, &mapping, keys.block);
-            self.mappings.forget(id);
-            if !gives_way {
-                self.totals.changes_full += 1;
-                self.lane_is_full(slab);
-            }
+    /// Makes the record of a copy a mapping like any other. If there is no room for what belongs to
+    /// it, the record is forgotten.
+    #[inline(always)]
+    pub(crate) fn attach(&mut self, slab: SlabId, id: RecordId, copy: &MappingCopy) -> Applied {
+        match self.try_attach(slab, id, copy) {
+            Some(()) => Applied::Done,
+            None => self.refuse(slab, id, copy),
         }
     }
 
-    /// True if a relayed mapping conflicts with one held here; the relayed one may be stale.
     #[cold]
-    fn gives_way(&self, slab: SlabId, mapping: &Mapping, block: BlockId) -> bool {
-        let is_anothers = |owner: u32| !self.subscribers.is_of(owner, &mapping.home());
-        let is_held = self.find_holder(slab, mapping.public(), mapping.protocol).is_some()
-            || self.policy.enabled && self.ports.owner(block).is_some_and(is_anothers);
+    fn refuse(&mut self, slab: SlabId, id: RecordId, copy: &MappingCopy) -> Applied {
+        let gives_way = self.gives_way(slab, copy);
+        self.mappings.forget(id);
+        if gives_way { Applied::Old } else { self.lane_is_full(slab) }
+    }
+
+    /// True if a relayed mapping conflicts with one held here; the relayed one may be stale.
+    fn gives_way(&self, slab: SlabId, copy: &MappingCopy) -> bool {
+        let is_anothers = |owner: u32| !self.subscribers.is_of(owner, &copy.home());
+        let (public, protocol) = (copy.image.public(), copy.image.protocol());
+        let is_held = self.find_holder(slab, public, protocol).is_some()
+            || self.policy.enabled && self.ports.owner(copy.place.block).is_some_and(is_anothers);
         self.is_relayed && is_held
     }
 
     /// None if there is no room or the copy gives way itself; only records that conflicted with it
     /// may then be gone.
-    #[inline]
-    fn try_attach(&mut self, id: RecordId, mapping: &Mapping, keys: &CopyKeys) -> Option<()> {
-        let is_live = mapping.kind == MappingKind::Live;
+    #[inline(always)]
+    fn try_attach(&mut self, slab: SlabId, id: RecordId, copy: &MappingCopy) -> Option<()> {
+        let is_live = !copy.image.is_quarantined();
         if is_live && self.flows >= self.policy.flows_max {
             return None;
         }
         let subscriber = match self.policy.enabled {
-            true => self.hold_port(id, mapping, keys.block)?,
-            false => self.hold_address(id, mapping)?,
+            true => self.hold_port(slab, copy)?,
+            false => self.hold_address(slab, id, copy)?,
         };
-        let may_have_duplicate = is_live && self.outbound_index.may_hold(keys.outbound);
-        if !self.index(id, is_live, keys) {
-            self.give_up_port(id, mapping);
+        let may_have_duplicate = is_live && self.outbound_index.may_hold(copy.outbound);
+        if !self.index(id, is_live, copy) {
+            self.give_up_port(id, copy);
             self.dismiss_home(subscriber);
             return None;
         }
         let record = self.mappings.get_mut(id);
-        record.flags &= !Mapping::WAITING;
         record.subscriber = subscriber;
-        if record.flags & Mapping::ANSWERED != 0 {
-            self.subscribers.set_answered(subscriber);
-        } else if self.subscribers.get(subscriber).is_answered() {
-            record.flags |= Mapping::ANSWERED;
-        }
         let home = self.subscribers.get_mut(subscriber);
         home.records += 1;
-        if is_live {
-            home.flows += 1;
-            self.flows += 1;
-        } else {
-            self.quarantined += 1;
+        home.flows += u32::from(is_live);
+        let is_answered = home.is_answered();
+        if is_answered {
+            record.flags |= Mapping::ANSWERED;
+        }
+        self.flows += u32::from(is_live);
+        self.quarantined += u32::from(!is_live);
+        if copy.image.flags() & Mapping::ANSWERED != 0 && !is_answered {
+            self.subscribers.set_answered(subscriber);
         }
         if may_have_duplicate {
-            self.look_for_duplicate(keys.outbound, id);
+            self.look_for_duplicate(copy.outbound, id);
         }
         Some(())
     }
 
     /// Takes the mapping's port in its block, which becomes the home's; returns the home's slot.
-    #[inline]
-    fn hold_port(&mut self, id: RecordId, mapping: &Mapping, block: BlockId) -> Option<u32> {
-        let port_bit = self.ports.bit_of(block, mapping.protocol, mapping.public_port);
+    #[inline(always)]
+    fn hold_port(&mut self, slab: SlabId, copy: &MappingCopy) -> Option<u32> {
+        let (block, protocol) = (copy.place.block, copy.image.protocol());
+        let port_bit = self.ports.bit_of(block, protocol, copy.image.public().port);
         if self.ports.is_taken(port_bit) {
-            self.evict_holder(id, mapping)?;
+            self.evict_holder(slab, copy)?;
         }
-        let home = mapping.home();
+        let home = copy.home();
         let subscriber = match self.ports.owner(block) {
             Some(owner) if self.subscribers.is_of(owner, &home) => owner,
-            former => self.claim(mapping, &home, block, former)?,
+            former => self.claim(copy, &home, former)?,
         };
-        self.ports.take_at(port_bit, block, mapping.shard, mapping.protocol);
-        self.subscribers.get_mut(subscriber).ports_used[mapping.protocol.space()] += 1;
+        self.ports.take_at(port_bit, block, copy.shard, protocol);
+        self.subscribers.get_mut(subscriber).ports_used[protocol.space()] += 1;
         Some(subscriber)
     }
 
     /// Takes the mapping's address for its home; returns the home's slot. Without translation no
     /// other mapping of the lane may have the inside endpoint.
     #[cold]
-    fn hold_address(&mut self, id: RecordId, mapping: &Mapping) -> Option<u32> {
-        self.evict_holder(id, mapping)?;
-        let home = mapping.home();
-        let subscriber = self.find_or_create(&home, mapping.subscriber)?;
-        match self.hold_copied_address(&home, mapping.inside_address, mapping.created) {
+    fn hold_address(&mut self, slab: SlabId, id: RecordId, copy: &MappingCopy) -> Option<u32> {
+        self.evict_holder(slab, copy)?;
+        let home = copy.home();
+        let subscriber = self.find_or_create(&home, copy.place.paired_address)?;
+        let created = self.mappings.get(id).created;
+        match self.hold_copied_address(&home, copy.image.inside().address, created) {
             Some(slot) => self.mappings.get_mut(id).address = slot,
             None => {
                 self.dismiss_home(subscriber);
@@ -199,17 +226,12 @@ impl Nat {
 
     /// Gives the home the mapping's block, which is not the home's yet; returns the home's slot.
     #[inline(never)]
-    fn claim(
-        &mut self,
-        mapping: &Mapping,
-        home: &Home,
-        block: BlockId,
-        former: Option<u32>,
-    ) -> Option<u32> {
+    fn claim(&mut self, copy: &MappingCopy, home: &Home, former: Option<u32>) -> Option<u32> {
+        let block = copy.place.block;
         if former.is_some() && self.is_relayed {
             return None;
         }
-        let subscriber = self.find_or_create(home, mapping.subscriber)?;
+        let subscriber = self.find_or_create(home, copy.place.paired_address)?;
         if let Some(former) = former {
             self.evict(former, block);
         }
@@ -217,9 +239,9 @@ impl Nat {
             self.dismiss_home(subscriber);
             return None;
         }
-        let is_of_shard = self.ports.shard_of(block) == mapping.shard;
+        let is_of_shard = self.ports.shard_of(block) == copy.shard;
         assert!(is_of_shard, "a copy's public address is one of its shard");
-        let is_ours = self.lanes.get(slab_of(mapping.shard, self.ports.lane(block))).is_owned;
+        let is_ours = self.lanes.get(slab_of(copy.shard, self.ports.lane(block))).is_owned;
         assert!(!is_ours, "a copied mapping claims no block in a lane that this worker owns");
         let capacity = self.ports.capacity(block);
         self.ports.claim(block, subscriber);
@@ -229,12 +251,12 @@ impl Nat {
 
     /// Enters a record into both indexes, or into none. Returns whether there was room.
     #[inline]
-    fn index(&mut self, id: RecordId, is_live: bool, keys: &CopyKeys) -> bool {
-        if self.inbound_index.insert(keys.inbound, id.0).is_err() {
+    fn index(&mut self, id: RecordId, is_live: bool, copy: &MappingCopy) -> bool {
+        if self.inbound_index.insert(copy.inbound, id.0).is_err() {
             return false;
         }
-        if is_live && self.outbound_index.insert(keys.outbound, id.0).is_err() {
-            self.inbound_index.remove(keys.inbound, id.0);
+        if is_live && self.outbound_index.insert(copy.outbound, id.0).is_err() {
+            self.inbound_index.remove(copy.inbound, id.0);
             return false;
         }
         true
@@ -243,9 +265,9 @@ impl Nat {
     /// Removes the former mapping of a public endpoint, whose end has not arrived yet. None if that
     /// mapping stays.
     #[cold]
-    fn evict_holder(&mut self, id: RecordId, mapping: &Mapping) -> Option<()> {
-        let slab = self.mappings.slab_of(id);
-        if let Some(former) = self.find_holder(slab, mapping.public(), mapping.protocol) {
+    fn evict_holder(&mut self, slab: SlabId, copy: &MappingCopy) -> Option<()> {
+        let (public, protocol) = (copy.image.public(), copy.image.protocol());
+        if let Some(former) = self.find_holder(slab, public, protocol) {
             if self.is_relayed {
                 return None;
             }
@@ -254,15 +276,15 @@ impl Nat {
         Some(())
     }
 
-    fn give_up_port(&mut self, id: RecordId, mapping: &Mapping) {
+    #[cold]
+    fn give_up_port(&mut self, id: RecordId, copy: &MappingCopy) {
         if !self.policy.enabled {
             self.release_address(self.mappings.get(id).address);
         } else {
-            let block = self.ports.block_of(mapping.address, mapping.public_port);
+            let block = copy.place.block;
             let subscriber = self.ports.owner(block).expect("the port's block has an owner");
-            let public = mapping.public();
-            let lease = PortLease { subscriber, block, public };
-            self.give_port_back(&lease, mapping.protocol);
+            let lease = PortLease { subscriber, block, public: copy.image.public() };
+            self.give_port_back(&lease, copy.image.protocol());
         }
     }
 

@@ -1,9 +1,10 @@
-//! Hot. The body of a change: parts, each a type, a length and fields, big-endian, never the memory
-//! image.
+//! Hot. The body of a change: parts, each a type, a length and fields. Fields are big-endian, but
+//! for an image, which is the record's memory.
 //!
 //! ```text
 //!  0 type u8   1 length u8 of what follows   2 fields
-//!  mapping  1   kind u8 (1 live, 2 quarantined) | protocol u8
+//!  mapping  1   what an image tells, in the versions of the protocol before images:
+//!               kind u8 (1 live, 2 quarantined) | protocol u8
 //!               | flags u8 (1 GRE key known, 2 unclean end, 4 a flow of the home was answered)
 //!               | outer address u32 | GRE key u32 | inside address u32, port u16
 //!               | public address u32, port u16 | first remote address u32, port u16, state u16
@@ -15,8 +16,9 @@
 //!  segment  6   remote address u32, port u16 | sender u8 (1 inside, 2 remote)
 //!               | TCP flags u8 (RFC 9293 section 3.1)
 //!  state    7   remote address u32, port u16 | state u16
+//!  image    8   image [u8; 32] of the mapping, see `image.rs` | GRE key u32 if it is known
 //!
-//!  Create, Change   of a mapping: mapping [paired]    of a session: session mapping [paired]
+//!  Create, Change   of a mapping: image [paired]    of a session: session image [paired]
 //!  OwnerUpdate            idle [segment] [state]     Clear   run     Delete   nothing
 //! ```
 //!
@@ -24,11 +26,15 @@
 //! its mapping along, a mapping its home and so the owner of its port block: a change needs no
 //! other to have come before. Bits of a state: 0 to 8 TCP (`sessions/tcp_state.rs`), 9 the inside
 //! has sent, 10 the remote has sent, 11 the remote opened the session.
+//!
+//! Bits 2 to 4 of an image's kind are 0: another value is a record that this version does not know,
+//! and is refused.
 
 use crate::endpoint::{Endpoint, Protocol};
 use crate::replication::change::BODY_MAX;
+use crate::replication::image::MappingImage;
 use crate::replication::journal::TrackedSegment;
-use crate::sessions::mapping::MappingKind;
+use crate::sessions::mapping::{Mapping, MappingKind};
 use crate::sessions::session_state::{SentBy, SessionState};
 
 const MAPPING: u8 = 1;
@@ -38,15 +44,17 @@ const IDLE: u8 = 4;
 const RUN: u8 = 5;
 const SEGMENT: u8 = 6;
 const STATE: u8 = 7;
+const IMAGE: u8 = 8;
 
 const MAPPING_LEN: usize = 35;
 const SESSION_LEN: usize = 16;
 const WORD_LEN: usize = 4;
 const SEGMENT_LEN: usize = 8;
 const STATE_LEN: usize = 8;
+const KEYED_IMAGE_LEN: usize = MappingImage::LEN + MappingImage::KEY_LEN;
 
 /// Bytes of the longest body written here.
-const _: () = assert!(2 + SESSION_LEN + 2 + MAPPING_LEN + 2 + WORD_LEN <= BODY_MAX);
+const _: () = assert!(2 + SESSION_LEN + 2 + KEYED_IMAGE_LEN + 2 + WORD_LEN <= BODY_MAX);
 
 const KEYED: u8 = 1;
 const UNCLEAN: u8 = 2;
@@ -54,23 +62,6 @@ const ANSWERED: u8 = 4;
 
 const FROM_INSIDE: u8 = 1;
 const FROM_REMOTE: u8 = 2;
-
-/// The mapping as a replica keeps it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MappingBody {
-    pub(crate) is_quarantined: bool,
-    pub(crate) protocol: Protocol,
-    pub(crate) is_unclean: bool,
-    /// A flow of its home was answered.
-    pub(crate) is_answered: bool,
-    pub(crate) outer: u32,
-    pub(crate) gre_key: Option<u32>,
-    pub(crate) inside: Endpoint,
-    pub(crate) public: Endpoint,
-    pub(crate) remote: Endpoint,
-    pub(crate) state: SessionState,
-    pub(crate) age_sec: u32,
-}
 
 /// The further session as a replica keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +90,7 @@ pub(crate) struct StateBody {
 /// The parts of a body that was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Body {
-    pub(crate) mapping: Option<MappingBody>,
+    pub(crate) mapping: Option<MappingImage>,
     pub(crate) session: Option<SessionBody>,
     pub(crate) paired_address: Option<u32>,
     pub(crate) idle_sec: Option<u32>,
@@ -133,21 +124,35 @@ impl<'a> BodyWriter<'a> {
     }
 
     #[inline]
-    pub(crate) fn mapping(&mut self, body: &MappingBody) {
+    pub(crate) fn mapping(&mut self, image: &MappingImage) {
+        match image.gre_key() {
+            None => self.part(IMAGE, image.bytes()),
+            Some(key) => {
+                let mut fields = [0; KEYED_IMAGE_LEN];
+                fields[..MappingImage::LEN].copy_from_slice(&image.bytes());
+                fields[MappingImage::LEN..].copy_from_slice(&key.to_be_bytes());
+                self.part(IMAGE, fields);
+            }
+        }
+    }
+
+    /// Writes a mapping as the versions of the protocol before images have it.
+    fn mapping_fields(&mut self, image: &MappingImage) {
+        let is_flagged = |flag| image.flags() & flag != 0;
         let mut fields = [0; MAPPING_LEN];
         fields[0] =
-            if body.is_quarantined { MappingKind::Quarantined } else { MappingKind::Live } as u8;
-        fields[1] = body.protocol as u8;
-        fields[2] = if body.gre_key.is_some() { KEYED } else { 0 }
-            | if body.is_unclean { UNCLEAN } else { 0 }
-            | if body.is_answered { ANSWERED } else { 0 };
-        fields[3..7].copy_from_slice(&body.outer.to_be_bytes());
-        fields[7..11].copy_from_slice(&body.gre_key.unwrap_or(0).to_be_bytes());
-        fields[11..17].copy_from_slice(&endpoint_bytes(body.inside));
-        fields[17..23].copy_from_slice(&endpoint_bytes(body.public));
-        fields[23..29].copy_from_slice(&endpoint_bytes(body.remote));
-        fields[29..31].copy_from_slice(&body.state.word().to_be_bytes());
-        fields[31..35].copy_from_slice(&body.age_sec.to_be_bytes());
+            if image.is_quarantined() { MappingKind::Quarantined } else { MappingKind::Live } as u8;
+        fields[1] = image.protocol() as u8;
+        fields[2] = if image.gre_key().is_some() { KEYED } else { 0 }
+            | if is_flagged(Mapping::UNCLEAN) { UNCLEAN } else { 0 }
+            | if is_flagged(Mapping::ANSWERED) { ANSWERED } else { 0 };
+        fields[3..7].copy_from_slice(&image.outer().to_be_bytes());
+        fields[7..11].copy_from_slice(&image.gre_key().unwrap_or(0).to_be_bytes());
+        fields[11..17].copy_from_slice(&endpoint_bytes(image.inside()));
+        fields[17..23].copy_from_slice(&endpoint_bytes(image.public()));
+        fields[23..29].copy_from_slice(&endpoint_bytes(image.remote()));
+        fields[29..31].copy_from_slice(&image.state().word().to_be_bytes());
+        fields[31..35].copy_from_slice(&image.age_sec().to_be_bytes());
         self.part(MAPPING, fields);
     }
 
@@ -200,6 +205,7 @@ impl Body {
             let (fields, behind) = rest.split_at_checked(usize::from(*len))?;
             match *kind {
                 MAPPING => body.mapping = Some(read_mapping(fields.first_chunk()?)?),
+                IMAGE => body.mapping = Some(read_image(fields)?),
                 SESSION => body.session = Some(read_session(fields.first_chunk()?)),
                 PAIRED_ADDRESS => body.paired_address = Some(word(fields.first_chunk()?)),
                 IDLE => body.idle_sec = Some(word(fields.first_chunk()?)),
@@ -214,38 +220,60 @@ impl Body {
     }
 }
 
-impl MappingBody {
-    /// Reads a body that is one mapping, as it is written here, and nothing else.
-    #[inline]
-    pub(crate) fn read_alone(bytes: &[u8]) -> Option<MappingBody> {
-        match bytes.split_first_chunk::<2>() {
-            Some(([MAPPING, len], fields)) if usize::from(*len) == MAPPING_LEN => {
-                read_mapping(fields.try_into().ok()?)
-            }
+impl MappingImage {
+    /// Reads a body that is one image, and nothing else.
+    #[inline(always)]
+    pub(crate) fn read_alone(body: &[u8]) -> Option<MappingImage> {
+        match body {
+            [IMAGE, len, fields @ ..] if usize::from(*len) == fields.len() => read_image(fields),
             _ => None,
         }
     }
 }
 
-#[inline]
-fn read_mapping(fields: &[u8; MAPPING_LEN]) -> Option<MappingBody> {
-    Some(MappingBody {
-        is_quarantined: match fields[0] {
-            kind if kind == MappingKind::Live as u8 => false,
-            kind if kind == MappingKind::Quarantined as u8 => true,
-            _ => return None,
-        },
-        protocol: Protocol::from_number(fields[1])?,
-        is_unclean: fields[2] & UNCLEAN != 0,
-        is_answered: fields[2] & ANSWERED != 0,
-        outer: word_at(fields, 3),
-        gre_key: (fields[2] & KEYED != 0).then(|| word_at(fields, 7)),
-        inside: endpoint_at(fields, 11),
-        public: endpoint_at(fields, 17),
-        remote: endpoint_at(fields, 23),
-        state: SessionState::known(half_at(fields, 29)),
-        age_sec: word_at(fields, 31),
-    })
+/// Rewrites the body of a change for a peer that speaks a version of the protocol before images.
+/// Returns its length in `out`; a body that this version does not write is copied as it is.
+pub fn body_without_images(body: &[u8], out: &mut [u8; BODY_MAX]) -> usize {
+    let Some(Body { mapping: Some(mapping), session, paired_address, .. }) = Body::read(body)
+    else {
+        let len = body.len().min(BODY_MAX);
+        out[..len].copy_from_slice(&body[..len]);
+        return len;
+    };
+    let mut writer = BodyWriter::new(out);
+    if let Some(session) = session {
+        writer.session(&session);
+    }
+    writer.mapping_fields(&mapping);
+    if let Some(address) = paired_address {
+        writer.paired_address(address);
+    }
+    writer.len()
+}
+
+#[inline(always)]
+fn read_image(fields: &[u8]) -> Option<MappingImage> {
+    let (image, behind) = fields.split_first_chunk()?;
+    MappingImage::read(image, behind.first_chunk().map(|key| u32::from_be_bytes(*key)))
+}
+
+fn read_mapping(fields: &[u8; MAPPING_LEN]) -> Option<MappingImage> {
+    let is_quarantined = match fields[0] {
+        kind if kind == MappingKind::Live as u8 => false,
+        kind if kind == MappingKind::Quarantined as u8 => true,
+        _ => return None,
+    };
+    let flag = |bit, flag| if fields[2] & bit != 0 { flag } else { 0 };
+    let flags = flag(KEYED, Mapping::KEYED)
+        | flag(UNCLEAN, Mapping::UNCLEAN)
+        | flag(ANSWERED, Mapping::ANSWERED);
+    Some(MappingImage::of_parts(
+        (is_quarantined, Protocol::from_number(fields[1])?, flags),
+        (word_at(fields, 3), word_at(fields, 7)),
+        [11, 17, 23].map(|at| endpoint_at(fields, at)),
+        SessionState::known(half_at(fields, 29)),
+        word_at(fields, 31),
+    ))
 }
 
 fn read_session(fields: &[u8; SESSION_LEN]) -> SessionBody {
@@ -311,19 +339,20 @@ mod tests {
     impl Fields {
         fn body(self) -> Body {
             let Self { flags, protocol, words, halves } = self;
-            let mapping = MappingBody {
-                is_quarantined: flags & 1 != 0,
-                protocol: Protocol::ALL[usize::from(protocol % 3)],
-                is_unclean: flags & 2 != 0,
-                is_answered: flags & 2048 != 0,
-                outer: words[0],
-                gre_key: (flags & 4 != 0).then_some(words[1]),
-                inside: Endpoint::new(words[2], halves[0]),
-                public: Endpoint::new(words[3], halves[1]),
-                remote: Endpoint::new(words[4], halves[2]),
-                state: SessionState::known(halves[3]),
-                age_sec: words[5],
-            };
+            let flag = |bit, flag| if flags & bit != 0 { flag } else { 0 };
+            let mapping = MappingImage::of_parts(
+                (
+                    flags & 1 != 0,
+                    Protocol::ALL[usize::from(protocol % 3)],
+                    flag(2, Mapping::UNCLEAN)
+                        | flag(2048, Mapping::ANSWERED)
+                        | flag(4, Mapping::KEYED),
+                ),
+                (words[0], words[1]),
+                [0, 1, 2].map(|at| Endpoint::new(words[2 + at], halves[at])),
+                SessionState::known(halves[3]),
+                words[5],
+            );
             let session = SessionBody {
                 mapping_slot: words[6],
                 mapping_version: words[7],
@@ -394,11 +423,33 @@ mod tests {
     }
 
     #[test]
+    fn a_body_for_an_earlier_version_says_the_same_without_an_image() {
+        check!().with_type::<Fields>().for_each(|fields| {
+            let whole = fields.body();
+            let Body { session, mapping, paired_address, .. } = whole;
+            let session = session.filter(|_| mapping.is_some());
+            let paired_address = paired_address.filter(|_| mapping.is_some());
+            let record = Body { session, mapping, paired_address, ..Body::default() };
+            let update = Body { mapping: None, session: None, paired_address: None, ..whole };
+            for body in [record, update] {
+                let mut bytes = [0; BODY_MAX];
+                let len = body_without_images(&written(&body), &mut bytes);
+                let mut rest = &bytes[..len];
+                while let [kind, len, behind @ ..] = rest {
+                    assert_ne!(*kind, IMAGE, "an earlier version skips it");
+                    rest = &behind[usize::from(*len)..];
+                }
+                assert_eq!(Body::read(&bytes[..len]), Some(body));
+            }
+        });
+    }
+
+    #[test]
     fn a_body_that_is_cut_off_is_refused() {
         let whole = Fields { flags: u16::MAX, protocol: 0, words: [7; 8], halves: [9; 5] }.body();
         let bytes = written(&whole);
         for len in 1..bytes.len() {
-            let is_part_end = [18, 55, 61, 67, 73, 83].contains(&len);
+            let is_part_end = [18, 56, 62, 68, 74, 84].contains(&len);
             assert_eq!(Body::read(&bytes[..len]).is_some(), is_part_end, "{len} bytes");
         }
     }

@@ -17,12 +17,11 @@ use weir_flow::{Record, RecordId, SlabId};
 use crate::endpoint::ShardIndex;
 use crate::nat::Nat;
 use crate::replication::change::{BODY_MAX, ChangeKind, RecordTable, SlotChange, lane_slot};
-use crate::replication::change_body::{
-    BodyWriter, MappingBody, SegmentBody, SessionBody, StateBody,
-};
+use crate::replication::change_body::{BodyWriter, SegmentBody, SessionBody, StateBody};
 use crate::replication::facet::{Replica, ReplicaMut};
+use crate::replication::image::MappingImage;
 use crate::replication::lane::{LaneFault, lane_of};
-use crate::sessions::mapping::{Mapping, MappingKind, Remote};
+use crate::sessions::mapping::{Mapping, Remote};
 use crate::sessions::session::FurtherSession;
 use crate::sessions::session_state::SentBy;
 
@@ -394,19 +393,7 @@ impl Nat {
 
     #[inline]
     pub(crate) fn write_mapping_body(&self, mapping: &Mapping, writer: &mut BodyWriter<'_>) {
-        writer.mapping(&MappingBody {
-            is_quarantined: mapping.kind == MappingKind::Quarantined,
-            protocol: mapping.protocol,
-            is_unclean: mapping.flags & Mapping::UNCLEAN != 0,
-            is_answered: mapping.flags & Mapping::ANSWERED != 0,
-            outer: mapping.outer,
-            gre_key: mapping.gre_key(),
-            inside: mapping.inside(),
-            public: mapping.public(),
-            remote: mapping.first.endpoint(),
-            state: mapping.first.state,
-            age_sec: self.now.since(mapping.created),
-        });
+        writer.mapping(&MappingImage::of(mapping, self.now.since(mapping.created)));
         if !self.policy.enabled {
             return;
         }

@@ -1,8 +1,15 @@
-//! Copies of other workers' lanes: how a change is applied here.
+//! Hot. Copies of other workers' lanes: how a change is applied here.
 //!
 //! The slot number is the owner's, so a change is one store if its version is newer. What follows
-//! from a mapping's record - index entries, its home, its port and block - is made at the end of
-//! its burst, see `attach.rs`.
+//! from a mapping's record (index entries, its home, its port and block) is in `attach.rs`.
+//!
+//! ```text
+//!   for each change of a burst: read it; prefetch record, both index lines, block, port
+//!   for each change: prefetch the home that has the block
+//!   for each change, in order: apply it
+//! ```
+//!
+//! The cache misses of a datagram's changes thus overlap each other and the reading.
 //!
 //! - A version that was deleted stays deleted, a mapping in quarantine does not come back to life,
 //!   and a change of the version held here replaces what its owner decides: the order of changes
@@ -19,16 +26,20 @@
 
 use weir_flow::{Record, RecordId, SlabId, is_later_version};
 
-use crate::endpoint::{Endpoint, Protocol, ShardIndex, Tick};
+use crate::endpoint::{Endpoint, Protocol, Tick};
 use crate::nat::Nat;
+use crate::replication::attach::MappingCopy;
 use crate::replication::change::{Applied, ChangeKind, RecordTable, SlotChange, table_slot};
-use crate::replication::change_body::{Body, MappingBody};
+use crate::replication::change_body::Body;
 use crate::replication::facet::ReplicaMut;
+use crate::replication::image::MappingImage;
 use crate::replication::lane::{LANES, LaneFault, LaneState, lane_of, slab_of};
 use crate::replication::owner_update::{OwnerUpdate, never};
-use crate::sessions::mapping::{Mapping, MappingKind, Remote};
+use crate::sessions::mapping::{Mapping, MappingKind};
 use crate::sessions::session_state::SessionState;
-use crate::subscribers::subscriber::NO_ADDRESS;
+
+/// Changes whose cache misses overlap: those of a datagram.
+const BURST: usize = 32;
 
 /// How the copy of a record is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,9 +58,8 @@ impl ReplicaMut<'_> {
     /// The same change may come again, and changes of different slots in any order.
     pub fn apply(&mut self, change: &SlotChange, body: &[u8], now: Tick) -> Applied {
         self.nat.is_relayed = false;
-        let applied = self.nat.apply_to_slot(change, body, now);
-        self.nat.attach_waiting();
-        applied
+        let copy = self.nat.read_copy(change, body);
+        self.nat.apply_change(change, body, copy.as_ref(), now)
     }
 
     /// Applies changes that arrived together and overlaps their cache misses: call it once per
@@ -66,51 +76,72 @@ impl ReplicaMut<'_> {
         now: Tick,
     ) {
         self.nat.is_relayed = is_relayed;
-        for (change, _) in changes.clone() {
-            self.nat.prefetch_change(&change);
+        let mut changes = changes;
+        let mut copies = [None; BURST];
+        loop {
+            let mut count = 0;
+            for (copy, (change, body)) in copies.iter_mut().zip(changes.clone()) {
+                *copy = self.nat.read_copy(&change, body);
+                count += 1;
+            }
+            for copy in copies[..count].iter().flatten() {
+                self.nat.prefetch_owner(copy.place.block);
+            }
+            for (copy, (change, body)) in copies[..count].iter().zip(changes.by_ref()) {
+                self.nat.apply_change(&change, body, copy.as_ref(), now);
+            }
+            if count < BURST {
+                return;
+            }
         }
-        for (change, body) in changes {
-            self.nat.apply_to_slot(&change, body, now);
-        }
-        self.nat.attach_waiting();
     }
 }
 
 impl Nat {
-    /// Prefetches the record that a change is about.
+    /// Reads a change, unless it is more than the image of a mapping, and prefetches what applying
+    /// it reads. Changes nothing.
     #[inline(always)]
-    fn prefetch_change(&mut self, change: &SlotChange) {
-        let SlotChange { shard, lane, slot, .. } = *change;
-        if usize::from(shard.0) < self.shards.len() && u32::from(lane) < LANES {
-            let slab = slab_of(shard, lane.into());
-            match table_slot(slot) {
-                (RecordTable::Mappings, slot) => self.mappings.prefetch_slot(slab, slot),
-                (RecordTable::Sessions, slot) => self.sessions.prefetch_slot(slab, slot),
-            }
-        }
-    }
-
-    /// Applies one change. Copies of mappings may still wait to be attached when this returns.
-    #[inline(always)]
-    fn apply_to_slot(&mut self, change: &SlotChange, body: &[u8], now: Tick) -> Applied {
+    fn read_copy(&mut self, change: &SlotChange, body: &[u8]) -> Option<MappingCopy> {
         let SlotChange { kind, shard, lane, slot, version } = *change;
         if usize::from(shard.0) >= self.shards.len() || u32::from(lane) >= LANES {
-            return self.count(Applied::Invalid);
+            return None;
         }
         let slab = slab_of(shard, lane.into());
         let (table, own_slot) = table_slot(slot);
+        if table == RecordTable::Sessions {
+            self.sessions.prefetch_slot(slab, own_slot);
+            return None;
+        }
+        self.mappings.prefetch_slot(slab, own_slot);
         let &LaneState { is_present, is_owned, .. } = self.lanes.get(slab);
         let is_newer = matches!(kind, ChangeKind::Create | ChangeKind::Change) && version != 0;
-        if is_newer && is_present && !is_owned && table == RecordTable::Mappings {
-            // Nearly every change is a mapping and nothing else.
-            if let Some(mapping) = MappingBody::read_alone(body) {
-                let kind_and_version = (kind, version);
-                let applied =
-                    self.apply_mapping(slab, own_slot, kind_and_version, &mapping, None, now);
-                return self.count(applied);
-            }
+        if !is_newer || !is_present || is_owned {
+            return None;
         }
-        self.apply_slow_path(change, body, now)
+        let copy = self.copy_of(slab, &MappingImage::read_alone(body)?, None)?;
+        self.prefetch_copy(&copy);
+        Some(copy)
+    }
+
+    /// Applies one change; `copy` is what [`read_copy`](Self::read_copy) has read of it.
+    #[inline(always)]
+    fn apply_change(
+        &mut self,
+        change: &SlotChange,
+        body: &[u8],
+        copy: Option<&MappingCopy>,
+        now: Tick,
+    ) -> Applied {
+        let applied = match copy {
+            // Nearly every change is a mapping and nothing else.
+            Some(copy) => {
+                let SlotChange { kind, shard, lane, slot, version } = *change;
+                let slot = (slab_of(shard, lane.into()), table_slot(slot).1);
+                self.apply_mapping(slot, (kind, version), copy, now)
+            }
+            None => self.apply_any(change, body, now),
+        };
+        self.count(applied)
     }
 
     #[inline(always)]
@@ -127,13 +158,11 @@ impl Nat {
     }
 
     #[inline(never)]
-    fn apply_slow_path(&mut self, change: &SlotChange, body: &[u8], now: Tick) -> Applied {
-        let applied = self.apply_any(change, body, now);
-        self.count(applied)
-    }
-
     fn apply_any(&mut self, change: &SlotChange, body: &[u8], now: Tick) -> Applied {
         let SlotChange { kind, shard, lane, slot, version } = *change;
+        if usize::from(shard.0) >= self.shards.len() || u32::from(lane) >= LANES {
+            return Applied::Invalid;
+        }
         let slab = slab_of(shard, lane.into());
         let (table, own_slot) = table_slot(slot);
         let &LaneState { is_present, is_owned, .. } = self.lanes.get(slab);
@@ -157,14 +186,14 @@ impl Nat {
             _ if version == 0 => Applied::Invalid,
             ChangeKind::Delete => self.apply_end(table, slab, own_slot, version),
             ChangeKind::Create | ChangeKind::Change => match (table, body.mapping, body.session) {
-                (RecordTable::Mappings, Some(mapping), _) => self.apply_mapping(
-                    slab,
-                    own_slot,
-                    (kind, version),
-                    &mapping,
-                    body.paired_address,
-                    now,
-                ),
+                (RecordTable::Mappings, Some(image), _) => {
+                    match self.copy_of(slab, &image, body.paired_address) {
+                        Some(copy) => {
+                            self.apply_mapping((slab, own_slot), (kind, version), &copy, now)
+                        }
+                        None => Applied::Invalid,
+                    }
+                }
                 (RecordTable::Sessions, Some(mapping), Some(session)) => {
                     let whole = (&session, &mapping, body.paired_address);
                     self.apply_session(slab, own_slot, (kind, version), whole, now)
@@ -174,20 +203,9 @@ impl Nat {
         }
     }
 
-    /// Returns the record in a slot, attached, and the slot's version; 0 if nothing is known of the
-    /// slot.
+    /// Returns the record in a slot, and the slot's version; 0 if nothing is known of the slot.
     #[inline(always)]
-    pub(crate) fn held_mapping(&mut self, slab: SlabId, slot: u32) -> (Option<RecordId>, u32) {
-        let held = self.known_mapping(slab, slot);
-        if held.0.is_some_and(|id| self.mappings.get(id).flags & Mapping::WAITING != 0) {
-            self.attach_waiting();
-            return self.known_mapping(slab, slot);
-        }
-        held
-    }
-
-    #[inline(always)]
-    fn known_mapping(&self, slab: SlabId, slot: u32) -> (Option<RecordId>, u32) {
+    pub(crate) fn held_mapping(&self, slab: SlabId, slot: u32) -> (Option<RecordId>, u32) {
         let Some(id) = self.mappings.id_of(slab, slot) else { return (None, 0) };
         let mapping = self.mappings.get(id);
         (mapping.is_live().then_some(id), mapping.version())
@@ -199,25 +217,19 @@ impl Nat {
         (session.is_live().then_some(id), session.version())
     }
 
-    /// Inlined into both callers, so that the fields of a body that is read there stay in
-    /// registers.
     #[inline(always)]
     pub(crate) fn apply_mapping(
         &mut self,
-        slab: SlabId,
-        slot: u32,
+        (slab, slot): (SlabId, u32),
         (kind, version): (ChangeKind, u32),
-        body: &MappingBody,
-        paired_address: Option<u32>,
+        copy: &MappingCopy,
         now: Tick,
     ) -> Applied {
-        let Some((address, paired_address)) = self.positions_of(slab, body, paired_address) else {
-            return Applied::Invalid;
-        };
+        let image = &copy.image;
         let (held, version_held) = self.held_mapping(slab, slot);
         if let Some(id) = held.filter(|_| version == version_held) {
-            if self.is_same_mapping(id, body) {
-                return self.change_mapping(id, kind, body, now);
+            if self.is_same_mapping(id, image) {
+                return self.change_mapping(id, kind, image, now);
             }
             // A correct owner never gives one version to two mappings.
             self.remove_mapping(id, CopyRemoval::Forgotten);
@@ -230,56 +242,21 @@ impl Nat {
             return self.lane_is_full(slab);
         };
         let mapping = self.mappings.get_mut(id);
-        fill(mapping, lane_of(slab).0, body, now);
-        self.policy.has_keyed |= body.gre_key.is_some();
-        mapping.address = address;
-        // The paired address, until the copy is attached to a subscriber.
-        mapping.subscriber = paired_address;
-        self.wait_to_attach(id);
-        Applied::Done
+        image.fill(mapping, lane_of(slab).0);
+        mapping.first.last_seen = never(now);
+        mapping.created = Tick(now.0.wrapping_sub(image.age_sec()));
+        mapping.address = copy.place.address;
+        mapping.count_inbound(image.state(), 1);
+        self.policy.has_keyed |= image.gre_key().is_some();
+        self.attach(slab, id, copy)
     }
 
-    /// Returns the positions of the public and the paired address, if such a mapping can lie in
-    /// this lane.
-    #[inline(always)]
-    fn positions_of(
-        &self,
-        slab: SlabId,
-        body: &MappingBody,
-        paired_address: Option<u32>,
-    ) -> Option<(u32, u32)> {
-        let (shard, lane) = lane_of(slab);
-        let Endpoint { address, port } = body.public;
-        if !self.homes.contains(body.outer) {
-            return None;
-        }
-        if !self.policy.enabled {
-            let is_ours =
-                body.inside == body.public && self.public.shard_of(address) == Some(shard);
-            return is_ours.then_some((NO_ADDRESS, NO_ADDRESS));
-        }
-        let position = self.ports.position_of(address)?;
-        let block = self.ports.block_of(position, port);
-        let is_right = self.ports.is_usable(port)
-            && self.ports.shard_at(position) == shard
-            && self.ports.lane(block) == u32::from(lane);
-        if !is_right {
-            return None;
-        }
-        let Some(paired_address) = paired_address else { return Some((position, position)) };
-        let paired_address = self
-            .ports
-            .position_of(paired_address)
-            .filter(|&paired_address| self.ports.shard_at(paired_address) == shard)?;
-        Some((position, paired_address))
-    }
-
-    fn is_same_mapping(&self, id: RecordId, body: &MappingBody) -> bool {
+    fn is_same_mapping(&self, id: RecordId, image: &MappingImage) -> bool {
         let mapping = self.mappings.get(id);
-        mapping.outer == body.outer
-            && mapping.inside() == body.inside
-            && mapping.is_public(body.public, body.protocol)
-            && (!self.policy.by_key || mapping.gre_key() == body.gre_key)
+        mapping.outer == image.outer()
+            && mapping.inside() == image.inside()
+            && mapping.is_public(image.public(), image.protocol())
+            && (!self.policy.by_key || mapping.gre_key() == image.gre_key())
     }
 
     /// Applies what the owner decides of a mapping that is here.
@@ -288,33 +265,32 @@ impl Nat {
         &mut self,
         id: RecordId,
         kind: ChangeKind,
-        body: &MappingBody,
+        image: &MappingImage,
         now: Tick,
     ) -> Applied {
         let Mapping { first, protocol, .. } = *self.mappings.get(id);
-        let received = (body.remote, body.state);
+        let received = (image.remote(), image.state());
         let state = self.received_state(&first, protocol, kind, received, now);
-        if state != body.state {
+        if state != image.state() {
             self.send_state_to_owner(RecordTable::Mappings, id);
         }
         let mapping = self.mappings.get_mut(id);
-        if mapping.kind == MappingKind::Quarantined && !body.is_quarantined {
+        if mapping.kind == MappingKind::Quarantined && !image.is_quarantined() {
             return Applied::Old;
         }
-        let is_over = mapping.kind.is_in_use() && body.is_quarantined;
-        mapping.note_gre_key(body.gre_key);
-        self.policy.has_keyed |= body.gre_key.is_some();
+        let is_over = mapping.kind.is_in_use() && image.is_quarantined();
+        mapping.note_gre_key(image.gre_key());
+        self.policy.has_keyed |= image.gre_key().is_some();
         mapping.flags &= !Mapping::UNCLEAN;
-        if body.is_unclean {
-            mapping.flags |= Mapping::UNCLEAN;
-        }
-        if body.is_answered {
+        mapping.flags |= image.flags() & Mapping::UNCLEAN;
+        if image.flags() & Mapping::ANSWERED != 0 {
             mapping.flags |= Mapping::ANSWERED;
             self.subscribers.set_answered(mapping.subscriber);
         }
         mapping.count_inbound(mapping.first.state, -1);
-        if !mapping.first.is(body.remote) {
-            (mapping.first.address, mapping.first.port) = (body.remote.address, body.remote.port);
+        let remote = image.remote();
+        if !mapping.first.is(remote) {
+            (mapping.first.address, mapping.first.port) = (remote.address, remote.port);
         }
         mapping.first.state = state;
         mapping.count_inbound(state, 1);
@@ -416,29 +392,4 @@ impl Mapping {
             self.sessions_inbound = self.sessions_inbound.wrapping_add_signed(count);
         }
     }
-}
-
-/// Fills the record of a copy that waits to be attached.
-#[inline(always)]
-fn fill(mapping: &mut Mapping, shard: ShardIndex, body: &MappingBody, now: Tick) {
-    mapping.kind = if body.is_quarantined { MappingKind::Quarantined } else { MappingKind::Live };
-    mapping.outer = body.outer;
-    mapping.shard = shard;
-    mapping.inside_address = body.inside.address;
-    mapping.inside_port = body.inside.port;
-    mapping.public_address = body.public.address;
-    mapping.public_port = body.public.port;
-    mapping.protocol = body.protocol;
-    mapping.first = Remote {
-        address: body.remote.address,
-        last_seen: never(now),
-        port: body.remote.port,
-        state: body.state,
-    };
-    mapping.flags = Mapping::WAITING
-        | if body.is_unclean { Mapping::UNCLEAN } else { 0 }
-        | if body.is_answered { Mapping::ANSWERED } else { 0 };
-    mapping.note_gre_key(body.gre_key);
-    mapping.count_inbound(body.state, 1);
-    mapping.created = Tick(now.0.wrapping_sub(body.age_sec));
 }

@@ -6,7 +6,8 @@ use weir_flow::{RecordId, SlabId, is_later_version};
 use crate::endpoint::Tick;
 use crate::nat::Nat;
 use crate::replication::change::{Applied, ChangeKind, RecordTable, table_slot};
-use crate::replication::change_body::{MappingBody, SessionBody};
+use crate::replication::change_body::SessionBody;
+use crate::replication::image::MappingImage;
 use crate::replication::mirror::CopyRemoval;
 use crate::replication::owner_update::never;
 use crate::sessions::mapping::Remote;
@@ -18,7 +19,7 @@ impl Nat {
         slab: SlabId,
         slot: u32,
         (kind, version): (ChangeKind, u32),
-        (body, mapping_body, paired_address): (&SessionBody, &MappingBody, Option<u32>),
+        (body, mapping_image, paired_address): (&SessionBody, &MappingImage, Option<u32>),
         now: Tick,
     ) -> Applied {
         let (held, version_held) = self.held_session(slab, slot);
@@ -53,20 +54,15 @@ impl Nat {
         }
         let mapping_version = body.mapping_version;
         if self.live_mapping(slab, mapping_slot, mapping_version).is_none() {
-            let kind_and_version = (kind, mapping_version);
-            let brought = self.apply_mapping(
-                slab,
-                mapping_slot,
-                kind_and_version,
-                mapping_body,
-                paired_address,
-                now,
-            );
+            let Some(copy) = self.copy_of(slab, mapping_image, paired_address) else {
+                return Applied::Invalid;
+            };
+            let brought =
+                self.apply_mapping((slab, mapping_slot), (kind, mapping_version), &copy, now);
             if brought != Applied::Done {
                 return brought;
             }
         }
-        self.attach_waiting();
         let Some(mapping) = self.live_mapping(slab, mapping_slot, mapping_version) else {
             return Applied::Old;
         };

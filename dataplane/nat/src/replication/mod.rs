@@ -4,7 +4,7 @@
 //! ```text
 //!   a record of an owned lane changes             a change of another worker's lane arrives
 //!     journal: a mark                               mirror: into the slot that the owner gave it
-//!     change, change_body: what is sent             attach: home, port, both indexes
+//!     change, image: what is sent                   attach: home, port, both indexes
 //!     lane_copy: all records, in slot order         owner_update: traffic seen here, to the owner
 //!     commit: packets that wait for replicas        duplicate: two mappings become one again
 //! ```
@@ -18,6 +18,7 @@ pub(crate) mod change_body;
 pub(crate) mod commit;
 mod duplicate;
 pub(crate) mod facet;
+pub(crate) mod image;
 pub(crate) mod journal;
 pub(crate) mod lane;
 mod lane_copy;

@@ -154,13 +154,10 @@ impl Mapping {
     pub(crate) const UNCLEAN: u16 = 1 << 1;
     /// A mark in the journal waits for the mapping.
     pub(crate) const MARKED: u16 = 1 << 2;
-    /// A copy that will be attached at the end of its burst: it is in no index and has no
-    /// subscriber.
-    pub(crate) const WAITING: u16 = 1 << 3;
     /// Its inside endpoint had a duplicate mapping when it was last looked at.
-    pub(crate) const DOUBLE: u16 = 1 << 4;
+    pub(crate) const DOUBLE: u16 = 1 << 3;
     /// A flow of its home was answered.
-    pub(crate) const ANSWERED: u16 = 1 << 5;
+    pub(crate) const ANSWERED: u16 = 1 << 4;
     /// Shift of the upper byte. In a copy it holds the window of the last owner update, see
     /// `replication/owner_update.rs`; in an uncommitted mapping, which this worker owns, the batch,
     /// see `replication/commit.rs`.

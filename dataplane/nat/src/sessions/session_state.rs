@@ -35,7 +35,7 @@ impl Eq for SessionState {}
 impl SessionState {
     pub(crate) const NONE: Self = Self(0);
     /// The bits that are kept in copies.
-    const KNOWN: u16 = 0x0fff;
+    pub(crate) const KNOWN: u16 = 0x0fff;
     /// The inside has sent on this session.
     pub(crate) const SEEN_INSIDE: u16 = 1 << 9;
     /// The remote has sent on this session.

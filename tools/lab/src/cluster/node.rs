@@ -48,8 +48,8 @@ pub struct ClusterNode {
 #[derive(Debug)]
 struct NextStart {
     binary: PathBuf,
-    /// The binary supports a later version of the replication protocol.
-    is_later: bool,
+    /// The node speaks the replication protocol up to its earlier version.
+    is_earlier: bool,
     unread_log: Option<UnreadLog>,
 }
 
@@ -96,7 +96,7 @@ impl ClusterNode {
         let bird = bfd.map(|interval| start_bird(lab, namespace, number, interval)).transpose()?;
         let config = lab.directory().join(format!("node{number}.toml"));
         fs::write(&config, file)?;
-        let next = NextStart { binary: weir::node_binary()?, is_later: false, unread_log: None };
+        let next = NextStart { binary: weir::node_binary()?, is_earlier: false, unread_log: None };
         let next = Arc::new(Mutex::new(next));
         let started = Arc::clone(&next);
         let (inside, state) = (namespace.clone(), lab.directory().to_owned());
@@ -118,10 +118,10 @@ impl ClusterNode {
         format!("node{}", self.number)
     }
 
-    /// Sets whether the node supports a later version of the replication protocol, too, from its
-    /// next start on.
-    pub fn set_later(&self, is_later: bool) {
-        lock(&self.next).is_later = is_later;
+    /// Sets whether the node speaks the replication protocol only up to its earlier version, from
+    /// its next start on.
+    pub fn set_earlier(&self, is_earlier: bool) {
+        lock(&self.next).is_earlier = is_earlier;
     }
 
     /// From the next start on, the node writes its log to a full pipe that has no reader.
@@ -204,8 +204,8 @@ impl ClusterNode {
 
 impl NextStart {
     fn add_to(&self, command: &mut Command, config: &Path) {
-        if self.is_later {
-            command.env("WEIR_TEST_LATER_VERSION", "3");
+        if self.is_earlier {
+            command.env("WEIR_TEST_VERSION_MAX", "2");
         }
         match &self.unread_log {
             None => command.arg(&self.binary).args(["run", "--config"]).arg(config),

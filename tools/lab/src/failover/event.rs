@@ -277,8 +277,8 @@ pub const EVENTS: &[Event] = &[
     asked(
         "upgrade",
         &[
+            moment("downgrade, node by node", NothingLost, LEASE, upgrade::downgrade).takes(20),
             moment("upgrade, node by node", NothingLost, LEASE, upgrade::upgrade).takes(20),
-            moment("and back, node by node", NothingLost, LEASE, upgrade::downgrade).takes(20),
         ],
     ),
     shown(

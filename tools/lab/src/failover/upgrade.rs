@@ -13,19 +13,19 @@ use crate::condition::wait_for;
 
 const SESSIONS_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Upgrades all nodes to support the next version of the replication protocol, too.
-pub(super) fn upgrade(lab: &mut ClusterLab, _: u8) -> Result<()> {
-    roll(lab, true, |version| version + 1)
-}
-
-/// Downgrades all nodes to the version before the upgrade.
+/// Downgrades all nodes to the earlier version of the replication protocol.
 pub(super) fn downgrade(lab: &mut ClusterLab, _: u8) -> Result<()> {
-    roll(lab, false, |version| version - 1)
+    roll(lab, true, |version| version - 1)
 }
 
-/// Restarts each node in turn with or without support for the later version; at any time two nodes
-/// use the newest version that both support.
-fn roll(lab: &ClusterLab, is_later: bool, next: fn(u8) -> u8) -> Result<()> {
+/// Upgrades all nodes to the version before the downgrade.
+pub(super) fn upgrade(lab: &mut ClusterLab, _: u8) -> Result<()> {
+    roll(lab, false, |version| version + 1)
+}
+
+/// Restarts each node in turn with or without support for the present version; at any time two
+/// nodes use the newest version that both support.
+fn roll(lab: &ClusterLab, is_earlier: bool, next: fn(u8) -> u8) -> Result<()> {
     let nodes: Vec<&ClusterNode> = lab.nodes.iter().filter(|it| it.weir.is_running()).collect();
     // A node that has failed several times within an hour is given no shards automatically, and
     // without shards it has no session.
@@ -37,13 +37,13 @@ fn roll(lab: &ClusterLab, is_later: bool, next: fn(u8) -> u8) -> Result<()> {
     for node in &nodes {
         let starts = node.weir.starts();
         node.weir.end(Signal::SIGTERM)?;
-        node.set_later(is_later);
+        node.set_earlier(is_earlier);
         node.weir.resume()?;
         node.wait_ready(starts)?;
         lab.wait_ok()?;
         known.insert(node.name(), next(version));
         // The node has no session until it gets shards.
-        check_sessions(&nodes, &known, 0).with_context(|| format!("upgraded: {}", node.name()))?;
+        check_sessions(&nodes, &known, 0).with_context(|| format!("restarted: {}", node.name()))?;
     }
     act::operate(lab, &["rebalance"])?;
     check_sessions(&nodes, &known, 1)
