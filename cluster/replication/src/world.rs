@@ -15,7 +15,7 @@
 use std::ops::Range;
 
 use weir_map::{Epoch, Term};
-use weir_nat::{ChangeKind, ReplicaMut, ShardIndex, SlotChange, Tick};
+use weir_nat::{ChangeKind, LaneChange, ReplicaMut, ShardIndex, Tick};
 use weir_stream::{
     Comeback, CopyRoom, Lane, Lineage, Origin, PeerIndex, Provenance, RecordKind, ShardId, Sink,
     Source, StreamRecord,
@@ -55,13 +55,13 @@ impl World<'_> {
             let unwanted = records.iter().filter(|record| !is_wanted(record.kind)).count();
             self.state.counters.records_unwanted_total += unwanted as u64;
         }
-        let lane = origin.lane.number();
         let changes = records.iter().filter_map(|record| {
             let StreamRecord { kind, slot, version, body, .. } = *record;
             let kind = change_of(kind).filter(|_| is_wanted(kind))?;
-            Some((SlotChange { kind, shard, lane, slot, version }, body))
+            Some((LaneChange { kind, slot, version }, body))
         });
-        self.nat.apply_burst(changes, is_relayed, tick(self.now_us));
+        let lane = (shard, origin.lane.number());
+        self.nat.apply_burst(lane, changes, is_relayed, tick(self.now_us));
     }
 
     /// Takes a record that concerns a lane or a shard as a whole.

@@ -147,25 +147,31 @@ impl Index {
         None
     }
 
-    /// Whether an entry may have this hash. False is certain; true is rarely wrong.
-    #[inline(always)]
-    pub fn may_hold(&self, hash: Hash) -> bool {
-        let (bucket, tag) = (&self.buckets[self.geometry.home(hash)], tag_of(hash));
-        bucket.at_home(tag).next().is_some() || bucket.overflows(tag)
-    }
-
     /// Adds an entry. The same id may be added under several hashes, and several ids under one.
     ///
     /// # Errors
     /// [`Full`] if no slot was found in a bounded search; nothing has changed then.
     #[inline]
     pub fn insert(&mut self, hash: Hash, id: u32) -> Result<(), Full> {
+        self.insert_noting(hash, id).map(|_| ())
+    }
+
+    /// Adds an entry as [`insert`](Self::insert) does, and returns whether an entry may have had
+    /// this hash before. False is certain; true is rarely wrong.
+    ///
+    /// # Errors
+    /// [`Full`], as there.
+    #[inline(always)]
+    pub fn insert_noting(&mut self, hash: Hash, id: u32) -> Result<bool, Full> {
         let (home, tag) = (self.geometry.home(hash), tag_of(hash));
         let bucket = &mut self.buckets[home];
-        let Some(slot) = bucket.free_slot() else { return self.insert_into_full(hash, id) };
+        let may_be_second = bucket.at_home(tag).next().is_some() || bucket.overflows(tag);
+        let Some(slot) = bucket.free_slot() else {
+            return self.insert_into_full(hash, id).map(|()| may_be_second);
+        };
         bucket.put(slot, BucketEntry { tag, id, is_away: false });
         self.len += 1;
-        Ok(())
+        Ok(may_be_second)
     }
 
     /// Inserts an entry whose primary bucket is full.

@@ -11,9 +11,10 @@
 //! - A mirrored extent has no free list: slots come in the owner's order. The first `alloc` in it
 //!   after a take-over makes the list, one extent at a time, so that taking over a slab of millions
 //!   of records costs nothing at once.
-//! - A slab's floor is at least every version that was put or buried in it, and a take-over leaps
-//!   ahead of it: records that the former owner wrote and did not report have other versions than
-//!   those written here.
+//! - A slab's floor is at least every version that was buried in it, or that a slot had whose
+//!   extent was given back. A take-over raises it to those of all extents and leaps ahead of it:
+//!   records that the former owner wrote and did not report have other versions than those written
+//!   here.
 //! - There is one writer of a slab at a time; the caller has to ensure that.
 
 use crate::extent::{END, OFFSET_BITS, RECORDS};
@@ -25,23 +26,75 @@ use crate::slabs::{Slab, Slabs, parts};
 const LEAP: u32 = 1 << 20;
 
 impl<R: Record> Slabs<R> {
+    /// Returns the record at a slot of a slab, as [`id_of`](Self::id_of) does. `hint`: where it
+    /// was, or any id.
+    #[inline(always)]
+    pub fn held(&self, slab: SlabId, slot: u32, hint: RecordId) -> Option<RecordId> {
+        let (position, offset) = (slot >> OFFSET_BITS, slot % RECORDS);
+        let number = match self.is_extent_at(parts(hint).0, slab, position) {
+            true => parts(hint).0,
+            false => self.extent_at(slab, position)?,
+        };
+        (offset < u32::from(self.extents.get(number).fresh))
+            .then_some(RecordId(number << OFFSET_BITS | offset))
+    }
+
     /// Allocates the record at a free slot that the slab's owner chose: [`Record::EMPTY`] except
     /// for `version`. Attaches the extent at that position if there is none. `None` if `capacity`
     /// records are allocated, if no extent is free, or if the slot is beyond those that this arena
-    /// could have.
+    /// could have. `hint`: where the slot was, or any id.
     ///
     /// # Panics
     /// If `slab` is not below the number of slabs.
-    pub fn put(&mut self, slab: SlabId, slot: u32, version: u32) -> Option<RecordId> {
+    #[inline(always)]
+    pub fn put(
+        &mut self,
+        slab: SlabId,
+        slot: u32,
+        version: u32,
+        hint: RecordId,
+    ) -> Option<RecordId> {
         let (position, offset) = (slot >> OFFSET_BITS, slot % RECORDS);
-        if self.live == self.capacity || position as usize >= self.extents.all.len() {
+        if self.live == self.capacity {
             return None;
         }
-        let number = match self.extent_at(slab, position) {
-            Some(number) => number,
-            None => self.attach_at(slab, position)?,
-        };
-        self.raise_floor(slab, version);
+        let mut number = parts(hint).0;
+        if !self.is_extent_at(number, slab, position) {
+            number = self.find_or_attach(slab, position)?;
+        }
+        let extent = self.extents.get(number);
+        if extent.live == 0 || !extent.is_mirrored || u32::from(extent.fresh) < offset {
+            self.prepare(number, offset);
+        }
+        let extent = self.extents.get_mut(number);
+        extent.fresh = extent.fresh.max(offset as u16 + 1);
+        extent.high_version = later_version(extent.high_version, version);
+        extent.live += 1;
+        let is_full = !extent.has_room();
+        self.live += 1;
+        if is_full {
+            self.extents.unlink(&mut self.slabs[slab.0 as usize].mirrored_head, number);
+        }
+        let id = number << OFFSET_BITS | offset;
+        let record = &mut self.records[id as usize];
+        debug_assert!(!record.is_live(), "the slot is free");
+        *record = R::EMPTY;
+        record.set_version(version);
+        Some(RecordId(id))
+    }
+
+    #[cold]
+    fn find_or_attach(&mut self, slab: SlabId, position: u32) -> Option<u32> {
+        if position as usize >= self.extents.all.len() {
+            return None;
+        }
+        self.extent_at(slab, position).or_else(|| self.attach_at(slab, position))
+    }
+
+    /// Makes an extent one that is mirrored and not idle, and its slots up to `offset` ones that
+    /// are in use or free.
+    #[cold]
+    fn prepare(&mut self, number: u32, offset: u32) {
         let extent = self.extents.get(number);
         if extent.is_idle() {
             self.wake(number);
@@ -54,19 +107,7 @@ impl<R: Record> Slabs<R> {
             // The owner's record in this slot is unknown: any version that arrives is newer.
             *record = R::EMPTY;
         }
-        extent.fresh = extent.fresh.max(offset as u16 + 1);
-        extent.high_version = later_version(extent.high_version, version);
-        extent.live += 1;
-        self.live += 1;
-        if !extent.has_room() {
-            self.extents.unlink(&mut self.slabs[slab.0 as usize].mirrored_head, number);
-        }
-        let id = number << OFFSET_BITS | offset;
-        let record = &mut self.records[id as usize];
-        debug_assert!(!record.is_live(), "the slot is free");
-        *record = R::EMPTY;
-        record.set_version(version);
-        Some(RecordId(id))
+        extent.fresh = extent.fresh.max(offset as u16);
     }
 
     /// Frees a record of a mirrored extent. The slab keeps the extent, with the versions of its

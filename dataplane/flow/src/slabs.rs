@@ -300,15 +300,25 @@ impl<R: Record> Slabs<R> {
         self.records.get_mut(id.0 as usize)
     }
 
-    /// Prefetches the record at a slot of a slab that will be put, or has been, and remembers its
-    /// extent.
-    #[inline]
-    pub fn prefetch_slot(&mut self, slab: SlabId, slot: u32) {
+    /// Prefetches the record at a slot of a slab, and returns its id, if the slab has an extent
+    /// there: the hint that [`held`](Self::held) and [`put`](Self::put) take.
+    #[inline(always)]
+    pub fn prefetch_slot(&mut self, slab: SlabId, slot: u32) -> RecordId {
         let (position, offset) = (slot >> OFFSET_BITS, slot % RECORDS);
-        if let Some(number) = self.extent_at(slab, position) {
-            self.guesses[guess_index(slab, position)] = number;
-            prefetch(&self.records, (number << OFFSET_BITS | offset) as usize);
-        }
+        let guess = self.guesses[guess_index(slab, position)];
+        let number = match self.is_extent_at(guess, slab, position) {
+            true => guess,
+            false => match self.find_extent(slab, position) {
+                Some(number) => {
+                    self.guesses[guess_index(slab, position)] = number;
+                    number
+                }
+                None => return RecordId::NONE,
+            },
+        };
+        let id = RecordId(number << OFFSET_BITS | offset);
+        prefetch(&self.records, id.0 as usize);
+        id
     }
 
     /// Prefetches the first cache line of the record.
@@ -344,11 +354,17 @@ impl<R: Record> Slabs<R> {
     #[inline]
     pub(crate) fn extent_at(&self, slab: SlabId, position: u32) -> Option<u32> {
         let guess = self.guesses[guess_index(slab, position)];
-        let extent = self.extents.get(guess);
-        if extent.slab == slab.0 && extent.position == position {
-            return Some(guess);
+        match self.is_extent_at(guess, slab, position) {
+            true => Some(guess),
+            false => self.find_extent(slab, position),
         }
-        self.find_extent(slab, position)
+    }
+
+    /// Whether the extent of this number is the one at a position of a slab.
+    #[inline(always)]
+    pub(crate) fn is_extent_at(&self, number: u32, slab: SlabId, position: u32) -> bool {
+        let extent = self.extents.all.get(number as usize);
+        extent.is_some_and(|extent| extent.slab == slab.0 && extent.position == position)
     }
 
     #[inline(never)]

@@ -62,13 +62,17 @@ impl Dice {
 /// Applies a change as a replica does.
 fn apply(mirror: &mut Slabs<Flow>, change: SlabChange) {
     let (slab, slot) = change.slab_and_slot();
-    let held = mirror.id_of(SlabId(slab), slot);
+    // The hint is right, of another slot, or none.
+    let elsewhere = [slot, slot ^ 1, slot + 1024][slot as usize % 3];
+    let hint = mirror.prefetch_slot(SlabId(slab), elsewhere);
+    let held = mirror.held(SlabId(slab), slot, hint);
+    assert_eq!(held, mirror.id_of(SlabId(slab), slot));
     let version_held = held.map_or(0, |id| mirror.get(id).version());
     let live = held.filter(|&id| mirror.get(id).is_live());
     match change {
         SlabChange::Create { version, payload, .. } if is_later_version(version, version_held) => {
             live.into_iter().for_each(|id| mirror.free(id));
-            let id = mirror.put(SlabId(slab), slot, version).expect("there is room");
+            let id = mirror.put(SlabId(slab), slot, version, hint).expect("there is room");
             mirror.get_mut(id).payload = payload;
         }
         SlabChange::Delete { version, .. } if !is_later_version(version_held, version) => {
@@ -202,7 +206,7 @@ fn mirror_slot(taken: &HashMap<(u32, u32), u32>, slab: u32, flow: &Flow) -> u32 
 fn empty_mirrored_extent_keeps_its_versions_until_it_is_needed() {
     let mut mirror = Slabs::<Flow>::new(2048, 1).unwrap();
     for position in 0..2 {
-        let id = mirror.put(SlabId(0), position * 1024 + 7, 5).unwrap();
+        let id = mirror.put(SlabId(0), position * 1024 + 7, 5, RecordId::NONE).unwrap();
         mirror.get_mut(id).payload = LIVE;
         mirror.free(id);
     }
@@ -212,7 +216,11 @@ fn empty_mirrored_extent_keeps_its_versions_until_it_is_needed() {
     assert_eq!((version_at(&mirror, 7), version_at(&mirror, 1031)), (Some(5), Some(5)));
     assert_eq!(version_at(&mirror, 6), Some(0), "nothing is known of a slot that was passed over");
     // The arena has two extents, both taken: another position needs one of them.
-    assert_eq!(mirror.put(SlabId(0), 2 * 1024, 1), None, "an arena of two has no third position");
+    assert_eq!(
+        mirror.put(SlabId(0), 2 * 1024, 1, RecordId::NONE),
+        None,
+        "an arena of two has no third position"
+    );
     mirror.take_over(SlabId(0));
     let id = mirror.alloc(SlabId(0)).unwrap();
     assert!(mirror.get(id).version() > 1000);
@@ -227,7 +235,7 @@ fn empty_mirrored_extent_keeps_its_versions_until_it_is_needed() {
 fn forgotten_version_can_be_put_again() {
     let mut mirror = Slabs::<Flow>::new(1024, 1).unwrap();
     for _ in 0..3 {
-        let id = mirror.put(SlabId(0), 9, 1).unwrap();
+        let id = mirror.put(SlabId(0), 9, 1, RecordId::NONE).unwrap();
         mirror.get_mut(id).payload = LIVE;
         mirror.forget(id);
         let id = mirror.id_of(SlabId(0), 9).unwrap();
@@ -242,7 +250,7 @@ fn vacated_slab_accepts_any_version() {
     let mut mirror = Slabs::<Flow>::new(4096, 2).unwrap();
     let (slab, old, new) = (SlabId(0), 3_000_000_000, 7);
     for slot in [5, 6, 1024 + 5, 3 * 1024 + 5] {
-        let id = mirror.put(slab, slot, old).unwrap();
+        let id = mirror.put(slab, slot, old, RecordId::NONE).unwrap();
         mirror.get_mut(id).payload = LIVE;
         mirror.free(id);
     }
@@ -252,9 +260,9 @@ fn vacated_slab_accepts_any_version() {
     assert_eq!((mirror.id_of(slab, 5), mirror.floor(slab)), (None, old + 1));
     mirror.forget_versions(slab);
     assert_eq!(mirror.ceiling(slab, 0), 0);
-    let id = mirror.put(slab, 5, new).unwrap();
+    let id = mirror.put(slab, 5, new, RecordId::NONE).unwrap();
     mirror.get_mut(id).payload = LIVE;
-    assert_eq!((mirror.floor(slab), mirror.ceiling(slab, 0)), (new, new));
+    assert_eq!((mirror.floor(slab), mirror.ceiling(slab, 0)), (0, new));
     mirror.take_over(slab);
     let id = mirror.alloc(slab).unwrap();
     assert!(is_later_version(mirror.get(id).version(), new + 1000));
@@ -273,7 +281,7 @@ fn vacated_slab_accepts_any_version() {
 #[should_panic(expected = "is empty")]
 fn an_extent_with_a_record_is_not_given_back() {
     let mut mirror = Slabs::<Flow>::new(1024, 1).unwrap();
-    let id = mirror.put(SlabId(0), 9, 1).unwrap();
+    let id = mirror.put(SlabId(0), 9, 1, RecordId::NONE).unwrap();
     mirror.get_mut(id).payload = LIVE;
     mirror.give_back(SlabId(0), 1);
 }

@@ -198,7 +198,8 @@ impl Nat {
             self.prefetch_inbound(inbound);
             if self.policy.enabled {
                 let block = self.ports.block_of(mapping.address, mapping.public_port);
-                self.ports.prefetch(block, mapping.protocol, mapping.public_port);
+                let port = self.ports.bit_of(block, mapping.protocol, mapping.public_port);
+                self.ports.prefetch(block, port);
             }
         }
         self.subscribers.prefetch(mapping.subscriber);

@@ -88,7 +88,7 @@ pub use outbound::{Opening, SubscriberSlot};
 pub use packet::{Delivery, Inbound, Outbound, Refusal};
 pub use ports::address_ranges::AddressRanges;
 pub use ports::shard_capacity::{ShardCapacity, shard_capacity};
-pub use replication::change::{Applied, BODY_MAX, ChangeKind, SlotChange};
+pub use replication::change::{Applied, BODY_MAX, ChangeKind, LaneChange, SlotChange};
 pub use replication::change_body::body_without_images;
 pub use replication::commit::{Batch, Dependency};
 pub use replication::facet::{Replica, ReplicaMut};

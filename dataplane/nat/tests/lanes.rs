@@ -335,8 +335,9 @@ fn a_relayed_mapping_takes_no_port_or_block_from_its_holder() {
             // The same port for another home, or for another inside endpoint of the home.
             body[offset] += 1;
             let other = SlotChange { slot: change.slot + 1, ..change };
-            let sent = std::iter::once((other, &body[..len]));
-            replica.nat.replica_mut().apply_burst(sent, is_relayed, replica.now);
+            let at = (other.shard, other.lane);
+            let sent = std::iter::once((other.in_lane(), &body[..len]));
+            replica.nat.replica_mut().apply_burst(at, sent, is_relayed, replica.now);
             let holder = replica.udp_back(public, server(1)).unwrap();
             let known = (holder.home.outer, holder.inside);
             let expected = match is_relayed {

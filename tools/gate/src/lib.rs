@@ -54,13 +54,13 @@ pub const PARTS: [Part; 15] = [
     part(
         "replica-journal",
         "a new flow read from the journal, its change written",
-        244.0,
+        232.0,
         mirroring::journal,
     ),
     part(
         "replica-apply",
         "a new flow of another worker stored and indexed",
-        905.0,
+        735.0,
         mirroring::apply,
     ),
 ];

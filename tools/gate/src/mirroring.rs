@@ -34,12 +34,13 @@ fn measured_burst_sent(nat: &mut Nat, sent: &mut Vec<SentChange>) {
     black_box(sent.len());
 }
 
-/// Applies the changes of a datagram; counted like
+/// Applies the changes of a datagram, which is of one lane; counted like
 /// [`measured_burst`](crate::world::measured_burst).
 #[inline(never)]
-fn measured_burst_applied(nat: &mut Nat, sent: &[SentChange]) {
+fn measured_burst_applied(nat: &mut Nat, lane: u8, sent: &[SentChange]) {
     nat.replica_mut().apply_burst(
-        sent.iter().map(|it| (it.change, &it.body[..it.len])),
+        (SHARD, lane),
+        sent.iter().map(|it| (it.change.in_lane(), &it.body[..it.len])),
         false,
         NOW,
     );
@@ -103,7 +104,7 @@ pub(crate) fn apply() -> usize {
     sent.sort_by_key(|sent| sent.change.lane);
     for of_lane in sent.chunk_by(|one, next| one.change.lane == next.change.lane) {
         for burst in of_lane.chunks(BURST) {
-            measured_burst_applied(&mut replica, burst);
+            measured_burst_applied(&mut replica, burst[0].change.lane, burst);
         }
     }
     assert_eq!(replica.admin().gauges().flows, FLOWS, "the replica holds every flow");

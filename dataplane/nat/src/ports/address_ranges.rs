@@ -7,10 +7,20 @@ use crate::endpoint::ShardIndex;
 
 /// Addresses, inclusive, and the shard that they belong to.
 #[derive(Clone, Copy, Debug)]
-struct AddressRange {
+pub(crate) struct AddressRange {
     first: u32,
     last: u32,
     shard: ShardIndex,
+}
+
+impl AddressRange {
+    /// No address.
+    pub(crate) const EMPTY: Self = Self { first: 1, last: 0, shard: ShardIndex(0) };
+
+    #[inline(always)]
+    pub(crate) fn has(&self, address: u32) -> bool {
+        self.first <= address && address <= self.last
+    }
 }
 
 /// Disjoint ranges of addresses, each with its shard. A look-up is one bit of the upper halves of
@@ -118,24 +128,29 @@ impl AddressRanges {
     /// Returns the shard of an address that is in a range.
     #[inline(always)]
     pub fn shard_of(&self, address: u32) -> Option<ShardIndex> {
+        self.range_of(address).map(|range| range.shard)
+    }
+
+    #[inline(always)]
+    pub(crate) fn range_of(&self, address: u32) -> Option<AddressRange> {
         let is_near = self.halves[(address >> 22) as usize] >> (address >> 16 & 63) & 1 != 0;
         if !is_near {
             return None;
         }
         let page_index = (self.pages[(address >> 16) as usize] + (address >> 8 & 255)) as usize;
         let first = self.ranges.get(self.firsts[page_index] as usize)?;
-        match first.first <= address && address <= first.last {
-            true => Some(first.shard),
+        match first.has(address) {
+            true => Some(*first),
             false => self.search(page_index, address),
         }
     }
 
     #[inline(never)]
-    fn search(&self, page_index: usize, address: u32) -> Option<ShardIndex> {
+    fn search(&self, page_index: usize, address: u32) -> Option<AddressRange> {
         let (start, end) = (self.firsts[page_index] as usize, self.firsts[page_index + 1] as usize);
         let at = start + self.ranges[start..end].partition_point(|range| range.last < address);
         let range = self.ranges.get(at)?;
-        (range.first <= address).then_some(range.shard)
+        (range.first <= address).then_some(*range)
     }
 
     #[inline(always)]

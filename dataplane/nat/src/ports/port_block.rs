@@ -66,10 +66,22 @@ const NO_ADDRESS: PublicAddress =
 
 /// Consecutive public addresses in consecutive positions.
 #[derive(Clone, Copy, Debug)]
-struct AddressRun {
+pub(crate) struct AddressRun {
     address: u32,
     position: u32,
     count: u32,
+}
+
+impl AddressRun {
+    /// No address.
+    pub(crate) const EMPTY: Self = Self { address: 0, position: 0, count: 0 };
+
+    /// Returns the position of an address of the run.
+    #[inline(always)]
+    pub(crate) fn position_of(&self, address: u32) -> Option<u32> {
+        let offset = address.wrapping_sub(self.address);
+        (offset < self.count).then(|| self.position + offset)
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -231,13 +243,6 @@ impl PortBlocks {
     pub(crate) fn prefetch_take(&self, block: BlockId, protocol: Protocol) {
         self.blocks.prefetch(block.0 as usize);
         self.ports.prefetch(self.space_start(block, protocol));
-    }
-
-    /// Prefetches the block and the word of the port's bit.
-    #[inline]
-    pub(crate) fn prefetch(&self, block: BlockId, protocol: Protocol, port: u16) {
-        self.blocks.prefetch(block.0 as usize);
-        self.ports.prefetch(self.port_bit(block, protocol, port).0);
     }
 
     /// Returns the shard's address with the most free blocks, None if all are taken. Equal ones are
@@ -479,7 +484,7 @@ fn first_set_behind(
 
 mod free_positions;
 mod shards;
-mod shared;
+pub(crate) mod shared;
 
 #[cfg(test)]
 #[path = "port_block_tests.rs"]

@@ -5,7 +5,9 @@ use weir_flow::{Hash, RecordId, SlabId};
 
 use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex};
 use crate::nat::{Nat, WALK_STEP};
-use crate::ports::port_block::BlockId;
+use crate::ports::address_ranges::AddressRange;
+use crate::ports::port_block::shared::PortBit;
+use crate::ports::port_block::{AddressRun, BlockId};
 use crate::ports::port_choice::PortLease;
 use crate::replication::change::Applied;
 use crate::replication::image::MappingImage;
@@ -22,6 +24,8 @@ pub(crate) struct MappingCopy {
     outbound: Hash,
     inbound: Hash,
     pub(crate) place: PoolPlace,
+    /// Where the slot lies, if its slab has it; see [`weir_flow::Slabs::put`].
+    pub(crate) hint: RecordId,
 }
 
 /// Where a mapping stands in the pool.
@@ -32,15 +36,40 @@ pub(crate) struct PoolPlace {
     /// Position of the home's paired address.
     paired_address: u32,
     pub(crate) block: BlockId,
+    port_bit: PortBit,
 }
 
 impl PoolPlace {
     /// Without translation.
-    const NONE: Self =
-        Self { address: NO_ADDRESS, paired_address: NO_ADDRESS, block: BlockId::NONE };
+    const NONE: Self = Self {
+        address: NO_ADDRESS,
+        paired_address: NO_ADDRESS,
+        block: BlockId::NONE,
+        port_bit: PortBit::NONE,
+    };
+}
+
+/// Where the copy before lay: the next one is probably near it.
+#[derive(Debug)]
+pub(crate) struct Nearby {
+    homes: AddressRange,
+    pool: AddressRun,
+}
+
+impl Nearby {
+    pub(crate) const NOWHERE: Self = Self { homes: AddressRange::EMPTY, pool: AddressRun::EMPTY };
 }
 
 impl MappingCopy {
+    pub(crate) const EMPTY: Self = Self {
+        image: MappingImage::EMPTY,
+        shard: ShardIndex(0),
+        outbound: Hash(0),
+        inbound: Hash(0),
+        place: PoolPlace::NONE,
+        hint: RecordId::NONE,
+    };
+
     fn home(&self) -> Home {
         Home { shard: self.shard, outer: self.image.outer(), gre_key: self.image.gre_key() }
     }
@@ -48,37 +77,57 @@ impl MappingCopy {
 
 impl Nat {
     /// Returns the copy that an image makes, if such a mapping can lie in this lane.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn copy_of(
         &self,
         slab: SlabId,
         image: &MappingImage,
         paired_address: Option<u32>,
     ) -> Option<MappingCopy> {
-        let shard = lane_of(slab).0;
-        let place = self.place_of(slab, image, paired_address)?;
-        let outbound = self.hash_outbound_words(image.outbound_words(shard), image.gre_key());
-        let inbound = self.hash_inbound(image.inbound_word());
-        Some(MappingCopy { image: *image, shard, outbound, inbound, place })
+        let mut nowhere = Nearby::NOWHERE;
+        let place = self.place_of(slab, image, paired_address, &mut nowhere)?;
+        Some(self.copy_at(slab, image, place, RecordId::NONE))
     }
 
     #[inline(always)]
-    fn place_of(
+    pub(crate) fn copy_at(
+        &self,
+        slab: SlabId,
+        image: &MappingImage,
+        place: PoolPlace,
+        hint: RecordId,
+    ) -> MappingCopy {
+        let shard = lane_of(slab).0;
+        let outbound = self.hash_outbound_words(image.outbound_words(shard), image.gre_key());
+        let inbound = self.hash_inbound(image.inbound_word());
+        MappingCopy { image: *image, shard, outbound, inbound, place, hint }
+    }
+
+    /// Returns where the mapping stands in the pool, if it can lie in this lane.
+    #[inline(always)]
+    pub(crate) fn place_of(
         &self,
         slab: SlabId,
         image: &MappingImage,
         paired_address: Option<u32>,
+        nearby: &mut Nearby,
     ) -> Option<PoolPlace> {
         let (shard, lane) = lane_of(slab);
         let public @ Endpoint { address, port } = image.public();
-        if !self.homes.contains(image.outer()) {
-            return None;
+        if !nearby.homes.has(image.outer()) {
+            nearby.homes = self.homes.range_of(image.outer())?;
         }
         if !self.policy.enabled {
             let is_ours = image.inside() == public && self.public.shard_of(address) == Some(shard);
             return is_ours.then_some(PoolPlace::NONE);
         }
-        let position = self.ports.position_of(address)?;
+        let position = match nearby.pool.position_of(address) {
+            Some(position) => position,
+            None => {
+                nearby.pool = self.ports.run_at(address)?;
+                nearby.pool.position_of(address)?
+            }
+        };
         let block = self.ports.block_of(position, port);
         let is_right = self.ports.is_usable(port)
             && self.ports.shard_at(position) == shard
@@ -93,7 +142,8 @@ impl Nat {
                 .position_of(paired_address)
                 .filter(|&paired_address| self.ports.shard_at(paired_address) == shard)?,
         };
-        Some(PoolPlace { address: position, paired_address, block })
+        let port_bit = self.ports.bit_of(block, image.protocol(), port);
+        Some(PoolPlace { address: position, paired_address, block, port_bit })
     }
 
     /// Prefetches both index lines, the block and the word of the port.
@@ -102,8 +152,7 @@ impl Nat {
         self.prefetch_outbound(copy.outbound);
         self.prefetch_inbound(copy.inbound);
         if copy.place.block != BlockId::NONE {
-            let (protocol, public) = (copy.image.protocol(), copy.image.public());
-            self.ports.prefetch(copy.place.block, protocol, public.port);
+            self.ports.prefetch(copy.place.block, copy.place.port_bit);
         }
     }
 
@@ -155,12 +204,11 @@ impl Nat {
             true => self.hold_port(slab, copy)?,
             false => self.hold_address(slab, id, copy)?,
         };
-        let may_have_duplicate = is_live && self.outbound_index.may_hold(copy.outbound);
-        if !self.index(id, is_live, copy) {
+        let Some(may_have_duplicate) = self.index(id, is_live, copy) else {
             self.give_up_port(id, copy);
             self.dismiss_home(subscriber);
             return None;
-        }
+        };
         let record = self.mappings.get_mut(id);
         record.subscriber = subscriber;
         let home = self.subscribers.get_mut(subscriber);
@@ -184,8 +232,7 @@ impl Nat {
     /// Takes the mapping's port in its block, which becomes the home's; returns the home's slot.
     #[inline(always)]
     fn hold_port(&mut self, slab: SlabId, copy: &MappingCopy) -> Option<u32> {
-        let (block, protocol) = (copy.place.block, copy.image.protocol());
-        let port_bit = self.ports.bit_of(block, protocol, copy.image.public().port);
+        let (PoolPlace { block, port_bit, .. }, protocol) = (copy.place, copy.image.protocol());
         if self.ports.is_taken(port_bit) {
             self.evict_holder(slab, copy)?;
         }
@@ -249,17 +296,19 @@ impl Nat {
         Some(subscriber)
     }
 
-    /// Enters a record into both indexes, or into none. Returns whether there was room.
-    #[inline]
-    fn index(&mut self, id: RecordId, is_live: bool, copy: &MappingCopy) -> bool {
-        if self.inbound_index.insert(copy.inbound, id.0).is_err() {
-            return false;
+    /// Enters a record into both indexes, or into none. Returns whether another one may have the
+    /// same inside endpoint; None if there was no room.
+    #[inline(always)]
+    fn index(&mut self, id: RecordId, is_live: bool, copy: &MappingCopy) -> Option<bool> {
+        self.inbound_index.insert(copy.inbound, id.0).ok()?;
+        if !is_live {
+            return Some(false);
         }
-        if is_live && self.outbound_index.insert(copy.outbound, id.0).is_err() {
+        let may_be_second = self.outbound_index.insert_noting(copy.outbound, id.0).ok();
+        if may_be_second.is_none() {
             self.inbound_index.remove(copy.inbound, id.0);
-            return false;
         }
-        true
+        may_be_second
     }
 
     /// Removes the former mapping of a public endpoint, whose end has not arrived yet. None if that

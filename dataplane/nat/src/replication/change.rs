@@ -44,6 +44,21 @@ pub struct SlotChange {
     pub version: u32,
 }
 
+/// A change of a lane that is named elsewhere: see [`SlotChange`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneChange {
+    pub kind: ChangeKind,
+    pub slot: u32,
+    pub version: u32,
+}
+
+impl SlotChange {
+    /// Returns the change without its lane.
+    pub fn in_lane(&self) -> LaneChange {
+        LaneChange { kind: self.kind, slot: self.slot, version: self.version }
+    }
+}
+
 /// Outcome of a change that another worker sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {

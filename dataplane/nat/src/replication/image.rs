@@ -36,6 +36,10 @@ pub(crate) struct MappingImage {
     words: [u64; 4],
     /// Valid with [`Mapping::KEYED`]; else 0.
     gre_key: u32,
+    /// As in the words.
+    protocol: Protocol,
+    /// As in the words: `Live` or `Quarantined`.
+    kind: MappingKind,
 }
 
 impl MappingImage {
@@ -63,8 +67,17 @@ impl MappingImage {
                 remote & !OWN_STATE,
             ],
             gre_key: mapping.gre_key().unwrap_or(0),
+            protocol: mapping.protocol,
+            kind: match mapping.kind {
+                MappingKind::Quarantined => MappingKind::Quarantined,
+                _ => MappingKind::Live,
+            },
         }
     }
+
+    /// No mapping.
+    pub(crate) const EMPTY: Self =
+        Self { words: [0; 4], gre_key: 0, protocol: Protocol::Udp, kind: MappingKind::Live };
 
     /// Fills the record of a copy, but for its times and what only this worker knows.
     #[inline(always)]
@@ -75,9 +88,8 @@ impl MappingImage {
         mapping.inside_address = inside.address;
         mapping.inside_port = inside.port;
         mapping.shard = shard;
-        mapping.protocol = self.protocol();
-        mapping.kind =
-            if self.is_quarantined() { MappingKind::Quarantined } else { MappingKind::Live };
+        mapping.protocol = self.protocol;
+        mapping.kind = self.kind;
         mapping.public_port = public.port;
         mapping.first.address = remote.address;
         mapping.first.state = self.state();
@@ -122,6 +134,8 @@ impl MappingImage {
                     | u64::from(remote.port) << 48,
             ],
             gre_key: if flags & Mapping::KEYED != 0 { gre_key } else { 0 },
+            protocol,
+            kind,
         }
     }
 
@@ -144,12 +158,15 @@ impl MappingImage {
             u64::from_le_bytes(word)
         };
         let words = [word(0), word(8), word(16), word(24)];
-        Protocol::from_number((words[2] >> PROTOCOL_SHIFT) as u8)?;
-        let kind = (words[2] >> KIND_SHIFT) as u8;
-        let is_known = kind == MappingKind::Live as u8 || kind == MappingKind::Quarantined as u8;
+        let protocol = Protocol::from_number((words[2] >> PROTOCOL_SHIFT) as u8)?;
+        let kind = match (words[2] >> KIND_SHIFT) as u8 {
+            kind if kind == MappingKind::Live as u8 => MappingKind::Live,
+            kind if kind == MappingKind::Quarantined as u8 => MappingKind::Quarantined,
+            _ => return None,
+        };
         let is_keyed = words[2] >> FLAGS_SHIFT & u64::from(Mapping::KEYED) != 0;
         let gre_key = if is_keyed { gre_key? } else { 0 };
-        is_known.then_some(Self { words, gre_key })
+        Some(Self { words, gre_key, protocol, kind })
     }
 
     #[inline(always)]
@@ -185,16 +202,12 @@ impl MappingImage {
 
     #[inline(always)]
     pub(crate) fn protocol(&self) -> Protocol {
-        match (self.words[2] >> PROTOCOL_SHIFT) as u8 {
-            number if number == Protocol::Tcp as u8 => Protocol::Tcp,
-            number if number == Protocol::Udp as u8 => Protocol::Udp,
-            _ => Protocol::Icmp,
-        }
+        self.protocol
     }
 
     #[inline(always)]
     pub(crate) fn is_quarantined(&self) -> bool {
-        (self.words[2] >> KIND_SHIFT) as u8 == MappingKind::Quarantined as u8
+        self.kind == MappingKind::Quarantined
     }
 
     /// Returns those of [`Mapping`]'s flags that replicas get.

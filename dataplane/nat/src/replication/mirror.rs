@@ -26,10 +26,13 @@
 
 use weir_flow::{Record, RecordId, SlabId, is_later_version};
 
-use crate::endpoint::{Endpoint, Protocol, Tick};
+use crate::endpoint::{Endpoint, Protocol, ShardIndex, Tick};
 use crate::nat::Nat;
-use crate::replication::attach::MappingCopy;
-use crate::replication::change::{Applied, ChangeKind, RecordTable, SlotChange, table_slot};
+use crate::ports::port_block::BlockId;
+use crate::replication::attach::{MappingCopy, Nearby};
+use crate::replication::change::{
+    Applied, ChangeKind, LaneChange, RecordTable, SlotChange, table_slot,
+};
 use crate::replication::change_body::Body;
 use crate::replication::facet::ReplicaMut;
 use crate::replication::image::MappingImage;
@@ -58,12 +61,15 @@ impl ReplicaMut<'_> {
     /// The same change may come again, and changes of different slots in any order.
     pub fn apply(&mut self, change: &SlotChange, body: &[u8], now: Tick) -> Applied {
         self.nat.is_relayed = false;
-        let copy = self.nat.read_copy(change, body);
-        self.nat.apply_change(change, body, copy.as_ref(), now)
+        let applied = match self.nat.lane_slab(change.shard, change.lane) {
+            Some(slab) => self.nat.apply_any(slab, &change.in_lane(), body, now),
+            None => Applied::Invalid,
+        };
+        self.nat.count(applied)
     }
 
-    /// Applies changes that arrived together and overlaps their cache misses: call it once per
-    /// datagram, not once per change.
+    /// Applies changes of a lane that arrived together and overlaps their cache misses: call it
+    /// once per datagram, not once per change.
     ///
     /// `is_relayed`: the changes are relayed, by a worker that did not write them and may have
     /// missed the end of what it reports. They add to what is here, and take no port and no block
@@ -71,24 +77,37 @@ impl ReplicaMut<'_> {
     #[inline]
     pub fn apply_burst<'a>(
         &mut self,
-        changes: impl Iterator<Item = (SlotChange, &'a [u8])> + Clone,
+        (shard, lane): (ShardIndex, u8),
+        changes: impl Iterator<Item = (LaneChange, &'a [u8])> + Clone,
         is_relayed: bool,
         now: Tick,
     ) {
         self.nat.is_relayed = is_relayed;
+        let Some(slab) = self.nat.lane_slab(shard, lane) else {
+            changes.for_each(|_| _ = self.nat.count(Applied::Invalid));
+            return;
+        };
         let mut changes = changes;
-        let mut copies = [None; BURST];
+        let mut copies = [MappingCopy::EMPTY; BURST];
+        let mut nearby = Nearby::NOWHERE;
         loop {
-            let mut count = 0;
+            // Bit by bit, the changes that are copies.
+            let (mut count, mut are_copies) = (0, 0_u32);
             for (copy, (change, body)) in copies.iter_mut().zip(changes.clone()) {
-                *copy = self.nat.read_copy(&change, body);
+                let is_copy = self.nat.read_copy(slab, &change, body, copy, &mut nearby);
+                are_copies |= u32::from(is_copy) << count;
                 count += 1;
             }
-            for copy in copies[..count].iter().flatten() {
+            for copy in &copies[..count] {
                 self.nat.prefetch_owner(copy.place.block);
             }
             for (copy, (change, body)) in copies[..count].iter().zip(changes.by_ref()) {
-                self.nat.apply_change(&change, body, copy.as_ref(), now);
+                let applied = match are_copies & 1 {
+                    0 => self.nat.apply_any(slab, &change, body, now),
+                    _ => self.nat.apply_mapping(slab, &change, copy, now),
+                };
+                self.nat.count(applied);
+                are_copies >>= 1;
             }
             if count < BURST {
                 return;
@@ -98,50 +117,40 @@ impl ReplicaMut<'_> {
 }
 
 impl Nat {
+    fn lane_slab(&self, shard: ShardIndex, lane: u8) -> Option<SlabId> {
+        let is_known = usize::from(shard.0) < self.shards.len() && u32::from(lane) < LANES;
+        is_known.then(|| slab_of(shard, lane.into()))
+    }
+
     /// Reads a change, unless it is more than the image of a mapping, and prefetches what applying
-    /// it reads. Changes nothing.
+    /// it reads. Returns whether `copy` is the change's now. Changes nothing.
     #[inline(always)]
-    fn read_copy(&mut self, change: &SlotChange, body: &[u8]) -> Option<MappingCopy> {
-        let SlotChange { kind, shard, lane, slot, version } = *change;
-        if usize::from(shard.0) >= self.shards.len() || u32::from(lane) >= LANES {
-            return None;
-        }
-        let slab = slab_of(shard, lane.into());
+    fn read_copy(
+        &mut self,
+        slab: SlabId,
+        change: &LaneChange,
+        body: &[u8],
+        copy: &mut MappingCopy,
+        nearby: &mut Nearby,
+    ) -> bool {
+        copy.place.block = BlockId::NONE;
+        let LaneChange { kind, slot, version } = *change;
         let (table, own_slot) = table_slot(slot);
         if table == RecordTable::Sessions {
             self.sessions.prefetch_slot(slab, own_slot);
-            return None;
+            return false;
         }
-        self.mappings.prefetch_slot(slab, own_slot);
+        let hint = self.mappings.prefetch_slot(slab, own_slot);
         let &LaneState { is_present, is_owned, .. } = self.lanes.get(slab);
         let is_newer = matches!(kind, ChangeKind::Create | ChangeKind::Change) && version != 0;
         if !is_newer || !is_present || is_owned {
-            return None;
+            return false;
         }
-        let copy = self.copy_of(slab, &MappingImage::read_alone(body)?, None)?;
-        self.prefetch_copy(&copy);
-        Some(copy)
-    }
-
-    /// Applies one change; `copy` is what [`read_copy`](Self::read_copy) has read of it.
-    #[inline(always)]
-    fn apply_change(
-        &mut self,
-        change: &SlotChange,
-        body: &[u8],
-        copy: Option<&MappingCopy>,
-        now: Tick,
-    ) -> Applied {
-        let applied = match copy {
-            // Nearly every change is a mapping and nothing else.
-            Some(copy) => {
-                let SlotChange { kind, shard, lane, slot, version } = *change;
-                let slot = (slab_of(shard, lane.into()), table_slot(slot).1);
-                self.apply_mapping(slot, (kind, version), copy, now)
-            }
-            None => self.apply_any(change, body, now),
-        };
-        self.count(applied)
+        let Some(image) = MappingImage::read_alone(body) else { return false };
+        let Some(place) = self.place_of(slab, &image, None, nearby) else { return false };
+        *copy = self.copy_at(slab, &image, place, hint);
+        self.prefetch_copy(copy);
+        true
     }
 
     #[inline(always)]
@@ -158,12 +167,8 @@ impl Nat {
     }
 
     #[inline(never)]
-    fn apply_any(&mut self, change: &SlotChange, body: &[u8], now: Tick) -> Applied {
-        let SlotChange { kind, shard, lane, slot, version } = *change;
-        if usize::from(shard.0) >= self.shards.len() || u32::from(lane) >= LANES {
-            return Applied::Invalid;
-        }
-        let slab = slab_of(shard, lane.into());
+    fn apply_any(&mut self, slab: SlabId, change: &LaneChange, body: &[u8], now: Tick) -> Applied {
+        let LaneChange { kind, slot, version } = *change;
         let (table, own_slot) = table_slot(slot);
         let &LaneState { is_present, is_owned, .. } = self.lanes.get(slab);
         let Some(body) = Body::read(body) else { return Applied::Invalid };
@@ -188,9 +193,7 @@ impl Nat {
             ChangeKind::Create | ChangeKind::Change => match (table, body.mapping, body.session) {
                 (RecordTable::Mappings, Some(image), _) => {
                     match self.copy_of(slab, &image, body.paired_address) {
-                        Some(copy) => {
-                            self.apply_mapping((slab, own_slot), (kind, version), &copy, now)
-                        }
+                        Some(copy) => self.apply_mapping(slab, change, &copy, now),
                         None => Applied::Invalid,
                     }
                 }
@@ -220,13 +223,16 @@ impl Nat {
     #[inline(always)]
     pub(crate) fn apply_mapping(
         &mut self,
-        (slab, slot): (SlabId, u32),
-        (kind, version): (ChangeKind, u32),
+        slab: SlabId,
+        change: &LaneChange,
         copy: &MappingCopy,
         now: Tick,
     ) -> Applied {
-        let image = &copy.image;
-        let (held, version_held) = self.held_mapping(slab, slot);
+        let LaneChange { kind, slot, version } = *change;
+        let ((_, slot), image) = (table_slot(slot), &copy.image);
+        let known = self.mappings.held(slab, slot, copy.hint);
+        let version_held = known.map_or(0, |id| self.mappings.get(id).version());
+        let held = known.filter(|&id| self.mappings.get(id).is_live());
         if let Some(id) = held.filter(|_| version == version_held) {
             if self.is_same_mapping(id, image) {
                 return self.change_mapping(id, kind, image, now);
@@ -238,7 +244,7 @@ impl Nat {
         } else if let Some(id) = held {
             self.remove_mapping(id, CopyRemoval::Ended);
         }
-        let Some(id) = self.mappings.put(slab, slot, version) else {
+        let Some(id) = self.mappings.put(slab, slot, version, copy.hint) else {
             return self.lane_is_full(slab);
         };
         let mapping = self.mappings.get_mut(id);

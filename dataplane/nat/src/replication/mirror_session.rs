@@ -5,7 +5,7 @@ use weir_flow::{RecordId, SlabId, is_later_version};
 
 use crate::endpoint::Tick;
 use crate::nat::Nat;
-use crate::replication::change::{Applied, ChangeKind, RecordTable, table_slot};
+use crate::replication::change::{Applied, ChangeKind, LaneChange, RecordTable, table_slot};
 use crate::replication::change_body::SessionBody;
 use crate::replication::image::MappingImage;
 use crate::replication::mirror::CopyRemoval;
@@ -57,8 +57,8 @@ impl Nat {
             let Some(copy) = self.copy_of(slab, mapping_image, paired_address) else {
                 return Applied::Invalid;
             };
-            let brought =
-                self.apply_mapping((slab, mapping_slot), (kind, mapping_version), &copy, now);
+            let change = LaneChange { kind, slot: body.mapping_slot, version: mapping_version };
+            let brought = self.apply_mapping(slab, &change, &copy, now);
             if brought != Applied::Done {
                 return brought;
             }
@@ -85,7 +85,7 @@ impl Nat {
         if self.flows >= self.policy.flows_max {
             return self.lane_is_full(slab);
         }
-        let Some(id) = self.sessions.put(slab, slot, version) else {
+        let Some(id) = self.sessions.put(slab, slot, version, RecordId::NONE) else {
             return self.lane_is_full(slab);
         };
         let remote = Remote {

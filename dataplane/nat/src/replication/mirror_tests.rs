@@ -230,8 +230,12 @@ fn changes(nat: &mut Nat) -> Vec<SentChange> {
 
 fn deliver(world: &mut World, changes: &[SentChange]) {
     let invalid = world.nat.admin().mirror_gauges().changes_invalid_total;
-    let burst = changes.iter().map(|(change, body)| (*change, &body[..]));
-    world.nat.replica_mut().apply_burst(burst, false, world.now);
+    let lane = |change: &SlotChange| (change.shard, change.lane);
+    for burst in changes.chunk_by(|(one, _), (next, _)| lane(one) == lane(next)) {
+        let at = lane(&burst[0].0);
+        let burst = burst.iter().map(|(change, body)| (change.in_lane(), &body[..]));
+        world.nat.replica_mut().apply_burst(at, burst, false, world.now);
+    }
     assert_eq!(world.nat.admin().mirror_gauges().changes_invalid_total, invalid, "{changes:?}");
 }
 

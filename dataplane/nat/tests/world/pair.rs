@@ -39,7 +39,8 @@ pub(crate) fn replicate(from: &mut World, to: &mut World) -> Vec<ChangeKind> {
 pub(crate) fn copy(from: &World, to: &mut World, is_relayed: bool) {
     for lane in 0..7 {
         from.nat.replica().copy_lane(SHARD, lane, 0..u32::MAX, u32::MAX, |change, body| {
-            to.nat.replica_mut().apply_burst(std::iter::once((*change, body)), is_relayed, to.now);
+            let (at, sent) = ((change.shard, change.lane), [(change.in_lane(), body)]);
+            to.nat.replica_mut().apply_burst(at, sent.into_iter(), is_relayed, to.now);
             true
         });
     }

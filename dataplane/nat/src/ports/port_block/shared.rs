@@ -2,8 +2,8 @@
 //! other lanes.
 
 use super::{
-    BlockId, BlockState, FREE_BLOCK, LANES, NO_OWNER, PortBlocks, Protocol, ShardIndex, WORD_BITS,
-    lanes_word,
+    AddressRun, BlockId, BlockState, FREE_BLOCK, LANES, NO_OWNER, PortBlocks, Protocol, ShardIndex,
+    WORD_BITS, lanes_word,
 };
 
 /// The bit of a port of a block and protocol.
@@ -11,6 +11,11 @@ use super::{
 pub(crate) struct PortBit {
     word: usize,
     bit: u64,
+}
+
+impl PortBit {
+    /// No port: without translation.
+    pub(crate) const NONE: Self = Self { word: 0, bit: 0 };
 }
 
 impl PortBlocks {
@@ -85,6 +90,13 @@ impl PortBlocks {
         PortBit { word, bit }
     }
 
+    /// Prefetches the block and the word of the port's bit.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, block: BlockId, port_bit: PortBit) {
+        self.blocks.prefetch(block.0 as usize);
+        self.ports.prefetch(port_bit.word);
+    }
+
     #[inline]
     pub(crate) fn is_taken(&self, port_bit: PortBit) -> bool {
         self.ports[port_bit.word] & port_bit.bit != 0
@@ -107,10 +119,14 @@ impl PortBlocks {
 
     /// Returns the position of a public address in the pool.
     pub(crate) fn position_of(&self, address: u32) -> Option<u32> {
+        self.run_at(address)?.position_of(address)
+    }
+
+    /// Returns the run that has the address, or the last one below it.
+    #[inline(never)]
+    pub(crate) fn run_at(&self, address: u32) -> Option<AddressRun> {
         let behind = self.runs.partition_point(|run| run.address <= address);
-        let run = self.runs.get(behind.checked_sub(1)?)?;
-        let offset = address - run.address;
-        (offset < run.count).then(|| run.position + offset)
+        self.runs.get(behind.checked_sub(1)?).copied()
     }
 
     /// True if this port may be given at all.
