@@ -16,7 +16,7 @@ use crate::ports::shard_capacity::{
     blocks_usable, quota_blocks as quota_blocks_of, shard_capacity,
 };
 use crate::replication::commit::Commits;
-use crate::replication::journal::{Journal, MARKS_MAX};
+use crate::replication::journal::Journal;
 use crate::replication::lane::{Lanes, slab_of};
 use crate::sessions::mapping::Mapping;
 use crate::sessions::session::{FurtherSession, SessionKey};
@@ -174,7 +174,7 @@ impl Nat {
             session_events: SessionEvents::new(config.session_log),
             totals: NatTotals::default(),
             lanes: Lanes::new(config.shards.len(), config.shards_max()),
-            journal: Journal::new(if config.replicas > 0 { MARKS_MAX } else { 0 }),
+            journal: Journal::new(config.replicas > 0),
             commits: Commits::new(),
             is_relayed: false,
             flows: 0,

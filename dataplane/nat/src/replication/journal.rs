@@ -10,8 +10,6 @@
 //! was seen here is sent to its owner, see `owner_update.rs`. A full ring loses marks and sets a
 //! flag on the lane: every worker that holds a copy of it has to copy it again.
 
-use std::collections::VecDeque;
-
 use weir_flow::{Record, RecordId, SlabId};
 
 use crate::endpoint::ShardIndex;
@@ -70,34 +68,58 @@ struct Mark {
     record: u32,
 }
 
+impl Mark {
+    const VOID: Self = Self {
+        kind: MarkKind::Void,
+        table: RecordTable::Mappings,
+        slab: SlabId(0),
+        version: 0,
+        record: 0,
+    };
+}
+
 /// The ring of marks.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    ring: VecDeque<Mark>,
-    capacity: usize,
-    /// Marks taken from the ring so far.
+    /// Indexed by the position in the journal, modulo [`MARKS_MAX`]; empty on a worker without
+    /// replicas.
+    ring: Box<[Mark]>,
+    /// Marks taken from the ring so far, and marks made.
     taken: u64,
+    made: u64,
+}
+
+const _: () = assert!(MARKS_MAX.is_power_of_two());
+
+fn ring_index(position: u64) -> usize {
+    position as usize % MARKS_MAX
 }
 
 impl Journal {
-    /// A ring for `capacity` marks: 0 on a worker without replicas.
-    pub(crate) fn new(capacity: usize) -> Self {
-        Self { ring: VecDeque::with_capacity(capacity), capacity, taken: 0 }
+    /// Returns an empty ring.
+    pub(crate) fn new(is_replicated: bool) -> Self {
+        let marks = if is_replicated { MARKS_MAX } else { 0 };
+        Self { ring: vec![Mark::VOID; marks].into(), taken: 0, made: 0 }
     }
 
     /// Appends a mark. Returns whether there was room.
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, mark: Mark) -> bool {
-        let has_room = self.ring.len() < self.capacity;
-        if has_room {
-            self.ring.push_back(mark);
+        if self.len() == MARKS_MAX {
+            return false;
         }
-        has_room
+        let Some(place) = self.ring.get_mut(ring_index(self.made)) else { return false };
+        *place = mark;
+        self.made += 1;
+        true
     }
 
-    #[inline]
+    #[inline(always)]
     fn pop(&mut self) -> Option<Mark> {
-        let mark = self.ring.pop_front()?;
+        if self.taken == self.made {
+            return None;
+        }
+        let mark = *self.ring.get(ring_index(self.taken))?;
         self.taken += 1;
         Some(mark)
     }
@@ -128,13 +150,16 @@ impl Journal {
 
     /// Voids the marks of a shard that is gone. They keep their positions, which callers may count.
     pub(crate) fn forget(&mut self, shard: ShardIndex) {
-        for mark in self.ring.iter_mut().filter(|mark| lane_of(mark.slab).0 == shard) {
-            mark.kind = MarkKind::Void;
+        for position in self.taken..self.made {
+            let mark = &mut self.ring[ring_index(position)];
+            if lane_of(mark.slab).0 == shard {
+                mark.kind = MarkKind::Void;
+            }
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.ring.len()
+        (self.made - self.taken) as usize
     }
 }
 
@@ -143,7 +168,7 @@ impl Replica<'_> {
     /// is true of it.
     #[inline]
     pub fn journal_end(self) -> u64 {
-        self.nat.journal.taken + self.nat.journal.len() as u64
+        self.nat.journal.made
     }
 
     /// Returns how much of the journal [`next_change`](ReplicaMut::next_change) has returned.
@@ -168,10 +193,10 @@ impl ReplicaMut<'_> {
         loop {
             let mark = self.nat.journal.pop()?;
             let change = match (mark.kind, mark.table) {
-                (MarkKind::Void, _) => None,
-                (MarkKind::Ended, _) => self.nat.write_end(&mark),
-                (_, RecordTable::Mappings) => self.nat.write_mapping_change(&mark, body),
-                (_, RecordTable::Sessions) => self.nat.write_session_change(&mark, body),
+                (MarkKind::Begun, RecordTable::Mappings) => {
+                    self.nat.write_mapping_change(ChangeKind::Create, &mark, body)
+                }
+                _ => self.nat.write_other_change(&mark, body),
             };
             if change.is_some() {
                 return change;
@@ -311,11 +336,34 @@ impl Nat {
         lane.is_replicated.then_some((change, 0))
     }
 
+    #[inline(never)]
+    fn write_other_change(
+        &mut self,
+        mark: &Mark,
+        body: &mut [u8; BODY_MAX],
+    ) -> Option<(SlotChange, usize)> {
+        match (mark.kind, mark.table) {
+            (MarkKind::Void, _) => None,
+            (MarkKind::Ended, _) => self.write_end(mark),
+            (MarkKind::OwnerUpdate | MarkKind::Segment(_), RecordTable::Mappings) => {
+                let id = RecordId(mark.record);
+                let mapping = self.mappings.get(id);
+                let first = mapping.first;
+                (mapping.version() == mark.version && mapping.is_live())
+                    .then(|| self.write_owner_update(mark, &first, self.mappings.slot_of(id), body))
+                    .flatten()
+            }
+            (_, RecordTable::Mappings) => self.write_mapping_change(ChangeKind::Change, mark, body),
+            (_, RecordTable::Sessions) => self.write_session_change(mark, body),
+        }
+    }
+
     /// None if the record has ended, which has a mark of its own, or if changes of the lane are not
     /// to be sent any more.
-    #[inline]
+    #[inline(always)]
     fn write_mapping_change(
         &mut self,
+        kind: ChangeKind,
         mark: &Mark,
         body: &mut [u8; BODY_MAX],
     ) -> Option<(SlotChange, usize)> {
@@ -323,16 +371,6 @@ impl Nat {
         let mapping = self.mappings.get_mut(id);
         if mapping.version() != mark.version || !mapping.is_live() {
             return None;
-        }
-        let mapping = &mut *mapping;
-        let kind = match mark.kind {
-            MarkKind::OwnerUpdate | MarkKind::Segment(_) => ChangeKind::OwnerUpdate,
-            MarkKind::Begun => ChangeKind::Create,
-            _ => ChangeKind::Change,
-        };
-        if kind == ChangeKind::OwnerUpdate {
-            let first = mapping.first;
-            return self.write_owner_update(mark, &first, self.mappings.slot_of(id), body);
         }
         mapping.flags &= !Mapping::MARKED;
         if !self.lanes.get(mark.slab).is_replicated || self.mappings.slab_of(id) != mark.slab {
@@ -391,7 +429,7 @@ impl Nat {
         (lane.is_present && !lane.is_owned).then_some(change)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write_mapping_body(&self, mapping: &Mapping, writer: &mut BodyWriter<'_>) {
         writer.mapping(&MappingImage::of(mapping, self.now.since(mapping.created)));
         if !self.policy.enabled {
