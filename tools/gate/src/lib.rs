@@ -54,7 +54,7 @@ pub const PARTS: [Part; 15] = [
     part(
         "replica-journal",
         "a new flow read from the journal, its change written",
-        204.0,
+        171.0,
         mirroring::journal,
     ),
     part(
