@@ -14,11 +14,10 @@
 use weir_ids::PeerId;
 
 use crate::bytes::{ByteReader, ByteWriter};
-use crate::later_version::{MARK_LEN_MAX, mark};
 use crate::refusal::DatagramRefusal;
 
 /// Bytes of UDP payload of the longest datagram of any version, except redirected packets.
-pub const DATAGRAM_MAX: usize = HEADER_LEN + MARK_LEN_MAX + BODY_MAX + TAG_LEN;
+pub const DATAGRAM_MAX: usize = HEADER_LEN + BODY_MAX + TAG_LEN;
 
 /// Bytes of the header, which is authenticated and never encrypted.
 pub(crate) const HEADER_LEN: usize = 24;
@@ -34,8 +33,8 @@ const MAGIC: u16 = 0x7752;
 
 const ENCRYPTED: u8 = 0x80;
 
-/// The oldest protocol version: each version speaks itself and the one before, if there is one. A
-/// HELLO has this version.
+/// The oldest protocol version that this build speaks. A HELLO, which negotiates the version of a
+/// session, has this one and is the same in all.
 pub const VERSION_MIN: u8 = 1;
 /// The newest protocol version.
 pub const VERSION_MAX: u8 = 3;
@@ -80,8 +79,7 @@ impl DatagramHeader {
             return Err(DatagramRefusal::Truncated);
         }
         let is_fit = |header: &DatagramHeader| {
-            let len_max = HEADER_LEN + mark(header.version).len() + BODY_MAX + TAG_LEN;
-            header.kind == DatagramKind::Redirect || bytes.len() <= len_max
+            header.kind == DatagramKind::Redirect || bytes.len() <= DATAGRAM_MAX
         };
         Self::read(ByteReader(bytes)).filter(is_fit).ok_or(DatagramRefusal::Malformed)
     }

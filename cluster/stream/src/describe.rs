@@ -6,7 +6,6 @@ use crate::control::{Field, fields};
 use crate::datagram::{DatagramHeader, DatagramKind, HEADER_LEN, StreamHeader, TAG_LEN};
 use crate::fingerprint::Fingerprint;
 use crate::hello::Hello;
-use crate::later_version::mark;
 use crate::record::{Item, Items};
 
 /// Describes a datagram (UDP payload) in one line, without a check whether it is authentic.
@@ -20,7 +19,6 @@ pub fn describe(datagram: &[u8]) -> String {
         "weir replication {version}, sender {sender}, session {session:#010x}, number {number}: "
     );
     let body = &datagram[HEADER_LEN..datagram.len() - TAG_LEN];
-    let body = body.strip_prefix(mark(version)).unwrap_or(body);
     let text = match kind {
         _ if is_encrypted => Some(format!("{kind:?}, {} bytes encrypted", body.len())),
         DatagramKind::Hello => describe_hello(body),

@@ -10,14 +10,11 @@ use weir_ids::{BootId, Lane, PeerId, ShardId};
 use crate::cluster_keys::ClusterKeys;
 use crate::control::{Field, fields};
 use crate::copy::CopyRoom;
-use crate::datagram::{
-    DATAGRAM_MAX, DatagramHeader, DatagramKind, HEADER_LEN, VERSION_MAX, VERSION_MIN,
-};
+use crate::datagram::{DATAGRAM_MAX, DatagramHeader, DatagramKind, HEADER_LEN, VERSION_MAX};
 use crate::endpoint::StreamEndpoint;
 use crate::fingerprint::Fingerprint;
 use crate::hello::{Challenge, Hello};
 use crate::identity::{Lineage, Origin, PeerIndex};
-use crate::later_version::VERSION_LATER;
 use crate::link::RedirectForm;
 use crate::options::StreamOptions;
 use crate::record::{Item, RECORD_HEADER_LEN, RecordKind, StreamRecord};
@@ -31,13 +28,6 @@ const PEER: PeerId = PeerId(2);
 const OWN_BOOT: BootId = BootId(11);
 const PEER_BOOT: BootId = BootId(22);
 const PEER_CHALLENGE: Challenge = [7; 16];
-/// Mark in front of each body of version 4.
-const MARK: &[u8] = b"\0\xFFlater!";
-
-fn mark(version: u8) -> &'static [u8] {
-    if version == VERSION_LATER { MARK } else { &[] }
-}
-
 fn peer_address() -> SocketAddr {
     SocketAddr::from(([10, 9, 0, 2], 4789))
 }
@@ -127,14 +117,6 @@ impl Meeting {
         Self::of(StreamOptions::default())
     }
 
-    /// An endpoint of ours that speaks the later version, too.
-    fn later() -> Self {
-        Self::of(StreamOptions {
-            versions: VERSION_MIN..=VERSION_LATER,
-            ..StreamOptions::default()
-        })
-    }
-
     fn of(options: StreamOptions) -> Self {
         let identity = Identity { worker: OWN, boot: OWN_BOOT, secret: [9; 32] };
         let mut endpoint =
@@ -195,17 +177,6 @@ impl Meeting {
         Ok(())
     }
 
-    /// Sends a body as [`Meeting::send`] does, in a session of this version: version 4 has its mark
-    /// in front of each body.
-    fn speak(
-        &mut self,
-        version: u8,
-        kind: DatagramKind,
-        body: &[u8],
-    ) -> Result<(), DatagramRefusal> {
-        self.send(version, kind, &[mark(version), body].concat())
-    }
-
     /// True if our answer is one that a peer of this version can read: its first datagram is
     /// acknowledged.
     fn is_acknowledged(&mut self, version: u8) -> bool {
@@ -218,7 +189,7 @@ impl Meeting {
             }
             assert_eq!(header.version, version);
             let body = key.open(header.number, header.is_encrypted, &mut datagram).unwrap();
-            fields(body.strip_prefix(mark(version)).unwrap())
+            fields(body)
                 .any(|field| matches!(field, Field::Acknowledgement(ack) if ack.cumulative == 1))
         })
     }
@@ -255,7 +226,6 @@ fn create(slot: u32, body: &[u8]) -> Vec<u8> {
 #[test]
 fn the_next_version_is_understood() {
     check_next_version_is_understood(Meeting::new(), VERSION_MAX);
-    check_next_version_is_understood(Meeting::later(), VERSION_LATER);
 }
 
 fn check_next_version_is_understood(mut meeting: Meeting, own: u8) {
@@ -268,18 +238,18 @@ fn check_next_version_is_understood(mut meeting: Meeting, own: u8) {
         item(7 + 1, &[]),
         create(3, b""),
     ];
-    meeting.speak(own, DatagramKind::Records, &records(24, 1, &items.concat())).unwrap();
+    meeting.send(own, DatagramKind::Records, &records(24, 1, &items.concat())).unwrap();
     let applied = [(1, b"one".to_vec()), (2, b"two".to_vec()), (3, Vec::new())];
     assert_eq!(meeting.notes.applied, applied);
     assert!(meeting.is_acknowledged(own));
     let control = [item(77, &[1; 9]), item(1, &[0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5, 1, 1])];
-    meeting.speak(own, DatagramKind::Control, &control.concat()).unwrap();
+    meeting.send(own, DatagramKind::Control, &control.concat()).unwrap();
     assert_eq!(meeting.endpoint.behind(meeting.peer, Lane::ALL[0]), 4);
     let status = meeting.endpoint.peer_status(meeting.peer, meeting.now_us).unwrap();
     assert_eq!(status.counters.items_skipped, 2);
     assert_eq!(status.version, Some(own));
     // The session settled on our version.
-    let refused = meeting.speak(own + 1, DatagramKind::Control, &[]);
+    let refused = meeting.send(own + 1, DatagramKind::Control, &[]);
     assert_eq!(
         (refused, meeting.refused(DatagramRefusal::Version)),
         (Err(DatagramRefusal::Version), 1)
@@ -303,9 +273,9 @@ fn a_peer_without_sightings_is_no_witness() {
     meeting.shake_hands([1, 2], 0, &[]).unwrap();
     let signs = |meeting: &Meeting| meeting.endpoint.signs(meeting.peer, meeting.now_us).unwrap();
     let position = item(1, &[0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5]);
-    meeting.speak(2, DatagramKind::Control, &position).unwrap();
+    meeting.send(2, DatagramKind::Control, &position).unwrap();
     assert!(!signs(&meeting).is_witness);
-    meeting.speak(2, DatagramKind::Control, &[position, item(3, &[])].concat()).unwrap();
+    meeting.send(2, DatagramKind::Control, &[position, item(3, &[])].concat()).unwrap();
     assert!(signs(&meeting).is_witness, "a witness that hears no other node");
 }
 
@@ -360,55 +330,35 @@ fn bodies_are_rewritten_for_a_peer_of_an_earlier_version() {
     }
 }
 
-/// An endpoint that speaks the later version next to one that does not: they use the earlier one
-/// only.
+/// An endpoint next to one that does not speak its latest version: they use the earlier one only.
 #[test]
 fn a_mixed_pair_speaks_the_earlier_version() {
-    let mut meeting = Meeting::later();
+    let mut meeting = Meeting::new();
+    meeting.shake_hands([1, 2], 0, &[]).unwrap();
+    let body = records(16, 1, &create(1, b"x"));
+    let later = meeting.send(3, DatagramKind::Records, &body);
+    assert_eq!((later, meeting.notes.applied.len()), (Err(DatagramRefusal::Version), 0));
+    meeting.send(2, DatagramKind::Records, &body).unwrap();
+    assert_eq!(meeting.notes.applied, [(1, b"x".to_vec())]);
+    assert!(meeting.is_acknowledged(2));
+}
+
+/// Two endpoints that speak the latest version: a datagram of the version before is refused.
+#[test]
+fn a_later_pair_speaks_the_later_version() {
+    let mut meeting = Meeting::new();
     meeting.shake_hands([1, 3], 0, &[]).unwrap();
     let body = records(16, 1, &create(1, b"x"));
-    let later = meeting.speak(4, DatagramKind::Records, &body);
-    assert_eq!((later, meeting.notes.applied.len()), (Err(DatagramRefusal::Version), 0));
-    meeting.speak(3, DatagramKind::Records, &body).unwrap();
+    let earlier = meeting.send(2, DatagramKind::Records, &body);
+    assert_eq!((earlier, meeting.notes.applied.len()), (Err(DatagramRefusal::Version), 0));
+    meeting.send(3, DatagramKind::Records, &body).unwrap();
     assert_eq!(meeting.notes.applied, [(1, b"x".to_vec())]);
     assert!(meeting.is_acknowledged(3));
 }
 
-/// Two endpoints that speak the later version: a body of version 3 is refused.
-#[test]
-fn a_later_pair_speaks_the_later_version() {
-    let mut meeting = Meeting::later();
-    meeting.shake_hands([1, 4], 0, &[]).unwrap();
-    let body = records(16, 1, &create(1, b"x"));
-    for (version, refusal) in [(3, DatagramRefusal::Version), (4, DatagramRefusal::Malformed)] {
-        assert_eq!(meeting.send(version, DatagramKind::Records, &body), Err(refusal));
-    }
-    assert!(meeting.notes.applied.is_empty());
-    meeting.speak(4, DatagramKind::Records, &body).unwrap();
-    assert_eq!(meeting.notes.applied, [(1, b"x".to_vec())]);
-    assert!(meeting.is_acknowledged(4));
-}
-
-/// Version 1 must not accept a body of version 4, even if the header says version 1.
-#[test]
-fn version_1_does_not_read_a_body_of_version_4() {
-    let mut meeting = Meeting::new();
-    meeting.shake_hands([1, 1], 0, &[]).unwrap();
-    let marked = |body: &[u8]| [MARK, body].concat();
-    let body = marked(&records(16, 1, &create(1, b"x")));
-    assert_eq!(meeting.send(1, DatagramKind::Records, &body), Err(DatagramRefusal::Malformed));
-    let position = item(1, &[0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5]);
-    let _ = meeting.send(1, DatagramKind::Control, &marked(&position));
-    assert_eq!(meeting.endpoint.behind(meeting.peer, Lane::ALL[0]), 0);
-}
-
 #[test]
 fn no_version_in_common_is_refused_by_name() {
-    let cases = [
-        (Meeting::new(), [VERSION_MAX + 1, VERSION_MAX + 2]),
-        (Meeting::later(), [VERSION_LATER + 1, VERSION_LATER + 2]),
-        (Meeting::new(), [0, 0]),
-    ];
+    let cases = [(Meeting::new(), [VERSION_MAX + 1, VERSION_MAX + 2]), (Meeting::new(), [0, 0])];
     for (mut meeting, versions) in cases {
         assert_eq!(meeting.shake_hands(versions, 0, &[]), Err(DatagramRefusal::Version));
         assert_eq!(meeting.refused(DatagramRefusal::Version), 1);

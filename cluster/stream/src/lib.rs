@@ -41,7 +41,6 @@ mod fingerprint;
 mod hello;
 mod identity;
 mod incoming;
-mod later_version;
 #[cfg(test)]
 mod later_version_tests;
 mod link;
@@ -71,7 +70,6 @@ pub use endpoint::{PeerError, REPLICAS_MAX, StreamEndpoint, Ticket};
 pub use fingerprint::{Fingerprint, FingerprintPart};
 pub use identity::{Lineage, Origin, PeerIndex, Provenance, Sequence};
 pub use incoming::{ITEMS_MAX, Received};
-pub use later_version::VERSION_LATER;
 pub use link::RedirectForm;
 pub use options::{EarlierBody, OptionError, StreamOptions};
 pub use record::{RECORD_BODY_MAX, RECORD_HEADER_LEN, RecordKind, StreamRecord};

@@ -12,7 +12,6 @@ use crate::datagram::{
 };
 use crate::fingerprint::{Fingerprint, FingerprintPart};
 use crate::hello::{HELLO_LEN, Hello};
-use crate::later_version::mark;
 use crate::options::StreamOptions;
 use crate::refusal::DatagramRefusal;
 use crate::round_trip::RoundTrip;
@@ -62,7 +61,7 @@ pub enum RedirectForm {
     Plain,
     /// Sealed as a datagram of the session, with room in front of the packet and behind it.
     Sealed {
-        /// Bytes of the header and of the version's mark.
+        /// Bytes of the header.
         front: usize,
         /// Bytes of the tag.
         behind: usize,
@@ -199,11 +198,8 @@ impl PeerLink {
         let sender = setting.identity.worker;
         DatagramHeader { version, kind, is_encrypted, session: id, sender, number }
             .emit(exit.scratch);
-        let mark = mark(version);
-        let (start, body_len) = (HEADER_LEN + mark.len(), mark.len() + body.len());
-        exit.scratch[HEADER_LEN..start].copy_from_slice(mark);
-        exit.scratch[start..start + body.len()].copy_from_slice(body);
-        let length = key.seal(number, is_encrypted, body_len, exit.scratch);
+        exit.scratch[HEADER_LEN..][..body.len()].copy_from_slice(body);
+        let length = key.seal(number, is_encrypted, body.len(), exit.scratch);
         self.pass_on(length, exit)
     }
 
@@ -212,10 +208,7 @@ impl PeerLink {
         match &self.session {
             None => RedirectForm::Refused,
             Some(session) if session.version < SEALS_REDIRECTS => RedirectForm::Plain,
-            Some(session) => {
-                let front = HEADER_LEN + mark(session.version).len();
-                RedirectForm::Sealed { front, behind: TAG_LEN }
-            }
+            Some(_) => RedirectForm::Sealed { front: HEADER_LEN, behind: TAG_LEN },
         }
     }
 
@@ -239,8 +232,6 @@ impl PeerLink {
         let (number, key) = session.next_number();
         let (sender, kind) = (setting.identity.worker, DatagramKind::Redirect);
         DatagramHeader { version, kind, is_encrypted, session: id, sender, number }.emit(buffer);
-        let Some(marked) = buffer.get_mut(HEADER_LEN..front) else { return false };
-        marked.copy_from_slice(mark(version));
         let length = key.seal(number, is_encrypted, body_len, buffer);
         self.counters.datagrams_sent += 1;
         self.counters.bytes_sent += length as u64;
@@ -255,8 +246,7 @@ impl PeerLink {
         is_taken
     }
 
-    /// Opens a datagram of a session; returns the body in the clear, without the mark of its
-    /// version.
+    /// Opens a datagram of a session; returns the body in the clear.
     #[inline]
     pub(crate) fn open<'a>(
         &mut self,
@@ -281,7 +271,7 @@ impl PeerLink {
             .ok_or(DatagramRefusal::BadMac)?;
         session.window.note(header.number);
         self.note_received(options, now_us);
-        body.strip_prefix(mark(header.version)).ok_or(DatagramRefusal::Malformed)
+        Ok(body)
     }
 
     fn unknown_session(

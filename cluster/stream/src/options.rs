@@ -5,7 +5,6 @@ use std::ops::RangeInclusive;
 use thiserror::Error;
 
 use crate::datagram::{VERSION_MAX, VERSION_MIN};
-use crate::later_version::VERSION_LATER;
 use crate::record::RECORD_BODY_MAX;
 
 /// Rewrites the body of a record for a peer that speaks version 1 or 2: returns its length in the
@@ -22,7 +21,6 @@ fn unchanged(body: &[u8], room: &mut [u8; RECORD_BODY_MAX]) -> usize {
 #[derive(Clone, Debug)]
 pub struct StreamOptions {
     /// Protocol versions that this endpoint speaks; a session uses the newest that both ends speak.
-    /// Tests of upgrades go up to [`VERSION_LATER`].
     pub versions: RangeInclusive<u8>,
     /// Rewrites bodies for peers that speak an earlier version.
     pub earlier_body: EarlierBody,
@@ -102,7 +100,7 @@ impl Default for StreamOptions {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum OptionError {
     /// An empty range, or an unknown version.
-    #[error("versions are {0:?}: a range of 1 to 4")]
+    #[error("versions are {0:?}: a range of 1 to 3")]
     Versions(RangeInclusive<u8>),
     /// Not a power of two, or too small to hold a window.
     #[error("log_datagrams is {0}: a power of two from 64 to 65,536")]
@@ -147,7 +145,7 @@ impl StreamOptions {
         if let Some((name, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
             return Err(OptionError::Zero(name));
         }
-        let known = VERSION_MIN..=VERSION_LATER;
+        let known = VERSION_MIN..=VERSION_MAX;
         let versions = &self.versions;
         let are_known = known.contains(versions.start()) && known.contains(versions.end());
         if versions.is_empty() || !are_known {
@@ -190,8 +188,8 @@ mod tests {
         assert!(refused(StreamOptions { burst: 0, ..good.clone() }).contains("burst is 0"));
         assert!(refused(StreamOptions { window_bytes: 9, ..good.clone() }).contains("1,400"));
         assert!(refused(StreamOptions { linger_us: 2_000, ..good.clone() }).contains("linger_us"));
-        for versions in [0..=2, 1..=5, RangeInclusive::new(2, 1)] {
-            assert!(refused(StreamOptions { versions, ..good.clone() }).contains("1 to 4"));
+        for versions in [0..=2, 1..=4, RangeInclusive::new(2, 1)] {
+            assert!(refused(StreamOptions { versions, ..good.clone() }).contains("1 to 3"));
         }
         let late = StreamOptions { acknowledge_us: 2_000, ..good.clone() };
         assert!(refused(late).contains("acknowledge_us"));

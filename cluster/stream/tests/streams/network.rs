@@ -200,7 +200,7 @@ impl Cluster {
         let identity = Identity { worker: PeerId(worker as u64), boot, secret };
         let mut options = self.options.clone();
         if self.boots.is_multiple_of(2) {
-            // Where the later version is spoken, only every other incarnation speaks it, as during
+            // Where an earlier version is spoken, only every other incarnation speaks it, as during
             // an upgrade.
             options.versions = VERSION_MIN..=VERSION_MAX;
         }
