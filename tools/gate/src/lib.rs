@@ -32,13 +32,16 @@ pub struct Part {
 
 /// Every part. `run` sends its packets through [`world::measured_burst`], or its flow changes
 /// through a function with the same prefix, and returns the number of packets or flows.
-pub const PARTS: [Part; 15] = [
+pub const PARTS: [Part; 18] = [
     part("gre-udp-up", "established UDP, home to internet", 392.0, trace::gre_udp_up),
     part("gre-udp-down", "established UDP, internet to home", 380.0, trace::gre_udp_down),
     part("gre-tcp-up", "established TCP, home to internet", 447.0, trace::gre_tcp_up),
     part("gre-tcp-down", "established TCP, internet to home", 388.0, trace::gre_tcp_down),
     part("gre-udp-open", "first packets of UDP flows", 1350.0, trace::gre_udp_open),
     part("gre-tcp-open", "SYNs, the MSS clamped", 1520.0, trace::gre_tcp_open),
+    part("open-homes-100", "as gre-udp-open, 100 flows a home", 1335.0, trace::open_homes_100),
+    part("open-homes-1000", "as gre-udp-open, 1,000 flows a home", 1455.0, trace::open_homes_1000),
+    part("open-homes-3000", "as gre-udp-open, 3,000 flows a home", 1545.0, trace::open_homes_3000),
     part("plain-udp-up", "established UDP without tunnels, up", 362.0, trace::plain_udp_up),
     part("plain-udp-down", "established UDP without tunnels, down", 326.0, trace::plain_udp_down),
     part("no-mapping", "from the internet to ports that no home holds", 735.0, trace::no_mapping),

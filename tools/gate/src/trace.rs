@@ -118,6 +118,38 @@ fn opening(mut world: World, transport: Transport) -> usize {
     world.measure(Side::Access, &packets, None)
 }
 
+/// Flows of the parts in which homes open many.
+const LARGE_HOMES_FLOWS: u32 = 12_000;
+
+/// Opens flows of homes that come to have `per_home` each, in an order in which neighbours are of
+/// different homes.
+fn opening_of_homes(per_home: u32) -> usize {
+    let homes = LARGE_HOMES_FLOWS / per_home;
+    let order = (0..LARGE_HOMES_FLOWS).map(|step| step * 7919 % LARGE_HOMES_FLOWS);
+    let server = (u32::from_be_bytes([198, 51, 100, 1]), SERVER_PORT);
+    let packets: Vec<_> = order
+        .map(|number| {
+            let (home_number, port) = (number % homes, 10_000 + number / homes);
+            let (shard, n) = (home_number % SHARDS, home_number / SHARDS);
+            let inner = segment(Transport::Udp, (FLOODING, port as u16), server);
+            build::ipv4(home(shard, n), endpoint(shard)).gre(build::gre(), inner)
+        })
+        .collect();
+    World::with_room(LARGE_HOMES_FLOWS).measure(Side::Access, &packets, None)
+}
+
+pub(crate) fn open_homes_100() -> usize {
+    opening_of_homes(100)
+}
+
+pub(crate) fn open_homes_1000() -> usize {
+    opening_of_homes(1000)
+}
+
+pub(crate) fn open_homes_3000() -> usize {
+    opening_of_homes(3000)
+}
+
 const UDP: [Transport; 3] = [Transport::Udp; 3];
 const TCP: [Transport; 3] = [Transport::Tcp(SYN), Transport::Tcp(SYN | ACK), Transport::Tcp(ACK)];
 

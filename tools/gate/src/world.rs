@@ -57,6 +57,14 @@ impl World {
         world
     }
 
+    /// Makes a worker with room for `flows` flows, whose homes may have 4,096 ports each.
+    pub(crate) fn with_room(flows: u32) -> Self {
+        let mut config = config(AccessMode::Gre);
+        config.nat.flows_max = flows;
+        config.nat.ports_per_subscriber = 4096;
+        Self::with(config)
+    }
+
     /// Makes a worker that limits each home to this many packets a second on the slow path.
     pub(crate) fn with_slow_path(packets_per_sec: u32) -> Self {
         let mut config = config(AccessMode::Gre);
