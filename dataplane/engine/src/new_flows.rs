@@ -5,7 +5,7 @@
 //! Packets of a flow stay in their order: the second one waits behind the first. No packet waits
 //! longer than its burst.
 
-use weir_nat::{Endpoint, Hash, Nat, Opening, Refusal, SubscriberSlot, Tick};
+use weir_nat::{Endpoint, Hash, LikelySubscriber, Nat, Opening, Refusal, Tick};
 use weir_wire::frame::{Frame, Pool};
 
 use crate::engine::{Context, Engine};
@@ -18,7 +18,7 @@ struct WaitingPacket {
     packet: Upstream,
     home: Hash,
     /// The subscriber to whom the packet probably belongs.
-    subscriber: Option<SubscriberSlot>,
+    subscriber: Option<LikelySubscriber>,
     /// Whether another packet of its flow waits before it.
     is_behind: bool,
     /// The prepared mapping or its refusal; stays `None` if the packet waits behind another.
@@ -87,9 +87,9 @@ impl<F: Frame> NewFlows<F> {
         for waiting in &mut self.packets {
             waiting.subscriber = nat.prefetch_subscriber(waiting.home);
         }
-        for WaitingPacket { packet, subscriber, .. } in &self.packets {
-            if let Some(subscriber) = *subscriber {
-                nat.prefetch_blocks(subscriber, packet.key.protocol);
+        for WaitingPacket { packet, subscriber, .. } in &mut self.packets {
+            if let Some(subscriber) = subscriber {
+                nat.prefetch_block(subscriber, packet.key.protocol);
             }
         }
         for waiting in &mut self.packets {

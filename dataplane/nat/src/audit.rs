@@ -69,8 +69,13 @@ pub(crate) fn audit(nat: &Nat) {
     for (&slot, &(records, flows, sessions)) in &sums.homes {
         let home = nat.subscribers.get(slot);
         assert_eq!((home.records, home.flows, home.sessions), (records, flows, sessions));
-        for &block in nat.subscribers.blocks(slot) {
+        for held in nat.subscribers.with_blocks(slot).1 {
+            let block = held.block();
             assert!(sums.blocks.remove(&(slot, block)), "a held block has a port in use");
+            for protocol in Protocol::ALL {
+                let is_full = nat.ports.is_full(block, protocol);
+                assert!(is_full || !held.is_full(protocol), "a block noted as full has no room");
+            }
         }
     }
     assert!(sums.blocks.is_empty(), "a port in use lies in a block of its home");

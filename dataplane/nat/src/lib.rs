@@ -84,7 +84,7 @@ pub use fast_path::{InboundKey, OutboundKey};
 pub use logs::block_event::{BlockEvent, BlockEventKind, HomeBlock};
 pub use logs::session_log::{HomeLimit, HomeRefused, LoggedSubscriber, SessionEvent, SessionLog};
 pub use nat::Nat;
-pub use outbound::{Opening, SubscriberSlot};
+pub use outbound::{LikelySubscriber, Opening};
 pub use packet::{Delivery, Inbound, Outbound, Refusal};
 pub use ports::address_ranges::AddressRanges;
 pub use ports::shard_capacity::{ShardCapacity, shard_capacity};

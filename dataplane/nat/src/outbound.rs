@@ -16,9 +16,13 @@ use crate::sessions::session_state::{SentBy, SessionState};
 use crate::sessions::tcp_state;
 use crate::subscribers::subscriber::Subscriber;
 
-/// Slot of a subscriber, valid until anything is ended.
+/// The subscriber that a packet probably belongs to, and the block for its port. Valid until
+/// anything is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SubscriberSlot(u32);
+pub struct LikelySubscriber {
+    pub(crate) slot: u32,
+    block: Option<BlockId>,
+}
 
 /// A mapping that is about to be made: its port is leased and counted. It must be opened, once.
 #[derive(Debug)]
@@ -31,9 +35,6 @@ pub struct Opening {
     address: u32,
     slab: SlabId,
 }
-
-/// Number of a home's blocks that are prefetched.
-const BLOCKS_AHEAD: usize = 4;
 
 impl Nat {
     /// Step 4 of a burst, the fast path: `candidate`, the record of step 2 or 3, is this packet's
@@ -209,14 +210,15 @@ impl Nat {
 
     /// Step 2: prefetches the subscriber that the home's hash leads to. It may be another home's.
     #[inline]
-    pub fn prefetch_subscriber(&self, home: Hash) -> Option<SubscriberSlot> {
-        self.subscribers.candidate(home).map(SubscriberSlot)
+    pub fn prefetch_subscriber(&self, home: Hash) -> Option<LikelySubscriber> {
+        self.subscribers.candidate(home).map(|slot| LikelySubscriber { slot, block: None })
     }
 
-    /// Step 3: prefetches the blocks that the port is probably chosen from, the newest.
+    /// Step 3: chooses the block that the port will probably be of, and prefetches it.
     #[inline]
-    pub fn prefetch_blocks(&self, subscriber: SubscriberSlot, protocol: Protocol) {
-        for &block in self.subscribers.blocks(subscriber.0).iter().rev().take(BLOCKS_AHEAD) {
+    pub fn prefetch_block(&mut self, subscriber: &mut LikelySubscriber, protocol: Protocol) {
+        subscriber.block = self.likely_block(subscriber.slot, protocol);
+        if let Some(block) = subscriber.block {
             self.ports.prefetch_take(block, protocol);
         }
     }
@@ -231,7 +233,7 @@ impl Nat {
     pub fn prepare_mapping(
         &mut self,
         packet: &Outbound,
-        candidate: Option<SubscriberSlot>,
+        candidate: Option<LikelySubscriber>,
         now: Tick,
     ) -> Result<Opening, Refusal> {
         self.check_opening(packet.protocol, packet.tcp_flags)?;
@@ -240,12 +242,14 @@ impl Nat {
         if self.flows >= self.policy.flows_max || self.mappings.live() >= self.mappings.capacity() {
             return Err(Refusal::TableFull);
         }
-        let subscriber = match candidate {
-            Some(SubscriberSlot(slot)) if self.subscribers.is_of(slot, &packet.home) => slot,
+        let (subscriber, block) = match candidate {
+            Some(likely) if self.subscribers.is_of(likely.slot, &packet.home) => {
+                (likely.slot, likely.block)
+            }
             // Pass a copy: a reference would force `packet` out of registers.
-            _ => self.admit_home(&{ packet.home }, now)?,
+            _ => (self.admit_home(&{ packet.home }, now)?, None),
         };
-        let prepared = self.prepare_for(subscriber, packet, now);
+        let prepared = self.prepare_for(subscriber, block, packet, now);
         if prepared.is_err() {
             self.dismiss_home(subscriber);
         }
@@ -256,13 +260,14 @@ impl Nat {
     fn prepare_for(
         &mut self,
         subscriber: u32,
+        block: Option<BlockId>,
         packet: &Outbound,
         now: Tick,
     ) -> Result<Opening, Refusal> {
         self.check_share(subscriber)?;
         self.check_tokens(subscriber, now)?;
         let (lease, address, lane) = if self.policy.enabled {
-            let lease = self.take_port(subscriber, packet.protocol)?;
+            let lease = self.take_port(subscriber, block, packet.protocol)?;
             (lease, self.ports.address_of(lease.block), self.ports.lane(lease.block))
         } else {
             let lanes = self.ports.lanes(packet.home.shard);

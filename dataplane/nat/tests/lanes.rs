@@ -206,7 +206,7 @@ fn unread_changes_are_lost_and_their_lanes_are_reported() {
         ..pair_config()
     };
     let mut world = worker(config, 0xff);
-    for n in 0..70_000_u32 {
+    for n in 0..90_000_u32 {
         let inside = Endpoint::new(address("192.168.0.0") + n / 50_000, (n % 50_000) as u16);
         world.udp_out(home(n % 4), inside, server(1)).unwrap();
     }

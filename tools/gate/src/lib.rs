@@ -39,9 +39,9 @@ pub const PARTS: [Part; 18] = [
     part("gre-tcp-down", "established TCP, internet to home", 388.0, trace::gre_tcp_down),
     part("gre-udp-open", "first packets of UDP flows", 1350.0, trace::gre_udp_open),
     part("gre-tcp-open", "SYNs, the MSS clamped", 1520.0, trace::gre_tcp_open),
-    part("open-homes-100", "as gre-udp-open, 100 flows a home", 1335.0, trace::open_homes_100),
-    part("open-homes-1000", "as gre-udp-open, 1,000 flows a home", 1455.0, trace::open_homes_1000),
-    part("open-homes-3000", "as gre-udp-open, 3,000 flows a home", 1545.0, trace::open_homes_3000),
+    part("open-homes-100", "as gre-udp-open, 100 flows a home", 1325.0, trace::open_homes_100),
+    part("open-homes-1000", "as gre-udp-open, 1,000 flows a home", 1415.0, trace::open_homes_1000),
+    part("open-homes-3000", "as gre-udp-open, 3,000 flows a home", 1455.0, trace::open_homes_3000),
     part("plain-udp-up", "established UDP without tunnels, up", 362.0, trace::plain_udp_up),
     part("plain-udp-down", "established UDP without tunnels, down", 326.0, trace::plain_udp_down),
     part("no-mapping", "from the internet to ports that no home holds", 735.0, trace::no_mapping),
@@ -51,7 +51,7 @@ pub const PARTS: [Part; 18] = [
     part(
         "replica-open",
         "first packets of UDP flows, noted for replicas",
-        1455.0,
+        1415.0,
         trace::replica_open,
     ),
     part(

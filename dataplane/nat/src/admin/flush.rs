@@ -159,7 +159,7 @@ impl Nat {
             FlushPosition::Start => Some(FlushPosition::Slot(0)),
             FlushPosition::Block { position, protocol, offset } => {
                 let end = offset + LOOKS_PER_PIECE;
-                if let Some(&block) = self.subscribers.blocks(home).get(position) {
+                if let Some(block) = self.subscribers.blocks(home).nth(position) {
                     let number = Protocol::ALL[protocol];
                     self.ports.each_taken_of(block, number, offset..end, |public| {
                         let hash = self.inbound_hash(public, number);

@@ -183,15 +183,13 @@ impl Admin<'_> {
                 *cursor = SubscriberCursor { home: Some(identity), blocks: 0, ..*cursor };
                 continue;
             }
-            let blocks = self.nat.subscribers.blocks(slot).get(cursor.blocks as usize..);
-            let blocks = blocks.unwrap_or_default();
-            let shown = blocks.len().min(left);
-            out.extend(
-                blocks[..shown].iter().map(|&block| SubscriberPart::Block(self.block_view(block))),
-            );
+            let blocks = self.nat.subscribers.blocks(slot).skip(cursor.blocks as usize);
+            let (count, shown) = (blocks.len(), blocks.len().min(left));
+            let blocks = blocks.take(shown);
+            out.extend(blocks.map(|block| SubscriberPart::Block(self.block_view(block))));
             left -= shown;
             cursor.blocks += shown as u32;
-            if shown == blocks.len() {
+            if shown == count {
                 cursor.next_position();
             }
         }

@@ -305,28 +305,31 @@ impl PortBlocks {
         was_logged
     }
 
-    /// Takes a port of the block: a random one, or the next free one after it. None if the
-    /// protocol's space of the block is full; else the public endpoint.
+    /// Takes a port of the block: a random one, or the next free one after it; returns the public
+    /// endpoint. None if the protocol's space of the block is full, or if the block is not this
+    /// owner's.
     ///
     /// RFC 6056 section 3.3.2: random start, then the next ephemeral port that is free.
     #[inline]
     pub(crate) fn take(
         &mut self,
         block: BlockId,
+        owner: u32,
         protocol: Protocol,
         random: &mut Random,
     ) -> Option<Endpoint> {
         let start = self.space_start(block, protocol);
         let words = (self.block_ports / WORD_BITS) as usize;
+        let (address, first_port) = (self.address_of(block), self.first_port(block));
+        let record =
+            self.blocks.get_mut(block.0 as usize).filter(|record| record.owner == owner)?;
         let bitmap = &mut self.ports[start..start + words];
         let offset = first_set_from(bitmap, random.below(self.block_ports), |word| !word)?;
         bitmap[(offset / WORD_BITS) as usize] |= 1 << (offset % WORD_BITS);
-        let record = &mut self.blocks[block.0 as usize];
-        assert!(record.owner != NO_OWNER, "ports are taken from owned blocks only");
         record.used[protocol.space()] += 1;
-        let PublicAddress { address, shard, .. } = self.addresses[self.address_of(block) as usize];
+        let PublicAddress { address, shard, .. } = self.addresses[address as usize];
         self.shards[usize::from(shard.0)].ports_used += 1;
-        Some(Endpoint::new(address, (self.first_port(block) + offset) as u16))
+        Some(Endpoint::new(address, (first_port + offset) as u16))
     }
 
     /// Gives a port back. True if it was the last one of the block: its owner must release the

@@ -12,6 +12,7 @@ use crate::nat::Nat;
 use crate::packet::Refusal;
 use crate::ports::port_block::BlockId;
 use crate::replication::lane::ALL_LANES;
+use crate::subscribers::subscriber::HeldBlock;
 
 /// A port leased for a subscriber.
 #[derive(Clone, Copy, Debug)]
@@ -41,54 +42,39 @@ impl Nat {
         self.subscribers.create(home, paired_address, now)
     }
 
-    /// Leases a port for a subscriber. Nothing is changed on refusal.
-    ///
-    /// RFC 4787 REQ-3: "A NAT MUST NOT have a "Port assignment" behavior of "Port overloading"." A
-    /// full quota refuses.
+    /// Returns a block of the subscriber for the next port of a protocol, read from the home's list
+    /// alone: the block may have filled up, and then [`take_port`](Self::take_port) notes that.
+    /// None if every block of the list is known to be full.
     #[inline]
-    pub(crate) fn take_port(
-        &mut self,
-        subscriber: u32,
-        protocol: Protocol,
-    ) -> Result<PortLease, Refusal> {
+    pub(crate) fn likely_block(&mut self, subscriber: u32, protocol: Protocol) -> Option<BlockId> {
         let (home, blocks) = self.subscribers.with_blocks(subscriber);
-        let has_room = home.ports_used[protocol.space()] < home.capacity;
-        let block = match *blocks {
+        match *blocks {
             // The home's only block: there is no choice.
-            [block] if has_room && self.may_open_in(home.shard, block) => block,
-            _ if has_room => match self.block_with_room(subscriber, protocol) {
-                Some(block) => block,
-                None => self.open_block(subscriber)?,
-            },
-            _ => self.open_block(subscriber)?,
-        };
-        let public = self
-            .ports
-            .take(block, protocol, &mut self.random)
-            .expect("a block with room has a free port");
-        self.subscribers.get_mut(subscriber).ports_used[protocol.space()] += 1;
-        Ok(PortLease { subscriber, block, public })
+            [held] if !held.is_full(protocol) && self.may_open_in(home.shard, held.block()) => {
+                Some(held.block())
+            }
+            [] => None,
+            _ => self.choose_block(subscriber, protocol),
+        }
     }
 
-    /// True if the block, which is of this shard, lies in a lane that this worker owns.
-    #[inline]
-    fn may_open_in(&self, shard: ShardIndex, block: BlockId) -> bool {
-        self.lanes.are_all_owned || self.ports.is_ours(shard, block)
-    }
-
-    /// Returns a random block of the subscriber that has a free port and lies in a lane that this
-    /// worker owns; None if no such block has one. The home's paired address comes first: with soft
+    /// Returns a random block of the subscriber that is not known to be full and lies in a lane that
+    /// this worker owns; None if there is none. The home's paired address comes first: with soft
     /// pooling other addresses serve only what does not fit there.
     #[inline(never)]
-    fn block_with_room(&mut self, subscriber: u32, protocol: Protocol) -> Option<BlockId> {
+    fn choose_block(&mut self, subscriber: u32, protocol: Protocol) -> Option<BlockId> {
         let (home, blocks) = self.subscribers.with_blocks(subscriber);
         let (paired_address, lanes) = (home.paired_address, self.ports.lanes(home.shard));
-        let start = self.random.below(blocks.len() as u32) as usize;
-        let (before, from) = blocks.split_at(start);
+        let mut next = self.random.below(blocks.len() as u32) as usize;
         let mut elsewhere = None;
-        for &block in from.iter().chain(before) {
-            let is_ours = lanes >> self.ports.lane(block) & 1 != 0;
-            if !is_ours || self.ports.is_full(block, protocol) {
+        for _ in 0..blocks.len() {
+            let held = blocks[next];
+            next = if next + 1 == blocks.len() { 0 } else { next + 1 };
+            if held.is_full(protocol) {
+                continue;
+            }
+            let block = held.block();
+            if lanes >> self.ports.lane(block) & 1 == 0 {
                 continue;
             }
             if self.ports.address_of(block) == paired_address {
@@ -97,6 +83,55 @@ impl Nat {
             elsewhere = elsewhere.or(Some(block));
         }
         elsewhere
+    }
+
+    /// True if the block, which is of this shard, lies in a lane that this worker owns.
+    #[inline]
+    fn may_open_in(&self, shard: ShardIndex, block: BlockId) -> bool {
+        self.lanes.are_all_owned || self.ports.is_ours(shard, block)
+    }
+
+    /// Leases a port for a subscriber, in the block that [`likely_block`](Self::likely_block) chose
+    /// if that is the subscriber's and has room. Nothing is changed on refusal.
+    ///
+    /// RFC 4787 REQ-3: "A NAT MUST NOT have a "Port assignment" behavior of "Port overloading"." A
+    /// full quota refuses.
+    #[inline]
+    pub(crate) fn take_port(
+        &mut self,
+        subscriber: u32,
+        likely: Option<BlockId>,
+        protocol: Protocol,
+    ) -> Result<PortLease, Refusal> {
+        let taken = likely.and_then(|block| {
+            let public = self.ports.take(block, subscriber, protocol, &mut self.random)?;
+            Some((block, public))
+        });
+        let (block, public) = match taken {
+            Some(taken) => taken,
+            None => self.take_port_of_any(subscriber, protocol)?,
+        };
+        self.subscribers.get_mut(subscriber).ports_used[protocol.space()] += 1;
+        Ok(PortLease { subscriber, block, public })
+    }
+
+    /// Takes a port of any block of the subscriber; opens a block if all are full.
+    #[inline(never)]
+    fn take_port_of_any(
+        &mut self,
+        subscriber: u32,
+        protocol: Protocol,
+    ) -> Result<(BlockId, Endpoint), Refusal> {
+        // Each round but the last finds one more block of the list to be full.
+        while let Some(block) = self.likely_block(subscriber, protocol) {
+            if let Some(public) = self.ports.take(block, subscriber, protocol, &mut self.random) {
+                return Ok((block, public));
+            }
+            self.subscribers.note_full(subscriber, block, protocol);
+        }
+        let block = self.open_block(subscriber)?;
+        let public = self.ports.take(block, subscriber, protocol, &mut self.random);
+        Ok((block, public.expect("a block that was just opened has a free port")))
     }
 
     #[inline(never)]
@@ -115,8 +150,7 @@ impl Nat {
                 .and_then(|address| self.ports.open(address, subscriber, &mut self.random));
         }
         let block = block.ok_or(Refusal::PortsExhausted)?;
-        let capacity = self.ports.capacity(block);
-        self.subscribers.add_block(subscriber, block, capacity);
+        self.subscribers.add_block(subscriber, block);
         Ok(block)
     }
 
@@ -130,7 +164,7 @@ impl Nat {
         let ours = match lanes {
             ALL_LANES => home.blocks,
             _ => {
-                let is_ours = |block: &&BlockId| lanes >> self.ports.lane(**block) & 1 != 0;
+                let is_ours = |held: &&HeldBlock| lanes >> self.ports.lane(held.block()) & 1 != 0;
                 blocks.iter().filter(is_ours).count() as u32
             }
         };
@@ -140,11 +174,13 @@ impl Nat {
     /// Gives a port back; its block goes with its last port.
     pub(crate) fn give_port_back(&mut self, lease: &PortLease, protocol: Protocol) {
         self.subscribers.get_mut(lease.subscriber).ports_used[protocol.space()] -= 1;
+        if self.ports.is_full(lease.block, protocol) {
+            self.subscribers.note_room(lease.subscriber, lease.block, protocol);
+        }
         if !self.ports.put(lease.block, protocol, lease.public.port) {
             return;
         }
-        let capacity = self.ports.capacity(lease.block);
-        self.subscribers.remove_block(lease.subscriber, lease.block, capacity);
+        self.subscribers.remove_block(lease.subscriber, lease.block);
         // A block that was opened for mappings that failed was never logged; in another worker's
         // lane its owner logs it.
         let shard = self.subscribers.get(lease.subscriber).shard;
@@ -169,26 +205,89 @@ mod tests {
     use crate::endpoint::ShardIndex;
     use weir_ids::ShardId;
 
-    #[test]
-    fn a_block_opened_for_a_mapping_that_failed_leaves_no_trace() {
+    /// Makes a NAT with one address in blocks of 64 ports, four for each home, and a home.
+    fn nat_with_home() -> (Nat, u32) {
         let mut nat = Nat::new(NatConfig {
-            flows_max: 10,
+            flows_max: 1000,
+            port_block: 64,
+            ports_per_subscriber: 256,
             subscribers: vec!["10.200.0.0/16".parse().unwrap()],
             shards: vec![NatShardConfig {
                 id: ShardId(1),
                 public: vec!["203.0.113.1/32".parse().unwrap()],
-                subscribers_max: 1,
+                subscribers_max: 2,
             }],
             ..NatConfig::default()
         })
         .unwrap();
-        let home = Home { shard: ShardIndex(0), outer: 0x0ac8_0001, gre_key: None };
-        let subscriber = nat.admit_home(&home, Tick(0)).unwrap();
-        let lease = nat.take_port(subscriber, Protocol::Udp).unwrap();
+        let subscriber = nat.admit_home(&HOME, Tick(0)).unwrap();
+        (nat, subscriber)
+    }
+
+    const HOME: Home = Home { shard: ShardIndex(0), outer: 0x0ac8_0001, gre_key: None };
+
+    /// Leases every port that the home may have.
+    fn fill(nat: &mut Nat, home: u32) -> Vec<PortLease> {
+        let leases: Vec<_> =
+            std::iter::from_fn(|| nat.take_port(home, None, Protocol::Udp).ok()).collect();
+        assert_eq!(leases.len(), 256);
+        leases
+    }
+
+    #[test]
+    fn ports_given_back_to_full_blocks_are_given_again_and_no_others() {
+        let (mut nat, home) = nat_with_home();
+        let leases = fill(&mut nat, home);
+        let given_back: Vec<_> = leases.iter().step_by(5).collect();
+        given_back.iter().for_each(|lease| nat.give_port_back(lease, Protocol::Udp));
+        let sorted = |mut ports: Vec<u16>| {
+            ports.sort_unstable();
+            ports
+        };
+        let again = std::iter::from_fn(|| nat.take_port(home, None, Protocol::Udp).ok());
+        let again = sorted(again.map(|lease| lease.public.port).collect());
+        assert_eq!(again, sorted(given_back.iter().map(|lease| lease.public.port).collect()));
+        assert!(
+            nat.take_port(home, None, Protocol::Tcp).is_ok(),
+            "each protocol has its own ports"
+        );
+    }
+
+    /// RFC 6056: whoever knows one port of a home has all blocks with room to guess the next in.
+    #[test]
+    fn ports_are_chosen_from_all_blocks_with_room() {
+        let (mut nat, home) = nat_with_home();
+        let leases = fill(&mut nat, home);
+        leases.iter().step_by(2).for_each(|lease| nat.give_port_back(lease, Protocol::Udp));
+        let mut chosen: std::collections::HashMap<BlockId, u32> = Default::default();
+        for _ in 0..1000 {
+            let likely = nat.likely_block(home, Protocol::Udp);
+            let lease = nat.take_port(home, likely, Protocol::Udp).unwrap();
+            assert_eq!(Some(lease.block), likely, "a block with room that was chosen is taken");
+            *chosen.entry(lease.block).or_default() += 1;
+            nat.give_port_back(&lease, Protocol::Udp);
+        }
+        assert_eq!(chosen.len(), 4);
+        assert!(chosen.values().all(|count| (180..320).contains(count)), "{chosen:?}");
+    }
+
+    #[test]
+    fn a_likely_block_of_another_home_is_not_used() {
+        let (mut nat, home) = nat_with_home();
+        let other = nat.admit_home(&Home { outer: 0x0ac8_0002, ..HOME }, Tick(0)).unwrap();
+        let held = nat.take_port(other, None, Protocol::Udp).unwrap();
+        let lease = nat.take_port(home, Some(held.block), Protocol::Udp).unwrap();
+        assert_ne!(lease.block, held.block);
+    }
+
+    #[test]
+    fn a_block_opened_for_a_mapping_that_failed_leaves_no_trace() {
+        let (mut nat, subscriber) = nat_with_home();
+        let lease = nat.take_port(subscriber, None, Protocol::Udp).unwrap();
         nat.give_port_back(&lease, Protocol::Udp);
         nat.dismiss_home(subscriber);
         assert_eq!(nat.admin_mut().next_event(), None);
-        let gauges = nat.admin().shard_gauges(home.shard);
+        let gauges = nat.admin().shard_gauges(HOME.shard);
         assert_eq!((gauges.subscribers, gauges.ports_used), (0, 0));
         assert_eq!(gauges.blocks_free, gauges.blocks_total);
     }

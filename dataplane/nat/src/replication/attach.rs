@@ -290,9 +290,8 @@ impl Nat {
         assert!(is_of_shard, "a copy's public address is one of its shard");
         let is_ours = self.lanes.get(slab_of(copy.shard, self.ports.lane(block))).is_owned;
         assert!(!is_ours, "a copied mapping claims no block in a lane that this worker owns");
-        let capacity = self.ports.capacity(block);
         self.ports.claim(block, subscriber);
-        self.subscribers.add_block(subscriber, block, capacity);
+        self.subscribers.add_block(subscriber, block);
         Some(subscriber)
     }
 

@@ -4,6 +4,7 @@
 //! gone, quarantine included. The table is accessed when mappings and sessions begin and end, never
 //! for an established packet.
 
+mod block_lists;
 mod shard_homes;
 
 use weir_flow::{Hash, HashKey, Index, OutOfMemory, Region};
@@ -11,8 +12,8 @@ use weir_flow::{Hash, HashKey, Index, OutOfMemory, Region};
 use crate::config::NatConfig;
 use crate::endpoint::{Home, Protocol, ShardIndex, Tick};
 use crate::packet::Refusal;
-use crate::ports::port_block::BlockId;
 use crate::subscribers::admission::{AdmissionPace, Memory, spare_slots};
+pub(crate) use block_lists::HeldBlock;
 use shard_homes::{ShardHomes, shard_maxima};
 
 /// Maximum number of subscribers of all shards of a worker.
@@ -36,8 +37,6 @@ pub(crate) struct Subscriber {
     pub(crate) paired_address: u32,
     /// Number of blocks it holds.
     pub(crate) blocks: u32,
-    /// Ports per protocol that its blocks offer.
-    pub(crate) capacity: u32,
     /// Leased ports per protocol, those in quarantine included.
     pub(crate) ports_used: [u32; Protocol::ALL.len()],
     /// Mapping records, those in quarantine included.
@@ -74,7 +73,6 @@ impl Subscriber {
         gre_key: 0,
         paired_address: NO_ADDRESS,
         blocks: 0,
-        capacity: 0,
         ports_used: [0; Protocol::ALL.len()],
         records: 0,
         flows: 0,
@@ -130,7 +128,7 @@ impl Subscriber {
 pub(crate) struct Subscribers {
     slots: Region<Subscriber>,
     /// Per slot room for `list_blocks`, the first `Subscriber::blocks` of them valid.
-    block_lists: Region<BlockId>,
+    block_lists: Region<HeldBlock>,
     /// Blocks that one worker may give a home.
     quota_blocks: u32,
     /// Blocks that all workers together may have given a home.
@@ -156,7 +154,7 @@ impl Subscribers {
     pub(crate) fn bytes_for(config: &NatConfig, quota_blocks: u32) -> usize {
         let total = Self::slots_for(config);
         Region::<Subscriber>::bytes_for(total)
-            + Region::<BlockId>::bytes_for(
+            + Region::<HeldBlock>::bytes_for(
                 total * (quota_blocks * config.lists_per_home()) as usize,
             )
             + Index::bytes_for(total)
@@ -180,7 +178,7 @@ impl Subscribers {
         }
         Ok(Self {
             slots,
-            block_lists: Region::new(total * list_blocks as usize, BlockId(NONE))?,
+            block_lists: Region::new(total * list_blocks as usize, HeldBlock::NONE)?,
             quota_blocks,
             list_blocks,
             index: Index::new(total)?,
@@ -446,55 +444,6 @@ impl Subscribers {
     #[inline]
     pub(crate) fn get_mut(&mut self, slot: u32) -> &mut Subscriber {
         &mut self.slots[slot as usize]
-    }
-
-    #[inline]
-    pub(crate) fn blocks(&self, slot: u32) -> &[BlockId] {
-        self.with_blocks(slot).1
-    }
-
-    /// Returns a subscriber and its blocks.
-    #[inline]
-    pub(crate) fn with_blocks(&self, slot: u32) -> (&Subscriber, &[BlockId]) {
-        let start = slot as usize * self.list_blocks as usize;
-        let subscriber = &self.slots[slot as usize];
-        (subscriber, &self.block_lists[start..start + subscriber.blocks as usize])
-    }
-
-    /// Returns the number of blocks that this worker may give a home.
-    pub(crate) fn quota_blocks(&self) -> u32 {
-        self.quota_blocks
-    }
-
-    /// True if a home that has this many blocks from this worker may have no more.
-    pub(crate) fn is_at_quota(&self, blocks: u32) -> bool {
-        blocks >= self.quota_blocks
-    }
-
-    pub(crate) fn is_list_full(&self, slot: u32) -> bool {
-        self.slots[slot as usize].blocks >= self.list_blocks
-    }
-
-    pub(crate) fn add_block(&mut self, slot: u32, block: BlockId, capacity: u32) {
-        assert!(!self.is_list_full(slot), "a list of blocks is not exceeded");
-        let subscriber = &mut self.slots[slot as usize];
-        let start = slot as usize * self.list_blocks as usize;
-        self.block_lists[start + subscriber.blocks as usize] = block;
-        subscriber.blocks += 1;
-        subscriber.capacity += capacity;
-    }
-
-    pub(crate) fn remove_block(&mut self, slot: u32, block: BlockId, capacity: u32) {
-        let at = self
-            .blocks(slot)
-            .iter()
-            .position(|&held| held == block)
-            .expect("a block is in its owner's list");
-        let start = slot as usize * self.list_blocks as usize;
-        let subscriber = &mut self.slots[slot as usize];
-        subscriber.blocks -= 1;
-        subscriber.capacity -= capacity;
-        self.block_lists[start + at] = self.block_lists[start + subscriber.blocks as usize];
     }
 
     /// Returns the number of slots, free ones included.
