@@ -140,6 +140,13 @@ impl<F: Frame> Engine<F> {
         if self.is_unusual_up(fast) {
             return self.read_again_up(frame, fast, packet, cx);
         }
+        // No record was found: a new flow, for which no copy of the packet's state is made.
+        if fast.candidate == RecordId::NONE && self.duties.creates(fast.key.shard()) {
+            if let Err(reason) = self.wait_fast(frame, fast, offset) {
+                self.discard(reason);
+            }
+            return;
+        }
         fast.fill(offset, packet);
         frame.keep(packet.offset, packet.len);
         self.slow_path_admitted_up(frame, packet, cx);

@@ -108,7 +108,7 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) {
         let Downstream { hash, key, .. } = packet;
-        self.edit_syn(&mut frame, Ipv4::LEN, key, Side::Internet);
+        self.edit_syn(&mut frame, Ipv4::LEN, key.tcp_flags, Side::Internet);
         let (bytes, inside) = (frame.data_mut(), delivery.inside);
         rewrite::forward_fast_path(bytes, key.protocol, PacketEnd::Destination, inside);
         self.encapsulate(frame, &delivery.home, (hash.0 >> 32) as u32, cx);
@@ -203,7 +203,7 @@ impl<F: Frame> Engine<F> {
 
     fn edit_down(&self, frame: &mut F, packet: &Downstream, delivery: &Delivery) {
         let Downstream { key, header_len, .. } = packet;
-        self.edit_syn(frame, *header_len, key, Side::Internet);
+        self.edit_syn(frame, *header_len, key.tcp_flags, Side::Internet);
         let (bytes, inside) = (frame.data_mut(), delivery.inside);
         rewrite::forward(bytes, *header_len, key.protocol, PacketEnd::Destination, inside);
     }

@@ -117,7 +117,7 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) {
         let Upstream { hash, key, .. } = packet;
-        self.edit_syn(&mut frame, Ipv4::LEN, key, Side::Access);
+        self.edit_syn(&mut frame, Ipv4::LEN, key.tcp_flags, Side::Access);
         rewrite::forward_fast_path(frame.data_mut(), key.protocol, PacketEnd::Source, public);
         if self.nat.is_public(key.destination.address) {
             return self.hairpin(frame, cx);
@@ -209,8 +209,16 @@ impl<F: Frame> Engine<F> {
     /// Notes a packet of a configured home, if the shard's routes led it here.
     #[inline(never)]
     pub(crate) fn note_upstream(&mut self, packet: &Upstream) {
-        if packet.step == UpstreamStep::Translate && self.nat.is_subscriber(&packet.home) {
-            self.duties.note_traffic(packet.home.shard);
+        if packet.step == UpstreamStep::Translate {
+            self.note_home_traffic(&packet.home);
+        }
+    }
+
+    /// Notes a packet that the shard's routes led here, if its home is a configured one.
+    #[inline(never)]
+    pub(crate) fn note_home_traffic(&mut self, home: &Home) {
+        if self.nat.is_subscriber(home) {
+            self.duties.note_traffic(home.shard);
         }
     }
 
@@ -224,7 +232,7 @@ impl<F: Frame> Engine<F> {
     ) -> Result<(), DropReason> {
         if packet.key.kind == PacketKind::FirstFragment {
             let Upstream { home, key, header_len, .. } = packet;
-            self.edit_syn(&mut frame, *header_len, key, Side::Access);
+            self.edit_syn(&mut frame, *header_len, key.tcp_flags, Side::Access);
             rewrite::forward(
                 frame.data_mut(),
                 *header_len,
@@ -247,7 +255,7 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) {
         let Upstream { hash, key, header_len, .. } = packet;
-        self.edit_syn(&mut frame, *header_len, key, Side::Access);
+        self.edit_syn(&mut frame, *header_len, key.tcp_flags, Side::Access);
         rewrite::forward(frame.data_mut(), *header_len, key.protocol, PacketEnd::Source, public);
         self.forward_up(frame, key.destination.address, *hash, cx);
     }
@@ -441,8 +449,8 @@ impl<F: Frame> Engine<F> {
     /// Limits the MSS of a SYN segment to what both sides carry. The checksum of some SYNs is
     /// verified first, as received.
     #[inline(always)]
-    pub(crate) fn edit_syn(&self, frame: &mut F, header_len: usize, key: &FlowKey, from: Side) {
-        if key.tcp_flags & tcp::SYN != 0 {
+    pub(crate) fn edit_syn(&self, frame: &mut F, header_len: usize, tcp_flags: u8, from: Side) {
+        if tcp_flags & tcp::SYN != 0 {
             self.edit_segment(frame, header_len, from);
         }
     }

@@ -91,7 +91,7 @@ impl<R: Record> Slabs<R> {
     ///
     /// # Panics
     /// If `slab` is not below the number of slabs.
-    #[inline]
+    #[inline(always)]
     pub fn prefetch_next(&self, slab: SlabId) {
         let number = match self.slabs[slab.0 as usize].room_head {
             NONE => self.extents.free_head,

@@ -19,7 +19,7 @@
 //! home (`ports`, `subscribers`, `shards`), what is written of it (`logs`), the questions of
 //! operators (`admin`), and, apart from all of these, the replication of the tables
 //! (`replication`). The files beside them are the state (`nat.rs`) and the steps of a packet:
-//! `fast_path.rs`, `outbound.rs`, `inbound.rs`, and at the end `expire.rs`.
+//! `fast_path.rs`, `outbound.rs`, `opening.rs`, `inbound.rs`, and at the end `expire.rs`.
 //!
 //! [`Nat`] itself has the methods for packets and for the walk over the tables. All others belong
 //! to one of its parts, so that a caller's type shows what it needs:
@@ -48,6 +48,7 @@ mod fast_path;
 mod inbound;
 mod logs;
 mod nat;
+mod opening;
 mod outbound;
 mod packet;
 mod ports;
@@ -84,8 +85,8 @@ pub use fast_path::{InboundKey, OutboundKey};
 pub use logs::block_event::{BlockEvent, BlockEventKind, HomeBlock};
 pub use logs::session_log::{HomeLimit, HomeRefused, LoggedSubscriber, SessionEvent, SessionLog};
 pub use nat::Nat;
-pub use outbound::{LikelySubscriber, Opening};
-pub use packet::{Delivery, Inbound, Outbound, Refusal};
+pub use opening::{LikelySubscriber, Opening};
+pub use packet::{Delivery, Inbound, NewFlow, Outbound, Refusal};
 pub use ports::address_ranges::AddressRanges;
 pub use ports::shard_capacity::{ShardCapacity, shard_capacity};
 pub use replication::change::{Applied, BODY_MAX, ChangeKind, LaneChange, SlotChange};

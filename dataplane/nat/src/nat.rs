@@ -1,5 +1,5 @@
 //! The state of one worker: tables, indexes, pool. The steps that a packet takes are in
-//! `outbound.rs` and `inbound.rs`, the ends of records in `expire.rs`.
+//! `outbound.rs`, `opening.rs` and `inbound.rs`, the ends of records in `expire.rs`.
 
 use weir_flow::{Cursor, Hash, HashKey, Index, RecordId, Slabs};
 

@@ -14,16 +14,16 @@ fn flow(home: Home, n: u16) -> Outbound {
 }
 
 /// Takes steps 1 to 3.
-fn look_up_home(world: &mut World, packet: &Outbound) -> Option<LikelySubscriber> {
+fn look_up_home(world: &mut World, packet: &Outbound) -> LikelySubscriber {
     let home = world.nat.prefetch_home(&packet.home);
-    let mut candidate = world.nat.prefetch_subscriber(home)?;
+    let mut candidate = world.nat.prefetch_subscriber(home);
     world.nat.prefetch_block(&mut candidate, packet.protocol);
-    Some(candidate)
+    candidate
 }
 
 fn prepare(world: &mut World, packet: &Outbound) -> Result<Opening, Refusal> {
     let candidate = look_up_home(world, packet);
-    world.nat.prepare_mapping(packet, candidate, world.now)
+    world.nat.prepare_mapping(&packet.into(), candidate, world.now)
 }
 
 /// Looks up all homes, prepares all flows, then opens those that could be prepared.
@@ -31,7 +31,7 @@ fn burst(world: &mut World, packets: &[Outbound]) -> Vec<Result<Endpoint, Refusa
     let candidates: Vec<_> = packets.iter().map(|packet| look_up_home(world, packet)).collect();
     let prepared = packets.iter().zip(candidates);
     let prepared: Vec<_> = prepared
-        .map(|(packet, candidate)| world.nat.prepare_mapping(packet, candidate, world.now))
+        .map(|(packet, candidate)| world.nat.prepare_mapping(&packet.into(), candidate, world.now))
         .collect();
     for (packet, opening) in packets.iter().zip(&prepared) {
         if let Ok(opening) = opening {
@@ -41,7 +41,7 @@ fn burst(world: &mut World, packets: &[Outbound]) -> Vec<Result<Endpoint, Refusa
     }
     let opened = packets.iter().zip(prepared).map(|(packet, opening)| {
         let hash = world.nat.outbound_hash(&packet.home, packet.inside, packet.protocol);
-        world.nat.open_mapping(hash, packet, &opening?, world.now)
+        world.nat.open_mapping(hash, &packet.into(), &opening?, world.now)
     });
     opened.collect()
 }
@@ -120,17 +120,16 @@ fn a_candidate_slot_that_was_given_to_another_home_is_not_used() {
     let (old, new) = (flow(home(1), 0), flow(home(2), 0));
     world.udp_out(home(1), inside(0), server(0)).unwrap();
     let candidate = look_up_home(&mut world, &old);
-    assert!(candidate.is_some());
+    assert_ne!(candidate, LikelySubscriber::NONE);
     world.wait_and_collect(300);
     world.wait_and_collect(120);
     world.assert_empty();
     burst(&mut world, &[new])[0].expect("there is room");
-    let slot_of = |candidate: Option<LikelySubscriber>| candidate.map(|likely| likely.slot);
     let found = look_up_home(&mut world, &new);
-    assert_eq!(slot_of(found), slot_of(candidate), "the new home has that slot");
-    let opening = world.nat.prepare_mapping(&old, candidate, world.now).unwrap();
+    assert_eq!(found.slot, candidate.slot, "the new home has that slot");
+    let opening = world.nat.prepare_mapping(&(&old).into(), candidate, world.now).unwrap();
     let hash = world.nat.outbound_hash(&old.home, old.inside, old.protocol);
-    let public = world.nat.open_mapping(hash, &old, &opening, world.now).unwrap();
+    let public = world.nat.open_mapping(hash, &(&old).into(), &opening, world.now).unwrap();
     assert_eq!(world.nat.admin().gauges().subscribers, 2);
     assert_eq!(world.udp_back(public, server(0)).unwrap().home, home(1));
     audit(&world.nat);
@@ -229,7 +228,7 @@ fn a_block_is_logged_with_the_first_mapping_that_stands() {
     let refusal = (0..64).find_map(|n| {
         let packet = flow(home(1), n);
         let opening = prepare(&mut world, &packet).unwrap();
-        world.nat.open_mapping(crowded, &packet, &opening, world.now).err()
+        world.nat.open_mapping(crowded, &(&packet).into(), &opening, world.now).err()
     });
     assert_eq!(refusal, Some(Refusal::TableFull), "the buckets are full");
     audit(&world.nat);
@@ -237,11 +236,11 @@ fn a_block_is_logged_with_the_first_mapping_that_stands() {
 
     let (first, second) = (flow(home(2), 0), flow(home(2), 1));
     let [opening, other] = [first, second].map(|packet| prepare(&mut world, &packet).unwrap());
-    let refused = world.nat.open_mapping(crowded, &first, &opening, world.now);
+    let refused = world.nat.open_mapping(crowded, &(&first).into(), &opening, world.now);
     assert_eq!(refused, Err(Refusal::TableFull));
     assert_eq!(world.events(), [], "no mapping uses the block yet");
     let hash = world.nat.outbound_hash(&second.home, second.inside, second.protocol);
-    let public = world.nat.open_mapping(hash, &second, &other, world.now).unwrap();
+    let public = world.nat.open_mapping(hash, &(&second).into(), &other, world.now).unwrap();
     audit(&world.nat);
     let events = world.events();
     assert_eq!(events.len(), 1, "{events:?}");

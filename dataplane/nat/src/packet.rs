@@ -1,6 +1,7 @@
 //! The engine's questions about a packet, and the answers.
 
 use crate::endpoint::{Endpoint, Home, Protocol};
+use crate::fast_path::OutboundKey;
 
 /// A packet from a home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +12,41 @@ pub struct Outbound {
     pub protocol: Protocol,
     /// Byte 13 of the TCP header; 0 for other protocols.
     pub tcp_flags: u8,
+}
+
+/// The first packet of an inside endpoint, with its endpoints in the layout of the mapping's
+/// record.
+#[derive(Clone, Copy, Debug)]
+pub struct NewFlow {
+    /// Home without its GRE key, inside endpoint and remote.
+    pub key: OutboundKey,
+    pub gre_key: Option<u32>,
+    pub protocol: Protocol,
+    /// As [`Outbound::tcp_flags`].
+    pub tcp_flags: u8,
+}
+
+impl NewFlow {
+    #[inline(always)]
+    pub fn home(&self) -> Home {
+        Home { gre_key: self.gre_key, ..self.key.home() }
+    }
+
+    #[inline(always)]
+    pub fn outbound(&self) -> Outbound {
+        let &Self { key, protocol, tcp_flags, .. } = self;
+        let (home, inside, remote) = (self.home(), key.inside(), key.remote());
+        Outbound { home, inside, remote, protocol, tcp_flags }
+    }
+}
+
+impl From<&Outbound> for NewFlow {
+    #[inline(always)]
+    fn from(packet: &Outbound) -> Self {
+        let &Outbound { home, inside, remote, protocol, tcp_flags } = packet;
+        let key = OutboundKey::new(&home, protocol as u8, inside, remote, true);
+        Self { key, gre_key: home.gre_key, protocol, tcp_flags }
+    }
 }
 
 /// A packet to a public address.

@@ -310,7 +310,7 @@ impl PortBlocks {
     /// owner's.
     ///
     /// RFC 6056 section 3.3.2: random start, then the next ephemeral port that is free.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(
         &mut self,
         block: BlockId,
@@ -361,6 +361,13 @@ impl PortBlocks {
     #[inline]
     pub(crate) fn block_of(&self, address: u32, port: u16) -> BlockId {
         BlockId((address << 16 | u32::from(port)) >> (u16::BITS - self.address_shift))
+    }
+
+    /// Returns the position of the block's address in the pool, and the block's lane.
+    #[inline(always)]
+    pub(crate) fn address_and_lane(&self, block: BlockId) -> (u32, u32) {
+        // Blocks of an address, and so blocks of the pool, are in lanes in turn.
+        (block.0 >> self.address_shift, block.0 % LANES)
     }
 
     pub(crate) fn lane(&self, block: BlockId) -> u32 {
@@ -459,7 +466,7 @@ fn lanes_word(lanes: u8) -> u64 {
 
 /// Returns the position of the first set bit at or after `start`, going round. `view` turns a word
 /// of the bitmap into the one to search in.
-#[inline]
+#[inline(always)]
 fn first_set_from(bitmap: &[u64], start: u32, view: impl Fn(u64) -> u64) -> Option<u32> {
     let first = (start / WORD_BITS) as usize;
     let from_start = u64::MAX << (start % WORD_BITS);

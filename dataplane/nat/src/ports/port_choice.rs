@@ -58,9 +58,9 @@ impl Nat {
         }
     }
 
-    /// Returns a random block of the subscriber that is not known to be full and lies in a lane that
-    /// this worker owns; None if there is none. The home's paired address comes first: with soft
-    /// pooling other addresses serve only what does not fit there.
+    /// Returns a random block of the subscriber that is not known to be full and lies in a lane
+    /// that this worker owns; None if there is none. The home's paired address comes first: with
+    /// soft pooling other addresses serve only what does not fit there.
     #[inline(never)]
     fn choose_block(&mut self, subscriber: u32, protocol: Protocol) -> Option<BlockId> {
         let (home, blocks) = self.subscribers.with_blocks(subscriber);
@@ -91,47 +91,30 @@ impl Nat {
         self.lanes.are_all_owned || self.ports.is_ours(shard, block)
     }
 
-    /// Leases a port for a subscriber, in the block that [`likely_block`](Self::likely_block) chose
-    /// if that is the subscriber's and has room. Nothing is changed on refusal.
+    /// Leases a port for a subscriber, in any of its blocks; opens a block if all are full. Nothing
+    /// is changed on refusal.
     ///
     /// RFC 4787 REQ-3: "A NAT MUST NOT have a "Port assignment" behavior of "Port overloading"." A
     /// full quota refuses.
-    #[inline]
     pub(crate) fn take_port(
         &mut self,
         subscriber: u32,
-        likely: Option<BlockId>,
         protocol: Protocol,
     ) -> Result<PortLease, Refusal> {
-        let taken = likely.and_then(|block| {
-            let public = self.ports.take(block, subscriber, protocol, &mut self.random)?;
-            Some((block, public))
-        });
-        let (block, public) = match taken {
-            Some(taken) => taken,
-            None => self.take_port_of_any(subscriber, protocol)?,
+        // Each round but the last finds one more block of the list to be full.
+        let (block, public) = loop {
+            let Some(block) = self.likely_block(subscriber, protocol) else {
+                let block = self.open_block(subscriber)?;
+                let public = self.ports.take(block, subscriber, protocol, &mut self.random);
+                break (block, public.expect("a block that was just opened has a free port"));
+            };
+            if let Some(public) = self.ports.take(block, subscriber, protocol, &mut self.random) {
+                break (block, public);
+            }
+            self.subscribers.note_full(subscriber, block, protocol);
         };
         self.subscribers.get_mut(subscriber).ports_used[protocol.space()] += 1;
         Ok(PortLease { subscriber, block, public })
-    }
-
-    /// Takes a port of any block of the subscriber; opens a block if all are full.
-    #[inline(never)]
-    fn take_port_of_any(
-        &mut self,
-        subscriber: u32,
-        protocol: Protocol,
-    ) -> Result<(BlockId, Endpoint), Refusal> {
-        // Each round but the last finds one more block of the list to be full.
-        while let Some(block) = self.likely_block(subscriber, protocol) {
-            if let Some(public) = self.ports.take(block, subscriber, protocol, &mut self.random) {
-                return Ok((block, public));
-            }
-            self.subscribers.note_full(subscriber, block, protocol);
-        }
-        let block = self.open_block(subscriber)?;
-        let public = self.ports.take(block, subscriber, protocol, &mut self.random);
-        Ok((block, public.expect("a block that was just opened has a free port")))
     }
 
     #[inline(never)]
@@ -229,7 +212,7 @@ mod tests {
     /// Leases every port that the home may have.
     fn fill(nat: &mut Nat, home: u32) -> Vec<PortLease> {
         let leases: Vec<_> =
-            std::iter::from_fn(|| nat.take_port(home, None, Protocol::Udp).ok()).collect();
+            std::iter::from_fn(|| nat.take_port(home, Protocol::Udp).ok()).collect();
         assert_eq!(leases.len(), 256);
         leases
     }
@@ -244,13 +227,10 @@ mod tests {
             ports.sort_unstable();
             ports
         };
-        let again = std::iter::from_fn(|| nat.take_port(home, None, Protocol::Udp).ok());
+        let again = std::iter::from_fn(|| nat.take_port(home, Protocol::Udp).ok());
         let again = sorted(again.map(|lease| lease.public.port).collect());
         assert_eq!(again, sorted(given_back.iter().map(|lease| lease.public.port).collect()));
-        assert!(
-            nat.take_port(home, None, Protocol::Tcp).is_ok(),
-            "each protocol has its own ports"
-        );
+        assert!(nat.take_port(home, Protocol::Tcp).is_ok(), "each protocol has its own ports");
     }
 
     /// RFC 6056: whoever knows one port of a home has all blocks with room to guess the next in.
@@ -261,9 +241,7 @@ mod tests {
         leases.iter().step_by(2).for_each(|lease| nat.give_port_back(lease, Protocol::Udp));
         let mut chosen: std::collections::HashMap<BlockId, u32> = Default::default();
         for _ in 0..1000 {
-            let likely = nat.likely_block(home, Protocol::Udp);
-            let lease = nat.take_port(home, likely, Protocol::Udp).unwrap();
-            assert_eq!(Some(lease.block), likely, "a block with room that was chosen is taken");
+            let lease = nat.take_port(home, Protocol::Udp).unwrap();
             *chosen.entry(lease.block).or_default() += 1;
             nat.give_port_back(&lease, Protocol::Udp);
         }
@@ -272,18 +250,9 @@ mod tests {
     }
 
     #[test]
-    fn a_likely_block_of_another_home_is_not_used() {
-        let (mut nat, home) = nat_with_home();
-        let other = nat.admit_home(&Home { outer: 0x0ac8_0002, ..HOME }, Tick(0)).unwrap();
-        let held = nat.take_port(other, None, Protocol::Udp).unwrap();
-        let lease = nat.take_port(home, Some(held.block), Protocol::Udp).unwrap();
-        assert_ne!(lease.block, held.block);
-    }
-
-    #[test]
     fn a_block_opened_for_a_mapping_that_failed_leaves_no_trace() {
         let (mut nat, subscriber) = nat_with_home();
-        let lease = nat.take_port(subscriber, None, Protocol::Udp).unwrap();
+        let lease = nat.take_port(subscriber, Protocol::Udp).unwrap();
         nat.give_port_back(&lease, Protocol::Udp);
         nat.dismiss_home(subscriber);
         assert_eq!(nat.admin_mut().next_event(), None);

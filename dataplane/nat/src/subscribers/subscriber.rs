@@ -87,10 +87,18 @@ impl Subscriber {
     };
 
     #[inline]
-    fn is(&self, home: &Home, by_key: bool) -> bool {
+    pub(crate) fn is(&self, home: &Home, by_key: bool) -> bool {
         self.outer == home.outer
             && self.shard == home.shard
             && (!by_key || self.gre_key() == home.gre_key)
+    }
+
+    /// Counts a flow that is being opened.
+    #[inline]
+    pub(crate) fn count_prepared(&mut self) {
+        self.records += 1;
+        self.flows += 1;
+        self.tokens -= 1;
     }
 
     #[inline]

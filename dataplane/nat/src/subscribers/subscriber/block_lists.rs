@@ -1,15 +1,14 @@
 //! Hot. The blocks of each home, and which of them are known to be full: a choice of a block with
 //! room reads one list, not the state of every block in it.
 
-use super::Subscriber;
-use super::Subscribers;
+use super::{Subscriber, Subscribers};
 use crate::config_check::{PORT_BLOCK_MIN, PUBLIC_ADDRESSES_MAX};
 use crate::endpoint::Protocol;
 use crate::ports::port_block::BlockId;
 
 /// A block in the list of its home. Above the block's number, one bit for each protocol says that
-/// the block was found full and that no port of it was given back since. Of a full block that no
-/// choice has come across since it filled up, the bit is clear.
+/// the block was found full and that no port of it was given back since. The bit stays clear while
+/// no choice has come across the full block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldBlock(u32);
 
