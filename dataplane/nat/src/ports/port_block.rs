@@ -19,6 +19,7 @@ use std::ops::Range;
 use weir_flow::{OutOfMemory, Region};
 
 use self::free_positions::FreePositions;
+use self::shared::AddressRun;
 use crate::config::NatConfig;
 use crate::endpoint::{Endpoint, Protocol, ShardIndex};
 use crate::ports::random::Random;
@@ -63,26 +64,6 @@ struct PublicAddress {
 /// A position that no shard has.
 const NO_ADDRESS: PublicAddress =
     PublicAddress { address: 0, blocks_free: 0, shard: ShardIndex(u16::MAX) };
-
-/// Consecutive public addresses in consecutive positions.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AddressRun {
-    address: u32,
-    position: u32,
-    count: u32,
-}
-
-impl AddressRun {
-    /// No address.
-    pub(crate) const EMPTY: Self = Self { address: 0, position: 0, count: 0 };
-
-    /// Returns the position of an address of the run.
-    #[inline(always)]
-    pub(crate) fn position_of(&self, address: u32) -> Option<u32> {
-        let offset = address.wrapping_sub(self.address);
-        (offset < self.count).then(|| self.position + offset)
-    }
-}
 
 #[derive(Clone, Debug, Default)]
 struct ShardPool {

@@ -2,8 +2,8 @@
 //! other lanes.
 
 use super::{
-    AddressRun, BlockId, BlockState, FREE_BLOCK, LANES, NO_OWNER, PortBlocks, Protocol, ShardIndex,
-    WORD_BITS, lanes_word,
+    BlockId, BlockState, FREE_BLOCK, LANES, NO_OWNER, PortBlocks, Protocol, ShardIndex, WORD_BITS,
+    lanes_word,
 };
 
 /// The bit of a port of a block and protocol.
@@ -16,6 +16,26 @@ pub(crate) struct PortBit {
 impl PortBit {
     /// No port: without translation.
     pub(crate) const NONE: Self = Self { word: 0, bit: 0 };
+}
+
+/// Consecutive public addresses in consecutive positions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AddressRun {
+    pub(super) address: u32,
+    pub(super) position: u32,
+    pub(super) count: u32,
+}
+
+impl AddressRun {
+    /// No address.
+    pub(crate) const EMPTY: Self = Self { address: 0, position: 0, count: 0 };
+
+    /// Returns the position of an address of the run.
+    #[inline(always)]
+    pub(crate) fn position_of(&self, address: u32) -> Option<u32> {
+        let offset = address.wrapping_sub(self.address);
+        (offset < self.count).then(|| self.position + offset)
+    }
 }
 
 impl PortBlocks {
