@@ -163,6 +163,12 @@ pub struct WorkerStatus {
     pub subscribers: u64,
     /// Memory of its tables and indexes.
     pub memory_bytes: u64,
+    /// Size of the pages that the records of its mappings lie on; 0 in the answer of an older node.
+    #[serde(default)]
+    pub record_page_bytes: u64,
+    /// Size of the pages that the indexes of its mappings lie on, the smaller one if they differ.
+    #[serde(default)]
+    pub index_page_bytes: u64,
     /// Fill levels of its bounded tables; none in the answer of an older node.
     #[serde(default)]
     pub tables: Vec<TableStatus>,

@@ -4,8 +4,9 @@
 use std::fs;
 
 use weir_config::{Config, WorkerSettings};
-use weir_dpdk::{MbufPool, free_huge_pages_mb};
+use weir_dpdk::{FreeHugePages, MbufPool, free_huge_pages};
 use weir_engine::OUTPUT_MAX;
+use weir_nat::PageSize;
 use weir_node_core::{ClusterRoom, TableMemory};
 
 /// Buffers an AF_XDP socket keeps in its rings, whatever the descriptors.
@@ -61,24 +62,65 @@ pub(crate) fn total_mb(config: &Config, rooms: &[ClusterRoom]) -> usize {
     pools.div_ceil(1 << 20) + BASE_MB + PER_WORKER_MB * config.workers.len()
 }
 
-/// Memory that may be taken, in MiB.
+/// What the process needs.
+struct Needs {
+    buffers_mb: usize,
+    /// Bytes of each region of the tables, in the order in which they are mapped.
+    regions: Vec<usize>,
+}
+
+impl Needs {
+    /// Returns the MiB of all, without what pages of 1 GiB leave unused.
+    fn total_mb(&self) -> usize {
+        self.buffers_mb + self.regions.iter().map(|bytes| bytes.div_ceil(1 << 20)).sum::<usize>()
+    }
+}
+
+/// Memory that may be taken.
 #[derive(Clone, Copy, Debug)]
 struct Free {
-    huge_mb: usize,
+    huge: FreeHugePages,
     ordinary_mb: usize,
 }
 
 impl Free {
-    /// True if all pieces fit. Takes each piece from huge pages if all of it fits there, as the
-    /// tables do, else from ordinary memory.
-    fn holds(mut self, pieces_mb: impl IntoIterator<Item = usize>) -> bool {
-        pieces_mb.into_iter().all(|piece| {
-            let from =
-                if piece <= self.huge_mb { &mut self.huge_mb } else { &mut self.ordinary_mb };
-            let fits = piece <= *from;
-            *from = from.saturating_sub(piece);
-            fits
-        })
+    /// True if all of `needs` fits. Takes each piece from where it will be taken: all of it from
+    /// huge pages if they are enough, else from ordinary memory.
+    fn holds(mut self, needs: &Needs) -> bool {
+        self.take_buffers(needs.buffers_mb)
+            && needs.regions.iter().all(|&bytes| self.take_region(bytes))
+    }
+
+    /// DPDK mixes page sizes, and takes the smaller ones first.
+    fn take_buffers(&mut self, mb: usize) -> bool {
+        if mb > self.huge.total_mb() {
+            return self.take_ordinary(mb);
+        }
+        let from_smaller = mb.min(self.huge.smaller_mb);
+        self.huge.smaller_mb -= from_smaller;
+        self.huge.gib_pages -= (mb - from_smaller).div_ceil(1024);
+        true
+    }
+
+    /// Tries the page sizes of [`PageSize::huge_for`], as the tables do when they are built.
+    fn take_region(&mut self, bytes: usize) -> bool {
+        for page in PageSize::huge_for(bytes) {
+            let (free, wanted) = match page {
+                PageSize::Gib1 => (&mut self.huge.gib_pages, bytes.div_ceil(1 << 30)),
+                _ => (&mut self.huge.smaller_mb, bytes.div_ceil(1 << 20)),
+            };
+            if wanted <= *free {
+                *free -= wanted;
+                return true;
+            }
+        }
+        self.take_ordinary(bytes.div_ceil(1 << 20))
+    }
+
+    fn take_ordinary(&mut self, mb: usize) -> bool {
+        let fits = mb <= self.ordinary_mb;
+        self.ordinary_mb = self.ordinary_mb.saturating_sub(mb);
+        fits
     }
 }
 
@@ -91,20 +133,22 @@ impl Free {
 /// `rooms`: room of each worker, in a cluster.
 pub(crate) fn check(config: &Config, rooms: &[ClusterRoom]) -> Result<(), String> {
     let ordinary_mb = available_mb().saturating_sub(RESERVE_MB);
-    check_against(config, rooms, Free { huge_mb: free_huge_pages_mb(), ordinary_mb })
+    check_against(config, rooms, Free { huge: free_huge_pages(), ordinary_mb })
 }
 
 fn check_against(config: &Config, rooms: &[ClusterRoom], free: Free) -> Result<(), String> {
-    let pieces = pieces_mb(config, rooms);
-    if free.holds(pieces.iter().copied()) {
+    let needs = needs(config, rooms);
+    if free.holds(&needs) {
         return Ok(());
     }
-    let (needed_mb, buffers_mb) = (pieces.iter().sum::<usize>(), pieces[0]);
+    let (needed_mb, buffers_mb) = (needs.total_mb(), needs.buffers_mb);
     let tables_of = |worker| TableMemory::with_room(config, worker, rooms.get(worker));
     let workers = (0..config.workers.len()).map(tables_of);
     let tables: Vec<String> = workers.map(|tables| tables.to_string()).collect();
     let advice = match flows_that_fit(config, rooms, free) {
-        _ if !free.holds([buffers_mb]) => "lower node.memory_mb or add memory".to_owned(),
+        _ if !free.holds(&Needs { regions: Vec::new(), ..needs }) => {
+            "lower node.memory_mb or add memory".to_owned()
+        }
         None => "add memory".to_owned(),
         Some(flows) => format!("lower nat.flows_max to {flows} or add memory"),
     };
@@ -112,21 +156,17 @@ fn check_against(config: &Config, rooms: &[ClusterRoom], free: Free) -> Result<(
         "needs {needed_mb} MiB: {buffers_mb} MiB for packet buffers, the rest for tables (each worker: {}); the \
          machine has {} MiB free, {} MiB of them in huge pages, not counting {RESERVE_MB} MiB for everything else: {advice}",
         tables.join("; "),
-        free.huge_mb + free.ordinary_mb,
-        free.huge_mb,
+        free.huge.total_mb() + free.ordinary_mb,
+        free.huge.total_mb(),
     ))
 }
 
-/// Returns the sizes of the pieces, in the order in which they are taken: the packet buffers, then
-/// each worker's tables.
-fn pieces_mb(config: &Config, rooms: &[ClusterRoom]) -> Vec<usize> {
-    let mut pieces =
-        vec![config.node.memory_mb.map_or_else(|| total_mb(config, rooms), |mb| mb as usize)];
-    for worker in 0..config.workers.len() {
-        let tables = TableMemory::with_room(config, worker, rooms.get(worker)).tables.named();
-        pieces.extend(tables.map(|(_, bytes)| bytes.div_ceil(1 << 20)));
+fn needs(config: &Config, rooms: &[ClusterRoom]) -> Needs {
+    let tables = |worker| TableMemory::with_room(config, worker, rooms.get(worker)).tables;
+    Needs {
+        buffers_mb: config.node.memory_mb.map_or_else(|| total_mb(config, rooms), |mb| mb as usize),
+        regions: (0..config.workers.len()).flat_map(|worker| tables(worker).regions()).collect(),
     }
-    pieces
 }
 
 /// Returns the largest `nat.flows_max`, in thousands, with which `config` fits; `None` if not even
@@ -135,7 +175,7 @@ fn flows_that_fit(config: &Config, rooms: &[ClusterRoom], free: Free) -> Option<
     let fits = |thousands: u32| {
         let mut config = config.clone();
         config.nat.flows_max = thousands * 1000;
-        free.holds(pieces_mb(&config, rooms))
+        free.holds(&needs(&config, rooms))
     };
     let (mut fitting, mut refused) = (0, config.nat.flows_max.div_ceil(1000));
     while refused - fitting > 1 {
@@ -194,9 +234,13 @@ public = ["203.0.113.0/28"]
         weir_config::parse(CONFIG, "t.toml").unwrap().0
     }
 
+    fn free(gib_pages: usize, smaller_mb: usize, ordinary_mb: usize) -> Free {
+        Free { huge: FreeHugePages { gib_pages, smaller_mb }, ordinary_mb }
+    }
+
     #[test]
     fn the_refusal_says_what_would_fit_and_that_fits() {
-        let free = Free { huge_mb: 0, ordinary_mb: 2000 };
+        let free = free(0, 0, 2000);
         let text = check_against(&config(), &[], free).unwrap_err();
         assert!(text.contains("the machine has 2000 MiB free"), "{text}");
         assert!(text.contains("60,000,000 flows"), "{text}");
@@ -212,11 +256,10 @@ public = ["203.0.113.0/28"]
 
     #[test]
     fn a_refusal_that_no_table_size_can_change_says_so() {
-        let text = check_against(&config(), &[], Free { huge_mb: 0, ordinary_mb: 10 }).unwrap_err();
+        let text = check_against(&config(), &[], free(0, 0, 10)).unwrap_err();
         assert!(text.ends_with("lower node.memory_mb or add memory"), "{text}");
         let buffers = total_mb(&config(), &[]);
-        let text =
-            check_against(&config(), &[], Free { huge_mb: 0, ordinary_mb: buffers }).unwrap_err();
+        let text = check_against(&config(), &[], free(0, 0, buffers)).unwrap_err();
         assert!(text.ends_with("everything else: add memory"), "{text}");
     }
 
@@ -224,8 +267,22 @@ public = ["203.0.113.0/28"]
     /// table.
     #[test]
     fn huge_pages_and_ordinary_memory_do_not_add_up() {
-        check_against(&config(), &[], Free { huge_mb: 6000, ordinary_mb: 0 }).unwrap();
-        check_against(&config(), &[], Free { huge_mb: 0, ordinary_mb: 6000 }).unwrap();
-        check_against(&config(), &[], Free { huge_mb: 3000, ordinary_mb: 3000 }).unwrap_err();
+        check_against(&config(), &[], free(0, 6000, 100)).unwrap();
+        check_against(&config(), &[], free(0, 0, 6000)).unwrap();
+        check_against(&config(), &[], free(0, 3000, 3000)).unwrap_err();
+    }
+
+    /// 60 million records are 3.6 GiB; the indexes, 0.5 GiB each, lie on smaller pages.
+    #[test]
+    fn pages_of_1_gib_hold_the_records_alone_and_are_taken_whole() {
+        check_against(&config(), &[], free(4, 2000, 300)).unwrap();
+        check_against(&config(), &[], free(3, 2000, 300)).unwrap_err();
+        check_against(&config(), &[], free(8, 0, 300)).unwrap_err();
+        let buffers = Needs { buffers_mb: 1500, regions: Vec::new() };
+        assert!(free(1, 500, 0).holds(&buffers));
+        assert!(!free(1, 400, 0).holds(&buffers));
+        let with_region = Needs { buffers_mb: 1500, regions: vec![1 << 30] };
+        assert!(free(2, 500, 0).holds(&with_region));
+        assert!(!free(2, 475, 0).holds(&with_region));
     }
 }

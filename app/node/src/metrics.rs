@@ -8,7 +8,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use weir_engine::{Direction, DropReason, Side};
-use weir_nat::TableBytes;
+use weir_nat::{TableBytes, TablePages};
 use weir_process::http::ConnectionRefusal;
 use weir_process::metrics::{Family, Labels, NO_LABEL, build_info, encoded};
 
@@ -204,6 +204,15 @@ fn memory(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), E
         }
     }
     family.gauge("weir_memory_bytes", "Memory of the worker's tables.", series)?;
+    let mut series = Vec::new();
+    for (number, worker) in workers {
+        let tables = TablePages::default().named();
+        for ((table, _), bytes) in tables.iter().zip(&worker.stats.page_bytes) {
+            let labels = Labels([("worker", number), ("table", table), NO_LABEL]);
+            series.push((labels, bytes.get() as f64));
+        }
+    }
+    family.gauge("weir_page_bytes", "Size of the pages that the table lies on.", series)?;
     let per_flow = per_worker(workers, |stats| {
         stats.memory_bytes.get() as f64 / stats.flows_max.get().max(1) as f64
     });
@@ -378,6 +387,8 @@ mod tests {
             "weir_homes_displaced_total{worker=\"0\"} 2",
             "weir_memory_bytes{worker=\"0\",table=\"mappings\"} 64000.0",
             "weir_memory_bytes{worker=\"0\",table=\"subscribers\"} 0.0",
+            "weir_page_bytes{worker=\"0\",table=\"mappings\"} 1073741824.0",
+            "weir_page_bytes{worker=\"0\",table=\"inbound-index\"} 0.0",
             "weir_bytes_per_flow{worker=\"0\"} 64.0",
             "weir_turn_seconds_max{worker=\"0\"} 0.00025",
             "weir_turn_seconds_bucket{le=\"0.0001\",worker=\"0\"} 0",

@@ -284,6 +284,8 @@ impl WorkerHandle {
             flows_max: stats.flows_max.get(),
             subscribers: stats.subscribers.get(),
             memory_bytes: stats.memory_bytes.get(),
+            record_page_bytes: stats.page_bytes[0].get(),
+            index_page_bytes: stats.page_bytes[1].get().min(stats.page_bytes[2].get()),
             tables: stats.uses.iter().filter_map(table_status).collect(),
             rates: rates.of(self.worker),
             access: self.side_status(Side::Access),

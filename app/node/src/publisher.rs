@@ -110,6 +110,9 @@ fn publish_worker<F: Frame>(engine: &Engine<F>, stats: &WorkerStats) {
     for (gauge, (_, bytes)) in stats.table_bytes.iter().zip(gauges.tables.named()) {
         gauge.set(bytes as u64);
     }
+    for (gauge, (_, page)) in stats.page_bytes.iter().zip(gauges.pages.named()) {
+        gauge.set(page.bytes() as u64);
+    }
     for (stats, table) in stats.uses.iter().zip(engine.admin().table_uses()) {
         stats.name.get_or_init(|| table.table);
         stats.used.set(table.used);

@@ -34,6 +34,7 @@ pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {
     stats.flows.set(3);
     stats.flows_max.set(1000);
     stats.memory_bytes.set(64_000);
+    stats.page_bytes[0].set(1 << 30);
     stats.table_bytes[0].set(64_000);
     stats.uses[0].name.get_or_init(|| "sessions");
     stats.uses[0].used.set(95);

@@ -120,6 +120,8 @@ pub(crate) mod tests {
             flows_max: 1000,
             subscribers: 0,
             memory_bytes: 0,
+            record_page_bytes: 0,
+            index_page_bytes: 0,
             tables: Vec::new(),
             rates: WorkerRates::default(),
             access: side(),

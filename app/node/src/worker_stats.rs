@@ -72,6 +72,8 @@ pub(crate) struct WorkerStats {
     pub memory_bytes: Gauge,
     /// In the order of [`weir_nat::TableBytes::named`].
     pub table_bytes: [Gauge; 7],
+    /// In the order of [`weir_nat::TablePages::named`].
+    pub page_bytes: [Gauge; 3],
     /// In the order of [`weir_engine::EngineAdmin::table_uses`]: name, used, most.
     pub uses: [TableStats; TABLES],
     pub homes_displaced: Gauge,
@@ -124,6 +126,7 @@ impl WorkerStats {
             quarantined: Gauge::default(),
             memory_bytes: Gauge::default(),
             table_bytes: Default::default(),
+            page_bytes: Default::default(),
             uses: Default::default(),
             homes_displaced: Gauge::default(),
             shards: (0..shards).map(|_| ShardStats::default()).collect(),

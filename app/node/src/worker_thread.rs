@@ -224,7 +224,8 @@ fn log_tables(worker: usize, core: usize, engine: &Engine<Mbuf>) {
         flows_max = gauges.flows_max,
         memory_mb = gauges.memory_bytes >> 20,
         bytes_per_flow = memory.bytes_per_flow().round(),
-        huge_pages = gauges.huge_pages,
+        record_pages = %gauges.pages.mappings,
+        index_pages = %gauges.pages.indexes(),
         "tables are built"
     );
 }

@@ -88,6 +88,7 @@ fn print(status: &Status) -> io::Result<()> {
         ("drops/s", Align::Right),
         ("subscribers", Align::Right),
         ("memory", Align::Right),
+        ("pages", Align::Left),
     ]);
     for worker in &status.workers {
         table.row(worker_row(worker));
@@ -221,7 +222,22 @@ fn worker_row(worker: &WorkerStatus) -> Vec<String> {
         format!("{:.0}", worker.rates.drops),
         worker.subscribers.to_string(),
         format!("{} MiB", worker.memory_bytes >> 20),
+        pages(worker.record_page_bytes, worker.index_page_bytes),
     ]
+}
+
+/// Returns the size of the pages under the records and, if it differs, under the indexes.
+fn pages(records: u64, indexes: u64) -> String {
+    let size = |bytes: u64| match bytes {
+        0 => "unknown".to_owned(),
+        bytes if bytes >= 1 << 30 => format!("{} GiB", bytes >> 30),
+        bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
+        bytes => format!("{} KiB", bytes >> 10),
+    };
+    if records == indexes {
+        return size(records);
+    }
+    format!("{}, indexes {}", size(records), size(indexes))
 }
 
 fn side_row(worker: usize, name: &str, side: &SideStatus, [rx, tx]: [f64; 2]) -> Vec<String> {
@@ -276,6 +292,13 @@ mod tests {
         let at_risk = printed(&["not registered", "etcd is silent"]);
         assert!(at_risk.starts_with("cluster north: AT RISK: not registered; etcd is silent\n"));
         assert!(at_risk.contains("\nNO "), "{at_risk}");
+    }
+
+    #[test]
+    fn pages_of_records_and_indexes_are_named_apart_only_if_they_differ() {
+        assert_eq!(pages(1 << 30, 2 << 20), "1 GiB, indexes 2 MiB");
+        assert_eq!(pages(4 << 10, 4 << 10), "4 KiB");
+        assert_eq!(pages(0, 0), "unknown");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::bucket::{Bucket, BucketEntry, HashTag, SLOTS};
 use crate::displace;
 use crate::error::{Full, OutOfMemory};
 use crate::hash::Hash;
+use crate::page_size::PageSize;
 use crate::prefetch::prefetch;
 use crate::region::Region;
 
@@ -238,6 +239,11 @@ impl Index {
     /// Returns the bytes of memory that the index takes.
     pub fn bytes(&self) -> usize {
         self.buckets.bytes()
+    }
+
+    /// Returns the size of the pages that the buckets lie on.
+    pub fn page_size(&self) -> PageSize {
+        self.buckets.page_size()
     }
 }
 

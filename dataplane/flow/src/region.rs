@@ -1,5 +1,5 @@
-//! A fixed array in memory of its own: on huge pages if there are any, excluded from core dumps,
-//! touched once at the start.
+//! A fixed array in memory of its own: on the largest pages that are free and that it fills,
+//! excluded from core dumps, touched once at the start.
 //!
 //! Every page is written by the thread that creates the region. So no page fault occurs in the data
 //! path, and the pages are on the NUMA node of that thread: a worker creates its tables itself,
@@ -12,11 +12,12 @@ use std::{fmt, slice};
 
 use crate::error::OutOfMemory;
 use crate::huge_pages;
+use crate::page_size::PageSize;
 use crate::prefetch::prefetch;
 
-/// The huge page size that every x86_64 and most arm64 machines have.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
-const SMALL_PAGE_BYTES: usize = 4 << 10;
+/// The size of transparent huge pages.
+const HUGE_PAGE_BYTES: usize = PageSize::Mib2.bytes();
+const SMALL_PAGE_BYTES: usize = PageSize::Kib4.bytes();
 
 /// An array of `len` elements of plain data (`Copy`, so nothing is dropped), aligned to at least 4
 /// KiB.
@@ -24,14 +25,15 @@ pub struct Region<T: Copy> {
     start: NonNull<T>,
     len: usize,
     mapped_bytes: usize,
-    has_huge_pages: bool,
+    page_size: PageSize,
 }
 
 /// A fresh anonymous mapping, all zero.
 struct MemoryMapping {
     start: NonNull<u8>,
     bytes: usize,
-    is_hugetlb: bool,
+    /// The size of the reserved huge pages under the mapping, or the ordinary one.
+    reserved: PageSize,
 }
 
 impl<T: Copy> Region<T> {
@@ -44,7 +46,7 @@ impl<T: Copy> Region<T> {
         let bytes = len
             .max(1)
             .checked_mul(size_of::<T>())
-            .filter(|&bytes| bytes <= isize::MAX as usize - 2 * HUGE_PAGE_BYTES)
+            .filter(|&bytes| bytes <= isize::MAX as usize - 2 * PageSize::Gib1.bytes())
             .ok_or(OutOfMemory { bytes: usize::MAX })?;
         let mapping = map(bytes)?;
         let start = mapping.start.cast::<T>();
@@ -58,14 +60,24 @@ impl<T: Copy> Region<T> {
             // code has a reference to it.
             unsafe { element.write(value) };
         }
-        let has_huge_pages = mapping.is_hugetlb
-            || (bytes >= HUGE_PAGE_BYTES && huge_pages::backs(mapping.start.as_ptr() as usize));
-        Ok(Region { start, len, mapped_bytes: mapping.bytes, has_huge_pages })
+        let page_size = match mapping.reserved {
+            PageSize::Kib4
+                if bytes >= HUGE_PAGE_BYTES
+                    && huge_pages::backs(mapping.start.as_ptr() as usize) =>
+            {
+                PageSize::Mib2
+            }
+            reserved => reserved,
+        };
+        Ok(Region { start, len, mapped_bytes: mapping.bytes, page_size })
     }
 
-    /// Returns the bytes of memory that a region of `len` elements takes, in whole pages.
+    /// Returns the bytes of memory that a region of `len` elements takes, in whole pages of at most
+    /// 2 MiB. On pages of 1 GiB, where there are some, it takes whole ones: see
+    /// [`PageSize::huge_for`].
     pub fn bytes_for(len: usize) -> usize {
-        whole_pages(len.max(1).saturating_mul(size_of::<T>()))
+        let bytes = len.max(1).saturating_mul(size_of::<T>());
+        PageSize::usual_for(bytes).round_up(bytes)
     }
 
     /// Returns the bytes of memory that the region takes, in whole pages.
@@ -80,9 +92,9 @@ impl<T: Copy> Region<T> {
         prefetch(self, index);
     }
 
-    /// Whether at least the greater part of the memory is on huge pages.
-    pub fn has_huge_pages(&self) -> bool {
-        self.has_huge_pages
+    /// Returns the size of the pages that at least half of the memory lies on.
+    pub fn page_size(&self) -> PageSize {
+        self.page_size
     }
 }
 
@@ -126,37 +138,31 @@ impl<T: Copy> fmt::Debug for Region<T> {
         f.debug_struct("Region")
             .field("len", &self.len)
             .field("bytes", &self.mapped_bytes)
-            .field("has_huge_pages", &self.has_huge_pages)
+            .field("page_size", &self.page_size)
             .finish()
     }
 }
 
-/// Maps at least `bytes`: on reserved huge pages if the system has enough, otherwise on memory that
-/// the kernel is asked to back with transparent huge pages.
+/// Maps at least `bytes`: on reserved huge pages, the largest first, if the system has enough of
+/// one size, otherwise on memory that the kernel is asked to back with transparent huge pages.
 fn map(bytes: usize) -> Result<MemoryMapping, OutOfMemory> {
-    let is_small = bytes < HUGE_PAGE_BYTES;
-    let bytes = whole_pages(bytes);
-    let mapping = if is_small {
-        MemoryMapping {
-            start: mmap(bytes, 0).ok_or(OutOfMemory { bytes })?,
-            bytes,
-            is_hugetlb: false,
+    let on_reserved = |&page: &PageSize| {
+        let bytes = page.round_up(bytes);
+        Some(MemoryMapping { start: mmap_hugetlb(bytes, page)?, bytes, reserved: page })
+    };
+    let usual = PageSize::usual_for(bytes);
+    let mapping = match PageSize::huge_for(bytes).iter().find_map(on_reserved) {
+        Some(mapping) => mapping,
+        None if usual == PageSize::Kib4 => {
+            let bytes = usual.round_up(bytes);
+            let start = mmap(bytes, 0).ok_or(OutOfMemory { bytes })?;
+            MemoryMapping { start, bytes, reserved: PageSize::Kib4 }
         }
-    } else {
-        match mmap_hugetlb(bytes) {
-            Some(start) => MemoryMapping { start, bytes, is_hugetlb: true },
-            None => map_transparent(bytes)?,
-        }
+        None => map_transparent(usual.round_up(bytes))?,
     };
     #[cfg(target_os = "linux")]
     madvise(&mapping, libc::MADV_DONTDUMP);
     Ok(mapping)
-}
-
-/// Returns `bytes` rounded up to the pages that [`map`] uses for them.
-fn whole_pages(bytes: usize) -> usize {
-    let page = if bytes < HUGE_PAGE_BYTES { SMALL_PAGE_BYTES } else { HUGE_PAGE_BYTES };
-    bytes.checked_next_multiple_of(page).unwrap_or(usize::MAX)
 }
 
 /// Maps memory at a multiple of the huge page size, which transparent huge pages need: maps one
@@ -172,19 +178,25 @@ fn map_transparent(bytes: usize) -> Result<MemoryMapping, OutOfMemory> {
     let end = unsafe { aligned.add(bytes) };
     unmap(start, head);
     unmap(end, HUGE_PAGE_BYTES - head);
-    let mapping = MemoryMapping { start: aligned, bytes, is_hugetlb: false };
+    let mapping = MemoryMapping { start: aligned, bytes, reserved: PageSize::Kib4 };
     #[cfg(target_os = "linux")]
     madvise(&mapping, libc::MADV_HUGEPAGE);
     Ok(mapping)
 }
 
+/// Maps reserved huge pages; `None` if fewer than that are free.
 #[cfg(target_os = "linux")]
-fn mmap_hugetlb(bytes: usize) -> Option<NonNull<u8>> {
-    mmap(bytes, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB)
+fn mmap_hugetlb(bytes: usize, page: PageSize) -> Option<NonNull<u8>> {
+    let size = match page {
+        PageSize::Kib4 => return None,
+        PageSize::Mib2 => libc::MAP_HUGE_2MB,
+        PageSize::Gib1 => libc::MAP_HUGE_1GB,
+    };
+    mmap(bytes, libc::MAP_HUGETLB | size)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn mmap_hugetlb(_bytes: usize) -> Option<NonNull<u8>> {
+fn mmap_hugetlb(_bytes: usize, _page: PageSize) -> Option<NonNull<u8>> {
     None
 }
 
@@ -252,6 +264,16 @@ mod tests {
         let region = Region::new(5 << 20, 0_u8).unwrap();
         assert_eq!(region.as_ptr() as usize % HUGE_PAGE_BYTES, 0);
         assert_eq!(region.bytes(), 6 << 20);
+    }
+
+    #[test]
+    fn a_region_takes_what_was_computed_for_pages_of_at_most_2_mib() {
+        for len in [0, 1, 4096, 4097, (2 << 20) - 1, 2 << 20, (2 << 20) + 1, 9 << 20] {
+            let region = Region::new(len, 0_u8).unwrap();
+            assert_eq!(region.bytes(), Region::<u8>::bytes_for(len), "{len}");
+            assert!(region.page_size() <= PageSize::Mib2);
+            assert!(len >= 2 << 20 || region.page_size() == PageSize::Kib4);
+        }
     }
 
     /// 2^48 bytes exceed the address space of a process whatever the overcommit policy.

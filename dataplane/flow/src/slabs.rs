@@ -4,6 +4,7 @@ use crate::error::OutOfMemory;
 use crate::extent::{END, Extent, Extents, NONE, OFFSET_BITS, RECORDS};
 use crate::hash::{Hash, HashKey};
 use crate::index::Index;
+use crate::page_size::PageSize;
 use crate::positions::Positions;
 use crate::prefetch::prefetch;
 use crate::record::{Record, RecordId, SlabId, later_version, next_version};
@@ -113,11 +114,16 @@ impl<R: Record> Slabs<R> {
     /// included.
     pub fn bytes_for(records_max: usize, slabs: usize) -> usize {
         let count = extents_for(records_max, slabs);
-        Region::<R>::bytes_for(count.saturating_mul(RECORDS as usize))
+        Self::record_bytes_for(records_max, slabs)
             + Region::<Extent>::bytes_for(count)
             + Region::<Slab>::bytes_for(slabs)
             + Positions::bytes_for(slabs, count)
             + Index::bytes_for(2 * count)
+    }
+
+    /// Returns the part of [`Slabs::bytes_for`] that the records alone take, in one region.
+    pub fn record_bytes_for(records_max: usize, slabs: usize) -> usize {
+        Region::<R>::bytes_for(extents_for(records_max, slabs).saturating_mul(RECORDS as usize))
     }
 
     /// Allocates a record in `slab`: [`Record::EMPTY`] except for its version, which is later than
@@ -394,9 +400,14 @@ impl<R: Record> Slabs<R> {
             + self.extent_index.bytes()
     }
 
-    /// Whether the records are on huge pages.
-    pub fn huge_pages(&self) -> bool {
-        self.records.has_huge_pages()
+    /// Returns the size of the pages that the records lie on.
+    pub fn page_size(&self) -> PageSize {
+        self.records.page_size()
+    }
+
+    /// Returns the bytes of memory that the records alone take.
+    pub fn record_bytes(&self) -> usize {
+        self.records.bytes()
     }
 }
 

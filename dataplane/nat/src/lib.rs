@@ -57,6 +57,7 @@ mod sessions;
 mod shards;
 mod subscribers;
 mod table_bytes;
+mod table_pages;
 
 #[cfg(any(test, feature = "audit"))]
 mod audit;
@@ -96,5 +97,6 @@ pub use replication::facet::{Replica, ReplicaMut};
 pub use sessions::timeouts::Timeouts;
 pub use subscribers::subscriber::SUBSCRIBERS_TOTAL_MAX;
 pub use table_bytes::TableBytes;
-pub use weir_flow::{Hash, RecordId};
+pub use table_pages::TablePages;
+pub use weir_flow::{Hash, PageSize, RecordId};
 pub use weir_ids::{Epoch, ShardId};

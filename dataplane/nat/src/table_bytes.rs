@@ -59,10 +59,14 @@ impl NatConfig {
 pub struct TableBytes {
     /// Mapping records, 64 bytes each, with their slabs.
     pub mappings: usize,
+    /// Part of `mappings`: the records alone, one region.
+    pub mapping_records: usize,
     pub outbound_index: usize,
     pub inbound_index: usize,
     /// Records of further sessions, 32 bytes each, with their slabs.
     pub sessions: usize,
+    /// Part of `sessions`: the records alone, one region.
+    pub session_records: usize,
     pub session_index: usize,
     /// Port bitmaps and block owners: 27 KiB a public address with blocks of 256.
     pub ports: usize,
@@ -72,17 +76,24 @@ pub struct TableBytes {
 }
 
 impl TableBytes {
-    /// Returns what [`Nat::new`] will take for `config`, to the byte. Pure arithmetic, for a
-    /// refusal before any memory is touched; `config` must have passed the checks of [`Nat::new`],
-    /// or the numbers mean nothing.
+    /// Returns what [`Nat::new`] will take for `config`, to the byte unless the machine has free
+    /// pages of 1 GiB: the regions that lie on those take whole ones (see
+    /// [`huge_for`](weir_flow::PageSize::huge_for)). Pure arithmetic, for a refusal before any
+    /// memory is touched; `config` must have passed the checks of [`Nat::new`], or the numbers mean
+    /// nothing.
     pub fn of(config: &NatConfig) -> Self {
         let slots = SlotCounts::new(config);
         let quota_blocks = quota_blocks(config).unwrap_or(0);
         Self {
             mappings: Slabs::<Mapping>::bytes_for(slots.mappings, slots.slabs),
+            mapping_records: Slabs::<Mapping>::record_bytes_for(slots.mappings, slots.slabs),
             outbound_index: Index::bytes_for(slots.mappings),
             inbound_index: Index::bytes_for(slots.mappings),
             sessions: Slabs::<FurtherSession>::bytes_for(slots.sessions, slots.session_slabs),
+            session_records: Slabs::<FurtherSession>::record_bytes_for(
+                slots.sessions,
+                slots.session_slabs,
+            ),
             session_index: Index::bytes_for(slots.sessions),
             ports: PortBlocks::bytes_for(config),
             subscribers: Subscribers::bytes_for(config, quota_blocks),
@@ -104,6 +115,23 @@ impl TableBytes {
         ]
     }
 
+    /// Returns the sizes of the regions that the tables consist of, in the order in which they are
+    /// mapped; the small ones of a table are one number.
+    pub const fn regions(&self) -> [usize; 10] {
+        [
+            self.outbound_index,
+            self.inbound_index,
+            self.session_index,
+            self.mapping_records,
+            self.mappings - self.mapping_records,
+            self.session_records,
+            self.sessions - self.session_records,
+            self.ports,
+            self.subscribers,
+            self.addresses,
+        ]
+    }
+
     /// Returns the bytes of all tables.
     pub fn total(&self) -> usize {
         self.named().iter().map(|(_, bytes)| bytes).sum()
@@ -115,9 +143,11 @@ impl Nat {
     pub(crate) fn table_bytes(&self) -> TableBytes {
         TableBytes {
             mappings: self.mappings.bytes(),
+            mapping_records: self.mappings.record_bytes(),
             outbound_index: self.outbound_index.bytes(),
             inbound_index: self.inbound_index.bytes(),
             sessions: self.sessions.bytes(),
+            session_records: self.sessions.record_bytes(),
             session_index: self.session_index.bytes(),
             ports: self.ports.bytes(),
             subscribers: self.subscribers.bytes(),
@@ -166,6 +196,7 @@ mod tests {
             let built = Nat::new(config.clone()).unwrap().admin().gauges();
             assert_eq!(TableBytes::of(&config), built.tables, "{config:?}");
             assert_eq!(built.tables.total(), built.memory_bytes);
+            assert_eq!(built.tables.regions().iter().sum::<usize>(), built.memory_bytes);
         }
     }
 

@@ -49,7 +49,7 @@ pub use clock::{tsc, tsc_hz};
 pub use core_pinning::{pin_current_thread, pin_current_thread_to, socket_of_core};
 pub use eal::{Eal, EalConfig, HugePages};
 pub use error::DpdkError;
-pub use huge_pages::free_huge_pages_mb;
+pub use huge_pages::{FreeHugePages, free_huge_pages, free_huge_pages_mb};
 pub use mbuf::Mbuf;
 pub use pool::MbufPool;
 pub use port::{Port, PortConfig, PortStats};

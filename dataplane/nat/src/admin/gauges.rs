@@ -3,6 +3,7 @@
 use crate::admin::facet::Admin;
 use crate::endpoint::ShardIndex;
 use crate::table_bytes::TableBytes;
+use crate::table_pages::TablePages;
 
 /// The state of a worker's tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,8 +25,8 @@ pub struct Gauges {
     pub tables: TableBytes,
     /// Memory of all tables.
     pub memory_bytes: usize,
-    /// Whether the mapping records lie on huge pages.
-    pub huge_pages: bool,
+    /// Sizes of the pages under the tables that every packet reads.
+    pub pages: TablePages,
 }
 
 /// How full a bounded table is.
@@ -96,7 +97,7 @@ impl Admin<'_> {
             homes_displaced_total: nat.subscribers.displaced_total,
             tables,
             memory_bytes: tables.total(),
-            huge_pages: nat.mappings.huge_pages(),
+            pages: nat.table_pages(),
         }
     }
 
