@@ -387,6 +387,7 @@ mod tests {
             "weir_homes_displaced_total{worker=\"0\"} 2",
             "weir_memory_bytes{worker=\"0\",table=\"mappings\"} 64000.0",
             "weir_memory_bytes{worker=\"0\",table=\"subscribers\"} 0.0",
+            "weir_memory_bytes{worker=\"0\",table=\"addresses\"} 0.0",
             "weir_page_bytes{worker=\"0\",table=\"mappings\"} 1073741824.0",
             "weir_page_bytes{worker=\"0\",table=\"inbound-index\"} 0.0",
             "weir_bytes_per_flow{worker=\"0\"} 64.0",

@@ -71,7 +71,7 @@ pub(crate) struct WorkerStats {
     pub quarantined: Gauge,
     pub memory_bytes: Gauge,
     /// In the order of [`weir_nat::TableBytes::named`].
-    pub table_bytes: [Gauge; 7],
+    pub table_bytes: [Gauge; 8],
     /// In the order of [`weir_nat::TablePages::named`].
     pub page_bytes: [Gauge; 3],
     /// In the order of [`weir_engine::EngineAdmin::table_uses`]: name, used, most.
