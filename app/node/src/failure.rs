@@ -20,7 +20,7 @@ pub const EXIT_CODES: &[(u8, &str)] = &[
         "block log cannot be opened, or a collector of the NAT log cannot be served as the file says",
     ),
     (17, "DPDK cannot start"),
-    (18, "too little memory for buffers or tables"),
+    (18, "too little memory for buffers or tables, or large tables on pages of 4 KiB"),
     (19, "a worker cannot be built from the configuration"),
     (20, "a device is missing or does not start"),
     (21, "a thread cannot be started or pinned"),

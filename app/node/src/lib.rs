@@ -45,6 +45,7 @@ mod memory;
 mod metrics;
 mod node;
 mod notice_log;
+mod page_policy;
 mod panic_place;
 mod ports;
 mod publisher;

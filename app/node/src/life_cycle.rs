@@ -37,6 +37,7 @@ use crate::failure::Failure;
 use crate::forced_end::{ForcedEnd, Why};
 use crate::memory::{self, frame_max, held_max, pool_size, total_mb};
 use crate::node::{Node, NodeBlockLog, ShardHandle, ShardHandles, WorkerHandle};
+use crate::page_policy::PagePolicy;
 use crate::rates::Rates;
 use crate::start_progress::StartProgress;
 use crate::turns::Turns;
@@ -190,6 +191,7 @@ fn start_and_control(
     let (ended_in, ended) = unbounded_channel();
     let start = WorkerStart {
         config: &config,
+        page_policy: PagePolicy::new(&config, &rooms),
         rooms,
         all_public: Arc::new(all_public(&config)),
         eal: &eal,
@@ -328,7 +330,7 @@ fn start_eal(
         control_cores,
         memory_mb: node.memory_mb.map_or_else(|| total_mb(config, rooms), |mb| mb as usize),
         hugepages: match node.hugepages {
-            HugePagesSetting::Auto => weir_dpdk::HugePages::Auto,
+            HugePagesSetting::Auto | HugePagesSetting::Prefer => weir_dpdk::HugePages::Auto,
             HugePagesSetting::Never => weir_dpdk::HugePages::Never,
         },
         extra: node.eal.clone(),
@@ -365,6 +367,7 @@ struct WorkerStart<'a> {
     config: &'a Config,
     /// Room of each worker, in a cluster.
     rooms: Vec<ClusterRoom>,
+    page_policy: PagePolicy,
     all_public: Arc<AddressRanges>,
     eal: &'a Eal,
     clock: Clock,
@@ -393,6 +396,7 @@ impl WorkerStart<'_> {
             core: config.core,
             shards_max: engine.nat.shards_max(),
             engine,
+            page_policy: self.page_policy,
             all_public: Arc::clone(&self.all_public),
             pool: pool.clone(),
             block_log,

@@ -169,6 +169,13 @@ fn needs(config: &Config, rooms: &[ClusterRoom]) -> Needs {
     }
 }
 
+/// Returns the pages of 2 MiB that the packet buffers and all tables of the node fit on.
+pub(crate) fn huge_pages_for(config: &Config, rooms: &[ClusterRoom]) -> usize {
+    let Needs { buffers_mb, regions } = needs(config, rooms);
+    let on_huge = regions.into_iter().filter(|&bytes| !PageSize::huge_for(bytes).is_empty());
+    buffers_mb.div_ceil(2) + on_huge.map(|bytes| bytes.div_ceil(2 << 20)).sum::<usize>()
+}
+
 /// Returns the largest `nat.flows_max`, in thousands, with which `config` fits; `None` if not even
 /// the least does.
 fn flows_that_fit(config: &Config, rooms: &[ClusterRoom], free: Free) -> Option<u32> {
@@ -261,6 +268,13 @@ public = ["203.0.113.0/28"]
         let buffers = total_mb(&config(), &[]);
         let text = check_against(&config(), &[], free(0, 0, buffers)).unwrap_err();
         assert!(text.ends_with("everything else: add memory"), "{text}");
+    }
+
+    #[test]
+    fn the_huge_pages_to_reserve_hold_everything_and_are_not_many_more() {
+        let pages = huge_pages_for(&config(), &[]);
+        check_against(&config(), &[], free(0, 2 * pages, 100)).unwrap();
+        check_against(&config(), &[], free(0, 2 * pages - 40, 100)).unwrap_err();
     }
 
     /// A table lies on huge pages as a whole or not at all: remaining huge pages help no other

@@ -27,6 +27,7 @@ use crate::clock::Clock;
 use crate::cluster::ThreadMember;
 use crate::dpdk_ports::{DpdkPorts, PortQueues};
 use crate::failure::Failure;
+use crate::page_policy::PagePolicy;
 use crate::panic_place::{self, Panic};
 use crate::publisher::Publisher;
 use crate::request::{Mailbox, Requester, mailbox};
@@ -40,6 +41,7 @@ pub(crate) struct WorkerThreadInputs {
     pub worker: usize,
     pub core: usize,
     pub engine: EngineConfig,
+    pub page_policy: PagePolicy,
     /// Public addresses of all workers of the node; in a cluster they come as commands.
     pub all_public: Arc<AddressRanges>,
     pub pool: MbufPool,
@@ -175,6 +177,10 @@ fn build_and_run(inputs: WorkerThreadInputs, wiring: Wiring) {
             return;
         }
     };
+    if let Err(refusal) = inputs.page_policy.check(worker, &engine.nat().admin().gauges()) {
+        send(&built, Err(Failure::Memory(refusal)));
+        return;
+    }
     engine.setup().set_all_public(inputs.all_public);
     if inputs.member.is_some() {
         engine.setup().watch_gateways();

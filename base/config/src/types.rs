@@ -120,8 +120,11 @@ pub enum Poll {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugePagesSetting {
-    /// Used when the machine has some.
+    /// Used when the machine has some; large tables must lie on some.
     Auto,
+    /// Used when the machine has some.
+    Prefer,
+    /// Not used for packet buffers.
     Never,
 }
 

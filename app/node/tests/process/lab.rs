@@ -75,6 +75,16 @@ impl Lab {
         file
     }
 
+    /// Writes a configuration with tables for more than a million flows and the default kind of
+    /// pages.
+    pub(crate) fn configure_large(&self, name: &str) -> PathBuf {
+        let file = self.configure(name, "net_null0", "net_null1", "");
+        let text = fs::read_to_string(&file).unwrap();
+        let text = text.replace("hugepages = \"never\"", "hugepages = \"auto\"");
+        fs::write(&file, text.replace("flows_max = 10_000", "flows_max = 1_000_001")).unwrap();
+        file
+    }
+
     /// Writes a configuration with the largest tables for as many workers as there are core
     /// numbers: more memory than any machine has.
     pub(crate) fn configure_too_much(&self) -> PathBuf {

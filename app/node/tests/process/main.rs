@@ -191,6 +191,27 @@ fn lines_for_the_journal_begin_with_their_priority() {
     }
 }
 
+/// Without transparent and without free reserved huge pages, tables lie on pages of 4 KiB.
+#[test]
+fn tables_of_more_than_a_million_flows_on_pages_of_4_kib_are_refused() {
+    if weir_dpdk::free_huge_pages_mb() > 0 {
+        eprintln!("skipped: this machine has free huge pages");
+        return;
+    }
+    let lab = Lab::new();
+    let config = lab.configure_large("large");
+    // The processes that this one starts from here on inherit it.
+    nix::sys::prctl::set_thp_disable(true).unwrap();
+    let (code, log) = fail(&config);
+    nix::sys::prctl::set_thp_disable(false).unwrap();
+    assert_eq!(code, Some(18), "{log}");
+    assert!(log.contains("nat.flows_max = 1000001") && log.contains("pages of 4 KiB"), "{log}");
+    assert!(log.contains("node.hugepages"), "{log}");
+    let (_, rest) = log.split_once("reserve ").expect(&log);
+    let pages: u64 = rest.split(' ').next().unwrap().parse().unwrap();
+    assert!((40..400).contains(&pages), "{log}");
+}
+
 #[test]
 fn each_failure_to_start_has_its_line_and_exit_code() {
     let lab = Lab::new();

@@ -35,6 +35,7 @@ pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> NodeSe
         },
         control_cores: control_cores(section, findings),
         hugepages: match section.choice("hugepages", findings) {
+            "prefer" => HugePagesSetting::Prefer,
             "never" => HugePagesSetting::Never,
             _ => HugePagesSetting::Auto,
         },
