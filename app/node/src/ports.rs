@@ -46,6 +46,9 @@ pub(crate) fn attach(
     for warning in port.warnings().iter().map(String::as_str).chain(port.hint()) {
         tracing::warn!(event = "port-warning", worker, side = side.name(), "{warning}");
     }
+    if let Some(warning) = port.numa_warning() {
+        tracing::warn!(event = "port-on-other-numa-node", worker, side = side.name(), "{warning}");
+    }
     let (rx, tx) = port.queues();
     Ok(StartedPort {
         mac: port.mac(),

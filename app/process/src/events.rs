@@ -133,6 +133,10 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("node-unregistered", "The node's lease has ended: the cluster counts it as gone."),
     ("order-done", "Controller: what an operator ordered or applied is carried out or taken."),
     ("panic", "A control thread hit a broken invariant."),
+    (
+        "port-on-other-numa-node",
+        "A worker's core and the device of its port lie on different NUMA nodes: each packet crosses between them.",
+    ),
     ("port-warning", "A device works less well than asked."),
     ("primary-promoted", "Controller: a worker becomes primary of a shard; says why."),
     (

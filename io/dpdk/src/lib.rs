@@ -32,6 +32,7 @@ mod kernel_link;
 mod mbuf;
 mod memif_socket;
 mod netlink;
+mod numa;
 mod output_capture;
 mod pool;
 mod port;

@@ -27,7 +27,7 @@ pub struct PortConfig {
     pub mac: Option<Mac>,
     /// Pool of the received frames. AF_XDP needs more than 4,096 buffers per port.
     pub pool: MbufPool,
-    /// NUMA node of the rings, -1 for any.
+    /// NUMA node of the rings and of the core that polls the port, -1 for any.
     pub socket: i32,
 }
 
@@ -55,6 +55,7 @@ pub struct Port {
     pub(crate) mac: Mac,
     pub(crate) kernel_interface: Option<String>,
     pub(crate) warnings: Vec<String>,
+    pub(crate) numa_warning: Option<String>,
     pub(crate) hint: Option<String>,
     pub(crate) queues_taken: AtomicBool,
 }
@@ -97,6 +98,12 @@ impl Port {
     /// Returns what works less well than requested, one sentence each.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// Returns a warning, one sentence, if the device lies on another NUMA node than
+    /// [`PortConfig::socket`].
+    pub fn numa_warning(&self) -> Option<&str> {
+        self.numa_warning.as_deref()
     }
 
     /// Returns advice for the other end of a virtual link on which packets get lost without it.

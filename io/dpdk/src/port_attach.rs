@@ -17,6 +17,7 @@ use crate::driver_log;
 use crate::error::{DpdkError, errno_text};
 use crate::kernel_link;
 use crate::memif_socket;
+use crate::numa;
 use crate::port::{OpenPort, Port, PortConfig};
 use crate::virtual_link;
 use crate::xdp_claim::XdpClaim;
@@ -45,6 +46,7 @@ pub(crate) fn attach(devargs: &str, config: PortConfig) -> Result<Port, DpdkErro
     let unread = used.filter(|_| device.option("start_queue").is_none());
     warnings.extend(unread.and_then(|it| kernel_link::unread_queues(interfaces, it)));
     let hint = used.and_then(|interface| virtual_link::hint(interfaces, interface, config.mtu));
+    let node = numa::node_of_device(device.kind, info.socket, interfaces, used);
     Ok(Port {
         open: Arc::new(open),
         device: device.devargs.clone(),
@@ -52,6 +54,7 @@ pub(crate) fn attach(devargs: &str, config: PortConfig) -> Result<Port, DpdkErro
         mac,
         kernel_interface,
         warnings,
+        numa_warning: numa::warning(&device.name, node, config.socket),
         hint,
         queues_taken: AtomicBool::new(false),
     })
