@@ -1,12 +1,18 @@
 //! A packet buffer as lean as DPDK's: one pointer to the buffer, which records where its data
-//! begins and how long it is.
+//! begins and how long it is. It has bytes for every value of these two, so that, as with an mbuf,
+//! no test stands between a packet and its reader.
 
 use weir_wire::frame::{Frame, Pool};
+use zerocopy::FromZeros;
 
 const HEADROOM: usize = 128;
-const BYTES: usize = 2048;
+/// End of what a frame may use.
+const END: usize = 2048;
+/// Largest value of `start` plus largest value of `len`: [`END`] bounds both, but the compiler does
+/// not see that.
+const BYTES: usize = 2 * u16::MAX as usize;
 
-#[derive(Debug)]
+#[derive(Debug, FromZeros)]
 struct Buffer {
     start: u16,
     len: u16,
@@ -27,7 +33,10 @@ impl BufferFrame {
     }
 
     fn empty() -> Self {
-        Self(Box::new(Buffer { start: HEADROOM as u16, len: 0, bytes: [0; BYTES] }))
+        // The kernel gives memory only for the pages that are used.
+        let mut buffer = Buffer::new_box_zeroed().expect("there is memory for a buffer");
+        buffer.start = HEADROOM as u16;
+        Self(buffer)
     }
 }
 
@@ -63,7 +72,7 @@ impl Frame for BufferFrame {
 
     #[inline]
     fn truncate(&mut self, len: usize) {
-        self.0.len = self.0.len.min(len.min(BYTES) as u16);
+        self.0.len = self.0.len.min(len.min(END) as u16);
     }
 
     #[inline]
@@ -88,7 +97,7 @@ impl Frame for BufferFrame {
 
     #[inline]
     fn extend(&mut self, n: usize) -> bool {
-        let has_room = n <= BYTES - usize::from(self.0.start) - usize::from(self.0.len);
+        let has_room = n + usize::from(self.0.start) + usize::from(self.0.len) <= END;
         if has_room {
             self.0.len += n as u16;
         }
