@@ -1,191 +1,132 @@
 //! Hot. Input of the access side: decapsulates the packet (in GRE mode), finds its home and decides
 //! on the next step.
 
-use weir_nat::{Home, RecordId, ShardIndex};
+use weir_nat::{Hash, Home, LookUp, OutboundKey, RecordId, ShardIndex};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::gre;
 use weir_wire::ipv4;
 
-use crate::engine::{Context, Engine, PREFETCH_AHEAD};
+use crate::burst::{Burst, Direction, Run};
+use crate::engine::{Context, Engine};
 use crate::ethernet_input::{Network, sender};
-use crate::fast_path::{FastUpstream, GRE, PLAIN, ones};
+use crate::fast_path::FastUpstream;
 use crate::flow_key::Toward;
 use crate::ip_error::IcmpErrorCause;
 use crate::ip_input::{Packet, is_martian};
-use crate::link_header::{TAGGED, UNTAGGED};
 use crate::local::check_ping;
 use crate::party::Party;
 use crate::slow_path::Way;
 use crate::upstream::{Upstream, UpstreamStep};
 use crate::{AccessMode, DropReason, Side, ecn, rewrite};
 
-impl<F: Frame> Engine<F> {
-    /// Processes a burst; returns the bytes of its frames.
-    pub(crate) fn receive_access<P: Pool<Frame = F>>(
-        &mut self,
-        frames: &mut Vec<F>,
-        cx: &mut Context<'_, P>,
-    ) -> u64 {
-        match (self.mode, self.link(Side::Access).is_tagged()) {
-            (AccessMode::Gre, false) => self.burst_up::<UNTAGGED, GRE, P>(frames, cx),
-            (AccessMode::Gre, true) => self.burst_up::<TAGGED, GRE, P>(frames, cx),
-            (AccessMode::Plain, false) => self.burst_up::<UNTAGGED, PLAIN, P>(frames, cx),
-            (AccessMode::Plain, true) => self.burst_up::<TAGGED, PLAIN, P>(frames, cx),
-        }
+/// Packets from homes.
+#[derive(Debug)]
+pub(crate) struct Up;
+
+impl Direction for Up {
+    type Key = OutboundKey;
+    type Slow = Upstream;
+
+    const SIDE: Side = Side::Access;
+    const EMPTY: Upstream = Upstream::EMPTY;
+    const ROOM: usize = 0;
+
+    fn burst_mut<F: Frame>(engine: &mut Engine<F>) -> &mut Burst<Self> {
+        &mut engine.up
     }
 
-    #[inline(never)]
-    fn burst_up<const LINK: usize, const TUNNEL: usize, P: Pool<Frame = F>>(
-        &mut self,
-        frames: &mut Vec<F>,
-        cx: &mut Context<'_, P>,
-    ) -> u64 {
-        let mut fast = std::mem::take(&mut self.fast_upstream);
-        let mut slow = std::mem::take(&mut self.upstream);
-        let burst = &mut fast[..frames.len()];
-        let (bytes, slow_frames) = self.read_access::<LINK, TUNNEL>(frames, burst);
-        for at in ones(slow_frames) {
-            self.read_slow_path_access(&mut frames[at], &mut slow[at]);
-            burst[at].hash = slow[at].hash;
-        }
-        // Frames without a record in the primary bucket, one bit each.
-        let mut elsewhere = 0_u64;
-        for (at, packet) in burst.iter_mut().enumerate() {
-            match self.nat.prefetch_outbound_record(packet.hash) {
-                Some(candidate) => packet.candidate = candidate,
-                None => elsewhere |= 1 << at,
-            }
-        }
-        for at in ones(elsewhere) {
-            let candidate = self.nat.prefetch_outbound_elsewhere(burst[at].hash);
-            burst[at].candidate = candidate.unwrap_or(RecordId::NONE);
-        }
-        let now = cx.now.tick();
-        let mut frames = frames.drain(..);
-        for (at, packet) in burst.iter().enumerate() {
-            let Some(frame) = frames.next() else { break };
-            if slow_frames & 1 << at != 0 {
-                slow[at].candidate = packet.known_candidate();
-                self.serve_access(frame, &slow[at], cx);
-                continue;
-            }
-            match self.nat.outbound_settled(packet.candidate, &packet.key, now) {
-                Some(public) => {
-                    self.send_settled_up::<LINK, TUNNEL, P>(frame, packet, public, cx);
-                }
-                None => self.unsettled_up(frame, packet, LINK + TUNNEL, &mut slow[at], cx),
-            }
-        }
-        drop(frames);
-        self.open_mappings(cx);
-        self.upstream = slow;
-        self.fast_upstream = fast;
-        bytes
-    }
-
-    /// Reads the fast-path packets of a burst. Returns the bytes of all frames, and the frames that
-    /// are left to the slow path, one bit each.
     #[inline(always)]
-    fn read_access<const LINK: usize, const TUNNEL: usize>(
-        &self,
-        frames: &[F],
-        burst: &mut [FastUpstream],
-    ) -> (u64, u64) {
-        let (mut bytes, mut slow) = (0, 0);
-        frames.iter().take(PREFETCH_AHEAD).for_each(|frame| frame.prefetch(0));
-        for ((at, packet), frame) in burst.iter_mut().enumerate().zip(frames) {
-            if let Some(ahead) = frames.get(at + PREFETCH_AHEAD) {
-                ahead.prefetch(0);
-            }
-            bytes += frame.data().len() as u64;
-            if self.read_fast_up::<LINK, TUNNEL>(frame, packet) {
-                self.nat.prefetch_outbound(packet.hash);
-            } else {
-                slow |= 1 << at;
-            }
-        }
-        (bytes, slow)
+    fn read_fast<const LINK: usize, const TUNNEL: usize, F: Frame>(
+        engine: &Engine<F>,
+        frame: &F,
+        packet: &mut FastUpstream,
+    ) -> bool {
+        engine.read_fast_up::<LINK, TUNNEL>(frame, packet)
     }
 
-    /// Translates a fast-path packet, which begins at `offset` of its frame, whose session is not
-    /// known to be settled.
+    fn is_unusual<F: Frame>(engine: &Engine<F>, packet: &FastUpstream) -> bool {
+        engine.is_unusual_up(packet)
+    }
+
     #[inline(always)]
-    fn unsettled_up<P: Pool<Frame = F>>(
-        &mut self,
+    fn send_settled<const LINK: usize, const TUNNEL: usize, F: Frame>(
+        engine: &mut Engine<F>,
+        run: Run<'_, '_, F, OutboundKey>,
+    ) -> usize {
+        engine.send_settled_up(LINK + TUNNEL, run)
+    }
+
+    fn may_take_slow_path<F: Frame>(engine: &mut Engine<F>, key: &OutboundKey) -> bool {
+        engine.may_take_slow_path(&key.home(), Way::Up)
+    }
+
+    fn fill(packet: &FastUpstream, bytes: &[u8], offset: usize, slow: &mut Upstream) {
+        packet.fill(bytes, offset, slow);
+    }
+
+    fn read_slow<F: Frame>(engine: &Engine<F>, frame: &mut F, slow: &mut Upstream) -> Hash {
+        engine.read_slow_path_access(frame, slow);
+        slow.hash
+    }
+
+    fn set_look_up(slow: &mut Upstream, look_up: &LookUp) {
+        slow.candidate = look_up.found();
+    }
+
+    fn serve<F: Frame, P: Pool<Frame = F>>(
+        engine: &mut Engine<F>,
         frame: F,
-        fast: &FastUpstream,
-        offset: usize,
-        packet: &mut Upstream,
+        slow: &Upstream,
         cx: &mut Context<'_, P>,
     ) {
-        match self.nat.is_first_outbound(fast.candidate, &fast.key) {
-            false => self.other_up(frame, fast, offset, packet, cx),
-            true => self.first_up(frame, fast, offset, packet, cx),
-        }
+        engine.serve_access(frame, slow, cx);
     }
 
-    /// The packet has no mapping yet, or it is of another session of it.
-    #[inline(never)]
-    fn other_up<P: Pool<Frame = F>>(
-        &mut self,
-        mut frame: F,
-        fast: &FastUpstream,
-        offset: usize,
-        packet: &mut Upstream,
+    #[inline(always)]
+    fn translate<F: Frame, P: Pool<Frame = F>>(
+        engine: &mut Engine<F>,
+        frame: F,
+        slow: &Upstream,
         cx: &mut Context<'_, P>,
     ) {
-        if !self.may_take_slow_path(&fast.key.home(), Way::Up) {
-            return self.discard(DropReason::SlowPathLimit);
-        }
-        if self.is_unusual_up(fast) {
-            return self.read_again_up(frame, fast, packet, cx);
-        }
+        engine.translate_up(frame, slow, cx);
+    }
+
+    #[inline(always)]
+    fn wait<F: Frame>(
+        engine: &mut Engine<F>,
+        frame: F,
+        packet: &FastUpstream,
+        offset: usize,
+    ) -> Option<F> {
         // No record was found: a new flow, for which no copy of the packet's state is made.
-        if fast.candidate == RecordId::NONE && self.duties.creates(fast.key.shard()) {
-            if let Err(reason) = self.wait_fast(frame, fast, offset) {
-                self.discard(reason);
-            }
-            return;
+        let is_new = packet.look_up.candidate == RecordId::NONE;
+        if !is_new || !engine.duties.creates(packet.key.shard()) {
+            return Some(frame);
         }
-        fast.fill(offset, packet);
-        frame.keep(packet.offset, packet.len);
-        self.slow_path_admitted_up(frame, packet, cx);
+        if let Err(reason) = engine.wait_fast(frame, packet, offset) {
+            engine.discard(reason);
+        }
+        None
     }
 
-    /// The packet may change the session.
-    #[inline(never)]
-    fn first_up<P: Pool<Frame = F>>(
-        &mut self,
-        mut frame: F,
-        fast: &FastUpstream,
-        offset: usize,
-        packet: &mut Upstream,
+    #[inline(always)]
+    fn translate_other<F: Frame, P: Pool<Frame = F>>(
+        engine: &mut Engine<F>,
+        frame: F,
+        slow: &Upstream,
         cx: &mut Context<'_, P>,
     ) {
-        if self.is_unusual_up(fast) {
-            return self.read_again_up(frame, fast, packet, cx);
-        }
-        fast.fill(offset, packet);
-        frame.keep(packet.offset, packet.len);
-        self.translate_up(frame, packet, cx);
+        engine.slow_path_admitted_up(frame, slow, cx);
     }
 
-    #[cold]
-    #[inline(never)]
-    fn read_again_up<P: Pool<Frame = F>>(
-        &mut self,
-        mut frame: F,
-        fast: &FastUpstream,
-        packet: &mut Upstream,
-        cx: &mut Context<'_, P>,
-    ) {
-        self.read_slow_path_access(&mut frame, packet);
-        packet.candidate = fast.known_candidate();
-        self.serve_access(frame, packet, cx);
+    fn finish<F: Frame, P: Pool<Frame = F>>(engine: &mut Engine<F>, cx: &mut Context<'_, P>) {
+        engine.open_mappings(cx);
     }
+}
 
-    /// The slow path of `read_access`: decides on the step of a frame, cuts the frame to the part
-    /// that the step concerns, and prefetches its index line.
+impl<F: Frame> Engine<F> {
+    /// See [`Direction::read_slow`].
     #[inline(never)]
     fn read_slow_path_access(&self, frame: &mut F, packet: &mut Upstream) {
         packet.step = self.access_input(frame, packet).unwrap_or_else(UpstreamStep::Discard);
@@ -194,7 +135,7 @@ impl<F: Frame> Engine<F> {
         }
         frame.keep(packet.offset, packet.len);
         if packet.step == UpstreamStep::Translate {
-            self.nat.prefetch_outbound(packet.hash);
+            self.nat.begin_look_up::<OutboundKey>(packet.hash);
         }
         let is_of_home = matches!(packet.step, UpstreamStep::Translate | UpstreamStep::Stray);
         if is_of_home && packet.is_remarked {

@@ -69,6 +69,17 @@ impl DutyTable {
         self.shards[usize::from(shard.0)] |= TRAFFIC;
     }
 
+    /// Returns whether the shard is served; if it is, notes that a packet of it has arrived.
+    #[inline(always)]
+    pub(crate) fn note_served_traffic(&mut self, shard: ShardIndex) -> bool {
+        let duties = &mut self.shards[usize::from(shard.0)];
+        let is_served = *duties & SERVES != 0;
+        if is_served {
+            *duties |= TRAFFIC;
+        }
+        is_served
+    }
+
     fn set(&mut self, shard: ShardIndex, bit: u8, is_set: bool) {
         let at = usize::from(shard.0);
         self.end = self.end.max(at + 1);

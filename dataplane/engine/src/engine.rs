@@ -7,17 +7,18 @@ use weir_nat::{AddressRanges, Nat, Tick};
 use weir_wire::ethernet::Mac;
 use weir_wire::frame::{Frame, Pool};
 
+use crate::access_input::Up;
+use crate::burst::Burst;
 use crate::config::{EngineConfig, EngineError};
 use crate::counters::Direction;
 use crate::datagram::Datagrams;
-use crate::downstream::Downstream;
 use crate::duty::DutyTable;
 use crate::ethernet_input::WorkerSide;
-use crate::fast_path::{FastDownstream, FastUpstream};
 use crate::fragment_cache::FragmentCache;
 use crate::frame_pattern::FramePattern;
 use crate::held::HeldFrames;
 use crate::identification::Identifications;
+use crate::internet_input::Down;
 use crate::ip_error::ErrorLimiter;
 use crate::new_flows::NewFlows;
 use crate::peer::RedirectPeers;
@@ -25,7 +26,6 @@ use crate::rate_limit::PartyLimit;
 use crate::redirect::{UNSEALED_MAX, Unsealed};
 use crate::shards::Shards;
 use crate::slow_path::SlowPathLimit;
-use crate::upstream::Upstream;
 use crate::{AccessMode, DropReason, EngineCounters, MssClamp, Output, Side};
 
 /// Largest number of frames that one call of [`Engine::receive`] takes.
@@ -95,11 +95,8 @@ pub struct Engine<F: Frame> {
     pub(crate) identifications: Identifications,
     /// Identification of the last tunnel packet.
     pub(crate) outer_identification: u16,
-    /// State of the frames of a burst, one slot for each.
-    pub(crate) upstream: Box<[Upstream]>,
-    pub(crate) downstream: Box<[Downstream]>,
-    pub(crate) fast_upstream: Box<[FastUpstream]>,
-    pub(crate) fast_downstream: Box<[FastDownstream]>,
+    pub(crate) up: Burst<Up>,
+    pub(crate) down: Burst<Down>,
     pub(crate) new_flows: NewFlows<F>,
     pub(crate) held: HeldFrames<F>,
     /// Largest packet that fits the tunnel of every known home, bytes.
@@ -166,10 +163,8 @@ impl<F: Frame> Engine<F> {
             datagrams: Datagrams::new(config.replication_port),
             unsealed: VecDeque::with_capacity(if config.peers_max > 0 { UNSEALED_MAX } else { 0 }),
             counters: Arc::default(),
-            upstream: vec![Upstream::EMPTY; BURST_MAX].into_boxed_slice(),
-            downstream: vec![Downstream::EMPTY; BURST_MAX].into_boxed_slice(),
-            fast_upstream: vec![FastUpstream::empty(); BURST_MAX].into_boxed_slice(),
-            fast_downstream: vec![FastDownstream::empty(); BURST_MAX].into_boxed_slice(),
+            up: Burst::new(),
+            down: Burst::new(),
             new_flows: NewFlows::new(),
             held: HeldFrames::none(),
             swept_ms: 0,
@@ -208,8 +203,14 @@ impl<F: Frame> Engine<F> {
         let count = frames.len() as u64;
         let cx = &mut Context { pool, out, now };
         let bytes = match side {
-            Side::Access => self.receive_access(frames, cx),
-            Side::Internet => self.receive_internet(frames, cx),
+            Side::Access => self.receive_burst::<Up, P>(frames, cx),
+            Side::Internet => {
+                // The first mapping of a home with a key may have been made since the last burst.
+                if self.nat.has_keyed_homes() {
+                    self.tunnel_mtu_least = self.tunnel_mtu_keyed;
+                }
+                self.receive_burst::<Down, P>(frames, cx)
+            }
         };
         self.counters.count(side, Direction::Receive, count, bytes);
     }

@@ -9,7 +9,9 @@
 //! The fast path is compiled for each length of the link header (`LINK`: untagged, tagged) and of
 //! the tunnel header (`TUNNEL`: GRE without a key, none).
 
-use weir_nat::{Endpoint, Hash, Home, InboundKey, OutboundKey, Protocol, RecordId};
+use std::mem::offset_of;
+
+use weir_nat::{Endpoint, Home, InboundKey, LookUp, OutboundKey, PacketKey, Protocol};
 use weir_wire::checksum;
 use weir_wire::frame::Frame;
 use weir_wire::gre::Gre;
@@ -78,14 +80,10 @@ pub(crate) const GRE_IPV4: u32 = u32::from_ne_bytes([0, 0, 8, 0]);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FastPacket<K> {
     pub(crate) key: K,
-    /// A frame that the slow path has read has its hash here, too.
-    pub(crate) hash: Hash,
-    /// The record that the index returned: probably the packet's mapping. `RecordId::NONE`: none.
-    pub(crate) candidate: RecordId,
+    /// A frame that the slow path has read has its look-up here, too.
+    pub(crate) look_up: LookUp,
     /// Length of the packet without tunnel, bytes.
     pub(crate) len: u16,
-    pub(crate) protocol: Protocol,
-    pub(crate) tcp_flags: u8,
 }
 
 /// From a home.
@@ -93,39 +91,44 @@ pub(crate) type FastUpstream = FastPacket<OutboundKey>;
 /// From the internet.
 pub(crate) type FastDownstream = FastPacket<InboundKey>;
 
-impl<K: Default> FastPacket<K> {
+impl<K: PacketKey> FastPacket<K> {
     pub(crate) fn empty() -> Self {
-        Self {
-            key: K::default(),
-            hash: Hash(0),
-            candidate: RecordId::NONE,
-            len: 0,
-            protocol: Protocol::Udp,
-            tcp_flags: 0,
-        }
+        Self { key: K::default(), look_up: LookUp::EMPTY, len: 0 }
     }
 }
 
-impl<K> FastPacket<K> {
-    pub(crate) fn known_candidate(&self) -> Option<RecordId> {
-        (self.candidate != RecordId::NONE).then_some(self.candidate)
+impl<K> AsMut<LookUp> for FastPacket<K> {
+    #[inline(always)]
+    fn as_mut(&mut self) -> &mut LookUp {
+        &mut self.look_up
     }
+}
 
-    /// Returns the key for the slow path.
-    fn flow_key(&self, source: Endpoint, destination: Endpoint) -> FlowKey {
-        let Self { protocol, tcp_flags, .. } = *self;
-        FlowKey { kind: PacketKind::Session, protocol, source, destination, tcp_flags }
-    }
+/// Returns the protocol of a fast-path packet, and its flags if it is a TCP segment.
+#[inline(always)]
+pub(crate) fn protocol_and_flags(bytes: &[u8]) -> (Protocol, u8) {
+    /// Offset of the flags in a TCP segment behind an IP header without options.
+    const TCP_FLAGS: usize = Ipv4::LEN + 13;
+    let is_tcp = bytes.get(offset_of!(IpWords, protocol)) == Some(&ipv4::PROTOCOL_TCP);
+    let tcp_flags = if is_tcp { bytes.get(TCP_FLAGS).copied().unwrap_or(0) } else { 0 };
+    (if is_tcp { Protocol::Tcp } else { Protocol::Udp }, tcp_flags)
+}
+
+/// Returns the key of a fast-path packet for the slow path.
+fn flow_key(bytes: &[u8], source: Endpoint, destination: Endpoint) -> FlowKey {
+    let (protocol, tcp_flags) = protocol_and_flags(bytes);
+    FlowKey { kind: PacketKind::Session, protocol, source, destination, tcp_flags }
 }
 
 impl FastUpstream {
-    /// Fills in what the slow path reads of the packet, which begins at `offset` of its frame.
-    pub(crate) fn fill(&self, offset: usize, packet: &mut Upstream) {
-        packet.hash = self.hash;
+    /// Fills in what the slow path reads of the packet `bytes`, which began at `offset` of its
+    /// frame.
+    pub(crate) fn fill(&self, bytes: &[u8], offset: usize, packet: &mut Upstream) {
+        packet.hash = self.look_up.hash;
         packet.home = self.key.home();
-        packet.key = self.flow_key(self.key.inside(), self.key.remote());
+        packet.key = flow_key(bytes, self.key.inside(), self.key.remote());
         packet.header_len = Ipv4::LEN;
-        packet.candidate = self.known_candidate();
+        packet.candidate = self.look_up.found();
         (packet.offset, packet.len) = (offset, usize::from(self.len));
         packet.is_remarked = false;
         packet.fits_fast_path = true;
@@ -134,12 +137,12 @@ impl FastUpstream {
 }
 
 impl FastDownstream {
-    /// Fills in what the slow path reads of the packet, which begins at `offset` of its frame.
-    pub(crate) fn fill(&self, offset: usize, packet: &mut Downstream) {
-        packet.hash = self.hash;
-        packet.key = self.flow_key(self.key.remote(), self.key.public());
+    /// As [`FastUpstream::fill`].
+    pub(crate) fn fill(&self, bytes: &[u8], offset: usize, packet: &mut Downstream) {
+        packet.hash = self.look_up.hash;
+        packet.key = flow_key(bytes, self.key.remote(), self.key.public());
         packet.header_len = Ipv4::LEN;
-        packet.candidate = self.known_candidate();
+        packet.candidate = self.look_up.found();
         (packet.offset, packet.len) = (offset, usize::from(self.len));
         packet.fits_fast_path = true;
         packet.step = DownstreamStep::Translate;
@@ -149,7 +152,6 @@ impl FastDownstream {
 /// The transport header of a fast-path packet.
 struct FastTransport {
     protocol: Protocol,
-    tcp_flags: u8,
     /// A packet that changes nothing in a settled session.
     is_ordinary: bool,
 }
@@ -210,11 +212,9 @@ impl<F: Frame> Engine<F> {
         let inside = Endpoint::new(u32::from_be(ip.source), u16::from_be(headers.source_port));
         let remote =
             Endpoint::new(u32::from_be(ip.destination), u16::from_be(headers.destination_port));
-        let FastTransport { protocol, tcp_flags, is_ordinary } = transport;
+        let FastTransport { protocol, is_ordinary } = transport;
         packet.key = OutboundKey::new(&home, protocol as u8, inside, remote, is_ordinary);
-        packet.hash = self.nat.outbound_key_hash(&packet.key);
         packet.len = len as u16;
-        (packet.protocol, packet.tcp_flags) = (protocol, tcp_flags);
         true
     }
 
@@ -247,17 +247,13 @@ impl<F: Frame> Engine<F> {
         let remote = Endpoint::new(u32::from_be(ip.source), u16::from_be(headers.source_port));
         let public =
             Endpoint::new(u32::from_be(ip.destination), u16::from_be(headers.destination_port));
-        let FastTransport { protocol, tcp_flags, is_ordinary } = transport;
+        let FastTransport { protocol, is_ordinary } = transport;
         packet.key = InboundKey::new(protocol as u8, public, remote, is_ordinary);
-        packet.hash = self.nat.inbound_key_hash(&packet.key);
         packet.len = len as u16;
-        (packet.protocol, packet.tcp_flags) = (protocol, tcp_flags);
         true
     }
 
-    /// Whether a packet has what [`read_fast_up`](Self::read_fast_up) does not look for, since no
-    /// record has it: a martian address, port 0, an address of this worker. The slow path decides
-    /// about such a packet.
+    /// See [`Direction::is_unusual`](crate::burst::Direction::is_unusual).
     pub(crate) fn is_unusual_up(&self, packet: &FastUpstream) -> bool {
         let (inside, remote) = (packet.key.inside(), packet.key.remote());
         is_unusual(inside, remote) || remote.address == self.link(Side::Access).address
@@ -311,11 +307,8 @@ fn transport(headers: &Headers, len: usize, packet: &[u8]) -> Option<FastTranspo
     match headers.ip.protocol {
         ipv4::PROTOCOL_UDP => {
             let length = usize::from(u16::from_be(headers.udp_length));
-            (length >= Udp::LEN && Ipv4::LEN + length <= len).then_some(FastTransport {
-                protocol: Protocol::Udp,
-                tcp_flags: 0,
-                is_ordinary: true,
-            })
+            (length >= Udp::LEN && Ipv4::LEN + length <= len)
+                .then_some(FastTransport { protocol: Protocol::Udp, is_ordinary: true })
         }
         ipv4::PROTOCOL_TCP => {
             const FIXED: usize = Ipv4::LEN + 14;
@@ -323,21 +316,11 @@ fn transport(headers: &Headers, len: usize, packet: &[u8]) -> Option<FastTranspo
             let header_len = usize::from(offset >> 4) * 4;
             (header_len >= 20 && Ipv4::LEN + header_len <= len).then_some(FastTransport {
                 protocol: Protocol::Tcp,
-                tcp_flags,
                 is_ordinary: tcp_flags & (SYN | FIN | RST | ACK) == ACK,
             })
         }
         _ => None,
     }
-}
-
-/// Returns the numbers of the bits that are set, from the lowest on.
-pub(crate) fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let lowest = (bits != 0).then(|| bits.trailing_zeros() as usize);
-        bits &= bits.wrapping_sub(1);
-        lowest
-    })
 }
 
 #[cfg(test)]

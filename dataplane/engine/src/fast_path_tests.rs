@@ -12,7 +12,7 @@ use weir_wire::frame::VecFrame;
 use weir_wire::ipv4::{self, Ipv4};
 use weir_wire::{build, checksum};
 
-use weir_nat::{Home, ShardIndex};
+use weir_nat::{Hash, Home, ShardIndex};
 
 use super::*;
 use crate::AccessMode;
@@ -288,7 +288,8 @@ fn read_up(engine: &Engine<VecFrame>, frame: &VecFrame, packet: &mut Upstream) -
     };
     let is_fast = is_read && !engine.is_unusual_up(&fast);
     if is_fast {
-        fast.fill(link + tunnel, packet);
+        fast.look_up.hash = fast.key.hash(&engine.nat);
+        fast.fill(&frame.data()[link + tunnel..], link + tunnel, packet);
     }
     is_fast
 }
@@ -302,7 +303,8 @@ fn read_down(engine: &Engine<VecFrame>, frame: &VecFrame, packet: &mut Downstrea
     };
     let is_fast = is_read && !engine.is_unusual_down(&fast);
     if is_fast {
-        fast.fill(link, packet);
+        fast.look_up.hash = fast.key.hash(&engine.nat);
+        fast.fill(&frame.data()[link..], link, packet);
     }
     is_fast
 }

@@ -1,183 +1,118 @@
 //! Hot. Input of the internet side: checks that the packet is for a public address and finds the
 //! key of its mapping.
 
-use weir_nat::RecordId;
+use weir_nat::{Hash, InboundKey, LookUp};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4;
 
+use crate::burst::{Burst, Direction, Run};
 use crate::downstream::{Downstream, DownstreamStep};
-use crate::engine::{Context, Engine, PREFETCH_AHEAD};
+use crate::engine::{Context, Engine};
 use crate::ethernet_input::{Network, sender};
-use crate::fast_path::{FastDownstream, GRE, PLAIN, ones};
+use crate::fast_path::FastDownstream;
 use crate::flow_key::Toward;
 use crate::ip_input::{Packet, is_martian};
-use crate::link_header::{TAGGED, UNTAGGED};
 use crate::local::check_ping;
-use crate::{AccessMode, DropReason, Side};
+use crate::{DropReason, Side};
 
 /// Bytes by which the headers of a packet grow in front of the received ones when it enters a
 /// tunnel.
 const TUNNEL_ROOM: usize = 64;
 
-impl<F: Frame> Engine<F> {
-    /// Processes a burst; returns the bytes of its frames.
-    pub(crate) fn receive_internet<P: Pool<Frame = F>>(
-        &mut self,
-        frames: &mut Vec<F>,
-        cx: &mut Context<'_, P>,
-    ) -> u64 {
-        // The first mapping of a home with a key may have been made since the last burst.
-        if self.nat.has_keyed_homes() {
-            self.tunnel_mtu_least = self.tunnel_mtu_keyed;
-        }
-        match (self.mode, self.link(Side::Internet).is_tagged()) {
-            (AccessMode::Gre, false) => self.burst_down::<UNTAGGED, GRE, P>(frames, cx),
-            (AccessMode::Gre, true) => self.burst_down::<TAGGED, GRE, P>(frames, cx),
-            (AccessMode::Plain, false) => self.burst_down::<UNTAGGED, PLAIN, P>(frames, cx),
-            (AccessMode::Plain, true) => self.burst_down::<TAGGED, PLAIN, P>(frames, cx),
-        }
+/// Packets from the internet.
+#[derive(Debug)]
+pub(crate) struct Down;
+
+impl Direction for Down {
+    type Key = InboundKey;
+    type Slow = Downstream;
+
+    const SIDE: Side = Side::Internet;
+    const EMPTY: Downstream = Downstream::EMPTY;
+    const ROOM: usize = TUNNEL_ROOM;
+
+    fn burst_mut<F: Frame>(engine: &mut Engine<F>) -> &mut Burst<Self> {
+        &mut engine.down
     }
 
-    #[inline(never)]
-    fn burst_down<const LINK: usize, const TUNNEL: usize, P: Pool<Frame = F>>(
-        &mut self,
-        frames: &mut Vec<F>,
-        cx: &mut Context<'_, P>,
-    ) -> u64 {
-        let mut fast = std::mem::take(&mut self.fast_downstream);
-        let mut slow = std::mem::take(&mut self.downstream);
-        let burst = &mut fast[..frames.len()];
-        let (bytes, slow_frames) = self.read_internet::<LINK>(frames, burst);
-        for at in ones(slow_frames) {
-            self.read_slow_path_internet(&mut frames[at], &mut slow[at]);
-            burst[at].hash = slow[at].hash;
-        }
-        // Frames without a record in the primary bucket, one bit each.
-        let mut elsewhere = 0_u64;
-        for (at, packet) in burst.iter_mut().enumerate() {
-            match self.nat.prefetch_inbound_record(packet.hash) {
-                Some(candidate) => packet.candidate = candidate,
-                None => elsewhere |= 1 << at,
-            }
-        }
-        for at in ones(elsewhere) {
-            let candidate = self.nat.prefetch_inbound_elsewhere(burst[at].hash);
-            burst[at].candidate = candidate.unwrap_or(RecordId::NONE);
-        }
-        let now = cx.now.tick();
-        let mut frames = frames.drain(..);
-        for (at, packet) in burst.iter().enumerate() {
-            let Some(frame) = frames.next() else { break };
-            if slow_frames & 1 << at != 0 {
-                slow[at].candidate = packet.known_candidate();
-                self.serve_internet(frame, &slow[at], cx);
-                continue;
-            }
-            match self.nat.inbound_settled(packet.candidate, &packet.key, now) {
-                Some(delivery) => {
-                    self.send_settled_down::<LINK, TUNNEL, P>(frame, packet, &delivery, cx);
-                }
-                None => self.unsettled_down(frame, packet, LINK, &mut slow[at], cx),
-            }
-        }
-        self.downstream = slow;
-        self.fast_downstream = fast;
-        bytes
-    }
-
-    /// Reads the fast-path packets of a burst. Returns the bytes of all frames, and the frames that
-    /// are left to the slow path, one bit each.
     #[inline(always)]
-    fn read_internet<const LINK: usize>(
-        &self,
-        frames: &[F],
-        burst: &mut [FastDownstream],
-    ) -> (u64, u64) {
-        let (mut bytes, mut slow) = (0, 0);
-        frames.iter().take(PREFETCH_AHEAD).for_each(|frame| frame.prefetch(TUNNEL_ROOM));
-        for ((at, packet), frame) in burst.iter_mut().enumerate().zip(frames) {
-            if let Some(ahead) = frames.get(at + PREFETCH_AHEAD) {
-                ahead.prefetch(TUNNEL_ROOM);
-            }
-            bytes += frame.data().len() as u64;
-            if self.read_fast_down::<LINK>(frame, packet) {
-                self.nat.prefetch_inbound(packet.hash);
-            } else {
-                slow |= 1 << at;
-            }
-        }
-        (bytes, slow)
+    fn read_fast<const LINK: usize, const TUNNEL: usize, F: Frame>(
+        engine: &Engine<F>,
+        frame: &F,
+        packet: &mut FastDownstream,
+    ) -> bool {
+        engine.read_fast_down::<LINK>(frame, packet)
     }
 
-    /// Translates a fast-path packet, which begins at `offset` of its frame, whose session is not
-    /// known to be settled.
+    fn is_unusual<F: Frame>(engine: &Engine<F>, packet: &FastDownstream) -> bool {
+        engine.is_unusual_down(packet)
+    }
+
     #[inline(always)]
-    fn unsettled_down<P: Pool<Frame = F>>(
-        &mut self,
+    fn send_settled<const LINK: usize, const TUNNEL: usize, F: Frame>(
+        engine: &mut Engine<F>,
+        run: Run<'_, '_, F, InboundKey>,
+    ) -> usize {
+        engine.send_settled_down::<TUNNEL>(LINK, run)
+    }
+
+    /// A packet from the internet is limited where it is known to whom it belongs.
+    #[inline(always)]
+    fn may_take_slow_path<F: Frame>(_: &mut Engine<F>, _: &InboundKey) -> bool {
+        true
+    }
+
+    fn fill(packet: &FastDownstream, bytes: &[u8], offset: usize, slow: &mut Downstream) {
+        packet.fill(bytes, offset, slow);
+    }
+
+    fn read_slow<F: Frame>(engine: &Engine<F>, frame: &mut F, slow: &mut Downstream) -> Hash {
+        engine.read_slow_path_internet(frame, slow);
+        slow.hash
+    }
+
+    fn set_look_up(slow: &mut Downstream, look_up: &LookUp) {
+        slow.candidate = look_up.found();
+    }
+
+    fn serve<F: Frame, P: Pool<Frame = F>>(
+        engine: &mut Engine<F>,
         frame: F,
-        fast: &FastDownstream,
-        offset: usize,
-        packet: &mut Downstream,
+        slow: &Downstream,
         cx: &mut Context<'_, P>,
     ) {
-        match self.nat.is_first_inbound(fast.candidate, &fast.key) {
-            false => self.other_down(frame, fast, offset, packet, cx),
-            true => self.first_down(frame, fast, offset, packet, cx),
-        }
+        engine.serve_internet(frame, slow, cx);
     }
 
-    /// The packet has no mapping, or it is of another session of it.
-    #[inline(never)]
-    fn other_down<P: Pool<Frame = F>>(
-        &mut self,
-        mut frame: F,
-        fast: &FastDownstream,
-        offset: usize,
-        packet: &mut Downstream,
+    #[inline(always)]
+    fn translate<F: Frame, P: Pool<Frame = F>>(
+        engine: &mut Engine<F>,
+        frame: F,
+        slow: &Downstream,
         cx: &mut Context<'_, P>,
     ) {
-        if self.is_unusual_down(fast) {
-            return self.read_again_down(frame, fast, packet, cx);
-        }
-        fast.fill(offset, packet);
-        frame.keep(packet.offset, packet.len);
-        self.slow_path_down(frame, packet, cx);
+        engine.translate_down(frame, slow, cx);
     }
 
-    /// The packet may change the session.
-    #[inline(never)]
-    fn first_down<P: Pool<Frame = F>>(
-        &mut self,
-        mut frame: F,
-        fast: &FastDownstream,
-        offset: usize,
-        packet: &mut Downstream,
+    fn wait<F: Frame>(_: &mut Engine<F>, frame: F, _: &FastDownstream, _: usize) -> Option<F> {
+        Some(frame)
+    }
+
+    #[inline(always)]
+    fn translate_other<F: Frame, P: Pool<Frame = F>>(
+        engine: &mut Engine<F>,
+        frame: F,
+        slow: &Downstream,
         cx: &mut Context<'_, P>,
     ) {
-        if self.is_unusual_down(fast) {
-            return self.read_again_down(frame, fast, packet, cx);
-        }
-        fast.fill(offset, packet);
-        frame.keep(packet.offset, packet.len);
-        self.translate_down(frame, packet, cx);
+        engine.slow_path_down(frame, slow, cx);
     }
 
-    #[cold]
-    #[inline(never)]
-    fn read_again_down<P: Pool<Frame = F>>(
-        &mut self,
-        mut frame: F,
-        fast: &FastDownstream,
-        packet: &mut Downstream,
-        cx: &mut Context<'_, P>,
-    ) {
-        self.read_slow_path_internet(&mut frame, packet);
-        packet.candidate = fast.known_candidate();
-        self.serve_internet(frame, packet, cx);
-    }
+    fn finish<F: Frame, P: Pool<Frame = F>>(_: &mut Engine<F>, _: &mut Context<'_, P>) {}
+}
 
-    /// The slow path of `read_internet`: decides on the step of a frame, cuts the frame to its
-    /// packet, and prefetches its index line.
+impl<F: Frame> Engine<F> {
+    /// See [`Direction::read_slow`].
     #[inline(never)]
     fn read_slow_path_internet(&self, frame: &mut F, packet: &mut Downstream) {
         packet.step = self.internet_input(frame, packet).unwrap_or_else(DownstreamStep::Discard);
@@ -186,7 +121,7 @@ impl<F: Frame> Engine<F> {
         }
         frame.keep(packet.offset, packet.len);
         if packet.step == DownstreamStep::Translate {
-            self.nat.prefetch_inbound(packet.hash);
+            self.nat.begin_look_up::<InboundKey>(packet.hash);
         }
     }
 

@@ -37,6 +37,7 @@
 mod access_input;
 mod admin;
 mod arp;
+mod burst;
 mod config;
 mod counters;
 mod datagram;

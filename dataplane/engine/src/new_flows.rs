@@ -6,13 +6,13 @@
 //! longer than its burst.
 
 use weir_nat::Protocol;
-use weir_nat::{Endpoint, Hash, LikelySubscriber, Nat, NewFlow, Opening, RecordId, Refusal, Tick};
+use weir_nat::{Endpoint, Hash, LikelySubscriber, LookUp, Nat, NewFlow, Opening, Refusal, Tick};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4::Ipv4;
 use weir_wire::tcp;
 
 use crate::engine::{Context, Engine};
-use crate::fast_path::FastUpstream;
+use crate::fast_path::{FastUpstream, protocol_and_flags};
 use crate::rewrite::{self, PacketEnd};
 use crate::upstream::Upstream;
 use crate::{BURST_MAX, DropReason, Side};
@@ -50,12 +50,10 @@ const NOT_OTHER: u8 = u8::MAX;
 const _: () = assert!(BURST_MAX < NOT_OTHER as usize);
 
 impl WaitingPacket {
-    /// Fills in what the slow path reads of a fast-path packet.
-    fn fill(&self, packet: &mut Upstream) {
-        let &Self { flow: NewFlow { key, protocol, tcp_flags, .. }, hash, len, .. } = self;
-        let candidate = RecordId::NONE;
-        let fast = FastUpstream { key, hash, candidate, len, protocol, tcp_flags };
-        fast.fill(0, packet);
+    /// Fills in what the slow path reads of a fast-path packet, which is all of its frame now.
+    fn fill(&self, bytes: &[u8], packet: &mut Upstream) {
+        let &Self { flow: NewFlow { key, .. }, hash, len, .. } = self;
+        FastUpstream { key, look_up: LookUp { hash, ..LookUp::EMPTY }, len }.fill(bytes, 0, packet);
     }
 
     /// Opens the flow, or finds the mapping that the packet before it has opened.
@@ -206,7 +204,9 @@ impl<F: Frame> Engine<F> {
         packet: &FastUpstream,
         offset: usize,
     ) -> Result<(), DropReason> {
-        let FastUpstream { key, hash, protocol, tcp_flags, len, .. } = *packet;
+        let FastUpstream { key, look_up: LookUp { hash, .. }, len } = *packet;
+        let (protocol, tcp_flags) =
+            protocol_and_flags(frame.data().get(offset..).unwrap_or_default());
         let home = key.home();
         let progress = self.begin_wait(hash, protocol, tcp_flags);
         let progress = progress.inspect_err(|_| self.note_home_traffic(&home))?;
@@ -325,8 +325,8 @@ impl<F: Frame> Engine<F> {
                 if let Ok(public) = opened {
                     return self.send_new(frame, waiting, public, cx);
                 }
-                waiting.fill(&mut filled);
                 frame.keep(usize::from(waiting.offset), usize::from(waiting.len));
+                waiting.fill(frame.data(), &mut filled);
                 &filled
             }
         };

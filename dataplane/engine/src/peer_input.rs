@@ -11,7 +11,7 @@
 //! the clear; that form is accepted only while the session with that worker is of the earlier
 //! version.
 
-use weir_nat::{Home, ShardIndex};
+use weir_nat::{Home, LookUp, OutboundKey, ShardIndex};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4;
 use weir_wire::udp;
@@ -126,10 +126,9 @@ impl<F: Frame> Engine<F> {
         // Such packets are few, so each is looked up on its own, and none takes the fast path,
         // which asks nothing.
         packet.fits_fast_path = false;
-        packet.candidate = self.nat.prefetch_outbound_record(packet.hash);
-        if packet.candidate.is_none() {
-            packet.candidate = self.nat.prefetch_outbound_elsewhere(packet.hash);
-        }
+        let mut look_up = [LookUp { hash: packet.hash, ..LookUp::EMPTY }];
+        self.nat.look_up::<OutboundKey, _>(&mut look_up);
+        packet.candidate = look_up[0].found();
         self.slow_path_up(frame, &packet, cx);
     }
 

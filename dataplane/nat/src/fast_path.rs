@@ -14,9 +14,10 @@
 //! RST. Every other packet, and every other session, takes `outbound.rs` or `inbound.rs`, which
 //! find the same mapping and do the same to it.
 
-use weir_flow::{Hash, RecordId};
+use weir_flow::RecordId;
 
 use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
+use crate::look_up::PacketKey;
 use crate::nat::{Nat, Policy};
 use crate::packet::Delivery;
 use crate::sessions::mapping::{Mapping, MappingKind};
@@ -35,14 +36,14 @@ const KIND: u64 = 0xff << KIND_SHIFT;
 pub struct OutboundKey {
     home: u64,
     inside: u64,
-    remote: u64,
+    pub(crate) remote: u64,
 }
 
 /// As [`OutboundKey`], for a packet to a public address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InboundKey {
     public: u64,
-    remote: u64,
+    pub(crate) remote: u64,
 }
 
 impl OutboundKey {
@@ -68,7 +69,7 @@ impl OutboundKey {
 
     /// Returns the words that name the inside endpoint.
     #[inline(always)]
-    fn hashed(&self) -> [u64; 2] {
+    pub(crate) fn hashed(&self) -> [u64; 2] {
         [self.home, self.inside & !KIND]
     }
 
@@ -108,7 +109,7 @@ impl InboundKey {
 
     /// Returns the word that names the public endpoint.
     #[inline(always)]
-    fn hashed(&self) -> u64 {
+    pub(crate) fn hashed(&self) -> u64 {
         self.public & !KIND
     }
 
@@ -147,22 +148,10 @@ pub(crate) fn inbound_word(public: Endpoint, protocol: Protocol) -> u64 {
 }
 
 impl Nat {
-    /// [`outbound_hash`](Self::outbound_hash) of an ordinary packet.
-    #[inline(always)]
-    pub fn outbound_key_hash(&self, key: &OutboundKey) -> Hash {
-        self.hash_outbound(key.hashed())
-    }
-
-    /// [`inbound_hash`](Self::inbound_hash) of an ordinary packet.
-    #[inline(always)]
-    pub fn inbound_key_hash(&self, key: &InboundKey) -> Hash {
-        self.hash_inbound(key.hashed())
-    }
-
     /// Step 4 of a burst: `candidate`, the record of step 2 or 3, is the mapping of this ordinary
     /// packet, and its first session is the packet's and is settled. Notes the packet and returns
     /// the public endpoint. Otherwise returns None and changes nothing; `RecordId::NONE` is no
-    /// record.
+    /// record, and a packet to a public address of this worker turns around on another path.
     #[inline(always)]
     pub fn outbound_settled(
         &mut self,
@@ -176,7 +165,8 @@ impl Nat {
             | (inside ^ key.inside) << PORT_BITS
             | (remote ^ key.remote) & REMOTE
             | u64::from(mapping.flags & Mapping::KEYED);
-        if differs != 0 || !mapping.note_settled(&self.policy, now, true) {
+        let is_found = differs == 0 && !self.public.contains(key.remote as u32);
+        if !is_found || !mapping.note_settled(&self.policy, now, true) {
             return None;
         }
         Some(mapping.public())
@@ -185,20 +175,9 @@ impl Nat {
     /// Whether the first session of `candidate` has the remote of this packet. If not, or without a
     /// record (`RecordId::NONE`), the packet takes the slow path.
     #[inline(always)]
-    pub fn is_first_outbound(&self, candidate: RecordId, key: &OutboundKey) -> bool {
-        self.is_first(candidate, key.remote)
-    }
-
-    /// As [`is_first_outbound`](Self::is_first_outbound), for a packet to a public address.
-    #[inline(always)]
-    pub fn is_first_inbound(&self, candidate: RecordId, key: &InboundKey) -> bool {
-        self.is_first(candidate, key.remote)
-    }
-
-    #[inline(always)]
-    fn is_first(&self, candidate: RecordId, remote: u64) -> bool {
+    pub fn is_first<K: PacketKey>(&self, candidate: RecordId, key: &K) -> bool {
         let found = self.mappings.try_get(candidate).map(|mapping| mapping.words()[3]);
-        found.is_some_and(|found| (found ^ remote) & ENDPOINT == 0)
+        found.is_some_and(|found| (found ^ key.remote_word()) & ENDPOINT == 0)
     }
 
     /// As [`outbound_settled`](Self::outbound_settled), for a packet to a public address. The home

@@ -229,48 +229,16 @@ impl Nat {
         self.session_key.hash2([u64::from(mapping.0) << 32 | u64::from(version), key.word()])
     }
 
-    /// Step 1 of a burst: prefetches the index line.
+    /// Prefetches the index line.
     #[inline]
-    pub fn prefetch_outbound(&self, hash: Hash) {
+    pub(crate) fn prefetch_outbound(&self, hash: Hash) {
         self.outbound_index.prefetch(hash);
     }
 
-    /// Step 1 of a burst: prefetches the index line.
+    /// Prefetches the index line.
     #[inline]
-    pub fn prefetch_inbound(&self, hash: Hash) {
+    pub(crate) fn prefetch_inbound(&self, hash: Hash) {
         self.inbound_index.prefetch(hash);
-    }
-
-    /// Step 2: prefetches the record that the index line points to. It may be another flow's. None:
-    /// there is none, or only step 3 finds it.
-    #[inline(always)]
-    pub fn prefetch_outbound_record(&self, hash: Hash) -> Option<RecordId> {
-        self.prefetch_record(self.outbound_index.candidate(hash))
-    }
-
-    /// Step 2: as [`prefetch_outbound_record`](Self::prefetch_outbound_record).
-    #[inline(always)]
-    pub fn prefetch_inbound_record(&self, hash: Hash) -> Option<RecordId> {
-        self.prefetch_record(self.inbound_index.candidate(hash))
-    }
-
-    /// Step 3, where step 2 has no candidate: prefetches the record from the alternate bucket.
-    #[inline]
-    pub fn prefetch_outbound_elsewhere(&self, hash: Hash) -> Option<RecordId> {
-        self.prefetch_record(self.outbound_index.candidate_elsewhere(hash))
-    }
-
-    /// Step 3: as [`prefetch_outbound_elsewhere`](Self::prefetch_outbound_elsewhere).
-    #[inline]
-    pub fn prefetch_inbound_elsewhere(&self, hash: Hash) -> Option<RecordId> {
-        self.prefetch_record(self.inbound_index.candidate_elsewhere(hash))
-    }
-
-    #[inline(always)]
-    fn prefetch_record(&self, candidate: Option<u32>) -> Option<RecordId> {
-        let id = RecordId(candidate?);
-        self.mappings.prefetch(id);
-        Some(id)
     }
 
     #[inline]

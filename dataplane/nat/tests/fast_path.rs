@@ -68,6 +68,13 @@ fn is_ordinary(event: Event) -> bool {
     !event.is_tcp || event.flags() & (SYN | RST | ACK | 1) == ACK
 }
 
+fn look_up<K: PacketKey>(world: &World, key: &K) -> RecordId {
+    let hash = key.hash(&world.nat);
+    let mut burst = [LookUp { hash, ..LookUp::EMPTY }];
+    world.nat.look_up::<K, _>(&mut burst);
+    burst[0].candidate
+}
+
 fn fast_out(world: &mut World, event: Event, inside: Endpoint) -> Option<Endpoint> {
     let (home, protocol) = (event.home(), event.protocol());
     if home.gre_key.is_some() {
@@ -75,21 +82,17 @@ fn fast_out(world: &mut World, event: Event, inside: Endpoint) -> Option<Endpoin
     }
     let remote = event.server();
     let key = OutboundKey::new(&home, protocol as u8, inside, remote, is_ordinary(event));
-    let hash = world.nat.outbound_key_hash(&key);
-    assert_eq!(hash, world.nat.outbound_hash(&home, inside, protocol));
-    let candidate = world.nat.prefetch_outbound_record(hash);
-    let candidate = candidate.or_else(|| world.nat.prefetch_outbound_elsewhere(hash));
-    world.nat.outbound_settled(candidate.unwrap_or(RecordId::NONE), &key, world.now)
+    assert_eq!(key.hash(&world.nat), world.nat.outbound_hash(&home, inside, protocol));
+    let candidate = look_up(world, &key);
+    world.nat.outbound_settled(candidate, &key, world.now)
 }
 
 fn fast_back(world: &mut World, event: Event, public: Endpoint) -> Option<Delivery> {
     let (protocol, remote) = (event.protocol(), event.server());
     let key = InboundKey::new(protocol as u8, public, remote, is_ordinary(event));
-    let hash = world.nat.inbound_key_hash(&key);
-    assert_eq!(hash, world.nat.inbound_hash(public, protocol));
-    let candidate = world.nat.prefetch_inbound_record(hash);
-    let candidate = candidate.or_else(|| world.nat.prefetch_inbound_elsewhere(hash));
-    world.nat.inbound_settled(candidate.unwrap_or(RecordId::NONE), &key, world.now)
+    assert_eq!(key.hash(&world.nat), world.nat.inbound_hash(public, protocol));
+    let candidate = look_up(world, &key);
+    world.nat.inbound_settled(candidate, &key, world.now)
 }
 
 fn run(config: &NatConfig, events: &[Event], taken: &AtomicU64) {

@@ -1,0 +1,292 @@
+//! Hot. The steps of a burst, the same from homes and from the internet. A direction says what a
+//! step is to it.
+
+use std::vec::Drain;
+
+use weir_nat::{Hash, LookUp, PacketKey, RecordId, Tick};
+use weir_wire::frame::{Frame, Pool};
+
+use crate::engine::{BURST_MAX, Context, Engine, PREFETCH_AHEAD};
+use crate::fast_path::{FastPacket, GRE, PLAIN};
+use crate::link_header::{TAGGED, UNTAGGED};
+use crate::{AccessMode, DropReason, Output, Side};
+
+/// A side's packets: [`Up`](crate::access_input::Up) or [`Down`](crate::internet_input::Down).
+pub(crate) trait Direction: Sized {
+    type Key: PacketKey;
+    /// State of a frame of the slow path.
+    type Slow: Copy;
+
+    /// The side from which the packets come.
+    const SIDE: Side;
+    /// An unused `Slow`.
+    const EMPTY: Self::Slow;
+    /// Bytes by which the front of a packet grows on its way.
+    const ROOM: usize;
+
+    fn burst_mut<F: Frame>(engine: &mut Engine<F>) -> &mut Burst<Self>;
+
+    /// Fills in `packet` and returns true for a fast-path packet.
+    fn read_fast<const LINK: usize, const TUNNEL: usize, F: Frame>(
+        engine: &Engine<F>,
+        frame: &F,
+        packet: &mut FastPacket<Self::Key>,
+    ) -> bool;
+
+    /// Whether a packet has what [`read_fast`](Self::read_fast) does not look for, since no record
+    /// has it: a martian address, port 0, an address of this worker. The slow path decides
+    /// about such a packet.
+    fn is_unusual<F: Frame>(engine: &Engine<F>, packet: &FastPacket<Self::Key>) -> bool;
+
+    /// Edits and sends packets until one is not of a settled session. Returns how many it sent.
+    fn send_settled<const LINK: usize, const TUNNEL: usize, F: Frame>(
+        engine: &mut Engine<F>,
+        run: Run<'_, '_, F, Self::Key>,
+    ) -> usize;
+
+    /// Whether a packet without a settled session may take the slow path, which is dear.
+    fn may_take_slow_path<F: Frame>(engine: &mut Engine<F>, key: &Self::Key) -> bool;
+
+    /// Fills in what the slow path reads of a fast-path packet, which is all of its frame but the
+    /// first `offset` bytes.
+    fn fill(packet: &FastPacket<Self::Key>, bytes: &[u8], offset: usize, slow: &mut Self::Slow);
+
+    /// Decides on the step of a frame of the slow path, cuts the frame to the part that the step
+    /// concerns, and prefetches its index line. Returns the hash.
+    fn read_slow<F: Frame>(engine: &Engine<F>, frame: &mut F, slow: &mut Self::Slow) -> Hash;
+
+    fn set_look_up(slow: &mut Self::Slow, look_up: &LookUp);
+
+    /// Carries out the step of a frame of the slow path.
+    fn serve<F: Frame, P: Pool<Frame = F>>(
+        engine: &mut Engine<F>,
+        frame: F,
+        slow: &Self::Slow,
+        cx: &mut Context<'_, P>,
+    );
+
+    /// Translates a packet that may change its session.
+    fn translate<F: Frame, P: Pool<Frame = F>>(
+        engine: &mut Engine<F>,
+        frame: F,
+        slow: &Self::Slow,
+        cx: &mut Context<'_, P>,
+    );
+
+    /// Keeps the frame of a packet that opens a flow until [`finish`](Self::finish). Returns the
+    /// frame if the packet may be of a flow that is there.
+    fn wait<F: Frame>(
+        engine: &mut Engine<F>,
+        frame: F,
+        packet: &FastPacket<Self::Key>,
+        offset: usize,
+    ) -> Option<F>;
+
+    /// Translates a packet of no known session.
+    fn translate_other<F: Frame, P: Pool<Frame = F>>(
+        engine: &mut Engine<F>,
+        frame: F,
+        slow: &Self::Slow,
+        cx: &mut Context<'_, P>,
+    );
+
+    /// Does what is left at the end of a burst.
+    fn finish<F: Frame, P: Pool<Frame = F>>(engine: &mut Engine<F>, cx: &mut Context<'_, P>);
+}
+
+/// State of the frames of a burst, one slot for each.
+#[derive(Debug)]
+pub(crate) struct Burst<D: Direction> {
+    fast: Box<[FastPacket<D::Key>]>,
+    slow: Box<[D::Slow]>,
+}
+
+impl<D: Direction> Burst<D> {
+    pub(crate) fn new() -> Self {
+        Self {
+            fast: vec![FastPacket::empty(); BURST_MAX].into_boxed_slice(),
+            slow: vec![D::EMPTY; BURST_MAX].into_boxed_slice(),
+        }
+    }
+}
+
+/// Packets of the fast path that follow each other, with their frames.
+pub(crate) struct Run<'a, 'f, F, K> {
+    pub(crate) packets: &'a [FastPacket<K>],
+    pub(crate) frames: &'a mut Drain<'f, F>,
+    pub(crate) out: &'a mut Output<F>,
+    pub(crate) now: Tick,
+}
+
+impl<F: Frame> Engine<F> {
+    /// Processes a burst; returns the bytes of its frames.
+    pub(crate) fn receive_burst<D: Direction, P: Pool<Frame = F>>(
+        &mut self,
+        frames: &mut Vec<F>,
+        cx: &mut Context<'_, P>,
+    ) -> u64 {
+        match (self.mode, self.link(D::SIDE).is_tagged()) {
+            (AccessMode::Gre, false) => self.burst::<D, UNTAGGED, GRE, P>(frames, cx),
+            (AccessMode::Gre, true) => self.burst::<D, TAGGED, GRE, P>(frames, cx),
+            (AccessMode::Plain, false) => self.burst::<D, UNTAGGED, PLAIN, P>(frames, cx),
+            (AccessMode::Plain, true) => self.burst::<D, TAGGED, PLAIN, P>(frames, cx),
+        }
+    }
+
+    #[inline(never)]
+    fn burst<D: Direction, const LINK: usize, const TUNNEL: usize, P: Pool<Frame = F>>(
+        &mut self,
+        frames: &mut Vec<F>,
+        cx: &mut Context<'_, P>,
+    ) -> u64 {
+        let count = frames.len();
+        let none = Burst { fast: Box::default(), slow: Box::default() };
+        let mut burst = std::mem::replace(D::burst_mut(self), none);
+        let (fast, slow) = (&mut burst.fast[..count], &mut burst.slow[..count]);
+        let (bytes, slow_frames) = self.read::<D, LINK, TUNNEL>(frames, fast);
+        for at in ones(slow_frames) {
+            fast[at].look_up.hash = D::read_slow(self, &mut frames[at], &mut slow[at]);
+        }
+        self.nat.look_up::<D::Key, _>(fast);
+        let now = cx.now.tick();
+        let mut frames = frames.drain(..);
+        let mut at = 0;
+        while at < count {
+            let is_slow = slow_frames >> at;
+            let end = count.min(at + is_slow.trailing_zeros() as usize);
+            // Without a record there is no session.
+            if at < end && fast[at].look_up.candidate != RecordId::NONE {
+                let run = Run { packets: &fast[at..end], frames: &mut frames, out: cx.out, now };
+                at += D::send_settled::<LINK, TUNNEL, F>(self, run);
+            }
+            let Some(frame) = frames.next() else { break };
+            if at == end {
+                D::set_look_up(&mut slow[at], &fast[at].look_up);
+                D::serve(self, frame, &slow[at], cx);
+            } else {
+                let offset = if D::SIDE == Side::Access { LINK + TUNNEL } else { LINK };
+                self.unsettled::<D, P>(frame, &fast[at], offset, &mut slow[at], cx);
+            }
+            at += 1;
+        }
+        drop(frames);
+        D::finish(self, cx);
+        *D::burst_mut(self) = burst;
+        bytes
+    }
+
+    /// Reads the fast-path packets of a burst. Returns the bytes of all frames, and the frames that
+    /// are left to the slow path, one bit each.
+    #[inline(never)]
+    fn read<D: Direction, const LINK: usize, const TUNNEL: usize>(
+        &self,
+        frames: &[F],
+        burst: &mut [FastPacket<D::Key>],
+    ) -> (u64, u64) {
+        let (mut bytes, mut slow) = (0, 0);
+        frames.iter().take(PREFETCH_AHEAD).for_each(|frame| frame.prefetch(D::ROOM));
+        for ((at, packet), frame) in burst.iter_mut().enumerate().zip(frames) {
+            if let Some(ahead) = frames.get(at + PREFETCH_AHEAD) {
+                ahead.prefetch(D::ROOM);
+            }
+            bytes += frame.data().len() as u64;
+            if D::read_fast::<LINK, TUNNEL, F>(self, frame, packet) {
+                packet.look_up.hash = packet.key.hash(&self.nat);
+                self.nat.begin_look_up::<D::Key>(packet.look_up.hash);
+            } else {
+                slow |= 1 << at;
+            }
+        }
+        (bytes, slow)
+    }
+
+    /// Translates a fast-path packet, which begins at `offset` of its frame, whose session is not
+    /// known to be settled.
+    #[inline(always)]
+    fn unsettled<D: Direction, P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        packet: &FastPacket<D::Key>,
+        offset: usize,
+        slow: &mut D::Slow,
+        cx: &mut Context<'_, P>,
+    ) {
+        match self.nat.is_first(packet.look_up.candidate, &packet.key) {
+            false => self.other::<D, P>(frame, packet, offset, slow, cx),
+            true => self.first::<D, P>(frame, packet, offset, slow, cx),
+        }
+    }
+
+    /// The packet has no mapping yet, or it is of another session of it.
+    #[inline(never)]
+    fn other<D: Direction, P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        packet: &FastPacket<D::Key>,
+        offset: usize,
+        slow: &mut D::Slow,
+        cx: &mut Context<'_, P>,
+    ) {
+        if !D::may_take_slow_path(self, &packet.key) {
+            return self.discard(DropReason::SlowPathLimit);
+        }
+        if D::is_unusual(self, packet) {
+            return self.read_again::<D, P>(frame, packet, slow, cx);
+        }
+        let Some(mut frame) = D::wait(self, frame, packet, offset) else { return };
+        Self::cut::<D>(&mut frame, packet, offset, slow);
+        D::translate_other(self, frame, slow, cx);
+    }
+
+    /// The packet may change the session.
+    #[inline(never)]
+    fn first<D: Direction, P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        packet: &FastPacket<D::Key>,
+        offset: usize,
+        slow: &mut D::Slow,
+        cx: &mut Context<'_, P>,
+    ) {
+        if D::is_unusual(self, packet) {
+            return self.read_again::<D, P>(frame, packet, slow, cx);
+        }
+        Self::cut::<D>(&mut frame, packet, offset, slow);
+        D::translate(self, frame, slow, cx);
+    }
+
+    /// Cuts a frame to its packet and fills in what the slow path reads of it.
+    #[inline(always)]
+    fn cut<D: Direction>(
+        frame: &mut F,
+        packet: &FastPacket<D::Key>,
+        offset: usize,
+        slow: &mut D::Slow,
+    ) {
+        frame.keep(offset, usize::from(packet.len));
+        D::fill(packet, frame.data(), offset, slow);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_again<D: Direction, P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        packet: &FastPacket<D::Key>,
+        slow: &mut D::Slow,
+        cx: &mut Context<'_, P>,
+    ) {
+        D::read_slow(self, &mut frame, slow);
+        D::set_look_up(slow, &packet.look_up);
+        D::serve(self, frame, slow, cx);
+    }
+}
+
+/// Returns the numbers of the bits that are set, from the lowest on.
+fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = (bits != 0).then(|| bits.trailing_zeros() as usize);
+        bits &= bits.wrapping_sub(1);
+        lowest
+    })
+}
