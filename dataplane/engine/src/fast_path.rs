@@ -11,7 +11,7 @@
 
 use std::mem::offset_of;
 
-use weir_nat::{Endpoint, Home, InboundKey, LookUp, OutboundKey, PacketKey, Protocol};
+use weir_nat::{Endpoint, Home, InboundKey, LookUp, OutboundKey, PacketKey, Protocol, ShardIndex};
 use weir_wire::checksum;
 use weir_wire::frame::Frame;
 use weir_wire::gre::Gre;
@@ -184,8 +184,7 @@ impl<F: Frame> Engine<F> {
             GRE => {
                 let Ok((words, _)) = TunnelWords::ref_from_prefix(tunnel) else { return false };
                 let outer = &words.outer;
-                let endpoint = u32::from_be(outer.destination);
-                let Some(shard) = self.shards.of_endpoint(endpoint) else { return false };
+                let Some(shard) = self.served_shard(outer.destination) else { return false };
                 // RFC 6040: with either of these the inner header stays as it is.
                 let (ecn, inner_ecn) = (outer.version_tos[1] & 3, headers.ip.version_tos[1] & 3);
                 if outer.len() != GRE + len || (ecn != 0 && ecn != inner_ecn) || !outer.is_right() {
@@ -196,15 +195,16 @@ impl<F: Frame> Engine<F> {
             _ => {
                 let source = u32::from_be(headers.ip.source);
                 let Some(shard) = self.shards.of_source(source) else { return false };
+                if !self.duties.serves(shard) {
+                    return false;
+                }
                 Home { shard, outer: source, gre_key: None }
             }
         };
         let ip = &headers.ip;
-        let is_forwardable = len <= inner.len()
-            && len <= self.link(Side::Internet).mtu
-            && ip.ttl > 1
-            && ip.is_right()
-            && self.duties.serves(home.shard);
+        let mtu = self.link(Side::Internet).mtu;
+        let is_forwardable =
+            len <= inner.len() && is_length(len, mtu) && ip.ttl > 1 && ip.is_right();
         if !is_forwardable {
             return false;
         }
@@ -216,6 +216,19 @@ impl<F: Frame> Engine<F> {
         packet.key = OutboundKey::new(&home, protocol as u8, inside, remote, is_ordinary);
         packet.len = len as u16;
         true
+    }
+
+    /// Returns the shard of a tunnel endpoint, the address as it lies in memory, if the shard is
+    /// served.
+    #[inline(always)]
+    fn served_shard(&self, address: u32) -> Option<ShardIndex> {
+        self.shards.of_served_endpoint(address).or_else(|| self.served_shard_elsewhere(address))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn served_shard_elsewhere(&self, address: u32) -> Option<ShardIndex> {
+        self.shards.of_endpoint(u32::from_be(address)).filter(|&shard| self.duties.serves(shard))
     }
 
     /// Fills in `packet` and returns true for a fast-path packet from the internet. Whether its
@@ -238,8 +251,10 @@ impl<F: Frame> Engine<F> {
         let Ok((headers, _)) = Headers::ref_from_prefix(bytes) else { return false };
         let ip = &headers.ip;
         let len = ip.len();
-        let is_forwardable =
-            len <= bytes.len() && len <= self.tunnel_mtu_least && ip.ttl > 1 && ip.is_right();
+        let is_forwardable = len <= bytes.len()
+            && is_length(len, self.tunnel_mtu_least)
+            && ip.ttl > 1
+            && ip.is_right();
         if !is_forwardable {
             return false;
         }
@@ -285,6 +300,13 @@ impl IpWords {
     }
 }
 
+/// Whether a packet of `len` bytes has room for the headers that are read, and is no longer than
+/// `mtu`.
+#[inline(always)]
+fn is_length(len: usize, mtu: usize) -> bool {
+    len.wrapping_sub(size_of::<Headers>()) <= mtu.saturating_sub(size_of::<Headers>())
+}
+
 /// Whether a frame without a tunnel has the first words of a pattern.
 #[inline(always)]
 fn fits_plain<const LINK: usize>(pattern: &FramePattern, frame: &[u8]) -> bool {
@@ -300,8 +322,8 @@ fn words<const N: usize>(frame: &[u8]) -> Option<[u64; N]> {
     <[u64; N]>::read_from_prefix(frame).ok().map(|(words, _)| words)
 }
 
-/// Reads the transport header of a packet of `len` bytes whose IP header passed the checks; `None`
-/// if the slow path has to read the packet.
+/// Reads the transport header of a packet of `len` bytes, not below 28, whose IP header passed the
+/// checks; `None` if the slow path has to read the packet.
 #[inline(always)]
 fn transport(headers: &Headers, len: usize, packet: &[u8]) -> Option<FastTransport> {
     match headers.ip.protocol {

@@ -88,6 +88,7 @@ impl<F: Frame> EngineSetup<'_, F> {
         self.engine.shards.check(shard)?;
         let index = self.replica_mut().add_shard(nat, owned_lanes, now.tick())?;
         self.engine.shards.add(shard, index);
+        self.engine.shards.set_serving(index, self.engine.duties.serves(index));
         Ok(index)
     }
 
@@ -107,6 +108,7 @@ impl<F: Frame> EngineSetup<'_, F> {
     /// are dropped as `not-serving`.
     pub fn set_serving(&mut self, shard: ShardIndex, is_serving: bool) {
         self.engine.duties.set_serving(shard, is_serving);
+        self.engine.shards.set_serving(shard, is_serving);
     }
 
     /// Sets what happens to packets of the shard without a mapping.

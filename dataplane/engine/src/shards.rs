@@ -90,10 +90,57 @@ impl Endpoints {
     }
 }
 
+/// Number of places of [`ServedEndpoints`], a power of two.
+const PLACES: usize = 1 << 12;
+
+/// Endpoints of the shards that are served, each at the one place that its address leads to: the
+/// fast path looks nowhere else. An endpoint whose place another one holds is not here.
+#[derive(Debug)]
+struct ServedEndpoints {
+    /// Address as it lies in memory, and shard. A free place has an address of another place.
+    places: Box<[(u32, ShardIndex); PLACES]>,
+}
+
+impl ServedEndpoints {
+    fn new() -> Self {
+        let free = (0..PLACES).map(|place| (Self::stranger(place), ShardIndex(0)));
+        let places = free.collect::<Box<[_]>>().try_into();
+        Self { places: places.expect("there are PLACES places") }
+    }
+
+    /// Returns an address that does not lead to this place.
+    const fn stranger(place: usize) -> u32 {
+        // 0 leads to place 0, and 1 to another one.
+        if place == 0 { 1 } else { 0 }
+    }
+
+    #[inline(always)]
+    const fn place(address: u32) -> usize {
+        (address.wrapping_mul(0x9e37_79b9) >> (u32::BITS - PLACES.ilog2())) as usize
+    }
+
+    fn set(&mut self, endpoint: u32, shard: ShardIndex, is_served: bool) {
+        let address = endpoint.to_be();
+        let place = Self::place(address);
+        if is_served {
+            self.places[place] = (address, shard);
+        } else if self.places[place].0 == address {
+            self.places[place].0 = Self::stranger(place);
+        }
+    }
+
+    #[inline(always)]
+    fn get(&self, address: u32) -> Option<ShardIndex> {
+        let (found, shard) = self.places[Self::place(address)];
+        (found == address).then_some(shard)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Shards {
     mode: AccessMode,
     by_endpoint: Endpoints,
+    served: ServedEndpoints,
     by_source: AddressRanges,
     /// For each possible shard index, the header of a tunnel packet from the shard's endpoint,
     /// complete except for the fields that differ from packet to packet.
@@ -108,6 +155,7 @@ impl Shards {
         let mut shards = Self {
             mode: config.mode,
             by_endpoint: Endpoints::new(room),
+            served: ServedEndpoints::new(),
             by_source: AddressRanges::new([]),
             tunnel_headers: vec![tunnel_header(None); room].into(),
             ids: vec![ShardId(0); room].into(),
@@ -115,6 +163,7 @@ impl Shards {
         for (shard, index) in config.shards.iter().zip(0..) {
             shards.check_endpoint(shard)?;
             shards.enter(shard, ShardIndex(index));
+            shards.set_serving(ShardIndex(index), true);
         }
         shards.by_source =
             AddressRanges::new(config.shards.iter().zip(0..).flat_map(|(shard, index)| {
@@ -165,8 +214,19 @@ impl Shards {
         self.by_source.insert(&shard.subscribers, index);
     }
 
+    /// Sets whether the endpoint of a shard is found by
+    /// [`of_served_endpoint`](Self::of_served_endpoint).
+    pub(crate) fn set_serving(&mut self, index: ShardIndex, is_serving: bool) {
+        let Some(header) = self.tunnel_headers.get(usize::from(index.0)) else { return };
+        let endpoint = header.source.get();
+        if self.by_endpoint.get(endpoint) == Some(index) {
+            self.served.set(endpoint, index, is_serving);
+        }
+    }
+
     /// Removes a shard: packets of its homes belong to no shard.
     pub(crate) fn remove(&mut self, index: ShardIndex) {
+        self.set_serving(index, false);
         let endpoint = self.endpoint(index);
         if self.by_endpoint.get(endpoint) == Some(index) {
             self.by_endpoint.remove(endpoint);
@@ -178,6 +238,13 @@ impl Shards {
     #[inline]
     pub(crate) fn of_endpoint(&self, endpoint: u32) -> Option<ShardIndex> {
         self.by_endpoint.get(endpoint)
+    }
+
+    /// Returns the shard with this tunnel endpoint, the address as it lies in memory, if the shard is
+    /// served. It may miss an endpoint that [`of_endpoint`](Self::of_endpoint) finds.
+    #[inline(always)]
+    pub(crate) fn of_served_endpoint(&self, address: u32) -> Option<ShardIndex> {
+        self.served.get(address)
     }
 
     /// Returns the shard of a plain-mode home.
@@ -228,6 +295,34 @@ mod tests {
             assert_eq!(endpoints.get(stranger), None);
         }
         assert_eq!(Endpoints::new(0).get(1), None);
+    }
+
+    #[test]
+    fn only_a_served_endpoint_is_found_at_its_place() {
+        let mut served = ServedEndpoints::new();
+        let endpoints: Vec<u32> = (0..200).map(|number| 0x0a64_0001 + number).collect();
+        for (&endpoint, number) in endpoints.iter().zip(0..) {
+            served.set(endpoint, ShardIndex(number), true);
+        }
+        for (&endpoint, number) in endpoints.iter().zip(0..) {
+            assert_eq!(served.get(endpoint.to_be()), Some(ShardIndex(number)));
+            served.set(endpoint, ShardIndex(number), false);
+            assert_eq!(served.get(endpoint.to_be()), None);
+        }
+        for address in (0..1 << 20).chain(u32::MAX - 1000..=u32::MAX) {
+            assert_eq!(served.get(address), None, "{address:#x}");
+        }
+        // Two addresses of one place: the later one has it, and only it leaves it.
+        let [first, second] = [1_u32, 0x1000_0001].map(|start| {
+            let place = ServedEndpoints::place(7);
+            (start..)
+                .find(|&address| ServedEndpoints::place(address) == place)
+                .expect("one of many")
+        });
+        served.set(u32::from_be(first), ShardIndex(1), true);
+        served.set(u32::from_be(second), ShardIndex(2), true);
+        served.set(u32::from_be(first), ShardIndex(1), false);
+        assert_eq!((served.get(first), served.get(second)), (None, Some(ShardIndex(2))));
     }
 
     /// Compares a table that is three quarters full, more than it ever is, with a map.

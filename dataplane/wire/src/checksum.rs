@@ -1,5 +1,7 @@
 //! The Internet checksum (RFC 1071) and its incremental update (RFC 1624). Hot: per packet.
 
+use zerocopy::{FromBytes, Immutable};
+
 /// Returns the ones' complement checksum of `bytes`, complemented, in host order: the value for a
 /// checksum field. Over bytes that contain their right checksum the result is 0. An odd last byte
 /// is padded with zero.
@@ -25,12 +27,41 @@ pub fn partial(bytes: &[u8]) -> u32 {
     u32::from(u16::from_be(fold(sum)))
 }
 
-/// Returns whether a header of five words, as they lie in memory, contains its right checksum.
+/// An IP header without options by words, as they lie in memory.
+#[derive(Clone, Copy, FromBytes, Immutable)]
+#[repr(C, packed)]
+struct HeaderWords {
+    first: u32,
+    others: [u64; 2],
+}
+
+impl HeaderWords {
+    /// Returns the sum of the words modulo 2^64 - 1, which is a multiple of 0xffff.
+    #[inline(always)]
+    fn sum(self) -> u64 {
+        let Self { first, others: [second, third] } = self;
+        let (sum, carries) = second.overflowing_add(third);
+        let (sum, carries_first) = sum.overflowing_add(u64::from(first));
+        let (sum, carries_carry) = sum.overflowing_add(u64::from(carries));
+        // If this addition carries, what is left is less than `first`.
+        sum.wrapping_add(u64::from(carries_first | carries_carry))
+    }
+}
+
+/// 0xffff times this is 1 modulo 2^64.
+const INVERSE: u64 = 0xfffe_fffe_fffe_ffff;
+
+const _: () = assert!(INVERSE.wrapping_mul(0xffff) == 1);
+
+/// Returns whether an IP header without options contains its right checksum.
 #[inline(always)]
-pub fn is_right(words: [u32; 5]) -> bool {
-    // As in `partial`, the sum does not depend on byte order, and only all ones are their own swap.
-    let [a, b, c, d, e] = words.map(u64::from);
-    fold(a + b + c + d + e) == 0xffff
+pub fn is_right(header: [u8; 20]) -> bool {
+    let words: HeaderWords = zerocopy::transmute!(header);
+    // As in `partial`, the sum does not depend on byte order, and only all ones are their own swap:
+    // right is a sum of 0xffff, a multiple of it but not 0. The multiples are the products of the
+    // numbers up to MAX / 0xffff; the inverse leads back to these (Granlund, Montgomery 1994,
+    // section 9). 0 wraps to the largest number.
+    words.sum().wrapping_mul(INVERSE).wrapping_sub(1) < u64::MAX / 0xffff
 }
 
 /// Returns the checksum field of a header of these words, whose own field is 0, all of them as they
@@ -146,17 +177,39 @@ mod tests {
         let words = |bytes: &[u8; 20]| -> [u32; 5] { zerocopy::transmute!(*bytes) };
         let sum = of_words(words(&header));
         assert_eq!(u16::from_be(sum), super::sum(&header));
-        assert!(!is_right(words(&header)));
+        assert!(!is_right(header));
         header[10..12].copy_from_slice(&sum.to_ne_bytes());
-        assert!(is_right(words(&header)));
+        assert!(is_right(header));
         // Every flipped bit is noticed.
         for bit in 0..160 {
             let mut other = header;
             other[bit / 8] ^= 1 << (bit % 8);
-            assert!(!is_right(words(&other)), "bit {bit}");
+            assert!(!is_right(other), "bit {bit}");
         }
-        let zeros = [0; 5];
-        assert!(!is_right(zeros), "a sum of 0 is not that of a header");
+        assert!(!is_right([0; 20]), "a sum of 0 is not that of a header");
+    }
+
+    /// Carries between the words, and values next to the right one.
+    #[test]
+    fn check_of_a_header_equals_its_sum() {
+        let mut random = 1_u64;
+        for round in 0..100_000_u64 {
+            let mut header = [0; 20];
+            for octet in &mut header {
+                random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                // Mostly extreme octets.
+                *octet = [0, 0xff, 0xff, (random >> 56) as u8][(random >> 40) as usize % 4];
+            }
+            header[10..12].fill(0);
+            let right = sum(&header);
+            for wrong in [0, 1, 0xff, 0x100, 0xfffe, 0xffff] {
+                let field = right.wrapping_add(if round % 2 == 0 { wrong } else { 0 });
+                header[10..12].copy_from_slice(&field.to_be_bytes());
+                let is_sound = sum(&header) == 0;
+                assert_eq!(is_right(header), is_sound, "{header:02x?}");
+            }
+        }
+        assert!(is_right([0xff; 20]));
     }
 
     #[test]
