@@ -6,13 +6,14 @@ use weir_wire::frame::{Frame, Pool};
 use weir_wire::gre;
 use weir_wire::ipv4;
 
-use crate::burst::{Burst, Direction, Run};
+use crate::burst::{Burst, PacketDirection, SettledRun};
 use crate::engine::{Context, Engine};
 use crate::ethernet_input::{Network, sender};
 use crate::fast_path::FastUpstream;
 use crate::flow_key::Toward;
 use crate::ip_error::IcmpErrorCause;
 use crate::ip_input::{Packet, is_martian};
+use crate::link_header::{TAGGED, UNTAGGED};
 use crate::local::check_ping;
 use crate::party::Party;
 use crate::slow_path::Way;
@@ -23,7 +24,7 @@ use crate::{AccessMode, DropReason, Side, ecn, rewrite};
 #[derive(Debug)]
 pub(crate) struct Up;
 
-impl Direction for Up {
+impl PacketDirection for Up {
     type Key = OutboundKey;
     type Slow = Upstream;
 
@@ -51,9 +52,12 @@ impl Direction for Up {
     #[inline(always)]
     fn send_settled<const LINK: usize, const TUNNEL: usize, F: Frame>(
         engine: &mut Engine<F>,
-        run: Run<'_, '_, F, OutboundKey>,
+        run: SettledRun<'_, '_, F, OutboundKey>,
     ) -> usize {
-        engine.send_settled_up(LINK + TUNNEL, run)
+        match engine.link(Side::Internet).is_tagged() {
+            false => engine.send_settled_up::<UNTAGGED>(LINK + TUNNEL, run),
+            true => engine.send_settled_up::<TAGGED>(LINK + TUNNEL, run),
+        }
     }
 
     fn may_take_slow_path<F: Frame>(engine: &mut Engine<F>, key: &OutboundKey) -> bool {
@@ -126,7 +130,7 @@ impl Direction for Up {
 }
 
 impl<F: Frame> Engine<F> {
-    /// See [`Direction::read_slow`].
+    /// See [`PacketDirection::read_slow`].
     #[inline(never)]
     fn read_slow_path_access(&self, frame: &mut F, packet: &mut Upstream) {
         packet.step = self.access_input(frame, packet).unwrap_or_else(UpstreamStep::Discard);

@@ -3,7 +3,7 @@
 
 use std::vec::Drain;
 
-use weir_nat::{Hash, LookUp, PacketKey, RecordId, Tick};
+use weir_nat::{Hash, LookUp, PacketKey, Tick};
 use weir_wire::frame::{Frame, Pool};
 
 use crate::engine::{BURST_MAX, Context, Engine, PREFETCH_AHEAD};
@@ -12,7 +12,7 @@ use crate::link_header::{TAGGED, UNTAGGED};
 use crate::{AccessMode, DropReason, Output, Side};
 
 /// A side's packets: [`Up`](crate::access_input::Up) or [`Down`](crate::internet_input::Down).
-pub(crate) trait Direction: Sized {
+pub(crate) trait PacketDirection: Sized {
     type Key: PacketKey;
     /// State of a frame of the slow path.
     type Slow: Copy;
@@ -21,7 +21,7 @@ pub(crate) trait Direction: Sized {
     const SIDE: Side;
     /// An unused `Slow`.
     const EMPTY: Self::Slow;
-    /// Bytes by which the front of a packet grows on its way.
+    /// Largest number of bytes by which the front of a packet grows on its way.
     const ROOM: usize;
 
     fn burst_mut<F: Frame>(engine: &mut Engine<F>) -> &mut Burst<Self>;
@@ -33,26 +33,24 @@ pub(crate) trait Direction: Sized {
         packet: &mut FastPacket<Self::Key>,
     ) -> bool;
 
-    /// Whether a packet has what [`read_fast`](Self::read_fast) does not look for, since no record
-    /// has it: a martian address, port 0, an address of this worker. The slow path decides
-    /// about such a packet.
+    /// Whether a packet has what `read_fast` does not look for, since no record has it: a martian
+    /// address, port 0, an address of this worker.
     fn is_unusual<F: Frame>(engine: &Engine<F>, packet: &FastPacket<Self::Key>) -> bool;
 
     /// Edits and sends packets until one is not of a settled session. Returns how many it sent.
     fn send_settled<const LINK: usize, const TUNNEL: usize, F: Frame>(
         engine: &mut Engine<F>,
-        run: Run<'_, '_, F, Self::Key>,
+        run: SettledRun<'_, '_, F, Self::Key>,
     ) -> usize;
 
     /// Whether a packet without a settled session may take the slow path, which is dear.
     fn may_take_slow_path<F: Frame>(engine: &mut Engine<F>, key: &Self::Key) -> bool;
 
-    /// Fills in what the slow path reads of a fast-path packet, which is all of its frame but the
-    /// first `offset` bytes.
+    /// Fills in what the slow path reads of a packet that began at `offset` of its frame.
     fn fill(packet: &FastPacket<Self::Key>, bytes: &[u8], offset: usize, slow: &mut Self::Slow);
 
-    /// Decides on the step of a frame of the slow path, cuts the frame to the part that the step
-    /// concerns, and prefetches its index line. Returns the hash.
+    /// Decides on the step of any frame, cuts the frame to what the step concerns, and prefetches
+    /// its index line. Returns the hash.
     fn read_slow<F: Frame>(engine: &Engine<F>, frame: &mut F, slow: &mut Self::Slow) -> Hash;
 
     fn set_look_up(slow: &mut Self::Slow, look_up: &LookUp);
@@ -90,18 +88,17 @@ pub(crate) trait Direction: Sized {
         cx: &mut Context<'_, P>,
     );
 
-    /// Does what is left at the end of a burst.
     fn finish<F: Frame, P: Pool<Frame = F>>(engine: &mut Engine<F>, cx: &mut Context<'_, P>);
 }
 
 /// State of the frames of a burst, one slot for each.
 #[derive(Debug)]
-pub(crate) struct Burst<D: Direction> {
+pub(crate) struct Burst<D: PacketDirection> {
     fast: Box<[FastPacket<D::Key>]>,
     slow: Box<[D::Slow]>,
 }
 
-impl<D: Direction> Burst<D> {
+impl<D: PacketDirection> Burst<D> {
     pub(crate) fn new() -> Self {
         Self {
             fast: vec![FastPacket::empty(); BURST_MAX].into_boxed_slice(),
@@ -111,7 +108,7 @@ impl<D: Direction> Burst<D> {
 }
 
 /// Packets of the fast path that follow each other, with their frames.
-pub(crate) struct Run<'a, 'f, F, K> {
+pub(crate) struct SettledRun<'a, 'f, F, K> {
     pub(crate) packets: &'a [FastPacket<K>],
     pub(crate) frames: &'a mut Drain<'f, F>,
     pub(crate) out: &'a mut Output<F>,
@@ -120,7 +117,7 @@ pub(crate) struct Run<'a, 'f, F, K> {
 
 impl<F: Frame> Engine<F> {
     /// Processes a burst; returns the bytes of its frames.
-    pub(crate) fn receive_burst<D: Direction, P: Pool<Frame = F>>(
+    pub(crate) fn receive_burst<D: PacketDirection, P: Pool<Frame = F>>(
         &mut self,
         frames: &mut Vec<F>,
         cx: &mut Context<'_, P>,
@@ -134,7 +131,7 @@ impl<F: Frame> Engine<F> {
     }
 
     #[inline(never)]
-    fn burst<D: Direction, const LINK: usize, const TUNNEL: usize, P: Pool<Frame = F>>(
+    fn burst<D: PacketDirection, const LINK: usize, const TUNNEL: usize, P: Pool<Frame = F>>(
         &mut self,
         frames: &mut Vec<F>,
         cx: &mut Context<'_, P>,
@@ -154,9 +151,9 @@ impl<F: Frame> Engine<F> {
         while at < count {
             let is_slow = slow_frames >> at;
             let end = count.min(at + is_slow.trailing_zeros() as usize);
-            // Without a record there is no session.
-            if at < end && fast[at].look_up.candidate != RecordId::NONE {
-                let run = Run { packets: &fast[at..end], frames: &mut frames, out: cx.out, now };
+            if at < end && self.nat.is_first(fast[at].look_up.candidate, &fast[at].key) {
+                let run =
+                    SettledRun { packets: &fast[at..end], frames: &mut frames, out: cx.out, now };
                 at += D::send_settled::<LINK, TUNNEL, F>(self, run);
             }
             let Some(frame) = frames.next() else { break };
@@ -178,7 +175,7 @@ impl<F: Frame> Engine<F> {
     /// Reads the fast-path packets of a burst. Returns the bytes of all frames, and the frames that
     /// are left to the slow path, one bit each.
     #[inline(never)]
-    fn read<D: Direction, const LINK: usize, const TUNNEL: usize>(
+    fn read<D: PacketDirection, const LINK: usize, const TUNNEL: usize>(
         &self,
         frames: &[F],
         burst: &mut [FastPacket<D::Key>],
@@ -203,7 +200,7 @@ impl<F: Frame> Engine<F> {
     /// Translates a fast-path packet, which begins at `offset` of its frame, whose session is not
     /// known to be settled.
     #[inline(always)]
-    fn unsettled<D: Direction, P: Pool<Frame = F>>(
+    fn unsettled<D: PacketDirection, P: Pool<Frame = F>>(
         &mut self,
         frame: F,
         packet: &FastPacket<D::Key>,
@@ -219,7 +216,7 @@ impl<F: Frame> Engine<F> {
 
     /// The packet has no mapping yet, or it is of another session of it.
     #[inline(never)]
-    fn other<D: Direction, P: Pool<Frame = F>>(
+    fn other<D: PacketDirection, P: Pool<Frame = F>>(
         &mut self,
         frame: F,
         packet: &FastPacket<D::Key>,
@@ -240,7 +237,7 @@ impl<F: Frame> Engine<F> {
 
     /// The packet may change the session.
     #[inline(never)]
-    fn first<D: Direction, P: Pool<Frame = F>>(
+    fn first<D: PacketDirection, P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
         packet: &FastPacket<D::Key>,
@@ -257,7 +254,7 @@ impl<F: Frame> Engine<F> {
 
     /// Cuts a frame to its packet and fills in what the slow path reads of it.
     #[inline(always)]
-    fn cut<D: Direction>(
+    fn cut<D: PacketDirection>(
         frame: &mut F,
         packet: &FastPacket<D::Key>,
         offset: usize,
@@ -269,7 +266,7 @@ impl<F: Frame> Engine<F> {
 
     #[cold]
     #[inline(never)]
-    fn read_again<D: Direction, P: Pool<Frame = F>>(
+    fn read_again<D: PacketDirection, P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
         packet: &FastPacket<D::Key>,

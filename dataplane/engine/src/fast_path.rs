@@ -222,7 +222,10 @@ impl<F: Frame> Engine<F> {
     /// served.
     #[inline(always)]
     fn served_shard(&self, address: u32) -> Option<ShardIndex> {
-        self.shards.of_served_endpoint(address).or_else(|| self.served_shard_elsewhere(address))
+        match self.shards.of_served_endpoint(address) {
+            Some(shard) => Some(shard),
+            None => self.served_shard_elsewhere(address),
+        }
     }
 
     #[cold]
@@ -268,7 +271,7 @@ impl<F: Frame> Engine<F> {
         true
     }
 
-    /// See [`Direction::is_unusual`](crate::burst::Direction::is_unusual).
+    /// See [`PacketDirection::is_unusual`](crate::burst::PacketDirection::is_unusual).
     pub(crate) fn is_unusual_up(&self, packet: &FastUpstream) -> bool {
         let (inside, remote) = (packet.key.inside(), packet.key.remote());
         is_unusual(inside, remote) || remote.address == self.link(Side::Access).address

@@ -1,13 +1,13 @@
 //! Hot. Edits and sends a packet of a settled session: one pass over its headers, by words as they
 //! lie in memory.
 
-use weir_nat::{Endpoint, Hash, Home, InboundKey, OutboundKey};
-use weir_wire::checksum::{self, Delta};
+use weir_nat::{ChecksumDeltas, Delivery, Endpoint, Hash, Home, InboundKey, OutboundKey};
+use weir_wire::checksum::{self, FoldedDelta};
 use weir_wire::frame::Frame;
 use weir_wire::ipv4;
 use zerocopy::FromBytes;
 
-use crate::burst::Run;
+use crate::burst::SettledRun;
 use crate::engine::Engine;
 use crate::fast_path::{FastPacket, GRE, GRE_IPV4, Headers, IpWords, NO_OPTIONS, TunnelWords};
 use crate::rewrite::PacketEnd;
@@ -20,30 +20,36 @@ const TCP_CHECKSUM: usize = 36;
 const DONT_FRAGMENT: u16 = 0x4000_u16.to_be();
 
 impl<F: Frame> Engine<F> {
-    /// Sends packets of homes, which begin at `pull` of their frames, from their public endpoints to
-    /// the internet, until one is not of a settled session. Returns how many it sent.
+    /// Sends packets of homes, which begin at `pull` of their frames, from their public endpoints
+    /// to the internet, until one is not of a settled session. Returns how many it sent.
     #[inline(never)]
-    pub(crate) fn send_settled_up(
+    pub(crate) fn send_settled_up<const LINK: usize>(
         &mut self,
         pull: usize,
-        run: Run<'_, '_, F, OutboundKey>,
+        run: SettledRun<'_, '_, F, OutboundKey>,
     ) -> usize {
-        let Run { packets, frames, out, now } = run;
+        let SettledRun { packets, frames, out, now } = run;
         let Self { nat, duties, links, counters, .. } = self;
-        let gateways = &links[Side::Internet as usize].gateways;
+        let gateways = links[Side::Internet as usize].gateways.live();
+        // The slow path counts a packet without a gateway.
+        let [first, others @ ..] = gateways else { return 0 };
         for (at, packet) in packets.iter().enumerate() {
             let FastPacket { key, look_up, len } = packet;
-            let Some(public) = nat.outbound_settled(look_up.candidate, key, now) else { return at };
+            let Some(settled) = nat.outbound_settled(look_up.candidate, key, now) else {
+                return at;
+            };
             let Some(mut frame) = frames.next() else { return at };
             duties.note_traffic(key.shard());
-            let bytes = gateways
-                .choose(flow(look_up.hash))
-                .map(|header| header.replace(&mut frame, pull, 0, usize::from(*len)));
-            let Some(Some(bytes)) = bytes else {
-                discard(counters, bytes.is_some(), frame);
+            let header = match others.is_empty() {
+                true => first,
+                false => &gateways[flow(look_up.hash) as usize % gateways.len()],
+            };
+            let len_in_frame = usize::from(*len);
+            let Some(bytes) = header.replace::<LINK, F>(&mut frame, pull, 0, len_in_frame) else {
+                discard(counters, frame);
                 continue;
             };
-            edit(bytes, PacketEnd::Source, public);
+            edit(bytes, PacketEnd::Source, settled.to, settled.deltas);
             emit(counters, &mut out.internet, frame);
         }
         packets.len()
@@ -53,34 +59,38 @@ impl<F: Frame> Engine<F> {
     /// endpoints of homes that send no GRE key, until one is not of a settled session, or its shard
     /// is not served. Returns how many it sent.
     #[inline(never)]
-    pub(crate) fn send_settled_down<const TUNNEL: usize>(
+    pub(crate) fn send_settled_down<const LINK: usize, const TUNNEL: usize>(
         &mut self,
         pull: usize,
-        run: Run<'_, '_, F, InboundKey>,
+        run: SettledRun<'_, '_, F, InboundKey>,
     ) -> usize {
-        let Run { packets, frames, out, now } = run;
+        let SettledRun { packets, frames, out, now } = run;
         let Self { nat, duties, links, counters, shards, outer_identification, .. } = self;
-        let gateways = &links[Side::Access as usize].gateways;
+        let gateways = links[Side::Access as usize].gateways.live();
+        let [first, others @ ..] = gateways else { return 0 };
         for (at, packet) in packets.iter().enumerate() {
             let FastPacket { key, look_up, len } = packet;
-            let Some(delivery) = nat.inbound_settled(look_up.candidate, key, now) else {
+            let Some(settled) = nat.inbound_settled(look_up.candidate, key, now) else {
                 return at;
             };
-            let home = &delivery.home;
+            let Delivery { home, inside } = &settled.to;
             if !duties.note_served_traffic(home.shard) {
                 return at;
             }
             let Some(mut frame) = frames.next() else { return at };
             *outer_identification = outer_identification.wrapping_add(1);
-            let bytes = gateways
-                .choose(flow(look_up.hash))
-                .map(|header| header.replace(&mut frame, pull, TUNNEL, usize::from(*len)));
-            let Some(Some(bytes)) = bytes else {
-                discard(counters, bytes.is_some(), frame);
+            let header = match others.is_empty() {
+                true => first,
+                false => &gateways[flow(look_up.hash) as usize % gateways.len()],
+            };
+            let len_in_frame = usize::from(*len);
+            let Some(bytes) = header.replace::<LINK, F>(&mut frame, pull, TUNNEL, len_in_frame)
+            else {
+                discard(counters, frame);
                 continue;
             };
             if let Some((front, inner)) = bytes.split_at_mut_checked(TUNNEL) {
-                edit(inner, PacketEnd::Destination, delivery.inside);
+                edit(inner, PacketEnd::Destination, *inside, settled.deltas);
                 if TUNNEL == GRE
                     && let Ok((inner, _)) = IpWords::ref_from_prefix(inner)
                     && let Ok((front, _)) = TunnelWords::mut_from_prefix(front)
@@ -95,12 +105,11 @@ impl<F: Frame> Engine<F> {
     }
 }
 
-/// Drops a packet for which there is no gateway or no headroom.
+/// Drops a packet for which there is no headroom or no room in the output.
 #[cold]
 #[inline(never)]
-fn discard<F>(counters: &EngineCounters, has_gateway: bool, frame: F) {
-    let reason = if has_gateway { DropReason::NoBuffer } else { DropReason::GatewayUnresolved };
-    counters.count_drops(reason, 1);
+fn discard<F>(counters: &EngineCounters, frame: F) {
+    counters.count_drops(DropReason::NoBuffer, 1);
     drop(frame);
 }
 
@@ -109,12 +118,12 @@ fn discard<F>(counters: &EngineCounters, has_gateway: bool, frame: F) {
 fn emit<F>(counters: &EngineCounters, out: &mut Vec<F>, frame: F) {
     match out.len() < out.capacity() {
         true => out.push(frame),
-        false => discard(counters, true, frame),
+        false => discard(counters, frame),
     }
 }
 
-/// Returns the tunnel header (RFC 2784) of a packet of `len` bytes: from the shard's endpoint to the
-/// home.
+/// Returns the tunnel header (RFC 2784) of a packet of `len` bytes: from the shard's endpoint to
+/// the home.
 #[inline(always)]
 fn tunnel_words(
     inner: &IpWords,
@@ -146,26 +155,21 @@ fn flow(hash: Hash) -> u32 {
 
 /// Gives one end of a packet a new address and port, and decrements the TTL.
 #[inline(always)]
-fn edit(bytes: &mut [u8], end: PacketEnd, new: Endpoint) {
+fn edit(bytes: &mut [u8], end: PacketEnd, new: Endpoint, deltas: ChecksumDeltas) {
     let Some((headers, rest)) = bytes.split_first_chunk_mut::<{ size_of::<Headers>() }>() else {
         return;
     };
     let Ok(headers) = Headers::mut_from_bytes(headers) else { return };
     let (address, port) = (new.address.to_be(), new.port.to_be());
-    let (old_address, old_port) = match end {
-        PacketEnd::Source => (headers.ip.source, headers.source_port),
-        PacketEnd::Destination => (headers.ip.destination, headers.destination_port),
-    };
     match end {
         PacketEnd::Source => (headers.ip.source, headers.source_port) = (address, port),
         PacketEnd::Destination => {
             (headers.ip.destination, headers.destination_port) = (address, port)
         }
     }
-    let delta = Delta::new().replace32(old_address, address);
     headers.ip.ttl = headers.ip.ttl.wrapping_sub(1);
-    headers.ip.checksum = delta.decrement_first().apply(headers.ip.checksum);
-    let delta = delta.replace16(old_port, port);
+    headers.ip.checksum = FoldedDelta(deltas.address).apply_with_hop(headers.ip.checksum);
+    let delta = FoldedDelta(deltas.endpoint);
     if headers.ip.protocol == ipv4::PROTOCOL_UDP {
         // RFC 768: 0 means no checksum, and a sum of 0 is sent as all ones, which are their own
         // swap.

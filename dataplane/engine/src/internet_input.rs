@@ -5,13 +5,14 @@ use weir_nat::{Hash, InboundKey, LookUp};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4;
 
-use crate::burst::{Burst, Direction, Run};
+use crate::burst::{Burst, PacketDirection, SettledRun};
 use crate::downstream::{Downstream, DownstreamStep};
 use crate::engine::{Context, Engine};
 use crate::ethernet_input::{Network, sender};
 use crate::fast_path::FastDownstream;
 use crate::flow_key::Toward;
 use crate::ip_input::{Packet, is_martian};
+use crate::link_header::{TAGGED, UNTAGGED};
 use crate::local::check_ping;
 use crate::{DropReason, Side};
 
@@ -23,7 +24,7 @@ const TUNNEL_ROOM: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Down;
 
-impl Direction for Down {
+impl PacketDirection for Down {
     type Key = InboundKey;
     type Slow = Downstream;
 
@@ -51,9 +52,12 @@ impl Direction for Down {
     #[inline(always)]
     fn send_settled<const LINK: usize, const TUNNEL: usize, F: Frame>(
         engine: &mut Engine<F>,
-        run: Run<'_, '_, F, InboundKey>,
+        run: SettledRun<'_, '_, F, InboundKey>,
     ) -> usize {
-        engine.send_settled_down::<TUNNEL>(LINK, run)
+        match engine.link(Side::Access).is_tagged() {
+            false => engine.send_settled_down::<UNTAGGED, TUNNEL>(LINK, run),
+            true => engine.send_settled_down::<TAGGED, TUNNEL>(LINK, run),
+        }
     }
 
     /// A packet from the internet is limited where it is known to whom it belongs.
@@ -112,7 +116,7 @@ impl Direction for Down {
 }
 
 impl<F: Frame> Engine<F> {
-    /// See [`Direction::read_slow`].
+    /// See [`PacketDirection::read_slow`].
     #[inline(never)]
     fn read_slow_path_internet(&self, frame: &mut F, packet: &mut Downstream) {
         packet.step = self.internet_input(frame, packet).unwrap_or_else(DownstreamStep::Discard);

@@ -59,23 +59,9 @@ impl LinkHeader {
 
     /// Replaces the first `pull` bytes of a frame by the header and `room` bytes, whose content is
     /// unspecified, and keeps `len` bytes behind them; returns the room and what follows. `None` if
-    /// there is no headroom.
+    /// there is no headroom. The header has `LEN` bytes.
     #[inline(always)]
-    pub(crate) fn replace<'a, F: Frame>(
-        &self,
-        frame: &'a mut F,
-        pull: usize,
-        room: usize,
-        len: usize,
-    ) -> Option<&'a mut [u8]> {
-        match self.is_tagged {
-            false => self.replace_bytes::<UNTAGGED, F>(frame, pull, room, len),
-            true => self.replace_bytes::<TAGGED, F>(frame, pull, room, len),
-        }
-    }
-
-    #[inline(always)]
-    fn replace_bytes<'a, const LEN: usize, F: Frame>(
+    pub(crate) fn replace<'a, const LEN: usize, F: Frame>(
         &self,
         frame: &'a mut F,
         pull: usize,
@@ -86,7 +72,12 @@ impl LinkHeader {
             return None;
         }
         let (front, rest) = frame.data_mut().split_first_chunk_mut::<LEN>()?;
-        *front = *self.bytes.first_chunk()?;
+        // Whole words, of which the last overlaps the one before.
+        *front.first_chunk_mut::<8>()? = *self.bytes.first_chunk()?;
+        if LEN == TAGGED {
+            *front[8..].first_chunk_mut::<8>()? = *self.bytes[8..].first_chunk()?;
+        }
+        *front.last_chunk_mut::<8>()? = *self.bytes[LEN - 8..].first_chunk()?;
         Some(rest)
     }
 

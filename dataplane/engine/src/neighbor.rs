@@ -225,6 +225,12 @@ impl Gateways {
         self.all.iter_mut().for_each(|gateway| gateway.pace = pace);
     }
 
+    /// Returns the headers to the gateways that answer.
+    #[inline(always)]
+    pub(crate) fn live(&self) -> &[LinkHeader] {
+        &self.live
+    }
+
     /// Returns the header that takes a packet of this flow to its gateway; `None` while no gateway
     /// answers.
     #[inline(always)]

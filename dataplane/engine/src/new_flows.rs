@@ -13,6 +13,7 @@ use weir_wire::tcp;
 
 use crate::engine::{Context, Engine};
 use crate::fast_path::{FastUpstream, protocol_and_flags};
+use crate::link_header::{TAGGED, UNTAGGED};
 use crate::rewrite::{self, PacketEnd};
 use crate::upstream::Upstream;
 use crate::{BURST_MAX, DropReason, Side};
@@ -375,7 +376,11 @@ impl<F: Frame> Engine<F> {
         let Some(header) = gateways.choose((hash.0 >> 32) as u32) else {
             return self.discard(DropReason::GatewayUnresolved);
         };
-        let Some(bytes) = header.replace(&mut frame, offset, 0, len) else {
+        let bytes = match self.link(Side::Internet).is_tagged() {
+            false => header.replace::<UNTAGGED, F>(&mut frame, offset, 0, len),
+            true => header.replace::<TAGGED, F>(&mut frame, offset, 0, len),
+        };
+        let Some(bytes) = bytes else {
             return self.discard(DropReason::NoBuffer);
         };
         rewrite::forward_fast_path(bytes, protocol, PacketEnd::Source, public);

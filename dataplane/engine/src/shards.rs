@@ -240,8 +240,8 @@ impl Shards {
         self.by_endpoint.get(endpoint)
     }
 
-    /// Returns the shard with this tunnel endpoint, the address as it lies in memory, if the shard is
-    /// served. It may miss an endpoint that [`of_endpoint`](Self::of_endpoint) finds.
+    /// Returns the shard with this tunnel endpoint, the address as it lies in memory, if the shard
+    /// is served. It may miss an endpoint that [`of_endpoint`](Self::of_endpoint) finds.
     #[inline(always)]
     pub(crate) fn of_served_endpoint(&self, address: u32) -> Option<ShardIndex> {
         self.served.get(address)

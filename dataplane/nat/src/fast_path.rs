@@ -20,16 +20,21 @@ use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
 use crate::look_up::PacketKey;
 use crate::nat::{Nat, Policy};
 use crate::packet::Delivery;
+use crate::sessions::checksum_deltas::ChecksumDeltas;
 use crate::sessions::mapping::{Mapping, MappingKind};
 use crate::sessions::session_state::SessionState;
 
-/// The bits of a remote's word that are compared: address, SETTLED, port.
-const REMOTE: u64 = ENDPOINT | (SessionState::SETTLED as u64) << 32;
+/// The bits of a remote's word that are compared: address, SETTLED, port; and one that no record
+/// has.
+const REMOTE: u64 = ENDPOINT | SETTLED | NOT_ORDINARY;
+const SETTLED: u64 = (SessionState::SETTLED as u64) << 32;
+/// Keeps the key of a packet that is not ordinary from being found.
+const NOT_ORDINARY: u64 = (SessionState::UNUSED as u64) << 32;
 const ENDPOINT: u64 = 0xffff << 48 | 0xffff_ffff;
 /// The upper bits of the word at byte 16, the public port, name no inside endpoint.
 const PORT_BITS: u32 = u16::BITS;
-const KIND_SHIFT: u32 = 40;
-const KIND: u64 = 0xff << KIND_SHIFT;
+/// The octet of a mapping that serves ordinary packets: part of every hashed key.
+pub(crate) const LIVE: u64 = (MappingKind::Live as u64) << 40;
 
 /// What an ordinary packet from a home has in common with its session's record, word by word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +49,14 @@ pub struct OutboundKey {
 pub struct InboundKey {
     public: u64,
     pub(crate) remote: u64,
+}
+
+/// Translation of a packet of a settled session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled<T> {
+    /// What the public or the inside endpoint is.
+    pub to: T,
+    pub deltas: ChecksumDeltas,
 }
 
 impl OutboundKey {
@@ -62,15 +75,15 @@ impl OutboundKey {
             inside: u64::from(inside.port)
                 | u64::from(home.shard.0) << 16
                 | u64::from(protocol) << 32
-                | kind(is_ordinary),
-            remote: remote_word(remote),
+                | LIVE,
+            remote: remote_word(remote, is_ordinary),
         }
     }
 
     /// Returns the words that name the inside endpoint.
     #[inline(always)]
     pub(crate) fn hashed(&self) -> [u64; 2] {
-        [self.home, self.inside & !KIND]
+        [self.home, self.inside]
     }
 
     #[inline(always)]
@@ -101,16 +114,16 @@ impl InboundKey {
         Self {
             public: u64::from(public.address)
                 | u64::from(protocol) << 32
-                | kind(is_ordinary)
+                | LIVE
                 | u64::from(public.port) << 48,
-            remote: remote_word(remote),
+            remote: remote_word(remote, is_ordinary),
         }
     }
 
     /// Returns the word that names the public endpoint.
     #[inline(always)]
     pub(crate) fn hashed(&self) -> u64 {
-        self.public & !KIND
+        self.public
     }
 
     pub fn public(&self) -> Endpoint {
@@ -122,17 +135,10 @@ impl InboundKey {
     }
 }
 
-/// Returns the octet of a mapping that serves ordinary packets; for another packet one that no
-/// record has.
 #[inline(always)]
-fn kind(is_ordinary: bool) -> u64 {
-    (if is_ordinary { MappingKind::Live as u64 } else { 0xff }) << KIND_SHIFT
-}
-
-#[inline(always)]
-fn remote_word(remote: Endpoint) -> u64 {
-    let settled = u64::from(SessionState::SETTLED) << 32;
-    u64::from(remote.address) | settled | u64::from(remote.port) << 48
+fn remote_word(remote: Endpoint, is_ordinary: bool) -> u64 {
+    let expected = if is_ordinary { SETTLED } else { SETTLED | NOT_ORDINARY };
+    u64::from(remote.address) | expected | u64::from(remote.port) << 48
 }
 
 /// Returns the first two words of the outbound key of a home's inside endpoint.
@@ -158,22 +164,22 @@ impl Nat {
         candidate: RecordId,
         key: &OutboundKey,
         now: Tick,
-    ) -> Option<Endpoint> {
+    ) -> Option<Settled<Endpoint>> {
         let mapping = self.mappings.try_get_mut(candidate)?;
         let [_, home, inside, remote, ..] = *mapping.words();
         let differs = (home ^ key.home)
             | (inside ^ key.inside) << PORT_BITS
             | (remote ^ key.remote) & REMOTE
-            | u64::from(mapping.flags & Mapping::KEYED);
+            | mapping.lacks_deltas();
         let is_found = differs == 0 && !self.public.contains(key.remote as u32);
         if !is_found || !mapping.note_settled(&self.policy, now, true) {
             return None;
         }
-        Some(mapping.public())
+        Some(Settled { to: mapping.public(), deltas: ChecksumDeltas::from_word(mapping.gre_key) })
     }
 
-    /// Whether the first session of `candidate` has the remote of this packet. If not, or without a
-    /// record (`RecordId::NONE`), the packet takes the slow path.
+    /// Whether the first session of `candidate` has the remote of this packet. If not, or without
+    /// a record (`RecordId::NONE`), the packet takes the slow path.
     #[inline(always)]
     pub fn is_first<K: PacketKey>(&self, candidate: RecordId, key: &K) -> bool {
         let found = self.mappings.try_get(candidate).map(|mapping| mapping.words()[3]);
@@ -188,23 +194,32 @@ impl Nat {
         candidate: RecordId,
         key: &InboundKey,
         now: Tick,
-    ) -> Option<Delivery> {
+    ) -> Option<Settled<Delivery>> {
         let mapping = self.mappings.try_get_mut(candidate)?;
         let [_, _, public, remote, ..] = *mapping.words();
         let differs = u64::from(mapping.public_address ^ key.public as u32)
             | (public ^ key.public) >> 32
             | (remote ^ key.remote) & REMOTE
-            | u64::from(mapping.flags & Mapping::KEYED);
+            | mapping.lacks_deltas();
         let refreshes = self.policy.udp_inbound_refresh;
         if differs != 0 || !mapping.note_settled(&self.policy, now, refreshes) {
             return None;
         }
         let home = Home { shard: mapping.shard, outer: mapping.outer, gre_key: None };
-        Some(Delivery { home, inside: mapping.inside() })
+        Some(Settled {
+            to: Delivery { home, inside: mapping.inside() },
+            deltas: ChecksumDeltas::from_word(mapping.gre_key).inverse(),
+        })
     }
 }
 
 impl Mapping {
+    /// Returns 0 if the home sends no key and the record holds the checksum deltas.
+    #[inline(always)]
+    fn lacks_deltas(&self) -> u64 {
+        u64::from(self.flags & (Self::KEYED | Self::SUMMED) ^ Self::SUMMED)
+    }
+
     /// Notes a packet of the first session, which is settled. Returns false, and changes nothing,
     /// if the session has run out. Without `refreshes` the packet keeps only TCP alive.
     #[inline(always)]

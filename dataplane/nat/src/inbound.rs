@@ -50,8 +50,10 @@ impl Nat {
         }
         let delivery = mapping.delivery();
         if self.is_held_first(id, packet.remote, now) {
-            let first = &mut self.mappings.get_mut(id).first;
-            if note_inbound(first, packet, &self.policy, now) {
+            let mapping = self.mappings.get_mut(id);
+            let has_changed = note_inbound(&mut mapping.first, packet, &self.policy, now);
+            mapping.keep_checksum_deltas();
+            if has_changed {
                 self.note_mapping(MarkKind::segment(SentBy::Remote, packet.tcp_flags), id);
             }
             return Ok(delivery);
@@ -119,6 +121,7 @@ impl Mapping {
             return None;
         }
         first.note(state, refresh, now);
+        self.keep_checksum_deltas();
         Some(self.delivery())
     }
 }

@@ -83,7 +83,7 @@ pub use config_check::{
     PUBLIC_ADDRESSES_MAX, REPLICAS_MAX, SHARDS_MAX, check_reserve_lanes,
 };
 pub use endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
-pub use fast_path::{InboundKey, OutboundKey};
+pub use fast_path::{InboundKey, OutboundKey, Settled};
 pub use logs::block_event::{BlockEvent, BlockEventKind, HomeBlock};
 pub use logs::session_log::{HomeLimit, HomeRefused, LoggedSubscriber, SessionEvent, SessionLog};
 pub use look_up::{LookUp, PacketKey};
@@ -96,6 +96,7 @@ pub use replication::change::{Applied, BODY_MAX, ChangeKind, LaneChange, SlotCha
 pub use replication::change_body::body_without_images;
 pub use replication::commit::{Batch, Dependency};
 pub use replication::facet::{Replica, ReplicaMut};
+pub use sessions::checksum_deltas::ChecksumDeltas;
 pub use sessions::timeouts::Timeouts;
 pub use subscribers::subscriber::SUBSCRIBERS_TOTAL_MAX;
 pub use table_bytes::TableBytes;

@@ -57,8 +57,12 @@ impl Nat {
         let mut mark = mapping.note_gre_key(packet.home.gre_key).then_some(MarkKind::Changed);
         let public = mapping.public();
         let is_held = self.is_held_first(id, packet.remote, now);
-        if is_held && note_outbound(&mut self.mappings.get_mut(id).first, packet, now) {
-            mark = Some(MarkKind::segment(SentBy::Inside, packet.tcp_flags));
+        if is_held {
+            let mapping = self.mappings.get_mut(id);
+            if note_outbound(&mut mapping.first, packet, now) {
+                mark = Some(MarkKind::segment(SentBy::Inside, packet.tcp_flags));
+            }
+            mapping.keep_checksum_deltas();
         }
         if let Some(mark) = mark {
             self.note_mapping(mark, id);
@@ -204,6 +208,7 @@ impl Mapping {
             self.note_gre_key(packet.home.gre_key);
         }
         self.first.note(state, refresh, now);
+        self.keep_checksum_deltas();
         Some(self.public())
     }
 }

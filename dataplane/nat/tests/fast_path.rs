@@ -75,6 +75,18 @@ fn look_up<K: PacketKey>(world: &World, key: &K) -> RecordId {
     burst[0].candidate
 }
 
+/// Checks that the deltas are those of a change from one endpoint to another.
+fn check_deltas(deltas: ChecksumDeltas, from: Endpoint, to: Endpoint) {
+    // Ones' complement arithmetic is that of remainders modulo 0xffff, for octets in any order.
+    let sum = |parts: &[u16]| parts.iter().map(|&part| u64::from(part.to_be())).sum::<u64>();
+    let address = |of: Endpoint| sum(&[(of.address >> 16) as u16, of.address as u16]);
+    let change = |delta: u16, from: u64, to: u64| {
+        assert_eq!((from + u64::from(delta)) % 0xffff, to % 0xffff);
+    };
+    change(deltas.address, address(from), address(to));
+    change(deltas.endpoint, address(from) + sum(&[from.port]), address(to) + sum(&[to.port]));
+}
+
 fn fast_out(world: &mut World, event: Event, inside: Endpoint) -> Option<Endpoint> {
     let (home, protocol) = (event.home(), event.protocol());
     if home.gre_key.is_some() {
@@ -84,7 +96,9 @@ fn fast_out(world: &mut World, event: Event, inside: Endpoint) -> Option<Endpoin
     let key = OutboundKey::new(&home, protocol as u8, inside, remote, is_ordinary(event));
     assert_eq!(key.hash(&world.nat), world.nat.outbound_hash(&home, inside, protocol));
     let candidate = look_up(world, &key);
-    world.nat.outbound_settled(candidate, &key, world.now)
+    let settled = world.nat.outbound_settled(candidate, &key, world.now)?;
+    check_deltas(settled.deltas, inside, settled.to);
+    Some(settled.to)
 }
 
 fn fast_back(world: &mut World, event: Event, public: Endpoint) -> Option<Delivery> {
@@ -92,7 +106,9 @@ fn fast_back(world: &mut World, event: Event, public: Endpoint) -> Option<Delive
     let key = InboundKey::new(protocol as u8, public, remote, is_ordinary(event));
     assert_eq!(key.hash(&world.nat), world.nat.inbound_hash(public, protocol));
     let candidate = look_up(world, &key);
-    world.nat.inbound_settled(candidate, &key, world.now)
+    let settled = world.nat.inbound_settled(candidate, &key, world.now)?;
+    check_deltas(settled.deltas, public, settled.to.inside);
+    Some(settled.to)
 }
 
 fn run(config: &NatConfig, events: &[Event], taken: &AtomicU64) {

@@ -157,6 +157,33 @@ impl Delta {
     }
 }
 
+/// A [`Delta`] of fields as they lie in memory, folded to 16 bits: a record can keep it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoldedDelta(pub u16);
+
+impl FoldedDelta {
+    /// As [`Delta::apply`]. 0 and 0xffff, which are the same, have the same effect.
+    #[inline(always)]
+    #[must_use]
+    pub const fn apply(self, checksum: u16) -> u16 {
+        // The complement of the checksum and 0xffff: the sum is never 0.
+        !fold32(0x1_fffe - checksum as u32 + self.0 as u32)
+    }
+
+    /// As [`apply`](Self::apply), with [`Delta::decrement_first`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn apply_with_hop(self, checksum: u16) -> u16 {
+        const HOP: u32 = u16::from_be(0xfeff) as u32;
+        !fold32(0x1_fffe - checksum as u32 + HOP + self.0 as u32)
+    }
+}
+
+#[inline(always)]
+const fn fold32(sum: u32) -> u16 {
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
+}
+
 /// Folds to 16 bits with end-around carry. A sum that is not 0 never becomes 0: it becomes 0xffff.
 #[inline(always)]
 pub(crate) const fn fold(sum: u64) -> u16 {
@@ -261,6 +288,29 @@ mod tests {
         // Section 4: HC = 0xdd2f, m = 0x5555, m' = 0x3285 must give 0x0000, where RFC 1141 gave
         // 0xffff.
         assert_eq!(Delta::new().replace16(0x5555, 0x3285).apply(0xdd2f), 0x0000);
+    }
+
+    /// Both directions, for sums of every kind.
+    #[test]
+    fn folded_delta_does_what_the_delta_does() {
+        let edges = [0, 1, 0xfe, 0xff, 0x100, 0x7fff, 0x8000, 0xfffe, 0xffff];
+        for (old, new) in edges.iter().flat_map(|&old| edges.map(|new| (old, new))) {
+            // No address and no port changes from all ones to 0.
+            if [(0, 0xffff), (0xffff, 0)].contains(&(old, new)) {
+                continue;
+            }
+            let there = Delta::new().replace16(old, new);
+            let back = Delta::new().replace16(new, old);
+            let folded = fold(!old as u64 + new as u64);
+            for checksum in 0..=u16::MAX {
+                assert_eq!(FoldedDelta(folded).apply(checksum), there.apply(checksum));
+                assert_eq!(FoldedDelta(!folded).apply(checksum), back.apply(checksum));
+                let hop = there.decrement_first().apply(checksum);
+                assert_eq!(FoldedDelta(folded).apply_with_hop(checksum), hop);
+                let hop = back.decrement_first().apply(checksum);
+                assert_eq!(FoldedDelta(!folded).apply_with_hop(checksum), hop);
+            }
+        }
     }
 
     #[test]

@@ -86,11 +86,12 @@ impl Frame for BufferFrame {
     #[inline]
     fn reframe(&mut self, pull: usize, push: usize, len: usize) -> bool {
         let (start, had) = (usize::from(self.0.start), usize::from(self.0.len));
-        let has_bytes = had.checked_sub(pull).is_some_and(|rest| len <= rest);
-        if !has_bytes || start + pull < push {
+        let Some(rest) = had.checked_sub(pull) else { return false };
+        if rest < len {
             return false;
         }
-        self.0.start = (start + pull - push) as u16;
+        let Some(start) = (start + pull).checked_sub(push) else { return false };
+        self.0.start = start as u16;
         self.0.len = (push + len) as u16;
         true
     }

@@ -15,6 +15,7 @@
 //! number is another one on each worker.
 
 use crate::endpoint::{Endpoint, Protocol, ShardIndex};
+use crate::fast_path::LIVE;
 use crate::sessions::mapping::{Mapping, MappingKind};
 use crate::sessions::session_state::SessionState;
 
@@ -102,13 +103,13 @@ impl MappingImage {
     #[inline(always)]
     pub(crate) fn outbound_words(&self, shard: ShardIndex) -> [u64; 2] {
         let inside = self.words[2] & (INSIDE_PORT | PROTOCOL);
-        [self.words[1], inside | u64::from(shard.0) << FLAGS_SHIFT]
+        [self.words[1], inside | LIVE | u64::from(shard.0) << FLAGS_SHIFT]
     }
 
     /// Returns the hashed word of the mapping's inbound key.
     #[inline(always)]
     pub(crate) fn inbound_word(&self) -> u64 {
-        self.words[0] >> 32 | self.words[2] & (PROTOCOL | PUBLIC_PORT)
+        self.words[0] >> 32 | LIVE | self.words[2] & (PROTOCOL | PUBLIC_PORT)
     }
 
     /// Makes an image of what an earlier version of the protocol tells of a mapping.

@@ -1,7 +1,7 @@
 //! Hot. The mapping record: one cache line that serves an established packet in either direction.
 //!
 //! ```text
-//!    0 version         16 inside_port  first session:      36 gre_key        52 subscriber
+//!    0 version         16 inside_port  first session:      36 gre_key/sums   52 subscriber
 //!    4 public_address  18 shard        24 remote address   40 sessions_head  56 created
 //!    8 outer           20 protocol     28 state            44 sessions       60 flags
 //!   12 inside_address  21 kind         30 remote port      48 address        62 sessions_inbound
@@ -26,6 +26,7 @@ use weir_flow::{Record, RecordId};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
+use crate::sessions::checksum_deltas::ChecksumDeltas;
 use crate::sessions::session_state::{SentBy, SessionState};
 use crate::sessions::timeouts::Timeouts;
 
@@ -128,7 +129,7 @@ pub(crate) struct Mapping {
     pub(crate) public_port: u16,
     /// The first session. A live mapping always has it.
     pub(crate) first: Remote,
-    /// Valid with `KEYED`.
+    /// With `KEYED` the key, with `SUMMED` the checksum deltas.
     pub(crate) gre_key: u32,
     /// Newest further session, or `RecordId::NONE`.
     pub(crate) sessions_head: RecordId,
@@ -158,6 +159,8 @@ impl Mapping {
     pub(crate) const DOUBLE: u16 = 1 << 3;
     /// A flow of its home was answered.
     pub(crate) const ANSWERED: u16 = 1 << 4;
+    /// `gre_key` holds the checksum deltas, which the fast path needs.
+    pub(crate) const SUMMED: u16 = 1 << 5;
     /// Shift of the upper byte. In a copy it holds the window of the last owner update, see
     /// `replication/owner_update.rs`; in an uncommitted mapping, which this worker owns, the batch,
     /// see `replication/commit.rs`.
@@ -203,9 +206,21 @@ impl Mapping {
         let has_changed = self.gre_key() != key;
         if has_changed {
             self.gre_key = key.unwrap_or(0);
-            self.flags = (self.flags & !Self::KEYED) | if key.is_some() { Self::KEYED } else { 0 };
+            let others = self.flags & !(Self::KEYED | Self::SUMMED);
+            self.flags = others | if key.is_some() { Self::KEYED } else { 0 };
         }
         has_changed
+    }
+
+    /// Keeps the checksum deltas of a mapping whose first session is settled, unless the home sends
+    /// a key. Endpoints of a mapping never change.
+    #[inline]
+    pub(crate) fn keep_checksum_deltas(&mut self) {
+        let is_settled = self.first.state.word() & SessionState::SETTLED != 0;
+        if is_settled && self.flags & (Self::KEYED | Self::SUMMED) == 0 {
+            self.gre_key = ChecksumDeltas::new(self.inside(), self.public()).word();
+            self.flags |= Self::SUMMED;
+        }
     }
 
     #[inline]

@@ -1,6 +1,7 @@
 //! The records of flows: mappings and further sessions, their TCP states, their timers, and which
 //! remotes a mapping lets in.
 
+pub(crate) mod checksum_deltas;
 mod filtering;
 pub(crate) mod mapping;
 pub(crate) mod session;

@@ -48,6 +48,8 @@ impl SessionState {
     /// first packet after which that is so; a copy of another worker's session has it only then,
     /// too, whatever the other worker sent.
     pub(crate) const SETTLED: u16 = 1 << 12;
+    /// No record has it.
+    pub(crate) const UNUSED: u16 = 1 << 15;
     /// The bits that are accounting, kept when a connection is opened again.
     pub(crate) const ACCOUNTING: u16 = Self::OPENED_BY_REMOTE;
 
