@@ -110,7 +110,9 @@ fn functions(file: &SourceFile) -> Vec<(usize, &str, usize)> {
                 || matches!(word, "const" | "async" | "unsafe" | "extern" | "\"C\"")
         });
         let name = after.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or("");
-        if !is_start || name.is_empty() || code.ends_with(';') || code.ends_with('}') {
+        let mut ends = lines[index..].iter().filter(|line| line.ends_with(['{', ';', '}']));
+        let has_body = ends.next().is_some_and(|end| end.ends_with('{'));
+        if !is_start || name.is_empty() || !has_body {
             continue;
         }
         let end = format!("{}}}", &line[..line.len() - code.len()]);
@@ -141,7 +143,7 @@ fn functions_have_at_most_seventy_lines() {
 
 #[test]
 fn a_function_ends_at_its_own_brace() {
-    let text = "impl A {\n    pub(crate) fn a() {\n        if x {\n        }\n    }\n\n    fn b();\n}\n\nfn c() -> u8 {\n    1\n}\n";
+    let text = "impl A {\n    pub(crate) fn a() {\n        if x {\n        }\n    }\n\n    fn b();\n    fn d(\n        x: u8,\n    ) -> u8;\n}\n\nfn c() -> u8 {\n    1\n}\n";
     let file = SourceFile { path: String::new(), text: text.to_owned() };
-    assert_eq!(functions(&file), [(2, "a", 4), (10, "c", 3)]);
+    assert_eq!(functions(&file), [(2, "a", 4), (13, "c", 3)]);
 }
