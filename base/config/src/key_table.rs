@@ -136,7 +136,7 @@ pub(crate) const KEYS: &[ConfigKey] = &[
     key("node", "control_cores", Form("list of integers", "1 to 1024 core numbers 0..=1023, best none of a worker"), "", Absent("all cores without a worker; core 0 if there are none"),
         "Cores of all threads that are not workers: main thread, admin API, log writer."),
     key("node", "hugepages", Choice(&["auto", "prefer", "never"]), "", Value("\"auto\""),
-        "Packet buffers and tables lie on huge pages when the machine has enough. `auto`: weir refuses to start when tables for more than 1,000,000 flows would lie on pages of 4 KiB, where a packet costs three to four times as much. `prefer`: it starts nevertheless. `never`: so it does, and keeps packet buffers off huge pages."),
+        "Packet buffers and tables lie on huge pages when the machine has enough. `auto`: weir refuses to start when tables for more than 1,000,000 flows would lie on pages of 4 KiB, where a packet costs several times as much. `prefer`: it starts nevertheless. `never`: so it does, and keeps packet buffers off huge pages."),
     key("node", "memory_mb", Integer(64, 1_048_576), "MiB", Absent("computed from the workers' ports"),
         "Memory of the EAL, for packet buffers."),
     key("node", "eal", Form("list of strings", "no empty string"), "", Value("[]"),
