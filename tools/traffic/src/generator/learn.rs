@@ -30,9 +30,12 @@ const PATIENCE: Duration = Duration::from_millis(20);
 const ATTEMPTS: u32 = 8;
 /// Silence of this length means that no packet is in flight.
 const SILENCE: Duration = Duration::from_millis(100);
-/// Consecutive lost windows after which the device counts as dead: ten seconds. A hypervisor may
-/// take long over memory that a large table touches for the first time.
+/// Consecutive lost windows after which the device counts as dead: ten seconds, as
+/// [`DEAD_AFTER`]. A hypervisor may take long over memory that a large table touches for the first
+/// time.
 const LOST_WINDOWS_MAX: u32 = 500;
+/// A device that has answered nothing counts as dead after this time, however few flows there are.
+const DEAD_AFTER: Duration = Duration::from_secs(10);
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// The result of phase 1.
@@ -89,7 +92,7 @@ impl Generator {
         let start = tsc();
         let flows = self.table.established();
         let mut lessons = Lessons::new(0..flows as usize, None);
-        let give_up = Deadline::after(patience);
+        let (give_up, dead) = (Deadline::after(patience), Deadline::after(DEAD_AFTER));
         let mut attempts = 0;
         loop {
             let before = lessons.learned.flows;
@@ -97,7 +100,9 @@ impl Generator {
             self.pass(&mut lessons, attempts > 0, &mut progress);
             attempts += 1;
             let is_stuck = lessons.learned.flows == before || attempts >= ATTEMPTS;
-            if lessons.learned.flows == flows || (is_stuck && give_up.is_over()) {
+            let may_start_late = lessons.learned.flows == 0 && !dead.is_over();
+            if lessons.learned.flows == flows || (is_stuck && give_up.is_over() && !may_start_late)
+            {
                 break;
             }
         }
