@@ -151,7 +151,8 @@ impl<F: Frame> Engine<F> {
         while at < count {
             let is_slow = slow_frames >> at;
             let end = count.min(at + is_slow.trailing_zeros() as usize);
-            if at < end && self.nat.is_first(fast[at].look_up.candidate, &fast[at].key) {
+            let FastPacket { key, look_up, .. } = &fast[at];
+            if at < end && self.nat.is_first_settled(look_up.candidate, key) {
                 let run =
                     SettledRun { packets: &fast[at..end], frames: &mut frames, out: cx.out, now };
                 at += D::send_settled::<LINK, TUNNEL, F>(self, run);

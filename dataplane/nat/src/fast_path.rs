@@ -182,8 +182,20 @@ impl Nat {
     /// a record (`RecordId::NONE`), the packet takes the slow path.
     #[inline(always)]
     pub fn is_first<K: PacketKey>(&self, candidate: RecordId, key: &K) -> bool {
+        self.has_remote(candidate, key, ENDPOINT)
+    }
+
+    /// Whether that session is settled, too, and this packet is an ordinary one.
+    #[inline(always)]
+    pub fn is_first_settled<K: PacketKey>(&self, candidate: RecordId, key: &K) -> bool {
+        self.has_remote(candidate, key, REMOTE)
+    }
+
+    /// Whether the remote's word of a record has these bits as the packet's key has them.
+    #[inline(always)]
+    fn has_remote<K: PacketKey>(&self, candidate: RecordId, key: &K, bits: u64) -> bool {
         let found = self.mappings.try_get(candidate).map(|mapping| mapping.words()[3]);
-        found.is_some_and(|found| (found ^ key.remote_word()) & ENDPOINT == 0)
+        found.is_some_and(|found| (found ^ key.remote_word()) & bits == 0)
     }
 
     /// As [`outbound_settled`](Self::outbound_settled), for a packet to a public address. The home

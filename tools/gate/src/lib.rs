@@ -35,7 +35,7 @@ pub struct Part {
 pub const PARTS: [Part; 18] = [
     part("gre-udp-up", "established UDP, home to internet", 305.0, trace::gre_udp_up),
     part("gre-udp-down", "established UDP, internet to home", 318.0, trace::gre_udp_down),
-    part("gre-tcp-up", "established TCP, home to internet", 416.0, trace::gre_tcp_up),
+    part("gre-tcp-up", "established TCP, home to internet", 398.0, trace::gre_tcp_up),
     part("gre-tcp-down", "established TCP, internet to home", 330.0, trace::gre_tcp_down),
     part("gre-udp-open", "first packets of UDP flows", 1265.0, trace::gre_udp_open),
     part("gre-tcp-open", "SYNs, the MSS clamped", 1465.0, trace::gre_tcp_open),
