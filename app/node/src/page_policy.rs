@@ -34,8 +34,8 @@ impl PagePolicy {
         let is_slow = page == PageSize::Kib4 && flows > SMALL_PAGES_FLOWS_MAX;
         match self.setting {
             HugePagesSetting::Auto if is_slow => Err(format!(
-                "worker {worker}: tables for nat.flows_max = {flows} lie on pages of {page}, where a packet costs three to \
-                 four times as much: reserve {} huge pages of 2 MiB (sysctl vm.nr_hugepages), set node.hugepages = \
+                "worker {worker}: tables for nat.flows_max = {flows} lie on pages of {page}, where a packet costs \
+                 several times as much: reserve {} huge pages of 2 MiB (sysctl vm.nr_hugepages), set node.hugepages = \
                  \"prefer\" to run nevertheless, or lower nat.flows_max to {SMALL_PAGES_FLOWS_MAX}",
                 self.huge_pages
             )),

@@ -5,8 +5,9 @@
 //! Packets of a flow stay in their order: the second one waits behind the first. No packet waits
 //! longer than its burst.
 
-use weir_nat::Protocol;
-use weir_nat::{Endpoint, Hash, LikelySubscriber, LookUp, Nat, NewFlow, Opening, Refusal, Tick};
+use weir_nat::{
+    Endpoint, Hash, LikelySubscriber, LookUp, Nat, NewFlow, Opening, Protocol, Refusal, Tick,
+};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4::Ipv4;
 use weir_wire::tcp;
@@ -51,6 +52,22 @@ const NOT_OTHER: u8 = u8::MAX;
 const _: () = assert!(BURST_MAX < NOT_OTHER as usize);
 
 impl WaitingPacket {
+    /// Returns a fast-path packet of no length at the front of its frame.
+    #[inline(always)]
+    fn new(flow: NewFlow, hash: Hash, home: Hash, progress: Progress) -> Self {
+        Self {
+            flow,
+            hash,
+            home,
+            offset: 0,
+            other: NOT_OTHER,
+            len: 0,
+            subscriber: LikelySubscriber::NONE,
+            progress,
+            opening: Opening::NONE,
+        }
+    }
+
     /// Fills in what the slow path reads of a fast-path packet, which is all of its frame now.
     fn fill(&self, bytes: &[u8], packet: &mut Upstream) {
         let &Self { flow: NewFlow { key, .. }, hash, len, .. } = self;
@@ -182,18 +199,9 @@ impl<F: Frame> Engine<F> {
         let progress = progress.inspect_err(|_| self.note_upstream(packet))?;
         let other = self.new_flows.others.len() as u8;
         self.new_flows.others.push(*packet);
-        let waiting = WaitingPacket {
-            flow: NewFlow::from(&packet.outbound()),
-            hash: packet.hash,
-            home: self.nat.prefetch_home(home),
-            offset: 0,
-            other,
-            len: packet.len as u16,
-            subscriber: LikelySubscriber::NONE,
-            progress,
-            opening: Opening::NONE,
-        };
-        self.new_flows.push(frame, waiting);
+        let (flow, home) = (NewFlow::from(&packet.outbound()), self.nat.prefetch_home(home));
+        let waiting = WaitingPacket::new(flow, packet.hash, home, progress);
+        self.new_flows.push(frame, WaitingPacket { other, len: packet.len as u16, ..waiting });
         Ok(())
     }
 
@@ -211,18 +219,10 @@ impl<F: Frame> Engine<F> {
         let home = key.home();
         let progress = self.begin_wait(hash, protocol, tcp_flags);
         let progress = progress.inspect_err(|_| self.note_home_traffic(&home))?;
-        let waiting = WaitingPacket {
-            flow: NewFlow { key, gre_key: None, protocol, tcp_flags },
-            hash,
-            home: self.nat.prefetch_home(&home),
-            offset: offset as u8,
-            other: NOT_OTHER,
-            len,
-            subscriber: LikelySubscriber::NONE,
-            progress,
-            opening: Opening::NONE,
-        };
-        self.new_flows.push(frame, waiting);
+        let flow = NewFlow { key, gre_key: None, protocol, tcp_flags };
+        let home = self.nat.prefetch_home(&home);
+        let waiting = WaitingPacket::new(flow, hash, home, progress);
+        self.new_flows.push(frame, WaitingPacket { offset: offset as u8, len, ..waiting });
         Ok(())
     }
 
