@@ -141,6 +141,7 @@ impl<F: Frame> Engine<F> {
         let mut burst = std::mem::replace(D::burst_mut(self), none);
         let (fast, slow) = (&mut burst.fast[..count], &mut burst.slow[..count]);
         let (bytes, slow_frames) = self.read::<D, LINK, TUNNEL>(frames, fast);
+        self.begin_look_ups::<D>(fast);
         for at in ones(slow_frames) {
             fast[at].look_up.hash = D::read_slow(self, &mut frames[at], &mut slow[at]);
         }
@@ -188,14 +189,20 @@ impl<F: Frame> Engine<F> {
                 ahead.prefetch(D::ROOM);
             }
             bytes += frame.data().len() as u64;
-            if D::read_fast::<LINK, TUNNEL, F>(self, frame, packet) {
-                packet.look_up.hash = packet.key.hash(&self.nat);
-                self.nat.begin_look_up::<D::Key>(packet.look_up.hash);
-            } else {
+            if !D::read_fast::<LINK, TUNNEL, F>(self, frame, packet) {
                 slow |= 1 << at;
             }
         }
         (bytes, slow)
+    }
+
+    /// Step 1 of the look-ups.
+    #[inline(never)]
+    fn begin_look_ups<D: PacketDirection>(&self, burst: &mut [FastPacket<D::Key>]) {
+        for packet in burst {
+            packet.look_up.hash = packet.key.hash(&self.nat);
+            self.nat.begin_look_up::<D::Key>(packet.look_up.hash);
+        }
     }
 
     /// Translates a fast-path packet, which begins at `offset` of its frame, whose session is not

@@ -24,9 +24,8 @@ use crate::Side;
 use crate::downstream::{Downstream, DownstreamStep};
 use crate::engine::Engine;
 use crate::flow_key::{FlowKey, PacketKind};
-use crate::frame_pattern::{FramePattern, WORDS};
+use crate::frame_pattern::{PLAIN_WORDS, WORDS};
 use crate::ip_input::is_martian_pair;
-use crate::link_header::UNTAGGED;
 use crate::upstream::{Upstream, UpstreamStep};
 
 /// Length of the tunnel header of a home that sends no key, and of none.
@@ -64,9 +63,9 @@ pub(crate) struct Headers {
 /// The tunnel header of a home that sends no key, by words as they lie in memory.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C, packed)]
-pub(crate) struct TunnelWords {
-    pub(crate) outer: IpWords,
-    pub(crate) gre: u32,
+struct TunnelWords {
+    ip: IpWords,
+    gre: u32,
 }
 
 const _: () = assert!(size_of::<TunnelWords>() == GRE && size_of::<IpWords>() == Ipv4::LEN);
@@ -172,7 +171,7 @@ impl<F: Frame> Engine<F> {
         let pattern = &self.patterns[Side::Access as usize];
         let fits = match TUNNEL {
             GRE => words(data).is_some_and(|words| pattern.fits::<WORDS>(&words)),
-            _ => fits_plain::<LINK>(pattern, data),
+            _ => words(data).is_some_and(|words| pattern.fits::<PLAIN_WORDS>(&words)),
         };
         if !fits || !frame.is_contiguous() {
             return false;
@@ -182,9 +181,15 @@ impl<F: Frame> Engine<F> {
         let len = headers.ip.len();
         let home = match TUNNEL {
             GRE => {
-                let Ok((words, _)) = TunnelWords::ref_from_prefix(tunnel) else { return false };
-                let outer = &words.outer;
-                let Some(shard) = self.served_shard(outer.destination) else { return false };
+                let Ok(outer) = TunnelWords::ref_from_bytes(tunnel) else { return false };
+                let outer = &outer.ip;
+                let shard = match self.shards.of_served_endpoint(outer.destination) {
+                    Some(shard) => shard,
+                    None => match self.served_shard_elsewhere(outer.destination) {
+                        Some(shard) => shard,
+                        None => return false,
+                    },
+                };
                 // RFC 6040: with either of these the inner header stays as it is.
                 let (ecn, inner_ecn) = (outer.version_tos[1] & 3, headers.ip.version_tos[1] & 3);
                 if outer.len() != GRE + len || (ecn != 0 && ecn != inner_ecn) || !outer.is_right() {
@@ -218,16 +223,9 @@ impl<F: Frame> Engine<F> {
         true
     }
 
-    /// Returns the shard of a tunnel endpoint, the address as it lies in memory, if the shard is
-    /// served.
-    #[inline(always)]
-    fn served_shard(&self, address: u32) -> Option<ShardIndex> {
-        match self.shards.of_served_endpoint(address) {
-            Some(shard) => Some(shard),
-            None => self.served_shard_elsewhere(address),
-        }
-    }
-
+    /// Returns the shard of a tunnel endpoint, the address as it lies in memory, that
+    /// [`Shards::of_served_endpoint`](crate::shards::Shards::of_served_endpoint) missed, if the
+    /// shard is served.
     #[cold]
     #[inline(never)]
     fn served_shard_elsewhere(&self, address: u32) -> Option<ShardIndex> {
@@ -247,7 +245,8 @@ impl<F: Frame> Engine<F> {
             return false;
         }
         let pattern = &self.patterns[Side::Internet as usize];
-        if !fits_plain::<LINK>(pattern, data) || !frame.is_contiguous() {
+        let fits = words(data).is_some_and(|words| pattern.fits::<PLAIN_WORDS>(&words));
+        if !fits || !frame.is_contiguous() {
             return false;
         }
         let bytes = &data[LINK..];
@@ -308,15 +307,6 @@ impl IpWords {
 #[inline(always)]
 fn is_length(len: usize, mtu: usize) -> bool {
     len.wrapping_sub(size_of::<Headers>()) <= mtu.saturating_sub(size_of::<Headers>())
-}
-
-/// Whether a frame without a tunnel has the first words of a pattern.
-#[inline(always)]
-fn fits_plain<const LINK: usize>(pattern: &FramePattern, frame: &[u8]) -> bool {
-    match LINK {
-        UNTAGGED => words(frame).is_some_and(|words| pattern.fits::<3>(&words)),
-        _ => words(frame).is_some_and(|words| pattern.fits::<4>(&words)),
-    }
 }
 
 /// Returns the first words of a frame.

@@ -1,15 +1,15 @@
 //! Hot. Edits and sends a packet of a settled session: one pass over its headers, by words as they
 //! lie in memory.
 
-use weir_nat::{ChecksumDeltas, Delivery, Endpoint, Hash, Home, InboundKey, OutboundKey};
+use weir_nat::{ChecksumDeltas, Delivery, Endpoint, Hash, InboundKey, OutboundKey};
 use weir_wire::checksum::{self, FoldedDelta};
 use weir_wire::frame::Frame;
 use weir_wire::ipv4;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::burst::SettledRun;
 use crate::engine::Engine;
-use crate::fast_path::{FastPacket, GRE, GRE_IPV4, Headers, IpWords, NO_OPTIONS, TunnelWords};
+use crate::fast_path::{FastPacket, GRE, GRE_IPV4, Headers, IpWords, NO_OPTIONS};
 use crate::rewrite::PacketEnd;
 use crate::shards::OUTER_TTL;
 use crate::{DropReason, EngineCounters, Side, ecn};
@@ -33,12 +33,11 @@ impl<F: Frame> Engine<F> {
         let gateways = links[Side::Internet as usize].gateways.live();
         // The slow path counts a packet without a gateway.
         let [first, others @ ..] = gateways else { return 0 };
-        for (at, packet) in packets.iter().enumerate() {
-            let FastPacket { key, look_up, len } = packet;
-            let Some(settled) = nat.outbound_settled(look_up.candidate, key, now) else {
-                return at;
-            };
-            let Some(mut frame) = frames.next() else { return at };
+        let mut left = packets.iter();
+        while let Some(FastPacket { key, look_up, len }) = left.as_slice().first() {
+            let Some(settled) = nat.outbound_settled(look_up.candidate, key, now) else { break };
+            let Some(mut frame) = frames.next() else { break };
+            left.next();
             duties.note_traffic(key.shard());
             let header = match others.is_empty() {
                 true => first,
@@ -52,7 +51,7 @@ impl<F: Frame> Engine<F> {
             edit(bytes, PacketEnd::Source, settled.to, settled.deltas);
             emit(counters, &mut out.internet, frame);
         }
-        packets.len()
+        packets.len() - left.len()
     }
 
     /// Sends packets from the internet, which begin at `pull` of their frames, to the inside
@@ -68,17 +67,17 @@ impl<F: Frame> Engine<F> {
         let Self { nat, duties, links, counters, shards, outer_identification, .. } = self;
         let gateways = links[Side::Access as usize].gateways.live();
         let [first, others @ ..] = gateways else { return 0 };
-        for (at, packet) in packets.iter().enumerate() {
-            let FastPacket { key, look_up, len } = packet;
-            let Some(settled) = nat.inbound_settled(look_up.candidate, key, now) else {
-                return at;
-            };
+        let mut identification = *outer_identification;
+        let mut left = packets.iter();
+        while let Some(FastPacket { key, look_up, len }) = left.as_slice().first() {
+            let Some(settled) = nat.inbound_settled(look_up.candidate, key, now) else { break };
             let Delivery { home, inside } = &settled.to;
             if !duties.note_served_traffic(home.shard) {
-                return at;
+                break;
             }
-            let Some(mut frame) = frames.next() else { return at };
-            *outer_identification = outer_identification.wrapping_add(1);
+            let Some(mut frame) = frames.next() else { break };
+            left.next();
+            identification = identification.wrapping_add(1);
             let header = match others.is_empty() {
                 true => first,
                 false => &gateways[flow(look_up.hash) as usize % gateways.len()],
@@ -93,15 +92,16 @@ impl<F: Frame> Engine<F> {
                 edit(inner, PacketEnd::Destination, *inside, settled.deltas);
                 if TUNNEL == GRE
                     && let Ok((inner, _)) = IpWords::ref_from_prefix(inner)
-                    && let Ok((front, _)) = TunnelWords::mut_from_prefix(front)
+                    && let Ok((front, _)) = TunnelHeader::mut_from_prefix(front)
                 {
                     let endpoint = shards.endpoint(home.shard);
-                    *front = tunnel_words(inner, *len, endpoint, home, *outer_identification);
+                    *front = TunnelHeader::new(inner, *len, endpoint, home.outer, identification);
                 }
             }
             emit(counters, &mut out.access, frame);
         }
-        packets.len()
+        *outer_identification = identification;
+        packets.len() - left.len()
     }
 }
 
@@ -122,29 +122,39 @@ fn emit<F>(counters: &EngineCounters, out: &mut Vec<F>, frame: F) {
     }
 }
 
-/// Returns the tunnel header (RFC 2784) of a packet of `len` bytes: from the shard's endpoint to
-/// the home.
-#[inline(always)]
-fn tunnel_words(
-    inner: &IpWords,
-    len: u16,
-    endpoint: u32,
-    home: &Home,
-    identification: u16,
-) -> TunnelWords {
-    let mut words = IpWords {
-        version_tos: [NO_OPTIONS, ecn::encapsulate(inner.version_tos[1])],
-        total_length: (len + GRE as u16).to_be(),
-        identification: identification.to_be(),
-        fragment: inner.fragment & DONT_FRAGMENT,
-        ttl: OUTER_TTL,
-        protocol: ipv4::PROTOCOL_GRE,
-        checksum: 0,
-        source: endpoint.to_be(),
-        destination: home.outer.to_be(),
-    };
-    words.checksum = checksum::of_words(zerocopy::transmute!(words));
-    TunnelWords { outer: words, gre: GRE_IPV4 }
+/// A tunnel header (RFC 2784) without options and without a key, by words as they lie in memory.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C, packed)]
+struct TunnelHeader {
+    /// Version and length, traffic class, total length, identification, fragmentation.
+    first: u64,
+    /// TTL, protocol, checksum, source.
+    second: u64,
+    /// Destination, header of GRE.
+    third: u64,
+}
+
+const _: () = assert!(size_of::<TunnelHeader>() == GRE);
+
+impl TunnelHeader {
+    /// Returns the tunnel header of a packet of `len` bytes, from the shard's endpoint to the home.
+    #[inline(always)]
+    fn new(inner: &IpWords, len: u16, endpoint: u32, home: u32, identification: u16) -> Self {
+        const TTL_PROTOCOL: u64 = u16::from_ne_bytes([OUTER_TTL, ipv4::PROTOCOL_GRE]) as u64;
+        let first = u64::from(NO_OPTIONS)
+            | u64::from(ecn::encapsulate(inner.version_tos[1])) << 8
+            | u64::from((len + GRE as u16).to_be()) << 16
+            | u64::from(identification.to_be()) << 32
+            | u64::from(inner.fragment & DONT_FRAGMENT) << 48;
+        let second = TTL_PROTOCOL | u64::from(endpoint.to_be()) << 32;
+        let home = u64::from(home.to_be());
+        let checksum = checksum::of_words([first, second, home]);
+        Self {
+            first,
+            second: second | u64::from(checksum) << 16,
+            third: home | u64::from(GRE_IPV4) << 32,
+        }
+    }
 }
 
 /// The bits of a packet's hash that choose its gateway.

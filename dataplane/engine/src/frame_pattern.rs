@@ -8,9 +8,11 @@ use crate::ethernet_input::WorkerSide;
 use crate::fast_path::{GRE, NO_OPTIONS};
 use crate::link_header::{TAGGED, UNTAGGED};
 
-/// Words of a pattern: all are compared where there is a tunnel. Otherwise the first three reach to
-/// the last octet that is known, and four behind a VLAN tag.
+/// Words of a pattern.
 pub(crate) const WORDS: usize = 8;
+/// The words that reach to the last octet that is known where there is no tunnel: three, and four
+/// behind a VLAN tag. Four are compared as fast as three.
+pub(crate) const PLAIN_WORDS: usize = 4;
 
 /// What the first octets of a fast-path frame must be: for this port, with its VLAN tag, an IPv4
 /// packet that is no fragment and has no options; in a tunnel, a GRE packet without key, checksum

@@ -65,11 +65,17 @@ pub fn is_right(header: [u8; 20]) -> bool {
 }
 
 /// Returns the checksum field of a header of these words, whose own field is 0, all of them as they
-/// lie in memory.
+/// lie in memory. The place of a word makes no difference.
 #[inline(always)]
-pub fn of_words(words: [u32; 5]) -> u16 {
-    let [a, b, c, d, e] = words.map(u64::from);
-    !fold(a + b + c + d + e)
+pub fn of_words([first, second, third]: [u64; 3]) -> u16 {
+    !fold(add(add(first, second), third))
+}
+
+/// Returns the sum of two words modulo 2^64 - 1, which is a multiple of 0xffff.
+#[inline(always)]
+fn add(a: u64, b: u64) -> u64 {
+    let (sum, carries) = a.overflowing_add(b);
+    sum + u64::from(carries)
 }
 
 /// Folds a sum of partial sums and complements it.
@@ -201,7 +207,11 @@ mod tests {
     fn words_in_memory_order_give_the_same_checksum() {
         let mut header =
             *b"\x45\x00\x00\x54\x12\x34\x40\x00\x40\x11\x00\x00\x0a\x01\x02\x03\xcb\x00\x71\x01";
-        let words = |bytes: &[u8; 20]| -> [u32; 5] { zerocopy::transmute!(*bytes) };
+        let words = |bytes: &[u8; 20]| -> [u64; 3] {
+            let [last, first @ ..]: [u32; 5] = zerocopy::transmute!(*bytes);
+            let [first, second]: [u64; 2] = zerocopy::transmute!(first);
+            [first, second, u64::from(last)]
+        };
         let sum = of_words(words(&header));
         assert_eq!(u16::from_be(sum), super::sum(&header));
         assert!(!is_right(header));
