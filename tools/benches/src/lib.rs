@@ -12,10 +12,11 @@
 //! default. The memory's own speed is the last subject: random cache lines in bursts, and lines in
 //! order.
 //!
-//! `cargo bench -p weir-benches` runs two programs: `index`, with criterion, and `index_table`,
+//! `cargo bench -p weir-benches` runs three programs. `index`, with criterion, and `index_table`,
 //! which alternates the subjects every few milliseconds, prints one table of ratios and writes it
-//! to `target/bench/index.json`. Both take their points from `WEIR_BENCH_POINTS`, see
-//! [`point::from_environment`].
+//! to `target/bench/index.json`, take their points from `WEIR_BENCH_POINTS`, see
+//! [`point::from_environment`]. `workers` is about no table: it sets two workers beside one of them
+//! alone.
 
 pub mod flow;
 pub mod hashbrown_table;
