@@ -28,7 +28,7 @@ const LEAP: u32 = 1 << 20;
 impl<R: Record> Slabs<R> {
     /// Returns the record at a slot of a slab, as [`id_of`](Self::id_of) does. `hint`: where it
     /// was, or any id.
-    #[inline(always)]
+    #[inline]
     pub fn held(&self, slab: SlabId, slot: u32, hint: RecordId) -> Option<RecordId> {
         let (position, offset) = (slot >> OFFSET_BITS, slot % RECORDS);
         let number = match self.is_extent_at(parts(hint).0, slab, position) {
@@ -39,6 +39,47 @@ impl<R: Record> Slabs<R> {
             .then_some(RecordId(number << OFFSET_BITS | offset))
     }
 
+    /// Allocates the record at a slot, as [`put`](Self::put) does, if that changes nothing else:
+    /// the slot is free and had no version from this one on, and the extent at `hint` is the slot's
+    /// and has further records. `None`, and nothing is changed, in all other cases.
+    #[inline(always)]
+    pub fn put_newer(
+        &mut self,
+        slab: SlabId,
+        slot: u32,
+        version: u32,
+        hint: RecordId,
+    ) -> Option<RecordId> {
+        let offset = slot % RECORDS;
+        let (number, _) = parts(hint);
+        let extent = self.extents.all.get_mut(number as usize)?;
+        let is_there = extent.slab == slab.0 && extent.position == slot >> OFFSET_BITS;
+        let stays_in_its_list = (1..RECORDS as u16 - 1).contains(&extent.live);
+        if !is_there || !extent.is_mirrored || !stays_in_its_list || self.live == self.capacity {
+            return None;
+        }
+        let id = number << OFFSET_BITS | offset;
+        let record = self.records.get_mut(id as usize)?;
+        let is_fresh = offset == u32::from(extent.fresh);
+        if is_fresh {
+            extent.fresh += 1;
+        } else if offset > u32::from(extent.fresh)
+            || record.is_live()
+            || !is_later_version(version, record.version())
+        {
+            return None;
+        }
+        if is_later_version(version, extent.high_version) {
+            extent.high_version = version;
+        }
+        extent.live += 1;
+        self.live += 1;
+        // A free record is EMPTY except for its version and its link, as for `alloc`.
+        record.set_next_free(R::EMPTY.next_free());
+        record.set_version(version);
+        Some(RecordId(id))
+    }
+
     /// Allocates the record at a free slot that the slab's owner chose: [`Record::EMPTY`] except
     /// for `version`. Attaches the extent at that position if there is none. `None` if `capacity`
     /// records are allocated, if no extent is free, or if the slot is beyond those that this arena
@@ -46,7 +87,7 @@ impl<R: Record> Slabs<R> {
     ///
     /// # Panics
     /// If `slab` is not below the number of slabs.
-    #[inline(always)]
+    #[inline]
     pub fn put(
         &mut self,
         slab: SlabId,

@@ -71,15 +71,24 @@ fn apply(mirror: &mut Slabs<Flow>, change: SlabChange) {
     let live = held.filter(|&id| mirror.get(id).is_live());
     match change {
         SlabChange::Create { version, payload, .. } if is_later_version(version, version_held) => {
-            live.into_iter().for_each(|id| mirror.free(id));
-            let id = mirror.put(SlabId(slab), slot, version, hint).expect("there is room");
+            if let Some(id) = live {
+                assert_eq!(mirror.put_newer(SlabId(slab), slot, version, hint), None);
+                mirror.free(id);
+            }
+            let newer = mirror.put_newer(SlabId(slab), slot, version, hint);
+            let put = newer.or_else(|| mirror.put(SlabId(slab), slot, version, hint));
+            let id = put.expect("there is room");
+            assert_eq!(*mirror.get(id), Flow { version, ..Flow::EMPTY });
             mirror.get_mut(id).payload = payload;
         }
         SlabChange::Delete { version, .. } if !is_later_version(version_held, version) => {
             live.into_iter().for_each(|id| mirror.free(id));
             mirror.bury(SlabId(slab), slot, version);
         }
-        SlabChange::Create { .. } | SlabChange::Delete { .. } => {}
+        SlabChange::Create { version, .. } => {
+            assert_eq!(mirror.put_newer(SlabId(slab), slot, version, hint), None);
+        }
+        SlabChange::Delete { .. } => {}
     }
 }
 

@@ -63,7 +63,7 @@ pub const PARTS: [Part; 18] = [
     part(
         "replica-apply",
         "a new flow of another worker stored and indexed",
-        735.0,
+        607.0,
         mirroring::apply,
     ),
 ];

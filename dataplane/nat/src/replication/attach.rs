@@ -1,18 +1,19 @@
 //! Hot. Attaching a copied mapping to what it belongs to: its home, its block and port, its entries
 //! in both indexes.
 
-use weir_flow::{Hash, RecordId, SlabId};
+use weir_flow::{Hash, OFFSET_BITS, RecordId, SlabId, Slabs};
 
-use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex};
+use crate::endpoint::{Endpoint, Home, Protocol, Tick};
 use crate::nat::{Nat, WALK_STEP};
 use crate::ports::address_ranges::AddressRange;
 use crate::ports::port_block::BlockId;
 use crate::ports::port_block::shared::{AddressRun, PortBit};
 use crate::ports::port_choice::PortLease;
-use crate::replication::change::Applied;
+use crate::replication::change::{Applied, OFFSET_MASK};
 use crate::replication::image::MappingImage;
 use crate::replication::lane::{lane_of, slab_of};
 use crate::replication::mirror::CopyRemoval;
+use crate::replication::owner_update::never;
 use crate::sessions::mapping::Mapping;
 use crate::subscribers::subscriber::NO_ADDRESS;
 
@@ -20,7 +21,6 @@ use crate::subscribers::subscriber::NO_ADDRESS;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MappingCopy {
     pub(crate) image: MappingImage,
-    shard: ShardIndex,
     outbound: Hash,
     inbound: Hash,
     pub(crate) place: PoolPlace,
@@ -54,24 +54,51 @@ impl PoolPlace {
 pub(crate) struct Nearby {
     homes: AddressRange,
     pool: AddressRun,
+    /// Position of its extent in the lane, and the extent's first record.
+    extent: (u32, RecordId),
 }
 
 impl Nearby {
-    pub(crate) const NOWHERE: Self = Self { homes: AddressRange::EMPTY, pool: AddressRun::EMPTY };
+    pub(crate) const NOWHERE: Self = Self {
+        homes: AddressRange::EMPTY,
+        pool: AddressRun::EMPTY,
+        extent: (u32::MAX, RecordId::NONE),
+    };
+
+    /// Prefetches the record at a slot of the lane. Returns where it lies, if the lane has an
+    /// extent there; else any id.
+    #[inline(always)]
+    pub(crate) fn prefetch_slot(
+        &mut self,
+        mappings: &mut Slabs<Mapping>,
+        slab: SlabId,
+        slot: u32,
+    ) -> RecordId {
+        let (position, offset) = (slot >> OFFSET_BITS, slot & OFFSET_MASK);
+        if self.extent.0 != position {
+            let RecordId(found) = mappings.prefetch_slot(slab, slot);
+            self.extent = (position, RecordId(found & !OFFSET_MASK));
+        }
+        let id = RecordId(self.extent.1.0 | offset);
+        mappings.prefetch(id);
+        id
+    }
 }
 
 impl MappingCopy {
     pub(crate) const EMPTY: Self = Self {
         image: MappingImage::EMPTY,
-        shard: ShardIndex(0),
         outbound: Hash(0),
         inbound: Hash(0),
         place: PoolPlace::NONE,
         hint: RecordId::NONE,
     };
 
-    fn home(&self) -> Home {
-        Home { shard: self.shard, outer: self.image.outer(), gre_key: self.image.gre_key() }
+    /// Returns the home of a mapping of this lane.
+    #[inline(always)]
+    fn home(&self, slab: SlabId) -> Home {
+        let gre_key = self.image.gre_key();
+        Home { shard: lane_of(slab).0, outer: self.image.outer(), gre_key }
     }
 }
 
@@ -97,10 +124,10 @@ impl Nat {
         place: PoolPlace,
         hint: RecordId,
     ) -> MappingCopy {
-        let shard = lane_of(slab).0;
-        let outbound = self.hash_outbound_words(image.outbound_words(shard), image.gre_key());
+        let words = image.outbound_words(lane_of(slab).0);
+        let outbound = self.hash_outbound_words(words, image.gre_key());
         let inbound = self.hash_inbound(image.inbound_word());
-        MappingCopy { image: *image, shard, outbound, inbound, place, hint }
+        MappingCopy { image: *image, outbound, inbound, place, hint }
     }
 
     /// Returns where the mapping stands in the pool, if it can lie in this lane.
@@ -124,15 +151,19 @@ impl Nat {
         let position = match nearby.pool.position_of(address) {
             Some(position) => position,
             None => {
-                nearby.pool = self.ports.run_at(address)?;
-                nearby.pool.position_of(address)?
+                let run = self.ports.run_at(address)?;
+                let position = run.position_of(address)?;
+                // A run is of one shard.
+                if self.ports.shard_at(position) != shard {
+                    return None;
+                }
+                nearby.pool = run;
+                position
             }
         };
         let block = self.ports.block_of(position, port);
-        let is_right = self.ports.is_usable(port)
-            && self.ports.shard_at(position) == shard
-            && self.ports.lane(block) == u32::from(lane);
-        if !is_right {
+        let (_, lane_of_block) = self.ports.address_and_lane(block);
+        if !self.ports.is_usable(port) || lane_of_block != u32::from(lane) {
             return None;
         }
         let paired_address = match paired_address {
@@ -166,11 +197,17 @@ impl Nat {
         }
     }
 
-    /// Makes the record of a copy a mapping like any other. If there is no room for what belongs to
-    /// it, the record is forgotten.
+    /// Makes a record that was put into its slot the mapping of a copy. If there is no room for
+    /// what belongs to it, the record is forgotten.
     #[inline(always)]
-    pub(crate) fn attach(&mut self, slab: SlabId, id: RecordId, copy: &MappingCopy) -> Applied {
-        match self.try_attach(slab, id, copy) {
+    pub(crate) fn attach(
+        &mut self,
+        slab: SlabId,
+        id: RecordId,
+        copy: &MappingCopy,
+        now: Tick,
+    ) -> Applied {
+        match self.try_attach(slab, id, copy, now) {
             Some(()) => Applied::Done,
             None => self.refuse(slab, id, copy),
         }
@@ -185,7 +222,7 @@ impl Nat {
 
     /// True if a relayed mapping conflicts with one held here; the relayed one may be stale.
     fn gives_way(&self, slab: SlabId, copy: &MappingCopy) -> bool {
-        let is_anothers = |owner: u32| !self.subscribers.is_of(owner, &copy.home());
+        let is_anothers = |owner: u32| !self.subscribers.is_of(owner, &copy.home(slab));
         let (public, protocol) = (copy.image.public(), copy.image.protocol());
         let is_held = self.find_holder(slab, public, protocol).is_some()
             || self.policy.enabled && self.ports.owner(copy.place.block).is_some_and(is_anothers);
@@ -195,32 +232,52 @@ impl Nat {
     /// None if there is no room or the copy gives way itself; only records that conflicted with it
     /// may then be gone.
     #[inline(always)]
-    fn try_attach(&mut self, slab: SlabId, id: RecordId, copy: &MappingCopy) -> Option<()> {
-        let is_live = !copy.image.is_quarantined();
+    fn try_attach(
+        &mut self,
+        slab: SlabId,
+        id: RecordId,
+        copy: &MappingCopy,
+        now: Tick,
+    ) -> Option<()> {
+        let image = &copy.image;
+        let is_live = !image.is_quarantined();
         if is_live && self.flows >= self.policy.flows_max {
             return None;
         }
-        let subscriber = match self.policy.enabled {
-            true => self.hold_port(slab, copy)?,
-            false => self.hold_address(slab, id, copy)?,
+        let created = Tick(now.0.wrapping_sub(image.age_sec()));
+        let (subscriber, address) = match self.policy.enabled {
+            true => (self.port_holder(slab, copy)?, copy.place.address),
+            false => self.hold_address(slab, copy, created)?,
         };
         let Some(may_have_duplicate) = self.index(id, is_live, copy) else {
-            self.give_up_port(id, copy);
-            self.dismiss_home(subscriber);
+            self.give_up_holding(slab, subscriber, address, copy);
             return None;
         };
-        let record = self.mappings.get_mut(id);
-        record.subscriber = subscriber;
         let home = self.subscribers.get_mut(subscriber);
         home.records += 1;
-        home.flows += u32::from(is_live);
         let is_answered = home.is_answered();
-        if is_answered {
-            record.flags |= Mapping::ANSWERED;
+        if is_live {
+            home.flows += 1;
+            self.flows += 1;
+        } else {
+            self.quarantined += 1;
         }
-        self.flows += u32::from(is_live);
-        self.quarantined += u32::from(!is_live);
-        if copy.image.flags() & Mapping::ANSWERED != 0 && !is_answered {
+        if self.policy.enabled {
+            home.ports_used[image.protocol().space()] += 1;
+            self.take_copied_port(slab, copy);
+        }
+        let mapping = self.mappings.get_mut(id);
+        image.fill(mapping, lane_of(slab).0);
+        mapping.first.last_seen = never(now);
+        mapping.created = created;
+        mapping.address = address;
+        mapping.subscriber = subscriber;
+        mapping.flags |= if is_answered { Mapping::ANSWERED } else { 0 };
+        mapping.count_inbound(image.state(), 1);
+        if image.gre_key().is_some() {
+            self.policy.has_keyed = true;
+        }
+        if image.flags() & Mapping::ANSWERED != 0 && !is_answered {
             self.subscribers.set_answered(subscriber);
         }
         if may_have_duplicate {
@@ -229,39 +286,44 @@ impl Nat {
         Some(())
     }
 
-    /// Takes the mapping's port in its block, which becomes the home's; returns the home's slot.
+    /// Makes the mapping's port free and its block the home's; returns the home's slot.
     #[inline(always)]
-    fn hold_port(&mut self, slab: SlabId, copy: &MappingCopy) -> Option<u32> {
-        let (PoolPlace { block, port_bit, .. }, protocol) = (copy.place, copy.image.protocol());
+    fn port_holder(&mut self, slab: SlabId, copy: &MappingCopy) -> Option<u32> {
+        let PoolPlace { block, port_bit, .. } = copy.place;
         if self.ports.is_taken(port_bit) {
             self.evict_holder(slab, copy)?;
         }
-        let home = copy.home();
-        let subscriber = match self.ports.owner(block) {
-            Some(owner) if self.subscribers.is_of(owner, &home) => owner,
-            former => self.claim(copy, &home, former)?,
-        };
-        self.ports.take_at(port_bit, block, copy.shard, protocol);
-        self.subscribers.get_mut(subscriber).ports_used[protocol.space()] += 1;
-        Some(subscriber)
+        let home = copy.home(slab);
+        match self.ports.owner(block) {
+            Some(owner) if self.subscribers.get(owner).is(&home, self.policy.by_key) => Some(owner),
+            former => self.claim(slab, copy, former),
+        }
     }
 
-    /// Takes the mapping's address for its home; returns the home's slot. Without translation no
+    #[inline(always)]
+    fn take_copied_port(&mut self, slab: SlabId, copy: &MappingCopy) {
+        let (PoolPlace { block, port_bit, .. }, protocol) = (copy.place, copy.image.protocol());
+        self.ports.take_at(port_bit, block, lane_of(slab).0, protocol);
+    }
+
+    /// Takes the mapping's address for its home; returns the slots of both. Without translation no
     /// other mapping of the lane may have the inside endpoint.
     #[cold]
-    fn hold_address(&mut self, slab: SlabId, id: RecordId, copy: &MappingCopy) -> Option<u32> {
+    fn hold_address(
+        &mut self,
+        slab: SlabId,
+        copy: &MappingCopy,
+        created: Tick,
+    ) -> Option<(u32, u32)> {
         self.evict_holder(slab, copy)?;
-        let home = copy.home();
+        let home = copy.home(slab);
         let subscriber = self.find_or_create(&home, copy.place.paired_address)?;
-        let created = self.mappings.get(id).created;
-        match self.hold_copied_address(&home, copy.image.inside().address, created) {
-            Some(slot) => self.mappings.get_mut(id).address = slot,
-            None => {
-                self.dismiss_home(subscriber);
-                return None;
-            }
-        }
-        Some(subscriber)
+        let Some(address) = self.hold_copied_address(&home, copy.image.inside().address, created)
+        else {
+            self.dismiss_home(subscriber);
+            return None;
+        };
+        Some((subscriber, address))
     }
 
     fn find_or_create(&mut self, home: &Home, paired_address: u32) -> Option<u32> {
@@ -271,14 +333,14 @@ impl Nat {
         }
     }
 
-    /// Gives the home the mapping's block, which is not the home's yet; returns the home's slot.
+    /// Gives the mapping's home the block, which is not its own yet; returns the home's slot.
     #[inline(never)]
-    fn claim(&mut self, copy: &MappingCopy, home: &Home, former: Option<u32>) -> Option<u32> {
+    fn claim(&mut self, slab: SlabId, copy: &MappingCopy, former: Option<u32>) -> Option<u32> {
         let block = copy.place.block;
         if former.is_some() && self.is_relayed {
             return None;
         }
-        let subscriber = self.find_or_create(home, copy.place.paired_address)?;
+        let subscriber = self.find_or_create(&copy.home(slab), copy.place.paired_address)?;
         if let Some(former) = former {
             self.evict(former, block);
         }
@@ -286,9 +348,9 @@ impl Nat {
             self.dismiss_home(subscriber);
             return None;
         }
-        let is_of_shard = self.ports.shard_of(block) == copy.shard;
-        assert!(is_of_shard, "a copy's public address is one of its shard");
-        let is_ours = self.lanes.get(slab_of(copy.shard, self.ports.lane(block))).is_owned;
+        let is_of_lane = slab_of(self.ports.shard_of(block), self.ports.lane(block)) == slab;
+        assert!(is_of_lane, "a copy's block is one of its lane");
+        let is_ours = self.lanes.get(slab).is_owned;
         assert!(!is_ours, "a copied mapping claims no block in a lane that this worker owns");
         self.ports.claim(block, subscriber);
         self.subscribers.add_block(subscriber, block);
@@ -324,16 +386,19 @@ impl Nat {
         Some(())
     }
 
+    /// Gives up the port or the address of a copy that found no room in the indexes.
     #[cold]
-    fn give_up_port(&mut self, id: RecordId, copy: &MappingCopy) {
+    fn give_up_holding(&mut self, slab: SlabId, subscriber: u32, address: u32, copy: &MappingCopy) {
         if !self.policy.enabled {
-            self.release_address(self.mappings.get(id).address);
+            self.release_address(address);
         } else {
-            let block = copy.place.block;
-            let subscriber = self.ports.owner(block).expect("the port's block has an owner");
+            let (protocol, block) = (copy.image.protocol(), copy.place.block);
+            self.take_copied_port(slab, copy);
+            self.subscribers.get_mut(subscriber).ports_used[protocol.space()] += 1;
             let lease = PortLease { subscriber, block, public: copy.image.public() };
-            self.give_port_back(&lease, copy.image.protocol());
+            self.give_port_back(&lease, protocol);
         }
+        self.dismiss_home(subscriber);
     }
 
     /// Removes the former home's mappings from a block that the lane's owner has given to another

@@ -36,8 +36,8 @@ use crate::replication::change::{
 use crate::replication::change_body::Body;
 use crate::replication::facet::ReplicaMut;
 use crate::replication::image::MappingImage;
-use crate::replication::lane::{LANES, LaneFault, LaneState, lane_of, slab_of};
-use crate::replication::owner_update::{OwnerUpdate, never};
+use crate::replication::lane::{LANES, LaneFault, LaneState, slab_of};
+use crate::replication::owner_update::OwnerUpdate;
 use crate::sessions::mapping::{Mapping, MappingKind};
 use crate::sessions::session_state::SessionState;
 
@@ -62,7 +62,7 @@ impl ReplicaMut<'_> {
     pub fn apply(&mut self, change: &SlotChange, body: &[u8], now: Tick) -> Applied {
         self.nat.is_relayed = false;
         let applied = match self.nat.lane_slab(change.shard, change.lane) {
-            Some(slab) => self.nat.apply_any(slab, &change.in_lane(), body, now),
+            Some(slab) => self.nat.apply_any(slab, change.in_lane(), body, now),
             None => Applied::Invalid,
         };
         self.nat.count(applied)
@@ -87,24 +87,27 @@ impl ReplicaMut<'_> {
             changes.for_each(|_| _ = self.nat.count(Applied::Invalid));
             return;
         };
+        let &LaneState { is_present, is_owned, .. } = self.nat.lanes.get(slab);
+        if is_owned || !is_present {
+            for (change, body) in changes {
+                let applied = self.nat.apply_any(slab, change, body, now);
+                self.nat.count(applied);
+            }
+            return;
+        }
         let mut changes = changes;
         let mut copies = [MappingCopy::EMPTY; BURST];
         let mut nearby = Nearby::NOWHERE;
         loop {
-            // Bit by bit, the changes that are copies.
-            let (mut count, mut are_copies) = (0, 0_u32);
-            for (copy, (change, body)) in copies.iter_mut().zip(changes.clone()) {
-                let is_copy = self.nat.read_copy(slab, &change, body, copy, &mut nearby);
-                are_copies |= u32::from(is_copy) << count;
-                count += 1;
-            }
+            let (count, mut are_copies) =
+                self.nat.read_copies(slab, changes.clone(), &mut copies, &mut nearby);
             for copy in &copies[..count] {
                 self.nat.prefetch_owner(copy.place.block);
             }
             for (copy, (change, body)) in copies[..count].iter().zip(changes.by_ref()) {
                 let applied = match are_copies & 1 {
-                    0 => self.nat.apply_any(slab, &change, body, now),
-                    _ => self.nat.apply_mapping(slab, &change, copy, now),
+                    0 => self.nat.apply_any(slab, change, body, now),
+                    _ => self.nat.apply_mapping(slab, change, copy, now),
                 };
                 self.nat.count(applied);
                 are_copies >>= 1;
@@ -120,6 +123,25 @@ impl Nat {
     fn lane_slab(&self, shard: ShardIndex, lane: u8) -> Option<SlabId> {
         let is_known = usize::from(shard.0) < self.shards.len() && u32::from(lane) < LANES;
         is_known.then(|| slab_of(shard, lane.into()))
+    }
+
+    /// Reads changes of another worker's lane, at most as many as there are copies. Returns their
+    /// number, and bit by bit, which of them are copies of mappings. Changes nothing.
+    #[inline(never)]
+    fn read_copies<'a>(
+        &mut self,
+        slab: SlabId,
+        changes: impl Iterator<Item = (LaneChange, &'a [u8])>,
+        copies: &mut [MappingCopy; BURST],
+        nearby: &mut Nearby,
+    ) -> (usize, u32) {
+        let (mut count, mut are_copies) = (0, 0_u32);
+        for (copy, (change, body)) in copies.iter_mut().zip(changes) {
+            let is_copy = self.read_copy(slab, &change, body, copy, nearby);
+            are_copies |= u32::from(is_copy) << count;
+            count += 1;
+        }
+        (count, are_copies)
     }
 
     /// Reads a change, unless it is more than the image of a mapping, and prefetches what applying
@@ -140,10 +162,8 @@ impl Nat {
             self.sessions.prefetch_slot(slab, own_slot);
             return false;
         }
-        let hint = self.mappings.prefetch_slot(slab, own_slot);
-        let &LaneState { is_present, is_owned, .. } = self.lanes.get(slab);
-        let is_newer = matches!(kind, ChangeKind::Create | ChangeKind::Change) && version != 0;
-        if !is_newer || !is_present || is_owned {
+        let hint = nearby.prefetch_slot(&mut self.mappings, slab, own_slot);
+        if kind != ChangeKind::Create && kind != ChangeKind::Change || version == 0 {
             return false;
         }
         let Some(image) = MappingImage::read_alone(body) else { return false };
@@ -167,8 +187,8 @@ impl Nat {
     }
 
     #[inline(never)]
-    fn apply_any(&mut self, slab: SlabId, change: &LaneChange, body: &[u8], now: Tick) -> Applied {
-        let LaneChange { kind, slot, version } = *change;
+    fn apply_any(&mut self, slab: SlabId, change: LaneChange, body: &[u8], now: Tick) -> Applied {
+        let LaneChange { kind, slot, version } = change;
         let (table, own_slot) = table_slot(slot);
         let &LaneState { is_present, is_owned, .. } = self.lanes.get(slab);
         let Some(body) = Body::read(body) else { return Applied::Invalid };
@@ -224,37 +244,58 @@ impl Nat {
     pub(crate) fn apply_mapping(
         &mut self,
         slab: SlabId,
-        change: &LaneChange,
+        change: LaneChange,
         copy: &MappingCopy,
         now: Tick,
     ) -> Applied {
-        let LaneChange { kind, slot, version } = *change;
+        let (_, slot) = table_slot(change.slot);
+        let id = match self.mappings.put_newer(slab, slot, change.version, copy.hint) {
+            Some(id) => id,
+            None => match self.put_mapping(slab, change, copy, now) {
+                Ok(id) => id,
+                Err(applied) => return applied,
+            },
+        };
+        self.attach(slab, id, copy, now)
+    }
+
+    /// Puts a record into the mapping's slot, whatever it holds.
+    ///
+    /// # Errors
+    /// The outcome, if the change makes no new record.
+    #[inline(never)]
+    fn put_mapping(
+        &mut self,
+        slab: SlabId,
+        change: LaneChange,
+        copy: &MappingCopy,
+        now: Tick,
+    ) -> Result<RecordId, Applied> {
+        let LaneChange { kind, slot, version } = change;
         let ((_, slot), image) = (table_slot(slot), &copy.image);
-        let known = self.mappings.held(slab, slot, copy.hint);
+        // The extent may have come with the change before.
+        let hint = self.mappings.prefetch_slot(slab, slot);
+        if hint != copy.hint {
+            if let Some(id) = self.mappings.put_newer(slab, slot, version, hint) {
+                return Ok(id);
+            }
+        }
+        let known = self.mappings.held(slab, slot, hint);
         let version_held = known.map_or(0, |id| self.mappings.get(id).version());
         let held = known.filter(|&id| self.mappings.get(id).is_live());
         if let Some(id) = held.filter(|_| version == version_held) {
             if self.is_same_mapping(id, image) {
-                return self.change_mapping(id, kind, image, now);
+                return Err(self.change_mapping(id, kind, image, now));
             }
             // A correct owner never gives one version to two mappings.
             self.remove_mapping(id, CopyRemoval::Forgotten);
         } else if !is_later_version(version, version_held) {
-            return Applied::Old;
+            return Err(Applied::Old);
         } else if let Some(id) = held {
             self.remove_mapping(id, CopyRemoval::Ended);
         }
-        let Some(id) = self.mappings.put(slab, slot, version, copy.hint) else {
-            return self.lane_is_full(slab);
-        };
-        let mapping = self.mappings.get_mut(id);
-        image.fill(mapping, lane_of(slab).0);
-        mapping.first.last_seen = never(now);
-        mapping.created = Tick(now.0.wrapping_sub(image.age_sec()));
-        mapping.address = copy.place.address;
-        mapping.count_inbound(image.state(), 1);
-        self.policy.has_keyed |= image.gre_key().is_some();
-        self.attach(slab, id, copy)
+        let put = self.mappings.put(slab, slot, version, hint);
+        put.ok_or_else(|| self.lane_is_full(slab))
     }
 
     fn is_same_mapping(&self, id: RecordId, image: &MappingImage) -> bool {

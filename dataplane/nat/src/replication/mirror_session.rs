@@ -58,7 +58,7 @@ impl Nat {
                 return Applied::Invalid;
             };
             let change = LaneChange { kind, slot: body.mapping_slot, version: mapping_version };
-            let brought = self.apply_mapping(slab, &change, &copy, now);
+            let brought = self.apply_mapping(slab, change, &copy, now);
             if brought != Applied::Done {
                 return brought;
             }
