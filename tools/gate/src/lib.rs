@@ -57,7 +57,7 @@ pub const PARTS: [Part; 18] = [
     part(
         "replica-journal",
         "a new flow read from the journal, its change written",
-        171.0,
+        129.0,
         mirroring::journal,
     ),
     part(

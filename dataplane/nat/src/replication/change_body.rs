@@ -123,17 +123,20 @@ impl<'a> BodyWriter<'a> {
         self.len += 2 + LEN;
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn mapping(&mut self, image: &MappingImage) {
-        match image.gre_key() {
-            None => self.part(IMAGE, image.bytes()),
-            Some(key) => {
-                let mut fields = [0; KEYED_IMAGE_LEN];
-                fields[..MappingImage::LEN].copy_from_slice(&image.bytes());
-                fields[MappingImage::LEN..].copy_from_slice(&key.to_be_bytes());
-                self.part(IMAGE, fields);
-            }
+        self.part(IMAGE, image.bytes());
+        if let Some(key) = image.gre_key() {
+            self.lengthen(key.to_be_bytes());
         }
+    }
+
+    /// Appends the key to the image that was written last.
+    #[inline(never)]
+    fn lengthen(&mut self, key: [u8; MappingImage::KEY_LEN]) {
+        self.bytes[self.len - MappingImage::LEN - 1] = KEYED_IMAGE_LEN as u8;
+        self.bytes[self.len..][..key.len()].copy_from_slice(&key);
+        self.len += key.len();
     }
 
     /// Writes a mapping as the versions of the protocol before images have it.

@@ -115,13 +115,11 @@ impl Journal {
     }
 
     #[inline(always)]
-    fn pop(&mut self) -> Option<Mark> {
+    fn first(&self) -> Option<&Mark> {
         if self.taken == self.made {
             return None;
         }
-        let mark = *self.ring.get(ring_index(self.taken))?;
-        self.taken += 1;
-        Some(mark)
+        self.ring.get(ring_index(self.taken))
     }
 
     /// Appends an owner update: a session of another worker's lane has seen traffic. Returns
@@ -188,16 +186,27 @@ impl Replica<'_> {
 impl ReplicaMut<'_> {
     /// Returns the next change to send and the length of its body, which is written to `body`. None
     /// if there is none left.
-    #[inline]
+    #[inline(always)]
     pub fn next_change(&mut self, body: &mut [u8; BODY_MAX]) -> Option<(SlotChange, usize)> {
+        let mark = self.nat.journal.first()?;
+        if mark.kind != MarkKind::Begun || mark.table != RecordTable::Mappings {
+            return self.next_other_change(body);
+        }
+        let (slab, version, id) = (mark.slab, mark.version, RecordId(mark.record));
+        self.nat.journal.taken += 1;
+        match self.nat.write_mapping_change(ChangeKind::Create, (slab, version, id), body) {
+            None => self.next_other_change(body),
+            change => change,
+        }
+    }
+
+    /// As [`next_change`](Self::next_change), whatever the mark.
+    #[inline(never)]
+    fn next_other_change(&mut self, body: &mut [u8; BODY_MAX]) -> Option<(SlotChange, usize)> {
         loop {
-            let mark = self.nat.journal.pop()?;
-            let change = match (mark.kind, mark.table) {
-                (MarkKind::Begun, RecordTable::Mappings) => {
-                    self.nat.write_mapping_change(ChangeKind::Create, &mark, body)
-                }
-                _ => self.nat.write_other_change(&mark, body),
-            };
+            let mark = *self.nat.journal.first()?;
+            self.nat.journal.taken += 1;
+            let change = self.nat.write_change(&mark, body);
             if change.is_some() {
                 return change;
             }
@@ -336,8 +345,7 @@ impl Nat {
         lane.is_replicated.then_some((change, 0))
     }
 
-    #[inline(never)]
-    fn write_other_change(
+    fn write_change(
         &mut self,
         mark: &Mark,
         body: &mut [u8; BODY_MAX],
@@ -353,7 +361,14 @@ impl Nat {
                     .then(|| self.write_owner_update(mark, &first, self.mappings.slot_of(id), body))
                     .flatten()
             }
-            (_, RecordTable::Mappings) => self.write_mapping_change(ChangeKind::Change, mark, body),
+            (kind, RecordTable::Mappings) => {
+                let named = (mark.slab, mark.version, RecordId(mark.record));
+                let kind = match kind {
+                    MarkKind::Begun => ChangeKind::Create,
+                    _ => ChangeKind::Change,
+                };
+                self.write_mapping_change(kind, named, body)
+            }
             (_, RecordTable::Sessions) => self.write_session_change(mark, body),
         }
     }
@@ -364,21 +379,22 @@ impl Nat {
     fn write_mapping_change(
         &mut self,
         kind: ChangeKind,
-        mark: &Mark,
+        (slab, version, id): (SlabId, u32, RecordId),
         body: &mut [u8; BODY_MAX],
     ) -> Option<(SlotChange, usize)> {
-        let id = RecordId(mark.record);
         let mapping = self.mappings.get_mut(id);
-        if mapping.version() != mark.version || !mapping.is_live() {
+        if mapping.version() != version || !mapping.is_live() {
             return None;
         }
         mapping.flags &= !Mapping::MARKED;
-        if !self.lanes.get(mark.slab).is_replicated || self.mappings.slab_of(id) != mark.slab {
+        if !self.lanes.get(slab).is_replicated || self.mappings.slab_of(id) != slab {
             return None;
         }
         let mut writer = BodyWriter::new(body);
         self.write_mapping_body(self.mappings.get(id), &mut writer);
-        Some((change(kind, mark, self.mappings.slot_of(id)), writer.len()))
+        let slot = lane_slot(RecordTable::Mappings, self.mappings.slot_of(id));
+        let (shard, lane) = lane_of(slab);
+        Some((SlotChange { kind, shard, lane, slot, version }, writer.len()))
     }
 
     #[inline]
