@@ -44,6 +44,15 @@ enum Body {
         slot: u16,
         version: u8,
         remote: u8,
+        state: u16,
+    },
+    /// The same, as versions before images have it.
+    EarlierSession {
+        home: u8,
+        port: u16,
+        slot: u16,
+        version: u8,
+        remote: u8,
     },
     /// TCP segments seen of a connection of this worker, or of an unknown one.
     Segment {
@@ -80,12 +89,23 @@ impl Body {
                 }
                 bytes
             }
-            Self::Session { home, port, slot, version, remote } => {
+            Self::Session { home, port, slot, version, remote, state } => {
+                let mut bytes = vec![9, 16, version % 4, 0, 0, 0];
+                bytes.extend(u32::from(slot % 2048).to_le_bytes());
+                bytes.extend([remote % 4, 2, 0, 192]);
+                // A state that is known in half of the cases.
+                let state = if state & 1 << 15 == 0 { state & 0x0fff } else { *state };
+                bytes.extend(state.to_le_bytes());
+                bytes.extend([53, 0]);
+                bytes.extend(image(*home, 0, *port, 1));
+                bytes
+            }
+            Self::EarlierSession { home, port, slot, version, remote } => {
                 let mut bytes = vec![2, 16, 0, 0];
                 bytes.extend((slot % 2048).to_be_bytes());
                 bytes.extend([0, 0, 0, version % 4]);
                 bytes.extend([192, 0, 2, remote % 4, 0, 53, 6, 0]);
-                bytes.extend(image(*home, 0, *port, 1));
+                bytes.extend(mapping(*home, 0, *port, 1));
                 bytes
             }
             Self::Segment { remote, sender, tcp_flags, idle_sec } => {

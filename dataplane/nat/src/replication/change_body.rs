@@ -1,5 +1,5 @@
 //! Hot. The body of a change: parts, each a type, a length and fields. Fields are big-endian, but
-//! for an image, which is the record's memory.
+//! for images, which are records' memory.
 //!
 //! ```text
 //!  0 type u8   1 length u8 of what follows   2 fields
@@ -9,16 +9,18 @@
 //!               | outer address u32 | GRE key u32 | inside address u32, port u16
 //!               | public address u32, port u16 | first remote address u32, port u16, state u16
 //!               | age in seconds u32
-//!  session  2   slot u32 and version u32 of its mapping | remote address u32, port u16, state u16
+//!  session  2   what a session image tells, in the versions before images:
+//!               slot u32 and version u32 of its mapping | remote address u32, port u16, state u16
 //!  paired   3   paired address u32 of the home, if it is not the mapping's public address
 //!  idle     4   seconds u32 since the last packet
 //!  run      5   slots u32
 //!  segment  6   remote address u32, port u16 | sender u8 (1 inside, 2 remote)
 //!               | TCP flags u8 (RFC 9293 section 3.1)
 //!  state    7   remote address u32, port u16 | state u16
-//!  image    8   image [u8; 32] of the mapping, see `image.rs` | GRE key u32 if it is known
+//!  mapping  8   image [u8; 32] of the mapping, see `image.rs` | GRE key u32 if it is known
+//!  session  9   image [u8; 16] of the session, see `session_image.rs`
 //!
-//!  Create, Change   of a mapping: image [paired]    of a session: session image [paired]
+//!  Create, Change   of a mapping: mapping [paired]   of a session: session mapping [paired]
 //!  OwnerUpdate            idle [segment] [state]     Clear   run     Delete   nothing
 //! ```
 //!
@@ -34,6 +36,7 @@ use crate::endpoint::{Endpoint, Protocol};
 use crate::replication::change::BODY_MAX;
 use crate::replication::image::MappingImage;
 use crate::replication::journal::TrackedSegment;
+use crate::replication::session_image::SessionImage;
 use crate::sessions::mapping::{Mapping, MappingKind};
 use crate::sessions::session_state::{SentBy, SessionState};
 
@@ -45,6 +48,7 @@ const RUN: u8 = 5;
 const SEGMENT: u8 = 6;
 const STATE: u8 = 7;
 const IMAGE: u8 = 8;
+const SESSION_IMAGE: u8 = 9;
 
 const MAPPING_LEN: usize = 35;
 const SESSION_LEN: usize = 16;
@@ -54,7 +58,7 @@ const STATE_LEN: usize = 8;
 const KEYED_IMAGE_LEN: usize = MappingImage::LEN + MappingImage::KEY_LEN;
 
 /// Bytes of the longest body written here.
-const _: () = assert!(2 + SESSION_LEN + 2 + KEYED_IMAGE_LEN + 2 + WORD_LEN <= BODY_MAX);
+const _: () = assert!(2 + SessionImage::LEN + 2 + KEYED_IMAGE_LEN + 2 + WORD_LEN <= BODY_MAX);
 
 const KEYED: u8 = 1;
 const UNCLEAN: u8 = 2;
@@ -62,16 +66,6 @@ const ANSWERED: u8 = 4;
 
 const FROM_INSIDE: u8 = 1;
 const FROM_REMOTE: u8 = 2;
-
-/// The further session as a replica keeps it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SessionBody {
-    /// The lane's slot of the session's mapping, and the mapping's version.
-    pub(crate) mapping_slot: u32,
-    pub(crate) mapping_version: u32,
-    pub(crate) remote: Endpoint,
-    pub(crate) state: SessionState,
-}
 
 /// A segment that another worker saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +85,7 @@ pub(crate) struct StateBody {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Body {
     pub(crate) mapping: Option<MappingImage>,
-    pub(crate) session: Option<SessionBody>,
+    pub(crate) session: Option<SessionImage>,
     pub(crate) paired_address: Option<u32>,
     pub(crate) idle_sec: Option<u32>,
     pub(crate) run: Option<u32>,
@@ -159,12 +153,17 @@ impl<'a> BodyWriter<'a> {
         self.part(MAPPING, fields);
     }
 
-    pub(crate) fn session(&mut self, body: &SessionBody) {
+    pub(crate) fn session(&mut self, image: &SessionImage) {
+        self.part(SESSION_IMAGE, image.bytes());
+    }
+
+    /// Writes a session as the versions of the protocol before images have it.
+    fn session_fields(&mut self, image: &SessionImage) {
         let mut fields = [0; SESSION_LEN];
-        fields[0..4].copy_from_slice(&body.mapping_slot.to_be_bytes());
-        fields[4..8].copy_from_slice(&body.mapping_version.to_be_bytes());
-        fields[8..14].copy_from_slice(&endpoint_bytes(body.remote));
-        fields[14..16].copy_from_slice(&body.state.word().to_be_bytes());
+        fields[0..4].copy_from_slice(&image.mapping_slot.to_be_bytes());
+        fields[4..8].copy_from_slice(&image.mapping_version.to_be_bytes());
+        fields[8..14].copy_from_slice(&endpoint_bytes(image.remote));
+        fields[14..16].copy_from_slice(&image.state.word().to_be_bytes());
         self.part(SESSION, fields);
     }
 
@@ -209,7 +208,8 @@ impl Body {
             match *kind {
                 MAPPING => body.mapping = Some(read_mapping(fields.first_chunk()?)?),
                 IMAGE => body.mapping = Some(read_image(fields)?),
-                SESSION => body.session = Some(read_session(fields.first_chunk()?)),
+                SESSION => body.session = Some(read_session(fields.first_chunk()?)?),
+                SESSION_IMAGE => body.session = Some(SessionImage::read(fields.first_chunk()?)?),
                 PAIRED_ADDRESS => body.paired_address = Some(word(fields.first_chunk()?)),
                 IDLE => body.idle_sec = Some(word(fields.first_chunk()?)),
                 RUN => body.run = Some(word(fields.first_chunk()?)),
@@ -245,7 +245,7 @@ pub fn body_without_images(body: &[u8], out: &mut [u8; BODY_MAX]) -> usize {
     };
     let mut writer = BodyWriter::new(out);
     if let Some(session) = session {
-        writer.session(&session);
+        writer.session_fields(&session);
     }
     writer.mapping_fields(&mapping);
     if let Some(address) = paired_address {
@@ -279,13 +279,14 @@ fn read_mapping(fields: &[u8; MAPPING_LEN]) -> Option<MappingImage> {
     ))
 }
 
-fn read_session(fields: &[u8; SESSION_LEN]) -> SessionBody {
-    SessionBody {
+fn read_session(fields: &[u8; SESSION_LEN]) -> Option<SessionImage> {
+    let image = SessionImage {
         mapping_slot: word_at(fields, 0),
         mapping_version: word_at(fields, 4),
         remote: endpoint_at(fields, 8),
         state: SessionState::known(half_at(fields, 14)),
-    }
+    };
+    image.checked()
 }
 
 fn read_segment(fields: &[u8; SEGMENT_LEN]) -> Option<SegmentBody> {
@@ -330,6 +331,7 @@ fn word(fields: &[u8; WORD_LEN]) -> u32 {
 mod tests {
     use super::*;
     use bolero::{TypeGenerator, check};
+    use weir_flow::OFFSET_BITS;
 
     #[derive(Clone, Copy, Debug, TypeGenerator)]
     struct Fields {
@@ -356,9 +358,9 @@ mod tests {
                 SessionState::known(halves[3]),
                 words[5],
             );
-            let session = SessionBody {
-                mapping_slot: words[6],
-                mapping_version: words[7],
+            let session = SessionImage {
+                mapping_slot: words[6] & !(1 << OFFSET_BITS),
+                mapping_version: words[7].max(1),
                 remote: Endpoint::new(words[5], halves[4]),
                 state: SessionState::known(halves[0]),
             };
@@ -439,7 +441,7 @@ mod tests {
                 let len = body_without_images(&written(&body), &mut bytes);
                 let mut rest = &bytes[..len];
                 while let [kind, len, behind @ ..] = rest {
-                    assert_ne!(*kind, IMAGE, "an earlier version skips it");
+                    assert!(*kind < IMAGE, "an earlier version skips images");
                     rest = &behind[usize::from(*len)..];
                 }
                 assert_eq!(Body::read(&bytes[..len]), Some(body));

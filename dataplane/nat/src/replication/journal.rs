@@ -15,10 +15,11 @@ use weir_flow::{Record, RecordId, SlabId};
 use crate::endpoint::ShardIndex;
 use crate::nat::Nat;
 use crate::replication::change::{BODY_MAX, ChangeKind, RecordTable, SlotChange, lane_slot};
-use crate::replication::change_body::{BodyWriter, SegmentBody, SessionBody, StateBody};
+use crate::replication::change_body::{BodyWriter, SegmentBody, StateBody};
 use crate::replication::facet::{Replica, ReplicaMut};
 use crate::replication::image::MappingImage;
 use crate::replication::lane::{LaneFault, lane_of};
+use crate::replication::session_image::SessionImage;
 use crate::sessions::mapping::{Mapping, Remote};
 use crate::sessions::session::FurtherSession;
 use crate::sessions::session_state::SentBy;
@@ -459,7 +460,7 @@ impl Nat {
 
     pub(crate) fn write_session_body(&self, session: &FurtherSession, writer: &mut BodyWriter<'_>) {
         let mapping = self.mappings.get(session.mapping);
-        writer.session(&SessionBody {
+        writer.session(&SessionImage {
             mapping_slot: lane_slot(RecordTable::Mappings, self.mappings.slot_of(session.mapping)),
             mapping_version: mapping.version(),
             remote: session.remote.endpoint(),

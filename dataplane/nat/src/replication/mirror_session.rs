@@ -6,10 +6,10 @@ use weir_flow::{RecordId, SlabId, is_later_version};
 use crate::endpoint::Tick;
 use crate::nat::Nat;
 use crate::replication::change::{Applied, ChangeKind, LaneChange, RecordTable, table_slot};
-use crate::replication::change_body::SessionBody;
 use crate::replication::image::MappingImage;
 use crate::replication::mirror::CopyRemoval;
 use crate::replication::owner_update::never;
+use crate::replication::session_image::SessionImage;
 use crate::sessions::mapping::Remote;
 use crate::sessions::session::SessionKey;
 
@@ -19,17 +19,17 @@ impl Nat {
         slab: SlabId,
         slot: u32,
         (kind, version): (ChangeKind, u32),
-        (body, mapping_image, paired_address): (&SessionBody, &MappingImage, Option<u32>),
+        (image, mapping_image, paired_address): (&SessionImage, &MappingImage, Option<u32>),
         now: Tick,
     ) -> Applied {
         let (held, version_held) = self.held_session(slab, slot);
         if let Some(id) = held {
             let session = *self.sessions.get(id);
-            if version == version_held && session.remote.is(body.remote) {
+            if version == version_held && session.remote.is(image.remote) {
                 let protocol = self.mappings.get(session.mapping).protocol;
-                let received = (body.remote, body.state);
+                let received = (image.remote, image.state);
                 let state = self.received_state(&session.remote, protocol, kind, received, now);
-                if state != body.state {
+                if state != image.state {
                     self.send_state_to_owner(RecordTable::Sessions, id);
                 }
                 self.sessions.get_mut(id).remote.state = state;
@@ -48,16 +48,13 @@ impl Nat {
             None if version == version_held => return Applied::Old,
             None => {}
         }
-        let (table, mapping_slot) = table_slot(body.mapping_slot);
-        if table != RecordTable::Mappings || body.mapping_version == 0 {
-            return Applied::Invalid;
-        }
-        let mapping_version = body.mapping_version;
+        let (_, mapping_slot) = table_slot(image.mapping_slot);
+        let mapping_version = image.mapping_version;
         if self.live_mapping(slab, mapping_slot, mapping_version).is_none() {
             let Some(copy) = self.copy_of(slab, mapping_image, paired_address) else {
                 return Applied::Invalid;
             };
-            let change = LaneChange { kind, slot: body.mapping_slot, version: mapping_version };
+            let change = LaneChange { kind, slot: image.mapping_slot, version: mapping_version };
             let brought = self.apply_mapping(slab, change, &copy, now);
             if brought != Applied::Done {
                 return brought;
@@ -67,10 +64,10 @@ impl Nat {
             return Applied::Old;
         };
         // A session that only this worker has, or one whose end is still to come.
-        if let Some(other) = self.find_session(mapping, SessionKey::Remote(body.remote)) {
+        if let Some(other) = self.find_session(mapping, SessionKey::Remote(image.remote)) {
             self.end_copy(other, CopyRemoval::Forgotten);
         }
-        self.put_session(slab, slot, version, mapping, body, now)
+        self.put_session(slab, slot, version, mapping, image, now)
     }
 
     fn put_session(
@@ -79,7 +76,7 @@ impl Nat {
         slot: u32,
         version: u32,
         mapping: RecordId,
-        body: &SessionBody,
+        image: &SessionImage,
         now: Tick,
     ) -> Applied {
         if self.flows >= self.policy.flows_max {
@@ -89,16 +86,16 @@ impl Nat {
             return self.lane_is_full(slab);
         };
         let remote = Remote {
-            address: body.remote.address,
+            address: image.remote.address,
             last_seen: never(now),
-            port: body.remote.port,
-            state: body.state,
+            port: image.remote.port,
+            state: image.state,
         };
         if self.link_session(mapping, id, remote).is_none() {
             self.sessions.forget(id);
             return self.lane_is_full(slab);
         }
-        self.mappings.get_mut(mapping).count_inbound(body.state, 1);
+        self.mappings.get_mut(mapping).count_inbound(image.state, 1);
         Applied::Done
     }
 

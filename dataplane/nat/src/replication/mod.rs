@@ -4,7 +4,7 @@
 //! ```text
 //!   a record of an owned lane changes             a change of another worker's lane arrives
 //!     journal: a mark                               mirror: into the slot that the owner gave it
-//!     change, image: what is sent                   attach: home, port, both indexes
+//!     change, images: what is sent                  attach: home, port, both indexes
 //!     lane_copy: all records, in slot order         owner_update: traffic seen here, to the owner
 //!     commit: packets that wait for replicas        duplicate: two mappings become one again
 //! ```
@@ -29,6 +29,7 @@ mod mirror_session;
 mod owner_update;
 mod ownership;
 mod replica_lookup;
+pub(crate) mod session_image;
 
 #[cfg(test)]
 mod mirror_tests;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!    0 version   4 mapping   8 next   12 previous
-//!   16 remote: address, 20 last_seen, 24 port, 26 state   28 references
+//!   16 remote: address, 20 state, 22 port, 24 last_seen   28 references
 //! ```
 //!
 //! The further sessions of a mapping form a list, newest first, so that they go with it. With
