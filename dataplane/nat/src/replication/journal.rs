@@ -19,6 +19,7 @@ use crate::replication::change_body::{BodyWriter, SegmentBody, StateBody};
 use crate::replication::facet::{Replica, ReplicaMut};
 use crate::replication::image::MappingImage;
 use crate::replication::lane::{LaneFault, lane_of};
+use crate::replication::lane_record::LaneRecord;
 use crate::replication::session_image::SessionImage;
 use crate::sessions::mapping::{Mapping, Remote};
 use crate::sessions::session::FurtherSession;
@@ -195,7 +196,7 @@ impl ReplicaMut<'_> {
         }
         let (slab, version, id) = (mark.slab, mark.version, RecordId(mark.record));
         self.nat.journal.taken += 1;
-        match self.nat.write_mapping_change(ChangeKind::Create, (slab, version, id), body) {
+        match self.nat.write_record::<Mapping>(ChangeKind::Create, (slab, version, id), body) {
             None => self.next_other_change(body),
             change => change,
         }
@@ -207,7 +208,10 @@ impl ReplicaMut<'_> {
         loop {
             let mark = *self.nat.journal.first()?;
             self.nat.journal.taken += 1;
-            let change = self.nat.write_change(&mark, body);
+            let change = match mark.table {
+                RecordTable::Mappings => self.nat.write_change::<Mapping>(&mark, body),
+                RecordTable::Sessions => self.nat.write_change::<FurtherSession>(&mark, body),
+            };
             if change.is_some() {
                 return change;
             }
@@ -257,43 +261,7 @@ impl Nat {
     #[inline]
     pub(crate) fn note_mapping(&mut self, kind: MarkKind, id: RecordId) {
         if self.lanes.is_any_marked {
-            self.mark_mapping(kind, id);
-        }
-    }
-
-    #[inline(never)]
-    fn mark_mapping(&mut self, kind: MarkKind, id: RecordId) {
-        let slab = self.mappings.slab_of(id);
-        let lane = self.lanes.get(slab);
-        let kind = match kind {
-            MarkKind::Segment(_) if !lane.is_owned => {
-                let version = self.mappings.get(id).version();
-                self.journal.push_for_owner(kind, RecordTable::Mappings, slab, version, id);
-                return;
-            }
-            MarkKind::Segment(_) => MarkKind::Changed,
-            kind => kind,
-        };
-        if lane.is_awaited && lane.is_owned && kind == MarkKind::Changed {
-            self.await_mapping(slab, id, false);
-        }
-        let mapping = self.mappings.get_mut(id);
-        let is_marked = mapping.flags & Mapping::MARKED != 0
-            && matches!(kind, MarkKind::Changed | MarkKind::Answered);
-        let lane = self.lanes.get(slab);
-        if !(lane.is_replicated && lane.is_owned) || is_marked {
-            return;
-        }
-        let record = match kind {
-            MarkKind::Ended => self.mappings.slot_of(id),
-            _ => id.0,
-        };
-        let mapping = self.mappings.get_mut(id);
-        let version = mapping.version();
-        if self.journal.push(Mark { kind, table: RecordTable::Mappings, slab, version, record }) {
-            mapping.flags |= Mapping::MARKED;
-        } else if kind != MarkKind::Answered {
-            self.lose_mark(slab);
+            self.mark::<Mapping>(kind, id);
         }
     }
 
@@ -301,41 +269,40 @@ impl Nat {
     #[inline]
     pub(crate) fn note_session(&mut self, kind: MarkKind, id: RecordId) {
         if self.lanes.is_any_marked {
-            self.mark_session(kind, id);
+            self.mark::<FurtherSession>(kind, id);
         }
     }
 
     #[inline(never)]
-    fn mark_session(&mut self, kind: MarkKind, id: RecordId) {
-        let slab = self.sessions.slab_of(id);
+    fn mark<R: LaneRecord>(&mut self, kind: MarkKind, id: RecordId) {
+        let slab = R::table(self).slab_of(id);
         let lane = self.lanes.get(slab);
         let kind = match kind {
             MarkKind::Segment(_) if !lane.is_owned => {
-                let version = self.sessions.get(id).version();
-                self.journal.push_for_owner(kind, RecordTable::Sessions, slab, version, id);
+                let version = R::table(self).get(id).version();
+                self.journal.push_for_owner(kind, R::TABLE, slab, version, id);
                 return;
             }
             MarkKind::Segment(_) => MarkKind::Changed,
             kind => kind,
         };
-        if lane.is_awaited && lane.is_owned && kind != MarkKind::Ended {
-            self.await_session(slab, id, kind == MarkKind::Begun);
+        if lane.is_awaited && lane.is_owned {
+            R::await_change(self, slab, id, kind);
         }
-        let session = self.sessions.get(id);
-        let is_marked = session.is_marked() && kind == MarkKind::Changed;
-        let lane = self.lanes.get(slab);
-        if session.is_address() || !(lane.is_replicated && lane.is_owned) || is_marked {
+        let (record, lane) = (R::table(self).get(id), self.lanes.get(slab));
+        let is_marked =
+            record.is_marked() && matches!(kind, MarkKind::Changed | MarkKind::Answered);
+        if is_marked || !(lane.is_replicated && lane.is_owned && record.is_replicated()) {
             return;
         }
-        let record = match kind {
-            MarkKind::Ended => self.sessions.slot_of(id),
+        let version = record.version();
+        let named = match kind {
+            MarkKind::Ended => R::table(self).slot_of(id),
             _ => id.0,
         };
-        let session = self.sessions.get_mut(id);
-        let version = session.version();
-        if self.journal.push(Mark { kind, table: RecordTable::Sessions, slab, version, record }) {
-            session.set_marked(true);
-        } else {
+        if self.journal.push(Mark { kind, table: R::TABLE, slab, version, record: named }) {
+            R::table_mut(self).get_mut(id).set_marked(true);
+        } else if kind != MarkKind::Answered {
             self.lose_mark(slab);
         }
     }
@@ -346,85 +313,51 @@ impl Nat {
         lane.is_replicated.then_some((change, 0))
     }
 
-    fn write_change(
-        &mut self,
-        mark: &Mark,
-        body: &mut [u8; BODY_MAX],
-    ) -> Option<(SlotChange, usize)> {
-        match (mark.kind, mark.table) {
-            (MarkKind::Void, _) => None,
-            (MarkKind::Ended, _) => self.write_end(mark),
-            (MarkKind::OwnerUpdate | MarkKind::Segment(_), RecordTable::Mappings) => {
-                let id = RecordId(mark.record);
-                let mapping = self.mappings.get(id);
-                let first = mapping.first;
-                (mapping.version() == mark.version && mapping.is_live())
-                    .then(|| self.write_owner_update(mark, &first, self.mappings.slot_of(id), body))
-                    .flatten()
-            }
-            (kind, RecordTable::Mappings) => {
-                let named = (mark.slab, mark.version, RecordId(mark.record));
-                let kind = match kind {
-                    MarkKind::Begun => ChangeKind::Create,
-                    _ => ChangeKind::Change,
-                };
-                self.write_mapping_change(kind, named, body)
-            }
-            (_, RecordTable::Sessions) => self.write_session_change(mark, body),
-        }
-    }
-
-    /// None if the record has ended, which has a mark of its own, or if changes of the lane are not
-    /// to be sent any more.
-    #[inline(always)]
-    fn write_mapping_change(
-        &mut self,
-        kind: ChangeKind,
-        (slab, version, id): (SlabId, u32, RecordId),
-        body: &mut [u8; BODY_MAX],
-    ) -> Option<(SlotChange, usize)> {
-        let mapping = self.mappings.get_mut(id);
-        if mapping.version() != version || !mapping.is_live() {
-            return None;
-        }
-        mapping.flags &= !Mapping::MARKED;
-        if !self.lanes.get(slab).is_replicated || self.mappings.slab_of(id) != slab {
-            return None;
-        }
-        let mut writer = BodyWriter::new(body);
-        self.write_mapping_body(self.mappings.get(id), &mut writer);
-        let slot = lane_slot(RecordTable::Mappings, self.mappings.slot_of(id));
-        let (shard, lane) = lane_of(slab);
-        Some((SlotChange { kind, shard, lane, slot, version }, writer.len()))
-    }
-
-    #[inline]
-    fn write_session_change(
+    fn write_change<R: LaneRecord>(
         &mut self,
         mark: &Mark,
         body: &mut [u8; BODY_MAX],
     ) -> Option<(SlotChange, usize)> {
         let id = RecordId(mark.record);
-        let session = self.sessions.get_mut(id);
-        if session.version() != mark.version || !session.is_live() || session.is_address() {
+        let kind = match mark.kind {
+            MarkKind::Void => return None,
+            MarkKind::Ended => return self.write_end(mark),
+            MarkKind::OwnerUpdate | MarkKind::Segment(_) => {
+                let record = R::table(self).get(id);
+                let is_it = is_replicated_as(record, mark.version);
+                return is_it
+                    .then(|| (record.remote(), R::table(self).slot_of(id)))
+                    .and_then(|(remote, slot)| self.write_owner_update(mark, remote, slot, body));
+            }
+            MarkKind::Begun => ChangeKind::Create,
+            MarkKind::Changed | MarkKind::Answered => ChangeKind::Change,
+        };
+        self.write_record::<R>(kind, (mark.slab, mark.version, id), body)
+    }
+
+    /// None if the record has ended, which has a mark of its own, or if changes of the lane are not
+    /// to be sent any more.
+    #[inline(always)]
+    fn write_record<R: LaneRecord>(
+        &mut self,
+        kind: ChangeKind,
+        (slab, version, id): (SlabId, u32, RecordId),
+        body: &mut [u8; BODY_MAX],
+    ) -> Option<(SlotChange, usize)> {
+        let record = R::table_mut(self).get_mut(id);
+        if !is_replicated_as(record, version) {
             return None;
         }
-        let kind = match mark.kind {
-            MarkKind::OwnerUpdate | MarkKind::Segment(_) => ChangeKind::OwnerUpdate,
-            MarkKind::Begun => ChangeKind::Create,
-            _ => ChangeKind::Change,
-        };
-        if kind == ChangeKind::OwnerUpdate {
-            let remote = session.remote;
-            return self.write_owner_update(mark, &remote, self.sessions.slot_of(id), body);
-        }
-        session.set_marked(false);
-        if !self.lanes.get(mark.slab).is_replicated || self.sessions.slab_of(id) != mark.slab {
+        record.set_marked(false);
+        let table = R::table(self);
+        if !self.lanes.get(slab).is_replicated || table.slab_of(id) != slab {
             return None;
         }
         let mut writer = BodyWriter::new(body);
-        self.write_session_body(self.sessions.get(id), &mut writer);
-        Some((change(kind, mark, self.sessions.slot_of(id)), writer.len()))
+        table.get(id).write_body(self, &mut writer);
+        let slot = lane_slot(R::TABLE, table.slot_of(id));
+        let (shard, lane) = lane_of(slab);
+        Some((SlotChange { kind, shard, lane, slot, version }, writer.len()))
     }
 
     /// None if this worker has become the lane's owner, or its shard is being removed.
@@ -468,6 +401,12 @@ impl Nat {
         });
         self.write_mapping_body(mapping, writer);
     }
+}
+
+/// True if the record lives in this version, and replicas get it.
+#[inline(always)]
+fn is_replicated_as<R: LaneRecord>(record: &R, version: u32) -> bool {
+    record.version() == version && record.is_live() && record.is_replicated()
 }
 
 #[inline]

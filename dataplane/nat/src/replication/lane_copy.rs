@@ -18,6 +18,7 @@ use crate::replication::change::{
 use crate::replication::change_body::BodyWriter;
 use crate::replication::facet::Replica;
 use crate::replication::lane::slab_of;
+use crate::replication::lane_record::LaneRecord;
 use crate::sessions::mapping::{Mapping, MappingKind};
 use crate::sessions::session::FurtherSession;
 
@@ -80,7 +81,11 @@ impl Replica<'_> {
             }
             let end = ((from | OFFSET_MASK).saturating_add(1)).min(slots.end);
             let end = end.min(from.saturating_add(left));
-            if !walk.send_extent(from, end) {
+            let is_taken = match table_slot(from).0 {
+                RecordTable::Mappings => walk.send_extent::<Mapping>(from, end),
+                RecordTable::Sessions => walk.send_extent::<FurtherSession>(from, end),
+            };
+            if !is_taken {
                 return walk.unsent;
             }
             left -= end - from;
@@ -99,25 +104,15 @@ impl Replica<'_> {
             if first >= slots.end {
                 break;
             }
-            let (table, own_slot) = table_slot(first);
-            let (position, offset) = (own_slot >> OFFSET_BITS, own_slot & OFFSET_MASK);
+            let (table, _) = table_slot(first);
             let base = extent << OFFSET_BITS;
-            let mut add = |offset: u32, term: u64| {
-                let is_within = base + offset < slots.end;
-                sum = sum.wrapping_add(if is_within { term } else { 0 });
-                ControlFlow::Continue(())
+            let mut add = |slot: u32, term: u64| {
+                sum = sum.wrapping_add(if slot < slots.end { term } else { 0 });
             };
+            let nat = self.nat;
             match table {
-                RecordTable::Mappings => {
-                    self.nat.mappings.walk_extent(slab, position, offset, |at, mapping| {
-                        add(at, self.nat.mapping_term(base + at, mapping))
-                    })
-                }
-                RecordTable::Sessions => {
-                    self.nat.sessions.walk_extent(slab, position, offset, |at, session| {
-                        add(at, self.nat.session_term(base + at, session))
-                    })
-                }
+                RecordTable::Mappings => nat.each_term::<Mapping>(slab, first, &mut add),
+                RecordTable::Sessions => nat.each_term::<FurtherSession>(slab, first, &mut add),
             }
             from = base.saturating_add(OFFSET_MASK + 1);
         }
@@ -134,7 +129,19 @@ impl Nat {
         mappings.into_iter().chain(sessions).min()
     }
 
-    fn mapping_term(&self, slot: u32, mapping: &Mapping) -> u64 {
+    /// Calls `add` for the records from this slot of a lane to the end of its extent, with their
+    /// slots and their terms of a sum.
+    fn each_term<R: LaneRecord>(&self, slab: SlabId, first: u32, add: &mut impl FnMut(u32, u64)) {
+        let (_, own_slot) = table_slot(first);
+        let (position, offset) = (own_slot >> OFFSET_BITS, own_slot & OFFSET_MASK);
+        let base = first & !OFFSET_MASK;
+        R::table(self).walk_extent(slab, position, offset, |at, record| {
+            add(base + at, record.term(self, base + at));
+            ControlFlow::Continue(())
+        });
+    }
+
+    pub(crate) fn mapping_term(&self, slot: u32, mapping: &Mapping) -> u64 {
         let key = if self.policy.by_key { mapping.gre_key().map_or(1 << 32, u64::from) } else { 0 };
         // Only the owner knows whether a mapping is committed: all kinds in use count as live.
         let kind = if mapping.kind.is_in_use() { MappingKind::Live } else { mapping.kind };
@@ -148,7 +155,7 @@ impl Nat {
         SUMS.hash([first.0, remote << 16 | kinds, u64::from(mapping.outer) << 32 ^ key]).0
     }
 
-    fn session_term(&self, slot: u32, session: &FurtherSession) -> u64 {
+    pub(crate) fn session_term(&self, slot: u32, session: &FurtherSession) -> u64 {
         let mapping = self.mappings.slot_of(session.mapping);
         let version = self.mappings.get(session.mapping).version();
         SUMS.hash([
@@ -162,44 +169,26 @@ impl Nat {
 
 impl<O: FnMut(&SlotChange, &[u8]) -> bool> Walk<'_, O> {
     /// Covers the slots of one extent. False if `out` did not take a change.
-    fn send_extent(&mut self, from: u32, end: u32) -> bool {
+    fn send_extent<R: LaneRecord>(&mut self, from: u32, end: u32) -> bool {
         let (nat, slab) = (self.nat, self.slab);
-        let (table, own_slot) = table_slot(from);
+        let (_, own_slot) = table_slot(from);
         let (position, offset) = (own_slot >> OFFSET_BITS, own_slot & OFFSET_MASK);
         let base = from & !OFFSET_MASK;
-        let ceiling = match table {
-            RecordTable::Mappings => nat.mappings.ceiling(slab, position),
-            RecordTable::Sessions => nat.sessions.ceiling(slab, position),
-        };
+        let ceiling = R::table(nat).ceiling(slab, position);
         let (mut is_taken, mut bytes) = (true, [0; BODY_MAX]);
-        let mut send = |offset: u32, version, body: &[u8]| {
-            let slot = base + offset;
+        R::table(nat).walk_extent(slab, position, offset, |at, record| {
+            let slot = base + at;
             if slot >= end {
                 return ControlFlow::Break(());
             }
+            let mut writer = BodyWriter::new(&mut bytes);
+            record.write_body(nat, &mut writer);
+            let len = writer.len();
             // In another worker's lane, versions go out once, at the end of the extent.
             is_taken = (!self.is_ours || self.send_cleared(slot, ceiling))
-                && self.send_record(slot, version, body);
+                && self.send_record(slot, record.version(), &bytes[..len]);
             if is_taken { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        };
-        match table {
-            RecordTable::Mappings => {
-                nat.mappings.walk_extent(slab, position, offset, |at, mapping| {
-                    let mut writer = BodyWriter::new(&mut bytes);
-                    nat.write_mapping_body(mapping, &mut writer);
-                    let len = writer.len();
-                    send(at, mapping.version(), &bytes[..len])
-                })
-            }
-            RecordTable::Sessions => {
-                nat.sessions.walk_extent(slab, position, offset, |at, session| {
-                    let mut writer = BodyWriter::new(&mut bytes);
-                    nat.write_session_body(session, &mut writer);
-                    let len = writer.len();
-                    send(at, session.version(), &bytes[..len])
-                })
-            }
-        }
+        });
         is_taken && self.send_cleared(end, ceiling)
     }
 

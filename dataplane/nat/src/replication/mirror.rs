@@ -37,8 +37,10 @@ use crate::replication::change_body::Body;
 use crate::replication::facet::ReplicaMut;
 use crate::replication::image::MappingImage;
 use crate::replication::lane::{LANES, LaneFault, LaneState, slab_of};
+use crate::replication::lane_record::LaneRecord;
 use crate::replication::owner_update::OwnerUpdate;
 use crate::sessions::mapping::{Mapping, MappingKind};
+use crate::sessions::session::FurtherSession;
 use crate::sessions::session_state::SessionState;
 
 /// Changes whose cache misses overlap: those of a datagram.
@@ -209,7 +211,10 @@ impl Nat {
                 None => Applied::Invalid,
             },
             _ if version == 0 => Applied::Invalid,
-            ChangeKind::Delete => self.apply_end(table, slab, own_slot, version),
+            ChangeKind::Delete => match table {
+                RecordTable::Mappings => self.apply_end::<Mapping>(slab, own_slot, version),
+                RecordTable::Sessions => self.apply_end::<FurtherSession>(slab, own_slot, version),
+            },
             ChangeKind::Create | ChangeKind::Change => match (table, body.mapping, body.session) {
                 (RecordTable::Mappings, Some(image), _) => {
                     match self.copy_of(slab, &image, body.paired_address) {
@@ -227,17 +232,10 @@ impl Nat {
     }
 
     /// Returns the record in a slot, and the slot's version; 0 if nothing is known of the slot.
-    #[inline(always)]
-    pub(crate) fn held_mapping(&self, slab: SlabId, slot: u32) -> (Option<RecordId>, u32) {
-        let Some(id) = self.mappings.id_of(slab, slot) else { return (None, 0) };
-        let mapping = self.mappings.get(id);
-        (mapping.is_live().then_some(id), mapping.version())
-    }
-
-    pub(crate) fn held_session(&self, slab: SlabId, slot: u32) -> (Option<RecordId>, u32) {
-        let Some(id) = self.sessions.id_of(slab, slot) else { return (None, 0) };
-        let session = self.sessions.get(id);
-        (session.is_live().then_some(id), session.version())
+    pub(crate) fn held<R: LaneRecord>(&self, slab: SlabId, slot: u32) -> (Option<RecordId>, u32) {
+        let Some(id) = R::table(self).id_of(slab, slot) else { return (None, 0) };
+        let record = R::table(self).get(id);
+        (record.is_live().then_some(id), record.version())
     }
 
     #[inline(always)]
@@ -319,7 +317,7 @@ impl Nat {
         let received = (image.remote(), image.state());
         let state = self.received_state(&first, protocol, kind, received, now);
         if state != image.state() {
-            self.send_state_to_owner(RecordTable::Mappings, id);
+            self.send_state_to_owner::<Mapping>(id);
         }
         let mapping = self.mappings.get_mut(id);
         if mapping.kind == MappingKind::Quarantined && !image.is_quarantined() {
@@ -370,30 +368,15 @@ impl Nat {
         Applied::Full
     }
 
-    pub(crate) fn apply_end(
-        &mut self,
-        table: RecordTable,
-        slab: SlabId,
-        slot: u32,
-        version: u32,
-    ) -> Applied {
-        let (held, version_held) = match table {
-            RecordTable::Mappings => self.held_mapping(slab, slot),
-            RecordTable::Sessions => self.held_session(slab, slot),
-        };
-        let is_old = version != version_held && !is_later_version(version, version_held);
-        if is_old {
+    fn apply_end<R: LaneRecord>(&mut self, slab: SlabId, slot: u32, version: u32) -> Applied {
+        let (held, version_held) = self.held::<R>(slab, slot);
+        if version != version_held && !is_later_version(version, version_held) {
             return Applied::Old;
         }
-        match (table, held) {
-            (RecordTable::Mappings, Some(id)) => self.remove_mapping(id, CopyRemoval::Ended),
-            (RecordTable::Sessions, Some(id)) => self.end_copy(id, CopyRemoval::Ended),
-            (_, None) => {}
+        if let Some(id) = held {
+            R::remove_copy(self, id, CopyRemoval::Ended);
         }
-        match table {
-            RecordTable::Mappings => self.mappings.bury(slab, slot, version),
-            RecordTable::Sessions => self.sessions.bury(slab, slot, version),
-        }
+        R::table_mut(self).bury(slab, slot, version);
         if held.is_some() { Applied::Done } else { Applied::Old }
     }
 

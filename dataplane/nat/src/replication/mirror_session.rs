@@ -5,13 +5,13 @@ use weir_flow::{RecordId, SlabId, is_later_version};
 
 use crate::endpoint::Tick;
 use crate::nat::Nat;
-use crate::replication::change::{Applied, ChangeKind, LaneChange, RecordTable, table_slot};
+use crate::replication::change::{Applied, ChangeKind, LaneChange, table_slot};
 use crate::replication::image::MappingImage;
 use crate::replication::mirror::CopyRemoval;
 use crate::replication::owner_update::never;
 use crate::replication::session_image::SessionImage;
 use crate::sessions::mapping::Remote;
-use crate::sessions::session::SessionKey;
+use crate::sessions::session::{FurtherSession, SessionKey};
 
 impl Nat {
     pub(crate) fn apply_session(
@@ -22,7 +22,7 @@ impl Nat {
         (image, mapping_image, paired_address): (&SessionImage, &MappingImage, Option<u32>),
         now: Tick,
     ) -> Applied {
-        let (held, version_held) = self.held_session(slab, slot);
+        let (held, version_held) = self.held::<FurtherSession>(slab, slot);
         if let Some(id) = held {
             let session = *self.sessions.get(id);
             if version == version_held && session.remote.is(image.remote) {
@@ -30,7 +30,7 @@ impl Nat {
                 let received = (image.remote, image.state);
                 let state = self.received_state(&session.remote, protocol, kind, received, now);
                 if state != image.state {
-                    self.send_state_to_owner(RecordTable::Sessions, id);
+                    self.send_state_to_owner::<FurtherSession>(id);
                 }
                 self.sessions.get_mut(id).remote.state = state;
                 let mapping = self.mappings.get_mut(session.mapping);

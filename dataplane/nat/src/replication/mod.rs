@@ -9,6 +9,8 @@
 //!     commit: packets that wait for replicas        duplicate: two mappings become one again
 //! ```
 //!
+//! Mappings and further sessions are each a kind of record (`lane_record`).
+//!
 //! All of this is called through [`Replica`](facet::Replica) and [`ReplicaMut`](facet::ReplicaMut).
 //! Streams, workers and their order are `cluster/replication`.
 
@@ -23,6 +25,7 @@ pub(crate) mod journal;
 pub(crate) mod lane;
 mod lane_copy;
 mod lane_forget;
+pub(crate) mod lane_record;
 pub(crate) mod mirror;
 mod mirror_clear;
 mod mirror_session;

@@ -31,6 +31,7 @@ use crate::nat::Nat;
 use crate::replication::change::{Applied, ChangeKind, RecordTable};
 use crate::replication::change_body::{SegmentBody, StateBody};
 use crate::replication::journal::MarkKind;
+use crate::replication::lane_record::LaneRecord;
 use crate::sessions::mapping::{Mapping, Remote};
 use crate::sessions::session::FurtherSession;
 use crate::sessions::session_state::SessionState;
@@ -209,13 +210,11 @@ impl Nat {
 
     /// Sends the owner of a copied record, which is behind, an owner update with the state reached
     /// here.
-    pub(crate) fn send_state_to_owner(&mut self, table: RecordTable, id: RecordId) {
-        let (slab, version) = match table {
-            RecordTable::Mappings => (self.mappings.slab_of(id), self.mappings.get(id).version()),
-            RecordTable::Sessions => (self.sessions.slab_of(id), self.sessions.get(id).version()),
-        };
+    pub(crate) fn send_state_to_owner<R: LaneRecord>(&mut self, id: RecordId) {
+        let table = R::table(self);
+        let (slab, version) = (table.slab_of(id), table.get(id).version());
         if !self.is_relayed {
-            self.journal.push_owner_update(table, slab, version, id);
+            self.journal.push_owner_update(R::TABLE, slab, version, id);
         }
     }
 

@@ -34,9 +34,9 @@ pub(crate) struct FurtherSession {
 
 /// Set in `references` of a session that holds notes: [`MARKED`], and in [`UPDATE_WINDOW`] the
 /// window of its last owner update.
-const NOTES: u32 = 1 << 31;
+pub(crate) const NOTES: u32 = 1 << 31;
 /// A mark in the journal waits for the session.
-const MARKED: u32 = 1 << 8;
+pub(crate) const MARKED: u32 = 1 << 8;
 const UPDATE_WINDOW: u32 = 0xff;
 
 const _: () = assert!(size_of::<FurtherSession>() == 32);
@@ -62,15 +62,6 @@ impl SessionKey {
 impl FurtherSession {
     pub(crate) fn is_address(&self) -> bool {
         (1..NOTES).contains(&self.references)
-    }
-
-    pub(crate) fn is_marked(&self) -> bool {
-        self.references & (NOTES | MARKED) == NOTES | MARKED
-    }
-
-    pub(crate) fn set_marked(&mut self, is_marked: bool) {
-        let bit = if is_marked { MARKED } else { 0 };
-        self.references = NOTES | (self.references & !MARKED) | bit;
     }
 
     /// Returns the window of the last owner update, see `replication/owner_update.rs`.
