@@ -18,6 +18,29 @@ pub struct Index {
     capacity: usize,
 }
 
+/// What the primary bucket says about the entry of a hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Candidate {
+    /// The id of an entry with a matching tag. It may be the wrong one.
+    Found(u32),
+    /// The entry may be in the alternate bucket, which was prefetched: see
+    /// [`Index::candidate_elsewhere`].
+    Elsewhere,
+    /// There is no entry with this hash.
+    Absent,
+}
+
+impl Candidate {
+    /// Returns the id that was found.
+    #[inline(always)]
+    pub fn found(self) -> Option<u32> {
+        match self {
+            Self::Found(id) => Some(id),
+            Self::Elsewhere | Self::Absent => None,
+        }
+    }
+}
+
 /// Computes the two buckets of an entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
@@ -83,24 +106,24 @@ impl Index {
     }
 
     /// Step 2 of a look-up: returns the first entry of the primary bucket with a matching tag, so
-    /// that its record can be prefetched. It may be the wrong one. If there is none and the entry
-    /// may be in its alternate bucket, prefetches that bucket.
+    /// that its record can be prefetched. If there is none and the entry may be in its alternate
+    /// bucket, prefetches that bucket.
     #[inline]
-    pub fn candidate(&self, hash: Hash) -> Option<u32> {
+    pub fn candidate(&self, hash: Hash) -> Candidate {
         let (home, tag) = (self.geometry.home(hash), tag_of(hash));
         let bucket = &self.buckets[home];
         if let Some(slot) = bucket.at_home(tag).next() {
-            return Some(bucket.id(slot));
+            return Candidate::Found(bucket.id(slot));
         }
-        if bucket.overflows(tag) {
-            prefetch(&self.buckets, self.geometry.other(home, tag));
+        if !bucket.overflows(tag) {
+            return Candidate::Absent;
         }
-        None
+        prefetch(&self.buckets, self.geometry.other(home, tag));
+        Candidate::Elsewhere
     }
 
-    /// Step 3 of a look-up, for a hash without a candidate in the primary bucket: returns the first
-    /// entry of the alternate bucket with a matching tag. Reads the alternate bucket only if
-    /// [`Index::candidate`] has prefetched it: for about one miss of twelve at full load.
+    /// Step 3 of a look-up, for a hash that is [`Candidate::Elsewhere`], as about one miss of
+    /// twelve is at full load: returns the first entry of the alternate bucket with a matching tag.
     #[inline]
     pub fn candidate_elsewhere(&self, hash: Hash) -> Option<u32> {
         let (home, tag) = (self.geometry.home(hash), tag_of(hash));
@@ -375,12 +398,29 @@ mod tests {
         let (a, b) = (Hash(0x1234_5678_0000_0042), Hash(0x1234_5678_FFFF_0042));
         index.insert(a, 1).unwrap();
         index.insert(b, 2).unwrap();
-        assert_eq!(index.candidate(b), Some(1));
+        assert_eq!(index.candidate(b), Candidate::Found(1));
         let mut seen = Vec::new();
         let found = index.find(b, |id| {
             seen.push(id);
             id == 2
         });
         assert_eq!((found, seen), (Some(2), vec![1, 2]));
+    }
+
+    /// The second line is asked for only where the primary bucket counts an entry that is away.
+    #[test]
+    fn a_miss_names_the_alternate_bucket_only_if_the_entry_may_be_there() {
+        let mut index = Index::new(100).unwrap();
+        for id in 0..SLOTS as u32 {
+            index.insert(Hash(u64::from(100 + id)), id).unwrap();
+        }
+        let (away, alike, other) = (Hash(200), Hash(216), Hash(217));
+        assert_eq!(index.candidate(away), Candidate::Absent);
+        index.insert(away, 50).unwrap();
+        assert_eq!(index.candidate(away), Candidate::Elsewhere);
+        assert_eq!(index.candidate_elsewhere(away), Some(50));
+        assert_eq!(index.candidate(alike), Candidate::Elsewhere);
+        assert_eq!(index.candidate_elsewhere(alike), None);
+        assert_eq!(index.candidate(other), Candidate::Absent);
     }
 }

@@ -59,7 +59,7 @@ mod walk;
 pub use error::{Full, OutOfMemory};
 pub use extent::{OFFSET_BITS, RECORDS};
 pub use hash::{Hash, HashKey, WordHasher};
-pub use index::Index;
+pub use index::{Candidate, Index};
 pub use page_size::PageSize;
 pub use prefetch::prefetch;
 pub use record::{Record, RecordId, SlabId, is_later_version};

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bolero::{TypeGenerator, check};
-use weir_flow::{Hash, HashKey, Index};
+use weir_flow::{Candidate, Hash, HashKey, Index};
 
 #[derive(Clone, Copy, Debug, TypeGenerator)]
 enum Step {
@@ -92,7 +92,11 @@ fn assert_steps_agree(index: &Index) {
         let [home, tag, rest] = [number / 36, number / 3 % 12, number % 3].map(|part| part as u8);
         let hash = Key { home, tag, rest, id: (number % 6) as u8 }.hash();
         let first = index.find(hash, |_| true);
-        let candidate = index.candidate(hash).or_else(|| index.candidate_elsewhere(hash));
+        let candidate = match index.candidate(hash) {
+            Candidate::Found(id) => Some(id),
+            Candidate::Elsewhere => index.candidate_elsewhere(hash),
+            Candidate::Absent => None,
+        };
         assert_eq!(candidate, first, "the first entry with this tag");
     }
 }

@@ -1,7 +1,7 @@
 //! Hot. The look-ups of a burst: each step for the whole burst, so that no packet waits for its
 //! cache lines.
 
-use weir_flow::{Hash, Index, RecordId};
+use weir_flow::{Candidate, Hash, Index, RecordId};
 
 use crate::fast_path::{InboundKey, OutboundKey};
 use crate::nat::Nat;
@@ -90,13 +90,14 @@ impl Nat {
     pub fn look_up<K: PacketKey, T: AsMut<LookUp>>(&self, burst: &mut [T]) {
         let index = K::index(self);
         for burst in burst.chunks_mut(TOGETHER) {
-            // Look-ups without a record in the primary bucket, one bit each.
+            // Look-ups whose record may be in the alternate bucket, one bit each.
             let mut elsewhere = 0_u64;
             for (at, packet) in burst.iter_mut().enumerate() {
                 let look_up = packet.as_mut();
                 match index.candidate(look_up.hash) {
-                    Some(id) => look_up.candidate = self.prefetched(id),
-                    None => elsewhere |= 1 << at,
+                    Candidate::Found(id) => look_up.candidate = self.prefetched(id),
+                    Candidate::Absent => look_up.candidate = RecordId::NONE,
+                    Candidate::Elsewhere => elsewhere |= 1 << at,
                 }
             }
             while elsewhere != 0 {

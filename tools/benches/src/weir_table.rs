@@ -47,7 +47,7 @@ impl WeirTable {
         self.hash_and_prefetch(keys, &mut hashes);
         self.records.prefetch_next(SLAB);
         for (&hash, _) in hashes.iter().zip(keys) {
-            if let Some(id) = self.index.candidate(hash) {
+            if let Some(id) = self.index.candidate(hash).found() {
                 self.records.prefetch(RecordId(id));
             }
             self.index.prefetch_insert(hash);
@@ -81,7 +81,7 @@ impl WeirTable {
         self.hash_and_prefetch(keys, hashes);
         let prefetch = |id: &u32| self.records.prefetch(RecordId(*id));
         for (&hash, found) in hashes.iter().zip(&mut *found) {
-            *found = self.index.candidate(hash).inspect(prefetch);
+            *found = self.index.candidate(hash).found().inspect(prefetch);
         }
         for (&hash, found) in hashes.iter().zip(&mut *found).filter(|(_, found)| found.is_none()) {
             *found = self.index.candidate_elsewhere(hash).inspect(prefetch);

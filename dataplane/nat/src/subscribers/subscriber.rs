@@ -7,7 +7,7 @@
 mod block_lists;
 mod shard_homes;
 
-use weir_flow::{Hash, HashKey, Index, OutOfMemory, Region};
+use weir_flow::{Candidate, Hash, HashKey, Index, OutOfMemory, Region};
 
 use crate::config::NatConfig;
 use crate::endpoint::{Home, Protocol, ShardIndex, Tick};
@@ -425,8 +425,11 @@ impl Subscribers {
     /// may be another home's.
     #[inline]
     pub(crate) fn candidate(&self, hash: Hash) -> Option<u32> {
-        let candidate = self.index.candidate(hash);
-        let slot = candidate.or_else(|| self.index.candidate_elsewhere(hash))?;
+        let slot = match self.index.candidate(hash) {
+            Candidate::Found(slot) => slot,
+            Candidate::Elsewhere => self.index.candidate_elsewhere(hash)?,
+            Candidate::Absent => return None,
+        };
         self.slots.prefetch(slot as usize);
         self.block_lists.prefetch(slot as usize * self.list_blocks as usize);
         Some(slot)
