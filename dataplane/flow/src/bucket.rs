@@ -109,9 +109,10 @@ impl Bucket {
     #[inline]
     pub(crate) fn put(&mut self, slot: usize, entry: BucketEntry) {
         debug_assert!(self.entry(slot).tag.0 == 0, "slot {slot} is taken");
-        // As in `id`.
-        self.tags[slot % SLOTS] = entry.tag.0;
-        self.ids[slot % SLOTS] = entry.id;
+        // Spares the checks of a bound that no slot exceeds.
+        let slot = slot % SLOTS;
+        self.tags[slot] = entry.tag.0;
+        self.ids[slot] = entry.id;
         self.away |= u32::from(entry.is_away) << slot;
     }
 

@@ -57,6 +57,12 @@ impl Extent {
         is_mirrored: false,
     };
 
+    /// Returns the offset of the record that is allocated next, if there is room.
+    #[inline(always)]
+    pub(crate) fn next_offset(&self) -> u16 {
+        if self.free_head == END { self.fresh } else { self.free_head }
+    }
+
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         u32::from(self.live) < RECORDS

@@ -196,9 +196,11 @@ impl<R: Record> Slabs<R> {
         extent.is_mirrored = true;
         extent.free_head = END;
         if extent.has_room() {
-            let Slab { room_head, mirrored_head, .. } = &mut self.slabs[extent.slab as usize];
+            let slab = extent.slab as usize;
+            let Slab { room_head, mirrored_head, .. } = &mut self.slabs[slab];
             self.extents.unlink(room_head, number);
             self.extents.link(mirrored_head, number);
+            self.note_next(slab);
         }
     }
 
@@ -264,8 +266,8 @@ impl<R: Record> Slabs<R> {
     /// from the slab's floor.
     #[cold]
     pub(crate) fn adopt(&mut self, number: u32) {
-        let Slab { room_head, mirrored_head, floor_version: floor } =
-            &mut self.slabs[self.extents.get(number).slab as usize];
+        let slab = self.extents.get(number).slab as usize;
+        let Slab { room_head, mirrored_head, floor_version: floor, .. } = &mut self.slabs[slab];
         self.extents.unlink(mirrored_head, number);
         self.extents.link(room_head, number);
         let (floor, extent) = (*floor, self.extents.get_mut(number));
@@ -281,5 +283,6 @@ impl<R: Record> Slabs<R> {
                 extent.free_head = offset;
             }
         }
+        self.note_next(slab);
     }
 }

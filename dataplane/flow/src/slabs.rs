@@ -28,6 +28,8 @@ pub struct Slabs<R: Record> {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slab {
+    /// The record that is allocated next, to be prefetched; where `room_head` is `NONE`, any.
+    pub(crate) next: u32,
     /// First of the slab's extents with room.
     pub(crate) room_head: u32,
     /// First of its mirrored extents that have room and are not empty.
@@ -73,7 +75,7 @@ impl<R: Record> Slabs<R> {
             let bytes = records.saturating_mul(size_of::<R>());
             return Err(OutOfMemory { bytes });
         }
-        let slab = Slab { room_head: NONE, mirrored_head: NONE, floor_version: 0 };
+        let slab = Slab { next: NONE, room_head: NONE, mirrored_head: NONE, floor_version: 0 };
         Ok(Slabs {
             records: Region::new(records, R::EMPTY)?,
             extents: Extents::new(Region::new(count, Extent::DETACHED)?),
@@ -87,27 +89,22 @@ impl<R: Record> Slabs<R> {
         })
     }
 
-    /// Prefetches the record that the next [`Slabs::alloc`] of `slab` returns. That call in turn
-    /// prefetches the next record, so a burst of creations needs one call per slab.
-    ///
-    /// # Panics
-    /// If `slab` is not below the number of slabs.
+    /// Prefetches the record that the next [`Slabs::alloc`] of `slab` returns, if the slab has an
+    /// extent with room. That call in turn prefetches the next record, so a burst of creations
+    /// needs one call per slab.
     #[inline(always)]
     pub fn prefetch_next(&self, slab: SlabId) {
-        let number = match self.slabs[slab.0 as usize].room_head {
-            NONE => self.extents.free_head,
-            number => number,
-        };
-        if number != NONE {
-            self.prefetch_room(number, self.extents.get(number));
+        if let Some(slab) = self.slabs.get(slab.0 as usize) {
+            prefetch(&self.records, slab.next as usize);
         }
     }
 
-    /// Prefetches the record of an extent that will be allocated next.
-    #[inline(always)]
-    fn prefetch_room(&self, number: u32, extent: &Extent) {
-        let offset = if extent.free_head == END { extent.fresh } else { extent.free_head };
-        prefetch(&self.records, (number << OFFSET_BITS) as usize + offset as usize);
+    /// Notes which record of a slab is allocated next, after its first extent with room changed.
+    pub(crate) fn note_next(&mut self, slab: usize) {
+        let Slab { next, room_head, .. } = &mut self.slabs[slab];
+        if let Some(extent) = self.extents.all.get(*room_head as usize) {
+            *next = *room_head << OFFSET_BITS | u32::from(extent.next_offset());
+        }
     }
 
     /// Returns the bytes of memory that `Slabs::new(records_max, slabs)` takes, bookkeeping
@@ -135,43 +132,74 @@ impl<R: Record> Slabs<R> {
     /// If `slab` is not below the number of slabs.
     #[inline]
     pub fn alloc(&mut self, slab: SlabId) -> Option<RecordId> {
+        self.alloc_mut(slab).map(|(id, _)| id)
+    }
+
+    /// As [`alloc`](Self::alloc); returns the record too.
+    #[inline(always)]
+    pub fn alloc_mut(&mut self, slab: SlabId) -> Option<(RecordId, &mut R)> {
         if self.live == self.capacity {
             return None;
         }
-        let number = match self.slabs[slab.0 as usize].room_head {
-            NONE => self.attach(slab)?,
-            number => number,
-        };
+        let room_head = self.slabs[slab.0 as usize].room_head;
+        if room_head == NONE {
+            return self.alloc_in_new_extent(slab);
+        }
+        self.alloc_in(slab, room_head)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_in_new_extent(&mut self, slab: SlabId) -> Option<(RecordId, &mut R)> {
+        let number = self.attach(slab)?;
+        self.alloc_in(slab, number)
+    }
+
+    /// Allocates a record in the first extent with room.
+    #[inline(always)]
+    fn alloc_in(&mut self, slab: SlabId, number: u32) -> Option<(RecordId, &mut R)> {
         let extent = self.extents.get_mut(number);
         let is_fresh = extent.free_head == END;
-        let offset = if is_fresh { extent.fresh } else { extent.free_head };
-        let id = number << OFFSET_BITS | u32::from(offset);
-        let record = &mut self.records[id as usize];
-        let version = if is_fresh {
+        let first = number << OFFSET_BITS;
+        let id = first | u32::from(if is_fresh { extent.fresh } else { extent.free_head });
+        let before = if is_fresh {
             extent.fresh += 1;
-            next_version(extent.base_version)
+            extent.base_version
         } else {
+            let record = &self.records[id as usize];
             extent.free_head = record.next_free() as u16;
-            next_version(record.version())
+            record.version()
         };
-        // A free record is EMPTY except for its version and its link: the rest is written once, by
-        // its owner.
-        record.set_next_free(R::EMPTY.next_free());
-        record.set_version(version);
+        let version = next_version(before);
         // No slot is ahead of high_version, so it can grow in this way only, also past the wrap.
-        if version == next_version(extent.high_version) {
+        if before == extent.high_version {
             extent.high_version = version;
         }
         extent.live += 1;
         self.live += 1;
         if extent.has_room() {
-            self.prefetch_room(number, self.extents.get(number));
+            let next = first | u32::from(extent.next_offset());
+            self.slabs[slab.0 as usize].next = next;
+            prefetch(&self.records, next as usize);
         } else {
-            let head = &mut self.slabs[slab.0 as usize].room_head;
-            self.extents.unlink(head, number);
-            self.prefetch_next(slab);
+            self.leave_room_list(slab, number);
         }
-        Some(RecordId(id))
+        let record = &mut self.records[id as usize];
+        // A free record is EMPTY except for its version and its link: the rest is written once, by
+        // its owner.
+        record.set_next_free(R::EMPTY.next_free());
+        record.set_version(version);
+        Some((RecordId(id), record))
+    }
+
+    /// Takes a full extent out of the list of those with room.
+    #[cold]
+    #[inline(never)]
+    fn leave_room_list(&mut self, slab: SlabId, number: u32) {
+        let head = &mut self.slabs[slab.0 as usize].room_head;
+        self.extents.unlink(head, number);
+        self.note_next(slab.0 as usize);
+        self.prefetch_next(slab);
     }
 
     /// Frees an allocated record, once. Its version stays; its extent goes back to the arena if
@@ -205,6 +233,7 @@ impl<R: Record> Slabs<R> {
             self.extents.unlink(head, number);
             self.detach(number);
         }
+        self.note_next(slab);
     }
 
     /// Finds an extent with room for `slab`: a mirrored one of its own, or a free one, which gets
@@ -241,6 +270,7 @@ impl<R: Record> Slabs<R> {
         };
         self.extents.link(room_head, number);
         self.guesses[guess_index(slab, position)] = number;
+        self.note_next(slab.0 as usize);
         Some(number)
     }
 
@@ -412,65 +442,5 @@ impl<R: Record> Slabs<R> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Clone, Copy, Debug)]
-    struct Flow {
-        version: u32,
-        link: u32,
-    }
-
-    impl Record for Flow {
-        const EMPTY: Flow = Flow { version: 0, link: 0 };
-        fn is_live(&self) -> bool {
-            false
-        }
-        fn version(&self) -> u32 {
-            self.version
-        }
-        fn set_version(&mut self, version: u32) {
-            self.version = version;
-        }
-        fn next_free(&self) -> u32 {
-            self.link
-        }
-        fn set_next_free(&mut self, next: u32) {
-            self.link = next;
-        }
-    }
-
-    /// The wrap skips 0, while an extent is attached and when it is attached again.
-    #[test]
-    fn versions_wrap_and_skip_0() {
-        let mut slabs = Slabs::<Flow>::new(10, 1).unwrap();
-        slabs.slabs[0].floor_version = u32::MAX - 3;
-        let slab = SlabId(0);
-        let keeper = slabs.alloc(slab).unwrap();
-        assert_eq!(slabs.get(keeper).version(), u32::MAX - 2);
-        for expected in [u32::MAX - 2, u32::MAX - 1, u32::MAX, 1, 2] {
-            let id = slabs.alloc(slab).unwrap();
-            assert_eq!(slabs.get(id).version(), expected);
-            slabs.free(id);
-        }
-        slabs.free(keeper);
-        let id = slabs.alloc(slab).unwrap();
-        assert_eq!(slabs.get(id).version(), 3);
-    }
-
-    #[test]
-    fn too_many_records_to_number_are_refused() {
-        let error = Slabs::<Flow>::new(u32::MAX as usize, 1).unwrap_err();
-        assert!(error.bytes >= u32::MAX as usize * size_of::<Flow>());
-        assert!(Slabs::<Flow>::new(usize::MAX, usize::MAX).is_err());
-    }
-
-    #[test]
-    #[should_panic(expected = "freed twice")]
-    fn freeing_the_last_record_twice_panics() {
-        let mut slabs = Slabs::<Flow>::new(10, 1).unwrap();
-        let id = slabs.alloc(SlabId(0)).unwrap();
-        slabs.free(id);
-        slabs.free(id);
-    }
-}
+#[path = "slabs_tests.rs"]
+mod tests;
