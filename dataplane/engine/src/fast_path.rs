@@ -70,6 +70,8 @@ struct TunnelWords {
 
 const _: () = assert!(size_of::<TunnelWords>() == GRE && size_of::<IpWords>() == Ipv4::LEN);
 
+/// Offset of the checksum in a TCP segment behind an IP header without options.
+pub(crate) const TCP_CHECKSUM: usize = 36;
 /// Version 4, a header of five words.
 pub(crate) const NO_OPTIONS: u8 = 0x45;
 /// No key, no checksum, no sequence number; IPv4 (RFC 2784).

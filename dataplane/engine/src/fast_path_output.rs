@@ -9,13 +9,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::burst::SettledRun;
 use crate::engine::Engine;
-use crate::fast_path::{FastPacket, GRE, GRE_IPV4, Headers, IpWords, NO_OPTIONS};
+use crate::fast_path::{FastPacket, GRE, GRE_IPV4, Headers, IpWords, NO_OPTIONS, TCP_CHECKSUM};
 use crate::rewrite::PacketEnd;
 use crate::shards::OUTER_TTL;
 use crate::{DropReason, EngineCounters, Side, ecn};
 
-/// Offset of the checksum in a TCP segment behind an IP header without options.
-const TCP_CHECKSUM: usize = 36;
 /// Don't fragment (RFC 791).
 const DONT_FRAGMENT: u16 = 0x4000_u16.to_be();
 

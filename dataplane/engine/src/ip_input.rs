@@ -60,14 +60,21 @@ pub(crate) fn is_martian(ip: &Ipv4) -> bool {
 /// As [`is_martian`], with the addresses of a packet, host order.
 #[inline]
 pub(crate) fn is_martian_pair(source: u32, destination: u32) -> bool {
-    is_martian_address(source) || is_martian_address(destination) || source == destination
+    let is_martian = |address: u32| MARTIAN[(address >> 24) as usize];
+    is_martian(source) | is_martian(destination) || source == destination
 }
 
-#[inline]
-fn is_martian_address(address: u32) -> bool {
-    // The first octet is 0, 224 or more, or 127.
-    address.wrapping_sub(1 << 24) >= 223 << 24 || address >> 24 == 127
-}
+/// Whether addresses are martian, by their first octet: 0, 127, 224 or more.
+static MARTIAN: [bool; 256] = {
+    let mut octets = [false; 256];
+    (octets[0], octets[127]) = (true, true);
+    let mut octet = 224;
+    while octet < octets.len() {
+        octets[octet] = true;
+        octet += 1;
+    }
+    octets
+};
 
 /// RFC 791 section 3.1: the types of the options that route a packet by addresses that its sender
 /// chose.
@@ -100,5 +107,22 @@ fn has_source_route(mut options: &[u8]) -> bool {
             [_, len, ..] if *len >= 2 => options.get(usize::from(*len)..).unwrap_or_default(),
             _ => return false,
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 1122 section 3.2.1.3: 0/8, 127/8, class D and E are no addresses of hosts.
+    #[test]
+    fn an_address_is_martian_by_its_first_octet() {
+        for octet in 0..=255_u32 {
+            let (address, host) = (octet << 24 | 0x0a_0b0c, 0xcb00_7101);
+            let is_martian = matches!(octet, 0 | 127 | 224..);
+            assert_eq!(is_martian_pair(address, host), is_martian, "{octet}");
+            assert_eq!(is_martian_pair(host, address), is_martian, "{octet}");
+        }
+        assert!(is_martian_pair(0xcb00_7101, 0xcb00_7101));
     }
 }

@@ -9,6 +9,8 @@ use weir_wire::udp::{self, Udp};
 use zerocopy::FromBytes;
 use zerocopy::byteorder::big_endian::{U16, U32};
 
+use crate::fast_path::{Headers, TCP_CHECKSUM};
+
 /// The end of the packet that changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PacketEnd {
@@ -16,7 +18,8 @@ pub(crate) enum PacketEnd {
     Destination,
 }
 
-/// Fast path of [`forward`]: UDP or TCP behind an IP header without options.
+/// Fast path of [`forward`]: UDP or TCP behind an IP header without options, by words as they lie
+/// in memory.
 #[inline(always)]
 pub(crate) fn forward_fast_path(
     packet: &mut [u8],
@@ -24,9 +27,37 @@ pub(crate) fn forward_fast_path(
     end: PacketEnd,
     new: Endpoint,
 ) {
-    if let Ok((ip, transport)) = Ipv4::mut_from_prefix(packet) {
-        let delta = hop(ip, end, new.address);
-        transport_endpoint(transport, protocol, end, new.port, delta);
+    let Some((front, rest)) = packet.split_first_chunk_mut::<{ size_of::<Headers>() }>() else {
+        return;
+    };
+    let Ok(headers) = Headers::mut_from_bytes(front) else { return };
+    let Headers { ip, source_port, destination_port, .. } = *headers;
+    let (address, port) = (new.address.to_be(), new.port.to_be());
+    let (old_address, old_port) = match end {
+        PacketEnd::Source => {
+            (headers.ip.source, headers.source_port) = (address, port);
+            (ip.source, source_port)
+        }
+        PacketEnd::Destination => {
+            (headers.ip.destination, headers.destination_port) = (address, port);
+            (ip.destination, destination_port)
+        }
+    };
+    let delta = Delta::new().replace32(old_address, address);
+    headers.ip.ttl = ip.ttl.wrapping_sub(1);
+    headers.ip.checksum = delta.decrement_first().apply(ip.checksum);
+    let delta = delta.replace16(old_port, port);
+    if protocol == Protocol::Udp {
+        // RFC 768: 0 means no checksum, and a sum of 0 is sent as all ones, which are their own
+        // swap.
+        if headers.udp_checksum != 0 {
+            let sum = delta.apply(headers.udp_checksum);
+            headers.udp_checksum = if sum == 0 { 0xffff } else { sum };
+        }
+    } else if let Some(field) = rest.get_mut(TCP_CHECKSUM - size_of::<Headers>()..)
+        && let Some(field) = field.first_chunk_mut::<2>()
+    {
+        *field = delta.apply(u16::from_ne_bytes(*field)).to_ne_bytes();
     }
 }
 
@@ -150,4 +181,46 @@ pub(crate) fn swap32(field: &mut U32, new: u32) -> Delta {
     let delta = Delta::new().replace32(field.get(), new);
     *field = new.into();
     delta
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_wire::build;
+
+    use super::*;
+
+    /// Addresses, ports and checksums of extreme and of usual values.
+    const WORDS: [u16; 7] = [1, 0x7f, 0xff, 0x1234, 0xff00, 0xfffe, 0xffff];
+
+    #[test]
+    fn edit_by_words_equals_edit_by_fields() {
+        for (n, (old, new)) in WORDS.iter().flat_map(|&old| WORDS.map(|new| (old, new))).enumerate()
+        {
+            let address = |word: u16| 0x0a00_0000 | u32::from(word) << 4;
+            let (from, to) = (address(old), address(new).rotate_left(8));
+            let packets = [
+                (Protocol::Udp, build::ipv4(from, to).udp(old, !new | 1, [n as u8; 18])),
+                (Protocol::Tcp, build::ipv4(from, to).tcp(build::tcp(old, !new | 1).ack())),
+            ];
+            for (protocol, mut packet) in packets {
+                if protocol == Protocol::Udp {
+                    // No checksum, the one of the packet, and any.
+                    let checksum = &mut packet[Ipv4::LEN + Udp::LEN - 2..Ipv4::LEN + Udp::LEN];
+                    match n % 3 {
+                        0 => checksum.fill(0),
+                        1 => checksum.copy_from_slice(&new.to_be_bytes()),
+                        _ => {}
+                    }
+                }
+                for end in [PacketEnd::Source, PacketEnd::Destination] {
+                    let (mut one, mut other) = (packet.clone(), packet.clone());
+                    let new = Endpoint::new(address(new), new);
+                    forward_fast_path(&mut one, protocol, end, new);
+                    forward(&mut other, Ipv4::LEN, protocol, end, new);
+                    assert_eq!(one, other, "{protocol} {end:?} {new}");
+                    assert_ne!(one, packet);
+                }
+            }
+        }
+    }
 }
