@@ -61,7 +61,7 @@ impl PacketDirection for Up {
     }
 
     fn may_take_slow_path<F: Frame>(engine: &mut Engine<F>, key: &OutboundKey) -> bool {
-        engine.may_take_slow_path(&key.home(), Way::Up)
+        engine.may_home_take_slow_path(key)
     }
 
     fn fill(packet: &FastUpstream, bytes: &[u8], offset: usize, slow: &mut Upstream) {

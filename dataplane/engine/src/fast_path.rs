@@ -105,19 +105,19 @@ impl<K> AsMut<LookUp> for FastPacket<K> {
     }
 }
 
-/// Returns the protocol of a fast-path packet, and its flags if it is a TCP segment.
+/// Returns the flags of a fast-path packet that is a TCP segment.
 #[inline(always)]
-pub(crate) fn protocol_and_flags(bytes: &[u8]) -> (Protocol, u8) {
+pub(crate) fn tcp_flags(bytes: &[u8]) -> u8 {
     /// Offset of the flags in a TCP segment behind an IP header without options.
     const TCP_FLAGS: usize = Ipv4::LEN + 13;
-    let is_tcp = bytes.get(offset_of!(IpWords, protocol)) == Some(&ipv4::PROTOCOL_TCP);
-    let tcp_flags = if is_tcp { bytes.get(TCP_FLAGS).copied().unwrap_or(0) } else { 0 };
-    (if is_tcp { Protocol::Tcp } else { Protocol::Udp }, tcp_flags)
+    bytes.get(TCP_FLAGS).copied().unwrap_or(0)
 }
 
 /// Returns the key of a fast-path packet for the slow path.
 fn flow_key(bytes: &[u8], source: Endpoint, destination: Endpoint) -> FlowKey {
-    let (protocol, tcp_flags) = protocol_and_flags(bytes);
+    let is_tcp = bytes.get(offset_of!(IpWords, protocol)) == Some(&ipv4::PROTOCOL_TCP);
+    let protocol = if is_tcp { Protocol::Tcp } else { Protocol::Udp };
+    let tcp_flags = if is_tcp { tcp_flags(bytes) } else { 0 };
     FlowKey { kind: PacketKind::Session, protocol, source, destination, tcp_flags }
 }
 

@@ -5,6 +5,8 @@
 //! Packets of a flow stay in their order: the second one waits behind the first. No packet waits
 //! longer than its burst.
 
+use std::vec::Drain;
+
 use weir_nat::{
     Endpoint, Hash, LikelySubscriber, LookUp, Nat, NewFlow, Opening, Protocol, Refusal, Tick,
 };
@@ -12,12 +14,13 @@ use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4::Ipv4;
 use weir_wire::tcp;
 
+use crate::duty::DutyTable;
 use crate::engine::{Context, Engine};
-use crate::fast_path::{FastUpstream, protocol_and_flags};
+use crate::fast_path::{FastUpstream, tcp_flags};
 use crate::link_header::{TAGGED, UNTAGGED};
 use crate::rewrite::{self, PacketEnd};
 use crate::upstream::Upstream;
-use crate::{BURST_MAX, DropReason, Side};
+use crate::{BURST_MAX, DropReason, Output, Side};
 
 /// How far the flow of a waiting packet is.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +30,8 @@ enum Progress {
     Waiting,
     /// `opening` is valid.
     Prepared,
-    Opened(Endpoint),
+    /// `opening` was carried out, for a fast-path packet.
+    Opened,
     Refused(Refusal),
 }
 
@@ -37,36 +41,32 @@ struct WaitingPacket {
     flow: NewFlow,
     hash: Hash,
     home: Hash,
+    /// The subscriber to whom the packet probably belongs.
+    subscriber: LikelySubscriber,
+    opening: Opening,
     /// Where the packet begins in its frame, and its length.
     offset: u8,
     /// Position in [`NewFlows::others`]; `NOT_OTHER` for a fast-path packet.
     other: u8,
     len: u16,
-    /// The subscriber to whom the packet probably belongs.
-    subscriber: LikelySubscriber,
     progress: Progress,
-    opening: Opening,
 }
 
 const NOT_OTHER: u8 = u8::MAX;
 const _: () = assert!(BURST_MAX < NOT_OTHER as usize);
 
 impl WaitingPacket {
-    /// Returns a fast-path packet of no length at the front of its frame.
-    #[inline(always)]
-    fn new(flow: NewFlow, hash: Hash, home: Hash, progress: Progress) -> Self {
-        Self {
-            flow,
-            hash,
-            home,
-            offset: 0,
-            other: NOT_OTHER,
-            len: 0,
-            subscriber: LikelySubscriber::NONE,
-            progress,
-            opening: Opening::NONE,
-        }
-    }
+    const EMPTY: Self = Self {
+        flow: NewFlow::EMPTY,
+        hash: Hash(0),
+        home: Hash(0),
+        subscriber: LikelySubscriber::NONE,
+        opening: Opening::NONE,
+        offset: 0,
+        other: NOT_OTHER,
+        len: 0,
+        progress: Progress::Behind,
+    };
 
     /// Fills in what the slow path reads of a fast-path packet, which is all of its frame now.
     fn fill(&self, bytes: &[u8], packet: &mut Upstream) {
@@ -75,28 +75,24 @@ impl WaitingPacket {
     }
 
     /// Opens the flow, or finds the mapping that the packet before it has opened.
-    #[inline(always)]
     fn open(&self, nat: &mut Nat, now: Tick) -> Result<Endpoint, Refusal> {
         match &self.progress {
             Progress::Prepared => nat.open_mapping(self.hash, &self.flow, &self.opening, now),
-            Progress::Behind | Progress::Waiting => self.open_alone(nat, now),
-            Progress::Opened(public) => Ok(*public),
+            Progress::Behind | Progress::Waiting => {
+                nat.outbound(self.hash, &self.flow.outbound(), now)
+            }
+            Progress::Opened => Ok(self.opening.public()),
             Progress::Refused(refusal) => Err(*refusal),
         }
     }
-
-    #[inline(never)]
-    fn open_alone(&self, nat: &mut Nat, now: Tick) -> Result<Endpoint, Refusal> {
-        nat.outbound(self.hash, &self.flow.outbound(), now)
-    }
 }
 
-/// The waiting packets, in their order. Their frames are in a separate vector, so that the state of
-/// a packet stays where it was written.
+/// The waiting packets, in their order.
 #[derive(Debug)]
 pub(crate) struct NewFlows<F> {
     frames: Vec<F>,
-    packets: Vec<WaitingPacket>,
+    /// A slot for each frame of a full burst; those of `frames` are valid.
+    packets: Box<[WaitingPacket]>,
     /// The packets that are no fast-path packets; their frames are cut to them.
     others: Vec<Upstream>,
     /// Bits of the hashes of `packets`: a clear bit, the usual case, shows without a search that no
@@ -117,32 +113,42 @@ impl<F: Frame> NewFlows<F> {
     pub(crate) fn new() -> Self {
         Self {
             frames: Vec::with_capacity(BURST_MAX),
-            packets: Vec::with_capacity(BURST_MAX),
+            packets: vec![WaitingPacket::EMPTY; BURST_MAX].into_boxed_slice(),
             others: Vec::with_capacity(BURST_MAX),
             seen: [0; SEEN_WORDS],
         }
     }
 
-    /// True if a packet with this hash waits.
-    #[inline]
-    fn has(&self, hash: Hash) -> bool {
-        let (word, bit) = seen_bit(hash);
-        self.seen[word] & bit != 0 && self.packets.iter().any(|one| one.hash == hash)
+    fn waiting(&self) -> &[WaitingPacket] {
+        &self.packets[..self.frames.len()]
     }
 
-    #[inline]
-    fn push(&mut self, frame: F, packet: WaitingPacket) {
-        let (word, bit) = seen_bit(packet.hash);
+    /// True if a packet with this hash waits.
+    #[inline(always)]
+    fn has(&self, hash: Hash) -> bool {
+        let (word, bit) = seen_bit(hash);
+        self.seen[word] & bit != 0 && self.waiting().iter().any(|one| one.hash == hash)
+    }
+
+    /// Returns the slot of the packet whose frame is added next. `None` if there is no room.
+    #[inline(always)]
+    fn next(&mut self) -> Option<&mut WaitingPacket> {
+        self.packets.get_mut(self.frames.len())
+    }
+
+    /// Adds a frame whose packet is in its slot.
+    #[inline(always)]
+    fn push(&mut self, frame: F, hash: Hash) {
+        let (word, bit) = seen_bit(hash);
         self.seen[word] |= bit;
         self.frames.push(frame);
-        self.packets.push(packet);
     }
 
     /// Refuses the flows of shards with too few replicas, since their changes could not be
     /// committed; packets behind them are refused too.
     #[cold]
     fn refuse_short(&mut self, nat: &Nat) {
-        for waiting in &mut self.packets {
+        for waiting in &mut self.packets[..self.frames.len()] {
             if let Err(refusal) = nat.check_replicas(waiting.flow.key.shard()) {
                 waiting.progress = Progress::Refused(refusal);
             }
@@ -152,25 +158,28 @@ impl<F: Frame> NewFlows<F> {
     /// Does every step but the last.
     #[inline(never)]
     fn prepare(&mut self, nat: &mut Nat, now: Tick) {
-        for waiting in &mut self.packets {
+        let packets = &mut self.packets[..self.frames.len()];
+        for waiting in &mut *packets {
             waiting.subscriber = nat.prefetch_subscriber(waiting.home);
         }
-        for WaitingPacket { flow, subscriber, .. } in &mut self.packets {
+        for WaitingPacket { flow, subscriber, .. } in &mut *packets {
             nat.prefetch_block(subscriber, flow.protocol);
         }
-        for waiting in &mut self.packets {
-            if let Progress::Waiting = waiting.progress {
-                match nat.prepare_mapping(&waiting.flow, waiting.subscriber, now) {
-                    Ok(opening) => {
-                        waiting.opening = opening;
-                        waiting.progress = Progress::Prepared;
-                    }
-                    Err(refusal) => waiting.progress = Progress::Refused(refusal),
+        let has_room = nat.has_room(packets.len());
+        for waiting in &mut *packets {
+            let WaitingPacket { flow, subscriber, opening, progress, .. } = waiting;
+            if let Progress::Waiting = *progress {
+                *progress = match has_room && nat.prepare_likely(flow, *subscriber, now, opening) {
+                    true => Progress::Prepared,
+                    false => match nat.prepare_mapping(flow, now, opening) {
+                        Ok(()) => Progress::Prepared,
+                        Err(refusal) => Progress::Refused(refusal),
+                    },
                 }
             }
         }
         if nat.is_crowded() {
-            for WaitingPacket { hash, progress, opening, .. } in &self.packets {
+            for WaitingPacket { hash, progress, opening, .. } in &*packets {
                 if let Progress::Prepared = progress {
                     nat.prefetch_opening(*hash, opening);
                 }
@@ -178,14 +187,21 @@ impl<F: Frame> NewFlows<F> {
         }
     }
 
-    /// Makes the mappings.
+    /// Makes the mappings that are prepared for fast-path packets, and notes these as traffic of
+    /// their shards.
     #[inline(never)]
-    fn open(&mut self, nat: &mut Nat, now: Tick) {
-        for waiting in &mut self.packets {
-            waiting.progress = match waiting.open(nat, now) {
-                Ok(public) => Progress::Opened(public),
-                Err(refusal) => Progress::Refused(refusal),
-            };
+    fn open(&mut self, nat: &mut Nat, duties: &mut DutyTable, now: Tick) {
+        for waiting in &mut self.packets[..self.frames.len()] {
+            let WaitingPacket { hash, flow, opening, other, progress, .. } = waiting;
+            if matches!(progress, Progress::Prepared) && *other == NOT_OTHER {
+                match nat.open_mapping(*hash, flow, opening, now) {
+                    Ok(_) => {
+                        duties.note_traffic(flow.key.shard());
+                        *progress = Progress::Opened;
+                    }
+                    Err(refusal) => *progress = Progress::Refused(refusal),
+                }
+            }
         }
     }
 }
@@ -195,13 +211,26 @@ impl<F: Frame> Engine<F> {
     /// packets that cannot open a flow; no ICMP error is sent about these.
     pub(crate) fn wait(&mut self, frame: F, packet: &Upstream) -> Result<(), DropReason> {
         let Upstream { home, key, .. } = packet;
-        let progress = self.begin_wait(packet.hash, key.protocol, key.tcp_flags);
-        let progress = progress.inspect_err(|_| self.note_upstream(packet))?;
-        let other = self.new_flows.others.len() as u8;
-        self.new_flows.others.push(*packet);
-        let (flow, home) = (NewFlow::from(&packet.outbound()), self.nat.prefetch_home(home));
-        let waiting = WaitingPacket::new(flow, packet.hash, home, progress);
-        self.new_flows.push(frame, WaitingPacket { other, len: packet.len as u16, ..waiting });
+        let is_behind = self.new_flows.has(packet.hash);
+        // A segment may wait behind the SYN of its own flow.
+        if !is_behind && let Err(refusal) = self.nat.check_opening(key.protocol, key.tcp_flags) {
+            self.note_upstream(packet);
+            return Err(refusal.into());
+        }
+        let Self { nat, new_flows, .. } = self;
+        let other = new_flows.others.len() as u8;
+        let Some(waiting) = new_flows.next() else { return Err(DropReason::NoBuffer) };
+        *waiting = WaitingPacket {
+            flow: NewFlow::from(&packet.outbound()),
+            hash: packet.hash,
+            home: nat.prefetch_home(home),
+            len: packet.len as u16,
+            other,
+            progress: if is_behind { Progress::Behind } else { Progress::Waiting },
+            ..WaitingPacket::EMPTY
+        };
+        new_flows.others.push(*packet);
+        new_flows.push(frame, packet.hash);
         Ok(())
     }
 
@@ -214,31 +243,27 @@ impl<F: Frame> Engine<F> {
         offset: usize,
     ) -> Result<(), DropReason> {
         let FastUpstream { key, look_up: LookUp { hash, .. }, len } = *packet;
-        let (protocol, tcp_flags) =
-            protocol_and_flags(frame.data().get(offset..).unwrap_or_default());
-        let home = key.home();
-        let progress = self.begin_wait(hash, protocol, tcp_flags);
-        let progress = progress.inspect_err(|_| self.note_home_traffic(&home))?;
-        let flow = NewFlow { key, gre_key: None, protocol, tcp_flags };
-        let home = self.nat.prefetch_home(&home);
-        let waiting = WaitingPacket::new(flow, hash, home, progress);
-        self.new_flows.push(frame, WaitingPacket { offset: offset as u8, len, ..waiting });
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn begin_wait(
-        &self,
-        hash: Hash,
-        protocol: Protocol,
-        tcp_flags: u8,
-    ) -> Result<Progress, DropReason> {
-        // A segment may wait behind the SYN of its own flow.
-        if self.new_flows.has(hash) {
-            return Ok(Progress::Behind);
+        let Self { nat, new_flows, .. } = self;
+        let is_behind = new_flows.has(hash);
+        let Some(waiting) = new_flows.next() else { return Err(DropReason::NoBuffer) };
+        waiting.flow.key = key;
+        waiting.flow.gre_key = None;
+        (waiting.hash, waiting.other) = (hash, NOT_OTHER);
+        (waiting.offset, waiting.len) = (offset as u8, len);
+        waiting.progress = if is_behind { Progress::Behind } else { Progress::Waiting };
+        (waiting.flow.protocol, waiting.flow.tcp_flags) = (Protocol::Udp, 0);
+        if key.is_tcp() {
+            let tcp_flags = tcp_flags(frame.data().get(offset..).unwrap_or_default());
+            (waiting.flow.protocol, waiting.flow.tcp_flags) = (Protocol::Tcp, tcp_flags);
+            // A segment may wait behind the SYN of its own flow.
+            if !is_behind && let Err(refusal) = nat.check_opening(Protocol::Tcp, tcp_flags) {
+                self.note_home_traffic(&key.home());
+                return Err(refusal.into());
+            }
         }
-        self.nat.check_opening(protocol, tcp_flags)?;
-        Ok(Progress::Waiting)
+        waiting.home = nat.prefetch_home(&key.home());
+        new_flows.push(frame, hash);
+        Ok(())
     }
 
     /// Makes the mappings for which the packets of a burst wait, and sends the packets.
@@ -257,30 +282,74 @@ impl<F: Frame> Engine<F> {
         }
         self.new_flows.prepare(&mut self.nat, now);
         if !self.held.is_on() {
-            self.new_flows.open(&mut self.nat, now);
+            self.new_flows.open(&mut self.nat, &mut self.duties, now);
         }
         let new_flows = &mut self.new_flows;
+        new_flows.seen = [0; SEEN_WORDS];
         let mut frames = std::mem::take(&mut new_flows.frames);
-        let mut packets = std::mem::take(&mut new_flows.packets);
+        let packets = std::mem::take(&mut new_flows.packets);
         let mut others = std::mem::take(&mut new_flows.others);
-        let each = frames.drain(..).zip(&packets);
-        if self.held.is_on() {
-            for (frame, waiting) in each {
-                self.open_and_commit(frame, waiting, &others, cx);
+        let mut waiting = &packets[..frames.len()];
+        let mut each = frames.drain(..);
+        loop {
+            let sent = match self.link(Side::Internet).is_tagged() {
+                false => self.send_opened::<UNTAGGED>(waiting, &mut each, cx.out),
+                true => self.send_opened::<TAGGED>(waiting, &mut each, cx.out),
+            };
+            let (Some(frame), [one, rest @ ..]) = (each.next(), &waiting[sent..]) else { break };
+            match self.held.is_on() {
+                true => self.open_and_commit(frame, one, &others, cx),
+                false => self.open_alone(frame, one, &others, cx),
             }
-        } else {
-            for (frame, waiting) in each {
-                match waiting.progress {
-                    Progress::Opened(public) if waiting.other == NOT_OTHER => {
-                        self.send_new(frame, waiting, public, cx);
-                    }
-                    _ => self.send_other(frame, waiting, &others, cx),
-                }
+            waiting = rest;
+        }
+        drop(each);
+        others.clear();
+        let new_flows = &mut self.new_flows;
+        (new_flows.frames, new_flows.packets, new_flows.others) = (frames, packets, others);
+    }
+
+    /// Sends first packets of flows, fast-path packets whose mappings were made, from their public
+    /// endpoints to the internet, until one is another packet or turns around. Returns how many it
+    /// sent.
+    #[inline(never)]
+    fn send_opened<const LINK: usize>(
+        &self,
+        packets: &[WaitingPacket],
+        frames: &mut Drain<'_, F>,
+        out: &mut Output<F>,
+    ) -> usize {
+        let gateways = self.link(Side::Internet).gateways.live();
+        // The slow path counts a packet without a gateway.
+        let [first, others @ ..] = gateways else { return 0 };
+        for (at, waiting) in packets.iter().enumerate() {
+            let WaitingPacket { flow, hash, opening, offset, len, progress, .. } = waiting;
+            let is_opened = matches!(progress, Progress::Opened);
+            if !is_opened || self.nat.is_public(flow.key.remote().address) {
+                return at;
+            }
+            let Some(mut frame) = frames.next() else { return at };
+            let (mut offset, len) = (usize::from(*offset), usize::from(*len));
+            if flow.tcp_flags & tcp::SYN != 0 {
+                frame.keep(offset, len);
+                offset = 0;
+                self.edit_syn(&mut frame, Ipv4::LEN, flow.tcp_flags, Side::Access);
+            }
+            let header = match others.is_empty() {
+                true => first,
+                false => &gateways[(hash.0 >> 32) as u32 as usize % gateways.len()],
+            };
+            let Some(bytes) = header.replace::<LINK, F>(&mut frame, offset, 0, len) else {
+                self.discard(DropReason::NoBuffer);
+                continue;
+            };
+            let end = PacketEnd::Source;
+            rewrite::forward_fast_path(bytes, flow.protocol, end, opening.public());
+            if !out.push(Side::Internet, frame) {
+                self.discard(DropReason::NoBuffer);
             }
         }
-        packets.clear();
-        others.clear();
-        self.new_flows = NewFlows { frames, packets, others, seen: [0; SEEN_WORDS] };
+        packets.len()
     }
 
     /// Opens the flow of a packet that may have to wait for replicas, and sends the packet.
@@ -298,9 +367,9 @@ impl<F: Frame> Engine<F> {
         });
     }
 
-    /// Sends a packet that is no fast-path packet, or drops one that was refused.
+    /// Opens the flow of any packet, unless it is open, and sends the packet.
     #[inline(never)]
-    fn send_other<P: Pool<Frame = F>>(
+    fn open_alone<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
         waiting: &WaitingPacket,
@@ -323,9 +392,6 @@ impl<F: Frame> Engine<F> {
         let packet = match others.get(usize::from(waiting.other)) {
             Some(packet) => packet,
             None => {
-                if let Ok(public) = opened {
-                    return self.send_new(frame, waiting, public, cx);
-                }
                 frame.keep(usize::from(waiting.offset), usize::from(waiting.len));
                 waiting.fill(frame.data(), &mut filled);
                 &filled
@@ -346,44 +412,5 @@ impl<F: Frame> Engine<F> {
         if let Err(reason) = done {
             self.discard(reason);
         }
-    }
-
-    /// Sends the first packet of a flow, a fast-path packet, from its public endpoint.
-    #[inline(always)]
-    fn send_new<P: Pool<Frame = F>>(
-        &mut self,
-        mut frame: F,
-        waiting: &WaitingPacket,
-        public: Endpoint,
-        cx: &mut Context<'_, P>,
-    ) {
-        let &WaitingPacket { flow, hash, offset, len, .. } = waiting;
-        let NewFlow { key, protocol, .. } = flow;
-        let (mut offset, len) = (usize::from(offset), usize::from(len));
-        self.duties.note_traffic(key.shard());
-        let is_hairpin = self.nat.is_public(key.remote().address);
-        if is_hairpin || flow.tcp_flags & tcp::SYN != 0 {
-            frame.keep(offset, len);
-            offset = 0;
-            self.edit_syn(&mut frame, Ipv4::LEN, flow.tcp_flags, Side::Access);
-        }
-        if is_hairpin {
-            let end = PacketEnd::Source;
-            rewrite::forward_fast_path(frame.data_mut(), protocol, end, public);
-            return self.hairpin(frame, cx);
-        }
-        let gateways = &self.link(Side::Internet).gateways;
-        let Some(header) = gateways.choose((hash.0 >> 32) as u32) else {
-            return self.discard(DropReason::GatewayUnresolved);
-        };
-        let bytes = match self.link(Side::Internet).is_tagged() {
-            false => header.replace::<UNTAGGED, F>(&mut frame, offset, 0, len),
-            true => header.replace::<TAGGED, F>(&mut frame, offset, 0, len),
-        };
-        let Some(bytes) = bytes else {
-            return self.discard(DropReason::NoBuffer);
-        };
-        rewrite::forward_fast_path(bytes, protocol, PacketEnd::Source, public);
-        self.emit(Side::Internet, frame, cx);
     }
 }

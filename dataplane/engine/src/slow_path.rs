@@ -14,7 +14,7 @@
 //! packets more. A remote is charged where the home is not known: for fragments that come before
 //! their first.
 
-use weir_nat::Home;
+use weir_nat::{Home, OutboundKey};
 use weir_wire::frame::Frame;
 
 use crate::engine::Engine;
@@ -127,6 +127,17 @@ impl<F: Frame> Engine<F> {
     #[inline(always)]
     pub(crate) fn may_take_slow_path(&mut self, home: &Home, way: Way) -> bool {
         !self.slow_path.count() || self.charge_slow_path(home, way)
+    }
+
+    /// As [`may_take_slow_path`](Self::may_take_slow_path), for a fast-path packet from a home.
+    #[inline(always)]
+    pub(crate) fn may_home_take_slow_path(&mut self, key: &OutboundKey) -> bool {
+        !self.slow_path.count() || self.charge_fast_path_packet(key)
+    }
+
+    #[inline(never)]
+    fn charge_fast_path_packet(&mut self, key: &OutboundKey) -> bool {
+        self.charge_slow_path(&key.home(), Way::Up)
     }
 
     #[inline(never)]

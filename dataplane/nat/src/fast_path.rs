@@ -60,6 +60,9 @@ pub struct Settled<T> {
 }
 
 impl OutboundKey {
+    /// The key of no packet.
+    pub const EMPTY: Self = Self { home: 0, inside: 0, remote: 0 };
+
     /// Makes the key of a packet, without the GRE key of its home. Only the key of an ordinary
     /// packet is found by [`Nat::outbound_settled`].
     #[inline(always)]
@@ -98,6 +101,19 @@ impl OutboundKey {
 
     pub fn inside(&self) -> Endpoint {
         Endpoint::new((self.home >> 32) as u32, self.inside as u16)
+    }
+
+    /// Returns the word of the inbound key of a packet to the public endpoint of the flow.
+    #[inline(always)]
+    pub(crate) fn inbound_word(&self, public: Endpoint) -> u64 {
+        /// Protocol and `LIVE`.
+        const SHARED: u64 = 0xffff << 32;
+        u64::from(public.address) | self.inside & SHARED | u64::from(public.port) << 48
+    }
+
+    #[inline(always)]
+    pub fn is_tcp(&self) -> bool {
+        (self.inside >> 32) as u8 == Protocol::Tcp as u8
     }
 
     #[inline(always)]
@@ -275,6 +291,8 @@ mod tests {
         let home = Home { shard: ShardIndex(7), outer: 0x0a00_0001, gre_key: None };
         let key = OutboundKey::new(&home, 17, inside, remote, true);
         assert_eq!((key.home(), key.inside(), key.remote()), (home, inside, remote));
+        assert_eq!(key.inbound_word(remote), inbound_word(remote, Protocol::Udp));
+        assert!(!key.is_tcp() && OutboundKey::new(&home, 6, inside, remote, true).is_tcp());
         let key = InboundKey::new(6, inside, remote, false);
         assert_eq!((key.public(), key.remote()), (inside, remote));
     }

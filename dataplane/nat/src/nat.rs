@@ -50,8 +50,8 @@ pub(crate) struct Policy {
     pub(crate) timeouts: Timeouts,
     /// Whether other workers copy the lanes owned here, and this worker copies theirs.
     pub(crate) is_replicated: bool,
-    /// Whether the worker translates and has no replicas: nearly every mapping is made under this
-    /// policy.
+    /// Whether the worker translates, has no replicas and logs no sessions: nearly every mapping is
+    /// made under this policy.
     pub(crate) is_plain: bool,
     pub(crate) session_log: SessionLog,
 }
@@ -149,7 +149,9 @@ impl Nat {
                 quarantine_sec: config.quarantine_sec,
                 timeouts: config.timeouts,
                 is_replicated: config.replicas > 0,
-                is_plain: config.enabled && config.replicas == 0,
+                is_plain: config.enabled
+                    && config.replicas == 0
+                    && config.session_log == SessionLog::None,
                 session_log: config.session_log,
             },
             shards: ShardTable::new(&config),

@@ -8,7 +8,7 @@ use crate::logs::block_event::BlockEventKind;
 use crate::logs::session_log::SessionLog;
 use crate::nat::Nat;
 use crate::packet::{NewFlow, Refusal};
-use crate::ports::port_block::BlockId;
+use crate::ports::port_block::{BlockId, TakenPort};
 use crate::ports::port_choice::PortLease;
 use crate::replication::lane::slab_of;
 use crate::sessions::mapping::{Mapping, MappingKind, Remote};
@@ -30,7 +30,6 @@ const NO_SUBSCRIBER: u32 = u32::MAX;
 
 /// A mapping that is about to be made: its port is leased and counted. It must be opened, once.
 #[derive(Clone, Copy, Debug)]
-#[must_use = "what was prepared must be opened, or its port is lost"]
 pub struct Opening {
     inbound_hash: Hash,
     /// The leased port. Without translation the endpoint is the inside one, and there is no block.
@@ -38,9 +37,19 @@ pub struct Opening {
     /// As [`Mapping::address`].
     address: u32,
     slab: SlabId,
+    /// As [`Mapping::flags`].
+    flags: u16,
+    /// Whether the block is known to be in the log.
+    is_logged: bool,
 }
 
 impl Opening {
+    /// The public endpoint of the mapping.
+    #[inline(always)]
+    pub fn public(&self) -> Endpoint {
+        self.lease.public
+    }
+
     /// No mapping: what stands where none is prepared yet.
     pub const NONE: Self = Self {
         inbound_hash: Hash(0),
@@ -51,6 +60,8 @@ impl Opening {
         },
         address: 0,
         slab: SlabId(0),
+        flags: 0,
+        is_logged: false,
     };
 }
 
@@ -72,82 +83,85 @@ impl Nat {
     }
 
     /// Step 3: chooses the block that the port will probably be of, and prefetches it.
-    #[inline]
+    #[inline(always)]
     pub fn prefetch_block(&mut self, subscriber: &mut LikelySubscriber, protocol: Protocol) {
-        if subscriber.slot == NO_SUBSCRIBER {
-            return;
-        }
         if let Some(block) = self.likely_block(subscriber.slot, protocol) {
             subscriber.block = block;
             self.ports.prefetch_take(block, protocol);
         }
     }
 
-    /// Step 4, the first packet of an inside endpoint: leases its port and prefetches the lines
-    /// that [`open_mapping`](Self::open_mapping) will write. `likely` is the result of steps 2 and
-    /// 3.
-    ///
-    /// # Errors
-    /// A [`Refusal`]; the tables are then as before.
+    /// True if there is room for so many flows more.
     #[inline]
-    pub fn prepare_mapping(
-        &mut self,
-        flow: &NewFlow,
-        likely: LikelySubscriber,
-        now: Tick,
-    ) -> Result<Opening, Refusal> {
-        self.check_opening(flow.protocol, flow.tcp_flags)?;
-        // RFC 6888 REQ-11: no existing mapping is deleted to make room. Quarantined records need
-        // slots too.
-        if self.flows >= self.policy.flows_max || self.mappings.live() >= self.mappings.capacity() {
-            return Err(Refusal::TableFull);
-        }
-        match self.prepare_likely(likely, flow, now) {
-            Some(opening) => Ok(opening),
-            None => self.prepare_any(flow, now),
-        }
+    pub fn has_room(&self, flows: usize) -> bool {
+        let flows_max = self.policy.flows_max as usize;
+        // Quarantined records need slots too.
+        self.flows as usize + flows <= flows_max
+            && self.mappings.live() + flows <= self.mappings.capacity()
     }
 
-    /// Step 4 for a packet of the home that was found likely, which may begin a flow and has room
-    /// in the block that was chosen. None, and nothing changed, in any other case.
+    /// Step 4, the first packet of an inside endpoint, which passed
+    /// [`check_opening`](Self::check_opening) and for which there [is room](Self::has_room): leases
+    /// its port and prefetches the lines that [`open_mapping`](Self::open_mapping) will write.
+    /// `likely` is the result of steps 2 and 3. What is to be opened is written to `opening`.
+    ///
+    /// False, and nothing changed, unless the packet is of the home that was found likely, which
+    /// may begin a flow and has room in the block that was chosen: see
+    /// [`prepare_mapping`](Self::prepare_mapping).
     #[inline(always)]
-    fn prepare_likely(
+    pub fn prepare_likely(
         &mut self,
-        likely: LikelySubscriber,
         flow: &NewFlow,
+        likely: LikelySubscriber,
         now: Tick,
-    ) -> Option<Opening> {
+        opening: &mut Opening,
+    ) -> bool {
         let LikelySubscriber { slot: subscriber, block } = likely;
-        if block == BlockId::NONE {
-            return None;
-        }
         let by_key = self.policy.by_key;
-        let home = self.subscribers.get_mut(subscriber);
+        let Some(home) = self.subscribers.try_get_mut(subscriber) else { return false };
         let is_ready = home.is_live()
             && home.is(&flow.home(), by_key)
             && home.flows < self.policy.flows_per_subscriber
             && home.tokens > 0
             && home.refilled == now;
         if !is_ready {
-            return None;
+            return false;
         }
-        let public = self.ports.take(block, subscriber, flow.protocol, &mut self.random)?;
+        let taken = self.ports.take(block, subscriber, flow.protocol, &mut self.random);
+        let Some(TakenPort { public, is_logged }) = taken else { return false };
         home.ports_used[flow.protocol.space()] += 1;
         home.count_prepared();
-        let lease = PortLease { subscriber, block, public };
-        Some(self.opening_in_block(lease, flow))
+        opening.flags = home.mapping_flags();
+        opening.is_logged = is_logged;
+        self.lease_in_block(PortLease { subscriber, block, public }, flow, opening);
+        true
     }
 
-    /// Step 4 for any packet.
+    /// Step 4 for any packet that passed [`check_opening`](Self::check_opening).
+    ///
+    /// # Errors
+    /// A [`Refusal`]; the tables are then as before.
     #[inline(never)]
-    fn prepare_any(&mut self, flow: &NewFlow, now: Tick) -> Result<Opening, Refusal> {
-        let subscriber = self.admit_home(&flow.home(), now)?;
-        let prepared = self.prepare_for(subscriber, flow, now);
-        match prepared {
-            Ok(_) => self.subscribers.get_mut(subscriber).count_prepared(),
-            Err(_) => self.dismiss_home(subscriber),
+    pub fn prepare_mapping(
+        &mut self,
+        flow: &NewFlow,
+        now: Tick,
+        opening: &mut Opening,
+    ) -> Result<(), Refusal> {
+        // RFC 6888 REQ-11: no existing mapping is deleted to make room.
+        if !self.has_room(1) {
+            return Err(Refusal::TableFull);
         }
-        prepared
+        let subscriber = self.admit_home(&flow.home(), now)?;
+        if let Err(refusal) = self.prepare_for(subscriber, flow, now, opening) {
+            self.dismiss_home(subscriber);
+            return Err(refusal);
+        }
+        let home = self.subscribers.get_mut(subscriber);
+        home.count_prepared();
+        opening.flags = home.mapping_flags();
+        opening.is_logged = false;
+        Ok(())
     }
 
     fn prepare_for(
@@ -155,44 +169,44 @@ impl Nat {
         subscriber: u32,
         flow: &NewFlow,
         now: Tick,
-    ) -> Result<Opening, Refusal> {
+        opening: &mut Opening,
+    ) -> Result<(), Refusal> {
         self.check_share(subscriber)?;
         self.check_tokens(subscriber, now)?;
         if self.policy.enabled {
             let lease = self.take_port(subscriber, flow.protocol)?;
-            return Ok(self.opening_in_block(lease, flow));
+            self.lease_in_block(lease, flow, opening);
+            return Ok(());
         }
         // Without blocks any lane that this worker owns will do.
         let lanes = self.ports.lanes(flow.key.shard());
         let lane = (lanes != 0).then(|| lanes.trailing_zeros());
         let lane = lane.ok_or(Refusal::PortsExhausted)?;
-        let address = self.claim_address(&flow.home(), flow.key.inside().address)?;
+        opening.address = self.claim_address(&flow.home(), flow.key.inside().address)?;
+        opening.slab = slab_of(flow.key.shard(), lane);
         let lease = PortLease { subscriber, block: BlockId::NONE, public: flow.key.inside() };
-        Ok(self.opening(lease, address, slab_of(flow.key.shard(), lane), flow.protocol))
+        self.lease(lease, flow, opening);
+        Ok(())
     }
 
     #[inline(always)]
-    fn opening_in_block(&mut self, lease: PortLease, flow: &NewFlow) -> Opening {
+    fn lease_in_block(&mut self, lease: PortLease, flow: &NewFlow, opening: &mut Opening) {
         let (address, lane) = self.ports.address_and_lane(lease.block);
+        opening.address = address;
         // A lane of a shard has its own records.
-        self.opening(lease, address, slab_of(flow.key.shard(), lane), flow.protocol)
+        opening.slab = slab_of(flow.key.shard(), lane);
+        self.lease(lease, flow, opening);
     }
 
     /// Counts a flow whose endpoint is leased, and prefetches the lines that
     /// [`open_mapping`](Self::open_mapping) will write.
     #[inline(always)]
-    fn opening(
-        &mut self,
-        lease: PortLease,
-        address: u32,
-        slab: SlabId,
-        protocol: Protocol,
-    ) -> Opening {
+    fn lease(&mut self, lease: PortLease, flow: &NewFlow, opening: &mut Opening) {
         self.flows += 1;
-        let inbound_hash = self.inbound_hash(lease.public, protocol);
-        self.inbound_index.prefetch(inbound_hash);
-        self.mappings.prefetch_next(slab);
-        Opening { inbound_hash, lease, address, slab }
+        opening.inbound_hash = self.hash_inbound(flow.key.inbound_word(lease.public));
+        opening.lease = lease;
+        self.inbound_index.prefetch(opening.inbound_hash);
+        self.mappings.prefetch_next(opening.slab);
     }
 
     /// True if step 5 is worth its instructions: in a table that is half empty few buckets are
@@ -215,7 +229,7 @@ impl Nat {
     ///
     /// # Errors
     /// A [`Refusal`]; what was prepared is then undone.
-    #[inline]
+    #[inline(always)]
     pub fn open_mapping(
         &mut self,
         hash: Hash,
@@ -223,33 +237,47 @@ impl Nat {
         opening: &Opening,
         now: Tick,
     ) -> Result<Endpoint, Refusal> {
-        let is_free = match self.policy.is_plain {
-            true => Ok(()),
-            false => self.check_inside_is_free(flow, now),
-        };
-        let written = is_free
-            .and_then(|()| self.write_mapping(hash, flow, opening, now).ok_or(Refusal::TableFull));
-        let id = match written {
-            Ok(id) => id,
-            Err(refusal) => {
-                self.undo(opening, flow.protocol);
-                return Err(refusal);
-            }
+        if !self.policy.enabled {
+            self.check_inside_is_free(flow, now)
+                .inspect_err(|_| self.undo(opening, flow.protocol))?;
+        }
+        let Some(id) = self.write_mapping(hash, flow, opening, now) else {
+            self.undo(opening, flow.protocol);
+            return Err(Refusal::TableFull);
         };
         self.totals.flow_creates += 1;
-        let PortLease { subscriber, block, public } = opening.lease;
+        if !self.policy.is_plain {
+            self.announce(id, opening, now);
+        } else if !opening.is_logged {
+            self.note_block_use(opening);
+        }
+        Ok(opening.lease.public)
+    }
+
+    /// Marks a mapping that was opened for replicas, and logs it and its block, as configured.
+    #[inline]
+    fn announce(&mut self, id: RecordId, opening: &Opening, now: Tick) {
         if self.lanes.is_any_marked {
             self.mark_begun(opening.slab, id);
         }
         if self.policy.session_log != SessionLog::None {
             self.log_mapping(true, id);
         }
-        if block == BlockId::NONE {
+        if !self.policy.enabled {
             self.note_address_use(opening.address, now);
-        } else if self.ports.note_use(block) {
+        } else if !opening.is_logged {
+            self.note_block_use(opening);
+        }
+    }
+
+    /// Records that a mapping stands in a block, and logs the block if it is the first.
+    #[cold]
+    #[inline(never)]
+    fn note_block_use(&mut self, opening: &Opening) {
+        let PortLease { subscriber, block, .. } = opening.lease;
+        if self.ports.note_use(block) {
             self.push_block_event(BlockEventKind::Allocated, subscriber, block);
         }
-        Ok(public)
     }
 
     /// Takes back what was prepared for a mapping that was not opened.
@@ -270,7 +298,7 @@ impl Nat {
 
     /// Fills a record and enters it into both indexes; None, and nothing changed, if one of the
     /// three has no room.
-    #[inline]
+    #[inline(always)]
     fn write_mapping(
         &mut self,
         hash: Hash,
@@ -278,7 +306,11 @@ impl Nat {
         opening: &Opening,
         now: Tick,
     ) -> Option<RecordId> {
-        let id = self.mappings.alloc(opening.slab)?;
+        let (id, mapping) = self.mappings.alloc_mut(opening.slab)?;
+        fill(mapping, flow, opening, now);
+        if flow.gre_key.is_some() {
+            self.policy.has_keyed = true;
+        }
         if self.outbound_index.insert(hash, id.0).is_err() {
             self.mappings.free(id);
             return None;
@@ -288,23 +320,13 @@ impl Nat {
             self.mappings.free(id);
             return None;
         }
-        let mapping = self.mappings.get_mut(id);
-        fill(mapping, flow, opening.lease.public, now);
-        self.policy.has_keyed |= flow.gre_key.is_some();
-        mapping.subscriber = opening.lease.subscriber;
-        mapping.address = opening.address;
-        if self.subscribers.get(opening.lease.subscriber).is_answered() {
-            mapping.flags |= Mapping::ANSWERED;
-        }
         Some(id)
     }
 
     /// Without translation an inside endpoint can have one mapping only. The home owns its address
     /// already.
+    #[inline(never)]
     fn check_inside_is_free(&mut self, flow: &NewFlow, now: Tick) -> Result<(), Refusal> {
-        if self.policy.enabled {
-            return Ok(());
-        }
         let hash = self.inbound_hash(flow.key.inside(), flow.protocol);
         let Some(holder) = self.find_inbound(hash, flow.key.inside(), flow.protocol) else {
             return Ok(());
@@ -318,22 +340,26 @@ impl Nat {
     }
 }
 
-/// Fills everything but the version, the subscriber and the position of the address.
-#[inline]
-fn fill(mapping: &mut Mapping, flow: &NewFlow, public: Endpoint, now: Tick) {
+/// Fills everything but the version.
+#[inline(always)]
+fn fill(mapping: &mut Mapping, flow: &NewFlow, opening: &Opening, now: Tick) {
     let (home, inside, remote) = (flow.key.home(), flow.key.inside(), flow.key.remote());
+    let PortLease { subscriber, public, .. } = opening.lease;
+    mapping.public_address = public.address;
     mapping.outer = home.outer;
     mapping.inside_address = inside.address;
     mapping.inside_port = inside.port;
     mapping.shard = home.shard;
-    mapping.public_address = public.address;
-    mapping.public_port = public.port;
     mapping.protocol = flow.protocol;
     mapping.kind = MappingKind::Live;
+    mapping.public_port = public.port;
     mapping.first = Remote::opened(remote, flow.protocol, SentBy::Inside, flow.tcp_flags, now);
+    mapping.address = opening.address;
+    mapping.subscriber = subscriber;
     mapping.created = now;
+    mapping.flags = opening.flags;
     if let Some(key) = flow.gre_key {
         mapping.gre_key = key;
-        mapping.flags = Mapping::KEYED;
+        mapping.flags |= Mapping::KEYED;
     }
 }

@@ -23,16 +23,29 @@ fn look_up_home(world: &mut World, packet: &Outbound) -> LikelySubscriber {
 
 fn prepare(world: &mut World, packet: &Outbound) -> Result<Opening, Refusal> {
     let candidate = look_up_home(world, packet);
-    world.nat.prepare_mapping(&packet.into(), candidate, world.now)
+    prepare_likely(world, packet, candidate)
+}
+
+/// Takes step 4.
+fn prepare_likely(
+    world: &mut World,
+    packet: &Outbound,
+    candidate: LikelySubscriber,
+) -> Result<Opening, Refusal> {
+    let World { nat, now, .. } = world;
+    let (flow, mut opening) = (NewFlow::from(packet), Opening::NONE);
+    if !(nat.has_room(1) && nat.prepare_likely(&flow, candidate, *now, &mut opening)) {
+        nat.prepare_mapping(&flow, *now, &mut opening)?;
+    }
+    Ok(opening)
 }
 
 /// Looks up all homes, prepares all flows, then opens those that could be prepared.
 fn burst(world: &mut World, packets: &[Outbound]) -> Vec<Result<Endpoint, Refusal>> {
     let candidates: Vec<_> = packets.iter().map(|packet| look_up_home(world, packet)).collect();
     let prepared = packets.iter().zip(candidates);
-    let prepared: Vec<_> = prepared
-        .map(|(packet, candidate)| world.nat.prepare_mapping(&packet.into(), candidate, world.now))
-        .collect();
+    let prepared: Vec<_> =
+        prepared.map(|(packet, candidate)| prepare_likely(world, packet, candidate)).collect();
     for (packet, opening) in packets.iter().zip(&prepared) {
         if let Ok(opening) = opening {
             let hash = world.nat.outbound_hash(&packet.home, packet.inside, packet.protocol);
@@ -127,7 +140,7 @@ fn a_candidate_slot_that_was_given_to_another_home_is_not_used() {
     burst(&mut world, &[new])[0].expect("there is room");
     let found = look_up_home(&mut world, &new);
     assert_eq!(found.slot, candidate.slot, "the new home has that slot");
-    let opening = world.nat.prepare_mapping(&(&old).into(), candidate, world.now).unwrap();
+    let opening = prepare_likely(&mut world, &old, candidate).unwrap();
     let hash = world.nat.outbound_hash(&old.home, old.inside, old.protocol);
     let public = world.nat.open_mapping(hash, &(&old).into(), &opening, world.now).unwrap();
     assert_eq!(world.nat.admin().gauges().subscribers, 2);

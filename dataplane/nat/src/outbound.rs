@@ -5,7 +5,7 @@ use weir_flow::{Hash, RecordId};
 
 use crate::endpoint::{Endpoint, Protocol, Tick};
 use crate::nat::{Nat, Policy};
-use crate::opening::LikelySubscriber;
+use crate::opening::Opening;
 use crate::packet::{NewFlow, Outbound, Refusal};
 use crate::replication::journal::MarkKind;
 use crate::sessions::mapping::{Mapping, MappingKind, Remote};
@@ -87,8 +87,9 @@ impl Nat {
         if let Some(public) = self.outbound_known(hash, packet, now)? {
             return Ok(public);
         }
-        let flow = NewFlow::from(packet);
-        let opening = self.prepare_mapping(&flow, LikelySubscriber::NONE, now)?;
+        self.check_opening(packet.protocol, packet.tcp_flags)?;
+        let (flow, mut opening) = (NewFlow::from(packet), Opening::NONE);
+        self.prepare_mapping(&flow, now, &mut opening)?;
         self.open_mapping(hash, &flow, &opening, now)
     }
 

@@ -27,6 +27,10 @@ pub struct NewFlow {
 }
 
 impl NewFlow {
+    /// What stands where there is no packet.
+    pub const EMPTY: Self =
+        Self { key: OutboundKey::EMPTY, gre_key: None, protocol: Protocol::Udp, tcp_flags: 0 };
+
     #[inline(always)]
     pub fn home(&self) -> Home {
         Home { gre_key: self.gre_key, ..self.key.home() }

@@ -18,6 +18,7 @@ use std::ops::Range;
 
 use weir_flow::{OutOfMemory, Region};
 
+use self::bitmap::{first_set_from, take_behind};
 use self::free_positions::FreePositions;
 use self::shared::AddressRun;
 use crate::config::NatConfig;
@@ -58,12 +59,21 @@ struct PublicAddress {
     address: u32,
     /// Free blocks in the lanes that this worker owns.
     blocks_free: u32,
+    ports_used: u32,
     shard: ShardIndex,
+}
+
+/// A port that was taken of a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TakenPort {
+    pub(crate) public: Endpoint,
+    /// Whether the block is in the log.
+    pub(crate) is_logged: bool,
 }
 
 /// A position that no shard has.
 const NO_ADDRESS: PublicAddress =
-    PublicAddress { address: 0, blocks_free: 0, shard: ShardIndex(u16::MAX) };
+    PublicAddress { address: 0, blocks_free: 0, ports_used: 0, shard: ShardIndex(u16::MAX) };
 
 #[derive(Clone, Debug, Default)]
 struct ShardPool {
@@ -75,15 +85,16 @@ struct ShardPool {
     /// Free blocks in those lanes, and all of their blocks.
     blocks_free: u32,
     blocks_total: u32,
-    ports_used: u32,
 }
 
 /// All public ports of a worker.
 #[derive(Debug)]
 pub(crate) struct PortBlocks {
-    /// The three sizes are powers of two, so that positions are found without a division.
+    /// The sizes are powers of two, so that positions are found without a division.
     block_ports: u32,
     blocks_per_address: u32,
+    /// Their base-2 logarithms.
+    port_shift: u32,
     address_shift: u32,
     port_min: u16,
     /// Number of the first block of an address that can be given.
@@ -143,7 +154,8 @@ impl PortBlocks {
         let mut pool = Self {
             block_ports,
             blocks_per_address,
-            address_shift: blocks_per_address.max(1).ilog2(),
+            port_shift: block_ports.ilog2(),
+            address_shift: u16::BITS - block_ports.ilog2(),
             port_min: config.port_min,
             first_usable: blocks_per_address.saturating_sub(blocks_usable(config)),
             free: Region::new(sizes.free_words, 0)?,
@@ -200,11 +212,12 @@ impl PortBlocks {
 
     /// Returns (position of the block's address, the block's number on the address).
     fn address_and_number(&self, block: BlockId) -> (u32, u32) {
-        (block.0 >> self.address_shift, block.0 & (self.blocks_per_address - 1))
+        (self.address_of(block), block.0 & (self.blocks_per_address - 1))
     }
 
+    #[inline(always)]
     fn first_port(&self, block: BlockId) -> u32 {
-        self.address_and_number(block).1 * self.block_ports
+        u32::from((block.0 << self.port_shift) as u16)
     }
 
     /// Returns the index of the word and the mask of a port's bit.
@@ -214,9 +227,9 @@ impl PortBlocks {
         (word, 1 << (offset % WORD_BITS))
     }
 
+    #[inline(always)]
     fn space_start(&self, block: BlockId, protocol: Protocol) -> usize {
-        let words = (self.block_ports / WORD_BITS) as usize;
-        (block.0 as usize * SPACES + protocol.space()) * words
+        (block.0 as usize * SPACES + protocol.space()) << (self.port_shift - WORD_BITS.ilog2())
     }
 
     /// Prefetches what [`take`](Self::take) reads of a block, as far as it is known before.
@@ -286,9 +299,8 @@ impl PortBlocks {
         was_logged
     }
 
-    /// Takes a port of the block: a random one, or the next free one after it; returns the public
-    /// endpoint. None if the protocol's space of the block is full, or if the block is not this
-    /// owner's.
+    /// Takes a port of the block: a random one, or the next free one after it. None if the
+    /// protocol's space of the block is full, or if the block is not this owner's.
     ///
     /// RFC 6056 section 3.3.2: random start, then the next ephemeral port that is free.
     #[inline(always)]
@@ -298,19 +310,27 @@ impl PortBlocks {
         owner: u32,
         protocol: Protocol,
         random: &mut Random,
-    ) -> Option<Endpoint> {
-        let start = self.space_start(block, protocol);
-        let words = (self.block_ports / WORD_BITS) as usize;
-        let (address, first_port) = (self.address_of(block), self.first_port(block));
+    ) -> Option<TakenPort> {
+        let (space_start, address) = (self.space_start(block, protocol), self.address_of(block));
+        let first_port = self.first_port(block);
+        let start = random.bits(self.port_shift);
         let record =
             self.blocks.get_mut(block.0 as usize).filter(|record| record.owner == owner)?;
-        let bitmap = &mut self.ports[start..start + words];
-        let offset = first_set_from(bitmap, random.below(self.block_ports), |word| !word)?;
-        bitmap[(offset / WORD_BITS) as usize] |= 1 << (offset % WORD_BITS);
+        let word = self.ports.get_mut(space_start + (start / WORD_BITS) as usize)?;
+        let free = !*word & (u64::MAX << (start % WORD_BITS));
+        let offset = match free {
+            0 => take_behind(&mut self.ports[space_start..], self.block_ports, start)?,
+            _ => {
+                *word |= free & free.wrapping_neg();
+                start / WORD_BITS * WORD_BITS + free.trailing_zeros()
+            }
+        };
         record.used[protocol.space()] += 1;
-        let PublicAddress { address, shard, .. } = self.addresses[address as usize];
-        self.shards[usize::from(shard.0)].ports_used += 1;
-        Some(Endpoint::new(address, (first_port + offset) as u16))
+        let is_logged = record.is_logged;
+        let address = self.addresses.get_mut(address as usize)?;
+        address.ports_used += 1;
+        let public = Endpoint::new(address.address, (first_port + offset) as u16);
+        Some(TakenPort { public, is_logged })
     }
 
     /// Gives a port back. True if it was the last one of the block: its owner must release the
@@ -319,8 +339,8 @@ impl PortBlocks {
         let (word, bit) = self.port_bit(block, protocol, port);
         assert!(self.ports[word] & bit != 0, "a port that is given back was taken");
         self.ports[word] &= !bit;
-        let shard = self.shard_of(block);
-        self.shards[usize::from(shard.0)].ports_used -= 1;
+        let address = self.address_of(block);
+        self.addresses[address as usize].ports_used -= 1;
         let record = &mut self.blocks[block.0 as usize];
         record.used[protocol.space()] -= 1;
         record.used == [0; SPACES]
@@ -341,14 +361,14 @@ impl PortBlocks {
     /// Returns the block of a port.
     #[inline]
     pub(crate) fn block_of(&self, address: u32, port: u16) -> BlockId {
-        BlockId((address << 16 | u32::from(port)) >> (u16::BITS - self.address_shift))
+        BlockId((address << 16 | u32::from(port)) >> self.port_shift)
     }
 
     /// Returns the position of the block's address in the pool, and the block's lane.
     #[inline(always)]
     pub(crate) fn address_and_lane(&self, block: BlockId) -> (u32, u32) {
         // Blocks of an address, and so blocks of the pool, are in lanes in turn.
-        (block.0 >> self.address_shift, block.0 % LANES)
+        (self.address_of(block), block.0 % LANES)
     }
 
     pub(crate) fn lane(&self, block: BlockId) -> u32 {
@@ -356,8 +376,9 @@ impl PortBlocks {
     }
 
     /// Returns the position of the block's address in the pool.
+    #[inline(always)]
     pub(crate) fn address_of(&self, block: BlockId) -> u32 {
-        self.address_and_number(block).0
+        block.0 >> self.address_shift
     }
 
     /// Returns the address at a position of the pool.
@@ -414,7 +435,8 @@ impl PortBlocks {
     }
 
     pub(crate) fn ports_used(&self, shard: ShardIndex) -> u32 {
-        self.shards[usize::from(shard.0)].ports_used
+        let positions = self.shards[usize::from(shard.0)].positions.iter();
+        positions.map(|&address| self.addresses[address as usize].ports_used).sum()
     }
 
     pub(crate) fn blocks_free(&self, shard: ShardIndex) -> u32 {
@@ -445,34 +467,7 @@ fn lanes_word(lanes: u8) -> u64 {
     u64::from_ne_bytes([lanes; 8])
 }
 
-/// Returns the position of the first set bit at or after `start`, going round. `view` turns a word
-/// of the bitmap into the one to search in.
-#[inline(always)]
-fn first_set_from(bitmap: &[u64], start: u32, view: impl Fn(u64) -> u64) -> Option<u32> {
-    let first = (start / WORD_BITS) as usize;
-    let from_start = u64::MAX << (start % WORD_BITS);
-    match view(bitmap[first]) & from_start {
-        0 => first_set_behind(bitmap, first, !from_start, view),
-        word => Some(first as u32 * WORD_BITS + word.trailing_zeros()),
-    }
-}
-
-/// Continues [`first_set_from`] when word `first` has no bit set from the start on; `below_start`
-/// masks its other bits.
-#[inline(never)]
-fn first_set_behind(
-    bitmap: &[u64],
-    first: usize,
-    below_start: u64,
-    view: impl Fn(u64) -> u64,
-) -> Option<u32> {
-    let others = (first + 1..bitmap.len()).chain(0..first).map(|index| (index, u64::MAX));
-    others.chain([(first, below_start)]).find_map(|(index, mask)| {
-        let word = view(bitmap[index]) & mask;
-        (word != 0).then(|| index as u32 * WORD_BITS + word.trailing_zeros())
-    })
-}
-
+mod bitmap;
 mod free_positions;
 mod shards;
 pub(crate) mod shared;

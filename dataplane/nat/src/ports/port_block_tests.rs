@@ -36,9 +36,10 @@ fn a_block_gives_each_port_once_in_random_order() {
     let mut random = Random::new([7, 7]);
     let mut pool = pool("203.0.113.1/32", 256, ALL_LANES);
     let block = pool.open(0, 1, &mut random).unwrap();
-    let ports: Vec<u16> =
-        std::iter::from_fn(|| pool.take(block, 1, Protocol::Udp, &mut random).map(|at| at.port))
-            .collect();
+    let ports: Vec<u16> = std::iter::from_fn(|| {
+        pool.take(block, 1, Protocol::Udp, &mut random).map(|at| at.public.port)
+    })
+    .collect();
     let (first, last) = pool.port_range(block);
     assert_eq!(ports.iter().copied().collect::<HashSet<_>>(), (first..=last).collect());
     assert_eq!(ports.len(), 256);
@@ -65,8 +66,8 @@ fn ports_below_port_min_are_never_given() {
         let mut given = HashSet::new();
         while let Some(block) = pool.open(0, 1, &mut random) {
             let before = given.len();
-            while let Some(Endpoint { port, .. }) = pool.take(block, 1, Protocol::Tcp, &mut random)
-            {
+            while let Some(taken) = pool.take(block, 1, Protocol::Tcp, &mut random) {
+                let port = taken.public.port;
                 assert!(given.insert(port), "port {port} was given twice");
             }
             assert_eq!((given.len() - before) as u32, pool.capacity(block));
@@ -142,9 +143,8 @@ fn u3_the_allocator_never_gives_a_port_twice() {
                 1..=4 if !blocks.is_empty() => {
                     let block = blocks[random.below(blocks.len() as u32) as usize];
                     let protocol = Protocol::ALL[random.below(3) as usize];
-                    if let Some(Endpoint { address, port }) =
-                        pool.take(block, 5, protocol, &mut random)
-                    {
+                    if let Some(port) = pool.take(block, 5, protocol, &mut random) {
+                        let Endpoint { address, port } = port.public;
                         assert_eq!(address, pool.public_address(pool.address_of(block)));
                         assert_eq!(pool.block_of(pool.address_of(block), port), block);
                         assert!(taken.insert((block, protocol, port)), "port given twice");
@@ -175,8 +175,9 @@ fn taken_ports_are_shown_as_public_endpoints() {
     let mut random = Random::new([1, 1]);
     let mut pool = pool("203.0.113.1/32", 64, ALL_LANES);
     let block = pool.open(0, 1, &mut random).unwrap();
-    let mut taken: Vec<_> =
-        (0..5).map(|_| pool.take(block, 1, Protocol::Udp, &mut random).unwrap().port).collect();
+    let mut taken: Vec<_> = (0..5)
+        .map(|_| pool.take(block, 1, Protocol::Udp, &mut random).unwrap().public.port)
+        .collect();
     taken.sort_unstable();
     let mut shown = Vec::new();
     pool.each_taken(block, Protocol::Udp, |public| shown.push(public));
@@ -265,7 +266,7 @@ fn addresses_are_added_and_removed_with_their_shards() {
             assert_eq!(pool.blocks_free(shard), pool.blocks_total(shard));
             let address = pool.least_loaded(shard, &mut random).unwrap();
             let block = pool.open(address, 1, &mut random).unwrap();
-            let public = pool.take(block, 1, Protocol::Tcp, &mut random).unwrap();
+            let public = pool.take(block, 1, Protocol::Tcp, &mut random).unwrap().public;
             assert!(nets.iter().any(|net| net.contains(&Ipv4Addr::from(public.address))));
             assert!(pool.put(block, Protocol::Tcp, public.port));
             pool.release(block);

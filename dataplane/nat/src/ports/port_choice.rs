@@ -10,7 +10,7 @@ use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
 use crate::logs::block_event::BlockEventKind;
 use crate::nat::Nat;
 use crate::packet::Refusal;
-use crate::ports::port_block::BlockId;
+use crate::ports::port_block::{BlockId, TakenPort};
 use crate::replication::lane::ALL_LANES;
 use crate::subscribers::subscriber::HeldBlock;
 
@@ -44,18 +44,17 @@ impl Nat {
 
     /// Returns a block of the subscriber for the next port of a protocol, read from the home's list
     /// alone: the block may have filled up, and then [`take_port`](Self::take_port) notes that.
-    /// None if every block of the list is known to be full.
-    #[inline]
+    /// None if every block of the list is known to be full, or if there is no such subscriber.
+    #[inline(always)]
     pub(crate) fn likely_block(&mut self, subscriber: u32, protocol: Protocol) -> Option<BlockId> {
-        let (home, blocks) = self.subscribers.with_blocks(subscriber);
-        match *blocks {
-            // The home's only block: there is no choice.
-            [held] if !held.is_full(protocol) && self.may_open_in(home.shard, held.block()) => {
-                Some(held.block())
-            }
-            [] => None,
-            _ => self.choose_block(subscriber, protocol),
+        let home = self.subscribers.try_get(subscriber)?;
+        let held = home.first_block;
+        // The home's only block: there is no choice.
+        if home.blocks == 1 && !held.is_full(protocol) && self.may_open_in(home.shard, held.block())
+        {
+            return Some(held.block());
         }
+        if home.blocks == 0 { None } else { self.choose_block(subscriber, protocol) }
     }
 
     /// Returns a random block of the subscriber that is not known to be full and lies in a lane
@@ -106,9 +105,13 @@ impl Nat {
             let Some(block) = self.likely_block(subscriber, protocol) else {
                 let block = self.open_block(subscriber)?;
                 let public = self.ports.take(block, subscriber, protocol, &mut self.random);
-                break (block, public.expect("a block that was just opened has a free port"));
+                break (
+                    block,
+                    public.expect("a block that was just opened has a free port").public,
+                );
             };
-            if let Some(public) = self.ports.take(block, subscriber, protocol, &mut self.random) {
+            let taken = self.ports.take(block, subscriber, protocol, &mut self.random);
+            if let Some(TakenPort { public, .. }) = taken {
                 break (block, public);
             }
             self.subscribers.note_full(subscriber, block, protocol);

@@ -22,6 +22,12 @@ impl Random {
         (product as u64) ^ ((product >> 64) as u64)
     }
 
+    /// Returns a number of so many bits, from 1 to 32.
+    #[inline(always)]
+    pub(crate) fn bits(&mut self, count: u32) -> u32 {
+        (self.next() >> (u64::BITS - count)) as u32
+    }
+
     /// Returns a number below `bound`, which is not 0. The bias of the multiplication method is
     /// below 2^-32 for weir's bounds.
     #[inline]
@@ -51,6 +57,14 @@ mod tests {
         }
         assert!(seen.iter().all(|&count| (800..1200).contains(&count)), "{seen:?}");
         assert_eq!(random.below(1), 0);
+    }
+
+    #[test]
+    fn a_number_of_bits_is_one_below_their_power_of_two() {
+        let (mut one, mut other) = (Random::new([1, 2]), Random::new([1, 2]));
+        for count in 1..32 {
+            assert_eq!(one.bits(count), other.below(1 << count));
+        }
     }
 
     #[test]

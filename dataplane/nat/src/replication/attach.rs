@@ -303,7 +303,7 @@ impl Nat {
     #[inline(always)]
     fn take_copied_port(&mut self, slab: SlabId, copy: &MappingCopy) {
         let (PoolPlace { block, port_bit, .. }, protocol) = (copy.place, copy.image.protocol());
-        self.ports.take_at(port_bit, block, lane_of(slab).0, protocol);
+        self.ports.take_at(port_bit, block, protocol);
     }
 
     /// Takes the mapping's address for its home; returns the slots of both. Without translation no

@@ -12,6 +12,7 @@ use weir_flow::{Candidate, Hash, HashKey, Index, OutOfMemory, Region};
 use crate::config::NatConfig;
 use crate::endpoint::{Home, Protocol, ShardIndex, Tick};
 use crate::packet::Refusal;
+use crate::sessions::mapping::Mapping;
 use crate::subscribers::admission::{AdmissionPace, Memory, spare_slots};
 pub(crate) use block_lists::HeldBlock;
 use shard_homes::{ShardHomes, shard_maxima};
@@ -37,6 +38,8 @@ pub(crate) struct Subscriber {
     pub(crate) paired_address: u32,
     /// Number of blocks it holds.
     pub(crate) blocks: u32,
+    /// Copy of the first element of its list of blocks: all that is read for a home with one.
+    pub(crate) first_block: HeldBlock,
     /// Leased ports per protocol, those in quarantine included.
     pub(crate) ports_used: [u32; Protocol::ALL.len()],
     /// Mapping records, those in quarantine included.
@@ -73,6 +76,7 @@ impl Subscriber {
         gre_key: 0,
         paired_address: NO_ADDRESS,
         blocks: 0,
+        first_block: HeldBlock::NONE,
         ports_used: [0; Protocol::ALL.len()],
         records: 0,
         flows: 0,
@@ -88,9 +92,8 @@ impl Subscriber {
 
     #[inline]
     pub(crate) fn is(&self, home: &Home, by_key: bool) -> bool {
-        self.outer == home.outer
-            && self.shard == home.shard
-            && (!by_key || self.gre_key() == home.gre_key)
+        let differs = (self.outer ^ home.outer) | u32::from(self.shard.0 ^ home.shard.0);
+        differs == 0 && (!by_key || self.gre_key() == home.gre_key)
     }
 
     /// Counts a flow that is being opened.
@@ -109,6 +112,12 @@ impl Subscriber {
     #[inline]
     pub(crate) fn is_answered(&self) -> bool {
         self.flags & ANSWERED != 0
+    }
+
+    /// Returns the flags of a mapping that is made for the home now.
+    #[inline(always)]
+    pub(crate) fn mapping_flags(&self) -> u16 {
+        if self.is_answered() { Mapping::ANSWERED } else { 0 }
     }
 
     #[inline]
@@ -447,9 +456,21 @@ impl Subscribers {
         self.slots.prefetch(slot as usize);
     }
 
+    /// As [`get`](Self::get); None if there is no such slot.
+    #[inline(always)]
+    pub(crate) fn try_get(&self, slot: u32) -> Option<&Subscriber> {
+        self.slots.get(slot as usize)
+    }
+
     #[inline]
     pub(crate) fn get(&self, slot: u32) -> &Subscriber {
         &self.slots[slot as usize]
+    }
+
+    /// As [`get_mut`](Self::get_mut); None if there is no such slot.
+    #[inline(always)]
+    pub(crate) fn try_get_mut(&mut self, slot: u32) -> Option<&mut Subscriber> {
+        self.slots.get_mut(slot as usize)
     }
 
     #[inline]
@@ -523,6 +544,8 @@ impl Subscribers {
         for slot in homes {
             let home = self.get(slot);
             assert!(home.is_live());
+            let (_, blocks) = self.with_blocks(slot);
+            assert!(blocks.first().is_none_or(|first| *first == home.first_block));
             let count = &mut counts[usize::from(home.shard.0)];
             count.0 += u32::from(!home.is_displaced());
             count.1 += u32::from(home.is_displaced());

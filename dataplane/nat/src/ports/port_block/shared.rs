@@ -124,16 +124,11 @@ impl PortBlocks {
 
     /// Takes this free port of an owned block of the shard.
     #[inline]
-    pub(crate) fn take_at(
-        &mut self,
-        port_bit: PortBit,
-        block: BlockId,
-        shard: ShardIndex,
-        protocol: Protocol,
-    ) {
+    pub(crate) fn take_at(&mut self, port_bit: PortBit, block: BlockId, protocol: Protocol) {
         assert!(!self.is_taken(port_bit), "a port is taken once");
         self.ports[port_bit.word] |= port_bit.bit;
-        self.shards[usize::from(shard.0)].ports_used += 1;
+        let address = self.address_of(block);
+        self.addresses[address as usize].ports_used += 1;
         self.blocks[block.0 as usize].used[protocol.space()] += 1;
     }
 

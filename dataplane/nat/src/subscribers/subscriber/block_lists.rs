@@ -9,7 +9,7 @@ use crate::ports::port_block::BlockId;
 /// A block in the list of its home. Above the block's number, one bit for each protocol says that
 /// the block was found full and that no port of it was given back since. The bit stays clear while
 /// no choice has come across the full block.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldBlock(u32);
 
 const FULL_SHIFT: u32 = u32::BITS - Protocol::ALL.len() as u32;
@@ -80,6 +80,7 @@ impl Subscribers {
         let start = slot as usize * self.list_blocks as usize;
         self.block_lists[start + subscriber.blocks as usize] = HeldBlock::new(block);
         subscriber.blocks += 1;
+        subscriber.first_block = self.block_lists[start];
     }
 
     pub(crate) fn remove_block(&mut self, slot: u32, block: BlockId) {
@@ -88,18 +89,26 @@ impl Subscribers {
         subscriber.blocks -= 1;
         let last = slot as usize * self.list_blocks as usize + subscriber.blocks as usize;
         self.block_lists[at] = self.block_lists[last];
+        self.copy_first_block(slot);
     }
 
     /// Records that all ports of a block were found taken.
     pub(crate) fn note_full(&mut self, slot: u32, block: BlockId, protocol: Protocol) {
         let at = self.position_of(slot, block);
         self.block_lists[at].0 |= HeldBlock::full_bit(protocol);
+        self.copy_first_block(slot);
     }
 
     /// Records that a block has a free port again.
     pub(crate) fn note_room(&mut self, slot: u32, block: BlockId, protocol: Protocol) {
         let at = self.position_of(slot, block);
         self.block_lists[at].0 &= !HeldBlock::full_bit(protocol);
+        self.copy_first_block(slot);
+    }
+
+    fn copy_first_block(&mut self, slot: u32) {
+        let start = slot as usize * self.list_blocks as usize;
+        self.slots[slot as usize].first_block = self.block_lists[start];
     }
 
     /// Returns the index of a subscriber's block in `block_lists`.
