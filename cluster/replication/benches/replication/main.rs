@@ -12,10 +12,11 @@
 //! replication, appended, sealed, sent, opened, stored and indexed by the other. One thread does it
 //! all, in bursts of 64, in short alternating rounds with and without replication, and medians over
 //! many, so that the machine's speed and its other load cancel out. As much is on its way when a
-//! round ends as when it began. Then the initial copy of a large worker to an empty replica.
+//! round ends as when it began. Then the first copy of a large worker to an empty replica, see
+//! `initial_copy.rs`.
 //!
 //! `cargo bench -p weir-replication --bench replication -- commit`: the cost of output commit, see
-//! `commit.rs`.
+//! `commit.rs`. `-- copy`: the first copy alone.
 //!
 //! The workers' clock counts the time that they spend: their core is busy, and packets are made in
 //! no time.
@@ -203,8 +204,12 @@ fn report(name: &str, pairs: &mut [(f64, f64)], cycles: f64) {
 
 fn main() {
     let cycles = cycles_per_ns();
-    if std::env::args().any(|word| word == "commit") {
+    let is_asked = |part: &str| std::env::args().any(|word| word == part);
+    if is_asked("commit") {
         return commit::run();
+    }
+    if is_asked("copy") {
+        return initial_copy::run(cycles);
     }
     let mut with = Pair::new(true);
     let mut without = Pair::new(false);

@@ -206,14 +206,19 @@ impl Worker {
     /// Runs turns of the worker's loop until its ports have received everything: packets, and
     /// datagrams of other workers.
     pub(crate) fn turn(&mut self, now_us: u64) {
-        let now = Duration::from_micros(now_us);
-        self.ports.now = now;
         loop {
-            self.core.turn(now, &mut self.ports);
+            self.turn_once(now_us);
             if self.ports.is_empty() {
                 break;
             }
         }
+    }
+
+    /// Runs one turn of the worker's loop, which receives a burst at most from each side.
+    pub(crate) fn turn_once(&mut self, now_us: u64) {
+        let now = Duration::from_micros(now_us);
+        self.ports.now = now;
+        self.core.turn(now, &mut self.ports);
     }
 
     /// Answers for all stations that the worker has asked for.
