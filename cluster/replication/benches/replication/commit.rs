@@ -84,7 +84,7 @@ fn packet(host: u32, n: u32) -> Vec<u8> {
 impl Cluster {
     fn new(workers: u32, is_committed: bool) -> Self {
         let commit_pace_us = is_committed.then_some(PACE_US);
-        let (group, clock) = (Group { workers, commit_pace_us }, Clock::default());
+        let (group, clock) = (Group { workers, commit_pace_us, is_copied: true }, Clock::default());
         let worker = |host| Worker::new(host, group, ROOM, clock.now_us());
         let mut cluster = Self {
             workers: (1..=workers).map(worker).collect(),

@@ -5,8 +5,9 @@
 //!   not busy  turns of half a burst, and no packet waits
 //! ```
 //!
-//! Both workers share one core and one clock; each counts its own time. Turns without the copy are
-//! measured just before, with the same packets at both, so that the difference is the copy.
+//! Both workers share one core and one clock; each counts its own time. Two more workers hear each
+//! other and pass the same packets without a copy, in alternating rounds, so that the machine's speed and its other
+//! load cancel out.
 
 use weir_engine::Side;
 use weir_map::ShardId;
@@ -14,16 +15,17 @@ use weir_replication::WorkerEvent;
 
 use crate::clock::Clock;
 use crate::frame::BufferFrame;
-use crate::upstream;
 use crate::worker::{BURST, Group, Room, Worker};
+use crate::{report, upstream};
 
 /// Flows of the worker, which are copied, and of the replica.
 const FLOWS: [u32; 2] = [5_000_000, 250_000];
 const ROOM: Room = Room { flows_max: 6_000_000, homes: 4_000 };
-/// Turns that are measured before the copy of a busy worker, and during it.
-const TURNS_MEASURED: usize = 131_072;
-/// Turns that are measured together: what is done in some turns only is in each sum.
-const TURNS: usize = 512;
+/// Rounds of busy workers, of this many turns each: some pieces of the copy are in each.
+const ROUNDS: usize = 400;
+const TURNS: usize = 256;
+/// A turn that takes longer was interrupted by the machine: it does not count.
+const TURN_MAX_NS: u64 = 200_000;
 /// Coprime to `FLOWS`: packets meet their flows in no order.
 const STRIDE: u64 = 1_000_003;
 
@@ -45,16 +47,18 @@ struct Case {
     next: u64,
     /// Frames that wait in the port.
     waiting: usize,
-    /// Nanoseconds and packets of each turn.
-    turns: Vec<(u64, usize)>,
+    /// Nanoseconds and packets of the turns of a round.
+    spent_ns: u64,
+    passed: usize,
 }
 
 impl Case {
-    fn new(index: usize, load: Load, clock: &mut Clock) -> Self {
+    fn new(index: usize, group: Group, load: Load, clock: &mut Clock) -> Self {
         let host = 1 + index as u32;
-        let worker = Worker::new(host, Group::PAIR, ROOM, clock.now_us());
-        let (flows, turns) = (FLOWS[index], Vec::new());
-        let mut case = Self { worker, flows, host, load, next: 0, waiting: 0, turns };
+        let worker = Worker::new(host, group, ROOM, clock.now_us());
+        let flows = FLOWS[index];
+        let mut case =
+            Self { worker, flows, host, load, next: 0, waiting: 0, spent_ns: 0, passed: 0 };
         for first in (0..flows).step_by(BURST) {
             for n in first..first + BURST as u32 {
                 case.arrive(n);
@@ -72,10 +76,15 @@ impl Case {
 
     /// Runs a turn; returns its datagrams to the other worker.
     fn turn(&mut self, clock: &mut Clock) -> Vec<BufferFrame> {
-        let spent_ns = clock.time(|now_us| self.worker.turn_once(now_us));
+        let now_us = clock.now_us();
+        let spent_ns = Clock::measure(|| self.worker.turn_once(now_us));
         self.waiting -= self.waiting.min(BURST);
         self.worker.answer();
-        self.turns.push((spent_ns, self.worker.sent(Side::Internet).len()));
+        if spent_ns < TURN_MAX_NS {
+            clock.pass(spent_ns);
+            self.spent_ns += spent_ns;
+            self.passed += self.worker.sent(Side::Internet).len();
+        }
         let datagrams = self.worker.take_datagrams();
         self.worker.clear();
         datagrams
@@ -98,19 +107,11 @@ impl Case {
         self.turn(clock)
     }
 
-    /// Takes the cycles per packet of the turns since the last call: the lowest fifth of the sums is
-    /// below it, since other load of the machine only adds.
-    fn cycles_per_packet(&mut self, cycles: f64) -> f64 {
-        let turns = std::mem::take(&mut self.turns);
-        let mut sums: Vec<_> = turns
-            .chunks_exact(TURNS)
-            .map(|turns| {
-                let spent_ns: u64 = turns.iter().map(|turn| turn.0).sum();
-                spent_ns as f64 / turns.iter().map(|turn| turn.1).sum::<usize>() as f64
-            })
-            .collect();
-        sums.sort_by(f64::total_cmp);
-        sums[sums.len() / 5] * cycles
+    /// Returns the nanoseconds per packet since the last call.
+    fn take_ns_per_packet(&mut self) -> f64 {
+        let (spent_ns, passed) = (self.spent_ns, self.passed);
+        (self.spent_ns, self.passed) = (0, 0);
+        spent_ns as f64 / passed as f64
     }
 }
 
@@ -122,21 +123,10 @@ struct Copying {
 }
 
 impl Copying {
-    fn new(load: Load) -> Self {
+    fn new(group: Group, load: Load) -> Self {
         let mut clock = Clock::default();
-        let mut cases = [0, 1].map(|index| Case::new(index, load, &mut clock));
-        cases.iter_mut().for_each(|case| case.turns.clear());
+        let cases = [0, 1].map(|index| Case::new(index, group, load, &mut clock));
         Self { cases, clock, mail: [Vec::new(), Vec::new()] }
-    }
-
-    /// Runs turns of workers that do not hear each other.
-    fn run_apart(&mut self) {
-        for _ in 0..TURNS_MEASURED {
-            for case in &mut self.cases {
-                let unheard = case.pass(&mut Vec::new(), &mut self.clock);
-                unheard.into_iter().for_each(|frame| case.worker.give_back(frame));
-            }
-        }
     }
 
     /// Runs a turn of each worker. Returns whether the copy is complete.
@@ -148,50 +138,76 @@ impl Copying {
         self.cases[1].worker.take_events().contains(&WorkerEvent::CopyDone(ShardId(1)))
     }
 
+    fn set_load(&mut self, load: Load) {
+        self.cases.iter_mut().for_each(|case| case.load = load);
+    }
+
+    /// Runs turns with room until the worker has the flows of the replica, so that one copy is
+    /// under way.
+    fn copy_back(&mut self) {
+        self.set_load(Load::NotBusy);
+        while !self.cases[0].worker.take_events().contains(&WorkerEvent::CopyDone(ShardId(2))) {
+            self.run_together();
+        }
+        self.set_load(Load::Busy);
+    }
+
     fn copied(&self) -> u32 {
         self.cases[1].worker.flows() - FLOWS[1]
     }
 
-    fn cycles_per_packet(&mut self, cycles: f64) -> [f64; 2] {
-        self.cases.each_mut().map(|case| case.cycles_per_packet(cycles))
+    fn take_ns_per_packet(&mut self) -> [f64; 2] {
+        self.cases.each_mut().map(Case::take_ns_per_packet)
     }
 }
 
 pub(crate) fn run(cycles: f64) {
+    println!("first copy of {} flows, both workers on one core", FLOWS[0]);
     copy_between_busy_workers(cycles);
     copy_between_workers_with_room();
 }
 
 fn copy_between_busy_workers(cycles: f64) {
-    let mut pair = Copying::new(Load::Busy);
-    pair.run_apart();
-    let before = pair.cycles_per_packet(cycles);
-    let began_us = pair.clock.now_us();
-    for _ in 0..TURNS_MEASURED {
-        if pair.run_together() {
-            break;
+    let mut with = Copying::new(Group::PAIR, Load::Busy);
+    let mut without = Copying::new(Group { is_copied: false, ..Group::PAIR }, Load::Busy);
+    with.copy_back();
+    for pair in [&mut with, &mut without] {
+        (0..TURNS).for_each(|_| _ = pair.run_together());
+        pair.take_ns_per_packet();
+    }
+    let copied_before = with.copied();
+    let mut costs = [Vec::new(), Vec::new()];
+    let (began_us, mut is_done) = (with.clock.now_us(), false);
+    while !is_done && costs[0].len() < ROUNDS {
+        for _ in 0..TURNS {
+            is_done |= with.run_together();
+            without.run_together();
+        }
+        let both = [&mut with, &mut without].map(Copying::take_ns_per_packet);
+        for (worker, costs) in costs.iter_mut().enumerate() {
+            costs.push((both[0][worker], both[1][worker]));
         }
     }
-    let during = pair.cycles_per_packet(cycles);
-    let took_sec = (pair.clock.now_us() - began_us) as f64 / 1e6;
-    let in_all_sec = took_sec * f64::from(FLOWS[0]) / f64::from(pair.copied());
-    println!("first copy of {} flows, both workers on one core", FLOWS[0]);
-    println!("  busy: {in_all_sec:.1} s at the pace of the first {} flows", pair.copied());
-    for (role, (before, during)) in ["sender", "receiver"].iter().zip(before.iter().zip(&during)) {
-        println!(
-            "    packet of the {role:8} {during:7.1} during it, {before:5.1} before: rate {:.3} \
-             of it",
-            before / during
-        );
+    let took_sec = (with.clock.now_us() - began_us) as f64 / 1e6;
+    let copied = f64::from(with.copied() - copied_before);
+    let in_all_sec = took_sec * f64::from(FLOWS[0]) / copied;
+    let packets = (costs[0].len() * TURNS * BURST) as f64;
+    println!(
+        "busy: {in_all_sec:.1} s at the pace of {:.2} M of them, one flow with {:.1} packets",
+        copied / 1e6,
+        packets / copied
+    );
+    for (name, costs) in ["packet of the sender", "packet of the receiver"].iter().zip(&mut costs) {
+        report(name, costs, cycles);
     }
 }
 
 fn copy_between_workers_with_room() {
-    let mut pair = Copying::new(Load::NotBusy);
+    let mut pair = Copying::new(Group::PAIR, Load::NotBusy);
     let began_us = pair.clock.now_us();
     while !pair.run_together() {}
     let took_sec = (pair.clock.now_us() - began_us) as f64 / 1e6;
     let flows = pair.copied();
     assert!(flows > FLOWS[0] / 100 * 99, "the replica has {flows} flows");
-    println!("  not busy: {took_sec:.1} s");
+    println!("not busy: {took_sec:.1} s");
 }

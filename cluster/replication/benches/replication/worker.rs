@@ -39,11 +39,13 @@ pub(crate) struct Group {
     /// Packets wait until all copies have the changes that they depend on; changes go to a copy at
     /// most once per this many microseconds.
     pub(crate) commit_pace_us: Option<u64>,
+    /// Flows are copied; otherwise the workers only hear each other.
+    pub(crate) is_copied: bool,
 }
 
 impl Group {
-    pub(crate) const ALONE: Self = Self { workers: 1, commit_pace_us: None };
-    pub(crate) const PAIR: Self = Self { workers: 2, commit_pace_us: None };
+    pub(crate) const ALONE: Self = Self { workers: 1, commit_pace_us: None, is_copied: true };
+    pub(crate) const PAIR: Self = Self { workers: 2, commit_pace_us: None, is_copied: true };
 
     fn others(self, host: u32) -> impl Iterator<Item = u32> + Clone {
         (1..=self.workers).filter(move |&other| other != host)
@@ -319,7 +321,8 @@ fn join(
         let setup = Box::new(setup(shard, homes));
         replication.obey(WorkerCommand::AddShard(setup), &mut engine.setup(), now_us);
         let lanes = group.lanes(shard, host);
-        let source = |lane| Some(group.owner(shard, lane)).filter(|&owner| owner != host);
+        let is_source = |owner: &u32| group.is_copied && *owner != host;
+        let source = |lane| Some(group.owner(shard, lane)).filter(is_source);
         let sources: [_; LANES] = std::array::from_fn(|lane| source(lane).map(peer_id));
         let copy = |other| CopyOrder {
             peer: peer_id(other),
@@ -334,7 +337,7 @@ fn join(
             serves_hits: true,
             lanes,
             misses: Misses::Create,
-            copies: group.others(host).map(copy).collect(),
+            copies: group.others(host).filter(|_| group.is_copied).map(copy).collect(),
             sources,
             grants: vec![],
             announced: None,
