@@ -19,6 +19,9 @@ pub struct Cursor {
 /// KiB, and a walk of a few slots per burst finds its first records in the cache.
 const AHEAD: usize = 16;
 
+/// A walk shows its caller the record this far ahead, which is in the cache by then.
+const SOON: usize = 8;
+
 impl<R: Record> Slabs<R> {
     /// Calls `visit` for the live records, with their slabs, among the next slots: at most `budget`
     /// slots, none of them twice. The unused rest of an extent, or a whole extent without a slab,
@@ -116,17 +119,24 @@ impl<R: Record> Slabs<R> {
 
     /// Calls `visit` for the live records of the extent at a position of a slab from `offset` on,
     /// with their offsets, until it returns `Break`. Does nothing if there is no such extent.
+    ///
+    /// `soon` gets a record some slots ahead, to prefetch what `visit` will read through it. It may
+    /// be live or not, and of any slab.
     pub fn walk_extent(
         &self,
         slab: SlabId,
         position: u32,
         offset: u32,
+        soon: impl Fn(&R),
         mut visit: impl FnMut(u32, &R) -> ControlFlow<()>,
     ) {
         let Some(number) = self.extent_at(slab, position) else { return };
         for offset in offset..u32::from(self.extents.get(number).fresh) {
             let id = number << OFFSET_BITS | offset;
             prefetch(&self.records, id as usize + AHEAD);
+            if let Some(record) = self.records.get(id as usize + SOON) {
+                soon(record);
+            }
             let record = &self.records[id as usize];
             if record.is_live() && visit(offset, record).is_break() {
                 return;

@@ -135,10 +135,16 @@ impl Nat {
         let (_, own_slot) = table_slot(first);
         let (position, offset) = (own_slot >> OFFSET_BITS, own_slot & OFFSET_MASK);
         let base = first & !OFFSET_MASK;
-        R::table(self).walk_extent(slab, position, offset, |at, record| {
-            add(base + at, record.term(self, base + at));
-            ControlFlow::Continue(())
-        });
+        R::table(self).walk_extent(
+            slab,
+            position,
+            offset,
+            |_| {},
+            |at, record| {
+                add(base + at, record.term(self, base + at));
+                ControlFlow::Continue(())
+            },
+        );
     }
 
     pub(crate) fn mapping_term(&self, slot: u32, mapping: &Mapping) -> u64 {
@@ -176,7 +182,8 @@ impl<O: FnMut(&SlotChange, &[u8]) -> bool> Walk<'_, O> {
         let base = from & !OFFSET_MASK;
         let ceiling = R::table(nat).ceiling(slab, position);
         let (mut is_taken, mut bytes) = (true, [0; BODY_MAX]);
-        R::table(nat).walk_extent(slab, position, offset, |at, record| {
+        let soon = |record: &R| record.prefetch_body(nat);
+        R::table(nat).walk_extent(slab, position, offset, soon, |at, record| {
             let slot = base + at;
             if slot >= end {
                 return ControlFlow::Break(());

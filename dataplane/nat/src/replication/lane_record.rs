@@ -32,6 +32,9 @@ pub(crate) trait LaneRecord: Record {
     /// Records a change that packets wait for.
     fn await_change(nat: &mut Nat, slab: SlabId, id: RecordId, kind: MarkKind);
 
+    /// Prefetches what the body needs beside the record, which may be dead.
+    fn prefetch_body(&self, _nat: &Nat) {}
+
     /// Writes the record's image, and what it brings along.
     fn write_body(&self, nat: &Nat, writer: &mut BodyWriter<'_>);
 
@@ -79,6 +82,12 @@ impl LaneRecord for Mapping {
         if kind == MarkKind::Changed {
             nat.await_mapping(slab, id, false);
         }
+    }
+
+    /// The body of a mapping says whether its home has another address by now.
+    #[inline(always)]
+    fn prefetch_body(&self, nat: &Nat) {
+        nat.subscribers.prefetch(self.subscriber);
     }
 
     #[inline(always)]
