@@ -43,6 +43,7 @@ use weir_nat::{BODY_MAX, Replica, ReplicaMut, ShardIndex};
 use weir_stream::{
     BootId, ClusterKeys, Comeback, DatagramRefusal, Fingerprint, Identity, OptionError, PeerError,
     PeerIndex, PeerSigns, Received, RedirectForm, StreamEndpoint, StreamOptions, Transmit,
+    TurnLoad,
 };
 
 use command::ShardSetup;
@@ -342,6 +343,13 @@ impl Replication {
             peer.redirects = Some(redirects);
             engine.set_redirects(*peer.address.ip(), redirects);
         }
+    }
+
+    /// Notes the packets of the turn that the next poll belongs to: the more a worker has, the more
+    /// slowly it copies. Without a note the turn had none.
+    #[inline]
+    pub fn note_turn(&mut self, load: TurnLoad) {
+        self.endpoint.note_turn(load);
     }
 
     /// Does what is due: once in each turn of the worker's loop, or at least every millisecond.

@@ -9,11 +9,15 @@
 //!  sightings        3   of each of up to 16 nodes:
 //!                       node u64 | milliseconds since the sender heard it u16
 //!  comebacks        4   of each of up to 16 shards: shard u32 | state u8 | epoch u64
+//!  accepts          5   bytes of copies per second that the receiver of the heartbeat may send u32
 //! ```
 //!
 //! Every heartbeat has one field of sightings, which may be empty: it marks the sender as a
 //! witness, so a node that it never names is one that it does not hear. Heartbeats of an earlier
 //! build have none.
+//!
+//! Every heartbeat has one field of what its sender accepts of copies; a build without the field
+//! accepts the limit.
 //!
 //! Only a worker that came back while etcd did not answer sends comebacks, in turn over all its
 //! heartbeats.
@@ -27,11 +31,13 @@ const POSITION: u8 = 1;
 const ACKNOWLEDGEMENT: u8 = 2;
 const SIGHTINGS: u8 = 3;
 const COMEBACKS: u8 = 4;
+const ACCEPTS: u8 = 5;
 
 const POSITION_LEN: usize = 13;
 const ACKNOWLEDGEMENT_LEN: usize = 28;
 const SIGHTING_LEN: usize = 10;
 const COMEBACK_LEN: usize = 13;
+const ACCEPTS_LEN: usize = 4;
 const DIFFERS: u8 = 1;
 
 /// Sightings in one heartbeat. If there are more nodes, the next heartbeats have the others.
@@ -43,7 +49,8 @@ const COMEBACKS_MAX: usize = 16;
 /// Bytes of the longest control body of ours.
 pub(crate) const CONTROL_LEN_MAX: usize = LANES * (4 + POSITION_LEN + ACKNOWLEDGEMENT_LEN)
     + (2 + SIGHTINGS_MAX * SIGHTING_LEN)
-    + (2 + COMEBACKS_MAX * COMEBACK_LEN);
+    + (2 + COMEBACKS_MAX * COMEBACK_LEN)
+    + (2 + ACCEPTS_LEN);
 
 const _: () = assert!(CONTROL_LEN_MAX <= BODY_MAX);
 const _: () = assert!(SIGHTINGS_MAX * SIGHTING_LEN < 256 && COMEBACKS_MAX * COMEBACK_LEN < 256);
@@ -163,6 +170,8 @@ pub(crate) enum Field<'a> {
     Acknowledgement(Acknowledgement),
     Sightings(Sightings<'a>),
     Comebacks(Comebacks<'a>),
+    /// Bytes of copies per second.
+    Accepts(u32),
 }
 
 impl Field<'_> {
@@ -182,6 +191,9 @@ impl Field<'_> {
             }
             Field::Comebacks(comebacks) => {
                 writer.u8(COMEBACKS).u8(comebacks.0.len() as u8).put(comebacks.0);
+            }
+            Field::Accepts(bytes_per_sec) => {
+                writer.u8(ACCEPTS).u8(ACCEPTS_LEN as u8).u32(*bytes_per_sec);
             }
         }
     }
@@ -214,6 +226,7 @@ fn read(kind: u8, mut value: ByteReader<'_>) -> Option<Field<'_>> {
         }
         SIGHTINGS => Some(Field::Sightings(Sightings(value.0))),
         COMEBACKS => Some(Field::Comebacks(Comebacks(value.0))),
+        ACCEPTS => Some(Field::Accepts(value.u32()?)),
         _ => None,
     }
 }
@@ -235,15 +248,17 @@ mod tests {
                 check: 5,
                 differs: true,
             }),
+            Field::Accepts(5_000_000),
         ];
         let mut buffer = [0; CONTROL_LEN_MAX + 10];
         let mut writer = ByteWriter::new(&mut buffer);
         all[0].emit(&mut writer);
         writer.put(&[99, 2, 1, 1]).put(&[POSITION, 1, 0]);
         all[1].emit(&mut writer);
+        all[2].emit(&mut writer);
         let length = writer.len();
         assert_eq!(fields(&buffer[..length]).collect::<Vec<_>>(), all);
-        assert_eq!(fields(&buffer[..length - 1]).collect::<Vec<_>>(), all[..1]);
+        assert_eq!(fields(&buffer[..length - 1]).collect::<Vec<_>>(), all[..2]);
     }
 
     #[test]

@@ -242,42 +242,6 @@ impl Copies {
     }
 }
 
-/// Bytes that may be sent by now: a token bucket of a hundredth of a second.
-#[derive(Debug)]
-pub(crate) struct Allowance {
-    bytes_per_sec: u64,
-    bytes: i64,
-    filled_us: u64,
-}
-
-impl Allowance {
-    pub(crate) fn new(bytes_per_sec: u64) -> Self {
-        Self { bytes_per_sec, bytes: 0, filled_us: 0 }
-    }
-
-    /// Fills the bucket; returns the bytes in it.
-    pub(crate) fn fill(&mut self, now_us: u64) -> i64 {
-        let passed_us = now_us.saturating_sub(self.filled_us).min(1_000_000);
-        // Repeated calls in one poll: no time has passed, so the division is skipped.
-        if passed_us == 0 {
-            return self.bytes;
-        }
-        let earned = u128::from(passed_us) * u128::from(self.bytes_per_sec) / 1_000_000;
-        // Less than a byte: let the time add up.
-        if earned > 0 {
-            let most = (self.bytes_per_sec / 100).max(1400) as i64;
-            self.bytes = (self.bytes + earned as i64).min(most);
-            let paid_us = (earned * 1_000_000 / u128::from(self.bytes_per_sec)) as u64;
-            self.filled_us = now_us - (passed_us - paid_us);
-        }
-        self.bytes
-    }
-
-    pub(crate) fn spend(&mut self, bytes: i64) {
-        self.bytes -= bytes;
-    }
-}
-
 /// Destination of the records of a [`Source`](crate::Source)'s walk.
 #[derive(Debug)]
 pub struct CopyRoom<'a> {
@@ -285,7 +249,7 @@ pub struct CopyRoom<'a> {
     pub(crate) buffers: &'a mut Buffers,
     pub(crate) counters: &'a mut PeerCounters,
     pub(crate) now_us: u64,
-    /// Bytes that may still be appended; the last record may exceed them.
+    /// Bytes that may still be appended; the datagram that exceeds them is filled up.
     pub(crate) bytes: i64,
 }
 
@@ -294,14 +258,24 @@ impl CopyRoom<'_> {
     ///
     /// # Panics
     /// If the body is longer than [`RECORD_BODY_MAX`](crate::RECORD_BODY_MAX).
+    #[inline]
     pub fn add(&mut self, record: &StreamRecord<'_>) -> bool {
-        if self.bytes <= 0 || !self.stream.has_room_for_copy(self.buffers) {
-            return false;
+        let item = Item::Record(*record);
+        if !self.stream.has_begun_room(&item) {
+            if self.bytes <= 0 {
+                // The datagram is full: it need not wait for more.
+                self.stream.hasten(self.now_us);
+                return false;
+            }
+            if !self.stream.has_room_for_copy(self.buffers) {
+                return false;
+            }
         }
-        self.append(&Item::Record(*record)).is_some()
+        self.append(&item).is_some()
     }
 
     /// Appends an item regardless of its length; returns its sequence.
+    #[inline]
     pub(crate) fn append(&mut self, item: &Item<'_>) -> Option<u64> {
         let sequence = self.stream.append(self.buffers, self.now_us, item).ok()?;
         self.counters.records_sent += 1;
@@ -360,19 +334,5 @@ mod tests {
                 assert_eq!(chain.last, list.last().map_or(NONE, |id| id.0));
             }
         }
-    }
-
-    #[test]
-    fn the_allowance_keeps_to_its_rate() {
-        let mut allowance = Allowance::new(1_000_000);
-        let mut spent = 0;
-        for now_us in (0..1_000_000).step_by(7) {
-            if allowance.fill(now_us) > 0 {
-                allowance.spend(1_400);
-                spent += 1_400;
-            }
-        }
-        assert!((980_000..1_020_000).contains(&spent), "{spent} bytes in a second");
-        assert_eq!(allowance.fill(60_000_000), 10_000, "the unused allowance is not saved up");
     }
 }

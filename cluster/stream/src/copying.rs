@@ -9,38 +9,36 @@ use crate::record::Item;
 use crate::scrub::{ScrubTarget, Stage};
 use crate::traits::Source;
 
-/// Slots that a stream's copies look at before the next stream has its turn.
-const SLOTS_PER_TURN: u32 = 64;
-
 /// Slots that beginning, ending or skipping a copy counts for.
 const SLOTS_PER_STEP: u32 = 8;
 
 impl StreamEndpoint {
-    /// Advances the copies under way, stream by stream, within the budget of slots and bytes.
+    /// Advances the copies under way, stream by stream, in pieces, within the budget of slots and
+    /// bytes.
     pub(crate) fn advance_copies<S: Source>(&mut self, now_us: u64, source: &mut S) {
-        if !self.is_copying {
+        if !self.is_copying || !self.pace.has_piece(now_us) {
             return;
         }
         let mut slots = self.setting.options.copy_slots_per_poll;
-        let streams = self.peers.len() * LANES;
-        let turn = self.copy_turn;
+        let streams = self.by_worker.len() * LANES;
+        let turn = if self.copy_turn < streams { self.copy_turn } else { 0 };
         for stream in (turn..streams).chain(0..turn) {
-            let (index, lane) = (stream / LANES, Lane::ALL[stream % LANES]);
-            let is_copying = |peer: &StreamPeer| peer.lanes[lane.index()].is_copying();
-            if !self.peers[index].as_ref().is_some_and(is_copying) {
+            let ((_, index), lane) = (self.by_worker[stream / LANES], Lane::ALL[stream % LANES]);
+            let may_copy = |peer: &mut StreamPeer| {
+                peer.lanes[lane.index()].is_copying() && peer.accepts.has_piece(now_us)
+            };
+            if !self.peers[index.index()].as_mut().is_some_and(may_copy) {
                 continue;
             }
-            let mut share = slots.min(SLOTS_PER_TURN);
-            while share > 0 {
-                if self.allowance.fill(now_us) <= 0 {
+            while slots > 0 {
+                if self.pace.bytes(now_us) <= 0 {
                     self.copy_turn = stream;
                     return;
                 }
-                let used = self.advance_copy(PeerIndex(index as u16), lane, share, now_us, source);
+                let used = self.advance_copy(index, lane, slots, now_us, source);
                 if used == 0 {
                     break;
                 }
-                share = share.saturating_sub(used);
                 slots = slots.saturating_sub(used);
             }
             if slots == 0 {
@@ -48,7 +46,10 @@ impl StreamEndpoint {
                 return;
             }
         }
-        self.copy_turn = (turn + 1) % streams;
+        self.copy_turn = turn + 1;
+        if slots == self.setting.options.copy_slots_per_poll {
+            self.pace.found_nothing();
+        }
     }
 
     /// Advances the stream's copy, or begins the next. Returns the slots that this counts for; 0 if
@@ -63,7 +64,8 @@ impl StreamEndpoint {
     ) -> u32 {
         let Some(peer) = self.peers[index.index()].as_mut() else { return 0 };
         let own = &mut peer.lanes[lane.index()];
-        if !own.stream.has_room_for_copy(&self.buffers) {
+        let is_accepted = peer.accepts.fill(now_us) > 0;
+        if !is_accepted || !own.stream.has_room_for_copy(&self.buffers) {
             return 0;
         }
         if own.copying.is_none() {
@@ -81,7 +83,7 @@ impl StreamEndpoint {
             buffers: &mut self.buffers,
             counters: &mut peer.link.counters,
             now_us,
-            bytes: self.allowance.fill(now_us),
+            bytes: self.pace.bytes(now_us).min(peer.accepts.fill(now_us)),
         };
         let bytes = room.bytes;
         let mut looked_at = 0;
@@ -108,7 +110,9 @@ impl StreamEndpoint {
             }
             CopyPhase::Ended(_) => own.copying = None,
         }
-        self.allowance.spend(bytes - room.bytes);
+        let spent = bytes - room.bytes;
+        peer.accepts.spend(spent);
+        self.pace.spend(spent, looked_at);
         self.mark(index);
         looked_at.max(SLOTS_PER_STEP)
     }
@@ -198,12 +202,14 @@ impl StreamEndpoint {
             buffers: &mut self.buffers,
             counters: &mut peer.link.counters,
             now_us,
-            bytes: self.allowance.fill(now_us),
+            bytes: self.pace.bytes(now_us).min(peer.accepts.fill(now_us)),
         };
         let bytes = room.bytes;
         let budget = self.setting.options.copy_slots_per_poll;
         let next = source.walk(shard, lane, from..slots.end, budget, &mut room);
-        self.allowance.spend(bytes - room.bytes);
+        let spent = bytes - room.bytes;
+        peer.accepts.spend(spent);
+        self.pace.spend(spent, budget);
         self.mark(index);
         if next >= slots.end {
             self.scrub.next_extent(now_us, &self.setting.options);

@@ -65,6 +65,9 @@ fn describe_control(body: &[u8]) -> String {
             }
             Field::Sightings(nodes) => format!(", hears {} nodes", nodes.iter().count()),
             Field::Comebacks(shards) => format!(", came back to {} shards", shards.iter().count()),
+            Field::Accepts(bytes_per_sec) => {
+                format!(", accepts {bytes_per_sec} bytes/s of copies")
+            }
         };
         text += &part;
     }

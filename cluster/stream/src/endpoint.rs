@@ -12,12 +12,13 @@ use weir_ids::{BootId, LANES, Lane, PeerId, ShardId};
 use crate::buffers::Buffers;
 use crate::cluster_keys::ClusterKeys;
 use crate::control::Comeback;
-use crate::copy::{Allowance, Chain, Copies, Copy, CopyId, CopyPhase};
+use crate::copy::{Chain, Copies, Copy, CopyId, CopyPhase};
 use crate::datagram::DATAGRAM_MAX;
 use crate::fingerprint::Fingerprint;
 use crate::identity::{PeerIndex, Sequence};
 use crate::link::{PeerLink, RedirectForm, Setting};
 use crate::options::{OptionError, StreamOptions};
+use crate::pace::{Allowance, Pace, TurnLoad};
 use crate::receive_stream::ReceiveStream;
 use crate::record::{Item, StreamRecord};
 use crate::refusal::Refusals;
@@ -41,7 +42,7 @@ pub struct StreamEndpoint {
     next_epochs: Box<[u32]>,
     pub(crate) buffers: Buffers,
     pub(crate) copies: Copies,
-    pub(crate) allowance: Allowance,
+    pub(crate) pace: Pace,
     pub(crate) scrub: Scrub,
     pub(crate) scratch: Box<[u8; DATAGRAM_MAX]>,
     /// Peers with something due, a bit each.
@@ -53,6 +54,8 @@ pub struct StreamEndpoint {
     pub(crate) send_turn: usize,
     /// True if some copy may have something to do.
     pub(crate) is_copying: bool,
+    /// Peers that copied to this worker when the timers were checked last.
+    pub(crate) senders: usize,
     pub(crate) refused: Refusals,
     pub(crate) witness: PeerNodes,
     /// Datagrams that may have acknowledged something.
@@ -89,6 +92,8 @@ pub(crate) struct StreamPeer {
     pub(crate) comeback: usize,
     /// Its heartbeats in this session say which nodes it hears.
     pub(crate) is_witness: bool,
+    /// What it accepts of copies.
+    pub(crate) accepts: Allowance,
 }
 
 /// A stream that this worker sends, and the copies that go with it.
@@ -161,7 +166,7 @@ impl StreamEndpoint {
             next_epochs: vec![1; peers_max].into_boxed_slice(),
             buffers: Buffers::new(options.buffers),
             copies: Copies::new(options.copies_max),
-            allowance: Allowance::new(options.copy_bytes_per_sec),
+            pace: Pace::new(options.copy_bytes_per_sec),
             scrub: Scrub::default(),
             scratch: Box::new([0; DATAGRAM_MAX]),
             due: vec![0; peers_max.div_ceil(64)].into_boxed_slice(),
@@ -169,6 +174,7 @@ impl StreamEndpoint {
             copy_turn: 0,
             send_turn: 0,
             is_copying: false,
+            senders: 0,
             refused: Refusals::default(),
             witness: PeerNodes::new(peers_max),
             acknowledgements: 0,
@@ -219,6 +225,7 @@ impl StreamEndpoint {
             sighting: 0,
             comeback: 0,
             is_witness: false,
+            accepts: self.pace.of_peer(),
         });
         self.by_worker.insert(position, (worker, peer));
         self.mark(peer);
@@ -282,6 +289,13 @@ impl StreamEndpoint {
             peer.link.keys_changed(&self.setting.keys, now_us);
         }
         self.timers_us = 0;
+    }
+
+    /// Notes the packets of the turn that the next poll belongs to: copies leave most of a busy
+    /// worker's time to packets. Without a note the turn had none.
+    #[inline]
+    pub fn note_turn(&mut self, load: TurnLoad) {
+        self.pace.note(load);
     }
 
     /// Appends a record to the lane's streams to these peers. It goes out with the next poll. A

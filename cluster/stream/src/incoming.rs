@@ -124,6 +124,7 @@ impl StreamEndpoint {
         peer.lanes.iter_mut().for_each(|lane| lane.stream.set_peer_earlier(is_earlier));
         peer.heartbeat_due_us = 0;
         peer.is_witness = false;
+        peer.accepts = self.pace.of_peer();
         let incarnation = peer.link.peer_incarnation;
         if (peer.boot, peer.incarnation) == (boot, incarnation) {
             return;
@@ -161,6 +162,12 @@ impl StreamEndpoint {
                 }
                 Field::Comebacks(comebacks) => {
                     comebacks.iter().for_each(|it| sink.came_back(index, it));
+                    Ok(())
+                }
+                Field::Accepts(bytes_per_sec) => {
+                    if let Some(peer) = &mut self.peers[index.index()] {
+                        self.pace.announced(&mut peer.accepts, bytes_per_sec);
+                    }
                     Ok(())
                 }
             };
@@ -252,7 +259,7 @@ impl StreamPeer {
         match stream.arrive(header.sequence, items, buffers) {
             Arrival::Next if sink.room() < ITEMS_MAX => Err(DatagramRefusal::NoRoom),
             Arrival::Next => {
-                stream.check = deliver(items, origin, stream.check, counters, sink);
+                deliver(items, origin, stream, counters, sink);
                 if let Some((buffer, _)) = stream.pop_held() {
                     buffers.give(buffer);
                 }
@@ -284,23 +291,22 @@ impl StreamPeer {
         while stream.has_held() && sink.room() >= ITEMS_MAX {
             let Some((buffer, length)) = stream.pop_held() else { return };
             let items = &buffers.get(&buffer)[..usize::from(length)];
-            stream.check = deliver(items, origin, stream.check, counters, sink);
+            deliver(items, origin, stream, counters, sink);
             buffers.give(buffer);
             stream.delivered();
         }
     }
 }
 
-/// Gives the items of a datagram to the sink: records in bursts, marks between them. Returns the
-/// last comparison.
+/// Gives the items of a datagram to the sink: records in bursts, marks between them.
 #[inline]
 fn deliver<S: Sink>(
     items: &[u8],
     origin: Origin,
-    mut check: (u32, bool),
+    stream: &mut ReceiveStream,
     counters: &mut PeerCounters,
     sink: &mut S,
-) -> (u32, bool) {
+) {
     const NONE: StreamRecord<'_> = StreamRecord {
         kind: RecordKind::OwnerUpdate,
         shard: ShardId(0),
@@ -327,12 +333,19 @@ fn deliver<S: Sink>(
         match item {
             Item::Record(_) => {}
             Item::CopyStart { shard, slots, lineage } => {
-                sink.copy_started(origin, shard, slots, lineage)
+                stream.is_copied = true;
+                sink.copy_started(origin, shard, slots, lineage);
             }
-            Item::CopyEnd { shard } => sink.copy_finished(origin, shard),
-            Item::CopyStop { shard } => sink.copy_stopped(origin, shard),
+            Item::CopyEnd { shard } => {
+                stream.is_copied = false;
+                sink.copy_finished(origin, shard);
+            }
+            Item::CopyStop { shard } => {
+                stream.is_copied = false;
+                sink.copy_stopped(origin, shard);
+            }
             Item::Sum { shard, slots, number, sum } => {
-                check = (number, sink.sum(origin, shard, slots) != sum);
+                stream.check = (number, sink.sum(origin, shard, slots) != sum);
             }
         }
     }
@@ -340,7 +353,6 @@ fn deliver<S: Sink>(
         sink.apply(origin, &burst[..count]);
     }
     counters.items_skipped += items.skipped;
-    check
 }
 
 /// Returns how many datagrams may be sent to a sink with this much room.

@@ -16,7 +16,7 @@
 //! ```text
 //!   endpoint      one worker's end of everything: peers, append, poll, receive
 //!     link        a peer on the network: HELLO, session keys, when it was heard
-//!     send_stream, receive_stream, copy, scrub
+//!     send_stream, receive_stream, copy, pace, scrub
 //!   datagram, record, control, hello      the encodings; seal, session: authentic and secret
 //! ```
 //!
@@ -46,6 +46,7 @@ mod later_version_tests;
 mod link;
 mod options;
 mod outgoing;
+mod pace;
 mod receive_stream;
 mod record;
 mod refusal;
@@ -72,6 +73,7 @@ pub use identity::{Lineage, Origin, PeerIndex, Provenance, Sequence};
 pub use incoming::{ITEMS_MAX, Received};
 pub use link::RedirectForm;
 pub use options::{EarlierBody, OptionError, StreamOptions};
+pub use pace::TurnLoad;
 pub use record::{RECORD_BODY_MAX, RECORD_HEADER_LEN, RecordKind, StreamRecord};
 pub use refusal::{DatagramRefusal, Refusals};
 pub use session::Identity;

@@ -56,7 +56,8 @@ pub struct StreamOptions {
     pub retransmit_min_us: u64,
     /// The upper bound.
     pub retransmit_max_us: u64,
-    /// Rate of the copy over all streams, in bytes of records per second.
+    /// Rate of the copy over all streams, in bytes of records per second, at most: a worker with more
+    /// packets than it can handle copies more slowly, down to a twentieth of it.
     pub copy_bytes_per_sec: u64,
     /// Slots that one poll looks at for the copy.
     pub copy_slots_per_poll: u32,
@@ -88,7 +89,7 @@ impl Default for StreamOptions {
             retransmit_min_us: 2_000,
             retransmit_max_us: 200_000,
             copy_bytes_per_sec: 50_000_000,
-            copy_slots_per_poll: 128,
+            copy_slots_per_poll: 256,
             scrub_us: 10_000,
             settle_us: 100_000,
             burst: 64,

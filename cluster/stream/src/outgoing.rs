@@ -19,6 +19,16 @@ use crate::witness::PeerNodes;
 /// Time between two checks of the timers.
 const TIMERS_US: u64 = 1_000;
 
+/// What this worker reports of itself to all peers.
+#[derive(Clone, Copy)]
+struct Report<'a> {
+    /// Datagrams that there is room for.
+    window: u16,
+    witness: &'a PeerNodes,
+    /// Bytes of copies per second that are accepted of each peer.
+    accepts_per_sec: u32,
+}
+
 /// A window smaller than this is sent again as soon as it has grown.
 const LITTLE_ROOM: u16 = 16;
 
@@ -29,6 +39,7 @@ impl StreamEndpoint {
         W: Source + Sink,
         T: Transmit,
     {
+        self.pace.begin_turn(now_us);
         if now_us >= self.timers_us {
             self.timers_us = now_us + TIMERS_US;
             self.give_up_silent(now_us);
@@ -56,7 +67,7 @@ impl StreamEndpoint {
     }
 
     fn look_at_timers<S: Sink>(&mut self, now_us: u64, sink: &mut S) {
-        self.is_copying = false;
+        (self.is_copying, self.senders) = (false, 0);
         self.witness.look(&self.peers);
         for (position, peer) in self.peers.iter_mut().enumerate() {
             let Some(peer) = peer else { continue };
@@ -69,6 +80,7 @@ impl StreamEndpoint {
             }
             peer.link.plan_hello(&self.setting.options, now_us);
             self.is_copying |= peer.lanes.iter().any(OwnLane::is_copying);
+            self.senders += usize::from(peer.streams.iter().any(|stream| stream.is_copied));
             if peer.is_anything_due(now_us, window(sink.room())) {
                 self.due[position / 64] |= 1 << (position % 64);
             }
@@ -80,7 +92,11 @@ impl StreamEndpoint {
         if self.due.iter().all(|&word| word == 0) {
             return;
         }
-        let StreamEndpoint { setting, peers, buffers, scratch, due, send_turn, witness, .. } = self;
+        let StreamEndpoint {
+            setting, peers, buffers, scratch, due, send_turn, witness, pace, ..
+        } = self;
+        let accepts_per_sec = pace.accepted_per_sec(self.senders);
+        let report = Report { window, witness, accepts_per_sec };
         let mut exit = SendContext { scratch, transmit, now_us, budget: setting.options.burst };
         let turn = *send_turn;
         for index in (turn..peers.len()).chain(0..turn) {
@@ -94,7 +110,7 @@ impl StreamEndpoint {
             }
             let is_done = peers[index]
                 .as_mut()
-                .is_none_or(|peer| peer.send_due(setting, window, witness, buffers, &mut exit));
+                .is_none_or(|peer| peer.send_due(setting, report, buffers, &mut exit));
             if is_done {
                 *word &= !bit;
             }
@@ -125,8 +141,7 @@ impl StreamPeer {
     fn send_due<T: Transmit>(
         &mut self,
         setting: &Setting,
-        window: u16,
-        witness: &PeerNodes,
+        report: Report<'_>,
         buffers: &mut Buffers,
         exit: &mut SendContext<'_, T>,
     ) -> bool {
@@ -137,7 +152,7 @@ impl StreamPeer {
             // Everything else has to wait for a session.
             return self.link.hello_due_us == u64::MAX;
         }
-        self.send_control(setting, window, witness, exit);
+        self.send_control(setting, report, exit);
         self.hasten_due(exit.now_us);
         let Self { link, lanes, .. } = self;
         let mut is_done = link.hello_due_us == u64::MAX;
@@ -161,10 +176,10 @@ impl StreamPeer {
     fn send_control<T: Transmit>(
         &mut self,
         setting: &Setting,
-        window: u16,
-        witness: &PeerNodes,
+        report: Report<'_>,
         exit: &mut SendContext<'_, T>,
     ) {
+        let Report { window, witness, accepts_per_sec } = report;
         let is_heartbeat = exit.now_us >= self.heartbeat_due_us;
         let is_anything_new = self.streams.iter().any(|stream| stream.needs_acknowledgement);
         if is_anything_new && self.acknowledgement_due_us == u64::MAX {
@@ -190,6 +205,7 @@ impl StreamPeer {
         }
         if is_heartbeat {
             self.sighting = witness.emit(self.node, self.sighting, exit.now_us, &mut writer);
+            Field::Accepts(accepts_per_sec).emit(&mut writer);
             self.comeback = emit_comebacks(&setting.comebacks, self.comeback, &mut writer);
         }
         let length = writer.len();

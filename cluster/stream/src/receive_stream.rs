@@ -34,6 +34,8 @@ pub(crate) struct ReceiveStream {
     /// Number of the last sum that was compared, and whether it differed.
     pub(crate) check: (u32, bool),
     pub(crate) needs_acknowledgement: bool,
+    /// A copy has begun and not ended.
+    pub(crate) is_copied: bool,
 }
 
 impl ReceiveStream {
@@ -47,6 +49,7 @@ impl ReceiveStream {
             last_sent: 0,
             check: (0, false),
             needs_acknowledgement: false,
+            is_copied: false,
         }
     }
 
@@ -58,7 +61,7 @@ impl ReceiveStream {
             }
         }
         (self.epoch, self.next, self.map, self.check) = (epoch, 1, 0, (0, false));
-        self.last_sent = 0;
+        (self.last_sent, self.is_copied) = (0, false);
         self.needs_acknowledgement = epoch != 0;
     }
 

@@ -215,6 +215,14 @@ impl SendStream {
         self.begin(buffers, now_us, item)
     }
 
+    /// True if the item fits into the datagram that is being filled.
+    #[inline(always)]
+    pub(crate) fn has_begun_room(&self, item: &Item<'_>) -> bool {
+        let entry = &self.entries[self.next as usize & (self.entries.len() - 1)];
+        let end = usize::from(entry.length) + item.len();
+        !self.is_full() && entry.buffer.is_some() && end <= BODY_MAX
+    }
+
     /// Begins a datagram with its first item.
     #[inline(never)]
     fn begin(

@@ -9,7 +9,7 @@ use std::time::Duration;
 use weir_engine::{DatagramSender, Engine, Output};
 use weir_map::ShardId;
 use weir_replication::{Replication, Stall, WorkerEvent};
-use weir_stream::{PeerIndex, Received, Transmit};
+use weir_stream::{PeerIndex, Received, Transmit, TurnLoad};
 use weir_wire::frame::{Frame, Pool};
 
 use crate::link::{PEERS_MAX, RolesLink};
@@ -110,6 +110,8 @@ impl<L: RolesLink> ClusterMember<L> {
         self.take_datagrams(now, engine, pool, out);
         let (nat, sender) = engine.replica_and_sender();
         let transmit = &mut SenderTransmit { sender, pool, out };
+        self.replication
+            .note_turn(TurnLoad { packets: turn.packets as u32, is_full: turn.is_full });
         self.replication.poll(now_us, nat, transmit);
         self.replication.redirect(engine, out);
         let committed = self.replication.committed(now_us, engine.nat().replica());

@@ -35,6 +35,8 @@ pub struct Worker<F: Frame, L> {
 pub struct Turn {
     /// Packets received, without those that were late.
     pub packets: usize,
+    /// A side had a full burst: more packets may wait.
+    pub is_full: bool,
     /// There were commands or events, so more may follow at once.
     pub is_busy: bool,
     /// Packets wait for replicas.
@@ -69,8 +71,9 @@ impl<F: Frame, L: RolesLink> Worker<F, L> {
         }
         // The internet first: in a replay of capture files its gateway's ARP reply is there before
         // the homes' packets.
-        turn.packets = self.receive(Side::Internet, now, ports);
-        turn.packets += self.receive(Side::Access, now, ports);
+        let internet = self.receive(Side::Internet, now, ports);
+        let access = self.receive(Side::Access, now, ports);
+        (turn.packets, turn.is_full) = (internet + access, internet.max(access) >= BURST_MAX);
         let Self { engine, member, out, .. } = self;
         if let Some(member) = member {
             member.turn(now, engine, ports.pool(), out, &mut turn);

@@ -345,6 +345,18 @@ fn a_turn_takes_its_steps_in_order() {
 }
 
 #[test]
+fn a_turn_with_a_full_burst_of_one_side_is_full() {
+    let mut case = Case::serving(engine(), replication());
+    for packets in [BURST_MAX - 1, BURST_MAX, BURST_MAX + 1] {
+        (0..packets).for_each(|_| case.ask(1));
+        let turn = case.turn(Duration::from_millis(1));
+        assert_eq!((turn.packets, turn.is_full), (packets.min(BURST_MAX), packets >= BURST_MAX));
+    }
+    let turn = case.turn(Duration::from_millis(1));
+    assert_eq!((turn.packets, turn.is_full), (1, false));
+}
+
+#[test]
 fn a_worker_on_its_own_skips_the_cluster_steps_of_its_turn() {
     let steps = Steps::default();
     let mut ports = Recorded { inner: Rings::new(VecPool::new()), steps: Rc::clone(&steps) };

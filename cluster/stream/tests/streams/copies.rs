@@ -2,6 +2,7 @@
 
 use weir_stream::{
     CopyState, Lane, PeerId, PeerLinkStatus, RecordKind, ShardId, StreamOptions, StreamRecord,
+    TurnLoad,
 };
 
 use crate::network::{Cluster, Faults, small_options};
@@ -100,6 +101,68 @@ fn a_copy_keeps_to_its_rate() {
     cluster.settle(3_000_000);
     let took_us = cluster.now_us - start_us;
     assert!((1_250_000..1_500_000).contains(&took_us), "{took_us} us");
+}
+
+/// A worker that takes a full burst in each turn.
+const BUSY: TurnLoad = TurnLoad { packets: 64, is_full: true };
+const NOT_BUSY: TurnLoad = TurnLoad { packets: 63, is_full: false };
+
+/// Returns how long the copy of 40,000 records of 64 bytes to each of some workers' replica takes.
+fn copy_time_us(load: [TurnLoad; 2], senders: usize, step_us: u64) -> u64 {
+    let faults = Faults { delay_us: 100, ..Faults::default() };
+    let options = StreamOptions { scrub_us: 0, log_datagrams: 1_024, ..small_options() };
+    let mut cluster =
+        Cluster::new(1 + senders, 5, faults, StreamOptions { buffers: 4_096, ..options });
+    cluster.run(200_000);
+    cluster.step_us = step_us;
+    cluster.nodes[0].load = load[1];
+    for sender in 1..=senders {
+        let slot = |number: u32| Slot { version: 1 + number, body: Some(vec![number as u8; 50]) };
+        let shard = ShardId(sender as u32);
+        let slab = (0..40_000 / senders as u32).map(slot).collect();
+        cluster.nodes[sender].load = load[0];
+        cluster.nodes[sender].world.own.insert((shard, LANE), slab);
+    }
+    // Both ends know of the load.
+    cluster.run(50_000);
+    let start_us = cluster.now_us;
+    (1..=senders).for_each(|sender| cluster.copy(sender, 0, ShardId(sender as u32), LANE));
+    while !cluster.is_synced() {
+        cluster.step();
+        assert!(cluster.now_us < start_us + 5_000_000, "the copy ends");
+    }
+    cluster.check_equal();
+    cluster.now_us - start_us
+}
+
+/// 2.56 MB at 50 MB/s, less the 0.5 MB that were saved up.
+#[test]
+fn a_copy_between_workers_with_room_keeps_to_the_limit_alone() {
+    let took_us = copy_time_us([NOT_BUSY; 2], 1, 50);
+    assert!((40_000..52_000).contains(&took_us), "{took_us} us");
+}
+
+/// In a turn of 64 packets the sender earns 64 bytes, in 40,000 of these the copy.
+#[test]
+fn a_copy_of_a_busy_sender_yields_to_packets() {
+    let took_us = copy_time_us([BUSY, NOT_BUSY], 1, 10);
+    assert!((380_000..410_000).contains(&took_us), "{took_us} us");
+}
+
+/// The receiver accepts half a byte per packet: 3.2 MB a second.
+#[test]
+fn a_copy_to_a_busy_receiver_yields_to_packets() {
+    let took_us = copy_time_us([NOT_BUSY, BUSY], 1, 10);
+    assert!((760_000..840_000).contains(&took_us), "{took_us} us");
+    let took_us = copy_time_us([NOT_BUSY, BUSY], 2, 10);
+    assert!((700_000..840_000).contains(&took_us), "{took_us} us from two senders");
+}
+
+/// Turns are long and full on both sides: a twentieth of the limit is left.
+#[test]
+fn a_copy_between_overloaded_workers_ends_at_a_twentieth_of_the_limit() {
+    let took_us = copy_time_us([BUSY; 2], 1, 250);
+    assert!((950_000..1_100_000).contains(&took_us), "{took_us} us");
 }
 
 /// Thousands of empty slabs: several copies begin in each poll, and none waits for another's
@@ -265,7 +328,7 @@ fn the_scrub_is_not_misled_by_traffic() {
         cluster.step();
     }
     let counters = status(&cluster, 0, 1).counters;
-    assert!(counters.scrubbed_extents > 20, "{}", counters.scrubbed_extents);
+    assert!(counters.scrubbed_extents > 15, "{}", counters.scrubbed_extents);
     assert_eq!(counters.scrub_differences, 0);
 }
 

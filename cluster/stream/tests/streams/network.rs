@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use weir_stream::{
     BootId, ClusterKeys, CopyId, CopyState, DATAGRAM_MAX, Fingerprint, Identity, Lane, PeerId,
     PeerIndex, RecordKind, ShardId, StreamEndpoint, StreamOptions, StreamRecord, Ticket, Transmit,
-    VERSION_MAX, VERSION_MIN,
+    TurnLoad, VERSION_MAX, VERSION_MIN,
 };
 
 use crate::world::{Slab, Slot, World, is_newer, live};
@@ -120,6 +120,8 @@ pub(crate) struct Node {
     /// slab, slot and version.
     pub(crate) tickets: Vec<(Ticket, usize, BootId, ShardId, u32, u32)>,
     serial: u64,
+    /// Packets of each turn.
+    pub(crate) load: TurnLoad,
 }
 
 /// All workers, their network and the time.
@@ -211,7 +213,8 @@ impl Cluster {
         };
         let peers = (0..workers).map(add).collect();
         let world = World::default();
-        Node { endpoint, world, boot, peers, copies: Vec::new(), tickets: Vec::new(), serial: 0 }
+        let (copies, tickets, load) = (Vec::new(), Vec::new(), TurnLoad::default());
+        Node { endpoint, world, boot, peers, copies, tickets, serial: 0, load }
     }
 
     /// Ends the process of a worker and starts it again without records.
@@ -311,6 +314,7 @@ impl Cluster {
         for from in 0..self.nodes.len() {
             let node = &mut self.nodes[from];
             let mut port = Port { network: &mut self.network, from, now_us: self.now_us };
+            node.endpoint.note_turn(node.load);
             node.endpoint.poll(self.now_us, &mut node.world, &mut port);
             let (used, total) = node.endpoint.buffers_used();
             assert!(used <= total);
